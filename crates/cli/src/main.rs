@@ -1,0 +1,2 @@
+//! The `anabranch` program.
+fn main() {}

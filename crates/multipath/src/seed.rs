@@ -1,0 +1,49 @@
+//! Chance as a seed that we are given.
+
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::SeedableRng;
+
+/// A stream of random numbers that belongs to one entity and one purpose.
+pub type Stream = ChaCha8Rng;
+
+/// The stream of `entity` for `purpose` in the run `seed`.
+///
+/// The three numbers are the key of a ChaCha8 generator, so streams are independent and adding an entity shifts
+/// nobody else's dice: two runs that differ in one client are comparable pair by pair.
+pub fn stream(seed: u64, entity: u64, purpose: &str) -> Stream {
+    let mut key = [0u8; 32];
+    key[..8].copy_from_slice(&seed.to_le_bytes());
+    key[8..16].copy_from_slice(&entity.to_le_bytes());
+    key[16..24].copy_from_slice(&fnv1a(purpose.as_bytes()).to_le_bytes());
+    ChaCha8Rng::from_seed(key)
+}
+
+/// FNV-1a, 64 bits: turns a purpose's name into a number that is the same on every machine.
+fn fnv1a(bytes: &[u8]) -> u64 {
+    bytes
+        .iter()
+        .fold(0xcbf2_9ce4_8422_2325, |hash, &byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rand::Rng;
+
+    fn first(seed: u64, entity: u64, purpose: &str) -> u64 {
+        stream(seed, entity, purpose).next_u64()
+    }
+
+    #[test]
+    fn the_same_three_numbers_give_the_same_stream() {
+        assert_eq!(first(7, 3, "weights"), first(7, 3, "weights"));
+    }
+
+    #[test]
+    fn each_of_the_three_numbers_changes_the_stream() {
+        let base = first(7, 3, "weights");
+        assert_ne!(base, first(8, 3, "weights"));
+        assert_ne!(base, first(7, 4, "weights"));
+        assert_ne!(base, first(7, 3, "boundary"));
+    }
+}
