@@ -1,6 +1,31 @@
 //! The shared vocabulary of everything that splits and merges.
+//!
+//! The splitter, the multi-path circuits, the chopper and the lab all use what is here; there is no second scheduler
+//! anywhere. A tour, in the order in which a unit meets it:
+//!
+//! * [`PathView`] is what a scheduler may know of a path: usable or not, its round-trip time, its window.
+//! * A [`Scheduler`](schedule::Scheduler) names the path of the next run of units. One algorithm a file in
+//!   [`schedule`]; [`schedule::FAMILIES`] lists them for command lines and documentation.
+//! * A [`Boundary`] says when a run ends: after N packets or T milliseconds, fixed or of random length.
+//! * A [`Splitter`] joins the two, and turns the choice of a path with a closed window into *hold*.
+//! * A [`Merger`] (with [`Reorder`] inside) puts the units of several paths back in order at the other end.
+//!
+//! Deliberately absent: clocks, entropy, sockets, threads. [`Time`] is handed in; chance comes from
+//! [`seed::stream`], so a run is a function of its scenario and its seed.
 
+mod boundary;
+pub mod conformance;
+mod merger;
+mod path;
+mod reorder;
+pub mod schedule;
 pub mod seed;
+mod splitter;
 mod time;
 
+pub use boundary::{Boundary, Every, EveryError};
+pub use merger::Merger;
+pub use path::{PathId, PathView};
+pub use reorder::{Insertion, Reorder};
+pub use splitter::{Assignment, Splitter};
 pub use time::Time;

@@ -1,0 +1,236 @@
+//! When a run of units on one path ends.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use rand_distr::{Distribution, Exp1, Geometric};
+
+use crate::Time;
+use crate::seed::Stream;
+
+/// How long a run lasts, as a user writes it: `50p`, `100ms`, `~50p`, `~1s`, `never`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Every {
+    /// The first choice stands as long as its path lives.
+    Never,
+    /// A run is so many packets; with `random` a geometric number with that mean.
+    Packets {
+        /// Packets in a run, at least 1.
+        mean: u64,
+        /// Whether the length is drawn afresh for each run.
+        random: bool,
+    },
+    /// A run lasts so long; with `random` an exponential time with that mean.
+    Time {
+        /// Length of a run, above zero.
+        mean: Duration,
+        /// Whether the length is drawn afresh for each run.
+        random: bool,
+    },
+}
+
+/// Why a text is no [`Every`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum EveryError {
+    /// Not of the form `50p`, `100ms`, `~50p`, `~100ms`, `never`.
+    Form(String),
+    /// A run of no packets or no time would never carry anything.
+    Zero(String),
+}
+
+impl fmt::Display for EveryError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            EveryError::Form(text) => write!(
+                f,
+                "'{text}' is no interval: write packets (50p), time (100ms, 2s) or never; ~50p and ~100ms give random \
+                 lengths with that mean"
+            ),
+            EveryError::Zero(text) => {
+                write!(f, "'{text}' is an empty interval: a run needs at least 1p or 1us")
+            }
+        }
+    }
+}
+
+impl std::error::Error for EveryError {}
+
+impl FromStr for Every {
+    type Err = EveryError;
+
+    fn from_str(text: &str) -> Result<Every, EveryError> {
+        if text == "never" {
+            return Ok(Every::Never);
+        }
+        let (random, length) = match text.strip_prefix('~') {
+            Some(rest) => (true, rest),
+            None => (false, text),
+        };
+        let digits = length.find(|c: char| !c.is_ascii_digit()).unwrap_or(length.len());
+        let (number, unit) = length.split_at(digits);
+        let number: u64 = number.parse().map_err(|_| EveryError::Form(text.into()))?;
+        let every = match unit {
+            "p" => Every::Packets { mean: number, random },
+            _ => Every::Time {
+                mean: span(number, unit).ok_or_else(|| EveryError::Form(text.into()))?,
+                random,
+            },
+        };
+        if number == 0 { Err(EveryError::Zero(text.into())) } else { Ok(every) }
+    }
+}
+
+fn span(number: u64, unit: &str) -> Option<Duration> {
+    match unit {
+        "us" => Some(Duration::from_micros(number)),
+        "ms" => Some(Duration::from_millis(number)),
+        "s" => Some(Duration::from_secs(number)),
+        _ => None,
+    }
+}
+
+impl fmt::Display for Every {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let tilde = |random: bool| if random { "~" } else { "" };
+        match *self {
+            Every::Never => f.write_str("never"),
+            Every::Packets { mean, random } => write!(f, "{}{mean}p", tilde(random)),
+            Every::Time { mean, random } => {
+                let (tilde, micros) = (tilde(random), mean.as_micros());
+                match micros {
+                    _ if micros % 1_000_000 == 0 => write!(f, "{tilde}{}s", micros / 1_000_000),
+                    _ if micros % 1_000 == 0 => write!(f, "{tilde}{}ms", micros / 1_000),
+                    _ => write!(f, "{tilde}{micros}us"),
+                }
+            }
+        }
+    }
+}
+
+/// An [`Every`] at work: knows how much of the present run is left.
+///
+/// A run that time ends is cut on a grid (first run's start + T, + 2 T, …) where T is fixed, so that a late packet does not shift
+/// all later boundaries. Intervals in which nothing was sent end no run: the scheduler is asked once, not once for each.
+#[derive(Debug)]
+pub struct Boundary {
+    every: Every,
+    stream: Stream,
+    packets_left: u64,
+    ends: Time,
+    origin: Option<Time>,
+}
+
+impl Boundary {
+    /// A boundary whose random lengths come from `stream`. The first run has to be opened by [`Boundary::begin`].
+    pub fn new(every: Every, stream: Stream) -> Boundary {
+        Boundary { every, stream, packets_left: 0, ends: Time::ZERO, origin: None }
+    }
+
+    /// Whether the run is over at `now`.
+    pub fn over(&self, now: Time) -> bool {
+        self.packets_left == 0 || now >= self.ends
+    }
+
+    /// Opens a run at `now`.
+    pub fn begin(&mut self, now: Time) {
+        let origin = *self.origin.get_or_insert(now);
+        self.packets_left = u64::MAX;
+        self.ends = Time::MAX;
+        match self.every {
+            Every::Never => {}
+            Every::Packets { mean, random: false } => self.packets_left = mean,
+            Every::Packets { mean, random: true } => {
+                self.packets_left = geometric(mean, &mut self.stream)
+            }
+            Every::Time { mean, random: false } => self.ends = next_on_grid(origin, now, mean),
+            Every::Time { mean, random: true } => {
+                let factor: f64 = Exp1.sample(&mut self.stream);
+                self.ends = now + mean.mul_f64(factor);
+            }
+        }
+    }
+
+    /// Counts `units` towards the run.
+    pub fn spend(&mut self, units: u64) {
+        self.packets_left = self.packets_left.saturating_sub(units);
+    }
+
+    /// How many units the run still takes.
+    pub fn packets_left(&self) -> u64 {
+        self.packets_left
+    }
+}
+
+/// The first point of the grid `origin` + step, `origin` + 2 step, … after `now`.
+fn next_on_grid(origin: Time, now: Time, step: Duration) -> Time {
+    let step = u64::try_from(step.as_nanos()).unwrap_or(u64::MAX).max(1);
+    let elapsed = now.nanos().saturating_sub(origin.nanos());
+    origin + Duration::from_nanos((elapsed / step).saturating_add(1).saturating_mul(step))
+}
+
+/// A number of packets from 1 upwards with the given mean.
+fn geometric(mean: u64, stream: &mut Stream) -> u64 {
+    let failures =
+        Geometric::new(1.0 / mean as f64).expect("1/mean lies in (0, 1] because mean >= 1");
+    failures.sample(stream).saturating_add(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::seed::stream;
+
+    #[test]
+    fn what_is_written_reads_back() {
+        for text in ["50p", "~50p", "100ms", "~100ms", "2s", "250us", "never"] {
+            assert_eq!(text.parse::<Every>().unwrap().to_string(), text);
+        }
+    }
+
+    #[test]
+    fn empty_and_malformed_intervals_are_told_apart() {
+        for text in ["0p", "0ms", "~0p"] {
+            assert_eq!(text.parse::<Every>(), Err(EveryError::Zero(text.into())));
+        }
+        for text in ["", "p", "50", "50x", "-1p", "~", "1.5ms", "99999999999999999999p"] {
+            assert_eq!(text.parse::<Every>(), Err(EveryError::Form(text.into())), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_fixed_time_run_ends_on_its_grid_even_if_it_began_late() {
+        let mut boundary = Boundary::new("100ms".parse().unwrap(), stream(1, 0, "boundary"));
+        boundary.begin(Time::from_millis(7));
+        assert!(boundary.over(Time::from_millis(137)));
+        boundary.begin(Time::from_millis(137));
+        assert!(!boundary.over(Time::from_millis(206)));
+        assert!(boundary.over(Time::from_millis(207)));
+    }
+
+    #[test]
+    fn random_packet_runs_have_the_mean_that_was_asked() {
+        let mut boundary = Boundary::new("~50p".parse().unwrap(), stream(1, 0, "boundary"));
+        let runs = 20_000;
+        let total: u64 = (0..runs).map(|_| length_of_a_packet_run(&mut boundary)).sum();
+        let mean = total as f64 / f64::from(runs);
+        assert!((mean - 50.0).abs() < 1.5, "mean {mean}, standard error 0.35");
+    }
+
+    fn length_of_a_packet_run(boundary: &mut Boundary) -> u64 {
+        boundary.begin(Time::ZERO);
+        boundary.packets_left()
+    }
+
+    #[test]
+    fn random_time_runs_have_the_mean_that_was_asked() {
+        let mut boundary = Boundary::new("~100ms".parse().unwrap(), stream(1, 0, "boundary"));
+        let mut now = Time::ZERO;
+        for _ in 0..20_000 {
+            boundary.begin(now);
+            now = boundary.ends;
+        }
+        let mean = now.secs_f64() / 20_000.0;
+        assert!((mean - 0.1).abs() < 0.003, "mean {mean}, standard error 0.0007");
+    }
+}

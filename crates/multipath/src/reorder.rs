@@ -1,0 +1,125 @@
+//! Putting numbered units back in order.
+
+use std::collections::BTreeMap;
+
+/// What became of an inserted unit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Insertion {
+    /// It is kept until its turn comes.
+    Taken,
+    /// It was there before, or its turn has passed.
+    Duplicate,
+    /// The buffer is full, and this unit is not the one that is missing.
+    Full,
+}
+
+/// A bounded buffer that hands units up in the order of their numbers.
+#[derive(Debug)]
+pub struct Reorder<T> {
+    next: u64,
+    waiting: BTreeMap<u64, T>,
+    limit: usize,
+}
+
+impl<T> Reorder<T> {
+    /// Begins with number `first`; keeps at most `limit` units.
+    pub fn new(first: u64, limit: usize) -> Reorder<T> {
+        Reorder { next: first, waiting: BTreeMap::new(), limit }
+    }
+
+    /// Takes unit `number`. The missing unit itself is always taken, so a full buffer can empty.
+    pub fn insert(&mut self, number: u64, unit: T) -> Insertion {
+        if number < self.next || self.waiting.contains_key(&number) {
+            return Insertion::Duplicate;
+        }
+        if self.waiting.len() >= self.limit && number != self.next {
+            return Insertion::Full;
+        }
+        self.waiting.insert(number, unit);
+        Insertion::Taken
+    }
+
+    /// The next unit in order, if it is there.
+    pub fn pop(&mut self) -> Option<(u64, T)> {
+        let unit = self.waiting.remove(&self.next)?;
+        self.next += 1;
+        Some((self.next - 1, unit))
+    }
+
+    /// Gives the missing units up: goes on with the first one that is here. Returns how many were given up.
+    pub fn skip_gap(&mut self) -> u64 {
+        let Some(&first) = self.waiting.keys().next() else { return 0 };
+        let lost = first - self.next;
+        self.next = first;
+        lost
+    }
+
+    /// The number of the unit that comes next.
+    pub fn next_number(&self) -> u64 {
+        self.next
+    }
+
+    /// Units that wait.
+    pub fn len(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// Whether nothing waits.
+    pub fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// Whether units wait behind one that is missing.
+    pub fn has_gap(&self) -> bool {
+        self.waiting.keys().next().is_some_and(|&first| first > self.next)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::seed::stream;
+    use rand::seq::SliceRandom;
+
+    #[test]
+    fn any_order_comes_out_in_order() {
+        let mut numbers: Vec<u64> = (5..105).collect();
+        numbers.shuffle(&mut stream(1, 0, "shuffle"));
+        let mut reorder = Reorder::new(5, 100);
+        let mut out = Vec::new();
+        for number in numbers {
+            assert_eq!(reorder.insert(number, number), Insertion::Taken);
+            out.extend(std::iter::from_fn(|| reorder.pop()).map(|(_, unit)| unit));
+        }
+        assert_eq!(out, (5..105).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn duplicates_before_and_after_their_turn_are_refused() {
+        let mut reorder = Reorder::new(0, 10);
+        assert_eq!(reorder.insert(1, 'b'), Insertion::Taken);
+        assert_eq!(reorder.insert(1, 'b'), Insertion::Duplicate);
+        reorder.insert(0, 'a');
+        assert_eq!(reorder.pop(), Some((0, 'a')));
+        assert_eq!(reorder.insert(0, 'a'), Insertion::Duplicate);
+    }
+
+    #[test]
+    fn a_full_buffer_still_takes_the_missing_unit() {
+        let mut reorder = Reorder::new(0, 2);
+        reorder.insert(1, ());
+        reorder.insert(2, ());
+        assert_eq!(reorder.insert(3, ()), Insertion::Full);
+        assert_eq!(reorder.insert(0, ()), Insertion::Taken);
+        assert_eq!(std::iter::from_fn(|| reorder.pop()).count(), 3);
+    }
+
+    #[test]
+    fn a_gap_that_is_given_up_is_counted() {
+        let mut reorder = Reorder::new(0, 10);
+        reorder.insert(4, 'e');
+        assert!(reorder.has_gap());
+        assert_eq!(reorder.skip_gap(), 4);
+        assert_eq!(reorder.pop(), Some((4, 'e')));
+    }
+}

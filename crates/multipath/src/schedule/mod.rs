@@ -1,0 +1,226 @@
+//! Schedulers: one algorithm a file, and the table that names them.
+//!
+//! To add one: write its file, add its line to [`FAMILIES`]. It then shows in the splitter's `--schedule`, in the
+//! circuits and in the lab, and the conformance suite runs on it.
+
+mod lowest_rtt;
+mod round_robin;
+mod uniform;
+mod weighted;
+
+use std::fmt;
+use std::str::FromStr;
+
+pub use lowest_rtt::LowestRtt;
+pub use round_robin::RoundRobin;
+pub use uniform::Uniform;
+pub use weighted::Weighted;
+
+use crate::seed::Stream;
+use crate::{PathId, PathView, Time};
+
+/// Names the path that the next run of units goes by.
+pub trait Scheduler: fmt::Debug + Send {
+    /// The path of the next run, always a usable one; `None` if none is usable.
+    ///
+    /// A load-blind scheduler ignores windows: the [`Splitter`](crate::Splitter) holds for the path that it names.
+    /// A load-aware one names a full path only if all usable ones are full.
+    fn choose(&mut self, now: Time, paths: &[PathView]) -> Option<PathId>;
+
+    /// Whether the choice depends on the paths' windows.
+    fn load_aware(&self) -> bool {
+        false
+    }
+}
+
+/// A scheduler made to order, or what was wrong with the order.
+pub type Built = Result<Box<dyn Scheduler>, SpecError>;
+
+/// One kind of scheduler, as command lines and documentation know it.
+pub struct Family {
+    /// The name that a user writes.
+    pub name: &'static str,
+    /// The form of the whole argument.
+    pub syntax: &'static str,
+    /// One line of help.
+    pub about: &'static str,
+    /// Makes a scheduler for so many paths from the text after the colon and a stream of chance.
+    pub build: fn(Option<&str>, usize, Stream) -> Built,
+}
+
+/// Every scheduler there is.
+pub const FAMILIES: &[Family] = &[
+    Family {
+        name: "round-robin",
+        syntax: "round-robin",
+        about: "each path in turn",
+        build: round_robin::build,
+    },
+    Family {
+        name: "uniform",
+        syntax: "uniform",
+        about: "each run by a path drawn with equal chances",
+        build: uniform::build,
+    },
+    Family {
+        name: "weighted",
+        syntax: "weighted[:ALPHA]",
+        about: "as uniform, with chances from a fresh symmetric Dirichlet draw for each session (ALPHA 1 if not given)",
+        build: weighted::build_dirichlet,
+    },
+    Family {
+        name: "weights",
+        syntax: "weights:W,W,…",
+        about: "as uniform, with the chances given, one for each path",
+        build: weighted::build_fixed,
+    },
+    Family {
+        name: "lowest-rtt",
+        syntax: "lowest-rtt",
+        about: "the path with the lowest round-trip time; paths not measured yet are tried first",
+        build: lowest_rtt::build,
+    },
+];
+
+/// A scheduler as a user names it, such as `weighted:0.5`; makes one scheduler for each session.
+#[derive(Clone)]
+pub struct Spec {
+    family: &'static Family,
+    argument: Option<String>,
+}
+
+impl Spec {
+    /// A new scheduler for `paths` paths, with its own `stream` of chance.
+    pub fn build(&self, paths: usize, stream: Stream) -> Built {
+        (self.family.build)(self.argument.as_deref(), paths, stream)
+    }
+
+    /// The family that it belongs to.
+    pub fn family(&self) -> &'static Family {
+        self.family
+    }
+}
+
+/// Why a text names no scheduler, or none for so many paths.
+#[derive(Clone, Debug, PartialEq)]
+pub enum SpecError {
+    /// No family has this name.
+    Unknown(String),
+    /// The family takes no argument.
+    Superfluous(&'static str),
+    /// The family needs an argument.
+    Missing(&'static str),
+    /// The argument is no number, or one outside the range.
+    Number(String),
+    /// A weight is negative, or not finite.
+    Negative(f64),
+    /// All weights are zero.
+    NoWeight,
+    /// Not one weight for each path: (weights, paths).
+    Count(usize, usize),
+}
+
+impl fmt::Display for SpecError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            SpecError::Unknown(name) => {
+                let known: Vec<_> = FAMILIES.iter().map(|family| family.syntax).collect();
+                write!(f, "no scheduler is called '{name}'; there are {}", known.join(", "))
+            }
+            SpecError::Superfluous(name) => write!(f, "'{name}' takes no argument"),
+            SpecError::Missing(syntax) => write!(f, "an argument is missing: write {syntax}"),
+            SpecError::Number(text) => write!(f, "'{text}' is no positive number"),
+            SpecError::Negative(weight) => {
+                write!(f, "the weight {weight} is negative or not a finite number")
+            }
+            SpecError::NoWeight => {
+                f.write_str("the weights sum to 0: no path would carry anything")
+            }
+            SpecError::Count(weights, paths) => {
+                write!(f, "{weights} weights for {paths} paths: give one for each path")
+            }
+        }
+    }
+}
+
+impl std::error::Error for SpecError {}
+
+impl FromStr for Spec {
+    type Err = SpecError;
+
+    fn from_str(text: &str) -> Result<Spec, SpecError> {
+        let (name, argument) = match text.split_once(':') {
+            Some((name, argument)) => (name, Some(argument.to_owned())),
+            None => (text, None),
+        };
+        let family = FAMILIES.iter().find(|family| family.name == name);
+        let family = family.ok_or_else(|| SpecError::Unknown(name.to_owned()))?;
+        Ok(Spec { family, argument })
+    }
+}
+
+impl fmt::Display for Spec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.argument {
+            Some(argument) => write!(f, "{}:{argument}", self.family.name),
+            None => f.write_str(self.family.name),
+        }
+    }
+}
+
+impl fmt::Debug for Spec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Spec({self})")
+    }
+}
+
+/// Refuses an argument where a family takes none.
+fn no_argument(name: &'static str, argument: Option<&str>) -> Result<(), SpecError> {
+    if argument.is_some() { Err(SpecError::Superfluous(name)) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::conformance;
+    use crate::seed::stream;
+
+    /// An argument that suits the family, for three paths.
+    fn example(family: &Family) -> String {
+        match family.name {
+            "weights" => "weights:0.6,0.3,0.1".into(),
+            name => name.into(),
+        }
+    }
+
+    #[test]
+    fn every_family_passes_the_conformance_suite() {
+        for family in FAMILIES {
+            let spec: Spec = example(family).parse().unwrap();
+            conformance::check(|seed| spec.build(3, stream(seed, 0, "scheduler")).unwrap());
+        }
+    }
+
+    #[test]
+    fn what_is_written_reads_back() {
+        for text in ["round-robin", "weighted:0.5", "weights:0.6,0.3,0.1"] {
+            assert_eq!(text.parse::<Spec>().unwrap().to_string(), text);
+        }
+    }
+
+    #[test]
+    fn each_mistake_has_its_own_error() {
+        let build = |text: &str| {
+            let spec: Spec = text.parse()?;
+            spec.build(3, stream(1, 0, "scheduler")).map(drop)
+        };
+        assert_eq!(build("fastest"), Err(SpecError::Unknown("fastest".into())));
+        assert_eq!(build("uniform:3"), Err(SpecError::Superfluous("uniform")));
+        assert_eq!(build("weights"), Err(SpecError::Missing("weights:W,W,…")));
+        assert_eq!(build("weighted:0"), Err(SpecError::Number("0".into())));
+        assert_eq!(build("weights:1,x,1"), Err(SpecError::Number("x".into())));
+        assert_eq!(build("weights:1,-1,1"), Err(SpecError::Negative(-1.0)));
+        assert_eq!(build("weights:0,0,0"), Err(SpecError::NoWeight));
+        assert_eq!(build("weights:1,1"), Err(SpecError::Count(2, 3)));
+    }
+}

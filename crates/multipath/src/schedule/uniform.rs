@@ -1,0 +1,58 @@
+//! Each run by a path drawn with equal chances.
+
+use rand::RngExt;
+
+use super::{Built, Scheduler, SpecError, no_argument};
+use crate::path::usable;
+use crate::seed::Stream;
+use crate::{PathId, PathView, Time};
+
+/// Uniform random (CoMPS, section 4.2, "UR").
+#[derive(Debug)]
+pub struct Uniform {
+    stream: Stream,
+}
+
+impl Uniform {
+    /// Draws from `stream`.
+    pub fn new(stream: Stream) -> Uniform {
+        Uniform { stream }
+    }
+}
+
+impl Scheduler for Uniform {
+    fn choose(&mut self, _now: Time, paths: &[PathView]) -> Option<PathId> {
+        let candidates = usable(paths).count();
+        if candidates == 0 {
+            return None;
+        }
+        let drawn = self.stream.random_range(0..candidates as u32);
+        usable(paths).nth(drawn as usize).map(PathId::at)
+    }
+}
+
+pub(super) fn build(argument: Option<&str>, _paths: usize, stream: Stream) -> Built {
+    no_argument("uniform", argument)?;
+    Ok(Box::new(Uniform::new(stream)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::seed::stream;
+
+    #[test]
+    fn each_usable_path_gets_its_equal_share() {
+        let mut scheduler = Uniform::new(stream(1, 0, "scheduler"));
+        let paths = [PathView::open(), PathView::dead(), PathView::open(), PathView::open()];
+        let mut counts = [0u32; 4];
+        for _ in 0..30_000 {
+            counts[scheduler.choose(Time::ZERO, &paths).unwrap().index()] += 1;
+        }
+        assert_eq!(counts[1], 0);
+        for index in [0, 2, 3] {
+            let deviation = (f64::from(counts[index]) - 10_000.0).abs();
+            assert!(deviation < 5.0 * 81.7, "{counts:?}: five standard deviations of a binomial");
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! Each run by a path drawn with given chances, or with chances drawn for the session.
+
+use rand::RngExt;
+use rand_distr::{Distribution, Gamma};
+
+use super::{Built, Scheduler, SpecError};
+use crate::path::usable;
+use crate::seed::Stream;
+use crate::{PathId, PathView, Time};
+
+/// Weighted random (CoMPS, section 4.2, "WR"): chances fixed for the session's life.
+///
+/// The weights of the usable paths are renormalised at each choice, so a dead path's share goes to the others in
+/// proportion. If no usable path has a positive weight, the usable paths have equal chances: traffic that the user
+/// wants to send is not refused because the favoured path died.
+#[derive(Debug)]
+pub struct Weighted {
+    weights: Vec<f64>,
+    stream: Stream,
+}
+
+impl Weighted {
+    /// Fixed weights, one for each path, not necessarily summing to 1.
+    pub fn fixed(weights: Vec<f64>, stream: Stream) -> Result<Weighted, SpecError> {
+        if let Some(&bad) = weights.iter().find(|weight| !weight.is_finite() || **weight < 0.0) {
+            return Err(SpecError::Negative(bad));
+        }
+        if weights.iter().sum::<f64>() <= 0.0 {
+            return Err(SpecError::NoWeight);
+        }
+        Ok(Weighted { weights, stream })
+    }
+
+    /// Weights from one draw of the symmetric Dirichlet distribution with concentration `alpha` over `paths` paths.
+    ///
+    /// CoMPS draws with `alpha` = 1 (uniform on the simplex). Larger values pull the shares together.
+    pub fn dirichlet(alpha: f64, paths: usize, mut stream: Stream) -> Result<Weighted, SpecError> {
+        let gamma = Gamma::new(alpha, 1.0).map_err(|_| SpecError::Number(alpha.to_string()))?;
+        let draws: Vec<f64> = (0..paths).map(|_| gamma.sample(&mut stream)).collect();
+        let sum: f64 = draws.iter().sum();
+        if sum > 0.0 {
+            return Weighted::fixed(draws.iter().map(|draw| draw / sum).collect(), stream);
+        }
+        // A tiny alpha underflows every draw; the limit of the distribution is one path that carries everything.
+        let winner = stream.random_range(0..paths.max(1) as u32) as usize;
+        Weighted::fixed(
+            (0..paths).map(|path| f64::from(u8::from(path == winner))).collect(),
+            stream,
+        )
+    }
+
+    /// The chances, one for each path.
+    pub fn weights(&self) -> &[f64] {
+        &self.weights
+    }
+
+    fn weight(&self, index: usize) -> f64 {
+        self.weights.get(index).copied().unwrap_or(0.0)
+    }
+}
+
+impl Scheduler for Weighted {
+    fn choose(&mut self, _now: Time, paths: &[PathView]) -> Option<PathId> {
+        let total: f64 = usable(paths).map(|index| self.weight(index)).sum();
+        let equal = if total > 0.0 { 0.0 } else { 1.0 };
+        let total = if total > 0.0 { total } else { usable(paths).count() as f64 };
+        let mut left = self.stream.random::<f64>() * total;
+        let mut last = None;
+        for index in usable(paths) {
+            let weight = self.weight(index) + equal;
+            if weight > 0.0 {
+                last = Some(index);
+            }
+            left -= weight;
+            if left < 0.0 {
+                break;
+            }
+        }
+        // `last` also catches the case that rounding leaves a crumb after the last candidate.
+        last.map(PathId::at)
+    }
+}
+
+pub(super) fn build_dirichlet(argument: Option<&str>, paths: usize, stream: Stream) -> Built {
+    let alpha = argument.map_or(Ok(1.0), positive)?;
+    Ok(Box::new(Weighted::dirichlet(alpha, paths, stream)?))
+}
+
+pub(super) fn build_fixed(argument: Option<&str>, paths: usize, stream: Stream) -> Built {
+    let list = argument.ok_or(SpecError::Missing("weights:W,W,…"))?;
+    let weights: Vec<f64> = list.split(',').map(number).collect::<Result<_, _>>()?;
+    if weights.len() != paths {
+        return Err(SpecError::Count(weights.len(), paths));
+    }
+    Ok(Box::new(Weighted::fixed(weights, stream)?))
+}
+
+fn number(text: &str) -> Result<f64, SpecError> {
+    text.trim().parse().map_err(|_| SpecError::Number(text.to_owned()))
+}
+
+fn positive(text: &str) -> Result<f64, SpecError> {
+    let value = number(text)?;
+    if value.is_finite() && value > 0.0 {
+        Ok(value)
+    } else {
+        Err(SpecError::Number(text.to_owned()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::seed::stream;
+
+    fn shares(scheduler: &mut Weighted, paths: &[PathView], runs: u32) -> Vec<f64> {
+        let mut counts = vec![0u32; paths.len()];
+        for _ in 0..runs {
+            counts[scheduler.choose(Time::ZERO, paths).unwrap().index()] += 1;
+        }
+        counts.iter().map(|&count| f64::from(count) / f64::from(runs)).collect()
+    }
+
+    #[test]
+    fn fixed_weights_give_their_shares() {
+        let mut scheduler =
+            Weighted::fixed(vec![6.0, 3.0, 1.0], stream(1, 0, "scheduler")).unwrap();
+        let shares = shares(&mut scheduler, &[PathView::open(); 3], 40_000);
+        for (share, expected) in shares.iter().zip([0.6, 0.3, 0.1]) {
+            assert!((share - expected).abs() < 0.0125, "{shares:?}: five standard deviations");
+        }
+    }
+
+    #[test]
+    fn a_dead_paths_share_goes_to_the_others_in_proportion() {
+        let mut scheduler =
+            Weighted::fixed(vec![6.0, 3.0, 1.0], stream(1, 0, "scheduler")).unwrap();
+        let paths = [PathView::dead(), PathView::open(), PathView::open()];
+        let shares = shares(&mut scheduler, &paths, 40_000);
+        assert_eq!(shares[0], 0.0);
+        assert!((shares[1] - 0.75).abs() < 0.011, "{shares:?}: five standard deviations");
+    }
+
+    #[test]
+    fn paths_of_weight_zero_carry_only_when_nothing_else_lives() {
+        let mut scheduler =
+            Weighted::fixed(vec![1.0, 0.0, 0.0], stream(1, 0, "scheduler")).unwrap();
+        assert_eq!(shares(&mut scheduler, &[PathView::open(); 3], 1_000), [1.0, 0.0, 0.0]);
+        let dead = [PathView::dead(), PathView::open(), PathView::open()];
+        let shares = shares(&mut scheduler, &dead, 10_000);
+        assert!((shares[1] - 0.5).abs() < 0.025, "{shares:?}");
+    }
+
+    /// The mean largest share of a flat Dirichlet draw is (1 + 1/2 + … + 1/n) / n: 0.611 for three paths.
+    #[test]
+    fn a_flat_dirichlet_draw_has_the_known_mean_of_its_largest_share() {
+        let sessions = 4_000;
+        let largest: f64 = (0..sessions)
+            .map(|session| Weighted::dirichlet(1.0, 3, stream(1, session, "scheduler")).unwrap())
+            .map(|scheduler| scheduler.weights().iter().copied().fold(0.0, f64::max))
+            .sum();
+        let mean = largest / sessions as f64;
+        assert!((mean - 11.0 / 18.0).abs() < 0.011, "{mean}: five standard errors");
+    }
+
+    #[test]
+    fn a_large_alpha_gives_nearly_equal_shares_and_a_tiny_one_a_single_path() {
+        let weights =
+            |alpha| Weighted::dirichlet(alpha, 3, stream(1, 0, "scheduler")).unwrap().weights;
+        assert!(weights(1e6).iter().all(|weight| (weight - 1.0 / 3.0).abs() < 0.01));
+        assert!(weights(1e-9).iter().any(|weight| *weight > 0.999));
+    }
+}
