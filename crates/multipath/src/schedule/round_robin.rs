@@ -1,6 +1,6 @@
 //! Each path in turn.
 
-use super::{Built, Scheduler, SpecError, no_argument};
+use super::{Built, Scheduler, no_argument};
 use crate::path::usable;
 use crate::seed::Stream;
 use crate::{PathId, PathView, Time};

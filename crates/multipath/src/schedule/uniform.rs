@@ -2,7 +2,7 @@
 
 use rand::RngExt;
 
-use super::{Built, Scheduler, SpecError, no_argument};
+use super::{Built, Scheduler, no_argument};
 use crate::path::usable;
 use crate::seed::Stream;
 use crate::{PathId, PathView, Time};
