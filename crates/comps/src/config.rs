@@ -1,0 +1,58 @@
+//! What the splitter's core is told before it begins.
+
+use std::time::Duration;
+
+use anabranch_multipath::Every;
+use anabranch_multipath::schedule::Spec;
+
+/// The settings of one splitter: one listener, one server, a list of paths.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// For each path, how many source ports it rotates over (at least 1).
+    pub ports: Vec<u16>,
+    /// The path that QUIC handshakes and DNS queries take, by its place in `ports`.
+    pub handshake: Option<usize>,
+    /// Whether the schedule may use the handshake path for everything else too.
+    pub handshake_scheduled: bool,
+    /// Who names the path of the next run.
+    pub schedule: Spec,
+    /// How long a run is.
+    pub every: Every,
+    /// Source of all chance.
+    pub seed: u64,
+    /// Four-tuples that one QUIC connection may use, the handshake path included (at least 1).
+    pub quic_tuples: usize,
+    /// A session without a datagram from its client for so long is closed.
+    pub idle: Duration,
+    /// Sessions that live at once; one more closes the one that was idle longest.
+    pub sessions: usize,
+    /// What the sessions carry, or [`Guess::Look`] to find out.
+    pub protocol: Guess,
+}
+
+impl Config {
+    /// Settings for `paths` paths of one port each: weighted, every 100 ms, as the command line has them by default.
+    pub fn of(paths: usize) -> Config {
+        Config {
+            ports: vec![1; paths],
+            handshake: None,
+            handshake_scheduled: true,
+            schedule: "weighted".parse().expect("a family of that name exists"),
+            every: Every::Time { mean: Duration::from_millis(100), random: false },
+            seed: 0,
+            quic_tuples: 4,
+            idle: Duration::from_secs(180),
+            sessions: 4096,
+            protocol: Guess::Look,
+        }
+    }
+}
+
+/// How a session's protocol is found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Guess {
+    /// By looking at its first datagrams.
+    Look,
+    /// The user said so.
+    Is(crate::Protocol),
+}

@@ -1,0 +1,115 @@
+//! What the core tells the person who runs it.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use anabranch_multipath::PathId;
+
+use crate::Protocol;
+
+/// A session's number: counts up from 0, never used again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SessionId(pub u64);
+
+/// Something that happened and that a person may want to see. No payload, no keys.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A client spoke for the first time.
+    Opened {
+        /// The new session.
+        session: SessionId,
+        /// Its client's address.
+        client: SocketAddr,
+    },
+    /// The session's protocol was recognised.
+    Recognised {
+        /// The session.
+        session: SessionId,
+        /// What it carries.
+        protocol: Protocol,
+    },
+    /// Fewer four-tuples are used than the paths and ports would give.
+    TuplesCut {
+        /// The session.
+        session: SessionId,
+        /// Paths times ports.
+        wanted: usize,
+        /// What is used.
+        used: usize,
+    },
+    /// A QUIC connection keeps to one path until its handshake is confirmed.
+    Pinned {
+        /// The session.
+        session: SessionId,
+        /// The path it keeps to.
+        path: PathId,
+    },
+    /// All QUIC connections of the session are confirmed: the schedule takes over.
+    Released {
+        /// The session.
+        session: SessionId,
+        /// Measured round-trip time of the handshake.
+        rtt: Duration,
+    },
+    /// A path left the candidate set, for one session or (`None`) for all.
+    Down {
+        /// The path.
+        path: PathId,
+        /// The session that lost it.
+        session: Option<SessionId>,
+        /// Why.
+        reason: DownReason,
+    },
+    /// A path is a candidate again.
+    Up {
+        /// The path.
+        path: PathId,
+        /// The session that has it back, `None` for all.
+        session: Option<SessionId>,
+    },
+    /// The server answers on other paths than those that it is spoken to: uplink and downlink are split differently.
+    Skewed {
+        /// The session.
+        session: SessionId,
+        /// The path on which the server's answers stay.
+        path: PathId,
+        /// Share of the downlink bytes that came by that path, in percent.
+        percent: u8,
+    },
+    /// A session ended.
+    Closed {
+        /// The session.
+        session: SessionId,
+        /// Why.
+        reason: CloseReason,
+    },
+    /// A datagram that we sent came back as if from a new client: routes lead our own traffic into us.
+    Loop {
+        /// Where it came from.
+        client: SocketAddr,
+    },
+}
+
+/// Why a path is no candidate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DownReason {
+    /// The interface or its address is gone, or is down.
+    Interface,
+    /// No route, or an ICMP error says that the server cannot be reached this way.
+    Unreachable,
+    /// Used for a second without an answer, by a server that had followed the session there before.
+    Silent,
+}
+
+/// Why a session ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CloseReason {
+    /// Its client was silent for the idle time.
+    Idle,
+    /// Room was needed for another session, and this one was idle longest.
+    Evicted,
+    /// The server's name does not resolve.
+    Unresolved,
+    /// The program ends.
+    Shutdown,
+}

@@ -1,0 +1,68 @@
+//! Counters: uplink and downlink apart, never summed.
+
+use std::time::Duration;
+
+/// One direction of a path.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Flow {
+    /// Datagrams.
+    pub datagrams: u64,
+    /// Bytes of UDP payload.
+    pub bytes: u64,
+}
+
+impl Flow {
+    pub(crate) fn add(&mut self, datagrams: u64, bytes: u64) {
+        self.datagrams += datagrams;
+        self.bytes += bytes;
+    }
+}
+
+/// Datagrams that did not go out, by cause.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Drops {
+    /// The path's socket was full. UDP paths have no window: such datagrams are dropped and counted.
+    pub full: u64,
+    /// Larger than the path's MTU (EMSGSIZE).
+    pub too_big: u64,
+    /// The path broke at that moment (no route, interface gone).
+    pub unreachable: u64,
+}
+
+/// Everything counted on one path, over all sessions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PathCounters {
+    /// Client to server.
+    pub up: Flow,
+    /// Server to client.
+    pub down: Flow,
+    /// Runs that began here while the run before was on another path, or on another port of this one.
+    pub switches: u64,
+    /// Extra copies of live datagrams, sent to try the path or to keep it open at NATs (counted in `up` too).
+    pub copies: u64,
+    /// What did not go out.
+    pub drops: Drops,
+    /// Answers "port unreachable": the path works, the server's port is closed.
+    pub refused: u64,
+    /// Lowest round-trip time seen of late by any session.
+    pub rtt: Option<Duration>,
+    /// The path works, as far as this machine can tell (no local error stands).
+    pub works: bool,
+    /// Sessions that found it silent and do not use it.
+    pub silent_sessions: usize,
+}
+
+/// Counted over the whole splitter.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Snapshot {
+    /// One entry a path, in the order given.
+    pub paths: Vec<PathCounters>,
+    /// Sessions alive.
+    pub sessions: usize,
+    /// Datagrams that waited in vain for a path.
+    pub no_path: u64,
+    /// Datagrams that wait now.
+    pub waiting: usize,
+    /// Datagrams refused because they were our own coming back.
+    pub looped: u64,
+}
