@@ -1,0 +1,88 @@
+"""aioquic's server with its defaults, speaking HTTP/3 and HTTP/0.9 ("hq-interop").
+
+``GET /bytes/N`` answers with the first N bytes of the seeded stream that all test servers share.
+
+Usage: ``server.py ADDRESS PORT CERTIFICATE KEY SEED``
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import hashlib
+import sys
+
+from aioquic.asyncio import QuicConnectionProtocol, serve
+from aioquic.h3.connection import H3_ALPN, H3Connection
+from aioquic.h3.events import HeadersReceived
+from aioquic.quic.configuration import QuicConfiguration
+from aioquic.quic.events import ProtocolNegotiated, QuicEvent, StreamDataReceived
+
+HQ_ALPN = "hq-interop"
+
+
+@functools.lru_cache(maxsize=4)
+def seeded_bytes(seed: int, length: int) -> bytes:
+    """First ``length`` bytes of SHA-256("anabranch" || seed || i) for i = 0, 1, 2, …"""
+    prefix = b"anabranch" + seed.to_bytes(8, "big")
+    blocks = range((length + 31) // 32)
+    made = b"".join(hashlib.sha256(prefix + i.to_bytes(8, "big")).digest() for i in blocks)
+    return made[:length]
+
+
+def body_for(path: str, seed: int) -> bytes | None:
+    """The body of ``/bytes/N``; None for any other path."""
+    length = path.removeprefix("/bytes/")
+    return seeded_bytes(seed, int(length)) if length.isdecimal() else None
+
+
+class Server(QuicConnectionProtocol):
+    """One connection; the library does the protocol, this answers requests."""
+
+    seed = 1
+
+    def quic_event_received(self, event: QuicEvent) -> None:
+        """Hands events to the HTTP version that was negotiated."""
+        if isinstance(event, ProtocolNegotiated):
+            self._h3 = H3Connection(self._quic) if event.alpn_protocol in H3_ALPN else None
+            self._asked: dict[int, bytes] = {}
+        elif self._h3 is not None:
+            self._handle_h3(self._h3, event)
+        elif isinstance(event, StreamDataReceived):
+            self._handle_hq(event)
+
+    def _handle_h3(self, h3: H3Connection, event: QuicEvent) -> None:
+        for happened in h3.handle_event(event):
+            if isinstance(happened, HeadersReceived):
+                self._answer_h3(h3, happened)
+
+    def _answer_h3(self, h3: H3Connection, request: HeadersReceived) -> None:
+        path = dict(request.headers).get(b":path", b"").decode()
+        body = body_for(path, self.seed)
+        status = b"404" if body is None else b"200"
+        h3.send_headers(request.stream_id, [(b":status", status)])
+        h3.send_data(request.stream_id, body or b"", end_stream=True)
+        self.transmit()
+
+    def _handle_hq(self, event: StreamDataReceived) -> None:
+        asked = self._asked.get(event.stream_id, b"") + event.data
+        self._asked[event.stream_id] = asked
+        if not event.end_stream:
+            return
+        path = asked.decode().removeprefix("GET ").strip()
+        self._quic.send_stream_data(event.stream_id, body_for(path, self.seed) or b"", True)
+        self.transmit()
+
+
+async def main(address: str, port: int, certificate: str, key: str) -> None:
+    """Serves until the process is ended."""
+    configuration = QuicConfiguration(is_client=False, alpn_protocols=[*H3_ALPN, HQ_ALPN])
+    configuration.load_cert_chain(certificate, key)
+    await serve(address, port, configuration=configuration, create_protocol=Server)
+    await asyncio.Event().wait()
+
+
+if __name__ == "__main__":
+    Server.seed = int(sys.argv[5])
+    seeded_bytes(Server.seed, 25 * 1024 * 1024)  # made before the first request is timed
+    asyncio.run(main(sys.argv[1], int(sys.argv[2]), sys.argv[3], sys.argv[4]))

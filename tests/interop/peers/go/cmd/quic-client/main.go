@@ -1,0 +1,88 @@
+// Command quic-client downloads one path over HTTP/3 or HTTP/0.9 ("hq-interop") with quic-go and
+// prints a fetch.Result as one line of JSON.
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"flag"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/quic-go/quic-go"
+	"github.com/quic-go/quic-go/http3"
+
+	"anabranch/peers/internal/fetch"
+)
+
+func main() {
+	server := flag.String("server", "127.0.0.1:4433", "address and port of the server")
+	path := flag.String("path", "/bytes/1000", "what to download")
+	protocol := flag.String("protocol", "h3", "h3 or hq")
+	version := flag.Int("version", 1, "QUIC version, 1 or 2")
+	limit := flag.Duration("timeout", time.Minute, "give up after this long")
+	flag.Parse()
+
+	ctx, cancel := context.WithTimeout(context.Background(), *limit)
+	defer cancel()
+	get := map[string]getter{"h3": getH3, "hq": getHQ}[*protocol]
+	if get == nil {
+		fetch.NewMeter().Finish(fmt.Errorf("no such protocol: %s", *protocol)).PrintAndExit()
+	}
+	meter := fetch.NewMeter()
+	meter.Finish(get(ctx, *server, *path, quicConfig(*version), meter)).PrintAndExit()
+}
+
+type getter func(ctx context.Context, server, path string, c *quic.Config, m *fetch.Meter) error
+
+func quicConfig(version int) *quic.Config {
+	if version == 2 {
+		return &quic.Config{Versions: []quic.Version{quic.Version2}}
+	}
+	return &quic.Config{Versions: []quic.Version{quic.Version1}}
+}
+
+func getH3(ctx context.Context, server, path string, c *quic.Config, m *fetch.Meter) error {
+	transport := &http3.Transport{TLSClientConfig: unchecked(), QUICConfig: c}
+	defer transport.Close()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+server+path, nil)
+	if err != nil {
+		return err
+	}
+	response, err := transport.RoundTrip(request)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		return fmt.Errorf("the server says %s", response.Status)
+	}
+	return m.Drain(response.Body)
+}
+
+func getHQ(ctx context.Context, server, path string, c *quic.Config, m *fetch.Meter) error {
+	connection, err := quic.DialAddr(ctx, server, unchecked("hq-interop"), c)
+	if err != nil {
+		return err
+	}
+	defer connection.CloseWithError(0, "")
+	stream, err := connection.OpenStreamSync(ctx)
+	if err != nil {
+		return err
+	}
+	if deadline, ok := ctx.Deadline(); ok {
+		_ = stream.SetReadDeadline(deadline) // fails on a closed stream only, as the read then does
+	}
+	if _, err := io.WriteString(stream, "GET "+path+"\r\n"); err != nil {
+		return err
+	}
+	_ = stream.Close()
+	return m.Drain(stream)
+}
+
+// unchecked accepts any certificate: the servers sign their own, and hashes are what is compared.
+func unchecked(protocols ...string) *tls.Config {
+	return &tls.Config{InsecureSkipVerify: true, NextProtos: protocols, ServerName: "localhost"}
+}
