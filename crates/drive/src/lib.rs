@@ -1,1 +1,3 @@
 //! drive
+pub mod emulate;
+pub mod netlink;

@@ -1,0 +1,63 @@
+//! A network namespace without a name.
+
+#![allow(unsafe_code, reason = "unshare(2) is unsafe in rustix: it could part the file table too")]
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd};
+use std::path::PathBuf;
+use std::thread;
+
+use rustix::thread::{LinkNameSpaceType, UnshareFlags};
+
+/// A network namespace that lives as long as this handle, or a process inside it, does.
+///
+/// It has no name in the file system, so nothing is left of it when the process ends, however it ends.
+#[derive(Debug)]
+pub struct Namespace {
+    handle: File,
+}
+
+impl Namespace {
+    /// Makes a new, empty namespace: only a loopback interface, switched off.
+    ///
+    /// # Errors
+    /// `EPERM` without `CAP_SYS_ADMIN`.
+    pub fn new() -> io::Result<Namespace> {
+        on_fresh_thread(|| {
+            // SAFETY: NEWNET changes nothing but the network namespace of this thread, which ends right after;
+            // the file table stays shared.
+            unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNET) }?;
+            Ok(Namespace { handle: File::open("/proc/thread-self/ns/net")? })
+        })
+    }
+
+    /// A path by which other processes may enter while this handle lives: `nsenter --net=PATH`.
+    pub fn path(&self) -> PathBuf {
+        format!("/proc/{}/fd/{}", std::process::id(), self.handle.as_raw_fd()).into()
+    }
+
+    /// Runs `work` on a thread of its own inside the namespace.
+    ///
+    /// Sockets and interfaces that it opens belong to the namespace and may be used from anywhere.
+    pub fn run<R: Send>(&self, work: impl FnOnce() -> io::Result<R> + Send) -> io::Result<R> {
+        on_fresh_thread(|| {
+            self.enter()?;
+            work()
+        })
+    }
+
+    /// Moves the calling thread into the namespace, for good.
+    pub fn enter(&self) -> io::Result<()> {
+        let kind = Some(LinkNameSpaceType::Network);
+        Ok(rustix::thread::move_into_link_name_space(self.handle.as_fd(), kind)?)
+    }
+}
+
+/// A thread's namespace cannot be put back without privilege, so what enters one gets its own thread.
+fn on_fresh_thread<R: Send>(work: impl FnOnce() -> io::Result<R> + Send) -> io::Result<R> {
+    thread::scope(|scope| match scope.spawn(work).join() {
+        Ok(result) => result,
+        Err(panic) => std::panic::resume_unwind(panic),
+    })
+}

@@ -1,0 +1,84 @@
+//! A TUN interface: what a namespace sends by it can be read here, what is written here arrives there.
+
+#![allow(unsafe_code, reason = "TUNSETIFF is an ioctl that no safe wrapper knows")]
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::unix::fs::OpenOptionsExt;
+
+use crate::netlink;
+
+/// One TUN interface of IP packets without any header before them, without offloads, not persistent:
+/// it vanishes with this handle.
+#[derive(Debug)]
+pub struct Tun {
+    file: File,
+    index: u32,
+}
+
+impl Tun {
+    /// Makes the interface `name` in the calling thread's namespace; it is switched off at first.
+    ///
+    /// # Errors
+    /// `ENOENT`, `EACCES`: no usable `/dev/net/tun`; `EPERM`: no `CAP_NET_ADMIN` here; `EBUSY`: the name is taken;
+    /// `InvalidInput`: the name is no interface name.
+    pub fn create(name: &str) -> io::Result<Tun> {
+        let mut request = request(name)?;
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .custom_flags(libc::O_NONBLOCK)
+            .open("/dev/net/tun")?;
+        // SAFETY: TUNSETIFF reads and writes one ifreq, which outlives the call; the descriptor is open.
+        let rc = unsafe { libc::ioctl(file.as_raw_fd(), libc::TUNSETIFF as _, &raw mut request) };
+        if rc < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        let link = netlink::link_named(name)?.ok_or(io::ErrorKind::NotFound)?;
+        Ok(Tun { file, index: link.index })
+    }
+
+    /// Its number in its namespace.
+    pub fn index(&self) -> u32 {
+        self.index
+    }
+
+    /// Reads one packet into `buffer`; `None` if none waits.
+    pub fn read(&self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
+        match (&self.file).read(buffer) {
+            Ok(len) => Ok(Some(len)),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Hands `packet` to the namespace.
+    ///
+    /// # Errors
+    /// `EIO` while the interface is switched off; `EINVAL` if it is no IP packet.
+    pub fn write(&self, packet: &[u8]) -> io::Result<()> {
+        (&self.file).write(packet).map(drop)
+    }
+}
+
+impl AsFd for Tun {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
+fn request(name: &str) -> io::Result<libc::ifreq> {
+    // SAFETY: an ifreq is plain numbers, for which zero is a valid value.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    let room = request.ifr_name.len() - 1;
+    if name.is_empty() || name.len() > room || !name.bytes().all(|b| b.is_ascii_graphic()) {
+        let text = format!("`{name}` is no interface name (1 to {room} ASCII characters)");
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+    }
+    for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
+        *to = from as libc::c_char;
+    }
+    request.ifr_ifru.ifru_flags = (libc::IFF_TUN | libc::IFF_NO_PI) as libc::c_short;
+    Ok(request)
+}

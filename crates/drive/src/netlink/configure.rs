@@ -1,0 +1,92 @@
+//! The settings that the emulator makes inside its own namespaces. All of them need `CAP_NET_ADMIN`
+//! there.
+
+use std::io;
+use std::net::IpAddr;
+
+use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
+use netlink_packet_route::address::{
+    AddressAttribute, AddressHeaderFlags, AddressMessage, AddressScope,
+};
+use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
+use netlink_packet_route::route::{
+    RouteAttribute, RouteHeader, RouteMessage, RouteProtocol, RouteScope, RouteType,
+};
+use netlink_packet_route::{AddressFamily, RouteNetlinkMessage as Message};
+
+use super::{Prefix, socket};
+
+/// A route to add with [`add_route`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NewRoute {
+    /// Where it leads.
+    pub dst: Prefix,
+    /// The interface by its index.
+    pub oif: u32,
+    /// The next router; `None` if the destination is on the link.
+    pub gateway: Option<IpAddr>,
+    /// The source address for sockets that chose none.
+    pub prefsrc: Option<IpAddr>,
+    /// The smaller is preferred. `None`: the kernel's default (0 for IPv4, 1024 for IPv6).
+    pub metric: Option<u32>,
+}
+
+/// Switches the interface `index` on or off.
+pub fn set_up(index: u32, up: bool) -> io::Result<()> {
+    let mut message = link(index);
+    message.header.change_mask = LinkFlags::Up;
+    message.header.flags = if up { LinkFlags::Up } else { LinkFlags::empty() };
+    socket::order(Message::SetLink(message), 0)
+}
+
+/// Sets the MTU of the interface `index` in bytes.
+pub fn set_mtu(index: u32, mtu: u32) -> io::Result<()> {
+    let mut message = link(index);
+    message.attributes.push(LinkAttribute::Mtu(mtu));
+    socket::order(Message::SetLink(message), 0)
+}
+
+/// Gives the interface `index` an address. IPv6 addresses skip duplicate detection, so they can be
+/// used at once.
+pub fn add_address(index: u32, address: Prefix) -> io::Result<()> {
+    let mut message = AddressMessage::default();
+    message.header.family = family(address.ip);
+    message.header.prefix_len = address.len;
+    message.header.scope = AddressScope::Universe;
+    message.header.index = index;
+    message.header.flags = AddressHeaderFlags::Nodad;
+    message.attributes.push(AddressAttribute::Local(address.ip));
+    message.attributes.push(AddressAttribute::Address(address.ip));
+    socket::order(Message::NewAddress(message), NLM_F_CREATE | NLM_F_EXCL)
+}
+
+/// Adds `route` to the main table.
+///
+/// # Errors
+/// `EEXIST` if there is one with the same destination and metric (IPv4), or the same altogether (IPv6).
+pub fn add_route(route: NewRoute) -> io::Result<()> {
+    let mut message = RouteMessage::default();
+    message.header.address_family = family(route.dst.ip);
+    message.header.destination_prefix_length = route.dst.len;
+    message.header.table = RouteHeader::RT_TABLE_MAIN;
+    message.header.protocol = RouteProtocol::Static;
+    message.header.scope =
+        if route.gateway.is_none() { RouteScope::Link } else { RouteScope::Universe };
+    message.header.kind = RouteType::Unicast;
+    message.attributes.push(RouteAttribute::Destination(route.dst.network().ip.into()));
+    message.attributes.push(RouteAttribute::Oif(route.oif));
+    message.attributes.extend(route.gateway.map(|ip| RouteAttribute::Gateway(ip.into())));
+    message.attributes.extend(route.prefsrc.map(|ip| RouteAttribute::PrefSource(ip.into())));
+    message.attributes.extend(route.metric.map(RouteAttribute::Priority));
+    socket::order(Message::NewRoute(message), NLM_F_CREATE | NLM_F_EXCL)
+}
+
+fn link(index: u32) -> LinkMessage {
+    let mut message = LinkMessage::default();
+    message.header.index = index;
+    message
+}
+
+fn family(ip: IpAddr) -> AddressFamily {
+    if ip.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 }
+}

@@ -1,0 +1,158 @@
+//! By which way a packet would leave.
+
+use std::fmt;
+use std::io;
+use std::net::IpAddr;
+
+use netlink_packet_route::route::{
+    RouteAddress, RouteAttribute, RouteFlags, RouteMessage, RouteMetric, RouteType,
+};
+use netlink_packet_route::{AddressFamily, RouteNetlinkMessage as Message};
+
+use super::{query, socket};
+
+/// The answer to [`route_to`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Route {
+    /// The interface that the packet leaves by.
+    pub oif: u32,
+    /// The next router; `None` where the destination is on the link itself.
+    pub gateway: Option<IpAddr>,
+    /// The source address that the kernel would put in (for IPv6 only where the route names one or a source was asked for).
+    pub prefsrc: Option<IpAddr>,
+    /// The largest IP packet in bytes: the route's own (path MTU discovery, `ip route ... mtu`), else the interface's.
+    pub mtu: u32,
+    /// No table holds such a route: the kernel *assumes* that the destination is on the link of the
+    /// interface that was asked for. Linux does so for IPv4 with a bound interface; such packets
+    /// mostly reach nobody.
+    pub assumed: bool,
+}
+
+/// Why no packet would leave.
+#[derive(Debug)]
+pub enum RouteError {
+    /// No route to the destination (`ENETUNREACH`, `EHOSTUNREACH`), or one that says "unreachable".
+    NoRoute,
+    /// A rule or route forbids it (`prohibit`, `blackhole`).
+    Forbidden,
+    /// The source address is not one of this machine's.
+    ForeignSource,
+    /// The question itself failed.
+    Io(io::Error),
+}
+
+impl fmt::Display for RouteError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            RouteError::NoRoute => f.write_str("no route"),
+            RouteError::Forbidden => f.write_str("a routing rule forbids it"),
+            RouteError::ForeignSource => f.write_str("the source is no address of this machine"),
+            RouteError::Io(error) => write!(f, "route lookup failed: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for RouteError {}
+
+impl From<io::Error> for RouteError {
+    fn from(error: io::Error) -> RouteError {
+        RouteError::Io(error)
+    }
+}
+
+/// Looks up the route to `dst`, as `ip route get DST [from SRC] [oif OIF] [mark MARK]`: rules,
+/// marks and source routing included.
+///
+/// # Errors
+/// [`RouteError`] says whether the destination, the policy or the source address is to blame.
+pub fn route_to(
+    dst: IpAddr,
+    src: Option<IpAddr>,
+    oif: Option<u32>,
+    mark: Option<u32>,
+) -> Result<Route, RouteError> {
+    check_source(src)?;
+    let request = Message::GetRoute(question(dst, src, oif, mark));
+    let answers = socket::ask(request).map_err(blame)?;
+    let found = answers.iter().find_map(|answer| match answer {
+        Message::NewRoute(message) => Some(message),
+        _ => None,
+    });
+    read(found.ok_or(RouteError::NoRoute)?)
+}
+
+/// The kernel checks an IPv4 source (with the unhelpful `EINVAL`) and no IPv6 source at all.
+fn check_source(src: Option<IpAddr>) -> Result<(), RouteError> {
+    let Some(src) = src else { return Ok(()) };
+    if src.is_loopback() || query::addresses()?.iter().any(|address| address.ip == src) {
+        return Ok(());
+    }
+    Err(RouteError::ForeignSource)
+}
+
+fn question(dst: IpAddr, src: Option<IpAddr>, oif: Option<u32>, mark: Option<u32>) -> RouteMessage {
+    let bits = if dst.is_ipv4() { 32 } else { 128 };
+    let mut message = RouteMessage::default();
+    message.header.address_family =
+        if dst.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
+    message.header.destination_prefix_length = bits;
+    message.header.source_prefix_length = src.map_or(0, |_| bits);
+    message.header.flags = RouteFlags::LookupTable;
+    message.attributes.push(RouteAttribute::Destination(dst.into()));
+    message.attributes.extend(src.map(|ip| RouteAttribute::Source(ip.into())));
+    message.attributes.extend(oif.map(RouteAttribute::Oif));
+    message.attributes.extend(mark.map(RouteAttribute::Mark));
+    message
+}
+
+fn blame(error: io::Error) -> RouteError {
+    match error.raw_os_error() {
+        Some(libc::ENETUNREACH | libc::EHOSTUNREACH | libc::ESRCH) => RouteError::NoRoute,
+        Some(libc::EACCES | libc::EINVAL) => RouteError::Forbidden,
+        _ => RouteError::Io(error),
+    }
+}
+
+fn read(message: &RouteMessage) -> Result<Route, RouteError> {
+    match message.header.kind {
+        RouteType::Unreachable => return Err(RouteError::NoRoute),
+        RouteType::Prohibit | RouteType::BlackHole => return Err(RouteError::Forbidden),
+        _ => {}
+    }
+    let mut route = Route { oif: 0, gateway: None, prefsrc: None, mtu: 0, assumed: false };
+    for attribute in &message.attributes {
+        match attribute {
+            RouteAttribute::Oif(index) => route.oif = *index,
+            RouteAttribute::Gateway(address) => route.gateway = as_ip(address),
+            RouteAttribute::PrefSource(address) => route.prefsrc = as_ip(address),
+            RouteAttribute::Metrics(metrics) => route.mtu = mtu_of(metrics).unwrap_or(0),
+            RouteAttribute::Table(table) => route.assumed = *table == 0,
+            _ => {}
+        }
+    }
+    with_link_mtu(route)
+}
+
+/// A route without an MTU of its own has that of its interface.
+fn with_link_mtu(mut route: Route) -> Result<Route, RouteError> {
+    if route.mtu == 0 {
+        let link = query::links()?.into_iter().find(|link| link.index == route.oif);
+        route.mtu = link.ok_or(RouteError::NoRoute)?.mtu;
+    }
+    Ok(route)
+}
+
+fn mtu_of(metrics: &[RouteMetric]) -> Option<u32> {
+    metrics.iter().find_map(|metric| match metric {
+        RouteMetric::Mtu(mtu) => Some(*mtu),
+        _ => None,
+    })
+}
+
+fn as_ip(address: &RouteAddress) -> Option<IpAddr> {
+    match address {
+        RouteAddress::Inet(v4) => Some((*v4).into()),
+        RouteAddress::Inet6(v6) => Some((*v6).into()),
+        _ => None,
+    }
+}

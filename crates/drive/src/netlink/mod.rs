@@ -1,0 +1,23 @@
+//! What the kernel knows about links, addresses and routes, asked over rtnetlink (RFC 3549).
+//!
+//! Every function opens its own socket, asks, and closes it: it speaks of the network namespace of the
+//! *calling thread*. [`Monitor`] keeps its socket and tells what changes afterwards.
+//!
+//! * [`links`], [`addresses`], [`route_to`]: questions, no privilege needed;
+//! * [`Monitor`]: a non-blocking file descriptor to poll, drained into [`Change`]s;
+//! * [`configure`]: the few settings that the emulator makes, inside its own namespaces.
+
+pub mod configure;
+mod lookup;
+mod monitor;
+mod prefix;
+mod query;
+mod socket;
+
+pub use lookup::{Route, RouteError, route_to};
+pub use monitor::{Change, Monitor};
+pub use prefix::{Prefix, PrefixError};
+pub use query::{Address, Link, LinkKind, addresses, link_named, links};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,119 @@
+//! What changes.
+
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use netlink_packet_core::NetlinkPayload;
+use netlink_packet_route::RouteNetlinkMessage as Message;
+use netlink_packet_route::route::{RouteAttribute, RouteMessage};
+use netlink_sys::Socket;
+
+use super::query::{Address, Link};
+use super::socket;
+
+/// The multicast groups of rtnetlink(7): `RTNLGRP_LINK`, `_IPV4_IFADDR`, `_IPV6_IFADDR`,
+/// `_IPV4_ROUTE`, `_IPV6_ROUTE`.
+const GROUPS: [u32; 5] = [1, 5, 9, 7, 11];
+/// Larger than any notification.
+const DATAGRAM: usize = 64 * 1024;
+
+/// Something that changed in this namespace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// An interface appeared or changed: this is its state now (see [`Link::up`], [`Link::running`]).
+    Link(Link),
+    /// The interface with this index is gone.
+    LinkGone(u32),
+    /// An address appeared or changed.
+    Address(Address),
+    /// An address is gone.
+    AddressGone {
+        /// The interface that held it.
+        index: u32,
+        /// The address.
+        ip: IpAddr,
+    },
+    /// A route was added, replaced or removed; `oif` names its interface where it has one.
+    ///
+    /// The kernel removes IPv4 routes of an interface that goes down without a word: see [`Change::Link`] too.
+    Route {
+        /// The interface of the route.
+        oif: Option<u32>,
+    },
+    /// More happened than the kernel could queue: ask for everything again.
+    Overrun,
+}
+
+/// Tells what changes in the namespace of the thread that opened it.
+///
+/// Non-blocking: poll its file descriptor for readability, then [`drain`](Monitor::drain) it.
+pub struct Monitor {
+    socket: Socket,
+    buffer: Vec<u8>,
+}
+
+impl Monitor {
+    /// Subscribes to links, addresses and routes of IPv4 and IPv6.
+    pub fn open() -> io::Result<Monitor> {
+        let socket = socket::open()?;
+        for group in GROUPS {
+            socket.add_membership(group)?;
+        }
+        socket.set_non_blocking(true)?;
+        Ok(Monitor { socket, buffer: vec![0; DATAGRAM] })
+    }
+
+    /// All changes that wait, oldest first; empty if there are none.
+    pub fn drain(&mut self) -> io::Result<Vec<Change>> {
+        let mut changes = Vec::new();
+        loop {
+            match socket::receive(&self.socket, &mut self.buffer) {
+                Ok(datagram) => read(datagram, &mut changes),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(changes),
+                Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => {
+                    changes.push(Change::Overrun);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+impl AsFd for Monitor {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+/// A notification that this program cannot parse counts as an overrun: something changed.
+fn read(datagram: &[u8], changes: &mut Vec<Change>) {
+    for message in socket::messages(datagram) {
+        match message.map(|message| message.payload) {
+            Ok(NetlinkPayload::InnerMessage(inner)) => changes.extend(change(inner)),
+            Ok(_) => {}
+            Err(_) => changes.push(Change::Overrun),
+        }
+    }
+}
+
+fn change(message: Message) -> Option<Change> {
+    match message {
+        Message::NewLink(link) => Some(Change::Link(Link::from(&link))),
+        Message::DelLink(link) => Some(Change::LinkGone(link.header.index)),
+        Message::NewAddress(address) => Address::parse(&address).map(Change::Address),
+        Message::DelAddress(address) => Address::parse(&address)
+            .map(|Address { index, ip, .. }| Change::AddressGone { index, ip }),
+        Message::NewRoute(route) | Message::DelRoute(route) => {
+            Some(Change::Route { oif: oif(&route) })
+        }
+        _ => None,
+    }
+}
+
+fn oif(route: &RouteMessage) -> Option<u32> {
+    route.attributes.iter().find_map(|attribute| match attribute {
+        RouteAttribute::Oif(index) => Some(*index),
+        _ => None,
+    })
+}

@@ -1,0 +1,130 @@
+//! Links and addresses.
+
+use std::io;
+use std::net::IpAddr;
+
+use netlink_packet_route::RouteNetlinkMessage as Message;
+use netlink_packet_route::address::{AddressAttribute, AddressMessage};
+use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkLayerType, LinkMessage};
+
+use super::socket;
+
+/// A network interface.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Link {
+    /// The kernel's number for it, unique in its namespace.
+    pub index: u32,
+    /// Its name, as `ip link` shows it.
+    pub name: String,
+    /// The largest IP packet in bytes that it takes.
+    pub mtu: u32,
+    /// Switched on (`IFF_UP`).
+    pub up: bool,
+    /// Switched on and with a carrier (`IFF_RUNNING`): packets can leave.
+    pub running: bool,
+    /// What lies below IP.
+    pub kind: LinkKind,
+}
+
+/// The link layer of an interface (`ARPHRD_*`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LinkKind {
+    /// The host itself.
+    Loopback,
+    /// Ethernet, and all that looks like it: Wi-Fi, veth, bridges.
+    Ether,
+    /// No link layer, as TUN and WireGuard interfaces (`ARPHRD_NONE`).
+    Bare,
+    /// Anything else, by its `ARPHRD_*` number.
+    Other(u16),
+}
+
+/// An address of an interface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Address {
+    /// The interface that holds it.
+    pub index: u32,
+    /// The address of this machine.
+    pub ip: IpAddr,
+    /// Leading bits that name its network.
+    pub prefix_len: u8,
+}
+
+/// All interfaces of this namespace.
+pub fn links() -> io::Result<Vec<Link>> {
+    let answers = socket::dump(Message::GetLink(LinkMessage::default()))?;
+    Ok(answers.iter().filter_map(as_link).collect())
+}
+
+/// The interface called `name`, if there is one.
+pub fn link_named(name: &str) -> io::Result<Option<Link>> {
+    Ok(links()?.into_iter().find(|link| link.name == name))
+}
+
+/// All addresses of this namespace, IPv4 and IPv6.
+pub fn addresses() -> io::Result<Vec<Address>> {
+    let answers = socket::dump(Message::GetAddress(AddressMessage::default()))?;
+    Ok(answers.iter().filter_map(as_address).collect())
+}
+
+fn as_link(answer: &Message) -> Option<Link> {
+    match answer {
+        Message::NewLink(message) => Some(Link::from(message)),
+        _ => None,
+    }
+}
+
+fn as_address(answer: &Message) -> Option<Address> {
+    match answer {
+        Message::NewAddress(message) => Address::parse(message),
+        _ => None,
+    }
+}
+
+impl From<&LinkMessage> for Link {
+    fn from(message: &LinkMessage) -> Link {
+        let mut link = Link {
+            index: message.header.index,
+            name: String::new(),
+            mtu: 0,
+            up: message.header.flags.contains(LinkFlags::Up),
+            running: message.header.flags.contains(LinkFlags::Running),
+            kind: message.header.link_layer_type.into(),
+        };
+        for attribute in &message.attributes {
+            match attribute {
+                LinkAttribute::IfName(name) => link.name.clone_from(name),
+                LinkAttribute::Mtu(mtu) => link.mtu = *mtu,
+                _ => {}
+            }
+        }
+        link
+    }
+}
+
+impl From<LinkLayerType> for LinkKind {
+    fn from(layer: LinkLayerType) -> LinkKind {
+        match layer {
+            LinkLayerType::Loopback => LinkKind::Loopback,
+            LinkLayerType::Ether => LinkKind::Ether,
+            LinkLayerType::None => LinkKind::Bare,
+            other => LinkKind::Other(other.into()),
+        }
+    }
+}
+
+impl Address {
+    /// `IFA_LOCAL` where it is given: on point-to-point links `IFA_ADDRESS` is the other end's.
+    pub(super) fn parse(message: &AddressMessage) -> Option<Address> {
+        let (mut local, mut address) = (None, None);
+        for attribute in &message.attributes {
+            match attribute {
+                AddressAttribute::Local(ip) => local = Some(*ip),
+                AddressAttribute::Address(ip) => address = Some(*ip),
+                _ => {}
+            }
+        }
+        let (index, prefix_len) = (message.header.index, message.header.prefix_len);
+        local.or(address).map(|ip| Address { index, ip, prefix_len })
+    }
+}
