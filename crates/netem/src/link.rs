@@ -1,0 +1,418 @@
+//! The link.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
+use std::time::Duration;
+
+use anabranch_multipath::Time;
+use anabranch_multipath::seed::{self, Stream};
+use rand::RngExt;
+
+use crate::loss::Dice;
+use crate::{Count, Counters, Settings};
+
+/// One direction of a network link that carries units of type `T`.
+///
+/// Times given to it must not run backwards. It is a function of its settings, its seed and the
+/// calls.
+#[derive(Clone, Debug)]
+pub struct Link<T> {
+    settings: Settings,
+    dice: Dice,
+    jitter: Stream,
+    counters: Counters,
+    /// Waiting for the wire; the first is on it.
+    queue: VecDeque<Queued<T>>,
+    queued_bytes: usize,
+    /// When the last bit of the queue's first leaves.
+    head_leaves: Time,
+    /// Past the wire, by the time of arrival, then in the order of departure.
+    flight: BTreeMap<(Time, u64), Unit<T>>,
+    departures: u64,
+    last_arrival: Time,
+}
+
+/// Why a link did not take a unit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Dropped {
+    /// The rule of loss chose it.
+    Lost,
+    /// The queue is full.
+    QueueFull,
+    /// It is larger than the MTU.
+    TooBig,
+    /// The link is down.
+    Down,
+}
+
+impl fmt::Display for Dropped {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Dropped::Lost => "lost",
+            Dropped::QueueFull => "the queue is full",
+            Dropped::TooBig => "larger than the MTU",
+            Dropped::Down => "the link is down",
+        })
+    }
+}
+
+impl std::error::Error for Dropped {}
+
+#[derive(Clone, Debug)]
+struct Unit<T> {
+    load: T,
+    bytes: usize,
+}
+
+/// What waits for the wire. A lost unit takes its place there like any other, but carries nothing.
+#[derive(Clone, Debug)]
+struct Queued<T> {
+    load: Option<T>,
+    bytes: usize,
+}
+
+impl<T> Link<T> {
+    /// A link with the chances of `entity` in the run `seed`. The two directions of a link are two
+    /// entities.
+    pub fn new(settings: Settings, seed: u64, entity: u64) -> Link<T> {
+        Link {
+            dice: Dice::new(settings.loss.clone(), seed::stream(seed, entity, "link loss")),
+            jitter: seed::stream(seed, entity, "link jitter"),
+            settings,
+            counters: Counters::default(),
+            queue: VecDeque::new(),
+            queued_bytes: 0,
+            head_leaves: Time::ZERO,
+            flight: BTreeMap::new(),
+            departures: 0,
+            last_arrival: Time::ZERO,
+        }
+    }
+
+    /// Sends `load`, which is `bytes` bytes long.
+    ///
+    /// # Errors
+    /// [`Dropped`] if it will not arrive. That a unit is lost is known at once, though a lost one
+    /// takes its time on the wire.
+    pub fn push(&mut self, now: Time, load: T, bytes: usize) -> Result<(), Dropped> {
+        self.advance(now);
+        self.counters.entered.add(bytes);
+        let admitted = self.admit(bytes);
+        if let Err(cause) = admitted {
+            self.counter_of(cause).add(bytes);
+        }
+        let load = match admitted {
+            Ok(()) => Some(load),
+            Err(Dropped::Lost) => None,
+            Err(_) => return admitted,
+        };
+        self.enqueue(now, Queued { load, bytes });
+        admitted
+    }
+
+    /// The unit that has arrived first, if any has by `now`.
+    pub fn pop(&mut self, now: Time) -> Option<T> {
+        self.advance(now);
+        let first = self.flight.first_entry().filter(|entry| entry.key().0 <= now)?;
+        let unit = first.remove();
+        self.counters.delivered.add(unit.bytes);
+        Some(unit.load)
+    }
+
+    /// When to [`pop`](Link::pop) again: the next arrival, or a moment before it (then `pop`
+    /// returns
+    /// `None`, and this a later time). `None` if nothing is on the way.
+    pub fn next_timeout(&self) -> Option<Time> {
+        let flying = self.flight.first_key_value().map(|(&(arrival, _), _)| arrival);
+        let shortest = self.settings.delay.saturating_sub(self.settings.jitter);
+        let queued = self.queue.front().map(|_| self.head_leaves + shortest);
+        flying.into_iter().chain(queued).min()
+    }
+
+    /// Changes the properties from `now` on. What is on the wire leaves as it would have, what is
+    /// past it arrives as
+    /// it would have; but a link that goes down drops all that is on the way.
+    pub fn change(&mut self, now: Time, edit: impl FnOnce(&mut Settings)) {
+        self.advance(now);
+        edit(&mut self.settings);
+        self.dice.change(self.settings.loss.clone());
+        if self.settings.down {
+            self.cut();
+        }
+    }
+
+    /// The properties as they are.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// What went through so far.
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// Bytes that wait for the wire or were on it when the link was last asked.
+    pub fn backlog(&self) -> usize {
+        self.queued_bytes
+    }
+
+    fn admit(&mut self, bytes: usize) -> Result<(), Dropped> {
+        if self.settings.down {
+            return Err(Dropped::Down);
+        }
+        if bytes > self.settings.mtu {
+            return Err(Dropped::TooBig);
+        }
+        let full = self.queued_bytes.saturating_add(bytes) > self.settings.queue;
+        if full && !self.queue.is_empty() {
+            return Err(Dropped::QueueFull);
+        }
+        if self.dice.loses_next() { Err(Dropped::Lost) } else { Ok(()) }
+    }
+
+    fn counter_of(&mut self, cause: Dropped) -> &mut Count {
+        match cause {
+            Dropped::Lost => &mut self.counters.lost,
+            Dropped::QueueFull => &mut self.counters.queue_full,
+            Dropped::TooBig => &mut self.counters.too_big,
+            Dropped::Down => &mut self.counters.down,
+        }
+    }
+
+    fn enqueue(&mut self, now: Time, queued: Queued<T>) {
+        if self.queue.is_empty() {
+            self.head_leaves = now + self.settings.serialization(queued.bytes);
+        }
+        self.queued_bytes += queued.bytes;
+        self.queue.push_back(queued);
+    }
+
+    /// Lets everything leave the wire that has done so by `now`.
+    fn advance(&mut self, now: Time) {
+        while self.head_leaves <= now {
+            let Some(queued) = self.queue.pop_front() else { return };
+            self.queued_bytes -= queued.bytes;
+            self.depart(queued);
+            if let Some(next) = self.queue.front() {
+                self.head_leaves += self.settings.serialization(next.bytes);
+            }
+        }
+    }
+
+    fn depart(&mut self, queued: Queued<T>) {
+        let Some(load) = queued.load else { return };
+        let mut arrival = self.head_leaves + self.draw_delay();
+        if !self.settings.reorder {
+            arrival = arrival.max(self.last_arrival);
+        }
+        self.last_arrival = self.last_arrival.max(arrival);
+        self.flight.insert((arrival, self.departures), Unit { load, bytes: queued.bytes });
+        self.departures += 1;
+    }
+
+    fn draw_delay(&mut self) -> Duration {
+        let Settings { delay, jitter, .. } = self.settings;
+        if jitter.is_zero() {
+            return delay;
+        }
+        (delay + jitter.mul_f64(2.0 * self.jitter.random::<f64>())).saturating_sub(jitter)
+    }
+
+    fn cut(&mut self) {
+        let queued = self.queue.drain(..).filter(|queued| queued.load.is_some());
+        let flying = std::mem::take(&mut self.flight);
+        for bytes in queued.map(|q| q.bytes).chain(flying.into_values().map(|unit| unit.bytes)) {
+            self.counters.down.add(bytes);
+        }
+        self.queued_bytes = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Loss;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    fn link(settings: Settings) -> Link<u32> {
+        Link::new(settings, 5, 0)
+    }
+
+    /// Pushes unit `i` of `bytes` at `i * gap`, then takes all out: (arrival in ns, unit).
+    fn trace(link: &mut Link<u32>, units: u32, bytes: usize, gap: Duration) -> Vec<(u64, u32)> {
+        let mut seen = Vec::new();
+        let mut next = Time::ZERO;
+        for unit in 0..units {
+            drain(link, next, &mut seen);
+            let _ = link.push(next, unit, bytes);
+            next += gap;
+        }
+        drain(link, Time::MAX, &mut seen);
+        seen
+    }
+
+    fn drain(link: &mut Link<u32>, until: Time, seen: &mut Vec<(u64, u32)>) {
+        while let Some(time) = link.next_timeout().filter(|&time| time <= until) {
+            seen.extend(link.pop(time).map(|unit| (time.nanos(), unit)));
+        }
+    }
+
+    fn on_the_way(link: &Link<u32>) -> u64 {
+        let c = link.counters();
+        let dropped = [c.lost, c.queue_full, c.too_big, c.down].map(|count| count.units);
+        c.entered.units - c.delivered.units - dropped.iter().sum::<u64>()
+    }
+
+    #[test]
+    fn units_follow_each_other_at_the_rate_and_arrive_after_the_delay() {
+        let mut link = link(Settings { delay: 10 * MS, ..Settings::with_rate(100_000_000) });
+        let seen = trace(&mut link, 4, 1500, Duration::ZERO);
+        let expected = [10_120_000, 10_240_000, 10_360_000, 10_480_000];
+        assert_eq!(seen.iter().map(|&(t, _)| t).collect::<Vec<_>>(), expected);
+    }
+
+    #[test]
+    fn an_idle_wire_does_not_save_up_credit() {
+        let mut link = link(Settings::with_rate(8_000_000));
+        let seen = trace(&mut link, 3, 1000, 5 * MS);
+        assert_eq!(seen, [(1_000_000, 0), (6_000_000, 1), (11_000_000, 2)]);
+    }
+
+    #[test]
+    fn without_a_rate_the_delay_is_exact() {
+        let mut link = link(Settings { delay: 3 * MS, ..Settings::default() });
+        let seen = trace(&mut link, 3, 1000, MS);
+        assert_eq!(seen, [(3_000_000, 0), (4_000_000, 1), (5_000_000, 2)]);
+    }
+
+    #[test]
+    fn the_queue_holds_its_bytes_and_drops_the_tail() {
+        let mut link = link(Settings { queue: 3000, ..Settings::with_rate(8_000_000) });
+        let results = [0, 1, 2, 3].map(|unit| link.push(Time::ZERO, unit, 1000));
+        assert_eq!(results, [Ok(()), Ok(()), Ok(()), Err(Dropped::QueueFull)]);
+        // One has left after 1 ms: there is room for one.
+        assert_eq!(link.push(Time::from_millis(1), 4, 1000), Ok(()));
+        assert_eq!(link.push(Time::from_millis(1), 5, 1000), Err(Dropped::QueueFull));
+        assert_eq!(link.counters().queue_full, Count { units: 2, bytes: 2000 });
+    }
+
+    #[test]
+    fn an_idle_link_takes_a_unit_larger_than_its_queue() {
+        let mut link = link(Settings { queue: 10, ..Settings::with_rate(8_000_000) });
+        assert_eq!(link.push(Time::ZERO, 0, 1000), Ok(()));
+        assert_eq!(link.push(Time::ZERO, 1, 1), Err(Dropped::QueueFull));
+    }
+
+    #[test]
+    fn only_units_up_to_the_mtu_pass() {
+        let mut link = link(Settings { mtu: 1500, ..Settings::default() });
+        assert_eq!(link.push(Time::ZERO, 0, 1500), Ok(()));
+        assert_eq!(link.push(Time::ZERO, 1, 1501), Err(Dropped::TooBig));
+    }
+
+    #[test]
+    fn jitter_stays_in_its_bounds_and_in_order() {
+        let settings = Settings { delay: 10 * MS, jitter: 4 * MS, ..Settings::default() };
+        let seen = trace(&mut link(settings), 2000, 100, MS);
+        assert!(seen.iter().map(|&(_, unit)| unit).eq(0..2000));
+        for (arrival, unit) in seen {
+            let delay = arrival - u64::from(unit) * 1_000_000;
+            assert!((6_000_000..=14_000_000).contains(&delay), "unit {unit}: {delay} ns");
+        }
+    }
+
+    #[test]
+    fn jitter_that_may_reorder_is_uniform_and_does_reorder() {
+        let settings =
+            Settings { delay: 10 * MS, jitter: 4 * MS, reorder: true, ..Settings::default() };
+        let seen = trace(&mut link(settings), 20_000, 100, MS);
+        let overtaken = seen.windows(2).filter(|pair| pair[0].1 > pair[1].1).count();
+        assert!(overtaken > 5_000, "{overtaken}");
+        let delays = seen.iter().map(|&(t, unit)| (t - u64::from(unit) * 1_000_000) as f64 / 1e6);
+        let mean = delays.sum::<f64>() / 20_000.0;
+        // The standard error of the mean is 4 / sqrt(3 * 20,000) = 0.016 ms.
+        assert!((mean - 10.0).abs() < 0.07, "{mean} ms");
+    }
+
+    #[test]
+    fn lost_units_take_their_time_on_the_wire() {
+        let loss = Loss::Script([0].into());
+        let mut link = link(Settings { loss, ..Settings::with_rate(8_000_000) });
+        assert_eq!(link.push(Time::ZERO, 0, 1000), Err(Dropped::Lost));
+        assert_eq!(link.push(Time::ZERO, 1, 1000), Ok(()));
+        assert_eq!(link.pop(Time::from_micros(1_999)), None);
+        assert_eq!(link.pop(Time::from_micros(2_000)), Some(1));
+        assert_eq!(link.counters().lost.units, 1);
+    }
+
+    #[test]
+    fn a_cut_drops_what_is_on_the_way_and_what_comes_until_it_is_mended() {
+        let mut link = link(Settings { delay: 5 * MS, ..Settings::with_rate(8_000_000) });
+        assert!((0..3).all(|unit| link.push(Time::ZERO, unit, 1000).is_ok()));
+        link.change(Time::from_millis(2), |settings| settings.down = true);
+        assert_eq!(link.next_timeout(), None);
+        assert_eq!(link.push(Time::from_millis(3), 3, 1000), Err(Dropped::Down));
+        assert_eq!(link.counters().down, Count { units: 4, bytes: 4000 });
+        link.change(Time::from_millis(9), |settings| settings.down = false);
+        assert_eq!(link.push(Time::from_millis(9), 4, 1000), Ok(()));
+        assert_eq!(link.pop(Time::from_millis(15)), Some(4));
+    }
+
+    #[test]
+    fn a_new_rate_and_delay_hold_from_the_next_unit_on() {
+        let mut link = link(Settings { delay: 10 * MS, ..Settings::with_rate(8_000_000) });
+        assert!((0..2).all(|unit| link.push(Time::ZERO, unit, 1000).is_ok()));
+        link.change(Time::from_micros(500), |settings| {
+            settings.rate = Settings::with_rate(80_000_000).rate;
+            settings.delay = 2 * MS;
+        });
+        let mut seen = Vec::new();
+        drain(&mut link, Time::MAX, &mut seen);
+        // The first leaves at 1 ms, the second 0.1 ms later.
+        assert_eq!(seen, [(3_000_000, 0), (3_100_000, 1)]);
+    }
+
+    #[test]
+    fn a_shorter_delay_does_not_reorder() {
+        let mut link = link(Settings { delay: 10 * MS, ..Settings::default() });
+        link.push(Time::ZERO, 0, 10).unwrap();
+        link.change(Time::from_millis(1), |settings| settings.delay = MS);
+        link.push(Time::from_millis(1), 1, 10).unwrap();
+        let mut seen = Vec::new();
+        drain(&mut link, Time::MAX, &mut seen);
+        assert_eq!(seen, [(10_000_000, 0), (10_000_000, 1)]);
+    }
+
+    #[test]
+    fn every_unit_is_accounted_for() {
+        let loss = Loss::Bernoulli(0.1);
+        let settings = Settings { loss, queue: 5000, mtu: 900, ..Settings::with_rate(8_000_000) };
+        let mut link = link(settings);
+        for unit in 0..1000u32 {
+            let now = Time::from_micros(u64::from(unit) * 300);
+            let _ = link.push(now, unit, (unit % 10) as usize * 100);
+            link.pop(now);
+        }
+        assert!(on_the_way(&link) > 0);
+        drain(&mut link, Time::MAX, &mut Vec::new());
+        assert_eq!(on_the_way(&link), 0);
+        assert_eq!(link.counters().entered, Count { units: 1000, bytes: 450_000 });
+    }
+
+    #[test]
+    fn a_run_is_a_function_of_its_seed() {
+        let settings = Settings {
+            delay: 5 * MS,
+            jitter: 2 * MS,
+            reorder: true,
+            loss: Loss::Bernoulli(0.2),
+            ..Settings::with_rate(1_000_000)
+        };
+        let run =
+            |seed, entity| trace(&mut Link::new(settings.clone(), seed, entity), 500, 300, MS);
+        assert_eq!(run(1, 0), run(1, 0));
+        assert_ne!(run(1, 0), run(2, 0));
+        assert_ne!(run(1, 0), run(1, 1));
+    }
+}
