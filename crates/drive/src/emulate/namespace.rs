@@ -12,7 +12,8 @@ use rustix::thread::{LinkNameSpaceType, UnshareFlags};
 
 /// A network namespace that lives as long as this handle, or a process inside it, does.
 ///
-/// It has no name in the file system, so nothing is left of it when the process ends, however it ends.
+/// It has no name in the file system, so nothing is left of it when the process ends, however it
+/// ends.
 #[derive(Debug)]
 pub struct Namespace {
     handle: File,
@@ -25,7 +26,8 @@ impl Namespace {
     /// `EPERM` without `CAP_SYS_ADMIN`.
     pub fn new() -> io::Result<Namespace> {
         on_fresh_thread(|| {
-            // SAFETY: NEWNET changes nothing but the network namespace of this thread, which ends right after;
+            // SAFETY: NEWNET changes nothing but the network namespace of this thread, which ends
+            // right after;
             // the file table stays shared.
             unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNET) }?;
             Ok(Namespace { handle: File::open("/proc/thread-self/ns/net")? })
@@ -54,7 +56,8 @@ impl Namespace {
     }
 }
 
-/// A thread's namespace cannot be put back without privilege, so what enters one gets its own thread.
+/// A thread's namespace cannot be put back without privilege, so what enters one gets its own
+/// thread.
 fn on_fresh_thread<R: Send>(work: impl FnOnce() -> io::Result<R> + Send) -> io::Result<R> {
     thread::scope(|scope| match scope.spawn(work).join() {
         Ok(result) => result,

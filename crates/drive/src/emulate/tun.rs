@@ -1,4 +1,5 @@
-//! A TUN interface: what a namespace sends by it can be read here, what is written here arrives there.
+//! A TUN interface: what a namespace sends by it can be read here, what is written here arrives
+//! there.
 
 #![allow(unsafe_code, reason = "TUNSETIFF is an ioctl that no safe wrapper knows")]
 
@@ -9,7 +10,8 @@ use std::os::unix::fs::OpenOptionsExt;
 
 use crate::netlink;
 
-/// One TUN interface of IP packets without any header before them, without offloads, not persistent:
+/// One TUN interface of IP packets without any header before them, without offloads, not
+/// persistent:
 /// it vanishes with this handle.
 #[derive(Debug)]
 pub struct Tun {
@@ -21,7 +23,8 @@ impl Tun {
     /// Makes the interface `name` in the calling thread's namespace; it is switched off at first.
     ///
     /// # Errors
-    /// `ENOENT`, `EACCES`: no usable `/dev/net/tun`; `EPERM`: no `CAP_NET_ADMIN` here; `EBUSY`: the name is taken;
+    /// `ENOENT`, `EACCES`: no usable `/dev/net/tun`; `EPERM`: no `CAP_NET_ADMIN` here; `EBUSY`: the
+    /// name is taken;
     /// `InvalidInput`: the name is no interface name.
     pub fn create(name: &str) -> io::Result<Tun> {
         let mut request = request(name)?;
@@ -30,7 +33,8 @@ impl Tun {
             .write(true)
             .custom_flags(libc::O_NONBLOCK)
             .open("/dev/net/tun")?;
-        // SAFETY: TUNSETIFF reads and writes one ifreq, which outlives the call; the descriptor is open.
+        // SAFETY: TUNSETIFF reads and writes one ifreq, which outlives the call; the descriptor is
+        // open.
         let rc = unsafe { libc::ioctl(file.as_raw_fd(), libc::TUNSETIFF as _, &raw mut request) };
         if rc < 0 {
             return Err(io::Error::last_os_error());

@@ -63,7 +63,8 @@ pub fn add_address(index: u32, address: Prefix) -> io::Result<()> {
 /// Adds `route` to the main table.
 ///
 /// # Errors
-/// `EEXIST` if there is one with the same destination and metric (IPv4), or the same altogether (IPv6).
+/// `EEXIST` if there is one with the same destination and metric (IPv4), or the same altogether
+/// (IPv6).
 pub fn add_route(route: NewRoute) -> io::Result<()> {
     let mut message = RouteMessage::default();
     message.header.address_family = family(route.dst.ip);

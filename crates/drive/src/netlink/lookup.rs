@@ -18,9 +18,11 @@ pub struct Route {
     pub oif: u32,
     /// The next router; `None` where the destination is on the link itself.
     pub gateway: Option<IpAddr>,
-    /// The source address that the kernel would put in (for IPv6 only where the route names one or a source was asked for).
+    /// The source address that the kernel would put in (for IPv6 only where the route names one or
+    /// a source was asked for).
     pub prefsrc: Option<IpAddr>,
-    /// The largest IP packet in bytes: the route's own (path MTU discovery, `ip route ... mtu`), else the interface's.
+    /// The largest IP packet in bytes: the route's own (path MTU discovery, `ip route ... mtu`),
+    /// else the interface's.
     pub mtu: u32,
     /// No table holds such a route: the kernel *assumes* that the destination is on the link of the
     /// interface that was asked for. Linux does so for IPv4 with a bound interface; such packets

@@ -1,6 +1,7 @@
 //! What the kernel knows about links, addresses and routes, asked over rtnetlink (RFC 3549).
 //!
-//! Every function opens its own socket, asks, and closes it: it speaks of the network namespace of the
+//! Every function opens its own socket, asks, and closes it: it speaks of the network namespace of
+//! the
 //! *calling thread*. [`Monitor`] keeps its socket and tells what changes afterwards.
 //!
 //! * [`links`], [`addresses`], [`route_to`]: questions, no privilege needed;

@@ -21,7 +21,8 @@ const DATAGRAM: usize = 64 * 1024;
 /// Something that changed in this namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// An interface appeared or changed: this is its state now (see [`Link::up`], [`Link::running`]).
+    /// An interface appeared or changed: this is its state now (see [`Link::up`],
+    /// [`Link::running`]).
     Link(Link),
     /// The interface with this index is gone.
     LinkGone(u32),
@@ -36,7 +37,8 @@ pub enum Change {
     },
     /// A route was added, replaced or removed; `oif` names its interface where it has one.
     ///
-    /// The kernel removes IPv4 routes of an interface that goes down without a word: see [`Change::Link`] too.
+    /// The kernel removes IPv4 routes of an interface that goes down without a word: see
+    /// [`Change::Link`] too.
     Route {
         /// The interface of the route.
         oif: Option<u32>,
