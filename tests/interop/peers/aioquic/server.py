@@ -2,38 +2,30 @@
 
 ``GET /bytes/N`` answers with the first N bytes of the seeded stream that all test servers share.
 
-Usage: ``server.py ADDRESS PORT CERTIFICATE KEY SEED``
+Usage: ``server.py ADDRESS PORT CERTIFICATE KEY SEED``, with tests/interop in ``PYTHONPATH``.
 """
 
 from __future__ import annotations
 
 import asyncio
-import functools
-import hashlib
 import sys
 
-from aioquic.asyncio import QuicConnectionProtocol, serve
+from aioquic.asyncio.protocol import QuicConnectionProtocol
+from aioquic.asyncio.server import serve
 from aioquic.h3.connection import H3_ALPN, H3Connection
 from aioquic.h3.events import HeadersReceived
 from aioquic.quic.configuration import QuicConfiguration
 from aioquic.quic.events import ProtocolNegotiated, QuicEvent, StreamDataReceived
 
+from harness.seeded import MIB, seeded_bytes
+
 HQ_ALPN = "hq-interop"
-
-
-@functools.lru_cache(maxsize=4)
-def seeded_bytes(seed: int, length: int) -> bytes:
-    """First ``length`` bytes of SHA-256("anabranch" || seed || i) for i = 0, 1, 2, …"""
-    prefix = b"anabranch" + seed.to_bytes(8, "big")
-    blocks = range((length + 31) // 32)
-    made = b"".join(hashlib.sha256(prefix + i.to_bytes(8, "big")).digest() for i in blocks)
-    return made[:length]
 
 
 def body_for(path: str, seed: int) -> bytes | None:
     """The body of ``/bytes/N``; None for any other path."""
     length = path.removeprefix("/bytes/")
-    return seeded_bytes(seed, int(length)) if length.isdecimal() else None
+    return seeded_bytes(int(length), seed) if length.isdecimal() else None
 
 
 class Server(QuicConnectionProtocol):
@@ -84,5 +76,5 @@ async def main(address: str, port: int, certificate: str, key: str) -> None:
 
 if __name__ == "__main__":
     Server.seed = int(sys.argv[5])
-    seeded_bytes(Server.seed, 25 * 1024 * 1024)  # made before the first request is timed
+    seeded_bytes(25 * MIB, Server.seed)  # made before the first request is timed
     asyncio.run(main(sys.argv[1], int(sys.argv[2]), sys.argv[3], sys.argv[4]))

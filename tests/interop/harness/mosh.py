@@ -1,0 +1,184 @@
+"""A Mosh login: Debian's mosh-server, Debian's mosh-client in a pseudo-terminal, and a screen."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import re
+import select
+import signal
+import struct
+import subprocess
+import termios
+import time
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Self
+
+import pyte
+
+from harness.net import SERVER, Host
+from harness.tools import PeerFailed
+
+PORT = 60001
+COLUMNS, ROWS = 100, 30
+LOCALE = {"LC_ALL": "C.UTF-8", "TERM": "xterm"}
+# Without predictions, what is on the screen has made the round trip.
+CLIENT = {"MOSH_PREDICTION_DISPLAY": "never"}
+
+
+@dataclass
+class LoginResult:
+    """What a scripted login saw."""
+
+    commands: int = 0
+    missing: list[str] = field(default_factory=list)  # output that never came to the screen
+    slowest_s: float = 0.0  # longest wait for the output of one command
+    exit_status: int | None = None  # of mosh-client; None if it did not end
+
+    def fault(self) -> str:
+        """What is wrong with the login; empty if nothing is."""
+        if self.missing:
+            return f"{len(self.missing)} of {self.commands} outputs missing: {self.missing[:3]}"
+        if not self.commands:
+            return "no command was run"
+        return "" if self.exit_status == 0 else f"mosh-client ended with {self.exit_status}"
+
+
+class MoshServer:
+    """A mosh-server that waits for one client; its key is in :attr:`key`."""
+
+    def __init__(self, host: Host, *, address: str = SERVER, port: int = PORT):
+        """Starts ``mosh-server new`` as ssh would, with a plain bash to log in to."""
+        shell = ["--", "bash", "--norc", "--noprofile"]
+        command = ["mosh-server", "new", "-i", address, "-p", str(port), *shell]
+        # A server whose client never comes back must not stay behind for ever.
+        environment = {**os.environ, **LOCALE, "MOSH_SERVER_NETWORK_TMOUT": "120", "PS1": "$ "}
+        done = subprocess.run(
+            host.command(command), env=environment, capture_output=True, text=True, timeout=20,
+            stdin=subprocess.DEVNULL, check=False,
+        )  # fmt: skip
+        said = done.stdout + done.stderr
+        connect = re.search(r"MOSH CONNECT (\d+) (\S+)", said)
+        detached = re.search(r"pid = (\d+)", said)
+        if connect is None or detached is None:
+            raise PeerFailed(f"mosh-server: {said}")
+        self.port, self.key, self.pid = int(connect[1]), connect[2], int(detached[1])
+
+    def stop(self) -> bool:
+        """Ends the server if it is still there; True if it had ended by itself."""
+        try:
+            os.kill(self.pid, signal.SIGTERM)
+        except ProcessLookupError:
+            return True
+        return False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+
+class Login:
+    """A mosh-client in a pseudo-terminal whose screen is kept in memory."""
+
+    def __init__(self, host: Host, address: str, port: int, key: str):
+        """Connects to ``address``:``port``, where the splitter or the server is."""
+        self._screen = pyte.Screen(COLUMNS, ROWS)
+        self._stream = pyte.ByteStream(self._screen)
+        self._terminal, inner = pty.openpty()
+        fcntl.ioctl(inner, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
+        self._process = subprocess.Popen(
+            host.command(["mosh-client", address, str(port)]),
+            stdin=inner, stdout=inner, stderr=inner, start_new_session=True,
+            env={**os.environ, **LOCALE, **CLIENT, "MOSH_KEY": key},
+        )  # fmt: skip
+        os.close(inner)
+
+    def run_for(self, seconds: float, *, pause: float = 0.4) -> LoginResult:
+        """Runs commands until ``seconds`` are over, then logs out."""
+        result = LoginResult()
+        end = time.monotonic() + seconds
+        if not self.wait_text("$ ", 15):
+            result.missing.append("the prompt")
+        while not result.missing and time.monotonic() < end:
+            self._command(result)
+            self._pump(pause)
+        self.enter("exit\n")
+        result.exit_status = self._wait_exit(15)
+        return result
+
+    def _command(self, result: LoginResult) -> None:
+        result.commands += 1
+        number = result.commands * 7919
+        # The line typed does not hold the text waited for. Each fifth output is a screenful.
+        prefix = "seq 1 200; " if result.commands % 5 == 0 else ""
+        start = time.monotonic()
+        self.enter(f"{prefix}echo out-$(({number}+1))-end\n")
+        if not self.wait_text(f"out-{number + 1}-end", 10):
+            result.missing.append(f"out-{number + 1}-end")
+        result.slowest_s = max(result.slowest_s, time.monotonic() - start)
+
+    def enter(self, text: str) -> None:
+        """Types on the terminal."""
+        os.write(self._terminal, text.encode())
+
+    def text(self) -> str:
+        """What the screen shows now."""
+        return "\n".join(self._screen.display)
+
+    def wait_text(self, wanted: str, seconds: float) -> bool:
+        """Whether ``wanted`` comes to the screen within ``seconds``."""
+        end = time.monotonic() + seconds
+        while wanted not in self.text():
+            if time.monotonic() > end or not self._pump(0.05):
+                return wanted in self.text()
+        return True
+
+    def _pump(self, seconds: float) -> bool:
+        """Feeds the screen for a while; False once the client has closed the terminal."""
+        end = time.monotonic() + seconds
+        while (left := end - time.monotonic()) > 0:
+            ready, _, _ = select.select([self._terminal], [], [], left)
+            if ready and not self._feed():
+                return False
+        return True
+
+    def _feed(self) -> bool:
+        try:
+            piece = os.read(self._terminal, 65536)
+        except OSError:  # EIO: nobody holds the inner end any more
+            return False
+        self._stream.feed(piece)
+        return bool(piece)
+
+    def _wait_exit(self, seconds: float) -> int | None:
+        end = time.monotonic() + seconds
+        while self._process.poll() is None and time.monotonic() < end:
+            self._pump(0.1)
+        return self._process.poll()
+
+    def close(self) -> None:
+        """Ends the client if it is still there."""
+        if self._process.poll() is None:
+            self._process.kill()
+        self._process.wait()
+        os.close(self._terminal)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
+        self.close()

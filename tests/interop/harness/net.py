@@ -1,0 +1,232 @@
+"""The emulated network (``anabranch emulate``): a client and a server, joined by a few links."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from harness.tools import Background, PeerFailed, anabranch, tool
+
+SERVER = "10.99.0.1"
+SERVER6 = "fd99::1"
+
+
+@dataclass(frozen=True)
+class Link:
+    """One path between client and server; the same in both directions. Strings as in the TOML."""
+
+    name: str
+    rate: str = "100mbit"
+    delay: str = "10ms"  # one way
+    loss: float = 0.0  # probability
+    queue: str = "250kB"
+    mtu: int = 1500
+
+
+def links(count: int, **settings: Any) -> list[Link]:
+    """``count`` equal links named p0, p1 and so on."""
+    return [Link(f"p{i}", **settings) for i in range(count)]
+
+
+def topology(paths: Sequence[Link], *, seed: int = 1, default_routes: bool = False) -> str:
+    """The TOML of a client with one address on each link, and a server with a single one.
+
+    Link i is 10.77.i.0/24 on the client's side. ``default_routes`` gives the client a default
+    route by each link (metric 100, 101, …), as a machine with several uplinks has; otherwise it
+    has routes to the server only.
+    """
+    to_server = "0.0.0.0/0" if default_routes else f"{SERVER}/32"
+    to_server6 = "::/0" if default_routes else f"{SERVER6}/128"
+    head = f"""\
+seed = {seed}
+[[host]]
+name = "client"
+[[host]]
+name = "server"
+address = ["{SERVER}/32", "{SERVER6}/128"]
+"""
+    return head + "".join(_link(i, p, to_server, to_server6) for i, p in enumerate(paths))
+
+
+def _link(number: int, path: Link, to_server: str, to_server6: str) -> str:
+    client = (
+        f'{{ host = "client", address = ["10.77.{number}.2/24", "fd77:{number}::2/64"], '
+        f'routes = ["{to_server}", "{to_server6}"], metric = {100 + number} }}'
+    )
+    server = (
+        f'{{ host = "server", routes = ["10.77.{number}.0/24", "fd77:{number}::/64"], '
+        f'prefsrc = ["{SERVER}", "{SERVER6}"] }}'
+    )
+    return f"""
+[[link]]
+name = "{path.name}"
+ends = [
+  {client},
+  {server},
+]
+rate = "{path.rate}"
+delay = "{path.delay}"
+loss = {path.loss}
+queue = "{path.queue}"
+mtu = {path.mtu}
+"""
+
+
+@dataclass(frozen=True)
+class Counts:
+    """What went through one path: packets and IP bytes, to the server (up) and from it (down)."""
+
+    up_packets: int
+    up_bytes: int
+    down_packets: int
+    down_bytes: int
+
+    def __sub__(self, earlier: Counts) -> Counts:
+        return Counts(
+            self.up_packets - earlier.up_packets,
+            self.up_bytes - earlier.up_bytes,
+            self.down_packets - earlier.down_packets,
+            self.down_bytes - earlier.down_bytes,
+        )
+
+
+@dataclass(frozen=True)
+class Host:
+    """A machine to run programs on: a network namespace, or (``netns`` None) this one."""
+
+    name: str
+    netns: str | None = None
+
+    def command(self, argv: Sequence[str]) -> list[str]:
+        """``argv`` as it must be started to run on this host."""
+        found = [tool(argv[0]), *argv[1:]]
+        # nsenter replaces itself by the program: its process number is the program's.
+        return found if self.netns is None else [tool("nsenter"), f"--net={self.netns}", *found]
+
+    def start(self, argv: Sequence[str], **environment: str) -> Background:
+        """Starts a program that goes on beside the caller."""
+        return Background(self.command(argv), environment)
+
+    def run(
+        self, argv: Sequence[str], *, text: str = "", timeout: float = 30.0
+    ) -> subprocess.CompletedProcess[str]:
+        """Runs a program to its end with ``text`` on its standard input; its status is the caller's
+        to judge.
+
+        Raises:
+            subprocess.TimeoutExpired: it took longer than ``timeout`` seconds.
+        """
+        return subprocess.run(
+            self.command(argv),
+            input=text,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+        )
+
+    def must(self, argv: Sequence[str], *, text: str = "", timeout: float = 30.0) -> str:
+        """Runs a program that has to succeed and returns what it printed.
+
+        Raises:
+            PeerFailed: it did not succeed.
+        """
+        done = self.run(argv, text=text, timeout=timeout)
+        if done.returncode != 0:
+            raise PeerFailed(f"{' '.join(argv)}: {done.stderr or done.stdout}")
+        return done.stdout
+
+
+class Network:
+    """A running ``anabranch emulate``; ends with its ``with`` block, and all namespaces with it."""
+
+    def __init__(self, toml: str):
+        """Starts the network that ``toml`` describes (see :func:`topology`)."""
+        with tempfile.NamedTemporaryFile("w", suffix=".toml", delete=False) as file:
+            file.write(toml)
+        self._file = Path(file.name)
+        self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 (closed with the network)
+        self._process = subprocess.Popen(
+            [anabranch(), "emulate", file.name, "--json"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            text=True,
+            start_new_session=True,  # Ctrl-C ends us first, then we end it
+        )
+        ready = self._event("ready")
+        self.hosts = {name: Host(name, each["netns"]) for name, each in ready["hosts"].items()}
+
+    @property
+    def client(self) -> Host:
+        """Where sessions start."""
+        return self.hosts["client"]
+
+    @property
+    def server(self) -> Host:
+        """Where the unaltered servers run."""
+        return self.hosts["server"]
+
+    def set(self, link: str, **changes: Any) -> None:
+        """Changes a link at once: ``rate``, ``delay``, ``loss``, ``queue``, ``down``."""
+        self._say({"set": link, **changes})
+
+    def stats(self) -> dict[str, Counts]:
+        """What went into each link so far, by name."""
+        self._say({"get": "stats"})
+        return {name: _counts(each) for name, each in self._event("stats")["links"].items()}
+
+    def _say(self, message: Mapping[str, Any]) -> None:
+        assert self._process.stdin is not None, "opened as a pipe"
+        self._process.stdin.write(json.dumps(message) + "\n")
+        self._process.stdin.flush()
+
+    def _event(self, wanted: str) -> dict[str, Any]:
+        assert self._process.stdout is not None, "opened as a pipe"
+        for line in self._process.stdout:
+            event: dict[str, Any] = json.loads(line)
+            if event["event"] == wanted:
+                return event
+        self._process.wait()
+        self._errors.seek(0)
+        raise PeerFailed(f"anabranch emulate ended:\n{self._errors.read()}")
+
+    def close(self) -> None:
+        """Ends the network; processes on its hosts lose it."""
+        assert self._process.stdin is not None, "opened as a pipe"
+        self._process.stdin.close()  # end of input is its signal to go
+        try:
+            self._process.wait(5)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+        self._process.wait()
+        self._errors.close()
+        self._file.unlink(missing_ok=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def _counts(link: Mapping[str, Mapping[str, int]]) -> Counts:
+    forward, back = link["forward"], link["back"]
+    return Counts(forward["units"], forward["bytes"], back["units"], back["bytes"])
+
+
+def namespaces_allowed() -> bool:
+    """Whether this process may make network namespaces and TUN interfaces."""
+    return os.geteuid() == 0 and os.access("/dev/net/tun", os.R_OK | os.W_OK)

@@ -1,0 +1,119 @@
+"""Unaltered QUIC servers, and quic-go's client."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.net import SERVER, Host
+from harness.seeded import SEED
+from harness.tools import INTEROP, PEERS, MissingPeer
+from harness.transfer import Transfer, client
+
+PORT = 4433
+CADDYFILE = """\
+{{
+	admin off
+	auto_https off
+}}
+:{port} {{
+	bind {address}
+	tls {folder}/certificate.pem {folder}/key.pem
+	root * {folder}/site
+	file_server
+}}
+"""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What a server is started with. ``folder`` holds certificate, key and ``site/``."""
+
+    address: str
+    port: int
+    folder: Path
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A server program: the protocol it is asked with and the command that starts it."""
+
+    protocol: str  # "h3" or "hq"
+    command: Callable[[Setting], list[str]]
+
+
+def _quicgo(at: Setting) -> list[str]:
+    return ["quicgo-server", "-listen", f"{at.address}:{at.port}", "-seed", str(SEED)]
+
+
+def _quinn(at: Setting) -> list[str]:
+    return ["quinn-server", f"{at.address}:{at.port}", str(SEED)]
+
+
+def _gtlsserver(at: Setting) -> list[str]:
+    files = [str(at.folder / "key.pem"), str(at.folder / "certificate.pem")]
+    return ["gtlsserver", "-q", "-d", str(at.folder / "site"), at.address, str(at.port), *files]
+
+
+def _aioquic(at: Setting) -> list[str]:
+    python = PEERS / "venv/bin/python"
+    if not python.exists():
+        raise MissingPeer("the Python environment is not there; tests/interop/setup makes it")
+    script = [str(python), str(INTEROP / "peers/aioquic/server.py"), at.address, str(at.port)]
+    return [*script, str(at.folder / "certificate.pem"), str(at.folder / "key.pem"), str(SEED)]
+
+
+def _caddy(at: Setting) -> list[str]:
+    config = at.folder / "Caddyfile"
+    config.write_text(CADDYFILE.format(port=at.port, address=at.address, folder=at.folder))
+    return ["caddy", "run", "--config", str(config), "--adapter", "caddyfile"]
+
+
+KINDS = {
+    "quic-go": Kind("h3", _quicgo),
+    "quinn": Kind("hq", _quinn),
+    "gtlsserver": Kind("h3", _gtlsserver),
+    "aioquic": Kind("h3", _aioquic),
+    "caddy": Kind("h3", _caddy),
+}
+
+
+@contextlib.contextmanager
+def serving(
+    kind: str, host: Host, folder: Path, *, address: str = SERVER, port: int = PORT
+) -> Iterator[None]:
+    """Runs a server of :data:`KINDS` until the end of the ``with`` block.
+
+    For those that serve files, ``folder`` needs ``site/`` (see :func:`harness.transfer.site`).
+    """
+    make_certificate(host, folder)
+    command = KINDS[kind].command(Setting(address, port, folder))
+    # Caddy keeps files in its home; aioquic's script takes the seeded bytes from this package.
+    environment = {"HOME": str(folder), "XDG_DATA_HOME": str(folder), "PYTHONPATH": str(INTEROP)}
+    with host.start(command, **environment) as process:
+        process.wait_bound(port)
+        yield
+
+
+def make_certificate(host: Host, folder: Path) -> None:
+    """A self-signed certificate for ``localhost``; clients do not check it, they compare hashes."""
+    if (folder / "certificate.pem").exists():
+        return
+    made = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]
+    made += ["-nodes", "-days", "2", "-subj", "/CN=localhost"]
+    made += ["-addext", "subjectAltName=DNS:localhost"]
+    files = ["-keyout", str(folder / "key.pem"), "-out", str(folder / "certificate.pem")]
+    host.must([*made, *files])
+
+
+def download(
+    host: Host, kind: str, endpoint: str, length: int, *, seconds: float = 60.0, version: int = 1
+) -> Transfer:
+    """Fetches ``/bytes/length`` from ``endpoint``, where a server of this kind answers, within
+    ``seconds``; ``version`` is QUIC's, 1 or 2.
+    """
+    command = ["quic-client", "-server", endpoint, "-protocol", KINDS[kind].protocol]
+    command += ["-path", f"/bytes/{length}", "-version", str(version), "-timeout", f"{seconds}s"]
+    return client(host, command, seconds)

@@ -1,0 +1,145 @@
+"""A running ``anabranch split`` and what it says about itself."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import tempfile
+import threading
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any, Self
+
+from harness.net import Counts, Host
+from harness.tools import PeerFailed, anabranch, wait_for
+
+LISTEN = "127.0.0.1:51820"
+
+
+class Splitter:
+    """``anabranch split --json`` on a host, from its start to its summary."""
+
+    def __init__(
+        self,
+        host: Host,
+        to: str,
+        paths: Sequence[str],
+        *,
+        every: str = "100ms",
+        schedule: str = "round-robin",
+        listen: str = LISTEN,
+        seed: int = 7,
+        options: Sequence[str] = (),
+    ):
+        """Starts splitting towards ``to``; ``paths`` as on the command line (``p0=if:p0``).
+
+        Raises:
+            PeerFailed: it ended before it was ready; the message holds its error.
+        """
+        command = [anabranch(), "split", "--json", "--listen", listen, "--to", to]
+        command += [word for path in paths for word in ("--path", path)]
+        command += ["--schedule", schedule, "--every", every, "--seed", str(seed), *options]
+        self.listen = listen
+        self.events: list[dict[str, Any]] = []
+        self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 (closed by __exit__)
+        self._process = subprocess.Popen(
+            host.command(command),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            text=True,
+            start_new_session=True,
+        )
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+        self._wait_ready()
+
+    def of(self, kind: str) -> list[dict[str, Any]]:
+        """The events of one kind so far, oldest first."""
+        return [event for event in list(self.events) if event["event"] == kind]
+
+    def changes(self, path: str) -> list[str]:
+        """The states that a path was reported in, oldest first: ``up``, ``down``."""
+        return [event["state"] for event in self.of("path") if event["path"] == path]
+
+    def wait_event(self, kind: str, seconds: float = 10.0, **fields: Any) -> dict[str, Any]:
+        """Waits for an event of this kind whose fields have the values given.
+
+        Raises:
+            TimeoutError: none came.
+        """
+
+        def matching() -> list[dict[str, Any]]:
+            return [e for e in self.of(kind) if all(e.get(k) == v for k, v in fields.items())]
+
+        wait_for(f"the event {kind} {fields}", lambda: bool(matching()), seconds)
+        return matching()[0]
+
+    def counts(self) -> dict[str, Counts]:
+        """What each path carried, as of the latest statistics (one a second, and the summary)."""
+        latest = (self.of("summary") or self.of("stats"))[-1]
+        return {path["name"]: _counts(path) for path in latest["paths"]}
+
+    def errors(self) -> str:
+        """What it wrote to standard error."""
+        self._errors.seek(0)
+        return self._errors.read()
+
+    def stop(self) -> dict[str, Any]:
+        """Interrupts it as a person would and returns its summary.
+
+        Raises:
+            PeerFailed: it did not end cleanly.
+        """
+        status = self._end(signal.SIGINT)
+        summaries = self.of("summary")
+        if status != 0 or not summaries:
+            raise PeerFailed(
+                f"split ended with status {status}, {len(summaries)} summaries\n{self.errors()}"
+            )
+        return summaries[-1]
+
+    def _end(self, how: signal.Signals) -> int:
+        if self._process.poll() is None:
+            self._process.send_signal(how)
+        try:
+            self._process.wait(10)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+        self._reader.join(5)
+        return self._process.wait()
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None, "opened as a pipe"
+        for line in self._process.stdout:
+            self.events.append(json.loads(line))
+
+    def _wait_ready(self) -> None:
+        def settled() -> bool:
+            return bool(self.of("listening")) or self._process.poll() is not None
+
+        wait_for("the splitter to listen", settled)
+        if not self.of("listening"):
+            raise PeerFailed(f"split ended with {self._process.wait()}:\n{self.errors()}")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
+        self._end(signal.SIGINT)
+        self._errors.close()
+
+
+def interfaces(count: int) -> list[str]:
+    """The ``--path`` arguments for the links p0, p1, … by interface."""
+    return [f"p{i}=if:p{i}" for i in range(count)]
+
+
+def _counts(path: dict[str, Any]) -> Counts:
+    return Counts(path["up_packets"], path["up_bytes"], path["down_packets"], path["down_bytes"])
