@@ -1,3 +1,8 @@
 //! drive
+pub mod capture;
+pub mod clock;
 pub mod emulate;
 pub mod netlink;
+pub mod poller;
+pub mod toml_keys;
+pub mod udp;

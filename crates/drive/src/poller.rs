@@ -1,0 +1,147 @@
+//! Waiting for files and deadlines: a thin layer over `epoll`, level-triggered.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
+
+use rustix::buffer::spare_capacity;
+use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
+use rustix::time::Timespec;
+
+/// What a file is watched for. Errors and hang-ups are always told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Interest {
+    /// There is something to read.
+    Read,
+    /// There is room to write.
+    Write,
+    /// Either.
+    Both,
+}
+
+/// What happened to a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ready {
+    /// The number that the file was added with.
+    pub token: u64,
+    /// There is something to read, or the other side has closed.
+    pub read: bool,
+    /// There is room to write.
+    pub write: bool,
+    /// An error waits: on a UDP socket, read its error queue.
+    pub error: bool,
+}
+
+/// A set of watched files.
+pub struct Poller {
+    epoll: OwnedFd,
+    events: Vec<Event>,
+}
+
+impl Poller {
+    /// An empty set; one wait tells of at most `events` files.
+    ///
+    /// # Errors
+    /// The kernel's: no file descriptor is left.
+    pub fn new(events: usize) -> io::Result<Self> {
+        let epoll = epoll::create(CreateFlags::CLOEXEC)?;
+        Ok(Self { epoll, events: Vec::with_capacity(events.max(1)) })
+    }
+
+    /// Watches `file`, told apart by `token`. A file that is closed leaves the set by itself.
+    ///
+    /// # Errors
+    /// `AlreadyExists` if it is watched, and the kernel's.
+    pub fn add(&self, file: impl AsFd, token: u64, interest: Interest) -> io::Result<()> {
+        Ok(epoll::add(&self.epoll, file, EventData::new_u64(token), flags(interest))?)
+    }
+
+    /// Changes token and interest of a watched file.
+    ///
+    /// # Errors
+    /// `NotFound` if it is not watched, and the kernel's.
+    pub fn modify(&self, file: impl AsFd, token: u64, interest: Interest) -> io::Result<()> {
+        Ok(epoll::modify(&self.epoll, file, EventData::new_u64(token), flags(interest))?)
+    }
+
+    /// Ceases to watch `file`.
+    ///
+    /// # Errors
+    /// `NotFound` if it is not watched, and the kernel's.
+    pub fn remove(&self, file: impl AsFd) -> io::Result<()> {
+        Ok(epoll::delete(&self.epoll, file)?)
+    }
+
+    /// Waits until a file is ready or `timeout` has passed (with the kernel's resolution of a nanosecond; `None` waits
+    /// without end), and tells what is ready: nothing after the timeout, or when a signal came.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn wait(
+        &mut self,
+        timeout: Option<Duration>,
+    ) -> io::Result<impl Iterator<Item = Ready> + use<'_>> {
+        // A duration past the kernel's range is as good as none.
+        let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
+        self.events.clear();
+        match epoll::wait(&self.epoll, spare_capacity(&mut self.events), timeout.as_ref()) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(self.events.iter().map(ready)),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+fn flags(interest: Interest) -> EventFlags {
+    match interest {
+        Interest::Read => EventFlags::IN,
+        Interest::Write => EventFlags::OUT,
+        Interest::Both => EventFlags::IN | EventFlags::OUT,
+    }
+}
+
+fn ready(event: &Event) -> Ready {
+    let flags = event.flags;
+    Ready {
+        token: event.data.u64(),
+        read: flags.intersects(EventFlags::IN | EventFlags::HUP | EventFlags::RDHUP),
+        write: flags.contains(EventFlags::OUT),
+        error: flags.contains(EventFlags::ERR),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+    use std::os::unix::net::UnixStream;
+    use std::time::Instant;
+
+    #[test]
+    fn tells_who_is_ready_and_for_what() {
+        let (mut a, b) = UnixStream::pair().unwrap();
+        let mut poller = Poller::new(8).unwrap();
+        poller.add(&b, 7, Interest::Both).unwrap();
+        let silent = Ready { token: 7, read: false, write: true, error: false };
+        assert_eq!(poller.wait(None).unwrap().collect::<Vec<_>>(), [silent]);
+        a.write_all(b"x").unwrap();
+        poller.modify(&b, 9, Interest::Read).unwrap();
+        let spoken = Ready { token: 9, read: true, write: false, error: false };
+        assert_eq!(poller.wait(None).unwrap().collect::<Vec<_>>(), [spoken]);
+        poller.remove(&b).unwrap();
+        assert_eq!(poller.wait(Some(Duration::ZERO)).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_timeout_is_not_rounded_to_milliseconds() {
+        let mut poller = Poller::new(1).unwrap();
+        let mut wait = || {
+            let start = Instant::now();
+            assert_eq!(poller.wait(Some(Duration::from_micros(100))).unwrap().count(), 0);
+            start.elapsed()
+        };
+        // The shortest of many: the machine may be busy, but not each time.
+        let shortest = (0..50).map(|_| wait()).min().unwrap();
+        assert!(shortest >= Duration::from_micros(100), "{shortest:?}");
+        assert!(shortest < Duration::from_micros(900), "{shortest:?}");
+    }
+}

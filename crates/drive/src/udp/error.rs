@@ -1,0 +1,100 @@
+//! What went wrong with a datagram, and where.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+
+use super::sys::RawError;
+
+/// A kind of failure, told by what it means for the path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Fault {
+    /// A buffer or a queue on this machine is full: drop the datagram and count it.
+    Full,
+    /// The datagram exceeds the MTU: drop it and count it.
+    TooBig,
+    /// The peer's port is closed.
+    Refused,
+    /// No route, or no host at its end, as this machine or a router says.
+    Unreachable,
+    /// The interface or the source address is gone or down.
+    Gone,
+    /// A firewall or the kernel's policy forbids it.
+    Denied,
+    /// None of these.
+    Other,
+}
+
+impl Fault {
+    /// The meaning of an error number.
+    pub fn of(errno: i32) -> Fault {
+        match errno {
+            libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM => Fault::Full,
+            libc::EMSGSIZE => Fault::TooBig,
+            libc::ECONNREFUSED => Fault::Refused,
+            libc::ENETUNREACH | libc::EHOSTUNREACH | libc::EHOSTDOWN | libc::ENONET => {
+                Fault::Unreachable
+            }
+            libc::ENODEV | libc::ENXIO | libc::ENETDOWN | libc::EADDRNOTAVAIL => Fault::Gone,
+            libc::EPERM | libc::EACCES => Fault::Denied,
+            _ => Fault::Other,
+        }
+    }
+
+    /// The meaning of an error of this module.
+    pub fn from_io(error: &io::Error) -> Fault {
+        error.raw_os_error().map_or(Fault::Other, Fault::of)
+    }
+}
+
+/// Who reported an error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// This machine.
+    Local,
+    /// A router or the peer, by ICMP (RFC 792) or ICMPv6 (RFC 4443).
+    Icmp {
+        /// The message's type.
+        kind: u8,
+        /// The message's code.
+        code: u8,
+    },
+    /// Something else.
+    Other,
+}
+
+/// An entry of a socket's error queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QueuedError {
+    /// What it means.
+    pub fault: Fault,
+    /// The kernel's error number.
+    pub errno: i32,
+    /// Who reported it.
+    pub origin: Origin,
+    /// The router or host that sent the ICMP message.
+    pub offender: Option<IpAddr>,
+    /// Where the datagram went that the error answers.
+    pub about: Option<SocketAddr>,
+    /// For [`Fault::TooBig`]: the MTU claimed, in bytes, IP header included.
+    pub mtu: Option<u32>,
+}
+
+impl QueuedError {
+    pub(super) fn from_raw(raw: RawError) -> Self {
+        let fault = Fault::of(raw.errno);
+        Self {
+            fault,
+            errno: raw.errno,
+            origin: match raw.origin {
+                libc::SO_EE_ORIGIN_LOCAL => Origin::Local,
+                libc::SO_EE_ORIGIN_ICMP | libc::SO_EE_ORIGIN_ICMP6 => {
+                    Origin::Icmp { kind: raw.kind, code: raw.code }
+                }
+                _ => Origin::Other,
+            },
+            offender: raw.offender,
+            about: raw.about,
+            mtu: Some(raw.info).filter(|&mtu| fault == Fault::TooBig && mtu > 0),
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! Reception: one `recvmmsg` into buffers that last.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::AsFd;
+use std::slice;
+
+use super::send::Datagrams;
+use super::socket::UdpSocket;
+use super::sys::{self, Arrival};
+
+/// Size of one buffer: more than any UDP payload, joined or not.
+const SLOT: usize = 65_536;
+
+/// One or more datagrams of one sender, as the kernel has joined them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Received<'a> {
+    /// Who sent them.
+    pub from: SocketAddr,
+    /// The local address that they were sent to, and that an answer should leave from. Bound sockets only.
+    pub to: Option<IpAddr>,
+    /// Their ECN bits (RFC 3168), 0 to 3.
+    pub ecn: u8,
+    /// Length of each datagram; the last may be shorter.
+    pub stride: usize,
+    /// The datagrams, one behind the other. Empty for a single datagram without payload.
+    pub bytes: &'a [u8],
+}
+
+impl<'a> Received<'a> {
+    /// Number of datagrams, at least 1.
+    pub fn count(&self) -> usize {
+        self.bytes.len().div_ceil(self.stride.max(1)).max(1)
+    }
+
+    /// Each datagram in order.
+    pub fn datagrams(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
+        let (bytes, stride) = (self.bytes, self.stride.max(1));
+        (0..self.count()).map(move |i| {
+            let start = i * stride;
+            &bytes[start..bytes.len().min(start + stride)]
+        })
+    }
+
+    /// The first `datagrams` of the run and those behind them; `None` for a side without any.
+    pub fn split_at(self, datagrams: usize) -> (Option<Self>, Option<Self>) {
+        if datagrams == 0 {
+            return (None, Some(self));
+        }
+        match self.bytes.split_at_checked(datagrams.saturating_mul(self.stride)) {
+            Some((head, tail)) if !tail.is_empty() => {
+                (Some(Self { bytes: head, ..self }), Some(Self { bytes: tail, ..self }))
+            }
+            _ => (Some(self), None),
+        }
+    }
+
+    /// The same datagrams, to be sent by a connected socket.
+    pub fn onward(&self) -> Datagrams<'a> {
+        let Self { bytes, stride, ecn, .. } = *self;
+        Datagrams { bytes, stride, ecn, to: None, source: None }
+    }
+}
+
+/// The buffers of one thread.
+///
+/// They take 64 KiB of address space each; memory is used only as far as datagrams have filled them.
+#[derive(Debug)]
+pub struct RecvBatch {
+    buffers: Box<[u8]>,
+    arrivals: Vec<Arrival>,
+}
+
+impl RecvBatch {
+    /// Buffers for `messages` messages a call (1 to 64).
+    #[must_use]
+    pub fn new(messages: usize) -> Self {
+        let messages = messages.clamp(1, sys::MESSAGES);
+        Self {
+            buffers: vec![0; messages * SLOT].into_boxed_slice(),
+            arrivals: Vec::with_capacity(messages),
+        }
+    }
+
+    /// Messages that one call takes at most. A call that returned fewer has emptied the socket.
+    pub fn capacity(&self) -> usize {
+        self.buffers.len() / SLOT
+    }
+
+    /// Receives what waits, with one system call.
+    ///
+    /// # Errors
+    /// `WouldBlock` if nothing waits. On a connected socket also an error that a datagram sent earlier has met; see
+    /// [`Fault::from_io`](super::Fault::from_io). Reading such an error clears it: call again.
+    pub fn recv<'a>(&'a mut self, socket: &UdpSocket) -> io::Result<Batch<'a>> {
+        sys::receive(socket.as_fd(), &mut self.buffers, SLOT, &mut self.arrivals)?;
+        Ok(Batch { arrivals: self.arrivals.iter(), buffers: self.buffers.chunks_exact(SLOT) })
+    }
+}
+
+/// What one call has received, in order of arrival.
+#[derive(Clone, Debug)]
+pub struct Batch<'a> {
+    arrivals: slice::Iter<'a, Arrival>,
+    buffers: slice::ChunksExact<'a, u8>,
+}
+
+impl<'a> Iterator for Batch<'a> {
+    type Item = Received<'a>;
+
+    fn next(&mut self) -> Option<Received<'a>> {
+        let arrival = self.arrivals.next()?;
+        let bytes = &self.buffers.next()?[..arrival.len.min(SLOT)];
+        let Arrival { from, to, ecn, .. } = *arrival;
+        let stride = arrival.segment.filter(|&segment| segment > 0).unwrap_or(bytes.len());
+        Some(Received { from, to, ecn, stride, bytes })
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.arrivals.size_hint()
+    }
+}
+
+impl ExactSizeIterator for Batch<'_> {}

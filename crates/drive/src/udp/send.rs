@@ -1,0 +1,299 @@
+//! Sending: references to bytes, gathered into runs, handed over with one `sendmmsg`.
+
+use std::io::{self, IoSlice};
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::AsFd;
+
+use super::error::Fault;
+use super::socket::UdpSocket;
+use super::sys::{self, Message};
+use super::{MAX_BYTES, MAX_SEGMENTS};
+
+/// One or more datagrams to send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Datagrams<'a> {
+    /// The datagrams, one behind the other. Empty means one datagram without payload.
+    pub bytes: &'a [u8],
+    /// Length of each datagram; the last may be shorter. 0 means that `bytes` is one datagram.
+    pub stride: usize,
+    /// ECN bits to send them with (RFC 3168); higher bits are ignored.
+    pub ecn: u8,
+    /// Where to; `None` on a connected socket.
+    pub to: Option<SocketAddr>,
+    /// Local address to send from; `None` leaves it to socket and route. One of the other family is ignored.
+    pub source: Option<IpAddr>,
+}
+
+impl<'a> Datagrams<'a> {
+    /// A single datagram for a connected socket.
+    pub fn one(bytes: &'a [u8]) -> Self {
+        Self { bytes, stride: bytes.len(), ecn: 0, to: None, source: None }
+    }
+}
+
+/// Datagrams that the kernel refused, with the reason.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SendFailure {
+    /// The kernel's error number; [`Fault::of`] tells its meaning.
+    pub errno: i32,
+    /// Number of datagrams.
+    pub datagrams: usize,
+    /// Their payload in bytes.
+    pub bytes: usize,
+}
+
+/// What became of a batch: `sent` plus the failures' datagrams is what was pushed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SendReport<'q> {
+    /// Datagrams that the kernel took.
+    pub sent: usize,
+    /// Their payload in bytes.
+    pub sent_bytes: usize,
+    /// What it refused; neighbours with the same error are one entry.
+    pub failures: &'q [SendFailure],
+    /// An error of an *earlier* datagram that this call ran into (a closed port, a router without a route). The
+    /// datagram at hand was tried again and has its own result.
+    pub earlier: Option<i32>,
+}
+
+impl SendReport<'_> {
+    /// Datagrams that the kernel refused.
+    pub fn failed(&self) -> usize {
+        self.failures.iter().map(|failure| failure.datagrams).sum()
+    }
+
+    /// Datagrams that were refused for `fault`.
+    pub fn failed_by(&self, fault: Fault) -> usize {
+        let matching = self.failures.iter().filter(|failure| Fault::of(failure.errno) == fault);
+        matching.map(|failure| failure.datagrams).sum()
+    }
+}
+
+/// The memory that batches are built in; one for each thread.
+#[derive(Debug, Default)]
+pub struct SendQueue {
+    messages: Vec<Message>,
+    /// Empty between batches; kept for its memory alone.
+    pieces: Vec<IoSlice<'static>>,
+    failures: Vec<SendFailure>,
+}
+
+impl SendQueue {
+    /// Memory that grows with the first batches and is kept.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Begins a batch for `socket`. Dropping it without [`SendBatch::send`] sends nothing.
+    pub fn batch<'q, 'a>(&'q mut self, socket: &'q UdpSocket) -> SendBatch<'q, 'a> {
+        self.messages.clear();
+        self.failures.clear();
+        let pieces = recycle(std::mem::take(&mut self.pieces));
+        SendBatch { queue: self, socket, pieces, segments: socket.segments() }
+    }
+}
+
+/// Datagrams on their way to one socket. They are sent in the order of [`push`](Self::push).
+#[derive(Debug)]
+#[must_use = "a batch is sent by `send` alone"]
+pub struct SendBatch<'q, 'a> {
+    queue: &'q mut SendQueue,
+    socket: &'q UdpSocket,
+    pieces: Vec<IoSlice<'a>>,
+    segments: bool,
+}
+
+impl<'q, 'a> SendBatch<'q, 'a> {
+    /// Whether nothing was pushed.
+    pub fn is_empty(&self) -> bool {
+        self.queue.messages.is_empty()
+    }
+
+    /// Adds datagrams behind those there, without a copy.
+    pub fn push(&mut self, datagrams: Datagrams<'a>) {
+        let mut rest = datagrams.bytes;
+        let stride = if datagrams.stride == 0 { rest.len() } else { datagrams.stride };
+        loop {
+            let room = self.room(&datagrams, rest.len(), stride);
+            let (run, behind) = rest.split_at(rest.len().min(room.saturating_mul(stride)));
+            self.append(run);
+            rest = behind;
+            if rest.is_empty() {
+                return;
+            }
+        }
+    }
+
+    /// Sends all that was pushed, without waiting: what finds no room in the socket's buffer is dropped and reported.
+    pub fn send(self) -> SendReport<'q> {
+        let Self { queue, socket, pieces, .. } = self;
+        let mut sender = Sender::new(socket, &mut queue.failures);
+        sender.send(&queue.messages, &pieces);
+        let Sender { sent, sent_bytes, earlier, .. } = sender;
+        queue.pieces = recycle(pieces);
+        SendReport { sent, sent_bytes, failures: &queue.failures, earlier }
+    }
+
+    /// How many datagrams of `stride` bytes the last message can take, at least 1; begins a message where the last one
+    /// has no place. `len` bytes are to come.
+    fn room(&mut self, datagrams: &Datagrams<'_>, len: usize, stride: usize) -> usize {
+        let to = datagrams.to.map(sys::canonical);
+        let source = datagrams.source.map(|source| source.to_canonical());
+        let ecn = datagrams.ecn & 3;
+        if let Some(last) = self.queue.messages.last() {
+            let alike = (last.to, last.source, last.ecn) == (to, source, ecn);
+            let room = if alike && self.segments { room_behind(last, len, stride) } else { 0 };
+            if room > 0 {
+                return room;
+            }
+        }
+        let (at, segment) = (self.pieces.len(), stride.min(len));
+        let message = Message { pieces: at..at, segment, segments: 0, bytes: 0, to, source, ecn };
+        self.queue.messages.push(message);
+        if self.segments { (MAX_BYTES / stride.max(1)).clamp(1, MAX_SEGMENTS) } else { 1 }
+    }
+
+    /// Adds a run to the last message, which has room for it.
+    fn append(&mut self, run: &'a [u8]) {
+        self.pieces.push(IoSlice::new(run));
+        let last = self.queue.messages.last_mut().expect("`room` has left a message");
+        last.pieces.end = self.pieces.len();
+        last.segments += run.len().div_ceil(last.segment.max(1)).max(1);
+        last.bytes += run.len();
+    }
+}
+
+/// How many datagrams of `stride` bytes go behind those of `last` in one segmented send, where all segments but the
+/// last are of one size and none is empty.
+fn room_behind(last: &Message, len: usize, stride: usize) -> usize {
+    let open = last.bytes == last.segments * last.segment;
+    if !open || len == 0 {
+        return 0;
+    }
+    let free = MAX_BYTES.saturating_sub(last.bytes);
+    let room = (free / stride).min(MAX_SEGMENTS - last.segments);
+    match stride == last.segment {
+        true => room,
+        // A single shorter datagram may close the run.
+        false if len <= stride && len < last.segment => room.min(1),
+        false => 0,
+    }
+}
+
+/// Carries out a batch and keeps count.
+struct Sender<'s> {
+    socket: &'s UdpSocket,
+    failures: &'s mut Vec<SendFailure>,
+    sent: usize,
+    sent_bytes: usize,
+    earlier: Option<i32>,
+}
+
+impl<'s> Sender<'s> {
+    fn new(socket: &'s UdpSocket, failures: &'s mut Vec<SendFailure>) -> Self {
+        Self { socket, failures, sent: 0, sent_bytes: 0, earlier: None }
+    }
+
+    /// Sends `messages` in order, each once.
+    fn send(&mut self, messages: &[Message], pieces: &[IoSlice<'_>]) {
+        let mut rest = messages;
+        let mut first_error = None;
+        while let Some(first) = rest.first() {
+            match sys::send(self.socket.as_fd(), self.socket.is_v6(), rest, pieces) {
+                Ok(taken) => {
+                    let (done, behind) = rest.split_at(taken);
+                    done.iter().for_each(|message| self.succeed(message));
+                    self.earlier = first_error.take().or(self.earlier);
+                    rest = behind;
+                }
+                Err(error) => match (errno(&error), first_error) {
+                    // The buffer is full for all that follow.
+                    (libc::EAGAIN, _) => {
+                        return rest.iter().for_each(|m| self.fail(m, libc::EAGAIN));
+                    }
+                    // It may be the error of an earlier datagram, which reporting has cleared.
+                    (errno, None) if Fault::of(errno) != Fault::Full => first_error = Some(errno),
+                    (errno, _) => {
+                        self.refuse(first, pieces, errno);
+                        first_error = None;
+                        rest = &rest[1..];
+                    }
+                },
+            }
+        }
+    }
+
+    /// Deals with a message that the kernel has refused: a run is tried as single datagrams.
+    fn refuse(&mut self, message: &Message, pieces: &[IoSlice<'_>], errno: i32) {
+        let segmentation = matches!(errno, libc::EIO | libc::EINVAL | libc::EMSGSIZE);
+        if message.segments < 2 || !segmentation {
+            return self.fail(message, errno);
+        }
+        let (messages, pieces) = apart(message, pieces);
+        let before = self.sent;
+        self.send(&messages[..1], &pieces);
+        if self.sent > before {
+            // One datagram of full size passes alone: it was segmentation that did not.
+            self.socket.stop_segmenting();
+        }
+        self.send(&messages[1..], &pieces);
+    }
+
+    fn succeed(&mut self, message: &Message) {
+        self.sent += message.segments;
+        self.sent_bytes += message.bytes;
+    }
+
+    fn fail(&mut self, message: &Message, errno: i32) {
+        let (datagrams, bytes) = (message.segments, message.bytes);
+        match self.failures.last_mut() {
+            Some(last) if last.errno == errno => {
+                last.datagrams += datagrams;
+                last.bytes += bytes;
+            }
+            _ => self.failures.push(SendFailure { errno, datagrams, bytes }),
+        }
+    }
+}
+
+/// The datagrams of a run as messages of their own.
+fn apart<'p>(run: &Message, pieces: &'p [IoSlice<'_>]) -> (Vec<Message>, Vec<IoSlice<'p>>) {
+    let whole = pieces[run.pieces.clone()].iter();
+    let singles = whole.flat_map(|piece| piece.chunks(run.segment));
+    singles
+        .enumerate()
+        .map(|(i, datagram)| {
+            let bytes = datagram.len();
+            let single = Message { pieces: i..i + 1, segments: 1, bytes, ..run.clone() };
+            (single, IoSlice::new(datagram))
+        })
+        .unzip()
+}
+
+fn errno(error: &io::Error) -> i32 {
+    error.raw_os_error().unwrap_or(libc::EIO)
+}
+
+/// The same memory for pieces of another lifetime. The standard library collects a vector's own iterator in place, so
+/// this neither allocates nor copies.
+fn recycle<'a>(mut pieces: Vec<IoSlice<'_>>) -> Vec<IoSlice<'a>> {
+    pieces.clear();
+    pieces.into_iter().map(|_| IoSlice::new(&[])).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn recycling_keeps_the_memory() {
+        let bytes = [0u8; 4];
+        let mut pieces = Vec::with_capacity(100);
+        pieces.push(IoSlice::new(&bytes));
+        let at = pieces.as_ptr() as usize;
+        let recycled: Vec<IoSlice<'static>> = recycle(pieces);
+        assert_eq!((recycled.len(), recycled.as_ptr() as usize), (0, at));
+        assert!(recycled.capacity() >= 100);
+    }
+}

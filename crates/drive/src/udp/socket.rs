@@ -1,0 +1,256 @@
+//! Sockets: how they are opened, and what they tell about themselves.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
+
+use super::error::QueuedError;
+use super::sys;
+
+/// How to open a socket. `Default` is what a path of the splitter uses.
+#[derive(Clone, Debug)]
+pub struct UdpOptions {
+    /// Interface that the socket is bound to (`SO_BINDTODEVICE`; needs no privilege since Linux 5.7).
+    pub device: Option<String>,
+    /// Mark that each packet carries, for policy routing (`SO_MARK`; needs `CAP_NET_ADMIN`).
+    pub mark: Option<u32>,
+    /// Bytes that wait for [`RecvBatch::recv`](super::RecvBatch::recv). Where the process may not exceed the system's
+    /// limit (`net.core.rmem_max`), the kernel cuts it down silently; [`UdpSocket::memory`] tells what holds.
+    pub recv_buffer: usize,
+    /// Bytes that wait for the interface; what exceeds them fails with [`Fault::Full`](super::Fault::Full). Large
+    /// values only lengthen the queue before a slow link.
+    pub send_buffer: usize,
+    /// Whether runs of datagrams are received joined (`UDP_GRO`) and sent joined (`UDP_SEGMENT`). Off, each datagram
+    /// costs its own pass through the kernel, and everything else stays the same.
+    pub offload: bool,
+    /// Whether errors are kept for [`UdpSocket::take_error`] (`IP_RECVERR`). Without it, a connected socket learns of
+    /// closed ports alone, not of routers that find no route. With it, the socket polls as failed until the queue is
+    /// read. Unconnected sockets never queue errors: one client's must not disturb another's.
+    pub error_queue: bool,
+}
+
+impl Default for UdpOptions {
+    fn default() -> Self {
+        Self {
+            device: None,
+            mark: None,
+            recv_buffer: 4 << 20,
+            send_buffer: 1 << 20,
+            offload: true,
+            error_queue: true,
+        }
+    }
+}
+
+/// Kernel memory of a socket, in bytes of the kernel's own accounting (`SO_MEMINFO`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Memory {
+    /// Held by datagrams that wait to be received.
+    pub receive: u32,
+    /// Most that may wait to be received.
+    pub receive_limit: u32,
+    /// Held by datagrams that wait to leave.
+    pub send: u32,
+    /// Most that may wait to leave.
+    pub send_limit: u32,
+    /// Datagrams dropped on arrival since the socket was opened, for lack of memory or a bad checksum.
+    pub drops: u32,
+}
+
+/// A non-blocking UDP socket, closed on `exec`.
+#[derive(Debug)]
+pub struct UdpSocket {
+    fd: OwnedFd,
+    v6: bool,
+    /// Whether segmented sends are worth trying; cleared for good when the kernel refuses one.
+    segmentation: AtomicBool,
+}
+
+impl UdpSocket {
+    /// Opens an unconnected socket at `local`, for many peers.
+    ///
+    /// What arrives tells the address it was sent to ([`Received::to`](super::Received::to)), so that the answer can
+    /// leave from there. `[::]` listens for IPv4 too where the system's default says so (`net.ipv6.bindv6only`).
+    ///
+    /// # Errors
+    /// The kernel's: the port is taken, the address is not on this machine, the interface does not exist.
+    pub fn bind(local: SocketAddr, options: &UdpOptions) -> io::Result<Self> {
+        let socket = Self::open(local.is_ipv6(), options)?;
+        socket.set_both(
+            (libc::IPPROTO_IP, libc::IP_PKTINFO, 1),
+            (libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO, 1),
+        )?;
+        rustix::net::bind(&socket.fd, &local)?;
+        Ok(socket)
+    }
+
+    /// Opens a socket to one `peer`, from `local` or from wherever the route leads; a port of 0 is chosen by the
+    /// kernel. IPv4 addresses inside IPv6 are taken as IPv4.
+    ///
+    /// # Errors
+    /// As [`bind`](Self::bind), and where no route leads to `peer`. `InvalidInput` if `local` is of the other family.
+    pub fn connect(
+        local: Option<SocketAddr>,
+        peer: SocketAddr,
+        options: &UdpOptions,
+    ) -> io::Result<Self> {
+        let (local, peer) = (local.map(sys::canonical), sys::canonical(peer));
+        if local.is_some_and(|local| local.is_ipv6() != peer.is_ipv6()) {
+            let message = "the source address and the peer's are of different families";
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
+        }
+        let socket = Self::open(peer.is_ipv6(), options)?;
+        if options.error_queue {
+            socket.set_both(
+                (libc::IPPROTO_IP, libc::IP_RECVERR, 1),
+                (libc::IPPROTO_IPV6, libc::IPV6_RECVERR, 1),
+            )?;
+        }
+        if let Some(local) = local {
+            rustix::net::bind(&socket.fd, &local)?;
+        }
+        rustix::net::connect(&socket.fd, &peer)?;
+        Ok(socket)
+    }
+
+    fn open(v6: bool, options: &UdpOptions) -> io::Result<Self> {
+        let family = if v6 { AddressFamily::INET6 } else { AddressFamily::INET };
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        let fd = rustix::net::socket_with(family, SocketType::DGRAM, flags, None)?;
+        let socket = Self { fd, v6, segmentation: AtomicBool::new(options.offload) };
+        socket.configure(options)?;
+        Ok(socket)
+    }
+
+    fn configure(&self, options: &UdpOptions) -> io::Result<()> {
+        let fd = self.as_fd();
+        if let Some(device) = &options.device {
+            sys::set_bytes(fd, libc::SOL_SOCKET, libc::SO_BINDTODEVICE, device.as_bytes())?;
+        }
+        if let Some(mark) = options.mark {
+            sys::set(fd, libc::SOL_SOCKET, libc::SO_MARK, mark as i32)?;
+        }
+        self.set_buffer(libc::SO_RCVBUFFORCE, libc::SO_RCVBUF, options.recv_buffer)?;
+        self.set_buffer(libc::SO_SNDBUFFORCE, libc::SO_SNDBUF, options.send_buffer)?;
+        if options.offload {
+            // Kernels before 5.0 lack it; then datagrams arrive one by one.
+            let _ = sys::set(fd, libc::SOL_UDP, libc::UDP_GRO, 1);
+        }
+        self.set_both(
+            (libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_PROBE),
+            (libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_PROBE),
+        )?;
+        self.set_both(
+            (libc::IPPROTO_IP, libc::IP_RECVTOS, 1),
+            (libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS, 1),
+        )
+    }
+
+    /// Past the system's limit where the process may, else as far as the limit.
+    fn set_buffer(&self, forced: i32, plain: i32, bytes: usize) -> io::Result<()> {
+        // The kernel doubles the number, so half of the range is all there is.
+        let bytes = bytes.min(i32::MAX as usize / 2) as i32;
+        sys::set(self.as_fd(), libc::SOL_SOCKET, forced, bytes)
+            .or_else(|_| sys::set(self.as_fd(), libc::SOL_SOCKET, plain, bytes))
+    }
+
+    /// Sets an option of IPv4, and of IPv6 on a socket of that family, which may carry IPv4 too.
+    fn set_both(&self, v4: (i32, i32, i32), v6: (i32, i32, i32)) -> io::Result<()> {
+        sys::set(self.as_fd(), v4.0, v4.1, v4.2)?;
+        if self.v6 {
+            sys::set(self.as_fd(), v6.0, v6.1, v6.2)?;
+        }
+        Ok(())
+    }
+
+    /// The address and port that the socket is bound to.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        address(rustix::net::getsockname(&self.fd)?)
+    }
+
+    /// The address and port that the socket is connected to.
+    ///
+    /// # Errors
+    /// `NotConnected` for a bound socket.
+    pub fn peer_addr(&self) -> io::Result<SocketAddr> {
+        address(rustix::net::getpeername(&self.fd)?.ok_or(io::ErrorKind::NotConnected)?)
+    }
+
+    /// The MTU of a connected socket's route in bytes, IP header included (`IP_MTU`): the interface's, or less if a
+    /// router has said so.
+    ///
+    /// # Errors
+    /// `NotConnected` for a bound socket.
+    pub fn mtu(&self) -> io::Result<u32> {
+        let (level, name) = match self.v6 {
+            true => (libc::IPPROTO_IPV6, libc::IPV6_MTU),
+            false => (libc::IPPROTO_IP, libc::IP_MTU),
+        };
+        sys::option::<1>(self.as_fd(), level, name).map(|[mtu]| mtu)
+    }
+
+    /// The largest datagram, in bytes of UDP payload, that fits the [`mtu`](Self::mtu).
+    ///
+    /// # Errors
+    /// As [`mtu`](Self::mtu).
+    pub fn max_datagram(&self) -> io::Result<u32> {
+        let headers = if self.v6 { 48 } else { 28 };
+        Ok(self.mtu()?.saturating_sub(headers).min(super::MAX_BYTES as u32))
+    }
+
+    /// Kernel memory that the socket holds, and what it had to drop on arrival.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn memory(&self) -> io::Result<Memory> {
+        let info: [u32; 9] = sys::option(self.as_fd(), libc::SOL_SOCKET, libc::SO_MEMINFO)?;
+        let at = |index: i32| info[index as usize];
+        Ok(Memory {
+            receive: at(libc::SK_MEMINFO_RMEM_ALLOC),
+            receive_limit: at(libc::SK_MEMINFO_RCVBUF),
+            send: at(libc::SK_MEMINFO_WMEM_ALLOC),
+            send_limit: at(libc::SK_MEMINFO_SNDBUF),
+            drops: at(libc::SK_MEMINFO_DROPS),
+        })
+    }
+
+    /// Takes one entry from the error queue; `None` when it is empty. Call until then: while entries wait, the socket
+    /// polls as failed.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn take_error(&self) -> io::Result<Option<QueuedError>> {
+        Ok(sys::take_error(self.as_fd())?.map(QueuedError::from_raw))
+    }
+
+    /// Whether runs leave as one segmented send: asked for, and not refused by the kernel so far.
+    pub fn segments(&self) -> bool {
+        self.segmentation.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn stop_segmenting(&self) {
+        self.segmentation.store(false, Ordering::Relaxed);
+    }
+
+    pub(super) fn is_v6(&self) -> bool {
+        self.v6
+    }
+}
+
+impl AsFd for UdpSocket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// As the standard library has it; IPv4 inside IPv6 as IPv4.
+fn address(any: rustix::net::SocketAddrAny) -> io::Result<SocketAddr> {
+    let address = SocketAddr::try_from(any).map_err(io::Error::from)?;
+    Ok(sys::canonical(address))
+}

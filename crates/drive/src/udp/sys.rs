@@ -1,0 +1,444 @@
+//! The system calls of the data path, and the only unsafe code of this module.
+//!
+//! Every function here is safe to call: it takes slices and owned values, builds the kernel's structures on its own
+//! stack for the length of one call, and gives back plain data. Nothing keeps a raw pointer.
+
+#![allow(unsafe_code, reason = "recvmmsg, sendmmsg and control messages have no safe binding")]
+
+use std::io::{self, IoSlice};
+use std::mem::{self, MaybeUninit};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
+use std::ops::Range;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::ptr;
+
+use libc::{c_int, c_void};
+
+/// Messages that one call receives or sends at most.
+pub(super) const MESSAGES: usize = 64;
+
+/// What one received message carried beside its bytes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Arrival {
+    pub(super) from: SocketAddr,
+    /// The local address it was sent to, where the socket asks for it.
+    pub(super) to: Option<IpAddr>,
+    pub(super) ecn: u8,
+    pub(super) len: usize,
+    /// Length of each datagram where the kernel has joined several.
+    pub(super) segment: Option<usize>,
+}
+
+/// One message to send: a run of pieces that are whole datagrams of `segment` bytes, the last may be shorter.
+#[derive(Clone, Debug)]
+pub(super) struct Message {
+    pub(super) pieces: Range<usize>,
+    pub(super) segment: usize,
+    pub(super) segments: usize,
+    pub(super) bytes: usize,
+    pub(super) to: Option<SocketAddr>,
+    pub(super) source: Option<IpAddr>,
+    pub(super) ecn: u8,
+}
+
+/// An entry of a socket's error queue, as the kernel writes it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RawError {
+    pub(super) errno: i32,
+    pub(super) origin: u8,
+    pub(super) kind: u8,
+    pub(super) code: u8,
+    pub(super) info: u32,
+    pub(super) offender: Option<IpAddr>,
+    /// Where the datagram went that the error answers.
+    pub(super) about: Option<SocketAddr>,
+}
+
+/// Control data of one message. 128 bytes hold all that a socket of ours can be sent: in the worst case a packet info
+/// (40), a traffic class (24), a type of service (24) and a segment size (24).
+#[repr(C, align(8))]
+#[derive(Clone, Copy)]
+struct Control([u8; 128]);
+
+/// As [`Control`], for the error queue: a `sock_extended_err` with its offender (64), and the options above.
+#[repr(C, align(8))]
+struct ErrorControl([u8; 256]);
+
+/// A socket address of either family, in the kernel's form.
+#[repr(C)]
+#[derive(Clone, Copy)]
+union Name {
+    v4: libc::sockaddr_in,
+    v6: libc::sockaddr_in6,
+}
+
+/// Sets an integer option.
+pub(super) fn set(fd: BorrowedFd<'_>, level: c_int, name: c_int, value: c_int) -> io::Result<()> {
+    set_bytes(fd, level, name, &value.to_ne_bytes())
+}
+
+/// Sets an option that is a string of bytes.
+pub(super) fn set_bytes(
+    fd: BorrowedFd<'_>,
+    level: c_int,
+    name: c_int,
+    value: &[u8],
+) -> io::Result<()> {
+    let length = value.len() as libc::socklen_t;
+    // SAFETY: the kernel reads `length` bytes from a slice of that length.
+    let status =
+        unsafe { libc::setsockopt(fd.as_raw_fd(), level, name, value.as_ptr().cast(), length) };
+    checked(status as isize).map(drop)
+}
+
+/// Reads an option that is a row of 32-bit numbers, and how many of them the kernel knows.
+pub(super) fn option<const N: usize>(
+    fd: BorrowedFd<'_>,
+    level: c_int,
+    name: c_int,
+) -> io::Result<[u32; N]> {
+    let mut value = [0u32; N];
+    let mut length = mem::size_of_val(&value) as libc::socklen_t;
+    // SAFETY: the kernel writes at most `length` bytes, the size of `value`, of which every bit pattern is valid.
+    let status = unsafe {
+        libc::getsockopt(fd.as_raw_fd(), level, name, value.as_mut_ptr().cast(), &mut length)
+    };
+    checked(status as isize)?;
+    Ok(value)
+}
+
+/// One `recvmmsg` into `buffers`, cut into slots of `slot` bytes; one arrival for each slot filled, in order.
+pub(super) fn receive(
+    fd: BorrowedFd<'_>,
+    buffers: &mut [u8],
+    slot: usize,
+    arrivals: &mut Vec<Arrival>,
+) -> io::Result<()> {
+    arrivals.clear();
+    let mut names = [const { MaybeUninit::<Name>::uninit() }; MESSAGES];
+    let mut controls = [const { MaybeUninit::<Control>::uninit() }; MESSAGES];
+    let mut iovecs = [const { MaybeUninit::<libc::iovec>::uninit() }; MESSAGES];
+    let mut headers = [const { MaybeUninit::<libc::mmsghdr>::uninit() }; MESSAGES];
+    let mut count = 0;
+    for (i, buffer) in buffers.chunks_exact_mut(slot).take(MESSAGES).enumerate() {
+        let base = buffer.as_mut_ptr().cast();
+        let iovec = iovecs[i].write(libc::iovec { iov_base: base, iov_len: slot });
+        let name = (names[i].as_mut_ptr().cast(), mem::size_of::<Name>());
+        let control = (controls[i].as_mut_ptr().cast(), mem::size_of::<Control>());
+        headers[i].write(header(name, (iovec, 1), control));
+        count += 1;
+    }
+    let (fd, now) = (fd.as_raw_fd(), libc::MSG_DONTWAIT);
+    let received = uninterrupted(|| {
+        let first = headers.as_mut_ptr().cast();
+        // SAFETY: the first `count` headers are written, and each points to storage that outlives the call.
+        let taken = unsafe { libc::recvmmsg(fd, first, count, now, ptr::null_mut()) };
+        taken as isize
+    })?;
+    for header in &headers[..received] {
+        // SAFETY: written above, and the kernel has filled in as many as it reported.
+        let header = unsafe { header.assume_init_ref() };
+        arrivals.push(arrival(header));
+    }
+    Ok(())
+}
+
+/// One `sendmmsg` of as many of `messages` as go into a call; how many the kernel took, which is at least one.
+///
+/// An error concerns the first message. `v6` says that the socket's family is IPv6.
+pub(super) fn send(
+    fd: BorrowedFd<'_>,
+    v6: bool,
+    messages: &[Message],
+    pieces: &[IoSlice<'_>],
+) -> io::Result<usize> {
+    let mut names = [const { MaybeUninit::<Name>::uninit() }; MESSAGES];
+    let mut controls = [const { MaybeUninit::<Control>::uninit() }; MESSAGES];
+    let mut headers = [const { MaybeUninit::<libc::mmsghdr>::uninit() }; MESSAGES];
+    let mut count = 0;
+    for (i, message) in messages.iter().take(MESSAGES).enumerate() {
+        let name = message.to.map_or((ptr::null_mut(), 0), |to| write_name(&mut names[i], to, v6));
+        let control = write_control(&mut controls[i], message, v6);
+        let gathered = &pieces[message.pieces.clone()];
+        // An `IoSlice` has the layout of an `iovec`, as the standard library promises.
+        let iovec = gathered.as_ptr().cast_mut().cast();
+        headers[i].write(header(name, (iovec, gathered.len()), control));
+        count += 1;
+    }
+    uninterrupted(|| {
+        let first = headers.as_mut_ptr().cast();
+        // SAFETY: the first `count` headers are written, each points to storage that outlives the call, and the kernel
+        // only reads names, pieces and control data when it sends.
+        unsafe { libc::sendmmsg(fd.as_raw_fd(), first, count, libc::MSG_DONTWAIT) as isize }
+    })
+}
+
+/// Takes one entry from the socket's error queue, if there is one.
+pub(super) fn take_error(fd: BorrowedFd<'_>) -> io::Result<Option<RawError>> {
+    let mut name = MaybeUninit::<Name>::uninit();
+    let mut control = MaybeUninit::<ErrorControl>::uninit();
+    let mut message = header(
+        (name.as_mut_ptr().cast(), mem::size_of::<Name>()),
+        (ptr::null_mut(), 0),
+        (control.as_mut_ptr().cast(), mem::size_of::<ErrorControl>()),
+    );
+    let flags = libc::MSG_ERRQUEUE | libc::MSG_DONTWAIT;
+    let received = uninterrupted(|| {
+        // SAFETY: the header points to storage that outlives the call; it asks for no payload.
+        unsafe { libc::recvmsg(fd.as_raw_fd(), &mut message.msg_hdr, flags) }
+    });
+    match received {
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
+        Err(error) => Err(error),
+        Ok(_) => Ok(raw_error(&message.msg_hdr)),
+    }
+}
+
+/// A message header around a name, a row of pieces and control data, each with its length.
+fn header(
+    (name, name_len): (*mut c_void, usize),
+    (iovec, pieces): (*mut libc::iovec, usize),
+    (control, control_len): (*mut c_void, usize),
+) -> libc::mmsghdr {
+    // SAFETY: null pointers and zero lengths are a valid header; some systems pad it with private fields.
+    let mut header: libc::mmsghdr = unsafe { mem::zeroed() };
+    header.msg_hdr.msg_name = name;
+    header.msg_hdr.msg_namelen = name_len as _;
+    header.msg_hdr.msg_iov = iovec;
+    header.msg_hdr.msg_iovlen = pieces as _;
+    header.msg_hdr.msg_control = control;
+    header.msg_hdr.msg_controllen = control_len as _;
+    header
+}
+
+/// Reads what the kernel wrote about one message.
+fn arrival(header: &libc::mmsghdr) -> Arrival {
+    let mut arrival = Arrival {
+        from: name(&header.msg_hdr).unwrap_or((Ipv4Addr::UNSPECIFIED, 0).into()),
+        to: None,
+        ecn: 0,
+        len: header.msg_len as usize,
+        segment: None,
+    };
+    each_control(&header.msg_hdr, |level, kind, data| match (level, kind) {
+        (libc::IPPROTO_IP, libc::IP_TOS) => arrival.ecn = data[0] & 3,
+        (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => arrival.ecn = number(data) as u8 & 3,
+        (libc::SOL_UDP, libc::UDP_GRO) => arrival.segment = Some(number(data) as usize),
+        (libc::IPPROTO_IP, libc::IP_PKTINFO) => {
+            // The second word: the address to answer from. Unlike the third, the address in the packet's header, it is
+            // one of ours for broadcasts too.
+            arrival.to = octets::<4>(data, 4).map(IpAddr::from);
+        }
+        (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO) => {
+            let to = octets::<16>(data, 0).map(|to| Ipv6Addr::from(to).to_canonical());
+            arrival.to = to.filter(|to| !to.is_multicast());
+        }
+        _ => {}
+    });
+    arrival
+}
+
+/// Reads an entry of the error queue; `None` if it holds no error of the network layer.
+fn raw_error(header: &libc::msghdr) -> Option<RawError> {
+    const HEAD: usize = mem::size_of::<libc::sock_extended_err>();
+    let mut found = None;
+    each_control(header, |level, kind, data| {
+        let v4 = (level, kind) == (libc::IPPROTO_IP, libc::IP_RECVERR);
+        let v6 = (level, kind) == (libc::IPPROTO_IPV6, libc::IPV6_RECVERR);
+        if !(v4 || v6) || data.len() < HEAD {
+            return;
+        }
+        found = Some(RawError {
+            errno: number(data) as i32,
+            origin: data[4],
+            kind: data[5],
+            code: data[6],
+            info: number(&data[8..]),
+            offender: offender(&data[HEAD..]),
+            about: name(header),
+        });
+    });
+    found
+}
+
+/// The address in the `sockaddr` that follows an extended error, where there is one.
+fn offender(data: &[u8]) -> Option<IpAddr> {
+    match i32::from(u16::from_ne_bytes(octets(data, 0)?)) {
+        libc::AF_INET => octets::<4>(data, 4).map(IpAddr::from),
+        libc::AF_INET6 => octets::<16>(data, 8).map(|ip| Ipv6Addr::from(ip).to_canonical()),
+        _ => None,
+    }
+}
+
+/// `N` bytes of `data` from `at` on, if there are as many.
+fn octets<const N: usize>(data: &[u8], at: usize) -> Option<[u8; N]> {
+    data.get(at..)?.first_chunk().copied()
+}
+
+/// The first four bytes of `data` as a number of this machine.
+fn number(data: &[u8]) -> u32 {
+    octets(data, 0).map_or(0, u32::from_ne_bytes)
+}
+
+/// Calls `visit(level, kind, data)` for each control message that the kernel wrote.
+fn each_control(header: &libc::msghdr, mut visit: impl FnMut(c_int, c_int, &[u8])) {
+    // SAFETY: the macros walk within `msg_controllen`, which the kernel has set to what it wrote; the data of each
+    // message is as long as its header says, and initialised.
+    unsafe {
+        let mut next = libc::CMSG_FIRSTHDR(header);
+        while let Some(message) = next.as_ref() {
+            let whole: usize = message.cmsg_len as _;
+            let length = whole.saturating_sub(libc::CMSG_LEN(0) as usize);
+            if length > 0 {
+                let data = std::slice::from_raw_parts(libc::CMSG_DATA(message), length);
+                visit(message.cmsg_level, message.cmsg_type, data);
+            }
+            next = libc::CMSG_NXTHDR(header, message);
+        }
+    }
+}
+
+/// The address in a received header, IPv4 where it is an IPv4 address inside IPv6.
+fn name(header: &libc::msghdr) -> Option<SocketAddr> {
+    if (header.msg_namelen as usize) < mem::size_of::<libc::sockaddr_in>() {
+        return None;
+    }
+    let name: *const Name = header.msg_name.cast();
+    // SAFETY: the pointer is to a `Name` of ours, whose first `msg_namelen` bytes the kernel has written: the family,
+    // and all of the form that the family tells.
+    unsafe {
+        match i32::from((*name).v4.sin_family) {
+            libc::AF_INET => {
+                let v4 = (*name).v4;
+                let ip = Ipv4Addr::from(v4.sin_addr.s_addr.to_ne_bytes());
+                Some(SocketAddrV4::new(ip, u16::from_be(v4.sin_port)).into())
+            }
+            libc::AF_INET6 if header.msg_namelen as usize >= mem::size_of::<Name>() => {
+                let v6 = (*name).v6;
+                let ip = Ipv6Addr::from(v6.sin6_addr.s6_addr);
+                let port = u16::from_be(v6.sin6_port);
+                let whole = SocketAddrV6::new(ip, port, v6.sin6_flowinfo, v6.sin6_scope_id);
+                Some(canonical(whole.into()))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// `address` as IPv4 if it is an IPv4 address inside IPv6; else unchanged.
+pub(super) fn canonical(address: SocketAddr) -> SocketAddr {
+    match address.ip().to_canonical() {
+        IpAddr::V4(ip) => SocketAddr::new(ip.into(), address.port()),
+        IpAddr::V6(_) => address,
+    }
+}
+
+/// Writes `to` in the form that a socket of the family understands; where it lies and how long it is.
+fn write_name(name: &mut MaybeUninit<Name>, to: SocketAddr, v6: bool) -> (*mut c_void, usize) {
+    let (form, length) = match to {
+        SocketAddr::V4(to) if !v6 => (v4_name(to), mem::size_of::<libc::sockaddr_in>()),
+        SocketAddr::V4(to) => {
+            let mapped = SocketAddrV6::new(to.ip().to_ipv6_mapped(), to.port(), 0, 0);
+            (v6_name(mapped), mem::size_of::<libc::sockaddr_in6>())
+        }
+        SocketAddr::V6(to) => (v6_name(to), mem::size_of::<libc::sockaddr_in6>()),
+    };
+    (ptr::from_mut(name.write(form)).cast(), length)
+}
+
+fn v4_name(to: SocketAddrV4) -> Name {
+    let sin_addr = libc::in_addr { s_addr: u32::from_ne_bytes(to.ip().octets()) };
+    let sin_port = to.port().to_be();
+    let sin_family = libc::AF_INET as libc::sa_family_t;
+    Name { v4: libc::sockaddr_in { sin_family, sin_port, sin_addr, sin_zero: [0; 8] } }
+}
+
+fn v6_name(to: SocketAddrV6) -> Name {
+    Name {
+        v6: libc::sockaddr_in6 {
+            sin6_family: libc::AF_INET6 as libc::sa_family_t,
+            sin6_port: to.port().to_be(),
+            sin6_flowinfo: to.flowinfo(),
+            sin6_addr: libc::in6_addr { s6_addr: to.ip().octets() },
+            sin6_scope_id: to.scope_id(),
+        },
+    }
+}
+
+/// Writes what `message` asks for beside its bytes; null if that is nothing.
+fn write_control(
+    space: &mut MaybeUninit<Control>,
+    message: &Message,
+    v6: bool,
+) -> (*mut c_void, usize) {
+    // On an IPv6 socket, what goes to an IPv4 address takes IPv4's options.
+    let v6 = message.to.map_or(v6, |to| to.is_ipv6());
+    let plain = message.segments < 2 && message.ecn == 0 && message.source.is_none();
+    if plain {
+        return (ptr::null_mut(), 0);
+    }
+    let mut writer = Writer { space: &mut space.write(Control([0; 128])).0, used: 0 };
+    if message.segments > 1 {
+        writer.put(libc::SOL_UDP, libc::UDP_SEGMENT, &(message.segment as u16).to_ne_bytes());
+    }
+    if message.ecn != 0 {
+        let (level, kind) = match v6 {
+            true => (libc::IPPROTO_IPV6, libc::IPV6_TCLASS),
+            false => (libc::IPPROTO_IP, libc::IP_TOS),
+        };
+        writer.put(level, kind, &c_int::from(message.ecn).to_ne_bytes());
+    }
+    match message.source {
+        Some(IpAddr::V4(source)) if !v6 => {
+            // Interface (left to the route), source, and a field that only reception uses.
+            let mut info = [0; 12];
+            info[4..8].copy_from_slice(&source.octets());
+            writer.put(libc::IPPROTO_IP, libc::IP_PKTINFO, &info);
+        }
+        Some(IpAddr::V6(source)) if v6 => {
+            let mut info = [0; 20];
+            info[..16].copy_from_slice(&source.octets());
+            writer.put(libc::IPPROTO_IPV6, libc::IPV6_PKTINFO, &info);
+        }
+        _ => {}
+    }
+    let used = writer.used;
+    (space.as_mut_ptr().cast(), used)
+}
+
+/// Lays control messages one behind the other.
+struct Writer<'a> {
+    space: &'a mut [u8; 128],
+    used: usize,
+}
+
+impl Writer<'_> {
+    fn put(&mut self, level: c_int, kind: c_int, data: &[u8]) {
+        // SAFETY: pure arithmetic, and a header of zeros is valid; some systems pad it with private fields.
+        let (whole, length, mut head) = unsafe {
+            let size = data.len() as u32;
+            (libc::CMSG_SPACE(size) as usize, libc::CMSG_LEN(size) as usize, mem::zeroed())
+        };
+        let entry = &mut self.space[self.used..self.used + whole];
+        let libc::cmsghdr { cmsg_len, cmsg_level, cmsg_type, .. } = &mut head;
+        (*cmsg_len, *cmsg_level, *cmsg_type) = (length as _, level, kind);
+        // SAFETY: an entry is longer than its header.
+        unsafe { entry.as_mut_ptr().cast::<libc::cmsghdr>().write_unaligned(head) };
+        entry[length - data.len()..length].copy_from_slice(data);
+        self.used += whole;
+    }
+}
+
+/// Repeats `call` while signals interrupt it.
+fn uninterrupted(mut call: impl FnMut() -> isize) -> io::Result<usize> {
+    loop {
+        match checked(call()) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            result => return result,
+        }
+    }
+}
+
+fn checked(status: isize) -> io::Result<usize> {
+    usize::try_from(status).map_err(|_| io::Error::last_os_error())
+}
