@@ -1,0 +1,156 @@
+//! A file that gets its name only when it is complete.
+
+use std::fs;
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use tempfile::NamedTempFile;
+
+/// A file being written under a temporary name in the directory of its target.
+///
+/// Dropped without [`Draft::commit`], it is removed. Only its owner may read it (mode 0600): a
+/// capture tells who talks to whom.
+#[derive(Debug)]
+pub(super) struct Draft {
+    file: BufWriter<NamedTempFile>,
+    target: PathBuf,
+}
+
+impl Draft {
+    /// Begins the file that will be called `target`.
+    ///
+    /// # Errors
+    /// The directory does not exist or cannot be written to, or `target` exists and is no file.
+    pub(super) fn begin(target: &Path) -> io::Result<Draft> {
+        refuse_non_file(target)?;
+        let folder = folder_of(target)?;
+        let name = target.file_name().unwrap_or_default().to_string_lossy();
+        let file = tempfile::Builder::new()
+            .prefix(&format!(".{name}."))
+            .suffix(".part")
+            .tempfile_in(folder)
+            .map_err(|e| {
+                explain(e, format!("cannot write in the directory {}", folder.display()))
+            })?;
+        Ok(Draft { file: BufWriter::with_capacity(1 << 16, file), target: target.to_owned() })
+    }
+
+    /// Makes what was written so far durable.
+    pub(super) fn settle(&mut self) -> io::Result<()> {
+        let written = self.file.flush().and_then(|()| self.file.get_ref().as_file().sync_all());
+        written.map_err(|e| explain(e, format!("cannot write {}", self.target.display())))
+    }
+
+    /// Makes the content durable and gives the file its name; an older file of that name goes.
+    pub(super) fn commit(mut self) -> io::Result<()> {
+        self.settle()?;
+        let Draft { file, target } = self;
+        let file = file.into_inner().map_err(io::IntoInnerError::into_error)?;
+        let named = file.persist(&target).map_err(|e| e.error);
+        named.map(drop).map_err(|e| explain(e, format!("cannot name {}", target.display())))
+    }
+
+    /// The name that the file will have.
+    pub(super) fn target(&self) -> &Path {
+        &self.target
+    }
+}
+
+impl Write for Draft {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.file.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
+/// `error` with the thing that failed before it.
+pub(super) fn explain(error: io::Error, what: String) -> io::Error {
+    io::Error::new(error.kind(), format!("{what}: {error}"))
+}
+
+/// Renaming over a directory fails late, and over a device it succeeds.
+fn refuse_non_file(target: &Path) -> io::Result<()> {
+    let refuse = |kind, what| {
+        Err(io::Error::new(kind, format!("{} is {what}; name a file", target.display())))
+    };
+    if target.file_name().is_none() {
+        return refuse(io::ErrorKind::IsADirectory, "not the name of a file");
+    }
+    match fs::metadata(target) {
+        Ok(meta) if meta.is_dir() => refuse(io::ErrorKind::IsADirectory, "a directory"),
+        Ok(meta) if !meta.is_file() => refuse(io::ErrorKind::InvalidInput, "not a regular file"),
+        _ => Ok(()),
+    }
+}
+
+fn folder_of(target: &Path) -> io::Result<&Path> {
+    let parent = target.parent().filter(|p| !p.as_os_str().is_empty());
+    let folder = parent.unwrap_or(Path::new("."));
+    if folder.is_dir() {
+        return Ok(folder);
+    }
+    let why = format!("the directory {} does not exist", folder.display());
+    Err(io::Error::new(io::ErrorKind::NotFound, why))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(folder: &Path) -> Vec<String> {
+        let entries = fs::read_dir(folder).unwrap();
+        entries.map(|e| e.unwrap().file_name().into_string().unwrap()).collect()
+    }
+
+    #[test]
+    fn a_draft_has_its_name_only_after_commit() {
+        let folder = tempfile::tempdir().unwrap();
+        let target = folder.path().join("a");
+        fs::write(&target, "old").unwrap();
+        let mut draft = Draft::begin(&target).unwrap();
+        draft.write_all(b"new").unwrap();
+        assert_eq!(fs::read(&target).unwrap(), b"old");
+        draft.commit().unwrap();
+        assert_eq!(fs::read(&target).unwrap(), b"new");
+        assert_eq!(names(folder.path()), ["a"]);
+    }
+
+    #[test]
+    fn a_dropped_draft_leaves_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut draft = Draft::begin(&folder.path().join("a")).unwrap();
+        draft.write_all(&[0; 1 << 20]).unwrap();
+        assert_eq!(names(folder.path()).len(), 1);
+        drop(draft);
+        assert!(names(folder.path()).is_empty());
+    }
+
+    #[test]
+    fn what_cannot_become_a_file_is_refused_at_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let refused = |path: &Path| Draft::begin(path).unwrap_err().to_string();
+        assert!(refused(folder.path()).ends_with("is a directory; name a file"));
+        assert!(refused(&folder.path().join("no/a")).ends_with("no does not exist"));
+        assert!(refused(Path::new("/dev/null")).ends_with("is not a regular file; name a file"));
+        let sealed = refused(Path::new("/proc/self/a"));
+        assert!(sealed.starts_with("cannot write in the directory /proc/self: "), "{sealed}");
+        assert!(names(folder.path()).is_empty());
+    }
+
+    #[test]
+    fn a_full_disk_is_reported_and_leaves_nothing() {
+        // Writes to /dev/full fail as those to a full disk do.
+        let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let path = tempfile::TempPath::try_from_path(folder.path().join(".a.part")).unwrap();
+        let file = BufWriter::new(NamedTempFile::from_parts(full, path));
+        let mut draft = Draft { file, target: folder.path().join("a") };
+        draft.write_all(b"new").unwrap();
+        let error = draft.commit().unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::StorageFull);
+        assert!(names(folder.path()).is_empty());
+    }
+}

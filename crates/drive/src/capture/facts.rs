@@ -1,0 +1,199 @@
+//! The trace schema and the facts about a whole trace, as `docs/formats.md` fixes them.
+
+use std::time::SystemTime;
+
+use chrono::{DateTime, SecondsFormat, Utc};
+use parquet::basic::Type as Physical;
+use parquet::file::metadata::KeyValue;
+
+/// The version of the trace schema that this program writes and reads.
+pub const SCHEMA: &str = "1";
+
+/// The columns in Parquet's own notation, all required.
+pub(super) const MESSAGE: &str = "message anabranch_trace {
+    required int64 load;
+    required binary label (STRING);
+    required boolean monitored;
+    required int32 run (INTEGER(32, true));
+    required int32 path (INTEGER(16, true));
+    required double time;
+    required int32 size (INTEGER(32, true));
+}";
+
+/// The columns that a reader needs, in the order of [`MESSAGE`].
+pub(super) const COLUMNS: [(&str, Physical); 7] = [
+    ("load", Physical::INT64),
+    ("label", Physical::BYTE_ARRAY),
+    ("monitored", Physical::BOOLEAN),
+    ("run", Physical::INT32),
+    ("path", Physical::INT32),
+    ("time", Physical::DOUBLE),
+    ("size", Physical::INT32),
+];
+
+/// What the `size` column counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SizeUnit {
+    /// Bytes of the IP packet: what an observer of the path sees.
+    #[default]
+    IpPacket,
+    /// Bytes of a Tor cell: what data sets recorded inside a relay hold.
+    Cell,
+    /// One for each unit: data sets that keep only directions.
+    Direction,
+}
+
+impl SizeUnit {
+    const ALL: [SizeUnit; 3] = [SizeUnit::IpPacket, SizeUnit::Cell, SizeUnit::Direction];
+
+    /// The name of the unit in the file.
+    pub const fn name(self) -> &'static str {
+        match self {
+            SizeUnit::IpPacket => "ip-packet",
+            SizeUnit::Cell => "cell",
+            SizeUnit::Direction => "direction",
+        }
+    }
+}
+
+/// What is known of a trace as a whole; kept in the file's metadata.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct TraceFacts {
+    /// The name of each path; the index is the number in the `path` column.
+    pub paths: Vec<String>,
+    /// The wall-clock time of `time` zero.
+    pub start: Option<SystemTime>,
+    /// The seed of the run.
+    pub seed: Option<u64>,
+    /// The schedule, as on the command line: `weighted --every 100ms`.
+    pub schedule: Option<String>,
+    /// What `size` counts.
+    pub unit: SizeUnit,
+}
+
+impl TraceFacts {
+    /// The name of path `number`: `whole` for -1, the number itself where the file names none.
+    pub fn path_name(&self, number: i16) -> String {
+        let Ok(index) = usize::try_from(number) else { return "whole".to_owned() };
+        self.paths.get(index).cloned().unwrap_or_else(|| number.to_string())
+    }
+
+    /// As Parquet metadata.
+    pub(super) fn metadata(&self) -> Vec<KeyValue> {
+        let entry = |key: &str, value: String| KeyValue::new(format!("anabranch.{key}"), value);
+        let mut entries = vec![
+            entry("schema", SCHEMA.to_owned()),
+            entry("program", concat!("anabranch ", env!("CARGO_PKG_VERSION")).to_owned()),
+            entry("size", self.unit.name().to_owned()),
+            entry("paths", serde_json::Value::from(self.paths.clone()).to_string()),
+        ];
+        entries.extend(self.start.map(|start| entry("start", rfc3339(start))));
+        entries.extend(self.seed.map(|seed| entry("seed", seed.to_string())));
+        entries.extend(self.schedule.clone().map(|schedule| entry("schedule", schedule)));
+        entries
+    }
+
+    /// From Parquet metadata; unknown keys are ignored.
+    ///
+    /// # Errors
+    /// Another schema version or none, or a malformed value.
+    pub(super) fn parse(metadata: &[KeyValue]) -> Result<TraceFacts, String> {
+        let find = |key: &str| {
+            let key = format!("anabranch.{key}");
+            metadata.iter().find(|kv| kv.key == key).and_then(|kv| kv.value.as_deref())
+        };
+        check_version(find("schema"))?;
+        Ok(TraceFacts {
+            paths: field("paths", find("paths"), |s| serde_json::from_str(s).ok())?
+                .unwrap_or_default(),
+            start: field("start", find("start"), parse_rfc3339)?,
+            seed: field("seed", find("seed"), |s| s.parse().ok())?,
+            schedule: find("schedule").map(str::to_owned),
+            unit: field("size", find("size"), parse_unit)?.unwrap_or_default(),
+        })
+    }
+}
+
+fn check_version(found: Option<&str>) -> Result<(), String> {
+    match found {
+        Some(SCHEMA) => Ok(()),
+        Some(other) => Err(format!("its schema version is {other}, this program reads {SCHEMA}")),
+        None => Err("its metadata lack anabranch.schema".to_owned()),
+    }
+}
+
+fn field<T>(
+    key: &str,
+    value: Option<&str>,
+    parse: impl Fn(&str) -> Option<T>,
+) -> Result<Option<T>, String> {
+    let malformed = |value| format!("its metadata hold a malformed anabranch.{key}: {value}");
+    value.map(|value| parse(value).ok_or_else(|| malformed(value))).transpose()
+}
+
+fn parse_unit(name: &str) -> Option<SizeUnit> {
+    SizeUnit::ALL.into_iter().find(|unit| unit.name() == name)
+}
+
+fn rfc3339(at: SystemTime) -> String {
+    DateTime::<Utc>::from(at).to_rfc3339_opts(SecondsFormat::Nanos, true)
+}
+
+fn parse_rfc3339(text: &str) -> Option<SystemTime> {
+    DateTime::parse_from_rfc3339(text).ok().map(SystemTime::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    fn facts() -> TraceFacts {
+        TraceFacts {
+            paths: vec!["wlan".into(), "l\"te".into()],
+            start: Some(SystemTime::UNIX_EPOCH + Duration::new(1_700_000_000, 123_456_789)),
+            seed: Some(u64::MAX),
+            schedule: Some("weighted --every 100ms".into()),
+            unit: SizeUnit::Cell,
+        }
+    }
+
+    fn without(key: &str) -> Vec<KeyValue> {
+        facts().metadata().into_iter().filter(|kv| kv.key != key).collect()
+    }
+
+    #[test]
+    fn facts_survive_the_file() {
+        assert_eq!(TraceFacts::parse(&facts().metadata()).unwrap(), facts());
+        let none = TraceFacts::default();
+        assert_eq!(TraceFacts::parse(&none.metadata()).unwrap(), none);
+    }
+
+    #[test]
+    fn the_start_is_written_in_universal_time() {
+        let start = facts().metadata().into_iter().find(|kv| kv.key == "anabranch.start").unwrap();
+        assert_eq!(start.value.unwrap(), "2023-11-14T22:13:20.123456789Z");
+    }
+
+    #[test]
+    fn another_version_or_a_malformed_value_is_refused() {
+        let parse = |key: &str, value: &str| {
+            let mut metadata = without(key);
+            metadata.push(KeyValue::new(key.to_owned(), value.to_owned()));
+            TraceFacts::parse(&metadata).unwrap_err()
+        };
+        assert!(parse("anabranch.schema", "2").contains("version is 2"));
+        assert!(parse("anabranch.seed", "-1").contains("malformed anabranch.seed: -1"));
+        assert!(parse("anabranch.start", "today").contains("anabranch.start"));
+        assert!(parse("anabranch.paths", "wlan").contains("anabranch.paths"));
+        assert!(parse("anabranch.size", "bit").contains("anabranch.size"));
+        assert!(TraceFacts::parse(&without("anabranch.schema")).unwrap_err().contains("lack"));
+    }
+
+    #[test]
+    fn a_path_without_a_name_is_called_by_its_number() {
+        assert_eq!(facts().path_name(0), "wlan");
+        assert_eq!(facts().path_name(2), "2");
+        assert_eq!(facts().path_name(-1), "whole");
+    }
+}

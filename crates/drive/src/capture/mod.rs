@@ -1,0 +1,136 @@
+//! What an observer of each path would see, written to files.
+//!
+//! A driver shows every batch of datagrams that it carries to its taps:
+//!
+//! * [`TraceTap`] writes the project's trace (Parquet, a row per datagram; `docs/formats.md`);
+//! * [`PcapTap`] writes a pcapng file per path, for the tools that people already know.
+//!
+//! [`Trace`] reads a trace back and refuses what is not one; [`Summary`] condenses it.
+//!
+//! Taps never slow a driver down by more than [`PATIENCE`]: encoding and writing happen on a thread
+//! of their own. A tap that fails says so once; its driver then drops it and goes on forwarding.
+//! Files appear under their names only when [`Tap::finish`] succeeds; a tap dropped before that
+//! leaves nothing behind.
+
+mod draft;
+mod facts;
+mod packet;
+mod pcap;
+mod read;
+mod summary;
+mod trace;
+mod worker;
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+
+use anabranch_multipath::Time;
+
+pub use facts::{SCHEMA, SizeUnit, TraceFacts};
+pub use pcap::PcapTap;
+pub use read::{Trace, TraceError};
+pub use summary::{Flow, PathSummary, Session, Spread, Summary, SummaryBuilder};
+pub use trace::{Row, RowLabels, TraceTap, TraceWriter};
+pub use worker::PATIENCE;
+
+/// Bytes of a UDP header.
+const UDP_HEADER: usize = 8;
+
+/// One batch of datagrams as an observer of the path sees it.
+#[derive(Clone, Copy, Debug)]
+pub struct Seen<'a> {
+    /// When the batch was received from, or handed to, the path's socket.
+    pub time: Time,
+    /// The session that it belongs to.
+    pub session: u64,
+    /// The path, as an index into the names that the tap was created with.
+    pub path: u16,
+    /// From the client to the server?
+    pub outward: bool,
+    /// The path socket's local address.
+    pub client_end: SocketAddr,
+    /// The server's address.
+    pub server: SocketAddr,
+    /// The two ECN bits of the IP header (RFC 3168).
+    pub ecn: u8,
+    /// The UDP payloads, back to back.
+    pub bytes: &'a [u8],
+    /// The length of each datagram in `bytes`; the last may be shorter. Zero means one datagram.
+    pub stride: usize,
+}
+
+impl<'a> Seen<'a> {
+    /// The UDP payloads of the batch, in order; an empty batch is one empty datagram.
+    pub fn datagrams(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
+        cut(self.bytes, self.stride)
+    }
+
+    /// Bytes that the IP and UDP headers add to each payload: 28 for IPv4, 48 for IPv6.
+    pub fn overhead(&self) -> usize {
+        match self.server.ip().to_canonical() {
+            IpAddr::V4(_) => 20 + UDP_HEADER,
+            IpAddr::V6(_) => 40 + UDP_HEADER,
+        }
+    }
+}
+
+/// A witness of all that a driver carries.
+pub trait Tap: Send {
+    /// Takes note of a batch. Times must not decrease from one call to the next.
+    ///
+    /// # Errors
+    /// The file cannot be written, the disk falls behind, or the batch is malformed. The tap is of
+    /// no further use then: drop it, which removes what it wrote.
+    fn seen(&mut self, seen: &Seen<'_>) -> io::Result<()>;
+
+    /// Completes the files and gives them their names.
+    ///
+    /// # Errors
+    /// Something could not be written; nothing is left behind then.
+    fn finish(self: Box<Self>) -> io::Result<()>;
+}
+
+/// The datagrams of a batch, as [`Seen::datagrams`] tells.
+fn cut(bytes: &[u8], stride: usize) -> impl Iterator<Item = &[u8]> {
+    let stride = if stride == 0 { bytes.len().max(1) } else { stride };
+    let empty = bytes.is_empty().then_some(bytes);
+    empty.into_iter().chain(bytes.chunks(stride))
+}
+
+/// An error of the caller's making.
+fn invalid(why: impl Into<String>) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, why.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn batch(bytes: &[u8], stride: usize) -> Seen<'_> {
+        let end = "127.0.0.1:1".parse().unwrap();
+        let (time, session) = (Time::ZERO, 1);
+        let (path, outward, ecn) = (0, true, 0);
+        Seen { time, session, path, outward, client_end: end, server: end, ecn, bytes, stride }
+    }
+
+    fn lengths(bytes: &[u8], stride: usize) -> Vec<usize> {
+        batch(bytes, stride).datagrams().map(<[u8]>::len).collect()
+    }
+
+    #[test]
+    fn a_batch_is_cut_at_its_stride() {
+        assert_eq!(lengths(&[0; 25], 10), [10, 10, 5]);
+        assert_eq!(lengths(&[0; 20], 10), [10, 10]);
+        assert_eq!(lengths(&[0; 7], 0), [7]);
+        assert_eq!(lengths(&[], 10), [0]);
+        assert_eq!(lengths(&[], 0), [0]);
+    }
+
+    #[test]
+    fn an_ipv4_address_in_an_ipv6_socket_counts_as_ipv4() {
+        let server = "[::ffff:192.0.2.1]:443".parse().unwrap();
+        assert_eq!(Seen { server, ..batch(&[0], 0) }.overhead(), 28);
+        let server = "[2001:db8::1]:443".parse().unwrap();
+        assert_eq!(Seen { server, ..batch(&[0], 0) }.overhead(), 48);
+    }
+}

@@ -1,0 +1,108 @@
+//! The IP packets that carried a datagram, rebuilt from what a socket knows.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use etherparse::{
+    IpEcn, IpHeaders, Ipv4Header, Ipv6FlowLabel, Ipv6Header, PacketBuilder, ip_number,
+};
+
+use super::invalid;
+
+/// The hop limit in rebuilt headers, in both directions: a socket is not told the real one.
+const HOPS: u8 = 64;
+
+/// Appends to `out` the IP packet with the UDP datagram `payload` from `from` to `to`.
+///
+/// Lengths and checksums are right; IPv4 packets are marked "don't fragment" with identification
+/// 0 (RFC 6864). An IPv4 address in IPv6 form is written as IPv4.
+///
+/// # Errors
+/// The addresses are of different families, or the payload is longer than a datagram can be.
+pub(super) fn write(
+    out: &mut Vec<u8>,
+    from: SocketAddr,
+    to: SocketAddr,
+    ecn: u8,
+    payload: &[u8],
+) -> io::Result<()> {
+    let ecn = IpEcn::try_new(ecn & 0b11).map_err(|e| invalid(e.to_string()))?;
+    let headers = match (from.ip().to_canonical(), to.ip().to_canonical()) {
+        (IpAddr::V4(from), IpAddr::V4(to)) => ipv4(from, to, ecn)?,
+        (IpAddr::V6(from), IpAddr::V6(to)) => ipv6(from, to, ecn),
+        _ => return Err(invalid(format!("{from} and {to} are of different families"))),
+    };
+    let builder = PacketBuilder::ip(headers).udp(from.port(), to.port());
+    builder.write(out, payload).map_err(|e| invalid(e.to_string()))
+}
+
+fn ipv4(from: Ipv4Addr, to: Ipv4Addr, ecn: IpEcn) -> io::Result<IpHeaders> {
+    let header = Ipv4Header::new(0, HOPS, ip_number::UDP, from.octets(), to.octets());
+    let mut header = header.map_err(|e| invalid(e.to_string()))?;
+    header.ecn = ecn;
+    Ok(IpHeaders::Ipv4(header, Default::default()))
+}
+
+fn ipv6(from: Ipv6Addr, to: Ipv6Addr, ecn: IpEcn) -> IpHeaders {
+    let mut header = Ipv6Header {
+        hop_limit: HOPS,
+        flow_label: Ipv6FlowLabel::ZERO,
+        source: from.octets(),
+        destination: to.octets(),
+        ..Default::default()
+    };
+    header.set_ecn(ecn);
+    IpHeaders::Ipv6(header, Default::default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use etherparse::{NetHeaders, PacketHeaders, TransportHeader};
+
+    fn packet(from: &str, to: &str, payload: &[u8]) -> io::Result<Vec<u8>> {
+        let mut out = Vec::new();
+        write(&mut out, from.parse().unwrap(), to.parse().unwrap(), 0b10, payload)?;
+        Ok(out)
+    }
+
+    #[test]
+    fn an_ipv4_packet_is_well_formed() {
+        let bytes = packet("192.0.2.1:1000", "[::ffff:192.0.2.2]:53", b"query").unwrap();
+        assert_eq!(bytes.len(), 20 + 8 + 5);
+        let parsed = PacketHeaders::from_ip_slice(&bytes).unwrap();
+        let Some(NetHeaders::Ipv4(ip, _)) = parsed.net else { panic!("no IPv4") };
+        let Some(TransportHeader::Udp(udp)) = parsed.transport else { panic!("no UDP") };
+        assert_eq!((ip.source, ip.destination), ([192, 0, 2, 1], [192, 0, 2, 2]));
+        assert_eq!((ip.time_to_live, ip.ecn, ip.dont_fragment), (64, IpEcn::Ect0, true));
+        assert_eq!(ip.header_checksum, ip.calc_header_checksum());
+        assert_eq!((udp.source_port, udp.destination_port, udp.length), (1000, 53, 13));
+        assert_eq!(udp.checksum, udp.calc_checksum_ipv4(&ip, b"query").unwrap());
+        assert_eq!(parsed.payload.slice(), b"query");
+    }
+
+    #[test]
+    fn an_ipv6_packet_is_well_formed() {
+        let bytes = packet("[2001:db8::1]:1000", "[2001:db8::2]:53", b"").unwrap();
+        assert_eq!(bytes.len(), 40 + 8);
+        let parsed = PacketHeaders::from_ip_slice(&bytes).unwrap();
+        let Some(NetHeaders::Ipv6(ip, _)) = parsed.net else { panic!("no IPv6") };
+        let Some(TransportHeader::Udp(udp)) = parsed.transport else { panic!("no UDP") };
+        assert_eq!((ip.hop_limit, ip.ecn(), ip.payload_length), (64, IpEcn::Ect0, 8));
+        assert_eq!(udp.checksum, udp.calc_checksum_ipv6(&ip, b"").unwrap());
+    }
+
+    #[test]
+    fn the_largest_datagrams_fit_and_larger_ones_are_refused() {
+        assert_eq!(packet("192.0.2.1:1", "192.0.2.2:1", &[7; 65_507]).unwrap().len(), 65_535);
+        assert!(packet("192.0.2.1:1", "192.0.2.2:1", &[7; 65_508]).is_err());
+        assert_eq!(packet("[::1]:1", "[::1]:1", &[7; 65_527]).unwrap().len(), 65_575);
+        assert!(packet("[::1]:1", "[::1]:1", &[7; 65_528]).is_err());
+    }
+
+    #[test]
+    fn mixed_families_are_refused() {
+        let error = packet("192.0.2.1:1", "[2001:db8::2]:53", b"").unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
+    }
+}

@@ -1,0 +1,309 @@
+//! What a trace amounts to: for each session, path and direction.
+//!
+//! Computes only; drawing is for whoever shows it.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::{Row, Trace, TraceError};
+
+/// What a trace amounts to.
+#[derive(Clone, Debug, Serialize)]
+pub struct Summary {
+    /// Rows.
+    pub datagrams: u64,
+    /// From time zero to the last row.
+    pub seconds: f64,
+    /// Every session (load and run), in ascending order.
+    pub sessions: Vec<Session>,
+}
+
+/// One load or session of one run.
+#[derive(Clone, Debug, Serialize)]
+pub struct Session {
+    /// The load or session.
+    pub load: i64,
+    /// The repetition of the experiment.
+    pub run: i32,
+    /// What was loaded; empty where nobody knows.
+    pub label: String,
+    /// Every path that carried something, in ascending order, without the whole (-1).
+    pub paths: Vec<PathSummary>,
+    /// All of it: the rows of path -1 where the trace has them, else those of all paths together.
+    pub whole: PathSummary,
+}
+
+/// One path of a session, each direction by itself: a server may answer on another path.
+#[derive(Clone, Debug, Serialize)]
+pub struct PathSummary {
+    /// The path's number; -1 is the whole.
+    pub path: i16,
+    /// From client to server.
+    pub up: Flow,
+    /// From server to client.
+    pub down: Flow,
+}
+
+/// What went one way by one path.
+///
+/// A *burst* is a longest row of datagrams of this direction that no datagram of this direction on
+/// another path interrupts.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Flow {
+    /// Datagrams.
+    pub packets: u64,
+    /// The sum of their sizes.
+    pub bytes: u64,
+    /// The share of the packets of this session and direction that this path carried, 0 to 1.
+    pub share: f64,
+    /// The number of bursts: how often the session came to this path.
+    pub bursts: u64,
+    /// Datagrams in a burst.
+    pub burst_packets: Spread,
+    /// Milliseconds from the first datagram of a burst to its last.
+    pub burst_ms: Spread,
+    /// The longest time between two datagrams that follow each other here, in milliseconds.
+    pub longest_gap_ms: f64,
+}
+
+/// The middle and the end of a distribution; zeros where there is none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Spread {
+    /// The median (the mean of the middle two where the number is even).
+    pub median: f64,
+    /// The greatest.
+    pub longest: f64,
+}
+
+impl Summary {
+    /// The summary of `rows`, sorted as the schema demands.
+    pub fn of<'a>(rows: impl IntoIterator<Item = Row<'a>>) -> Summary {
+        let mut builder = SummaryBuilder::default();
+        rows.into_iter().for_each(|row| builder.push(&row));
+        builder.finish()
+    }
+
+    /// The summary of a file.
+    ///
+    /// # Errors
+    /// As [`Trace::for_each`].
+    pub fn of_trace(trace: &Trace) -> Result<Summary, TraceError> {
+        let mut builder = SummaryBuilder::default();
+        trace.for_each(|row| builder.push(row))?;
+        Ok(builder.finish())
+    }
+}
+
+/// A summary in the making, row by row. Its memory grows with the number of bursts.
+#[derive(Default)]
+pub struct SummaryBuilder {
+    datagrams: u64,
+    seconds: f64,
+    sessions: BTreeMap<(i64, i32), Gathered>,
+}
+
+impl SummaryBuilder {
+    /// Adds a row.
+    pub fn push(&mut self, row: &Row<'_>) {
+        self.datagrams += 1;
+        self.seconds = self.seconds.max(row.time);
+        let fresh = || Gathered { label: row.label.to_owned(), ..Gathered::default() };
+        self.sessions.entry((row.load, row.run)).or_insert_with(fresh).push(row);
+    }
+
+    /// The summary of all rows so far.
+    pub fn finish(self) -> Summary {
+        let sessions = self.sessions.into_iter().map(|((load, run), g)| g.finish(load, run));
+        let sessions = sessions.collect();
+        Summary { datagrams: self.datagrams, seconds: self.seconds, sessions }
+    }
+}
+
+/// A value for each direction.
+#[derive(Clone, Default)]
+struct Both<T> {
+    up: T,
+    down: T,
+}
+
+impl<T> Both<T> {
+    fn of(&mut self, row: &Row<'_>) -> &mut T {
+        if row.size > 0 { &mut self.up } else { &mut self.down }
+    }
+}
+
+/// A session in the making.
+#[derive(Default)]
+struct Gathered {
+    label: String,
+    paths: BTreeMap<i16, Both<Tally>>,
+    /// The rows of path -1.
+    unsplit: Both<Tally>,
+    /// The rows of all other paths together; its bursts are theirs.
+    union: Both<Tally>,
+    /// The path that carried the latest datagram.
+    current: Both<Option<i16>>,
+}
+
+impl Gathered {
+    fn push(&mut self, row: &Row<'_>) {
+        if row.path < 0 {
+            return self.unsplit.of(row).add(row, false);
+        }
+        let came = self.current.of(row).replace(row.path) != Some(row.path);
+        self.paths.entry(row.path).or_default().of(row).add(row, came);
+        self.union.of(row).add(row, came);
+    }
+
+    fn finish(self, load: i64, run: i32) -> Session {
+        let unsplit = self.unsplit.up.packets + self.unsplit.down.packets > 0;
+        let Both { up, down } = self.union;
+        let totals = (up.packets, down.packets);
+        let path = |(path, both): (i16, Both<Tally>)| PathSummary {
+            path,
+            up: both.up.finish(totals.0),
+            down: both.down.finish(totals.1),
+        };
+        let paths = self.paths.into_iter().map(path).collect();
+        let Both { up, down } = if unsplit { self.unsplit } else { Both { up, down } };
+        let totals = (up.packets, down.packets);
+        let whole = PathSummary { path: -1, up: up.finish(totals.0), down: down.finish(totals.1) };
+        Session { load, run, label: self.label, paths, whole }
+    }
+}
+
+/// A flow in the making.
+#[derive(Clone, Default)]
+struct Tally {
+    packets: u64,
+    bytes: u64,
+    bursts: Vec<Burst>,
+    latest: Option<f64>,
+    longest_gap: f64,
+}
+
+#[derive(Clone, Copy)]
+struct Burst {
+    packets: u64,
+    first: f64,
+    last: f64,
+}
+
+impl Tally {
+    /// Adds a row; `came` says that the session came to this path with it.
+    fn add(&mut self, row: &Row<'_>, came: bool) {
+        self.packets += 1;
+        self.bytes += u64::from(row.size.unsigned_abs());
+        let gap = self.latest.replace(row.time).map_or(0.0, |latest| row.time - latest);
+        self.longest_gap = self.longest_gap.max(gap);
+        match self.bursts.last_mut() {
+            Some(burst) if !came => {
+                burst.packets += 1;
+                burst.last = row.time;
+            }
+            _ => self.bursts.push(Burst { packets: 1, first: row.time, last: row.time }),
+        }
+    }
+
+    fn finish(self, total: u64) -> Flow {
+        let share = if total == 0 { 0.0 } else { self.packets as f64 / total as f64 };
+        Flow {
+            packets: self.packets,
+            bytes: self.bytes,
+            share,
+            bursts: self.bursts.len() as u64,
+            burst_packets: Spread::of(self.bursts.iter().map(|b| b.packets as f64)),
+            burst_ms: Spread::of(self.bursts.iter().map(|b| (b.last - b.first) * 1e3)),
+            longest_gap_ms: self.longest_gap * 1e3,
+        }
+    }
+}
+
+impl Spread {
+    fn of(values: impl Iterator<Item = f64>) -> Spread {
+        let mut values: Vec<f64> = values.collect();
+        let Some(last) = values.len().checked_sub(1) else { return Spread::default() };
+        values.sort_unstable_by(f64::total_cmp);
+        let median = (values[last / 2] + values[values.len() / 2]) / 2.0;
+        Spread { median, longest: values[last] }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(load: i64, path: i16, ms: f64, size: i32) -> Row<'static> {
+        Row { load, label: "", monitored: false, run: 0, path, time: ms / 1e3, size }
+    }
+
+    /// Up: two on path 0, one on path 1, one on path 0. Down: all on path 1, between the others.
+    fn switching() -> Vec<Row<'static>> {
+        vec![
+            row(7, 0, 0.0, 100),
+            row(7, 1, 1.0, -50),
+            row(7, 0, 10.0, 100),
+            row(7, 1, 40.0, 200),
+            row(7, 1, 41.0, -50),
+            row(7, 0, 100.0, 300),
+        ]
+    }
+
+    #[test]
+    fn each_path_and_direction_counts_by_itself() {
+        let summary = Summary::of(switching());
+        assert_eq!((summary.datagrams, summary.sessions.len()), (6, 1));
+        let [first, second] = summary.sessions[0].paths.as_slice() else { panic!("not two paths") };
+        assert_eq!((first.path, first.up.packets, first.up.bytes), (0, 3, 500));
+        assert_eq!((first.down.packets, first.down.share, first.down.bursts), (0, 0.0, 0));
+        assert_eq!((second.path, second.up.packets, second.up.bytes), (1, 1, 200));
+        assert_eq!((second.down.packets, second.down.bytes, second.down.share), (2, 100, 1.0));
+        assert_eq!((first.up.share, second.up.share), (0.75, 0.25));
+    }
+
+    #[test]
+    fn a_burst_ends_where_another_path_takes_over_the_same_direction() {
+        let session = &Summary::of(switching()).sessions[0];
+        let up = &session.paths[0].up;
+        assert_eq!(up.bursts, 2);
+        assert_eq!(up.burst_packets, Spread { median: 1.5, longest: 2.0 });
+        assert_eq!(up.burst_ms, Spread { median: 5.0, longest: 10.0 });
+        assert!((up.longest_gap_ms - 90.0).abs() < 1e-9, "{}", up.longest_gap_ms);
+        // The uplink's switches do not cut the downlink's burst.
+        assert_eq!(session.paths[1].down.bursts, 1);
+    }
+
+    #[test]
+    fn the_whole_is_the_union_of_the_paths() {
+        let whole = &Summary::of(switching()).sessions[0].whole;
+        assert_eq!((whole.path, whole.up.packets, whole.up.bytes), (-1, 4, 700));
+        assert_eq!((whole.up.bursts, whole.down.bursts, whole.up.share), (3, 1, 1.0));
+        assert!((whole.up.longest_gap_ms - 60.0).abs() < 1e-9, "{}", whole.up.longest_gap_ms);
+    }
+
+    #[test]
+    fn rows_of_the_unsplit_whole_are_not_added_to_the_paths() {
+        let mut rows = switching();
+        rows.insert(0, row(7, -1, 0.0, 700));
+        let session = &Summary::of(rows).sessions[0];
+        assert_eq!((session.whole.up.packets, session.whole.up.bursts), (1, 1));
+        assert_eq!(session.whole.down.packets, 0);
+        assert_eq!(session.paths[0].up.share, 0.75);
+    }
+
+    #[test]
+    fn interleaved_sessions_do_not_interrupt_each_other() {
+        let rows = [row(2, 0, 0.0, 1), row(1, 1, 1.0, 1), row(2, 0, 2.0, 1), row(1, 1, 3.0, 1)];
+        let summary = Summary::of(rows);
+        let loads: Vec<i64> = summary.sessions.iter().map(|s| s.load).collect();
+        assert_eq!(loads, [1, 2]);
+        assert!(summary.sessions.iter().all(|s| s.whole.up.bursts == 1));
+    }
+
+    #[test]
+    fn an_empty_trace_is_an_empty_summary() {
+        let summary = Summary::of([]);
+        assert_eq!((summary.datagrams, summary.seconds, summary.sessions.len()), (0, 0.0, 0));
+    }
+}

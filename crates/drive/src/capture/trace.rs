@@ -1,0 +1,494 @@
+//! The trace as Parquet: a row per datagram, in row groups written as they fill.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use parquet::basic::{Compression, Encoding, ZstdLevel};
+use parquet::data_type::{
+    BoolType, ByteArray, ByteArrayType, DataType, DoubleType, Int32Type, Int64Type,
+};
+use parquet::errors::ParquetError;
+use parquet::file::properties::{EnabledStatistics, WriterProperties};
+use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
+use parquet::schema::parser::parse_message_type;
+use parquet::schema::types::ColumnPath;
+
+use super::draft::{Draft, explain};
+use super::facts::{COLUMNS, MESSAGE};
+use super::worker::{Sink, Worker};
+use super::{Seen, Tap, TraceFacts, invalid};
+
+/// Rows in a group: 4 MB in memory.
+const GROUP: usize = 1 << 17;
+
+/// Equal labels written at a time.
+const LABELS: usize = 1 << 10;
+
+/// One datagram, or one unit of whatever [`SizeUnit`](super::SizeUnit) the trace counts.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Row<'a> {
+    /// The load or session.
+    pub load: i64,
+    /// What was loaded; empty where nobody knows.
+    pub label: &'a str,
+    /// Is the label one that an attacker would monitor?
+    pub monitored: bool,
+    /// The repetition of the experiment.
+    pub run: i32,
+    /// The path; -1 is the whole, unsplit.
+    pub path: i16,
+    /// Seconds since the trace began.
+    pub time: f64,
+    /// Signed size: positive from client to server.
+    pub size: i32,
+}
+
+/// Writes traces: for any producer of rows, be it a splitter, a testbed or a simulator.
+///
+/// Takes about 16 MB at most, however long the trace is, and some 3 KB for every 131,072 rows.
+pub struct TraceWriter {
+    rows: Rows,
+    worker: Worker<TraceSink>,
+}
+
+impl TraceWriter {
+    /// Begins the trace that will be called `target`.
+    ///
+    /// # Errors
+    /// The directory does not exist or cannot be written to, or `target` exists and is no file.
+    pub fn create(target: &Path, facts: &TraceFacts) -> io::Result<TraceWriter> {
+        if facts.paths.len() > i16::MAX as usize {
+            return Err(invalid("a trace holds at most 32,767 paths"));
+        }
+        let worker = Worker::start("trace", TraceSink::create(target, facts)?)?;
+        Ok(TraceWriter { rows: Rows::default(), worker })
+    }
+
+    /// Appends a row.
+    ///
+    /// Within a load and run, times must not decrease; sizes are not 0. [`Trace`](super::Trace)
+    /// refuses a file where that does not hold.
+    ///
+    /// # Errors
+    /// Writing failed, or the disk fell behind.
+    pub fn push(&mut self, row: &Row<'_>) -> io::Result<()> {
+        self.rows.push(row);
+        if self.rows.load.len() < GROUP {
+            return Ok(());
+        }
+        self.worker.swap(&mut self.rows)
+    }
+
+    /// Completes the file and gives it its name.
+    ///
+    /// # Errors
+    /// Writing failed; nothing is left behind then.
+    pub fn finish(self) -> io::Result<()> {
+        self.worker.finish(self.rows)
+    }
+}
+
+/// What a splitter cannot know of its own traffic, and whoever starts it may.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RowLabels {
+    /// The `label` column.
+    pub label: String,
+    /// The `monitored` column.
+    pub monitored: bool,
+    /// The `run` column.
+    pub run: i32,
+}
+
+/// The tap that writes a trace.
+pub struct TraceTap {
+    writer: TraceWriter,
+    labels: RowLabels,
+    paths: usize,
+    latest: f64,
+}
+
+impl TraceTap {
+    /// Begins the trace that will be called `target`.
+    ///
+    /// # Errors
+    /// As [`TraceWriter::create`].
+    pub fn create(target: &Path, facts: &TraceFacts, labels: RowLabels) -> io::Result<TraceTap> {
+        let writer = TraceWriter::create(target, facts)?;
+        Ok(TraceTap { writer, labels, paths: facts.paths.len(), latest: 0.0 })
+    }
+
+    /// The columns that all datagrams of the batch share; `label` and `size` are still open.
+    fn row(&self, seen: &Seen<'_>) -> io::Result<Row<'static>> {
+        let RowLabels { monitored, run, .. } = self.labels;
+        let time = seen.time.secs_f64();
+        if usize::from(seen.path) >= self.paths {
+            return Err(invalid(format!("path {} is not one of the trace's", seen.path)));
+        }
+        if time < self.latest {
+            return Err(invalid(format!("time runs backwards: {time} s after {} s", self.latest)));
+        }
+        let path = i16::try_from(seen.path).map_err(|_| invalid("path beyond 32,766"))?;
+        let load = i64::try_from(seen.session).map_err(|_| invalid("session beyond 63 bits"))?;
+        Ok(Row { load, label: "", monitored, run, path, time, size: 0 })
+    }
+}
+
+impl Tap for TraceTap {
+    fn seen(&mut self, seen: &Seen<'_>) -> io::Result<()> {
+        let row = self.row(seen)?;
+        let (label, overhead) = (self.labels.label.as_str(), seen.overhead());
+        self.latest = row.time;
+        for datagram in seen.datagrams() {
+            let size = signed_size(datagram.len() + overhead, seen.outward)?;
+            self.writer.push(&Row { size, label, ..row })?;
+        }
+        Ok(())
+    }
+
+    fn finish(self: Box<Self>) -> io::Result<()> {
+        self.writer.finish()
+    }
+}
+
+fn signed_size(bytes: usize, outward: bool) -> io::Result<i32> {
+    let size = i32::try_from(bytes).map_err(|_| invalid("a datagram of more than 2 GiB"))?;
+    Ok(if outward { size } else { -size })
+}
+
+/// A row group in the making, a vector per column.
+#[derive(Default)]
+struct Rows {
+    load: Vec<i64>,
+    /// Labels hardly ever change: each with the number of rows that it stands for.
+    label: Vec<(ByteArray, usize)>,
+    monitored: Vec<bool>,
+    run: Vec<i32>,
+    path: Vec<i32>,
+    time: Vec<f64>,
+    size: Vec<i32>,
+}
+
+impl Rows {
+    fn push(&mut self, row: &Row<'_>) {
+        self.load.push(row.load);
+        match self.label.last_mut() {
+            Some((label, rows)) if label.data() == row.label.as_bytes() => *rows += 1,
+            _ => self.label.push((ByteArray::from(row.label), 1)),
+        }
+        self.monitored.push(row.monitored);
+        self.run.push(row.run);
+        self.path.push(row.path.into());
+        self.time.push(row.time);
+        self.size.push(row.size);
+    }
+
+    fn clear(&mut self) {
+        self.load.clear();
+        self.label.clear();
+        self.monitored.clear();
+        self.run.clear();
+        self.path.clear();
+        self.time.clear();
+        self.size.clear();
+    }
+}
+
+struct TraceSink {
+    file: SerializedFileWriter<Draft>,
+}
+
+impl TraceSink {
+    fn create(target: &Path, facts: &TraceFacts) -> io::Result<TraceSink> {
+        let draft = Draft::begin(target)?;
+        let schema = parse_message_type(MESSAGE).map_err(to_io)?;
+        let file = SerializedFileWriter::new(draft, Arc::new(schema), Arc::new(layout(facts)));
+        Ok(TraceSink { file: file.map_err(to_io)? })
+    }
+
+    fn write_group(&mut self, rows: &Rows) -> Result<(), ParquetError> {
+        let mut group = self.file.next_row_group()?;
+        // In the order of the schema: Parquet writes column after column.
+        column::<Int64Type>(&mut group, &rows.load)?;
+        labels(&mut group, &rows.label)?;
+        column::<BoolType>(&mut group, &rows.monitored)?;
+        column::<Int32Type>(&mut group, &rows.run)?;
+        column::<Int32Type>(&mut group, &rows.path)?;
+        column::<DoubleType>(&mut group, &rows.time)?;
+        column::<Int32Type>(&mut group, &rows.size)?;
+        group.close().map(drop)
+    }
+}
+
+impl Sink for TraceSink {
+    type Batch = Rows;
+
+    fn write(&mut self, rows: &mut Rows) -> io::Result<()> {
+        if !rows.load.is_empty() {
+            let written = self.write_group(rows).map_err(to_io);
+            let what = || format!("cannot write {}", self.file.inner().target().display());
+            written.map_err(|error| explain(error, what()))?;
+        }
+        rows.clear();
+        Ok(())
+    }
+
+    fn commit(self) -> io::Result<()> {
+        self.file.into_inner().map_err(to_io)?.commit()
+    }
+}
+
+fn column<T: DataType>(
+    group: &mut SerializedRowGroupWriter<'_, Draft>,
+    values: &[T::T],
+) -> Result<(), ParquetError> {
+    let mut column = group.next_column()?.expect("as many columns are written as the schema has");
+    column.typed::<T>().write_batch(values, None, None)?;
+    column.close()
+}
+
+fn labels(
+    group: &mut SerializedRowGroupWriter<'_, Draft>,
+    runs: &[(ByteArray, usize)],
+) -> Result<(), ParquetError> {
+    let mut column = group.next_column()?.expect("as many columns are written as the schema has");
+    for (label, rows) in runs {
+        let same = vec![label.clone(); LABELS.min(*rows)];
+        for at in (0..*rows).step_by(LABELS) {
+            let rows = LABELS.min(rows - at);
+            column.typed::<ByteArrayType>().write_batch(&same[..rows], None, None)?;
+        }
+    }
+    column.close()
+}
+
+/// Numbers that hardly change from row to row are stored as differences, times byte by byte; both
+/// are smaller and several times faster to write than a dictionary, which only strings and
+/// sizes repay.
+fn layout(facts: &TraceFacts) -> WriterProperties {
+    let mut layout = WriterProperties::builder()
+        .set_compression(Compression::ZSTD(ZstdLevel::default()))
+        .set_statistics_enabled(EnabledStatistics::Chunk)
+        .set_key_value_metadata(Some(facts.metadata()));
+    for (name, _) in COLUMNS {
+        let encoding = match name {
+            "load" | "run" | "path" => Encoding::DELTA_BINARY_PACKED,
+            "time" => Encoding::BYTE_STREAM_SPLIT,
+            _ => continue,
+        };
+        layout = layout
+            .set_column_dictionary_enabled(ColumnPath::from(name), false)
+            .set_column_encoding(ColumnPath::from(name), encoding);
+    }
+    layout.build()
+}
+
+/// Keeps the kind of an error that came from the file below.
+fn to_io(error: ParquetError) -> io::Error {
+    match error {
+        ParquetError::External(inner) => match inner.downcast::<io::Error>() {
+            Ok(error) => *error,
+            Err(other) => io::Error::other(other),
+        },
+        other => io::Error::other(other),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Trace, TraceError};
+    use super::*;
+    use anabranch_multipath::Time;
+    use std::fs;
+    use std::time::{Duration, Instant, SystemTime};
+
+    fn facts() -> TraceFacts {
+        TraceFacts {
+            paths: vec!["wlan".into(), "lte".into()],
+            start: Some(SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000)),
+            seed: Some(7),
+            schedule: Some("round-robin --every 50p".into()),
+            ..TraceFacts::default()
+        }
+    }
+
+    fn tap(target: &Path) -> Box<TraceTap> {
+        let labels = RowLabels { label: "example.org".into(), monitored: true, run: 3 };
+        Box::new(TraceTap::create(target, &facts(), labels).unwrap())
+    }
+
+    fn seen(micros: u64, path: u16, outward: bool, bytes: &[u8], stride: usize) -> Seen<'_> {
+        Seen {
+            time: Time::from_micros(micros),
+            session: 5,
+            path,
+            outward,
+            client_end: "192.0.2.1:4000".parse().unwrap(),
+            server: "192.0.2.2:443".parse().unwrap(),
+            ecn: 0,
+            bytes,
+            stride,
+        }
+    }
+
+    /// Every row of the file as (load, path, time, size).
+    fn rows(target: &Path) -> Vec<(i64, i16, f64, i32)> {
+        let mut rows = Vec::new();
+        let trace = Trace::open(target).unwrap();
+        trace.for_each(|r| rows.push((r.load, r.path, r.time, r.size))).unwrap();
+        rows
+    }
+
+    fn names(folder: &Path) -> Vec<String> {
+        let entries = fs::read_dir(folder).unwrap();
+        entries.map(|e| e.unwrap().file_name().into_string().unwrap()).collect()
+    }
+
+    #[test]
+    fn what_was_seen_is_what_is_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let target = folder.path().join("a.parquet");
+        let mut tap = tap(&target);
+        tap.seen(&seen(0, 0, true, &[0; 2500], 1000)).unwrap();
+        tap.seen(&seen(1500, 1, false, &[0; 40], 40)).unwrap();
+        let server = "[2001:db8::2]:443".parse().unwrap();
+        tap.seen(&Seen { server, session: 6, ..seen(1500, 1, false, &[], 0) }).unwrap();
+        tap.finish().unwrap();
+        let up = [(5, 0, 0.0, 1028), (5, 0, 0.0, 1028), (5, 0, 0.0, 528)];
+        let down = [(5, 1, 0.0015, -68), (6, 1, 0.0015, -48)];
+        assert_eq!(rows(&target), [&up[..], &down[..]].concat());
+        assert_eq!(names(folder.path()), ["a.parquet"]);
+    }
+
+    #[test]
+    fn labels_and_facts_are_kept() {
+        let folder = tempfile::tempdir().unwrap();
+        let target = folder.path().join("a.parquet");
+        let mut tap = tap(&target);
+        tap.seen(&seen(0, 0, true, &[0; 2048 * 5], 5)).unwrap();
+        tap.finish().unwrap();
+        let trace = Trace::open(&target).unwrap();
+        assert_eq!(trace.facts(), &facts());
+        let mut seen = 0;
+        let visit = |r: &Row<'_>| {
+            assert_eq!((r.label, r.monitored, r.run), ("example.org", true, 3));
+            seen += 1;
+        };
+        trace.for_each(visit).unwrap();
+        assert_eq!(seen, 2048);
+    }
+
+    #[test]
+    fn labels_may_change_from_load_to_load() {
+        let folder = tempfile::tempdir().unwrap();
+        let target = folder.path().join("a.parquet");
+        let mut writer = TraceWriter::create(&target, &facts()).unwrap();
+        let labels = ["a", "a", "", "b", "a"];
+        for (load, label) in (0..).zip(labels) {
+            let row =
+                Row { load, label, monitored: load == 3, run: 0, path: -1, time: 1.0, size: 9 };
+            writer.push(&row).unwrap();
+        }
+        writer.finish().unwrap();
+        let mut found = Vec::new();
+        let trace = Trace::open(&target).unwrap();
+        trace.for_each(|r| found.push((r.label.to_owned(), r.monitored))).unwrap();
+        let wanted: Vec<_> = (0..).zip(labels).map(|(i, l)| (l.to_owned(), i == 3)).collect();
+        assert_eq!(found, wanted);
+    }
+
+    #[test]
+    fn a_trace_without_rows_is_a_trace() {
+        let folder = tempfile::tempdir().unwrap();
+        let target = folder.path().join("a.parquet");
+        tap(&target).finish().unwrap();
+        assert_eq!(rows(&target), []);
+    }
+
+    #[test]
+    fn an_abandoned_trace_leaves_nothing_and_keeps_the_old_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let target = folder.path().join("a.parquet");
+        fs::write(&target, "old").unwrap();
+        let mut tap = tap(&target);
+        for _ in 0..2 {
+            tap.seen(&seen(0, 0, true, &vec![0; GROUP], 1)).unwrap();
+        }
+        assert_eq!(names(folder.path()).len(), 2);
+        drop(tap);
+        assert_eq!(names(folder.path()), ["a.parquet"]);
+        assert_eq!(fs::read(&target).unwrap(), b"old");
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut tap = tap(&folder.path().join("a.parquet"));
+        tap.seen(&seen(10, 0, true, b"x", 0)).unwrap();
+        let refused = |tap: &mut TraceTap, seen| tap.seen(&seen).unwrap_err().to_string();
+        assert!(refused(&mut tap, seen(9, 0, true, b"x", 0)).contains("time runs backwards"));
+        assert!(refused(&mut tap, seen(10, 2, true, b"x", 0)).contains("path 2"));
+        let session = u64::MAX;
+        let beyond = Seen { session, ..seen(10, 0, true, b"x", 0) };
+        assert!(refused(&mut tap, beyond).contains("63 bits"));
+    }
+
+    #[test]
+    fn a_row_that_breaks_a_rule_is_named() {
+        let good =
+            Row { load: 1, label: "a", monitored: false, run: 0, path: 0, time: 2.0, size: 9 };
+        let verdict = |bad: Row<'_>| {
+            let folder = tempfile::tempdir().unwrap();
+            let target = folder.path().join("a.parquet");
+            let mut writer = TraceWriter::create(&target, &facts()).unwrap();
+            writer.push(&good).unwrap();
+            writer.push(&bad).unwrap();
+            writer.finish().unwrap();
+            match Trace::open(&target).unwrap().for_each(|_| ()) {
+                Err(TraceError::Row { row: 1, problem }) => problem,
+                other => panic!("{other:?}"),
+            }
+        };
+        assert!(verdict(Row { time: 1.0, ..good }).contains("`time` is not sorted: 1 after 2"));
+        assert!(verdict(Row { time: f64::NAN, ..good }).contains("`time` is NaN"));
+        assert!(verdict(Row { time: -1.0, load: 2, ..good }).contains("`time` is -1"));
+        assert!(verdict(Row { size: 0, ..good }).contains("`size` is 0"));
+        assert!(verdict(Row { path: -2, ..good }).contains("`path` is -2"));
+        assert!(verdict(Row { label: "b", ..good }).contains("changes within load 1"));
+        assert!(verdict(Row { monitored: true, ..good }).contains("changes within load 1"));
+    }
+
+    /// Kilobytes of memory in use by this process.
+    fn resident() -> usize {
+        let status = fs::read_to_string("/proc/self/status").unwrap();
+        let line = status.lines().find(|l| l.starts_with("VmRSS:")).unwrap();
+        line.split_whitespace().nth(1).unwrap().parse().unwrap()
+    }
+
+    /// Every row as it lies in memory would take over 100 MB for this many.
+    #[test]
+    fn four_million_datagrams_fit_in_bounded_memory() {
+        const COUNT: u64 = 4_000_000;
+        let folder = tempfile::tempdir().unwrap();
+        let target = folder.path().join("a.parquet");
+        let payload = [0u8; 1350];
+        let (before, mut most) = (resident(), 0);
+        let mut tap = tap(&target);
+        let begun = Instant::now();
+        for n in 0..COUNT {
+            let length = 40 + (n as usize * 7919) % 1300;
+            let path = (n / 50 % 2) as u16;
+            tap.seen(&seen(n * 100, path, n % 3 > 0, &payload[..length], 0)).unwrap();
+            if n % (1 << 16) == 0 {
+                most = most.max(resident());
+            }
+        }
+        tap.finish().unwrap();
+        let each = begun.elapsed().as_nanos() as u64 / COUNT;
+        let bytes = fs::metadata(&target).unwrap().len() as f64 / COUNT as f64;
+        let grown = most.saturating_sub(before);
+        println!("trace: {each} ns and {bytes:.2} bytes a datagram, {grown} KB of memory");
+        assert!(grown < 40_000, "{grown} KB");
+        assert_eq!(Trace::open(&target).unwrap().rows(), COUNT);
+    }
+}

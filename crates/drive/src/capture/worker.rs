@@ -1,0 +1,195 @@
+//! A thread that writes batches, so that forwarding waits for no disk.
+
+use std::io;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+/// The longest that a tap keeps its driver waiting for the disk before it gives up.
+pub const PATIENCE: Duration = Duration::from_millis(500);
+
+/// Batches in circulation: one being filled, one being written, one between them.
+const POOL: usize = 3;
+
+/// The end of the line: encodes batches and writes them.
+pub(super) trait Sink: Send + 'static {
+    /// What is handed over; empty by default, and its buffers are used again.
+    type Batch: Default + Send + 'static;
+
+    /// Writes `batch` and empties it.
+    fn write(&mut self, batch: &mut Self::Batch) -> io::Result<()>;
+
+    /// Completes the files. A sink that is dropped instead removes them.
+    fn commit(self) -> io::Result<()>;
+}
+
+enum Order<B> {
+    Write(B),
+    Commit,
+}
+
+/// A sink on a thread of its own, fed through a fixed number of batches: bounded memory.
+pub(super) struct Worker<S: Sink> {
+    /// `None` once the worker was told to end.
+    orders: Option<Sender<Order<S::Batch>>>,
+    spare: Receiver<S::Batch>,
+    /// `None` once its result was taken, or once it hangs and nobody should wait for it.
+    thread: Option<JoinHandle<io::Result<()>>>,
+}
+
+impl<S: Sink> Worker<S> {
+    /// Starts the thread `name`.
+    pub(super) fn start(name: &str, sink: S) -> io::Result<Worker<S>> {
+        let (orders, incoming) = mpsc::channel();
+        let (recycle, spare) = mpsc::channel();
+        for _ in 1..POOL {
+            recycle.send(S::Batch::default()).expect("the receiver is in this function");
+        }
+        let body = move || serve(sink, incoming, recycle);
+        let thread = thread::Builder::new().name(name.to_owned()).spawn(body)?;
+        Ok(Worker { orders: Some(orders), spare, thread: Some(thread) })
+    }
+
+    /// Hands `full` over and puts an empty batch in its place.
+    ///
+    /// # Errors
+    /// Writing failed earlier, or the disk fell behind by more than [`PATIENCE`].
+    pub(super) fn swap(&mut self, full: &mut S::Batch) -> io::Result<()> {
+        self.order(Order::Write(std::mem::take(full)))?;
+        *full = match self.spare.recv_timeout(PATIENCE) {
+            Ok(batch) => batch,
+            Err(RecvTimeoutError::Disconnected) => return Err(self.cause()),
+            Err(RecvTimeoutError::Timeout) => return Err(self.give_up()),
+        };
+        Ok(())
+    }
+
+    /// Writes the `last` batch, completes the files and waits for the end.
+    pub(super) fn finish(mut self, last: S::Batch) -> io::Result<()> {
+        self.order(Order::Write(last))?;
+        self.order(Order::Commit)?;
+        self.orders = None;
+        self.result()
+    }
+
+    fn order(&mut self, order: Order<S::Batch>) -> io::Result<()> {
+        let sent = self.orders.as_ref().is_some_and(|orders| orders.send(order).is_ok());
+        if sent { Ok(()) } else { Err(self.cause()) }
+    }
+
+    /// Why the thread ended before it was told to.
+    fn cause(&mut self) -> io::Error {
+        self.orders = None;
+        self.result().err().unwrap_or_else(|| io::Error::other("the capture had failed before"))
+    }
+
+    fn result(&mut self) -> io::Result<()> {
+        let Some(thread) = self.thread.take() else { return Ok(()) };
+        thread.join().unwrap_or_else(|_| Err(io::Error::other("the capture's thread panicked")))
+    }
+
+    /// Lets the hanging thread be: joining it would hang the driver too.
+    fn give_up(&mut self) -> io::Error {
+        self.orders = None;
+        self.thread = None;
+        let why = format!("the disk fell behind by more than {} ms", PATIENCE.as_millis());
+        io::Error::new(io::ErrorKind::TimedOut, why)
+    }
+}
+
+impl<S: Sink> Drop for Worker<S> {
+    /// Waits until the unfinished files are gone.
+    fn drop(&mut self) {
+        self.orders = None;
+        // An error here is about files that nobody will see.
+        let _ = self.result();
+    }
+}
+
+fn serve<S: Sink>(
+    mut sink: S,
+    orders: Receiver<Order<S::Batch>>,
+    recycle: Sender<S::Batch>,
+) -> io::Result<()> {
+    for order in orders {
+        let Order::Write(mut batch) = order else { return sink.commit() };
+        sink.write(&mut batch)?;
+        // The other side may have gone; whether it meant to commit shows at the next order.
+        let _ = recycle.send(batch);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc::SyncSender;
+
+    /// Forwards what it is given; fails on a 13 and hangs on a 99 until the test ends.
+    struct Probe(SyncSender<Vec<u8>>, Receiver<()>);
+
+    impl Sink for Probe {
+        type Batch = Vec<u8>;
+
+        fn write(&mut self, batch: &mut Vec<u8>) -> io::Result<()> {
+            match batch.first() {
+                Some(13) => return Err(io::Error::other("thirteen")),
+                Some(99) => drop(self.1.recv()),
+                _ => {}
+            }
+            self.0.send(std::mem::take(batch)).map_err(io::Error::other)
+        }
+
+        fn commit(self) -> io::Result<()> {
+            self.0.send(b"end".to_vec()).map_err(io::Error::other)
+        }
+    }
+
+    fn probe() -> (Worker<Probe>, Receiver<Vec<u8>>, Sender<()>) {
+        let (out, seen) = mpsc::sync_channel(100);
+        let (release, gate) = mpsc::channel();
+        (Worker::start("probe", Probe(out, gate)).unwrap(), seen, release)
+    }
+
+    #[test]
+    fn batches_arrive_in_order_and_then_the_end() {
+        let (mut worker, seen, _release) = probe();
+        for n in 0..10u8 {
+            let mut batch = vec![n];
+            worker.swap(&mut batch).unwrap();
+            assert!(batch.is_empty());
+        }
+        worker.finish(vec![10]).unwrap();
+        let seen: Vec<_> = seen.iter().collect();
+        let sent = (0..=10u8).map(|n| vec![n]).chain([b"end".to_vec()]);
+        assert_eq!(seen, sent.collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn a_dropped_worker_does_not_commit() {
+        let (mut worker, seen, _release) = probe();
+        worker.swap(&mut vec![1]).unwrap();
+        drop(worker);
+        assert_eq!(seen.iter().collect::<Vec<_>>(), [[1]]);
+    }
+
+    #[test]
+    fn the_error_comes_out_of_a_later_call() {
+        let (mut worker, _seen, _release) = probe();
+        let error = (0..10).find_map(|_| worker.swap(&mut vec![13]).err()).unwrap();
+        assert_eq!(error.to_string(), "thirteen");
+        assert!(worker.swap(&mut vec![1]).is_err());
+        let (worker, _seen, _release) = probe();
+        assert_eq!(worker.finish(vec![13]).unwrap_err().to_string(), "thirteen");
+    }
+
+    #[test]
+    fn a_hanging_disk_stops_nobody() {
+        let (mut worker, _seen, release) = probe();
+        let error = (0..10).find_map(|_| worker.swap(&mut vec![99]).err()).unwrap();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        // Returns although the thread still hangs in its write.
+        drop(worker);
+        drop(release);
+    }
+}
