@@ -6,3 +6,4 @@ pub mod netlink;
 pub mod poller;
 pub mod toml_keys;
 pub mod udp;
+pub mod paths;

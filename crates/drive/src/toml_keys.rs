@@ -1,0 +1,213 @@
+//! TOML files whose mistakes are told with file, line and the nearest right key.
+//!
+//! A caller lists the keys of each section; [`read`] refuses every other key, then gives the text to
+//! serde. Values that serde refuses are told with their line too.
+//!
+//! ```
+//! use anabranch_drive::toml_keys::{Section, read};
+//!
+//! #[derive(Debug, serde::Deserialize)]
+//! struct Config { path: Vec<Path> }
+//! #[derive(Debug, serde::Deserialize)]
+//! struct Path { name: String }
+//!
+//! const KEYS: &[Section] =
+//!     &[Section { path: "", keys: &["path"] }, Section { path: "path", keys: &["name"] }];
+//! let error = read::<Config>("[[path]]\nnmae = 'a'\n", "split.toml", KEYS).unwrap_err();
+//! assert_eq!(error.to_string(), "split.toml:2: unknown key `nmae` in [path]; did you mean `name`?");
+//! ```
+
+use std::fmt;
+use std::ops::Range;
+
+use serde::de::DeserializeOwned;
+use toml::de::{DeTable, DeValue};
+
+/// The keys that one kind of table may have.
+#[derive(Clone, Copy, Debug)]
+pub struct Section {
+    /// The table's place: keys joined by dots, `""` for the top. An array of tables has the place of
+    /// each of its tables. `*` in place of a key stands for any.
+    pub path: &'static str,
+    /// The keys it may have; a single `*` allows all.
+    pub keys: &'static [&'static str],
+}
+
+/// A mistake in a file, shown as `FILE:LINE: MESSAGE`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TomlError {
+    /// The file as the user named it.
+    pub file: String,
+    /// Counted from 1.
+    pub line: usize,
+    /// What is wrong, in one line.
+    pub message: String,
+}
+
+impl TomlError {
+    /// A mistake at the bytes `span` of `text`.
+    pub fn at(text: &str, file: &str, span: Range<usize>, message: impl Into<String>) -> TomlError {
+        let before = &text.as_bytes()[..span.start.min(text.len())];
+        let line = 1 + before.iter().filter(|&&byte| byte == b'\n').count();
+        TomlError { file: file.to_owned(), line, message: message.into() }
+    }
+
+    fn from_toml(text: &str, file: &str, error: &toml::de::Error) -> TomlError {
+        let message = error.message().trim().replace('\n', "; ");
+        TomlError::at(text, file, error.span().unwrap_or_default(), message)
+    }
+}
+
+impl fmt::Display for TomlError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}: {}", self.file, self.line, self.message)
+    }
+}
+
+impl std::error::Error for TomlError {}
+
+/// Reads `text`, the content of `file`, into a `T`, after [`check`].
+pub fn read<T: DeserializeOwned>(
+    text: &str,
+    file: &str,
+    sections: &[Section],
+) -> Result<T, TomlError> {
+    check(text, file, sections)?;
+    toml::from_str(text).map_err(|error| TomlError::from_toml(text, file, &error))
+}
+
+/// Refuses what is not TOML, and the first key that `sections` does not list.
+///
+/// Tables whose place no section names are not looked into.
+pub fn check(text: &str, file: &str, sections: &[Section]) -> Result<(), TomlError> {
+    let document =
+        DeTable::parse(text).map_err(|error| TomlError::from_toml(text, file, &error))?;
+    let walk = Walk { text, file, sections };
+    walk.table(&mut Vec::new(), document.get_ref())
+}
+
+/// The candidate that `word` is most likely a mistyped form of; `None` if it is unlike all.
+pub fn nearest<'c>(word: &str, candidates: impl IntoIterator<Item = &'c str>) -> Option<&'c str> {
+    let scored = candidates.into_iter().map(|c| (strsim::jaro_winkler(word, c), c));
+    let best = scored.max_by(|a, b| a.0.total_cmp(&b.0));
+    best.filter(|&(likeness, _)| likeness > 0.7).map(|(_, candidate)| candidate)
+}
+
+/// "; did you mean `X`?", or nothing.
+pub fn hint<'c>(word: &str, candidates: impl IntoIterator<Item = &'c str>) -> String {
+    nearest(word, candidates).map_or_else(String::new, |c| format!("; did you mean `{c}`?"))
+}
+
+struct Walk<'w> {
+    text: &'w str,
+    file: &'w str,
+    sections: &'w [Section],
+}
+
+impl Walk<'_> {
+    fn table(&self, place: &mut Vec<String>, table: &DeTable<'_>) -> Result<(), TomlError> {
+        let Some(section) = self.sections.iter().find(|s| matches(s.path, place)) else {
+            return Ok(());
+        };
+        for (key, value) in table {
+            let name = key.get_ref().as_ref();
+            if section.keys != ["*"] && !section.keys.contains(&name) {
+                let message = unknown(name, place, section.keys);
+                return Err(TomlError::at(self.text, self.file, key.span(), message));
+            }
+            place.push(name.to_owned());
+            self.value(place, value.get_ref())?;
+            place.pop();
+        }
+        Ok(())
+    }
+
+    fn value(&self, place: &mut Vec<String>, value: &DeValue<'_>) -> Result<(), TomlError> {
+        match value {
+            DeValue::Table(table) => self.table(place, table),
+            DeValue::Array(items) => {
+                items.iter().try_for_each(|item| self.value(place, item.get_ref()))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+fn matches(path: &str, place: &[String]) -> bool {
+    let wanted: Vec<&str> = path.split('.').filter(|key| !key.is_empty()).collect();
+    let same = |(want, have): (&&str, &String)| *want == "*" || *want == have.as_str();
+    wanted.len() == place.len() && wanted.iter().zip(place).all(same)
+}
+
+fn unknown(name: &str, place: &[String], keys: &[&str]) -> String {
+    let table = if place.is_empty() { String::new() } else { format!(" in [{}]", place.join(".")) };
+    let near = hint(name, keys.iter().copied());
+    let rest = if near.is_empty() { format!("; known: {}", keys.join(", ")) } else { near };
+    format!("unknown key `{name}`{table}{rest}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, serde::Deserialize)]
+    struct Config {
+        #[serde(default)]
+        path: Vec<Path>,
+    }
+
+    #[derive(Debug, serde::Deserialize)]
+    struct Path {
+        name: String,
+        weight: Option<f64>,
+    }
+
+    const KEYS: &[Section] = &[
+        Section { path: "", keys: &["path", "free", "by_name"] },
+        Section { path: "path", keys: &["name", "weight"] },
+        Section { path: "by_name.*", keys: &["port"] },
+        Section { path: "by_name", keys: &["*"] },
+    ];
+
+    fn mistake(text: &str) -> String {
+        read::<Config>(text, "f.toml", KEYS).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_good_file_is_read() {
+        let text = "[[path]]\nname = 'a'\nweight = 1\n[free]\nanything = 1\n[by_name.x]\nport = 1";
+        let config: Config = read(text, "f.toml", KEYS).unwrap();
+        assert_eq!((config.path[0].name.as_str(), config.path[0].weight), ("a", Some(1.0)));
+    }
+
+    #[test]
+    fn an_unknown_key_is_told_with_line_and_the_nearest_key() {
+        let near = "f.toml:3: unknown key `wieght` in [path]; did you mean `weight`?";
+        assert_eq!(mistake("[[path]]\nname = 'a'\nwieght = 1\n"), near);
+        assert_eq!(
+            mistake("\npaths = []\n"),
+            "f.toml:2: unknown key `paths`; did you mean `path`?"
+        );
+        assert!(mistake("[by_name.x]\npotr = 1").starts_with("f.toml:2: unknown key `potr`"));
+        assert!(mistake("zzz = 1").ends_with("known: path, free, by_name"));
+    }
+
+    #[test]
+    fn a_value_of_the_wrong_type_is_told_with_its_line() {
+        let message = mistake("[[path]]\nname = 'a'\nweight = 'x'\n");
+        assert!(message.starts_with("f.toml:3: invalid type"), "{message}");
+        assert!(!message.contains('\n'));
+    }
+
+    #[test]
+    fn what_is_not_toml_is_told_with_its_line() {
+        let message = mistake("[[path]]\nname = \n");
+        assert!(message.starts_with("f.toml:2: "), "{message}");
+    }
+
+    #[test]
+    fn a_missing_key_is_told_with_the_line_of_its_table() {
+        let message = mistake("\n[[path]]\nweight = 1\n");
+        assert!(message.starts_with("f.toml:2: missing field `name`"), "{message}");
+    }
+}
