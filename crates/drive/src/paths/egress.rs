@@ -1,0 +1,126 @@
+//! A path's way out of this machine.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
+
+/// Bytes of a UDP header.
+const UDP_HEADER: u32 = 8;
+/// What WireGuard adds to a packet: header of 16 bytes, tag of 16.
+const WIREGUARD: u32 = 32;
+/// The largest IP packet without jumbograms; loopback interfaces claim one byte more.
+const LARGEST_PACKET: u32 = 65_535;
+
+/// Where a path's datagrams leave, towards one server.
+///
+/// A driver binds its sockets to [`Egress::device`] and [`Egress::local`] and connects them to [`Egress::remote`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Egress {
+    /// The path's name.
+    pub name: String,
+    /// The interface to bind to (SO_BINDTODEVICE); `None` where packets stay on this machine without being
+    /// addressed to loopback: the kernel finds no route then if a socket is bound to `lo`.
+    pub device: Option<String>,
+    /// The kernel's number of the interface that packets leave by.
+    pub index: u32,
+    /// The source address to bind to; `None` leaves the choice to the kernel, so that the path outlives a change of address.
+    pub source: Option<IpAddr>,
+    /// The source address that packets have now, as far as the kernel tells.
+    pub sends_as: Option<IpAddr>,
+    /// The server that was asked about.
+    pub server: SocketAddr,
+    /// The next router; `None` if the server is on the link.
+    pub gateway: Option<IpAddr>,
+    /// The largest IP packet in bytes, by what this machine knows of the way.
+    pub mtu: Option<u32>,
+    /// Source ports to rotate over, at least 1.
+    pub ports: u16,
+    /// Something that works but is probably not meant.
+    pub note: Option<String>,
+}
+
+impl Egress {
+    /// The address to bind to for talking to `server`; the kernel chooses the port.
+    pub fn local(&self, server: SocketAddr) -> SocketAddr {
+        let unspecified = match server {
+            SocketAddr::V4(_) => IpAddr::from(Ipv4Addr::UNSPECIFIED),
+            SocketAddr::V6(_) => IpAddr::from(Ipv6Addr::UNSPECIFIED),
+        };
+        self.scoped(SocketAddr::new(self.source.unwrap_or(unspecified), 0))
+    }
+
+    /// `server` as the socket has to be connected to it: a link-local address belongs to this path's link.
+    pub fn remote(&self, server: SocketAddr) -> SocketAddr {
+        self.scoped(server)
+    }
+
+    fn scoped(&self, address: SocketAddr) -> SocketAddr {
+        match address {
+            SocketAddr::V6(v6) if v6.ip().is_unicast_link_local() => {
+                SocketAddrV6::new(*v6.ip(), v6.port(), v6.flowinfo(), self.index).into()
+            }
+            other => other,
+        }
+    }
+}
+
+/// What fits through the narrowest path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mtu {
+    /// The largest UDP payload in bytes.
+    pub udp_payload: u32,
+    /// The MTU to give to a WireGuard interface whose packets take these paths.
+    pub tunnel: u32,
+}
+
+/// The MTU of the narrowest of the paths, less the headers; `None` if no path's MTU is known.
+pub fn recommended(egresses: &[Egress]) -> Option<Mtu> {
+    let narrowest = egresses.iter().filter_map(|egress| egress.mtu).min()?;
+    let server = egresses.first()?.server;
+    let ip_header = if server.is_ipv4() { 20 } else { 40 };
+    let udp_payload = narrowest.min(LARGEST_PACKET).saturating_sub(ip_header + UDP_HEADER);
+    Some(Mtu { udp_payload, tunnel: udp_payload.saturating_sub(WIREGUARD) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn egress(server: &str, mtu: u32) -> Egress {
+        Egress {
+            name: "p".into(),
+            device: Some("eth0".into()),
+            index: 3,
+            source: None,
+            sends_as: None,
+            server: server.parse().unwrap(),
+            gateway: None,
+            mtu: Some(mtu),
+            ports: 1,
+            note: None,
+        }
+    }
+
+    #[test]
+    fn the_narrowest_path_sets_the_tunnels_mtu() {
+        let paths = [egress("192.0.2.1:1", 1500), egress("192.0.2.1:1", 1400)];
+        assert_eq!(recommended(&paths), Some(Mtu { udp_payload: 1372, tunnel: 1340 }));
+        let six = [egress("[2001:db8::1]:1", 1500)];
+        assert_eq!(recommended(&six), Some(Mtu { udp_payload: 1452, tunnel: 1420 }));
+        assert_eq!(recommended(&[]), None);
+    }
+
+    #[test]
+    fn no_packet_is_larger_than_ip_allows_even_on_loopback() {
+        let limit = recommended(&[egress("127.0.0.1:1", 65_536)]).unwrap();
+        assert_eq!(limit.udp_payload, 65_507);
+    }
+
+    #[test]
+    fn link_local_addresses_get_the_number_of_the_paths_link() {
+        let mut path = egress("[fe80::1]:7", 1500);
+        path.source = Some("fe80::2".parse().unwrap());
+        assert_eq!(path.remote(path.server), "[fe80::1%3]:7".parse().unwrap());
+        assert_eq!(path.local(path.server), "[fe80::2%3]:0".parse().unwrap());
+        let global: SocketAddr = "[2001:db8::1]:7".parse().unwrap();
+        assert_eq!(path.remote(global), global);
+    }
+}

@@ -1,0 +1,153 @@
+//! What can be wrong with a path, each told in one line.
+
+use std::fmt;
+use std::io;
+use std::net::IpAddr;
+
+use super::{MAX_NAME, MAX_PORTS};
+use crate::netlink::RouteError;
+
+/// Why a text, or a list of paths, is malformed: known before the kernel is asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SpecError {
+    /// Not of the form `NAME=KIND`.
+    Form(String),
+    /// The name is empty, too long or has other characters than allowed.
+    Name(String),
+    /// A kind that is not known.
+    Kind(String),
+    /// A kind is given twice.
+    Twice(String),
+    /// The named path has no kind.
+    NoKind(String),
+    /// No interface can have this name.
+    Device(String),
+    /// No IP address.
+    Address(String),
+    /// No number of ports, or one out of range.
+    Ports(String),
+    /// There is no path at all.
+    None,
+    /// Two paths have this name.
+    SameName(String),
+}
+
+impl fmt::Display for SpecError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            SpecError::Form(text) => {
+                write!(f, "'{text}' is no path: write NAME=KIND, as in wlan=if:wlan0")
+            }
+            SpecError::Name(name) => write!(
+                f,
+                "'{name}' is no name for a path: use 1 to {MAX_NAME} letters, digits, '_', '.' and '-'"
+            ),
+            SpecError::Kind(kind) => write!(
+                f,
+                "'{kind}' is no kind of path: there are if:DEVICE, addr:ADDRESS and ports:N"
+            ),
+            SpecError::Twice(kind) => write!(f, "the kind '{kind}' is given twice for one path"),
+            SpecError::NoKind(name) => write!(
+                f,
+                "path '{name}' leads nowhere: give it an interface, an address or a number of ports"
+            ),
+            SpecError::Device(name) => write!(f, "no interface can be called '{name}'"),
+            SpecError::Address(text) => write!(f, "'{text}' is no IP address"),
+            SpecError::Ports(text) => {
+                write!(f, "'{text}' is no number of ports: it runs from 1 to {MAX_PORTS}")
+            }
+            SpecError::None => f.write_str("no path is given: name at least one"),
+            SpecError::SameName(name) => write!(f, "two paths are called '{name}'"),
+        }
+    }
+}
+
+impl std::error::Error for SpecError {}
+
+/// Why a path does not lead to the server, with the path's name.
+#[derive(Debug)]
+pub struct PathError {
+    /// The path to blame.
+    pub path: String,
+    /// What is wrong with it.
+    pub fault: Fault,
+}
+
+/// What is wrong with a path on this machine, now.
+#[derive(Debug)]
+pub enum Fault {
+    /// No interface has this name.
+    NoDevice(String),
+    /// The interface is switched off.
+    DeviceDown(String),
+    /// The address belongs to none of this machine's interfaces.
+    ForeignAddress(IpAddr),
+    /// The source is IPv4 and the server IPv6, or the other way round: (source, server).
+    Family(IpAddr, IpAddr),
+    /// The server's link-local address names no interface, and neither does the path.
+    NoZone(IpAddr),
+    /// The server's link-local address lies on another interface than the path: (server, path's device).
+    WrongZone(IpAddr, String),
+    /// The server is this machine itself, and the interface leads elsewhere.
+    Inward(IpAddr, String),
+    /// The interface has no route to the server.
+    NoRouteBy(IpAddr, String),
+    /// Another path leaves by the same interface with the same address.
+    SameEgress(String),
+    /// The kernel knows no route.
+    Route(IpAddr, RouteError),
+    /// The kernel did not answer.
+    Io(io::Error),
+}
+
+impl fmt::Display for PathError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "path '{}': {}", self.path, self.fault)
+    }
+}
+
+impl std::error::Error for PathError {}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Fault::NoDevice(device) => write!(f, "there is no interface '{device}'"),
+            Fault::DeviceDown(device) => write!(f, "the interface '{device}' is down"),
+            Fault::ForeignAddress(ip) => write!(f, "{ip} is no address of this machine"),
+            Fault::Family(source, server) => write!(
+                f,
+                "{source} cannot reach the server {server}: one is IPv4, the other IPv6"
+            ),
+            Fault::NoZone(server) => write!(
+                f,
+                "{server} is link-local: write the server's interface after it, as in [{server}%eth0]:PORT"
+            ),
+            Fault::WrongZone(server, device) => {
+                write!(f, "the link-local server {server} is not on the link of '{device}'")
+            }
+            Fault::Inward(server, device) => {
+                write!(f, "'{device}' does not lead to {server}, which is this machine itself")
+            }
+            Fault::NoRouteBy(server, device) => write!(
+                f,
+                "'{device}' has no route to {server}: add one, such as 'ip route add default via GATEWAY dev {device} metric 900'"
+            ),
+            Fault::SameEgress(other) => write!(
+                f,
+                "leaves by the same interface with the same address as path '{other}', so an observer there sees both \
+                 (--same-egress allows it)"
+            ),
+            Fault::Route(server, RouteError::Forbidden) => {
+                write!(f, "a routing rule forbids the way to {server}")
+            }
+            Fault::Route(server, error) => write!(f, "{error} to {server}"),
+            Fault::Io(error) => write!(f, "the kernel does not tell about its interfaces: {error}"),
+        }
+    }
+}
+
+impl From<io::Error> for Fault {
+    fn from(error: io::Error) -> Fault {
+        Fault::Io(error)
+    }
+}

@@ -1,0 +1,248 @@
+//! From what the user wrote to a way out of this machine.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+
+use super::{Egress, PathError, PathSpec};
+use crate::netlink::{self, Address, Link, LinkKind, Route, RouteError, route_to};
+use crate::paths::error::Fault;
+
+/// The way out of each path, towards the first of `destinations` that all paths lead to.
+///
+/// * `if:` the interface must exist, be up and have a route to the server. Where only a rule for one of its own addresses
+///   gives that route (usual for a second uplink), that address becomes the source.
+/// * `addr:` the address must be this machine's; its route is looked up *with that source*, and the interface that this
+///   gives is bound to.
+/// * `ports:` alone takes the route of the moment and is bound to its interface too. Unbound, such a path would follow the
+///   default route wherever it goes; the first full tunnel to come up would take it, and with it our own datagrams,
+///   back into the tunnel that they carry. Bound, the path is what `--check` showed until it is gone.
+///
+/// `fwmark` is the mark that our sockets will bear: rules may send it another way. Gives nothing for no destination.
+///
+/// # Errors
+/// The first path, in the order given, that does not lead to the first destination; or two paths that leave by one
+/// interface with one source address, unless `same_egress`.
+pub fn resolve(
+    specs: &[PathSpec],
+    destinations: &[SocketAddr],
+    fwmark: Option<u32>,
+    same_egress: bool,
+) -> Result<Vec<Egress>, PathError> {
+    let mut outcome = Ok(Vec::new());
+    for &server in destinations {
+        let egresses = all_towards(specs, server, fwmark, same_egress);
+        if egresses.is_ok() {
+            return egresses;
+        }
+        outcome = outcome.and(egresses);
+    }
+    outcome
+}
+
+fn all_towards(
+    specs: &[PathSpec],
+    server: SocketAddr,
+    fwmark: Option<u32>,
+    same_egress: bool,
+) -> Result<Vec<Egress>, PathError> {
+    let blame = |spec: &PathSpec, fault| PathError { path: spec.name.clone(), fault };
+    let mut egresses = Vec::new();
+    for spec in specs {
+        let machine = Machine::ask().map_err(|fault| blame(spec, fault))?;
+        egresses.push(machine.way(spec, server, fwmark).map_err(|fault| blame(spec, fault))?);
+    }
+    if !same_egress {
+        refuse_same(&egresses)?;
+    }
+    Ok(egresses)
+}
+
+/// An observer sees an interface and a source address; two paths that share both are one path to him.
+fn refuse_same(egresses: &[Egress]) -> Result<(), PathError> {
+    let mut seen = BTreeMap::new();
+    for egress in egresses {
+        if let Some(other) = seen.insert((egress.index, egress.sends_as), &egress.name) {
+            let fault = Fault::SameEgress(other.clone());
+            return Err(PathError { path: egress.name.clone(), fault });
+        }
+    }
+    Ok(())
+}
+
+/// This machine's interfaces and addresses at one moment.
+struct Machine {
+    links: Vec<Link>,
+    addresses: Vec<Address>,
+}
+
+impl Machine {
+    fn ask() -> Result<Machine, Fault> {
+        Ok(Machine { links: netlink::links()?, addresses: netlink::addresses()? })
+    }
+
+    fn way(
+        &self,
+        spec: &PathSpec,
+        server: SocketAddr,
+        fwmark: Option<u32>,
+    ) -> Result<Egress, Fault> {
+        let device = spec.device.as_deref().map(|name| self.device(name)).transpose()?;
+        if let Some(source) = spec.source {
+            self.check_source(source, server.ip())?;
+        }
+        let asked = zone(device, server)?.or(device.map(|link| link.index));
+        let question = Question { server: server.ip(), source: spec.source, oif: asked, fwmark };
+        let (route, source) = match device {
+            Some(link) => self.by(link, question)?,
+            None => (question.ask()?, spec.source),
+        };
+        Ok(self.egress(spec, server, route, source))
+    }
+
+    fn device(&self, name: &str) -> Result<&Link, Fault> {
+        let link = self.links.iter().find(|link| link.name == name);
+        let link = link.ok_or_else(|| Fault::NoDevice(name.into()))?;
+        if link.up { Ok(link) } else { Err(Fault::DeviceDown(name.into())) }
+    }
+
+    fn link(&self, index: u32) -> Option<&Link> {
+        self.links.iter().find(|link| link.index == index)
+    }
+
+    /// The interface that `ip` is listed at. All of 127.0.0.0/8 is local, though only 127.0.0.1 is listed.
+    fn holder(&self, ip: IpAddr) -> Option<&Link> {
+        let listed = self.addresses.iter().find(|address| address.ip == ip);
+        match listed {
+            Some(address) => self.link(address.index),
+            None if ip.is_loopback() => {
+                self.links.iter().find(|link| link.kind == LinkKind::Loopback)
+            }
+            None => None,
+        }
+    }
+
+    fn check_source(&self, source: IpAddr, server: IpAddr) -> Result<(), Fault> {
+        let holder = self.holder(source).ok_or(Fault::ForeignAddress(source))?;
+        if !holder.up {
+            return Err(Fault::DeviceDown(holder.name.clone()));
+        }
+        let fits = source.is_ipv4() == server.is_ipv4();
+        if fits { Ok(()) } else { Err(Fault::Family(source, server)) }
+    }
+
+    /// The route by one interface, and the source address to bind to if there is a reason to.
+    fn by(&self, link: &Link, question: Question) -> Result<(Route, Option<IpAddr>), Fault> {
+        let (server, name) = (question.server, || link.name.clone());
+        if server.is_loopback() && link.kind != LinkKind::Loopback {
+            return Err(Fault::Inward(server, name()));
+        }
+        let plain = question.ask();
+        if let Ok(route) = &plain {
+            if route.oif != link.index {
+                return Err(Fault::Inward(server, name()));
+            }
+            if !route.assumed {
+                return Ok((*route, question.source));
+            }
+        }
+        if let Some((route, ip)) = self.by_own_address(link, question) {
+            return Ok((route, Some(ip)));
+        }
+        match plain {
+            // Without neighbours to ask for (PPP, raw IP modems), "on the link" is as good as a route.
+            Ok(route) if link.kind != LinkKind::Ether => Ok((route, question.source)),
+            Err(Fault::Route(_, RouteError::Forbidden)) => plain.map(|r| (r, question.source)),
+            _ => Err(Fault::NoRouteBy(server, name())),
+        }
+    }
+
+    /// A route that exists only for packets from one of the interface's own addresses (`ip rule from ADDRESS`).
+    fn by_own_address(&self, link: &Link, question: Question) -> Option<(Route, IpAddr)> {
+        let own = self.addresses.iter().filter(|address| {
+            let free = question.source.is_none() && address.index == link.index;
+            free && address.ip.is_ipv4() == question.server.is_ipv4()
+        });
+        own.map(|address| address.ip).find_map(|ip| {
+            let route = Question { source: Some(ip), ..question }.ask().ok()?;
+            (route.oif == link.index && !route.assumed).then_some((route, ip))
+        })
+    }
+
+    fn egress(
+        &self,
+        spec: &PathSpec,
+        server: SocketAddr,
+        route: Route,
+        source: Option<IpAddr>,
+    ) -> Egress {
+        let link = self.link(route.oif);
+        let inward = link.is_some_and(|link| link.kind == LinkKind::Loopback);
+        let bindable = link.filter(|_| !inward || server.ip().is_loopback());
+        Egress {
+            name: spec.name.clone(),
+            device: bindable.map(|link| link.name.clone()),
+            index: route.oif,
+            source,
+            sends_as: source.or(route.prefsrc),
+            server,
+            gateway: route.gateway,
+            mtu: Some(route.mtu),
+            ports: spec.ports,
+            note: self.note(route, link, source.filter(|_| !inward)),
+        }
+    }
+
+    /// What works, yet is probably not meant.
+    fn note(&self, route: Route, link: Option<&Link>, source: Option<IpAddr>) -> Option<String> {
+        let leaves = link.map_or("?", |link| &link.name);
+        if route.assumed {
+            return Some(format!(
+                "no route by '{leaves}': the server is taken to be on its link"
+            ));
+        }
+        let ip = source?;
+        let home = self.holder(ip)?;
+        let stray = home.index != route.oif && home.kind != LinkKind::Loopback;
+        stray.then(|| {
+            format!(
+                "{ip} belongs to '{}' but leaves by '{leaves}': a routing rule for that address is missing",
+                home.name
+            )
+        })
+    }
+}
+
+/// The interface that a link-local server lies on; `None` for other servers.
+fn zone(device: Option<&Link>, server: SocketAddr) -> Result<Option<u32>, Fault> {
+    let SocketAddr::V6(v6) = server else { return Ok(None) };
+    if !v6.ip().is_unicast_link_local() {
+        return Ok(None);
+    }
+    match (v6.scope_id(), device) {
+        (0, None) => Err(Fault::NoZone(server.ip())),
+        (0, Some(link)) => Ok(Some(link.index)),
+        (zone, Some(link)) if zone != link.index => {
+            Err(Fault::WrongZone(server.ip(), link.name.clone()))
+        }
+        (zone, _) => Ok(Some(zone)),
+    }
+}
+
+/// One route lookup.
+#[derive(Clone, Copy)]
+struct Question {
+    server: IpAddr,
+    source: Option<IpAddr>,
+    oif: Option<u32>,
+    fwmark: Option<u32>,
+}
+
+impl Question {
+    fn ask(self) -> Result<Route, Fault> {
+        let answer = route_to(self.server, self.source, self.oif, self.fwmark);
+        answer.map_err(|error| Fault::Route(self.server, error))
+    }
+}
+
+#[cfg(test)]
+mod tests;
