@@ -231,6 +231,21 @@ fn one_message_too_big_does_not_hold_up_those_around_it() {
     assert_eq!(flat(collect(&receiver, 2)), [b"before", b"behind"]);
 }
 
+/// Without a checksum to fill in, the kernel refuses segmented sends with `EINVAL`.
+#[test]
+fn a_refused_segmented_send_goes_out_as_single_datagrams_and_is_not_tried_again() {
+    let (sender, receiver) = both(V4);
+    sys::set(sender.as_fd(), libc::SOL_SOCKET, libc::SO_NO_CHECK, 1).unwrap();
+    let bytes = numbered(100 * 70 + 5);
+    let expected: Vec<Vec<u8>> = bytes.chunks(100).map(<[u8]>::to_vec).collect();
+    for _ in 0..2 {
+        let run = Datagrams { stride: 100, ..Datagrams::one(&bytes) };
+        assert_eq!(send(&sender, run), (71, vec![]));
+        assert_eq!(flat(collect(&receiver, 71)), expected);
+        assert!(!sender.segments());
+    }
+}
+
 /// Waits for the ICMP answer to what was sent to a port that nobody listens on.
 fn closed_port(ip: IpAddr, options: &UdpOptions) -> UdpSocket {
     let closed = StdSocket::bind((ip, 0)).unwrap().local_addr().unwrap();
