@@ -165,8 +165,8 @@ pub enum Failure {
     Path(PathError),
     /// The listener cannot be opened.
     Listen(SocketAddr, io::Error),
-    /// A capture cannot be written.
-    Capture(PathBuf, io::Error),
+    /// A capture cannot be written; the error names its file.
+    Capture(io::Error),
     /// The system refused something else: (what was tried, its answer).
     System(&'static str, io::Error),
 }
@@ -186,7 +186,7 @@ impl fmt::Display for Failure {
             }
             Failure::Path(error) => error.fmt(f),
             Failure::Listen(address, error) => write!(f, "cannot listen on {address}: {error}"),
-            Failure::Capture(path, error) => write!(f, "cannot write '{}': {error}", path.display()),
+            Failure::Capture(error) => error.fmt(f),
             Failure::System(what, error) => write!(f, "{what}: {error}"),
         }
     }
