@@ -12,7 +12,7 @@ pub struct Config {
     pub ports: Vec<u16>,
     /// The path that QUIC handshakes and DNS queries take, by its place in `ports`.
     pub handshake: Option<usize>,
-    /// Whether the schedule may use the handshake path for everything else too.
+    /// Whether the schedule may use the handshake path for everything else too. If not, it is the last path.
     pub handshake_scheduled: bool,
     /// Who names the path of the next run.
     pub schedule: Spec,
@@ -31,6 +31,12 @@ pub struct Config {
 }
 
 impl Config {
+    /// How many paths the schedule may use: all, or all but the last, which is then the handshake path.
+    pub fn scheduled(&self) -> usize {
+        let apart = self.handshake.is_some() && !self.handshake_scheduled;
+        self.ports.len() - usize::from(apart)
+    }
+
     /// Settings for `paths` paths of one port each: weighted, every 100 ms, as the command line has them by default.
     pub fn of(paths: usize) -> Config {
         Config {

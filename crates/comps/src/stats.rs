@@ -16,6 +16,12 @@ impl Flow {
         self.datagrams += datagrams;
         self.bytes += bytes;
     }
+
+    /// What was counted did not go out after all.
+    pub(crate) fn take_back(&mut self, datagrams: u64, bytes: u64) {
+        self.datagrams = self.datagrams.saturating_sub(datagrams);
+        self.bytes = self.bytes.saturating_sub(bytes);
+    }
 }
 
 /// Datagrams that did not go out, by cause.

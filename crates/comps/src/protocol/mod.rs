@@ -1,4 +1,9 @@
-//! What a session carries.
+//! What a session carries, recognised from what an observer sees.
+
+pub mod dns;
+pub mod mosh;
+pub mod quic;
+pub mod wireguard;
 
 /// A protocol that the splitter knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,4 +18,47 @@ pub enum Protocol {
     Dns,
     /// Something else: split as the user asked.
     Other,
+}
+
+impl Protocol {
+    /// The name for people and machines.
+    pub fn name(self) -> &'static str {
+        match self {
+            Protocol::WireGuard => "wireguard",
+            Protocol::Quic => "quic",
+            Protocol::Mosh => "mosh",
+            Protocol::Dns => "dns",
+            Protocol::Other => "other",
+        }
+    }
+
+    /// The protocol of a session that opens with this datagram of its client.
+    ///
+    /// The order matters: WireGuard and QUIC have fixed bits, a DNS query parses to its end, and Mosh, whose only mark
+    /// is a small counter, comes last.
+    pub fn recognise(datagram: &[u8]) -> Protocol {
+        if wireguard::Message::of(datagram).is_some() {
+            Protocol::WireGuard
+        } else if quic::is_first(datagram) {
+            Protocol::Quic
+        } else if dns::is_query(datagram) {
+            Protocol::Dns
+        } else if mosh::is_from_client(datagram) {
+            Protocol::Mosh
+        } else {
+            Protocol::Other
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn garbage_is_nothing_known() {
+        for datagram in [&b""[..], &[0], &[0xff; 40], &[0x55; 1200], b"GET / HTTP/1.1\r\n\r\n"] {
+            assert_eq!(Protocol::recognise(datagram), Protocol::Other, "{datagram:?}");
+        }
+    }
 }

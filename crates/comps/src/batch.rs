@@ -1,0 +1,60 @@
+//! Datagrams of one sender as the kernel hands them over: many at once.
+
+use std::ops::Range;
+
+/// A run of datagrams in one buffer: each of `stride` bytes, the last may be shorter.
+///
+/// Generic receive offload delivers this form, segmentation offload takes it, and nothing in between copies it.
+#[derive(Clone, Copy, Debug)]
+pub struct Batch<'a> {
+    /// The datagrams, one behind the other.
+    pub bytes: &'a [u8],
+    /// Length of each but the last, in bytes. Ignored if `bytes` is empty, which is one empty datagram.
+    pub stride: usize,
+    /// The two ECN bits of the IP header, the same for all.
+    pub ecn: u8,
+}
+
+impl<'a> Batch<'a> {
+    /// A batch of one datagram.
+    pub fn single(bytes: &'a [u8], ecn: u8) -> Batch<'a> {
+        Batch { bytes, stride: bytes.len(), ecn }
+    }
+
+    /// How many datagrams, at least one.
+    pub fn count(&self) -> u64 {
+        self.bytes.len().div_ceil(self.stride.max(1)).max(1) as u64
+    }
+
+    /// Where `count` datagrams from number `first` on lie in `bytes`.
+    pub fn part(&self, first: u64, count: u64) -> Range<usize> {
+        let at = |number: u64| (number as usize).saturating_mul(self.stride).min(self.bytes.len());
+        at(first)..at(first + count)
+    }
+
+    /// Datagram number `index`.
+    pub fn datagram(&self, index: u64) -> &'a [u8] {
+        &self.bytes[self.part(index, 1)]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_datagram_may_be_shorter() {
+        let batch = Batch { bytes: &[1, 1, 2, 2, 3], stride: 2, ecn: 0 };
+        assert_eq!(batch.count(), 3);
+        assert_eq!(batch.datagram(1), [2, 2]);
+        assert_eq!(batch.datagram(2), [3]);
+        assert_eq!(batch.part(1, 2), 2..5);
+    }
+
+    #[test]
+    fn an_empty_datagram_is_one_datagram() {
+        let batch = Batch::single(&[], 0);
+        assert_eq!(batch.count(), 1);
+        assert_eq!(batch.part(0, 1), 0..0);
+    }
+}

@@ -1,0 +1,438 @@
+//! The core: sessions, and the table of their timers.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::net::{IpAddr, SocketAddr};
+use std::ops::Range;
+use std::time::Duration;
+
+use anabranch_multipath::schedule::SpecError;
+use anabranch_multipath::{PathId, Time, seed};
+
+use crate::looped::{CHAIN, Prints};
+use crate::session::{Common, Session};
+use crate::{
+    Batch, CloseReason, Config, DownReason, Event, PathCounters, SessionId, Snapshot, TupleId,
+};
+
+/// Between two searches for a session to close in favour of a new one.
+const EVICTION_PAUSE: Duration = Duration::from_millis(100);
+/// A session idle for less is not closed in favour of a new one.
+const EVICTABLE: Duration = Duration::from_secs(10);
+
+/// What happened outside.
+#[derive(Debug)]
+pub enum Input<'a> {
+    /// Datagrams of a client.
+    Client {
+        /// Its address.
+        client: SocketAddr,
+        /// The address of ours that it spoke to, where the listener has several.
+        local: Option<IpAddr>,
+        /// The datagrams.
+        batch: Batch<'a>,
+    },
+    /// Datagrams of the server.
+    Server {
+        /// The session whose socket they came to.
+        session: SessionId,
+        /// The tuple that the socket stands for.
+        tuple: TupleId,
+        /// The datagrams.
+        batch: Batch<'a>,
+    },
+    /// The answer to [`Output::Resolve`].
+    Resolved {
+        /// The session.
+        session: SessionId,
+        /// Whether the server has an address.
+        found: bool,
+    },
+    /// A socket was opened for a tuple.
+    Opened {
+        /// Its local address, by which our own traffic is known if it comes back.
+        local: SocketAddr,
+    },
+    /// A socket was closed.
+    Shut {
+        /// Its local address.
+        local: SocketAddr,
+    },
+    /// A socket refused datagrams, or reported an error of earlier ones.
+    Failed {
+        /// The session.
+        session: SessionId,
+        /// The tuple.
+        tuple: TupleId,
+        /// What is wrong.
+        failure: Failure,
+        /// Datagrams that did not go out (0 for a late error).
+        datagrams: u64,
+        /// Their bytes.
+        bytes: u64,
+    },
+    /// A path broke (`Some`) or works again (`None`), as far as this machine can tell.
+    Path {
+        /// The path.
+        path: PathId,
+        /// What is wrong with it.
+        broken: Option<DownReason>,
+    },
+    /// The program ends.
+    Shutdown,
+}
+
+/// Why a datagram did not go out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// The socket's buffer is full.
+    Full,
+    /// Larger than the path's MTU.
+    TooBig,
+    /// "Port unreachable": the server was reached, and nobody listens there. Says nothing against the path.
+    Refused,
+    /// No route, or an ICMP error of a router.
+    Unreachable,
+    /// The interface or the address is gone.
+    Interface,
+}
+
+/// What is to be done outside.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Output {
+    /// Send datagrams to the server by a tuple; open its socket first if there is none.
+    Send {
+        /// The session.
+        session: SessionId,
+        /// The tuple.
+        tuple: TupleId,
+        /// The path that the tuple belongs to.
+        path: PathId,
+        /// What to send.
+        payload: Payload,
+    },
+    /// Send the whole batch just handled to the client.
+    Return {
+        /// The client.
+        client: SocketAddr,
+        /// The address of ours to answer from.
+        local: Option<IpAddr>,
+    },
+    /// Find the server's address for a new session, and tell by [`Input::Resolved`].
+    Resolve {
+        /// The session.
+        session: SessionId,
+    },
+    /// Close all sockets of a session.
+    Close {
+        /// The session.
+        session: SessionId,
+    },
+    /// Tell the user.
+    Event(Event),
+}
+
+/// Datagrams to send.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Payload {
+    /// These bytes of the batch just handled, cut by its stride, with its ECN bits.
+    Live(Range<usize>),
+    /// One datagram that waited.
+    Kept {
+        /// The datagram.
+        bytes: Box<[u8]>,
+        /// Its ECN bits.
+        ecn: u8,
+    },
+}
+
+/// The splitter's core.
+///
+/// After each [`Core::handle`] call [`Core::poll`] until it gives `None`, before the batch's buffer is used again.
+#[derive(Debug)]
+pub struct Core {
+    config: Config,
+    sessions: BTreeMap<SessionId, Box<Session>>,
+    clients: BTreeMap<SocketAddr, SessionId>,
+    timers: BTreeSet<(Time, SessionId)>,
+    unanswered: VecDeque<SessionId>,
+    next_session: u64,
+    next_eviction: Time,
+    own: BTreeSet<SocketAddr>,
+    prints: Prints,
+    broken: Vec<Option<DownReason>>,
+    counters: Vec<PathCounters>,
+    no_path: u64,
+    looped: u64,
+    outputs: VecDeque<Output>,
+}
+
+/// Splits the core's fields so that one session can be lent all others.
+macro_rules! common {
+    ($core:ident) => {
+        Common {
+            config: &$core.config,
+            outputs: &mut $core.outputs,
+            counters: &mut $core.counters,
+            no_path: &mut $core.no_path,
+            prints: &mut $core.prints,
+            broken: &$core.broken,
+            kept: false,
+        }
+    };
+}
+
+impl Core {
+    /// A core without sessions.
+    ///
+    /// # Errors
+    /// If the schedule does not fit the number of paths.
+    ///
+    /// # Panics
+    /// If there is no path, or one without ports, or if a handshake path outside the schedule is not the last.
+    pub fn new(config: Config) -> Result<Core, SpecError> {
+        assert!(
+            !config.ports.is_empty() && !config.ports.contains(&0),
+            "the caller checked paths and ports"
+        );
+        let apart = config.handshake.filter(|_| !config.handshake_scheduled);
+        assert!(
+            apart.is_none_or(|path| path == config.scheduled()),
+            "a handshake path that stands apart is the last"
+        );
+        config.schedule.build(config.scheduled(), seed::stream(config.seed, 0, "trial"))?;
+        let paths = config.ports.len();
+        Ok(Core {
+            config,
+            sessions: BTreeMap::new(),
+            clients: BTreeMap::new(),
+            timers: BTreeSet::new(),
+            unanswered: VecDeque::new(),
+            next_session: 0,
+            next_eviction: Time::ZERO,
+            own: BTreeSet::new(),
+            prints: Prints::new(),
+            broken: vec![None; paths],
+            counters: vec![PathCounters::default(); paths],
+            no_path: 0,
+            looped: 0,
+            outputs: VecDeque::new(),
+        })
+    }
+
+    /// Takes what happened.
+    pub fn handle(&mut self, now: Time, input: Input<'_>) {
+        match input {
+            Input::Client { client, local, batch } => self.on_client(now, client, local, &batch),
+            Input::Server { session, tuple, batch } => self.on_server(now, session, tuple, &batch),
+            Input::Resolved { session, found: true } => {
+                self.with(now, session, |s, c| s.on_resolved(now, c))
+            }
+            Input::Resolved { session, found: false } => {
+                self.close(session, CloseReason::Unresolved)
+            }
+            Input::Opened { local } => drop(self.own.insert(local)),
+            Input::Shut { local } => drop(self.own.remove(&local)),
+            Input::Failed { session, tuple, failure, datagrams, bytes } => {
+                self.on_failure(now, session, tuple, failure, datagrams, bytes);
+            }
+            Input::Path { path, broken } => self.on_path_change(now, path, broken),
+            Input::Shutdown => self.close_all(),
+        }
+    }
+
+    /// The next thing to do, until there is none. Time-outs that are due by `now` happen here.
+    pub fn poll(&mut self, now: Time) -> Option<Output> {
+        while self.outputs.is_empty() {
+            let &(due, session) = self.timers.first()?;
+            if due > now {
+                return None;
+            }
+            self.timers.pop_first();
+            self.on_timeout(now, session);
+        }
+        self.outputs.pop_front()
+    }
+
+    /// When [`Core::poll`] has to be called though nothing was handled.
+    pub fn next_timeout(&self) -> Option<Time> {
+        self.timers.first().map(|timer| timer.0)
+    }
+
+    /// Everything counted so far.
+    pub fn snapshot(&self) -> Snapshot {
+        let mut paths = self.counters.clone();
+        for (index, counters) in paths.iter_mut().enumerate() {
+            counters.works = self.broken[index].is_none();
+            counters.rtt = self.sessions.values().filter_map(|session| session.rtt(index)).min();
+            counters.silent_sessions =
+                self.sessions.values().filter(|session| session.finds_silent(index)).count();
+        }
+        Snapshot {
+            paths,
+            sessions: self.sessions.len(),
+            no_path: self.no_path,
+            waiting: self.sessions.values().map(|session| session.waiting()).sum(),
+            looped: self.looped,
+        }
+    }
+
+    fn on_client(
+        &mut self,
+        now: Time,
+        client: SocketAddr,
+        local: Option<IpAddr>,
+        batch: &Batch<'_>,
+    ) {
+        let known = self.clients.get(&client).copied();
+        let Some(id) = known.or_else(|| self.open(now, client, local, batch)) else { return };
+        self.with(now, id, |session, common| session.on_client(now, batch, common));
+    }
+
+    fn on_server(&mut self, now: Time, id: SessionId, tuple: TupleId, batch: &Batch<'_>) {
+        self.with(now, id, |session, common| {
+            if let Some(path) = session.path_of(tuple) {
+                session.on_server(now, path, batch, common);
+            }
+        });
+    }
+
+    /// Runs `act` on a session with all that it shares, and sets its timer anew if it is due earlier now.
+    fn with(&mut self, now: Time, id: SessionId, act: impl FnOnce(&mut Session, &mut Common<'_>)) {
+        let Some(session) = self.sessions.get_mut(&id) else { return };
+        act(session, &mut common!(self));
+        let due = session.next_timeout(self.config.idle).max(now);
+        // A timer that rings too early costs one look; setting it anew at each datagram would cost more.
+        if session.armed.is_none_or(|armed| due < armed) {
+            if let Some(armed) = session.armed.replace(due) {
+                self.timers.remove(&(armed, id));
+            }
+            self.timers.insert((due, id));
+        }
+    }
+
+    /// Opens a session for a client, unless its datagram is our own or there is no room.
+    fn open(
+        &mut self,
+        now: Time,
+        client: SocketAddr,
+        local: Option<IpAddr>,
+        batch: &Batch<'_>,
+    ) -> Option<SessionId> {
+        let chain = self.prints.chain(now, batch.datagram(0));
+        if self.own.contains(&client) || chain >= CHAIN {
+            self.looped += batch.count();
+            self.outputs.push_back(Output::Event(Event::Loop { client }));
+            return None;
+        }
+        self.make_room(now)?;
+        let id = SessionId(self.next_session);
+        self.next_session += 1;
+        let mut session = Session::new(id, client, now, &self.config);
+        (session.local, session.chain) = (local, chain);
+        self.sessions.insert(id, Box::new(session));
+        self.clients.insert(client, id);
+        self.unanswered.push_back(id);
+        self.outputs.push_back(Output::Event(Event::Opened { session: id, client }));
+        self.outputs.push_back(Output::Resolve { session: id });
+        Some(id)
+    }
+
+    /// Closes a session if there are too many: the oldest that the server never answered, else the one idle longest. `None` if
+    /// all are in use.
+    fn make_room(&mut self, now: Time) -> Option<()> {
+        if self.sessions.len() < self.config.sessions {
+            return Some(());
+        }
+        while let Some(id) = self.unanswered.pop_front() {
+            if self.sessions.get(&id).is_some_and(|session| !session.answered) {
+                self.close(id, CloseReason::Evicted);
+                return Some(());
+            }
+        }
+        if now < self.next_eviction {
+            return None;
+        }
+        self.next_eviction = now + EVICTION_PAUSE;
+        let (&id, idlest) =
+            self.sessions.iter().min_by_key(|(_, session)| session.client_heard())?;
+        if now.since(idlest.client_heard()) < EVICTABLE {
+            return None;
+        }
+        self.close(id, CloseReason::Evicted);
+        Some(())
+    }
+
+    fn close(&mut self, id: SessionId, reason: CloseReason) {
+        let Some(session) = self.sessions.remove(&id) else { return };
+        self.clients.remove(&session.client);
+        if let Some(armed) = session.armed {
+            self.timers.remove(&(armed, id));
+        }
+        if self.unanswered.len() > 2 * self.config.sessions {
+            let sessions = &self.sessions;
+            self.unanswered.retain(|id| sessions.get(id).is_some_and(|session| !session.answered));
+        }
+        self.no_path += session.waiting() as u64;
+        self.outputs.push_back(Output::Close { session: id });
+        self.outputs.push_back(Output::Event(Event::Closed { session: id, reason }));
+    }
+
+    fn close_all(&mut self) {
+        let all: Vec<SessionId> = self.sessions.keys().copied().collect();
+        all.into_iter().for_each(|id| self.close(id, CloseReason::Shutdown));
+    }
+
+    fn on_timeout(&mut self, now: Time, id: SessionId) {
+        let Some(session) = self.sessions.get_mut(&id) else { return };
+        session.armed = None;
+        if now.since(session.client_heard()) >= self.config.idle {
+            self.close(id, CloseReason::Idle);
+            return;
+        }
+        self.with(now, id, |session, common| session.on_timeout(now, common));
+    }
+
+    fn on_failure(
+        &mut self,
+        now: Time,
+        id: SessionId,
+        tuple: TupleId,
+        failure: Failure,
+        datagrams: u64,
+        bytes: u64,
+    ) {
+        let Some(path) = self.sessions.get(&id).and_then(|session| session.path_of(tuple)) else {
+            return;
+        };
+        let counters = &mut self.counters[path.index()];
+        counters.up.take_back(datagrams, bytes);
+        let reason = match failure {
+            Failure::Full => return counters.drops.full += datagrams,
+            Failure::TooBig => return counters.drops.too_big += datagrams,
+            Failure::Refused => {
+                counters.drops.unreachable += datagrams;
+                return counters.refused += 1;
+            }
+            Failure::Unreachable => DownReason::Unreachable,
+            Failure::Interface => DownReason::Interface,
+        };
+        counters.drops.unreachable += datagrams;
+        self.with(now, id, |session, common| session.on_error(now, path, reason, common));
+    }
+
+    fn on_path_change(&mut self, now: Time, path: PathId, broken: Option<DownReason>) {
+        if self.broken[path.index()] == broken {
+            return;
+        }
+        self.broken[path.index()] = broken;
+        let event = match broken {
+            Some(reason) => Event::Down { path, session: None, reason },
+            None => Event::Up { path, session: None },
+        };
+        self.outputs.push_back(Output::Event(event));
+        let all: Vec<SessionId> = self.sessions.keys().copied().collect();
+        for id in all {
+            self.with(now, id, |session, common| session.on_path_change(now, common));
+        }
+    }
+}

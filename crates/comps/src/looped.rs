@@ -1,0 +1,97 @@
+//! Our own datagrams coming back: a route, a NAT or another forwarder leads what we send into our listener.
+//!
+//! A loop is found in two ways. The plain one: the new client's address is that of one of our own sockets. The other, for
+//! loops through somebody else: the first datagram of a new session equals one that we sent a moment ago for another
+//! session. Encrypted protocols never send the same datagram twice, but a careless test may, so only a *chain* of
+//! such sessions, each opened by a datagram of the one before, counts as a loop.
+
+use std::time::Duration;
+
+use anabranch_multipath::Time;
+
+/// Prints remembered.
+const RING: usize = 256;
+/// A print older than this proves nothing.
+const FRESH: Duration = Duration::from_secs(2);
+/// Sessions in a chain that make a loop.
+pub(crate) const CHAIN: u8 = 8;
+/// Shorter datagrams are too alike to prove anything.
+const SHORTEST: usize = 32;
+
+#[derive(Clone, Copy, Debug)]
+struct Print {
+    at: Time,
+    hash: u64,
+    chain: u8,
+}
+
+/// Fingerprints of the datagrams sent last.
+#[derive(Debug)]
+pub(crate) struct Prints {
+    ring: Vec<Print>,
+    next: usize,
+}
+
+impl Prints {
+    pub(crate) fn new() -> Prints {
+        Prints { ring: Vec::with_capacity(RING), next: 0 }
+    }
+
+    /// Remembers a datagram that goes out for a session that stands `chain` deep.
+    pub(crate) fn remember(&mut self, now: Time, datagram: &[u8], chain: u8) {
+        if datagram.len() < SHORTEST {
+            return;
+        }
+        let print = Print { at: now, hash: hash(datagram), chain };
+        if self.ring.len() < RING {
+            self.ring.push(print);
+        } else {
+            self.ring[self.next] = print;
+        }
+        self.next = (self.next + 1) % RING;
+    }
+
+    /// How deep in a chain a session stands that opens with `datagram`: 0 if we did not send it.
+    pub(crate) fn chain(&self, now: Time, datagram: &[u8]) -> u8 {
+        if datagram.len() < SHORTEST {
+            return 0;
+        }
+        let wanted = hash(datagram);
+        let fresh = |print: &&Print| print.hash == wanted && now.since(print.at) < FRESH;
+        self.ring.iter().filter(fresh).map(|print| print.chain.saturating_add(1)).max().unwrap_or(0)
+    }
+}
+
+/// FNV-1a over the length, the head and the tail: enough to tell ciphertexts apart, cheap on a large datagram.
+fn hash(datagram: &[u8]) -> u64 {
+    let (head, tail) = (&datagram[..SHORTEST], &datagram[datagram.len() - 16..]);
+    let length = (datagram.len() as u64).to_le_bytes();
+    let mix = |hash: u64, &byte: &u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+    head.iter().chain(tail).chain(&length).fold(0xcbf2_9ce4_8422_2325, mix)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_chain_grows_with_each_return_and_is_forgotten_in_time() {
+        let mut prints = Prints::new();
+        let datagram = [7u8; 100];
+        for depth in 0..CHAIN {
+            assert_eq!(prints.chain(Time::ZERO, &datagram), depth);
+            prints.remember(Time::ZERO, &datagram, depth);
+        }
+        assert_eq!(prints.chain(Time::ZERO, &datagram), CHAIN);
+        assert_eq!(prints.chain(Time::ZERO + FRESH, &datagram), 0);
+    }
+
+    #[test]
+    fn another_datagram_and_a_short_one_are_no_return() {
+        let mut prints = Prints::new();
+        prints.remember(Time::ZERO, &[7; 100], 0);
+        prints.remember(Time::ZERO, &[7; 8], 0);
+        assert_eq!(prints.chain(Time::ZERO, &[7; 101]), 0);
+        assert_eq!(prints.chain(Time::ZERO, &[7; 8]), 0);
+    }
+}

@@ -1,0 +1,38 @@
+//! Mosh datagrams (State Synchronization Protocol): a clear 8-byte nonce, then AES-128-OCB ciphertext.
+//!
+//! The nonce is a direction bit (0 from the client) and a 63-bit sequence number that starts at 0. Below the 16-byte tag
+//! lie at least two 16-bit timestamps, a fragment's 64-bit number and its 16-bit place.
+
+/// Nonce, timestamps, fragment header and tag.
+const SHORTEST: usize = 8 + 4 + 10 + 16;
+/// Mosh keeps below the smallest IPv6 MTU.
+const LONGEST: usize = 1400;
+
+/// Whether `datagram` may be a Mosh client's: a young counter and a fitting length.
+///
+/// There is no other mark, so ask this last. A session counts as young for its first 2^24 datagrams.
+pub fn is_from_client(datagram: &[u8]) -> bool {
+    let length = datagram.len();
+    (SHORTEST..=LONGEST).contains(&length) && datagram[..5] == [0; 5]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn datagram(nonce: u64, length: usize) -> Vec<u8> {
+        let mut bytes = nonce.to_be_bytes().to_vec();
+        bytes.resize(length, 0xa5);
+        bytes
+    }
+
+    #[test]
+    fn a_young_counter_and_a_fitting_length_make_a_client() {
+        assert!(is_from_client(&datagram(0, 70)));
+        assert!(is_from_client(&datagram(100_000, 38)));
+        assert!(!is_from_client(&datagram(0, 37)));
+        assert!(!is_from_client(&datagram(0, 1401)));
+        assert!(!is_from_client(&datagram(1 << 63, 70)), "from the server");
+        assert!(!is_from_client(&datagram(1 << 40, 70)), "too old to tell from noise");
+    }
+}

@@ -1,0 +1,271 @@
+//! QUIC packets by their headers (RFC 8999, RFC 9000 section 17, RFC 9369 section 3.2).
+//!
+//! Nothing is decrypted. Of a datagram we need to know: are there packets with a long header in it, of which type, and
+//! under which connection IDs.
+
+use std::fmt;
+
+/// QUIC version 1.
+pub const VERSION_1: u32 = 0x0000_0001;
+/// QUIC version 2.
+pub const VERSION_2: u32 = 0x6b33_43cf;
+
+/// The longest connection ID of versions 1 and 2, in bytes.
+const LONGEST_CID: usize = 20;
+/// A client's first datagram is padded to at least this (RFC 9000, section 14.1).
+const SMALLEST_INITIAL: usize = 1200;
+
+/// A connection ID of 0-20 bytes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Cid {
+    length: u8,
+    bytes: [u8; LONGEST_CID],
+}
+
+impl Cid {
+    /// A connection ID of these bytes; `None` if they are too many for versions 1 and 2.
+    pub fn new(from: &[u8]) -> Option<Cid> {
+        let mut bytes = [0; LONGEST_CID];
+        bytes.get_mut(..from.len())?.copy_from_slice(from);
+        Some(Cid { length: from.len() as u8, bytes })
+    }
+
+    /// Its bytes.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes[..usize::from(self.length)]
+    }
+
+    /// Whether a packet with a short header, which does not say how long its ID is, may carry this one.
+    pub fn leads(&self, short_packet: &[u8]) -> bool {
+        short_packet.get(1..).is_some_and(|after| after.starts_with(self.bytes()))
+    }
+}
+
+impl fmt::Debug for Cid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.bytes().iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+/// The type of a packet with a long header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Carries the first flight; its keys are known to all observers.
+    Initial,
+    /// Early data.
+    ZeroRtt,
+    /// The encrypted part of the handshake.
+    Handshake,
+    /// The server asks for proof of the client's address.
+    Retry,
+    /// The server speaks none of the client's versions.
+    VersionNegotiation,
+}
+
+/// The head of a packet with a long header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Long {
+    /// Its type.
+    pub kind: Kind,
+    /// The receiver's connection ID.
+    pub destination: Cid,
+    /// The sender's connection ID.
+    pub source: Cid,
+}
+
+/// Whether the first packet in a datagram has a long header.
+pub fn has_long_header(datagram: &[u8]) -> bool {
+    datagram.first().is_some_and(|byte| byte & 0x80 != 0)
+}
+
+/// Whether a datagram can be the first of a client: padded, and with an Initial packet of a known version in front.
+pub fn is_first(datagram: &[u8]) -> bool {
+    datagram.len() >= SMALLEST_INITIAL
+        && packets(datagram).next().is_some_and(|packet| packet.kind == Kind::Initial)
+}
+
+/// The packets with long headers in a datagram, in order, up to the first that has none or is malformed.
+///
+/// Coalesced packets (RFC 9000, section 12.2) follow each other by their length fields; a packet with a short header can
+/// only be the last.
+pub fn packets(datagram: &[u8]) -> impl Iterator<Item = Long> + '_ {
+    let mut rest = datagram;
+    std::iter::from_fn(move || {
+        let (packet, after) = long(rest)?;
+        rest = after;
+        Some(packet)
+    })
+}
+
+/// Whether a datagram ends with a packet with a short header behind its long ones.
+///
+/// Zero bytes are padding that some stacks put behind the last packet: the fixed bit (RFC 9000, section 17.3.1) is 0 there.
+pub fn ends_short(datagram: &[u8]) -> bool {
+    let mut rest = datagram;
+    while let Some((_, after)) = long(rest) {
+        rest = after;
+    }
+    rest.first().is_some_and(|first| first & 0xc0 == 0x40)
+}
+
+/// Reads one packet with a long header and what follows it in the datagram.
+fn long(datagram: &[u8]) -> Option<(Long, &[u8])> {
+    let mut reader = Reader(datagram);
+    let first = reader.byte()?;
+    if first & 0x80 == 0 {
+        return None;
+    }
+    let version = u32::from_be_bytes(*reader.0.first_chunk()?);
+    reader.take(4)?;
+    let destination = reader.cid()?;
+    let source = reader.cid()?;
+    let kind = kind(first, version)?;
+    let rest = match kind {
+        Kind::VersionNegotiation | Kind::Retry => &[],
+        Kind::Initial => {
+            let token = reader.varint()?;
+            reader.take(token)?;
+            reader.after_payload()?
+        }
+        Kind::ZeroRtt | Kind::Handshake => reader.after_payload()?,
+    };
+    Some((Long { kind, destination, source }, rest))
+}
+
+/// The type bits differ between versions on purpose (RFC 9369, section 3.2).
+fn kind(first: u8, version: u32) -> Option<Kind> {
+    let bits = first >> 4 & 0b11;
+    match version {
+        0 => Some(Kind::VersionNegotiation),
+        VERSION_1 => {
+            Some([Kind::Initial, Kind::ZeroRtt, Kind::Handshake, Kind::Retry][usize::from(bits)])
+        }
+        VERSION_2 => {
+            Some([Kind::Retry, Kind::Initial, Kind::ZeroRtt, Kind::Handshake][usize::from(bits)])
+        }
+        _ => None,
+    }
+}
+
+/// Reads a datagram from its front; every step says `None` where the datagram ends too soon.
+struct Reader<'a>(&'a [u8]);
+
+impl<'a> Reader<'a> {
+    fn byte(&mut self) -> Option<u8> {
+        self.take(1).map(|bytes| bytes[0])
+    }
+
+    fn take(&mut self, count: usize) -> Option<&'a [u8]> {
+        let (taken, rest) = self.0.split_at_checked(count)?;
+        self.0 = rest;
+        Some(taken)
+    }
+
+    fn cid(&mut self) -> Option<Cid> {
+        let length = self.byte()?;
+        self.take(usize::from(length)).and_then(Cid::new)
+    }
+
+    /// A variable-length integer (RFC 9000, section 16), as far as it fits a length.
+    fn varint(&mut self) -> Option<usize> {
+        let first = self.byte()?;
+        let more = self.take((1 << (first >> 6)) - 1)?;
+        let value =
+            more.iter().fold(u64::from(first & 0x3f), |value, &byte| value << 8 | u64::from(byte));
+        usize::try_from(value).ok()
+    }
+
+    /// Skips the payload by its length field.
+    fn after_payload(&mut self) -> Option<&'a [u8]> {
+        let length = self.varint()?;
+        self.take(length)?;
+        Some(self.0)
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// A packet with a long header as a test needs it: `length` bytes behind the length field.
+    pub(crate) fn long_packet(
+        bits: u8,
+        version: u32,
+        destination: &[u8],
+        source: &[u8],
+        length: u16,
+    ) -> Vec<u8> {
+        let mut packet = vec![0xc0 | bits << 4];
+        packet.extend(version.to_be_bytes());
+        packet.push(destination.len() as u8);
+        packet.extend(destination);
+        packet.push(source.len() as u8);
+        packet.extend(source);
+        let is_initial = bits == u8::from(version == VERSION_2);
+        packet.extend(is_initial.then_some(0));
+        packet.extend((0x4000 | length).to_be_bytes());
+        packet.resize(packet.len() + usize::from(length), 0);
+        packet
+    }
+
+    fn kinds(datagram: &[u8]) -> Vec<Kind> {
+        packets(datagram).map(|packet| packet.kind).collect()
+    }
+
+    #[test]
+    fn coalesced_packets_are_all_found() {
+        let mut datagram = long_packet(0, VERSION_1, b"server__", b"cli", 100);
+        datagram.extend(long_packet(2, VERSION_1, b"server__", b"cli", 50));
+        datagram.extend([0x40; 30]);
+        assert_eq!(kinds(&datagram), [Kind::Initial, Kind::Handshake]);
+    }
+
+    #[test]
+    fn version_2_numbers_its_types_differently() {
+        assert_eq!(kinds(&long_packet(1, VERSION_2, b"s", b"c", 10)), [Kind::Initial]);
+        assert_eq!(kinds(&long_packet(3, VERSION_2, b"s", b"c", 10)), [Kind::Handshake]);
+        assert_eq!(kinds(&long_packet(0, VERSION_2, b"s", b"c", 10)), [Kind::Retry]);
+    }
+
+    #[test]
+    fn connection_ids_are_read() {
+        let datagram = long_packet(2, VERSION_1, b"server__", b"", 10);
+        let packet = packets(&datagram).next().unwrap();
+        assert_eq!(
+            (packet.destination.bytes(), packet.source.bytes()),
+            (&b"server__"[..], &b""[..])
+        );
+    }
+
+    #[test]
+    fn a_first_datagram_is_a_padded_initial() {
+        assert!(is_first(&long_packet(0, VERSION_1, b"12345678", b"", 1200)));
+        assert!(!is_first(&long_packet(0, VERSION_1, b"12345678", b"", 1000)), "not padded");
+        assert!(
+            !is_first(&long_packet(2, VERSION_1, b"12345678", b"", 1200)),
+            "a Handshake packet"
+        );
+        assert!(
+            !is_first(&long_packet(0, 0xdead_beef, b"12345678", b"", 1200)),
+            "an unknown version"
+        );
+    }
+
+    #[test]
+    fn every_truncation_is_survived() {
+        let datagram = long_packet(0, VERSION_1, b"server__", b"client__", 60);
+        for length in 0..datagram.len() {
+            assert_eq!(kinds(&datagram[..length]), [], "cut to {length}");
+        }
+        assert_eq!(kinds(&datagram), [Kind::Initial]);
+    }
+
+    #[test]
+    fn a_short_header_may_carry_an_id_that_leads_it() {
+        let cid = Cid::new(b"abcd").unwrap();
+        assert!(cid.leads(b"\x40abcdefgh"));
+        assert!(!cid.leads(b"\x40abc"));
+        assert!(Cid::new(b"").unwrap().leads(b"\x40"));
+        assert_eq!(Cid::new(&[0; 21]), None);
+    }
+}

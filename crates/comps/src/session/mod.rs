@@ -1,0 +1,473 @@
+//! One session: one client address, its own draw of the schedule, its own view of the paths' health.
+
+mod copies;
+mod pins;
+mod share;
+
+use std::collections::VecDeque;
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use anabranch_multipath::{Assignment, Boundary, PathId, PathView, Splitter, Time, seed};
+
+use self::copies::Held;
+use self::pins::{Lane, Pins};
+use self::share::Share;
+use crate::config::{Config, Guess};
+use crate::health::Health;
+use crate::looped::Prints;
+use crate::protocol::wireguard;
+use crate::tuples::Tuples;
+use crate::waiting::Waiting;
+use crate::{
+    Batch, DownReason, Event, Output, PathCounters, Payload, Protocol, SessionId, TupleId,
+};
+
+/// What all sessions of a core share, lent to one of them for a call.
+pub(crate) struct Common<'a> {
+    pub(crate) config: &'a Config,
+    pub(crate) outputs: &'a mut VecDeque<Output>,
+    pub(crate) counters: &'a mut [PathCounters],
+    pub(crate) no_path: &'a mut u64,
+    pub(crate) prints: &'a mut Prints,
+    /// For each path, what is locally wrong with it.
+    pub(crate) broken: &'a [Option<DownReason>],
+    /// Whether the batch at hand is of our own keeping, so that outputs must carry its bytes.
+    pub(crate) kept: bool,
+}
+
+impl Common<'_> {
+    fn event(&mut self, event: Event) {
+        self.outputs.push_back(Output::Event(event));
+    }
+
+    /// The path that handshakes take, if the user named one.
+    fn handshake(&self) -> Option<PathId> {
+        self.config.handshake.map(PathId::at)
+    }
+
+    fn is_scheduled(&self, path: PathId) -> bool {
+        path.index() < self.config.scheduled()
+    }
+}
+
+/// A session.
+#[derive(Debug)]
+pub(crate) struct Session {
+    pub(crate) id: SessionId,
+    pub(crate) client: SocketAddr,
+    /// The address of ours that the client spoke to.
+    pub(crate) local: Option<IpAddr>,
+    /// How deep in a chain of sessions that open each other it stands.
+    pub(crate) chain: u8,
+    /// Whether the server ever answered.
+    pub(crate) answered: bool,
+    /// When its timer is set in the core's table.
+    pub(crate) armed: Option<Time>,
+    resolved: bool,
+    protocol: Option<Protocol>,
+    pins: Pins,
+    pinned_to: Option<PathId>,
+    splitter: Splitter,
+    views: Box<[PathView]>,
+    health: Box<[Health]>,
+    tuples: Tuples,
+    share: Share,
+    waiting: Waiting,
+    held: Option<Held>,
+    client_heard: Time,
+    server_heard: Option<Time>,
+    last: Option<(Time, PathId, TupleId)>,
+}
+
+impl Session {
+    pub(crate) fn new(id: SessionId, client: SocketAddr, now: Time, config: &Config) -> Session {
+        let paths = config.ports.len();
+        let stream = |purpose| seed::stream(config.seed, id.0, purpose);
+        let scheduler = config.schedule.build(config.scheduled(), stream("scheduler"));
+        let scheduler =
+            scheduler.expect("Core::new has built this schedule for this number of paths");
+        Session {
+            id,
+            client,
+            local: None,
+            chain: 0,
+            answered: false,
+            armed: None,
+            resolved: false,
+            protocol: None,
+            pins: Pins::default(),
+            pinned_to: None,
+            splitter: Splitter::new(scheduler, Boundary::new(config.every, stream("boundary"))),
+            views: vec![PathView::open(); config.scheduled()].into(),
+            health: (0..paths).map(|_| Health::default()).collect(),
+            tuples: Tuples::new(&config.ports),
+            share: Share::new(paths),
+            waiting: Waiting::default(),
+            held: None,
+            client_heard: now,
+            server_heard: None,
+            last: None,
+        }
+    }
+
+    /// When the client was last heard.
+    pub(crate) fn client_heard(&self) -> Time {
+        self.client_heard
+    }
+
+    /// Datagrams that wait for a path.
+    pub(crate) fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// The round-trip time of `path`, once measured.
+    pub(crate) fn rtt(&self, path: usize) -> Option<Duration> {
+        self.health[path].rtt()
+    }
+
+    /// Whether the session found `path` silent.
+    pub(crate) fn finds_silent(&self, path: usize) -> bool {
+        self.health[path].reason() == Some(DownReason::Silent)
+    }
+
+    /// The path that `tuple` belongs to.
+    pub(crate) fn path_of(&self, tuple: TupleId) -> Option<PathId> {
+        self.tuples.path(tuple)
+    }
+
+    /// The server's address is known: what waited for it goes.
+    pub(crate) fn on_resolved(&mut self, now: Time, common: &mut Common<'_>) {
+        self.resolved = true;
+        self.refresh(common);
+        self.flush(now, common);
+    }
+
+    /// Datagrams of the client.
+    pub(crate) fn on_client(&mut self, now: Time, batch: &Batch<'_>, common: &mut Common<'_>) {
+        let quiet = now.since(self.client_heard);
+        self.client_heard = now;
+        if self.protocol.is_none() {
+            self.recognise(batch.datagram(0), common);
+        }
+        if !self.resolved {
+            *common.no_path += self.waiting.keep(now, batch, 0, batch.count());
+            return;
+        }
+        let held = self.send_copies(now, quiet, batch, common);
+        self.route(now, batch, held, common);
+    }
+
+    /// Datagrams of the server, come by `tuple`.
+    pub(crate) fn on_server(
+        &mut self,
+        now: Time,
+        path: PathId,
+        batch: &Batch<'_>,
+        common: &mut Common<'_>,
+    ) {
+        let datagrams = batch.count();
+        common.counters[path.index()].down.add(datagrams, batch.bytes.len() as u64);
+        common.outputs.push_back(Output::Return { client: self.client, local: self.local });
+        self.answered = true;
+        self.server_heard = Some(now);
+        let is_back = self.health[path.index()].on_heard(now);
+        if let Some(view) = self.views.get_mut(path.index()) {
+            view.rtt = self.health[path.index()].rtt();
+        }
+        if is_back {
+            self.come_back(now, path, common);
+        }
+        self.confirm(now, batch, common);
+        if let Some((path, percent)) = self.share.on_heard(path, datagrams) {
+            common.event(Event::Skewed { session: self.id, path, percent });
+        }
+    }
+
+    /// An error on this path, of this session alone.
+    pub(crate) fn on_error(
+        &mut self,
+        now: Time,
+        path: PathId,
+        reason: DownReason,
+        common: &mut Common<'_>,
+    ) {
+        self.take_down(now, path, reason, common);
+        self.refresh(common);
+    }
+
+    /// A path broke or works again, for everybody.
+    pub(crate) fn on_path_change(&mut self, now: Time, common: &mut Common<'_>) {
+        self.refresh(common);
+        self.flush(now, common);
+    }
+
+    /// What is due by now.
+    pub(crate) fn on_timeout(&mut self, now: Time, common: &mut Common<'_>) {
+        *common.no_path += self.waiting.expire(now);
+        for index in 0..self.health.len() {
+            if self.health[index].no_news_is_good_news(now) {
+                self.come_back(now, PathId::at(index), common);
+            }
+        }
+        self.release_held(now, common);
+    }
+
+    /// When [`Session::on_timeout`] is due, the end by idleness included.
+    pub(crate) fn next_timeout(&self, idle: Duration) -> Time {
+        let health = self.health.iter().filter_map(Health::recovers_at);
+        let others =
+            self.waiting.next_timeout().into_iter().chain(self.held.as_ref().map(Held::due));
+        health.chain(others).fold(self.client_heard + idle, Time::min)
+    }
+
+    /// Learns from the session's first datagram what it carries.
+    fn recognise(&mut self, datagram: &[u8], common: &mut Common<'_>) {
+        let protocol = match common.config.protocol {
+            Guess::Look => Protocol::recognise(datagram),
+            Guess::Is(protocol) => protocol,
+        };
+        self.protocol = Some(protocol);
+        common.event(Event::Recognised { session: self.id, protocol });
+        if protocol != Protocol::Quic {
+            return;
+        }
+        let wanted = self.tuples.in_use();
+        self.tuples.cut(
+            common.config.quic_tuples,
+            common.handshake(),
+            common.config.handshake_scheduled,
+        );
+        let used = self.tuples.in_use();
+        if used < wanted {
+            common.event(Event::TuplesCut { session: self.id, wanted, used });
+        }
+        self.refresh(common);
+    }
+
+    /// Sends datagrams `from..` of a batch, each run of one lane together.
+    fn route(&mut self, now: Time, batch: &Batch<'_>, from: u64, common: &mut Common<'_>) {
+        let (mut at, count) = (from, batch.count());
+        while at < count {
+            let lane = self.lane(now, batch.datagram(at), common);
+            let run = self.run_of(lane, now, batch, at, common);
+            at += match lane {
+                Lane::Free => self.send_scheduled(now, batch, at, run, common),
+                Lane::Pinned => self.send_pinned(now, batch, at, run, common),
+            };
+        }
+    }
+
+    /// Where a datagram belongs.
+    fn lane(&mut self, now: Time, datagram: &[u8], common: &Common<'_>) -> Lane {
+        let to_handshake_path = |is_one: bool| match is_one && common.handshake().is_some() {
+            true => Lane::Pinned,
+            false => Lane::Free,
+        };
+        match self.protocol {
+            Some(Protocol::Quic) => self.pins.on_client(now, datagram),
+            Some(Protocol::Dns) => to_handshake_path(true),
+            Some(Protocol::WireGuard) => to_handshake_path(
+                wireguard::Message::of(datagram).is_some_and(wireguard::Message::is_handshake),
+            ),
+            _ => Lane::Free,
+        }
+    }
+
+    /// How many datagrams from number `at` on belong to `lane`.
+    fn run_of(
+        &mut self,
+        lane: Lane,
+        now: Time,
+        batch: &Batch<'_>,
+        at: u64,
+        common: &Common<'_>,
+    ) -> u64 {
+        let looks_at_each = match self.protocol {
+            Some(Protocol::Quic) => true,
+            Some(Protocol::WireGuard) => common.handshake().is_some(),
+            _ => false,
+        };
+        let left = batch.count() - at;
+        if !looks_at_each {
+            return left;
+        }
+        (1..left)
+            .find(|&index| self.lane(now, batch.datagram(at + index), common) != lane)
+            .unwrap_or(left)
+    }
+
+    /// Sends up to `count` datagrams by the schedule; returns for how many it is settled.
+    fn send_scheduled(
+        &mut self,
+        now: Time,
+        batch: &Batch<'_>,
+        at: u64,
+        count: u64,
+        common: &mut Common<'_>,
+    ) -> u64 {
+        match self.splitter.assign(now, &self.views, count) {
+            Assignment::Send { path, units, fresh } => {
+                if fresh {
+                    self.tuples.rotate(path);
+                }
+                self.emit(now, path, batch, at, units, common);
+                units
+            }
+            Assignment::Nowhere | Assignment::Hold => {
+                *common.no_path += self.waiting.keep(now, batch, at, count);
+                count
+            }
+        }
+    }
+
+    /// Sends datagrams by the path that handshakes take; returns for how many it is settled (all).
+    fn send_pinned(
+        &mut self,
+        now: Time,
+        batch: &Batch<'_>,
+        at: u64,
+        count: u64,
+        common: &mut Common<'_>,
+    ) -> u64 {
+        match self.handshake_path(now, common) {
+            Some(path) => self.emit(now, path, batch, at, count, common),
+            None => *common.no_path += self.waiting.keep(now, batch, at, count),
+        }
+        count
+    }
+
+    /// The path for handshakes. The one that the user named, or none: what it is to hide from the others must not
+    /// leave by them. Otherwise one that the schedule names and that is kept until the handshake is confirmed.
+    fn handshake_path(&mut self, now: Time, common: &mut Common<'_>) -> Option<PathId> {
+        let before = self.pinned_to;
+        let still_good = |path: &PathId| self.is_open(*path, common);
+        self.pinned_to = match common.handshake() {
+            Some(path) => Some(path).filter(still_good),
+            None => before.filter(still_good).or_else(|| {
+                match self.splitter.assign(now, &self.views, 1) {
+                    Assignment::Send { path, .. } => Some(path),
+                    Assignment::Hold | Assignment::Nowhere => None,
+                }
+            }),
+        };
+        if let Some(path) = self.pinned_to.filter(|_| self.pinned_to != before && self.pins.any()) {
+            common.event(Event::Pinned { session: self.id, path });
+        }
+        self.pinned_to
+    }
+
+    /// Sends `count` datagrams of a batch by `path`.
+    fn emit(
+        &mut self,
+        now: Time,
+        path: PathId,
+        batch: &Batch<'_>,
+        at: u64,
+        count: u64,
+        common: &mut Common<'_>,
+    ) {
+        let tuple = self.tuples.current(path);
+        self.push(tuple, path, batch, at, count, common);
+        let pause = self.last.filter(|last| last.1 == path).map(|last| now.since(last.0));
+        if self.last.is_some_and(|last| last.2 != tuple) {
+            common.counters[path.index()].switches += 1;
+        }
+        self.last = Some((now, path, tuple));
+        common.prints.remember(now, batch.datagram(at), self.chain);
+        self.health[path.index()].on_sent(now, pause, self.server_heard);
+        self.check_silence(now, path, common);
+    }
+
+    fn push(
+        &mut self,
+        tuple: TupleId,
+        path: PathId,
+        batch: &Batch<'_>,
+        at: u64,
+        count: u64,
+        common: &mut Common<'_>,
+    ) {
+        let part = batch.part(at, count);
+        let bytes = part.len() as u64;
+        common.counters[path.index()].up.add(count, bytes);
+        self.share.on_sent(path, bytes);
+        let payload = match common.kept {
+            true => Payload::Kept { bytes: batch.bytes[part].into(), ecn: batch.ecn },
+            false => Payload::Live(part),
+        };
+        common.outputs.push_back(Output::Send { session: self.id, tuple, path, payload });
+    }
+
+    /// Takes `path` out if it has gone silent while others answer, or while no other was tried.
+    ///
+    /// If all that was used has gone silent, it is the server or the whole network, and no path is to blame. The last
+    /// usable path is never taken out by silence.
+    fn check_silence(&mut self, now: Time, path: PathId, common: &mut Common<'_>) {
+        let Some(since) = self.health[path.index()].silent_since() else { return };
+        let is_usable = |index: usize| self.views.get(index).is_some_and(|view| view.usable);
+        let others = || self.health.iter().enumerate().filter(|(index, _)| *index != path.index());
+        let answered = others().any(|(_, other)| other.heard().is_some_and(|heard| heard >= since));
+        let tried = others().any(|(_, other)| other.sent().is_some_and(|sent| sent >= since));
+        let replaceable = others().any(|(index, _)| is_usable(index));
+        if (answered || !tried) && replaceable && is_usable(path.index()) {
+            self.take_down(now, path, DownReason::Silent, common);
+            self.refresh(common);
+        }
+    }
+
+    fn take_down(&mut self, now: Time, path: PathId, reason: DownReason, common: &mut Common<'_>) {
+        if self.health[path.index()].take_down(now, reason) {
+            common.event(Event::Down { path, session: Some(self.id), reason });
+        }
+    }
+
+    fn come_back(&mut self, now: Time, path: PathId, common: &mut Common<'_>) {
+        common.event(Event::Up { path, session: Some(self.id) });
+        self.refresh(common);
+        self.flush(now, common);
+    }
+
+    /// Whether a path can carry anything of this session now.
+    fn is_open(&self, path: PathId, common: &Common<'_>) -> bool {
+        let index = path.index();
+        common.broken[index].is_none() && !self.health[index].is_down() && self.tuples.allows(path)
+    }
+
+    /// Brings the scheduler's views up to date.
+    fn refresh(&mut self, common: &Common<'_>) {
+        for index in 0..self.views.len() {
+            self.views[index].usable = self.is_open(PathId::at(index), common);
+        }
+    }
+
+    /// Sends what waits, as far as a path is open for it.
+    fn flush(&mut self, now: Time, common: &mut Common<'_>) {
+        if !self.resolved
+            || !(0..self.health.len()).any(|index| self.is_open(PathId::at(index), common))
+        {
+            return;
+        }
+        let mut waited = std::mem::take(&mut self.waiting);
+        let outer = std::mem::replace(&mut common.kept, true);
+        while let Some(kept) = waited.take() {
+            self.route(now, &Batch::single(&kept.bytes, kept.ecn), 0, common);
+        }
+        common.kept = outer;
+    }
+
+    /// Lets the pins learn from the server's datagrams.
+    fn confirm(&mut self, now: Time, batch: &Batch<'_>, common: &mut Common<'_>) {
+        if !self.pins.any() {
+            return;
+        }
+        let confirmed =
+            (0..batch.count()).any(|index| self.pins.on_server(now, batch.datagram(index)));
+        if confirmed {
+            self.pinned_to = None;
+            self.splitter.end_run();
+            let rtt = self.pins.rtt().unwrap_or_default();
+            common.event(Event::Released { session: self.id, rtt });
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! Does the downlink follow the uplink? A server that keeps answering on one path is to be reported, not hidden.
+
+use anabranch_multipath::PathId;
+
+/// Downlink datagrams between two looks.
+const SAMPLE: u64 = 512;
+
+/// Counts both directions since the last verdict.
+#[derive(Debug)]
+pub(super) struct Share {
+    up: Box<[u64]>,
+    down: Box<[u64]>,
+    reported: Option<PathId>,
+}
+
+impl Share {
+    pub(super) fn new(paths: usize) -> Share {
+        Share { up: vec![0; paths].into(), down: vec![0; paths].into(), reported: None }
+    }
+
+    pub(super) fn on_sent(&mut self, path: PathId, bytes: u64) {
+        self.up[path.index()] += bytes;
+    }
+
+    /// Counts what the server sent. Names a path, with its share of the downlink in percent, if 95 % of the downlink
+    /// stay on it although at most 80 % of the uplink went there; each path is named once.
+    pub(super) fn on_heard(&mut self, path: PathId, datagrams: u64) -> Option<(PathId, u8)> {
+        self.down[path.index()] += datagrams;
+        let heard: u64 = self.down.iter().sum();
+        if heard < SAMPLE || largest(&self.up).1 > 80 {
+            return None;
+        }
+        let (favourite, percent) = largest(&self.down);
+        self.up.fill(0);
+        self.down.fill(0);
+        if percent < 95 || self.reported == Some(favourite) {
+            return None;
+        }
+        self.reported = Some(favourite);
+        Some((favourite, percent))
+    }
+}
+
+/// The place of the largest count, and its share in percent (100 of nothing).
+fn largest(counts: &[u64]) -> (PathId, u8) {
+    let sum: u64 = counts.iter().sum();
+    let (index, &count) =
+        counts.iter().enumerate().max_by_key(|(_, count)| **count).expect("a session has a path");
+    let percent = (count * 100).checked_div(sum).unwrap_or(100);
+    (PathId::at(index), percent as u8)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(up: [u64; 2], down: [u64; 2]) -> Option<(PathId, u8)> {
+        let mut share = Share::new(2);
+        for (path, &bytes) in up.iter().enumerate() {
+            share.on_sent(PathId::at(path), bytes);
+        }
+        let first = share.on_heard(PathId(0), down[0]);
+        first.or(share.on_heard(PathId(1), down[1]))
+    }
+
+    #[test]
+    fn a_downlink_that_stays_while_the_uplink_moves_is_named() {
+        assert_eq!(run([500, 500], [10, 990]), Some((PathId(1), 99)));
+    }
+
+    #[test]
+    fn a_downlink_that_follows_is_not() {
+        assert_eq!(run([500, 500], [300, 700]), None);
+        assert_eq!(run([1000, 10], [990, 10]), None, "the uplink stays there too");
+        assert_eq!(run([500, 500], [0, 100]), None, "too few to judge");
+    }
+}

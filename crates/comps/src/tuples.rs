@@ -1,0 +1,134 @@
+//! Four-tuples of a session: each path with each of its source ports.
+
+use anabranch_multipath::PathId;
+
+/// One source port of one path, within a session. Numbers run over all ports of path 0, then path 1, and so on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TupleId(pub u16);
+
+/// Which ports each path may use, and which is in use now.
+#[derive(Debug)]
+pub(crate) struct Tuples {
+    first: Box<[u16]>,
+    allowed: Box<[u16]>,
+    turn: Box<[u16]>,
+}
+
+impl Tuples {
+    /// All `ports` of each path.
+    pub(crate) fn new(ports: &[u16]) -> Tuples {
+        let mut next = 0;
+        let mut first = Vec::with_capacity(ports.len() + 1);
+        for &count in ports {
+            first.push(next);
+            next += count;
+        }
+        first.push(next);
+        Tuples { first: first.into(), allowed: ports.into(), turn: vec![0; ports.len()].into() }
+    }
+
+    /// The tuples that the session may use.
+    pub(crate) fn in_use(&self) -> usize {
+        self.allowed.iter().map(|&count| usize::from(count)).sum()
+    }
+
+    /// The tuple that `path` uses now.
+    pub(crate) fn current(&self, path: PathId) -> TupleId {
+        TupleId(self.first[path.index()] + self.turn[path.index()])
+    }
+
+    /// Moves `path` to its next port.
+    pub(crate) fn rotate(&mut self, path: PathId) {
+        let ports = self.allowed[path.index()].max(1);
+        let turn = &mut self.turn[path.index()];
+        *turn = (*turn + 1) % ports;
+    }
+
+    /// The path that `tuple` belongs to.
+    pub(crate) fn path(&self, tuple: TupleId) -> Option<PathId> {
+        let after = self.first.partition_point(|&first| first <= tuple.0);
+        (tuple.0 < *self.first.last()?).then(|| PathId::at(after - 1))
+    }
+
+    /// Whether `path` may be used at all.
+    pub(crate) fn allows(&self, path: PathId) -> bool {
+        self.allowed[path.index()] > 0
+    }
+
+    /// Leaves at most `limit` tuples: one for the handshake path (which needs no more), then one for each other path
+    /// in order, then further ports in turn.
+    pub(crate) fn cut(
+        &mut self,
+        limit: usize,
+        handshake: Option<PathId>,
+        handshake_scheduled: bool,
+    ) {
+        let wanted = std::mem::replace(&mut self.allowed, vec![0; self.turn.len()].into());
+        let ceiling = |index: usize| match handshake {
+            Some(path) if path.index() == index && !handshake_scheduled => wanted[index].min(1),
+            _ => wanted[index],
+        };
+        let mut left = limit;
+        if let Some(path) = handshake.filter(|_| left > 0) {
+            self.allowed[path.index()] = 1;
+            left -= 1;
+        }
+        for round in 1..=wanted.iter().copied().max().unwrap_or(0) {
+            for index in 0..wanted.len() {
+                if left > 0 && self.allowed[index] < round.min(ceiling(index)) {
+                    self.allowed[index] += 1;
+                    left -= 1;
+                }
+            }
+        }
+        self.turn.fill(0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cut(ports: &[u16], limit: usize, handshake: Option<usize>, scheduled: bool) -> Vec<u16> {
+        let mut tuples = Tuples::new(ports);
+        tuples.cut(limit, handshake.map(PathId::at), scheduled);
+        tuples.allowed.to_vec()
+    }
+
+    #[test]
+    fn tuples_and_paths_translate_both_ways() {
+        let mut tuples = Tuples::new(&[1, 8, 2]);
+        assert_eq!(tuples.in_use(), 11);
+        assert_eq!(tuples.current(PathId(1)), TupleId(1));
+        tuples.rotate(PathId(1));
+        assert_eq!(tuples.current(PathId(1)), TupleId(2));
+        assert_eq!(tuples.path(TupleId(0)), Some(PathId(0)));
+        assert_eq!(tuples.path(TupleId(8)), Some(PathId(1)));
+        assert_eq!(tuples.path(TupleId(10)), Some(PathId(2)));
+        assert_eq!(tuples.path(TupleId(11)), None);
+    }
+
+    #[test]
+    fn ports_come_round_again() {
+        let mut tuples = Tuples::new(&[2]);
+        let mut seen = Vec::new();
+        for _ in 0..4 {
+            seen.push(tuples.current(PathId(0)).0);
+            tuples.rotate(PathId(0));
+        }
+        assert_eq!(seen, [0, 1, 0, 1]);
+    }
+
+    #[test]
+    fn every_path_gets_one_tuple_before_any_gets_two() {
+        assert_eq!(cut(&[1, 8, 8], 4, None, true), [1, 2, 1]);
+        assert_eq!(cut(&[1, 1, 1, 1, 1], 4, None, true), [1, 1, 1, 1, 0]);
+        assert_eq!(cut(&[1, 1], 4, None, true), [1, 1]);
+    }
+
+    #[test]
+    fn the_handshake_path_counts_and_comes_first() {
+        assert_eq!(cut(&[1, 1, 1, 1, 4], 4, Some(4), false), [1, 1, 1, 0, 1]);
+        assert_eq!(cut(&[4, 1], 4, Some(0), true), [3, 1]);
+    }
+}

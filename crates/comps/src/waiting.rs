@@ -1,0 +1,101 @@
+//! Datagrams that wait because no path is left, or because the server's name is not resolved yet.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use anabranch_multipath::Time;
+
+use crate::Batch;
+
+/// Datagrams that a session keeps at most.
+const LIMIT: usize = 64;
+/// Bytes that a session keeps at most.
+const LIMIT_BYTES: usize = 96 * 1024;
+/// A datagram older than this is of no use to any of the protocols: they have sent it again.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// A datagram of our own keeping.
+#[derive(Debug)]
+pub(crate) struct Kept {
+    pub(crate) since: Time,
+    pub(crate) bytes: Box<[u8]>,
+    pub(crate) ecn: u8,
+}
+
+/// A bounded queue: the oldest goes first, out to a path or overboard.
+#[derive(Debug, Default)]
+pub(crate) struct Waiting {
+    kept: VecDeque<Kept>,
+    bytes: usize,
+}
+
+impl Waiting {
+    /// Keeps datagrams `first..` of `batch`. Returns how many datagrams were dropped for want of room.
+    pub(crate) fn keep(&mut self, now: Time, batch: &Batch<'_>, first: u64, count: u64) -> u64 {
+        let mut dropped = 0;
+        for index in first..first + count {
+            let bytes: Box<[u8]> = batch.datagram(index).into();
+            self.bytes += bytes.len();
+            self.kept.push_back(Kept { since: now, bytes, ecn: batch.ecn });
+            while self.kept.len() > LIMIT || self.bytes > LIMIT_BYTES {
+                self.take();
+                dropped += 1;
+            }
+        }
+        dropped
+    }
+
+    /// The oldest datagram.
+    pub(crate) fn take(&mut self) -> Option<Kept> {
+        let kept = self.kept.pop_front()?;
+        self.bytes -= kept.bytes.len();
+        Some(kept)
+    }
+
+    /// Drops what has waited too long; returns how many.
+    pub(crate) fn expire(&mut self, now: Time) -> u64 {
+        let mut dropped = 0;
+        while self.next_timeout().is_some_and(|due| now >= due) {
+            self.take();
+            dropped += 1;
+        }
+        dropped
+    }
+
+    /// When the oldest has waited too long.
+    pub(crate) fn next_timeout(&self) -> Option<Time> {
+        Some(self.kept.front()?.since + PATIENCE)
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.kept.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_queue_is_bounded_in_datagrams_and_bytes_and_drops_the_oldest() {
+        let mut waiting = Waiting::default();
+        let small: Vec<u8> = (0..=255).collect();
+        let batch = Batch { bytes: &small, stride: 1, ecn: 0 };
+        assert_eq!(waiting.keep(Time::ZERO, &batch, 0, 256), 192);
+        assert_eq!(waiting.take().unwrap().bytes[..], [192]);
+        let large = vec![0; 65_000];
+        assert_eq!(waiting.keep(Time::ZERO, &Batch::single(&large, 0), 0, 1), 0);
+        assert_eq!(waiting.keep(Time::ZERO, &Batch::single(&large, 0), 0, 1), 64);
+        assert!(waiting.bytes <= LIMIT_BYTES);
+    }
+
+    #[test]
+    fn what_waited_too_long_is_dropped() {
+        let mut waiting = Waiting::default();
+        waiting.keep(Time::ZERO, &Batch::single(b"a", 0), 0, 1);
+        waiting.keep(Time::from_secs(1), &Batch::single(b"b", 0), 0, 1);
+        assert_eq!(waiting.next_timeout(), Some(Time::from_secs(3)));
+        assert_eq!(waiting.expire(Time::from_secs(3)), 1);
+        assert_eq!(waiting.take().unwrap().bytes[..], *b"b");
+    }
+}
