@@ -25,12 +25,12 @@ use toml::de::{DeTable, DeValue};
 
 /// The keys that one kind of table may have.
 #[derive(Clone, Copy, Debug)]
-pub struct Section {
+pub struct Section<'s> {
     /// The table's place: keys joined by dots, `""` for the top. An array of tables has the place of
     /// each of its tables. `*` in place of a key stands for any.
-    pub path: &'static str,
+    pub path: &'s str,
     /// The keys it may have; a single `*` allows all.
-    pub keys: &'static [&'static str],
+    pub keys: &'s [&'s str],
 }
 
 /// A mistake in a file, shown as `FILE:LINE: MESSAGE`.
@@ -70,7 +70,7 @@ impl std::error::Error for TomlError {}
 pub fn read<T: DeserializeOwned>(
     text: &str,
     file: &str,
-    sections: &[Section],
+    sections: &[Section<'_>],
 ) -> Result<T, TomlError> {
     check(text, file, sections)?;
     toml::from_str(text).map_err(|error| TomlError::from_toml(text, file, &error))
@@ -79,7 +79,7 @@ pub fn read<T: DeserializeOwned>(
 /// Refuses what is not TOML, and the first key that `sections` does not list.
 ///
 /// Tables whose place no section names are not looked into.
-pub fn check(text: &str, file: &str, sections: &[Section]) -> Result<(), TomlError> {
+pub fn check(text: &str, file: &str, sections: &[Section<'_>]) -> Result<(), TomlError> {
     let document =
         DeTable::parse(text).map_err(|error| TomlError::from_toml(text, file, &error))?;
     let walk = Walk { text, file, sections };
@@ -101,7 +101,7 @@ pub fn hint<'c>(word: &str, candidates: impl IntoIterator<Item = &'c str>) -> St
 struct Walk<'w> {
     text: &'w str,
     file: &'w str,
-    sections: &'w [Section],
+    sections: &'w [Section<'w>],
 }
 
 impl Walk<'_> {

@@ -1,8 +1,38 @@
 //! An emulated network on one machine: hosts are network namespaces, links are
 //! [`anabranch_netem::Link`]s between two TUN interfaces.
+//!
+//! ```text
+//!  host (namespace)             this process               host (namespace)
+//!  sockets ─ p0 (TUN) ──▶ read ─▶ netem::Link ─▶ write ──▶ p0 (TUN) ─ sockets
+//!                     ◀── write ◀─ netem::Link ◀─ read ◀──
+//! ```
+//!
+//! A [`Topology`] is read from TOML, a [`Network`] is made of it and runs on one thread. Namespaces
+//! have no
+//! names and interfaces are not persistent, so all of it vanishes with the process, even when it is
+//! killed. Nothing outside those namespaces is touched.
+//!
+//! It is as exact as the machine is idle: good for functions and throughput at some 100 Mbit/s a
+//! link,
+//! not for claims about single milliseconds. Those belong to the simulator.
 
+mod check;
+mod edit;
+mod engine;
 mod namespace;
+mod network;
+mod setup;
+mod stats;
+mod topology;
 mod tun;
+mod units;
 
+pub use check::{Need, check};
+pub use edit::{EDIT_KEYS, Edit};
 pub use namespace::Namespace;
+pub use network::{Network, UnknownLink};
+pub use setup::SetupError;
+pub use stats::{Drops, LinkStats, Tally, WayStats};
+pub use topology::{Cable, End, Host, Topology};
 pub use tun::Tun;
+pub use units::{LossRule, Rate, Size, Span};

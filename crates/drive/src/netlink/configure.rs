@@ -46,6 +46,13 @@ pub fn set_mtu(index: u32, mtu: u32) -> io::Result<()> {
     socket::order(Message::SetLink(message), 0)
 }
 
+/// Sets how many packets may wait for the interface `index` to take them.
+pub fn set_queue_len(index: u32, packets: u32) -> io::Result<()> {
+    let mut message = link(index);
+    message.attributes.push(LinkAttribute::TxQueueLen(packets));
+    socket::order(Message::SetLink(message), 0)
+}
+
 /// Gives the interface `index` an address. IPv6 addresses skip duplicate detection, so they can be
 /// used at once.
 pub fn add_address(index: u32, address: Prefix) -> io::Result<()> {

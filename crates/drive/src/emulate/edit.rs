@@ -1,0 +1,124 @@
+//! The properties of a link as a topology states them, and as they are changed while it runs.
+
+use anabranch_netem::{Loss, Settings};
+use serde::Deserialize;
+
+use super::units::{LossRule, Rate, Size, Span};
+
+/// What to set on a link; the rest stays. Each key holds for both directions, unless its `_back`
+/// twin
+/// says something else for the direction from the second end to the first.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct Edit {
+    /// Bits per second on the wire.
+    pub rate: Option<Rate>,
+    /// The same, back.
+    pub rate_back: Option<Rate>,
+    /// One way.
+    pub delay: Option<Span>,
+    /// The same, back.
+    pub delay_back: Option<Span>,
+    /// Uniform, plus or minus.
+    pub jitter: Option<Span>,
+    /// The same, back.
+    pub jitter_back: Option<Span>,
+    /// The rule of loss.
+    pub loss: Option<LossRule>,
+    /// The same, back.
+    pub loss_back: Option<LossRule>,
+    /// Bytes that wait for the wire or are on it.
+    pub queue: Option<Size>,
+    /// The same, back.
+    pub queue_back: Option<Size>,
+    /// Whether jitter may reorder.
+    pub reorder: Option<bool>,
+    /// Cut: packets vanish without a word.
+    pub down: Option<bool>,
+    /// The same, back.
+    pub down_back: Option<bool>,
+}
+
+/// The keys of an [`Edit`], for messages about wrong ones.
+pub const EDIT_KEYS: [&str; 13] = [
+    "rate",
+    "rate_back",
+    "delay",
+    "delay_back",
+    "jitter",
+    "jitter_back",
+    "loss",
+    "loss_back",
+    "queue",
+    "queue_back",
+    "reorder",
+    "down",
+    "down_back",
+];
+
+impl Edit {
+    /// Applies what is set to one direction: `back` is the one from the second end to the first.
+    pub fn apply(&self, settings: &mut Settings, back: bool) {
+        let pick = Pick { back };
+        pick.set(&self.rate, &self.rate_back, |rate| settings.rate = rate.0);
+        pick.set(&self.delay, &self.delay_back, |span| settings.delay = span.0);
+        pick.set(&self.jitter, &self.jitter_back, |span| settings.jitter = span.0);
+        pick.set(&self.loss, &self.loss_back, |rule| settings.loss = plain(&rule.0));
+        pick.set(&self.queue, &self.queue_back, |size| settings.queue = size.0);
+        pick.set(&self.reorder, &None, |reorder| settings.reorder = *reorder);
+        pick.set(&self.down, &self.down_back, |down| settings.down = *down);
+    }
+}
+
+/// A probability of zero needs no dice.
+fn plain(rule: &Loss) -> Loss {
+    if *rule == Loss::Bernoulli(0.0) { Loss::None } else { rule.clone() }
+}
+
+struct Pick {
+    back: bool,
+}
+
+impl Pick {
+    fn set<T>(&self, both: &Option<T>, back: &Option<T>, set: impl FnOnce(&T)) {
+        let own = back.as_ref().filter(|_| self.back);
+        if let Some(value) = own.or(both.as_ref()) {
+            set(value);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    fn applied(json: &str, back: bool) -> Settings {
+        let mut settings = Settings::with_rate(1000);
+        serde_json::from_str::<Edit>(json).unwrap().apply(&mut settings, back);
+        settings
+    }
+
+    #[test]
+    fn a_key_holds_for_both_directions_and_its_twin_for_one() {
+        let json = r#"{"delay":"10ms","delay_back":"30ms","loss":0.5}"#;
+        let (forward, back) = (applied(json, false), applied(json, true));
+        assert_eq!(forward.delay, Duration::from_millis(10));
+        assert_eq!(back.delay, Duration::from_millis(30));
+        assert_eq!((forward.loss, back.loss), (Loss::Bernoulli(0.5), Loss::Bernoulli(0.5)));
+        assert_eq!(forward.rate, back.rate);
+    }
+
+    #[test]
+    fn a_twin_alone_leaves_the_other_direction() {
+        assert!(!applied(r#"{"down_back":true}"#, false).down);
+        assert!(applied(r#"{"down_back":true}"#, true).down);
+    }
+
+    #[test]
+    fn every_key_is_listed_and_every_listed_key_is_one() {
+        let debug = format!("{:?}", Edit::default());
+        assert!(EDIT_KEYS.iter().all(|key| debug.contains(&format!("{key}: None"))));
+        assert_eq!(debug.matches(": None").count(), EDIT_KEYS.len());
+    }
+}

@@ -1,0 +1,156 @@
+//! Carries packets between interfaces, as the links say.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::time::Duration;
+
+use anabranch_multipath::Time;
+use anabranch_netem::{Count, Link};
+
+use super::Tun;
+use super::edit::Edit;
+use super::stats::{LinkStats, WayStats, udp_ports};
+use super::topology::Cable;
+use crate::clock::Clock;
+use crate::poller::{Interest, Poller};
+
+/// Packets taken from one interface before the others have their turn.
+const BATCH: usize = 64;
+/// The largest IP packet.
+const PACKET: usize = 65_535;
+/// Ports that are counted one by one.
+const PORTS: usize = 256;
+
+/// All links of a network with their interfaces.
+pub(super) struct Engine {
+    clock: Clock,
+    cables: Vec<Wired>,
+    buffer: Vec<u8>,
+}
+
+/// A link between two interfaces. Way 0 leads from the first to the second, way 1 back.
+struct Wired {
+    name: String,
+    tuns: [Tun; 2],
+    ways: [Way; 2],
+}
+
+struct Way {
+    link: Link<Box<[u8]>>,
+    refused: Count,
+    udp: BTreeMap<u16, Count>,
+}
+
+impl Engine {
+    pub(super) fn new() -> Engine {
+        Engine { clock: Clock::start(), cables: Vec::new(), buffer: vec![0; PACKET] }
+    }
+
+    /// Adds a link; its two directions have their own dice.
+    pub(super) fn add(&mut self, cable: &Cable, tuns: [Tun; 2], seed: u64) {
+        let entity = 2 * self.cables.len() as u64;
+        let way = |settings: &anabranch_netem::Settings, entity| Way {
+            link: Link::new(settings.clone(), seed, entity),
+            refused: Count::default(),
+            udp: BTreeMap::new(),
+        };
+        self.cables.push(Wired {
+            name: cable.name.clone(),
+            tuns,
+            ways: [way(&cable.forward, entity), way(&cable.back, entity + 1)],
+        });
+    }
+
+    /// Changes a link from now on; false if there is none of this name.
+    pub(super) fn change(&mut self, name: &str, edit: &Edit) -> bool {
+        let now = self.clock.now();
+        let Some(cable) = self.cables.iter_mut().find(|cable| cable.name == name) else {
+            return false;
+        };
+        for (way, back) in cable.ways.iter_mut().zip([false, true]) {
+            way.link.change(now, |settings| edit.apply(settings, back));
+        }
+        true
+    }
+
+    pub(super) fn stats(&self) -> BTreeMap<String, LinkStats> {
+        let stats = |cable: &Wired| {
+            let [forward, back] = [0, 1].map(|way: usize| cable.ways[way].stats());
+            (cable.name.clone(), LinkStats { forward, back })
+        };
+        self.cables.iter().map(stats).collect()
+    }
+
+    /// Has `poller` watch all interfaces; each one's token is for [`take_in`](Engine::take_in).
+    pub(super) fn watch(&self, poller: &Poller) -> io::Result<()> {
+        let tuns = self.cables.iter().flat_map(|cable| &cable.tuns);
+        tuns.zip(0..).try_for_each(|(tun, token)| poller.add(tun, token, Interest::Read))
+    }
+
+    /// Takes in a batch of what waits at an interface.
+    ///
+    /// # Errors
+    /// The interface is gone, deleted from outside.
+    pub(super) fn take_in(&mut self, token: u64) -> io::Result<()> {
+        let (cable, way) = (token as usize / 2, token as usize % 2);
+        self.cables[cable].take_in(way, &self.clock, &mut self.buffer)
+    }
+
+    /// Ceases to watch an interface.
+    pub(super) fn forget(&self, token: u64, poller: &Poller) -> io::Result<()> {
+        poller.remove(&self.cables[token as usize / 2].tuns[token as usize % 2])
+    }
+
+    /// Hands out what is due.
+    pub(super) fn hand_out(&mut self) {
+        for cable in &mut self.cables {
+            (0..2).for_each(|way| cable.hand_out(way, &self.clock));
+        }
+    }
+
+    /// The time until a packet is due, at most `longest`.
+    pub(super) fn until_due(&self, longest: Duration) -> Duration {
+        let ways = self.cables.iter().flat_map(|cable| &cable.ways);
+        let due = ways.filter_map(|way| way.link.next_timeout()).min().unwrap_or(Time::MAX);
+        due.since(self.clock.now()).min(longest)
+    }
+}
+
+impl Wired {
+    fn take_in(&mut self, way: usize, clock: &Clock, buffer: &mut [u8]) -> io::Result<()> {
+        for _ in 0..BATCH {
+            let Some(len) = self.tuns[way].read(buffer)? else { break };
+            self.ways[way].enter(clock.now(), &buffer[..len], way);
+        }
+        Ok(())
+    }
+
+    fn hand_out(&mut self, way: usize, clock: &Clock) {
+        let Way { link, refused, .. } = &mut self.ways[way];
+        while let Some(packet) = link.pop(clock.now()) {
+            if self.tuns[1 - way].write(&packet).is_err() {
+                refused.add(packet.len());
+            }
+        }
+    }
+}
+
+impl Way {
+    fn enter(&mut self, now: Time, packet: &[u8], way: usize) {
+        if let Some(ports) = udp_ports(packet) {
+            self.count_udp(ports[1 - way], packet.len());
+        }
+        // What is dropped is counted by the link, and the sender must not know.
+        let _ = self.link.push(now, packet.into(), packet.len());
+    }
+
+    /// A scan over ports must not fill the memory.
+    fn count_udp(&mut self, port: u16, bytes: usize) {
+        let full = self.udp.len() >= PORTS && !self.udp.contains_key(&port);
+        self.udp.entry(if full { 0 } else { port }).or_default().add(bytes);
+    }
+
+    fn stats(&self) -> WayStats {
+        WayStats::new(self.link.counters(), self.refused, self.udp.clone())
+    }
+}

@@ -1,0 +1,132 @@
+//! Makes hosts and interfaces out of a topology.
+
+use std::fmt;
+use std::fs;
+use std::io;
+use std::net::IpAddr;
+
+use super::topology::{Cable, End, Host, Topology};
+use super::{Namespace, Tun};
+use crate::netlink::configure::{self, NewRoute};
+use crate::netlink::{self, Prefix};
+
+/// The kernel's number for the loopback interface of every namespace.
+const LO: u32 = 1;
+/// Packets that an interface keeps for us while we are not scheduled: 100 ms at 500 Mbit/s.
+const QUEUE_LEN: u32 = 4096;
+
+/// Which step of building a network the machine refused.
+#[derive(Debug)]
+pub struct SetupError {
+    /// What was to be done.
+    pub step: String,
+    /// The machine's answer.
+    pub cause: io::Error,
+}
+
+impl fmt::Display for SetupError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "cannot {}: {}", self.step, self.cause)?;
+        if self.cause.kind() == io::ErrorKind::PermissionDenied {
+            f.write_str(" (it needs root; see `anabranch emulate check`)")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for SetupError {}
+
+/// Names the step that failed.
+fn step<T>(result: io::Result<T>, name: impl FnOnce() -> String) -> Result<T, SetupError> {
+    result.map_err(|cause| SetupError { step: name(), cause })
+}
+
+/// One namespace for each host, with its settings and loopback addresses.
+pub(super) fn hosts(topology: &Topology) -> Result<Vec<Namespace>, SetupError> {
+    topology.hosts.iter().map(host).collect()
+}
+
+fn host(host: &Host) -> Result<Namespace, SetupError> {
+    let namespace = step(Namespace::new(), || "make a network namespace".to_owned())?;
+    let ready = namespace.run(|| {
+        sysctls(host)?;
+        configure::set_up(LO, true)?;
+        host.address.iter().try_for_each(|&address| configure::add_address(LO, address))
+    });
+    step(ready, || format!("set up the host `{}`", host.name))?;
+    Ok(namespace)
+}
+
+/// The interfaces of a link, one in each of its hosts.
+pub(super) fn cable(cable: &Cable, hosts: &[Namespace]) -> Result<[Tun; 2], SetupError> {
+    let make = |end: &End| {
+        let tun = hosts[end.host].run(|| interface(cable, end));
+        step(tun, || format!("set up an end of the link `{}`", cable.name))
+    };
+    Ok([make(&cable.ends[0])?, make(&cable.ends[1])?])
+}
+
+fn interface(cable: &Cable, end: &End) -> io::Result<Tun> {
+    let tun = Tun::create(&cable.name)?;
+    let index = tun.index();
+    configure::set_queue_len(index, QUEUE_LEN)?;
+    configure::set_mtu(index, cable.mtu)?;
+    end.address.iter().try_for_each(|&address| configure::add_address(index, address))?;
+    configure::set_up(index, true)?;
+    end.routes.iter().try_for_each(|&dst| configure::add_route(route(index, end, dst)))?;
+    Ok(tun)
+}
+
+fn route(oif: u32, end: &End, dst: Prefix) -> NewRoute {
+    let same_family = |ip: &&IpAddr| ip.is_ipv4() == dst.ip.is_ipv4();
+    let prefsrc = end.prefsrc.iter().find(same_family).copied();
+    NewRoute { dst, oif, gateway: None, prefsrc, metric: end.metric }
+}
+
+/// Settings of the calling thread's namespace. The defaults are inherited by interfaces made later.
+///
+/// * No reverse-path filter: a server may answer by another path than the one it was asked by.
+/// * No packets of the kernel's own on the links: they would be counted by the observers.
+/// * Cubic, whatever the machine prefers: results are compared with papers that used it.
+fn sysctls(host: &Host) -> io::Result<()> {
+    let forward = if host.forward { "1" } else { "0" };
+    for (name, value) in [
+        ("ipv4/conf/all/rp_filter", "0"),
+        ("ipv4/conf/default/rp_filter", "0"),
+        ("ipv4/ip_forward", forward),
+        ("ipv4/tcp_congestion_control", "cubic"),
+    ] {
+        sysctl(name, value)?;
+    }
+    if !has_ipv6() {
+        return Ok(());
+    }
+    for (name, value) in [
+        ("ipv6/conf/all/disable_ipv6", "0"),
+        ("ipv6/conf/default/disable_ipv6", "0"),
+        ("ipv6/conf/default/accept_ra", "0"),
+        ("ipv6/conf/default/router_solicitations", "0"),
+        ("ipv6/conf/default/addr_gen_mode", "1"),
+        ("ipv6/conf/all/forwarding", forward),
+    ] {
+        sysctl(name, value)?;
+    }
+    Ok(())
+}
+
+pub(super) fn sysctl(name: &str, value: &str) -> io::Result<()> {
+    fs::write(format!("/proc/sys/net/{name}"), value)
+        .map_err(|error| io::Error::new(error.kind(), format!("net/{name} = {value}: {error}")))
+}
+
+/// Whether the kernel was started with IPv6.
+pub(super) fn has_ipv6() -> bool {
+    fs::exists("/proc/sys/net/ipv6/conf").unwrap_or(false)
+}
+
+/// Whether a TUN interface can be made in the calling thread's namespace, and configured.
+pub(super) fn try_interface() -> io::Result<()> {
+    let tun = Tun::create("probe")?;
+    configure::set_up(tun.index(), true)?;
+    netlink::links().map(drop)
+}

@@ -1,0 +1,312 @@
+//! The file that describes an emulated network.
+
+use std::net::IpAddr;
+use std::ops::Range;
+
+use anabranch_netem::Settings;
+use serde::Deserialize;
+use serde::de::Deserializer;
+use toml::Spanned;
+
+use super::edit::{EDIT_KEYS, Edit};
+use crate::netlink::Prefix;
+use crate::toml_keys::{self, Section, TomlError};
+
+/// An emulated network, checked: every name is there once, every link has two ends on two hosts.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Topology {
+    /// Of all chances: loss and jitter.
+    pub seed: u64,
+    /// At least one.
+    pub hosts: Vec<Host>,
+    /// Each joins two hosts.
+    pub links: Vec<Cable>,
+}
+
+/// A machine: a network namespace.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Host {
+    /// Unique.
+    pub name: String,
+    /// On its loopback interface.
+    pub address: Vec<Prefix>,
+    /// Whether it passes on packets for others.
+    pub forward: bool,
+}
+
+/// A link: a TUN interface of the same name in each of two hosts.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Cable {
+    /// Unique; the name of both interfaces.
+    pub name: String,
+    /// Where it ends.
+    pub ends: [End; 2],
+    /// From the first end to the second.
+    pub forward: Settings,
+    /// From the second end to the first.
+    pub back: Settings,
+    /// Of both interfaces, in bytes.
+    pub mtu: u32,
+}
+
+/// One end of a link.
+#[derive(Clone, Debug, PartialEq)]
+pub struct End {
+    /// Index into [`Topology::hosts`].
+    pub host: usize,
+    /// Of the interface.
+    pub address: Vec<Prefix>,
+    /// Destinations that this interface leads to.
+    pub routes: Vec<Prefix>,
+    /// The source address of those routes, at most one for each family.
+    pub prefsrc: Vec<IpAddr>,
+    /// Of those routes: the smaller is preferred.
+    pub metric: Option<u32>,
+}
+
+const HOST_KEYS: &[&str] = &["name", "address", "forward"];
+const END_KEYS: &[&str] = &["host", "address", "routes", "prefsrc", "metric"];
+/// The smallest MTU that IPv6 allows (RFC 8200, section 5), and the largest of a TUN interface.
+const MTU: std::ops::RangeInclusive<u32> = 1280..=65_535;
+
+#[derive(Deserialize)]
+struct RawTopology {
+    #[serde(default = "one")]
+    seed: u64,
+    #[serde(default)]
+    host: Vec<RawHost>,
+    #[serde(default)]
+    link: Vec<RawLink>,
+}
+
+#[derive(Deserialize)]
+struct RawHost {
+    name: Spanned<String>,
+    #[serde(default, deserialize_with = "texts")]
+    address: Vec<Prefix>,
+    #[serde(default)]
+    forward: bool,
+}
+
+#[derive(Deserialize)]
+struct RawLink {
+    name: Spanned<String>,
+    ends: Spanned<Vec<RawEnd>>,
+    mtu: Option<Spanned<u32>>,
+}
+
+#[derive(Deserialize)]
+struct RawEnd {
+    host: Spanned<String>,
+    #[serde(default, deserialize_with = "texts")]
+    address: Vec<Prefix>,
+    #[serde(default, deserialize_with = "texts")]
+    routes: Vec<Prefix>,
+    #[serde(default)]
+    prefsrc: Vec<IpAddr>,
+    metric: Option<u32>,
+}
+
+/// The same tables again, for the keys that can also be changed later. Two passes keep the position
+/// of
+/// each value, which serde's `flatten` would lose.
+#[derive(Deserialize)]
+struct RawEdits {
+    #[serde(default)]
+    link: Vec<Edit>,
+}
+
+impl Topology {
+    /// Reads `text`, the content of `file`.
+    ///
+    /// # Errors
+    /// With file, line and, for mistyped names, the nearest right one.
+    pub fn parse(text: &str, file: &str) -> Result<Topology, TomlError> {
+        let link_keys: Vec<&'static str> =
+            ["name", "ends", "mtu"].into_iter().chain(EDIT_KEYS).collect();
+        let reader = Reader { text, file };
+        let raw: RawTopology = reader.read(&link_keys)?;
+        let edits: RawEdits = reader.read(&link_keys)?;
+        let hosts = reader.hosts(raw.host)?;
+        let mut links: Vec<Cable> = Vec::new();
+        for (raw, edit) in raw.link.into_iter().zip(&edits.link) {
+            let span = raw.name.span();
+            let cable = reader.cable(raw, edit, &hosts)?;
+            if links.iter().any(|other| other.name == cable.name) {
+                return Err(reader.error(span, format!("a second link `{}`", cable.name)));
+            }
+            links.push(cable);
+        }
+        Ok(Topology { seed: raw.seed, hosts, links })
+    }
+}
+
+struct Reader<'r> {
+    text: &'r str,
+    file: &'r str,
+}
+
+impl Reader<'_> {
+    fn read<T: serde::de::DeserializeOwned>(&self, link_keys: &[&str]) -> Result<T, TomlError> {
+        // The table of keys is static but for the link's, which come from `Edit`.
+        let sections = [
+            Section { path: "", keys: &["seed", "host", "link"] },
+            Section { path: "host", keys: HOST_KEYS },
+            Section { path: "link", keys: link_keys },
+            Section { path: "link.ends", keys: END_KEYS },
+        ];
+        toml_keys::read(self.text, self.file, &sections)
+    }
+
+    fn error(&self, span: Range<usize>, message: impl Into<String>) -> TomlError {
+        TomlError::at(self.text, self.file, span, message)
+    }
+
+    fn hosts(&self, raw: Vec<RawHost>) -> Result<Vec<Host>, TomlError> {
+        if raw.is_empty() {
+            return Err(self.error(0..0, "no [[host]]"));
+        }
+        let mut hosts: Vec<Host> = Vec::new();
+        for RawHost { name, address, forward } in raw {
+            if hosts.iter().any(|host| host.name == *name.get_ref()) {
+                let message = format!("a second host `{}`", name.get_ref());
+                return Err(self.error(name.span(), message));
+            }
+            hosts.push(Host { name: name.into_inner(), address, forward });
+        }
+        Ok(hosts)
+    }
+
+    fn cable(&self, raw: RawLink, edit: &Edit, hosts: &[Host]) -> Result<Cable, TomlError> {
+        let name = self.interface_name(raw.name)?;
+        let ends_span = raw.ends.span();
+        let ends: Result<Vec<End>, TomlError> =
+            raw.ends.into_inner().into_iter().map(|end| self.end(end, hosts)).collect();
+        let two = <[End; 2]>::try_from(ends?).ok().filter(|ends| ends[0].host != ends[1].host);
+        let ends =
+            two.ok_or_else(|| self.error(ends_span, "`ends` are two, on two different hosts"))?;
+        let mtu = raw.mtu.map_or(Ok(1500), |mtu| self.mtu(&mtu))?;
+        let both = Settings { mtu: mtu as usize, ..Settings::default() };
+        let (mut forward, mut back) = (both.clone(), both);
+        edit.apply(&mut forward, false);
+        edit.apply(&mut back, true);
+        Ok(Cable { name, ends, forward, back, mtu })
+    }
+
+    fn interface_name(&self, name: Spanned<String>) -> Result<String, TomlError> {
+        let span = name.span();
+        let name = name.into_inner();
+        let letters =
+            name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte));
+        if !letters || !(1..=15).contains(&name.len()) || [".", "..", "lo"].contains(&name.as_str())
+        {
+            let message = format!("`{name}` is no interface name (1 to 15 of a-z A-Z 0-9 - _ .)");
+            return Err(self.error(span, message));
+        }
+        Ok(name)
+    }
+
+    fn mtu(&self, mtu: &Spanned<u32>) -> Result<u32, TomlError> {
+        if MTU.contains(mtu.get_ref()) {
+            return Ok(*mtu.get_ref());
+        }
+        let message = format!("`mtu` is from {} to {}", MTU.start(), MTU.end());
+        Err(self.error(mtu.span(), message))
+    }
+
+    fn end(&self, raw: RawEnd, hosts: &[Host]) -> Result<End, TomlError> {
+        let RawEnd { host, address, routes, prefsrc, metric } = raw;
+        let found = hosts.iter().position(|other| other.name == *host.get_ref());
+        let host = found.ok_or_else(|| {
+            let names = hosts.iter().map(|host| host.name.as_str());
+            let hint = toml_keys::hint(host.get_ref(), names);
+            self.error(host.span(), format!("no host `{}`{hint}", host.get_ref()))
+        })?;
+        Ok(End { host, address, routes, prefsrc, metric })
+    }
+}
+
+fn one() -> u64 {
+    1
+}
+
+/// A list of texts, each parsed.
+fn texts<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Prefix>, D::Error> {
+    let texts: Vec<String> = Vec::deserialize(deserializer)?;
+    texts.iter().map(|text| text.parse().map_err(serde::de::Error::custom)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use anabranch_netem::Loss;
+    use std::time::Duration;
+
+    const GOOD: &str = r#"
+        seed = 7
+        [[host]]
+        name = "client"
+        [[host]]
+        name = "server"
+        address = ["10.99.0.1/32", "fd99::1/128"]
+        [[link]]
+        name = "p0"
+        ends = [
+            { host = "client", address = ["10.77.0.2/24"], routes = ["10.99.0.1"], metric = 100 },
+            { host = "server", routes = ["10.77.0.0/24"], prefsrc = ["10.99.0.1", "fd99::1"] },
+        ]
+        rate = "100mbit"
+        delay = "10ms"
+        delay_back = "20ms"
+        loss = 0.0
+        queue = "250kB"
+        mtu = 1500
+    "#;
+
+    fn mistake(from: &str, to: &str) -> String {
+        assert!(GOOD.contains(from));
+        Topology::parse(&GOOD.replace(from, to), "t.toml").unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_topology_is_read_with_its_units() {
+        let topology = Topology::parse(GOOD, "t.toml").unwrap();
+        assert_eq!((topology.seed, topology.hosts.len()), (7, 2));
+        let cable = &topology.links[0];
+        assert_eq!((cable.ends[0].host, cable.ends[1].host, cable.mtu), (0, 1, 1500));
+        assert_eq!(cable.ends[0].routes, ["10.99.0.1/32".parse().unwrap()]);
+        assert_eq!(cable.forward.rate.unwrap().get(), 100_000_000);
+        assert_eq!(cable.forward.delay, Duration::from_millis(10));
+        assert_eq!(cable.back.delay, Duration::from_millis(20));
+        assert_eq!((cable.back.queue, &cable.back.loss), (250_000, &Loss::None));
+    }
+
+    #[test]
+    fn mistyped_keys_are_told_at_every_depth() {
+        assert!(mistake("seed =", "sede =").starts_with("t.toml:2: unknown key `sede`"));
+        let link = "t.toml:15: unknown key `dleay` in [link]; did you mean `delay`?";
+        assert_eq!(mistake("        delay =", "dleay ="), link);
+        let end = "t.toml:11: unknown key `route` in [link.ends]; did you mean `routes`?";
+        assert_eq!(mistake("routes = [\"10.99.0.1\"]", "route = []"), end);
+    }
+
+    #[test]
+    fn wrong_values_are_told_with_their_line() {
+        assert!(mistake("100mbit", "fast").starts_with("t.toml:14: `fast` is no rate"));
+        assert!(mistake("loss = 0.0", "loss = 2").starts_with("t.toml:17: 2 is no probability"));
+        assert!(mistake("10.77.0.2/24", "10.77.0/24").starts_with("t.toml:11: `10.77.0` is not"));
+        assert!(mistake("mtu = 1500", "mtu = 500").starts_with("t.toml:19: `mtu` is from 1280"));
+        assert!(mistake("\"p0\"", "\"a/b\"").starts_with("t.toml:9: `a/b` is no interface name"));
+    }
+
+    #[test]
+    fn hosts_and_ends_must_fit() {
+        let unknown = "t.toml:11: no host `clinet`; did you mean `client`?";
+        assert_eq!(mistake("host = \"client\"", "host = \"clinet\""), unknown);
+        let ends = "t.toml:10: `ends` are two, on two different hosts";
+        assert_eq!(mistake("host = \"client\"", "host = \"server\""), ends);
+        let second = "t.toml:6: a second host `client`";
+        assert_eq!(mistake("name = \"server\"", "name = \"client\""), second);
+        assert!(Topology::parse("", "t.toml").unwrap_err().to_string().contains("no [[host]]"));
+    }
+}

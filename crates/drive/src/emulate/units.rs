@@ -1,0 +1,179 @@
+//! Numbers with units, as people write them in a topology: `100mbit`, `10ms`, `250kB`.
+
+use std::num::NonZeroU64;
+use std::time::Duration;
+
+use anabranch_netem::Loss;
+use serde::Deserialize;
+
+/// Bits per second: `bit`, `kbit`, `mbit`, `gbit` (powers of 1000), or `unlimited`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub struct Rate(pub Option<NonZeroU64>);
+
+/// A span of time: `ns`, `us`, `ms`, `s`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub struct Span(pub Duration);
+
+/// Bytes: `B`, `kB`, `MB` (powers of 1000), `KiB`, `MiB` (powers of 1024), or `unlimited`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub struct Size(pub usize);
+
+/// A rule of loss: a probability, `{ to_bad, to_good, loss_good, loss_bad }`, or `{ script = [..]
+/// }`.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(try_from = "RawLoss")]
+pub struct LossRule(pub Loss);
+
+impl TryFrom<String> for Rate {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Rate, String> {
+        if text == "unlimited" {
+            return Ok(Rate(None));
+        }
+        let units = [("gbit", 1e9), ("mbit", 1e6), ("kbit", 1e3), ("bit", 1.0)];
+        let bits = quantity(&text.to_ascii_lowercase(), &units).map(|bits| bits as u64);
+        let rate = bits.and_then(NonZeroU64::new);
+        let problem = "is no rate above zero; write `100mbit`, `1.5gbit`, `unlimited`";
+        rate.map(|rate| Rate(Some(rate))).ok_or_else(|| format!("`{text}` {problem}"))
+    }
+}
+
+impl TryFrom<String> for Span {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Span, String> {
+        let seconds = quantity(&text, &[("ns", 1e-9), ("us", 1e-6), ("ms", 1e-3), ("s", 1.0)]);
+        let span = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+        span.map(Span).ok_or_else(|| format!("`{text}` is no time; write `10ms`, `250us`, `1.5s`"))
+    }
+}
+
+impl TryFrom<String> for Size {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Size, String> {
+        if text == "unlimited" {
+            return Ok(Size(usize::MAX));
+        }
+        let units =
+            [("KiB", 1024.0), ("MiB", 1024.0 * 1024.0), ("kB", 1e3), ("MB", 1e6), ("B", 1.0)];
+        let size = quantity(&text, &units).map(|bytes| Size(bytes as usize));
+        size.ok_or_else(|| format!("`{text}` is no size; write `250kB`, `64KiB`, `unlimited`"))
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum RawLoss {
+    Probability(f64),
+    Bursts(Bursts),
+    Script(Script),
+    Other(serde::de::IgnoredAny),
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Bursts {
+    to_bad: f64,
+    to_good: f64,
+    #[serde(default)]
+    loss_good: f64,
+    loss_bad: f64,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Script {
+    script: Vec<u64>,
+}
+
+impl TryFrom<RawLoss> for LossRule {
+    type Error = String;
+
+    fn try_from(raw: RawLoss) -> Result<LossRule, String> {
+        let rule = match raw {
+            RawLoss::Probability(p) => Loss::Bernoulli(probability(p)?),
+            RawLoss::Bursts(bursts) => Loss::GilbertElliott {
+                to_bad: probability(bursts.to_bad)?,
+                to_good: probability(bursts.to_good)?,
+                loss_good: probability(bursts.loss_good)?,
+                loss_bad: probability(bursts.loss_bad)?,
+            },
+            RawLoss::Script(Script { script }) => Loss::Script(script.into_iter().collect()),
+            RawLoss::Other(_) => return Err(LOSS.to_owned()),
+        };
+        Ok(LossRule(rule))
+    }
+}
+
+const LOSS: &str = "loss is a probability from 0 to 1, `{ to_bad, to_good, loss_good, loss_bad }` \
+                    or `{ script = [numbers of lost packets] }`";
+
+fn probability(p: f64) -> Result<f64, String> {
+    if (0.0..=1.0).contains(&p) { Ok(p) } else { Err(format!("{p} is no probability; {LOSS}")) }
+}
+
+/// The number before the first unit that fits the end of `text`, times that unit's worth.
+fn quantity(text: &str, units: &[(&str, f64)]) -> Option<f64> {
+    let (number, worth) =
+        units.iter().find_map(|(unit, worth)| Some((text.strip_suffix(unit)?, worth)))?;
+    let number: f64 = number.trim().parse().ok()?;
+    (number.is_finite() && number >= 0.0).then_some(number * worth)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rate(text: &str) -> Option<Option<u64>> {
+        Rate::try_from(text.to_owned()).ok().map(|rate| rate.0.map(NonZeroU64::get))
+    }
+
+    fn span(text: &str) -> Option<Duration> {
+        Span::try_from(text.to_owned()).ok().map(|span| span.0)
+    }
+
+    fn size(text: &str) -> Option<usize> {
+        Size::try_from(text.to_owned()).ok().map(|size| size.0)
+    }
+
+    #[test]
+    fn units_are_what_they_are_elsewhere() {
+        assert_eq!(rate("100mbit"), Some(Some(100_000_000)));
+        assert_eq!(rate("1.5Gbit"), Some(Some(1_500_000_000)));
+        assert_eq!(rate("9600bit"), Some(Some(9600)));
+        assert_eq!(rate("unlimited"), Some(None));
+        assert_eq!(span("10ms"), Some(Duration::from_millis(10)));
+        assert_eq!(span("2.5 s"), Some(Duration::from_millis(2500)));
+        assert_eq!(span("250us"), Some(Duration::from_micros(250)));
+        assert_eq!(size("250kB"), Some(250_000));
+        assert_eq!(size("64KiB"), Some(65_536));
+        assert_eq!(size("1500B"), Some(1500));
+    }
+
+    #[test]
+    fn what_has_no_unit_or_no_sense_is_refused() {
+        assert!(
+            ["", "100", "0mbit", "-1mbit", "nanmbit", "fast"].iter().all(|t| rate(t).is_none())
+        );
+        assert!(["", "10", "-1ms", "infs", "ms"].iter().all(|t| span(t).is_none()));
+        assert!(["", "10", "-1kB", "10kb"].iter().all(|t| size(t).is_none()));
+    }
+
+    #[test]
+    fn loss_is_a_probability_a_burst_model_or_a_script() {
+        let read = |text: &str| serde_json::from_str::<LossRule>(text).map(|rule| rule.0);
+        assert_eq!(read("0.02").unwrap(), Loss::Bernoulli(0.02));
+        assert_eq!(read("1").unwrap(), Loss::Bernoulli(1.0));
+        assert_eq!(read(r#"{"script":[1,5]}"#).unwrap(), Loss::Script([1, 5].into()));
+        let bursts = r#"{"to_bad":0.1,"to_good":0.5,"loss_bad":1}"#;
+        assert!(matches!(read(bursts).unwrap(), Loss::GilbertElliott { .. }));
+        for bad in ["1.1", "-0.1", "\"2%\"", r#"{"to_bad":2,"to_good":0.5,"loss_bad":1}"#, "{}"] {
+            assert!(read(bad).unwrap_err().to_string().contains("probability"), "{bad}");
+        }
+    }
+}
