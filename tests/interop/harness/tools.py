@@ -115,6 +115,11 @@ class Background:
         """Waits until somebody in the process's network namespace has bound ``port``."""
         self.wait_until(f"{protocol} port {port}", lambda: port in bound(self.pid, protocol))
 
+    def interrupt_and_wait(self, seconds: float = 5.0) -> None:
+        """Asks it to finish, as Ctrl-C does, and waits until it has."""
+        self._process.send_signal(signal.SIGINT)
+        self._process.wait(seconds)
+
     def stop(self, how: signal.Signals = signal.SIGTERM) -> int:
         """Ends the process and returns its exit status (negative: the signal that killed it)."""
         if self._process.poll() is None:

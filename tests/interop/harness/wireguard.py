@@ -13,15 +13,17 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 from harness.net import Host
-from harness.tools import Background, wait_for
-from harness.transfer import Transfer, client
+from harness.tools import wait_for
+from harness.transfer import Transfer
 
 INSIDE_SERVER = "10.8.0.1"
 INSIDE_CLIENT = "10.8.0.2"
 PORT = 51820
 MTU = 1420
+IPERF_PORT = 5201
 _numbers = itertools.count()
 
 
@@ -40,12 +42,19 @@ def make_keys(host: Host) -> Keys:
 
 
 @contextlib.contextmanager
-def interface(host: Host, name: str) -> Iterator[Background]:
-    """A wireguard-go process with an interface of this name on ``host``."""
+def interface(host: Host, address: str, private: str) -> Iterator[str]:
+    """A wireguard-go process and its interface on ``host``; yields the interface's name."""
+    name = unique("wg")
     socket = Path(f"/var/run/wireguard/{name}.sock")
     with host.start(["wireguard-go", "-f", name], LOG_LEVEL="error") as process:
         process.wait_until(f"{name}'s control socket", socket.exists)
-        yield process
+        host.must(["wg", "set", name, "private-key", "/dev/stdin"], text=private)
+        host.must(["ip", "address", "add", f"{address}/24", "dev", name])
+        host.must(["ip", "link", "set", name, "mtu", str(MTU), "up"])
+        # By route, because only the machine's first namespace may change the default algorithm.
+        inside = ["ip", "route", "replace", "10.8.0.0/24", "dev", name, "src", address]
+        host.must([*inside, "congctl", "cubic"])
+        yield name
 
 
 def unique(kind: str) -> str:
@@ -53,44 +62,55 @@ def unique(kind: str) -> str:
     return f"{kind}{os.getpid() % 1_000_000}n{next(_numbers)}"
 
 
+class ServerEnd:
+    """The server's end of a tunnel: an interface that one client may speak to."""
+
+    def __init__(self, host: Host, client_public: str, port: int = PORT):
+        """Listens on UDP ``port``."""
+        keys = make_keys(host)
+        self.host, self.public = host, keys.public
+        self._stack = contextlib.ExitStack()
+        with self._stack:
+            self.name = self._stack.enter_context(interface(host, INSIDE_SERVER, keys.private))
+            listen = ["wg", "set", self.name, "listen-port", str(port), "peer", client_public]
+            host.must([*listen, "allowed-ips", f"{INSIDE_CLIENT}/32"])
+            self._stack = self._stack.pop_all()
+
+    @contextlib.contextmanager
+    def web(self, root: Path) -> Iterator[None]:
+        """Serves the files below ``root`` by HTTP inside the tunnel, with Python's own server."""
+        command = [sys.executable, "-m", "http.server", "80", "--bind", INSIDE_SERVER]
+        with self.host.start([*command, "--directory", str(root)]) as server:
+            server.wait_bound(80, "tcp")
+            yield
+
+    @contextlib.contextmanager
+    def iperf(self) -> Iterator[None]:
+        """Serves one run of iperf3 inside the tunnel."""
+        with self.host.start(["iperf3", "-s", "-1", "-B", INSIDE_SERVER]) as server:
+            server.wait_bound(IPERF_PORT, "tcp")
+            yield
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+
 class Tunnel:
     """A WireGuard tunnel between two hosts, each end an unaltered wireguard-go."""
 
     def __init__(self, server: Host, client_host: Host, endpoint: str):
         """Makes both ends; ``endpoint`` is what the client is told to speak to (the splitter)."""
-        self.server, self.client = server, client_host
-        self._stack = contextlib.ExitStack()
-        keys, peer = make_keys(server), make_keys(client_host)
-        try:
-            self.server_interface = self._end(server, "s", INSIDE_SERVER, keys.private)
-            self._peer(server, self.server_interface, peer.public, INSIDE_CLIENT, port=PORT)
-            self.client_interface = self._end(client_host, "c", INSIDE_CLIENT, peer.private)
-            self._peer(
-                client_host, self.client_interface, keys.public, INSIDE_SERVER, endpoint=endpoint
-            )
-        except BaseException:
-            self._stack.close()
-            raise
-
-    def _end(self, host: Host, kind: str, address: str, private: str) -> str:
-        name = unique(f"wg{kind}")
-        self._stack.enter_context(interface(host, name))
-        host.must(["wg", "set", name, "private-key", "/dev/stdin"], text=private)
-        host.must(["ip", "address", "add", f"{address}/24", "dev", name])
-        host.must(["ip", "link", "set", name, "mtu", str(MTU), "up"])
-        # By route, because only the machine's first namespace may change the default algorithm.
-        inside = ["ip", "route", "replace", "10.8.0.0/24", "dev", name, "src", address]
-        host.must([*inside, "congctl", "cubic"])
-        return name
-
-    def _peer(
-        self, host: Host, name: str, public: str, inside: str, *, port: int = 0, endpoint: str = ""
-    ) -> None:
-        command = ["wg", "set", name]
-        command += ["listen-port", str(port)] if port else []
-        command += ["peer", public, "allowed-ips", f"{inside}/32"]
-        command += ["endpoint", endpoint] if endpoint else []
-        host.must(command)
+        self.client = client_host
+        keys = make_keys(client_host)
+        with contextlib.ExitStack() as stack:
+            self.server = stack.enter_context(ServerEnd(server, keys.public))
+            self.name = stack.enter_context(interface(client_host, INSIDE_CLIENT, keys.private))
+            peer = ["wg", "set", self.name, "peer", self.server.public]
+            client_host.must([*peer, "allowed-ips", f"{INSIDE_SERVER}/32", "endpoint", endpoint])
+            self._stack = stack.pop_all()
 
     def ping(self, seconds: float = 10.0) -> None:
         """Waits until the tunnel carries a packet there and back.
@@ -99,21 +119,11 @@ class Tunnel:
             TimeoutError: it does not.
         """
         once = ["ping", "-c", "1", "-W", "1", INSIDE_SERVER]
-        wait_for(
-            "a ping through the tunnel", lambda: self.client.run(once).returncode == 0, seconds
-        )
-
-    @contextlib.contextmanager
-    def web(self, root: Path) -> Iterator[None]:
-        """Serves the files below ``root`` by HTTP inside the tunnel, with Python's own server."""
-        command = [sys.executable, "-m", "http.server", "80", "--bind", INSIDE_SERVER]
-        with self.server.start([*command, "--directory", str(root)]) as server:
-            server.wait_bound(80, "tcp")
-            yield
+        wait_for("a ping in the tunnel", lambda: self.client.run(once).returncode == 0, seconds)
 
     def download(self, length: int, seconds: float = 30.0) -> Transfer:
-        """Fetches ``bytes/length`` by HTTP through the tunnel, with curl."""
-        return fetch(self.client, f"http://{INSIDE_SERVER}/bytes/{length}", seconds)
+        """Fetches ``bytes/length`` through the tunnel, where :meth:`ServerEnd.web` serves it."""
+        return fetch(self.client, length, seconds)
 
     def iperf(self, seconds: int = 5, *options: str) -> tuple[float, float]:
         """iperf3 with TCP cubic, both directions at once.
@@ -121,28 +131,23 @@ class Tunnel:
         Returns:
             What arrived at the server and at the client, in Mbit/s.
         """
-        with self.server.start(["iperf3", "-s", "-1", "-B", INSIDE_SERVER]) as server:
-            server.wait_bound(5201, "tcp")
-            command = ["iperf3", "-c", INSIDE_SERVER, "-J", "-C", "cubic", "--bidir"]
-            command += ["-t", str(seconds), *options]
+        command = ["iperf3", "-c", INSIDE_SERVER, "-J", "-C", "cubic", "--bidir"]
+        command += ["-t", str(seconds), *options]
+        with self.server.iperf():
             end = json.loads(self.client.must(command, timeout=seconds + 20))["end"]
         up, down = end["sum_received"], end["sum_received_bidir_reverse"]
         return up["bits_per_second"] / 1e6, down["bits_per_second"] / 1e6
 
-    def handshakes(self) -> int:
-        """When the client's latest handshake was, in seconds since 1970; 0 if there was none."""
-        shown = self.client.must(["wg", "show", self.client_interface, "latest-handshakes"])
-        return int(shown.split()[1])
-
-    def __enter__(self) -> Tunnel:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
 
-def fetch(host: Host, url: str, seconds: float) -> Transfer:
-    """Downloads a URL with curl and hashes what it prints."""
+def fetch(host: Host, length: int, seconds: float) -> Transfer:
+    """Downloads ``bytes/length`` from the tunnel's other end with curl and hashes it."""
+    url = f"http://{INSIDE_SERVER}/bytes/{length}"
     command = host.command(["curl", "-sSf", "--max-time", str(seconds), url])
     start = last = time.monotonic()
     total, gap, count = hashlib.sha256(), 0.0, 0
@@ -157,31 +162,3 @@ def fetch(host: Host, url: str, seconds: float) -> Transfer:
         error = curl.stderr.read().decode().strip()
     took = time.monotonic() - start
     return Transfer(count, total.hexdigest(), took, count * 8e-6 / took, gap, error)
-
-
-class UserSpaceTunnel:
-    """wgnet at both ends: wireguard-go with its own network stack, without TUN and without root."""
-
-    def __init__(self, server: Host, client_host: Host, port: int = PORT):
-        """Starts the server's end, listening on UDP ``port``."""
-        self.client, self._server, self._peer = client_host, _wgnet_keys(), _wgnet_keys()
-        serve = ["wgnet", "serve", "-private", self._server["private"], "-port", str(port)]
-        self._process = server.start([*serve, "-peer", self._peer["public"]])
-        self._process.wait_bound(port)
-
-    def download(self, endpoint: str, length: int, seconds: float = 30.0) -> Transfer:
-        """Fetches ``bytes/length`` through a fresh tunnel to ``endpoint``."""
-        fetch_by = ["wgnet", "fetch", "-private", self._peer["private"], "-endpoint", endpoint]
-        fetch_by += ["-peer", self._server["public"], "-path", f"/bytes/{length}"]
-        return client(self.client, [*fetch_by, "-timeout", f"{seconds}s"], seconds)
-
-    def __enter__(self) -> UserSpaceTunnel:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._process.stop()
-
-
-def _wgnet_keys() -> dict[str, str]:
-    made: dict[str, str] = json.loads(Host("here").must(["wgnet", "keys"]))
-    return made

@@ -1,0 +1,130 @@
+"""What an observer on an interface sees: tcpdump, and the packets in its file."""
+
+from __future__ import annotations
+
+import re
+import signal
+import struct
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from harness.net import Host
+from harness.tools import PeerFailed
+
+ETHERNET, RAW_IP = 1, 101
+UDP = 17
+
+
+@dataclass(frozen=True)
+class Packet:
+    """A UDP packet; ``size`` is that of the IP packet in bytes, ``time`` seconds since 1970."""
+
+    time: float
+    size: int
+    source: tuple[bytes, int]
+    destination: tuple[bytes, int]
+    payload: bytes
+
+    def is_to_port(self, port: int) -> bool:
+        """Whether it goes to the server that listens on ``port`` (and not from it)."""
+        return self.destination[1] == port
+
+
+class Tcpdump:
+    """tcpdump on one interface of a host, from the start of the ``with`` block to its end.
+
+    After :meth:`stop`, :attr:`captured` is how many packets the filter let through.
+    """
+
+    def __init__(self, host: Host, interface: str, file: Path, wanted: str = "udp"):
+        """Waits until the capture runs; ``wanted`` is a capture filter."""
+        self.file = file
+        command = ["tcpdump", "-Z", "root", "-n", "-i", interface, "-B", "32768"]
+        command += ["--immediate-mode", "-U", "-w", str(file), wanted]
+        self._process = host.start(command)
+        self._process.wait_until("tcpdump", lambda: "listening on" in self._process.output())
+        self._stopped = False
+        self.captured = 0
+
+    def stop(self) -> list[Packet]:
+        """Ends the capture and reads it.
+
+        Raises:
+            PeerFailed: the kernel dropped packets, so that the capture cannot be believed.
+        """
+        time.sleep(0.3)  # what was sent last is on its way through the capture's buffer
+        self._process.interrupt_and_wait()
+        said = self._process.output()
+        self.close()
+        captured = re.search(r"(\d+) packets? captured", said)
+        if captured is None or not re.search(r"\b0 packets dropped by kernel", said):
+            raise PeerFailed(f"tcpdump: {said}")
+        self.captured = int(captured[1])
+        return list(read_pcap(self.file))
+
+    def close(self) -> None:
+        """Ends the capture if it runs."""
+        if not self._stopped:
+            self._stopped = True
+            self._process.stop(signal.SIGINT)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def read_pcapng(host: Host, file: Path) -> list[Packet]:
+    """The UDP packets of a pcapng file, which tcpdump itself reads and rewrites for us."""
+    plain = file.with_suffix(".converted.pcap")
+    host.must(["tcpdump", "-Z", "root", "-r", str(file), "-w", str(plain)])
+    return list(read_pcap(plain))
+
+
+def read_pcap(file: Path) -> Iterator[Packet]:
+    """The UDP packets of a pcap file, Ethernet or raw IP, with micro- or nanoseconds."""
+    data = file.read_bytes()
+    order = "<" if data[0] in (0xD4, 0x4D) else ">"
+    (magic,) = struct.unpack(order + "I", data[:4])
+    (link,) = struct.unpack(order + "I", data[20:24])
+    fraction = 1e-9 if magic == 0xA1B23C4D else 1e-6
+    at = 24
+    while at + 16 <= len(data):
+        seconds, part, length, _ = struct.unpack(order + "IIII", data[at : at + 16])
+        frame = data[at + 16 : at + 16 + length]
+        at += 16 + length
+        packet = _udp(seconds + part * fraction, _ip(frame, link & 0xFFFF))
+        if packet is not None:
+            yield packet
+
+
+def _ip(frame: bytes, link: int) -> bytes:
+    if link == RAW_IP:
+        return frame
+    if link == ETHERNET:
+        return frame[14:]
+    raise PeerFailed(f"a capture with link type {link}, which nothing here reads")
+
+
+def _udp(when: float, ip: bytes) -> Packet | None:
+    if ip[0] >> 4 == 4:
+        size, start, protocol = int.from_bytes(ip[2:4], "big"), 4 * (ip[0] & 0xF), ip[9]
+        source, destination = ip[12:16], ip[16:20]
+    else:
+        size, start, protocol = 40 + int.from_bytes(ip[4:6], "big"), 40, ip[6]
+        source, destination = ip[8:24], ip[24:40]
+    if protocol != UDP:
+        return None
+    ports = struct.unpack(">HH", ip[start : start + 4])
+    payload = ip[start + 8 : size]
+    return Packet(when, size, (source, ports[0]), (destination, ports[1]), payload)

@@ -1,0 +1,174 @@
+"""A path is cut in mid-transfer and restored: no session is lost, and the path is used again."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from conftest import MakeNetwork, Results
+from harness import mosh, quic
+from harness.capture import Tcpdump
+from harness.fair import difference
+from harness.faults import FAULTS
+from harness.net import SERVER, Counts, Link, Network, links
+from harness.seeded import MIB
+from harness.splitter import LISTEN, Splitter, interfaces
+from harness.transfer import Transfer, site
+from harness.wireguard import PORT, Tunnel
+
+pytestmark = pytest.mark.faults
+
+CUT = "p1"
+WHOLE_S, DARK_S = 1.5, 4.0
+# Silence shows after 1 s of use, which is 3 s with a third of the time each; local errors at once.
+NOTICED_S = {"silent": DARK_S, "interface": 1.0}
+# Ten seconds at the greatest rate of a path, so that the transfer outlives the fault.
+LONG = 120 * MIB
+
+
+@dataclass
+class Outcome:
+    """What the cut path carried after it was restored, and how soon it was known to be down."""
+
+    after: Counts
+    noticed_s: float
+
+
+@pytest.fixture
+def beside() -> Iterator[ThreadPoolExecutor]:
+    """Runs a session beside the test."""
+    with ThreadPoolExecutor(1) as executor:
+        yield executor
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_tunnel_outlives_a_path(
+    make_network: MakeNetwork,
+    tmp_path: Path,
+    results: Results,
+    fault: str,
+    beside: ThreadPoolExecutor,
+) -> None:
+    """WireGuard: the HTTP download that meets the fault ends with the right hash."""
+    network = make_network(links(3))
+    with ExitStack() as stack:
+        splitter = stack.enter_context(Splitter(network.client, f"{SERVER}:{PORT}", interfaces(3)))
+        tunnel = stack.enter_context(Tunnel(network.server, network.client, LISTEN))
+        tunnel.ping()
+        stack.enter_context(tunnel.server.web(site(tmp_path, LONG)))
+        running = beside.submit(tunnel.download, LONG, 90)
+        outcome, transfer = _judge(network, splitter, running, fault)
+    _note(results, "WireGuard", fault, outcome, transfer.longest_gap_s)
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_quic_connection_outlives_a_path(
+    make_network: MakeNetwork,
+    web_root: Path,
+    results: Results,
+    fault: str,
+    beside: ThreadPoolExecutor,
+) -> None:
+    """QUIC: the download is one connection, and it ends with the right hash."""
+    network = make_network(links(3))
+    with (
+        quic.serving("quic-go", network.server, web_root),
+        Splitter(network.client, f"{SERVER}:{quic.PORT}", interfaces(3)) as splitter,
+    ):
+        running = beside.submit(quic.download, network.client, "quic-go", LISTEN, LONG, seconds=120)
+        outcome, transfer = _judge(network, splitter, running, fault)
+    _note(results, "QUIC", fault, outcome, transfer.longest_gap_s)
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_login_outlives_a_path(
+    make_network: MakeNetwork, results: Results, fault: str, beside: ThreadPoolExecutor
+) -> None:
+    """Mosh: every command's output comes to the screen."""
+    network = make_network(links(3))
+    listen = f"127.0.0.1:{mosh.PORT}"
+    with (
+        mosh.MoshServer(network.server) as server,
+        Splitter(network.client, f"{SERVER}:{mosh.PORT}", interfaces(3), listen=listen) as splitter,
+        mosh.Login(network.client, "127.0.0.1", mosh.PORT, server.key) as login,
+    ):
+        running = beside.submit(login.run_for, 20, pause=0.1)
+        outcome = _break(network, splitter, running, fault)
+        result = running.result()
+    _assert_used_again(outcome, least=3)
+    assert not result.fault()
+    _note(results, "Mosh", fault, outcome, result.slowest_s)
+
+
+def _judge(
+    network: Network, splitter: Splitter, running: Future[Transfer], fault: str
+) -> tuple[Outcome, Transfer]:
+    """Breaks the path under a transfer; both must end well."""
+    outcome = _break(network, splitter, running, fault)
+    transfer = running.result()
+    assert not transfer.fault(LONG)
+    _assert_used_again(outcome, least=200)
+    splitter.stop()
+    return outcome, transfer
+
+
+def _break(network: Network, splitter: Splitter, running: Future[Any], fault: str) -> Outcome:
+    """Cuts the path, waits until the splitter knows, restores it, and waits until that is known."""
+    path = FAULTS[fault](network, CUT)
+    time.sleep(WHOLE_S)
+    path.cut()
+    start = time.monotonic()
+    splitter.wait_event("path", DARK_S + 1, path=CUT, state="down")
+    noticed = time.monotonic() - start
+    assert noticed < NOTICED_S[fault] + 0.5
+    time.sleep(max(0.0, DARK_S - noticed))
+    path.restore()
+    splitter.wait_event("path", 10, path=CUT, state="up")
+    before = network.stats()
+    time.sleep(2)
+    assert running.running(), "the session ended before the path was back: it proves nothing"
+    return Outcome(difference(network.stats(), before)[CUT], noticed)
+
+
+def _assert_used_again(outcome: Outcome, least: int) -> None:
+    assert outcome.after.up_packets >= least
+    assert outcome.after.down_packets >= least
+
+
+def _note(results: Results, protocol: str, fault: str, outcome: Outcome, gap: float) -> None:
+    results.add(
+        "A path cut and restored",
+        protocol=protocol, fault=fault, noticed_s=outcome.noticed_s, longest_gap_s=gap,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_nothing_leaves_by_an_unnamed_path_when_all_named_ones_are_gone(
+    make_network: MakeNetwork, tmp_path: Path, fault: str
+) -> None:
+    """The client has one more way to the server, which the user did not name: it stays empty."""
+    network = make_network([*links(2), Link("other")])
+    faults = [FAULTS[fault](network, name) for name in ("p0", "p1")]
+    with ExitStack() as stack:
+        stack.enter_context(Splitter(network.client, f"{SERVER}:{PORT}", interfaces(2)))
+        tunnel = stack.enter_context(Tunnel(network.server, network.client, LISTEN))
+        tunnel.ping()
+        capture = stack.enter_context(
+            Tcpdump(network.client, "other", tmp_path / "other.pcap", f"host {SERVER}")
+        )
+        for path in faults:
+            path.cut()
+        with pytest.raises(TimeoutError):
+            tunnel.ping(4)
+        for path in faults:
+            path.restore()
+        tunnel.ping(15)
+        capture.stop()
+        assert capture.captured == 0
