@@ -114,10 +114,9 @@ impl fmt::Display for Fault {
             Fault::NoDevice(device) => write!(f, "there is no interface '{device}'"),
             Fault::DeviceDown(device) => write!(f, "the interface '{device}' is down"),
             Fault::ForeignAddress(ip) => write!(f, "{ip} is no address of this machine"),
-            Fault::Family(source, server) => write!(
-                f,
-                "{source} cannot reach the server {server}: one is IPv4, the other IPv6"
-            ),
+            Fault::Family(source, server) => {
+                write!(f, "{source} cannot reach the server {server}: one is IPv4, the other IPv6")
+            }
             Fault::NoZone(server) => write!(
                 f,
                 "{server} is link-local: write the server's interface after it, as in [{server}%eth0]:PORT"

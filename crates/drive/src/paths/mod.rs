@@ -9,6 +9,6 @@ mod resolve;
 mod spec;
 
 pub use egress::{Egress, Mtu, recommended};
-pub use error::{PathError, SpecError};
+pub use error::{Fault, PathError, SpecError};
 pub use resolve::resolve;
 pub use spec::{MAX_NAME, MAX_PORTS, PathSpec, distinct};

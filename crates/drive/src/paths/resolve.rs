@@ -196,9 +196,7 @@ impl Machine {
     fn note(&self, route: Route, link: Option<&Link>, source: Option<IpAddr>) -> Option<String> {
         let leaves = link.map_or("?", |link| &link.name);
         if route.assumed {
-            return Some(format!(
-                "no route by '{leaves}': the server is taken to be on its link"
-            ));
+            return Some(format!("no route by '{leaves}': the server is taken to be on its link"));
         }
         let ip = source?;
         let home = self.holder(ip)?;

@@ -73,8 +73,7 @@ impl FromStr for PathSpec {
         let (name, kinds) = text.split_once('=').ok_or_else(|| SpecError::Form(text.into()))?;
         let (mut device, mut source, mut ports) = (None, None, None);
         for kind in kinds.split(',') {
-            let (word, value) =
-                kind.split_once(':').ok_or_else(|| SpecError::Kind(kind.into()))?;
+            let (word, value) = kind.split_once(':').ok_or_else(|| SpecError::Kind(kind.into()))?;
             let before = match word {
                 "if" => device.replace(value).is_some(),
                 "addr" => source.replace(address(value)?).is_some(),

@@ -1,5 +1,15 @@
-//! The splitter's driver: sockets and a clock around [`anabranch_comps`].
+//! The splitter's driver: sockets and a clock around [`anabranch_comps::Core`].
+//!
+//! [`run`] is the whole program. Its loop is four steps: wait, take what is ready to the core, do what the core says,
+//! show the counters. It holds no protocol thought; which path a datagram takes is the core's affair.
 
+mod driver;
+mod onward;
+mod resolver;
 mod settings;
+mod sockets;
+mod taps;
+mod ways;
 
+pub use driver::run;
 pub use settings::{Failure, Listening, Screen, Settings, Target, TargetError, fresh_seed};

@@ -1,0 +1,154 @@
+//! The path sockets: one for each tuple of each session, opened with its first datagram.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use anabranch_comps::{SessionId, TupleId};
+use anabranch_multipath::{PathId, Time};
+
+use crate::paths::Egress;
+use crate::poller::{Interest, Poller};
+use crate::udp::{UdpOptions, UdpSocket};
+
+/// A retired socket still hears answers for so long: several round trips of any path worth using.
+const LINGER: Duration = Duration::from_secs(3);
+/// Receive and send buffers of a path socket, in bytes.
+const BUFFER: usize = 2 << 20;
+
+/// A socket and what it stands for.
+#[derive(Debug)]
+pub(super) struct PathSocket {
+    pub(super) udp: UdpSocket,
+    pub(super) session: SessionId,
+    pub(super) tuple: TupleId,
+    pub(super) path: PathId,
+    pub(super) local: SocketAddr,
+    pub(super) server: SocketAddr,
+}
+
+/// A place in the table, reused: `generation` tells its tenants apart.
+#[derive(Debug, Default)]
+struct Slot {
+    generation: u32,
+    socket: Option<PathSocket>,
+}
+
+/// All path sockets of a run.
+#[derive(Debug)]
+pub(super) struct Sockets {
+    slots: Vec<Slot>,
+    free: Vec<u32>,
+    live: HashMap<(SessionId, TupleId), u32>,
+    sessions: HashMap<SessionId, Vec<u32>>,
+    retired: Vec<(Time, u32)>,
+    fwmark: Option<u32>,
+}
+
+impl Sockets {
+    pub(super) fn new(fwmark: Option<u32>) -> Sockets {
+        Sockets {
+            slots: Vec::new(),
+            free: Vec::new(),
+            live: HashMap::new(),
+            sessions: HashMap::new(),
+            retired: Vec::new(),
+            fwmark,
+        }
+    }
+
+    /// The socket that `token` was given to, if it is still open.
+    pub(super) fn by_token(&self, token: u64) -> Option<&PathSocket> {
+        let slot = self.slots.get(token as u32 as usize)?;
+        slot.socket.as_ref().filter(|_| u64::from(slot.generation) == token >> 32)
+    }
+
+    /// The socket that sends for a tuple, if it is open.
+    pub(super) fn of(&self, session: SessionId, tuple: TupleId) -> Option<&PathSocket> {
+        let &index = self.live.get(&(session, tuple))?;
+        self.slots[index as usize].socket.as_ref()
+    }
+
+    /// Opens the socket of a tuple: bound to the path's way out, connected to the server, watched by `poller`.
+    /// Returns its local address.
+    pub(super) fn open(
+        &mut self,
+        (session, tuple, path): (SessionId, TupleId, PathId),
+        egress: &Egress,
+        server: SocketAddr,
+        poller: &Poller,
+    ) -> io::Result<SocketAddr> {
+        let options = UdpOptions {
+            device: egress.device.clone(),
+            mark: self.fwmark,
+            recv_buffer: BUFFER,
+            send_buffer: BUFFER,
+            ..UdpOptions::default()
+        };
+        let server = egress.remote(server);
+        let udp = UdpSocket::connect(Some(egress.local(server)), server, &options)?;
+        let local = udp.local_addr()?;
+        let index = self.free_slot();
+        let token = u64::from(self.slots[index as usize].generation) << 32 | u64::from(index);
+        if let Err(error) = poller.add(&udp, token, Interest::Read) {
+            self.free.push(index);
+            return Err(error);
+        }
+        self.slots[index as usize].socket =
+            Some(PathSocket { udp, session, tuple, path, local, server });
+        self.live.insert((session, tuple), index);
+        self.sessions.entry(session).or_default().push(index);
+        Ok(local)
+    }
+
+    /// Takes the sockets of `path` out of use: the next datagrams open new ones, the old ones only listen, for a while.
+    pub(super) fn retire(&mut self, now: Time, path: PathId) {
+        let slots = &self.slots;
+        let is_of_path = |index: u32| {
+            slots[index as usize].socket.as_ref().is_some_and(|socket| socket.path == path)
+        };
+        let of_path = self.live.extract_if(|_, index| is_of_path(*index));
+        self.retired.extend(of_path.map(|(_, index)| (now + LINGER, index)));
+    }
+
+    /// When the next retired socket closes.
+    pub(super) fn next_timeout(&self) -> Option<Time> {
+        self.retired.first().map(|retired| retired.0)
+    }
+
+    /// Closes retired sockets that have listened long enough; returns their local addresses.
+    pub(super) fn close_retired(&mut self, now: Time) -> Vec<SocketAddr> {
+        let due = self.retired.partition_point(|retired| retired.0 <= now);
+        let closed: Vec<u32> = self.retired.drain(..due).map(|retired| retired.1).collect();
+        closed.into_iter().filter_map(|index| self.close_slot(index)).collect()
+    }
+
+    /// Closes all sockets of a session; returns their local addresses.
+    pub(super) fn close(&mut self, session: SessionId) -> Vec<SocketAddr> {
+        let indices = self.sessions.remove(&session).unwrap_or_default();
+        self.retired.retain(|retired| !indices.contains(&retired.1));
+        indices.into_iter().filter_map(|index| self.close_slot(index)).collect()
+    }
+
+    fn free_slot(&mut self) -> u32 {
+        self.free.pop().unwrap_or_else(|| {
+            self.slots.push(Slot::default());
+            (self.slots.len() - 1) as u32
+        })
+    }
+
+    fn close_slot(&mut self, index: u32) -> Option<SocketAddr> {
+        let slot = &mut self.slots[index as usize];
+        let socket = slot.socket.take()?;
+        slot.generation = slot.generation.wrapping_add(1);
+        self.free.push(index);
+        if self.live.get(&(socket.session, socket.tuple)) == Some(&index) {
+            self.live.remove(&(socket.session, socket.tuple));
+        }
+        if let Some(indices) = self.sessions.get_mut(&socket.session) {
+            indices.retain(|&other| other != index);
+        }
+        Some(socket.local)
+    }
+}
