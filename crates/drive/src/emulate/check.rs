@@ -22,7 +22,7 @@ pub fn check() -> Vec<Need> {
         Err(_) => Some(io::Error::other("not tried: it needs a namespace")),
     };
     let tun = inside(setup::try_interface);
-    let cubic = inside(|| setup::sysctl("ipv4/tcp_congestion_control", "cubic"));
+    let cubic = inside(setup::try_cubic);
     let nobody = "run as root, or allow unprivileged user namespaces";
     let device = "load the module `tun`; the device file /dev/net/tun must be accessible";
     vec![

@@ -29,7 +29,7 @@ mod units;
 
 pub use check::{Need, check};
 pub use edit::{EDIT_KEYS, Edit};
-pub use namespace::Namespace;
+pub use namespace::{Namespace, enter_user_namespace_if_needed};
 pub use network::{Network, UnknownLink};
 pub use setup::SetupError;
 pub use stats::{Drops, LinkStats, Tally, WayStats};

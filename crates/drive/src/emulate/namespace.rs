@@ -2,7 +2,7 @@
 
 #![allow(unsafe_code, reason = "unshare(2) is unsafe in rustix: it could part the file table too")]
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 use std::path::PathBuf;
@@ -54,6 +54,29 @@ impl Namespace {
         let kind = Some(LinkNameSpaceType::Network);
         Ok(rustix::thread::move_into_link_name_space(self.handle.as_fd(), kind)?)
     }
+}
+
+/// Where this process may not make network namespaces, makes it root of a new user namespace, in
+/// which it
+/// may. True if it did so; then other processes must enter `/proc/PID/ns/user` first.
+///
+/// Call it before any thread is started: the kernel moves only processes of a single thread. If the
+/// machine
+/// does not allow it either, nothing changes, and [`Namespace::new`] will say what is missing.
+pub fn enter_user_namespace_if_needed() -> bool {
+    let denied = |error: io::Error| error.kind() == io::ErrorKind::PermissionDenied;
+    Namespace::new().is_err_and(denied) && become_root().is_ok()
+}
+
+/// Maps the user and group of this process to root in a new user namespace.
+fn become_root() -> io::Result<()> {
+    let (user, group) = (rustix::process::geteuid(), rustix::process::getegid());
+    // SAFETY: NEWUSER does not part the file table.
+    unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWUSER) }?;
+    // A group may only be mapped by someone who cannot drop groups any more (user_namespaces(7)).
+    fs::write("/proc/self/setgroups", "deny")?;
+    fs::write("/proc/self/uid_map", format!("0 {} 1", user.as_raw()))?;
+    fs::write("/proc/self/gid_map", format!("0 {} 1", group.as_raw()))
 }
 
 /// A thread's namespace cannot be put back without privilege, so what enters one gets its own

@@ -35,6 +35,7 @@ const WAKER: u64 = u64::MAX;
 /// a host keeps that host's namespace, without any link.)
 pub struct Network {
     hosts: Vec<(String, Namespace)>,
+    congestion_control: String,
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
 }
@@ -63,7 +64,7 @@ impl Network {
     /// # Errors
     /// [`SetupError`] names the step that the machine refused; nothing is left of the steps before.
     pub fn start(topology: &Topology) -> Result<Network, SetupError> {
-        let namespaces = setup::hosts(topology)?;
+        let (namespaces, congestion_control) = setup::hosts(topology)?;
         let mut engine = Engine::new();
         for cable in &topology.links {
             engine.add(cable, setup::cable(cable, &namespaces)?, topology.seed);
@@ -72,7 +73,7 @@ impl Network {
             .map_err(|cause| SetupError { step: "start the links' thread".to_owned(), cause })?;
         let names = topology.hosts.iter().map(|host| host.name.clone());
         let hosts = names.zip(namespaces).collect();
-        Ok(Network { hosts, shared, thread: Some(thread) })
+        Ok(Network { hosts, congestion_control, shared, thread: Some(thread) })
     }
 
     /// The hosts and their namespaces, in the topology's order.
@@ -83,6 +84,11 @@ impl Network {
     /// The namespace of a host.
     pub fn host(&self, name: &str) -> Option<&Namespace> {
         self.hosts().find(|(other, _)| *other == name).map(|(_, namespace)| namespace)
+    }
+
+    /// The TCP congestion control of the hosts. Connections by a link use cubic, whatever this is.
+    pub fn congestion_control(&self) -> &str {
+        &self.congestion_control
     }
 
     /// Changes a link from now on.

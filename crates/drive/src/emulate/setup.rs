@@ -3,15 +3,18 @@
 use std::fmt;
 use std::fs;
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use super::topology::{Cable, End, Host, Topology};
 use super::{Namespace, Tun};
+use crate::netlink::Prefix;
 use crate::netlink::configure::{self, NewRoute};
-use crate::netlink::{self, Prefix};
 
 /// The kernel's number for the loopback interface of every namespace.
 const LO: u32 = 1;
+/// Cubic, whatever the machine prefers: results are compared with papers that used it.
+const CUBIC: &str = "cubic";
+const CONGESTION_CONTROL: &str = "ipv4/tcp_congestion_control";
 /// Packets that an interface keeps for us while we are not scheduled: 100 ms at 500 Mbit/s.
 const QUEUE_LEN: u32 = 4096;
 
@@ -41,9 +44,12 @@ fn step<T>(result: io::Result<T>, name: impl FnOnce() -> String) -> Result<T, Se
     result.map_err(|cause| SetupError { step: name(), cause })
 }
 
-/// One namespace for each host, with its settings and loopback addresses.
-pub(super) fn hosts(topology: &Topology) -> Result<Vec<Namespace>, SetupError> {
-    topology.hosts.iter().map(host).collect()
+/// One namespace for each host, with its settings and loopback addresses; and their congestion
+/// control.
+pub(super) fn hosts(topology: &Topology) -> Result<(Vec<Namespace>, String), SetupError> {
+    let hosts: Vec<Namespace> = topology.hosts.iter().map(host).collect::<Result<_, _>>()?;
+    let control = hosts.first().map_or(Ok(String::new()), |host| host.run(congestion_control));
+    Ok((hosts, step(control, || "read the congestion control".to_owned())?))
 }
 
 fn host(host: &Host) -> Result<Namespace, SetupError> {
@@ -80,21 +86,30 @@ fn interface(cable: &Cable, end: &End) -> io::Result<Tun> {
 fn route(oif: u32, end: &End, dst: Prefix) -> NewRoute {
     let same_family = |ip: &&IpAddr| ip.is_ipv4() == dst.ip.is_ipv4();
     let prefsrc = end.prefsrc.iter().find(same_family).copied();
-    NewRoute { dst, oif, gateway: None, prefsrc, metric: end.metric }
+    NewRoute {
+        dst,
+        oif,
+        gateway: None,
+        prefsrc,
+        metric: end.metric,
+        congestion_control: Some(CUBIC),
+    }
 }
 
 /// Settings of the calling thread's namespace. The defaults are inherited by interfaces made later.
 ///
 /// * No reverse-path filter: a server may answer by another path than the one it was asked by.
 /// * No packets of the kernel's own on the links: they would be counted by the observers.
-/// * Cubic, whatever the machine prefers: results are compared with papers that used it.
 fn sysctls(host: &Host) -> io::Result<()> {
+    // A kernel that prefers another one does not let a namespace choose cubic (it is "restricted"
+    // then); the
+    // links' routes name it in any case.
+    let _ = sysctl(CONGESTION_CONTROL, CUBIC);
     let forward = if host.forward { "1" } else { "0" };
     for (name, value) in [
         ("ipv4/conf/all/rp_filter", "0"),
         ("ipv4/conf/default/rp_filter", "0"),
         ("ipv4/ip_forward", forward),
-        ("ipv4/tcp_congestion_control", "cubic"),
     ] {
         sysctl(name, value)?;
     }
@@ -114,7 +129,14 @@ fn sysctls(host: &Host) -> io::Result<()> {
     Ok(())
 }
 
-pub(super) fn sysctl(name: &str, value: &str) -> io::Result<()> {
+/// The congestion control of TCP sockets in the calling thread's namespace, unless their route says
+/// otherwise.
+fn congestion_control() -> io::Result<String> {
+    let text = fs::read_to_string(format!("/proc/sys/net/{CONGESTION_CONTROL}"))?;
+    Ok(text.trim().to_owned())
+}
+
+fn sysctl(name: &str, value: &str) -> io::Result<()> {
     fs::write(format!("/proc/sys/net/{name}"), value)
         .map_err(|error| io::Error::new(error.kind(), format!("net/{name} = {value}: {error}")))
 }
@@ -124,9 +146,15 @@ pub(super) fn has_ipv6() -> bool {
     fs::exists("/proc/sys/net/ipv6/conf").unwrap_or(false)
 }
 
-/// Whether a TUN interface can be made in the calling thread's namespace, and configured.
+/// Tries to make an interface in the calling thread's namespace.
 pub(super) fn try_interface() -> io::Result<()> {
-    let tun = Tun::create("probe")?;
-    configure::set_up(tun.index(), true)?;
-    netlink::links().map(drop)
+    Tun::create("probe").map(drop)
+}
+
+/// Tries to make a route with cubic in the calling thread's namespace.
+pub(super) fn try_cubic() -> io::Result<()> {
+    configure::set_up(LO, true)?;
+    let dst = Prefix { ip: Ipv4Addr::new(192, 0, 2, 1).into(), len: 32 };
+    let end = End { host: 0, address: vec![], routes: vec![], prefsrc: vec![], metric: None };
+    configure::add_route(route(LO, &end, dst))
 }

@@ -10,7 +10,7 @@ use netlink_packet_route::address::{
 };
 use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
 use netlink_packet_route::route::{
-    RouteAttribute, RouteHeader, RouteMessage, RouteProtocol, RouteScope, RouteType,
+    RouteAttribute, RouteHeader, RouteMessage, RouteMetric, RouteProtocol, RouteScope, RouteType,
 };
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage as Message};
 
@@ -29,6 +29,8 @@ pub struct NewRoute {
     pub prefsrc: Option<IpAddr>,
     /// The smaller is preferred. `None`: the kernel's default (0 for IPv4, 1024 for IPv6).
     pub metric: Option<u32>,
+    /// TCP congestion control of connections by this route; `None`: the namespace's.
+    pub congestion_control: Option<&'static str>,
 }
 
 /// Switches the interface `index` on or off.
@@ -86,6 +88,8 @@ pub fn add_route(route: NewRoute) -> io::Result<()> {
     message.attributes.extend(route.gateway.map(|ip| RouteAttribute::Gateway(ip.into())));
     message.attributes.extend(route.prefsrc.map(|ip| RouteAttribute::PrefSource(ip.into())));
     message.attributes.extend(route.metric.map(RouteAttribute::Priority));
+    let control = route.congestion_control.map(|name| RouteMetric::CcAlgo(name.to_owned()));
+    message.attributes.extend(control.map(|metric| RouteAttribute::Metrics(vec![metric])));
     socket::order(Message::NewRoute(message), NLM_F_CREATE | NLM_F_EXCL)
 }
 

@@ -44,7 +44,14 @@ fn ip(text: &str) -> IpAddr {
 
 fn route(tun: &Tun, dst: &str, gateway: &str, metric: u32) -> NewRoute {
     let (oif, gateway) = (tun.index(), Some(ip(gateway)));
-    NewRoute { dst: prefix(dst), oif, gateway, prefsrc: None, metric: Some(metric) }
+    NewRoute {
+        dst: prefix(dst),
+        oif,
+        gateway,
+        prefsrc: None,
+        metric: Some(metric),
+        congestion_control: None,
+    }
 }
 
 fn wait_for(monitor: &mut Monitor, wanted: impl Fn(&Change) -> bool) -> Vec<Change> {
