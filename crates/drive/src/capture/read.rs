@@ -4,15 +4,16 @@ use std::collections::HashMap;
 use std::fmt;
 use std::fs::File;
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
-use parquet::basic::{ConvertedType, LogicalType, Type as Physical};
+use parquet::basic::{Compression, ConvertedType, LogicalType, Type as Physical};
 use parquet::column::reader::{ColumnReaderImpl, get_typed_column_reader};
 use parquet::data_type::{
     BoolType, ByteArray, ByteArrayType, DataType, DoubleType, Int32Type, Int64Type,
 };
 use parquet::errors::ParquetError;
-use parquet::file::metadata::KeyValue;
+use parquet::file::metadata::{ColumnChunkMetaData, KeyValue, ParquetMetaData};
 use parquet::file::reader::{FileReader, RowGroupReader};
 use parquet::file::serialized_reader::SerializedFileReader;
 use parquet::schema::types::{ColumnDescriptor, SchemaDescriptor};
@@ -86,11 +87,14 @@ impl Trace {
     /// # Errors
     /// The file cannot be read or is not a trace of the schema version that this program knows.
     pub fn open(path: &Path) -> Result<Trace, TraceError> {
-        let file = SerializedFileReader::new(File::open(path).map_err(TraceError::Io)?)?;
+        let file = File::open(path).map_err(TraceError::Io)?;
+        let length = file.metadata().map_err(TraceError::Io)?.len();
+        let file = guarded(|| Ok(SerializedFileReader::new(file)?))?;
         let meta = file.metadata().file_metadata();
         let pairs: &[KeyValue] = meta.key_value_metadata().map_or(&[], Vec::as_slice);
         // Columns first: a foreign file is better told what it lacks than that it is not ours.
         let columns = locate_all(meta.schema_descr())?;
+        vet_chunks(file.metadata(), &columns, length)?;
         let facts = TraceFacts::parse(pairs).map_err(TraceError::Facts)?;
         Ok(Trace { file, facts, columns })
     }
@@ -116,8 +120,8 @@ impl Trace {
         let mut check = Check::default();
         for index in 0..self.file.num_row_groups() {
             let group = self.file.get_row_group(index)?;
-            let mut columns = Columns::open(group.as_ref(), &self.columns)?;
-            while columns.next(check.row)? {
+            let mut columns = guarded(|| Columns::open(group.as_ref(), &self.columns))?;
+            while guarded(|| columns.next(check.row))? {
                 for at in 0..columns.len() {
                     let row = columns.row(at, check.row)?;
                     check.admit(&row)?;
@@ -127,6 +131,14 @@ impl Trace {
         }
         Ok(())
     }
+}
+
+/// Turns a panic of the Parquet decoder, which some damaged pages cause, into an error.
+///
+/// What `decode` was working on must not be used afterwards.
+fn guarded<T>(decode: impl FnOnce() -> Result<T, TraceError>) -> Result<T, TraceError> {
+    let damaged = |_| Err(TraceError::Parquet("a page is damaged".to_owned()));
+    catch_unwind(AssertUnwindSafe(decode)).unwrap_or_else(damaged)
 }
 
 fn locate_all(schema: &SchemaDescriptor) -> Result<[usize; 7], TraceError> {
@@ -152,6 +164,33 @@ fn locate(schema: &SchemaDescriptor, name: &str, wanted: Physical) -> Result<usi
         return Err(format!("is {wanted} with a meaning other than the schema's"));
     }
     Ok(at)
+}
+
+/// Checks what the footer claims of each column chunk before the decoder believes it: it would
+/// panic on a negative place, and speak of its own build options on a foreign compression.
+fn vet_chunks(meta: &ParquetMetaData, places: &[usize; 7], length: u64) -> Result<(), TraceError> {
+    for group in meta.row_groups() {
+        for (&place, (name, _)) in places.iter().zip(COLUMNS) {
+            let chunk = group.columns().get(place);
+            let problem = match chunk.map(|chunk| (lies_within(chunk, length), chunk.compression()))
+            {
+                Some((true, Compression::UNCOMPRESSED | Compression::ZSTD(_))) => continue,
+                Some((true, method)) => {
+                    format!("is compressed by {method}; traces use zstd or nothing")
+                }
+                _ => "is damaged".to_owned(),
+            };
+            return Err(TraceError::Column { name, problem });
+        }
+    }
+    Ok(())
+}
+
+fn lies_within(chunk: &ColumnChunkMetaData, length: u64) -> bool {
+    let begin = chunk.dictionary_page_offset().unwrap_or(chunk.data_page_offset());
+    let (begin, size) = (u64::try_from(begin), u64::try_from(chunk.compressed_size()));
+    let end = begin.ok().zip(size.ok()).and_then(|(begin, size)| begin.checked_add(size));
+    end.is_some_and(|end| end <= length)
 }
 
 /// Has the column the right storage, but unsigned numbers, dates or decimals in it?

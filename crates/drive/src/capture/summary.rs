@@ -15,6 +15,10 @@ pub struct Summary {
     pub datagrams: u64,
     /// From time zero to the last row.
     pub seconds: f64,
+    /// Every path, over all sessions: bursts pooled, the longest gap within any session.
+    pub paths: Vec<PathSummary>,
+    /// The whole, over all sessions in the same way.
+    pub whole: PathSummary,
     /// Every session (load and run), in ascending order.
     pub sessions: Vec<Session>,
 }
@@ -114,9 +118,17 @@ impl SummaryBuilder {
 
     /// The summary of all rows so far.
     pub fn finish(self) -> Summary {
-        let sessions = self.sessions.into_iter().map(|((load, run), g)| g.finish(load, run));
-        let sessions = sessions.collect();
-        Summary { datagrams: self.datagrams, seconds: self.seconds, sessions }
+        let mut total = Parts::default();
+        let mut sessions = Vec::with_capacity(self.sessions.len());
+        for ((load, run), gathered) in self.sessions {
+            let parts = Parts { paths: gathered.paths, whole: gathered.whole };
+            total.absorb(&parts);
+            let (paths, whole) = parts.finish();
+            sessions.push(Session { load, run, label: gathered.label, paths, whole });
+        }
+        let (paths, whole) = total.finish();
+        let SummaryBuilder { datagrams, seconds, .. } = self;
+        Summary { datagrams, seconds, paths, whole, sessions }
     }
 }
 
@@ -138,10 +150,9 @@ impl<T> Both<T> {
 struct Gathered {
     label: String,
     paths: BTreeMap<i16, Both<Tally>>,
-    /// The rows of path -1.
-    unsplit: Both<Tally>,
-    /// The rows of all other paths together; its bursts are theirs.
-    union: Both<Tally>,
+    whole: Both<Tally>,
+    /// Has the trace rows of path -1? Then they alone are the whole.
+    unsplit: bool,
     /// The path that carried the latest datagram.
     current: Both<Option<i16>>,
 }
@@ -149,27 +160,57 @@ struct Gathered {
 impl Gathered {
     fn push(&mut self, row: &Row<'_>) {
         if row.path < 0 {
-            return self.unsplit.of(row).add(row, false);
+            return self.push_whole(row);
         }
         let came = self.current.of(row).replace(row.path) != Some(row.path);
         self.paths.entry(row.path).or_default().of(row).add(row, came);
-        self.union.of(row).add(row, came);
+        if !self.unsplit {
+            self.whole.of(row).add(row, came);
+        }
     }
 
-    fn finish(self, load: i64, run: i32) -> Session {
-        let unsplit = self.unsplit.up.packets + self.unsplit.down.packets > 0;
-        let Both { up, down } = self.union;
-        let totals = (up.packets, down.packets);
-        let path = |(path, both): (i16, Both<Tally>)| PathSummary {
-            path,
-            up: both.up.finish(totals.0),
-            down: both.down.finish(totals.1),
-        };
-        let paths = self.paths.into_iter().map(path).collect();
-        let Both { up, down } = if unsplit { self.unsplit } else { Both { up, down } };
-        let totals = (up.packets, down.packets);
-        let whole = PathSummary { path: -1, up: up.finish(totals.0), down: down.finish(totals.1) };
-        Session { load, run, label: self.label, paths, whole }
+    fn push_whole(&mut self, row: &Row<'_>) {
+        if !self.unsplit {
+            self.unsplit = true;
+            self.whole = Both::default();
+        }
+        self.whole.of(row).add(row, false);
+    }
+}
+
+/// The paths and the whole: of a session, or of all of them.
+#[derive(Default)]
+struct Parts {
+    paths: BTreeMap<i16, Both<Tally>>,
+    whole: Both<Tally>,
+}
+
+impl Parts {
+    fn absorb(&mut self, other: &Parts) {
+        self.whole.absorb(&other.whole);
+        for (path, both) in &other.paths {
+            self.paths.entry(*path).or_default().absorb(both);
+        }
+    }
+
+    fn finish(self) -> (Vec<PathSummary>, PathSummary) {
+        // Shares are of the paths' sum, not of a whole that was recorded by itself.
+        let sum = |of: fn(&Both<Tally>) -> u64| self.paths.values().map(of).sum();
+        let totals = (sum(|both| both.up.packets), sum(|both| both.down.packets));
+        let whole = (self.whole.up.packets, self.whole.down.packets);
+        let paths = self.paths.into_iter().map(|(path, both)| both.finish(path, totals)).collect();
+        (paths, self.whole.finish(-1, whole))
+    }
+}
+
+impl Both<Tally> {
+    fn absorb(&mut self, other: &Both<Tally>) {
+        self.up.absorb(&other.up);
+        self.down.absorb(&other.down);
+    }
+
+    fn finish(self, path: i16, totals: (u64, u64)) -> PathSummary {
+        PathSummary { path, up: self.up.finish(totals.0), down: self.down.finish(totals.1) }
     }
 }
 
@@ -204,6 +245,13 @@ impl Tally {
             }
             _ => self.bursts.push(Burst { packets: 1, first: row.time, last: row.time }),
         }
+    }
+
+    fn absorb(&mut self, other: &Tally) {
+        self.packets += other.packets;
+        self.bytes += other.bytes;
+        self.bursts.extend_from_slice(&other.bursts);
+        self.longest_gap = self.longest_gap.max(other.longest_gap);
     }
 
     fn finish(self, total: u64) -> Flow {
@@ -299,6 +347,10 @@ mod tests {
         let loads: Vec<i64> = summary.sessions.iter().map(|s| s.load).collect();
         assert_eq!(loads, [1, 2]);
         assert!(summary.sessions.iter().all(|s| s.whole.up.bursts == 1));
+        let total = (summary.whole.up.packets, summary.whole.up.bursts, summary.paths.len());
+        assert_eq!(total, (4, 2, 2));
+        assert_eq!(summary.paths[1].up.share, 0.5);
+        assert_eq!(summary.paths[1].up.longest_gap_ms, 2.0);
     }
 
     #[test]
