@@ -1,2 +1,81 @@
-//! x
-fn main() {}
+//! Holds the splitter against its targets, and prints a table.
+//!
+//! Every number is the median of several runs with the smallest and the largest. The subjects of
+//! one comparison take turns, so that what disturbs the machine disturbs all of them, and the
+//! baselines (no forwarder at all, the naive one of `crates/drive/examples/forward.rs`, the
+//! splitter with one path) are measured beside the splitter each time.
+
+mod areas;
+mod rig;
+mod table;
+
+use std::io;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use areas::AREAS;
+use rig::{Rig, Subject};
+use table::Table;
+
+/// Measure the splitter against its targets.
+#[derive(Parser)]
+struct Arguments {
+    /// What to measure: forward, delay, sessions, schedulers; all of them if none is named.
+    areas: Vec<String>,
+    /// Runs of each measurement.
+    #[arg(long, default_value_t = 5)]
+    runs: usize,
+    /// Seconds of each run.
+    #[arg(long, default_value_t = 1.0)]
+    seconds: f64,
+    /// Folder of the programs; the one of this program if not given.
+    #[arg(long)]
+    programs: Option<PathBuf>,
+    /// Measure the baselines alone.
+    #[arg(long)]
+    baselines: bool,
+    /// Print rows as JSON instead of a table.
+    #[arg(long)]
+    json: bool,
+    /// Fail if a target is missed.
+    #[arg(long)]
+    strict: bool,
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    match run(&arguments) {
+        Ok(table) if arguments.strict && table.missed() > 0 => ExitCode::FAILURE,
+        Ok(_) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("bench: {error}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn run(arguments: &Arguments) -> io::Result<Table> {
+    let names: Vec<&str> = AREAS.iter().map(|(name, _)| *name).collect();
+    if let Some(unknown) = arguments.areas.iter().find(|area| !names.contains(&area.as_str())) {
+        let known = names.join(", ");
+        return Err(io::Error::other(format!("no area '{unknown}'; there are {known}")));
+    }
+    let beside = std::env::current_exe()?.parent().map(PathBuf::from).unwrap_or_default();
+    let programs = arguments.programs.clone().unwrap_or(beside);
+    let subjects = match arguments.baselines {
+        true => vec![Subject::Direct, Subject::Naive],
+        false => vec![Subject::Direct, Subject::Naive, Subject::Split(1), Subject::Split(3)],
+    };
+    let rig = Rig::new(programs, subjects, arguments.runs.max(1), arguments.seconds)?;
+    let mut table = Table::new(arguments.json);
+    for (name, area) in AREAS {
+        if arguments.areas.is_empty() || arguments.areas.iter().any(|area| area == name) {
+            eprintln!("measuring {name} …");
+            area(&rig, &mut table)?;
+        }
+    }
+    table.print();
+    Ok(table)
+}

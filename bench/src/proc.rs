@@ -30,8 +30,8 @@ impl Usage {
     }
 }
 
-/// The CPU time of `pid` in seconds: from the scheduler's own account in nanoseconds where the kernel keeps one, else
-/// from `stat`, in hundredths of a second.
+/// The CPU time of `pid` in seconds: from the scheduler's own account in nanoseconds where the
+/// kernel keeps one, else from `stat`, in hundredths of a second.
 ///
 /// # Errors
 /// As [`Usage::of`].
@@ -52,7 +52,8 @@ fn threads_cpu(tasks: &Path) -> io::Result<u64> {
     fs::read_dir(tasks)?.map(nanos).sum()
 }
 
-/// `utime + stime` of a line of `stat`: fields 14 and 15, counted behind the name, which may hold anything.
+/// `utime + stime` of a line of `stat`: fields 14 and 15, counted behind the name, which may hold
+/// anything.
 fn stat_cpu(line: &str) -> io::Result<f64> {
     let behind = line.rsplit_once(')').ok_or(ErrorKind::InvalidData)?.1;
     let ticks = behind.split_whitespace().skip(11).take(2).map(str::parse::<u64>);
@@ -66,7 +67,9 @@ pub struct Sockets {
     /// Sockets in use, IPv4 and IPv6.
     pub count: u64,
     /// Memory accounted to their queues, in bytes.
-    pub memory: u64,
+    pub queues: u64,
+    /// Memory of all the kernel's objects, sockets and files among them, in bytes (`Slab`).
+    pub objects: u64,
 }
 
 impl Sockets {
@@ -78,7 +81,10 @@ impl Sockets {
         let v4 = fs::read_to_string("/proc/net/sockstat")?;
         let v6 = fs::read_to_string("/proc/net/sockstat6").unwrap_or_default();
         let count = after(&v4, "UDP:", "inuse") + after(&v6, "UDP6:", "inuse");
-        Ok(Sockets { count, memory: after(&v4, "UDP:", "mem") * rustix::param::page_size() as u64 })
+        let queues = after(&v4, "UDP:", "mem") * rustix::param::page_size() as u64;
+        let memory = fs::read_to_string("/proc/meminfo")?;
+        let objects = field(&memory, "Slab:").ok_or(ErrorKind::InvalidData)? * 1024;
+        Ok(Sockets { count, queues, objects })
     }
 }
 

@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 use anabranch_bench::proc::{Sockets, Usage};
 use clap::Parser;
 
-/// Tell the CPU time that a process used over a while, its memory and files, and the memory of UDP queues, as JSON.
+/// Tell the CPU time that a process used over a while, its memory and files, and the memory of UDP
+/// queues, as JSON.
 #[derive(Parser)]
 struct Arguments {
     /// The process.

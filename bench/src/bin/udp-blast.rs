@@ -63,7 +63,8 @@ impl Sender {
         Ok(Sender { sessions, turn: 0, size, burst, bytes, queue, report })
     }
 
-    /// Sends for `seconds`. The pace follows the clock: what could not be sent in time is sent as soon as it can.
+    /// Sends for `seconds`. The pace follows the clock: what could not be sent in time is sent as
+    /// soon as it can.
     fn run(&mut self, rate: f64, seconds: f64) -> report::Blast {
         let (start, length) = (payload::now(), (seconds * 1e9) as u64);
         let cpu = proc::cpu(std::process::id()).unwrap_or(0.0);

@@ -1,8 +1,9 @@
 //! A naive forwarder: `forward LISTEN TO MILLISECONDS [SOURCE]...`
 //!
-//! Sends what clients say to `LISTEN` on to `TO`, from one source address after the other, and the answers back. It
-//! shows how the pieces of `anabranch_drive::udp` go together, and is the baseline that `make bench` holds the
-//! splitter against: no schedule, no classification, no health, no limits.
+//! Sends what clients say to `LISTEN` on to `TO`, from one source address after the other, and the
+//! answers back. It shows how the pieces of `anabranch_drive::udp` go together, and is the baseline
+//! that `make bench` holds the splitter against: no schedule, no classification, no health, no
+//! limits.
 
 use std::collections::HashMap;
 use std::io::{self, ErrorKind};

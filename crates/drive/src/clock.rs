@@ -4,8 +4,8 @@ use std::time::{Instant, SystemTime};
 
 use anabranch_multipath::Time;
 
-/// Turns the machine's monotonic clock (`CLOCK_MONOTONIC`) into [`Time`] since the clock was started, and that into
-/// the time of day.
+/// Turns the machine's monotonic clock (`CLOCK_MONOTONIC`) into [`Time`] since the clock was
+/// started, and that into the time of day.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     start: Instant,
@@ -29,8 +29,8 @@ impl Clock {
         self.wall
     }
 
-    /// The time of day at `time`: the start's plus what has passed, so that later steps of the machine's clock do not
-    /// put events out of order.
+    /// The time of day at `time`: the start's plus what has passed, so that later steps of the
+    /// machine's clock do not put events out of order.
     pub fn wall(&self, time: Time) -> SystemTime {
         self.wall + time.since(Time::ZERO)
     }

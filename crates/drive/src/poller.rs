@@ -72,8 +72,9 @@ impl Poller {
         Ok(epoll::delete(&self.epoll, file)?)
     }
 
-    /// Waits until a file is ready or `timeout` has passed (with the kernel's resolution of a nanosecond; `None` waits
-    /// without end), and tells what is ready: nothing after the timeout, or when a signal came.
+    /// Waits until a file is ready or `timeout` has passed (with the kernel's resolution of a
+    /// nanosecond; `None` waits without end), and tells what is ready: nothing after the timeout,
+    /// or when a signal came.
     ///
     /// # Errors
     /// The kernel's.

@@ -17,7 +17,8 @@ const SLOT: usize = 65_536;
 pub struct Received<'a> {
     /// Who sent them.
     pub from: SocketAddr,
-    /// The local address that they were sent to, and that an answer should leave from. Bound sockets only.
+    /// The local address that they were sent to, and that an answer should leave from. Bound
+    /// sockets only.
     pub to: Option<IpAddr>,
     /// Their ECN bits (RFC 3168), 0 to 3.
     pub ecn: u8,
@@ -64,7 +65,8 @@ impl<'a> Received<'a> {
 
 /// The buffers of one thread.
 ///
-/// They take 64 KiB of address space each; memory is used only as far as datagrams have filled them.
+/// They take 64 KiB of address space each; memory is used only as far as datagrams have filled
+/// them.
 #[derive(Debug)]
 pub struct RecvBatch {
     buffers: Box<[u8]>,
@@ -90,8 +92,9 @@ impl RecvBatch {
     /// Receives what waits, with one system call.
     ///
     /// # Errors
-    /// `WouldBlock` if nothing waits. On a connected socket also an error that a datagram sent earlier has met; see
-    /// [`Fault::from_io`](super::Fault::from_io). Reading such an error clears it: call again.
+    /// `WouldBlock` if nothing waits. On a connected socket also an error that a datagram sent
+    /// earlier has met; see [`Fault::from_io`](super::Fault::from_io). Reading such an error clears
+    /// it: call again.
     pub fn recv<'a>(&'a mut self, socket: &UdpSocket) -> io::Result<Batch<'a>> {
         sys::receive(socket.as_fd(), &mut self.buffers, SLOT, &mut self.arrivals)?;
         Ok(Batch { arrivals: self.arrivals.iter(), buffers: self.buffers.chunks_exact(SLOT) })

@@ -20,7 +20,8 @@ pub struct Datagrams<'a> {
     pub ecn: u8,
     /// Where to; `None` on a connected socket.
     pub to: Option<SocketAddr>,
-    /// Local address to send from; `None` leaves it to socket and route. One of the other family is ignored.
+    /// Local address to send from; `None` leaves it to socket and route. One of the other family is
+    /// ignored.
     pub source: Option<IpAddr>,
 }
 
@@ -51,8 +52,8 @@ pub struct SendReport<'q> {
     pub sent_bytes: usize,
     /// What it refused; neighbours with the same error are one entry.
     pub failures: &'q [SendFailure],
-    /// An error of an *earlier* datagram that this call ran into (a closed port, a router without a route). The
-    /// datagram at hand was tried again and has its own result.
+    /// An error of an *earlier* datagram that this call ran into (a closed port, a router without a
+    /// route). The datagram at hand was tried again and has its own result.
     pub earlier: Option<i32>,
 }
 
@@ -125,7 +126,8 @@ impl<'q, 'a> SendBatch<'q, 'a> {
         }
     }
 
-    /// Sends all that was pushed, without waiting: what finds no room in the socket's buffer is dropped and reported.
+    /// Sends all that was pushed, without waiting: what finds no room in the socket's buffer is
+    /// dropped and reported.
     pub fn send(self) -> SendReport<'q> {
         let Self { queue, socket, pieces, .. } = self;
         let mut sender = Sender::new(socket, &mut queue.failures);
@@ -135,8 +137,8 @@ impl<'q, 'a> SendBatch<'q, 'a> {
         SendReport { sent, sent_bytes, failures: &queue.failures, earlier }
     }
 
-    /// How many datagrams of `stride` bytes the last message can take, at least 1; begins a message where the last one
-    /// has no place. `len` bytes are to come.
+    /// How many datagrams of `stride` bytes the last message can take, at least 1; begins a message
+    /// where the last one has no place. `len` bytes are to come.
     fn room(&mut self, datagrams: &Datagrams<'_>, len: usize, stride: usize) -> usize {
         let to = datagrams.to.map(sys::canonical);
         let source = datagrams.source.map(|source| source.to_canonical());
@@ -164,8 +166,8 @@ impl<'q, 'a> SendBatch<'q, 'a> {
     }
 }
 
-/// How many datagrams of `stride` bytes go behind those of `last` in one segmented send, where all segments but the
-/// last are of one size and none is empty.
+/// How many datagrams of `stride` bytes go behind those of `last` in one segmented send, where all
+/// segments but the last are of one size and none is empty.
 fn room_behind(last: &Message, len: usize, stride: usize) -> usize {
     let open = last.bytes == last.segments * last.segment;
     if !open || len == 0 {
@@ -275,8 +277,8 @@ fn errno(error: &io::Error) -> i32 {
     error.raw_os_error().unwrap_or(libc::EIO)
 }
 
-/// The same memory for pieces of another lifetime. The standard library collects a vector's own iterator in place, so
-/// this neither allocates nor copies.
+/// The same memory for pieces of another lifetime. The standard library collects a vector's own
+/// iterator in place, so this neither allocates nor copies.
 fn recycle<'a>(mut pieces: Vec<IoSlice<'_>>) -> Vec<IoSlice<'a>> {
     pieces.clear();
     pieces.into_iter().map(|_| IoSlice::new(&[])).collect()

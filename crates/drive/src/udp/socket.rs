@@ -13,22 +13,27 @@ use super::sys;
 /// How to open a socket. `Default` is what a path of the splitter uses.
 #[derive(Clone, Debug)]
 pub struct UdpOptions {
-    /// Interface that the socket is bound to (`SO_BINDTODEVICE`; needs no privilege since Linux 5.7).
+    /// Interface that the socket is bound to (`SO_BINDTODEVICE`; needs no privilege since Linux
+    /// 5.7).
     pub device: Option<String>,
     /// Mark that each packet carries, for policy routing (`SO_MARK`; needs `CAP_NET_ADMIN`).
     pub mark: Option<u32>,
-    /// Bytes that wait for [`RecvBatch::recv`](super::RecvBatch::recv). Where the process may not exceed the system's
-    /// limit (`net.core.rmem_max`), the kernel cuts it down silently; [`UdpSocket::memory`] tells what holds.
+    /// Bytes that wait for [`RecvBatch::recv`](super::RecvBatch::recv). Where the process may not
+    /// exceed the system's limit (`net.core.rmem_max`), the kernel cuts it down silently;
+    /// [`UdpSocket::memory`] tells what holds.
     pub recv_buffer: usize,
-    /// Bytes that wait for the interface; what exceeds them fails with [`Fault::Full`](super::Fault::Full). Large
-    /// values only lengthen the queue before a slow link.
+    /// Bytes that wait for the interface; what exceeds them fails with
+    /// [`Fault::Full`](super::Fault::Full). Large values only lengthen the queue before a slow
+    /// link.
     pub send_buffer: usize,
-    /// Whether runs of datagrams are received joined (`UDP_GRO`) and sent joined (`UDP_SEGMENT`). Off, each datagram
-    /// costs its own pass through the kernel, and everything else stays the same.
+    /// Whether runs of datagrams are received joined (`UDP_GRO`) and sent joined (`UDP_SEGMENT`).
+    /// Off, each datagram costs its own pass through the kernel, and everything else stays the
+    /// same.
     pub offload: bool,
-    /// Whether errors are kept for [`UdpSocket::take_error`] (`IP_RECVERR`). Without it, a connected socket learns of
-    /// closed ports alone, not of routers that find no route. With it, the socket polls as failed until the queue is
-    /// read. Unconnected sockets never queue errors: one client's must not disturb another's.
+    /// Whether errors are kept for [`UdpSocket::take_error`] (`IP_RECVERR`). Without it, a
+    /// connected socket learns of closed ports alone, not of routers that find no route. With it,
+    /// the socket polls as failed until the queue is read. Unconnected sockets never queue errors:
+    /// one client's must not disturb another's.
     pub error_queue: bool,
 }
 
@@ -56,7 +61,8 @@ pub struct Memory {
     pub send: u32,
     /// Most that may wait to leave.
     pub send_limit: u32,
-    /// Datagrams dropped on arrival since the socket was opened, for lack of memory or a bad checksum.
+    /// Datagrams dropped on arrival since the socket was opened, for lack of memory or a bad
+    /// checksum.
     pub drops: u32,
 }
 
@@ -72,11 +78,13 @@ pub struct UdpSocket {
 impl UdpSocket {
     /// Opens an unconnected socket at `local`, for many peers.
     ///
-    /// What arrives tells the address it was sent to ([`Received::to`](super::Received::to)), so that the answer can
-    /// leave from there. `[::]` listens for IPv4 too where the system's default says so (`net.ipv6.bindv6only`).
+    /// What arrives tells the address it was sent to ([`Received::to`](super::Received::to)), so
+    /// that the answer can leave from there. `[::]` listens for IPv4 too where the system's default
+    /// says so (`net.ipv6.bindv6only`).
     ///
     /// # Errors
-    /// The kernel's: the port is taken, the address is not on this machine, the interface does not exist.
+    /// The kernel's: the port is taken, the address is not on this machine, the interface does not
+    /// exist.
     pub fn bind(local: SocketAddr, options: &UdpOptions) -> io::Result<Self> {
         let socket = Self::open(local.is_ipv6(), options)?;
         socket.set_both(
@@ -87,11 +95,12 @@ impl UdpSocket {
         Ok(socket)
     }
 
-    /// Opens a socket to one `peer`, from `local` or from wherever the route leads; a port of 0 is chosen by the
-    /// kernel. IPv4 addresses inside IPv6 are taken as IPv4.
+    /// Opens a socket to one `peer`, from `local` or from wherever the route leads; a port of 0 is
+    /// chosen by the kernel. IPv4 addresses inside IPv6 are taken as IPv4.
     ///
     /// # Errors
-    /// As [`bind`](Self::bind), and where no route leads to `peer`. `InvalidInput` if `local` is of the other family.
+    /// As [`bind`](Self::bind), and where no route leads to `peer`. `InvalidInput` if `local` is of
+    /// the other family.
     pub fn connect(
         local: Option<SocketAddr>,
         peer: SocketAddr,
@@ -182,8 +191,8 @@ impl UdpSocket {
         address(rustix::net::getpeername(&self.fd)?.ok_or(io::ErrorKind::NotConnected)?)
     }
 
-    /// The MTU of a connected socket's route in bytes, IP header included (`IP_MTU`): the interface's, or less if a
-    /// router has said so.
+    /// The MTU of a connected socket's route in bytes, IP header included (`IP_MTU`): the
+    /// interface's, or less if a router has said so.
     ///
     /// # Errors
     /// `NotConnected` for a bound socket.
@@ -220,8 +229,8 @@ impl UdpSocket {
         })
     }
 
-    /// Takes one entry from the error queue; `None` when it is empty. Call until then: while entries wait, the socket
-    /// polls as failed.
+    /// Takes one entry from the error queue; `None` when it is empty. Call until then: while
+    /// entries wait, the socket polls as failed.
     ///
     /// # Errors
     /// The kernel's.

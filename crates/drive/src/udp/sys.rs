@@ -1,7 +1,8 @@
 //! The system calls of the data path, and the only unsafe code of this module.
 //!
-//! Every function here is safe to call: it takes slices and owned values, builds the kernel's structures on its own
-//! stack for the length of one call, and gives back plain data. Nothing keeps a raw pointer.
+//! Every function here is safe to call: it takes slices and owned values, builds the kernel's
+//! structures on its own stack for the length of one call, and gives back plain data. Nothing keeps
+//! a raw pointer.
 
 #![allow(unsafe_code, reason = "recvmmsg, sendmmsg and control messages have no safe binding")]
 
@@ -29,7 +30,8 @@ pub(super) struct Arrival {
     pub(super) segment: Option<usize>,
 }
 
-/// One message to send: a run of pieces that are whole datagrams of `segment` bytes, the last may be shorter.
+/// One message to send: a run of pieces that are whole datagrams of `segment` bytes, the last may
+/// be shorter.
 #[derive(Clone, Debug)]
 pub(super) struct Message {
     pub(super) pieces: Range<usize>,
@@ -54,13 +56,14 @@ pub(super) struct RawError {
     pub(super) about: Option<SocketAddr>,
 }
 
-/// Control data of one message. 128 bytes hold all that a socket of ours can be sent: in the worst case a packet info
-/// (40), a traffic class (24), a type of service (24) and a segment size (24).
+/// Control data of one message. 128 bytes hold all that a socket of ours can be sent: in the worst
+/// case a packet info (40), a traffic class (24), a type of service (24) and a segment size (24).
 #[repr(C, align(8))]
 #[derive(Clone, Copy)]
 struct Control([u8; 128]);
 
-/// As [`Control`], for the error queue: a `sock_extended_err` with its offender (64), and the options above.
+/// As [`Control`], for the error queue: a `sock_extended_err` with its offender (64), and the
+/// options above.
 #[repr(C, align(8))]
 struct ErrorControl([u8; 256]);
 
@@ -99,7 +102,8 @@ pub(super) fn option<const N: usize>(
 ) -> io::Result<[u32; N]> {
     let mut value = [0u32; N];
     let mut length = mem::size_of_val(&value) as libc::socklen_t;
-    // SAFETY: the kernel writes at most `length` bytes, the size of `value`, of which every bit pattern is valid.
+    // SAFETY: the kernel writes at most `length` bytes, the size of `value`, of which every bit
+    // pattern is valid.
     let status = unsafe {
         libc::getsockopt(fd.as_raw_fd(), level, name, value.as_mut_ptr().cast(), &mut length)
     };
@@ -107,7 +111,8 @@ pub(super) fn option<const N: usize>(
     Ok(value)
 }
 
-/// One `recvmmsg` into `buffers`, cut into slots of `slot` bytes; one arrival for each slot filled, in order.
+/// One `recvmmsg` into `buffers`, cut into slots of `slot` bytes; one arrival for each slot filled,
+/// in order.
 pub(super) fn receive(
     fd: BorrowedFd<'_>,
     buffers: &mut [u8],
@@ -131,7 +136,8 @@ pub(super) fn receive(
     let (fd, now) = (fd.as_raw_fd(), libc::MSG_DONTWAIT);
     let received = uninterrupted(|| {
         let first = headers.as_mut_ptr().cast();
-        // SAFETY: the first `count` headers are written, and each points to storage that outlives the call.
+        // SAFETY: the first `count` headers are written, and each points to storage that outlives
+        // the call.
         let taken = unsafe { libc::recvmmsg(fd, first, count, now, ptr::null_mut()) };
         taken as isize
     })?;
@@ -143,7 +149,8 @@ pub(super) fn receive(
     Ok(())
 }
 
-/// One `sendmmsg` of as many of `messages` as go into a call; how many the kernel took, which is at least one.
+/// One `sendmmsg` of as many of `messages` as go into a call; how many the kernel took, which is at
+/// least one.
 ///
 /// An error concerns the first message. `v6` says that the socket's family is IPv6.
 pub(super) fn send(
@@ -167,8 +174,8 @@ pub(super) fn send(
     }
     uninterrupted(|| {
         let first = headers.as_mut_ptr().cast();
-        // SAFETY: the first `count` headers are written, each points to storage that outlives the call, and the kernel
-        // only reads names, pieces and control data when it sends.
+        // SAFETY: the first `count` headers are written, each points to storage that outlives the
+        // call, and the kernel only reads names, pieces and control data when it sends.
         unsafe { libc::sendmmsg(fd.as_raw_fd(), first, count, libc::MSG_DONTWAIT) as isize }
     })
 }
@@ -200,7 +207,8 @@ fn header(
     (iovec, pieces): (*mut libc::iovec, usize),
     (control, control_len): (*mut c_void, usize),
 ) -> libc::mmsghdr {
-    // SAFETY: null pointers and zero lengths are a valid header; some systems pad it with private fields.
+    // SAFETY: null pointers and zero lengths are a valid header; some systems pad it with private
+    // fields.
     let mut header: libc::mmsghdr = unsafe { mem::zeroed() };
     header.msg_hdr.msg_name = name;
     header.msg_hdr.msg_namelen = name_len as _;
@@ -225,8 +233,8 @@ fn arrival(header: &libc::mmsghdr) -> Arrival {
         (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => arrival.ecn = number(data) as u8 & 3,
         (libc::SOL_UDP, libc::UDP_GRO) => arrival.segment = Some(number(data) as usize),
         (libc::IPPROTO_IP, libc::IP_PKTINFO) => {
-            // The second word: the address to answer from. Unlike the third, the address in the packet's header, it is
-            // one of ours for broadcasts too.
+            // The second word: the address to answer from. Unlike the third, the address in the
+            // packet's header, it is one of ours for broadcasts too.
             arrival.to = octets::<4>(data, 4).map(IpAddr::from);
         }
         (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO) => {
@@ -282,8 +290,8 @@ fn number(data: &[u8]) -> u32 {
 
 /// Calls `visit(level, kind, data)` for each control message that the kernel wrote.
 fn each_control(header: &libc::msghdr, mut visit: impl FnMut(c_int, c_int, &[u8])) {
-    // SAFETY: the macros walk within `msg_controllen`, which the kernel has set to what it wrote; the data of each
-    // message is as long as its header says, and initialised.
+    // SAFETY: the macros walk within `msg_controllen`, which the kernel has set to what it wrote;
+    // the data of each message is as long as its header says, and initialised.
     unsafe {
         let mut next = libc::CMSG_FIRSTHDR(header);
         while let Some(message) = next.as_ref() {
@@ -304,8 +312,8 @@ fn name(header: &libc::msghdr) -> Option<SocketAddr> {
         return None;
     }
     let name: *const Name = header.msg_name.cast();
-    // SAFETY: the pointer is to a `Name` of ours, whose first `msg_namelen` bytes the kernel has written: the family,
-    // and all of the form that the family tells.
+    // SAFETY: the pointer is to a `Name` of ours, whose first `msg_namelen` bytes the kernel has
+    // written: the family, and all of the form that the family tells.
     unsafe {
         match i32::from((*name).v4.sin_family) {
             libc::AF_INET => {
@@ -333,7 +341,8 @@ pub(super) fn canonical(address: SocketAddr) -> SocketAddr {
     }
 }
 
-/// Writes `to` in the form that a socket of the family understands; where it lies and how long it is.
+/// Writes `to` in the form that a socket of the family understands; where it lies and how long it
+/// is.
 fn write_name(name: &mut MaybeUninit<Name>, to: SocketAddr, v6: bool) -> (*mut c_void, usize) {
     let (form, length) = match to {
         SocketAddr::V4(to) if !v6 => (v4_name(to), mem::size_of::<libc::sockaddr_in>()),
@@ -414,7 +423,8 @@ struct Writer<'a> {
 
 impl Writer<'_> {
     fn put(&mut self, level: c_int, kind: c_int, data: &[u8]) {
-        // SAFETY: pure arithmetic, and a header of zeros is valid; some systems pad it with private fields.
+        // SAFETY: pure arithmetic, and a header of zeros is valid; some systems pad it with private
+        // fields.
         let (whole, length, mut head) = unsafe {
             let size = data.len() as u32;
             (libc::CMSG_SPACE(size) as usize, libc::CMSG_LEN(size) as usize, mem::zeroed())

@@ -156,6 +156,21 @@ fn adjacent_datagrams_of_one_size_leave_as_one_run() {
 }
 
 #[test]
+fn joined_datagrams_stay_within_a_segmented_send() {
+    for (size, most) in [(100, MAX_SEGMENTS), (9000, MAX_BYTES / 9000)] {
+        let (sender, receiver) = both(V4);
+        let bytes = numbered(size);
+        let mut queue = SendQueue::new();
+        let mut batch = queue.batch(&sender);
+        (0..most * 2 + 1).for_each(|_| batch.push(Datagrams::one(&bytes)));
+        assert_eq!((batch.send().failures, sender.segments()), (&[][..], true));
+        let runs = collect(&receiver, most * 2 + 1);
+        let lengths: Vec<usize> = runs.iter().map(|run| run.datagrams.len()).collect();
+        assert_eq!(lengths, [most, most, 1]);
+    }
+}
+
+#[test]
 fn what_differs_in_ecn_or_destination_is_not_joined() {
     let (first, second) = (StdSocket::bind((V4, 0)).unwrap(), StdSocket::bind((V4, 0)).unwrap());
     let to = [first.local_addr().unwrap(), second.local_addr().unwrap()];
@@ -204,7 +219,8 @@ fn the_largest_datagram_passes_and_a_larger_one_is_counted() {
         assert_eq!((sent, failures), (0, vec![failed]));
         while let Some(error) = sender.take_error().unwrap() {
             assert_eq!(error.fault, Fault::TooBig);
-            // One byte too many for IPv4, but not for loopback's MTU: there the IP layer answers by ICMP to itself.
+            // One byte too many for IPv4, but not for loopback's MTU: there the IP layer answers by
+            // ICMP to itself.
             assert!(ip == V4 || error.origin == Origin::Local, "{error:?}");
         }
         assert_eq!(send(&sender, Datagrams::one(&bytes[..largest])), (1, vec![]));
@@ -363,6 +379,17 @@ fn a_source_port_and_an_interface_are_kept() {
 }
 
 #[test]
+fn the_interface_alone_limits_datagrams_and_nothing_is_fragmented() {
+    let options = UdpOptions::default();
+    let v4 = UdpSocket::bind((V4, 0).into(), &options).unwrap();
+    let mode = sys::option::<1>(v4.as_fd(), libc::IPPROTO_IP, libc::IP_MTU_DISCOVER).unwrap();
+    assert_eq!(mode, [libc::IP_PMTUDISC_PROBE as u32]);
+    let v6 = UdpSocket::bind((V6, 0).into(), &options).unwrap();
+    let mode = sys::option::<1>(v6.as_fd(), libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER).unwrap();
+    assert_eq!(mode, [libc::IPV6_PMTUDISC_PROBE as u32]);
+}
+
+#[test]
 fn what_cannot_be_opened_says_why() {
     let taken = StdSocket::bind((V4, 0)).unwrap().local_addr().unwrap();
     let _holder = StdSocket::bind(taken).unwrap();
@@ -427,20 +454,26 @@ fn a_run_is_split_at_datagrams() {
     assert_eq!(lengths(empty.split_at(1).0), [0]);
 }
 
-/// A random sequence of runs and single datagrams, in few sizes so that many join.
+/// The receive buffer that an unprivileged process gets on most systems.
+const USUAL_BUFFER: usize = 212_992;
+
+/// A random sequence of runs and single datagrams, in few sizes so that many join; as many as the
+/// usual buffer holds.
 fn sequence(random: &mut seed::Stream) -> Vec<(Vec<u8>, usize, u8)> {
     let sizes = [0, 1, 40, 700, 700, 1200, 1200, 1350, 9000];
-    let count = random.random_range(1..40);
-    (0..count)
-        .map(|_| {
-            let stride = sizes[random.random_range(0..sizes.len())];
-            let full = if random.random_bool(0.5) { random.random_range(1..30) } else { 1 };
-            let odd = if stride > 1 { random.random_range(0..stride) } else { 0 };
-            let mut bytes = vec![0; stride * full + if full > 1 { odd } else { 0 }];
-            random.fill_bytes(&mut bytes);
-            (bytes, stride, if random.random_bool(0.8) { 0 } else { 2 })
-        })
-        .collect()
+    let (mut sequence, mut cost) = (Vec::new(), 0);
+    while cost < USUAL_BUFFER / 2 {
+        let stride = sizes[random.random_range(0..sizes.len())];
+        let full = if random.random_bool(0.5) { random.random_range(1..20) } else { 1 };
+        let odd = if stride > 1 && full > 1 { random.random_range(0..stride) } else { 0 };
+        let mut bytes = vec![0; stride * full + odd];
+        random.fill_bytes(&mut bytes);
+        // What the kernel accounts for a datagram beside its payload is about as much as a small
+        // one.
+        cost += full * (2 * stride + 1000);
+        sequence.push((bytes, stride, if random.random_bool(0.8) { 0 } else { 2 }));
+    }
+    sequence
 }
 
 fn expected(sequence: &[(Vec<u8>, usize, u8)]) -> Vec<(Vec<u8>, u8)> {
@@ -455,10 +488,11 @@ fn expected(sequence: &[(Vec<u8>, usize, u8)]) -> Vec<(Vec<u8>, u8)> {
 fn any_sequence_arrives_as_it_was_sent() {
     let mut random = seed::stream(7, 0, "udp sequences");
     let ways = [(true, true), (true, false), (false, true), (false, false)];
-    for round in 0..200 {
+    for round in 0..400 {
         let (offload_out, offload_in) = ways[round % 4];
         let sending = UdpOptions { offload: offload_out, ..UdpOptions::default() };
-        let receiving = UdpOptions { offload: offload_in, ..UdpOptions::default() };
+        let receiving =
+            UdpOptions { offload: offload_in, recv_buffer: USUAL_BUFFER, ..UdpOptions::default() };
         let (sender, receiver) = pair([V4, V6][round / 4 % 2], &sending, &receiving);
         let sequence = sequence(&mut random);
         let mut queue = SendQueue::new();

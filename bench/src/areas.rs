@@ -1,0 +1,200 @@
+//! What is measured. To add an area: write its function, and a line in [`AREAS`].
+
+use std::hint::black_box;
+use std::io;
+use std::time::{Duration, Instant};
+
+use anabranch_bench::report::Series;
+use anabranch_multipath::schedule::{FAMILIES, Family, Scheduler};
+use anabranch_multipath::{Boundary, PathView, Splitter, Time, seed};
+
+use crate::rig::{Load, Measured, Rig, Subject};
+use crate::table::{Table, Target};
+
+/// An area: measures, and adds its lines to the table.
+pub(crate) type Area = fn(&Rig, &mut Table) -> io::Result<()>;
+
+/// All areas, by the names that the command line knows.
+pub(crate) const AREAS: &[(&str, Area)] =
+    &[("forward", forward), ("delay", delay), ("sessions", sessions), ("schedulers", schedulers)];
+
+/// Both ends with offloads, at 8.6 Gbit/s in datagrams of 1,350 bytes.
+const JOINED: Load = Load { rate: 800_000.0, burst: 48, sessions: 1, plain: false };
+/// Both ends without.
+const SINGLE: Load = Load { rate: 100_000.0, burst: 1, sessions: 1, plain: true };
+/// As much as there is CPU for.
+const FLAT_OUT: Load = Load { rate: 0.0, burst: 48, sessions: 1, plain: false };
+/// One datagram at a time.
+const SPARSE: Load = Load { rate: 10_000.0, burst: 1, sessions: 1, plain: false };
+/// Many sessions at once.
+const CROWD: Load = Load { rate: 50_000.0, burst: 1, sessions: 1000, plain: false };
+
+/// CPU time for each datagram, and throughput.
+fn forward(rig: &Rig, table: &mut Table) -> io::Result<()> {
+    let forwarders = || rig.subjects.iter().copied().filter(|&s| s != Subject::Direct);
+    for (what, load, limit) in
+        [("CPU per packet, GSO and GRO", JOINED, 0.6), ("CPU per packet, without", SINGLE, 4.0)]
+    {
+        let runs = interleaved(rig, forwarders(), load)?;
+        add(table, what, "µs", &runs, Target::AtMost(limit), Measured::cpu_per_packet);
+        let lost = |run: &Measured| run.lost() as f64;
+        add(table, &format!("{what}: lost"), "packets", &runs, Target::None, lost);
+    }
+    let runs = interleaved(rig, rig.subjects.iter().copied(), FLAT_OUT)?;
+    let rate = |run: &Measured| run.sink.gbits();
+    add(table, "throughput flat out, GSO", "Gbit/s", &runs, Target::AtLeast(15.0), rate);
+    Ok(())
+}
+
+/// One-way delay beside that of the same run of the direct path.
+fn delay(rig: &Rig, table: &mut Table) -> io::Result<()> {
+    let runs = interleaved(rig, rig.subjects.iter().copied(), SPARSE)?;
+    let p50 = |run: &Measured| run.sink.delay.p50;
+    add(table, "one-way delay, median", "µs", &runs, Target::None, p50);
+    let p99 = |run: &Measured| run.sink.delay.p99;
+    add(table, "one-way delay, 99 of 100", "µs", &runs, Target::None, p99);
+    let Some((_, direct)) = runs.iter().find(|(subject, _)| *subject == Subject::Direct) else {
+        return Ok(());
+    };
+    for (subject, runs) in runs.iter().filter(|(subject, _)| *subject != Subject::Direct) {
+        let added = runs.iter().zip(direct).map(|(run, direct)| p50(run) - p50(direct));
+        let target = target(*subject, Target::AtMost(50.0));
+        table.add("delay added, median", subject.name(), "µs", collect(added), target);
+    }
+    Ok(())
+}
+
+/// Loss and memory with 1,000 sessions at once.
+fn sessions(rig: &Rig, table: &mut Table) -> io::Result<()> {
+    let runs = interleaved(rig, rig.subjects.iter().copied(), CROWD)?;
+    let lost = |run: &Measured| run.lost() as f64;
+    add(table, "1,000 sessions: lost", "packets", &runs, Target::AtMost(0.0), lost);
+    kernel_memory(table, &runs);
+    let forwarders: Vec<_> =
+        runs.into_iter().filter(|(subject, _)| *subject != Subject::Direct).collect();
+    let each = |run: &Measured| per_session(run.usage.map(|usage| usage.rss));
+    add(table, "memory of a session", "kB", &forwarders, Target::AtMost(20.0), each);
+    let files = |run: &Measured| (run.usage[1].files - run.usage[0].files) as f64;
+    add(table, "files of 1,000 sessions", "files", &forwarders, Target::None, files);
+    let cpu = Measured::cpu_per_packet;
+    add(table, "1,000 sessions: CPU per packet", "µs", &forwarders, Target::None, cpu);
+    Ok(())
+}
+
+/// What the kernel holds for a session under load: queued datagrams, and sockets with all that
+/// belongs to them. The sender's own sockets are in the direct run too.
+fn kernel_memory(table: &mut Table, runs: &Runs) {
+    // The count lags behind by some pages for each socket, so that a difference may come out
+    // negative.
+    let queues = |run: &Measured| per_session([0, run.sockets[1].queues]);
+    add(table, "kernel: queues of a session", "kB", runs, Target::None, queues);
+    let objects = |run: &Measured| per_session(run.sockets.map(|sockets| sockets.objects));
+    add(table, "kernel: objects of a session", "kB", runs, Target::None, objects);
+}
+
+/// Growth from the first to the second, in kB for each session of the crowd.
+fn per_session([before, after]: [u64; 2]) -> f64 {
+    (after as f64 - before as f64) / 1e3 / CROWD.sessions as f64
+}
+
+/// Decisions a second: the scheduler alone, and behind a boundary that asks it every 100 ms.
+fn schedulers(rig: &Rig, table: &mut Table) -> io::Result<()> {
+    let mut alone = vec![Series::default(); FAMILIES.len()];
+    let mut units = alone.clone();
+    for _ in 0..rig.runs {
+        for (i, family) in FAMILIES.iter().enumerate() {
+            alone[i].push(decisions(build(family)?.as_mut()) / 1e6);
+            units[i].push(assignments(build(family)?) / 1e6);
+        }
+    }
+    let target = Target::AtLeast(50.0);
+    for (family, (alone, units)) in FAMILIES.iter().zip(alone.into_iter().zip(units)) {
+        table.add("decisions of the scheduler", family.name, "M/s", alone, target);
+        table.add("units assigned, --every 100ms", family.name, "M/s", units, Target::None);
+    }
+    Ok(())
+}
+
+/// One of the family, for three paths.
+fn build(family: &Family) -> io::Result<Box<dyn Scheduler>> {
+    let argument = (family.name == "weights").then_some("0.6,0.3,0.1");
+    let built = (family.build)(argument, PATHS.len(), seed::stream(7, 0, "bench"));
+    built.map_err(|error| io::Error::other(error.to_string()))
+}
+
+/// Three paths, all measured and without windows.
+const PATHS: [PathView; 3] =
+    [PathView { usable: true, rtt: Some(Duration::from_millis(20)), window: None }; 3];
+
+/// How long a scheduler is asked.
+const ASKED: Duration = Duration::from_millis(200);
+/// Decisions between two looks at the clock.
+const BLOCK: u64 = 100_000;
+
+/// Choices per second.
+fn decisions(scheduler: &mut dyn Scheduler) -> f64 {
+    rate(|number| {
+        black_box(scheduler.choose(Time::from_nanos(number), black_box(&PATHS)));
+    })
+}
+
+/// Units assigned per second, one at a time, 10 µs apart.
+fn assignments(scheduler: Box<dyn Scheduler>) -> f64 {
+    let every = "100ms".parse().expect("a boundary as the documentation writes it");
+    let boundary = Boundary::new(every, seed::stream(7, 0, "boundary"));
+    let mut splitter = Splitter::new(scheduler, boundary);
+    rate(|number| {
+        black_box(splitter.assign(Time::from_micros(10 * number), black_box(&PATHS), 1));
+    })
+}
+
+/// How often a second `step` can be taken.
+fn rate(mut step: impl FnMut(u64)) -> f64 {
+    let (start, mut number) = (Instant::now(), 0);
+    while start.elapsed() < ASKED {
+        for _ in 0..BLOCK {
+            step(number);
+            number += 1;
+        }
+    }
+    number as f64 / start.elapsed().as_secs_f64()
+}
+
+/// Each subject with its runs.
+type Runs = Vec<(Subject, Vec<Measured>)>;
+
+/// Runs `load` through all `subjects` in turn, as often as asked.
+fn interleaved(rig: &Rig, subjects: impl Iterator<Item = Subject>, load: Load) -> io::Result<Runs> {
+    let mut runs: Runs = subjects.map(|subject| (subject, Vec::new())).collect();
+    for _ in 0..rig.runs {
+        for (subject, measured) in &mut runs {
+            measured.push(rig.measure(*subject, load)?);
+        }
+    }
+    Ok(runs)
+}
+
+/// Adds a line for each subject; the target concerns the splitter alone.
+fn add(
+    table: &mut Table,
+    what: &str,
+    unit: &'static str,
+    runs: &Runs,
+    wanted: Target,
+    value: impl Fn(&Measured) -> f64,
+) {
+    for (subject, runs) in runs {
+        let series = collect(runs.iter().map(&value));
+        table.add(what, subject.name(), unit, series, target(*subject, wanted));
+    }
+}
+
+fn target(subject: Subject, wanted: Target) -> Target {
+    if subject.counts() { wanted } else { Target::None }
+}
+
+fn collect(values: impl Iterator<Item = f64>) -> Series {
+    let mut series = Series::default();
+    values.for_each(|value| series.push(value));
+    series
+}
