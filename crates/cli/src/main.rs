@@ -1,2 +1,40 @@
-//! The `anabranch` program.
-fn main() {}
+//! The `anabranch` program: one sub-command a module.
+
+mod emulate;
+mod failure;
+mod report;
+mod split;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use failure::Failure;
+
+/// Splits one private session over several paths and merges it again.
+#[derive(Parser)]
+#[command(version, propagate_version = true, arg_required_else_help = true)]
+#[command(max_term_width = 110)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Split(Box<split::SplitArgs>),
+    Emulate(emulate::EmulateArgs),
+    Report(report::ReportArgs),
+}
+
+fn main() -> ExitCode {
+    failure::exit_code(Cli::try_parse().map_err(Failure::from).and_then(run))
+}
+
+fn run(cli: Cli) -> Result<(), Failure> {
+    match cli.command {
+        Command::Split(args) => args.run(),
+        Command::Emulate(args) => args.run(),
+        Command::Report(args) => args.run(),
+    }
+}

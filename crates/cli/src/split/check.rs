@@ -1,0 +1,65 @@
+//! `--check`: where each path would leave.
+
+use std::io::{self, Write};
+
+use anabranch_drive::paths::Egress;
+use anabranch_drive::split::{Listening, Target};
+
+use super::screen::{about_json, table};
+use crate::failure::Failure;
+
+/// Prints what a run would do. A reader who leaves early is no failure.
+pub(super) fn print(to: &Target, about: &Listening, json: bool) -> Result<(), Failure> {
+    let text = if json { about_json("check", about) } else { describe(to, about) };
+    match writeln!(io::stdout(), "{text}") {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(Failure::trouble(error)),
+        _ => Ok(()),
+    }
+}
+
+fn describe(to: &Target, about: &Listening) -> String {
+    let server = about.server.map_or_else(|| "?".to_owned(), |server| server.to_string());
+    let Listening { listen, schedule, every, seed, .. } = about;
+    let mut lines = vec![
+        format!("listen    {listen}"),
+        format!("server    {to} ({server})"),
+        format!("schedule  {schedule}, every {every}, seed {seed}"),
+        String::new(),
+        table(&rows(about)),
+    ];
+    lines.extend(notes(&about.egresses));
+    lines.extend(mtu(about));
+    lines.join("\n")
+}
+
+fn rows(about: &Listening) -> Vec<Vec<String>> {
+    let head = ["path", "interface", "source", "gateway", "MTU", "ports"].map(str::to_owned);
+    std::iter::once(head.to_vec()).chain(about.egresses.iter().map(row)).collect()
+}
+
+fn row(egress: &Egress) -> Vec<String> {
+    let text = |value: Option<String>| value.unwrap_or_else(|| "-".to_owned());
+    let source = egress.sends_as.map(|ip| match egress.source {
+        Some(_) => ip.to_string(),
+        None => format!("{ip} (the kernel's choice)"),
+    });
+    vec![
+        egress.name.clone(),
+        egress.device.clone().unwrap_or_else(|| "(this machine)".to_owned()),
+        text(source),
+        text(egress.gateway.map(|ip| ip.to_string())),
+        text(egress.mtu.map(|mtu| mtu.to_string())),
+        egress.ports.to_string(),
+    ]
+}
+
+fn notes(egresses: &[Egress]) -> Vec<String> {
+    let noted = egresses.iter().filter_map(|egress| Some((&egress.name, egress.note.as_ref()?)));
+    noted.map(|(name, note)| format!("note: path '{name}': {note}")).collect()
+}
+
+/// The last line: what fits through all paths.
+pub(super) fn mtu(about: &Listening) -> Option<String> {
+    let (payload, tunnel) = (about.udp_payload?, about.tunnel_mtu?);
+    Some(format!("largest UDP payload {payload} bytes; give a WireGuard tunnel the MTU {tunnel}"))
+}

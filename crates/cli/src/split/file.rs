@@ -1,0 +1,160 @@
+//! The TOML file.
+
+use std::fmt::Display;
+use std::fs;
+use std::net::IpAddr;
+use std::path::Path;
+use std::str::FromStr;
+
+use anabranch_drive::paths::PathSpec;
+use anabranch_drive::toml_keys::{self, Section};
+use serde::de::Error;
+use serde::{Deserialize, Deserializer};
+
+use super::options::Options;
+use super::values::Mark;
+use crate::failure::Failure;
+
+/// The keys of the file: the flags' names, and those of a path.
+const KEYS: &[Section] = &[
+    Section {
+        path: "",
+        keys: &[
+            "listen",
+            "to",
+            "protocol",
+            "idle",
+            "max-sessions",
+            "path",
+            "same-egress",
+            "fwmark",
+            "schedule",
+            "every",
+            "handshake",
+            "scheduled",
+            "quic-tuples",
+            "seed",
+            "json",
+            "quiet",
+            "trace",
+            "pcap",
+        ],
+    },
+    Section { path: "path", keys: &["name", "interface", "address", "ports"] },
+];
+
+/// Reads the settings in the file at `path`.
+///
+/// # Errors
+/// It cannot be read, is no TOML, or has an unknown key or a value that does not suit: with file and line.
+pub(crate) fn read(path: &Path) -> Result<Options, Failure> {
+    let name = path.display();
+    let text = fs::read_to_string(path)
+        .map_err(|error| Failure::misuse(format!("cannot read '{name}': {error}")))?;
+    toml_keys::read(&text, &name.to_string(), KEYS).map_err(Failure::misuse)
+}
+
+/// A value whose text has the form that its flag has.
+pub(super) fn text<'de, D, T>(deserializer: D) -> Result<Option<T>, D::Error>
+where
+    D: Deserializer<'de>,
+    T: FromStr<Err: Display>,
+{
+    let text = String::deserialize(deserializer)?;
+    text.parse().map(Some).map_err(D::Error::custom)
+}
+
+/// A mark: a number (TOML knows 0x... itself), or the text of one.
+pub(super) fn mark<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Mark>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged, expecting = "no mark: write a number such as 51820 or 0xca6c")]
+    enum Either {
+        Number(u32),
+        Text(String),
+    }
+    let text = match Either::deserialize(deserializer)? {
+        Either::Number(number) => number.to_string(),
+        Either::Text(text) => text,
+    };
+    text.parse().map(Some).map_err(D::Error::custom)
+}
+
+/// The `[[path]]` tables.
+pub(super) fn paths<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<PathSpec>, D::Error> {
+    let tables = Vec::<PathTable>::deserialize(deserializer)?;
+    Ok(tables.into_iter().map(|table| table.0).collect())
+}
+
+/// One `[[path]]` table. It is checked inside a newtype because the reader puts the line of the table to errors from
+/// there; to those from further out it puts the line of the first table.
+#[derive(Deserialize)]
+struct PathTable(#[serde(deserialize_with = "path")] PathSpec);
+
+fn path<'de, D: Deserializer<'de>>(deserializer: D) -> Result<PathSpec, D::Error> {
+    #[derive(Deserialize)]
+    struct Fields {
+        name: String,
+        interface: Option<String>,
+        address: Option<IpAddr>,
+        ports: Option<u16>,
+    }
+    let Fields { name, interface, address, ports } = Fields::deserialize(deserializer)?;
+    PathSpec::new(&name, interface.as_deref(), address, ports).map_err(D::Error::custom)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Args;
+
+    use super::*;
+
+    fn parse(text: &str) -> Result<Options, String> {
+        toml_keys::read(text, "f.toml", KEYS).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn every_flag_of_the_options_is_a_key_and_no_other() {
+        let command = Options::augment_args(clap::Command::new("split"));
+        let flags = command.get_arguments().filter_map(clap::Arg::get_long);
+        let mut flags: Vec<_> = flags.collect();
+        let mut keys = KEYS[0].keys.to_vec();
+        flags.sort_unstable();
+        keys.sort_unstable();
+        assert_eq!(flags, keys);
+    }
+
+    #[test]
+    fn a_file_says_what_flags_say() {
+        let options = parse(
+            "listen = '127.0.0.1:51820'\nto = 'vpn.example.net:51820'\nevery = '~50p'\nidle = '3m'\n\
+             fwmark = 0xca6c\nmax-sessions = 10\nscheduled = ['b']\n[[path]]\nname = 'a'\n\
+             interface = 'wlan0'\n[[path]]\nname = 'b'\naddress = '192.0.2.7'\nports = 8\n",
+        )
+        .unwrap();
+        let paths: Vec<_> = options.paths.iter().map(ToString::to_string).collect();
+        assert_eq!(paths, ["a=if:wlan0", "b=addr:192.0.2.7,ports:8"]);
+        assert_eq!(options.fwmark, Some(Mark(51820)));
+        assert_eq!(options.every, Some("~50p".parse().unwrap()));
+        assert_eq!(options.scheduled, Some(vec!["b".to_owned()]));
+    }
+
+    #[test]
+    fn mistakes_are_told_with_their_line() {
+        let mistake = |text: &str| parse(text).unwrap_err();
+        let near = "f.toml:2: unknown key `evry`; did you mean `every`?";
+        assert_eq!(mistake("to = 'a:1'\nevry = '1p'\n"), near);
+        for (text, line) in [
+            ("\nevery = '0p'\n", "f.toml:2: "),
+            ("\nevery = 5\n", "f.toml:2: "),
+            ("fwmark = -1\n", "f.toml:1: "),
+            ("max-sessions = 0\n", "f.toml:1: "),
+            ("[[path]]\nname = 'a'\nports = 1\n\n[[path]]\nname = 'b'\n", "f.toml:5: "),
+            ("[[path]]\nname = 'a'\nports = 0\n", "f.toml:1: "),
+            ("[[path]]\ninterface = 'a'\n", "f.toml:1: "),
+            ("path = 'a'\n", "f.toml:1: "),
+        ] {
+            let message = mistake(text);
+            assert!(message.starts_with(line) && !message.contains('\n'), "{message}");
+        }
+    }
+}

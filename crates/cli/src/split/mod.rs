@@ -1,0 +1,87 @@
+//! `anabranch split`: from flags and a file to a running splitter.
+
+mod check;
+mod file;
+mod options;
+mod plan;
+mod screen;
+mod values;
+
+use std::path::PathBuf;
+
+use anabranch_drive::split::{self, Listening};
+
+use crate::failure::Failure;
+use options::Options;
+
+/// What `--help` ends with.
+const EXAMPLES: &str = "\
+PATHS
+  NAME=if:DEVICE      leaves by that interface (bound to it; needs no root)
+  NAME=addr:ADDRESS   leaves with that source address, by the interface of its route
+  NAME=ports:N        leaves by the default way, rotating over N source ports
+  Kinds combine: lte=if:wwan0,ports:4
+
+EXAMPLES
+  A WireGuard tunnel over Wi-Fi and mobile data, a new path every 100 ms. Set the tunnel's
+  Endpoint to 127.0.0.1:51820; the server stays as it is:
+    anabranch split --listen 127.0.0.1:51820 --to vpn.example.net:51820 \\
+        --path wlan=if:wlan0 --path lte=if:wwan0
+
+  Show where each path would leave and which MTU the tunnel should have, then stop:
+    anabranch split tunnel.toml --check
+
+  QUIC with its handshake on one path and all else on two others, runs of about 50 packets:
+    anabranch split --listen 127.0.0.1:4433 --to www.example.net:443 --path home=if:eth0 \\
+        --path a=addr:192.0.2.7 --path b=addr:192.0.2.8 --handshake home --every ~50p
+
+  One path shall carry more than the other, and what observers see is to be kept:
+    anabranch split tunnel.toml --schedule weights:0.7,0.3 --trace run.parquet --pcap captures
+
+EXIT CODES
+  0 ended by SIGINT or SIGTERM (Ctrl-C)   1 trouble on the way   2 what was asked cannot be";
+
+/// Split sessions over several paths, below unaltered servers.
+///
+/// Clients send their datagrams to --listen; each goes to the server by the path that the schedule names, and the server's
+/// answers come back by whichever path it chooses. WireGuard, QUIC and Mosh servers follow a client whose address changes,
+/// so they put the session together again without knowing of the splitter.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = EXAMPLES, after_help = "--help explains the paths and shows examples.")]
+pub(crate) struct SplitArgs {
+    /// TOML file with the same names as the flags, and a [[path]] table for each path; flags override it
+    #[arg(value_name = "FILE", conflicts_with = "config")]
+    file: Option<PathBuf>,
+
+    /// The same, for those who like to name things
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+
+    /// Show each path's interface, source, route and MTU, and stop: no socket is opened for traffic
+    #[arg(long)]
+    check: bool,
+
+    #[command(flatten)]
+    options: Options,
+}
+
+impl SplitArgs {
+    /// Runs the splitter until it is told to end.
+    pub(crate) fn run(self) -> Result<(), Failure> {
+        let options = match self.file.or(self.config) {
+            Some(path) => self.options.over(file::read(&path)?),
+            None => self.options,
+        };
+        let settings = plan::settings(&options)?;
+        if self.check {
+            let about = Listening::look(&settings).map_err(blame)?;
+            return check::print(&settings.to, &about, options.json);
+        }
+        let mut screen = screen::of(&options);
+        split::run(settings, screen.as_mut()).map(drop).map_err(blame)
+    }
+}
+
+fn blame(failure: split::Failure) -> Failure {
+    if failure.is_misuse() { Failure::misuse(failure) } else { Failure::trouble(failure) }
+}

@@ -1,0 +1,140 @@
+//! The settings as a user gives them, by flag or in a file: one list for both.
+
+use std::net::SocketAddr;
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+
+use anabranch_drive::paths::PathSpec;
+use anabranch_drive::split::Target;
+use anabranch_multipath::Every;
+use anabranch_multipath::schedule::Spec;
+use serde::Deserialize;
+
+use super::file;
+use super::values::{Mark, Span, Traffic};
+
+/// Everything that both the command line and a file may set.
+#[derive(Debug, Default, clap::Args, Deserialize)]
+#[serde(default, rename_all = "kebab-case")]
+pub(crate) struct Options {
+    /// Where clients send their datagrams, such as 127.0.0.1:51820
+    #[arg(long, value_name = "ADDRESS:PORT", help_heading = "Ends")]
+    #[serde(deserialize_with = "file::text")]
+    pub(crate) listen: Option<SocketAddr>,
+
+    /// The server; a name is resolved anew for each session
+    #[arg(long, value_name = "HOST:PORT", help_heading = "Ends")]
+    #[serde(deserialize_with = "file::text")]
+    pub(crate) to: Option<Target>,
+
+    /// What the sessions carry: auto, wireguard, quic, mosh, or any [default: auto]
+    ///
+    /// "auto" looks at the first datagrams; "any" splits without looking.
+    #[arg(long, value_name = "PROTOCOL", help_heading = "Ends")]
+    #[serde(deserialize_with = "file::text")]
+    pub(crate) protocol: Option<Traffic>,
+
+    /// A session whose client is silent for so long is closed [default: 180s]
+    #[arg(long, value_name = "TIME", help_heading = "Ends")]
+    #[serde(deserialize_with = "file::text")]
+    pub(crate) idle: Option<Span>,
+
+    /// Sessions at once; one more closes the one that was idle longest [default: 4096]
+    #[arg(long, value_name = "N", help_heading = "Ends")]
+    pub(crate) max_sessions: Option<NonZeroUsize>,
+
+    /// A path: if:DEVICE, addr:ADDRESS or ports:N, combined by commas; repeat for each path
+    #[arg(long = "path", value_name = "NAME=KIND", help_heading = "Paths")]
+    #[serde(rename = "path", deserialize_with = "file::paths")]
+    pub(crate) paths: Vec<PathSpec>,
+
+    /// Allow two paths with the same interface and the same source address
+    ///
+    /// To an observer there they are one path, so this is refused otherwise.
+    #[arg(long, help_heading = "Paths")]
+    pub(crate) same_egress: bool,
+
+    /// Mark our own packets (SO_MARK; decimal or 0x...), for routing rules that keep them out of a full tunnel
+    ///
+    /// Needs CAP_NET_ADMIN.
+    #[arg(long, value_name = "MARK", help_heading = "Paths")]
+    #[serde(deserialize_with = "file::mark")]
+    pub(crate) fwmark: Option<Mark>,
+
+    /// Who names the path of the next run: round-robin, uniform, weighted[:ALPHA], weights:W,W,... or lowest-rtt
+    /// [default: weighted]
+    ///
+    /// "weighted" draws the paths' chances afresh for each session, from a symmetric Dirichlet distribution: a small ALPHA
+    /// gives most to one path, a large one the same to all. "weights" fixes them, one for each path of the schedule.
+    #[arg(long, value_name = "SCHEDULE", help_heading = "Schedule")]
+    #[serde(deserialize_with = "file::text")]
+    pub(crate) schedule: Option<Spec>,
+
+    /// Length of a run: packets (50p), time (100ms) or never; ~50p and ~100ms are random with that mean
+    /// [default: 100ms]
+    #[arg(long, value_name = "LENGTH", help_heading = "Schedule")]
+    #[serde(deserialize_with = "file::text")]
+    pub(crate) every: Option<Every>,
+
+    /// The path that QUIC handshakes and DNS queries take
+    ///
+    /// It carries nothing else, unless --scheduled lists it too.
+    #[arg(long, value_name = "NAME", help_heading = "Schedule")]
+    pub(crate) handshake: Option<String>,
+
+    /// The paths of the schedule [default: all but the --handshake path]
+    #[arg(long, value_name = "NAME,NAME,...", value_delimiter = ',', help_heading = "Schedule")]
+    pub(crate) scheduled: Option<Vec<String>>,
+
+    /// Four-tuples (paths times ports) that one QUIC connection may use [default: 4]
+    ///
+    /// Servers forget or refuse a connection that comes from too many addresses.
+    #[arg(long, value_name = "N", help_heading = "Schedule")]
+    pub(crate) quic_tuples: Option<NonZeroUsize>,
+
+    /// Repeat the choices of another run [default: drawn from the system, and shown]
+    #[arg(long, value_name = "N", help_heading = "Schedule")]
+    pub(crate) seed: Option<u64>,
+
+    /// Tell events as JSON, one object a line (docs/formats.md)
+    #[arg(long, help_heading = "Output", conflicts_with = "quiet")]
+    pub(crate) json: bool,
+
+    /// Tell only warnings
+    #[arg(long, help_heading = "Output")]
+    pub(crate) quiet: bool,
+
+    /// Write what each observer sees, a row for each datagram (Parquet; docs/formats.md)
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    pub(crate) trace: Option<PathBuf>,
+
+    /// Write the packets of each path to DIR/NAME.pcapng
+    #[arg(long, value_name = "DIR", help_heading = "Output")]
+    pub(crate) pcap: Option<PathBuf>,
+}
+
+impl Options {
+    /// These settings where given, those of `file` elsewhere. A list of paths replaces the file's list.
+    pub(crate) fn over(self, file: Options) -> Options {
+        Options {
+            listen: self.listen.or(file.listen),
+            to: self.to.or(file.to),
+            protocol: self.protocol.or(file.protocol),
+            idle: self.idle.or(file.idle),
+            max_sessions: self.max_sessions.or(file.max_sessions),
+            paths: if self.paths.is_empty() { file.paths } else { self.paths },
+            same_egress: self.same_egress || file.same_egress,
+            fwmark: self.fwmark.or(file.fwmark),
+            schedule: self.schedule.or(file.schedule),
+            every: self.every.or(file.every),
+            handshake: self.handshake.or(file.handshake),
+            scheduled: self.scheduled.or(file.scheduled),
+            quic_tuples: self.quic_tuples.or(file.quic_tuples),
+            seed: self.seed.or(file.seed),
+            json: self.json || (file.json && !self.quiet),
+            quiet: self.quiet || (file.quiet && !self.json),
+            trace: self.trace.or(file.trace),
+            pcap: self.pcap.or(file.pcap),
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! From what the user gave to settings that hold together, before anything is opened.
+
+use std::fmt::Display;
+use std::path::Path;
+
+use anabranch_comps::Config;
+use anabranch_drive::paths::{PathSpec, distinct};
+use anabranch_drive::split::{Settings, fresh_seed};
+use anabranch_multipath::seed::stream;
+
+use super::options::Options;
+use crate::failure::Failure;
+
+/// Checks `options` and fills in what they leave open.
+///
+/// # Errors
+/// Something is missing or does not fit together; nothing was opened, asked or written.
+pub(crate) fn settings(options: &Options) -> Result<Settings, Failure> {
+    distinct(&options.paths).map_err(in_setting("path"))?;
+    let listen = options.listen.ok_or_else(|| missing("listen", "where clients send to"))?;
+    let to = options.to.clone().ok_or_else(|| missing("to", "the server"))?;
+    let core = config(options)?;
+    check_outputs(options)?;
+    Ok(Settings {
+        listen,
+        to,
+        specs: options.paths.clone(),
+        core,
+        fwmark: options.fwmark.map(|mark| mark.0),
+        same_egress: options.same_egress,
+        trace: options.trace.clone(),
+        pcap: options.pcap.clone(),
+    })
+}
+
+fn config(options: &Options) -> Result<Config, Failure> {
+    let roles = Roles::of(options)?;
+    let mut config = Config::of(options.paths.len());
+    config.ports = options.paths.iter().map(|spec| spec.ports).collect();
+    config.handshake = roles.handshake;
+    config.handshake_scheduled = roles.handshake_scheduled;
+    config.schedule = options.schedule.clone().unwrap_or(config.schedule);
+    config.every = options.every.unwrap_or(config.every);
+    config.seed = options.seed.unwrap_or_else(fresh_seed);
+    config.quic_tuples = options.quic_tuples.map_or(config.quic_tuples, usize::from);
+    config.idle = options.idle.map_or(config.idle, |span| span.0);
+    config.sessions = options.max_sessions.map_or(config.sessions, usize::from);
+    config.protocol = options.protocol.map_or(config.protocol, |traffic| traffic.0);
+    let trial = config.schedule.build(roles.scheduled, stream(0, 0, "trial"));
+    trial.map_err(in_setting("schedule"))?;
+    Ok(config)
+}
+
+/// Which paths carry the handshakes and which the schedule.
+#[derive(Debug, PartialEq, Eq)]
+struct Roles {
+    handshake: Option<usize>,
+    handshake_scheduled: bool,
+    /// How many paths the schedule has.
+    scheduled: usize,
+}
+
+impl Roles {
+    fn of(options: &Options) -> Result<Roles, Failure> {
+        let paths = &options.paths;
+        let name = options.handshake.as_deref();
+        let handshake = name.map(|name| find(paths, name, "handshake")).transpose()?;
+        let handshake_scheduled = match &options.scheduled {
+            Some(names) => Roles::check_list(paths, names, handshake)?,
+            None => handshake.is_none(),
+        };
+        let scheduled = paths.len() - usize::from(!handshake_scheduled);
+        if scheduled == 0 {
+            return Err(Failure::misuse(
+                "no path is left for the schedule: list the handshake path in --scheduled too, or add another path",
+            ));
+        }
+        Ok(Roles { handshake, handshake_scheduled, scheduled })
+    }
+
+    /// Whether `names` has the handshake path; it must have all others.
+    fn check_list(
+        paths: &[PathSpec],
+        names: &[String],
+        handshake: Option<usize>,
+    ) -> Result<bool, Failure> {
+        for name in names {
+            find(paths, name, "scheduled")?;
+        }
+        let listed = |path: &PathSpec| names.contains(&path.name);
+        let others = paths.iter().enumerate().filter(|(index, _)| Some(*index) != handshake);
+        match others.map(|(_, path)| path).find(|path| !listed(path)) {
+            Some(idle) => Err(Failure::misuse(format!(
+                "path '{}' would carry nothing: it is neither in --scheduled nor the --handshake path",
+                idle.name
+            ))),
+            None => Ok(handshake.is_none_or(|index| listed(&paths[index]))),
+        }
+    }
+}
+
+fn find(paths: &[PathSpec], name: &str, setting: &str) -> Result<usize, Failure> {
+    let place = paths.iter().position(|path| path.name == name);
+    place.ok_or_else(|| {
+        let names: Vec<_> = paths.iter().map(|path| path.name.as_str()).collect();
+        let known = names.join(", ");
+        Failure::misuse(format!("--{setting}: no path is called '{name}'; there are {known}"))
+    })
+}
+
+/// Files that could not be written at the end are refused at the beginning.
+fn check_outputs(options: &Options) -> Result<(), Failure> {
+    if let Some(trace) = &options.trace {
+        let parent = trace.parent().filter(|parent| !parent.as_os_str().is_empty());
+        check_directory("trace", parent.unwrap_or(Path::new(".")))?;
+        if trace.is_dir() {
+            return Err(in_setting("trace")(format!("'{}' is a directory", trace.display())));
+        }
+    }
+    options.pcap.as_deref().map_or(Ok(()), |pcap| check_directory("pcap", pcap))
+}
+
+fn check_directory(setting: &'static str, path: &Path) -> Result<(), Failure> {
+    if path.is_dir() {
+        return Ok(());
+    }
+    Err(in_setting(setting)(format!("there is no directory '{}'", path.display())))
+}
+
+fn missing(setting: &str, what: &str) -> Failure {
+    Failure::misuse(format!("--{setting} is missing: {what} (or '{setting} = ...' in the file)"))
+}
+
+fn in_setting<E: Display>(setting: &'static str) -> impl Fn(E) -> Failure {
+    move |error| Failure::misuse(format!("--{setting}: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn options(handshake: Option<&str>, scheduled: Option<&[&str]>) -> Options {
+        let names = scheduled.map(|names| names.iter().map(|&name| name.to_owned()).collect());
+        Options {
+            listen: Some("127.0.0.1:0".parse().unwrap()),
+            to: Some("127.0.0.1:9".parse().unwrap()),
+            paths: ["a", "b", "c"].map(|name| format!("{name}=ports:2").parse().unwrap()).to_vec(),
+            handshake: handshake.map(str::to_owned),
+            scheduled: names,
+            ..Options::default()
+        }
+    }
+
+    fn roles(handshake: Option<&str>, scheduled: Option<&[&str]>) -> Option<(bool, usize)> {
+        let config = Roles::of(&options(handshake, scheduled)).ok()?;
+        Some((config.handshake_scheduled, config.scheduled))
+    }
+
+    #[test]
+    fn the_handshake_path_is_in_the_schedule_only_if_listed() {
+        assert_eq!(roles(None, None), Some((true, 3)));
+        assert_eq!(roles(Some("b"), None), Some((false, 2)));
+        assert_eq!(roles(Some("b"), Some(&["a", "c"])), Some((false, 2)));
+        assert_eq!(roles(Some("b"), Some(&["a", "b", "c"])), Some((true, 3)));
+    }
+
+    #[test]
+    fn a_path_without_a_use_is_refused() {
+        assert_eq!(roles(Some("b"), Some(&["a"])), None);
+        assert_eq!(roles(None, Some(&["a", "b"])), None);
+        assert_eq!(roles(Some("x"), None), None);
+        assert_eq!(roles(None, Some(&["a", "b", "c", "x"])), None);
+    }
+
+    #[test]
+    fn weights_count_the_paths_of_the_schedule() {
+        let with = |weights: &str, handshake| {
+            let schedule = Some(weights.parse().unwrap());
+            settings(&Options { schedule, ..options(handshake, None) }).is_ok()
+        };
+        assert!(with("weights:1,2,3", None) && with("weights:1,2", Some("a")));
+        assert!(!with("weights:1,2", None) && !with("weights:1,2,3", Some("a")));
+    }
+
+    #[test]
+    fn a_seed_is_drawn_where_none_is_given() {
+        let seed = |seed| settings(&Options { seed, ..options(None, None) }).unwrap().core.seed;
+        assert_eq!(seed(Some(7)), 7);
+        assert_ne!(seed(None), seed(None));
+    }
+}

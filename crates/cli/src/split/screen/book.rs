@@ -1,0 +1,156 @@
+//! What a screen has to remember to name things: paths by name, sessions by client.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+use anabranch_comps::{CloseReason, DownReason, Event, Protocol, SessionId};
+use anabranch_drive::split::Listening;
+use anabranch_multipath::PathId;
+
+use super::text;
+
+/// An open session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Session {
+    pub(super) client: SocketAddr,
+    pub(super) protocol: Option<Protocol>,
+}
+
+/// Names of paths and open sessions.
+#[derive(Debug, Default)]
+pub(super) struct Book {
+    paths: Vec<String>,
+    pub(super) sessions: BTreeMap<u64, Session>,
+}
+
+impl Book {
+    pub(super) fn begin(&mut self, about: &Listening) {
+        self.paths = about.egresses.iter().map(|egress| egress.name.clone()).collect();
+    }
+
+    /// The path's name. A path that was never announced has only a number.
+    pub(super) fn path(&self, id: PathId) -> String {
+        self.paths.get(id.index()).cloned().unwrap_or_else(|| id.to_string())
+    }
+
+    pub(super) fn client(&self, id: SessionId) -> Option<SocketAddr> {
+        self.sessions.get(&id.0).map(|session| session.client)
+    }
+
+    /// Follows sessions as they come; to be called before an event is shown.
+    pub(super) fn open(&mut self, event: &Event) {
+        match *event {
+            Event::Opened { session, client } => {
+                self.sessions.insert(session.0, Session { client, protocol: None });
+            }
+            Event::Recognised { session, protocol } => {
+                if let Some(entry) = self.sessions.get_mut(&session.0) {
+                    entry.protocol = Some(protocol);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Forgets sessions as they go; to be called after an event is shown.
+    pub(super) fn close(&mut self, event: &Event) {
+        if let Event::Closed { session, .. } = event {
+            self.sessions.remove(&session.0);
+        }
+    }
+
+    /// The event in words.
+    pub(super) fn words(&self, event: &Event) -> String {
+        match *event {
+            Event::Opened { session, client } => {
+                format!("session {}: opened by {client}", session.0)
+            }
+            Event::Recognised { session, protocol } => {
+                format!("session {}: carries {}", session.0, protocol.name())
+            }
+            Event::TuplesCut { session, wanted, used } => format!(
+                "session {}: QUIC uses {used} of {wanted} four-tuples (--quic-tuples)",
+                session.0
+            ),
+            Event::Pinned { session, path } => format!(
+                "session {}: keeps to '{}' until its QUIC handshake is confirmed",
+                session.0,
+                self.path(path)
+            ),
+            Event::Released { session, rtt } => format!(
+                "session {}: QUIC handshake confirmed, RTT {}; the schedule takes over",
+                session.0,
+                text::millis(Some(rtt))
+            ),
+            Event::Down { path, session, reason } => {
+                let whom = for_whom(session);
+                format!("path '{}' down{whom}: {}", self.path(path), down(reason))
+            }
+            Event::Up { path, session } => {
+                format!("path '{}' up again{}", self.path(path), for_whom(session))
+            }
+            Event::Skewed { session, path, percent } => format!(
+                "session {}: {percent} % of the server's bytes come by '{}': it does not follow the uplink",
+                session.0,
+                self.path(path)
+            ),
+            Event::Closed { session, reason } => {
+                format!("session {}: closed, {}", session.0, closed(reason))
+            }
+            Event::Loop { client } => format!(
+                "our own datagrams come back from {client}: a route leads them into the tunnel that they carry (see --fwmark)"
+            ),
+        }
+    }
+}
+
+fn for_whom(session: Option<SessionId>) -> String {
+    session.map_or_else(String::new, |session| format!(" for session {}", session.0))
+}
+
+fn down(reason: DownReason) -> &'static str {
+    match reason {
+        DownReason::Interface => "its interface or address is gone",
+        DownReason::Unreachable => "the server is unreachable that way",
+        DownReason::Silent => "used for a second without an answer",
+    }
+}
+
+fn closed(reason: CloseReason) -> &'static str {
+    match reason {
+        CloseReason::Idle => "idle",
+        CloseReason::Evicted => "to make room for another",
+        CloseReason::Unresolved => "the server's name does not resolve",
+        CloseReason::Shutdown => "the splitter ends",
+    }
+}
+
+/// Whether a person who wants only warnings wants this one.
+pub(super) fn is_warning(event: &Event) -> bool {
+    match event {
+        Event::Down { session: None, .. } | Event::Skewed { .. } | Event::Loop { .. } => true,
+        Event::Closed { reason, .. } => {
+            matches!(reason, CloseReason::Evicted | CloseReason::Unresolved)
+        }
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_session_is_remembered_from_its_opening_to_its_close() {
+        let mut book = Book::default();
+        let (session, client) = (SessionId(3), "127.0.0.1:9".parse().unwrap());
+        book.open(&Event::Opened { session, client });
+        book.open(&Event::Recognised { session, protocol: Protocol::Mosh });
+        assert_eq!(book.sessions[&3], Session { client, protocol: Some(Protocol::Mosh) });
+        let end = Event::Closed { session, reason: CloseReason::Idle };
+        book.open(&end);
+        assert_eq!(book.client(session), Some(client), "still known while its end is shown");
+        book.close(&end);
+        assert!(book.sessions.is_empty());
+    }
+}

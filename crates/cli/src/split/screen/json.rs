@@ -1,0 +1,342 @@
+//! `--json`: one object a line, for machines. The fields are fixed in `docs/formats.md`.
+
+use std::io::Write;
+
+use anabranch_comps::{CloseReason, DownReason, Drops, Event, PathCounters, Snapshot};
+use anabranch_drive::paths::Egress;
+use anabranch_drive::split::{Listening, Screen};
+use anabranch_multipath::Time;
+use serde::Serialize;
+
+use super::book::Book;
+use super::lines::Lines;
+
+/// A screen of JSON objects.
+pub(super) struct Json<W> {
+    out: Lines<W>,
+    book: Book,
+    /// When the last thing happened: warnings come without a time of their own.
+    now: Time,
+}
+
+impl<W: Write> Json<W> {
+    pub(super) fn new(out: W) -> Json<W> {
+        Json { out: Lines::new(out), book: Book::default(), now: Time::ZERO }
+    }
+
+    fn tell(&mut self, now: Time, record: Record<'_>) {
+        self.now = now;
+        self.out.say(&line(now, record));
+    }
+}
+
+impl<W: Write> Screen for Json<W> {
+    fn listening(&mut self, about: &Listening) {
+        self.book.begin(about);
+        self.out.say(&self::about("listening", about));
+        for egress in &about.egresses {
+            if let Some(note) = &egress.note {
+                self.warn(&format!("path '{}': {note}", egress.name));
+            }
+        }
+    }
+
+    fn event(&mut self, now: Time, event: &Event) {
+        self.book.open(event);
+        let text = line(now, record(&self.book, event));
+        self.book.close(event);
+        self.now = now;
+        self.out.say(&text);
+    }
+
+    fn snapshot(&mut self, now: Time, snapshot: &Snapshot) {
+        let stats = Record::Stats(Stats::of(&self.book, snapshot));
+        self.tell(now, stats);
+    }
+
+    fn finish(&mut self, now: Time, snapshot: &Snapshot) {
+        let stats = Record::Summary(Stats::of(&self.book, snapshot));
+        self.tell(now, stats);
+    }
+
+    fn warn(&mut self, text: &str) {
+        self.tell(self.now, Record::Warning { text });
+    }
+}
+
+/// What a run is about to do, as one object whose `event` is `name`.
+pub(in crate::split) fn about(name: &str, about: &Listening) -> String {
+    write(&About {
+        event: name,
+        time: 0.0,
+        listen: about.listen.to_string(),
+        server: about.server.map(|server| server.to_string()),
+        schedule: &about.schedule,
+        every: &about.every,
+        seed: about.seed,
+        udp_payload: about.udp_payload,
+        tunnel_mtu: about.tunnel_mtu,
+        paths: about.egresses.iter().map(Way::from).collect(),
+    })
+}
+
+fn line(now: Time, record: Record<'_>) -> String {
+    write(&Line { record, time: now.secs_f64() })
+}
+
+fn write(object: &impl Serialize) -> String {
+    serde_json::to_string(object).expect("these types have string keys and no failing parts")
+}
+
+#[derive(Serialize)]
+struct Line<'a> {
+    #[serde(flatten)]
+    record: Record<'a>,
+    time: f64,
+}
+
+#[derive(Serialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+enum Record<'a> {
+    Opened { session: u64, client: String },
+    Session { session: u64, client: Option<String>, protocol: &'static str },
+    TuplesCut { session: u64, wanted: usize, used: usize },
+    Pinned { session: u64, path: String },
+    Released { session: u64, rtt_ms: f64 },
+    Path { path: String, state: &'static str, reason: Option<&'static str>, session: Option<u64> },
+    Skewed { session: u64, path: String, percent: u8 },
+    Closed { session: u64, client: Option<String>, reason: &'static str },
+    Loop { client: String },
+    Warning { text: &'a str },
+    Stats(Stats),
+    Summary(Stats),
+}
+
+#[derive(Serialize)]
+struct Stats {
+    sessions: usize,
+    no_path: u64,
+    waiting: usize,
+    looped: u64,
+    paths: Vec<Path>,
+}
+
+#[derive(Serialize)]
+struct Path {
+    name: String,
+    state: &'static str,
+    silent_sessions: usize,
+    up_packets: u64,
+    up_bytes: u64,
+    down_packets: u64,
+    down_bytes: u64,
+    rtt_ms: Option<f64>,
+    switches: u64,
+    copies: u64,
+    refused: u64,
+    drops: Dropped,
+}
+
+#[derive(Serialize)]
+struct Dropped {
+    full: u64,
+    too_big: u64,
+    unreachable: u64,
+}
+
+#[derive(Serialize)]
+struct About<'a> {
+    event: &'a str,
+    time: f64,
+    listen: String,
+    server: Option<String>,
+    schedule: &'a str,
+    every: &'a str,
+    seed: u64,
+    udp_payload: Option<u32>,
+    tunnel_mtu: Option<u32>,
+    paths: Vec<Way<'a>>,
+}
+
+#[derive(Serialize)]
+struct Way<'a> {
+    name: &'a str,
+    interface: Option<&'a str>,
+    source: Option<String>,
+    gateway: Option<String>,
+    mtu: Option<u32>,
+    ports: u16,
+    note: Option<&'a str>,
+}
+
+impl<'a> From<&'a Egress> for Way<'a> {
+    fn from(egress: &'a Egress) -> Way<'a> {
+        Way {
+            name: &egress.name,
+            interface: egress.device.as_deref(),
+            source: egress.sends_as.map(|ip| ip.to_string()),
+            gateway: egress.gateway.map(|ip| ip.to_string()),
+            mtu: egress.mtu,
+            ports: egress.ports,
+            note: egress.note.as_deref(),
+        }
+    }
+}
+
+impl Stats {
+    fn of(book: &Book, snapshot: &Snapshot) -> Stats {
+        let paths = snapshot.paths.iter().enumerate();
+        let named = paths.map(|(index, counters)| {
+            Path::of(book.path(anabranch_multipath::PathId::at(index)), counters)
+        });
+        Stats {
+            sessions: snapshot.sessions,
+            no_path: snapshot.no_path,
+            waiting: snapshot.waiting,
+            looped: snapshot.looped,
+            paths: named.collect(),
+        }
+    }
+}
+
+impl Path {
+    fn of(name: String, counters: &PathCounters) -> Path {
+        let Drops { full, too_big, unreachable } = counters.drops;
+        Path {
+            name,
+            state: state(counters.works),
+            silent_sessions: counters.silent_sessions,
+            up_packets: counters.up.datagrams,
+            up_bytes: counters.up.bytes,
+            down_packets: counters.down.datagrams,
+            down_bytes: counters.down.bytes,
+            rtt_ms: counters.rtt.map(|rtt| rtt.as_secs_f64() * 1e3),
+            switches: counters.switches,
+            copies: counters.copies,
+            refused: counters.refused,
+            drops: Dropped { full, too_big, unreachable },
+        }
+    }
+}
+
+fn record(book: &Book, event: &Event) -> Record<'static> {
+    let client = |session| book.client(session).map(|client| client.to_string());
+    match *event {
+        Event::Opened { session, client } => {
+            Record::Opened { session: session.0, client: client.to_string() }
+        }
+        Event::Recognised { session, protocol } => Record::Session {
+            session: session.0,
+            client: client(session),
+            protocol: protocol.name(),
+        },
+        Event::TuplesCut { session, wanted, used } => {
+            Record::TuplesCut { session: session.0, wanted, used }
+        }
+        Event::Pinned { session, path } => {
+            Record::Pinned { session: session.0, path: book.path(path) }
+        }
+        Event::Released { session, rtt } => {
+            Record::Released { session: session.0, rtt_ms: rtt.as_secs_f64() * 1e3 }
+        }
+        Event::Down { path, session, reason } => Record::Path {
+            path: book.path(path),
+            state: state(false),
+            reason: Some(down(reason)),
+            session: session.map(|session| session.0),
+        },
+        Event::Up { path, session } => Record::Path {
+            path: book.path(path),
+            state: state(true),
+            reason: None,
+            session: session.map(|session| session.0),
+        },
+        Event::Skewed { session, path, percent } => {
+            Record::Skewed { session: session.0, path: book.path(path), percent }
+        }
+        Event::Closed { session, reason } => {
+            Record::Closed { session: session.0, client: client(session), reason: closed(reason) }
+        }
+        Event::Loop { client } => Record::Loop { client: client.to_string() },
+    }
+}
+
+fn state(works: bool) -> &'static str {
+    if works { "up" } else { "down" }
+}
+
+fn down(reason: DownReason) -> &'static str {
+    match reason {
+        DownReason::Interface => "interface",
+        DownReason::Unreachable => "unreachable",
+        DownReason::Silent => "silent",
+    }
+}
+
+fn closed(reason: CloseReason) -> &'static str {
+    match reason {
+        CloseReason::Idle => "idle",
+        CloseReason::Evicted => "evicted",
+        CloseReason::Unresolved => "unresolved",
+        CloseReason::Shutdown => "shutdown",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use anabranch_comps::{Protocol, SessionId};
+    use anabranch_multipath::PathId;
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::split::screen::model::tests::snapshot;
+
+    fn told(show: impl FnOnce(&mut Json<Vec<u8>>)) -> Vec<Value> {
+        let mut screen = Json::new(Vec::new());
+        show(&mut screen);
+        let text = String::from_utf8(screen.out.into_inner()).unwrap();
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+
+    #[test]
+    fn a_recognised_session_is_told_with_its_client() {
+        let session = SessionId(0);
+        let lines = told(|screen| {
+            let client = "127.0.0.1:9".parse().unwrap();
+            screen.event(Time::from_millis(250), &Event::Opened { session, client });
+            let protocol = Protocol::WireGuard;
+            screen.event(Time::from_millis(500), &Event::Recognised { session, protocol });
+        });
+        assert_eq!(
+            lines[1],
+            json!({"event": "session", "session": 0, "client": "127.0.0.1:9", "protocol": "wireguard", "time": 0.5})
+        );
+    }
+
+    #[test]
+    fn a_path_that_goes_is_told_with_its_reason() {
+        let lines = told(|screen| {
+            let (path, reason) = (PathId(1), DownReason::Silent);
+            screen.event(Time::ZERO, &Event::Down { path, session: Some(SessionId(7)), reason });
+            screen.event(Time::ZERO, &Event::Up { path, session: None });
+        });
+        assert_eq!(
+            lines[0],
+            json!({"event": "path", "path": "1", "state": "down", "reason": "silent", "session": 7, "time": 0.0})
+        );
+        assert_eq!(lines[1]["session"], Value::Null);
+    }
+
+    #[test]
+    fn stats_keep_uplink_and_downlink_apart() {
+        let counters = snapshot(&[(1000, 3000)]);
+        let lines = told(|screen| {
+            screen.snapshot(Time::from_secs(1), &counters);
+            screen.finish(Time::from_secs(2), &counters);
+        });
+        let path = &lines[0]["paths"][0];
+        assert_eq!((&path["up_bytes"], &path["down_bytes"]), (&json!(1000), &json!(3000)));
+        assert_eq!((&lines[0]["event"], &lines[1]["event"]), (&json!("stats"), &json!("summary")));
+        assert_eq!(lines[0]["paths"], lines[1]["paths"]);
+    }
+}

@@ -1,0 +1,149 @@
+//! Drawing only: what to show is in the [`Model`].
+
+use ratatui::Frame;
+use ratatui::layout::{Constraint, Layout};
+use ratatui::style::{Color, Style, Stylize};
+use ratatui::text::{Line, Text};
+use ratatui::widgets::{Cell, Paragraph, Row as TableRow, Table};
+
+use super::super::model::{Model, Row};
+use super::super::text::{millis, percent, scaled};
+
+/// Sessions that have a line of their own.
+const SESSIONS: u16 = 4;
+/// Events that are shown.
+const EVENTS: u16 = 5;
+/// Column heads and their widths.
+const COLUMNS: [(&str, u16); 11] = [
+    ("path", 12),
+    ("state", 10),
+    ("up", 11),
+    ("share", 5),
+    ("down", 11),
+    ("share", 5),
+    ("packets up", 10),
+    ("down", 8),
+    ("RTT", 9),
+    ("switches", 8),
+    ("dropped", 7),
+];
+
+/// Lines of the view for so many paths.
+pub(super) fn height(paths: usize) -> u16 {
+    let paths = u16::try_from(paths).unwrap_or(u16::MAX);
+    paths.saturating_add(1 + 1 + SESSIONS + EVENTS)
+}
+
+/// Draws `model` over the whole frame.
+pub(super) fn draw(frame: &mut Frame<'_>, model: &Model) {
+    let paths = u16::try_from(model.rows.len()).unwrap_or(u16::MAX);
+    let parts = [
+        Constraint::Length(paths.saturating_add(1)),
+        Constraint::Length(1 + SESSIONS),
+        Constraint::Min(0),
+    ];
+    let [top, middle, bottom] = Layout::vertical(parts).areas(frame.area());
+    frame.render_widget(paths_table(model), top);
+    frame.render_widget(Paragraph::new(sessions(model)), middle);
+    frame.render_widget(Paragraph::new(events(model, bottom.height)), bottom);
+}
+
+fn paths_table(model: &Model) -> Table<'_> {
+    let heads = COLUMNS.map(|(head, _)| Cell::from(head));
+    let widths = COLUMNS.map(|(_, width)| Constraint::Length(width));
+    Table::new(model.rows.iter().map(path), widths).header(TableRow::new(heads).bold())
+}
+
+fn path(row: &Row) -> TableRow<'_> {
+    let counters = &row.counters;
+    let cells = [
+        row.name.clone(),
+        row.state(),
+        scaled(row.up.rate, "bit/s"),
+        percent(row.up.share),
+        scaled(row.down.rate, "bit/s"),
+        percent(row.down.share),
+        scaled(counters.up.datagrams as f64, ""),
+        scaled(counters.down.datagrams as f64, ""),
+        millis(counters.rtt),
+        scaled(counters.switches as f64, ""),
+        scaled(row.dropped() as f64, ""),
+    ];
+    TableRow::new(cells).style(colour(row))
+}
+
+fn colour(row: &Row) -> Style {
+    match (row.counters.works, row.counters.silent_sessions) {
+        (false, _) => Style::new().fg(Color::Red),
+        (true, 0) => Style::new(),
+        (true, _) => Style::new().fg(Color::Yellow),
+    }
+}
+
+fn sessions(model: &Model) -> Text<'_> {
+    let snapshot = &model.snapshot;
+    let head = format!(
+        "{:.0} s, {} sessions, {} datagrams wait, {} found no path",
+        model.time.secs_f64(),
+        snapshot.sessions,
+        snapshot.waiting,
+        snapshot.no_path
+    );
+    let newest = model.book.sessions.iter().rev().take(usize::from(SESSIONS));
+    let lines = newest.map(|(number, session)| {
+        let protocol = session.protocol.map_or("not recognised yet", |protocol| protocol.name());
+        Line::raw(format!("  session {number}  {}  {protocol}", session.client))
+    });
+    std::iter::once(Line::raw(head).bold()).chain(lines).collect()
+}
+
+fn events(model: &Model, room: u16) -> Text<'_> {
+    let skip = model.recent.len().saturating_sub(usize::from(room));
+    let newest = model.recent.iter().skip(skip);
+    newest
+        .map(|(time, words)| Line::raw(format!("{:9.3}  {words}", time.secs_f64())).dim())
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use anabranch_comps::{Event, SessionId};
+    use anabranch_multipath::Time;
+    use ratatui::Terminal;
+    use ratatui::backend::TestBackend;
+
+    use super::super::super::model::tests::snapshot;
+    use super::*;
+
+    fn drawn(model: &Model, width: u16) -> String {
+        let mut terminal = Terminal::new(TestBackend::new(width, height(2))).unwrap();
+        terminal.draw(|frame| draw(frame, model)).unwrap();
+        terminal.backend().to_string()
+    }
+
+    fn model() -> Model {
+        let mut model = Model::default();
+        let (session, client) = (SessionId(0), "127.0.0.1:9".parse().unwrap());
+        model.event(Time::ZERO, &Event::Opened { session, client });
+        let mut counters = snapshot(&[(1000, 3000), (3000, 1000)]);
+        counters.paths[1].works = false;
+        model.snapshot(Time::from_secs(2), &counters);
+        model
+    }
+
+    #[test]
+    fn the_view_shows_rates_shares_sessions_and_events() {
+        let text = drawn(&model(), 120);
+        for part in ["4.0 kbit/s", "25 %", "12.0 kbit/s", "75 %", "down", "1 sessions", "opened by"]
+        {
+            assert!(text.contains(part), "{part} is missing:\n{text}");
+        }
+    }
+
+    #[test]
+    fn a_small_terminal_is_no_reason_to_panic() {
+        for width in [1, 20, 79] {
+            drawn(&model(), width);
+        }
+    }
+}

@@ -1,0 +1,31 @@
+//! Where a run shows what happens: a live view on a terminal, lines elsewhere, JSON for machines.
+
+mod book;
+mod json;
+mod lines;
+mod live;
+mod model;
+mod plain;
+mod text;
+
+use std::io::{self, IsTerminal};
+
+use anabranch_drive::split::Screen;
+
+use super::options::Options;
+
+pub(super) use json::about as about_json;
+pub(super) use text::table;
+
+/// The screen that suits the options and the place that stdout leads to.
+pub(super) fn of(options: &Options) -> Box<dyn Screen> {
+    if options.json {
+        return Box::new(json::Json::new(io::stdout()));
+    }
+    let plain = plain::Plain::new(io::stdout(), options.quiet);
+    let dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
+    if options.quiet || dumb || !io::stdout().is_terminal() {
+        return Box::new(plain);
+    }
+    Box::new(live::Live::new(plain))
+}

@@ -1,0 +1,149 @@
+//! The numbers of the live view and of the lines, computed apart from drawing.
+
+use std::collections::VecDeque;
+
+use anabranch_comps::{Event, PathCounters, Snapshot};
+use anabranch_drive::split::Listening;
+use anabranch_multipath::Time;
+
+use super::book::Book;
+
+/// Events that are kept for the live view.
+const RECENT: usize = 32;
+
+/// All that a person sees of a run at one moment.
+#[derive(Debug, Default)]
+pub(super) struct Model {
+    pub(super) book: Book,
+    pub(super) time: Time,
+    pub(super) rows: Vec<Row>,
+    pub(super) snapshot: Snapshot,
+    /// The last events in words, the newest last.
+    pub(super) recent: VecDeque<(Time, String)>,
+}
+
+/// One path.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Row {
+    pub(super) name: String,
+    pub(super) counters: PathCounters,
+    pub(super) up: Direction,
+    pub(super) down: Direction,
+}
+
+/// One direction of one path.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Direction {
+    /// Bits of UDP payload per second since the snapshot before.
+    pub(super) rate: f64,
+    /// Share of this direction's bytes over all paths since the run began, from 0 to 1.
+    pub(super) share: f64,
+}
+
+impl Model {
+    pub(super) fn begin(&mut self, about: &Listening) {
+        self.book.begin(about);
+    }
+
+    pub(super) fn event(&mut self, now: Time, event: &Event) {
+        self.book.open(event);
+        self.recent.push_back((now, self.book.words(event)));
+        self.book.close(event);
+        if self.recent.len() > RECENT {
+            self.recent.pop_front();
+        }
+    }
+
+    pub(super) fn snapshot(&mut self, now: Time, snapshot: &Snapshot) {
+        let seconds = now.since(self.time).as_secs_f64();
+        let totals = totals(snapshot);
+        let before = &self.snapshot.paths;
+        let rows = snapshot.paths.iter().enumerate().map(|(index, counters)| {
+            let earlier = before.get(index).copied().unwrap_or_default();
+            Row {
+                name: self.book.path(anabranch_multipath::PathId::at(index)),
+                counters: *counters,
+                up: direction(earlier.up.bytes, counters.up.bytes, seconds, totals.0),
+                down: direction(earlier.down.bytes, counters.down.bytes, seconds, totals.1),
+            }
+        });
+        self.rows = rows.collect();
+        self.snapshot.clone_from(snapshot);
+        self.time = now;
+    }
+}
+
+impl Row {
+    /// In a word: can this machine send there, and does the server answer?
+    pub(super) fn state(&self) -> String {
+        match (self.counters.works, self.counters.silent_sessions) {
+            (false, _) => "down".to_owned(),
+            (true, 0) => "up".to_owned(),
+            (true, sessions) => format!("silent ({sessions})"),
+        }
+    }
+
+    /// Datagrams that did not go out, for whatever cause.
+    pub(super) fn dropped(&self) -> u64 {
+        let drops = self.counters.drops;
+        drops.full + drops.too_big + drops.unreachable
+    }
+}
+
+fn totals(snapshot: &Snapshot) -> (u64, u64) {
+    let add = |(up, down), path: &PathCounters| (up + path.up.bytes, down + path.down.bytes);
+    snapshot.paths.iter().fold((0, 0), add)
+}
+
+fn direction(before: u64, now: u64, seconds: f64, total: u64) -> Direction {
+    let bits = now.saturating_sub(before) as f64 * 8.0;
+    let rate = if seconds > 0.0 { bits / seconds } else { 0.0 };
+    let share = if total > 0 { now as f64 / total as f64 } else { 0.0 };
+    Direction { rate, share }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use anabranch_comps::Flow;
+
+    use super::*;
+
+    /// Counters with so many bytes (and a tenth of them datagrams) up and down on each path.
+    pub(in crate::split::screen) fn snapshot(bytes: &[(u64, u64)]) -> Snapshot {
+        let flow = |bytes| Flow { datagrams: bytes / 10, bytes };
+        let path = |&(up, down): &(u64, u64)| PathCounters {
+            up: flow(up),
+            down: flow(down),
+            works: true,
+            ..PathCounters::default()
+        };
+        Snapshot { paths: bytes.iter().map(path).collect(), sessions: 1, ..Snapshot::default() }
+    }
+
+    #[test]
+    fn rates_are_of_the_last_interval_and_shares_of_the_whole_run() {
+        let mut model = Model::default();
+        model.snapshot(Time::from_secs(1), &snapshot(&[(1000, 0), (0, 0)]));
+        model.snapshot(Time::from_secs(3), &snapshot(&[(1000, 0), (3000, 500)]));
+        assert_eq!(model.rows[0].up, Direction { rate: 0.0, share: 0.25 });
+        assert_eq!(model.rows[1].up, Direction { rate: 12_000.0, share: 0.75 });
+        assert_eq!(model.rows[1].down, Direction { rate: 2_000.0, share: 1.0 });
+    }
+
+    #[test]
+    fn two_snapshots_of_one_moment_give_no_infinite_rate() {
+        let mut model = Model::default();
+        model.snapshot(Time::ZERO, &snapshot(&[(1000, 0)]));
+        assert_eq!(model.rows[0].up.rate, 0.0);
+        assert_eq!(model.rows[0].down.share, 0.0);
+    }
+
+    #[test]
+    fn the_list_of_events_is_bounded() {
+        let mut model = Model::default();
+        for _ in 0..1000 {
+            model.event(Time::ZERO, &Event::Loop { client: "127.0.0.1:1".parse().unwrap() });
+        }
+        assert_eq!(model.recent.len(), RECENT);
+    }
+}

@@ -1,0 +1,157 @@
+//! Lines for a log: one an event, one every five seconds, a table at the end.
+
+use std::io::{self, Write};
+use std::time::Duration;
+
+use anabranch_comps::{Event, Snapshot};
+use anabranch_drive::split::{Listening, Screen};
+use anabranch_multipath::Time;
+
+use super::book::is_warning;
+use super::lines::Lines;
+use super::model::{Model, Row};
+use super::text::{millis, percent, scaled, table};
+use crate::split::check;
+
+/// A screen of lines.
+pub(super) struct Plain<W> {
+    out: Lines<W>,
+    quiet: bool,
+    model: Model,
+}
+
+impl<W: Write> Plain<W> {
+    /// Lines to `out`; with `quiet` only warnings, to stderr.
+    pub(super) fn new(out: W, quiet: bool) -> Plain<W> {
+        Plain { out: Lines::new(out), quiet, model: Model::default() }
+    }
+
+    fn say(&mut self, text: &str) {
+        if !self.quiet {
+            self.out.say(text);
+        }
+    }
+}
+
+impl<W: Write> Screen for Plain<W> {
+    fn listening(&mut self, about: &Listening) {
+        self.model.begin(about);
+        let server = about.server.map_or_else(String::new, |server| format!(" for {server}"));
+        let Listening { listen, schedule, every, seed, .. } = about;
+        self.say(&format!("listening on {listen}{server}: {schedule}, every {every}, seed {seed}"));
+        check::mtu(about).into_iter().for_each(|line| self.say(&line));
+        for egress in &about.egresses {
+            if let Some(note) = &egress.note {
+                self.warn(&format!("path '{}': {note}", egress.name));
+            }
+        }
+    }
+
+    fn event(&mut self, now: Time, event: &Event) {
+        self.model.event(now, event);
+        let Some((_, words)) = self.model.recent.back().cloned() else { return };
+        if is_warning(event) {
+            self.warn(&words);
+        } else {
+            self.say(&format!("{:9.3}  {words}", now.secs_f64()));
+        }
+    }
+
+    fn snapshot(&mut self, now: Time, snapshot: &Snapshot) {
+        self.model.snapshot(now, snapshot);
+        let paths: Vec<_> = self.model.rows.iter().map(brief).collect();
+        let (sessions, time) = (snapshot.sessions, now.secs_f64());
+        self.say(&format!("{time:9.3}  {sessions} sessions; {}", paths.join("; ")));
+    }
+
+    fn finish(&mut self, now: Time, snapshot: &Snapshot) {
+        self.model.snapshot(now, snapshot);
+        self.say(&format!("ended after {:.1} s", now.secs_f64()));
+        self.say(&summary(&self.model.rows));
+    }
+
+    /// Warnings go to stderr, whatever stdout is used for.
+    fn warn(&mut self, text: &str) {
+        let _ = writeln!(io::stderr(), "warning: {text}");
+    }
+
+    fn interval(&self) -> Duration {
+        Duration::from_secs(5)
+    }
+}
+
+fn brief(row: &Row) -> String {
+    format!(
+        "{} {}: up {} ({}), down {} ({})",
+        row.name,
+        row.state(),
+        scaled(row.up.rate, "bit/s"),
+        percent(row.up.share),
+        scaled(row.down.rate, "bit/s"),
+        percent(row.down.share)
+    )
+}
+
+/// What each path carried: uplink and downlink apart.
+fn summary(rows: &[Row]) -> String {
+    const HEAD: [&str; 10] = [
+        "path",
+        "packets up",
+        "bytes up",
+        "share",
+        "packets down",
+        "bytes down",
+        "share",
+        "switches",
+        "dropped",
+        "RTT",
+    ];
+    let head = HEAD.map(str::to_owned).to_vec();
+    let body = rows.iter().map(|row| {
+        let counters = &row.counters;
+        vec![
+            row.name.clone(),
+            counters.up.datagrams.to_string(),
+            counters.up.bytes.to_string(),
+            percent(row.up.share),
+            counters.down.datagrams.to_string(),
+            counters.down.bytes.to_string(),
+            percent(row.down.share),
+            counters.switches.to_string(),
+            row.dropped().to_string(),
+            millis(counters.rtt),
+        ]
+    });
+    table(&std::iter::once(head).chain(body).collect::<Vec<_>>())
+}
+
+#[cfg(test)]
+mod tests {
+    use anabranch_comps::SessionId;
+
+    use super::*;
+    use crate::split::screen::model::tests::snapshot;
+
+    fn told(quiet: bool) -> String {
+        let mut screen = Plain::new(Vec::new(), quiet);
+        let (session, client) = (SessionId(0), "127.0.0.1:9".parse().unwrap());
+        screen.event(Time::from_millis(1500), &Event::Opened { session, client });
+        screen.snapshot(Time::from_secs(2), &snapshot(&[(1000, 3000), (3000, 1000)]));
+        screen.finish(Time::from_secs(4), &snapshot(&[(1000, 3000), (3000, 1000)]));
+        String::from_utf8(screen.out.into_inner()).unwrap()
+    }
+
+    #[test]
+    fn events_rates_and_a_summary_are_told_in_lines() {
+        let text = told(false);
+        let lines: Vec<_> = text.lines().collect();
+        assert_eq!(lines[0], "    1.500  session 0: opened by 127.0.0.1:9");
+        assert!(lines[1].contains("0 up: up 4.0 kbit/s (25 %), down 12.0 kbit/s (75 %)"), "{text}");
+        assert!(lines[3].starts_with("path") && lines.len() == 6, "{text}");
+    }
+
+    #[test]
+    fn quiet_says_nothing_where_nothing_is_wrong() {
+        assert_eq!(told(true), "");
+    }
+}

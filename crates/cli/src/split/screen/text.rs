@@ -1,0 +1,65 @@
+//! Numbers and tables for people.
+
+use std::time::Duration;
+
+/// Columns two spaces apart, as wide as their widest cell; no line ends in spaces.
+pub(in crate::split) fn table(rows: &[Vec<String>]) -> String {
+    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let cells = |column: usize| rows.iter().filter_map(move |row| row.get(column));
+    let widths: Vec<_> = (0..columns)
+        .map(|column| cells(column).map(|cell| cell.chars().count()).max().unwrap_or(0))
+        .collect();
+    let lines: Vec<_> = rows.iter().map(|row| line(row, &widths)).collect();
+    lines.join("\n")
+}
+
+fn line(row: &[String], widths: &[usize]) -> String {
+    let padded: Vec<_> =
+        row.iter().zip(widths).map(|(cell, &width)| format!("{cell:<width$}")).collect();
+    padded.join("  ").trim_end().to_owned()
+}
+
+/// `number` with three digits at least and one of the prefixes k, M, G, T (steps of 1000).
+pub(super) fn scaled(number: f64, unit: &str) -> String {
+    let mut number = number;
+    for prefix in ["", "k", "M", "G"] {
+        if number < 999.5 {
+            let digits = if prefix.is_empty() || number >= 99.95 { 0 } else { 1 };
+            return format!("{number:.digits$} {prefix}{unit}").trim_end().to_owned();
+        }
+        number /= 1000.0;
+    }
+    format!("{number:.1} T{unit}")
+}
+
+/// A share of 1 in percent.
+pub(super) fn percent(share: f64) -> String {
+    format!("{:.0} %", share * 100.0)
+}
+
+/// A round-trip time, or a dash where none is known.
+pub(super) fn millis(span: Option<Duration>) -> String {
+    span.map_or_else(|| "-".to_owned(), |span| format!("{:.1} ms", span.as_secs_f64() * 1e3))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_keep_two_or_three_digits() {
+        let cases = [(0.0, "0 B"), (999.0, "999 B"), (999.6, "1.0 kB"), (12_345.0, "12.3 kB")];
+        for (number, text) in cases {
+            assert_eq!(scaled(number, "B"), text);
+        }
+        assert_eq!(scaled(123_456_789.0, "bit/s"), "123 Mbit/s");
+        assert_eq!(scaled(5e12, "B"), "5.0 TB");
+        assert_eq!(scaled(7.0, ""), "7");
+    }
+
+    #[test]
+    fn columns_are_as_wide_as_their_widest_cell() {
+        let rows = [vec!["path".into(), "MTU".into()], vec!["ä".into(), "1500".into()]];
+        assert_eq!(table(&rows), "path  MTU\nä     1500");
+    }
+}
