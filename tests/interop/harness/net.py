@@ -177,9 +177,10 @@ class Network:
     def set(self, link: str, **changes: Any) -> None:
         """Changes a link at once: ``rate``, ``delay``, ``loss``, ``queue``, ``down``."""
         self._say({"set": link, **changes})
+        self._event("set")
 
     def stats(self) -> dict[str, Counts]:
-        """What went into each link so far, by name."""
+        """What an observer at the client's end of each link saw so far, by name."""
         self._say({"get": "stats"})
         return {name: _counts(each) for name, each in self._event("stats")["links"].items()}
 
@@ -194,6 +195,8 @@ class Network:
             event: dict[str, Any] = json.loads(line)
             if event["event"] == wanted:
                 return event
+            if event["event"] == "error":
+                raise PeerFailed(f"anabranch emulate: {event['message']}")
         self._process.wait()
         self._errors.seek(0)
         raise PeerFailed(f"anabranch emulate ended:\n{self._errors.read()}")
@@ -222,9 +225,9 @@ class Network:
         self.close()
 
 
-def _counts(link: Mapping[str, Mapping[str, int]]) -> Counts:
-    forward, back = link["forward"], link["back"]
-    return Counts(forward["units"], forward["bytes"], back["units"], back["bytes"])
+def _counts(link: Mapping[str, Any]) -> Counts:
+    sent, arrived = link["forward"], link["back"]["delivered"]
+    return Counts(sent["units"], sent["bytes"], arrived["units"], arrived["bytes"])
 
 
 def namespaces_allowed() -> bool:
