@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::path::PathBuf;
 use std::thread;
 
-use rustix::thread::{LinkNameSpaceType, UnshareFlags};
+use rustix::thread::{CapabilitySet, CapabilitySets, LinkNameSpaceType, UnshareFlags};
 
 /// A network namespace that lives as long as this handle, or a process inside it, does.
 ///
@@ -64,8 +64,8 @@ impl Namespace {
 /// machine
 /// does not allow it either, nothing changes, and [`Namespace::new`] will say what is missing.
 pub fn enter_user_namespace_if_needed() -> bool {
-    let denied = |error: io::Error| error.kind() == io::ErrorKind::PermissionDenied;
-    Namespace::new().is_err_and(denied) && become_root().is_ok()
+    let may = |sets: CapabilitySets| sets.effective.contains(CapabilitySet::SYS_ADMIN);
+    !rustix::thread::capabilities(None).is_ok_and(may) && become_root().is_ok()
 }
 
 /// Maps the user and group of this process to root in a new user namespace.
