@@ -19,7 +19,7 @@ use parquet::file::serialized_reader::SerializedFileReader;
 use parquet::schema::types::{ColumnDescriptor, SchemaDescriptor};
 
 use super::facts::COLUMNS;
-use super::{Row, TraceFacts};
+use super::{Row, TraceFacts, same_label};
 
 /// Rows decoded at a time.
 const CHUNK: usize = 1 << 16;
@@ -343,7 +343,8 @@ impl Check {
             let before = load.time;
             return Err(format!("`time` is not sorted: {time} after {before} in load {id}"));
         }
-        if label != load.label || monitored != load.monitored {
+        let same = same_label(label.as_bytes(), load.label.as_bytes());
+        if !same || monitored != load.monitored {
             return Err(format!("`label` or `monitored` changes within load {id}"));
         }
         load.time = time;
