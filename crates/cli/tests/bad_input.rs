@@ -1,0 +1,292 @@
+//! What cannot be is refused: one clear line on stderr, exit code 2, nothing left behind.
+
+use std::fs;
+use std::net::UdpSocket;
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+/// A resolver without a network may take its time to give up.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Settings that are sound where loopback is.
+const LISTEN: &[&str] = &["--listen", "127.0.0.1:0"];
+const TO: &[&str] = &["--to", "127.0.0.1:9"];
+const PATH: &[&str] = &["--path", "a=addr:127.0.0.2"];
+
+/// Runs `anabranch split` with `arguments` in `folder`, and waits for its end.
+fn run(folder: &Path, arguments: &[&str]) -> Output {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_anabranch"))
+        .arg("split")
+        .args(arguments)
+        .current_dir(folder)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let deadline = Instant::now() + PATIENCE;
+    while child.try_wait().unwrap().is_none() {
+        if Instant::now() > deadline {
+            give_up(child, arguments);
+        }
+        sleep(Duration::from_millis(10));
+    }
+    child.wait_with_output().unwrap()
+}
+
+fn give_up(mut child: Child, arguments: &[&str]) -> ! {
+    child.kill().unwrap();
+    let output = child.wait_with_output().unwrap();
+    panic!("{arguments:?} was not refused: {output:?}");
+}
+
+/// The message of a refusal, after all that holds for every refusal was checked.
+fn refusal(output: Output) -> String {
+    let message = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "exit code; {message}");
+    assert_eq!(String::from_utf8(output.stdout).unwrap(), "", "stdout; {message}");
+    assert_eq!(message.lines().count(), 1, "lines of the message; {message}");
+    assert!(!message.contains("panicked"), "{message}");
+    message.trim_end().strip_prefix("anabranch: ").unwrap().to_owned()
+}
+
+/// The message with which `arguments` are refused although captures are asked for, of which nothing may stay.
+fn refused_in(folder: &Path, arguments: &[&[&str]]) -> String {
+    let before = listing(folder);
+    let captures: &[&str] = &["--trace", "out.parquet", "--pcap", "."];
+    let message = refusal(run(folder, &[&arguments.concat(), captures].concat()));
+    assert_eq!(listing(folder), before, "files left behind; {message}");
+    message
+}
+
+fn refused(arguments: &[&[&str]]) -> String {
+    refused_in(TempDir::new().unwrap().path(), arguments)
+}
+
+fn listing(folder: &Path) -> Vec<String> {
+    let entries = fs::read_dir(folder).unwrap();
+    let mut names: Vec<_> =
+        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+/// The message about a file with this content.
+fn refused_file(content: &str) -> String {
+    let folder = TempDir::new().unwrap();
+    fs::write(folder.path().join("split.toml"), content).unwrap();
+    refused_in(folder.path(), &[&["split.toml"]])
+}
+
+#[test]
+fn an_unknown_interface() {
+    let message = refused(&[LISTEN, TO, &["--path", "wlan=if:nowhere0"]]);
+    assert_eq!(message, "path 'wlan': there is no interface 'nowhere0'");
+}
+
+#[test]
+fn an_address_that_is_not_on_this_machine() {
+    // From the block for benchmarks (RFC 2544), which no interface has.
+    let message = refused(&[LISTEN, TO, &["--path", "home=addr:198.18.255.7"]]);
+    assert_eq!(message, "path 'home': 198.18.255.7 is no address of this machine");
+}
+
+#[test]
+fn a_source_of_another_family_than_the_server() {
+    let message = refused(&[LISTEN, &["--to", "[::1]:9"], PATH]);
+    assert!(message.starts_with("path 'a': 127.0.0.2 cannot reach the server ::1"), "{message}");
+}
+
+#[test]
+fn a_port_that_is_taken() {
+    let holder = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let taken = holder.local_addr().unwrap().to_string();
+    let message = refused(&[&["--listen", &taken], TO, PATH]);
+    assert!(message.starts_with(&format!("cannot listen on {taken}: ")), "{message}");
+}
+
+#[test]
+fn an_address_to_listen_on_that_is_not_ours() {
+    let message = refused(&[&["--listen", "198.18.255.7:1000"], TO, PATH]);
+    assert!(message.starts_with("cannot listen on 198.18.255.7:1000: "), "{message}");
+}
+
+#[test]
+fn a_name_that_does_not_resolve() {
+    let message = refused(&[LISTEN, &["--to", "vpn.invalid:51820"], PATH]);
+    assert!(message.starts_with("the server's name 'vpn.invalid' does not resolve: "), "{message}");
+}
+
+#[test]
+fn a_server_without_a_port() {
+    let message = refused(&[LISTEN, &["--to", "vpn.example.net"], PATH]);
+    assert!(message.contains("'vpn.example.net' is no server: write HOST:PORT"), "{message}");
+}
+
+#[test]
+fn ends_that_are_missing() {
+    assert!(refused(&[TO, PATH]).starts_with("--listen is missing"));
+    assert!(refused(&[LISTEN, PATH]).starts_with("--to is missing"));
+}
+
+#[test]
+fn no_path_at_all() {
+    assert_eq!(refused(&[LISTEN, TO]), "--path: no path is given: name at least one");
+}
+
+#[test]
+fn two_paths_of_one_name() {
+    let message = refused(&[LISTEN, TO, PATH, &["--path", "a=addr:127.0.0.3"]]);
+    assert_eq!(message, "--path: two paths are called 'a'");
+}
+
+#[test]
+fn malformed_paths() {
+    for path in ["a", "a=wlan0", "a=ports:0", "a=ports:65", "a=addr:1.2.3", "../a=ports:1", "a="] {
+        let message = refused(&[LISTEN, TO, &["--path", path]]);
+        assert!(message.starts_with(&format!("invalid value '{path}' for '--path")), "{message}");
+    }
+}
+
+#[test]
+fn two_paths_with_one_egress() {
+    let message = refused(&[LISTEN, TO, PATH, &["--path", "b=if:lo,addr:127.0.0.2"]]);
+    assert!(message.starts_with("path 'b': leaves by the same interface"), "{message}");
+    assert!(message.contains("as path 'a'") && message.contains("--same-egress"), "{message}");
+}
+
+#[test]
+fn a_negative_weight() {
+    let message = refused(&[LISTEN, TO, PATH, &["--schedule", "weights:-1"]]);
+    assert_eq!(message, "--schedule: the weight -1 is negative or not a finite number");
+}
+
+#[test]
+fn weights_that_sum_to_zero() {
+    let message = refused(&[LISTEN, TO, PATH, &["--schedule", "weights:0"]]);
+    assert!(message.starts_with("--schedule: the weights sum to 0"), "{message}");
+}
+
+#[test]
+fn too_many_weights() {
+    let message = refused(&[LISTEN, TO, PATH, &["--schedule", "weights:0.5,0.5"]]);
+    assert_eq!(message, "--schedule: 2 weights for 1 paths: give one for each path");
+}
+
+#[test]
+fn an_unknown_schedule() {
+    let message = refused(&[LISTEN, TO, PATH, &["--schedule", "fastest"]]);
+    assert!(
+        message.contains("no scheduler is called 'fastest'; there are round-robin"),
+        "{message}"
+    );
+}
+
+#[test]
+fn an_empty_run() {
+    for every in ["0p", "0ms", "~0p"] {
+        let message = refused(&[LISTEN, TO, PATH, &["--every", every]]);
+        assert!(message.contains(&format!("'{every}' is an empty interval")), "{message}");
+    }
+}
+
+#[test]
+fn a_handshake_path_that_is_no_path() {
+    let message = refused(&[LISTEN, TO, PATH, &["--handshake", "b"]]);
+    assert_eq!(message, "--handshake: no path is called 'b'; there are a");
+}
+
+#[test]
+fn a_handshake_path_that_leaves_none_for_the_schedule() {
+    let message = refused(&[LISTEN, TO, PATH, &["--handshake", "a"]]);
+    assert!(message.starts_with("no path is left for the schedule"), "{message}");
+}
+
+#[test]
+fn a_path_that_would_carry_nothing() {
+    let second = &["--path", "b=addr:127.0.0.3", "--scheduled", "a"];
+    let message = refused(&[LISTEN, TO, PATH, second]);
+    assert!(message.starts_with("path 'b' would carry nothing"), "{message}");
+}
+
+#[test]
+fn numbers_out_of_range() {
+    for (flag, value) in [
+        ("--quic-tuples", "0"),
+        ("--max-sessions", "0"),
+        ("--idle", "0s"),
+        ("--fwmark", "0x"),
+        ("--seed", "-1"),
+        ("--protocol", "tcp"),
+    ] {
+        let given = format!("{flag}={value}");
+        let message = refused(&[LISTEN, TO, PATH, &[&given]]);
+        assert!(message.starts_with(&format!("invalid value '{value}' for '{flag}")), "{message}");
+    }
+}
+
+#[test]
+fn a_mistyped_flag() {
+    let message = refused(&[LISTEN, TO, PATH, &["--evry", "1s"]]);
+    assert!(message.contains("'--evry'") && message.contains("'--every'"), "{message}");
+}
+
+#[test]
+fn a_folder_for_captures_that_is_missing() {
+    let folder = TempDir::new().unwrap();
+    let missing = |captures: &[&str]| {
+        let output = run(folder.path(), &[LISTEN, TO, PATH, captures].concat());
+        refusal(output)
+    };
+    let nowhere = "there is no directory 'nowhere'";
+    assert_eq!(missing(&["--trace", "nowhere/out.parquet"]), format!("--trace: {nowhere}"));
+    assert_eq!(missing(&["--pcap", "nowhere"]), format!("--pcap: {nowhere}"));
+    assert_eq!(missing(&["--trace", "."]), "--trace: '.' is a directory");
+    assert!(listing(folder.path()).is_empty());
+}
+
+#[test]
+fn a_file_that_cannot_be_read() {
+    let message = refused(&[&["nowhere.toml"]]);
+    assert!(message.starts_with("cannot read 'nowhere.toml': "), "{message}");
+    assert!(refused(&[&["."]]).starts_with("cannot read '.': "));
+}
+
+#[test]
+fn a_file_that_is_no_toml() {
+    assert!(refused_file("listen = \n").starts_with("split.toml:1: "));
+}
+
+#[test]
+fn a_mistyped_key_is_told_with_its_line_and_the_nearest_right_one() {
+    let message = refused_file("to = '127.0.0.1:9'\n\nevry = '50p'\n");
+    assert_eq!(message, "split.toml:3: unknown key `evry`; did you mean `every`?");
+    let message = refused_file("[[path]]\nname = 'a'\ninterfac = 'lo'\n");
+    assert_eq!(
+        message,
+        "split.toml:3: unknown key `interfac` in [path]; did you mean `interface`?"
+    );
+}
+
+#[test]
+fn a_value_of_the_wrong_type_is_told_with_its_line() {
+    let message = refused_file("to = '127.0.0.1:9'\nseed = 'seven'\n");
+    assert!(message.starts_with("split.toml:2: invalid type: string"), "{message}");
+    let message = refused_file("\nevery = 50\n");
+    assert!(message.starts_with("split.toml:2: invalid type: integer"), "{message}");
+    let message = refused_file("\nevery = '0p'\n");
+    assert!(message.starts_with("split.toml:2: '0p' is an empty interval"), "{message}");
+}
+
+#[test]
+fn sound_settings_pass_the_check() {
+    let folder = TempDir::new().unwrap();
+    let output = run(folder.path(), &[LISTEN, TO, PATH, &["--check"]].concat());
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.contains("a     lo         127.0.0.2"), "{text}");
+    assert!(listing(folder.path()).is_empty(), "a check writes nothing");
+}
