@@ -121,7 +121,9 @@ impl PcapSink {
             self.packet.clear();
             packet::write(&mut self.packet, record.from, record.to, record.ecn, payload)?;
             let block = packet_block(record, &self.packet);
-            file.write_pcapng_block(block).map_err(to_io)?;
+            let written = file.write_pcapng_block(block).map_err(to_io);
+            let what = || format!("cannot write {}", file.get_ref().target().display());
+            written.map_err(|error| explain(error, what()))?;
         }
         Ok(())
     }
