@@ -100,6 +100,7 @@ fn route(oif: u32, end: &End, dst: Prefix) -> NewRoute {
 ///
 /// * No reverse-path filter: a server may answer by another path than the one it was asked by.
 /// * No packets of the kernel's own on the links: they would be counted by the observers.
+/// * IPv6 addresses stay when an interface is switched off, as those of IPv4 do.
 fn sysctls(host: &Host) -> io::Result<()> {
     // A kernel that prefers another one does not let a namespace choose cubic (it is "restricted"
     // then); the
@@ -122,6 +123,7 @@ fn sysctls(host: &Host) -> io::Result<()> {
         ("ipv6/conf/default/accept_ra", "0"),
         ("ipv6/conf/default/router_solicitations", "0"),
         ("ipv6/conf/default/addr_gen_mode", "1"),
+        ("ipv6/conf/default/keep_addr_on_down", "1"),
         ("ipv6/conf/all/forwarding", forward),
     ] {
         sysctl(name, value)?;
