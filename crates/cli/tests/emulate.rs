@@ -1,5 +1,7 @@
 //! `anabranch emulate` as its users meet it: messages, the JSON protocol, and nothing left behind.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests; clippy only knows the tests themselves")]
+
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::MetadataExt;

@@ -1,7 +1,7 @@
 //! TOML files whose mistakes are told with file, line and the nearest right key.
 //!
-//! A caller lists the keys of each section; [`read`] refuses every other key, then gives the text to
-//! serde. Values that serde refuses are told with their line too.
+//! A caller lists the keys of each section; [`read`] refuses every other key, then gives the text
+//! to serde. Values that serde refuses are told with their line too.
 //!
 //! ```
 //! use anabranch_drive::toml_keys::{Section, read};
@@ -26,8 +26,8 @@ use toml::de::{DeTable, DeValue};
 /// The keys that one kind of table may have.
 #[derive(Clone, Copy, Debug)]
 pub struct Section<'s> {
-    /// The table's place: keys joined by dots, `""` for the top. An array of tables has the place of
-    /// each of its tables. `*` in place of a key stands for any.
+    /// The table's place: keys joined by dots, `""` for the top. An array of tables has the place
+    /// of each of its tables. `*` in place of a key stands for any.
     pub path: &'s str,
     /// The keys it may have; a single `*` allows all.
     pub keys: &'s [&'s str],

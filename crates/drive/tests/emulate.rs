@@ -3,6 +3,8 @@
 //!
 //! Needs root (or `CAP_SYS_ADMIN` and `/dev/net/tun`); says so and passes without.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests; clippy only knows the tests themselves")]
+
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::sync::{Mutex, MutexGuard, PoisonError};
