@@ -71,22 +71,20 @@ impl Health {
         self.down.map(|down| down.reason)
     }
 
-    /// The session sends by this path.
-    ///
-    /// `pause` is the time since its last datagram if that went by this path too; `server_heard` is when the server was
-    /// last heard on any path.
-    pub(crate) fn on_sent(
-        &mut self,
-        now: Time,
-        pause: Option<Duration>,
-        server_heard: Option<Time>,
-    ) {
+    /// The session sends by this path; `server_heard` is when the server was last heard on any path.
+    pub(crate) fn on_sent(&mut self, now: Time, server_heard: Option<Time>) {
         self.rtt.on_sent(now, self.sent);
         self.sent = Some(now);
         let active = server_heard.is_some_and(|heard| now.since(heard) <= ACTIVE);
         let fresh = Silence { since: now, used: Duration::ZERO, server_was_active: active };
-        let silence = self.silence.get_or_insert(fresh);
-        silence.used += pause.unwrap_or(Duration::ZERO).min(LONGEST_PAUSE);
+        self.silence.get_or_insert(fresh);
+    }
+
+    /// The session used this path, and no other, for the time between one datagram and the next.
+    pub(crate) fn on_used(&mut self, pause: Duration) {
+        if let Some(silence) = &mut self.silence {
+            silence.used += pause.min(LONGEST_PAUSE);
+        }
     }
 
     /// The server is heard by this path. True if the path was down and is back.
@@ -119,13 +117,14 @@ impl Health {
         self.down.filter(|down| now >= down.next_try).map(|down| down.tries)
     }
 
-    /// A copy of a live datagram is on its way by this path, to keep it open or to try it.
-    pub(crate) fn on_copy(&mut self, now: Time) {
+    /// A copy of a live datagram is on its way by this path, to keep it open or to try it. The next attempt comes after
+    /// `pause`, or after the usual time if that is longer.
+    pub(crate) fn on_copy(&mut self, now: Time, pause: Duration) {
         self.rtt.on_sent(now, self.sent);
         self.sent = Some(now);
         if let Some(down) = &mut self.down {
-            down.tries += 1;
-            down.next_try = now + RETRY;
+            down.tries = down.tries.saturating_add(1);
+            down.next_try = now + pause.max(RETRY);
             down.tried = Some(now);
         }
     }
@@ -161,9 +160,10 @@ mod tests {
         if followed {
             health.on_heard(ms(0));
         }
-        health.on_sent(ms(0), None, server_heard);
+        health.on_sent(ms(0), server_heard);
         for at in (100..=millis).step_by(100) {
-            health.on_sent(ms(at), Some(Duration::from_millis(100)), server_heard);
+            health.on_used(Duration::from_millis(100));
+            health.on_sent(ms(at), server_heard);
         }
         health
     }
@@ -188,9 +188,10 @@ mod tests {
     fn long_pauses_are_not_use() {
         let mut health = Health::default();
         health.on_heard(ms(0));
-        health.on_sent(ms(0), None, Some(ms(0)));
+        health.on_sent(ms(0), Some(ms(0)));
         for second in 1..4 {
-            health.on_sent(Time::from_secs(second), Some(Duration::from_secs(1)), Some(ms(0)));
+            health.on_used(Duration::from_secs(1));
+            health.on_sent(Time::from_secs(second), Some(ms(0)));
         }
         assert_eq!(health.silent_since(), None, "three pauses count as 0.9 s");
     }
@@ -201,7 +202,7 @@ mod tests {
         assert!(health.take_down(ms(0), DownReason::Silent));
         assert_eq!(health.due_try(ms(999)), None);
         assert_eq!(health.due_try(ms(1000)), Some(0));
-        health.on_copy(ms(1000));
+        health.on_copy(ms(1000), Duration::ZERO);
         assert_eq!(health.due_try(ms(1500)), None);
         assert_eq!(health.due_try(ms(2000)), Some(1));
         assert!(health.on_heard(ms(2020)));
@@ -214,7 +215,7 @@ mod tests {
             let mut health = Health::default();
             health.take_down(ms(0), reason);
             assert!(!health.no_news_is_good_news(ms(5000)), "not tried yet");
-            health.on_copy(ms(5000));
+            health.on_copy(ms(5000), Duration::ZERO);
             assert_eq!(health.no_news_is_good_news(ms(6000)), recovers, "{reason:?}");
         }
     }

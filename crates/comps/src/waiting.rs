@@ -7,10 +7,9 @@ use anabranch_multipath::Time;
 
 use crate::Batch;
 
-/// Datagrams that a session keeps at most.
-const LIMIT: usize = 64;
-/// Bytes that a session keeps at most.
-const LIMIT_BYTES: usize = 96 * 1024;
+/// How much a session keeps at most while it has no path: (datagrams, bytes).
+const LIMIT: (usize, usize) = (128, 192 * 1024);
+
 /// A datagram older than this is of no use to any of the protocols: they have sent it again.
 const PATIENCE: Duration = Duration::from_secs(3);
 
@@ -37,7 +36,7 @@ impl Waiting {
             let bytes: Box<[u8]> = batch.datagram(index).into();
             self.bytes += bytes.len();
             self.kept.push_back(Kept { since: now, bytes, ecn: batch.ecn });
-            while self.kept.len() > LIMIT || self.bytes > LIMIT_BYTES {
+            while self.kept.len() > LIMIT.0 || self.bytes > LIMIT.1 {
                 self.take();
                 dropped += 1;
             }
@@ -81,12 +80,12 @@ mod tests {
         let mut waiting = Waiting::default();
         let small: Vec<u8> = (0..=255).collect();
         let batch = Batch { bytes: &small, stride: 1, ecn: 0 };
-        assert_eq!(waiting.keep(Time::ZERO, &batch, 0, 256), 192);
-        assert_eq!(waiting.take().unwrap().bytes[..], [192]);
+        assert_eq!(waiting.keep(Time::ZERO, &batch, 0, 256), 128);
+        assert_eq!(waiting.take().unwrap().bytes[..], [128]);
         let large = vec![0; 65_000];
-        assert_eq!(waiting.keep(Time::ZERO, &Batch::single(&large, 0), 0, 1), 0);
-        assert_eq!(waiting.keep(Time::ZERO, &Batch::single(&large, 0), 0, 1), 64);
-        assert!(waiting.bytes <= LIMIT_BYTES);
+        (0..4).for_each(|_| _ = waiting.keep(Time::ZERO, &Batch::single(&large, 0), 0, 1));
+        assert_eq!(waiting.len(), 3);
+        assert!(waiting.bytes <= LIMIT.1);
     }
 
     #[test]

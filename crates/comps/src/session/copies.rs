@@ -10,22 +10,27 @@ use anabranch_multipath::{PathId, Time};
 use super::pins::Lane;
 use super::{Common, Session};
 use crate::Batch;
-use crate::waiting::Kept;
 
 /// A client that was quiet for so long and speaks now sends a keep-alive, or something that serves as one.
 const QUIET: Duration = Duration::from_secs(2);
 /// A path idle for so long gets a copy of it: NATs forget UDP after 30 s (RFC 4787 asks for 120 s, many give 30).
 const IDLE: Duration = Duration::from_secs(15);
-/// How long the original of a copy is held at the second try; doubled at each further one.
+/// How much longer than the round-trip times suggest traffic is held at the second try; doubled at each further one.
 const FIRST_LAG: Duration = Duration::from_millis(5);
 /// The longest that it is held.
-const LONGEST_LAG: Duration = Duration::from_millis(80);
+const LONGEST_LAG: Duration = Duration::from_millis(100);
+/// Tries are so many times rarer than the time that they hold traffic up.
+const RARITY: u32 = 25;
+/// Bytes held at most; more ends the hold early.
+const HELD_BYTES: usize = 512 * 1024;
 
-/// A datagram held back so that its copy arrives first.
+/// Traffic held back so that a copy of its first datagram arrives before it.
 #[derive(Debug)]
 pub(super) struct Held {
     due: Time,
-    kept: Kept,
+    bytes: usize,
+    /// Each datagram with its ECN bits.
+    datagrams: Vec<(Box<[u8]>, u8)>,
 }
 
 impl Held {
@@ -35,54 +40,96 @@ impl Held {
 }
 
 impl Session {
-    /// Sends copies of the first datagram of a batch where they are due. Returns how many datagrams of the batch (0 or 1)
-    /// are held back for it.
+    /// Sends a copy of the first datagram of a batch by each path that is down and due for a try.
     ///
-    /// A server that filters replays answers the copy only if it comes before the original. So from the second try on the
-    /// original is held, longer each time: a path slower than the others gets its chance too.
-    pub(super) fn send_copies(
-        &mut self,
-        now: Time,
-        quiet: Duration,
-        batch: &Batch<'_>,
-        common: &mut Common<'_>,
-    ) -> u64 {
-        let is_due = |session: &Session, index: usize| session.copy_due(now, quiet, index);
-        if !(0..self.health.len()).any(|index| is_due(self, index)) {
-            return 0;
+    /// A server follows its client to the address of the newest packet, and drops replays: it answers the copy only if that
+    /// comes before the original and all that follows. So the session's traffic is held for the difference of the
+    /// round-trip times, and from the second try on for longer each time: a slow path gets its chance too.
+    pub(super) fn try_down_paths(&mut self, now: Time, batch: &Batch<'_>, common: &mut Common<'_>) {
+        if self.held.is_some() || !self.health.iter().any(|health| health.due_try(now).is_some()) {
+            return;
         }
         let lane = self.lane(now, batch.datagram(0), common);
         let mut lag = Duration::ZERO;
         for index in 0..self.health.len() {
             let path = PathId::at(index);
-            if !is_due(self, index) || !self.takes_copy(path, lane, common) {
-                continue;
+            let Some(tries) = self.health[index].due_try(now) else { continue };
+            if self.takes_copy(path, lane, common) {
+                let its_lag = self.lag(index, tries);
+                lag = lag.max(its_lag);
+                self.copy(now, path, its_lag * RARITY, batch, common);
             }
-            lag = lag.max(self.health[index].due_try(now).map_or(Duration::ZERO, lag_of));
-            self.push(self.tuples.current(path), path, batch, 0, 1, common);
-            common.counters[index].copies += 1;
-            self.health[index].on_copy(now);
         }
-        if lag.is_zero() || self.held.is_some() {
-            return 0;
+        if !lag.is_zero() {
+            self.held = Some(Held { due: now + lag, bytes: 0, datagrams: Vec::new() });
         }
-        let kept = Kept { since: now, bytes: batch.datagram(0).into(), ecn: batch.ecn };
-        self.held = Some(Held { due: now + lag, kept });
-        1
     }
 
-    /// Sends a held datagram whose time has come.
+    /// Holds a batch back while a copy is on its way. True if it did.
+    pub(super) fn hold_back(&mut self, now: Time, batch: &Batch<'_>) -> bool {
+        let Some(held) = &mut self.held else { return false };
+        held.bytes += batch.bytes.len();
+        if held.bytes > HELD_BYTES {
+            held.due = now;
+        }
+        held.datagrams
+            .extend((0..batch.count()).map(|index| (batch.datagram(index).into(), batch.ecn)));
+        true
+    }
+
+    /// Sends what was held back, once its time has come.
     pub(super) fn release_held(&mut self, now: Time, common: &mut Common<'_>) {
         let Some(held) = self.held.take_if(|held| now >= held.due) else { return };
         let outer = std::mem::replace(&mut common.kept, true);
-        self.route(now, &Batch::single(&held.kept.bytes, held.kept.ecn), 0, common);
+        for (datagram, ecn) in &held.datagrams {
+            self.route(now, &Batch::single(datagram, *ecn), common);
+        }
         common.kept = outer;
     }
 
-    fn copy_due(&self, now: Time, quiet: Duration, index: usize) -> bool {
-        let health = &self.health[index];
-        let idle = || health.sent().is_some_and(|sent| now.since(sent) >= IDLE);
-        health.due_try(now).is_some() || (quiet >= QUIET && !health.is_down() && idle())
+    /// After a keep-alive: copies of it for the paths that have been idle for long. Only for paths that were used: the
+    /// others have no mapping to keep.
+    pub(super) fn keep_paths_open(
+        &mut self,
+        now: Time,
+        quiet: Duration,
+        batch: &Batch<'_>,
+        common: &mut Common<'_>,
+    ) {
+        if quiet < QUIET {
+            return;
+        }
+        let lane = self.lane(now, batch.datagram(0), common);
+        for index in 0..self.health.len() {
+            let (path, health) = (PathId::at(index), &self.health[index]);
+            let idle = health.sent().is_some_and(|sent| now.since(sent) >= IDLE);
+            if idle && !health.is_down() && self.takes_copy(path, lane, common) {
+                self.copy(now, path, Duration::ZERO, batch, common);
+            }
+        }
+    }
+
+    fn copy(
+        &mut self,
+        now: Time,
+        path: PathId,
+        pause: Duration,
+        batch: &Batch<'_>,
+        common: &mut Common<'_>,
+    ) {
+        self.push(self.tuples.current(path), path, batch, 0, 1, common);
+        common.counters[path.index()].copies += 1;
+        self.health[path.index()].on_copy(now, pause);
+    }
+
+    /// How long a copy by path `index` needs as a start at try number `tries` (from 0).
+    fn lag(&self, index: usize, tries: u32) -> Duration {
+        let fastest = self.health.iter().filter_map(|health| health.rtt()).min();
+        let behind = match (self.health[index].rtt(), fastest) {
+            (Some(rtt), Some(fastest)) => (rtt - fastest) / 2,
+            _ => Duration::ZERO,
+        };
+        (behind + patience(tries)).min(LONGEST_LAG)
     }
 
     /// A copy leaves only where its original might: handshakes not by the schedule's paths, nothing else by the
@@ -97,8 +144,8 @@ impl Session {
     }
 }
 
-/// How long an original is held after so many tries.
-fn lag_of(tries: u32) -> Duration {
+/// The part of a lag that grows with the tries.
+fn patience(tries: u32) -> Duration {
     match tries {
         0 => Duration::ZERO,
         _ => (FIRST_LAG * (1 << (tries - 1).min(8))).min(LONGEST_LAG),
@@ -110,9 +157,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_lag_grows_from_nothing_to_its_bound() {
-        let lags: Vec<_> = (0..7).map(|tries| lag_of(tries).as_millis()).collect();
-        assert_eq!(lags, [0, 5, 10, 20, 40, 80, 80]);
-        assert_eq!(lag_of(u32::MAX), LONGEST_LAG);
+    fn patience_grows_from_nothing_to_its_bound() {
+        let lags: Vec<_> = (0..7).map(|tries| patience(tries).as_millis()).collect();
+        assert_eq!(lags, [0, 5, 10, 20, 40, 80, 100]);
+        assert_eq!(patience(u32::MAX), LONGEST_LAG);
     }
 }

@@ -74,6 +74,7 @@ pub(crate) struct Session {
     tuples: Tuples,
     share: Share,
     waiting: Waiting,
+    /// While a path that is down is tried: what must not overtake the copy.
     held: Option<Held>,
     client_heard: Time,
     server_heard: Option<Time>,
@@ -154,8 +155,11 @@ impl Session {
             *common.no_path += self.waiting.keep(now, batch, 0, batch.count());
             return;
         }
-        let held = self.send_copies(now, quiet, batch, common);
-        self.route(now, batch, held, common);
+        self.try_down_paths(now, batch, common);
+        if !self.hold_back(now, batch) {
+            self.route(now, batch, common);
+        }
+        self.keep_paths_open(now, quiet, batch, common);
     }
 
     /// Datagrams of the server, come by `tuple`.
@@ -245,9 +249,9 @@ impl Session {
         self.refresh(common);
     }
 
-    /// Sends datagrams `from..` of a batch, each run of one lane together.
-    fn route(&mut self, now: Time, batch: &Batch<'_>, from: u64, common: &mut Common<'_>) {
-        let (mut at, count) = (from, batch.count());
+    /// Sends a batch, each run of one lane together.
+    fn route(&mut self, now: Time, batch: &Batch<'_>, common: &mut Common<'_>) {
+        let (mut at, count) = (0, batch.count());
         while at < count {
             let lane = self.lane(now, batch.datagram(at), common);
             let run = self.run_of(lane, now, batch, at, common);
@@ -369,14 +373,16 @@ impl Session {
     ) {
         let tuple = self.tuples.current(path);
         self.push(tuple, path, batch, at, count, common);
-        let pause = self.last.filter(|last| last.1 == path).map(|last| now.since(last.0));
-        if self.last.is_some_and(|last| last.2 != tuple) {
+        common.prints.remember(now, batch.datagram(at), self.chain);
+        self.health[path.index()].on_sent(now, self.server_heard);
+        let Some((since, before, its_tuple)) = self.last.replace((now, path, tuple)) else {
+            return;
+        };
+        if its_tuple != tuple {
             common.counters[path.index()].switches += 1;
         }
-        self.last = Some((now, path, tuple));
-        common.prints.remember(now, batch.datagram(at), self.chain);
-        self.health[path.index()].on_sent(now, pause, self.server_heard);
-        self.check_silence(now, path, common);
+        self.health[before.index()].on_used(now.since(since));
+        self.check_silence(now, before, common);
     }
 
     fn push(
@@ -451,7 +457,7 @@ impl Session {
         let mut waited = std::mem::take(&mut self.waiting);
         let outer = std::mem::replace(&mut common.kept, true);
         while let Some(kept) = waited.take() {
-            self.route(now, &Batch::single(&kept.bytes, kept.ecn), 0, common);
+            self.route(now, &Batch::single(&kept.bytes, kept.ecn), common);
         }
         common.kept = outer;
     }

@@ -1,0 +1,96 @@
+//! Many clients: limits, idleness, loops.
+
+mod world;
+
+use std::time::Duration;
+
+use anabranch_comps::{CloseReason, Config, Event, Input, SessionId};
+use anabranch_multipath::Time;
+use world::{Follower, Mute, Server, World, client, config, numbered};
+
+fn closed<S: Server>(world: &World<S>) -> Vec<(u64, CloseReason)> {
+    let close = |(_, event): &(Time, Event)| match event {
+        Event::Closed { session, reason } => Some((session.0, *reason)),
+        _ => None,
+    };
+    world.events.iter().filter_map(close).collect()
+}
+
+#[test]
+fn an_idle_session_expires_and_its_client_may_open_another() {
+    let mut world =
+        World::new(Config { idle: Duration::from_secs(5), ..config(2, "uniform", "1p") }, Mute);
+    world.client(client(0), &numbered(0));
+    world.run_until(Time::from_millis(4900));
+    world.client(client(0), &numbered(1));
+    world.run_until(Time::from_millis(9800));
+    assert_eq!(closed(&world), []);
+    world.run_until(Time::from_millis(10_000));
+    assert_eq!(closed(&world), [(0, CloseReason::Idle)]);
+    world.client(client(0), &numbered(2));
+    assert_eq!(world.core.snapshot().sessions, 1);
+    assert_eq!(world.sent.last().unwrap().session, SessionId(1));
+}
+
+#[test]
+fn unanswered_sessions_make_room_before_answered_ones() {
+    let limits = Config { sessions: 10, ..config(2, "uniform", "1p") };
+    let mut world = World::new(limits, Follower::default());
+    for number in 0..3 {
+        world.client(client(number), &numbered(u64::from(number)));
+    }
+    world.run_until(Time::from_millis(100));
+    for number in 100..1100 {
+        world.client(client(number), &[0xff; 40]);
+    }
+    assert_eq!(world.core.snapshot().sessions, 10);
+    assert!(closed(&world).iter().all(|(id, reason)| *id > 2 && *reason == CloseReason::Evicted));
+}
+
+#[test]
+fn where_all_sessions_are_in_use_a_new_client_has_to_wait() {
+    let limits = Config { sessions: 2, ..config(2, "uniform", "1p") };
+    let mut world = World::new(limits, Follower::default());
+    world.client(client(0), &numbered(0));
+    world.client(client(1), &numbered(1));
+    world.run_until(Time::from_millis(100));
+    world.client(client(2), &numbered(2));
+    assert_eq!(world.core.snapshot().sessions, 2);
+    world.run_until(Time::from_secs(11));
+    world.client(client(1), &numbered(3));
+    world.client(client(2), &numbered(4));
+    assert_eq!(closed(&world), [(0, CloseReason::Evicted)], "the one idle longest");
+}
+
+#[test]
+fn our_own_socket_as_a_client_is_a_loop() {
+    let mut world = World::new(config(1, "uniform", "1p"), Mute);
+    world.tell(Input::Opened { local: client(7) });
+    world.client(client(7), &numbered(0));
+    let snapshot = world.core.snapshot();
+    assert_eq!((snapshot.sessions, snapshot.looped), (0, 1));
+    world.tell(Input::Shut { local: client(7) });
+    world.client(client(7), &numbered(0));
+    assert_eq!(world.core.snapshot().sessions, 1, "a port that another program took over");
+}
+
+#[test]
+fn a_datagram_that_comes_back_again_and_again_as_new_clients_is_a_loop() {
+    let mut world = World::new(config(1, "uniform", "1p"), Mute);
+    for number in 0..100 {
+        world.client(client(number), &numbered(42));
+    }
+    assert_eq!(world.core.snapshot().sessions, 8);
+    assert!(world.has_event(|event| matches!(event, Event::Loop { .. })));
+}
+
+#[test]
+fn the_end_closes_every_session() {
+    let mut world = World::new(config(1, "uniform", "1p"), Mute);
+    for number in 0..5 {
+        world.client(client(number), &numbered(u64::from(number)));
+    }
+    world.tell(Input::Shutdown);
+    assert_eq!(closed(&world).len(), 5);
+    assert_eq!(world.core.next_timeout(), None);
+}

@@ -1,0 +1,322 @@
+//! A splitter, its paths and its peers in memory: no socket, no clock, every run repeatable.
+//!
+//! The core's datagrams cross a `netem::Link` for each path and direction. Clients and the server are small models of
+//! what real ones do with addresses.
+
+#![allow(
+    dead_code,
+    unreachable_pub,
+    clippy::unwrap_used,
+    reason = "each test file uses its part of the world"
+)]
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use anabranch_comps::{Batch, Config, Core, Event, Input, Output, Payload, SessionId, TupleId};
+use anabranch_multipath::{PathId, Time};
+use anabranch_netem::{Link, Loss, Settings};
+
+/// One way of a path, in milliseconds, unless a test says otherwise.
+pub const DELAY: Duration = Duration::from_millis(10);
+
+/// The address that a server sees: a socket of the splitter.
+pub type Seen = (SessionId, TupleId);
+
+/// A server: what it answers, and to which address.
+pub trait Server {
+    fn hear(&mut self, now: Time, from: Seen, datagram: &[u8]) -> Vec<(Seen, Vec<u8>)>;
+}
+
+/// A datagram that left by a path.
+#[derive(Clone, Debug)]
+pub struct Sent {
+    pub time: Time,
+    pub session: SessionId,
+    pub tuple: TupleId,
+    pub path: PathId,
+    pub datagram: Vec<u8>,
+}
+
+struct Flying {
+    seen: Seen,
+    datagram: Vec<u8>,
+}
+
+pub struct World<S> {
+    pub core: Core,
+    pub server: S,
+    pub now: Time,
+    pub up: Vec<Link<Sent>>,
+    down: Vec<Link<Flying>>,
+    paths: BTreeMap<Seen, PathId>,
+    pub sent: Vec<Sent>,
+    pub events: Vec<(Time, Event)>,
+    /// What came back to each client.
+    pub returned: BTreeMap<SocketAddr, Vec<(Time, Vec<u8>)>>,
+    /// Whether each datagram is delivered twice, in both directions.
+    pub duplicate: bool,
+    unresolved: Vec<SessionId>,
+    pub resolves: bool,
+}
+
+pub fn client(number: u16) -> SocketAddr {
+    SocketAddr::from(([127, 0, 0, 1], 10_000 + number))
+}
+
+pub fn config(paths: usize, schedule: &str, every: &str) -> Config {
+    Config {
+        schedule: schedule.parse().unwrap(),
+        every: every.parse().unwrap(),
+        seed: 7,
+        ..Config::of(paths)
+    }
+}
+
+pub fn link() -> Settings {
+    Settings { delay: DELAY, ..Settings::with_rate(100_000_000) }
+}
+
+pub fn lossy(loss: f64) -> Settings {
+    Settings { loss: Loss::Bernoulli(loss), ..link() }
+}
+
+impl<S: Server> World<S> {
+    pub fn new(config: Config, server: S) -> World<S> {
+        let links = vec![link(); config.ports.len()];
+        World::with_links(config, server, &links)
+    }
+
+    pub fn with_links(config: Config, server: S, links: &[Settings]) -> World<S> {
+        let entity = |index: usize, back: u64| 2 * index as u64 + back;
+        let seed = config.seed;
+        World {
+            core: Core::new(config).unwrap(),
+            server,
+            now: Time::ZERO,
+            up: links
+                .iter()
+                .enumerate()
+                .map(|(i, link)| Link::new(link.clone(), seed, entity(i, 0)))
+                .collect(),
+            down: links
+                .iter()
+                .enumerate()
+                .map(|(i, link)| Link::new(link.clone(), seed, entity(i, 1)))
+                .collect(),
+            paths: BTreeMap::new(),
+            sent: Vec::new(),
+            events: Vec::new(),
+            returned: BTreeMap::new(),
+            duplicate: false,
+            unresolved: Vec::new(),
+            resolves: true,
+        }
+    }
+
+    /// A client sends one datagram.
+    pub fn client(&mut self, from: SocketAddr, datagram: &[u8]) {
+        self.client_batch(from, Batch::single(datagram, 0));
+    }
+
+    /// A client sends a batch.
+    pub fn client_batch(&mut self, from: SocketAddr, batch: Batch<'_>) {
+        self.core.handle(self.now, Input::Client { client: from, local: None, batch });
+        self.drain(&batch);
+    }
+
+    /// A client sends a numbered datagram every `every` until `end`.
+    pub fn stream(&mut self, from: SocketAddr, every: Duration, end: Time) {
+        while self.now < end {
+            let number = self.now.nanos();
+            self.client(from, &numbered(number));
+            let next = self.now + every;
+            self.run_until(next.min(end));
+        }
+    }
+
+    /// Cuts a path silently, or restores it.
+    pub fn cut(&mut self, path: usize, down: bool) {
+        self.up[path].change(self.now, |settings| settings.down = down);
+        self.down[path].change(self.now, |settings| settings.down = down);
+    }
+
+    /// Tells the core of an input that carries no batch.
+    pub fn tell(&mut self, input: Input<'_>) {
+        self.core.handle(self.now, input);
+        self.drain(&Batch::single(&[], 0));
+    }
+
+    /// Lets time pass.
+    pub fn run_until(&mut self, end: Time) {
+        while let Some(next) = self.next_time().filter(|&next| next <= end) {
+            self.now = self.now.max(next);
+            self.deliver_up();
+            self.deliver_down();
+            self.drain(&Batch::single(&[], 0));
+        }
+        self.now = end;
+    }
+
+    /// Datagrams that left by each path between two moments.
+    pub fn counts(&self, from: Time, to: Time) -> Vec<usize> {
+        let on = |path: usize| {
+            self.sent
+                .iter()
+                .filter(|s| s.path.index() == path && s.time >= from && s.time < to)
+                .count()
+        };
+        (0..self.up.len()).map(on).collect()
+    }
+
+    pub fn has_event(&self, wanted: impl Fn(&Event) -> bool) -> bool {
+        self.events.iter().any(|(_, event)| wanted(event))
+    }
+
+    /// Everything that was done, as text: equal texts are equal runs.
+    pub fn trace(&self) -> String {
+        let sent = self
+            .sent
+            .iter()
+            .map(|s| format!("{:?} {:?} {:?} {}\n", s.time, s.session, s.tuple, s.datagram.len()));
+        let events = self.events.iter().map(|(time, event)| format!("{time:?} {event:?}\n"));
+        sent.chain(events).collect()
+    }
+
+    fn next_time(&self) -> Option<Time> {
+        let links = self
+            .up
+            .iter()
+            .filter_map(Link::next_timeout)
+            .chain(self.down.iter().filter_map(Link::next_timeout));
+        links.chain(self.core.next_timeout()).min()
+    }
+
+    fn deliver_up(&mut self) {
+        for path in 0..self.up.len() {
+            while let Some(sent) = self.up[path].pop(self.now) {
+                for (seen, datagram) in
+                    self.server.hear(self.now, (sent.session, sent.tuple), &sent.datagram)
+                {
+                    self.answer(seen, datagram);
+                }
+            }
+        }
+    }
+
+    /// The server sends a datagram to an address that it has seen.
+    pub fn answer(&mut self, seen: Seen, datagram: Vec<u8>) {
+        let path = self.paths[&seen].index();
+        for _ in 0..1 + usize::from(self.duplicate) {
+            let bytes = datagram.len() + 28;
+            let _ =
+                self.down[path].push(self.now, Flying { seen, datagram: datagram.clone() }, bytes);
+        }
+    }
+
+    fn deliver_down(&mut self) {
+        for path in 0..self.down.len() {
+            while let Some(Flying { seen: (session, tuple), datagram }) =
+                self.down[path].pop(self.now)
+            {
+                let batch = Batch::single(&datagram, 0);
+                self.core.handle(self.now, Input::Server { session, tuple, batch });
+                self.drain(&batch);
+            }
+        }
+    }
+
+    fn drain(&mut self, batch: &Batch<'_>) {
+        while let Some(output) = self.core.poll(self.now) {
+            match output {
+                Output::Send { session, tuple, path, payload } => {
+                    self.leave(session, tuple, path, payload, batch)
+                }
+                Output::Return { client, .. } => {
+                    self.returned.entry(client).or_default().push((self.now, batch.bytes.to_vec()));
+                }
+                Output::Resolve { session } if self.resolves => {
+                    self.core.handle(self.now, Input::Resolved { session, found: true });
+                }
+                Output::Resolve { session } => self.unresolved.push(session),
+                Output::Close { .. } => {}
+                Output::Event(event) => self.events.push((self.now, event)),
+            }
+        }
+    }
+
+    fn leave(
+        &mut self,
+        session: SessionId,
+        tuple: TupleId,
+        path: PathId,
+        payload: Payload,
+        batch: &Batch<'_>,
+    ) {
+        let (bytes, stride) = match payload {
+            Payload::Live(part) => (batch.bytes[part].to_vec(), batch.stride),
+            Payload::Kept { bytes, .. } => (bytes.to_vec(), bytes.len()),
+        };
+        self.paths.insert((session, tuple), path);
+        for datagram in bytes.chunks(stride.max(1)) {
+            let sent = Sent { time: self.now, session, tuple, path, datagram: datagram.to_vec() };
+            self.sent.push(sent.clone());
+            for _ in 0..1 + usize::from(self.duplicate) {
+                let _ = self.up[path.index()].push(self.now, sent.clone(), datagram.len() + 28);
+            }
+        }
+    }
+}
+
+/// A datagram of no known protocol that begins with a number.
+pub fn numbered(number: u64) -> Vec<u8> {
+    let mut datagram = vec![0x55; 200];
+    datagram[..8].copy_from_slice(&number.to_be_bytes());
+    datagram[0] = 0x55;
+    datagram
+}
+
+/// Answers every datagram, to the address of the newest one; drops replays. As WireGuard and Mosh do.
+#[derive(Default)]
+pub struct Follower {
+    newest: BTreeMap<SessionId, (Vec<u8>, Seen)>,
+    pub accepted: usize,
+    pub replays: usize,
+}
+
+impl Server for Follower {
+    fn hear(&mut self, _now: Time, from: Seen, datagram: &[u8]) -> Vec<(Seen, Vec<u8>)> {
+        let newest = self.newest.entry(from.0).or_insert_with(|| (Vec::new(), from));
+        if datagram == newest.0 {
+            self.replays += 1;
+            return Vec::new();
+        }
+        if datagram > newest.0.as_slice() {
+            *newest = (datagram.to_vec(), from);
+        }
+        self.accepted += 1;
+        vec![(newest.1, datagram.to_vec())]
+    }
+}
+
+/// Answers every datagram, always to the first address of the session. As Caddy 2.6 does.
+#[derive(Default)]
+pub struct Stubborn {
+    first: BTreeMap<SessionId, Seen>,
+}
+
+impl Server for Stubborn {
+    fn hear(&mut self, _now: Time, from: Seen, datagram: &[u8]) -> Vec<(Seen, Vec<u8>)> {
+        vec![(*self.first.entry(from.0).or_insert(from), datagram.to_vec())]
+    }
+}
+
+/// Never says anything.
+pub struct Mute;
+
+impl Server for Mute {
+    fn hear(&mut self, _now: Time, _from: Seen, _datagram: &[u8]) -> Vec<(Seen, Vec<u8>)> {
+        Vec::new()
+    }
+}
