@@ -1,5 +1,7 @@
 //! What cannot be is refused: one clear line on stderr, exit code 2, nothing left behind.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
 use std::fs;
 use std::net::UdpSocket;
 use std::path::Path;

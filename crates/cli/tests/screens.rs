@@ -1,5 +1,7 @@
 //! What a running splitter tells machines, and how it ends.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
 use std::io::{BufRead, BufReader, Read};
 use std::net::UdpSocket;
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};

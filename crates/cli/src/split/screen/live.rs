@@ -27,13 +27,15 @@ pub(super) struct Live {
     plain: Plain<Stdout>,
     model: Model,
     terminal: Option<Terminal<CrosstermBackend<Stdout>>>,
+    /// The terminal could not be opened.
+    refused: bool,
     /// Dropped after the terminal.
     _hush: Option<Hush>,
 }
 
 impl Live {
     pub(super) fn new(plain: Plain<Stdout>) -> Live {
-        Live { plain, model: Model::default(), terminal: None, _hush: None }
+        Live { plain, model: Model::default(), terminal: None, refused: false, _hush: None }
     }
 
     fn redraw(&mut self) {
@@ -59,6 +61,7 @@ impl Screen for Live {
         self.model.begin(about);
         let height = draw::height(about.egresses.len());
         self.terminal = open(height).ok();
+        self.refused = self.terminal.is_none();
         if self.terminal.is_some() {
             self._hush = Hush::begin(height);
         }
@@ -96,7 +99,7 @@ impl Screen for Live {
     }
 
     fn interval(&self) -> Duration {
-        if self.terminal.is_some() { PERIOD } else { self.plain.interval() }
+        if self.refused { self.plain.interval() } else { PERIOD }
     }
 }
 

@@ -61,7 +61,7 @@ impl<W: Write> Screen for Plain<W> {
         self.model.snapshot(now, snapshot);
         let paths: Vec<_> = self.model.rows.iter().map(brief).collect();
         let (sessions, time) = (snapshot.sessions, now.secs_f64());
-        self.say(&format!("{time:9.3}  {sessions} sessions; {}", paths.join("; ")));
+        self.say(&format!("{time:9.3}  sessions: {sessions}; {}", paths.join("; ")));
     }
 
     fn finish(&mut self, now: Time, snapshot: &Snapshot) {

@@ -39,7 +39,10 @@ pub(super) fn percent(share: f64) -> String {
 
 /// A round-trip time, or a dash where none is known.
 pub(super) fn millis(span: Option<Duration>) -> String {
-    span.map_or_else(|| "-".to_owned(), |span| format!("{:.1} ms", span.as_secs_f64() * 1e3))
+    let Some(span) = span else { return "-".to_owned() };
+    let millis = span.as_secs_f64() * 1e3;
+    let digits = if millis < 1.0 { 2 } else { 1 };
+    format!("{millis:.digits$} ms")
 }
 
 #[cfg(test)]

@@ -13,19 +13,19 @@ use super::super::text::{millis, percent, scaled};
 const SESSIONS: u16 = 4;
 /// Events that are shown.
 const EVENTS: u16 = 5;
-/// Column heads and their widths.
+/// Column heads and their widths, the most important first: a narrow terminal shows as many as fit.
 const COLUMNS: [(&str, u16); 11] = [
     ("path", 12),
-    ("state", 10),
-    ("up", 11),
+    ("state", 9),
+    ("rate up", 11),
     ("share", 5),
-    ("down", 11),
+    ("rate down", 11),
     ("share", 5),
-    ("packets up", 10),
-    ("down", 8),
-    ("RTT", 9),
-    ("switches", 8),
+    ("RTT", 8),
     ("dropped", 7),
+    ("switches", 8),
+    ("packets up", 10),
+    ("packets down", 12),
 ];
 
 /// Lines of the view for so many paths.
@@ -43,18 +43,29 @@ pub(super) fn draw(frame: &mut Frame<'_>, model: &Model) {
         Constraint::Min(0),
     ];
     let [top, middle, bottom] = Layout::vertical(parts).areas(frame.area());
-    frame.render_widget(paths_table(model), top);
+    frame.render_widget(paths_table(model, top.width), top);
     frame.render_widget(Paragraph::new(sessions(model)), middle);
     frame.render_widget(Paragraph::new(events(model, bottom.height)), bottom);
 }
 
-fn paths_table(model: &Model) -> Table<'_> {
-    let heads = COLUMNS.map(|(head, _)| Cell::from(head));
-    let widths = COLUMNS.map(|(_, width)| Constraint::Length(width));
-    Table::new(model.rows.iter().map(path), widths).header(TableRow::new(heads).bold())
+fn paths_table(model: &Model, width: u16) -> Table<'_> {
+    let columns = &COLUMNS[..fitting(width)];
+    let heads = columns.iter().map(|(head, _)| Cell::from(*head));
+    let widths = columns.iter().map(|(_, width)| Constraint::Length(*width));
+    let rows = model.rows.iter().map(|row| path(row, columns.len()));
+    Table::new(rows, widths).header(TableRow::new(heads).bold())
 }
 
-fn path(row: &Row) -> TableRow<'_> {
+/// How many columns fit, with a space between them; always the first, even where it is cut.
+fn fitting(width: u16) -> usize {
+    let ends = COLUMNS.iter().scan(0, |end, (_, width)| {
+        *end += width + 1;
+        Some(*end - 1)
+    });
+    ends.take_while(|end| *end <= width).count().max(1)
+}
+
+fn path(row: &Row, columns: usize) -> TableRow<'_> {
     let counters = &row.counters;
     let cells = [
         row.name.clone(),
@@ -63,13 +74,13 @@ fn path(row: &Row) -> TableRow<'_> {
         percent(row.up.share),
         scaled(row.down.rate, "bit/s"),
         percent(row.down.share),
+        millis(counters.rtt),
+        scaled(row.dropped() as f64, ""),
+        scaled(counters.switches as f64, ""),
         scaled(counters.up.datagrams as f64, ""),
         scaled(counters.down.datagrams as f64, ""),
-        millis(counters.rtt),
-        scaled(counters.switches as f64, ""),
-        scaled(row.dropped() as f64, ""),
     ];
-    TableRow::new(cells).style(colour(row))
+    TableRow::new(cells.into_iter().take(columns)).style(colour(row))
 }
 
 fn colour(row: &Row) -> Style {
@@ -83,7 +94,7 @@ fn colour(row: &Row) -> Style {
 fn sessions(model: &Model) -> Text<'_> {
     let snapshot = &model.snapshot;
     let head = format!(
-        "{:.0} s, {} sessions, {} datagrams wait, {} found no path",
+        "{:.0} s; sessions: {}; datagrams that wait for a path: {}, found none: {}",
         model.time.secs_f64(),
         snapshot.sessions,
         snapshot.waiting,
@@ -134,10 +145,18 @@ mod tests {
     #[test]
     fn the_view_shows_rates_shares_sessions_and_events() {
         let text = drawn(&model(), 120);
-        for part in ["4.0 kbit/s", "25 %", "12.0 kbit/s", "75 %", "down", "1 sessions", "opened by"]
+        for part in
+            ["4.0 kbit/s", "25 %", "12.0 kbit/s", "75 %", "down", "sessions: 1", "opened by"]
         {
             assert!(text.contains(part), "{part} is missing:\n{text}");
         }
+    }
+
+    #[test]
+    fn the_usual_width_of_80_has_room_for_rates_shares_and_times() {
+        let text = drawn(&model(), 80);
+        assert!(text.contains("dropped") && !text.contains("switches"), "{text}");
+        assert!(text.contains("12.0 kbit/s") && text.contains("75 %"), "{text}");
     }
 
     #[test]
