@@ -90,6 +90,8 @@ pub enum Fault {
     WrongZone(IpAddr, String),
     /// The server is this machine itself, and the interface leads elsewhere.
     Inward(IpAddr, String),
+    /// The server is another machine, and the interface, or the source address on it, is for this machine alone.
+    Outward(IpAddr, String),
     /// The interface has no route to the server.
     NoRouteBy(IpAddr, String),
     /// Another path leaves by the same interface with the same address.
@@ -126,6 +128,12 @@ impl fmt::Display for Fault {
             }
             Fault::Inward(server, device) => {
                 write!(f, "'{device}' does not lead to {server}, which is this machine itself")
+            }
+            Fault::Outward(server, device) => {
+                write!(
+                    f,
+                    "'{device}' and its addresses never reach another machine such as {server}"
+                )
             }
             Fault::NoRouteBy(server, device) => write!(
                 f,

@@ -126,24 +126,26 @@ impl Machine {
         if !holder.up {
             return Err(Fault::DeviceDown(holder.name.clone()));
         }
-        let fits = source.is_ipv4() == server.is_ipv4();
-        if fits { Ok(()) } else { Err(Fault::Family(source, server)) }
+        if source.is_ipv4() != server.is_ipv4() {
+            return Err(Fault::Family(source, server));
+        }
+        let confined = source.is_loopback() && self.holder(server).is_none();
+        if confined { Err(Fault::Outward(server, holder.name.clone())) } else { Ok(()) }
     }
 
     /// The route by one interface, and the source address to bind to if there is a reason to.
     fn by(&self, link: &Link, question: Question) -> Result<(Route, Option<IpAddr>), Fault> {
         let (server, name) = (question.server, || link.name.clone());
-        if server.is_loopback() && link.kind != LinkKind::Loopback {
-            return Err(Fault::Inward(server, name()));
+        match (self.holder(server).is_some(), link.kind == LinkKind::Loopback) {
+            (true, false) => return Err(Fault::Inward(server, name())),
+            (false, true) => return Err(Fault::Outward(server, name())),
+            _ => {}
         }
         let plain = question.ask();
-        if let Ok(route) = &plain {
-            if route.oif != link.index {
-                return Err(Fault::Inward(server, name()));
-            }
-            if !route.assumed {
-                return Ok((*route, question.source));
-            }
+        if let Ok(route) = &plain
+            && !route.assumed
+        {
+            return Ok((*route, question.source));
         }
         if let Some((route, ip)) = self.by_own_address(link, question) {
             return Ok((route, Some(ip)));
@@ -151,7 +153,7 @@ impl Machine {
         match plain {
             // Without neighbours to ask for (PPP, raw IP modems), "on the link" is as good as a route.
             Ok(route) if link.kind != LinkKind::Ether => Ok((route, question.source)),
-            Err(Fault::Route(_, RouteError::Forbidden)) => plain.map(|r| (r, question.source)),
+            Err(forbidden @ Fault::Route(_, RouteError::Forbidden)) => Err(forbidden),
             _ => Err(Fault::NoRouteBy(server, name())),
         }
     }

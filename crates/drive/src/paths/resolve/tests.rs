@@ -1,6 +1,10 @@
-//! On loopback, which every machine has; the rest in `crates/cli/tests/bad_input.rs`.
+//! On loopback, which every machine has, and in a namespace of our own.
+
+use std::io;
+use std::process::Command;
 
 use super::*;
+use crate::emulate::{Namespace, Tun};
 
 fn specs(texts: &[&str]) -> Vec<PathSpec> {
     texts.iter().map(|text| text.parse().unwrap()).collect()
@@ -70,4 +74,126 @@ fn one_egress_for_two_paths_is_refused_unless_asked_for() {
 fn a_link_local_server_needs_an_interface() {
     assert!(error(&["a=ports:1"], "[fe80::1]:9").contains("write the server's interface after it"));
     assert!(error(&["a=if:lo"], "[fe80::1%4000]:9").contains("not on the link of 'lo'"));
+}
+
+/// Runs `work` in a namespace with `t0` (10.1.0.2, the default route), `t1` (10.2.0.2, no route but its own network) and `v0`
+/// (an Ethernet interface, 10.3.0.2, likewise). Without the right to make one, or without iproute2, it says so and passes.
+fn with_three_interfaces(work: impl FnOnce() + Send) {
+    let outcome = Namespace::new().and_then(|namespace| {
+        namespace.run(|| {
+            let tuns = [Tun::create("t0")?, Tun::create("t1")?];
+            ip("link set lo up")?;
+            ip("link add v0 type veth peer name v1")?;
+            for (number, name) in [(1, "t0"), (2, "t1"), (3, "v0")] {
+                ip(&format!("link set {name} up"))?;
+                ip(&format!("address add 10.{number}.0.2/24 dev {name}"))?;
+            }
+            ip("link set v1 up")?;
+            ip("address add fd01::2/64 dev t0 nodad")?;
+            ip("route add default via 10.1.0.1 dev t0")?;
+            work();
+            drop(tuns);
+            Ok(())
+        })
+    });
+    if let Err(error) = outcome {
+        eprintln!("skipped: no namespace with interfaces here ({error})");
+    }
+}
+
+fn ip(arguments: &str) -> io::Result<()> {
+    let status = Command::new("ip").args(arguments.split(' ')).status()?;
+    if status.success() { Ok(()) } else { Err(io::Error::other(format!("ip {arguments}"))) }
+}
+
+const FAR: &str = "198.51.100.1:9";
+
+#[test]
+fn each_kind_of_path_is_bound_to_the_interface_that_it_leaves_by() {
+    with_three_interfaces(|| {
+        ip("route add 198.51.100.0/24 via 10.1.0.1 dev t0 mtu 1300").unwrap();
+        ip("route add 198.51.100.0/24 via 10.3.0.1 dev v0 metric 900").unwrap();
+        let ways = resolved(&["a=ports:4", "b=if:v0"], FAR).unwrap();
+        assert_eq!((ways[0].device.as_deref(), ways[0].mtu), (Some("t0"), Some(1300)));
+        assert_eq!((ways[1].device.as_deref(), ways[1].mtu), (Some("v0"), Some(1500)));
+        assert_eq!(ways[1].gateway, Some("10.3.0.1".parse().unwrap()));
+        assert_eq!((ways[1].source, ways[1].sends_as), (None, Some("10.3.0.2".parse().unwrap())));
+        assert!(error(&["a=ports:4", "b=if:t0"], FAR).contains("as path 'a'"));
+    });
+}
+
+#[test]
+fn an_interface_without_a_route_is_refused_where_neighbours_must_answer() {
+    with_three_interfaces(|| {
+        assert!(error(&["a=if:v0"], FAR).starts_with("path 'a': 'v0' has no route to"));
+        let ways = resolved(&["a=if:t1"], FAR).unwrap();
+        assert!(ways[0].note.as_ref().unwrap().contains("no route by 't1'"));
+        ip("link set v0 down").unwrap();
+        assert_eq!(error(&["a=if:v0"], FAR), "path 'a': the interface 'v0' is down");
+        assert_eq!(error(&["a=addr:10.3.0.2"], FAR), "path 'a': the interface 'v0' is down");
+    });
+}
+
+#[test]
+fn a_route_that_only_a_rule_for_the_interfaces_address_gives_is_found() {
+    with_three_interfaces(|| {
+        ip("route add default via 10.3.0.1 dev v0 table 100").unwrap();
+        let ways = resolved(&["a=addr:10.3.0.2"], FAR).unwrap();
+        assert_eq!(ways[0].device.as_deref(), Some("t0"), "Linux lets it out there");
+        assert!(ways[0].note.as_ref().unwrap().contains("belongs to 'v0' but leaves by 't0'"));
+        ip("rule add from 10.3.0.2 lookup 100").unwrap();
+        for path in ["a=addr:10.3.0.2", "a=if:v0"] {
+            let ways = resolved(&[path], FAR).unwrap();
+            let source = Some("10.3.0.2".parse().unwrap());
+            assert_eq!((ways[0].device.as_deref(), ways[0].source), (Some("v0"), source), "{path}");
+            assert_eq!(ways[0].note, None, "{path}");
+        }
+    });
+}
+
+#[test]
+fn the_mark_decides_the_way_as_it_will_for_the_sockets() {
+    with_three_interfaces(|| {
+        ip("route add default via 10.3.0.1 dev v0 table 100").unwrap();
+        ip("rule add fwmark 7 lookup 100").unwrap();
+        let marked = |mark| resolve(&specs(&["a=ports:1"]), &[FAR.parse().unwrap()], mark, false);
+        assert_eq!(marked(Some(7)).unwrap()[0].device.as_deref(), Some("v0"));
+        assert_eq!(marked(None).unwrap()[0].device.as_deref(), Some("t0"));
+    });
+}
+
+#[test]
+fn a_server_on_this_machine_is_not_reached_by_other_interfaces() {
+    with_three_interfaces(|| {
+        let ways = resolved(&["a=addr:10.3.0.2"], "10.1.0.2:9").unwrap();
+        assert_eq!(ways[0].device, None, "bound to lo, the kernel finds no route");
+        assert!(error(&["a=if:v0"], "10.1.0.2:9").contains("which is this machine itself"));
+        assert!(error(&["a=if:v0"], "127.0.0.1:9").contains("which is this machine itself"));
+    });
+}
+
+#[test]
+fn loopback_leads_to_no_other_machine() {
+    with_three_interfaces(|| {
+        for path in ["a=if:lo", "a=addr:127.0.0.2", "a=if:lo,addr:127.0.0.2"] {
+            assert!(error(&[path], FAR).contains("never reach another machine"), "{path}");
+        }
+        // Unbound, the kernel's route for the server's address leads to this machine whatever happens.
+        assert_eq!(resolved(&["a=if:lo"], "10.1.0.2:9").unwrap()[0].device, None);
+    });
+}
+
+#[test]
+fn ipv6_link_local_servers_are_reached_by_the_paths_own_link() {
+    with_three_interfaces(|| {
+        let ways = resolved(&["a=if:v0"], "[fe80::9]:9").unwrap();
+        let zone = ways[0].index;
+        assert_eq!(ways[0].device.as_deref(), Some("v0"));
+        assert_eq!(ways[0].remote(ways[0].server), format!("[fe80::9%{zone}]:9").parse().unwrap());
+        let ways = resolved(&["a=ports:1"], &format!("[fe80::9%{zone}]:9")).unwrap();
+        assert_eq!(ways[0].device.as_deref(), Some("v0"));
+        assert!(error(&["a=if:t0"], &format!("[fe80::9%{zone}]:9")).contains("not on the link"));
+        let ways = resolved(&["a=addr:fd01::2"], "[fd01::1]:9").unwrap();
+        assert_eq!(ways[0].device.as_deref(), Some("t0"));
+    });
 }
