@@ -52,6 +52,13 @@ impl Egress {
         self.scoped(server)
     }
 
+    /// Whether datagrams to `server` leave by this way and no other. Without an interface to bind to, only the server that was
+    /// asked about is known to: the route to another may lead anywhere.
+    pub fn leads_to(&self, server: SocketAddr) -> bool {
+        let alike = server.is_ipv4() == self.server.is_ipv4();
+        alike && (self.device.is_some() || server.ip() == self.server.ip())
+    }
+
     fn scoped(&self, address: SocketAddr) -> SocketAddr {
         match address {
             SocketAddr::V6(v6) if v6.ip().is_unicast_link_local() => {
@@ -112,6 +119,17 @@ mod tests {
     fn no_packet_is_larger_than_ip_allows_even_on_loopback() {
         let limit = recommended(&[egress("127.0.0.1:1", 65_536)]).unwrap();
         assert_eq!(limit.udp_payload, 65_507);
+    }
+
+    #[test]
+    fn a_way_without_an_interface_leads_to_one_server_only() {
+        let bound = egress("192.0.2.1:1", 1500);
+        let unbound = Egress { device: None, ..bound.clone() };
+        let other = "198.51.100.1:1".parse().unwrap();
+        assert!(
+            bound.leads_to(other) && !unbound.leads_to(other) && unbound.leads_to(bound.server)
+        );
+        assert!(!bound.leads_to("[2001:db8::1]:1".parse().unwrap()));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Paths as a user names them, and the way out of this machine that each of them is.
 //!
 //! A [`PathSpec`] is what the user wrote (`lte=if:wwan0,ports:4`); [`resolve`] asks the kernel where it leads and gives an
-//! [`Egress`]: all that a driver needs to open the path's sockets. Resolving sends nothing and opens no UDP socket.
+//! [`Egress`]: all that a driver needs to open the path's sockets; [`again`] asks once more when the network has changed. Resolving sends nothing and opens no UDP socket.
 
 mod egress;
 mod error;
@@ -10,5 +10,5 @@ mod spec;
 
 pub use egress::{Egress, Mtu, recommended};
 pub use error::{Fault, PathError, SpecError};
-pub use resolve::resolve;
+pub use resolve::{again, resolve};
 pub use spec::{MAX_NAME, MAX_PORTS, PathSpec, distinct};

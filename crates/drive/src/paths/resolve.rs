@@ -39,6 +39,20 @@ pub fn resolve(
     outcome
 }
 
+/// The way out of a path that had one `before`, after the machine's network changed: by the same interface or not at all.
+///
+/// To look up its route without that interface would move the path wherever the routes lead now, even for `addr:`: the
+/// rules of a full tunnel (wg-quick's `not fwmark`) send every unmarked packet into the tunnel, whatever its source.
+///
+/// # Errors
+/// What keeps the path from leaving by its interface.
+pub fn again(spec: &PathSpec, before: &Egress, fwmark: Option<u32>) -> Result<Egress, PathError> {
+    let device = before.device.clone().or_else(|| spec.device.clone());
+    let pinned = PathSpec { device, ..spec.clone() };
+    let way = Machine::ask().and_then(|machine| machine.way(&pinned, before.server, fwmark));
+    way.map_err(|fault| PathError { path: spec.name.clone(), fault })
+}
+
 fn all_towards(
     specs: &[PathSpec],
     server: SocketAddr,

@@ -163,6 +163,26 @@ fn the_mark_decides_the_way_as_it_will_for_the_sockets() {
 }
 
 #[test]
+fn a_full_tunnel_that_comes_up_later_moves_no_path() {
+    with_three_interfaces(|| {
+        let specs = specs(&["a=ports:2", "b=addr:10.1.0.2"]);
+        let before = resolve(&specs, &[FAR.parse().unwrap()], None, true).unwrap();
+        assert!(before.iter().all(|way| way.device.as_deref() == Some("t0")));
+        // As wg-quick has it: all that bears no mark goes to a table that leads into the tunnel.
+        ip("route add default dev t1 table 51820").unwrap();
+        ip("rule add not fwmark 51820 lookup 51820").unwrap();
+        let afresh = resolve(&specs, &[FAR.parse().unwrap()], None, true).unwrap();
+        assert!(afresh.iter().all(|way| way.device.as_deref() == Some("t1")), "the trap");
+        for (spec, way) in specs.iter().zip(&before) {
+            assert_eq!(again(spec, way, None).unwrap(), *way);
+        }
+        ip("link set t0 down").unwrap();
+        let text = again(&specs[0], &before[0], None).unwrap_err().to_string();
+        assert_eq!(text, "path 'a': the interface 't0' is down");
+    });
+}
+
+#[test]
 fn a_server_on_this_machine_is_not_reached_by_other_interfaces() {
     with_three_interfaces(|| {
         let ways = resolved(&["a=addr:10.3.0.2"], "10.1.0.2:9").unwrap();
