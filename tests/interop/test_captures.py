@@ -43,6 +43,7 @@ def test_trace_and_pcapng_hold_what_tcpdump_saw_on_every_path(
 
 def _watched_download(network: Network, folder: Path) -> dict[int, list[Packet]]:
     """A download in a tunnel with all captures on; returns tcpdump's, by path."""
+    (folder / "pcap").mkdir()
     files = ["--trace", str(folder / "trace.parquet"), "--pcap", str(folder / "pcap")]
     with ExitStack() as stack:
         captures = [

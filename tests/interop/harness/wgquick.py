@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import tempfile
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -54,12 +55,15 @@ Endpoint = {endpoint}
             "WG_QUICK_USERSPACE_IMPLEMENTATION": tool("wireguard-go"),
             "LOG_LEVEL": "error",
         }
-        done = subprocess.run(
-            self.host.command(["wg-quick", what, str(self._file)]),
-            env=environment, capture_output=True, text=True, timeout=30, check=False,
-        )  # fmt: skip
-        if done.returncode != 0:
-            raise PeerFailed(f"wg-quick {what}: {done.stderr}")
+        command = self.host.command(["wg-quick", what, str(self._file)])
+        # To a file: the wireguard-go that it leaves behind would keep a pipe open.
+        with tempfile.TemporaryFile("w+") as said:
+            done = subprocess.run(
+                command, env=environment, stdout=said, stderr=said, timeout=30, check=False
+            )
+            said.seek(0)
+            if done.returncode != 0:
+                raise PeerFailed(f"wg-quick {what}: {said.read()}")
 
     def __enter__(self) -> Self:
         return self
