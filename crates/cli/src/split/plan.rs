@@ -19,12 +19,14 @@ pub(crate) fn settings(options: &Options) -> Result<Settings, Failure> {
     distinct(&options.paths).map_err(in_setting("path"))?;
     let listen = options.listen.ok_or_else(|| missing("listen", "where clients send to"))?;
     let to = options.to.clone().ok_or_else(|| missing("to", "the server"))?;
-    let core = config(options)?;
+    let roles = Roles::of(options)?;
+    let paths = roles.order(&options.paths);
+    let core = config(options, &paths, &roles)?;
     check_outputs(options)?;
     Ok(Settings {
         listen,
         to,
-        specs: options.paths.clone(),
+        specs: paths,
         core,
         fwmark: options.fwmark.map(|mark| mark.0),
         same_egress: options.same_egress,
@@ -33,11 +35,10 @@ pub(crate) fn settings(options: &Options) -> Result<Settings, Failure> {
     })
 }
 
-fn config(options: &Options) -> Result<Config, Failure> {
-    let roles = Roles::of(options)?;
-    let mut config = Config::of(options.paths.len());
-    config.ports = options.paths.iter().map(|spec| spec.ports).collect();
-    config.handshake = roles.handshake;
+fn config(options: &Options, paths: &[PathSpec], roles: &Roles) -> Result<Config, Failure> {
+    let mut config = Config::of(paths.len());
+    config.ports = paths.iter().map(|spec| spec.ports).collect();
+    config.handshake = roles.place(paths.len());
     config.handshake_scheduled = roles.handshake_scheduled;
     config.schedule = options.schedule.clone().unwrap_or(config.schedule);
     config.every = options.every.unwrap_or(config.every);
@@ -72,10 +73,26 @@ impl Roles {
         let scheduled = paths.len() - usize::from(!handshake_scheduled);
         if scheduled == 0 {
             return Err(Failure::misuse(
-                "no path is left for the schedule: list the handshake path in --scheduled too, or add another path",
+                "no path is left for the schedule: list the handshake path in --scheduled too, or \
+                 add another path",
             ));
         }
         Ok(Roles { handshake, handshake_scheduled, scheduled })
+    }
+
+    /// The paths as the core wants them: a handshake path that the schedule has no part in
+    /// comes last.
+    fn order(&self, paths: &[PathSpec]) -> Vec<PathSpec> {
+        let mut ordered = paths.to_vec();
+        if let Some(index) = self.handshake.filter(|_| !self.handshake_scheduled) {
+            ordered[index..].rotate_left(1);
+        }
+        ordered
+    }
+
+    /// The handshake path's place in that order, of so many.
+    fn place(&self, paths: usize) -> Option<usize> {
+        self.handshake.map(|index| if self.handshake_scheduled { index } else { paths - 1 })
     }
 
     /// Whether `names` has the handshake path; it must have all others.
@@ -91,7 +108,8 @@ impl Roles {
         let others = paths.iter().enumerate().filter(|(index, _)| Some(*index) != handshake);
         match others.map(|(_, path)| path).find(|path| !listed(path)) {
             Some(idle) => Err(Failure::misuse(format!(
-                "path '{}' would carry nothing: it is neither in --scheduled nor the --handshake path",
+                "path '{}' would carry nothing: it is neither in --scheduled nor the --handshake \
+                 path",
                 idle.name
             ))),
             None => Ok(handshake.is_none_or(|index| listed(&paths[index]))),
@@ -170,6 +188,18 @@ mod tests {
         assert_eq!(roles(None, Some(&["a", "b"])), None);
         assert_eq!(roles(Some("x"), None), None);
         assert_eq!(roles(None, Some(&["a", "b", "c", "x"])), None);
+    }
+
+    #[test]
+    fn a_handshake_path_that_stands_apart_comes_last() {
+        let order = |handshake, scheduled| {
+            let settings = settings(&options(handshake, scheduled)).unwrap();
+            let names: Vec<_> = settings.specs.iter().map(|spec| spec.name.clone()).collect();
+            anabranch_comps::Core::new(settings.core.clone()).unwrap();
+            (names.concat(), settings.core.handshake)
+        };
+        assert_eq!(order(Some("a"), None), ("bca".into(), Some(2)));
+        assert_eq!(order(Some("a"), Some(&["a", "b", "c"])), ("abc".into(), Some(0)));
     }
 
     #[test]
