@@ -1,4 +1,5 @@
-//! How the program ends when it cannot do what it was asked: one line, and an exit code that means something.
+//! How the program ends when it cannot do what it was asked: one line, and an exit code that means
+//! something.
 
 use std::fmt::Display;
 use std::io::Write;

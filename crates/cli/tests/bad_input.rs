@@ -55,7 +55,8 @@ fn refusal(output: Output) -> String {
     message.trim_end().strip_prefix("anabranch: ").unwrap().to_owned()
 }
 
-/// The message with which `arguments` are refused although captures are asked for, of which nothing may stay.
+/// The message with which `arguments` are refused although captures are asked for, of which nothing
+/// may stay.
 fn refused_in(folder: &Path, arguments: &[&[&str]]) -> String {
     let before = listing(folder);
     let captures: &[&str] = &["--trace", "out.parquet", "--pcap", "."];

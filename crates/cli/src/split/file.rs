@@ -46,7 +46,8 @@ const KEYS: &[Section] = &[
 /// Reads the settings in the file at `path`.
 ///
 /// # Errors
-/// It cannot be read, is no TOML, or has an unknown key or a value that does not suit: with file and line.
+/// It cannot be read, is no TOML, or has an unknown key or a value that does not suit:
+/// with file and line.
 pub(crate) fn read(path: &Path) -> Result<Options, Failure> {
     let name = path.display();
     let text = fs::read_to_string(path)
@@ -85,8 +86,8 @@ pub(super) fn paths<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Pa
     Ok(tables.into_iter().map(|table| table.0).collect())
 }
 
-/// One `[[path]]` table. It is checked inside a newtype because the reader puts the line of the table to errors from
-/// there; to those from further out it puts the line of the first table.
+/// One `[[path]]` table. It is checked inside a newtype because the reader puts the line of the
+/// table to errors from there; to those from further out it puts the line of the first table.
 #[derive(Deserialize)]
 struct PathTable(#[serde(deserialize_with = "path")] PathSpec);
 

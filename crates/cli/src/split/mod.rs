@@ -43,13 +43,15 @@ EXIT CODES
 
 /// Split sessions over several paths, below unaltered servers.
 ///
-/// Clients send their datagrams to --listen; each goes to the server by the path that the schedule names, and the server's
-/// answers come back by whichever path it chooses. WireGuard, QUIC and Mosh servers follow a client whose address changes,
-/// so they put the session together again without knowing of the splitter.
+/// Clients send their datagrams to --listen; each goes to the server by the path that the schedule
+/// names, and the server's answers come back by whichever path it chooses. WireGuard, QUIC and Mosh
+/// servers follow a client whose address changes, so they put the session together again without
+/// knowing of the splitter.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES, after_help = "--help explains the paths and shows examples.")]
 pub(crate) struct SplitArgs {
-    /// TOML file with the same names as the flags, and a [[path]] table for each path; flags override it
+    /// TOML file with the same names as the flags, and a [[path]] table for each path; flags
+    /// override it
     #[arg(value_name = "FILE", conflicts_with = "config")]
     file: Option<PathBuf>,
 

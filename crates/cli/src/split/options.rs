@@ -54,24 +54,26 @@ pub(crate) struct Options {
     #[arg(long, help_heading = "Paths")]
     pub(crate) same_egress: bool,
 
-    /// Mark our own packets (SO_MARK; decimal or 0x...), for routing rules that keep them out of a full tunnel
+    /// Mark our own packets (SO_MARK; decimal or 0x...), for routing rules that keep them out of a
+    /// full tunnel
     ///
     /// Needs CAP_NET_ADMIN.
     #[arg(long, value_name = "MARK", help_heading = "Paths")]
     #[serde(deserialize_with = "file::mark")]
     pub(crate) fwmark: Option<Mark>,
 
-    /// Who names the path of the next run: round-robin, uniform, weighted[:ALPHA], weights:W,W,... or lowest-rtt
-    /// [default: weighted]
+    /// Who names the path of the next run: round-robin, uniform, weighted[:ALPHA], weights:W,W,...
+    /// or lowest-rtt [default: weighted]
     ///
-    /// "weighted" draws the paths' chances afresh for each session, from a symmetric Dirichlet distribution: a small ALPHA
-    /// gives most to one path, a large one the same to all. "weights" fixes them, one for each path of the schedule.
+    /// "weighted" draws the paths' chances afresh for each session, from a symmetric Dirichlet
+    /// distribution: a small ALPHA gives most to one path, a large one the same to all. "weights"
+    /// fixes them, one for each path of the schedule.
     #[arg(long, value_name = "SCHEDULE", help_heading = "Schedule")]
     #[serde(deserialize_with = "file::text")]
     pub(crate) schedule: Option<Spec>,
 
-    /// Length of a run: packets (50p), time (100ms) or never; ~50p and ~100ms are random with that mean
-    /// [default: 100ms]
+    /// Length of a run: packets (50p), time (100ms) or never; ~50p and ~100ms are random with that
+    /// mean [default: 100ms]
     #[arg(long, value_name = "LENGTH", help_heading = "Schedule")]
     #[serde(deserialize_with = "file::text")]
     pub(crate) every: Option<Every>,
@@ -114,7 +116,8 @@ pub(crate) struct Options {
 }
 
 impl Options {
-    /// These settings where given, those of `file` elsewhere. A list of paths replaces the file's list.
+    /// These settings where given, those of `file` elsewhere. A list of paths replaces the file's
+    /// list.
     pub(crate) fn over(self, file: Options) -> Options {
         Options {
             listen: self.listen.or(file.listen),

@@ -11,17 +11,20 @@ const LARGEST_PACKET: u32 = 65_535;
 
 /// Where a path's datagrams leave, towards one server.
 ///
-/// A driver binds its sockets to [`Egress::device`] and [`Egress::local`] and connects them to [`Egress::remote`].
+/// A driver binds its sockets to [`Egress::device`] and [`Egress::local`] and connects them to
+/// [`Egress::remote`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Egress {
     /// The path's name.
     pub name: String,
-    /// The interface to bind to (SO_BINDTODEVICE); `None` where packets stay on this machine without being
-    /// addressed to loopback: the kernel finds no route then if a socket is bound to `lo`.
+    /// The interface to bind to (SO_BINDTODEVICE); `None` where packets stay on this machine
+    /// without being addressed to loopback: the kernel finds no route then if a socket is bound to
+    /// `lo`.
     pub device: Option<String>,
     /// The kernel's number of the interface that packets leave by.
     pub index: u32,
-    /// The source address to bind to; `None` leaves the choice to the kernel, so that the path outlives a change of address.
+    /// The source address to bind to; `None` leaves the choice to the kernel, so that the path
+    /// outlives a change of address.
     pub source: Option<IpAddr>,
     /// The source address that packets have now, as far as the kernel tells.
     pub sends_as: Option<IpAddr>,
@@ -47,13 +50,15 @@ impl Egress {
         self.scoped(SocketAddr::new(self.source.unwrap_or(unspecified), 0))
     }
 
-    /// `server` as the socket has to be connected to it: a link-local address belongs to this path's link.
+    /// `server` as the socket has to be connected to it: a link-local address belongs to this
+    /// path's link.
     pub fn remote(&self, server: SocketAddr) -> SocketAddr {
         self.scoped(server)
     }
 
-    /// Whether datagrams to `server` leave by this way and no other. Without an interface to bind to, only the server that was
-    /// asked about is known to: the route to another may lead anywhere.
+    /// Whether datagrams to `server` leave by this way and no other. Without an interface to bind
+    /// to, only the server that was asked about is known to: the route to another may lead
+    /// anywhere.
     pub fn leads_to(&self, server: SocketAddr) -> bool {
         let alike = server.is_ipv4() == self.server.is_ipv4();
         alike && (self.device.is_some() || server.ip() == self.server.ip())

@@ -40,7 +40,8 @@ impl fmt::Display for SpecError {
             }
             SpecError::Name(name) => write!(
                 f,
-                "'{name}' is no name for a path: use 1 to {MAX_NAME} letters, digits, '_', '.' and '-'"
+                "'{name}' is no name for a path: use 1 to {MAX_NAME} letters, digits, '_', '.' and \
+                 '-'"
             ),
             SpecError::Kind(kind) => write!(
                 f,
@@ -86,11 +87,13 @@ pub enum Fault {
     Family(IpAddr, IpAddr),
     /// The server's link-local address names no interface, and neither does the path.
     NoZone(IpAddr),
-    /// The server's link-local address lies on another interface than the path: (server, path's device).
+    /// The server's link-local address lies on another interface than the path: (server, path's
+    /// device).
     WrongZone(IpAddr, String),
     /// The server is this machine itself, and the interface leads elsewhere.
     Inward(IpAddr, String),
-    /// The server is another machine, and the interface, or the source address on it, is for this machine alone.
+    /// The server is another machine, and the interface, or the source address on it, is for this
+    /// machine alone.
     Outward(IpAddr, String),
     /// The interface has no route to the server.
     NoRouteBy(IpAddr, String),
@@ -121,7 +124,8 @@ impl fmt::Display for Fault {
             }
             Fault::NoZone(server) => write!(
                 f,
-                "{server} is link-local: write the server's interface after it, as in [{server}%eth0]:PORT"
+                "{server} is link-local: write the server's interface after it, as in \
+                 [{server}%eth0]:PORT"
             ),
             Fault::WrongZone(server, device) => {
                 write!(f, "the link-local server {server} is not on the link of '{device}'")
@@ -137,12 +141,13 @@ impl fmt::Display for Fault {
             }
             Fault::NoRouteBy(server, device) => write!(
                 f,
-                "'{device}' has no route to {server}: add one, such as 'ip route add default via GATEWAY dev {device} metric 900'"
+                "'{device}' has no route to {server}: add one, such as \
+                 'ip route add default via GATEWAY dev {device} metric 900'"
             ),
             Fault::SameEgress(other) => write!(
                 f,
-                "leaves by the same interface with the same address as path '{other}', so an observer there sees both \
-                 (--same-egress allows it)"
+                "leaves by the same interface with the same address as path '{other}', so an \
+                 observer there sees both (--same-egress allows it)"
             ),
             Fault::Route(server, RouteError::Forbidden) => {
                 write!(f, "a routing rule forbids the way to {server}")

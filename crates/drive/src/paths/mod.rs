@@ -1,7 +1,9 @@
 //! Paths as a user names them, and the way out of this machine that each of them is.
 //!
-//! A [`PathSpec`] is what the user wrote (`lte=if:wwan0,ports:4`); [`resolve`] asks the kernel where it leads and gives an
-//! [`Egress`]: all that a driver needs to open the path's sockets; [`again`] asks once more when the network has changed. Resolving sends nothing and opens no UDP socket.
+//! A [`PathSpec`] is what the user wrote (`lte=if:wwan0,ports:4`); [`resolve`] asks the kernel
+//! where it leads and gives an [`Egress`]: all that a driver needs to open the path's sockets;
+//! [`again`] asks once more when the network has changed. Resolving sends nothing and opens no UDP
+//! socket.
 
 mod egress;
 mod error;

@@ -9,19 +9,22 @@ use crate::paths::error::Fault;
 
 /// The way out of each path, towards the first of `destinations` that all paths lead to.
 ///
-/// * `if:` the interface must exist, be up and have a route to the server. Where only a rule for one of its own addresses
-///   gives that route (usual for a second uplink), that address becomes the source.
-/// * `addr:` the address must be this machine's; its route is looked up *with that source*, and the interface that this
-///   gives is bound to.
-/// * `ports:` alone takes the route of the moment and is bound to its interface too. Unbound, such a path would follow the
-///   default route wherever it goes; the first full tunnel to come up would take it, and with it our own datagrams,
-///   back into the tunnel that they carry. Bound, the path is what `--check` showed until it is gone.
+/// * `if:` the interface must exist, be up and have a route to the server. Where only a rule for
+///   one of its own addresses gives that route (usual for a second uplink), that address becomes
+///   the source.
+/// * `addr:` the address must be this machine's; its route is looked up *with that source*, and the
+///   interface that this gives is bound to.
+/// * `ports:` alone takes the route of the moment and is bound to its interface too. Unbound, such
+///   a path would follow the default route wherever it goes; the first full tunnel to come up would
+///   take it, and with it our own datagrams, back into the tunnel that they carry. Bound, the path
+///   is what `--check` showed until it is gone.
 ///
-/// `fwmark` is the mark that our sockets will bear: rules may send it another way. Gives nothing for no destination.
+/// `fwmark` is the mark that our sockets will bear: rules may send it another way. Gives nothing
+/// for no destination.
 ///
 /// # Errors
-/// The first path, in the order given, that does not lead to the first destination; or two paths that leave by one
-/// interface with one source address, unless `same_egress`.
+/// The first path, in the order given, that does not lead to the first destination; or two
+/// paths that leave by one interface with one source address, unless `same_egress`.
 pub fn resolve(
     specs: &[PathSpec],
     destinations: &[SocketAddr],
@@ -39,10 +42,12 @@ pub fn resolve(
     outcome
 }
 
-/// The way out of a path that had one `before`, after the machine's network changed: by the same interface or not at all.
+/// The way out of a path that had one `before`, after the machine's network changed: by the same
+/// interface or not at all.
 ///
-/// To look up its route without that interface would move the path wherever the routes lead now, even for `addr:`: the
-/// rules of a full tunnel (wg-quick's `not fwmark`) send every unmarked packet into the tunnel, whatever its source.
+/// To look up its route without that interface would move the path wherever the routes lead now,
+/// even for `addr:`: the rules of a full tunnel (wg-quick's `not fwmark`) send every unmarked
+/// packet into the tunnel, whatever its source.
 ///
 /// # Errors
 /// What keeps the path from leaving by its interface.
@@ -71,7 +76,8 @@ fn all_towards(
     Ok(egresses)
 }
 
-/// An observer sees an interface and a source address; two paths that share both are one path to him.
+/// An observer sees an interface and a source address; two paths that share both are one path to
+/// him.
 fn refuse_same(egresses: &[Egress]) -> Result<(), PathError> {
     let mut seen = BTreeMap::new();
     for egress in egresses {
@@ -123,7 +129,8 @@ impl Machine {
         self.links.iter().find(|link| link.index == index)
     }
 
-    /// The interface that `ip` is listed at. All of 127.0.0.0/8 is local, though only 127.0.0.1 is listed.
+    /// The interface that `ip` is listed at. All of 127.0.0.0/8 is local, though only 127.0.0.1 is
+    /// listed.
     fn holder(&self, ip: IpAddr) -> Option<&Link> {
         let listed = self.addresses.iter().find(|address| address.ip == ip);
         match listed {
@@ -165,14 +172,16 @@ impl Machine {
             return Ok((route, Some(ip)));
         }
         match plain {
-            // Without neighbours to ask for (PPP, raw IP modems), "on the link" is as good as a route.
+            // Without neighbours to ask for (PPP, raw IP modems), "on the link" is as good as a
+            // route.
             Ok(route) if link.kind != LinkKind::Ether => Ok((route, question.source)),
             Err(forbidden @ Fault::Route(_, RouteError::Forbidden)) => Err(forbidden),
             _ => Err(Fault::NoRouteBy(server, name())),
         }
     }
 
-    /// A route that exists only for packets from one of the interface's own addresses (`ip rule from ADDRESS`).
+    /// A route that exists only for packets from one of the interface's own addresses (`ip rule
+    /// from ADDRESS`).
     fn by_own_address(&self, link: &Link, question: Question) -> Option<(Route, IpAddr)> {
         let own = self.addresses.iter().filter(|address| {
             let free = question.source.is_none() && address.index == link.index;
@@ -219,7 +228,8 @@ impl Machine {
         let stray = home.index != route.oif && home.kind != LinkKind::Loopback;
         stray.then(|| {
             format!(
-                "{ip} belongs to '{}' but leaves by '{leaves}': a routing rule for that address is missing",
+                "{ip} belongs to '{}' but leaves by '{leaves}': a routing rule for that address is \
+                 missing",
                 home.name
             )
         })

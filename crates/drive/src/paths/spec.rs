@@ -107,7 +107,8 @@ impl fmt::Display for PathSpec {
     }
 }
 
-/// Refuses an empty list and names that two paths share; letter case does not tell names apart, as not all file systems do.
+/// Refuses an empty list and names that two paths share; letter case does not tell names apart, as
+/// not all file systems do.
 pub fn distinct(specs: &[PathSpec]) -> Result<(), SpecError> {
     if specs.is_empty() {
         return Err(SpecError::None);

@@ -55,7 +55,8 @@ impl fmt::Display for TargetError {
 impl std::error::Error for TargetError {}
 
 impl Target {
-    /// All addresses of the server, at least one, in the resolver's order; asks name servers, so it may take seconds.
+    /// All addresses of the server, at least one, in the resolver's order; asks name servers, so it
+    /// may take seconds.
     pub fn resolve(&self) -> io::Result<Vec<SocketAddr>> {
         let found: Vec<_> = (self.host.as_str(), self.port).to_socket_addrs()?.collect();
         if found.is_empty() { Err(io::Error::other("it has no address")) } else { Ok(found) }
@@ -85,7 +86,8 @@ impl fmt::Display for Target {
     }
 }
 
-/// A seed from the system's entropy, for a run that need not repeat another; below 2^53, so that JSON and TOML hold it exactly.
+/// A seed from the system's entropy, for a run that need not repeat another; below 2^53, so that
+/// JSON and TOML hold it exactly.
 pub fn fresh_seed() -> u64 {
     let mut bytes = [0; 8];
     let got = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
@@ -114,7 +116,8 @@ pub trait Screen {
 /// What a run is about to do: all of it decided, nothing of it begun.
 #[derive(Clone, Debug)]
 pub struct Listening {
-    /// Where clients send their datagrams; the port is the kernel's choice if 0 was asked for and the socket is open.
+    /// Where clients send their datagrams; the port is the kernel's choice if 0 was asked for and
+    /// the socket is open.
     pub listen: SocketAddr,
     /// The server, as its name resolves now.
     pub server: Option<SocketAddr>,

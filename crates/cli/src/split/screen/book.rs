@@ -90,7 +90,8 @@ impl Book {
                 format!("path '{}' up again{}", self.path(path), for_whom(session))
             }
             Event::Skewed { session, path, percent } => format!(
-                "session {}: {percent} % of the server's bytes come by '{}': it does not follow the uplink",
+                "session {}: {percent} % of the server's bytes come by '{}': it does not follow \
+                 the uplink",
                 session.0,
                 self.path(path)
             ),
@@ -98,7 +99,8 @@ impl Book {
                 format!("session {}: closed, {}", session.0, closed(reason))
             }
             Event::Loop { client } => format!(
-                "our own datagrams come back from {client}: a route leads them into the tunnel that they carry (see --fwmark)"
+                "our own datagrams come back from {client}: a route leads them into the tunnel \
+                 that they carry (see --fwmark)"
             ),
         }
     }

@@ -309,7 +309,13 @@ mod tests {
         });
         assert_eq!(
             lines[1],
-            json!({"event": "session", "session": 0, "client": "127.0.0.1:9", "protocol": "wireguard", "time": 0.5})
+            json!({
+                "event": "session",
+                "session": 0,
+                "client": "127.0.0.1:9",
+                "protocol": "wireguard",
+                "time": 0.5
+            })
         );
     }
 
@@ -322,7 +328,14 @@ mod tests {
         });
         assert_eq!(
             lines[0],
-            json!({"event": "path", "path": "1", "state": "down", "reason": "silent", "session": 7, "time": 0.0})
+            json!({
+                "event": "path",
+                "path": "1",
+                "state": "down",
+                "reason": "silent",
+                "session": 7,
+                "time": 0.0
+            })
         );
         assert_eq!(lines[1]["session"], Value::Null);
     }

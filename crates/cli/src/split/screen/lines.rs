@@ -5,8 +5,8 @@ use std::io::Write;
 use signal_hook::consts::SIGTERM;
 use signal_hook::low_level::raise;
 
-/// Writes lines, each at once. When the reader is gone (EPIPE), the run is told to end as SIGTERM would tell it, so that
-/// captures are completed.
+/// Writes lines, each at once. When the reader is gone (EPIPE), the run is told to end as SIGTERM
+/// would tell it, so that captures are completed.
 pub(super) struct Lines<W> {
     out: W,
     gone: bool,

@@ -1,4 +1,5 @@
-//! The live view on a terminal: a table of paths, sessions and the last events, drawn below what was there before.
+//! The live view on a terminal: a table of paths, sessions and the last events, drawn below what
+//! was there before.
 
 use std::io::{self, Stdout};
 use std::time::Duration;
@@ -22,7 +23,8 @@ mod hush;
 /// Between two drawings; the eye follows no faster changes of numbers.
 const PERIOD: Duration = Duration::from_millis(250);
 
-/// A screen that redraws itself. On a terminal that does not say where its cursor is, the lines of [`Plain`] remain.
+/// A screen that redraws itself. On a terminal that does not say where its cursor is, the lines of
+/// [`Plain`] remain.
 pub(super) struct Live {
     plain: Plain<Stdout>,
     model: Model,

@@ -76,8 +76,9 @@ fn a_link_local_server_needs_an_interface() {
     assert!(error(&["a=if:lo"], "[fe80::1%4000]:9").contains("not on the link of 'lo'"));
 }
 
-/// Runs `work` in a namespace with `t0` (10.1.0.2, the default route), `t1` (10.2.0.2, no route but its own network) and `v0`
-/// (an Ethernet interface, 10.3.0.2, likewise). Without the right to make one, or without iproute2, it says so and passes.
+/// Runs `work` in a namespace with `t0` (10.1.0.2, the default route), `t1` (10.2.0.2, no route but
+/// its own network) and `v0` (an Ethernet interface, 10.3.0.2, likewise). Without the right to make
+/// one, or without iproute2, it says so and passes.
 fn with_three_interfaces(work: impl FnOnce() + Send) {
     let outcome = Namespace::new().and_then(|namespace| {
         namespace.run(|| {
@@ -198,7 +199,8 @@ fn loopback_leads_to_no_other_machine() {
         for path in ["a=if:lo", "a=addr:127.0.0.2", "a=if:lo,addr:127.0.0.2"] {
             assert!(error(&[path], FAR).contains("never reach another machine"), "{path}");
         }
-        // Unbound, the kernel's route for the server's address leads to this machine whatever happens.
+        // Unbound, the kernel's route for the server's address leads to this machine whatever
+        // happens.
         assert_eq!(resolved(&["a=if:lo"], "10.1.0.2:9").unwrap()[0].device, None);
     });
 }
