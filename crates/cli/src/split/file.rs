@@ -105,7 +105,7 @@ fn path<'de, D: Deserializer<'de>>(deserializer: D) -> Result<PathSpec, D::Error
 
 #[cfg(test)]
 mod tests {
-    use clap::Args;
+    use clap::{Args, FromArgMatches};
 
     use super::*;
 
@@ -137,6 +137,18 @@ mod tests {
         assert_eq!(options.fwmark, Some(Mark(51820)));
         assert_eq!(options.every, Some("~50p".parse().unwrap()));
         assert_eq!(options.scheduled, Some(vec!["b".to_owned()]));
+    }
+
+    #[test]
+    fn flags_override_the_file_and_leave_the_rest_of_it() {
+        let flags = Options::augment_args(clap::Command::new("split"));
+        let flags = flags.get_matches_from(["split", "--every", "1s", "--path", "x=ports:2"]);
+        let flags = Options::from_arg_matches(&flags).unwrap();
+        let file = parse("every = '5p'\nseed = 7\njson = true\n[[path]]\nname = 'a'\nports = 1\n");
+        let both = flags.over(file.unwrap());
+        assert_eq!((both.every, both.seed), (Some("1s".parse().unwrap()), Some(7)));
+        assert_eq!((both.paths.len(), both.paths[0].name.as_str()), (1, "x"));
+        assert!(both.json);
     }
 
     #[test]
