@@ -18,11 +18,15 @@ pub(super) fn print(to: &Target, about: &Listening, json: bool) -> Result<(), Fa
 }
 
 fn describe(to: &Target, about: &Listening) -> String {
-    let server = about.server.map_or_else(|| "?".to_owned(), |server| server.to_string());
+    let name = to.to_string();
+    let server = match about.server.map(|server| server.to_string()) {
+        Some(address) if address != name => format!("{name} ({address})"),
+        _ => name,
+    };
     let Listening { listen, schedule, every, seed, .. } = about;
     let mut lines = vec![
         format!("listen    {listen}"),
-        format!("server    {to} ({server})"),
+        format!("server    {server}"),
         format!("schedule  {schedule}, every {every}, seed {seed}"),
         String::new(),
         table(&rows(about)),
