@@ -49,7 +49,7 @@ impl TomlError {
     pub fn at(text: &str, file: &str, span: Range<usize>, message: impl Into<String>) -> TomlError {
         let before = &text.as_bytes()[..span.start.min(text.len())];
         let line = 1 + before.iter().filter(|&&byte| byte == b'\n').count();
-        TomlError { file: file.to_owned(), line, message: message.into() }
+        TomlError { file: file.to_owned(), line, message: plain(&message.into()) }
     }
 
     fn from_toml(text: &str, file: &str, error: &toml::de::Error) -> TomlError {
@@ -133,6 +133,12 @@ impl Walk<'_> {
     }
 }
 
+/// `text` in one line that does nothing to a terminal: a quoted key may hold any character.
+fn plain(text: &str) -> String {
+    let shown = |c: char| if c.is_control() { c.escape_default().to_string() } else { c.into() };
+    text.chars().map(shown).collect()
+}
+
 fn matches(path: &str, place: &[String]) -> bool {
     let wanted: Vec<&str> = path.split('.').filter(|key| !key.is_empty()).collect();
     let same = |(want, have): (&&str, &String)| *want == "*" || *want == have.as_str();
@@ -203,6 +209,12 @@ mod tests {
     fn what_is_not_toml_is_told_with_its_line() {
         let message = mistake("[[path]]\nname = \n");
         assert!(message.starts_with("f.toml:2: "), "{message}");
+    }
+
+    #[test]
+    fn what_a_quoted_key_hides_is_shown_escaped() {
+        let message = mistake("\"a\\n\\u001b[2J\" = 1");
+        assert!(message.contains("`a\\n\\u{1b}[2J`"), "{message:?}");
     }
 
     #[test]

@@ -1,0 +1,249 @@
+//! Writes the hand-made seeds of every corpus: `cargo run -p anabranch-fuzz --example seeds`.
+//!
+//! Files that a fuzzer found have other names (a hash, or what went wrong) and are left alone.
+
+use std::error::Error;
+use std::fs;
+use std::path::Path;
+
+use anabranch_drive::capture::{Row, SizeUnit, TraceFacts, TraceWriter};
+
+type Outcome = Result<(), Box<dyn Error>>;
+type Seeds = Vec<(&'static str, Vec<u8>)>;
+
+fn main() -> Outcome {
+    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus");
+    let packets = [quic(), wireguard(), dns(), mosh()].concat();
+    write(&corpus.join("recognise"), &packets)?;
+    write(&corpus.join("quic_packets"), &quic())?;
+    write(&corpus.join("dns_wireguard_mosh"), &[wireguard(), dns(), mosh()].concat())?;
+    write(&corpus.join("core_driver"), &scripts())?;
+    write(&corpus.join("texts"), &texts())?;
+    write(&corpus.join("toml_keys"), &settings())?;
+    write(&corpus.join("topology"), &topologies())?;
+    traces(&corpus.join("trace_reader"))
+}
+
+fn write(folder: &Path, seeds: &Seeds) -> Outcome {
+    fs::create_dir_all(folder)?;
+    seeds.iter().try_for_each(|(name, bytes)| Ok(fs::write(folder.join(name), bytes)?))
+}
+
+/// A packet with a long header: first byte, version, both IDs, what comes before the length, and a
+/// payload of `length` zeros.
+fn long(first: u8, version: u32, before_length: &[u8], length: u16) -> Vec<u8> {
+    let mut packet = vec![first];
+    packet.extend(version.to_be_bytes());
+    packet.extend(b"\x08\x83\x94\xc8\xf0\x3e\x51\x57\x08\x04scid");
+    packet.extend(before_length);
+    packet.extend((0x4000 | length).to_be_bytes());
+    packet.resize(packet.len() + usize::from(length), 0);
+    packet
+}
+
+fn quic() -> Seeds {
+    let initial = long(0xc3, 1, &[0], 1200);
+    let handshake = long(0xe1, 1, &[], 60);
+    let short = [&b"\x43\x83\x94\xc8\xf0\x3e\x51\x57\x08"[..], &[0xa5; 30]].concat();
+    let negotiation =
+        [&b"\x80\0\0\0\0\x04scid\x08\x83\x94\xc8\xf0\x3e\x51\x57\x08"[..], &[0, 0, 0, 1]];
+    vec![
+        ("quic-initial-v1", initial.clone()),
+        ("quic-initial-v1-token", long(0xc3, 1, b"\x05token", 1200)),
+        ("quic-initial-v2", long(0xd3, 0x6b33_43cf, &[0], 1200)),
+        ("quic-handshake", handshake.clone()),
+        ("quic-0rtt", long(0xd1, 1, &[], 100)),
+        ("quic-retry", long(0xf0, 1, b"a token and its tag.", 16)),
+        ("quic-version-negotiation", negotiation.concat()),
+        ("quic-short", short.clone()),
+        ("quic-coalesced", [initial, handshake.clone(), short].concat()),
+        ("quic-padded", [handshake, vec![0; 100]].concat()),
+        ("quic-length-beyond-the-end", long(0xe1, 1, &[], 60)[..40].to_vec()),
+        ("quic-id-too-long", [&b"\xc3\0\0\0\x01\x15"[..], &[7; 40]].concat()),
+    ]
+}
+
+fn wireguard() -> Seeds {
+    let message = |kind: u8, length: usize| {
+        let mut bytes = vec![0xa5; length];
+        bytes[..4].copy_from_slice(&[kind, 0, 0, 0]);
+        bytes
+    };
+    vec![
+        ("wireguard-initiation", message(1, 148)),
+        ("wireguard-response", message(2, 92)),
+        ("wireguard-cookie", message(3, 64)),
+        ("wireguard-keepalive", message(4, 32)),
+        ("wireguard-data", message(4, 160)),
+    ]
+}
+
+fn dns() -> Seeds {
+    let query = b"\x12\x34\x01\0\0\x01\0\0\0\0\0\0\x07example\x03org\0\0\x01\0\x01".to_vec();
+    let mut edns = query.clone();
+    edns[11] = 1;
+    edns.extend([0, 0, 41, 0x10, 0, 0, 0, 0, 0, 0, 0]);
+    let mut response = query.clone();
+    response[2] = 0x81;
+    vec![("dns-query", query), ("dns-query-edns", edns), ("dns-response", response)]
+}
+
+fn mosh() -> Seeds {
+    let datagram = |nonce: u64| [&nonce.to_be_bytes()[..], &[0xa5; 60]].concat();
+    vec![("mosh-client", datagram(3)), ("mosh-server", datagram(1 << 63 | 3))]
+}
+
+/// Events as `core_driver` reads them. A client's batch: event, client, length, count, then kind
+/// and mark of each datagram, then whether it is cut short, empty, and its ECN bits.
+fn scripts() -> Seeds {
+    // Three paths of one port, none for handshakes, round robin, 3 packets a run, look at the first.
+    let settings = [2, 0, 0, 0, 0, 0, 1, 7, 3, 2, 3, 0];
+    // The same with the last path apart for handshakes.
+    let apart = [2, 2, 0, 0, 0, 0, 1, 7, 3, 2, 3, 0];
+    let resolved = [8, 0, 0];
+    let client = |kind: u8, length: u8, count: u8| {
+        let mut event = vec![0, 0, length, count - 1];
+        event.extend([kind, 0].repeat(usize::from(count)));
+        event.extend([0, 0, 0]);
+        event
+    };
+    let server = |number: u8, kind: u8, length: u8| vec![5, number, length, 0, kind, 0, 0, 0, 0];
+    let wait = |millis: u16| [&[13][..], &(millis / 4).to_be_bytes()].concat();
+    let quic = [
+        client(1, 0, 1),
+        resolved.to_vec(),
+        wait(20),
+        server(0, 1, 0),
+        client(2, 0, 1),
+        client(3, 0, 2),
+        wait(20),
+        server(0, 3, 0),
+        client(3, 0, 8),
+        wait(20),
+        server(1, 3, 0),
+        client(1, 0, 1),
+    ];
+    let tunnel = [
+        client(6, 2, 1),
+        resolved.to_vec(),
+        client(7, 6, 12),
+        wait(40),
+        server(0, 7, 6),
+        server(1, 7, 6),
+        vec![10, 1, 1],
+        client(7, 6, 12),
+        vec![9, 0, 3, 1],
+        wait(2000),
+        client(7, 6, 12),
+        vec![10, 1, 0],
+        wait(3000),
+        client(7, 5, 1),
+    ];
+    let no_path = [
+        client(7, 6, 2),
+        resolved.to_vec(),
+        vec![10, 0, 1],
+        vec![10, 1, 1],
+        vec![10, 2, 1],
+        client(7, 6, 12),
+        wait(500),
+        vec![10, 2, 0],
+        wait(4000),
+    ];
+    let silence: Vec<Vec<u8>> =
+        (0..20).flat_map(|_| [client(7, 6, 1), wait(100), server(0, 7, 6)]).collect();
+    let open = [client(7, 6, 4), resolved.to_vec(), server(0, 7, 6), server(1, 7, 6)].concat();
+    vec![
+        ("quic", [&settings[..], &quic.concat()].concat()),
+        ("quic-apart", [&apart[..], &quic.concat()].concat()),
+        ("tunnel", [&settings[..], &tunnel.concat()].concat()),
+        ("tunnel-apart", [&apart[..], &tunnel.concat()].concat()),
+        ("no-path", [&settings[..], &no_path.concat()].concat()),
+        ("silence", [&settings[..], &open, &silence.concat()].concat()),
+    ]
+}
+
+fn texts() -> Seeds {
+    let texts = [
+        ("path-interface", "wlan=if:wlan0"),
+        ("path-all", "six=if:eth0,addr:2001:db8::7,ports:2"),
+        ("path-ports", "rot=ports:8"),
+        ("target-name", "vpn.example.net:51820"),
+        ("target-v6", "[2001:db8::1]:443"),
+        ("prefix-v4", "10.0.0.2/24"),
+        ("prefix-v6", "2001:db8::1/64"),
+        ("every-packets", "~50p"),
+        ("every-time", "~100ms"),
+        ("every-never", "never"),
+        ("schedule-weighted", "weighted:0.5"),
+        ("schedule-weights", "weights:0.6,0.3,0.1"),
+        ("schedule-rtt", "lowest-rtt"),
+        ("schedule-tiny", "weights:1e-310,0"),
+    ];
+    texts.map(|(name, text)| (name, text.as_bytes().to_vec())).to_vec()
+}
+
+fn settings() -> Seeds {
+    let good = "listen = '127.0.0.1:51820'\nevery = '100ms'\nseed = 7\n\n[[path]]\nname = 'a'\nports = 8\n\
+                \n[by_name.x]\nport = 1\n";
+    vec![
+        ("good.toml", good.into()),
+        ("unknown-key.toml", "evry = '1p'\n".into()),
+        ("control-in-key.toml", "\"a\\n\\u001b[2J\" = 1\n".into()),
+        ("wrong-type.toml", "\n[[path]]\nname = 'a'\nports = 'x'\n".into()),
+        ("missing.toml", "[[path]]\nports = 1\n".into()),
+        ("no-toml.toml", "[[path]\nname = \n".into()),
+    ]
+}
+
+fn topologies() -> Seeds {
+    let good = "seed = 7\n\n[[host]]\nname = 'client'\naddress = ['10.9.0.1/32']\n\n[[host]]\nname = 'server'\n\
+                forward = true\n\n[[link]]\nname = 'p0'\nmtu = 1400\nrate = '100mbit'\nrate_back = '20mbit'\n\
+                delay = '10ms'\njitter = '1ms'\nloss = { to_bad = 0.01, to_good = 0.3, loss_bad = 0.5 }\n\
+                queue = '250kB'\n\n[[link.ends]]\nhost = 'client'\naddress = ['10.0.0.1/24']\nroutes = ['0.0.0.0/0']\n\
+                prefsrc = ['10.0.0.1']\nmetric = 10\n\n[[link.ends]]\nhost = 'server'\naddress = ['10.0.0.2/24']\n";
+    vec![
+        ("good.toml", good.into()),
+        ("no-host.toml", "seed = 1\n".into()),
+        ("unknown-host.toml", good.replacen("host = 'client'", "host = 'clinet'", 1).into()),
+        ("bad-loss.toml", good.replace("0.01", "7").into()),
+        ("huge-rate.toml", good.replace("100mbit", "1e300gbit").into()),
+    ]
+}
+
+/// A trace with two loads, and the same cut and damaged.
+fn traces(folder: &Path) -> Outcome {
+    fs::create_dir_all(folder)?;
+    let good = folder.join("good.parquet");
+    let facts = TraceFacts {
+        paths: vec!["wlan".into(), "lte".into()],
+        seed: Some(7),
+        schedule: Some("round-robin".into()),
+        unit: SizeUnit::default(),
+        start: None,
+    };
+    let mut writer = TraceWriter::create(&good, &facts)?;
+    for number in 0..8 {
+        writer.push(&Row {
+            load: i64::from(number / 4),
+            label: ["example.org", ""][number as usize / 4],
+            monitored: number < 4,
+            run: 0,
+            path: (number % 2) as i16,
+            time: f64::from(number) / 100.0,
+            size: if number % 3 == 0 { -1228 } else { 148 },
+        })?;
+    }
+    writer.finish()?;
+    let bytes = fs::read(&good)?;
+    let mut flipped = bytes.clone();
+    flipped[bytes.len() / 3] ^= 0x41;
+    write(
+        folder,
+        &vec![
+            ("cut.parquet", bytes[..bytes.len() - 9].to_vec()),
+            ("flipped.parquet", flipped),
+            ("footer-only.parquet", [b"PAR1", &bytes[bytes.len() - 400..]].concat()),
+        ],
+    )
+}

@@ -1,0 +1,252 @@
+//! What the core may do, kept by somebody else.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+
+use anabranch_comps::protocol::{quic, wireguard};
+use anabranch_comps::{
+    Batch, Config, Event, Output, PathCounters, Payload, Protocol, SessionId, Snapshot, TupleId,
+};
+use anabranch_multipath::PathId;
+
+/// Datagrams that a session keeps while it has no path (`comps::waiting`).
+const WAITING: usize = 128;
+
+/// What the core was told last.
+pub(super) enum Cause<'a> {
+    Client(&'a Batch<'a>),
+    Server(SessionId),
+    Time,
+}
+
+struct Session {
+    client: SocketAddr,
+    resolved: bool,
+    protocol: Option<Protocol>,
+    tuples: BTreeSet<TupleId>,
+}
+
+/// How often a datagram came in and went out.
+#[derive(Default)]
+struct Passages {
+    taken: u64,
+    sent: u64,
+}
+
+/// What went out by a path, and what of it did not after all.
+#[derive(Clone, Default)]
+struct Outgoing {
+    sent: u64,
+    lost: u64,
+}
+
+pub(super) struct Ledger {
+    config: Config,
+    pub(super) broken: Vec<bool>,
+    sessions: BTreeMap<SessionId, Session>,
+    passages: BTreeMap<(SocketAddr, Vec<u8>), Passages>,
+    paths: Vec<Outgoing>,
+    used: Vec<(SessionId, TupleId)>,
+    /// All that was told, for tests that ask what a script reaches.
+    pub(super) events: Vec<Event>,
+}
+
+impl Ledger {
+    pub(super) fn new(config: &Config) -> Ledger {
+        let paths = config.ports.len();
+        Ledger {
+            config: config.clone(),
+            broken: vec![false; paths],
+            sessions: BTreeMap::new(),
+            passages: BTreeMap::new(),
+            paths: vec![Outgoing::default(); paths],
+            used: Vec::new(),
+            events: Vec::new(),
+        }
+    }
+
+    /// A client sends a batch.
+    pub(super) fn takes(&mut self, client: SocketAddr, batch: &Batch<'_>) {
+        for index in 0..batch.count() {
+            self.passages.entry((client, batch.datagram(index).to_vec())).or_default().taken += 1;
+        }
+    }
+
+    /// One of the tuples that something left by.
+    pub(super) fn used(&self, number: usize) -> Option<(SessionId, TupleId)> {
+        self.used.get(number % self.used.len().max(1)).copied()
+    }
+
+    pub(super) fn resolved(&mut self, session: SessionId, found: bool) {
+        if let Some(session) = self.sessions.get_mut(&session) {
+            session.resolved = found;
+        }
+    }
+
+    /// A datagram of one byte that went out by `tuple` is lost after all, if there is one left.
+    pub(super) fn loses(&mut self, session: SessionId, tuple: TupleId) -> (u64, u64) {
+        let path = self.path_of(tuple);
+        let outgoing = &mut self.paths[path];
+        if !self.sessions.contains_key(&session) || outgoing.lost == outgoing.sent {
+            return (0, 0);
+        }
+        outgoing.lost += 1;
+        (1, 1)
+    }
+
+    /// Checks one output.
+    pub(super) fn sees(&mut self, output: Output, cause: &Cause<'_>) {
+        match output {
+            Output::Send { session, tuple, path, payload } => {
+                self.leaves(session, tuple, path, &payload, cause);
+            }
+            Output::Return { client, .. } => self.returns(client, cause),
+            Output::Close { session } => {
+                assert!(self.sessions.remove(&session).is_some(), "{session:?} was not open");
+                self.used.retain(|(its, _)| *its != session);
+            }
+            Output::Event(event) => self.happens(event),
+            Output::Resolve { .. } => {}
+        }
+    }
+
+    /// Sessions and memory stay within their limits.
+    pub(super) fn is_bounded(&self, snapshot: &Snapshot) {
+        assert!(snapshot.sessions <= self.config.sessions, "{snapshot:?}");
+        assert_eq!(snapshot.sessions, self.sessions.len());
+        assert!(snapshot.waiting <= WAITING * snapshot.sessions, "{snapshot:?}");
+        for (counters, outgoing) in snapshot.paths.iter().zip(&self.paths) {
+            assert_eq!(counters.up.datagrams, outgoing.sent - outgoing.lost, "{snapshot:?}");
+            assert_eq!(dropped(counters), outgoing.lost, "{snapshot:?}");
+        }
+    }
+
+    /// After the end nothing is left, and nothing came out of nothing.
+    pub(super) fn is_settled(&self, snapshot: &Snapshot) {
+        assert!(self.sessions.is_empty(), "sessions outlive the program");
+        self.is_bounded(snapshot);
+        let taken: u64 = self.passages.values().map(|passages| passages.taken).sum();
+        let sent: u64 = self.paths.iter().map(|outgoing| outgoing.sent).sum();
+        let copies: u64 = snapshot.paths.iter().map(|counters| counters.copies).sum();
+        let accounted = sent - copies + snapshot.no_path + snapshot.looped;
+        assert!(accounted <= taken, "{accounted} of {taken} datagrams: {snapshot:?}");
+    }
+
+    fn happens(&mut self, event: Event) {
+        self.events.push(event.clone());
+        match event {
+            Event::Opened { session, client } => {
+                let fresh =
+                    Session { client, resolved: false, protocol: None, tuples: BTreeSet::new() };
+                assert!(self.sessions.insert(session, fresh).is_none(), "{session:?} twice");
+            }
+            Event::Recognised { session, protocol } => {
+                self.session(session).protocol = Some(protocol);
+            }
+            Event::Down { path, .. } | Event::Up { path, .. } | Event::Pinned { path, .. } => {
+                assert!(path.index() < self.paths.len(), "{event:?}");
+            }
+            _ => {}
+        }
+    }
+
+    /// Answers go to the client of the session that they came for.
+    fn returns(&self, client: SocketAddr, cause: &Cause<'_>) {
+        let Cause::Server(session) = cause else { panic!("an answer of nobody to {client}") };
+        let its = self.sessions.get(session).map(|session| session.client);
+        assert_eq!(its, Some(client), "an answer for another client");
+    }
+
+    fn leaves(
+        &mut self,
+        id: SessionId,
+        tuple: TupleId,
+        path: PathId,
+        payload: &Payload,
+        cause: &Cause<'_>,
+    ) {
+        assert_eq!(self.path_of(tuple), path.index(), "{tuple:?} belongs to another path");
+        assert!(!self.broken[path.index()], "{path:?} is broken");
+        let session = self.session(id);
+        assert!(session.resolved, "{id:?} has no server yet");
+        session.tuples.insert(tuple);
+        let (client, protocol) = (session.client, session.protocol);
+        let is_cut = protocol == Some(Protocol::Quic);
+        let tuples = session.tuples.len();
+        assert!(!is_cut || tuples <= self.config.quic_tuples, "{tuples} four-tuples");
+        for datagram in datagrams(payload, cause) {
+            self.belongs(&datagram, path, protocol);
+            self.passes(client, datagram);
+            self.paths[path.index()].sent += 1;
+        }
+        if !self.used.contains(&(id, tuple)) {
+            self.used.push((id, tuple));
+        }
+    }
+
+    /// A datagram leaves once, and as one copy by each path.
+    fn passes(&mut self, client: SocketAddr, datagram: Vec<u8>) {
+        let most = 1 + self.paths.len() as u64;
+        let passages = self.passages.entry((client, datagram)).or_default();
+        passages.sent += 1;
+        assert!(
+            passages.sent <= passages.taken * most,
+            "came {} times, left {} times",
+            passages.taken,
+            passages.sent
+        );
+    }
+
+    /// Handshakes leave by the handshake path, and others do not if it stands apart.
+    fn belongs(&self, datagram: &[u8], path: PathId, protocol: Option<Protocol>) {
+        let Some(handshake) = self.config.handshake else { return };
+        let is_there = path.index() == handshake;
+        let is_apart = !self.config.handshake_scheduled;
+        let must_be_there = match protocol {
+            Some(Protocol::Quic) => quic::has_long_header(datagram),
+            Some(Protocol::Dns) => true,
+            Some(Protocol::WireGuard) => {
+                wireguard::Message::of(datagram).is_some_and(wireguard::Message::is_handshake)
+            }
+            _ => false,
+        };
+        assert!(is_there || !must_be_there, "a handshake of {protocol:?} leaves by {path:?}");
+        // A QUIC packet with a short header may belong to a handshake that is not confirmed yet.
+        let may_be_there = must_be_there || !is_apart || protocol == Some(Protocol::Quic);
+        assert!(may_be_there || !is_there, "{protocol:?} leaves by the path kept for handshakes");
+    }
+
+    fn session(&mut self, id: SessionId) -> &mut Session {
+        self.sessions.get_mut(&id).unwrap_or_else(|| panic!("{id:?} is not open"))
+    }
+
+    fn path_of(&self, tuple: TupleId) -> usize {
+        let mut after = 0;
+        let found = self.config.ports.iter().position(|&ports| {
+            after += ports;
+            tuple.0 < after
+        });
+        found.unwrap_or_else(|| panic!("{tuple:?} belongs to no path"))
+    }
+}
+
+fn dropped(counters: &PathCounters) -> u64 {
+    let drops = counters.drops;
+    drops.full + drops.too_big + drops.unreachable
+}
+
+/// The datagrams of a payload: whole ones, of the batch at hand.
+fn datagrams(payload: &Payload, cause: &Cause<'_>) -> Vec<Vec<u8>> {
+    let part = match payload {
+        Payload::Kept { bytes, .. } => return vec![bytes.to_vec()],
+        Payload::Live(part) => part.clone(),
+    };
+    let Cause::Client(batch) = cause else { panic!("a part of a batch that is gone") };
+    assert!(part.start.is_multiple_of(batch.stride), "{part:?} begins within a datagram");
+    let ends_well = part.end.is_multiple_of(batch.stride) || part.end == batch.bytes.len();
+    assert!(ends_well, "{part:?} ends within a datagram");
+    if part.is_empty() {
+        return vec![Vec::new()];
+    }
+    batch.bytes[part].chunks(batch.stride).map(<[u8]>::to_vec).collect()
+}

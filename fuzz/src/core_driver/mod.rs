@@ -1,0 +1,225 @@
+//! The splitter's core under any sequence of events: batches of clients and servers, failures, paths
+//! that break, time that passes.
+//!
+//! The input is a script: a few bytes of settings, then a byte for each event and its arguments.
+//! [`Ledger`] keeps its own account of what the core may do and compares.
+
+mod datagrams;
+mod ledger;
+mod settings;
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use anabranch_comps::{Batch, Core, DownReason, Failure, Input as CoreInput, Output, SessionId};
+use anabranch_comps::{Config, Event, TupleId};
+use anabranch_multipath::{PathId, Time};
+
+use self::datagrams::Datagrams;
+use self::ledger::{Cause, Ledger};
+use crate::input::Input;
+
+/// Events of one script; more would only be slow.
+const EVENTS: usize = 256;
+/// Clients that a script knows; more than any limit on sessions that it sets.
+const CLIENTS: usize = 6;
+/// Times that the core may ask to be woken in one step of time; more is a spin.
+const WAKES: usize = 100_000;
+
+const FAILURES: [Failure; 5] =
+    [Failure::Full, Failure::TooBig, Failure::Refused, Failure::Unreachable, Failure::Interface];
+
+/// The core keeps its promises, and does the same when it is run again.
+pub fn check(script: &[u8]) {
+    assert_eq!(run(script).0, run(script).0, "a run is a function of its scenario and its seed");
+}
+
+/// Plays a script; returns a hash of all that the core did, and what it told.
+fn run(script: &[u8]) -> (u64, Vec<Event>) {
+    let mut script = Input::new(script);
+    let config = settings::read(&mut script);
+    let Ok(core) = Core::new(config.clone()) else { return (0, Vec::new()) };
+    let mut play = Play {
+        core,
+        ledger: Ledger::new(&config),
+        config,
+        now: Time::ZERO,
+        unresolved: Vec::new(),
+        hash: DefaultHasher::new(),
+    };
+    for _ in 0..EVENTS {
+        if script.is_empty() {
+            break;
+        }
+        play.event(&mut script);
+    }
+    play.tell(CoreInput::Shutdown);
+    play.ledger.is_settled(&play.core.snapshot());
+    (play.hash.finish(), play.ledger.events)
+}
+
+struct Play {
+    core: Core,
+    ledger: Ledger,
+    config: Config,
+    now: Time,
+    unresolved: Vec<SessionId>,
+    hash: DefaultHasher,
+}
+
+impl Play {
+    fn event(&mut self, script: &mut Input<'_>) {
+        match script.below(16) {
+            0..=4 => self.client(script),
+            5..=7 => self.server(script),
+            8 => self.resolve(script),
+            9 => self.fail(script),
+            10 => self.path(script),
+            11 | 12 => self.pass(Duration::from_micros(u64::from(script.word()) * 4)),
+            13 => self.pass(Duration::from_millis(u64::from(script.word()) * 4)),
+            14 => self.socket(script),
+            _ => self.stranger(script),
+        }
+        self.ledger.is_bounded(&self.core.snapshot());
+    }
+
+    fn client(&mut self, script: &mut Input<'_>) {
+        let client = client(script.below(CLIENTS));
+        let sent = Datagrams::read(script, false);
+        let batch = sent.batch();
+        self.ledger.takes(client, &batch);
+        self.core.handle(self.now, CoreInput::Client { client, local: None, batch });
+        self.drain(Cause::Client(&batch));
+    }
+
+    /// The server answers by a tuple that it has heard.
+    fn server(&mut self, script: &mut Input<'_>) {
+        let Some((session, tuple)) = self.ledger.used(script.below(256)) else { return };
+        let sent = Datagrams::read(script, true);
+        self.answer(session, tuple, &sent.batch());
+    }
+
+    /// Something comes for a session and by a tuple that may not exist: the driver never does that,
+    /// but a socket may hand over its last datagrams after its session has ended.
+    fn stranger(&mut self, script: &mut Input<'_>) {
+        let session = SessionId(script.below(8) as u64);
+        let tuple = TupleId(script.below(24) as u16);
+        let sent = Datagrams::read(script, true);
+        self.answer(session, tuple, &sent.batch());
+    }
+
+    fn answer(&mut self, session: SessionId, tuple: TupleId, batch: &Batch<'_>) {
+        self.core.handle(self.now, CoreInput::Server { session, tuple, batch: *batch });
+        self.drain(Cause::Server(session));
+    }
+
+    fn resolve(&mut self, script: &mut Input<'_>) {
+        if self.unresolved.is_empty() {
+            return;
+        }
+        let session = self.unresolved.remove(script.below(self.unresolved.len().min(256)));
+        let found = script.below(8) != 7;
+        self.ledger.resolved(session, found);
+        self.tell(CoreInput::Resolved { session, found });
+    }
+
+    fn fail(&mut self, script: &mut Input<'_>) {
+        let Some((session, tuple)) = self.ledger.used(script.below(256)) else { return };
+        let failure = script.pick(&FAILURES);
+        let (datagrams, bytes) =
+            if script.coin() { self.ledger.loses(session, tuple) } else { (0, 0) };
+        self.tell(CoreInput::Failed { session, tuple, failure, datagrams, bytes });
+    }
+
+    fn path(&mut self, script: &mut Input<'_>) {
+        let path = script.below(self.config.ports.len());
+        let broken =
+            script.pick(&[None, Some(DownReason::Interface), Some(DownReason::Unreachable)]);
+        self.ledger.broken[path] = broken.is_some();
+        self.tell(CoreInput::Path { path: PathId::at(path), broken });
+    }
+
+    /// A socket opens or closes; sometimes at an address that a client speaks from, as in a loop.
+    fn socket(&mut self, script: &mut Input<'_>) {
+        let local = client(script.below(2 * CLIENTS));
+        self.tell(match script.coin() {
+            true => CoreInput::Opened { local },
+            false => CoreInput::Shut { local },
+        });
+    }
+
+    /// Time passes; the core is woken whenever it asked to be.
+    fn pass(&mut self, span: Duration) {
+        let end = self.now + span;
+        for _ in 0..WAKES {
+            let Some(due) = self.core.next_timeout().filter(|&due| due <= end) else {
+                self.now = end;
+                return;
+            };
+            self.now = self.now.max(due);
+            self.drain(Cause::Time);
+        }
+        panic!("the core asked to be woken {WAKES} times within {span:?}");
+    }
+
+    fn tell(&mut self, input: CoreInput<'_>) {
+        self.core.handle(self.now, input);
+        self.drain(Cause::Time);
+    }
+
+    fn drain(&mut self, cause: Cause<'_>) {
+        while let Some(output) = self.core.poll(self.now) {
+            format!("{:?} {output:?}", self.now).hash(&mut self.hash);
+            if let Output::Resolve { session } = output {
+                self.unresolved.push(session);
+            }
+            self.ledger.sees(output, &cause);
+        }
+        let due = self.core.next_timeout();
+        assert!(due.is_none_or(|due| due > self.now), "woken now for {due:?}: a spin");
+    }
+}
+
+fn client(number: usize) -> SocketAddr {
+    SocketAddr::from(([127, 0, 0, 1], 10_000 + number as u16))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::Path;
+
+    use anabranch_comps::Protocol;
+
+    use super::*;
+
+    /// What the core tells while it plays a committed script.
+    fn told(name: &str) -> Vec<Event> {
+        let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus/core_driver");
+        run(&fs::read(corpus.join(name)).unwrap()).1
+    }
+
+    fn tells(name: &str, wanted: fn(&Event) -> bool) {
+        let told = told(name);
+        assert!(told.iter().any(wanted), "{name}: {told:?}");
+    }
+
+    #[test]
+    fn the_scripts_reach_what_they_are_named_for() {
+        for quic in ["quic", "quic-apart"] {
+            tells(quic, |event| matches!(event, Event::Pinned { .. }));
+            tells(quic, |event| matches!(event, Event::Released { .. }));
+        }
+        for tunnel in ["tunnel", "tunnel-apart"] {
+            tells(tunnel, |event| {
+                matches!(event, Event::Recognised { protocol: Protocol::WireGuard, .. })
+            });
+            tells(tunnel, |event| matches!(event, Event::Up { session: None, .. }));
+        }
+        tells("no-path", |event| {
+            matches!(event, Event::Down { reason: DownReason::Unreachable, .. })
+        });
+        tells("silence", |event| matches!(event, Event::Down { reason: DownReason::Silent, .. }));
+    }
+}

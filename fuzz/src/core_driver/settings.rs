@@ -1,0 +1,37 @@
+//! Settings of a splitter from a script: every kind of path, handshake and schedule.
+
+use std::time::Duration;
+
+use anabranch_comps::{Config, Guess, Protocol};
+
+use crate::input::Input;
+
+const SCHEDULES: [&str; 5] = ["round-robin", "uniform", "weighted", "lowest-rtt", "weighted:0.01"];
+const EVERY: [&str; 8] =
+    ["1p", "3p", "~2p", "10ms", "~10ms", "1s", "never", "18446744073709551615s"];
+const GUESSES: [Guess; 4] =
+    [Guess::Look, Guess::Look, Guess::Is(Protocol::Quic), Guess::Is(Protocol::Other)];
+
+/// Settings that the command line could have made.
+pub(super) fn read(script: &mut Input<'_>) -> Config {
+    let paths = 1 + script.below(4);
+    let (handshake, handshake_scheduled) = match script.below(3) {
+        0 => (None, true),
+        1 => (Some(script.below(paths)), true),
+        // A handshake path that stands apart is the last, and leaves one to the schedule.
+        _ if paths > 1 => (Some(paths - 1), false),
+        _ => (None, true),
+    };
+    Config {
+        ports: (0..paths).map(|_| 1 + script.below(3) as u16).collect(),
+        handshake,
+        handshake_scheduled,
+        schedule: script.pick(&SCHEDULES).parse().expect("a schedule that exists"),
+        every: script.pick(&EVERY).parse().expect("an interval above zero"),
+        seed: u64::from(script.byte()),
+        quic_tuples: 1 + script.below(6),
+        idle: Duration::from_secs(script.pick(&[1, 30, 180])),
+        sessions: 1 + script.below(4),
+        protocol: script.pick(&GUESSES),
+    }
+}

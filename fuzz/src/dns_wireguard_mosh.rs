@@ -1,0 +1,56 @@
+//! The small protocols: what claims a datagram, and what must not after a change to it.
+
+use anabranch_comps::protocol::wireguard::Message;
+use anabranch_comps::protocol::{dns, mosh};
+
+/// Each recogniser keeps to its protocol's marks.
+pub fn check(datagram: &[u8]) {
+    if let Some(message) = Message::of(datagram) {
+        wireguard(datagram, message);
+    }
+    if dns::is_query(datagram) {
+        query(datagram);
+    }
+    if mosh::is_from_client(datagram) {
+        client_of_mosh(datagram);
+    }
+}
+
+fn wireguard(datagram: &[u8], message: Message) {
+    let lengths = match message {
+        Message::Initiation => 148..=148,
+        Message::Response => 92..=92,
+        Message::CookieReply => 64..=64,
+        Message::Keepalive => 32..=32,
+        Message::Data => 48..=65_535,
+    };
+    assert!(lengths.contains(&datagram.len()), "{message:?} of {} bytes", datagram.len());
+    let is_handshake = !matches!(message, Message::Keepalive | Message::Data);
+    assert_eq!(message.is_handshake(), is_handshake);
+    for reserved in 1..4 {
+        assert_eq!(Message::of(&with(datagram, reserved, 0x80)), None, "reserved byte {reserved}");
+    }
+    let shorter = &datagram[..datagram.len() - 1];
+    assert_eq!(Message::of(shorter), None, "one byte less");
+}
+
+fn query(datagram: &[u8]) {
+    assert!(!dns::is_query(&with(datagram, 2, 0x80)), "a response");
+    assert!(!dns::is_query(&with(datagram, 5, 0x02)), "other than one question");
+    let has_more = datagram[10..12] != [0, 0];
+    let ends_right = |bytes: &[u8]| has_more || !dns::is_query(bytes);
+    assert!(ends_right(&datagram[..datagram.len() - 1]), "cut short");
+    assert!(ends_right(&[datagram, &[0]].concat()), "with something behind it");
+}
+
+fn client_of_mosh(datagram: &[u8]) {
+    assert!((38..=1400).contains(&datagram.len()), "{} bytes", datagram.len());
+    assert!(!mosh::is_from_client(&with(datagram, 0, 0x80)), "from the server");
+}
+
+/// The datagram with some bits of one byte flipped.
+fn with(datagram: &[u8], at: usize, bits: u8) -> Vec<u8> {
+    let mut changed = datagram.to_vec();
+    changed[at] ^= bits;
+    changed
+}

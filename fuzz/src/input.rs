@@ -1,0 +1,53 @@
+//! Choices read from a fuzzer's bytes, and the checks that several targets share.
+
+use anabranch_drive::toml_keys::TomlError;
+
+/// Reads choices from the front of the input. Behind its end there are only zeros.
+pub(crate) struct Input<'a>(&'a [u8]);
+
+impl<'a> Input<'a> {
+    pub(crate) fn new(bytes: &'a [u8]) -> Input<'a> {
+        Input(bytes)
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(crate) fn byte(&mut self) -> u8 {
+        self.take(1).first().copied().unwrap_or(0)
+    }
+
+    /// A number below `end`, which is at most 256.
+    pub(crate) fn below(&mut self, end: usize) -> usize {
+        usize::from(self.byte()) % end
+    }
+
+    pub(crate) fn word(&mut self) -> u16 {
+        u16::from_be_bytes([self.byte(), self.byte()])
+    }
+
+    pub(crate) fn coin(&mut self) -> bool {
+        self.byte() & 1 == 1
+    }
+
+    pub(crate) fn pick<T: Copy>(&mut self, from: &[T]) -> T {
+        from[self.below(from.len())]
+    }
+
+    /// At most `count` bytes: fewer where the input ends.
+    pub(crate) fn take(&mut self, count: usize) -> &'a [u8] {
+        let (taken, rest) = self.0.split_at(count.min(self.0.len()));
+        self.0 = rest;
+        taken
+    }
+}
+
+/// A mistake in a file is told in one line that a terminal shows as it is, with a line of the file.
+pub(crate) fn is_well_told(error: &TomlError, text: &str) {
+    let lines = 1 + text.bytes().filter(|&byte| byte == b'\n').count();
+    assert!((1..=lines).contains(&error.line), "line {} of {lines}", error.line);
+    assert!(!error.message.is_empty(), "a message says something");
+    let told = error.to_string();
+    assert!(!told.contains(char::is_control), "not one plain line: {told:?}");
+}

@@ -1,0 +1,33 @@
+//! What must hold for any input, however malformed.
+//!
+//! Each module is one target: its `check` takes arbitrary bytes and panics where a promise is
+//! broken. libFuzzer drives it (`make fuzz`, files in `fuzz_targets/`), and `tests/replay.rs` runs it
+//! on the committed corpus with the stable compiler, so that what was once found stays found.
+//!
+//! A new target: write its module, add its line to [`TARGETS`], its `[[bin]]`, its file in
+//! `fuzz_targets/` and its seeds to `examples/seeds.rs`.
+
+pub mod core_driver;
+pub mod dns_wireguard_mosh;
+mod input;
+pub mod quic_packets;
+pub mod recognise;
+pub mod texts;
+pub mod toml_keys;
+pub mod topology;
+pub mod trace_reader;
+
+/// Panics where a promise is broken.
+pub type Check = fn(&[u8]);
+
+/// Every target: its name, which is that of its corpus too, and its check.
+pub const TARGETS: &[(&str, Check)] = &[
+    ("core_driver", core_driver::check),
+    ("dns_wireguard_mosh", dns_wireguard_mosh::check),
+    ("quic_packets", quic_packets::check),
+    ("recognise", recognise::check),
+    ("texts", texts::check),
+    ("toml_keys", toml_keys::check),
+    ("topology", topology::check),
+    ("trace_reader", trace_reader::check),
+];

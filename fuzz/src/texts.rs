@@ -1,0 +1,73 @@
+//! What users write on the command line: what is accepted reads back the same, and works.
+
+use std::fmt::{Debug, Display};
+use std::str::FromStr;
+
+use anabranch_drive::netlink::Prefix;
+use anabranch_drive::paths::{MAX_NAME, MAX_PORTS, PathSpec};
+use anabranch_drive::split::Target;
+use anabranch_multipath::schedule::Spec;
+use anabranch_multipath::{Boundary, Every, PathView, Time, seed};
+
+/// Every kind of text that a flag of `anabranch split` takes.
+pub fn check(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    reads_back::<PathSpec>(text).inspect(path);
+    reads_back::<Target>(text).inspect(|target| assert!(target.port > 0));
+    reads_back::<Prefix>(text).inspect(|prefix| _ = reads_back::<Prefix>(&network(*prefix)));
+    if let Some(every) = reads_back::<Every>(text) {
+        boundary(every);
+    }
+    if let Ok(spec) = text.parse::<Spec>() {
+        schedule(&spec);
+    }
+}
+
+/// A text that is accepted is shown in a form that means the same.
+fn reads_back<T: FromStr + Display + PartialEq + Debug>(text: &str) -> Option<T> {
+    let value: T = text.parse().ok()?;
+    let shown = value.to_string();
+    assert_eq!(shown.parse().ok().as_ref(), Some(&value), "{text:?} is shown as {shown:?}");
+    Some(value)
+}
+
+/// Names become files and devices go to the kernel: neither may lead elsewhere.
+fn path(spec: &PathSpec) {
+    assert!((1..=MAX_NAME).contains(&spec.name.len()) && !spec.name.contains('/'), "{spec}");
+    assert!((1..=MAX_PORTS).contains(&spec.ports), "{spec}");
+    let device = spec.device.as_deref().unwrap_or("lo");
+    assert!((1..16).contains(&device.len()) && !device.contains('/'), "{spec}");
+}
+
+fn network(prefix: Prefix) -> String {
+    let network = prefix.network();
+    assert_eq!(network.network(), network, "clearing twice is clearing once");
+    network.to_string()
+}
+
+/// A run of any accepted length begins, and is worth something.
+fn boundary(every: Every) {
+    let mut boundary = Boundary::new(every, seed::stream(1, 0, "fuzz"));
+    for now in [Time::ZERO, Time::from_secs(1), Time::MAX] {
+        boundary.begin(now);
+        assert!(boundary.packets_left() > 0, "{every} never carries anything");
+        boundary.spend(1);
+    }
+}
+
+/// An accepted schedule names only paths that exist and are usable.
+fn schedule(spec: &Spec) {
+    for paths in 1..=4 {
+        let Ok(mut scheduler) = spec.build(paths, seed::stream(1, 0, "fuzz")) else { continue };
+        let mut views = vec![PathView::open(); paths];
+        for round in 0..8 {
+            let dead = round % paths;
+            views[dead].usable = paths == 1;
+            let chosen = scheduler.choose(Time::from_millis(round as u64), &views);
+            let good =
+                chosen.is_some_and(|path| path.index() < paths && views[path.index()].usable);
+            assert!(good, "{spec} of {paths} chose {chosen:?} where {dead} is dead");
+            views[dead].usable = true;
+        }
+    }
+}

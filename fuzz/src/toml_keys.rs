@@ -1,0 +1,60 @@
+//! Files of settings: refused in one plain line, or read without anything unknown in them.
+
+use anabranch_drive::toml_keys::{self, Section};
+use serde::Deserialize;
+
+use crate::input::is_well_told;
+
+/// Tables as in `anabranch split --config`: a top, an array of tables, and tables with names of
+/// the user's own.
+const KEYS: &[Section<'_>] = &[
+    Section { path: "", keys: &["listen", "every", "seed", "path", "by_name"] },
+    Section { path: "path", keys: &["name", "ports"] },
+    Section { path: "by_name", keys: &["*"] },
+    Section { path: "by_name.*", keys: &["port"] },
+];
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+#[allow(dead_code, reason = "read for its types alone")]
+struct Settings {
+    listen: Option<String>,
+    every: Option<String>,
+    seed: Option<u64>,
+    #[serde(default)]
+    path: Vec<Path>,
+    #[serde(default)]
+    by_name: std::collections::BTreeMap<String, Port>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+#[allow(dead_code, reason = "read for its types alone")]
+struct Path {
+    name: String,
+    ports: Option<u16>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+#[allow(dead_code, reason = "read for its types alone")]
+struct Port {
+    port: u16,
+}
+
+/// Reading agrees with the check of keys, and a mistake is well told.
+pub fn check(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    let keys = toml_keys::check(text, "fuzz.toml", KEYS);
+    match toml_keys::read::<Settings>(text, "fuzz.toml", KEYS) {
+        Ok(_) => assert!(keys.is_ok(), "a file is read though {keys:?}"),
+        Err(error) => {
+            is_well_told(&error, text);
+            let known = !error.message.contains("unknown field");
+            assert!(known, "serde met a key that the check of keys let pass: {error}");
+        }
+    }
+    if let Err(error) = keys {
+        is_well_told(&error, text);
+    }
+}

@@ -1,0 +1,33 @@
+//! Files that describe emulated networks: what is accepted can be built.
+
+use std::collections::BTreeSet;
+
+use anabranch_drive::emulate::{Cable, Topology};
+
+use crate::input::is_well_told;
+
+/// A topology keeps its own promises; a mistake is well told.
+pub fn check(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    match Topology::parse(text, "fuzz.toml") {
+        Ok(topology) => is_sound(&topology),
+        Err(error) => is_well_told(&error, text),
+    }
+}
+
+fn is_sound(topology: &Topology) {
+    assert!(!topology.hosts.is_empty(), "a network has a host");
+    let hosts: BTreeSet<&str> = topology.hosts.iter().map(|host| host.name.as_str()).collect();
+    assert_eq!(hosts.len(), topology.hosts.len(), "two hosts of one name");
+    let links: BTreeSet<&str> = topology.links.iter().map(|link| link.name.as_str()).collect();
+    assert_eq!(links.len(), topology.links.len(), "two links of one name");
+    topology.links.iter().for_each(|link| can_be_laid(link, topology.hosts.len()));
+}
+
+fn can_be_laid(link: &Cable, hosts: usize) {
+    let [one, other] = [link.ends[0].host, link.ends[1].host];
+    assert!(one != other && one.max(other) < hosts, "{link:?}");
+    assert!((1..16).contains(&link.name.len()) && !link.name.contains('/'), "{link:?}");
+    assert!((1280..=65_535).contains(&link.mtu), "{link:?}");
+    assert_eq!(link.mtu as usize, link.forward.mtu.max(link.back.mtu), "{link:?}");
+}
