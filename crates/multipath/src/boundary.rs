@@ -4,12 +4,13 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
+use rand::RngExt;
 use rand_distr::{Distribution, Exp1, Geometric};
 
 use crate::Time;
 use crate::seed::Stream;
 
-/// How long a run lasts, as a user writes it: `50p`, `100ms`, `~50p`, `~1s`, `never`.
+/// How long a run lasts, as a user writes it: `50p`, `100ms`, `~50p`, `~1s`, `50-70p`, `80-120ms`, `never`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Every {
     /// The first choice stands as long as its path lives.
@@ -28,15 +29,31 @@ pub enum Every {
         /// Whether the length is drawn afresh for each run.
         random: bool,
     },
+    /// A run is so many packets, drawn afresh for each run, every number from `least` to `most` with equal chances.
+    PacketRange {
+        /// The shortest run, at least 1.
+        least: u64,
+        /// The longest run, at least `least`.
+        most: u64,
+    },
+    /// A run lasts so long, drawn afresh for each run, evenly from `least` to `most`.
+    TimeRange {
+        /// The shortest run, above zero.
+        least: Duration,
+        /// The longest run, at least `least`.
+        most: Duration,
+    },
 }
 
 /// Why a text is no [`Every`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EveryError {
-    /// Not of the form `50p`, `100ms`, `~50p`, `~100ms`, `never`.
+    /// Not of the form `50p`, `100ms`, `~50p`, `~100ms`, `50-70p`, `80-120ms`, `never`.
     Form(String),
     /// A run of no packets or no time would never carry anything.
     Zero(String),
+    /// The shortest run of a range is longer than the longest.
+    Backwards(String),
 }
 
 impl fmt::Display for EveryError {
@@ -45,10 +62,16 @@ impl fmt::Display for EveryError {
             EveryError::Form(text) => write!(
                 f,
                 "'{text}' is no interval: write packets (50p), time (100ms, 2s) or never; ~50p and ~100ms give random \
-                 lengths with that mean"
+                 lengths with that mean, 50-70p and 80-120ms lengths from that range"
             ),
             EveryError::Zero(text) => {
                 write!(f, "'{text}' is an empty interval: a run needs at least 1p or 1us")
+            }
+            EveryError::Backwards(text) => {
+                write!(
+                    f,
+                    "'{text}' is a range from the longer to the shorter: write the shorter first"
+                )
             }
         }
     }
@@ -67,18 +90,51 @@ impl FromStr for Every {
             Some(rest) => (true, rest),
             None => (false, text),
         };
-        let digits = length.find(|c: char| !c.is_ascii_digit()).unwrap_or(length.len());
-        let (number, unit) = length.split_at(digits);
-        let number: u64 = number.parse().map_err(|_| EveryError::Form(text.into()))?;
-        let every = match unit {
-            "p" => Every::Packets { mean: number, random },
-            _ => Every::Time {
-                mean: span(number, unit).ok_or_else(|| EveryError::Form(text.into()))?,
-                random,
-            },
-        };
-        if number == 0 { Err(EveryError::Zero(text.into())) } else { Ok(every) }
+        match length.split_once('-') {
+            Some(_) if random => Err(EveryError::Form(text.into())),
+            Some((least, rest)) => range(text, least, rest),
+            None => one(text, length, random),
+        }
     }
+}
+
+/// A length as written: so many packets, or a time.
+enum Length {
+    Packets(u64),
+    Time(Duration),
+}
+
+/// `50p` or `100ms`, the tilde taken off `text`.
+fn one(text: &str, length: &str, random: bool) -> Result<Every, EveryError> {
+    Ok(match parse_length(text, length)? {
+        Length::Packets(mean) => Every::Packets { mean, random },
+        Length::Time(mean) => Every::Time { mean, random },
+    })
+}
+
+/// `50-70p` or `80-120ms`: the unit stands once, at the end.
+fn range(text: &str, least: &str, rest: &str) -> Result<Every, EveryError> {
+    let unit = rest.trim_start_matches(|c: char| c.is_ascii_digit());
+    match (parse_length(text, &format!("{least}{unit}"))?, parse_length(text, rest)?) {
+        (Length::Packets(least), Length::Packets(most)) if least <= most => {
+            Ok(Every::PacketRange { least, most })
+        }
+        (Length::Time(least), Length::Time(most)) if least <= most => {
+            Ok(Every::TimeRange { least, most })
+        }
+        _ => Err(EveryError::Backwards(text.into())),
+    }
+}
+
+fn parse_length(text: &str, length: &str) -> Result<Length, EveryError> {
+    let digits = length.find(|c: char| !c.is_ascii_digit()).unwrap_or(length.len());
+    let (number, unit) = length.split_at(digits);
+    let number: u64 = number.parse().map_err(|_| EveryError::Form(text.into()))?;
+    let length = match unit {
+        "p" => Length::Packets(number),
+        _ => Length::Time(span(number, unit).ok_or_else(|| EveryError::Form(text.into()))?),
+    };
+    if number == 0 { Err(EveryError::Zero(text.into())) } else { Ok(length) }
 }
 
 fn span(number: u64, unit: &str) -> Option<Duration> {
@@ -96,16 +152,24 @@ impl fmt::Display for Every {
         match *self {
             Every::Never => f.write_str("never"),
             Every::Packets { mean, random } => write!(f, "{}{mean}p", tilde(random)),
+            Every::PacketRange { least, most } => write!(f, "{least}-{most}p"),
             Every::Time { mean, random } => {
-                let (tilde, micros) = (tilde(random), mean.as_micros());
-                match micros {
-                    _ if micros % 1_000_000 == 0 => write!(f, "{tilde}{}s", micros / 1_000_000),
-                    _ if micros % 1_000 == 0 => write!(f, "{tilde}{}ms", micros / 1_000),
-                    _ => write!(f, "{tilde}{micros}us"),
-                }
+                let (unit, micros) = unit(&[mean]);
+                write!(f, "{}{}{unit}", tilde(random), mean.as_micros() / micros)
+            }
+            Every::TimeRange { least, most } => {
+                let (unit, micros) = unit(&[least, most]);
+                write!(f, "{}-{}{unit}", least.as_micros() / micros, most.as_micros() / micros)
             }
         }
     }
+}
+
+/// The coarsest unit in which all `spans` are whole numbers, and its microseconds.
+fn unit(spans: &[Duration]) -> (&'static str, u128) {
+    let whole = |micros| spans.iter().all(|span| span.as_micros() % micros == 0);
+    let units = [("s", 1_000_000), ("ms", 1_000)];
+    units.into_iter().find(|&(_, micros)| whole(micros)).unwrap_or(("us", 1))
 }
 
 /// An [`Every`] at work: knows how much of the present run is left.
@@ -148,6 +212,12 @@ impl Boundary {
                 let factor: f64 = Exp1.sample(&mut self.stream);
                 self.ends = now + mean.mul_f64(factor);
             }
+            Every::PacketRange { least, most } => {
+                self.packets_left = self.stream.random_range(least..=most)
+            }
+            Every::TimeRange { least, most } => {
+                self.ends = now + self.stream.random_range(least..=most)
+            }
         }
     }
 
@@ -159,6 +229,11 @@ impl Boundary {
     /// How many units the run still takes.
     pub fn packets_left(&self) -> u64 {
         self.packets_left
+    }
+
+    /// When time ends the run; [`Time::MAX`] where packets do, [`Time::ZERO`] before the first one.
+    pub fn ends(&self) -> Time {
+        self.ends
     }
 }
 
@@ -183,17 +258,45 @@ mod tests {
 
     #[test]
     fn what_is_written_reads_back() {
-        for text in ["50p", "~50p", "100ms", "~100ms", "2s", "250us", "never"] {
+        for text in [
+            "50p",
+            "~50p",
+            "100ms",
+            "~100ms",
+            "2s",
+            "250us",
+            "never",
+            "50-70p",
+            "1-2s",
+            "80-1200ms",
+        ] {
             assert_eq!(text.parse::<Every>().unwrap().to_string(), text);
         }
     }
 
     #[test]
     fn empty_and_malformed_intervals_are_told_apart() {
-        for text in ["0p", "0ms", "~0p"] {
+        for text in ["0p", "0ms", "~0p", "0-70p"] {
             assert_eq!(text.parse::<Every>(), Err(EveryError::Zero(text.into())));
         }
-        for text in ["", "p", "50", "50x", "-1p", "~", "1.5ms", "99999999999999999999p"] {
+        for text in ["70-50p", "2-1ms"] {
+            assert_eq!(text.parse::<Every>(), Err(EveryError::Backwards(text.into())));
+        }
+        for text in [
+            "",
+            "p",
+            "50",
+            "50x",
+            "-1p",
+            "~",
+            "1.5ms",
+            "99999999999999999999p",
+            "~5-7p",
+            "5-7",
+            "5p-7p",
+            "5-",
+            "5-7-9p",
+        ] {
             assert_eq!(text.parse::<Every>(), Err(EveryError::Form(text.into())), "{text}");
         }
     }
@@ -232,5 +335,32 @@ mod tests {
         }
         let mean = now.secs_f64() / 20_000.0;
         assert!((mean - 0.1).abs() < 0.003, "mean {mean}, standard error 0.0007");
+    }
+    #[test]
+    fn a_range_of_packets_gives_each_length_its_equal_share() {
+        let mut boundary = Boundary::new("50-70p".parse().unwrap(), stream(1, 0, "boundary"));
+        let mut counts = [0u32; 71];
+        for _ in 0..21_000 {
+            counts[length_of_a_packet_run(&mut boundary) as usize] += 1;
+        }
+        assert_eq!(counts[..50].iter().sum::<u32>(), 0);
+        let far = counts[50..].iter().find(|&&count| count.abs_diff(1_000) > 155);
+        assert_eq!(far, None, "five standard deviations of a binomial: {counts:?}");
+    }
+
+    #[test]
+    fn a_range_of_times_stays_in_it_and_reaches_both_ends() {
+        let mut boundary = Boundary::new("80-120ms".parse().unwrap(), stream(1, 0, "boundary"));
+        let mut length = || {
+            boundary.begin(Time::from_secs(1));
+            boundary.ends().since(Time::from_secs(1)).as_secs_f64()
+        };
+        let lengths: Vec<f64> = (0..10_000).map(|_| length()).collect();
+        let least = lengths.iter().copied().fold(f64::MAX, f64::min);
+        let most = lengths.iter().copied().fold(0.0, f64::max);
+        assert!(
+            (0.08..0.0802).contains(&least) && (0.1198..=0.12).contains(&most),
+            "{least} {most}"
+        );
     }
 }

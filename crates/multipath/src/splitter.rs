@@ -63,6 +63,11 @@ impl Splitter {
         Assignment::Send { path, units, fresh }
     }
 
+    /// When time ends the present run, as [`Boundary::ends`]: units that come before may be assigned together.
+    pub fn ends(&self) -> Time {
+        self.boundary.ends()
+    }
+
     /// Ends the present run: the next unit is scheduled anew.
     pub fn end_run(&mut self) {
         self.current = None;

@@ -3,6 +3,8 @@
 //! To add one: write its file, add its line to [`FAMILIES`]. It then shows in the splitter's `--schedule`, in the
 //! circuits and in the lab, and the conformance suite runs on it.
 
+mod batched;
+mod hywf;
 mod lowest_rtt;
 mod round_robin;
 mod uniform;
@@ -44,6 +46,8 @@ pub struct Family {
     pub syntax: &'static str,
     /// One line of help.
     pub about: &'static str,
+    /// The run length that it was published with, as [`Every`](crate::Every) reads it, where that is part of it.
+    pub every: Option<&'static str>,
     /// Makes a scheduler for so many paths from the text after the colon and a stream of chance.
     pub build: fn(Option<&str>, usize, Stream) -> Built,
 }
@@ -54,30 +58,49 @@ pub const FAMILIES: &[Family] = &[
         name: "round-robin",
         syntax: "round-robin",
         about: "each path in turn",
+        every: None,
         build: round_robin::build,
     },
     Family {
         name: "uniform",
         syntax: "uniform",
         about: "each run by a path drawn with equal chances",
+        every: None,
         build: uniform::build,
     },
     Family {
         name: "weighted",
         syntax: "weighted[:ALPHA]",
         about: "as uniform, with chances from a fresh symmetric Dirichlet draw for each session (ALPHA 1 if not given)",
+        every: None,
         build: weighted::build_dirichlet,
     },
     Family {
         name: "weights",
         syntax: "weights:W,W,…",
         about: "as uniform, with the chances given, one for each path",
+        every: None,
         build: weighted::build_fixed,
+    },
+    Family {
+        name: "batched",
+        syntax: "batched[:ALPHA]",
+        about: "TrafficSliver's batched weighted random: as weighted, in batches of 50 to 70 packets",
+        every: Some("50-70p"),
+        build: batched::build,
+    },
+    Family {
+        name: "hywf",
+        syntax: "hywf",
+        about: "HyWF: chances cut at random for each session, runs of 20 packets on average",
+        every: Some("~20p"),
+        build: hywf::build,
     },
     Family {
         name: "lowest-rtt",
         syntax: "lowest-rtt",
         about: "the path with the lowest round-trip time; paths not measured yet are tried first",
+        every: None,
         build: lowest_rtt::build,
     },
 ];
@@ -182,6 +205,7 @@ fn no_argument(name: &'static str, argument: Option<&str>) -> Result<(), SpecErr
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Every;
     use crate::conformance;
     use crate::seed::stream;
 
@@ -209,6 +233,15 @@ mod tests {
     }
 
     #[test]
+    fn every_published_run_length_is_one() {
+        for family in FAMILIES {
+            if let Some(every) = family.every {
+                assert_eq!(every.parse::<Every>().unwrap().to_string(), every, "{}", family.name);
+            }
+        }
+    }
+
+    #[test]
     fn each_mistake_has_its_own_error() {
         let build = |text: &str| {
             let spec: Spec = text.parse()?;
@@ -216,6 +249,8 @@ mod tests {
         };
         assert_eq!(build("fastest"), Err(SpecError::Unknown("fastest".into())));
         assert_eq!(build("uniform:3"), Err(SpecError::Superfluous("uniform")));
+        assert_eq!(build("hywf:0.5"), Err(SpecError::Superfluous("hywf")));
+        assert_eq!(build("batched:-1"), Err(SpecError::Number("-1".into())));
         assert_eq!(build("weights"), Err(SpecError::Missing("weights:W,W,…")));
         assert_eq!(build("weighted:0"), Err(SpecError::Number("0".into())));
         assert_eq!(build("weights:1,x,1"), Err(SpecError::Number("x".into())));

@@ -1,0 +1,42 @@
+//! Batched weighted random.
+
+use super::{Built, weighted};
+use crate::seed::Stream;
+
+/// TrafficSliver's batched weighted random (De la Cadena et al., CCS 2020, "BWR").
+///
+/// The client draws chances from a Dirichlet distribution once for a page load and sends a batch of cells by each path
+/// that he draws; a batch is as long as a uniform draw from 50 to 70. The chances are those of `weighted`; what is new is
+/// the batch, and that belongs to the boundary: `50-70p`, this family's own run length. The middle node does the same
+/// for the other direction, with chances of its own.
+///
+/// The published simulator draws the length anew at each cell and ends a batch when it divides the cells so far, which
+/// gives the same mean but scattered lengths; this follows the paper's text.
+pub(super) fn build(argument: Option<&str>, paths: usize, stream: Stream) -> Built {
+    weighted::build_dirichlet(argument, paths, stream)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::schedule::Spec;
+    use crate::seed::stream;
+    use crate::{Assignment, Boundary, PathView, Splitter, Time};
+
+    #[test]
+    fn a_session_goes_in_batches_of_50_to_70() {
+        let spec: Spec = "batched".parse().unwrap();
+        let every = spec.family().every.unwrap().parse().unwrap();
+        let mut splitter = Splitter::new(
+            spec.build(3, stream(1, 0, "scheduler")).unwrap(),
+            Boundary::new(every, stream(1, 0, "boundary")),
+        );
+        let batches =
+            (0..500).map(|_| match splitter.assign(Time::ZERO, &[PathView::open(); 3], u64::MAX) {
+                Assignment::Send { units, fresh: true, .. } => units,
+                other => panic!("each batch is a fresh run, not {other:?}"),
+            });
+        let mut lengths: Vec<u64> = batches.collect();
+        lengths.sort_unstable();
+        assert_eq!((lengths[0], lengths[499]), (50, 70));
+    }
+}

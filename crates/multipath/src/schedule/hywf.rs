@@ -1,0 +1,66 @@
+//! Chances cut at random for each session.
+
+use rand::RngExt;
+use rand::seq::SliceRandom;
+
+use super::{Built, Weighted, no_argument};
+use crate::seed::Stream;
+
+/// HyWF (Henri et al., PoPETs 2020): a session goes to the first of two networks with a chance drawn evenly from 0 to 1,
+/// to the other otherwise, in runs whose length is random with a mean of 20 packets (`~20p`, this family's own run length),
+/// each direction with draws of its own.
+///
+/// The paper has two paths. More are our extension: what is left is cut evenly again and again, and the pieces are dealt
+/// to the paths at random. For two paths that is the paper's draw.
+pub(super) fn build(argument: Option<&str>, paths: usize, mut stream: Stream) -> Built {
+    no_argument("hywf", argument)?;
+    let chances = cut(paths, &mut stream);
+    Ok(Box::new(Weighted::fixed(chances, stream)?))
+}
+
+/// A stick of length 1 in so many pieces, shuffled.
+fn cut(pieces: usize, stream: &mut Stream) -> Vec<f64> {
+    let mut left = 1.0;
+    let mut chances: Vec<f64> = (1..pieces)
+        .map(|_| {
+            let piece = left * stream.random::<f64>();
+            left -= piece;
+            piece
+        })
+        .collect();
+    chances.push(left);
+    chances.shuffle(stream);
+    chances
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::seed::stream;
+
+    /// The chances of path `path` over many sessions with so many paths, sorted.
+    fn draws(paths: usize, path: usize) -> Vec<f64> {
+        let draw = |session| cut(paths, &mut stream(1, session, "scheduler"))[path];
+        let mut draws: Vec<f64> = (0..4_000).map(draw).collect();
+        draws.sort_by(f64::total_cmp);
+        draws
+    }
+
+    #[test]
+    fn with_two_paths_the_chance_is_drawn_evenly_from_0_to_1() {
+        let draws = draws(2, 0);
+        let distance = |(rank, draw): (usize, &f64)| (draw - rank as f64 / 4_000.0).abs();
+        let largest = draws.iter().enumerate().map(distance).fold(0.0, f64::max);
+        assert!(largest < 1.95 / 4_000f64.sqrt(), "Kolmogorov-Smirnov at 1 in 1,000: {largest}");
+    }
+
+    #[test]
+    fn no_path_is_favoured_and_the_chances_sum_to_1() {
+        for path in 0..5 {
+            let mean = draws(5, path).iter().sum::<f64>() / 4_000.0;
+            assert!((mean - 0.2).abs() < 0.02, "path {path}: {mean}, standard error 0.004");
+        }
+        let sum: f64 = cut(5, &mut stream(1, 0, "scheduler")).iter().sum();
+        assert!((sum - 1.0).abs() < 1e-12);
+    }
+}
