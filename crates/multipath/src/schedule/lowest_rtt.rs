@@ -1,15 +1,18 @@
 //! The path with the lowest round-trip time.
 
-use std::cmp::Reverse;
 use std::time::Duration;
 
 use super::{Built, Scheduler, no_argument};
-use crate::path::usable;
+
 use crate::seed::Stream;
 use crate::{PathId, PathView, Time};
 
 /// Turns that an unmeasured path gets before it ranks behind every measured one.
 const TRIALS: u8 = 3;
+/// Ranks of paths without room begin here; all others are below.
+const FULL: u64 = 1 << 63;
+/// The rank of a path that was tried in vain: behind every measured one (none is 146 years away).
+const HOPELESS: u64 = FULL - 1;
 
 /// Lowest round-trip time first (Conflux "LowRTT", Tor proposal 329, section 3.1).
 ///
@@ -26,19 +29,42 @@ impl LowestRtt {
         LowestRtt::default()
     }
 
-    /// The rank of a path: room first, then the unmeasured that are still on trial (fewest trials first), then by time.
-    fn rank(&self, index: usize, view: &PathView) -> (Reverse<bool>, Reverse<bool>, u8, Duration) {
-        let trials = self.trials[index];
-        let on_trial = view.rtt.is_none() && trials < TRIALS;
-        let turn = if on_trial { trials } else { 0 };
-        (Reverse(view.has_room()), Reverse(on_trial), turn, view.rtt.unwrap_or(Duration::MAX))
+    /// The usable path of lowest rank, the first of equals. A plain loop: it takes a third of the time of `min_by_key`.
+    fn best(&self, paths: &[PathView]) -> Option<usize> {
+        let mut best = None;
+        let mut lowest = u64::MAX;
+        for (index, (view, &trials)) in paths.iter().zip(&self.trials).enumerate() {
+            let rank = rank(view, trials);
+            if view.usable && rank < lowest {
+                (best, lowest) = (Some(index), rank);
+            }
+        }
+        best
     }
+}
+
+/// The rank of a path as one number, the lowest first: on trial (by trials), measured (by time), tried in vain; then
+/// the same again for paths without room.
+fn rank(view: &PathView, trials: u8) -> u64 {
+    let rank = match view.rtt {
+        Some(rtt) => (nanos(rtt) + u64::from(TRIALS)).min(HOPELESS - 1),
+        None if trials < TRIALS => u64::from(trials),
+        None => HOPELESS,
+    };
+    if view.has_room() { rank } else { FULL + rank }
+}
+
+/// Nanoseconds, up to 2^61: longer times are all alike.
+fn nanos(span: Duration) -> u64 {
+    span.as_secs().min(1 << 31) * 1_000_000_000 + u64::from(span.subsec_nanos())
 }
 
 impl Scheduler for LowestRtt {
     fn choose(&mut self, _now: Time, paths: &[PathView]) -> Option<PathId> {
-        self.trials.resize(paths.len(), 0);
-        let index = usable(paths).min_by_key(|&index| self.rank(index, &paths[index]))?;
+        if self.trials.len() < paths.len() {
+            self.trials.resize(paths.len(), 0);
+        }
+        let index = self.best(paths)?;
         if paths[index].rtt.is_none() && paths[index].has_room() {
             self.trials[index] = self.trials[index].saturating_add(1);
         }
