@@ -1,7 +1,9 @@
 //! The loop.
 
 use std::borrow::Cow;
+use std::collections::HashMap;
 use std::io::{self, ErrorKind};
+use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
@@ -66,7 +68,10 @@ struct Driver<'s> {
     sockets: Sockets,
     ways: Ways,
     resolver: Resolver,
-    servers: std::collections::HashMap<SessionId, std::net::SocketAddr>,
+    /// The server, where the user named an address.
+    literal: Option<SocketAddr>,
+
+    servers: HashMap<SessionId, SocketAddr>,
     monitor: Monitor,
     stop: UnixStream,
     taps: Taps,
@@ -101,8 +106,9 @@ impl<'s> Driver<'s> {
             listener,
             sockets: Sockets::new(settings.fwmark),
             ways: Ways::new(settings.specs, about.egresses.clone(), settings.fwmark),
+            literal: settings.to.literal(),
             resolver: Resolver::start(settings.to).map_err(system("starting the resolver"))?,
-            servers: Default::default(),
+            servers: HashMap::new(),
             monitor: Monitor::open().map_err(system("watching the machine's network"))?,
             stop: stop_signals().map_err(system("watching for signals"))?,
             taps,
@@ -283,12 +289,23 @@ impl<'s> Driver<'s> {
                         ..run.onward()
                     });
                 }
-                Output::Resolve { session } => self.resolver.ask(session),
+                Output::Resolve { session } => self.resolve(now, session),
                 Output::Close { session } => self.close(now, session),
                 Output::Event(event) => self.screen.event(now, &event),
             }
         }
         back
+    }
+
+    /// Finds the server for a new session: at once where it is an address, so that nothing has to wait, else by asking.
+    fn resolve(&mut self, now: Time, session: SessionId) {
+        match self.literal {
+            Some(server) => {
+                self.servers.insert(session, server);
+                self.core.handle(now, Input::Resolved { session, found: true });
+            }
+            None => self.resolver.ask(session),
+        }
     }
 
     fn close(&mut self, now: Time, session: SessionId) {
@@ -399,7 +416,7 @@ impl<'s> Driver<'s> {
         self.settle(now);
         let captured = self.taps.finish();
         self.screen.finish(now, &snapshot);
-        captured.map_err(Failure::Capture)?;
+        captured.map_err(Failure::Unfinished)?;
         Ok(snapshot)
     }
 }

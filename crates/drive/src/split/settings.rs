@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::io;
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
@@ -55,6 +55,12 @@ impl fmt::Display for TargetError {
 impl std::error::Error for TargetError {}
 
 impl Target {
+    /// /// The server's address, if the host is one and no name; an IPv6 zone counts as a name.
+    pub fn literal(&self) -> Option<SocketAddr> {
+        let ip: IpAddr = self.host.parse().ok()?;
+        Some(SocketAddr::new(ip, self.port))
+    }
+
     /// All addresses of the server, at least one, in the resolver's order; asks name servers, so it
     /// may take seconds.
     pub fn resolve(&self) -> io::Result<Vec<SocketAddr>> {
@@ -168,8 +174,10 @@ pub enum Failure {
     Path(PathError),
     /// The listener cannot be opened.
     Listen(SocketAddr, io::Error),
-    /// A capture cannot be written; the error names its file.
+    /// /// A capture cannot be written; the error names its file.
     Capture(io::Error),
+    /// A capture could not be completed at the end; the error names its file.
+    Unfinished(io::Error),
     /// The system refused something else: (what was tried, its answer).
     System(&'static str, io::Error),
 }
@@ -177,7 +185,7 @@ pub enum Failure {
 impl Failure {
     /// Whether what the user asked for is to blame, not the course of events.
     pub fn is_misuse(&self) -> bool {
-        !matches!(self, Failure::System(..))
+        !matches!(self, Failure::System(..) | Failure::Unfinished(_))
     }
 }
 
@@ -189,7 +197,7 @@ impl fmt::Display for Failure {
             }
             Failure::Path(error) => error.fmt(f),
             Failure::Listen(address, error) => write!(f, "cannot listen on {address}: {error}"),
-            Failure::Capture(error) => error.fmt(f),
+            Failure::Capture(error) | Failure::Unfinished(error) => error.fmt(f),
             Failure::System(what, error) => write!(f, "{what}: {error}"),
         }
     }
@@ -212,6 +220,15 @@ mod tests {
         for text in ["vpn.example.net:51820", "192.0.2.1:443", "[2001:db8::1]:443"] {
             assert_eq!(text.parse::<Target>().unwrap().to_string(), text);
         }
+    }
+
+    #[test]
+    fn an_address_needs_no_resolver() {
+        let literal = |text: &str| text.parse::<Target>().unwrap().literal();
+        assert_eq!(literal("192.0.2.1:443"), "192.0.2.1:443".parse().ok());
+        assert_eq!(literal("[2001:db8::1]:443"), "[2001:db8::1]:443".parse().ok());
+        assert_eq!(literal("vpn.example.net:443"), None);
+        assert_eq!(literal("[fe80::1%eth0]:443"), None);
     }
 
     #[test]

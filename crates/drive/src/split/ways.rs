@@ -53,12 +53,9 @@ impl Ways {
 
     fn look_at(&mut self, index: usize) -> Look {
         let path = PathId::at(index);
-        let server = self.egresses[index].server;
-        let found = paths::resolve(&self.specs[index..=index], &[server], self.fwmark, true);
-        let found = found.map(|mut egresses| egresses.pop().expect("one path was asked about"));
-        match found {
+        let before = &self.egresses[index];
+        match paths::again(&self.specs[index], before, self.fwmark) {
             Ok(egress) => {
-                let before = &self.egresses[index];
                 let moved = (before.index, before.sends_as) != (egress.index, egress.sends_as);
                 self.egresses[index] = egress;
                 Look { path, broken: None, moved }
