@@ -35,14 +35,16 @@ impl Ways {
         &self.egresses[path.index()]
     }
 
-    /// The server's address of the family that the paths were chosen for.
+    /// The address of the server that all paths lead to: the one that they were chosen for, if it is still among those
+    /// found.
     pub(super) fn suitable(&self, found: &[SocketAddr]) -> Option<SocketAddr> {
         let wanted = self.egresses.first()?.server;
-        let alike = |address: &&SocketAddr| address.is_ipv4() == wanted.is_ipv4();
+        let reached =
+            |address: &&SocketAddr| self.egresses.iter().all(|egress| egress.leads_to(**address));
         found
             .iter()
             .find(|address| **address == wanted)
-            .or_else(|| found.iter().find(alike))
+            .or_else(|| found.iter().find(reached))
             .copied()
     }
 
