@@ -9,6 +9,7 @@
 //! * A [`Boundary`] says when a run ends: after N packets or T milliseconds, fixed or of random length.
 //! * A [`Splitter`] joins the two, and turns the choice of a path with a closed window into *hold*.
 //! * A [`Merger`] (with [`Reorder`] inside) puts the units of several paths back in order at the other end.
+//! * [`trace`] splits what was recorded, for the lab, with the same [`Splitter`].
 //!
 //! Deliberately absent: clocks, entropy, sockets, threads. [`Time`] is handed in; chance comes from
 //! [`seed::stream`], so a run is a function of its scenario and its seed.
@@ -22,6 +23,7 @@ pub mod schedule;
 pub mod seed;
 mod splitter;
 mod time;
+pub mod trace;
 
 pub use boundary::{Boundary, Every, EveryError};
 pub use merger::Merger;

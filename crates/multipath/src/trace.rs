@@ -1,0 +1,398 @@
+//! Splits recorded traces: the lab's way to the schedulers.
+//!
+//! A trace is a list of times and signed sizes (+ from client to server, - from server to client). What goes by
+//! which path is decided by a [`Splitter`], as behind the splitter's sockets, and by nothing else.
+
+use std::fmt;
+
+use crate::schedule::{Spec, SpecError};
+use crate::{Assignment, Boundary, Every, PathView, Splitter, Time, seed};
+
+/// The most paths that one trace is split over.
+pub const MOST_PATHS: usize = 64;
+
+/// Who schedules which direction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// One schedule for both directions, as a splitter before the client has: the server answers where it was last asked.
+    Together,
+    /// A schedule for each direction with chance of its own, as two multi-path ends have.
+    Independent,
+}
+
+/// What a path adds to the times of its packets, in seconds, by direction.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Delay {
+    /// From client to server.
+    pub up: f64,
+    /// From server to client.
+    pub down: f64,
+}
+
+impl Delay {
+    fn of(self, size: i32) -> f64 {
+        if size > 0 { self.up } else { self.down }
+    }
+
+    fn is_sound(self) -> bool {
+        [self.up, self.down].iter().all(|delay| delay.is_finite() && *delay >= 0.0)
+    }
+}
+
+/// Names one split of one load: its dice are its own, so a load more or less shifts no other load's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entity {
+    /// The load's number, unique within its run.
+    pub load: i64,
+    /// The run that the load belongs to.
+    pub run: i32,
+    /// Which split of the load, from 0.
+    pub replica: u32,
+}
+
+/// How traces are split: a schedule, run lengths, paths, a seed. Checked once, used for any number of loads.
+#[derive(Clone, Debug)]
+pub struct TraceSplit {
+    spec: Spec,
+    every: Every,
+    mode: Mode,
+    seed: u64,
+    delays: Vec<Delay>,
+    views: Vec<PathView>,
+}
+
+impl TraceSplit {
+    /// Splits over `paths` paths (1 to [`MOST_PATHS`]), none of which delays anything.
+    pub fn new(
+        spec: Spec,
+        every: Every,
+        paths: usize,
+        mode: Mode,
+        seed: u64,
+    ) -> Result<TraceSplit, TraceError> {
+        if !(1..=MOST_PATHS).contains(&paths) {
+            return Err(TraceError::Paths(paths));
+        }
+        // Built once for the check, so that no load can fail later.
+        spec.build(paths, seed::stream(seed, 0, "check")).map_err(TraceError::Spec)?;
+        let views = vec![PathView::open(); paths];
+        Ok(TraceSplit { spec, every, mode, seed, delays: Vec::new(), views })
+    }
+
+    /// The same with delays, one for each path. A path's round-trip time is then known to the schedule: up and down together.
+    pub fn delayed(self, delays: Vec<Delay>) -> Result<TraceSplit, TraceError> {
+        if delays.len() != self.views.len() {
+            return Err(TraceError::Delays(delays.len(), self.views.len()));
+        }
+        let unsound = |delay: &Delay| !delay.is_sound();
+        if let Some(path) = delays.iter().position(unsound) {
+            return Err(TraceError::Delay(path));
+        }
+        let rtt =
+            |delay: &Delay| std::time::Duration::try_from_secs_f64(delay.up + delay.down).ok();
+        let view = |delay| PathView { rtt: rtt(delay), ..PathView::open() };
+        let views = delays.iter().map(view).collect();
+        Ok(TraceSplit { delays, views, ..self })
+    }
+
+    /// How many paths there are.
+    pub fn paths(&self) -> usize {
+        self.views.len()
+    }
+
+    /// What each path adds to times; empty where none adds anything.
+    pub fn delays(&self) -> &[Delay] {
+        &self.delays
+    }
+
+    /// Writes each packet's path to `out`, a place for each packet.
+    ///
+    /// `times` are seconds, not negative and sorted; `sizes` are signed. Delays are not applied: see [`TraceSplit::delay`].
+    pub fn assign(
+        &self,
+        entity: Entity,
+        times: &[f64],
+        sizes: &[i32],
+        out: &mut [i16],
+    ) -> Result<(), TraceError> {
+        check(times, sizes)?;
+        assert_eq!(times.len(), out.len(), "a place for each packet");
+        match self.mode {
+            Mode::Together => self.lane(entity, "both", times, out),
+            Mode::Independent => {
+                self.direction(entity, "up", |size| size > 0, (times, sizes), out);
+                self.direction(entity, "down", |size| size < 0, (times, sizes), out);
+            }
+        }
+        Ok(())
+    }
+
+    /// The order in which packets are seen once their paths have delayed them, and their times then.
+    ///
+    /// `order[k]` is the place in the trace of the packet that is seen as number `k`; packets seen at the same time keep their
+    /// order. `paths` is what [`TraceSplit::assign`] wrote.
+    pub fn delay(&self, times: &[f64], sizes: &[i32], paths: &[i16]) -> (Vec<u32>, Vec<f64>) {
+        let added = |packet: usize| {
+            self.delays.get(paths[packet] as usize).map_or(0.0, |delay| delay.of(sizes[packet]))
+        };
+        let seen: Vec<f64> = (0..times.len()).map(|packet| times[packet] + added(packet)).collect();
+        let mut order: Vec<u32> = (0..times.len() as u32).collect();
+        order.sort_by(|&a, &b| seen[a as usize].total_cmp(&seen[b as usize]));
+        let sorted = order.iter().map(|&packet| seen[packet as usize]).collect();
+        (order, sorted)
+    }
+
+    /// Assigns the packets of one direction, whose schedule sees nothing of the other.
+    fn direction(
+        &self,
+        entity: Entity,
+        name: &str,
+        belongs: impl Fn(i32) -> bool,
+        (times, sizes): (&[f64], &[i32]),
+        out: &mut [i16],
+    ) {
+        let places: Vec<u32> = (0u32..)
+            .zip(sizes)
+            .filter(|(_, size)| belongs(**size))
+            .map(|(place, _)| place)
+            .collect();
+        let times: Vec<f64> = places.iter().map(|&place| times[place as usize]).collect();
+        let mut own = vec![0; places.len()];
+        self.lane(entity, name, &times, &mut own);
+        for (place, path) in places.into_iter().zip(own) {
+            out[place as usize] = path;
+        }
+    }
+
+    /// Runs one splitter over the packets of a schedule.
+    fn lane(&self, entity: Entity, name: &str, times: &[f64], out: &mut [i16]) {
+        let mut splitter = self.splitter(entity, name);
+        let mut done = 0;
+        while done < times.len() {
+            let units = within(splitter.ends(), &times[done..]);
+            let run = splitter.assign(time(times[done]), &self.views, units as u64);
+            let Assignment::Send { path, units, .. } = run else {
+                unreachable!("all paths are open, without windows, and at least one")
+            };
+            let end = done + units as usize;
+            out[done..end].fill(path.0 as i16);
+            done = end;
+        }
+    }
+
+    fn splitter(&self, entity: Entity, name: &str) -> Splitter {
+        let Entity { load, run, replica } = entity;
+        let stream = |what: &str| {
+            let purpose = format!("trace {name} {what}, run {run}, replica {replica}");
+            seed::stream(self.seed, load.cast_unsigned(), &purpose)
+        };
+        let scheduler = self.spec.build(self.paths(), stream("scheduler"));
+        let scheduler = scheduler.expect("the specification was tried out for so many paths");
+        Splitter::new(scheduler, Boundary::new(self.every, stream("boundary")))
+    }
+}
+
+/// How many of the packets come before `ends`, the end of the present run; 1 where it is over, which opens the next.
+fn within(ends: Time, times: &[f64]) -> usize {
+    if ends == Time::MAX {
+        return times.len();
+    }
+    times.iter().take_while(|&&seconds| time(seconds) < ends).count().max(1)
+}
+
+fn time(seconds: f64) -> Time {
+    Time::from_nanos((seconds * 1e9).round() as u64)
+}
+
+fn check(times: &[f64], sizes: &[i32]) -> Result<(), TraceError> {
+    if times.len() != sizes.len() {
+        return Err(TraceError::Lengths(times.len(), sizes.len()));
+    }
+    if u32::try_from(times.len()).is_err() {
+        return Err(TraceError::Long(times.len()));
+    }
+    let bad = |seconds: &f64| !(seconds.is_finite() && *seconds >= 0.0);
+    if let Some(packet) = times.iter().position(bad) {
+        return Err(TraceError::Time(packet));
+    }
+    if let Some(before) = times.windows(2).position(|pair| pair[1] < pair[0]) {
+        return Err(TraceError::Unsorted(before + 1));
+    }
+    match sizes.iter().position(|&size| size == 0) {
+        Some(packet) => Err(TraceError::Size(packet)),
+        None => Ok(()),
+    }
+}
+
+/// Why traces are not split.
+#[derive(Clone, Debug, PartialEq)]
+pub enum TraceError {
+    /// No paths, or too many.
+    Paths(usize),
+    /// The schedule does not suit so many paths.
+    Spec(SpecError),
+    /// Not one delay for each path: (delays, paths).
+    Delays(usize, usize),
+    /// The delay of this path is negative or no finite number.
+    Delay(usize),
+    /// Not one size for each time: (times, sizes).
+    Lengths(usize, usize),
+    /// More packets than 32 bits can count.
+    Long(usize),
+    /// The time of this packet is negative or no finite number.
+    Time(usize),
+    /// This packet is earlier than the one before.
+    Unsorted(usize),
+    /// The size of this packet is 0: it has no direction.
+    Size(usize),
+}
+
+impl fmt::Display for TraceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            TraceError::Paths(paths) => write!(f, "{paths} paths: give 1 to {MOST_PATHS}"),
+            TraceError::Spec(error) => error.fmt(f),
+            TraceError::Delays(delays, paths) => {
+                write!(f, "{delays} delays for {paths} paths: give one for each path")
+            }
+            TraceError::Delay(path) => {
+                write!(f, "the delay of path {path} is negative or not a finite number")
+            }
+            TraceError::Lengths(times, sizes) => write!(f, "{times} times but {sizes} sizes"),
+            TraceError::Long(packets) => write!(f, "{packets} packets in one load: too many"),
+            TraceError::Time(packet) => {
+                write!(f, "the time of packet {packet} is negative or not a finite number")
+            }
+            TraceError::Unsorted(packet) => {
+                write!(f, "times are not sorted: packet {packet} is earlier than the one before")
+            }
+            TraceError::Size(packet) => write!(f, "the size of packet {packet} is 0"),
+        }
+    }
+}
+
+impl std::error::Error for TraceError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::schedule::FAMILIES;
+
+    const LOAD: Entity = Entity { load: 7, run: 2, replica: 0 };
+
+    fn plan(schedule: &str, every: &str, paths: usize, mode: Mode) -> TraceSplit {
+        let (spec, every) = (schedule.parse().unwrap(), every.parse().unwrap());
+        TraceSplit::new(spec, every, paths, mode, 1).unwrap()
+    }
+
+    /// A trace with bursts, ties and silences: packet, time, size.
+    fn sample() -> (Vec<f64>, Vec<i32>) {
+        let gap = |packet: usize| [0.0, 0.003, 0.0, 0.011, 0.0, 0.25][packet % 6];
+        let times = (0..1_000).scan(0.0, |now, packet| {
+            *now += gap(packet);
+            Some(*now)
+        });
+        (
+            times.collect(),
+            (0..1_000).map(|packet| if packet % 4 == 1 { 100 } else { -1500 }).collect(),
+        )
+    }
+
+    fn assigned(plan: &TraceSplit, entity: Entity) -> Vec<i16> {
+        let (times, sizes) = sample();
+        let mut out = vec![-1; times.len()];
+        plan.assign(entity, &times, &sizes, &mut out).unwrap();
+        out
+    }
+
+    /// The plain way: the splitter is asked about each packet as it comes.
+    fn one_by_one(plan: &TraceSplit, name: &str, times: &[f64]) -> Vec<i16> {
+        let mut splitter = plan.splitter(LOAD, name);
+        let path = |&seconds| match splitter.assign(time(seconds), &plan.views, 1) {
+            Assignment::Send { path, .. } => path.0 as i16,
+            other => panic!("{other:?}"),
+        };
+        times.iter().map(path).collect()
+    }
+
+    #[test]
+    fn whole_runs_at_once_are_assigned_as_packets_one_by_one_would_be() {
+        for family in FAMILIES {
+            let name = if family.name == "weights" { "weights:6,3,1" } else { family.name };
+            for every in ["1p", "50p", "~20p", "50-70p", "30ms", "~30ms", "10-50ms", "never"] {
+                let plan = plan(name, every, 3, Mode::Together);
+                let expected = one_by_one(&plan, "both", &sample().0);
+                assert_eq!(assigned(&plan, LOAD), expected, "{name} {every}");
+            }
+        }
+    }
+
+    #[test]
+    fn independent_directions_are_two_splits_that_know_nothing_of_each_other() {
+        let plan = plan("uniform", "~20p", 3, Mode::Independent);
+        let (times, sizes) = sample();
+        let all = assigned(&plan, LOAD);
+        for (name, belongs) in [("up", [true, false]), ("down", [false, true])] {
+            let of = |packet: &usize| belongs[usize::from(sizes[*packet] < 0)];
+            let own: Vec<usize> = (0..times.len()).filter(of).collect();
+            let own_times: Vec<f64> = own.iter().map(|&packet| times[packet]).collect();
+            let paths: Vec<i16> = own.iter().map(|&packet| all[packet]).collect();
+            assert_eq!(paths, one_by_one(&plan, name, &own_times), "{name}");
+        }
+    }
+
+    #[test]
+    fn loads_runs_and_replicas_have_dice_of_their_own() {
+        let plan = plan("uniform", "1p", 3, Mode::Together);
+        let first = assigned(&plan, LOAD);
+        assert_eq!(first, assigned(&plan, LOAD));
+        for other in
+            [Entity { load: 8, ..LOAD }, Entity { run: 3, ..LOAD }, Entity { replica: 1, ..LOAD }]
+        {
+            assert_ne!(first, assigned(&plan, other), "{other:?}");
+        }
+    }
+
+    #[test]
+    fn a_slow_path_is_seen_later_and_ties_keep_their_order() {
+        let delays = [Delay::default(), Delay { up: 0.0, down: 0.02 }];
+        let plan = plan("round-robin", "1p", 2, Mode::Together).delayed(delays.into()).unwrap();
+        let (times, sizes) = ([0.0, 0.01, 0.02, 0.03], [1, -1, -1, -1]);
+        let mut paths = [0; 4];
+        plan.assign(LOAD, &times, &sizes, &mut paths).unwrap();
+        assert_eq!(paths, [0, 1, 0, 1]);
+        let (order, seen) = plan.delay(&times, &sizes, &paths);
+        assert_eq!(order, [0, 2, 1, 3]);
+        assert_eq!(seen, [0.0, 0.02, 0.03, 0.05]);
+    }
+
+    #[test]
+    fn a_schedule_by_round_trip_time_knows_the_delays() {
+        let delays = [0.03, 0.01, 0.02].map(|delay| Delay { up: delay, down: delay });
+        let plan = plan("lowest-rtt", "1p", 3, Mode::Together).delayed(delays.into()).unwrap();
+        assert!(assigned(&plan, LOAD).iter().all(|&path| path == 1));
+    }
+
+    #[test]
+    fn each_mistake_has_its_own_error() {
+        let new = |schedule: &str, paths| {
+            let split = (schedule.parse().unwrap(), "1p".parse().unwrap());
+            TraceSplit::new(split.0, split.1, paths, Mode::Together, 1).map(drop)
+        };
+        assert_eq!(new("uniform", 0), Err(TraceError::Paths(0)));
+        assert_eq!(new("weights:0,0", 2), Err(TraceError::Spec(SpecError::NoWeight)));
+        let plan = plan("uniform", "1p", 2, Mode::Together);
+        let slow = |up| Delay { up, down: 0.0 };
+        let delayed = |delays: &[Delay]| plan.clone().delayed(delays.into()).map(drop);
+        assert_eq!(delayed(&[slow(0.0)]), Err(TraceError::Delays(1, 2)));
+        assert_eq!(delayed(&[slow(0.0), slow(-1.0)]), Err(TraceError::Delay(1)));
+        let assign = |times: &[f64], sizes: &[i32]| {
+            plan.assign(LOAD, times, sizes, &mut vec![0; times.len()])
+        };
+        assert_eq!(assign(&[0.0], &[]), Err(TraceError::Lengths(1, 0)));
+        assert_eq!(assign(&[0.0, f64::NAN], &[1, 1]), Err(TraceError::Time(1)));
+        assert_eq!(assign(&[1.0, 0.5], &[1, 1]), Err(TraceError::Unsorted(1)));
+        assert_eq!(assign(&[1.0, 1.5], &[1, 0]), Err(TraceError::Size(1)));
+        assert_eq!(assign(&[], &[]), Ok(()));
+    }
+}

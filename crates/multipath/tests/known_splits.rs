@@ -1,0 +1,57 @@
+//! The same splits on every machine, in every version, in Rust and through the Python binding.
+//!
+//! `known_splits.txt` is read by the lab's tests too. A change here changes what a seed means: published results no longer
+//! replay. On failure the whole table as it is now is printed, to be looked at before it is put in the file.
+
+#![allow(clippy::unwrap_used, reason = "a test")]
+
+use anabranch_multipath::trace::{Entity, Mode, TraceSplit};
+
+const TABLE: &str = include_str!("known_splits.txt");
+
+/// Packet k of the table's trace: k / 128 seconds; every third one from the client.
+fn sample() -> (Vec<f64>, Vec<i32>) {
+    let size = |packet: u32| if packet.is_multiple_of(3) { 100 } else { -1500 };
+    ((0..60u32).map(|packet| f64::from(packet) / 128.0).collect(), (0..60).map(size).collect())
+}
+
+/// The paths of a case, a digit a packet. A case is "schedule every paths mode seed load run replica".
+fn split(case: &str) -> String {
+    let fields: Vec<&str> = case.split_whitespace().collect();
+    let [schedule, every, paths, mode, seed, load, run, replica] = fields[..] else {
+        panic!("eight fields: {case}")
+    };
+    let mode = if mode == "together" { Mode::Together } else { Mode::Independent };
+    let number = |text: &str| text.parse::<u32>().unwrap();
+    let (spec, every) = (schedule.parse().unwrap(), every.parse().unwrap());
+    let plan =
+        TraceSplit::new(spec, every, number(paths) as usize, mode, number(seed).into()).unwrap();
+    let entity = Entity {
+        load: number(load).into(),
+        run: number(run).cast_signed(),
+        replica: number(replica),
+    };
+    let (times, sizes) = sample();
+    let mut out = vec![0; times.len()];
+    plan.assign(entity, &times, &sizes, &mut out).unwrap();
+    out.iter().map(i16::to_string).collect()
+}
+
+#[test]
+fn a_seed_means_today_what_it_meant_when_the_table_was_written() {
+    let cases = TABLE.lines().filter(|line| !line.starts_with('#'));
+    let now: Vec<String> = cases
+        .map(|line| line.split(" = ").next().unwrap_or(line))
+        .map(|case| format!("{case} = {}", split(case)))
+        .collect();
+    let comments = TABLE.lines().filter(|line| line.starts_with('#'));
+    let expected: Vec<&str> = TABLE.lines().filter(|line| !line.starts_with('#')).collect();
+    assert!(expected.len() >= 12, "the table is there");
+    assert_eq!(
+        expected,
+        now,
+        "now:\n{}\n{}",
+        comments.collect::<Vec<_>>().join("\n"),
+        now.join("\n")
+    );
+}
