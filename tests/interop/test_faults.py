@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -21,7 +22,7 @@ from harness.net import SERVER, Counts, Link, Network, links
 from harness.seeded import MIB
 from harness.splitter import LISTEN, Splitter, interfaces
 from harness.transfer import Transfer, site
-from harness.wireguard import PORT, Tunnel
+from harness.wireguard import INSIDE_SERVER, PORT, Tunnel
 
 pytestmark = pytest.mark.faults
 
@@ -63,9 +64,33 @@ def test_a_tunnel_outlives_a_path(
         tunnel = stack.enter_context(Tunnel(network.server, network.client, LISTEN))
         tunnel.ping()
         stack.enter_context(tunnel.server.web(site(tmp_path, LONG)))
+        # A second flow, as tunnels have: see the next test for what a lone download does.
+        stack.enter_context(network.client.start(["ping", "-q", "-i", "0.1", INSIDE_SERVER]))
         running = beside.submit(tunnel.download, LONG, 90)
         outcome, transfer = _judge(network, splitter, running, fault)
     _note(results, "WireGuard", fault, outcome, transfer.longest_gap_s)
+
+
+def test_a_lone_download_outlives_a_path_by_wireguards_own_timers(
+    make_network: MakeNetwork, tmp_path: Path, results: Results
+) -> None:
+    """WireGuard: a client that only acknowledges falls silent when the server speaks into the cut.
+
+    That happens when the cut path is the latest that the server heard. Neither end then has anything
+    to send by another path until WireGuard asks for new keys, 15 s after the last answer.
+    """
+    network = make_network(links(3))
+    with ExitStack() as stack:
+        stack.enter_context(Splitter(network.client, f"{SERVER}:{PORT}", interfaces(3)))
+        tunnel = stack.enter_context(Tunnel(network.server, network.client, LISTEN))
+        tunnel.ping()
+        stack.enter_context(tunnel.server.web(site(tmp_path, LONG)))
+        timer = threading.Timer(WHOLE_S, lambda: network.set(CUT, down=True))
+        timer.start()
+        transfer = tunnel.download(LONG, 60)
+        timer.join()
+    assert not transfer.fault(LONG)
+    results.add("A lone download with a path cut for good", longest_gap_s=transfer.longest_gap_s)
 
 
 @pytest.mark.parametrize("fault", FAULTS)

@@ -33,10 +33,10 @@ BY_PORTS = ["rot=ports:3"]
         pytest.param(BY_ADDRESS, MARK, id="addresses-marked"),
         pytest.param(BY_PORTS, MARK, id="ports-marked"),
         # Without a mark: the tunnel's table holds no route by the device that a socket is bound to,
-        # so that wg-quick's rules do not catch it. Only ports, bound to nothing that the user named,
-        # need the mark: see the last test.
+        # so wg-quick's rules do not catch it. Ports, too, keep to the device found at the start.
         pytest.param(interfaces(3), [], id="interfaces-unmarked"),
         pytest.param(BY_ADDRESS, [], id="addresses-unmarked"),
+        pytest.param(BY_PORTS, [], id="ports-unmarked"),
     ],
 )
 def test_a_full_tunnel_flows_and_does_not_loop(
@@ -79,9 +79,9 @@ def test_without_a_mark_inside_a_running_tunnel_a_packet_loops_only_until_it_is_
 ) -> None:
     """The failing twin: the splitter's packets enter the tunnel that they carry.
 
-    Nothing can flow. Each round wraps a packet once more, in 60 bytes at least (headers of IPv4, UDP
-    and WireGuard), and fragments are forbidden: 24 rounds fill an MTU of 1,420 bytes, and the packet
-    ends as "too big", counted. Nothing leaves by the paths.
+    Nothing can flow. Each round wraps a packet once more, in 60 bytes at least (headers of IPv4,
+    UDP and WireGuard), and fragments are forbidden: 24 rounds fill an MTU of 1,420 bytes, and the
+    packet ends as "too big", counted. Nothing leaves by the paths.
     """
     network = _network_with_uplinks(make_network)
     with ExitStack() as stack:

@@ -42,6 +42,7 @@ def test_a_tunnel_goes_round_all_paths_by_time_in_both_directions(
         bounds = round_robin_bounds(count, IPERF_SECONDS, seconds_of(every))
         assert not unfair(carried, dict.fromkeys(carried, bounds))
         _agree(network, splitter)
+        assert not splitter.of("skewed"), "the downlink is split as the uplink is"
 
 
 @pytest.mark.parametrize("count", [2, 3, 4])

@@ -73,7 +73,11 @@ class Splitter:
         def matching() -> list[dict[str, Any]]:
             return [e for e in self.of(kind) if all(e.get(k) == v for k, v in fields.items())]
 
-        wait_for(f"the event {kind} {fields}", lambda: bool(matching()), seconds)
+        try:
+            wait_for(f"the event {kind} {fields}", lambda: bool(matching()), seconds)
+        except TimeoutError as error:
+            latest = "\n".join(json.dumps(event) for event in self.events[-12:])
+            raise TimeoutError(f"{error}; the latest events:\n{latest}") from error
         return matching()[0]
 
     def counts(self) -> dict[str, Counts]:

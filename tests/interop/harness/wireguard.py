@@ -42,18 +42,24 @@ def make_keys(host: Host) -> Keys:
 
 
 @contextlib.contextmanager
-def interface(host: Host, address: str, private: str) -> Iterator[str]:
-    """A wireguard-go process and its interface on ``host``; yields the interface's name."""
+def interface(host: Host, address: str, private: str, inside: Host | None = None) -> Iterator[str]:
+    """A wireguard-go process on ``host`` and its interface; yields the interface's name.
+
+    The interface is on ``host`` too, or moved to ``inside``; the process keeps its UDP socket.
+    """
     name = unique("wg")
     socket = Path(f"/var/run/wireguard/{name}.sock")
     with host.start(["wireguard-go", "-f", name], LOG_LEVEL="error") as process:
         process.wait_until(f"{name}'s control socket", socket.exists)
         host.must(["wg", "set", name, "private-key", "/dev/stdin"], text=private)
-        host.must(["ip", "address", "add", f"{address}/24", "dev", name])
-        host.must(["ip", "link", "set", name, "mtu", str(MTU), "up"])
+        if inside is not None and inside.netns is not None:
+            host.must(["ip", "link", "set", name, "netns", inside.netns])
+        home = inside or host
+        home.must(["ip", "address", "add", f"{address}/24", "dev", name])
+        home.must(["ip", "link", "set", name, "mtu", str(MTU), "up"])
         # By route, because only the machine's first namespace may change the default algorithm.
-        inside = ["ip", "route", "replace", "10.8.0.0/24", "dev", name, "src", address]
-        host.must([*inside, "congctl", "cubic"])
+        route = ["ip", "route", "replace", "10.8.0.0/24", "dev", name, "src", address]
+        home.must([*route, "congctl", "cubic"])
         yield name
 
 
@@ -65,13 +71,17 @@ def unique(kind: str) -> str:
 class ServerEnd:
     """The server's end of a tunnel: an interface that one client may speak to."""
 
-    def __init__(self, host: Host, client_public: str, port: int = PORT):
-        """Listens on UDP ``port``."""
+    def __init__(
+        self, host: Host, client_public: str, port: int = PORT, inside: Host | None = None
+    ):
+        """Listens on UDP ``port`` of ``host``; its interface and what it serves are ``inside``."""
         keys = make_keys(host)
-        self.host, self.public = host, keys.public
+        self.host, self.public = inside or host, keys.public
         self._stack = contextlib.ExitStack()
         with self._stack:
-            self.name = self._stack.enter_context(interface(host, INSIDE_SERVER, keys.private))
+            self.name = self._stack.enter_context(
+                interface(host, INSIDE_SERVER, keys.private, inside)
+            )
             listen = ["wg", "set", self.name, "listen-port", str(port), "peer", client_public]
             host.must([*listen, "allowed-ips", f"{INSIDE_CLIENT}/32"])
             self._stack = self._stack.pop_all()
@@ -101,12 +111,15 @@ class ServerEnd:
 class Tunnel:
     """A WireGuard tunnel between two hosts, each end an unaltered wireguard-go."""
 
-    def __init__(self, server: Host, client_host: Host, endpoint: str):
-        """Makes both ends; ``endpoint`` is what the client is told to speak to (the splitter)."""
+    def __init__(self, server: Host, client_host: Host, endpoint: str, inside: Host | None = None):
+        """Makes both ends; ``endpoint`` is what the client is told to speak to (the splitter).
+
+        The server's interface is on ``inside``, if given, while its UDP socket is on ``server``.
+        """
         self.client = client_host
         keys = make_keys(client_host)
         with contextlib.ExitStack() as stack:
-            self.server = stack.enter_context(ServerEnd(server, keys.public))
+            self.server = stack.enter_context(ServerEnd(server, keys.public, inside=inside))
             self.name = stack.enter_context(interface(client_host, INSIDE_CLIENT, keys.private))
             peer = ["wg", "set", self.name, "peer", self.server.public]
             client_host.must([*peer, "allowed-ips", f"{INSIDE_SERVER}/32", "endpoint", endpoint])
