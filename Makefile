@@ -1,0 +1,55 @@
+# All that is built or downloaded lies in ${XDG_CACHE_HOME:-~/.cache}/anabranch; the clone stays as it is.
+CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/anabranch
+export CARGO_TARGET_DIR ?= $(CACHE)/target
+PYTHON := $(CACHE)/peers/venv/bin/python
+FUZZ_TARGETS := $(basename $(notdir $(wildcard fuzz/fuzz_targets/*.rs)))
+AREA ?= all
+SECONDS ?= 60
+
+.PHONY: help build demo test check bench interop fuzz clean
+
+help:  ## this list
+	@sed -n 's/^\([a-z]*\): *## */  make \1\t/p' Makefile | expand -t 20
+
+build:  ## the program, optimised
+	cargo build --release --locked -p anabranch
+	@echo "built $(CARGO_TARGET_DIR)/release/anabranch"
+
+demo:  ## strangers' WireGuard, QUIC and Mosh servers behind three paths, and what each observer saw
+	@scripts/need demo
+	cargo build --release --locked -p anabranch
+	ANABRANCH=$(CARGO_TARGET_DIR)/release/anabranch python3 examples/demo.py
+
+test:  ## all tests that need no long wait: Rust, harness, and two sessions against strangers' servers
+	@scripts/need test
+	cargo test --workspace --locked
+	scripts/smoke
+
+check:  ## format, lints, documentation, and the guards of the design's invariants
+	@scripts/need check
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets --locked -- -D warnings
+	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --document-private-items --locked
+	scripts/venv
+	cd tests/interop && $(PYTHON) -m ruff format --check --no-cache . && $(PYTHON) -m ruff check --no-cache .
+	cd tests/interop && $(PYTHON) -m mypy --cache-dir=$(CACHE)/mypy .
+	$(PYTHON) -m ruff format --check --no-cache scripts && $(PYTHON) -m ruff check --no-cache scripts
+	$(PYTHON) -m mypy --cache-dir=$(CACHE)/mypy --strict scripts/*.py
+	scripts/shellcheck
+	python3 -B scripts/test_guards.py
+	python3 -B scripts/guards.py
+
+bench:  ## speed, against the targets (ARGS="forward delay" for some areas)
+	@scripts/need bench
+	cargo build --release --locked -p anabranch -p anabranch-bench -p anabranch-drive --bins --examples
+	$(CARGO_TARGET_DIR)/release/bench $(ARGS)
+
+interop:  ## against strangers' software over emulated paths; AREA=quic for a part, ALLOW_SKIP=1
+	@scripts/need interop
+	tests/interop/run $(AREA)
+
+fuzz:  ## each target for SECONDS=60; TARGET=core_driver for one
+	scripts/fuzz $(SECONDS) $(or $(TARGET),$(FUZZ_TARGETS))
+
+clean:  ## removes everything that was built
+	rm -rf $(CACHE)

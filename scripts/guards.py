@@ -1,0 +1,292 @@
+#!/usr/bin/env python3
+"""Guards of the design's invariants that no compiler holds.
+
+Prints every breach; exit status 1 then.
+
+Each guard takes the repository and yields breaches, so that scripts/test_guards.py can show each of
+them a bad sample. To add one: write it, name it in GUARDS, and give it its sample.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from statistics import median, quantiles
+
+sys.dont_write_bytecode = True
+from rust_source import blank, functions, lines_without_tests  # noqa: E402
+
+ROOT = Path(__file__).resolve().parent.parent
+
+# Crates that do no I/O; `links`, `onion`, `stego` and `sim` join when they come into being.
+CORES = ("multipath", "netem", "comps", "onion", "stego", "sim")
+FENCED_METHODS = {
+    "std::time::Instant::now", "std::time::SystemTime::now", "std::thread::sleep",
+    "std::thread::spawn",
+}  # fmt: skip
+FENCED_TYPES = {
+    "std::time::Instant", "std::collections::HashMap", "std::collections::HashSet",
+    "std::net::UdpSocket", "std::net::TcpStream", "std::net::TcpListener", "std::fs::File",
+}  # fmt: skip
+# Sockets, runtimes and sources of entropy: no core pulls them in, not even through others.
+BANNED_CRATES = {
+    "socket2", "rustix", "libc", "nix", "mio", "tokio", "async-std", "smol", "getrandom",
+    "fastrand",
+}  # fmt: skip
+# Parser -> the fuzz target that reaches it. Folders stand for every file in them.
+PARSERS = {
+    "crates/comps/src/protocol/mod.rs": "recognise",
+    "crates/comps/src/protocol/quic.rs": "quic_packets",
+    "crates/comps/src/protocol/dns.rs": "dns_wireguard_mosh",
+    "crates/comps/src/protocol/wireguard.rs": "dns_wireguard_mosh",
+    "crates/comps/src/protocol/mosh.rs": "dns_wireguard_mosh",
+    "crates/comps/src/core.rs": "core_driver",
+    "crates/drive/src/capture/read.rs": "trace_reader",
+    "crates/drive/src/emulate/topology.rs": "topology",
+    "crates/drive/src/toml_keys.rs": "toml_keys",
+    "crates/drive/src/paths/spec.rs": "texts",
+    "crates/drive/src/split/settings.rs": "texts",
+    "crates/drive/src/netlink/prefix.rs": "texts",
+    "crates/multipath/src/schedule/mod.rs": "texts",
+    "crates/multipath/src/boundary.rs": "texts",
+}
+PARSER_FOLDERS = ("crates/comps/src/protocol",)
+# Brackets keep this file from naming what it forbids.
+FORBIDDEN = {
+    r"(?<![\w.])/(?:[w]ork|[r]oot|[h]ome/\w+)/": "a path of a developer's machine",
+    r"(?i)[a]rtifactory|[p]ypi\.org/simple|[i]ndex\.crates\.io|[p]roxy\.golang": "a package host",
+}
+UNFINISHED = {
+    r"\b[T]ODO\b|\b[F]IXME\b|\b[X]XX\b|\b[t]odo!|\b[u]nimplemented!": "unfinished",
+    r"#\[[i]gnore\]": "a test ignored without a reason",
+}
+LONGEST_FILE, LONGEST_FUNCTION = 1000, 100
+
+
+@dataclass(frozen=True)
+class Repository:
+    """The files that git knows or would take, under ``root``."""
+
+    root: Path
+
+    @cached_property
+    def files(self) -> dict[str, str]:
+        """The text files by their path within the repository."""
+        command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+        listed = subprocess.run(command, cwd=self.root, capture_output=True, check=True).stdout
+        names = sorted(name for name in listed.decode().split("\0") if name)
+        texts = {name: _text(self.root / name) for name in names}
+        return {name: text for name, text in texts.items() if text is not None}
+
+    def of(self, ending: str, under: str = "") -> Iterator[tuple[str, str]]:
+        """Files with this ending below a folder."""
+        for name, text in self.files.items():
+            if name.endswith(ending) and name.startswith(under):
+                yield name, text
+
+    @property
+    def cores(self) -> list[str]:
+        """The core crates that exist."""
+        return [core for core in CORES if f"crates/{core}/Cargo.toml" in self.files]
+
+
+Guard = Callable[[Repository], Iterator[str]]
+
+
+def fences(repository: Repository) -> Iterator[str]:
+    """Each core's clippy.toml forbids what a core must not touch, each with its reason."""
+    for core in repository.cores:
+        name = f"crates/{core}/clippy.toml"
+        fence = tomllib.loads(repository.files.get(name, ""))
+        for key, wanted in (("methods", FENCED_METHODS), ("types", FENCED_TYPES)):
+            entries = fence.get(f"disallowed-{key}", [])
+            reasoned = {entry["path"] for entry in entries if entry.get("reason")}
+            yield from (f"{name}: does not forbid {path}" for path in sorted(wanted - reasoned))
+
+
+def core_dependencies(repository: Repository) -> Iterator[str]:
+    """No core depends on sockets, runtimes or entropy, however indirectly."""
+    for core in repository.cores:
+        manifest = repository.root / "crates" / core / "Cargo.toml"
+        command = ["cargo", "tree", "--locked", "--manifest-path", str(manifest)]
+        command += ["-e", "normal", "--prefix", "none", "-f", "{p} {f}"]
+        tree = subprocess.run(command, capture_output=True, text=True, check=False)
+        if tree.returncode:
+            yield f"crates/{core}: cargo tree failed: {tree.stderr.strip()}"
+        yield from (f"crates/{core}: {breach}" for breach in banned(tree.stdout))
+
+
+def banned(tree: str) -> list[str]:
+    """The lines of ``cargo tree`` that no core may have."""
+    crates = {tuple(line.replace("(*)", "").split()) for line in tree.splitlines() if line.strip()}
+    found = [crate[0] for crate in crates if crate[0] in BANNED_CRATES]
+    features = {crate[0]: crate[-1].split(",") for crate in crates if crate[0] == "rand"}
+    drawn = {"thread_rng", "os_rng", "sys_rng"} & set(features.get("rand", []))
+    return sorted(f"depends on {name}" for name in [*found, *(f"rand/{f}" for f in drawn)])
+
+
+def unsafe_code(repository: Repository) -> Iterator[str]:
+    """`unsafe` stands in crates/drive only, and each block says why it is sound."""
+    for name, text in repository.of(".rs"):
+        lines = blank(text, keep_comments=True).split("\n")
+        code = blank(text).split("\n")
+        for number, line in enumerate(code):
+            if not re.search(r"\bunsafe\b(?!_)", line):
+                continue
+            if not name.startswith("crates/drive/"):
+                yield f"{name}:{number + 1}: unsafe outside crates/drive"
+            elif "{" in line and not _has_safety(lines, number):
+                yield f"{name}:{number + 1}: unsafe without a SAFETY comment"
+
+
+def tor_crates(repository: Repository) -> Iterator[str]:
+    """tor-* crates are imported in one module only."""
+    for name, text in repository.of(".rs"):
+        if name != "crates/onion/src/wire.rs" and re.search(r"\btor_\w+::", blank(text)):
+            yield f"{name}: imports a tor-* crate; only crates/onion/src/wire.rs may"
+    for name, text in repository.of("Cargo.toml"):
+        if name not in ("Cargo.toml", "crates/onion/Cargo.toml") and re.search(r"(?m)^tor-", text):
+            yield f"{name}: depends on a tor-* crate; only crates/onion may"
+
+
+def hash_maps(repository: Repository) -> Iterator[str]:
+    """Cores have no container whose order changes from run to run, and switch no fence off."""
+    for core in repository.cores:
+        for name, text in repository.of(".rs", f"crates/{core}/src/"):
+            code = blank(text)
+            if re.search(r"\bHash(Map|Set)\b", code):
+                yield f"{name}: a HashMap or HashSet in a core"
+            if re.search(r"\b(allow|expect)\([^)]*disallowed_", code):
+                yield f"{name}: switches the core's fence off"
+
+
+def sizes(repository: Repository) -> Iterator[str]:
+    """Files and functions that one reader still takes in."""
+    for name, text in repository.of(".rs"):
+        if (lines := lines_without_tests(text)) > LONGEST_FILE:
+            yield f"{name}: {lines} lines without tests (at most {LONGEST_FILE})"
+        for function in functions(text):
+            if function.lines > LONGEST_FUNCTION:
+                yield f"{name}:{function.line}: {function.name} has {function.lines} lines"
+    for name, text in repository.of(".py"):
+        if text.count("\n") > LONGEST_FILE:
+            yield f"{name}: {text.count(chr(10))} lines (at most {LONGEST_FILE})"
+        for node, lines in python_functions(text):
+            if lines > LONGEST_FUNCTION:
+                yield f"{name}:{node.lineno}: {node.name} has {lines} lines"
+
+
+def fuzz_targets(repository: Repository) -> Iterator[str]:
+    """Every parser has a fuzz target with a binary and a corpus."""
+    manifest = tomllib.loads(repository.files.get("fuzz/Cargo.toml", ""))
+    binaries = {binary["name"] for binary in manifest.get("bin", [])}
+    for parser, target in PARSERS.items():
+        corpus = repository.root / "fuzz/corpus" / target
+        if parser not in repository.files:
+            yield f"{parser}: is a parser by scripts/guards.py, and does not exist"
+        if target not in binaries or f"fuzz/fuzz_targets/{target}.rs" not in repository.files:
+            yield f"{parser}: has no fuzz target {target}"
+        if not corpus.is_dir() or not any(corpus.iterdir()):
+            yield f"fuzz/corpus/{target}: has no seed"
+    for folder in PARSER_FOLDERS:
+        for name, _ in repository.of(".rs", folder):
+            if name not in PARSERS:
+                yield f"{name}: is a parser without a fuzz target"
+
+
+def forbidden_words(repository: Repository) -> Iterator[str]:
+    """Nothing of a developer's machine, no package host, nothing unfinished."""
+    for name, text in repository.files.items():
+        if name.endswith((".lock", "go.sum")) or name.startswith("fuzz/corpus/"):
+            continue
+        words = FORBIDDEN if name.endswith(".md") else FORBIDDEN | UNFINISHED
+        for number, line in enumerate(text.split("\n"), 1):
+            for pattern, what in words.items():
+                if found := re.search(pattern, line):
+                    yield f"{name}:{number}: {what}: {found.group()}"
+
+
+def one_scheduler(repository: Repository) -> Iterator[str]:
+    """Python uses the schedulers of `multipath`; it has none of its own."""
+    for name, text in repository.of(".py", "lab/"):
+        if "schedul" in Path(name).name.lower():
+            yield f"{name}: a scheduler in Python"
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.ClassDef) and node.name.lower().endswith("scheduler"):
+                yield f"{name}:{node.lineno}: {node.name}: a scheduler in Python"
+
+
+GUARDS: tuple[Guard, ...] = (
+    fences, core_dependencies, unsafe_code, tor_crates, hash_maps, sizes, fuzz_targets,
+    forbidden_words, one_scheduler,
+)  # fmt: skip
+
+
+def python_functions(
+    text: str,
+) -> Iterator[tuple[ast.FunctionDef | ast.AsyncFunctionDef, int]]:
+    """The functions of a Python file with their lengths in lines, docstrings left out."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            first = node.body[0]
+            if ast.get_docstring(node) and len(node.body) > 1:
+                first = node.body[1]
+            yield node, (node.end_lineno or node.lineno) - first.lineno + 2
+
+
+def main() -> int:
+    """Runs every guard on this repository."""
+    repository = Repository(ROOT)
+    breaches = 0
+    for guard in GUARDS:
+        found = list(guard(repository))
+        breaches += len(found)
+        print(f"guard {guard.__name__}: {f'{len(found)} breaches' if found else 'holds'}")
+        for breach in found:
+            print(f"  {breach}")
+    print(_lengths(repository))
+    return 1 if breaches else 0
+
+
+def _lengths(repository: Repository) -> str:
+    """How long functions are: the whole, and what is left when tests are taken away."""
+    own = [text for name, text in repository.of(".rs") if "/tests" not in name]
+    found = [function for text in own for function in functions(text)]
+    lengths = sorted(function.lines for function in found if not function.in_tests)
+    if len(lengths) < 2:
+        return "no functions to measure"
+    high = quantiles(lengths, n=20)[-1]
+    return (
+        f"{len(lengths)} Rust functions without tests: median {median(lengths):g} lines, "
+        f"95th percentile {high:g}, longest {lengths[-1]}"
+    )
+
+
+def _has_safety(lines: list[str], number: int) -> bool:
+    """A SAFETY comment on the line, or in the comments right above its statement."""
+    above = number
+    while above > 0 and number - above < 8 and "SAFETY" not in lines[above]:
+        above -= 1
+        if lines[above].strip().endswith((";", "}")) and "//" not in lines[above]:
+            break
+    return "SAFETY" in lines[above] or "# Safety" in lines[above]
+
+
+def _text(path: Path) -> str | None:
+    """The content of a text file; None for what is none or has gone."""
+    try:
+        return path.read_text() if path.is_file() and os.access(path, os.R_OK) else None
+    except UnicodeDecodeError:
+        return None
+
+
+if __name__ == "__main__":
+    sys.exit(main())

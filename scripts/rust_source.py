@@ -1,0 +1,110 @@
+"""Rust files as the guards see them: without comments and texts, and cut into functions."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+# A comment, a text or a character; each is replaced by as many blanks, so that places stay.
+_RAW = r'b?r(?P<hashes>#*)".*?"(?P=hashes)'
+_TEXT = r'b?"(?:\\.|[^"\\])*"'
+_CHARACTER = r"b?'(?:\\(?:u\{[0-9a-fA-F_]+\}|x..|.)|[^'\\\n])'"
+_LINE = r"//[^\n]*"
+_SKIPPED = re.compile(f"{_RAW}|{_TEXT}|{_CHARACTER}|{_LINE}|/\\*", re.DOTALL)
+_COMMENT_EDGE = re.compile(r"/\*|\*/")
+_FUNCTION = re.compile(r"\bfn\s+(\w+)")
+_ATTRIBUTES = r"(?:#\[[^\]]*\]\s*)*"
+_TEST_MODULE = re.compile(
+    rf"#\[cfg\(test\)\]\s*{_ATTRIBUTES}(?:pub(?:\([^)]*\))?\s+)?mod\s+\w+\s*\{{"
+)
+
+
+@dataclass(frozen=True)
+class Function:
+    """A function with a body: ``lines`` runs from its ``fn`` to its closing brace."""
+
+    name: str
+    line: int
+    lines: int
+    in_tests: bool
+
+
+def blank(source: str, keep_comments: bool = False) -> str:
+    """The source with texts and comments (unless they are kept) replaced by blanks."""
+    parts, at = [], 0
+    while match := _SKIPPED.search(source, at):
+        start, end = match.start(), match.end()
+        if match.group() == "/*":
+            end = _comment_end(source, end)
+        is_comment = match.group().startswith(("//", "/*"))
+        skipped = source[start:end]
+        parts += [source[at:start], skipped if is_comment and keep_comments else _blanks(skipped)]
+        at = end
+    return "".join([*parts, source[at:]])
+
+
+def functions(source: str) -> Iterator[Function]:
+    """Every function that has a body; nested ones count for themselves and for what holds them."""
+    plain = blank(source)
+    tests = list(_test_spans(plain))
+    for match in _FUNCTION.finditer(plain):
+        body = _body(plain, match.end())
+        if body is None:
+            continue
+        first = plain.count("\n", 0, match.start()) + 1
+        last = plain.count("\n", 0, body) + 1
+        in_tests = any(start <= match.start() < end for start, end in tests)
+        yield Function(match.group(1), first, last - first + 1, in_tests)
+
+
+def lines_without_tests(source: str) -> int:
+    """Lines of a file, its test modules left out."""
+    plain = blank(source)
+    tested = sum(plain.count("\n", start, end) for start, end in _test_spans(plain))
+    return plain.count("\n") - tested
+
+
+def _blanks(text: str) -> str:
+    return re.sub(r"[^\n]", " ", text)
+
+
+def _comment_end(source: str, at: int) -> int:
+    """Where a block comment ends whose opening is before ``at``; they nest."""
+    depth = 1
+    for edge in _COMMENT_EDGE.finditer(source, at):
+        depth += 1 if edge.group() == "/*" else -1
+        if depth == 0:
+            return edge.end()
+    return len(source)
+
+
+def _body(plain: str, at: int) -> int | None:
+    """Where the body ends of a function whose name ends at ``at``; None if it has none."""
+    depth = 0
+    for index in range(at, len(plain)):
+        character = plain[index]
+        if character in "([":
+            depth += 1
+        elif character in ")]":
+            depth -= 1
+        elif character == ";" and depth == 0:
+            return None
+        elif character == "{" and depth == 0:
+            return _closing(plain, index)
+    return None
+
+
+def _closing(plain: str, at: int) -> int:
+    """The brace that closes the one at ``at``."""
+    depth = 0
+    for index in range(at, len(plain)):
+        depth += {"{": 1, "}": -1}.get(plain[index], 0)
+        if depth == 0:
+            return index
+    return len(plain)
+
+
+def _test_spans(plain: str) -> Iterator[tuple[int, int]]:
+    for match in _TEST_MODULE.finditer(plain):
+        yield match.start(), _closing(plain, match.end() - 1)

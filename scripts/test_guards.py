@@ -1,0 +1,182 @@
+#!/usr/bin/env python3
+"""Each guard must be able to fail: shows every one of them a good sample and bad ones."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+sys.dont_write_bytecode = True
+import guards  # noqa: E402
+from rust_source import blank, functions, lines_without_tests  # noqa: E402
+
+CORE = {"crates/comps/Cargo.toml": ""}
+FENCE = (guards.ROOT / "crates/comps/clippy.toml").read_text()
+
+
+class Guards(unittest.TestCase):
+    """The guards on repositories of a few files."""
+
+    def breaches(self, guard: guards.Guard, files: dict[str, str]) -> list[str]:
+        """What ``guard`` says of a repository with these files."""
+        with tempfile.TemporaryDirectory() as folder:
+            root = Path(folder)
+            subprocess.run(["git", "init", "-q", folder], check=True)
+            for name, text in files.items():
+                (root / name).parent.mkdir(parents=True, exist_ok=True)
+                (root / name).write_text(text)
+            return list(guard(guards.Repository(root)))
+
+    def assert_told(self, guard: guards.Guard, files: dict[str, str], *told: str) -> None:
+        """The guard finds one breach for each of ``told``, which its line holds."""
+        found = self.breaches(guard, files)
+        assert len(found) == len(told), found
+        for line, part in zip(found, told, strict=True):
+            assert part in line
+
+    def test_fences(self) -> None:
+        name = "crates/comps/clippy.toml"
+        self.assert_told(guards.fences, CORE | {name: FENCE})
+        gap = FENCE.replace("std::time::Instant::now", "std::time::Instant::elapsed")
+        self.assert_told(guards.fences, CORE | {name: gap}, "std::time::Instant::now")
+        bare = FENCE.replace('reason = "files', 'reasons = "files')
+        self.assert_told(guards.fences, CORE | {name: bare}, "std::fs::File")
+        everything = len(guards.FENCED_METHODS | guards.FENCED_TYPES)
+        assert len(self.breaches(guards.fences, CORE)) == everything
+
+    def test_banned_dependencies(self) -> None:
+        good = "anabranch-comps v0.1.0 (path)\nrand v0.10.0 \nrand_core v0.10.0 alloc,std\n"
+        assert guards.banned(good) == []
+        assert guards.banned(good + "socket2 v0.6.1 all\n") == ["depends on socket2"]
+        assert guards.banned("getrandom v0.4.2 (*)\n") == ["depends on getrandom"]
+        assert guards.banned("rand v0.10.0 alloc,std,thread_rng\n") == [
+            "depends on rand/thread_rng"
+        ]
+
+    def test_a_core_whose_dependencies_cannot_be_listed(self) -> None:
+        self.assert_told(guards.core_dependencies, CORE, "cargo tree failed")
+
+    def test_unsafe(self) -> None:
+        block = "fn f() {\n    // SAFETY: the pointer is ours.\n    unsafe { g() }\n}\n"
+        self.assert_told(guards.unsafe_code, {"crates/drive/src/sys.rs": block})
+        self.assert_told(guards.unsafe_code, {"crates/cli/src/main.rs": block}, "outside")
+        bare = block.replace("SAFETY", "Surely")
+        self.assert_told(guards.unsafe_code, {"crates/drive/src/sys.rs": bare}, "without a SAFETY")
+        said = '//! unsafe\n#![deny(unsafe_code)]\nconst A: &str = "unsafe { }";\n'
+        self.assert_told(guards.unsafe_code, {"crates/cli/src/main.rs": said})
+
+    def test_tor_crates(self) -> None:
+        use = "use tor_cell::relaycell::RelayCell;\n"
+        self.assert_told(guards.tor_crates, {"crates/onion/src/wire.rs": use})
+        self.assert_told(guards.tor_crates, {"crates/onion/src/channel.rs": use}, "imports a tor-*")
+        self.assert_told(
+            guards.tor_crates, {"crates/drive/Cargo.toml": 'tor-cell = "1"\n'}, "depends on a tor-*"
+        )
+
+    def test_hash_maps(self) -> None:
+        name = "crates/comps/src/core.rs"
+        self.assert_told(guards.hash_maps, CORE | {name: "// no HashMap\nuse std::vec::Vec;\n"})
+        self.assert_told(guards.hash_maps, CORE | {name: "use std::collections::HashMap;"}, "core")
+        off = "#[allow(clippy::disallowed_types)]\nfn f() {}\n"
+        self.assert_told(guards.hash_maps, CORE | {name: off}, "switches the core's fence off")
+
+    def test_sizes(self) -> None:
+        body = "    let x = 1;\n"
+        self.assert_told(guards.sizes, {"a.rs": f"fn f() {{\n{body * 98}}}\n"})
+        self.assert_told(guards.sizes, {"a.rs": f"fn f() {{\n{body * 99}}}\n"}, "f has 101 lines")
+        self.assert_told(guards.sizes, {"a.rs": "// a\n" * 1001}, "1001 lines")
+        tests = "// a\n" * 900 + "#[cfg(test)]\nmod tests {\n" + "// a\n" * 200 + "}\n"
+        self.assert_told(guards.sizes, {"a.rs": tests})
+        self.assert_told(guards.sizes, {"a.py": "x = 1\n" * 1001}, "1001 lines")
+        long = "def f():\n" + "    x = 1\n" * 101
+        self.assert_told(guards.sizes, {"a.py": long}, "f has 102 lines")
+
+    def test_fuzz_targets(self) -> None:
+        sound = {name: "" for name in guards.PARSERS}
+        binaries = ""
+        for target in set(guards.PARSERS.values()):
+            binaries += f'[[bin]]\nname = "{target}"\n'
+            sound |= {f"fuzz/fuzz_targets/{target}.rs": "", f"fuzz/corpus/{target}/seed": "a"}
+        sound["fuzz/Cargo.toml"] = binaries
+        self.assert_told(guards.fuzz_targets, sound)
+        new = sound | {"crates/comps/src/protocol/new.rs": ""}
+        self.assert_told(guards.fuzz_targets, new, "new.rs: is a parser without")
+        less = sound | {"fuzz/Cargo.toml": binaries.replace('"topology"', '"geography"')}
+        self.assert_told(guards.fuzz_targets, less, "has no fuzz target topology")
+        empty = {name: text for name, text in sound.items() if "corpus/toml_keys" not in name}
+        self.assert_told(guards.fuzz_targets, empty, "fuzz/corpus/toml_keys: has no seed")
+
+    def test_forbidden_words(self) -> None:
+        guard = guards.forbidden_words
+        self.assert_told(guard, {"a.rs": "fn work() {} // see ./work/a and /proc/net\n"})
+        self.assert_told(guard, {"a.rs": 'open("/wo' + 'rk/main")'}, "developer's machine")
+        self.assert_told(guard, {"a.md": "see /ro" + "ot/.cache"}, "developer's machine")
+        self.assert_told(guard, {"a.toml": "https://index.crates" + ".io/"}, "package host")
+        self.assert_told(guard, {"a.rs": "// TO" + "DO later"}, "unfinished")
+        self.assert_told(guard, {"a.rs": "fn f() { to" + "do!() }"}, "unfinished")
+        self.assert_told(guard, {"a.rs": "#[ign" + "ore]\nfn f() {}"}, "without a reason")
+        self.assert_told(guard, {"a.rs": '#[ignore = "needs a day"]\nfn f() {}'})
+
+    def test_one_scheduler(self) -> None:
+        good = "from anabranch import schedulers\n"
+        self.assert_told(guards.one_scheduler, {"lab/traces.py": good})
+        self.assert_told(guards.one_scheduler, {"lab/scheduler.py": good}, "in Python")
+        twin = "class RoundRobinScheduler:\n    pass\n"
+        self.assert_told(guards.one_scheduler, {"lab/traces.py": twin}, "RoundRobinScheduler")
+
+
+class Fence(unittest.TestCase):
+    """The fence of the cores stops what it names: clippy is asked, with the cores' own settings."""
+
+    def clippy(self, body: str) -> str:
+        """What clippy says of a core with this body; empty if nothing."""
+        with tempfile.TemporaryDirectory() as folder:
+            root = Path(folder)
+            (root / "src").mkdir()
+            (root / "src/lib.rs").write_text(body)
+            (root / "clippy.toml").write_text(FENCE)
+            (root / "Cargo.toml").write_text(
+                '[package]\nname = "core"\nedition = "2024"\n[workspace]\n'
+            )
+            command = ["cargo", "clippy", "-q", "--offline", "--target-dir", folder]
+            command += ["--manifest-path", f"{folder}/Cargo.toml", "--", "-D", "warnings"]
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            return done.stderr if done.returncode else ""
+
+    def test_the_fence_stops_clocks_maps_sockets_and_files(self) -> None:
+        assert self.clippy("//! Fine.\n/// Two.\npub fn two() -> u8 { 2 }\n") == ""
+        for path in sorted(guards.FENCED_METHODS - {"std::thread::spawn", "std::thread::sleep"}):
+            assert "disallowed method" in self.clippy(f"pub fn f() {{ let _ = {path}(); }}")
+        for path in sorted(guards.FENCED_TYPES):
+            generic = "<u8, u8>" if path.endswith("Map") else "<u8>" if path.endswith("Set") else ""
+            assert "disallowed type" in self.clippy(f"pub fn f(_: {path}{generic}) {{}}")
+
+
+class RustSource(unittest.TestCase):
+    """Functions are found in spite of texts, comments, lifetimes and signatures without bodies."""
+
+    def test_texts_and_comments_become_blanks(self) -> None:
+        source = (
+            'let a = "}{"; // }\nlet b = r#"{"}"#; /* { /* { */ } */ let c = \'{\'; x::<\'a>();'
+        )
+        plain = blank(source)
+        assert len(plain) == len(source)
+        assert "{" not in plain
+        assert "<'a>" in plain
+
+    def test_functions_have_their_lengths(self) -> None:
+        source = (
+            "trait T { fn none(&self) -> [u8; 2]; }\n"
+            "fn two(a: &'static str) -> char {\n    if a == \"}\" { 'x' } else { '}' } }\n"
+            "#[cfg(test)]\nmod tests {\n    fn one() {}\n}\n"
+        )
+        found = [(f.name, f.lines, f.in_tests) for f in functions(source)]
+        assert found == [("two", 2, False), ("one", 1, True)]
+        assert lines_without_tests(source) == 4
+
+
+if __name__ == "__main__":
+    unittest.main()
