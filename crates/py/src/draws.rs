@@ -1,0 +1,78 @@
+//! The dice by themselves: which paths a scheduler names, how long runs are.
+
+use anabranch_multipath::schedule::Spec;
+use anabranch_multipath::{Boundary, Every, PathView, Time, seed};
+use numpy::{IntoPyArray, PyArray1};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+
+use crate::split::{refuse, text};
+
+/// The paths of the first `runs` runs of a session over `paths` open paths, as int16.
+#[pyfunction]
+#[pyo3(signature = (schedule, paths, runs, seed, entity=0))]
+pub(crate) fn draw_paths<'py>(
+    py: Python<'py>,
+    schedule: &str,
+    paths: usize,
+    runs: usize,
+    seed: u64,
+    entity: u64,
+) -> PyResult<Bound<'py, PyArray1<i16>>> {
+    if !(1..=anabranch_multipath::trace::MOST_PATHS).contains(&paths) {
+        return Err(refuse(anabranch_multipath::trace::TraceError::Paths(paths)));
+    }
+    let spec: Spec = text(schedule)?;
+    let mut scheduler =
+        spec.build(paths, seed::stream(seed, entity, "scheduler")).map_err(refuse)?;
+    let views = vec![PathView::open(); paths];
+    let path = |_| scheduler.choose(Time::ZERO, &views).map_or(-1, |path| path.0 as i16);
+    Ok((0..runs).map(path).collect::<Vec<_>>().into_pyarray(py))
+}
+
+/// The lengths of `runs` runs that packets end, as uint64 packets.
+#[pyfunction]
+#[pyo3(signature = (every, runs, seed, entity=0))]
+pub(crate) fn draw_run_packets<'py>(
+    py: Python<'py>,
+    every: &str,
+    runs: usize,
+    seed: u64,
+    entity: u64,
+) -> PyResult<Bound<'py, PyArray1<u64>>> {
+    let every = text(every)?;
+    if !matches!(every, Every::Packets { .. } | Every::PacketRange { .. }) {
+        return Err(PyValueError::new_err(format!("no number of packets ends a run of '{every}'")));
+    }
+    let mut boundary = Boundary::new(every, seed::stream(seed, entity, "boundary"));
+    let length = |_| {
+        boundary.begin(Time::ZERO);
+        boundary.packets_left()
+    };
+    Ok((0..runs).map(length).collect::<Vec<_>>().into_pyarray(py))
+}
+
+/// The lengths of `runs` runs that time ends, one after the other, as float64 seconds.
+#[pyfunction]
+#[pyo3(signature = (every, runs, seed, entity=0))]
+pub(crate) fn draw_run_seconds<'py>(
+    py: Python<'py>,
+    every: &str,
+    runs: usize,
+    seed: u64,
+    entity: u64,
+) -> PyResult<Bound<'py, PyArray1<f64>>> {
+    let every = text(every)?;
+    if !matches!(every, Every::Time { .. } | Every::TimeRange { .. }) {
+        return Err(PyValueError::new_err(format!("no time ends a run of '{every}'")));
+    }
+    let mut boundary = Boundary::new(every, seed::stream(seed, entity, "boundary"));
+    let mut now = Time::ZERO;
+    let length = |_| {
+        boundary.begin(now);
+        let length = boundary.ends().since(now);
+        now = boundary.ends();
+        length.as_secs_f64()
+    };
+    Ok((0..runs).map(length).collect::<Vec<_>>().into_pyarray(py))
+}

@@ -1,0 +1,34 @@
+//! The schedulers and the trace splitter of `anabranch-multipath`, for Python: module `anabranch._core`.
+//!
+//! Nothing is decided here. Arrays are NumPy's, one-dimensional and contiguous; every error of the core becomes a
+//! `ValueError` with its message; the interpreter lock is released while traces are split.
+
+mod draws;
+mod split;
+
+use anabranch_multipath::schedule::FAMILIES;
+use pyo3::prelude::*;
+
+/// Name, syntax, one line of help and published run length of a family of schedulers.
+type Described = (&'static str, &'static str, &'static str, Option<&'static str>);
+
+/// What Python imports as `anabranch._core`; the types are in `lab/src/anabranch/_core.pyi`.
+#[pymodule]
+fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    module.add("MOST_PATHS", anabranch_multipath::trace::MOST_PATHS)?;
+    module.add_class::<split::TraceSplit>()?;
+    module.add_function(wrap_pyfunction!(families, module)?)?;
+    module.add_function(wrap_pyfunction!(draws::draw_paths, module)?)?;
+    module.add_function(wrap_pyfunction!(draws::draw_run_packets, module)?)?;
+    module.add_function(wrap_pyfunction!(draws::draw_run_seconds, module)?)
+}
+
+/// Every family of schedulers: (name, syntax, about, run length it was published with or None).
+#[pyfunction]
+fn families() -> Vec<Described> {
+    let describe = |family: &anabranch_multipath::schedule::Family| {
+        (family.name, family.syntax, family.about, family.every)
+    };
+    FAMILIES.iter().map(describe).collect()
+}

@@ -1,0 +1,172 @@
+//! Splits many loads at once.
+
+use std::fmt::Display;
+use std::ops::Range;
+use std::str::FromStr;
+
+use anabranch_multipath::trace::{self, Delay, Entity, Mode};
+use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+
+/// How traces are split; see `anabranch.splitting.Split` for the form that people use.
+///
+/// Loads lie one after the other in flat arrays: load k has the packets `offsets[k]` to `offsets[k + 1]`.
+#[pyclass(frozen, module = "anabranch._core")]
+pub(crate) struct TraceSplit {
+    core: trace::TraceSplit,
+}
+
+/// The order in which packets are seen, and when.
+type Seen<'py> = (Bound<'py, PyArray1<i64>>, Bound<'py, PyArray1<f64>>);
+
+#[pymethods]
+impl TraceSplit {
+    /// `mode` is "together" or "independent"; `delays` holds (up, down) in seconds for each path, or nothing.
+    #[new]
+    #[pyo3(signature = (schedule, every, paths, mode="together", seed=0, delays=None))]
+    fn new(
+        schedule: &str,
+        every: &str,
+        paths: usize,
+        mode: &str,
+        seed: u64,
+        delays: Option<Vec<(f64, f64)>>,
+    ) -> PyResult<TraceSplit> {
+        let plan =
+            trace::TraceSplit::new(text(schedule)?, text(every)?, paths, mode_of(mode)?, seed);
+        let core = match delays {
+            Some(delays) => {
+                let delays = delays.into_iter().map(|(up, down)| Delay { up, down }).collect();
+                plan.and_then(|plan| plan.delayed(delays))
+            }
+            None => plan,
+        };
+        Ok(TraceSplit { core: core.map_err(refuse)? })
+    }
+
+    /// The path of each packet (int16) in split number `replica` of each load.
+    ///
+    /// `load` (int64) and `run` (int32) name the loads, `offsets` (int64) bounds them, `times` (float64, seconds) and
+    /// `sizes` (int32, + up, - down) are theirs.
+    #[pyo3(signature = (load, run, offsets, times, sizes, replica=0))]
+    #[expect(clippy::too_many_arguments, reason = "columns of one table")]
+    fn assign<'py>(
+        &self,
+        py: Python<'py>,
+        load: PyReadonlyArray1<'py, i64>,
+        run: PyReadonlyArray1<'py, i32>,
+        offsets: PyReadonlyArray1<'py, i64>,
+        times: PyReadonlyArray1<'py, f64>,
+        sizes: PyReadonlyArray1<'py, i32>,
+        replica: u32,
+    ) -> PyResult<Bound<'py, PyArray1<i16>>> {
+        let (load, run) = (load.as_slice()?, run.as_slice()?);
+        let (times, sizes) = (times.as_slice()?, sizes.as_slice()?);
+        let bounds = bounds(offsets.as_slice()?, &[times.len(), sizes.len()])?;
+        if load.len() != bounds.len() || run.len() != bounds.len() {
+            return Err(PyValueError::new_err("load and run: give one for each load"));
+        }
+        let names = load.iter().zip(run).map(|(&load, &run)| Entity { load, run, replica });
+        let work: Vec<(Entity, Range<usize>)> = names.zip(bounds).collect();
+        let paths = py.detach(|| self.assign_all(work, times, sizes))?;
+        Ok(paths.into_pyarray(py))
+    }
+
+    /// The order (int64, places in the flat arrays) in which each load's packets are seen behind their paths' delays,
+    /// and the times (float64) then. `paths` (int16) is what `assign` returned.
+    fn delay<'py>(
+        &self,
+        py: Python<'py>,
+        offsets: PyReadonlyArray1<'py, i64>,
+        times: PyReadonlyArray1<'py, f64>,
+        sizes: PyReadonlyArray1<'py, i32>,
+        paths: PyReadonlyArray1<'py, i16>,
+    ) -> PyResult<Seen<'py>> {
+        let (times, sizes, paths) = (times.as_slice()?, sizes.as_slice()?, paths.as_slice()?);
+        let bounds = bounds(offsets.as_slice()?, &[times.len(), sizes.len(), paths.len()])?;
+        if let Some(path) = paths.iter().find(|&&path| !self.has(path)) {
+            return Err(PyValueError::new_err(format!("there is no path {path}")));
+        }
+        let (order, seen) = py.detach(|| self.delay_all(bounds, times, sizes, paths));
+        Ok((order.into_pyarray(py), seen.into_pyarray(py)))
+    }
+}
+
+impl TraceSplit {
+    fn has(&self, path: i16) -> bool {
+        usize::try_from(path).is_ok_and(|path| path < self.core.paths())
+    }
+
+    fn assign_all(
+        &self,
+        work: Vec<(Entity, Range<usize>)>,
+        times: &[f64],
+        sizes: &[i32],
+    ) -> PyResult<Vec<i16>> {
+        let mut paths = vec![0; times.len()];
+        for (entity, packets) in work {
+            let out = &mut paths[packets.clone()];
+            let done = self.core.assign(entity, &times[packets.clone()], &sizes[packets], out);
+            done.map_err(|error| {
+                refuse(format!("load {} of run {}: {error}", entity.load, entity.run))
+            })?;
+        }
+        Ok(paths)
+    }
+
+    fn delay_all(
+        &self,
+        bounds: Vec<Range<usize>>,
+        times: &[f64],
+        sizes: &[i32],
+        paths: &[i16],
+    ) -> (Vec<i64>, Vec<f64>) {
+        let (mut order, mut seen) =
+            (Vec::with_capacity(times.len()), Vec::with_capacity(times.len()));
+        for packets in bounds {
+            let of = packets.clone();
+            let (own, at) = self.core.delay(&times[of.clone()], &sizes[of.clone()], &paths[of]);
+            order.extend(own.into_iter().map(|place| packets.start as i64 + i64::from(place)));
+            seen.extend(at);
+        }
+        (order, seen)
+    }
+}
+
+/// The packets of each load; `lengths` are those of the flat arrays.
+fn bounds(offsets: &[i64], lengths: &[usize]) -> PyResult<Vec<Range<usize>>> {
+    let place = |&offset: &i64| usize::try_from(offset).ok();
+    let places: Option<Vec<usize>> = offsets.iter().map(place).collect();
+    let places = places.unwrap_or_default();
+    let rises = places.windows(2).all(|pair| pair[0] <= pair[1]);
+    if !rises || places.first() != Some(&0) {
+        return Err(PyValueError::new_err("offsets: begin with 0 and never decrease"));
+    }
+    if lengths.iter().any(|length| Some(length) != places.last()) {
+        return Err(PyValueError::new_err(
+            "offsets: end with the number of packets of every array",
+        ));
+    }
+    Ok(places.windows(2).map(|pair| pair[0]..pair[1]).collect())
+}
+
+fn mode_of(text: &str) -> PyResult<Mode> {
+    match text {
+        "together" => Ok(Mode::Together),
+        "independent" => Ok(Mode::Independent),
+        _ => Err(PyValueError::new_err(format!(
+            "no mode is called '{text}': write together or independent"
+        ))),
+    }
+}
+
+/// Reads a value of the core as users write it.
+pub(crate) fn text<T: FromStr<Err: Display>>(text: &str) -> PyResult<T> {
+    text.parse().map_err(refuse)
+}
+
+/// The `ValueError` that an error of the core becomes.
+pub(crate) fn refuse(error: impl Display) -> PyErr {
+    PyValueError::new_err(error.to_string())
+}
