@@ -1,12 +1,13 @@
-"""WireGuard's goodput over three paths against one, by the same splitter (`make bench AREA=wireguard`).
+"""WireGuard's goodput over three paths against one, by the same splitter.
 
 Two settings, both with wireguard-go at both ends and TCP cubic inside:
 
-* `emulated`: three paths of 100 Mbit/s, 10 ms each way, a queue of 250 kB; switching every 100 ms. The CoMPS paper lost 5-6 %.
+* `emulated`: three paths of 100 Mbit/s, 10 ms each way, a queue of 250 kB; switching every 100 ms.
+  The CoMPS paper lost 5-6 %.
 * `loopback`: the underlay is one host's loopback, nothing is shaped, and the CPU is the limit.
 
-Runs are interleaved (one path, three paths, one path, …); a ratio is that of two neighbours, and what counts is the
-median of the ratios.
+Runs are interleaved (one path, three paths, one path, …); a ratio is that of two neighbours, and
+what counts is the median of the ratios.
 """
 
 from __future__ import annotations
@@ -105,8 +106,10 @@ def emulated(count: int, args: argparse.Namespace) -> Iterator[Tunnel]:
 
 @contextlib.contextmanager
 def loopback(count: int, args: argparse.Namespace) -> Iterator[Tunnel]:
-    """A tunnel whose ends talk over one host's loopback: the client's interface lives there, the server's is moved to
-    another host, but its socket stays."""
+    """A tunnel whose ends talk over one host's loopback.
+
+    The client's interface is there too; the server's is moved to another host, its socket stays.
+    """
     paths = [f"l{i}=addr:127.0.0.{2 + i}" for i in range(count)]
     with (
         Network(topology(links(1))) as network,
