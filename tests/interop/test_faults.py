@@ -76,8 +76,8 @@ def test_a_lone_download_outlives_a_path_by_wireguards_own_timers(
 ) -> None:
     """WireGuard: a client that only acknowledges falls silent when the server speaks into the cut.
 
-    That happens when the cut path is the latest that the server heard. Neither end then has anything
-    to send by another path until WireGuard asks for new keys, 15 s after the last answer.
+    That happens when the cut path is the latest that the server heard. Neither end then has a
+    packet to send by another path until WireGuard asks for new keys, 15 s after the last answer.
     """
     network = make_network(links(3))
     with ExitStack() as stack:

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import tempfile
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -31,8 +31,11 @@ class Splitter:
         listen: str = LISTEN,
         seed: int = 7,
         options: Sequence[str] = (),
+        watch: Callable[[dict[str, Any]], None] = lambda _: None,
     ):
         """Starts splitting towards ``to``; ``paths`` as on the command line (``p0=if:p0``).
+
+        ``watch`` sees every event as it comes, on a thread of its own.
 
         Raises:
             PeerFailed: it ended before it was ready; the message holds its error.
@@ -40,7 +43,7 @@ class Splitter:
         command = [anabranch(), "split", "--json", "--listen", listen, "--to", to]
         command += [word for path in paths for word in ("--path", path)]
         command += ["--schedule", schedule, "--every", every, "--seed", str(seed), *options]
-        self.listen = listen
+        self.listen, self._watch = listen, watch
         self.events: list[dict[str, Any]] = []
         self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 (closed by __exit__)
         self._process = subprocess.Popen(
@@ -118,6 +121,7 @@ class Splitter:
         assert self._process.stdout is not None, "opened as a pipe"
         for line in self._process.stdout:
             self.events.append(json.loads(line))
+            self._watch(self.events[-1])
 
     def _wait_ready(self) -> None:
         def settled() -> bool:

@@ -1,0 +1,180 @@
+#!/usr/bin/env python3
+"""One session, three paths, servers that know of nothing: what ``make demo`` shows.
+
+An unaltered WireGuard, QUIC and Mosh server run on the far side of three paths. Two downloads and
+a login go through ``anabranch split``; the hashes and the screen are checked, and a table tells
+what an observer on each path saw. Exit status: 0 if all was right, 1 if not.
+
+The paths are emulated (three links of 100 Mbit/s and 10 ms one way) where network namespaces are
+allowed, and loopback addresses elsewhere or with ``--loopback``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+INTEROP = Path(__file__).resolve().parent.parent / "tests" / "interop"
+sys.dont_write_bytecode = True
+sys.path.insert(0, str(INTEROP))
+
+
+def enter_environment() -> None:
+    """Goes on in the harness's own Python environment, and installs what is missing.
+
+    What cannot be installed is named; the act that needs it then fails and says so.
+    """
+    if os.environ.get("ANABRANCH_DEMO") == "1":
+        return
+    subprocess.run([sys.executable, str(INTEROP / "setup"), "--area", "demo"], check=False)
+    cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
+    python = str(cache / "anabranch/peers/venv/bin/python")
+    if not Path(python).exists():
+        sys.exit("The demo's Python environment could not be made; see above.")
+    os.environ["ANABRANCH_DEMO"] = "1"
+    os.execv(python, [python, *sys.argv])
+
+
+if __name__ == "__main__":
+    enter_environment()
+
+from harness import mosh, quic, wgnet, wireguard  # noqa: E402
+from harness.observers import observers_table, seen_by_observers  # noqa: E402
+from harness.seeded import MIB  # noqa: E402
+from harness.stage import Stage, emulated, loopback  # noqa: E402
+from harness.tools import MissingPeer, PeerFailed  # noqa: E402
+from harness.transfer import Transfer, site  # noqa: E402
+
+LENGTH = 25 * MIB
+LOGIN_SECONDS = 12.0
+
+
+def main() -> int:
+    """Plays the three acts and sums up."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
+    parser.add_argument("--loopback", action="store_true", help="no emulated network")
+    parser.add_argument("--no-live", action="store_true", help="a line a second instead of a view")
+    arguments = parser.parse_args()
+    start = time.monotonic()
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="anabranch-demo-")))
+        stage = choose_stage(arguments.loopback, stack, folder)
+        stage.live = sys.stdout.isatty() and not arguments.no_live
+        print(f"Paths: {stage.description}", flush=True)
+        faults = {name: play(name, act, stage) for name, act in ACTS.items()}
+        faults["observers"] = show_observers(stage, folder)
+    wrong = [f"{name}: {fault}" for name, fault in faults.items() if fault]
+    print(f"\n{time.monotonic() - start:.0f} s.", "All hashes right." if not wrong else "FAILED")
+    print("\n".join(wrong), end="\n" if wrong else "")
+    return 1 if wrong else 0
+
+
+def choose_stage(want_loopback: bool, stack: ExitStack, folder: Path) -> Stage:
+    """Emulated paths if they are allowed here, else loopback addresses."""
+    if not want_loopback:
+        try:
+            return emulated(stack, folder)
+        except (MissingPeer, PeerFailed, OSError) as error:
+            print(f"No emulated network here ({str(error).splitlines()[0]}).")
+    return loopback(folder)
+
+
+def play(name: str, act: Callable[[Stage], str], stage: Stage) -> str:
+    """One act; returns what is wrong with it, empty if nothing is."""
+    print(f"\n{name} through the splitter:", flush=True)
+    try:
+        fault = act(stage)
+    except (MissingPeer, PeerFailed, TimeoutError, subprocess.TimeoutExpired) as error:
+        fault = str(error)
+    if fault:
+        print(f"  FAILED: {fault}")
+    return fault
+
+
+def play_wireguard(stage: Stage) -> str:
+    """A download inside a WireGuard tunnel, by curl; by wgnet where TUN is not allowed."""
+    port = stage.port(wireguard.PORT)
+    if not stage.emulated:
+        server = wgnet.UserSpaceTunnel(stage.server, stage.client, port)
+        with server, stage.split("WireGuard", port) as listen:
+            return told(server.download(listen, LENGTH, 60))
+    with (
+        stage.split("WireGuard", port) as listen,
+        wireguard.Tunnel(stage.server, stage.client, listen) as tunnel,
+        tunnel.server.web(site(stage.folder / "site", LENGTH)),
+    ):
+        tunnel.ping()
+        return told(tunnel.download(LENGTH, 60))
+
+
+def play_quic(stage: Stage) -> str:
+    """An HTTP/3 download from quic-go's server."""
+    port = stage.port(quic.PORT)
+    serving = quic.serving("quic-go", stage.server, stage.folder, address=stage.address, port=port)
+    with serving, stage.split("QUIC", port) as listen:
+        return told(quic.download(stage.client, "quic-go", listen, LENGTH, seconds=60))
+
+
+def play_mosh(stage: Stage) -> str:
+    """A login that types commands and reads their output from the screen."""
+    port = stage.port(mosh.PORT)
+    with (
+        mosh.MoshServer(stage.server, address=stage.address, port=port) as server,
+        stage.split("Mosh", port) as listen,
+        mosh.Login(stage.client, *_host_and_port(listen), server.key) as login,
+    ):
+        result = login.run_for(LOGIN_SECONDS, pause=0.2)
+    print(f"  {result.commands} commands, slowest answer {1000 * result.slowest_s:.0f} ms")
+    return result.fault()
+
+
+def _host_and_port(listen: str) -> tuple[str, int]:
+    host, port = listen.rsplit(":", 1)
+    return host, int(port)
+
+
+def told(transfer: Transfer) -> str:
+    """Prints a download and returns what is wrong with it."""
+    fault = transfer.fault(LENGTH)
+    if not fault:
+        print(
+            f"  {LENGTH // MIB} MiB in {transfer.seconds:.1f} s, "
+            f"{transfer.goodput_mbits:.0f} Mbit/s, SHA-256 {transfer.sha256[:16]}… as it should be"
+        )
+    return fault
+
+
+def show_observers(stage: Stage, folder: Path) -> str:
+    """The table at the end; an observer who saw nothing is a fault."""
+    seen: dict[str, list[dict[str, Any]]] = {
+        name: seen_by_observers(folder / f"{name}.parquet")
+        for name in ("WireGuard", "QUIC", "Mosh")
+    }
+    print("\nWhat each of the three observers saw (sizes of IP packets):\n")
+    print(observers_table(seen, stage.path_names))
+    idle = [
+        f"{stage.path_names[path['path']]} saw nothing of {name}"
+        for name, paths in seen.items()
+        for path in paths
+        if not (path["up"]["packets"] and path["down"]["packets"])
+    ]
+    few = [f"{name} had {len(paths)} paths" for name, paths in seen.items() if len(paths) < 3]
+    return "; ".join(idle + few)
+
+
+ACTS: dict[str, Callable[[Stage], str]] = {
+    "WireGuard": play_wireguard,
+    "QUIC": play_quic,
+    "Mosh": play_mosh,
+}
+
+if __name__ == "__main__":
+    sys.exit(main())
