@@ -210,7 +210,7 @@ impl Boundary {
             Every::Time { mean, random: false } => self.ends = next_on_grid(origin, now, mean),
             Every::Time { mean, random: true } => {
                 let factor: f64 = Exp1.sample(&mut self.stream);
-                self.ends = now + mean.mul_f64(factor);
+                self.ends = now + times(mean, factor);
             }
             Every::PacketRange { least, most } => {
                 self.packets_left = self.stream.random_range(least..=most)
@@ -235,6 +235,11 @@ impl Boundary {
     pub fn ends(&self) -> Time {
         self.ends
     }
+}
+
+/// `span` times `factor`, which is not negative; the longest time there is where it would be longer.
+fn times(span: Duration, factor: f64) -> Duration {
+    Duration::try_from_secs_f64(span.as_secs_f64() * factor).unwrap_or(Duration::MAX)
 }
 
 /// The first point of the grid `origin` + step, `origin` + 2 step, … after `now`.
@@ -323,6 +328,16 @@ mod tests {
     fn length_of_a_packet_run(boundary: &mut Boundary) -> u64 {
         boundary.begin(Time::ZERO);
         boundary.packets_left()
+    }
+
+    #[test]
+    fn a_run_of_any_length_that_can_be_written_begins() {
+        for length in ["~18446744073709551615s", "~18446744073709551615p", "18446744073709551615s"]
+        {
+            let mut boundary = Boundary::new(length.parse().unwrap(), stream(1, 0, "boundary"));
+            (0..50).for_each(|second| boundary.begin(Time::from_secs(second)));
+            assert!(!boundary.over(Time::from_secs(3600)), "{length}");
+        }
     }
 
     #[test]
