@@ -12,11 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from harness.net import SERVER, Host, Link, Network, namespaces_allowed, topology
+from harness.seeded import MIB
 from harness.splitter import Splitter
 from harness.tools import MissingPeer, PeerFailed, anabranch, bound, wait_for
 
 PATH_NAMES = ("wlan", "lte", "home")
-SPLIT = ["--schedule", "weighted:2", "--every", "100ms", "--seed", "7"]
+SCHEDULE = "weighted:2"
+SEED = 7
 
 
 @dataclass
@@ -32,6 +34,8 @@ class Stage:
     options: list[str] = field(default_factory=list)
     emulated: bool = True
     live: bool = False
+    every: str = "100ms"
+    length: int = 25 * MIB  # of the downloads, bytes
     path_names: tuple[str, ...] = PATH_NAMES
 
     def port(self, usual: int) -> int:
@@ -53,7 +57,7 @@ class Stage:
             return
         with Splitter(
             self.client, to, self.paths, listen=listen, options=options,
-            schedule=SPLIT[1], every=SPLIT[3], seed=int(SPLIT[5]), watch=_print_stats,
+            schedule=SCHEDULE, every=self.every, seed=SEED, watch=_print_stats,
         ) as splitter:  # fmt: skip
             yield listen
             splitter.stop()
@@ -61,7 +65,8 @@ class Stage:
     @contextlib.contextmanager
     def _live(self, listen: str, to: str, options: list[str]) -> Iterator[None]:
         """The splitter with the terminal to itself."""
-        command = [anabranch(), "split", "--listen", listen, "--to", to, *SPLIT, *options]
+        command = [anabranch(), "split", "--listen", listen, "--to", to, *options]
+        command += ["--schedule", SCHEDULE, "--every", self.every, "--seed", str(SEED)]
         command += [word for path in self.paths for word in ("--path", path)]
         port = int(listen.rsplit(":", 1)[1])
         process = subprocess.Popen(self.client.command(command))
@@ -100,7 +105,11 @@ def loopback(folder: Path) -> Stage:
     here = Host("here")
     paths = [f"{name}=addr:127.0.0.{2 + i}" for i, name in enumerate(PATH_NAMES)]
     about = "loopback addresses " + ", ".join(path.replace("addr:", "") for path in paths)
-    return Stage(here, here, "127.0.0.1", paths, folder, about, ["--same-egress"], emulated=False)
+    # Without a rate or a delay a download is over in a blink: more bytes and shorter slices.
+    return Stage(
+        here, here, "127.0.0.1", paths, folder, about, ["--same-egress"],
+        emulated=False, every="20ms", length=100 * MIB,
+    )  # fmt: skip
 
 
 def free_port() -> int:
