@@ -22,8 +22,7 @@ demo:  ## strangers' WireGuard, QUIC and Mosh servers behind three paths, and wh
 
 test:  ## all tests that need no long wait: Rust, harness, and two sessions against strangers' servers
 	@scripts/need test
-	cargo test --workspace --locked
-	scripts/smoke
+	@scripts/test
 
 check:  ## format, lints, documentation, and the guards of the design's invariants
 	@scripts/need check
@@ -35,6 +34,8 @@ check:  ## format, lints, documentation, and the guards of the design's invarian
 	cd tests/interop && $(PYTHON) -m mypy --cache-dir=$(CACHE)/mypy .
 	$(PYTHON) -m ruff format --check --no-cache scripts && $(PYTHON) -m ruff check --no-cache scripts
 	$(PYTHON) -m mypy --cache-dir=$(CACHE)/mypy --strict scripts/*.py
+	$(PYTHON) -m ruff check --no-cache --config tests/interop/pyproject.toml examples bench
+	MYPYPATH=tests/interop $(PYTHON) -m mypy --cache-dir=$(CACHE)/mypy --strict examples/*.py bench/*.py
 	scripts/shellcheck
 	python3 -B scripts/test_guards.py
 	python3 -B scripts/guards.py

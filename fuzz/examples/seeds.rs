@@ -153,7 +153,7 @@ fn scripts() -> Seeds {
     // More than a session may keep.
     let flood = [no_path[..5].concat(), client(7, 6, 12).repeat(14), vec![10, 2, 0]];
     let silence: Vec<Vec<u8>> =
-        (0..20).flat_map(|_| [client(7, 6, 1), wait(100), server(0, 7, 6)]).collect();
+        (0..64).flat_map(|_| [client(7, 6, 1), wait(100), server(0, 7, 6)]).collect();
     let open = [client(7, 6, 4), resolved.to_vec(), server(0, 7, 6), server(1, 7, 6)].concat();
     vec![
         ("quic", [&settings[..], &quic.concat()].concat()),

@@ -218,7 +218,7 @@ mod tests {
             tells(tunnel, |event| matches!(event, Event::Up { session: None, .. }));
         }
         tells("no-path", |event| {
-            matches!(event, Event::Down { reason: DownReason::Unreachable, .. })
+            matches!(event, Event::Down { reason: DownReason::Interface, .. })
         });
         tells("silence", |event| matches!(event, Event::Down { reason: DownReason::Silent, .. }));
     }
