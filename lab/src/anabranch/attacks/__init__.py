@@ -1,0 +1,48 @@
+"""Website-fingerprinting attacks, one file each, all with the same contract (`base.Attack`).
+
+`ATTACKS` names them. The networks need JAX, Equinox and Optax; without these they can be
+constructed and listed, and `fit` raises one line that says what to install.
+"""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import Final
+
+from .base import Attack, AttackError, EpochReport, Sequences, Task
+from .cumul import Cumul
+from .df import DeepFingerprinting
+from .kfp import KFingerprinting
+from .pfp import PFP
+from .rf import RobustFingerprinting
+from .tiktok import TikTok
+from .varcnn import VarCNN
+
+ATTACKS: Final[MappingProxyType[str, type[Attack]]] = MappingProxyType(
+    {
+        "k-fp": KFingerprinting,
+        "cumul": Cumul,
+        "p-fp": PFP,
+        "df": DeepFingerprinting,
+        "tik-tok": TikTok,
+        "var-cnn": VarCNN,
+        "rf": RobustFingerprinting,
+    }
+)
+"""Every attack by the name that the command line and result files use."""
+
+__all__ = [
+    "ATTACKS",
+    "PFP",
+    "Attack",
+    "AttackError",
+    "Cumul",
+    "DeepFingerprinting",
+    "EpochReport",
+    "KFingerprinting",
+    "RobustFingerprinting",
+    "Sequences",
+    "Task",
+    "TikTok",
+    "VarCNN",
+]

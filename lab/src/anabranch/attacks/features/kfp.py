@@ -1,0 +1,150 @@
+"""The hand-made features of k-fingerprinting.
+
+Hayes and Danezis, USENIX Security 2016, section 4.1; the sizes follow the same paper's section on
+traffic whose packet sizes are visible. Where the paper and its program differ (chunks that do not
+divide evenly), we cut as `numpy.array_split` does.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from anabranch.attacks.base import Floats, Sequences
+
+from .segments import Segments, segments_of
+
+CHUNK = 20
+"""Packets in a chunk of which the outgoing ones are counted."""
+PARTS = 20
+"""Pieces of the shortened chunk and second series."""
+ENDS = 30
+"""Packets at either end that are looked at alone."""
+SERIES = 36
+"""First elements of the chunk and second series that are kept as they are."""
+LAST_SECOND = 3599
+"""Later packets count here, so that one absurd time cannot exhaust the memory."""
+
+_SIDES = ("all", "in", "out")
+
+Columns = dict[str, Floats]
+
+
+def kfp_features(X: Sequences) -> Floats:
+    """float64 (n, 174): the columns of `KFP_FEATURES`; zeros for an empty sequence."""
+    return np.column_stack(list(_columns(X).values())).astype(np.float64)
+
+
+def _columns(X: Sequences) -> Columns:
+    incoming, outgoing = X.sizes < 0, X.sizes > 0
+    sides = (np.ones_like(incoming), incoming, outgoing)
+    return (
+        _counts(X, incoming, outgoing)
+        | _order(X, incoming, outgoing)
+        | _ends(X, incoming, outgoing)
+        | _timing(segments_of(X, X.elapsed), sides)
+        | _sizes(segments_of(X, np.abs(X.sizes)), sides)
+        | _series("chunk", _chunks(X, outgoing))
+        | _series("second", _seconds(X))
+    )
+
+
+def _counts(X: Sequences, incoming: NDArray[np.bool_], outgoing: NDArray[np.bool_]) -> Columns:
+    total = X.lengths
+    packets_in, packets_out = _tally(X, incoming), _tally(X, outgoing)
+    return {
+        "packets_all": total.astype(np.float64),
+        "packets_in": packets_in,
+        "packets_out": packets_out,
+        "share_in": packets_in / np.maximum(total, 1),
+        "share_out": packets_out / np.maximum(total, 1),
+    }
+
+
+def _order(X: Sequences, incoming: NDArray[np.bool_], outgoing: NDArray[np.bool_]) -> Columns:
+    """Where in the sequence the packets of one direction stand."""
+    columns: Columns = {}
+    places = segments_of(X, X.positions)
+    for side, mask in (("in", incoming), ("out", outgoing)):
+        chosen = places.where(mask)
+        columns[f"order_{side}_mean"] = chosen.mean
+        columns[f"order_{side}_std"] = chosen.deviation
+    return columns
+
+
+def _ends(X: Sequences, incoming: NDArray[np.bool_], outgoing: NDArray[np.bool_]) -> Columns:
+    """Packets of each direction among the first and the last 30."""
+    head = X.positions < ENDS
+    tail = X.positions >= np.repeat(X.lengths, X.lengths) - ENDS
+    return {
+        f"{end}_{side}": _tally(X, near & mask)
+        for end, near in (("first", head), ("last", tail))
+        for side, mask in (("in", incoming), ("out", outgoing))
+    }
+
+
+def _tally(X: Sequences, mask: NDArray[np.bool_]) -> Floats:
+    """Packets of each sequence that `mask` (packets,) keeps."""
+    return np.bincount(X.owners, mask, len(X)).astype(np.float64)
+
+
+def _timing(times: Segments, sides: tuple[NDArray[np.bool_], ...]) -> Columns:
+    """Inter-arrival and transmission times [s], together and for each direction."""
+    columns: Columns = {}
+    for side, mask in zip(_SIDES, sides, strict=True):
+        chosen = times.where(mask)
+        gaps = chosen.differences()
+        columns[f"gap_{side}_max"] = gaps.max
+        columns[f"gap_{side}_mean"] = gaps.mean
+        columns[f"gap_{side}_std"] = gaps.deviation
+        columns[f"gap_{side}_q75"] = gaps.quantile(0.75)
+        for percent in (25, 50, 75, 100):
+            columns[f"time_{side}_q{percent}"] = chosen.quantile(percent / 100)
+    return columns
+
+
+def _sizes(sizes: Segments, sides: tuple[NDArray[np.bool_], ...]) -> Columns:
+    """Bytes, together and for each direction; constant where all packets are cells."""
+    columns: Columns = {}
+    for side, mask in zip(_SIDES, sides, strict=True):
+        chosen = sizes.where(mask)
+        columns[f"bytes_{side}"] = chosen.sum
+        columns[f"size_{side}_mean"] = chosen.mean
+        columns[f"size_{side}_max"] = chosen.max
+        columns[f"size_{side}_var"] = chosen.variance
+        columns[f"size_{side}_std"] = chosen.deviation
+    return columns
+
+
+def _chunks(X: Sequences, outgoing: NDArray[np.bool_]) -> Segments:
+    """Outgoing packets in each run of 20 packets."""
+    widths = -(-X.lengths // CHUNK)
+    first = np.repeat(np.cumsum(widths) - widths, X.lengths)
+    return Segments.counted(first + X.positions // CHUNK, widths, outgoing)
+
+
+def _seconds(X: Sequences) -> Segments:
+    """Packets in each second, to the last one that has any."""
+    second = np.minimum(X.elapsed, LAST_SECOND).astype(np.int64)
+    widths = segments_of(X, second).max.astype(np.int64) + (X.lengths > 0)
+    first = np.repeat(np.cumsum(widths) - widths, X.lengths)
+    return Segments.counted(first + second, widths)
+
+
+def _series(name: str, counts: Segments) -> Columns:
+    """Statistics, a shortened form and the beginning of a series of counts."""
+    columns = {
+        f"{name}_mean": counts.mean,
+        f"{name}_std": counts.deviation,
+        f"{name}_median": counts.quantile(0.5),
+        f"{name}_min": counts.min,
+        f"{name}_max": counts.max,
+    }
+    short, start = counts.in_parts(PARTS), counts.padded(SERIES)
+    columns |= {f"{name}_part{i}": short[:, i] for i in range(PARTS)}
+    columns |= {f"{name}_{i}": start[:, i] for i in range(SERIES)}
+    return columns
+
+
+KFP_FEATURES = tuple(_columns(Sequences.from_lists([[]], [[]])))
+"""Names of the columns of `kfp_features`."""

@@ -1,0 +1,121 @@
+"""A random forest that keeps only what prediction needs.
+
+scikit-learn stores a probability for each class at every node: with 98 classes and a hundred
+thousand nodes that is 80 MB a tree. Here the trees are grown a few at a time, and of each only the
+decisions and the leaves' classes stay (a few MB), which also makes saved files small.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+from sklearn.ensemble import RandomForestClassifier
+
+from .base import Floats, Ints
+
+AT_ONCE = 8
+"""Trees grown before they are made small."""
+
+LEAF = -1
+
+
+@dataclass(frozen=True, slots=True)
+class SmallTree:
+    """The decisions of one tree.
+
+    Attributes:
+        feature: int32 (nodes,), `LEAF` at a leaf.
+        threshold: float64 (nodes,); a value not above it goes left.
+        left, right: int32 (nodes,).
+        leaf: int32 (nodes,), number of the leaf, or -1.
+        shares: (leaves, classes), class shares at each leaf.
+    """
+
+    feature: NDArray[np.int32]
+    threshold: Floats
+    left: NDArray[np.int32]
+    right: NDArray[np.int32]
+    leaf: NDArray[np.int32]
+    shares: csr_array
+
+    def apply(self, features: NDArray[np.float32]) -> NDArray[np.int32]:
+        """The leaf (n,) that each row of `features` ends in."""
+        node = np.zeros(features.shape[0], dtype=np.int32)
+        active = np.flatnonzero(self.feature[node] != LEAF)
+        while active.size:
+            here = node[active]
+            left = features[active, self.feature[here]] <= self.threshold[here]
+            node[active] = np.where(left, self.left[here], self.right[here])
+            active = active[self.feature[node[active]] != LEAF]
+        return self.leaf[node]
+
+
+@dataclass(frozen=True, slots=True)
+class SmallForest:
+    """Trees and the number of classes."""
+
+    trees: list[SmallTree]
+    classes: int
+
+    @classmethod
+    def grow(
+        cls, features: Floats, codes: Ints, trees: int, seed: int, **parameters: Any
+    ) -> SmallForest:
+        """Grows a forest.
+
+        Args:
+            features: (n, features).
+            codes: classes (n,), from 0, every one of them present.
+            trees: how many.
+            seed: of the bootstraps and of the features tried at each node.
+            **parameters: handed to scikit-learn's `RandomForestClassifier`.
+        """
+        grown: list[SmallTree] = []
+        for count, state in _portions(trees, seed):
+            forest = RandomForestClassifier(count, random_state=state, **parameters)
+            forest.fit(features.astype(np.float32), codes)
+            grown += [_small(estimator.tree_) for estimator in forest.estimators_]
+        return cls(grown, int(codes.max()) + 1)
+
+    def predict_proba(self, features: Floats) -> Floats:
+        """Class shares (n, classes) at the leaves, averaged over the trees."""
+        rows = features.astype(np.float32)
+        total = np.zeros((rows.shape[0], self.classes))
+        for tree in self.trees:
+            total += tree.shares[tree.apply(rows)].toarray()
+        return total / len(self.trees)
+
+    def leaves(self, features: Floats) -> NDArray[np.int32]:
+        """int32 (n, trees): the leaf in each tree, which is k-FP's fingerprint of a load."""
+        rows = features.astype(np.float32)
+        return np.column_stack([tree.apply(rows) for tree in self.trees])
+
+
+def _portions(trees: int, seed: int) -> Iterator[tuple[int, int]]:
+    """How many trees, and a random state, for each portion; no tree depends on the others."""
+    states = np.random.SeedSequence(seed).generate_state(-(-trees // AT_ONCE))
+    for number, state in enumerate(states):
+        yield min(AT_ONCE, trees - number * AT_ONCE), int(state)
+
+
+def _small(tree: Any) -> SmallTree:
+    is_leaf = tree.children_left == tree.children_right
+    counts = np.cumsum(is_leaf) - 1
+    return SmallTree(
+        feature=np.where(is_leaf, LEAF, tree.feature).astype(np.int32),
+        threshold=tree.threshold.copy(),
+        left=tree.children_left.astype(np.int32),
+        right=tree.children_right.astype(np.int32),
+        leaf=np.where(is_leaf, counts, -1).astype(np.int32),
+        shares=csr_array(_normalised(tree.value[is_leaf, 0, :])),
+    )
+
+
+def _normalised(values: Floats) -> NDArray[np.float32]:
+    shares: Floats = values / values.sum(axis=1, keepdims=True)
+    return shares.astype(np.float32)

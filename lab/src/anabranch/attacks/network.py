@@ -1,0 +1,146 @@
+"""What attacks by neural networks share: members of an ensemble, training, weights.
+
+JAX is imported only when a network is built. The learnt state is NumPy arrays, so that a fitted
+attack travels between processes and machines; the network is rebuilt around them to predict.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.model_selection import GroupShuffleSplit, ShuffleSplit
+from sklearn.utils.validation import check_is_fitted
+
+from anabranch.nets import require_jax
+from anabranch.nets.recipe import Recipe
+
+from .base import Attack, EpochReport, Floats, Ints, Sequences, Task
+
+if TYPE_CHECKING:
+    from anabranch.nets.layers import Layer
+    from anabranch.nets.train import Trained
+
+Inputs = tuple[NDArray[Any], ...]
+
+
+class NetworkAttack(Attack):
+    """Base of the network attacks.
+
+    Attributes:
+        weights_: for each member, all its arrays: first the parameters, then running statistics.
+        history_: an `EpochReport` for each epoch of each member.
+    """
+
+    members: tuple[str, ...] = ("network",)
+    """Networks whose probabilities are averaged."""
+
+    seed: int
+    weights_: dict[str, list[NDArray[Any]]]
+    history_: list[EpochReport]
+
+    def predict_proba(self, X: Sequences) -> Floats:
+        """Class probabilities (n, classes): softmax, averaged over the members."""
+        check_is_fitted(self, "weights_")
+        require_jax()
+        from anabranch.nets.train import logits
+
+        rows = [logits(self._trained(name), self._inputs(X, name)) for name in self.members]
+        members = [_softmax(row, self.classes_.size) for row in rows]
+        return np.asarray(np.mean(members, axis=0))
+
+    def _fit(self, task: Task) -> None:
+        require_jax()
+        self.weights_, self.history_ = {}, []
+        task = _with_validation(task, self._validation_share(), self.seed)
+        self._prepare(task.X)
+        for number, member in enumerate(self.members):
+            self._fit_member(task, member, number)
+
+    def _fit_member(self, task: Task, member: str, number: int) -> None:
+        import jax
+
+        from anabranch.nets.train import train
+
+        recipe = self._recipe()
+        validation = task.validation
+
+        def report(epoch: int, loss: float, accuracy: float | None, rate: float) -> None:
+            entry = EpochReport(member, epoch, recipe.epochs, loss, accuracy, rate)
+            self.history_.append(entry)
+            if task.on_epoch is not None:
+                task.on_epoch(entry)
+
+        trained = train(
+            self._network(member, number),
+            self._inputs(task.X, member),
+            task.codes,
+            recipe,
+            self.seed + number,
+            None if validation is None else (self._inputs(validation[0], member), validation[1]),
+            report,
+        )
+        leaves = jax.tree.leaves((trained.network, trained.state))
+        self.weights_[member] = [np.asarray(leaf) for leaf in leaves]
+
+    def _network(self, member: str, number: int) -> Layer:
+        rng = np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=(0, number)))
+        return self._build(member, rng, self.classes_.size)
+
+    def _trained(self, member: str) -> Trained:
+        """The member's network with the learnt weights in place."""
+        import jax
+
+        from anabranch.nets.train import Trained
+
+        empty = self._network(member, 0)
+        shape = jax.tree.structure((empty, empty.initial()))
+        return Trained(*jax.tree.unflatten(shape, self.weights_[member]))
+
+    def _prepare(self, X: Sequences) -> None:
+        """Learns what the inputs need, such as a scale, before any of them is made."""
+
+    def _validation_share(self) -> float:
+        """Share of the training set that chooses the epoch where no validation set is given."""
+        return 0.0
+
+    @abstractmethod
+    def _inputs(self, X: Sequences, member: str) -> Inputs:
+        """The arrays that a member takes, samples along the first axis."""
+
+    @abstractmethod
+    def _build(self, member: str, rng: np.random.Generator, classes: int) -> Layer:
+        """A member's network with its initial weights."""
+
+    @abstractmethod
+    def _recipe(self) -> Recipe:
+        """How every member is trained."""
+
+
+def _softmax(scores: NDArray[np.float32], classes: int) -> Floats:
+    if scores.shape[0] == 0:
+        return np.zeros((0, classes))
+    shifted = scores.astype(np.float64) - scores.max(axis=1, keepdims=True)
+    exponential = np.exp(shifted)
+    return np.asarray(exponential / exponential.sum(axis=1, keepdims=True))
+
+
+def _with_validation(task: Task, share: float, seed: int) -> Task:
+    """Sets `share` of the loads apart where no validation set was given."""
+    if task.validation is not None or share <= 0.0:
+        return task
+    inner, outer = _divide(task, share, seed)
+    groups = None if task.groups is None else task.groups[inner]
+    held_out = (task.X[outer], task.codes[outer])
+    return Task(task.X[inner], task.codes[inner], groups, held_out, task.on_epoch)
+
+
+def _divide(task: Task, share: float, seed: int) -> tuple[Ints, Ints]:
+    if task.groups is None:
+        divider: Any = ShuffleSplit(1, test_size=share, random_state=seed)
+    else:
+        divider = GroupShuffleSplit(1, test_size=share, random_state=seed)
+    inner, outer = next(divider.split(task.codes, task.codes, task.groups))
+    return inner, outer

@@ -1,0 +1,22 @@
+"""Networks in JAX and Equinox, and the one loop that trains them.
+
+Nothing here is imported before a network is built, so that forests and support vector machines
+work without JAX. `require_jax` turns its absence into one line that says what to install.
+"""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+
+class MissingExtraError(ImportError):
+    """An optional part of the package is needed and not installed."""
+
+
+def require_jax() -> None:
+    """Raises `MissingExtraError` where JAX, Equinox or Optax is not installed."""
+    missing = [name for name in ("jax", "equinox", "optax") if find_spec(name) is None]
+    if missing:
+        raise MissingExtraError(
+            f"network attacks need {', '.join(missing)}: pip install 'anabranch[nets]'"
+        )

@@ -1,0 +1,220 @@
+"""The one training loop.
+
+A run is a function of network, data, recipe and seed: the order of the samples comes from NumPy,
+dropout from JAX keys, nothing from a clock. On one platform two runs give the same weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, TypeAlias
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax import Array
+from numpy.typing import NDArray
+
+from .layers import Layer, State
+from .recipe import Optimizer, Plateau, Recipe
+
+Inputs: TypeAlias = tuple[NDArray[Any], ...]
+Codes: TypeAlias = NDArray[np.int64]
+OnEpoch: TypeAlias = Callable[[int, float, float | None, float], None]
+"""Epoch from 1, mean loss, validation accuracy, learning rate."""
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A network and its state after training."""
+
+    network: Layer
+    state: State
+
+
+def train(
+    network: Layer,
+    inputs: Inputs,
+    codes: Codes,
+    recipe: Recipe,
+    seed: int,
+    validation: tuple[Inputs, Codes] | None = None,
+    on_epoch: OnEpoch | None = None,
+) -> Trained:
+    """Trains on mini-batches and returns the last epoch, or the best on `validation`.
+
+    Args:
+        network: with its initial weights.
+        inputs: arrays with the samples along the first axis; cast to float32 batch by batch.
+        codes: classes (n,), from 0.
+        recipe: how.
+        seed: of the order of the samples and of dropout.
+        validation: chooses the epoch by accuracy, of equals by cross entropy, else the first.
+        on_epoch: called after each.
+    """
+    run = _Run(recipe, network, inputs, codes, seed)
+    best = _Best(run.trained)
+    for epoch in range(recipe.epochs):
+        loss = run.epoch(epoch)
+        score = None if validation is None else evaluate(run.trained, *validation)
+        if score is None:
+            best = _Best(run.trained)
+        else:
+            best.consider(run.trained, score, epoch)
+        if on_epoch is not None:
+            on_epoch(epoch + 1, loss, None if score is None else score[0], run.rate)
+        if recipe.plateau and score and run.settled(recipe.plateau, epoch - best.epoch):
+            break
+    return best.trained
+
+
+def logits(trained: Trained, inputs: Inputs, batch_size: int = 128) -> NDArray[np.float32]:
+    """Class scores (n, classes) before the softmax, in batches of one shape."""
+    parts = [np.zeros((0, 0), dtype=np.float32)]
+    for index in _even_batches(inputs[0].shape[0], batch_size):
+        batch = tuple(array[index] for array in inputs)
+        parts.append(np.asarray(_forward(trained.network, trained.state, batch)))
+    rows = parts[1:] or parts
+    return np.concatenate(rows)[: inputs[0].shape[0]]
+
+
+def evaluate(trained: Trained, inputs: Inputs, codes: Codes) -> tuple[float, float]:
+    """Accuracy, and mean cross entropy [nats] of the samples whose class is known."""
+    scores = logits(trained, inputs)
+    if scores.shape[0] == 0:
+        return 0.0, 0.0
+    known = codes >= 0
+    log_p = np.asarray(jax.nn.log_softmax(scores[known], axis=1))
+    loss = -log_p[np.arange(known.sum()), codes[known]].mean() if known.any() else np.inf
+    return float((scores.argmax(axis=1) == codes).mean()), float(loss)
+
+
+class _Run:
+    """What changes while a network is trained."""
+
+    def __init__(
+        self, recipe: Recipe, network: Layer, inputs: Inputs, codes: Codes, seed: int
+    ) -> None:
+        self.recipe, self.inputs, self.codes = recipe, inputs, codes
+        self.trained = Trained(*jax.tree.map(jnp.asarray, (network, network.initial())))
+        optimizer = _direction(recipe.optimizer, recipe.weight_decay)
+        self.moments = optimizer.init(eqx.filter(self.trained.network, eqx.is_array))
+        self.order = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(1,)))
+        self.key = jax.random.key(seed)
+        self.step = 0
+        self.slowed = 1.0
+        self.rate = recipe.learning_rate
+
+    def epoch(self, epoch: int) -> float:
+        """One pass over the training set; returns the mean loss of its batches."""
+        losses = []
+        for index in _shuffled_batches(self.order, self.codes.size, self.recipe.batch_size):
+            self.rate = self._rate(epoch)
+            losses.append(self._update(index))
+            self.step += 1
+        return float(np.mean([float(loss) for loss in losses]))
+
+    def settled(self, plateau: Plateau, stale: int) -> bool:
+        """Lowers the rate after each `patience` stale epochs; True when training should end."""
+        if stale and stale % plateau.patience == 0:
+            self.slowed *= plateau.factor
+        return stale >= 2 * plateau.patience
+
+    def _rate(self, epoch: int) -> float:
+        rate = self.recipe.learning_rate * self.recipe.decay(epoch, self.step) * self.slowed
+        return max(rate, self.recipe.plateau.floor) if self.recipe.plateau else rate
+
+    def _update(self, index: NDArray[np.int64]) -> Array:
+        network, state, self.moments, loss = _step(
+            self.trained.network,
+            self.trained.state,
+            self.moments,
+            tuple(array[index] for array in self.inputs),
+            self.codes[index],
+            jax.random.fold_in(self.key, self.step),
+            jnp.float32(self.rate),
+            self.recipe.optimizer,
+            self.recipe.weight_decay,
+            self.recipe.penalty,
+        )
+        self.trained = Trained(network, state)
+        return loss
+
+
+class _Best:
+    """The epoch to keep."""
+
+    def __init__(self, trained: Trained) -> None:
+        self.trained, self.epoch = trained, -1
+        self.score = (-1.0, np.inf)
+
+    def consider(self, trained: Trained, score: tuple[float, float], epoch: int) -> None:
+        if (score[0], -score[1]) > (self.score[0], -self.score[1]):
+            self.trained, self.score, self.epoch = trained, score, epoch
+
+
+@lru_cache
+def _direction(name: Optimizer, weight_decay: float) -> optax.GradientTransformation:
+    """Where to go, without the rate, which is an argument of the compiled step."""
+    rules = {
+        "adam": lambda: optax.scale_by_adam(eps=1e-8),
+        "adamax": lambda: optax.scale_by_adamax(eps=1e-8),
+        "sgd": optax.identity,
+    }
+    decay = optax.add_decayed_weights(weight_decay) if weight_decay else optax.identity()
+    return optax.chain(decay, rules[name]())
+
+
+@eqx.filter_jit
+def _step(
+    network: Layer,
+    state: State,
+    moments: Any,
+    inputs: Inputs,
+    codes: Codes,
+    key: Array,
+    rate: Array,
+    optimizer: Optimizer,
+    weight_decay: float,
+    penalty: Callable[[Any], Any] | None,
+) -> tuple[Layer, State, Any, Array]:
+    def loss_of(network: Layer) -> tuple[Array, tuple[State, Array]]:
+        scores, new = network(_floats(inputs), state, key)
+        entropy = optax.softmax_cross_entropy_with_integer_labels(scores, codes).mean()
+        return entropy + (penalty(network) if penalty else 0.0), (new, entropy)
+
+    (_, (state_new, entropy)), slope = eqx.filter_value_and_grad(loss_of, has_aux=True)(network)
+    rule = _direction(optimizer, weight_decay)
+    way, moments = rule.update(slope, moments, network)
+    network = eqx.apply_updates(network, jax.tree.map(lambda w: -rate * w, way))
+    return network, state_new, moments, entropy
+
+
+@eqx.filter_jit
+def _forward(network: Layer, state: State, inputs: Inputs) -> Array:
+    scores: Array = network(_floats(inputs), state, None)[0]
+    return scores
+
+
+def _floats(inputs: Inputs) -> tuple[Array, ...]:
+    return tuple(jnp.asarray(array, dtype=jnp.float32) for array in inputs)
+
+
+def _shuffled_batches(
+    rng: np.random.Generator, count: int, size: int
+) -> Iterator[NDArray[np.int64]]:
+    """Every sample once, in batches of one shape: the last is filled from the first's samples."""
+    order = rng.permutation(count)
+    size = min(size, count)
+    steps = -(-count // size)
+    return iter(np.resize(order, steps * size).reshape(steps, size))
+
+
+def _even_batches(count: int, size: int) -> Iterator[NDArray[np.int64]]:
+    """All samples in order; the last batch repeats the last sample up to the full size."""
+    for start in range(0, count, size):
+        yield np.minimum(np.arange(start, start + size), count - 1)
