@@ -28,7 +28,7 @@ check:  ## format, lints, documentation, and the guards of the design's invarian
 	@scripts/need check
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
-	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --document-private-items --locked
+	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --lib --no-deps --locked
 	scripts/venv
 	cd tests/interop && $(PYTHON) -m ruff format --check --no-cache . && $(PYTHON) -m ruff check --no-cache .
 	cd tests/interop && $(PYTHON) -m mypy --cache-dir=$(CACHE)/mypy .

@@ -2,7 +2,7 @@
 //! that break, time that passes.
 //!
 //! The input is a script: a few bytes of settings, then a byte for each event and its arguments.
-//! [`Ledger`] keeps its own account of what the core may do and compares.
+//! `Ledger` keeps its own account of what the core may do and compares.
 
 mod datagrams;
 mod ledger;

@@ -16,7 +16,7 @@ const HOPELESS: u64 = FULL - 1;
 
 /// Lowest round-trip time first (Conflux "LowRTT", Tor proposal 329, section 3.1).
 ///
-/// Paths not measured yet come first, in order, so that each is measured early; one that took [`TRIALS`] runs and still
+/// Paths not measured yet come first, in order, so that each is measured early; one that took `TRIALS` runs and still
 /// has no measurement ranks last. Load-aware: a path without room is passed over while another has some.
 #[derive(Debug, Default)]
 pub struct LowestRtt {
