@@ -103,7 +103,7 @@ impl Session {
             views: vec![PathView::open(); config.scheduled()].into(),
             health: (0..paths).map(|_| Health::default()).collect(),
             tuples: Tuples::new(&config.ports),
-            share: Share::new(paths),
+            share: Share::new(now, paths),
             waiting: Waiting::default(),
             held: None,
             client_heard: now,
@@ -183,7 +183,7 @@ impl Session {
             self.come_back(now, path, common);
         }
         self.confirm(now, batch, common);
-        if let Some((path, percent)) = self.share.on_heard(path, datagrams) {
+        if let Some((path, percent)) = self.share.on_heard(now, path, datagrams) {
             common.event(Event::Skewed { session: self.id, path, percent });
         }
     }

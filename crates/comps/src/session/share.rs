@@ -1,21 +1,27 @@
 //! Does the downlink follow the uplink? A server that keeps answering on one path is to be reported, not hidden.
 
-use anabranch_multipath::PathId;
+use std::time::Duration;
 
-/// Downlink datagrams between two looks.
+use anabranch_multipath::{PathId, Time};
+
+/// Downlink datagrams between two looks, at least.
 const SAMPLE: u64 = 512;
+/// Time between two looks, at least: many round trips, so that answers on their way to the path before weigh little.
+const SPAN: Duration = Duration::from_secs(3);
 
 /// Counts both directions since the last verdict.
 #[derive(Debug)]
 pub(super) struct Share {
+    since: Time,
     up: Box<[u64]>,
     down: Box<[u64]>,
     reported: Option<PathId>,
 }
 
 impl Share {
-    pub(super) fn new(paths: usize) -> Share {
-        Share { up: vec![0; paths].into(), down: vec![0; paths].into(), reported: None }
+    pub(super) fn new(now: Time, paths: usize) -> Share {
+        let none = || vec![0; paths].into();
+        Share { since: now, up: none(), down: none(), reported: None }
     }
 
     pub(super) fn on_sent(&mut self, path: PathId, bytes: u64) {
@@ -23,14 +29,22 @@ impl Share {
     }
 
     /// Counts what the server sent. Names a path, with its share of the downlink in percent, if 95 % of the downlink
-    /// stay on it although at most 80 % of the uplink went there; each path is named once.
-    pub(super) fn on_heard(&mut self, path: PathId, datagrams: u64) -> Option<(PathId, u8)> {
+    /// stay on it although at most 80 % of the uplink went by any one path; each path is named once in a row.
+    pub(super) fn on_heard(
+        &mut self,
+        now: Time,
+        path: PathId,
+        datagrams: u64,
+    ) -> Option<(PathId, u8)> {
         self.down[path.index()] += datagrams;
-        let heard: u64 = self.down.iter().sum();
-        if heard < SAMPLE || largest(&self.up).1 > 80 {
+        if now.since(self.since) < SPAN || self.down.iter().sum::<u64>() < SAMPLE {
+            return None;
+        }
+        if largest(&self.up).1 > 80 {
             return None;
         }
         let (favourite, percent) = largest(&self.down);
+        self.since = now;
         self.up.fill(0);
         self.down.fill(0);
         if percent < 95 || self.reported == Some(favourite) {
@@ -55,12 +69,13 @@ mod tests {
     use super::*;
 
     fn run(up: [u64; 2], down: [u64; 2]) -> Option<(PathId, u8)> {
-        let mut share = Share::new(2);
+        let mut share = Share::new(Time::ZERO, 2);
+        let now = Time::ZERO + SPAN;
         for (path, &bytes) in up.iter().enumerate() {
             share.on_sent(PathId::at(path), bytes);
         }
-        let first = share.on_heard(PathId(0), down[0]);
-        first.or(share.on_heard(PathId(1), down[1]))
+        let first = share.on_heard(now, PathId(0), down[0]);
+        first.or(share.on_heard(now, PathId(1), down[1]))
     }
 
     #[test]
@@ -73,5 +88,13 @@ mod tests {
         assert_eq!(run([500, 500], [300, 700]), None);
         assert_eq!(run([1000, 10], [990, 10]), None, "the uplink stays there too");
         assert_eq!(run([500, 500], [0, 100]), None, "too few to judge");
+    }
+
+    #[test]
+    fn a_downlink_that_follows_by_a_round_trip_is_not_named_while_a_switch_is_under_way() {
+        let mut share = Share::new(Time::ZERO, 2);
+        share.on_sent(PathId(0), 750);
+        share.on_sent(PathId(1), 250);
+        assert_eq!(share.on_heard(Time::from_millis(125), PathId(0), 1000), None);
     }
 }
