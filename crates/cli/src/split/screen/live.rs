@@ -8,6 +8,9 @@ use anabranch_comps::{Event, Snapshot};
 use anabranch_drive::split::{Listening, Screen};
 use anabranch_multipath::Time;
 use ratatui::backend::CrosstermBackend;
+use ratatui::crossterm::cursor::{MoveTo, Show};
+use ratatui::crossterm::execute;
+use ratatui::crossterm::terminal::{Clear, ClearType};
 use ratatui::text::Line;
 use ratatui::widgets::Widget;
 use ratatui::{Terminal, TerminalOptions, Viewport};
@@ -90,7 +93,10 @@ impl Screen for Live {
 
     fn finish(&mut self, now: Time, snapshot: &Snapshot) {
         if let Some(mut terminal) = self.terminal.take() {
-            let _ = terminal.clear();
+            // `Terminal::clear` would ask the terminal where its cursor is; we know where the view begins.
+            let top = terminal.get_frame().area().top();
+            drop(terminal);
+            let _ = execute!(io::stdout(), MoveTo(0, top), Clear(ClearType::FromCursorDown), Show);
         }
         self._hush = None;
         self.plain.finish(now, snapshot);
