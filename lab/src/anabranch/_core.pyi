@@ -1,0 +1,41 @@
+"""Types of the Rust binding (crates/py). Every error of it is a `ValueError`."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+__version__: str
+MOST_PATHS: int
+
+def families() -> list[tuple[str, str, str, str | None]]: ...
+def draw_paths(
+    schedule: str, paths: int, runs: int, seed: int, entity: int = 0
+) -> NDArray[np.int16]: ...
+def draw_run_packets(every: str, runs: int, seed: int, entity: int = 0) -> NDArray[np.uint64]: ...
+def draw_run_seconds(every: str, runs: int, seed: int, entity: int = 0) -> NDArray[np.float64]: ...
+
+class TraceSplit:
+    def __new__(
+        cls,
+        schedule: str,
+        every: str,
+        paths: int,
+        mode: str = "together",
+        seed: int = 0,
+        delays: list[tuple[float, float]] | None = None,
+    ) -> TraceSplit: ...
+    def assign(
+        self,
+        load: NDArray[np.int64],
+        run: NDArray[np.int32],
+        offsets: NDArray[np.int64],
+        times: NDArray[np.float64],
+        sizes: NDArray[np.int32],
+        replica: int = 0,
+    ) -> NDArray[np.int16]: ...
+    def delay(
+        self,
+        offsets: NDArray[np.int64],
+        times: NDArray[np.float64],
+        sizes: NDArray[np.int32],
+        paths: NDArray[np.int16],
+    ) -> tuple[NDArray[np.int64], NDArray[np.float64]]: ...

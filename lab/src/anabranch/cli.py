@@ -1,0 +1,219 @@
+"""`anabranch-lab`: the lab on the command line.
+
+Exit code 0: done; 2: the input or an option is wrong, one line says which, nothing is written.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from contextlib import ExitStack
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import numpy as np
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from anabranch import __version__, io, validate
+from anabranch.io.parquet import Writer
+from anabranch.splitting import Delay, Split, SplitError
+from anabranch.traces import Traces
+from anabranch.validate import TraceError, source
+
+app = typer.Typer(
+    name="anabranch-lab",
+    help="What the observer of one path learns of a split session.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+)
+
+Form = StrEnum("Form", list(io.FORMATS))  # type: ignore[misc]  # mypy wants the names spelt out
+Mode = StrEnum("Mode", ["together", "independent"])
+
+Input = Annotated[Path, typer.Argument(metavar="IN", help="A file or folder of traces.")]
+InputForm = Annotated[
+    Form | None, typer.Option("--from", help="Format of IN, if it does not show.")
+]
+Label = Annotated[str, typer.Option(help="Label of a capture, which has none.")]
+Unmonitored = Annotated[
+    bool, typer.Option("--unmonitored", help="No label of IN is one that an attacker watches for.")
+]
+UnmonitoredY = Annotated[
+    int | None, typer.Option("--unmonitored-y", metavar="Y", help="Unmonitored pages in npz.")
+]
+
+
+def main() -> None:
+    """Runs the command line; every foreseeable error becomes one line and exit code 2."""
+    try:
+        app()
+    except (TraceError, SplitError) as error:
+        print(f"anabranch-lab: {error}".replace("\n", " "), file=sys.stderr)
+        sys.exit(2)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(f"anabranch-lab {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show it and exit.")
+    ] = False,
+) -> None:
+    del version
+
+
+@app.command()
+def convert(
+    source_path: Input,
+    target: Annotated[Path, typer.Argument(metavar="OUT", help="A file or folder to write.")],
+    form: InputForm = None,
+    to: Annotated[Form | None, typer.Option(help="Format of OUT, if it does not show.")] = None,
+    label: Label = "",
+    unmonitored: Unmonitored = False,
+    unmonitored_y: UnmonitoredY = None,
+    allow_single: Annotated[
+        bool, typer.Option("--allow-single", help="Accept monitored labels with one load.")
+    ] = False,
+) -> None:
+    """Converts traces from one format to another, after checking them."""
+    meaning = io.Meaning(label, not unmonitored, unmonitored_y)
+    traces = io.read(source_path, form, meaning)
+    if not allow_single:
+        with source(source_path):
+            validate.labels(traces)
+    io.write(traces, target, to)
+    print(f"{len(traces)} loads, {traces.times.size} packets: {target}")
+
+
+@app.command()
+def inspect(
+    source_path: Input,
+    form: InputForm = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+) -> None:
+    """Tells what a file of traces holds, after checking it."""
+    facts = _described(io.read(source_path, form))
+    if as_json:
+        print(json.dumps(facts))
+        return
+    table = Table("what", "value", box=None, show_header=False)
+    for name, value in facts.items():
+        table.add_row(name.replace("_", " "), _shown(value))
+    Console().print(table)
+
+
+@app.command()
+def split(
+    source_path: Input,
+    target: Annotated[
+        Path, typer.Argument(metavar="OUT.parquet", help="With re-splits OUT.0.parquet and so on.")
+    ],
+    schedule: Annotated[
+        str, typer.Option(help="As `anabranch split --schedule`; batched and hywf are papers' own.")
+    ] = "weighted",
+    every: Annotated[
+        str | None,
+        typer.Option(help="Length of a run: 50p, ~50p, 50-70p, 100ms, ~100ms, 80-120ms, never."),
+    ] = None,
+    paths: Annotated[int, typer.Option(help="How many paths, from 1.")] = 3,
+    mode: Annotated[
+        Mode, typer.Option(help="One schedule for both directions, or one for each.")
+    ] = Mode.together,
+    delay: Annotated[
+        list[str] | None,
+        typer.Option(metavar="S|UP/DOWN", help="Seconds that a path adds, once for each path."),
+    ] = None,
+    resplits: Annotated[int, typer.Option(help="How many splits of each load.")] = 1,
+    seed: Annotated[int, typer.Option(help="Seed of all draws.")] = 0,
+    form: InputForm = None,
+) -> None:
+    """Splits traces over paths, as `anabranch split` would have.
+
+    The run length is the schedule's own where --every is not given (batched: 50-70p, hywf: ~20p).
+    """
+    delays = tuple(map(_delay, delay or []))
+    chosen: Literal["together", "independent"] = mode.value  # type: ignore[assignment]
+    plan = Split(schedule, every, paths, chosen, delays, resplits, seed)
+    traces = io.read(source_path, form)
+    with source(source_path):
+        _write_splits(plan, traces, target)
+    print(f"{len(traces)} loads, {traces.times.size} packets, {resplits} splits: {plan}")
+
+
+def _write_splits(plan: Split, traces: Traces, target: Path) -> None:
+    """Writes each replica; the files get their names when all are complete."""
+    with ExitStack() as open_files:
+        for replica, done in enumerate(plan.replicas(traces)):
+            numbered = target.with_suffix(f".{replica}{target.suffix}")
+            file = target if plan.resplits == 1 else numbered
+            open_files.enter_context(Writer(file, done.facts)).add(done)
+
+
+def _described(traces: Traces) -> dict[str, Any]:
+    lengths = traces.lengths
+    counts = np.bincount(traces.label, minlength=len(traces.names))
+    return {
+        "loads": len(traces),
+        "packets": int(lengths.sum()),
+        "packets_per_load": _spread(lengths),
+        "labels": len(traces.names),
+        "loads_per_label": _spread(counts),
+        "monitored_loads": int(traces.monitored.sum()),
+        "runs": np.unique(traces.run).tolist(),
+        "seconds": None if traces.timeless else float(traces.times.max(initial=0.0)),
+        "up_share": float((traces.sizes > 0).mean()) if traces.sizes.size else None,
+        "sizes": traces.facts.size,
+        "paths": _paths(traces),
+        "schedule": traces.facts.schedule,
+        "seed": traces.facts.seed,
+    }
+
+
+def _paths(traces: Traces) -> dict[str, int] | None:
+    """Packets of each path, by its name."""
+    if traces.paths is None:
+        return None
+    numbers, counts = np.unique(traces.paths, return_counts=True)
+    names = dict(enumerate(traces.facts.paths))
+    pairs = zip(numbers.tolist(), counts.tolist(), strict=True)
+    return {names.get(number, str(number)): count for number, count in pairs}
+
+
+def _spread(values: Any) -> dict[str, float] | None:
+    if values.size == 0:
+        return None
+    return {
+        "least": int(values.min()),
+        "median": float(np.median(values)),
+        "most": int(values.max()),
+    }
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {_shown(part)}" for name, part in value.items())
+    if isinstance(value, float):
+        return f"{value:g}"
+    return "-" if value is None else str(value)
+
+
+def _delay(text: str) -> Delay:
+    """`0.02`, or `0/0.02`: up and down."""
+    try:
+        up, *down = (float(part) for part in text.split("/"))
+    except ValueError:
+        raise SplitError(
+            f"'{text}' is no delay: write seconds (0.02) or up/down (0/0.02)"
+        ) from None
+    if len(down) > 1:
+        raise SplitError(f"'{text}' is no delay: write seconds (0.02) or up/down (0/0.02)")
+    return (up, down[0]) if down else up

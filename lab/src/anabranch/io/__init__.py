@@ -1,0 +1,88 @@
+"""Files of traces: one module for each format, each with `read` and `write`.
+
+| name | what it is |
+|---|---|
+| `parquet` | our schema, docs/formats.md: a row per packet; `anabranch split --trace` writes it |
+| `pcapng` | a folder of captures, one for each path: `anabranch split --pcap` writes it |
+| `lists` | Parquet with a row per load: `label`, `instance`, `times`, `sizes` and maybe `run` |
+| `wflib` | npz with `X` = direction times timestamp, zero padded, and `y` |
+| `directions` | npz with `X` = directions, zero padded, and `y`: no times |
+| `cells` | a folder of `A-B.cell` and `C.cell`: a line `time<TAB>direction` per packet |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from anabranch.io import cells, directions, lists, parquet, pcapng, wflib
+from anabranch.io.meaning import Meaning
+from anabranch.traces import Traces
+from anabranch.validate import TraceError, source
+
+__all__ = ["FORMATS", "Meaning", "detect", "read", "write"]
+
+FORMATS: Mapping[str, tuple[Callable[[Path, Meaning], Traces], Callable[[Traces, Path], None]]] = {
+    "parquet": (parquet.read, parquet.write),
+    "pcapng": (pcapng.read, pcapng.write),
+    "lists": (lists.read, lists.write),
+    "wflib": (wflib.read, wflib.write),
+    "directions": (directions.read, directions.write),
+    "cells": (cells.read, cells.write),
+}
+"""Each format's reader and writer."""
+
+
+def read(path: Path, form: str | None = None, meaning: Meaning | None = None) -> Traces:
+    """Reads traces, of the format named or of the one that the file shows itself to be.
+
+    Raises:
+        TraceError: names the file, and the column where one is wrong.
+    """
+    reader, _ = FORMATS[form or detect(path)]
+    with source(path):
+        return reader(path, meaning or Meaning())
+
+
+def write(traces: Traces, path: Path, form: str | None = None) -> None:
+    """Writes traces in the format named, or `parquet` or `wflib` by the ending of `path`.
+
+    The file or folder appears when it is complete, or not at all.
+
+    Raises:
+        TraceError: if the format cannot hold these traces, or the path cannot be written.
+    """
+    endings = {".parquet": "parquet", ".npz": "wflib"}
+    form = form or endings.get(path.suffix)
+    if form is None:
+        raise TraceError(f"which format? Name one of {', '.join(FORMATS)}", file=path)
+    _, writer = FORMATS[form]
+    with source(path):
+        writer(traces, path)
+
+
+def detect(path: Path) -> str:
+    """The format of a file or folder.
+
+    Raises:
+        TraceError: if it is none that we know.
+    """
+    with source(path):
+        if path.is_dir():
+            return _detect_folder(path)
+        if not path.exists():
+            raise TraceError("no such file or folder")
+        if path.suffix == ".pcapng":
+            return "pcapng"
+        if path.suffix == ".npz":
+            return "directions" if directions.matches(path) else "wflib"
+        if path.suffix == ".parquet":
+            return "lists" if lists.matches(path) else "parquet"
+    raise TraceError(f"which format? Name one of {', '.join(FORMATS)}", file=path)
+
+
+def _detect_folder(path: Path) -> str:
+    for ending, form in ((".pcapng", "pcapng"), (".cell", "cells")):
+        if any(entry.suffix == ending for entry in path.iterdir()):
+            return form
+    raise TraceError("this folder holds neither .pcapng nor .cell files")

@@ -1,0 +1,121 @@
+"""WFZoo's folders: `A-B.cell` is load B of monitored page A, `C.cell` one of an unmonitored page.
+
+A line is `time<TAB>direction`, + from client to server; some tools write a signed size for the
+direction. `labels.tsv` beside them, if it is there, gives the names of the numbers A and C.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from anabranch.io import draft
+from anabranch.io.meaning import Meaning
+from anabranch.traces import Builder, Facts, Traces, loads
+from anabranch.validate import TraceError, source
+
+NAMES = "labels.tsv"
+"""Lines `page<TAB>label`; a page is `A` if monitored, `open C` if not. Our addition."""
+
+_NAME = re.compile(r"(\d+)(?:-(\d+))?\.cell")
+
+
+def read(path: Path, meaning: Meaning | None = None) -> Traces:
+    """Reads a folder; numbers are labels where `labels.tsv` does not name them.
+
+    Raises:
+        TraceError: names the file and the line that is wrong.
+    """
+    del meaning
+    names = _read_names(path / NAMES)
+    builder = Builder()
+    files = sorted((key, file) for file in path.iterdir() if (key := _key(file.name)))
+    if not files:
+        raise TraceError("this folder holds no .cell files")
+    for (site, instance), file in files:
+        page = str(site) if instance >= 0 else f"open {site}"
+        with source(file):
+            packets = _packets(file)
+        label = names.get(page, page)
+        builder.add(label, packets[:, 0], packets[:, 1], monitored=instance >= 0)
+    traces = builder.build()
+    return replace(traces, facts=Facts(size=_unit(traces.sizes)))
+
+
+def write(traces: Traces, path: Path) -> None:
+    """Writes a folder with directions for sizes; runs are numbered on, paths are not told.
+
+    Raises:
+        TraceError: if the folder exists and is not empty.
+    """
+    with draft.folder(path) as folder:
+        pages = _pages(traces)
+        instances: Counter[str] = Counter()
+        for k, (_, times, sizes) in enumerate(loads(traces)):
+            page = pages[k]
+            stem = page.removeprefix("open ") if " " in page else f"{page}-{instances[page]}"
+            instances[page] += 1
+            signs = np.sign(sizes).tolist()
+            rows = zip(times.tolist(), signs, strict=True)
+            (folder / f"{stem}.cell").write_text("".join(f"{t!r}\t{s}\n" for t, s in rows))
+        names = dict(zip(pages, traces.labels.tolist(), strict=True))
+        (folder / NAMES).write_text("".join(f"{page}\t{label}\n" for page, label in names.items()))
+
+
+def _pages(traces: Traces) -> list[str]:
+    """The page of each load: one for a monitored label, one for each unmonitored load."""
+    codes: dict[int, int] = {}
+    pages = []
+    unmonitored = 0
+    for code, monitored in zip(traces.label.tolist(), traces.monitored.tolist(), strict=True):
+        if monitored:
+            pages.append(str(codes.setdefault(code, len(codes))))
+        else:
+            pages.append(f"open {unmonitored}")
+            unmonitored += 1
+    return pages
+
+
+def _key(name: str) -> tuple[int, int] | None:
+    """Page and instance, -1 where there is none."""
+    found = _NAME.fullmatch(name)
+    return (int(found[1]), int(found[2] or -1)) if found else None
+
+
+def _packets(file: Path) -> NDArray[np.float64]:
+    """Times and signed sizes, (packets, 2)."""
+    rows = [line.split()[:2] for line in file.read_text().splitlines() if line.strip()]
+    try:
+        return np.array(rows, dtype=np.float64).reshape(-1, 2)
+    except ValueError:
+        line = next(number for number, row in enumerate(rows, 1) if not _is_packet(row))
+        raise TraceError(f"line {line} is not 'time direction'") from None
+
+
+def _is_packet(row: list[str]) -> bool:
+    try:
+        return len([float(value) for value in row]) == 2
+    except ValueError:
+        return False
+
+
+def _unit(sizes: NDArray[np.int32]) -> str:
+    values = np.unique(abs(sizes))
+    if values.size != 1:
+        return "ip-packet"
+    return "direction" if values[0] == 1 else "cell"
+
+
+def _read_names(file: Path) -> dict[str, str]:
+    if not file.exists():
+        return {}
+    with source(file):
+        rows = [line.split("\t", 1) for line in file.read_text().splitlines()]
+        if any(len(row) != 2 for row in rows):
+            raise TraceError("a line is not 'page<TAB>label'")
+    return {row[0]: row[1] for row in rows}

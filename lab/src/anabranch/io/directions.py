@@ -1,0 +1,54 @@
+"""npz of directions only: `X` is +1 from client to server, -1 back, 0 padding; `y` the label.
+
+Such traces have no times: all are 0, `Traces.timeless` says so, and `Facts.size` is `direction`.
+"""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+
+import numpy as np
+
+from anabranch.io import npz
+from anabranch.io.meaning import Meaning
+from anabranch.traces import Builder, Facts, Traces, loads
+from anabranch.validate import TraceError
+
+
+def matches(path: Path) -> bool:
+    """Whether the file's `X` holds whole numbers, as directions are, and no times."""
+    try:
+        with zipfile.ZipFile(path) as archive, archive.open("X.npy") as entry:
+            version = np.lib.format.read_magic(entry)
+            reader = np.lib.format.read_array_header_1_0
+            if version >= (2, 0):
+                reader = np.lib.format.read_array_header_2_0
+            return bool(reader(entry)[2].kind in "iu")
+    except (KeyError, ValueError, zipfile.BadZipFile):
+        return False  # The reader of the other format says what is wrong.
+
+
+def read(path: Path, meaning: Meaning | None = None) -> Traces:
+    """Reads such a file. `meaning.unmonitored` is the number of unmonitored pages in `y`.
+
+    Raises:
+        TraceError: if arrays are missing or of the wrong shape, or hold other numbers.
+    """
+    meaning = meaning or Meaning()
+    X, names, codes = npz.read(path)
+    if not np.isin(X, (-1, 0, 1)).all():
+        raise TraceError("holds numbers other than -1, 0 and 1", column="X")
+    builder = Builder(Facts(size="direction"))
+    for number, (row, length) in enumerate(zip(X, npz.lengths(X), strict=True)):
+        npz.refuse_gap(row[:length], number, 0)
+        name = names[codes[number]]
+        monitored = meaning.monitored and name != str(meaning.unmonitored)
+        builder.add(name, np.zeros(length), row[:length], monitored=monitored)
+    return builder.build()
+
+
+def write(traces: Traces, path: Path) -> None:
+    """Writes such a file: sizes become directions, times are lost, rows are cut at 10,000."""
+    rows = [np.sign(sizes).astype(np.int8) for _, _, sizes in loads(traces)]
+    npz.write(path, rows, traces.label.astype(np.int64), traces.names)

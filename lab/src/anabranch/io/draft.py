@@ -1,0 +1,48 @@
+"""Files and folders that appear when they are complete, or not at all."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from anabranch.validate import TraceError
+
+
+@contextmanager
+def file(target: Path) -> Iterator[Path]:
+    """A path beside `target` to write to; renamed to it at the end, removed on an error.
+
+    An older file of the name stays until then. Traces are readable by their owner only.
+    """
+    if target.is_dir():
+        raise TraceError("is a folder, not a file", file=target)
+    handle, name = tempfile.mkstemp(".part", f".{target.name}.", _parent(target))
+    draft = Path(name)
+    open(handle, "wb").close()  # noqa: PTH123  # only to close the handle
+    try:
+        yield draft
+        draft.replace(target)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+@contextmanager
+def folder(target: Path) -> Iterator[Path]:
+    """As `file`, for a folder. An existing one has to be empty: nothing is overwritten."""
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise TraceError("exists and is not an empty folder", file=target)
+    draft = Path(tempfile.mkdtemp(".part", f".{target.name}.", _parent(target)))
+    try:
+        yield draft
+        draft.replace(target)
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+
+
+def _parent(target: Path) -> Path:
+    if not target.parent.is_dir():
+        raise TraceError("the folder that it should stand in does not exist", file=target)
+    return target.parent

@@ -1,0 +1,136 @@
+"""Parquet with a row for each load: `label`, `instance`, maybe `run`, and lists `times`, `sizes`.
+
+Times are seconds from the load's first packet, sizes signed as ours.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from anabranch.io import draft
+from anabranch.io.meaning import Meaning
+from anabranch.traces import Builder, Facts, Traces, loads
+from anabranch.validate import TraceError
+
+ROWS = 1_024
+"""Loads read at a time."""
+
+_NEEDED = ("label", "instance", "times", "sizes")
+
+TOR_CELL = 514
+"""Bytes of a cell of Tor: files where every size is ±514 hold cells."""
+
+
+def matches(path: Path) -> bool:
+    """Whether the file is Parquet with lists, and not with a row for each packet."""
+    try:
+        schema = pq.read_schema(path)
+    except pa.ArrowException as error:
+        raise TraceError(f"not a readable Parquet file: {error}") from error
+    return "times" in schema.names and "anabranch.schema" not in (schema.metadata or {})
+
+
+def read(path: Path, meaning: Meaning | None = None) -> Traces:
+    """Reads such a file; a load's number is its row.
+
+    Raises:
+        TraceError: if a column is missing, unknown or of a wrong type, or holds unsound packets.
+    """
+    meaning = meaning or Meaning()
+    builder = Builder()
+    try:
+        with pq.ParquetFile(path) as file:
+            _check_columns(file.schema_arrow)
+            for batch in file.iter_batches(ROWS):
+                _add(builder, batch, meaning)
+    except pa.ArrowException as error:
+        raise TraceError(f"not a readable Parquet file: {error}") from error
+    traces = builder.build()
+    cells = traces.sizes.size > 0 and bool((abs(traces.sizes) == TOR_CELL).all())
+    return replace(traces, facts=Facts(size="cell" if cells else "ip-packet"))
+
+
+def write(traces: Traces, path: Path) -> None:
+    """Writes such a file, whatever the paths. A load's number and whether it is monitored are lost.
+
+    Times are float64 and sizes int32, wider than such files often have, so that nothing else is.
+    """
+    columns = {
+        "label": pa.array(traces.labels.tolist(), pa.string()),
+        "instance": pa.array(_instances(traces), pa.int32()),
+        "run": pa.array(traces.run.astype(np.int64)),
+        "times": pa.array([times for _, times, _ in loads(traces)], pa.large_list(pa.float64())),
+        "sizes": pa.array([sizes for _, _, sizes in loads(traces)], pa.large_list(pa.int32())),
+    }
+    with draft.file(path) as target:
+        pq.write_table(pa.table(columns), target, compression="zstd")
+
+
+def _instances(traces: Traces) -> list[int]:
+    """The number of each load among those of its label and run."""
+    seen: Counter[tuple[int, int]] = Counter()
+    numbers = []
+    for key in zip(traces.label.tolist(), traces.run.tolist(), strict=True):
+        numbers.append(seen[key])
+        seen[key] += 1
+    return numbers
+
+
+def _add(builder: Builder, batch: pa.RecordBatch, meaning: Meaning) -> None:
+    for name in batch.schema.names:
+        column = batch.column(name)
+        if column.null_count or (name in ("times", "sizes") and column.flatten().null_count):
+            raise TraceError("holds nulls", column=name)
+    names = batch.schema.names
+    runs = batch.column("run").to_pylist() if "run" in names else [0] * batch.num_rows
+    rows = zip(batch.column("label").to_pylist(), runs, *map(_lists, _columns(batch)), strict=True)
+    for label, run, times, sizes in rows:
+        if times.size != sizes.size:
+            row = len(builder)
+            raise TraceError(
+                f"row {row} has {times.size} times but {sizes.size} sizes", column="sizes"
+            )
+        builder.add(label, times, sizes, run=run, monitored=meaning.monitored)
+
+
+def _columns(batch: pa.RecordBatch) -> list[pa.Array]:
+    return [batch.column("times"), batch.column("sizes")]
+
+
+def _lists(column: pa.Array) -> list[Any]:
+    """An array for each row of a list column."""
+    offsets = column.offsets.to_numpy()
+    values = column.values.to_numpy(zero_copy_only=False)
+    return [values[a:b] for a, b in pairwise(offsets)]
+
+
+def _check_columns(schema: pa.Schema) -> None:
+    for name in _NEEDED:
+        if name not in schema.names:
+            raise TraceError(f"is missing; the file has {', '.join(schema.names)}", column=name)
+    for name in schema.names:
+        if name not in (*_NEEDED, "run"):
+            raise TraceError(f"is not known: there are {', '.join(_NEEDED)} and run", column=name)
+        kind = schema.field(name).type
+        if not _suits(name, kind):
+            raise TraceError(f"holds {kind}", column=name)
+
+
+def _suits(name: str, kind: pa.DataType) -> bool:
+    types = pa.types
+    if name == "label":
+        return bool(types.is_string(kind) or types.is_large_string(kind))
+    if name in ("instance", "run"):
+        return bool(types.is_integer(kind))
+    if not (types.is_list(kind) or types.is_large_list(kind)):
+        return False
+    inner = kind.value_type
+    return bool(types.is_floating(inner) if name == "times" else types.is_integer(inner))

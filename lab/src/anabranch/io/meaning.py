@@ -1,0 +1,20 @@
+"""What a file does not say of itself, and the user has to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Meaning:
+    """Attributes of loads in formats that do not record them.
+
+    Attributes:
+        label: of a capture's only load.
+        monitored: whether an attacker watches for the labels, where a file does not tell.
+        unmonitored: WFLib's `y` of unmonitored pages, which there is one number for.
+    """
+
+    label: str = ""
+    monitored: bool = True
+    unmonitored: int | None = None

@@ -1,0 +1,287 @@
+"""Our own schema: a row for each packet on each path (docs/formats.md)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from anabranch import __version__
+from anabranch.io import draft
+from anabranch.io.meaning import Meaning
+from anabranch.traces import WHOLE, Facts, Traces, offsets_of
+from anabranch.validate import TraceError
+
+SCHEMA = "1"
+"""The version that is read and written."""
+
+ROWS = 131_072
+"""Rows of a row group, as the splitter writes them; loads are not torn for it."""
+
+_TYPES = {
+    "load": pa.int64(),
+    "label": pa.string(),
+    "monitored": pa.bool_(),
+    "run": pa.int32(),
+    "path": pa.int16(),
+    "time": pa.float64(),
+    "size": pa.int32(),
+}
+
+_ENCODINGS = {
+    "load": "DELTA_BINARY_PACKED",
+    "run": "DELTA_BINARY_PACKED",
+    "path": "DELTA_BINARY_PACKED",
+    "time": "BYTE_STREAM_SPLIT",
+}
+
+Any1: TypeAlias = NDArray[Any]
+
+
+def read(path: Path, meaning: Meaning | None = None) -> Traces:
+    """Reads a trace, a batch of rows at a time; loads may be interleaved.
+
+    Rows of path -1 describe a load a second time: where a load has rows of paths too, those are
+    taken. The file says everything itself, so `meaning` is not asked.
+
+    Raises:
+        TraceError: if the file breaks a rule of the schema.
+    """
+    del meaning
+    try:
+        with pq.ParquetFile(path) as file:
+            facts = _facts(file.schema_arrow.metadata or {})
+            _check_columns(file.schema_arrow)
+            parts = _Parts()
+            for batch in file.iter_batches(ROWS, columns=list(_TYPES)):
+                parts.add(batch)
+    except pa.ArrowException as error:
+        raise TraceError(f"not a readable Parquet file: {error}") from error
+    return parts.build(facts)
+
+
+def write(traces: Traces, path: Path) -> None:
+    """Writes a trace, whole loads of about `ROWS` rows at a time.
+
+    Raises:
+        TraceError: if a load is empty: a format of one row per packet cannot hold it.
+    """
+    with Writer(path, traces.facts) as writer:
+        writer.add(traces)
+
+
+class Writer:
+    """Writes traces that come piece by piece; the file appears when all is well at the end."""
+
+    def __init__(self, path: Path, facts: Facts) -> None:
+        self._path = path
+        self._open = ExitStack()
+        self._schema = pa.schema(
+            [pa.field(name, kind, nullable=False) for name, kind in _TYPES.items()],
+            metadata=_metadata(facts),
+        )
+
+    def __enter__(self) -> Writer:
+        """Begins the draft."""
+        with ExitStack() as opening:
+            target = opening.enter_context(draft.file(self._path))
+            file = pq.ParquetWriter(
+                target,
+                self._schema,
+                compression="zstd",
+                use_dictionary=["label", "size"],
+                column_encoding=_ENCODINGS,
+            )
+            self._file = opening.enter_context(file)
+            self._open = opening.pop_all()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        """Renames the draft, or removes it if there was an error."""
+        self._open.__exit__(*error)
+
+    def add(self, traces: Traces) -> None:
+        """Writes all packets of `traces`."""
+        empty = np.flatnonzero(traces.lengths == 0)
+        if empty.size:
+            k = empty[0]
+            raise TraceError(f"load {traces.load[k]} in run {traces.run[k]} has no packets")
+        for first, last in _groups(traces.offsets):
+            self._file.write_table(self._table(traces, first, last))
+
+    def _table(self, traces: Traces, first: int, last: int) -> pa.Table:
+        packets = slice(int(traces.offsets[first]), int(traces.offsets[last]))
+        counts = traces.lengths[first:last]
+        names = pa.array(traces.names, pa.string())
+        label = pa.DictionaryArray.from_arrays(traces.label[first:last].repeat(counts), names)
+        rows = packets.stop - packets.start
+        columns = {
+            "load": traces.load[first:last].repeat(counts),
+            "label": label.cast(pa.string()),
+            "monitored": traces.monitored[first:last].repeat(counts),
+            "run": traces.run[first:last].repeat(counts),
+            "path": np.full(rows, WHOLE, np.int16)
+            if traces.paths is None
+            else traces.paths[packets],
+            "time": traces.times[packets],
+            "size": traces.sizes[packets],
+        }
+        arrays = [pa.array(columns[name], kind) for name, kind in _TYPES.items()]
+        return pa.Table.from_arrays(arrays, schema=self._schema)
+
+
+def _groups(offsets: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
+    """Ranges of loads that together have about `ROWS` packets."""
+    first = 0
+    while first < offsets.size - 1:
+        last = int(np.searchsorted(offsets, offsets[first] + ROWS))
+        last = min(max(last, first + 1), offsets.size - 1)
+        yield first, last
+        first = last
+
+
+@dataclass(slots=True)
+class _Parts:
+    """Rows as they come: columns of packets, and the stretches that belong to one load."""
+
+    times: list[Any1] = field(default_factory=list)
+    sizes: list[Any1] = field(default_factory=list)
+    paths: list[Any1] = field(default_factory=list)
+    stretches: list[Any1] = field(default_factory=list)
+    codes: dict[str, int] = field(default_factory=dict)
+    rows: int = 0
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        for name in _TYPES:
+            if batch.column(name).null_count:
+                raise TraceError("holds nulls", column=name)
+        numbers = {name: batch.column(name).to_numpy(zero_copy_only=False) for name in _NUMBERS}
+        label = self._label_codes(batch.column("label"))
+        keys = np.stack([numbers["load"], numbers["run"], label, numbers["monitored"]], axis=1)
+        keys = keys.astype(np.int64)
+        first = np.flatnonzero(np.r_[True, (np.diff(keys, axis=0) != 0).any(axis=1)])[: len(keys)]
+        starts = (first + self.rows)[:, None]
+        self.stretches.append(np.hstack([starts, keys[first]]))
+        self.times.append(numbers["time"])
+        self.sizes.append(numbers["size"])
+        self.paths.append(numbers["path"])
+        self.rows += len(keys)
+
+    def _label_codes(self, column: pa.Array) -> Any1:
+        encoded = column.dictionary_encode()
+        names = encoded.dictionary.to_pylist()
+        known = [self.codes.setdefault(name, len(self.codes)) for name in names]
+        codes: Any1 = np.array(known, np.int64)[encoded.indices.to_numpy(zero_copy_only=False)]
+        return codes
+
+    def build(self, facts: Facts) -> Traces:
+        if self.rows == 0:
+            raise TraceError("holds no rows")
+        stretches = np.concatenate(self.stretches)
+        loads, member = np.unique(stretches[:, 1:3], axis=0, return_inverse=True)
+        member = member.reshape(-1)
+        first = _first_of_each(member, len(loads))
+        _check_constant(stretches, member, first)
+        lengths = np.diff(np.r_[stretches[:, 0], self.rows])
+        owners = np.repeat(member, lengths)
+        paths = np.concatenate(self.paths)
+        kept = _one_description(owners, paths, len(loads))
+        order = kept[np.argsort(owners[kept], kind="stable")]
+        paths = paths[order]
+        names = tuple(sorted(self.codes))
+        places = np.array([names.index(name) for name in self.codes], np.int32)
+        return Traces(
+            load=loads[:, 0].copy(),
+            run=loads[:, 1].astype(np.int32),
+            label=places[stretches[first, 3]],
+            names=names,
+            monitored=stretches[first, 4].astype(np.bool_),
+            offsets=offsets_of(np.bincount(owners[kept], minlength=len(loads))),
+            times=np.concatenate(self.times)[order],
+            sizes=np.concatenate(self.sizes)[order],
+            paths=None if (paths == WHOLE).all() else paths,
+            facts=facts,
+        )
+
+
+_NUMBERS = [name for name in _TYPES if name != "label"]
+
+
+def _first_of_each(member: Any1, loads: int) -> Any1:
+    """The first stretch of each load."""
+    first = np.zeros(loads, np.int64)
+    first[member[::-1]] = np.arange(member.size)[::-1]
+    return first
+
+
+def _check_constant(stretches: Any1, member: Any1, first: Any1) -> None:
+    for column, place in (("label", 3), ("monitored", 4)):
+        changed = stretches[:, place] != stretches[first[member], place]
+        if changed.any():
+            row, load, run = stretches[np.argmax(changed), :3]
+            raise TraceError(f"changes within load {load} of run {run}, row {row}", column=column)
+
+
+def _one_description(owners: Any1, paths: Any1, loads: int) -> Any1:
+    """The rows that describe each load once: those of paths where it has such, else the whole."""
+    split = np.zeros(loads, np.bool_)
+    split[owners[paths != WHOLE]] = True
+    kept: Any1 = np.flatnonzero((paths != WHOLE) | ~split[owners])
+    return kept
+
+
+def _check_columns(schema: pa.Schema) -> None:
+    missing = [name for name in _TYPES if name not in schema.names]
+    if missing:
+        has = ", ".join(schema.names)
+        raise TraceError(f"the columns {', '.join(missing)} are missing; the file has {has}")
+    for name, kind in _TYPES.items():
+        found = schema.field(name).type
+        if found != kind and not (name == "label" and found == pa.large_string()):
+            raise TraceError(f"holds {found}, not {kind}", column=name)
+
+
+def _facts(metadata: dict[bytes, bytes]) -> Facts:
+    texts = {key.decode(): value.decode() for key, value in metadata.items() if b"ARROW" not in key}
+    version = texts.get("anabranch.schema")
+    if version is None:
+        raise TraceError("not an Anabranch trace: the metadata have no 'anabranch.schema'")
+    if version != SCHEMA:
+        raise TraceError(f"schema {version} is not known, only {SCHEMA}")
+    return Facts(
+        size=texts.get("anabranch.size", "ip-packet"),
+        paths=_parsed("anabranch.paths", texts, lambda text: tuple(map(str, json.loads(text))))
+        or (),
+        schedule=texts.get("anabranch.schedule"),
+        seed=_parsed("anabranch.seed", texts, int),
+    )
+
+
+def _parsed(key: str, texts: dict[str, str], parse: Callable[[str], Any]) -> Any:
+    try:
+        return parse(texts[key]) if key in texts else None
+    except (TypeError, ValueError) as error:
+        raise TraceError(f"the metadata '{key}' are damaged: {texts[key]}") from error
+
+
+def _metadata(facts: Facts) -> dict[str, str]:
+    known = {
+        "anabranch.schema": SCHEMA,
+        "anabranch.size": facts.size,
+        "anabranch.program": f"anabranch-lab {__version__}",
+    }
+    if facts.paths:
+        known["anabranch.paths"] = json.dumps(facts.paths)
+    if facts.schedule is not None:
+        known["anabranch.schedule"] = facts.schedule
+    if facts.seed is not None:
+        known["anabranch.seed"] = str(facts.seed)
+    return known

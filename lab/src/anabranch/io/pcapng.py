@@ -1,0 +1,177 @@
+"""The splitter's captures: a folder with NAME.pcapng for each path (docs/formats.md, "Captures").
+
+Captures do not tell which session a datagram belongs to: all of a folder is one load.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from anabranch.io import draft
+from anabranch.io.meaning import Meaning
+from anabranch.traces import Builder, Facts, Traces
+from anabranch.validate import TraceError, source
+
+_SECTION, _INTERFACE, _PACKET = 0x0A0D0D0A, 1, 6
+_ORDER_MARK = 0x1A2B3C4D
+_RAW_IP = 101
+_IF_NAME, _IF_TSRESOL, _EPB_FLAGS = 2, 9, 2
+_HEADERS = 28
+"""Bytes of an IPv4 and a UDP header: what is written of each packet, and the least that it has."""
+
+Rows: TypeAlias = list[tuple[int, int]]
+"""Nanoseconds since 1970 and signed size of each packet."""
+
+
+def read(path: Path, meaning: Meaning | None = None) -> Traces:
+    """Reads a folder, or one file. Paths are numbered by the names of their files.
+
+    Times count from the first packet of all; packets of equal time stand in the order of paths.
+
+    Raises:
+        TraceError: names the file and the place in it that is wrong.
+    """
+    meaning = meaning or Meaning()
+    files = sorted(path.glob("*.pcapng")) if path.is_dir() else [path]
+    if not files:
+        raise TraceError("this folder holds no .pcapng files")
+    rows: list[NDArray[np.int64]] = []
+    for number, file in enumerate(files):
+        with source(file):
+            packets = list(_packets(file.read_bytes()))
+        rows.append(np.array([(*packet, number) for packet in packets], np.int64).reshape(-1, 3))
+    table = np.concatenate(rows)
+    if not len(table):
+        raise TraceError("holds no packets")
+    table = table[np.argsort(table[:, 0], kind="stable")]
+    times = (table[:, 0] - table[0, 0]) / 1e9
+    builder = Builder(Facts(paths=tuple(file.stem for file in files)))
+    builder.add(
+        meaning.label, times, table[:, 1], monitored=meaning.monitored and bool(meaning.label)
+    )
+    return replace(builder.build(), paths=table[:, 2].astype(np.int16))
+
+
+def write(traces: Traces, path: Path) -> None:
+    """Writes a folder of captures of one load: headers of the right lengths, without payload.
+
+    Addresses are those for documentation. Times are written as if the load began in 1970.
+
+    Raises:
+        TraceError: if there is not exactly one load, or sizes are not those of IP packets.
+    """
+    if len(traces) != 1:
+        raise TraceError(f"captures hold one load, not {len(traces)}")
+    if traces.facts.size != "ip-packet" or (abs(traces.sizes) < _HEADERS).any():
+        raise TraceError("captures hold IP packets of 28 bytes or more", column="size")
+    paths = np.zeros(traces.sizes.size, np.int16) if traces.paths is None else traces.paths
+    with draft.folder(path) as folder:
+        for number in range(max(int(paths.max(initial=0)) + 1, len(traces.facts.paths))):
+            names = traces.facts.paths
+            name = names[number] if number < len(names) else str(number)
+            own = paths == number
+            blocks = map(_packet_block, traces.times[own].tolist(), traces.sizes[own].tolist())
+            (folder / f"{name}.pcapng").write_bytes(_begin(name) + b"".join(blocks))
+
+
+def _packets(data: bytes) -> Rows:
+    """The packets of one file."""
+    order, ticks, rows = "<", 1_000_000, []
+    for kind, body, at in _blocks(data):
+        if kind == _SECTION:
+            order = "<" if struct.unpack_from("<I", body)[0] == _ORDER_MARK else ">"
+        elif kind == _INTERFACE:
+            ticks = _ticks(body, order)
+        elif kind == _PACKET:
+            rows.append(_packet(body, order, ticks, at))
+    return rows
+
+
+def _blocks(data: bytes) -> Iterator[tuple[int, bytes, int]]:
+    """Kind, body and place of each block."""
+    at, order = 0, "<"
+    if data[:4] != struct.pack("<I", _SECTION):
+        raise TraceError("not a pcapng file")
+    while at < len(data):
+        if data[at : at + 4] == struct.pack("<I", _SECTION):
+            order = "<" if data[at + 8 : at + 12] == struct.pack("<I", _ORDER_MARK) else ">"
+        head = data[at : at + 8]
+        kind, length = struct.unpack(f"{order}II", head) if len(head) == 8 else (0, 0)
+        if length < 12 or length % 4 or at + length > len(data):
+            raise TraceError(f"the block at byte {at} is damaged or cut off")
+        yield kind, data[at + 8 : at + length - 4], at
+        at += length
+
+
+def _ticks(body: bytes, order: str) -> int:
+    """Ticks a second of the interface's clock."""
+    link = struct.unpack_from(f"{order}H", body)[0]
+    if link != _RAW_IP:
+        raise TraceError(f"link type {link} is not known: the splitter writes {_RAW_IP}, raw IP")
+    resolution = _options(body[8:], order).get(_IF_TSRESOL, b"\6")[0]
+    return int(2 ** (resolution & 0x7F)) if resolution & 0x80 else int(10**resolution)
+
+
+def _packet(body: bytes, order: str, ticks: int, at: int) -> tuple[int, int]:
+    try:
+        _, high, low, kept, length = struct.unpack_from(f"{order}IIIII", body)
+    except struct.error as error:
+        raise TraceError(f"the packet at byte {at} is cut off") from error
+    options = _options(body[20 + (kept + 3) // 4 * 4 :], order)
+    flags = struct.unpack(f"{order}I", options[_EPB_FLAGS])[0] if _EPB_FLAGS in options else 0
+    if flags & 3 not in (1, 2):
+        raise TraceError(f"the packet at byte {at} has no direction in its flags")
+    time = (high << 32 | low) * 1_000_000_000 // ticks
+    return time, length if flags & 3 == 2 else -length
+
+
+def _options(data: bytes, order: str) -> dict[int, bytes]:
+    found: dict[int, bytes] = {}
+    at = 0
+    while at + 4 <= len(data):
+        code, length = struct.unpack_from(f"{order}HH", data, at)
+        if code == 0:
+            break
+        found[code] = data[at + 4 : at + 4 + length]
+        at += 4 + (length + 3) // 4 * 4
+    return found
+
+
+def _begin(name: str) -> bytes:
+    section = struct.pack("<IHHq", _ORDER_MARK, 1, 0, -1)
+    options = _option(_IF_NAME, name.encode()) + _option(_IF_TSRESOL, b"\x09") + _option(0, b"")
+    return _block(_SECTION, section) + _block(
+        _INTERFACE, struct.pack("<HHI", _RAW_IP, 0, 0) + options
+    )
+
+
+def _packet_block(time: float, size: int) -> bytes:
+    ticks, outward = round(time * 1e9), size > 0
+    flags = _option(_EPB_FLAGS, struct.pack("<I", 2 if outward else 1)) + _option(0, b"")
+    head = struct.pack("<IIIII", 0, ticks >> 32, ticks & 0xFFFFFFFF, _HEADERS, abs(size))
+    return _block(_PACKET, head + _ip_header(abs(size), outward) + flags)
+
+
+def _ip_header(length: int, outward: bool) -> bytes:
+    """IPv4 and UDP headers between 192.0.2.1 and 198.51.100.1, without checksums."""
+    client, server = bytes([192, 0, 2, 1]), bytes([198, 51, 100, 1])
+    ends = client + server if outward else server + client
+    ports = (40_000, 443) if outward else (443, 40_000)
+    ip = struct.pack(">BBHHHBBH", 0x45, 0, min(length, 0xFFFF), 0, 0x4000, 64, 17, 0) + ends
+    return ip + struct.pack(">HHHH", *ports, min(length, 0xFFFF) - 20, 0)
+
+
+def _block(kind: int, body: bytes) -> bytes:
+    length = struct.pack("<I", len(body) + 12)
+    return struct.pack("<I", kind) + length + body + length
+
+
+def _option(code: int, value: bytes) -> bytes:
+    return struct.pack("<HH", code, len(value)) + value + bytes(-len(value) % 4)

@@ -1,0 +1,54 @@
+"""WFlib's npz: `X` is direction times timestamp [s], + from client to server; `y` the label.
+
+A product cannot tell the direction of a packet at time 0. When reading, leading zeros of a row are
+packets of the client, who speaks first; when writing, time 0 becomes `SOON`: nothing is lost.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from anabranch.io import npz
+from anabranch.io.meaning import Meaning
+from anabranch.traces import Builder, Facts, Traces, loads
+from anabranch.validate import TraceError
+
+SOON = 1e-9
+"""What a time of 0 is written as [s]: shorter than any clock tells."""
+
+
+def read(path: Path, meaning: Meaning | None = None) -> Traces:
+    """Reads such a file. `meaning.unmonitored` is the number of unmonitored pages in `y`.
+
+    Raises:
+        TraceError: if arrays are missing or of the wrong shape, or times go backwards.
+    """
+    meaning = meaning or Meaning()
+    X, names, codes = npz.read(path)
+    builder = Builder(Facts(size="direction"))
+    for number, (row, length) in enumerate(zip(X, npz.lengths(X), strict=True)):
+        packets = row[:length].astype(np.float64)
+        spoken = int(np.argmax(packets != 0)) if length else 0
+        npz.refuse_gap(packets, number, spoken)
+        times = abs(packets)
+        if not np.isfinite(times).all():
+            raise TraceError(f"row {number} holds numbers that are not finite", column="X")
+        name = names[codes[number]]
+        monitored = meaning.monitored and name != str(meaning.unmonitored)
+        times[times == SOON] = 0.0
+        builder.add(name, times, np.where(packets < 0, -1, 1), monitored=monitored)
+    return builder.build()
+
+
+def write(traces: Traces, path: Path) -> None:
+    """Writes such a file, as WFlib has them: sizes become directions, rows are cut at 10,000.
+
+    Raises:
+        TraceError: if the traces have no times.
+    """
+    if traces.timeless:
+        raise TraceError("these traces have no times: write them as directions", column="time")
+    rows = [np.sign(sizes) * np.maximum(times, SOON) for _, times, sizes in loads(traces)]
+    npz.write(path, rows, traces.label.astype(np.int64), traces.names)

@@ -1,0 +1,218 @@
+"""Recorded loads in memory: a short table of loads, and flat arrays of their packets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Self, TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from anabranch import validate
+from anabranch.validate import TraceError
+
+Floats: TypeAlias = NDArray[np.float64]
+Sizes: TypeAlias = NDArray[np.int32]
+
+WHOLE = -1
+"""The path of packets that were not split."""
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What a file says of all its loads (docs/formats.md, "Metadata")."""
+
+    size: str = "ip-packet"
+    """What sizes count: `ip-packet`, `cell` or `direction` (±1; such files may have no times)."""
+    paths: tuple[str, ...] = ()
+    """The names of path 0, 1, ..."""
+    schedule: str | None = None
+    """How it was split, as on a command line."""
+    seed: int | None = None
+    """The seed of the split."""
+
+
+@dataclass(frozen=True, slots=True)
+class Traces:
+    """The packets of `n` loads; load `k` has the packets `offsets[k]` to `offsets[k + 1]`.
+
+    Attributes:
+        load: int64 (n,), unique within its run.
+        run: int32 (n,), the repetition of the experiment.
+        label: int32 (n,), what was loaded: a place in `names`.
+        names: the labels.
+        monitored: bool (n,), whether an attacker watches for the load's label.
+        offsets: int64 (n + 1,), from 0, never decreasing; a load may be empty.
+        times: float64 (packets,), seconds, ascending within a load.
+        sizes: int32 (packets,), + from client to server, - from server to client, never 0.
+        paths: int16 (packets,), or None where nothing is split.
+        facts: what is true of all.
+
+    Raises:
+        TraceError: if the arrays do not fit together or break a rule of the schema.
+    """
+
+    load: NDArray[np.int64]
+    run: NDArray[np.int32]
+    label: NDArray[np.int32]
+    names: tuple[str, ...]
+    monitored: NDArray[np.bool_]
+    offsets: NDArray[np.int64]
+    times: Floats
+    sizes: Sizes
+    paths: NDArray[np.int16] | None = None
+    facts: Facts = field(default_factory=Facts)
+
+    def __post_init__(self) -> None:
+        validate.structure(self)
+
+    def __len__(self) -> int:
+        return self.offsets.size - 1
+
+    def __getitem__(self, index: slice | ArrayLike) -> Traces:
+        """The loads that a slice, a boolean mask or an array of places selects; names stay."""
+        chosen = np.arange(len(self))[index if isinstance(index, slice) else np.asarray(index)]
+        counts = self.lengths[chosen]
+        offsets = offsets_of(counts)
+        packets = np.arange(offsets[-1]) + np.repeat(self.offsets[chosen] - offsets[:-1], counts)
+        return replace(
+            self,
+            load=self.load[chosen],
+            run=self.run[chosen],
+            label=self.label[chosen],
+            monitored=self.monitored[chosen],
+            offsets=offsets,
+            times=self.times[packets],
+            sizes=self.sizes[packets],
+            paths=None if self.paths is None else self.paths[packets],
+        )
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        """int64 (n,): the packets of each load."""
+        return np.diff(self.offsets)
+
+    @property
+    def owners(self) -> NDArray[np.int64]:
+        """int64 (packets,): the load that each packet belongs to."""
+        return np.repeat(np.arange(len(self)), self.lengths)
+
+    @property
+    def labels(self) -> NDArray[np.str_]:
+        """The label of each load, str (n,)."""
+        return np.array(self.names, dtype=np.str_)[self.label]
+
+    @property
+    def timeless(self) -> bool:
+        """Whether no packet has a time, as where only directions were recorded."""
+        return self.times.size > 0 and not self.times.any()
+
+    def packets(self, k: int) -> slice:
+        """The place of load `k` in the flat arrays."""
+        return slice(int(self.offsets[k]), int(self.offsets[k + 1]))
+
+    def on_paths(self, paths: Sequence[int]) -> Traces:
+        """What an observer of `paths` sees. Every load stays, even if nothing of it is seen.
+
+        Times keep the load's clock: an attacker who does not know it subtracts the first one.
+        """
+        if self.paths is None:
+            raise TraceError("nothing is split: there are no paths to observe", column="path")
+        seen = np.isin(self.paths, np.asarray(paths))
+        return replace(
+            self,
+            offsets=np.concatenate([[0], np.cumsum(seen)])[self.offsets].astype(np.int64),
+            times=self.times[seen],
+            sizes=self.sizes[seen],
+            paths=self.paths[seen],
+        )
+
+    def shares(self, paths: int) -> Floats:
+        """float64 (n, paths): the part of each load's packets on each path; 0 where it is empty."""
+        if self.paths is None:
+            raise TraceError("nothing is split: there are no shares", column="path")
+        if self.paths.size and not 0 <= self.paths.min() <= self.paths.max() < paths:
+            raise TraceError(f"has numbers beyond 0 to {paths - 1}", column="path")
+        cells = self.owners * paths + self.paths
+        counts = np.bincount(cells, minlength=len(self) * paths).reshape(len(self), paths)
+        shares: Floats = counts / np.maximum(self.lengths, 1)[:, None]
+        return shares
+
+
+def offsets_of(counts: ArrayLike) -> NDArray[np.int64]:
+    """Where each load begins, and where the last one ends, from the packets of each."""
+    return np.concatenate([[0], np.cumsum(np.asarray(counts, dtype=np.int64))]).astype(np.int64)
+
+
+class Builder:
+    """Collects loads one by one, in the order in which a file tells them."""
+
+    def __init__(self, facts: Facts | None = None) -> None:
+        self.facts = facts or Facts()
+        self._names: dict[str, int] = {}
+        self._rows: list[tuple[int, int, int, bool]] = []
+        self._times: list[Floats] = []
+        self._sizes: list[Sizes] = []
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def add(
+        self,
+        label: str,
+        times: ArrayLike,
+        sizes: ArrayLike,
+        *,
+        load: int | None = None,
+        run: int = 0,
+        monitored: bool = True,
+    ) -> Self:
+        """Adds a load with `times` [s] and signed `sizes`; its number counts up if not given."""
+        code = self._names.setdefault(label, len(self._names))
+        number = len(self._rows) if load is None else load
+        self._rows.append((number, run, code, monitored))
+        self._times.append(np.asarray(times, dtype=np.float64))
+        self._sizes.append(sizes_of(sizes))
+        return self
+
+    def build(self) -> Traces:
+        """All loads added so far, names sorted.
+
+        Raises:
+            TraceError: as `Traces` does.
+        """
+        names = tuple(sorted(self._names))
+        places = np.array([names.index(name) for name in self._names], dtype=np.int32)
+        load, run, code, monitored = zip(*self._rows, strict=True) if self._rows else ((),) * 4
+        return Traces(
+            load=np.array(load, dtype=np.int64),
+            run=np.array(run, dtype=np.int32),
+            label=places[np.array(code, dtype=np.int64)],
+            names=names,
+            monitored=np.array(monitored, dtype=np.bool_),
+            offsets=offsets_of([times.size for times in self._times]),
+            times=np.concatenate([np.zeros(0), *self._times]),
+            sizes=np.concatenate([np.zeros(0, dtype=np.int32), *self._sizes]),
+            facts=self.facts,
+        )
+
+
+def sizes_of(values: ArrayLike) -> Sizes:
+    """Sizes as int32.
+
+    Raises:
+        TraceError: if one is no whole number of 32 bits.
+    """
+    array: NDArray[Any] = np.asarray(values)
+    sizes = array.astype(np.int32)
+    if not np.array_equal(sizes, array):
+        raise TraceError("holds values that are not whole numbers of 32 bits", column="size")
+    return sizes
+
+
+def loads(traces: Traces) -> Iterator[tuple[str, Floats, Sizes]]:
+    """Label, times and sizes of each load, as views."""
+    for k, code in enumerate(traces.label):
+        packets = traces.packets(k)
+        yield traces.names[code], traces.times[packets], traces.sizes[packets]

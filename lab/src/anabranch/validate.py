@@ -1,0 +1,157 @@
+"""What makes traces sound, and errors that name the file and the column.
+
+The rules are those of docs/formats.md, "Validity". Structure is checked wherever traces come into
+being; labels only where they are to be learnt (`labels`), as a capture of one's own has none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from os import PathLike
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from anabranch.traces import Traces
+
+Source: TypeAlias = str | PathLike[str]
+
+
+class TraceError(ValueError):
+    """Traces or a file of traces cannot be used.
+
+    Attributes:
+        problem: what is wrong, as the end of a sentence.
+        column: the column or array that is wrong, if it is one.
+        file: where it stands, if it stands in a file.
+    """
+
+    def __init__(
+        self, problem: str, *, column: str | None = None, file: Source | None = None
+    ) -> None:
+        super().__init__(problem)
+        self.problem = problem
+        self.column = column
+        self.file = file
+
+    def __str__(self) -> str:
+        parts = [str(self.file)] if self.file is not None else []
+        parts += [f"column '{self.column}'"] if self.column is not None else []
+        return ": ".join([*parts, self.problem])
+
+
+@contextmanager
+def source(file: Source) -> Iterator[None]:
+    """Names `file` in every `TraceError` raised within, unless it names one already.
+
+    A file that is missing, damaged or not readable becomes a `TraceError` too.
+    """
+    try:
+        yield
+    except TraceError as error:
+        error.file = file if error.file is None else error.file
+        raise
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise TraceError(reason, file=file) from error
+
+
+def structure(traces: Traces) -> None:
+    """Refuses arrays that do not fit together, or break a rule of the schema.
+
+    Raises:
+        TraceError: with the column, the load and the packet.
+    """
+    _lengths(traces)
+    _offsets(traces)
+    _load_names(traces)
+    _refuse_packet(traces, "time", ~(np.isfinite(traces.times) & (traces.times >= 0)), _BAD_TIME)
+    _refuse_packet(traces, "time", _earlier_than_before(traces), "is earlier than the one before")
+    _refuse_packet(traces, "size", traces.sizes == 0, "is 0: it has no direction")
+    if traces.paths is not None:
+        _refuse_packet(traces, "path", traces.paths < -1, "is below -1")
+
+
+def labels(traces: Traces) -> None:
+    """Refuses a monitored label with a single load: it cannot be both learnt and tested.
+
+    Raises:
+        TraceError: with the label.
+    """
+    counts = np.bincount(traces.label[traces.monitored], minlength=len(traces.names))
+    lonely = np.flatnonzero(counts == 1)
+    if lonely.size:
+        others = f", and {lonely.size - 1} others too" if lonely.size > 1 else ""
+        raise TraceError(
+            f"'{traces.names[lonely[0]]}' has one instance{others}: a label needs two to be "
+            "learnt and tested",
+            column="label",
+        )
+
+
+_BAD_TIME = "is negative or not a finite number"
+
+_DTYPES = {
+    "load": np.int64,
+    "run": np.int32,
+    "label": np.int32,
+    "monitored": np.bool_,
+    "offsets": np.int64,
+    "times": np.float64,
+    "sizes": np.int32,
+    "paths": np.int16,
+}
+
+
+def _lengths(traces: Traces) -> None:
+    loads, packets = traces.offsets.size - 1, traces.times.size
+    wanted = dict.fromkeys(["load", "run", "label", "monitored"], loads)
+    wanted |= {"offsets": loads + 1, "times": packets, "sizes": packets, "paths": packets}
+    for name, length in wanted.items():
+        array: NDArray[Any] | None = getattr(traces, name)
+        if array is None:
+            continue
+        if array.shape != (length,):
+            raise TraceError(f"has the shape {array.shape}, not ({length},)", column=name)
+        if array.dtype != _DTYPES[name]:
+            kind = np.dtype(_DTYPES[name])
+            raise TraceError(f"holds {array.dtype}, not {kind}", column=name)
+
+
+def _offsets(traces: Traces) -> None:
+    offsets = traces.offsets
+    if offsets.size == 0 or offsets[0] != 0 or offsets[-1] != traces.times.size:
+        raise TraceError("begin with 0 and end with the number of packets", column="offsets")
+    if (np.diff(offsets) < 0).any():
+        raise TraceError("never decrease", column="offsets")
+
+
+def _load_names(traces: Traces) -> None:
+    order = np.lexsort((traces.load, traces.run))
+    load, run = traces.load[order], traces.run[order]
+    twice = np.flatnonzero((np.diff(load) == 0) & (np.diff(run) == 0))
+    if twice.size:
+        raise TraceError(f"{load[twice[0]]} stands twice in run {run[twice[0]]}", column="load")
+    if traces.label.size and not 0 <= traces.label.min() <= traces.label.max() < len(traces.names):
+        raise TraceError(f"holds codes beyond its {len(traces.names)} names", column="label")
+
+
+def _earlier_than_before(traces: Traces) -> NDArray[np.bool_]:
+    """Which packets are earlier than the one before in their load."""
+    earlier = np.zeros(traces.times.size, dtype=np.bool_)
+    earlier[1:] = np.diff(traces.times) < 0
+    starts = traces.offsets[:-1]
+    earlier[starts[starts < traces.times.size]] = False
+    return earlier
+
+
+def _refuse_packet(traces: Traces, column: str, bad: NDArray[np.bool_], problem: str) -> None:
+    if not bad.any():
+        return
+    packet = int(np.argmax(bad))
+    k = int(np.searchsorted(traces.offsets, packet, side="right")) - 1
+    where = f"packet {packet - traces.offsets[k]} of load {traces.load[k]} in run {traces.run[k]}"
+    raise TraceError(f"{where} {problem}", column=column)

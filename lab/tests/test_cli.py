@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from anabranch import io
+from anabranch.splitting import Split
+from making import made
+
+
+def lab(*arguments: object) -> subprocess.CompletedProcess[str]:
+    """Runs the command line as users do."""
+    call = [sys.executable, "-c", "from anabranch.cli import main; main()", *map(str, arguments)]
+    return subprocess.run(call, capture_output=True, text=True, check=False, timeout=120)
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> Path:
+    io.write(made(), tmp_path / "in.parquet")
+    return tmp_path / "in.parquet"
+
+
+def test_convert_writes_every_format(trace: Path, tmp_path: Path) -> None:
+    for form in ("parquet", "lists", "wflib", "directions", "cells"):
+        done = lab("convert", trace, tmp_path / form, "--to", form)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert len(io.read(tmp_path / form, form)) == 12
+
+
+def test_inspect_tells_what_there_is(trace: Path) -> None:
+    facts = json.loads(lab("inspect", trace, "--json").stdout)
+    assert (facts["loads"], facts["labels"], facts["runs"]) == (12, 3, [0, 1])
+    assert "loads per label" in lab("inspect", trace).stdout
+
+
+def test_split_writes_what_the_library_splits(trace: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.parquet"
+    done = lab("split", trace, out, "--schedule", "batched", "--paths", 5, "--seed", 3,
+               "--mode", "independent", "--resplits", 2)  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    split = Split("batched", None, 5, "independent", seed=3)
+    for replica in range(2):
+        got = io.read(tmp_path / f"out.{replica}.parquet")
+        expected = split.split(io.read(trace), replica).paths
+        assert got.paths is not None
+        assert expected is not None
+        assert np.array_equal(got.paths, expected)
+    facts = json.loads(lab("inspect", tmp_path / "out.0.parquet", "--json").stdout)
+    assert facts["schedule"] == str(split)
+    assert facts["seed"] == 3
+
+
+def test_bad_input_is_one_line_and_code_2_and_leaves_nothing(trace: Path, tmp_path: Path) -> None:
+    (tmp_path / "bad.parquet").write_bytes(trace.read_bytes()[:500])
+    np.savez(tmp_path / "bad.npz", X=[1.0, 2.0], y=[1, 2])
+    lonely = tmp_path / "lonely.parquet"
+    io.write(made(2), lonely)
+    out = tmp_path / "out.parquet"
+    before = sorted(tmp_path.iterdir())
+    for arguments, problem in [
+        (["convert", tmp_path / "none.parquet", out], "none.parquet: no such file"),
+        (["convert", tmp_path / "bad.parquet", out], "bad.parquet: not a readable Parquet"),
+        (["convert", tmp_path / "bad.npz", out], "bad.npz: column 'X'"),
+        (["convert", lonely, out], "lonely.parquet: column 'label': 'page 0' has one instance"),
+        (["convert", trace, tmp_path / "out.xyz"], "which format"),
+        (["inspect", tmp_path / "bad.npz"], "bad.npz: column 'X'"),
+        (["split", trace, out], "'weighted' has no run length"),
+        (["split", trace, out, "--every", "50p", "--paths", 0], "0 paths"),
+        (["split", trace, out, "--every", "50p", "--schedule", "weights:0,0,0"], "sum to 0"),
+        (["split", trace, out, "--every", "50p", "--delay", "x"], "'x' is no delay"),
+        (["split", trace, tmp_path / "no" / "out.parquet", "--every", "1p"], "does not exist"),
+    ]:
+        done = lab(*arguments)
+        assert done.returncode == 2, arguments
+        assert problem in done.stderr
+        assert done.stderr.count("\n") == 1
+        assert sorted(tmp_path.iterdir()) == before
+    assert lab("convert", lonely, out, "--allow-single").returncode == 0
+
+
+def test_an_unknown_option_is_code_2() -> None:
+    assert lab("inspect", "--nonsense").returncode == 2
+    assert lab("--version").stdout.startswith("anabranch-lab ")

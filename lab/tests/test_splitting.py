@@ -1,0 +1,225 @@
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from anabranch import _core
+from anabranch.splitting import Split, SplitError, merge, published_every
+from anabranch.traces import Builder, Traces
+from anabranch.validate import TraceError
+from making import made
+
+TABLE = Path(__file__).parents[2] / "crates/multipath/tests/known_splits.txt"
+
+ALL = [
+    Split("round-robin", "50p"),
+    Split("uniform", "1p", 5),
+    Split("weighted", "~100ms", 3, "independent"),
+    Split("weights:6,3,1", "20-40ms", 3),
+    Split("batched", None, 5, "independent"),
+    Split("hywf", None, 2, "independent"),
+    Split("lowest-rtt", "1p", 3, delays=(0.03, 0.01, (0.0, 0.02))),
+]
+EACH = pytest.mark.parametrize("split", ALL, ids=lambda split: split.schedule)
+
+
+def paths_of(traces: Traces) -> np.ndarray:
+    assert traces.paths is not None
+    return traces.paths
+
+
+def same_packets(left: Traces, right: Traces) -> bool:
+    return all(
+        np.array_equal(getattr(left, name), getattr(right, name))
+        for name in ("load", "run", "label", "offsets", "times", "sizes")
+    )
+
+
+def known() -> list[tuple[str, str]]:
+    lines = TABLE.read_text().splitlines()
+    pairs = [line.partition(" = ") for line in lines if not line.startswith("#")]
+    return [(case, paths) for case, _, paths in pairs]
+
+
+@pytest.mark.parametrize(("case", "expected"), known())
+def test_the_binding_splits_as_the_core_does(case: str, expected: str) -> None:
+    schedule, every, paths, mode, seed, load, run, replica = case.split()
+    assert mode in ("together", "independent")
+    split = Split(schedule, every, int(paths), mode, seed=int(seed))  # type: ignore[arg-type]
+    packets = np.arange(60)
+    builder = Builder().add(
+        "x", packets / 128, np.where(packets % 3 == 0, 100, -1500), load=int(load), run=int(run)
+    )
+    got = paths_of(split.split(builder.build(), int(replica)))
+    assert "".join(map(str, got)) == expected
+
+
+@EACH
+def test_equal_seeds_split_equally_and_others_do_not(split: Split, traces: Traces) -> None:
+    first = split.split(traces)
+    assert np.array_equal(paths_of(first), paths_of(split.split(traces)))
+    other = replace(split, seed=1).split(traces)
+    if split.schedule in ("round-robin", "lowest-rtt"):
+        assert np.array_equal(paths_of(first), paths_of(other))
+    else:
+        assert not np.array_equal(paths_of(first), paths_of(other))
+
+
+@EACH
+def test_a_load_more_or_less_shifts_no_other(split: Split, traces: Traces) -> None:
+    some = np.array([7, 2, 9])
+    assert np.array_equal(paths_of(split.split(traces)[some]), paths_of(split.split(traces[some])))
+
+
+def test_one_path_is_the_identity(traces: Traces) -> None:
+    split = Split("weighted", "50p", 1).split(traces)
+    assert same_packets(split, traces)
+    assert not paths_of(split).any()
+    assert same_packets(split.on_paths([0]), traces)
+
+
+@pytest.mark.parametrize("split", ALL[:-1], ids=lambda split: split.schedule)
+def test_all_paths_merged_give_the_original_back(split: Split, traces: Traces) -> None:
+    done = split.split(traces)
+    parts = [done.on_paths([path]) for path in range(split.paths)]
+    assert sum(part.times.size for part in parts) == traces.times.size
+    merged = merge(parts)
+    assert same_packets(merged, traces)
+    assert np.array_equal(paths_of(merged), paths_of(done))
+    assert same_packets(done.on_paths(range(split.paths)), traces)
+
+
+def test_round_robin_by_packet_gives_equal_shares(traces: Traces) -> None:
+    done = Split("round-robin", "1p", 4).split(traces)
+    counts = done.shares(4) * done.lengths[:, None]
+    assert (counts.max(axis=1) - counts.min(axis=1) <= 1).all()
+    assert done.shares(4).sum(axis=1) == pytest.approx(1)
+
+
+def test_together_the_directions_share_runs_and_independently_they_do_not(traces: Traces) -> None:
+    together = Split("round-robin", "10p", 2, "together").split(traces)
+    independent = Split("round-robin", "10p", 2, "independent").split(traces)
+    for k in range(len(traces)):
+        packets = traces.packets(k)
+        count = np.arange(packets.stop - packets.start)
+        assert np.array_equal(paths_of(together)[packets], count // 10 % 2)
+        for up in (True, False):
+            own = paths_of(independent)[packets][(traces.sizes[packets] > 0) == up]
+            assert np.array_equal(own, np.arange(own.size) // 10 % 2)
+
+
+def test_replicas_differ_and_begin_with_the_plain_split(traces: Traces) -> None:
+    split = Split("weighted", "5p", 3, resplits=3)
+    first, second, third = (paths_of(replica) for replica in split.replicas(traces))
+    assert np.array_equal(first, paths_of(split.split(traces)))
+    assert not np.array_equal(first, second)
+    assert not np.array_equal(second, third)
+
+
+def test_a_split_without_delays_copies_no_times(traces: Traces) -> None:
+    assert Split().split(traces).times is traces.times
+
+
+def test_a_delayed_path_is_seen_later_and_loads_stay_sorted(traces: Traces) -> None:
+    plain = Split("uniform", "1p", 2).split(traces)
+    slow = Split("uniform", "1p", 2, delays=(0.0, (0.0, 0.05))).split(traces)
+    for path, late in ((0, 0.0), (1, 0.05)):
+        before, after = plain.on_paths([path]), slow.on_paths([path])
+        down = before.sizes < 0
+        moved = np.sort(before.times[down] + late)
+        assert np.array_equal(np.sort(after.times[after.sizes < 0]), moved)
+        assert np.array_equal(np.sort(after.times[after.sizes > 0]), np.sort(before.times[~down]))
+    assert not np.array_equal(plain.sizes, slow.sizes)
+
+
+def test_packets_of_equal_time_keep_their_order_behind_a_delay() -> None:
+    traces = Builder().add("x", np.zeros(6), [1, -2, 3, -4, 5, -6]).build()
+    slow = Split("round-robin", "1p", 2, delays=(0.1, 0.0)).split(traces)
+    assert slow.sizes.tolist() == [-2, -4, -6, 1, 3, 5]
+    assert paths_of(slow).tolist() == [1, 1, 1, 0, 0, 0]
+
+
+def test_schedules_know_the_run_length_that_they_were_published_with() -> None:
+    assert published_every("batched:0.5") == "50-70p"
+    assert published_every("hywf") == "~20p"
+    assert published_every("uniform") is None
+    assert str(Split("hywf", None, 2)) == "hywf --every ~20p --paths 2 --mode together"
+    with pytest.raises(SplitError, match="run length of its own"):
+        Split("uniform", None)
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        ({"schedule": "fastest"}, "no scheduler is called 'fastest'"),
+        ({"schedule": "weights:0,0,0"}, "sum to 0"),
+        ({"schedule": "weights:1,1"}, "2 weights for 3 paths"),
+        ({"every": "50"}, "'50' is no interval"),
+        ({"every": "70-50p"}, "shorter first"),
+        ({"paths": 0}, "0 paths: give 1 to"),
+        ({"paths": -1}, "negative"),
+        ({"mode": "both"}, "no mode is called 'both'"),
+        ({"delays": (0.1,)}, "1 delays for 3 paths"),
+        ({"delays": (0.1, -1.0, 0.0)}, "delay of path 1"),
+        ({"resplits": 0}, "0 re-splits"),
+        ({"seed": -1}, "negative"),
+    ],
+)
+def test_each_wrong_setting_is_told(settings: dict[str, object], problem: str) -> None:
+    with pytest.raises(SplitError, match=problem):
+        Split(**settings)  # type: ignore[arg-type]
+
+
+def test_what_is_split_is_not_split_again_and_no_time_ends_no_run(traces: Traces) -> None:
+    with pytest.raises(TraceError, match="split already"):
+        Split().split(Split().split(traces))
+    timeless = Builder().add("x", np.zeros(3), [1, -1, 1]).build()
+    with pytest.raises(TraceError, match="no times"):
+        Split("uniform", "100ms").split(timeless)
+    assert Split("uniform", "1p").split(timeless).paths is not None
+
+
+def test_the_binding_refuses_arrays_that_do_not_fit() -> None:
+    core = _core.TraceSplit("uniform", "1p", 2)
+    load, run = np.zeros(1, np.int64), np.zeros(1, np.int32)
+    times, sizes = np.zeros(2), np.ones(2, np.int32)
+    for offsets in ([0, 1], [1, 2], [0, 3], [0, 2, 1], []):
+        with pytest.raises(ValueError, match="offsets"):
+            core.assign(load, run, np.array(offsets, np.int64), times, sizes)
+    good = np.array([0, 2])
+    with pytest.raises(ValueError, match="one for each load"):
+        core.assign(load[:0], run, good, times, sizes)
+    with pytest.raises(ValueError, match=r"load 0 of run 0: .*packet 1 is 0"):
+        core.assign(load, run, good, times, np.array([1, 0], np.int32))
+    with pytest.raises(ValueError, match="no path 2"):
+        core.delay(good, times, sizes, np.array([0, 2], np.int16))
+
+
+def test_draws_are_those_of_their_laws() -> None:
+    lengths = _core.draw_run_packets("50-70p", 20_000, seed=1)
+    assert (lengths.min(), lengths.max()) == (50, 70)
+    assert lengths.mean() == pytest.approx(60, abs=5 * 6.06 / 20_000**0.5)
+    seconds = _core.draw_run_seconds("~100ms", 20_000, seed=1)
+    assert seconds.mean() == pytest.approx(0.1, abs=5 * 0.1 / 20_000**0.5)
+    assert set(_core.draw_paths("round-robin", 3, 6, seed=1).tolist()) == {0, 1, 2}
+    with pytest.raises(ValueError, match="number of packets"):
+        _core.draw_run_packets("100ms", 1, seed=1)
+
+
+def test_twenty_million_packets_a_second(capsys: pytest.CaptureFixture[str]) -> None:
+    """The slowest setting of all, printed. The limit leaves half of the speed to busy machines."""
+    traces = made(4_000, labels=50)
+    split = Split("uniform", "1p", 3, "independent")
+    rates = []
+    for replica in range(5):
+        start = time.perf_counter()
+        split.split(traces, replica)
+        rates.append(traces.times.size / (time.perf_counter() - start) / 1e6)
+    with capsys.disabled():
+        spread = f"{min(rates):.0f} to {max(rates):.0f}"
+        print(f"\n{split}: {np.median(rates):.0f} ({spread}) million packets/s")
+    assert max(rates) > 10
