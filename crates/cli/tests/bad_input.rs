@@ -293,3 +293,12 @@ fn sound_settings_pass_the_check() {
     assert!(text.contains("a     lo         127.0.0.2"), "{text}");
     assert!(listing(folder.path()).is_empty(), "a check writes nothing");
 }
+
+#[test]
+fn a_trace_on_which_the_decoder_panics_is_refused_in_one_line() {
+    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/trace_reader");
+    let damaged = corpus.join("dictionary-missing.parquet");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_anabranch"));
+    let message = refusal(command.arg("report").arg(damaged).output().unwrap());
+    assert!(message.ends_with("a page is damaged"), "{message}");
+}

@@ -1,11 +1,13 @@
 //! Reading a trace, and refusing precisely what is not one.
 
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::fmt;
 use std::fs::File;
 use std::io;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
 use std::path::Path;
+use std::sync::Once;
 
 use parquet::basic::{Compression, ConvertedType, LogicalType, Type as Physical};
 use parquet::column::reader::{ColumnReaderImpl, get_typed_column_reader};
@@ -137,8 +139,30 @@ impl Trace {
 ///
 /// What `decode` was working on must not be used afterwards.
 fn guarded<T>(decode: impl FnOnce() -> Result<T, TraceError>) -> Result<T, TraceError> {
+    keep_quiet_while_decoding();
+    let outer = DECODING.replace(true);
     let damaged = |_| Err(TraceError::Parquet("a page is damaged".to_owned()));
-    catch_unwind(AssertUnwindSafe(decode)).unwrap_or_else(damaged)
+    let decoded = catch_unwind(AssertUnwindSafe(decode)).unwrap_or_else(damaged);
+    DECODING.set(outer);
+    decoded
+}
+
+thread_local! {
+    static DECODING: Cell<bool> = const { Cell::new(false) };
+}
+
+/// A caught panic would still be printed, as if the program had a fault: the error says it all. Other
+/// panics, and those of other threads, are told as before.
+fn keep_quiet_while_decoding() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let told = take_hook();
+        set_hook(Box::new(move |about| {
+            if !DECODING.get() {
+                told(about);
+            }
+        }));
+    });
 }
 
 fn locate_all(schema: &SchemaDescriptor) -> Result<[usize; 7], TraceError> {
