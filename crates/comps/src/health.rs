@@ -13,7 +13,9 @@ const SILENCE: Duration = Duration::from_secs(1);
 const ACTIVE: Duration = Duration::from_secs(1);
 /// A pause between two datagrams counts as use up to this length.
 const LONGEST_PAUSE: Duration = Duration::from_millis(300);
-/// Between two attempts on a path that is down.
+/// /// Datagrams in a row that are copied to try a path that is down.
+const ROUND: u8 = 4;
+/// Between two rounds of attempts on a path that is down.
 const RETRY: Duration = Duration::from_secs(1);
 /// A path that a local error took away is believed again if no error follows an attempt for so long.
 const NO_NEWS: Duration = Duration::from_secs(1);
@@ -30,7 +32,10 @@ struct Silence {
 struct Down {
     reason: DownReason,
     next_try: Time,
+    /// Rounds of copies so far.
     tries: u32,
+    /// Copies so far in this round.
+    copies: u8,
     tried: Option<Time>,
 }
 
@@ -107,25 +112,31 @@ impl Health {
     /// Takes the path out. True if it was in.
     pub(crate) fn take_down(&mut self, now: Time, reason: DownReason) -> bool {
         let was_up = self.down.is_none();
-        let tries = self.down.map_or(0, |down| down.tries);
-        self.down = Some(Down { reason, next_try: now + RETRY, tries, tried: None });
+        let tries = self.down.map_or(0, |down| down.tries + u32::from(down.copies > 0));
+        self.down = Some(Down { reason, next_try: now + RETRY, tries, copies: 0, tried: None });
         was_up
     }
 
-    /// If an attempt on a path that is down is due: how many there were before.
-    pub(crate) fn due_try(&self, now: Time) -> Option<u32> {
-        self.down.filter(|down| now >= down.next_try).map(|down| down.tries)
+    /// /// If an attempt on a path that is down is due: which round it belongs to, and whether it opens it.
+    pub(crate) fn due_try(&self, now: Time) -> Option<(u32, bool)> {
+        let down = self.down.filter(|down| now >= down.next_try)?;
+        Some((down.tries, down.copies == 0))
     }
 
-    /// A copy of a live datagram is on its way by this path, to keep it open or to try it. The next attempt comes after
-    /// `pause`, or after the usual time if that is longer.
+    /// A copy of a live datagram is on its way by this path, to keep it open or to try it. Attempts come in rounds of a few
+    /// datagrams in a row; the next round comes after `pause`, or after the usual time if that is longer.
+    ///
+    /// A single one might be of a kind that the server never answers (Mosh's acknowledgements), and again the next time.
     pub(crate) fn on_copy(&mut self, now: Time, pause: Duration) {
         self.rtt.on_sent(now, self.sent);
         self.sent = Some(now);
-        if let Some(down) = &mut self.down {
+        let Some(down) = &mut self.down else { return };
+        down.tried = Some(now);
+        down.copies += 1;
+        if down.copies == ROUND {
+            down.copies = 0;
             down.tries = down.tries.saturating_add(1);
             down.next_try = now + pause.max(RETRY);
-            down.tried = Some(now);
         }
     }
 
@@ -201,10 +212,12 @@ mod tests {
         let mut health = Health::default();
         assert!(health.take_down(ms(0), DownReason::Silent));
         assert_eq!(health.due_try(ms(999)), None);
-        assert_eq!(health.due_try(ms(1000)), Some(0));
-        health.on_copy(ms(1000), Duration::ZERO);
-        assert_eq!(health.due_try(ms(1500)), None);
-        assert_eq!(health.due_try(ms(2000)), Some(1));
+        assert_eq!(health.due_try(ms(1000)), Some((0, true)));
+        for copy in 1..=ROUND {
+            health.on_copy(ms(1000), Duration::ZERO);
+            assert_eq!(health.due_try(ms(1001)).is_some(), copy < ROUND, "copy {copy}");
+        }
+        assert_eq!(health.due_try(ms(2000)), Some((1, true)));
         assert!(health.on_heard(ms(2020)));
         assert!(!health.is_down());
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anabranch_comps::{DownReason, Event, Failure, Input, SessionId, TupleId};
 use anabranch_multipath::{PathId, Time};
 use anabranch_netem::Settings;
-use world::{DELAY, Follower, Mute, Server, Stubborn, World, client, config, link, numbered};
+use world::{DELAY, Follower, Mute, Seen, Server, Stubborn, World, client, config, link, numbered};
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -63,6 +63,42 @@ fn a_path_slower_than_the_others_comes_back_too() {
     links[1].delay = DELAY + 25 * MS;
     let (_, up) = cut_and_restore("100ms", &links);
     assert!(up <= ms(12_000), "a copy must outrun its original by 25 ms: back at {up:?}");
+}
+
+/// Follows its client like [`Follower`], but answers only what begins with 0xaa: Mosh does not answer acknowledgements.
+#[derive(Default)]
+struct Choosy {
+    newest: Option<Seen>,
+}
+
+impl Server for Choosy {
+    fn hear(&mut self, _now: Time, from: Seen, datagram: &[u8]) -> Vec<(Seen, Vec<u8>)> {
+        self.newest = Some(from);
+        let answer = (datagram[0] == 0xaa).then(|| (from, datagram.to_vec()));
+        answer.into_iter().collect()
+    }
+}
+
+#[test]
+fn a_path_comes_back_though_the_datagram_after_each_pause_is_one_that_nobody_answers() {
+    let mut world = World::new(config(2, "round-robin", "100ms"), Choosy::default());
+    let talk = |world: &mut World<Choosy>, seconds: u64| {
+        for _ in 0..seconds * 10 {
+            world.client(client(0), &[0xbb; 60]);
+            let next = world.now + 50 * MS;
+            world.run_until(next);
+            world.client(client(0), &[0xaa; 60]);
+            let next = world.now + 50 * MS;
+            world.run_until(next);
+        }
+    };
+    talk(&mut world, 2);
+    world.cut(1, true);
+    talk(&mut world, 5);
+    assert_eq!(downs(&world).len(), 1);
+    world.cut(1, false);
+    talk(&mut world, 3);
+    assert_eq!(ups(&world).len(), 1, "{:?}", ups(&world));
 }
 
 #[test]

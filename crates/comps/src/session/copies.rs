@@ -53,10 +53,11 @@ impl Session {
         let mut lag = Duration::ZERO;
         for index in 0..self.health.len() {
             let path = PathId::at(index);
-            let Some(tries) = self.health[index].due_try(now) else { continue };
+            let Some((tries, opens_round)) = self.health[index].due_try(now) else { continue };
             if self.takes_copy(path, lane, common) {
                 let its_lag = self.lag(index, tries);
-                lag = lag.max(its_lag);
+                // One hold a round: what follows goes out at once, copied or not.
+                lag = lag.max(if opens_round { its_lag } else { Duration::ZERO });
                 self.copy(now, path, its_lag * RARITY, batch, common);
             }
         }

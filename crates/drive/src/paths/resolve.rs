@@ -213,15 +213,27 @@ impl Machine {
             gateway: route.gateway,
             mtu: Some(route.mtu),
             ports: spec.ports,
-            note: self.note(route, link, source.filter(|_| !inward)),
+            note: self.note(spec, route, link, source.filter(|_| !inward)),
         }
     }
 
     /// What works, yet is probably not meant.
-    fn note(&self, route: Route, link: Option<&Link>, source: Option<IpAddr>) -> Option<String> {
+    fn note(
+        &self,
+        spec: &PathSpec,
+        route: Route,
+        link: Option<&Link>,
+        source: Option<IpAddr>,
+    ) -> Option<String> {
         let leaves = link.map_or("?", |link| &link.name);
         if route.assumed {
             return Some(format!("no route by '{leaves}': the server is taken to be on its link"));
+        }
+        if spec.device.is_none() && link.is_some_and(|link| link.kind == LinkKind::Bare) {
+            return Some(format!(
+                "leaves by the tunnel '{leaves}'; if that is the one to be split, its packets go round in \
+                 a circle: name the interface below it (if:DEVICE), or give --fwmark the tunnel's mark"
+            ));
         }
         let ip = source?;
         let home = self.holder(ip)?;
