@@ -234,6 +234,18 @@ def test_directions_have_no_times(traces: Traces, tmp_path: Path) -> None:
         io.write(got, tmp_path / "b.npz", "wflib")
 
 
+def test_groups_of_an_npz_become_runs(tmp_path: Path) -> None:
+    path = tmp_path / "a.npz"
+    groups = {"X_a": [[1, -1]], "y_a": [4], "X_b": [[-1, 0], [1, 1]], "y_b": [4, 5]}
+    np.savez(path, **{name: np.array(values) for name, values in groups.items()})
+    traces = io.read(path)
+    assert traces.run.tolist() == [0, 1, 1]
+    assert [load[::2] for load in packets(traces)] == [("4", [-1]), ("4", [1, -1]), ("5", [1, 1])]
+    np.savez(path, X_a=[[1]], y_a=[1], X_b=[[1, 1]], y_b=[1])
+    with pytest.raises(TraceError, match="column 'X_a': has the shape"):
+        io.read(path)
+
+
 @pytest.mark.parametrize(
     ("arrays", "problem"),
     [

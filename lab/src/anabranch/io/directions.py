@@ -19,14 +19,18 @@ from anabranch.validate import TraceError
 def matches(path: Path) -> bool:
     """Whether the file's `X` holds whole numbers, as directions are, and no times."""
     try:
-        with zipfile.ZipFile(path) as archive, archive.open("X.npy") as entry:
+        with zipfile.ZipFile(path) as archive, archive.open(_first_x(archive)) as entry:
             version = np.lib.format.read_magic(entry)
             reader = np.lib.format.read_array_header_1_0
             if version >= (2, 0):
                 reader = np.lib.format.read_array_header_2_0
             return bool(reader(entry)[2].kind in "iu")
-    except (KeyError, ValueError, zipfile.BadZipFile):
+    except (StopIteration, ValueError, zipfile.BadZipFile):
         return False  # The reader of the other format says what is wrong.
+
+
+def _first_x(archive: zipfile.ZipFile) -> str:
+    return next(name for name in archive.namelist() if name == "X.npy" or name.startswith("X_"))
 
 
 def read(path: Path, meaning: Meaning | None = None) -> Traces:
@@ -36,15 +40,15 @@ def read(path: Path, meaning: Meaning | None = None) -> Traces:
         TraceError: if arrays are missing or of the wrong shape, or hold other numbers.
     """
     meaning = meaning or Meaning()
-    X, names, codes = npz.read(path)
-    if not np.isin(X, (-1, 0, 1)).all():
+    table = npz.read(path)
+    if not np.isin(table.X, (-1, 0, 1)).all():
         raise TraceError("holds numbers other than -1, 0 and 1", column="X")
     builder = Builder(Facts(size="direction"))
-    for number, (row, length) in enumerate(zip(X, npz.lengths(X), strict=True)):
-        npz.refuse_gap(row[:length], number, 0)
-        name = names[codes[number]]
+    for number, row in enumerate(npz.rows(table.X)):
+        npz.refuse_gap(row, number, 0)
+        name = table.names[table.codes[number]]
         monitored = meaning.monitored and name != str(meaning.unmonitored)
-        builder.add(name, np.zeros(length), row[:length], monitored=monitored)
+        builder.add(name, np.zeros(row.size), row, run=int(table.runs[number]), monitored=monitored)
     return builder.build()
 
 

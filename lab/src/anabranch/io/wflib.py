@@ -26,19 +26,25 @@ def read(path: Path, meaning: Meaning | None = None) -> Traces:
         TraceError: if arrays are missing or of the wrong shape, or times go backwards.
     """
     meaning = meaning or Meaning()
-    X, names, codes = npz.read(path)
+    table = npz.read(path)
     builder = Builder(Facts(size="direction"))
-    for number, (row, length) in enumerate(zip(X, npz.lengths(X), strict=True)):
-        packets = row[:length].astype(np.float64)
-        spoken = int(np.argmax(packets != 0)) if length else 0
+    for number, row in enumerate(npz.rows(table.X)):
+        packets = row.astype(np.float64)
+        spoken = int(np.argmax(packets != 0)) if packets.size else 0
         npz.refuse_gap(packets, number, spoken)
         times = abs(packets)
         if not np.isfinite(times).all():
             raise TraceError(f"row {number} holds numbers that are not finite", column="X")
-        name = names[codes[number]]
+        name = table.names[table.codes[number]]
         monitored = meaning.monitored and name != str(meaning.unmonitored)
         times[times == SOON] = 0.0
-        builder.add(name, times, np.where(packets < 0, -1, 1), monitored=monitored)
+        builder.add(
+            name,
+            times,
+            np.where(packets < 0, -1, 1),
+            run=int(table.runs[number]),
+            monitored=monitored,
+        )
     return builder.build()
 
 
