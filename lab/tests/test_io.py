@@ -236,8 +236,8 @@ def test_directions_have_no_times(traces: Traces, tmp_path: Path) -> None:
 
 def test_groups_of_an_npz_become_runs(tmp_path: Path) -> None:
     path = tmp_path / "a.npz"
-    groups = {"X_a": [[1, -1]], "y_a": [4], "X_b": [[-1, 0], [1, 1]], "y_b": [4, 5]}
-    np.savez(path, **{name: np.array(values) for name, values in groups.items()})
+    groups: dict[str, Any] = {"X_a": [[1, -1]], "y_a": [4], "X_b": [[-1, 0], [1, 1]], "y_b": [4, 5]}
+    np.savez(path, **groups)
     traces = io.read(path)
     assert traces.run.tolist() == [0, 1, 1]
     assert [load[::2] for load in packets(traces)] == [("4", [-1]), ("4", [1, -1]), ("5", [1, 1])]
