@@ -22,8 +22,8 @@ FOLDS = 3
 class Cumul(Attack):
     """CUMUL (Panchenko et al., NDSS 2016): a support vector machine over cumulated sizes.
 
-    104 features (section V), scaled to [-1, 1], RBF kernel. The paper searches cost and width in
-    2^11..2^17 and 2^-3..2^3 by cross-validation (section V-C): `search=True` does, in steps of 4,
+    104 features, scaled to [-1, 1], RBF kernel. The paper searches cost and width in
+    2^11..2^17 and 2^-3..2^3 by cross-validation: `search=True` does, in steps of 4,
     on `validation` where given, else in three folds divided by load where `groups` are given.
     Without a search `cost` and `width` are taken as they are.
 

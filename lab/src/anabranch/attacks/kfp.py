@@ -17,7 +17,7 @@ class KFingerprinting(Attack):
     """k-FP (Hayes and Danezis, USENIX Security 2016): a random forest over hand-made features.
 
     `decision="forest"` is the paper's closed-world classifier, the forest's own vote.
-    `decision="neighbours"` is its open-world one (section 4.2): a load's fingerprint is the list of
+    `decision="neighbours"` is its open-world one: a load's fingerprint is the list of
     leaves it falls in, and the `k` training loads with the most equal leaves vote. The paper's
     rule, monitored only where all `k` agree, is a threshold of 1 on the probabilities.
 

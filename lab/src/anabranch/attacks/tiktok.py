@@ -12,7 +12,7 @@ class TikTok(DeepFingerprinting):
     """Tik-Tok (Rahman, Sirinam, Mathews, Gangadhara and Wright, PETS 2020).
 
     The network and hyperparameters of Deep Fingerprinting over directional time, which is the
-    packet's direction times its time in seconds (section 5.2). Departures as in
+    packet's direction times its time in seconds. Departures as in
     `DeepFingerprinting`; time counts from the first packet of the observed sequence.
     """
 

@@ -20,8 +20,8 @@ class VarCNN(NetworkAttack):
     """Var-CNN (Bhat, Lu, Kwon and Devadas, PETS 2019).
 
     Two ResNet-18 of causal dilated convolutions, one over directions, one over inter-arrival
-    times, each with seven cumulative numbers beside it (sections 4.1 to 4.3); their probabilities
-    are averaged (section 4.4). Mini-batches of 50, Adam at 0.001, times sqrt(0.1) after 5 epochs
+    times, each with seven cumulative numbers beside it; their probabilities are averaged. As in the
+    authors' program (`var_cnn.py`, `config.json`): mini-batches of 50, Adam at 0.001, times sqrt(0.1) after 5 epochs
     without progress on the validation set (a twentieth of the training set where none is given),
     at least 1e-5; training ends after 10 such epochs, or 150 in all.
 

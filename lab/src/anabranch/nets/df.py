@@ -1,4 +1,4 @@
-"""Deep Fingerprinting's network (Sirinam et al., CCS 2018, figure 12 and table 1)."""
+"""Deep Fingerprinting's network (Sirinam et al., CCS 2018)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The convolutional network of p-FP(C) (Oh, Sunkam and Hopper, PETS 2019, appendix)."""
+"""The convolutional network of p-FP(C) (Oh, Sunkam and Hopper, PETS 2019)."""
 
 from __future__ import annotations
 

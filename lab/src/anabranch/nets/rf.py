@@ -1,4 +1,4 @@
-"""Robust Fingerprinting's network (Shen et al., USENIX Security 2023, section 4.3)."""
+"""Robust Fingerprinting's network (Shen et al., USENIX Security 2023)."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ def logits(trained: Trained, inputs: Inputs, batch_size: int = 128) -> NDArray[n
     """Class scores (n, classes) before the softmax, in batches of one shape."""
     parts = [np.zeros((0, 0), dtype=np.float32)]
     for index in _even_batches(inputs[0].shape[0], batch_size):
-        batch = tuple(array[index] for array in inputs)
+        batch = _batch(inputs, index)
         parts.append(np.asarray(_forward(trained.network, trained.state, batch)))
     rows = parts[1:] or parts
     return np.concatenate(rows)[: inputs[0].shape[0]]
@@ -133,7 +133,7 @@ class _Run:
             self.trained.network,
             self.trained.state,
             self.moments,
-            tuple(array[index] for array in self.inputs),
+            _batch(self.inputs, index),
             self.codes[index],
             jax.random.fold_in(self.key, self.step),
             jnp.float32(self.rate),
@@ -183,7 +183,7 @@ def _step(
     penalty: Callable[[Any], Any] | None,
 ) -> tuple[Layer, State, Any, Array]:
     def loss_of(network: Layer) -> tuple[Array, tuple[State, Array]]:
-        scores, new = network(_floats(inputs), state, key)
+        scores, new = network(inputs, state, key)
         entropy = optax.softmax_cross_entropy_with_integer_labels(scores, codes).mean()
         return entropy + (penalty(network) if penalty else 0.0), (new, entropy)
 
@@ -196,12 +196,13 @@ def _step(
 
 @eqx.filter_jit
 def _forward(network: Layer, state: State, inputs: Inputs) -> Array:
-    scores: Array = network(_floats(inputs), state, None)[0]
+    scores: Array = network(inputs, state, None)[0]
     return scores
 
 
-def _floats(inputs: Inputs) -> tuple[Array, ...]:
-    return tuple(jnp.asarray(array, dtype=jnp.float32) for array in inputs)
+def _batch(inputs: Inputs, index: NDArray[np.int64]) -> Inputs:
+    """Some samples as float32; only a batch at a time, since the whole set may be int8."""
+    return tuple(array[index].astype(np.float32) for array in inputs)
 
 
 def _shuffled_batches(

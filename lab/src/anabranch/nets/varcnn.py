@@ -1,4 +1,4 @@
-"""Var-CNN's network (Bhat et al., PETS 2019, section 4 and appendix A)."""
+"""Var-CNN's network (Bhat et al., PETS 2019)."""
 
 from __future__ import annotations
 

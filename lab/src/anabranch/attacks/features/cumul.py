@@ -15,7 +15,7 @@ from .segments import Segments, segments_of
 def cumul_features(X: Sequences, points: int = 100) -> Floats:
     """float64 (n, 4 + points): four totals and the sampled course of the cumulated size.
 
-    Panchenko et al., NDSS 2016, section V: packets in and out, bytes in and out, then the sum of
+    Panchenko et al., NDSS 2016: packets in and out, bytes in and out, then the sum of
     signed sizes (server to client counts +) over the sum of absolute sizes, interpolated linearly
     and sampled at `points` equal distances. An empty sequence gives zeros.
     """

@@ -1,8 +1,8 @@
 """The hand-made features of k-fingerprinting.
 
-Hayes and Danezis, USENIX Security 2016, section 4.1; the sizes follow the same paper's section on
-traffic whose packet sizes are visible. Where the paper and its program differ (chunks that do not
-divide evenly), we cut as `numpy.array_split` does.
+Hayes and Danezis, USENIX Security 2016, with the features of packet sizes that they use where
+sizes are visible. Where the paper and its program differ (chunks that do not divide evenly), we
+cut as `numpy.array_split` does.
 """
 
 from __future__ import annotations

@@ -13,8 +13,8 @@ def traffic_aggregation_matrix(
 ) -> NDArray[np.uint16]:
     """uint16 (n, 2, slots): packets in each time slot, client to server first.
 
-    Shen et al., USENIX Security 2023, section 4.2: 80 s in 1800 slots of 44 ms. As in the
-    published program, the slot is floor(t (slots - 1) / window), and whatever comes after the
+    Shen et al., USENIX Security 2023: 80 s in 1800 slots of 44 ms. As in their program
+    (`packets_per_slot.py`), the slot is floor(t (slots - 1) / window), and whatever comes after the
     window is counted in the last slot. Counts stop at 65,535.
 
     Args:

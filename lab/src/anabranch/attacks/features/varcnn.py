@@ -18,13 +18,13 @@ METADATA_FEATURES = (
     "duration_s",
     "seconds_per_packet",
 )
-"""Columns of `metadata` (Bhat et al., PETS 2019, section 4.3)."""
+"""Columns of `metadata` (Bhat et al., PETS 2019)."""
 
 
 def inter_arrival_times(X: Sequences, length: int) -> NDArray[np.float32]:
     """float32 (n, length): seconds since the packet before, 0 for the first and past the end.
 
-    Bhat et al., PETS 2019, section 4.2. Their program takes differences after padding, which
+    Bhat et al., PETS 2019. Their program takes differences after padding, which
     leaves one large negative value where the load ends; we take them before.
     """
     steps = np.diff(X.elapsed, prepend=0.0)

@@ -1,0 +1,169 @@
+"""Features against values worked out by hand, or against plain NumPy one load at a time."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from anabranch.attacks import AttackError, Sequences
+from anabranch.attacks.base import offsets_of
+from anabranch.attacks.features import (
+    KFP_FEATURES,
+    METADATA_FEATURES,
+    cumul_features,
+    directed_times,
+    directions,
+    inter_arrival_times,
+    kfp_features,
+    metadata,
+    traffic_aggregation_matrix,
+)
+from anabranch.attacks.features.segments import Segments
+
+from .conftest import Data
+
+TWO = Sequences.from_lists([[10.0, 10.5, 12.0], []], [[100, -1500, -400], []])
+
+
+def kfp(X: Sequences) -> dict[str, np.ndarray]:
+    return dict(zip(KFP_FEATURES, kfp_features(X).T, strict=True))
+
+
+def test_sequences_select_and_join() -> None:
+    X = Sequences.from_lists([[0.0], [], [1.0, 2.0]], [[1], [], [-2, 3]])
+    assert X.lengths.tolist() == [1, 0, 2]
+    assert X[[2, 1, 2]].sizes.tolist() == [-2, 3, -2, 3]
+    assert X[np.array([False, True, True])].offsets.tolist() == [0, 0, 2]
+    assert X[1:].times.tolist() == [1.0, 2.0]
+    assert Sequences.concatenate([X, X[:1]]).offsets.tolist() == [0, 1, 1, 3, 4]
+    assert X.owners.tolist() == [0, 2, 2]
+    assert X.positions.tolist() == [0, 0, 1]
+
+
+def test_time_counts_from_the_first_packet_of_the_sequence() -> None:
+    assert Sequences.from_lists([[5.0], [], [1.0, 3.0]], [[1], [], [1, 1]]).elapsed.tolist() == [
+        0.0,
+        0.0,
+        2.0,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("times", "sizes", "offsets", "reason"),
+    [
+        ([1.0, 0.5], [1, 1], [0, 2], "backwards at packet 1"),
+        ([0.0, np.nan], [1, 1], [0, 2], "not finite"),
+        ([0.0, 1.0], [1, 0], [0, 2], "size 0"),
+        ([0.0, 1.0], [1], [0, 2], "equal and flat"),
+        ([0.0, 1.0], [1, 1], [0, 1], "from 0 to the 2"),
+        ([0.0, 1.0], [1, 1], [0, 2, 1, 2], "descend"),
+    ],
+)
+def test_arrays_that_do_not_fit_are_refused(
+    times: list[float], sizes: list[int], offsets: list[int], reason: str
+) -> None:
+    with pytest.raises(AttackError, match=reason):
+        Sequences(np.array(times), np.array(sizes, dtype=np.int32), np.array(offsets))
+
+
+def test_time_may_start_again_with_the_next_sequence() -> None:
+    Sequences(np.array([5.0, 1.0]), np.array([1, 1], dtype=np.int32), np.array([0, 1, 1, 2]))
+
+
+def test_segments_agree_with_numpy_run_by_run() -> None:
+    rng = np.random.default_rng(3)
+    counts = np.array([4, 0, 1, 57, 20, 0, 23])
+    runs = Segments(rng.normal(size=counts.sum()), offsets_of(counts))
+    pieces = np.split(runs.values, runs.offsets[1:-1])
+    for number, piece in enumerate(pieces):
+        full = piece if piece.size else np.zeros(1)
+        assert runs.mean[number] == pytest.approx(full.mean())
+        assert runs.deviation[number] == pytest.approx(full.std())
+        assert (runs.max[number], runs.min[number]) == (full.max(), full.min())
+        for share in (0.25, 0.5, 0.75, 1.0):
+            assert runs.quantile(share)[number] == pytest.approx(np.quantile(full, share))
+        parts = [part.sum() for part in np.array_split(piece, 20)]
+        np.testing.assert_allclose(runs.in_parts(20)[number], parts, atol=1e-12)
+        steps = runs.differences()
+        inner = steps.values[steps.offsets[number] : steps.offsets[number + 1]]
+        np.testing.assert_allclose(inner, np.diff(piece))
+
+
+def test_directions_are_padded_and_cut() -> None:
+    assert directions(TWO, 5).tolist() == [[1, -1, -1, 0, 0], [0] * 5]
+    assert directions(TWO, 2).tolist() == [[1, -1], [0, 0]]
+
+
+def test_directed_times_carry_the_sign() -> None:
+    np.testing.assert_allclose(directed_times(TWO, 4), np.array([[0, -0.5, -2.0, 0], [0] * 4]))
+
+
+def test_inter_arrival_times_do_not_fall_at_the_end() -> None:
+    np.testing.assert_allclose(
+        inter_arrival_times(TWO, 5), np.array([[0, 0.5, 1.5, 0, 0], [0] * 5])
+    )
+
+
+def test_the_matrix_counts_packets_by_slot_and_direction() -> None:
+    times = [0.0, 0.044, 0.0445, 40.0, 79.99, 80.0, 500.0]
+    X = Sequences.from_lists([times, []], [[1, -1, 1, 1, -1, -1, -1], []])
+    matrix = traffic_aggregation_matrix(X)
+    assert matrix.shape == (2, 2, 1800)
+    out, back = (np.flatnonzero(row).tolist() for row in matrix[0])
+    assert out == [0, 1, 899]
+    assert back == [0, 1798, 1799]
+    assert matrix[0, 1, 1799] == 2
+    assert not matrix[1].any()
+
+
+def test_the_course_is_sampled_at_equal_distances() -> None:
+    features = cumul_features(TWO, points=4)
+    assert features[0, :4].tolist() == [2, 1, 1900, 100]
+    np.testing.assert_allclose(features[0, 4:], [300, 800, 1300, 1800])
+    assert not features[1].any()
+
+
+def test_metadata_of_a_load() -> None:
+    row = dict(zip(METADATA_FEATURES, metadata(TWO)[0], strict=True))
+    assert (row["packets"], row["packets_in"], row["packets_out"]) == (3, 2, 1)
+    assert row["share_in"] == pytest.approx(2 / 3)
+    assert row["duration_s"] == 2.0
+    assert row["seconds_per_packet"] == pytest.approx(2 / 3)
+    assert not metadata(TWO)[1].any()
+
+
+def test_kfp_features_of_a_small_load() -> None:
+    row = {name: column[0] for name, column in kfp(TWO).items()}
+    assert (row["packets_all"], row["packets_in"], row["packets_out"]) == (3, 2, 1)
+    assert (row["order_in_mean"], row["order_out_mean"]) == (1.5, 0)
+    assert (row["first_in"], row["last_out"]) == (2, 1)
+    assert (row["gap_all_max"], row["gap_in_mean"], row["gap_out_max"]) == (1.5, 1.5, 0)
+    assert (row["time_all_q50"], row["time_in_q100"]) == (0.5, 2.0)
+    assert (row["bytes_in"], row["size_in_max"], row["size_out_mean"]) == (1900, 1500, 100)
+    assert (row["chunk_max"], row["second_max"], row["second_min"]) == (1, 2, 0)
+    assert [row[f"second_{i}"] for i in range(4)] == [2, 0, 1, 0]
+
+
+def test_kfp_features_of_an_empty_load_are_zero() -> None:
+    features = kfp_features(TWO)
+    assert features.shape == (2, len(KFP_FEATURES)) == (2, 174)
+    assert not features[1].any()
+
+
+def test_kfp_series_agree_with_numpy(data: Data) -> None:
+    columns = kfp(data.train)
+    for number in (0, 17, 39):
+        load = data.train[[number]]
+        out = (load.sizes > 0).astype(float)
+        chunks = [out[i : i + 20].sum() for i in range(0, out.size, 20)]
+        assert columns["chunk_mean"][number] == pytest.approx(np.mean(chunks))
+        parts = [part.sum() for part in np.array_split(chunks, 20)]
+        assert [columns[f"chunk_part{i}"][number] for i in range(20)] == pytest.approx(parts)
+        seconds = np.bincount(load.elapsed.astype(int))
+        assert columns["second_std"][number] == pytest.approx(seconds.std())
+
+
+def test_one_absurd_time_does_not_exhaust_memory() -> None:
+    X = Sequences.from_lists([[0.0, 1e12]], [[1, -1]])
+    assert kfp(X)["second_max"][0] == 1
+    assert traffic_aggregation_matrix(X)[0, 1, -1] == 1
