@@ -1,0 +1,93 @@
+//! A running `anabranch split` for the tests of the program.
+
+#![allow(dead_code, unreachable_pub, reason = "each test file uses its part")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use std::io::{BufRead, BufReader, Read};
+use std::net::{SocketAddr, UdpSocket};
+use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+pub const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A splitter over two loopback paths, in front of a server that gives everything back.
+pub struct Running {
+    pub child: Child,
+    pub lines: Option<BufReader<ChildStdout>>,
+    pub server: UdpSocket,
+}
+
+impl Running {
+    /// Tells JSON, listens on a free port, and deals datagrams in turn.
+    pub fn start() -> Running {
+        Running::with("127.0.0.1", &["a=addr:127.0.0.2", "b=addr:127.0.0.3"], &["--json"])
+    }
+
+    /// With these paths on this loopback address, and further options.
+    pub fn with(host: &str, paths: &[&str], options: &[&str]) -> Running {
+        let any = SocketAddr::new(host.parse().unwrap(), 0);
+        let server = UdpSocket::bind(any).unwrap();
+        server.set_read_timeout(Some(PATIENCE)).unwrap();
+        let to = server.local_addr().unwrap().to_string();
+        let mut child = Command::new(env!("CARGO_BIN_EXE_anabranch"))
+            .args(["split", "--listen", &any.to_string(), "--to", &to, "--seed", "7"])
+            .args(paths.iter().flat_map(|path| ["--path", path]))
+            .args(["--schedule", "round-robin", "--every", "1p", "--same-egress"])
+            .args(options)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let lines = child.stdout.take().map(BufReader::new);
+        Running { child, lines, server }
+    }
+
+    /// The next object whose event is `name`.
+    pub fn next(&mut self, name: &str) -> Value {
+        loop {
+            let mut line = String::new();
+            let length = self.lines.as_mut().unwrap().read_line(&mut line).unwrap();
+            assert_ne!(length, 0, "ended without '{name}'");
+            let object: Value = serde_json::from_str(&line).unwrap();
+            if object["event"] == name {
+                return object;
+            }
+        }
+    }
+
+    /// A datagram there and back.
+    pub fn exchange(&self, client: &UdpSocket, splitter: &str) {
+        client.send_to(b"\xf0nothing known", splitter).unwrap();
+        let mut buffer = [0; 64];
+        let (length, from) = self.server.recv_from(&mut buffer).unwrap();
+        self.server.send_to(&buffer[..length], from).unwrap();
+        assert_eq!(client.recv_from(&mut buffer).unwrap().0, length);
+    }
+
+    pub fn interrupt(&self) {
+        let pid = self.child.id().to_string();
+        assert!(Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
+    }
+
+    pub fn ended(&mut self) -> (ExitStatus, String) {
+        let deadline = Instant::now() + PATIENCE;
+        while self.child.try_wait().unwrap().is_none() {
+            assert!(Instant::now() < deadline, "the splitter does not end");
+            sleep(Duration::from_millis(10));
+        }
+        let mut errors = String::new();
+        self.child.stderr.take().unwrap().read_to_string(&mut errors).unwrap();
+        (self.child.wait().unwrap(), errors)
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
