@@ -78,6 +78,19 @@ def test_interleaved_loads_are_told_apart(tmp_path: Path) -> None:
     assert traces.paths.tolist() == [1, 0, 0, 1]
 
 
+def test_labels_may_be_text_in_any_of_arrows_forms(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    write_rows(path, {"time": [0.0, 1.0], "label": ["a", "a"]})
+    plain = pq.read_table(path)
+    for kind in (pa.large_string(), pa.dictionary(pa.int32(), pa.string())):
+        column = pa.chunked_array([plain["label"].combine_chunks().cast(kind)])
+        pq.write_table(
+            plain.set_column(plain.schema.get_field_index("label"), "label", column), path
+        )
+        assert pq.read_schema(path).field("label").type == kind
+        assert io.read(path).labels.tolist() == ["a"]
+
+
 def test_the_whole_is_not_added_to_its_paths(tmp_path: Path) -> None:
     rows: dict[str, list[Any]] = {
         "load": [1, 1, 2],
