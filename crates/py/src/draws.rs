@@ -52,7 +52,7 @@ pub(crate) fn draw_run_packets<'py>(
     Ok((0..runs).map(length).collect::<Vec<_>>().into_pyarray(py))
 }
 
-/// The lengths of `runs` runs that time ends, one after the other, as float64 seconds.
+/// The lengths of `runs` runs that time ends, as float64 seconds.
 #[pyfunction]
 #[pyo3(signature = (every, runs, seed, entity=0))]
 pub(crate) fn draw_run_seconds<'py>(
@@ -67,12 +67,9 @@ pub(crate) fn draw_run_seconds<'py>(
         return Err(PyValueError::new_err(format!("no time ends a run of '{every}'")));
     }
     let mut boundary = Boundary::new(every, seed::stream(seed, entity, "boundary"));
-    let mut now = Time::ZERO;
     let length = |_| {
-        boundary.begin(now);
-        let length = boundary.ends().since(now);
-        now = boundary.ends();
-        length.as_secs_f64()
+        boundary.begin(Time::ZERO);
+        boundary.ends().secs_f64()
     };
     Ok((0..runs).map(length).collect::<Vec<_>>().into_pyarray(py))
 }
