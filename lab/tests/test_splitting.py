@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -208,6 +209,24 @@ def test_draws_are_those_of_their_laws() -> None:
     assert set(_core.draw_paths("round-robin", 3, 6, seed=1).tolist()) == {0, 1, 2}
     with pytest.raises(ValueError, match="number of packets"):
         _core.draw_run_packets("100ms", 1, seed=1)
+
+
+def test_other_threads_run_while_traces_are_split() -> None:
+    """Were the lock held, this thread could not go on in the middle of a split, however often."""
+    traces = made(4_000, labels=50)
+    core = Split("uniform", "1p", 3, "independent")._core()
+    where = (traces.load, traces.run, traces.offsets, traces.times, traces.sizes)
+
+    def went_on_in_the_middle() -> bool:
+        worker = threading.Thread(target=core.assign, args=where)
+        start = time.perf_counter()
+        worker.start()
+        time.sleep(0.001)
+        waited = time.perf_counter() - start
+        worker.join()
+        return waited < (time.perf_counter() - start) / 2
+
+    assert any(went_on_in_the_middle() for _ in range(10))
 
 
 def test_twenty_million_packets_a_second(capsys: pytest.CaptureFixture[str]) -> None:

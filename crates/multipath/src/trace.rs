@@ -15,6 +15,7 @@ pub const MOST_PATHS: usize = 64;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     /// One schedule for both directions, as a splitter before the client has: the server answers where it was last asked.
+    /// Packets of both directions count towards a run; that an answer trails the question by a round trip is left out.
     Together,
     /// A schedule for each direction with chance of its own, as two multi-path ends have.
     Independent,
