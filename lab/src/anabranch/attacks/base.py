@@ -180,12 +180,15 @@ class Attack(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-le
             on_epoch: called after each epoch of a network; other attacks never call it.
 
         Raises:
-            AttackError: if lengths differ or there are fewer than two classes.
+            AttackError: if lengths differ, the validation set is empty, or there are fewer than
+                two classes.
         """
         labels = _labels_for(X, y, "y")
         self.classes_, codes = np.unique(labels, return_inverse=True)
         if self.classes_.size < 2:
             raise AttackError(f"an attack needs two classes or more, not {self.classes_.size}")
+        if validation is not None and len(validation[0]) == 0:
+            raise AttackError("the validation set is empty")
         grouping = None if groups is None else _labels_for(X, groups, "groups")
         held_out = None if validation is None else (validation[0], self._codes(*validation))
         self._fit(Task(X, codes.astype(np.int64), grouping, held_out, on_epoch))

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 class DeepFingerprinting(NetworkAttack):
     """DF (Sirinam, Imani, Juarez and Wright, CCS 2018).
 
-    Packet directions through four convolutional blocks and two dense layers, with
-    the hyperparameters of the paper's table 1 and of its program (`Model_NoDef.py`): 5,000 packets, 30 epochs of mini-batches of 128, Adamax at 0.002,
-    dropout 0.1, 0.7 and 0.5.
+    Packet directions through four convolutional blocks and two dense layers, with the
+    hyperparameters of the paper's table 1 and of its program (`Model_NoDef.py`): 5,000 packets,
+    30 epochs of mini-batches of 128, Adamax at 0.002, dropout 0.1, 0.7 and 0.5.
 
     Departures: batch normalisation's averages are corrected for their start (see
     `nets.layers.BatchNorm`), and the last mini-batch is filled up, so that one shape is compiled.

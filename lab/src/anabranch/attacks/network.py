@@ -78,7 +78,7 @@ class NetworkAttack(Attack):
             self._inputs(task.X, member),
             task.codes,
             recipe,
-            self.seed + number,
+            _seed_of(self.seed, number),
             None if validation is None else (self._inputs(validation[0], member), validation[1]),
             report,
         )
@@ -117,6 +117,12 @@ class NetworkAttack(Attack):
     @abstractmethod
     def _recipe(self) -> Recipe:
         """How every member is trained."""
+
+
+def _seed_of(seed: int, member: int) -> int:
+    """A seed for a member's training, unrelated to that of any other seed and member."""
+    state = np.random.SeedSequence(seed, spawn_key=(1, member)).generate_state(1)
+    return int(state[0]) >> 1
 
 
 def _softmax(scores: NDArray[np.float32], classes: int) -> Floats:

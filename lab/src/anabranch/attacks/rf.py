@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 class RobustFingerprinting(NetworkAttack):
     """RF (Shen, Ji, Gao, Li, Zhu and Xu, USENIX Security 2023).
 
-    Packet counts in 44 ms slots, by direction (the TAM), through convolutions over
-    both directions, then over time, then an average: the strongest published attack on split
-    traffic. As in the authors' program (`models/RF.py`, `train.py`): 30 epochs of mini-batches of 200, Adam at 0.0005
-    times 0.2^(epoch / 30), weight decay 0.001, no scaling of the counts.
+    Packet counts in 44 ms slots, by direction (the TAM), through convolutions over both
+    directions, then over time, then an average: the strongest published attack on split traffic.
+    As in the authors' program (`models/RF.py`, `train.py`): 30 epochs of mini-batches of 200, Adam
+    at 0.0005 times 0.2^(epoch / 30), weight decay 0.001, no scaling of the counts.
 
     Departures: none in the network; the last mini-batch is filled up, so that one shape is
     compiled, and the running averages are corrected for their start.

@@ -20,10 +20,10 @@ class VarCNN(NetworkAttack):
     """Var-CNN (Bhat, Lu, Kwon and Devadas, PETS 2019).
 
     Two ResNet-18 of causal dilated convolutions, one over directions, one over inter-arrival
-    times, each with seven cumulative numbers beside it; their probabilities are averaged. As in the
-    authors' program (`var_cnn.py`, `config.json`): mini-batches of 50, Adam at 0.001, times sqrt(0.1) after 5 epochs
-    without progress on the validation set (a twentieth of the training set where none is given),
-    at least 1e-5; training ends after 10 such epochs, or 150 in all.
+    times, each with seven cumulative numbers beside it; their probabilities are averaged. As in
+    the authors' program (`var_cnn.py`, `config.json`): mini-batches of 50, Adam at 0.001, times
+    sqrt(0.1) after 5 epochs without progress on the validation set (a twentieth of the training
+    set where none is given), at least 1e-5; training ends after 10 such epochs, or 150 in all.
 
     Departures: inter-arrival times are taken before padding; the held-out twentieth is divided by
     load where `groups` are given; batch normalisation's averages are corrected for their start.
