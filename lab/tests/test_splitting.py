@@ -125,6 +125,11 @@ def test_a_split_without_delays_copies_no_times(traces: Traces) -> None:
     assert Split().split(traces).times is traces.times
 
 
+def test_arrays_that_lie_scattered_are_split_too(traces: Traces) -> None:
+    scattered = replace(traces, times=np.repeat(traces.times, 2)[::2])
+    assert np.array_equal(paths_of(Split().split(scattered)), paths_of(Split().split(traces)))
+
+
 def test_a_delayed_path_is_seen_later_and_loads_stay_sorted(traces: Traces) -> None:
     plain = Split("uniform", "1p", 2).split(traces)
     slow = Split("uniform", "1p", 2, delays=(0.0, (0.0, 0.05))).split(traces)
@@ -196,6 +201,8 @@ def test_the_binding_refuses_arrays_that_do_not_fit() -> None:
         core.assign(load[:0], run, good, times, sizes)
     with pytest.raises(ValueError, match=r"load 0 of run 0: .*packet 1 is 0"):
         core.assign(load, run, good, times, np.array([1, 0], np.int32))
+    with pytest.raises(ValueError, match="not contiguous"):
+        core.assign(load, run, good, np.zeros(4)[::2], sizes)
     with pytest.raises(ValueError, match="no path 2"):
         core.delay(good, times, sizes, np.array([0, 2], np.int16))
 

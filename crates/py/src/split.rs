@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::str::FromStr;
 
 use anabranch_multipath::trace::{self, Delay, Entity, Mode};
-use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1};
+use numpy::{Element, IntoPyArray, PyArray1, PyReadonlyArray1};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
@@ -61,9 +61,9 @@ impl TraceSplit {
         sizes: PyReadonlyArray1<'py, i32>,
         replica: u32,
     ) -> PyResult<Bound<'py, PyArray1<i16>>> {
-        let (load, run) = (load.as_slice()?, run.as_slice()?);
-        let (times, sizes) = (times.as_slice()?, sizes.as_slice()?);
-        let bounds = bounds(offsets.as_slice()?, &[times.len(), sizes.len()])?;
+        let (load, run) = (flat(&load)?, flat(&run)?);
+        let (times, sizes) = (flat(&times)?, flat(&sizes)?);
+        let bounds = bounds(flat(&offsets)?, &[times.len(), sizes.len()])?;
         if load.len() != bounds.len() || run.len() != bounds.len() {
             return Err(PyValueError::new_err("load and run: give one for each load"));
         }
@@ -83,8 +83,8 @@ impl TraceSplit {
         sizes: PyReadonlyArray1<'py, i32>,
         paths: PyReadonlyArray1<'py, i16>,
     ) -> PyResult<Seen<'py>> {
-        let (times, sizes, paths) = (times.as_slice()?, sizes.as_slice()?, paths.as_slice()?);
-        let bounds = bounds(offsets.as_slice()?, &[times.len(), sizes.len(), paths.len()])?;
+        let (times, sizes, paths) = (flat(&times)?, flat(&sizes)?, flat(&paths)?);
+        let bounds = bounds(flat(&offsets)?, &[times.len(), sizes.len(), paths.len()])?;
         if let Some(path) = paths.iter().find(|&&path| !self.has(path)) {
             return Err(PyValueError::new_err(format!("there is no path {path}")));
         }
@@ -132,6 +132,10 @@ impl TraceSplit {
         }
         (order, seen)
     }
+}
+
+fn flat<'a, T: Element>(array: &'a PyReadonlyArray1<'_, T>) -> PyResult<&'a [T]> {
+    array.as_slice().map_err(refuse)
 }
 
 /// The packets of each load; `lengths` are those of the flat arrays.

@@ -89,8 +89,10 @@ class Split:
             TraceError: if the traces are split already, or have no times where runs end by time.
         """
         self._fits(traces)
-        core, where = self._core(), (traces.offsets, traces.times, traces.sizes)
-        paths = core.assign(traces.load, traces.run, *where, replica)
+        core = self._core()
+        load, run = map(np.ascontiguousarray, (traces.load, traces.run))
+        where = (*map(np.ascontiguousarray, (traces.offsets, traces.times, traces.sizes)),)
+        paths = core.assign(load, run, *where, replica)
         facts = replace(
             traces.facts,
             paths=tuple(str(path) for path in range(self.paths)),
