@@ -90,9 +90,9 @@ class Split:
         """
         self._fits(traces)
         core = self._core()
-        load, run = map(np.ascontiguousarray, (traces.load, traces.run))
-        where = (*map(np.ascontiguousarray, (traces.offsets, traces.times, traces.sizes)),)
-        paths = core.assign(load, run, *where, replica)
+        flat = np.ascontiguousarray
+        where = (flat(traces.offsets), flat(traces.times), flat(traces.sizes))
+        paths = core.assign(flat(traces.load), flat(traces.run), *where, replica)
         facts = replace(
             traces.facts,
             paths=tuple(str(path) for path in range(self.paths)),
