@@ -21,8 +21,8 @@ class KFingerprinting(Attack):
     leaves it falls in, and the `k` training loads with the most equal leaves vote. The paper's
     rule, monitored only where all `k` agree, is a threshold of 1 on the probabilities.
 
-    Departures: 200 trees where the authors' program grows 1,000, since accuracy no longer rises
-    and the time does; features as `features.kfp` says.
+    Departures: 200 trees where the authors' program grows 1,000, to bound the time that large sets
+    of re-splits take (`trees=1000` is the published setting); features as `features.kfp` says.
 
     Attributes:
         forest_: the trees.
