@@ -6,10 +6,10 @@ FUZZ_TARGETS := $(basename $(notdir $(wildcard fuzz/fuzz_targets/*.rs)))
 AREA ?= all
 SECONDS ?= 60
 
-.PHONY: help build demo test check bench interop fuzz clean
+.PHONY: help build demo test check bench bench-wireguard interop fuzz clean
 
 help:  ## this list
-	@sed -n 's/^\([a-z]*\): *## */  make \1\t/p' Makefile | expand -t 20
+	@sed -n 's/^\([a-z-]*\): *## */  make \1\t/p' Makefile | expand -t 20
 
 build:  ## the program, optimised
 	cargo build --release --locked -p anabranch
@@ -44,6 +44,12 @@ bench:  ## speed, against the targets (ARGS="forward delay" for some areas)
 	@scripts/need bench
 	cargo build --release --locked -p anabranch -p anabranch-bench -p anabranch-drive --bins --examples
 	$(CARGO_TARGET_DIR)/release/bench $(ARGS)
+	$(if $(ARGS),,$(MAKE) bench-wireguard)
+
+bench-wireguard:  ## WireGuard over three emulated paths against one, and on loopback (root; part of bench)
+	cargo build --release --locked -p anabranch
+	tests/interop/setup --area wireguard
+	ANABRANCH=$(CARGO_TARGET_DIR)/release/anabranch $(PYTHON) bench/wireguard.py
 
 interop:  ## against strangers' software over emulated paths; AREA=quic for a part, ALLOW_SKIP=1
 	@scripts/need interop

@@ -1,9 +1,10 @@
-//! The schedulers and the trace splitter of `anabranch-multipath`, for Python: module `anabranch._core`.
+//! The schedulers and the trace splitter of `anabranch-multipath`, and Maybenot, for Python: module `anabranch._core`.
 //!
 //! Nothing is decided here. Arrays are NumPy's, one-dimensional and contiguous; every error of the core becomes a
 //! `ValueError` with its message; the interpreter lock is released while traces are split.
 
 mod draws;
+mod maybenot;
 mod split;
 
 use anabranch_multipath::schedule::FAMILIES;
@@ -21,7 +22,9 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(families, module)?)?;
     module.add_function(wrap_pyfunction!(draws::draw_paths, module)?)?;
     module.add_function(wrap_pyfunction!(draws::draw_run_packets, module)?)?;
-    module.add_function(wrap_pyfunction!(draws::draw_run_seconds, module)?)
+    module.add_function(wrap_pyfunction!(draws::draw_run_seconds, module)?)?;
+    module.add_function(wrap_pyfunction!(maybenot::maybenot_check, module)?)?;
+    module.add_function(wrap_pyfunction!(maybenot::maybenot_defend, module)?)
 }
 
 /// Every family of schedulers: (name, syntax, about, run length it was published with or None).

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use anabranch_drive::paths::PathSpec;
 use anabranch_drive::split::Target;
 use anabranch_multipath::Every;
-use anabranch_multipath::schedule::Spec;
+use anabranch_multipath::schedule::{FAMILIES, Family, Spec};
 use serde::Deserialize;
 
 use super::file;
@@ -62,18 +62,14 @@ pub(crate) struct Options {
     #[serde(deserialize_with = "file::mark")]
     pub(crate) fwmark: Option<Mark>,
 
-    /// Who names the path of the next run: round-robin, uniform, weighted[:ALPHA], weights:W,W,...
-    /// or lowest-rtt [default: weighted]
-    ///
-    /// "weighted" draws the paths' chances afresh for each session, from a symmetric Dirichlet
-    /// distribution: a small ALPHA gives most to one path, a large one the same to all. "weights"
-    /// fixes them, one for each path of the schedule.
-    #[arg(long, value_name = "SCHEDULE", help_heading = "Schedule")]
+    /// Who names the path of the next run, such as round-robin (--help lists them) [default: weighted]
+    #[arg(long, value_name = "SCHEDULE", help_heading = "Schedule", long_help = schedules())]
     #[serde(deserialize_with = "file::text")]
     pub(crate) schedule: Option<Spec>,
 
     /// Length of a run: packets (50p), time (100ms) or never; ~50p and ~100ms are random with that
-    /// mean [default: 100ms]
+    /// mean, 50-70p and 80-120ms random in that range [default: 100ms, or what the schedule's authors
+    /// published]
     #[arg(long, value_name = "LENGTH", help_heading = "Schedule")]
     #[serde(deserialize_with = "file::text")]
     pub(crate) every: Option<Every>,
@@ -140,4 +136,11 @@ impl Options {
             pcap: self.pcap.or(file.pcap),
         }
     }
+}
+
+/// Help on `--schedule`: every family there is.
+fn schedules() -> String {
+    let line = |family: &Family| format!("{}: {}", family.syntax, family.about);
+    let lines: Vec<_> = FAMILIES.iter().map(line).collect();
+    format!("Who names the path of the next run [default: weighted]\n\n{}", lines.join("\n"))
 }

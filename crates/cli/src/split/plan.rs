@@ -41,7 +41,10 @@ fn config(options: &Options, paths: &[PathSpec], roles: &Roles) -> Result<Config
     config.handshake = roles.place(paths.len());
     config.handshake_scheduled = roles.handshake_scheduled;
     config.schedule = options.schedule.clone().unwrap_or(config.schedule);
-    config.every = options.every.unwrap_or(config.every);
+    let published = config.schedule.family().every;
+    let published =
+        published.map(|text| text.parse().expect("a family's own run length is well formed"));
+    config.every = options.every.or(published).unwrap_or(config.every);
     config.seed = options.seed.unwrap_or_else(fresh_seed);
     config.quic_tuples = options.quic_tuples.map_or(config.quic_tuples, usize::from);
     config.idle = options.idle.map_or(config.idle, |span| span.0);

@@ -183,7 +183,8 @@ impl Session {
             self.come_back(now, path, common);
         }
         self.confirm(now, batch, common);
-        if let Some((path, percent)) = self.share.on_heard(now, path, datagrams) {
+        let slowest = self.health.iter().filter_map(Health::rtt).max();
+        if let Some((path, percent)) = self.share.on_heard(now, path, datagrams, slowest) {
             common.event(Event::Skewed { session: self.id, path, percent });
         }
     }

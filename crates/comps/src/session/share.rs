@@ -6,8 +6,10 @@ use anabranch_multipath::{PathId, Time};
 
 /// Downlink datagrams between two looks, at least.
 const SAMPLE: u64 = 512;
-/// Time between two looks, at least: many round trips, so that answers on their way to the path before weigh little.
-const SPAN: Duration = Duration::from_secs(3);
+/// Time between two looks, at least.
+const SPAN: Duration = Duration::from_secs(1);
+/// Round trips between two looks, at least, so that answers on their way to the path before weigh little.
+const ROUND_TRIPS: u32 = 10;
 
 /// Counts both directions since the last verdict.
 #[derive(Debug)]
@@ -29,15 +31,18 @@ impl Share {
     }
 
     /// Counts what the server sent. Names a path, with its share of the downlink in percent, if 95 % of the downlink
-    /// stay on it although at most 80 % of the uplink went by any one path; each path is named once in a row.
+    /// stay on it although at most 80 % of the uplink went by any one path; each path is named once in a row. `rtt` is the
+    /// longest round-trip time of the paths.
     pub(super) fn on_heard(
         &mut self,
         now: Time,
         path: PathId,
         datagrams: u64,
+        rtt: Option<Duration>,
     ) -> Option<(PathId, u8)> {
         self.down[path.index()] += datagrams;
-        if now.since(self.since) < SPAN || self.down.iter().sum::<u64>() < SAMPLE {
+        let span = rtt.map_or(SPAN, |rtt| SPAN.max(rtt * ROUND_TRIPS));
+        if now.since(self.since) < span || self.down.iter().sum::<u64>() < SAMPLE {
             return None;
         }
         if largest(&self.up).1 > 80 {
@@ -74,8 +79,8 @@ mod tests {
         for (path, &bytes) in up.iter().enumerate() {
             share.on_sent(PathId::at(path), bytes);
         }
-        let first = share.on_heard(now, PathId(0), down[0]);
-        first.or(share.on_heard(now, PathId(1), down[1]))
+        let first = share.on_heard(now, PathId(0), down[0], None);
+        first.or(share.on_heard(now, PathId(1), down[1], None))
     }
 
     #[test]
@@ -95,6 +100,6 @@ mod tests {
         let mut share = Share::new(Time::ZERO, 2);
         share.on_sent(PathId(0), 750);
         share.on_sent(PathId(1), 250);
-        assert_eq!(share.on_heard(Time::from_millis(125), PathId(0), 1000), None);
+        assert_eq!(share.on_heard(Time::from_millis(125), PathId(0), 1000, None), None);
     }
 }

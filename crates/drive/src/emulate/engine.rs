@@ -101,18 +101,33 @@ impl Engine {
         poller.remove(&self.cables[token as usize / 2].tuns[token as usize % 2])
     }
 
-    /// Hands out what is due.
+    /// /// Hands out what is due, in the order of arrival over all links: a late wake-up must not let the packets of one link
+    /// overtake those of another, for a server follows the packet that came last.
     pub(super) fn hand_out(&mut self) {
-        for cable in &mut self.cables {
-            (0..2).for_each(|way| cable.hand_out(way, &self.clock));
+        let mut now = self.clock.now();
+        while let Some((due, cable, way)) = self.first_due() {
+            if due > now {
+                now = self.clock.now();
+                if due > now {
+                    return;
+                }
+            }
+            self.cables[cable].hand_out(way, now);
         }
     }
 
     /// The time until a packet is due, at most `longest`.
     pub(super) fn until_due(&self, longest: Duration) -> Duration {
-        let ways = self.cables.iter().flat_map(|cable| &cable.ways);
-        let due = ways.filter_map(|way| way.link.next_timeout()).min().unwrap_or(Time::MAX);
+        let due = self.first_due().map_or(Time::MAX, |first| first.0);
         due.since(self.clock.now()).min(longest)
+    }
+
+    /// The link with the first arrival: its time, the cable, and the way.
+    fn first_due(&self) -> Option<(Time, usize, usize)> {
+        let ways = self.cables.iter().enumerate();
+        let ways =
+            ways.flat_map(|(at, cable)| cable.ways.iter().enumerate().map(move |way| (at, way)));
+        ways.filter_map(|(at, (way, each))| Some((each.link.next_timeout()?, at, way))).min()
     }
 }
 
@@ -125,12 +140,13 @@ impl Wired {
         Ok(())
     }
 
-    fn hand_out(&mut self, way: usize, clock: &Clock) {
+    /// Hands out the packet that has arrived first, if any has by `now`.
+    fn hand_out(&mut self, way: usize, now: Time) {
         let Way { link, refused, .. } = &mut self.ways[way];
-        while let Some(packet) = link.pop(clock.now()) {
-            if self.tuns[1 - way].write(&packet).is_err() {
-                refused.add(packet.len());
-            }
+        if let Some(packet) = link.pop(now)
+            && self.tuns[1 - way].write(&packet).is_err()
+        {
+            refused.add(packet.len());
         }
     }
 }

@@ -229,22 +229,27 @@ impl Machine {
         if route.assumed {
             return Some(format!("no route by '{leaves}': the server is taken to be on its link"));
         }
-        if spec.device.is_none() && link.is_some_and(|link| link.kind == LinkKind::Bare) {
+        if let Some((ip, home)) = source.and_then(|ip| Some((ip, self.stray(ip, route)?))) {
             return Some(format!(
-                "leaves by the tunnel '{leaves}'; if that is the one to be split, its packets go round in \
-                 a circle: name the interface below it (if:DEVICE), or give --fwmark the tunnel's mark"
+                "{ip} belongs to '{home}' but leaves by '{leaves}': a routing rule for that address is \
+                 missing"
             ));
         }
-        let ip = source?;
-        let home = self.holder(ip)?;
-        let stray = home.index != route.oif && home.kind != LinkKind::Loopback;
-        stray.then(|| {
+        let chosen = spec.device.is_some();
+        let tunnel = link.is_some_and(|link| link.kind == LinkKind::Bare);
+        (tunnel && !chosen).then(|| {
             format!(
-                "{ip} belongs to '{}' but leaves by '{leaves}': a routing rule for that address is \
-                 missing",
-                home.name
+                "leaves by the tunnel '{leaves}'; if that is the one to be split, its packets go round in \
+                 a circle: name the interface below it (if:DEVICE), or give --fwmark the tunnel's mark"
             )
         })
+    }
+
+    /// The interface that `ip` belongs to, if packets from it leave by another.
+    fn stray(&self, ip: IpAddr, route: Route) -> Option<&str> {
+        let home = self.holder(ip)?;
+        let stray = home.index != route.oif && home.kind != LinkKind::Loopback;
+        stray.then_some(home.name.as_str())
     }
 }
 
