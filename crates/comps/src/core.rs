@@ -92,8 +92,10 @@ pub enum Failure {
     Refused,
     /// No route, or an ICMP error of a router.
     Unreachable,
-    /// The interface or the address is gone.
+    /// /// The interface or the address is gone.
     Interface,
+    /// No socket could be opened for the tuple: the program has all the files that it may have.
+    NoSocket,
 }
 
 /// What is to be done outside.
@@ -163,6 +165,7 @@ pub struct Core {
     counters: Vec<PathCounters>,
     no_path: u64,
     looped: u64,
+    refused: u64,
     outputs: VecDeque<Output>,
 }
 
@@ -215,6 +218,7 @@ impl Core {
             counters: vec![PathCounters::default(); paths],
             no_path: 0,
             looped: 0,
+            refused: 0,
             outputs: VecDeque::new(),
         })
     }
@@ -273,6 +277,9 @@ impl Core {
             no_path: self.no_path,
             waiting: self.sessions.values().map(|session| session.waiting()).sum(),
             looped: self.looped,
+            refused: self.refused,
+            missed: 0,
+            not_returned: 0,
         }
     }
 
@@ -415,6 +422,7 @@ impl Core {
             }
             Failure::Unreachable => DownReason::Unreachable,
             Failure::Interface => DownReason::Interface,
+            Failure::NoSocket => DownReason::NoSocket,
         };
         counters.drops.unreachable += datagrams;
         self.with(now, id, |session, common| session.on_error(now, path, reason, common));

@@ -83,7 +83,14 @@ pub enum Event {
         /// Why.
         reason: CloseReason,
     },
-    /// A datagram that we sent came back as if from a new client: routes lead our own traffic into us.
+    /// /// New clients were turned away: too many at once, or no room for their sessions. Told once a second at most.
+    Refused {
+        /// The one turned away last.
+        client: SocketAddr,
+        /// Datagrams refused since this was last told.
+        datagrams: u64,
+    },
+    /// A datagram that we sent came back as if from a new client: routes lead our own traffic into us. Told once a second at most.
     Loop {
         /// Where it came from.
         client: SocketAddr,
@@ -97,6 +104,8 @@ pub enum DownReason {
     Interface,
     /// No route, or an ICMP error says that the server cannot be reached this way.
     Unreachable,
+    /// /// This session has no socket there: the program has all the files that it may have.
+    NoSocket,
     /// Used for a second without an answer, by a server that had followed the session there before.
     Silent,
 }

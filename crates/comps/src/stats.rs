@@ -69,6 +69,12 @@ pub struct Snapshot {
     pub no_path: u64,
     /// Datagrams that wait now.
     pub waiting: usize,
-    /// Datagrams refused because they were our own coming back.
+    /// /// Datagrams refused because they were our own coming back.
     pub looped: u64,
+    /// Datagrams of new clients that were turned away.
+    pub refused: u64,
+    /// Datagrams dropped on arrival at our sockets because their buffers were full (counted by the driver).
+    pub missed: u64,
+    /// Datagrams that could not be handed to clients (counted by the driver).
+    pub not_returned: u64,
 }
