@@ -98,6 +98,10 @@ impl Book {
             Event::Closed { session, reason } => {
                 format!("session {}: closed, {}", session.0, closed(reason))
             }
+            Event::Refused { client, datagrams } => format!(
+                "{datagrams} datagrams of new clients turned away, the last from {client}: too many \
+                 at once, or no room (--max-sessions)"
+            ),
             Event::Loop { client } => format!(
                 "our own datagrams come back from {client}: a route leads them into the tunnel \
                  that they carry (see --fwmark)"
@@ -114,6 +118,7 @@ fn down(reason: DownReason) -> &'static str {
     match reason {
         DownReason::Interface => "its interface or address is gone",
         DownReason::Unreachable => "the server is unreachable that way",
+        DownReason::NoSocket => "the program has all the files that it may have (ulimit -n)",
         DownReason::Silent => "used for a second without an answer",
     }
 }
@@ -130,7 +135,10 @@ fn closed(reason: CloseReason) -> &'static str {
 /// Whether a person who wants only warnings wants this one.
 pub(super) fn is_warning(event: &Event) -> bool {
     match event {
-        Event::Down { session: None, .. } | Event::Skewed { .. } | Event::Loop { .. } => true,
+        Event::Down { session: None, .. }
+        | Event::Skewed { .. }
+        | Event::Refused { .. }
+        | Event::Loop { .. } => true,
         Event::Closed { reason, .. } => {
             matches!(reason, CloseReason::Evicted | CloseReason::Unresolved)
         }

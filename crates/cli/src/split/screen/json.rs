@@ -106,6 +106,7 @@ enum Record<'a> {
     Path { path: String, state: &'static str, reason: Option<&'static str>, session: Option<u64> },
     Skewed { session: u64, path: String, percent: u8 },
     Closed { session: u64, client: Option<String>, reason: &'static str },
+    Refused { client: String, datagrams: u64 },
     Loop { client: String },
     Warning { text: &'a str },
     Stats(Stats),
@@ -118,6 +119,9 @@ struct Stats {
     no_path: u64,
     waiting: usize,
     looped: u64,
+    refused: u64,
+    missed: u64,
+    not_returned: u64,
     paths: Vec<Path>,
 }
 
@@ -194,6 +198,9 @@ impl Stats {
             no_path: snapshot.no_path,
             waiting: snapshot.waiting,
             looped: snapshot.looped,
+            refused: snapshot.refused,
+            missed: snapshot.missed,
+            not_returned: snapshot.not_returned,
             paths: named.collect(),
         }
     }
@@ -257,6 +264,9 @@ fn record(book: &Book, event: &Event) -> Record<'static> {
         Event::Closed { session, reason } => {
             Record::Closed { session: session.0, client: client(session), reason: closed(reason) }
         }
+        Event::Refused { client, datagrams } => {
+            Record::Refused { client: client.to_string(), datagrams }
+        }
         Event::Loop { client } => Record::Loop { client: client.to_string() },
     }
 }
@@ -269,6 +279,7 @@ fn down(reason: DownReason) -> &'static str {
     match reason {
         DownReason::Interface => "interface",
         DownReason::Unreachable => "unreachable",
+        DownReason::NoSocket => "no-socket",
         DownReason::Silent => "silent",
     }
 }
