@@ -10,6 +10,7 @@ use anabranch_multipath::{PathId, Time, seed};
 
 use crate::looped::{CHAIN, Prints};
 use crate::session::{Common, Session};
+use crate::tuples::Tuples;
 use crate::{
     Batch, CloseReason, Config, DownReason, Event, PathCounters, SessionId, Snapshot, TupleId,
 };
@@ -18,6 +19,12 @@ use crate::{
 const EVICTION_PAUSE: Duration = Duration::from_millis(100);
 /// A session idle for less is not closed in favour of a new one.
 const EVICTABLE: Duration = Duration::from_secs(10);
+/// New sessions a second, once as many as may live at once have been opened in a burst: each costs a socket or more.
+const OPENINGS: u64 = 1_000;
+/// Between two reports of the same complaint.
+const COMPLAINT_PAUSE: Duration = Duration::from_secs(1);
+/// Bytes that may wait for a path in all sessions together, and in any one.
+const WAITING: (usize, usize) = (64 << 20, 192 << 10);
 
 /// What happened outside.
 #[derive(Debug)]
@@ -92,7 +99,7 @@ pub enum Failure {
     Refused,
     /// No route, or an ICMP error of a router.
     Unreachable,
-    /// /// The interface or the address is gone.
+    /// The interface or the address is gone.
     Interface,
     /// No socket could be opened for the tuple: the program has all the files that it may have.
     NoSocket,
@@ -159,6 +166,12 @@ pub struct Core {
     unanswered: VecDeque<SessionId>,
     next_session: u64,
     next_eviction: Time,
+    /// /// When the sessions opened so far would have been due at the steady rate; may run ahead by a burst.
+    openings_due: Time,
+    loop_told: Complaint,
+    refusal_told: Complaint,
+    /// Which path a tuple belongs to: the same for all sessions.
+    layout: Tuples,
     own: BTreeSet<SocketAddr>,
     prints: Prints,
     broken: Vec<Option<DownReason>>,
@@ -171,7 +184,7 @@ pub struct Core {
 
 /// Splits the core's fields so that one session can be lent all others.
 macro_rules! common {
-    ($core:ident) => {
+    ($core:ident, $patience:expr) => {
         Common {
             config: &$core.config,
             outputs: &mut $core.outputs,
@@ -179,7 +192,8 @@ macro_rules! common {
             no_path: &mut $core.no_path,
             prints: &mut $core.prints,
             broken: &$core.broken,
-            kept: false,
+            kept: None,
+            patience: $patience,
         }
     };
 }
@@ -204,6 +218,7 @@ impl Core {
         );
         config.schedule.build(config.scheduled(), seed::stream(config.seed, 0, "trial"))?;
         let paths = config.ports.len();
+        let layout = Tuples::new(&config.ports);
         Ok(Core {
             config,
             sessions: BTreeMap::new(),
@@ -212,6 +227,10 @@ impl Core {
             unanswered: VecDeque::new(),
             next_session: 0,
             next_eviction: Time::ZERO,
+            openings_due: Time::ZERO,
+            loop_told: Complaint::default(),
+            refusal_told: Complaint::default(),
+            layout,
             own: BTreeSet::new(),
             prints: Prints::new(),
             broken: vec![None; paths],
@@ -296,17 +315,15 @@ impl Core {
     }
 
     fn on_server(&mut self, now: Time, id: SessionId, tuple: TupleId, batch: &Batch<'_>) {
-        self.with(now, id, |session, common| {
-            if let Some(path) = session.path_of(tuple) {
-                session.on_server(now, path, batch, common);
-            }
-        });
+        let Some(path) = self.layout.path(tuple) else { return };
+        self.with(now, id, |session, common| session.on_server(now, path, batch, common));
     }
 
     /// Runs `act` on a session with all that it shares, and sets its timer anew if it is due earlier now.
     fn with(&mut self, now: Time, id: SessionId, act: impl FnOnce(&mut Session, &mut Common<'_>)) {
+        let patience = patience(self.sessions.len());
         let Some(session) = self.sessions.get_mut(&id) else { return };
-        act(session, &mut common!(self));
+        act(session, &mut common!(self, patience));
         let due = session.next_timeout(self.config.idle).max(now);
         // A timer that rings too early costs one look; setting it anew at each datagram would cost more.
         if session.armed.is_none_or(|armed| due < armed) {
@@ -328,10 +345,15 @@ impl Core {
         let chain = self.prints.chain(now, batch.datagram(0));
         if self.own.contains(&client) || chain >= CHAIN {
             self.looped += batch.count();
-            self.outputs.push_back(Output::Event(Event::Loop { client }));
+            if self.loop_told.due(now, batch.count()).is_some() {
+                self.outputs.push_back(Output::Event(Event::Loop { client }));
+            }
             return None;
         }
-        self.make_room(now)?;
+        if !self.may_open(now) || self.make_room(now).is_none() {
+            self.refuse(now, client, batch.count());
+            return None;
+        }
         let id = SessionId(self.next_session);
         self.next_session += 1;
         let mut session = Session::new(id, client, now, &self.config);
@@ -342,6 +364,26 @@ impl Core {
         self.outputs.push_back(Output::Event(Event::Opened { session: id, client }));
         self.outputs.push_back(Output::Resolve { session: id });
         Some(id)
+    }
+
+    /// Whether a session may be opened now; if so, counts it.
+    ///
+    /// A program that floods us from ever new ports must not keep us busy with opening sockets for it.
+    fn may_open(&mut self, now: Time) -> bool {
+        let each = Duration::from_secs(1) / OPENINGS as u32;
+        let burst = each * u32::try_from(self.config.sessions).unwrap_or(u32::MAX);
+        if self.openings_due > now + burst {
+            return false;
+        }
+        self.openings_due = self.openings_due.max(now) + each;
+        true
+    }
+
+    fn refuse(&mut self, now: Time, client: SocketAddr, datagrams: u64) {
+        self.refused += datagrams;
+        if let Some(datagrams) = self.refusal_told.due(now, datagrams) {
+            self.outputs.push_back(Output::Event(Event::Refused { client, datagrams }));
+        }
     }
 
     /// Closes a session if there are too many: the oldest that the server never answered, else the one idle longest. `None` if
@@ -408,9 +450,7 @@ impl Core {
         datagrams: u64,
         bytes: u64,
     ) {
-        let Some(path) = self.sessions.get(&id).and_then(|session| session.path_of(tuple)) else {
-            return;
-        };
+        let Some(path) = self.layout.path(tuple) else { return };
         let counters = &mut self.counters[path.index()];
         counters.up.take_back(datagrams, bytes);
         let reason = match failure {
@@ -443,4 +483,28 @@ impl Core {
             self.with(now, id, |session, common| session.on_path_change(now, common));
         }
     }
+}
+
+/// Something that may happen at each datagram, and is told once in a while.
+#[derive(Debug, Default)]
+struct Complaint {
+    next: Time,
+    untold: u64,
+}
+
+impl Complaint {
+    /// Counts `datagrams`. How many there are to tell of, if it is time to.
+    fn due(&mut self, now: Time, datagrams: u64) -> Option<u64> {
+        self.untold += datagrams;
+        if now < self.next {
+            return None;
+        }
+        self.next = now + COMPLAINT_PAUSE;
+        Some(std::mem::take(&mut self.untold))
+    }
+}
+
+/// Bytes that each of so many sessions may let wait.
+fn patience(sessions: usize) -> usize {
+    (WAITING.0 / sessions.max(1)).min(WAITING.1)
 }

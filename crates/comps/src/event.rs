@@ -83,7 +83,7 @@ pub enum Event {
         /// Why.
         reason: CloseReason,
     },
-    /// /// New clients were turned away: too many at once, or no room for their sessions. Told once a second at most.
+    /// New clients were turned away: too many at once, or no room for their sessions. Told once a second at most.
     Refused {
         /// The one turned away last.
         client: SocketAddr,
@@ -104,7 +104,7 @@ pub enum DownReason {
     Interface,
     /// No route, or an ICMP error says that the server cannot be reached this way.
     Unreachable,
-    /// /// This session has no socket there: the program has all the files that it may have.
+    /// This session has no socket there: the program has all the files that it may have.
     NoSocket,
     /// Used for a second without an answer, by a server that had followed the session there before.
     Silent,

@@ -13,7 +13,7 @@ const SILENCE: Duration = Duration::from_secs(1);
 const ACTIVE: Duration = Duration::from_secs(1);
 /// A pause between two datagrams counts as use up to this length.
 const LONGEST_PAUSE: Duration = Duration::from_millis(300);
-/// /// Datagrams in a row that are copied to try a path that is down.
+/// Datagrams in a row that are copied to try a path that is down.
 const ROUND: u8 = 4;
 /// Between two rounds of attempts on a path that is down.
 const RETRY: Duration = Duration::from_secs(1);
@@ -82,7 +82,11 @@ impl Health {
         self.sent = Some(now);
         let active = server_heard.is_some_and(|heard| now.since(heard) <= ACTIVE);
         let fresh = Silence { since: now, used: Duration::ZERO, server_was_active: active };
-        self.silence.get_or_insert(fresh);
+        match &self.silence {
+            // What began while the server was quiet proves nothing, and must not hide what begins now.
+            Some(silence) if silence.server_was_active || !active => {}
+            _ => self.silence = Some(fresh),
+        }
     }
 
     /// The session used this path, and no other, for the time between one datagram and the next.
@@ -110,14 +114,20 @@ impl Health {
     }
 
     /// Takes the path out. True if it was in.
+    ///
+    /// A path that is out keeps its first reason: what was silent needs an answer, whatever errors come on top.
     pub(crate) fn take_down(&mut self, now: Time, reason: DownReason) -> bool {
-        let was_up = self.down.is_none();
-        let tries = self.down.map_or(0, |down| down.tries + u32::from(down.copies > 0));
-        self.down = Some(Down { reason, next_try: now + RETRY, tries, copies: 0, tried: None });
-        was_up
+        let next_try = now + RETRY;
+        if let Some(down) = &mut self.down {
+            let tries = down.tries + u32::from(down.copies > 0);
+            *down = Down { next_try, tries, copies: 0, tried: None, ..*down };
+            return false;
+        }
+        self.down = Some(Down { reason, next_try, tries: 0, copies: 0, tried: None });
+        true
     }
 
-    /// /// If an attempt on a path that is down is due: which round it belongs to, and whether it opens it.
+    /// If an attempt on a path that is down is due: which round it belongs to, and whether it opens it.
     pub(crate) fn due_try(&self, now: Time) -> Option<(u32, bool)> {
         let down = self.down.filter(|down| now >= down.next_try)?;
         Some((down.tries, down.copies == 0))
@@ -183,6 +193,26 @@ mod tests {
     fn a_second_of_use_without_an_answer_is_silence() {
         assert_eq!(used_for(900, Some(ms(0)), true).silent_since(), None);
         assert_eq!(used_for(1000, Some(ms(0)), true).silent_since(), Some(ms(0)));
+    }
+
+    #[test]
+    fn a_silence_that_began_while_the_server_was_quiet_begins_anew_when_it_speaks() {
+        let mut health = used_for(500, None, true);
+        for at in (600..=1600).step_by(100) {
+            health.on_used(Duration::from_millis(100));
+            health.on_sent(ms(at), Some(ms(at - 10)));
+        }
+        assert_eq!(health.silent_since(), Some(ms(600)));
+    }
+
+    #[test]
+    fn an_error_on_top_of_silence_does_not_bring_the_path_back_without_an_answer() {
+        let mut health = Health::default();
+        assert!(health.take_down(ms(0), DownReason::Silent));
+        assert!(!health.take_down(ms(10), DownReason::Unreachable));
+        health.on_copy(ms(1010), Duration::ZERO);
+        assert!(!health.no_news_is_good_news(ms(9000)));
+        assert_eq!(health.reason(), Some(DownReason::Silent));
     }
 
     #[test]

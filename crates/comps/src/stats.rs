@@ -69,7 +69,7 @@ pub struct Snapshot {
     pub no_path: u64,
     /// Datagrams that wait now.
     pub waiting: usize,
-    /// /// Datagrams refused because they were our own coming back.
+    /// Datagrams refused because they were our own coming back.
     pub looped: u64,
     /// Datagrams of new clients that were turned away.
     pub refused: u64,

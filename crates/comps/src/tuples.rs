@@ -55,8 +55,8 @@ impl Tuples {
         self.allowed[path.index()] > 0
     }
 
-    /// Leaves at most `limit` tuples: one for the handshake path (which needs no more), then one for each other path
-    /// in order, then further ports in turn.
+    /// Leaves at most `limit` tuples, but always one for the schedule: first one for the handshake path (which needs no
+    /// more), then one for each other path in order, then further ports in turn.
     pub(crate) fn cut(
         &mut self,
         limit: usize,
@@ -68,7 +68,8 @@ impl Tuples {
             Some(path) if path.index() == index && !handshake_scheduled => wanted[index].min(1),
             _ => wanted[index],
         };
-        let mut left = limit;
+        let apart = handshake.is_some() && !handshake_scheduled;
+        let mut left = limit.max(1 + usize::from(apart));
         if let Some(path) = handshake.filter(|_| left > 0) {
             self.allowed[path.index()] = 1;
             left -= 1;
@@ -130,5 +131,6 @@ mod tests {
     fn the_handshake_path_counts_and_comes_first() {
         assert_eq!(cut(&[1, 1, 1, 1, 4], 4, Some(4), false), [1, 1, 1, 0, 1]);
         assert_eq!(cut(&[4, 1], 4, Some(0), true), [3, 1]);
+        assert_eq!(cut(&[1, 1, 1], 1, Some(2), false), [1, 0, 1], "the schedule needs one");
     }
 }

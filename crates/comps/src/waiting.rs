@@ -7,8 +7,8 @@ use anabranch_multipath::Time;
 
 use crate::Batch;
 
-/// How much a session keeps at most while it has no path: (datagrams, bytes).
-const LIMIT: (usize, usize) = (128, 192 * 1024);
+/// Datagrams that a session keeps at most.
+const LIMIT: usize = 128;
 
 /// A datagram older than this is of no use to any of the protocols: they have sent it again.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -29,14 +29,22 @@ pub(crate) struct Waiting {
 }
 
 impl Waiting {
-    /// Keeps datagrams `first..` of `batch`. Returns how many datagrams were dropped for want of room.
-    pub(crate) fn keep(&mut self, now: Time, batch: &Batch<'_>, first: u64, count: u64) -> u64 {
+    /// Keeps `count` datagrams of `batch` from number `first` on, which came at `since`, and at most `limit` bytes in
+    /// all. Returns how many datagrams were dropped for want of room.
+    pub(crate) fn keep(
+        &mut self,
+        since: Time,
+        batch: &Batch<'_>,
+        first: u64,
+        count: u64,
+        limit: usize,
+    ) -> u64 {
         let mut dropped = 0;
         for index in first..first + count {
             let bytes: Box<[u8]> = batch.datagram(index).into();
             self.bytes += bytes.len();
-            self.kept.push_back(Kept { since: now, bytes, ecn: batch.ecn });
-            while self.kept.len() > LIMIT.0 || self.bytes > LIMIT.1 {
+            self.kept.push_back(Kept { since, bytes, ecn: batch.ecn });
+            while self.kept.len() > LIMIT || self.bytes > limit {
                 self.take();
                 dropped += 1;
             }
@@ -80,19 +88,19 @@ mod tests {
         let mut waiting = Waiting::default();
         let small: Vec<u8> = (0..=255).collect();
         let batch = Batch { bytes: &small, stride: 1, ecn: 0 };
-        assert_eq!(waiting.keep(Time::ZERO, &batch, 0, 256), 128);
+        assert_eq!(waiting.keep(Time::ZERO, &batch, 0, 256, 9999), 128);
         assert_eq!(waiting.take().unwrap().bytes[..], [128]);
         let large = vec![0; 65_000];
-        (0..4).for_each(|_| _ = waiting.keep(Time::ZERO, &Batch::single(&large, 0), 0, 1));
+        (0..4).for_each(|_| _ = waiting.keep(Time::ZERO, &Batch::single(&large, 0), 0, 1, 200_000));
         assert_eq!(waiting.len(), 3);
-        assert!(waiting.bytes <= LIMIT.1);
+        assert!(waiting.bytes <= 200_000);
     }
 
     #[test]
     fn what_waited_too_long_is_dropped() {
         let mut waiting = Waiting::default();
-        waiting.keep(Time::ZERO, &Batch::single(b"a", 0), 0, 1);
-        waiting.keep(Time::from_secs(1), &Batch::single(b"b", 0), 0, 1);
+        waiting.keep(Time::ZERO, &Batch::single(b"a", 0), 0, 1, 99);
+        waiting.keep(Time::from_secs(1), &Batch::single(b"b", 0), 0, 1, 99);
         assert_eq!(waiting.next_timeout(), Some(Time::from_secs(3)));
         assert_eq!(waiting.expire(Time::from_secs(3)), 1);
         assert_eq!(waiting.take().unwrap().bytes[..], *b"b");

@@ -81,7 +81,7 @@ impl Session {
     /// Sends what was held back, once its time has come.
     pub(super) fn release_held(&mut self, now: Time, common: &mut Common<'_>) {
         let Some(held) = self.held.take_if(|held| now >= held.due) else { return };
-        let outer = std::mem::replace(&mut common.kept, true);
+        let outer = common.kept.replace(now);
         for (datagram, ecn) in &held.datagrams {
             self.route(now, &Batch::single(datagram, *ecn), common);
         }

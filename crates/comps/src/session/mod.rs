@@ -16,7 +16,7 @@ use self::share::Share;
 use crate::config::{Config, Guess};
 use crate::health::Health;
 use crate::looped::Prints;
-use crate::protocol::wireguard;
+use crate::protocol::{quic, wireguard};
 use crate::tuples::Tuples;
 use crate::waiting::Waiting;
 use crate::{
@@ -32,8 +32,10 @@ pub(crate) struct Common<'a> {
     pub(crate) prints: &'a mut Prints,
     /// For each path, what is locally wrong with it.
     pub(crate) broken: &'a [Option<DownReason>],
-    /// Whether the batch at hand is of our own keeping, so that outputs must carry its bytes.
-    pub(crate) kept: bool,
+    /// Since when the batch at hand is of our own keeping, so that outputs must carry its bytes.
+    pub(crate) kept: Option<Time>,
+    /// Bytes that a session may let wait.
+    pub(crate) patience: usize,
 }
 
 impl Common<'_> {
@@ -67,7 +69,9 @@ pub(crate) struct Session {
     resolved: bool,
     protocol: Option<Protocol>,
     pins: Pins,
-    pinned_to: Option<PathId>,
+    /// Where handshakes go: the path, and the tuple, which does not rotate with the schedule's.
+    pinned_to: Option<(PathId, TupleId)>,
+
     splitter: Splitter,
     views: Box<[PathView]>,
     health: Box<[Health]>,
@@ -132,11 +136,6 @@ impl Session {
         self.health[path].reason() == Some(DownReason::Silent)
     }
 
-    /// The path that `tuple` belongs to.
-    pub(crate) fn path_of(&self, tuple: TupleId) -> Option<PathId> {
-        self.tuples.path(tuple)
-    }
-
     /// The server's address is known: what waited for it goes.
     pub(crate) fn on_resolved(&mut self, now: Time, common: &mut Common<'_>) {
         self.resolved = true;
@@ -152,7 +151,7 @@ impl Session {
             self.recognise(batch.datagram(0), common);
         }
         if !self.resolved {
-            *common.no_path += self.waiting.keep(now, batch, 0, batch.count());
+            self.keep(now, batch, 0, batch.count(), common);
             return;
         }
         self.try_down_paths(now, batch, common);
@@ -184,7 +183,8 @@ impl Session {
         }
         self.confirm(now, batch, common);
         let slowest = self.health.iter().filter_map(Health::rtt).max();
-        if let Some((path, percent)) = self.share.on_heard(now, path, datagrams, slowest) {
+        let heard = (datagrams, batch.bytes.len() as u64);
+        if let Some((path, percent)) = self.share.on_heard(now, path, heard, slowest) {
             common.event(Event::Skewed { session: self.id, path, percent });
         }
     }
@@ -232,6 +232,18 @@ impl Session {
             Guess::Look => Protocol::recognise(datagram),
             Guess::Is(protocol) => protocol,
         };
+        self.carries(protocol, common);
+    }
+
+    /// Whether the session, begun as something without a mark of its own, turns out to be QUIC: a splitter that is
+    /// started anew under a connection sees its packets from the middle.
+    fn turns_out_quic(&self, datagram: &[u8], common: &Common<'_>) -> bool {
+        common.config.protocol == Guess::Look
+            && quic::has_long_header(datagram)
+            && quic::packets(datagram).next().is_some()
+    }
+
+    fn carries(&mut self, protocol: Protocol, common: &mut Common<'_>) {
         self.protocol = Some(protocol);
         common.event(Event::Recognised { session: self.id, protocol });
         if protocol != Protocol::Quic {
@@ -255,16 +267,18 @@ impl Session {
         let (mut at, count) = (0, batch.count());
         while at < count {
             let lane = self.lane(now, batch.datagram(at), common);
-            let run = self.run_of(lane, now, batch, at, common);
-            at += match lane {
-                Lane::Free => self.send_scheduled(now, batch, at, run, common),
-                Lane::Pinned => self.send_pinned(now, batch, at, run, common),
-            };
+            let end = at + self.run_of(lane, now, batch, at, common);
+            while at < end {
+                at += match lane {
+                    Lane::Free => self.send_scheduled(now, batch, at, end - at, common),
+                    Lane::Pinned => self.send_pinned(now, batch, at, end - at, common),
+                };
+            }
         }
     }
 
     /// Where a datagram belongs.
-    fn lane(&mut self, now: Time, datagram: &[u8], common: &Common<'_>) -> Lane {
+    fn lane(&mut self, now: Time, datagram: &[u8], common: &mut Common<'_>) -> Lane {
         let to_handshake_path = |is_one: bool| match is_one && common.handshake().is_some() {
             true => Lane::Pinned,
             false => Lane::Free,
@@ -275,6 +289,10 @@ impl Session {
             Some(Protocol::WireGuard) => to_handshake_path(
                 wireguard::Message::of(datagram).is_some_and(wireguard::Message::is_handshake),
             ),
+            Some(Protocol::Other | Protocol::Mosh) if self.turns_out_quic(datagram, common) => {
+                self.carries(Protocol::Quic, common);
+                self.pins.on_client(now, datagram)
+            }
             _ => Lane::Free,
         }
     }
@@ -286,10 +304,10 @@ impl Session {
         now: Time,
         batch: &Batch<'_>,
         at: u64,
-        common: &Common<'_>,
+        common: &mut Common<'_>,
     ) -> u64 {
         let looks_at_each = match self.protocol {
-            Some(Protocol::Quic) => true,
+            Some(Protocol::Quic | Protocol::Other | Protocol::Mosh) => true,
             Some(Protocol::WireGuard) => common.handshake().is_some(),
             _ => false,
         };
@@ -316,11 +334,12 @@ impl Session {
                 if fresh {
                     self.tuples.rotate(path);
                 }
-                self.emit(now, path, batch, at, units, common);
+                let tuple = self.tuples.current(path);
+                self.emit(now, (path, tuple), batch, at, units, common);
                 units
             }
             Assignment::Nowhere | Assignment::Hold => {
-                *common.no_path += self.waiting.keep(now, batch, at, count);
+                self.keep(now, batch, at, count, common);
                 count
             }
         }
@@ -336,27 +355,38 @@ impl Session {
         common: &mut Common<'_>,
     ) -> u64 {
         match self.handshake_path(now, common) {
-            Some(path) => self.emit(now, path, batch, at, count, common),
-            None => *common.no_path += self.waiting.keep(now, batch, at, count),
+            Some(pin) => self.emit(now, pin, batch, at, count, common),
+            None => {
+                self.pins.has_not_left();
+                self.keep(now, batch, at, count, common);
+            }
         }
         count
     }
 
+    /// Lets datagrams wait for a path.
+    fn keep(&mut self, now: Time, batch: &Batch<'_>, at: u64, count: u64, common: &mut Common<'_>) {
+        let since = common.kept.unwrap_or(now);
+        *common.no_path += self.waiting.keep(since, batch, at, count, common.patience);
+    }
+
     /// The path for handshakes. The one that the user named, or none: what it is to hide from the others must not
     /// leave by them. Otherwise one that the schedule names and that is kept until the handshake is confirmed.
-    fn handshake_path(&mut self, now: Time, common: &mut Common<'_>) -> Option<PathId> {
+    fn handshake_path(&mut self, now: Time, common: &mut Common<'_>) -> Option<(PathId, TupleId)> {
         let before = self.pinned_to;
         let still_good = |path: &PathId| self.is_open(*path, common);
-        self.pinned_to = match common.handshake() {
+        let path = match common.handshake() {
             Some(path) => Some(path).filter(still_good),
-            None => before.filter(still_good).or_else(|| {
+            None => before.map(|pin| pin.0).filter(still_good).or_else(|| {
                 match self.splitter.assign(now, &self.views, 1) {
                     Assignment::Send { path, .. } => Some(path),
                     Assignment::Hold | Assignment::Nowhere => None,
                 }
             }),
         };
-        if let Some(path) = self.pinned_to.filter(|_| self.pinned_to != before && self.pins.any()) {
+        let kept = before.filter(|pin| Some(pin.0) == path);
+        self.pinned_to = kept.or(path.map(|path| (path, self.tuples.current(path))));
+        if let Some((path, _)) = self.pinned_to.filter(|_| kept.is_none() && self.pins.any()) {
             common.event(Event::Pinned { session: self.id, path });
         }
         self.pinned_to
@@ -366,13 +396,12 @@ impl Session {
     fn emit(
         &mut self,
         now: Time,
-        path: PathId,
+        (path, tuple): (PathId, TupleId),
         batch: &Batch<'_>,
         at: u64,
         count: u64,
         common: &mut Common<'_>,
     ) {
-        let tuple = self.tuples.current(path);
         self.push(tuple, path, batch, at, count, common);
         common.prints.remember(now, batch.datagram(at), self.chain);
         self.health[path.index()].on_sent(now, self.server_heard);
@@ -400,8 +429,8 @@ impl Session {
         common.counters[path.index()].up.add(count, bytes);
         self.share.on_sent(path, bytes);
         let payload = match common.kept {
-            true => Payload::Kept { bytes: batch.bytes[part].into(), ecn: batch.ecn },
-            false => Payload::Live(part),
+            Some(_) => Payload::Kept { bytes: batch.bytes[part].into(), ecn: batch.ecn },
+            None => Payload::Live(part),
         };
         common.outputs.push_back(Output::Send { session: self.id, tuple, path, payload });
     }
@@ -456,8 +485,10 @@ impl Session {
             return;
         }
         let mut waited = std::mem::take(&mut self.waiting);
-        let outer = std::mem::replace(&mut common.kept, true);
+        let outer = common.kept;
         while let Some(kept) = waited.take() {
+            // What finds no way again has waited since it came, not since now.
+            common.kept = Some(kept.since);
             self.route(now, &Batch::single(&kept.bytes, kept.ecn), common);
         }
         common.kept = outer;

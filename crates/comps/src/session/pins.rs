@@ -14,6 +14,8 @@ use anabranch_multipath::Time;
 
 use crate::protocol::quic::{self, Cid, Long};
 
+/// A handshake that its client has not gone on with for so long was given up.
+const GIVEN_UP: Duration = Duration::from_secs(60);
 /// Connections remembered in one session.
 const CONNECTIONS: usize = 16;
 
@@ -36,6 +38,8 @@ struct Connection {
     asked: Option<Time>,
     /// When the first short header of the client was seen since it was last pinned.
     short_sent: Option<Time>,
+    /// When the client was last heard of it.
+    seen: Time,
     pinned: bool,
 }
 
@@ -71,7 +75,13 @@ impl Pins {
             return Lane::Free;
         };
         connection.short_sent.get_or_insert(now);
+        connection.seen = now;
         Lane::Pinned
+    }
+
+    /// What was pinned did not leave: a short header that still waits confirms nothing.
+    pub(crate) fn has_not_left(&mut self) {
+        self.pinned().for_each(|connection| connection.short_sent = None);
     }
 
     /// Learns from a server's datagram. True if it confirmed the last pinned connection.
@@ -83,6 +93,9 @@ impl Pins {
             quic::packets(datagram).for_each(|packet| self.answer(now, &packet));
             return false;
         }
+        self.connections
+            .retain(|connection| !connection.pinned || now.since(connection.seen) < GIVEN_UP);
+        self.measure(now, |connection| connection.client.leads(datagram));
         let rtt = self.rtt;
         for connection in self.pinned().filter(|connection| connection.client.leads(datagram)) {
             let waited = connection.short_sent.map(|sent| now.since(sent));
@@ -107,6 +120,7 @@ impl Pins {
                 connection.short_sent = None;
             }
             connection.pinned = true;
+            connection.seen = now;
             return;
         }
         self.forget_one();
@@ -115,6 +129,7 @@ impl Pins {
             server: packet.destination,
             asked: Some(now),
             short_sent: None,
+            seen: now,
             pinned: true,
         });
     }
@@ -132,12 +147,20 @@ impl Pins {
 
     /// A server's packet with a long header: tells its ID, and the first one the round-trip time.
     fn answer(&mut self, now: Time, packet: &Long) {
-        let mut sample = None;
-        for connection in self.pinned().filter(|connection| connection.client == packet.destination)
-        {
+        let is_asked = |connection: &Connection| connection.client == packet.destination;
+        for connection in self.pinned().filter(|connection| is_asked(connection)) {
             connection.server = packet.source;
+        }
+        self.measure(now, is_asked);
+    }
+
+    /// Times a connection's first datagram against the first answer to it.
+    fn measure(&mut self, now: Time, is_answered: impl Fn(&Connection) -> bool) {
+        let mut sample = None;
+        for connection in self.pinned().filter(|connection| is_answered(connection)) {
             sample = connection.asked.take().map(|asked| now.since(asked)).or(sample);
         }
+
         // A lost first datagram makes a sample too long, never too short: then we wait longer than need be.
         if let Some(sample) = sample {
             self.rtt = Some(self.rtt.map_or(sample, |rtt| rtt.min(sample)));
@@ -239,6 +262,37 @@ mod tests {
         let datagram = [long(HANDSHAKE, b"server__", b"client__"), short(b"server__")].concat();
         assert_eq!(pins.on_client(ms(22), &datagram), Lane::Pinned);
         assert!(pins.on_server(ms(42), &short(b"client__")));
+    }
+
+    #[test]
+    fn what_waits_for_a_path_confirms_nothing() {
+        let mut pins = after_first_flight(b"client__");
+        pins.on_client(ms(22), &short(b"server__"));
+        pins.has_not_left();
+        assert!(!pins.on_server(ms(60), &short(b"client__")));
+        pins.on_client(ms(61), &short(b"server__"));
+        assert!(pins.on_server(ms(81), &short(b"client__")));
+    }
+
+    #[test]
+    fn a_connection_seen_late_in_its_handshake_is_confirmed_too() {
+        let mut pins = Pins::default();
+        pins.on_client(ms(0), &long(HANDSHAKE, b"server__", b"client__"));
+        assert_eq!(pins.on_client(ms(1), &short(b"server__")), Lane::Pinned);
+        assert!(!pins.on_server(ms(20), &short(b"client__")) || pins.rtt().is_some());
+        pins.on_server(ms(41), &short(b"client__"));
+        assert!(!pins.any());
+    }
+
+    #[test]
+    fn a_handshake_that_its_client_gave_up_is_forgotten() {
+        let mut pins = after_first_flight(b"client_1");
+        pins.on_client(ms(30), &long(INITIAL, b"invented", b"client_2"));
+        pins.on_client(ms(31), &short(b"server__"));
+        pins.on_server(ms(100), &short(b"client_1"));
+        assert!(pins.any(), "the second is still under way");
+        pins.on_server(ms(61_000), &short(b"client_1"));
+        assert!(!pins.any());
     }
 
     #[test]

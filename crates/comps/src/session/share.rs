@@ -10,11 +10,14 @@ const SAMPLE: u64 = 512;
 const SPAN: Duration = Duration::from_secs(1);
 /// Round trips between two looks, at least, so that answers on their way to the path before weigh little.
 const ROUND_TRIPS: u32 = 10;
+/// A look is put off for at most so many times that.
+const LONGEST: u32 = 10;
 
 /// Counts both directions since the last verdict.
 #[derive(Debug)]
 pub(super) struct Share {
     since: Time,
+    heard: u64,
     up: Box<[u64]>,
     down: Box<[u64]>,
     reported: Option<PathId>,
@@ -23,40 +26,47 @@ pub(super) struct Share {
 impl Share {
     pub(super) fn new(now: Time, paths: usize) -> Share {
         let none = || vec![0; paths].into();
-        Share { since: now, up: none(), down: none(), reported: None }
+        Share { since: now, heard: 0, up: none(), down: none(), reported: None }
     }
 
     pub(super) fn on_sent(&mut self, path: PathId, bytes: u64) {
         self.up[path.index()] += bytes;
     }
 
-    /// Counts what the server sent. Names a path, with its share of the downlink in percent, if 95 % of the downlink
-    /// stay on it although at most 80 % of the uplink went by any one path; each path is named once in a row. `rtt` is the
-    /// longest round-trip time of the paths.
+    /// Counts what the server sent, as (datagrams, bytes). Names a path, with its share of the downlink's bytes in percent,
+    /// if 95 % of them stay on it although at most 80 % of the uplink's went by any one path; each path is named once in a
+    /// row. `rtt` is the longest round-trip time of the paths.
     pub(super) fn on_heard(
         &mut self,
         now: Time,
         path: PathId,
-        datagrams: u64,
+        (datagrams, bytes): (u64, u64),
         rtt: Option<Duration>,
     ) -> Option<(PathId, u8)> {
-        self.down[path.index()] += datagrams;
+        self.heard += datagrams;
+        self.down[path.index()] += bytes;
         let span = rtt.map_or(SPAN, |rtt| SPAN.max(rtt * ROUND_TRIPS));
-        if now.since(self.since) < span || self.down.iter().sum::<u64>() < SAMPLE {
+        let age = now.since(self.since);
+        if age < span || self.heard < SAMPLE {
             return None;
         }
-        if largest(&self.up).1 > 80 {
-            return None;
-        }
+        let spread = largest(&self.up).1 <= 80;
         let (favourite, percent) = largest(&self.down);
-        self.since = now;
-        self.up.fill(0);
-        self.down.fill(0);
-        if percent < 95 || self.reported == Some(favourite) {
+        // An uplink that stays on one path is no ground for a verdict; but what it did long ago says nothing of now.
+        if spread || age >= span * LONGEST {
+            self.begin(now);
+        }
+        if !spread || percent < 95 || self.reported == Some(favourite) {
             return None;
         }
         self.reported = Some(favourite);
         Some((favourite, percent))
+    }
+
+    fn begin(&mut self, now: Time) {
+        (self.since, self.heard) = (now, 0);
+        self.up.fill(0);
+        self.down.fill(0);
     }
 }
 
@@ -79,8 +89,8 @@ mod tests {
         for (path, &bytes) in up.iter().enumerate() {
             share.on_sent(PathId::at(path), bytes);
         }
-        let first = share.on_heard(now, PathId(0), down[0], None);
-        first.or(share.on_heard(now, PathId(1), down[1], None))
+        let first = share.on_heard(now, PathId(0), (down[0], down[0]), None);
+        first.or(share.on_heard(now, PathId(1), (down[1], down[1]), None))
     }
 
     #[test]
@@ -100,6 +110,6 @@ mod tests {
         let mut share = Share::new(Time::ZERO, 2);
         share.on_sent(PathId(0), 750);
         share.on_sent(PathId(1), 250);
-        assert_eq!(share.on_heard(Time::from_millis(125), PathId(0), 1000, None), None);
+        assert_eq!(share.on_heard(Time::from_millis(125), PathId(0), (1000, 1000), None), None);
     }
 }
