@@ -90,6 +90,19 @@ impl Row {
     }
 }
 
+/// Datagrams that met their end at the splitter itself, outside any path; `None` where none did.
+pub(super) fn losses(snapshot: &Snapshot) -> Option<String> {
+    let counts = [
+        (snapshot.no_path, "found no path"),
+        (snapshot.refused, "of new clients turned away"),
+        (snapshot.missed, "missed on arrival"),
+        (snapshot.not_returned, "not returned to clients"),
+    ];
+    let lost = counts.into_iter().filter(|(count, _)| *count > 0);
+    let told: Vec<_> = lost.map(|(count, what)| format!("{count} {what}")).collect();
+    (!told.is_empty()).then(|| format!("datagrams lost here: {}", told.join(", ")))
+}
+
 fn totals(snapshot: &Snapshot) -> (u64, u64) {
     let add = |(up, down), path: &PathCounters| (up + path.up.bytes, down + path.down.bytes);
     snapshot.paths.iter().fold((0, 0), add)
@@ -136,6 +149,14 @@ pub(super) mod tests {
         model.snapshot(Time::ZERO, &snapshot(&[(1000, 0)]));
         assert_eq!(model.rows[0].up.rate, 0.0);
         assert_eq!(model.rows[0].down.share, 0.0);
+    }
+
+    #[test]
+    fn what_was_lost_here_is_named_by_its_cause() {
+        assert_eq!(losses(&Snapshot::default()), None);
+        let lost = Snapshot { refused: 3, not_returned: 1, ..Snapshot::default() };
+        let text = "datagrams lost here: 3 of new clients turned away, 1 not returned to clients";
+        assert_eq!(losses(&lost).as_deref(), Some(text));
     }
 
     #[test]

@@ -9,7 +9,7 @@ use anabranch_multipath::Time;
 
 use super::book::is_warning;
 use super::lines::Lines;
-use super::model::{Model, Row};
+use super::model::{Model, Row, losses};
 use super::text::{millis, percent, scaled, table};
 use crate::split::check;
 
@@ -68,6 +68,7 @@ impl<W: Write> Screen for Plain<W> {
         self.model.snapshot(now, snapshot);
         self.say(&format!("ended after {:.1} s", now.secs_f64()));
         self.say(&summary(&self.model.rows));
+        losses(snapshot).into_iter().for_each(|line| self.say(&line));
     }
 
     /// Warnings go to stderr, whatever stdout is used for.

@@ -6,7 +6,7 @@ use ratatui::style::{Color, Style, Stylize};
 use ratatui::text::{Line, Text};
 use ratatui::widgets::{Cell, Paragraph, Row as TableRow, Table};
 
-use super::super::model::{Model, Row};
+use super::super::model::{Model, Row, losses};
 use super::super::text::{millis, percent, scaled};
 
 /// Sessions that have a line of their own.
@@ -94,11 +94,11 @@ fn colour(row: &Row) -> Style {
 fn sessions(model: &Model) -> Text<'_> {
     let snapshot = &model.snapshot;
     let head = format!(
-        "{:.0} s; sessions: {}; datagrams that wait for a path: {}, found none: {}",
+        "{:.0} s; sessions: {}; datagrams that wait for a path: {}{}",
         model.time.secs_f64(),
         snapshot.sessions,
         snapshot.waiting,
-        snapshot.no_path
+        losses(snapshot).map_or_else(String::new, |text| format!("; {text}"))
     );
     let newest = model.book.sessions.iter().rev().take(usize::from(SESSIONS));
     let lines = newest.map(|(number, session)| {
