@@ -191,3 +191,60 @@ fn dns_and_wireguard_handshakes_take_the_handshake_path_and_nothing_else_does() 
     let of = |wanted| move |event: &Event| matches!(event, Event::Recognised { protocol, .. } if *protocol == wanted);
     assert!(world.has_event(of(Protocol::Dns)) && world.has_event(of(Protocol::WireGuard)));
 }
+
+#[test]
+fn a_session_that_does_not_begin_with_quic_is_recognised_when_a_handshake_comes() {
+    let mut world = World::new(with_handshake_path(), Follower::default());
+    world.client(client(0), &short(SERVER, 7));
+    world.client(client(0), &long(INITIAL, b"invented", CLIENT));
+    world.client(client(0), &long(HANDSHAKE, SERVER, CLIENT));
+    let paths: Vec<u16> = world.sent.iter().map(|sent| sent.path.0).collect();
+    assert_eq!(paths[1..], [3, 3]);
+    let quic = |event: &Event| matches!(event, Event::Recognised { protocol: Protocol::Quic, .. });
+    assert!(world.has_event(quic));
+}
+
+#[test]
+fn a_single_tuple_beside_a_handshake_path_still_carries_the_session() {
+    let mut world =
+        World::new(Config { quic_tuples: 1, ..with_handshake_path() }, QuicServer::default());
+    connect(&mut world, Time::from_secs(1));
+    let counts = world.counts(Time::from_millis(500), Time::from_secs(1));
+    assert!(counts[0] > 50 && counts[1..] == [0, 0, 0], "{counts:?}");
+}
+
+#[test]
+fn a_pinned_connection_keeps_its_port_while_another_rotates() {
+    let mut world =
+        World::new(Config { ports: vec![4], ..config(1, "round-robin", "1p") }, world::Mute);
+    world.client(client(0), &long(INITIAL, b"invented", CLIENT));
+    for mark in 0..4 {
+        world.client(client(0), &short(b"another_", mark));
+        world.client(client(0), &long(HANDSHAKE, b"invented", CLIENT));
+    }
+    let tuples = |long: bool| {
+        let of_kind = world.sent.iter().filter(|sent| is_long(&sent.datagram) == long);
+        of_kind.map(|sent| sent.tuple.0).collect::<std::collections::BTreeSet<_>>().len()
+    };
+    assert_eq!((tuples(true), tuples(false)), (1, 4));
+}
+
+#[test]
+fn a_last_flight_that_still_waits_confirms_nothing() {
+    let mut world = World::new(with_handshake_path(), world::Mute);
+    let (session, tuple) = (anabranch_comps::SessionId(0), anabranch_comps::TupleId(3));
+    world.client(client(0), &long(INITIAL, b"invented", CLIENT));
+    world.run_until(Time::from_millis(20));
+    world.answer((session, tuple), long(INITIAL, CLIENT, SERVER));
+    world.run_until(Time::from_millis(40));
+    world.tell(anabranch_comps::Input::Path {
+        path: PathId(3),
+        broken: Some(anabranch_comps::DownReason::Interface),
+    });
+    world.client(client(0), &short(SERVER, 1));
+    world.run_until(Time::from_millis(100));
+    world.answer((session, tuple), short(CLIENT, 0));
+    world.run_until(Time::from_millis(200));
+    world.client(client(0), &short(SERVER, 2));
+    assert!(world.sent.iter().all(|sent| sent.path == PathId(3)), "it is not confirmed");
+}

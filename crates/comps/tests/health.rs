@@ -4,7 +4,7 @@ mod world;
 
 use std::time::Duration;
 
-use anabranch_comps::{DownReason, Event, Failure, Input, SessionId, TupleId};
+use anabranch_comps::{Config, DownReason, Event, Failure, Input, SessionId, TupleId};
 use anabranch_multipath::{PathId, Time};
 use anabranch_netem::Settings;
 use world::{DELAY, Follower, Mute, Seen, Server, Stubborn, World, client, config, link, numbered};
@@ -242,4 +242,54 @@ fn round_trip_times_are_read_off_a_server_that_follows() {
     let rtts: Vec<_> =
         world.core.snapshot().paths.iter().map(|path| path.rtt.unwrap().as_millis()).collect();
     assert_eq!(rtts, [20, 60]);
+}
+
+#[test]
+fn a_path_that_dies_while_the_session_rests_is_found_silent_too() {
+    for pause_end in (5000..5300).step_by(50) {
+        let mut world = World::new(config(3, "round-robin", "100ms"), Follower::default());
+        world.stream(client(0), 5 * MS, ms(1900));
+        world.run_until(ms(2200));
+        world.cut(1, true);
+        world.run_until(ms(pause_end));
+        world.stream(client(0), 5 * MS, ms(10_000));
+        let downs = downs(&world);
+        assert!(matches!(downs[..], [(_, 1, DownReason::Silent)]), "{pause_end}: {downs:?}");
+        assert!(downs[0].0 < ms(pause_end + 4500), "{pause_end}: {downs:?}");
+    }
+}
+
+#[test]
+fn an_error_on_top_of_silence_does_not_bring_a_dead_path_back() {
+    let mut world = World::new(config(2, "round-robin", "100ms"), Follower::default());
+    world.stream(client(0), 5 * MS, ms(2000));
+    world.cut(1, true);
+    world.stream(client(0), 5 * MS, ms(6000));
+    let failure = Failure::Unreachable;
+    world.tell(Input::Failed {
+        session: SessionId(0),
+        tuple: TupleId(1),
+        failure,
+        datagrams: 0,
+        bytes: 0,
+    });
+    world.stream(client(0), 5 * MS, ms(12_000));
+    assert_eq!((downs(&world).len(), ups(&world).len()), (1, 0));
+}
+
+#[test]
+fn what_waits_for_one_path_is_not_kept_young_by_the_comings_and_goings_of_others() {
+    let config =
+        Config { handshake: Some(1), handshake_scheduled: false, ..config(2, "round-robin", "1p") };
+    let mut world = World::new(config, Mute);
+    world.tell(Input::Path { path: PathId(1), broken: Some(DownReason::Interface) });
+    let query = b"\x12\x34\x01\0\0\x01\0\0\0\0\0\0\x07example\x03org\0\0\x01\0\x01";
+    world.client(client(0), query);
+    assert_eq!(world.core.snapshot().waiting, 1, "a query waits for its own path");
+    for step in 1..5 {
+        world.run_until(ms(step * 1000));
+        world.tell(Input::Path { path: PathId(0), broken: Some(DownReason::Interface) });
+        world.tell(Input::Path { path: PathId(0), broken: None });
+    }
+    assert_eq!(world.core.snapshot().waiting, 0);
 }

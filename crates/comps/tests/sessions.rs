@@ -94,3 +94,48 @@ fn the_end_closes_every_session() {
     assert_eq!(closed(&world).len(), 5);
     assert_eq!(world.core.next_timeout(), None);
 }
+
+#[test]
+fn complaints_are_told_once_a_second_and_everything_is_counted() {
+    let limits = Config { sessions: 2, ..config(1, "uniform", "1p") };
+    let mut world = World::new(limits, Follower::default());
+    world.tell(Input::Opened { local: client(7) });
+    for number in 0..2 {
+        world.client(client(number), &numbered(u64::from(number)));
+    }
+    world.run_until(Time::from_millis(100));
+    for number in 0..1000 {
+        world.client(client(7), &numbered(number));
+        world.client(client(5), &numbered(1000 + number));
+    }
+    let count =
+        |wanted: fn(&Event) -> bool| world.events.iter().filter(|(_, event)| wanted(event)).count();
+    assert_eq!(count(|event| matches!(event, Event::Loop { .. })), 1);
+    assert_eq!(count(|event| matches!(event, Event::Refused { .. })), 1);
+    let snapshot = world.core.snapshot();
+    assert_eq!((snapshot.looped, snapshot.refused), (1000, 1000));
+}
+
+#[test]
+fn a_flood_from_ever_new_ports_opens_sessions_no_faster_than_the_limit() {
+    let mut world = World::new(Config { sessions: 100, ..config(1, "uniform", "1p") }, Mute);
+    for step in 0..20_000u64 {
+        world.run_until(Time::from_micros(step * 50));
+        world.client(client((step % 50_000) as u16), &numbered(step));
+    }
+    let opened =
+        world.events.iter().filter(|(_, event)| matches!(event, Event::Opened { .. })).count();
+    assert!((1000..=1150).contains(&opened), "100 at once and 1,000 a second: {opened}");
+}
+
+#[test]
+fn what_a_closed_session_could_not_send_is_not_counted_as_sent() {
+    let mut world = World::new(config(1, "uniform", "1p"), Mute);
+    world.client(client(0), &numbered(1));
+    world.tell(Input::Shutdown);
+    let (session, tuple) = (SessionId(0), anabranch_comps::TupleId(0));
+    let failure = anabranch_comps::Failure::Full;
+    world.tell(Input::Failed { session, tuple, failure, datagrams: 1, bytes: 200 });
+    let path = world.core.snapshot().paths[0];
+    assert_eq!((path.up.datagrams, path.drops.full), (0, 1));
+}
