@@ -105,6 +105,14 @@ pub enum Fault {
     Io(io::Error),
 }
 
+impl Fault {
+    /// Whether the question failed (no file or memory left, an interruption), which says nothing
+    /// about the path: ask again.
+    pub fn is_passing(&self) -> bool {
+        matches!(self, Fault::Io(_) | Fault::Route(_, RouteError::Io(_)))
+    }
+}
+
 impl fmt::Display for PathError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "path '{}': {}", self.path, self.fault)

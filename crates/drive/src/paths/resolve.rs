@@ -1,6 +1,7 @@
 //! From what the user wrote to a way out of this machine.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::net::{IpAddr, SocketAddr};
 
 use super::{Egress, PathError, PathSpec};
@@ -42,20 +43,29 @@ pub fn resolve(
     outcome
 }
 
-/// The way out of a path that had one `before`, after the machine's network changed: by the same
-/// interface or not at all.
+/// The ways out of paths that had one `before`, after the machine's network changed: each by the
+/// same interface or not at all. One answer a path, in order; see [`Fault::is_passing`] for those
+/// that say nothing about the path.
 ///
 /// To look up its route without that interface would move the path wherever the routes lead now,
 /// even for `addr:`: the rules of a full tunnel (wg-quick's `not fwmark`) send every unmarked
 /// packet into the tunnel, whatever its source.
 ///
 /// # Errors
-/// What keeps the path from leaving by its interface.
-pub fn again(spec: &PathSpec, before: &Egress, fwmark: Option<u32>) -> Result<Egress, PathError> {
-    let device = before.device.clone().or_else(|| spec.device.clone());
-    let pinned = PathSpec { device, ..spec.clone() };
-    let way = Machine::ask().and_then(|machine| machine.way(&pinned, before.server, fwmark));
-    way.map_err(|fault| PathError { path: spec.name.clone(), fault })
+/// The kernel told of no interface at all, so nothing is known of any path.
+pub fn again(
+    specs: &[PathSpec],
+    before: &[Egress],
+    fwmark: Option<u32>,
+) -> io::Result<Vec<Result<Egress, PathError>>> {
+    let machine = Machine::ask()?;
+    let look = |(spec, before): (&PathSpec, &Egress)| {
+        let device = before.device.clone().or_else(|| spec.device.clone());
+        let pinned = PathSpec { device, ..spec.clone() };
+        let way = machine.way(&pinned, before.server, fwmark);
+        way.map_err(|fault| PathError { path: spec.name.clone(), fault })
+    };
+    Ok(specs.iter().zip(before).map(look).collect())
 }
 
 fn all_towards(
@@ -65,9 +75,10 @@ fn all_towards(
     same_egress: bool,
 ) -> Result<Vec<Egress>, PathError> {
     let blame = |spec: &PathSpec, fault| PathError { path: spec.name.clone(), fault };
+    let Some(first) = specs.first() else { return Ok(Vec::new()) };
+    let machine = Machine::ask().map_err(|error| blame(first, error.into()))?;
     let mut egresses = Vec::new();
     for spec in specs {
-        let machine = Machine::ask().map_err(|fault| blame(spec, fault))?;
         egresses.push(machine.way(spec, server, fwmark).map_err(|fault| blame(spec, fault))?);
     }
     if !same_egress {
@@ -96,7 +107,7 @@ struct Machine {
 }
 
 impl Machine {
-    fn ask() -> Result<Machine, Fault> {
+    fn ask() -> io::Result<Machine> {
         Ok(Machine { links: netlink::links()?, addresses: netlink::addresses()? })
     }
 
@@ -168,10 +179,11 @@ impl Machine {
         {
             return Ok((*route, question.source));
         }
-        if let Some((route, ip)) = self.by_own_address(link, question) {
+        if let Some((route, ip)) = self.by_own_address(link, question)? {
             return Ok((route, Some(ip)));
         }
         match plain {
+            Err(unanswered) if unanswered.is_passing() => Err(unanswered),
             // Without neighbours to ask for (PPP, raw IP modems), "on the link" is as good as a
             // route.
             Ok(route) if link.kind != LinkKind::Ether => Ok((route, question.source)),
@@ -182,15 +194,25 @@ impl Machine {
 
     /// A route that exists only for packets from one of the interface's own addresses (`ip rule
     /// from ADDRESS`).
-    fn by_own_address(&self, link: &Link, question: Question) -> Option<(Route, IpAddr)> {
+    fn by_own_address(
+        &self,
+        link: &Link,
+        question: Question,
+    ) -> Result<Option<(Route, IpAddr)>, Fault> {
         let own = self.addresses.iter().filter(|address| {
             let free = question.source.is_none() && address.index == link.index;
             free && address.ip.is_ipv4() == question.server.is_ipv4()
         });
-        own.map(|address| address.ip).find_map(|ip| {
-            let route = Question { source: Some(ip), ..question }.ask().ok()?;
-            (route.oif == link.index && !route.assumed).then_some((route, ip))
-        })
+        for ip in own.map(|address| address.ip) {
+            match (Question { source: Some(ip), ..question }.ask()) {
+                Ok(route) if route.oif == link.index && !route.assumed => {
+                    return Ok(Some((route, ip)));
+                }
+                Err(unanswered) if unanswered.is_passing() => return Err(unanswered),
+                _ => {}
+            }
+        }
+        Ok(None)
     }
 
     fn egress(

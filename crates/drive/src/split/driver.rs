@@ -141,8 +141,12 @@ impl<'s> Driver<'s> {
 
     /// Waits until a file is ready or something is due.
     fn wait(&mut self, ready: &mut Vec<crate::poller::Ready>) -> Result<(), Failure> {
-        let dues =
-            [self.core.next_timeout(), self.sockets.next_timeout(), Some(self.next_snapshot)];
+        let dues = [
+            self.core.next_timeout(),
+            self.sockets.next_timeout(),
+            self.ways.next_timeout(),
+            Some(self.next_snapshot),
+        ];
         let due = dues.into_iter().flatten().min();
         let timeout = due.map(|due| due.since(self.clock.now()));
         let events = self
@@ -219,18 +223,25 @@ impl<'s> Driver<'s> {
     /// Something changed in the machine's network: a path may have gone, come, or moved.
     fn on_network(&mut self) -> Result<(), Failure> {
         let changes = self.monitor.drain();
-        if changes.map_err(|error| Failure::System("reading network changes", error))?.is_empty() {
-            return Ok(());
+        if !changes.map_err(|error| Failure::System("reading network changes", error))?.is_empty() {
+            self.ways.on_change(self.clock.now());
         }
-        let now = self.clock.now();
-        for look in self.ways.look_again() {
+        Ok(())
+    }
+
+    /// Looks at the paths if something changed.
+    fn look_again(&mut self, now: Time) {
+        let looks = self.ways.look_again(now);
+        if looks.is_empty() {
+            return;
+        }
+        for look in looks {
             if look.moved {
                 self.sockets.retire(now, look.path);
             }
             self.core.handle(now, Input::Path { path: look.path, broken: look.broken });
         }
         self.settle(now);
-        Ok(())
     }
 
     /// The server's name was resolved for some sessions.
@@ -249,6 +260,7 @@ impl<'s> Driver<'s> {
     /// What time itself brings.
     fn on_time(&mut self) {
         let now = self.clock.now();
+        self.look_again(now);
         if self.core.next_timeout().is_some_and(|due| due <= now) {
             self.settle(now);
         }

@@ -1,11 +1,19 @@
 //! The paths' ways out of this machine, looked at again whenever the machine's network changes.
 
+use std::io;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use anabranch_comps::DownReason;
-use anabranch_multipath::PathId;
+use anabranch_multipath::{PathId, Time};
 
-use crate::paths::{self, Egress, Fault, PathSpec};
+use crate::paths::{self, Egress, Fault, PathError, PathSpec};
+
+/// Between two looks at least: a changing network tells of each address and route by itself, a
+/// routing daemon of thousands.
+const PAUSE: Duration = Duration::from_millis(100);
+/// The next look after one that the kernel did not answer in full.
+const RETRY: Duration = Duration::from_secs(1);
 
 /// What became of a path at a second look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,11 +31,15 @@ pub(super) struct Ways {
     specs: Vec<PathSpec>,
     egresses: Vec<Egress>,
     fwmark: Option<u32>,
+    /// When to look next.
+    due: Option<Time>,
+    /// Not before.
+    rested: Time,
 }
 
 impl Ways {
     pub(super) fn new(specs: Vec<PathSpec>, egresses: Vec<Egress>, fwmark: Option<u32>) -> Ways {
-        Ways { specs, egresses, fwmark }
+        Ways { specs, egresses, fwmark, due: None, rested: Time::ZERO }
     }
 
     /// The way out of `path`.
@@ -48,21 +60,53 @@ impl Ways {
             .copied()
     }
 
-    /// Looks at every path again.
-    pub(super) fn look_again(&mut self) -> Vec<Look> {
-        (0..self.specs.len()).map(|index| self.look_at(index)).collect()
+    /// The machine's network changed: a look is due, at once unless the last one was a moment ago.
+    pub(super) fn on_change(&mut self, now: Time) {
+        self.due = Some(now.max(self.rested));
     }
 
-    fn look_at(&mut self, index: usize) -> Look {
+    /// When to call [`Ways::look_again`].
+    pub(super) fn next_timeout(&self) -> Option<Time> {
+        self.due
+    }
+
+    /// Looks at every path again if that is due; tells what is known of them now.
+    pub(super) fn look_again(&mut self, now: Time) -> Vec<Look> {
+        if self.due.is_none_or(|due| due > now) {
+            return Vec::new();
+        }
+        self.rested = now + PAUSE;
+        let answers = paths::again(&self.specs, &self.egresses, self.fwmark);
+        self.learn(now, answers)
+    }
+
+    /// What the kernel did not answer keeps its last verdict, and is asked again later: a want of files or memory says
+    /// nothing about a path.
+    fn learn(
+        &mut self,
+        now: Time,
+        answers: io::Result<Vec<Result<Egress, PathError>>>,
+    ) -> Vec<Look> {
+        let answers = answers.unwrap_or_default();
+        let expected = self.egresses.len();
+        let numbered = answers.into_iter().enumerate();
+        let looks: Vec<Look> =
+            numbered.filter_map(|(index, answer)| self.judge(index, answer)).collect();
+        self.due = (looks.len() < expected).then_some(now + RETRY);
+        looks
+    }
+
+    fn judge(&mut self, index: usize, answer: Result<Egress, PathError>) -> Option<Look> {
         let path = PathId::at(index);
-        let before = &self.egresses[index];
-        match paths::again(&self.specs[index], before, self.fwmark) {
+        match answer {
             Ok(egress) => {
+                let before = &self.egresses[index];
                 let moved = (before.index, before.sends_as) != (egress.index, egress.sends_as);
                 self.egresses[index] = egress;
-                Look { path, broken: None, moved }
+                Some(Look { path, broken: None, moved })
             }
-            Err(error) => Look { path, broken: Some(reason(&error.fault)), moved: false },
+            Err(error) if error.fault.is_passing() => None,
+            Err(error) => Some(Look { path, broken: Some(reason(&error.fault)), moved: false }),
         }
     }
 }
@@ -71,5 +115,71 @@ fn reason(fault: &Fault) -> DownReason {
     match fault {
         Fault::NoRouteBy(..) | Fault::Route(..) => DownReason::Unreachable,
         _ => DownReason::Interface,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::netlink::RouteError;
+
+    const AT: Time = Time::from_secs(5);
+
+    /// Two paths over loopback.
+    fn ways() -> Ways {
+        let specs: Vec<PathSpec> =
+            ["a=addr:127.0.0.2", "b=addr:127.0.0.3"].map(|text| text.parse().unwrap()).into();
+        let server = "127.0.0.1:9".parse().unwrap();
+        let egresses = paths::resolve(&specs, &[server], None, false).unwrap();
+        Ways::new(specs, egresses, None)
+    }
+
+    fn error(fault: Fault) -> PathError {
+        PathError { path: "a".into(), fault }
+    }
+
+    #[test]
+    fn a_question_that_failed_takes_no_path_down_and_is_asked_again() {
+        let mut ways = ways();
+        let no_files = || io::Error::from_raw_os_error(libc::EMFILE);
+        assert_eq!(ways.learn(AT, Err(no_files())), []);
+        assert_eq!(ways.next_timeout(), Some(AT + RETRY));
+        let server = ways.egresses[0].server.ip();
+        let unanswered = error(Fault::Route(server, RouteError::Io(no_files())));
+        let down = error(Fault::DeviceDown("lo".into()));
+        let looks = ways.learn(AT, Ok(vec![Err(unanswered), Err(down)]));
+        let broken = Some(DownReason::Interface);
+        assert_eq!(looks, [Look { path: PathId::at(1), broken, moved: false }]);
+        assert_eq!(ways.next_timeout(), Some(AT + RETRY));
+        let looks = ways.look_again(AT + RETRY);
+        assert!(looks.len() == 2 && looks.iter().all(|look| look.broken.is_none()), "{looks:?}");
+        assert_eq!(ways.next_timeout(), None);
+    }
+
+    #[test]
+    fn no_route_takes_a_path_down_without_another_look() {
+        let mut ways = ways();
+        let server = ways.egresses[0].server.ip();
+        let same = ways.egresses[1].clone();
+        let looks =
+            ways.learn(AT, Ok(vec![Err(error(Fault::NoRouteBy(server, "lo".into()))), Ok(same)]));
+        assert_eq!(looks[0].broken, Some(DownReason::Unreachable));
+        assert_eq!(looks[1], Look { path: PathId::at(1), broken: None, moved: false });
+        assert_eq!(ways.next_timeout(), None);
+    }
+
+    #[test]
+    fn a_burst_of_changes_costs_two_looks() {
+        let mut ways = ways();
+        assert_eq!(ways.look_again(AT), [], "none is due");
+        let mut looks = 0;
+        for ms in 0..90 {
+            let now = AT + Duration::from_millis(ms);
+            ways.on_change(now);
+            looks += usize::from(!ways.look_again(now).is_empty());
+        }
+        assert_eq!((looks, ways.next_timeout()), (1, Some(AT + PAUSE)));
+        assert_eq!(ways.look_again(AT + PAUSE).len(), 2, "the last change is not missed");
+        assert_eq!(ways.next_timeout(), None);
     }
 }
