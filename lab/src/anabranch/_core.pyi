@@ -1,10 +1,14 @@
 """Types of the Rust binding (crates/py). Every error of it is a `ValueError`."""
 
+from typing import TypeAlias
+
 import numpy as np
 from numpy.typing import NDArray
 
 __version__: str
 MOST_PATHS: int
+
+Seen: TypeAlias = tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.bool_]]
 
 def families() -> list[tuple[str, str, str, str | None]]: ...
 def draw_paths(
@@ -12,6 +16,17 @@ def draw_paths(
 ) -> NDArray[np.int16]: ...
 def draw_run_packets(every: str, runs: int, seed: int, entity: int = 0) -> NDArray[np.uint64]: ...
 def draw_run_seconds(every: str, runs: int, seed: int, entity: int = 0) -> NDArray[np.float64]: ...
+def maybenot_check(machines: list[str]) -> None: ...
+def maybenot_defend(
+    times: NDArray[np.float64],
+    up: NDArray[np.bool_],
+    client: list[str],
+    server: list[str],
+    seed: int,
+    delay: float,
+    pps: int | None = None,
+    most_events: int = 2_000_000,
+) -> Seen: ...
 
 class TraceSplit:
     def __new__(

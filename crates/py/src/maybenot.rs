@@ -1,0 +1,227 @@
+//! Maybenot machines at both ends of a recorded trace, as Maybenot's own simulator runs them.
+//!
+//! The simulator is given the packets of the trace at the moments at which the client saw them, and answers with what the
+//! client sees once the machines pad and block. It panics where it finds itself in a state that it takes for a bug; such a panic
+//! becomes an error of the load, as the machines that led there are the user's.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::{Duration, Instant};
+
+use anabranch_multipath::seed;
+use maybenot::{Machine, TriggerEvent};
+use maybenot_machines::{StaticMachine, get_machine};
+use maybenot_simulator::network::Network;
+use maybenot_simulator::queue::SimQueue;
+use maybenot_simulator::{SimEvent, SimulatorArgs, sim_advanced};
+use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use rand::Rng;
+use rand_xoshiro::Xoshiro256StarStar;
+use rand_xoshiro::rand_core::SeedableRng;
+
+use crate::split::refuse;
+
+/// Serialised machines begin with the version of the framework.
+const SERIALISED: &str = "02";
+
+/// What stands in `origin` for a padding packet.
+const PADDING: i64 = -1;
+
+/// What the client sees: times (float64), origins (int64) and directions (bool, true is up) of all packets.
+type Seen<'py> = (Bound<'py, PyArray1<f64>>, Bound<'py, PyArray1<i64>>, Bound<'py, PyArray1<bool>>);
+
+/// Refuses machines that cannot be read or made.
+#[pyfunction]
+pub(crate) fn maybenot_check(machines: Vec<String>) -> PyResult<()> {
+    machines_of(&machines, 0, "check").map(|_| ())
+}
+
+/// A trace as it is seen at the client when `client` and `server` run machines.
+///
+/// `times` are float64 seconds, sorted; `up` says which packets the client sends. A machine is serialised (`02eNp...`) or one
+/// of maybenot-machines by its name and numbers (`front 1700 1000000 14000000 50`), which may draw numbers of its own.
+/// `delay` is the way from client to server in seconds, `pps` the most packets a second that go without more delay.
+///
+/// In the answer, `origin` is the place in `times` of a real packet, and -1 for padding. The real packets of a direction never
+/// overtake each other. A packet that was not delayed keeps its time bit by bit. Gives up after `most_events` steps.
+#[pyfunction]
+#[pyo3(signature = (times, up, client, server, seed, delay, pps=None, most_events=2_000_000))]
+#[expect(clippy::too_many_arguments, reason = "options of one simulation")]
+pub(crate) fn maybenot_defend<'py>(
+    py: Python<'py>,
+    times: PyReadonlyArray1<'py, f64>,
+    up: PyReadonlyArray1<'py, bool>,
+    client: Vec<String>,
+    server: Vec<String>,
+    seed: u64,
+    delay: f64,
+    pps: Option<u32>,
+    most_events: usize,
+) -> PyResult<Seen<'py>> {
+    let trace = Trace::new(times.as_slice()?, up.as_slice()?)?;
+    let client = machines_of(&client, seed, "maybenot client")?;
+    let server = machines_of(&server, seed, "maybenot server")?;
+    let args = arguments(seed, delay, pps, most_events)?;
+    let ends = [client.as_slice(), server.as_slice()];
+    let seen = py.detach(|| trace.defended(ends, &args)).map_err(PyValueError::new_err)?;
+    Ok((seen.times.into_pyarray(py), seen.origin.into_pyarray(py), seen.up.into_pyarray(py)))
+}
+
+/// A recorded trace: seconds, and whether the client sent the packet.
+struct Trace<'a> {
+    times: &'a [f64],
+    up: &'a [bool],
+}
+
+/// What the client sees, packet by packet.
+#[derive(Default)]
+struct Defended {
+    times: Vec<f64>,
+    origin: Vec<i64>,
+    up: Vec<bool>,
+}
+
+impl<'a> Trace<'a> {
+    fn new(times: &'a [f64], up: &'a [bool]) -> PyResult<Trace<'a>> {
+        let sound = |time: &f64| time.is_finite() && *time >= 0.0;
+        if times.len() != up.len() {
+            return Err(PyValueError::new_err("give a time and a direction for each packet"));
+        }
+        if !times.iter().all(sound) || !times.is_sorted() {
+            return Err(PyValueError::new_err("times: finite, not negative, sorted"));
+        }
+        Ok(Trace { times, up })
+    }
+
+    fn defended(&self, ends: [&[Machine]; 2], args: &SimulatorArgs) -> Result<Defended, String> {
+        if self.times.is_empty() {
+            return Ok(Defended::default());
+        }
+        let start = Instant::now();
+        let mut queue = self.queue(start, args.network.delay);
+        let run = || sim_advanced(ends[0], ends[1], &mut queue, args);
+        let events = catch_unwind(AssertUnwindSafe(run))
+            .map_err(|_| "the simulator of Maybenot fails with these machines".to_owned())?;
+        let seen = self.seen(start, &events);
+        let real = seen.origin.iter().filter(|&&origin| origin != PADDING).count();
+        if real < self.times.len() {
+            let steps = args.max_sim_iterations;
+            return Err(format!("after {steps} steps these machines still hold real packets back"));
+        }
+        Ok(seen)
+    }
+
+    /// The packets as the applications of both ends send them, so that the client sees them at their times.
+    fn queue(&self, start: Instant, delay: Duration) -> SimQueue {
+        let mut queue = SimQueue::new();
+        for (place, &up) in self.up.iter().enumerate() {
+            // No earlier than the clock's origin allows: see `ORIGIN`.
+            let seen = start + ORIGIN + self.since_first(place);
+            let sent = if up { seen } else { seen - delay };
+            queue.push(TriggerEvent::NormalSent, up, false, sent, Duration::ZERO);
+        }
+        queue
+    }
+
+    fn since_first(&self, place: usize) -> Duration {
+        Duration::from_secs_f64(self.times[place] - self.times[0])
+    }
+
+    /// Real packets of a direction are told apart by their order alone: the network keeps it.
+    fn seen(&self, start: Instant, events: &[SimEvent]) -> Defended {
+        let mut seen = Defended::default();
+        let mut waiting = [true, false].map(|up| self.places(up));
+        let packets = events.iter().filter_map(|event| Some((event, direction(event)?)));
+        for (event, up) in packets {
+            let origin = match event.contains_padding {
+                true => None,
+                false => waiting[usize::from(!up)].next(),
+            };
+            let since = event.time.saturating_duration_since(start + ORIGIN);
+            seen.times.push(self.seconds(origin, since));
+            seen.origin.push(origin.map_or(PADDING, |place| place as i64));
+            seen.up.push(up);
+        }
+        seen
+    }
+
+    fn places(&self, up: bool) -> impl Iterator<Item = usize> {
+        (0..self.up.len()).filter(move |&place| self.up[place] == up)
+    }
+
+    /// Back to seconds; a packet that was not delayed has its own time, which nanoseconds may have rounded.
+    fn seconds(&self, origin: Option<usize>, since: Duration) -> f64 {
+        match origin {
+            Some(place) if since == self.since_first(place) => self.times[place],
+            _ => self.times[0] + since.as_secs_f64(),
+        }
+    }
+}
+
+/// Room before the first packet: packets of the server leave it a delay earlier than the client sees them.
+const ORIGIN: Duration = Duration::from_secs(3600);
+
+/// Whether a packet that passes the client's network interface goes up; `None` for other events.
+fn direction(event: &SimEvent) -> Option<bool> {
+    match event.event {
+        TriggerEvent::TunnelSent => Some(true),
+        TriggerEvent::TunnelRecv => Some(false),
+        _ => None,
+    }
+}
+
+fn arguments(seed: u64, delay: f64, pps: Option<u32>, most: usize) -> PyResult<SimulatorArgs> {
+    let delay = Duration::try_from_secs_f64(delay).ok().filter(|delay| *delay < ORIGIN);
+    let Some(delay) = delay else {
+        return Err(PyValueError::new_err("delay: give seconds from 0 to 3600"));
+    };
+    if pps == Some(0) || most == 0 {
+        return Err(PyValueError::new_err("pps and the number of steps: give at least 1"));
+    }
+    // Without a number the simulator would take one from a trace that it parsed itself; ours is built without a limit.
+    let network = Network::new(delay, Some(pps.unwrap_or(u32::MAX) as usize));
+    let mut args = SimulatorArgs::new(network, 0, true);
+    args.only_client_events = true;
+    args.max_sim_iterations = most;
+    args.insecure_rng_seed = Some(seed::stream(seed, 0, "maybenot simulator").next_u64());
+    Ok(args)
+}
+
+/// Machines with the numbers that `seed` draws for them.
+fn machines_of(texts: &[String], seed: u64, purpose: &str) -> PyResult<Vec<Machine>> {
+    let mut dice = Xoshiro256StarStar::seed_from_u64(seed::stream(seed, 0, purpose).next_u64());
+    let mut machines = Vec::new();
+    for text in texts {
+        let wrong = |error: &dyn std::fmt::Display| refuse(format!("machine '{text}': {error}"));
+        if text.starts_with(SERIALISED) {
+            machines.push(text.parse::<Machine>().map_err(|error| wrong(&error))?);
+            continue;
+        }
+        let named = text.parse::<StaticMachine>().map_err(|error| wrong(&error))?;
+        possible(&named).map_err(|error| wrong(&error))?;
+        machines.extend(get_machine(&[named], &mut dice));
+    }
+    Ok(machines)
+}
+
+/// Refuses numbers with which maybenot-machines would panic or never end.
+fn possible(machine: &StaticMachine) -> Result<(), &'static str> {
+    let fine = |numbers: &[f64]| numbers.iter().all(|n| n.is_finite() && *n > 0.0 && *n < 1e12);
+    let sound = match *machine {
+        StaticMachine::Front { padding_budget_max, window_min, window_max, num_states } => {
+            let drawn = padding_budget_max > 1 && window_min < window_max;
+            drawn && fine(&[window_min, window_max]) && (1..=10_000).contains(&num_states)
+        }
+        StaticMachine::Tamaraw { p, stop_window } => fine(&[p, stop_window]),
+        StaticMachine::RegulatorClient { u, c } => fine(&[u, c]),
+        StaticMachine::RegulatorServer { r, d, t, n, b } => {
+            fine(&[r, d, t, n]) && d < 1.0 && (1..=1_000).contains(&b)
+        }
+        StaticMachine::ScramblerServer { interval, min_count, min_trail, max_trail } => {
+            fine(&[interval, min_count, min_trail, max_trail]) && min_trail <= max_trail
+        }
+        _ => true,
+    };
+    sound.then_some(()).ok_or("its numbers are out of range (docs of maybenot-machines 1.0)")
+}
