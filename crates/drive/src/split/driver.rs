@@ -79,6 +79,7 @@ struct Driver<'s> {
     screen: &'s mut dyn Screen,
     next_snapshot: Time,
     out_of_files: bool,
+    told_unsuitable: bool,
     stopped: bool,
 }
 
@@ -116,6 +117,7 @@ impl<'s> Driver<'s> {
             next_snapshot: clock.now() + screen.interval(),
             screen,
             out_of_files: false,
+            told_unsuitable: false,
             stopped: false,
         };
         driver.watch_all().map_err(system("filling the epoll set"))?;
@@ -145,6 +147,7 @@ impl<'s> Driver<'s> {
             self.core.next_timeout(),
             self.sockets.next_timeout(),
             self.ways.next_timeout(),
+            self.resolver.next_timeout(),
             Some(self.next_snapshot),
         ];
         let due = dues.into_iter().flatten().min();
@@ -244,16 +247,32 @@ impl<'s> Driver<'s> {
         self.settle(now);
     }
 
-    /// The server's name was resolved for some sessions.
+    /// The server's name was looked up.
     fn on_names(&mut self) {
+        let Some(found) = self.resolver.answer() else { return };
         let now = self.clock.now();
-        for (session, found) in self.resolver.answers() {
-            let server = self.ways.suitable(&found);
-            if let Some(server) = server {
-                self.servers.insert(session, server);
-            }
+        let server = self.ways.suitable(&found);
+        if server.is_none() && !found.is_empty() {
+            self.tell_unsuitable(&found);
+        }
+        for session in self.resolver.settle(now, server.is_some()) {
+            self.servers.extend(server.map(|server| (session, server)));
             self.core.handle(now, Input::Resolved { session, found: server.is_some() });
             self.settle(now);
+        }
+    }
+
+    /// The name resolves, but to where the paths do not lead; said once, for it may go on for long.
+    fn tell_unsuitable(&mut self, found: &[SocketAddr]) {
+        if !std::mem::replace(&mut self.told_unsuitable, true) {
+            let list: Vec<String> = found.iter().map(SocketAddr::to_string).collect();
+            self.screen.warn(&format!(
+                "the server is now at {}, where the paths do not lead (they were chosen for {}): new \
+                 sessions wait in vain until its name has such an address again, or the splitter is \
+                 started anew",
+                list.join(", "),
+                self.ways.server()
+            ));
         }
     }
 
@@ -261,6 +280,7 @@ impl<'s> Driver<'s> {
     fn on_time(&mut self) {
         let now = self.clock.now();
         self.look_again(now);
+        self.resolver.on_time(now);
         if self.core.next_timeout().is_some_and(|due| due <= now) {
             self.settle(now);
         }
@@ -316,12 +336,13 @@ impl<'s> Driver<'s> {
                 self.servers.insert(session, server);
                 self.core.handle(now, Input::Resolved { session, found: true });
             }
-            None => self.resolver.ask(session),
+            None => self.resolver.ask(now, session),
         }
     }
 
     fn close(&mut self, now: Time, session: SessionId) {
         self.servers.remove(&session);
+        self.resolver.forget(session);
         for local in self.sockets.close(session) {
             self.core.handle(now, Input::Shut { local });
         }

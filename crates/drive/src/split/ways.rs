@@ -47,10 +47,15 @@ impl Ways {
         &self.egresses[path.index()]
     }
 
-    /// The address of the server that all paths lead to: the one that they were chosen for, if it is still among those
-    /// found.
+    /// The server that the paths were chosen for.
+    pub(super) fn server(&self) -> SocketAddr {
+        self.egresses.first().expect("there is a path, else the core had refused").server
+    }
+
+    /// The address of the server that all paths lead to: the one that they were chosen for, if it
+    /// is still among those found.
     pub(super) fn suitable(&self, found: &[SocketAddr]) -> Option<SocketAddr> {
-        let wanted = self.egresses.first()?.server;
+        let wanted = self.server();
         let reached =
             |address: &&SocketAddr| self.egresses.iter().all(|egress| egress.leads_to(**address));
         found
