@@ -18,6 +18,7 @@ use super::onward::{Outgoing, groups};
 use super::resolver::Resolver;
 use super::sockets::Sockets;
 use super::taps::Taps;
+use super::trial::try_paths;
 use super::ways::Ways;
 use super::{Failure, Listening, Screen, Settings};
 use crate::clock::Clock;
@@ -86,6 +87,7 @@ struct Driver<'s> {
 impl<'s> Driver<'s> {
     fn new(settings: Settings, screen: &'s mut dyn Screen) -> Result<Driver<'s>, Failure> {
         let mut about = Listening::look(&settings)?;
+        let warnings = try_paths(&about.egresses, settings.fwmark)?;
         let system = |what| move |error| Failure::System(what, error);
         let core = Core::new(settings.core.clone())
             .expect("the settings' schedule was checked against its paths");
@@ -123,6 +125,7 @@ impl<'s> Driver<'s> {
         driver.watch_all().map_err(system("filling the epoll set"))?;
         driver.raise_file_limit();
         driver.screen.listening(&about);
+        warnings.iter().for_each(|warning| driver.screen.warn(warning));
         Ok(driver)
     }
 

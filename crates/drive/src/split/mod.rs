@@ -9,6 +9,7 @@ mod resolver;
 mod settings;
 mod sockets;
 mod taps;
+mod trial;
 mod ways;
 
 pub use driver::run;

@@ -17,7 +17,7 @@ use crate::paths::{self, Egress, PathError, PathSpec};
 pub struct Settings {
     /// Where clients send their datagrams.
     pub listen: SocketAddr,
-    /// The server; its name is resolved once a session.
+    /// The server; its name is resolved for each session anew.
     pub to: Target,
     /// The paths, in the order of `core.ports`.
     pub specs: Vec<PathSpec>,
@@ -55,7 +55,7 @@ impl fmt::Display for TargetError {
 impl std::error::Error for TargetError {}
 
 impl Target {
-    /// /// The server's address, if the host is one and no name; an IPv6 zone counts as a name.
+    /// The server's address, if the host is one and no name; an IPv6 zone counts as a name.
     pub fn literal(&self) -> Option<SocketAddr> {
         let ip: IpAddr = self.host.parse().ok()?;
         Some(SocketAddr::new(ip, self.port))
@@ -172,9 +172,11 @@ pub enum Failure {
     Resolve(Target, io::Error),
     /// A path does not lead to the server.
     Path(PathError),
+    /// The system does not permit what was asked for; says what is missing and what works instead.
+    Forbidden(String),
     /// The listener cannot be opened.
     Listen(SocketAddr, io::Error),
-    /// /// A capture cannot be written; the error names its file.
+    /// A capture cannot be written; the error names its file.
     Capture(io::Error),
     /// A capture could not be completed at the end; the error names its file.
     Unfinished(io::Error),
@@ -196,6 +198,7 @@ impl fmt::Display for Failure {
                 write!(f, "the server's name '{}' does not resolve: {error}", to.host)
             }
             Failure::Path(error) => error.fmt(f),
+            Failure::Forbidden(text) => f.write_str(text),
             Failure::Listen(address, error) => write!(f, "cannot listen on {address}: {error}"),
             Failure::Capture(error) | Failure::Unfinished(error) => error.fmt(f),
             Failure::System(what, error) => write!(f, "{what}: {error}"),

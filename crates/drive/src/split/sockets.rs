@@ -28,6 +28,17 @@ pub(super) struct PathSocket {
     pub(super) server: SocketAddr,
 }
 
+/// How the sockets of a path are opened.
+pub(super) fn options(egress: &Egress, fwmark: Option<u32>) -> UdpOptions {
+    UdpOptions {
+        device: egress.device.clone(),
+        mark: fwmark,
+        recv_buffer: BUFFER,
+        send_buffer: BUFFER,
+        ..UdpOptions::default()
+    }
+}
+
 /// A place in the table, reused: `generation` tells its tenants apart.
 #[derive(Debug, Default)]
 struct Slot {
@@ -79,14 +90,8 @@ impl Sockets {
         server: SocketAddr,
         poller: &Poller,
     ) -> io::Result<SocketAddr> {
-        let options = UdpOptions {
-            device: egress.device.clone(),
-            mark: self.fwmark,
-            recv_buffer: BUFFER,
-            send_buffer: BUFFER,
-            ..UdpOptions::default()
-        };
         let server = egress.remote(server);
+        let options = options(egress, self.fwmark);
         let udp = UdpSocket::connect(Some(egress.local(server)), server, &options)?;
         let local = udp.local_addr()?;
         let index = self.free_slot();
