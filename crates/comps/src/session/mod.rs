@@ -150,6 +150,9 @@ impl Session {
         if self.protocol.is_none() {
             self.recognise(batch.datagram(0), common);
         }
+        if self.turns_out_quic(batch, common) {
+            self.carries(Protocol::Quic, common);
+        }
         if !self.resolved {
             self.keep(now, batch, 0, batch.count(), common);
             return;
@@ -237,10 +240,13 @@ impl Session {
 
     /// Whether the session, begun as something without a mark of its own, turns out to be QUIC: a splitter that is
     /// started anew under a connection sees its packets from the middle.
-    fn turns_out_quic(&self, datagram: &[u8], common: &Common<'_>) -> bool {
-        common.config.protocol == Guess::Look
-            && quic::has_long_header(datagram)
-            && quic::packets(datagram).next().is_some()
+    fn turns_out_quic(&self, batch: &Batch<'_>, common: &Common<'_>) -> bool {
+        let has_no_mark = matches!(self.protocol, Some(Protocol::Other | Protocol::Mosh));
+        let is_quic =
+            |datagram| quic::has_long_header(datagram) && quic::packets(datagram).next().is_some();
+        has_no_mark
+            && common.config.protocol == Guess::Look
+            && (0..batch.count()).any(|index| is_quic(batch.datagram(index)))
     }
 
     fn carries(&mut self, protocol: Protocol, common: &mut Common<'_>) {
@@ -278,7 +284,7 @@ impl Session {
     }
 
     /// Where a datagram belongs.
-    fn lane(&mut self, now: Time, datagram: &[u8], common: &mut Common<'_>) -> Lane {
+    fn lane(&mut self, now: Time, datagram: &[u8], common: &Common<'_>) -> Lane {
         let to_handshake_path = |is_one: bool| match is_one && common.handshake().is_some() {
             true => Lane::Pinned,
             false => Lane::Free,
@@ -289,10 +295,7 @@ impl Session {
             Some(Protocol::WireGuard) => to_handshake_path(
                 wireguard::Message::of(datagram).is_some_and(wireguard::Message::is_handshake),
             ),
-            Some(Protocol::Other | Protocol::Mosh) if self.turns_out_quic(datagram, common) => {
-                self.carries(Protocol::Quic, common);
-                self.pins.on_client(now, datagram)
-            }
+
             _ => Lane::Free,
         }
     }
@@ -304,10 +307,10 @@ impl Session {
         now: Time,
         batch: &Batch<'_>,
         at: u64,
-        common: &mut Common<'_>,
+        common: &Common<'_>,
     ) -> u64 {
         let looks_at_each = match self.protocol {
-            Some(Protocol::Quic | Protocol::Other | Protocol::Mosh) => true,
+            Some(Protocol::Quic) => true,
             Some(Protocol::WireGuard) => common.handshake().is_some(),
             _ => false,
         };
