@@ -14,7 +14,7 @@ use anabranch_multipath::{PathId, Time};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
-use super::onward::{Outgoing, groups};
+use super::onward::{Outgoing, gone, groups};
 use super::resolver::Resolver;
 use super::sockets::Sockets;
 use super::taps::Taps;
@@ -372,13 +372,8 @@ impl<'s> Driver<'s> {
         let mut batch = self.queue.batch(&socket.udp);
         group.iter().for_each(|outgoing| batch.push(outgoing.datagrams()));
         let report = batch.send();
-        let mut sent = report.sent;
-        for outgoing in group {
-            let taken = sent.min(outgoing.count());
-            sent -= taken;
-            if taken > 0 {
-                self.taps.see(now, socket, true, first_of(outgoing, taken), self.screen);
-            }
+        for (outgoing, part) in gone(group, &report) {
+            self.taps.see(now, socket, true, outgoing.part(part), self.screen);
         }
         let failures = failures(&report);
         for (fault, datagrams, bytes) in failures {
@@ -486,13 +481,6 @@ fn outgoing_of<'a>(
         }
     };
     Some(Outgoing { session, tuple, path, bytes, stride, ecn })
-}
-
-/// The first `count` datagrams.
-fn first_of<'a>(outgoing: &'a Outgoing<'_>, count: usize) -> Datagrams<'a> {
-    let whole = outgoing.datagrams();
-    let end = whole.bytes.len().min(count.saturating_mul(whole.stride));
-    Datagrams { bytes: &whole.bytes[..end], ..whole }
 }
 
 /// What a report says against the tuple: (meaning, datagrams, bytes), empty as a rule.

@@ -6,7 +6,7 @@ use std::ops::Range;
 use anabranch_comps::{SessionId, TupleId};
 use anabranch_multipath::PathId;
 
-use crate::udp::Datagrams;
+use crate::udp::{Datagrams, SendReport};
 
 /// Datagrams for one tuple.
 pub(super) struct Outgoing<'a> {
@@ -29,6 +29,13 @@ impl Outgoing<'_> {
         self.bytes.len().div_ceil(self.stride.max(1)).max(1)
     }
 
+    /// Some of them.
+    pub(super) fn part(&self, datagrams: Range<usize>) -> Datagrams<'_> {
+        let whole = self.datagrams();
+        let at = |index: usize| whole.bytes.len().min(index.saturating_mul(whole.stride));
+        Datagrams { bytes: &whole.bytes[at(datagrams.start)..at(datagrams.end)], ..whole }
+    }
+
     fn same_socket(&self, other: &Outgoing<'_>) -> bool {
         (self.session, self.tuple) == (other.session, other.tuple)
     }
@@ -42,4 +49,71 @@ pub(super) fn groups<'g>(outgoing: &'g [Outgoing<'_>]) -> impl Iterator<Item = R
         start = range.end;
         range
     })
+}
+
+/// What went out of a group, by the report on sending all of it: each part of one of its members.
+pub(super) fn gone<'g, 'a>(
+    group: &'g [Outgoing<'a>],
+    report: &'g SendReport<'_>,
+) -> impl Iterator<Item = (&'g Outgoing<'a>, Range<usize>)> {
+    let mut next = 0;
+    group.iter().flat_map(move |outgoing| {
+        let start = next;
+        next += outgoing.count();
+        let parts = report.gone(start..next);
+        parts.map(move |part| (outgoing, part.start - start..part.end - start))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::UdpSocket as PlainSocket;
+    use std::process::Command;
+
+    use super::*;
+    use crate::emulate::Namespace;
+    use crate::udp::{Fault, SendQueue, UdpOptions, UdpSocket};
+
+    fn outgoing(bytes: &[u8], stride: usize) -> Outgoing<'_> {
+        let (session, tuple, path) = (SessionId(0), TupleId(0), PathId::at(0));
+        Outgoing { session, tuple, path, bytes: bytes.into(), stride, ecn: 0 }
+    }
+
+    /// Loopback with an MTU of 1,500 bytes. Without the right to a namespace, or without iproute2,
+    /// says so and passes.
+    fn with_usual_mtu(work: impl FnOnce() + Send) {
+        let outcome = Namespace::new().and_then(|namespace| {
+            namespace.run(|| {
+                let mut ip = Command::new("ip");
+                if !ip.args(["link", "set", "lo", "up", "mtu", "1500"]).status()?.success() {
+                    return Err(std::io::Error::other("ip failed"));
+                }
+                work();
+                Ok(())
+            })
+        });
+        if let Err(error) = outcome {
+            println!("skipped: {error}");
+        }
+    }
+
+    #[test]
+    fn a_datagram_that_was_refused_is_not_taken_for_the_one_behind_it() {
+        with_usual_mtu(|| {
+            let server = PlainSocket::bind("127.0.0.1:0").unwrap();
+            let to = server.local_addr().unwrap();
+            let socket = UdpSocket::connect(None, to, &UdpOptions::default()).unwrap();
+            let (large, small) = (vec![1; 2_000], vec![2; 100]);
+            let run = [3; 250];
+            let group = [outgoing(&large, 2_000), outgoing(&small, 100), outgoing(&run, 100)];
+            let mut queue = SendQueue::new();
+            let mut batch = queue.batch(&socket);
+            group.iter().for_each(|outgoing| batch.push(outgoing.datagrams()));
+            let report = batch.send();
+            assert_eq!((report.sent, report.failed_by(Fault::TooBig)), (4, 1));
+            let seen: Vec<&[u8]> =
+                gone(&group, &report).map(|(outgoing, part)| outgoing.part(part).bytes).collect();
+            assert_eq!(seen, [&small[..], &run[..]]);
+        });
+    }
 }

@@ -2,6 +2,7 @@
 
 use std::io::{self, IoSlice};
 use std::net::{IpAddr, SocketAddr};
+use std::ops::Range;
 use std::os::fd::AsFd;
 
 use super::error::Fault;
@@ -37,6 +38,8 @@ impl<'a> Datagrams<'a> {
 pub struct SendFailure {
     /// The kernel's error number; [`Fault::of`] tells its meaning.
     pub errno: i32,
+    /// The first of them: its number in the batch, counted from 0 over all datagrams pushed.
+    pub first: usize,
     /// Number of datagrams.
     pub datagrams: usize,
     /// Their payload in bytes.
@@ -50,7 +53,7 @@ pub struct SendReport<'q> {
     pub sent: usize,
     /// Their payload in bytes.
     pub sent_bytes: usize,
-    /// What it refused; neighbours with the same error are one entry.
+    /// What it refused, in order; neighbours with the same error are one entry.
     pub failures: &'q [SendFailure],
     /// An error of an *earlier* datagram that this call ran into (a closed port, a router without a
     /// route). The datagram at hand was tried again and has its own result.
@@ -61,6 +64,24 @@ impl SendReport<'_> {
     /// Datagrams that the kernel refused.
     pub fn failed(&self) -> usize {
         self.failures.iter().map(|failure| failure.datagrams).sum()
+    }
+
+    /// Which of the datagrams `within` went out: those that the kernel took, in order. Datagrams
+    /// are counted from 0 over all that was pushed.
+    pub fn gone(&self, within: Range<usize>) -> impl Iterator<Item = Range<usize>> {
+        let Range { start, end } = within;
+        let refused = self.failures.iter().map(move |failure| {
+            let behind = failure.first + failure.datagrams;
+            failure.first.clamp(start, end)..behind.clamp(start, end)
+        });
+        let mut next = start;
+        let fence = std::iter::once(end..end);
+        let between = refused.chain(fence).map(move |refused| {
+            let gone = next..refused.start;
+            next = refused.end;
+            gone
+        });
+        between.filter(|gone| !gone.is_empty())
     }
 
     /// Datagrams that were refused for `fault`.
@@ -189,12 +210,13 @@ struct Sender<'s> {
     failures: &'s mut Vec<SendFailure>,
     sent: usize,
     sent_bytes: usize,
+    refused: usize,
     earlier: Option<i32>,
 }
 
 impl<'s> Sender<'s> {
     fn new(socket: &'s UdpSocket, failures: &'s mut Vec<SendFailure>) -> Self {
-        Self { socket, failures, sent: 0, sent_bytes: 0, earlier: None }
+        Self { socket, failures, sent: 0, sent_bytes: 0, refused: 0, earlier: None }
     }
 
     /// Sends `messages` in order, each once.
@@ -249,12 +271,15 @@ impl<'s> Sender<'s> {
 
     fn fail(&mut self, message: &Message, errno: i32) {
         let (datagrams, bytes) = (message.segments, message.bytes);
+        // Messages are dealt with in the order of the push, so all before this one are counted.
+        let first = self.sent + self.refused;
+        self.refused += datagrams;
         match self.failures.last_mut() {
-            Some(last) if last.errno == errno => {
+            Some(last) if last.errno == errno && last.first + last.datagrams == first => {
                 last.datagrams += datagrams;
                 last.bytes += bytes;
             }
-            _ => self.failures.push(SendFailure { errno, datagrams, bytes }),
+            _ => self.failures.push(SendFailure { errno, first, datagrams, bytes }),
         }
     }
 }

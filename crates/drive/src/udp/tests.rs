@@ -215,7 +215,8 @@ fn the_largest_datagram_passes_and_a_larger_one_is_counted() {
         assert_eq!(sender.max_datagram().unwrap() as usize, largest);
         let bytes = numbered(largest + 1);
         let (sent, failures) = send(&sender, Datagrams::one(&bytes));
-        let failed = SendFailure { errno: libc::EMSGSIZE, datagrams: 1, bytes: largest + 1 };
+        let failed =
+            SendFailure { errno: libc::EMSGSIZE, first: 0, datagrams: 1, bytes: largest + 1 };
         assert_eq!((sent, failures), (0, vec![failed]));
         while let Some(error) = sender.take_error().unwrap() {
             assert_eq!(error.fault, Fault::TooBig);
@@ -245,6 +246,28 @@ fn one_message_too_big_does_not_hold_up_those_around_it() {
         (2, 2, 1)
     );
     assert_eq!(flat(collect(&receiver, 2)), [b"before", b"behind"]);
+}
+
+#[test]
+fn a_report_tells_which_datagrams_went_out() {
+    let (sender, receiver) = both(V4);
+    let big = numbered(65_600);
+    let mut queue = SendQueue::new();
+    let mut batch = queue.batch(&sender);
+    batch.push(Datagrams::one(&big));
+    batch.push(Datagrams { stride: 100, ..Datagrams::one(&big[..250]) });
+    batch.push(Datagrams::one(&big));
+    batch.push(Datagrams::one(b"behind"));
+    let report = batch.send();
+    assert_eq!((report.sent, report.failed(), report.failures.len()), (4, 2, 2));
+    let gone = |within| report.gone(within).collect::<Vec<_>>();
+    assert_eq!(gone(0..6), [1..4, 5..6]);
+    assert_eq!(
+        [gone(0..1), gone(1..4), gone(4..5), gone(5..6)],
+        [vec![], vec![1..4], vec![], vec![5..6]]
+    );
+    assert_eq!(gone(2..5), [2..4]);
+    assert_eq!(flat(collect(&receiver, 4)).len(), 4);
 }
 
 /// Without a checksum to fill in, the kernel refuses segmented sends with `EINVAL`.
