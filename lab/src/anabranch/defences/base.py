@@ -1,0 +1,256 @@
+"""What every defence has in common: it adds packets to traces, and marks those it added."""
+
+from __future__ import annotations
+
+import struct
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, fields
+from hashlib import blake2b
+from typing import Any, ClassVar, TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from anabranch.traces import WHOLE, Facts, Floats, Sizes, Traces, offsets_of
+from anabranch.validate import TraceError
+
+Bools: TypeAlias = NDArray[np.bool_]
+Ints: TypeAlias = NDArray[np.int64]
+
+PADDING = -1
+"""The origin of a packet that was not there before."""
+
+DUMMY_BYTES = {"ip-packet": 1500, "cell": 514, "direction": 1}
+"""How large a dummy is unless a defence says so, by what sizes count (docs/formats.md)."""
+
+
+MOST_BYTES = 65_535
+"""The largest IP packet."""
+
+
+class DefenceError(ValueError):
+    """A defence that cannot be made or applied; the message names the setting."""
+
+
+@dataclass(frozen=True, slots=True)
+class Defended(Traces):
+    """Traces with padding, and which packets are padding: what no observer is told.
+
+    `on_paths` gives plain `Traces` therefore. Split them by a `Pipeline`, which takes the marks
+    along; a split that changes times cannot know them, and is refused here.
+
+    Attributes:
+        padding: bool (packets,), whether a defence added the packet.
+        marked: `times` when they were marked.
+    """
+
+    padding: Bools = field(kw_only=True)
+    marked: Floats = field(kw_only=True, repr=False)
+
+    def __post_init__(self) -> None:
+        Traces.__post_init__(self)
+        if self.padding.shape != self.times.shape or self.padding.dtype != np.bool_:
+            raise TraceError("give a bool for each packet", column="padding")
+        if self.times is not self.marked and not np.array_equal(self.times, self.marked):
+            problem = "belongs to other times: split and delay padded traces by a Pipeline"
+            raise TraceError(problem, column="padding")
+
+    def __getitem__(self, index: slice | ArrayLike) -> Defended:
+        """The loads that a slice, a boolean mask or an array of places selects."""
+        return self.carried(lambda traces: traces[index])
+
+    def on_paths(self, paths: Any) -> Traces:
+        """What an observer of `paths` sees, who cannot tell padding."""
+        return Traces.on_paths(self.bare(), paths)
+
+    def bare(self) -> Traces:
+        """The same packets without the marks."""
+        return Traces(**{each.name: getattr(self, each.name) for each in fields(Traces)})
+
+    def carried(self, change: Callable[[Traces], Traces]) -> Defended:
+        """What `change` makes of the packets, with their marks.
+
+        `change` may drop and reorder packets and change their times, but neither direction nor
+        number: it is given places of packets as their sizes, and real sizes are put back after.
+        """
+        bare = self.bare()
+        numbered = np.where(self.sizes > 0, 1, -1) * np.arange(1, self.sizes.size + 1)
+        changed = change(_with(bare, sizes=numbered.astype(np.int32)))
+        places = np.abs(changed.sizes.astype(np.int64)) - 1
+        return marked(_with(changed, sizes=self.sizes[places]), self.padding[places])
+
+
+def marked(traces: Traces, padding: Bools | None = None) -> Defended:
+    """Traces with marks; without `padding` they keep what they have, or nothing is padding."""
+    if padding is None:
+        if isinstance(traces, Defended):
+            return traces
+        padding = np.zeros(traces.times.size, dtype=np.bool_)
+    own = {each.name: getattr(traces, each.name) for each in fields(Traces)}
+    return Defended(**own, padding=padding, marked=traces.times)
+
+
+@dataclass(frozen=True, slots=True)
+class Shaped:
+    """A sub-trace behind a defence, sorted by time.
+
+    Attributes:
+        times: float64 (packets,), seconds.
+        sizes: int32 (packets,), signed bytes.
+        origin: int64 (packets,), the place before the defence, `PADDING` for what it added.
+    """
+
+    times: Floats
+    sizes: Sizes
+    origin: Ints
+
+
+class Defence(ABC):
+    """Pads what passes one place: a whole load, or each path of a split load by itself.
+
+    A load's packets depend on them, its `load` and `run`, the path, the seed and the replica;
+    not on what other loads are there. To a defence, padding of another one before it is traffic.
+    """
+
+    name: ClassVar[str]
+    """As in texts, and part of what names the dice."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def shape(self, times: Floats, sizes: Sizes, seed: int, facts: Facts) -> Shaped:
+        """Defends the packets of one sub-trace, which has at least one, with dice of its own."""
+
+    def apply(self, traces: Traces, seed: int, replica: int = 0) -> Defended:
+        """The traces with padding, as draw number `replica` of each load.
+
+        Raises:
+            TraceError: if the traces have no times.
+            DefenceError: if the seed or a setting does not fit.
+        """
+        if traces.timeless:
+            raise TraceError("these traces have no times, so nothing can be timed", column="time")
+        before = marked(traces)
+        loads = [self._load(before, k, (seed, replica)) for k in range(len(before))]
+        return _joined(before, loads)
+
+    def _load(self, traces: Defended, k: int, dice: tuple[int, int]) -> _Load:
+        """Load `k` with its padding: sub-traces one by one, then sorted by time."""
+        load = _Load.empty()
+        start = int(traces.offsets[k])
+        for path, places in _subtraces(traces, k):
+            packets = places + start
+            names = (int(traces.load[k]), int(traces.run[k]), path)
+            key = stream(dice[0], self.name, *names, dice[1])
+            shaped = self.shape(traces.times[packets], traces.sizes[packets], key, traces.facts)
+            load = load.joined(shaped, places, path)
+        return load.sorted()
+
+
+def stream(seed: int, purpose: str, *entity: int) -> int:
+    """A seed of 64 bits that belongs to one entity and one purpose.
+
+    Raises:
+        DefenceError: if a number is out of range.
+    """
+    try:
+        key = struct.pack(f"<Q{len(entity)}q", seed, *entity)
+    except struct.error:
+        raise DefenceError(f"seed {seed}: give a number from 0 to 2^64 - 1") from None
+    digest = blake2b(key + purpose.encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "little")
+
+
+def dummy_size(size: int | None, facts: Facts) -> int:
+    """Bytes of a dummy: `size`, or what is usual for such traces."""
+    return DUMMY_BYTES.get(facts.size, DUMMY_BYTES["ip-packet"]) if size is None else size
+
+
+def check_size(size: int | None) -> None:
+    """Refuses sizes that no packet has.
+
+    Raises:
+        DefenceError: if `size` is not from 1 to 65,535, or None.
+    """
+    if size is not None and not 1 <= size <= MOST_BYTES:
+        raise DefenceError(f"size={size}: a packet has 1 to {MOST_BYTES} bytes")
+
+
+def padded(times: Floats, sizes: Sizes, up: ArrayLike, down: ArrayLike, size: int) -> Shaped:
+    """A sub-trace with dummies of `size` bytes at times `up` and `down`; real ones go first."""
+    added = np.concatenate([np.asarray(up, dtype=np.float64), np.asarray(down, dtype=np.float64)])
+    signs = np.repeat([size, -size], [np.size(up), np.size(down)]).astype(np.int32)
+    stamps = np.concatenate([times, added])
+    order = np.argsort(stamps, kind="stable")
+    origin = np.concatenate([np.arange(times.size), np.full(added.size, PADDING)])
+    return Shaped(stamps[order], np.concatenate([sizes, signs])[order], origin[order])
+
+
+@dataclass(frozen=True, slots=True)
+class _Load:
+    """One load behind a defence; `origin` counts from the load's first packet."""
+
+    times: Floats
+    sizes: Sizes
+    origin: Ints
+    paths: NDArray[np.int16]
+
+    @classmethod
+    def empty(cls) -> _Load:
+        none = np.zeros(0)
+        return cls(none, none.astype(np.int32), none.astype(np.int64), none.astype(np.int16))
+
+    def joined(self, shaped: Shaped, places: Ints, path: int) -> _Load:
+        """With one more sub-trace, whose packets were at `places` of the load."""
+        origin = np.where(shaped.origin == PADDING, PADDING, places[shaped.origin])
+        paths = np.full(origin.size, path, dtype=np.int16)
+        return _Load(
+            np.concatenate([self.times, shaped.times]),
+            np.concatenate([self.sizes, shaped.sizes]),
+            np.concatenate([self.origin, origin]),
+            np.concatenate([self.paths, paths]),
+        )
+
+    def sorted(self) -> _Load:
+        """By time; at equal times packets that were there first, in their order."""
+        order = np.lexsort((self.origin, self.origin == PADDING, self.times))
+        return _Load(self.times[order], self.sizes[order], self.origin[order], self.paths[order])
+
+
+def _subtraces(traces: Traces, k: int) -> Iterator[tuple[int, Ints]]:
+    """Each path of load `k` and the places of its packets in the load."""
+    packets = traces.packets(k)
+    if traces.paths is None:
+        if packets.stop > packets.start:
+            yield WHOLE, np.arange(packets.stop - packets.start)
+        return
+    paths = traces.paths[packets]
+    for path in np.unique(paths).tolist():
+        yield path, np.flatnonzero(paths == path)
+
+
+def _joined(before: Defended, loads: list[_Load]) -> Defended:
+    parts = loads or [_Load.empty()]
+    offsets = offsets_of([load.origin.size for load in loads])
+    origin = np.concatenate([load.origin for load in parts])
+    first = np.repeat(before.offsets[:-1], np.diff(offsets))
+    added = origin == PADDING
+    padding = added.copy()
+    padding[~added] = before.padding[(origin + first)[~added]]
+    paths = None
+    if before.paths is not None:
+        paths = np.concatenate([load.paths for load in parts])
+    traces = _with(
+        before.bare(),
+        offsets=offsets,
+        times=np.concatenate([load.times for load in parts]),
+        sizes=np.concatenate([load.sizes for load in parts]),
+        paths=paths,
+    )
+    return marked(traces, padding)
+
+
+def _with(traces: Traces, **changes: Any) -> Traces:
+    own = {each.name: getattr(traces, each.name) for each in fields(Traces)}
+    return Traces(**(own | changes))

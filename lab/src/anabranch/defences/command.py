@@ -1,0 +1,71 @@
+"""`anabranch-lab defend`: pads traces, and tells what it costs."""
+
+from __future__ import annotations
+
+import json
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from anabranch import io
+from anabranch.defences.overhead import Overhead, overhead
+from anabranch.defences.pipeline import Pipeline
+from anabranch.defences.texts import FAMILIES, parse
+from anabranch.validate import source
+
+Form = StrEnum("Form", list(io.FORMATS))  # type: ignore[misc]  # mypy wants the names spelt out
+
+_ABOUT = {
+    "up": "padding per real byte, up",
+    "down": "padding per real byte, down",
+    "bandwidth": "padding per real byte, both",
+    "median_bandwidth": "the same, median load",
+    "time": "time added per second",
+    "median_time": "the same, median load",
+}
+
+
+def defend(
+    source_path: Annotated[Path, typer.Argument(metavar="IN", help="A file or folder of traces.")],
+    target: Annotated[Path, typer.Argument(metavar="OUT", help="A file or folder to write.")],
+    defence: Annotated[
+        list[str],
+        typer.Option(help="; ".join(each.syntax for each in FAMILIES.values()) + ". In order."),
+    ],
+    seed: Annotated[int, typer.Option(help="Seed of all draws.")] = 0,
+    replica: Annotated[int, typer.Option(min=0, help="Which draw of each load.")] = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+    form: Annotated[
+        Form | None, typer.Option("--from", help="Format of IN, if it does not show.")
+    ] = None,
+    to: Annotated[Form | None, typer.Option(help="Format of OUT, if it does not show.")] = None,
+) -> None:
+    """Adds padding to traces; tells its cost in bytes and time.
+
+    Traces that are split are padded on each path by itself. OUT does not say which packets are
+    padding: an observer is not told either.
+    """
+    pipeline = Pipeline([parse(text) for text in defence])
+    traces = io.read(source_path, form)
+    with source(source_path):
+        done = pipeline.apply(traces, seed, replica)
+    io.write(done.bare(), target, to)
+    _tell(pipeline, seed, overhead(traces, done), as_json)
+
+
+def _tell(pipeline: Pipeline, seed: int, cost: Overhead, as_json: bool) -> None:
+    summary = cost.summary()
+    if as_json:
+        print(json.dumps({"defence": str(pipeline), "seed": seed} | summary))
+        return
+    table = Table("what", "value", box=None, show_header=False)
+    table.add_row("defence", str(pipeline))
+    table.add_row("loads", str(summary["loads"]))
+    for name, about in _ABOUT.items():
+        value = summary[name]
+        table.add_row(about, "-" if value is None else f"{value:.1%}")
+    Console().print(table)

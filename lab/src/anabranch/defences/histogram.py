@@ -1,0 +1,159 @@
+"""Histograms of adaptive padding: tokens in bins of time, drawn, removed and refilled."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from random import Random
+from typing import Literal
+
+from anabranch.defences.base import DefenceError
+
+BINS = 30
+"""Finite bins of a fitted histogram, as published."""
+
+LONGEST = 10.0
+"""Seconds at which the last finite bin ends, as published."""
+
+TOKENS = 10_000
+"""Tokens that a fit has before those below zero are dropped, as published."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """A histogram as published configurations give it: a distribution and an infinity bin.
+
+    Attributes:
+        rest: sets the infinity bin (see `tokens`); a burst's dummies, or real bursts to fake ones.
+        mean: of the normal distribution, seconds; of the logarithm, for the log-normal one.
+        deviation: the same way.
+        kind: the distribution.
+
+    Raises:
+        DefenceError: if a number makes no histogram.
+    """
+
+    rest: float
+    mean: float
+    deviation: float
+    kind: Literal["normal", "log-normal"] = "normal"
+
+    def __post_init__(self) -> None:
+        finite = all(map(math.isfinite, (self.rest, self.mean, self.deviation)))
+        if not finite or self.deviation <= 0 or self.rest <= 1 or self.kind not in _CDF:
+            raise DefenceError(
+                f"{self} is no histogram: mean finite, deviation above 0, rest above 1"
+            )
+
+    def tokens(self, mode: Literal["burst", "gap"]) -> Tokens:
+        """The histogram, with the tokens that the distribution leads one to expect in each bin.
+
+        The published code draws 10,000 numbers instead, from dice without a seed. In gaps an
+        end draws infinity once in `rest` draws, so a fake burst has `rest` draws on average; in
+        bursts there are `rest` finite tokens for each infinite one.
+        """
+        edges = exponential_edges(LONGEST, BINS)
+        below = [_CDF[self.kind](edge, self.mean, self.deviation) for edge in edges]
+        shares = (right - left for left, right in pairwise(below))
+        finite = [round(TOKENS * share) for share in shares]
+        rest = self.rest - 1 if mode == "gap" else self.rest
+        return Tokens(tuple(edges), tuple(finite), math.ceil(sum(finite) / rest))
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """A full histogram: bin `i` is `[edges[i], edges[i + 1])`, in seconds.
+
+    Attributes:
+        edges: rising, from 0 or more.
+        finite: tokens of each bin.
+        infinite: tokens that mean "no dummy".
+
+    Raises:
+        DefenceError: if these do not fit together, or there is no token.
+    """
+
+    edges: tuple[float, ...]
+    finite: tuple[int, ...]
+    infinite: int
+
+    def __post_init__(self) -> None:
+        rising = all(a < b for a, b in pairwise(self.edges))
+        counts = [*self.finite, self.infinite]
+        if not rising or self.edges[0] < 0 or len(self.edges) != len(self.finite) + 1:
+            raise DefenceError("histogram: edges rise from 0 or more, one more than bins")
+        if min(counts) < 0 or sum(counts) == 0:
+            raise DefenceError("histogram: no bin has less than 0 tokens, and one has a token")
+
+
+class Histogram:
+    """A histogram in use, from full to empty and full again."""
+
+    __slots__ = ("_counts", "_edges", "_full", "_total")
+
+    def __init__(self, tokens: Tokens) -> None:
+        self._edges = tokens.edges
+        self._full = [*tokens.finite, tokens.infinite]
+        self._refill()
+
+    @property
+    def counts(self) -> Sequence[int]:
+        """Tokens left in each bin, infinity last."""
+        return self._counts
+
+    def draw(self, chance: Random) -> float:
+        """Seconds to the next dummy, uniform within the token's bin, or infinity.
+
+        The token stays until `remove` says how long it took in truth.
+        """
+        left = chance.random() * self._total
+        place = -1
+        for place, count in enumerate(self._counts):  # noqa: B007  # the place is what we want
+            left -= count
+            if left < 0:
+                break
+        if place == len(self._counts) - 1:
+            return math.inf
+        low, high = self._edges[place], self._edges[place + 1]
+        return low + (high - low) * chance.random()
+
+    def remove(self, seconds: float) -> None:
+        """Takes a token of `seconds`, which were waited; of a bin nearby where that is empty.
+
+        Nearby is the next bin to the left that has tokens, or to the right if there is none.
+        After the last token all come back.
+        """
+        place = min(max(bisect_right(self._edges, seconds) - 1, 0), len(self._counts) - 1)
+        self._counts[self._nearest(place)] -= 1
+        self._total -= 1
+        if self._total == 0:
+            self._refill()
+
+    def _nearest(self, place: int) -> int:
+        for left in range(place, -1, -1):
+            if self._counts[left]:
+                return left
+        return next(right for right in range(place, len(self._counts)) if self._counts[right])
+
+    def _refill(self) -> None:
+        self._counts = list(self._full)
+        self._total = sum(self._counts)
+
+
+def exponential_edges(longest: float, bins: int) -> list[float]:
+    """0, then `bins` edges of which each is twice the one before, up to `longest` seconds."""
+    return [0.0, *(longest / 2.0**halvings for halvings in range(bins - 1, -1, -1))]
+
+
+def _normal(value: float, mean: float, deviation: float) -> float:
+    return 0.5 * math.erfc((mean - value) / (deviation * math.sqrt(2.0)))
+
+
+def _log_normal(value: float, mean: float, deviation: float) -> float:
+    return _normal(math.log(value), mean, deviation) if value > 0 else 0.0
+
+
+_CDF = {"normal": _normal, "log-normal": _log_normal}

@@ -1,0 +1,104 @@
+"""Defences as users write them: `front:client=1700,server=2500`, `wtf-pad`, `maybenot:front`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+from anabranch.defences.base import Defence, DefenceError
+from anabranch.defences.front import Front
+from anabranch.defences.maybenot import NAMED, Maybenot
+from anabranch.defences.wtf_pad import CONFIGURATIONS, WtfPad
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """A kind of defence.
+
+    Attributes:
+        make: the class.
+        settings: what may be set, and how it is read.
+        bare: the setting that a value without a name is, if one is.
+        syntax: for people.
+        about: one line.
+    """
+
+    make: Callable[..., Defence]
+    settings: Mapping[str, Callable[[str], Any]]
+    bare: str | None
+    syntax: str
+    about: str
+
+
+def _machines(text: str) -> tuple[str, ...]:
+    return tuple(filter(None, (part.strip() for part in text.split(";"))))
+
+
+FAMILIES: Mapping[str, Family] = MappingProxyType(
+    {
+        "front": Family(
+            Front,
+            {"client": int, "server": int, "w_min": float, "w_max": float, "size": int},
+            None,
+            "front[:client=1700,server=1700,w_min=1,w_max=14]",
+            "dummies at Rayleigh times from each load's begin; budgets of both ends",
+        ),
+        "wtf-pad": Family(
+            WtfPad,
+            {"config": str, "size": int},
+            "config",
+            f"wtf-pad[:{'|'.join(CONFIGURATIONS)}]",
+            "adaptive padding with the published histograms",
+        ),
+        "maybenot": Family(
+            Maybenot,
+            {
+                "machines": str,
+                "client": _machines,
+                "server": _machines,
+                "delay": float,
+                "pps": int,
+                "size": int,
+                "most_events": int,
+            },
+            "machines",
+            f"maybenot:{'|'.join(NAMED)}[,client=M;M,server=M,delay=0.01,pps=N]",
+            "machines of the Maybenot framework",
+        ),
+    }
+)
+"""Every family by its name. All have `size`, the bytes of a dummy."""
+
+
+def parse(text: str) -> Defence:
+    """The defence of a text: a name, then settings after a colon, between commas.
+
+    Raises:
+        DefenceError: if there is no such defence or setting, or a value is wrong.
+    """
+    name, _, rest = text.strip().partition(":")
+    family = FAMILIES.get(name)
+    if family is None:
+        known = ", ".join(each.syntax for each in FAMILIES.values())
+        raise DefenceError(f"no defence is called '{name}'; there are {known}")
+    settings: dict[str, Any] = {}
+    for part in filter(None, rest.split(",")):
+        key, value = _setting(family, name, part)
+        if key in settings:
+            raise DefenceError(f"{name}: {key} is given twice")
+        settings[key] = value
+    return family.make(**settings)
+
+
+def _setting(family: Family, name: str, part: str) -> tuple[str, Any]:
+    key, given, value = (piece.strip() for piece in part.partition("="))
+    if not given and family.bare is not None:
+        key, value = family.bare, key
+    if key not in family.settings:
+        raise DefenceError(f"{name} has no setting '{key}'; write {family.syntax}")
+    try:
+        return key, family.settings[key](value)
+    except ValueError:
+        raise DefenceError(f"{name}: '{value}' is no value for {key}") from None

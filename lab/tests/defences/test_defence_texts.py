@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+import pytest
+
+from anabranch.defences import FAMILIES, DefenceError, Front, Maybenot, WtfPad, parse
+
+
+@pytest.mark.parametrize(
+    ("text", "defence"),
+    [
+        ("front", Front()),
+        ("front:client=1700,server=2500", Front(1700, 2500)),
+        (" front: w_min = 2 , w_max=3,size=600", Front(w_min=2.0, w_max=3.0, size=600)),
+        ("wtf-pad", WtfPad("normal_rcv")),
+        ("wtf-pad:normal", WtfPad("normal")),
+        ("wtf-pad:config=normal", WtfPad("normal")),
+        ("maybenot:front", Maybenot("front")),
+        ("maybenot:front,delay=0.05,pps=900", Maybenot("front", delay=0.05, pps=900)),
+        (
+            "maybenot:client=netflow;interspace_client,server=",
+            Maybenot(client=("netflow", "interspace_client"), server=()),
+        ),
+        ("maybenot:server=02eNpjYEAHjOgCAAA0AAI=", Maybenot(server=("02eNpjYEAHjOgCAAA0AAI=",))),
+    ],
+)
+def test_texts(text: str, defence: object) -> None:
+    assert parse(text) == defence
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("", "no defence is called ''; there are front"),
+        ("fronts", "no defence is called 'fronts'"),
+        ("front:1700", "front has no setting '1700'; write front"),
+        ("front:budget=5", "no setting 'budget'"),
+        ("front:client=many", "'many' is no value for client"),
+        ("front:client=", "'' is no value for client"),
+        ("front:client=1.5", "'1.5' is no value"),
+        ("front:client=1,client=2", "client is given twice"),
+        ("front:w_max=nan", "w_max=nan"),
+        ("wtf-pad:heavy", "config=heavy is none of"),
+        ("maybenot:daita", "machines=daita is none of"),
+        ("maybenot:client=__import__('os')", "machine '__import__"),
+    ],
+)
+def test_texts_that_say_nothing(text: str, problem: str) -> None:
+    with pytest.raises(DefenceError) as error:
+        parse(text)
+    assert problem in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_every_family_is_told() -> None:
+    for name, family in FAMILIES.items():
+        assert family.syntax.startswith(name)
+        assert family.about
+        assert "size" in family.settings
