@@ -12,10 +12,10 @@ use anabranch_comps::{
 };
 use anabranch_multipath::{PathId, Time};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use signal_hook::consts::{SIGINT, SIGTERM};
 
 use super::onward::{Outgoing, gone, groups};
 use super::resolver::Resolver;
+use super::signals::stop_signals;
 use super::sockets::Sockets;
 use super::taps::Taps;
 use super::trial::try_paths;
@@ -41,7 +41,7 @@ const EVENTS: usize = 256;
 /// Receive buffer of the listener, in bytes: it is shared by all clients.
 const LISTENER_BUFFER: usize = 16 << 20;
 
-/// Runs the splitter until SIGINT or SIGTERM. Returns the counters at the end.
+/// Runs the splitter until SIGINT, SIGTERM or SIGHUP. Returns the counters at the end.
 ///
 /// # Errors
 /// Before the listener is open: what the user asked for cannot be done. Afterwards: a file of the program's own failed, or a
@@ -101,6 +101,8 @@ impl<'s> Driver<'s> {
         about.listen =
             listener.local_addr().map_err(system("asking for the listener's address"))?;
         let clock = Clock::start();
+        // Before the captures: a signal must not leave their unfinished files behind.
+        let stop = stop_signals().map_err(system("watching for signals"))?;
         let taps = Taps::create(&settings, &clock).map_err(Failure::Capture)?;
         let driver = Driver {
             core,
@@ -113,7 +115,7 @@ impl<'s> Driver<'s> {
             resolver: Resolver::start(settings.to).map_err(system("starting the resolver"))?,
             servers: HashMap::new(),
             monitor: Monitor::open().map_err(system("watching the machine's network"))?,
-            stop: stop_signals().map_err(system("watching for signals"))?,
+            stop,
             taps,
             queue: SendQueue::new(),
             next_snapshot: clock.now() + screen.interval(),
@@ -445,19 +447,11 @@ impl<'s> Driver<'s> {
         let snapshot = self.core.snapshot();
         self.core.handle(now, Input::Shutdown);
         self.settle(now);
-        let captured = self.taps.finish();
+        // First the screen, which may hold a terminal: the captures may take long, and be cut short.
         self.screen.finish(now, &snapshot);
-        captured.map_err(Failure::Unfinished)?;
+        self.taps.finish().map_err(Failure::Unfinished)?;
         Ok(snapshot)
     }
-}
-
-/// A stream that becomes readable when the program is told to end.
-fn stop_signals() -> io::Result<UnixStream> {
-    let (stop, signalled) = UnixStream::pair()?;
-    signal_hook::low_level::pipe::register(SIGINT, signalled.try_clone()?)?;
-    signal_hook::low_level::pipe::register(SIGTERM, signalled)?;
-    Ok(stop)
 }
 
 fn batch_of<'a>(run: &Received<'a>) -> Batch<'a> {

@@ -7,6 +7,7 @@ mod driver;
 mod onward;
 mod resolver;
 mod settings;
+mod signals;
 mod sockets;
 mod taps;
 mod trial;
