@@ -79,7 +79,7 @@ impl SplitArgs {
             let about = Listening::look(&settings).map_err(blame)?;
             return check::print(&settings.to, &about, options.json);
         }
-        let mut screen = screen::of(&options);
+        let mut screen = screen::of(&options).map_err(Failure::trouble)?;
         split::run(settings, screen.as_mut()).map(drop).map_err(blame)
     }
 }

@@ -29,11 +29,28 @@ impl Running {
     /// With these paths on this loopback address, and further options.
     pub fn with(host: &str, paths: &[&str], options: &[&str]) -> Running {
         let any = SocketAddr::new(host.parse().unwrap(), 0);
-        let server = UdpSocket::bind(any).unwrap();
+        Running::under(Command::new(env!("CARGO_BIN_EXE_anabranch")), any, paths, options)
+    }
+
+    /// At this address, started by a shell whose command line ends in `redirections`.
+    pub fn redirected(redirections: &str, listen: SocketAddr, options: &[&str]) -> Running {
+        let mut shell = Command::new("sh");
+        let script = format!("exec \"$0\" \"$@\" {redirections}");
+        shell.args(["-c", &script, env!("CARGO_BIN_EXE_anabranch")]);
+        Running::under(shell, listen, &["a=addr:127.0.0.2", "b=addr:127.0.0.3"], options)
+    }
+
+    fn under(
+        mut command: Command,
+        listen: SocketAddr,
+        paths: &[&str],
+        options: &[&str],
+    ) -> Running {
+        let server = UdpSocket::bind(SocketAddr::new(listen.ip(), 0)).unwrap();
         server.set_read_timeout(Some(PATIENCE)).unwrap();
         let to = server.local_addr().unwrap().to_string();
-        let mut child = Command::new(env!("CARGO_BIN_EXE_anabranch"))
-            .args(["split", "--listen", &any.to_string(), "--to", &to, "--seed", "7"])
+        let mut child = command
+            .args(["split", "--listen", &listen.to_string(), "--to", &to, "--seed", "7"])
             .args(paths.iter().flat_map(|path| ["--path", path]))
             .args(["--schedule", "round-robin", "--every", "1p", "--same-egress"])
             .args(options)

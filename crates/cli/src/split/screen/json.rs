@@ -1,6 +1,6 @@
 //! `--json`: one object a line, for machines. The fields are fixed in `docs/formats.md`.
 
-use std::io::Write;
+use std::io;
 
 use anabranch_comps::{CloseReason, DownReason, Drops, Event, PathCounters, Snapshot};
 use anabranch_drive::paths::Egress;
@@ -12,28 +12,40 @@ use super::book::Book;
 use super::lines::Lines;
 
 /// A screen of JSON objects.
-pub(super) struct Json<W> {
-    out: Lines<W>,
+pub(super) struct Json {
+    out: Lines,
     book: Book,
     /// When the last thing happened: warnings come without a time of their own.
     now: Time,
 }
 
-impl<W: Write> Json<W> {
-    pub(super) fn new(out: W) -> Json<W> {
-        Json { out: Lines::new(out), book: Book::default(), now: Time::ZERO }
+impl Json {
+    /// Objects on stdout.
+    ///
+    /// # Errors
+    /// The thread that writes them cannot be had.
+    pub(super) fn new() -> io::Result<Json> {
+        Ok(Json::to(Lines::stdout()?))
+    }
+
+    fn to(out: Lines) -> Json {
+        Json { out, book: Book::default(), now: Time::ZERO }
     }
 
     fn tell(&mut self, now: Time, record: Record<'_>) {
         self.now = now;
-        self.out.say(&line(now, record));
+        self.say(&line(now, record));
+    }
+
+    fn say(&self, text: &str) {
+        self.out.say(text, |lines| lost(self.now, lines));
     }
 }
 
-impl<W: Write> Screen for Json<W> {
+impl Screen for Json {
     fn listening(&mut self, about: &Listening) {
         self.book.begin(about);
-        self.out.say(&self::about("listening", about));
+        self.say(&self::about("listening", about));
         for egress in &about.egresses {
             if let Some(note) = &egress.note {
                 self.warn(&format!("path '{}': {note}", egress.name));
@@ -46,7 +58,7 @@ impl<W: Write> Screen for Json<W> {
         let text = line(now, record(&self.book, event));
         self.book.close(event);
         self.now = now;
-        self.out.say(&text);
+        self.say(&text);
     }
 
     fn snapshot(&mut self, now: Time, snapshot: &Snapshot) {
@@ -56,7 +68,7 @@ impl<W: Write> Screen for Json<W> {
 
     fn finish(&mut self, now: Time, snapshot: &Snapshot) {
         let stats = Record::Summary(Stats::of(&self.book, snapshot));
-        self.tell(now, stats);
+        self.out.last(&line(now, stats), |lines| lost(now, lines));
     }
 
     fn warn(&mut self, text: &str) {
@@ -78,6 +90,10 @@ pub(in crate::split) fn about(name: &str, about: &Listening) -> String {
         tunnel_mtu: about.tunnel_mtu,
         paths: about.egresses.iter().map(Way::from).collect(),
     })
+}
+
+fn lost(now: Time, lines: u64) -> String {
+    line(now, Record::Lost { lines })
 }
 
 fn line(now: Time, record: Record<'_>) -> String {
@@ -109,6 +125,7 @@ enum Record<'a> {
     Refused { client: String, datagrams: u64 },
     Loop { client: String },
     Warning { text: &'a str },
+    Lost { lines: u64 },
     Stats(Stats),
     Summary(Stats),
 }
@@ -300,12 +317,11 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::split::screen::lines::tests::told as lines_told;
     use crate::split::screen::model::tests::snapshot;
 
-    fn told(show: impl FnOnce(&mut Json<Vec<u8>>)) -> Vec<Value> {
-        let mut screen = Json::new(Vec::new());
-        show(&mut screen);
-        let text = String::from_utf8(screen.out.into_inner()).unwrap();
+    fn told(show: impl FnOnce(&mut Json)) -> Vec<Value> {
+        let text = lines_told(|out| show(&mut Json::to(out)));
         text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 

@@ -17,15 +17,19 @@ use super::options::Options;
 pub(super) use json::about as about_json;
 pub(super) use text::table;
 
-/// The screen that suits the options and the place that stdout leads to.
-pub(super) fn of(options: &Options) -> Box<dyn Screen> {
+/// The screen that suits the options and the place that stdout leads to. None makes the run wait
+/// for who reads it.
+///
+/// # Errors
+/// The threads that write cannot be had.
+pub(super) fn of(options: &Options) -> io::Result<Box<dyn Screen>> {
     if options.json {
-        return Box::new(json::Json::new(io::stdout()));
+        return Ok(Box::new(json::Json::new()?));
     }
-    let plain = plain::Plain::new(io::stdout(), options.quiet);
+    let plain = plain::Plain::new(options.quiet)?;
     let dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
     if options.quiet || dumb || !io::stdout().is_terminal() {
-        return Box::new(plain);
+        return Ok(Box::new(plain));
     }
-    Box::new(live::Live::new(plain))
+    Ok(Box::new(live::Live::new(plain)))
 }

@@ -1,6 +1,6 @@
 //! Lines for a log: one an event, one every five seconds, a table at the end.
 
-use std::io::{self, Write};
+use std::io;
 use std::time::Duration;
 
 use anabranch_comps::{Event, Snapshot};
@@ -14,26 +14,37 @@ use super::text::{millis, percent, scaled, table};
 use crate::split::check;
 
 /// A screen of lines.
-pub(super) struct Plain<W> {
-    out: Lines<W>,
-    quiet: bool,
+pub(super) struct Plain {
+    /// `None` where only warnings are wanted.
+    out: Option<Lines>,
+    /// Warnings go to stderr, whatever stdout is used for.
+    warnings: Lines,
     model: Model,
 }
 
-impl<W: Write> Plain<W> {
-    /// Lines to `out`; with `quiet` only warnings, to stderr.
-    pub(super) fn new(out: W, quiet: bool) -> Plain<W> {
-        Plain { out: Lines::new(out), quiet, model: Model::default() }
+impl Plain {
+    /// Lines to stdout and stderr; with `quiet` only warnings, to stderr.
+    ///
+    /// # Errors
+    /// The threads that write them cannot be had.
+    pub(super) fn new(quiet: bool) -> io::Result<Plain> {
+        let out = (!quiet).then(Lines::stdout).transpose()?;
+        Ok(Plain { out, warnings: Lines::stderr()?, model: Model::default() })
+    }
+
+    /// Waits until the reader has taken all lines, but not for long. Whether that is so.
+    pub(super) fn flush(&self) -> bool {
+        self.out.as_ref().is_none_or(Lines::flush)
     }
 
     fn say(&mut self, text: &str) {
-        if !self.quiet {
-            self.out.say(text);
+        if let Some(out) = &self.out {
+            out.say(text, lost);
         }
     }
 }
 
-impl<W: Write> Screen for Plain<W> {
+impl Screen for Plain {
     fn listening(&mut self, about: &Listening) {
         self.model.begin(about);
         let server = about.server.map_or_else(String::new, |server| format!(" for {server}"));
@@ -66,19 +77,25 @@ impl<W: Write> Screen for Plain<W> {
 
     fn finish(&mut self, now: Time, snapshot: &Snapshot) {
         self.model.snapshot(now, snapshot);
-        self.say(&format!("ended after {:.1} s", now.secs_f64()));
-        self.say(&summary(&self.model.rows));
-        losses(snapshot).into_iter().for_each(|line| self.say(&line));
+        let Some(out) = &self.out else { return };
+        let mut text =
+            format!("ended after {:.1} s\n", now.secs_f64()) + &summary(&self.model.rows);
+        text.extend(losses(snapshot).map(|line| format!("\n{line}")));
+        out.last(&text, lost);
     }
 
-    /// Warnings go to stderr, whatever stdout is used for.
     fn warn(&mut self, text: &str) {
-        let _ = writeln!(io::stderr(), "warning: {text}");
+        let lost = |lines| format!("warning: {}", lost(lines));
+        self.warnings.say(&format!("warning: {text}"), lost);
     }
 
     fn interval(&self) -> Duration {
         Duration::from_secs(5)
     }
+}
+
+fn lost(lines: u64) -> String {
+    format!("{lines} lines not shown: nobody took them")
 }
 
 fn brief(row: &Row) -> String {
@@ -131,15 +148,18 @@ mod tests {
     use anabranch_comps::SessionId;
 
     use super::*;
+    use crate::split::screen::lines::tests::told as lines_told;
     use crate::split::screen::model::tests::snapshot;
 
     fn told(quiet: bool) -> String {
-        let mut screen = Plain::new(Vec::new(), quiet);
-        let (session, client) = (SessionId(0), "127.0.0.1:9".parse().unwrap());
-        screen.event(Time::from_millis(1500), &Event::Opened { session, client });
-        screen.snapshot(Time::from_secs(2), &snapshot(&[(1000, 3000), (3000, 1000)]));
-        screen.finish(Time::from_secs(4), &snapshot(&[(1000, 3000), (3000, 1000)]));
-        String::from_utf8(screen.out.into_inner()).unwrap()
+        lines_told(|out| {
+            let (out, warnings) = ((!quiet).then_some(out), Lines::stderr().unwrap());
+            let mut screen = Plain { out, warnings, model: Model::default() };
+            let (session, client) = (SessionId(0), "127.0.0.1:9".parse().unwrap());
+            screen.event(Time::from_millis(1500), &Event::Opened { session, client });
+            screen.snapshot(Time::from_secs(2), &snapshot(&[(1000, 3000), (3000, 1000)]));
+            screen.finish(Time::from_secs(4), &snapshot(&[(1000, 3000), (3000, 1000)]));
+        })
     }
 
     #[test]

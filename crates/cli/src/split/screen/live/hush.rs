@@ -1,6 +1,6 @@
 //! A terminal that does not echo what is typed into the view, and is given back as it was.
 
-use std::io::{self, IsTerminal, Stdin};
+use std::io::{self, IsTerminal, Stdin, Write};
 use std::panic;
 use std::sync::Once;
 
@@ -40,7 +40,7 @@ fn show_panics_below(height: u16) {
         let usual = panic::take_hook();
         panic::set_hook(Box::new(move |info| {
             let _ = execute!(io::stdout(), MoveDown(height), Show);
-            eprintln!();
+            let _ = writeln!(io::stderr());
             usual(info);
         }));
     });
