@@ -18,6 +18,8 @@ from rich.console import Console
 from rich.table import Table
 
 from anabranch import __version__, io, validate
+from anabranch.defences.base import DefenceError
+from anabranch.defences.command import defend
 from anabranch.io.parquet import Writer
 from anabranch.splitting import Delay, Split, SplitError
 from anabranch.traces import Traces
@@ -51,7 +53,7 @@ def main() -> None:
     """Runs the command line; every foreseeable error becomes one line and exit code 2."""
     try:
         app()
-    except (TraceError, SplitError) as error:
+    except (TraceError, SplitError, DefenceError) as error:
         print(f"anabranch-lab: {error}".replace("\n", " "), file=sys.stderr)
         sys.exit(2)
 
@@ -147,6 +149,9 @@ def split(
     with source(source_path):
         _write_splits(plan, traces, target)
     print(f"{len(traces)} loads, {traces.times.size} packets, {resplits} splits: {plan}")
+
+
+app.command()(defend)
 
 
 def _write_splits(plan: Split, traces: Traces, target: Path) -> None:
