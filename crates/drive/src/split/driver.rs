@@ -11,8 +11,8 @@ use anabranch_comps::{
     Batch, Core, Failure as SocketFailure, Input, Output, Payload, SessionId, Snapshot, TupleId,
 };
 use anabranch_multipath::{PathId, Time};
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
+use super::files;
 use super::onward::{Outgoing, gone, groups};
 use super::resolver::Resolver;
 use super::signals::stop_signals;
@@ -87,7 +87,9 @@ struct Driver<'s> {
 impl<'s> Driver<'s> {
     fn new(settings: Settings, screen: &'s mut dyn Screen) -> Result<Driver<'s>, Failure> {
         let mut about = Listening::look(&settings)?;
-        let warnings = try_paths(&about.egresses, settings.fwmark)?;
+        let mut warnings = try_paths(&about.egresses, settings.fwmark)?;
+        files::raise_limit();
+        warnings.extend(files::shortage(&settings.core, files::limit()));
         let system = |what| move |error| Failure::System(what, error);
         let core = Core::new(settings.core.clone())
             .expect("the settings' schedule was checked against its paths");
@@ -125,7 +127,6 @@ impl<'s> Driver<'s> {
             stopped: false,
         };
         driver.watch_all().map_err(system("filling the epoll set"))?;
-        driver.raise_file_limit();
         driver.screen.listening(&about);
         warnings.iter().for_each(|warning| driver.screen.warn(warning));
         Ok(driver)
@@ -136,14 +137,6 @@ impl<'s> Driver<'s> {
         self.poller.add(&self.stop, STOP, Interest::Read)?;
         self.poller.add(&self.monitor, NETWORK, Interest::Read)?;
         self.poller.add(&self.resolver, NAMES, Interest::Read)
-    }
-
-    /// Each session has a socket for each tuple, so the usual soft limit of 1,024 files is soon reached.
-    fn raise_file_limit(&self) {
-        let limit = getrlimit(Resource::Nofile);
-        // Where the hard limit is refused too, opening sockets will say so.
-        let _ =
-            setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
     }
 
     /// Waits until a file is ready or something is due.
@@ -205,7 +198,9 @@ impl<'s> Driver<'s> {
         let runs = match buffers.recv(&socket.udp) {
             Ok(runs) => runs,
             Err(error) if error.kind() == ErrorKind::WouldBlock => return,
-            Err(error) => return self.fail(now, session, tuple, Fault::from_io(&error), 0, 0),
+            Err(error) => {
+                return self.fail(now, session, tuple, meaning(Fault::from_io(&error)), 0, 0);
+            }
         };
         let (mut outgoing, mut back) = (Vec::new(), Vec::with_capacity(RUNS));
         for run in runs {
@@ -224,7 +219,7 @@ impl<'s> Driver<'s> {
         while let Some(socket) = self.sockets.by_token(token) {
             let (session, tuple) = (socket.session, socket.tuple);
             let Ok(Some(error)) = socket.udp.take_error() else { return };
-            self.fail(now, session, tuple, error.fault, 0, 0);
+            self.fail(now, session, tuple, meaning(error.fault), 0, 0);
         }
     }
 
@@ -364,11 +359,11 @@ impl<'s> Driver<'s> {
         let first = &group[0];
         let (session, tuple) = (first.session, first.tuple);
         if self.sockets.of(session, tuple).is_none()
-            && let Err(fault) = self.open(now, session, tuple, first.path)
+            && let Err(failure) = self.open(now, session, tuple, first.path)
         {
             let datagrams = group.iter().map(Outgoing::count).sum::<usize>();
             let bytes = group.iter().map(|outgoing| outgoing.bytes.len()).sum::<usize>();
-            return self.fail(now, session, tuple, fault, datagrams, bytes);
+            return self.fail(now, session, tuple, failure, datagrams, bytes);
         }
         let Some(socket) = self.sockets.of(session, tuple) else { return };
         let mut batch = self.queue.batch(&socket.udp);
@@ -378,8 +373,8 @@ impl<'s> Driver<'s> {
             self.taps.see(now, socket, true, outgoing.part(part), self.screen);
         }
         let failures = failures(&report);
-        for (fault, datagrams, bytes) in failures {
-            self.fail(now, session, tuple, fault, datagrams, bytes);
+        for (failure, datagrams, bytes) in failures {
+            self.fail(now, session, tuple, failure, datagrams, bytes);
         }
     }
 
@@ -390,8 +385,8 @@ impl<'s> Driver<'s> {
         session: SessionId,
         tuple: TupleId,
         path: PathId,
-    ) -> Result<(), Fault> {
-        let server = *self.servers.get(&session).ok_or(Fault::Unreachable)?;
+    ) -> Result<(), SocketFailure> {
+        let server = *self.servers.get(&session).ok_or(SocketFailure::Unreachable)?;
         match self.sockets.open((session, tuple, path), self.ways.of(path), server, &self.poller) {
             Ok(local) => self.core.handle(now, Input::Opened { local }),
             Err(error) => return Err(self.cannot_open(&error)),
@@ -399,19 +394,19 @@ impl<'s> Driver<'s> {
         Ok(())
     }
 
-    /// A limit on files is nothing against the path: the datagrams are dropped and counted, and the user is told once.
-    fn cannot_open(&mut self, error: &io::Error) -> Fault {
-        let no_files = [rustix::io::Errno::MFILE, rustix::io::Errno::NFILE];
-        if !no_files.iter().any(|errno| error.raw_os_error() == Some(errno.raw_os_error())) {
-            return Fault::from_io(error);
+    /// Why a socket did not open. A want of files is told once, with what to do about it.
+    fn cannot_open(&mut self, error: &io::Error) -> SocketFailure {
+        if !files::ran_out(error) {
+            return meaning(Fault::from_io(error));
         }
         if !std::mem::replace(&mut self.out_of_files, true) {
-            let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+            let limit = files::limit();
             self.screen.warn(&format!(
-                "no file descriptors left ({limit} allowed): new sessions cannot use all paths; raise 'ulimit -n'"
+                "no file descriptors left ({limit} allowed): new sessions cannot use all paths; \
+                 raise 'ulimit -n'"
             ));
         }
-        Fault::Full
+        SocketFailure::NoSocket
     }
 
     /// Sends to clients.
@@ -428,11 +423,10 @@ impl<'s> Driver<'s> {
         now: Time,
         session: SessionId,
         tuple: TupleId,
-        fault: Fault,
+        failure: SocketFailure,
         datagrams: usize,
         bytes: usize,
     ) {
-        let failure = meaning(fault);
         let (datagrams, bytes) = (datagrams as u64, bytes as u64);
         self.core.handle(now, Input::Failed { session, tuple, failure, datagrams, bytes });
         let mut outgoing = Vec::new();
@@ -478,12 +472,11 @@ fn outgoing_of<'a>(
 }
 
 /// What a report says against the tuple: (meaning, datagrams, bytes), empty as a rule.
-fn failures(report: &SendReport<'_>) -> Vec<(Fault, usize, usize)> {
-    let earlier = report.earlier.map(|errno| (Fault::of(errno), 0, 0));
-    let now = report
-        .failures
-        .iter()
-        .map(|failure| (Fault::of(failure.errno), failure.datagrams, failure.bytes));
+fn failures(report: &SendReport<'_>) -> Vec<(SocketFailure, usize, usize)> {
+    let of = |errno| meaning(Fault::of(errno));
+    let earlier = report.earlier.map(|errno| (of(errno), 0, 0));
+    let refused = report.failures.iter();
+    let now = refused.map(|failure| (of(failure.errno), failure.datagrams, failure.bytes));
     earlier.into_iter().chain(now).collect()
 }
 

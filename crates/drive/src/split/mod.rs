@@ -4,6 +4,7 @@
 //! show the counters. It holds no protocol thought; which path a datagram takes is the core's affair.
 
 mod driver;
+mod files;
 mod onward;
 mod resolver;
 mod settings;
