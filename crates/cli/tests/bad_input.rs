@@ -209,6 +209,20 @@ fn a_handshake_path_that_leaves_none_for_the_schedule() {
 }
 
 #[test]
+fn a_handshake_path_of_its_own_with_one_four_tuple_for_all() {
+    let handshake = &["--path", "b=addr:127.0.0.3", "--handshake", "b", "--quic-tuples"];
+    let message = refused(&[LISTEN, TO, PATH, handshake, &["1"]]);
+    assert!(message.starts_with("--quic-tuples: at least 2 where the --handshake"), "{message}");
+    let folder = TempDir::new().unwrap();
+    let sound = |more| {
+        let arguments = [LISTEN, TO, PATH, handshake, more, &["--check"]].concat();
+        run(folder.path(), &arguments).status.code()
+    };
+    assert_eq!(sound(&["2"]), Some(0));
+    assert_eq!(sound(&["1", "--scheduled", "a,b"]), Some(0));
+}
+
+#[test]
 fn a_path_that_would_carry_nothing() {
     let second = &["--path", "b=addr:127.0.0.3", "--scheduled", "a"];
     let message = refused(&[LISTEN, TO, PATH, second]);

@@ -22,6 +22,7 @@ pub(crate) fn settings(options: &Options) -> Result<Settings, Failure> {
     let roles = Roles::of(options)?;
     let paths = roles.order(&options.paths);
     let core = config(options, &paths, &roles)?;
+    roles.check_tuples(core.quic_tuples)?;
     check_outputs(options)?;
     Ok(Settings {
         listen,
@@ -96,6 +97,18 @@ impl Roles {
     /// The handshake path's place in that order, of so many.
     fn place(&self, paths: usize) -> Option<usize> {
         self.handshake.map(|index| if self.handshake_scheduled { index } else { paths - 1 })
+    }
+
+    /// A QUIC connection needs a four-tuple for its handshake and another for the schedule, where
+    /// they share no path.
+    fn check_tuples(&self, limit: usize) -> Result<(), Failure> {
+        if limit > 1 || self.handshake_scheduled {
+            return Ok(());
+        }
+        Err(Failure::misuse(
+            "--quic-tuples: at least 2 where the --handshake path carries nothing else: one for the \
+             handshake, one for the schedule",
+        ))
     }
 
     /// Whether `names` has the handshake path; it must have all others.
