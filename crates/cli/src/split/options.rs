@@ -74,7 +74,7 @@ pub(crate) struct Options {
     #[serde(deserialize_with = "file::text")]
     pub(crate) every: Option<Every>,
 
-    /// The path that QUIC handshakes and DNS queries take
+    /// The path that the handshakes of QUIC and WireGuard and DNS queries take
     ///
     /// It carries nothing else, unless --scheduled lists it too.
     #[arg(long, value_name = "NAME", help_heading = "Schedule")]
