@@ -17,7 +17,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from anabranch import __version__, io, validate
+from anabranch import __version__, commands, io, validate
 from anabranch.defences.base import DefenceError
 from anabranch.defences.command import defend
 from anabranch.io.parquet import Writer
@@ -56,6 +56,9 @@ def main() -> None:
     except (TraceError, SplitError, DefenceError) as error:
         print(f"anabranch-lab: {error}".replace("\n", " "), file=sys.stderr)
         sys.exit(2)
+
+
+commands.register(app)
 
 
 def _version(wanted: bool) -> None:
@@ -142,7 +145,7 @@ def split(
 
     The run length is the schedule's own where --every is not given (batched: 50-70p, hywf: ~20p).
     """
-    delays = tuple(map(_delay, delay or []))
+    delays = tuple(map(parse_delay, delay or []))
     chosen: Literal["together", "independent"] = mode.value  # type: ignore[assignment]
     plan = Split(schedule, every, paths, chosen, delays, resplits, seed)
     traces = io.read(source_path, form)
@@ -211,7 +214,7 @@ def _shown(value: Any) -> str:
     return "-" if value is None else str(value)
 
 
-def _delay(text: str) -> Delay:
+def parse_delay(text: str) -> Delay:
     """`0.02`, or `0/0.02`: up and down."""
     try:
         up, *down = (float(part) for part in text.split("/"))

@@ -1,0 +1,125 @@
+"""Attacks by name, and the one that uses the path of each packet."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, Final
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+from anabranch.attacks import ATTACKS, Attack, AttackError, Sequences, Task
+from anabranch.attacks.base import Floats, offsets_of
+from anabranch.attacks.features import kfp_features
+from anabranch.attacks.forest import SmallForest
+from anabranch.attacks.network import NetworkAttack
+from anabranch.nets import require_jax
+from anabranch.observers import PathSequences, SettingError, unknown
+
+
+class PathForest(Attack):
+    """k-FP's features of all packets seen, then of each watched path alone, in a random forest.
+
+    For observers of several paths: paths are ordered by their packets, most first, since their
+    numbers mean nothing from load to load. Packets without a path count as one path's.
+
+    Attributes:
+        forest_: the trees.
+
+    Args:
+        paths: how many paths have features of their own.
+        trees: in the forest.
+        leaf_size: least training loads in a leaf.
+        jobs: threads that grow trees; the result does not depend on it.
+    """
+
+    forest_: SmallForest
+
+    def __init__(
+        self, *, paths: int = 3, trees: int = 200, leaf_size: int = 1, jobs: int = 1, seed: int = 0
+    ) -> None:
+        self.paths = paths
+        self.trees = trees
+        self.leaf_size = leaf_size
+        self.jobs = jobs
+        self.seed = seed
+
+    def predict_proba(self, X: Sequences) -> Floats:
+        """Class probabilities (n, classes)."""
+        check_is_fitted(self, "forest_")
+        rows = self.forest_.predict_proba(self._features(X))
+        return np.asarray(rows / rows.sum(axis=1, keepdims=True))
+
+    def _fit(self, task: Task) -> None:
+        self.forest_ = SmallForest.grow(
+            self._features(task.X),
+            task.codes,
+            self.trees,
+            self.seed,
+            min_samples_leaf=self.leaf_size,
+            n_jobs=self.jobs,
+        )
+
+    def _features(self, X: Sequences) -> Floats:
+        ranked = _ranked_paths(X)
+        alone = [kfp_features(_of_rank(X, ranked, rank)) for rank in range(self.paths)]
+        return np.hstack([kfp_features(X), *alone])
+
+
+TABLE: Final[Mapping[str, type[Attack]]] = MappingProxyType(
+    {**ATTACKS, "k-fp-paths": PathForest},
+)
+"""Every attack by its name."""
+
+
+def make(name: str, parameters: Mapping[str, Any], seed: int) -> Attack:
+    """An attack, not yet fitted.
+
+    Raises:
+        SettingError: if there is no such attack, or it has no such parameter.
+        MissingExtraError: if it is a network and JAX is not installed.
+    """
+    if name not in TABLE:
+        raise SettingError(unknown("attack", name, TABLE))
+    attack = TABLE[name]()
+    known = attack.get_params(deep=False)
+    for key, value in parameters.items():
+        if key not in known:
+            raise SettingError(unknown(f"parameter of {name}", key, known))
+        if not _like(value, known[key]):
+            raise SettingError(f"{name}: {key} = {value!r} is not like its default, {known[key]!r}")
+    if isinstance(attack, NetworkAttack):
+        require_jax()
+    try:
+        return TABLE[name](**({"seed": seed} | dict(parameters)))
+    except (AttackError, TypeError) as error:
+        raise SettingError(f"{name}: {error}") from error
+
+
+def _like(value: Any, default: Any) -> bool:
+    if isinstance(default, bool) or default is None:
+        return default is None or isinstance(value, bool)
+    if isinstance(default, float):
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    if isinstance(default, int):
+        return isinstance(value, int) and not isinstance(value, bool)
+    return isinstance(value, type(default))
+
+
+def _ranked_paths(X: Sequences) -> Floats:
+    """The rank of each packet's path in its sequence, from 0: the most packets, then the number."""
+    paths = X.paths.astype(np.int64) + 1 if isinstance(X, PathSequences) else X.owners * 0
+    width = int(paths.max(initial=0)) + 1
+    counts = np.bincount(X.owners * width + paths, minlength=len(X) * width)
+    counts = counts.reshape(len(X), width)
+    order = np.argsort(-counts, axis=1, kind="stable")
+    ranks = np.empty_like(order)
+    np.put_along_axis(ranks, order, np.arange(width)[None, :].repeat(len(X), axis=0), axis=1)
+    return np.asarray(ranks[X.owners, paths])
+
+
+def _of_rank(X: Sequences, ranks: Floats, rank: int) -> Sequences:
+    chosen = ranks == rank
+    counts = np.bincount(X.owners[chosen], minlength=len(X))
+    return Sequences(X.times[chosen], X.sizes[chosen], offsets_of(counts))

@@ -1,0 +1,195 @@
+"""Trains, predicts, measures."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from anabranch import metrics, protocol
+from anabranch.attacks import Attack
+from anabranch.attacks.base import OnEpoch
+from anabranch.evaluate.attack import make
+from anabranch.evaluate.samples import Sampler, Samples
+from anabranch.evaluate.spec import Spec
+from anabranch.metrics import UNMONITORED, Outcomes
+from anabranch.metrics.outcomes import Bools
+from anabranch.observers import SettingError
+from anabranch.results import Result, plain
+from anabranch.traces import Traces
+
+THREE_SETS = ("train", "validation", "test")
+
+
+def evaluate(spec: Spec, traces: Traces, data: str = "", on_epoch: OnEpoch | None = None) -> Result:
+    """One evaluation: a function of its arguments, but for the time it took.
+
+    Args:
+        spec: what to do.
+        traces: whole, or split as they were recorded.
+        data: a digest of where they came from, kept with the result.
+        on_epoch: called after each epoch of a network.
+
+    Raises:
+        SettingError, SplitError, AttackError, TraceError: if these traces do not suit the spec.
+    """
+    wall, processor = time.monotonic(), time.process_time()
+    pages = protocol.choose_pages(traces, spec.design())
+    sampler = Sampler(spec, traces, pages.classes(traces))
+    run = _paper if spec.protocol == "paper" else _honest
+    judged = [
+        _judge(task, number, sampler, on_epoch)
+        for number, task in enumerate(run(spec, sampler, pages))
+    ]
+    outcomes = Outcomes.concatenate([part.test for part in judged])
+    return Result(
+        spec=spec,
+        data=data,
+        names=traces.names,
+        facts={
+            "division": _division(spec, traces),
+            "pages": int(pages.monitored.size + pages.unmonitored.size),
+            "folds": [part.facts for part in judged],
+            "sizes": traces.facts.size,
+            "recorded_split": traces.facts.schedule,
+        },
+        metrics=plain(_measured(spec, judged, outcomes)),
+        outcomes=outcomes,
+        took={"wall_s": time.monotonic() - wall, "cpu_s": time.process_time() - processor},
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Task:
+    """What one training takes."""
+
+    train: Samples
+    validation: Samples | None
+    test: Samples
+
+
+@dataclass(frozen=True, slots=True)
+class _Judged:
+    """What one training achieved, and what counts as monitored."""
+
+    test: Outcomes
+    accepted: Bools
+    curve: Bools
+    facts: dict[str, Any]
+
+
+def _honest(spec: Spec, sampler: Sampler, pages: protocol.Pages) -> Iterator[_Task]:
+    for fold in protocol.honest(sampler.traces, spec.design(), pages):
+        task = _Task(
+            sampler.train(fold.train), sampler.see(fold.validation), sampler.see(fold.test)
+        )
+        assert not np.isin(task.train.rows, fold.test).any(), "a load stands on two sides"
+        yield task
+
+
+def _paper(spec: Spec, sampler: Sampler, pages: protocol.Pages) -> Iterator[_Task]:
+    """Every sub-trace of more than ten packets is a sample, wherever its load's others are."""
+    rows = _paper_rows(spec, sampler, pages)
+    parts = [sampler.every_path(rows, replica) for replica in range(spec.resplits)]
+    samples = Samples.joined(parts)
+    samples = samples[samples.X.lengths > protocol.PAPER_DROPS]
+    for train, test in protocol.paper(samples.y, spec.folds, spec.seed):
+        yield _Task(samples[train], None, samples[test])
+
+
+def _paper_rows(spec: Spec, sampler: Sampler, pages: protocol.Pages) -> protocol.Ints:
+    """Loads of the pages used, at most `loads` a page."""
+    if spec.observer != "random":
+        raise SettingError(
+            f"observer: the paper's protocol takes each path as a sample, not '{spec.observer}'"
+        )
+    if spec.merged:
+        raise SettingError("merged: the paper's protocol does not train on whole traces")
+    return protocol.loads_of(sampler.traces, spec.design(), pages)
+
+
+def _judge(task: _Task, number: int, sampler: Sampler, on_epoch: OnEpoch | None) -> _Judged:
+    spec = sampler.spec
+    for name in THREE_SETS:
+        side: Samples | None = getattr(task, name)
+        if side is not None and not side.X.lengths.any():
+            raise SettingError(f"nothing is seen of any load: the {name} set is empty")
+    attack = make(spec.attack, spec.parameters, spec.seed)
+    held_out = None if task.validation is None else task.validation.seen
+    attack.fit(
+        task.train.X,
+        task.train.y,
+        groups=task.train.rows,
+        validation=None if held_out is None else (held_out.X, held_out.y),
+        on_epoch=on_epoch,
+    )
+    test = _predicted(attack, task.test, sampler.traces, number)
+    facts = _sizes(task) | {"overhead": sampler.overhead(np.unique(task.test.rows))}
+    if spec.world == "closed":
+        everything = np.ones((len(test), 1), np.bool_)
+        return _Judged(test, everything[:, 0], everything, facts)
+    if task.validation is None:
+        grid = metrics.thresholds(test)
+        accepted = test.score > test.rest
+        return _Judged(
+            test, accepted, test.score[:, None] >= grid, facts | {"threshold": "most probable"}
+        )
+    validation = _predicted(attack, task.validation, sampler.traces, number)
+    grid = metrics.thresholds(validation)
+    threshold = metrics.best_threshold(validation, grid, spec.r)
+    accepted, curve = test.score >= threshold, test.score[:, None] >= grid
+    return _Judged(test, accepted, curve, facts | {"threshold": threshold})
+
+
+def _predicted(attack: Attack, samples: Samples, traces: Traces, fold: int) -> Outcomes:
+    """The most probable monitored page of each sample."""
+    proba = attack.predict_proba(samples.X)
+    inside = attack.classes_ != UNMONITORED
+    pages, packets = attack.classes_[inside], samples.X.lengths
+    within = proba[:, inside]
+    rest = proba[:, ~inside].sum(axis=1)
+    return Outcomes(
+        run=traces.run[samples.rows],
+        load=traces.load[samples.rows],
+        path=samples.path,
+        page=traces.label[samples.rows],
+        monitored=samples.y != UNMONITORED,
+        packets=packets,
+        share=samples.share,
+        guess=pages[within.argmax(axis=1)].astype(np.int32),
+        score=np.where(packets > 0, within.max(axis=1), -1.0),
+        rest=rest,
+        fold=np.full(len(samples), fold, np.int16),
+    )
+
+
+def _sizes(task: _Task) -> dict[str, Any]:
+    """Samples and loads of each side, and how much of the test set's loads were trained on."""
+    sides = {name: getattr(task, name) for name in THREE_SETS if getattr(task, name) is not None}
+    facts: dict[str, Any] = {
+        name: {
+            "samples": len(side),
+            "loads": int(np.unique(side.rows).size),
+            "packets": int(side.X.times.size),
+        }
+        for name, side in sides.items()
+    }
+    leaked = np.isin(task.test.rows, task.train.rows).mean()
+    return facts | {"test_samples_of_training_loads": float(leaked)}
+
+
+def _measured(spec: Spec, judged: list[_Judged], outcomes: Outcomes) -> dict[str, Any]:
+    if spec.world == "closed":
+        return metrics.closed_world(outcomes, spec.bootstrap, spec.seed)
+    accepted = np.concatenate([part.accepted for part in judged])
+    curve = np.concatenate([part.curve for part in judged])
+    return metrics.open_world(outcomes, accepted, curve, spec.r, spec.bootstrap, spec.seed)
+
+
+def _division(spec: Spec, traces: Traces) -> str:
+    if spec.protocol == "paper":
+        return f"9:1 by sub-trace, {spec.folds} of 10 folds; of more than 10 packets only"
+    return protocol.describe(traces, spec.design())

@@ -1,0 +1,126 @@
+"""What an observer sees of loads, as sets that attacks train on and are tested by."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from anabranch.defences import overhead
+from anabranch.evaluate.spec import Spec
+from anabranch.observers import Floats, Observer, Paths, PathSequences, SettingError, path_count
+from anabranch.protocol import Ints
+from anabranch.splitting import Split
+from anabranch.traces import Traces
+
+
+@dataclass(frozen=True, slots=True)
+class Samples:
+    """`n` observed loads, or parts of loads.
+
+    Attributes:
+        X: the packets seen.
+        y: int64 (n,), the page, or `UNMONITORED`.
+        rows: int64 (n,), the place of the load in the data: samples of one load share it.
+        share: float64 (n,), the part of the load's packets that is seen.
+        path: int16 (n,), the path watched, or -1.
+    """
+
+    X: PathSequences
+    y: Ints
+    rows: Ints
+    share: Floats
+    path: Paths
+
+    def __len__(self) -> int:
+        return self.y.size
+
+    def __getitem__(self, index: ArrayLike) -> Samples:
+        """The samples that a boolean mask or an array of places selects."""
+        at = np.asarray(index)
+        return Samples(self.X[at], self.y[at], self.rows[at], self.share[at], self.path[at])
+
+    @classmethod
+    def joined(cls, parts: Sequence[Samples]) -> Self:
+        """The samples of all `parts`, one after the other."""
+        return cls(
+            PathSequences.joined([part.X for part in parts]),
+            np.concatenate([part.y for part in parts]),
+            np.concatenate([part.rows for part in parts]),
+            np.concatenate([part.share for part in parts]),
+            np.concatenate([part.path for part in parts]),
+        )
+
+    @property
+    def seen(self) -> Samples:
+        """Those with any packet: nothing can be learnt from the others."""
+        return self[self.X.lengths > 0]
+
+
+class Sampler:
+    """Turns loads into samples, by the spec's defence, split and observer.
+
+    A load's samples depend on the spec, the load's run and number and the replica, not on the
+    other loads.
+
+    Raises:
+        SettingError: if re-splits are wanted where nothing is drawn anew.
+    """
+
+    def __init__(self, spec: Spec, traces: Traces, classes: Ints) -> None:
+        self.spec, self.traces, self.classes = spec, traces, classes
+        self.split: Split | None = spec.split()
+        self.observer = Observer.parse(spec.observer)
+        self.pipeline = spec.pipeline()
+        self.padded = spec.defence is not None or spec.path_defence is not None
+        if spec.resplits > 1 and self.split is None and not self.padded:
+            raise SettingError("resplits: nothing is split, so every re-split would be the same")
+        if spec.merged and self.split is None and traces.paths is None:
+            raise SettingError("merged: nothing is split, so the whole traces train anyway")
+
+    def train(self, rows: Ints) -> Samples:
+        """Each re-split of the loads at `rows`, and the whole ones if wanted; none is empty."""
+        parts = [self.see(rows, replica) for replica in range(self.spec.resplits)]
+        if self.spec.merged:
+            parts.append(self.see(rows, 0, Observer("merged")))
+        return Samples.joined(parts).seen
+
+    def see(self, rows: Ints, replica: int = 0, observer: Observer | None = None) -> Samples:
+        """One sample for each load at `rows`, maybe empty."""
+        divided = self._divided(rows, replica)
+        view = (observer or self.observer).see(divided, seed=self.spec.seed, replica=replica)
+        return Samples(view.sequences, self.classes[rows], rows, view.share, view.path)
+
+    def every_path(self, rows: Ints, replica: int = 0) -> Samples:
+        """A sample for each path of each load at `rows`, as the paper's evaluation has them."""
+        divided = self._divided(rows, replica)
+        if divided.paths is None:
+            return self.see(rows, replica)
+        count = path_count(divided)
+        shares = divided.shares(count)
+        parts = [self._one_path(divided, rows, path, shares) for path in range(count)]
+        return Samples.joined(parts)
+
+    def _one_path(self, divided: Traces, rows: Ints, path: int, shares: Floats) -> Samples:
+        seen = divided.on_paths([path])
+        paths: NDArray[np.int16] = np.full(seen.times.size, path, np.int16)
+        X = PathSequences(seen.times, seen.sizes, seen.offsets, paths)
+        watched = np.full(rows.size, path, np.int16)
+        return Samples(X, self.classes[rows], rows, shares[:, path], watched)
+
+    def overhead(self, rows: Ints) -> dict[str, Any] | None:
+        """What padding costs the loads at `rows`; None where there is none."""
+        if not self.padded:
+            return None
+        chosen = self.traces[rows]
+        return overhead(chosen, self.pipeline.apply(chosen, self.spec.seed)).summary()
+
+    def _divided(self, rows: Ints, replica: int) -> Traces:
+        """Padded and split. Without padding, times are shared with the data, not copied."""
+        chosen = self.traces[rows]
+        if self.padded:
+            return self.pipeline.apply(chosen, self.spec.seed, replica).bare()
+        return chosen if self.split is None else self.split.split(chosen, replica)

@@ -1,0 +1,172 @@
+"""The settings of one evaluation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, Literal, Self, get_type_hints
+
+from anabranch.defences import Pipeline, parse
+from anabranch.evaluate.attack import make
+from anabranch.observers import Observer, SettingError, unknown
+from anabranch.protocol import PAPER_PARTS, Design, World
+from anabranch.splitting import Delay, Split
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """What one evaluation does. Equal settings, data and versions give equal results.
+
+    Attributes:
+        schedule: of the split, as `anabranch-lab split --schedule`; None leaves traces whole (or
+            split as they were recorded).
+        every, paths, mode, delays: of the split, as `Split` has them.
+        defence: padding of whole loads before the split, as `anabranch.defences.parse` reads it;
+            None is none.
+        path_defence: padding of each path by itself, behind the split.
+        observer: `random`, `largest`, `merged` or `merged:K`.
+        attack: its name.
+        parameters: of the attack; its seed is `seed` unless given here.
+        protocol: `honest` or `paper`.
+        folds: of the paper's protocol, 1 to 10.
+        world, pages, monitored, loads, validation_loads, test_loads, test_run, validation_run: as
+            `Design` has them.
+        resplits: splits of each training load.
+        merged: whether whole traces train too, beside the split ones.
+        r: unmonitored loads that come on a monitored one.
+        bootstrap: resamples of the intervals.
+        seed: of every draw.
+
+    Raises:
+        SettingError, SplitError, AttackError, DefenceError: if a setting is wrong.
+    """
+
+    schedule: str | None = None
+    every: str | None = None
+    paths: int = 3
+    mode: Literal["together", "independent"] = "together"
+    delays: tuple[Delay, ...] = ()
+    defence: str | None = None
+    path_defence: str | None = None
+    observer: str = "random"
+    attack: str = "k-fp"
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    protocol: Literal["honest", "paper"] = "honest"
+    folds: int = 1
+    world: World = "closed"
+    pages: int | None = None
+    monitored: int | None = None
+    loads: int | None = None
+    validation_loads: int | None = None
+    test_loads: int | None = None
+    test_run: int | None = None
+    validation_run: int | None = None
+    resplits: int = 1
+    merged: bool = False
+    r: float = 20.0
+    bootstrap: int = 1000
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.seed < 0:
+            raise SettingError(f"seed: {self.seed} is negative")
+        if self.protocol not in ("honest", "paper"):
+            raise SettingError(f"protocol: honest or paper, not '{self.protocol}'")
+        if not 1 <= self.folds <= PAPER_PARTS:
+            raise SettingError(f"folds: from 1 to {PAPER_PARTS}, not {self.folds}")
+        if self.r < 0 or self.bootstrap < 1:
+            raise SettingError(f"r: {self.r:g} and bootstrap: {self.bootstrap} must be positive")
+        Observer.parse(self.observer)
+        self.design()
+        self.pipeline()
+        make(self.attack, self.parameters, self.seed)
+
+    def split(self) -> Split | None:
+        """How loads are split, or None."""
+        # Made in any case, so that a path count of 0 is refused even where nothing is split.
+        whole = self.schedule is None
+        split = Split(
+            self.schedule or "uniform",
+            "never" if whole else self.every,
+            self.paths,
+            self.mode,
+            self.delays,
+            self.resplits,
+            self.seed,
+        )
+        return None if whole else split
+
+    def pipeline(self) -> Pipeline:
+        """Padding of whole loads, the split, padding of each path: those that there are."""
+        padding = (self.defence, self.path_defence)
+        before, after = (None if text is None else parse(text) for text in padding)
+        split = self.split()
+        return Pipeline([stage for stage in (before, split, after) if stage is not None])
+
+    def design(self) -> Design:
+        """Which loads are used."""
+        return Design(**{item.name: getattr(self, item.name) for item in fields(Design)})
+
+    def __str__(self) -> str:
+        split = str(self.split() or "not split")
+        parts = [text for text in (self.defence, split, self.path_defence) if text]
+        parts += [f"observer {self.observer}", self.attack, f"{self.world} world", self.protocol]
+        return ", ".join(parts)
+
+    def to_dict(self) -> dict[str, Any]:
+        """All settings, as JSON holds them."""
+        return asdict(self) | {"parameters": dict(self.parameters), "delays": list(self.delays)}
+
+    @classmethod
+    def from_dict(cls, settings: Mapping[str, Any]) -> Self:
+        """Checks names and types, then builds.
+
+        Raises:
+            SettingError: with the nearest name where one is unknown, or the type that is wanted.
+        """
+        types = get_type_hints(cls)
+        for name, value in settings.items():
+            if name not in types:
+                raise SettingError(unknown("setting", name, types))
+            if not _suits(name, value):
+                raise SettingError(f"{name}: {value!r} is no {_KINDS[name]}")
+        values = dict(settings)
+        if "delays" in values:
+            values["delays"] = tuple(
+                tuple(delay) if isinstance(delay, list) else delay for delay in values["delays"]
+            )
+        return cls(**values)
+
+
+_TEXTS = ("schedule", "every", "mode", "observer", "attack", "protocol", "world")
+_PADDING = ("defence", "path_defence")
+_KINDS: Mapping[str, str] = {
+    **{item.name: "whole number" for item in fields(Spec)},
+    **dict.fromkeys((*_TEXTS, *_PADDING), "text"),
+    "delays": "list of seconds, or of pairs up, down",
+    "parameters": "table",
+    "merged": "true or false",
+    "r": "number",
+}
+
+
+def _suits(name: str, value: Any) -> bool:
+    kind = _KINDS[name]
+    if value is None:
+        return Spec.__dataclass_fields__[name].default is None
+    if kind == "text":
+        return isinstance(value, str)
+    if kind == "table":
+        return isinstance(value, Mapping)
+    if name == "merged":
+        return isinstance(value, bool)
+    if name == "delays":
+        return isinstance(value, list | tuple) and all(map(_is_delay, value))
+    numbers = int | float if name == "r" else int
+    return isinstance(value, numbers) and not isinstance(value, bool)
+
+
+def _is_delay(value: Any) -> bool:
+    if isinstance(value, list | tuple):
+        return len(value) == 2 and all(isinstance(part, int | float) for part in value)
+    return isinstance(value, int | float)

@@ -1,0 +1,64 @@
+"""Bootstrap intervals whose clusters are pages.
+
+Loads of one page are alike, so an interval over loads would be far too narrow for the question
+that matters: what happens on other pages? Pages are drawn again, with all of their loads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from anabranch.metrics.outcomes import Floats
+from anabranch.metrics.rates import Counts, Rates, rates
+
+LEVEL = 0.95
+"""Share of resamples that an interval holds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A value and its 95 % interval; NaN where it is not defined."""
+
+    value: float
+    low: float
+    high: float
+
+
+def intervals(
+    counts: Counts, statistic: Callable[[Rates], Floats], resamples: int, seed: int
+) -> list[Estimate]:
+    """A statistic at each of `t` thresholds, with percentile intervals over `resamples`.
+
+    Args:
+        counts: of the pages.
+        statistic: of rates (..., t), with one value for each.
+        resamples: how often pages are drawn again, with replacement; monitored and unmonitored
+            pages separately.
+        seed: of these draws; equal seeds draw equal pages, whatever the statistic.
+    """
+    chance = np.random.default_rng(seed)
+    inside = _draws(chance, counts.monitored.size, resamples)
+    outside = _draws(chance, counts.unmonitored.size, resamples)
+    values = statistic(rates(counts))
+    spread = np.atleast_2d(statistic(rates(counts, inside, outside)))
+    low, high = _percentiles(spread)
+    return [Estimate(*map(float, row)) for row in zip(values, low, high, strict=True)]
+
+
+def _draws(chance: np.random.Generator, pages: int, resamples: int) -> Floats:
+    """float64 (resamples, pages): how often each page was drawn."""
+    if pages == 0:
+        return np.zeros((resamples, 0))
+    return chance.multinomial(pages, np.full(pages, 1 / pages), resamples).astype(np.float64)
+
+
+def _percentiles(spread: Floats) -> tuple[Floats, Floats]:
+    """Ends of the interval of each column; resamples without a value are left out."""
+    tail = (1 - LEVEL) / 2
+    none = np.isnan(spread).all(axis=0)
+    filled = np.where(none, 0.0, spread)
+    low, high = np.nanquantile(filled, [tail, 1 - tail], axis=0)
+    return np.where(none, np.nan, low), np.where(none, np.nan, high)

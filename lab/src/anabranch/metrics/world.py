@@ -1,0 +1,139 @@
+"""Closed-world accuracy, the open world's operating point and curve, accuracy by share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from anabranch.metrics.bootstrap import Estimate, intervals
+from anabranch.metrics.outcomes import Bools, Floats, Outcomes
+from anabranch.metrics.rates import Rates, count, f1_score, r_precision, rates
+
+STEPS = 101
+"""Thresholds of a curve."""
+
+
+def closed_world(outcomes: Outcomes, resamples: int, seed: int) -> dict[str, Any]:
+    """Share of the loads whose page is guessed; a load of which nothing is seen is a miss."""
+    everything = np.ones((len(outcomes), 1), np.bool_)
+    counts = count(outcomes, everything)
+    (accuracy,) = intervals(counts, lambda rates: rates.true, resamples, seed)
+    return {
+        "accuracy": accuracy,
+        "chance": 1 / max(counts.monitored.size, 1),
+        "pages": counts.monitored.size,
+        "predictions": len(outcomes),
+        "unseen": int((outcomes.packets == 0).sum()),
+        "by_share": by_share(outcomes, everything[:, 0], resamples, seed),
+    }
+
+
+def open_world(
+    outcomes: Outcomes, accepted: Bools, curve: Bools, r: float, resamples: int, seed: int
+) -> dict[str, Any]:
+    """Recall, r-precision and F1 at an operating point, and along a curve.
+
+    Args:
+        outcomes: of the test set.
+        accepted: bool (n,), what counts as monitored at the operating point.
+        curve: bool (n, t), the same at each threshold of the curve.
+        r: unmonitored loads that come on a monitored one.
+        resamples: of the bootstrap.
+        seed: of the bootstrap.
+    """
+    point, line = count(outcomes, accepted[:, None]), count(outcomes, curve)
+    statistics = _statistics(r)
+    at_point = {
+        name: intervals(point, statistic, resamples, seed)[0]
+        for name, statistic in statistics.items()
+    }
+    along = {
+        name: intervals(line, statistics[name], resamples, seed)
+        for name in ("recall", "r_precision", "false_positive_rate")
+    }
+    return at_point | {
+        "r": r,
+        "monitored_pages": point.monitored.size,
+        "monitored_predictions": int(point.monitored.sum()),
+        "unmonitored_pages": point.unmonitored.size,
+        "unmonitored_predictions": int(point.unmonitored.sum()),
+        "unseen": int((outcomes.packets == 0).sum()),
+        "resolution": resolution(point.unmonitored.size, int(point.unmonitored.sum()), r),
+        "by_share": by_share(outcomes, accepted, resamples, seed),
+        "curve": along,
+    }
+
+
+def by_share(
+    outcomes: Outcomes, accepted: Bools, resamples: int, seed: int
+) -> list[dict[str, Any]]:
+    """Accuracy (recall, in an open world) in each quarter of the monitored loads by share seen.
+
+    Fewer than four where shares are equal, as they all are where nothing is split.
+    """
+    chosen = outcomes.monitored
+    rows, taken = outcomes[chosen], accepted[chosen]
+    if not len(rows):
+        return []
+    edges = np.unique(np.quantile(rows.share, [0.25, 0.5, 0.75]))
+    quarter = np.searchsorted(edges, rows.share, side="left")
+    parts = [quarter == number for number in np.unique(quarter)]
+    return [_part(rows[part], taken[part], resamples, seed) for part in parts]
+
+
+def thresholds(validation: Outcomes) -> Floats:
+    """float64 (STEPS,): scores that keep 100 %, 99 %, ... 0 % of what validation saw monitored."""
+    scores = validation.score[validation.monitored & (validation.packets > 0)]
+    if scores.size == 0:
+        return np.linspace(0, 1, STEPS)
+    return np.quantile(scores, np.linspace(0, 1, STEPS))
+
+
+def best_threshold(validation: Outcomes, grid: Floats, r: float) -> float:
+    """The threshold of `grid` with the best F1 on `validation`; of equals the strictest."""
+    counts = count(validation, validation.score[:, None] >= grid)
+    scores = f1_score(rates(counts), r)
+    return float(grid[np.flatnonzero(scores == scores.max())[-1]])
+
+
+def resolution(pages: int, loads: int, r: float) -> str:
+    """How finely so few unmonitored pages can resolve a false-positive rate, in plain words."""
+    if pages == 0:
+        return "There are no unmonitored pages: nothing is known of false positives."
+    step, bound = 1 / pages, 1 - 0.05 ** (1 / pages)
+    return (
+        f"The false-positive rate rests on {pages} unmonitored pages ({loads} loads): a page "
+        f"always mistaken moves it by {step:.1%} and, with r = {r:g}, weighs like {r * step:.0%} "
+        f"of the monitored loads. Even if none were mistaken, up to {bound:.1%} of other pages may "
+        f"be (95 % confidence): such a test cannot show an r-precision above "
+        f"{1 / (1 + r * bound):.0%}."
+    )
+
+
+def _statistics(r: float) -> dict[str, Any]:
+    def precision(rates: Rates) -> Floats:
+        return r_precision(rates, r)
+
+    def score(rates: Rates) -> Floats:
+        return f1_score(rates, r)
+
+    return {
+        "recall": lambda rates: rates.true,
+        "wrong_positive_rate": lambda rates: rates.wrong,
+        "false_positive_rate": lambda rates: rates.false,
+        "r_precision": precision,
+        "f1": score,
+    }
+
+
+def _part(rows: Outcomes, taken: Bools, resamples: int, seed: int) -> dict[str, Any]:
+    accuracy: Estimate
+    (accuracy,) = intervals(count(rows, taken[:, None]), lambda rates: rates.true, resamples, seed)
+    return {
+        "least_share": float(rows.share.min()),
+        "mean_share": float(rows.share.mean()),
+        "greatest_share": float(rows.share.max()),
+        "predictions": len(rows),
+        "accuracy": accuracy,
+    }

@@ -1,0 +1,199 @@
+"""Observers of a split load: which paths they watch, and what they see of it there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from typing import Literal, Self, TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from anabranch.attacks import Sequences
+from anabranch.traces import Traces
+from anabranch.validate import TraceError
+
+Bools: TypeAlias = NDArray[np.bool_]
+Floats: TypeAlias = NDArray[np.float64]
+Paths: TypeAlias = NDArray[np.int16]
+
+_STREAM = 0x6F627376
+"""Keeps an observer's draws apart from all others of the same seed."""
+
+
+class SettingError(ValueError):
+    """A setting of an evaluation that cannot be used; the message names it."""
+
+
+def unknown(kind: str, name: str, known: Iterable[str]) -> str:
+    """One line that names the unknown and what it may have meant."""
+    known = list(known)
+    near = get_close_matches(name, known, 1)
+    hint = f"did you mean '{near[0]}'?" if near else f"there are {', '.join(known)}"
+    return f"unknown {kind} '{name}': {hint}"
+
+
+@dataclass(frozen=True, slots=True)
+class PathSequences(Sequences):
+    """Sequences whose packets also carry the path that they were seen on.
+
+    Attributes:
+        paths: int16 (packets,), -1 where nothing is split. An attack that has no use for it
+            takes these for plain `Sequences`.
+    """
+
+    paths: Paths
+
+    def __post_init__(self) -> None:
+        Sequences.__post_init__(self)
+        if self.paths.shape != self.times.shape:
+            raise TraceError(f"has {self.paths.size} packets, not {self.times.size}", column="path")
+
+    def __getitem__(self, index: slice | ArrayLike) -> PathSequences:
+        """The sequences that a slice, a boolean mask or an array of positions selects."""
+        chosen = np.arange(len(self))[index if isinstance(index, slice) else np.asarray(index)]
+        plain = Sequences.__getitem__(self, chosen)
+        packets = np.arange(plain.offsets[-1])
+        packets += np.repeat(self.offsets[chosen] - plain.offsets[:-1], plain.lengths)
+        return PathSequences(plain.times, plain.sizes, plain.offsets, self.paths[packets])
+
+    @classmethod
+    def joined(cls, parts: Sequence[PathSequences]) -> Self:
+        """The sequences of all `parts`, one after the other."""
+        plain = Sequences.concatenate(parts)
+        paths = np.concatenate([part.paths for part in parts])
+        return cls(plain.times, plain.sizes, plain.offsets, paths)
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What an observer sees of each of `n` loads.
+
+    Attributes:
+        traces: the packets seen, on the load's clock; a load of which nothing is seen is empty.
+        watched: bool (n, paths), which paths the observer watches.
+        share: float64 (n,), the part of the load's packets that is seen.
+    """
+
+    traces: Traces
+    watched: Bools
+    share: Floats
+
+    @property
+    def sequences(self) -> PathSequences:
+        """The form that attacks take, with the path of each packet."""
+        seen = self.traces
+        paths = np.full(seen.times.size, -1, np.int16) if seen.paths is None else seen.paths
+        return PathSequences(seen.times, seen.sizes, seen.offsets, paths)
+
+    @property
+    def path(self) -> Paths:
+        """int16 (n,): the path watched, or -1 where it is more than one, or nothing is split."""
+        single = self.watched.sum(axis=1) == 1
+        split = self.traces.paths is not None
+        return np.where(single & split, self.watched.argmax(axis=1), -1).astype(np.int16)
+
+
+@dataclass(frozen=True, slots=True)
+class Observer:
+    """Someone on some of the paths.
+
+    Attributes:
+        rule: `random`: one path, drawn anew for each load; `largest`: for each load the path with
+            most of its packets (of equals the first); `merged`: several, their packets in the
+            order of time.
+        paths: how many of them `merged` watches, drawn anew for each load; None is all.
+    """
+
+    rule: Literal["random", "largest", "merged"] = "random"
+    paths: int | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Reads `random`, `largest`, `merged` (all paths) or `merged:K`.
+
+        Raises:
+            SettingError: if it is none of these.
+        """
+        rule, colon, number = text.partition(":")
+        if rule in ("random", "largest") and not colon:
+            return cls(rule)  # type: ignore[arg-type]  # mypy does not narrow by `in`
+        if rule == "merged" and not colon:
+            return cls("merged")
+        if rule == "merged" and number.isdecimal() and int(number) > 0:
+            return cls("merged", int(number))
+        raise SettingError(
+            f"observer '{text}': there are random, largest, merged (all paths), merged:K (K from 1)"
+        )
+
+    def __str__(self) -> str:
+        return self.rule if self.paths is None else f"{self.rule}:{self.paths}"
+
+    def see(self, traces: Traces, *, seed: int = 0, replica: int = 0) -> View:
+        """What is seen of each load; of loads that are not split, all.
+
+        Which paths are drawn depends on `seed`, `replica` and the load's run and number, not on
+        what else is there.
+
+        Raises:
+            SettingError: if more paths are to be merged than there are.
+            TraceError: if only some loads are split.
+        """
+        if traces.paths is None:
+            watched = np.ones((len(traces), 1), np.bool_)
+            return View(traces, watched, (traces.lengths > 0).astype(np.float64))
+        count = path_count(traces)
+        shares = traces.shares(count)
+        watched = self._watched(traces, shares, seed, replica)
+        return View(_only(traces, watched), watched, (shares * watched).sum(axis=1))
+
+    def _watched(self, traces: Traces, shares: Floats, seed: int, replica: int) -> Bools:
+        loads, count = shares.shape
+        if self.rule == "largest":
+            return _marked(shares.argmax(axis=1)[:, None], count)
+        wanted = 1 if self.rule == "random" else (self.paths or count)
+        if wanted > count:
+            raise SettingError(f"observer '{self}': there are only {count} paths")
+        if wanted == count:
+            return np.ones((loads, count), np.bool_)
+        keys = zip(traces.run.tolist(), traces.load.tolist(), strict=True)
+        drawn = [_draw(count, wanted, (seed, replica, run, load)) for run, load in keys]
+        return _marked(np.array(drawn, np.int64).reshape(loads, wanted), count)
+
+
+def path_count(traces: Traces) -> int:
+    """How many paths split traces have, by their names or by the greatest number."""
+    if traces.paths is None:
+        return 1
+    if traces.paths.size and traces.paths.min() < 0:
+        raise TraceError("only some of the packets have a path", column="path")
+    greatest = int(traces.paths.max(initial=0))
+    return max(len(traces.facts.paths), greatest + 1)
+
+
+def _draw(count: int, wanted: int, key: tuple[int, ...]) -> NDArray[np.int64]:
+    """`wanted` of `count` paths, none twice."""
+    entropy = [_STREAM, *(number % 2**64 for number in key)]
+    order = np.random.default_rng(entropy).permutation(count)
+    return order[:wanted]
+
+
+def _marked(places: NDArray[np.int64], count: int) -> Bools:
+    """Marks, bool (n, count): True at the `places` (n, k) of each row."""
+    marks = np.zeros((places.shape[0], count), np.bool_)
+    np.put_along_axis(marks, places, True, axis=1)
+    return marks
+
+
+def _only(traces: Traces, watched: Bools) -> Traces:
+    """The packets on the paths `watched` (n, paths) of each load; every load stays."""
+    assert traces.paths is not None  # for mypy: `see` has looked
+    seen = watched[traces.owners, traces.paths]
+    return replace(
+        traces,
+        offsets=np.concatenate([[0], np.cumsum(seen)])[traces.offsets].astype(np.int64),
+        times=traces.times[seen],
+        sizes=traces.sizes[seen],
+        paths=traces.paths[seen],
+    )

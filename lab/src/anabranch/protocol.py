@@ -1,0 +1,299 @@
+"""Which loads train, which choose, which test.
+
+`honest` divides by run and by load, and unmonitored loads by page too. `paper` does what the
+CoMPS evaluation did (papers' section 4.1): sub-traces are samples of their own, divided 9:1, and
+those of at most ten packets are dropped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from anabranch.metrics import UNMONITORED
+from anabranch.observers import SettingError
+from anabranch.traces import Traces
+from anabranch.validate import TraceError
+
+Ints: TypeAlias = NDArray[np.int64]
+World: TypeAlias = Literal["closed", "open"]
+
+PAPER_DROPS = 10
+"""Sub-traces of so few packets are left out by the paper's evaluation."""
+PAPER_PARTS = 10
+"""One of so many parts tests."""
+
+
+@dataclass(frozen=True, slots=True)
+class Design:
+    """How much of the data is used, and for what. None is all there is.
+
+    Attributes:
+        world: `closed`: every page is monitored; `open`: some are not.
+        pages: pages used, drawn at random.
+        monitored: of these, how many are monitored in an open world, drawn at random. None takes
+            the data's own word, or half of the pages where it says that all are monitored.
+        loads: loads a page that train.
+        validation_loads: loads a page that choose epochs and thresholds.
+        test_loads: loads a page that test.
+        test_run: the run that tests; None is the last one.
+        validation_run: the run that chooses; None is the last one but the test run.
+        seed: of these draws.
+    """
+
+    world: World = "closed"
+    pages: int | None = None
+    monitored: int | None = None
+    loads: int | None = None
+    validation_loads: int | None = None
+    test_loads: int | None = None
+    test_run: int | None = None
+    validation_run: int | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.world not in ("closed", "open"):
+            raise SettingError(f"world: closed or open, not '{self.world}'")
+        if self.pages is not None and self.pages < 2:
+            raise SettingError(f"pages: {self.pages} is too few, at least 2 are told apart")
+        for name in ("monitored", "loads", "validation_loads", "test_loads"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise SettingError(f"{name}: {value} is too few, give at least 1")
+
+
+@dataclass(frozen=True, slots=True)
+class Fold:
+    """One training and its test, as places of loads.
+
+    Attributes:
+        train, validation, test: int64, disjoint: no load stands on two sides.
+
+    Raises:
+        SettingError: if a side is empty.
+        AssertionError: if a load stands on two sides, which would be our mistake.
+    """
+
+    train: Ints
+    validation: Ints
+    test: Ints
+
+    def __post_init__(self) -> None:
+        for name in ("train", "validation", "test"):
+            if getattr(self, name).size == 0:
+                raise SettingError(f"no load is left to {_PURPOSE[name]}: the {name} set is empty")
+        together = np.concatenate([self.train, self.validation, self.test])
+        assert np.unique(together).size == together.size, "a load stands on two sides"
+
+
+_PURPOSE = {"train": "learn from", "validation": "choose epochs and thresholds by", "test": "test"}
+
+
+@dataclass(frozen=True, slots=True)
+class Pages:
+    """What pages are used, and for what.
+
+    Attributes:
+        monitored: int64, codes of the pages that the attacker watches for.
+        halves: codes of unmonitored pages; one half trains while the other tests. Both are empty
+            in a closed world.
+    """
+
+    monitored: Ints
+    halves: tuple[Ints, Ints]
+
+    @property
+    def unmonitored(self) -> Ints:
+        """Both halves."""
+        return np.concatenate(self.halves)
+
+    def classes(self, traces: Traces) -> Ints:
+        """int64 (n,): the page of each load, or `UNMONITORED`."""
+        inside = np.isin(traces.label, self.monitored)
+        return np.where(inside, traces.label, UNMONITORED).astype(np.int64)
+
+
+def choose_pages(traces: Traces, design: Design) -> Pages:
+    """Draws the pages that are used.
+
+    Raises:
+        SettingError: if there are too few.
+    """
+    chance = np.random.default_rng([design.seed, 0])
+    chosen = traces.monitored if design.world == "closed" else slice(None)
+    there = np.unique(traces.label[chosen]).astype(np.int64)
+    wanted = there.size if design.pages is None else design.pages
+    if wanted > there.size:
+        raise SettingError(f"pages: {wanted} wanted, the data have {there.size}")
+    used = np.sort(chance.permutation(there)[:wanted])
+    if design.world == "closed":
+        _at_least(2, used, "pages: a closed world needs 2 or more")
+        return Pages(used, (used[:0], used[:0]))
+    monitored, rest = _divide_pages(traces, used, design, chance)
+    _at_least(1, monitored, "monitored: an open world needs 1 monitored page or more")
+    _at_least(4, rest, "monitored: an open world needs 4 unmonitored pages or more")
+    rest = chance.permutation(rest)
+    half = rest.size // 2
+    return Pages(monitored, (np.sort(rest[:half]), np.sort(rest[half:])))
+
+
+def honest(traces: Traces, design: Design, pages: Pages) -> Iterator[Fold]:
+    """The folds of the honest protocol: one in a closed world, two in an open one.
+
+    Runs divide the loads; where there are fewer than three, each page's loads are divided 3:1:1.
+    In an open world one half of the unmonitored pages trains and chooses, and the other tests; in
+    the second fold the halves change places. A quarter of the pages that do not test only choose,
+    so that thresholds are chosen on pages that the attack has not learnt.
+
+    Raises:
+        SettingError: if a side would be empty.
+        TraceError: if a monitored page has loads to test but none to learn from.
+    """
+    sides = _sides(traces, design)
+    _no_label_only_in_test(traces, sides, pages.monitored)
+    draw = _Draw(traces, design, sides)
+    monitored = [draw(side, pages.monitored) for side in range(3)]
+    if not pages.unmonitored.size:
+        yield Fold(*monitored)
+        return
+    for own, other in (pages.halves, pages.halves[::-1]):
+        choosing = own[: max(1, own.size // 4)]
+        learning = own[choosing.size :]
+        extra = (learning, choosing, other)
+        yield Fold(*(np.sort(np.r_[monitored[k], draw(k, extra[k])]) for k in range(3)))
+
+
+def paper(classes: Ints, folds: int, seed: int) -> Iterator[tuple[Ints, Ints]]:
+    """Training and test places of samples, divided 9:1 within each class, `folds` times.
+
+    Sub-traces of one load do come on both sides: that is the point of showing it.
+
+    Raises:
+        SettingError: if `folds` is not between 1 and 10, or a class has fewer than two samples.
+    """
+    if not 1 <= folds <= PAPER_PARTS:
+        raise SettingError(f"folds: from 1 to {PAPER_PARTS}, not {folds}")
+    part = _parts(classes, np.random.default_rng([seed, 2]))
+    for fold in range(folds):
+        test = np.flatnonzero(part == fold)
+        if not test.size:
+            raise SettingError(f"the test set is empty: {classes.size} samples are too few")
+        yield np.flatnonzero(part != fold), test
+
+
+def loads_of(traces: Traces, design: Design, pages: Pages) -> Ints:
+    """int64: loads of the pages used, at most `design.loads` a page, whatever their run."""
+    everything = np.zeros(len(traces), np.int8)
+    return _Draw(traces, design, everything)(0, np.r_[pages.monitored, pages.unmonitored])
+
+
+def describe(traces: Traces, design: Design) -> str:
+    """How loads are divided, in words."""
+    runs = _runs(traces, design)
+    if runs is None:
+        return "by load: of each page 3/5 train, 1/5 choose, 1/5 test (there are too few runs)"
+    train = ", ".join(str(run) for run in runs[0])
+    return f"by run: {train} train, {runs[1]} chooses, {runs[2]} tests"
+
+
+class _Draw:
+    """Loads of some pages on one side, at most as many a page as the design wants."""
+
+    def __init__(self, traces: Traces, design: Design, sides: NDArray[np.int8]) -> None:
+        self.label, self.sides = traces.label, sides
+        self.most = (design.loads, design.validation_loads, design.test_loads)
+        # One order for all: what a page contributes does not depend on the other pages.
+        self.order = np.random.default_rng([design.seed, 1]).permutation(len(traces))
+
+    def __call__(self, side: int, pages: Ints) -> Ints:
+        order = self.order[
+            (self.sides == side)[self.order] & np.isin(self.label, pages)[self.order]
+        ]
+        most = self.most[side]
+        if most is not None:
+            order = order[_rank_within(self.label[order]) < most]
+        return np.sort(order)
+
+
+def _rank_within(codes: NDArray[np.int32]) -> Ints:
+    """int64 (n,): how many before it have the same code."""
+    order = np.argsort(codes, kind="stable")
+    ranked = codes[order]
+    first = np.searchsorted(ranked, ranked, side="left")
+    ranks = np.empty(codes.size, np.int64)
+    ranks[order] = np.arange(codes.size) - first
+    return ranks
+
+
+def _divide_pages(
+    traces: Traces, used: Ints, design: Design, chance: np.random.Generator
+) -> tuple[Ints, Ints]:
+    """Monitored pages, and the others."""
+    marked = np.unique(traces.label[traces.monitored]).astype(np.int64)
+    own = np.intersect1d(used, marked)
+    others = np.setdiff1d(used, marked)
+    wanted = design.monitored
+    if wanted is None:
+        wanted = own.size if others.size else used.size // 2
+    if wanted > own.size:
+        raise SettingError(f"monitored: {wanted} wanted, the data have {own.size}")
+    monitored = np.sort(chance.permutation(own)[:wanted])
+    # Where the data have unmonitored pages, monitored ones that are not wanted are not used:
+    # they were chosen, and recorded, in another way.
+    return monitored, others if others.size else np.setdiff1d(own, monitored)
+
+
+def _at_least(number: int, pages: Ints, problem: str) -> None:
+    if pages.size < number:
+        raise SettingError(f"{problem}; there are {pages.size}")
+
+
+def _sides(traces: Traces, design: Design) -> NDArray[np.int8]:
+    """0 where a load may train, 1 where it may choose, 2 where it may test."""
+    runs = _runs(traces, design)
+    if runs is not None:
+        sides = np.zeros(len(traces), np.int8)
+        sides[traces.run == runs[1]] = 1
+        sides[traces.run == runs[2]] = 2
+        return sides
+    part = _parts(traces.label.astype(np.int64), np.random.default_rng([design.seed, 3]), 5)
+    return np.array([2, 1, 0, 0, 0], np.int8)[part]
+
+
+def _runs(traces: Traces, design: Design) -> tuple[list[int], int, int] | None:
+    """Runs that train, the one that chooses, the one that tests; None if there are too few."""
+    runs = [int(run) for run in np.unique(traces.run)]
+    if len(runs) < 3:
+        if design.test_run is not None or design.validation_run is not None:
+            raise SettingError(f"test_run, validation_run: the data have fewer than 3 runs: {runs}")
+        return None
+    test = runs[-1] if design.test_run is None else design.test_run
+    rest = [run for run in runs if run != test]
+    validation = rest[-1] if design.validation_run is None else design.validation_run
+    for name, run in (("test_run", test), ("validation_run", validation)):
+        if run not in runs:
+            raise SettingError(f"{name}: the data have no run {run}, only {runs}")
+    if test == validation:
+        raise SettingError(f"validation_run: run {test} tests already")
+    return [run for run in rest if run != validation], validation, test
+
+
+def _no_label_only_in_test(traces: Traces, sides: NDArray[np.int8], pages: Ints) -> None:
+    learnt, tested = (set(traces.label[sides == side].tolist()) for side in (0, 2))
+    lost = sorted((tested - learnt) & set(pages.tolist()))
+    if lost:
+        others = f", and {len(lost) - 1} others too" if len(lost) > 1 else ""
+        name = traces.names[lost[0]]
+        raise TraceError(f"'{name}' is only in the test set{others}", column="label")
+
+
+def _parts(classes: Ints, chance: np.random.Generator, parts: int = PAPER_PARTS) -> Ints:
+    """int64 (n,): a part from 0 for each, at random and even within each class."""
+    order = chance.permutation(classes.size)
+    ranks = np.empty(classes.size, np.int64)
+    ranks[order] = _rank_within(classes[order].astype(np.int32))
+    return ranks % parts

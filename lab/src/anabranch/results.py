@@ -1,0 +1,179 @@
+"""Results of evaluations as files: a JSON of settings and numbers, a Parquet of predictions."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, fields, is_dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from anabranch import __version__
+from anabranch.io import draft
+from anabranch.metrics import Outcomes
+from anabranch.validate import TraceError, source
+
+if TYPE_CHECKING:
+    from anabranch.evaluate.spec import Spec
+
+FORMAT = 1
+"""Version of these files; raised when the same settings begin to give other numbers, too."""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What an evaluation found.
+
+    Attributes:
+        spec: its settings.
+        data: digest of the data, as `digest` makes it.
+        names: the labels that `page` and `guess` of the outcomes count.
+        facts: what was divided how, and how much of it there was.
+        metrics: the numbers; each `{"value", "low", "high"}` has its 95 % interval.
+        outcomes: every prediction.
+        took: seconds of wall clock and of the processor; the only part that is not determined.
+    """
+
+    spec: Spec
+    data: str
+    names: tuple[str, ...]
+    facts: dict[str, Any]
+    metrics: dict[str, Any]
+    outcomes: Outcomes
+    took: dict[str, float]
+
+
+def digest(path: Path) -> str:
+    """SHA-256 of a file, or of all files in a folder with their names.
+
+    Raises:
+        TraceError: if it cannot be read.
+    """
+    state = hashlib.sha256()
+    with source(path):
+        files = sorted(path.rglob("*")) if path.is_dir() else [path]
+        for file in files:
+            if path.is_dir():
+                state.update(f"{file.relative_to(path)}\0".encode())
+            if not file.is_dir():
+                state.update(hashlib.sha256(file.read_bytes()).digest())
+    return state.hexdigest()
+
+
+def key(spec: Spec, data: str, reading: Mapping[str, Any] | None = None) -> str:
+    """The name that a result is stored under: of settings, data and version, 16 hex digits.
+
+    Args:
+        spec: the settings, seed included.
+        data: digest of the data.
+        reading: how the data are read, where that changes them.
+    """
+    content = {
+        "format": FORMAT,
+        "version": __version__,
+        "data": data,
+        "reading": dict(reading or {}),
+        "spec": spec.to_dict(),
+    }
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def save(result: Result, path: Path) -> None:
+    """Writes `path` (JSON) and, beside it, `.parquet` with the predictions: both, or neither.
+
+    Raises:
+        TraceError: if they cannot be written.
+    """
+    content = {
+        "format": FORMAT,
+        "version": __version__,
+        "data": result.data,
+        "spec": result.spec.to_dict(),
+        "facts": result.facts,
+        "metrics": result.metrics,
+        "took": result.took,
+    }
+    with source(path), ExitStack() as drafts:
+        # The JSON gets its name last: where it is, all is.
+        text = drafts.enter_context(draft.file(path))
+        rows = drafts.enter_context(draft.file(path.with_suffix(".parquet")))
+        pq.write_table(_table(result), rows, compression="zstd")
+        text.write_text(json.dumps(content, indent=1, allow_nan=False) + "\n")
+
+
+def load(path: Path) -> Result:
+    """Reads what `save` wrote.
+
+    Raises:
+        TraceError: if it is no such file, or one of another version.
+    """
+    from anabranch.evaluate.spec import Spec
+
+    with source(path):
+        content = _content(path)
+        outcomes, names = _rows(path.with_suffix(".parquet"))
+    spec = Spec.from_dict(content["spec"])
+    parts = {name: content[name] for name in ("data", "facts", "metrics", "took")}
+    return Result(spec=spec, names=names, outcomes=outcomes, **parts)
+
+
+def complete(path: Path) -> bool:
+    """Whether `path` and its predictions are there."""
+    return path.is_file() and path.with_suffix(".parquet").is_file()
+
+
+def plain(value: Any) -> Any:
+    """Numbers, lists and tables that JSON has; what is not a number becomes null."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return plain(asdict(value))
+    if isinstance(value, Mapping):
+        return {str(name): plain(part) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(part) for part in value]
+    if isinstance(value, np.generic):
+        return plain(value.item())
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
+
+
+def estimates(metrics: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, float | None]]]:
+    """Names and values of those metrics that have an interval."""
+    for name, value in metrics.items():
+        if isinstance(value, dict) and value.keys() == {"value", "low", "high"}:
+            yield name, value
+
+
+def _content(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text())
+    except json.JSONDecodeError as error:
+        raise TraceError(f"not a result: {error}") from error
+    if not isinstance(content, dict) or content.get("format") != FORMAT:
+        raise TraceError(f"not a result of format {FORMAT}")
+    return content
+
+
+def _table(result: Result) -> pa.Table:
+    columns = {item.name: getattr(result.outcomes, item.name) for item in fields(Outcomes)}
+    table = pa.table(columns)
+    return table.replace_schema_metadata({"anabranch.labels": json.dumps(result.names)})
+
+
+def _rows(path: Path) -> tuple[Outcomes, tuple[str, ...]]:
+    with source(path):
+        try:
+            table = pq.read_table(path)
+            names = json.loads(table.schema.metadata[b"anabranch.labels"])
+            columns = [table.column(item.name).to_numpy() for item in fields(Outcomes)]
+        except (pa.ArrowException, KeyError, TypeError, ValueError) as error:
+            raise TraceError(f"not a readable file of predictions: {error}") from error
+    return Outcomes(*columns), tuple(names)

@@ -1,0 +1,168 @@
+"""Reads a sweep's TOML into units of work.
+
+```toml
+[common]                      # settings of all runs
+data = "loads.parquet"        # from the folder of this file
+attack = ["k-fp", "rf"]       # a list: one unit for each value
+seed = [0, 1]
+
+[attacks.rf]                  # parameters of an attack
+epochs = 20
+
+[[runs]]
+name = "undefended"
+
+[[runs]]
+name = "WR 50p"
+schedule = "weighted"
+every = "50p"
+paths = [2, 3, 5]
+```
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from anabranch import io
+from anabranch.evaluate import ERRORS, Spec
+from anabranch.evaluate.attack import TABLE
+from anabranch.observers import SettingError, unknown
+from anabranch.validate import TraceError, source
+
+_READING = ("data", "form", "unmonitored_y")
+_TABLES = ("common", "attacks", "runs")
+_OWN = ("name", *_READING)
+_SETTINGS = tuple(item.name for item in fields(Spec))
+_LISTS = ("delays",)
+"""Settings that are lists themselves."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """One evaluation of a sweep.
+
+    Attributes:
+        name: of its run, for people.
+        data: where the traces are.
+        form: their format, or None if it shows.
+        unmonitored_y: as `io.Meaning.unmonitored`.
+        spec: what to do.
+    """
+
+    name: str
+    data: Path
+    form: str | None
+    unmonitored_y: int | None
+    spec: Spec
+
+    @property
+    def reading(self) -> dict[str, Any]:
+        """How the data are read, as far as it changes them."""
+        return {"form": self.form, "unmonitored_y": self.unmonitored_y}
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.spec.attack}, {self.spec.observer}, seed {self.spec.seed}"
+
+
+def read(path: Path) -> list[Unit]:
+    """The units of a sweep, each once, in the order of the file.
+
+    Raises:
+        TraceError: with the file and, where it can be told, the line and the nearest name.
+    """
+    with source(path):
+        text = path.read_text()
+        try:
+            content = tomllib.loads(text)
+        except tomllib.TOMLDecodeError as error:
+            raise TraceError(f"not TOML: {error}") from error
+        try:
+            units = list(_units(content, path.parent))
+        except ERRORS as error:
+            raise TraceError(f"{_line(text, str(error))}{error}") from error
+        if not units:
+            raise TraceError("lists no units")
+        return list({repr(unit): unit for unit in units}.values())
+
+
+def _units(content: Mapping[str, Any], folder: Path) -> Iterator[Unit]:
+    _known("table", content, _TABLES)
+    common = _table(content.get("common", {}), "common")
+    attacks = _table(content.get("attacks", {}), "attacks")
+    for attack, parameters in attacks.items():
+        _known("attack", [attack], tuple(TABLE))
+        _table(parameters, f"attacks.{attack}")
+    runs = content.get("runs", [{}])
+    if not isinstance(runs, list):
+        raise SettingError("runs: write each as [[runs]]")
+    for number, run in enumerate(runs):
+        settings = {"name": f"run {number}"} | dict(common) | dict(_table(run, "runs"))
+        _known("setting", settings, (*_OWN, *_SETTINGS))
+        for chosen in _expanded(settings):
+            yield _unit(chosen, attacks, folder)
+
+
+def _unit(settings: dict[str, Any], attacks: Mapping[str, Any], folder: Path) -> Unit:
+    name, data, form = (settings.pop(key, None) for key in ("name", "data", "form"))
+    unmonitored_y = settings.pop("unmonitored_y", None)
+    for key, value in (("name", name), ("data", data)):
+        if not isinstance(value, str):
+            raise SettingError(f"{key}: {value!r} is no text" if value else f"{key}: is missing")
+    if form is not None and form not in io.FORMATS:
+        raise SettingError(unknown("form", str(form), io.FORMATS))
+    if unmonitored_y is not None and not isinstance(unmonitored_y, int):
+        raise SettingError(f"unmonitored_y: {unmonitored_y!r} is no whole number")
+    attack = settings.get("attack", Spec.__dataclass_fields__["attack"].default)
+    own = settings.pop("parameters", {})
+    if not isinstance(own, Mapping):
+        raise SettingError(f"parameters: {own!r} is no table")
+    shared = attacks.get(attack, {}) if isinstance(attack, str) else {}
+    spec = Spec.from_dict(settings | {"parameters": {**shared, **own}})
+    return Unit(name, folder / data, form, unmonitored_y, spec)
+
+
+def _expanded(settings: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """One set of settings for each combination of listed values; the last varies fastest."""
+    options = []
+    for key, value in settings.items():
+        listed = isinstance(value, list) and key not in _LISTS
+        if listed and not value:
+            raise SettingError(f"{key}: an empty list asks for nothing")
+        options.append([(key, part) for part in (value if listed else [value])])
+    for chosen in product(*options):
+        yield dict(chosen)
+
+
+def _table(value: Any, name: str) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        raise SettingError(f"{name}: is no table")
+    return value
+
+
+def _known(kind: str, names: Any, known: tuple[str, ...]) -> None:
+    for name in names:
+        if name not in known:
+            raise SettingError(unknown(kind, name, known))
+
+
+def _line(text: str, problem: str) -> str:
+    """`line N: ` of the key that a message begins with or quotes, if there is just one such."""
+    quoted = re.search(r"unknown [^']*'([^']+)'|^([\w-]+):(?: ([\w-]+) =)?", problem)
+    if quoted is None:
+        return ""
+    name = re.escape(next(part for part in reversed(quoted.groups()) if part))
+    key = re.compile(rf"^\s*(?:{name}\s*=|\[+(?:[\w.-]*\.)?{name}\]+)")
+    value = re.compile(rf"=.*[\"']{name}[\"']")
+    lines = text.splitlines()
+    for pattern in (key, value):
+        places = [number for number, line in enumerate(lines, 1) if pattern.search(line)]
+        if len(places) == 1:
+            return f"line {places[0]}: "
+    return ""

@@ -1,0 +1,120 @@
+"""Does what is not done yet, and keeps what is found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import TypeAlias
+
+from anabranch import io, results
+from anabranch.evaluate import ERRORS, evaluate
+from anabranch.observers import SettingError
+from anabranch.results import Result
+from anabranch.sweep import executors, memory
+from anabranch.sweep.listing import Unit
+from anabranch.traces import Traces
+from anabranch.validate import TraceError, source
+
+OnUnit: TypeAlias = Callable[[Unit, "Result | str"], None]
+
+
+@dataclass(slots=True)
+class Report:
+    """What a sweep came to.
+
+    Attributes:
+        kept: units that an earlier sweep had done.
+        done: units that this one did.
+        failed: units that could not be done, and why.
+        files: the result of each unit that is done, in the order of the units.
+    """
+
+    kept: int = 0
+    done: int = 0
+    failed: list[tuple[Unit, str]] = field(default_factory=list)
+    files: list[tuple[Unit, Path]] = field(default_factory=list)
+
+
+def sweep(
+    units: list[Unit],
+    folder: Path,
+    *,
+    jobs: int = 1,
+    executor: str = "local",
+    on_unit: OnUnit | None = None,
+    on_start: Callable[[int, int], None] | None = None,
+) -> Report:
+    """Evaluates the units whose results are not in `folder` yet.
+
+    A result gets its name when it is complete, so a sweep that is stopped, however, loses at most
+    the units under way. Each stands under the hash of its settings, data and version.
+
+    Args:
+        units: what to do.
+        folder: of results; made if it is not there.
+        jobs: most units at a time; fewer where memory would not do.
+        executor: `local` or `ray`.
+        on_unit: called after each unit with its result, or why there is none.
+        on_start: called once with how many units are left and how many run at a time.
+
+    Raises:
+        TraceError: if data cannot be read or the folder not be made.
+        SettingError, MissingExtraError: if `jobs` or `executor` are wrong.
+    """
+    if jobs < 1:
+        raise SettingError(f"jobs: {jobs} is too few, give at least 1")
+    executors.require(executor)
+    digests = {path: results.digest(path) for path in {unit.data for unit in units}}
+    targets = {
+        place: folder / f"{results.key(unit.spec, digests[unit.data], unit.reading)}.json"
+        for place, unit in enumerate(units)
+    }
+    left = [place for place in targets if not results.complete(targets[place])]
+    report = Report(kept=len(units) - len(left))
+    at_once = _at_once([units[place] for place in left], jobs)
+    with source(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    if on_start is not None:
+        on_start(len(left), at_once)
+    tasks = [(units[place], digests[units[place].data], targets[place]) for place in left]
+    for (unit, _, target), outcome in executors.EXECUTORS[executor](tasks, _attempt, at_once):
+        if isinstance(outcome, str):
+            report.failed.append((unit, outcome))
+        else:
+            results.save(outcome, target)
+            report.done += 1
+        if on_unit is not None:
+            on_unit(unit, outcome)
+    files = ((unit, targets[place]) for place, unit in enumerate(units))
+    report.files = [(unit, file) for unit, file in files if results.complete(file)]
+    return report
+
+
+def _attempt(task: tuple[Unit, str, Path]) -> Result | str:
+    """A unit's result, or why there is none: one unit that cannot be done stops no others."""
+    unit, digest, _ = task
+    try:
+        return evaluate(unit.spec, _traces(unit.data, unit.form, unit.unmonitored_y), digest)
+    except TraceError as error:
+        error.file = error.file or unit.data
+        return str(error)
+    except ERRORS as error:
+        return str(error)
+
+
+def _at_once(units: list[Unit], jobs: int) -> int:
+    """Reads the data of all units, so that bad data are told before hours of work."""
+    order = sorted(units, key=lambda unit: str(unit.data))
+    needs = [
+        memory.needed(unit.spec, _traces(unit.data, unit.form, unit.unmonitored_y))
+        for unit in order
+    ]
+    return memory.at_once(needs, jobs, memory.available())
+
+
+@lru_cache(maxsize=1)
+def _traces(path: Path, form: str | None, unmonitored_y: int | None) -> Traces:
+    """The data of a unit; kept, since the next unit mostly has the same."""
+    return io.read(path, form, io.Meaning(unmonitored=unmonitored_y))

@@ -1,0 +1,1 @@
+"""Tests of observers, protocols, metrics, evaluations and sweeps."""

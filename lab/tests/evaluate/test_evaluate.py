@@ -1,0 +1,292 @@
+"""Whole evaluations on 10 made-up pages of 20 loads, and the command line."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from anabranch import io, results
+from anabranch.cli import main
+from anabranch.evaluate import Spec, evaluate
+from anabranch.observers import SettingError
+from anabranch.results import Result
+from anabranch.splitting import SplitError
+from anabranch.traces import Traces
+from anabranch.validate import TraceError
+
+FOREST = {"attack": "k-fp", "parameters": {"trees": 60}}
+NETWORK = {
+    "attack": "rf",
+    "parameters": {
+        "slots": 96,
+        "window": 6.0,
+        "width": 8,
+        "epochs": 25,
+        "batch_size": 20,
+        "learning_rate": 0.005,
+    },
+}
+SPLIT = {"schedule": "weighted", "every": "20p", "paths": 3, "resplits": 2}
+
+needs_jax = pytest.mark.skipif(find_spec("jax") is None, reason="JAX is not installed")
+
+
+def run(traces: Traces, **settings: Any) -> Result:
+    return evaluate(Spec.from_dict(settings), traces)
+
+
+@pytest.mark.parametrize("attack", [FOREST, pytest.param(NETWORK, marks=needs_jax)])
+def test_splitting_hides_and_merging_undoes_it(pages: Traces, attack: dict[str, Any]) -> None:
+    whole = run(pages, **attack).metrics["accuracy"]
+    split = run(pages, **attack, **SPLIT).metrics["accuracy"]
+    merged = run(pages, **attack, **(SPLIT | {"resplits": 1, "observer": "merged"}))
+    assert whole["value"] > 0.9
+    assert split["value"] < whole["value"] - 0.2
+    assert split["high"] < whole["low"]
+    assert merged.metrics["accuracy"] == whole, "the same packets and seeds: the very same numbers"
+
+
+def test_one_prediction_for_each_load_of_the_test_run(pages: Traces) -> None:
+    found = run(pages, **FOREST, **SPLIT)
+    tested = np.flatnonzero(pages.run == 5)
+    np.testing.assert_array_equal(found.outcomes.load, pages.load[tested])
+    assert found.facts["folds"][0]["test_samples_of_training_loads"] == 0
+    assert found.facts["folds"][0]["train"]["loads"] == 120
+
+
+def test_the_largest_share_tells_more_than_a_random_one(pages: Traces) -> None:
+    by_chance = run(pages, **FOREST, **SPLIT)
+    largest = run(pages, **FOREST, **SPLIT, observer="largest")
+    assert largest.outcomes.share.mean() > by_chance.outcomes.share.mean() + 0.1
+    assert largest.metrics["accuracy"]["value"] > by_chance.metrics["accuracy"]["value"]
+
+
+def test_unseen_loads_count_as_misses(pages: Traces) -> None:
+    """Half of the loads are on the other path: no more than half can be right."""
+    settings = {"schedule": "weights:1,0", "every": "20p", "paths": 2}
+    found = run(pages, **FOREST, **settings)
+    seen = (found.outcomes.packets > 0).mean()
+    assert 0.2 < seen < 0.8
+    assert found.metrics["accuracy"]["value"] <= seen
+    assert found.metrics["unseen"] == (found.outcomes.packets == 0).sum()
+    paper = run(pages, **FOREST, **settings, protocol="paper")
+    assert paper.metrics["unseen"] == 0
+    assert paper.metrics["accuracy"]["value"] > found.metrics["accuracy"]["value"] + 0.2
+
+
+def test_the_papers_protocol_tests_loads_that_it_has_trained_on(pages: Traces) -> None:
+    found = run(pages, **FOREST, **(SPLIT | {"resplits": 1}), protocol="paper", folds=2)
+    for fold in found.facts["folds"]:
+        assert fold["test_samples_of_training_loads"] > 0.5
+        assert "validation" not in fold
+    assert (found.outcomes.packets > 10).all()
+    assert set(found.outcomes.fold) == {0, 1}
+
+
+def test_open_world_tests_every_unmonitored_page_once(pages: Traces) -> None:
+    found = run(pages, **FOREST, world="open", monitored=4)
+    numbers = found.metrics
+    assert (numbers["monitored_pages"], numbers["unmonitored_pages"]) == (4, 6)
+    assert numbers["unmonitored_predictions"] == 6 * 4
+    assert numbers["recall"]["value"] > 0.5
+    assert "6 unmonitored pages" in numbers["resolution"]
+    assert len(numbers["curve"]["recall"]) == len(numbers["curve"]["r_precision"])
+    paper = run(pages, **FOREST, world="open", monitored=4, protocol="paper")
+    assert paper.metrics["recall"]["value"] > 0.5
+
+
+@pytest.mark.parametrize("where", ["defence", "path_defence"])
+def test_padding_is_seen_by_the_attacker_and_told_with_its_cost(pages: Traces, where: str) -> None:
+    plain = run(pages, **FOREST, **SPLIT, observer="merged")
+    padded = run(
+        pages, **FOREST, **SPLIT, **{where: "front:client=800,server=800"}, observer="merged"
+    )
+    assert plain.facts["folds"][0]["overhead"] is None
+    cost = padded.facts["folds"][0]["overhead"]
+    assert cost["loads"] == 40
+    assert cost["bandwidth"] > 0.02
+    assert padded.outcomes.packets.mean() > plain.outcomes.packets.mean() + 20
+
+
+def test_equal_specs_give_equal_results_and_another_seed_does_not(pages: Traces) -> None:
+    one, same, other = (run(pages, **FOREST, **SPLIT, seed=seed) for seed in (3, 3, 4))
+    assert one.metrics == same.metrics
+    np.testing.assert_array_equal(one.outcomes.score, same.outcomes.score)
+    assert not np.array_equal(one.outcomes.score, other.outcomes.score)
+
+
+def test_a_recorded_split_is_taken_as_it_is(pages: Traces) -> None:
+    split = Spec.from_dict(SPLIT | {"resplits": 1}).split()
+    assert split is not None
+    recorded = run(split.split(pages), **FOREST)
+    np.testing.assert_array_equal(
+        recorded.outcomes.score, run(pages, **FOREST, **(SPLIT | {"resplits": 1})).outcomes.score
+    )
+
+
+def test_results_are_read_back(pages: Traces, tmp_path: Path) -> None:
+    found = run(pages, **FOREST, **SPLIT, world="open", delays=[0.01, [0.0, 0.02], 0.0])
+    path = tmp_path / "result.json"
+    results.save(found, path)
+    again = results.load(path)
+    assert (again.spec, again.metrics, again.facts) == (found.spec, found.metrics, found.facts)
+    assert again.names == pages.names
+    np.testing.assert_array_equal(again.outcomes.score, found.outcomes.score)
+    path.with_suffix(".parquet").write_bytes(b"PAR1")
+    with pytest.raises(TraceError, match=r"result\.parquet: not a readable file of predictions"):
+        results.load(path)
+    path.write_text("{}")
+    with pytest.raises(TraceError, match="not a result of format"):
+        results.load(path)
+
+
+def test_a_result_is_written_whole_or_not_at_all(pages: Traces, tmp_path: Path) -> None:
+    found = run(pages, **FOREST)
+    found.metrics["broken"] = float("nan")
+    with pytest.raises(ValueError, match="JSON"):
+        results.save(found, tmp_path / "result.json")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_keys_tell_settings_data_and_reading_apart() -> None:
+    spec = Spec()
+    keys = {
+        results.key(spec, "a"),
+        results.key(spec, "b"),
+        results.key(Spec(seed=1), "a"),
+        results.key(Spec(parameters={"trees": 3}), "a"),
+        results.key(spec, "a", {"form": "lists"}),
+    }
+    assert len(keys) == 5
+    assert results.key(Spec(), "a") in keys
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        ({"shedule": "rr"}, "unknown setting 'shedule': did you mean 'schedule'"),
+        ({"attack": "kfp"}, "unknown attack 'kfp': did you mean 'k-fp'"),
+        ({"parameters": {"tress": 5}}, "unknown parameter of k-fp 'tress': did you mean 'trees'"),
+        ({"parameters": {"trees": "x"}}, "k-fp: trees = 'x' is not like its default, 200"),
+        ({"paths": "3"}, "paths: '3' is no whole number"),
+        ({"pages": 2.5}, "pages: 2.5 is no whole number"),
+        ({"merged": 1}, "merged: 1 is no true or false"),
+        ({"delays": [[1, 2, 3]]}, "delays: .* is no list of seconds"),
+        ({"protocol": "fair"}, "protocol: honest or paper"),
+        ({"folds": 0}, "folds: from 1 to 10"),
+        ({"seed": -1}, "seed: -1 is negative"),
+        ({"bootstrap": 0}, "bootstrap"),
+        ({"defence": "front:budget=3"}, "front has no setting 'budget'"),
+        ({"path_defence": "nonsense"}, "no defence is called 'nonsense'"),
+    ],
+)
+def test_wrong_settings_are_named(settings: dict[str, Any], problem: str) -> None:
+    with pytest.raises(ValueError, match=problem):
+        Spec.from_dict(settings)
+
+
+def test_settings_that_do_not_go_together_are_refused(pages: Traces) -> None:
+    cases: list[tuple[dict[str, Any], str]] = [
+        ({"protocol": "paper", "observer": "largest"}, "observer: the paper's protocol"),
+        ({"protocol": "paper", "merged": True, **SPLIT}, "merged: the paper's protocol"),
+        ({"resplits": 2}, "resplits: nothing is split"),
+        ({"observer": "merged:4", **SPLIT}, "only 3 paths"),
+    ]
+    for settings, problem in cases:
+        with pytest.raises(SettingError, match=problem):
+            run(pages, **FOREST, **settings)
+    with pytest.raises(SplitError, match="0 paths"):
+        Spec.from_dict({"paths": 0})
+
+
+def lab(*arguments: object) -> subprocess.CompletedProcess[str]:
+    """Runs the command line as users do."""
+    call = [sys.executable, "-c", "from anabranch.cli import main; main()", *map(str, arguments)]
+    return subprocess.run(call, capture_output=True, text=True, check=False, timeout=240)
+
+
+def test_the_command_shows_and_keeps_a_result(data: Path, tmp_path: Path) -> None:
+    out = tmp_path / "result.json"
+    options = ["--schedule", "weighted", "--every", "20p", "--parameter", "trees=20", "--out", out]
+    done = lab("evaluate", data, *options)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "accuracy" in done.stdout
+    kept = results.load(out)
+    assert kept.spec.parameters == {"trees": 20}
+    assert kept.data == results.digest(data)
+    shown = json.loads(lab("evaluate", data, *options, "--json").stdout)
+    assert shown == kept.metrics
+    opened = lab("evaluate", data, "--world", "open", "--parameter", "trees=20")
+    assert "The false-positive rate rests on 5 unmonitored pages (20 loads)" in opened.stdout
+
+
+def test_bad_input_is_one_line_and_code_2_and_leaves_nothing(
+    data: Path,
+    pages: Traces,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def told(*arguments: object) -> str:
+        """What the command says before it ends with code 2; in this process, to be quick."""
+        monkeypatch.setattr(sys, "argv", ["anabranch-lab", "evaluate", *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        assert ended.value.code == 2, arguments
+        said = capsys.readouterr()
+        assert said.out == ""
+        assert said.err.count("\n") == 1
+        return said.err
+
+    (tmp_path / "bad.parquet").write_bytes(data.read_bytes()[:500])
+    np.savez(tmp_path / "bad.npz", X=[1.0, 2.0], y=[1, 2])
+    io.write(pages[(pages.label != 3) | (pages.run == 5)], tmp_path / "lost.parquet")
+    out = tmp_path / "out.json"
+    before = sorted(tmp_path.iterdir())
+    split = ["--schedule", "weighted", "--every", "20p"]
+    cases: list[tuple[list[object], str]] = [
+        ([tmp_path / "none.parquet"], "none.parquet: no such file"),
+        ([tmp_path / "bad.parquet"], "bad.parquet: not a readable Parquet"),
+        ([tmp_path / "bad.npz"], "bad.npz: column 'X'"),
+        ([tmp_path / "lost.parquet"], "lost.parquet: column 'label': 'page 03' is only in the"),
+        ([data, *split, "--paths", 0], "0 paths"),
+        ([data, "--schedule", "weights:0,0,0", "--every", "20p"], "sum to 0"),
+        ([data, "--schedule", "weighted"], "no run length"),
+        ([data, "--attack", "kfp"], "did you mean 'k-fp'"),
+        ([data, "--parameter", "trees"], "write NAME=VALUE"),
+        ([data, "--observer", "all"], "there are random, largest, merged"),
+        ([data, "--test-run", 8], "test_run: the data have no run 8"),
+        ([data, "--resplits", 2], "resplits: nothing is split"),
+        ([data, "--from", "csv"], "--from: there are parquet"),
+        ([data, "--defence", "x"], "no defence is called 'x'"),
+        ([data, "--pages", 99], "pages: 99 wanted, the data have 10"),
+    ]
+    for arguments, problem in cases:
+        assert problem in told(*arguments, "--out", out)
+        assert sorted(tmp_path.iterdir()) == before
+    for name, problem in [("no/out.json", "does not exist"), ("out.txt", "ends in .json")]:
+        assert problem in told(data, "--out", tmp_path / name)
+
+
+def test_a_missing_extra_says_what_to_install(data: Path) -> None:
+    program = """
+import sys
+import anabranch.nets
+anabranch.nets.find_spec = lambda name: None
+from anabranch.cli import main
+sys.argv = ["anabranch-lab", "evaluate", sys.argv[1], "--attack", "rf"]
+main()
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(data)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert "pip install 'anabranch[nets]'" in done.stderr
+    assert done.stderr.count("\n") == 1

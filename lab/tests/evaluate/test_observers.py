@@ -1,0 +1,135 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from anabranch.evaluate.attack import PathForest
+from anabranch.observers import Observer, PathSequences, SettingError
+from anabranch.splitting import Split
+from anabranch.traces import Traces
+from anabranch.validate import TraceError
+
+SPLIT = Split("weighted", "20p", 3, seed=4)
+
+
+def test_all_paths_merged_are_the_load_itself(pages: Traces) -> None:
+    for split in (SPLIT, Split("uniform", "~30p", 5, "independent", seed=1)):
+        seen = Observer.parse("merged").see(split.split(pages)).traces
+        for name in ("offsets", "times", "sizes", "load", "run", "label"):
+            np.testing.assert_array_equal(getattr(seen, name), getattr(pages, name))
+
+
+def test_with_equal_delays_merged_loads_are_late_by_them(pages: Traces) -> None:
+    late = Split("weighted", "20p", 3, delays=(0.25, 0.25, 0.25)).split(pages)
+    seen = Observer.parse("merged").see(late).sequences
+    np.testing.assert_allclose(seen.elapsed, Observer().see(pages).sequences.elapsed, atol=1e-9)
+    np.testing.assert_array_equal(seen.sizes, pages.sizes)
+
+
+def test_one_path_is_all_of_it_and_nothing_else(pages: Traces) -> None:
+    split = SPLIT.split(pages)
+    view = Observer.parse("random").see(split, seed=7)
+    assert (view.watched.sum(axis=1) == 1).all()
+    for k in range(0, len(pages), 17):
+        assert split.paths is not None
+        packets = split.packets(k)
+        own = split.paths[packets] == view.path[k]
+        np.testing.assert_array_equal(
+            view.traces.times[view.traces.packets(k)], split.times[packets][own]
+        )
+    np.testing.assert_allclose(view.share, view.traces.lengths / split.lengths)
+
+
+def test_random_paths_are_each_as_likely(pages: Traces) -> None:
+    split = SPLIT.split(pages)
+    draws = np.concatenate([Observer().see(split, replica=r).path for r in range(20)])
+    counts = np.bincount(draws, minlength=3)
+    chi2 = ((counts - draws.size / 3) ** 2 / (draws.size / 3)).sum()
+    assert draws.size == 4000
+    assert chi2 < 13.8, f"p < 0.001 for {counts}"  # 2 degrees of freedom
+
+
+def test_draws_belong_to_the_load(pages: Traces) -> None:
+    split = SPLIT.split(pages)
+    observer = Observer.parse("merged:2")
+    whole = observer.see(split, seed=3, replica=1).watched
+    some = np.array([150, 3, 77])
+    np.testing.assert_array_equal(observer.see(split[some], seed=3, replica=1).watched, whole[some])
+    assert (whole.sum(axis=1) == 2).all()
+    for other in (observer.see(split, seed=4, replica=1), observer.see(split, seed=3, replica=2)):
+        assert not np.array_equal(other.watched, whole)
+
+
+def test_the_largest_share_is_seen(pages: Traces) -> None:
+    split = SPLIT.split(pages)
+    view = Observer.parse("largest").see(split)
+    np.testing.assert_allclose(view.share, split.shares(3).max(axis=1))
+    assert view.share.mean() > Observer().see(split).share.mean() + 0.1
+
+
+def test_an_unsplit_load_is_seen_whole(pages: Traces) -> None:
+    view = Observer.parse("largest").see(pages)
+    assert view.traces is pages
+    assert (view.share == 1).all()
+    assert (view.path == -1).all()
+    assert (view.sequences.paths == -1).all()
+
+
+def test_loads_stay_where_nothing_is_seen(pages: Traces) -> None:
+    one_path = Split("weights:1,0", "20p", 2).split(pages)
+    view = Observer().see(one_path)
+    assert len(view.traces) == len(pages)
+    assert set(view.share) == {0.0, 1.0}
+    np.testing.assert_array_equal(view.traces.lengths == 0, view.share == 0)
+
+
+@pytest.mark.parametrize("text", ["", "rand", "merged:0", "merged:x", "random:2", "merged:"])
+def test_an_unknown_observer_is_refused(text: str) -> None:
+    with pytest.raises(SettingError, match="there are random, largest"):
+        Observer.parse(text)
+
+
+def test_too_many_paths_are_refused(pages: Traces) -> None:
+    with pytest.raises(SettingError, match="merged:4': there are only 3"):
+        Observer.parse("merged:4").see(SPLIT.split(pages))
+
+
+def test_half_split_traces_are_refused(pages: Traces) -> None:
+    split = SPLIT.split(pages)
+    assert split.paths is not None
+    split.paths[5] = -1
+    with pytest.raises(TraceError, match="column 'path': only some"):
+        Observer().see(split)
+
+
+def test_texts_read_back() -> None:
+    for text in ("random", "largest", "merged", "merged:2"):
+        assert str(Observer.parse(text)) == text
+
+
+def test_sequences_keep_their_paths() -> None:
+    paths = np.array([0, 1, 2, 2], np.int16)
+    sizes = np.array([1, -1, 1, 1], np.int32)
+    X = PathSequences(np.arange(4.0), sizes, np.array([0, 1, 1, 4]), paths)
+    chosen = X[[2, 1, 0, 2]]
+    assert chosen.paths.tolist() == [1, 2, 2, 0, 1, 2, 2]
+    assert PathSequences.joined([X, chosen]).paths.tolist() == [0, 1, 2, 2, 1, 2, 2, 0, 1, 2, 2]
+    with pytest.raises(TraceError, match="path"):
+        PathSequences(np.arange(4.0), sizes, np.array([0, 4]), paths[:2])
+
+
+def test_the_path_forest_learns_what_only_paths_tell() -> None:
+    """Two classes of equal packets at equal times: alternating paths, or one after the other."""
+    chance = np.random.default_rng(0)
+    sizes = np.tile(np.array([1, 1, -1, -1] * 10, np.int32), 60)
+    offsets = np.arange(61) * 40
+    times = np.tile(np.arange(40.0), 60)
+    y = np.arange(60) % 2
+    rows = [np.r_[np.zeros(20), np.ones(20)] if c else np.arange(40) % 2 for c in y]
+    names = chance.permuted(np.tile([0, 1], (60, 1)), axis=1)  # numbers mean nothing
+    paths = np.concatenate([name[row.astype(int)] for name, row in zip(names, rows, strict=True)])
+    X = PathSequences(times, sizes, offsets, paths.astype(np.int16))
+    forest = PathForest(trees=20, paths=2).fit(X[:40], y[:40])
+    assert forest.score(X[40:], y[40:]) == 1.0
+    blind = PathSequences(times, sizes, offsets, np.full(times.size, -1, np.int16))
+    assert PathForest(trees=20).fit(blind[:40], y[:40]).score(blind[40:], y[40:]) == 0.5

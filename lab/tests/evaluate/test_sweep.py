@@ -1,0 +1,292 @@
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from anabranch import results
+from anabranch.evaluate import Spec
+from anabranch.nets import MissingExtraError
+from anabranch.observers import SettingError
+from anabranch.sweep import Unit, executors, memory, read, sweep
+from anabranch.traces import Traces
+from anabranch.validate import TraceError
+
+LISTING = """
+[common]
+data = "{data}"
+loads = 6
+seed = [0, 1]
+bootstrap = 50
+
+[attacks.k-fp]
+trees = 20
+
+[[runs]]
+name = "undefended"
+
+[[runs]]
+name = "weighted"
+schedule = "weighted"
+every = "20p"
+paths = [2, 3]
+"""
+
+
+@pytest.fixture
+def listing(data: Path, tmp_path: Path) -> Path:
+    path = tmp_path / "spec.toml"
+    path.write_text(LISTING.format(data=data))
+    return path
+
+
+def stamps(folder: Path) -> dict[str, int]:
+    """When each file was written."""
+    return {file.name: file.stat().st_mtime_ns for file in folder.iterdir()}
+
+
+def test_lists_become_units_with_the_attacks_parameters(listing: Path) -> None:
+    units = read(listing)
+    assert [(unit.name, unit.spec.paths, unit.spec.seed) for unit in units] == [
+        ("undefended", 3, 0),
+        ("undefended", 3, 1),
+        ("weighted", 2, 0),
+        ("weighted", 3, 0),
+        ("weighted", 2, 1),
+        ("weighted", 3, 1),
+    ]
+    assert all(unit.spec.parameters == {"trees": 20} for unit in units)
+    assert all(unit.spec.loads == 6 for unit in units)
+
+
+def test_a_run_overrules_what_is_common(data: Path, tmp_path: Path) -> None:
+    path = tmp_path / "spec.toml"
+    path.write_text(
+        f'common = {{ data = "{data}", loads = 6, parameters = {{ leaf_size = 2 }} }}\n'
+        "attacks.k-fp = { trees = 20, leaf_size = 9 }\n"
+        "[[runs]]\nloads = 3\ndelays = [0.01, [0, 0.02], 0.0]\n"
+        "schedule = 'uniform'\nevery = '9p'\n"
+    )
+    (unit,) = read(path)
+    assert unit.spec.loads == 3
+    assert unit.spec.delays == (0.01, (0, 0.02), 0.0)
+    assert unit.spec.parameters == {"trees": 20, "leaf_size": 2}
+    assert unit.data == data
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "problem"),
+    [
+        ("schedule", "shedule", "line 16: unknown setting 'shedule': did you mean 'schedule'"),
+        ("[[runs]]\nname = \"w", "[[run]]\nname = \"w", "line 14: unknown table 'run': did you"),
+        ("trees", "tress", "line 9: unknown parameter of k-fp 'tress': did you mean 'trees'"),
+        ("attacks.k-fp", "attacks.kfp", "line 8: unknown attack 'kfp': did you mean 'k-fp'"),
+        ("loads = 6", "loads = '6'", "line 4: loads: '6' is no whole number"),
+        ("loads = 6", "loads = ", "not TOML: Invalid value \\(at line 4"),
+        ("paths = [2, 3]", "paths = 0", "0 paths"),
+        ("data = ", "date = ", "line 3: unknown setting 'date'"),
+        ('"weighted"\nevery', '"weights:0,0"\nevery', ".*sum to 0"),
+        ("[2, 3]", "[]", "line 18: paths: an empty list"),
+    ],
+)  # fmt: skip
+def test_typos_are_told_with_file_line_and_nearest_name(
+    listing: Path, old: str, new: str, problem: str
+) -> None:
+    text = listing.read_text()
+    assert old in text
+    listing.write_text(text.replace(old, new, 1))
+    with pytest.raises(TraceError, match=rf"spec\.toml: {problem}"):
+        read(listing)
+
+
+def test_a_sweep_keeps_what_it_finds_and_does_nothing_twice(listing: Path, tmp_path: Path) -> None:
+    units, folder = read(listing)[:3], tmp_path / "results"
+    first = sweep(units[:2], folder)
+    assert (first.kept, first.done, first.failed) == (0, 2, [])
+    before = stamps(folder)
+    second = sweep(units, folder)
+    assert (second.kept, second.done) == (2, 1)
+    assert stamps(folder).items() >= before.items()
+    assert [results.load(file).spec for _, file in second.files] == [unit.spec for unit in units]
+
+
+def test_a_pool_finds_what_one_process_finds(listing: Path, tmp_path: Path) -> None:
+    units = read(listing)[:3]
+    alone = sweep(units, tmp_path / "alone")
+    together = sweep(units, tmp_path / "together", jobs=2)
+    for (_, one), (_, other) in zip(alone.files, together.files, strict=True):
+        assert one.name == other.name
+        assert results.load(one).metrics == results.load(other).metrics
+
+
+def test_a_unit_that_fails_stops_no_others(data: Path, tmp_path: Path) -> None:
+    units = [
+        Unit(name, data, None, None, Spec.from_dict({"parameters": {"trees": 5}} | settings))
+        for name, settings in (("bad", {"pages": 99}), ("good", {"loads": 3}))
+    ]
+    report = sweep(units, tmp_path / "results")
+    assert report.done == 1
+    ((unit, why),) = report.failed
+    assert (unit.name, why) == ("bad", "pages: 99 wanted, the data have 10")
+
+
+def start(listing: Path, *options: str) -> subprocess.Popen[str]:
+    program = "from anabranch.cli import main; main()"
+    call = [sys.executable, "-c", program, "sweep", str(listing), *options]
+    return subprocess.Popen(call, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+@pytest.mark.parametrize("jobs", ["1", "2"])
+def test_a_killed_sweep_goes_on_where_it_was(listing: Path, tmp_path: Path, jobs: str) -> None:
+    # Later units take long enough to be killed in.
+    text = listing.read_text().replace("paths = [2, 3]", "paths = [2, 3]\nparameters.trees = 400")
+    listing.write_text(text)
+    folder = tmp_path / "spec.results"
+    running = start(listing, "--jobs", jobs)
+    for _ in wait_until(lambda: any(folder.glob("*.json")) if folder.is_dir() else False):
+        assert running.poll() is None, running.communicate()
+    running.send_signal(signal.SIGKILL)
+    running.communicate()
+    kept = {name: at for name, at in stamps(folder).items() if not name.endswith(".part")}
+    done = [name for name in kept if name.endswith(".json")]
+    assert 1 <= len(done) < 6, "killed after the first unit, before the last"
+    for name in done:
+        results.load(folder / name)
+    again = start(listing, "--jobs", "2")
+    said, error = again.communicate(timeout=200)
+    assert (again.returncode, error.count("\n")) == (0, 6 - len(done)), error
+    assert f"{len(done)} kept, {6 - len(done)} done, 0 failed" in said
+    assert stamps(folder).items() >= kept.items()
+    assert len(list(folder.glob("*.json"))) == 6
+
+
+def wait_until(ready: object, seconds: float = 60) -> Iterator[None]:
+    """Yields while it is not so."""
+    assert callable(ready)
+    until = time.monotonic() + seconds
+    while not ready():
+        assert time.monotonic() < until
+        yield
+        time.sleep(0.005)
+
+
+def test_a_killed_pool_leaves_no_process(listing: Path, tmp_path: Path) -> None:
+    program = f"""
+import time
+from anabranch.sweep import executors
+from evaluate.test_sweep import sleep_and_tell
+if __name__ == "__main__":
+    list(executors.pool([{str(tmp_path)!r} + "/0", {str(tmp_path)!r} + "/1"], sleep_and_tell, 2))
+"""
+    script = tmp_path / "pool.py"
+    script.write_text(program)
+    tests = Path(__file__).parent.parent
+    call = [sys.executable, str(script)]
+    parent = subprocess.Popen(call, env=os.environ | {"PYTHONPATH": str(tests)})
+    files = [tmp_path / "0", tmp_path / "1"]
+    for _ in wait_until(lambda: all(file.exists() and file.read_text() for file in files)):
+        assert parent.poll() is None
+    workers = [int(file.read_text()) for file in files]
+    parent.kill()
+    parent.wait()
+    for _ in wait_until(lambda: not any(map(alive, workers)), 20):
+        pass
+
+
+def alive(process: int) -> bool:
+    """Whether it runs; one that has ended and was not waited for does not."""
+    try:
+        state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return False
+    return state != "Z"
+
+
+def sleep_and_tell(path: str) -> None:
+    Path(path).write_text(str(os.getpid()))
+    time.sleep(120)
+
+
+def test_bad_input_is_one_line_and_code_2(listing: Path, data: Path, tmp_path: Path) -> None:
+    text = listing.read_text()
+    (tmp_path / "bad.parquet").write_bytes(data.read_bytes()[:300])
+    for old, new, options, problem in [
+        ("loads", "laods", [], "spec.toml: line 4: unknown setting 'laods': did you mean 'loads'"),
+        (str(data), "none.parquet", [], "none.parquet: No such file"),
+        (str(data), "bad.parquet", [], "bad.parquet: not a readable Parquet"),
+        ("", "", ["--jobs", "0"], "jobs: 0"),
+        ("", "", ["--executor", "rya"], "executor: local or ray, not 'rya'"),
+    ]:
+        listing.write_text(text.replace(old, new, 1) if old else text)
+        done = start(listing, *options)
+        _, error = done.communicate(timeout=120)
+        assert done.returncode == 2
+        assert problem in error
+        assert error.count("\n") == 1
+        assert not (tmp_path / "spec.results").exists()
+
+
+@pytest.mark.skipif(find_spec("ray") is not None, reason="Ray is installed")
+def test_a_missing_ray_says_what_to_install(listing: Path, tmp_path: Path) -> None:
+    with pytest.raises(MissingExtraError, match=r"pip install 'anabranch\[ray\]'"):
+        sweep(read(listing), tmp_path / "results", executor="ray")
+
+
+@pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed")
+def test_ray_finds_what_one_process_finds(listing: Path, tmp_path: Path) -> None:
+    units = read(listing)[:2]
+    alone = sweep(units, tmp_path / "alone")
+    there = sweep(units, tmp_path / "ray", executor="ray", jobs=2)
+    assert there.done == 2
+    for (_, one), (_, other) in zip(alone.files, there.files, strict=True):
+        assert results.load(one).metrics == results.load(other).metrics
+
+
+def test_work_in_flight_is_bounded_by_memory(pages: Traces) -> None:
+    assert memory.at_once([300, 300, 300, 300], 4, 1000) == 2
+    assert memory.at_once([300, 300, 300, 300], 4, 10_000) == 4
+    assert memory.at_once([10, 10, 900, 10], 4, 1000) == 1, "the largest may come together"
+    assert memory.at_once([5000], 4, 1000) == 1
+    small, large = Spec(), Spec(schedule="uniform", every="9p", resplits=10)
+    assert memory.needed(large, pages) > memory.needed(small, pages)
+    assert 0 < memory.available() < 1 << 50
+
+
+def test_no_more_runs_at_a_time_than_allowed(tmp_path: Path) -> None:
+    folders = [str(tmp_path)] * 6
+    most = max(count for _, count in executors.pool(folders, count_running, 2))
+    assert most == 2
+
+
+def count_running(folder: str) -> int:
+    """How many are in this function now."""
+    own = Path(folder) / str(time.monotonic_ns())
+    own.touch()
+    time.sleep(0.4)
+    running = len(list(Path(folder).iterdir()))
+    own.unlink()
+    return running
+
+
+def test_a_killed_worker_is_told(tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match="jobs: a process was killed"):
+        list(executors.pool(["a", "b", "c"], end_abruptly, 2))
+
+
+def end_abruptly(unit: str) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_results_of_a_sweep_are_plain_files(listing: Path, tmp_path: Path) -> None:
+    report = sweep(read(listing)[:1], tmp_path / "results")
+    content = json.loads(report.files[0][1].read_text())
+    assert content["spec"]["parameters"] == {"trees": 20}
+    assert content["took"]["wall_s"] > 0
