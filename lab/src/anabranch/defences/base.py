@@ -143,8 +143,11 @@ class Defence(ABC):
             packets = places + start
             names = (int(traces.load[k]), int(traces.run[k]), path)
             key = stream(dice[0], self.name, *names, dice[1])
-            shaped = self.shape(traces.times[packets], traces.sizes[packets], key, traces.facts)
-            load = load.joined(shaped, places, path)
+            sub = (traces.times[packets], traces.sizes[packets], key, traces.facts)
+            try:
+                load = load.joined(self.shape(*sub), places, path)
+            except DefenceError as error:
+                raise DefenceError(f"load {names[0]} of run {names[1]}: {error}") from error
         return load.sorted()
 
 

@@ -31,7 +31,8 @@ NAMED: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = MappingProxyType(
 
 `front` has budgets and windows of FT-1, and 50 steps for the Rayleigh density. `regulator` has the
 numbers of RegulaTor-Heavy, `tamaraw` the paper's intervals between packets and a soft stop after a
-second without real packets. Here every machine ends with the load's last real packet.
+second without real packets, which an end's second packet arms. Here every machine ends with the
+load's last real packet.
 """
 
 
