@@ -198,15 +198,15 @@ impl<'s> Driver<'s> {
         let runs = match buffers.recv(&socket.udp) {
             Ok(runs) => runs,
             Err(error) if error.kind() == ErrorKind::WouldBlock => return,
-            Err(error) => {
-                return self.fail(now, session, tuple, meaning(Fault::from_io(&error)), 0, 0);
-            }
+            Err(error) => return self.blame(now, token, Fault::from_io(&error)),
         };
         let (mut outgoing, mut back) = (Vec::new(), Vec::with_capacity(RUNS));
         for run in runs {
-            if let Some(socket) = self.sockets.by_token(token) {
-                self.taps.see(now, socket, false, run.onward(), self.screen);
+            let Some(socket) = self.sockets.by_token(token) else { break };
+            if !socket.is_to(run.from) {
+                continue;
             }
+            self.taps.see(now, socket, false, run.onward(), self.screen);
             self.core.handle(now, Input::Server { session, tuple, batch: batch_of(&run) });
             back.extend(self.drain(now, Some(&run), &mut outgoing));
         }
@@ -217,9 +217,17 @@ impl<'s> Driver<'s> {
     /// Errors of earlier datagrams that wait in a socket's error queue.
     fn on_late_errors(&mut self, now: Time, token: u64) {
         while let Some(socket) = self.sockets.by_token(token) {
-            let (session, tuple) = (socket.session, socket.tuple);
             let Ok(Some(error)) = socket.udp.take_error() else { return };
-            self.fail(now, session, tuple, meaning(error.fault), 0, 0);
+            self.blame(now, token, error.fault);
+        }
+    }
+
+    /// An error that a socket tells of late, after its datagrams left. That of a retired socket says nothing about the
+    /// one that sends for the tuple now.
+    fn blame(&mut self, now: Time, token: u64, fault: Fault) {
+        let Some(socket) = self.sockets.by_token(token) else { return };
+        if self.sockets.is_in_use(token) {
+            self.fail(now, socket.session, socket.tuple, meaning(fault), 0, 0);
         }
     }
 

@@ -28,6 +28,14 @@ pub(super) struct PathSocket {
     pub(super) server: SocketAddr,
 }
 
+impl PathSocket {
+    /// Whether `from` is the server. Between its binding and its connecting, a socket takes
+    /// datagrams of anybody.
+    pub(super) fn is_to(&self, from: SocketAddr) -> bool {
+        (self.server.ip(), self.server.port()) == (from.ip(), from.port())
+    }
+}
+
 /// How the sockets of a path are opened.
 pub(super) fn options(egress: &Egress, fwmark: Option<u32>) -> UdpOptions {
     UdpOptions {
@@ -75,6 +83,13 @@ impl Sockets {
         slot.socket.as_ref().filter(|_| u64::from(slot.generation) == token >> 32)
     }
 
+    /// Whether the socket that `token` was given to sends for its tuple: it is open and not retired.
+    pub(super) fn is_in_use(&self, token: u64) -> bool {
+        let index = token as u32;
+        self.by_token(token)
+            .is_some_and(|socket| self.live.get(&(socket.session, socket.tuple)) == Some(&index))
+    }
+
     /// The socket that sends for a tuple, if it is open.
     pub(super) fn of(&self, session: SessionId, tuple: TupleId) -> Option<&PathSocket> {
         let &index = self.live.get(&(session, tuple))?;
@@ -93,7 +108,7 @@ impl Sockets {
         let server = egress.remote(server);
         let options = options(egress, self.fwmark);
         let udp = UdpSocket::connect(Some(egress.local(server)), server, &options)?;
-        let local = udp.local_addr()?;
+        let (local, server) = (udp.local_addr()?, udp.peer_addr()?);
         let index = self.free_slot();
         let token = u64::from(self.slots[index as usize].generation) << 32 | u64::from(index);
         if let Err(error) = poller.add(&udp, token, Interest::Read) {
@@ -155,5 +170,63 @@ impl Sockets {
             indices.retain(|&other| other != index);
         }
         Some(socket.local)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::UdpSocket as PlainSocket;
+
+    use super::*;
+    use crate::paths;
+
+    const TUPLE: (SessionId, TupleId, PathId) = (SessionId(3), TupleId(0), PathId(0));
+
+    /// A server, the way to it, and a poller for the sockets.
+    fn world() -> (PlainSocket, Egress, Poller) {
+        let server = PlainSocket::bind("127.0.0.1:0").unwrap();
+        let specs = ["a=addr:127.0.0.2".parse().unwrap()];
+        let to = [server.local_addr().unwrap()];
+        let egress = paths::resolve(&specs, &to, None, false).unwrap().remove(0);
+        (server, egress, Poller::new(8).unwrap())
+    }
+
+    /// The tokens of those sockets that have something to say.
+    fn spoken(poller: &mut Poller) -> Vec<u64> {
+        poller.wait(Some(Duration::from_secs(5))).unwrap().map(|ready| ready.token).collect()
+    }
+
+    #[test]
+    fn a_retired_socket_listens_for_a_while_but_is_not_in_use() {
+        let (server, egress, mut poller) = world();
+        let mut sockets = Sockets::new(None);
+        let mut open = |sockets: &mut Sockets| {
+            let local = sockets.open(TUPLE, &egress, egress.server, &poller).unwrap();
+            server.send_to(b"x", local).unwrap();
+            let token = spoken(&mut poller)[0];
+            let mut buffers = crate::udp::RecvBatch::new(1);
+            assert_eq!(buffers.recv(&sockets.by_token(token).unwrap().udp).unwrap().len(), 1);
+            token
+        };
+        let old = open(&mut sockets);
+        assert!(sockets.is_in_use(old));
+        sockets.retire(Time::ZERO, TUPLE.2);
+        assert!(!sockets.is_in_use(old) && sockets.by_token(old).is_some());
+        let new = open(&mut sockets);
+        assert!(sockets.is_in_use(new) && !sockets.is_in_use(old) && new != old);
+        assert_eq!(sockets.close_retired(Time::ZERO + LINGER).len(), 1);
+        assert!(sockets.by_token(old).is_none() && sockets.is_in_use(new));
+    }
+
+    #[test]
+    fn only_the_server_is_heard() {
+        let (_server, egress, poller) = world();
+        let mut sockets = Sockets::new(None);
+        sockets.open(TUPLE, &egress, egress.server, &poller).unwrap();
+        let socket = sockets.of(TUPLE.0, TUPLE.1).unwrap();
+        assert!(socket.is_to(egress.server));
+        let port = egress.server.port();
+        assert!(!socket.is_to(SocketAddr::new(egress.server.ip(), port ^ 1)));
+        assert!(!socket.is_to(SocketAddr::new("127.0.0.9".parse().unwrap(), port)));
     }
 }
