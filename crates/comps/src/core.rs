@@ -166,7 +166,7 @@ pub struct Core {
     unanswered: VecDeque<SessionId>,
     next_session: u64,
     next_eviction: Time,
-    /// /// When the sessions opened so far would have been due at the steady rate; may run ahead by a burst.
+    /// When the sessions opened so far would have been due at the steady rate; may run ahead by a burst.
     openings_due: Time,
     loop_told: Complaint,
     refusal_told: Complaint,
