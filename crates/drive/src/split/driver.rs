@@ -16,8 +16,9 @@ use super::files;
 use super::onward::{Outgoing, gone, groups};
 use super::resolver::Resolver;
 use super::signals::stop_signals;
-use super::sockets::Sockets;
+use super::sockets::{Sockets, fresh_drops};
 use super::taps::Taps;
+use super::told::Told;
 use super::trial::try_paths;
 use super::ways::Ways;
 use super::{Failure, Listening, Screen, Settings};
@@ -25,7 +26,8 @@ use crate::clock::Clock;
 use crate::netlink::Monitor;
 use crate::poller::{Interest, Poller};
 use crate::udp::{
-    Datagrams, Fault, Received, RecvBatch, SendQueue, SendReport, UdpOptions, UdpSocket,
+    Datagrams, Fault, QueuedError, Received, RecvBatch, SendQueue, SendReport, UdpOptions,
+    UdpSocket,
 };
 
 /// Tokens of the files that are no path sockets; those count up from 0.
@@ -79,8 +81,11 @@ struct Driver<'s> {
     queue: SendQueue,
     screen: &'s mut dyn Screen,
     next_snapshot: Time,
-    out_of_files: bool,
-    told_unsuitable: bool,
+    told: Told,
+    /// Drops of the listener that are counted, and their sum.
+    counted: u32,
+    missed: u64,
+    not_returned: u64,
     stopped: bool,
 }
 
@@ -122,8 +127,10 @@ impl<'s> Driver<'s> {
             queue: SendQueue::new(),
             next_snapshot: clock.now() + screen.interval(),
             screen,
-            out_of_files: false,
-            told_unsuitable: false,
+            told: Told::default(),
+            counted: 0,
+            missed: 0,
+            not_returned: 0,
             stopped: false,
         };
         driver.watch_all().map_err(system("filling the epoll set"))?;
@@ -218,7 +225,23 @@ impl<'s> Driver<'s> {
     fn on_late_errors(&mut self, now: Time, token: u64) {
         while let Some(socket) = self.sockets.by_token(token) {
             let Ok(Some(error)) = socket.udp.take_error() else { return };
+            self.warn_narrow(token, &error);
             self.blame(now, token, error.fault);
+        }
+    }
+
+    fn warn_narrow(&mut self, token: u64, error: &QueuedError) {
+        if let Some(socket) = self.sockets.by_token(token).filter(|_| self.sockets.is_in_use(token))
+        {
+            let name = &self.ways.of(socket.path).name;
+            let warning = self.told.narrow(socket.path, name, socket.server, error);
+            self.warn(warning);
+        }
+    }
+
+    fn warn(&mut self, warning: Option<String>) {
+        if let Some(warning) = warning {
+            self.screen.warn(&warning);
         }
     }
 
@@ -261,26 +284,13 @@ impl<'s> Driver<'s> {
         let now = self.clock.now();
         let server = self.ways.suitable(&found);
         if server.is_none() && !found.is_empty() {
-            self.tell_unsuitable(&found);
+            let warning = self.told.unsuitable(&found, self.ways.server());
+            self.warn(warning);
         }
         for session in self.resolver.settle(now, server.is_some()) {
             self.servers.extend(server.map(|server| (session, server)));
             self.core.handle(now, Input::Resolved { session, found: server.is_some() });
             self.settle(now);
-        }
-    }
-
-    /// The name resolves, but to where the paths do not lead; said once, for it may go on for long.
-    fn tell_unsuitable(&mut self, found: &[SocketAddr]) {
-        if !std::mem::replace(&mut self.told_unsuitable, true) {
-            let list: Vec<String> = found.iter().map(SocketAddr::to_string).collect();
-            self.screen.warn(&format!(
-                "the server is now at {}, where the paths do not lead (they were chosen for {}): new \
-                 sessions wait in vain until its name has such an address again, or the splitter is \
-                 started anew",
-                list.join(", "),
-                self.ways.server()
-            ));
         }
     }
 
@@ -297,7 +307,9 @@ impl<'s> Driver<'s> {
         }
         if now >= self.next_snapshot {
             self.next_snapshot = now + self.screen.interval().max(Duration::from_millis(10));
-            self.screen.snapshot(now, &self.core.snapshot());
+            let missed = self.sockets.missed(now);
+            let snapshot = self.snapshot(missed);
+            self.screen.snapshot(now, &snapshot);
         }
     }
 
@@ -407,13 +419,8 @@ impl<'s> Driver<'s> {
         if !files::ran_out(error) {
             return meaning(Fault::from_io(error));
         }
-        if !std::mem::replace(&mut self.out_of_files, true) {
-            let limit = files::limit();
-            self.screen.warn(&format!(
-                "no file descriptors left ({limit} allowed): new sessions cannot use all paths; \
-                 raise 'ulimit -n'"
-            ));
-        }
+        let warning = self.told.no_files(files::limit());
+        self.warn(warning);
         SocketFailure::NoSocket
     }
 
@@ -422,7 +429,7 @@ impl<'s> Driver<'s> {
         let mut batch = self.queue.batch(&self.listener);
         back.iter().for_each(|datagrams| batch.push(*datagrams));
         // A client that is gone, or too slow to take its datagrams, loses them as it would on any network.
-        batch.send();
+        self.not_returned += batch.send().failed() as u64;
     }
 
     /// Tells the core of an error, and does what it then wants.
@@ -443,10 +450,21 @@ impl<'s> Driver<'s> {
         self.send(now, &outgoing);
     }
 
+    /// The counters, with what only the sockets know; `missed` is what those of the paths have dropped.
+    fn snapshot(&mut self, missed: u64) -> Snapshot {
+        self.missed += fresh_drops(&self.listener, &mut self.counted);
+        Snapshot {
+            missed: self.missed + missed,
+            not_returned: self.not_returned,
+            ..self.core.snapshot()
+        }
+    }
+
     /// Closes the sessions, completes the captures, shows the last counters.
     fn end(mut self) -> Result<Snapshot, Failure> {
         let now = self.clock.now();
-        let snapshot = self.core.snapshot();
+        let missed = self.sockets.missed_by_all();
+        let snapshot = self.snapshot(missed);
         self.core.handle(now, Input::Shutdown);
         self.settle(now);
         // First the screen, which may hold a terminal: the captures may take long, and be cut short.

@@ -11,6 +11,7 @@ mod settings;
 mod signals;
 mod sockets;
 mod taps;
+mod told;
 mod trial;
 mod ways;
 

@@ -14,6 +14,9 @@ use crate::udp::{UdpOptions, UdpSocket};
 
 /// A retired socket still hears answers for so long: several round trips of any path worth using.
 const LINGER: Duration = Duration::from_secs(3);
+/// Sockets whose drops are counted at once, and the time between two such counts.
+const LOOKED_AT: usize = 256;
+const BETWEEN_COUNTS: Duration = Duration::from_secs(1);
 /// Receive and send buffers of a path socket, in bytes.
 const BUFFER: usize = 2 << 20;
 
@@ -26,6 +29,8 @@ pub(super) struct PathSocket {
     pub(super) path: PathId,
     pub(super) local: SocketAddr,
     pub(super) server: SocketAddr,
+    /// Of the datagrams dropped here on arrival, those that are counted.
+    counted: u32,
 }
 
 impl PathSocket {
@@ -47,6 +52,14 @@ pub(super) fn options(egress: &Egress, fwmark: Option<u32>) -> UdpOptions {
     }
 }
 
+/// Datagrams that a socket has dropped on arrival beyond those `counted` before, which are brought
+/// up to date. Where the kernel has joined datagrams, it drops and counts them as one.
+pub(super) fn fresh_drops(udp: &UdpSocket, counted: &mut u32) -> u64 {
+    // A kernel that does not tell has nothing to add.
+    let drops = udp.memory().map_or(*counted, |memory| memory.drops);
+    u64::from(drops.wrapping_sub(std::mem::replace(counted, drops)))
+}
+
 /// A place in the table, reused: `generation` tells its tenants apart.
 #[derive(Debug, Default)]
 struct Slot {
@@ -63,6 +76,9 @@ pub(super) struct Sockets {
     sessions: HashMap<SessionId, Vec<u32>>,
     retired: Vec<(Time, u32)>,
     fwmark: Option<u32>,
+    missed: u64,
+    /// Where the next count of drops begins, and when.
+    next_count: (usize, Time),
 }
 
 impl Sockets {
@@ -74,6 +90,8 @@ impl Sockets {
             sessions: HashMap::new(),
             retired: Vec::new(),
             fwmark,
+            missed: 0,
+            next_count: (0, Time::ZERO),
         }
     }
 
@@ -116,7 +134,7 @@ impl Sockets {
             return Err(error);
         }
         self.slots[index as usize].socket =
-            Some(PathSocket { udp, session, tuple, path, local, server });
+            Some(PathSocket { udp, session, tuple, path, local, server, counted: 0 });
         self.live.insert((session, tuple), index);
         self.sessions.entry(session).or_default().push(index);
         Ok(local)
@@ -151,6 +169,31 @@ impl Sockets {
         indices.into_iter().filter_map(|index| self.close_slot(index)).collect()
     }
 
+    /// Datagrams that the sockets have dropped on arrival: those of closed sockets, and of open ones
+    /// as far as they were looked at. That costs a system call each, so no more than a number of
+    /// sockets is looked at once a second, in turn.
+    pub(super) fn missed(&mut self, now: Time) -> u64 {
+        let (first, due) = self.next_count;
+        if now >= due && !self.slots.is_empty() {
+            let count = self.slots.len().min(LOOKED_AT);
+            (first..first + count).for_each(|index| self.count_drops(index % self.slots.len()));
+            self.next_count = ((first + count) % self.slots.len(), now + BETWEEN_COUNTS);
+        }
+        self.missed
+    }
+
+    /// As [`Sockets::missed`], with a look at every socket.
+    pub(super) fn missed_by_all(&mut self) -> u64 {
+        (0..self.slots.len()).for_each(|index| self.count_drops(index));
+        self.missed
+    }
+
+    fn count_drops(&mut self, index: usize) {
+        if let Some(socket) = &mut self.slots[index].socket {
+            self.missed += fresh_drops(&socket.udp, &mut socket.counted);
+        }
+    }
+
     fn free_slot(&mut self) -> u32 {
         self.free.pop().unwrap_or_else(|| {
             self.slots.push(Slot::default());
@@ -159,6 +202,7 @@ impl Sockets {
     }
 
     fn close_slot(&mut self, index: u32) -> Option<SocketAddr> {
+        self.count_drops(index as usize);
         let slot = &mut self.slots[index as usize];
         let socket = slot.socket.take()?;
         slot.generation = slot.generation.wrapping_add(1);
@@ -216,6 +260,28 @@ mod tests {
         assert!(sockets.is_in_use(new) && !sockets.is_in_use(old) && new != old);
         assert_eq!(sockets.close_retired(Time::ZERO + LINGER).len(), 1);
         assert!(sockets.by_token(old).is_none() && sockets.is_in_use(new));
+    }
+
+    #[test]
+    fn drops_on_arrival_are_counted_once_and_at_the_latest_when_a_socket_closes() {
+        let (server, egress, poller) = world();
+        let mut sockets = Sockets::new(None);
+        let local = sockets.open(TUPLE, &egress, egress.server, &poller).unwrap();
+        let limit = sockets.of(TUPLE.0, TUPLE.1).unwrap().udp.memory().unwrap().receive_limit;
+        // What the kernel accounts for a datagram is more than its bytes, so not all of these fit.
+        let flood = || (0..limit / 8_000).for_each(|_| _ = server.send_to(&[0; 8_000], local));
+        flood();
+        flood();
+        let missed = sockets.missed(Time::ZERO);
+        assert!(missed > 0);
+        flood();
+        assert_eq!(sockets.missed(Time::from_millis(500)), missed, "not twice a second");
+        let more = missed + u64::from(limit / 8_000);
+        assert_eq!(sockets.missed(Time::from_secs(1)), more, "the buffer was full");
+        assert_eq!(sockets.missed_by_all(), more);
+        flood();
+        sockets.close(TUPLE.0);
+        assert_eq!(sockets.missed(Time::from_secs(1)), more + u64::from(limit / 8_000));
     }
 
     #[test]

@@ -1,0 +1,119 @@
+//! Warnings that are given once: what they tell of may go on, and come with every datagram.
+
+use std::collections::BTreeSet;
+use std::mem::replace;
+use std::net::{IpAddr, SocketAddr};
+
+use anabranch_multipath::PathId;
+
+use crate::udp::{Fault, Origin, QueuedError};
+
+/// What the user has been warned of. Each method gives the warning, or `None` if it was given.
+#[derive(Debug, Default)]
+pub(super) struct Told {
+    no_files: bool,
+    unsuitable: bool,
+    narrow: BTreeSet<PathId>,
+}
+
+impl Told {
+    /// No file is left of the `limit`.
+    pub(super) fn no_files(&mut self, limit: u64) -> Option<String> {
+        (!replace(&mut self.no_files, true)).then(|| {
+            format!(
+                "no file descriptors left ({limit} allowed): new sessions cannot use all paths; \
+                 raise 'ulimit -n'"
+            )
+        })
+    }
+
+    /// The server's name resolves, but only to addresses where the paths do not lead.
+    pub(super) fn unsuitable(
+        &mut self,
+        found: &[SocketAddr],
+        chosen_for: SocketAddr,
+    ) -> Option<String> {
+        (!replace(&mut self.unsuitable, true)).then(|| {
+            let list: Vec<String> = found.iter().map(SocketAddr::to_string).collect();
+            format!(
+                "the server is now at {}, where the paths do not lead (they were chosen for \
+                 {chosen_for}): new sessions wait in vain until its name has such an address again, \
+                 or the splitter is started anew",
+                list.join(", ")
+            )
+        })
+    }
+
+    /// A router of `path` says that packets of the usual size do not pass. `name` is the path's,
+    /// `server` where it leads. Nothing is done about it: such a claim may be forged.
+    pub(super) fn narrow(
+        &mut self,
+        path: PathId,
+        name: &str,
+        server: SocketAddr,
+        error: &QueuedError,
+    ) -> Option<String> {
+        let by_router = matches!(error.origin, Origin::Icmp { .. });
+        let mtu = error.mtu.filter(|_| by_router && error.fault == Fault::TooBig)?;
+        self.narrow.insert(path).then(|| {
+            let headers = if server.is_ipv4() { 28 } else { 48 };
+            let router = error.offender.map_or_else(|| "a router".to_owned(), router);
+            format!(
+                "path '{name}': {router} says that its MTU is {mtu}: datagrams above {} bytes may be \
+                 lost there (lower the MTU of the tunnel or program above if they are)",
+                mtu.saturating_sub(headers)
+            )
+        })
+    }
+}
+
+fn router(ip: IpAddr) -> String {
+    format!("the router {ip}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn claim(origin: Origin) -> QueuedError {
+        QueuedError {
+            fault: Fault::TooBig,
+            errno: libc::EMSGSIZE,
+            origin,
+            offender: Some("192.0.2.254".parse().unwrap()),
+            about: None,
+            mtu: Some(1400),
+        }
+    }
+
+    #[test]
+    fn a_routers_claim_is_told_once_for_each_path() {
+        let (mut told, server) = (Told::default(), "198.51.100.1:9".parse().unwrap());
+        let icmp = claim(Origin::Icmp { kind: 3, code: 4 });
+        let text = told.narrow(PathId(0), "a", server, &icmp).unwrap();
+        assert!(text.starts_with("path 'a': the router 192.0.2.254 says that its MTU is 1400:"));
+        assert!(text.contains("above 1372 bytes"), "{text}");
+        assert_eq!(told.narrow(PathId(0), "a", server, &icmp), None);
+        let six = "[2001:db8::1]:9".parse().unwrap();
+        let other = told.narrow(PathId(1), "b", six, &icmp).unwrap();
+        assert!(other.contains("above 1352 bytes"), "{other}");
+    }
+
+    #[test]
+    fn our_own_refusal_of_a_large_datagram_is_no_routers_claim() {
+        let (mut told, server) = (Told::default(), "198.51.100.1:9".parse().unwrap());
+        assert_eq!(told.narrow(PathId(0), "a", server, &claim(Origin::Local)), None);
+        let closed =
+            QueuedError { fault: Fault::Refused, ..claim(Origin::Icmp { kind: 3, code: 3 }) };
+        assert_eq!(told.narrow(PathId(0), "a", server, &closed), None);
+    }
+
+    #[test]
+    fn a_server_that_moved_out_of_reach_is_told_with_both_addresses() {
+        let mut told = Told::default();
+        let (found, wanted) = ("[2001:db8::1]:9".parse().unwrap(), "192.0.2.1:9".parse().unwrap());
+        let text = told.unsuitable(&[found], wanted).unwrap();
+        assert!(text.contains("[2001:db8::1]:9") && text.contains("192.0.2.1:9"), "{text}");
+        assert_eq!(told.unsuitable(&[found], wanted), None);
+    }
+}
