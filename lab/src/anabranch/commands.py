@@ -241,6 +241,7 @@ class _Bar:
     def start(self, left: int, at_once: int) -> None:
         said = f"{left} units, {at_once} at a time"
         self.progress.update(self.task, total=left, description=said)
+        self.progress.advance(self.task, 0)  # the clock of the time left starts here
 
     def advance(self, unit: Unit, outcome: Result | str) -> None:
         self.progress.advance(self.task)
@@ -257,8 +258,13 @@ def _progress() -> Progress:
         TextColumn("left:"),
         TimeRemainingColumn(),
     )
-    console = Console(stderr=True)
-    return Progress(*columns, console=console, disable=not sys.stderr.isatty())
+    return Progress(
+        *columns,
+        console=Console(stderr=True),
+        disable=not sys.stderr.isatty(),
+        # Units take minutes: by the usual 30 s there would never be two to tell the speed by.
+        speed_estimate_period=1e9,
+    )
 
 
 def _headline(result: Result) -> str:
@@ -268,20 +274,24 @@ def _headline(result: Result) -> str:
     )
 
 
+_NUMBERS = {"accuracy": "accuracy", "recall": "recall", "r_precision": "r-precision", "f1": "F1"}
+
+
 def _show_report(report: Report) -> None:
+    """A row for each unit; only columns that any of them has."""
     from anabranch import results
 
-    table = Table("run", "attack", "observer", "protocol", "seed", "accuracy", "recall",
-                  "r-precision", "F1", box=None)  # fmt: skip
-    for unit, file in report.files:
-        metrics = results.load(file).metrics
-        names = ("accuracy", "recall", "r_precision", "f1")
-        numbers = [_percent(metrics[name]) if name in metrics else "" for name in names]
+    rows = [(unit, results.load(file).metrics) for unit, file in report.files]
+    shown = [name for name in _NUMBERS if any(name in metrics for _, metrics in rows)]
+    heads = ("run", "attack", "observer", "protocol", "seed")
+    table = Table(*heads, *(_NUMBERS[name] for name in shown), box=None)
+    for unit, metrics in rows:
         spec = unit.spec
+        numbers = [_percent(metrics[name]) if name in metrics else "" for name in shown]
         table.add_row(
             unit.name, spec.attack, spec.observer, spec.protocol, str(spec.seed), *numbers
         )
-    if report.files:
+    if rows:
         Console().print(table)
 
 

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -116,6 +117,25 @@ def test_a_sweep_keeps_what_it_finds_and_does_nothing_twice(listing: Path, tmp_p
     assert (second.kept, second.done) == (2, 1)
     assert stamps(folder).items() >= before.items()
     assert [results.load(file).spec for _, file in second.files] == [unit.spec for unit in units]
+
+
+def test_units_of_equal_settings_are_done_once(listing: Path, tmp_path: Path) -> None:
+    (unit, *_) = read(listing)
+    twin = replace(unit, name="twin")
+    report = sweep([unit, twin], tmp_path / "results")
+    assert (report.done, len(list((tmp_path / "results").glob("*.json")))) == (1, 1)
+    assert [file for _, file in report.files] == [report.files[0][1]] * 2
+    again = sweep([twin, unit], tmp_path / "results")
+    assert (again.kept, again.done) == (1, 0)
+
+
+def test_no_runs_is_an_error_and_no_table_of_runs_is_one_run(data: Path, tmp_path: Path) -> None:
+    path = tmp_path / "spec.toml"
+    path.write_text(f'[common]\ndata = "{data}"\n')
+    assert [unit.name for unit in read(path)] == ["run 0"]
+    path.write_text(f'runs = []\n[common]\ndata = "{data}"\n')
+    with pytest.raises(TraceError, match="line 1: runs: an empty list"):
+        read(path)
 
 
 def test_a_pool_finds_what_one_process_finds(listing: Path, tmp_path: Path) -> None:

@@ -72,7 +72,7 @@ class Unit:
 
 
 def read(path: Path) -> list[Unit]:
-    """The units of a sweep, each once, in the order of the file.
+    """The units of a sweep, in the order of the file.
 
     Raises:
         TraceError: with the file and, where it can be told, the line and the nearest name.
@@ -89,7 +89,7 @@ def read(path: Path) -> list[Unit]:
             raise TraceError(f"{_line(text, str(error))}{error}") from error
         if not units:
             raise TraceError("lists no units")
-        return list({repr(unit): unit for unit in units}.values())
+        return units
 
 
 def _units(content: Mapping[str, Any], folder: Path) -> Iterator[Unit]:
@@ -102,6 +102,8 @@ def _units(content: Mapping[str, Any], folder: Path) -> Iterator[Unit]:
     runs = content.get("runs", [{}])
     if not isinstance(runs, list):
         raise SettingError("runs: write each as [[runs]]")
+    if not runs:
+        raise SettingError("runs: an empty list asks for nothing")
     for number, run in enumerate(runs):
         settings = {"name": f"run {number}"} | dict(common) | dict(_table(run, "runs"))
         _known("setting", settings, (*_OWN, *_SETTINGS))
@@ -125,7 +127,7 @@ def _unit(settings: dict[str, Any], attacks: Mapping[str, Any], folder: Path) ->
         raise SettingError(f"parameters: {own!r} is no table")
     shared = attacks.get(attack, {}) if isinstance(attack, str) else {}
     spec = Spec.from_dict(settings | {"parameters": {**shared, **own}})
-    return Unit(name, folder / data, form, unmonitored_y, spec)
+    return Unit(name, (folder / data).absolute(), form, unmonitored_y, spec)
 
 
 def _expanded(settings: Mapping[str, Any]) -> Iterator[dict[str, Any]]:

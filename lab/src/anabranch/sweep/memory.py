@@ -8,22 +8,48 @@ from pathlib import Path
 from anabranch.attacks.network import NetworkAttack
 from anabranch.evaluate import Spec
 from anabranch.evaluate.attack import TABLE
+from anabranch.observers import path_count
 from anabranch.traces import Traces
 
 USED = 0.8
 """The part of the available memory that units may take together."""
 
-_PACKET = 40
-"""Bytes of a packet in samples: time, size, path, and what features take in passing (measured)."""
+_READ = 45
+"""Bytes of a packet while a file is read (measured: 43)."""
+_LEARNT = 100
+"""Bytes of a packet in a sample, with what features take in passing (measured: 80)."""
+_SAMPLE = 16 << 10
+"""Bytes of a sample: a row of inputs, and what it adds to trees of a hundred classes."""
 _FOREST, _NETWORK = 400 << 20, 1_500 << 20
 """Bytes of a process with its libraries and a model."""
+_TESTED = 0.35
+"""The part of the loads that tests at most, unless the spec says how many."""
 
 
 def needed(spec: Spec, traces: Traces) -> int:
     """An estimate from above of the bytes that an evaluation takes."""
-    copies = 1 + spec.resplits + spec.merged
     model = _NETWORK if issubclass(TABLE[spec.attack], NetworkAttack) else _FOREST
-    return model + _PACKET * traces.times.size * copies
+    packets, loads = traces.times.size, len(traces)
+    part = _part(spec.loads, traces, 1.0)
+    seen = part * (spec.resplits * _seen(spec, traces) + spec.merged)
+    most = max(seen, _part(spec.test_loads, traces, _TESTED))
+    samples = int(part * loads * (spec.resplits + spec.merged))
+    return model + _READ * packets + int(_LEARNT * packets * most) + _SAMPLE * samples
+
+
+def _part(loads: int | None, traces: Traces, otherwise: float) -> float:
+    """The part of all loads that so many a page are."""
+    if loads is None:
+        return otherwise
+    return min(1.0, loads * len(traces.names) / max(len(traces), 1))
+
+
+def _seen(spec: Spec, traces: Traces) -> float:
+    """The part of the packets that is seen, at most."""
+    split = spec.schedule is not None or traces.paths is not None
+    by_chance = spec.observer == "random" and spec.protocol == "honest"
+    paths = spec.paths if spec.schedule is not None else path_count(traces)
+    return 1 / paths if split and by_chance else 1.0
 
 
 def available() -> int:

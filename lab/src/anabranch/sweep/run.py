@@ -52,7 +52,7 @@ def sweep(
     the units under way. Each stands under the hash of its settings, data and version.
 
     Args:
-        units: what to do.
+        units: what to do; those of equal settings are done once.
         folder: of results; made if it is not there.
         jobs: most units at a time; fewer where memory would not do.
         executor: `local` or `ray`.
@@ -71,8 +71,10 @@ def sweep(
         place: folder / f"{results.key(unit.spec, digests[unit.data], unit.reading)}.json"
         for place, unit in enumerate(units)
     }
-    left = [place for place in targets if not results.complete(targets[place])]
-    report = Report(kept=len(units) - len(left))
+    first = {target: place for place, target in reversed(targets.items())}
+    kept = {target for target in first if results.complete(target)}
+    left = sorted(place for target, place in first.items() if target not in kept)
+    report = Report(kept=len(kept))
     at_once = _at_once([units[place] for place in left], jobs)
     with source(folder):
         folder.mkdir(parents=True, exist_ok=True)
