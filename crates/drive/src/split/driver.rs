@@ -1,53 +1,42 @@
-//! The loop.
+//! The loop: what is ready goes to the core, and what the core says is done.
 
-use std::borrow::Cow;
 use std::collections::HashMap;
-use std::io::{self, ErrorKind};
+use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use anabranch_comps::{
-    Batch, Core, Failure as SocketFailure, Input, Output, Payload, SessionId, Snapshot, TupleId,
-};
-use anabranch_multipath::{PathId, Time};
+use anabranch_comps::{Batch, Core, Input, Output, SessionId, Snapshot};
+use anabranch_multipath::Time;
 
-use super::files;
-use super::onward::{Outgoing, gone, groups};
+use super::onward::Outgoing;
 use super::resolver::Resolver;
-use super::signals::stop_signals;
 use super::sockets::{Sockets, fresh_drops};
 use super::taps::Taps;
 use super::told::Told;
-use super::trial::try_paths;
 use super::ways::Ways;
-use super::{Failure, Listening, Screen, Settings};
+use super::{Failure, Screen, Settings};
 use crate::clock::Clock;
 use crate::netlink::Monitor;
-use crate::poller::{Interest, Poller};
-use crate::udp::{
-    Datagrams, Fault, QueuedError, Received, RecvBatch, SendQueue, SendReport, UdpOptions,
-    UdpSocket,
-};
+use crate::poller::{Poller, Ready};
+use crate::udp::{Datagrams, Fault, QueuedError, Received, RecvBatch, SendQueue, UdpSocket};
 
 /// Tokens of the files that are no path sockets; those count up from 0.
-const LISTENER: u64 = u64::MAX;
-const STOP: u64 = u64::MAX - 1;
-const NETWORK: u64 = u64::MAX - 2;
-const NAMES: u64 = u64::MAX - 3;
+pub(super) const LISTENER: u64 = u64::MAX;
+pub(super) const STOP: u64 = u64::MAX - 1;
+pub(super) const NETWORK: u64 = u64::MAX - 2;
+pub(super) const NAMES: u64 = u64::MAX - 3;
 
 /// Messages taken from a socket at once.
 const RUNS: usize = 32;
 /// Files told of at once.
-const EVENTS: usize = 256;
-/// Receive buffer of the listener, in bytes: it is shared by all clients.
-const LISTENER_BUFFER: usize = 16 << 20;
+pub(super) const EVENTS: usize = 256;
 
 /// Runs the splitter until SIGINT, SIGTERM or SIGHUP. Returns the counters at the end.
 ///
 /// # Errors
-/// Before the listener is open: what the user asked for cannot be done. Afterwards: a file of the program's own failed, or a
-/// capture could not be completed.
+/// Before the listener is open: what the user asked for cannot be done. Afterwards: a file of the
+/// program's own failed, or a capture could not be completed.
 pub fn run(settings: Settings, screen: &mut dyn Screen) -> Result<Snapshot, Failure> {
     let mut driver = Driver::new(settings, screen)?;
     let mut buffers = RecvBatch::new(RUNS);
@@ -63,91 +52,35 @@ pub fn run(settings: Settings, screen: &mut dyn Screen) -> Result<Snapshot, Fail
 }
 
 /// Everything that outlives one turn of the loop.
-struct Driver<'s> {
-    core: Core,
-    clock: Clock,
-    poller: Poller,
-    listener: UdpSocket,
-    sockets: Sockets,
-    ways: Ways,
-    resolver: Resolver,
+pub(super) struct Driver<'s> {
+    pub(super) core: Core,
+    pub(super) clock: Clock,
+    pub(super) poller: Poller,
+    pub(super) listener: UdpSocket,
+    pub(super) sockets: Sockets,
+    pub(super) ways: Ways,
+    pub(super) resolver: Resolver,
     /// The server, where the user named an address.
-    literal: Option<SocketAddr>,
-
-    servers: HashMap<SessionId, SocketAddr>,
-    monitor: Monitor,
-    stop: UnixStream,
-    taps: Taps,
-    queue: SendQueue,
-    screen: &'s mut dyn Screen,
-    next_snapshot: Time,
-    told: Told,
+    pub(super) literal: Option<SocketAddr>,
+    /// Each session's server.
+    pub(super) servers: HashMap<SessionId, SocketAddr>,
+    pub(super) monitor: Monitor,
+    pub(super) stop: UnixStream,
+    pub(super) taps: Taps,
+    pub(super) queue: SendQueue,
+    pub(super) screen: &'s mut dyn Screen,
+    pub(super) next_snapshot: Time,
+    pub(super) told: Told,
     /// Drops of the listener that are counted, and their sum.
-    counted: u32,
-    missed: u64,
-    not_returned: u64,
-    stopped: bool,
+    pub(super) counted: u32,
+    pub(super) missed: u64,
+    pub(super) not_returned: u64,
+    pub(super) stopped: bool,
 }
 
-impl<'s> Driver<'s> {
-    fn new(settings: Settings, screen: &'s mut dyn Screen) -> Result<Driver<'s>, Failure> {
-        let mut about = Listening::look(&settings)?;
-        let mut warnings = try_paths(&about.egresses, settings.fwmark)?;
-        files::raise_limit();
-        warnings.extend(files::shortage(&settings.core, files::limit()));
-        let system = |what| move |error| Failure::System(what, error);
-        let core = Core::new(settings.core.clone())
-            .expect("the settings' schedule was checked against its paths");
-        let options = UdpOptions {
-            recv_buffer: LISTENER_BUFFER,
-            error_queue: false,
-            ..UdpOptions::default()
-        };
-        let listener = UdpSocket::bind(settings.listen, &options);
-        let listener = listener.map_err(|error| Failure::Listen(settings.listen, error))?;
-        about.listen =
-            listener.local_addr().map_err(system("asking for the listener's address"))?;
-        let clock = Clock::start();
-        // Before the captures: a signal must not leave their unfinished files behind.
-        let stop = stop_signals().map_err(system("watching for signals"))?;
-        let taps = Taps::create(&settings, &clock).map_err(Failure::Capture)?;
-        let driver = Driver {
-            core,
-            clock,
-            poller: Poller::new(EVENTS).map_err(system("opening an epoll set"))?,
-            listener,
-            sockets: Sockets::new(settings.fwmark),
-            ways: Ways::new(settings.specs, about.egresses.clone(), settings.fwmark),
-            literal: settings.to.literal(),
-            resolver: Resolver::start(settings.to).map_err(system("starting the resolver"))?,
-            servers: HashMap::new(),
-            monitor: Monitor::open().map_err(system("watching the machine's network"))?,
-            stop,
-            taps,
-            queue: SendQueue::new(),
-            next_snapshot: clock.now() + screen.interval(),
-            screen,
-            told: Told::default(),
-            counted: 0,
-            missed: 0,
-            not_returned: 0,
-            stopped: false,
-        };
-        driver.watch_all().map_err(system("filling the epoll set"))?;
-        driver.screen.listening(&about);
-        warnings.iter().for_each(|warning| driver.screen.warn(warning));
-        Ok(driver)
-    }
-
-    fn watch_all(&self) -> io::Result<()> {
-        self.poller.add(&self.listener, LISTENER, Interest::Read)?;
-        self.poller.add(&self.stop, STOP, Interest::Read)?;
-        self.poller.add(&self.monitor, NETWORK, Interest::Read)?;
-        self.poller.add(&self.resolver, NAMES, Interest::Read)
-    }
-
+impl Driver<'_> {
     /// Waits until a file is ready or something is due.
-    fn wait(&mut self, ready: &mut Vec<crate::poller::Ready>) -> Result<(), Failure> {
+    fn wait(&mut self, ready: &mut Vec<Ready>) -> Result<(), Failure> {
         let dues = [
             self.core.next_timeout(),
             self.sockets.next_timeout(),
@@ -239,18 +172,9 @@ impl<'s> Driver<'s> {
         }
     }
 
-    fn warn(&mut self, warning: Option<String>) {
+    pub(super) fn warn(&mut self, warning: Option<String>) {
         if let Some(warning) = warning {
             self.screen.warn(&warning);
-        }
-    }
-
-    /// An error that a socket tells of late, after its datagrams left. That of a retired socket says nothing about the
-    /// one that sends for the tuple now.
-    fn blame(&mut self, now: Time, token: u64, fault: Fault) {
-        let Some(socket) = self.sockets.by_token(token) else { return };
-        if self.sockets.is_in_use(token) {
-            self.fail(now, socket.session, socket.tuple, meaning(fault), 0, 0);
         }
     }
 
@@ -314,15 +238,16 @@ impl<'s> Driver<'s> {
     }
 
     /// Does what the core wants done where no batch is at hand.
-    fn settle(&mut self, now: Time) {
+    pub(super) fn settle(&mut self, now: Time) {
         let mut outgoing = Vec::new();
         self.drain(now, None, &mut outgoing);
         self.send(now, &outgoing);
     }
 
-    /// Takes the core's outputs: datagrams for the server into `outgoing`, datagrams for the client as the result,
-    /// everything else done at once. `run` is the batch that the core has just handled.
-    fn drain<'a>(
+    /// Takes the core's outputs: datagrams for the server into `outgoing`, datagrams for the client
+    /// as the result, everything else done at once. `run` is the batch that the core has just
+    /// handled.
+    pub(super) fn drain<'a>(
         &mut self,
         now: Time,
         run: Option<&Received<'a>>,
@@ -332,7 +257,7 @@ impl<'s> Driver<'s> {
         while let Some(output) = self.core.poll(now) {
             match output {
                 Output::Send { session, tuple, path, payload } => {
-                    outgoing.extend(outgoing_of((session, tuple, path), payload, run));
+                    outgoing.extend(Outgoing::of((session, tuple, path), payload, run));
                 }
                 Output::Return { client, local } => {
                     back = run.map(|run| Datagrams {
@@ -349,7 +274,8 @@ impl<'s> Driver<'s> {
         back
     }
 
-    /// Finds the server for a new session: at once where it is an address, so that nothing has to wait, else by asking.
+    /// Finds the server for a new session: at once where it is an address, so that nothing has to
+    /// wait, else by asking.
     fn resolve(&mut self, now: Time, session: SessionId) {
         match self.literal {
             Some(server) => {
@@ -368,89 +294,8 @@ impl<'s> Driver<'s> {
         }
     }
 
-    /// Sends to the server, neighbours for one socket together.
-    fn send(&mut self, now: Time, outgoing: &[Outgoing<'_>]) {
-        for range in groups(outgoing) {
-            self.send_group(now, &outgoing[range]);
-        }
-    }
-
-    fn send_group(&mut self, now: Time, group: &[Outgoing<'_>]) {
-        let first = &group[0];
-        let (session, tuple) = (first.session, first.tuple);
-        if self.sockets.of(session, tuple).is_none()
-            && let Err(failure) = self.open(now, session, tuple, first.path)
-        {
-            let datagrams = group.iter().map(Outgoing::count).sum::<usize>();
-            let bytes = group.iter().map(|outgoing| outgoing.bytes.len()).sum::<usize>();
-            return self.fail(now, session, tuple, failure, datagrams, bytes);
-        }
-        let Some(socket) = self.sockets.of(session, tuple) else { return };
-        let mut batch = self.queue.batch(&socket.udp);
-        group.iter().for_each(|outgoing| batch.push(outgoing.datagrams()));
-        let report = batch.send();
-        for (outgoing, part) in gone(group, &report) {
-            self.taps.see(now, socket, true, outgoing.part(part), self.screen);
-        }
-        let failures = failures(&report);
-        for (failure, datagrams, bytes) in failures {
-            self.fail(now, session, tuple, failure, datagrams, bytes);
-        }
-    }
-
-    /// Opens the socket of a tuple.
-    fn open(
-        &mut self,
-        now: Time,
-        session: SessionId,
-        tuple: TupleId,
-        path: PathId,
-    ) -> Result<(), SocketFailure> {
-        let server = *self.servers.get(&session).ok_or(SocketFailure::Unreachable)?;
-        match self.sockets.open((session, tuple, path), self.ways.of(path), server, &self.poller) {
-            Ok(local) => self.core.handle(now, Input::Opened { local }),
-            Err(error) => return Err(self.cannot_open(&error)),
-        }
-        Ok(())
-    }
-
-    /// Why a socket did not open. A want of files is told once, with what to do about it.
-    fn cannot_open(&mut self, error: &io::Error) -> SocketFailure {
-        if !files::ran_out(error) {
-            return meaning(Fault::from_io(error));
-        }
-        let warning = self.told.no_files(files::limit());
-        self.warn(warning);
-        SocketFailure::NoSocket
-    }
-
-    /// Sends to clients.
-    fn give_back(&mut self, back: &[Datagrams<'_>]) {
-        let mut batch = self.queue.batch(&self.listener);
-        back.iter().for_each(|datagrams| batch.push(*datagrams));
-        // A client that is gone, or too slow to take its datagrams, loses them as it would on any network.
-        self.not_returned += batch.send().failed() as u64;
-    }
-
-    /// Tells the core of an error, and does what it then wants.
-    fn fail(
-        &mut self,
-        now: Time,
-        session: SessionId,
-        tuple: TupleId,
-        failure: SocketFailure,
-        datagrams: usize,
-        bytes: usize,
-    ) {
-        let (datagrams, bytes) = (datagrams as u64, bytes as u64);
-        self.core.handle(now, Input::Failed { session, tuple, failure, datagrams, bytes });
-        let mut outgoing = Vec::new();
-        self.drain(now, None, &mut outgoing);
-        // What waited for a path may leave now; its own failure would come back here, each time with a path less.
-        self.send(now, &outgoing);
-    }
-
-    /// The counters, with what only the sockets know; `missed` is what those of the paths have dropped.
+    /// The counters, with what only the sockets know; `missed` is what those of the paths have
+    /// dropped.
     fn snapshot(&mut self, missed: u64) -> Snapshot {
         self.missed += fresh_drops(&self.listener, &mut self.counted);
         Snapshot {
@@ -467,7 +312,8 @@ impl<'s> Driver<'s> {
         let snapshot = self.snapshot(missed);
         self.core.handle(now, Input::Shutdown);
         self.settle(now);
-        // First the screen, which may hold a terminal: the captures may take long, and be cut short.
+        // First the screen, which may hold a terminal: the captures may take long, and be cut
+        // short.
         self.screen.finish(now, &snapshot);
         self.taps.finish().map_err(Failure::Unfinished)?;
         Ok(snapshot)
@@ -476,43 +322,4 @@ impl<'s> Driver<'s> {
 
 fn batch_of<'a>(run: &Received<'a>) -> Batch<'a> {
     Batch { bytes: run.bytes, stride: run.stride, ecn: run.ecn }
-}
-
-/// What the core wants sent, as bytes.
-fn outgoing_of<'a>(
-    (session, tuple, path): (SessionId, TupleId, PathId),
-    payload: Payload,
-    run: Option<&Received<'a>>,
-) -> Option<Outgoing<'a>> {
-    let (bytes, stride, ecn) = match payload {
-        Payload::Live(part) => {
-            let run = run?;
-            (Cow::Borrowed(&run.bytes[part]), run.stride, run.ecn)
-        }
-        Payload::Kept { bytes, ecn } => {
-            let stride = bytes.len();
-            (Cow::Owned(bytes.into_vec()), stride, ecn)
-        }
-    };
-    Some(Outgoing { session, tuple, path, bytes, stride, ecn })
-}
-
-/// What a report says against the tuple: (meaning, datagrams, bytes), empty as a rule.
-fn failures(report: &SendReport<'_>) -> Vec<(SocketFailure, usize, usize)> {
-    let of = |errno| meaning(Fault::of(errno));
-    let earlier = report.earlier.map(|errno| (of(errno), 0, 0));
-    let refused = report.failures.iter();
-    let now = refused.map(|failure| (of(failure.errno), failure.datagrams, failure.bytes));
-    earlier.into_iter().chain(now).collect()
-}
-
-/// What an error means for the path.
-fn meaning(fault: Fault) -> SocketFailure {
-    match fault {
-        Fault::Full => SocketFailure::Full,
-        Fault::TooBig => SocketFailure::TooBig,
-        Fault::Refused => SocketFailure::Refused,
-        Fault::Gone => SocketFailure::Interface,
-        Fault::Unreachable | Fault::Denied | Fault::Other => SocketFailure::Unreachable,
-    }
 }

@@ -1,15 +1,18 @@
 //! The splitter's driver: sockets and a clock around [`anabranch_comps::Core`].
 //!
-//! [`run`] is the whole program. Its loop is four steps: wait, take what is ready to the core, do what the core says,
-//! show the counters. It holds no protocol thought; which path a datagram takes is the core's affair.
+//! [`run`] is the whole program. Its loop is four steps: wait, take what is ready to the core, do
+//! what the core says, show the counters. It holds no protocol thought; which path a datagram takes
+//! is the core's affair.
 
 mod driver;
 mod files;
 mod onward;
 mod resolver;
+mod send;
 mod settings;
 mod signals;
 mod sockets;
+mod start;
 mod taps;
 mod told;
 mod trial;

@@ -1,12 +1,13 @@
-//! What is on its way out after one reception: gathered, so that neighbours for one socket leave in one system call.
+//! What is on its way out after one reception: gathered, so that neighbours for one socket leave in
+//! one system call.
 
 use std::borrow::Cow;
 use std::ops::Range;
 
-use anabranch_comps::{SessionId, TupleId};
+use anabranch_comps::{Payload, SessionId, TupleId};
 use anabranch_multipath::PathId;
 
-use crate::udp::{Datagrams, SendReport};
+use crate::udp::{Datagrams, Received, SendReport};
 
 /// Datagrams for one tuple.
 pub(super) struct Outgoing<'a> {
@@ -16,6 +17,28 @@ pub(super) struct Outgoing<'a> {
     pub(super) bytes: Cow<'a, [u8]>,
     pub(super) stride: usize,
     pub(super) ecn: u8,
+}
+
+impl<'a> Outgoing<'a> {
+    /// What the core wants sent, `run` being the batch that it has just handled; `None` for a part
+    /// of a batch that is not at hand.
+    pub(super) fn of(
+        (session, tuple, path): (SessionId, TupleId, PathId),
+        payload: Payload,
+        run: Option<&Received<'a>>,
+    ) -> Option<Outgoing<'a>> {
+        let (bytes, stride, ecn) = match payload {
+            Payload::Live(part) => {
+                let run = run?;
+                (Cow::Borrowed(&run.bytes[part]), run.stride, run.ecn)
+            }
+            Payload::Kept { bytes, ecn } => {
+                let stride = bytes.len();
+                (Cow::Owned(bytes.into_vec()), stride, ecn)
+            }
+        };
+        Some(Outgoing { session, tuple, path, bytes, stride, ecn })
+    }
 }
 
 impl Outgoing<'_> {

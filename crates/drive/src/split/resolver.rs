@@ -167,7 +167,7 @@ mod tests {
             assert_eq!(asking.settle(now, false), []);
             assert_eq!(asking.next_timeout(), Some(now + RETRY));
             assert!(!asking.on_time(now + RETRY / 2));
-            now = now + RETRY;
+            now += RETRY;
             assert!(asking.on_time(now));
             assert_eq!(asking.next_timeout(), None, "under way");
         }
