@@ -164,8 +164,12 @@ def start(listing: Path, *options: str) -> subprocess.Popen[str]:
     return subprocess.Popen(call, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-@pytest.mark.parametrize("jobs", ["1", "2"])
-def test_a_killed_sweep_goes_on_where_it_was(listing: Path, tmp_path: Path, jobs: str) -> None:
+@pytest.mark.parametrize(
+    ("jobs", "end"), [("1", signal.SIGKILL), ("2", signal.SIGKILL), ("2", signal.SIGINT)]
+)
+def test_a_stopped_sweep_goes_on_where_it_was(
+    listing: Path, tmp_path: Path, jobs: str, end: signal.Signals
+) -> None:
     # Later units take long enough to be killed in.
     text = listing.read_text().replace("paths = [2, 3]", "paths = [2, 3]\nparameters.trees = 400")
     listing.write_text(text)
@@ -173,8 +177,9 @@ def test_a_killed_sweep_goes_on_where_it_was(listing: Path, tmp_path: Path, jobs
     running = start(listing, "--jobs", jobs)
     for _ in wait_until(lambda: any(folder.glob("*.json")) if folder.is_dir() else False):
         assert running.poll() is None, running.communicate()
-    running.send_signal(signal.SIGKILL)
-    running.communicate()
+    running.send_signal(end)
+    _, error = running.communicate(timeout=20)
+    assert "Traceback" not in error
     kept = {name: at for name, at in stamps(folder).items() if not name.endswith(".part")}
     done = [name for name in kept if name.endswith(".json")]
     assert 1 <= len(done) < 6, "killed after the first unit, before the last"

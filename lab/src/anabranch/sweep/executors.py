@@ -7,11 +7,12 @@ function returned, as they are done. Nothing is begun before there is room for i
 from __future__ import annotations
 
 import os
+import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from multiprocessing import connection, get_context, parent_process
+from multiprocessing import active_children, connection, get_context, parent_process
 from typing import Any, TypeAlias, TypeVar
 
 from anabranch.nets import MissingExtraError
@@ -56,6 +57,9 @@ def pool(units: Sequence[U], work: Callable[[U], T], at_once: int) -> Done[U, T]
             ) from error
         finally:
             executor.shutdown(wait=False, cancel_futures=True)
+            if running:  # interrupted: what is under way is lost anyway
+                for worker in active_children():
+                    worker.terminate()
 
 
 def ray(units: Sequence[U], work: Callable[[U], T], at_once: int) -> Done[U, T]:
@@ -105,7 +109,11 @@ def _ray() -> Any:
 
 
 def _end_with_parent() -> None:
-    """Ends this process when its parent has ended: a killed sweep leaves nothing running."""
+    """Ends this process when its parent has ended: a killed sweep leaves nothing running.
+
+    An interrupt from the keyboard reaches all processes; it is the parent's to answer.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = parent_process()
     if parent is None:
         return

@@ -78,6 +78,8 @@ def sweep(
     at_once = _at_once([units[place] for place in left], jobs)
     with source(folder):
         folder.mkdir(parents=True, exist_ok=True)
+    if at_once > 1 or executor != "local":
+        _traces.cache_clear()  # other processes read their own
     if on_start is not None:
         on_start(len(left), at_once)
     tasks = [(units[place], digests[units[place].data], targets[place]) for place in left]
