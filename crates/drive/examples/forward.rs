@@ -11,7 +11,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use anabranch_drive::clock::Clock;
-use anabranch_drive::poller::{Interest, Poller};
+use anabranch_drive::poller::Poller;
 use anabranch_drive::udp::{Datagrams, RecvBatch, SendQueue, UdpOptions, UdpSocket};
 use anabranch_multipath::Time;
 
@@ -43,7 +43,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
     let poller = Poller::new(256)?;
     let listener = UdpSocket::bind(listen, &UdpOptions::default())?;
-    poller.add(&listener, u64::MAX, Interest::Read)?;
+    poller.add(&listener, u64::MAX)?;
     let every = Duration::from_millis(every);
     let (sessions, clients) = (Vec::new(), HashMap::new());
     Forwarder { listener, to, sources, every, poller, sessions, clients }.run()?;
@@ -112,7 +112,7 @@ impl Forwarder {
         let paths = self.sources.iter().copied().map(connect).collect::<Result<Vec<_>, _>>()?;
         let at = self.sessions.len();
         for (i, path) in paths.iter().enumerate() {
-            self.poller.add(path, (at * self.sources.len() + i) as u64, Interest::Read)?;
+            self.poller.add(path, (at * self.sources.len() + i) as u64)?;
         }
         self.clients.insert(client, at);
         self.sessions.push(Session { client, spoken_to, paths });

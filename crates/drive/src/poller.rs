@@ -8,17 +8,6 @@ use rustix::buffer::spare_capacity;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::time::Timespec;
 
-/// What a file is watched for. Errors and hang-ups are always told.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Interest {
-    /// There is something to read.
-    Read,
-    /// There is room to write.
-    Write,
-    /// Either.
-    Both,
-}
-
 /// What happened to a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ready {
@@ -26,8 +15,6 @@ pub struct Ready {
     pub token: u64,
     /// There is something to read, or the other side has closed.
     pub read: bool,
-    /// There is room to write.
-    pub write: bool,
     /// An error waits: on a UDP socket, read its error queue.
     pub error: bool,
 }
@@ -48,20 +35,13 @@ impl Poller {
         Ok(Self { epoll, events: Vec::with_capacity(events.max(1)) })
     }
 
-    /// Watches `file`, told apart by `token`. A file that is closed leaves the set by itself.
+    /// Watches `file`, told apart by `token`, for something to read; errors and hang-ups are told
+    /// too. A file that is closed leaves the set by itself.
     ///
     /// # Errors
     /// `AlreadyExists` if it is watched, and the kernel's.
-    pub fn add(&self, file: impl AsFd, token: u64, interest: Interest) -> io::Result<()> {
-        Ok(epoll::add(&self.epoll, file, EventData::new_u64(token), flags(interest))?)
-    }
-
-    /// Changes token and interest of a watched file.
-    ///
-    /// # Errors
-    /// `NotFound` if it is not watched, and the kernel's.
-    pub fn modify(&self, file: impl AsFd, token: u64, interest: Interest) -> io::Result<()> {
-        Ok(epoll::modify(&self.epoll, file, EventData::new_u64(token), flags(interest))?)
+    pub fn add(&self, file: impl AsFd, token: u64) -> io::Result<()> {
+        Ok(epoll::add(&self.epoll, file, EventData::new_u64(token), EventFlags::IN)?)
     }
 
     /// Ceases to watch `file`.
@@ -92,20 +72,11 @@ impl Poller {
     }
 }
 
-fn flags(interest: Interest) -> EventFlags {
-    match interest {
-        Interest::Read => EventFlags::IN,
-        Interest::Write => EventFlags::OUT,
-        Interest::Both => EventFlags::IN | EventFlags::OUT,
-    }
-}
-
 fn ready(event: &Event) -> Ready {
     let flags = event.flags;
     Ready {
         token: event.data.u64(),
         read: flags.intersects(EventFlags::IN | EventFlags::HUP | EventFlags::RDHUP),
-        write: flags.contains(EventFlags::OUT),
         error: flags.contains(EventFlags::ERR),
     }
 }
@@ -118,15 +89,13 @@ mod tests {
     use std::time::Instant;
 
     #[test]
-    fn tells_who_is_ready_and_for_what() {
+    fn tells_who_is_ready() {
         let (mut a, b) = UnixStream::pair().unwrap();
         let mut poller = Poller::new(8).unwrap();
-        poller.add(&b, 7, Interest::Both).unwrap();
-        let silent = Ready { token: 7, read: false, write: true, error: false };
-        assert_eq!(poller.wait(None).unwrap().collect::<Vec<_>>(), [silent]);
+        poller.add(&b, 7).unwrap();
+        assert_eq!(poller.wait(Some(Duration::ZERO)).unwrap().count(), 0);
         a.write_all(b"x").unwrap();
-        poller.modify(&b, 9, Interest::Read).unwrap();
-        let spoken = Ready { token: 9, read: true, write: false, error: false };
+        let spoken = Ready { token: 7, read: true, error: false };
         assert_eq!(poller.wait(None).unwrap().collect::<Vec<_>>(), [spoken]);
         poller.remove(&b).unwrap();
         assert_eq!(poller.wait(Some(Duration::ZERO)).unwrap().count(), 0);

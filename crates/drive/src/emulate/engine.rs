@@ -12,7 +12,7 @@ use super::edit::Edit;
 use super::stats::{LinkStats, WayStats, udp_ports};
 use super::topology::Cable;
 use crate::clock::Clock;
-use crate::poller::{Interest, Poller};
+use crate::poller::Poller;
 
 /// Packets taken from one interface before the others have their turn.
 const BATCH: usize = 64;
@@ -84,7 +84,7 @@ impl Engine {
     /// Has `poller` watch all interfaces; each one's token is for [`take_in`](Engine::take_in).
     pub(super) fn watch(&self, poller: &Poller) -> io::Result<()> {
         let tuns = self.cables.iter().flat_map(|cable| &cable.tuns);
-        tuns.zip(0..).try_for_each(|(tun, token)| poller.add(tun, token, Interest::Read))
+        tuns.zip(0..).try_for_each(|(tun, token)| poller.add(tun, token))
     }
 
     /// Takes in a batch of what waits at an interface.

@@ -19,7 +19,7 @@ use super::engine::Engine;
 use super::setup::{self, SetupError};
 use super::stats::LinkStats;
 use super::topology::Topology;
-use crate::poller::{Interest, Poller};
+use crate::poller::Poller;
 
 /// The thread looks up at least this often, so a stop is never missed.
 const LONGEST_WAIT: Duration = Duration::from_millis(500);
@@ -123,7 +123,7 @@ impl Shared {
     /// A poller that watches the waker and all interfaces.
     fn poller(&self) -> io::Result<Poller> {
         let poller = Poller::new(64)?;
-        poller.add(&self.waker, WAKER, Interest::Read)?;
+        poller.add(&self.waker, WAKER)?;
         self.lock().watch(&poller)?;
         Ok(poller)
     }

@@ -193,7 +193,7 @@ mod tests {
         let mut resolver = Resolver::start("localhost:9".parse().unwrap()).unwrap();
         resolver.ask(Time::ZERO, ONE);
         let mut poller = crate::poller::Poller::new(1).unwrap();
-        poller.add(&resolver, 0, crate::poller::Interest::Read).unwrap();
+        poller.add(&resolver, 0).unwrap();
         let patience = Some(Duration::from_secs(20));
         assert_eq!(poller.wait(patience).unwrap().count(), 1);
         let found = resolver.answer().unwrap();

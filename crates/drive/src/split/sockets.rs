@@ -9,7 +9,7 @@ use anabranch_comps::{SessionId, TupleId};
 use anabranch_multipath::{PathId, Time};
 
 use crate::paths::Egress;
-use crate::poller::{Interest, Poller};
+use crate::poller::Poller;
 use crate::udp::{UdpOptions, UdpSocket};
 
 /// A retired socket still hears answers for so long: several round trips of any path worth using.
@@ -129,7 +129,7 @@ impl Sockets {
         let (local, server) = (udp.local_addr()?, udp.peer_addr()?);
         let index = self.free_slot();
         let token = u64::from(self.slots[index as usize].generation) << 32 | u64::from(index);
-        if let Err(error) = poller.add(&udp, token, Interest::Read) {
+        if let Err(error) = poller.add(&udp, token) {
             self.free.push(index);
             return Err(error);
         }

@@ -17,7 +17,7 @@ use super::ways::Ways;
 use super::{Failure, Listening, Screen, Settings};
 use crate::clock::Clock;
 use crate::netlink::Monitor;
-use crate::poller::{Interest, Poller};
+use crate::poller::Poller;
 use crate::udp::{SendQueue, UdpOptions, UdpSocket};
 
 /// Receive buffer of the listener, in bytes: it is shared by all clients.
@@ -78,9 +78,9 @@ impl<'s> Driver<'s> {
     }
 
     fn watch_all(&self) -> io::Result<()> {
-        self.poller.add(&self.listener, LISTENER, Interest::Read)?;
-        self.poller.add(&self.stop, STOP, Interest::Read)?;
-        self.poller.add(&self.monitor, NETWORK, Interest::Read)?;
-        self.poller.add(&self.resolver, NAMES, Interest::Read)
+        self.poller.add(&self.listener, LISTENER)?;
+        self.poller.add(&self.stop, STOP)?;
+        self.poller.add(&self.monitor, NETWORK)?;
+        self.poller.add(&self.resolver, NAMES)
     }
 }
