@@ -93,8 +93,8 @@ impl Driver<'_> {
         self.settle(now);
     }
 
-    /// An error that a socket tells of late, after its datagrams left. That of a retired socket says
-    /// nothing about the one that sends for the tuple now.
+    /// An error that a socket tells of late, after its datagrams left. That of a retired socket
+    /// says nothing about the one that sends for the tuple now.
     pub(super) fn blame(&mut self, now: Time, token: u64, fault: Fault) {
         let Some(socket) = self.sockets.by_token(token) else { return };
         if self.sockets.is_in_use(token) {

@@ -101,7 +101,8 @@ impl Sockets {
         slot.socket.as_ref().filter(|_| u64::from(slot.generation) == token >> 32)
     }
 
-    /// Whether the socket that `token` was given to sends for its tuple: it is open and not retired.
+    /// Whether the socket that `token` was given to sends for its tuple: it is open and not
+    /// retired.
     pub(super) fn is_in_use(&self, token: u64) -> bool {
         let index = token as u32;
         self.by_token(token)
@@ -114,8 +115,8 @@ impl Sockets {
         self.slots[index as usize].socket.as_ref()
     }
 
-    /// Opens the socket of a tuple: bound to the path's way out, connected to the server, watched by `poller`.
-    /// Returns its local address.
+    /// Opens the socket of a tuple: bound to the path's way out, connected to the server, watched
+    /// by `poller`. Returns its local address.
     pub(super) fn open(
         &mut self,
         (session, tuple, path): (SessionId, TupleId, PathId),
@@ -140,7 +141,8 @@ impl Sockets {
         Ok(local)
     }
 
-    /// Takes the sockets of `path` out of use: the next datagrams open new ones, the old ones only listen, for a while.
+    /// Takes the sockets of `path` out of use: the next datagrams open new ones, the old ones only
+    /// listen, for a while.
     pub(super) fn retire(&mut self, now: Time, path: PathId) {
         let slots = &self.slots;
         let is_of_path = |index: u32| {
@@ -169,9 +171,9 @@ impl Sockets {
         indices.into_iter().filter_map(|index| self.close_slot(index)).collect()
     }
 
-    /// Datagrams that the sockets have dropped on arrival: those of closed sockets, and of open ones
-    /// as far as they were looked at. That costs a system call each, so no more than a number of
-    /// sockets is looked at once a second, in turn.
+    /// Datagrams that the sockets have dropped on arrival: those of closed sockets, and of open
+    /// ones as far as they were looked at. That costs a system call each, so no more than a number
+    /// of sockets is looked at once a second, in turn.
     pub(super) fn missed(&mut self, now: Time) -> u64 {
         let (first, due) = self.next_count;
         if now >= due && !self.slots.is_empty() {

@@ -85,8 +85,8 @@ impl Ways {
         self.learn(now, answers)
     }
 
-    /// What the kernel did not answer keeps its last verdict, and is asked again later: a want of files or memory says
-    /// nothing about a path.
+    /// What the kernel did not answer keeps its last verdict, and is asked again later: a want of
+    /// files or memory says nothing about a path.
     fn learn(
         &mut self,
         now: Time,
