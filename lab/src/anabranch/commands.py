@@ -284,15 +284,16 @@ def _show_report(report: Report) -> None:
     rows = [(unit, results.load(file).metrics) for unit, file in report.files]
     shown = [name for name in _NUMBERS if any(name in metrics for _, metrics in rows)]
     heads = ("run", "attack", "observer", "protocol", "seed")
-    table = Table(*heads, *(_NUMBERS[name] for name in shown), box=None)
+    table = Table(*heads, *(f"{_NUMBERS[name]} %" for name in shown), box=None)
     for unit, metrics in rows:
         spec = unit.spec
-        numbers = [_percent(metrics[name]) if name in metrics else "" for name in shown]
+        numbers = [_short(metrics[name]) if name in metrics else "" for name in shown]
         table.add_row(
             unit.name, spec.attack, spec.observer, spec.protocol, str(spec.seed), *numbers
         )
     if rows:
-        Console().print(table)
+        # A file has no width: nothing is folded there.
+        Console(width=None if sys.stdout.isatty() else 200).print(table)
 
 
 def _show(result: Result) -> None:
@@ -316,6 +317,10 @@ def _show(result: Result) -> None:
 
 def _percent(estimate: dict[str, float | None]) -> str:
     return f"{_number(estimate['value'])} ({_interval(estimate)})"
+
+
+def _short(estimate: dict[str, float | None]) -> str:
+    return f"{_percent(estimate)}".replace("%", "").replace(" to ", "-")
 
 
 def _interval(estimate: dict[str, float | None]) -> str:

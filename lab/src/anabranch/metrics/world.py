@@ -37,7 +37,8 @@ def open_world(
     Args:
         outcomes: of the test set.
         accepted: bool (n,), what counts as monitored at the operating point.
-        curve: bool (n, t), the same at each threshold of the curve.
+        curve: bool (n, t), the same at each threshold of the curve; folds have thresholds of
+            their own, those of equal place are pooled.
         r: unmonitored loads that come on a monitored one.
         resamples: of the bootstrap.
         seed: of the bootstrap.
@@ -106,7 +107,7 @@ def resolution(pages: int, loads: int, r: float) -> str:
         f"The false-positive rate rests on {pages} unmonitored pages ({loads} loads): a page "
         f"always mistaken moves it by {step:.1%} and, with r = {r:g}, weighs like {r * step:.0%} "
         f"of the monitored loads. Even if none were mistaken, up to {bound:.1%} of other pages may "
-        f"be (95 % confidence): such a test cannot show an r-precision above "
+        f"be (95 % confidence): such a test cannot prove an r-precision above "
         f"{1 / (1 + r * bound):.0%}."
     )
 
