@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anabranch_bench::payload::{self, Stamp};
 use anabranch_bench::{proc, report};
-use anabranch_drive::poller::{Interest, Poller};
+use anabranch_drive::poller::Poller;
 use anabranch_drive::udp::{Datagrams, Received, RecvBatch, SendQueue, UdpOptions, UdpSocket};
 use clap::Parser;
 
@@ -46,7 +46,7 @@ fn main() -> io::Result<()> {
 
 fn run(socket: &UdpSocket, arguments: &Arguments) -> io::Result<report::Sink> {
     let mut poller = Poller::new(1)?;
-    poller.add(socket, 0, Interest::Read)?;
+    poller.add(socket, 0)?;
     let (mut buffers, mut queue, mut count) = (RecvBatch::new(32), SendQueue::new(), Count::new());
     let end = payload::now() + (arguments.seconds * 1e9) as u64;
     let idle = Duration::from_millis(arguments.idle);
