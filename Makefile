@@ -36,6 +36,7 @@ check:  ## format, lints, documentation, and the guards of the design's invarian
 	$(PYTHON) -m mypy --cache-dir=$(CACHE)/mypy --strict scripts/*.py
 	$(PYTHON) -m ruff check --no-cache --config tests/interop/pyproject.toml examples bench
 	MYPYPATH=tests/interop $(PYTHON) -m mypy --cache-dir=$(CACHE)/mypy --strict examples/*.py bench/*.py
+	lab/run-tests --check
 	scripts/shellcheck
 	python3 -B scripts/test_guards.py
 	python3 -B scripts/guards.py
