@@ -295,7 +295,6 @@ impl Session {
             Some(Protocol::WireGuard) => to_handshake_path(
                 wireguard::Message::of(datagram).is_some_and(wireguard::Message::is_handshake),
             ),
-
             _ => Lane::Free,
         }
     }
