@@ -96,6 +96,7 @@ def test_open_world_tests_every_unmonitored_page_once(pages: Traces) -> None:
     assert (numbers["monitored_pages"], numbers["unmonitored_pages"]) == (4, 6)
     assert numbers["unmonitored_predictions"] == 6 * 4
     assert numbers["recall"]["value"] > 0.5
+    assert numbers["false_positive_rate"]["value"] < 0.5, "at a threshold of 0 it would be 1"
     assert "6 unmonitored pages" in numbers["resolution"]
     assert len(numbers["curve"]["recall"]) == len(numbers["curve"]["r_precision"])
     paper = run(pages, **FOREST, world="open", monitored=4, protocol="paper")
