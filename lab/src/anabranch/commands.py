@@ -278,22 +278,29 @@ _NUMBERS = {"accuracy": "accuracy", "recall": "recall", "r_precision": "r-precis
 
 
 def _show_report(report: Report) -> None:
-    """A row for each unit; only columns that any of them has."""
+    """A row for each unit; settings that tell units of one run apart, numbers that any has."""
     from anabranch import results
 
     rows = [(unit, results.load(file).metrics) for unit, file in report.files]
     shown = [name for name in _NUMBERS if any(name in metrics for _, metrics in rows)]
-    heads = ("run", "attack", "observer", "protocol", "seed")
-    table = Table(*heads, *(f"{_NUMBERS[name]} %" for name in shown), box=None)
+    settings = _varied([unit for unit, _ in rows])
+    table = Table("run", *settings, *(f"{_NUMBERS[name]} %" for name in shown), box=None)
     for unit, metrics in rows:
-        spec = unit.spec
+        values = (str(getattr(unit.spec, name)) for name in settings)
         numbers = [_short(metrics[name]) if name in metrics else "" for name in shown]
-        table.add_row(
-            unit.name, spec.attack, spec.observer, spec.protocol, str(spec.seed), *numbers
-        )
+        table.add_row(unit.name, *values, *numbers)
     if rows:
         # A file has no width: nothing is folded there.
         Console(width=None if sys.stdout.isatty() else 200).print(table)
+
+
+def _varied(units: list[Unit]) -> list[str]:
+    """Settings that are not the same in all units of some run: its name does not tell them."""
+    seen: dict[str, dict[str, set[str]]] = {}
+    for unit in units:
+        for name, value in unit.spec.to_dict().items():
+            seen.setdefault(name, {}).setdefault(unit.name, set()).add(repr(value))
+    return [name for name, runs in seen.items() if any(len(values) > 1 for values in runs.values())]
 
 
 def _show(result: Result) -> None:

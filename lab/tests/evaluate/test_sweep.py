@@ -189,6 +189,7 @@ def test_a_stopped_sweep_goes_on_where_it_was(
     said, error = again.communicate(timeout=200)
     assert (again.returncode, error.count("\n")) == (0, 6 - len(done)), error
     assert f"{len(done)} kept, {6 - len(done)} done, 0 failed" in said
+    assert said.split()[:5] == ["run", "paths", "seed", "accuracy", "%"], "what tells units apart"
     assert stamps(folder).items() >= kept.items()
     assert len(list(folder.glob("*.json"))) == 6
 
