@@ -39,7 +39,8 @@ EXAMPLES
     anabranch split tunnel.toml --schedule weights:0.7,0.3 --trace run.parquet --pcap captures
 
 EXIT CODES
-  0 ended by SIGINT or SIGTERM (Ctrl-C)   1 trouble on the way   2 what was asked cannot be";
+  0 ended by SIGINT (Ctrl-C), SIGTERM or SIGHUP   1 trouble on the way   2 what was asked cannot be
+  130 ended at once by a second Ctrl-C, captures discarded";
 
 /// Split sessions over several paths, below unaltered servers.
 ///
