@@ -20,7 +20,7 @@
 use std::io::{self, BufRead, Write};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, Receiver, Sender};
-use std::{fs, thread};
+use std::{fmt, fs, thread};
 
 use anabranch_drive::emulate::{self, EDIT_KEYS, Edit, Network, Topology};
 use anabranch_drive::toml_keys;
@@ -72,8 +72,8 @@ fn check() -> Result<(), Failure> {
     let needs = emulate::check();
     for need in &needs {
         match &need.missing {
-            None => println!("ok       {}", need.what),
-            Some(why) => println!("missing  {}: {why}", need.what),
+            None => say(format_args!("ok       {}", need.what)),
+            Some(why) => say(format_args!("missing  {}: {why}", need.what)),
         }
     }
     let missing = needs.iter().filter(|need| need.missing.is_some()).count();
@@ -135,15 +135,15 @@ fn wait_for_end(
         String::new()
     };
     for (name, namespace) in network.hosts() {
-        println!("{name}: nsenter{user} --net={}", namespace.path().display());
+        say(format_args!("{name}: nsenter{user} --net={}", namespace.path().display()));
     }
-    println!("The network is up; Ctrl-C ends it.");
+    say(format_args!("The network is up; Ctrl-C ends it."));
     // An error means that every sender is gone: the same as an end.
     let _ = inputs.recv();
     for (name, link) in network.stats() {
         for (way, stats) in [("forward", link.forward), ("back", link.back)] {
             let (units, delivered) = (stats.units, stats.delivered.units);
-            println!("{name} {way}: {units} packets entered, {delivered} arrived");
+            say(format_args!("{name} {way}: {units} packets entered, {delivered} arrived"));
         }
     }
     Ok(())
@@ -220,4 +220,9 @@ impl Session {
 
 fn user_ns() -> String {
     format!("/proc/{}/ns/user", std::process::id())
+}
+
+/// A line on standard output. Nobody may be there to read it: that is no reason to panic.
+fn say(line: fmt::Arguments<'_>) {
+    let _ = writeln!(io::stdout(), "{line}");
 }
