@@ -114,6 +114,9 @@ fn one(text: &str, length: &str, random: bool) -> Result<Every, EveryError> {
 
 /// `50-70p` or `80-120ms`: the unit stands once, at the end.
 fn range(text: &str, least: &str, rest: &str) -> Result<Every, EveryError> {
+    if !least.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err(EveryError::Form(text.into()));
+    }
     let unit = rest.trim_start_matches(|c: char| c.is_ascii_digit());
     match (parse_length(text, &format!("{least}{unit}"))?, parse_length(text, rest)?) {
         (Length::Packets(least), Length::Packets(most)) if least <= most => {
@@ -296,6 +299,8 @@ mod tests {
             "~",
             "1.5ms",
             "99999999999999999999p",
+            "1u-5s",
+            "1m-2s",
             "~5-7p",
             "5-7",
             "5p-7p",
