@@ -9,7 +9,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
 use std::path::Path;
 use std::sync::Once;
 
-use parquet::basic::{Compression, ConvertedType, LogicalType, Type as Physical};
+use parquet::basic::{Compression, ConvertedType, Encoding, LogicalType, Type as Physical};
+use parquet::column::page::Page;
 use parquet::column::reader::{ColumnReaderImpl, get_typed_column_reader};
 use parquet::data_type::{
     BoolType, ByteArray, ByteArrayType, DataType, DoubleType, Int32Type, Int64Type,
@@ -217,6 +218,57 @@ fn lies_within(chunk: &ColumnChunkMetaData, length: u64) -> bool {
     end.is_some_and(|end| end <= length)
 }
 
+/// Refuses pages of texts that claim more lengths than values: the decoder would ask for memory for all of them, and a
+/// failed allocation ends the program instead of being an error.
+fn vet_pages(group: &dyn RowGroupReader, place: usize) -> Result<(), TraceError> {
+    let optional = group.metadata().column(place).column_descr().max_def_level() > 0;
+    let mut pages = group.get_column_page_reader(place)?;
+    while let Some(page) = pages.get_next_page()? {
+        let by_lengths = matches!(
+            page.encoding(),
+            Encoding::DELTA_LENGTH_BYTE_ARRAY | Encoding::DELTA_BYTE_ARRAY
+        );
+        let claimed = || lengths_claimed(levels_skipped(&page, optional)?);
+        if by_lengths && claimed().is_none_or(|lengths| lengths > u64::from(page.num_values())) {
+            return Err(TraceError::Parquet("a page is damaged".to_owned()));
+        }
+    }
+    Ok(())
+}
+
+/// The values of a page, behind its definition levels.
+fn levels_skipped(page: &Page, optional: bool) -> Option<&[u8]> {
+    match page {
+        Page::DataPage { buf, .. } if optional => {
+            let (length, rest) = buf.split_first_chunk::<4>()?;
+            rest.get(u32::from_le_bytes(*length) as usize..)
+        }
+        Page::DataPageV2 { buf, def_levels_byte_len, rep_levels_byte_len, .. } => {
+            buf.get((*def_levels_byte_len as usize).checked_add(*rep_levels_byte_len as usize)?..)
+        }
+        _ => Some(page.buffer()),
+    }
+}
+
+/// The third number of a DELTA_BINARY_PACKED header (Parquet format, "Delta Encoding"): how many values follow.
+fn lengths_claimed(values: &[u8]) -> Option<u64> {
+    let mut bytes = values.iter();
+    let mut number = || {
+        let mut value = 0u64;
+        for shift in (0..63).step_by(7) {
+            let byte = *bytes.next()?;
+            value |= u64::from(byte & 0x7f) << shift;
+            if byte & 0x80 == 0 {
+                return Some(value);
+            }
+        }
+        None
+    };
+    number()?;
+    number()?;
+    number()
+}
+
 /// Has the column the right storage, but unsigned numbers, dates or decimals in it?
 fn is_foreign(column: &ColumnDescriptor) -> bool {
     use ConvertedType as C;
@@ -246,6 +298,9 @@ impl<T: DataType> Column<T> {
         places: &[usize; 7],
         which: usize,
     ) -> Result<Column<T>, TraceError> {
+        if COLUMNS[which].1 == Physical::BYTE_ARRAY {
+            vet_pages(group, places[which])?;
+        }
         let reader = get_typed_column_reader(group.get_column_reader(places[which])?);
         let name = COLUMNS[which].0;
         Ok(Column { name, reader, values: Vec::new(), levels: Vec::new() })
