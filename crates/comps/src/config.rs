@@ -10,7 +10,7 @@ use anabranch_multipath::schedule::Spec;
 pub struct Config {
     /// For each path, how many source ports it rotates over (at least 1).
     pub ports: Vec<u16>,
-    /// The path that QUIC handshakes and DNS queries take, by its place in `ports`.
+    /// The path that the handshakes of QUIC and WireGuard and DNS queries take, by its place in `ports`.
     pub handshake: Option<usize>,
     /// Whether the schedule may use the handshake path for everything else too. If not, it is the last path.
     pub handshake_scheduled: bool,

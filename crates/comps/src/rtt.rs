@@ -33,7 +33,7 @@ impl RttFilter {
         }
     }
 
-    /// A datagram of the server came by this path; `last_heard` is when the one before came.
+    /// A datagram of the server came by this path.
     pub(crate) fn on_heard(&mut self, now: Time) {
         let Some(asked) = self.asked.take() else { return };
         let sample = now.since(asked);
