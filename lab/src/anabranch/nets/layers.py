@@ -207,9 +207,9 @@ class MaxPool(Layer):
         pads = ((0, 0), (before, after), *((0, 0) for _ in rest_of_shape))
         x = jnp.pad(x, pads, constant_values=-jnp.inf)[:, : blocks * self.stride]
         x = x.reshape(x.shape[0], blocks, self.stride, *rest_of_shape)
-        parts = [x.max(axis=2)[:, i : i + windows] for i in range(whole)]
-        if rest:
-            parts.append(x[:, whole : whole + windows, :rest].max(axis=2))
+        full = _greatest([x[:, :, i] for i in range(self.stride)])
+        parts = [full[:, i : i + windows] for i in range(whole)]
+        parts += [x[:, whole : whole + windows, i] for i in range(rest)]
         return _greatest(parts), state
 
 
