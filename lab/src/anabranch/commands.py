@@ -120,6 +120,10 @@ def evaluate(
 
 def sweep(
     listing: Annotated[Path, typer.Argument(metavar="SPEC.toml", help="What to evaluate.")],
+    data: Annotated[
+        Path | None,
+        typer.Option(metavar="IN", help="Traces of the runs that do not say, from this folder."),
+    ] = None,
     folder: Annotated[
         Path | None,
         typer.Option("--out", metavar="FOLDER", help="Of results; SPEC.results if not given."),
@@ -135,7 +139,7 @@ def sweep(
     with _one_line():
         from anabranch import sweep as lab
 
-        units = lab.read(listing)
+        units = lab.read(listing, data)
         target = folder or listing.with_suffix(".results")
         with _bar() as bar:
             report = lab.sweep(

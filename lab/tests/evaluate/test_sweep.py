@@ -68,6 +68,17 @@ def test_lists_become_units_with_the_attacks_parameters(listing: Path) -> None:
     assert all(unit.spec.loads == 6 for unit in units)
 
 
+def test_data_may_be_named_later(data: Path, tmp_path: Path) -> None:
+    path = tmp_path / "spec.toml"
+    path.write_text(f'[[runs]]\nname = "here"\ndata = "{data}"\n[[runs]]\nname = "later"\n')
+    with pytest.raises(TraceError, match=r"spec\.toml: a run without data"):
+        read(path)
+    assert [unit.data for unit in read(path, Path("/later.parquet"))] == [
+        data,
+        Path("/later.parquet"),
+    ]
+
+
 def test_a_run_overrules_what_is_common(data: Path, tmp_path: Path) -> None:
     path = tmp_path / "spec.toml"
     path.write_text(

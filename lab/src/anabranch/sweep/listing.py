@@ -2,7 +2,7 @@
 
 ```toml
 [common]                      # settings of all runs
-data = "loads.parquet"        # from the folder of this file
+data = "loads.parquet"        # from the folder of this file; may be left to the command line
 attack = ["k-fp", "rf"]       # a list: one unit for each value
 seed = [0, 1]
 
@@ -71,8 +71,12 @@ class Unit:
         return f"{self.name}: {self.spec.attack}, {self.spec.observer}, seed {self.spec.seed}"
 
 
-def read(path: Path) -> list[Unit]:
+def read(path: Path, data: Path | None = None) -> list[Unit]:
     """The units of a sweep, in the order of the file.
+
+    Args:
+        path: of the file.
+        data: traces of the runs that name none.
 
     Raises:
         TraceError: with the file and, where it can be told, the line and the nearest name.
@@ -84,7 +88,7 @@ def read(path: Path) -> list[Unit]:
         except tomllib.TOMLDecodeError as error:
             raise TraceError(f"not TOML: {error}") from error
         try:
-            units = list(_units(content, path.parent))
+            units = list(_units(content, path.parent, data))
         except ERRORS as error:
             raise TraceError(f"{_line(text, str(error))}{error}") from error
         if not units:
@@ -92,7 +96,7 @@ def read(path: Path) -> list[Unit]:
         return units
 
 
-def _units(content: Mapping[str, Any], folder: Path) -> Iterator[Unit]:
+def _units(content: Mapping[str, Any], folder: Path, data: Path | None) -> Iterator[Unit]:
     _known("table", content, _TABLES)
     common = _table(content.get("common", {}), "common")
     attacks = _table(content.get("attacks", {}), "attacks")
@@ -105,7 +109,8 @@ def _units(content: Mapping[str, Any], folder: Path) -> Iterator[Unit]:
     if not runs:
         raise SettingError("runs: an empty list asks for nothing")
     for number, run in enumerate(runs):
-        settings = {"name": f"run {number}"} | dict(common) | dict(_table(run, "runs"))
+        named = {"name": f"run {number}"} | ({} if data is None else {"data": str(data.absolute())})
+        settings = named | dict(common) | dict(_table(run, "runs"))
         _known("setting", settings, (*_OWN, *_SETTINGS))
         for chosen in _expanded(settings):
             yield _unit(chosen, attacks, folder)
@@ -114,9 +119,11 @@ def _units(content: Mapping[str, Any], folder: Path) -> Iterator[Unit]:
 def _unit(settings: dict[str, Any], attacks: Mapping[str, Any], folder: Path) -> Unit:
     name, data, form = (settings.pop(key, None) for key in ("name", "data", "form"))
     unmonitored_y = settings.pop("unmonitored_y", None)
+    if data is None:
+        raise SettingError("a run without data: name them in [common], or by --data")
     for key, value in (("name", name), ("data", data)):
         if not isinstance(value, str):
-            raise SettingError(f"{key}: {value!r} is no text" if value else f"{key}: is missing")
+            raise SettingError(f"{key}: {value!r} is no text")
     if form is not None and form not in io.FORMATS:
         raise SettingError(unknown("form", str(form), io.FORMATS))
     if unmonitored_y is not None and not isinstance(unmonitored_y, int):
