@@ -5,7 +5,7 @@ use std::time::Duration;
 use anabranch_multipath::Every;
 use anabranch_multipath::schedule::Spec;
 
-/// The settings of one splitter: one listener, one server, a list of paths.
+/// The settings of one splitter: its paths, and how sessions use them.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// For each path, how many source ports it rotates over (at least 1).

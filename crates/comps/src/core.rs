@@ -33,6 +33,8 @@ pub enum Input<'a> {
     Client {
         /// Its address.
         client: SocketAddr,
+        /// The server that it wants to reach; `None` for the one that all clients of a listener reach.
+        server: Option<SocketAddr>,
         /// The address of ours that it spoke to, where the listener has several.
         local: Option<IpAddr>,
         /// The datagrams.
@@ -53,6 +55,8 @@ pub enum Input<'a> {
         session: SessionId,
         /// Whether the server has an address.
         found: bool,
+        /// The paths that do not lead there (such as one without IPv6 to a server that has nothing else).
+        barred: &'a [PathId],
     },
     /// A socket was opened for a tuple.
     Opened {
@@ -105,6 +109,9 @@ pub enum Failure {
     NoSocket,
 }
 
+/// Who speaks with whom: a client, and the server that it named (`None`: the one of all). A session each.
+pub(crate) type Ends = (SocketAddr, Option<SocketAddr>);
+
 /// What is to be done outside.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Output {
@@ -123,6 +130,8 @@ pub enum Output {
     Return {
         /// The client.
         client: SocketAddr,
+        /// The server that the client named, so that the answer seems to come from there.
+        server: Option<SocketAddr>,
         /// The address of ours to answer from.
         local: Option<IpAddr>,
     },
@@ -130,6 +139,8 @@ pub enum Output {
     Resolve {
         /// The session.
         session: SessionId,
+        /// The server that its client named; `None` for the one of all.
+        server: Option<SocketAddr>,
     },
     /// Close all sockets of a session.
     Close {
@@ -161,7 +172,7 @@ pub enum Payload {
 pub struct Core {
     config: Config,
     sessions: BTreeMap<SessionId, Box<Session>>,
-    clients: BTreeMap<SocketAddr, SessionId>,
+    clients: BTreeMap<Ends, SessionId>,
     timers: BTreeSet<(Time, SessionId)>,
     unanswered: VecDeque<SessionId>,
     next_session: u64,
@@ -245,13 +256,15 @@ impl Core {
     /// Takes what happened.
     pub fn handle(&mut self, now: Time, input: Input<'_>) {
         match input {
-            Input::Client { client, local, batch } => self.on_client(now, client, local, &batch),
-            Input::Server { session, tuple, batch } => self.on_server(now, session, tuple, &batch),
-            Input::Resolved { session, found: true } => {
-                self.with(now, session, |s, c| s.on_resolved(now, c))
+            Input::Client { client, server, local, batch } => {
+                self.on_client(now, (client, server), local, &batch);
             }
-            Input::Resolved { session, found: false } => {
-                self.close(session, CloseReason::Unresolved)
+            Input::Server { session, tuple, batch } => self.on_server(now, session, tuple, &batch),
+            Input::Resolved { session, found: true, barred } => {
+                self.on_resolved(now, session, barred);
+            }
+            Input::Resolved { session, found: false, .. } => {
+                self.close(session, CloseReason::Unresolved);
             }
             Input::Opened { local } => drop(self.own.insert(local)),
             Input::Shut { local } => drop(self.own.remove(&local)),
@@ -302,16 +315,17 @@ impl Core {
         }
     }
 
-    fn on_client(
-        &mut self,
-        now: Time,
-        client: SocketAddr,
-        local: Option<IpAddr>,
-        batch: &Batch<'_>,
-    ) {
-        let known = self.clients.get(&client).copied();
-        let Some(id) = known.or_else(|| self.open(now, client, local, batch)) else { return };
+    fn on_client(&mut self, now: Time, ends: Ends, local: Option<IpAddr>, batch: &Batch<'_>) {
+        let known = self.clients.get(&ends).copied();
+        let Some(id) = known.or_else(|| self.open(now, ends, local, batch)) else { return };
         self.with(now, id, |session, common| session.on_client(now, batch, common));
+    }
+
+    fn on_resolved(&mut self, now: Time, id: SessionId, barred: &[PathId]) {
+        if (0..self.config.ports.len()).all(|index| barred.contains(&PathId::at(index))) {
+            return self.close(id, CloseReason::Unreachable);
+        }
+        self.with(now, id, |session, common| session.on_resolved(now, barred, common));
     }
 
     fn on_server(&mut self, now: Time, id: SessionId, tuple: TupleId, batch: &Batch<'_>) {
@@ -338,10 +352,11 @@ impl Core {
     fn open(
         &mut self,
         now: Time,
-        client: SocketAddr,
+        ends: Ends,
         local: Option<IpAddr>,
         batch: &Batch<'_>,
     ) -> Option<SessionId> {
+        let (client, server) = ends;
         let chain = self.prints.chain(now, batch.datagram(0));
         if self.own.contains(&client) || chain >= CHAIN {
             self.looped += batch.count();
@@ -356,13 +371,13 @@ impl Core {
         }
         let id = SessionId(self.next_session);
         self.next_session += 1;
-        let mut session = Session::new(id, client, now, &self.config);
+        let mut session = Session::new(id, ends, now, &self.config);
         (session.local, session.chain) = (local, chain);
         self.sessions.insert(id, Box::new(session));
-        self.clients.insert(client, id);
+        self.clients.insert(ends, id);
         self.unanswered.push_back(id);
-        self.outputs.push_back(Output::Event(Event::Opened { session: id, client }));
-        self.outputs.push_back(Output::Resolve { session: id });
+        self.outputs.push_back(Output::Event(Event::Opened { session: id, client, server }));
+        self.outputs.push_back(Output::Resolve { session: id, server });
         Some(id)
     }
 
@@ -413,7 +428,7 @@ impl Core {
 
     fn close(&mut self, id: SessionId, reason: CloseReason) {
         let Some(session) = self.sessions.remove(&id) else { return };
-        self.clients.remove(&session.client);
+        self.clients.remove(&session.ends);
         if let Some(armed) = session.armed {
             self.timers.remove(&(armed, id));
         }

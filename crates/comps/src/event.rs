@@ -20,6 +20,8 @@ pub enum Event {
         session: SessionId,
         /// Its client's address.
         client: SocketAddr,
+        /// The server that the client named; `None` for the one of all.
+        server: Option<SocketAddr>,
     },
     /// The session's protocol was recognised.
     Recognised {
@@ -119,6 +121,8 @@ pub enum CloseReason {
     Evicted,
     /// The server's name does not resolve.
     Unresolved,
+    /// No path leads to the server.
+    Unreachable,
     /// The program ends.
     Shutdown,
 }

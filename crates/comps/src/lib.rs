@@ -6,7 +6,7 @@
 //! * [`Core`] is the whole: [`Core::handle`] takes an [`Input`] (a batch from a client, a batch from the server, an
 //!   error of a socket, a timeout), then [`Core::poll`] gives [`Output`]s until there is none, and
 //!   [`Core::next_timeout`] says when to call again.
-//! * A *session* is one client address. It has its own draw of the schedule and its own view of each path's health.
+//! * A *session* is one client address and the server that it wants. It has its own draw of the schedule and its own view of each path's health.
 //! * A *tuple* is a path with one of its source ports: together with the server's address a four-tuple. The driver opens a
 //!   socket for a tuple when the first datagram names it.
 //! * [`protocol`] recognises what a session carries; for QUIC it follows each connection's handshake and keeps it on

@@ -10,6 +10,8 @@ pub struct TupleId(pub u16);
 #[derive(Debug)]
 pub(crate) struct Tuples {
     first: Box<[u16]>,
+    /// The ports of each path that leads to the server, 0 of the others.
+    ports: Box<[u16]>,
     allowed: Box<[u16]>,
     turn: Box<[u16]>,
 }
@@ -24,7 +26,14 @@ impl Tuples {
             next += count;
         }
         first.push(next);
-        Tuples { first: first.into(), allowed: ports.into(), turn: vec![0; ports.len()].into() }
+        let turn = vec![0; ports.len()].into();
+        Tuples { first: first.into(), ports: ports.into(), allowed: ports.into(), turn }
+    }
+
+    /// Takes paths out for good, and makes a [`Tuples::cut`] undone.
+    pub(crate) fn bar(&mut self, paths: &[PathId]) {
+        paths.iter().for_each(|path| self.ports[path.index()] = 0);
+        self.allowed.clone_from(&self.ports);
     }
 
     /// The tuples that the session may use.
@@ -63,14 +72,15 @@ impl Tuples {
         handshake: Option<PathId>,
         handshake_scheduled: bool,
     ) {
-        let wanted = std::mem::replace(&mut self.allowed, vec![0; self.turn.len()].into());
+        let wanted = &self.ports;
+        self.allowed = vec![0; wanted.len()].into();
         let ceiling = |index: usize| match handshake {
             Some(path) if path.index() == index && !handshake_scheduled => wanted[index].min(1),
             _ => wanted[index],
         };
         let apart = handshake.is_some() && !handshake_scheduled;
         let mut left = limit.max(1 + usize::from(apart));
-        if let Some(path) = handshake.filter(|_| left > 0) {
+        if let Some(path) = handshake.filter(|path| left > 0 && wanted[path.index()] > 0) {
             self.allowed[path.index()] = 1;
             left -= 1;
         }
@@ -132,5 +142,17 @@ mod tests {
         assert_eq!(cut(&[1, 1, 1, 1, 4], 4, Some(4), false), [1, 1, 1, 0, 1]);
         assert_eq!(cut(&[4, 1], 4, Some(0), true), [3, 1]);
         assert_eq!(cut(&[1, 1, 1], 1, Some(2), false), [1, 0, 1], "the schedule needs one");
+    }
+
+    #[test]
+    fn a_barred_path_makes_room_for_others_even_after_a_cut() {
+        let mut tuples = Tuples::new(&[1, 1, 1, 2]);
+        tuples.cut(2, None, true);
+        assert_eq!(*tuples.allowed, [1, 1, 0, 0]);
+        tuples.bar(&[PathId(0), PathId(1)]);
+        tuples.cut(2, None, true);
+        assert_eq!(*tuples.allowed, [0, 0, 1, 1]);
+        tuples.cut(2, Some(PathId(0)), true);
+        assert_eq!(*tuples.allowed, [0, 0, 1, 1], "the handshake path too");
     }
 }

@@ -2,10 +2,11 @@
 
 mod world;
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
-use anabranch_comps::{CloseReason, Config, Event, Input, SessionId};
-use anabranch_multipath::Time;
+use anabranch_comps::{Batch, CloseReason, Config, Event, Input, SessionId};
+use anabranch_multipath::{PathId, Time};
 use world::{Follower, Mute, Server, World, client, config, numbered};
 
 fn closed<S: Server>(world: &World<S>) -> Vec<(u64, CloseReason)> {
@@ -138,4 +139,69 @@ fn what_a_closed_session_could_not_send_is_not_counted_as_sent() {
     world.tell(Input::Failed { session, tuple, failure, datagrams: 1, bytes: 200 });
     let path = world.core.snapshot().paths[0];
     assert_eq!((path.up.datagrams, path.drops.full), (0, 1));
+}
+
+#[test]
+fn a_client_that_speaks_to_two_servers_has_a_session_with_each() {
+    let mut world = World::new(config(2, "round-robin", "1p"), Follower::default());
+    let servers = [server(1), server(2)].map(Some);
+    for round in 0..4 {
+        for (number, server) in servers.into_iter().enumerate() {
+            let datagram = numbered(100 * number as u64 + round);
+            world.client_to(client(0), server, Batch::single(&datagram, 0));
+        }
+    }
+    world.run_until(Time::from_secs(1));
+    assert_eq!(world.wanted, [(SessionId(0), servers[0]), (SessionId(1), servers[1])].into());
+    for (session, server) in [(SessionId(0), servers[0]), (SessionId(1), servers[1])] {
+        let paths: Vec<_> = world
+            .sent
+            .iter()
+            .filter(|sent| sent.session == session)
+            .map(|sent| sent.path)
+            .collect();
+        let mut other = paths.clone();
+        other.dedup();
+        assert_eq!((paths.len(), other.len()), (4, 4), "each has its own turns");
+        let answers = world.seems.iter().filter(|seems| **seems == (client(0), server));
+        assert_eq!(answers.count(), 4);
+    }
+}
+
+#[test]
+fn a_path_that_does_not_lead_to_the_server_carries_nothing() {
+    for datagram in [numbered(7), quic_initial()] {
+        let mut world = World::new(config(3, "uniform", "1p"), Follower::default());
+        world.barred = vec![PathId::at(0), PathId::at(2)];
+        for number in 0..50 {
+            let mut datagram = datagram.clone();
+            datagram[20] = number;
+            world.client(client(0), &datagram);
+            world.run_until(world.now + Duration::from_millis(100));
+        }
+        assert_eq!(world.counts(Time::ZERO, Time::MAX), [0, 50, 0]);
+        assert!(!world.has_event(|event| matches!(event, Event::Down { .. })));
+    }
+}
+
+#[test]
+fn a_session_that_no_path_leads_to_is_closed_and_nothing_of_it_leaves() {
+    let mut world = World::new(config(2, "uniform", "1p"), Mute);
+    world.barred = vec![PathId::at(0), PathId::at(1)];
+    world.client(client(0), &numbered(0));
+    assert_eq!(closed(&world), [(0, CloseReason::Unreachable)]);
+    assert!(world.sent.is_empty());
+}
+
+fn server(number: u8) -> SocketAddr {
+    SocketAddr::from(([192, 0, 2, number], 443))
+}
+
+/// The first packet of a QUIC connection, as far as it is in the clear (RFC 9000, section 17.2.2).
+fn quic_initial() -> Vec<u8> {
+    let mut packet = vec![0xc3, 0, 0, 0, 1, 8];
+    packet.extend([7; 8]);
+    packet.extend([0, 0, 0x44, 0x9e]);
+    packet.resize(1200, 0xa5);
+    packet
 }

@@ -12,6 +12,9 @@ use anabranch_multipath::PathId;
 /// Datagrams that a session keeps while it has no path (`comps::waiting`).
 const WAITING: usize = 128;
 
+/// Who speaks with whom: a client, and the server that it named.
+pub(super) type Ends = (SocketAddr, Option<SocketAddr>);
+
 /// What the core was told last.
 pub(super) enum Cause<'a> {
     Client(&'a Batch<'a>),
@@ -20,8 +23,10 @@ pub(super) enum Cause<'a> {
 }
 
 struct Session {
-    client: SocketAddr,
+    ends: Ends,
     resolved: bool,
+    /// Paths that do not lead to its server.
+    barred: Vec<PathId>,
     protocol: Option<Protocol>,
     tuples: BTreeSet<TupleId>,
 }
@@ -44,7 +49,7 @@ pub(super) struct Ledger {
     config: Config,
     pub(super) broken: Vec<bool>,
     sessions: BTreeMap<SessionId, Session>,
-    passages: BTreeMap<(SocketAddr, Vec<u8>), Passages>,
+    passages: BTreeMap<(Ends, Vec<u8>), Passages>,
     paths: Vec<Outgoing>,
     used: Vec<(SessionId, TupleId)>,
     /// All that was told, for tests that ask what a script reaches.
@@ -66,9 +71,9 @@ impl Ledger {
     }
 
     /// A client sends a batch.
-    pub(super) fn takes(&mut self, client: SocketAddr, batch: &Batch<'_>) {
+    pub(super) fn takes(&mut self, ends: Ends, batch: &Batch<'_>) {
         for index in 0..batch.count() {
-            self.passages.entry((client, batch.datagram(index).to_vec())).or_default().taken += 1;
+            self.passages.entry((ends, batch.datagram(index).to_vec())).or_default().taken += 1;
         }
     }
 
@@ -77,9 +82,10 @@ impl Ledger {
         self.used.get(number % self.used.len().max(1)).copied()
     }
 
-    pub(super) fn resolved(&mut self, session: SessionId, found: bool) {
+    pub(super) fn resolved(&mut self, session: SessionId, found: bool, barred: &[PathId]) {
         if let Some(session) = self.sessions.get_mut(&session) {
             session.resolved = found;
+            session.barred = barred.to_vec();
         }
     }
 
@@ -100,7 +106,7 @@ impl Ledger {
             Output::Send { session, tuple, path, payload } => {
                 self.leaves(session, tuple, path, &payload, cause);
             }
-            Output::Return { client, .. } => self.returns(client, cause),
+            Output::Return { client, server, .. } => self.returns((client, server), cause),
             Output::Close { session } => {
                 assert!(self.sessions.remove(&session).is_some(), "{session:?} was not open");
                 self.used.retain(|(its, _)| *its != session);
@@ -135,9 +141,10 @@ impl Ledger {
     fn happens(&mut self, event: Event) {
         self.events.push(event.clone());
         match event {
-            Event::Opened { session, client } => {
-                let fresh =
-                    Session { client, resolved: false, protocol: None, tuples: BTreeSet::new() };
+            Event::Opened { session, client, server } => {
+                let ends = (client, server);
+                let (barred, tuples) = (Vec::new(), BTreeSet::new());
+                let fresh = Session { ends, resolved: false, barred, protocol: None, tuples };
                 assert!(self.sessions.insert(session, fresh).is_none(), "{session:?} twice");
             }
             Event::Recognised { session, protocol } => {
@@ -154,10 +161,10 @@ impl Ledger {
     }
 
     /// Answers go to the client of the session that they came for.
-    fn returns(&self, client: SocketAddr, cause: &Cause<'_>) {
-        let Cause::Server(session) = cause else { panic!("an answer of nobody to {client}") };
-        let its = self.sessions.get(session).map(|session| session.client);
-        assert_eq!(its, Some(client), "an answer for another client");
+    fn returns(&self, ends: Ends, cause: &Cause<'_>) {
+        let Cause::Server(session) = cause else { panic!("an answer of nobody to {ends:?}") };
+        let its = self.sessions.get(session).map(|session| session.ends);
+        assert_eq!(its, Some(ends), "an answer for another client");
     }
 
     fn leaves(
@@ -173,7 +180,8 @@ impl Ledger {
         let session = self.session(id);
         assert!(session.resolved, "{id:?} has no server yet");
         session.tuples.insert(tuple);
-        let (client, protocol) = (session.client, session.protocol);
+        assert!(!session.barred.contains(&path), "{path:?} does not lead there");
+        let (ends, protocol) = (session.ends, session.protocol);
         let is_cut = protocol == Some(Protocol::Quic);
         let tuples = session.tuples.len();
         let apart = self.config.handshake.is_some() && !self.config.handshake_scheduled;
@@ -181,7 +189,7 @@ impl Ledger {
         assert!(!is_cut || tuples <= most, "{tuples} four-tuples");
         for datagram in datagrams(payload, cause) {
             self.belongs(&datagram, path, protocol);
-            self.passes(client, datagram);
+            self.passes(ends, datagram);
             self.paths[path.index()].sent += 1;
         }
         if !self.used.contains(&(id, tuple)) {
@@ -190,9 +198,9 @@ impl Ledger {
     }
 
     /// A datagram leaves once, and as one copy by each path.
-    fn passes(&mut self, client: SocketAddr, datagram: Vec<u8>) {
+    fn passes(&mut self, ends: Ends, datagram: Vec<u8>) {
         let most = 1 + self.paths.len() as u64;
-        let passages = self.passages.entry((client, datagram)).or_default();
+        let passages = self.passages.entry((ends, datagram)).or_default();
         passages.sent += 1;
         assert!(
             passages.sent <= passages.taken * most,

@@ -17,7 +17,7 @@ use anabranch_comps::{Config, Event, TupleId};
 use anabranch_multipath::{PathId, Time};
 
 use self::datagrams::Datagrams;
-use self::ledger::{Cause, Ledger};
+use self::ledger::{Cause, Ends, Ledger};
 use crate::input::Input;
 
 /// Events of one script; more would only be slow.
@@ -85,11 +85,11 @@ impl Play {
     }
 
     fn client(&mut self, script: &mut Input<'_>) {
-        let client = client(script.below(CLIENTS));
+        let (client, server) = ends(script.below(CLIENTS));
         let sent = Datagrams::read(script, false);
         let batch = sent.batch();
-        self.ledger.takes(client, &batch);
-        self.core.handle(self.now, CoreInput::Client { client, local: None, batch });
+        self.ledger.takes((client, server), &batch);
+        self.core.handle(self.now, CoreInput::Client { client, server, local: None, batch });
         self.drain(Cause::Client(&batch));
     }
 
@@ -119,9 +119,16 @@ impl Play {
             return;
         }
         let session = self.unresolved.remove(script.below(self.unresolved.len().min(256)));
-        let found = script.below(8) != 7;
-        self.ledger.resolved(session, found);
-        self.tell(CoreInput::Resolved { session, found });
+        let outcome = script.below(8);
+        let found = outcome != 7;
+        let paths = self.config.ports.len();
+        let barred: Vec<PathId> = match outcome {
+            5 => (0..paths).map(PathId::at).collect(),
+            6 => vec![PathId::at(paths - 1)],
+            _ => Vec::new(),
+        };
+        self.ledger.resolved(session, found, &barred);
+        self.tell(CoreInput::Resolved { session, found, barred: &barred });
     }
 
     fn fail(&mut self, script: &mut Input<'_>) {
@@ -171,7 +178,7 @@ impl Play {
     fn drain(&mut self, cause: Cause<'_>) {
         while let Some(output) = self.core.poll(self.now) {
             format!("{:?} {output:?}", self.now).hash(&mut self.hash);
-            if let Output::Resolve { session } = output {
+            if let Output::Resolve { session, .. } = output {
                 self.unresolved.push(session);
             }
             self.ledger.sees(output, &cause);
@@ -179,6 +186,12 @@ impl Play {
         let due = self.core.next_timeout();
         assert!(due.is_none_or(|due| due > self.now), "woken now for {due:?}: a spin");
     }
+}
+
+/// A client, and the server that it names: every second client speaks from the address of another, to another server.
+fn ends(number: usize) -> Ends {
+    let server = SocketAddr::from(([192, 0, 2, 1], 443));
+    (client(number / 2), (number % 2 == 1).then_some(server))
 }
 
 fn client(number: usize) -> SocketAddr {

@@ -1,11 +1,11 @@
-//! One session: one client address, its own draw of the schedule, its own view of the paths' health.
+//! One session: one client address and the server that it wants, its own draw of the schedule, its own view of the paths' health.
 
 mod copies;
 mod pins;
 mod share;
 
 use std::collections::VecDeque;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::time::Duration;
 
 use anabranch_multipath::{Assignment, Boundary, PathId, PathView, Splitter, Time, seed};
@@ -14,6 +14,7 @@ use self::copies::Held;
 use self::pins::{Lane, Pins};
 use self::share::Share;
 use crate::config::{Config, Guess};
+use crate::core::Ends;
 use crate::health::Health;
 use crate::looped::Prints;
 use crate::protocol::{quic, wireguard};
@@ -57,7 +58,7 @@ impl Common<'_> {
 #[derive(Debug)]
 pub(crate) struct Session {
     pub(crate) id: SessionId,
-    pub(crate) client: SocketAddr,
+    pub(crate) ends: Ends,
     /// The address of ours that the client spoke to.
     pub(crate) local: Option<IpAddr>,
     /// How deep in a chain of sessions that open each other it stands.
@@ -86,7 +87,7 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    pub(crate) fn new(id: SessionId, client: SocketAddr, now: Time, config: &Config) -> Session {
+    pub(crate) fn new(id: SessionId, ends: Ends, now: Time, config: &Config) -> Session {
         let paths = config.ports.len();
         let stream = |purpose| seed::stream(config.seed, id.0, purpose);
         let scheduler = config.schedule.build(config.scheduled(), stream("scheduler"));
@@ -94,7 +95,7 @@ impl Session {
             scheduler.expect("Core::new has built this schedule for this number of paths");
         Session {
             id,
-            client,
+            ends,
             local: None,
             chain: 0,
             answered: false,
@@ -136,9 +137,14 @@ impl Session {
         self.health[path].reason() == Some(DownReason::Silent)
     }
 
-    /// The server's address is known: what waited for it goes.
-    pub(crate) fn on_resolved(&mut self, now: Time, common: &mut Common<'_>) {
+    /// The server's address is known, and which paths are `barred` because they do not lead there: what waited for it
+    /// goes.
+    pub(crate) fn on_resolved(&mut self, now: Time, barred: &[PathId], common: &mut Common<'_>) {
         self.resolved = true;
+        self.tuples.bar(barred);
+        if self.protocol == Some(Protocol::Quic) {
+            self.cut_tuples(common);
+        }
         self.refresh(common);
         self.flush(now, common);
     }
@@ -174,7 +180,8 @@ impl Session {
     ) {
         let datagrams = batch.count();
         common.counters[path.index()].down.add(datagrams, batch.bytes.len() as u64);
-        common.outputs.push_back(Output::Return { client: self.client, local: self.local });
+        let (client, server) = self.ends;
+        common.outputs.push_back(Output::Return { client, server, local: self.local });
         self.answered = true;
         self.server_heard = Some(now);
         let is_back = self.health[path.index()].on_heard(now);
@@ -256,16 +263,21 @@ impl Session {
             return;
         }
         let wanted = self.tuples.in_use();
-        self.tuples.cut(
-            common.config.quic_tuples,
-            common.handshake(),
-            common.config.handshake_scheduled,
-        );
+        self.cut_tuples(common);
         let used = self.tuples.in_use();
         if used < wanted {
             common.event(Event::TuplesCut { session: self.id, wanted, used });
         }
         self.refresh(common);
+    }
+
+    /// Leaves as many four-tuples as a QUIC connection may have.
+    fn cut_tuples(&mut self, common: &Common<'_>) {
+        self.tuples.cut(
+            common.config.quic_tuples,
+            common.handshake(),
+            common.config.handshake_scheduled,
+        );
     }
 
     /// Sends a batch, each run of one lane together.

@@ -55,6 +55,12 @@ pub struct World<S> {
     pub events: Vec<(Time, Event)>,
     /// What came back to each client.
     pub returned: BTreeMap<SocketAddr, Vec<(Time, Vec<u8>)>>,
+    /// Which server each session is to reach.
+    pub wanted: BTreeMap<SessionId, Option<SocketAddr>>,
+    /// From where each client's answers seem to come, in order.
+    pub seems: Vec<(SocketAddr, Option<SocketAddr>)>,
+    /// The paths that lead to no server.
+    pub barred: Vec<PathId>,
     /// Whether each datagram is delivered twice, in both directions.
     pub duplicate: bool,
     unresolved: Vec<SessionId>,
@@ -109,6 +115,9 @@ impl<S: Server> World<S> {
             sent: Vec::new(),
             events: Vec::new(),
             returned: BTreeMap::new(),
+            wanted: BTreeMap::new(),
+            seems: Vec::new(),
+            barred: Vec::new(),
             duplicate: false,
             unresolved: Vec::new(),
             resolves: true,
@@ -122,7 +131,12 @@ impl<S: Server> World<S> {
 
     /// A client sends a batch.
     pub fn client_batch(&mut self, from: SocketAddr, batch: Batch<'_>) {
-        self.core.handle(self.now, Input::Client { client: from, local: None, batch });
+        self.client_to(from, None, batch);
+    }
+
+    /// A client sends a batch to a server that it names.
+    pub fn client_to(&mut self, from: SocketAddr, server: Option<SocketAddr>, batch: Batch<'_>) {
+        self.core.handle(self.now, Input::Client { client: from, server, local: None, batch });
         self.drain(&batch);
     }
 
@@ -233,17 +247,24 @@ impl<S: Server> World<S> {
                 Output::Send { session, tuple, path, payload } => {
                     self.leave(session, tuple, path, payload, batch)
                 }
-                Output::Return { client, .. } => {
+                Output::Return { client, server, .. } => {
+                    self.seems.push((client, server));
                     self.returned.entry(client).or_default().push((self.now, batch.bytes.to_vec()));
                 }
-                Output::Resolve { session } if self.resolves => {
-                    self.core.handle(self.now, Input::Resolved { session, found: true });
-                }
-                Output::Resolve { session } => self.unresolved.push(session),
+                Output::Resolve { session, server } => self.resolve(session, server),
                 Output::Close { .. } => {}
                 Output::Event(event) => self.events.push((self.now, event)),
             }
         }
+    }
+
+    fn resolve(&mut self, session: SessionId, server: Option<SocketAddr>) {
+        self.wanted.insert(session, server);
+        if !self.resolves {
+            return self.unresolved.push(session);
+        }
+        let barred = self.barred.clone();
+        self.core.handle(self.now, Input::Resolved { session, found: true, barred: &barred });
     }
 
     fn leave(

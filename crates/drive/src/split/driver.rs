@@ -121,7 +121,10 @@ impl Driver<'_> {
         let mut outgoing = Vec::with_capacity(RUNS);
         for run in runs {
             let batch = batch_of(&run);
-            self.core.handle(now, Input::Client { client: run.from, local: run.to, batch });
+            self.core.handle(
+                now,
+                Input::Client { client: run.from, server: None, local: run.to, batch },
+            );
             self.drain(now, Some(&run), &mut outgoing);
         }
         self.send(now, &outgoing);
@@ -213,7 +216,8 @@ impl Driver<'_> {
         }
         for session in self.resolver.settle(now, server.is_some()) {
             self.servers.extend(server.map(|server| (session, server)));
-            self.core.handle(now, Input::Resolved { session, found: server.is_some() });
+            self.core
+                .handle(now, Input::Resolved { session, found: server.is_some(), barred: &[] });
             self.settle(now);
         }
     }
@@ -259,14 +263,14 @@ impl Driver<'_> {
                 Output::Send { session, tuple, path, payload } => {
                     outgoing.extend(Outgoing::of((session, tuple, path), payload, run));
                 }
-                Output::Return { client, local } => {
+                Output::Return { client, local, .. } => {
                     back = run.map(|run| Datagrams {
                         to: Some(client),
                         source: local,
                         ..run.onward()
                     });
                 }
-                Output::Resolve { session } => self.resolve(now, session),
+                Output::Resolve { session, .. } => self.resolve(now, session),
                 Output::Close { session } => self.close(now, session),
                 Output::Event(event) => self.screen.event(now, &event),
             }
@@ -280,7 +284,7 @@ impl Driver<'_> {
         match self.literal {
             Some(server) => {
                 self.servers.insert(session, server);
-                self.core.handle(now, Input::Resolved { session, found: true });
+                self.core.handle(now, Input::Resolved { session, found: true, barred: &[] });
             }
             None => self.resolver.ask(now, session),
         }

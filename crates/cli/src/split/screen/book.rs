@@ -13,7 +13,16 @@ use super::text;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Session {
     pub(super) client: SocketAddr,
+    /// The server that the client named; `None` for the one of all.
+    pub(super) server: Option<SocketAddr>,
     pub(super) protocol: Option<Protocol>,
+}
+
+impl Session {
+    /// Who speaks with whom, in words.
+    pub(super) fn ends(&self) -> String {
+        ends(self.client, self.server)
+    }
 }
 
 /// Names of paths and open sessions.
@@ -40,8 +49,8 @@ impl Book {
     /// Follows sessions as they come; to be called before an event is shown.
     pub(super) fn open(&mut self, event: &Event) {
         match *event {
-            Event::Opened { session, client } => {
-                self.sessions.insert(session.0, Session { client, protocol: None });
+            Event::Opened { session, client, server } => {
+                self.sessions.insert(session.0, Session { client, server, protocol: None });
             }
             Event::Recognised { session, protocol } => {
                 if let Some(entry) = self.sessions.get_mut(&session.0) {
@@ -62,8 +71,8 @@ impl Book {
     /// The event in words.
     pub(super) fn words(&self, event: &Event) -> String {
         match *event {
-            Event::Opened { session, client } => {
-                format!("session {}: opened by {client}", session.0)
+            Event::Opened { session, client, server } => {
+                format!("session {}: opened by {}", session.0, ends(client, server))
             }
             Event::Recognised { session, protocol } => {
                 format!("session {}: carries {}", session.0, protocol.name())
@@ -110,6 +119,10 @@ impl Book {
     }
 }
 
+fn ends(client: SocketAddr, server: Option<SocketAddr>) -> String {
+    server.map_or_else(|| client.to_string(), |server| format!("{client} to {server}"))
+}
+
 fn for_whom(session: Option<SessionId>) -> String {
     session.map_or_else(String::new, |session| format!(" for session {}", session.0))
 }
@@ -128,6 +141,7 @@ fn closed(reason: CloseReason) -> &'static str {
         CloseReason::Idle => "idle",
         CloseReason::Evicted => "to make room for another",
         CloseReason::Unresolved => "the server's name does not resolve",
+        CloseReason::Unreachable => "no path leads to the server",
         CloseReason::Shutdown => "the splitter ends",
     }
 }
@@ -140,7 +154,10 @@ pub(super) fn is_warning(event: &Event) -> bool {
         | Event::Refused { .. }
         | Event::Loop { .. } => true,
         Event::Closed { reason, .. } => {
-            matches!(reason, CloseReason::Evicted | CloseReason::Unresolved)
+            matches!(
+                reason,
+                CloseReason::Evicted | CloseReason::Unresolved | CloseReason::Unreachable
+            )
         }
         _ => false,
     }
@@ -154,9 +171,12 @@ mod tests {
     fn a_session_is_remembered_from_its_opening_to_its_close() {
         let mut book = Book::default();
         let (session, client) = (SessionId(3), "127.0.0.1:9".parse().unwrap());
-        book.open(&Event::Opened { session, client });
+        book.open(&Event::Opened { session, client, server: None });
         book.open(&Event::Recognised { session, protocol: Protocol::Mosh });
-        assert_eq!(book.sessions[&3], Session { client, protocol: Some(Protocol::Mosh) });
+        assert_eq!(
+            book.sessions[&3],
+            Session { client, server: None, protocol: Some(Protocol::Mosh) }
+        );
         let end = Event::Closed { session, reason: CloseReason::Idle };
         book.open(&end);
         assert_eq!(book.client(session), Some(client), "still known while its end is shown");

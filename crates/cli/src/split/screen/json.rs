@@ -114,7 +114,7 @@ struct Line<'a> {
 #[derive(Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 enum Record<'a> {
-    Opened { session: u64, client: String },
+    Opened { session: u64, client: String, server: Option<String> },
     Session { session: u64, client: Option<String>, protocol: &'static str },
     TuplesCut { session: u64, wanted: usize, used: usize },
     Pinned { session: u64, path: String },
@@ -246,9 +246,11 @@ impl Path {
 fn record(book: &Book, event: &Event) -> Record<'static> {
     let client = |session| book.client(session).map(|client| client.to_string());
     match *event {
-        Event::Opened { session, client } => {
-            Record::Opened { session: session.0, client: client.to_string() }
-        }
+        Event::Opened { session, client, server } => Record::Opened {
+            session: session.0,
+            client: client.to_string(),
+            server: server.map(|server| server.to_string()),
+        },
         Event::Recognised { session, protocol } => Record::Session {
             session: session.0,
             client: client(session),
@@ -306,6 +308,7 @@ fn closed(reason: CloseReason) -> &'static str {
         CloseReason::Idle => "idle",
         CloseReason::Evicted => "evicted",
         CloseReason::Unresolved => "unresolved",
+        CloseReason::Unreachable => "unreachable",
         CloseReason::Shutdown => "shutdown",
     }
 }
@@ -330,7 +333,7 @@ mod tests {
         let session = SessionId(0);
         let lines = told(|screen| {
             let client = "127.0.0.1:9".parse().unwrap();
-            screen.event(Time::from_millis(250), &Event::Opened { session, client });
+            screen.event(Time::from_millis(250), &Event::Opened { session, client, server: None });
             let protocol = Protocol::WireGuard;
             screen.event(Time::from_millis(500), &Event::Recognised { session, protocol });
         });

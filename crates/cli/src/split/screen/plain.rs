@@ -156,7 +156,7 @@ mod tests {
             let (out, warnings) = ((!quiet).then_some(out), Lines::stderr().unwrap());
             let mut screen = Plain { out, warnings, model: Model::default() };
             let (session, client) = (SessionId(0), "127.0.0.1:9".parse().unwrap());
-            screen.event(Time::from_millis(1500), &Event::Opened { session, client });
+            screen.event(Time::from_millis(1500), &Event::Opened { session, client, server: None });
             screen.snapshot(Time::from_secs(2), &snapshot(&[(1000, 3000), (3000, 1000)]));
             screen.finish(Time::from_secs(4), &snapshot(&[(1000, 3000), (3000, 1000)]));
         })

@@ -103,7 +103,7 @@ fn sessions(model: &Model) -> Text<'_> {
     let newest = model.book.sessions.iter().rev().take(usize::from(SESSIONS));
     let lines = newest.map(|(number, session)| {
         let protocol = session.protocol.map_or("not recognised yet", |protocol| protocol.name());
-        Line::raw(format!("  session {number}  {}  {protocol}", session.client))
+        Line::raw(format!("  session {number}  {}  {protocol}", session.ends()))
     });
     std::iter::once(Line::raw(head).bold()).chain(lines).collect()
 }
@@ -135,7 +135,7 @@ mod tests {
     fn model() -> Model {
         let mut model = Model::default();
         let (session, client) = (SessionId(0), "127.0.0.1:9".parse().unwrap());
-        model.event(Time::ZERO, &Event::Opened { session, client });
+        model.event(Time::ZERO, &Event::Opened { session, client, server: None });
         let mut counters = snapshot(&[(1000, 3000), (3000, 1000)]);
         counters.paths[1].works = false;
         model.snapshot(Time::from_secs(2), &counters);
