@@ -6,7 +6,7 @@ FUZZ_TARGETS := $(basename $(notdir $(wildcard fuzz/fuzz_targets/*.rs)))
 AREA ?= all
 SECONDS ?= 60
 
-.PHONY: help build demo test check bench bench-wireguard interop fuzz clean
+.PHONY: help build demo test check bench bench-wireguard interop lab-results fuzz clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\): *## */  make \1\t/p' Makefile | expand -t 20
@@ -55,6 +55,11 @@ bench-wireguard:  ## WireGuard over three emulated paths against one, and on loo
 interop:  ## against strangers' software over emulated paths; AREA=quic for a part, ALLOW_SKIP=1
 	@scripts/need interop
 	tests/interop/run $(AREA)
+
+lab-results:  ## hours: what each observer learns; DATA=shadow_tor_wikipedia98.parquet, goes on where it stopped
+	@test -n "$(DATA)" || { echo "make lab-results DATA=FILE: the traces to evaluate on" >&2; exit 2; }
+	lab/run-tests --install
+	lab/results/run $(abspath $(DATA)) $(CACHE)/lab-results
 
 fuzz:  ## each target for SECONDS=60; TARGET=core_driver for one
 	scripts/fuzz $(SECONDS) $(or $(TARGET),$(FUZZ_TARGETS))
