@@ -2,12 +2,13 @@
 
 mod emulate;
 mod failure;
+mod generate;
 mod report;
 mod split;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 use failure::Failure;
 
@@ -25,6 +26,7 @@ enum Command {
     Split(Box<split::SplitArgs>),
     Emulate(emulate::EmulateArgs),
     Report(report::ReportArgs),
+    Generate(generate::GenerateArgs),
 }
 
 fn main() -> ExitCode {
@@ -36,5 +38,6 @@ fn run(cli: Cli) -> Result<(), Failure> {
         Command::Split(args) => args.run(),
         Command::Emulate(args) => args.run(),
         Command::Report(args) => args.run(),
+        Command::Generate(args) => args.run(Cli::command()),
     }
 }

@@ -1,0 +1,75 @@
+//! `anabranch generate`: what packagers and shells want, made from the command line's own definition.
+
+mod man;
+
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use clap::{Args, Command, Subcommand, ValueHint};
+use clap_complete::Shell;
+
+use crate::failure::Failure;
+
+/// Write shell completions or man pages
+///
+/// Both are made from the definition of the command line itself, so they know every option.
+#[derive(Args)]
+pub(crate) struct GenerateArgs {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Subcommand)]
+enum What {
+    /// Print the completions of a shell
+    ///
+    /// Bash reads them from ~/.local/share/bash-completion/completions/anabranch, fish from
+    /// ~/.config/fish/completions/anabranch.fish, zsh from a file _anabranch in a folder of its $fpath.
+    Completions {
+        /// The shell
+        shell: Shell,
+    },
+    /// Write a man page for the program and for each sub-command
+    Man {
+        /// An existing directory
+        #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
+        directory: PathBuf,
+    },
+}
+
+impl GenerateArgs {
+    /// Writes what was asked for, as `program` defines it.
+    ///
+    /// # Errors
+    /// Misuse if the directory cannot be written to, trouble if standard output cannot.
+    pub(crate) fn run(self, program: Command) -> Result<(), Failure> {
+        match self.what {
+            What::Completions { shell } => print(&completions(shell, program)),
+            What::Man { directory } => write_man(&directory, program),
+        }
+    }
+}
+
+fn completions(shell: Shell, mut program: Command) -> Vec<u8> {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut program, "anabranch", &mut script);
+    script
+}
+
+/// A reader who leaves early is no failure.
+fn print(text: &[u8]) -> Result<(), Failure> {
+    match io::stdout().write_all(text) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(Failure::trouble(error)),
+        _ => Ok(()),
+    }
+}
+
+fn write_man(directory: &Path, program: Command) -> Result<(), Failure> {
+    let name = directory.display();
+    // The error of the first page would not name the directory as what is missing.
+    if !directory.is_dir() {
+        return Err(Failure::misuse(format!("there is no directory '{name}': make it first")));
+    }
+    let cannot = |error| Failure::misuse(format!("cannot write man pages to '{name}': {error}"));
+    man::write(directory, program).map_err(cannot)
+}
