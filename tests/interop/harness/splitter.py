@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from harness.net import Counts, Host
+from harness.service import program
 from harness.tools import PeerFailed, anabranch, wait_for
 
 LISTEN = "127.0.0.1:51820"
@@ -31,16 +32,19 @@ class Splitter:
         listen: str = LISTEN,
         seed: int = 7,
         options: Sequence[str] = (),
+        before: Sequence[str] = (),
         watch: Callable[[dict[str, Any]], None] = lambda _: None,
     ):
         """Starts splitting towards ``to``; ``paths`` as on the command line (``p0=if:p0``).
 
+        ``before`` are words that confine the program (:func:`harness.service.confined`).
         ``watch`` sees every event as it comes, on a thread of its own.
 
         Raises:
             PeerFailed: it ended before it was ready; the message holds its error.
         """
-        command = [anabranch(), "split", "--json", "--listen", listen, "--to", to]
+        binary = [*before, program(before)] if before else [anabranch()]
+        command = [*binary, "split", "--json", "--listen", listen, "--to", to]
         command += [word for path in paths for word in ("--path", path)]
         command += ["--schedule", schedule, "--every", every, "--seed", str(seed), *options]
         self.listen, self._watch = listen, watch
@@ -57,6 +61,11 @@ class Splitter:
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
         self._wait_ready()
+
+    @property
+    def pid(self) -> int:
+        """The process's number."""
+        return self._process.pid
 
     def of(self, kind: str) -> list[dict[str, Any]]:
         """The events of one kind so far, oldest first."""

@@ -5,6 +5,7 @@
 
 use std::io::{BufRead, BufReader, Read};
 use std::net::{SocketAddr, UdpSocket};
+use std::path::Path;
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -38,6 +39,14 @@ impl Running {
         let script = format!("exec \"$0\" \"$@\" {redirections}");
         shell.args(["-c", &script, env!("CARGO_BIN_EXE_anabranch")]);
         Running::under(shell, listen, &["a=addr:127.0.0.2", "b=addr:127.0.0.3"], options)
+    }
+
+    /// As a service whose manager listens at this socket.
+    pub fn managed(socket: &Path) -> Running {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_anabranch"));
+        command.env("NOTIFY_SOCKET", socket);
+        let paths = ["a=addr:127.0.0.2", "b=addr:127.0.0.3"];
+        Running::under(command, "127.0.0.1:0".parse().unwrap(), &paths, &["--json"])
     }
 
     fn under(

@@ -9,6 +9,7 @@ use std::time::Duration;
 use anabranch_comps::{Batch, Core, Input, Output, SessionId, Snapshot};
 use anabranch_multipath::Time;
 
+use super::manager;
 use super::onward::Outgoing;
 use super::resolver::Resolver;
 use super::sockets::{Sockets, fresh_drops};
@@ -311,6 +312,7 @@ impl Driver<'_> {
 
     /// Closes the sessions, completes the captures, shows the last counters.
     fn end(mut self) -> Result<Snapshot, Failure> {
+        manager::stopping();
         let now = self.clock.now();
         let missed = self.sockets.missed_by_all();
         let snapshot = self.snapshot(missed);

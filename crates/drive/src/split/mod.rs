@@ -6,6 +6,7 @@
 
 mod driver;
 mod files;
+mod manager;
 mod onward;
 mod resolver;
 mod send;

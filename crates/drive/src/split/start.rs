@@ -7,6 +7,7 @@ use anabranch_comps::Core;
 
 use super::driver::{Driver, EVENTS, LISTENER, NAMES, NETWORK, STOP};
 use super::files;
+use super::manager;
 use super::resolver::Resolver;
 use super::signals::stop_signals;
 use super::sockets::Sockets;
@@ -73,6 +74,7 @@ impl<'s> Driver<'s> {
         };
         driver.watch_all().map_err(system("filling the epoll set"))?;
         driver.screen.listening(&about);
+        manager::ready(&about);
         warnings.iter().for_each(|warning| driver.screen.warn(warning));
         Ok(driver)
     }

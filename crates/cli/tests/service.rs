@@ -1,0 +1,85 @@
+//! The systemd unit, and what the program tells the manager that starts it.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod running;
+
+use std::fs;
+use std::os::unix::net::UnixDatagram;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use running::{PATIENCE, Running};
+use tempfile::TempDir;
+
+/// How exposed `systemd-analyze security` may find the service, from 0 to 100: what is left is its
+/// use of the network.
+const THRESHOLD: &str = "15";
+
+/// The unit as an installed system has it, but for the program, which lies elsewhere here.
+fn unit(folder: &Path) -> PathBuf {
+    let packaged = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/anabranch-split@.service");
+    let text = fs::read_to_string(packaged).unwrap();
+    let here = text.replace("/usr/bin/anabranch", env!("CARGO_BIN_EXE_anabranch"));
+    assert_ne!(text, here);
+    let file = folder.join("anabranch-split@.service");
+    fs::write(&file, here).unwrap();
+    file
+}
+
+/// The man pages that the unit names, where man finds them.
+fn manual(folder: &Path) -> PathBuf {
+    let pages = folder.join("man/man1");
+    fs::create_dir_all(&pages).unwrap();
+    let mut generate = Command::new(env!("CARGO_BIN_EXE_anabranch"));
+    assert!(generate.args(["generate", "man"]).arg(&pages).status().unwrap().success());
+    folder.join("man")
+}
+
+/// What systemd-analyze says, `None` where this machine lacks it.
+fn analyze(folder: &Path, arguments: &[&str], unit: &Path) -> Option<Output> {
+    let mut analyze = Command::new("systemd-analyze");
+    analyze.args(arguments).arg(unit).env("MANPATH", manual(folder));
+    analyze.output().inspect_err(|error| println!("skipped: systemd-analyze: {error}")).ok()
+}
+
+#[test]
+fn the_unit_has_nothing_that_systemd_does_not_know() {
+    let folder = TempDir::new().unwrap();
+    let unit = unit(folder.path()).with_file_name("anabranch-split@home.service");
+    let Some(said) = analyze(folder.path(), &["verify"], &unit) else { return };
+    assert!(said.status.success() && said.stderr.is_empty(), "{said:?}");
+}
+
+#[test]
+fn the_unit_is_confined() {
+    let folder = TempDir::new().unwrap();
+    let unit = unit(folder.path());
+    let strict = format!("--threshold={THRESHOLD}");
+    let arguments = ["security", "--offline=true", "--no-pager", &strict];
+    let Some(said) = analyze(folder.path(), &arguments, &unit) else { return };
+    assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stdout));
+    // The twin: without its sandbox the same service is not.
+    let text = fs::read_to_string(&unit).unwrap();
+    fs::write(&unit, text.replace("SystemCallFilter", "#").replace("Protect", "#")).unwrap();
+    assert!(!analyze(folder.path(), &arguments, &unit).unwrap().status.success());
+}
+
+#[test]
+fn the_manager_is_told_when_clients_may_come_and_when_the_end_begins() {
+    let folder = TempDir::new().unwrap();
+    let socket = folder.path().join("notify");
+    let manager = UnixDatagram::bind(&socket).unwrap();
+    manager.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut buffer = [0; 512];
+    let mut next = || {
+        let length = manager.recv(&mut buffer).unwrap();
+        String::from_utf8(buffer[..length].to_vec()).unwrap()
+    };
+    let mut running = Running::managed(&socket);
+    let ready = next();
+    assert!(ready.contains("READY=1\n") && ready.contains("paths a, b"), "{ready}");
+    running.interrupt();
+    assert!(next().contains("STOPPING=1\n"));
+    assert!(running.ended().0.success());
+}

@@ -1,0 +1,22 @@
+//! What the service manager that started the program is told (sd_notify(3)); nothing without one.
+
+use sd_notify::NotifyState;
+
+use super::Listening;
+
+/// Clients may come.
+pub(super) fn ready(about: &Listening) {
+    let paths: Vec<_> = about.egresses.iter().map(|egress| egress.name.as_str()).collect();
+    let status = format!("listening on {}, paths {}", about.listen, paths.join(", "));
+    tell(&[NotifyState::Ready, NotifyState::Status(&status)]);
+}
+
+/// The run ends, which may take as long as its captures need.
+pub(super) fn stopping() {
+    tell(&[NotifyState::Stopping]);
+}
+
+/// A manager that does not listen, or has gone, is none of the clients' business.
+fn tell(state: &[NotifyState<'_>]) {
+    let _ = sd_notify::notify(state);
+}
