@@ -25,6 +25,7 @@ from rich.progress import (
 )
 from rich.table import Table
 
+from anabranch.report.command import report
 from anabranch.validate import TraceError
 
 if TYPE_CHECKING:
@@ -35,9 +36,10 @@ if TYPE_CHECKING:
 
 
 def register(app: typer.Typer) -> None:
-    """Adds both commands."""
+    """Adds both commands, and that of reports."""
     app.command()(evaluate)
     app.command()(sweep)
+    app.command()(report)
 
 
 def evaluate(

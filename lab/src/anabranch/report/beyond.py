@@ -1,0 +1,284 @@
+"""Tables that the paper has no like of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from shlex import quote
+
+from anabranch.report import comparison
+from anabranch.report.collection import WHOLE, Collection, Entry
+from anabranch.report.setting import (
+    EXPECTED,
+    Setting,
+    attack,
+    attack_place,
+    observer,
+)
+from anabranch.report.tables import Cell, Table, Value, duration, estimated, missing, percent, whole
+
+_ONE_PATH = "An observer of one path, drawn at random for each load; honest protocol; "
+
+
+def settings(collection: Collection) -> list[Setting]:
+    """Those of the paper and those that have results."""
+    return sorted({*comparison.PAPERS, *collection.settings}, key=lambda each: each.place)
+
+
+def attacks(collection: Collection) -> list[str]:
+    """Those that are expected and those that have results."""
+    return sorted({*EXPECTED, *collection.attacks}, key=attack_place)
+
+
+def closed_world(collection: Collection) -> Table:
+    """Accuracy of every attack in every setting."""
+    names = attacks(collection)
+    rows: list[tuple[Cell, ...]] = []
+    groups, before = set(), None
+    for setting in settings(collection):
+        if setting.place[:3] != before:
+            groups.add(len(rows))
+        before = setting.place[:3]
+        cells = [_accuracies(closed(collection, setting, name)) for name in names]
+        rows.append((Cell(str(setting), head=True), *cells))
+    note = (
+        f"{_ONE_PATH}95 % intervals by page. Below each number its design; the darker a cell, the "
+        "more loads are recognised."
+    )
+    header = ("setting", *map(attack, names))
+    title = "Closed-world accuracy of every attack in every setting"
+    return Table("closed-world", title, note, header, tuple(rows), frozenset(groups))
+
+
+def closed(collection: Collection, setting: Setting, name: str) -> list[Entry]:
+    """Closed world, honest protocol, one path at random."""
+    return collection.select(setting, name, world="closed", protocol="honest", observer="random")
+
+
+def observers(collection: Collection) -> Table:
+    """What more paths, or a better one, give away."""
+    rules = watched(collection)
+    rows = []
+    for setting, name in watched_pairs(collection):
+        found = [
+            collection.select(setting, name, world="closed", protocol="honest", observer=rule)
+            for rule in rules
+        ]
+        whole = closed(collection, Setting(defence=setting.defence), name)
+        cells = [_accuracies(entries) for entries in (*found, whole)]
+        rows.append((Cell(str(setting), head=True), Cell(attack(name)), *cells))
+    note = (
+        "Closed-world accuracy, honest protocol, 95 % intervals by page. All paths together have "
+        "to give about what the unsplit trace gives: the last column."
+    )
+    header = ("setting", "attack", *map(observer, rules), "not split")
+    return Table("observers", "Observers", note, header, tuple(rows))
+
+
+def watched(collection: Collection) -> list[str]:
+    """Observers of split traces that have results, and the usual ones."""
+    found = {entry.observer for entry in collection if entry.observer != WHOLE}
+    order = ["random", "largest", "merged:2", "merged:3", "merged:4", "merged"]
+    return sorted({*found, "random", "largest", "merged:2", "merged"}, key=lambda rule: (
+        order.index(rule) if rule in order else len(order), rule
+    ))  # fmt: skip
+
+
+def watched_pairs(collection: Collection) -> list[tuple[Setting, str]]:
+    """Settings and attacks with results of another observer than the random one."""
+    pairs = {
+        (entry.setting, entry.spec.attack)
+        for entry in collection.select(world="closed", protocol="honest")
+        if entry.observer not in ("random", WHOLE)
+    }
+    return sorted(pairs, key=lambda pair: (pair[0].place, attack_place(pair[1])))
+
+
+def protocols(collection: Collection) -> Table:
+    """The honest protocol and the paper's, side by side."""
+    rows = [row for pair in both_protocols(collection) for row in _protocol_row(collection, pair)]
+    note = (
+        "Accuracy in a closed world, r-precision and recall in an open one; 95 % intervals by "
+        "page. The paper's protocol leaves out sub-traces of at most ten packets, takes each path "
+        "as a sample of its own, and lets sub-traces of one load stand in training and in test: "
+        "the last column says of how many of its test samples another part of the same load was "
+        "trained on."
+    )
+    header = ("setting", "attack", "what", "honest", "the paper's", "of loads trained on")
+    return Table("protocols", "Honest protocol and the paper's", note, header, tuple(rows))
+
+
+def both_protocols(collection: Collection) -> list[tuple[Setting, str, str]]:
+    """Settings, attacks and worlds with a result by the paper's protocol."""
+    found = {
+        (entry.setting, entry.spec.attack, entry.spec.world)
+        for entry in collection.select(protocol="paper")
+    }
+    return sorted(found, key=lambda each: (each[2], each[0].place, attack_place(each[1])))
+
+
+def _protocol_row(
+    collection: Collection, pair: tuple[Setting, str, str]
+) -> Iterator[tuple[Cell, ...]]:
+    setting, name, world = pair
+    honest, paper = (
+        collection.select(setting, name, world=world, protocol=protocol, observer="random")
+        for protocol in ("honest", "paper")
+    )
+    leaks = tuple(Value(percent(_leak(entry)), design=entry.design) for entry in paper)
+    rates = {"accuracy": "accuracy"} if world == "closed" else {
+        "r_precision": "r-precision", "recall": "recall"
+    }  # fmt: skip
+    for rate, said in rates.items():
+        yield (
+            Cell(str(setting), head=True),
+            Cell(attack(name)),
+            Cell(said),
+            _estimates(honest, rate),
+            _estimates(paper, rate),
+            Cell(values=leaks),
+        )
+
+
+def _leak(entry: Entry) -> float:
+    """Of all test samples, whatever the fold."""
+    folds = entry.result.facts["folds"]
+    samples = [fold["test"]["samples"] for fold in folds]
+    leaked = [fold["test_samples_of_training_loads"] for fold in folds]
+    total = sum(samples)
+    rate = sum(part * each for part, each in zip(leaked, samples, strict=True)) / max(total, 1)
+    return float(rate)
+
+
+def shares(collection: Collection) -> Table:
+    """Accuracy in each quarter of the loads, by the part of their packets that is seen."""
+    rows = []
+    for entry in shared(collection):
+        parts = entry.result.metrics["by_share"]
+        cells = [_quarter(part) for part in parts]
+        cells += [Cell("no such quarter", missing=True)] * (4 - len(cells))
+        head = (Cell(str(entry.setting), head=True), Cell(attack(entry.spec.attack)))
+        rows.append((*head, Cell(entry.design), *cells))
+    note = (
+        f"Closed world. {_ONE_PATH}95 % intervals by page. Loads in quarters by the share that the "
+        "observer sees; below each number the shares of its quarter. Fewer quarters where shares "
+        "are equal."
+    )
+    header = ("setting", "attack", "design", *(f"{name} quarter" for name in _QUARTERS))
+    return Table("shares", "Accuracy by the share that is seen", note, header, tuple(rows))
+
+
+_QUARTERS = ("least seen", "second", "third", "most seen")
+
+
+def shared(collection: Collection) -> list[Entry]:
+    """Results of split settings, one path at random, closed world, honest protocol."""
+    found = collection.select(world="closed", protocol="honest", observer="random")
+    return [entry for entry in found if entry.setting.splits]
+
+
+def _quarter(part: dict[str, float | dict[str, float | None]]) -> Cell:
+    estimate = part["accuracy"]
+    assert isinstance(estimate, dict)  # for mypy: `_check` of the collection has looked
+    seen = f"{whole(part['least_share'])} to {whole(part['greatest_share'])} seen"
+    return Cell(values=(estimated(estimate, seen, shaded=True),))
+
+
+_COSTS = {
+    "up": "bytes up",
+    "down": "bytes down",
+    "bandwidth": "bytes, both",
+    "median_bandwidth": "the same, median load",
+    "time": "time",
+    "median_time": "the same, median load",
+}
+
+
+def overheads(collection: Collection) -> Table:
+    """What padding costs. A split adds no packet, and no time unless its paths have delays."""
+    rows = []
+    for setting in settings(collection):
+        if setting.defence is None and setting.path_defence is None:
+            continue
+        measured = _costs(collection, setting)
+        head = Cell(str(setting), head=True)
+        rows += [(head, Cell(text), *cells) for text, cells in measured]
+        if not measured:
+            rows.append((head, Cell("–"), *(missing() for _ in _COSTS)))
+    note = (
+        "For each real byte or second of the test loads, how much is added. Simulated splitting by "
+        "itself adds no bytes, and no time but the delays that a setting names; what live "
+        "splitting costs in throughput is another measurement."
+    )
+    header = ("setting", "loads", *_COSTS.values())
+    return Table("overheads", "What defences cost", note, header, tuple(rows))
+
+
+def _costs(collection: Collection, setting: Setting) -> list[tuple[str, list[Cell]]]:
+    """One row for each set of test loads that was measured."""
+    found: dict[str, list[Cell]] = {}
+    for entry in collection.select(setting):
+        for fold in entry.result.facts["folds"]:
+            cost = fold["overhead"]
+            if cost is not None:
+                text = f"{cost['loads']}, seed {entry.spec.seed}"
+                cells = [Cell(values=(Value(percent(cost[name])),)) for name in _COSTS]
+                if cells not in found.values():
+                    found[text if text not in found else f"{text} ({len(found) + 1})"] = cells
+    return list(found.items())
+
+
+def everything(collection: Collection) -> Table:
+    """Each result with its main number, its time and the command that makes it again."""
+    rows = tuple(_listing(entry) for entry in collection)
+    note = (
+        "Main number: accuracy in a closed world, r-precision in an open one. Time: of the "
+        "processor, with that of the clock; training and test on the machine that ran it."
+    )
+    header = ("setting", "attack", "observer, world, protocol", "design", "main number", "time",
+              "options of `anabranch-lab evaluate DATA`, and file")  # fmt: skip
+    return Table("all", "All results", note, header, rows)
+
+
+def _listing(entry: Entry) -> tuple[Cell, ...]:
+    spec, took = entry.spec, entry.result.took
+    main = "accuracy" if spec.world == "closed" else "r_precision"
+    seen = "all there is" if entry.observer == WHOLE else observer(entry.observer)
+    return (
+        Cell(str(entry.setting), head=True),
+        Cell(attack(spec.attack)),
+        Cell(f"{seen}, {spec.world}, {spec.protocol}"),
+        Cell(entry.design),
+        Cell(values=(estimated(entry.estimate(main)),)),
+        Cell(values=(Value(duration(took["cpu_s"]), duration(took["wall_s"])),)),
+        Cell(f"{options(entry)} → {entry.file.name}"),
+    )
+
+
+def options(entry: Entry) -> str:
+    """The options that make a result again: those that are not as usual."""
+    usual = type(entry.spec)().to_dict()
+    parts = []
+    for name, value in entry.spec.to_dict().items():
+        if value == usual[name] or (name == "paths" and not entry.setting.splits):
+            continue
+        flag = f"--{name.replace('_', '-')}"
+        if name == "parameters":
+            parts += [f"--parameter {quote(f'{key}={part}')}" for key, part in value.items()]
+        elif name == "delays":
+            texts = [each if isinstance(each, float | int) else "/".join(map(str, each))
+                     for each in value]  # fmt: skip
+            parts += [f"--delay {text}" for text in texts]
+        else:
+            parts.append(flag if value is True else f"{flag} {quote(str(value))}")
+    return " ".join(parts) or "(none)"
+
+
+def _accuracies(entries: list[Entry]) -> Cell:
+    return _estimates(entries, "accuracy", shaded=True)
+
+
+def _estimates(entries: list[Entry], name: str, *, shaded: bool = False) -> Cell:
+    if not entries:
+        return missing()
+    values = [estimated(entry.estimate(name), entry.design, shaded=shaded) for entry in entries]
+    return Cell(values=tuple(values))

@@ -1,0 +1,210 @@
+"""Results of sweeps, found by what was asked and not by names of files or runs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from anabranch import results
+from anabranch.evaluate import ERRORS, Spec
+from anabranch.report.setting import Setting, attack_place, design, full
+from anabranch.results import Result
+from anabranch.validate import TraceError, source
+
+WHOLE = "whole"
+"""The observer of what is not split: there is one path, so that every observer is the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A result, under the names that tables have.
+
+    Attributes:
+        file: where it stands.
+        result: what it holds.
+        setting: what the defender chose.
+        observer: as `Spec` has it; `WHOLE` where nothing is split.
+        design: how the attacker was trained.
+    """
+
+    file: Path
+    result: Result
+    setting: Setting
+    observer: str
+    design: str
+
+    @property
+    def spec(self) -> Spec:
+        """All settings."""
+        return self.result.spec
+
+    @property
+    def full(self) -> bool:
+        """Whether all pages and loads take part."""
+        return full(self.spec)
+
+    def estimate(self, name: str) -> dict[str, float | None]:
+        """A metric's value and interval."""
+        found: dict[str, float | None] = self.result.metrics[name]
+        return found
+
+
+class Collection:
+    """All results of a report.
+
+    Attributes:
+        entries: ordered by setting, attack, observer, protocol, world and design.
+        folders: names of the folders that they were read from.
+    """
+
+    def __init__(self, entries: Iterable[Entry], folders: Sequence[str] = ()) -> None:
+        self.entries = tuple(sorted(entries, key=_place))
+        self.folders = tuple(folders)
+
+    @classmethod
+    def read(cls, folders: Sequence[Path]) -> Collection:
+        """All results (`*.json`) of `folders`; of equal ones that stand in several, one.
+
+        Raises:
+            TraceError: if a folder cannot be read or holds none, or a file is no result.
+        """
+        found = [(file, _result(file)) for folder in folders for file in _files(folder)]
+        several = len({result.data for _, result in found}) > 1
+        entries = {
+            _identity(result): _entry(file, result, several) for file, result in reversed(found)
+        }
+        return cls(entries.values(), [folder.resolve().name for folder in folders])
+
+    def __iter__(self) -> Iterator[Entry]:
+        return iter(self.entries)
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    def select(
+        self,
+        setting: Setting | None = None,
+        attack: str | None = None,
+        *,
+        world: str | None = None,
+        protocol: str | None = None,
+        observer: str | None = None,
+    ) -> list[Entry]:
+        """The entries of exactly this; None is any. What is not split suits every observer."""
+        return [
+            entry
+            for entry in self.entries
+            if (setting is None or entry.setting == setting)
+            and attack in (None, entry.spec.attack)
+            and world in (None, entry.spec.world)
+            and protocol in (None, entry.spec.protocol)
+            and (observer is None or entry.observer in (observer, WHOLE))
+        ]
+
+    def like(self, setting: Setting, attack: str, protocol: str) -> list[Entry]:
+        """The entries that compare with the paper's: open world, an observer of one path."""
+        chosen = self.select(attack=attack, world="open", protocol=protocol, observer="random")
+        return [entry for entry in chosen if entry.setting.like(setting)]
+
+    @property
+    def settings(self) -> list[Setting]:
+        """In the order of tables."""
+        return sorted({entry.setting for entry in self.entries}, key=lambda each: each.place)
+
+    @property
+    def attacks(self) -> list[str]:
+        """Those with a result, in the order of tables."""
+        return sorted({entry.spec.attack for entry in self.entries}, key=attack_place)
+
+    def took(self, kind: str = "cpu_s") -> float:
+        """Seconds of all results together, `cpu_s` or `wall_s`."""
+        return sum(entry.result.took[kind] for entry in self.entries)
+
+
+def _files(folder: Path) -> list[Path]:
+    with source(folder):
+        if not folder.exists():
+            raise TraceError("no such folder")
+        if not folder.is_dir():
+            raise TraceError("is no folder of results")
+        files = sorted(folder.glob("*.json"))
+        if not files:
+            raise TraceError("holds no results (*.json)")
+    return files
+
+
+def _result(file: Path) -> Result:
+    """One result, checked as far as a report needs it."""
+    try:
+        result = results.load(file)
+        _check(result)
+    except TraceError:
+        raise
+    except ERRORS as error:
+        raise TraceError(str(error), file=file) from error
+    except (KeyError, TypeError, AttributeError) as error:
+        raise TraceError(f"not a readable result: {error!r}", file=file) from error
+    return result
+
+
+def _check(result: Result) -> None:
+    """Touches all that tables and figures take from a result."""
+    metrics, closed = result.metrics, result.spec.world == "closed"
+    for name in ("accuracy",) if closed else ("r_precision", "recall", "f1"):
+        _interval(metrics[name])
+    for part in metrics["by_share"]:
+        _interval(part["accuracy"])
+        float(part["mean_share"])
+    if not closed:
+        str(metrics["resolution"])
+        for name in ("r_precision", "recall"):
+            for point in metrics["curve"][name]:
+                _interval(point)
+    for fold in result.facts["folds"]:
+        float(fold["test_samples_of_training_loads"])
+        dict(fold["overhead"] or {})
+    float(result.took["cpu_s"]) + float(result.took["wall_s"])
+
+
+def _interval(estimate: dict[str, Any]) -> None:
+    for name in ("value", "low", "high"):
+        value = estimate[name]
+        if value is not None:
+            float(value)
+
+
+def _entry(file: Path, result: Result, several: bool) -> Entry:
+    setting = Setting.of(result.spec, result.facts.get("recorded_split"))
+    each_path = result.spec.protocol == "paper"
+    seen = "random" if each_path else result.spec.observer
+    data = f"data {result.data[:6] or '?'}" if several else ""
+    watched = seen if setting.splits else WHOLE
+    return Entry(file, result, setting, watched, design(result.spec, data))
+
+
+def _identity(result: Result) -> str:
+    """Equal for equal questions with equal answers, wherever they stand and whatever they took."""
+    setting = Setting.of(result.spec, result.facts.get("recorded_split"))
+    spec = result.spec.to_dict()
+    if not setting.splits:
+        # Without a split these settings do nothing.
+        for name in ("every", "paths", "mode", "delays", "observer"):
+            del spec[name]
+    return json.dumps([spec, result.data, result.metrics], sort_keys=True)
+
+
+def _place(entry: Entry) -> tuple[object, ...]:
+    spec = entry.spec
+    return (
+        entry.setting.place,
+        attack_place(spec.attack),
+        entry.observer,
+        spec.protocol,
+        spec.world,
+        not entry.full,
+        entry.design,
+        entry.file.name,
+    )

@@ -1,0 +1,116 @@
+"""The paper's Tables 3, 4 and 5 beside ours."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from anabranch.report import published
+from anabranch.report.collection import Collection, Entry
+from anabranch.report.setting import EXPECTED, Setting, attack, attack_place
+from anabranch.report.tables import Cell, Table, Value, estimated, missing, percent
+
+UNDEFENDED = Setting()
+WR = Setting("weighted", "50p", 3)
+"""The paper's default."""
+WR_TIME = Setting("weighted", "100ms", 3)
+STRATEGIES = (Setting("round-robin", "50p", 3), Setting("uniform", "50p", 3), WR)
+LENGTHS = (WR, Setting("weighted", "100p", 3), Setting("weighted", "200p", 3))
+PATHS = (Setting("weighted", "50p", 2), WR, Setting("weighted", "50p", 5))
+PADDED = Setting(defence="wtf-pad")
+COMBINED = (UNDEFENDED, PADDED, WR, Setting("weighted", "50p", 3, defence="wtf-pad"))
+
+PAPERS = tuple(
+    dict.fromkeys([UNDEFENDED, *STRATEGIES, *LENGTHS, *PATHS, WR_TIME, *COMBINED]),
+)
+"""All settings of the paper's simulated evaluation."""
+
+PROTOCOLS = {"honest": "ours", "paper": "ours, by the paper's protocol"}
+RATES = ("r_precision", "recall", "f1")
+
+_HEADER = ("setting", "attack", "source", "design", "r-precision", "recall", "F1")
+
+
+def tables(collection: Collection) -> list[Table]:
+    """Tables 3, 4 and 5, of the open world."""
+    parameters = (UNDEFENDED, *dict.fromkeys([*STRATEGIES, *PATHS, *reversed(LENGTHS)]))
+    both = {*COMBINED, *parameters} - {UNDEFENDED, WR}
+    others = _attacks_in(collection, both)
+    return [
+        _table(
+            collection,
+            "Table 3",
+            "undefended and WR 50p × 3, by attack",
+            sorted({*EXPECTED, *collection.attacks}, key=attack_place),
+            (UNDEFENDED, WR),
+        ),
+        _table(collection, "Table 4", "splitting and WTF-PAD", others, COMBINED),
+        _table(collection, "Table 5", "schedules, run lengths, paths", others, parameters),
+    ]
+
+
+def coverage(collection: Collection) -> tuple[int, int]:
+    """How many of the paper's points we have by the honest protocol, and how many there are."""
+    points = published.points()
+    there = [bool(collection.like(each.setting, each.attack, "honest")) for each in points]
+    return sum(there), len(points)
+
+
+def _attacks_in(collection: Collection, settings: set[Setting]) -> list[str]:
+    """DF, which the paper used, RF, and others that have any result there."""
+    found = {"df", "rf"}
+    for name in collection.attacks:
+        for protocol in PROTOCOLS:
+            if any(collection.like(setting, name, protocol) for setting in settings):
+                found.add(name)
+    return sorted(found, key=attack_place)
+
+
+def _table(
+    collection: Collection,
+    source: str,
+    about: str,
+    attacks: Sequence[str],
+    settings: Sequence[Setting],
+) -> Table:
+    rows: list[tuple[Cell, ...]] = []
+    groups = set()
+    for name in attacks:
+        groups.add(len(rows))
+        for setting in settings:
+            rows += _rows(collection, source, name, setting)
+    note = (
+        f"Open world, r = 20. {published.name()}: as published, on other data, by a protocol that "
+        "divides sub-traces of one load between training and test. Ours: an observer of one path "
+        "drawn at random for each load; 95 % intervals by page."
+    )
+    key = source.lower().replace(" ", "-")
+    return Table(key, f"{source}: {about}", note, _HEADER, tuple(rows), frozenset(groups))
+
+
+def _rows(
+    collection: Collection, source: str, name: str, setting: Setting
+) -> Iterator[tuple[Cell, ...]]:
+    head = (Cell(str(setting), head=True), Cell(attack(name)))
+    point = published.found(name, setting, source)
+    if point is not None:
+        numbers = [_value(getattr(point, rate)) for rate in RATES]
+        yield (*head, Cell(f"{published.name()}, {source}"), Cell("as published"), *numbers)
+    entries = {protocol: collection.like(setting, name, protocol) for protocol in PROTOCOLS}
+    if not entries["honest"]:
+        yield (*head, Cell(PROTOCOLS["honest"]), Cell("–"), *(missing() for _ in RATES))
+    for protocol, found in entries.items():
+        for entry in found:
+            yield (_head(entry), head[1], Cell(PROTOCOLS[protocol]), *_numbers(entry))
+
+
+def _head(entry: Entry) -> Cell:
+    return Cell(str(entry.setting), head=True)
+
+
+def _numbers(entry: Entry) -> tuple[Cell, ...]:
+    rates = [Cell(values=(estimated(entry.estimate(rate)),)) for rate in RATES]
+    return (Cell(entry.design), *rates)
+
+
+def _value(rate: float | None) -> Cell:
+    return Cell("not given") if rate is None else Cell(values=(Value(percent(rate)),))

@@ -1,0 +1,217 @@
+"""Figures 6 and 7: precision against recall, with the paper's points where it gives them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure as Drawing
+
+from anabranch.report import published
+from anabranch.report.collection import Collection, Entry
+from anabranch.report.comparison import (
+    COMBINED,
+    LENGTHS,
+    PATHS,
+    STRATEGIES,
+    UNDEFENDED,
+    WR,
+    WR_TIME,
+)
+from anabranch.report.drawing import (
+    COLOURS,
+    DASHES,
+    INK,
+    MUTED,
+    PALETTE,
+    Figure,
+    draw,
+    percent_axis,
+)
+from anabranch.report.setting import EXPECTED, Setting, attack, attack_place
+
+_HEIGHT = 3.1
+"""Inches of a panel without its legend."""
+_LINE = 0.185
+"""Inches of a line of a legend."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """What one colour of a panel stands for."""
+
+    label: str
+    colour: str
+    attack: str
+    setting: Setting
+
+
+@dataclass(frozen=True, slots=True)
+class _Panel:
+    title: str
+    lines: tuple[_Line, ...]
+
+
+def figures(collection: Collection, said: str) -> list[Figure]:
+    """Figure 6, and Figure 7 for each attack with results; by each protocol with results.
+
+    Args:
+        collection: of results.
+        said: where the numbers are from, to stand below each figure.
+    """
+    drawn = []
+    for protocol in ("honest", "paper"):
+        if protocol == "honest" or collection.select(world="open", protocol=protocol):
+            drawn.append(_figure_6(collection, protocol, said))
+            drawn += _figures_7(collection, protocol, said)
+    return drawn
+
+
+def _figure_6(collection: Collection, protocol: str, said: str) -> Figure:
+    names = sorted({*EXPECTED, *collection.attacks}, key=attack_place)
+    panels = [
+        _Panel(title, tuple(_Line(attack(n), COLOURS.get(n, INK), n, setting) for n in names))
+        for title, setting in (("every 50 packets", WR), ("every 100 ms", WR_TIME))
+    ]
+    title = "Figure 6: r-precision and recall, weighted random over 3 paths"
+    return _figure(collection, "figure-6", title, panels, protocol, said)
+
+
+def _figures_7(collection: Collection, protocol: str, said: str) -> list[Figure]:
+    panels = {
+        "(a) schedules": (UNDEFENDED, *STRATEGIES),
+        "(b) run lengths": (UNDEFENDED, *LENGTHS),
+        "(c) paths": (UNDEFENDED, *PATHS),
+        "(d) with WTF-PAD": COMBINED,
+    }
+    every = {setting for settings in panels.values() for setting in settings}
+    drawn = []
+    for name in sorted({"df", *collection.attacks}, key=attack_place):
+        there = any(collection.like(each, name, protocol) for each in every - {UNDEFENDED})
+        if there or (name == "df" and protocol == "honest"):
+            lines = [
+                _Panel(title, tuple(_coloured(settings, name)))
+                for title, settings in panels.items()
+            ]
+            key = "figure-7" if name == "df" else f"figure-7-{name}"
+            title = f"Figure 7 for {attack(name)}: r-precision and recall as settings change"
+            drawn.append(_figure(collection, key, title, lines, protocol, said))
+    return drawn
+
+
+def _coloured(settings: Sequence[Setting], name: str) -> list[_Line]:
+    """Undefended is grey in all panels, the paper's default the first colour in all."""
+    spare = iter(PALETTE[1:])
+    fixed = {UNDEFENDED: MUTED, WR: PALETTE[0]}
+    return [
+        _Line(str(setting), fixed.get(setting) or next(spare), name, setting)
+        for setting in settings
+    ]
+
+
+def _figure(
+    collection: Collection, key: str, title: str, panels: Sequence[_Panel], protocol: str, said: str
+) -> Figure:
+    by_paper = protocol == "paper"
+    keys = [_keys(collection, panel, protocol) for panel in panels]
+    longest = max(map(len, keys))
+    rows = len(panels) // 2
+    height = rows * (_HEIGHT + 0.3 + _LINE * longest) + 0.4
+
+    def paint(drawing: Drawing) -> None:
+        grid = drawing.subplots(rows, 2, squeeze=False)
+        for axes, panel in zip(grid.flat, panels, strict=True):
+            _paint(axes, panel, collection, protocol)
+        drawing.supxlabel(said, fontsize=7, color=MUTED, x=0.01, ha="left")
+
+    note = (
+        "Each line runs over thresholds; the dot is the operating point that validation chose, its "
+        "bars and the band around the line are 95 % intervals by page. A diamond is what the paper "
+        f"says of its own data ({published.name()}); of its curves nothing else is given in "
+        "numbers. Full designs are solid, reduced ones broken."
+    )
+    if by_paper:
+        key, title = f"{key}-paper", f"{title}, by the paper's protocol"
+    return draw(key, title, note, (8.6, height), paint)
+
+
+def _keys(collection: Collection, panel: _Panel, protocol: str) -> list[str]:
+    """What the legend of a panel has to hold."""
+    count = []
+    for line in panel.lines:
+        entries = collection.like(line.setting, line.attack, protocol)
+        count += [f"{line.label} {entry.design}" for entry in entries] or [line.label]
+        if published.found(line.attack, line.setting) is not None:
+            count.append(f"{line.label} published")
+    return count
+
+
+def _paint(axes: Axes, panel: _Panel, collection: Collection, protocol: str) -> None:
+    percent_axis(axes.xaxis, "recall")
+    percent_axis(axes.yaxis, "r-precision")
+    axes.set_title(panel.title)
+    axes.set_box_aspect(0.7)
+    for line in panel.lines:
+        entries = collection.like(line.setting, line.attack, protocol)
+        for number, entry in enumerate(entries):
+            _curve(axes, line, entry, number)
+        if not entries:
+            axes.plot([], [], color=line.colour, lw=0.8, ls=":", label=f"{line.label}: not run")
+        _published(axes, line)
+    axes.legend(loc="upper left", bbox_to_anchor=(-0.02, -0.2), borderaxespad=0, handlelength=2.6)
+
+
+def _curve(axes: Axes, line: _Line, entry: Entry, number: int) -> None:
+    column = _columns(entry)
+    recall, precision = column("recall", "value"), column("r_precision", "value")
+    low, high = column("r_precision", "low"), column("r_precision", "high")
+    known = np.isfinite(recall) & np.isfinite(precision)
+    dash = DASHES[0] if entry.full else DASHES[1 + number % (len(DASHES) - 1)]
+    label = f"{line.label}: {entry.design}"
+    style = {"color": line.colour, "ls": dash, "marker": "", "label": label}
+    axes.plot(recall[known], precision[known], **style)
+    axes.fill_between(recall[known], low[known], high[known], color=line.colour, alpha=0.1, lw=0)
+    _operating_point(axes, line, entry)
+
+
+def _operating_point(axes: Axes, line: _Line, entry: Entry) -> None:
+    recall, precision = entry.estimate("recall"), entry.estimate("r_precision")
+    x, y = recall["value"], precision["value"]
+    if x is None or y is None:
+        return
+    face = line.colour if entry.full else "none"
+    bars = [_arms(recall, x), _arms(precision, y)]
+    axes.errorbar(
+        x, y, xerr=bars[0], yerr=bars[1], fmt="o", ms=5.5, color=line.colour, mfc=face, elinewidth=1
+    )
+
+
+def _arms(estimate: dict[str, float | None], value: float) -> list[list[float]]:
+    low, high = estimate["low"], estimate["high"]
+    return [
+        [max(0.0, value - (value if low is None else low))],
+        [max(0.0, (value if high is None else high) - value)],
+    ]
+
+
+def _published(axes: Axes, line: _Line) -> None:
+    point = published.found(line.attack, line.setting)
+    if point is None:
+        return
+    label = f"{line.label}: {published.name()}, as published"
+    axes.plot(
+        point.recall, point.r_precision, "D", ms=7, mfc=line.colour, mec=INK, mew=1.1, label=label,
+        ls="none",
+    )  # fmt: skip
+
+
+def _columns(entry: Entry) -> Callable[[str, str], np.ndarray]:
+    """Points of the curve by metric and part, NaN where they are not defined."""
+    curve = entry.result.metrics["curve"]
+
+    def column(metric: str, part: str) -> np.ndarray:
+        return np.array([point[part] for point in curve[metric]], np.float64)
+
+    return column

@@ -1,0 +1,133 @@
+"""What all figures share: colours, marks, text, and SVG that is the same for the same numbers."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import matplotlib as mpl
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure as Drawing
+
+INK, FAINT, MUTED = "#1d1f23", "#d4d7dc", "#6b7079"
+"""Text and axes; grids; what stands back."""
+
+PALETTE = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7a5195", "#8c6d31")
+"""Okabe and Ito's colours, told apart by colour-blind readers too; without their yellow, which
+white paper swallows."""
+
+DARK = {
+    INK: "#e8eaed", FAINT: "#3a3e45", MUTED: "#9aa0a9",
+    "#0072b2": "#4aa8e0", "#d55e00": "#ff8b4a", "#009e73": "#3ccfa4", "#cc79a7": "#e3a3c6",
+    "#e69f00": "#f5b83d", "#56b4e9": "#8fd0f5", "#7a5195": "#b594d1", "#8c6d31": "#c4a466",
+}  # fmt: skip
+"""The same colours for a dark page."""
+
+COLOURS: Mapping[str, str] = dict(
+    zip(
+        ("rf", "df", "k-fp", "var-cnn", "p-fp", "tik-tok", "cumul", "k-fp-paths"),
+        PALETTE,
+        strict=True,
+    )
+)
+"""Of attacks, the same in all figures."""
+
+MARKS = ("o", "s", "^", "D", "v", "P", "X", "h")
+DASHES: tuple[Any, ...] = ("solid", (0, (5, 2)), (0, (1, 1.5)), (0, (5, 1.5, 1, 1.5)))
+
+_STYLE: dict[Any, Any] = {
+    "svg.fonttype": "none",
+    "svg.hashsalt": "anabranch",
+    "font.family": "DejaVu Sans",
+    "font.size": 9.0,
+    "text.color": INK,
+    "axes.labelcolor": INK,
+    "axes.edgecolor": MUTED,
+    "axes.titlesize": 10.0,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "axes.linewidth": 0.8,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": FAINT,
+    "grid.linewidth": 0.6,
+    "xtick.color": MUTED,
+    "ytick.color": MUTED,
+    "xtick.labelcolor": INK,
+    "ytick.labelcolor": INK,
+    "legend.frameon": False,
+    "legend.fontsize": 8.0,
+    "figure.facecolor": "none",
+    "axes.facecolor": "none",
+    "savefig.facecolor": "none",
+    "lines.linewidth": 1.6,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A drawing.
+
+    Attributes:
+        key: names its file and its links, such as `figure-6`.
+        title: one line.
+        note: what has to be known to read it.
+        svg: the file, with colours for white paper.
+    """
+
+    key: str
+    title: str
+    note: str
+    svg: str
+
+    @property
+    def inline(self) -> str:
+        """The `svg` element alone: colours are the page's, names its own among several."""
+        text = self.svg[self.svg.index("<svg ") :].strip()
+        text = re.sub(r"<metadata>.*?</metadata>\s*", "", text, flags=re.DOTALL)
+        text = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{self.key}-", text)
+        for number, colour in enumerate(DARK):
+            text = text.replace(colour, f"var(--c{number})")
+        label = re.sub(r'[<>&"]', "", self.title)
+        return text.replace("<svg ", f'<svg role="img" aria-label="{label}" ', 1)
+
+
+@contextmanager
+def style() -> Iterator[None]:
+    """The look of all figures, whatever the machine's own configuration says."""
+    with mpl.rc_context():
+        mpl.rcdefaults()
+        mpl.rcParams.update(_STYLE)
+        yield
+
+
+def draw(
+    key: str, title: str, note: str, size: tuple[float, float], paint: Callable[[Drawing], None]
+) -> Figure:
+    """Makes a figure of `size` (inches) that `paint` fills; equal input gives equal bytes."""
+    with style():
+        drawing = Drawing(figsize=size, layout="constrained")
+        paint(drawing)
+        file = io.StringIO()
+        metadata = {"Date": None, "Creator": None, "Title": title}
+        drawing.savefig(file, format="svg", metadata=metadata)
+    return Figure(key, title, note, file.getvalue())
+
+
+def percent_axis(axis: Any, label: str) -> None:
+    """From 0 to 100 %, a little beyond so that marks at the ends are whole; whatever is drawn."""
+    ticks = [0, 0.25, 0.5, 0.75, 1]
+    axis.set_ticks(ticks, [f"{100 * tick:.0f} %" for tick in ticks])
+    axis.axes.set(**{f"{axis.axis_name}lim": (-0.02, 1.02)})
+    axis.set_label_text(label)
+
+
+def not_run(axes: Axes, x: float, y: float, **options: Any) -> None:
+    """Says in a place that there is no result."""
+    axes.text(x, y, "not run", color=MUTED, fontsize=7, fontstyle="italic", **options)

@@ -1,0 +1,80 @@
+"""Writes a report: all of its files, or none."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from pathlib import Path
+
+from anabranch.io import draft
+from anabranch.report import html, markdown
+from anabranch.report.page import Page
+from anabranch.validate import TraceError, source
+
+NAME = "report.html"
+
+
+def write(page: Page, folder: Path, document: Path | None = None) -> list[Path]:
+    """Writes `report.html` and an SVG for each figure into `folder`, and a Markdown document.
+
+    Figures of an earlier report in `folder` are replaced or removed.
+
+    Args:
+        page: the report.
+        folder: made if it is not there.
+        document: as `markdown.within` fills it; None writes none.
+
+    Returns:
+        What was written.
+
+    Raises:
+        TraceError: if a file cannot be written; no file is changed then.
+    """
+    texts = {folder / NAME: html.document(page)}
+    texts |= {folder / f"{figure.key}.svg": figure.svg for figure in page.figures}
+    if document is not None:
+        links = _links(page, folder, document)
+        texts[document] = _filled(document, markdown.document(page, links))
+    made = _make(folder)
+    try:
+        with ExitStack() as drafts:
+            for file, text in texts.items():
+                with source(file):
+                    drafts.enter_context(draft.file(file)).write_text(text, "utf-8")
+    except BaseException:
+        if made:
+            folder.rmdir()
+        raise
+    for old in folder.glob("figure-*.svg"):
+        if old not in texts:
+            old.unlink()
+    return list(texts)
+
+
+def _make(folder: Path) -> bool:
+    """Makes the folder if it is not there; whether it did."""
+    with source(folder):
+        if folder.is_dir():
+            return False
+        if folder.exists():
+            raise TraceError("is a file, not a folder")
+        if not folder.parent.is_dir():
+            raise TraceError("the folder that it should stand in does not exist")
+        folder.mkdir()
+    return True
+
+
+def _links(page: Page, folder: Path, document: Path) -> dict[str, str]:
+    """Links to the figures, if they stand below the document: others would lead nowhere."""
+    below, here = folder.resolve(), document.resolve().parent
+    if not below.is_relative_to(here):
+        return {}
+    return {
+        figure.key: (below.relative_to(here) / f"{figure.key}.svg").as_posix()
+        for figure in page.figures
+    }
+
+
+def _filled(document: Path, new: str) -> str:
+    with source(document):
+        old = document.read_text("utf-8") if document.is_file() else None
+        return markdown.within(old, new)

@@ -1,0 +1,109 @@
+"""The page as HTML: one file, without scripts, that asks the network for nothing."""
+
+from __future__ import annotations
+
+from html import escape
+from importlib import resources
+
+from anabranch.report.drawing import DARK, Figure
+from anabranch.report.page import Page, Section
+from anabranch.report.tables import Cell, Table, Value
+
+
+def document(page: Page) -> str:
+    """The whole file."""
+    body = [f"<h1>{escape(page.title)}</h1>", _origin(page), _contents(page), _findings(page)]
+    body += map(_section, page.sections)
+    return (
+        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width,initial-scale=1">\n'
+        f"<title>{escape(page.title)}</title>\n"
+        # No script, nothing from elsewhere, whatever stands in a label.
+        '<meta http-equiv="Content-Security-Policy" '
+        "content=\"default-src 'none'; style-src 'unsafe-inline'; img-src data:\">\n"
+        # An empty icon: browsers would ask the server for one.
+        f'<link rel="icon" href="data:,">\n<style>\n{_style()}</style>\n</head>\n<body>\n'
+        + "\n".join(body)
+        + "\n</body>\n</html>\n"
+    )
+
+
+def _style() -> str:
+    """The sheet, and the figures' colours for light and dark pages."""
+    sheet = resources.files("anabranch.report").joinpath("style.css").read_text("utf-8")
+    light = ";".join(f"--c{number}:{colour}" for number, colour in enumerate(DARK))
+    dark = ";".join(f"--c{number}:{colour}" for number, colour in enumerate(DARK.values()))
+    return (
+        f"{sheet}:root{{{light}}}\n@media (prefers-color-scheme:dark){{:root{{{dark}}}}}\n"
+        # Paper is white, whatever the screen was.
+        f"@media print{{:root{{color-scheme:light;--bg:#fff;--ink:#1d1f23;{light}}}}}\n"
+    )
+
+
+def _origin(page: Page) -> str:
+    rows = "".join(f"<dt>{escape(name)}</dt><dd>{escape(text)}</dd>" for name, text in page.origin)
+    return f'<dl class="origin">{rows}</dl>'
+
+
+def _contents(page: Page) -> str:
+    links = "".join(f'<a href="#{each.key}">{escape(each.title)}</a>' for each in page.sections)
+    return f"<nav>{links}</nav>"
+
+
+def _findings(page: Page) -> str:
+    points = "\n".join(f"<li>{escape(text)}</li>" for text in page.findings)
+    return f'<h2 id="findings">What was found</h2>\n<ul class="findings">\n{points}\n</ul>'
+
+
+def _section(section: Section) -> str:
+    parts = "\n".join(map(_part, section.parts))
+    return f'<h2 id="{section.key}">{escape(section.title)}</h2>\n{parts}'
+
+
+def _part(part: str | Table | Figure) -> str:
+    if isinstance(part, str):
+        return f"<p>{escape(part)}</p>"
+    return _figure(part) if isinstance(part, Figure) else _table(part)
+
+
+def _figure(figure: Figure) -> str:
+    return (
+        f'<figure id="{figure.key}"><h3>{escape(figure.title)}</h3>\n'
+        f'<p class="note">{escape(figure.note)}</p>\n{figure.inline}\n</figure>'
+    )
+
+
+def _table(table: Table) -> str:
+    head = (
+        f'<h3 id="{table.key}">{escape(table.title)}</h3>\n<p class="note">{escape(table.note)}</p>'
+    )
+    if not table.rows:
+        return f'{head}\n<p class="missing">No results: not run.</p>'
+    names = "".join(f'<th scope="col">{escape(name)}</th>' for name in table.header)
+    rows = "\n".join(
+        f"<tr{' class=first' if number in table.groups else ''}>{''.join(map(_cell, row))}</tr>"
+        for number, row in enumerate(table.rows)
+    )
+    return (
+        f'{head}\n<div class="wide"><table><thead><tr>{names}</tr></thead>\n<tbody>\n{rows}\n'
+        "</tbody></table></div>"
+    )
+
+
+def _cell(cell: Cell) -> str:
+    if cell.head:
+        return f'<th scope="row">{escape(cell.text)}</th>'
+    if cell.missing:
+        return f'<td class="missing">{escape(cell.text)}</td>'
+    if not cell.values:
+        return f'<td class="text">{escape(cell.text)}</td>'
+    # Several results: the shade of the strongest attacker.
+    levels = [value.level for value in cell.values if value.level is not None]
+    shade = f' class="heat" style="--level:{max(levels):.3f}"' if levels else ""
+    return f"<td{shade}>{''.join(map(_value, cell.values))}</td>"
+
+
+def _value(value: Value) -> str:
+    interval = f" <i>{escape(value.interval)}</i>" if value.interval else ""
+    design = f"<small>{escape(value.design)}</small>" if value.design else ""
+    return f'<div class="v"><b>{escape(value.text)}</b>{interval}{design}</div>'

@@ -1,0 +1,95 @@
+"""The page as Markdown, for documents that are kept with the code."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+
+from anabranch.report.drawing import Figure
+from anabranch.report.page import Page
+from anabranch.report.tables import Cell, Table, Value
+from anabranch.validate import TraceError
+
+BEGIN = "<!-- anabranch-lab report: from here to the end mark, all is generated -->"
+END = "<!-- anabranch-lab report: end -->"
+
+
+def document(page: Page, pictures: Mapping[str, str]) -> str:
+    """What stands between the marks, with them.
+
+    Args:
+        page: the report.
+        pictures: a link for each figure, by its key; figures without one are left out.
+    """
+    lines = [BEGIN, "", "## What was found", ""]
+    lines += [f"* {_text(text)}" for text in page.findings]
+    lines += ["", "## Where the numbers are from", ""]
+    lines += [f"* {name}: {_text(text)}" for name, text in page.origin]
+    for section in page.sections:
+        lines += ["", f"## {_text(section.title)}"]
+        for part in section.parts:
+            lines += [""]
+            if isinstance(part, str):
+                lines.append(_text(part))
+            elif isinstance(part, Table):
+                lines += _table(part)
+            elif part.key in pictures:
+                lines += _figure(part, pictures[part.key])
+            else:
+                del lines[-1]
+    return "\n".join([*lines, "", END, ""])
+
+
+def within(old: str | None, new: str) -> str:
+    """A document with its generated part exchanged; all of it new where there was none.
+
+    Raises:
+        TraceError: if the old one has no marks: what stands in it was written by hand.
+    """
+    if old is None or not old.strip():
+        return new
+    if old.count(BEGIN) != 1 or old.count(END) != 1 or old.index(BEGIN) > old.index(END):
+        raise TraceError(
+            f"has no place for a report: mark one with the lines '{BEGIN}' and '{END}'"
+        )
+    before, _, rest = old.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    return before + new.rstrip("\n") + after
+
+
+def _figure(figure: Figure, link: str) -> list[str]:
+    return [f"### {_text(figure.title)}", "", _text(figure.note), "",
+            f"![{_text(figure.title)}]({link})"]  # fmt: skip
+
+
+def _table(table: Table) -> Iterator[str]:
+    yield from (f"### {_text(table.title)}", "", _text(table.note), "")
+    if not table.rows:
+        yield "No results: not run."
+        return
+    yield _row(map(_text, table.header))
+    yield _row("---" for _ in table.header)
+    for row in table.rows:
+        yield _row(map(_cell, row))
+
+
+def _row(cells: Iterator[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _cell(cell: Cell) -> str:
+    if cell.values:
+        return "<br>".join(map(_value, cell.values))
+    return _text(cell.text)
+
+
+def _value(value: Value) -> str:
+    interval = f" ({value.interval})" if value.interval else ""
+    design = f" [{_text(value.design)}]" if value.design else ""
+    return f"{value.text}{interval}{design}"
+
+
+def _text(text: str) -> str:
+    """Without line ends, and without what Markdown or HTML would take for its own."""
+    text = re.sub(r"\s+", " ", text).replace("&", "&amp;").replace("<", "&lt;")
+    return re.sub(r"([\\|*_\[\]#~])", r"\\\1", text)

@@ -1,0 +1,183 @@
+"""Which text, table and figure stands where."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from anabranch import __version__
+from anabranch.report import beyond, comparison, curves, dots, published, summary
+from anabranch.report.collection import Collection
+from anabranch.report.drawing import Figure
+from anabranch.report.tables import Table, duration
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A heading with what belongs under it.
+
+    Attributes:
+        key: names it in links.
+        title: its heading.
+        parts: texts, tables and figures, in order.
+    """
+
+    key: str
+    title: str
+    parts: tuple[str | Table | Figure, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A whole report.
+
+    Attributes:
+        title: its heading.
+        origin: what was measured on, when it took how long, how it is made again: pairs of name
+            and text.
+        findings: the summary, one point after the other.
+        sections: the rest.
+    """
+
+    title: str
+    origin: tuple[tuple[str, str], ...]
+    findings: tuple[str, ...]
+    sections: tuple[Section, ...]
+
+    @property
+    def figures(self) -> list[Figure]:
+        """All figures, in order."""
+        parts = [part for section in self.sections for part in section.parts]
+        return [part for part in parts if isinstance(part, Figure)]
+
+
+def build(collection: Collection, command: str, note: str = "") -> Page:
+    """The page of a collection.
+
+    Args:
+        collection: of results.
+        command: that makes this page.
+        note: what the user has to say, such as the machine.
+    """
+    said = _source_line(collection)
+    pictures = [*curves.figures(collection, said), *dots.figures(collection, said)]
+    return Page(
+        "What the observer of one path learns",
+        tuple(_origin(collection, command, note)),
+        tuple(summary.sentences(collection)),
+        tuple(_sections(collection, pictures)),
+    )
+
+
+def _sections(collection: Collection, pictures: Sequence[Figure]) -> list[Section]:
+    def of(begin: str) -> list[Figure]:
+        return [each for each in pictures if each.key.startswith(begin)]
+
+    third, fourth, fifth = comparison.tables(collection)
+    everything = [
+        Section("reading", "How to read this", _reading()),
+        Section(
+            "figure-6-section", "Attacks, as in Table 3 and Figure 6", (*of("figure-6"), third)
+        ),
+        Section(
+            "figure-7-section",
+            "Settings, as in Tables 4 and 5 and Figure 7",
+            (*of("figure-7"), fourth, fifth),
+        ),
+        Section(
+            "closed-section",
+            "Every setting, every attack",
+            (*of("figure-closed-world"), beyond.closed_world(collection)),
+        ),
+        Section(
+            "observers-section",
+            "Who watches",
+            (*of("figure-observers"), beyond.observers(collection)),
+        ),
+        Section(
+            "shares-section",
+            "How much is seen",
+            (*of("figure-shares"), beyond.shares(collection)),
+        ),
+        Section("protocols-section", "How it is measured", (beyond.protocols(collection),)),
+        Section("overheads-section", "What it costs", (beyond.overheads(collection),)),
+        Section("all-section", "All results", (beyond.everything(collection),)),
+    ]
+    return everything
+
+
+def _reading() -> tuple[str, ...]:
+    return (
+        "RR, UR, WR: round robin, uniform random, weighted random (chances from a fresh Dirichlet "
+        "draw for each load). WR 50p × 3: a run of 50 packets, then the next path, of 3 paths; "
+        "100 ms: a run of that time; ~ is a random length of that mean. “Separate ends”: each "
+        "direction has a schedule of its own; else both share one, as in the paper's simulation.",
+        "A design says how the attacker was trained, for instance “40 loads · R 2 · 20 epochs · "
+        "seed 0”: 40 loads of each page, two re-splits of each. “Full” is every load of every "
+        "page. More parameters stand there where they are not as usual. Results of one setting in "
+        "several designs stand together; none is chosen.",
+        "Open world: r-precision is TPR / (TPR + WPR + r × FPR) with r = 20; a wrong positive is a "
+        "monitored page taken for another one. Recall is TPR, F1 their harmonic mean. Closed "
+        "world: accuracy is the share of the loads whose page is recognised; a load of which the "
+        "observer sees nothing is a miss.",
+        "Intervals are 95 %, by bootstrap over pages. The honest protocol tests on loads that "
+        "neither trained nor chose, with one prediction for each load; the paper's divides "
+        "sub-traces.",
+    )
+
+
+def _origin(collection: Collection, command: str, note: str) -> list[tuple[str, str]]:
+    splits = _splitting(collection)
+    rows = [("splitting", splits), ("data", _data(collection))]
+    rows += [("divided", "; ".join(_divisions(collection)))]
+    rows.append(
+        (
+            "machine time",
+            f"{duration(collection.took('cpu_s'))} of processors for {len(collection)} results "
+            f"({duration(collection.took('wall_s'))} by the clock, one after the other)",
+        )
+    )
+    rows += [("note", note)] if note else []
+    rows.append(("made by", f"{command} (anabranch {__version__})"))
+    rows.append(("compared with", f"{published.name()}: {published.citation()}"))
+    return rows
+
+
+def _splitting(collection: Collection) -> str:
+    recorded = sum(entry.setting.recorded is not None for entry in collection)
+    text = (
+        "simulated: recorded loads are divided over paths afterwards by the scheduler that "
+        "`anabranch split` uses. No path has loss, and none delay but where a setting names it."
+    )
+    if not recorded:
+        return text
+    if recorded == len(collection):
+        return "as recorded on the paths"
+    return f"{text} {recorded} results are of traces that were split when they were recorded."
+
+
+def _data(collection: Collection) -> str:
+    digests = sorted({entry.result.data for entry in collection})
+    return "; ".join(map(published.data_name, digests))
+
+
+def _divisions(collection: Collection) -> list[str]:
+    pairs = sorted(
+        {(each.spec.protocol, str(each.result.facts["division"])) for each in collection}
+    )
+    return [
+        f"{protocol} protocol: {' or '.join(text for _, text in group)}"
+        for protocol, group in groupby(pairs, key=lambda pair: pair[0])
+    ]
+
+
+def _source_line(collection: Collection) -> str:
+    """Stands in every figure, which may leave the page."""
+    names = [published.data_name(each).partition(" (")[0]
+             for each in sorted({entry.result.data for entry in collection})]  # fmt: skip
+    kind = "recorded" if all(each.setting.recorded for each in collection) else "simulated"
+    return (
+        f"{kind} splitting of {', '.join(names)}; {len(collection)} results, "
+        f"{duration(collection.took())} of processors; anabranch {__version__}"
+    )

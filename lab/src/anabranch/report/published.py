@@ -1,0 +1,75 @@
+"""What the CoMPS paper found: `published.toml`."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from typing import Any
+
+from anabranch.report.setting import Setting
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A number of the paper's.
+
+    Attributes:
+        sources: its tables and figures.
+        attack: as `Spec` names it.
+        setting: what was defended.
+        r_precision, recall, f1: 0 to 1; None where the paper gives none.
+    """
+
+    sources: tuple[str, ...]
+    attack: str
+    setting: Setting
+    r_precision: float
+    recall: float
+    f1: float | None
+
+
+@cache
+def points() -> tuple[Point, ...]:
+    """All numbers, in the order of the file."""
+    return tuple(map(_point, _content()["point"]))
+
+
+def found(attack: str, setting: Setting, source: str | None = None) -> Point | None:
+    """The paper's numbers of an attack in a setting, or None; of one table or figure if given."""
+    for point in points():
+        same = point.attack == attack and point.setting.like(setting)
+        if same and (source is None or source in point.sources):
+            return point
+    return None
+
+
+def name() -> str:
+    """What the paper is called for short."""
+    return str(_content()["name"])
+
+
+def citation() -> str:
+    """Its title and year."""
+    return str(_content()["citation"])
+
+
+def data_name(digest: str) -> str:
+    """A data set for people: its name, or the begin of its digest where it is not known."""
+    known: dict[str, str] = _content()["data"]
+    return known.get(digest, f"data with the digest {digest[:16] or '(none)'}")
+
+
+def _point(row: dict[str, Any]) -> Point:
+    setting = Setting(
+        row.get("schedule"), row.get("every"), row.get("paths", 1), defence=row.get("defence")
+    )
+    numbers = (row["r_precision"], row["recall"], row.get("f1"))
+    return Point(tuple(row["source"]), row["attack"], setting, *numbers)
+
+
+@cache
+def _content() -> dict[str, Any]:
+    text = resources.files("anabranch.report").joinpath("published.toml").read_text("utf-8")
+    return tomllib.loads(text)

@@ -1,0 +1,197 @@
+"""Settings and designs under the names that people use.
+
+A *setting* is what the defender chose: schedule, run length, paths, padding. A *design* is how the
+attacker was trained and tested: loads, re-splits, epochs, seed. Numbers of one setting compare only
+where their designs do.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Self
+
+from anabranch.evaluate import Spec
+from anabranch.evaluate.attack import TABLE
+from anabranch.splitting import Delay
+
+ATTACKS: Mapping[str, str] = {
+    "rf": "RF",
+    "df": "DF",
+    "tik-tok": "Tik-Tok",
+    "var-cnn": "Var-CNN",
+    "p-fp": "p-FP(C)",
+    "k-fp": "k-FP",
+    "cumul": "CUMUL",
+    "k-fp-paths": "k-FP by path",
+}
+"""Names of the attacks, in the order of all tables and figures."""
+
+EXPECTED = ("rf", "df", "tik-tok", "var-cnn", "p-fp", "k-fp", "cumul")
+"""Attacks that a whole report has; those without results are shown as not run."""
+
+SCHEDULES: Mapping[str, str] = {
+    "round-robin": "RR",
+    "uniform": "UR",
+    "weighted": "WR",
+    "weights": "fixed weights",
+    "batched": "TrafficSliver",
+    "hywf": "HyWF",
+}
+"""Short names, those of the paper where it has one, in the order of tables."""
+
+_LENGTH = re.compile(r"~?(\d+)(?:-(\d+))?(p|ms|s)")
+_UNITS = {"p": (0, 1), "ms": (1, 1), "s": (1, 1000)}
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What the defender chose. Without arguments: nothing.
+
+    Attributes:
+        schedule: with its parameters, or None where nothing is split by us.
+        every: the run length in use.
+        paths: how many; 1 where nothing is split.
+        mode, delays, defence, path_defence: as `Spec` has them.
+        recorded: how the traces had been split when they were recorded, or None.
+    """
+
+    schedule: str | None = None
+    every: str | None = None
+    paths: int = 1
+    mode: str = "together"
+    delays: tuple[Delay, ...] = ()
+    defence: str | None = None
+    path_defence: str | None = None
+    recorded: str | None = None
+
+    @classmethod
+    def of(cls, spec: Spec, recorded: str | None = None) -> Self:
+        """The setting of an evaluation."""
+        split, padding = spec.split(), (spec.defence, spec.path_defence)
+        if split is None:
+            return cls(None, None, 1, "together", (), *padding, recorded)
+        length = split.run_length
+        return cls(split.schedule, length, split.paths, split.mode, split.delays, *padding)
+
+    @property
+    def splits(self) -> bool:
+        """Whether there is more than one path, by our split or a recorded one."""
+        return self.schedule is not None or self.recorded is not None
+
+    def like(self, other: Setting) -> bool:
+        """Whether the paper would give both the same name: it knows one kind of ends and no delay.
+
+        `wtf-pad` in any configuration is WTF-PAD.
+        """
+        if self.delays or self.path_defence or self.recorded or other.recorded:
+            return False
+        mine, theirs = (each.defence and each.defence.partition(":")[0] for each in (self, other))
+        split = (self.schedule, self.every, self.paths)
+        return split == (other.schedule, other.every, other.paths) and mine == theirs
+
+    def __str__(self) -> str:
+        parts = [_padding(self.defence)] if self.defence else []
+        if self.schedule is not None:
+            parts.append(f"{_schedule(self.schedule)} {_length(self.every)} × {self.paths}")
+        if self.recorded:
+            parts.append(f"as recorded ({self.recorded})")
+        if self.path_defence:
+            parts.append(f"{_padding(self.path_defence)} on each path")
+        text = " + ".join(parts) or "undefended"
+        notes = ["separate ends"] if self.mode == "independent" else []
+        notes += [f"delays {', '.join(map(_delay, self.delays))} s"] if self.delays else []
+        return f"{text} ({'; '.join(notes)})" if notes else text
+
+    @property
+    def place(self) -> tuple[object, ...]:
+        """Where it stands in tables: undefended, split, padded, both; then by schedule, length."""
+        family = (self.schedule or "").partition(":")[0]
+        names = list(SCHEDULES)
+        rank = names.index(family) if family in names else len(names)
+        found = _LENGTH.fullmatch(self.every or "")
+        unit, factor = _UNITS[found[3]] if found else (2, 1)
+        length = int(found[1]) * factor if found else 0
+        padded = self.defence is not None or self.path_defence is not None
+        return (padded, self.splits, rank, unit, length, self.paths, str(self))
+
+
+def design(spec: Spec, data: str = "") -> str:
+    """How the attacker was trained and tested, in short: `full · R 5 · 30 epochs · seed 0`.
+
+    Args:
+        spec: of the evaluation.
+        data: name of the data, where a page has several.
+    """
+    parts = [data] if data else []
+    parts += [f"{spec.pages} pages"] if spec.pages is not None else []
+    parts.append("full" if spec.loads is None else f"{spec.loads} loads")
+    if spec.schedule is not None or spec.defence or spec.path_defence:
+        parts.append(f"R {spec.resplits}")
+    parts += ["+ whole traces"] if spec.merged else []
+    parts += _training(spec)
+    parts += [f"{spec.folds} of 10 folds"] if spec.protocol == "paper" and spec.folds != 1 else []
+    for name in ("validation_loads", "test_loads", "validation_run", "test_run"):
+        value = getattr(spec, name)
+        parts += [] if value is None else [f"{name.replace('_', ' ')} {value}"]
+    if spec.world == "open":
+        parts += [f"{spec.monitored or 'all'} monitored"] if spec.monitored != 50 else []
+        parts += [f"r {spec.r:g}"] if spec.r != 20 else []
+    return " · ".join([*parts, f"seed {spec.seed}"])
+
+
+def full(spec: Spec) -> bool:
+    """Whether every page and every load takes part; a re-split more or less does not matter."""
+    limits = (spec.pages, spec.loads, spec.validation_loads, spec.test_loads)
+    return all(limit is None for limit in limits)
+
+
+def observer(text: str) -> str:
+    """An observer for people."""
+    rule, _, number = text.partition(":")
+    if rule == "merged":
+        return f"{number} paths together" if number else "all paths together"
+    return {"random": "one path at random", "largest": "the largest path"}.get(rule, text)
+
+
+def attack(name: str) -> str:
+    """An attack for people."""
+    return ATTACKS.get(name, name)
+
+
+def attack_place(name: str) -> tuple[int, str]:
+    """Where an attack stands in tables."""
+    names = list(ATTACKS)
+    return (names.index(name) if name in names else len(names), name)
+
+
+def _training(spec: Spec) -> list[str]:
+    """Epochs, always; other parameters where they are given."""
+    given = dict(spec.parameters)
+    defaults = TABLE[spec.attack]().get_params(deep=False)
+    epochs = given.pop("epochs", defaults.get("epochs"))
+    parts = [] if epochs is None else [f"{epochs} epochs"]
+    jobs = ("jobs",)  # the result does not depend on it
+    return parts + [f"{name} {value}" for name, value in given.items() if name not in jobs]
+
+
+def _schedule(text: str) -> str:
+    name, colon, rest = text.partition(":")
+    return SCHEDULES.get(name, name) + colon + rest
+
+
+def _length(every: str | None) -> str:
+    found = _LENGTH.fullmatch(every or "")
+    if found is None or found[3] == "p":
+        return every or ""
+    return f"{(every or '').removesuffix(found[3])} {found[3]}"
+
+
+def _padding(text: str) -> str:
+    name, colon, rest = text.partition(":")
+    return {"wtf-pad": "WTF-PAD", "front": "FRONT"}.get(name, name) + colon + rest
+
+
+def _delay(delay: Delay) -> str:
+    return f"{delay[0]:g}/{delay[1]:g}" if isinstance(delay, tuple) else f"{delay:g}"

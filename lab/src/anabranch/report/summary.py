@@ -1,0 +1,274 @@
+"""The findings in plain words. Each sentence is made from numbers, and says what is not there.
+
+A setting counts as below a limit only if the whole interval is, of the strongest result there is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from anabranch.report import beyond, comparison, published
+from anabranch.report.collection import WHOLE, Collection, Entry
+from anabranch.report.comparison import UNDEFENDED, WR, WR_TIME
+from anabranch.report.setting import attack, observer
+from anabranch.report.tables import inline, listed, percent, plural, whole
+
+LIMITS = (0.1, 0.2, 0.5)
+"""Accuracies that settings are held against."""
+FLOOR = 0.95
+"""Below this without any defence, an attack is not trained well enough to tell of defences."""
+
+
+def sentences(collection: Collection) -> list[str]:
+    """The summary, one point after the other."""
+    return [
+        _coverage(collection),
+        *_floor(collection),
+        *(_limits(collection, name) for name in _key_attacks(collection)),
+        *_strongest(collection),
+        *_reduced(collection),
+        *_observers(collection),
+        *_shares(collection),
+        *_beside_published(collection),
+        *_protocols(collection),
+        *_overheads(collection),
+        *_resolution(collection),
+        _caution(),
+    ]
+
+
+def _key_attacks(collection: Collection) -> list[str]:
+    """RF, the strongest that is published, k-FP, the one that runs everywhere; the others after."""
+    return ["rf", "k-fp", *(name for name in collection.attacks if name not in ("rf", "k-fp"))]
+
+
+def _coverage(collection: Collection) -> str:
+    there, all_points = comparison.coverage(collection)
+    split = sum(setting.splits for setting in collection.settings)
+    return (
+        f"This page holds {plural(len(collection), 'evaluation')}: "
+        f"{plural(len(collection.settings), 'setting')}, {split} of which split, and "
+        f"{plural(len(collection.attacks), 'attack')}. Of the {all_points} "
+        f"points that the paper gives in numbers, {there} have a result of ours by the honest "
+        "protocol; the others, and every other place without a result, say “not run”."
+    )
+
+
+def _floor(collection: Collection) -> Iterator[str]:
+    for name in ("rf", "df"):
+        entries = beyond.closed(collection, UNDEFENDED, name)
+        complete = [entry for entry in entries if entry.full]
+        if not entries:
+            yield (
+                f"Undefended, {attack(name)} was not run in a closed world: nothing shows here "
+                "that it was trained well enough to judge defences by."
+            )
+        elif not complete:
+            yield (
+                f"Undefended, {attack(name)} recognises {_said(_best(entries))}; a full design, "
+                f"for which a floor of {whole(FLOOR)} is set, was not run."
+            )
+        else:
+            best = _best(complete)
+            met = "reached" if _value(best) >= FLOOR else "NOT reached"
+            yield (
+                f"Undefended, {attack(name)} recognises {_said(best)}: the floor of {whole(FLOOR)} "
+                f"that tells a working attack is {met}."
+            )
+
+
+def _limits(collection: Collection, name: str) -> str:
+    rows = [each for each in beyond.settings(collection) if each != UNDEFENDED]
+    found = {setting: beyond.closed(collection, setting, name) for setting in rows}
+    best = {setting: _best(entries) for setting, entries in found.items() if entries}
+    if not best:
+        return f"{attack(name)} was not run on any defended setting in a closed world."
+    parts = []
+    for limit in LIMITS:
+        below = [setting for setting in best if max(map(_high, found[setting])) < limit]
+        said = f"{len(below)} ({listed(list(map(str, below)), 6)})" if below else "none"
+        parts.append(f"below {whole(limit)}: {said}")
+    reduced = sum(not entry.full for entry in best.values())
+    weak = f" {reduced} of them by a reduced design alone." if reduced else ""
+    ordered = sorted(best.values(), key=_value)
+    unknown = len(rows) - len(best)
+    return (
+        f"{attack(name)} from one random path, {len(best)} of {len(rows)} defended settings "
+        f"measured{f', {unknown} not run' if unknown else ''}. With the whole interval: "
+        f"{'; '.join(parts)}.{weak} Least: {ordered[0].setting}, {_said(ordered[0])}. Most: "
+        f"{ordered[-1].setting}, {_said(ordered[-1])}."
+    )
+
+
+def _strongest(collection: Collection) -> Iterator[str]:
+    """No setting is safer than against the best attack on it."""
+    names = collection.attacks
+    rows, held = 0, []
+    for setting in beyond.settings(collection):
+        by_attack = [beyond.closed(collection, setting, name) for name in names]
+        found = [entry for entries in by_attack for entry in entries]
+        attacks = sum(map(bool, by_attack))
+        if setting == UNDEFENDED or attacks < 2:
+            continue
+        rows += 1
+        if max(map(_high, found)) < LIMITS[1]:
+            strongest = attack(_best(found).spec.attack)
+            held.append(f"{setting} ({attacks} attacks, strongest {strongest})")
+    if rows:
+        yield (
+            f"Of the {rows} defended settings that two or more attacks were run on, "
+            f"{len(held) or 'none'} {'keeps' if len(held) == 1 else 'keep'} the strongest of them "
+            f"below {whole(LIMITS[1])}{f': {listed(held)}' if held else ''}. An attack that was "
+            "not run on a setting may do better there."
+        )
+
+
+def _reduced(collection: Collection) -> Iterator[str]:
+    """What a reduced design costs the attacker, where both designs are there."""
+    gaps = []
+    for setting in collection.settings:
+        for name in collection.attacks:
+            entries = beyond.closed(collection, setting, name)
+            more = [entry for entry in entries if entry.full]
+            less = [entry for entry in entries if not entry.full]
+            if more and less:
+                gaps.append((_value(_best(more)) - _value(_best(less)), setting, name))
+    if gaps:
+        low, high = min(gaps, key=lambda gap: gap[0]), max(gaps, key=lambda gap: gap[0])
+        yield (
+            f"Where both designs were run ({len(gaps)} pairs of setting and attack), the full one "
+            f"recognises between {100 * low[0]:+.1f} ({low[1]}, {attack(low[2])}) and "
+            f"{100 * high[0]:+.1f} points ({high[1]}, {attack(high[2])}) more loads than the "
+            "reduced one. A number of a reduced design alone flatters the defence by so much that "
+            "is not known."
+        )
+    elif any(not entry.full for entry in collection):
+        yield (
+            "Reduced designs train on fewer loads, so that their attackers are weaker: what they "
+            "say flatters the defence. No setting was run in both designs, so by how much is not "
+            "known here."
+        )
+
+
+def _observers(collection: Collection) -> Iterator[str]:
+    for setting, name in beyond.watched_pairs(collection):
+        if setting not in (WR, WR_TIME):
+            continue
+        found = collection.select(setting, name, world="closed", protocol="honest")
+        designs = [entry.design for entry in found]
+        # Of one design alone: another one would be another reason for another number.
+        common = max(dict.fromkeys(designs), key=designs.count)
+        parts = {
+            entry.observer: f"{observer(entry.observer)} {inline(entry.estimate('accuracy'))}"
+            for entry in found
+            if entry.design == common
+        }
+        said = "; ".join(parts[rule] for rule in beyond.watched(collection) if rule in parts)
+        if len(parts) > 1:
+            yield f"Who watches matters. {attack(name)}, {setting} [{common}]: {said}."
+
+
+def _shares(collection: Collection) -> Iterator[str]:
+    for setting in (WR, WR_TIME):
+        for name in ("rf", "k-fp"):
+            found = beyond.closed(collection, setting, name)
+            parts = _best(found).result.metrics["by_share"] if found else []
+            if len(parts) > 1:
+                first, last = parts[0], parts[-1]
+                seen = [whole(part["mean_share"]) for part in (first, last)]
+                yield (
+                    f"Protection is uneven. {attack(name)}, {setting}: of the loads that the "
+                    f"observer sees least of ({seen[0]} of the packets on average) "
+                    f"{inline(first['accuracy'])} are recognised, of those that it sees most of "
+                    f"({seen[1]}) {inline(last['accuracy'])}."
+                )
+
+
+def _beside_published(collection: Collection) -> Iterator[str]:
+    for setting in (WR, WR_TIME):
+        point = published.found("df", setting)
+        if point is None:
+            continue
+        parts = []
+        for name in dict.fromkeys(["df", "rf", *collection.attacks]):
+            found = collection.like(setting, name, "honest")
+            if found:
+                best = max(found, key=lambda entry: entry.estimate("recall")["value"] or 0.0)
+                parts.append(
+                    f"{attack(name)} r-precision {inline(best.estimate('r_precision'))}, recall "
+                    f"{inline(best.estimate('recall'))} ({best.design})"
+                )
+            elif name in ("df", "rf"):
+                parts.append(f"{attack(name)} not run")
+        yield (
+            f"Open world, {setting}: the paper has DF at r-precision {percent(point.r_precision)} "
+            f"and recall {percent(point.recall)}, on other data. Here {'; '.join(parts)}. Other "
+            "data, other base rates of pages: the order of settings compares, not the level."
+        )
+
+
+def _protocols(collection: Collection) -> Iterator[str]:
+    """Pairs of one design alone."""
+    for setting, name, world in beyond.both_protocols(collection):
+        if world != "closed" or setting not in (UNDEFENDED, WR, WR_TIME):
+            continue
+        honest = {each.design: each for each in beyond.closed(collection, setting, name)}
+        for entry in collection.select(setting, name, world=world, protocol="paper"):
+            other = honest.get(entry.design)
+            if other is None:
+                yield (
+                    f"{attack(name)}, {setting}, has a result by the paper's protocol "
+                    f"({_said(entry)}), and none by the honest one in that design."
+                )
+                continue
+            yield (
+                f"The protocol matters. {attack(name)}, {setting} [{entry.design}]: "
+                f"{inline(other.estimate('accuracy'))} by the honest protocol, "
+                f"{inline(entry.estimate('accuracy'))} by the paper's."
+            )
+
+
+def _overheads(collection: Collection) -> Iterator[str]:
+    seen = set()
+    for entry in collection:
+        for fold in entry.result.facts["folds"]:
+            cost, padding = fold["overhead"], (entry.setting.defence, entry.setting.path_defence)
+            if cost is not None and padding not in seen:
+                seen.add(padding)
+                yield (
+                    f"{entry.setting} adds {percent(cost['bandwidth'])} bytes and "
+                    f"{percent(cost['time'])} time to the test loads (table “What defences cost”)."
+                )
+
+
+def _resolution(collection: Collection) -> Iterator[str]:
+    texts = [str(entry.result.metrics["resolution"]) for entry in collection.select(world="open")]
+    yield from dict.fromkeys(texts)
+
+
+def _caution() -> str:
+    return (
+        "An interval tells how the number may change on other pages of the kind, not on other "
+        "networks, and not by another training: see the seeds. Each is a 95 % interval by itself, "
+        "so of many some miss; and the least of many numbers is in part the luckiest one."
+    )
+
+
+def _best(entries: list[Entry]) -> Entry:
+    """Of competing results the strongest attacker's: nothing is safer than against that."""
+    return max(entries, key=lambda entry: (_value(entry), entry.full))
+
+
+def _value(entry: Entry) -> float:
+    return entry.estimate("accuracy")["value"] or 0.0
+
+
+def _high(entry: Entry) -> float:
+    """The upper end of the interval; 1 where there is none, which is below no limit."""
+    high = entry.estimate("accuracy")["high"]
+    return 1.0 if high is None else high
+
+
+def _said(entry: Entry) -> str:
+    seen = "" if entry.observer in (WHOLE, "random") else f", {observer(entry.observer)}"
+    return f"{inline(entry.estimate('accuracy'))} of the loads [{entry.design}{seen}]"

@@ -1,0 +1,117 @@
+"""A table before it is HTML or Markdown, and how numbers are written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+NOT_RUN = "not run"
+"""Stands where a result would; nothing is filled in."""
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A number in a cell.
+
+    Attributes:
+        text: the number.
+        interval: its 95 % interval, or nothing.
+        design: of the result that it is from, or nothing.
+        level: 0 to 1, how strongly the cell is shaded; None is not at all.
+    """
+
+    text: str
+    interval: str = ""
+    design: str = ""
+    level: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """What stands in a place of a table: text, or values, several where results compete."""
+
+    text: str = ""
+    values: tuple[Value, ...] = ()
+    missing: bool = False
+    head: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows under a header.
+
+    Attributes:
+        key: names it in links, such as `table-3`.
+        title: one line.
+        note: what has to be known to read it.
+        header: of each column.
+        rows: each as long as `header`.
+        groups: places of rows that begin a group.
+    """
+
+    key: str
+    title: str
+    note: str
+    header: tuple[str, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    groups: frozenset[int] = field(default_factory=frozenset)
+
+
+def missing() -> Cell:
+    """The place of a result that there is not."""
+    return Cell(NOT_RUN, missing=True)
+
+
+def estimated(
+    estimate: Mapping[str, float | None], design: str = "", *, shaded: bool = False
+) -> Value:
+    """A rate with its interval."""
+    value = estimate["value"]
+    level = value if shaded else None
+    return Value(percent(value), between(estimate), design, level)
+
+
+def percent(value: float | None) -> str:
+    """`36.2 %`; `undefined` for what is none, as precision is where nothing is accepted."""
+    return "undefined" if value is None else f"{100 * value:.1f} %"
+
+
+def whole(value: Any) -> str:
+    """`36 %`."""
+    return f"{100 * value:.0f} %"
+
+
+def plural(number: int, name: str) -> str:
+    """`1 attack`, `2 attacks`."""
+    return f"{number} {name}" if number == 1 else f"{number} {name}s"
+
+
+def between(estimate: Mapping[str, float | None]) -> str:
+    """`33.8–39.0`, in percent; empty where there is none."""
+    low, high = estimate["low"], estimate["high"]
+    return "" if low is None or high is None else f"{100 * low:.1f}–{100 * high:.1f}"
+
+
+def inline(estimate: Mapping[str, float | None]) -> str:
+    """`36.2 % (33.8–39.0)`, for sentences."""
+    interval = between(estimate)
+    return percent(estimate["value"]) + (f" ({interval})" if interval else "")
+
+
+def duration(seconds: float) -> str:
+    """`4.2 s`, `12 min`, `3.4 h`."""
+    if seconds < 100:
+        return f"{seconds:.1f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
+
+
+def listed(names: Sequence[str], most: int = 8) -> str:
+    """`a, b and c`; beyond `most`, how many others."""
+    if not names:
+        return "none"
+    shown = list(names[:most])
+    rest = len(names) - len(shown)
+    if rest:
+        return f"{', '.join(shown)} and {rest} more"
+    return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} and {shown[-1]}"

@@ -1,0 +1,166 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from anabranch.evaluate import Spec
+from anabranch.report import beyond, comparison, published, summary
+from anabranch.report.collection import WHOLE, Collection
+from anabranch.report.setting import Setting, design, full
+from anabranch.report.tables import NOT_RUN
+from anabranch.validate import TraceError
+from report.conftest import WR, result, save_all
+
+
+def test_results_are_found_by_their_settings(folder: Path) -> None:
+    found = Collection.read([folder])
+    assert len(found) == 12
+    closed = found.select(comparison.WR, "k-fp", world="closed", protocol="honest")
+    assert [(entry.design, entry.observer) for entry in closed] == [
+        ("full · R 1 · seed 0", "largest"),
+        ("full · R 1 · seed 0", "random"),
+        ("40 loads · R 2 · seed 0", "random"),
+    ]
+    assert [entry.full for entry in closed] == [True, True, False]
+    assert [entry.spec.attack for entry in found.like(comparison.WR, "rf", "honest")] == ["rf"]
+    assert not found.like(comparison.WR, "df", "honest")
+
+
+def test_what_is_not_split_suits_every_observer(tmp_path: Path) -> None:
+    two = [result(0.9), result(0.9, observer="largest", paths=5)]
+    found = Collection.read([save_all(two, tmp_path / "a")])
+    assert [entry.observer for entry in found] == [WHOLE]
+    assert found.select(Setting(), observer="random") == found.select(Setting(), observer="merged")
+
+
+def test_equal_results_of_two_folders_are_one_and_different_ones_two(tmp_path: Path) -> None:
+    first = save_all([result(0.2, took=1.0, **WR)], tmp_path / "a")
+    same = save_all([result(0.2, took=9.0, **WR)], tmp_path / "b")
+    other = save_all([result(0.3, **WR)], tmp_path / "c")
+    assert len(Collection.read([first, same])) == 1
+    assert len(Collection.read([first, same, other])) == 2
+
+
+def test_settings_have_the_names_and_the_order_of_the_paper() -> None:
+    found = [
+        Setting.of(Spec(defence="wtf-pad", **WR)),
+        Setting.of(Spec(schedule="batched", paths=5)),
+        Setting.of(Spec(schedule="weighted", every="100ms", mode="independent")),
+        Setting.of(Spec(schedule="weighted", every="200p", paths=2, delays=(0.01, (0, 0.02)))),
+        Setting.of(Spec(schedule="weighted", every="50p")),
+        Setting.of(Spec(schedule="round-robin", every="50p")),
+        Setting.of(Spec()),
+        Setting.of(Spec(), "weighted --every 100ms"),
+    ]
+    assert [str(setting) for setting in sorted(found, key=lambda each: each.place)] == [
+        "undefended",
+        "RR 50p × 3",
+        "WR 50p × 3",
+        "WR 200p × 2 (delays 0.01, 0/0.02 s)",
+        "WR 100 ms × 3 (separate ends)",
+        "TrafficSliver 50-70p × 5",
+        "as recorded (weighted --every 100ms)",
+        "WTF-PAD + WR 50p × 3",
+    ]
+
+
+def test_a_setting_compares_with_the_papers_whatever_its_ends() -> None:
+    assert Setting.of(Spec(mode="independent", **WR)).like(comparison.WR)
+    assert Setting.of(Spec(defence="wtf-pad:normal")).like(comparison.PADDED)
+    for other in (Spec(delays=(0.1, 0.0, 0.0), **WR), Spec(path_defence="wtf-pad", **WR), Spec()):
+        assert not Setting.of(other).like(comparison.WR)
+
+
+def test_a_design_says_all_that_makes_numbers_differ() -> None:
+    spec = Spec(attack="rf", loads=40, resplits=2, parameters={"epochs": 20, "width": 8}, **WR)
+    assert design(spec) == "40 loads · R 2 · 20 epochs · width 8 · seed 0"
+    assert design(Spec(attack="rf", seed=3)) == "full · 30 epochs · seed 3"
+    assert design(Spec(merged=True, pages=20, test_loads=5, **WR), "data abc") == (
+        "data abc · 20 pages · full · R 1 · + whole traces · test loads 5 · seed 0"
+    )
+    assert not full(Spec(test_loads=5))
+    assert full(Spec(resplits=1, **WR))
+
+
+def test_published_numbers_are_those_of_the_paper() -> None:
+    rows = {(point.attack, str(point.setting)): point for point in published.points()}
+    assert len(rows) == len(published.points()) == 15
+    point = rows["df", "RR 50p × 3"]
+    assert (point.r_precision, point.recall, point.f1) == (0.743, 0.774, 0.758)
+    for point in published.points():
+        both = point.r_precision + point.recall
+        assert (
+            point.f1 is None or abs(2 * point.r_precision * point.recall / both - point.f1) < 2e-3
+        )
+
+
+def test_missing_places_are_told_and_never_filled(folder: Path) -> None:
+    found = Collection.read([folder])
+    third, _, _ = comparison.tables(found)
+    rows = {(row[0].text, row[1].text, row[2].text): row for row in third.rows}
+    ours = rows["WR 50p × 3", "DF", "ours"]
+    assert all(cell.missing and cell.text == NOT_RUN and not cell.values for cell in ours[4:])
+    theirs = rows["WR 50p × 3", "DF", "CoMPS, Table 3"]
+    assert [cell.values[0].text for cell in theirs[4:]] == ["41.6 %", "32.9 %", "36.7 %"]
+    table = beyond.closed_world(found)
+    assert {str(setting) for setting in comparison.PAPERS} <= {row[0].text for row in table.rows}
+    column = table.header.index("Tik-Tok")
+    assert all(row[column].missing for row in table.rows)
+
+
+def test_competing_designs_stand_together(folder: Path) -> None:
+    table = beyond.closed_world(Collection.read([folder]))
+    (row,) = (row for row in table.rows if row[0].text == "WR 50p × 3")
+    values = row[table.header.index("k-FP")].values
+    assert [value.design for value in values] == ["full · R 1 · seed 0", "40 loads · R 2 · seed 0"]
+
+
+def test_findings_claim_no_more_than_there_is(tmp_path: Path) -> None:
+    said = summary.sentences(Collection.read([save_all([result(0.01, **WR)], tmp_path / "a")]))
+    assert any("RF was not run on any defended setting" in text for text in said)
+    assert any("1 of 10 defended settings measured, 9 not run" in text for text in said)
+    assert any("Undefended, RF was not run" in text for text in said)
+    assert not any("floor of 95 % that tells" in text for text in said)
+
+
+def test_a_setting_is_below_a_limit_only_with_its_whole_interval(tmp_path: Path) -> None:
+    results_of_one = [result(0.02, **WR), result(0.4, seed=1, **WR)]
+    found = Collection.read([save_all(results_of_one, tmp_path / "a")])
+    (said,) = (text for text in summary.sentences(found) if text.startswith("k-FP from one"))
+    assert "below 10 %: none; below 20 %: none" in said
+    assert "seed 1" in said  # the strongest of both
+
+
+def test_the_floor_is_judged_in_a_full_design_alone(tmp_path: Path) -> None:
+    cases = [
+        (result(1.0, attack="rf"), "that tells a working attack is reached"),
+        (result(0.5, attack="rf"), "is NOT reached"),
+        (result(1.0, attack="rf", loads=40), "was not run"),
+    ]
+    for number, (found, expected) in enumerate(cases):
+        folder = save_all([found], tmp_path / str(number))
+        said = [text for text in summary.sentences(Collection.read([folder])) if "RF" in text]
+        assert expected in said[0]
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"format": 99}, "format"),
+        ({"spec": {"schedul": "x"}}, "did you mean 'schedule'"),
+        ({"metrics": {}}, "accuracy"),
+        ({"metrics": None}, "not a readable result"),
+        ({"took": {"cpu_s": 1.0}}, "wall_s"),
+    ],
+)
+def test_a_file_of_another_kind_is_named(
+    tmp_path: Path, change: dict[str, object], problem: str
+) -> None:
+    folder = save_all([result()], tmp_path / "a")
+    (file,) = folder.glob("*.json")
+    file.write_text(json.dumps(json.loads(file.read_text()) | change))
+    with pytest.raises(TraceError, match=problem) as caught:
+        Collection.read([folder])
+    assert str(file) in str(caught.value)
