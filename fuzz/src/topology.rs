@@ -22,6 +22,8 @@ fn is_sound(topology: &Topology) {
     let links: BTreeSet<&str> = topology.links.iter().map(|link| link.name.as_str()).collect();
     assert_eq!(links.len(), topology.links.len(), "two links of one name");
     topology.links.iter().for_each(|link| can_be_laid(link, topology.hosts.len()));
+    assert!(topology.events.is_sorted_by_key(|event| event.at), "{:?}", topology.events);
+    assert!(topology.events.iter().all(|event| event.link < topology.links.len()));
 }
 
 fn can_be_laid(link: &Cable, hosts: usize) {

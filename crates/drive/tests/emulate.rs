@@ -18,7 +18,7 @@ const SERVER6: &str = "fd99::1";
 const PORT: u16 = 7777;
 
 /// A client and a server, joined by three links of 100 Mbit/s and 10 ms each way.
-fn topology() -> Topology {
+fn topology(more: &str) -> Topology {
     let mut text = String::from(
         "seed = 3\n[[host]]\nname = 'client'\n\
          [[host]]\nname = 'server'\naddress = ['10.99.0.1/32', 'fd99::1/128']\n",
@@ -32,11 +32,16 @@ fn topology() -> Topology {
              routes = ['10.77.{i}.0/24', 'fd77:{i}::/64'] }} ]\n"
         );
     }
-    Topology::parse(&text, "test").unwrap()
+    Topology::parse(&(text + more), "test").unwrap()
 }
 
 /// Starts the network, unless this machine cannot. The tests measure time, so they take turns.
 fn network() -> Option<(Network, MutexGuard<'static, ()>)> {
+    network_with("")
+}
+
+/// The same with some further tables in its topology.
+fn network_with(more: &str) -> Option<(Network, MutexGuard<'static, ()>)> {
     static TURN: Mutex<()> = Mutex::new(());
     let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     for need in emulate::check() {
@@ -45,7 +50,7 @@ fn network() -> Option<(Network, MutexGuard<'static, ()>)> {
             return None;
         }
     }
-    Some((Network::start(&topology()).unwrap(), turn))
+    Some((Network::start(&topology(more)).unwrap(), turn))
 }
 
 fn edit(json: &str) -> Edit {
@@ -268,6 +273,28 @@ fn a_change_of_the_delay_holds_at_once_and_only_for_its_direction() {
     });
     let bounds = Duration::from_millis(70)..Duration::from_millis(75);
     assert!(bounds.contains(&median), "{median:?}");
+}
+
+#[test]
+fn a_scripted_change_happens_at_its_time() {
+    let events = "[[event]]\nat = '300ms'\nlink = 'p0'\ndown = true\n\
+                  [[event]]\nat = '600ms'\nlink = 'p0'\ndown = false\n";
+    let Some((network, _turn)) = network_with(events) else { return };
+    let start = Instant::now();
+    let (client, server) = pair(&network, 0, Duration::from_millis(400));
+    let arrived = thread::scope(|scope| {
+        let receiver = scope.spawn(|| count_arrivals(&server));
+        while start.elapsed() < Duration::from_millis(900) {
+            client.send(&[0; 100]).unwrap();
+            thread::sleep(Duration::from_millis(1));
+        }
+        receiver.join().unwrap() as u64
+    });
+    let stats = forward(&network, "p0");
+    assert_eq!(stats.dropped.down + arrived, stats.units);
+    // A third of the time, however unevenly the datagrams were sent.
+    let share = stats.dropped.down as f64 / stats.units as f64;
+    assert!((0.2..0.45).contains(&share), "{share:.2} of {} dropped", stats.units);
 }
 
 #[test]

@@ -19,7 +19,7 @@ impl Count {
 
 /// The counters of a [`Link`](crate::Link), all since it was made.
 ///
-/// At any time `entered` = `delivered` + the four kinds of loss + what is on the way.
+/// At any time `entered` = `delivered` + the five kinds of loss + what is on the way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Handed to the link, dropped ones included: what an observer at its beginning sees.
@@ -30,6 +30,8 @@ pub struct Counters {
     pub lost: Count,
     /// Found the queue full.
     pub queue_full: Count,
+    /// Dropped by CoDel as they reached the wire.
+    pub codel: Count,
     /// Larger than the MTU.
     pub too_big: Count,
     /// Sent while the link was down, or on the way when it went down.

@@ -2,7 +2,7 @@
 //! without a clock.
 //!
 //! ```text
-//! push ─▶ MTU? ─▶ queue (drop-tail) ─▶ wire (rate) ─▶ loss ─▶ delay ± jitter ─▶ pop
+//! push ─▶ MTU? ─▶ queue (drop-tail, CoDel) ─▶ wire (rate) ─▶ loss ─▶ delay ± jitter ─▶ pop
 //! ```
 //!
 //! A [`Link`] is one direction. It carries whatever it is given (a packet, a buffer's index) and
@@ -25,11 +25,13 @@
 //!
 //! The same link stands under the simulator (`sim`) and under the emulator (`drive::emulate`).
 
+mod codel;
 mod counters;
 mod link;
 mod loss;
 mod settings;
 
+pub use codel::Codel;
 pub use counters::{Count, Counters};
 pub use link::{Dropped, Link};
 pub use loss::Loss;

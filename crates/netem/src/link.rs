@@ -8,6 +8,7 @@ use anabranch_multipath::Time;
 use anabranch_multipath::seed::{self, Stream};
 use rand::RngExt;
 
+use crate::codel::{Backlog, Law};
 use crate::loss::Dice;
 use crate::{Count, Counters, Settings};
 
@@ -20,6 +21,9 @@ pub struct Link<T> {
     settings: Settings,
     dice: Dice,
     jitter: Stream,
+    law: Law,
+    /// The largest that the queue took: without an MTU, what CoDel takes for one.
+    largest: usize,
     counters: Counters,
     /// Waiting for the wire; the first is on it.
     queue: VecDeque<Queued<T>>,
@@ -69,6 +73,7 @@ struct Unit<T> {
 struct Queued<T> {
     load: Option<T>,
     bytes: usize,
+    came: Time,
 }
 
 impl<T> Link<T> {
@@ -78,6 +83,8 @@ impl<T> Link<T> {
         Link {
             dice: Dice::new(settings.loss.clone(), seed::stream(seed, entity, "link loss")),
             jitter: seed::stream(seed, entity, "link jitter"),
+            law: Law::default(),
+            largest: 0,
             settings,
             counters: Counters::default(),
             queue: VecDeque::new(),
@@ -92,8 +99,8 @@ impl<T> Link<T> {
     /// Sends `load`, which is `bytes` bytes long.
     ///
     /// # Errors
-    /// [`Dropped`] if it will not arrive. That a unit is lost is known at once, though a lost one
-    /// takes its time on the wire.
+    /// [`Dropped`] if it is known not to arrive. That a unit is lost is known at once, though a lost
+    /// one takes its time on the wire; what CoDel drops later is only counted.
     pub fn push(&mut self, now: Time, load: T, bytes: usize) -> Result<(), Dropped> {
         self.advance(now);
         self.counters.entered.add(bytes);
@@ -106,7 +113,7 @@ impl<T> Link<T> {
             Err(Dropped::Lost) => None,
             Err(_) => return admitted,
         };
-        self.enqueue(now, Queued { load, bytes });
+        self.enqueue(Queued { load, bytes, came: now });
         admitted
     }
 
@@ -134,7 +141,11 @@ impl<T> Link<T> {
     /// it would have; but a link that goes down drops all that is on the way.
     pub fn change(&mut self, now: Time, edit: impl FnOnce(&mut Settings)) {
         self.advance(now);
+        let codel = self.settings.codel;
         edit(&mut self.settings);
+        if self.settings.codel != codel {
+            self.law = Law::default();
+        }
         self.dice.change(self.settings.loss.clone());
         if self.settings.down {
             self.cut();
@@ -179,10 +190,13 @@ impl<T> Link<T> {
         }
     }
 
-    fn enqueue(&mut self, now: Time, queued: Queued<T>) {
+    fn enqueue(&mut self, queued: Queued<T>) {
         if self.queue.is_empty() {
-            self.head_leaves = now + self.settings.serialization(queued.bytes);
+            // It goes to the wire at once: nothing ever waits too long there.
+            self.law.empty();
+            self.head_leaves = queued.came + self.settings.serialization(queued.bytes);
         }
+        self.largest = self.largest.max(queued.bytes);
         self.queued_bytes += queued.bytes;
         self.queue.push_back(queued);
     }
@@ -190,11 +204,38 @@ impl<T> Link<T> {
     /// Lets everything leave the wire that has done so by `now`.
     fn advance(&mut self, now: Time) {
         while self.head_leaves <= now {
-            let Some(queued) = self.queue.pop_front() else { return };
-            self.queued_bytes -= queued.bytes;
+            let Some(queued) = self.take_head() else { return };
             self.depart(queued);
+            self.drop_old();
             if let Some(next) = self.queue.front() {
                 self.head_leaves += self.settings.serialization(next.bytes);
+            }
+        }
+    }
+
+    fn take_head(&mut self) -> Option<Queued<T>> {
+        let queued = self.queue.pop_front()?;
+        self.queued_bytes -= queued.bytes;
+        Some(queued)
+    }
+
+    /// Applies CoDel, at the moment at which the last unit left the wire.
+    fn drop_old(&mut self) {
+        let Some(rule) = &self.settings.codel else { return };
+        let backlog = Backlog {
+            units: self.queue.iter().map(|queued| (queued.came, queued.bytes)),
+            bytes: self.queued_bytes,
+            max_unit: if self.settings.mtu == usize::MAX {
+                self.largest
+            } else {
+                self.settings.mtu
+            },
+        };
+        let drops = self.law.drops(rule, self.head_leaves, backlog);
+        for queued in (0..drops).map_while(|_| self.take_head()).collect::<Vec<_>>() {
+            // A lost unit was counted when it came.
+            if queued.load.is_some() {
+                self.counters.codel.add(queued.bytes);
             }
         }
     }

@@ -3,7 +3,7 @@
 use std::num::NonZeroU64;
 use std::time::Duration;
 
-use crate::Loss;
+use crate::{Codel, Loss};
 
 /// The properties of one direction of a link. The default is a perfect one: no limit, no delay, no
 /// loss.
@@ -22,6 +22,8 @@ pub struct Settings {
     /// Bytes that wait for the wire or are on it. A unit that would exceed this is dropped, unless
     /// it finds the link idle.
     pub queue: usize,
+    /// Keeps the queue short beside that limit; `None` for drop-tail alone.
+    pub codel: Option<Codel>,
     /// Larger units are dropped.
     pub mtu: usize,
     /// Whether the link is cut: then everything is dropped.
@@ -37,6 +39,7 @@ impl Default for Settings {
             reorder: false,
             loss: Loss::None,
             queue: usize::MAX,
+            codel: None,
             mtu: usize::MAX,
             down: false,
         }

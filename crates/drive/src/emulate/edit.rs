@@ -3,7 +3,7 @@
 use anabranch_netem::{Loss, Settings};
 use serde::Deserialize;
 
-use super::units::{LossRule, Rate, Size, Span};
+use super::units::{LossRule, QueueRule, Rate, Span};
 
 /// What to set on a link; the rest stays. Each key holds for both directions, unless its `_back`
 /// twin
@@ -27,10 +27,10 @@ pub struct Edit {
     pub loss: Option<LossRule>,
     /// The same, back.
     pub loss_back: Option<LossRule>,
-    /// Bytes that wait for the wire or are on it.
-    pub queue: Option<Size>,
+    /// What may wait for the wire or be on it.
+    pub queue: Option<QueueRule>,
     /// The same, back.
-    pub queue_back: Option<Size>,
+    pub queue_back: Option<QueueRule>,
     /// Whether jitter may reorder.
     pub reorder: Option<bool>,
     /// Cut: packets vanish without a word.
@@ -64,7 +64,9 @@ impl Edit {
         pick.set(&self.delay, &self.delay_back, |span| settings.delay = span.0);
         pick.set(&self.jitter, &self.jitter_back, |span| settings.jitter = span.0);
         pick.set(&self.loss, &self.loss_back, |rule| settings.loss = plain(&rule.0));
-        pick.set(&self.queue, &self.queue_back, |size| settings.queue = size.0);
+        pick.set(&self.queue, &self.queue_back, |rule| {
+            (settings.queue, settings.codel) = (rule.limit, rule.codel);
+        });
         pick.set(&self.reorder, &None, |reorder| settings.reorder = *reorder);
         pick.set(&self.down, &self.down_back, |down| settings.down = *down);
     }

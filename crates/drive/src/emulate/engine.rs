@@ -1,6 +1,6 @@
 //! Carries packets between interfaces, as the links say.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use anabranch_netem::{Count, Link};
 use super::Tun;
 use super::edit::Edit;
 use super::stats::{LinkStats, WayStats, udp_ports};
-use super::topology::Cable;
+use super::topology::{Cable, Event};
 use crate::clock::Clock;
 use crate::poller::Poller;
 
@@ -25,6 +25,8 @@ const PORTS: usize = 256;
 pub(super) struct Engine {
     clock: Clock,
     cables: Vec<Wired>,
+    /// Changes to come, in the order of time.
+    script: VecDeque<(Time, Event)>,
     buffer: Vec<u8>,
 }
 
@@ -43,7 +45,8 @@ struct Way {
 
 impl Engine {
     pub(super) fn new() -> Engine {
-        Engine { clock: Clock::start(), cables: Vec::new(), buffer: vec![0; PACKET] }
+        let (cables, script) = (Vec::new(), VecDeque::new());
+        Engine { clock: Clock::start(), cables, script, buffer: vec![0; PACKET] }
     }
 
     /// Adds a link; its two directions have their own dice.
@@ -61,16 +64,25 @@ impl Engine {
         });
     }
 
+    /// Has changes happen by themselves; their times count from now. They are in order.
+    pub(super) fn play(&mut self, events: &[Event]) {
+        let start = self.clock.now();
+        self.script = events.iter().map(|event| (start + event.at, event.clone())).collect();
+    }
+
     /// Changes a link from now on; false if there is none of this name.
     pub(super) fn change(&mut self, name: &str, edit: &Edit) -> bool {
         let now = self.clock.now();
-        let Some(cable) = self.cables.iter_mut().find(|cable| cable.name == name) else {
-            return false;
-        };
-        for (way, back) in cable.ways.iter_mut().zip([false, true]) {
-            way.link.change(now, |settings| edit.apply(settings, back));
+        let cable = self.cables.iter_mut().find(|cable| cable.name == name);
+        cable.map(|cable| cable.change(now, edit)).is_some()
+    }
+
+    /// Makes the changes that are due.
+    pub(super) fn follow_script(&mut self) {
+        let now = self.clock.now();
+        while let Some((_, event)) = self.script.pop_front_if(|(at, _)| *at <= now) {
+            self.cables[event.link].change(now, &event.edit);
         }
-        true
     }
 
     pub(super) fn stats(&self) -> BTreeMap<String, LinkStats> {
@@ -116,10 +128,11 @@ impl Engine {
         }
     }
 
-    /// The time until a packet is due, at most `longest`.
+    /// The time until a packet or a change is due, at most `longest`.
     pub(super) fn until_due(&self, longest: Duration) -> Duration {
-        let due = self.first_due().map_or(Time::MAX, |first| first.0);
-        due.since(self.clock.now()).min(longest)
+        let packet = self.first_due().map_or(Time::MAX, |first| first.0);
+        let change = self.script.front().map_or(Time::MAX, |first| first.0);
+        packet.min(change).since(self.clock.now()).min(longest)
     }
 
     /// The link with the first arrival: its time, the cable, and the way.
@@ -132,6 +145,12 @@ impl Engine {
 }
 
 impl Wired {
+    fn change(&mut self, now: Time, edit: &Edit) {
+        for (way, back) in self.ways.iter_mut().zip([false, true]) {
+            way.link.change(now, |settings| edit.apply(settings, back));
+        }
+    }
+
     fn take_in(&mut self, way: usize, clock: &Clock, buffer: &mut [u8]) -> io::Result<()> {
         for _ in 0..BATCH {
             let Some(len) = self.tuns[way].read(buffer)? else { break };

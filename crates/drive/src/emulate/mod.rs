@@ -33,6 +33,6 @@ pub use namespace::{Namespace, enter_user_namespace_if_needed};
 pub use network::{Network, UnknownLink};
 pub use setup::SetupError;
 pub use stats::{Drops, LinkStats, Tally, WayStats};
-pub use topology::{Cable, End, Host, Topology};
+pub use topology::{Cable, End, Event, Host, Topology};
 pub use tun::Tun;
-pub use units::{LossRule, Rate, Size, Span};
+pub use units::{LossRule, QueueRule, Rate, Size, Span};

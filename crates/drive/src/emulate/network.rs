@@ -69,6 +69,7 @@ impl Network {
         for cable in &topology.links {
             engine.add(cable, setup::cable(cable, &namespaces)?, topology.seed);
         }
+        engine.play(&topology.events);
         let (shared, thread) = launch(engine)
             .map_err(|cause| SetupError { step: "start the links' thread".to_owned(), cause })?;
         let names = topology.hosts.iter().map(|host| host.name.clone());
@@ -173,6 +174,7 @@ fn serve(shared: &Shared, mut poller: Poller) {
             .collect();
         let mut engine = shared.lock();
         ready.into_iter().for_each(|token| shared.serve_one(&mut engine, &poller, token));
+        engine.follow_script();
         engine.hand_out();
         timeout = engine.until_due(LONGEST_WAIT);
     }

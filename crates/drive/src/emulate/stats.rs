@@ -49,6 +49,8 @@ pub struct Drops {
     pub lost: u64,
     /// The queue was full.
     pub queue_full: u64,
+    /// By CoDel.
+    pub codel: u64,
     /// Larger than the MTU.
     pub too_big: u64,
     /// The link was down.
@@ -74,6 +76,7 @@ impl WayStats {
         let dropped = Drops {
             lost: counters.lost.units,
             queue_full: counters.queue_full.units,
+            codel: counters.codel.units,
             too_big: counters.too_big.units,
             down: counters.down.units,
             interface: refused.units,

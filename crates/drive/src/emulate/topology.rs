@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 use std::ops::Range;
+use std::time::Duration;
 
 use anabranch_netem::Settings;
 use serde::Deserialize;
@@ -9,6 +10,7 @@ use serde::de::Deserializer;
 use toml::Spanned;
 
 use super::edit::{EDIT_KEYS, Edit};
+use super::units::Span;
 use crate::netlink::Prefix;
 use crate::toml_keys::{self, Section, TomlError};
 
@@ -21,6 +23,8 @@ pub struct Topology {
     pub hosts: Vec<Host>,
     /// Each joins two hosts.
     pub links: Vec<Cable>,
+    /// Changes of links while the network runs, in the order of time.
+    pub events: Vec<Event>,
 }
 
 /// A machine: a network namespace.
@@ -64,6 +68,17 @@ pub struct End {
     pub metric: Option<u32>,
 }
 
+/// A change of a link that happens by itself.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Event {
+    /// Since the network was up.
+    pub at: Duration,
+    /// Index into [`Topology::links`].
+    pub link: usize,
+    /// What changes.
+    pub edit: Edit,
+}
+
 const HOST_KEYS: &[&str] = &["name", "address", "forward"];
 const END_KEYS: &[&str] = &["host", "address", "routes", "prefsrc", "metric"];
 /// The smallest MTU that IPv6 allows (RFC 8200, section 5), and the largest of a TUN interface.
@@ -77,6 +92,8 @@ struct RawTopology {
     host: Vec<RawHost>,
     #[serde(default)]
     link: Vec<RawLink>,
+    #[serde(default)]
+    event: Vec<RawEvent>,
 }
 
 #[derive(Deserialize)]
@@ -107,6 +124,12 @@ struct RawEnd {
     metric: Option<u32>,
 }
 
+#[derive(Deserialize)]
+struct RawEvent {
+    at: Span,
+    link: Spanned<String>,
+}
+
 /// The same tables again, for the keys that can also be changed later. Two passes keep the position
 /// of
 /// each value, which serde's `flatten` would lose.
@@ -114,6 +137,8 @@ struct RawEnd {
 struct RawEdits {
     #[serde(default)]
     link: Vec<Edit>,
+    #[serde(default)]
+    event: Vec<Edit>,
 }
 
 impl Topology {
@@ -122,22 +147,13 @@ impl Topology {
     /// # Errors
     /// With file, line and, for mistyped names, the nearest right one.
     pub fn parse(text: &str, file: &str) -> Result<Topology, TomlError> {
-        let link_keys: Vec<&'static str> =
-            ["name", "ends", "mtu"].into_iter().chain(EDIT_KEYS).collect();
         let reader = Reader { text, file };
-        let raw: RawTopology = reader.read(&link_keys)?;
-        let edits: RawEdits = reader.read(&link_keys)?;
+        let raw: RawTopology = reader.read()?;
+        let edits: RawEdits = reader.read()?;
         let hosts = reader.hosts(raw.host)?;
-        let mut links: Vec<Cable> = Vec::new();
-        for (raw, edit) in raw.link.into_iter().zip(&edits.link) {
-            let span = raw.name.span();
-            let cable = reader.cable(raw, edit, &hosts)?;
-            if links.iter().any(|other| other.name == cable.name) {
-                return Err(reader.error(span, format!("a second link `{}`", cable.name)));
-            }
-            links.push(cable);
-        }
-        Ok(Topology { seed: raw.seed, hosts, links })
+        let links = reader.links(raw.link, &edits.link, &hosts)?;
+        let events = reader.events(raw.event, edits.event, &links)?;
+        Ok(Topology { seed: raw.seed, hosts, links, events })
     }
 }
 
@@ -147,13 +163,15 @@ struct Reader<'r> {
 }
 
 impl Reader<'_> {
-    fn read<T: serde::de::DeserializeOwned>(&self, link_keys: &[&str]) -> Result<T, TomlError> {
-        // The table of keys is static but for the link's, which come from `Edit`.
+    fn read<T: serde::de::DeserializeOwned>(&self) -> Result<T, TomlError> {
+        // The table of keys is static but for those that come from `Edit`.
+        let with_edits = |own: &[&'static str]| [own, &EDIT_KEYS].concat();
         let sections = [
-            Section { path: "", keys: &["seed", "host", "link"] },
+            Section { path: "", keys: &["seed", "host", "link", "event"] },
             Section { path: "host", keys: HOST_KEYS },
-            Section { path: "link", keys: link_keys },
+            Section { path: "link", keys: &with_edits(&["name", "ends", "mtu"]) },
             Section { path: "link.ends", keys: END_KEYS },
+            Section { path: "event", keys: &with_edits(&["at", "link"]) },
         ];
         toml_keys::read(self.text, self.file, &sections)
     }
@@ -169,12 +187,71 @@ impl Reader<'_> {
         let mut hosts: Vec<Host> = Vec::new();
         for RawHost { name, address, forward } in raw {
             if hosts.iter().any(|host| host.name == *name.get_ref()) {
-                let message = format!("a second host `{}`", name.get_ref());
+                let message =
+                    format!("a second host `{}`; hosts have names of their own", name.get_ref());
                 return Err(self.error(name.span(), message));
             }
             hosts.push(Host { name: name.into_inner(), address, forward });
         }
         Ok(hosts)
+    }
+
+    fn links(
+        &self,
+        raw: Vec<RawLink>,
+        edits: &[Edit],
+        hosts: &[Host],
+    ) -> Result<Vec<Cable>, TomlError> {
+        let mut links: Vec<Cable> = Vec::new();
+        for (raw, edit) in raw.into_iter().zip(edits) {
+            let span = raw.name.span();
+            let cable = self.cable(raw, edit, hosts)?;
+            if links.iter().any(|other| other.name == cable.name) {
+                return Err(self.error(
+                    span,
+                    format!("a second link `{}`; links have names of their own", cable.name),
+                ));
+            }
+            links.push(cable);
+        }
+        Ok(links)
+    }
+
+    /// In the order of time; those of one time in the file's order.
+    fn events(
+        &self,
+        raw: Vec<RawEvent>,
+        edits: Vec<Edit>,
+        links: &[Cable],
+    ) -> Result<Vec<Event>, TomlError> {
+        let event = |(raw, edit): (RawEvent, Edit)| {
+            let link =
+                self.index("link", &raw.link, links.iter().map(|link| link.name.as_str()))?;
+            if edit == Edit::default() {
+                return Err(self.error(raw.link.span(), "this [[event]] changes nothing"));
+            }
+            Ok(Event { at: raw.at.0, link, edit })
+        };
+        let mut events: Vec<Event> =
+            raw.into_iter().zip(edits).map(event).collect::<Result<_, _>>()?;
+        events.sort_by_key(|event| event.at);
+        Ok(events)
+    }
+
+    /// The place of a name among those that there are.
+    fn index<'n>(
+        &self,
+        what: &str,
+        name: &Spanned<String>,
+        names: impl Iterator<Item = &'n str> + Clone,
+    ) -> Result<usize, TomlError> {
+        let found = names.clone().position(|other| other == name.get_ref());
+        found.ok_or_else(|| {
+            let near = toml_keys::hint(name.get_ref(), names.clone());
+            let all = || format!("; there is {}", names.collect::<Vec<_>>().join(", "));
+            let hint = if near.is_empty() { all() } else { near };
+            self.error(name.span(), format!("no {what} `{}`{hint}", name.get_ref()))
+        })
     }
 
     fn cable(&self, raw: RawLink, edit: &Edit, hosts: &[Host]) -> Result<Cable, TomlError> {
@@ -216,12 +293,7 @@ impl Reader<'_> {
 
     fn end(&self, raw: RawEnd, hosts: &[Host]) -> Result<End, TomlError> {
         let RawEnd { host, address, routes, prefsrc, metric } = raw;
-        let found = hosts.iter().position(|other| other.name == *host.get_ref());
-        let host = found.ok_or_else(|| {
-            let names = hosts.iter().map(|host| host.name.as_str());
-            let hint = toml_keys::hint(host.get_ref(), names);
-            self.error(host.span(), format!("no host `{}`{hint}", host.get_ref()))
-        })?;
+        let host = self.index("host", &host, hosts.iter().map(|host| host.name.as_str()))?;
         Ok(End { host, address, routes, prefsrc, metric })
     }
 }
@@ -300,12 +372,32 @@ mod tests {
     }
 
     #[test]
+    fn events_come_in_the_order_of_time() {
+        let events = "[[event]]\nat = '3s'\nlink = 'p0'\ndown = true\n\
+                      [[event]]\nat = '500ms'\nlink = 'p0'\nrate = '1mbit'\nqueue = '5kB'\n";
+        let topology = Topology::parse(&format!("{GOOD}{events}"), "t.toml").unwrap();
+        let times: Vec<_> = topology.events.iter().map(|event| event.at.as_millis()).collect();
+        assert_eq!(times, [500, 3000]);
+        assert_eq!((topology.events[1].link, topology.events[1].edit.down), (0, Some(true)));
+        for (from, to, message) in [
+            ("'p0'\ndown", "'p9'\ndown", "t.toml:22: no link `p9`; there is p0"),
+            ("\ndown = true", "", "t.toml:22: this [[event]] changes nothing"),
+            ("'3s'", "'-3s'", "t.toml:21: `-3s` is no time"),
+            ("down", "mtu", "t.toml:23: unknown key `mtu` in [event]"),
+        ] {
+            let text = format!("{GOOD}{}", events.replacen(from, to, 1));
+            let error = Topology::parse(&text, "t.toml").unwrap_err().to_string();
+            assert!(error.starts_with(message), "{error}");
+        }
+    }
+
+    #[test]
     fn hosts_and_ends_must_fit() {
         let unknown = "t.toml:11: no host `clinet`; did you mean `client`?";
         assert_eq!(mistake("host = \"client\"", "host = \"clinet\""), unknown);
         let ends = "t.toml:10: `ends` are two, on two different hosts";
         assert_eq!(mistake("host = \"client\"", "host = \"server\""), ends);
-        let second = "t.toml:6: a second host `client`";
+        let second = "t.toml:6: a second host `client`; hosts have names of their own";
         assert_eq!(mistake("name = \"server\"", "name = \"client\""), second);
         assert!(Topology::parse("", "t.toml").unwrap_err().to_string().contains("no [[host]]"));
     }

@@ -3,7 +3,7 @@
 use std::num::NonZeroU64;
 use std::time::Duration;
 
-use anabranch_netem::Loss;
+use anabranch_netem::{Codel, Loss};
 use serde::Deserialize;
 
 /// Bits per second: `bit`, `kbit`, `mbit`, `gbit` (powers of 1000), or `unlimited`.
@@ -20,6 +20,16 @@ pub struct Span(pub Duration);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub struct Size(pub usize);
+
+/// A rule of the queue: its size in bytes, or `{ codel = TARGET, interval, limit }`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "RawQueue")]
+pub struct QueueRule {
+    /// The most that may wait, in bytes.
+    pub limit: usize,
+    /// The control of the delay below that limit.
+    pub codel: Option<Codel>,
+}
 
 /// A rule of loss: a probability, `{ to_bad, to_good, loss_good, loss_bad }`, or `{ script = [..]
 /// }`.
@@ -63,6 +73,53 @@ impl TryFrom<String> for Size {
             [("KiB", 1024.0), ("MiB", 1024.0 * 1024.0), ("kB", 1e3), ("MB", 1e6), ("B", 1.0)];
         let size = quantity(&text, &units).map(|bytes| Size(bytes as usize));
         size.ok_or_else(|| format!("`{text}` is no size; write `250kB`, `64KiB`, `unlimited`"))
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum RawQueue {
+    Bytes(String),
+    Codel(RawCodel),
+    Other(serde::de::IgnoredAny),
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawCodel {
+    codel: String,
+    interval: Option<String>,
+    limit: Option<String>,
+}
+
+/// 1,000 packets of 1,500 bytes: as Linux bounds its CoDel where nobody says otherwise.
+const CODEL_LIMIT: usize = 1_500_000;
+const QUEUE: &str = "a queue is a size (`\"250kB\"`) or `{ codel = \"5ms\", interval = \"100ms\", \
+                     limit = \"1MB\" }`";
+
+impl TryFrom<RawQueue> for QueueRule {
+    type Error = String;
+
+    fn try_from(raw: RawQueue) -> Result<QueueRule, String> {
+        let codel = match raw {
+            RawQueue::Bytes(text) => {
+                return Size::try_from(text).map(|size| QueueRule { limit: size.0, codel: None });
+            }
+            RawQueue::Codel(codel) => codel,
+            RawQueue::Other(_) => return Err(QUEUE.to_owned()),
+        };
+        let interval = codel.interval.map(Span::try_from).transpose()?.map(|span| span.0);
+        let target = Span::try_from(codel.codel)?.0;
+        let interval = interval.unwrap_or(Codel::default().interval);
+        if target.is_zero() || target >= interval {
+            return Err(format!(
+                "codel's target, {target:?}, is not between 0 and its interval, {interval:?}; \
+                 RFC 8289 wants 5 to 10 % of it"
+            ));
+        }
+        let limit = codel.limit.map(Size::try_from).transpose()?;
+        let codel = Some(Codel { target, interval });
+        Ok(QueueRule { limit: limit.map_or(CODEL_LIMIT, |size| size.0), codel })
     }
 }
 
@@ -162,6 +219,30 @@ mod tests {
         );
         assert!(["", "10", "-1ms", "infs", "ms"].iter().all(|t| span(t).is_none()));
         assert!(["", "10", "-1kB", "10kb"].iter().all(|t| size(t).is_none()));
+    }
+
+    #[test]
+    fn a_queue_is_a_size_or_codel() {
+        let read = |text: &str| serde_json::from_str::<QueueRule>(text);
+        let ms = Duration::from_millis;
+        assert_eq!(read(r#""250kB""#).unwrap(), QueueRule { limit: 250_000, codel: None });
+        let codel = Some(Codel { target: ms(5), interval: ms(100) });
+        let usual = QueueRule { limit: 1_500_000, codel };
+        assert_eq!(read(r#"{"codel":"5ms"}"#).unwrap(), usual);
+        let own = r#"{"codel":"2ms","interval":"40ms","limit":"1MB"}"#;
+        let codel = Some(Codel { target: ms(2), interval: ms(40) });
+        assert_eq!(read(own).unwrap(), QueueRule { limit: 1_000_000, codel });
+        for (bad, message) in [
+            ("7", "a queue is a size"),
+            (r#"{"limit":"1MB"}"#, "a queue is a size"),
+            (r#"{"codel":"5ms","intervall":"1s"}"#, "a queue is a size"),
+            (r#"{"codel":"-5ms"}"#, "is no time"),
+            (r#"{"codel":"0ms"}"#, "is not between 0 and its interval"),
+            (r#"{"codel":"100ms"}"#, "is not between 0 and its interval"),
+            (r#"{"codel":"5ms","limit":"1"}"#, "is no size"),
+        ] {
+            assert!(read(bad).unwrap_err().to_string().contains(message), "{bad}");
+        }
     }
 
     #[test]

@@ -1,0 +1,207 @@
+//! Controlled delay (RFC 8289): drops from a queue that never empties, and lets bursts be.
+
+use std::time::Duration;
+
+use anabranch_multipath::Time;
+
+/// A queue rule that keeps the *standing* queue short: once units have waited longer than `target`
+/// for a whole `interval`, it drops one as it reaches the wire, then further ones at shrinking
+/// distances (`interval / sqrt(n)`), until one has waited less. ECN marks are not supported.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Codel {
+    /// The wait that is acceptable for long; RFC 8289, section 4.3, wants 5 to 10 % of `interval`.
+    pub target: Duration,
+    /// About the longest round-trip time of the connections.
+    pub interval: Duration,
+}
+
+impl Default for Codel {
+    /// 5 ms and 100 ms, as in RFC 8289, sections 4.2 and 4.3.
+    fn default() -> Codel {
+        Codel { target: Duration::from_millis(5), interval: Duration::from_millis(100) }
+    }
+}
+
+/// What CoDel needs to know of a queue at the moment at which its head may go to the wire.
+pub(crate) struct Backlog<I> {
+    /// When each unit came, and its bytes; from the head on.
+    pub units: I,
+    /// Their bytes in total.
+    pub bytes: usize,
+    /// A queue of at most this many bytes behind the head is no standing queue.
+    pub max_unit: usize,
+}
+
+/// The state of the control law, named as in the pseudocode of RFC 8289, section 5.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Law {
+    /// When the waits have been too long for an interval; `None` while they are not too long.
+    first_above: Option<Time>,
+    drop_next: Time,
+    count: u32,
+    last_count: u32,
+    dropping: bool,
+}
+
+impl Law {
+    /// How many units to drop from the head of the queue, now that the wire is free (`dequeue` in
+    /// RFC 8289, section 5.6). The one behind them goes to the wire.
+    pub(crate) fn drops<I>(&mut self, rule: &Codel, now: Time, mut queue: Backlog<I>) -> usize
+    where
+        I: Iterator<Item = (Time, usize)>,
+    {
+        let too_long = self.waits_too_long(rule, now, &mut queue);
+        if self.dropping {
+            self.dropping = too_long;
+            return self.catch_up(rule, now, &mut queue);
+        }
+        if !too_long {
+            return 0;
+        }
+        self.start(rule, now);
+        // The RFC looks at the next unit too, which may end the excess, but does not drop it yet.
+        self.waits_too_long(rule, now, &mut queue);
+        1
+    }
+
+    /// Forgets the present excess: the queue is empty. The drop rate is kept, as a start for the
+    /// next one.
+    pub(crate) fn empty(&mut self) {
+        (self.first_above, self.dropping) = (None, false);
+    }
+
+    /// Takes the head off and tells whether it may be dropped (`dodequeue`).
+    fn waits_too_long<I>(&mut self, rule: &Codel, now: Time, queue: &mut Backlog<I>) -> bool
+    where
+        I: Iterator<Item = (Time, usize)>,
+    {
+        let Some((came, bytes)) = queue.units.next() else {
+            self.first_above = None;
+            return false;
+        };
+        queue.bytes -= bytes;
+        if now.since(came) < rule.target || queue.bytes <= queue.max_unit {
+            self.first_above = None;
+            return false;
+        }
+        let since = *self.first_above.get_or_insert(now + rule.interval);
+        now >= since
+    }
+
+    /// Drops all that is due by now. At a high rate that may be several at once.
+    fn catch_up<I>(&mut self, rule: &Codel, now: Time, queue: &mut Backlog<I>) -> usize
+    where
+        I: Iterator<Item = (Time, usize)>,
+    {
+        let mut drops = 0;
+        while self.dropping && now >= self.drop_next {
+            drops += 1;
+            self.count = self.count.saturating_add(1);
+            self.dropping = self.waits_too_long(rule, now, queue);
+            if self.dropping {
+                self.drop_next += rule.spacing(self.count);
+            }
+        }
+        drops
+    }
+
+    /// Begins to drop: at the last rate, if that was not long ago.
+    fn start(&mut self, rule: &Codel, now: Time) {
+        let last_rate = self.count - self.last_count;
+        let recent = now < self.drop_next + 16 * rule.interval;
+        self.dropping = true;
+        self.count = if last_rate > 1 && recent { last_rate } else { 1 };
+        self.last_count = self.count;
+        self.drop_next = now + rule.spacing(self.count);
+    }
+}
+
+impl Codel {
+    /// From the drop number `count` to the next (`control_law`).
+    fn spacing(&self, count: u32) -> Duration {
+        self.interval.div_f64(f64::from(count).sqrt())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+    const RULE: Codel =
+        Codel { target: Duration::from_millis(5), interval: Duration::from_millis(100) };
+
+    /// What the law says at `now` to a long queue of units of 1,000 bytes that all waited `wait`.
+    fn ask(law: &mut Law, now: Time, wait: Duration) -> usize {
+        let came = Time::from_nanos(now.nanos() - wait.as_nanos() as u64);
+        let units = std::iter::repeat_n((came, 1_000), 1_000);
+        law.drops(&RULE, now, Backlog { units, bytes: 1_000_000, max_unit: 1_500 })
+    }
+
+    /// Asks every millisecond from `from` on; the milliseconds with drops, with their number.
+    fn drops(law: &mut Law, span: std::ops::Range<u64>, wait: Duration) -> Vec<(u64, usize)> {
+        let asked = span.map(|ms| (ms, ask(law, Time::from_millis(ms), wait)));
+        asked.filter(|&(_, drops)| drops > 0).collect()
+    }
+
+    #[test]
+    fn waits_below_the_target_are_never_punished() {
+        assert_eq!(drops(&mut Law::default(), 100..5_000, 5 * MS - Duration::from_nanos(1)), []);
+    }
+
+    #[test]
+    fn drops_follow_each_other_by_the_interval_over_the_root_of_their_number() {
+        let seen = drops(&mut Law::default(), 1_000..2_000, 5 * MS);
+        // The first after one interval above the target; then 100/√1, 100/√2, 100/√3, ... ms.
+        let mut due = 1_100.0;
+        for (number, (at, count)) in (1..).zip(&seen) {
+            assert_eq!((*at, *count), (f64::ceil(due - 1e-6) as u64, 1), "drop {number}");
+            due += 100.0 / f64::from(number).sqrt();
+        }
+        // The n-th drop comes 100 * (1 + the sum of 1/√k for k < n) ms after the start: that sum is
+        // 8.84 for 26 and 9.03 for 27, so the 27th is the last within a second.
+        assert_eq!(seen.len(), 27);
+    }
+
+    #[test]
+    fn one_short_wait_ends_the_dropping() {
+        let mut law = Law::default();
+        assert_eq!(drops(&mut law, 1_000..1_250, 20 * MS), [(1_100, 1), (1_200, 1)]);
+        assert_eq!(ask(&mut law, Time::from_millis(1_250), MS), 0);
+        // Another whole interval above the target has to pass.
+        assert_eq!(drops(&mut law, 1_251..1_352, 20 * MS), [(1_351, 1)]);
+    }
+
+    #[test]
+    fn a_soon_relapse_goes_on_at_the_last_rate_and_a_late_one_begins_anew() {
+        for (pause, second) in [(100, 100.0 / f64::sqrt(9.0)), (5_000, 100.0)] {
+            let mut law = Law::default();
+            let first = drops(&mut law, 1_000..1_600, 20 * MS);
+            assert_eq!(first.len(), 10, "{first:?}");
+            let again = 1_600 + pause;
+            assert_eq!(drops(&mut law, 1_600..again, MS), []);
+            let relapse = drops(&mut law, again..again + 250, 20 * MS);
+            assert_eq!(relapse[0], (again + 100, 1));
+            // Ten drops since the count was 1: it starts again from 9.
+            assert_eq!(relapse[1].0, again + 100 + second.ceil() as u64, "pause {pause} ms");
+        }
+    }
+
+    #[test]
+    fn a_short_queue_is_left_alone_however_old() {
+        let mut law = Law::default();
+        for ms in 1_000..3_000 {
+            let units = std::iter::repeat_n((Time::ZERO, 1_000), 2);
+            let queue = Backlog { units, bytes: 2_000, max_unit: 1_500 };
+            assert_eq!(law.drops(&RULE, Time::from_millis(ms), queue), 0);
+        }
+    }
+
+    #[test]
+    fn a_long_pause_of_the_wire_is_made_up_for_at_once() {
+        let mut law = Law::default();
+        drops(&mut law, 1_000..1_150, 20 * MS);
+        // Due at 1,200, 1,271, 1,328 and 1,378 ms.
+        assert_eq!(ask(&mut law, Time::from_millis(1_400), 20 * MS), 4);
+    }
+}
