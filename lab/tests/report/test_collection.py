@@ -14,6 +14,10 @@ from anabranch.validate import TraceError
 from report.conftest import WR, result, save_all
 
 
+def said_of(collection: Collection) -> list[str]:
+    return [text for finding in summary.findings(collection) for text in finding.sentences]
+
+
 def test_results_are_found_by_their_settings(folder: Path) -> None:
     found = Collection.read([folder])
     assert len(found) == 12
@@ -118,7 +122,7 @@ def test_competing_designs_stand_together(folder: Path) -> None:
 
 
 def test_findings_claim_no_more_than_there_is(tmp_path: Path) -> None:
-    said = summary.sentences(Collection.read([save_all([result(0.01, **WR)], tmp_path / "a")]))
+    said = said_of(Collection.read([save_all([result(0.01, **WR)], tmp_path / "a")]))
     assert any("RF was not run on any defended setting" in text for text in said)
     assert any("1 of 10 defended settings measured, 9 not run" in text for text in said)
     assert any("Undefended, RF was not run" in text for text in said)
@@ -128,7 +132,7 @@ def test_findings_claim_no_more_than_there_is(tmp_path: Path) -> None:
 def test_a_setting_is_below_a_limit_only_with_its_whole_interval(tmp_path: Path) -> None:
     results_of_one = [result(0.02, **WR), result(0.4, seed=1, **WR)]
     found = Collection.read([save_all(results_of_one, tmp_path / "a")])
-    (said,) = (text for text in summary.sentences(found) if text.startswith("k-FP from one"))
+    (said,) = (text for text in said_of(found) if text.startswith("k-FP from one"))
     assert "below 10 %: none; below 20 %: none" in said
     assert "seed 1" in said  # the strongest of both
 
@@ -141,7 +145,7 @@ def test_the_floor_is_judged_in_a_full_design_alone(tmp_path: Path) -> None:
     ]
     for number, (found, expected) in enumerate(cases):
         folder = save_all([found], tmp_path / str(number))
-        said = [text for text in summary.sentences(Collection.read([folder])) if "RF" in text]
+        said = [text for text in said_of(Collection.read([folder])) if "RF" in text]
         assert expected in said[0]
 
 

@@ -35,9 +35,9 @@ def closed_world(collection: Collection) -> Table:
     rows: list[tuple[Cell, ...]] = []
     groups, before = set(), None
     for setting in settings(collection):
-        if setting.place[:3] != before:
+        if (setting.group, setting.schedule) != before:
             groups.add(len(rows))
-        before = setting.place[:3]
+        before = (setting.group, setting.schedule)
         cells = [_accuracies(closed(collection, setting, name)) for name in names]
         rows.append((Cell(str(setting), head=True), *cells))
     note = (

@@ -28,6 +28,7 @@ class Entry:
         setting: what the defender chose.
         observer: as `Spec` has it; `WHOLE` where nothing is split.
         design: how the attacker was trained.
+        short: the same for figures, without the attack's own parameters.
     """
 
     file: Path
@@ -35,6 +36,7 @@ class Entry:
     setting: Setting
     observer: str
     design: str
+    short: str
 
     @property
     def spec(self) -> Spec:
@@ -182,7 +184,8 @@ def _entry(file: Path, result: Result, several: bool) -> Entry:
     seen = "random" if each_path else result.spec.observer
     data = f"data {result.data[:6] or '?'}" if several else ""
     watched = seen if setting.splits else WHOLE
-    return Entry(file, result, setting, watched, design(result.spec, data))
+    designs = (design(result.spec, data), design(result.spec, data, whole=False))
+    return Entry(file, result, setting, watched, *designs)
 
 
 def _identity(result: Result) -> str:

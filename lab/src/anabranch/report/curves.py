@@ -23,18 +23,21 @@ from anabranch.report.comparison import (
 from anabranch.report.drawing import (
     COLOURS,
     DASHES,
+    FOOT,
     INK,
     MUTED,
     PALETTE,
     Figure,
     draw,
     percent_axis,
+    place,
 )
 from anabranch.report.setting import EXPECTED, Setting, attack, attack_place
 
-_HEIGHT = 3.1
-"""Inches of a panel without its legend."""
-_LINE = 0.185
+_LEFT, _TOP, _WIDTH, _HEIGHT, _BELOW = 0.65, 0.4, 4.1, 2.7, 0.55
+"""Inches of a panel: what its labels take at the left, above, its axes, what stands below them."""
+_COLUMN = 5.0
+_LINE = 0.172
 """Inches of a line of a legend."""
 
 
@@ -55,7 +58,7 @@ class _Panel:
 
 
 def figures(collection: Collection, said: str) -> list[Figure]:
-    """Figure 6, and Figure 7 for each attack with results; by each protocol with results.
+    """Figure 6, and Figure 7 for DF and each attack with results of two settings; by protocol.
 
     Args:
         collection: of results.
@@ -89,8 +92,8 @@ def _figures_7(collection: Collection, protocol: str, said: str) -> list[Figure]
     every = {setting for settings in panels.values() for setting in settings}
     drawn = []
     for name in sorted({"df", *collection.attacks}, key=attack_place):
-        there = any(collection.like(each, name, protocol) for each in every - {UNDEFENDED})
-        if there or (name == "df" and protocol == "honest"):
+        there = [bool(collection.like(each, name, protocol)) for each in every - {UNDEFENDED}]
+        if sum(there) > 1 or (name == "df" and protocol == "honest"):
             lines = [
                 _Panel(title, tuple(_coloured(settings, name)))
                 for title, settings in panels.items()
@@ -117,24 +120,25 @@ def _figure(
     by_paper = protocol == "paper"
     keys = [_keys(collection, panel, protocol) for panel in panels]
     longest = max(map(len, keys))
-    rows = len(panels) // 2
-    height = rows * (_HEIGHT + 0.3 + _LINE * longest) + 0.4
+    row = _TOP + _HEIGHT + _BELOW + _LINE * longest + 0.15
+    lines = len(panels) // 2
 
     def paint(drawing: Drawing) -> None:
-        grid = drawing.subplots(rows, 2, squeeze=False)
-        for axes, panel in zip(grid.flat, panels, strict=True):
+        for number, panel in enumerate(panels):
+            left, top = number % 2 * _COLUMN + _LEFT, number // 2 * row + _TOP
+            axes = place(drawing, left, top, _WIDTH, _HEIGHT)
             _paint(axes, panel, collection, protocol)
-        drawing.supxlabel(said, fontsize=7, color=MUTED, x=0.01, ha="left")
 
     note = (
         "Each line runs over thresholds; the dot is the operating point that validation chose, its "
         "bars and the band around the line are 95 % intervals by page. A diamond is what the paper "
         f"says of its own data ({published.name()}); of its curves nothing else is given in "
-        "numbers. Full designs are solid, reduced ones broken."
+        "numbers. Full designs are solid, reduced ones broken; † the attack has parameters of its "
+        "own, which the table names."
     )
     if by_paper:
         key, title = f"{key}-paper", f"{title}, by the paper's protocol"
-    return draw(key, title, note, (8.6, height), paint)
+    return draw(key, title, note, said, (2 * _COLUMN, lines * row + FOOT), paint)
 
 
 def _keys(collection: Collection, panel: _Panel, protocol: str) -> list[str]:
@@ -142,7 +146,7 @@ def _keys(collection: Collection, panel: _Panel, protocol: str) -> list[str]:
     count = []
     for line in panel.lines:
         entries = collection.like(line.setting, line.attack, protocol)
-        count += [f"{line.label} {entry.design}" for entry in entries] or [line.label]
+        count += [f"{line.label} {entry.short}" for entry in entries] or [line.label]
         if published.found(line.attack, line.setting) is not None:
             count.append(f"{line.label} published")
     return count
@@ -152,7 +156,6 @@ def _paint(axes: Axes, panel: _Panel, collection: Collection, protocol: str) -> 
     percent_axis(axes.xaxis, "recall")
     percent_axis(axes.yaxis, "r-precision")
     axes.set_title(panel.title)
-    axes.set_box_aspect(0.7)
     for line in panel.lines:
         entries = collection.like(line.setting, line.attack, protocol)
         for number, entry in enumerate(entries):
@@ -160,7 +163,15 @@ def _paint(axes: Axes, panel: _Panel, collection: Collection, protocol: str) -> 
         if not entries:
             axes.plot([], [], color=line.colour, lw=0.8, ls=":", label=f"{line.label}: not run")
         _published(axes, line)
-    axes.legend(loc="upper left", bbox_to_anchor=(-0.02, -0.2), borderaxespad=0, handlelength=2.6)
+    axes.legend(
+        loc="upper left",
+        bbox_to_anchor=(-0.02, -_BELOW / _HEIGHT),
+        borderaxespad=0,
+        borderpad=0,
+        handlelength=2.6,
+        labelspacing=0.35,
+        fontsize=7.5,
+    )
 
 
 def _curve(axes: Axes, line: _Line, entry: Entry, number: int) -> None:
@@ -169,7 +180,7 @@ def _curve(axes: Axes, line: _Line, entry: Entry, number: int) -> None:
     low, high = column("r_precision", "low"), column("r_precision", "high")
     known = np.isfinite(recall) & np.isfinite(precision)
     dash = DASHES[0] if entry.full else DASHES[1 + number % (len(DASHES) - 1)]
-    label = f"{line.label}: {entry.design}"
+    label = f"{line.label}: {entry.short}"
     style = {"color": line.colour, "ls": dash, "marker": "", "label": label}
     axes.plot(recall[known], precision[known], **style)
     axes.fill_between(recall[known], low[known], high[known], color=line.colour, alpha=0.1, lw=0)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Drawing
@@ -14,6 +14,7 @@ from anabranch.report.comparison import PAPERS
 from anabranch.report.drawing import (
     COLOURS,
     DASHES,
+    FOOT,
     INK,
     MARKS,
     MUTED,
@@ -22,14 +23,16 @@ from anabranch.report.drawing import (
     draw,
     not_run,
     percent_axis,
+    place,
 )
 from anabranch.report.setting import Setting, attack, attack_place, observer
 
-_ROW = 0.235
-"""Inches of a setting's row."""
-_WIDTH = 10.0
-_MOST_PANELS = 4
-"""Attacks side by side; more stand below."""
+_ROW, _TALL_ROW = 0.2, 0.42
+"""Inches of a setting's row with one mark for a design, and with one for each observer."""
+_NAMES, _PAGE, _GAP = 2.35, 11.0, 0.18
+"""Inches of the settings' names, of a whole figure at most, between panels."""
+_PANEL = (2.4, 1.8, 0.55)
+"""Inches of a panel of `_shares`; what stands above and below it."""
 
 
 def figures(collection: Collection, said: str) -> list[Figure]:
@@ -39,22 +42,19 @@ def figures(collection: Collection, said: str) -> list[Figure]:
         drawn.append(_closed_world(collection, said))
     if beyond.watched_pairs(collection):
         drawn.append(_observers(collection, said))
-    if beyond.shared(collection):
+    if any(entry.setting in PAPERS for entry in beyond.shared(collection)):
         drawn.append(_shares(collection, said))
     return drawn
 
 
 def _closed_world(collection: Collection, said: str) -> Figure:
     names = _attacks(collection.select(world="closed", protocol="honest", observer="random"))
-    rows = beyond.settings(collection)
 
-    def fill(axes: Axes, name: str) -> None:
-        for y, setting in enumerate(rows):
-            entries = beyond.closed(collection, setting, name)
-            for shift, entry in _spread(entries):
-                _dot(axes, y + shift, entry, COLOURS.get(name, INK), "o")
-            if not entries:
-                not_run(axes, 0.01, y, va="center")
+    def fill(axes: Axes, name: str, y: int, setting: Setting) -> bool:
+        entries = beyond.closed(collection, setting, name)
+        for shift, entry in _spread(entries):
+            _dot(axes, y + shift, entry, COLOURS.get(name, INK), "o")
+        return bool(entries)
 
     note = (
         "Share of the loads whose page is recognised, by an observer of one path drawn at random; "
@@ -63,118 +63,133 @@ def _closed_world(collection: Collection, said: str) -> Figure:
         "Dotted: chance."
     )
     chance = {name: _chance(collection, name) for name in names}
+    chart = _Chart(names, beyond.settings(collection), fill, _ROW, chance)
     title = "Closed-world accuracy by setting and attack"
-    return _dotted("figure-closed-world", title, note, said, names, rows, fill, chance)
+    return _dotted("figure-closed-world", title, note, said, chart)
 
 
 def _observers(collection: Collection, said: str) -> Figure:
     pairs = beyond.watched_pairs(collection)
     rules = beyond.watched(collection)
-    names = sorted({name for _, name in pairs}, key=attack_place)
-    rows = sorted({setting for setting, _ in pairs}, key=lambda each: each.place)
+    looks = [(PALETTE[n % len(PALETTE)], MARKS[n % len(MARKS)]) for n in range(len(rules))]
 
-    def fill(axes: Axes, name: str) -> None:
-        for y, setting in enumerate(rows):
-            for number, rule in enumerate(rules):
-                entries = collection.select(
-                    setting, name, world="closed", protocol="honest", observer=rule
-                )
-                shift = (number - (len(rules) - 1) / 2) * 0.17
-                for more, entry in _spread(entries, 0.06):
-                    colour = PALETTE[number % len(PALETTE)]
-                    _dot(axes, y + shift + more, entry, colour, MARKS[number % len(MARKS)])
+    def fill(axes: Axes, name: str, y: int, setting: Setting) -> bool:
+        # A row without another observer than the random one has nothing to compare.
+        for number, rule in enumerate(rules if (setting, name) in pairs else []):
+            found = collection.select(
+                setting, name, world="closed", protocol="honest", observer=rule
+            )
+            shift = (number - (len(rules) - 1) / 2) * 0.17
+            for more, entry in _spread(found, 0.06):
+                _dot(axes, y + shift + more, entry, *looks[number])
+        return (setting, name) in pairs
 
     note = (
         "Closed world, honest protocol; bars are 95 % intervals by page. Filled: full design; "
         "hollow: a reduced one. An observer without a mark was not run."
     )
-    keys = [
-        (observer(rule), PALETTE[number % len(PALETTE)], MARKS[number % len(MARKS)])
-        for number, rule in enumerate(rules)
-    ]
+    names = sorted({name for _, name in pairs}, key=attack_place)
+    rows = sorted({setting for setting, _ in pairs}, key=lambda each: each.place)
+    keys = [(observer(rule), *look) for rule, look in zip(rules, looks, strict=True)]
+    chart = _Chart(names, rows, fill, _TALL_ROW, keys=keys)
     title = "Closed-world accuracy by what the observer sees"
-    return _dotted("figure-observers", title, note, said, names, rows, fill, {}, keys, 1.9)
+    return _dotted("figure-observers", title, note, said, chart)
 
 
-def _dotted(
-    key: str,
-    title: str,
-    note: str,
-    said: str,
-    names: Sequence[str],
-    rows: Sequence[Setting],
-    fill: Any,
-    chance: dict[str, float],
-    keys: Sequence[tuple[str, str, str]] = (),
-    stretch: float = 1.0,
-) -> Figure:
-    """A panel for each attack, a row for each setting."""
-    lines = -(-len(names) // _MOST_PANELS)
-    height = lines * (len(rows) * _ROW * stretch + 0.75) + 0.3 + (0.3 if keys else 0)
+@dataclass(frozen=True, slots=True)
+class _Chart:
+    """A panel for each attack, a row for each setting.
+
+    Attributes:
+        names: the attacks.
+        rows: the settings.
+        fill: draws an attack's results in a setting at a height; whether there are any.
+        row: inches of a row.
+        chance: an accuracy to mark for each attack.
+        keys: of the legend: text, colour, mark.
+    """
+
+    names: Sequence[str]
+    rows: Sequence[Setting]
+    fill: Callable[[Axes, str, int, Setting], bool]
+    row: float
+    chance: Mapping[str, float] = field(default_factory=dict)
+    keys: Sequence[tuple[str, str, str]] = ()
+
+
+def _dotted(key: str, title: str, note: str, said: str, chart: _Chart) -> Figure:
+    panels, top = len(chart.names), 0.6 if chart.keys else 0.3
+    width = min(3.2, (_PAGE - _NAMES) / panels - _GAP)
+    height = len(chart.rows) * chart.row
 
     def paint(drawing: Drawing) -> None:
-        columns = min(len(names), _MOST_PANELS)
-        grid = drawing.subplots(lines, columns, squeeze=False, sharey=True)
-        for number, axes in enumerate(grid.flat):
-            axes.set_visible(number < len(names))
-        for axes, name in zip(grid.flat, names, strict=False):
-            axes.set_title(attack(name))
-            axes.set_yticks(range(len(rows)), [str(setting) for setting in rows])
-            axes.set_ylim(len(rows) - 0.4, -0.6)
-            percent_axis(axes.xaxis, "accuracy")
-            axes.tick_params(axis="y", length=0, labelsize=8)
-            if name in chance:
-                axes.axvline(chance[name], color=MUTED, ls=":", lw=1)
-            fill(axes, name)
-        if keys:
-            _legend(drawing, keys)
-        drawing.supxlabel(said, fontsize=7, color=MUTED, x=0.01, ha="left")
+        for number, name in enumerate(chart.names):
+            left = _NAMES + number * (width + _GAP)
+            axes = place(drawing, left, top, width, height)
+            _panel(axes, name, chart, named=number == 0)
+        if chart.keys:
+            _legend(drawing, chart.keys, width + _NAMES)
 
-    width = 2.6 + (_WIDTH - 2.6) * max(2, min(len(names), _MOST_PANELS)) / _MOST_PANELS
-    return draw(key, title, note, (width, height), paint)
+    size = (max(_NAMES + panels * (width + _GAP), 6.0), top + height + 0.5 + FOOT)
+    return draw(key, title, note, said, size, paint)
 
 
-def _legend(drawing: Drawing, keys: Sequence[tuple[str, str, str]]) -> None:
+def _panel(axes: Axes, name: str, chart: _Chart, *, named: bool) -> None:
+    axes.set_title(attack(name))
+    labels = [str(setting) if named else "" for setting in chart.rows]
+    axes.set_yticks(range(len(chart.rows)), labels)
+    axes.set_ylim(len(chart.rows) - 0.5, -0.5)
+    percent_axis(axes.xaxis, "accuracy", (0, 0.5, 1))
+    axes.tick_params(axis="y", length=0, labelsize=8)
+    if name in chart.chance:
+        axes.axvline(chart.chance[name], color=MUTED, ls=":", lw=1)
+    before = None
+    for y, setting in enumerate(chart.rows):
+        if before not in (None, (setting.group, setting.schedule)):
+            axes.axhline(y - 0.5, color=MUTED, lw=0.7)
+        before = (setting.group, setting.schedule)
+        if not chart.fill(axes, name, y, setting):
+            not_run(axes, 0.5, y, va="center", ha="center", alpha=0.75)
+
+
+def _legend(drawing: Drawing, keys: Sequence[tuple[str, str, str]], width: float) -> None:
     axes = drawing.axes[0]
     marks = [
         axes.plot([], [], color=colour, marker=mark, ls="none", label=label)[0]
         for label, colour, mark in keys
     ]
-    drawing.legend(handles=marks, loc="outside upper left", ncols=len(keys))
+    # Two rows where there is a single narrow panel.
+    columns = len(keys) if width < drawing.get_size_inches()[0] else -(-len(keys) // 2)
+    drawing.legend(handles=marks, loc="upper left", ncols=columns, borderaxespad=0.2)
 
 
 def _shares(collection: Collection, said: str) -> Figure:
-    """The paper's settings alone: more lines than these cannot be told apart."""
+    """The paper's settings alone, a panel each, one colour for each attack."""
     chosen = [each for each in PAPERS if each.splits]
-    entries = [
-        entry
-        for entry in beyond.shared(collection)
-        if any(entry.setting == setting for setting in chosen)
-    ]
-    names = _attacks(entries or beyond.shared(collection))
-    colours = {setting: PALETTE[number % len(PALETTE)] for number, setting in enumerate(chosen)}
-    marks = {setting: MARKS[number % len(MARKS)] for number, setting in enumerate(chosen)}
-    lines = -(-len(names) // 2)
+    entries = [entry for entry in beyond.shared(collection) if entry.setting in chosen]
+    names = _attacks(entries)
+    width, height, between = _PANEL
+    columns = 3
+    lines = -(-len(chosen) // columns)
 
     def paint(drawing: Drawing) -> None:
-        grid = drawing.subplots(lines, min(2, len(names)), squeeze=False, sharey=True, sharex=True)
-        for number, axes in enumerate(grid.flat):
-            axes.set_visible(number < len(names))
-        for axes, name in zip(grid.flat, names, strict=False):
-            axes.set_title(attack(name))
-            percent_axis(axes.xaxis, "mean share of the load's packets that is seen")
+        for number, setting in enumerate(chosen):
+            left = 0.65 + number % columns * (width + 0.75)
+            top = 0.7 + number // columns * (height + between + 0.35)
+            axes = place(drawing, left, top, width, height)
+            axes.set_title(str(setting))
+            percent_axis(axes.xaxis, "mean share that is seen")
             percent_axis(axes.yaxis, "accuracy")
-            axes.tick_params(labelbottom=True)
-            for entry in entries:
-                if entry.spec.attack == name:
-                    _share_line(axes, entry, colours[entry.setting], marks[entry.setting])
-        keys = [(str(setting), colours[setting], marks[setting]) for setting in chosen]
-        handles = [
-            grid[0, 0].plot([], [], color=colour, marker=mark, label=label)[0]
-            for label, colour, mark in keys
+            own = [entry for entry in entries if entry.setting == setting]
+            for entry in own:
+                _share_line(axes, entry)
+            if not own:
+                not_run(axes, 0.5, 0.5, ha="center", fontsize=9)
+        keys = [
+            drawing.axes[0].plot([], [], color=COLOURS.get(name, INK), marker=mark, label=label)[0]
+            for name, mark, label in ((name, _mark(name), attack(name)) for name in names)
         ]
-        drawing.legend(handles=handles, loc="outside right upper")
-        drawing.supxlabel(said, fontsize=7, color=MUTED, x=0.01, ha="left")
+        drawing.legend(handles=keys, loc="upper left", ncols=max(1, len(keys)), borderaxespad=0.2)
 
     note = (
         "Loads in quarters by the share that an observer of one random path sees; closed world, "
@@ -182,26 +197,32 @@ def _shares(collection: Collection, said: str) -> Figure:
         "filled and solid: full design, hollow and broken: a reduced one. The paper's settings; "
         "the table has all."
     )
-    width = 2.2 + 3.7 * max(1, min(2, len(names)))
+    size = (columns * (width + 0.75) + 0.1, lines * (height + between + 0.35) + 0.5 + FOOT)
     title = "Accuracy by the share that is seen"
-    return draw("figure-shares", title, note, (width, 3.3 * lines + 0.3), paint)
+    return draw("figure-shares", title, note, said, size, paint)
 
 
-def _share_line(axes: Axes, entry: Entry, colour: str, mark: str) -> None:
+def _mark(name: str) -> str:
+    place = attack_place(name)[0]
+    return MARKS[place % len(MARKS)]
+
+
+def _share_line(axes: Axes, entry: Entry) -> None:
     parts = entry.result.metrics["by_share"]
     rows = [(part["mean_share"], part["accuracy"]) for part in parts]
     known = [(share, each) for share, each in rows if each["value"] is not None]
     x, y = [share for share, _ in known], [each["value"] for _, each in known]
     low = [max(0.0, each["value"] - (each["low"] or 0.0)) for _, each in known]
     high = [max(0.0, (each["high"] or 0.0) - each["value"]) for _, each in known]
+    colour = COLOURS.get(entry.spec.attack, INK)
     axes.errorbar(
         x,
         y,
         yerr=[low, high],
         color=colour,
-        marker=mark,
-        ms=5,
-        elinewidth=1,
+        marker=_mark(entry.spec.attack),
+        ms=4.5,
+        elinewidth=0.8,
         ls=DASHES[0] if entry.full else DASHES[1],
         mfc=colour if entry.full else "none",
     )
@@ -215,7 +236,7 @@ def _dot(axes: Axes, y: float, entry: Entry, colour: str, mark: str) -> None:
     if low is not None and high is not None:
         axes.plot([low, high], [y, y], color=colour, lw=1.2, solid_capstyle="butt")
     face = colour if entry.full else "none"
-    axes.plot(value, y, mark, color=colour, mfc=face, ms=5)
+    axes.plot(value, y, mark, color=colour, mfc=face, ms=5, clip_on=False)
 
 
 def _spread(entries: Sequence[Entry], step: float = 0.24) -> list[tuple[float, Entry]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -38,6 +38,9 @@ COLOURS: Mapping[str, str] = dict(
 
 MARKS = ("o", "s", "^", "D", "v", "P", "X", "h")
 DASHES: tuple[Any, ...] = ("solid", (0, (5, 2)), (0, (1, 1.5)), (0, (5, 1.5, 1, 1.5)))
+
+FOOT = 0.28
+"""Inches at the bottom of a figure that say where its numbers are from."""
 
 _STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",
@@ -108,26 +111,51 @@ def style() -> Iterator[None]:
 
 
 def draw(
-    key: str, title: str, note: str, size: tuple[float, float], paint: Callable[[Drawing], None]
+    key: str,
+    title: str,
+    note: str,
+    said: str,
+    size: tuple[float, float],
+    paint: Callable[[Drawing], None],
 ) -> Figure:
-    """Makes a figure of `size` (inches) that `paint` fills; equal input gives equal bytes."""
+    """Makes a figure; equal input gives equal bytes.
+
+    Args:
+        key: as `Figure` has it.
+        title: the same.
+        note: the same.
+        said: where the numbers are from, to stand at its foot: figures leave their page.
+        size: in inches, the foot included.
+        paint: fills it, above `FOOT`.
+    """
     with style():
-        drawing = Drawing(figsize=size, layout="constrained")
+        drawing = Drawing(figsize=size)
         paint(drawing)
+        drawing.text(0.05 / size[0], 0.06 / size[1], said, fontsize=7, color=MUTED)
         file = io.StringIO()
         metadata = {"Date": None, "Creator": None, "Title": title}
         drawing.savefig(file, format="svg", metadata=metadata)
     return Figure(key, title, note, file.getvalue())
 
 
-def percent_axis(axis: Any, label: str) -> None:
+def percent_axis(axis: Any, label: str, ticks: Sequence[float] = (0, 0.25, 0.5, 0.75, 1)) -> None:
     """From 0 to 100 %, a little beyond so that marks at the ends are whole; whatever is drawn."""
-    ticks = [0, 0.25, 0.5, 0.75, 1]
-    axis.set_ticks(ticks, [f"{100 * tick:.0f} %" for tick in ticks])
+    axis.set_ticks(ticks, [f"{100 * tick:.0f}" for tick in ticks])
     axis.axes.set(**{f"{axis.axis_name}lim": (-0.02, 1.02)})
-    axis.set_label_text(label)
+    axis.set_label_text(f"{label}, %")
+
+
+def place(drawing: Drawing, left: float, top: float, width: float, height: float) -> Axes:
+    """Axes of a size in inches, by their distance from the left and the top of the figure.
+
+    Placed by hand: automatic layouts let long legends and labels shrink the axes.
+    """
+    across, down = drawing.get_size_inches()
+    corner = (left / across, 1 - (top + height) / down)
+    return drawing.add_axes((*corner, width / across, height / down))
 
 
 def not_run(axes: Axes, x: float, y: float, **options: Any) -> None:
     """Says in a place that there is no result."""
-    axes.text(x, y, "not run", color=MUTED, fontsize=7, fontstyle="italic", **options)
+    options = {"fontsize": 6.5} | options
+    axes.text(x, y, "not run", color=MUTED, fontstyle="italic", **options)

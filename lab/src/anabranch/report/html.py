@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from html import escape
 from importlib import resources
 
@@ -41,7 +42,7 @@ def _style() -> str:
 
 
 def _origin(page: Page) -> str:
-    rows = "".join(f"<dt>{escape(name)}</dt><dd>{escape(text)}</dd>" for name, text in page.origin)
+    rows = "".join(f"<dt>{escape(name)}</dt><dd>{_prose(text)}</dd>" for name, text in page.origin)
     return f'<dl class="origin">{rows}</dl>'
 
 
@@ -51,8 +52,20 @@ def _contents(page: Page) -> str:
 
 
 def _findings(page: Page) -> str:
-    points = "\n".join(f"<li>{escape(text)}</li>" for text in page.findings)
-    return f'<h2 id="findings">What was found</h2>\n<ul class="findings">\n{points}\n</ul>'
+    parts = [
+        f"<h3>{escape(finding.topic)}</h3>\n<ul>"
+        + "".join(f"<li>{_prose(text)}</li>" for text in finding.sentences)
+        + "</ul>"
+        for finding in page.findings
+    ]
+    points = "\n".join(parts)
+    return f'<h2 id="findings">What was found</h2>\n<div class="findings">\n{points}\n</div>'
+
+
+def _prose(text: str) -> str:
+    """Numbers stay with their units; what stands in backticks is code."""
+    text = re.sub(r"(\d) (%|ms\b|×)", "\\1\u00a0\\2", escape(text))
+    return re.sub(r"`([^`]+)`", r"<code>\1</code>", text)
 
 
 def _section(section: Section) -> str:
@@ -62,24 +75,24 @@ def _section(section: Section) -> str:
 
 def _part(part: str | Table | Figure) -> str:
     if isinstance(part, str):
-        return f"<p>{escape(part)}</p>"
+        return f"<p>{_prose(part)}</p>"
     return _figure(part) if isinstance(part, Figure) else _table(part)
 
 
 def _figure(figure: Figure) -> str:
     return (
         f'<figure id="{figure.key}"><h3>{escape(figure.title)}</h3>\n'
-        f'<p class="note">{escape(figure.note)}</p>\n{figure.inline}\n</figure>'
+        f'<p class="note">{_prose(figure.note)}</p>\n{figure.inline}\n</figure>'
     )
 
 
 def _table(table: Table) -> str:
     head = (
-        f'<h3 id="{table.key}">{escape(table.title)}</h3>\n<p class="note">{escape(table.note)}</p>'
+        f'<h3 id="{table.key}">{escape(table.title)}</h3>\n<p class="note">{_prose(table.note)}</p>'
     )
     if not table.rows:
         return f'{head}\n<p class="missing">No results: not run.</p>'
-    names = "".join(f'<th scope="col">{escape(name)}</th>' for name in table.header)
+    names = "".join(f'<th scope="col">{_prose(name)}</th>' for name in table.header)
     rows = "\n".join(
         f"<tr{' class=first' if number in table.groups else ''}>{''.join(map(_cell, row))}</tr>"
         for number, row in enumerate(table.rows)

@@ -21,8 +21,10 @@ def document(page: Page, pictures: Mapping[str, str]) -> str:
         page: the report.
         pictures: a link for each figure, by its key; figures without one are left out.
     """
-    lines = [BEGIN, "", "## What was found", ""]
-    lines += [f"* {_text(text)}" for text in page.findings]
+    lines = [BEGIN, "", "## What was found"]
+    for finding in page.findings:
+        lines += ["", f"**{_text(finding.topic)}**", ""]
+        lines += [f"* {_text(text)}" for text in finding.sentences]
     lines += ["", "## Where the numbers are from", ""]
     lines += [f"* {name}: {_text(text)}" for name, text in page.origin]
     for section in page.sections:

@@ -10,6 +10,7 @@ from anabranch import __version__
 from anabranch.report import beyond, comparison, curves, dots, published, summary
 from anabranch.report.collection import Collection
 from anabranch.report.drawing import Figure
+from anabranch.report.summary import Finding
 from anabranch.report.tables import Table, duration
 
 
@@ -36,13 +37,13 @@ class Page:
         title: its heading.
         origin: what was measured on, when it took how long, how it is made again: pairs of name
             and text.
-        findings: the summary, one point after the other.
+        findings: the summary.
         sections: the rest.
     """
 
     title: str
     origin: tuple[tuple[str, str], ...]
-    findings: tuple[str, ...]
+    findings: tuple[Finding, ...]
     sections: tuple[Section, ...]
 
     @property
@@ -65,7 +66,7 @@ def build(collection: Collection, command: str, note: str = "") -> Page:
     return Page(
         "What the observer of one path learns",
         tuple(_origin(collection, command, note)),
-        tuple(summary.sentences(collection)),
+        tuple(summary.findings(collection)),
         tuple(_sections(collection, pictures)),
     )
 
@@ -115,8 +116,9 @@ def _reading() -> tuple[str, ...]:
         "direction has a schedule of its own; else both share one, as in the paper's simulation.",
         "A design says how the attacker was trained, for instance “40 loads · R 2 · 20 epochs · "
         "seed 0”: 40 loads of each page, two re-splits of each. “Full” is every load of every "
-        "page. More parameters stand there where they are not as usual. Results of one setting in "
-        "several designs stand together; none is chosen.",
+        "page. Parameters of the attack that are not as usual stand there too; where there is no "
+        "room for them, † says that there are some. Results of one setting in several designs "
+        "stand together; none is chosen.",
         "Open world: r-precision is TPR / (TPR + WPR + r × FPR) with r = 20; a wrong positive is a "
         "monitored page taken for another one. Recall is TPR, F1 their harmonic mean. Closed "
         "world: accuracy is the share of the loads whose page is recognised; a load of which the "

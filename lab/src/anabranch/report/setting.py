@@ -107,22 +107,30 @@ class Setting:
     @property
     def place(self) -> tuple[object, ...]:
         """Where it stands in tables: undefended, split, padded, both; then by schedule, length."""
-        family = (self.schedule or "").partition(":")[0]
+        schedule = self.schedule or ""
+        every = self.every or ""
         names = list(SCHEDULES)
+        family = schedule.partition(":")[0]
         rank = names.index(family) if family in names else len(names)
-        found = _LENGTH.fullmatch(self.every or "")
+        found = _LENGTH.fullmatch(every)
         unit, factor = _UNITS[found[3]] if found else (2, 1)
         length = int(found[1]) * factor if found else 0
-        padded = self.defence is not None or self.path_defence is not None
-        return (padded, self.splits, rank, unit, length, self.paths, str(self))
+        run = (unit, length, every.startswith("~"), every, self.paths)
+        return (*self.group, rank, schedule, *run, str(self))
+
+    @property
+    def group(self) -> tuple[bool, bool]:
+        """Whether it is padded and whether it is split: what belongs together in tables."""
+        return (self.defence is not None or self.path_defence is not None, self.splits)
 
 
-def design(spec: Spec, data: str = "") -> str:
+def design(spec: Spec, data: str = "", *, whole: bool = True) -> str:
     """How the attacker was trained and tested, in short: `full · R 5 · 30 epochs · seed 0`.
 
     Args:
         spec: of the evaluation.
         data: name of the data, where a page has several.
+        whole: with the attack's own parameters; else `†` tells that there are some.
     """
     parts = [data] if data else []
     parts += [f"{spec.pages} pages"] if spec.pages is not None else []
@@ -130,7 +138,9 @@ def design(spec: Spec, data: str = "") -> str:
     if spec.schedule is not None or spec.defence or spec.path_defence:
         parts.append(f"R {spec.resplits}")
     parts += ["+ whole traces"] if spec.merged else []
-    parts += _training(spec)
+    epochs, others = _training(spec)
+    parts += epochs
+    parts += others if whole else []
     parts += [f"{spec.folds} of 10 folds"] if spec.protocol == "paper" and spec.folds != 1 else []
     for name in ("validation_loads", "test_loads", "validation_run", "test_run"):
         value = getattr(spec, name)
@@ -138,7 +148,8 @@ def design(spec: Spec, data: str = "") -> str:
     if spec.world == "open":
         parts += [f"{spec.monitored or 'all'} monitored"] if spec.monitored != 50 else []
         parts += [f"r {spec.r:g}"] if spec.r != 20 else []
-    return " · ".join([*parts, f"seed {spec.seed}"])
+    mark = " †" if others and not whole else ""
+    return " · ".join([*parts, f"seed {spec.seed}"]) + mark
 
 
 def full(spec: Spec) -> bool:
@@ -166,14 +177,14 @@ def attack_place(name: str) -> tuple[int, str]:
     return (names.index(name) if name in names else len(names), name)
 
 
-def _training(spec: Spec) -> list[str]:
+def _training(spec: Spec) -> tuple[list[str], list[str]]:
     """Epochs, always; other parameters where they are given."""
     given = dict(spec.parameters)
     defaults = TABLE[spec.attack]().get_params(deep=False)
     epochs = given.pop("epochs", defaults.get("epochs"))
-    parts = [] if epochs is None else [f"{epochs} epochs"]
-    jobs = ("jobs",)  # the result does not depend on it
-    return parts + [f"{name} {value}" for name, value in given.items() if name not in jobs]
+    given.pop("jobs", None)  # the result does not depend on it
+    others = [f"{name.replace('_', ' ')} {value}" for name, value in given.items()]
+    return ([] if epochs is None else [f"{epochs} epochs"]), others
 
 
 def _schedule(text: str) -> str:

@@ -6,40 +6,55 @@ A setting counts as below a limit only if the whole interval is, of the stronges
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from anabranch.report import beyond, comparison, published
 from anabranch.report.collection import WHOLE, Collection, Entry
 from anabranch.report.comparison import UNDEFENDED, WR, WR_TIME
-from anabranch.report.setting import attack, observer
+from anabranch.report.setting import Setting, attack, observer
 from anabranch.report.tables import inline, listed, percent, plural, whole
 
 LIMITS = (0.1, 0.2, 0.5)
 """Accuracies that settings are held against."""
+KEY_ATTACKS = ("rf", "k-fp")
+"""The strongest that is published, and the one that is quick enough to run everywhere. Tables and
+figures have the others."""
 FLOOR = 0.95
 """Below this without any defence, an attack is not trained well enough to tell of defences."""
 
 
-def sentences(collection: Collection) -> list[str]:
-    """The summary, one point after the other."""
-    return [
-        _coverage(collection),
-        *_floor(collection),
-        *(_limits(collection, name) for name in _key_attacks(collection)),
-        *_strongest(collection),
-        *_reduced(collection),
-        *_observers(collection),
-        *_shares(collection),
-        *_beside_published(collection),
-        *_protocols(collection),
-        *_overheads(collection),
-        *_resolution(collection),
-        _caution(),
-    ]
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Sentences on one matter.
+
+    Attributes:
+        topic: what they are about.
+        sentences: at least one.
+    """
+
+    topic: str
+    sentences: tuple[str, ...]
 
 
-def _key_attacks(collection: Collection) -> list[str]:
-    """RF, the strongest that is published, k-FP, the one that runs everywhere; the others after."""
-    return ["rf", "k-fp", *(name for name in collection.attacks if name not in ("rf", "k-fp"))]
+def findings(collection: Collection) -> list[Finding]:
+    """The summary; a matter that nothing was measured of is left out."""
+    found = {
+        "What there is": [_coverage(collection)],
+        "Do the attacks work?": [*_floor(collection), *_outdone(collection)],
+        "Which settings hide": [
+            *(_limits(collection, name) for name in KEY_ATTACKS),
+            *_strongest(collection),
+        ],
+        "What a reduced design flatters": _reduced(collection),
+        "Who watches": _observers(collection),
+        "How much is seen": _shares(collection),
+        "Beside the paper": _beside_published(collection),
+        "The protocol": _protocols(collection),
+        "Cost": _overheads(collection),
+        "How far numbers carry": [*_resolution(collection), _caution()],
+    }
+    listed = ((topic, tuple(sentences)) for topic, sentences in found.items())
+    return [Finding(topic, sentences) for topic, sentences in listed if sentences]
 
 
 def _coverage(collection: Collection) -> str:
@@ -77,6 +92,22 @@ def _floor(collection: Collection) -> Iterator[str]:
             )
 
 
+def _outdone(collection: Collection) -> Iterator[str]:
+    """Where RF, which published comparisons have ahead (RF, USENIX Security 2023), is behind."""
+    pairs = []
+    for setting in collection.settings:
+        strong, quick = (beyond.closed(collection, setting, name) for name in KEY_ATTACKS)
+        if setting != UNDEFENDED and strong and quick:
+            pairs.append((setting, _value(_best(strong)) < _value(_best(quick))))
+    worse = [str(setting) for setting, outdone in pairs if outdone]
+    if worse:
+        yield (
+            f"k-FP does better than RF on {len(worse)} of {plural(len(pairs), 'defended setting')} "
+            f"that both were run on ({listed(worse, 6)}): there, RF in its design is not the "
+            "attack to judge by."
+        )
+
+
 def _limits(collection: Collection, name: str) -> str:
     rows = [each for each in beyond.settings(collection) if each != UNDEFENDED]
     found = {setting: beyond.closed(collection, setting, name) for setting in rows}
@@ -91,12 +122,14 @@ def _limits(collection: Collection, name: str) -> str:
     reduced = sum(not entry.full for entry in best.values())
     weak = f" {reduced} of them by a reduced design alone." if reduced else ""
     ordered = sorted(best.values(), key=_value)
+    ends = f"Least: {ordered[0].setting}, {_said(ordered[0])}."
+    if len(ordered) > 1:
+        ends += f" Most: {ordered[-1].setting}, {_said(ordered[-1])}."
     unknown = len(rows) - len(best)
     return (
         f"{attack(name)} from one random path, {len(best)} of {len(rows)} defended settings "
         f"measured{f', {unknown} not run' if unknown else ''}. With the whole interval: "
-        f"{'; '.join(parts)}.{weak} Least: {ordered[0].setting}, {_said(ordered[0])}. Most: "
-        f"{ordered[-1].setting}, {_said(ordered[-1])}."
+        f"{'; '.join(parts)}.{weak} {ends}"
     )
 
 
@@ -116,7 +149,7 @@ def _strongest(collection: Collection) -> Iterator[str]:
             held.append(f"{setting} ({attacks} attacks, strongest {strongest})")
     if rows:
         yield (
-            f"Of the {rows} defended settings that two or more attacks were run on, "
+            f"Of {plural(rows, 'defended setting')} that two or more attacks were run on, "
             f"{len(held) or 'none'} {'keeps' if len(held) == 1 else 'keep'} the strongest of them "
             f"below {whole(LIMITS[1])}{f': {listed(held)}' if held else ''}. An attack that was "
             "not run on a setting may do better there."
@@ -152,32 +185,32 @@ def _reduced(collection: Collection) -> Iterator[str]:
 
 def _observers(collection: Collection) -> Iterator[str]:
     for setting, name in beyond.watched_pairs(collection):
-        if setting not in (WR, WR_TIME):
+        if setting not in (WR, WR_TIME) or name not in KEY_ATTACKS:
             continue
         found = collection.select(setting, name, world="closed", protocol="honest")
-        designs = [entry.design for entry in found]
+        designs = [entry.short for entry in found]
         # Of one design alone: another one would be another reason for another number.
         common = max(dict.fromkeys(designs), key=designs.count)
         parts = {
             entry.observer: f"{observer(entry.observer)} {inline(entry.estimate('accuracy'))}"
             for entry in found
-            if entry.design == common
+            if entry.short == common
         }
         said = "; ".join(parts[rule] for rule in beyond.watched(collection) if rule in parts)
         if len(parts) > 1:
-            yield f"Who watches matters. {attack(name)}, {setting} [{common}]: {said}."
+            yield f"{attack(name)}, {setting} [{common}]: {said}."
 
 
 def _shares(collection: Collection) -> Iterator[str]:
     for setting in (WR, WR_TIME):
-        for name in ("rf", "k-fp"):
+        for name in KEY_ATTACKS:
             found = beyond.closed(collection, setting, name)
             parts = _best(found).result.metrics["by_share"] if found else []
             if len(parts) > 1:
                 first, last = parts[0], parts[-1]
                 seen = [whole(part["mean_share"]) for part in (first, last)]
                 yield (
-                    f"Protection is uneven. {attack(name)}, {setting}: of the loads that the "
+                    f"{attack(name)}, {setting}: of the loads that the "
                     f"observer sees least of ({seen[0]} of the packets on average) "
                     f"{inline(first['accuracy'])} are recognised, of those that it sees most of "
                     f"({seen[1]}) {inline(last['accuracy'])}."
@@ -189,22 +222,22 @@ def _beside_published(collection: Collection) -> Iterator[str]:
         point = published.found("df", setting)
         if point is None:
             continue
-        parts = []
-        for name in dict.fromkeys(["df", "rf", *collection.attacks]):
-            found = collection.like(setting, name, "honest")
-            if found:
-                best = max(found, key=lambda entry: entry.estimate("recall")["value"] or 0.0)
-                parts.append(
-                    f"{attack(name)} r-precision {inline(best.estimate('r_precision'))}, recall "
-                    f"{inline(best.estimate('recall'))} ({best.design})"
-                )
-            elif name in ("df", "rf"):
-                parts.append(f"{attack(name)} not run")
+        parts = [_open(collection, setting, name) for name in ("df", *KEY_ATTACKS)]
         yield (
             f"Open world, {setting}: the paper has DF at r-precision {percent(point.r_precision)} "
-            f"and recall {percent(point.recall)}, on other data. Here {'; '.join(parts)}. Other "
-            "data, other base rates of pages: the order of settings compares, not the level."
+            f"and recall {percent(point.recall)}. Here {'; '.join(parts)}. The data are others: "
+            "the order of settings compares, the level does not."
         )
+
+
+def _open(collection: Collection, setting: Setting, name: str) -> str:
+    found = collection.like(setting, name, "honest")
+    parts = [
+        f"r-precision {inline(entry.estimate('r_precision'))}, recall "
+        f"{inline(entry.estimate('recall'))} [{entry.short}]"
+        for entry in found
+    ]
+    return f"{attack(name)} {' or '.join(parts) or 'not run'}"
 
 
 def _protocols(collection: Collection) -> Iterator[str]:
@@ -212,9 +245,11 @@ def _protocols(collection: Collection) -> Iterator[str]:
     for setting, name, world in beyond.both_protocols(collection):
         if world != "closed" or setting not in (UNDEFENDED, WR, WR_TIME):
             continue
-        honest = {each.design: each for each in beyond.closed(collection, setting, name)}
+        if name not in KEY_ATTACKS:
+            continue
+        honest = {each.short: each for each in beyond.closed(collection, setting, name)}
         for entry in collection.select(setting, name, world=world, protocol="paper"):
-            other = honest.get(entry.design)
+            other = honest.get(entry.short)
             if other is None:
                 yield (
                     f"{attack(name)}, {setting}, has a result by the paper's protocol "
@@ -222,7 +257,7 @@ def _protocols(collection: Collection) -> Iterator[str]:
                 )
                 continue
             yield (
-                f"The protocol matters. {attack(name)}, {setting} [{entry.design}]: "
+                f"{attack(name)}, {setting} [{entry.short}]: "
                 f"{inline(other.estimate('accuracy'))} by the honest protocol, "
                 f"{inline(entry.estimate('accuracy'))} by the paper's."
             )
@@ -271,4 +306,4 @@ def _high(entry: Entry) -> float:
 
 def _said(entry: Entry) -> str:
     seen = "" if entry.observer in (WHOLE, "random") else f", {observer(entry.observer)}"
-    return f"{inline(entry.estimate('accuracy'))} of the loads [{entry.design}{seen}]"
+    return f"{inline(entry.estimate('accuracy'))} of the loads [{entry.short}{seen}]"
