@@ -21,6 +21,7 @@ fn main() -> Outcome {
     write(&corpus.join("texts"), &texts())?;
     write(&corpus.join("toml_keys"), &settings())?;
     write(&corpus.join("topology"), &topologies())?;
+    write(&corpus.join("wg_quick"), &tunnels())?;
     traces(&corpus.join("trace_reader"))
 }
 
@@ -171,6 +172,7 @@ fn texts() -> Seeds {
         ("path-interface", "wlan=if:wlan0"),
         ("path-all", "six=if:eth0,addr:2001:db8::7,ports:2"),
         ("path-ports", "rot=ports:8"),
+        ("path-tunnel", "vpn=wg:/etc/wireguard/vpn.conf,ports:2"),
         ("target-name", "vpn.example.net:51820"),
         ("target-v6", "[2001:db8::1]:443"),
         ("prefix-v4", "10.0.0.2/24"),
@@ -184,6 +186,27 @@ fn texts() -> Seeds {
         ("schedule-tiny", "weights:1e-310,0"),
     ];
     texts.map(|(name, text)| (name, text.as_bytes().to_vec())).to_vec()
+}
+
+fn tunnels() -> Seeds {
+    // No key of anybody: it only has the length of one.
+    let key = format!("{}=", "k".repeat(43));
+    let peer = |key: &str| {
+        format!("[Peer]\nPublicKey = {key}\nAllowedIPs = 0.0.0.0/0, ::/0\nEndpoint = h:1 # e\n")
+    };
+    let head = format!("# mine\n[Interface]\nPrivateKey = {key}\nDNS = 10.0.0.1\n");
+    let full =
+        format!("{head}MTU = 1280\nFwMark = 0xca6c\nTable = auto\nPostUp = a=b\n\n{}", peer(&key));
+    vec![
+        ("full.conf", full.clone().into()),
+        ("crlf.conf", full.replace('\n', "\r\n").into()),
+        ("two-peers.conf", format!("{head}{}{}", peer(&key), peer("two")).into()),
+        ("peer-first.conf", format!("{}[interface]", peer(&key)).into()),
+        ("no-interface.conf", peer(&key).into()),
+        ("secret-in-no-key.conf", format!("{head}{key}\n").into()),
+        ("unknown-key.conf", format!("{head}PrivateKy = {key}\n").into()),
+        ("twice.conf", format!("{head}PrivateKey = {key}\n").into()),
+    ]
 }
 
 fn settings() -> Seeds {

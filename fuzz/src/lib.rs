@@ -16,6 +16,7 @@ pub mod texts;
 pub mod toml_keys;
 pub mod topology;
 pub mod trace_reader;
+pub mod wg_quick;
 
 /// Panics where a promise is broken.
 pub type Check = fn(&[u8]);
@@ -30,4 +31,5 @@ pub const TARGETS: &[(&str, Check)] = &[
     ("toml_keys", toml_keys::check),
     ("topology", topology::check),
     ("trace_reader", trace_reader::check),
+    ("wg_quick", wg_quick::check),
 ];

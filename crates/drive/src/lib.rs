@@ -8,3 +8,4 @@ pub mod poller;
 pub mod split;
 pub mod toml_keys;
 pub mod udp;
+pub mod wg_quick;
