@@ -155,6 +155,11 @@ fn scripts() -> Seeds {
     let flood = [no_path[..5].concat(), client(7, 6, 12).repeat(14), vec![10, 2, 0]];
     let silence: Vec<Vec<u8>> =
         (0..64).flat_map(|_| [client(7, 6, 1), wait(100), server(0, 7, 6)]).collect();
+    // Of the three paths the second stays, as the first of two; then a late answer for session 0.
+    let late = [6, 0, 7, 0, 0, 0, 0, 0];
+    let change = [&[15, 7, 1, 0, 0, 0, 0, 1, 7, 3, 2, 3, 0, 1, 2][..], &late].concat();
+    let reconfigure =
+        [client(7, 6, 12), resolved.to_vec(), wait(20), change, client(7, 6, 12), wait(3000)];
     let open = [client(7, 6, 4), resolved.to_vec(), server(0, 7, 6), server(1, 7, 6)].concat();
     vec![
         ("quic", [&settings[..], &quic.concat()].concat()),
@@ -163,6 +168,7 @@ fn scripts() -> Seeds {
         ("tunnel-apart", [&apart[..], &tunnel.concat()].concat()),
         ("no-path", [&settings[..], &no_path.concat()].concat()),
         ("flood", [&settings[..], &flood.concat()].concat()),
+        ("reconfigure", [&settings[..], &reconfigure.concat()].concat()),
         ("silence", [&settings[..], &open, &silence.concat()].concat()),
     ]
 }
