@@ -44,7 +44,13 @@ def test_equal_results_of_two_folders_are_one_and_different_ones_two(tmp_path: P
     same = save_all([result(0.2, took=9.0, **WR)], tmp_path / "b")
     other = save_all([result(0.3, **WR)], tmp_path / "c")
     assert len(Collection.read([first, same])) == 1
-    assert len(Collection.read([first, same, other])) == 2
+    found = Collection.read([first, same, other])
+    assert len(found) == 2
+    # One question, one design, two answers: both stand, and their places tell them apart.
+    assert {entry.design for entry in found} == {
+        "full · R 1 · seed 0 · a/0000",
+        "full · R 1 · seed 0 · c/0000",
+    }
 
 
 def test_settings_have_the_names_and_the_order_of_the_paper() -> None:
@@ -119,6 +125,26 @@ def test_competing_designs_stand_together(folder: Path) -> None:
     (row,) = (row for row in table.rows if row[0].text == "WR 50p × 3")
     values = row[table.header.index("k-FP")].values
     assert [value.design for value in values] == ["full · R 1 · seed 0", "40 loads · R 2 · seed 0"]
+
+
+def test_the_page_says_how_finely_false_positives_are_resolved(folder: Path) -> None:
+    found = Collection.read([folder])
+    text = found.select(world="open")[0].result.metrics["resolution"]
+    assert "unmonitored pages" in text
+    assert f"By the honest protocol: {text}" in said_of(found)
+
+
+def test_k_fp_ahead_of_rf_is_told(tmp_path: Path) -> None:
+    ahead = save_all([result(0.5, **WR), result(0.2, attack="rf", **WR)], tmp_path / "a")
+    behind = save_all([result(0.2, **WR), result(0.5, attack="rf", **WR)], tmp_path / "b")
+    told = [
+        any(
+            "k-FP does better than RF on 1 of 1" in text
+            for text in said_of(Collection.read([each]))
+        )
+        for each in (ahead, behind)
+    ]
+    assert told == [True, False]
 
 
 def test_findings_claim_no_more_than_there_is(tmp_path: Path) -> None:

@@ -41,8 +41,8 @@ def closed_world(collection: Collection) -> Table:
         cells = [_accuracies(closed(collection, setting, name)) for name in names]
         rows.append((Cell(str(setting), head=True), *cells))
     note = (
-        f"{_ONE_PATH}95 % intervals by page. Below each number its design; the darker a cell, the "
-        "more loads are recognised."
+        f"{_ONE_PATH}95 % intervals by page. Below each number its design; the stronger a cell's "
+        "colour, the more loads are recognised."
     )
     header = ("setting", *map(attack, names))
     title = "Closed-world accuracy of every attack in every setting"

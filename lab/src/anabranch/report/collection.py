@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +64,7 @@ class Collection:
     """
 
     def __init__(self, entries: Iterable[Entry], folders: Sequence[str] = ()) -> None:
-        self.entries = tuple(sorted(entries, key=_place))
+        self.entries = tuple(sorted(_told_apart(list(entries)), key=_place))
         self.folders = tuple(folders)
 
     @classmethod
@@ -186,6 +187,25 @@ def _entry(file: Path, result: Result, several: bool) -> Entry:
     watched = seen if setting.splits else WHOLE
     designs = (design(result.spec, data), design(result.spec, data, whole=False))
     return Entry(file, result, setting, watched, *designs)
+
+
+def _told_apart(entries: list[Entry]) -> list[Entry]:
+    """Designs that say the same of different results get the result's place, too.
+
+    Such are results of other versions, other machines or another bootstrap.
+    """
+    names = [(each.setting, *_question(each), each.design) for each in entries]
+    twice = {name for name, count in Counter(names).items() if count > 1}
+    return [
+        replace(each, design=f"{each.design} · {mark}", short=f"{each.short} · {mark}")
+        if name in twice and (mark := f"{each.file.parent.name}/{each.file.stem}")
+        else each
+        for each, name in zip(entries, names, strict=True)
+    ]
+
+
+def _question(entry: Entry) -> tuple[str, ...]:
+    return (entry.spec.attack, entry.observer, entry.spec.protocol, entry.spec.world)
 
 
 def _identity(result: Result) -> str:

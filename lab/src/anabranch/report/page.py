@@ -79,7 +79,9 @@ def _sections(collection: Collection, pictures: Sequence[Figure]) -> list[Sectio
     everything = [
         Section("reading", "How to read this", _reading()),
         Section(
-            "figure-6-section", "Attacks, as in Table 3 and Figure 6", (*of("figure-6"), third)
+            "figure-6-section",
+            "Attacks, as in Table 3 and Figure 6",
+            (*summary.resolution(collection), *of("figure-6"), third),
         ),
         Section(
             "figure-7-section",

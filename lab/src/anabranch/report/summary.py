@@ -51,10 +51,19 @@ def findings(collection: Collection) -> list[Finding]:
         "Beside the paper": _beside_published(collection),
         "The protocol": _protocols(collection),
         "Cost": _overheads(collection),
-        "How far numbers carry": [*_resolution(collection), _caution()],
+        "How far numbers carry": [*resolution(collection), _caution()],
     }
     listed = ((topic, tuple(sentences)) for topic, sentences in found.items())
     return [Finding(topic, sentences) for topic, sentences in listed if sentences]
+
+
+def resolution(collection: Collection) -> Iterator[str]:
+    """How finely false positives are resolved, as the results themselves say it."""
+    texts = [
+        f"By the {entry.spec.protocol} protocol: {entry.result.metrics['resolution']}"
+        for entry in collection.select(world="open")
+    ]
+    yield from dict.fromkeys(texts)
 
 
 def _coverage(collection: Collection) -> str:
@@ -149,10 +158,10 @@ def _strongest(collection: Collection) -> Iterator[str]:
             held.append(f"{setting} ({attacks} attacks, strongest {strongest})")
     if rows:
         yield (
-            f"Of {plural(rows, 'defended setting')} that two or more attacks were run on, "
-            f"{len(held) or 'none'} {'keeps' if len(held) == 1 else 'keep'} the strongest of them "
-            f"below {whole(LIMITS[1])}{f': {listed(held)}' if held else ''}. An attack that was "
-            "not run on a setting may do better there."
+            f"{plural(rows, 'defended setting')} had two or more attacks run on it. The strongest "
+            f"of them stays below {whole(LIMITS[1])} with its whole interval on {len(held)}"
+            f"{f': {listed(held)}' if held else ''}. An attack that was not run on a setting may "
+            "do better there."
         )
 
 
@@ -274,11 +283,6 @@ def _overheads(collection: Collection) -> Iterator[str]:
                     f"{entry.setting} adds {percent(cost['bandwidth'])} bytes and "
                     f"{percent(cost['time'])} time to the test loads (table “What defences cost”)."
                 )
-
-
-def _resolution(collection: Collection) -> Iterator[str]:
-    texts = [str(entry.result.metrics["resolution"]) for entry in collection.select(world="open")]
-    yield from dict.fromkeys(texts)
 
 
 def _caution() -> str:
