@@ -7,6 +7,7 @@ use std::fs;
 use std::path::Path;
 
 use anabranch_drive::capture::{Row, SizeUnit, TraceFacts, TraceWriter};
+use anabranch_drive::packet::write as write_packet;
 
 type Outcome = Result<(), Box<dyn Error>>;
 type Seeds = Vec<(&'static str, Vec<u8>)>;
@@ -18,10 +19,10 @@ fn main() -> Outcome {
     write(&corpus.join("quic_packets"), &quic())?;
     write(&corpus.join("dns_wireguard_mosh"), &[wireguard(), dns(), mosh()].concat())?;
     write(&corpus.join("core_driver"), &scripts())?;
+    write(&corpus.join("ip_packets"), &ip_packets()?)?;
     write(&corpus.join("texts"), &texts())?;
     write(&corpus.join("toml_keys"), &settings())?;
     write(&corpus.join("topology"), &topologies())?;
-    write(&corpus.join("wg_quick"), &tunnels())?;
     traces(&corpus.join("trace_reader"))
 }
 
@@ -94,6 +95,39 @@ fn mosh() -> Seeds {
     vec![("mosh-client", datagram(3)), ("mosh-server", datagram(1 << 63 | 3))]
 }
 
+/// Packets as `ip_packets` reads them, each behind its length.
+fn ip_packets() -> Result<Seeds, Box<dyn Error>> {
+    let udp = |from: &str, to: &str, length: usize| -> Result<Vec<u8>, Box<dyn Error>> {
+        let mut packet = Vec::new();
+        write_packet(&mut packet, from.parse()?, to.parse()?, 0b10, &vec![0xa5; length])?;
+        Ok(packet)
+    };
+    let four = udp("192.0.2.1:5000", "198.51.100.1:443", 40)?;
+    let six = udp("[2001:db8::1]:5000", "[2001:db8::2]:443", 40)?;
+    let mut first = four.clone();
+    first[6] = 0x20;
+    let mut last = [&four[..20], &[7; 16]].concat();
+    last[..8].copy_from_slice(&[0x45, 0, 0, 36, 0, 0, 0, 6]);
+    let mut part6 = six.clone();
+    part6[6] = 44;
+    part6[4..6].copy_from_slice(&56u16.to_be_bytes());
+    part6.splice(40..40, [17, 0, 0, 1, 0, 0, 0, 5]);
+    let mut tcp = four.clone();
+    tcp[9] = 6;
+    let echo = [&four[..9], &[1], &four[10..20], &[8, 0, 0, 0, 0, 1, 0, 1]].concat();
+    let script = |packets: &[&[u8]]| -> Vec<u8> {
+        let length = |packet: &[u8]| (packet.len() as u16).to_be_bytes();
+        packets.iter().flat_map(|packet| [&length(packet)[..], packet].concat()).collect()
+    };
+    Ok(vec![
+        ("udp4", script(&[&four])),
+        ("udp6", script(&[&six])),
+        ("parts4", script(&[&first, &last])),
+        ("part6", script(&[&part6, &part6])),
+        ("others", script(&[&tcp, &echo, &four[..30]])),
+    ])
+}
+
 /// Events as `core_driver` reads them. A client's batch: event, client, length, count, then kind
 /// and mark of each datagram, then whether it is cut short, empty, and its ECN bits.
 fn scripts() -> Seeds {
@@ -155,11 +189,6 @@ fn scripts() -> Seeds {
     let flood = [no_path[..5].concat(), client(7, 6, 12).repeat(14), vec![10, 2, 0]];
     let silence: Vec<Vec<u8>> =
         (0..64).flat_map(|_| [client(7, 6, 1), wait(100), server(0, 7, 6)]).collect();
-    // Of the three paths the second stays, as the first of two; then a late answer for session 0.
-    let late = [6, 0, 7, 0, 0, 0, 0, 0];
-    let change = [&[15, 7, 1, 0, 0, 0, 0, 1, 7, 3, 2, 3, 0, 1, 2][..], &late].concat();
-    let reconfigure =
-        [client(7, 6, 12), resolved.to_vec(), wait(20), change, client(7, 6, 12), wait(3000)];
     let open = [client(7, 6, 4), resolved.to_vec(), server(0, 7, 6), server(1, 7, 6)].concat();
     vec![
         ("quic", [&settings[..], &quic.concat()].concat()),
@@ -168,7 +197,6 @@ fn scripts() -> Seeds {
         ("tunnel-apart", [&apart[..], &tunnel.concat()].concat()),
         ("no-path", [&settings[..], &no_path.concat()].concat()),
         ("flood", [&settings[..], &flood.concat()].concat()),
-        ("reconfigure", [&settings[..], &reconfigure.concat()].concat()),
         ("silence", [&settings[..], &open, &silence.concat()].concat()),
     ]
 }
@@ -178,9 +206,9 @@ fn texts() -> Seeds {
         ("path-interface", "wlan=if:wlan0"),
         ("path-all", "six=if:eth0,addr:2001:db8::7,ports:2"),
         ("path-ports", "rot=ports:8"),
-        ("path-tunnel", "vpn=wg:/etc/wireguard/vpn.conf,ports:2"),
         ("target-name", "vpn.example.net:51820"),
         ("target-v6", "[2001:db8::1]:443"),
+        ("ports-range", "5000-5010"),
         ("prefix-v4", "10.0.0.2/24"),
         ("prefix-v6", "2001:db8::1/64"),
         ("every-packets", "~50p"),
@@ -192,27 +220,6 @@ fn texts() -> Seeds {
         ("schedule-tiny", "weights:1e-310,0"),
     ];
     texts.map(|(name, text)| (name, text.as_bytes().to_vec())).to_vec()
-}
-
-fn tunnels() -> Seeds {
-    // No key of anybody: it only has the length of one.
-    let key = format!("{}=", "k".repeat(43));
-    let peer = |key: &str| {
-        format!("[Peer]\nPublicKey = {key}\nAllowedIPs = 0.0.0.0/0, ::/0\nEndpoint = h:1 # e\n")
-    };
-    let head = format!("# mine\n[Interface]\nPrivateKey = {key}\nDNS = 10.0.0.1\n");
-    let full =
-        format!("{head}MTU = 1280\nFwMark = 0xca6c\nTable = auto\nPostUp = a=b\n\n{}", peer(&key));
-    vec![
-        ("full.conf", full.clone().into()),
-        ("crlf.conf", full.replace('\n', "\r\n").into()),
-        ("two-peers.conf", format!("{head}{}{}", peer(&key), peer("two")).into()),
-        ("peer-first.conf", format!("{}[interface]", peer(&key)).into()),
-        ("no-interface.conf", peer(&key).into()),
-        ("secret-in-no-key.conf", format!("{head}{key}\n").into()),
-        ("unknown-key.conf", format!("{head}PrivateKy = {key}\n").into()),
-        ("twice.conf", format!("{head}PrivateKey = {key}\n").into()),
-    ]
 }
 
 fn settings() -> Seeds {

@@ -10,13 +10,13 @@
 pub mod core_driver;
 pub mod dns_wireguard_mosh;
 mod input;
+pub mod ip_packets;
 pub mod quic_packets;
 pub mod recognise;
 pub mod texts;
 pub mod toml_keys;
 pub mod topology;
 pub mod trace_reader;
-pub mod wg_quick;
 
 /// Panics where a promise is broken.
 pub type Check = fn(&[u8]);
@@ -25,11 +25,11 @@ pub type Check = fn(&[u8]);
 pub const TARGETS: &[(&str, Check)] = &[
     ("core_driver", core_driver::check),
     ("dns_wireguard_mosh", dns_wireguard_mosh::check),
+    ("ip_packets", ip_packets::check),
     ("quic_packets", quic_packets::check),
     ("recognise", recognise::check),
     ("texts", texts::check),
     ("toml_keys", toml_keys::check),
     ("topology", topology::check),
     ("trace_reader", trace_reader::check),
-    ("wg_quick", wg_quick::check),
 ];

@@ -6,6 +6,7 @@ use std::str::FromStr;
 use anabranch_drive::netlink::Prefix;
 use anabranch_drive::paths::{MAX_NAME, MAX_PORTS, PathSpec};
 use anabranch_drive::split::Target;
+use anabranch_drive::steer::{PortRange, Ports};
 use anabranch_multipath::schedule::Spec;
 use anabranch_multipath::{Boundary, Every, PathView, Time, seed};
 
@@ -15,6 +16,8 @@ pub fn check(bytes: &[u8]) {
     reads_back::<PathSpec>(text).inspect(path);
     reads_back::<Target>(text).inspect(|target| assert!(target.port > 0));
     reads_back::<Prefix>(text).inspect(|prefix| _ = reads_back::<Prefix>(&network(*prefix)));
+    reads_back::<PortRange>(text)
+        .inspect(|range| assert!(Ports::with(std::slice::from_ref(range)).contains(443)));
     if let Some(every) = reads_back::<Every>(text) {
         boundary(every);
     }

@@ -14,7 +14,6 @@
 
 mod draft;
 mod facts;
-mod packet;
 mod pcap;
 mod read;
 mod summary;

@@ -15,9 +15,9 @@ use pcap_file::pcapng::blocks::section_header::{SectionHeaderBlock, SectionHeade
 use pcap_file::{DataLink, Endianness, PcapError};
 
 use super::draft::{Draft, explain};
-use super::packet;
 use super::worker::{Sink, Worker};
 use super::{Seen, Tap, cut, invalid};
+use crate::packet;
 
 /// Bytes of payload, or batches, after which the writing thread takes over.
 const FULL: (usize, usize) = (1 << 20, 1 << 13);

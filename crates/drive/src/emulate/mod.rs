@@ -24,7 +24,6 @@ mod network;
 mod setup;
 mod stats;
 mod topology;
-mod tun;
 mod units;
 
 pub use check::{Need, check};
@@ -34,5 +33,4 @@ pub use network::{Network, UnknownLink};
 pub use setup::SetupError;
 pub use stats::{Drops, LinkStats, Tally, WayStats};
 pub use topology::{Cable, End, Event, Host, Topology};
-pub use tun::Tun;
 pub use units::{LossRule, QueueRule, Rate, Size, Span};

@@ -4,8 +4,8 @@
 
 use std::fs::{self, File};
 use std::io;
-use std::os::fd::{AsFd, AsRawFd};
-use std::path::PathBuf;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::path::{Path, PathBuf};
 use std::thread;
 
 use rustix::thread::{CapabilitySet, CapabilitySets, LinkNameSpaceType, UnshareFlags};
@@ -34,6 +34,11 @@ impl Namespace {
         })
     }
 
+    /// The namespace that `file` stands for, such as `/run/netns/NAME` or `/proc/PID/ns/net`.
+    pub fn open(file: &Path) -> io::Result<Namespace> {
+        Ok(Namespace { handle: File::open(file)? })
+    }
+
     /// A path by which other processes may enter while this handle lives: `nsenter --net=PATH`.
     pub fn path(&self) -> PathBuf {
         format!("/proc/{}/fd/{}", std::process::id(), self.handle.as_raw_fd()).into()
@@ -53,6 +58,12 @@ impl Namespace {
     pub fn enter(&self) -> io::Result<()> {
         let kind = Some(LinkNameSpaceType::Network);
         Ok(rustix::thread::move_into_link_name_space(self.handle.as_fd(), kind)?)
+    }
+}
+
+impl AsFd for Namespace {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.handle.as_fd()
     }
 }
 

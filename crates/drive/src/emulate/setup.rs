@@ -5,10 +5,11 @@ use std::fs;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
 
+use super::Namespace;
 use super::topology::{Cable, End, Host, Topology};
-use super::{Namespace, Tun};
 use crate::netlink::Prefix;
 use crate::netlink::configure::{self, NewRoute};
+use crate::tun::Tun;
 
 /// The kernel's number for the loopback interface of every namespace.
 const LO: u32 = 1;

@@ -1,5 +1,4 @@
-//! The settings that the emulator makes inside its own namespaces. All of them need `CAP_NET_ADMIN`
-//! there.
+//! The settings of links, and routes of the main table. All of them need `CAP_NET_ADMIN`.
 
 use std::io;
 use std::net::IpAddr;

@@ -6,11 +6,13 @@
 //!
 //! * [`links`], [`addresses`], [`route_to`]: questions, no privilege needed;
 //! * [`Monitor`]: a non-blocking file descriptor to poll, drained into [`Change`]s;
-//! * [`configure`]: the few settings that the emulator makes, inside its own namespaces.
+//! * [`configure`]: settings of links, and routes of the main table;
+//! * [`policy`]: rules by mark and tables of their own.
 
 pub mod configure;
 mod lookup;
 mod monitor;
+pub mod policy;
 mod prefix;
 mod query;
 mod socket;

@@ -21,6 +21,12 @@ impl Prefix {
         if ip.is_ipv4() { 32 } else { 128 }
     }
 
+    /// Whether `ip` lies in the network.
+    pub fn contains(self, ip: IpAddr) -> bool {
+        let alike = ip.is_ipv4() == self.ip.is_ipv4();
+        alike && Prefix { ip, len: self.len }.network() == self.network()
+    }
+
     /// The network alone: the address with its host bits cleared.
     pub fn network(self) -> Prefix {
         let spare = u32::from(Self::width(self.ip) - self.len);

@@ -21,4 +21,3 @@ mod ways;
 
 pub use driver::run;
 pub use settings::{Failure, Listening, Screen, Settings, Target, TargetError, fresh_seed};
-pub use trial::{free_loopback, may_mark};

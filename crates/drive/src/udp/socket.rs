@@ -10,6 +10,9 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use super::error::QueuedError;
 use super::sys;
 
+/// `SO_NETNS_COOKIE`, which the `libc` crate lacks.
+const NETNS_COOKIE: i32 = 71;
+
 /// How to open a socket. `Default` is what a path of the splitter uses.
 #[derive(Clone, Debug)]
 pub struct UdpOptions {
@@ -227,6 +230,16 @@ impl UdpSocket {
             send_limit: at(libc::SK_MEMINFO_SNDBUF),
             drops: at(libc::SK_MEMINFO_DROPS),
         })
+    }
+
+    /// The kernel's number for the network namespace that the socket belongs to, never used twice until the machine
+    /// starts anew (`SO_NETNS_COOKIE`).
+    ///
+    /// # Errors
+    /// The kernel's: before Linux 5.14 it has none.
+    pub fn namespace(&self) -> io::Result<u64> {
+        let [low, high] = sys::option(self.as_fd(), libc::SOL_SOCKET, NETNS_COOKIE)?;
+        Ok(u64::from(high) << 32 | u64::from(low))
     }
 
     /// Takes one entry from the error queue; `None` when it is empty. Call until then: while

@@ -4,7 +4,8 @@ use std::io;
 use std::process::Command;
 
 use super::*;
-use crate::emulate::{Namespace, Tun};
+use crate::emulate::Namespace;
+use crate::tun::Tun;
 
 fn specs(texts: &[&str]) -> Vec<PathSpec> {
     texts.iter().map(|text| text.parse().unwrap()).collect()

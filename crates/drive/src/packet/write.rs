@@ -1,4 +1,4 @@
-//! The IP packets that carried a datagram, rebuilt from what a socket knows.
+//! The IP packet that carries a datagram, built from what a socket knows.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -9,8 +9,8 @@ use etherparse::{
 
 use super::invalid;
 
-/// The hop limit in rebuilt headers, in both directions: a socket is not told the real one.
-const HOPS: u8 = 64;
+/// The hop limit in headers that are built here, in both directions: a socket is not told the real one.
+pub(super) const HOPS: u8 = 64;
 
 /// Appends to `out` the IP packet with the UDP datagram `payload` from `from` to `to`.
 ///
@@ -19,7 +19,7 @@ const HOPS: u8 = 64;
 ///
 /// # Errors
 /// The addresses are of different families, or the payload is longer than a datagram can be.
-pub(super) fn write(
+pub fn write(
     out: &mut Vec<u8>,
     from: SocketAddr,
     to: SocketAddr,

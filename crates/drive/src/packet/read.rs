@@ -1,0 +1,200 @@
+//! What a packet is.
+
+use std::net::{IpAddr, SocketAddr};
+
+use etherparse::{
+    IpNumber, Ipv4Slice, Ipv6ExtensionSlice, Ipv6Slice, NetSlice, SlicedPacket, TransportSlice,
+};
+
+/// What an IP packet carries, as far as the splitter cares.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Content<'a> {
+    /// A whole UDP datagram.
+    Datagram(Datagram<'a>),
+    /// A part of a UDP datagram.
+    Fragment(Fragment<'a>),
+    /// Anything else, or what is malformed.
+    Other,
+}
+
+/// A UDP datagram and its ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Datagram<'a> {
+    /// Who sent it.
+    pub from: SocketAddr,
+    /// Whom it is for.
+    pub to: SocketAddr,
+    /// The two ECN bits of the IP header (RFC 3168).
+    pub ecn: u8,
+    /// The UDP payload.
+    pub payload: &'a [u8],
+}
+
+/// Which datagram a fragment is of (RFC 791, RFC 8200 section 4.5).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct FragmentId {
+    /// The packet's source address.
+    pub from: IpAddr,
+    /// Its destination address.
+    pub to: IpAddr,
+    /// The identification that its sender gave it.
+    pub number: u32,
+}
+
+/// A part of a UDP datagram, the UDP header counted in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fragment<'a> {
+    /// Which datagram it is of.
+    pub id: FragmentId,
+    /// Where it begins, in units of 8 bytes.
+    pub offset: u16,
+    /// Whether others lie behind it.
+    pub more: bool,
+    /// The two ECN bits of its IP header.
+    pub ecn: u8,
+    /// Its bytes.
+    pub bytes: &'a [u8],
+}
+
+/// What `packet`, which begins with its IP header, carries. Padding behind the packet is no part of it.
+pub fn read(packet: &[u8]) -> Content<'_> {
+    let Ok(sliced) = SlicedPacket::from_ip(packet) else { return Content::Other };
+    let Some(net) = &sliced.net else { return Content::Other };
+    let Some((from, to, ecn)) = ends(net) else { return Content::Other };
+    match (&sliced.transport, fragment(net, (from, to), ecn)) {
+        (Some(TransportSlice::Udp(udp)), None) => Content::Datagram(Datagram {
+            from: SocketAddr::new(from, udp.source_port()),
+            to: SocketAddr::new(to, udp.destination_port()),
+            ecn,
+            payload: udp.payload(),
+        }),
+        (_, Some(fragment)) => Content::Fragment(fragment),
+        _ => Content::Other,
+    }
+}
+
+/// Source, destination and ECN bits.
+fn ends(net: &NetSlice<'_>) -> Option<(IpAddr, IpAddr, u8)> {
+    match net {
+        NetSlice::Ipv4(ip) => {
+            let header = ip.header();
+            let ecn = header.ecn().value();
+            Some((header.source_addr().into(), header.destination_addr().into(), ecn))
+        }
+        NetSlice::Ipv6(ip) => {
+            let header = ip.header();
+            let ecn = header.traffic_class() & 0b11;
+            let (from, to) = (header.source_addr(), header.destination_addr());
+            // IPv4 in IPv6 form is for programs; on a link it is forged (RFC 4942, section 2.2).
+            let mapped = from.to_ipv4_mapped().or(to.to_ipv4_mapped()).is_some();
+            (!mapped).then(|| (from.into(), to.into(), ecn))
+        }
+        _ => None,
+    }
+}
+
+fn fragment<'a>(net: &NetSlice<'a>, ends: (IpAddr, IpAddr), ecn: u8) -> Option<Fragment<'a>> {
+    match net {
+        NetSlice::Ipv4(ip) => fragment4(ip, ends, ecn),
+        NetSlice::Ipv6(ip) => fragment6(ip, ends, ecn),
+        _ => None,
+    }
+}
+
+fn fragment4<'a>(
+    ip: &Ipv4Slice<'a>,
+    (from, to): (IpAddr, IpAddr),
+    ecn: u8,
+) -> Option<Fragment<'a>> {
+    let (header, payload) = (ip.header(), ip.payload());
+    if !header.is_fragmenting_payload() || payload.ip_number != IpNumber::UDP {
+        return None;
+    }
+    let id = FragmentId { from, to, number: header.identification().into() };
+    let (offset, more) = (header.fragments_offset().value(), header.more_fragments());
+    Some(Fragment { id, offset, more, ecn, bytes: payload.payload })
+}
+
+fn fragment6<'a>(
+    ip: &Ipv6Slice<'a>,
+    (from, to): (IpAddr, IpAddr),
+    ecn: u8,
+) -> Option<Fragment<'a>> {
+    let mut extensions = ip.extensions().clone().into_iter();
+    let header = extensions.find_map(|extension| match extension {
+        Ipv6ExtensionSlice::Fragment(fragment) => Some(fragment),
+        _ => None,
+    })?;
+    let payload = ip.payload();
+    if !header.is_fragmenting_payload() || payload.ip_number != IpNumber::UDP {
+        return None;
+    }
+    let id = FragmentId { from, to, number: header.identification() };
+    let (offset, more) = (header.fragment_offset().value(), header.more_fragments());
+    Some(Fragment { id, offset, more, ecn, bytes: payload.payload })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::packet::write;
+
+    fn packet(from: &str, to: &str, payload: &[u8]) -> Vec<u8> {
+        let mut out = Vec::new();
+        write(&mut out, from.parse().unwrap(), to.parse().unwrap(), 0b01, payload).unwrap();
+        out
+    }
+
+    #[test]
+    fn what_is_written_reads_back() {
+        for (from, to) in [("192.0.2.1:1000", "192.0.2.2:443"), ("[2001:db8::1]:7", "[::2]:443")] {
+            for payload in [&b"query"[..], b""] {
+                let bytes = packet(from, to, payload);
+                let (from, to) = (from.parse().unwrap(), to.parse().unwrap());
+                let datagram = Datagram { from, to, ecn: 0b01, payload };
+                assert_eq!(read(&bytes), Content::Datagram(datagram));
+            }
+        }
+    }
+
+    #[test]
+    fn padding_behind_a_packet_is_not_payload() {
+        let mut bytes = packet("192.0.2.1:1000", "192.0.2.2:443", b"query");
+        bytes.extend([0; 13]);
+        let Content::Datagram(datagram) = read(&bytes) else { panic!("no datagram") };
+        assert_eq!(datagram.payload, b"query");
+    }
+
+    #[test]
+    fn what_is_cut_short_and_what_is_no_udp_is_nothing() {
+        let whole = packet("[2001:db8::1]:7", "[2001:db8::2]:443", b"query");
+        for end in 0..whole.len() {
+            assert_eq!(read(&whole[..end]), Content::Other, "{end}");
+        }
+        let mut tcp = packet("192.0.2.1:1000", "192.0.2.2:443", &[0; 20]);
+        tcp[9] = 6;
+        assert_eq!(read(&tcp), Content::Other);
+        assert_eq!(read(&[]), Content::Other);
+    }
+
+    #[test]
+    fn a_part_of_a_datagram_tells_which_and_where() {
+        let mut first = packet("192.0.2.1:1000", "192.0.2.2:443", &[7; 64]);
+        first[4..8].copy_from_slice(&[0xab, 0xcd, 0x20, 0x02]);
+        let Content::Fragment(fragment) = read(&first) else { panic!("no fragment") };
+        assert_eq!((fragment.offset, fragment.more, fragment.id.number), (2, true, 0xabcd));
+        assert_eq!((fragment.bytes.len(), fragment.ecn), (72, 0b01));
+        assert_eq!(fragment.id.to, "192.0.2.2".parse::<IpAddr>().unwrap());
+    }
+
+    #[test]
+    fn a_part_of_an_ipv6_datagram_is_found_behind_its_header() {
+        let mut bytes = packet("[2001:db8::1]:7", "[2001:db8::2]:443", &[7; 16]);
+        bytes[6] = 44;
+        bytes[4..6].copy_from_slice(&32u16.to_be_bytes());
+        bytes.splice(40..40, [17, 0, 0, 0x09, 0, 0, 0, 5]);
+        let Content::Fragment(fragment) = read(&bytes) else { panic!("no fragment") };
+        assert_eq!((fragment.offset, fragment.more, fragment.id.number), (1, true, 5));
+        assert_eq!(fragment.bytes.len(), 24);
+    }
+}

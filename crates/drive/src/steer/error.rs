@@ -1,0 +1,92 @@
+//! Why traffic cannot be steered.
+
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+
+use super::slot::{MOST_PATHS, SLOTS};
+
+/// Why nothing was set up, or not everything: then all is undone again.
+#[derive(Debug)]
+pub enum SteerError {
+    /// The process lacks the rights.
+    Forbidden,
+    /// There is no program `nft`.
+    NoNft,
+    /// A run that lives has the interface: (its name, the process).
+    Running(String, u32),
+    /// Somebody else has an interface of this name.
+    Interface(String),
+    /// Somebody else has a namespace of this name.
+    Namespace(String),
+    /// Something else that is needed is there already, and not ours: what it is.
+    Occupied(String),
+    /// The file for the namespace's name servers is there already.
+    Resolver(PathBuf),
+    /// All slots are taken.
+    Slots,
+    /// No path leaves by an interface of this machine, so that nothing could be pinned to it.
+    NoExit,
+    /// More paths than flows can be pinned to.
+    Paths,
+    /// The system refused something: (what was tried, its answer).
+    System(String, io::Error),
+}
+
+impl SteerError {
+    /// Whether what the user asked for is to blame.
+    pub fn is_misuse(&self) -> bool {
+        !matches!(self, SteerError::System(..))
+    }
+
+    pub(crate) fn system(what: &str) -> impl Fn(io::Error) -> SteerError {
+        move |error| match error.kind() {
+            io::ErrorKind::PermissionDenied => SteerError::Forbidden,
+            _ => SteerError::System(what.to_owned(), error),
+        }
+    }
+}
+
+impl fmt::Display for SteerError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            SteerError::Forbidden => f.write_str(
+                "--tun needs root (CAP_NET_ADMIN, with --netns CAP_SYS_ADMIN too); without root, one \
+                 program at a time can use the splitter by a local port: --listen 127.0.0.1:PORT --to \
+                 HOST:PORT",
+            ),
+            SteerError::NoNft => f.write_str(
+                "--route needs the program nft: install the package nftables, or leave --route away \
+                 and lead packets into the interface yourself",
+            ),
+            SteerError::Running(tun, process) => {
+                write!(f, "--tun {tun}: process {process} runs with this interface already")
+            }
+            SteerError::Interface(name) => write!(
+                f,
+                "--tun {name}: there is an interface of this name, and it is not ours: choose another \
+                 name, or remove it ('ip link delete {name}')"
+            ),
+            SteerError::Namespace(name) => write!(
+                f,
+                "--netns {name}: there is a namespace of this name, and it is not ours: choose another \
+                 name, or remove it ('ip netns delete {name}')"
+            ),
+            SteerError::Occupied(what) => write!(f, "--route: {what}; remove it first"),
+            SteerError::Resolver(file) => write!(
+                f,
+                "--netns: '{}' exists already, and it is not ours: remove it, or choose another name",
+                file.display()
+            ),
+            SteerError::Slots => write!(f, "--tun: {SLOTS} splitters run here already"),
+            SteerError::NoExit => f.write_str(
+                "--route: no path leaves by an interface of this machine, so there is none for what is \
+                 not split: add one (if:DEVICE), or leave --route away",
+            ),
+            SteerError::Paths => write!(f, "--route: {MOST_PATHS} paths at most"),
+            SteerError::System(what, error) => write!(f, "{what}: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for SteerError {}

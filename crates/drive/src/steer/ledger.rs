@@ -1,0 +1,178 @@
+//! What a run changes, written down before it does: whoever starts next undoes it if the run could not.
+//!
+//! A file for each slot and each network namespace lies in `/run/anabranch`. A run holds a lock on its file for as long
+//! as it lives, however it ends, so a file with words in it and no lock tells of a run that was killed.
+
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{self, Read, Seek, Write};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::Slot;
+use super::slot::SLOTS;
+use super::sysctl::Setting;
+
+/// Where the files lie.
+const FOLDER: &str = "/run/anabranch";
+
+/// What is to be undone, beside all that the slot's names and numbers tell.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Notes {
+    /// The process that wrote this.
+    pub(crate) process: u32,
+    /// Its interface.
+    pub(crate) tun: String,
+    /// The namespace that it made.
+    pub(crate) netns: Option<String>,
+    /// Settings as they were.
+    pub(crate) settings: Vec<Setting>,
+    /// Files that it made.
+    pub(crate) files: Vec<PathBuf>,
+    /// Folders that it made, to be removed if nothing else is in them.
+    pub(crate) folders: Vec<PathBuf>,
+}
+
+/// A slot's file, locked.
+#[derive(Debug)]
+pub(crate) struct Ledger {
+    file: File,
+    path: PathBuf,
+    pub(crate) slot: Slot,
+}
+
+/// What the files tell.
+#[derive(Debug, Default)]
+pub(crate) struct Survey {
+    /// What killed runs left.
+    pub(crate) left: Vec<(Ledger, Notes)>,
+    /// What runs that live have written.
+    pub(crate) held: Vec<Notes>,
+}
+
+/// Looks at the files of all slots and locks those that nobody holds. `namespace` tells this network namespace from
+/// others.
+///
+/// # Errors
+/// `PermissionDenied` without the right to read there.
+pub(crate) fn survey(namespace: u64) -> io::Result<Survey> {
+    let mut survey = Survey::default();
+    for slot in (0..SLOTS).map(Slot) {
+        let path = path(namespace, slot);
+        match lock(&path, false) {
+            Ok(Some(mut file)) => {
+                let notes = read(&mut file)?;
+                survey.left.push((Ledger { file, path, slot }, notes));
+            }
+            Ok(None) => survey.held.push(read(&mut File::open(&path)?)?),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(survey)
+}
+
+/// The first slot that nobody holds, now ours; `None` if there is none.
+pub(crate) fn claim(namespace: u64) -> io::Result<Option<Ledger>> {
+    fs::create_dir_all(FOLDER)?;
+    for slot in (0..SLOTS).map(Slot) {
+        let path = path(namespace, slot);
+        if let Some(file) = lock(&path, true)? {
+            return Ok(Some(Ledger { file, path, slot }));
+        }
+    }
+    Ok(None)
+}
+
+/// Without locking or making anything: the first slot that no run has written to.
+pub(crate) fn likely(namespace: u64) -> Option<Slot> {
+    (0..SLOTS).map(Slot).find(|slot| !path(namespace, *slot).exists())
+}
+
+fn path(namespace: u64, slot: Slot) -> PathBuf {
+    Path::new(FOLDER).join(format!("{namespace:x}-{}.json", slot.0))
+}
+
+/// Opens and locks a file; `None` if somebody else holds it.
+fn lock(path: &Path, create: bool) -> io::Result<Option<File>> {
+    loop {
+        let mut options = OpenOptions::new();
+        let file = options.read(true).write(true).create(create).truncate(false).open(path)?;
+        match file.try_lock() {
+            Ok(()) if is_at(&file, path) => return Ok(Some(file)),
+            // Its last holder removed it after it was opened.
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Ok(None),
+            Err(TryLockError::Error(error)) => return Err(error),
+        }
+    }
+}
+
+/// Whether the file is still the one that has this path.
+fn is_at(file: &File, path: &Path) -> bool {
+    let number = |about: fs::Metadata| (about.dev(), about.ino());
+    match (file.metadata(), fs::metadata(path)) {
+        (Ok(one), Ok(other)) => number(one) == number(other),
+        _ => false,
+    }
+}
+
+/// What is written in a file. What is damaged or empty tells only that there may be something to clean.
+fn read(file: &mut File) -> io::Result<Notes> {
+    let mut text = String::new();
+    file.read_to_string(&mut text)?;
+    let damaged = |_| Notes { tun: "?".into(), ..Notes::default() };
+    Ok(serde_json::from_str(&text).unwrap_or_else(damaged))
+}
+
+impl Ledger {
+    /// Writes `notes`, and returns when they are in the file: before anything that they tell of happens.
+    pub(crate) fn write(&mut self, notes: &Notes) -> io::Result<()> {
+        let text = serde_json::to_vec(notes).expect("notes are plain texts and numbers");
+        self.file.set_len(0)?;
+        self.file.rewind()?;
+        self.file.write_all(&text)?;
+        self.file.sync_all()
+    }
+
+    /// Nothing is left to undo.
+    pub(crate) fn discard(self) -> io::Result<()> {
+        fs::remove_file(&self.path)?;
+        // Others' files may lie there.
+        let _ = fs::remove_dir(FOLDER);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A namespace number that no kernel gives.
+    fn namespace() -> u64 {
+        u64::MAX - u64::from(std::process::id())
+    }
+
+    #[test]
+    fn a_lock_tells_a_run_that_lives_from_one_that_was_killed() {
+        let number = namespace();
+        let Ok(Some(mut ledger)) = claim(number) else { return println!("skipped: not root") };
+        let notes = Notes { tun: "any0".into(), netns: Some("b".into()), ..Notes::default() };
+        ledger.write(&Notes { tun: "longer than the other".into(), ..notes.clone() }).unwrap();
+        ledger.write(&notes).unwrap();
+        let seen = survey(number).unwrap();
+        assert_eq!((seen.left.len(), seen.held), (0, vec![notes.clone()]));
+        assert_eq!(likely(number), Some(Slot(1)));
+        let second = claim(number).unwrap().unwrap();
+        assert_eq!(second.slot, Slot(1));
+        second.discard().unwrap();
+        drop(ledger);
+        let mut seen = survey(number).unwrap();
+        let (ledger, left) = seen.left.pop().unwrap();
+        assert_eq!((left, seen.held.len()), (notes, 0));
+        ledger.discard().unwrap();
+        assert_eq!(survey(number).unwrap().left.len(), 0);
+        assert_eq!(likely(number), Some(Slot(0)));
+    }
+}

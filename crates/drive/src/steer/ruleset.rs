@@ -1,0 +1,227 @@
+//! The nftables rules of a run, as text for `nft -f -`.
+//!
+//! One table holds them all, so that one command replaces or removes them, at once or not at all.
+//!
+//! * `classify` names, once for each flow, the interface or a path in the conntrack mark;
+//! * `steer` copies that mark to the packets that this machine (or the namespace) sends, before they are routed;
+//! * `enter` does it for what comes out of the namespace's cable;
+//! * `answers` marks what comes back, for machines that check where packets come from (strict `rp_filter`);
+//! * `addresses` gives a pinned flow the address of its path;
+//! * `fence` lets the namespace's packets leave by paths alone.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use super::slot::MASK;
+use super::{Exit, Ports, Slot};
+use crate::netlink::policy::Family;
+
+/// WireGuard's first message, on whatever port: type 1, three zeros, 148 bytes below the UDP header of 8.
+const INITIATION: &str = "udp length 156 @th,64,32 0x01000000";
+
+/// What the rules are about.
+pub(crate) struct Subject<'a> {
+    pub(crate) slot: Slot,
+    /// The interface of the splitter.
+    pub(crate) tun: &'a str,
+    pub(crate) ports: &'a Ports,
+    /// The mark of the splitter's own packets.
+    pub(crate) own: u32,
+    pub(crate) exits: &'a [Exit],
+    /// Interfaces that forward because of us and should for nobody else.
+    pub(crate) lent: &'a [String],
+}
+
+/// Takes the table away; also if there is none.
+pub(crate) fn removal(slot: Slot) -> String {
+    let name = slot.ruleset();
+    format!("table inet {name}\ndelete table inet {name}\n")
+}
+
+/// The rules for the whole machine.
+pub(crate) fn of_machine(subject: &Subject<'_>) -> String {
+    let Subject { slot, tun, own, .. } = subject;
+    let (mask, base) = (MASK, slot.base());
+    let body = format!(
+        "{paths}{choices}\
+         chain classify {{\n{split}{kept}\
+         ct mark & {mask:#x} == {base:#x} return\n\
+         meta nfproto ipv4 jump choose4\nmeta nfproto ipv6 jump choose6\n}}\n\
+         chain steer {{\ntype route hook output priority mangle; policy accept;\n\
+         meta mark {own:#x} return\n\
+         oifname {{ \"lo\", \"{tun}\" }} return\n\
+         meta oiftype 65534 oifname != @paths return\n\
+         {near}ct direction reply return\n\
+         ct mark & {mask:#x} != {base:#x} jump classify\n{marked}}}\n\
+         {answers}{addresses}",
+        paths = paths(subject.exits),
+        choices = choices(*slot, subject.exits),
+        split = split(subject),
+        kept = kept(*slot, subject.exits),
+        near = NEAR,
+        marked = marked(*slot),
+        answers = answers(*slot),
+        addresses = addresses(*slot, subject.exits),
+    );
+    replacement(*slot, &body)
+}
+
+/// The rules inside the namespace: what is split goes into the interface, all else by the cable.
+pub(crate) fn of_namespace(subject: &Subject<'_>) -> String {
+    let Subject { slot, .. } = subject;
+    let (mask, base) = (MASK, slot.base());
+    let body = format!(
+        "chain classify {{\n{split}}}\n\
+         chain steer {{\ntype route hook output priority mangle; policy accept;\n\
+         oifname \"lo\" return\n{near}ct direction reply return\n\
+         ct mark & {mask:#x} != {base:#x} jump classify\n\
+         ct mark & {mask:#x} == {base:#x} meta mark set ct mark\n}}\n",
+        split = split(subject),
+        near = NEAR,
+    );
+    replacement(*slot, &body)
+}
+
+/// The machine's rules for what comes out of the namespace's cable.
+pub(crate) fn of_cable(subject: &Subject<'_>) -> String {
+    let Subject { slot, ports, .. } = subject;
+    let (mask, base, cable) = (MASK, slot.base(), slot.cable());
+    let lent: Vec<_> = subject.lent.iter().map(|device| format!("\"{device}\"")).collect();
+    let for_us_alone = match lent.is_empty() {
+        true => String::new(),
+        false => format!("iifname {{ {} }} oifname != \"{cable}\" drop\n", lent.join(", ")),
+    };
+    let body = format!(
+        "{paths}{choices}\
+         chain classify {{\nmeta nfproto ipv4 jump choose4\nmeta nfproto ipv6 jump choose6\n}}\n\
+         chain enter {{\ntype filter hook prerouting priority mangle; policy accept;\n\
+         iifname != \"{cable}\" return\n{near}\
+         ct mark & {mask:#x} != {base:#x} jump classify\n{marked}}}\n\
+         chain fence {{\ntype filter hook forward priority filter; policy accept;\n\
+         iifname \"{cable}\" udp dport {{ {ports} }} drop\n\
+         iifname \"{cable}\" meta mark & {mask:#x} != {base:#x} drop\n\
+         iifname \"{cable}\" oifname != @paths reject with icmpx admin-prohibited\n\
+         oifname \"{cable}\" ct direction original drop\n{for_us_alone}}}\n\
+         {answers}{addresses}",
+        paths = paths(subject.exits),
+        choices = choices(*slot, subject.exits),
+        near = NEAR,
+        marked = marked(*slot),
+        answers = answers(*slot),
+        addresses = addresses(*slot, subject.exits),
+    );
+    replacement(*slot, &body)
+}
+
+/// The choice among paths anew, after some came or went.
+pub(crate) fn rechoice(slot: Slot, exits: &[Exit]) -> String {
+    let name = slot.ruleset();
+    let mut text = String::new();
+    for family in Family::BOTH {
+        let chain = chooser(family);
+        let _ = writeln!(text, "flush chain inet {name} {chain}");
+        if let Some(choice) = choice(slot, exits, family) {
+            let _ = writeln!(text, "add rule inet {name} {chain} {choice}");
+        }
+    }
+    text
+}
+
+/// What is addressed to this machine, to its link, or to many, is nobody's flow.
+const NEAR: &str = "fib daddr type { local, broadcast, multicast, anycast } return\n\
+                    ip daddr 169.254.0.0/16 return\nip6 daddr fe80::/10 return\n\
+                    icmpv6 type { 133, 134, 135, 136, 137 } return\n";
+
+fn replacement(slot: Slot, body: &str) -> String {
+    format!("{}table inet {} {{\n{body}}}\n", removal(slot), slot.ruleset())
+}
+
+/// The interfaces of the paths.
+fn paths(exits: &[Exit]) -> String {
+    let mut names: Vec<_> = exits.iter().map(|exit| format!("\"{}\"", exit.device)).collect();
+    names.sort_unstable();
+    names.dedup();
+    format!("set paths {{ type ifname; elements = {{ {} }}; }}\n", names.join(", "))
+}
+
+fn choices(slot: Slot, exits: &[Exit]) -> String {
+    let chain = |family| {
+        let choice = choice(slot, exits, family).map_or_else(String::new, |choice| choice + "\n");
+        format!("chain {} {{\n{choice}}}\n", chooser(family))
+    };
+    Family::BOTH.map(chain).concat()
+}
+
+fn chooser(family: Family) -> &'static str {
+    match family {
+        Family::Four => "choose4",
+        Family::Six => "choose6",
+    }
+}
+
+/// Each new flow to the next of the paths that lead out; `None` if none does.
+fn choice(slot: Slot, exits: &[Exit], family: Family) -> Option<String> {
+    let open = exits.iter().filter(|exit| exit.way(family).is_some());
+    let marks: Vec<_> = open.map(|exit| slot.path(exit.index)).collect();
+    let numbered = marks.iter().enumerate().map(|(number, mark)| format!("{number} : {mark:#x}"));
+    let map = numbered.collect::<Vec<_>>().join(", ");
+    match marks.as_slice() {
+        [] => None,
+        [one] => Some(format!("ct mark set {one:#x}")),
+        _ => Some(format!("ct mark set numgen inc mod {} map {{ {map} }}", marks.len())),
+    }
+}
+
+fn split(subject: &Subject<'_>) -> String {
+    let (ports, mark) = (subject.ports, subject.slot.tun());
+    format!(
+        "udp dport {{ {ports} }} ct mark set {mark:#x} return\n\
+         {INITIATION} ct mark set {mark:#x} return\n"
+    )
+}
+
+/// TCP connections that began before the rules stay on the interface that they are on.
+fn kept(slot: Slot, exits: &[Exit]) -> String {
+    let mut marks = BTreeMap::new();
+    for exit in exits {
+        marks.entry(&exit.device).or_insert(slot.path(exit.index));
+    }
+    let pairs = marks.iter().map(|(device, mark)| format!("\"{device}\" : {mark:#x}"));
+    let map = pairs.collect::<Vec<_>>().join(", ");
+    format!("tcp flags & (syn | rst) == 0 ct mark set meta oifname map {{ {map} }}\n")
+}
+
+/// The flow's mark for its packet; what no path was found for goes nowhere.
+fn marked(slot: Slot) -> String {
+    let (mask, base, nowhere) = (MASK, slot.base(), slot.nowhere());
+    format!(
+        "ct mark & {mask:#x} == {base:#x} meta mark set ct mark return\n\
+         meta mark set {nowhere:#x}\n"
+    )
+}
+
+fn answers(slot: Slot) -> String {
+    let (mask, base) = (MASK, slot.base());
+    format!(
+        "chain answers {{\ntype filter hook prerouting priority mangle; policy accept;\n\
+         iifname @paths ct direction reply ct mark & {mask:#x} == {base:#x} meta mark set ct mark\n}}\n"
+    )
+}
+
+fn addresses(slot: Slot, exits: &[Exit]) -> String {
+    let mut text = String::from(
+        "chain addresses {\ntype nat hook postrouting priority srcnat; policy accept;\n",
+    );
+    for exit in exits {
+        let (mark, device) = (slot.path(exit.index), &exit.device);
+        for source in exit.sources() {
+            let family = if source.is_ipv4() { "ip" } else { "ip6" };
+            let _ =
+                writeln!(text, "ct mark {mark:#x} oifname \"{device}\" snat {family} to {source}");
+        }
+    }
+    // Also for neighbours on a path's own link, to whom the route leads directly, whatever path the flow has.
+    let (mask, base) = (MASK, slot.base());
+    let _ = writeln!(text, "ct mark & {mask:#x} == {base:#x} oifname @paths masquerade\n}}");
+    text
+}

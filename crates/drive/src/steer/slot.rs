@@ -1,0 +1,108 @@
+//! The numbers and names of one run: marks, tables, priorities, the names of its table and its cable.
+//!
+//! They are fixed, so that what a run left behind is known again, and what is there already is found to be in the way.
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+use std::ops::Range;
+
+/// Runs that one machine, or one namespace, may have at once.
+pub(crate) const SLOTS: u8 = 16;
+/// Paths that a run may pin flows to.
+pub(crate) const MOST_PATHS: usize = 200;
+/// Which bits of a mark say whose it is; the others say which.
+pub(crate) const MASK: u32 = 0xffff_ff00;
+/// The first of all our marks, which are the numbers of the tables too: 0x00AB for "anabranch".
+const FIRST: u32 = 0x00ab_0000;
+/// The first of all priorities: before those that programs choose by themselves, which lie just below 32,766.
+const PRIORITY: u32 = 1_000;
+/// Priorities of one run.
+const PRIORITIES: u32 = 10;
+
+/// One of the places that runs can have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Slot(pub(crate) u8);
+
+impl Slot {
+    /// The mark of all zeros below the run's own bits.
+    pub(crate) fn base(self) -> u32 {
+        FIRST | u32::from(self.0) << 8
+    }
+
+    /// The mark, and the table, of the flows that are pinned to the path `index`.
+    pub(crate) fn path(self, index: usize) -> u32 {
+        self.base() + 1 + u32::try_from(index).expect("a run has at most 200 paths")
+    }
+
+    /// The mark, and the table, of what goes into the interface.
+    pub(crate) fn tun(self) -> u32 {
+        self.base() + 0xff
+    }
+
+    /// The mark of the splitter's own packets.
+    pub fn own(self) -> u32 {
+        self.base() + 0xfe
+    }
+
+    /// The mark, and the table, of what may go nowhere.
+    pub(crate) fn nowhere(self) -> u32 {
+        self.base() + 0xfd
+    }
+
+    /// All tables.
+    pub(crate) fn tables(self) -> Range<u32> {
+        self.base()..self.base() + 0x100
+    }
+
+    /// All priorities of rules.
+    pub(crate) fn priorities(self) -> Range<u32> {
+        let first = PRIORITY + u32::from(self.0) * PRIORITIES;
+        first..first + PRIORITIES
+    }
+
+    /// The name of the nftables table (family `inet`).
+    pub(crate) fn ruleset(self) -> String {
+        format!("anabranch_{}", self.0)
+    }
+
+    /// The name of the cable's end on the machine's side.
+    pub(crate) fn cable(self) -> String {
+        format!("anabranch-{}", self.0)
+    }
+
+    /// The cable's IPv4 addresses: of the machine and of the namespace, in a network of 30 bits from the range for
+    /// benchmarks between networks (RFC 2544), which no network uses.
+    pub(crate) fn ends4(self) -> (Ipv4Addr, Ipv4Addr) {
+        let at = |last| Ipv4Addr::new(198, 18, 171, 4 * self.0 + last);
+        (at(1), at(2))
+    }
+
+    /// The cable's IPv6 addresses, in a unique local network of 64 bits (RFC 4193).
+    pub(crate) fn ends6(self) -> (Ipv6Addr, Ipv6Addr) {
+        let at = |last| Ipv6Addr::new(0xfd61, 0x6e61, 0x6272, self.0.into(), 0, 0, 0, last);
+        (at(1), at(2))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_number_belongs_to_two_runs_or_two_uses() {
+        let mut marks = Vec::new();
+        let mut priorities = Vec::new();
+        for slot in (0..SLOTS).map(Slot) {
+            marks.extend((0..MOST_PATHS).map(|index| slot.path(index)));
+            marks.extend([slot.tun(), slot.own(), slot.nowhere()]);
+            priorities.extend(slot.priorities());
+            assert!(marks.iter().rev().take(203).all(|mark| slot.tables().contains(mark)));
+            assert!(slot.cable().len() < 16, "an interface name");
+        }
+        let count = (marks.len(), priorities.len());
+        marks.sort_unstable();
+        marks.dedup();
+        priorities.sort_unstable();
+        priorities.dedup();
+        assert_eq!((marks.len(), priorities.len()), count);
+    }
+}

@@ -1,0 +1,214 @@
+//! What is set up in a namespace, by the kernel's own account, and what is left of it.
+
+use std::net::IpAddr;
+use std::panic::AssertUnwindSafe;
+use std::process::Command;
+
+use super::*;
+use crate::emulate::Namespace;
+use crate::netlink::policy::{self, Family};
+use crate::netlink::{self, Prefix, configure};
+use crate::tun::Tun;
+
+/// A machine with two uplinks, p0 and p1, each with a router. Without the right to a namespace, or without nft, says so
+/// and passes.
+fn machine(work: impl FnOnce(&[Tun; 2]) + Send) {
+    if super::nft::find().is_none() || !std::path::Path::new("/run").is_dir() {
+        return println!("skipped: no nft");
+    }
+    let outcome = Namespace::new().and_then(|namespace| {
+        namespace.run(|| {
+            configure::set_up(1, true)?;
+            let uplinks = [uplink(0)?, uplink(1)?];
+            work(&uplinks);
+            Ok(())
+        })
+    });
+    if let Err(error) = outcome {
+        println!("skipped: {error}");
+    }
+}
+
+fn uplink(number: u8) -> std::io::Result<Tun> {
+    let tun = Tun::create(&format!("p{number}"))?;
+    configure::set_up(tun.index(), true)?;
+    configure::add_address(tun.index(), Prefix { ip: [10, 77, number, 2].into(), len: 24 })?;
+    Ok(tun)
+}
+
+fn exits(uplinks: &[Tun; 2]) -> Vec<Exit> {
+    let exit = |index: usize| {
+        let gateway: IpAddr = [10, 77, index as u8, 1].into();
+        let out = Out { oif: uplinks[index].index(), gateway: Some(gateway), source: None };
+        Exit { index, device: format!("p{index}"), four: Some(out), six: None }
+    };
+    vec![exit(0), exit(1)]
+}
+
+fn plan(uplinks: &[Tun; 2], netns: Option<&str>) -> Plan {
+    let request = Request {
+        tun: "any0".into(),
+        netns: netns.map(str::to_owned),
+        route: true,
+        ports: Ports::with(&[]),
+        dns: vec![[10, 77, 0, 53].into()],
+    };
+    Plan::look(request, exits(uplinks), 1400, None).unwrap()
+}
+
+/// All that a run could leave behind, in the kernel's words.
+fn state() -> String {
+    let show = |words: &[&str]| {
+        let output = Command::new(words[0]).args(&words[1..]).output().unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    [
+        show(&["nft", "list", "ruleset"]),
+        show(&["ip", "rule"]),
+        show(&["ip", "-6", "rule"]),
+        show(&["ip", "route", "show", "table", "all"]),
+        show(&["ip", "-6", "route", "show", "table", "all"]),
+        show(&["ip", "-o", "link"]),
+        ["all/src_valid_mark", "p0/forwarding", "p1/forwarding", "all/forwarding"]
+            .map(|name| sysctl::value(&format!("ipv4/conf/{name}")).unwrap_or_default())
+            .join(" "),
+        sysctl::value("ipv6/conf/all/forwarding").unwrap(),
+    ]
+    .join("\n")
+}
+
+/// Nothing is left that has the name of a namespace.
+fn assert_no_trace(name: &str) {
+    assert!(!named::file(name).exists());
+    assert!(!std::path::Path::new("/etc/netns").join(name).exists());
+}
+
+/// Waits until routes of interfaces that come and go have settled.
+fn settled() -> String {
+    std::thread::sleep(std::time::Duration::from_millis(50));
+    state()
+}
+
+#[test]
+fn the_whole_machine_is_steered_and_set_free_again() {
+    machine(|uplinks| {
+        let before = settled();
+        let (steering, tun, warnings) = Steering::raise(plan(uplinks, None)).unwrap();
+        assert_eq!(warnings, [] as [String; 0]);
+        let slot = steering.plan().slot;
+        let link = netlink::link_named("any0").unwrap().unwrap();
+        assert_eq!((link.mtu, link.up, link.index), (1400, true, tun.index()));
+        let during = settled();
+        for text in ["numgen inc mod 2", "masquerade", "type route hook output"] {
+            assert!(during.contains(text), "{text} in {during}");
+        }
+        let ways = policy::defaults_of(slot.path(1)).unwrap();
+        let router = Some([10, 77, 1, 1].into());
+        assert!(ways.contains(&(Family::Four, policy::Way::Out(uplinks[1].index(), router))));
+        assert!(ways.contains(&(Family::Six, policy::Way::Nowhere)), "no IPv6, no leak");
+        drop(tun);
+        steering.lower().unwrap();
+        assert_eq!(settled(), before);
+    });
+}
+
+#[test]
+fn a_namespace_is_made_and_everything_of_it_goes() {
+    machine(|uplinks| {
+        let before = settled();
+        let name = format!("anabranch-steer-{}", std::process::id());
+        let (steering, tun, _) = Steering::raise(plan(uplinks, Some(&name))).unwrap();
+        assert_eq!(netlink::link_named("any0").unwrap(), None, "it lives elsewhere");
+        let inside = Namespace::open(&named::file(&name)).unwrap();
+        let rules = inside.run(|| Ok(state())).unwrap();
+        for text in ["any0", "uplink", "default via 198.18.171."] {
+            assert!(rules.contains(text), "{text} in {rules}");
+        }
+        let file = steering.plan().resolver().unwrap();
+        assert_eq!(std::fs::read_to_string(file).unwrap(), "nameserver 10.77.0.53\n");
+        assert_eq!(sysctl::value("ipv4/conf/p0/forwarding").unwrap(), "1");
+        drop((tun, inside));
+        steering.lower().unwrap();
+        assert_eq!(settled(), before);
+        assert_no_trace(&name);
+    });
+}
+
+#[test]
+fn a_run_that_panics_is_undone() {
+    machine(|uplinks| {
+        let before = settled();
+        let uplinks = AssertUnwindSafe(uplinks);
+        let panicked = std::panic::catch_unwind(move || {
+            let _run = Steering::raise(plan(uplinks.0, None)).unwrap();
+            panic!("on purpose");
+        });
+        assert!(panicked.is_err());
+        assert_eq!(settled(), before);
+    });
+}
+
+#[test]
+fn what_a_killed_run_left_leads_nowhere_and_is_undone_by_the_next() {
+    machine(|uplinks| {
+        let before = settled();
+        let name = format!("anabranch-killed-{}", std::process::id());
+        let (steering, tun, _) = Steering::raise(plan(uplinks, Some(&name))).unwrap();
+        steering.kill();
+        drop(tun);
+        assert!(settled().contains("numgen inc"), "it is still closed");
+        let (steering, tun, warnings) = Steering::raise(plan(uplinks, None)).unwrap();
+        assert!(warnings.len() == 1 && warnings[0].contains("--tun any0"), "{warnings:?}");
+        steering.kill();
+        drop(tun);
+        assert_eq!(restore().unwrap(), ["any0"]);
+        assert_eq!(restore().unwrap(), [] as [String; 0]);
+        assert_eq!(settled(), before);
+        assert_no_trace(&name);
+    });
+}
+
+#[test]
+fn what_is_there_already_and_not_ours_is_left_alone_and_told() {
+    machine(|uplinks| {
+        let refused = |text: &str| {
+            let before = settled();
+            let error = Steering::raise(plan(uplinks, None)).unwrap_err();
+            assert!(error.is_misuse() && error.to_string().contains(text), "{error}");
+            assert_eq!(settled(), before);
+        };
+        let strange = Tun::create("any0").unwrap();
+        refused("an interface of this name");
+        drop(strange);
+        let ip = |words: &str| {
+            assert!(Command::new("ip").args(words.split(' ')).status().unwrap().success());
+        };
+        ip("rule add fwmark 7 lookup 77 priority 1001");
+        refused("a routing rule of priority 1001 exists");
+        ip("rule del priority 1001");
+        ip("route add default dev p0 table 11206657");
+        refused("a route exists already in the table 0xab0001");
+        ip("route del default dev p0 table 11206657");
+        let (running, _tun, _) = Steering::raise(plan(uplinks, None)).unwrap();
+        refused("runs with this interface already");
+        running.lower().unwrap();
+    });
+}
+
+#[test]
+fn a_path_that_goes_leads_nowhere_and_comes_back() {
+    machine(|uplinks| {
+        let (mut steering, _tun, _) = Steering::raise(plan(uplinks, None)).unwrap();
+        let slot = steering.plan().slot;
+        let all = exits(uplinks);
+        let gone = vec![all[0].clone(), Exit { four: None, ..all[1].clone() }];
+        steering.follow(gone).unwrap();
+        let (four, six) = (Family::Four, Family::Six);
+        let nowhere = [(four, policy::Way::Nowhere), (six, policy::Way::Nowhere)];
+        assert_eq!(policy::defaults_of(slot.path(1)).unwrap(), nowhere);
+        assert!(!state().contains("numgen"), "one path is left to choose");
+        steering.follow(all).unwrap();
+        assert_eq!(policy::defaults_of(slot.path(1)).unwrap().len(), 3);
+        assert!(state().contains("numgen inc mod 2"));
+    });
+}

@@ -1,0 +1,52 @@
+//! What the interface of `--tun` hands over: packets read, put together and complained about.
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use anabranch_drive::packet::{Complaint, Content, Datagram, Fragments, complain, read, write};
+use anabranch_multipath::Time;
+
+/// Packets of one script, each behind its length in two bytes, ten milliseconds apart.
+pub fn check(mut script: &[u8]) {
+    let (mut fragments, mut now) = (Fragments::default(), Time::ZERO);
+    while let Some((length, rest)) = script.split_first_chunk() {
+        let length = usize::from(u16::from_be_bytes(*length)).min(rest.len());
+        let (packet, behind) = rest.split_at(length);
+        (script, now) = (behind, now + std::time::Duration::from_millis(10));
+        match read(packet) {
+            Content::Datagram(datagram) => reads_back(&datagram, packet),
+            Content::Fragment(fragment) => {
+                assert!(fragment.bytes.len() <= packet.len());
+                if let Some(whole) = fragments.take(now, &fragment) {
+                    assert!(whole.payload().len() <= 65_527 && whole.ecn <= 3);
+                    assert_eq!(
+                        (whole.from.ip(), whole.to.ip()),
+                        (fragment.id.from, fragment.id.to)
+                    );
+                }
+            }
+            Content::Other => {}
+        }
+        complaint(packet);
+    }
+}
+
+/// What was read lies in the packet, and is read again from a packet that is built around it.
+fn reads_back(datagram: &Datagram<'_>, packet: &[u8]) {
+    assert!(packet.len() >= datagram.payload.len() + 28, "{datagram:?}");
+    let mut again = Vec::new();
+    let Datagram { from, to, ecn, payload } = *datagram;
+    write(&mut again, from, to, ecn, payload).expect("what came in a packet fits into one");
+    assert_eq!(read(&again), Content::Datagram(*datagram));
+}
+
+/// A complaint is short, and never answered by another.
+fn complaint(packet: &[u8]) {
+    let here = (Ipv4Addr::new(192, 0, 2, 1), Ipv6Addr::LOCALHOST);
+    for complaint in [Complaint::TooBig(1400), Complaint::Port, Complaint::Prohibited] {
+        let mut out = Vec::new();
+        let Ok(true) = complain(&mut out, here, complaint, packet) else { continue };
+        assert!(out.len() <= 1280 && read(&out) == Content::Other, "{out:02x?}");
+        let mut more = Vec::new();
+        assert!(!complain(&mut more, here, complaint, &out).expect("it is a packet"));
+    }
+}
