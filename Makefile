@@ -35,7 +35,8 @@ check:  ## format, lints, documentation, and the guards of the design's invarian
 	$(PYTHON) -m ruff format --check --no-cache scripts && $(PYTHON) -m ruff check --no-cache scripts
 	$(PYTHON) -m mypy --cache-dir=$(CACHE)/mypy --strict scripts/*.py
 	$(PYTHON) -m ruff check --no-cache --config tests/interop/pyproject.toml examples bench
-	MYPYPATH=tests/interop $(PYTHON) -m mypy --cache-dir=$(CACHE)/mypy --strict examples/*.py bench/*.py
+	MYPYPATH=tests/interop $(PYTHON) -m mypy --cache-dir=$(CACHE)/mypy --config-file tests/interop/pyproject.toml \
+		--strict examples/*.py bench/*.py
 	lab/run-tests --check
 	scripts/shellcheck
 	python3 -B scripts/test_guards.py

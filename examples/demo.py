@@ -2,8 +2,8 @@
 """One session, three paths, servers that know of nothing: what ``make demo`` shows.
 
 An unaltered WireGuard, QUIC and Mosh server run on the far side of three paths. Two downloads and
-a login go through ``anabranch split``; the hashes and the screen are checked, and a table tells
-what an observer on each path saw. Exit status: 0 if all was right, 1 if not.
+a login go through ``anabranch split``; the hashes and the screen are checked, a table tells what an
+observer on each path saw, and a page shows it. Exit status: 0 if all was right, 1 if not.
 
 The paths are emulated (three links of 100 Mbit/s and 10 ms one way) where network namespaces are
 allowed, and loopback addresses elsewhere or with ``--loopback``.
@@ -47,10 +47,11 @@ if __name__ == "__main__":
     enter_environment()
 
 from harness import mosh, quic, wgnet, wireguard  # noqa: E402
-from harness.observers import observers_table, seen_by_observers  # noqa: E402
+from harness.net import Host  # noqa: E402
+from harness.observers import joined, observers_table, seen_by_observers  # noqa: E402
 from harness.seeded import MIB  # noqa: E402
 from harness.stage import Stage, emulated, loopback  # noqa: E402
-from harness.tools import MissingPeer, PeerFailed  # noqa: E402
+from harness.tools import CACHE, MissingPeer, PeerFailed, anabranch  # noqa: E402
 from harness.transfer import Transfer, site  # noqa: E402
 
 LOGIN_SECONDS = 12.0
@@ -61,6 +62,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("--loopback", action="store_true", help="no emulated network")
     parser.add_argument("--no-live", action="store_true", help="a line a second instead of a view")
+    parser.add_argument(
+        "--report", type=Path, default=CACHE / "demo", help="folder for the trace and its report"
+    )
     arguments = parser.parse_args()
     start = time.monotonic()
     with ExitStack() as stack:
@@ -70,6 +74,7 @@ def main() -> int:
         print(f"Paths: {stage.description}", flush=True)
         faults = {name: play(name, act, stage) for name, act in ACTS.items()}
         faults["observers"] = show_observers(stage, folder)
+        faults["report"] = make_report(folder, arguments.report)
     wrong = [f"{name}: {fault}" for name, fault in faults.items() if fault]
     print(f"\n{time.monotonic() - start:.0f} s.", "All hashes right." if not wrong else "FAILED")
     print("\n".join(wrong), end="\n" if wrong else "")
@@ -166,6 +171,23 @@ def show_observers(stage: Stage, folder: Path) -> str:
     ]
     few = [f"{name} had {len(paths)} paths" for name, paths in seen.items() if len(paths) < 3]
     return "; ".join(idle + few)
+
+
+def make_report(folder: Path, target: Path) -> str:
+    """One trace of all three acts, and the page made of it; says where both lie."""
+    traces = {name: folder / f"{name}.parquet" for name in ACTS}
+    written = {name: trace for name, trace in traces.items() if trace.exists()}
+    if not written:
+        return "no trace was written"
+    target.mkdir(parents=True, exist_ok=True)
+    trace, page = target / "demo.parquet", target / "demo.html"
+    joined(written, trace)
+    try:
+        Host("here").must([anabranch(), "report", str(trace), "--output", str(page)])
+    except PeerFailed as error:
+        return str(error)
+    print(f"\nThe same as a page, for any browser:\n\n  {page}\n\n(made from {trace})")
+    return ""
 
 
 ACTS: dict[str, Callable[[Stage], str]] = {

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::io::{Seek, Write};
 
-use anabranch_drive::capture::{Row, SummaryBuilder, Trace};
+use anabranch_drive::capture::{Courses, Row, SummaryBuilder, Trace};
 use tempfile::NamedTempFile;
 
 /// A damaged file may claim any number of rows in a few bytes; a sound one is looked at so far.
@@ -38,7 +38,11 @@ fn read(path: &std::path::Path) {
         rows += 1;
     });
     if result.is_ok() {
-        assert_eq!(summary.finish().datagrams, rows);
+        let summary = summary.finish();
+        assert_eq!(summary.datagrams, rows);
+        let chosen: Vec<usize> = (0..summary.sessions.len().min(3)).collect();
+        let courses = Courses::of_trace(&trace, &summary, &chosen, 3).expect("it was read before");
+        assert_eq!(courses.chosen.len(), chosen.len());
     }
     let told = result.err().map(|error| error.to_string()).unwrap_or_default();
     assert!(!told.contains('\n'), "one line: {told:?}");

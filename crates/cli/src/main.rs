@@ -5,6 +5,7 @@ mod failure;
 mod generate;
 mod report;
 mod split;
+mod text;
 
 use std::process::ExitCode;
 

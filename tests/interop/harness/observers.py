@@ -7,6 +7,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
 from harness.net import Host
 from harness.report import table
 from harness.tools import anabranch
@@ -22,6 +26,44 @@ def seen_by_observers(trace: Path) -> list[dict[str, Any]]:
     told = Host("here").must([anabranch(), "report", "--json", str(trace)])
     paths: list[dict[str, Any]] = json.loads(told)["summary"]["paths"]
     return paths
+
+
+def joined(traces: Mapping[str, Path], target: Path) -> None:
+    """Writes one trace, ``target``, of several that splitters wrote one after the other over the
+    same paths. Their names become labels; sessions are numbered anew.
+    """
+    tables = [_labelled(pq.read_table(trace), name) for name, trace in traces.items()]
+    starts = [_start(table) for table in tables]
+    parts, sessions = [], 0
+    for trace, start in zip(tables, starts, strict=True):
+        later = (start - min(starts)) / 1e9
+        parts.append(_moved(trace, later, sessions))
+        sessions += (pc.max(trace["load"]).as_py() or 0) + 1
+    earliest = tables[starts.index(min(starts))]
+    whole = pa.concat_tables(parts).replace_schema_metadata(earliest.schema.metadata)
+    pq.write_table(whole, target, compression="zstd")
+
+
+def _start(table: pa.Table) -> int:
+    """When a trace began: nanoseconds since 1970."""
+    text = table.schema.metadata[b"anabranch.start"].decode()
+    nanoseconds: int = pa.scalar(text).cast(pa.timestamp("ns", "UTC")).value
+    return nanoseconds
+
+
+def _moved(table: pa.Table, seconds: float, sessions: int) -> pa.Table:
+    """The same rows, so much later and with so many sessions before them."""
+    later = _with(table, "time", pc.add(table["time"], seconds))
+    return _with(later, "load", pc.add(table["load"], sessions))
+
+
+def _labelled(table: pa.Table, label: str) -> pa.Table:
+    return _with(table, "label", pa.array([label] * table.num_rows, pa.string()))
+
+
+def _with(table: pa.Table, column: str, values: pa.Array | pa.ChunkedArray) -> pa.Table:
+    at = table.schema.get_field_index(column)
+    return table.set_column(at, pa.field(column, values.type, nullable=False), values)
 
 
 def observers_table(seen: Mapping[str, Sequence[Mapping[str, Any]]], names: Sequence[str]) -> str:

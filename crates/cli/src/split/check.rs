@@ -5,8 +5,9 @@ use std::io::{self, Write};
 use anabranch_drive::paths::Egress;
 use anabranch_drive::split::{Listening, Target};
 
-use super::screen::{about_json, table};
+use super::screen::about_json;
 use crate::failure::Failure;
+use crate::text::table;
 
 /// Prints what a run would do. A reader who leaves early is no failure.
 pub(super) fn print(to: &Target, about: &Listening, json: bool) -> Result<(), Failure> {

@@ -11,7 +11,7 @@ use tempfile::NamedTempFile;
 /// Dropped without [`Draft::commit`], it is removed. Only its owner may read it (mode 0600): a
 /// capture tells who talks to whom.
 #[derive(Debug)]
-pub(super) struct Draft {
+pub struct Draft {
     file: BufWriter<NamedTempFile>,
     target: PathBuf,
 }
@@ -21,7 +21,7 @@ impl Draft {
     ///
     /// # Errors
     /// The directory does not exist or cannot be written to, or `target` exists and is no file.
-    pub(super) fn begin(target: &Path) -> io::Result<Draft> {
+    pub fn begin(target: &Path) -> io::Result<Draft> {
         refuse_non_file(target)?;
         let folder = folder_of(target)?;
         let name = target.file_name().unwrap_or_default().to_string_lossy();
@@ -42,7 +42,10 @@ impl Draft {
     }
 
     /// Makes the content durable and gives the file its name; an older file of that name goes.
-    pub(super) fn commit(mut self) -> io::Result<()> {
+    ///
+    /// # Errors
+    /// The disk is full or the directory has gone; nothing is left behind then.
+    pub fn commit(mut self) -> io::Result<()> {
         self.settle()?;
         let Draft { file, target } = self;
         let file = file.into_inner().map_err(io::IntoInnerError::into_error)?;

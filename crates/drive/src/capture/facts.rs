@@ -78,6 +78,12 @@ impl TraceFacts {
         self.paths.get(index).cloned().unwrap_or_else(|| number.to_string())
     }
 
+    /// [`TraceFacts::start`] for people: date and time of day, in universal time.
+    pub fn started(&self) -> Option<String> {
+        let start = DateTime::<Utc>::from(self.start?);
+        Some(start.format("%Y-%m-%d %H:%M:%S UTC").to_string())
+    }
+
     /// As Parquet metadata.
     pub(super) fn metadata(&self) -> Vec<KeyValue> {
         let entry = |key: &str, value: String| KeyValue::new(format!("anabranch.{key}"), value);
@@ -173,6 +179,7 @@ mod tests {
     fn the_start_is_written_in_universal_time() {
         let start = facts().metadata().into_iter().find(|kv| kv.key == "anabranch.start").unwrap();
         assert_eq!(start.value.unwrap(), "2023-11-14T22:13:20.123456789Z");
+        assert_eq!(facts().started().unwrap(), "2023-11-14 22:13:20 UTC");
     }
 
     #[test]

@@ -5,15 +5,20 @@
 //! * [`TraceTap`] writes the project's trace (Parquet, a row per datagram; `docs/formats.md`);
 //! * [`PcapTap`] writes a pcapng file per path, for the tools that people already know.
 //!
-//! [`Trace`] reads a trace back and refuses what is not one; [`Summary`] condenses it.
+//! [`Trace`] reads a trace back and refuses what is not one; [`Summary`] condenses it, and
+//! [`Courses`] follow it over time.
 //!
 //! Taps never slow a driver down by more than [`PATIENCE`]: encoding and writing happen on a thread
 //! of their own. A tap that fails says so once; its driver then drops it and goes on forwarding.
 //! Files appear under their names only when [`Tap::finish`] succeeds; a tap dropped before that
 //! leaves nothing behind.
 
+mod course;
 mod draft;
 mod facts;
+mod histogram;
+mod lengths;
+mod packet;
 mod pcap;
 mod read;
 mod summary;
@@ -25,7 +30,10 @@ use std::net::{IpAddr, SocketAddr};
 
 use anabranch_multipath::Time;
 
+pub use course::{Course, Courses, Lane, LaneWay, RUNS, Run, STEPS, Ways};
+pub use draft::Draft;
 pub use facts::{SCHEMA, SizeUnit, TraceFacts};
+pub use histogram::Histogram;
 pub use pcap::PcapTap;
 pub use read::{Trace, TraceError};
 pub use summary::{Flow, PathSummary, Session, Spread, Summary, SummaryBuilder};

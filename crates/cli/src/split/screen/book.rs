@@ -7,7 +7,7 @@ use anabranch_comps::{CloseReason, DownReason, Event, Protocol, SessionId};
 use anabranch_drive::split::Listening;
 use anabranch_multipath::PathId;
 
-use super::text;
+use crate::text;
 
 /// An open session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,7 +6,6 @@ mod lines;
 mod live;
 mod model;
 mod plain;
-mod text;
 
 use std::io::{self, IsTerminal};
 
@@ -15,7 +14,6 @@ use anabranch_drive::split::Screen;
 use super::options::Options;
 
 pub(super) use json::about as about_json;
-pub(super) use text::table;
 
 /// The screen that suits the options and the place that stdout leads to. None makes the run wait
 /// for who reads it.

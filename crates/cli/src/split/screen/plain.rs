@@ -10,8 +10,8 @@ use anabranch_multipath::Time;
 use super::book::is_warning;
 use super::lines::Lines;
 use super::model::{Model, Row, losses};
-use super::text::{millis, percent, scaled, table};
 use crate::split::check;
+use crate::text::{millis, percent, scaled, table};
 
 /// A screen of lines.
 pub(super) struct Plain {

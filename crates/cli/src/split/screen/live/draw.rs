@@ -7,7 +7,7 @@ use ratatui::text::{Line, Text};
 use ratatui::widgets::{Cell, Paragraph, Row as TableRow, Table};
 
 use super::super::model::{Model, Row, losses};
-use super::super::text::{millis, percent, scaled};
+use crate::text::{millis, percent, scaled};
 
 /// Sessions that have a line of their own.
 const SESSIONS: u16 = 4;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 /// Columns two spaces apart, as wide as their widest cell; no line ends in spaces.
-pub(in crate::split) fn table(rows: &[Vec<String>]) -> String {
+pub(crate) fn table(rows: &[Vec<String>]) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let cells = |column: usize| rows.iter().filter_map(move |row| row.get(column));
     let widths: Vec<_> = (0..columns)
@@ -20,7 +20,7 @@ fn line(row: &[String], widths: &[usize]) -> String {
 }
 
 /// `number` with three digits at least and one of the prefixes k, M, G, T (steps of 1000).
-pub(super) fn scaled(number: f64, unit: &str) -> String {
+pub(crate) fn scaled(number: f64, unit: &str) -> String {
     let mut number = number;
     for prefix in ["", "k", "M", "G"] {
         if number < 999.5 {
@@ -33,12 +33,12 @@ pub(super) fn scaled(number: f64, unit: &str) -> String {
 }
 
 /// A share of 1 in percent.
-pub(super) fn percent(share: f64) -> String {
+pub(crate) fn percent(share: f64) -> String {
     format!("{:.0} %", share * 100.0)
 }
 
 /// A round-trip time, or a dash where none is known.
-pub(super) fn millis(span: Option<Duration>) -> String {
+pub(crate) fn millis(span: Option<Duration>) -> String {
     let Some(span) = span else { return "-".to_owned() };
     let millis = span.as_secs_f64() * 1e3;
     let digits = if millis < 1.0 { 2 } else { 1 };

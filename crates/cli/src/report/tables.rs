@@ -1,17 +1,11 @@
-//! `anabranch report`: what each observer saw, from a trace.
+//! The report for terminals and for machines.
 
 use std::fmt::Write as _;
-use std::io::{self, Write as _};
-use std::path::PathBuf;
 
-use anabranch_drive::capture::{Flow, PathSummary, Session, Summary, Trace, TraceFacts};
-use clap::Args;
+use anabranch_drive::capture::{Flow, PathSummary, Session, Summary, TraceFacts};
 use serde_json::json;
 
-use crate::failure::Failure;
-
-/// Sessions shown without `--all`.
-const SHOWN: usize = 20;
+use super::legible;
 
 /// Columns of a table.
 const WIDTH: usize = 11;
@@ -25,46 +19,8 @@ const HEADER: [[&str; WIDTH]; 2] = [
     ],
 ];
 
-/// Says what each observer saw: packets, bytes, shares, bursts and gaps per path and direction
-#[derive(Args, Debug)]
-pub(crate) struct ReportArgs {
-    /// The trace, as `anabranch split --trace` writes it
-    trace: PathBuf,
-    /// Print one JSON object instead of tables
-    #[arg(long)]
-    json: bool,
-    /// Show every session, not only the first 20
-    #[arg(long)]
-    all: bool,
-}
-
-impl ReportArgs {
-    /// Prints the report.
-    ///
-    /// # Errors
-    /// Misuse if the file is not a trace (the message says why), trouble if nothing can be printed.
-    pub(crate) fn run(&self) -> Result<(), Failure> {
-        let refuse = |e| Failure::misuse(format!("{}: {e}", self.trace.display()));
-        let trace = Trace::open(&self.trace).map_err(refuse)?;
-        let summary = Summary::of_trace(&trace).map_err(refuse)?;
-        let text = match self.json {
-            true => as_json(trace.facts(), &summary),
-            false => as_tables(trace.facts(), &summary, if self.all { usize::MAX } else { SHOWN }),
-        };
-        print(&text).map_err(|e| Failure::trouble(format!("cannot print the report: {e}")))
-    }
-}
-
-/// A reader that has seen enough (`| head`) is no error.
-fn print(text: &str) -> io::Result<()> {
-    let mut out = io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        result => result,
-    }
-}
-
-fn as_json(facts: &TraceFacts, summary: &Summary) -> String {
+/// One line: the facts and the summary as `docs/formats.md` describes them.
+pub(super) fn as_json(facts: &TraceFacts, summary: &Summary) -> String {
     let report = json!({
         "names": facts.paths,
         "seed": facts.seed,
@@ -75,7 +31,8 @@ fn as_json(facts: &TraceFacts, summary: &Summary) -> String {
     format!("{report}\n")
 }
 
-fn as_tables(facts: &TraceFacts, summary: &Summary, shown: usize) -> String {
+/// A table for all sessions and for the first `shown` of them.
+pub(super) fn as_tables(facts: &TraceFacts, summary: &Summary, shown: usize) -> String {
     let mut out = heading(facts, summary);
     if let [session] = summary.sessions.as_slice() {
         out += &section(facts, &title(session), &session.paths, &session.whole);
@@ -96,7 +53,7 @@ fn heading(facts: &TraceFacts, summary: &Summary) -> String {
     let Summary { datagrams, seconds, sessions, .. } = summary;
     let mut out = format!("{datagrams} datagrams in {seconds:.3} s, sessions: {}", sessions.len());
     if let Some(schedule) = &facts.schedule {
-        out += &format!(", schedule {schedule}");
+        out += &format!(", schedule {}", legible(schedule));
     }
     if let Some(seed) = facts.seed {
         out += &format!(", seed {seed}");
@@ -104,13 +61,14 @@ fn heading(facts: &TraceFacts, summary: &Summary) -> String {
     out + "\n"
 }
 
-fn title(session: &Session) -> String {
+/// What a session is called: its number, and what was loaded where somebody knows.
+pub(super) fn title(session: &Session) -> String {
     let mut title = format!("session {}", session.load);
     if session.run != 0 {
         title += &format!(", run {}", session.run);
     }
     if !session.label.is_empty() {
-        title += &format!(": {}", session.label);
+        title += &format!(": {}", legible(&session.label));
     }
     title
 }
@@ -119,7 +77,7 @@ fn title(session: &Session) -> String {
 fn section(facts: &TraceFacts, title: &str, paths: &[PathSummary], whole: &PathSummary) -> String {
     let mut rows = HEADER.map(|line| line.map(str::to_owned)).to_vec();
     for path in paths.iter().chain([whole]) {
-        let name = facts.path_name(path.path);
+        let name = legible(&facts.path_name(path.path));
         rows.push(line(&name, "up", &path.up));
         rows.push(line("", "down", &path.down));
     }
@@ -165,8 +123,9 @@ fn aligned(rows: &[[String; WIDTH]]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use anabranch_drive::capture::{Row, TraceWriter};
-    use std::fs;
+    use anabranch_drive::capture::{Row, Trace, TraceWriter};
+
+    const SHOWN: usize = 20;
 
     /// A trace of `sessions` sessions: each ten datagrams up on two paths in turn, one down.
     fn trace(sessions: i64) -> tempfile::NamedTempFile {
@@ -244,20 +203,5 @@ mod tests {
         assert_eq!(report["names"], json!(["wlan", "lte"]));
         assert_eq!(report["summary"]["sessions"][1]["paths"][0]["up"]["bytes"], 500);
         assert_eq!(report["summary"]["whole"]["down"]["packets"], 2);
-    }
-
-    #[test]
-    fn what_is_no_trace_is_refused_by_name() {
-        let run = |path: PathBuf| {
-            format!("{:?}", ReportArgs { trace: path, json: false, all: false }.run().unwrap_err())
-        };
-        let file = tempfile::NamedTempFile::new().unwrap();
-        fs::write(file.path(), "time,size\n").unwrap();
-        let refused = run(file.path().to_owned());
-        let name = file.path().display().to_string();
-        assert!(refused.contains("code: 2") && refused.contains(&name), "{refused}");
-        assert!(refused.contains("not a readable Parquet file"), "{refused}");
-        let refused = run(PathBuf::from("/nowhere"));
-        assert!(refused.contains("/nowhere: No such file"), "{refused}");
     }
 }

@@ -1,0 +1,303 @@
+//! `anabranch report`: what each observer saw, from a trace, as a page or as tables.
+
+mod page;
+mod tables;
+
+use std::fs::{self, File};
+use std::io::{self, Read as _, Write as _};
+use std::path::{Path, PathBuf};
+
+use anabranch_drive::capture::{Courses, Draft, Summary, Trace};
+use clap::Args;
+
+use crate::failure::Failure;
+use page::Subject;
+
+/// Sessions shown one by one without `--all`.
+const SHOWN: usize = 20;
+
+/// Sessions that a page takes at most: a browser has to hold them.
+const MOST: usize = 1000;
+
+/// Makes a page of what each observer saw: rates, shares, switches and run lengths per path and direction
+///
+/// The page is one HTML file that needs no network, no script and no other file. Its numbers are those of --text and
+/// --json. The trace is read twice and never held in memory.
+#[derive(Args, Debug)]
+pub(crate) struct ReportArgs {
+    /// The trace, as `anabranch split --trace` writes it
+    trace: PathBuf,
+    /// Write the page here; - is standard output [default: TRACE with the ending .html]
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Print tables; a page is written only where --output asks for it
+    #[arg(long)]
+    text: bool,
+    /// Print one JSON object; a page is written only where --output asks for it
+    #[arg(long, conflicts_with = "text")]
+    json: bool,
+    /// Show every session, not only 20 (tables: the first, page: the busiest)
+    #[arg(long)]
+    all: bool,
+}
+
+impl ReportArgs {
+    /// Makes the report.
+    ///
+    /// # Errors
+    /// Misuse if the file is not a trace (the message says why) or the page cannot be written where it should be,
+    /// trouble if nothing can be printed.
+    pub(crate) fn run(&self) -> Result<(), Failure> {
+        let refuse = |e| Failure::misuse(format!("{}: {e}", self.trace.display()));
+        let trace = Trace::open(&self.trace).map_err(refuse)?;
+        // Before the long reading: what cannot be written should be known at once.
+        let target = self.target()?;
+        let summary = Summary::of_trace(&trace).map_err(refuse)?;
+        if let Some(target) = &target {
+            let chosen = self.chosen(&summary)?;
+            let courses = Courses::of_trace(&trace, &summary, &chosen, page::LANES);
+            let courses = courses.map_err(refuse)?;
+            let name = self.trace.file_name().unwrap_or_default().to_string_lossy();
+            let facts = trace.facts();
+            let subject = Subject {
+                name: &name,
+                facts,
+                summary: &summary,
+                courses: &courses,
+                chosen: &chosen,
+            };
+            write(target, &page::page(&subject))?;
+        }
+        let shown = if self.all { usize::MAX } else { SHOWN };
+        match target {
+            _ if self.text => print(&tables::as_tables(trace.facts(), &summary, shown)),
+            _ if self.json => print(&tables::as_json(trace.facts(), &summary)),
+            Some(page) if page != Path::new("-") => {
+                print(&format!("the report lies in {}\n", page.display()))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Where the page goes, if one is wanted: never over the trace, nor without being told over a page of somebody
+    /// else's.
+    fn target(&self) -> Result<Option<PathBuf>, Failure> {
+        if self.output.is_none() && (self.text || self.json) {
+            return Ok(None);
+        }
+        let beside = || self.trace.with_extension("html");
+        let target = self.output.clone().unwrap_or_else(beside);
+        if target == Path::new("-") {
+            if self.text || self.json {
+                return Err(Failure::misuse(
+                    "--output - and tables would share standard output: name a file",
+                ));
+            }
+            return Ok(Some(target));
+        }
+        let shown = target.display();
+        if is_same(&target, &self.trace) {
+            return Err(Failure::misuse(format!(
+                "{shown} is the trace: name another file with --output"
+            )));
+        }
+        if self.output.is_none() && target.exists() && !is_ours(&target) {
+            let why = "exists and is no report of this program: name a file with --output";
+            return Err(Failure::misuse(format!("{shown} {why}")));
+        }
+        Ok(Some(target))
+    }
+
+    /// The places of the sessions that the page shows one by one, in their order: the busiest.
+    fn chosen(&self, summary: &Summary) -> Result<Vec<usize>, Failure> {
+        let count = summary.sessions.len();
+        if self.all && count > MOST {
+            let remedy = "leave --all out, or see them all with --text --all";
+            return Err(Failure::misuse(format!(
+                "{count} sessions do not fit in a page (at most {MOST}): {remedy}"
+            )));
+        }
+        let bytes = |&at: &usize| {
+            let whole = &summary.sessions[at].whole;
+            std::cmp::Reverse(whole.up.bytes + whole.down.bytes)
+        };
+        let mut places: Vec<usize> = (0..count).collect();
+        places.sort_by_key(bytes);
+        places.truncate(if self.all { MOST } else { SHOWN });
+        places.sort_unstable();
+        Ok(places)
+    }
+}
+
+/// Writes the page whole or not at all, and says where it lies.
+fn write(target: &Path, page: &str) -> Result<(), Failure> {
+    if target == Path::new("-") {
+        return print(page);
+    }
+    let draft = Draft::begin(target);
+    let written = draft.and_then(|mut draft| {
+        draft.write_all(page.as_bytes())?;
+        draft.commit()
+    });
+    written.map_err(|e| Failure::misuse(format!("cannot write the page: {e}")))
+}
+
+/// A reader that has seen enough (`| head`) is no error.
+fn print(text: &str) -> Result<(), Failure> {
+    let mut out = io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        result => result.map_err(|e| Failure::trouble(format!("cannot print the report: {e}"))),
+    }
+}
+
+fn is_same(one: &Path, other: &Path) -> bool {
+    let real = |path: &Path| fs::canonicalize(path).ok();
+    real(one).is_some() && real(one) == real(other)
+}
+
+/// Whether a file begins as our pages do.
+fn is_ours(page: &Path) -> bool {
+    let mut head = Vec::new();
+    let read = File::open(page).and_then(|file| file.take(1024).read_to_end(&mut head));
+    read.is_ok() && String::from_utf8_lossy(&head).contains(page::MARK)
+}
+
+/// A name from a trace, as a terminal or a page may show it: what controls either, or turns the direction of writing,
+/// is spelt out, and what is too long is cut.
+fn legible(name: &str) -> String {
+    const LONGEST: usize = 60;
+    let turns = |c: char| matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    let spelt = |c: char| match c.is_control() || turns(c) || matches!(c, '\u{2028}' | '\u{2029}') {
+        true => c.escape_default().to_string(),
+        false => c.to_string(),
+    };
+    let cut = name.chars().nth(LONGEST).is_some();
+    let kept: String = name.chars().take(LONGEST).map(spelt).collect();
+    if cut { kept + "…" } else { kept }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use anabranch_drive::capture::{Row, TraceFacts, TraceWriter};
+
+    /// A trace of so many sessions, each with one packet, the later the larger.
+    fn trace(sessions: i32) -> (tempfile::TempDir, PathBuf) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("run.parquet");
+        let mut writer = TraceWriter::create(&path, &TraceFacts::default()).unwrap();
+        for n in 0..sessions {
+            let (load, label, monitored, run, path, time) =
+                (n.into(), "", false, 0, 0, f64::from(n));
+            writer.push(&Row { load, label, monitored, run, path, time, size: n + 1 }).unwrap();
+        }
+        writer.finish().unwrap();
+        (folder, path)
+    }
+
+    fn args(trace: &Path) -> ReportArgs {
+        ReportArgs { trace: trace.to_owned(), output: None, text: false, json: false, all: false }
+    }
+
+    fn refusal(args: &ReportArgs) -> String {
+        let told = format!("{:?}", args.run().unwrap_err());
+        assert!(told.contains("code: 2"), "{told}");
+        told
+    }
+
+    fn names(folder: &tempfile::TempDir) -> Vec<String> {
+        let entries = fs::read_dir(folder.path()).unwrap();
+        let mut names: Vec<_> =
+            entries.map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn the_page_lies_beside_the_trace_and_may_be_made_again() {
+        let (folder, path) = trace(3);
+        args(&path).run().unwrap();
+        args(&path).run().unwrap();
+        assert_eq!(names(&folder), ["run.html", "run.parquet"]);
+        let page = fs::read_to_string(folder.path().join("run.html")).unwrap();
+        assert!(page.contains("run.parquet") && page.ends_with("</html>"), "{page}");
+    }
+
+    #[test]
+    fn what_is_no_page_of_ours_is_kept() {
+        let (folder, path) = trace(1);
+        fs::write(folder.path().join("run.html"), "<p>mine").unwrap();
+        assert!(refusal(&args(&path)).contains("run.html exists and is no report"));
+        assert_eq!(fs::read_to_string(folder.path().join("run.html")).unwrap(), "<p>mine");
+        let output = Some(path.clone());
+        assert!(refusal(&ReportArgs { output, ..args(&path) }).contains("is the trace"));
+        Trace::open(&path).unwrap();
+    }
+
+    #[test]
+    fn tables_alone_leave_no_file_behind() {
+        let (folder, path) = trace(1);
+        ReportArgs { text: true, ..args(&path) }.run().unwrap();
+        assert_eq!(names(&folder), ["run.parquet"]);
+    }
+
+    #[test]
+    fn what_is_no_trace_is_refused_by_name_and_leaves_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.parquet");
+        fs::write(&path, "time,size\n").unwrap();
+        let refused = refusal(&args(&path));
+        assert!(
+            refused.contains("a.parquet") && refused.contains("not a readable Parquet file"),
+            "{refused}"
+        );
+        assert_eq!(names(&folder), ["a.parquet"]);
+        assert!(refusal(&args(Path::new("/nowhere"))).contains("/nowhere: No such file"));
+    }
+
+    #[test]
+    fn a_trace_that_breaks_off_leaves_no_page() {
+        let (folder, path) = trace(3);
+        let mut bytes = fs::read(&path).unwrap();
+        bytes[4..40].fill(0xff);
+        fs::write(&path, bytes).unwrap();
+        refusal(&args(&path));
+        assert_eq!(names(&folder), ["run.parquet"]);
+    }
+
+    #[test]
+    fn a_place_that_takes_no_file_is_refused() {
+        let (folder, path) = trace(1);
+        for output in [folder.path().to_owned(), folder.path().join("nowhere/a.html")] {
+            let refused = refusal(&ReportArgs { output: Some(output), ..args(&path) });
+            assert!(refused.contains("cannot write the page"), "{refused}");
+        }
+        assert_eq!(names(&folder), ["run.parquet"]);
+    }
+
+    #[test]
+    fn the_busiest_sessions_are_chosen_in_their_order() {
+        let (_folder, path) = trace(25);
+        let summary = Summary::of_trace(&Trace::open(&path).unwrap()).unwrap();
+        assert_eq!(args(&path).chosen(&summary).unwrap(), (5..25).collect::<Vec<_>>());
+        let all = ReportArgs { all: true, ..args(&path) };
+        assert_eq!(all.chosen(&summary).unwrap().len(), 25);
+    }
+
+    #[test]
+    fn more_sessions_than_a_browser_holds_are_refused() {
+        let (folder, path) = trace(1001);
+        assert!(
+            refusal(&ReportArgs { all: true, ..args(&path) }).contains("1001 sessions do not fit")
+        );
+        assert_eq!(names(&folder), ["run.parquet"]);
+    }
+
+    #[test]
+    fn names_cannot_play_tricks() {
+        assert_eq!(legible("a\x1b[31mb\u{202e}c"), "a\\u{1b}[31mb\\u{202e}c");
+        assert_eq!(legible("wlan ä"), "wlan ä");
+        assert_eq!(legible(&"x".repeat(99)).chars().count(), 61);
+    }
+}

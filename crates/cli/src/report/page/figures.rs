@@ -1,0 +1,208 @@
+//! What all figures share: lanes with a name, an axis below them, and scales that people can read.
+
+use maud::{Markup, PreEscaped, html};
+
+/// Colours of the style sheet; from the ninth path on they come again, and names tell paths apart.
+const COLOURS: i16 = 8;
+
+/// The style sheet's class for the colour of a path; the whole (-1) is grey.
+pub(super) fn colour(path: i16) -> String {
+    if path < 0 { "whole".to_owned() } else { format!("p{}", path % COLOURS) }
+}
+
+/// A path's name behind a patch of its colour.
+pub(super) fn named(path: i16, name: &str) -> Markup {
+    html! { span.name { span.swatch.(colour(path)) aria-hidden="true" {} bdi { (name) } } }
+}
+
+/// One row of a figure: whose it is, a remark, and the drawing.
+pub(super) fn lane(path: i16, name: &str, remark: &str, drawing: &Markup) -> Markup {
+    html! {
+        div.lane {
+            div.lane-head { (named(path, name)) span.muted { (remark) } }
+            (drawing)
+        }
+    }
+}
+
+/// A drawing as wide as there is room, with `width` by 100 units of its own. `shapes` are SVG elements made of
+/// numbers and of escaped text only.
+pub(super) fn drawing(class: &str, width: f64, title: &str, grid: &[f64], shapes: &str) -> Markup {
+    html! {
+        svg.plot.(class) role="img" preserveAspectRatio="none" viewBox={ "0 0 " (number(width)) " 100" } {
+            title { (title) }
+            @for x in grid { line.grid x1=(number(*x)) x2=(number(*x)) y1="0" y2="100" {} }
+            (PreEscaped(shapes))
+            line.base x1="0" x2=(number(width)) y1="100" y2="100" {}
+        }
+    }
+}
+
+/// An axis: texts at their places, which are shares of the width.
+pub(super) fn axis(ticks: &[(f64, String)]) -> Markup {
+    html! {
+        svg.axis aria-hidden="true" {
+            @for (at, label) in ticks {
+                text x={ (number(at * 100.0)) "%" } y="13" text-anchor=(anchor(*at)) { (label) }
+            }
+        }
+    }
+}
+
+/// Texts at the ends must not stick out.
+fn anchor(at: f64) -> &'static str {
+    match at {
+        ..0.04 => "start",
+        0.94.. => "end",
+        _ => "middle",
+    }
+}
+
+/// A folded table with the numbers of a figure.
+pub(super) fn numbers(title: &str, head: &[String], rows: &[Vec<String>]) -> Markup {
+    html! {
+        details {
+            summary { "The same as numbers" }
+            div.scroll tabindex="0" role="region" aria-label=(title) {
+                table {
+                    caption { (title) }
+                    thead { tr { @for cell in head { th scope="col" { bdi { (cell) } } } } }
+                    tbody {
+                        @for row in rows {
+                            tr { @for (at, cell) in row.iter().enumerate() {
+                                @if at == 0 { th scope="row" { (cell) } } @else { td { bdi { (cell) } } }
+                            } }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// A coordinate: three decimals at most, none that say nothing.
+pub(super) fn number(value: f64) -> String {
+    let text = format!("{value:.3}");
+    let short = text.trim_end_matches('0').trim_end_matches('.');
+    if short.is_empty() || short == "-0" { "0".to_owned() } else { short.to_owned() }
+}
+
+/// Times for an axis of so many seconds: at most seven, round in the unit that suits the whole.
+pub(super) fn times(lasts: f64) -> Vec<(f64, String)> {
+    if lasts <= 0.0 {
+        return vec![(0.0, "0 s".to_owned())];
+    }
+    let (unit, seconds) = unit_of(lasts);
+    let step = round(lasts / seconds / 6.0);
+    let count = (lasts / seconds / step) as usize;
+    let tick = |n: usize| {
+        let value = n as f64 * step;
+        (value * seconds / lasts, format!("{} {unit}", number(value)))
+    };
+    (0..=count).map(tick).collect()
+}
+
+/// A stretch of time as a person would say it.
+pub(super) fn span(seconds: f64) -> String {
+    if seconds == 0.0 {
+        return "0 s".to_owned();
+    }
+    let (unit, size) = unit_of(seconds);
+    let value = seconds / size;
+    let whole = (value - value.round()).abs() < 1e-6;
+    let digits = if whole || value >= 99.95 { 0 } else { 1 + usize::from(value < 9.995) };
+    format!("{value:.digits$} {unit}")
+}
+
+fn unit_of(seconds: f64) -> (&'static str, f64) {
+    match seconds {
+        7200.0.. => ("h", 3600.0),
+        120.0.. => ("min", 60.0),
+        1.0.. => ("s", 1.0),
+        0.001.. => ("ms", 1e-3),
+        _ => ("µs", 1e-6),
+    }
+}
+
+/// The least of 1, 2, 5, 10, 20, … (or 0.5, 0.2, …) that is not below `value`.
+pub(super) fn round(value: f64) -> f64 {
+    if !(value > 0.0 && value.is_finite()) {
+        return 1.0;
+    }
+    let ten = 10f64.powf(value.log10().floor());
+    [1.0, 2.0, 5.0]
+        .map(|digit| digit * ten)
+        .into_iter()
+        .find(|&r| r >= value * 0.999_999)
+        .unwrap_or(10.0 * ten)
+}
+
+/// A whole number with its thousands set apart.
+pub(super) fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// A share of 1 in percent: one decimal, and never 100 or 0 by rounding alone.
+pub(super) fn percent(share: f64) -> String {
+    match share * 100.0 {
+        0.0 => "0 %".to_owned(),
+        100.0 => "100 %".to_owned(),
+        p if p < 0.1 => "< 0.1 %".to_owned(),
+        p if p > 99.9 => "> 99.9 %".to_owned(),
+        p => format!("{p:.1} %"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn axes_have_few_round_times() {
+        let labels = |lasts| times(lasts).into_iter().map(|(_, label)| label).collect::<Vec<_>>();
+        assert_eq!(labels(12.3), ["0 s", "5 s", "10 s"]);
+        assert_eq!(labels(0.45), ["0 ms", "100 ms", "200 ms", "300 ms", "400 ms"]);
+        assert_eq!(labels(0.0), ["0 s"]);
+        for lasts in [1e-9, 0.3, 5.0, 119.0, 120.0, 1e5, 1e9] {
+            let ticks = times(lasts);
+            assert!((2..=7).contains(&ticks.len()), "{lasts}: {ticks:?}");
+            assert!(
+                ticks.iter().all(|(at, _)| (0.0..=1.000_001).contains(at)),
+                "{lasts}: {ticks:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn numbers_are_short() {
+        let all: Vec<_> = [0.0, -0.0, 1.5, 100.0, 1e9, 0.0004].map(number).to_vec();
+        assert_eq!(all, ["0", "0", "1.5", "100", "1000000000", "0"]);
+        assert_eq!([0, 999, 1000, 1_234_567].map(grouped), ["0", "999", "1,000", "1,234,567"]);
+        assert_eq!(
+            [0.0, 0.0001, 0.4567, 0.9999, 1.0].map(percent).join(" "),
+            "0 % < 0.1 % 45.7 % > 99.9 % 100 %"
+        );
+        assert_eq!(
+            [0.0, 0.1, 1.0, 12.345, 150.0].map(span).join(", "),
+            "0 s, 100 ms, 1 s, 12.3 s, 2.50 min"
+        );
+    }
+
+    #[test]
+    fn round_numbers_are_not_below() {
+        let all: Vec<_> = [1.0, 1.1, 3.0, 6.0, 0.03, 0.0, f64::NAN]
+            .map(round)
+            .iter()
+            .map(|&r| number(r))
+            .collect();
+        assert_eq!(all, ["1", "2", "5", "10", "0.05", "1", "1"]);
+    }
+}

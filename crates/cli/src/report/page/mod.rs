@@ -1,0 +1,208 @@
+//! The report as one HTML page: no script, no network, no other file.
+//!
+//! HTML comes from maud, which escapes every text. The figures are SVG made here: chart libraries fix colours and
+//! sizes of text in the picture, so that it would neither follow a dark theme nor be legible on a phone.
+
+mod figures;
+mod numbers;
+mod rates;
+mod runs;
+mod sketch;
+mod words;
+
+use anabranch_drive::capture::{
+    Course, Courses, Flow, LaneWay, PathSummary, Summary, TraceFacts, Ways,
+};
+use maud::{DOCTYPE, Markup, html};
+
+use super::{legible, tables};
+use words::Units;
+
+/// Paths that get a lane in the figures; tables have them all.
+pub(super) const LANES: usize = 12;
+
+/// By this our pages are known.
+pub(super) const MARK: &str = r#"<meta name="generator" content="anabranch"#;
+
+/// Nothing may be loaded and nothing run, whatever a trace may hold.
+const POLICY: &str =
+    "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'";
+
+const STYLE: &str = include_str!("style.css");
+
+/// What a page is about.
+pub(super) struct Subject<'a> {
+    /// The name of the trace's file.
+    pub(super) name: &'a str,
+    /// What is known of the trace.
+    pub(super) facts: &'a TraceFacts,
+    /// What it amounts to.
+    pub(super) summary: &'a Summary,
+    /// How it went over time.
+    pub(super) courses: &'a Courses,
+    /// The places in the summary of the sessions that are shown one by one.
+    pub(super) chosen: &'a [usize],
+}
+
+/// One part of a page: a session, or all of them together.
+struct Part<'a> {
+    /// Tells the ids of this part from those of others.
+    id: String,
+    title: String,
+    facts: &'a TraceFacts,
+    units: Units,
+    paths: &'a [PathSummary],
+    whole: &'a PathSummary,
+    course: &'a Course,
+}
+
+/// A direction.
+#[derive(Clone, Copy, PartialEq)]
+enum Way {
+    Down,
+    Up,
+}
+
+impl Way {
+    const BOTH: [Way; 2] = [Way::Down, Way::Up];
+
+    fn name(self) -> &'static str {
+        match self {
+            Way::Down => "Downlink",
+            Way::Up => "Uplink",
+        }
+    }
+
+    fn about(self) -> &'static str {
+        match self {
+            Way::Down => "from the server to the client",
+            Way::Up => "from the client to the server",
+        }
+    }
+
+    fn of<T>(self, ways: &Ways<T>) -> &T {
+        match self {
+            Way::Down => &ways.down,
+            Way::Up => &ways.up,
+        }
+    }
+
+    fn flow(self, path: &PathSummary) -> &Flow {
+        match self {
+            Way::Down => &path.down,
+            Way::Up => &path.up,
+        }
+    }
+}
+
+impl<'a> Part<'a> {
+    /// The paths that have a lane, with their summaries.
+    fn lanes(&self, way: Way) -> impl Iterator<Item = (i16, &'a Flow, &'a LaneWay)> {
+        let (paths, course) = (self.paths, self.course);
+        course.lanes.iter().filter_map(move |lane| {
+            let path = paths.iter().find(|path| path.path == lane.path)?;
+            Some((lane.path, way.flow(path), way.of(&lane.ways)))
+        })
+    }
+
+    fn name(&self, path: i16) -> String {
+        legible(&self.facts.path_name(path))
+    }
+}
+
+/// The whole page.
+pub(super) fn page(subject: &Subject<'_>) -> String {
+    let name = legible(subject.name);
+    let parts = parts(subject);
+    let generator = concat!("anabranch ", env!("CARGO_PKG_VERSION"));
+    let body = html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="generator" content=(generator);
+                meta http-equiv="Content-Security-Policy" content=(POLICY);
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                meta name="color-scheme" content="light dark";
+                title { "What the observers saw: " (name) }
+                style { (maud::PreEscaped(STYLE)) }
+            }
+            body {
+                (head(subject, &name))
+                main {
+                    (words::in_short(subject))
+                    @if subject.chosen.len() > 1 { (contents(&parts)) }
+                    @for part in &parts { (section(part)) }
+                    (words::limits(subject))
+                }
+                footer { p { "Made by " (generator) " from the trace " bdi { (name) } "." } }
+            }
+        }
+    };
+    body.into_string()
+}
+
+fn head(subject: &Subject<'_>, name: &str) -> Markup {
+    html! {
+        header {
+            h1 { "What the observers saw" }
+            p.muted {
+                "Trace " bdi { (name) }
+                @if let Some(started) = subject.facts.started() { ", begun " (started) }
+            }
+        }
+    }
+}
+
+/// All sessions together if there are several, then those that were chosen.
+fn parts<'a>(subject: &Subject<'a>) -> Vec<Part<'a>> {
+    let Subject { facts, summary, courses, chosen, .. } = *subject;
+    let units = Units(facts.unit);
+    let session = |(&at, course): (&usize, &'a Course)| {
+        let session = &summary.sessions[at];
+        let title = tables::title(session);
+        let (paths, whole) = (&*session.paths, &session.whole);
+        Part { id: format!("s{at}"), title: capital(&title), facts, units, paths, whole, course }
+    };
+    let several = summary.sessions.len() > 1;
+    let all = several.then(|| Part {
+        id: "all".to_owned(),
+        title: "All sessions together".to_owned(),
+        facts,
+        units,
+        paths: &summary.paths,
+        whole: &summary.whole,
+        course: &courses.all,
+    });
+    all.into_iter().chain(chosen.iter().zip(&courses.chosen).map(session)).collect()
+}
+
+fn contents(parts: &[Part<'_>]) -> Markup {
+    html! {
+        nav aria-label="Sessions" {
+            ul { @for part in parts { li { a href={ "#" (part.id) } { bdi { (part.title) } } } } }
+        }
+    }
+}
+
+fn section(part: &Part<'_>) -> Markup {
+    html! {
+        section id=(part.id) aria-labelledby={ (part.id) "-h" } {
+            h2 id={ (part.id) "-h" } { bdi { (part.title) } }
+            (words::of_part(part))
+            (numbers::shares(part))
+            (numbers::table(part))
+            (rates::figure(part))
+            (runs::closely(part))
+            (runs::lengths(part))
+        }
+    }
+}
+
+fn capital(text: &str) -> String {
+    let mut chars = text.chars();
+    chars.next().map_or_else(String::new, |first| first.to_uppercase().chain(chars).collect())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,119 @@
+//! The figure of rates: the whole, and below it what each path had of it, on one scale.
+
+use std::fmt::Write as _;
+
+use maud::{Markup, html};
+
+use super::figures::{self, axis, drawing, lane, number, span, times};
+use super::{Part, Way};
+
+/// Rows of the table of rates, at most.
+const ROWS: usize = 16;
+
+/// Rates over time, both directions side by side.
+pub(super) fn figure(part: &Part<'_>) -> Markup {
+    html! {
+        figure {
+            figcaption {
+                h3 { "Rate over time" }
+                p {
+                    "The grey area is all that went that way: nobody on a single path saw this shape. Below it, on the \
+                     same scale, is what the observer of each path saw of it. Each step is " (span(part.course.step))
+                    " long; time counts from the first " (part.units.one()) "."
+                }
+            }
+            div.ways { @for way in Way::BOTH { (direction(part, way)) } }
+            (numbers(part))
+        }
+    }
+}
+
+fn direction(part: &Part<'_>, way: Way) -> Markup {
+    let whole = way.of(&part.course.whole);
+    // The whole can lie below a lane where it was recorded by itself.
+    let lanes = part.lanes(way).flat_map(|(_, _, lane)| &lane.sizes);
+    let top = whole.iter().chain(lanes).copied().max().unwrap_or(0);
+    html! {
+        div.way data-way=(way.name()) {
+            h4 { (way.name()) " " span.muted { (way.about()) } }
+            (row(part, -1, "all paths together", whole, top))
+            @for (path, _, lane) in part.lanes(way) { (row(part, path, &part.name(path), &lane.sizes, top)) }
+            (axis(&times(part.course.lasts)))
+        }
+    }
+}
+
+fn row(part: &Part<'_>, path: i16, name: &str, sizes: &[u64], top: u64) -> Markup {
+    let step = part.course.step;
+    let peak = sizes.iter().copied().max().unwrap_or(0);
+    let remark = match peak {
+        0 => "nothing".to_owned(),
+        _ => format!("at most {}", part.units.rate(peak as f64 / step)),
+    };
+    let title = format!("{name}: rate over {}, {remark}", span(part.course.lasts));
+    // The drawing ends with the last row, not with the last step.
+    let width = (part.course.lasts / step).max(1e-3);
+    let width = if part.course.lasts > 0.0 { width } else { 1.0 };
+    let grid: Vec<f64> = times(part.course.lasts).iter().map(|(at, _)| at * width).collect();
+    let shape = format!(r#"<path class="{}" d="{}"/>"#, figures::colour(path), area(sizes, top));
+    lane(path, name, &remark, &drawing("rate", width, &title, &grid, &shape))
+}
+
+/// The outline of a staircase of `sizes`, with `top` at the upper edge.
+fn area(sizes: &[u64], top: u64) -> String {
+    let mut path = String::from("M0 100");
+    let mut height = 100.0;
+    for (at, &size) in sizes.iter().enumerate() {
+        let next = if top == 0 { 100.0 } else { 100.0 - 96.0 * size as f64 / top as f64 };
+        if next != height {
+            write!(path, "H{at}V{}", number((next * 10.0).round() / 10.0))
+                .expect("writing to a string does not fail");
+            height = next;
+        }
+    }
+    write!(path, "H{}V100Z", sizes.len()).expect("writing to a string does not fail");
+    path
+}
+
+/// Mean rates of a few equal stretches of time.
+fn numbers(part: &Part<'_>) -> Markup {
+    let course = part.course;
+    let (steps, step) = (course.whole.up.len(), course.step);
+    let chunk = steps.div_ceil(ROWS).max(1);
+    let mut head = vec!["from".to_owned()];
+    let mut columns = Vec::new();
+    for way in Way::BOTH {
+        head.push(format!("{}, all", way.name()));
+        columns.push(way.of(&course.whole).as_slice());
+        for (path, _, lane) in part.lanes(way) {
+            head.push(format!("{}, {}", way.name(), part.name(path)));
+            columns.push(lane.sizes.as_slice());
+        }
+    }
+    let row = |at: usize| {
+        let seconds = step * chunk.min(steps - at) as f64;
+        let mean = |sizes: &&[u64]| {
+            let sum: u64 = sizes[at..(at + chunk).min(steps)].iter().sum();
+            part.units.rate(sum as f64 / seconds)
+        };
+        let from = span(at as f64 * step);
+        [from].into_iter().chain(columns.iter().map(mean)).collect()
+    };
+    let rows: Vec<Vec<String>> = (0..steps).step_by(chunk).map(row).collect();
+    figures::numbers(
+        &format!("Mean rates in stretches of {}", span(step * chunk as f64)),
+        &head,
+        &rows,
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_area_is_a_staircase_that_ends_at_the_base() {
+        assert_eq!(area(&[0, 5, 5, 10], 10), "M0 100H1V52H3V4H4V100Z");
+        assert_eq!(area(&[0, 0], 0), "M0 100H2V100Z");
+    }
+}

@@ -1,0 +1,288 @@
+//! The figures of runs: the first of them one by one, and how long all of them were.
+
+use std::fmt::Write as _;
+
+use anabranch_drive::capture::{Histogram, LaneWay, Run};
+use maud::{Markup, html};
+
+use super::figures::{self, axis, drawing, grouped, lane, number, span, times};
+use super::words::{self, Measure};
+use super::{Part, Way};
+
+/// Units of width of the close view.
+const WIDTH: f64 = 1000.0;
+
+/// Runs of the uplink that are shown one by one.
+const LOOK: usize = 24;
+
+/// Rows of the table of runs, at most.
+const ROWS: usize = 60;
+
+/// The part of the packets whose runs may be too short to be shown one by one.
+const NEXT_TO_NOTHING: f64 = 0.03;
+
+/// The beginning of a session, run by run; nothing where no path was ever changed.
+pub(super) fn closely(part: &Part<'_>) -> Markup {
+    let course = part.course;
+    let enough = course.runs.up.get(LOOK).map_or(f64::INFINITY, |run| run.first);
+    let lasts = course.told_until().min(enough) - course.begins;
+    if part.paths.len() < 2 || course.runs.up.len().max(course.runs.down.len()) < 2 || lasts <= 0.0
+    {
+        return html! {};
+    }
+    let all = lasts >= course.lasts;
+    html! {
+        figure.closely {
+            figcaption {
+                h3 { "Switches" @if !all { ", from near" } }
+                p {
+                    @if all { "The whole session, run by run. " }
+                    @else { "The first " (span(lasts)) ", run by run. " }
+                    "A block begins with the first " (part.units.one()) " of a run and ends with its last. Where a \
+                     row is empty, the observer of that path saw nothing of this session."
+                }
+            }
+            div.ways { @for way in Way::BOTH { (close_direction(part, way, lasts)) } }
+            (close_numbers(part, lasts))
+        }
+    }
+}
+
+fn close_direction(part: &Part<'_>, way: Way, lasts: f64) -> Markup {
+    let runs = way.of(&part.course.runs);
+    let row = |path: i16| {
+        let own = || {
+            runs.iter().filter(|run| run.path == path && run.first - part.course.begins <= lasts)
+        };
+        let shapes: String = own().map(|run| block(part, run, lasts)).collect();
+        let count = own().count();
+        let remark = format!("{count} {}", if count == 1 { "run" } else { "runs" });
+        let title = format!("{}: {remark} in {}", part.name(path), span(lasts));
+        let grid: Vec<f64> = times(lasts).iter().map(|(at, _)| at * WIDTH).collect();
+        lane(path, &part.name(path), &remark, &drawing("close", WIDTH, &title, &grid, &shapes))
+    };
+    html! {
+        div.way data-way=(way.name()) {
+            h4 { (way.name()) " " span.muted { (way.about()) } }
+            @for (path, ..) in part.lanes(way) { (row(path)) }
+            (axis(&times(lasts)))
+        }
+    }
+}
+
+/// A run as a block, never thinner than the eye can see.
+fn block(part: &Part<'_>, run: &Run, lasts: f64) -> String {
+    let at = |time: f64| ((time - part.course.begins) / lasts * WIDTH).clamp(0.0, WIDTH);
+    let width = (at(run.last) - at(run.first)).max(1.5);
+    let from = span(run.first - part.course.begins);
+    let told = html! { title { (part.units.many(run.packets)) " in " (span(run.last - run.first)) ", from " (from) } };
+    format!(
+        r#"<rect class="{}" x="{}" y="8" width="{}" height="92">{}</rect>"#,
+        figures::colour(run.path),
+        number(at(run.first)),
+        number(width),
+        told.into_string()
+    )
+}
+
+fn close_numbers(part: &Part<'_>, lasts: f64) -> Markup {
+    let head = ["from", "direction", "path", part.units.plural(), "lasted"].map(str::to_owned);
+    let mut runs: Vec<(Way, &Run)> = Way::BOTH
+        .iter()
+        .flat_map(|&way| way.of(&part.course.runs).iter().map(move |run| (way, run)))
+        .collect();
+    runs.retain(|(_, run)| run.first - part.course.begins <= lasts);
+    runs.sort_by(|(_, one), (_, other)| one.first.total_cmp(&other.first));
+    let row = |&(way, run): &(Way, &Run)| {
+        let from = format!("{:.4} s", run.first - part.course.begins);
+        let name = part.name(run.path);
+        vec![from, way.name().to_owned(), name, grouped(run.packets), span(run.last - run.first)]
+    };
+    let rows: Vec<_> = runs.iter().take(ROWS).map(row).collect();
+    figures::numbers("The first runs", &head, &rows)
+}
+
+/// How long runs were, in time or in packets, whichever the schedule counts.
+pub(super) fn lengths(part: &Part<'_>) -> Markup {
+    let measure = words::measure(part.facts);
+    let Some(shown) = Shown::of(part, measure) else { return html! {} };
+    html! {
+        figure.lengths {
+            figcaption {
+                h3 { "Lengths of runs" }
+                p {
+                    "A run is what an observer sees in one piece: all that goes one way by his path before another \
+                     path takes over. The taller a bar, the more of what he saw came in runs of that length; the scale \
+                     is "
+                    @match measure {
+                        Measure::Time => { "the time from a run's first " (part.units.one()) " to its last" }
+                        Measure::Packets => { "the number of " (part.units.plural()) " in a run" }
+                    }
+                    ", each mark ten times the one before. At a switch, what is still under way by the old path \
+                     arrives mixed with what comes by the new one: that makes many short runs of few "
+                    (part.units.plural()) "."
+                }
+            }
+            div.ways { @for way in Way::BOTH { (length_direction(part, way, shown)) } }
+            (length_numbers(part, shown))
+        }
+    }
+}
+
+fn weights(lane: &LaneWay, measure: Measure) -> &[u64] {
+    match measure {
+        Measure::Time => lane.by_ms.weights(),
+        Measure::Packets => lane.by_packets.weights(),
+    }
+}
+
+/// The classes that a figure shows one by one.
+#[derive(Clone, Copy)]
+struct Shown {
+    /// What is shorter than this class is put into the one before it. It begins with a power of ten.
+    first: usize,
+    last: usize,
+    measure: Measure,
+}
+
+impl Shown {
+    /// From the power of ten below which next to nothing lies to the last that is used. `None` without any runs.
+    fn of(part: &Part<'_>, measure: Measure) -> Option<Shown> {
+        let mut sums = [0; Histogram::LEN];
+        for (_, _, lane) in Way::BOTH.iter().flat_map(|&way| part.lanes(way)) {
+            sums.iter_mut().zip(weights(lane, measure)).for_each(|(sum, weight)| *sum += weight);
+        }
+        let (total, last) = (sums.iter().sum::<u64>(), sums.iter().rposition(|&sum| sum > 0)?);
+        let per = Histogram::PER_DECADE;
+        // Powers of ten begin at classes 1, 5, 9, …
+        let little = |&first: &usize| {
+            sums[..first].iter().sum::<u64>() as f64 <= NEXT_TO_NOTHING * total as f64
+        };
+        let first = (1..=last.max(1)).step_by(per).take_while(little).last().unwrap_or(1);
+        let last = (last.max(first) - 1) / per * per + per;
+        Some(Shown { first, last, measure })
+    }
+
+    /// The shown classes of a lane; the first of them holds all that is shorter.
+    fn of_lane(self, lane: &LaneWay) -> Vec<u64> {
+        let weights = weights(lane, self.measure);
+        let shorter = weights[..self.first].iter().sum();
+        [shorter].into_iter().chain(weights[self.first..=self.last].iter().copied()).collect()
+    }
+
+    fn classes(self) -> impl Iterator<Item = usize> {
+        self.first - 1..=self.last
+    }
+
+    /// What a class holds, in words.
+    fn told(self, class: usize) -> String {
+        let edge = |class| edge(class, self.measure);
+        match self.measure {
+            _ if class < self.first => format!("less than {}", edge(self.first)),
+            _ if class + 1 >= Histogram::LEN => format!("{} and more", edge(class)),
+            Measure::Time => format!("{} to {}", edge(class), edge(class + 1)),
+            Measure::Packets => {
+                let (from, to) =
+                    (Histogram::from(class).ceil(), Histogram::from(class + 1).ceil() - 1.0);
+                if from < to { format!("{from} to {to}") } else { number(from) }
+            }
+        }
+    }
+}
+
+fn length_direction(part: &Part<'_>, way: Way, shown: Shown) -> Markup {
+    let lanes: Vec<_> =
+        part.lanes(way).map(|(path, flow, lane)| (path, flow, shown.of_lane(lane))).collect();
+    let most = lanes.iter().flat_map(|(_, _, weights)| weights).copied().max().unwrap_or(0);
+    let width = shown.classes().count() as f64;
+    let ticks: Vec<(f64, String)> = (shown.first..=shown.last)
+        .step_by(Histogram::PER_DECADE)
+        .map(|class| ((class - shown.first + 1) as f64 / width, edge(class, shown.measure)))
+        .collect();
+    let grid: Vec<f64> = ticks.iter().map(|(at, _)| at * width).collect();
+    html! {
+        div.way data-way=(way.name()) {
+            h4 { (way.name()) " " span.muted { (way.about()) } }
+            @for (path, flow, weights) in &lanes {
+                @let name = part.name(*path);
+                @let remark = match flow.bursts { 1 => "1 run".to_owned(), n => format!("{} runs", grouped(n)) };
+                @let bars = bars(*path, weights, shown, most, part);
+                (lane(*path, &name, &remark, &drawing("bars", width, &format!("{name}: {remark}"), &grid, &bars)))
+            }
+            (axis(&ticks))
+        }
+    }
+}
+
+fn bars(path: i16, weights: &[u64], shown: Shown, most: u64, part: &Part<'_>) -> String {
+    let mut shapes = String::new();
+    let used =
+        weights.iter().zip(shown.classes()).enumerate().filter(|(_, (weight, _))| **weight > 0);
+    for (at, (&weight, class)) in used {
+        let height = (94.0 * weight as f64 / most.max(1) as f64).max(2.0);
+        let told = format!("{} in runs of {}", part.units.many(weight), shown.told(class));
+        write!(
+            shapes,
+            r#"<rect class="{}" x="{}" y="{}" width="0.88" height="{}">{}</rect>"#,
+            figures::colour(path),
+            number(at as f64 + 0.06),
+            number(100.0 - height),
+            number(height),
+            html! { title { (told) } }.into_string()
+        )
+        .expect("writing to a string does not fail");
+    }
+    shapes
+}
+
+/// Where a class begins, in words.
+fn edge(class: usize, measure: Measure) -> String {
+    match measure {
+        Measure::Time => span(Histogram::from(class) / 1e3),
+        Measure::Packets => number(Histogram::from(class).ceil()),
+    }
+}
+
+fn length_numbers(part: &Part<'_>, shown: Shown) -> Markup {
+    let mut head = vec![match shown.measure {
+        Measure::Time => "in runs that lasted".to_owned(),
+        Measure::Packets => format!("in runs of so many {}", part.units.plural()),
+    }];
+    let mut columns = Vec::new();
+    for way in Way::BOTH {
+        for (path, _, lane) in part.lanes(way) {
+            head.push(format!("{}, {}", way.name(), part.name(path)));
+            columns.push(shown.of_lane(lane));
+        }
+    }
+    let row = |(at, class): (usize, usize)| {
+        let weights = columns.iter().map(|weights| grouped(weights[at]));
+        [shown.told(class)].into_iter().chain(weights).collect()
+    };
+    let used = |(at, _): &(usize, usize)| columns.iter().any(|weights| weights[*at] > 0);
+    let rows: Vec<Vec<String>> = shown.classes().enumerate().filter(used).map(row).collect();
+    let title = format!("How many {} came in runs of which length", part.units.plural());
+    figures::numbers(&title, &head, &rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(length: f64, measure: Measure) -> String {
+        let mut histogram = Histogram::default();
+        histogram.add(length, 1);
+        let class = histogram.weights().iter().position(|&weight| weight > 0).unwrap();
+        Shown { first: 1, last: 30, measure }.told(class)
+    }
+
+    #[test]
+    fn classes_are_told_in_words() {
+        assert_eq!(told(100.0, Measure::Time), "100 ms to 178 ms");
+        assert_eq!(told(0.0, Measure::Time), "less than 10 µs");
+        assert_eq!(told(1.0, Measure::Packets), "1");
+        assert_eq!(told(3.0, Measure::Packets), "2 to 3");
+        assert_eq!(told(50.0, Measure::Packets), "32 to 56");
+        assert!(told(1e300, Measure::Packets).ends_with("and more"));
+    }
+}

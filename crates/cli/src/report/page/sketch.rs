@@ -1,0 +1,68 @@
+//! A drawing of the situation: client, paths with an observer on each, server.
+
+use anabranch_drive::capture::{PathSummary, Summary, TraceFacts};
+use maud::{Markup, html};
+
+use super::figures::{colour, number, percent};
+use super::legible;
+
+/// More paths than these would not be told apart.
+const PATHS: usize = 6;
+
+/// Height of a path's row, in the drawing's own units.
+const ROW: f64 = 56.0;
+
+/// Characters of a name that have room.
+const ROOM: usize = 13;
+
+/// Client and server with the paths between them, and who looks where.
+pub(super) fn sketch(facts: &TraceFacts, summary: &Summary) -> Markup {
+    let paths = &summary.paths[..summary.paths.len().min(PATHS)];
+    let height = ROW * paths.len() as f64 + 14.0;
+    let middle = height / 2.0;
+    let told =
+        format!("{} paths between client and server, an observer at each", summary.paths.len());
+    html! {
+        svg.sketch role="img" viewBox={ "0 0 560 " (number(height)) } {
+            title { (told) }
+            (end(4.0, middle, "client"))
+            (end(486.0, middle, "server"))
+            @for (at, path) in paths.iter().enumerate() {
+                (row(&legible(&facts.path_name(path.path)), path, ROW * (at as f64 + 0.6) + 7.0, middle))
+            }
+        }
+        @if summary.paths.len() > PATHS {
+            p.muted { "The drawing shows the first " (PATHS) " of " (summary.paths.len()) " paths." }
+        }
+    }
+}
+
+fn end(x: f64, middle: f64, name: &str) -> Markup {
+    html! {
+        rect.end x=(number(x)) y=(number(middle - 20.0)) width="70" height="40" rx="6" {}
+        text x=(number(x + 35.0)) y=(number(middle + 6.0)) text-anchor="middle" { (name) }
+    }
+}
+
+/// A path with the eye of its observer and what he saw.
+fn row(name: &str, path: &PathSummary, y: f64, middle: f64) -> Markup {
+    let short: String = match name.chars().nth(ROOM) {
+        Some(_) => name.chars().take(ROOM - 1).chain(['…']).collect(),
+        None => name.to_owned(),
+    };
+    let (middle, y_text) = (number(middle), number(y - 12.0));
+    let line = format!(
+        "M74 {middle}C116 {middle} 90 {0} 140 {0}H430C474 {0} 450 {middle} 486 {middle}",
+        number(y)
+    );
+    let saw = format!("↓ {} ↑ {}", percent(path.down.share), percent(path.up.share));
+    html! {
+        path.line.(colour(path.path)) d=(line) {}
+        g.eye transform={ "translate(270 " (number(y)) ")" } {
+            path.white d="M-17 0Q0 -17 17 0Q0 17 -17 0Z" {}
+            circle.(colour(path.path)) r="6" {}
+        }
+        text.isolate x="248" y=(y_text) text-anchor="end" { (short) }
+        text.muted x="292" y=(y_text) { (saw) }
+    }
+}

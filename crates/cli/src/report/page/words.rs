@@ -1,0 +1,356 @@
+//! What the page says in plain sentences.
+
+use anabranch_drive::capture::{SizeUnit, Summary, TraceFacts};
+use anabranch_multipath::Every;
+use maud::{Markup, html};
+
+use super::figures::{grouped, named, percent, span};
+use super::{Part, Subject, Way, legible, sketch};
+use crate::text::scaled;
+
+/// A share of a direction from which on it counts as not split.
+const NEARLY_ALL: f64 = 0.95;
+
+/// The lengths of runs: counted in time or in packets?
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Measure {
+    Time,
+    Packets,
+}
+
+/// The words for what a row of the trace is and for what its size counts.
+#[derive(Clone, Copy)]
+pub(super) struct Units(pub(super) SizeUnit);
+
+impl Units {
+    /// One row.
+    pub(super) fn one(self) -> &'static str {
+        match self.0 {
+            SizeUnit::IpPacket => "packet",
+            SizeUnit::Cell => "cell",
+            SizeUnit::Direction => "unit",
+        }
+    }
+
+    /// Several rows.
+    pub(super) fn plural(self) -> &'static str {
+        match self.0 {
+            SizeUnit::IpPacket => "packets",
+            SizeUnit::Cell => "cells",
+            SizeUnit::Direction => "units",
+        }
+    }
+
+    /// So many rows.
+    pub(super) fn many(self, count: u64) -> String {
+        format!("{} {}", grouped(count), if count == 1 { self.one() } else { self.plural() })
+    }
+
+    /// What the sum of sizes is called.
+    pub(super) fn sizes(self) -> &'static str {
+        match self.0 {
+            SizeUnit::Direction => "units",
+            _ => "bytes",
+        }
+    }
+
+    /// A sum of sizes, exactly.
+    pub(super) fn size(self, sum: u64) -> String {
+        grouped(sum)
+    }
+
+    /// A sum of sizes, roughly, where it says more than the number of rows does.
+    fn about(self, sum: u64) -> String {
+        match self.0 {
+            SizeUnit::Direction => String::new(),
+            _ => format!(" ({})", scaled(sum as f64, "B")),
+        }
+    }
+
+    /// So much size in a second.
+    pub(super) fn rate(self, per_second: f64) -> String {
+        match self.0 {
+            SizeUnit::Direction => format!("{per_second:.0} units/s"),
+            _ => scaled(per_second * 8.0, "bit/s"),
+        }
+    }
+}
+
+/// The beginning of the page: all that a reader in a hurry should know.
+pub(super) fn in_short(subject: &Subject<'_>) -> Markup {
+    let Subject { facts, summary, .. } = *subject;
+    let units = Units(facts.unit);
+    if summary.datagrams == 0 {
+        return html! {
+            section aria-label="In short" {
+                p.lead { "The trace is empty: nothing was sent or received while it was recorded." }
+            }
+        };
+    }
+    html! {
+        section aria-label="In short" {
+            p.lead {
+                (what(summary, units)) " "
+                @if summary.paths.len() > 1 {
+                    "At each path, imagine somebody who records all that passes there: a phone company, the owner of a \
+                     hotspot, an internet provider. This page shows what each of these observers saw, and how much of \
+                     the whole that is."
+                }
+            }
+            @if summary.paths.len() > 1 { (sketch::sketch(facts, summary)) }
+            @if let Some(schedule) = &facts.schedule { p { (how(schedule)) } }
+            @if subject.summary.sessions.len() > 1 { (shown(subject)) }
+        }
+    }
+}
+
+fn what(summary: &Summary, units: Units) -> Markup {
+    let whole = &summary.whole;
+    let packets = whole.up.packets + whole.down.packets;
+    let bytes = whole.up.bytes + whole.down.bytes;
+    let sessions = summary.sessions.len();
+    html! {
+        @match sessions { 1 => "One session", n => { (grouped(n as u64)) " sessions" } }
+        @match summary.paths.len() {
+            0 => ", recorded as a whole, not split: ",
+            1 => " went over a single path: ",
+            n => { @if sessions == 1 { " was" } @else { " were" } " split over " (n) " paths: " }
+        }
+        (units.many(packets)) (units.about(bytes)) " in " (span(summary.seconds)) "."
+    }
+}
+
+/// The schedule in its own words and in plain ones.
+fn how(schedule: &str) -> Markup {
+    html! {
+        "The schedule was " code { bdi { (legible(schedule)) } }
+        @match (family(schedule).and_then(meaning), every(schedule)) {
+            (Some(meaning), Some(every)) => { ": " (meaning) "; " (due(every)) "." }
+            (Some(meaning), None) => { ": " (meaning) "." }
+            (None, Some(every)) => { "; " (due(every)) "." }
+            (None, None) => { "." }
+        }
+        " The traffic of one path between two switches is called a run."
+    }
+}
+
+fn family(schedule: &str) -> Option<&str> {
+    schedule.split([' ', ':']).next()
+}
+
+fn every(schedule: &str) -> Option<Every> {
+    let (_, every) = schedule.split_once("--every ")?;
+    every.split(' ').next()?.parse().ok()
+}
+
+/// What the schedule counts; packets where nobody knows.
+pub(super) fn measure(facts: &TraceFacts) -> Measure {
+    match facts.schedule.as_deref().and_then(every) {
+        Some(Every::Time { .. } | Every::TimeRange { .. } | Every::Never) => Measure::Time,
+        _ => Measure::Packets,
+    }
+}
+
+/// What a family of schedulers does, for people who never heard of it.
+fn meaning(family: &str) -> Option<&'static str> {
+    Some(match family {
+        "round-robin" => "the paths take turns",
+        "uniform" => "a path is drawn by lot, all with the same chances",
+        "weighted" => {
+            "a path is drawn by lot, with chances that were themselves drawn anew for each session"
+        }
+        "weights" => "a path is drawn by lot, with chances that the user gave",
+        "batched" => {
+            "a path is drawn by lot for each batch, with chances that were themselves drawn anew for each session"
+        }
+        "hywf" => "a path is drawn by lot, with chances that were cut at random for each session",
+        "lowest-rtt" => "the path that answers quickest is taken",
+        _ => return None,
+    })
+}
+
+fn due(every: Every) -> String {
+    let ms = |time: std::time::Duration| span(time.as_secs_f64());
+    match every {
+        Every::Never => "the first choice stands".to_owned(),
+        Every::Packets { mean, random: false } => {
+            format!("a switch is due after every {mean} packets")
+        }
+        Every::Packets { mean, .. } => {
+            format!("a switch is due after {mean} packets on average, at random")
+        }
+        Every::PacketRange { least, most } => {
+            format!("a switch is due after {least} to {most} packets, at random")
+        }
+        Every::Time { mean, random: false } => format!("a switch is due every {}", ms(mean)),
+        Every::Time { mean, .. } => {
+            format!("a switch is due every {} on average, at random", ms(mean))
+        }
+        Every::TimeRange { least, most } => {
+            format!("a switch is due after {} to {}, at random", ms(least), ms(most))
+        }
+    }
+}
+
+fn shown(subject: &Subject<'_>) -> Markup {
+    let (all, shown) = (subject.summary.sessions.len(), subject.chosen.len());
+    html! {
+        @if shown < all {
+            p.muted {
+                "Below, the " (shown) " busiest of " (grouped(all as u64)) " sessions are shown one by one; the others \
+                 are counted under “All sessions together”."
+            }
+        }
+    }
+}
+
+/// What each observer of a part saw, and what nobody alone saw.
+pub(super) fn of_part(part: &Part<'_>) -> Markup {
+    let whole = part.whole;
+    let lasts = part.course.lasts;
+    html! {
+        p {
+            (part.units.many(whole.down.packets)) (part.units.about(whole.down.bytes)) " down and "
+            (part.units.many(whole.up.packets)) (part.units.about(whole.up.bytes)) " up in " (span(lasts)) ". "
+            (nobody(part))
+        }
+        @if part.paths.len() > 1 {
+            ul.observers { @for path in part.paths.iter().take(super::LANES) { li { (observer(part, path.path)) } } }
+        }
+        @if part.paths.len() > super::LANES {
+            p.muted {
+                "Here and in the figures are the " (super::LANES) " first or busiest of " (part.paths.len())
+                " paths; the table has more."
+            }
+        }
+    }
+}
+
+fn observer(part: &Part<'_>, path: i16) -> Markup {
+    let Some(path) = part.paths.iter().find(|each| each.path == path) else { return html! {} };
+    let gap = path.up.longest_gap_ms.max(path.down.longest_gap_ms) / 1e3;
+    html! {
+        "The observer of " (named(path.path, &part.name(path.path))) " saw " b { (percent(path.down.share)) }
+        " of what came down and " b { (percent(path.up.share)) } " of what went up"
+        @if path.up.bursts > 1 {
+            ". The client came to this path " (grouped(path.up.bursts)) " times"
+            @if gap > 0.0 { "; once it was silent for " (span(gap)) }
+        }
+        "."
+    }
+}
+
+/// The greatest shares, and a plain word where a direction was not split at all.
+fn nobody(part: &Part<'_>) -> Markup {
+    let most = |way: Way| part.paths.iter().map(|path| way.flow(path).share).fold(0.0, f64::max);
+    let (down, up) = (most(Way::Down), most(Way::Up));
+    let whole = |way: Way| most(way) > NEARLY_ALL;
+    html! {
+        @match (part.paths.len(), whole(Way::Down), whole(Way::Up)) {
+            (0, ..) => "The trace tells of no paths: this is what an observer of everything saw.",
+            (1, ..) => "There was one path only: its observer saw everything.",
+            (_, true, true) => {
+                strong { "Hardly split:" } " one path carried " (percent(down)) " of what came down and one "
+                (percent(up)) " of what went up."
+            }
+            (_, true, false) => {
+                strong { "The downlink was hardly split:" } " one path carried " (percent(down)) " of it. The server \
+                 went on answering there, whatever path the client sent by. Of the uplink nobody alone saw more than "
+                b { (percent(up)) } "."
+            }
+            (_, false, true) => {
+                strong { "The uplink was hardly split:" } " one path carried " (percent(up)) " of it. Of the downlink \
+                 nobody alone saw more than " b { (percent(down)) } "."
+            }
+            _ => {
+                "Nobody on a single path saw more than " b { (percent(down)) } " of what came down, or more than "
+                b { (percent(up)) } " of what went up, and nobody saw the whole."
+            }
+        }
+    }
+}
+
+/// What must not be read into the page.
+pub(super) fn limits(subject: &Subject<'_>) -> Markup {
+    let sizes = match subject.facts.unit {
+        SizeUnit::IpPacket => "Sizes are those of IP packets with their headers.",
+        SizeUnit::Cell => "Sizes are those of Tor cells.",
+        SizeUnit::Direction => "The trace has directions but no sizes: every unit counts as one.",
+    };
+    html! {
+        section aria-labelledby="limits" {
+            h2 id="limits" { "What this page does not show" }
+            ul {
+                li {
+                    "How much can be guessed from what an observer saw. A part of a session may still give away what \
+                     the whole is; measuring that takes attacks on many traces, not a look at one."
+                }
+                li {
+                    "Who sees more than one path. Whoever watches several of them, or the server's side, sees the sum \
+                     of these pictures."
+                }
+                li {
+                    "What was said and to whom. The trace holds times, sizes and directions; contents stay encrypted, \
+                     and addresses are not in it. The observers do see the addresses."
+                }
+                li {
+                    "What the network did on the way. Times are those at which this machine sent or received. "
+                    (sizes)
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use anabranch_multipath::schedule::FAMILIES;
+
+    fn told(schedule: &str) -> String {
+        let text = how(schedule).into_string();
+        text.replace("<code><bdi>", "").replace("</bdi></code>", "").replace("&quot;", "\"")
+    }
+
+    #[test]
+    fn every_schedule_is_put_in_plain_words() {
+        for each in FAMILIES {
+            assert!(meaning(each.name).is_some(), "{}", each.name);
+        }
+    }
+
+    #[test]
+    fn a_schedule_is_explained_with_its_run_length() {
+        let text = told("round-robin --every 100ms");
+        assert!(text.contains("the paths take turns; a switch is due every 100 ms."), "{text}");
+        let cases = [
+            ("uniform --every ~50p", "after 50 packets on average, at random"),
+            ("batched --every 50-70p", "after 50 to 70 packets, at random"),
+            ("weighted:2 --every 80-120ms", "after 80 ms to 120 ms, at random"),
+            ("weights:0.5,0.5 --every 20p", "after every 20 packets"),
+            ("hywf --every never", "the first choice stands"),
+        ];
+        for (schedule, wanted) in cases {
+            assert!(told(schedule).contains(wanted), "{}", told(schedule));
+        }
+    }
+
+    #[test]
+    fn an_unknown_schedule_is_only_quoted() {
+        assert!(
+            told("<b>magic --every often")
+                .starts_with("The schedule was &lt;b&gt;magic --every often. The")
+        );
+    }
+
+    #[test]
+    fn runs_are_measured_as_the_schedule_counts() {
+        let facts = |schedule: &str| TraceFacts {
+            schedule: Some(schedule.into()),
+            ..TraceFacts::default()
+        };
+        assert_eq!(measure(&facts("uniform --every 1s")), Measure::Time);
+        assert_eq!(measure(&facts("uniform --every 9p")), Measure::Packets);
+        assert_eq!(measure(&TraceFacts::default()), Measure::Packets);
+    }
+}

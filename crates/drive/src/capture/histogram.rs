@@ -1,0 +1,98 @@
+//! Weights by order of magnitude, for figures.
+
+/// Classes to each power of ten.
+const CLASSES: usize = 4;
+
+/// Powers of ten, from 0.01 on.
+const DECADES: usize = 9;
+
+/// Where each class but the first begins. Two and three are in one class, four and five, six to nine: no class of
+/// whole numbers is empty by nature.
+const EDGES: [f64; CLASSES * DECADES] = edges();
+
+const fn edges() -> [f64; CLASSES * DECADES] {
+    let mut edges = [0.0; CLASSES * DECADES];
+    let (mut decade, mut ten) = (0, 0.01);
+    while decade < DECADES {
+        edges[CLASSES * decade] = ten;
+        edges[CLASSES * decade + 1] = 1.78 * ten;
+        edges[CLASSES * decade + 2] = 3.16 * ten;
+        edges[CLASSES * decade + 3] = 5.62 * ten;
+        (decade, ten) = (decade + 1, ten * 10.0);
+    }
+    edges
+}
+
+/// How much fell into each class of lengths, four classes to each power of ten.
+///
+/// Class 0 is all below 0.01; the last has no end.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Histogram {
+    weights: [u64; EDGES.len() + 1],
+}
+
+impl Default for Histogram {
+    fn default() -> Histogram {
+        Histogram { weights: [0; EDGES.len() + 1] }
+    }
+}
+
+impl Histogram {
+    /// The number of classes.
+    pub const LEN: usize = EDGES.len() + 1;
+
+    /// Classes to a power of ten; the first of them begins with the power itself.
+    pub const PER_DECADE: usize = CLASSES;
+
+    /// Adds a length of this weight.
+    pub fn add(&mut self, length: f64, weight: u64) {
+        self.weights[EDGES.partition_point(|&edge| edge <= length)] += weight;
+    }
+
+    /// The weight in each class.
+    pub fn weights(&self) -> &[u64] {
+        &self.weights
+    }
+
+    /// Where `class` begins: 0 for the first.
+    pub fn from(class: usize) -> f64 {
+        class.checked_sub(1).map_or(0.0, |at| EDGES[at.min(EDGES.len() - 1)])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn class(length: f64) -> usize {
+        let mut histogram = Histogram::default();
+        histogram.add(length, 3);
+        assert_eq!(histogram.weights().iter().sum::<u64>(), 3);
+        histogram.weights().iter().position(|&weight| weight == 3).unwrap()
+    }
+
+    #[test]
+    fn every_length_has_the_class_that_begins_at_or_below_it() {
+        for length in [0.0, 0.009, 0.01, 0.5, 1.0, 9.99, 10.0, 99.0, 100.0, 1e6, 1e300] {
+            let at = class(length);
+            assert!(Histogram::from(at) <= length, "{length}");
+            assert!(at + 1 >= Histogram::LEN || length < Histogram::from(at + 1), "{length}");
+        }
+        assert_eq!((class(0.0), class(1e300)), (0, Histogram::LEN - 1));
+    }
+
+    #[test]
+    fn powers_of_ten_begin_a_class() {
+        for power in [0.01, 0.1, 1.0, 10.0, 100.0, 1000.0, 10_000.0] {
+            assert_eq!(Histogram::from(class(power)), power);
+        }
+    }
+
+    #[test]
+    fn no_class_of_whole_numbers_is_empty() {
+        let mut histogram = Histogram::default();
+        (1..=10_000).for_each(|n| histogram.add(f64::from(n), 1));
+        let used = &histogram.weights()[class(1.0)..=class(10_000.0)];
+        assert!(used.len() == 17 && used.iter().all(|&weight| weight > 0));
+    }
+}

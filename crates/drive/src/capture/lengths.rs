@@ -1,0 +1,114 @@
+//! The distribution of any number of lengths in bounded memory.
+
+use std::collections::BTreeMap;
+
+/// Bits of a double's mantissa that are left out of a bucket's key: 9 stay, so that a bucket is at most 0.2 % wide.
+const DROPPED: u32 = 52 - 9;
+
+/// A distribution of lengths: numbers that are not negative.
+///
+/// Lengths that agree in their first ten binary digits share a bucket, which keeps their number and sum. So there are
+/// at most 512 buckets for each doubling, and whole numbers up to 1,023 have one each.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Lengths {
+    /// Bits of a double that is not negative ascend as it does.
+    buckets: BTreeMap<u32, Bucket>,
+    count: u64,
+    longest: f64,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Bucket {
+    count: u64,
+    sum: f64,
+}
+
+impl Lengths {
+    /// Adds one.
+    pub(super) fn add(&mut self, length: f64) {
+        debug_assert!(length >= 0.0, "time runs backwards: {length}");
+        let key = u32::try_from(length.to_bits() >> DROPPED).unwrap_or(u32::MAX);
+        let bucket = self.buckets.entry(key).or_default();
+        bucket.count += 1;
+        bucket.sum += length;
+        self.count += 1;
+        self.longest = self.longest.max(length);
+    }
+
+    /// Adds all of another.
+    pub(super) fn absorb(&mut self, other: &Lengths) {
+        for (key, more) in &other.buckets {
+            let bucket = self.buckets.entry(*key).or_default();
+            bucket.count += more.count;
+            bucket.sum += more.sum;
+        }
+        self.count += other.count;
+        self.longest = self.longest.max(other.longest);
+    }
+
+    /// How many there are.
+    pub(super) fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// The greatest; 0 where there is none.
+    pub(super) fn longest(&self) -> f64 {
+        self.longest
+    }
+
+    /// The middle one, or the mean of the middle two; 0 where there is none. Exact to the width of a bucket.
+    pub(super) fn median(&self) -> f64 {
+        let Some(last) = self.count.checked_sub(1) else { return 0.0 };
+        (self.at(last / 2) + self.at(self.count / 2)) / 2.0
+    }
+
+    /// The length of this rank from 0: the mean of its bucket.
+    fn at(&self, rank: u64) -> f64 {
+        let mut below = 0;
+        for bucket in self.buckets.values() {
+            below += bucket.count;
+            if rank < below {
+                return bucket.sum / bucket.count as f64;
+            }
+        }
+        self.longest
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lengths(values: impl IntoIterator<Item = f64>) -> Lengths {
+        let mut lengths = Lengths::default();
+        values.into_iter().for_each(|value| lengths.add(value));
+        lengths
+    }
+
+    #[test]
+    fn small_whole_numbers_are_kept_exactly() {
+        let all = lengths((0..=1023).map(f64::from));
+        assert_eq!(all.buckets.len(), 1024);
+        assert_eq!((all.median(), all.longest(), all.count()), (511.5, 1023.0, 1024));
+    }
+
+    #[test]
+    fn the_median_of_many_is_nearly_exact_and_their_memory_bounded() {
+        let uneven = |n: u64| n.wrapping_mul(0x9e37_79b9_7f4a_7c15) as f64 / 1e16;
+        let all = lengths((0..500_000).map(uneven));
+        let mut sorted: Vec<f64> = (0..500_000).map(uneven).collect();
+        sorted.sort_by(f64::total_cmp);
+        let exact = sorted[250_000];
+        assert!((all.median() / exact - 1.0).abs() < 0.002, "{} for {exact}", all.median());
+        // Ten octaves hold all but a thousandth; the rest has few members.
+        assert!(all.buckets.len() < 512 * 11 + 500, "{}", all.buckets.len());
+    }
+
+    #[test]
+    fn two_halves_make_the_whole() {
+        let mut half = lengths([1.0, 5.0]);
+        half.absorb(&lengths([3.0, 700.5]));
+        assert_eq!((half.median(), half.longest(), half.count()), (4.0, 700.5, 4));
+        assert_eq!(lengths([]).median(), 0.0);
+    }
+}

@@ -1,0 +1,258 @@
+"""An unaltered Chromium without a screen, told what to do over a pipe.
+
+The pipe speaks the Chrome DevTools Protocol, one JSON message after the other with a zero byte
+between them (``--remote-debugging-pipe``). A library for it (Playwright, Selenium) would bring a
+browser or a driver of its own; what is needed here is to open a page, to ask it something, to take
+a picture, and to hear what it requested and complained of.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self
+
+from harness.net import Host
+from harness.tools import PeerFailed, tool, wait_for
+
+# What a browser does of its own accord has no place in a test that counts packets or requests.
+QUIET = (
+    "--headless=new", "--disable-gpu", "--no-first-run", "--no-default-browser-check",
+    "--disable-background-networking", "--disable-component-update", "--disable-sync",
+    "--disable-domain-reliability", "--disable-extensions", "--hide-scrollbars",
+    "--disable-features=OptimizationHints,MediaRouter,DialMediaRouteProvider",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Picture:
+    """Pixels of a page, row by row; each is red, green and blue from 0 to 255."""
+
+    width: int
+    height: int
+    pixels: list[tuple[int, int, int]]
+
+    def share_near(self, colour: tuple[int, int, int], distance: int = 24) -> float:
+        """The share of pixels that differ from ``colour`` by at most ``distance`` in each part."""
+        near = sum(all(abs(a - b) <= distance for a, b in zip(p, colour, strict=True))
+                   for p in self.pixels)  # fmt: skip
+        return near / max(len(self.pixels), 1)
+
+
+class Chromium:
+    """A running browser with one empty page; ends with its ``with`` block.
+
+    ``requests`` are the addresses that the page asked for, ``blocked`` those of them that were not
+    fetched, each with the reason (``csp``); ``complaints`` are errors, warnings and console output.
+    """
+
+    def __init__(self, host: Host, options: Sequence[str] = ()):
+        """Starts it on ``host`` with a profile of its own and ``options`` added.
+
+        Raises:
+            MissingPeer: Chromium is not installed.
+            PeerFailed: it does not start.
+        """
+        self.requests: list[str] = []
+        self.blocked: dict[str, str] = {}
+        self.complaints: list[str] = []
+        self._asked: dict[str, str] = {}  # addresses by the browser's number of the request
+        self._answers: dict[int, dict[str, Any]] = {}
+        self._events: list[str] = []
+        self._count = 0
+        self._profile = tempfile.mkdtemp(prefix="anabranch-chromium-")
+        self._log = tempfile.TemporaryFile("w+")  # noqa: SIM115 (closed with the browser)
+        self._start(host, options)
+        try:
+            self._target = self._open_page()
+        except BaseException:
+            self.close()
+            raise
+
+    def _start(self, host: Host, options: Sequence[str]) -> None:
+        # Chromium reads from descriptor 3 and writes to 4. Not every sh knows descriptors above 9.
+        to_it, self._in = os.pipe()
+        self._out, from_it = os.pipe()
+        sandbox = ["--no-sandbox"] if os.geteuid() == 0 else []
+        command = [tool("chromium"), *QUIET, *sandbox, "--remote-debugging-pipe"]
+        command += [f"--user-data-dir={self._profile}", *options, "about:blank"]
+        shell = f'exec "$@" 3<&{to_it} 4>&{from_it}'
+        self._process = subprocess.Popen(
+            ["bash", "-c", shell, "bash", *host.command(command)],
+            stdin=subprocess.DEVNULL, stdout=self._log, stderr=self._log,
+            pass_fds=(to_it, from_it), start_new_session=True,
+        )  # fmt: skip
+        os.close(to_it)
+        os.close(from_it)
+        self._session = ""
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _open_page(self) -> str:
+        target: str = self.call("Target.createTarget", url="about:blank")["targetId"]
+        attached = self.call("Target.attachToTarget", targetId=target, flatten=True)
+        self._session = attached["sessionId"]
+        for domain in ("Page", "Network", "Log", "Runtime"):
+            self.call(f"{domain}.enable")
+        return target
+
+    def call(self, method: str, seconds: float = 30.0, **parameters: Any) -> dict[str, Any]:
+        """One command of the protocol and its result.
+
+        Raises:
+            PeerFailed: the browser refused it, or is gone.
+            TimeoutError: no answer within ``seconds``.
+        """
+        self._count += 1
+        number = self._count
+        message = {"id": number, "method": method, "params": parameters}
+        if self._session:
+            message["sessionId"] = self._session
+        try:
+            os.write(self._in, json.dumps(message).encode() + b"\0")
+        except BrokenPipeError as error:
+            raise PeerFailed(f"Chromium ended before {method}:\n{self._said()}") from error
+
+        def answered() -> bool:
+            return number in self._answers or not self._reader.is_alive()
+
+        wait_for(f"Chromium's answer to {method}", answered, seconds)
+        answer = self._answers.pop(number, None)
+        if answer is None:
+            raise PeerFailed(f"Chromium ended during {method}:\n{self._said()}")
+        if "error" in answer:
+            raise PeerFailed(f"{method}: {answer['error']['message']}")
+        result: dict[str, Any] = answer["result"]
+        return result
+
+    def show(self, address: str, *, seconds: float = 30.0) -> None:
+        """Opens ``address`` and waits until it has been loaded with all that belongs to it.
+
+        Raises:
+            PeerFailed: it cannot be loaded.
+            TimeoutError: it takes longer than ``seconds``.
+        """
+        self._events.clear()
+        told = self.call("Page.navigate", seconds, url=address)
+        if "errorText" in told:
+            raise PeerFailed(f"{address}: {told['errorText']}\n{self._said()}")
+        wait_for(f"{address} to be loaded", lambda: "Page.loadEventFired" in self._events, seconds)
+
+    def ask(self, expression: str, *, seconds: float = 30.0) -> Any:
+        """The value of a JavaScript expression in the page, awaited where it is a promise.
+
+        Raises:
+            PeerFailed: it throws.
+        """
+        told = self.call(
+            "Runtime.evaluate", seconds, expression=expression, awaitPromise=True,
+            returnByValue=True,
+        )  # fmt: skip
+        if "exceptionDetails" in told:
+            raise PeerFailed(f"{expression}: {told['exceptionDetails']}")
+        return told["result"].get("value")
+
+    def window(self, width: int, height: int) -> None:
+        """Gives the page this size in CSS pixels; a narrow one as a telephone has it."""
+        self.call(
+            "Emulation.setDeviceMetricsOverride", width=width, height=height,
+            deviceScaleFactor=1, mobile=width < 600,
+        )  # fmt: skip
+
+    def prefer(self, scheme: str) -> None:
+        """The reader's preference: ``light`` or ``dark``."""
+        features = [{"name": "prefers-color-scheme", "value": scheme}]
+        self.call("Emulation.setEmulatedMedia", features=features)
+
+    def without_scripts(self) -> None:
+        """Pages opened from now on run no script."""
+        self.call("Emulation.setScriptExecutionDisabled", value=True)
+
+    def png(self, area: dict[str, float] | None = None, scale: float = 1.0) -> bytes:
+        """A picture of an area (``x``, ``y``, ``width``, ``height``), or of the whole page."""
+        if area is None:
+            size = self.call("Page.getLayoutMetrics")["cssContentSize"]
+            area = {"x": 0, "y": 0, "width": size["width"], "height": size["height"]}
+        told = self.call(
+            "Page.captureScreenshot", 60, format="png", captureBeyondViewport=True,
+            clip={**area, "scale": scale},
+        )  # fmt: skip
+        return base64.b64decode(told["data"])
+
+    def place(self, selector: str) -> dict[str, float]:
+        """Where the first element that matches lies in the page, as :meth:`png` takes it."""
+        found: dict[str, float] | None = self.ask(
+            f"""(() => {{
+                const found = document.querySelector({json.dumps(selector)});
+                if (!found) return null;
+                const r = found.getBoundingClientRect();
+                return {{x: r.x + scrollX, y: r.y + scrollY, width: r.width, height: r.height}};
+            }})()"""
+        )
+        if found is None:
+            raise PeerFailed(f"the page has no {selector}")
+        return found
+
+    def _read(self) -> None:
+        """Sorts what the browser says until it says no more."""
+        rest = b""
+        while data := os.read(self._out, 1 << 16):
+            *messages, rest = (rest + data).split(b"\0")
+            for message in messages:
+                self._take(json.loads(message))
+
+    def _take(self, message: dict[str, Any]) -> None:
+        if "id" in message:
+            self._answers[message["id"]] = message
+            return
+        about = message.get("params", {})
+        match message["method"]:
+            case "Network.requestWillBeSent":
+                self.requests.append(about["request"]["url"])
+                self._asked[about["requestId"]] = about["request"]["url"]
+            case "Network.loadingFailed" if "blockedReason" in about:
+                self.blocked[self._asked[about["requestId"]]] = about["blockedReason"]
+            case "Log.entryAdded":
+                self.complaints.append(f"{about['entry']['level']}: {about['entry']['text']}")
+            case "Runtime.consoleAPICalled":
+                self.complaints.append(f"console: {about['args']}")
+            case "Runtime.exceptionThrown":
+                self.complaints.append(f"exception: {about['exceptionDetails']}")
+        self._events.append(message["method"])
+
+    def _said(self) -> str:
+        self._log.seek(0)
+        return self._log.read()[-3000:]
+
+    def close(self) -> None:
+        """Ends the browser and removes its profile."""
+        os.close(self._in)  # the end of the pipe is its signal to go
+        try:
+            self._process.wait(10)
+        except subprocess.TimeoutExpired:
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        self._reader.join(5)
+        os.close(self._out)
+        self._log.close()
+        shutil.rmtree(self._profile, ignore_errors=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
+        self.close()

@@ -1,0 +1,217 @@
+"""The page of ``anabranch report``, as a reader's browser shows it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from harness.chromium import Chromium
+from harness.net import Host
+from harness.png import picture
+from harness.tools import anabranch
+
+pytestmark = pytest.mark.browser
+
+HERE = Host("here")
+PATHS = ("wlan", "lte", "home")
+EVIL = """</title></style><script>document.title = "evil"</script><img src="http://evil/x.png">"""
+SLICE = 100  # packets in a row on one path
+Row = tuple[int, float, int]  # path, seconds, signed size
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Chromium]:
+    """One browser for all tests here; it may reach nothing but files."""
+    with Chromium(HERE, ["--proxy-server=127.0.0.1:9"]) as chromium:
+        yield chromium
+
+
+@pytest.fixture(autouse=True)
+def forget(browser: Chromium) -> None:
+    """Each test sees only its own requests and complaints."""
+    browser.requests.clear()
+    browser.complaints.clear()
+    browser.window(1280, 900)
+    browser.prefer("light")
+
+
+def rows() -> list[Row]:
+    """3,100 packets, paths in turn: path 2 rests in the first half, sizes differ by path."""
+    turns = [0, 1] * 8 + [0, 1, 2] * 5
+    paths = [path for path in turns for _ in range(SLICE)]
+    return [
+        (path, n / 1000, 100 + path if n % 4 == 0 else -1000 - path) for n, path in enumerate(paths)
+    ]
+
+
+def report(folder: Path, data: list[Row], names: tuple[str, ...] = PATHS) -> Path:
+    """The page that the program makes of a trace that somebody else wrote."""
+    kinds = {
+        "load": pa.int64(), "label": pa.string(), "monitored": pa.bool_(), "run": pa.int32(),
+        "path": pa.int16(), "time": pa.float64(), "size": pa.int32(),
+    }  # fmt: skip
+    facts = {
+        "anabranch.schema": "1", "anabranch.paths": json.dumps(names),
+        "anabranch.schedule": f"round-robin --every {SLICE}p", "anabranch.size": "ip-packet",
+    }  # fmt: skip
+    fields = [pa.field(name, kind, nullable=False) for name, kind in kinds.items()]
+    cells = [(4, "", False, 0, *row) for row in data]
+    columns = [list(column) for column in zip(*cells, strict=True)]
+    table = pa.table(columns, schema=pa.schema(fields, metadata=facts))
+    pq.write_table(table, folder / "run.parquet", compression="zstd")
+    HERE.must([anabranch(), "report", str(folder / "run.parquet")])
+    return folder / "run.html"
+
+
+def counts(browser: Chromium) -> dict[tuple[int, str], tuple[int, int]]:
+    """Packets and bytes by path and direction, read from the table of the page."""
+    found: list[Any] = browser.ask(
+        """[...document.querySelectorAll('section[id^=s] table.counts tbody')].flatMap(body =>
+            [...body.querySelectorAll('tr')].map(row => [
+                +body.dataset.path, row.dataset.way,
+                +row.querySelector('.packets').textContent.replaceAll(',', ''),
+                +row.querySelector('.sizes').textContent.replaceAll(',', '')]))"""
+    )
+    return {(path, way): (packets, size) for path, way, packets, size in found}
+
+
+def counted(data: list[Row]) -> dict[tuple[int, str], tuple[int, int]]:
+    """The same from the rows; path -1 is all together."""
+    paths = sorted({path for path, _, _ in data})
+    result = {}
+    for wanted in (*paths, -1):
+        for way, sign in (("Downlink", -1), ("Uplink", 1)):
+            sizes = [s * sign for p, _, s in data if wanted in (p, -1) and s * sign > 0]
+            result[wanted, way] = (len(sizes), sum(sizes))
+    return result
+
+
+def shown_colours(browser: Chromium) -> list[tuple[int, int, int]]:
+    """The colour of each path in the legend, as the browser computed it."""
+    told: list[str] = browser.ask(
+        """[...document.querySelectorAll('.shares .way:first-child .legend .swatch')]
+            .map(swatch => getComputedStyle(swatch).backgroundColor)"""
+    )
+    split = [text.removeprefix("rgb(").removesuffix(")").split(",") for text in told]
+    return [(int(red), int(green), int(blue)) for red, green, blue in split]
+
+
+def test_the_table_holds_what_the_trace_holds(browser: Chromium, tmp_path: Path) -> None:
+    """Number for number, each path and direction; and the browser asks for nothing else."""
+    data = rows()
+    page = report(tmp_path, data)
+    browser.show(page.as_uri())
+    assert counts(browser) == counted(data)
+    assert browser.ask("document.querySelectorAll('script, link, img, iframe').length") == 0
+    assert browser.requests == [page.as_uri()]
+    assert browser.complaints == []
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (1280, "dark"), (390, "light")])
+def test_each_lane_shows_its_own_colour_where_its_path_was_used(
+    browser: Chromium, tmp_path: Path, width: int, scheme: str
+) -> None:
+    """A path's colour in the pixels of its lane, and no other's; nothing where it rested."""
+    browser.window(width, 900)
+    browser.prefer(scheme)
+    browser.show(report(tmp_path, rows()).as_uri())
+    colours = shown_colours(browser)
+    assert len(set(colours)) == len(PATHS)
+    for figure in ("rate", "close", "bars"):
+        lanes = f"figure:has(.{figure}) .way[data-way=Downlink]"
+        first = 2 if figure == "rate" else 1  # above the paths' rates is that of the whole
+        for number, own in enumerate(colours):
+            lane = f"{lanes} .lane:nth-of-type({first + number}) svg"
+            seen = picture(browser.png(browser.place(lane)))
+            assert seen.share_near(own) > 0.02, (figure, number)
+            for other in set(colours) - {own}:
+                assert seen.share_near(other) == 0.0, (figure, number, other)
+    # Path 2 rests in the first half: its lane is empty there, those of the others are not.
+    halves = {n: _first_half(browser, f"figure:has(.rate) .lane:nth-of-type({n + 2}) svg")
+              for n in range(3)}  # fmt: skip
+    used = [picture(browser.png(half)).share_near(colours[n]) for n, half in halves.items()]
+    assert used[0] > 0.1 < used[1]
+    assert used[2] == 0.0
+
+
+def _first_half(browser: Chromium, lane: str) -> dict[str, float]:
+    area = browser.place(lane)
+    return {**area, "width": area["width"] / 2 - 8}
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_narrow_page_is_readable(browser: Chromium, tmp_path: Path, scheme: str) -> None:
+    """On a telephone nothing sticks out sideways, no text shrinks, light and dark are followed."""
+    browser.window(360, 740)
+    browser.prefer(scheme)
+    browser.show(report(tmp_path, rows()).as_uri())
+    assert browser.ask("document.documentElement.scrollWidth") <= 360
+    smallest = browser.ask(
+        """Math.min(...[...document.querySelectorAll('main *')]
+            .filter(each => !each.closest('.sketch') && each.textContent.trim())
+            .map(each => parseFloat(getComputedStyle(each).fontSize)))"""
+    )
+    assert smallest >= 12
+    seen = picture(browser.png({"x": 0, "y": 0, "width": 360, "height": 740}, scale=0.25))
+    ground = (253, 253, 252) if scheme == "light" else (20, 23, 27)
+    assert 0.4 < seen.share_near(ground) < 0.98, "neither blank nor full"
+
+
+def test_every_figure_has_a_name_for_those_who_do_not_see_it(
+    browser: Chromium, tmp_path: Path
+) -> None:
+    """The browser's own accessibility tree: pictures, tables, regions and headings are named."""
+    browser.show(report(tmp_path, rows()).as_uri())
+    nodes = browser.call("Accessibility.getFullAXTree")["nodes"]
+    names = {role: [n["name"]["value"] for n in nodes if n.get("role", {}).get("value") == role]
+             for role in ("image", "table", "region", "heading")}  # fmt: skip
+    assert len(names["image"]) >= 1 + 2 + 2 * (4 + 3 + 3)
+    assert all(all(each) for each in names.values()), names
+    assert names["heading"][0] == "What the observers saw"
+    assert any("wlan" in name and "lte" in name for name in names["image"])
+
+
+def test_hostile_names_stay_text(browser: Chromium, tmp_path: Path) -> None:
+    """A path that is called like a script is shown, not run; nothing is fetched for it."""
+    page = report(tmp_path, rows(), ("wlan", EVIL, "home\u202e\x07"))
+    browser.show(page.as_uri())
+    assert browser.ask("document.title") == "What the observers saw: run.parquet"
+    assert browser.ask("document.querySelectorAll('script, img').length") == 0
+    assert "<script>" in browser.ask("document.body.innerText")
+    assert counts(browser) == counted(rows())
+    assert browser.requests == [page.as_uri()]
+    assert browser.complaints == []
+
+
+def test_the_page_forbids_what_it_does_not_need(browser: Chromium, tmp_path: Path) -> None:
+    """Were there a hole in the escaping, the page's policy would still stop script and fetch."""
+    page = report(tmp_path, rows())
+    holed = tmp_path / "holed.html"
+    picture_elsewhere = "http://192.0.2.1/x.png"
+    hole = f'<script>document.title = "evil"</script><img src="{picture_elsewhere}">'
+    holed.write_text(page.read_text().replace("<main>", f"<main>{hole}"))
+    browser.show(holed.as_uri())
+    assert browser.ask("document.title") == "What the observers saw: run.parquet"
+    assert any("Content Security Policy" in each for each in browser.complaints)
+    # What the page asks for is told even where nothing is sent.
+    assert browser.requests == [holed.as_uri(), picture_elsewhere]
+    assert browser.blocked == {picture_elsewhere: "csp"}
+
+
+def test_without_scripts_it_is_the_same(browser: Chromium, tmp_path: Path) -> None:
+    """A reader who forbids scripts sees the same picture, pixel for pixel."""
+    page = report(tmp_path, rows())
+    browser.show(page.as_uri())
+    usual = browser.png(scale=0.5)
+    with Chromium(HERE) as strict:
+        strict.window(1280, 900)
+        strict.prefer("light")
+        strict.without_scripts()
+        strict.show(page.as_uri())
+        assert strict.png(scale=0.5) == usual
