@@ -18,7 +18,6 @@ mod draft;
 mod facts;
 mod histogram;
 mod lengths;
-mod packet;
 mod pcap;
 mod read;
 mod summary;
