@@ -58,6 +58,8 @@ PARSERS = {
     "crates/drive/src/toml_keys.rs": "toml_keys",
     "crates/drive/src/paths/spec.rs": "texts",
     "crates/drive/src/split/settings.rs": "texts",
+    "crates/drive/src/wg_quick/parse.rs": "wg_quick",
+    "crates/drive/src/wg_quick/choice.rs": "wg_quick",
     "crates/drive/src/netlink/prefix.rs": "texts",
     "crates/multipath/src/schedule/mod.rs": "texts",
     "crates/multipath/src/boundary.rs": "texts",

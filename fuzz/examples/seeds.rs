@@ -23,6 +23,7 @@ fn main() -> Outcome {
     write(&corpus.join("texts"), &texts())?;
     write(&corpus.join("toml_keys"), &settings())?;
     write(&corpus.join("topology"), &topologies())?;
+    write(&corpus.join("wg_quick"), &tunnels())?;
     traces(&corpus.join("trace_reader"))
 }
 
@@ -189,6 +190,11 @@ fn scripts() -> Seeds {
     let flood = [no_path[..5].concat(), client(7, 6, 12).repeat(14), vec![10, 2, 0]];
     let silence: Vec<Vec<u8>> =
         (0..64).flat_map(|_| [client(7, 6, 1), wait(100), server(0, 7, 6)]).collect();
+    // Of the three paths the second stays, as the first of two; then a late answer for session 0.
+    let late = [6, 0, 7, 0, 0, 0, 0, 0];
+    let change = [&[15, 7, 1, 0, 0, 0, 0, 1, 7, 3, 2, 3, 0, 1, 2][..], &late].concat();
+    let reconfigure =
+        [client(7, 6, 12), resolved.to_vec(), wait(20), change, client(7, 6, 12), wait(3000)];
     let open = [client(7, 6, 4), resolved.to_vec(), server(0, 7, 6), server(1, 7, 6)].concat();
     vec![
         ("quic", [&settings[..], &quic.concat()].concat()),
@@ -197,6 +203,7 @@ fn scripts() -> Seeds {
         ("tunnel-apart", [&apart[..], &tunnel.concat()].concat()),
         ("no-path", [&settings[..], &no_path.concat()].concat()),
         ("flood", [&settings[..], &flood.concat()].concat()),
+        ("reconfigure", [&settings[..], &reconfigure.concat()].concat()),
         ("silence", [&settings[..], &open, &silence.concat()].concat()),
     ]
 }
@@ -206,6 +213,7 @@ fn texts() -> Seeds {
         ("path-interface", "wlan=if:wlan0"),
         ("path-all", "six=if:eth0,addr:2001:db8::7,ports:2"),
         ("path-ports", "rot=ports:8"),
+        ("path-tunnel", "vpn=wg:/etc/wireguard/vpn.conf,ports:2"),
         ("target-name", "vpn.example.net:51820"),
         ("target-v6", "[2001:db8::1]:443"),
         ("ports-range", "5000-5010"),
@@ -220,6 +228,27 @@ fn texts() -> Seeds {
         ("schedule-tiny", "weights:1e-310,0"),
     ];
     texts.map(|(name, text)| (name, text.as_bytes().to_vec())).to_vec()
+}
+
+fn tunnels() -> Seeds {
+    // No key of anybody: it only has the length of one.
+    let key = format!("{}=", "k".repeat(43));
+    let peer = |key: &str| {
+        format!("[Peer]\nPublicKey = {key}\nAllowedIPs = 0.0.0.0/0, ::/0\nEndpoint = h:1 # e\n")
+    };
+    let head = format!("# mine\n[Interface]\nPrivateKey = {key}\nDNS = 10.0.0.1\n");
+    let full =
+        format!("{head}MTU = 1280\nFwMark = 0xca6c\nTable = auto\nPostUp = a=b\n\n{}", peer(&key));
+    vec![
+        ("full.conf", full.clone().into()),
+        ("crlf.conf", full.replace('\n', "\r\n").into()),
+        ("two-peers.conf", format!("{head}{}{}", peer(&key), peer("two")).into()),
+        ("peer-first.conf", format!("{}[interface]", peer(&key)).into()),
+        ("no-interface.conf", peer(&key).into()),
+        ("secret-in-no-key.conf", format!("{head}{key}\n").into()),
+        ("unknown-key.conf", format!("{head}PrivateKy = {key}\n").into()),
+        ("twice.conf", format!("{head}PrivateKey = {key}\n").into()),
+    ]
 }
 
 fn settings() -> Seeds {

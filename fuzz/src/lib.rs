@@ -17,6 +17,7 @@ pub mod texts;
 pub mod toml_keys;
 pub mod topology;
 pub mod trace_reader;
+pub mod wg_quick;
 
 /// Panics where a promise is broken.
 pub type Check = fn(&[u8]);
@@ -32,4 +33,5 @@ pub const TARGETS: &[(&str, Check)] = &[
     ("toml_keys", toml_keys::check),
     ("topology", topology::check),
     ("trace_reader", trace_reader::check),
+    ("wg_quick", wg_quick::check),
 ];

@@ -10,7 +10,7 @@ import pytest
 
 from conftest import MakeNetwork
 from harness.fair import difference
-from harness.net import SERVER, Network, links
+from harness.net import SERVER, Network, add_uplinks, links
 from harness.seeded import MIB
 from harness.splitter import LISTEN, Splitter, interfaces
 from harness.transfer import site
@@ -100,15 +100,9 @@ def test_without_a_mark_inside_a_running_tunnel_a_packet_loops_only_until_it_is_
 
 
 def _network_with_uplinks(make_network: MakeNetwork) -> Network:
-    """Three uplinks with a default route each, and the rules by which a multi-homed machine keeps
-    to the uplink that a source address belongs to.
-    """
+    """Three uplinks with a default route each, and rules that keep to them."""
     network = make_network(links(3), default_routes=True)
-    for i in range(3):
-        table = str(101 + i)
-        network.client.must(["ip", "route", "add", "default", "dev", f"p{i}", "table", table])
-        rule = ["ip", "rule", "add", "from", f"10.77.{i}.2", "lookup", table]
-        network.client.must([*rule, "priority", str(20_000 + i)])
+    add_uplinks(network.client, 3)
     return network
 
 

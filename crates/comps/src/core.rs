@@ -12,7 +12,8 @@ use crate::looped::{CHAIN, Prints};
 use crate::session::{Common, Session};
 use crate::tuples::Tuples;
 use crate::{
-    Batch, CloseReason, Config, DownReason, Event, PathCounters, SessionId, Snapshot, TupleId,
+    Batch, CloseReason, Config, DownReason, Event, PathCounters, Renumbering, SessionId, Snapshot,
+    TupleId,
 };
 
 /// Between two searches for a session to close in favour of a new one.
@@ -49,7 +50,14 @@ pub enum Input<'a> {
         /// The datagrams.
         batch: Batch<'a>,
     },
-    /// The answer to [`Output::Resolve`].
+    /// Datagrams of the server, come to a socket whose path is no more.
+    Late {
+        /// The session whose socket they came to.
+        session: SessionId,
+        /// The datagrams.
+        batch: Batch<'a>,
+    },
+    /// The answer to [`Output::Resolve`]; again after [`Core::reconfigure`].
     Resolved {
         /// The session.
         session: SessionId,
@@ -187,6 +195,9 @@ pub struct Core {
     prints: Prints,
     broken: Vec<Option<DownReason>>,
     counters: Vec<PathCounters>,
+    removed: PathCounters,
+    /// How often the settings have changed.
+    changes: u64,
     no_path: u64,
     looped: u64,
     refused: u64,
@@ -218,16 +229,7 @@ impl Core {
     /// # Panics
     /// If there is no path, or one without ports, or if a handshake path outside the schedule is not the last.
     pub fn new(config: Config) -> Result<Core, SpecError> {
-        assert!(
-            !config.ports.is_empty() && !config.ports.contains(&0),
-            "the caller checked paths and ports"
-        );
-        let apart = config.handshake.filter(|_| !config.handshake_scheduled);
-        assert!(
-            apart.is_none_or(|path| path == config.scheduled()),
-            "a handshake path that stands apart is the last"
-        );
-        config.schedule.build(config.scheduled(), seed::stream(config.seed, 0, "trial"))?;
+        check(&config)?;
         let paths = config.ports.len();
         let layout = Tuples::new(&config.ports);
         Ok(Core {
@@ -246,6 +248,8 @@ impl Core {
             prints: Prints::new(),
             broken: vec![None; paths],
             counters: vec![PathCounters::default(); paths],
+            removed: PathCounters::default(),
+            changes: 0,
             no_path: 0,
             looped: 0,
             refused: 0,
@@ -260,6 +264,7 @@ impl Core {
                 self.on_client(now, (client, server), local, &batch);
             }
             Input::Server { session, tuple, batch } => self.on_server(now, session, tuple, &batch),
+            Input::Late { session, batch } => self.on_late(now, session, &batch),
             Input::Resolved { session, found: true, barred } => {
                 self.on_resolved(now, session, barred);
             }
@@ -305,6 +310,7 @@ impl Core {
         }
         Snapshot {
             paths,
+            removed: self.removed,
             sessions: self.sessions.len(),
             no_path: self.no_path,
             waiting: self.sessions.values().map(|session| session.waiting()).sum(),
@@ -313,6 +319,41 @@ impl Core {
             missed: 0,
             not_returned: 0,
         }
+    }
+
+    /// Puts other settings into force, under live sessions; `before` tells for each path of `config` which path it was, if
+    /// any. Gives the new numbers of paths and tuples, for the sockets that stand for them.
+    ///
+    /// A path that stays keeps its counters, its health and its sockets. A session whose path goes takes another at its next
+    /// datagram; where the schedule, its paths or the seed changed, each session draws anew. Protocol and the limit on sessions
+    /// hold for sessions to come. Nothing is sent before [`Input::Resolved`] tells again which paths are barred to a session.
+    ///
+    /// # Errors
+    /// If the schedule does not fit the number of paths; then all is as before.
+    ///
+    /// # Panics
+    /// As [`Core::new`]; or if `before` names a path twice, or not as many as there are.
+    pub fn reconfigure(
+        &mut self,
+        now: Time,
+        config: Config,
+        before: &[Option<PathId>],
+    ) -> Result<Renumbering, SpecError> {
+        check(&config)?;
+        let numbers = Renumbering::new(&self.config, &config, before);
+        let old = std::mem::replace(&mut self.config, config);
+        self.changes += 1;
+        self.layout = Tuples::new(&self.config.ports);
+        self.broken = numbers.carry(self.broken.drain(..)).0;
+        let (counters, gone) = numbers.carry(self.counters.drain(..));
+        self.counters = counters;
+        gone.iter().for_each(|counters| self.removed.absorb(counters));
+        let draw = (!draws_alike(&old, &self.config, &numbers)).then_some(self.changes);
+        let all: Vec<SessionId> = self.sessions.keys().copied().collect();
+        for id in all {
+            self.with(now, id, |session, common| session.reconfigure(now, &numbers, draw, common));
+        }
+        Ok(numbers)
     }
 
     fn on_client(&mut self, now: Time, ends: Ends, local: Option<IpAddr>, batch: &Batch<'_>) {
@@ -331,6 +372,13 @@ impl Core {
     fn on_server(&mut self, now: Time, id: SessionId, tuple: TupleId, batch: &Batch<'_>) {
         let Some(path) = self.layout.path(tuple) else { return };
         self.with(now, id, |session, common| session.on_server(now, path, batch, common));
+    }
+
+    fn on_late(&mut self, now: Time, id: SessionId, batch: &Batch<'_>) {
+        if self.sessions.contains_key(&id) {
+            self.removed.down.add(batch.count(), batch.bytes.len() as u64);
+        }
+        self.with(now, id, |session, common| session.on_late(now, batch, common));
     }
 
     /// Runs `act` on a session with all that it shares, and sets its timer anew if it is due earlier now.
@@ -498,6 +546,31 @@ impl Core {
             self.with(now, id, |session, common| session.on_path_change(now, common));
         }
     }
+}
+
+/// Whether settings make a splitter.
+///
+/// # Errors
+/// If the schedule does not fit the number of paths.
+fn check(config: &Config) -> Result<(), SpecError> {
+    assert!(
+        !config.ports.is_empty() && !config.ports.contains(&0),
+        "the caller checked paths and ports"
+    );
+    let apart = config.handshake.filter(|_| !config.handshake_scheduled);
+    assert!(
+        apart.is_none_or(|path| path == config.scheduled()),
+        "a handshake path that stands apart is the last"
+    );
+    config.schedule.build(config.scheduled(), seed::stream(config.seed, 0, "trial")).map(drop)
+}
+
+/// Whether sessions may go on with the draw that they have.
+fn draws_alike(old: &Config, new: &Config, numbers: &Renumbering) -> bool {
+    let drawn = |config: &Config| {
+        (config.schedule.to_string(), config.every, config.seed, config.scheduled())
+    };
+    drawn(old) == drawn(new) && numbers.keeps_first(new.scheduled())
 }
 
 /// Something that may happen at each datagram, and is told once in a while.

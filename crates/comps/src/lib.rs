@@ -7,6 +7,7 @@
 //!   error of a socket, a timeout), then [`Core::poll`] gives [`Output`]s until there is none, and
 //!   [`Core::next_timeout`] says when to call again.
 //! * A *session* is one client address and the server that it wants. It has its own draw of the schedule and its own view of each path's health.
+//! * The settings may change under live sessions: [`Core::reconfigure`].
 //! * A *tuple* is a path with one of its source ports: together with the server's address a four-tuple. The driver opens a
 //!   socket for a tuple when the first datagram names it.
 //! * [`protocol`] recognises what a session carries; for QUIC it follows each connection's handshake and keeps it on
@@ -22,6 +23,7 @@ mod event;
 mod health;
 mod looped;
 pub mod protocol;
+mod renumber;
 mod rtt;
 mod session;
 mod stats;
@@ -33,5 +35,6 @@ pub use config::{Config, Guess};
 pub use core::{Core, Failure, Input, Output, Payload};
 pub use event::{CloseReason, DownReason, Event, SessionId};
 pub use protocol::Protocol;
+pub use renumber::Renumbering;
 pub use stats::{Drops, Flow, PathCounters, Snapshot};
 pub use tuples::TupleId;

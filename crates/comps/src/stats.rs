@@ -58,11 +58,27 @@ pub struct PathCounters {
     pub silent_sessions: usize,
 }
 
+impl PathCounters {
+    /// Adds what another path counted.
+    pub(crate) fn absorb(&mut self, other: &PathCounters) {
+        self.up.add(other.up.datagrams, other.up.bytes);
+        self.down.add(other.down.datagrams, other.down.bytes);
+        self.drops.full += other.drops.full;
+        self.drops.too_big += other.drops.too_big;
+        self.drops.unreachable += other.drops.unreachable;
+        self.switches += other.switches;
+        self.copies += other.copies;
+        self.refused += other.refused;
+    }
+}
+
 /// Counted over the whole splitter.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Snapshot {
     /// One entry a path, in the order given.
     pub paths: Vec<PathCounters>,
+    /// What the paths had counted that are no more (see [`crate::Core::reconfigure`]), and what came late by them.
+    pub removed: PathCounters,
     /// Sessions alive.
     pub sessions: usize,
     /// Datagrams that waited in vain for a path.

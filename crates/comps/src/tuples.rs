@@ -2,6 +2,8 @@
 
 use anabranch_multipath::PathId;
 
+use crate::{Config, Renumbering};
+
 /// One source port of one path, within a session. Numbers run over all ports of path 0, then path 1, and so on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TupleId(pub u16);
@@ -59,6 +61,31 @@ impl Tuples {
         (tuple.0 < *self.first.last()?).then(|| PathId::at(after - 1))
     }
 
+    /// Which of the ports of its `path` a tuple stands for, from 0.
+    pub(crate) fn port(&self, path: PathId, tuple: TupleId) -> u16 {
+        tuple.0 - self.first[path.index()]
+    }
+
+    /// The tuple of that port, if the path has so many.
+    pub(crate) fn tuple(&self, path: PathId, port: u16) -> Option<TupleId> {
+        let first = self.first[path.index()];
+        (first + port < self.first[path.index() + 1]).then_some(TupleId(first + port))
+    }
+
+    /// The tuples under new settings, none cut: what stays keeps its turn, and what was barred is.
+    pub(crate) fn renumbered(&self, config: &Config, numbers: &Renumbering) -> Tuples {
+        let mut tuples = Tuples::new(&config.ports);
+        for index in 0..self.turn.len() {
+            let Some(path) = numbers.path(PathId::at(index)) else { continue };
+            if self.ports[index] == 0 {
+                tuples.bar(&[path]);
+            }
+            let turn = self.turn[index];
+            tuples.turn[path.index()] = if turn < config.ports[path.index()] { turn } else { 0 };
+        }
+        tuples
+    }
+
     /// Whether `path` may be used at all.
     pub(crate) fn allows(&self, path: PathId) -> bool {
         self.allowed[path.index()] > 0
@@ -92,7 +119,9 @@ impl Tuples {
                 }
             }
         }
-        self.turn.fill(0);
+        for (turn, &allowed) in self.turn.iter_mut().zip(&self.allowed) {
+            *turn = if *turn < allowed { *turn } else { 0 };
+        }
     }
 }
 

@@ -11,3 +11,4 @@ pub mod steer;
 pub mod toml_keys;
 pub mod tun;
 pub mod udp;
+pub mod wg_quick;

@@ -5,7 +5,8 @@ use std::net::SocketAddr;
 
 use anabranch_comps::protocol::{quic, wireguard};
 use anabranch_comps::{
-    Batch, Config, Event, Output, PathCounters, Payload, Protocol, SessionId, Snapshot, TupleId,
+    Batch, Config, Event, Output, PathCounters, Payload, Protocol, Renumbering, SessionId,
+    Snapshot, TupleId,
 };
 use anabranch_multipath::PathId;
 
@@ -51,6 +52,12 @@ pub(super) struct Ledger {
     sessions: BTreeMap<SessionId, Session>,
     passages: BTreeMap<(Ends, Vec<u8>), Passages>,
     paths: Vec<Outgoing>,
+    /// What the paths had that are no more.
+    removed: Outgoing,
+    /// As many paths as there ever were at once.
+    most_paths: usize,
+    /// A lower limit closes no session.
+    most_sessions: usize,
     used: Vec<(SessionId, TupleId)>,
     /// All that was told, for tests that ask what a script reaches.
     pub(super) events: Vec<Event>,
@@ -65,6 +72,9 @@ impl Ledger {
             sessions: BTreeMap::new(),
             passages: BTreeMap::new(),
             paths: vec![Outgoing::default(); paths],
+            removed: Outgoing::default(),
+            most_paths: paths,
+            most_sessions: config.sessions,
             used: Vec::new(),
             events: Vec::new(),
         }
@@ -87,6 +97,42 @@ impl Ledger {
             session.resolved = found;
             session.barred = barred.to_vec();
         }
+    }
+
+    /// Other settings are in force, with these numbers for paths and tuples.
+    pub(super) fn reconfigured(
+        &mut self,
+        config: &Config,
+        numbers: &Renumbering,
+        before: &[Option<PathId>],
+    ) {
+        let kept = |path: &Option<PathId>| path.map(PathId::index);
+        let broken = before.iter().map(|path| kept(path).is_some_and(|path| self.broken[path]));
+        self.broken = broken.collect();
+        let gone = (0..self.paths.len()).filter(|path| !before.contains(&Some(PathId::at(*path))));
+        for path in gone {
+            self.removed.sent += self.paths[path].sent;
+            self.removed.lost += self.paths[path].lost;
+        }
+        let paths = before.iter().map(|path| kept(path).map(|path| self.paths[path].clone()));
+        self.paths = paths.map(Option::unwrap_or_default).collect();
+        let tuple = |tuple: &TupleId| numbers.tuple(*tuple).map(|(_, tuple)| tuple);
+        for session in self.sessions.values_mut() {
+            // Which tuples a connection may use is decided anew, so those of before count no more.
+            session.tuples.clear();
+            session.barred = session.barred.iter().filter_map(|path| numbers.path(*path)).collect();
+        }
+        let used = std::mem::take(&mut self.used).into_iter();
+        self.used = used.filter_map(|(id, its)| Some((id, tuple(&its)?))).collect();
+        self.most_paths = self.most_paths.max(before.len());
+        self.most_sessions = self.most_sessions.max(config.sessions);
+        self.config = config.clone();
+    }
+
+    /// The sessions whose server is known, and the paths that do not lead there.
+    pub(super) fn resolved_sessions(&self) -> Vec<(SessionId, Vec<PathId>)> {
+        let resolved = self.sessions.iter().filter(|(_, session)| session.resolved);
+        resolved.map(|(id, session)| (*id, session.barred.clone())).collect()
     }
 
     /// A datagram of one byte that went out by `tuple` is lost after all, if there is one left.
@@ -118,10 +164,11 @@ impl Ledger {
 
     /// Sessions and memory stay within their limits.
     pub(super) fn is_bounded(&self, snapshot: &Snapshot) {
-        assert!(snapshot.sessions <= self.config.sessions, "{snapshot:?}");
+        assert!(snapshot.sessions <= self.most_sessions, "{snapshot:?}");
         assert_eq!(snapshot.sessions, self.sessions.len());
         assert!(snapshot.waiting <= WAITING * snapshot.sessions, "{snapshot:?}");
-        for (counters, outgoing) in snapshot.paths.iter().zip(&self.paths) {
+        let removed = (&snapshot.removed, &self.removed);
+        for (counters, outgoing) in snapshot.paths.iter().zip(&self.paths).chain([removed]) {
             assert_eq!(counters.up.datagrams, outgoing.sent - outgoing.lost, "{snapshot:?}");
             assert_eq!(dropped(counters), outgoing.lost, "{snapshot:?}");
         }
@@ -132,8 +179,9 @@ impl Ledger {
         assert!(self.sessions.is_empty(), "sessions outlive the program");
         self.is_bounded(snapshot);
         let taken: u64 = self.passages.values().map(|passages| passages.taken).sum();
-        let sent: u64 = self.paths.iter().map(|outgoing| outgoing.sent).sum();
-        let copies: u64 = snapshot.paths.iter().map(|counters| counters.copies).sum();
+        let sent: u64 = self.paths.iter().chain([&self.removed]).map(|path| path.sent).sum();
+        let counters = snapshot.paths.iter().chain([&snapshot.removed]);
+        let copies: u64 = counters.map(|counters| counters.copies).sum();
         let accounted = sent - copies + snapshot.no_path + snapshot.looped;
         assert!(accounted <= taken, "{accounted} of {taken} datagrams: {snapshot:?}");
     }
@@ -199,7 +247,7 @@ impl Ledger {
 
     /// A datagram leaves once, and as one copy by each path.
     fn passes(&mut self, ends: Ends, datagram: Vec<u8>) {
-        let most = 1 + self.paths.len() as u64;
+        let most = 1 + self.most_paths as u64;
         let passages = self.passages.entry((ends, datagram)).or_default();
         passages.sent += 1;
         assert!(

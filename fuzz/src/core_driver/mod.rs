@@ -79,7 +79,10 @@ impl Play {
             11 | 12 => self.pass(Duration::from_micros(u64::from(script.word()) * 4)),
             13 => self.pass(Duration::from_millis(u64::from(script.word()) * 4)),
             14 => self.socket(script),
-            _ => self.stranger(script),
+            _ => match script.below(8) {
+                7 => self.reconfigure(script),
+                session => self.stranger(SessionId(session as u64), script),
+            },
         }
         self.ledger.is_bounded(&self.core.snapshot());
     }
@@ -102,11 +105,33 @@ impl Play {
 
     /// Something comes for a session and by a tuple that may not exist: the driver never does that,
     /// but a socket may hand over its last datagrams after its session has ended.
-    fn stranger(&mut self, script: &mut Input<'_>) {
-        let session = SessionId(script.below(8) as u64);
+    fn stranger(&mut self, session: SessionId, script: &mut Input<'_>) {
         let tuple = TupleId(script.below(24) as u16);
         let sent = Datagrams::read(script, true);
         self.answer(session, tuple, &sent.batch());
+    }
+
+    /// Other settings come into force; each path of theirs is one of before, or new. An answer comes late by a path that
+    /// may be gone.
+    fn reconfigure(&mut self, script: &mut Input<'_>) {
+        let config = settings::read(script);
+        let mut places: Vec<_> = (0..self.config.ports.len()).map(PathId::at).collect();
+        let mut before = Vec::new();
+        for _ in 0..config.ports.len() {
+            let place = script.below(places.len() + 1);
+            before.push((place < places.len()).then(|| places.remove(place)));
+        }
+        let Ok(numbers) = self.core.reconfigure(self.now, config.clone(), &before) else { return };
+        self.ledger.reconfigured(&config, &numbers, &before);
+        self.config = config;
+        self.drain(Cause::Time);
+        for (session, barred) in self.ledger.resolved_sessions() {
+            self.tell(CoreInput::Resolved { session, found: true, barred: &barred });
+        }
+        let sent = Datagrams::read(script, true);
+        let session = SessionId(script.below(8) as u64);
+        self.core.handle(self.now, CoreInput::Late { session, batch: sent.batch() });
+        self.drain(Cause::Server(session));
     }
 
     fn answer(&mut self, session: SessionId, tuple: TupleId, batch: &Batch<'_>) {

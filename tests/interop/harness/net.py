@@ -55,6 +55,17 @@ address = ["{SERVER}/32", "{SERVER6}/128"]
     return head + "".join(_link(i, p, to_server, to_server6) for i, p in enumerate(paths))
 
 
+def add_uplinks(client: Host, count: int) -> None:
+    """The rules by which a multi-homed machine keeps to the uplink that a source address belongs
+    to; for a network with ``default_routes``.
+    """
+    for i in range(count):
+        table = str(101 + i)
+        client.must(["ip", "route", "add", "default", "dev", f"p{i}", "table", table])
+        rule = ["ip", "rule", "add", "from", f"10.77.{i}.2", "lookup", table]
+        client.must([*rule, "priority", str(20_000 + i)])
+
+
 def _link(number: int, path: Link, to_server: str, to_server6: str) -> str:
     client = (
         f'{{ host = "client", address = ["10.77.{number}.2/24", "fd77:{number}::2/64"], '

@@ -24,12 +24,12 @@ class Splitter:
     def __init__(
         self,
         host: Host,
-        to: str,
+        to: str | None,
         paths: Sequence[str],
         *,
         every: str = "100ms",
         schedule: str = "round-robin",
-        listen: str = LISTEN,
+        listen: str | None = LISTEN,
         seed: int = 7,
         options: Sequence[str] = (),
         before: Sequence[str] = (),
@@ -37,6 +37,7 @@ class Splitter:
     ):
         """Starts splitting towards ``to``; ``paths`` as on the command line (``p0=if:p0``).
 
+        Without ``to`` or ``listen``, ``options`` or the program itself say.
         ``before`` are words that confine the program (:func:`harness.service.confined`).
         ``watch`` sees every event as it comes, on a thread of its own.
 
@@ -44,10 +45,12 @@ class Splitter:
             PeerFailed: it ended before it was ready; the message holds its error.
         """
         binary = [*before, program(before)] if before else [anabranch()]
-        command = [*binary, "split", "--json", "--listen", listen, "--to", to]
+        command = [*binary, "split", "--json"]
+        command += ["--listen", listen] if listen else []
+        command += ["--to", to] if to else []
         command += [word for path in paths for word in ("--path", path)]
         command += ["--schedule", schedule, "--every", every, "--seed", str(seed), *options]
-        self.listen, self._watch = listen, watch
+        self._watch = watch
         self.events: list[dict[str, Any]] = []
         self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 (closed by __exit__)
         self._process = subprocess.Popen(
@@ -139,6 +142,7 @@ class Splitter:
         wait_for("the splitter to listen", settled)
         if not self.of("listening"):
             raise PeerFailed(f"split ended with {self._process.wait()}:\n{self.errors()}")
+        self.listen: str = self.of("listening")[0]["listen"]
 
     def __enter__(self) -> Self:
         return self

@@ -1,7 +1,8 @@
-"""A full tunnel by wg-quick itself, with wireguard-go below it: AllowedIPs = 0.0.0.0/0."""
+"""Tunnels by wg-quick itself, with wireguard-go below it."""
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import tempfile
@@ -17,28 +18,18 @@ from harness.wireguard import INSIDE_CLIENT, INSIDE_SERVER, MTU, Keys, unique
 FWMARK = 51820
 
 
-class FullTunnel:
-    """``wg-quick up`` on the client: every packet that is not marked goes into the tunnel."""
+class Quick:
+    """A tunnel that ``wg-quick up FILE`` makes and ``wg-quick down FILE`` ends."""
 
-    def __init__(self, host: Host, own: Keys, server: str, endpoint: str, folder: Path):
-        """``server`` is its public key; ``endpoint`` is where the splitter listens."""
-        self.host, self.name = host, unique("wgf")
-        # The endpoint is on the loopback interface, whose MTU of 65536 wg-quick would take over.
-        self._file = folder / f"{self.name}.conf"
-        self._file.write_text(f"""\
-[Interface]
-PrivateKey = {own.private}
-Address = {INSIDE_CLIENT}/32
-MTU = {MTU}
-FwMark = {FWMARK}
-Table = auto
-[Peer]
-PublicKey = {server}
-AllowedIPs = 0.0.0.0/0
-Endpoint = {endpoint}
-""")
-        self._file.chmod(0o600)
+    def __init__(self, host: Host, file: Path):
+        """``file`` is NAME.conf; a :func:`unique` NAME becomes the interface."""
+        self.host, self.name, self._file = host, file.stem, file
         self._quick("up")
+
+    def mtu(self) -> int:
+        """The MTU of its interface."""
+        (link,) = json.loads(self.host.must(["ip", "-j", "link", "show", self.name]))
+        return int(link["mtu"])
 
     def rules(self) -> str:
         """The routing rules as they are now."""
@@ -75,3 +66,32 @@ Endpoint = {endpoint}
         at: TracebackType | None,
     ) -> None:
         self._quick("down")
+
+
+class FullTunnel(Quick):
+    """On the client: every packet that is not marked goes into the tunnel."""
+
+    def __init__(self, host: Host, own: Keys, server: str, endpoint: str, folder: Path):
+        """``server`` is its public key; ``endpoint`` is where the splitter listens."""
+        file = folder / f"{unique('wgf')}.conf"
+        # The endpoint is on the loopback interface, whose MTU of 65536 wg-quick would take over.
+        interface = f"MTU = {MTU}\nFwMark = {FWMARK}\nTable = auto\n"
+        write_file(file, own, server, endpoint, interface=interface, networks="0.0.0.0/0")
+        super().__init__(host, file)
+
+
+def write_file(
+    file: Path, own: Keys, server: str, endpoint: str, *, interface: str, networks: str
+) -> None:
+    """A client's wg-quick file; ``interface`` holds further lines of that section."""
+    file.write_text(f"""\
+[Interface]
+PrivateKey = {own.private}
+Address = {INSIDE_CLIENT}/32
+{interface}
+[Peer]
+PublicKey = {server}
+AllowedIPs = {networks}
+Endpoint = {endpoint}
+""")
+    file.chmod(0o600)

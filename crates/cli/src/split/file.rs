@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::path::Path;
 use std::str::FromStr;
 
-use anabranch_drive::paths::PathSpec;
+use anabranch_drive::paths::{PathSpec, SpecError};
 use anabranch_drive::toml_keys::{self, Section};
 use serde::de::Error;
 use serde::{Deserialize, Deserializer};
@@ -40,7 +40,7 @@ const KEYS: &[Section] = &[
             "pcap",
         ],
     },
-    Section { path: "path", keys: &["name", "interface", "address", "ports"] },
+    Section { path: "path", keys: &["name", "interface", "wg", "address", "ports"] },
 ];
 
 /// Reads the settings in the file at `path`.
@@ -96,11 +96,17 @@ fn path<'de, D: Deserializer<'de>>(deserializer: D) -> Result<PathSpec, D::Error
     struct Fields {
         name: String,
         interface: Option<String>,
+        wg: Option<String>,
         address: Option<IpAddr>,
         ports: Option<u16>,
     }
-    let Fields { name, interface, address, ports } = Fields::deserialize(deserializer)?;
-    PathSpec::new(&name, interface.as_deref(), address, ports).map_err(D::Error::custom)
+    let Fields { name, interface, wg, address, ports } = Fields::deserialize(deserializer)?;
+    let spec = match wg {
+        Some(_) if interface.is_some() => Err(SpecError::Both(name)),
+        Some(file) => PathSpec::through(&name, &file, address, ports),
+        None => PathSpec::new(&name, interface.as_deref(), address, ports),
+    };
+    spec.map_err(D::Error::custom)
 }
 
 #[cfg(test)]
@@ -129,11 +135,12 @@ mod tests {
         let options = parse(
             "listen = '127.0.0.1:51820'\nto = 'vpn.example.net:51820'\nevery = '~50p'\nidle = '3m'\n\
              fwmark = 0xca6c\nmax-sessions = 10\nscheduled = ['b']\n[[path]]\nname = 'a'\n\
-             interface = 'wlan0'\n[[path]]\nname = 'b'\naddress = '192.0.2.7'\nports = 8\n",
+             interface = 'wlan0'\n[[path]]\nname = 'b'\naddress = '192.0.2.7'\nports = 8\n\
+             [[path]]\nname = 'c'\nwg = 'vpn.conf'\n",
         )
         .unwrap();
         let paths: Vec<_> = options.paths.iter().map(ToString::to_string).collect();
-        assert_eq!(paths, ["a=if:wlan0", "b=addr:192.0.2.7,ports:8"]);
+        assert_eq!(paths, ["a=if:wlan0", "b=addr:192.0.2.7,ports:8", "c=wg:vpn.conf"]);
         assert_eq!(options.fwmark, Some(Mark(51820)));
         assert_eq!(options.every, Some("~50p".parse().unwrap()));
         assert_eq!(options.scheduled, Some(vec!["b".to_owned()]));
@@ -164,6 +171,7 @@ mod tests {
             ("[[path]]\nname = 'a'\nports = 1\n\n[[path]]\nname = 'b'\n", "f.toml:5: "),
             ("[[path]]\nname = 'a'\nports = 0\n", "f.toml:1: "),
             ("[[path]]\ninterface = 'a'\n", "f.toml:1: "),
+            ("[[path]]\nname = 'a'\ninterface = 'b'\nwg = 'b.conf'\n", "f.toml:1: "),
             ("path = 'a'\n", "f.toml:1: "),
         ] {
             let message = mistake(text);

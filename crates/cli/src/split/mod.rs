@@ -6,10 +6,11 @@ mod options;
 mod plan;
 mod screen;
 mod values;
+mod wg;
 
 use std::path::PathBuf;
 
-use anabranch_drive::split::{self, Listening};
+use anabranch_drive::split::{self, Listening, Screen, Settings};
 
 use crate::failure::Failure;
 use options::Options;
@@ -18,15 +19,24 @@ use options::Options;
 const EXAMPLES: &str = "\
 PATHS
   NAME=if:DEVICE      leaves by that interface (bound to it; needs no root)
+  NAME=wg:FILE        leaves by the tunnel that `wg-quick up FILE` has brought up
   NAME=addr:ADDRESS   leaves with that source address, by the interface of its route
   NAME=ports:N        leaves by the default way, rotating over N source ports
   Kinds combine: lte=if:wwan0,ports:4
 
 EXAMPLES
-  A WireGuard tunnel over Wi-Fi and mobile data, a new path every 100 ms. Set the tunnel's
-  Endpoint to 127.0.0.1:51820; the server stays as it is:
+  Your WireGuard tunnel over Wi-Fi and mobile data: server, port and mark come from its file, and
+  split.conf is the same file with Endpoint, MTU and FwMark for the splitter (then, in another
+  terminal: wg-quick up ./split.conf):
+    anabranch split --wg tunnel.conf --write split.conf --path wlan=if:wlan0 --path lte=if:wwan0
+
+  The same by hand, a new path every 100 ms. Set the tunnel's Endpoint to 127.0.0.1:51820; the server
+  stays as it is:
     anabranch split --listen 127.0.0.1:51820 --to vpn.example.net:51820 \\
         --path wlan=if:wlan0 --path lte=if:wwan0
+
+  A tunnel that is up as one of the paths, beside the usual way out:
+    anabranch split --wg home.conf --path vpn=wg:/etc/wireguard/vpn.conf --path wlan=if:wlan0
 
   Show where each path would leave and which MTU the tunnel should have, then stop:
     anabranch split tunnel.toml --check
@@ -65,24 +75,36 @@ pub(crate) struct SplitArgs {
     check: bool,
 
     #[command(flatten)]
+    wg: wg::WgArgs,
+
+    #[command(flatten)]
     options: Options,
 }
 
 impl SplitArgs {
     /// Runs the splitter until it is told to end.
     pub(crate) fn run(self) -> Result<(), Failure> {
-        let options = match self.file.or(self.config) {
+        let mut options = match self.file.or(self.config) {
             Some(path) => self.options.over(file::read(&path)?),
             None => self.options,
         };
+        let tunnel = self.wg.begin(&mut options)?;
         let settings = plan::settings(&options)?;
         if self.check {
             let about = Listening::look(&settings).map_err(blame)?;
-            return check::print(&settings.to, &about, options.json);
+            let alone = tunnel.map_or(Ok(false), |tunnel| tunnel.check(&about))?;
+            return if alone { Ok(()) } else { check::print(&settings.to, &about, options.json) };
         }
         let mut screen = screen::of(&options).map_err(Failure::trouble)?;
-        split::run(settings, screen.as_mut()).map(drop).map_err(blame)
+        let Some(tunnel) = tunnel else { return run(settings, screen.as_mut()) };
+        let mut screen = wg::Announcing::new(screen.as_mut(), tunnel);
+        run(settings, &mut screen)?;
+        screen.failure()
     }
+}
+
+fn run(settings: Settings, screen: &mut dyn Screen) -> Result<(), Failure> {
+    split::run(settings, screen).map(drop).map_err(blame)
 }
 
 fn blame(failure: split::Failure) -> Failure {

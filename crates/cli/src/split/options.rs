@@ -43,7 +43,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "N", help_heading = "Ends")]
     pub(crate) max_sessions: Option<NonZeroUsize>,
 
-    /// A path: if:DEVICE, addr:ADDRESS or ports:N, combined by commas; repeat for each path
+    /// A path: if:DEVICE, wg:FILE, addr:ADDRESS or ports:N, combined by commas; repeat for each path
     #[arg(long = "path", value_name = "NAME=KIND", help_heading = "Paths")]
     #[serde(rename = "path", deserialize_with = "file::paths")]
     pub(crate) paths: Vec<PathSpec>,

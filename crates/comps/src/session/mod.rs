@@ -21,7 +21,8 @@ use crate::protocol::{quic, wireguard};
 use crate::tuples::Tuples;
 use crate::waiting::Waiting;
 use crate::{
-    Batch, DownReason, Event, Output, PathCounters, Payload, Protocol, SessionId, TupleId,
+    Batch, DownReason, Event, Output, PathCounters, Payload, Protocol, Renumbering, SessionId,
+    TupleId,
 };
 
 /// What all sessions of a core share, lent to one of them for a call.
@@ -89,10 +90,6 @@ pub(crate) struct Session {
 impl Session {
     pub(crate) fn new(id: SessionId, ends: Ends, now: Time, config: &Config) -> Session {
         let paths = config.ports.len();
-        let stream = |purpose| seed::stream(config.seed, id.0, purpose);
-        let scheduler = config.schedule.build(config.scheduled(), stream("scheduler"));
-        let scheduler =
-            scheduler.expect("Core::new has built this schedule for this number of paths");
         Session {
             id,
             ends,
@@ -104,7 +101,7 @@ impl Session {
             protocol: None,
             pins: Pins::default(),
             pinned_to: None,
-            splitter: Splitter::new(scheduler, Boundary::new(config.every, stream("boundary"))),
+            splitter: splitter(id, config, None),
             views: vec![PathView::open(); config.scheduled()].into(),
             health: (0..paths).map(|_| Health::default()).collect(),
             tuples: Tuples::new(&config.ports),
@@ -149,6 +146,36 @@ impl Session {
         self.flush(now, common);
     }
 
+    /// The settings have changed; `draw` is the number of the change, where the schedule is to be drawn anew.
+    ///
+    /// Nothing is sent here: which of the new paths lead to the session's server is told afterwards.
+    pub(crate) fn reconfigure(
+        &mut self,
+        now: Time,
+        numbers: &Renumbering,
+        draw: Option<u64>,
+        common: &mut Common<'_>,
+    ) {
+        if draw.is_some() {
+            self.splitter = splitter(self.id, common.config, draw);
+        }
+        let health = std::mem::take(&mut self.health);
+        self.health = numbers.carry(health).0.into();
+        self.tuples = self.tuples.renumbered(common.config, numbers);
+        self.share = Share::new(now, self.health.len());
+        let pinned = self.pinned_to.and_then(|(_, tuple)| numbers.tuple(tuple));
+        self.pinned_to = pinned;
+        self.last = self
+            .last
+            .and_then(|(at, _, tuple)| numbers.tuple(tuple).map(|(path, tuple)| (at, path, tuple)));
+        let rtts = self.health.iter().take(common.config.scheduled()).map(Health::rtt);
+        self.views = rtts.map(|rtt| PathView { rtt, ..PathView::open() }).collect();
+        if self.protocol == Some(Protocol::Quic) {
+            self.cut_tuples(common);
+        }
+        self.refresh(common);
+    }
+
     /// Datagrams of the client.
     pub(crate) fn on_client(&mut self, now: Time, batch: &Batch<'_>, common: &mut Common<'_>) {
         let quiet = now.since(self.client_heard);
@@ -180,10 +207,7 @@ impl Session {
     ) {
         let datagrams = batch.count();
         common.counters[path.index()].down.add(datagrams, batch.bytes.len() as u64);
-        let (client, server) = self.ends;
-        common.outputs.push_back(Output::Return { client, server, local: self.local });
-        self.answered = true;
-        self.server_heard = Some(now);
+        self.returned(now, common);
         let is_back = self.health[path.index()].on_heard(now);
         if let Some(view) = self.views.get_mut(path.index()) {
             view.rtt = self.health[path.index()].rtt();
@@ -197,6 +221,19 @@ impl Session {
         if let Some((path, percent)) = self.share.on_heard(now, path, heard, slowest) {
             common.event(Event::Skewed { session: self.id, path, percent });
         }
+    }
+
+    /// Datagrams of the server that come by a path that is no more.
+    pub(crate) fn on_late(&mut self, now: Time, batch: &Batch<'_>, common: &mut Common<'_>) {
+        self.returned(now, common);
+        self.confirm(now, batch, common);
+    }
+
+    fn returned(&mut self, now: Time, common: &mut Common<'_>) {
+        let (client, server) = self.ends;
+        common.outputs.push_back(Output::Return { client, server, local: self.local });
+        self.answered = true;
+        self.server_heard = Some(now);
     }
 
     /// An error on this path, of this session alone.
@@ -522,4 +559,13 @@ impl Session {
             common.event(Event::Released { session: self.id, rtt });
         }
     }
+}
+
+/// The session's own draw of the schedule: the first, or the one of that change of the settings.
+fn splitter(id: SessionId, config: &Config, change: Option<u64>) -> Splitter {
+    let suffix = change.map_or_else(String::new, |change| format!(" {change}"));
+    let stream = |purpose| seed::stream(config.seed, id.0, &format!("{purpose}{suffix}"));
+    let scheduler = config.schedule.build(config.scheduled(), stream("scheduler"));
+    let scheduler = scheduler.expect("the core has built this schedule for this number of paths");
+    Splitter::new(scheduler, Boundary::new(config.every, stream("boundary")))
 }

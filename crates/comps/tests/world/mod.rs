@@ -65,6 +65,10 @@ pub struct World<S> {
     pub duplicate: bool,
     unresolved: Vec<SessionId>,
     pub resolves: bool,
+    /// The link of each path.
+    lines: Vec<usize>,
+    /// The socket of each tuple, under the name that the server sees: its first tuple, or a free one.
+    sockets: BTreeMap<Seen, Seen>,
 }
 
 pub fn client(number: u16) -> SocketAddr {
@@ -121,7 +125,48 @@ impl<S: Server> World<S> {
             duplicate: false,
             unresolved: Vec::new(),
             resolves: true,
+            lines: (0..links.len()).collect(),
+            sockets: BTreeMap::new(),
         }
+    }
+
+    /// Puts other settings into force; `before` tells for each path which it was. A new path has a link of its own, as all
+    /// sockets of paths that stay are the same.
+    pub fn reconfigure(&mut self, config: Config, before: &[Option<usize>]) {
+        let places: Vec<_> = before.iter().map(|path| path.map(PathId::at)).collect();
+        let seed = config.seed;
+        let numbers = self.core.reconfigure(self.now, config, &places).unwrap();
+        let lines = std::mem::take(&mut self.lines);
+        for path in before {
+            self.lines.push(path.map_or(self.up.len(), |path| lines[path]));
+            if path.is_none() {
+                let entity = 2 * self.up.len() as u64;
+                self.up.push(Link::new(link(), seed, entity));
+                self.down.push(Link::new(link(), seed, entity + 1));
+            }
+        }
+        let sockets = std::mem::take(&mut self.sockets).into_iter();
+        self.sockets = sockets
+            .filter_map(|((session, tuple), name)| {
+                numbers.tuple(tuple).map(|(_, tuple)| ((session, tuple), name))
+            })
+            .collect();
+        let barred = self.barred.clone();
+        for session in self.wanted.keys().copied().collect::<Vec<_>>() {
+            self.tell(Input::Resolved { session, found: true, barred: &barred });
+        }
+    }
+
+    /// The name of the socket that a tuple has, or is given now.
+    fn socket(&mut self, tuple: Seen) -> Seen {
+        if let Some(name) = self.sockets.get(&tuple) {
+            return *name;
+        }
+        let free = |name: &Seen| !self.paths.contains_key(name);
+        let mut names = (tuple.1.0..).map(|number| (tuple.0, TupleId(number)));
+        let name = names.find(free).unwrap();
+        self.sockets.insert(tuple, name);
+        name
     }
 
     /// A client sends one datagram.
@@ -235,7 +280,14 @@ impl<S: Server> World<S> {
                 self.down[path].pop(self.now)
             {
                 let batch = Batch::single(&datagram, 0);
-                self.core.handle(self.now, Input::Server { session, tuple, batch });
+                let of_socket = self.sockets.iter().find(|(_, name)| **name == (session, tuple));
+                self.core.handle(
+                    self.now,
+                    match of_socket.map(|(tuple, _)| tuple.1) {
+                        Some(tuple) => Input::Server { session, tuple, batch },
+                        None => Input::Late { session, batch },
+                    },
+                );
                 self.drain(&batch);
             }
         }
@@ -279,6 +331,8 @@ impl<S: Server> World<S> {
             Payload::Live(part) => (batch.bytes[part].to_vec(), batch.stride),
             Payload::Kept { bytes, .. } => (bytes.to_vec(), bytes.len()),
         };
+        let (_, tuple) = self.socket((session, tuple));
+        let path = PathId::at(self.lines[path.index()]);
         self.paths.insert((session, tuple), path);
         for datagram in bytes.chunks(stride.max(1)) {
             let sent = Sent { time: self.now, session, tuple, path, datagram: datagram.to_vec() };

@@ -3,9 +3,11 @@
 use std::fmt;
 use std::io;
 use std::net::IpAddr;
+use std::path::Path;
 
-use super::{MAX_NAME, MAX_PORTS};
+use super::{MAX_NAME, MAX_PORTS, PathSpec};
 use crate::netlink::RouteError;
+use crate::wg_quick::invocation;
 
 /// Why a text, or a list of paths, is malformed: known before the kernel is asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,6 +24,10 @@ pub enum SpecError {
     NoKind(String),
     /// No interface can have this name.
     Device(String),
+    /// wg-quick would not take a file of this name.
+    Tunnel(String),
+    /// The named path has both an interface and a tunnel.
+    Both(String),
     /// No IP address.
     Address(String),
     /// No number of ports, or one out of range.
@@ -45,7 +51,8 @@ impl fmt::Display for SpecError {
             ),
             SpecError::Kind(kind) => write!(
                 f,
-                "'{kind}' is no kind of path: there are if:DEVICE, addr:ADDRESS and ports:N"
+                "'{kind}' is no kind of path: there are if:DEVICE, wg:FILE, addr:ADDRESS \
+                 and ports:N"
             ),
             SpecError::Twice(kind) => write!(f, "the kind '{kind}' is given twice for one path"),
             SpecError::NoKind(name) => write!(
@@ -53,6 +60,14 @@ impl fmt::Display for SpecError {
                 "path '{name}' leads nowhere: give it an interface, an address or a number of ports"
             ),
             SpecError::Device(name) => write!(f, "no interface can be called '{name}'"),
+            SpecError::Tunnel(file) => write!(
+                f,
+                "'{file}' is no file for wg-quick: it takes NAME.conf, with 1 to 15 letters, digits \
+                 and '_=+.-' as the interface's name"
+            ),
+            SpecError::Both(name) => {
+                write!(f, "path '{name}': if: and wg: both name an interface; give one of them")
+            }
             SpecError::Address(text) => write!(f, "'{text}' is no IP address"),
             SpecError::Ports(text) => {
                 write!(f, "'{text}' is no number of ports: it runs from 1 to {MAX_PORTS}")
@@ -81,6 +96,8 @@ pub enum Fault {
     NoDevice(String),
     /// The interface is switched off.
     DeviceDown(String),
+    /// The tunnel that wg-quick makes of a file is not there: (interface, file).
+    NoTunnel(String, String),
     /// The address belongs to none of this machine's interfaces.
     ForeignAddress(IpAddr),
     /// The source is IPv4 and the server IPv6, or the other way round: (source, server).
@@ -106,6 +123,17 @@ pub enum Fault {
 }
 
 impl Fault {
+    /// The same about a path: where its interface is a tunnel's, whose making is wg-quick's affair, being
+    /// absent and being switched off are told alike, with the remedy.
+    pub(super) fn of_tunnel(self, spec: &PathSpec) -> Fault {
+        match (self, &spec.tunnel) {
+            (Fault::NoDevice(device) | Fault::DeviceDown(device), Some(file)) => {
+                Fault::NoTunnel(device, file.clone())
+            }
+            (fault, _) => fault,
+        }
+    }
+
     /// Whether the question failed (no file or memory left, an interruption), which says nothing
     /// about the path: ask again.
     pub fn is_passing(&self) -> bool {
@@ -126,6 +154,10 @@ impl fmt::Display for Fault {
         match self {
             Fault::NoDevice(device) => write!(f, "there is no interface '{device}'"),
             Fault::DeviceDown(device) => write!(f, "the interface '{device}' is down"),
+            Fault::NoTunnel(device, file) => {
+                let file = invocation(Path::new(file));
+                write!(f, "the tunnel '{device}' is not up; bring it up: wg-quick up {file}")
+            }
             Fault::ForeignAddress(ip) => write!(f, "{ip} is no address of this machine"),
             Fault::Family(source, server) => {
                 write!(f, "{source} cannot reach the server {server}: one is IPv4, the other IPv6")

@@ -13,6 +13,7 @@ use crate::paths::error::Fault;
 /// * `if:` the interface must exist, be up and have a route to the server. Where only a rule for
 ///   one of its own addresses gives that route (usual for a second uplink), that address becomes
 ///   the source.
+/// * `wg:` is the interface of a tunnel that is up, and the same as `if:` in all else.
 /// * `addr:` the address must be this machine's; its route is looked up *with that source*, and the
 ///   interface that this gives is bound to.
 /// * `ports:` alone takes the route of the moment and is bound to its interface too. Unbound, such
@@ -117,7 +118,8 @@ impl Machine {
         server: SocketAddr,
         fwmark: Option<u32>,
     ) -> Result<Egress, Fault> {
-        let device = spec.device.as_deref().map(|name| self.device(name)).transpose()?;
+        let device = spec.device.as_deref().map(|name| self.device(name)).transpose();
+        let device = device.map_err(|fault| fault.of_tunnel(spec))?;
         if let Some(source) = spec.source {
             self.check_source(source, server.ip())?;
         }

@@ -3,22 +3,26 @@
 use std::collections::BTreeSet;
 use std::fmt;
 use std::net::IpAddr;
+use std::path::Path;
 use std::str::FromStr;
 
 use super::SpecError;
+use crate::wg_quick::interface_name;
 
 /// Characters that a path's name may have; it becomes a file name.
 pub const MAX_NAME: usize = 32;
 /// Source ports that one path may rotate over.
 pub const MAX_PORTS: u16 = 64;
 
-/// One path: `NAME=KIND[,KIND]…`, where a kind is `if:DEVICE`, `addr:ADDRESS` or `ports:N`.
+/// One path: `NAME=KIND[,KIND]…`, where a kind is `if:DEVICE`, `wg:FILE`, `addr:ADDRESS` or `ports:N`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PathSpec {
     /// Letters, digits, `_`, `.` and `-`, not only dots; at most [`MAX_NAME`] of them.
     pub name: String,
-    /// The interface that its sockets are bound to (`if:`).
+    /// The interface that its sockets are bound to (`if:`, or what `wg:` names).
     pub device: Option<String>,
+    /// The wg-quick file whose tunnel the interface is (`wg:`); the file itself is not read.
+    pub tunnel: Option<String>,
     /// The address that its sockets are bound to (`addr:`).
     pub source: Option<IpAddr>,
     /// Source ports that it rotates over (`ports:`), from 1 to [`MAX_PORTS`].
@@ -42,7 +46,24 @@ impl PathSpec {
             return Err(SpecError::NoKind(name.into()));
         }
         let ports = check_ports(ports.unwrap_or(1))?;
-        Ok(PathSpec { name: name.into(), device: device.map(str::to_owned), source, ports })
+        let device = device.map(str::to_owned);
+        Ok(PathSpec { name: name.into(), device, tunnel: None, source, ports })
+    }
+
+    /// A path through the tunnel that wg-quick makes of the file `tunnel`.
+    ///
+    /// # Errors
+    /// A part is malformed, or wg-quick would refuse the file's name.
+    pub fn through(
+        name: &str,
+        tunnel: &str,
+        source: Option<IpAddr>,
+        ports: Option<u16>,
+    ) -> Result<PathSpec, SpecError> {
+        let device = interface_name(Path::new(tunnel));
+        let device = device.ok_or_else(|| SpecError::Tunnel(tunnel.into()))?;
+        let spec = PathSpec::new(name, Some(device), source, ports)?;
+        Ok(PathSpec { tunnel: Some(tunnel.into()), ..spec })
     }
 }
 
@@ -71,11 +92,12 @@ impl FromStr for PathSpec {
 
     fn from_str(text: &str) -> Result<PathSpec, SpecError> {
         let (name, kinds) = text.split_once('=').ok_or_else(|| SpecError::Form(text.into()))?;
-        let (mut device, mut source, mut ports) = (None, None, None);
+        let (mut device, mut tunnel, mut source, mut ports) = (None, None, None, None);
         for kind in kinds.split(',') {
             let (word, value) = kind.split_once(':').ok_or_else(|| SpecError::Kind(kind.into()))?;
             let before = match word {
                 "if" => device.replace(value).is_some(),
+                "wg" => tunnel.replace(value).is_some(),
                 "addr" => source.replace(address(value)?).is_some(),
                 "ports" => ports.replace(number(value)?).is_some(),
                 _ => return Err(SpecError::Kind(kind.into())),
@@ -84,7 +106,11 @@ impl FromStr for PathSpec {
                 return Err(SpecError::Twice(word.into()));
             }
         }
-        PathSpec::new(name, device, source, ports)
+        match tunnel {
+            Some(_) if device.is_some() => Err(SpecError::Both(name.into())),
+            Some(tunnel) => PathSpec::through(name, tunnel, source, ports),
+            None => PathSpec::new(name, device, source, ports),
+        }
     }
 }
 
@@ -98,7 +124,10 @@ fn number(text: &str) -> Result<u16, SpecError> {
 
 impl fmt::Display for PathSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let device = self.device.as_ref().map(|device| format!("if:{device}"));
+        let device = match &self.tunnel {
+            Some(tunnel) => Some(format!("wg:{tunnel}")),
+            None => self.device.as_ref().map(|device| format!("if:{device}")),
+        };
         let source = self.source.map(|source| format!("addr:{source}"));
         let alone = device.is_none() && source.is_none();
         let ports = (alone || self.ports > 1).then(|| format!("ports:{}", self.ports));
@@ -137,6 +166,7 @@ mod tests {
             "six=if:eth0,addr:2001:db8::7,ports:2",
             "rot=ports:8",
             "one=ports:1",
+            "vpn=wg:/etc/wireguard/vpn.conf,ports:2",
         ] {
             assert_eq!(parse(text).unwrap().to_string(), text);
         }
@@ -154,6 +184,16 @@ mod tests {
         }
         assert_eq!(parse("a=if:a/b"), Err(SpecError::Device("a/b".into())));
         assert_eq!(PathSpec::new("a", None, None, None), Err(SpecError::NoKind("a".into())));
+        assert_eq!(parse("a=wg:x,wg:y"), Err(SpecError::Twice("wg".into())));
+        assert_eq!(parse("a=wg:vpn.conf,if:vpn"), Err(SpecError::Both("a".into())));
+        assert_eq!(parse("a=wg:vpn"), Err(SpecError::Tunnel("vpn".into())));
+    }
+
+    #[test]
+    fn a_tunnel_is_the_interface_that_wg_quick_names_after_its_file() {
+        let spec = parse("vpn=wg:conf.d/home.conf").unwrap();
+        assert_eq!(spec.device.as_deref(), Some("home"));
+        assert_eq!(spec.tunnel.as_deref(), Some("conf.d/home.conf"));
     }
 
     #[test]

@@ -21,3 +21,4 @@ mod ways;
 
 pub use driver::run;
 pub use settings::{Failure, Listening, Screen, Settings, Target, TargetError, fresh_seed};
+pub use trial::{free_loopback, may_mark};

@@ -3,6 +3,7 @@
 //! A right that is missing would else show with the first client only, as paths that are down.
 
 use std::io;
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket as PlainSocket};
 
 use crate::paths::Egress;
 use crate::udp::{UdpOptions, UdpSocket};
@@ -28,6 +29,30 @@ pub(super) fn try_paths(egresses: &[Egress], fwmark: Option<u32>) -> Result<Vec<
         }
     }
     Ok(warnings)
+}
+
+/// Whether this program may mark its packets. Nothing is sent.
+pub fn may_mark(mark: u32) -> bool {
+    let options = UdpOptions { mark: Some(mark), ..UdpOptions::default() };
+    UdpSocket::bind((Ipv4Addr::LOCALHOST, 0).into(), &options).is_ok()
+}
+
+/// An address on loopback to listen on: at `port`, or at a port that the kernel gives where that one is
+/// taken, forbidden, or the one to `avoid`. It is free now; only listening keeps it.
+///
+/// # Errors
+/// The kernel gives none.
+pub fn free_loopback(port: u16, avoid: Option<u16>) -> io::Result<SocketAddr> {
+    let bind = |port| PlainSocket::bind((Ipv4Addr::LOCALHOST, port))?.local_addr();
+    if Some(port) != avoid
+        && let Ok(wanted) = bind(port)
+    {
+        return Ok(wanted);
+    }
+    // The kernel may give the port to avoid once; not while it is held.
+    let first = PlainSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
+    let given = first.local_addr()?;
+    if Some(given.port()) == avoid { bind(0) } else { Ok(given) }
 }
 
 fn open(egress: &Egress, options: &UdpOptions) -> io::Result<()> {
@@ -61,8 +86,6 @@ fn blame(egress: &Egress, options: &UdpOptions, error: &io::Error) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::net::UdpSocket as PlainSocket;
-
     use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities};
 
     use super::*;
@@ -94,6 +117,21 @@ mod tests {
             assert!(text.starts_with("--fwmark 0x51 needs root"), "{text}");
             assert!(text.contains("if:DEVICE") && !text.contains('\n'));
         });
+    }
+
+    #[test]
+    fn whether_marks_are_allowed_is_known_beforehand() {
+        without_rights(|| assert!(!may_mark(81)));
+    }
+
+    #[test]
+    fn a_port_that_cannot_be_had_gives_way_to_another() {
+        let holder = PlainSocket::bind("127.0.0.1:0").unwrap();
+        let taken = holder.local_addr().unwrap();
+        assert_ne!(free_loopback(taken.port(), None).unwrap(), taken);
+        drop(holder);
+        assert_eq!(free_loopback(taken.port(), None).unwrap(), taken);
+        assert_ne!(free_loopback(taken.port(), Some(taken.port())).unwrap(), taken);
     }
 
     #[test]

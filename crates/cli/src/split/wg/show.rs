@@ -1,0 +1,225 @@
+//! The changed file: written, printed, or its changed lines shown.
+
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+
+use anabranch_comps::{Event, Snapshot};
+use anabranch_drive::split::{Listening, Screen};
+use anabranch_drive::wg_quick::{
+    Changed, Changes, Peer, WgQuick, Write, interface_name, invocation,
+};
+use anabranch_multipath::Time;
+use serde_json::json;
+use signal_hook::consts::SIGTERM;
+use signal_hook::low_level::raise;
+
+use crate::failure::Failure;
+
+/// Where the whole changed file goes.
+pub(super) enum Sink {
+    None,
+    Stdout,
+    File(Write),
+}
+
+/// A tunnel whose file was read and is yet to be changed.
+pub(in crate::split) struct Tunnel {
+    pub(super) source: PathBuf,
+    pub(super) file: WgQuick,
+    pub(super) peer: Peer,
+    /// The mark that the tunnel's packets bear, and ours.
+    pub(super) mark: Option<u32>,
+    /// Ours have to go without it.
+    pub(super) unmarked: bool,
+    pub(super) sink: Sink,
+    pub(super) json: bool,
+    pub(super) quiet: bool,
+}
+
+impl Tunnel {
+    /// Shows what has to change for what a run is `about`, and writes the file where that is wanted.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub(in crate::split) fn show(self, about: &Listening) -> Result<(), Failure> {
+        let changed = self.changed(about);
+        let written = match self.sink {
+            Sink::Stdout => {
+                print(&changed.text)?;
+                return Ok(());
+            }
+            Sink::None => None,
+            Sink::File(write) => {
+                let target = write.target().to_owned();
+                write.finish(&changed.text).map_err(Failure::misuse)?;
+                Some(target)
+            }
+        };
+        let told =
+            Told { source: &self.source, peer: &self.peer, changed: &changed, written: &written };
+        match (self.json, self.quiet) {
+            (true, _) => print(&format!("{}\n", told.json())),
+            (false, true) => Ok(()),
+            (false, false) => print(&told.text()),
+        }
+    }
+
+    /// The same for `--check`, with what would be warned of. Whether standard output is taken.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub(in crate::split) fn check(self, about: &Listening) -> Result<bool, Failure> {
+        let alone = matches!(self.sink, Sink::Stdout);
+        if let Some(warning) = self.warning() {
+            // Nobody may be there to read it.
+            let _ = writeln!(io::stderr(), "warning: {warning}");
+        }
+        self.show(about).map(|()| alone)
+    }
+
+    fn changed(&self, about: &Listening) -> Changed {
+        // A smaller MTU in the file has its reason on the server's side.
+        let mtu = about.tunnel_mtu.map(|mtu| self.file.mtu().map_or(mtu, |own| own.min(mtu)));
+        let marked = self.file.is_full_tunnel() || self.file.fwmark().is_some();
+        let fwmark = self.mark.filter(|_| marked);
+        self.file.changed(&self.peer, &Changes { endpoint: about.listen, mtu, fwmark })
+    }
+
+    fn warning(&self) -> Option<String> {
+        let mark = self.mark.filter(|_| self.unmarked)?;
+        Some(format!(
+            "our packets go without the mark {mark} for lack of CAP_NET_ADMIN; the paths keep to their \
+             interfaces, but rules that let only marked packets out (a kill switch) would stop them"
+        ))
+    }
+}
+
+/// What a person or a program is told of the changes: never a key but the peer's public one.
+struct Told<'t> {
+    source: &'t Path,
+    peer: &'t Peer,
+    changed: &'t Changed,
+    written: &'t Option<PathBuf>,
+}
+
+impl Told<'_> {
+    fn text(&self) -> String {
+        let source = self.source.display();
+        let endpoint = self.peer.endpoint.as_ref().map_or(String::new(), |end| format!(" ({end})"));
+        let head = match self.written {
+            Some(target) => {
+                format!("wrote {}: {source} with these lines changed", target.display())
+            }
+            None => format!(
+                "{source}, peer {}{endpoint}: change these lines, or let --write FILE do it",
+                self.peer.number
+            ),
+        };
+        let mut lines = vec![head];
+        let mut section = "";
+        for change in &self.changed.changes {
+            if change.section != section {
+                section = change.section;
+                lines.push(format!("  {section}"));
+            }
+            lines.extend(change.before.iter().map(|before| format!("- {} = {before}", change.key)));
+            lines.push(format!("+ {} = {}", change.key, change.after));
+        }
+        lines.extend(self.written.as_deref().map(next_step));
+        lines.join("\n") + "\n"
+    }
+
+    fn json(&self) -> serde_json::Value {
+        let changes = self.changed.changes.iter().map(|change| {
+            json!({
+                "section": change.section.trim_matches(['[', ']']),
+                "key": change.key,
+                "before": change.before,
+                "after": change.after,
+            })
+        });
+        json!({
+            "event": "wireguard",
+            "time": 0.0,
+            "file": self.source.display().to_string(),
+            "peer": self.peer.public_key,
+            "endpoint": self.peer.endpoint.as_ref().map(ToString::to_string),
+            "changes": changes.collect::<Vec<_>>(),
+            "written": self.written.as_ref().map(|path| path.display().to_string()),
+        })
+    }
+}
+
+fn next_step(target: &Path) -> String {
+    match interface_name(target) {
+        Some(_) => format!("start the tunnel by it: wg-quick up {}", invocation(target)),
+        None => {
+            "wg-quick takes it under a name like wg0.conf, of at most 15 letters before the dot"
+                .into()
+        }
+    }
+}
+
+/// A reader who leaves early is no failure.
+fn print(text: &str) -> Result<(), Failure> {
+    let mut out = io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(Failure::trouble(error)),
+        _ => Ok(()),
+    }
+}
+
+/// A screen that first shows the changed file: once the listener is open, so that its port is certain.
+pub(in crate::split) struct Announcing<'s> {
+    inner: &'s mut dyn Screen,
+    tunnel: Option<Tunnel>,
+    failure: Option<Failure>,
+}
+
+impl<'s> Announcing<'s> {
+    pub(in crate::split) fn new(inner: &'s mut dyn Screen, tunnel: Tunnel) -> Announcing<'s> {
+        Announcing { inner, tunnel: Some(tunnel), failure: None }
+    }
+
+    /// Why the file was not written, if it was not: the run has been told to end then.
+    pub(in crate::split) fn failure(self) -> Result<(), Failure> {
+        self.failure.map_or(Ok(()), Err)
+    }
+}
+
+impl Screen for Announcing<'_> {
+    fn listening(&mut self, about: &Listening) {
+        let tunnel = self.tunnel.take();
+        let warning = tunnel.as_ref().and_then(Tunnel::warning);
+        self.failure = tunnel.and_then(|tunnel| tunnel.show(about).err());
+        if self.failure.is_some() {
+            // Can only fail for a signal that does not exist.
+            let _ = raise(SIGTERM);
+            return;
+        }
+        self.inner.listening(about);
+        warning.into_iter().for_each(|warning| self.inner.warn(&warning));
+    }
+
+    fn event(&mut self, now: Time, event: &Event) {
+        self.inner.event(now, event);
+    }
+
+    fn snapshot(&mut self, now: Time, snapshot: &Snapshot) {
+        self.inner.snapshot(now, snapshot);
+    }
+
+    fn finish(&mut self, now: Time, snapshot: &Snapshot) {
+        if self.failure.is_none() {
+            self.inner.finish(now, snapshot);
+        }
+    }
+
+    fn warn(&mut self, text: &str) {
+        self.inner.warn(text);
+    }
+
+    fn interval(&self) -> std::time::Duration {
+        self.inner.interval()
+    }
+}

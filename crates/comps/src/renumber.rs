@@ -1,0 +1,96 @@
+//! What becomes of paths and four-tuples when the settings change under a running splitter.
+
+use anabranch_multipath::PathId;
+
+use crate::tuples::Tuples;
+use crate::{Config, TupleId};
+
+/// From the numbers that paths and tuples had to those that they have.
+///
+/// A path that stays keeps its tuples, as far as it still has as many ports; one that goes has none.
+#[derive(Debug)]
+pub struct Renumbering {
+    /// For each path of now, its number before.
+    before: Vec<Option<PathId>>,
+    /// For each path of before, its number now.
+    now: Vec<Option<PathId>>,
+    layouts: (Tuples, Tuples),
+}
+
+impl Renumbering {
+    /// From the settings `old` to `new`, whose path number i was path `before[i]`.
+    ///
+    /// # Panics
+    /// If `before` does not name one path of before, or none, for each of now, or one twice.
+    pub(crate) fn new(old: &Config, new: &Config, before: &[Option<PathId>]) -> Renumbering {
+        assert_eq!(before.len(), new.ports.len(), "the caller tells of each path where it was");
+        let mut now = vec![None; old.ports.len()];
+        for (index, path) in before.iter().enumerate() {
+            let Some(path) = path else { continue };
+            let place = now[path.index()].replace(PathId::at(index));
+            assert!(place.is_none(), "the caller names a path of before once");
+        }
+        let layouts = (Tuples::new(&old.ports), Tuples::new(&new.ports));
+        Renumbering { before: before.to_vec(), now, layouts }
+    }
+
+    /// The number of a path of before, unless it is gone.
+    pub fn path(&self, path: PathId) -> Option<PathId> {
+        self.now.get(path.index()).copied().flatten()
+    }
+
+    /// A tuple of before and its path, unless it is gone.
+    pub fn tuple(&self, tuple: TupleId) -> Option<(PathId, TupleId)> {
+        let (old, new) = &self.layouts;
+        let before = old.path(tuple)?;
+        let now = self.path(before)?;
+        let port = old.port(before, tuple);
+        Some((now, new.tuple(now, port)?))
+    }
+
+    /// Whether the paths of now up to `count` are the first `count` of before.
+    pub(crate) fn keeps_first(&self, count: usize) -> bool {
+        let same = |(index, before): (usize, &Option<PathId>)| *before == Some(PathId::at(index));
+        self.before.iter().take(count).enumerate().all(same)
+    }
+
+    /// What belonged to each path of before, in its new place; new paths get what is `Default`.
+    /// Gives what belonged to paths that are gone too.
+    pub(crate) fn carry<T: Default>(&self, old: impl IntoIterator<Item = T>) -> (Vec<T>, Vec<T>) {
+        let mut placed: Vec<T> = self.before.iter().map(|_| T::default()).collect();
+        let mut gone = Vec::new();
+        for (index, item) in old.into_iter().enumerate() {
+            match self.path(PathId::at(index)) {
+                Some(path) => placed[path.index()] = item,
+                None => gone.push(item),
+            }
+        }
+        (placed, gone)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Paths a (2 ports), b (1), c (3) become c (2), new (1), a (4).
+    fn sample() -> Renumbering {
+        let ports = |ports: &[u16]| Config { ports: ports.to_vec(), ..Config::of(3) };
+        let before = [Some(PathId(2)), None, Some(PathId(0))];
+        Renumbering::new(&ports(&[2, 1, 3]), &ports(&[2, 1, 4]), &before)
+    }
+
+    #[test]
+    fn a_path_that_stays_keeps_the_tuples_for_which_it_has_ports() {
+        let numbers: Vec<_> = (0..7).map(|tuple| sample().tuple(TupleId(tuple))).collect();
+        let at = |path, tuple| Some((PathId(path), TupleId(tuple)));
+        assert_eq!(numbers, [at(2, 3), at(2, 4), None, at(0, 0), at(0, 1), None, None]);
+        assert_eq!(sample().path(PathId(1)), None);
+    }
+
+    #[test]
+    fn what_belongs_to_paths_moves_with_them() {
+        assert_eq!(sample().carry([1, 2, 3]), (vec![3, 0, 1], vec![2]));
+        assert!(!sample().keeps_first(1));
+    }
+}

@@ -1,0 +1,112 @@
+//! Which peer is meant, and which interface.
+
+use std::path::Path;
+use std::str::FromStr;
+
+use super::parse::Peer;
+
+/// A peer as a user names it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PeerChoice {
+    /// By its place among the peers of the file, from 1.
+    Number(usize),
+    /// By its public key, in base64.
+    Key(String),
+}
+
+impl FromStr for PeerChoice {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<PeerChoice, String> {
+        match text.parse() {
+            Ok(number) if number > 0 => Ok(PeerChoice::Number(number)),
+            // 32 bytes in base64.
+            _ if text.len() == 44 && text.ends_with('=') => Ok(PeerChoice::Key(text.to_owned())),
+            _ => Err(format!(
+                "'{text}' names no peer: write its place among the file's peers (1, 2, …) or its \
+                 public key"
+            )),
+        }
+    }
+}
+
+impl PeerChoice {
+    /// The peer chosen, which must have an endpoint; else what is wrong.
+    pub(super) fn among<'p>(&self, peers: &'p [Peer]) -> Result<&'p Peer, String> {
+        let chosen = match self {
+            PeerChoice::Number(number) => peers.iter().find(|peer| peer.number == *number),
+            PeerChoice::Key(key) => peers.iter().find(|peer| peer.public_key == *key),
+        };
+        let name = match self {
+            PeerChoice::Number(number) => number.to_string(),
+            PeerChoice::Key(key) => key.clone(),
+        };
+        let found =
+            chosen.ok_or_else(|| format!("no peer '{name}' in this file; {}", told(peers)))?;
+        if found.endpoint.is_none() {
+            return Err(format!("peer '{name}' has no Endpoint; {}", told(peers)));
+        }
+        Ok(found)
+    }
+}
+
+/// The only peer with an endpoint; else what is wrong.
+pub(super) fn only(peers: &[Peer]) -> Result<&Peer, String> {
+    let mut ends = peers.iter().filter(|peer| peer.endpoint.is_some());
+    match (ends.next(), ends.next()) {
+        (Some(peer), None) => Ok(peer),
+        (Some(_), Some(_)) => Err(format!(
+            "several peers have an Endpoint; say with --peer which is to be split: {}",
+            told(peers)
+        )),
+        _ => Err("no peer has an Endpoint, so there is no server to split towards".to_owned()),
+    }
+}
+
+/// The peers that can be chosen.
+fn told(peers: &[Peer]) -> String {
+    let ends = peers.iter().filter_map(|peer| Some((peer, peer.endpoint.as_ref()?)));
+    let lines = ends.map(|(Peer { number, public_key, .. }, endpoint)| {
+        format!("{number} ({public_key}, {endpoint})")
+    });
+    let lines: Vec<_> = lines.collect();
+    if lines.is_empty() { "none has an Endpoint".to_owned() } else { lines.join(", ") }
+}
+
+/// The interface that wg-quick makes of the file at `path`: its name without `.conf`, 1 to 15 letters,
+/// digits and `_=+.-` (wg-quick(8)). `None` where wg-quick would refuse the name.
+pub fn interface_name(path: &Path) -> Option<&str> {
+    let name = path.file_name()?.to_str()?.strip_suffix(".conf")?;
+    let allowed = |c: char| c.is_ascii_alphanumeric() || "_=+.-".contains(c);
+    // No device can have these names, which mean folders.
+    let good =
+        (1..=15).contains(&name.len()) && name.chars().all(allowed) && name != "." && name != "..";
+    good.then_some(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_interface_is_called_as_its_file() {
+        let name = |path: &'static str| interface_name(Path::new(path));
+        assert_eq!(name("/etc/wireguard/wg0.conf"), Some("wg0"));
+        assert_eq!(name("fifteen-letters.conf"), Some("fifteen-letters"));
+        for path in
+            ["wg0", "sixteen-letters1.conf", ".conf", "a b.conf", "..conf", "/", "wg0.conf/.."]
+        {
+            assert_eq!(name(path), None, "{path}");
+        }
+    }
+
+    #[test]
+    fn a_peer_is_named_by_number_or_key() {
+        assert_eq!("2".parse(), Ok(PeerChoice::Number(2)));
+        let key = format!("{}=", "k".repeat(43));
+        assert_eq!(key.parse(), Ok(PeerChoice::Key(key.clone())));
+        for text in ["", "0", "-1", "kkkk="] {
+            assert!(text.parse::<PeerChoice>().is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,198 @@
+//! The changed file.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use super::keys::Kind;
+use super::parse::{Item, Line, Peer, WgQuick};
+
+/// What a tunnel must have so that its packets take the splitter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Changes {
+    /// Where the splitter listens. An unspecified address stands for loopback, as a peer must have one
+    /// that packets can be sent to.
+    pub endpoint: SocketAddr,
+    /// The interface's MTU; `None` leaves it.
+    pub mtu: Option<u32>,
+    /// The mark of the tunnel's own packets; `None` leaves it.
+    pub fwmark: Option<u32>,
+}
+
+/// One line that differs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Change {
+    /// `[Interface]` or `[Peer]`.
+    pub section: &'static str,
+    /// `Endpoint`, `MTU` or `FwMark`: nothing secret.
+    pub key: &'static str,
+    /// The value as it was; `None` where the file had no such line.
+    pub before: Option<String>,
+    /// The value as it is now.
+    pub after: String,
+}
+
+/// A changed file.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Changed {
+    /// The whole text, with the file's secrets.
+    pub text: String,
+    /// What differs, the interface's lines first.
+    pub changes: Vec<Change>,
+}
+
+impl WgQuick {
+    /// The file with `changes` for `peer`, which is one of its own; everything else stays as it is: comments,
+    /// order, blanks and line ends too.
+    pub fn changed(&self, peer: &Peer, changes: &Changes) -> Changed {
+        let mut lines = self.lines.clone();
+        let mut told = Vec::new();
+        let number = |number: Option<u32>| number.map(|number| number.to_string());
+        let endpoint = Some(reachable(changes.endpoint).to_string());
+        for (kind, key, value) in [
+            (Kind::Interface, "MTU", number(changes.mtu)),
+            (Kind::Interface, "FwMark", number(changes.fwmark)),
+            (Kind::Peer, "Endpoint", endpoint),
+        ] {
+            let Some(after) = value else { continue };
+            let section = (kind == Kind::Peer).then_some(peer.section);
+            let before = set(&mut lines, kind, section, key, &after);
+            if before.as_ref() != Some(&after) {
+                told.push(Change { section: kind.header(), key, before, after });
+            }
+        }
+        let text = lines.into_iter().map(|line| line.text).collect();
+        Changed { text, changes: told }
+    }
+}
+
+/// An address that packets can be sent to.
+fn reachable(listen: SocketAddr) -> SocketAddr {
+    let ip = match listen.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+        ip => ip,
+    };
+    SocketAddr::new(ip, listen.port())
+}
+
+/// Gives a key of the interface, or of the peer that is section number `section`, a value. The value as it
+/// was; `None` where a line is added for it.
+fn set(
+    lines: &mut Vec<Line>,
+    kind: Kind,
+    section: Option<usize>,
+    name: &str,
+    new: &str,
+) -> Option<String> {
+    let here = |item: &Item| match item {
+        Item::Setting { kind: k, section: s, .. } => {
+            *k == kind && section.is_none_or(|at| at == *s)
+        }
+        Item::Header { kind: k } => *k == kind && section.is_none(),
+        Item::Nothing => false,
+    };
+    let named = |line: &Line| match &line.item {
+        Item::Setting { key, value, .. } if key.name == name && here(&line.item) => {
+            Some(value.clone())
+        }
+        _ => None,
+    };
+    let found = lines.iter().enumerate().find_map(|(index, line)| Some((index, named(line)?)));
+    if let Some((index, place)) = found {
+        let before = lines[index].text[place.clone()].to_owned();
+        lines[index].text.replace_range(place, new);
+        return Some(before);
+    }
+    let last = lines.iter().rposition(|line| here(&line.item));
+    add(lines, last, kind, name, new);
+    None
+}
+
+/// Adds a line behind the one at `last`; without one, a section of its own at the front.
+fn add(lines: &mut Vec<Line>, last: Option<usize>, kind: Kind, name: &str, value: &str) {
+    let end = match lines.first() {
+        Some(line) if line.text.ends_with("\r\n") => "\r\n",
+        _ => "\n",
+    };
+    let line = |text: String, item| Line { text, item };
+    let place = match last {
+        Some(last) => last,
+        None => {
+            lines.insert(0, line(format!("{}{end}", kind.header()), Item::Header { kind }));
+            0
+        }
+    };
+    if !lines[place].text.ends_with('\n') {
+        lines[place].text += end;
+    }
+    let key = kind.key(name).expect("only keys of the interface are added");
+    let start = name.len() + " = ".len();
+    // No other line is ever looked up by this one's section.
+    let item = Item::Setting { kind, section: usize::MAX, key, value: start..start + value.len() };
+    lines.insert(place + 1, line(format!("{name} = {value}{end}"), item));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn changed(text: &str, number: usize, changes: Changes) -> Changed {
+        let file = WgQuick::parse(text, "f.conf").unwrap();
+        file.changed(&file.peers()[number - 1], &changes)
+    }
+
+    fn to(endpoint: &str) -> Changes {
+        Changes { endpoint: endpoint.parse().unwrap(), mtu: None, fwmark: None }
+    }
+
+    #[test]
+    fn only_the_values_meant_are_touched() {
+        let text = "# mine\r\n[interface]\r\n  PRIVATEKEY=secret\r\nmtu =  1500  # wide\r\n\
+                    PostUp = echo a=b\r\n\r\n[Peer] # one\r\nPublicKey = a\r\nEndpoint=h:1# x\r\n\
+                    [peer]\r\nPublicKey = b\r\nEndpoint = h:2";
+        let changes = Changes { mtu: Some(1400), fwmark: Some(51820), ..to("127.0.0.1:9") };
+        let changed = changed(text, 1, changes);
+        let wanted = text
+            .replace("mtu =  1500  #", "mtu =  1400  #")
+            .replace("a=b\r\n", "a=b\r\nFwMark = 51820\r\n")
+            .replace("h:1#", "127.0.0.1:9#");
+        assert_eq!(changed.text, wanted);
+        let told: Vec<_> = changed.changes.iter().map(|c| (c.key, c.before.as_deref())).collect();
+        assert_eq!(told, [("MTU", Some("1500")), ("FwMark", None), ("Endpoint", Some("h:1"))]);
+    }
+
+    #[test]
+    fn the_peer_chosen_is_the_one_that_changes() {
+        let text =
+            "[Interface]\n[Peer]\nPublicKey=a\nEndpoint=h:1\n[Peer]\nPublicKey=b\nEndpoint=h:2\n";
+        let second = changed(text, 2, to("[::1]:9"));
+        assert_eq!(second.text, text.replace("h:2", "[::1]:9"));
+        assert_eq!(changed(text, 1, to("0.0.0.0:9")).text, text.replace("h:1", "127.0.0.1:9"));
+    }
+
+    #[test]
+    fn what_is_missing_is_added_to_the_interface() {
+        let mtu = Changes { mtu: Some(1400), ..to("127.0.0.1:9") };
+        let peer = "[Peer]\nPublicKey=a\nEndpoint=127.0.0.1:9\n";
+        let text = |head: &str| format!("{head}{peer}");
+        let cases = [
+            (
+                "[Interface]\nTable=7 # t\n\n# last\n",
+                "[Interface]\nTable=7 # t\nMTU = 1400\n\n# last\n",
+            ),
+            ("[Interface]\n", "[Interface]\nMTU = 1400\n"),
+            ("", "[Interface]\nMTU = 1400\n"),
+        ];
+        for (before, after) in cases {
+            assert_eq!(changed(&text(before), 1, mtu).text, text(after));
+        }
+        let last = format!("{peer}[Interface]\nTable = 7");
+        assert_eq!(changed(&last, 1, mtu).text, format!("{last}\nMTU = 1400\n"));
+    }
+
+    #[test]
+    fn nothing_is_told_where_nothing_differs() {
+        let text = "[Interface]\nMTU = 1400\n[Peer]\nPublicKey=a\nEndpoint=127.0.0.1:9\n";
+        let same = changed(text, 1, Changes { mtu: Some(1400), ..to("127.0.0.1:9") });
+        assert_eq!((same.text.as_str(), same.changes.len()), (text, 0));
+    }
+}
