@@ -103,6 +103,7 @@ def test_figures_of_an_earlier_report_go(built: page.Page, tmp_path: Path) -> No
     files.write(built, out)
     assert not (out / "figure-old.svg").exists()
     assert (out / "mine.txt").read_text() == "mine"
+    assert (out / "report.html").stat().st_mode & 0o777 == 0o644
 
 
 def test_a_report_of_little_stands(tmp_path: Path) -> None:

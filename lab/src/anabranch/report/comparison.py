@@ -79,9 +79,9 @@ def _table(
         for setting in settings:
             rows += _rows(collection, source, name, setting)
     note = (
-        f"Open world, r = 20. {published.name()}: as published, on other data, by a protocol that "
-        "divides sub-traces of one load between training and test. Ours: an observer of one path "
-        "drawn at random for each load; 95 % intervals by page."
+        f"Open world, r = 20. {published.name()}: as published, on other data, each sub-trace a "
+        "sample of its own in training and test. Ours: an observer of one path drawn at random "
+        "for each load; 95 % intervals by page."
     )
     key = source.lower().replace(" ", "-")
     return Table(key, f"{source}: {about}", note, _HEADER, tuple(rows), frozenset(groups))

@@ -36,7 +36,7 @@ COLOURS: Mapping[str, str] = dict(
 )
 """Of attacks, the same in all figures."""
 
-MARKS = ("o", "s", "^", "D", "v", "P", "X", "h")
+MARKS = ("o", "s", "^", "v", "<", "D", "P", "h")
 DASHES: tuple[Any, ...] = ("solid", (0, (5, 2)), (0, (1, 1.5)), (0, (5, 1.5, 1, 1.5)))
 
 FOOT = 0.28

@@ -39,7 +39,10 @@ def write(page: Page, folder: Path, document: Path | None = None) -> list[Path]:
         with ExitStack() as drafts:
             for file, text in texts.items():
                 with source(file):
-                    drafts.enter_context(draft.file(file)).write_text(text, "utf-8")
+                    written = drafts.enter_context(draft.file(file))
+                    written.write_text(text, "utf-8")
+                    # Traces are their owner's alone; a report is made to be passed on.
+                    written.chmod(0o644)
     except BaseException:
         if made:
             folder.rmdir()
