@@ -48,6 +48,11 @@ def _quicgo(at: Setting) -> list[str]:
     return ["quicgo-server", "-listen", f"{at.address}:{at.port}", "-seed", str(SEED)]
 
 
+def _quicgo_files(at: Setting) -> list[str]:
+    files = ["-certificate", str(at.folder / "certificate.pem"), "-key", str(at.folder / "key.pem")]
+    return [*_quicgo(at), "-site", str(at.folder / "site"), *files]
+
+
 def _quinn(at: Setting) -> list[str]:
     return ["quinn-server", f"{at.address}:{at.port}", str(SEED)]
 
@@ -73,6 +78,7 @@ def _caddy(at: Setting) -> list[str]:
 
 KINDS = {
     "quic-go": Kind("h3", _quicgo),
+    "quic-go, files": Kind("h3", _quicgo_files),
     "quinn": Kind("hq", _quinn),
     "gtlsserver": Kind("h3", _gtlsserver),
     "aioquic": Kind("h3", _aioquic),

@@ -1,4 +1,4 @@
-// Command quicgo-server is quic-go's HTTP/3 server with its defaults, serving seeded bytes.
+// Command quicgo-server is quic-go's HTTP/3 server with its defaults, serving seeded bytes, or files.
 package main
 
 import (
@@ -10,6 +10,7 @@ import (
 	"flag"
 	"log"
 	"math/big"
+	"net/http"
 	"time"
 
 	"github.com/quic-go/quic-go/http3"
@@ -20,17 +21,31 @@ import (
 func main() {
 	listen := flag.String("listen", "127.0.0.1:4433", "address and port to listen on")
 	seed := flag.Uint64("seed", 1, "seed of the bytes that are served")
+	site := flag.String("site", "", "folder of files to serve instead")
+	certificateFile := flag.String("certificate", "", "PEM file of the certificate; one is made without it")
+	keyFile := flag.String("key", "", "PEM file of the certificate's key")
 	flag.Parse()
-	certificate, err := selfSigned()
+	certificate, err := identity(*certificateFile, *keyFile)
 	if err != nil {
 		log.Fatal(err)
 	}
+	handler := seeded.Handler(*seed)
+	if *site != "" {
+		handler = http.FileServer(http.Dir(*site))
+	}
 	server := http3.Server{
 		Addr:      *listen,
-		Handler:   seeded.Handler(*seed),
+		Handler:   handler,
 		TLSConfig: http3.ConfigureTLSConfig(&tls.Config{Certificates: []tls.Certificate{certificate}}),
 	}
 	log.Fatal(server.ListenAndServe())
+}
+
+func identity(certificate, key string) (tls.Certificate, error) {
+	if certificate == "" {
+		return selfSigned()
+	}
+	return tls.LoadX509KeyPair(certificate, key)
 }
 
 // selfSigned makes a certificate for "localhost" that nobody needs to trust: clients skip the check.

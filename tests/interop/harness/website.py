@@ -1,0 +1,45 @@
+"""A page with pictures for a browser, and what the browser must have got of it."""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from pathlib import Path
+
+from harness.seeded import seeded_bytes
+
+WIDTH = 512  # of each picture, in pixels
+BYTES_A_PIXEL = 3
+PAGE = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><title>{count} pictures</title>
+<link rel="icon" href="data:,"></head>
+<body>{pictures}</body></html>
+"""
+
+
+def write_site(folder: Path, count: int, height: int) -> dict[str, str]:
+    """Writes ``index.html`` and ``count`` pictures of noise, each 512 pixels wide and so high.
+
+    Returns the SHA-256 of each picture by its name.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    hashes = {}
+    for number in range(count):
+        content = _bitmap(height, seed=number)
+        name = f"{number}.bmp"
+        (folder / name).write_bytes(content)
+        hashes[name] = hashlib.sha256(content).hexdigest()
+    pictures = "".join(f'<img src="{name}" alt="noise" width="64">\n' for name in hashes)
+    (folder / "index.html").write_text(PAGE.format(count=count, pictures=pictures))
+    return hashes
+
+
+def _bitmap(height: int, seed: int) -> bytes:
+    """A Windows bitmap, 24 bits a pixel, whose pixels are seeded bytes."""
+    size = WIDTH * BYTES_A_PIXEL * height
+    start = 14 + 40
+    file_header = struct.pack("<2sIHHI", b"BM", start + size, 0, 0, start)
+    picture_header = struct.pack(
+        "<IiiHHIIiiII", 40, WIDTH, height, 1, 24, 0, size, 2835, 2835, 0, 0
+    )
+    return file_header + picture_header + seeded_bytes(size, seed)

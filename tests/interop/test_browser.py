@@ -1,0 +1,119 @@
+"""A real browser: unaltered Chromium loads a page over HTTP/3 while its connection is split."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import hashlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+from conftest import MakeNetwork, Results
+from harness import quic
+from harness.chromium import Chromium
+from harness.fair import difference, unfair
+from harness.net import SERVER, Network, links
+from harness.splitter import LISTEN, Splitter, interfaces
+from harness.website import write_site
+
+pytestmark = pytest.mark.browser
+
+PATHS = 3
+OBJECTS = 32
+HEIGHT = 512  # of each picture: 768 KiB, so that the page takes dozens of slices
+NAME = "anabranch.test"
+EVERY = "100ms"
+# At the rate of one path the page takes 3 s; some servers begin congestion control anew at each
+# switch (docs/notes/quic-servers.md).
+LIMIT = 90.0
+# Reads every picture out of the browser's cache, as it was got; nothing is asked of the network.
+HASHES = """Promise.all([...document.images].map(async picture => {
+    const got = await fetch(picture.src, {cache: 'only-if-cached', mode: 'same-origin'});
+    const digest = new Uint8Array(await crypto.subtle.digest('SHA-256', await got.arrayBuffer()));
+    const hex = [...digest].map(byte => byte.toString(16).padStart(2, '0')).join('');
+    return [new URL(picture.src).pathname.slice(1), hex, picture.naturalHeight];
+}))"""
+PROTOCOLS = """[...performance.getEntriesByType('navigation'),
+    ...performance.getEntriesByType('resource').filter(each => each.initiatorType === 'img')
+].map(each => each.nextHopProtocol)"""
+
+LOADED = "performance.getEntriesByType('navigation')[0].loadEventEnd"
+
+
+@dataclass(frozen=True)
+class Way:
+    """How a browser on the client reaches the server through a splitter."""
+
+    address: str
+    port: int
+    splitter: Splitter
+
+
+@contextlib.contextmanager
+def by_local_port(network: Network) -> Iterator[Way]:
+    """The name of the server leads to the splitter's own port."""
+    to = f"{SERVER}:{quic.PORT}"
+    with Splitter(network.client, to, interfaces(PATHS), every=EVERY) as splitter:
+        address, port = LISTEN.split(":")
+        yield Way(address, int(port), splitter)
+
+
+TRANSPORTS: dict[str, Callable[[Network], contextlib.AbstractContextManager[Way]]] = {
+    "local port": by_local_port,
+}
+
+
+@pytest.mark.parametrize("kind", ["quic-go, files", "gtlsserver"])
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_a_page_with_32_objects_arrives_whole_over_three_paths(
+    make_network: MakeNetwork, tmp_path: Path, results: Results, transport: str, kind: str
+) -> None:
+    """Every object right, all of it over HTTP/3, and all paths used in both directions."""
+    network = make_network(links(PATHS))
+    wanted = write_site(tmp_path / "site", OBJECTS, HEIGHT)
+    with quic.serving(kind, network.server, tmp_path), TRANSPORTS[transport](network) as way:
+        before = network.stats()
+        with Chromium(network.client, options(way, tmp_path)) as browser:
+            browser.show(f"https://{NAME}:{way.port}/", seconds=LIMIT)
+            got = {name: (sha256, height) for name, sha256, height in browser.ask(HASHES)}
+            protocols = browser.ask(PROTOCOLS)
+            seconds = browser.ask(LOADED) / 1000
+            assert not browser.complaints
+        carried = difference(network.stats(), before)
+        switches = way.splitter.stop()
+    assert got == {name: (sha256, HEIGHT) for name, sha256 in wanted.items()}
+    assert protocols == ["h3"] * (1 + OBJECTS)
+    # As in test_quic.py: half a fair share is the least, twice one the most.
+    assert not unfair(carried, dict.fromkeys(carried, (0.5 / PATHS, 2 / PATHS)))
+    assert not any("down" in way.splitter.changes(path) for path in carried)
+    assert _switches(switches) >= 0.5 * seconds / 0.1
+    results.add(
+        "A page of 32 objects in Chromium", server=kind, transport=transport, seconds=seconds,
+        mbits=8e-6 * sum(each.down_bytes for each in carried.values()) / seconds,
+    )  # fmt: skip
+
+
+def options(way: Way, folder: Path) -> list[str]:
+    """Leads the browser to the splitter, over QUIC from the first packet, with our certificate."""
+    return [
+        f"--host-resolver-rules=MAP {NAME} {way.address}",
+        f"--origin-to-force-quic-on={NAME}:{way.port}",
+        f"--ignore-certificate-errors-spki-list={_public_key_hash(folder / 'certificate.pem')}",
+    ]
+
+
+def _public_key_hash(certificate: Path) -> str:
+    """Base64 of the SHA-256 of the certificate's SubjectPublicKeyInfo, as in pins (RFC 7469)."""
+    key = x509.load_pem_x509_certificate(certificate.read_bytes()).public_key()
+    info = key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+    return base64.b64encode(hashlib.sha256(info).digest()).decode()
+
+
+def _switches(summary: dict[str, Any]) -> int:
+    return sum(path["switches"] for path in summary["paths"])
