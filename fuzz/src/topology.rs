@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use anabranch_drive::emulate::{Cable, Topology};
+use anabranch_drive::emulate::{Cable, Expect, Program, Topology};
 
 use crate::input::is_well_told;
 
@@ -23,6 +23,9 @@ fn is_sound(topology: &Topology) {
     assert_eq!(links.len(), topology.links.len(), "two links of one name");
     topology.links.iter().for_each(|link| can_be_laid(link, topology.hosts.len()));
     assert!(topology.events.is_sorted_by_key(|event| event.at), "{:?}", topology.events);
+    let programs: BTreeSet<&str> = topology.programs.iter().map(|one| one.name.as_str()).collect();
+    assert_eq!(programs.len(), topology.programs.len(), "two programs of one name");
+    topology.programs.iter().for_each(|program| can_be_run(program, topology.hosts.len()));
     assert!(topology.events.iter().all(|event| event.link < topology.links.len()));
 }
 
@@ -32,4 +35,10 @@ fn can_be_laid(link: &Cable, hosts: usize) {
     assert!((1..16).contains(&link.name.len()) && !link.name.contains('/'), "{link:?}");
     assert!((1280..=65_535).contains(&link.mtu), "{link:?}");
     assert_eq!(link.mtu as usize, link.forward.mtu.max(link.back.mtu), "{link:?}");
+}
+
+fn can_be_run(program: &Program, hosts: usize) {
+    assert!(program.host < hosts && !program.command.is_empty(), "{program:?}");
+    assert!(!program.name.contains('/') && !program.name.starts_with('.'), "{program:?}");
+    assert!(program.background || program.expect != Expect::Running, "{program:?}");
 }

@@ -24,6 +24,11 @@ impl Failure {
     pub(crate) fn trouble(message: impl Display) -> Failure {
         Failure { code: 1, message: message.to_string() }
     }
+
+    /// The exit status of another program, which has said itself what went wrong.
+    pub(crate) fn status(code: i32) -> Failure {
+        Failure { code: u8::try_from(code).unwrap_or(1), message: String::new() }
+    }
 }
 
 impl From<clap::Error> for Failure {
@@ -41,8 +46,10 @@ impl From<clap::Error> for Failure {
 /// Prints the message of a failure to standard error, and gives the exit code.
 pub(crate) fn exit_code(result: Result<(), Failure>) -> ExitCode {
     let Err(Failure { code, message }) = result else { return ExitCode::SUCCESS };
-    // Nobody may be there to read it: that is no reason to panic.
-    let _ = writeln!(std::io::stderr(), "anabranch: {message}");
+    if !message.is_empty() {
+        // Nobody may be there to read it: that is no reason to panic.
+        let _ = writeln!(std::io::stderr(), "anabranch: {message}");
+    }
     ExitCode::from(code)
 }
 

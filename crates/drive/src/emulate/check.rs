@@ -3,6 +3,7 @@
 use std::fs;
 use std::io;
 
+use super::pid_namespace::PidNamespace;
 use super::{Namespace, setup};
 
 /// One thing that the emulator needs.
@@ -25,9 +26,11 @@ pub fn check() -> Vec<Need> {
     let cubic = inside(setup::try_cubic);
     let nobody = "run as root, or allow unprivileged user namespaces";
     let device = "load the module `tun`; the device file /dev/net/tun must be accessible";
+    let shut = "as in a container that hides parts of /proc; topologies without programs work";
     vec![
         need("network namespaces", namespace.err(), nobody),
         need("TUN interfaces", tun, device),
+        need("PID namespaces, for [[program]]", PidNamespace::new().err(), shut),
         need("TCP congestion control cubic", cubic, "load the module `tcp_cubic`"),
         need("IPv6", ipv6(), "only IPv4 topologies work"),
     ]

@@ -7,20 +7,22 @@
 //!                     ◀── write ◀─ netem::Link ◀─ read ◀──
 //! ```
 //!
-//! A [`Topology`] is read from TOML, a [`Network`] is made of it and runs on one thread. Namespaces
-//! have no
-//! names and interfaces are not persistent, so all of it vanishes with the process, even when it is
-//! killed. Nothing outside those namespaces is touched.
+//! A [`Topology`] is read from TOML, a [`Network`] is made of it and runs on one thread, [`Programs`]
+//! run in its hosts. Namespaces have no names, interfaces are not persistent, and the programs' PID
+//! namespace hangs on a pipe from this process, so all of it vanishes with the process, even when it
+//! is killed. Nothing outside those namespaces is touched.
 //!
 //! It is as exact as the machine is idle: good for functions and throughput at some 100 Mbit/s a
-//! link,
-//! not for claims about single milliseconds. Those belong to the simulator.
+//! link, not for claims about single milliseconds. Those belong to the simulator.
 
 mod check;
 mod edit;
 mod engine;
 mod namespace;
 mod network;
+mod pid_namespace;
+mod program;
+mod programs;
 mod setup;
 mod stats;
 mod topology;
@@ -30,6 +32,8 @@ pub use check::{Need, check};
 pub use edit::{EDIT_KEYS, Edit};
 pub use namespace::{Namespace, enter_user_namespace_if_needed};
 pub use network::{Network, UnknownLink};
+pub use program::{Ended, Expect, Program};
+pub use programs::{Job, Notice, Output, Programs};
 pub use setup::SetupError;
 pub use stats::{Drops, LinkStats, Tally, WayStats};
 pub use topology::{Cable, End, Event, Host, Topology};

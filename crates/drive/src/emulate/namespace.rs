@@ -39,6 +39,14 @@ impl Namespace {
         Ok(Namespace { handle: File::open(file)? })
     }
 
+    /// A second handle on the same namespace.
+    ///
+    /// # Errors
+    /// The kernel's: no file descriptor is left.
+    pub fn try_clone(&self) -> io::Result<Namespace> {
+        Ok(Namespace { handle: self.handle.try_clone()? })
+    }
+
     /// A path by which other processes may enter while this handle lives: `nsenter --net=PATH`.
     pub fn path(&self) -> PathBuf {
         format!("/proc/{}/fd/{}", std::process::id(), self.handle.as_raw_fd()).into()
@@ -92,7 +100,9 @@ fn become_root() -> io::Result<()> {
 
 /// A thread's namespace cannot be put back without privilege, so what enters one gets its own
 /// thread.
-fn on_fresh_thread<R: Send>(work: impl FnOnce() -> io::Result<R> + Send) -> io::Result<R> {
+pub(super) fn on_fresh_thread<R: Send>(
+    work: impl FnOnce() -> io::Result<R> + Send,
+) -> io::Result<R> {
     thread::scope(|scope| match scope.spawn(work).join() {
         Ok(result) => result,
         Err(panic) => std::panic::resume_unwind(panic),

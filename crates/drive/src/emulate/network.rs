@@ -87,6 +87,11 @@ impl Network {
         self.hosts().find(|(other, _)| *other == name).map(|(_, namespace)| namespace)
     }
 
+    /// The namespace of the host with this index.
+    pub(super) fn namespace(&self, host: usize) -> &Namespace {
+        &self.hosts[host].1
+    }
+
     /// The TCP congestion control of the hosts. Connections by a link use cubic, whatever this is.
     pub fn congestion_control(&self) -> &str {
         &self.congestion_control

@@ -1,7 +1,9 @@
 //! The file that describes an emulated network.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::ops::Range;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anabranch_netem::Settings;
@@ -10,6 +12,7 @@ use serde::de::Deserializer;
 use toml::Spanned;
 
 use super::edit::{EDIT_KEYS, Edit};
+use super::program::{Expect, Program};
 use super::units::Span;
 use crate::netlink::Prefix;
 use crate::toml_keys::{self, Section, TomlError};
@@ -25,6 +28,8 @@ pub struct Topology {
     pub links: Vec<Cable>,
     /// Changes of links while the network runs, in the order of time.
     pub events: Vec<Event>,
+    /// What runs in the hosts.
+    pub programs: Vec<Program>,
 }
 
 /// A machine: a network namespace.
@@ -81,6 +86,8 @@ pub struct Event {
 
 const HOST_KEYS: &[&str] = &["name", "address", "forward"];
 const END_KEYS: &[&str] = &["host", "address", "routes", "prefsrc", "metric"];
+const PROGRAM_KEYS: &[&str] =
+    &["name", "host", "command", "environment", "directory", "start", "background", "expect"];
 /// The smallest MTU that IPv6 allows (RFC 8200, section 5), and the largest of a TUN interface.
 const MTU: std::ops::RangeInclusive<u32> = 1280..=65_535;
 
@@ -94,6 +101,8 @@ struct RawTopology {
     link: Vec<RawLink>,
     #[serde(default)]
     event: Vec<RawEvent>,
+    #[serde(default)]
+    program: Vec<RawProgram>,
 }
 
 #[derive(Deserialize)]
@@ -130,6 +139,20 @@ struct RawEvent {
     link: Spanned<String>,
 }
 
+#[derive(Deserialize)]
+struct RawProgram {
+    name: Option<Spanned<String>>,
+    host: Spanned<String>,
+    command: Spanned<Vec<String>>,
+    #[serde(default)]
+    environment: BTreeMap<Spanned<String>, String>,
+    directory: Option<PathBuf>,
+    start: Option<Span>,
+    #[serde(default)]
+    background: bool,
+    expect: Option<Spanned<Expect>>,
+}
+
 /// The same tables again, for the keys that can also be changed later. Two passes keep the position
 /// of
 /// each value, which serde's `flatten` would lose.
@@ -153,7 +176,8 @@ impl Topology {
         let hosts = reader.hosts(raw.host)?;
         let links = reader.links(raw.link, &edits.link, &hosts)?;
         let events = reader.events(raw.event, edits.event, &links)?;
-        Ok(Topology { seed: raw.seed, hosts, links, events })
+        let programs = reader.programs(raw.program, &hosts)?;
+        Ok(Topology { seed: raw.seed, hosts, links, events, programs })
     }
 }
 
@@ -167,11 +191,12 @@ impl Reader<'_> {
         // The table of keys is static but for those that come from `Edit`.
         let with_edits = |own: &[&'static str]| [own, &EDIT_KEYS].concat();
         let sections = [
-            Section { path: "", keys: &["seed", "host", "link", "event"] },
+            Section { path: "", keys: &["seed", "host", "link", "event", "program"] },
             Section { path: "host", keys: HOST_KEYS },
             Section { path: "link", keys: &with_edits(&["name", "ends", "mtu"]) },
             Section { path: "link.ends", keys: END_KEYS },
             Section { path: "event", keys: &with_edits(&["at", "link"]) },
+            Section { path: "program", keys: PROGRAM_KEYS },
         ];
         toml_keys::read(self.text, self.file, &sections)
     }
@@ -238,6 +263,77 @@ impl Reader<'_> {
         Ok(events)
     }
 
+    fn programs(&self, raw: Vec<RawProgram>, hosts: &[Host]) -> Result<Vec<Program>, TomlError> {
+        let mut programs: Vec<Program> = Vec::new();
+        for raw in raw {
+            let span = raw.name.as_ref().map_or(raw.command.span(), Spanned::span);
+            let program = self.program(raw, hosts)?;
+            if programs.iter().any(|other| other.name == program.name) {
+                let message = format!("a second program `{}`; give it a `name`", program.name);
+                return Err(self.error(span, message));
+            }
+            programs.push(program);
+        }
+        Ok(programs)
+    }
+
+    fn program(&self, raw: RawProgram, hosts: &[Host]) -> Result<Program, TomlError> {
+        let host = self.index("host", &raw.host, hosts.iter().map(|host| host.name.as_str()))?;
+        let wrong = |name: &&Spanned<String>| !is_variable(name.get_ref());
+        if let Some(name) = raw.environment.keys().find(wrong) {
+            let message = format!("`{}` is no name of a variable", name.get_ref());
+            return Err(self.error(name.span(), message));
+        }
+        let expect = match raw.expect {
+            Some(expect) if *expect.get_ref() == Expect::Running && !raw.background => {
+                let message = "the emulation waits for this program, so it cannot run until the \
+                               emulation ends; add `background = true`";
+                return Err(self.error(expect.span(), message));
+            }
+            Some(expect) => expect.into_inner(),
+            None if raw.background => Expect::Running,
+            None => Expect::Success,
+        };
+        Ok(Program {
+            name: self.program_name(raw.name, &raw.command)?,
+            host,
+            line: self.error(raw.command.span(), "").line,
+            command: raw.command.into_inner(),
+            environment: raw.environment.into_iter().map(|(k, v)| (k.into_inner(), v)).collect(),
+            directory: raw.directory,
+            start: raw.start.map_or(Duration::ZERO, |span| span.0),
+            background: raw.background,
+            expect,
+        })
+    }
+
+    /// The name that was given, or the command's file name. It names the logs.
+    fn program_name(
+        &self,
+        name: Option<Spanned<String>>,
+        command: &Spanned<Vec<String>>,
+    ) -> Result<String, TomlError> {
+        let Some(first) = command.get_ref().first().filter(|first| !first.is_empty()) else {
+            return Err(self.error(command.span(), "`command` is [\"PROGRAM\", \"ARGUMENT\", ...]"));
+        };
+        let (span, name) = match name {
+            Some(name) => (name.span(), name.into_inner()),
+            None => {
+                let file = Path::new(first).file_name().unwrap_or_default();
+                (command.span(), file.to_string_lossy().into_owned())
+            }
+        };
+        let letters =
+            name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.+".contains(&byte));
+        if !letters || !(1..=64).contains(&name.len()) || name.starts_with('.') {
+            let message = format!(
+                "`{name}` cannot name a log; give the program a `name` (1 to 64 of a-z A-Z 0-9 - _ . +)"
+            );
+            return Err(self.error(span, message));
+        }
+        Ok(name)
+    }
+
     /// The place of a name among those that there are.
     fn index<'n>(
         &self,
@@ -296,6 +392,10 @@ impl Reader<'_> {
         let host = self.index("host", &host, hosts.iter().map(|host| host.name.as_str()))?;
         Ok(End { host, address, routes, prefsrc, metric })
     }
+}
+
+fn is_variable(name: &str) -> bool {
+    !name.is_empty() && !name.contains(['=', '\0'])
 }
 
 fn one() -> u64 {
@@ -387,6 +487,58 @@ mod tests {
         ] {
             let text = format!("{GOOD}{}", events.replacen(from, to, 1));
             let error = Topology::parse(&text, "t.toml").unwrap_err().to_string();
+            assert!(error.starts_with(message), "{error}");
+        }
+    }
+
+    const PROGRAMS: &str = r#"
+        [[program]]
+        host = "server"
+        command = ["/usr/bin/iperf3", "-s"]
+        background = true
+        [[program]]
+        name = "load"
+        host = "client"
+        command = ["iperf3", "-c", "10.99.0.1"]
+        environment = { LC_ALL = "C" }
+        directory = "/tmp"
+        start = "500ms"
+        expect = "any"
+    "#;
+
+    fn with_programs(from: &str, to: &str) -> Result<Topology, String> {
+        assert!(PROGRAMS.contains(from));
+        let text = format!("{GOOD}{}", PROGRAMS.replacen(from, to, 1));
+        Topology::parse(&text, "t.toml").map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn programs_are_read_with_their_defaults() {
+        let [server, load] =
+            <[Program; 2]>::try_from(with_programs("", "").unwrap().programs).unwrap();
+        assert_eq!((server.name.as_str(), server.host, server.line), ("iperf3", 1, 23));
+        assert_eq!((server.background, server.expect), (true, Expect::Running));
+        assert_eq!((load.name.as_str(), load.host, load.background), ("load", 0, false));
+        assert_eq!((load.start.as_millis(), load.expect), (500, Expect::Any));
+        assert_eq!(load.environment["LC_ALL"], "C");
+        let plain = with_programs("expect = \"any\"", "").unwrap();
+        assert_eq!(plain.programs[1].expect, Expect::Success);
+    }
+
+    #[test]
+    fn mistakes_in_programs_are_told_with_their_line() {
+        for (from, to, message) in [
+            ("\"client\"", "\"clinet\"", "t.toml:27: no host `clinet`; did you mean `client`?"),
+            ("\"load\"", "\"iperf3\"", "t.toml:26: a second program `iperf3`; give it a `name`"),
+            ("\"load\"", "\"../load\"", "t.toml:26: `../load` cannot name a log"),
+            ("[\"/usr/bin/iperf3\", \"-s\"]", "[]", "t.toml:23: `command` is [\"PROGRAM\""),
+            ("LC_ALL", "\"A=B\"", "t.toml:29: `A=B` is no name of a variable"),
+            ("500ms", "-500ms", "t.toml:31: `-500ms` is no time"),
+            ("\"any\"", "\"running\"", "t.toml:32: the emulation waits for this program"),
+            ("\"any\"", "\"runing\"", "t.toml:32: unknown variant"),
+            ("directory", "dir", "t.toml:30: unknown key `dir` in [program]; did you mean"),
+        ] {
+            let error = with_programs(from, to).unwrap_err();
             assert!(error.starts_with(message), "{error}");
         }
     }

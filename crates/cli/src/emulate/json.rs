@@ -1,0 +1,131 @@
+//! An emulation for machines: JSON lines, as `docs/emulator.md` describes them.
+//!
+//! ```json
+//! {"event":"ready","hosts":{"client":{"netns":"/proc/7/fd/3"}},"links":["p0"],"tcp":"cubic"}
+//! {"set":"p0","loss":0.5,"delay_back":"30ms"}      answered by {"event":"set","link":"p0"}
+//! {"get":"stats"}                                  answered by {"event":"stats","links":{...}}
+//! {"event":"program","program":"load","state":"ended","code":0,"signal":null,"expected":true}
+//! ```
+//!
+//! A line that it does not understand is answered by `{"event":"error","message":...}` and changes
+//! nothing.
+
+use std::io::{self, Write};
+
+use anabranch_drive::emulate::{EDIT_KEYS, Edit, Ended, Network, Notice, Program};
+use anabranch_drive::toml_keys;
+use serde_json::{Map, Value, json};
+
+use super::user_ns;
+use super::work::{Face, sentence};
+use crate::failure::Failure;
+
+/// Prints for machines, and takes their commands.
+pub(super) struct Json {
+    /// Whether the hosts are in a user namespace of ours.
+    pub(super) rootless: bool,
+}
+
+impl Face for Json {
+    fn listens(&self) -> bool {
+        true
+    }
+
+    fn ready(&mut self, network: &Network) -> Result<(), Failure> {
+        let hosts: Map<String, Value> = network
+            .hosts()
+            .map(|(name, namespace)| (name.to_owned(), json!({"netns": namespace.path()})))
+            .collect();
+        let links: Vec<String> = network.stats().into_keys().collect();
+        let mut event = json!({
+            "event": "ready",
+            "hosts": hosts,
+            "links": links,
+            "tcp": network.congestion_control(),
+        });
+        if self.rootless {
+            event["userns"] = user_ns().into();
+        }
+        print(&event)
+    }
+
+    fn obey(&mut self, network: &Network, line: &str) -> Result<(), Failure> {
+        if line.trim().is_empty() {
+            return Ok(());
+        }
+        let error = |message| json!({"event": "error", "message": message});
+        print(&answer(network, line).unwrap_or_else(error))
+    }
+
+    fn show(&mut self, program: &Program, notice: &Notice) -> Result<(), Failure> {
+        let name = &program.name;
+        print(&match notice {
+            Notice::Started(_, pid) => {
+                json!({"event": "program", "program": name, "state": "started", "pid": pid})
+            }
+            Notice::Line { error, text, .. } => {
+                let stream = if *error { "stderr" } else { "stdout" };
+                json!({"event": "output", "program": name, "stream": stream, "line": text})
+            }
+            Notice::Ended(_, ended) => {
+                let mut event = outcome(program, ended);
+                (event["event"], event["program"]) = ("program".into(), name.as_str().into());
+                event
+            }
+        })
+    }
+
+    fn end(&mut self, network: &Network, ends: &[(&Program, Ended)]) -> Result<(), Failure> {
+        let mut event = stats("end", network);
+        let ends =
+            ends.iter().map(|(program, ended)| (program.name.clone(), outcome(program, ended)));
+        event["programs"] = ends.collect::<Map<String, Value>>().into();
+        print(&event)
+    }
+}
+
+/// One line, at once. A reader that went away ends the program.
+fn print(event: &Value) -> Result<(), Failure> {
+    let mut out = io::stdout().lock();
+    writeln!(out, "{event}").and_then(|()| out.flush()).map_err(Failure::trouble)
+}
+
+fn stats(event: &str, network: &Network) -> Value {
+    json!({"event": event, "links": network.stats()})
+}
+
+fn outcome(program: &Program, ended: &Ended) -> Value {
+    let (state, code, signal) = match ended {
+        Ended::Code(code) => ("ended", Some(code), None),
+        Ended::Signal(signal) => ("ended", None, Some(signal)),
+        Ended::Stopped => ("stopped", None, None),
+        Ended::NotStarted => ("not-started", None, None),
+        Ended::Failed(_) => ("failed", None, None),
+    };
+    let expected = program.is_expected(ended);
+    let mut value = json!({"state": state, "code": code, "signal": signal, "expected": expected});
+    if let Ended::Failed(_) = ended {
+        value["message"] = sentence(program, ended).into();
+    }
+    value
+}
+
+/// Does what a line says; the answer to print, or what is wrong with it.
+fn answer(network: &Network, line: &str) -> Result<Value, String> {
+    let mut command: Map<String, Value> =
+        serde_json::from_str(line).map_err(|error| format!("not a JSON object: {error}"))?;
+    match (command.remove("get"), command.remove("set")) {
+        (Some(Value::String(what)), None) if what == "stats" => Ok(stats("stats", network)),
+        (None, Some(Value::String(link))) => set(network, link, command),
+        _ => Err(r#"a command is {"get":"stats"} or {"set":"LINK", ...}"#.to_owned()),
+    }
+}
+
+fn set(network: &Network, link: String, properties: Map<String, Value>) -> Result<Value, String> {
+    if let Some(key) = properties.keys().find(|key| !EDIT_KEYS.contains(&key.as_str())) {
+        return Err(format!("unknown key `{key}`{}", toml_keys::hint(key, EDIT_KEYS)));
+    }
+    let edit: Edit = serde_json::from_value(properties.into()).map_err(|e| e.to_string())?;
+    network.change(&link, &edit).map_err(|error| error.to_string())?;
+    Ok(json!({"event": "set", "link": link}))
+}

@@ -1,0 +1,147 @@
+//! `anabranch emulate`: an emulated network on this machine, and programs in it.
+
+mod json;
+mod plain;
+mod work;
+
+use std::fmt;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::{fs, time::Duration};
+
+use anabranch_drive::emulate::{self, Expect, Job, Network, Output, Program, Topology};
+use clap::{Args, Subcommand};
+
+use crate::failure::Failure;
+use work::{Face, Work};
+
+/// Emulate a network on this machine: hosts, links with rate, delay, loss and queue, and programs
+///
+/// Hosts are network namespaces without names; enter one with `nsenter --net=PATH`. The network
+/// ends when all programs have that it waits for: those of the topology, and COMMAND. Without any it
+/// ends on SIGINT, SIGTERM, or the end of standard input (with --json). Programs that still run then
+/// are told to end (SIGTERM), and killed two seconds later. Nothing is left of the network and its
+/// programs when this process ends, in whatever way.
+///
+/// Exit status: that of COMMAND; 1 if another program did not do as the topology expects.
+#[derive(Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+pub(crate) struct EmulateArgs {
+    #[command(subcommand)]
+    action: Option<Action>,
+    /// The network, in TOML: [[host]], [[link]], [[event]] and [[program]] tables (docs/emulator.md)
+    #[arg(required = true, value_name = "TOPOLOGY.toml")]
+    topology: Option<PathBuf>,
+    /// Speak JSON lines: events on standard output, commands on standard input
+    #[arg(long)]
+    json: bool,
+    /// Write what programs print to DIR/NAME.stdout and DIR/NAME.stderr, instead of showing it
+    #[arg(long, value_name = "DIR")]
+    logs: Option<PathBuf>,
+    /// Where COMMAND runs; the topology's first host if this is not given
+    #[arg(long = "in", value_name = "HOST", requires = "command")]
+    host: Option<String>,
+    /// A program to run in a host, on this terminal
+    #[arg(last = true, value_name = "COMMAND", conflicts_with = "json")]
+    command: Vec<String>,
+}
+
+#[derive(Subcommand)]
+enum Action {
+    /// Say what this machine lacks for emulated networks
+    Check,
+}
+
+impl EmulateArgs {
+    /// Runs the network until it is told to end, or its programs have ended.
+    pub(crate) fn run(mut self) -> Result<(), Failure> {
+        let rootless = emulate::enter_user_namespace_if_needed();
+        match (self.action.take(), self.topology.take()) {
+            (Some(Action::Check), _) => check(),
+            (None, Some(file)) => self.emulate(&file, rootless),
+            (None, None) => Err(Failure::misuse("no topology given")),
+        }
+    }
+
+    fn emulate(&self, file: &Path, rootless: bool) -> Result<(), Failure> {
+        let name = file.display().to_string();
+        let text = fs::read_to_string(file).map_err(|e| Failure::misuse(format!("{name}: {e}")))?;
+        let topology = Topology::parse(&text, &name).map_err(Failure::misuse)?;
+        let jobs = self.jobs(&topology, &name)?;
+        // Before the network, so that no signal can meet it unprepared.
+        let work = Work::prepare(!self.command.is_empty()).map_err(Failure::trouble)?;
+        let network = Network::start(&topology).map_err(Failure::misuse)?;
+        let face: &mut dyn Face = if self.json {
+            &mut json::Json { rootless }
+        } else {
+            &mut plain::Plain { rootless, quiet: !self.command.is_empty() }
+        };
+        work.run(network, jobs, face)
+    }
+
+    /// What to run, all of it found on this machine; COMMAND comes last.
+    fn jobs(&self, topology: &Topology, file: &str) -> Result<Vec<Job>, Failure> {
+        let output = self.logs.clone().map_or(Output::Lines, Output::Folder);
+        let job = |program: &Program| {
+            let executable = program.locate(file).map_err(Failure::misuse)?;
+            Ok(Job { program: program.clone(), executable, output: output.clone() })
+        };
+        let mut jobs: Vec<Job> =
+            topology.programs.iter().map(job).collect::<Result<_, Failure>>()?;
+        if let Some(program) = self.own_program(topology)? {
+            let executable = program.locate(file).map_err(|e| Failure::misuse(e.message))?;
+            jobs.push(Job { program, executable, output: Output::Ours });
+        }
+        Ok(jobs)
+    }
+
+    /// COMMAND as a program of the topology.
+    fn own_program(&self, topology: &Topology) -> Result<Option<Program>, Failure> {
+        if self.command.is_empty() {
+            return Ok(None);
+        }
+        let wanted = self.host.as_ref().unwrap_or(&topology.hosts[0].name);
+        let mut names = topology.hosts.iter().map(|host| host.name.as_str());
+        let Some(host) = names.position(|name| name == wanted) else {
+            let names: Vec<_> = topology.hosts.iter().map(|host| host.name.as_str()).collect();
+            let message = format!("--in: no host `{wanted}`; there is {}", names.join(", "));
+            return Err(Failure::misuse(message));
+        };
+        Ok(Some(Program {
+            name: "COMMAND".to_owned(),
+            host,
+            command: self.command.clone(),
+            environment: Default::default(),
+            directory: None,
+            start: Duration::ZERO,
+            background: false,
+            expect: Expect::Any,
+            line: 0,
+        }))
+    }
+}
+
+fn check() -> Result<(), Failure> {
+    let needs = emulate::check();
+    for need in &needs {
+        match &need.missing {
+            None => say(format_args!("ok       {}", need.what)),
+            Some(why) => say(format_args!("missing  {}: {why}", need.what)),
+        }
+    }
+    let missing = needs.iter().filter(|need| need.missing.is_some()).count();
+    if missing == 0 {
+        Ok(())
+    } else {
+        Err(Failure::trouble(format!("{missing} of these are missing")))
+    }
+}
+
+fn user_ns() -> String {
+    format!("/proc/{}/ns/user", std::process::id())
+}
+
+/// A line on standard output. Nobody may be there to read it: that is no reason to panic.
+fn say(line: fmt::Arguments<'_>) {
+    let _ = writeln!(io::stdout(), "{line}");
+}

@@ -1,0 +1,72 @@
+//! An emulation on a terminal: what programs print, each line with its program's name.
+
+use std::io::{self, Write};
+
+use anabranch_drive::emulate::{Ended, Network, Notice, Program};
+
+use super::work::{Face, sentence};
+use super::{say, user_ns};
+use crate::failure::Failure;
+
+/// Prints for people.
+pub(super) struct Plain {
+    /// Whether the hosts are in a user namespace of ours.
+    pub(super) rootless: bool,
+    /// A command has the terminal: say only what others print.
+    pub(super) quiet: bool,
+}
+
+impl Face for Plain {
+    fn listens(&self) -> bool {
+        false
+    }
+
+    fn ready(&mut self, network: &Network) -> Result<(), Failure> {
+        if self.quiet {
+            return Ok(());
+        }
+        let user = if self.rootless {
+            format!(" --user={} --preserve-credentials", user_ns())
+        } else {
+            String::new()
+        };
+        for (name, namespace) in network.hosts() {
+            say(format_args!("{name}: nsenter{user} --net={}", namespace.path().display()));
+        }
+        say(format_args!("The network is up; Ctrl-C ends it."));
+        Ok(())
+    }
+
+    fn obey(&mut self, _network: &Network, _line: &str) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    fn show(&mut self, program: &Program, notice: &Notice) -> Result<(), Failure> {
+        let name = &program.name;
+        match notice {
+            // A command's own output must not be mixed with that of others.
+            Notice::Line { error, text, .. } if *error || self.quiet => {
+                let _ = writeln!(io::stderr(), "[{name}] {text}");
+            }
+            Notice::Line { text, .. } => say(format_args!("[{name}] {text}")),
+            Notice::Ended(_, ended) if !self.quiet => {
+                say(format_args!("{}", sentence(program, ended)))
+            }
+            Notice::Ended(..) | Notice::Started(..) => {}
+        }
+        Ok(())
+    }
+
+    fn end(&mut self, network: &Network, _ends: &[(&Program, Ended)]) -> Result<(), Failure> {
+        if self.quiet {
+            return Ok(());
+        }
+        for (name, link) in network.stats() {
+            for (way, stats) in [("forward", link.forward), ("back", link.back)] {
+                let (units, delivered) = (stats.units, stats.delivered.units);
+                say(format_args!("{name} {way}: {units} packets entered, {delivered} arrived"));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,162 @@
+//! What a running emulation does: it shows what happens, obeys, and knows when to end.
+
+use std::io::{self, BufRead};
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::thread;
+
+use anabranch_drive::emulate::{Ended, Job, Network, Notice, Output, Program, Programs};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use crate::failure::Failure;
+
+/// How an emulation is shown to whoever started it.
+pub(super) trait Face {
+    /// Whether it takes commands on standard input.
+    fn listens(&self) -> bool;
+    /// The network is up, and programs are about to start.
+    fn ready(&mut self, network: &Network) -> Result<(), Failure>;
+    /// A line came on standard input.
+    fn obey(&mut self, network: &Network, line: &str) -> Result<(), Failure>;
+    /// Something happened to a program.
+    fn show(&mut self, program: &Program, notice: &Notice) -> Result<(), Failure>;
+    /// All has ended; the links can still be asked.
+    fn end(&mut self, network: &Network, ends: &[(&Program, Ended)]) -> Result<(), Failure>;
+}
+
+/// What makes the emulation act.
+enum Input {
+    Line(String),
+    Notice(Notice),
+    Interrupt,
+    End,
+}
+
+/// An emulation that hears signals, and has no network yet.
+pub(super) struct Work {
+    sender: Sender<Input>,
+    inputs: Receiver<Input>,
+    /// Ctrl-C is for the command on our terminal.
+    has_command: bool,
+}
+
+impl Work {
+    pub(super) fn prepare(has_command: bool) -> io::Result<Work> {
+        let (sender, inputs) = mpsc::channel();
+        watch_signals(sender.clone())?;
+        Ok(Work { sender, inputs, has_command })
+    }
+
+    /// Runs `jobs` in `network` until they have ended, or it is told to end.
+    pub(super) fn run(
+        self,
+        network: Network,
+        jobs: Vec<Job>,
+        face: &mut dyn Face,
+    ) -> Result<(), Failure> {
+        face.ready(&network)?;
+        if face.listens() {
+            let sender = self.sender.clone();
+            thread::spawn(move || read_lines(&sender));
+        }
+        if jobs.is_empty() {
+            self.follow(&network, &[], face)?;
+            return face.end(&network, &[]);
+        }
+        let sender = self.sender.clone();
+        // Sending fails only when the program is ending anyway.
+        let tell = move |notice| drop(sender.send(Input::Notice(notice)));
+        let programs = Programs::start(&network, jobs.clone(), tell).map_err(Failure::misuse)?;
+        self.follow(&network, &jobs, face)?;
+        let ends = programs.stop();
+        self.show_rest(&jobs, face)?;
+        let ends: Vec<_> = jobs.iter().map(|job| &job.program).zip(ends).collect();
+        face.end(&network, &ends)?;
+        verdict(&jobs, &ends)
+    }
+
+    /// Acts until the end: all programs that it waits for have ended, or somebody says so.
+    fn follow(&self, network: &Network, jobs: &[Job], face: &mut dyn Face) -> Result<(), Failure> {
+        let mut awaited = jobs.iter().filter(|job| !job.program.background).count();
+        // An error means that every sender is gone: the same as an end.
+        while let Ok(input) = self.inputs.recv() {
+            match input {
+                Input::End => return Ok(()),
+                Input::Interrupt if self.has_command => {}
+                Input::Interrupt => return Ok(()),
+                Input::Line(line) => face.obey(network, &line)?,
+                Input::Notice(notice) => {
+                    let program = &jobs[notice.program()].program;
+                    face.show(program, &notice)?;
+                    if matches!(notice, Notice::Ended(..)) && !program.background {
+                        awaited -= 1;
+                        if awaited == 0 {
+                            return Ok(());
+                        }
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Shows what was told until the programs had ended.
+    fn show_rest(&self, jobs: &[Job], face: &mut dyn Face) -> Result<(), Failure> {
+        let notices = self.inputs.try_iter().filter_map(|input| match input {
+            Input::Notice(notice) => Some(notice),
+            _ => None,
+        });
+        notices.into_iter().try_for_each(|n| face.show(&jobs[n.program()].program, &n))
+    }
+}
+
+/// Success if all programs did as expected, and the status of the command on our terminal.
+fn verdict(jobs: &[Job], ends: &[(&Program, Ended)]) -> Result<(), Failure> {
+    let own = jobs.iter().zip(ends).find(|(job, _)| job.output == Output::Ours);
+    match own {
+        Some((_, (_, Ended::Code(0)))) | None => {}
+        Some((_, (_, Ended::Code(code)))) => return Err(Failure::status(*code)),
+        // As shells say it.
+        Some((_, (_, Ended::Signal(signal)))) => return Err(Failure::status(128 + signal)),
+        Some((_, (program, ended))) => return Err(Failure::trouble(sentence(program, ended))),
+    }
+    let wrong: Vec<_> = ends
+        .iter()
+        .filter(|(program, ended)| !program.is_expected(ended))
+        .map(|(program, ended)| sentence(program, ended))
+        .collect();
+    if wrong.is_empty() { Ok(()) } else { Err(Failure::trouble(wrong.join("; "))) }
+}
+
+/// How a program ended, in words.
+pub(super) fn sentence(program: &Program, ended: &Ended) -> String {
+    let name = &program.name;
+    match ended {
+        Ended::Code(code) => format!("`{name}` ended with status {code}"),
+        Ended::Signal(signal) => format!("`{name}` was ended by signal {signal}"),
+        Ended::Stopped => format!("`{name}` was stopped with the emulation"),
+        Ended::NotStarted => format!("`{name}` was not started before the emulation ended"),
+        Ended::Failed(why) => format!("`{name}` could not be started: {why}"),
+    }
+}
+
+fn watch_signals(sender: Sender<Input>) -> io::Result<()> {
+    let mut signals = Signals::new([SIGINT, SIGTERM])?;
+    thread::spawn(move || {
+        for signal in signals.forever() {
+            let input = if signal == SIGINT { Input::Interrupt } else { Input::End };
+            // Sending fails only when the program is ending anyway.
+            let _ = sender.send(input);
+        }
+    });
+    Ok(())
+}
+
+fn read_lines(sender: &Sender<Input>) {
+    for line in io::stdin().lock().lines().map_while(Result::ok) {
+        if sender.send(Input::Line(line)).is_err() {
+            return;
+        }
+    }
+    let _ = sender.send(Input::End);
+}
