@@ -20,6 +20,7 @@ fn main() -> Outcome {
     write(&corpus.join("dns_wireguard_mosh"), &[wireguard(), dns(), mosh()].concat())?;
     write(&corpus.join("core_driver"), &scripts())?;
     write(&corpus.join("ip_packets"), &ip_packets()?)?;
+    write(&corpus.join("socks"), &proxies())?;
     write(&corpus.join("texts"), &texts())?;
     write(&corpus.join("toml_keys"), &settings())?;
     write(&corpus.join("topology"), &topologies())?;
@@ -208,12 +209,41 @@ fn scripts() -> Seeds {
     ]
 }
 
+/// Two bytes that cut what follows into pieces, and what a proxy says.
+fn proxies() -> Seeds {
+    let says =
+        |name, stride: u8, parts: &[&[u8]]| (name, [&[7, stride][..], &parts.concat()].concat());
+    let relay = b"\x05\0\0\x01\xc0\0\x02\x09\x04\xd2";
+    let from_server = b"\0\0\0\x01\xc0\0\x02\x01\x01\xbbfine";
+    let fragment = b"\0\0\x01\x01\xc0\0\x02\x01\x01\xbbpart";
+    let named = b"\0\0\0\x03\x04name\x01\xbbpayload";
+    let six = b"\0\0\0\x04\x20\x01\x0d\xb8\0\0\0\0\0\0\0\0\0\0\0\x01\x01\xbbfine";
+    vec![
+        says("open", 10, &[b"\x05\0", relay]),
+        says("login", 10, &[b"\x05\x02\x01\0", relay]),
+        says("login-refused", 10, &[b"\x05\x02\x01\x01"]),
+        says("no-udp", 10, &[b"\x05\0\x05\x07\0\x01\0\0\0\0\0\0"]),
+        says("unknown-reply", 10, &[b"\x05\0\x05\xee\0\x01\0\0\0\0\0\0"]),
+        says("relay-by-name", 10, &[b"\x05\0\x05\0\0\x03\x04name\0\x09"]),
+        says("relay-v6", 10, &[b"\x05\0\x05\0\0\x04", &[0; 16], b"\0\x09"]),
+        says("http", 10, &[b"HTTP/1.0 400 Bad Request\r\n\r\n"]),
+        says("datagrams", 14, &[from_server, from_server, b"\0\0\0\x01\xc0\0\x02\x01\x01\xbbf"]),
+        says("fragments", 14, &[from_server, fragment, from_server]),
+        says("named", 18, &[named]),
+        says("datagrams-v6", 26, &[six, six]),
+    ]
+}
+
 fn texts() -> Seeds {
     let texts = [
         ("path-interface", "wlan=if:wlan0"),
         ("path-all", "six=if:eth0,addr:2001:db8::7,ports:2"),
         ("path-ports", "rot=ports:8"),
         ("path-tunnel", "vpn=wg:/etc/wireguard/vpn.conf,ports:2"),
+        ("path-proxy", "prx=socks5:proxy.example.net:1080,if:wwan0"),
+        ("path-proxy-login", "prx=socks5:anna@[2001:db8::1]:1080"),
+        ("path-proxy-password", "prx=if:eth0,socks5:anna:a,b@c@192.0.2.1:1080"),
+        ("path-proxy-file", "prx=socks5:anna:@secret.txt@192.0.2.1:1080"),
         ("target-name", "vpn.example.net:51820"),
         ("target-v6", "[2001:db8::1]:443"),
         ("ports-range", "5000-5010"),

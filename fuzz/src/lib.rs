@@ -13,6 +13,7 @@ mod input;
 pub mod ip_packets;
 pub mod quic_packets;
 pub mod recognise;
+pub mod socks;
 pub mod texts;
 pub mod toml_keys;
 pub mod topology;
@@ -29,6 +30,7 @@ pub const TARGETS: &[(&str, Check)] = &[
     ("ip_packets", ip_packets::check),
     ("quic_packets", quic_packets::check),
     ("recognise", recognise::check),
+    ("socks", socks::check),
     ("texts", texts::check),
     ("toml_keys", toml_keys::check),
     ("topology", topology::check),

@@ -5,15 +5,15 @@ use std::str::FromStr;
 
 use anabranch_drive::netlink::Prefix;
 use anabranch_drive::paths::{MAX_NAME, MAX_PORTS, PathSpec};
-use anabranch_drive::split::Target;
 use anabranch_drive::steer::{PortRange, Ports};
+use anabranch_drive::target::Target;
 use anabranch_multipath::schedule::Spec;
 use anabranch_multipath::{Boundary, Every, PathView, Time, seed};
 
 /// Every kind of text that a flag of `anabranch split` takes.
 pub fn check(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
-    reads_back::<PathSpec>(text).inspect(path);
+    path_reads_back(text).inspect(path);
     reads_back::<Target>(text).inspect(|target| assert!(target.port > 0));
     reads_back::<Prefix>(text).inspect(|prefix| _ = reads_back::<Prefix>(&network(*prefix)));
     reads_back::<PortRange>(text)
@@ -32,6 +32,19 @@ fn reads_back<T: FromStr + Display + PartialEq + Debug>(text: &str) -> Option<T>
     let shown = value.to_string();
     assert_eq!(shown.parse().ok().as_ref(), Some(&value), "{text:?} is shown as {shown:?}");
     Some(value)
+}
+
+/// As [`reads_back`]; but where a password is written out, what is shown has dots in its place.
+fn path_reads_back(text: &str) -> Option<PathSpec> {
+    let spec: PathSpec = text.parse().ok()?;
+    let shown = spec.to_string();
+    if !shown.contains(":...@") {
+        return reads_back(text);
+    }
+    let again: PathSpec = shown.parse().expect("what is shown is a path");
+    assert_eq!(again.to_string(), shown, "{text:?}");
+    assert!(spec.proxy.is_some_and(|proxy| proxy.login.is_some()), "{text:?}");
+    Some(again)
 }
 
 /// Names become files and devices go to the kernel: neither may lead elsewhere.

@@ -113,6 +113,8 @@ pub enum Failure {
     Unreachable,
     /// The interface or the address is gone.
     Interface,
+    /// The path's proxy does not serve this session, while it may serve others.
+    Proxy,
     /// No socket could be opened for the tuple: the program has all the files that it may have.
     NoSocket,
 }
@@ -318,6 +320,7 @@ impl Core {
             refused: self.refused,
             missed: 0,
             not_returned: 0,
+            foreign: 0,
         }
     }
 
@@ -525,6 +528,7 @@ impl Core {
             }
             Failure::Unreachable => DownReason::Unreachable,
             Failure::Interface => DownReason::Interface,
+            Failure::Proxy => DownReason::Proxy,
             Failure::NoSocket => DownReason::NoSocket,
         };
         counters.drops.unreachable += datagrams;

@@ -106,6 +106,8 @@ pub enum DownReason {
     Interface,
     /// No route, or an ICMP error says that the server cannot be reached this way.
     Unreachable,
+    /// The proxy that the path leads through does not serve us: it is gone, or refuses.
+    Proxy,
     /// This session has no socket there: the program has all the files that it may have.
     NoSocket,
     /// Used for a second without an answer, by a server that had followed the session there before.

@@ -93,4 +93,6 @@ pub struct Snapshot {
     pub missed: u64,
     /// Datagrams that could not be handed to clients (counted by the driver).
     pub not_returned: u64,
+    /// Datagrams of proxies that were dropped because they were no whole datagram of the server's (counted by the driver).
+    pub foreign: u64,
 }

@@ -37,9 +37,24 @@ fn describe(to: &Target, about: &Listening) -> String {
     lines.join("\n")
 }
 
+/// Columns that only some runs have are left out of others.
 fn rows(about: &Listening) -> Vec<Vec<String>> {
     let head = ["path", "interface", "source", "gateway", "MTU", "ports"].map(str::to_owned);
-    std::iter::once(head.to_vec()).chain(about.egresses.iter().map(row)).collect()
+    let mut rows: Vec<_> =
+        std::iter::once(head.to_vec()).chain(about.egresses.iter().map(row)).collect();
+    if about.egresses.iter().any(|egress| egress.proxy.is_some()) {
+        let cells = std::iter::once("proxy".to_owned()).chain(about.egresses.iter().map(proxy));
+        rows.iter_mut().zip(cells).for_each(|(row, cell)| row.push(cell));
+    }
+    rows
+}
+
+/// A path's proxy, and what it takes from each datagram.
+fn proxy(egress: &Egress) -> String {
+    egress.proxy.map_or_else(
+        || "-".to_owned(),
+        |proxy| format!("{proxy} (SOCKS5, {} bytes a datagram)", egress.overhead()),
+    )
 }
 
 fn row(egress: &Egress) -> Vec<String> {

@@ -3,10 +3,12 @@
 use std::fmt::Display;
 use std::fs;
 use std::net::IpAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use anabranch_drive::paths::{PathSpec, SpecError};
+use anabranch_drive::socks::{Login, Password, Proxy, ProxyError};
+use anabranch_drive::target::Target;
 use anabranch_drive::toml_keys::{self, Section};
 use serde::de::Error;
 use serde::{Deserialize, Deserializer};
@@ -40,7 +42,20 @@ const KEYS: &[Section] = &[
             "pcap",
         ],
     },
-    Section { path: "path", keys: &["name", "interface", "wg", "address", "ports"] },
+    Section {
+        path: "path",
+        keys: &[
+            "name",
+            "interface",
+            "wg",
+            "address",
+            "ports",
+            "socks5",
+            "user",
+            "password",
+            "password-file",
+        ],
+    },
 ];
 
 /// Reads the settings in the file at `path`.
@@ -92,21 +107,81 @@ pub(super) fn paths<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Pa
 struct PathTable(#[serde(deserialize_with = "path")] PathSpec);
 
 fn path<'de, D: Deserializer<'de>>(deserializer: D) -> Result<PathSpec, D::Error> {
-    #[derive(Deserialize)]
-    struct Fields {
-        name: String,
-        interface: Option<String>,
-        wg: Option<String>,
-        address: Option<IpAddr>,
-        ports: Option<u16>,
+    let fields = PathFields::deserialize(deserializer)?;
+    let proxy = fields.proxy().map_err(D::Error::custom)?;
+    let way = fields.way(proxy.is_some()).map_err(D::Error::custom)?;
+    Ok(match proxy {
+        Some(proxy) => way.by(proxy),
+        None => way,
+    })
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "kebab-case")]
+struct PathFields {
+    name: String,
+    interface: Option<String>,
+    wg: Option<String>,
+    address: Option<IpAddr>,
+    ports: Option<u16>,
+    socks5: Option<String>,
+    user: Option<String>,
+    password: Option<Hidden>,
+    password_file: Option<PathBuf>,
+}
+
+impl PathFields {
+    /// The way to the server, or to the proxy if the path is `proxied`.
+    fn way(&self, proxied: bool) -> Result<PathSpec, SpecError> {
+        let PathFields { name, interface, wg, address, ports, .. } = self;
+        let ports = match ports {
+            Some(_) if proxied => return Err(SpecError::ProxyPorts),
+            None if proxied => Some(1),
+            ports => *ports,
+        };
+        match wg {
+            Some(_) if interface.is_some() => Err(SpecError::Both(name.clone())),
+            Some(file) => PathSpec::through(name, file, *address, ports),
+            None => PathSpec::new(name, interface.as_deref(), *address, ports),
+        }
     }
-    let Fields { name, interface, wg, address, ports } = Fields::deserialize(deserializer)?;
-    let spec = match wg {
-        Some(_) if interface.is_some() => Err(SpecError::Both(name)),
-        Some(file) => PathSpec::through(&name, &file, address, ports),
-        None => PathSpec::new(&name, interface.as_deref(), address, ports),
-    };
-    spec.map_err(D::Error::custom)
+
+    /// The proxy that the path leads through, if any.
+    fn proxy(&self) -> Result<Option<Proxy>, String> {
+        let password = match (&self.password, &self.password_file) {
+            (Some(_), Some(_)) => {
+                return Err("'password' and 'password-file' exclude each other".into());
+            }
+            (Some(Hidden::Text(text)), None) => Some(Password::Text(text.clone())),
+            (None, Some(file)) => Some(Password::File(file.clone())),
+            (None, None) => None,
+        };
+        let Some(at) = &self.socks5 else {
+            let stray = self.user.is_some() || password.is_some();
+            return match stray {
+                true => Err("'user' and 'password' belong to a path with 'socks5'".into()),
+                false => Ok(None),
+            };
+        };
+        let login = match (&self.user, password) {
+            (None, Some(_)) => return Err("there is a password, but no 'user'".into()),
+            (None, None) => None,
+            (Some(user), password) => {
+                let password = password.unwrap_or(Password::Environment);
+                Some(Login::new(user, password).map_err(|error| error.to_string())?)
+            }
+        };
+        // Here a user name would be a second way to say the same, and has its own key.
+        let at: Target = at.parse().map_err(|_| ProxyError::Form.to_string())?;
+        Ok(Some(Proxy { at, login }))
+    }
+}
+
+/// A text that no message repeats.
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "a password is a text: put it in quotes")]
+enum Hidden {
+    Text(String),
 }
 
 #[cfg(test)]
@@ -144,6 +219,35 @@ mod tests {
         assert_eq!(options.fwmark, Some(Mark(51820)));
         assert_eq!(options.every, Some("~50p".parse().unwrap()));
         assert_eq!(options.scheduled, Some(vec!["b".to_owned()]));
+    }
+
+    #[test]
+    fn a_path_through_a_proxy_has_its_password_in_the_file_or_in_another() {
+        let proxied = |more: &str| {
+            let text = format!("[[path]]\nname = 'p'\nsocks5 = '192.0.2.1:1080'\n{more}");
+            Ok(parse(&text)?.paths[0].clone())
+        };
+        let spec: PathSpec = proxied("user = 'anna'\npassword = 'a,b@c'\n").unwrap();
+        assert_eq!(spec.to_string(), "p=socks5:anna:...@192.0.2.1:1080");
+        let credentials = spec.proxy.unwrap().credentials().unwrap().unwrap();
+        assert_eq!(credentials.password, "a,b@c");
+        let shown = |more| proxied(more).map(|spec| spec.to_string());
+        let file = shown("interface = 'wwan0'\nuser = 'anna'\npassword-file = 'p.txt'\n");
+        assert_eq!(file.unwrap(), "p=if:wwan0,socks5:anna:@p.txt@192.0.2.1:1080");
+        assert_eq!(shown("user = 'anna'").unwrap(), "p=socks5:anna@192.0.2.1:1080");
+        for (more, words) in [
+            ("password = 'secret'", "no 'user'"),
+            ("user = 'a'\npassword = 987654", "put it in quotes"),
+            ("user = 'a'\npassword = 'secret'\npassword-file = 'f'", "exclude each other"),
+            ("ports = 4", "'ports' does not go with a proxy"),
+            ("user = ''", "1 to 255 bytes"),
+        ] {
+            let message: String = shown(more).unwrap_err();
+            assert!(message.starts_with("f.toml:") && message.contains(words), "{message}");
+            assert!(!message.contains("secret") && !message.contains("987654"), "{message}");
+        }
+        let stray = parse("[[path]]\nname = 'p'\nports = 1\nuser = 'anna'\n").unwrap_err();
+        assert!(stray.contains("belong to a path with 'socks5'"), "{stray}");
     }
 
     #[test]

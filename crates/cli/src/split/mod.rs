@@ -22,7 +22,12 @@ PATHS
   NAME=wg:FILE        leaves by the tunnel that `wg-quick up FILE` has brought up
   NAME=addr:ADDRESS   leaves with that source address, by the interface of its route
   NAME=ports:N        leaves by the default way, rotating over N source ports
-  Kinds combine: lte=if:wwan0,ports:4
+  NAME=socks5:[USER@]HOST:PORT
+                      goes through that SOCKS5 proxy, which has to relay UDP. The password comes
+                      from the environment (ANABRANCH_SOCKS5_PASSWORD), a file's first line
+                      (USER:@FILE@HOST:PORT), the TOML file, or stands there (USER:PASSWORD@HOST:PORT),
+                      where all users of this machine see it
+  Kinds combine: lte=if:wwan0,ports:4   prx=socks5:anna@192.0.2.9:1080,if:wlan0
 
 EXAMPLES
   Your WireGuard tunnel over Wi-Fi and mobile data: server, port and mark come from its file, and

@@ -11,7 +11,7 @@ use anabranch_multipath::schedule::{FAMILIES, Family, Spec};
 use serde::Deserialize;
 
 use super::file;
-use super::values::{Mark, Span, Traffic};
+use super::values::{Mark, PathParser, Span, Traffic};
 
 /// Everything that both the command line and a file may set.
 #[derive(Debug, Default, clap::Args, Deserialize)]
@@ -43,8 +43,9 @@ pub(crate) struct Options {
     #[arg(long, value_name = "N", help_heading = "Ends")]
     pub(crate) max_sessions: Option<NonZeroUsize>,
 
-    /// A path: if:DEVICE, wg:FILE, addr:ADDRESS or ports:N, combined by commas; repeat for each path
-    #[arg(long = "path", value_name = "NAME=KIND", help_heading = "Paths")]
+    /// A path: if:DEVICE, wg:FILE, addr:ADDRESS, ports:N or socks5:[USER@]HOST:PORT, combined by
+    /// commas; repeat for each path
+    #[arg(long = "path", value_name = "NAME=KIND", help_heading = "Paths", value_parser = PathParser)]
     #[serde(rename = "path", deserialize_with = "file::paths")]
     pub(crate) paths: Vec<PathSpec>,
 

@@ -1,10 +1,14 @@
 //! Values that flags and files share and that no other crate has a text form for.
 
+use std::ffi::OsStr;
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
 use anabranch_comps::{Guess, Protocol};
+use anabranch_drive::paths::PathSpec;
+use clap::builder::TypedValueParser;
+use clap::error::ErrorKind;
 
 /// A text that is no value of the kind asked for; the message says what would be.
 #[derive(Debug, PartialEq, Eq)]
@@ -87,6 +91,32 @@ impl FromStr for Traffic {
             }
         };
         Ok(Traffic(guess))
+    }
+}
+
+/// Reads a path. Unlike clap's own words about a bad value, its message does not repeat what may be
+/// a password.
+#[derive(Clone, Debug)]
+pub(crate) struct PathParser;
+
+impl TypedValueParser for PathParser {
+    type Value = PathSpec;
+
+    fn parse_ref(
+        &self,
+        command: &clap::Command,
+        argument: Option<&clap::Arg>,
+        value: &OsStr,
+    ) -> Result<PathSpec, clap::Error> {
+        let text = value.to_str().unwrap_or_default();
+        text.parse().map_err(|error| {
+            let shown = text
+                .rsplit_once('@')
+                .map_or_else(|| text.to_owned(), |(_, at)| format!("...@{at}"));
+            let flag = argument.map(ToString::to_string).unwrap_or_default();
+            let message = format!("invalid value '{shown}' for '{flag}': {error}");
+            clap::Error::raw(ErrorKind::ValueValidation, message).with_cmd(command)
+        })
     }
 }
 

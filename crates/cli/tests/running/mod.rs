@@ -3,6 +3,8 @@
 #![allow(dead_code, unreachable_pub, reason = "each test file uses its part")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+pub mod socks;
+
 use std::io::{BufRead, BufReader, Read};
 use std::net::{SocketAddr, UdpSocket};
 use std::path::Path;
@@ -49,13 +51,24 @@ impl Running {
         Running::under(command, "127.0.0.1:0".parse().unwrap(), &paths, &["--json"])
     }
 
-    fn under(
+    /// In front of this server.
+    pub fn towards(server: UdpSocket, listen: &str, paths: &[&str], options: &[&str]) -> Running {
+        let command = Command::new(env!("CARGO_BIN_EXE_anabranch"));
+        Running::before(server, command, listen.parse().unwrap(), paths, options)
+    }
+
+    fn under(command: Command, listen: SocketAddr, paths: &[&str], options: &[&str]) -> Running {
+        let server = UdpSocket::bind(SocketAddr::new(listen.ip(), 0)).unwrap();
+        Running::before(server, command, listen, paths, options)
+    }
+
+    fn before(
+        server: UdpSocket,
         mut command: Command,
         listen: SocketAddr,
         paths: &[&str],
         options: &[&str],
     ) -> Running {
-        let server = UdpSocket::bind(SocketAddr::new(listen.ip(), 0)).unwrap();
         server.set_read_timeout(Some(PATIENCE)).unwrap();
         let to = server.local_addr().unwrap().to_string();
         let mut child = command

@@ -2,6 +2,8 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 
+use crate::socks::Header;
+
 /// Bytes of a UDP header.
 const UDP_HEADER: u32 = 8;
 /// What WireGuard adds to a packet: header of 16 bytes, tag of 16.
@@ -36,6 +38,9 @@ pub struct Egress {
     pub mtu: Option<u32>,
     /// Source ports to rotate over, at least 1.
     pub ports: u16,
+    /// The proxy (TCP) that datagrams go through; interface, route and MTU are those of the way
+    /// there.
+    pub proxy: Option<SocketAddr>,
     /// Something that works but is probably not meant.
     pub note: Option<String>,
 }
@@ -56,10 +61,34 @@ impl Egress {
         self.scoped(server)
     }
 
-    /// Whether datagrams to `server` leave by this way and no other. Without an interface to bind
+    /// Where packets of this path go next: to the proxy, or to the server that was asked about.
+    pub fn peer(&self) -> SocketAddr {
+        self.proxy.unwrap_or(self.server)
+    }
+
+    /// Bytes that a proxy's header takes from each datagram to the server (RFC 1928, section 7).
+    pub fn overhead(&self) -> u32 {
+        self.proxy.map_or(0, |_| Header::length_to(self.server))
+    }
+
+    /// The largest UDP payload in bytes that fits.
+    pub fn udp_payload(&self) -> Option<u32> {
+        Some(self.mtu?.min(LARGEST_PACKET).saturating_sub(self.headers()))
+    }
+
+    /// Bytes of all headers before a datagram, from IP's on.
+    pub fn headers(&self) -> u32 {
+        let ip_header = if self.peer().is_ipv4() { 20 } else { 40 };
+        ip_header + UDP_HEADER + self.overhead()
+    }
+
+    /// Whether datagrams to `server` leave by this way and no other. A proxy takes them all. Without an interface to bind
     /// to, only the server that was asked about is known to: the route to another may lead
     /// anywhere.
     pub fn leads_to(&self, server: SocketAddr) -> bool {
+        if self.proxy.is_some() {
+            return true;
+        }
         let alike = server.is_ipv4() == self.server.is_ipv4();
         alike && (self.device.is_some() || server.ip() == self.server.ip())
     }
@@ -83,12 +112,9 @@ pub struct Mtu {
     pub tunnel: u32,
 }
 
-/// The MTU of the narrowest of the paths, less the headers; `None` if no path's MTU is known.
+/// What the narrowest of the paths takes; `None` if no path's MTU is known.
 pub fn recommended(egresses: &[Egress]) -> Option<Mtu> {
-    let narrowest = egresses.iter().filter_map(|egress| egress.mtu).min()?;
-    let server = egresses.first()?.server;
-    let ip_header = if server.is_ipv4() { 20 } else { 40 };
-    let udp_payload = narrowest.min(LARGEST_PACKET).saturating_sub(ip_header + UDP_HEADER);
+    let udp_payload = egresses.iter().filter_map(Egress::udp_payload).min()?;
     Some(Mtu { udp_payload, tunnel: udp_payload.saturating_sub(WIREGUARD) })
 }
 
@@ -107,6 +133,7 @@ mod tests {
             gateway: None,
             mtu: Some(mtu),
             ports: 1,
+            proxy: None,
             note: None,
         }
     }
@@ -118,6 +145,21 @@ mod tests {
         let six = [egress("[2001:db8::1]:1", 1500)];
         assert_eq!(recommended(&six), Some(Mtu { udp_payload: 1452, tunnel: 1420 }));
         assert_eq!(recommended(&[]), None);
+    }
+
+    #[test]
+    fn a_proxys_header_counts() {
+        let proxied = |server, proxy: &str| Egress {
+            proxy: Some(proxy.parse().unwrap()),
+            ..egress(server, 1500)
+        };
+        let four = proxied("192.0.2.1:1", "198.51.100.1:1080");
+        let wide = egress("192.0.2.1:1", 1500);
+        let mtu = recommended(&[wide, four.clone()]);
+        assert_eq!(mtu, Some(Mtu { udp_payload: 1462, tunnel: 1430 }));
+        let six = proxied("[2001:db8::1]:1", "198.51.100.1:1080");
+        assert_eq!(six.udp_payload(), Some(1500 - 28 - 22), "IPv6 behind a proxy with IPv4");
+        assert!(four.leads_to(six.server), "a proxy takes datagrams to anywhere");
     }
 
     #[test]

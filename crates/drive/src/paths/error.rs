@@ -7,6 +7,8 @@ use std::path::Path;
 
 use super::{MAX_NAME, MAX_PORTS, PathSpec};
 use crate::netlink::RouteError;
+use crate::socks::{ProxyError, ProxyFault};
+use crate::target::Target;
 use crate::wg_quick::invocation;
 
 /// Why a text, or a list of paths, is malformed: known before the kernel is asked.
@@ -32,6 +34,10 @@ pub enum SpecError {
     Address(String),
     /// No number of ports, or one out of range.
     Ports(String),
+    /// No proxy.
+    Proxy(ProxyError),
+    /// Source ports to rotate over, for a proxy.
+    ProxyPorts,
     /// There is no path at all.
     None,
     /// Two paths have this name.
@@ -51,8 +57,8 @@ impl fmt::Display for SpecError {
             ),
             SpecError::Kind(kind) => write!(
                 f,
-                "'{kind}' is no kind of path: there are if:DEVICE, wg:FILE, addr:ADDRESS \
-                 and ports:N"
+                "'{kind}' is no kind of path: there are if:DEVICE, wg:FILE, addr:ADDRESS, ports:N \
+                 and socks5:[USER@]HOST:PORT"
             ),
             SpecError::Twice(kind) => write!(f, "the kind '{kind}' is given twice for one path"),
             SpecError::NoKind(name) => write!(
@@ -72,6 +78,11 @@ impl fmt::Display for SpecError {
             SpecError::Ports(text) => {
                 write!(f, "'{text}' is no number of ports: it runs from 1 to {MAX_PORTS}")
             }
+            SpecError::Proxy(error) => error.fmt(f),
+            SpecError::ProxyPorts => f.write_str(
+                "'ports' does not go with a proxy, which chooses the ports that the server sees: leave \
+                 it away, or name several paths",
+            ),
             SpecError::None => f.write_str("no path is given: name at least one"),
             SpecError::SameName(name) => write!(f, "two paths are called '{name}'"),
         }
@@ -116,6 +127,8 @@ pub enum Fault {
     NoRouteBy(IpAddr, String),
     /// Another path leaves by the same interface with the same address.
     SameEgress(String),
+    /// The proxy cannot be used.
+    Proxy(Target, ProxyFault),
     /// The kernel knows no route.
     Route(IpAddr, RouteError),
     /// The kernel did not answer.
@@ -184,6 +197,7 @@ impl fmt::Display for Fault {
                 "'{device}' has no route to {server}: add one, such as \
                  'ip route add default via GATEWAY dev {device} metric 900'"
             ),
+            Fault::Proxy(at, fault) => write!(f, "the proxy {at} {fault}"),
             Fault::SameEgress(other) => write!(
                 f,
                 "leaves by the same interface with the same address as path '{other}', so an \

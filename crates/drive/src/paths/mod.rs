@@ -12,5 +12,5 @@ mod spec;
 
 pub use egress::{Egress, Mtu, recommended};
 pub use error::{Fault, PathError, SpecError};
-pub use resolve::{again, resolve};
+pub use resolve::{again, redirect, resolve};
 pub use spec::{MAX_NAME, MAX_PORTS, PathSpec, distinct};

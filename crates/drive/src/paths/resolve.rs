@@ -7,6 +7,7 @@ use std::net::{IpAddr, SocketAddr};
 use super::{Egress, PathError, PathSpec};
 use crate::netlink::{self, Address, Link, LinkKind, Route, RouteError, route_to};
 use crate::paths::error::Fault;
+use crate::socks::{Proxy, ProxyFault};
 
 /// The way out of each path, towards the first of `destinations` that all paths lead to.
 ///
@@ -63,10 +64,27 @@ pub fn again(
     let look = |(spec, before): (&PathSpec, &Egress)| {
         let device = before.device.clone().or_else(|| spec.device.clone());
         let pinned = PathSpec { device, ..spec.clone() };
-        let way = machine.way(&pinned, before.server, fwmark);
+        let way = match before.proxy {
+            Some(proxy) => machine.way_through(&pinned, before.server, proxy, fwmark),
+            None => machine.way(&pinned, before.server, fwmark),
+        };
         way.map_err(|fault| PathError { path: spec.name.clone(), fault })
     };
     Ok(specs.iter().zip(before).map(look).collect())
+}
+
+/// The way of a path whose proxy has moved: to the first address `found` that a way leads to, by
+/// the same interface as `before`.
+pub fn redirect(
+    spec: &PathSpec,
+    before: &Egress,
+    found: &[SocketAddr],
+    fwmark: Option<u32>,
+) -> Option<Egress> {
+    let machine = Machine::ask().ok()?;
+    let device = before.device.clone().or_else(|| spec.device.clone());
+    let pinned = PathSpec { device, ..spec.clone() };
+    found.iter().find_map(|&at| machine.way_through(&pinned, before.server, at, fwmark).ok())
 }
 
 fn all_towards(
@@ -80,7 +98,11 @@ fn all_towards(
     let machine = Machine::ask().map_err(|error| blame(first, error.into()))?;
     let mut egresses = Vec::new();
     for spec in specs {
-        egresses.push(machine.way(spec, server, fwmark).map_err(|fault| blame(spec, fault))?);
+        let way = match &spec.proxy {
+            Some(proxy) => to_proxy(&machine, spec, proxy, server, fwmark),
+            None => machine.way(spec, server, fwmark),
+        };
+        egresses.push(way.map_err(|fault| blame(spec, fault))?);
     }
     if !same_egress {
         refuse_same(&egresses)?;
@@ -88,17 +110,38 @@ fn all_towards(
     Ok(egresses)
 }
 
+/// The way to the first of the proxy's addresses that one leads to.
+fn to_proxy(
+    machine: &Machine,
+    spec: &PathSpec,
+    proxy: &Proxy,
+    server: SocketAddr,
+    fwmark: Option<u32>,
+) -> Result<Egress, Fault> {
+    let blame = |fault| Fault::Proxy(proxy.at.clone(), fault);
+    proxy.credentials().map_err(blame)?;
+    let found = proxy.at.resolve().map_err(|error| blame(ProxyFault::Name(error)))?;
+    let mut ways = found.iter().map(|&at| machine.way_through(spec, server, at, fwmark));
+    let first = ways.next().expect("a name that resolves has an address");
+    first.or_else(|fault| ways.find_map(Result::ok).ok_or(fault))
+}
+
 /// An observer sees an interface and a source address; two paths that share both are one path to
-/// him.
+/// him. Proxies set them apart: behind each of them sits another observer.
 fn refuse_same(egresses: &[Egress]) -> Result<(), PathError> {
     let mut seen = BTreeMap::new();
     for egress in egresses {
-        if let Some(other) = seen.insert((egress.index, egress.sends_as), &egress.name) {
+        if let Some(other) = seen.insert(seen_as(egress), &egress.name) {
             let fault = Fault::SameEgress(other.clone());
             return Err(PathError { path: egress.name.clone(), fault });
         }
     }
     Ok(())
+}
+
+/// What tells a path from others.
+fn seen_as(egress: &Egress) -> (u32, Option<IpAddr>, Option<SocketAddr>) {
+    (egress.index, egress.sends_as, egress.proxy)
 }
 
 /// This machine's interfaces and addresses at one moment.
@@ -130,6 +173,18 @@ impl Machine {
             None => (question.ask()?, spec.source),
         };
         Ok(self.egress(spec, server, route, source))
+    }
+
+    /// The way to `proxy`, through which `server` is reached.
+    fn way_through(
+        &self,
+        spec: &PathSpec,
+        server: SocketAddr,
+        proxy: SocketAddr,
+        fwmark: Option<u32>,
+    ) -> Result<Egress, Fault> {
+        let egress = self.way(spec, proxy, fwmark)?;
+        Ok(Egress { server, proxy: Some(proxy), ..egress })
     }
 
     fn device(&self, name: &str) -> Result<&Link, Fault> {
@@ -237,6 +292,7 @@ impl Machine {
             gateway: route.gateway,
             mtu: Some(route.mtu),
             ports: spec.ports,
+            proxy: None,
             note: self.note(spec, route, link, source.filter(|_| !inward)),
         }
     }

@@ -7,14 +7,21 @@ use std::path::Path;
 use std::str::FromStr;
 
 use super::SpecError;
+use crate::socks::Proxy;
 use crate::wg_quick::interface_name;
 
 /// Characters that a path's name may have; it becomes a file name.
 pub const MAX_NAME: usize = 32;
 /// Source ports that one path may rotate over.
 pub const MAX_PORTS: u16 = 64;
+/// The word before a proxy.
+const PROXY: &str = "socks5";
+/// All words before the parts of a path.
+const KINDS: [&str; 5] = ["if", "wg", "addr", "ports", PROXY];
 
-/// One path: `NAME=KIND[,KIND]…`, where a kind is `if:DEVICE`, `wg:FILE`, `addr:ADDRESS` or `ports:N`.
+/// One path: `NAME=KIND[,KIND]…`, where a kind is `if:DEVICE`, `wg:FILE`, `addr:ADDRESS`, `ports:N` or
+/// `socks5:[USER[:PASSWORD]@]HOST:PORT`. The last may have commas in it, and takes all that no kind
+/// follows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PathSpec {
     /// Letters, digits, `_`, `.` and `-`, not only dots; at most [`MAX_NAME`] of them.
@@ -27,6 +34,9 @@ pub struct PathSpec {
     pub source: Option<IpAddr>,
     /// Source ports that it rotates over (`ports:`), from 1 to [`MAX_PORTS`].
     pub ports: u16,
+    /// The proxy that it leads through (`socks5:`). Its device and address are then those by which
+    /// the proxy is reached.
+    pub proxy: Option<Proxy>,
 }
 
 impl PathSpec {
@@ -47,7 +57,7 @@ impl PathSpec {
         }
         let ports = check_ports(ports.unwrap_or(1))?;
         let device = device.map(str::to_owned);
-        Ok(PathSpec { name: name.into(), device, tunnel: None, source, ports })
+        Ok(PathSpec { name: name.into(), device, tunnel: None, source, ports, proxy: None })
     }
 
     /// A path through the tunnel that wg-quick makes of the file `tunnel`.
@@ -64,6 +74,11 @@ impl PathSpec {
         let device = device.ok_or_else(|| SpecError::Tunnel(tunnel.into()))?;
         let spec = PathSpec::new(name, Some(device), source, ports)?;
         Ok(PathSpec { tunnel: Some(tunnel.into()), ..spec })
+    }
+
+    /// The path through `proxy`, which is reached the way that this path has been so far.
+    pub fn by(self, proxy: Proxy) -> PathSpec {
+        PathSpec { proxy: Some(proxy), ..self }
     }
 }
 
@@ -91,27 +106,72 @@ impl FromStr for PathSpec {
     type Err = SpecError;
 
     fn from_str(text: &str) -> Result<PathSpec, SpecError> {
-        let (name, kinds) = text.split_once('=').ok_or_else(|| SpecError::Form(text.into()))?;
-        let (mut device, mut tunnel, mut source, mut ports) = (None, None, None, None);
-        for kind in kinds.split(',') {
-            let (word, value) = kind.split_once(':').ok_or_else(|| SpecError::Kind(kind.into()))?;
+        let (name, kinds) = text.split_once('=').ok_or_else(|| SpecError::Form(hide(text)))?;
+        let mut parts = Parts::default();
+        for (word, value) in split(kinds)? {
             let before = match word {
-                "if" => device.replace(value).is_some(),
-                "wg" => tunnel.replace(value).is_some(),
-                "addr" => source.replace(address(value)?).is_some(),
-                "ports" => ports.replace(number(value)?).is_some(),
-                _ => return Err(SpecError::Kind(kind.into())),
+                "if" => parts.device.replace(value).is_some(),
+                "wg" => parts.tunnel.replace(value).is_some(),
+                "addr" => parts.source.replace(address(value)?).is_some(),
+                "ports" => parts.ports.replace(number(value)?).is_some(),
+                PROXY => parts.proxy.replace(value.parse().map_err(SpecError::Proxy)?).is_some(),
+                _ => return Err(SpecError::Kind(hide(&format!("{word}:{value}")))),
             };
             if before {
                 return Err(SpecError::Twice(word.into()));
             }
         }
-        match tunnel {
+        let Parts { device, tunnel, source, mut ports, proxy } = parts;
+        if proxy.is_some() && ports.replace(1).is_some() {
+            return Err(SpecError::ProxyPorts);
+        }
+        let way = match tunnel {
             Some(_) if device.is_some() => Err(SpecError::Both(name.into())),
             Some(tunnel) => PathSpec::through(name, tunnel, source, ports),
             None => PathSpec::new(name, device, source, ports),
+        }?;
+        Ok(match proxy {
+            Some(proxy) => way.by(proxy),
+            None => way,
+        })
+    }
+}
+
+#[derive(Default)]
+struct Parts<'t> {
+    device: Option<&'t str>,
+    tunnel: Option<&'t str>,
+    source: Option<IpAddr>,
+    ports: Option<u16>,
+    proxy: Option<Proxy>,
+}
+
+/// The kinds of a path, each as (word, value). A comma that no known kind follows belongs to a
+/// proxy's password.
+fn split(kinds: &str) -> Result<Vec<(&str, &str)>, SpecError> {
+    let mut found = Vec::new();
+    let mut rest = kinds;
+    loop {
+        let (word, behind) = rest.split_once(':').ok_or_else(|| SpecError::Kind(hide(rest)))?;
+        let commas = behind.match_indices(',').map(|(at, _)| at);
+        let ends =
+            |at: &usize| word != PROXY || KINDS.iter().any(|kind| starts(&behind[at + 1..], kind));
+        let end = commas.into_iter().find(ends);
+        found.push((word, &behind[..end.unwrap_or(behind.len())]));
+        match end {
+            Some(end) => rest = &behind[end + 1..],
+            None => return Ok(found),
         }
     }
+}
+
+fn starts(text: &str, kind: &str) -> bool {
+    text.strip_prefix(kind).is_some_and(|rest| rest.starts_with(':'))
+}
+
+/// A text with what may be a proxy's password left out: all before its last `@`.
+fn hide(text: &str) -> String {
+    text.rsplit_once('@').map_or_else(|| text.to_owned(), |(_, behind)| format!("...@{behind}"))
 }
 
 fn address(text: &str) -> Result<IpAddr, SpecError> {
@@ -129,9 +189,10 @@ impl fmt::Display for PathSpec {
             None => self.device.as_ref().map(|device| format!("if:{device}")),
         };
         let source = self.source.map(|source| format!("addr:{source}"));
-        let alone = device.is_none() && source.is_none();
+        let proxy = self.proxy.as_ref().map(|proxy| format!("{PROXY}:{proxy}"));
+        let alone = device.is_none() && source.is_none() && proxy.is_none();
         let ports = (alone || self.ports > 1).then(|| format!("ports:{}", self.ports));
-        let kinds: Vec<_> = [device, source, ports].into_iter().flatten().collect();
+        let kinds: Vec<_> = [device, source, ports, proxy].into_iter().flatten().collect();
         write!(f, "{}={}", self.name, kinds.join(","))
     }
 }
@@ -167,6 +228,8 @@ mod tests {
             "rot=ports:8",
             "one=ports:1",
             "vpn=wg:/etc/wireguard/vpn.conf,ports:2",
+            "prx=socks5:proxy.example.net:1080",
+            "prx=if:wwan0,addr:192.0.2.7,socks5:anna@[2001:db8::1]:1080",
         ] {
             assert_eq!(parse(text).unwrap().to_string(), text);
         }
@@ -194,6 +257,32 @@ mod tests {
         let spec = parse("vpn=wg:conf.d/home.conf").unwrap();
         assert_eq!(spec.device.as_deref(), Some("home"));
         assert_eq!(spec.tunnel.as_deref(), Some("conf.d/home.conf"));
+    }
+
+    #[test]
+    fn a_proxy_combines_with_how_it_is_reached_but_not_with_ports() {
+        let spec = parse("prx=socks5:anna:a,b@192.0.2.1:1080,if:wwan0").unwrap();
+        assert_eq!(spec.device.as_deref(), Some("wwan0"));
+        let credentials = spec.proxy.as_ref().unwrap().credentials().unwrap().unwrap();
+        assert_eq!(credentials.password, "a,b");
+        assert_eq!(spec.to_string(), "prx=if:wwan0,socks5:anna:...@192.0.2.1:1080");
+        assert_eq!(parse("prx=socks5:192.0.2.1:1080,ports:4"), Err(SpecError::ProxyPorts));
+        assert_eq!(parse("prx=socks5:h:1,socks5:h:2"), Err(SpecError::Twice("socks5".into())));
+    }
+
+    #[test]
+    fn no_error_repeats_a_password() {
+        for text in [
+            "prx=socks5:anna:secret@host",
+            "prx=sox5:anna:secret@host:1",
+            "socks5:anna:secret@host:1",
+            "prx=anna;secret@host",
+            "prx=socks5:anna:secret@host:1,if:eth0,if:eth1",
+            "prx=if:eth0,anna:secret@host:1",
+        ] {
+            let shown = parse(text).unwrap_err().to_string();
+            assert!(!shown.contains("secret"), "{text}: {shown}");
+        }
     }
 
     #[test]

@@ -7,12 +7,13 @@ use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use anabranch_comps::{Batch, Core, Input, Output, SessionId, Snapshot};
-use anabranch_multipath::Time;
+use anabranch_multipath::{PathId, Time};
 
 use super::manager;
 use super::onward::Outgoing;
+use super::proxies::Proxies;
 use super::resolver::Resolver;
-use super::sockets::{Sockets, fresh_drops};
+use super::sockets::{CONTROL, Sockets, fresh_drops};
 use super::taps::Taps;
 use super::told::Told;
 use super::ways::Ways;
@@ -27,6 +28,10 @@ pub(super) const LISTENER: u64 = u64::MAX;
 pub(super) const STOP: u64 = u64::MAX - 1;
 pub(super) const NETWORK: u64 = u64::MAX - 2;
 pub(super) const NAMES: u64 = u64::MAX - 3;
+pub(super) const PROXIES: u64 = u64::MAX - 4;
+/// The spare association of path N has the token SPARES + N; paths have 16-bit numbers.
+pub(super) const SPARES: u64 = u64::MAX - (1 << 17);
+const LAST_SPARE: u64 = SPARES + u16::MAX as u64;
 
 /// Messages taken from a socket at once.
 const RUNS: usize = 32;
@@ -61,6 +66,7 @@ pub(super) struct Driver<'s> {
     pub(super) sockets: Sockets,
     pub(super) ways: Ways,
     pub(super) resolver: Resolver,
+    pub(super) proxies: Proxies,
     /// The server, where the user named an address.
     pub(super) literal: Option<SocketAddr>,
     /// Each session's server.
@@ -76,6 +82,7 @@ pub(super) struct Driver<'s> {
     pub(super) counted: u32,
     pub(super) missed: u64,
     pub(super) not_returned: u64,
+    pub(super) foreign: u64,
     pub(super) stopped: bool,
 }
 
@@ -87,6 +94,7 @@ impl Driver<'_> {
             self.sockets.next_timeout(),
             self.ways.next_timeout(),
             self.resolver.next_timeout(),
+            self.proxies.next_timeout(),
             Some(self.next_snapshot),
         ];
         let due = dues.into_iter().flatten().min();
@@ -110,6 +118,9 @@ impl Driver<'_> {
             STOP => self.stopped = true,
             NETWORK => self.on_network()?,
             NAMES => self.on_names(),
+            PROXIES => self.on_proxies(),
+            SPARES..=LAST_SPARE => self.on_spare(PathId::at((token - SPARES) as usize)),
+            token if token & CONTROL > 0 => self.on_control(token & !CONTROL),
             token => self.on_server(token, error, buffers),
         }
         Ok(())
@@ -138,12 +149,15 @@ impl Driver<'_> {
             self.on_late_errors(now, token);
         }
         let Some(socket) = self.sockets.by_token(token) else { return };
-        let (session, tuple) = (socket.session, socket.tuple);
+        let (session, tuple, relayed) = (socket.session, socket.tuple, socket.relay.is_some());
         let runs = match buffers.recv(&socket.udp) {
             Ok(runs) => runs,
             Err(error) if error.kind() == ErrorKind::WouldBlock => return,
             Err(error) => return self.blame(now, token, Fault::from_io(&error)),
         };
+        if relayed {
+            return self.on_relayed(now, token, runs);
+        }
         let (mut outgoing, mut back) = (Vec::new(), Vec::with_capacity(RUNS));
         for run in runs {
             let Some(socket) = self.sockets.by_token(token) else { break };
@@ -170,8 +184,8 @@ impl Driver<'_> {
     fn warn_narrow(&mut self, token: u64, error: &QueuedError) {
         if let Some(socket) = self.sockets.by_token(token).filter(|_| self.sockets.is_in_use(token))
         {
-            let name = &self.ways.of(socket.path).name;
-            let warning = self.told.narrow(socket.path, name, socket.server, error);
+            let egress = self.ways.of(socket.path);
+            let warning = self.told.narrow(socket.path, &egress.name, egress.headers(), error);
             self.warn(warning);
         }
     }
@@ -197,13 +211,8 @@ impl Driver<'_> {
         if looks.is_empty() {
             return;
         }
-        for look in looks {
-            if look.moved {
-                self.sockets.retire(now, look.path);
-            }
-            self.core.handle(now, Input::Path { path: look.path, broken: look.broken });
-        }
-        self.settle(now);
+        looks.iter().for_each(|look| self.on_look(now, look));
+        self.tend(now);
     }
 
     /// The server's name was looked up.
@@ -228,6 +237,7 @@ impl Driver<'_> {
         let now = self.clock.now();
         self.look_again(now);
         self.resolver.on_time(now);
+        self.on_proxy_time(now);
         if self.core.next_timeout().is_some_and(|due| due <= now) {
             self.settle(now);
         }
@@ -294,6 +304,7 @@ impl Driver<'_> {
     fn close(&mut self, now: Time, session: SessionId) {
         self.servers.remove(&session);
         self.resolver.forget(session);
+        self.proxies.forget(session);
         for local in self.sockets.close(session) {
             self.core.handle(now, Input::Shut { local });
         }
@@ -306,6 +317,7 @@ impl Driver<'_> {
         Snapshot {
             missed: self.missed + missed,
             not_returned: self.not_returned,
+            foreign: self.foreign,
             ..self.core.snapshot()
         }
     }

@@ -22,9 +22,10 @@ pub(super) fn limit() -> u64 {
     getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }
 
-/// What to tell a user whose sessions may need more than `limit` files.
-pub(super) fn shortage(config: &Config, limit: u64) -> Option<String> {
-    let ports: u64 = config.ports.iter().copied().map(u64::from).sum();
+/// What to tell a user whose sessions may need more than `limit` files; `proxied` paths take a
+/// connection each besides.
+pub(super) fn shortage(config: &Config, proxied: usize, limit: u64) -> Option<String> {
+    let ports: u64 = config.ports.iter().copied().map(u64::from).sum::<u64>() + proxied as u64;
     let most = (config.sessions as u64).saturating_mul(ports).saturating_add(OTHERS);
     (limit < most).then(|| {
         let sessions = config.sessions;
@@ -48,9 +49,10 @@ mod tests {
     #[test]
     fn a_limit_below_what_all_sessions_could_need_is_told_with_both_numbers() {
         let config = Config { ports: vec![1, 4], sessions: 1000, ..Config::of(2) };
-        let text = shortage(&config, 5031).unwrap();
+        let text = shortage(&config, 0, 5031).unwrap();
         assert!(text.contains("could need 5032 files, and 5031 are"), "{text}");
-        assert_eq!(shortage(&config, 5032), None);
+        assert_eq!(shortage(&config, 0, 5032), None);
+        assert!(shortage(&config, 1, 5032).unwrap().contains("could need 6032 files"));
     }
 
     #[test]

@@ -8,6 +8,8 @@ mod driver;
 mod files;
 mod manager;
 mod onward;
+mod proxies;
+mod relays;
 mod resolver;
 mod send;
 mod settings;
@@ -19,6 +21,7 @@ mod told;
 mod trial;
 mod ways;
 
+pub use crate::target::{Target, TargetError};
 pub use driver::run;
-pub use settings::{Failure, Listening, Screen, Settings, Target, TargetError, fresh_seed};
+pub use settings::{Failure, Listening, Screen, Settings, fresh_seed};
 pub use trial::{free_loopback, may_mark};

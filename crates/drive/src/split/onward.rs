@@ -7,9 +7,11 @@ use std::ops::Range;
 use anabranch_comps::{Payload, SessionId, TupleId};
 use anabranch_multipath::PathId;
 
+use crate::socks::Header;
 use crate::udp::{Datagrams, Received, SendReport};
 
 /// Datagrams for one tuple.
+#[derive(Debug)]
 pub(super) struct Outgoing<'a> {
     pub(super) session: SessionId,
     pub(super) tuple: TupleId,
@@ -45,6 +47,17 @@ impl Outgoing<'_> {
     /// As the socket takes them.
     pub(super) fn datagrams(&self) -> Datagrams<'_> {
         Datagrams { bytes: &self.bytes, stride: self.stride, ecn: self.ecn, to: None, source: None }
+    }
+
+    /// The same, without the batch that they came in.
+    pub(super) fn kept(&self) -> Outgoing<'static> {
+        Outgoing { bytes: Cow::Owned(self.bytes.to_vec()), ..*self }
+    }
+
+    /// The same, each behind a proxy's header.
+    pub(super) fn behind(&self, header: &Header) -> Outgoing<'static> {
+        let bytes = header.wrap(&self.bytes, self.stride);
+        Outgoing { bytes: Cow::Owned(bytes), stride: self.stride + header.len(), ..*self }
     }
 
     /// How many they are.

@@ -8,6 +8,7 @@ use anabranch_multipath::{PathId, Time};
 use super::driver::Driver;
 use super::files;
 use super::onward::{Outgoing, gone, groups};
+use crate::socks::{Association, Header};
 use crate::udp::{Datagrams, Fault, SendReport};
 
 impl Driver<'_> {
@@ -20,15 +21,26 @@ impl Driver<'_> {
 
     fn send_group(&mut self, now: Time, group: &[Outgoing<'_>]) {
         let first = &group[0];
-        let (session, tuple) = (first.session, first.tuple);
-        if self.sockets.of(session, tuple).is_none()
-            && let Err(failure) = self.open(now, session, tuple, first.path)
-        {
-            let datagrams = group.iter().map(Outgoing::count).sum::<usize>();
-            let bytes = group.iter().map(|outgoing| outgoing.bytes.len()).sum::<usize>();
-            return self.fail(now, session, tuple, failure, datagrams, bytes);
+        let key = (first.session, first.tuple, first.path);
+        if self.sockets.of(key.0, key.1).is_none() {
+            match self.open(now, key) {
+                Some(Ok(())) => {}
+                Some(Err(failure)) => return self.fail_group(now, group, failure),
+                None => return self.wait_for_relay(now, key, group),
+            }
         }
+        self.send_open(now, group);
+    }
+
+    /// Sends to the server by the socket of the group's tuple, which is open.
+    fn send_open(&mut self, now: Time, group: &[Outgoing<'_>]) {
+        let (session, tuple) = (group[0].session, group[0].tuple);
         let Some(socket) = self.sockets.of(session, tuple) else { return };
+        let header = socket.relay.as_ref().map(|relay| &relay.header);
+        let wrapped: Option<Vec<_>> =
+            header.map(|header| group.iter().map(|each| each.behind(header)).collect());
+        let added = header.map_or(0, Header::len);
+        let group = wrapped.as_deref().unwrap_or(group);
         let mut batch = self.queue.batch(&socket.udp);
         group.iter().for_each(|outgoing| batch.push(outgoing.datagrams()));
         let report = batch.send();
@@ -36,25 +48,48 @@ impl Driver<'_> {
             self.taps.see(now, socket, true, outgoing.part(part), self.screen);
         }
         let failures = failures(&report);
+        let lost = added > 0 && failures.iter().any(|failure| failure.0 == Failure::Refused);
         for (failure, datagrams, bytes) in failures {
+            let bytes = bytes.saturating_sub(datagrams * added);
             self.fail(now, session, tuple, failure, datagrams, bytes);
+        }
+        // A relay whose port is closed is none: the proxy has gone, or forgotten us.
+        if let Some(token) = self.sockets.token(session, tuple).filter(|_| lost) {
+            self.lose(now, token);
         }
     }
 
-    /// Opens the socket of a tuple.
+    /// Opens the socket of a tuple. `None`: a proxy has to be asked first.
     fn open(
         &mut self,
         now: Time,
-        session: SessionId,
-        tuple: TupleId,
-        path: PathId,
+        key: (SessionId, TupleId, PathId),
+    ) -> Option<Result<(), Failure>> {
+        match self.proxies.has(key.2) {
+            true => self.open_spare(now, key),
+            false => Some(self.open_socket(now, key, None)),
+        }
+    }
+
+    /// Opens the socket of a tuple: to the server, or to a proxy's relay.
+    pub(super) fn open_socket(
+        &mut self,
+        now: Time,
+        key: (SessionId, TupleId, PathId),
+        by: Option<(Association, Time)>,
     ) -> Result<(), Failure> {
-        let server = *self.servers.get(&session).ok_or(Failure::Unreachable)?;
-        match self.sockets.open((session, tuple, path), self.ways.of(path), server, &self.poller) {
+        let server = *self.servers.get(&key.0).ok_or(Failure::Unreachable)?;
+        match self.sockets.open(key, self.ways.of(key.2), server, by, &self.poller) {
             Ok(local) => self.core.handle(now, Input::Opened { local }),
             Err(error) => return Err(self.cannot_open(&error)),
         }
         Ok(())
+    }
+
+    fn fail_group(&mut self, now: Time, group: &[Outgoing<'_>], failure: Failure) {
+        let datagrams = group.iter().map(Outgoing::count).sum();
+        let bytes = group.iter().map(|outgoing| outgoing.bytes.len()).sum();
+        self.fail(now, group[0].session, group[0].tuple, failure, datagrams, bytes);
     }
 
     /// Why a socket did not open. A want of files is told once, with what to do about it.
@@ -77,7 +112,7 @@ impl Driver<'_> {
     }
 
     /// Tells the core of an error, and does what it then wants.
-    fn fail(
+    pub(super) fn fail(
         &mut self,
         now: Time,
         session: SessionId,
@@ -97,6 +132,9 @@ impl Driver<'_> {
     /// says nothing about the one that sends for the tuple now.
     pub(super) fn blame(&mut self, now: Time, token: u64, fault: Fault) {
         let Some(socket) = self.sockets.by_token(token) else { return };
+        if socket.relay.is_some() && fault == Fault::Refused {
+            return self.lose(now, token);
+        }
         if self.sockets.is_in_use(token) {
             self.fail(now, socket.session, socket.tuple, meaning(fault), 0, 0);
         }

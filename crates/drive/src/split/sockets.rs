@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 use anabranch_comps::{SessionId, TupleId};
@@ -10,6 +10,7 @@ use anabranch_multipath::{PathId, Time};
 
 use crate::paths::Egress;
 use crate::poller::Poller;
+use crate::socks::{self, Association, Header};
 use crate::udp::{UdpOptions, UdpSocket};
 
 /// A retired socket still hears answers for so long: several round trips of any path worth using.
@@ -20,6 +21,12 @@ const BETWEEN_COUNTS: Duration = Duration::from_secs(1);
 /// Receive and send buffers of a path socket, in bytes.
 const BUFFER: usize = 2 << 20;
 
+/// Set in the token of a relay's connection, beside the token of its socket.
+pub(super) const CONTROL: u64 = 1 << 63;
+/// Generations have fewer bits than their place in a token, so that no token of a socket is
+/// another's.
+const GENERATIONS: u32 = u32::MAX >> 2;
+
 /// A socket and what it stands for.
 #[derive(Debug)]
 pub(super) struct PathSocket {
@@ -28,7 +35,10 @@ pub(super) struct PathSocket {
     pub(super) tuple: TupleId,
     pub(super) path: PathId,
     pub(super) local: SocketAddr,
+    /// Where it is connected to: the server, or the relay of a proxy.
     pub(super) server: SocketAddr,
+    /// What leads on from there, if that is a proxy's relay.
+    pub(super) relay: Option<Relay>,
     /// Of the datagrams dropped here on arrival, those that are counted.
     counted: u32,
 }
@@ -38,6 +48,24 @@ impl PathSocket {
     /// datagrams of anybody.
     pub(super) fn is_to(&self, from: SocketAddr) -> bool {
         (self.server.ip(), self.server.port()) == (from.ip(), from.port())
+    }
+}
+
+/// A proxy's part in a socket.
+#[derive(Debug)]
+pub(super) struct Relay {
+    /// What goes before each datagram.
+    pub(super) header: Header,
+    /// When the proxy began to relay for us.
+    pub(super) made: Time,
+    /// It relays for as long as this is open.
+    control: TcpStream,
+}
+
+impl Relay {
+    /// Whether the proxy has ended the association.
+    pub(super) fn is_over(&self) -> bool {
+        socks::is_over(&self.control)
     }
 }
 
@@ -115,30 +143,62 @@ impl Sockets {
         self.slots[index as usize].socket.as_ref()
     }
 
-    /// Opens the socket of a tuple: bound to the path's way out, connected to the server, watched
-    /// by `poller`. Returns its local address.
+    /// The token of the socket that sends for a tuple, if it is open.
+    pub(super) fn token(&self, session: SessionId, tuple: TupleId) -> Option<u64> {
+        self.live.get(&(session, tuple)).map(|&index| self.token_of(index))
+    }
+
+    /// Opens the socket of a tuple: bound to the path's way out, connected to the server or to the
+    /// relay that a proxy granted (with the time of its making), watched by `poller`. Returns its
+    /// local address.
     pub(super) fn open(
         &mut self,
         (session, tuple, path): (SessionId, TupleId, PathId),
         egress: &Egress,
         server: SocketAddr,
+        by: Option<(Association, Time)>,
         poller: &Poller,
     ) -> io::Result<SocketAddr> {
-        let server = egress.remote(server);
+        let peer = egress.remote(by.as_ref().map_or(server, |(association, _)| association.relay));
         let options = options(egress, self.fwmark);
-        let udp = UdpSocket::connect(Some(egress.local(server)), server, &options)?;
+        let udp = UdpSocket::connect(Some(egress.local(peer)), peer, &options)?;
+        let relay = by.map(|(association, made)| Relay {
+            header: Header::to(server),
+            made,
+            control: association.control,
+        });
         let (local, server) = (udp.local_addr()?, udp.peer_addr()?);
         let index = self.free_slot();
-        let token = u64::from(self.slots[index as usize].generation) << 32 | u64::from(index);
-        if let Err(error) = poller.add(&udp, token) {
+        let token = self.token_of(index);
+        let watched = poller.add(&udp, token).and_then(|()| match &relay {
+            Some(relay) => poller.add(&relay.control, token | CONTROL),
+            None => Ok(()),
+        });
+        if let Err(error) = watched {
             self.free.push(index);
             return Err(error);
         }
         self.slots[index as usize].socket =
-            Some(PathSocket { udp, session, tuple, path, local, server, counted: 0 });
+            Some(PathSocket { udp, session, tuple, path, local, server, relay, counted: 0 });
         self.live.insert((session, tuple), index);
         self.sessions.entry(session).or_default().push(index);
         Ok(local)
+    }
+
+    /// Whether a socket of `path` sends by a proxy's relay.
+    pub(super) fn has_relay(&self, path: PathId) -> bool {
+        self.live.values().any(|&index| {
+            let socket = self.slots[index as usize].socket.as_ref();
+            socket.is_some_and(|socket| socket.path == path && socket.relay.is_some())
+        })
+    }
+
+    /// Closes the socket that `token` was given to; returns its local address.
+    pub(super) fn discard(&mut self, token: u64) -> Option<SocketAddr> {
+        self.by_token(token)?;
+        let index = token as u32;
+        self.retired.retain(|retired| retired.1 != index);
+        self.close_slot(index)
     }
 
     /// Takes the sockets of `path` out of use: the next datagrams open new ones, the old ones only
@@ -196,6 +256,10 @@ impl Sockets {
         }
     }
 
+    fn token_of(&self, index: u32) -> u64 {
+        u64::from(self.slots[index as usize].generation) << 32 | u64::from(index)
+    }
+
     fn free_slot(&mut self) -> u32 {
         self.free.pop().unwrap_or_else(|| {
             self.slots.push(Slot::default());
@@ -207,7 +271,7 @@ impl Sockets {
         self.count_drops(index as usize);
         let slot = &mut self.slots[index as usize];
         let socket = slot.socket.take()?;
-        slot.generation = slot.generation.wrapping_add(1);
+        slot.generation = slot.generation.wrapping_add(1) & GENERATIONS;
         self.free.push(index);
         if self.live.get(&(socket.session, socket.tuple)) == Some(&index) {
             self.live.remove(&(socket.session, socket.tuple));
@@ -247,7 +311,7 @@ mod tests {
         let (server, egress, mut poller) = world();
         let mut sockets = Sockets::new(None);
         let mut open = |sockets: &mut Sockets| {
-            let local = sockets.open(TUPLE, &egress, egress.server, &poller).unwrap();
+            let local = sockets.open(TUPLE, &egress, egress.server, None, &poller).unwrap();
             server.send_to(b"x", local).unwrap();
             let token = spoken(&mut poller)[0];
             let mut buffers = crate::udp::RecvBatch::new(1);
@@ -268,7 +332,7 @@ mod tests {
     fn drops_on_arrival_are_counted_once_and_at_the_latest_when_a_socket_closes() {
         let (server, egress, poller) = world();
         let mut sockets = Sockets::new(None);
-        let local = sockets.open(TUPLE, &egress, egress.server, &poller).unwrap();
+        let local = sockets.open(TUPLE, &egress, egress.server, None, &poller).unwrap();
         let limit = sockets.of(TUPLE.0, TUPLE.1).unwrap().udp.memory().unwrap().receive_limit;
         // What the kernel accounts for a datagram is more than its bytes, so not all of these fit.
         let flood = || (0..limit / 8_000).for_each(|_| _ = server.send_to(&[0; 8_000], local));
@@ -290,7 +354,7 @@ mod tests {
     fn only_the_server_is_heard() {
         let (_server, egress, poller) = world();
         let mut sockets = Sockets::new(None);
-        sockets.open(TUPLE, &egress, egress.server, &poller).unwrap();
+        sockets.open(TUPLE, &egress, egress.server, None, &poller).unwrap();
         let socket = sockets.of(TUPLE.0, TUPLE.1).unwrap();
         assert!(socket.is_to(egress.server));
         let port = egress.server.port();

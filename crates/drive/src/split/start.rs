@@ -5,9 +5,10 @@ use std::io;
 
 use anabranch_comps::Core;
 
-use super::driver::{Driver, EVENTS, LISTENER, NAMES, NETWORK, STOP};
+use super::driver::{Driver, EVENTS, LISTENER, NAMES, NETWORK, PROXIES, STOP};
 use super::files;
 use super::manager;
+use super::proxies::Proxies;
 use super::resolver::Resolver;
 use super::signals::stop_signals;
 use super::sockets::Sockets;
@@ -33,8 +34,10 @@ impl<'s> Driver<'s> {
         let mut about = Listening::look(&settings)?;
         let mut warnings = try_paths(&about.egresses, settings.fwmark)?;
         files::raise_limit();
-        warnings.extend(files::shortage(&settings.core, files::limit()));
         let system = |what| move |error| Failure::System(what, error);
+        let proxies = Proxies::start(&settings.specs, &about.egresses, settings.fwmark)
+            .map_err(system("starting a thread for proxies"))??;
+        warnings.extend(files::shortage(&settings.core, proxies.len(), files::limit()));
         let core = Core::new(settings.core.clone())
             .expect("the settings' schedule was checked against its paths");
         let options = UdpOptions {
@@ -50,7 +53,7 @@ impl<'s> Driver<'s> {
         // Before the captures: a signal must not leave their unfinished files behind.
         let stop = stop_signals().map_err(system("watching for signals"))?;
         let taps = Taps::create(&settings, &clock).map_err(Failure::Capture)?;
-        let driver = Driver {
+        let mut driver = Driver {
             core,
             clock,
             poller: Poller::new(EVENTS).map_err(system("opening an epoll set"))?,
@@ -59,6 +62,7 @@ impl<'s> Driver<'s> {
             ways: Ways::new(settings.specs, about.egresses.clone(), settings.fwmark),
             literal: settings.to.literal(),
             resolver: Resolver::start(settings.to).map_err(system("starting the resolver"))?,
+            proxies,
             servers: HashMap::new(),
             monitor: Monitor::open().map_err(system("watching the machine's network"))?,
             stop,
@@ -70,10 +74,12 @@ impl<'s> Driver<'s> {
             counted: 0,
             missed: 0,
             not_returned: 0,
+            foreign: 0,
             stopped: false,
         };
         driver.watch_all().map_err(system("filling the epoll set"))?;
         driver.screen.listening(&about);
+        driver.proxies.paths().into_iter().for_each(|path| driver.watch_spare(path));
         manager::ready(&about);
         warnings.iter().for_each(|warning| driver.screen.warn(warning));
         Ok(driver)
@@ -83,6 +89,7 @@ impl<'s> Driver<'s> {
         self.poller.add(&self.listener, LISTENER)?;
         self.poller.add(&self.stop, STOP)?;
         self.poller.add(&self.monitor, NETWORK)?;
-        self.poller.add(&self.resolver, NAMES)
+        self.poller.add(&self.resolver, NAMES)?;
+        self.poller.add(&self.proxies, PROXIES)
     }
 }

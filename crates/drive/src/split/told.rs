@@ -45,18 +45,17 @@ impl Told {
     }
 
     /// A router of `path` says that packets of the usual size do not pass. `name` is the path's,
-    /// `server` where it leads. Nothing is done about it: such a claim may be forged.
+    /// `headers` what stands before a datagram there, in bytes. Nothing is done about it: such a claim may be forged.
     pub(super) fn narrow(
         &mut self,
         path: PathId,
         name: &str,
-        server: SocketAddr,
+        headers: u32,
         error: &QueuedError,
     ) -> Option<String> {
         let by_router = matches!(error.origin, Origin::Icmp { .. });
         let mtu = error.mtu.filter(|_| by_router && error.fault == Fault::TooBig)?;
         self.narrow.insert(path).then(|| {
-            let headers = if server.is_ipv4() { 28 } else { 48 };
             let router = error.offender.map_or_else(|| "a router".to_owned(), router);
             format!(
                 "path '{name}': {router} says that its MTU is {mtu}: datagrams above {} bytes may be \
@@ -88,24 +87,23 @@ mod tests {
 
     #[test]
     fn a_routers_claim_is_told_once_for_each_path() {
-        let (mut told, server) = (Told::default(), "198.51.100.1:9".parse().unwrap());
+        let (mut told, headers) = (Told::default(), 28);
         let icmp = claim(Origin::Icmp { kind: 3, code: 4 });
-        let text = told.narrow(PathId(0), "a", server, &icmp).unwrap();
+        let text = told.narrow(PathId(0), "a", headers, &icmp).unwrap();
         assert!(text.starts_with("path 'a': the router 192.0.2.254 says that its MTU is 1400:"));
         assert!(text.contains("above 1372 bytes"), "{text}");
-        assert_eq!(told.narrow(PathId(0), "a", server, &icmp), None);
-        let six = "[2001:db8::1]:9".parse().unwrap();
-        let other = told.narrow(PathId(1), "b", six, &icmp).unwrap();
+        assert_eq!(told.narrow(PathId(0), "a", headers, &icmp), None);
+        let other = told.narrow(PathId(1), "b", 48, &icmp).unwrap();
         assert!(other.contains("above 1352 bytes"), "{other}");
     }
 
     #[test]
     fn our_own_refusal_of_a_large_datagram_is_no_routers_claim() {
-        let (mut told, server) = (Told::default(), "198.51.100.1:9".parse().unwrap());
-        assert_eq!(told.narrow(PathId(0), "a", server, &claim(Origin::Local)), None);
+        let (mut told, headers) = (Told::default(), 28);
+        assert_eq!(told.narrow(PathId(0), "a", headers, &claim(Origin::Local)), None);
         let closed =
             QueuedError { fault: Fault::Refused, ..claim(Origin::Icmp { kind: 3, code: 3 }) };
-        assert_eq!(told.narrow(PathId(0), "a", server, &closed), None);
+        assert_eq!(told.narrow(PathId(0), "a", headers, &closed), None);
     }
 
     #[test]

@@ -56,7 +56,7 @@ pub fn free_loopback(port: u16, avoid: Option<u16>) -> io::Result<SocketAddr> {
 }
 
 fn open(egress: &Egress, options: &UdpOptions) -> io::Result<()> {
-    let server = egress.remote(egress.server);
+    let server = egress.remote(egress.peer());
     UdpSocket::connect(Some(egress.local(server)), server, options).map(drop)
 }
 

@@ -101,6 +101,15 @@ impl Ways {
         looks
     }
 
+    /// The name of a path's proxy leads elsewhere now: the way there, if there is one to any of the
+    /// addresses `found`.
+    pub(super) fn redirect(&mut self, path: PathId, found: &[SocketAddr]) -> Option<Look> {
+        let index = path.index();
+        let (spec, before) = (&self.specs[index], &self.egresses[index]);
+        self.egresses[index] = paths::redirect(spec, before, found, self.fwmark)?;
+        Some(Look { path, broken: None, moved: true })
+    }
+
     fn judge(&mut self, index: usize, answer: Result<Egress, PathError>) -> Option<Look> {
         let path = PathId::at(index);
         match answer {

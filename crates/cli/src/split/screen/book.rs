@@ -131,6 +131,7 @@ fn down(reason: DownReason) -> &'static str {
     match reason {
         DownReason::Interface => "its interface or address is gone",
         DownReason::Unreachable => "the server is unreachable that way",
+        DownReason::Proxy => "its proxy is gone or does not serve us",
         DownReason::NoSocket => "the program has all the files that it may have (ulimit -n)",
         DownReason::Silent => "used for a second without an answer",
     }

@@ -139,6 +139,7 @@ struct Stats {
     refused: u64,
     missed: u64,
     not_returned: u64,
+    foreign: u64,
     paths: Vec<Path>,
 }
 
@@ -187,6 +188,8 @@ struct Way<'a> {
     gateway: Option<String>,
     mtu: Option<u32>,
     ports: u16,
+    proxy: Option<String>,
+    overhead: u32,
     note: Option<&'a str>,
 }
 
@@ -199,6 +202,8 @@ impl<'a> From<&'a Egress> for Way<'a> {
             gateway: egress.gateway.map(|ip| ip.to_string()),
             mtu: egress.mtu,
             ports: egress.ports,
+            proxy: egress.proxy.map(|proxy| proxy.to_string()),
+            overhead: egress.overhead(),
             note: egress.note.as_deref(),
         }
     }
@@ -218,6 +223,7 @@ impl Stats {
             refused: snapshot.refused,
             missed: snapshot.missed,
             not_returned: snapshot.not_returned,
+            foreign: snapshot.foreign,
             paths: named.collect(),
         }
     }
@@ -298,6 +304,7 @@ fn down(reason: DownReason) -> &'static str {
     match reason {
         DownReason::Interface => "interface",
         DownReason::Unreachable => "unreachable",
+        DownReason::Proxy => "proxy",
         DownReason::NoSocket => "no-socket",
         DownReason::Silent => "silent",
     }

@@ -97,6 +97,7 @@ pub(super) fn losses(snapshot: &Snapshot) -> Option<String> {
         (snapshot.refused, "of new clients turned away"),
         (snapshot.missed, "missed on arrival"),
         (snapshot.not_returned, "not returned to clients"),
+        (snapshot.foreign, "of proxies that were not the server's"),
     ];
     let lost = counts.into_iter().filter(|(count, _)| *count > 0);
     let told: Vec<_> = lost.map(|(count, what)| format!("{count} {what}")).collect();

@@ -1,0 +1,243 @@
+//! The dialogue: who we are, and the wish for a relay. Blocking, over any stream.
+
+use std::fmt;
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use socks5_protocol::sync::FromIO;
+use socks5_protocol::{
+    Address, AuthMethod, AuthRequest, AuthResponse, CommandReply, CommandRequest, CommandResponse,
+    Error, Version,
+};
+
+use super::fault::ProxyFault;
+
+/// A user name and a password, each of 1 to 255 bytes.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Credentials {
+    /// The user name.
+    pub user: String,
+    /// The password.
+    pub password: String,
+}
+
+impl fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Credentials").field("user", &self.user).finish_non_exhaustive()
+    }
+}
+
+/// Asks the proxy at the other end of `stream` to relay UDP (RFC 1928, sections 3, 4 and 7).
+/// Returns the relay's address as the proxy tells it; the unspecified address means "where you
+/// have reached me". `v6` is whether we reach the proxy by IPv6.
+///
+/// We tell no address of our own, which the proxy would then take datagrams from alone: behind a
+/// network address translator we do not know it (section 7 provides for that).
+///
+/// # Errors
+/// The proxy does not want to, or does not make sense.
+pub fn converse(
+    stream: &mut (impl Read + Write),
+    credentials: Option<&Credentials>,
+    v6: bool,
+) -> Result<SocketAddr, ProxyFault> {
+    match choose(stream, credentials)? {
+        AuthMethod::Noauth => {}
+        AuthMethod::UsernamePassword => {
+            log_in(stream, credentials.ok_or(ProxyFault::LoginWanted)?)?;
+        }
+        AuthMethod::NoAcceptableMethod if credentials.is_none() => {
+            return Err(ProxyFault::LoginWanted);
+        }
+        AuthMethod::NoAcceptableMethod => return Err(ProxyFault::NoMethod),
+        AuthMethod::Gssapi | AuthMethod::Other(_) => {
+            return Err(ProxyFault::Garbage("a method of logging in that was not offered".into()));
+        }
+    }
+    request(stream, v6)
+}
+
+/// Says how we can log in; returns the proxy's choice.
+fn choose(
+    stream: &mut (impl Read + Write),
+    credentials: Option<&Credentials>,
+) -> Result<AuthMethod, ProxyFault> {
+    let methods: &[AuthMethod] = match credentials {
+        Some(_) => &[AuthMethod::UsernamePassword, AuthMethod::Noauth],
+        None => &[AuthMethod::Noauth],
+    };
+    let mut hello = Vec::new();
+    Version::V5.write_to(&mut hello).map_err(meaning)?;
+    AuthRequest::new(methods).write_to(&mut hello).map_err(meaning)?;
+    say(stream, &hello)?;
+    Version::read_from(stream).map_err(meaning)?;
+    Ok(AuthResponse::read_from(stream).map_err(meaning)?.method())
+}
+
+/// RFC 1929, section 2. The version in the answer is not looked at: some proxies repeat SOCKS' own.
+fn log_in(stream: &mut (impl Read + Write), credentials: &Credentials) -> Result<(), ProxyFault> {
+    let mut message = vec![1];
+    for field in [&credentials.user, &credentials.password] {
+        let length = u8::try_from(field.len());
+        message.push(length.map_err(|_| ProxyFault::Password("it is too long".into()))?);
+        message.extend(field.as_bytes());
+    }
+    say(stream, &message)?;
+    let mut answer = [0; 2];
+    stream.read_exact(&mut answer).map_err(ProxyFault::of_stream)?;
+    if answer[1] == 0 { Ok(()) } else { Err(ProxyFault::LoginRefused) }
+}
+
+fn request(stream: &mut (impl Read + Write), v6: bool) -> Result<SocketAddr, ProxyFault> {
+    let anywhere = match v6 {
+        true => SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0)),
+        false => SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)),
+    };
+    let mut message = Vec::new();
+    let request = CommandRequest::udp_associate(Address::SocketAddr(anywhere));
+    request.write_to(&mut message).map_err(meaning)?;
+    say(stream, &message)?;
+    match CommandResponse::read_from(stream).map_err(meaning)?.address {
+        Address::SocketAddr(relay) if relay.port() == 0 => {
+            Err(ProxyFault::Garbage("a relay without a port".into()))
+        }
+        Address::SocketAddr(relay) => Ok(relay),
+        Address::Domain(..) => {
+            Err(ProxyFault::Garbage("a name instead of the relay's address".into()))
+        }
+    }
+}
+
+/// Each message in one piece, so that it is one segment.
+fn say(stream: &mut impl Write, message: &[u8]) -> Result<(), ProxyFault> {
+    stream.write_all(message).and_then(|()| stream.flush()).map_err(ProxyFault::of_stream)
+}
+
+fn meaning(error: Error) -> ProxyFault {
+    match error {
+        Error::Io(error) => ProxyFault::of_stream(error),
+        Error::InvalidVersion(byte) => ProxyFault::NotSocks(byte),
+        Error::CommandReply(CommandReply::CommandNotSupported) => ProxyFault::NoUdp,
+        Error::CommandReply(reply) => ProxyFault::Refused(words(&reply).into()),
+        Error::InvalidCommandReply(byte) => {
+            ProxyFault::Refused(format!("for the unknown reason 0x{byte:02x}"))
+        }
+        Error::InvalidAddressType(byte) => {
+            ProxyFault::Garbage(format!("an address of the unknown type 0x{byte:02x}"))
+        }
+        // The library's own words may repeat bytes of the proxy, which a terminal should not see.
+        _ => ProxyFault::Garbage("a malformed message".into()),
+    }
+}
+
+/// The words of RFC 1928, section 6.
+fn words(reply: &CommandReply) -> &'static str {
+    match reply {
+        CommandReply::Succeeded | CommandReply::GeneralSocksServerFailure => "general failure",
+        CommandReply::ConnectionNotAllowedByRuleset => "not allowed by its rules",
+        CommandReply::NetworkUnreachable => "network unreachable",
+        CommandReply::HostUnreachable => "host unreachable",
+        CommandReply::ConnectionRefused => "connection refused",
+        CommandReply::TtlExpired => "TTL expired",
+        CommandReply::CommandNotSupported => "command not supported",
+        CommandReply::AddressTypeNotSupported => "address type not supported",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use super::*;
+
+    /// A proxy that says what it was told to, whatever it hears.
+    struct Script {
+        says: io::Cursor<Vec<u8>>,
+        heard: Vec<u8>,
+    }
+
+    impl Read for Script {
+        fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+            // One byte at a time: messages may come in any pieces.
+            let length = buffer.len().min(1);
+            self.says.read(&mut buffer[..length])
+        }
+    }
+
+    impl Write for Script {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.heard.write(bytes)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn with(says: &[&[u8]], login: bool) -> (Result<SocketAddr, ProxyFault>, Vec<u8>) {
+        let mut script = Script { says: io::Cursor::new(says.concat()), heard: Vec::new() };
+        let anna = Credentials { user: "anna".into(), password: "secret".into() };
+        let result = converse(&mut script, login.then_some(&anna), false);
+        (result, script.heard)
+    }
+
+    fn fault(says: &[&[u8]], login: bool) -> String {
+        with(says, login).0.unwrap_err().to_string()
+    }
+
+    const RELAY: &[u8] = b"\x05\0\0\x01\xc0\0\x02\x09\x04\xd2";
+
+    #[test]
+    fn without_a_login_two_messages_make_a_relay() {
+        let (relay, heard) = with(&[b"\x05\0", RELAY], false);
+        assert_eq!(relay.unwrap(), "192.0.2.9:1234".parse().unwrap());
+        assert_eq!(heard, b"\x05\x01\0\x05\x03\0\x01\0\0\0\0\0\0");
+    }
+
+    #[test]
+    fn a_login_is_offered_and_given_where_the_proxy_wants_it() {
+        let (relay, heard) = with(&[b"\x05\x02", b"\x01\0", RELAY], true);
+        assert!(relay.is_ok());
+        let told = b"\x05\x02\x02\0\x01\x04anna\x06secret\x05\x03\0\x01\0\0\0\0\0\0";
+        assert_eq!(heard, told);
+        let (relay, heard) = with(&[b"\x05\0", RELAY], true);
+        assert!(relay.is_ok() && !heard.windows(6).any(|part| part == b"secret"));
+    }
+
+    #[test]
+    fn each_refusal_has_its_own_words() {
+        let cases: [(&[&[u8]], bool, &str); 11] = [
+            (&[b"\x05\xff"], false, "wants a user name and a password"),
+            (&[b"\x05\x02"], false, "wants a user name and a password"),
+            (&[b"\x05\xff"], true, "takes neither"),
+            (&[b"\x05\x01"], true, "not offered"),
+            (&[b"\x05\x02", b"\x01\x01"], true, "refuses the user name or the password"),
+            (&[b"\x05\0", b"\x05\x07\0\x01\0\0\0\0\0\0"], false, "does not relay UDP"),
+            (&[b"\x05\0", b"\x05\x02\0\x01\0\0\0\0\0\0"], false, "not allowed by its rules"),
+            (&[b"\x05\0", b"\x05\x2a\0\x01\0\0\0\0\0\0"], false, "unknown reason 0x2a"),
+            (&[b"\x05\0", b"\x05\0\0\x01\xc0\0\x02\x09\0\0"], false, "without a port"),
+            (&[b"\x05\0", b"\x05\0\0\x03\x01x\0\x09"], false, "a name instead"),
+            (&[b"\x05\0", b"\x05\0\0\x07"], false, "unknown type 0x07"),
+        ];
+        for (says, login, words) in cases {
+            let told = fault(says, login);
+            assert!(told.contains(words), "{says:?}: {told}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_proxy_is_told_by_its_first_byte() {
+        assert!(fault(&[b"HTTP/1.1 400 Bad Request\r\n"], false).contains("0x48"));
+        assert!(fault(&[b"\x05\0", b"SSH-2.0-x"], false).contains("0x53"));
+    }
+
+    #[test]
+    fn an_end_anywhere_in_the_dialogue_is_a_hang_up() {
+        let whole = [b"\x05\x02\x01\0", RELAY].concat();
+        for length in 0..whole.len() {
+            let (result, _) = with(&[&whole[..length]], true);
+            assert!(matches!(result, Err(ProxyFault::HungUp)), "after {length} bytes: {result:?}");
+        }
+        assert!(with(&[&whole], true).0.is_ok());
+    }
+}

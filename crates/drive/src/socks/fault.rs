@@ -1,0 +1,94 @@
+//! Why a proxy does not serve us.
+
+use std::fmt;
+use std::io;
+
+/// What is wrong with a proxy. Shown behind its name, as in "the proxy 192.0.2.1:1080 hangs up …".
+#[derive(Debug)]
+pub enum ProxyFault {
+    /// Its name does not resolve.
+    Name(io::Error),
+    /// There is no password for it; says what is missing.
+    Password(String),
+    /// No TCP connection comes about.
+    Connect(io::Error),
+    /// It does not answer in time.
+    Timeout,
+    /// Its answer begins with this byte, which is not SOCKS' version.
+    NotSocks(u8),
+    /// It wants a user name and a password, and none were given.
+    LoginWanted,
+    /// It takes no method of logging in that is known here.
+    NoMethod,
+    /// It refuses the user name or the password.
+    LoginRefused,
+    /// It does not relay UDP at all.
+    NoUdp,
+    /// It refuses to relay for us; says why, as far as it told.
+    Refused(String),
+    /// It closed the connection in mid-dialogue.
+    HungUp,
+    /// It answered what RFC 1928 does not allow; says what.
+    Garbage(String),
+    /// The connection broke.
+    Io(io::Error),
+    /// It closed the connection that keeps the relay alive, or the relay's port is closed.
+    Lost,
+}
+
+impl ProxyFault {
+    /// What an error of the connection means in mid-dialogue.
+    pub(super) fn of_stream(error: io::Error) -> ProxyFault {
+        use io::ErrorKind;
+        match error.kind() {
+            ErrorKind::UnexpectedEof
+            | ErrorKind::ConnectionReset
+            | ErrorKind::ConnectionAborted
+            | ErrorKind::BrokenPipe
+            | ErrorKind::WriteZero => ProxyFault::HungUp,
+            ErrorKind::TimedOut | ErrorKind::WouldBlock => ProxyFault::Timeout,
+            _ => ProxyFault::Io(error),
+        }
+    }
+
+    /// What an error of connecting means.
+    pub(super) fn of_connecting(error: io::Error) -> ProxyFault {
+        match error.kind() {
+            io::ErrorKind::TimedOut => ProxyFault::Timeout,
+            _ => ProxyFault::Connect(error),
+        }
+    }
+}
+
+impl fmt::Display for ProxyFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ProxyFault::Name(error) => write!(f, "has a name that does not resolve: {error}"),
+            ProxyFault::Password(what) => write!(f, "has no password: {what}"),
+            ProxyFault::Connect(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+                f.write_str("does not listen there (connection refused)")
+            }
+            ProxyFault::Connect(error) => write!(f, "cannot be reached: {error}"),
+            ProxyFault::Timeout => f.write_str("does not answer in time"),
+            ProxyFault::NotSocks(byte) => {
+                write!(f, "does not speak SOCKS5 (an answer of its begins with 0x{byte:02x})")
+            }
+            ProxyFault::LoginWanted => f.write_str(
+                "wants a user name and a password: write socks5:USER@HOST:PORT, or 'user' and \
+                 'password' in the file",
+            ),
+            ProxyFault::NoMethod => f.write_str(
+                "takes neither a user name and password nor clients without (it may want GSSAPI)",
+            ),
+            ProxyFault::LoginRefused => f.write_str("refuses the user name or the password"),
+            ProxyFault::NoUdp => f.write_str("does not relay UDP (it knows no UDP ASSOCIATE)"),
+            ProxyFault::Refused(why) => write!(f, "refuses to relay UDP: {why}"),
+            ProxyFault::HungUp => f.write_str("hangs up in the middle of the dialogue"),
+            ProxyFault::Garbage(what) => write!(f, "answers what SOCKS5 does not allow: {what}"),
+            ProxyFault::Io(error) => write!(f, "breaks off: {error}"),
+            ProxyFault::Lost => f.write_str("has closed its connection or its relay"),
+        }
+    }
+}
+
+impl std::error::Error for ProxyFault {}

@@ -1,0 +1,23 @@
+//! SOCKS5 proxies (RFC 1928), with user name and password (RFC 1929): how they are named, how one
+//! relays UDP for us, and how datagrams travel to it.
+//!
+//! * [`Proxy`] is what a user writes: `[USER[:PASSWORD]@]HOST:PORT`.
+//! * [`associate`] reaches a proxy and asks it to relay: an [`Association`] is the TCP connection
+//!   that keeps the relay alive, and the relay's address. It blocks, so it has a thread of its own.
+//! * [`Header`] goes before each datagram to the relay; [`Opened`] takes it off the answers.
+//!
+//! Messages are read and written by the crate `socks5-protocol`. What is ours is their order, RFC
+//! 1929's two messages, which it lacks, and what each answer means for a user.
+
+mod association;
+mod dialogue;
+mod fault;
+mod packet;
+mod proxy;
+
+pub(crate) use association::is_over;
+pub use association::{Association, Reach, associate};
+pub use dialogue::{Credentials, converse};
+pub use fault::ProxyFault;
+pub use packet::{Header, Opened};
+pub use proxy::{Login, PASSWORD_VARIABLE, Password, Proxy, ProxyError};

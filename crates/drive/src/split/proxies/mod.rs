@@ -1,0 +1,409 @@
+//! Associations with the proxies of paths: one for each four-tuple, and one to spare.
+//!
+//! A proxy gives each association an address of its own towards the server, and knows answers apart
+//! by it: two sessions in one association would be one client to the server, and their answers
+//! could not be told apart. So each session has its own. The *spare* is made before anybody needs
+//! it: a session's first datagram then finds it ready, and its connection tells at once when the
+//! proxy dies, even while nothing is sent. Dialogues block, so each has a thread for as long as it
+//! lasts.
+
+mod vigil;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io::{self, Read, Write};
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::thread;
+
+use anabranch_comps::{DownReason, SessionId, TupleId};
+use anabranch_multipath::{PathId, Time};
+
+use self::vigil::Vigil;
+use super::onward::Outgoing;
+use super::ways::{Look, Ways};
+use crate::paths::{Egress, Fault, PathError, PathSpec};
+use crate::socks::{Association, Proxy, ProxyFault, Reach, associate};
+
+/// Bytes that one session keeps for a path while it waits for its association.
+const KEPT: usize = 256 << 10;
+
+/// What an attempt came to.
+#[derive(Debug)]
+pub(super) enum Outcome {
+    /// The proxy relays for us.
+    Relay(Association),
+    /// It does not.
+    Fault(ProxyFault),
+    /// Its name leads elsewhere now: to these addresses.
+    Moved(Vec<SocketAddr>),
+}
+
+/// A four-tuple without an association, and what it has to send.
+#[derive(Debug)]
+pub(super) struct Waiting {
+    pub(super) session: SessionId,
+    pub(super) tuple: TupleId,
+    pub(super) kept: Vec<Outgoing<'static>>,
+}
+
+impl Waiting {
+    /// What it keeps: (datagrams, bytes).
+    pub(super) fn load(&self) -> (usize, usize) {
+        let count = self.kept.iter().map(Outgoing::count).sum();
+        (count, self.kept.iter().map(|outgoing| outgoing.bytes.len()).sum())
+    }
+}
+
+/// One path through a proxy.
+#[derive(Debug)]
+struct Place {
+    name: String,
+    proxy: Proxy,
+    vigil: Vigil,
+    /// With the time of its making.
+    spare: Option<(Association, Time)>,
+    waiting: VecDeque<Waiting>,
+    /// What is wrong with the way to the proxy.
+    way: Option<DownReason>,
+    /// Answers to attempts of an earlier era come from another way out.
+    era: u64,
+    /// The fault that the user was told of last.
+    told: Option<String>,
+}
+
+impl Place {
+    /// Associations that are missing.
+    fn wanted(&self) -> usize {
+        if self.way.is_some() {
+            return 0;
+        }
+        self.waiting.len() + usize::from(self.spare.is_none())
+    }
+
+    fn broken(&self) -> Option<DownReason> {
+        self.way.or_else(|| self.vigil.is_broken().then_some(DownReason::Proxy))
+    }
+}
+
+/// All paths through proxies.
+#[derive(Debug)]
+pub(super) struct Proxies {
+    places: BTreeMap<PathId, Place>,
+    fwmark: Option<u32>,
+    answers: Receiver<(PathId, u64, Outcome)>,
+    desk: Desk,
+    bell: UnixStream,
+}
+
+/// Where the threads of dialogues leave their answers.
+#[derive(Clone, Debug)]
+struct Desk {
+    answered: Sender<(PathId, u64, Outcome)>,
+    ring: Arc<UnixStream>,
+}
+
+impl Proxies {
+    /// Asks every proxy for its spare association; waits until all have answered.
+    ///
+    /// # Errors
+    /// A proxy does not serve us; or the system has no socket or thread left.
+    pub(super) fn start(
+        specs: &[PathSpec],
+        egresses: &[Egress],
+        fwmark: Option<u32>,
+    ) -> io::Result<Result<Proxies, PathError>> {
+        let (answered, answers) = mpsc::channel();
+        let (bell, ring) = UnixStream::pair()?;
+        bell.set_nonblocking(true)?;
+        ring.set_nonblocking(true)?;
+        let desk = Desk { answered, ring: Arc::new(ring) };
+        let mut proxies = Proxies { places: BTreeMap::new(), fwmark, answers, desk, bell };
+        for (index, (spec, egress)) in specs.iter().zip(egresses).enumerate() {
+            if let Some(proxy) = &spec.proxy {
+                proxies.add(PathId::at(index), &spec.name, proxy, egress);
+            }
+        }
+        let outcome = (0..proxies.places.len()).try_for_each(|_| proxies.first_answer());
+        Ok(outcome.map(|()| proxies))
+    }
+
+    fn add(&mut self, path: PathId, name: &str, proxy: &Proxy, egress: &Egress) {
+        let mut place = Place {
+            name: name.into(),
+            proxy: proxy.clone(),
+            vigil: Vigil::default(),
+            spare: None,
+            waiting: VecDeque::new(),
+            way: None,
+            era: 0,
+            told: None,
+        };
+        place.vigil.begin(Time::ZERO, 1);
+        self.desk.ask(path, &place, egress, self.fwmark, false);
+        self.places.insert(path, place);
+    }
+
+    fn first_answer(&mut self) -> Result<(), PathError> {
+        let (path, _, outcome) =
+            self.answers.recv().expect("each attempt answers, and we hold a sender too");
+        let place = self.places.get_mut(&path).expect("asked for above");
+        let blame = |fault| PathError {
+            path: place.name.clone(),
+            fault: Fault::Proxy(place.proxy.at.clone(), fault),
+        };
+        match outcome {
+            Outcome::Relay(association) => {
+                place.vigil.on_success();
+                place.spare = Some((association, Time::ZERO));
+                Ok(())
+            }
+            Outcome::Fault(fault) => Err(blame(fault)),
+            Outcome::Moved(_) => {
+                unreachable!("a first attempt goes where the name led a moment ago")
+            }
+        }
+    }
+
+    /// How many paths lead through proxies.
+    pub(super) fn len(&self) -> usize {
+        self.places.len()
+    }
+
+    /// The paths that lead through proxies.
+    pub(super) fn paths(&self) -> Vec<PathId> {
+        self.places.keys().copied().collect()
+    }
+
+    /// Whether `path` leads through a proxy.
+    pub(super) fn has(&self, path: PathId) -> bool {
+        self.places.contains_key(&path)
+    }
+
+    /// What is wrong with `path`, as far as its proxy and the way there are concerned.
+    pub(super) fn broken(&self, path: PathId) -> Option<DownReason> {
+        self.places.get(&path)?.broken()
+    }
+
+    /// The spare association of a path, to be watched.
+    pub(super) fn spare(&self, path: PathId) -> Option<&Association> {
+        Some(&self.places.get(&path)?.spare.as_ref()?.0)
+    }
+
+    /// Takes the spare association for a four-tuple, with the time of its making.
+    pub(super) fn take(&mut self, path: PathId) -> Option<(Association, Time)> {
+        let place = self.places.get_mut(&path)?;
+        // One that has just ended would take datagrams with it.
+        place.spare.take().filter(|(spare, _)| !spare.is_over())
+    }
+
+    /// Keeps what a four-tuple has to send until its association is there. Gives back how many
+    /// datagrams, and bytes, found no room; `None` if none is to be hoped for.
+    pub(super) fn keep(
+        &mut self,
+        now: Time,
+        (session, tuple, path): (SessionId, TupleId, PathId),
+        outgoing: &[Outgoing<'_>],
+    ) -> Option<(usize, usize)> {
+        let place = self.places.get_mut(&path)?;
+        if place.way.is_some() || !place.vigil.is_hopeful(now) {
+            return None;
+        }
+        let known = place.waiting.iter().position(|w| (w.session, w.tuple) == (session, tuple));
+        let index = known.unwrap_or_else(|| {
+            place.vigil.on_wait(now);
+            place.waiting.push_back(Waiting { session, tuple, kept: Vec::new() });
+            place.waiting.len() - 1
+        });
+        let waiting = &mut place.waiting[index];
+        let mut refused = (0, 0);
+        for each in outgoing {
+            if waiting.load().1 + each.bytes.len() <= KEPT {
+                waiting.kept.push(each.kept());
+            } else {
+                refused = (refused.0 + each.count(), refused.1 + each.bytes.len());
+            }
+        }
+        Some(refused)
+    }
+
+    /// The session is no more.
+    pub(super) fn forget(&mut self, session: SessionId) {
+        for place in self.places.values_mut() {
+            place.waiting.retain(|waiting| waiting.session != session);
+        }
+    }
+
+    /// Begins the attempts that are due.
+    pub(super) fn ask(&mut self, now: Time, ways: &Ways) {
+        for (&path, place) in &mut self.places {
+            let wanted = place.wanted();
+            for _ in 0..place.vigil.begin(now, wanted) {
+                // What is gone from here may be elsewhere.
+                let afresh = place.vigil.is_broken();
+                self.desk.ask(path, place, ways.of(path), self.fwmark, afresh);
+            }
+        }
+    }
+
+    /// An answer to an attempt that still matters.
+    pub(super) fn answer(&mut self) -> Option<(PathId, Outcome)> {
+        let mut rings = [0; 64];
+        let _ = self.bell.read(&mut rings);
+        loop {
+            let (path, era, outcome) = self.answers.try_recv().ok()?;
+            if self.places.get(&path).is_some_and(|place| place.era == era) {
+                return Some((path, outcome));
+            }
+        }
+    }
+
+    /// An attempt succeeded. Who gets the association; nobody if it becomes the spare.
+    pub(super) fn on_relay(
+        &mut self,
+        now: Time,
+        path: PathId,
+        association: Association,
+    ) -> Option<(Waiting, Association)> {
+        let place = self.places.get_mut(&path)?;
+        place.vigil.on_success();
+        place.told = None;
+        match place.waiting.pop_front() {
+            Some(waiting) => Some((waiting, association)),
+            None => {
+                place.spare = Some((association, now));
+                None
+            }
+        }
+    }
+
+    /// An attempt failed. `alone`: no association of the path is left. The warning to give, if it
+    /// is another than the last one.
+    pub(super) fn on_fault(
+        &mut self,
+        now: Time,
+        path: PathId,
+        fault: ProxyFault,
+        alone: bool,
+    ) -> Option<String> {
+        let place = self.places.get_mut(&path)?;
+        let alone = alone && place.spare.is_none();
+        place.vigil.on_failure(now, alone);
+        let blame = PathError {
+            path: place.name.clone(),
+            fault: Fault::Proxy(place.proxy.at.clone(), fault),
+        };
+        let text = blame.to_string();
+        let fresh = place.told.as_ref() != Some(&text);
+        place.told = Some(text.clone());
+        fresh.then_some(text)
+    }
+
+    /// Those who waited in vain, where attempts cannot help them any more.
+    pub(super) fn hopeless(&mut self, now: Time, path: PathId) -> Vec<Waiting> {
+        let Some(place) = self.places.get_mut(&path) else { return Vec::new() };
+        let hope = place.way.is_none() && place.vigil.is_hopeful(now);
+        if hope { Vec::new() } else { place.waiting.drain(..).collect() }
+    }
+
+    /// The connection of the spare has something to say. True if that was its end.
+    pub(super) fn on_spare(&mut self, now: Time, path: PathId) -> bool {
+        let Some(place) = self.places.get_mut(&path) else { return false };
+        match place.spare.take_if(|(spare, _)| spare.is_over()) {
+            Some((_, made)) => {
+                place.vigil.on_loss(now, now.since(made), true);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// A four-tuple's association, `made` then, has ended.
+    pub(super) fn on_loss(&mut self, now: Time, path: PathId, made: Time) {
+        let Some(place) = self.places.get_mut(&path) else { return };
+        place.vigil.on_loss(now, now.since(made), place.spare.is_none());
+    }
+
+    /// What a look at the machine's network told; what is wrong with the path all in all.
+    pub(super) fn on_look(&mut self, now: Time, look: &Look) -> Option<DownReason> {
+        let Some(place) = self.places.get_mut(&look.path) else { return look.broken };
+        if look.moved {
+            place.spare = None;
+            place.era += 1;
+            place.vigil.on_move(now);
+        }
+        if place.way.is_some() && look.broken.is_none() {
+            place.vigil.on_way_back();
+        }
+        place.way = look.broken;
+        place.broken()
+    }
+
+    /// When something is due.
+    pub(super) fn next_timeout(&self) -> Option<Time> {
+        self.places.values().filter_map(|place| place.vigil.next_timeout(place.wanted())).min()
+    }
+
+    /// Gives up what did not come in time; the paths where that happened. `alone` tells whether a
+    /// path has no association left that is in use.
+    pub(super) fn on_time(&mut self, now: Time, alone: impl Fn(PathId) -> bool) -> Vec<PathId> {
+        let given_up = self.places.iter_mut().filter_map(|(&path, place)| {
+            let alone = place.spare.is_none() && alone(path);
+            place.vigil.gives_up(now, alone).then_some(path)
+        });
+        given_up.collect()
+    }
+
+    /// Takes away all who wait for an association of `path`.
+    pub(super) fn dismiss(&mut self, path: PathId) -> Vec<Waiting> {
+        let place = self.places.get_mut(&path);
+        place.map(|place| place.waiting.drain(..).collect()).unwrap_or_default()
+    }
+}
+
+impl AsFd for Proxies {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.bell.as_fd()
+    }
+}
+
+impl Desk {
+    /// Begins an attempt on a thread of its own. `afresh`: the proxy's name is looked up again.
+    fn ask(&self, path: PathId, place: &Place, egress: &Egress, fwmark: Option<u32>, afresh: bool) {
+        let (desk, proxy, era) = (self.clone(), place.proxy.clone(), place.era);
+        let at = egress.remote(egress.peer());
+        let reach = Reach {
+            proxy: at,
+            local: egress.local(at),
+            device: egress.device.clone(),
+            mark: fwmark,
+        };
+        let work = move || desk.answer(path, era, attempt(&proxy, &reach, afresh));
+        if let Err(error) = thread::Builder::new().name("proxy".into()).spawn(work) {
+            self.answer(path, era, Outcome::Fault(ProxyFault::Io(error)));
+        }
+    }
+
+    fn answer(&self, path: PathId, era: u64, outcome: Outcome) {
+        // The run may have ended meanwhile. A bell that is full has rung.
+        let _ = self.answered.send((path, era, outcome));
+        let _ = (&*self.ring).write(&[0]);
+    }
+}
+
+fn attempt(proxy: &Proxy, reach: &Reach, afresh: bool) -> Outcome {
+    if afresh
+        && proxy.at.literal().is_none()
+        && let Ok(found) = proxy.at.resolve()
+        && !found.iter().any(|at| at.ip() == reach.proxy.ip())
+    {
+        return Outcome::Moved(found);
+    }
+    let credentials = proxy.credentials();
+    match credentials.and_then(|credentials| associate(reach, credentials.as_ref())) {
+        Ok(association) => Outcome::Relay(association),
+        Err(fault) => Outcome::Fault(fault),
+    }
+}

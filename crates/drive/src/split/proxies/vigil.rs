@@ -1,0 +1,205 @@
+//! When to ask a proxy for an association, and when to give its path up. No I/O.
+
+use std::time::Duration;
+
+use anabranch_multipath::Time;
+
+/// After a loss, the path counts on without an association for so long: most losses are made good
+/// in a round trip or three.
+const DOUBT: Duration = Duration::from_millis(500);
+/// A session waits for its association for so long.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// An association that lives for less was none: the proxy takes us in and throws us out.
+const YOUNG: Duration = Duration::from_secs(2);
+/// From one failure to the next attempt: first, and at most; it doubles.
+const FIRST_PAUSE: Duration = Duration::from_millis(500);
+const LONGEST_PAUSE: Duration = Duration::from_secs(15);
+/// Attempts at once: sessions that come together need not wait in line.
+const AT_ONCE: usize = 8;
+
+/// The watch over one proxy.
+#[derive(Debug, Default)]
+pub(super) struct Vigil {
+    under_way: usize,
+    failures: u32,
+    /// No attempt before this.
+    rested: Option<Time>,
+    /// What is hoped for has to come until then.
+    doubt: Option<Time>,
+    broken: bool,
+}
+
+impl Vigil {
+    /// Whether the path does not work.
+    pub(super) fn is_broken(&self) -> bool {
+        self.broken
+    }
+
+    /// Whether an association may come soon.
+    pub(super) fn is_hopeful(&self, now: Time) -> bool {
+        !self.broken && self.rested.is_none_or(|rested| rested <= now)
+    }
+
+    /// How many attempts to begin, where `wanted` associations are missing.
+    pub(super) fn begin(&mut self, now: Time, wanted: usize) -> usize {
+        if self.rested.is_some_and(|rested| rested > now) {
+            return 0;
+        }
+        let fresh = wanted.min(AT_ONCE).saturating_sub(self.under_way);
+        self.under_way += fresh;
+        fresh
+    }
+
+    /// An attempt led to an association.
+    pub(super) fn on_success(&mut self) {
+        self.under_way = self.under_way.saturating_sub(1);
+        (self.rested, self.doubt, self.broken) = (None, None, false);
+    }
+
+    /// An attempt failed. `alone`: no association of the path is left.
+    pub(super) fn on_failure(&mut self, now: Time, alone: bool) {
+        self.under_way = self.under_way.saturating_sub(1);
+        self.doubt = None;
+        self.broken |= alone;
+        self.rest(now);
+    }
+
+    /// An association of this `age` is lost. `bare`: no spare is left to take its place.
+    pub(super) fn on_loss(&mut self, now: Time, age: Duration, bare: bool) {
+        if age < YOUNG {
+            self.rest(now);
+        } else {
+            (self.failures, self.rested) = (0, None);
+        }
+        if bare {
+            self.expect_by(now + DOUBT);
+        }
+    }
+
+    /// A session waits for an association.
+    pub(super) fn on_wait(&mut self, now: Time) {
+        self.expect_by(now + PATIENCE);
+    }
+
+    /// The way to the proxy is another: nothing that was learnt counts.
+    pub(super) fn on_move(&mut self, now: Time) {
+        *self = Vigil { broken: self.broken, ..Vigil::default() };
+        self.expect_by(now + PATIENCE);
+    }
+
+    /// The way to the proxy is there again: there is no reason to wait.
+    pub(super) fn on_way_back(&mut self) {
+        (self.failures, self.rested) = (0, None);
+    }
+
+    /// True if what was hoped for did not come in time. `alone` as in [`Vigil::on_failure`].
+    pub(super) fn gives_up(&mut self, now: Time, alone: bool) -> bool {
+        let over = self.doubt.is_some_and(|doubt| doubt <= now);
+        if over {
+            self.doubt = None;
+            self.broken |= alone;
+        }
+        over
+    }
+
+    /// When something is due, where `wanted` associations are missing.
+    pub(super) fn next_timeout(&self, wanted: usize) -> Option<Time> {
+        let rested = self.rested.filter(|_| wanted > self.under_way);
+        rested.into_iter().chain(self.doubt).min()
+    }
+
+    fn expect_by(&mut self, time: Time) {
+        if !self.broken {
+            self.doubt = Some(self.doubt.map_or(time, |doubt| doubt.min(time)));
+        }
+    }
+
+    fn rest(&mut self, now: Time) {
+        let doublings = self.failures.min(8);
+        self.failures = self.failures.saturating_add(1);
+        self.rested = Some(now + (FIRST_PAUSE * (1 << doublings)).min(LONGEST_PAUSE));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OLD: Duration = Duration::from_secs(60);
+
+    fn ms(millis: u64) -> Time {
+        Time::from_millis(millis)
+    }
+
+    #[test]
+    fn no_more_attempts_than_associations_are_missing() {
+        let mut vigil = Vigil::default();
+        assert_eq!((vigil.begin(ms(0), 1), vigil.begin(ms(0), 1)), (1, 0));
+        assert_eq!(vigil.begin(ms(0), 3), 2);
+        assert_eq!(vigil.begin(ms(0), 100), AT_ONCE - 3);
+        vigil.on_success();
+        assert_eq!(vigil.begin(ms(0), 100), 1);
+    }
+
+    #[test]
+    fn a_loss_that_is_made_good_soon_breaks_nothing() {
+        let mut vigil = Vigil::default();
+        vigil.on_loss(ms(0), OLD, true);
+        assert_eq!(vigil.begin(ms(0), 1), 1);
+        vigil.on_success();
+        assert!(!vigil.gives_up(ms(0) + DOUBT, true) && !vigil.is_broken());
+        assert_eq!(vigil.next_timeout(0), None);
+    }
+
+    #[test]
+    fn a_loss_that_is_not_made_good_breaks_the_path_until_an_attempt_succeeds() {
+        let mut vigil = Vigil::default();
+        vigil.on_loss(ms(0), OLD, true);
+        assert_eq!(vigil.begin(ms(0), 1), 1);
+        assert_eq!(vigil.next_timeout(1), Some(ms(0) + DOUBT));
+        assert!(vigil.gives_up(ms(0) + DOUBT, true) && vigil.is_broken());
+        vigil.on_success();
+        assert!(!vigil.is_broken());
+    }
+
+    #[test]
+    fn failures_pause_longer_and_longer() {
+        let (mut vigil, mut now) = (Vigil::default(), ms(0));
+        let mut pauses = Vec::new();
+        for _ in 0..7 {
+            assert_eq!(vigil.begin(now, 1), 1);
+            vigil.on_failure(now, true);
+            let next = vigil.next_timeout(1).unwrap();
+            assert_eq!(vigil.begin(next - Duration::from_millis(1), 1), 0);
+            pauses.push(next.since(now).as_millis());
+            now = next;
+        }
+        assert_eq!(pauses, [500, 1000, 2000, 4000, 8000, 15_000, 15_000]);
+        assert!(vigil.is_broken());
+    }
+
+    #[test]
+    fn a_refusal_while_another_association_works_breaks_nothing() {
+        let mut vigil = Vigil::default();
+        vigil.begin(ms(0), 1);
+        vigil.on_failure(ms(0), false);
+        assert!(!vigil.is_broken() && !vigil.is_hopeful(ms(0)));
+        vigil.on_loss(ms(100), OLD, true);
+        assert_eq!(vigil.begin(ms(100), 1), 1, "the other one is lost: try at once");
+        vigil.on_failure(ms(110), true);
+        assert!(vigil.is_broken());
+    }
+
+    #[test]
+    fn a_proxy_that_throws_us_out_again_and_again_is_not_asked_in_a_tight_loop() {
+        let (mut vigil, mut now) = (Vigil::default(), ms(0));
+        let mut attempts = 0;
+        while now < Time::from_secs(60) {
+            attempts += vigil.begin(now, 1);
+            vigil.on_success();
+            vigil.on_loss(now, Duration::ZERO, true);
+            now += Duration::from_millis(10);
+        }
+        assert!(attempts <= 9, "{attempts} in a minute");
+    }
+}

@@ -1,0 +1,91 @@
+//! What a SOCKS5 proxy says: in its dialogue, and before each datagram.
+
+use std::io::{self, Cursor, Read, Write};
+use std::net::SocketAddr;
+
+use anabranch_drive::socks::{Credentials, Header, Opened, converse};
+use anabranch_drive::udp::Received;
+
+/// The first two bytes choose how the rest is cut; the rest is what the proxy says.
+pub fn check(bytes: &[u8]) {
+    let [pieces, stride, rest @ ..] = bytes else { return };
+    for credentials in [None, Some(anna())] {
+        dialogue(rest, usize::from(*pieces).max(1), credentials.as_ref());
+    }
+    for server in ["192.0.2.1:443", "[2001:db8::1]:443"] {
+        let server = server.parse().expect("both are addresses");
+        datagrams(rest, usize::from(*stride).max(1), server);
+        there_and_back(rest, usize::from(*stride).max(1), server);
+    }
+}
+
+fn anna() -> Credentials {
+    Credentials { user: "anna".into(), password: "secret".into() }
+}
+
+/// A proxy that says what it was told to, in pieces.
+struct Script<'s> {
+    says: Cursor<&'s [u8]>,
+    pieces: usize,
+    heard: Vec<u8>,
+}
+
+impl Read for Script<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let length = buffer.len().min(self.pieces);
+        self.says.read(&mut buffer[..length])
+    }
+}
+
+impl Write for Script<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.heard.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// The dialogue ends, in a relay with a port or in one plain line that holds no password; a
+/// password is told only to those who asked for it.
+fn dialogue(says: &[u8], pieces: usize, credentials: Option<&Credentials>) {
+    let mut script = Script { says: Cursor::new(says), pieces, heard: Vec::new() };
+    match converse(&mut script, credentials, false) {
+        Ok(relay) => assert!(relay.port() > 0),
+        Err(fault) => {
+            let told = fault.to_string();
+            assert!(!told.is_empty() && !told.chars().any(char::is_control), "{told:?}");
+            assert!(!told.contains("secret"), "{told}");
+        }
+    }
+    let told = script.heard.windows(6).any(|part| part == b"secret");
+    assert!(!told || says.starts_with(&[5, 2]), "the password went to a stranger");
+}
+
+fn run(bytes: &[u8], stride: usize) -> Received<'_> {
+    let from = SocketAddr::from(([10, 0, 0, 1], 9));
+    Received { from, to: None, ecn: 2, stride, bytes }
+}
+
+/// Each datagram of a relay is handed on as the server's or counted, and none grows.
+fn datagrams(bytes: &[u8], stride: usize, server: SocketAddr) {
+    let run = run(bytes, stride);
+    let mut opened = Opened::default();
+    opened.take(&run, server);
+    let kept: Vec<&[u8]> = opened.runs(server).flat_map(|run| run.datagrams()).collect();
+    assert_eq!(kept.len() as u64 + opened.unfit(), run.count() as u64);
+    let least = Header::to(server).len().min(10);
+    assert!(kept.iter().all(|payload| payload.len() + least <= stride));
+}
+
+/// What we wrap is opened to the same.
+fn there_and_back(bytes: &[u8], stride: usize, server: SocketAddr) {
+    let header = Header::to(server);
+    let wrapped = header.wrap(bytes, stride);
+    let mut opened = Opened::default();
+    opened.take(&run(&wrapped, stride.min(bytes.len()) + header.len()), server);
+    assert_eq!(opened.unfit(), 0);
+    let back: Vec<u8> = opened.runs(server).flat_map(|run| run.bytes.to_vec()).collect();
+    assert_eq!(back, bytes);
+}
