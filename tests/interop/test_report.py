@@ -11,10 +11,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from conftest import fail_or_skip
 from harness.chromium import Chromium
 from harness.net import Host
 from harness.png import picture
-from harness.tools import anabranch
+from harness.tools import MissingPeer, anabranch
 
 pytestmark = pytest.mark.browser
 
@@ -28,7 +29,12 @@ Row = tuple[int, float, int]  # path, seconds, signed size
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Chromium]:
     """One browser for all tests here; it may reach nothing but files."""
-    with Chromium(HERE, ["--proxy-server=127.0.0.1:9"]) as chromium:
+    try:
+        chromium = Chromium(HERE, ["--proxy-server=127.0.0.1:9"])
+    except MissingPeer as missing:
+        # Said here and not by the hook: pytest keeps what this raises for the other tests.
+        fail_or_skip(missing)
+    with chromium:
         yield chromium
 
 

@@ -154,9 +154,10 @@ impl Shown {
         }
         let (total, last) = (sums.iter().sum::<u64>(), sums.iter().rposition(|&sum| sum > 0)?);
         let per = Histogram::PER_DECADE;
-        // Powers of ten begin at classes 1, 5, 9, …
+        // Powers of ten begin at classes 1, 5, 9, … Runs of a single packet are in class 0 and look the same under any
+        // name.
         let little = |&first: &usize| {
-            sums[..first].iter().sum::<u64>() as f64 <= NEXT_TO_NOTHING * total as f64
+            sums[1..first].iter().sum::<u64>() as f64 <= NEXT_TO_NOTHING * total as f64
         };
         let first = (1..=last.max(1)).step_by(per).take_while(little).last().unwrap_or(1);
         let last = (last.max(first) - 1) / per * per + per;

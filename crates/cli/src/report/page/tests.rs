@@ -134,6 +134,17 @@ fn a_single_packet_and_a_recorded_whole_are_drawn_too() {
 }
 
 #[test]
+fn runs_too_short_to_matter_share_a_bar() {
+    // Ten packets in a row on a path, 10 ms apart, and now and then a single one between.
+    let path = |n: i16| if n % 30 == 29 { 2 } else { n / 10 % 2 };
+    let rows: Vec<_> = (0..300).map(|n| row(0, path(n), f64::from(n) * 10.0, 9)).collect();
+    let facts = TraceFacts { schedule: Some("uniform --every 100ms".into()), ..named(&[]) };
+    let page = made(&facts, &rows);
+    assert!(page.contains("10 packets in runs of less than 10 ms"), "{page}");
+    assert!(!page.contains("µs"), "{page}");
+}
+
+#[test]
 fn more_paths_than_figures_take_are_still_counted() {
     let rows: Vec<_> = (0..300).map(|n| row(0, n, f64::from(n), 9)).collect();
     let page = made(&named(&[]), &rows);

@@ -264,7 +264,7 @@ fn nobody(part: &Part<'_>) -> Markup {
             }
             _ => {
                 "Nobody on a single path saw more than " b { (percent(down)) } " of what came down, or more than "
-                b { (percent(up)) } " of what went up, and nobody saw the whole."
+                b { (percent(up)) } " of what went up; none of them saw the whole."
             }
         }
     }
