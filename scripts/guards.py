@@ -57,6 +57,8 @@ PARSERS = {
     "crates/drive/src/steer/ports.rs": "texts",
     "crates/drive/src/toml_keys.rs": "toml_keys",
     "crates/drive/src/paths/spec.rs": "texts",
+    "crates/drive/src/mosh/answer.rs": "mosh_login",
+    "crates/drive/src/mosh/words.rs": "mosh_login",
     "crates/drive/src/wg_quick/parse.rs": "wg_quick",
     "crates/drive/src/wg_quick/choice.rs": "wg_quick",
     "crates/drive/src/target.rs": "texts",

@@ -21,6 +21,7 @@ fn main() -> Outcome {
     write(&corpus.join("core_driver"), &scripts())?;
     write(&corpus.join("ip_packets"), &ip_packets()?)?;
     write(&corpus.join("socks"), &proxies())?;
+    write(&corpus.join("mosh_login"), &logins())?;
     write(&corpus.join("texts"), &texts())?;
     write(&corpus.join("toml_keys"), &settings())?;
     write(&corpus.join("topology"), &topologies())?;
@@ -258,6 +259,21 @@ fn texts() -> Seeds {
         ("schedule-tiny", "weights:1e-310,0"),
     ];
     texts.map(|(name, text)| (name, text.as_bytes().to_vec())).to_vec()
+}
+
+fn logins() -> Seeds {
+    // No key of anybody: letters in order.
+    let connect = "MOSH CONNECT 60001 abcdefghijklmnopqrstuv";
+    let by_proxy = format!("MOSH IP 2001:db8::1\nhello\r\n\r\n{connect}\r\nbanner\n");
+    let by_server = format!("\nMOSH SSH_CONNECTION 192.0.2.7 5000 192.0.2.1 22\r\n{connect}\n");
+    vec![
+        ("by-proxy", by_proxy.into()),
+        ("by-server", by_server.into()),
+        ("twice", format!("{connect}\nMOSH CONNECT 60002 vutsrqponmlkjihgfedcba\n").into()),
+        ("bad-port", connect.replace("60001", "70000").into()),
+        ("bad-key", format!("{connect};\n").into()),
+        ("words", "ssh -p 2222 -i 'my key' \\\"".into()),
+    ]
 }
 
 fn tunnels() -> Seeds {

@@ -11,6 +11,7 @@ pub mod core_driver;
 pub mod dns_wireguard_mosh;
 mod input;
 pub mod ip_packets;
+pub mod mosh_login;
 pub mod quic_packets;
 pub mod recognise;
 pub mod socks;
@@ -28,6 +29,7 @@ pub const TARGETS: &[(&str, Check)] = &[
     ("core_driver", core_driver::check),
     ("dns_wireguard_mosh", dns_wireguard_mosh::check),
     ("ip_packets", ip_packets::check),
+    ("mosh_login", mosh_login::check),
     ("quic_packets", quic_packets::check),
     ("recognise", recognise::check),
     ("socks", socks::check),

@@ -3,6 +3,7 @@
 mod emulate;
 mod failure;
 mod generate;
+mod mosh;
 mod report;
 mod split;
 mod text;
@@ -25,6 +26,10 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     Split(Box<split::SplitArgs>),
+    Mosh(Box<mosh::MoshArgs>),
+    /// ssh's way to the server for `anabranch mosh`
+    #[command(hide = true)]
+    MoshProxy(mosh::ProxyArgs),
     Emulate(emulate::EmulateArgs),
     Report(report::ReportArgs),
     Generate(generate::GenerateArgs),
@@ -37,6 +42,8 @@ fn main() -> ExitCode {
 fn run(cli: Cli) -> Result<(), Failure> {
     match cli.command {
         Command::Split(args) => args.run(),
+        Command::Mosh(args) => args.run(),
+        Command::MoshProxy(args) => args.run(),
         Command::Emulate(args) => args.run(),
         Command::Report(args) => args.run(),
         Command::Generate(args) => args.run(Cli::command()),

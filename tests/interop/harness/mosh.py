@@ -12,6 +12,7 @@ import struct
 import subprocess
 import termios
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
@@ -19,7 +20,7 @@ from typing import Self
 import pyte
 
 from harness.net import SERVER, Host
-from harness.tools import PeerFailed
+from harness.tools import PeerFailed, tool
 
 PORT = 60001
 COLUMNS, ROWS = 100, 30
@@ -86,19 +87,20 @@ class MoshServer:
         self.stop()
 
 
-class Login:
-    """A mosh-client in a pseudo-terminal whose screen is kept in memory."""
+class Screen:
+    """A program in a pseudo-terminal whose screen is kept in memory."""
 
-    def __init__(self, host: Host, address: str, port: int, key: str):
-        """Connects to ``address``:``port``, where the splitter or the server is."""
+    def __init__(self, command: Sequence[str], environment: Mapping[str, str]):
+        """Starts ``command`` with ``environment`` added to this process's own."""
         self._screen = pyte.Screen(COLUMNS, ROWS)
         self._stream = pyte.ByteStream(self._screen)
         self._terminal, inner = pty.openpty()
         fcntl.ioctl(inner, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
         self._process = subprocess.Popen(
-            host.command(["mosh-client", address, str(port)]),
-            stdin=inner, stdout=inner, stderr=inner, start_new_session=True,
-            env={**os.environ, **LOCALE, **CLIENT, "MOSH_KEY": key},
+            # A session of its own, whose terminal this is, as a shell's is.
+            [tool("setsid"), "--ctty", *command],
+            stdin=inner, stdout=inner, stderr=inner,
+            env={**os.environ, **LOCALE, **CLIENT, **environment},
         )  # fmt: skip
         os.close(inner)
 
@@ -112,7 +114,7 @@ class Login:
             self._command(result)
             self._pump(pause)
         self.enter("exit\n")
-        result.exit_status = self._wait_exit(15)
+        result.exit_status = self.wait_exit(15)
         return result
 
     def _command(self, result: LoginResult) -> None:
@@ -159,7 +161,18 @@ class Login:
         self._stream.feed(piece)
         return bool(piece)
 
-    def _wait_exit(self, seconds: float) -> int | None:
+    @property
+    def pid(self) -> int:
+        """The program's number."""
+        return self._process.pid
+
+    def is_cooked(self) -> bool:
+        """Whether the terminal shows what is typed and gives it to programs by the line."""
+        local: int = termios.tcgetattr(self._terminal)[3]
+        return bool(local & termios.ECHO) and bool(local & termios.ICANON)
+
+    def wait_exit(self, seconds: float) -> int | None:
+        """The program's exit status, once it ends; None if it does not within ``seconds``."""
         end = time.monotonic() + seconds
         while self._process.poll() is None and time.monotonic() < end:
             self._pump(0.1)
@@ -182,3 +195,11 @@ class Login:
         at: TracebackType | None,
     ) -> None:
         self.close()
+
+
+class Login(Screen):
+    """A mosh-client on its own."""
+
+    def __init__(self, host: Host, address: str, port: int, key: str):
+        """Connects to ``address``:``port``, where the splitter or the server is."""
+        super().__init__(host.command(["mosh-client", address, str(port)]), {"MOSH_KEY": key})

@@ -13,7 +13,9 @@ use std::path::PathBuf;
 use anabranch_drive::split::{self, Listening, Screen, Settings};
 
 use crate::failure::Failure;
-use options::Options;
+pub(crate) use options::Options;
+pub(crate) use plan::settings;
+pub(crate) use screen::log;
 
 /// What `--help` ends with.
 const EXAMPLES: &str = "\
@@ -112,6 +114,7 @@ fn run(settings: Settings, screen: &mut dyn Screen) -> Result<(), Failure> {
     split::run(settings, screen).map(drop).map_err(blame)
 }
 
-fn blame(failure: split::Failure) -> Failure {
+/// A driver's failure as the program's own.
+pub(crate) fn blame(failure: split::Failure) -> Failure {
     if failure.is_misuse() { Failure::misuse(failure) } else { Failure::trouble(failure) }
 }

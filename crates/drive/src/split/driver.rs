@@ -44,7 +44,23 @@ pub(super) const EVENTS: usize = 256;
 /// Before the listener is open: what the user asked for cannot be done. Afterwards: a file of the
 /// program's own failed, or a capture could not be completed.
 pub fn run(settings: Settings, screen: &mut dyn Screen) -> Result<Snapshot, Failure> {
-    let mut driver = Driver::new(settings, screen)?;
+    run_driver(Driver::new(settings, screen, None)?)
+}
+
+/// The same until `stop` can be read or has no other end any more, for programs whose signals mean
+/// something else.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_until(
+    stop: UnixStream,
+    settings: Settings,
+    screen: &mut dyn Screen,
+) -> Result<Snapshot, Failure> {
+    run_driver(Driver::new(settings, screen, Some(stop))?)
+}
+
+fn run_driver(mut driver: Driver<'_>) -> Result<Snapshot, Failure> {
     let mut buffers = RecvBatch::new(RUNS);
     let mut ready = Vec::with_capacity(EVENTS);
     while !driver.stopped {

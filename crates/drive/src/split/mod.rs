@@ -22,6 +22,6 @@ mod trial;
 mod ways;
 
 pub use crate::target::{Target, TargetError};
-pub use driver::run;
+pub use driver::{run, run_until};
 pub use settings::{Failure, Listening, Screen, Settings, fresh_seed};
 pub use trial::{free_loopback, may_mark};

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::io;
+use std::os::unix::net::UnixStream;
 
 use anabranch_comps::Core;
 
@@ -30,6 +31,7 @@ impl<'s> Driver<'s> {
     pub(super) fn new(
         settings: Settings,
         screen: &'s mut dyn Screen,
+        stop: Option<UnixStream>,
     ) -> Result<Driver<'s>, Failure> {
         let mut about = Listening::look(&settings)?;
         let mut warnings = try_paths(&about.egresses, settings.fwmark)?;
@@ -51,7 +53,7 @@ impl<'s> Driver<'s> {
             listener.local_addr().map_err(system("asking for the listener's address"))?;
         let clock = Clock::start();
         // Before the captures: a signal must not leave their unfinished files behind.
-        let stop = stop_signals().map_err(system("watching for signals"))?;
+        let stop = stop.map_or_else(stop_signals, Ok).map_err(system("watching for signals"))?;
         let taps = Taps::create(&settings, &clock).map_err(Failure::Capture)?;
         let mut driver = Driver {
             core,

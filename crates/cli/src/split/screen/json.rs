@@ -28,7 +28,8 @@ impl Json {
         Ok(Json::to(Lines::stdout()?))
     }
 
-    fn to(out: Lines) -> Json {
+    /// Objects to `out`.
+    pub(super) fn to(out: Lines) -> Json {
         Json { out, book: Book::default(), now: Time::ZERO }
     }
 

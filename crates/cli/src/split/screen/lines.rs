@@ -50,6 +50,14 @@ impl Lines {
         Lines::to(File::from(io::stderr().as_fd().try_clone_to_owned()?), |_| {})
     }
 
+    /// Lines to a file of their own; after an error the run goes on without them.
+    ///
+    /// # Errors
+    /// No thread can be had.
+    pub(super) fn file(file: File) -> io::Result<Lines> {
+        Lines::to(file, |_| {})
+    }
+
     /// Lines to `out`, until that fails; then `failed` is called, once.
     fn to(out: impl Write + Send + 'static, failed: fn(&io::Error)) -> io::Result<Lines> {
         let shared = Arc::new(Shared::default());

@@ -7,11 +7,14 @@ mod live;
 mod model;
 mod plain;
 
+use std::fs::File;
 use std::io::{self, IsTerminal};
+use std::path::Path;
 
 use anabranch_drive::split::Screen;
 
 use super::options::Options;
+use lines::Lines;
 
 pub(super) use json::about as about_json;
 
@@ -30,4 +33,17 @@ pub(super) fn of(options: &Options) -> io::Result<Box<dyn Screen>> {
         return Ok(Box::new(plain));
     }
     Ok(Box::new(live::Live::new(plain)))
+}
+
+/// A screen that writes to the file at `path`, behind what is there: lines, or with `json` objects.
+///
+/// # Errors
+/// The file cannot be written to, or no thread that writes it can be had.
+pub(crate) fn log(path: &Path, json: bool) -> io::Result<Box<dyn Screen>> {
+    let file = File::options().create(true).append(true).open(path)?;
+    if json {
+        return Ok(Box::new(json::Json::to(Lines::file(file)?)));
+    }
+    let warnings = Lines::file(file.try_clone()?)?;
+    Ok(Box::new(plain::Plain::to(Some(Lines::file(file)?), warnings)))
 }

@@ -29,7 +29,12 @@ impl Plain {
     /// The threads that write them cannot be had.
     pub(super) fn new(quiet: bool) -> io::Result<Plain> {
         let out = (!quiet).then(Lines::stdout).transpose()?;
-        Ok(Plain { out, warnings: Lines::stderr()?, model: Model::default() })
+        Ok(Plain::to(out, Lines::stderr()?))
+    }
+
+    /// Lines to `out`, where there is one, and to `warnings`.
+    pub(super) fn to(out: Option<Lines>, warnings: Lines) -> Plain {
+        Plain { out, warnings, model: Model::default() }
     }
 
     /// Waits until the reader has taken all lines, but not for long. Whether that is so.

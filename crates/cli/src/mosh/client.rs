@@ -1,0 +1,88 @@
+//! mosh-client in front of the splitter, from its start to its exit status.
+
+use std::io;
+use std::os::unix::net::UnixStream;
+use std::thread::{self, JoinHandle};
+
+use anabranch_drive::mosh::{Client, Ended, Key, Terminal};
+use anabranch_drive::split::{Listening, Screen, Settings, run_until};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use super::say;
+use super::screen::Silent;
+use crate::failure::Failure;
+use crate::split;
+
+/// Runs the splitter and, as soon as it listens, the client; both end with the client.
+///
+/// Signals that would end us are handed to the client, which says goodbye to the server while the splitter
+/// still carries it.
+pub(super) fn run(
+    client: &Client,
+    key: &Key,
+    settings: Settings,
+    log: Option<Box<dyn Screen>>,
+) -> Result<(), Failure> {
+    let to = settings.to.clone();
+    let signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).map_err(Failure::trouble)?;
+    let (stop, over) = UnixStream::pair().map_err(Failure::trouble)?;
+    let terminal = Terminal::remember();
+    let mut begun = None;
+    let mut screen = Silent::new(log, |about| {
+        let names: Vec<_> = about.egresses.iter().map(|egress| egress.name.as_str()).collect();
+        let Listening { schedule, every, seed, .. } = about;
+        say(&format!("{to} over {}: {schedule}, every {every}, seed {seed}", names.join(", ")));
+        begun = Some(begin(client, key, about, signals, over));
+    });
+    let outcome = run_until(stop, settings, &mut screen).map_err(split::blame);
+    let told = screen.told();
+    let ended = begun.map(|begun| begun.and_then(|begun| begun.end(outcome.is_err())));
+    if let Some(Ok(ended)) = ended {
+        terminal.restore(ended);
+    }
+    told.iter().for_each(|line| say(line));
+    outcome?;
+    let name = client.command.program();
+    match ended {
+        Some(Ok(Ended { code: 0, .. })) => Ok(()),
+        Some(Ok(ended)) => Err(Failure::status(ended.code.into())),
+        Some(Err(error)) => Err(Failure::trouble(format!("cannot run '{name}': {error}"))),
+        None => Err(Failure::trouble("the splitter ended before it listened")),
+    }
+}
+
+/// A client that runs, and the thread that waits for its end.
+struct Begun {
+    end: Box<dyn Fn()>,
+    ended: JoinHandle<io::Result<Ended>>,
+}
+
+/// Starts the client towards the splitter that is `about` to carry it. Its end closes `over`.
+fn begin(
+    client: &Client,
+    key: &Key,
+    about: &Listening,
+    mut signals: Signals,
+    over: UnixStream,
+) -> io::Result<Begun> {
+    let running = client.start(about.listen, key)?;
+    let (end, on_signal) = (Box::new(running.ender()?), running.ender()?);
+    thread::spawn(move || signals.forever().for_each(|_| on_signal()));
+    let ended = thread::spawn(move || {
+        let ended = running.wait();
+        drop(over);
+        ended
+    });
+    Ok(Begun { end, ended })
+}
+
+impl Begun {
+    /// Waits for the client's end, which is told to come where the splitter has `failed`.
+    fn end(self, failed: bool) -> io::Result<Ended> {
+        if failed {
+            (self.end)();
+        }
+        self.ended.join().expect("the thread only waits")
+    }
+}

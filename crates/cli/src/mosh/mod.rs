@@ -1,0 +1,324 @@
+//! `anabranch mosh`: a login by Mosh with the splitter below it.
+
+mod client;
+mod screen;
+mod shared;
+
+use std::env;
+use std::io::{self, Write as _};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+
+use anabranch_drive::mosh::{Bind, Client, Family, Key, Learnt, Login, RemoteIp, Words, carry};
+use anabranch_drive::split::{Settings, Target};
+use clap::ValueEnum;
+
+use crate::failure::Failure;
+use crate::split;
+use shared::Shared;
+
+/// What `--help` ends with.
+const EXAMPLES: &str = "\
+EXAMPLES
+  Log in as mosh does, over Wi-Fi and mobile data at once; the server needs nothing but Mosh:
+    anabranch mosh me@shell.example.net --path wlan=if:wlan0 --path lte=if:wwan0
+
+  Another port and key for ssh, a command instead of a shell:
+    anabranch mosh --ssh 'ssh -p 2222 -i ~/.ssh/lab' me@192.0.2.7 --path rot=ports:8 -- tmux attach
+
+  Without ssh: `mosh-server new` was run by other means, and said MOSH CONNECT 60001 KEY:
+    MOSH_KEY=KEY anabranch mosh shell.example.net --port 60001 --path rot=ports:8
+
+The login itself goes by ssh, as ssh sees fit: over one path, whatever --path says. An observer
+there sees an ssh connection; the session that follows it is split.
+
+EXIT CODES
+  mosh-client's own (128 and the signal's number if one killed it)
+  1 trouble on the way, as a login that fails   2 what was asked cannot be";
+
+/// Log in by Mosh, over several paths
+///
+/// Logs in by ssh as mosh does, starts mosh-server there, and runs the unaltered mosh-client here, with the
+/// splitter between the two. The splitter says nothing while mosh-client has the terminal.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = EXAMPLES, after_help = "--help shows examples.")]
+pub(crate) struct MoshArgs {
+    /// The machine to log in to, by a name that ssh knows or an address
+    #[arg(value_name = "[USER@]HOST")]
+    host: String,
+
+    /// What to run there instead of a login shell
+    #[arg(value_name = "COMMAND", trailing_var_arg = true)]
+    command: Vec<String>,
+
+    /// No login: the UDP port of a mosh-server that runs already, its key being in MOSH_KEY
+    #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(help_heading = "Login", conflicts_with_all = ["command", "server", "ssh", "bind_server", "server_port", "remote_ip"])]
+    port: Option<u16>,
+
+    /// ssh with its options, such as 'ssh -p 2222'
+    #[arg(long, value_name = "COMMAND", default_value = "ssh", help_heading = "Login")]
+    ssh: Words,
+
+    /// mosh-server as a shell on the other machine runs it
+    #[arg(long, value_name = "COMMAND", default_value = "mosh-server", help_heading = "Login")]
+    server: String,
+
+    /// The UDP port, or range of ports, for mosh-server [default: one from 60000 to 61000]
+    #[arg(long, value_name = "PORT[:PORT2]", value_parser = ports, help_heading = "Login")]
+    server_port: Option<String>,
+
+    /// The address there that mosh-server binds to: ssh (the one that ssh came in at), any, or IP
+    #[arg(long, value_name = "ssh|any|IP", default_value = "ssh", help_heading = "Login")]
+    bind_server: Bind,
+
+    /// How the server's address is learnt
+    #[arg(long, visible_alias = "experimental-remote-ip", value_enum, value_name = "HOW")]
+    #[arg(default_value = "proxy", help_heading = "Login")]
+    remote_ip: How,
+
+    /// Ask ssh for no terminal on the other machine
+    #[arg(long, help_heading = "Login")]
+    no_ssh_pty: bool,
+
+    #[command(flatten)]
+    family: FamilyArgs,
+
+    /// mosh-client on this machine
+    #[arg(long, value_name = "COMMAND", default_value = "mosh-client", help_heading = "Client")]
+    client: Words,
+
+    /// When to show keystrokes before the server has
+    #[arg(long, value_enum, value_name = "WHEN", help_heading = "Client")]
+    predict: Option<Predict>,
+
+    /// Let what is predicted overwrite instead of insert
+    #[arg(long, help_heading = "Client")]
+    predict_overwrite: bool,
+
+    /// Leave the terminal on its own screen
+    #[arg(long, help_heading = "Client")]
+    no_init: bool,
+
+    /// Append the splitter's events to a file, as lines or, with --json, objects
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    log: Option<PathBuf>,
+
+    #[command(flatten)]
+    shared: Shared,
+}
+
+/// Which of the server's addresses will do.
+#[derive(Debug, Default, clap::Args)]
+pub(crate) struct FamilyArgs {
+    /// IPv4 only
+    #[arg(short = '4', help_heading = "Login", conflicts_with = "v6")]
+    v4: bool,
+
+    /// IPv6 only
+    #[arg(short = '6', help_heading = "Login")]
+    v6: bool,
+}
+
+impl FamilyArgs {
+    fn family(&self) -> Family {
+        match (self.v4, self.v6) {
+            (true, _) => Family::V4,
+            (_, true) => Family::V6,
+            _ => Family::Any,
+        }
+    }
+
+    fn flag(&self) -> Option<&'static str> {
+        match self.family() {
+            Family::V4 => Some("-4"),
+            Family::V6 => Some("-6"),
+            Family::Any => None,
+        }
+    }
+}
+
+/// How the server's address is learnt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum How {
+    /// We connect for ssh, and so know where to (its ProxyCommand)
+    Proxy,
+    /// The name is looked up here, whatever ssh's configuration makes of it
+    Local,
+    /// The server says where ssh came in
+    Remote,
+}
+
+/// mosh-client's MOSH_PREDICTION_DISPLAY.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Predict {
+    /// On slow links
+    Adaptive,
+    /// On all
+    Always,
+    /// On none
+    Never,
+    /// On all, even when often wrong
+    Experimental,
+}
+
+/// ssh's way to the server.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ProxyArgs {
+    /// The server, as ssh has understood it
+    host: String,
+    /// Its port
+    port: u16,
+    #[command(flatten)]
+    family: FamilyArgs,
+}
+
+impl ProxyArgs {
+    /// Carries an ssh connection to its end.
+    pub(crate) fn run(self) -> Result<(), Failure> {
+        let blame = |error| Failure::trouble(format!("{}: {error}", self.host));
+        carry(&self.host, self.port, self.family.family()).map_err(blame)
+    }
+}
+
+impl MoshArgs {
+    /// Logs in, and stays until mosh-client ends.
+    pub(crate) fn run(mut self) -> Result<(), Failure> {
+        let (user, host) = user_and_host(&self.host)?;
+        let settings = self.settings(&host)?;
+        let client = self.client();
+        let colors = client.colors().map_err(|error| {
+            let name = client.command.program();
+            Failure::misuse(format!(
+                "cannot run '{name}': {error}; install Mosh (Debian: apt install mosh)"
+            ))
+        })?;
+        let log = self.log.as_deref().map(|path| {
+            let log = split::log(path, self.shared.0.json);
+            log.map_err(|error| Failure::misuse(format!("--log: {}: {error}", path.display())))
+        });
+        let log = log.transpose()?;
+        let (to, key) = match self.port {
+            Some(port) => (Target { host, port }, key()?),
+            None => {
+                let learnt = self.log_in(user, host, colors)?;
+                (target(learnt.server), learnt.key)
+            }
+        };
+        client::run(&client, &key, Settings { to, ..settings }, log)
+    }
+
+    /// The splitter's settings, checked before anybody logs in. The server's port is not known yet.
+    fn settings(&mut self, host: &str) -> Result<Settings, Failure> {
+        let json = self.shared.0.json;
+        if json && self.log.is_none() {
+            return Err(Failure::misuse("--json says how --log is written: name a file for it"));
+        }
+        let options = &mut self.shared.0;
+        options.listen = Some(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0));
+        options.to = Some(Target { host: host.to_owned(), port: self.port.unwrap_or(1) });
+        options.protocol = Some("mosh".parse().expect("one of the protocols that are listed"));
+        split::settings(options)
+    }
+
+    fn client(&self) -> Client {
+        let predict = self.predict.and_then(|when| when.to_possible_value());
+        let predict = predict.map(|when| ("MOSH_PREDICTION_DISPLAY", when.get_name().to_owned()));
+        let overwrite =
+            self.predict_overwrite.then(|| ("MOSH_PREDICTION_OVERWRITE", "yes".to_owned()));
+        let no_init = self.no_init.then(|| ("MOSH_NO_TERM_INIT", "1".to_owned()));
+        let settings = [predict, overwrite, no_init].into_iter().flatten().collect();
+        Client { command: self.client.clone(), settings }
+    }
+
+    fn log_in(
+        &self,
+        user: Option<String>,
+        host: String,
+        colors: Option<u32>,
+    ) -> Result<Learnt, Failure> {
+        let login = Login {
+            ssh: self.ssh.clone(),
+            user,
+            host,
+            family: self.family.family(),
+            remote: self.remote()?,
+            terminal: !self.no_ssh_pty,
+            server: self.server.clone(),
+            bind: self.bind_server,
+            ports: self.server_port.clone(),
+            colors,
+            locale: locale(),
+            command: self.command.clone(),
+        };
+        login.run(&mut io::stderr()).map_err(Failure::trouble)
+    }
+
+    fn remote(&self) -> Result<RemoteIp, Failure> {
+        Ok(match self.remote_ip {
+            How::Local => RemoteIp::Local,
+            How::Remote => RemoteIp::Remote,
+            How::Proxy => {
+                let own = env::current_exe().map_err(Failure::trouble)?;
+                let own = own.into_os_string().into_string();
+                let own = own.map_err(|_| {
+                    Failure::misuse("--remote-ip proxy: this program's own path is no text")
+                })?;
+                let words = [own, "mosh-proxy".to_owned()].into_iter();
+                RemoteIp::Proxy(words.chain(self.family.flag().map(str::to_owned)).collect())
+            }
+        })
+    }
+}
+
+/// `[USER@]HOST`. A host that looks like an option could make ssh do anything.
+fn user_and_host(text: &str) -> Result<(Option<String>, String), Failure> {
+    let (user, host) = match text.rsplit_once('@') {
+        Some((user, host)) => (Some(user.to_owned()), host),
+        None => (None, text),
+    };
+    let empty = host.is_empty() || user.as_deref() == Some("");
+    if empty || text.starts_with('-') || host.starts_with('-') {
+        return Err(Failure::misuse(format!("'{text}' is no machine: write [USER@]HOST")));
+    }
+    Ok((user, host.to_owned()))
+}
+
+fn target(server: SocketAddr) -> Target {
+    Target { host: server.ip().to_string(), port: server.port() }
+}
+
+/// The key of a session that somebody else has begun.
+fn key() -> Result<Key, Failure> {
+    let key = env::var("MOSH_KEY").map_err(|_| {
+        Failure::misuse(
+            "--port: the key of that mosh-server has to be in the environment, as MOSH_KEY (to log in by ssh \
+             and choose mosh-server's port, write --server-port)",
+        )
+    })?;
+    key.parse().map_err(|error| Failure::misuse(format!("MOSH_KEY: {error}")))
+}
+
+/// The variables of the locale, as mosh hands them on.
+fn locale() -> Vec<(String, String)> {
+    let of_locale = |name: &str| name == "LANG" || name == "LANGUAGE" || name.starts_with("LC_");
+    let texts = env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
+    texts.filter(|(name, value)| of_locale(name) && !value.is_empty()).collect()
+}
+
+fn ports(text: &str) -> Result<String, String> {
+    let numbers: Vec<_> = text.split(':').map(str::parse::<u16>).collect();
+    let good = match numbers[..] {
+        [Ok(_)] => true,
+        [Ok(first), Ok(last)] => 0 < first && first <= last,
+        _ => false,
+    };
+    if good { Ok(text.to_owned()) } else { Err("write PORT or PORT:PORT2".to_owned()) }
+}
+
+/// A line for the user, while the terminal is ours.
+fn say(line: &str) {
+    // Nobody may be there to read it.
+    let _ = writeln!(io::stderr(), "anabranch: {line}");
+}

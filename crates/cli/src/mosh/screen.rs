@@ -1,0 +1,93 @@
+//! The splitter below a terminal that is mosh-client's: it says nothing until that has ended.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use anabranch_comps::{Event, Snapshot};
+use anabranch_drive::split::{Listening, Screen};
+use anabranch_multipath::Time;
+
+/// Warnings that are kept to be told at the end.
+const KEPT: usize = 10;
+
+/// What is done once the splitter listens.
+type Begin<'s> = Box<dyn FnOnce(&Listening) + 's>;
+
+/// A screen that hands what happens to a log, if there is one, and remembers what has to be told later.
+pub(super) struct Silent<'s> {
+    log: Option<Box<dyn Screen>>,
+    /// Begins the client once there is something to speak to.
+    begin: Option<Begin<'s>>,
+    names: Vec<String>,
+    warnings: BTreeSet<String>,
+    summary: Option<String>,
+}
+
+impl<'s> Silent<'s> {
+    pub(super) fn new(
+        log: Option<Box<dyn Screen>>,
+        begin: impl FnOnce(&Listening) + 's,
+    ) -> Silent<'s> {
+        let begin: Begin<'s> = Box::new(begin);
+        Silent {
+            log,
+            begin: Some(begin),
+            names: Vec::new(),
+            warnings: BTreeSet::new(),
+            summary: None,
+        }
+    }
+
+    /// What is to be told when the terminal is ours again, a line each.
+    pub(super) fn told(self) -> Vec<String> {
+        let warnings = self.warnings.into_iter().map(|text| format!("warning: {text}"));
+        warnings.chain(self.summary).collect()
+    }
+}
+
+impl Screen for Silent<'_> {
+    fn listening(&mut self, about: &Listening) {
+        self.names = about.egresses.iter().map(|egress| egress.name.clone()).collect();
+        if let Some(log) = &mut self.log {
+            log.listening(about);
+        }
+        if let Some(begin) = self.begin.take() {
+            begin(about);
+        }
+    }
+
+    fn event(&mut self, now: Time, event: &Event) {
+        if let Some(log) = &mut self.log {
+            log.event(now, event);
+        }
+    }
+
+    fn snapshot(&mut self, now: Time, snapshot: &Snapshot) {
+        if let Some(log) = &mut self.log {
+            log.snapshot(now, snapshot);
+        }
+    }
+
+    fn finish(&mut self, now: Time, snapshot: &Snapshot) {
+        let paths = self.names.iter().zip(&snapshot.paths).map(|(name, path)| {
+            format!("{name} {} up, {} down", path.up.datagrams, path.down.datagrams)
+        });
+        self.summary = Some(format!("datagrams: {}", paths.collect::<Vec<_>>().join("; ")));
+        if let Some(log) = &mut self.log {
+            log.finish(now, snapshot);
+        }
+    }
+
+    fn warn(&mut self, text: &str) {
+        if self.warnings.len() < KEPT {
+            self.warnings.insert(text.to_owned());
+        }
+        if let Some(log) = &mut self.log {
+            log.warn(text);
+        }
+    }
+
+    fn interval(&self) -> Duration {
+        self.log.as_ref().map_or(Duration::from_secs(1), |log| log.interval())
+    }
+}

@@ -1,0 +1,146 @@
+//! What a login tells: lines between those of ssh and of the server's shell.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::str::FromStr;
+
+/// The letters of a key: 16 bytes in base64 without its two `=`.
+const KEY_LENGTH: usize = 22;
+
+/// A session's key. Whoever has it has the session, so only [`Key::expose`] shows it.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Key(String);
+
+/// A text that is no key; it does not hold the text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeyError;
+
+impl Key {
+    /// The key itself, for mosh-client's environment.
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for Key {
+    type Err = KeyError;
+
+    fn from_str(text: &str) -> Result<Key, KeyError> {
+        let allowed = |c: char| c.is_ascii_alphanumeric() || c == '+' || c == '/';
+        let good = text.len() == KEY_LENGTH && text.chars().all(allowed);
+        if good { Ok(Key(text.to_owned())) } else { Err(KeyError) }
+    }
+}
+
+impl fmt::Debug for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Key(…)")
+    }
+}
+
+impl fmt::Display for KeyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "no key of Mosh: it has {KEY_LENGTH} letters, digits, '+' and '/'")
+    }
+}
+
+impl std::error::Error for KeyError {}
+
+/// What one line says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Said {
+    /// It is for the user, or nobody.
+    Other,
+    /// Something that the answer needs.
+    Part,
+    /// It begins as an answer, but goes on as none does.
+    Malformed,
+}
+
+/// A login's answer as far as it was told.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Answer {
+    /// The UDP port and the key of the session (`MOSH CONNECT PORT KEY`).
+    pub connect: Option<(u16, Key)>,
+    /// The address that ssh reached (`MOSH IP ADDRESS`, told by the proxy command).
+    pub reached: Option<IpAddr>,
+    /// The server's own end of the login (`MOSH SSH_CONNECTION …`: client, its port, server, its port).
+    pub remote: Option<IpAddr>,
+}
+
+impl Answer {
+    /// Takes a line, with or without its end. What an earlier one said is not changed by a later one: after
+    /// the server's first answer come only words of a shell.
+    pub fn take(&mut self, line: &str) -> Said {
+        let line = line.trim_end();
+        if let Some(rest) = line.strip_prefix("MOSH CONNECT ") {
+            return keep(&mut self.connect, connect(rest));
+        }
+        if let Some(rest) = line.strip_prefix("MOSH SSH_CONNECTION ") {
+            return keep(&mut self.remote, rest.split(' ').nth(2).and_then(|ip| ip.parse().ok()));
+        }
+        if let Some(rest) = line.strip_prefix("MOSH IP ") {
+            return keep(&mut self.reached, rest.parse().ok());
+        }
+        Said::Other
+    }
+}
+
+fn keep<T>(place: &mut Option<T>, value: Option<T>) -> Said {
+    let Some(value) = value else { return Said::Malformed };
+    place.get_or_insert(value);
+    Said::Part
+}
+
+fn connect(text: &str) -> Option<(u16, Key)> {
+    let (port, key) = text.split_once(' ')?;
+    let port = port.parse().ok().filter(|port| *port > 0)?;
+    Some((port, key.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of nobody: letters in order.
+    const KEY: &str = "abcdefghijklmnopqrstuv";
+
+    #[test]
+    fn an_answer_is_read_from_among_other_lines() {
+        let mut answer = Answer::default();
+        assert_eq!(answer.take("Warning: Permanently added 'h'.\r\n"), Said::Other);
+        assert_eq!(answer.take("MOSH IP 2001:db8::1\n"), Said::Part);
+        assert_eq!(answer.take("MOSH SSH_CONNECTION 192.0.2.7 5000 192.0.2.1 22\r\n"), Said::Part);
+        assert_eq!(answer.take(&format!("MOSH CONNECT 60001 {KEY}\r\n")), Said::Part);
+        let (port, key) = answer.connect.clone().unwrap();
+        assert_eq!((port, key.expose()), (60001, KEY));
+        assert_eq!(answer.reached, "2001:db8::1".parse().ok());
+        assert_eq!(answer.remote, "192.0.2.1".parse().ok());
+        assert!(!format!("{answer:?}").contains(KEY));
+    }
+
+    #[test]
+    fn the_first_answer_counts() {
+        let mut answer = Answer::default();
+        answer.take("MOSH IP 192.0.2.1");
+        assert_eq!(answer.take("MOSH IP 192.0.2.2"), Said::Part);
+        assert_eq!(answer.reached, "192.0.2.1".parse().ok());
+    }
+
+    #[test]
+    fn what_is_malformed_is_no_answer() {
+        for line in [
+            "MOSH CONNECT 60001",
+            "MOSH CONNECT 0 abcdefghijklmnopqrstuv",
+            "MOSH CONNECT 70000 abcdefghijklmnopqrstuv",
+            "MOSH CONNECT 60001 short",
+            "MOSH CONNECT 60001 abcdefghijklmnopqrstu;",
+            "MOSH IP here",
+            "MOSH SSH_CONNECTION 192.0.2.7 5000",
+        ] {
+            let mut answer = Answer::default();
+            assert_eq!((answer.take(line), answer), (Said::Malformed, Answer::default()), "{line}");
+        }
+        assert_eq!(Answer::default().take(" MOSH IP 192.0.2.1"), Said::Other);
+    }
+}

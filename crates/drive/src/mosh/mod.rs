@@ -1,0 +1,17 @@
+//! Mosh's way in, as mosh(1) describes it: a login by ssh starts mosh-server and learns its address, port
+//! and key; then mosh-client speaks to an address that we name.
+//!
+//! Both programs are run unaltered. The key is in their environment and in the answer of the login,
+//! never on a command line, where every user of the machine could read it.
+
+mod answer;
+mod client;
+mod login;
+mod proxy;
+mod words;
+
+pub use answer::{Answer, Key, KeyError, Said};
+pub use client::{Client, Ended, Running, Terminal};
+pub use login::{Bind, Family, Learnt, Login, LoginError, RemoteIp};
+pub use proxy::carry;
+pub use words::{Words, WordsError};

@@ -1,0 +1,69 @@
+//! Commands as users write them: words with a shell's quotes, run without a shell.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// A command and its arguments, at least one word: `ssh -p 2222`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Words(Vec<String>);
+
+/// A text that is no command.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WordsError(String);
+
+impl fmt::Display for WordsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "'{}' is no command: it is empty, or a quote has no end", self.0.escape_debug())
+    }
+}
+
+impl std::error::Error for WordsError {}
+
+impl FromStr for Words {
+    type Err = WordsError;
+
+    fn from_str(text: &str) -> Result<Words, WordsError> {
+        let words = shlex::split(text).filter(|words| !words.is_empty());
+        let good = words.filter(|words| !words.iter().any(|word| word.contains('\0')));
+        good.map(Words).ok_or_else(|| WordsError(text.to_owned()))
+    }
+}
+
+impl Words {
+    /// The program.
+    pub fn program(&self) -> &str {
+        &self.0[0]
+    }
+
+    /// What follows it.
+    pub fn arguments(&self) -> &[String] {
+        &self.0[1..]
+    }
+}
+
+/// `word` for a shell to read as one word; without characters that no argument may have.
+pub(super) fn quoted(word: &str) -> String {
+    let word: String = word.chars().filter(|c| *c != '\0').collect();
+    shlex::try_quote(&word).expect("only a zero byte cannot be quoted").into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_has_words_and_quotes() {
+        let words: Words = "ssh -p 2222 -i 'my key'".parse().unwrap();
+        assert_eq!((words.program(), words.arguments()[3].as_str()), ("ssh", "my key"));
+        for text in ["", "  ", "ssh 'open", "a\0b"] {
+            assert!(text.parse::<Words>().is_err(), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_quoted_word_is_one_word_again() {
+        for word in ["plain", "two words", "it's", "$(x)", "", "a\nb"] {
+            assert_eq!(shlex::split(&quoted(word)).unwrap(), [word]);
+        }
+    }
+}

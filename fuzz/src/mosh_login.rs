@@ -1,0 +1,36 @@
+//! What a login by ssh says, from a machine that may say anything; and commands in a shell's words.
+
+use anabranch_drive::mosh::{Answer, Key, Said, Words};
+
+/// An answer is taken from its own lines alone, the first of each kind counts, and no key is shown.
+pub fn check(bytes: &[u8]) {
+    let text = String::from_utf8_lossy(bytes);
+    let mut answer = Answer::default();
+    for line in text.split_inclusive('\n') {
+        let before = answer.clone();
+        match answer.take(line) {
+            Said::Part => assert!(line.starts_with("MOSH "), "{line:?} is an answer"),
+            Said::Other | Said::Malformed => assert_eq!(answer, before, "{line:?} changes nothing"),
+        }
+        kept(&before, &answer);
+    }
+    if let Some((port, key)) = &answer.connect {
+        assert!(*port > 0);
+        assert!(!format!("{answer:?}").contains(key.expose()), "a key is shown");
+        assert_eq!(key.expose().parse::<Key>().as_ref(), Ok(key));
+    }
+    command(&text);
+}
+
+fn kept(before: &Answer, after: &Answer) {
+    assert!(before.connect.is_none() || before.connect == after.connect);
+    assert!(before.reached.is_none() || before.reached == after.reached);
+    assert!(before.remote.is_none() || before.remote == after.remote);
+}
+
+/// A command has a program, and no word that could not be one.
+fn command(text: &str) {
+    let Ok(words) = text.parse::<Words>() else { return };
+    let all = [&[words.program().to_owned()], words.arguments()].concat();
+    assert!(all.iter().all(|word| !word.contains('\0')), "{all:?}");
+}
