@@ -50,7 +50,7 @@ PARSERS = {
     "crates/comps/src/protocol/mosh.rs": "dns_wireguard_mosh",
     "crates/comps/src/core.rs": "core_driver",
     "crates/drive/src/capture/read.rs": "trace_reader",
-    "crates/drive/src/emulate/topology.rs": "topology",
+    "crates/drive/src/emulate/topology/reader.rs": "topology",
     "crates/drive/src/packet/read.rs": "ip_packets",
     "crates/drive/src/packet/fragments.rs": "ip_packets",
     "crates/drive/src/packet/complaint.rs": "ip_packets",

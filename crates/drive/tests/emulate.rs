@@ -44,7 +44,7 @@ fn network() -> Option<(Network, MutexGuard<'static, ()>)> {
 fn network_with(more: &str) -> Option<(Network, MutexGuard<'static, ()>)> {
     static TURN: Mutex<()> = Mutex::new(());
     let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-    for need in emulate::check() {
+    for need in emulate::check().into_iter().filter(|need| need.only_for.is_none()) {
         if let Some(why) = need.missing {
             eprintln!("skipped: no {}: {why}", need.what);
             return None;

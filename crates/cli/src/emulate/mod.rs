@@ -121,19 +121,20 @@ impl EmulateArgs {
     }
 }
 
+/// Fails only for what no topology can do without.
 fn check() -> Result<(), Failure> {
     let needs = emulate::check();
     for need in &needs {
+        let only = need.only_for.map_or_else(String::new, |only| format!(", for {only}"));
         match &need.missing {
-            None => say(format_args!("ok       {}", need.what)),
-            Some(why) => say(format_args!("missing  {}: {why}", need.what)),
+            None => say(format_args!("ok       {}{only}", need.what)),
+            Some(why) => say(format_args!("missing  {}{only}: {why}", need.what)),
         }
     }
-    let missing = needs.iter().filter(|need| need.missing.is_some()).count();
-    if missing == 0 {
-        Ok(())
-    } else {
-        Err(Failure::trouble(format!("{missing} of these are missing")))
+    let essential = |need: &&emulate::Need| need.missing.is_some() && need.only_for.is_none();
+    match needs.iter().filter(essential).count() {
+        0 => Ok(()),
+        missing => Err(Failure::trouble(format!("{missing} of these are missing"))),
     }
 }
 

@@ -11,6 +11,8 @@ use super::{Namespace, setup};
 pub struct Need {
     /// What it is.
     pub what: &'static str,
+    /// What of a topology needs it; `None` if nothing works without.
+    pub only_for: Option<&'static str>,
     /// Why it is missing and what would help; `None` if it is there.
     pub missing: Option<String>,
 }
@@ -26,13 +28,21 @@ pub fn check() -> Vec<Need> {
     let cubic = inside(setup::try_cubic);
     let nobody = "run as root, or allow unprivileged user namespaces";
     let device = "load the module `tun`; the device file /dev/net/tun must be accessible";
-    let shut = "as in a container that hides parts of /proc; topologies without programs work";
+    let translation = inside(setup::try_translation);
+    let shut = "some containers hide parts of /proc";
     vec![
         need("network namespaces", namespace.err(), nobody),
         need("TUN interfaces", tun, device),
-        need("PID namespaces, for [[program]]", PidNamespace::new().err(), shut),
         need("TCP congestion control cubic", cubic, "load the module `tcp_cubic`"),
         need("IPv6", ipv6(), "only IPv4 topologies work"),
+        Need {
+            only_for: Some("[[program]]"),
+            ..need("PID namespaces", PidNamespace::new().err(), shut)
+        },
+        Need {
+            only_for: Some("`nat = true`"),
+            ..need("address translation", translation, "the kernel needs nf_tables with NAT")
+        },
     ]
 }
 
@@ -45,5 +55,5 @@ fn ipv6() -> Option<io::Error> {
 }
 
 fn need(what: &'static str, error: Option<io::Error>, help: &str) -> Need {
-    Need { what, missing: error.map(|error| format!("{error}; {help}")) }
+    Need { what, only_for: None, missing: error.map(|error| format!("{error}; {help}")) }
 }

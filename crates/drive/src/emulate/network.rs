@@ -64,10 +64,15 @@ impl Network {
     /// # Errors
     /// [`SetupError`] names the step that the machine refused; nothing is left of the steps before.
     pub fn start(topology: &Topology) -> Result<Network, SetupError> {
+        setup::find_translator(topology)?;
         let (namespaces, congestion_control) = setup::hosts(topology)?;
+        let laid = |cable| Ok((cable, setup::cable(cable, &namespaces)?));
+        let cables: Vec<_> = topology.links.iter().map(laid).collect::<Result<_, SetupError>>()?;
+        setup::translation(topology, &namespaces)?;
         let mut engine = Engine::new();
-        for cable in &topology.links {
-            engine.add(cable, setup::cable(cable, &namespaces)?, topology.seed);
+        for (cable, tuns) in cables {
+            setup::routes(cable, &tuns, &namespaces)?;
+            engine.add(cable, tuns, topology.seed);
         }
         engine.play(&topology.events);
         let (shared, thread) = launch(engine)

@@ -6,7 +6,8 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr};
 
 use super::Namespace;
-use super::topology::{Cable, End, Host, Topology};
+use super::nat;
+use super::topology::{Cable, End, Host, Route, Topology};
 use crate::netlink::Prefix;
 use crate::netlink::configure::{self, NewRoute};
 use crate::tun::Tun;
@@ -32,7 +33,7 @@ impl fmt::Display for SetupError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "cannot {}: {}", self.step, self.cause)?;
         if self.cause.kind() == io::ErrorKind::PermissionDenied {
-            f.write_str(" (it needs root; see `anabranch emulate check`)")?;
+            f.write_str("; it needs root: `sudo anabranch emulate ...`")?;
         }
         Ok(())
     }
@@ -80,17 +81,53 @@ fn interface(cable: &Cable, end: &End) -> io::Result<Tun> {
     configure::set_mtu(index, cable.mtu)?;
     end.address.iter().try_for_each(|&address| configure::add_address(index, address))?;
     configure::set_up(index, true)?;
-    end.routes.iter().try_for_each(|&dst| configure::add_route(route(index, end, dst)))?;
     Ok(tun)
 }
 
-fn route(oif: u32, end: &End, dst: Prefix) -> NewRoute {
+/// The routes of a link's ends. Their source addresses may be those of other links, so all
+/// interfaces are there before.
+pub(super) fn routes(
+    cable: &Cable,
+    tuns: &[Tun; 2],
+    hosts: &[Namespace],
+) -> Result<(), SetupError> {
+    for (end, tun) in cable.ends.iter().zip(tuns) {
+        let add = |new: &Route| configure::add_route(route(tun.index(), end, new));
+        let added = hosts[end.host].run(|| end.routes.iter().try_for_each(add));
+        step(added, || format!("add the routes of the link `{}`", cable.name))?;
+    }
+    Ok(())
+}
+
+/// Whether the machine has what address translation takes, if the topology wants any.
+pub(super) fn find_translator(topology: &Topology) -> Result<(), SetupError> {
+    let wanted = topology.links.iter().flat_map(|link| &link.ends).any(|end| end.nat);
+    let found = if wanted { nat::find().map(drop) } else { Ok(()) };
+    step(found, || "translate addresses (`nat = true`)".to_owned())
+}
+
+/// Address translation in the hosts that want it.
+pub(super) fn translation(topology: &Topology, hosts: &[Namespace]) -> Result<(), SetupError> {
+    for (host, (about, namespace)) in topology.hosts.iter().zip(hosts).enumerate() {
+        let wants = |link: &&Cable| link.ends.iter().any(|end| end.nat && end.host == host);
+        let links: Vec<&str> =
+            topology.links.iter().filter(wants).map(|link| link.name.as_str()).collect();
+        if !links.is_empty() {
+            let done = namespace.run(|| nat::masquerade(&links));
+            step(done, || format!("translate addresses in the host `{}`", about.name))?;
+        }
+    }
+    Ok(())
+}
+
+fn route(oif: u32, end: &End, route: &Route) -> NewRoute {
+    let dst = route.to;
     let same_family = |ip: &&IpAddr| ip.is_ipv4() == dst.ip.is_ipv4();
     let prefsrc = end.prefsrc.iter().find(same_family).copied();
     NewRoute {
         dst,
         oif,
-        gateway: None,
+        gateway: route.via,
         prefsrc,
         metric: end.metric,
         congestion_control: Some(CUBIC),
@@ -158,6 +195,17 @@ pub(super) fn try_interface() -> io::Result<()> {
 pub(super) fn try_cubic() -> io::Result<()> {
     configure::set_up(LO, true)?;
     let dst = Prefix { ip: Ipv4Addr::new(192, 0, 2, 1).into(), len: 32 };
-    let end = End { host: 0, address: vec![], routes: vec![], prefsrc: vec![], metric: None };
-    configure::add_route(route(LO, &end, dst))
+    configure::add_route(NewRoute {
+        dst,
+        oif: LO,
+        gateway: None,
+        prefsrc: None,
+        metric: None,
+        congestion_control: Some(CUBIC),
+    })
+}
+
+/// Tries to translate addresses in the calling thread's namespace.
+pub(super) fn try_translation() -> io::Result<()> {
+    nat::masquerade(&["lo"])
 }

@@ -1,4 +1,4 @@
-//! The file that describes an emulated network.
+//! From the text of a topology to its parts: what serde does not check is checked here.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -11,81 +11,15 @@ use serde::Deserialize;
 use serde::de::Deserializer;
 use toml::Spanned;
 
-use super::edit::{EDIT_KEYS, Edit};
-use super::program::{Expect, Program};
-use super::units::Span;
-use crate::netlink::Prefix;
+use super::{Cable, End, Event, Host, Route, Topology};
+use crate::emulate::edit::{EDIT_KEYS, Edit};
+use crate::emulate::program::{Expect, Program};
+use crate::emulate::units::Span;
+use crate::netlink::{Prefix, PrefixError};
 use crate::toml_keys::{self, Section, TomlError};
 
-/// An emulated network, checked: every name is there once, every link has two ends on two hosts.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Topology {
-    /// Of all chances: loss and jitter.
-    pub seed: u64,
-    /// At least one.
-    pub hosts: Vec<Host>,
-    /// Each joins two hosts.
-    pub links: Vec<Cable>,
-    /// Changes of links while the network runs, in the order of time.
-    pub events: Vec<Event>,
-    /// What runs in the hosts.
-    pub programs: Vec<Program>,
-}
-
-/// A machine: a network namespace.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Host {
-    /// Unique.
-    pub name: String,
-    /// On its loopback interface.
-    pub address: Vec<Prefix>,
-    /// Whether it passes on packets for others.
-    pub forward: bool,
-}
-
-/// A link: a TUN interface of the same name in each of two hosts.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Cable {
-    /// Unique; the name of both interfaces.
-    pub name: String,
-    /// Where it ends.
-    pub ends: [End; 2],
-    /// From the first end to the second.
-    pub forward: Settings,
-    /// From the second end to the first.
-    pub back: Settings,
-    /// Of both interfaces, in bytes.
-    pub mtu: u32,
-}
-
-/// One end of a link.
-#[derive(Clone, Debug, PartialEq)]
-pub struct End {
-    /// Index into [`Topology::hosts`].
-    pub host: usize,
-    /// Of the interface.
-    pub address: Vec<Prefix>,
-    /// Destinations that this interface leads to.
-    pub routes: Vec<Prefix>,
-    /// The source address of those routes, at most one for each family.
-    pub prefsrc: Vec<IpAddr>,
-    /// Of those routes: the smaller is preferred.
-    pub metric: Option<u32>,
-}
-
-/// A change of a link that happens by itself.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Event {
-    /// Since the network was up.
-    pub at: Duration,
-    /// Index into [`Topology::links`].
-    pub link: usize,
-    /// What changes.
-    pub edit: Edit,
-}
-
 const HOST_KEYS: &[&str] = &["name", "address", "forward"];
-const END_KEYS: &[&str] = &["host", "address", "routes", "prefsrc", "metric"];
+const END_KEYS: &[&str] = &["host", "address", "routes", "prefsrc", "metric", "nat"];
 const PROGRAM_KEYS: &[&str] =
     &["name", "host", "command", "environment", "directory", "start", "background", "expect"];
 /// The smallest MTU that IPv6 allows (RFC 8200, section 5), and the largest of a TUN interface.
@@ -126,11 +60,21 @@ struct RawEnd {
     host: Spanned<String>,
     #[serde(default, deserialize_with = "texts")]
     address: Vec<Prefix>,
-    #[serde(default, deserialize_with = "texts")]
-    routes: Vec<Prefix>,
+    #[serde(default)]
+    routes: Vec<Spanned<RawRoute>>,
     #[serde(default)]
     prefsrc: Vec<IpAddr>,
     metric: Option<u32>,
+    #[serde(default)]
+    nat: bool,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum RawRoute {
+    Direct(String),
+    Via { to: String, via: String },
+    Other(serde::de::IgnoredAny),
 }
 
 #[derive(Deserialize)]
@@ -164,29 +108,23 @@ struct RawEdits {
     event: Vec<Edit>,
 }
 
-impl Topology {
-    /// Reads `text`, the content of `file`.
-    ///
-    /// # Errors
-    /// With file, line and, for mistyped names, the nearest right one.
-    pub fn parse(text: &str, file: &str) -> Result<Topology, TomlError> {
-        let reader = Reader { text, file };
-        let raw: RawTopology = reader.read()?;
-        let edits: RawEdits = reader.read()?;
-        let hosts = reader.hosts(raw.host)?;
-        let links = reader.links(raw.link, &edits.link, &hosts)?;
-        let events = reader.events(raw.event, edits.event, &links)?;
-        let programs = reader.programs(raw.program, &hosts)?;
-        Ok(Topology { seed: raw.seed, hosts, links, events, programs })
-    }
-}
-
-struct Reader<'r> {
-    text: &'r str,
-    file: &'r str,
+pub(super) struct Reader<'r> {
+    pub(super) text: &'r str,
+    pub(super) file: &'r str,
 }
 
 impl Reader<'_> {
+    /// The topology, of names that exist and values that make sense.
+    pub(super) fn topology(&self) -> Result<Topology, TomlError> {
+        let raw: RawTopology = self.read()?;
+        let edits: RawEdits = self.read()?;
+        let hosts = self.hosts(raw.host)?;
+        let links = self.links(raw.link, &edits.link, &hosts)?;
+        let events = self.events(raw.event, edits.event, &links)?;
+        let programs = self.programs(raw.program, &hosts)?;
+        Ok(Topology { seed: raw.seed, hosts, links, events, programs })
+    }
+
     fn read<T: serde::de::DeserializeOwned>(&self) -> Result<T, TomlError> {
         // The table of keys is static but for those that come from `Edit`.
         let with_edits = |own: &[&'static str]| [own, &EDIT_KEYS].concat();
@@ -195,6 +133,7 @@ impl Reader<'_> {
             Section { path: "host", keys: HOST_KEYS },
             Section { path: "link", keys: &with_edits(&["name", "ends", "mtu"]) },
             Section { path: "link.ends", keys: END_KEYS },
+            Section { path: "link.ends.routes", keys: &["to", "via"] },
             Section { path: "event", keys: &with_edits(&["at", "link"]) },
             Section { path: "program", keys: PROGRAM_KEYS },
         ];
@@ -297,7 +236,7 @@ impl Reader<'_> {
         Ok(Program {
             name: self.program_name(raw.name, &raw.command)?,
             host,
-            line: self.error(raw.command.span(), "").line,
+            line: self.line(raw.command.span()),
             command: raw.command.into_inner(),
             environment: raw.environment.into_iter().map(|(k, v)| (k.into_inner(), v)).collect(),
             directory: raw.directory,
@@ -388,9 +327,32 @@ impl Reader<'_> {
     }
 
     fn end(&self, raw: RawEnd, hosts: &[Host]) -> Result<End, TomlError> {
-        let RawEnd { host, address, routes, prefsrc, metric } = raw;
+        let RawEnd { host, address, routes, prefsrc, metric, nat } = raw;
+        let line = self.line(host.span());
         let host = self.index("host", &host, hosts.iter().map(|host| host.name.as_str()))?;
-        Ok(End { host, address, routes, prefsrc, metric })
+        let routes = routes.iter().map(|route| self.route(route)).collect::<Result<_, _>>()?;
+        Ok(End { host, address, routes, prefsrc, metric, nat, line })
+    }
+
+    fn route(&self, raw: &Spanned<RawRoute>) -> Result<Route, TomlError> {
+        let error = |message: String| self.error(raw.span(), message);
+        let (to, via) = match raw.get_ref() {
+            RawRoute::Direct(to) => (to, None),
+            RawRoute::Via { to, via } => (to, Some(via)),
+            RawRoute::Other(_) => {
+                let forms =
+                    "a route is `\"10.0.0.0/8\"` or `{ to = \"10.0.0.0/8\", via = \"10.1.0.1\" }`";
+                return Err(error(forms.to_owned()));
+            }
+        };
+        let to = to.parse().map_err(|e: PrefixError| error(e.to_string()))?;
+        let via =
+            via.map(|via| via.parse().map_err(|_| error(format!("`{via}` is no IP address"))));
+        Ok(Route { to, via: via.transpose()?, line: self.line(raw.span()) })
+    }
+
+    fn line(&self, span: Range<usize>) -> usize {
+        self.error(span, "").line
     }
 }
 
@@ -406,151 +368,4 @@ fn one() -> u64 {
 fn texts<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Prefix>, D::Error> {
     let texts: Vec<String> = Vec::deserialize(deserializer)?;
     texts.iter().map(|text| text.parse().map_err(serde::de::Error::custom)).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use anabranch_netem::Loss;
-    use std::time::Duration;
-
-    const GOOD: &str = r#"
-        seed = 7
-        [[host]]
-        name = "client"
-        [[host]]
-        name = "server"
-        address = ["10.99.0.1/32", "fd99::1/128"]
-        [[link]]
-        name = "p0"
-        ends = [
-            { host = "client", address = ["10.77.0.2/24"], routes = ["10.99.0.1"], metric = 100 },
-            { host = "server", routes = ["10.77.0.0/24"], prefsrc = ["10.99.0.1", "fd99::1"] },
-        ]
-        rate = "100mbit"
-        delay = "10ms"
-        delay_back = "20ms"
-        loss = 0.0
-        queue = "250kB"
-        mtu = 1500
-    "#;
-
-    fn mistake(from: &str, to: &str) -> String {
-        assert!(GOOD.contains(from));
-        Topology::parse(&GOOD.replace(from, to), "t.toml").unwrap_err().to_string()
-    }
-
-    #[test]
-    fn a_topology_is_read_with_its_units() {
-        let topology = Topology::parse(GOOD, "t.toml").unwrap();
-        assert_eq!((topology.seed, topology.hosts.len()), (7, 2));
-        let cable = &topology.links[0];
-        assert_eq!((cable.ends[0].host, cable.ends[1].host, cable.mtu), (0, 1, 1500));
-        assert_eq!(cable.ends[0].routes, ["10.99.0.1/32".parse().unwrap()]);
-        assert_eq!(cable.forward.rate.unwrap().get(), 100_000_000);
-        assert_eq!(cable.forward.delay, Duration::from_millis(10));
-        assert_eq!(cable.back.delay, Duration::from_millis(20));
-        assert_eq!((cable.back.queue, &cable.back.loss), (250_000, &Loss::None));
-    }
-
-    #[test]
-    fn mistyped_keys_are_told_at_every_depth() {
-        assert!(mistake("seed =", "sede =").starts_with("t.toml:2: unknown key `sede`"));
-        let link = "t.toml:15: unknown key `dleay` in [link]; did you mean `delay`?";
-        assert_eq!(mistake("        delay =", "dleay ="), link);
-        let end = "t.toml:11: unknown key `route` in [link.ends]; did you mean `routes`?";
-        assert_eq!(mistake("routes = [\"10.99.0.1\"]", "route = []"), end);
-    }
-
-    #[test]
-    fn wrong_values_are_told_with_their_line() {
-        assert!(mistake("100mbit", "fast").starts_with("t.toml:14: `fast` is no rate"));
-        assert!(mistake("loss = 0.0", "loss = 2").starts_with("t.toml:17: 2 is no probability"));
-        assert!(mistake("10.77.0.2/24", "10.77.0/24").starts_with("t.toml:11: `10.77.0` is not"));
-        assert!(mistake("mtu = 1500", "mtu = 500").starts_with("t.toml:19: `mtu` is from 1280"));
-        assert!(mistake("\"p0\"", "\"a/b\"").starts_with("t.toml:9: `a/b` is no interface name"));
-    }
-
-    #[test]
-    fn events_come_in_the_order_of_time() {
-        let events = "[[event]]\nat = '3s'\nlink = 'p0'\ndown = true\n\
-                      [[event]]\nat = '500ms'\nlink = 'p0'\nrate = '1mbit'\nqueue = '5kB'\n";
-        let topology = Topology::parse(&format!("{GOOD}{events}"), "t.toml").unwrap();
-        let times: Vec<_> = topology.events.iter().map(|event| event.at.as_millis()).collect();
-        assert_eq!(times, [500, 3000]);
-        assert_eq!((topology.events[1].link, topology.events[1].edit.down), (0, Some(true)));
-        for (from, to, message) in [
-            ("'p0'\ndown", "'p9'\ndown", "t.toml:22: no link `p9`; there is p0"),
-            ("\ndown = true", "", "t.toml:22: this [[event]] changes nothing"),
-            ("'3s'", "'-3s'", "t.toml:21: `-3s` is no time"),
-            ("down", "mtu", "t.toml:23: unknown key `mtu` in [event]"),
-        ] {
-            let text = format!("{GOOD}{}", events.replacen(from, to, 1));
-            let error = Topology::parse(&text, "t.toml").unwrap_err().to_string();
-            assert!(error.starts_with(message), "{error}");
-        }
-    }
-
-    const PROGRAMS: &str = r#"
-        [[program]]
-        host = "server"
-        command = ["/usr/bin/iperf3", "-s"]
-        background = true
-        [[program]]
-        name = "load"
-        host = "client"
-        command = ["iperf3", "-c", "10.99.0.1"]
-        environment = { LC_ALL = "C" }
-        directory = "/tmp"
-        start = "500ms"
-        expect = "any"
-    "#;
-
-    fn with_programs(from: &str, to: &str) -> Result<Topology, String> {
-        assert!(PROGRAMS.contains(from));
-        let text = format!("{GOOD}{}", PROGRAMS.replacen(from, to, 1));
-        Topology::parse(&text, "t.toml").map_err(|error| error.to_string())
-    }
-
-    #[test]
-    fn programs_are_read_with_their_defaults() {
-        let [server, load] =
-            <[Program; 2]>::try_from(with_programs("", "").unwrap().programs).unwrap();
-        assert_eq!((server.name.as_str(), server.host, server.line), ("iperf3", 1, 23));
-        assert_eq!((server.background, server.expect), (true, Expect::Running));
-        assert_eq!((load.name.as_str(), load.host, load.background), ("load", 0, false));
-        assert_eq!((load.start.as_millis(), load.expect), (500, Expect::Any));
-        assert_eq!(load.environment["LC_ALL"], "C");
-        let plain = with_programs("expect = \"any\"", "").unwrap();
-        assert_eq!(plain.programs[1].expect, Expect::Success);
-    }
-
-    #[test]
-    fn mistakes_in_programs_are_told_with_their_line() {
-        for (from, to, message) in [
-            ("\"client\"", "\"clinet\"", "t.toml:27: no host `clinet`; did you mean `client`?"),
-            ("\"load\"", "\"iperf3\"", "t.toml:26: a second program `iperf3`; give it a `name`"),
-            ("\"load\"", "\"../load\"", "t.toml:26: `../load` cannot name a log"),
-            ("[\"/usr/bin/iperf3\", \"-s\"]", "[]", "t.toml:23: `command` is [\"PROGRAM\""),
-            ("LC_ALL", "\"A=B\"", "t.toml:29: `A=B` is no name of a variable"),
-            ("500ms", "-500ms", "t.toml:31: `-500ms` is no time"),
-            ("\"any\"", "\"running\"", "t.toml:32: the emulation waits for this program"),
-            ("\"any\"", "\"runing\"", "t.toml:32: unknown variant"),
-            ("directory", "dir", "t.toml:30: unknown key `dir` in [program]; did you mean"),
-        ] {
-            let error = with_programs(from, to).unwrap_err();
-            assert!(error.starts_with(message), "{error}");
-        }
-    }
-
-    #[test]
-    fn hosts_and_ends_must_fit() {
-        let unknown = "t.toml:11: no host `clinet`; did you mean `client`?";
-        assert_eq!(mistake("host = \"client\"", "host = \"clinet\""), unknown);
-        let ends = "t.toml:10: `ends` are two, on two different hosts";
-        assert_eq!(mistake("host = \"client\"", "host = \"server\""), ends);
-        let second = "t.toml:6: a second host `client`; hosts have names of their own";
-        assert_eq!(mistake("name = \"server\"", "name = \"client\""), second);
-        assert!(Topology::parse("", "t.toml").unwrap_err().to_string().contains("no [[host]]"));
-    }
 }

@@ -1,0 +1,49 @@
+//! Translation of source addresses, by the `nft` program inside a host.
+
+use std::env;
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+/// Where `nft` is: in PATH, or where Debian puts it, which the PATH of users lacks.
+///
+/// # Errors
+/// `NotFound` with what to install.
+pub(super) fn find() -> io::Result<PathBuf> {
+    let path = env::var_os("PATH").unwrap_or_default();
+    let folders = env::split_paths(&path).chain(["/usr/sbin", "/sbin"].map(PathBuf::from));
+    let missing = || io::Error::new(io::ErrorKind::NotFound, "no program `nft`; install nftables");
+    folders.map(|folder| folder.join("nft")).find(|file| file.is_file()).ok_or_else(missing)
+}
+
+/// Gives packets that leave the calling thread's namespace by one of `interfaces` that interface's
+/// address as their source. Answers find their way back.
+///
+/// # Errors
+/// What `nft` says, in one line.
+pub(super) fn masquerade(interfaces: &[&str]) -> io::Result<()> {
+    let mut nft = Command::new(find()?);
+    nft.args(["-f", "-"]).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut nft = nft.spawn()?;
+    let mut input = nft.stdin.take().expect("it was asked to be a pipe");
+    // If it does not read to the end, it says why.
+    let _ = input.write_all(rules(interfaces).as_bytes());
+    drop(input);
+    let output = nft.wait_with_output()?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let errors = String::from_utf8_lossy(&output.stderr);
+    let first = errors.lines().next().unwrap_or("it gave no reason");
+    Err(io::Error::other(format!("nft: {first}")))
+}
+
+/// For IPv4 and IPv6. The names are those of interfaces, without anything that nft would interpret.
+fn rules(interfaces: &[&str]) -> String {
+    let rule = |name: &&str| format!("oifname \"{name}\" masquerade\n");
+    let rules: String = interfaces.iter().map(rule).collect();
+    format!(
+        "table inet anabranch {{\nchain postrouting {{\n\
+         type nat hook postrouting priority srcnat\n{rules}}}\n}}\n"
+    )
+}

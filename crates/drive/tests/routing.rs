@@ -1,0 +1,89 @@
+//! Routes through forwarding hosts, and address translation, in an emulated network.
+//!
+//! Needs root (or `CAP_SYS_ADMIN` and `/dev/net/tun`), and `nft`; says so and passes without.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests; clippy only knows the tests themselves")]
+
+use std::io;
+use std::net::{SocketAddr, UdpSocket};
+use std::time::Duration;
+
+use anabranch_drive::emulate::{self, Network, Topology};
+
+/// A client behind a router, and a server that knows nothing of the client's network unless
+/// `SERVER` tells it.
+const TOPOLOGY: &str = "\
+[[host]]
+name = 'client'
+[[host]]
+name = 'router'
+forward = true
+[[host]]
+name = 'server'
+address = ['10.99.0.1/32', 'fd99::1/128']
+[[link]]
+name = 'in'
+delay = '1ms'
+ends = [
+  { host = 'client', address = ['192.168.7.2/24', 'fd07::2/64'], routes = [
+    { to = '0.0.0.0/0', via = '192.168.7.1' }, { to = '::/0', via = 'fd07::1' } ] },
+  { host = 'router', address = ['192.168.7.1/24', 'fd07::1/64'] },
+]
+[[link]]
+name = 'out'
+delay = '1ms'
+ends = [
+  { host = 'router', address = ['203.0.113.1/24', 'fd03::1/64'], routes = ['10.99.0.1', 'fd99::1'] ROUTER },
+  { host = 'server', address = ['203.0.113.9/24', 'fd03::9/64'] SERVER },
+]
+";
+
+fn network(router: &str, server: &str) -> Option<Network> {
+    for need in emulate::check() {
+        if let Some(why) = need.missing.filter(|_| need.only_for != Some("[[program]]")) {
+            eprintln!("skipped: no {}: {why}", need.what);
+            return None;
+        }
+    }
+    let text = TOPOLOGY.replace("ROUTER", router).replace("SERVER", server);
+    Some(Network::start(&Topology::parse(&text, "test").unwrap()).unwrap())
+}
+
+fn socket(network: &Network, host: &str, address: &str) -> UdpSocket {
+    let address: SocketAddr = address.parse().unwrap();
+    let socket = network.host(host).unwrap().run(|| UdpSocket::bind(address)).unwrap();
+    socket.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
+    socket
+}
+
+/// Asks the server at `to` from the client; the address that the server saw, if an answer came back.
+fn ask(network: &Network, from: &str, to: &str) -> io::Result<SocketAddr> {
+    let (client, server) = (socket(network, "client", from), socket(network, "server", to));
+    client.send_to(b"who am I?", to)?;
+    let (_, seen) = server.recv_from(&mut [0; 64])?;
+    server.send_to(b"answer", seen)?;
+    let (_, answered) = client.recv_from(&mut [0; 64])?;
+    assert_eq!(answered, to.parse().unwrap(), "the answer comes from whom was asked");
+    Ok(seen)
+}
+
+#[test]
+fn a_translating_host_hides_the_network_behind_it() {
+    let Some(network) = network(", nat = true", "") else { return };
+    let seen = ask(&network, "192.168.7.2:0", "10.99.0.1:7000").unwrap();
+    assert_eq!(seen.ip().to_string(), "203.0.113.1");
+    let seen = ask(&network, "[fd07::2]:0", "[fd99::1]:7000").unwrap();
+    assert_eq!(seen.ip().to_string(), "fd03::1");
+}
+
+#[test]
+fn without_translation_the_server_needs_a_route_back() {
+    let back = ", routes = [{ to = '192.168.7.0/24', via = '203.0.113.1' }, { to = 'fd07::/64', via = 'fd03::1' }]";
+    let Some(with_route) = network("", back) else { return };
+    let seen = ask(&with_route, "192.168.7.2:0", "10.99.0.1:7000").unwrap();
+    assert_eq!(seen.ip().to_string(), "192.168.7.2");
+    let seen = ask(&with_route, "[fd07::2]:0", "[fd99::1]:7000").unwrap();
+    assert_eq!(seen.ip().to_string(), "fd07::2");
+    let Some(without) = network("", "") else { return };
+    assert!(ask(&without, "192.168.7.2:0", "10.99.0.1:7000").is_err());
+}
