@@ -1,7 +1,5 @@
 //! The distribution of any number of lengths in bounded memory.
 
-use std::collections::BTreeMap;
-
 /// Bits of a double's mantissa that are left out of a bucket's key: 9 stay, so that a bucket is at most 0.2 % wide.
 const DROPPED: u32 = 52 - 9;
 
@@ -11,14 +9,16 @@ const DROPPED: u32 = 52 - 9;
 /// at most 512 buckets for each doubling, and whole numbers up to 1,023 have one each.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Lengths {
-    /// Bits of a double that is not negative ascend as it does.
-    buckets: BTreeMap<u32, Bucket>,
+    /// Ascending. A tree would take several times the memory where there are many sessions of a few runs each.
+    buckets: Vec<Bucket>,
     count: u64,
     longest: f64,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Bucket {
+    /// The first bits of the lengths: those of a double that is not negative ascend as it does.
+    key: u32,
     count: u64,
     sum: f64,
 }
@@ -28,22 +28,25 @@ impl Lengths {
     pub(super) fn add(&mut self, length: f64) {
         debug_assert!(length >= 0.0, "time runs backwards: {length}");
         let key = u32::try_from(length.to_bits() >> DROPPED).unwrap_or(u32::MAX);
-        let bucket = self.buckets.entry(key).or_default();
-        bucket.count += 1;
-        bucket.sum += length;
-        self.count += 1;
+        self.put(Bucket { key, count: 1, sum: length });
         self.longest = self.longest.max(length);
     }
 
     /// Adds all of another.
     pub(super) fn absorb(&mut self, other: &Lengths) {
-        for (key, more) in &other.buckets {
-            let bucket = self.buckets.entry(*key).or_default();
-            bucket.count += more.count;
-            bucket.sum += more.sum;
-        }
-        self.count += other.count;
+        other.buckets.iter().for_each(|bucket| self.put(*bucket));
         self.longest = self.longest.max(other.longest);
+    }
+
+    fn put(&mut self, more: Bucket) {
+        self.count += more.count;
+        match self.buckets.binary_search_by_key(&more.key, |bucket| bucket.key) {
+            Ok(at) => {
+                self.buckets[at].count += more.count;
+                self.buckets[at].sum += more.sum;
+            }
+            Err(at) => self.buckets.insert(at, more),
+        }
     }
 
     /// How many there are.
@@ -65,7 +68,7 @@ impl Lengths {
     /// The length of this rank from 0: the mean of its bucket.
     fn at(&self, rank: u64) -> f64 {
         let mut below = 0;
-        for bucket in self.buckets.values() {
+        for bucket in &self.buckets {
             below += bucket.count;
             if rank < below {
                 return bucket.sum / bucket.count as f64;

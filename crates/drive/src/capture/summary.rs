@@ -157,13 +157,16 @@ impl<T> Both<T> {
     }
 }
 
+/// By number. Boxed: the tree keeps room for eleven in each node, and most sessions have two or three.
+type Paths = BTreeMap<i16, Box<Both<Tally>>>;
+
 /// A session in the making.
 #[derive(Default)]
 struct Gathered {
     label: String,
     begins: f64,
     ends: f64,
-    paths: BTreeMap<i16, Both<Tally>>,
+    paths: Paths,
     whole: Both<Tally>,
     /// Has the trace rows of path -1? Then they alone are the whole.
     unsplit: bool,
@@ -196,14 +199,14 @@ impl Gathered {
 /// The paths and the whole: of a session, or of all of them.
 #[derive(Default)]
 struct Parts {
-    paths: BTreeMap<i16, Both<Tally>>,
+    paths: Paths,
     whole: Both<Tally>,
 }
 
 impl Parts {
     /// Counts the last bursts, which nothing interrupted.
     fn settle(&mut self) {
-        for both in self.paths.values_mut().chain([&mut self.whole]) {
+        for both in self.paths.values_mut().map(Box::as_mut).chain([&mut self.whole]) {
             both.up.settle();
             both.down.settle();
         }
@@ -218,7 +221,7 @@ impl Parts {
 
     fn finish(self) -> (Vec<PathSummary>, PathSummary) {
         // Shares are of the paths' sum, not of a whole that was recorded by itself.
-        let sum = |of: fn(&Both<Tally>) -> u64| self.paths.values().map(of).sum();
+        let sum = |of: fn(&Both<Tally>) -> u64| self.paths.values().map(|both| of(both)).sum();
         let totals = (sum(|both| both.up.packets), sum(|both| both.down.packets));
         let whole = (self.whole.up.packets, self.whole.down.packets);
         let paths = self.paths.into_iter().map(|(path, both)| both.finish(path, totals)).collect();

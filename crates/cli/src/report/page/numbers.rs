@@ -25,7 +25,7 @@ pub(super) fn shares(part: &Part<'_>) -> Markup {
 fn bar(part: &Part<'_>, way: Way) -> Markup {
     let mut from = 0.0;
     let mut pieces = Vec::new();
-    for path in part.paths {
+    for path in part.paths.iter().take(PATHS) {
         let share = way.flow(path).share;
         pieces.push((path.path, from, share));
         from += share;
@@ -46,9 +46,14 @@ fn bar(part: &Part<'_>, way: Way) -> Markup {
                         }
                     }
                 }
+                @if from < 0.999 && !pieces.is_empty() && way.flow(part.whole).packets > 0 {
+                    rect.whole x=(number(from * 100.0)) y="0" width=(number((1.0 - from) * 100.0)) height="10" {
+                        title { "all other paths" }
+                    }
+                }
             }
             ul.legend {
-                @for (path, _, share) in pieces.iter().take(PATHS) {
+                @for (path, _, share) in &pieces {
                     li { (named(*path, &part.name(*path))) " " (percent(*share)) }
                 }
             }
