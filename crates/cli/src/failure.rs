@@ -1,7 +1,7 @@
 //! How the program ends when it cannot do what it was asked: one line, and an exit code that means
 //! something.
 
-use std::fmt::Display;
+use std::fmt::{self, Display};
 use std::io::Write;
 use std::process::ExitCode;
 
@@ -28,6 +28,12 @@ impl Failure {
     /// The exit status of another program, which has said itself what went wrong.
     pub(crate) fn status(code: i32) -> Failure {
         Failure { code: u8::try_from(code).unwrap_or(1), message: String::new() }
+    }
+}
+
+impl Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
     }
 }
 

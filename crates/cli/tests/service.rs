@@ -5,6 +5,7 @@
 mod running;
 
 use std::fs;
+use std::io::ErrorKind;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -66,19 +67,31 @@ fn the_unit_is_confined() {
 }
 
 #[test]
-fn the_manager_is_told_when_clients_may_come_and_when_the_end_begins() {
+fn the_manager_is_told_of_the_beginning_of_new_settings_and_of_the_end() {
     let folder = TempDir::new().unwrap();
     let socket = folder.path().join("notify");
     let manager = UnixDatagram::bind(&socket).unwrap();
     manager.set_read_timeout(Some(PATIENCE)).unwrap();
     let mut buffer = [0; 512];
-    let mut next = || {
-        let length = manager.recv(&mut buffer).unwrap();
-        String::from_utf8(buffer[..length].to_vec()).unwrap()
+    // A call with a time-out is interrupted by more than handlers (signal(7)).
+    let mut next = || loop {
+        match manager.recv(&mut buffer) {
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            length => break String::from_utf8(buffer[..length.unwrap()].to_vec()).unwrap(),
+        }
     };
-    let mut running = Running::managed(&socket);
+    let file = folder.path().join("split.toml");
+    let settings = "to = '127.0.0.1:9'\nlisten = '127.0.0.1:0'\n[[path]]\nname = 'a'\nports = 1\n";
+    fs::write(&file, settings).unwrap();
+    let mut running = Running::managed(&socket, &file);
     let ready = next();
-    assert!(ready.contains("READY=1\n") && ready.contains("paths a, b"), "{ready}");
+    assert!(ready.contains("READY=1\n") && ready.contains("paths a"), "{ready}");
+    fs::write(&file, settings.replace("'a'", "'b'")).unwrap();
+    running.signal("-HUP");
+    let reloading = next();
+    assert!(reloading.contains("RELOADING=1\n") && reloading.contains("MONOTONIC_USEC="));
+    let ready = next();
+    assert!(ready.contains("READY=1\n") && ready.contains("paths b"), "{ready}");
     running.interrupt();
     assert!(next().contains("STOPPING=1\n"));
     assert!(running.ended().0.success());

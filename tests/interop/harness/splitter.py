@@ -105,6 +105,10 @@ class Splitter:
         self._errors.seek(0)
         return self._errors.read()
 
+    def send(self, what: signal.Signals) -> None:
+        """Sends it a signal."""
+        self._process.send_signal(what)
+
     def stop(self) -> dict[str, Any]:
         """Interrupts it as a person would and returns its summary.
 

@@ -78,6 +78,13 @@ impl Screen for Silent<'_> {
         }
     }
 
+    fn reloaded(&mut self, now: Time, about: &Listening) {
+        self.names = about.egresses.iter().map(|egress| egress.name.clone()).collect();
+        if let Some(log) = &mut self.log {
+            log.reloaded(now, about);
+        }
+    }
+
     fn warn(&mut self, text: &str) {
         if self.warnings.len() < KEPT {
             self.warnings.insert(text.to_owned());

@@ -5,13 +5,15 @@ use std::io::{self, Write};
 use anabranch_drive::paths::Egress;
 use anabranch_drive::split::{Listening, Target};
 
+use anabranch_multipath::Time;
+
 use super::screen::about_json;
 use crate::failure::Failure;
 use crate::text::table;
 
 /// Prints what a run would do. A reader who leaves early is no failure.
 pub(super) fn print(to: &Target, about: &Listening, json: bool) -> Result<(), Failure> {
-    let text = if json { about_json("check", about) } else { describe(to, about) };
+    let text = if json { about_json("check", Time::ZERO, about) } else { describe(to, about) };
     match writeln!(io::stdout(), "{text}") {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(Failure::trouble(error)),
         _ => Ok(()),

@@ -4,17 +4,19 @@ mod check;
 mod file;
 mod options;
 mod plan;
+mod reread;
 mod screen;
 mod values;
 mod wg;
 
 use std::path::PathBuf;
 
-use anabranch_drive::split::{self, Listening, Screen, Settings};
+use anabranch_drive::split::{self, Listening, Reread, Screen, Settings};
 
 use crate::failure::Failure;
 pub(crate) use options::Options;
 pub(crate) use plan::settings;
+use reread::Source;
 pub(crate) use screen::log;
 
 /// What `--help` ends with.
@@ -55,6 +57,11 @@ EXAMPLES
   One path shall carry more than the other, and what observers see is to be kept:
     anabranch split tunnel.toml --schedule weights:0.7,0.3 --trace run.parquet --pcap captures
 
+SIGNALS
+  With a FILE, SIGHUP reads it again; sessions go on under the new settings, and a mistake in the
+  file changes nothing. Without one it ends the run, as SIGINT and SIGTERM do; so does the end of
+  the terminal.
+
 EXIT CODES
   0 ended by SIGINT (Ctrl-C), SIGTERM or SIGHUP   1 trouble on the way   2 what was asked cannot be
   130 ended at once by a second Ctrl-C, captures discarded";
@@ -91,9 +98,10 @@ pub(crate) struct SplitArgs {
 impl SplitArgs {
     /// Runs the splitter until it is told to end.
     pub(crate) fn run(self) -> Result<(), Failure> {
-        let mut options = match self.file.or(self.config) {
-            Some(path) => self.options.over(file::read(&path)?),
-            None => self.options,
+        let file = self.file.or(self.config);
+        let mut options = match &file {
+            Some(path) => self.options.clone().over(file::read(path)?),
+            None => self.options.clone(),
         };
         let tunnel = self.wg.begin(&mut options)?;
         let settings = plan::settings(&options)?;
@@ -103,15 +111,21 @@ impl SplitArgs {
             return if alone { Ok(()) } else { check::print(&settings.to, &about, options.json) };
         }
         let mut screen = screen::of(&options).map_err(Failure::trouble)?;
-        let Some(tunnel) = tunnel else { return run(settings, screen.as_mut()) };
+        let source = file.map(|file| {
+            let tunnel = tunnel.is_some();
+            Source { flags: self.options, file, began: options, tunnel }
+        });
+        let Some(tunnel) = tunnel else { return run(settings, source, screen.as_mut()) };
         let mut screen = wg::Announcing::new(screen.as_mut(), tunnel);
-        run(settings, &mut screen)?;
+        run(settings, source, &mut screen)?;
         screen.failure()
     }
 }
 
-fn run(settings: Settings, screen: &mut dyn Screen) -> Result<(), Failure> {
-    split::run(settings, screen).map(drop).map_err(blame)
+fn run(settings: Settings, source: Option<Source>, screen: &mut dyn Screen) -> Result<(), Failure> {
+    let reread = source
+        .map(|source| -> Reread<'_> { Box::new(move |running: &Settings| source.read(running)) });
+    split::run_rereading(settings, reread, screen).map(drop).map_err(blame)
 }
 
 /// A driver's failure as the program's own.

@@ -14,7 +14,7 @@ use super::file;
 use super::values::{Mark, PathParser, Span, Traffic};
 
 /// Everything that both the command line and a file may set.
-#[derive(Debug, Default, clap::Args, Deserialize)]
+#[derive(Clone, Debug, Default, clap::Args, Deserialize)]
 #[serde(default, rename_all = "kebab-case")]
 pub(crate) struct Options {
     /// Where clients send their datagrams, such as 127.0.0.1:51820

@@ -43,12 +43,18 @@ impl Running {
         Running::under(shell, listen, &["a=addr:127.0.0.2", "b=addr:127.0.0.3"], options)
     }
 
-    /// As a service whose manager listens at this socket.
-    pub fn managed(socket: &Path) -> Running {
+    /// With the settings in `file`, to be sent to `server`; `options` go beside them.
+    pub fn of_file(file: &Path, server: UdpSocket, options: &[&str]) -> Running {
         let mut command = Command::new(env!("CARGO_BIN_EXE_anabranch"));
-        command.env("NOTIFY_SOCKET", socket);
-        let paths = ["a=addr:127.0.0.2", "b=addr:127.0.0.3"];
-        Running::under(command, "127.0.0.1:0".parse().unwrap(), &paths, &["--json"])
+        command.arg("split").arg(file).args(options);
+        Running::spawn(command.stdin(Stdio::null()), server)
+    }
+
+    /// The same as a service whose manager listens at this socket.
+    pub fn managed(socket: &Path, file: &Path) -> Running {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_anabranch"));
+        command.env("NOTIFY_SOCKET", socket).arg("split").arg(file).stdin(Stdio::null());
+        Running::spawn(&mut command, UdpSocket::bind("127.0.0.1:0").unwrap())
     }
 
     /// In front of this server.
@@ -69,18 +75,20 @@ impl Running {
         paths: &[&str],
         options: &[&str],
     ) -> Running {
-        server.set_read_timeout(Some(PATIENCE)).unwrap();
         let to = server.local_addr().unwrap().to_string();
-        let mut child = command
+        command
             .args(["split", "--listen", &listen.to_string(), "--to", &to, "--seed", "7"])
             .args(paths.iter().flat_map(|path| ["--path", path]))
             .args(["--schedule", "round-robin", "--every", "1p", "--same-egress"])
             .args(options)
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
+            .stdin(Stdio::null());
+        Running::spawn(&mut command, server)
+    }
+
+    /// Whatever `command` is, if it becomes a splitter in front of `server`.
+    pub fn spawn(command: &mut Command, server: UdpSocket) -> Running {
+        server.set_read_timeout(Some(PATIENCE)).unwrap();
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let lines = child.stdout.take().map(BufReader::new);
         Running { child, lines, server }
     }
@@ -108,8 +116,12 @@ impl Running {
     }
 
     pub fn interrupt(&self) {
+        self.signal("-INT");
+    }
+
+    pub fn signal(&self, name: &str) {
         let pid = self.child.id().to_string();
-        assert!(Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
+        assert!(Command::new("kill").args([name, &pid]).status().unwrap().success());
     }
 
     pub fn ended(&mut self) -> (ExitStatus, String) {

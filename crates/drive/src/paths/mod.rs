@@ -12,5 +12,6 @@ mod spec;
 
 pub use egress::{Egress, Mtu, recommended};
 pub use error::{Fault, PathError, SpecError};
+pub(crate) use resolve::refuse_same;
 pub use resolve::{again, redirect, resolve};
 pub use spec::{MAX_NAME, MAX_PORTS, PathSpec, distinct};

@@ -126,9 +126,8 @@ fn to_proxy(
     first.or_else(|fault| ways.find_map(Result::ok).ok_or(fault))
 }
 
-/// An observer sees an interface and a source address; two paths that share both are one path to
-/// him. Proxies set them apart: behind each of them sits another observer.
-fn refuse_same(egresses: &[Egress]) -> Result<(), PathError> {
+/// Refuses two paths that share interface and source address: to an observer they are one path. Proxies set them apart: behind each of them sits another observer.
+pub(crate) fn refuse_same(egresses: &[Egress]) -> Result<(), PathError> {
     let mut seen = BTreeMap::new();
     for egress in egresses {
         if let Some(other) = seen.insert(seen_as(egress), &egress.name) {

@@ -12,12 +12,14 @@ use anabranch_multipath::{PathId, Time};
 use super::manager;
 use super::onward::Outgoing;
 use super::proxies::Proxies;
+use super::reload::Reread;
 use super::resolver::Resolver;
+use super::signals::Hangup;
 use super::sockets::{CONTROL, Sockets, fresh_drops};
 use super::taps::Taps;
 use super::told::Told;
 use super::ways::Ways;
-use super::{Failure, Screen, Settings};
+use super::{Failure, Listening, Screen, Settings};
 use crate::clock::Clock;
 use crate::netlink::Monitor;
 use crate::poller::{Poller, Ready};
@@ -32,6 +34,7 @@ pub(super) const PROXIES: u64 = u64::MAX - 4;
 /// The spare association of path N has the token SPARES + N; paths have 16-bit numbers.
 pub(super) const SPARES: u64 = u64::MAX - (1 << 17);
 const LAST_SPARE: u64 = SPARES + u16::MAX as u64;
+pub(super) const RELOAD: u64 = u64::MAX - 5;
 
 /// Messages taken from a socket at once.
 const RUNS: usize = 32;
@@ -44,7 +47,7 @@ pub(super) const EVENTS: usize = 256;
 /// Before the listener is open: what the user asked for cannot be done. Afterwards: a file of the
 /// program's own failed, or a capture could not be completed.
 pub fn run(settings: Settings, screen: &mut dyn Screen) -> Result<Snapshot, Failure> {
-    run_driver(Driver::new(settings, screen, None)?)
+    run_driver(Driver::new(settings, None, screen, None)?)
 }
 
 /// The same until `stop` can be read or has no other end any more, for programs whose signals mean
@@ -57,7 +60,20 @@ pub fn run_until(
     settings: Settings,
     screen: &mut dyn Screen,
 ) -> Result<Snapshot, Failure> {
-    run_driver(Driver::new(settings, screen, Some(stop))?)
+    run_driver(Driver::new(settings, None, screen, Some(stop))?)
+}
+
+/// As [`run`]; with `reread`, SIGHUP reads the settings again instead, and sessions go on under them.
+/// It still ends the run if the terminal that this began on has gone.
+///
+/// # Errors
+/// As [`run`]. Settings that cannot be had while running are told to the screen, and change nothing.
+pub fn run_rereading(
+    settings: Settings,
+    reread: Option<Reread<'_>>,
+    screen: &mut dyn Screen,
+) -> Result<Snapshot, Failure> {
+    run_driver(Driver::new(settings, reread, screen, None)?)
 }
 
 fn run_driver(mut driver: Driver<'_>) -> Result<Snapshot, Failure> {
@@ -89,6 +105,12 @@ pub(super) struct Driver<'s> {
     pub(super) servers: HashMap<SessionId, SocketAddr>,
     pub(super) monitor: Monitor,
     pub(super) stop: UnixStream,
+    pub(super) hangup: Option<Hangup>,
+    /// Reads the settings again.
+    pub(super) reread: Option<Reread<'s>>,
+    /// The settings in force, and what follows from them.
+    pub(super) settings: Settings,
+    pub(super) about: Listening,
     pub(super) taps: Taps,
     pub(super) queue: SendQueue,
     pub(super) screen: &'s mut dyn Screen,
@@ -134,12 +156,20 @@ impl Driver<'_> {
             STOP => self.stopped = true,
             NETWORK => self.on_network()?,
             NAMES => self.on_names(),
+            RELOAD => self.on_hangup(),
             PROXIES => self.on_proxies(),
             SPARES..=LAST_SPARE => self.on_spare(PathId::at((token - SPARES) as usize)),
             token if token & CONTROL > 0 => self.on_control(token & !CONTROL),
             token => self.on_server(token, error, buffers),
         }
         Ok(())
+    }
+
+    fn on_hangup(&mut self) {
+        match self.hangup.as_mut().is_some_and(Hangup::take) {
+            true => self.stopped = true,
+            false => self.on_reload(),
+        }
     }
 
     /// Datagrams of clients: each run through the core, then all of them out.
@@ -165,7 +195,8 @@ impl Driver<'_> {
             self.on_late_errors(now, token);
         }
         let Some(socket) = self.sockets.by_token(token) else { return };
-        let (session, tuple, relayed) = (socket.session, socket.tuple, socket.relay.is_some());
+        let (session, tuple, removed) = (socket.session, socket.tuple, socket.removed.is_some());
+        let relayed = socket.relay.is_some();
         let runs = match buffers.recv(&socket.udp) {
             Ok(runs) => runs,
             Err(error) if error.kind() == ErrorKind::WouldBlock => return,
@@ -181,7 +212,14 @@ impl Driver<'_> {
                 continue;
             }
             self.taps.see(now, socket, false, run.onward(), self.screen);
-            self.core.handle(now, Input::Server { session, tuple, batch: batch_of(&run) });
+            let batch = batch_of(&run);
+            self.core.handle(
+                now,
+                match removed {
+                    false => Input::Server { session, tuple, batch },
+                    true => Input::Late { session, batch },
+                },
+            );
             back.extend(self.drain(now, Some(&run), &mut outgoing));
         }
         self.give_back(&back);
@@ -328,7 +366,7 @@ impl Driver<'_> {
 
     /// The counters, with what only the sockets know; `missed` is what those of the paths have
     /// dropped.
-    fn snapshot(&mut self, missed: u64) -> Snapshot {
+    pub(super) fn snapshot(&mut self, missed: u64) -> Snapshot {
         self.missed += fresh_drops(&self.listener, &mut self.counted);
         Snapshot {
             missed: self.missed + missed,

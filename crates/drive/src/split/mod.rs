@@ -10,6 +10,7 @@ mod manager;
 mod onward;
 mod proxies;
 mod relays;
+mod reload;
 mod resolver;
 mod send;
 mod settings;
@@ -22,6 +23,7 @@ mod trial;
 mod ways;
 
 pub use crate::target::{Target, TargetError};
-pub use driver::{run, run_until};
+pub use driver::{run, run_rereading, run_until};
+pub use reload::Reread;
 pub use settings::{Failure, Listening, Screen, Settings, fresh_seed};
 pub use trial::{free_loopback, may_mark};

@@ -3,13 +3,14 @@
 use std::io;
 use std::net::SocketAddr;
 
-use anabranch_comps::{Batch, Failure, Input, SessionId, TupleId};
+use anabranch_comps::{Batch, Failure, Input, Renumbering, SessionId, TupleId};
 use anabranch_multipath::{PathId, Time};
 
 use super::driver::{Driver, SPARES};
 use super::onward::Outgoing;
 use super::proxies::{Outcome, Waiting};
 use super::ways::Look;
+use crate::paths::PathSpec;
 use crate::socks::{Association, Opened, ProxyFault};
 use crate::udp;
 
@@ -53,6 +54,28 @@ impl Driver<'_> {
             Ok(()) => self.send(now, kept),
             Err(failure) => self.disappoint(now, &waiting, failure),
         }
+    }
+
+    /// Paths are about to get other numbers: spares are watched under them afterwards, and what waits
+    /// for a proxy that goes is dropped.
+    pub(super) fn leave_proxies(&mut self, now: Time, stays: impl Fn(PathId) -> bool) {
+        for path in self.proxies.paths() {
+            if let Some(spare) = self.proxies.spare(path) {
+                // What is not watched cannot be forgotten either, and need not be.
+                let _ = self.poller.remove(&spare.control);
+            }
+            if !stays(path) {
+                for waiting in self.proxies.dismiss(path) {
+                    self.disappoint(now, &waiting, Failure::Full);
+                }
+            }
+        }
+    }
+
+    /// Paths have other numbers, and new ones may lead through proxies.
+    pub(super) fn renumber_proxies(&mut self, numbers: &Renumbering, specs: &[PathSpec]) {
+        self.proxies.renumber(numbers, specs);
+        self.proxies.paths().into_iter().for_each(|path| self.watch_spare(path));
     }
 
     /// Watches the connection of a path's spare association.
@@ -172,6 +195,7 @@ impl Driver<'_> {
         let Some(socket) = self.sockets.by_token(token) else { return };
         let Some(relay) = &socket.relay else { return };
         let (session, tuple, server) = (socket.session, socket.tuple, relay.header.server());
+        let removed = socket.removed.is_some();
         let mut opened = Opened::default();
         for run in runs.filter(|run| socket.is_to(run.from)) {
             self.taps.see(now, socket, false, run.onward(), self.screen);
@@ -181,7 +205,13 @@ impl Driver<'_> {
         let (mut outgoing, mut back) = (Vec::new(), Vec::new());
         for run in opened.runs(server) {
             let batch = Batch { bytes: run.bytes, stride: run.stride, ecn: run.ecn };
-            self.core.handle(now, Input::Server { session, tuple, batch });
+            self.core.handle(
+                now,
+                match removed {
+                    false => Input::Server { session, tuple, batch },
+                    true => Input::Late { session, batch },
+                },
+            );
             back.extend(self.drain(now, Some(&run), &mut outgoing));
         }
         self.give_back(&back);

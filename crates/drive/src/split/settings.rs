@@ -52,6 +52,8 @@ pub trait Screen {
     fn snapshot(&mut self, now: Time, snapshot: &Snapshot);
     /// The counters at the end, after the last event.
     fn finish(&mut self, now: Time, snapshot: &Snapshot);
+    /// Other settings are in force from `now` on: paths may have come, gone, or changed places.
+    fn reloaded(&mut self, now: Time, about: &Listening);
     /// Something is wrong that does not end the run.
     fn warn(&mut self, text: &str);
     /// How often the counters are wanted.
@@ -92,9 +94,14 @@ impl Listening {
         let servers = servers.map_err(|error| Failure::Resolve(settings.to.clone(), error))?;
         let (fwmark, same_egress) = (settings.fwmark, settings.same_egress);
         let egresses = paths::resolve(&settings.specs, &servers, fwmark, same_egress)?;
+        Ok(Listening::of(settings, settings.listen, egresses))
+    }
+
+    /// What `settings` come to with the listener at `listen` and these ways out.
+    pub(super) fn of(settings: &Settings, listen: SocketAddr, egresses: Vec<Egress>) -> Listening {
         let mtu = paths::recommended(&egresses);
-        Ok(Listening {
-            listen: settings.listen,
+        Listening {
+            listen,
             server: egresses.first().map(|egress| egress.server),
             egresses,
             seed: settings.core.seed,
@@ -102,7 +109,7 @@ impl Listening {
             every: settings.core.every.to_string(),
             udp_payload: mtu.map(|mtu| mtu.udp_payload),
             tunnel_mtu: mtu.map(|mtu| mtu.tunnel),
-        })
+        }
     }
 }
 

@@ -1,7 +1,8 @@
-//! How a run is told to end.
+//! How a run is told to end, or to read its settings again.
 
-use std::fs;
-use std::io;
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -12,20 +13,58 @@ use signal_hook::{flag, low_level::pipe};
 /// Exit status of a program that SIGINT has ended, as shells tell it.
 const INTERRUPTED: i32 = 128 + SIGINT;
 
-/// A stream that becomes readable when the program is told to end: SIGINT, SIGTERM, or SIGHUP
-/// unless that was ignored when the program began (nohup). While it ends, which takes as long as
-/// its captures need, SIGINT ends it at once.
-pub(super) fn stop_signals() -> io::Result<UnixStream> {
+/// A stream that becomes readable when the program is told to end, and SIGHUP, if it `rereads` its
+/// settings then. SIGINT and SIGTERM end it; so does SIGHUP otherwise, unless that was ignored when the
+/// program began (nohup). While it ends, which takes as long as its captures need, SIGINT ends it at
+/// once.
+pub(super) fn signals(rereads: bool) -> io::Result<(UnixStream, Option<Hangup>)> {
     let (stop, signalled) = UnixStream::pair()?;
     let ending = Arc::new(AtomicBool::new(false));
     // Actions happen in the order of their registration, so the first SIGINT finds the flag down.
     flag::register_conditional_shutdown(SIGINT, INTERRUPTED, Arc::clone(&ending))?;
-    let hangup = (!is_ignored(SIGHUP)).then_some(SIGHUP);
-    for signal in [SIGINT, SIGTERM].into_iter().chain(hangup) {
+    let ends = (!rereads && !is_ignored(SIGHUP)).then_some(SIGHUP);
+    let hangup = rereads.then(Hangup::watch).transpose()?;
+    for signal in [SIGINT, SIGTERM].into_iter().chain(ends) {
         flag::register(signal, Arc::clone(&ending))?;
         pipe::register(signal, signalled.try_clone()?)?;
     }
-    Ok(stop)
+    Ok((stop, hangup))
+}
+
+/// SIGHUP where it asks for the settings to be read again. It also comes when the terminal goes.
+#[derive(Debug)]
+pub(super) struct Hangup {
+    signalled: UnixStream,
+    /// The run began on a terminal, and who began it wanted it to end with that.
+    on_terminal: bool,
+}
+
+impl Hangup {
+    fn watch() -> io::Result<Hangup> {
+        let on_terminal = !is_ignored(SIGHUP) && terminal().is_ok();
+        let (signalled, handler) = UnixStream::pair()?;
+        signalled.set_nonblocking(true)?;
+        pipe::register(SIGHUP, handler)?;
+        Ok(Hangup { signalled, on_terminal })
+    }
+
+    /// Takes all signals so far; whether the terminal has gone.
+    pub(super) fn take(&mut self) -> bool {
+        let mut taken = [0; 64];
+        while self.signalled.read(&mut taken).is_ok_and(|count| count > 0) {}
+        self.on_terminal && terminal().is_err_and(|error| error.raw_os_error() == Some(libc::ENXIO))
+    }
+}
+
+impl AsFd for Hangup {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.signalled.as_fd()
+    }
+}
+
+/// The terminal that controls this process; ENXIO where there is none (tty(4)).
+fn terminal() -> io::Result<File> {
+    File::open("/dev/tty")
 }
 
 fn is_ignored(signal: i32) -> bool {
@@ -66,7 +105,12 @@ mod tests {
             println!("\nending");
             std::thread::sleep(self.0);
         }
-        fn warn(&mut self, _: &str) {}
+        fn reloaded(&mut self, _: Time, _: &Listening) {
+            println!("\nreloaded");
+        }
+        fn warn(&mut self, text: &str) {
+            println!("\nwarning: {text}");
+        }
     }
 
     /// A splitter to send signals to; the tests below start it.

@@ -1,13 +1,14 @@
 //! The path sockets: one for each tuple of each session, opened with its first datagram.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-use anabranch_comps::{SessionId, TupleId};
+use anabranch_comps::{Renumbering, SessionId, TupleId};
 use anabranch_multipath::{PathId, Time};
 
+use super::taps::Taps;
 use crate::paths::Egress;
 use crate::poller::Poller;
 use crate::socks::{self, Association, Header};
@@ -39,6 +40,8 @@ pub(super) struct PathSocket {
     pub(super) server: SocketAddr,
     /// What leads on from there, if that is a proxy's relay.
     pub(super) relay: Option<Relay>,
+    /// Of a path that is no more: the number that it has in captures.
+    pub(super) removed: Option<u16>,
     /// Of the datagrams dropped here on arrival, those that are counted.
     counted: u32,
 }
@@ -178,8 +181,17 @@ impl Sockets {
             self.free.push(index);
             return Err(error);
         }
-        self.slots[index as usize].socket =
-            Some(PathSocket { udp, session, tuple, path, local, server, relay, counted: 0 });
+        self.slots[index as usize].socket = Some(PathSocket {
+            udp,
+            session,
+            tuple,
+            path,
+            local,
+            server,
+            relay,
+            removed: None,
+            counted: 0,
+        });
         self.live.insert((session, tuple), index);
         self.sessions.entry(session).or_default().push(index);
         Ok(local)
@@ -210,6 +222,27 @@ impl Sockets {
         };
         let of_path = self.live.extract_if(|_, index| is_of_path(*index));
         self.retired.extend(of_path.map(|(_, index)| (now + LINGER, index)));
+    }
+
+    /// Paths and tuples have other numbers. What is no more listens on, for a while.
+    pub(super) fn renumber(&mut self, now: Time, numbers: &Renumbering, taps: &Taps) {
+        self.live.clear();
+        let retired: HashSet<u32> = self.retired.iter().map(|retired| retired.1).collect();
+        for (index, slot) in (0..).zip(&mut self.slots) {
+            let Some(socket) = slot.socket.as_mut().filter(|socket| socket.removed.is_none())
+            else {
+                continue;
+            };
+            match numbers.tuple(socket.tuple) {
+                Some((path, tuple)) => (socket.path, socket.tuple) = (path, tuple),
+                None => socket.removed = Some(taps.number(socket.path)),
+            }
+            match (retired.contains(&index), socket.removed) {
+                (true, _) => {}
+                (false, Some(_)) => self.retired.push((now + LINGER, index)),
+                (false, None) => _ = self.live.insert((socket.session, socket.tuple), index),
+            }
+        }
     }
 
     /// When the next retired socket closes.

@@ -6,12 +6,13 @@ use std::os::unix::net::UnixStream;
 
 use anabranch_comps::Core;
 
-use super::driver::{Driver, EVENTS, LISTENER, NAMES, NETWORK, PROXIES, STOP};
+use super::driver::{Driver, EVENTS, LISTENER, NAMES, NETWORK, PROXIES, RELOAD, STOP};
 use super::files;
 use super::manager;
 use super::proxies::Proxies;
+use super::reload::Reread;
 use super::resolver::Resolver;
-use super::signals::stop_signals;
+use super::signals::signals;
 use super::sockets::Sockets;
 use super::taps::Taps;
 use super::told::Told;
@@ -30,6 +31,7 @@ impl<'s> Driver<'s> {
     /// Everything opened, in an order that leaves nothing behind where it ends early.
     pub(super) fn new(
         settings: Settings,
+        reread: Option<Reread<'s>>,
         screen: &'s mut dyn Screen,
         stop: Option<UnixStream>,
     ) -> Result<Driver<'s>, Failure> {
@@ -53,7 +55,8 @@ impl<'s> Driver<'s> {
             listener.local_addr().map_err(system("asking for the listener's address"))?;
         let clock = Clock::start();
         // Before the captures: a signal must not leave their unfinished files behind.
-        let stop = stop.map_or_else(stop_signals, Ok).map_err(system("watching for signals"))?;
+        let watched = stop.map_or_else(|| signals(reread.is_some()), |stop| Ok((stop, None)));
+        let (stop, hangup) = watched.map_err(system("watching for signals"))?;
         let taps = Taps::create(&settings, &clock).map_err(Failure::Capture)?;
         let mut driver = Driver {
             core,
@@ -61,13 +64,18 @@ impl<'s> Driver<'s> {
             poller: Poller::new(EVENTS).map_err(system("opening an epoll set"))?,
             listener,
             sockets: Sockets::new(settings.fwmark),
-            ways: Ways::new(settings.specs, about.egresses.clone(), settings.fwmark),
+            ways: Ways::new(settings.specs.clone(), about.egresses.clone(), settings.fwmark),
             literal: settings.to.literal(),
-            resolver: Resolver::start(settings.to).map_err(system("starting the resolver"))?,
+            resolver: Resolver::start(settings.to.clone())
+                .map_err(system("starting the resolver"))?,
             proxies,
             servers: HashMap::new(),
             monitor: Monitor::open().map_err(system("watching the machine's network"))?,
             stop,
+            hangup,
+            reread,
+            settings,
+            about,
             taps,
             queue: SendQueue::new(),
             next_snapshot: clock.now() + screen.interval(),
@@ -80,9 +88,9 @@ impl<'s> Driver<'s> {
             stopped: false,
         };
         driver.watch_all().map_err(system("filling the epoll set"))?;
-        driver.screen.listening(&about);
+        driver.screen.listening(&driver.about);
         driver.proxies.paths().into_iter().for_each(|path| driver.watch_spare(path));
-        manager::ready(&about);
+        manager::ready(&driver.about);
         warnings.iter().for_each(|warning| driver.screen.warn(warning));
         Ok(driver)
     }
@@ -90,6 +98,7 @@ impl<'s> Driver<'s> {
     fn watch_all(&self) -> io::Result<()> {
         self.poller.add(&self.listener, LISTENER)?;
         self.poller.add(&self.stop, STOP)?;
+        self.hangup.as_ref().map_or(Ok(()), |hangup| self.poller.add(hangup, RELOAD))?;
         self.poller.add(&self.monitor, NETWORK)?;
         self.poller.add(&self.resolver, NAMES)?;
         self.poller.add(&self.proxies, PROXIES)

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use anabranch_multipath::Time;
+use anabranch_multipath::{PathId, Time};
 
 use super::sockets::PathSocket;
 use super::{Screen, Settings};
@@ -11,19 +11,26 @@ use crate::clock::Clock;
 use crate::udp::Datagrams;
 
 /// All captures of a run.
-pub(super) struct Taps(Vec<Box<dyn Tap>>);
+pub(super) struct Taps {
+    taps: Vec<Box<dyn Tap>>,
+    /// The paths by their numbers in the captures, which stay.
+    names: Vec<String>,
+    /// Those numbers by the paths' numbers of now.
+    numbers: Vec<u16>,
+}
 
 impl Taps {
     /// Begins the captures that the user asked for.
     pub(super) fn create(settings: &Settings, clock: &Clock) -> io::Result<Taps> {
-        let names: Vec<String> = settings.specs.iter().map(|spec| spec.name.clone()).collect();
+        let names = names(settings);
+        let numbers = (0..).take(names.len()).collect();
         let mut taps: Vec<Box<dyn Tap>> = Vec::new();
         if let Some(folder) = &settings.pcap {
             taps.push(Box::new(PcapTap::create(folder, &names, clock.wall_start())?));
         }
         if let Some(file) = &settings.trace {
             let facts = TraceFacts {
-                paths: names,
+                paths: names.clone(),
                 start: Some(clock.wall_start()),
                 seed: Some(settings.core.seed),
                 schedule: Some(format!(
@@ -34,7 +41,36 @@ impl Taps {
             };
             taps.push(Box::new(TraceTap::create(file, &facts, RowLabels::default())?));
         }
-        Ok(Taps(taps))
+        Ok(Taps { taps, names, numbers })
+    }
+
+    /// Whether the captures, if any are written, can go on under `settings`.
+    ///
+    /// # Errors
+    /// A path's name is not one of those that they were begun with.
+    pub(super) fn may_have(&self, settings: &Settings) -> Result<(), String> {
+        let unknown = names(settings).into_iter().find(|name| !self.names.contains(name));
+        match unknown.filter(|_| !self.taps.is_empty()) {
+            Some(name) => Err(format!(
+                "path '{name}' is new, and captures name their paths when they begin: restart the \
+                 splitter, or leave 'trace' and 'pcap' away"
+            )),
+            None => Ok(()),
+        }
+    }
+
+    /// Paths have other numbers now.
+    pub(super) fn renumber(&mut self, settings: &Settings) {
+        let number = |name| self.names.iter().position(|known| *known == name);
+        // Without captures nobody asks for the numbers of new paths.
+        let numbers =
+            names(settings).into_iter().map(|name| number(name).unwrap_or_default() as u16);
+        self.numbers = numbers.collect();
+    }
+
+    /// The number that a path has in captures.
+    pub(super) fn number(&self, path: PathId) -> u16 {
+        self.numbers[path.index()]
     }
 
     /// Shows datagrams that went out by (`outward`), or came in at, a path's socket.
@@ -46,13 +82,13 @@ impl Taps {
         datagrams: Datagrams<'_>,
         screen: &mut dyn Screen,
     ) {
-        if self.0.is_empty() {
+        if self.taps.is_empty() {
             return;
         }
         let seen = Seen {
             time: now,
             session: socket.session.0,
-            path: socket.path.0,
+            path: socket.removed.unwrap_or_else(|| self.number(socket.path)),
             outward,
             client_end: socket.local,
             server: socket.server,
@@ -60,7 +96,7 @@ impl Taps {
             bytes: datagrams.bytes,
             stride: datagrams.stride,
         };
-        self.0.retain_mut(|tap| match tap.seen(&seen) {
+        self.taps.retain_mut(|tap| match tap.seen(&seen) {
             Ok(()) => true,
             Err(error) => {
                 screen.warn(&format!("a capture ends early and is discarded: {error}"));
@@ -71,6 +107,10 @@ impl Taps {
 
     /// Completes all captures.
     pub(super) fn finish(self) -> io::Result<()> {
-        self.0.into_iter().try_for_each(Tap::finish)
+        self.taps.into_iter().try_for_each(Tap::finish)
     }
+}
+
+fn names(settings: &Settings) -> Vec<String> {
+    settings.specs.iter().map(|spec| spec.name.clone()).collect()
 }

@@ -17,6 +17,11 @@ pub(super) struct Told {
 }
 
 impl Told {
+    /// Paths have new numbers: what was told of one is told again.
+    pub(super) fn forget_paths(&mut self) {
+        self.narrow.clear();
+    }
+
     /// No file is left of the `limit`.
     pub(super) fn no_files(&mut self, limit: u64) -> Option<String> {
         (!replace(&mut self.no_files, true)).then(|| {

@@ -42,6 +42,12 @@ impl Ways {
         Ways { specs, egresses, fwmark, due: None, rested: Time::ZERO }
     }
 
+    /// Other paths take the place of these; a look is due at once.
+    pub(super) fn replace(&mut self, now: Time, specs: Vec<PathSpec>, egresses: Vec<Egress>) {
+        (self.specs, self.egresses) = (specs, egresses);
+        self.on_change(now);
+    }
+
     /// The way out of `path`.
     pub(super) fn of(&self, path: PathId) -> &Egress {
         &self.egresses[path.index()]

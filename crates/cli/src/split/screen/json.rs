@@ -46,12 +46,18 @@ impl Json {
 impl Screen for Json {
     fn listening(&mut self, about: &Listening) {
         self.book.begin(about);
-        self.say(&self::about("listening", about));
+        self.say(&self::about("listening", Time::ZERO, about));
         for egress in &about.egresses {
             if let Some(note) = &egress.note {
                 self.warn(&format!("path '{}': {note}", egress.name));
             }
         }
+    }
+
+    fn reloaded(&mut self, now: Time, about: &Listening) {
+        self.now = now;
+        self.book.begin(about);
+        self.say(&self::about("reloaded", now, about));
     }
 
     fn event(&mut self, now: Time, event: &Event) {
@@ -78,10 +84,10 @@ impl Screen for Json {
 }
 
 /// What a run is about to do, as one object whose `event` is `name`.
-pub(in crate::split) fn about(name: &str, about: &Listening) -> String {
+pub(in crate::split) fn about(name: &str, now: Time, about: &Listening) -> String {
     write(&About {
         event: name,
-        time: 0.0,
+        time: now.secs_f64(),
         listen: about.listen.to_string(),
         server: about.server.map(|server| server.to_string()),
         schedule: &about.schedule,
@@ -142,6 +148,19 @@ struct Stats {
     not_returned: u64,
     foreign: u64,
     paths: Vec<Path>,
+    removed: Option<Removed>,
+}
+
+#[derive(Serialize)]
+struct Removed {
+    up_packets: u64,
+    up_bytes: u64,
+    down_packets: u64,
+    down_bytes: u64,
+    switches: u64,
+    copies: u64,
+    refused: u64,
+    drops: Dropped,
 }
 
 #[derive(Serialize)]
@@ -226,13 +245,34 @@ impl Stats {
             not_returned: snapshot.not_returned,
             foreign: snapshot.foreign,
             paths: named.collect(),
+            removed: Removed::of(&snapshot.removed),
         }
+    }
+}
+
+impl Removed {
+    fn of(counters: &PathCounters) -> Option<Removed> {
+        (*counters != PathCounters::default()).then(|| Removed {
+            up_packets: counters.up.datagrams,
+            up_bytes: counters.up.bytes,
+            down_packets: counters.down.datagrams,
+            down_bytes: counters.down.bytes,
+            switches: counters.switches,
+            copies: counters.copies,
+            refused: counters.refused,
+            drops: Dropped::of(counters.drops),
+        })
+    }
+}
+
+impl Dropped {
+    fn of(Drops { full, too_big, unreachable }: Drops) -> Dropped {
+        Dropped { full, too_big, unreachable }
     }
 }
 
 impl Path {
     fn of(name: String, counters: &PathCounters) -> Path {
-        let Drops { full, too_big, unreachable } = counters.drops;
         Path {
             name,
             state: state(counters.works),
@@ -245,7 +285,7 @@ impl Path {
             switches: counters.switches,
             copies: counters.copies,
             refused: counters.refused,
-            drops: Dropped { full, too_big, unreachable },
+            drops: Dropped::of(counters.drops),
         }
     }
 }

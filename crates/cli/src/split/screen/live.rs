@@ -8,7 +8,7 @@ use anabranch_drive::split::{Listening, Screen};
 use anabranch_multipath::Time;
 
 use super::book::is_warning;
-use super::model::Model;
+use super::model::{Model, settings};
 use super::plain::Plain;
 use hush::Hush;
 use view::View;
@@ -68,6 +68,13 @@ impl Screen for Live {
         if let (true, Some(words)) = (is_warning(event), words) {
             view.keep(format!("{:9.3}  warning: {words}", now.secs_f64()));
         }
+    }
+
+    /// The view keeps its height: to ask the terminal for another could take seconds.
+    fn reloaded(&mut self, now: Time, about: &Listening) {
+        let Some(view) = self.view() else { return self.plain.reloaded(now, about) };
+        view.change(|model| model.reloaded(now, about));
+        view.keep(format!("{:9.3}  {}", now.secs_f64(), settings(about)));
     }
 
     fn snapshot(&mut self, now: Time, snapshot: &Snapshot) {

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use anabranch_comps::{Event, PathCounters, Snapshot};
+use anabranch_drive::paths::Egress;
 use anabranch_drive::split::Listening;
 use anabranch_multipath::Time;
 
@@ -45,13 +46,40 @@ impl Model {
         self.book.begin(about);
     }
 
+    /// Paths may have come, gone, or changed places: what is known of them moves with their names.
+    pub(super) fn reloaded(&mut self, now: Time, about: &Listening) {
+        let before = std::mem::take(&mut self.snapshot.paths);
+        let known = |name: &str| self.rows.iter().position(|row| row.name == name);
+        let place = |egress: &Egress| known(&egress.name).and_then(|place| before.get(place));
+        let paths = about.egresses.iter().map(|egress| place(egress).copied().unwrap_or_default());
+        self.snapshot.paths = paths.collect();
+        self.book.begin(about);
+        self.keep(now, settings(about));
+    }
+
     pub(super) fn event(&mut self, now: Time, event: &Event) {
         self.book.open(event);
-        self.recent.push_back((now, self.book.words(event)));
+        self.keep(now, self.book.words(event));
         self.book.close(event);
+    }
+
+    fn keep(&mut self, now: Time, words: String) {
+        self.recent.push_back((now, words));
         if self.recent.len() > RECENT {
             self.recent.pop_front();
         }
+    }
+
+    /// The paths that are no more, as one, if there are any.
+    pub(super) fn removed(&self) -> Option<Row> {
+        let counters = self.snapshot.removed;
+        let totals = totals(&self.snapshot);
+        (counters != PathCounters::default()).then(|| Row {
+            name: "(removed)".to_owned(),
+            counters,
+            up: direction(counters.up.bytes, counters.up.bytes, 0.0, totals.0),
+            down: direction(counters.down.bytes, counters.down.bytes, 0.0, totals.1),
+        })
     }
 
     pub(super) fn snapshot(&mut self, now: Time, snapshot: &Snapshot) {
@@ -90,6 +118,13 @@ impl Row {
     }
 }
 
+/// What is in force since the settings were read again, in words.
+pub(super) fn settings(about: &Listening) -> String {
+    let names: Vec<_> = about.egresses.iter().map(|egress| egress.name.as_str()).collect();
+    let Listening { schedule, every, .. } = about;
+    format!("settings read again: {schedule}, every {every}, paths {}", names.join(", "))
+}
+
 /// Datagrams that met their end at the splitter itself, outside any path; `None` where none did.
 pub(super) fn losses(snapshot: &Snapshot) -> Option<String> {
     let counts = [
@@ -106,7 +141,7 @@ pub(super) fn losses(snapshot: &Snapshot) -> Option<String> {
 
 fn totals(snapshot: &Snapshot) -> (u64, u64) {
     let add = |(up, down), path: &PathCounters| (up + path.up.bytes, down + path.down.bytes);
-    snapshot.paths.iter().fold((0, 0), add)
+    snapshot.paths.iter().chain([&snapshot.removed]).fold((0, 0), add)
 }
 
 fn direction(before: u64, now: u64, seconds: f64, total: u64) -> Direction {
@@ -142,6 +177,36 @@ pub(super) mod tests {
         assert_eq!(model.rows[0].up, Direction { rate: 0.0, share: 0.25 });
         assert_eq!(model.rows[1].up, Direction { rate: 12_000.0, share: 0.75 });
         assert_eq!(model.rows[1].down, Direction { rate: 2_000.0, share: 1.0 });
+    }
+
+    #[test]
+    fn paths_keep_their_rates_when_they_change_places() {
+        let mut model = Model::default();
+        model.begin(&about(&["a", "b"]));
+        model.snapshot(Time::from_secs(1), &snapshot(&[(1000, 0), (5000, 0)]));
+        model.reloaded(Time::from_secs(1), &about(&["b", "c"]));
+        model.snapshot(Time::from_secs(2), &snapshot(&[(6000, 0), (100, 0)]));
+        let rates: Vec<_> = model.rows.iter().map(|row| (&*row.name, row.up.rate)).collect();
+        assert_eq!(rates, [("b", 8_000.0), ("c", 800.0)]);
+        let words = "settings read again: uniform, every 1s, paths b, c";
+        assert_eq!(model.recent.back().unwrap().1, words);
+    }
+
+    /// Paths of these names over loopback.
+    fn about(names: &[&str]) -> Listening {
+        let server: std::net::SocketAddr = "127.0.0.1:9".parse().unwrap();
+        let spec = |name: &&str| format!("{name}=addr:127.0.0.2").parse().unwrap();
+        let specs: Vec<_> = names.iter().map(spec).collect();
+        Listening {
+            listen: server,
+            server: Some(server),
+            egresses: anabranch_drive::paths::resolve(&specs, &[server], None, true).unwrap(),
+            seed: 7,
+            schedule: "uniform".to_owned(),
+            every: "1s".to_owned(),
+            udp_payload: None,
+            tunnel_mtu: None,
+        }
     }
 
     #[test]

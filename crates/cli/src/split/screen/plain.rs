@@ -9,7 +9,7 @@ use anabranch_multipath::Time;
 
 use super::book::is_warning;
 use super::lines::Lines;
-use super::model::{Model, Row, losses};
+use super::model::{Model, Row, losses, settings};
 use crate::split::check;
 use crate::text::{millis, percent, scaled, table};
 
@@ -63,6 +63,12 @@ impl Screen for Plain {
         }
     }
 
+    fn reloaded(&mut self, now: Time, about: &Listening) {
+        self.model.reloaded(now, about);
+        self.say(&format!("{:9.3}  {}", now.secs_f64(), settings(about)));
+        check::mtu(about).into_iter().for_each(|line| self.say(&line));
+    }
+
     fn event(&mut self, now: Time, event: &Event) {
         self.model.event(now, event);
         let Some((_, words)) = self.model.recent.back().cloned() else { return };
@@ -83,8 +89,7 @@ impl Screen for Plain {
     fn finish(&mut self, now: Time, snapshot: &Snapshot) {
         self.model.snapshot(now, snapshot);
         let Some(out) = &self.out else { return };
-        let mut text =
-            format!("ended after {:.1} s\n", now.secs_f64()) + &summary(&self.model.rows);
+        let mut text = format!("ended after {:.1} s\n", now.secs_f64()) + &summary(&self.model);
         text.extend(losses(snapshot).map(|line| format!("\n{line}")));
         out.last(&text, lost);
     }
@@ -116,7 +121,7 @@ fn brief(row: &Row) -> String {
 }
 
 /// What each path carried: uplink and downlink apart.
-fn summary(rows: &[Row]) -> String {
+fn summary(model: &Model) -> String {
     const HEAD: [&str; 10] = [
         "path",
         "packets up",
@@ -130,7 +135,8 @@ fn summary(rows: &[Row]) -> String {
         "RTT",
     ];
     let head = HEAD.map(str::to_owned).to_vec();
-    let body = rows.iter().map(|row| {
+    let removed = model.removed();
+    let body = model.rows.iter().chain(&removed).map(|row| {
         let counters = &row.counters;
         vec![
             row.name.clone(),

@@ -215,6 +215,10 @@ impl Screen for Announcing<'_> {
         }
     }
 
+    fn reloaded(&mut self, now: Time, about: &Listening) {
+        self.inner.reloaded(now, about);
+    }
+
     fn warn(&mut self, text: &str) {
         self.inner.warn(text);
     }

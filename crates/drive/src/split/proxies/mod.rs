@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
 
-use anabranch_comps::{DownReason, SessionId, TupleId};
+use anabranch_comps::{DownReason, Renumbering, SessionId, TupleId};
 use anabranch_multipath::{PathId, Time};
 
 use self::vigil::Vigil;
@@ -29,6 +29,9 @@ use crate::socks::{Association, Proxy, ProxyFault, Reach, associate};
 
 /// Bytes that one session keeps for a path while it waits for its association.
 const KEPT: usize = 256 << 10;
+
+/// Where an era's number tells how often the paths were renumbered before it.
+const GENERATION_SHIFT: u32 = 32;
 
 /// What an attempt came to.
 #[derive(Debug)]
@@ -50,6 +53,11 @@ pub(super) struct Waiting {
 }
 
 impl Waiting {
+    fn renumber(&mut self, path: PathId, tuple: TupleId) {
+        self.tuple = tuple;
+        self.kept.iter_mut().for_each(|outgoing| (outgoing.path, outgoing.tuple) = (path, tuple));
+    }
+
     /// What it keeps: (datagrams, bytes).
     pub(super) fn load(&self) -> (usize, usize) {
         let count = self.kept.iter().map(Outgoing::count).sum();
@@ -75,6 +83,19 @@ struct Place {
 }
 
 impl Place {
+    fn new(name: &str, proxy: &Proxy) -> Place {
+        Place {
+            name: name.into(),
+            proxy: proxy.clone(),
+            vigil: Vigil::default(),
+            spare: None,
+            waiting: VecDeque::new(),
+            way: None,
+            era: 0,
+            told: None,
+        }
+    }
+
     /// Associations that are missing.
     fn wanted(&self) -> usize {
         if self.way.is_some() {
@@ -92,6 +113,8 @@ impl Place {
 #[derive(Debug)]
 pub(super) struct Proxies {
     places: BTreeMap<PathId, Place>,
+    /// How often the paths were renumbered; the upper half of each era.
+    generation: u64,
     fwmark: Option<u32>,
     answers: Receiver<(PathId, u64, Outcome)>,
     desk: Desk,
@@ -120,7 +143,8 @@ impl Proxies {
         bell.set_nonblocking(true)?;
         ring.set_nonblocking(true)?;
         let desk = Desk { answered, ring: Arc::new(ring) };
-        let mut proxies = Proxies { places: BTreeMap::new(), fwmark, answers, desk, bell };
+        let mut proxies =
+            Proxies { places: BTreeMap::new(), generation: 0, fwmark, answers, desk, bell };
         for (index, (spec, egress)) in specs.iter().zip(egresses).enumerate() {
             if let Some(proxy) = &spec.proxy {
                 proxies.add(PathId::at(index), &spec.name, proxy, egress);
@@ -130,17 +154,35 @@ impl Proxies {
         Ok(outcome.map(|()| proxies))
     }
 
+    /// Paths and tuples have other numbers. A new path's proxy is asked with the next
+    /// [`Proxies::ask`]: until it answers, what goes that way waits.
+    pub(super) fn renumber(&mut self, numbers: &Renumbering, specs: &[PathSpec]) {
+        self.generation += 1;
+        let era = self.generation << GENERATION_SHIFT;
+        for (path, mut place) in std::mem::take(&mut self.places) {
+            let Some(path) = numbers.path(path) else { continue };
+            // Attempts under way answer under the old number, so they are made again.
+            place.era = era;
+            place.vigil.on_renumbering();
+            place.waiting.retain_mut(|waiting| match numbers.tuple(waiting.tuple) {
+                Some((path, tuple)) => {
+                    waiting.renumber(path, tuple);
+                    true
+                }
+                None => false,
+            });
+            self.places.insert(path, place);
+        }
+        for (index, spec) in specs.iter().enumerate() {
+            if let Some(proxy) = &spec.proxy {
+                let place = || Place { era, ..Place::new(&spec.name, proxy) };
+                self.places.entry(PathId::at(index)).or_insert_with(place);
+            }
+        }
+    }
+
     fn add(&mut self, path: PathId, name: &str, proxy: &Proxy, egress: &Egress) {
-        let mut place = Place {
-            name: name.into(),
-            proxy: proxy.clone(),
-            vigil: Vigil::default(),
-            spare: None,
-            waiting: VecDeque::new(),
-            way: None,
-            era: 0,
-            told: None,
-        };
+        let mut place = Place::new(name, proxy);
         place.vigil.begin(Time::ZERO, 1);
         self.desk.ask(path, &place, egress, self.fwmark, false);
         self.places.insert(path, place);

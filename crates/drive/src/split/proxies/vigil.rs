@@ -87,6 +87,11 @@ impl Vigil {
         self.expect_by(now + PATIENCE);
     }
 
+    /// The attempts under way will not be told of.
+    pub(super) fn on_renumbering(&mut self) {
+        self.under_way = 0;
+    }
+
     /// The way to the proxy is there again: there is no reason to wait.
     pub(super) fn on_way_back(&mut self) {
         (self.failures, self.rested) = (0, None);

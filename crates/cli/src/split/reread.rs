@@ -1,0 +1,53 @@
+//! The configuration file once more, on SIGHUP.
+
+use std::path::PathBuf;
+
+use anabranch_drive::split::Settings;
+
+use super::file;
+use super::options::Options;
+use super::plan;
+use crate::failure::Failure;
+
+/// Where the settings came from: flags, over a file.
+pub(super) struct Source {
+    pub(super) flags: Options,
+    pub(super) file: PathBuf,
+    /// What both came to when the run began.
+    pub(super) began: Options,
+    /// Listener, server and mark were taken from a WireGuard file: they stay what they are.
+    pub(super) tunnel: bool,
+}
+
+impl Source {
+    /// The settings that the file gives now; those `running` keep what they drew.
+    ///
+    /// # Errors
+    /// The file cannot be read or makes no sense; or something was changed in it that holds for a
+    /// whole run.
+    pub(super) fn read(&self, running: &Settings) -> Result<Settings, String> {
+        self.options(running).and_then(|options| plan::settings(&options)).map_err(|failure| {
+            let (text, name) = (failure.to_string(), self.file.display().to_string());
+            if text.contains(&name) { text } else { format!("{name}: {text}") }
+        })
+    }
+
+    fn options(&self, running: &Settings) -> Result<Options, Failure> {
+        let mut options = self.flags.clone().over(file::read(&self.file)?);
+        if self.tunnel {
+            (options.listen, options.to) = (self.began.listen, self.began.to.clone());
+            options.fwmark = self.began.fwmark;
+            options.quiet = self.began.quiet;
+        }
+        options.seed = options.seed.or(Some(running.core.seed));
+        for (name, before, now) in
+            [("json", self.began.json, options.json), ("quiet", self.began.quiet, options.quiet)]
+        {
+            if before != now {
+                let text = format!("'{name}' cannot change in a running splitter: restart it");
+                return Err(Failure::misuse(text));
+            }
+        }
+        Ok(options)
+    }
+}

@@ -1,0 +1,136 @@
+//! New settings under a running splitter: read on SIGHUP, put into force whole or not at all.
+
+use std::net::SocketAddr;
+
+use anabranch_comps::{Input, SessionId};
+use anabranch_multipath::{PathId, Time};
+
+use super::driver::Driver;
+use super::trial::try_paths;
+use super::{Failure, Listening, Settings, files, manager};
+use crate::paths::{self, Egress, PathSpec};
+
+/// Reads the settings again, given those in force; else says in one line what is wrong and where.
+pub type Reread<'r> = Box<dyn FnMut(&Settings) -> Result<Settings, String> + 'r>;
+
+impl Driver<'_> {
+    /// The program is told to read its settings again. What is wrong with them is told, and those in
+    /// force stay.
+    pub(super) fn on_reload(&mut self) {
+        let Some(reread) = &mut self.reread else { return };
+        manager::reloading();
+        let done = reread(&self.settings).and_then(|settings| self.adopt(settings));
+        if let Err(why) = done {
+            self.screen.warn(&format!("{why}; the settings in force stay"));
+        }
+        manager::ready(&self.about);
+    }
+
+    fn adopt(&mut self, settings: Settings) -> Result<(), String> {
+        let now = self.clock.now();
+        refuse_fixed(&self.settings, &settings)?;
+        self.taps.may_have(&settings)?;
+        let before = places(&self.settings.specs, &settings.specs);
+        let egresses = self.egresses(&settings, &before).map_err(|failure| failure.to_string())?;
+        // The last counters of paths that go.
+        let missed = self.sockets.missed(now);
+        let snapshot = self.snapshot(missed);
+        self.screen.snapshot(now, &snapshot);
+        self.leave_proxies(now, |path| before.contains(&Some(path)));
+        let numbers = self.core.reconfigure(now, settings.core.clone(), &before);
+        let numbers = numbers.map_err(|error| format!("schedule: {error}"))?;
+        self.sockets.renumber(now, &numbers, &self.taps);
+        self.taps.renumber(&settings);
+        self.renumber_proxies(&numbers, &settings.specs);
+        self.told.forget_paths();
+        self.ways.replace(now, settings.specs.clone(), egresses.clone());
+        self.about = Listening::of(&settings, self.about.listen, egresses);
+        self.settings = settings;
+        self.screen.reloaded(now, &self.about);
+        files::shortage(&self.settings.core, self.proxies.len(), files::limit())
+            .into_iter()
+            .for_each(|warning| self.screen.warn(&warning));
+        self.resolve_again(now);
+        Ok(())
+    }
+
+    /// The ways out of the new paths, and those known of the others, which may be down just now.
+    fn egresses(
+        &mut self,
+        settings: &Settings,
+        before: &[Option<PathId>],
+    ) -> Result<Vec<Egress>, Failure> {
+        let server = self.ways.server();
+        let mut egresses = Vec::new();
+        for (spec, before) in settings.specs.iter().zip(before) {
+            let egress = match before {
+                Some(path) => Egress { ports: spec.ports, ..self.ways.of(*path).clone() },
+                None => self.look_at(spec, server)?,
+            };
+            egresses.push(egress);
+        }
+        if !settings.same_egress {
+            paths::refuse_same(&egresses)?;
+        }
+        Ok(egresses)
+    }
+
+    fn look_at(&mut self, spec: &PathSpec, server: SocketAddr) -> Result<Egress, Failure> {
+        let found =
+            paths::resolve(std::slice::from_ref(spec), &[server], self.settings.fwmark, true)?;
+        let warnings = try_paths(&found, self.settings.fwmark)?;
+        warnings.iter().for_each(|warning| self.screen.warn(warning));
+        Ok(found.into_iter().next().expect("a path has a way out, or an error"))
+    }
+
+    /// Tells the core anew which paths lead to each session's server; then it sends again.
+    fn resolve_again(&mut self, now: Time) {
+        let mut sessions: Vec<SessionId> = self.servers.keys().copied().collect();
+        sessions.sort_unstable();
+        for session in sessions {
+            self.core.handle(now, Input::Resolved { session, found: true, barred: &[] });
+        }
+        self.tend(now);
+    }
+}
+
+/// For each path of `new`, which of `old` it is: one of the same name that leaves the same way. Its
+/// number of ports may differ.
+fn places(old: &[PathSpec], new: &[PathSpec]) -> Vec<Option<PathId>> {
+    let same =
+        |one: &PathSpec, other: &PathSpec| PathSpec { ports: other.ports, ..one.clone() } == *other;
+    let place = |spec| old.iter().position(|old| same(old, spec)).map(PathId::at);
+    new.iter().map(place).collect()
+}
+
+/// What holds for a whole run, because sessions or files depend on it.
+fn refuse_fixed(old: &Settings, new: &Settings) -> Result<(), String> {
+    let Settings { listen, to, specs: _, core: _, fwmark, same_egress: _, trace, pcap } = old;
+    let changed = [
+        ("listen", *listen != new.listen),
+        ("to", *to != new.to),
+        ("fwmark", *fwmark != new.fwmark),
+        ("trace", *trace != new.trace),
+        ("pcap", *pcap != new.pcap),
+    ];
+    match changed.iter().find(|(_, changed)| *changed) {
+        Some((name, _)) => Err(format!("'{name}' cannot change in a running splitter: restart it")),
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn specs(texts: &[&str]) -> Vec<PathSpec> {
+        texts.iter().map(|text| text.parse().unwrap()).collect()
+    }
+
+    #[test]
+    fn a_path_of_the_same_name_and_way_out_is_the_same_path() {
+        let old = specs(&["a=if:eth0", "b=if:eth1,ports:4", "c=addr:192.0.2.7"]);
+        let new = specs(&["c=addr:192.0.2.8", "b=if:eth1", "d=if:eth0", "a=if:eth0"]);
+        assert_eq!(places(&old, &new), [None, Some(PathId(1)), None, Some(PathId(0))]);
+    }
+}
