@@ -72,7 +72,13 @@ def test_bad_input_is_one_line_and_code_2_and_leaves_nothing(trace: Path, tmp_pa
         (["split", trace, out], "'weighted' has no run length"),
         (["split", trace, out, "--every", "50p", "--paths", 0], "0 paths"),
         (["split", trace, out, "--every", "50p", "--schedule", "weights:0,0,0"], "sum to 0"),
+        (["split", trace, out, "--every", "50p", "--paths", -3], "-3 paths: give at least 1"),
+        (
+            ["split", trace, out, "--every", "50p", "--schedule", "weighted:0"],
+            "(schedule weighted:0)",
+        ),
         (["split", trace, out, "--every", "50p", "--delay", "x"], "'x' is no delay"),
+        (["evaluate", trace, "--r", "nan"], "r: nan or bootstrap: 1000 is out of range"),
         (["split", trace, tmp_path / "no" / "out.parquet", "--every", "1p"], "does not exist"),
     ]:
         done = lab(*arguments)

@@ -169,6 +169,22 @@ def test_corrupt_parquet_names_the_file(traces: Traces, tmp_path: Path) -> None:
             io.read(path)
 
 
+def test_a_changed_byte_is_noticed_in_every_column(traces: Traces, tmp_path: Path) -> None:
+    for form in ("parquet", "lists"):
+        path = tmp_path / f"{form}.parquet"
+        io.write(traces, path, form)
+        good = path.read_bytes()
+        with pq.ParquetFile(path) as file:
+            pages = file.metadata.row_group(0)
+            chunks = [pages.column(k) for k in range(pages.num_columns)]
+        for chunk in chunks:
+            first = chunk.dictionary_page_offset or chunk.data_page_offset
+            last = first + chunk.total_compressed_size - 1
+            path.write_bytes(good[:last] + bytes([good[last] ^ 1]) + good[last + 1 :])
+            with pytest.raises(TraceError, match=f"{form}\\.parquet"):
+                io.read(path)
+
+
 def test_a_failed_write_leaves_the_old_file_and_no_draft(traces: Traces, tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     path.write_text("old")

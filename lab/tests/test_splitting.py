@@ -167,7 +167,7 @@ def test_schedules_know_the_run_length_that_they_were_published_with() -> None:
         ({"every": "50"}, "'50' is no interval"),
         ({"every": "70-50p"}, "shorter first"),
         ({"paths": 0}, "0 paths: give 1 to"),
-        ({"paths": -1}, "negative"),
+        ({"paths": -1}, "-1 paths: give at least 1"),
         ({"mode": "both"}, "no mode is called 'both'"),
         ({"delays": (0.1,)}, "1 delays for 3 paths"),
         ({"delays": (0.1, -1.0, 0.0)}, "delay of path 1"),

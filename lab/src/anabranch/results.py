@@ -105,7 +105,7 @@ def save(result: Result, path: Path) -> None:
         # The JSON gets its name last: where it is, all is.
         text = drafts.enter_context(draft.file(path))
         rows = drafts.enter_context(draft.file(path.with_suffix(".parquet")))
-        pq.write_table(_table(result), rows, compression="zstd")
+        pq.write_table(_table(result), rows, compression="zstd", write_page_checksum=True)
         text.write_text(json.dumps(content, indent=1, allow_nan=False) + "\n")
 
 
@@ -159,7 +159,13 @@ def _content(path: Path) -> dict[str, Any]:
         raise TraceError(f"not a result: {error}") from error
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise TraceError(f"not a result of format {FORMAT}")
+    missing = [name for name in _PARTS if not isinstance(content.get(name), _PARTS[name])]
+    if missing:
+        raise TraceError(f"a result without {', '.join(missing)}")
     return content
+
+
+_PARTS = {"spec": dict, "data": str, "facts": dict, "metrics": dict, "took": dict}
 
 
 def _table(result: Result) -> pa.Table:
@@ -171,7 +177,7 @@ def _table(result: Result) -> pa.Table:
 def _rows(path: Path) -> tuple[Outcomes, tuple[str, ...]]:
     with source(path):
         try:
-            table = pq.read_table(path)
+            table = pq.read_table(path, page_checksum_verification=True)
             names = json.loads(table.schema.metadata[b"anabranch.labels"])
             columns = [table.column(item.name).to_numpy() for item in fields(Outcomes)]
         except (pa.ArrowException, KeyError, TypeError, ValueError) as error:

@@ -64,6 +64,8 @@ class Split:
     def __post_init__(self) -> None:
         if self.resplits < 1:
             raise SplitError(f"{self.resplits} re-splits: give at least 1")
+        if self.paths < 0:
+            raise SplitError(f"{self.paths} paths: give at least 1")
         self._core()
 
     @property
@@ -116,7 +118,7 @@ class Split:
         try:
             return _core.TraceSplit(*settings, pairs or None)
         except (ValueError, OverflowError) as error:
-            raise SplitError(str(error)) from error
+            raise SplitError(f"{error} (schedule {self.schedule})") from error
 
     def _fits(self, traces: Traces) -> None:
         if traces.paths is not None and (traces.paths >= 0).any():

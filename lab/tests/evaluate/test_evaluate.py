@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import pytest
 from anabranch import io, results
 from anabranch.cli import main
 from anabranch.evaluate import Spec, evaluate
+from anabranch.nets import MissingExtraError
 from anabranch.observers import SettingError
 from anabranch.results import Result
 from anabranch.splitting import SplitError
@@ -146,6 +148,20 @@ def test_results_are_read_back(pages: Traces, tmp_path: Path) -> None:
     path.write_text("{}")
     with pytest.raises(TraceError, match="not a result of format"):
         results.load(path)
+    path.write_text(json.dumps({"format": results.FORMAT, "spec": {}, "data": "x", "took": {}}))
+    with pytest.raises(TraceError, match=r"result\.json: a result without facts, metrics"):
+        results.load(path)
+
+
+def test_what_a_network_found_is_read_without_jax_but_not_found(
+    pages: Traces, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = replace(run(pages, **FOREST), spec=Spec(attack="df"))
+    results.save(found, tmp_path / "result.json")
+    monkeypatch.setattr("anabranch.nets.find_spec", lambda module: None)
+    assert results.load(tmp_path / "result.json").spec.attack == "df"
+    with pytest.raises(MissingExtraError, match=r"pip install 'anabranch\[nets\]'"):
+        run(pages, attack="df")
 
 
 def test_a_result_is_written_whole_or_not_at_all(pages: Traces, tmp_path: Path) -> None:

@@ -78,7 +78,6 @@ def make(name: str, parameters: Mapping[str, Any], seed: int) -> Attack:
 
     Raises:
         SettingError: if there is no such attack, or it has no such parameter.
-        MissingExtraError: if it is a network and JAX is not installed.
     """
     if name not in TABLE:
         raise SettingError(unknown("attack", name, TABLE))
@@ -89,12 +88,20 @@ def make(name: str, parameters: Mapping[str, Any], seed: int) -> Attack:
             raise SettingError(unknown(f"parameter of {name}", key, known))
         if not _like(value, known[key]):
             raise SettingError(f"{name}: {key} = {value!r} is not like its default, {known[key]!r}")
-    if isinstance(attack, NetworkAttack):
-        require_jax()
     try:
         return TABLE[name](**({"seed": seed} | dict(parameters)))
     except (AttackError, TypeError) as error:
         raise SettingError(f"{name}: {error}") from error
+
+
+def require(name: str) -> None:
+    """Asks for the libraries of an attack, before any work is done.
+
+    Raises:
+        MissingExtraError: if it is a network and JAX is not installed.
+    """
+    if issubclass(TABLE[name], NetworkAttack):
+        require_jax()
 
 
 def _like(value: Any, default: Any) -> bool:

@@ -12,7 +12,7 @@ import numpy as np
 from anabranch import metrics, protocol
 from anabranch.attacks import Attack
 from anabranch.attacks.base import OnEpoch
-from anabranch.evaluate.attack import make
+from anabranch.evaluate.attack import make, require
 from anabranch.evaluate.samples import Sampler, Samples
 from anabranch.evaluate.spec import Spec
 from anabranch.metrics import UNMONITORED, Outcomes
@@ -35,7 +35,9 @@ def evaluate(spec: Spec, traces: Traces, data: str = "", on_epoch: OnEpoch | Non
 
     Raises:
         SettingError, SplitError, AttackError, TraceError: if these traces do not suit the spec.
+        MissingExtraError: if the attack needs a library that is not installed.
     """
+    require(spec.attack)
     wall, processor = time.monotonic(), time.process_time()
     pages = protocol.choose_pages(traces, spec.design())
     sampler = Sampler(spec, traces, pages.classes(traces))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal, Self, get_type_hints
@@ -74,8 +75,8 @@ class Spec:
             raise SettingError(f"protocol: honest or paper, not '{self.protocol}'")
         if not 1 <= self.folds <= PAPER_PARTS:
             raise SettingError(f"folds: from 1 to {PAPER_PARTS}, not {self.folds}")
-        if self.r < 0 or self.bootstrap < 1:
-            raise SettingError(f"r: {self.r:g} and bootstrap: {self.bootstrap} must be positive")
+        if not 0 <= self.r < math.inf or self.bootstrap < 1:
+            raise SettingError(f"r: {self.r:g} or bootstrap: {self.bootstrap} is out of range")
         Observer.parse(self.observer)
         self.design()
         self.pipeline()

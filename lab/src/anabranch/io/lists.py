@@ -47,7 +47,7 @@ def read(path: Path, meaning: Meaning | None = None) -> Traces:
     meaning = meaning or Meaning()
     builder = Builder()
     try:
-        with pq.ParquetFile(path) as file:
+        with pq.ParquetFile(path, page_checksum_verification=True) as file:
             _check_columns(file.schema_arrow)
             for batch in file.iter_batches(ROWS):
                 _add(builder, batch, meaning)
@@ -71,7 +71,7 @@ def write(traces: Traces, path: Path) -> None:
         "sizes": pa.array([sizes for _, _, sizes in loads(traces)], pa.large_list(pa.int32())),
     }
     with draft.file(path) as target:
-        pq.write_table(pa.table(columns), target, compression="zstd")
+        pq.write_table(pa.table(columns), target, compression="zstd", write_page_checksum=True)
 
 
 def _instances(traces: Traces) -> list[int]:

@@ -57,7 +57,7 @@ def read(path: Path, meaning: Meaning | None = None) -> Traces:
     """
     del meaning
     try:
-        with pq.ParquetFile(path) as file:
+        with pq.ParquetFile(path, page_checksum_verification=True) as file:
             facts = _facts(file.schema_arrow.metadata or {})
             _check_columns(file.schema_arrow)
             parts = _Parts()
@@ -97,6 +97,7 @@ class Writer:
                 target,
                 self._schema,
                 compression="zstd",
+                write_page_checksum=True,
                 use_dictionary=["label", "size"],
                 column_encoding=_ENCODINGS,
             )

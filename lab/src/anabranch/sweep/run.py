@@ -10,6 +10,7 @@ from typing import TypeAlias
 
 from anabranch import io, results
 from anabranch.evaluate import ERRORS, evaluate
+from anabranch.evaluate.attack import require
 from anabranch.observers import SettingError
 from anabranch.results import Result
 from anabranch.sweep import executors, memory
@@ -61,11 +62,14 @@ def sweep(
 
     Raises:
         TraceError: if data cannot be read or the folder not be made.
-        SettingError, MissingExtraError: if `jobs` or `executor` are wrong.
+        SettingError: if `jobs` or `executor` are wrong.
+        MissingExtraError: if the executor or an attack needs a library that is not installed.
     """
     if jobs < 1:
         raise SettingError(f"jobs: {jobs} is too few, give at least 1")
     executors.require(executor)
+    for attack in {unit.spec.attack for unit in units}:
+        require(attack)
     digests = {path: results.digest(path) for path in {unit.data for unit in units}}
     targets = {
         place: folder / f"{results.key(unit.spec, digests[unit.data], unit.reading)}.json"
