@@ -1,0 +1,207 @@
+"""A stranger's SOCKS5 proxy (Dante) is one of three paths: it carries, dies, and comes back."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from conftest import Results
+from harness import quic
+from harness.fair import difference, round_robin_bounds, unfair
+from harness.net import SERVER, Counts, Host, Network, namespaces_allowed
+from harness.seeded import MIB
+from harness.socks import FAR, NEAR, PORT, PROXY, USER, Dante, path, proxied_topology
+from harness.splitter import LISTEN, Splitter, interfaces
+from harness.tools import MissingPeer, PeerFailed
+from harness.transfer import Transfer, site
+from harness.wireguard import INSIDE_SERVER, Tunnel
+from harness.wireguard import PORT as WIREGUARD
+
+pytestmark = pytest.mark.proxies
+
+LENGTH, LONG = 25 * MIB, 120 * MIB
+# IPv4 and UDP headers, and that of SOCKS5 (RFC 1928, section 7).
+HEADERS, SOCKS5 = 28, 10
+# Datagrams in flight when the two sides are read, and the proxy's TCP connections.
+IN_FLIGHT = 120
+IPERF_SECONDS = 5
+
+
+@pytest.fixture
+def network() -> Iterator[Network]:
+    """Two direct links, and one by way of the proxy's host."""
+    if not namespaces_allowed():
+        raise MissingPeer("network namespaces and TUN interfaces, which need root here")
+    with Network(proxied_topology(2)) as network:
+        yield network
+
+
+@pytest.fixture
+def dante(network: Network, tmp_path: Path) -> Iterator[Dante]:
+    """The proxy, running."""
+    with Dante(network.hosts["proxy"], tmp_path) as dante:
+        yield dante
+
+
+def paths(folder: Path) -> list[str]:
+    """Both links, and the proxy."""
+    return [*interfaces(2), path(folder)]
+
+
+@pytest.mark.usefixtures("dante")
+def test_a_tunnel_goes_through_the_proxy_in_both_directions(
+    network: Network, web_root: Path, tmp_path: Path, results: Results
+) -> None:
+    """WireGuard: hash, equal shares, and counts that agree with the links', header for header."""
+    with ExitStack() as stack:
+        splitter = stack.enter_context(
+            Splitter(network.client, f"{SERVER}:{WIREGUARD}", paths(tmp_path))
+        )
+        about = splitter.of("listening")[0]
+        assert about["udp_payload"] == 1500 - HEADERS - SOCKS5
+        assert about["tunnel_mtu"] == 1500 - HEADERS - SOCKS5 - 32
+        tunnel = stack.enter_context(Tunnel(network.server, network.client, LISTEN))
+        tunnel.ping()
+        with tunnel.server.web(web_root / "site"):
+            transfer = tunnel.download(LENGTH)
+        assert not transfer.fault(LENGTH)
+        before = network.stats()
+        tunnel.iperf(IPERF_SECONDS)
+        carried = difference(network.stats(), before)
+        _fair(carried)
+        _agree(network, splitter)
+    results.add("Through Dante, Mbit/s", protocol="WireGuard", HTTP=transfer.goodput_mbits)
+
+
+@pytest.mark.usefixtures("dante")
+def test_a_quic_connection_goes_through_the_proxy_in_both_directions(
+    network: Network, web_root: Path, tmp_path: Path, results: Results
+) -> None:
+    """QUIC: hash, and every path in both directions."""
+    with (
+        quic.serving("quic-go", network.server, web_root),
+        Splitter(network.client, f"{SERVER}:{quic.PORT}", paths(tmp_path)) as splitter,
+    ):
+        transfer = quic.download(network.client, "quic-go", LISTEN, LENGTH)
+        assert not transfer.fault(LENGTH)
+        assert splitter.changes("prx") == []
+        splitter.stop()
+        for name, counts in splitter.counts().items():
+            assert counts.up_packets > 100, name
+            assert counts.down_packets > 500, name
+        _agree(network, splitter)
+    results.add("Through Dante, Mbit/s", protocol="QUIC", HTTP=transfer.goodput_mbits)
+
+
+@pytest.mark.parametrize("protocol", ["wireguard", "quic"])
+def test_a_session_outlives_the_proxy(
+    network: Network,
+    dante: Dante,
+    tmp_path: Path,
+    results: Results,
+    protocol: str,
+) -> None:
+    """Killed in mid-transfer, the proxy's path goes; started again, it is used again."""
+    with ExitStack() as stack:
+        port = WIREGUARD if protocol == "wireguard" else quic.PORT
+        splitter = stack.enter_context(
+            Splitter(network.client, f"{SERVER}:{port}", paths(tmp_path))
+        )
+        beside = stack.enter_context(ThreadPoolExecutor(1))
+        running = _begin(stack, network, tmp_path, beside, protocol)
+        time.sleep(1.5)
+        dante.kill()
+        start = time.monotonic()
+        splitter.wait_event("path", 2, path="prx", state="down", reason="proxy")
+        noticed = time.monotonic() - start
+        time.sleep(0.5)
+        still = network.stats()
+        time.sleep(1.0)
+        silent = difference(network.stats(), still)[FAR]
+        assert silent.up_packets == 0, "somebody still relays"
+        dante.start()
+        splitter.wait_event("path", 20, path="prx", state="up")
+        before = network.stats()
+        time.sleep(2)
+        assert running.running(), "the session ended before the path was back: it proves nothing"
+        after = difference(network.stats(), before)[FAR]
+        transfer = running.result()
+    assert not transfer.fault(LONG)
+    assert after.up_packets >= 200
+    assert after.down_packets >= 200
+    warnings = [event["text"] for event in splitter.of("warning")]
+    assert any(f"the proxy {PROXY}:{PORT} does not listen there" in text for text in warnings)
+    results.add(
+        "A proxy killed and started again",
+        protocol=protocol, noticed_s=noticed, longest_gap_s=transfer.longest_gap_s,
+    )  # fmt: skip
+
+
+@pytest.mark.usefixtures("dante")
+def test_a_wrong_password_is_refused_at_the_start(network: Network, tmp_path: Path) -> None:
+    """One line, exit code 2, and no word of the password."""
+    message = _refusal(network.client, path(tmp_path, password="wrong horse"))
+    assert f"the proxy {PROXY}:{PORT} refuses the user name or the password" in message
+    assert "horse" not in message
+
+
+def test_a_proxy_that_does_not_run_is_refused_at_the_start(
+    network: Network, tmp_path: Path
+) -> None:
+    """The same, where nothing listens."""
+    message = _refusal(network.client, path(tmp_path))
+    assert f"the proxy {PROXY}:{PORT} does not listen there" in message
+    assert USER not in message
+
+
+def _begin(
+    stack: ExitStack, network: Network, folder: Path, beside: ThreadPoolExecutor, protocol: str
+) -> Future[Transfer]:
+    """A transfer that outlasts the fault."""
+    if protocol == "quic":
+        stack.enter_context(quic.serving("quic-go", network.server, folder))
+        return beside.submit(quic.download, network.client, "quic-go", LISTEN, LONG, seconds=120)
+    tunnel = stack.enter_context(Tunnel(network.server, network.client, LISTEN))
+    tunnel.ping()
+    stack.enter_context(tunnel.server.web(site(folder, LONG)))
+    # A second flow, as tunnels have: a lone download may rest until its path is back.
+    stack.enter_context(network.client.start(["ping", "-q", "-i", "0.1", INSIDE_SERVER]))
+    return beside.submit(tunnel.download, LONG, 120)
+
+
+def _refusal(host: Host, proxy: str) -> str:
+    """The one line with which the splitter refuses this path."""
+    with pytest.raises(PeerFailed) as refused:
+        Splitter(host, f"{SERVER}:{WIREGUARD}", [proxy])
+    ended, message = str(refused.value).split("\n", 1)
+    assert ended == "split ended with 2:"
+    assert len(message.strip().splitlines()) == 1
+    return message
+
+
+def _fair(carried: dict[str, Counts]) -> None:
+    """Each path has its share; the two links of the proxy are one path."""
+    shares = {name: carried[name] for name in ("p0", "p1", NEAR)}
+    bounds = round_robin_bounds(3, IPERF_SECONDS, 0.1)
+    assert not unfair(shares, dict.fromkeys(shares, bounds))
+
+
+def _agree(network: Network, splitter: Splitter) -> None:
+    """The splitter's counts are the links'; before the proxy each datagram has its header."""
+    splitter.stop()
+    said, true = splitter.counts(), network.stats()
+    pairs = [("p0", "p0", 0), ("p1", "p1", 0), ("prx", NEAR, SOCKS5), ("prx", FAR, 0)]
+    for name, link, header in pairs:
+        both = said[name], true[link]
+        assert abs(both[0].up_packets - both[1].up_packets) <= IN_FLIGHT, link
+        assert abs(both[0].down_packets - both[1].down_packets) <= IN_FLIGHT, link
+        more = HEADERS + header
+        up = both[0].up_bytes + more * both[0].up_packets
+        down = both[0].down_bytes + more * both[0].down_packets
+        assert abs(up - both[1].up_bytes) <= IN_FLIGHT * 1500, link
+        assert abs(down - both[1].down_bytes) <= IN_FLIGHT * 1500, link
