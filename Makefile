@@ -6,7 +6,7 @@ FUZZ_TARGETS := $(basename $(notdir $(wildcard fuzz/fuzz_targets/*.rs)))
 AREA ?= all
 SECONDS ?= 60
 
-.PHONY: help build demo test check bench bench-wireguard interop lab-results fuzz clean
+.PHONY: help build demo test check bench bench-wireguard accuracy interop lab-results fuzz clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\): *## */  make \1\t/p' Makefile | expand -t 20
@@ -52,6 +52,10 @@ bench-wireguard:  ## WireGuard over three emulated paths against one, and on loo
 	cargo build --release --locked -p anabranch
 	tests/interop/setup --area wireguard
 	ANABRANCH=$(CARGO_TARGET_DIR)/release/anabranch $(PYTHON) bench/wireguard.py
+
+accuracy:  ## how exact the emulator is: rate, delay, loss, TCP (root, a quiet machine; two minutes)
+	@scripts/need bench
+	cargo test --release --locked -p anabranch-drive --test accuracy -- --ignored --nocapture --test-threads=1
 
 interop:  ## against strangers' software over emulated paths; AREA=quic for a part, ALLOW_SKIP=1
 	@scripts/need interop

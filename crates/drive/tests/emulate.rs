@@ -5,83 +5,15 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests; clippy only knows the tests themselves")]
 
-use std::io::{ErrorKind, Read, Write};
-use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+mod emulated;
+
+use std::io::ErrorKind;
+use std::net::UdpSocket;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anabranch_drive::emulate::{self, Edit, Namespace, Network, Topology, WayStats};
-
-const SERVER: &str = "10.99.0.1";
-const SERVER6: &str = "fd99::1";
-const PORT: u16 = 7777;
-
-/// A client and a server, joined by three links of 100 Mbit/s and 10 ms each way.
-fn topology(more: &str) -> Topology {
-    let mut text = String::from(
-        "seed = 3\n[[host]]\nname = 'client'\n\
-         [[host]]\nname = 'server'\naddress = ['10.99.0.1/32', 'fd99::1/128']\n",
-    );
-    for i in 0..3 {
-        text += &format!(
-            "[[link]]\nname = 'p{i}'\nrate = '100mbit'\ndelay = '10ms'\nqueue = '250kB'\nends = [\n\
-             {{ host = 'client', address = ['10.77.{i}.2/24', 'fd77:{i}::2/64'], metric = 10{i},\n\
-             routes = ['10.99.0.1/32', 'fd99::1/128'] }},\n\
-             {{ host = 'server', prefsrc = ['10.99.0.1', 'fd99::1'],\n\
-             routes = ['10.77.{i}.0/24', 'fd77:{i}::/64'] }} ]\n"
-        );
-    }
-    Topology::parse(&(text + more), "test").unwrap()
-}
-
-/// Starts the network, unless this machine cannot. The tests measure time, so they take turns.
-fn network() -> Option<(Network, MutexGuard<'static, ()>)> {
-    network_with("")
-}
-
-/// The same with some further tables in its topology.
-fn network_with(more: &str) -> Option<(Network, MutexGuard<'static, ()>)> {
-    static TURN: Mutex<()> = Mutex::new(());
-    let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-    for need in emulate::check().into_iter().filter(|need| need.only_for.is_none()) {
-        if let Some(why) = need.missing {
-            eprintln!("skipped: no {}: {why}", need.what);
-            return None;
-        }
-    }
-    Some((Network::start(&topology(more)).unwrap(), turn))
-}
-
-fn edit(json: &str) -> Edit {
-    serde_json::from_str(json).unwrap()
-}
-
-/// A UDP socket inside a host that gives up reading after `patience`.
-fn udp(host: &Namespace, address: &str, port: u16, patience: Duration) -> UdpSocket {
-    let address: IpAddr = address.parse().unwrap();
-    let socket = host.run(|| UdpSocket::bind(SocketAddr::new(address, port))).unwrap();
-    socket.set_read_timeout(Some(patience)).unwrap();
-    socket
-}
-
-/// A client's socket on link `i`'s address, connected to the server, and the server's.
-fn pair(network: &Network, i: usize, patience: Duration) -> (UdpSocket, UdpSocket) {
-    let client = udp(network.host("client").unwrap(), &format!("10.77.{i}.2"), 0, patience);
-    let server = udp(network.host("server").unwrap(), SERVER, PORT, patience);
-    client.connect((SERVER, PORT)).unwrap();
-    (client, server)
-}
-
-fn forward(network: &Network, link: &str) -> WayStats {
-    network.stats()[link].forward.clone()
-}
-
-/// Receives until nothing comes for the socket's patience; how many came.
-fn count_arrivals(socket: &UdpSocket) -> usize {
-    let mut buffer = [0; 2048];
-    std::iter::from_fn(|| socket.recv(&mut buffer).ok()).count()
-}
+use anabranch_drive::emulate::Edit;
+use emulated::*;
 
 /// Sends back what comes until the socket's patience ends.
 fn echo(socket: &UdpSocket) {
@@ -140,83 +72,14 @@ fn a_tcp_connection_fills_a_link_in_either_direction() {
     }
 }
 
-/// Mbit/s of one TCP connection's payload in seconds 2 to 4 after its start.
-fn tcp_rate(network: &Network, upload: bool) -> f64 {
-    let listen = || TcpListener::bind((SERVER, PORT));
-    let listener = network.host("server").unwrap().run(listen).unwrap();
-    let connect = || TcpStream::connect((SERVER, PORT));
-    let client = network.host("client").unwrap().run(connect).unwrap();
-    let (server, _) = listener.accept().unwrap();
-    let (mut from, mut to) = if upload { (client, server) } else { (server, client) };
-    let sender = thread::spawn(move || while from.write_all(&[0; 65_536]).is_ok() {});
-    receive_for(&mut to, Duration::from_secs(2));
-    let start = Instant::now();
-    let bytes = receive_for(&mut to, Duration::from_secs(2));
-    let rate = bytes as f64 * 8.0 / 1e6 / start.elapsed().as_secs_f64();
-    drop(to);
-    sender.join().unwrap();
-    rate
-}
-
-fn receive_for(stream: &mut TcpStream, span: Duration) -> usize {
-    let (end, mut buffer, mut bytes) = (Instant::now() + span, vec![0; 1 << 16], 0);
-    while Instant::now() < end {
-        bytes += stream.read(&mut buffer).unwrap();
-    }
-    bytes
-}
-
 #[test]
 fn three_links_carry_their_full_rate_in_both_directions_at_once() {
     let Some((network, _turn)) = network() else { return };
-    let delivered = flood_all(&network, Duration::from_secs(2));
-    // 100 Mbit/s for 2 s is 25 MB; the first and last 10 ms are lost to the delay.
-    for (name, bytes) in delivered {
-        assert!((22e6..26.5e6).contains(&(bytes as f64)), "{name}: {bytes} bytes in 2 s");
-    }
-}
-
-/// Offers 120 Mbit/s of UDP to each link in each direction; what came out of each.
-fn flood_all(network: &Network, span: Duration) -> Vec<(String, u64)> {
-    thread::scope(|scope| {
-        for i in 0..3 {
-            let client = format!("10.77.{i}.2");
-            let up = udp(network.host("client").unwrap(), &client, 0, span);
-            let down = udp(network.host("server").unwrap(), SERVER, PORT + 1 + i, span);
-            up.connect((SERVER, PORT)).unwrap();
-            down.connect((client.as_str(), PORT)).unwrap();
-            bind_device(&up, i);
-            scope.spawn(move || flood(&up, span));
-            scope.spawn(move || flood(&down, span));
-        }
-    });
+    flood_all(&network, Duration::from_secs(2), || {});
     thread::sleep(Duration::from_millis(50));
-    let stats = network.stats();
-    let both = |(name, link): (&String, &emulate::LinkStats)| {
-        [("forward", &link.forward), ("back", &link.back)]
-            .map(|(way, stats)| (format!("{name} {way}"), stats.delivered.bytes))
-    };
-    stats.iter().flat_map(both).collect()
-}
-
-/// The routes prefer link 0 for every source address; a bound socket takes its own.
-fn bind_device(socket: &UdpSocket, link: u16) {
-    let name = format!("p{link}");
-    socket2::SockRef::from(socket).bind_device(Some(name.as_bytes())).unwrap();
-}
-
-/// 120 Mbit/s in packets of 1428 bytes, in bursts of a millisecond (12 packets are 137 kbit).
-fn flood(socket: &UdpSocket, span: Duration) {
-    let start = Instant::now();
-    let mut sent = 0.0;
-    while start.elapsed() < span {
-        let due = start.elapsed().as_secs_f64() * 120e6 / 8.0;
-        while sent < due {
-            // Nobody listens: the answer is an ICMP error at some later call.
-            let _ = socket.send(&[0; 1400]);
-            sent += 1428.0;
-        }
-        thread::sleep(Duration::from_millis(1));
+    // 100 Mbit/s for 2 s is 25 MB; the first and last 10 ms are lost to the delay.
+    for (name, bytes) in delivered(&network) {
+        assert!((22e6..26.5e6).contains(&(bytes as f64)), "{name}: {bytes} bytes in 2 s");
     }
 }
 
@@ -225,7 +88,7 @@ fn loss_is_within_the_binomial_interval_and_counted() {
     let Some((network, _turn)) = network() else { return };
     network.change("p0", &edit(r#"{"loss":0.02,"rate":"unlimited"}"#)).unwrap();
     let (client, server) = pair(&network, 0, Duration::from_millis(500));
-    let (arrived, sent) = (send_paced(&client, &server, 5000), 5000.0);
+    let (arrived, sent) = (send_paced(&client, &server, 5000, 20), 5000.0);
     let stats = forward(&network, "p0");
     assert_eq!((stats.units, stats.udp[&PORT].units), (5000, 5000));
     assert_eq!(stats.udp[&PORT].bytes, 5000 * (100 + 28));
@@ -235,18 +98,17 @@ fn loss_is_within_the_binomial_interval_and_counted() {
     assert!((lost - 100.0).abs() <= 40.0, "{lost} of {sent} lost");
 }
 
-/// Sends so slowly that no socket buffer overflows; how many datagrams arrived.
-fn send_paced(client: &UdpSocket, server: &UdpSocket, count: usize) -> u64 {
-    thread::scope(|scope| {
-        let receiver = scope.spawn(|| count_arrivals(server));
-        for i in 0..count {
-            client.send(&[0; 100]).unwrap();
-            if i % 20 == 0 {
-                thread::sleep(Duration::from_millis(1));
-            }
-        }
-        receiver.join().unwrap() as u64
-    })
+#[test]
+fn the_same_packets_are_lost_as_in_virtual_time() {
+    let Some((network, _turn)) = network() else { return };
+    network.change("p0", &edit(ROUGH)).unwrap();
+    let (client, server) = pair(&network, 0, Duration::from_millis(500));
+    let (schedule, arrived) = send_numbered(&client, &server, 1000, Duration::from_millis(1));
+    let expected = in_virtual_time(&topology(""), ROUGH, &schedule);
+    let expected: Vec<u32> = expected.into_iter().map(|(_, unit)| unit).collect();
+    let lost = missing(1000, &expected);
+    assert!((20..80).contains(&lost.len()), "{} lost", lost.len());
+    assert_eq!(missing(1000, &arrived), lost);
 }
 
 #[test]

@@ -24,6 +24,9 @@ use crate::poller::Poller;
 /// The thread looks up at least this often, so a stop is never missed.
 const LONGEST_WAIT: Duration = Duration::from_millis(500);
 
+/// Of the links' thread.
+const NICE: i32 = -10;
+
 /// No interface has this token.
 const WAKER: u64 = u64::MAX;
 
@@ -175,6 +178,9 @@ fn serve(shared: &Shared, mut poller: Poller) {
     // Without this the kernel may be 50 µs late to every packet. It is a hint: a refusal changes
     // nothing else.
     let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
+    // It must not wait behind the programs whose packets it carries. On Linux that is this thread's
+    // niceness alone; without privilege it stays as it is.
+    let _ = rustix::process::setpriority_process(None, NICE);
     let mut timeout = Duration::ZERO;
     while !shared.stop.load(Ordering::Relaxed) {
         let ready: Vec<u64> = poller
