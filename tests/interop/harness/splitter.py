@@ -123,6 +123,10 @@ class Splitter:
             )
         return summaries[-1]
 
+    def end_by(self, how: signal.Signals) -> int:
+        """Sends a signal and waits; its status, negative where the signal killed it."""
+        return self._end(how)
+
     def _end(self, how: signal.Signals) -> int:
         if self._process.poll() is None:
             self._process.send_signal(how)

@@ -111,15 +111,23 @@ class ServerEnd:
 class Tunnel:
     """A WireGuard tunnel between two hosts, each end an unaltered wireguard-go."""
 
-    def __init__(self, server: Host, client_host: Host, endpoint: str, inside: Host | None = None):
-        """Makes both ends; ``endpoint`` is what the client is told to speak to (the splitter).
+    def __init__(
+        self,
+        server: Host,
+        client_host: Host,
+        endpoint: str,
+        inside: Host | None = None,
+        port: int = PORT,
+    ):
+        """Makes both ends; ``endpoint`` is what the client is told to speak to (the splitter), the
+        server listens on ``port``.
 
         The server's interface is on ``inside``, if given, while its UDP socket is on ``server``.
         """
         self.client = client_host
         keys = make_keys(client_host)
         with contextlib.ExitStack() as stack:
-            self.server = stack.enter_context(ServerEnd(server, keys.public, inside=inside))
+            self.server = stack.enter_context(ServerEnd(server, keys.public, port, inside))
             self.name = stack.enter_context(interface(client_host, INSIDE_CLIENT, keys.private))
             peer = ["wg", "set", self.name, "peer", self.server.public]
             client_host.must([*peer, "allowed-ips", f"{INSIDE_SERVER}/32", "endpoint", endpoint])

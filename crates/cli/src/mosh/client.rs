@@ -24,7 +24,7 @@ pub(super) fn run(
     settings: Settings,
     log: Option<Box<dyn Screen>>,
 ) -> Result<(), Failure> {
-    let to = settings.to.clone();
+    let to = settings.entrance.to().map_or_else(String::new, ToString::to_string);
     let signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).map_err(Failure::trouble)?;
     let (stop, over) = UnixStream::pair().map_err(Failure::trouble)?;
     let terminal = Terminal::remember();
@@ -66,7 +66,8 @@ fn begin(
     mut signals: Signals,
     over: UnixStream,
 ) -> io::Result<Begun> {
-    let running = client.start(about.listen, key)?;
+    let listen = about.listen.expect("Mosh's client speaks to a local port");
+    let running = client.start(listen, key)?;
     let (end, on_signal) = (Box::new(running.ender()?), running.ender()?);
     thread::spawn(move || signals.forever().for_each(|_| on_signal()));
     let ended = thread::spawn(move || {

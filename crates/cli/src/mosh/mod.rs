@@ -205,7 +205,7 @@ impl MoshArgs {
                 (target(learnt.server), learnt.key)
             }
         };
-        client::run(&client, &key, Settings { to, ..settings }, log)
+        client::run(&client, &key, settings.towards(to), log)
     }
 
     /// The splitter's settings, checked before anybody logs in. The server's port is not known yet.

@@ -3,7 +3,8 @@
 use std::io::{self, Write};
 
 use anabranch_drive::paths::Egress;
-use anabranch_drive::split::{Listening, Target};
+use anabranch_drive::split::{Entrance, Listening, Target};
+use anabranch_drive::steer::Plan;
 
 use anabranch_multipath::Time;
 
@@ -12,43 +13,55 @@ use crate::failure::Failure;
 use crate::text::table;
 
 /// Prints what a run would do. A reader who leaves early is no failure.
-pub(super) fn print(to: &Target, about: &Listening, json: bool) -> Result<(), Failure> {
-    let text = if json { about_json("check", Time::ZERO, about) } else { describe(to, about) };
+pub(super) fn print(entrance: &Entrance, about: &Listening, json: bool) -> Result<(), Failure> {
+    let text =
+        if json { about_json("check", Time::ZERO, about) } else { describe(entrance, about) };
     match writeln!(io::stdout(), "{text}") {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(Failure::trouble(error)),
         _ => Ok(()),
     }
 }
 
-fn describe(to: &Target, about: &Listening) -> String {
-    let name = to.to_string();
-    let server = match about.server.map(|server| server.to_string()) {
-        Some(address) if address != name => format!("{name} ({address})"),
-        _ => name,
+fn describe(entrance: &Entrance, about: &Listening) -> String {
+    let mut lines = match entrance {
+        Entrance::Port { listen, to } => {
+            vec![format!("listen    {listen}"), format!("server    {}", server(to, about))]
+        }
+        Entrance::Tun(_) => about.tun.iter().flat_map(Plan::describe).collect(),
     };
-    let Listening { listen, schedule, every, seed, .. } = about;
-    let mut lines = vec![
-        format!("listen    {listen}"),
-        format!("server    {server}"),
+    let Listening { schedule, every, seed, .. } = about;
+    lines.extend([
         format!("schedule  {schedule}, every {every}, seed {seed}"),
         String::new(),
         table(&rows(about)),
-    ];
+    ]);
     lines.extend(notes(&about.egresses));
     lines.extend(mtu(about));
     lines.join("\n")
 }
 
+fn server(to: &Target, about: &Listening) -> String {
+    let name = to.to_string();
+    match about.server.map(|server| server.to_string()) {
+        Some(address) if address != name => format!("{name} ({address})"),
+        _ => name,
+    }
+}
+
 /// Columns that only some runs have are left out of others.
 fn rows(about: &Listening) -> Vec<Vec<String>> {
     let head = ["path", "interface", "source", "gateway", "MTU", "ports"].map(str::to_owned);
-    let mut rows: Vec<_> =
-        std::iter::once(head.to_vec()).chain(about.egresses.iter().map(row)).collect();
-    if about.egresses.iter().any(|egress| egress.proxy.is_some()) {
-        let cells = std::iter::once("proxy".to_owned()).chain(about.egresses.iter().map(proxy));
+    let mut rows: Vec<_> = std::iter::once(head.to_vec()).chain(ways(about).map(row)).collect();
+    if ways(about).any(|egress| egress.proxy.is_some()) {
+        let cells = std::iter::once("proxy".to_owned()).chain(ways(about).map(proxy));
         rows.iter_mut().zip(cells).for_each(|(row, cell)| row.push(cell));
     }
     rows
+}
+
+/// All ways out: with an interface, a path has one for each family.
+fn ways(about: &Listening) -> impl Iterator<Item = &Egress> {
+    about.egresses.iter().chain(&about.others)
 }
 
 /// A path's proxy, and what it takes from each datagram.

@@ -8,6 +8,7 @@ use std::str::FromStr;
 
 use anabranch_drive::paths::{PathSpec, SpecError};
 use anabranch_drive::socks::{Login, Password, Proxy, ProxyError};
+use anabranch_drive::steer::PortRange;
 use anabranch_drive::target::Target;
 use anabranch_drive::toml_keys::{self, Section};
 use serde::de::Error;
@@ -24,6 +25,11 @@ const KEYS: &[Section] = &[
         keys: &[
             "listen",
             "to",
+            "tun",
+            "route",
+            "netns",
+            "udp",
+            "dns",
             "protocol",
             "idle",
             "max-sessions",
@@ -78,6 +84,26 @@ where
 {
     let text = String::deserialize(deserializer)?;
     text.parse().map(Some).map_err(D::Error::custom)
+}
+
+/// Ports and ranges of ports: numbers, or texts such as `5000-5010`.
+pub(super) fn ranges<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Vec<PortRange>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(
+        untagged,
+        expecting = "no port: write a number such as 5000 or a range such as '5000-5010'"
+    )]
+    enum Either {
+        Number(u16),
+        Text(String),
+    }
+    let texts = Vec::<Either>::deserialize(deserializer)?.into_iter().map(|either| match either {
+        Either::Number(number) => number.to_string(),
+        Either::Text(text) => text,
+    });
+    texts.map(|text| text.parse().map_err(D::Error::custom)).collect()
 }
 
 /// A mark: a number (TOML knows 0x... itself), or the text of one.
@@ -263,6 +289,18 @@ mod tests {
     }
 
     #[test]
+    fn a_file_may_ask_for_an_interface() {
+        let options = parse(
+            "tun = 'any0'\nroute = true\nnetns = 'browse'\nudp = [5000, '6000-6010']\n\
+             dns = ['192.0.2.53']\n",
+        )
+        .unwrap();
+        let udp: Vec<_> = options.udp.iter().map(ToString::to_string).collect();
+        assert_eq!((options.tun.as_deref(), options.route), (Some("any0"), true));
+        assert_eq!((udp.join(" "), options.dns.len()), ("5000 6000-6010".into(), 1));
+    }
+
+    #[test]
     fn mistakes_are_told_with_their_line() {
         let mistake = |text: &str| parse(text).unwrap_err();
         let near = "f.toml:2: unknown key `evry`; did you mean `every`?";
@@ -277,6 +315,7 @@ mod tests {
             ("[[path]]\ninterface = 'a'\n", "f.toml:1: "),
             ("[[path]]\nname = 'a'\ninterface = 'b'\nwg = 'b.conf'\n", "f.toml:1: "),
             ("path = 'a'\n", "f.toml:1: "),
+            ("tun = 'any0'\nudp = [5000, '7-5']\n", "f.toml:2: "),
         ] {
             let message = mistake(text);
             assert!(message.starts_with(line) && !message.contains('\n'), "{message}");

@@ -9,9 +9,11 @@ mod screen;
 mod values;
 mod wg;
 
+use std::io::{self, Write};
 use std::path::PathBuf;
 
 use anabranch_drive::split::{self, Listening, Reread, Screen, Settings};
+use anabranch_drive::steer;
 
 use crate::failure::Failure;
 pub(crate) use options::Options;
@@ -54,6 +56,12 @@ EXAMPLES
     anabranch split --listen 127.0.0.1:4433 --to www.example.net:443 --path home=if:eth0 \\
         --path a=addr:192.0.2.7 --path b=addr:192.0.2.8 --handshake home --every ~50p
 
+  Any program: QUIC, WireGuard and Mosh are split, each other flow keeps to one path (root):
+    anabranch split --tun any0 --route --path wlan=if:wlan0 --path lte=if:wwan0
+
+  One browser alone; then: ip netns exec browse su -c chromium YOU
+    anabranch split --tun any0 --netns browse --route --path wlan=if:wlan0 --path lte=if:wwan0
+
   One path shall carry more than the other, and what observers see is to be kept:
     anabranch split tunnel.toml --schedule weights:0.7,0.3 --trace run.parquet --pcap captures
 
@@ -88,6 +96,10 @@ pub(crate) struct SplitArgs {
     #[arg(long)]
     check: bool,
 
+    /// Undo what runs with --tun left behind that were killed, and stop (root)
+    #[arg(long, exclusive = true)]
+    restore: bool,
+
     #[command(flatten)]
     wg: wg::WgArgs,
 
@@ -98,6 +110,9 @@ pub(crate) struct SplitArgs {
 impl SplitArgs {
     /// Runs the splitter until it is told to end.
     pub(crate) fn run(self) -> Result<(), Failure> {
+        if self.restore {
+            return restore();
+        }
         let file = self.file.or(self.config);
         let mut options = match &file {
             Some(path) => self.options.clone().over(file::read(path)?),
@@ -108,7 +123,11 @@ impl SplitArgs {
         if self.check {
             let about = Listening::look(&settings).map_err(blame)?;
             let alone = tunnel.map_or(Ok(false), |tunnel| tunnel.check(&about))?;
-            return if alone { Ok(()) } else { check::print(&settings.to, &about, options.json) };
+            return if alone {
+                Ok(())
+            } else {
+                check::print(&settings.entrance, &about, options.json)
+            };
         }
         let mut screen = screen::of(&options).map_err(Failure::trouble)?;
         let source = file.map(|file| {
@@ -120,6 +139,19 @@ impl SplitArgs {
         run(settings, source, &mut screen)?;
         screen.failure()
     }
+}
+
+/// Undoes what killed runs left behind, and says so.
+fn restore() -> Result<(), Failure> {
+    let restored = steer::restore().map_err(|error| blame(error.into()))?;
+    let text = match restored.is_empty() {
+        true => "nothing was left behind".to_owned(),
+        false => format!("undid what was left of --tun {}", restored.join(", ")),
+    };
+    writeln!(io::stdout(), "{text}").or_else(|error| match error.kind() {
+        io::ErrorKind::BrokenPipe => Ok(()),
+        _ => Err(Failure::trouble(error)),
+    })
 }
 
 fn run(settings: Settings, source: Option<Source>, screen: &mut dyn Screen) -> Result<(), Failure> {

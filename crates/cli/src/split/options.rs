@@ -1,11 +1,12 @@
 //! The settings as a user gives them, by flag or in a file: one list for both.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use anabranch_drive::paths::PathSpec;
 use anabranch_drive::split::Target;
+use anabranch_drive::steer::PortRange;
 use anabranch_multipath::Every;
 use anabranch_multipath::schedule::{FAMILIES, Family, Spec};
 use serde::Deserialize;
@@ -26,6 +27,34 @@ pub(crate) struct Options {
     #[arg(long, value_name = "HOST:PORT", help_heading = "Ends")]
     #[serde(deserialize_with = "file::text")]
     pub(crate) to: Option<Target>,
+
+    /// Instead of --listen and --to: an interface of this name takes the datagrams of any program (root)
+    ///
+    /// UDP to the ports of QUIC, WireGuard and Mosh is split, each session to the server that its
+    /// program names.
+    #[arg(long, value_name = "NAME", help_heading = "Interface", conflicts_with_all = ["listen", "to"])]
+    pub(crate) tun: Option<String>,
+
+    /// Lead traffic into the interface: what can be split is, each other flow is pinned to one path
+    ///
+    /// Without it no route changes. All is undone at the end; after a SIGKILL by the next start, or by
+    /// --restore. Needs the program nft.
+    #[arg(long, help_heading = "Interface")]
+    pub(crate) route: bool,
+
+    /// Make the interface in a network namespace of this name, which is made too: programs started
+    /// there ('ip netns exec NAME PROGRAM') use it, and no others
+    #[arg(long, value_name = "NAME", help_heading = "Interface")]
+    pub(crate) netns: Option<String>,
+
+    /// Split UDP to these ports too; repeat for more [443, 51820 and 60000-61000 always]
+    #[arg(long, value_name = "PORT[-PORT]", help_heading = "Interface")]
+    #[serde(deserialize_with = "file::ranges")]
+    pub(crate) udp: Vec<PortRange>,
+
+    /// A name server for the namespace; repeat for more [default: this machine's]
+    #[arg(long, value_name = "ADDRESS", help_heading = "Interface")]
+    pub(crate) dns: Vec<IpAddr>,
 
     /// What the sessions carry: auto, wireguard, quic, mosh, or any [default: auto]
     ///
@@ -119,6 +148,11 @@ impl Options {
         Options {
             listen: self.listen.or(file.listen),
             to: self.to.or(file.to),
+            tun: self.tun.or(file.tun),
+            route: self.route || file.route,
+            netns: self.netns.or(file.netns),
+            udp: if self.udp.is_empty() { file.udp } else { self.udp },
+            dns: if self.dns.is_empty() { file.dns } else { self.dns },
             protocol: self.protocol.or(file.protocol),
             idle: self.idle.or(file.idle),
             max_sessions: self.max_sessions.or(file.max_sessions),

@@ -5,7 +5,8 @@ use std::path::Path;
 
 use anabranch_comps::Config;
 use anabranch_drive::paths::{PathSpec, distinct};
-use anabranch_drive::split::{Settings, fresh_seed};
+use anabranch_drive::split::{Entrance, Settings, fresh_seed};
+use anabranch_drive::steer::{Ports, Request};
 use anabranch_multipath::seed::stream;
 
 use super::options::Options;
@@ -17,16 +18,14 @@ use crate::failure::Failure;
 /// Something is missing or does not fit together; nothing was opened, asked or written.
 pub(crate) fn settings(options: &Options) -> Result<Settings, Failure> {
     distinct(&options.paths).map_err(in_setting("path"))?;
-    let listen = options.listen.ok_or_else(|| missing("listen", "where clients send to"))?;
-    let to = options.to.clone().ok_or_else(|| missing("to", "the server"))?;
+    let entrance = entrance(options)?;
     let roles = Roles::of(options)?;
     let paths = roles.order(&options.paths);
     let core = config(options, &paths, &roles)?;
     roles.check_tuples(core.quic_tuples)?;
     check_outputs(options)?;
     Ok(Settings {
-        listen,
-        to,
+        entrance,
         specs: paths,
         core,
         fwmark: options.fwmark.map(|mark| mark.0),
@@ -34,6 +33,74 @@ pub(crate) fn settings(options: &Options) -> Result<Settings, Failure> {
         trace: options.trace.clone(),
         pcap: options.pcap.clone(),
     })
+}
+
+/// Where clients come in. A file may name a port and the command line an interface, so both are looked at here.
+fn entrance(options: &Options) -> Result<Entrance, Failure> {
+    let Some(tun) = &options.tun else {
+        for (given, setting) in [
+            (options.route, "route"),
+            (options.netns.is_some(), "netns"),
+            (!options.udp.is_empty(), "udp"),
+            (!options.dns.is_empty(), "dns"),
+        ] {
+            if given {
+                return Err(in_setting(setting)(
+                    "there is no interface to use it with: add --tun NAME",
+                ));
+            }
+        }
+        let listen = options.listen.ok_or_else(|| missing("listen", "where clients send to"))?;
+        let to = options.to.clone().ok_or_else(|| missing("to", "the server"))?;
+        return Ok(Entrance::Port { listen, to });
+    };
+    if options.listen.is_some() || options.to.is_some() {
+        return Err(in_setting("tun")("takes the place of --listen and --to: leave them away"));
+    }
+    if !options.dns.is_empty() && options.netns.is_none() {
+        return Err(in_setting("dns")(
+            "only a namespace has name servers of its own: add --netns NAME",
+        ));
+    }
+    if let Some(path) = options.paths.iter().find(|path| path.proxy.is_some()) {
+        let name = &path.name;
+        return Err(in_setting("tun")(format!(
+            "path '{name}' is a proxy, which an interface cannot use yet"
+        )));
+    }
+    check_interface(tun).map_err(in_setting("tun"))?;
+    options.netns.as_deref().map_or(Ok(()), check_namespace).map_err(in_setting("netns"))?;
+    Ok(Entrance::Tun(Request {
+        tun: tun.clone(),
+        netns: options.netns.clone(),
+        route: options.route,
+        ports: Ports::with(&options.udp),
+        dns: options.dns.clone(),
+    }))
+}
+
+/// A name that goes into commands and file names.
+fn check_interface(name: &str) -> Result<(), String> {
+    let good = (1..16).contains(&name.len()) && is_plain(name);
+    if good {
+        Ok(())
+    } else {
+        Err(format!("'{name}' is no name: use 1 to 15 letters, digits, '_', '.' and '-'"))
+    }
+}
+
+fn check_namespace(name: &str) -> Result<(), String> {
+    let good = (1..64).contains(&name.len()) && is_plain(name);
+    if good {
+        Ok(())
+    } else {
+        Err(format!("'{name}' is no name: use 1 to 63 letters, digits, '_', '.' and '-'"))
+    }
+}
+
+fn is_plain(name: &str) -> bool {
+    let allowed = |c: char| c.is_ascii_alphanumeric() || "_.-".contains(c);
+    name.chars().all(allowed) && name.chars().any(|c| c != '.')
 }
 
 fn config(options: &Options, paths: &[PathSpec], roles: &Roles) -> Result<Config, Failure> {
@@ -226,6 +293,30 @@ mod tests {
         };
         assert!(with("weights:1,2,3", None) && with("weights:1,2", Some("a")));
         assert!(!with("weights:1,2", None) && !with("weights:1,2,3", Some("a")));
+    }
+
+    #[test]
+    fn an_interface_takes_the_place_of_a_port() {
+        let free = Options { listen: None, to: None, ..options(None, None) };
+        let with = |change: fn(&mut Options)| {
+            let mut options =
+                Options { listen: None, to: None, tun: Some("any0".into()), ..options(None, None) };
+            change(&mut options);
+            settings(&options).map(|settings| settings.entrance)
+        };
+        let Ok(Entrance::Tun(request)) = with(|_| {}) else { panic!("no interface") };
+        assert!(!request.route && request.ports.contains(443) && !request.ports.contains(53));
+        for change in [
+            (|options| options.listen = Some("127.0.0.1:1".parse().unwrap())) as fn(&mut Options),
+            |options| options.tun = Some("a b".into()),
+            |options| options.tun = Some("much-too-long-a-name".into()),
+            |options| options.netns = Some("../etc".into()),
+            |options| options.dns = vec!["192.0.2.53".parse().unwrap()],
+        ] {
+            assert!(with(change).is_err());
+        }
+        assert!(settings(&Options { route: true, ..options(None, None) }).is_err());
+        assert!(settings(&free).is_err());
     }
 
     #[test]

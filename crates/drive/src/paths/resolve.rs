@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use super::{Egress, PathError, PathSpec};
 use crate::netlink::{self, Address, Link, LinkKind, Route, RouteError, route_to};
@@ -87,6 +87,28 @@ pub fn redirect(
     found.iter().find_map(|&at| machine.way_through(&pinned, before.server, at, fwmark).ok())
 }
 
+/// Addresses of a root name server: public, far away, and no one's own. Routes are looked up to them, nothing is sent.
+const FAR: [SocketAddr; 2] = [
+    SocketAddr::new(IpAddr::V4(Ipv4Addr::new(198, 41, 0, 4)), 53),
+    SocketAddr::new(IpAddr::V6(Ipv6Addr::new(0x2001, 0x503, 0xba3e, 0, 0, 0, 2, 0x30)), 53),
+];
+
+/// The ways out of paths to wherever the default routes lead: for each path its way for IPv4 and its way for IPv6.
+///
+/// # Errors
+/// The kernel told of no interface at all, so nothing is known of any path.
+pub fn anywhere(
+    specs: &[PathSpec],
+    fwmark: Option<u32>,
+) -> io::Result<Vec<[Result<Egress, PathError>; 2]>> {
+    let machine = Machine::ask()?;
+    let blame = |spec: &PathSpec, fault| PathError { path: spec.name.clone(), fault };
+    let look = |spec: &PathSpec| {
+        FAR.map(|far| machine.way(spec, far, fwmark).map_err(|fault| blame(spec, fault)))
+    };
+    Ok(specs.iter().map(look).collect())
+}
+
 fn all_towards(
     specs: &[PathSpec],
     server: SocketAddr,
@@ -126,8 +148,11 @@ fn to_proxy(
     first.or_else(|fault| ways.find_map(Result::ok).ok_or(fault))
 }
 
-/// Refuses two paths that share interface and source address: to an observer they are one path. Proxies set them apart: behind each of them sits another observer.
-pub(crate) fn refuse_same(egresses: &[Egress]) -> Result<(), PathError> {
+/// Refuses two paths that share interface and source address: to an observer they are one path.
+/// Proxies set them apart: behind each of them sits another observer.
+pub(crate) fn refuse_same<'e>(
+    egresses: impl IntoIterator<Item = &'e Egress>,
+) -> Result<(), PathError> {
     let mut seen = BTreeMap::new();
     for egress in egresses {
         if let Some(other) = seen.insert(seen_as(egress), &egress.name) {

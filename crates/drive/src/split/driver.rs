@@ -9,6 +9,7 @@ use std::time::Duration;
 use anabranch_comps::{Batch, Core, Input, Output, SessionId, Snapshot};
 use anabranch_multipath::{PathId, Time};
 
+use super::door::Door;
 use super::manager;
 use super::onward::Outgoing;
 use super::proxies::Proxies;
@@ -22,8 +23,9 @@ use super::ways::Ways;
 use super::{Failure, Listening, Screen, Settings};
 use crate::clock::Clock;
 use crate::netlink::Monitor;
+use crate::packet::Complaint;
 use crate::poller::{Poller, Ready};
-use crate::udp::{Datagrams, Fault, QueuedError, Received, RecvBatch, SendQueue, UdpSocket};
+use crate::udp::{Datagrams, Fault, QueuedError, Received, RecvBatch, SendQueue};
 
 /// Tokens of the files that are no path sockets; those count up from 0.
 pub(super) const LISTENER: u64 = u64::MAX;
@@ -94,7 +96,7 @@ pub(super) struct Driver<'s> {
     pub(super) core: Core,
     pub(super) clock: Clock,
     pub(super) poller: Poller,
-    pub(super) listener: UdpSocket,
+    pub(super) door: Door,
     pub(super) sockets: Sockets,
     pub(super) ways: Ways,
     pub(super) resolver: Resolver,
@@ -121,6 +123,8 @@ pub(super) struct Driver<'s> {
     pub(super) missed: u64,
     pub(super) not_returned: u64,
     pub(super) foreign: u64,
+    /// Whether what is being sent may leave in parts, because it came in parts.
+    pub(super) in_parts: bool,
     pub(super) stopped: bool,
 }
 
@@ -152,6 +156,7 @@ impl Driver<'_> {
         buffers: &mut RecvBatch,
     ) -> Result<(), Failure> {
         match token {
+            LISTENER if self.door.port().is_none() => self.on_packets(),
             LISTENER => self.on_clients(buffers),
             STOP => self.stopped = true,
             NETWORK => self.on_network()?,
@@ -174,7 +179,7 @@ impl Driver<'_> {
 
     /// Datagrams of clients: each run through the core, then all of them out.
     fn on_clients(&mut self, buffers: &mut RecvBatch) {
-        let Ok(runs) = buffers.recv(&self.listener) else { return };
+        let Some(Ok(runs)) = self.door.port().map(|port| buffers.recv(port)) else { return };
         let now = self.clock.now();
         let mut outgoing = Vec::with_capacity(RUNS);
         for run in runs {
@@ -238,8 +243,11 @@ impl Driver<'_> {
     fn warn_narrow(&mut self, token: u64, error: &QueuedError) {
         if let Some(socket) = self.sockets.by_token(token).filter(|_| self.sockets.is_in_use(token))
         {
-            let egress = self.ways.of(socket.path);
+            let (session, egress) = (socket.session, self.ways.of(socket.path));
             let warning = self.told.narrow(socket.path, &egress.name, egress.headers(), error);
+            if let Some(mtu) = Told::narrowed(error) {
+                self.door.complain(session, Complaint::TooBig(mtu));
+            }
             self.warn(warning);
         }
     }
@@ -266,6 +274,7 @@ impl Driver<'_> {
             return;
         }
         looks.iter().for_each(|look| self.on_look(now, look));
+        self.steer();
         self.tend(now);
     }
 
@@ -328,6 +337,9 @@ impl Driver<'_> {
                 Output::Send { session, tuple, path, payload } => {
                     outgoing.extend(Outgoing::of((session, tuple, path), payload, run));
                 }
+                Output::Return { client, server: Some(server), .. } => {
+                    run.into_iter().for_each(|run| self.deliver(server, client, run));
+                }
                 Output::Return { client, local, .. } => {
                     back = run.map(|run| Datagrams {
                         to: Some(client),
@@ -335,9 +347,15 @@ impl Driver<'_> {
                         ..run.onward()
                     });
                 }
+                Output::Resolve { session, server: Some(server) } => {
+                    self.resolve_named(now, session, server);
+                }
                 Output::Resolve { session, .. } => self.resolve(now, session),
                 Output::Close { session } => self.close(now, session),
-                Output::Event(event) => self.screen.event(now, &event),
+                Output::Event(event) => {
+                    self.door.note(&event);
+                    self.screen.event(now, &event);
+                }
             }
         }
         back
@@ -357,6 +375,7 @@ impl Driver<'_> {
 
     fn close(&mut self, now: Time, session: SessionId) {
         self.servers.remove(&session);
+        self.door.forget(session);
         self.resolver.forget(session);
         self.proxies.forget(session);
         for local in self.sockets.close(session) {
@@ -367,7 +386,8 @@ impl Driver<'_> {
     /// The counters, with what only the sockets know; `missed` is what those of the paths have
     /// dropped.
     pub(super) fn snapshot(&mut self, missed: u64) -> Snapshot {
-        self.missed += fresh_drops(&self.listener, &mut self.counted);
+        let port = self.door.port();
+        self.missed += port.map_or(0, |port| fresh_drops(port, &mut self.counted));
         Snapshot {
             missed: self.missed + missed,
             not_returned: self.not_returned,
@@ -384,14 +404,18 @@ impl Driver<'_> {
         let snapshot = self.snapshot(missed);
         self.core.handle(now, Input::Shutdown);
         self.settle(now);
+        let freed = self.door.close();
         // First the screen, which may hold a terminal: the captures may take long, and be cut
         // short.
         self.screen.finish(now, &snapshot);
         self.taps.finish().map_err(Failure::Unfinished)?;
+        freed.map_err(|error| {
+            Failure::System("undoing the routes (the next start tries again)", error)
+        })?;
         Ok(snapshot)
     }
 }
 
-fn batch_of<'a>(run: &Received<'a>) -> Batch<'a> {
+pub(super) fn batch_of<'a>(run: &Received<'a>) -> Batch<'a> {
     Batch { bytes: run.bytes, stride: run.stride, ecn: run.ecn }
 }

@@ -7,7 +7,12 @@ use super::Listening;
 /// Clients may come.
 pub(super) fn ready(about: &Listening) {
     let paths: Vec<_> = about.egresses.iter().map(|egress| egress.name.as_str()).collect();
-    let status = format!("listening on {}, paths {}", about.listen, paths.join(", "));
+    let door = match (&about.listen, &about.tun) {
+        (_, Some(plan)) => format!("interface {}", plan.request.tun),
+        (Some(listen), None) => format!("listening on {listen}"),
+        (None, None) => String::new(),
+    };
+    let status = format!("{door}, paths {}", paths.join(", "));
     tell(&[NotifyState::Ready, NotifyState::Status(&status)]);
 }
 

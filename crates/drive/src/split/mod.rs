@@ -4,6 +4,7 @@
 //! what the core says, show the counters. It holds no protocol thought; which path a datagram takes
 //! is the core's affair.
 
+mod door;
 mod driver;
 mod files;
 mod manager;
@@ -25,5 +26,5 @@ mod ways;
 pub use crate::target::{Target, TargetError};
 pub use driver::{run, run_rereading, run_until};
 pub use reload::Reread;
-pub use settings::{Failure, Listening, Screen, Settings, fresh_seed};
+pub use settings::{Entrance, Failure, Listening, Screen, Settings, fresh_seed};
 pub use trial::{free_loopback, may_mark};

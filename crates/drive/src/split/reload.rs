@@ -7,7 +7,7 @@ use anabranch_multipath::{PathId, Time};
 
 use super::driver::Driver;
 use super::trial::try_paths;
-use super::{Failure, Listening, Settings, files, manager};
+use super::{Entrance, Failure, Listening, Settings, files, manager};
 use crate::paths::{self, Egress, PathSpec};
 
 /// Reads the settings again, given those in force; else says in one line what is wrong and where.
@@ -43,8 +43,13 @@ impl Driver<'_> {
         self.taps.renumber(&settings);
         self.renumber_proxies(&numbers, &settings.specs);
         self.told.forget_paths();
-        self.ways.replace(now, settings.specs.clone(), egresses.clone());
-        self.about = Listening::of(&settings, self.about.listen, egresses);
+        let others = std::mem::take(&mut self.about.others);
+        let ends = (self.about.listen, self.about.server);
+        let tun = self.about.tun.take();
+        if tun.is_none() {
+            self.ways.replace(now, settings.specs.clone(), egresses.clone());
+        }
+        self.about = Listening::about(&settings, ends, tun, (egresses, others));
         self.settings = settings;
         self.screen.reloaded(now, &self.about);
         files::shortage(&self.settings.core, self.proxies.len(), files::limit())
@@ -88,7 +93,8 @@ impl Driver<'_> {
         let mut sessions: Vec<SessionId> = self.servers.keys().copied().collect();
         sessions.sort_unstable();
         for session in sessions {
-            self.core.handle(now, Input::Resolved { session, found: true, barred: &[] });
+            let barred = self.ways.barred(self.servers[&session]);
+            self.core.handle(now, Input::Resolved { session, found: true, barred: &barred });
         }
         self.tend(now);
     }
@@ -105,10 +111,18 @@ fn places(old: &[PathSpec], new: &[PathSpec]) -> Vec<Option<PathId>> {
 
 /// What holds for a whole run, because sessions or files depend on it.
 fn refuse_fixed(old: &Settings, new: &Settings) -> Result<(), String> {
-    let Settings { listen, to, specs: _, core: _, fwmark, same_egress: _, trace, pcap } = old;
+    let Settings { entrance, specs, core: _, fwmark, same_egress: _, trace, pcap } = old;
+    let listen = |settings: &Settings| match settings.entrance {
+        Entrance::Port { listen, .. } => Some(listen),
+        Entrance::Tun(_) => None,
+    };
+    let is_interface = matches!(entrance, Entrance::Tun(_));
     let changed = [
-        ("listen", *listen != new.listen),
-        ("to", *to != new.to),
+        ("listen", listen(old) != listen(new)),
+        ("to", entrance.to() != new.entrance.to()),
+        ("tun", *entrance != new.entrance),
+        // The machine's routes were made for them.
+        ("path", is_interface && *specs != new.specs),
         ("fwmark", *fwmark != new.fwmark),
         ("trace", *trace != new.trace),
         ("pcap", *pcap != new.pcap),

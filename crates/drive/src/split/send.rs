@@ -5,6 +5,7 @@ use std::io;
 use anabranch_comps::{Failure, Input, SessionId, TupleId};
 use anabranch_multipath::{PathId, Time};
 
+use super::door::widest;
 use super::driver::Driver;
 use super::files;
 use super::onward::{Outgoing, gone, groups};
@@ -41,9 +42,14 @@ impl Driver<'_> {
             header.map(|header| group.iter().map(|each| each.behind(header)).collect());
         let added = header.map_or(0, Header::len);
         let group = wrapped.as_deref().unwrap_or(group);
+        let in_parts = self.in_parts && socket.udp.allow_fragments(true).is_ok();
         let mut batch = self.queue.batch(&socket.udp);
         group.iter().for_each(|outgoing| batch.push(outgoing.datagrams()));
         let report = batch.send();
+        if in_parts {
+            // It was allowed a moment ago, so it can be forbidden too.
+            let _ = socket.udp.allow_fragments(false);
+        }
         for (outgoing, part) in gone(group, &report) {
             self.taps.see(now, socket, true, outgoing.part(part), self.screen);
         }
@@ -79,7 +85,8 @@ impl Driver<'_> {
         by: Option<(Association, Time)>,
     ) -> Result<(), Failure> {
         let server = *self.servers.get(&key.0).ok_or(Failure::Unreachable)?;
-        match self.sockets.open(key, self.ways.of(key.2), server, by, &self.poller) {
+        let egress = self.ways.towards(key.2, server).ok_or(Failure::Unreachable)?;
+        match self.sockets.open(key, egress, server, by, &self.poller) {
             Ok(local) => self.core.handle(now, Input::Opened { local }),
             Err(error) => return Err(self.cannot_open(&error)),
         }
@@ -104,7 +111,8 @@ impl Driver<'_> {
 
     /// Sends to clients.
     pub(super) fn give_back(&mut self, back: &[Datagrams<'_>]) {
-        let mut batch = self.queue.batch(&self.listener);
+        let Some(port) = self.door.port() else { return };
+        let mut batch = self.queue.batch(port);
         back.iter().for_each(|datagrams| batch.push(*datagrams));
         // A client that is gone, or too slow to take its datagrams, loses them as it would on any
         // network.
@@ -122,6 +130,8 @@ impl Driver<'_> {
         bytes: usize,
     ) {
         let (datagrams, bytes) = (datagrams as u64, bytes as u64);
+        let width = widest(self.sockets.of(session, tuple));
+        self.pass_on(session, width, failure);
         self.core.handle(now, Input::Failed { session, tuple, failure, datagrams, bytes });
         // An error by itself makes the core tell of it, not send; what a timer that is due by now
         // sends may fail and come back here, and is not sent again.

@@ -9,16 +9,40 @@ use std::time::Duration;
 use anabranch_comps::{Config, Event, Snapshot};
 use anabranch_multipath::Time;
 
+use super::ways::Ways;
 use crate::paths::{self, Egress, PathError, PathSpec};
+use crate::steer::{Plan, Request, SteerError};
 use crate::target::Target;
 
-/// The settings of one run: a listener, a server, the paths between them.
+/// Where clients come in, and where they want to go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Entrance {
+    /// A local port: all its clients want one server.
+    Port {
+        /// Where clients send their datagrams.
+        listen: SocketAddr,
+        /// The server; its name is resolved for each session anew.
+        to: Target,
+    },
+    /// An interface: each packet names its server.
+    Tun(Request),
+}
+
+impl Entrance {
+    /// The server of all clients, if there is one.
+    pub fn to(&self) -> Option<&Target> {
+        match self {
+            Entrance::Port { to, .. } => Some(to),
+            Entrance::Tun(_) => None,
+        }
+    }
+}
+
+/// The settings of one run: where clients come in, and the paths by which they leave.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Where clients send their datagrams.
-    pub listen: SocketAddr,
-    /// The server; its name is resolved for each session anew.
-    pub to: Target,
+    /// Where clients come in.
+    pub entrance: Entrance,
     /// The paths, in the order of `core.ports`.
     pub specs: Vec<PathSpec>,
     /// The core's part.
@@ -31,6 +55,17 @@ pub struct Settings {
     pub trace: Option<PathBuf>,
     /// The directory to write a pcapng file for each path into.
     pub pcap: Option<PathBuf>,
+}
+
+impl Settings {
+    /// The same for another server; with an interface nothing changes, as its clients name theirs.
+    #[must_use]
+    pub fn towards(mut self, server: Target) -> Settings {
+        if let Entrance::Port { to, .. } = &mut self.entrance {
+            *to = server;
+        }
+        self
+    }
 }
 
 /// A seed from the system's entropy, for a run that need not repeat another; below 2^53, so that
@@ -66,12 +101,16 @@ pub trait Screen {
 #[derive(Clone, Debug)]
 pub struct Listening {
     /// Where clients send their datagrams; the port is the kernel's choice if 0 was asked for and
-    /// the socket is open.
-    pub listen: SocketAddr,
-    /// The server, as its name resolves now.
+    /// the socket is open. `None` with an interface.
+    pub listen: Option<SocketAddr>,
+    /// The server, as its name resolves now; `None` with an interface.
     pub server: Option<SocketAddr>,
-    /// The paths' ways out.
+    /// The interface, and what is set up around it.
+    pub tun: Option<Plan>,
+    /// The paths' ways out, one for each path.
     pub egresses: Vec<Egress>,
+    /// With an interface: the ways out for IPv6 of paths that have one for IPv4 too.
+    pub others: Vec<Egress>,
     /// The seed that repeats this run's choices.
     pub seed: u64,
     /// The schedule as the user would write it.
@@ -90,20 +129,45 @@ impl Listening {
     /// # Errors
     /// The name does not resolve, or a path does not lead to the server.
     pub fn look(settings: &Settings) -> Result<Listening, Failure> {
-        let servers = settings.to.resolve();
-        let servers = servers.map_err(|error| Failure::Resolve(settings.to.clone(), error))?;
-        let (fwmark, same_egress) = (settings.fwmark, settings.same_egress);
-        let egresses = paths::resolve(&settings.specs, &servers, fwmark, same_egress)?;
-        Ok(Listening::of(settings, settings.listen, egresses))
+        match &settings.entrance {
+            Entrance::Port { listen, to } => {
+                let servers = to.resolve();
+                let servers = servers.map_err(|error| Failure::Resolve(to.clone(), error))?;
+                let (fwmark, same_egress) = (settings.fwmark, settings.same_egress);
+                let egresses = paths::resolve(&settings.specs, &servers, fwmark, same_egress)?;
+                let server = egresses.first().map(|egress| egress.server);
+                let ends = (Some(*listen), server);
+                Ok(Listening::about(settings, ends, None, (egresses, Vec::new())))
+            }
+            Entrance::Tun(request) => Listening::look_around(settings, request),
+        }
     }
 
-    /// What `settings` come to with the listener at `listen` and these ways out.
-    pub(super) fn of(settings: &Settings, listen: SocketAddr, egresses: Vec<Egress>) -> Listening {
+    /// With an interface: wherever the paths lead.
+    fn look_around(settings: &Settings, request: &Request) -> Result<Listening, Failure> {
+        let ways = Ways::anywhere(settings)?;
+        let all = ways.all();
+        let mtu = all.iter().filter_map(|egress| egress.mtu).min().unwrap_or(1280).min(65_535);
+        let plan = Plan::look(request.clone(), ways.exits(), mtu, settings.fwmark)?;
+        let (egresses, others) = ways.primary_and_others();
+        Ok(Listening::about(settings, (None, None), Some(plan), (egresses, others)))
+    }
+
+    /// What `settings` come to with these ends, this interface, and these ways out: one of each path, and those for IPv6
+    /// beside those for IPv4.
+    pub(super) fn about(
+        settings: &Settings,
+        (listen, server): (Option<SocketAddr>, Option<SocketAddr>),
+        tun: Option<Plan>,
+        (egresses, others): (Vec<Egress>, Vec<Egress>),
+    ) -> Listening {
         let mtu = paths::recommended(&egresses);
         Listening {
             listen,
-            server: egresses.first().map(|egress| egress.server),
+            server,
+            tun,
             egresses,
+            others,
             seed: settings.core.seed,
             schedule: settings.core.schedule.to_string(),
             every: settings.core.every.to_string(),
@@ -122,6 +186,8 @@ pub enum Failure {
     Path(PathError),
     /// The system does not permit what was asked for; says what is missing and what works instead.
     Forbidden(String),
+    /// Traffic cannot be led into the interface.
+    Steer(SteerError),
     /// The listener cannot be opened.
     Listen(SocketAddr, io::Error),
     /// A capture cannot be written; the error names its file.
@@ -135,7 +201,11 @@ pub enum Failure {
 impl Failure {
     /// Whether what the user asked for is to blame, not the course of events.
     pub fn is_misuse(&self) -> bool {
-        !matches!(self, Failure::System(..) | Failure::Unfinished(_))
+        match self {
+            Failure::System(..) | Failure::Unfinished(_) => false,
+            Failure::Steer(error) => error.is_misuse(),
+            _ => true,
+        }
     }
 }
 
@@ -146,6 +216,7 @@ impl fmt::Display for Failure {
                 write!(f, "the server's name '{}' does not resolve: {error}", to.host)
             }
             Failure::Path(error) => error.fmt(f),
+            Failure::Steer(error) => error.fmt(f),
             Failure::Forbidden(text) => f.write_str(text),
             Failure::Listen(address, error) => write!(f, "cannot listen on {address}: {error}"),
             Failure::Capture(error) | Failure::Unfinished(error) => error.fmt(f),
@@ -155,6 +226,12 @@ impl fmt::Display for Failure {
 }
 
 impl std::error::Error for Failure {}
+
+impl From<SteerError> for Failure {
+    fn from(error: SteerError) -> Failure {
+        Failure::Steer(error)
+    }
+}
 
 impl From<PathError> for Failure {
     fn from(error: PathError) -> Failure {

@@ -88,7 +88,7 @@ mod tests {
     use anabranch_multipath::Time;
 
     use super::*;
-    use crate::split::{Listening, Screen, Settings, run};
+    use crate::split::{Entrance, Listening, Screen, Settings, run};
 
     const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -119,8 +119,10 @@ mod tests {
     fn a_run() {
         let Ok(seconds) = std::env::var("SECONDS_TO_END") else { return };
         let settings = Settings {
-            listen: "127.0.0.1:0".parse().unwrap(),
-            to: "127.0.0.1:9".parse().unwrap(),
+            entrance: Entrance::Port {
+                listen: "127.0.0.1:0".parse().unwrap(),
+                to: "127.0.0.1:9".parse().unwrap(),
+            },
             specs: vec!["a=addr:127.0.0.2".parse().unwrap()],
             core: Config::of(1),
             fwmark: None,

@@ -2,10 +2,12 @@
 
 use std::collections::HashMap;
 use std::io;
+use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
 
 use anabranch_comps::Core;
 
+use super::door::Door;
 use super::driver::{Driver, EVENTS, LISTENER, NAMES, NETWORK, PROXIES, RELOAD, STOP};
 use super::files;
 use super::manager;
@@ -18,10 +20,11 @@ use super::taps::Taps;
 use super::told::Told;
 use super::trial::try_paths;
 use super::ways::Ways;
-use super::{Failure, Listening, Screen, Settings};
+use super::{Entrance, Failure, Listening, Screen, Settings, Target};
 use crate::clock::Clock;
 use crate::netlink::Monitor;
 use crate::poller::Poller;
+use crate::steer::Steering;
 use crate::udp::{SendQueue, UdpOptions, UdpSocket};
 
 /// Receive buffer of the listener, in bytes: it is shared by all clients.
@@ -44,33 +47,31 @@ impl<'s> Driver<'s> {
         warnings.extend(files::shortage(&settings.core, proxies.len(), files::limit()));
         let core = Core::new(settings.core.clone())
             .expect("the settings' schedule was checked against its paths");
-        let options = UdpOptions {
-            recv_buffer: LISTENER_BUFFER,
-            error_queue: false,
-            ..UdpOptions::default()
-        };
-        let listener = UdpSocket::bind(settings.listen, &options);
-        let listener = listener.map_err(|error| Failure::Listen(settings.listen, error))?;
-        about.listen =
-            listener.local_addr().map_err(system("asking for the listener's address"))?;
         let clock = Clock::start();
         // Before the captures: a signal must not leave their unfinished files behind.
         let watched = stop.map_or_else(|| signals(reread.is_some()), |stop| Ok((stop, None)));
         let (stop, hangup) = watched.map_err(system("watching for signals"))?;
         let taps = Taps::create(&settings, &clock).map_err(Failure::Capture)?;
+        let to = settings.entrance.to().cloned();
+        let literal = to.as_ref().and_then(Target::literal);
+        let resolver = Resolver::start(to).map_err(system("starting the resolver"))?;
+        let poller = Poller::new(EVENTS).map_err(system("opening an epoll set"))?;
+        let monitor = Monitor::open().map_err(system("watching the machine's network"))?;
+        // Last, because it changes the machine.
+        let (door, ways, told) = open_door(&settings, &mut about)?;
+        warnings.extend(told);
         let mut driver = Driver {
             core,
             clock,
-            poller: Poller::new(EVENTS).map_err(system("opening an epoll set"))?,
-            listener,
-            sockets: Sockets::new(settings.fwmark),
-            ways: Ways::new(settings.specs.clone(), about.egresses.clone(), settings.fwmark),
-            literal: settings.to.literal(),
-            resolver: Resolver::start(settings.to.clone())
-                .map_err(system("starting the resolver"))?,
+            poller,
+            door,
+            sockets: Sockets::new(mark(&settings, &about)),
+            ways,
+            literal,
+            resolver,
             proxies,
             servers: HashMap::new(),
-            monitor: Monitor::open().map_err(system("watching the machine's network"))?,
+            monitor,
             stop,
             hangup,
             reread,
@@ -85,6 +86,7 @@ impl<'s> Driver<'s> {
             missed: 0,
             not_returned: 0,
             foreign: 0,
+            in_parts: false,
             stopped: false,
         };
         driver.watch_all().map_err(system("filling the epoll set"))?;
@@ -96,11 +98,47 @@ impl<'s> Driver<'s> {
     }
 
     fn watch_all(&self) -> io::Result<()> {
-        self.poller.add(&self.listener, LISTENER)?;
+        self.poller.add(&self.door, LISTENER)?;
         self.poller.add(&self.stop, STOP)?;
         self.hangup.as_ref().map_or(Ok(()), |hangup| self.poller.add(hangup, RELOAD))?;
         self.poller.add(&self.monitor, NETWORK)?;
         self.poller.add(&self.resolver, NAMES)?;
         self.poller.add(&self.proxies, PROXIES)
     }
+}
+
+/// Opens the local port, or sets up the interface; gives what the user should know.
+fn open_door(
+    settings: &Settings,
+    about: &mut Listening,
+) -> Result<(Door, Ways, Vec<String>), Failure> {
+    match (&settings.entrance, about.tun.take()) {
+        (Entrance::Port { listen, .. }, _) => {
+            let listener = open_port(*listen)?;
+            let asking = |error| Failure::System("asking for the listener's address", error);
+            about.listen = Some(listener.local_addr().map_err(asking)?);
+            let (specs, fwmark) = (settings.specs.clone(), settings.fwmark);
+            let ways = Ways::new(specs, about.egresses.clone(), fwmark);
+            Ok((Door::Port(listener), ways, Vec::new()))
+        }
+        (Entrance::Tun(_), plan) => {
+            let plan = plan.expect("a look at these settings makes a plan");
+            let ways = Ways::anywhere(settings)?;
+            let (steering, tun, warnings) = Steering::raise(plan)?;
+            let ways = ways.marked(steering.plan().own);
+            about.tun = Some(steering.plan().clone());
+            Ok((Door::tun(tun, steering), ways, warnings))
+        }
+    }
+}
+
+fn open_port(listen: SocketAddr) -> Result<UdpSocket, Failure> {
+    let options =
+        UdpOptions { recv_buffer: LISTENER_BUFFER, error_queue: false, ..UdpOptions::default() };
+    UdpSocket::bind(listen, &options).map_err(|error| Failure::Listen(listen, error))
+}
+
+/// What our own packets bear: the user's mark, or with an interface ours, so that they are not led into it.
+fn mark(settings: &Settings, about: &Listening) -> Option<u32> {
+    about.tun.as_ref().map(|plan| plan.own).or(settings.fwmark)
 }

@@ -13,6 +13,7 @@ use crate::udp::{Fault, Origin, QueuedError};
 pub(super) struct Told {
     no_files: bool,
     unsuitable: bool,
+    unsplit: bool,
     narrow: BTreeSet<PathId>,
 }
 
@@ -49,6 +50,21 @@ impl Told {
         })
     }
 
+    /// The MTU in bytes that a router claims in `error`, if that is what it is.
+    pub(super) fn narrowed(error: &QueuedError) -> Option<u32> {
+        let by_router = matches!(error.origin, Origin::Icmp { .. });
+        error.mtu.filter(|_| by_router && error.fault == Fault::TooBig)
+    }
+
+    /// The interface gets packets that are not split.
+    pub(super) fn unsplit(&mut self) -> Option<String> {
+        (!replace(&mut self.unsplit, true)).then(|| {
+            "a route leads packets into the interface that are not split (no UDP, or to other ports than \
+             --udp names): they are refused"
+                .to_owned()
+        })
+    }
+
     /// A router of `path` says that packets of the usual size do not pass. `name` is the path's,
     /// `headers` what stands before a datagram there, in bytes. Nothing is done about it: such a claim may be forged.
     pub(super) fn narrow(
@@ -58,8 +74,7 @@ impl Told {
         headers: u32,
         error: &QueuedError,
     ) -> Option<String> {
-        let by_router = matches!(error.origin, Origin::Icmp { .. });
-        let mtu = error.mtu.filter(|_| by_router && error.fault == Fault::TooBig)?;
+        let mtu = Told::narrowed(error)?;
         self.narrow.insert(path).then(|| {
             let router = error.offender.map_or_else(|| "a router".to_owned(), router);
             format!(

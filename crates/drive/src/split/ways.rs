@@ -7,7 +7,9 @@ use std::time::Duration;
 use anabranch_comps::DownReason;
 use anabranch_multipath::{PathId, Time};
 
+use super::{Failure, Settings};
 use crate::paths::{self, Egress, Fault, PathError, PathSpec};
+use crate::steer::{Exit, Out};
 
 /// Between two looks at least: a changing network tells of each address and route by itself, a
 /// routing daemon of thousands.
@@ -30,6 +32,9 @@ pub(super) struct Look {
 pub(super) struct Ways {
     specs: Vec<PathSpec>,
     egresses: Vec<Egress>,
+    /// With an interface, whose clients name servers of both families: each path's way for IPv4 and
+    /// for IPv6, while it has one.
+    families: Option<Vec<[Option<Egress>; 2]>>,
     fwmark: Option<u32>,
     /// When to look next.
     due: Option<Time>,
@@ -39,7 +44,92 @@ pub(super) struct Ways {
 
 impl Ways {
     pub(super) fn new(specs: Vec<PathSpec>, egresses: Vec<Egress>, fwmark: Option<u32>) -> Ways {
-        Ways { specs, egresses, fwmark, due: None, rested: Time::ZERO }
+        let (families, due, rested) = (None, None, Time::ZERO);
+        Ways { specs, egresses, families, fwmark, due, rested }
+    }
+
+    /// The ways of paths to wherever clients want to go.
+    ///
+    /// # Errors
+    /// A path leads nowhere, or two leave by one interface with one address.
+    pub(super) fn anywhere(settings: &Settings) -> Result<Ways, Failure> {
+        let answers = paths::anywhere(&settings.specs, settings.fwmark);
+        let answers = answers.map_err(|error| Failure::System("asking for routes", error))?;
+        let (mut specs, mut egresses, mut families) = (Vec::new(), Vec::new(), Vec::new());
+        for (spec, [four, six]) in settings.specs.iter().zip(answers) {
+            let six = six.ok();
+            let (primary, four) = match (four, &six) {
+                (Ok(four), _) => (four.clone(), Some(four)),
+                (Err(_), Some(six)) => (six.clone(), None),
+                (Err(error), None) => return Err(error.into()),
+            };
+            let device = primary.device.clone().or_else(|| spec.device.clone());
+            specs.push(PathSpec { device, ..spec.clone() });
+            egresses.push(primary);
+            families.push([four, six]);
+        }
+        if !settings.same_egress {
+            for family in 0..2 {
+                paths::refuse_same(families.iter().filter_map(|both| both[family].as_ref()))?;
+            }
+        }
+        let ways = Ways::new(specs, egresses, settings.fwmark);
+        Ok(Ways { families: Some(families), ..ways })
+    }
+
+    /// The same for sockets that bear another mark.
+    pub(super) fn marked(self, fwmark: u32) -> Ways {
+        Ways { fwmark: Some(fwmark), ..self }
+    }
+
+    /// How many paths there are.
+    pub(super) fn len(&self) -> usize {
+        self.egresses.len()
+    }
+
+    /// The way out of `path` to `server`, if it leads there.
+    pub(super) fn towards(&self, path: PathId, server: SocketAddr) -> Option<&Egress> {
+        match &self.families {
+            None => Some(self.of(path)),
+            Some(families) => families[path.index()][usize::from(server.is_ipv6())].as_ref(),
+        }
+    }
+
+    /// The paths that lead to servers of the other family alone.
+    pub(super) fn barred(&self, server: SocketAddr) -> Vec<PathId> {
+        let (its, other) = (usize::from(server.is_ipv6()), usize::from(server.is_ipv4()));
+        let families = self.families.iter().flatten().enumerate();
+        let lacking = families.filter(|(_, both)| both[its].is_none() && both[other].is_some());
+        lacking.map(|(index, _)| PathId::at(index)).collect()
+    }
+
+    /// The paths' ways for flows that are pinned to them.
+    pub(super) fn exits(&self) -> Vec<Exit> {
+        let families = self.families.iter().flatten().zip(&self.egresses).enumerate();
+        let exits = families.filter_map(|(index, (both, last))| {
+            let out = |egress: &Egress| Out {
+                oif: egress.index,
+                gateway: egress.gateway,
+                source: egress.source,
+            };
+            let device = last.device.clone()?;
+            let [four, six] = both.each_ref().map(|egress| egress.as_ref().map(out));
+            Some(Exit { index, device, four, six })
+        });
+        exits.collect()
+    }
+
+    /// One way of each path, and the ways for IPv6 beside those for IPv4.
+    pub(super) fn primary_and_others(&self) -> (Vec<Egress>, Vec<Egress>) {
+        let families = self.families.iter().flatten();
+        let others = families.filter_map(|both| both[0].as_ref().and(both[1].clone()));
+        (self.egresses.clone(), others.collect())
+    }
+
+    /// All ways.
+    pub(super) fn all(&self) -> Vec<Egress> {
+        let (primary, others) = self.primary_and_others();
+        [primary, others].concat()
     }
 
     /// Other paths take the place of these; a look is due at once.
@@ -87,6 +177,10 @@ impl Ways {
             return Vec::new();
         }
         self.rested = now + PAUSE;
+        if self.families.is_some() {
+            let answers = paths::anywhere(&self.specs, self.fwmark);
+            return self.learn_anywhere(now, answers);
+        }
         let answers = paths::again(&self.specs, &self.egresses, self.fwmark);
         self.learn(now, answers)
     }
@@ -116,12 +210,55 @@ impl Ways {
         Some(Look { path, broken: None, moved: true })
     }
 
+    fn learn_anywhere(
+        &mut self,
+        now: Time,
+        answers: io::Result<Vec<[Result<Egress, PathError>; 2]>>,
+    ) -> Vec<Look> {
+        let Ok(answers) = answers else {
+            self.due = Some(now + RETRY);
+            return Vec::new();
+        };
+        let is_passing = |answer: &Result<Egress, PathError>| {
+            answer.as_ref().is_err_and(|error| error.fault.is_passing())
+        };
+        let unanswered = answers.iter().flatten().any(is_passing);
+        self.due = unanswered.then_some(now + RETRY);
+        let numbered = answers.into_iter().enumerate();
+        numbered.map(|(index, both)| self.judge_both(index, both)).collect()
+    }
+
+    /// A path works as long as it leads anywhere.
+    fn judge_both(&mut self, index: usize, answers: [Result<Egress, PathError>; 2]) -> Look {
+        let path = PathId::at(index);
+        let families = self.families.as_mut().expect("asked for with an interface only");
+        let (mut moved, mut fault) = (false, None);
+        for (place, answer) in families[index].iter_mut().zip(answers) {
+            match answer {
+                Ok(egress) => {
+                    moved |= place.as_ref().is_some_and(|before| is_elsewhere(before, &egress));
+                    *place = Some(egress);
+                }
+                Err(error) if error.fault.is_passing() => {}
+                Err(error) => {
+                    fault.get_or_insert(reason(&error.fault));
+                    *place = None;
+                }
+            }
+        }
+        if let Some(egress) = families[index].iter().flatten().next() {
+            self.egresses[index] = egress.clone();
+            fault = None;
+        }
+        Look { path, broken: fault, moved }
+    }
+
     fn judge(&mut self, index: usize, answer: Result<Egress, PathError>) -> Option<Look> {
         let path = PathId::at(index);
         match answer {
             Ok(egress) => {
                 let before = &self.egresses[index];
-                let moved = (before.index, before.sends_as) != (egress.index, egress.sends_as);
+                let moved = is_elsewhere(before, &egress);
                 self.egresses[index] = egress;
                 Some(Look { path, broken: None, moved })
             }
@@ -129,6 +266,10 @@ impl Ways {
             Err(error) => Some(Look { path, broken: Some(reason(&error.fault)), moved: false }),
         }
     }
+}
+
+fn is_elsewhere(before: &Egress, now: &Egress) -> bool {
+    (before.index, before.sends_as) != (now.index, now.sends_as)
 }
 
 fn reason(fault: &Fault) -> DownReason {

@@ -3,8 +3,8 @@
 //! `--tun` makes an interface; `--route` leads traffic into it. UDP that the splitter can split ([`Ports`], and
 //! WireGuard on any port) goes into the interface. Each other flow is pinned to one path: a conntrack mark names it, a rule
 //! by mark leads to the path's own table, and the flow gets the path's address. Whoever has a more specific route than the
-//! default in the main table (the local network, another tunnel's network) is left alone, and so is what *another* tunnel
-//! takes: its own packets come by here again.
+//! default in the main table (the local network, another tunnel's network) is left alone, and so is what a WireGuard interface
+//! takes by its default route: its own packets come by here again, and are split.
 //!
 //! With a namespace of its own (`--netns`), that happens to the programs inside alone; a virtual cable leads what is not
 //! split out to the machine.

@@ -128,8 +128,8 @@ impl Steering {
     }
 
     fn interface(&self) -> io::Result<Tun> {
-        let Plan { request: Request { tun, route, .. }, mtu, slot, .. } = &self.plan;
-        let numbered = !route;
+        let Plan { request: Request { tun, .. }, mtu, slot, .. } = &self.plan;
+        let (four, six) = slot.own_addresses();
         let with6 = self.plan.has(Family::Six);
         within(self.namespace.as_ref(), || {
             let tun = Tun::create(tun)?;
@@ -137,11 +137,9 @@ impl Steering {
             // Answers come by it from servers to which the routes lead elsewhere.
             Setting::new(format!("ipv4/conf/{}/rp_filter", self.plan.request.tun), "2").set()?;
             configure::set_up(tun.index(), true)?;
-            if numbered {
-                configure::add_address(tun.index(), full(slot.ends4().1.into()))?;
-            }
-            if numbered && with6 {
-                configure::add_address(tun.index(), full(slot.ends6().1.into()))?;
+            configure::add_address(tun.index(), full(four.into()))?;
+            if with6 {
+                configure::add_address(tun.index(), full(six.into()))?;
             }
             if self.plan.request.netns.is_some() {
                 configure::set_up(LO, true)?;

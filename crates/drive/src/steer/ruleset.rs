@@ -50,7 +50,7 @@ pub(crate) fn of_machine(subject: &Subject<'_>) -> String {
          chain steer {{\ntype route hook output priority mangle; policy accept;\n\
          meta mark {own:#x} return\n\
          oifname {{ \"lo\", \"{tun}\" }} return\n\
-         meta oiftype 65534 oifname != @paths return\n\
+         meta oifkind \"wireguard\" oifname != @paths return\n\
          {near}ct direction reply return\n\
          ct mark & {mask:#x} != {base:#x} jump classify\n{marked}}}\n\
          {answers}{addresses}",

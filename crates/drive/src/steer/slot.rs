@@ -76,6 +76,13 @@ impl Slot {
         (at(1), at(2))
     }
 
+    /// The interface's own addresses. Linux checks where packets come from on an interface without any as strictly as it
+    /// can, and answers come by it from all over the world.
+    pub(crate) fn own_addresses(self) -> (Ipv4Addr, Ipv6Addr) {
+        let six = Ipv6Addr::new(0xfd61, 0x6e61, 0x6272, 0xff00 | u16::from(self.0), 0, 0, 0, 1);
+        (Ipv4Addr::new(198, 18, 172, 1 + self.0), six)
+    }
+
     /// The cable's IPv6 addresses, in a unique local network of 64 bits (RFC 4193).
     pub(crate) fn ends6(self) -> (Ipv6Addr, Ipv6Addr) {
         let at = |last| Ipv6Addr::new(0xfd61, 0x6e61, 0x6272, self.0.into(), 0, 0, 0, last);

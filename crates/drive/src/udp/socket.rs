@@ -151,10 +151,7 @@ impl UdpSocket {
             // Kernels before 5.0 lack it; then datagrams arrive one by one.
             let _ = sys::set(fd, libc::SOL_UDP, libc::UDP_GRO, 1);
         }
-        self.set_both(
-            (libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_PROBE),
-            (libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_PROBE),
-        )?;
+        self.allow_fragments(false)?;
         self.set_both(
             (libc::IPPROTO_IP, libc::IP_RECVTOS, 1),
             (libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS, 1),
@@ -240,6 +237,22 @@ impl UdpSocket {
     pub fn namespace(&self) -> io::Result<u64> {
         let [low, high] = sys::option(self.as_fd(), libc::SOL_SOCKET, NETNS_COOKIE)?;
         Ok(u64::from(high) << 32 | u64::from(low))
+    }
+
+    /// Whether datagrams larger than the path leave in parts, instead of being refused with
+    /// [`Fault::TooBig`](super::Fault::TooBig), which is how a socket begins.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn allow_fragments(&self, allow: bool) -> io::Result<()> {
+        let (four, six) = match allow {
+            true => (libc::IP_PMTUDISC_DONT, libc::IPV6_PMTUDISC_DONT),
+            false => (libc::IP_PMTUDISC_PROBE, libc::IPV6_PMTUDISC_PROBE),
+        };
+        self.set_both(
+            (libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, four),
+            (libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, six),
+        )
     }
 
     /// Takes one entry from the error queue; `None` when it is empty. Call until then: while

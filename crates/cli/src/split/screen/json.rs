@@ -5,6 +5,7 @@ use std::io;
 use anabranch_comps::{CloseReason, DownReason, Drops, Event, PathCounters, Snapshot};
 use anabranch_drive::paths::Egress;
 use anabranch_drive::split::{Listening, Screen};
+use anabranch_drive::steer::Plan;
 use anabranch_multipath::Time;
 use serde::Serialize;
 
@@ -88,14 +89,15 @@ pub(in crate::split) fn about(name: &str, now: Time, about: &Listening) -> Strin
     write(&About {
         event: name,
         time: now.secs_f64(),
-        listen: about.listen.to_string(),
+        listen: about.listen.map(|listen| listen.to_string()),
         server: about.server.map(|server| server.to_string()),
+        tun: about.tun.as_ref().map(Interface::from),
         schedule: &about.schedule,
         every: &about.every,
         seed: about.seed,
         udp_payload: about.udp_payload,
         tunnel_mtu: about.tunnel_mtu,
-        paths: about.egresses.iter().map(Way::from).collect(),
+        paths: about.egresses.iter().chain(&about.others).map(Way::from).collect(),
     })
 }
 
@@ -190,14 +192,40 @@ struct Dropped {
 struct About<'a> {
     event: &'a str,
     time: f64,
-    listen: String,
+    listen: Option<String>,
     server: Option<String>,
+    tun: Option<Interface<'a>>,
     schedule: &'a str,
     every: &'a str,
     seed: u64,
     udp_payload: Option<u32>,
     tunnel_mtu: Option<u32>,
     paths: Vec<Way<'a>>,
+}
+
+#[derive(Serialize)]
+struct Interface<'a> {
+    name: &'a str,
+    netns: Option<&'a str>,
+    mtu: u32,
+    udp: String,
+    route: bool,
+    mark: u32,
+    steps: Vec<String>,
+}
+
+impl<'a> From<&'a Plan> for Interface<'a> {
+    fn from(plan: &'a Plan) -> Interface<'a> {
+        Interface {
+            name: &plan.request.tun,
+            netns: plan.request.netns.as_deref(),
+            mtu: plan.mtu,
+            udp: plan.request.ports.to_string(),
+            route: plan.request.route,
+            mark: plan.own,
+            steps: plan.describe(),
+        }
+    }
 }
 
 #[derive(Serialize)]

@@ -198,7 +198,9 @@ pub(super) mod tests {
         let spec = |name: &&str| format!("{name}=addr:127.0.0.2").parse().unwrap();
         let specs: Vec<_> = names.iter().map(spec).collect();
         Listening {
-            listen: server,
+            listen: Some(server),
+            tun: None,
+            others: Vec::new(),
             server: Some(server),
             egresses: anabranch_drive::paths::resolve(&specs, &[server], None, true).unwrap(),
             seed: 7,

@@ -53,8 +53,12 @@ impl Screen for Plain {
     fn listening(&mut self, about: &Listening) {
         self.model.begin(about);
         let server = about.server.map_or_else(String::new, |server| format!(" for {server}"));
-        let Listening { listen, schedule, every, seed, .. } = about;
-        self.say(&format!("listening on {listen}{server}: {schedule}, every {every}, seed {seed}"));
+        let Listening { schedule, every, seed, .. } = about;
+        let door = match (&about.listen, &about.tun) {
+            (_, Some(plan)) => format!("interface {} is up", plan.request.tun),
+            (listen, None) => listen.map_or_else(String::new, |at| format!("listening on {at}")),
+        };
+        self.say(&format!("{door}{server}: {schedule}, every {every}, seed {seed}"));
         check::mtu(about).into_iter().for_each(|line| self.say(&line));
         for egress in &about.egresses {
             if let Some(note) = &egress.note {

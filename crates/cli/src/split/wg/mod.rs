@@ -21,7 +21,7 @@ pub(crate) struct WgArgs {
     /// is shown
     ///
     /// Listens on 127.0.0.1, at the Endpoint's port or a free one, unless --listen says otherwise.
-    #[arg(long, value_name = "FILE", conflicts_with = "to", help_heading = "WireGuard")]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["to", "tun"], help_heading = "WireGuard")]
     wg: Option<PathBuf>,
 
     /// Write the changed file, keys included, for its owner alone to read; - prints it

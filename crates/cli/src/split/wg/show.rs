@@ -82,7 +82,8 @@ impl Tunnel {
         let mtu = about.tunnel_mtu.map(|mtu| self.file.mtu().map_or(mtu, |own| own.min(mtu)));
         let marked = self.file.is_full_tunnel() || self.file.fwmark().is_some();
         let fwmark = self.mark.filter(|_| marked);
-        self.file.changed(&self.peer, &Changes { endpoint: about.listen, mtu, fwmark })
+        let endpoint = about.listen.expect("--wg and --tun exclude each other");
+        self.file.changed(&self.peer, &Changes { endpoint, mtu, fwmark })
     }
 
     fn warning(&self) -> Option<String> {

@@ -1,0 +1,180 @@
+"""The splitter's interface for any program (``--tun``), and what it leaves on a machine."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from harness.net import Host
+from harness.splitter import Splitter
+from harness.tools import Background, anabranch
+
+TUN = "any0"
+ECHO_PORT = 60_500
+
+# What answers: whole datagrams by UDP; by TCP the address that the connection came from, after
+# all that the client has to say. Both families.
+_ECHO = """\
+import socket, sys, threading
+host, port = sys.argv[1], int(sys.argv[2])
+family = socket.AF_INET6 if ":" in host else socket.AF_INET
+def udp():
+    with socket.socket(family, socket.SOCK_DGRAM) as s:
+        s.bind((host, port))
+        while True:
+            data, peer = s.recvfrom(65535)
+            s.sendto(data, peer)
+def serve(connection, peer):
+    with connection:
+        count = 0
+        while data := connection.recv(65536):
+            count += len(data)
+        connection.sendall(f"{peer[0]} {count}".encode())
+threading.Thread(target=udp, daemon=True).start()
+with socket.create_server((host, port), family=family, backlog=64) as server:
+    while True:
+        threading.Thread(target=serve, args=server.accept(), daemon=True).start()
+"""
+
+# Sends datagrams of the given sizes from one socket, one after the other; tells of each what came
+# back: its length, or the error.
+_UDP = """\
+import json, socket, sys
+host, port, flag, sizes = sys.argv[1], int(sys.argv[2]), sys.argv[3], json.loads(sys.argv[4])
+family = socket.AF_INET6 if ":" in host else socket.AF_INET
+outcomes = []
+with socket.socket(family, socket.SOCK_DGRAM) as s:
+    if flag == "whole":  # IP_MTU_DISCOVER, IP_PMTUDISC_DO: the bit "don't fragment"
+        s.setsockopt(socket.IPPROTO_IP, 10, 2)
+    s.settimeout(2)
+    s.connect((host, port))
+    for number, size in enumerate(sizes):
+        data = bytes([number]) * size
+        try:
+            s.send(data)
+            outcomes.append(size if s.recv(65535) == data else "other bytes")
+        except OSError as error:
+            outcomes.append(type(error).__name__ if error.errno is None else error.errno)
+print(json.dumps(outcomes))
+"""
+
+# Connects, sends so many bytes, and prints what the server says.
+_TCP = """\
+import socket, sys
+with socket.create_connection((sys.argv[1], int(sys.argv[2])), timeout=20) as s:
+    s.sendall(bytes(int(sys.argv[3])))
+    s.shutdown(socket.SHUT_WR)
+    print(s.recv(1000).decode())
+"""
+
+# Answers every query for an IPv4 address with 192.0.2.80 (RFC 1035).
+_NAMES = """\
+import socket, sys
+with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
+    s.bind((sys.argv[1], 53))
+    while True:
+        q, peer = s.recvfrom(512)
+        end = q.index(0, 12) + 5
+        head = q[:2] + b"\\x81\\x80\\0\\1\\0" + bytes([q[end - 3] == 1]) + b"\\0\\0\\0\\0"
+        answer = b"\\xc0\\x0c\\0\\1\\0\\1\\0\\0\\0\\x3c\\0\\4\\xc0\\0\\2\\x50"
+        s.sendto(head + q[12:end] + (answer if q[end - 3] == 1 else b""), peer)
+"""
+
+
+def interface(
+    host: Host, paths: Sequence[str], *words: str, route: bool = True, **settings: Any
+) -> Splitter:
+    """``anabranch split --tun any0`` on a host, with ``--route`` unless told otherwise."""
+    options = ["--tun", TUN, *(["--route"] if route else []), *words]
+    return Splitter(host, "", paths, listen="", options=options, **settings)
+
+
+def refused(host: Host, *words: str, before: Sequence[str] = ()) -> str:
+    """The one line by which ``anabranch split`` refuses what it is asked; its status must be 2."""
+    command = [*before, anabranch(), "split", *words]
+    done = subprocess.run(
+        host.command(command), capture_output=True, text=True, timeout=20, check=False
+    )
+    assert done.returncode == 2, done
+    assert not done.stdout, done
+    assert done.stderr.count("\n") == 1, done
+    return done.stderr
+
+
+@contextlib.contextmanager
+def echo(host: Host, address: str, port: int = ECHO_PORT) -> Iterator[None]:
+    """Answers what comes to a port, by UDP and TCP."""
+    with host.start([sys.executable, "-c", _ECHO, address, str(port)]) as server:
+        server.wait_bound(port, "tcp")
+        server.wait_bound(port, "udp")
+        yield
+
+
+@contextlib.contextmanager
+def names(host: Host, address: str) -> Iterator[None]:
+    """A name server that knows one address."""
+    with host.start([sys.executable, "-c", _NAMES, address]) as server:
+        server.wait_bound(53)
+        yield
+
+
+def udp(
+    host: Host, address: str, sizes: Sequence[int], *, port: int = ECHO_PORT, whole: bool = False
+) -> list[Any]:
+    """Sends datagrams of these sizes; for each the size that came back, an errno, or an error.
+
+    ``whole`` forbids fragments.
+    """
+    flag = "whole" if whole else "-"
+    words = [sys.executable, "-c", _UDP, address, str(port), flag, json.dumps(list(sizes))]
+    outcomes: list[Any] = json.loads(host.must(words, timeout=40))
+    return outcomes
+
+
+def tcp(host: Host, address: str, *, port: int = ECHO_PORT, length: int = 10) -> tuple[str, int]:
+    """Sends ``length`` bytes by TCP; the address that the server saw, and the bytes it got."""
+    words = [sys.executable, "-c", _TCP, address, str(port), str(length)]
+    seen, count = host.must(words, timeout=40).split()
+    return seen, int(count)
+
+
+def tcp_beside(host: Host, address: str, length: int) -> Background:
+    """The same, beside the test, whatever becomes of it."""
+    return host.start([sys.executable, "-c", _TCP, address, str(ECHO_PORT), str(length)])
+
+
+def state(host: Host) -> str:
+    """All that ``--tun`` may change on a host, in the system's own words."""
+    shown = [
+        host.must(words)
+        for words in (
+            ["nft", "list", "ruleset"],
+            ["ip", "rule"],
+            ["ip", "-6", "rule"],
+            ["ip", "route", "show", "table", "all"],
+            ["ip", "-6", "route", "show", "table", "all"],
+            ["ip", "-o", "link"],
+            ["ip", "netns"],
+            ["sh", "-c", "grep -H . /proc/sys/net/ipv*/conf/*/*forwarding "
+             "/proc/sys/net/ipv*/conf/*/accept_ra /proc/sys/net/ipv4/conf/*/src_valid_mark"],
+        )
+    ]  # fmt: skip
+    folders = [Path(name) for name in ("/run/anabranch", "/etc/netns", "/run/netns")]
+    files = [str(file) for folder in folders if folder.is_dir() for file in folder.rglob("*")]
+    return "\n".join([*shown, *sorted(files)])
+
+
+@contextlib.contextmanager
+def unchanged(host: Host, wait: Callable[[], None] = lambda: None) -> Iterator[None]:
+    """Asserts that a host is at the end of the ``with`` block as it was at its beginning."""
+    before = state(host)
+    yield
+    wait()
+    after = state(host)
+    changes = set(before.splitlines()) ^ set(after.splitlines())
+    assert before == after, "\n".join(sorted(changes))

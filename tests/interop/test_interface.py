@@ -1,0 +1,542 @@
+"""An interface for any program: what is split, what is pinned, and what is left of it."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from ipaddress import ip_address
+from pathlib import Path
+
+import pyarrow.parquet
+import pytest
+
+from conftest import MakeNetwork
+from harness import quic
+from harness.capture import Tcpdump
+from harness.fair import difference
+from harness.faults import InterfaceDown
+from harness.interface import (
+    TUN,
+    echo,
+    interface,
+    names,
+    refused,
+    tcp,
+    tcp_beside,
+    udp,
+    unchanged,
+)
+from harness.net import SERVER, SERVER6, Counts, Host, Link, Network, links
+from harness.seeded import MIB
+from harness.splitter import interfaces
+from harness.tools import anabranch, tool
+from harness.transfer import site
+from harness.wireguard import PORT, Tunnel
+
+pytestmark = pytest.mark.interface
+
+LENGTH = 25 * MIB
+PATHS = interfaces(3)
+NETNS = f"anabranch-browse-{os.getpid()}"
+
+
+@pytest.fixture
+def network(make_network: MakeNetwork) -> Network:
+    """Three uplinks with a default route each."""
+    return make_network(links(3), default_routes=True)
+
+
+@pytest.fixture
+def inside() -> Host:
+    """The namespace that ``--netns`` makes, once it is there."""
+    return Host("inside", f"/run/netns/{NETNS}")
+
+
+def test_an_unaltered_quic_client_is_split_over_all_paths(
+    network: Network, web_root: Path, tmp_path: Path
+) -> None:
+    """No endpoint is changed: the client names the server itself. Captures and counts hold it."""
+    trace = tmp_path / "run.parquet"
+    with (
+        quic.serving("quic-go", network.server, web_root, port=443),
+        interface(network.client, PATHS, "--trace", str(trace)) as splitter,
+    ):
+        before = network.stats()
+        end = f"{SERVER}:443"
+        transfer = quic.download(network.client, "quic-go", end, LENGTH, seconds=90)
+        assert not transfer.fault(LENGTH)
+        summary = splitter.stop()
+        carried = difference(network.stats(), before)
+        _assert_split(carried)
+        for path in summary["paths"]:
+            assert path["up_packets"] == carried[path["name"]].up_packets
+            assert path["down_packets"] == carried[path["name"]].down_packets
+        (opened,) = splitter.of("opened")
+        assert opened["server"] == f"{SERVER}:443"
+        assert not splitter.of("loop")
+    rows = pyarrow.parquet.ParquetFile(trace).metadata.num_rows
+    assert rows == sum(each.up_packets + each.down_packets for each in carried.values())
+
+
+def test_an_unaltered_wireguard_tunnel_is_split_over_all_paths(
+    network: Network, tmp_path: Path
+) -> None:
+    """wireguard-go, with the server itself as its endpoint."""
+    with ExitStack() as stack:
+        stack.enter_context(interface(network.client, PATHS))
+        before = network.stats()
+        endpoint = f"{SERVER}:{PORT}"
+        tunnel = stack.enter_context(Tunnel(network.server, network.client, endpoint))
+        tunnel.ping()
+        stack.enter_context(tunnel.server.web(site(tmp_path, LENGTH)))
+        assert not tunnel.download(LENGTH).fault(LENGTH)
+        _assert_split(difference(network.stats(), before))
+
+
+def test_wireguard_on_another_port_is_known_by_its_first_message(
+    network: Network, tmp_path: Path
+) -> None:
+    """The port is nobody's; the handshake's form is WireGuard's."""
+    with ExitStack() as stack:
+        splitter = stack.enter_context(interface(network.client, PATHS))
+        endpoint = f"{SERVER}:{PORT + 7}"
+        tunnel = Tunnel(network.server, network.client, endpoint, port=PORT + 7)
+        stack.enter_context(tunnel)
+        tunnel.ping()
+        stack.enter_context(tunnel.server.web(site(tmp_path, MIB)))
+        assert not tunnel.download(MIB).fault(MIB)
+        (session,) = splitter.of("session")
+        assert session["protocol"] == "wireguard"
+
+
+def test_each_tcp_connection_keeps_to_one_path(network: Network, tmp_path: Path) -> None:
+    """Nine connections, three on each path, each with the address of its path throughout."""
+    client = network.client
+    with ExitStack() as stack:
+        stack.enter_context(echo(network.server, SERVER))
+        stack.enter_context(interface(client, PATHS))
+        captures = [
+            stack.enter_context(
+                Tcpdump(client, f"p{i}", tmp_path / f"{i}.pcap", f"src 10.77.{i}.2")
+            )
+            for i in range(3)
+        ]
+        strays = [
+            stack.enter_context(
+                Tcpdump(
+                    client, f"p{i}", tmp_path / f"stray{i}.pcap", f"tcp and not host 10.77.{i}.2"
+                )
+            )
+            for i in range(3)
+        ]
+        seen = [tcp(client, SERVER, length=MIB // 8) for _ in range(9)]
+        for capture in captures + strays:
+            capture.stop()
+    assert all(count == MIB // 8 for _, count in seen)
+    addresses = [address for address, _ in seen]
+    assert {addresses.count(f"10.77.{i}.2") for i in range(3)} == {3}
+    assert all(capture.captured >= 3 * 5 for capture in captures)
+    assert all(capture.captured == 0 for capture in strays)
+
+
+def test_curl_over_tcp_arrives_whole(network: Network, tmp_path: Path) -> None:
+    """A download and its hash."""
+    with ExitStack() as stack:
+        folder = site(tmp_path / "site", MIB)
+        command = ["python3", "-m", "http.server", "80", "--bind", SERVER]
+        server = stack.enter_context(network.server.start([*command, "--directory", str(folder)]))
+        server.wait_bound(80, "tcp")
+        stack.enter_context(interface(network.client, PATHS))
+        before = network.stats()
+        url = f"http://{SERVER}/bytes/{MIB}"
+        got = network.client.run(["curl", "-sSf", "-o", str(tmp_path / "got"), url])
+        assert got.returncode == 0, got
+        assert (tmp_path / "got").read_bytes() == (folder / "bytes" / str(MIB)).read_bytes()
+        carried = difference(network.stats(), before)
+        assert sorted(each.up_packets > 0 for each in carried.values()) == [False, False, True]
+
+
+def test_names_are_asked_for_by_one_path_and_answered(network: Network, tmp_path: Path) -> None:
+    """DNS: a query and its answer share a path; each query may have another."""
+    client = network.client
+    with ExitStack() as stack:
+        stack.enter_context(names(network.server, SERVER))
+        stack.enter_context(interface(client, PATHS))
+        captures = [
+            stack.enter_context(Tcpdump(client, f"p{i}", tmp_path / f"{i}.pcap", "port 53"))
+            for i in range(3)
+        ]
+        query = b"\x12\x34\1\0\0\1\0\0\0\0\0\0\7example\3org\0\0\1\0\1"
+        for _ in range(6):
+            words = ["python3", "-c", _ASK, SERVER, query.hex()]
+            assert client.must(words).strip().endswith("c0000250")
+        packets = [capture.stop() for capture in captures]
+    for number, seen in enumerate(packets):
+        assert len(seen) == 4
+        ends = {end for packet in seen for end in (packet.source, packet.destination)}
+        ours = {address for address, port in ends if port != 53}
+        assert ours == {bytes([10, 77, number, 2])}
+
+
+_ASK = """\
+import socket, sys
+with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
+    s.settimeout(3)
+    s.sendto(bytes.fromhex(sys.argv[2]), (sys.argv[1], 53))
+    print(s.recv(512).hex())
+"""
+
+
+def test_ipv6_is_split_and_pinned_alike(network: Network) -> None:
+    """One client, both families at once."""
+    client = network.client
+    with ExitStack() as stack:
+        stack.enter_context(echo(network.server, SERVER6))
+        splitter = stack.enter_context(interface(client, PATHS, every="1p"))
+        sizes = [100] * 12
+        assert udp(client, SERVER6, sizes) == sizes
+        seen = [tcp(client, SERVER6)[0] for _ in range(6)]
+        assert {seen.count(address) for address in _addresses("fd77:{}::2")} == {2}
+        counts = splitter.stop()["paths"]
+        assert all(path["up_packets"] >= 4 and path["down_packets"] >= 4 for path in counts)
+
+
+def test_a_path_without_ipv6_is_left_out_of_ipv6_sessions(network: Network) -> None:
+    """p1 loses its IPv6 address and route: sessions to IPv6 servers use the two others."""
+    client = network.client
+    client.must(["ip", "-6", "route", "flush", "dev", "p1"])
+    client.must(["ip", "-6", "address", "flush", "dev", "p1"])
+    with ExitStack() as stack:
+        stack.enter_context(echo(network.server, SERVER6))
+        splitter = stack.enter_context(interface(client, PATHS, every="1p"))
+        sizes = [100] * 12
+        assert udp(client, SERVER6, sizes) == sizes
+        assert len({tcp(client, SERVER6)[0] for _ in range(6)}) == 2
+        counts = {path["name"]: path for path in splitter.stop()["paths"]}
+        assert counts["p1"]["up_packets"] == 0
+        assert counts["p0"]["up_packets"] == counts["p2"]["up_packets"] == 6
+        assert not splitter.of("path")
+
+
+@pytest.mark.parametrize("server", [SERVER, SERVER6], ids=["ipv4", "ipv6"])
+def test_a_datagram_in_parts_arrives_whole(network: Network, server: str) -> None:
+    """Larger than any MTU: the kernel cuts it, the splitter joins it, the path cuts it again."""
+    with echo(network.server, server), interface(network.client, PATHS) as splitter:
+        sizes = [4000, 100, 9000, 1473]
+        assert udp(network.client, server, sizes) == sizes
+        assert sum(path["up_packets"] for path in splitter.stop()["paths"]) == 4
+
+
+def test_an_error_comes_back_to_the_program_that_caused_it(network: Network) -> None:
+    """ICMP: a closed port behind the paths, and a packet that the interface does not take."""
+    client = network.client
+    with interface(client, PATHS) as splitter:
+        outcomes = udp(client, SERVER, [10, 10], port=60_777)
+        assert errno.ECONNREFUSED in outcomes
+        assert udp(client, SERVER6, [10, 10], port=60_777).count(errno.ECONNREFUSED) > 0
+        client.must(["ip", "route", "add", "192.0.2.0/24", "dev", TUN])
+        outcome = udp(client, "192.0.2.1", [10, 10], port=9)
+        assert errno.EHOSTUNREACH in outcome, outcome
+        assert any("not split" in each["text"] for each in splitter.of("warning"))
+
+
+def test_the_narrowest_path_sets_the_mtu(make_network: MakeNetwork) -> None:
+    """Path MTU: programs that forbid fragments are told; others, and TCP, arrive by every path."""
+    paths = [Link("p0"), Link("p1", mtu=1300), Link("p2")]
+    network = make_network(paths, default_routes=True)
+    client = network.client
+    with echo(network.server, SERVER), interface(client, PATHS, every="1p") as splitter:
+        assert "mtu 1300" in client.must(["ip", "link", "show", TUN])
+        assert splitter.of("listening")[0]["tun"]["mtu"] == 1300
+        assert udp(client, SERVER, [1272] * 6, whole=True) == [1272] * 6
+        assert udp(client, SERVER, [1273, 1400], whole=True) == [errno.EMSGSIZE] * 2
+        assert udp(client, SERVER, [1400] * 6) == [1400] * 6
+        assert [tcp(client, SERVER, length=MIB)[1] for _ in range(6)] == [MIB] * 6
+
+
+def test_a_path_that_narrows_later_is_told_to_the_program(network: Network) -> None:
+    """The interface of a path shrinks: a datagram that does not fit any more draws an error."""
+    client = network.client
+    with echo(network.server, SERVER), interface(client, PATHS, "--handshake", "p1"):
+        sizes = [1400] * 3
+        assert udp(client, SERVER, sizes, whole=True) == sizes
+        for number in range(3):
+            client.must(["ip", "link", "set", f"p{number}", "mtu", "1300"])
+        outcomes = udp(client, SERVER, [1400] * 6, whole=True)
+        assert errno.EMSGSIZE in outcomes, outcomes
+
+
+@pytest.mark.parametrize(
+    "paths", [PATHS, ["a=if:p0,addr:10.77.0.2", "b=if:p2,addr:10.77.2.2"], ["r=ports:3"]]
+)
+def test_our_own_packets_do_not_come_back(network: Network, paths: list[str]) -> None:
+    """Loops: what leaves by a path leaves once, whatever the paths are bound to."""
+    with echo(network.server, SERVER), interface(network.client, paths, every="1p") as splitter:
+        before = network.stats()
+        sizes = [500] * 50
+        assert udp(network.client, SERVER, sizes) == sizes
+        carried = difference(network.stats(), before)
+        assert sum(each.up_packets for each in carried.values()) == 50
+        summary = splitter.stop()
+        assert summary["looped"] == 0
+        assert not splitter.of("loop")
+
+
+def test_with_all_paths_down_nothing_leaves_by_any_interface(
+    make_network: MakeNetwork, tmp_path: Path
+) -> None:
+    """Fails closed: neither sessions nor pinned flows, old or new, use the uplink nobody named."""
+    network = make_network([*links(2), Link("other")], default_routes=True)
+    client = network.client
+    faults = [InterfaceDown(network, name) for name in ("p0", "p1")]
+    with ExitStack() as stack:
+        stack.enter_context(echo(network.server, SERVER))
+        stack.enter_context(echo(network.server, SERVER6))
+        stack.enter_context(interface(client, interfaces(2)))
+        assert udp(client, SERVER, [100]) == [100]
+        stack.enter_context(tcp_beside(client, SERVER, 400 * MIB))
+        time.sleep(1)
+        wanted = f"host {SERVER} or host {SERVER6}"
+        capture = stack.enter_context(Tcpdump(client, "any", tmp_path / "any.pcap", wanted))
+        counts = network.stats()
+        stack.callback(capture.close)
+        for path in faults:
+            path.cut()
+        time.sleep(0.5)
+        start = network.stats()["other"]
+        outcomes = udp(client, SERVER, [100, 100])
+        assert 100 not in outcomes
+        assert 100 not in udp(client, SERVER, [100], port=53)
+        assert 100 not in udp(client, SERVER6, [100])
+        for address in (SERVER, SERVER6):
+            failed = client.run(["python3", "-c", _CONNECT, address], timeout=20)
+            assert failed.returncode != 0
+        end = network.stats()["other"]
+        assert (end - start).up_packets == 0
+        assert start.up_packets == counts["other"].up_packets
+        for path in faults:
+            path.restore()
+        time.sleep(1.5)
+        assert 100 in udp(client, SERVER, [100] * 3)
+        assert tcp(client, SERVER)[0] in ("10.77.0.2", "10.77.1.2")
+        assert network.stats()["other"].up_packets == counts["other"].up_packets
+
+
+_CONNECT = """\
+import socket, sys
+socket.create_connection((sys.argv[1], 60500), timeout=3)
+"""
+
+
+@pytest.mark.parametrize("end", ["SIGINT", "SIGTERM"])
+def test_a_run_that_ends_leaves_nothing(network: Network, end: str) -> None:
+    """Links, rules, tables, nftables, namespaces, settings, files."""
+    how = signal.SIGTERM if end == "SIGTERM" else signal.SIGINT
+    for words in ([], ["--netns", NETNS, "--dns", SERVER]):
+        with unchanged(network.client), interface(network.client, PATHS, *words) as splitter:
+            assert splitter.end_by(how) == 0
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGABRT])
+@pytest.mark.parametrize("words", [[], ["--netns", NETNS, "--dns", SERVER]], ids=["host", "netns"])
+def test_a_run_that_was_killed_is_undone_by_the_next(
+    network: Network, how: signal.Signals, words: list[str]
+) -> None:
+    """Until then nothing that was to be split leaves; then everything is as it was."""
+    client = network.client
+    with unchanged(client), echo(network.server, SERVER):
+        _kill(client, words, how)
+        if not words:
+            assert 100 not in udp(client, SERVER, [100])
+        with interface(client, PATHS, *words) as splitter:
+            assert any("undid what process" in each["text"] for each in splitter.of("warning"))
+        _kill(client, words, how)
+        said = client.must([anabranch(), "split", "--restore"])
+        assert TUN in said
+        assert client.must([anabranch(), "split", "--restore"]) == "nothing was left behind\n"
+
+
+def test_two_runs_share_a_machine(network: Network) -> None:
+    """Each in a namespace of its own, with marks of its own; one ends, the other goes on."""
+    client = network.client
+    other = f"{NETNS}-2"
+    with (
+        echo(network.server, SERVER),
+        unchanged(client),
+        interface(client, PATHS, "--netns", NETNS) as first,
+    ):
+        with interface(client, PATHS, "--netns", other):
+            assert udp(Host("b", f"/run/netns/{other}"), SERVER, [50]) == [50]
+        inside = Host("a", f"/run/netns/{NETNS}")
+        assert udp(inside, SERVER, [50]) == [50]
+        assert tcp(inside, SERVER)[1] == 10
+        first.stop()
+
+
+def test_a_namespace_has_the_interface_and_the_machine_has_not(
+    network: Network, inside: Host, web_root: Path, tmp_path: Path
+) -> None:
+    """Inside, QUIC is split, TCP pinned, names found; outside, everything stays as it was."""
+    client = network.client
+    with ExitStack() as stack:
+        stack.enter_context(unchanged(client))
+        stack.enter_context(echo(network.server, SERVER))
+        stack.enter_context(echo(network.server, SERVER6))
+        stack.enter_context(names(network.server, SERVER))
+        stack.enter_context(quic.serving("quic-go", network.server, web_root, port=443))
+        words = ["--netns", NETNS, "--dns", SERVER]
+        splitter = stack.enter_context(interface(client, PATHS, *words))
+        before = network.stats()
+        transfer = quic.download(inside, "quic-go", f"{SERVER}:443", LENGTH, seconds=90)
+        assert not transfer.fault(LENGTH)
+        _assert_split(difference(network.stats(), before))
+        for server, wanted in ((SERVER, "10.77.{}.2"), (SERVER6, "fd77:{}::2")):
+            seen = [tcp(inside, server, length=MIB) for _ in range(6)]
+            assert all(count == MIB for _, count in seen)
+            assert {[each for each, _ in seen].count(at) for at in _addresses(wanted)} == {2}
+        assert udp(inside, SERVER6, [100, 100]) == [100, 100]
+        found = client.must(["ip", "netns", "exec", NETNS, "getent", "ahostsv4", "example.org"])
+        assert found.startswith("192.0.2.80")
+        # Outside, the route of the lowest metric, and no session.
+        sessions = len(splitter.of("opened"))
+        assert {tcp(client, SERVER)[0] for _ in range(3)} == {"10.77.0.2"}
+        assert udp(client, SERVER, [100]) == [100]
+        assert len(splitter.of("opened")) == sessions
+
+
+def test_with_all_paths_down_a_namespace_reaches_nothing(
+    make_network: MakeNetwork, inside: Host
+) -> None:
+    """Fails closed: the machine has one more uplink, which the namespace must not use."""
+    network = make_network([*links(2), Link("other")], default_routes=True)
+    with ExitStack() as stack:
+        stack.enter_context(echo(network.server, SERVER))
+        stack.enter_context(interface(network.client, interfaces(2), "--netns", NETNS))
+        assert udp(inside, SERVER, [100]) == [100]
+        assert tcp(inside, SERVER)[1] == 10
+        before = network.stats()["other"].up_packets
+        for number in range(2):
+            InterfaceDown(network, f"p{number}").cut()
+        time.sleep(0.5)
+        outcomes = [*udp(inside, SERVER, [100]), *udp(inside, SERVER, [100], port=53)]
+        assert 100 not in outcomes
+        assert inside.run(["python3", "-c", _CONNECT, SERVER], timeout=20).returncode != 0
+        assert network.stats()["other"].up_packets == before
+
+
+def test_without_routes_only_the_interface_is_made(network: Network) -> None:
+    """A user leads packets into it himself."""
+    client = network.client
+    with echo(network.server, SERVER), interface(client, PATHS, route=False):
+        assert "anabranch" not in client.must(["nft", "list", "ruleset"])
+        assert "0xab" not in client.must(["ip", "rule"])
+        assert tcp(client, SERVER)[0] == "10.77.0.2"
+        before = network.stats()
+        client.must(["ip", "route", "add", f"{SERVER}/32", "dev", TUN])
+        assert udp(client, SERVER, [100] * 3) == [100] * 3
+        assert difference(network.stats(), before)["p0"].up_packets < 4
+
+
+def test_the_check_tells_what_would_be_and_changes_nothing(network: Network) -> None:
+    """Also without the right to do it."""
+    client = network.client
+    words = [anabranch(), "split", "--check", "--tun", TUN, "--route", "--netns", NETNS]
+    words += [word for path in PATHS for word in ("--path", path)]
+    with unchanged(client):
+        said = client.must(words)
+        as_nobody = client.must([tool("setpriv"), *_NOBODY, *words])
+    for text in ("interface 'any0' in the new namespace", "pinned to one of p0, p1, p2",
+                 "nftables table inet anabranch_0", "forwarding = 1", "MTU 1500"):  # fmt: skip
+        assert text in said
+    assert as_nobody.splitlines()[0] == said.splitlines()[0]
+
+
+_NOBODY = ["--bounding-set", "-all", "--inh-caps", "-all", "--reuid", "65534", "--clear-groups"]
+
+
+def test_what_cannot_be_had_is_told_in_one_line_and_leaves_nothing(network: Network) -> None:
+    """No right, somebody else's interface, namespace, rule or route, no nft, no name for it."""
+    client = network.client
+    ask = ["--tun", TUN, "--route", *(word for path in PATHS for word in ("--path", path))]
+    nobody = [tool("setpriv"), *_NOBODY]
+    with unchanged(client):
+        said = refused(client, *ask, before=nobody)
+        assert "needs root" in said
+        assert "--listen 127.0.0.1:PORT" in said
+        hidden = f'mount --bind /dev/null {tool("nft")} && exec "$@"'
+        said = refused(client, *ask, before=["unshare", "-m", "sh", "-c", hidden, "sh"])
+        assert "install the package nftables" in said
+        for make, undo, text in _IN_THE_WAY:
+            client.must(make)
+            assert text in refused(client, *ask, *_words(text)), text
+            client.must(undo)
+        with interface(client, PATHS):
+            assert "runs with this interface already" in refused(client, *ask)
+        assert "takes the place of --listen" in refused(client, *ask, "--config", _with_port())
+        assert "no interface to use it with" in refused(client, *ask[2:])
+
+
+def _words(text: str) -> list[str]:
+    return ["--netns", NETNS] if "namespace" in text or "cable" in text else []
+
+
+_IN_THE_WAY = [
+    (
+        ["ip", "tuntap", "add", TUN, "mode", "tun"],
+        ["ip", "link", "delete", TUN],
+        "an interface of this name",
+    ),
+    (
+        ["ip", "netns", "add", NETNS],
+        ["ip", "netns", "delete", NETNS],
+        "a namespace of this name",
+    ),
+    (
+        ["ip", "rule", "add", "fwmark", "7", "lookup", "77", "priority", "1000"],
+        ["ip", "rule", "delete", "priority", "1000"],
+        "a routing rule of priority 1000 exists already",
+    ),
+    (
+        ["ip", "route", "add", "default", "dev", "p0", "table", "0xab0002"],
+        ["ip", "route", "delete", "default", "dev", "p0", "table", "0xab0002"],
+        "a route exists already in the table 0xab0002",
+    ),
+    (
+        ["ip", "route", "add", "198.18.171.0/24", "dev", "p0"],
+        ["ip", "route", "delete", "198.18.171.0/24"],
+        "a route to the network of the virtual cable",
+    ),
+]
+
+
+def _with_port() -> str:
+    file = Path(f"/tmp/anabranch-{os.getpid()}.toml")
+    file.write_text('listen = "127.0.0.1:1"\n')
+    return str(file)
+
+
+@pytest.fixture(autouse=True)
+def _no_files() -> Iterator[None]:
+    yield
+    Path(f"/tmp/anabranch-{os.getpid()}.toml").unlink(missing_ok=True)
+
+
+def _kill(client: Host, words: list[str], how: signal.Signals) -> None:
+    with interface(client, PATHS, *words) as splitter:
+        assert splitter.end_by(how) == -how
+
+
+def _addresses(pattern: str) -> list[str]:
+    """The client's address on each path, as a server prints it."""
+    return [str(ip_address(pattern.format(i))) for i in range(3)]
+
+
+def _assert_split(carried: dict[str, Counts]) -> None:
+    """Each path carried more than copies and probes, in both directions."""
+    for name, each in carried.items():
+        assert each.up_packets >= 100, (name, carried)
+        assert each.down_packets >= 100, (name, carried)
