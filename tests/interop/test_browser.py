@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import hashlib
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +19,8 @@ from conftest import MakeNetwork, Results
 from harness import quic
 from harness.chromium import Chromium
 from harness.fair import difference, unfair
-from harness.net import SERVER, Network, links
+from harness.interface import interface
+from harness.net import SERVER, Host, Network, links
 from harness.splitter import LISTEN, Splitter, interfaces
 from harness.website import write_site
 
@@ -28,6 +30,7 @@ PATHS = 3
 OBJECTS = 32
 HEIGHT = 512  # of each picture: 768 KiB, so that the page takes dozens of slices
 NAME = "anabranch.test"
+PORT = 443  # what an interface takes for QUIC without being told
 EVERY = "100ms"
 # At the rate of one path the page takes 3 s; some servers begin congestion control anew at each
 # switch (docs/notes/quic-servers.md).
@@ -48,8 +51,9 @@ LOADED = "performance.getEntriesByType('navigation')[0].loadEventEnd"
 
 @dataclass(frozen=True)
 class Way:
-    """How a browser on the client reaches the server through a splitter."""
+    """How a browser on ``host`` reaches the server through a splitter."""
 
+    host: Host
     address: str
     port: int
     splitter: Splitter
@@ -58,14 +62,32 @@ class Way:
 @contextlib.contextmanager
 def by_local_port(network: Network) -> Iterator[Way]:
     """The name of the server leads to the splitter's own port."""
-    to = f"{SERVER}:{quic.PORT}"
+    to = f"{SERVER}:{PORT}"
     with Splitter(network.client, to, interfaces(PATHS), every=EVERY) as splitter:
         address, port = LISTEN.split(":")
-        yield Way(address, int(port), splitter)
+        yield Way(network.client, address, int(port), splitter)
+
+
+@contextlib.contextmanager
+def by_interface(network: Network) -> Iterator[Way]:
+    """The browser knows of nothing: the machine's routes lead into the splitter's interface."""
+    with interface(network.client, interfaces(PATHS), every=EVERY) as splitter:
+        yield Way(network.client, SERVER, PORT, splitter)
+
+
+@contextlib.contextmanager
+def by_interface_apart(network: Network) -> Iterator[Way]:
+    """The browser alone uses the interface, in a namespace of its own."""
+    name = f"anabranch-page-{os.getpid()}"
+    words = ("--netns", name)
+    with interface(network.client, interfaces(PATHS), *words, every=EVERY) as splitter:
+        yield Way(Host("apart", f"/run/netns/{name}"), SERVER, PORT, splitter)
 
 
 TRANSPORTS: dict[str, Callable[[Network], contextlib.AbstractContextManager[Way]]] = {
     "local port": by_local_port,
+    "tun": by_interface,
+    "tun, netns": by_interface_apart,
 }
 
 
@@ -75,11 +97,12 @@ def test_a_page_with_32_objects_arrives_whole_over_three_paths(
     make_network: MakeNetwork, tmp_path: Path, results: Results, transport: str, kind: str
 ) -> None:
     """Every object right, all of it over HTTP/3, and all paths used in both directions."""
-    network = make_network(links(PATHS))
+    network = make_network(links(PATHS), default_routes=True)
     wanted = write_site(tmp_path / "site", OBJECTS, HEIGHT)
-    with quic.serving(kind, network.server, tmp_path), TRANSPORTS[transport](network) as way:
+    serving = quic.serving(kind, network.server, tmp_path, port=PORT)
+    with serving, TRANSPORTS[transport](network) as way:
         before = network.stats()
-        with Chromium(network.client, options(way, tmp_path)) as browser:
+        with Chromium(way.host, options(way, tmp_path)) as browser:
             browser.show(f"https://{NAME}:{way.port}/", seconds=LIMIT)
             got = {name: (sha256, height) for name, sha256, height in browser.ask(HASHES)}
             protocols = browser.ask(PROTOCOLS)
