@@ -245,6 +245,28 @@ fn json_tells_what_programs_do() {
     assert_eq!((&end["event"], &end["programs"]["y"]["state"]), (&"end".into(), &"stopped".into()));
 }
 
+#[test]
+fn a_flood_of_lines_waits_and_a_reader_who_leaves_ends_it() {
+    let programs = shell("flood", "a", "exec yes", "") + &shell("other", "b", "exec yes", "");
+    let Some(stage) = Stage::new(&programs) else { return };
+    let mut emulator = stage.emulator(&["--json"]);
+    emulator.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = emulator.spawn().unwrap();
+    let mut reader = BufReader::new(child.stdout.take().unwrap());
+    for _ in 0..100 {
+        reader.read_line(&mut String::new()).unwrap();
+    }
+    // Nobody reads: what waits must not grow without end.
+    thread::sleep(Duration::from_secs(1));
+    let status = fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
+    let memory = status.lines().find(|line| line.starts_with("VmRSS")).unwrap();
+    let kilobytes: u64 = memory.split_whitespace().nth(1).unwrap().parse().unwrap();
+    assert!(kilobytes < 60_000, "{memory}");
+    drop(reader);
+    eventually("it has ended", || child.try_wait().unwrap().is_some());
+    assert_eq!(child.wait().unwrap().code(), Some(1));
+}
+
 fn signal(pid: u32, name: &str) {
     let pid = pid.to_string();
     assert!(Command::new("kill").args(["-s", name, &pid]).status().unwrap().success());

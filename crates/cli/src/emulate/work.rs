@@ -1,7 +1,7 @@
 //! What a running emulation does: it shows what happens, obeys, and knows when to end.
 
 use std::io::{self, BufRead};
-use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::mpsc::{self, Receiver, SyncSender};
 use std::thread;
 
 use anabranch_drive::emulate::{Ended, Job, Network, Notice, Output, Program, Programs};
@@ -29,12 +29,17 @@ enum Input {
     Line(String),
     Notice(Notice),
     Interrupt,
+    /// All programs have ended, and nothing more will be told of them.
+    Stopped,
     End,
 }
 
+/// What may wait to be shown. A program that prints faster has to wait, as for a terminal.
+const WAITING: usize = 1024;
+
 /// An emulation that hears signals, and has no network yet.
 pub(super) struct Work {
-    sender: Sender<Input>,
+    sender: SyncSender<Input>,
     inputs: Receiver<Input>,
     /// Ctrl-C is for the command on our terminal.
     has_command: bool,
@@ -42,7 +47,7 @@ pub(super) struct Work {
 
 impl Work {
     pub(super) fn prepare(has_command: bool) -> io::Result<Work> {
-        let (sender, inputs) = mpsc::channel();
+        let (sender, inputs) = mpsc::sync_channel(WAITING);
         watch_signals(sender.clone())?;
         Ok(Work { sender, inputs, has_command })
     }
@@ -67,12 +72,43 @@ impl Work {
         // Sending fails only when the program is ending anyway.
         let tell = move |notice| drop(sender.send(Input::Notice(notice)));
         let programs = Programs::start(&network, jobs.clone(), tell).map_err(Failure::misuse)?;
-        self.follow(&network, &jobs, face)?;
-        let ends = programs.stop();
-        self.show_rest(&jobs, face)?;
-        let ends: Vec<_> = jobs.iter().map(|job| &job.program).zip(ends).collect();
+        let followed = self.follow(&network, &jobs, face);
+        let ends = self.stop(programs, &jobs, followed.is_ok().then_some(&mut *face));
+        followed?;
+        let ends: Vec<_> = jobs.iter().map(|job| &job.program).zip(ends?).collect();
         face.end(&network, &ends)?;
         verdict(&jobs, &ends)
+    }
+
+    /// Ends the programs and shows what they tell meanwhile; without a face, nobody listens. How each
+    /// ended.
+    fn stop(
+        &self,
+        programs: Programs,
+        jobs: &[Job],
+        mut face: Option<&mut dyn Face>,
+    ) -> Result<Vec<Ended>, Failure> {
+        let sender = self.sender.clone();
+        thread::scope(|scope| {
+            let stopping = scope.spawn(move || {
+                let ends = programs.stop();
+                let _ = sender.send(Input::Stopped);
+                ends
+            });
+            let mut shown = Ok(());
+            // What is told has to be taken, or those who tell it would wait for ever.
+            while let Ok(input) = self.inputs.recv() {
+                match (input, &mut face) {
+                    (Input::Stopped, _) => break,
+                    (Input::Notice(notice), Some(face)) if shown.is_ok() => {
+                        shown = face.show(&jobs[notice.program()].program, &notice);
+                    }
+                    _ => {}
+                }
+            }
+            let ends = stopping.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            shown.map(|()| ends)
+        })
     }
 
     /// Acts until the end: all programs that it waits for have ended, or somebody says so.
@@ -83,6 +119,7 @@ impl Work {
             match input {
                 Input::End => return Ok(()),
                 Input::Interrupt if self.has_command => {}
+                Input::Stopped => {}
                 Input::Interrupt => return Ok(()),
                 Input::Line(line) => face.obey(network, &line)?,
                 Input::Notice(notice) => {
@@ -98,15 +135,6 @@ impl Work {
             }
         }
         Ok(())
-    }
-
-    /// Shows what was told until the programs had ended.
-    fn show_rest(&self, jobs: &[Job], face: &mut dyn Face) -> Result<(), Failure> {
-        let notices = self.inputs.try_iter().filter_map(|input| match input {
-            Input::Notice(notice) => Some(notice),
-            _ => None,
-        });
-        notices.into_iter().try_for_each(|n| face.show(&jobs[n.program()].program, &n))
     }
 }
 
@@ -140,7 +168,7 @@ pub(super) fn sentence(program: &Program, ended: &Ended) -> String {
     }
 }
 
-fn watch_signals(sender: Sender<Input>) -> io::Result<()> {
+fn watch_signals(sender: SyncSender<Input>) -> io::Result<()> {
     let mut signals = Signals::new([SIGINT, SIGTERM])?;
     thread::spawn(move || {
         for signal in signals.forever() {
@@ -152,7 +180,7 @@ fn watch_signals(sender: Sender<Input>) -> io::Result<()> {
     Ok(())
 }
 
-fn read_lines(sender: &Sender<Input>) {
+fn read_lines(sender: &SyncSender<Input>) {
     for line in io::stdin().lock().lines().map_while(Result::ok) {
         if sender.send(Input::Line(line)).is_err() {
             return;
