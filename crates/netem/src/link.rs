@@ -137,8 +137,7 @@ impl<T> Link<T> {
     }
 
     /// Changes the properties from `now` on. What is on the wire leaves as it would have, what is
-    /// past it arrives as
-    /// it would have; but a link that goes down drops all that is on the way.
+    /// past it arrives as it would have; but a link that goes down drops all that is on the way.
     pub fn change(&mut self, now: Time, edit: impl FnOnce(&mut Settings)) {
         self.advance(now);
         let codel = self.settings.codel;

@@ -6,8 +6,7 @@ use serde::Deserialize;
 use super::units::{LossRule, QueueRule, Rate, Span};
 
 /// What to set on a link; the rest stays. Each key holds for both directions, unless its `_back`
-/// twin
-/// says something else for the direction from the second end to the first.
+/// twin says something else for the direction from the second end to the first.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct Edit {

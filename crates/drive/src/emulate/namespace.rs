@@ -76,12 +76,11 @@ impl AsFd for Namespace {
 }
 
 /// Where this process may not make network namespaces, makes it root of a new user namespace, in
-/// which it
-/// may. True if it did so; then other processes must enter `/proc/PID/ns/user` first.
+/// which it may. True if it did so; then other processes must enter `/proc/PID/ns/user` first.
 ///
 /// Call it before any thread is started: the kernel moves only processes of a single thread. If the
-/// machine
-/// does not allow it either, nothing changes, and [`Namespace::new`] will say what is missing.
+/// machine does not allow it either, nothing changes, and [`Namespace::new`] will say what is
+/// missing.
 pub fn enter_user_namespace_if_needed() -> bool {
     let may = |sets: CapabilitySets| sets.effective.contains(CapabilitySet::SYS_ADMIN);
     !rustix::thread::capabilities(None).is_ok_and(may) && become_root().is_ok()

@@ -34,8 +34,7 @@ const WAKER: u64 = u64::MAX;
 /// them.
 ///
 /// All of it ends when this is dropped, and when the process ends in whatever way. (A process that
-/// still runs inside
-/// a host keeps that host's namespace, without any link.)
+/// still runs inside a host keeps that host's namespace, without any link.)
 pub struct Network {
     hosts: Vec<(String, Namespace)>,
     congestion_control: String,

@@ -141,8 +141,7 @@ fn route(oif: u32, end: &End, route: &Route) -> NewRoute {
 /// * IPv6 addresses stay when an interface is switched off, as those of IPv4 do.
 fn sysctls(host: &Host) -> io::Result<()> {
     // A kernel that prefers another one does not let a namespace choose cubic (it is "restricted"
-    // then); the
-    // links' routes name it in any case.
+    // then); the links' routes name it in any case.
     let _ = sysctl(CONGESTION_CONTROL, CUBIC);
     let forward = if host.forward { "1" } else { "0" };
     for (name, value) in [

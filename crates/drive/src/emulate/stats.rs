@@ -15,8 +15,7 @@ pub struct LinkStats {
 }
 
 /// The counters of one direction. Units are IP packets, bytes those of their IP headers and all
-/// that
-/// follows.
+/// that follows.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct WayStats {
     /// Packets that entered the link, the dropped ones included.

@@ -98,8 +98,7 @@ struct RawProgram {
 }
 
 /// The same tables again, for the keys that can also be changed later. Two passes keep the position
-/// of
-/// each value, which serde's `flatten` would lose.
+/// of each value, which serde's `flatten` would lose.
 #[derive(Deserialize)]
 struct RawEdits {
     #[serde(default)]
