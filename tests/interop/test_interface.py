@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import signal
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -220,6 +221,50 @@ def test_a_path_without_ipv6_is_left_out_of_ipv6_sessions(network: Network) -> N
         assert counts["p1"]["up_packets"] == 0
         assert counts["p0"]["up_packets"] == counts["p2"]["up_packets"] == 6
         assert not splitter.of("path")
+
+
+def test_answers_pass_where_the_machine_checks_where_they_come_from(network: Network) -> None:
+    """Strict reverse-path filtering, as some distributions set it; no setting stays changed."""
+    client = network.client
+    client.must(["sh", "-c", "for f in /proc/sys/net/ipv4/conf/*/rp_filter; do echo 1 > $f; done"])
+    with unchanged(client), echo(network.server, SERVER):
+        assert tcp(client, SERVER)[0] == "10.77.0.2"
+        with interface(client, PATHS, every="1p"):
+            assert udp(client, SERVER, [100] * 6) == [100] * 6
+            assert len({tcp(client, SERVER)[0] for _ in range(3)}) == 3
+        with interface(client, PATHS, "--netns", NETNS):
+            inside = Host("inside", f"/run/netns/{NETNS}")
+            assert udp(inside, SERVER, [100] * 6) == [100] * 6
+            assert len({tcp(inside, SERVER)[0] for _ in range(3)}) == 3
+
+
+def test_a_connection_that_began_before_stays_on_its_path(network: Network) -> None:
+    """Nobody's login ends because a splitter starts."""
+    client = network.client
+    with (
+        echo(network.server, SERVER),
+        client.start([sys.executable, "-c", _LONG, SERVER]) as long,
+    ):
+        long.wait_until("its first answer", lambda: "begun" in long.output())
+        with interface(client, PATHS):
+            time.sleep(1)
+            assert len({tcp(client, SERVER)[0] for _ in range(3)}) == 3
+            long.wait_until("its end", lambda: "10.77.0.2 2000" in long.output(), 15)
+
+
+# A connection that says something now and then, for three seconds.
+_LONG = """\
+import socket, sys, time
+with socket.create_connection((sys.argv[1], 60500), timeout=20) as s:
+    s.sendall(bytes(1000))
+    print("begun", flush=True)
+    for _ in range(10):
+        time.sleep(0.3)
+        s.sendall(bytes(100))
+    s.shutdown(socket.SHUT_WR)
+    print(s.recv(1000).decode(), flush=True)
+    time.sleep(5)
+"""
 
 
 @pytest.mark.parametrize("server", [SERVER, SERVER6], ids=["ipv4", "ipv6"])

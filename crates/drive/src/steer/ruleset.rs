@@ -5,6 +5,7 @@
 //! * `classify` names, once for each flow, the interface or a path in the conntrack mark;
 //! * `steer` copies that mark to the packets that this machine (or the namespace) sends, before they are routed;
 //! * `enter` does it for what comes out of the namespace's cable;
+//! * `ours` keeps the splitter's own packets in mind;
 //! * `answers` marks what comes back, for machines that check where packets come from (strict `rp_filter`);
 //! * `addresses` gives a pinned flow the address of its path;
 //! * `fence` lets the namespace's packets leave by paths alone.
@@ -60,7 +61,7 @@ pub(crate) fn of_machine(subject: &Subject<'_>) -> String {
         kept = kept(*slot, subject.exits),
         near = NEAR,
         marked = marked(*slot),
-        answers = answers(*slot),
+        answers = answers(subject),
         addresses = addresses(*slot, subject.exits),
     );
     replacement(*slot, &body)
@@ -107,7 +108,7 @@ pub(crate) fn of_cable(subject: &Subject<'_>) -> String {
         choices = choices(*slot, subject.exits),
         near = NEAR,
         marked = marked(*slot),
-        answers = answers(*slot),
+        answers = answers(subject),
         addresses = addresses(*slot, subject.exits),
     );
     replacement(*slot, &body)
@@ -200,18 +201,34 @@ fn marked(slot: Slot) -> String {
     )
 }
 
-fn answers(slot: Slot) -> String {
-    let (mask, base) = (MASK, slot.base());
-    format!(
-        "chain answers {{\ntype filter hook prerouting priority mangle; policy accept;\n\
-         iifname @paths ct direction reply ct mark & {mask:#x} == {base:#x} meta mark set ct mark\n}}\n"
-    )
+/// What comes back bears the mark of the path that it comes by: its flow's, or, for the splitter's own sockets, that of
+/// the interface.
+fn answers(subject: &Subject<'_>) -> String {
+    let Subject { slot, own, exits, .. } = subject;
+    let (mask, base, ours) = (MASK, slot.base(), slot.own());
+    let mut text = format!(
+        "chain ours {{\ntype filter hook output priority mangle; policy accept;\n\
+         meta mark {own:#x} ct mark set {ours:#x}\n}}\n\
+         chain answers {{\ntype filter hook prerouting priority mangle; policy accept;\n"
+    );
+    for exit in *exits {
+        let (mark, device) = (slot.path(exit.index), &exit.device);
+        let _ =
+            writeln!(text, "iifname \"{device}\" ct mark {ours:#x} meta mark set {mark:#x} return");
+    }
+    let _ = writeln!(
+        text,
+        "iifname @paths ct direction reply ct mark & {mask:#x} == {base:#x} meta mark set ct mark\n}}"
+    );
+    text
 }
 
 fn addresses(slot: Slot, exits: &[Exit]) -> String {
     let mut text = String::from(
         "chain addresses {\ntype nat hook postrouting priority srcnat; policy accept;\n",
     );
+    // The splitter's own sockets have chosen theirs.
+    let _ = writeln!(text, "ct mark {:#x} return", slot.own());
     for exit in exits {
         let (mark, device) = (slot.path(exit.index), &exit.device);
         for source in exit.sources() {
