@@ -2,6 +2,7 @@
 pub mod capture;
 pub mod clock;
 pub mod emulate;
+pub mod metrics;
 pub mod mosh;
 pub mod netlink;
 pub mod packet;

@@ -44,6 +44,7 @@ const KEYS: &[Section] = &[
             "seed",
             "json",
             "quiet",
+            "metrics",
             "trace",
             "pcap",
         ],

@@ -10,8 +10,10 @@ mod values;
 mod wg;
 
 use std::io::{self, Write};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use anabranch_drive::metrics::Metered;
 use anabranch_drive::split::{self, Listening, Reread, Screen, Settings};
 use anabranch_drive::steer;
 
@@ -130,13 +132,14 @@ impl SplitArgs {
             };
         }
         let mut screen = screen::of(&options).map_err(Failure::trouble)?;
+        let metrics = options.metrics;
         let source = file.map(|file| {
             let tunnel = tunnel.is_some();
             Source { flags: self.options, file, began: options, tunnel }
         });
-        let Some(tunnel) = tunnel else { return run(settings, source, screen.as_mut()) };
+        let Some(tunnel) = tunnel else { return run(settings, source, metrics, screen.as_mut()) };
         let mut screen = wg::Announcing::new(screen.as_mut(), tunnel);
-        run(settings, source, &mut screen)?;
+        run(settings, source, metrics, &mut screen)?;
         screen.failure()
     }
 }
@@ -154,10 +157,19 @@ fn restore() -> Result<(), Failure> {
     })
 }
 
-fn run(settings: Settings, source: Option<Source>, screen: &mut dyn Screen) -> Result<(), Failure> {
+fn run(
+    settings: Settings,
+    source: Option<Source>,
+    metrics: Option<SocketAddr>,
+    screen: &mut dyn Screen,
+) -> Result<(), Failure> {
     let reread = source
         .map(|source| -> Reread<'_> { Box::new(move |running: &Settings| source.read(running)) });
-    split::run_rereading(settings, reread, screen).map(drop).map_err(blame)
+    let go = |screen: &mut dyn Screen| split::run_rereading(settings, reread, screen);
+    let Some(address) = metrics else { return go(screen).map(drop).map_err(blame) };
+    let metered = Metered::new(screen, address, env!("CARGO_PKG_VERSION"));
+    let cannot = |error| Failure::misuse(format!("--metrics: cannot listen on {address}: {error}"));
+    go(&mut metered.map_err(cannot)?).map(drop).map_err(blame)
 }
 
 /// A driver's failure as the program's own.

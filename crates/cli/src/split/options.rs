@@ -132,6 +132,14 @@ pub(crate) struct Options {
     #[arg(long, help_heading = "Output")]
     pub(crate) quiet: bool,
 
+    /// Serve counters to Prometheus at http://ADDRESS:PORT/metrics (OpenMetrics; docs/formats.md)
+    ///
+    /// Whoever reaches that address reads how much is sent and when, though not by or to whom: 127.0.0.1
+    /// is a good choice.
+    #[arg(long, value_name = "ADDRESS:PORT", help_heading = "Output")]
+    #[serde(deserialize_with = "file::text")]
+    pub(crate) metrics: Option<SocketAddr>,
+
     /// Write what each observer sees, a row for each datagram (Parquet; docs/formats.md)
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     pub(crate) trace: Option<PathBuf>,
@@ -167,6 +175,7 @@ impl Options {
             seed: self.seed.or(file.seed),
             json: self.json || (file.json && !self.quiet),
             quiet: self.quiet || (file.quiet && !self.json),
+            metrics: self.metrics.or(file.metrics),
             trace: self.trace.or(file.trace),
             pcap: self.pcap.or(file.pcap),
         }

@@ -40,10 +40,12 @@ impl Source {
             options.quiet = self.began.quiet;
         }
         options.seed = options.seed.or(Some(running.core.seed));
-        for (name, before, now) in
-            [("json", self.began.json, options.json), ("quiet", self.began.quiet, options.quiet)]
-        {
-            if before != now {
+        for (name, changed) in [
+            ("json", self.began.json != options.json),
+            ("quiet", self.began.quiet != options.quiet),
+            ("metrics", self.began.metrics != options.metrics),
+        ] {
+            if changed {
                 let text = format!("'{name}' cannot change in a running splitter: restart it");
                 return Err(Failure::misuse(text));
             }
