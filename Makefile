@@ -6,7 +6,7 @@ FUZZ_TARGETS := $(basename $(notdir $(wildcard fuzz/fuzz_targets/*.rs)))
 AREA ?= all
 SECONDS ?= 60
 
-.PHONY: help build demo test check bench bench-wireguard accuracy interop lab-results fuzz clean
+.PHONY: help build demo test check package bench bench-wireguard accuracy interop lab-results fuzz clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\): *## */  make \1\t/p' Makefile | expand -t 20
@@ -41,6 +41,12 @@ check:  ## format, lints, documentation, and the guards of the design's invarian
 	scripts/shellcheck
 	python3 -B scripts/test_guards.py
 	python3 -B scripts/guards.py
+
+package:  ## the Debian package: program, service, man pages, completions
+	@scripts/need package
+	cargo build --release --locked -p anabranch
+	@mkdir -p $(CACHE)/package
+	packaging/deb/build $(CARGO_TARGET_DIR)/release/anabranch $(CACHE)/package
 
 bench:  ## speed, against the targets (ARGS="forward delay" for some areas)
 	@scripts/need bench
