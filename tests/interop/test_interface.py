@@ -346,9 +346,8 @@ def test_with_all_paths_down_nothing_leaves_by_any_interface(
         stack.enter_context(tcp_beside(client, SERVER, 400 * MIB))
         time.sleep(1)
         wanted = f"host {SERVER} or host {SERVER6}"
-        capture = stack.enter_context(Tcpdump(client, "any", tmp_path / "any.pcap", wanted))
+        capture = stack.enter_context(Tcpdump(client, "other", tmp_path / "other.pcap", wanted))
         counts = network.stats()
-        stack.callback(capture.close)
         for path in faults:
             path.cut()
         time.sleep(0.5)
@@ -369,6 +368,8 @@ def test_with_all_paths_down_nothing_leaves_by_any_interface(
         assert 100 in udp(client, SERVER, [100] * 3)
         assert tcp(client, SERVER)[0] in ("10.77.0.2", "10.77.1.2")
         assert network.stats()["other"].up_packets == counts["other"].up_packets
+        capture.stop()
+        assert capture.captured == 0
 
 
 _CONNECT = """\
@@ -454,7 +455,7 @@ def test_a_namespace_has_the_interface_and_the_machine_has_not(
 
 
 def test_with_all_paths_down_a_namespace_reaches_nothing(
-    make_network: MakeNetwork, inside: Host
+    make_network: MakeNetwork, inside: Host, tmp_path: Path
 ) -> None:
     """Fails closed: the machine has one more uplink, which the namespace must not use."""
     network = make_network([*links(2), Link("other")], default_routes=True)
@@ -464,6 +465,9 @@ def test_with_all_paths_down_a_namespace_reaches_nothing(
         assert udp(inside, SERVER, [100]) == [100]
         assert tcp(inside, SERVER)[1] == 10
         before = network.stats()["other"].up_packets
+        capture = stack.enter_context(
+            Tcpdump(network.client, "other", tmp_path / "other.pcap", f"host {SERVER}")
+        )
         for number in range(2):
             InterfaceDown(network, f"p{number}").cut()
         time.sleep(0.5)
@@ -471,6 +475,8 @@ def test_with_all_paths_down_a_namespace_reaches_nothing(
         assert 100 not in outcomes
         assert inside.run(["python3", "-c", _CONNECT, SERVER], timeout=20).returncode != 0
         assert network.stats()["other"].up_packets == before
+        capture.stop()
+        assert capture.captured == 0
 
 
 def test_without_routes_only_the_interface_is_made(network: Network) -> None:

@@ -2,6 +2,8 @@
 
 use std::io;
 use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use super::*;
 use crate::emulate::Namespace;
@@ -100,6 +102,19 @@ fn with_three_interfaces(work: impl FnOnce() + Send) {
     });
     if let Err(error) = outcome {
         eprintln!("skipped: no namespace with interfaces here ({error})");
+    }
+}
+
+/// The kernel gives a link its local route a moment after the carrier came, which may take a second.
+fn wait_for_the_local_route_of(device: &str) {
+    let found = || {
+        let show = ["-6", "route", "show", "fe80::/64", "dev", device];
+        let output = Command::new("ip").args(show).output().unwrap();
+        !output.stdout.is_empty()
+    };
+    let end = Instant::now() + Duration::from_secs(10);
+    while !found() && Instant::now() < end {
+        thread::sleep(Duration::from_millis(20));
     }
 }
 
@@ -212,6 +227,7 @@ fn loopback_leads_to_no_other_machine() {
 #[test]
 fn ipv6_link_local_servers_are_reached_by_the_paths_own_link() {
     with_three_interfaces(|| {
+        wait_for_the_local_route_of("v0");
         let ways = resolved(&["a=if:v0"], "[fe80::9]:9").unwrap();
         let zone = ways[0].index;
         assert_eq!(ways[0].device.as_deref(), Some("v0"));
