@@ -267,6 +267,77 @@ with socket.create_connection((sys.argv[1], 60500), timeout=20) as s:
 """
 
 
+@pytest.mark.parametrize("words", [[], ["--netns", NETNS]], ids=["host", "netns"])
+def test_an_idle_session_is_split_when_the_server_speaks_first(
+    make_network: MakeNetwork, words: list[str], tmp_path: Path
+) -> None:
+    """The kernel has forgotten its flow by then. Nothing leaves by the uplink that nobody named."""
+    network = make_network([Link("other"), *links(2)], default_routes=True)
+    client = network.client
+    with ExitStack() as stack:
+        speaker = stack.enter_context(network.server.start([sys.executable, "-c", _SPEAKS, SERVER]))
+        speaker.wait_bound(60_500)
+        stack.enter_context(interface(client, interfaces(2), *words, every="1p"))
+        host = Host("inside", f"/run/netns/{NETNS}") if words else client
+        forget = "echo 1 | tee /proc/sys/net/netfilter/nf_conntrack_udp_timeout*"
+        host.must(["sh", "-c", forget])
+        wanted = f"udp and host {SERVER}"
+        stray = stack.enter_context(Tcpdump(client, "other", tmp_path / "other.pcap", wanted))
+        before = network.stats()
+        said = host.must([sys.executable, "-c", _LISTENS, SERVER], timeout=20)
+        assert said.split() == ["idle"] + ["answer"] * 6
+        carried = difference(network.stats(), before)
+        stray.stop()
+        assert stray.captured == 0
+        assert min(carried[name].up_packets for name in ("p0", "p1")) >= 3
+
+
+def test_a_session_that_began_before_is_split_when_the_server_speaks_first(
+    network: Network, tmp_path: Path
+) -> None:
+    """Conntrack, which begins with the rules, takes the server for the client."""
+    client = network.client
+    with ExitStack() as stack:
+        speaker = stack.enter_context(network.server.start([sys.executable, "-c", _SPEAKS, SERVER]))
+        speaker.wait_bound(60_500)
+        words = [sys.executable, "-c", _LISTENS, SERVER]
+        listener = stack.enter_context(client.start(words))
+        time.sleep(0.5)
+        splitter = stack.enter_context(interface(client, PATHS, every="1p"))
+        listener.wait_until("its end", lambda: listener.output().count("answer") == 6, 15)
+        counts = {path["name"]: path["up_packets"] for path in splitter.stop()["paths"]}
+        assert min(counts.values()) >= 2, counts
+
+
+# Answers the first datagram at once and speaks again six seconds later; answers all others.
+_SPEAKS = """\
+import socket, sys, time
+with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
+    s.bind((sys.argv[1], 60500))
+    _, peer = s.recvfrom(100)
+    s.sendto(b"first", peer)
+    time.sleep(6)
+    s.sendto(b"idle", peer)
+    while True:
+        _, peer = s.recvfrom(100)
+        s.sendto(b"answer", peer)
+"""
+
+# Speaks once and again only after the server has spoken twice; then six times.
+_LISTENS = """\
+import socket, sys
+with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
+    s.settimeout(10)
+    s.connect((sys.argv[1], 60500))
+    s.send(b"hello")
+    s.recv(100)
+    print(s.recv(100).decode(), flush=True)
+    for _ in range(6):
+        s.send(b"more")
+        print(s.recv(100).decode(), flush=True)
+"""
+
+
 @pytest.mark.parametrize("server", [SERVER, SERVER6], ids=["ipv4", "ipv6"])
 def test_a_datagram_in_parts_arrives_whole(network: Network, server: str) -> None:
     """Larger than any MTU: the kernel cuts it, the splitter joins it, the path cuts it again."""

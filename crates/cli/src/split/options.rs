@@ -87,7 +87,7 @@ pub(crate) struct Options {
     /// Mark our own packets (SO_MARK; decimal or 0x...), for routing rules that keep them out of a
     /// full tunnel
     ///
-    /// Needs CAP_NET_ADMIN.
+    /// Needs CAP_NET_ADMIN. Not with --route, which marks them by itself.
     #[arg(long, value_name = "MARK", help_heading = "Paths")]
     #[serde(deserialize_with = "file::mark")]
     pub(crate) fwmark: Option<Mark>,

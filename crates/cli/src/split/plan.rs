@@ -6,7 +6,7 @@ use std::path::Path;
 use anabranch_comps::Config;
 use anabranch_drive::paths::{PathSpec, distinct};
 use anabranch_drive::split::{Entrance, Settings, fresh_seed};
-use anabranch_drive::steer::{Ports, Request};
+use anabranch_drive::steer::{Ports, Request, UPLINK};
 use anabranch_multipath::seed::stream;
 
 use super::options::Options;
@@ -68,7 +68,13 @@ fn entrance(options: &Options) -> Result<Entrance, Failure> {
             "path '{name}' is a proxy, which an interface cannot use yet"
         )));
     }
-    check_interface(tun).map_err(in_setting("tun"))?;
+    check_interface(tun, options.netns.is_some()).map_err(in_setting("tun"))?;
+    if options.route && options.fwmark.is_some() {
+        return Err(in_setting("fwmark")(
+            "whatever bears this mark would go past the splitter: leave it away, --route marks the splitter's own \
+             packets by itself",
+        ));
+    }
     options.netns.as_deref().map_or(Ok(()), check_namespace).map_err(in_setting("netns"))?;
     Ok(Entrance::Tun(Request {
         tun: tun.clone(),
@@ -80,9 +86,11 @@ fn entrance(options: &Options) -> Result<Entrance, Failure> {
 }
 
 /// A name that goes into commands and file names.
-fn check_interface(name: &str) -> Result<(), String> {
+fn check_interface(name: &str, in_namespace: bool) -> Result<(), String> {
     let good = (1..16).contains(&name.len()) && is_plain(name);
-    if good {
+    if ["all", "default", "lo"].contains(&name) || in_namespace && name == UPLINK {
+        Err(format!("'{name}' has a meaning already: choose another name"))
+    } else if good {
         Ok(())
     } else {
         Err(format!("'{name}' is no name: use 1 to 15 letters, digits, '_', '.' and '-'"))
@@ -310,6 +318,10 @@ mod tests {
             (|options| options.listen = Some("127.0.0.1:1".parse().unwrap())) as fn(&mut Options),
             |options| options.tun = Some("a b".into()),
             |options| options.tun = Some("much-too-long-a-name".into()),
+            |options| options.tun = Some("all".into()),
+            |options| options.tun = Some("default".into()),
+            |options| (options.tun, options.netns) = (Some("uplink".into()), Some("b".into())),
+            |options| (options.route, options.fwmark) = (true, Some("51820".parse().unwrap())),
             |options| options.netns = Some("../etc".into()),
             |options| options.dns = vec!["192.0.2.53".parse().unwrap()],
         ] {

@@ -4,6 +4,7 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
+use super::plan::may_configure;
 use super::slot::{MOST_PATHS, SLOTS};
 
 /// Why nothing was set up, or not everything: then all is undone again.
@@ -41,7 +42,8 @@ impl SteerError {
 
     pub(crate) fn system(what: &str) -> impl Fn(io::Error) -> SteerError {
         move |error| match error.kind() {
-            io::ErrorKind::PermissionDenied => SteerError::Forbidden,
+            // With the rights, the file is to blame (a service manager's sandbox, a strange owner).
+            io::ErrorKind::PermissionDenied if !may_configure() => SteerError::Forbidden,
             _ => SteerError::System(what.to_owned(), error),
         }
     }

@@ -33,7 +33,7 @@ mod undo;
 pub use error::SteerError;
 pub use plan::{Exit, Out, Plan, Request};
 pub use ports::{PortRange, PortRangeError, Ports};
-pub use raise::Steering;
+pub use raise::{Steering, UPLINK};
 pub use slot::Slot;
 pub use undo::restore;
 

@@ -270,6 +270,11 @@ fn check_rights(with_namespace: bool) -> Result<(), SteerError> {
     if capabilities(None).is_ok_and(has) { Ok(()) } else { Err(SteerError::Forbidden) }
 }
 
+/// Whether the process may change the machine's network.
+pub(crate) fn may_configure() -> bool {
+    check_rights(false).is_ok()
+}
+
 /// The number of this network namespace; on old kernels that of its file, which may be used again.
 pub(crate) fn namespace_number() -> Result<u64, SteerError> {
     use std::os::unix::fs::MetadataExt;

@@ -21,8 +21,8 @@ use crate::tun::Tun;
 const LO: u32 = 1;
 /// The number of the main routing table.
 const MAIN: u32 = 254;
-/// The cable's end inside the namespace.
-const UPLINK: &str = "uplink";
+/// The cable's end inside the namespace, a name that no other interface there can have.
+pub const UPLINK: &str = "uplink";
 
 /// What a run has set up. Dropping it undoes it.
 #[derive(Debug)]
@@ -222,7 +222,7 @@ impl Drop for Steering {
 
 /// A free slot, after undoing what killed runs left.
 fn take_slot(plan: &mut Plan) -> Result<(Ledger, Vec<String>), SteerError> {
-    let asking = SteerError::system("reading /run/anabranch");
+    let asking = SteerError::system("using /run/anabranch");
     let number = namespace_number()?;
     let survey = ledger::survey(number).map_err(&asking)?;
     let Request { tun, netns, .. } = &plan.request;

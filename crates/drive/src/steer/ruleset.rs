@@ -2,7 +2,9 @@
 //!
 //! One table holds them all, so that one command replaces or removes them, at once or not at all.
 //!
-//! * `classify` names, once for each flow, the interface or a path in the conntrack mark;
+//! * `split` names the interface in the conntrack mark of flows that are split;
+//! * `classify` names, once for each other flow, a path there;
+//! * `back` does it for flows of which a server's datagram is the first that is seen;
 //! * `steer` copies that mark to the packets that this machine (or the namespace) sends, before they are routed;
 //! * `enter` does it for what comes out of the namespace's cable;
 //! * `ours` keeps the splitter's own packets in mind;
@@ -44,20 +46,21 @@ pub(crate) fn of_machine(subject: &Subject<'_>) -> String {
     let Subject { slot, tun, own, .. } = subject;
     let (mask, base) = (MASK, slot.base());
     let body = format!(
-        "{paths}{choices}\
-         chain classify {{\n{split}{kept}\
+        "{paths}{choices}{split}\
+         chain classify {{\n{kept}\
          ct mark & {mask:#x} == {base:#x} return\n\
          meta nfproto ipv4 jump choose4\nmeta nfproto ipv6 jump choose6\n}}\n\
          chain steer {{\ntype route hook output priority mangle; policy accept;\n\
          meta mark {own:#x} return\n\
          oifname {{ \"lo\", \"{tun}\" }} return\n\
          meta oifkind \"wireguard\" oifname != @paths return\n\
-         {near}ct direction reply return\n\
+         {near}{sessions}ct direction reply return\n\
          ct mark & {mask:#x} != {base:#x} jump classify\n{marked}}}\n\
          {answers}{addresses}",
         paths = paths(subject.exits),
         choices = choices(*slot, subject.exits),
         split = split(subject),
+        sessions = sessions(*slot),
         kept = kept(*slot, subject.exits),
         near = NEAR,
         marked = marked(*slot),
@@ -69,18 +72,15 @@ pub(crate) fn of_machine(subject: &Subject<'_>) -> String {
 
 /// The rules inside the namespace: what is split goes into the interface, all else by the cable.
 pub(crate) fn of_namespace(subject: &Subject<'_>) -> String {
-    let Subject { slot, .. } = subject;
-    let (mask, base) = (MASK, slot.base());
     let body = format!(
-        "chain classify {{\n{split}}}\n\
+        "{split}\
          chain steer {{\ntype route hook output priority mangle; policy accept;\n\
-         oifname \"lo\" return\n{near}ct direction reply return\n\
-         ct mark & {mask:#x} != {base:#x} jump classify\n\
-         ct mark & {mask:#x} == {base:#x} meta mark set ct mark\n}}\n",
+         oifname \"lo\" return\n{near}{sessions}}}\n",
         split = split(subject),
         near = NEAR,
+        sessions = sessions(subject.slot),
     );
-    replacement(*slot, &body)
+    replacement(subject.slot, &body)
 }
 
 /// The machine's rules for what comes out of the namespace's cable.
@@ -173,11 +173,27 @@ fn choice(slot: Slot, exits: &[Exit], family: Family) -> Option<String> {
     }
 }
 
+/// Flows that are split, by their form and whatever direction conntrack has them for: it forgets a silent flow before a
+/// session ends, and knows none that began before the rules, so that the server may be the first whom it sees speak.
+/// What a service of this machine (by a port below 1,024) answers is let be.
 fn split(subject: &Subject<'_>) -> String {
-    let (ports, mark) = (subject.ports, subject.slot.tun());
+    let Subject { slot, tun, ports, .. } = subject;
+    let mark = slot.tun();
     format!(
-        "udp dport {{ {ports} }} ct mark set {mark:#x} return\n\
-         {INITIATION} ct mark set {mark:#x} return\n"
+        "chain split {{\n{INITIATION} ct mark set {mark:#x} return\n\
+         ct direction reply udp sport < 1024 return\n\
+         udp dport {{ {ports} }} ct mark set {mark:#x}\n}}\n\
+         chain back {{\ntype filter hook prerouting priority mangle; policy accept;\n\
+         iifname \"{tun}\" ct direction original ct mark set {mark:#x}\n}}\n"
+    )
+}
+
+/// What is split, or was, goes into the interface before anything else is asked.
+fn sessions(slot: Slot) -> String {
+    let (mask, base, tun) = (MASK, slot.base(), slot.tun());
+    format!(
+        "ct mark & {mask:#x} != {base:#x} jump split\n\
+         ct mark {tun:#x} meta mark set ct mark return\n"
     )
 }
 
