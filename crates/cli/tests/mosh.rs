@@ -122,3 +122,23 @@ fn a_path_that_does_not_lead_there_starts_no_client() {
     assert_eq!(refused(&[options]), "path 'b': there is no interface 'nowhere0'");
     assert!(!mark.exists());
 }
+
+#[test]
+fn a_path_that_leads_nowhere_logs_nobody_in() {
+    let folder = TempDir::new().unwrap();
+    let mark = folder.path().join("ran");
+    let ssh = format!("sh -c 'touch {}'", mark.display());
+    let wanted = "path 'b': there is no interface 'nowhere0'";
+    for host in [&["there"][..], &["127.0.0.1"], &["localhost", "--remote-ip", "local"]] {
+        let log_in: &[&str] = &["--ssh", &ssh, "--client", "true"];
+        assert_eq!(refused(&[host, log_in, PATH, &["--path", "b=if:nowhere0"]]), wanted);
+        let foreign = refused(&[host, log_in, &["--path", "b=addr:192.0.2.77"]]);
+        assert!(foreign.starts_with("path 'b': ") && foreign.contains("192.0.2.77"), "{foreign}");
+        let twins = refused(&[host, log_in, PATH, &["--path", "b=addr:127.0.0.2,ports:2"]]);
+        assert!(twins.starts_with("path 'b': ") && twins.contains("'a'"), "{twins}");
+        assert!(!mark.exists(), "{host:?}");
+        let _ = message(1, &[host, log_in, PATH], None);
+        assert!(mark.exists(), "a path that leads there lets ssh run");
+        fs::remove_file(&mark).unwrap();
+    }
+}

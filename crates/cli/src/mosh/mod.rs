@@ -10,7 +10,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
 use anabranch_drive::mosh::{Bind, Client, Family, Key, Learnt, Login, RemoteIp, Words, carry};
-use anabranch_drive::split::{Settings, Target};
+use anabranch_drive::split::{Settings, Target, look_ahead};
 use clap::ValueEnum;
 
 use crate::failure::Failure;
@@ -193,6 +193,10 @@ impl MoshArgs {
                 "cannot run '{name}': {error}; install Mosh (Debian: apt install mosh)"
             ))
         })?;
+        if self.port.is_none() {
+            let known = self.knows_server(&host);
+            look_ahead(&settings, known).map_err(split::blame)?;
+        }
         let log = self.log.as_deref().map(|path| {
             let log = split::log(path, self.shared.0.json);
             log.map_err(|error| Failure::misuse(format!("--log: {}: {error}", path.display())))
@@ -219,6 +223,16 @@ impl MoshArgs {
         options.to = Some(Target { host: host.to_owned(), port: self.port.unwrap_or(1) });
         options.protocol = Some("mosh".parse().expect("one of the protocols that are listed"));
         split::settings(options)
+    }
+
+    /// Whether the address that the session will go to can be told before the login. What ssh makes of a
+    /// name cannot.
+    fn knows_server(&self, host: &str) -> bool {
+        match self.remote_ip {
+            How::Local => true,
+            How::Proxy => host.parse::<IpAddr>().is_ok(),
+            How::Remote => false,
+        }
     }
 
     fn client(&self) -> Client {

@@ -109,6 +109,31 @@ pub fn anywhere(
     Ok(specs.iter().map(look).collect())
 }
 
+/// What can be wrong with paths before their server is known: an interface or an address that is
+/// not there, a proxy's password that cannot be had, two paths that are one. [`resolve`] says the
+/// rest.
+///
+/// # Errors
+/// The first path to which that applies.
+pub fn check(specs: &[PathSpec], same_egress: bool) -> Result<(), PathError> {
+    let blame = |spec: &PathSpec, fault| PathError { path: spec.name.clone(), fault };
+    let Some(first) = specs.first() else { return Ok(()) };
+    let machine = Machine::ask().map_err(|error| blame(first, error.into()))?;
+    for (index, spec) in specs.iter().enumerate() {
+        machine.check(spec).map_err(|fault| blame(spec, fault))?;
+        let is_twin = |other: &&PathSpec| {
+            (&other.device, other.source, &other.proxy) == (&spec.device, spec.source, &spec.proxy)
+        };
+        match specs[..index].iter().find(is_twin) {
+            Some(twin) if !same_egress => {
+                return Err(blame(spec, Fault::SameEgress(twin.name.clone())));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
 fn all_towards(
     specs: &[PathSpec],
     server: SocketAddr,
@@ -179,6 +204,19 @@ impl Machine {
         Ok(Machine { links: netlink::links()?, addresses: netlink::addresses()? })
     }
 
+    /// What a path is made of is there.
+    fn check(&self, spec: &PathSpec) -> Result<(), Fault> {
+        if let Some(name) = &spec.device {
+            self.device(name).map_err(|fault| fault.of_tunnel(spec))?;
+        }
+        if let Some(source) = spec.source {
+            self.holder_up(source)?;
+        }
+        let Some(proxy) = &spec.proxy else { return Ok(()) };
+        let had = proxy.credentials().map(drop);
+        had.map_err(|fault| Fault::Proxy(proxy.at.clone(), fault))
+    }
+
     fn way(
         &self,
         spec: &PathSpec,
@@ -234,11 +272,14 @@ impl Machine {
         }
     }
 
-    fn check_source(&self, source: IpAddr, server: IpAddr) -> Result<(), Fault> {
+    /// The interface that `source` is listed at, which has to be up.
+    fn holder_up(&self, source: IpAddr) -> Result<&Link, Fault> {
         let holder = self.holder(source).ok_or(Fault::ForeignAddress(source))?;
-        if !holder.up {
-            return Err(Fault::DeviceDown(holder.name.clone()));
-        }
+        if holder.up { Ok(holder) } else { Err(Fault::DeviceDown(holder.name.clone())) }
+    }
+
+    fn check_source(&self, source: IpAddr, server: IpAddr) -> Result<(), Fault> {
+        let holder = self.holder_up(source)?;
         if source.is_ipv4() != server.is_ipv4() {
             return Err(Fault::Family(source, server));
         }

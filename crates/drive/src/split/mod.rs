@@ -27,4 +27,4 @@ pub use crate::target::{Target, TargetError};
 pub use driver::{run, run_rereading, run_until};
 pub use reload::Reread;
 pub use settings::{Entrance, Failure, Listening, Screen, Settings, fresh_seed};
-pub use trial::{free_loopback, may_mark};
+pub use trial::{free_loopback, look_ahead, may_mark};

@@ -5,11 +5,11 @@
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket as PlainSocket};
 
-use crate::paths::Egress;
+use crate::paths::{self, Egress};
 use crate::udp::{UdpOptions, UdpSocket};
 
-use super::Failure;
 use super::sockets::options;
+use super::{Failure, Listening, Settings};
 
 /// Opens a socket for each path, sends nothing, and closes it. Gives what may pass by itself (an
 /// address that is not ready yet) as warnings.
@@ -29,6 +29,23 @@ pub(super) fn try_paths(egresses: &[Egress], fwmark: Option<u32>) -> Result<Vec<
         }
     }
     Ok(warnings)
+}
+
+/// Refuses what a run with these settings would refuse, as far as that can be told before its
+/// server is `known`: for programs that do something else first. Sends nothing on a path.
+///
+/// # Errors
+/// A path leads nowhere, or the system forbids what the user asked for.
+pub fn look_ahead(settings: &Settings, known: bool) -> Result<(), Failure> {
+    if known {
+        let about = Listening::look(settings)?;
+        return try_paths(&about.egresses, settings.fwmark).map(drop);
+    }
+    paths::check(&settings.specs, settings.same_egress)?;
+    match settings.fwmark {
+        Some(mark) if !may_mark(mark) => Err(Failure::Forbidden(unmarkable(mark))),
+        _ => Ok(()),
+    }
 }
 
 /// Whether this program may mark its packets. Nothing is sent.
@@ -72,16 +89,20 @@ fn blame(egress: &Egress, options: &UdpOptions, error: &io::Error) -> String {
         |options: &UdpOptions| !open(egress, options).is_err_and(|error| is_forbidden(&error));
     let (name, device) = (&egress.name, options.device.as_deref().unwrap_or_default());
     match options.mark {
-        Some(mark) if opens(&unmarked) => format!(
-            "--fwmark {mark:#x} needs root or the capability CAP_NET_ADMIN; without it, leave --fwmark \
-             away and name an interface for each path (if:DEVICE)"
-        ),
+        Some(mark) if opens(&unmarked) => unmarkable(mark),
         _ if opens(&unbound) => format!(
             "path '{name}': binding to the interface '{device}' needs root or the capability CAP_NET_RAW \
              before Linux 5.7"
         ),
         _ => format!("path '{name}': the system forbids sockets to {}: {error}", egress.server),
     }
+}
+
+fn unmarkable(mark: u32) -> String {
+    format!(
+        "--fwmark {mark:#x} needs root or the capability CAP_NET_ADMIN; without it, leave --fwmark \
+         away and name an interface for each path (if:DEVICE)"
+    )
 }
 
 #[cfg(test)]
