@@ -176,7 +176,7 @@ impl Login {
     pub fn run(&self, said: &mut dyn Write) -> Result<Learnt, LoginError> {
         let local = self.look_up()?;
         let (mut child, out) = self.start(local)?;
-        let (answer, rest) = read(out, said)?;
+        let (answer, rest) = read(out, said).inspect_err(|_| end(&mut child))?;
         // ssh must not stop for want of a reader; it ends when mosh-server has left its terminal.
         thread::spawn(move || io::copy(&mut { rest }, &mut io::sink()));
         let status = child.wait().map_err(LoginError::Read)?;
@@ -263,6 +263,13 @@ impl Login {
             r#"[ -n "$SSH_CONNECTION" ] && printf "\nMOSH SSH_CONNECTION %s\n" "$SSH_CONNECTION""#;
         format!("sh -c {}", quoted(&format!("{tell} ; {command}")))
     }
+}
+
+/// Ends an ssh that is of no use any more; it would go on beside us.
+fn end(child: &mut Child) {
+    // A failure means that it has ended by itself.
+    let _ = child.kill();
+    let _ = child.wait();
 }
 
 /// A `ProxyCommand`: a shell reads it, and ssh replaces what stands behind `%`.

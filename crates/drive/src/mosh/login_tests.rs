@@ -83,3 +83,15 @@ fn families_are_tried_in_their_order() {
     assert_eq!(Family::V6.sorted(both), [both[0]]);
     assert_eq!(Family::V4.sorted(both), [both[1]]);
 }
+
+#[test]
+fn an_ssh_whose_answer_is_malformed_is_ended_and_waited_for() {
+    let folder = tempfile::TempDir::new().unwrap();
+    let file = folder.path().join("pid");
+    let script = format!("echo $$ >{}; echo MOSH CONNECT x; exec sleep 600", file.display());
+    let answer = login(&format!("sh -c {}", quoted(&script))).run(&mut io::sink());
+    assert!(matches!(answer, Err(LoginError::Malformed)), "{answer:?}");
+    let pid = std::fs::read_to_string(file).unwrap();
+    // A process that nobody waited for would still be listed.
+    assert!(!std::path::Path::new("/proc").join(pid.trim()).exists());
+}
