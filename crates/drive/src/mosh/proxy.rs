@@ -3,8 +3,12 @@
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream, ToSocketAddrs};
 use std::thread;
+use std::time::Duration;
 
 use super::Family;
+
+/// How long an address may take to answer before the next is tried; the kernel alone would wait for over two minutes.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Does what ssh expects of a `ProxyCommand` (ssh_config(5)): connects to `host`, copies standard input to
 /// it and what comes back to standard output. Before that it says `MOSH IP ADDRESS` on standard error: the
@@ -13,7 +17,7 @@ use super::Family;
 /// # Errors
 /// The name has no address of the family, or none of them answers; or a copy fails.
 pub fn carry(host: &str, port: u16, family: Family) -> io::Result<()> {
-    let server = reach(&family.sorted((host, port).to_socket_addrs()?))?;
+    let server = reach(&family.sorted((host, port).to_socket_addrs()?), PATIENCE)?;
     writeln!(io::stderr(), "MOSH IP {}", server.peer_addr()?.ip())?;
     let mut up = server.try_clone()?;
     // Not waited for: standard input may stay open when the server has gone.
@@ -25,10 +29,10 @@ pub fn carry(host: &str, port: u16, family: Family) -> io::Result<()> {
     copy(&mut &server, &mut io::stdout().lock())
 }
 
-fn reach(addresses: &[SocketAddr]) -> io::Result<TcpStream> {
+fn reach(addresses: &[SocketAddr], patience: Duration) -> io::Result<TcpStream> {
     let mut outcome = Err(io::Error::new(io::ErrorKind::NotFound, "no address of this family"));
     for address in addresses {
-        outcome = TcpStream::connect(address);
+        outcome = TcpStream::connect_timeout(address, patience);
         if outcome.is_ok() {
             break;
         }
@@ -48,5 +52,27 @@ fn copy(from: &mut impl Read, to: &mut impl Write) -> io::Result<()> {
         };
         to.write_all(&buffer[..length])?;
         to.flush()?;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    #[test]
+    fn an_address_that_does_not_answer_gives_way_to_the_next() {
+        let patience = Duration::from_millis(200);
+        let [dead, alive] = ["127.0.0.1:0"; 2].map(|any| TcpListener::bind(any).unwrap());
+        // A queue of none that nobody empties: the kernel drops what comes when it is full.
+        rustix::net::listen(&dead, 0).unwrap();
+        let (dead_at, alive_at) = (dead.local_addr().unwrap(), alive.local_addr().unwrap());
+        let connect = |_| TcpStream::connect_timeout(&dead_at, patience).ok();
+        let queued: Vec<_> = (0..8).map_while(connect).collect();
+        assert!(queued.len() < 8, "the queue is never full");
+        assert_eq!(reach(&[dead_at, alive_at], patience).unwrap().peer_addr().unwrap(), alive_at);
+        let error = reach(&[dead_at], patience).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
     }
 }
