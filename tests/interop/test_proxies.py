@@ -13,7 +13,7 @@ import pytest
 from conftest import Results
 from harness import quic
 from harness.fair import difference, round_robin_bounds, unfair
-from harness.net import SERVER, Counts, Host, Network, namespaces_allowed
+from harness.net import SERVER, Counts, Host, Network, links, namespaces_allowed
 from harness.seeded import MIB
 from harness.socks import FAR, NEAR, PORT, PROXY, USER, Dante, path, proxied_topology
 from harness.splitter import LISTEN, Splitter, interfaces
@@ -37,7 +37,7 @@ def network() -> Iterator[Network]:
     """Two direct links, and one by way of the proxy's host."""
     if not namespaces_allowed():
         raise MissingPeer("network namespaces and TUN interfaces, which need root here")
-    with Network(proxied_topology(2)) as network:
+    with Network(proxied_topology(links(2))) as network:
         yield network
 
 

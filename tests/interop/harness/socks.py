@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
 
-from harness.net import SERVER, Host, Link, links, topology
+from harness.net import SERVER, Host, Link, topology
 from harness.tools import Background
 
 # Where the proxy listens, and what the server sees of whom it relays for.
@@ -31,11 +32,11 @@ socks pass {{ from: 0.0.0.0/0 to: 0.0.0.0/0 command: udpreply }}
 """
 
 
-def proxied_topology(direct: int) -> str:
+def proxied_topology(direct: Sequence[Link], *, default_routes: bool = False) -> str:
     """``direct`` links from client to server, and a way round by a third host, ``proxy``."""
     near, far = Link(NEAR), Link(FAR, delay="1ms")
     return (
-        topology(links(direct))
+        topology(direct, default_routes=default_routes)
         + f"""
 [[host]]
 name = "proxy"
