@@ -354,6 +354,8 @@ def test_an_error_comes_back_to_the_program_that_caused_it(network: Network) -> 
         outcomes = udp(client, SERVER, [10, 10], port=60_777)
         assert errno.ECONNREFUSED in outcomes
         assert udp(client, SERVER6, [10, 10], port=60_777).count(errno.ECONNREFUSED) > 0
+        # What the kernel itself sends by every interface is nobody's mistake.
+        assert not any("not split" in each["text"] for each in splitter.of("warning"))
         client.must(["ip", "route", "add", "192.0.2.0/24", "dev", TUN])
         outcome = udp(client, "192.0.2.1", [10, 10], port=9)
         assert errno.EHOSTUNREACH in outcome, outcome
@@ -456,6 +458,39 @@ def test_a_run_that_ends_leaves_nothing(network: Network, end: str) -> None:
     for words in ([], ["--netns", NETNS, "--dns", SERVER]):
         with unchanged(network.client), interface(network.client, PATHS, *words) as splitter:
             assert splitter.end_by(how) == 0
+
+
+def test_an_impatient_user_leaves_nothing_either(
+    network: Network, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C twice, as a terminal sends it to all processes, while undoing takes its time."""
+    slow = tmp_path / "nft"
+    slow.write_text(f'#!/bin/sh\nsleep 1\nexec {tool("nft")} "$@"\n')
+    slow.chmod(0o755)
+    with unchanged(network.client), monkeypatch.context() as patch:
+        patch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+        with interface(network.client, PATHS) as splitter:
+            os.killpg(splitter.pid, signal.SIGINT)
+            time.sleep(0.4)
+            os.killpg(splitter.pid, signal.SIGINT)
+            time.sleep(0.2)
+            assert splitter.end_by(signal.SIGINT) == 0
+
+
+def test_an_interface_that_goes_off_comes_back_and_one_removed_ends_the_run(
+    network: Network,
+) -> None:
+    """Nothing is sent past it in the meantime, and no processor runs hot."""
+    client = network.client
+    with unchanged(client), echo(network.server, SERVER):
+        with interface(client, PATHS, every="1p") as splitter:
+            client.must(["ip", "link", "set", TUN, "down"])
+            assert 100 not in udp(client, SERVER, [100])
+            client.must(["ip", "link", "set", TUN, "up"])
+            time.sleep(1)
+            assert udp(client, SERVER, [100] * 6) == [100] * 6
+            client.must(["ip", "link", "delete", TUN])
+            assert splitter.end_by(signal.SIGCONT) == 1
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGABRT])
@@ -595,6 +630,7 @@ def test_what_cannot_be_had_is_told_in_one_line_and_leaves_nothing(network: Netw
         for make, undo, text in _IN_THE_WAY:
             client.must(make)
             assert text in refused(client, *ask, *_words(text)), text
+            assert text in refused(client, "--check", *ask, *_words(text)), text
             client.must(undo)
         with interface(client, PATHS):
             assert "runs with this interface already" in refused(client, *ask)

@@ -124,6 +124,8 @@ impl SplitArgs {
         let settings = plan::settings(&options)?;
         if self.check {
             let about = Listening::look(&settings).map_err(blame)?;
+            let foreseen = about.tun.as_ref().map_or(Ok(()), steer::Plan::foresee);
+            foreseen.map_err(|error| blame(error.into()))?;
             let alone = tunnel.map_or(Ok(false), |tunnel| tunnel.check(&about))?;
             return if alone {
                 Ok(())

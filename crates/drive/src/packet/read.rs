@@ -3,7 +3,8 @@
 use std::net::{IpAddr, SocketAddr};
 
 use etherparse::{
-    IpNumber, Ipv4Slice, Ipv6ExtensionSlice, Ipv6Slice, NetSlice, SlicedPacket, TransportSlice,
+    IpNumber, IpSlice, Ipv4Slice, Ipv6ExtensionSlice, Ipv6Slice, NetSlice, SlicedPacket,
+    TransportSlice,
 };
 
 /// What an IP packet carries, as far as the splitter cares.
@@ -70,6 +71,15 @@ pub fn read(packet: &[u8]) -> Content<'_> {
         }),
         (_, Some(fragment)) => Content::Fragment(fragment),
         _ => Content::Other,
+    }
+}
+
+/// Whether `packet` is for its link alone, or for many: no router carries it on by itself.
+pub fn is_for_link(packet: &[u8]) -> bool {
+    match IpSlice::from_slice(packet).map(|ip| ip.destination_addr()) {
+        Ok(IpAddr::V4(to)) => to.is_multicast() || to.is_broadcast() || to.is_link_local(),
+        Ok(IpAddr::V6(to)) => to.is_multicast() || to.is_unicast_link_local(),
+        Err(_) => false,
     }
 }
 
@@ -196,5 +206,26 @@ mod tests {
         let Content::Fragment(fragment) = read(&bytes) else { panic!("no fragment") };
         assert_eq!((fragment.offset, fragment.more, fragment.id.number), (1, true, 5));
         assert_eq!(fragment.bytes.len(), 24);
+    }
+
+    #[test]
+    fn what_is_for_a_link_is_told_from_what_goes_on() {
+        let four = |to: &str| {
+            let to = to.parse::<std::net::Ipv4Addr>().unwrap();
+            let mut packet = Vec::new();
+            let built = etherparse::PacketBuilder::ipv4([10, 0, 0, 1], to.octets(), 1).udp(1, 2);
+            built.write(&mut packet, b"x").unwrap();
+            is_for_link(&packet)
+        };
+        let six = |to: &str| {
+            let to = to.parse::<std::net::Ipv6Addr>().unwrap();
+            let mut packet = Vec::new();
+            let built = etherparse::PacketBuilder::ipv6([0; 16], to.octets(), 1).udp(1, 2);
+            built.write(&mut packet, b"x").unwrap();
+            is_for_link(&packet)
+        };
+        assert!(four("224.0.0.22") && four("255.255.255.255") && four("169.254.1.1"));
+        assert!(six("ff02::16") && six("ff02::2") && six("fe80::1"));
+        assert!(!four("192.0.2.1") && !six("2001:db8::1") && !is_for_link(b""));
     }
 }

@@ -6,9 +6,10 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use anabranch_comps::protocol::wireguard;
-use anabranch_comps::{Event, Failure, Input, SessionId};
+use anabranch_comps::{Event, Failure as Fault, Input, SessionId};
 use anabranch_multipath::Time;
 
+use super::Failure;
 use super::driver::Driver;
 use super::sockets::PathSocket;
 use crate::packet::{self, Complaint, Content, Datagram, Fragments, Whole};
@@ -162,11 +163,13 @@ impl TunDoor {
 
 impl Driver<'_> {
     /// Packets of the machine's or the namespace's programs.
-    pub(super) fn on_packets(&mut self) {
-        let Some(door) = self.door.interface() else { return };
-        if door.read().is_err() {
-            return;
-        }
+    ///
+    /// # Errors
+    /// Somebody has removed the interface.
+    pub(super) fn on_packets(&mut self) -> Result<(), Failure> {
+        let Some(door) = self.door.interface() else { return Ok(()) };
+        let read = door.read();
+        read.map_err(|error| Failure::System("the interface of --tun was removed", error))?;
         // It is lent to what the core wants sent, and comes back at the end.
         let empty = Arena { bytes: Box::default(), lengths: Vec::new() };
         let arena = std::mem::replace(&mut door.arena, empty);
@@ -184,6 +187,7 @@ impl Driver<'_> {
         if let Some(door) = self.door.interface() {
             door.arena = arena;
         }
+        Ok(())
     }
 
     /// The datagram in a packet, if it is one to split. Others are answered as a router would that does not carry them;
@@ -196,6 +200,8 @@ impl Driver<'_> {
                 let whole = door.fragments.take(now, &part);
                 whole.into_iter().for_each(|whole| self.on_whole(now, &whole));
             }
+            // The kernel's own, which it sends by every interface: it asks for routers and names its groups.
+            Content::Other if packet::is_for_link(packet) => {}
             _ => {
                 door.complain(Complaint::Prohibited, packet);
                 let warning = self.told.unsplit();
@@ -239,10 +245,10 @@ impl Driver<'_> {
     }
 
     /// Lets a client of the interface know of an error as it would without the splitter.
-    pub(super) fn pass_on(&mut self, session: SessionId, socket: Option<u32>, failure: Failure) {
+    pub(super) fn pass_on(&mut self, session: SessionId, socket: Option<u32>, failure: Fault) {
         match (failure, socket) {
-            (Failure::TooBig, Some(mtu)) => self.door.complain(session, Complaint::TooBig(mtu)),
-            (Failure::Refused, _) => self.door.complain(session, Complaint::Port),
+            (Fault::TooBig, Some(mtu)) => self.door.complain(session, Complaint::TooBig(mtu)),
+            (Fault::Refused, _) => self.door.complain(session, Complaint::Port),
             _ => {}
         }
     }

@@ -4,6 +4,8 @@ use std::collections::HashMap;
 use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anabranch_comps::{Batch, Core, Input, Output, SessionId, Snapshot};
@@ -108,6 +110,8 @@ pub(super) struct Driver<'s> {
     pub(super) monitor: Monitor,
     pub(super) stop: UnixStream,
     pub(super) hangup: Option<Hangup>,
+    /// Whether SIGINT ends the program at once.
+    pub(super) hasty: Arc<AtomicBool>,
     /// Reads the settings again.
     pub(super) reread: Option<Reread<'s>>,
     /// The settings in force, and what follows from them.
@@ -156,7 +160,7 @@ impl Driver<'_> {
         buffers: &mut RecvBatch,
     ) -> Result<(), Failure> {
         match token {
-            LISTENER if self.door.port().is_none() => self.on_packets(),
+            LISTENER if self.door.port().is_none() => self.on_packets()?,
             LISTENER => self.on_clients(buffers),
             STOP => self.stopped = true,
             NETWORK => self.on_network()?,
@@ -405,6 +409,8 @@ impl Driver<'_> {
         self.core.handle(now, Input::Shutdown);
         self.settle(now);
         let freed = self.door.close();
+        // Not before: whoever is impatient must not be left with half a machine's routes.
+        self.hasty.store(true, Ordering::Release);
         // First the screen, which may hold a terminal: the captures may take long, and be cut
         // short.
         self.screen.finish(now, &snapshot);

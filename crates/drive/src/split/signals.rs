@@ -15,17 +15,17 @@ const INTERRUPTED: i32 = 128 + SIGINT;
 
 /// A stream that becomes readable when the program is told to end, and SIGHUP, if it `rereads` its
 /// settings then. SIGINT and SIGTERM end it; so does SIGHUP otherwise, unless that was ignored when the
-/// program began (nohup). While it ends, which takes as long as its captures need, SIGINT ends it at
-/// once.
-pub(super) fn signals(rereads: bool) -> io::Result<(UnixStream, Option<Hangup>)> {
+/// program began (nohup). Once `hasty` is true SIGINT ends it at once: to be set when nothing is left to
+/// do but what may be cut short.
+pub(super) fn signals(
+    rereads: bool,
+    hasty: &Arc<AtomicBool>,
+) -> io::Result<(UnixStream, Option<Hangup>)> {
     let (stop, signalled) = UnixStream::pair()?;
-    let ending = Arc::new(AtomicBool::new(false));
-    // Actions happen in the order of their registration, so the first SIGINT finds the flag down.
-    flag::register_conditional_shutdown(SIGINT, INTERRUPTED, Arc::clone(&ending))?;
+    flag::register_conditional_shutdown(SIGINT, INTERRUPTED, Arc::clone(hasty))?;
     let ends = (!rereads && !is_ignored(SIGHUP)).then_some(SIGHUP);
     let hangup = rereads.then(Hangup::watch).transpose()?;
     for signal in [SIGINT, SIGTERM].into_iter().chain(ends) {
-        flag::register(signal, Arc::clone(&ending))?;
         pipe::register(signal, signalled.try_clone()?)?;
     }
     Ok((stop, hangup))

@@ -4,6 +4,8 @@ use std::collections::HashMap;
 use std::io;
 use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use anabranch_comps::Core;
 
@@ -49,7 +51,9 @@ impl<'s> Driver<'s> {
             .expect("the settings' schedule was checked against its paths");
         let clock = Clock::start();
         // Before the captures: a signal must not leave their unfinished files behind.
-        let watched = stop.map_or_else(|| signals(reread.is_some()), |stop| Ok((stop, None)));
+        let hasty = Arc::new(AtomicBool::new(false));
+        let watched =
+            stop.map_or_else(|| signals(reread.is_some(), &hasty), |stop| Ok((stop, None)));
         let (stop, hangup) = watched.map_err(system("watching for signals"))?;
         let taps = Taps::create(&settings, &clock).map_err(Failure::Capture)?;
         let to = settings.entrance.to().cloned();
@@ -74,6 +78,7 @@ impl<'s> Driver<'s> {
             monitor,
             stop,
             hangup,
+            hasty,
             reread,
             settings,
             about,

@@ -1,6 +1,7 @@
 //! The program `nft`, which carries rules into the kernel.
 
 use std::io::{self, Write};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -21,6 +22,8 @@ pub(crate) fn find() -> Option<PathBuf> {
 pub(crate) fn run(nft: &Path, commands: &str) -> io::Result<()> {
     let mut command = Command::new(nft);
     command.args(["-f", "-"]).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
+    // The terminal's Ctrl-C is for us, and must not keep us from undoing what we did.
+    command.process_group(0);
     let mut child = command.spawn()?;
     let mut stdin = child.stdin.take().expect("it was asked for a pipe");
     // A program that ends before it has read everything says why on its error output.

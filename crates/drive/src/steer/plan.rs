@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::thread::{CapabilitySet, CapabilitySets, capabilities};
 
+use super::ledger::Notes;
 use super::slot::MOST_PATHS;
 use super::sysctl::{self, Setting};
 use super::{Ports, Slot, SteerError, ledger, named, nft};
@@ -205,17 +206,49 @@ impl Plan {
         check_rights(self.request.netns.is_some())
     }
 
+    /// Looks for what would be in the way of a run, and changes nothing. A run of the same settings that lives is not in
+    /// the way: its successor is being thought about.
+    ///
+    /// # Errors
+    /// As [`Steering::raise`](super::Steering::raise), as far as that shows without rights.
+    pub fn foresee(&self) -> Result<(), SteerError> {
+        // What another user's runs wrote may not be for us to read.
+        let Ok(survey) = ledger::survey(namespace_number()?) else { return Ok(()) };
+        if survey.held.iter().any(|notes| self.is_same(notes)) {
+            return Ok(());
+        }
+        let left: Vec<_> = survey.left.into_iter().map(|(_, notes)| notes).collect();
+        self.check(&left)
+    }
+
+    /// Whether these notes tell of a run of the same interface.
+    pub(crate) fn is_same(&self, notes: &Notes) -> bool {
+        notes.tun == self.request.tun && notes.netns == self.request.netns
+    }
+
+    /// Goes over to another slot.
+    pub(crate) fn take(&mut self, slot: Slot) {
+        if self.own == self.slot.own() {
+            self.own = slot.own();
+        }
+        self.slot = slot;
+    }
+
+    /// Killed runs have `left` what is about to be undone.
+    ///
     /// # Errors
     /// Something is there already that is not ours.
-    pub(crate) fn check(&self) -> Result<(), SteerError> {
+    pub(crate) fn check(&self, left: &[Notes]) -> Result<(), SteerError> {
+        let is_left = |name: &String| left.iter().any(|notes| notes.netns.as_ref() == Some(name));
         match &self.request.netns {
-            Some(name) if named::file(name).exists() => {
+            Some(name) if named::file(name).exists() && !is_left(name) => {
                 return Err(SteerError::Namespace(name.clone()));
             }
             Some(_) => {}
             None => self.check_interface()?,
         }
-        if let Some(file) = self.resolver().filter(|file| file.exists()) {
+        let is_ours = |file: &PathBuf| left.iter().any(|notes| notes.files.contains(file));
+        if let Some(file) = self.resolver().filter(|file| file.exists() && !is_ours(file)) {
             return Err(SteerError::Resolver(file));
         }
         if self.request.route { self.check_routes() } else { Ok(()) }
@@ -248,8 +281,10 @@ impl Plan {
             )));
         }
         let network = self.slot.ends4().0.into();
-        let taken =
-            self.request.netns.is_some() && policy::leads_directly(network).map_err(&ask)?;
+        // A cable of ours that a killed run left is in nobody's way.
+        let needed = self.request.netns.is_some()
+            && netlink::link_named(&self.slot.cable()).map_err(&ask)?.is_none();
+        let taken = needed && policy::leads_directly(network).map_err(&ask)?;
         if taken {
             return Err(SteerError::Occupied(format!(
                 "a route to the network of the virtual cable, {network}/30, exists already ('ip route \

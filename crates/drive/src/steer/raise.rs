@@ -32,6 +32,8 @@ pub struct Steering {
     /// `None` once all is undone.
     ledger: Option<Ledger>,
     namespace: Option<Namespace>,
+    /// The interface's number, once it is there.
+    tun: u32,
 }
 
 impl Steering {
@@ -43,13 +45,13 @@ impl Steering {
     pub fn raise(mut plan: Plan) -> Result<(Steering, Tun, Vec<String>), SteerError> {
         plan.check_rights()?;
         let (ledger, warnings) = take_slot(&mut plan)?;
-        if let Err(error) = plan.check() {
+        if let Err(error) = plan.check(&[]) {
             let _ = ledger.discard();
             return Err(error);
         }
         let (settings, lent) = plan.settings();
         let notes = notes(&plan, &settings);
-        let mut steering = Steering { plan, notes, ledger: Some(ledger), namespace: None };
+        let mut steering = Steering { plan, notes, ledger: Some(ledger), namespace: None, tun: 0 };
         steering.write_down()?;
         let tun = steering.set_up(&settings, &lent)?;
         Ok((steering, tun, warnings))
@@ -78,6 +80,7 @@ impl Steering {
         for exit in &exits {
             set_routes(slot, exit)?;
         }
+        within(self.namespace.as_ref(), || lead_back(slot, self.tun))?;
         if let Some(nft) = self.plan.nft.as_ref().filter(|_| exits != self.plan.exits) {
             nft::run(nft, &ruleset::rechoice(slot, &exits))?;
             self.plan.exits = exits;
@@ -120,6 +123,7 @@ impl Steering {
         settings.iter().try_for_each(Setting::set).map_err(SteerError::system("a setting"))?;
         let step = format!("making the interface '{}'", self.plan.request.tun);
         let tun = self.interface().map_err(SteerError::system(&step))?;
+        self.tun = tun.index();
         if self.plan.request.route {
             self.lead(&tun, lent).map_err(SteerError::system("setting up routes"))?;
         }
@@ -220,33 +224,38 @@ impl Drop for Steering {
     }
 }
 
-/// A free slot, after undoing what killed runs left.
+/// A slot, after undoing what killed runs left: that of the first of them, or a free one. Nothing is undone for a run that
+/// cannot come about: what was left still keeps packets from leaving.
 fn take_slot(plan: &mut Plan) -> Result<(Ledger, Vec<String>), SteerError> {
     let asking = SteerError::system("using /run/anabranch");
     let number = namespace_number()?;
     let survey = ledger::survey(number).map_err(&asking)?;
-    let Request { tun, netns, .. } = &plan.request;
-    let same = |notes: &&Notes| notes.tun == *tun && notes.netns == *netns;
-    if let Some(notes) = survey.held.iter().find(same) {
-        return Err(SteerError::Running(tun.clone(), notes.process));
+    if let Some(notes) = survey.held.iter().find(|notes| plan.is_same(notes)) {
+        return Err(SteerError::Running(plan.request.tun.clone(), notes.process));
     }
-    let mut warnings = Vec::new();
-    for (ledger, notes) in survey.left {
-        undo(ledger.slot, &notes).map_err(SteerError::system("undoing what a run left behind"))?;
-        ledger.discard().map_err(&asking)?;
-        warnings.push(format!(
-            "undid what process {} left behind when it was killed (--tun {})",
-            notes.process, notes.tun
-        ));
+    let (mut ledgers, left): (Vec<Ledger>, Vec<Notes>) = survey.left.into_iter().unzip();
+    if ledgers.is_empty() {
+        ledgers.push(ledger::claim(number).map_err(&asking)?.ok_or(SteerError::Slots)?);
     }
-    let ledger = ledger::claim(number).map_err(&asking)?.ok_or(SteerError::Slots)?;
+    plan.take(ledgers[0].slot);
+    if let Err(error) = plan.check(&left) {
+        if left.is_empty() {
+            let _ = ledgers.remove(0).discard();
+        }
+        return Err(error);
+    }
+    for (ledger, notes) in ledgers.iter().zip(&left) {
+        undo(ledger.slot, notes).map_err(SteerError::system("undoing what a run left behind"))?;
+    }
+    let ledger = ledgers.remove(0);
+    ledgers.into_iter().try_for_each(Ledger::discard).map_err(&asking)?;
     // Also where nothing was written: somebody may have removed the file, and all that is ours is known by its numbers.
     undo(ledger.slot, &Notes::default()).map_err(SteerError::system("clearing the way"))?;
-    if plan.own == plan.slot.own() {
-        plan.own = ledger.slot.own();
-    }
-    plan.slot = ledger.slot;
-    Ok((ledger, warnings))
+    let undone = |notes: &Notes| {
+        let Notes { process, tun, .. } = notes;
+        format!("undid what process {process} left behind when it was killed (--tun {tun})")
+    };
+    Ok((ledger, left.iter().map(undone).collect()))
 }
 
 fn notes(plan: &Plan, settings: &[Setting]) -> Notes {
@@ -267,6 +276,21 @@ fn lead_into(slot: Slot, tun: &Tun) -> io::Result<()> {
         policy::set_default(family, slot.tun(), Way::Nowhere)?;
         policy::set_default(family, slot.tun(), Way::Out(tun.index(), None))?;
         add_rule_to(slot, family, slot.tun())?;
+    }
+    Ok(())
+}
+
+/// What an interface that was switched off has lost is set again once it is on.
+fn lead_back(slot: Slot, tun: u32) -> io::Result<()> {
+    if !netlink::links()?.iter().any(|link| link.index == tun && link.up) {
+        return Ok(());
+    }
+    let found = policy::defaults_of(slot.tun())?;
+    for family in Family::BOTH {
+        let way = Way::Out(tun, None);
+        if !found.contains(&(family, way)) {
+            policy::set_default(family, slot.tun(), way)?;
+        }
     }
     Ok(())
 }

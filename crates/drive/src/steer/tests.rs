@@ -157,6 +157,14 @@ fn what_a_killed_run_left_leads_nowhere_and_is_undone_by_the_next() {
         steering.kill();
         drop(tun);
         assert!(settled().contains("numgen inc"), "it is still closed");
+        let strange = Tun::create("any0").unwrap();
+        let error = plan(uplinks, None).foresee().unwrap_err();
+        assert!(matches!(error, SteerError::Interface(_)), "{error}");
+        let error = Steering::raise(plan(uplinks, None)).unwrap_err();
+        assert!(matches!(error, SteerError::Interface(_)), "{error}");
+        drop(strange);
+        assert!(settled().contains("numgen inc"), "who cannot start opens nothing");
+        plan(uplinks, Some(&name)).foresee().unwrap();
         let (steering, tun, warnings) = Steering::raise(plan(uplinks, None)).unwrap();
         assert!(warnings.len() == 1 && warnings[0].contains("--tun any0"), "{warnings:?}");
         steering.kill();
