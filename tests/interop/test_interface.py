@@ -482,15 +482,18 @@ def test_an_interface_that_goes_off_comes_back_and_one_removed_ends_the_run(
 ) -> None:
     """Nothing is sent past it in the meantime, and no processor runs hot."""
     client = network.client
-    with unchanged(client), echo(network.server, SERVER):
-        with interface(client, PATHS, every="1p") as splitter:
-            client.must(["ip", "link", "set", TUN, "down"])
-            assert 100 not in udp(client, SERVER, [100])
-            client.must(["ip", "link", "set", TUN, "up"])
-            time.sleep(1)
-            assert udp(client, SERVER, [100] * 6) == [100] * 6
-            client.must(["ip", "link", "delete", TUN])
-            assert splitter.end_by(signal.SIGCONT) == 1
+    with (
+        unchanged(client),
+        echo(network.server, SERVER),
+        interface(client, PATHS, every="1p") as splitter,
+    ):
+        client.must(["ip", "link", "set", TUN, "down"])
+        assert 100 not in udp(client, SERVER, [100])
+        client.must(["ip", "link", "set", TUN, "up"])
+        time.sleep(1)
+        assert udp(client, SERVER, [100] * 6) == [100] * 6
+        client.must(["ip", "link", "delete", TUN])
+        assert splitter.end_by(signal.SIGCONT) == 1
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGABRT])
