@@ -8,6 +8,7 @@ import signal
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from ipaddress import ip_address
 from pathlib import Path
@@ -221,6 +222,43 @@ def test_a_path_without_ipv6_is_left_out_of_ipv6_sessions(network: Network) -> N
         assert counts["p1"]["up_packets"] == 0
         assert counts["p0"]["up_packets"] == counts["p2"]["up_packets"] == 6
         assert not splitter.of("path")
+
+
+@pytest.mark.parametrize("address", ["fd77:1::2", "fd77:1::3"], ids=["same", "other"])
+def test_a_live_ipv6_session_leaves_a_path_that_loses_ipv6_and_finds_it_again(
+    network: Network, address: str
+) -> None:
+    """p1 keeps IPv4 all the while; it comes back with the same address, or another."""
+    client = network.client
+    shown = client.must(["ip", "-6", "route", "show", "default", "dev", "p1"])
+    with ExitStack() as stack:
+        stack.enter_context(echo(network.server, SERVER6))
+        splitter = stack.enter_context(interface(client, PATHS, every="1p"))
+        beside = stack.enter_context(ThreadPoolExecutor(1))
+        running = beside.submit(udp, client, SERVER6, [100] * 700)
+        time.sleep(1)
+        client.must(["ip", "-6", "route", "flush", "dev", "p1"])
+        client.must(["ip", "-6", "address", "flush", "dev", "p1"])
+        time.sleep(3)
+        without = _carried_in(network, 1.5)
+        client.must(["ip", "-6", "address", "add", f"{address}/64", "dev", "p1", "nodad"])
+        client.must(["ip", "-6", "route", "add", *shown.split(), "dev", "p1"])
+        time.sleep(3)
+        again = _carried_in(network, 1.5)
+        assert running.running(), "the session ended before: it proves nothing"
+        # What was on its way when the address went may be lost.
+        assert running.result().count(100) >= 698
+        assert len(splitter.of("opened")) == 1
+    assert without["p1"].up_packets < 4
+    assert without["p0"].up_packets > 8
+    assert again["p1"].up_packets > 8
+    assert again["p1"].down_packets > 8
+
+
+def _carried_in(network: Network, seconds: float) -> dict[str, Counts]:
+    before = network.stats()
+    time.sleep(seconds)
+    return difference(network.stats(), before)
 
 
 def test_answers_pass_where_the_machine_checks_where_they_come_from(network: Network) -> None:

@@ -57,7 +57,7 @@ pub enum Input<'a> {
         /// The datagrams.
         batch: Batch<'a>,
     },
-    /// The answer to [`Output::Resolve`]; again after [`Core::reconfigure`].
+    /// The answer to [`Output::Resolve`]; again after [`Core::reconfigure`], and when other paths lead there.
     Resolved {
         /// The session.
         session: SessionId,

@@ -32,8 +32,11 @@ impl Tuples {
         Tuples { first: first.into(), ports: ports.into(), allowed: ports.into(), turn }
     }
 
-    /// Takes paths out for good, and makes a [`Tuples::cut`] undone.
+    /// Takes these paths out and lets all others in, whatever was barred before; makes a [`Tuples::cut`] undone.
     pub(crate) fn bar(&mut self, paths: &[PathId]) {
+        for (ports, ends) in self.ports.iter_mut().zip(self.first.windows(2)) {
+            *ports = ends[1] - ends[0];
+        }
         paths.iter().for_each(|path| self.ports[path.index()] = 0);
         self.allowed.clone_from(&self.ports);
     }
@@ -75,14 +78,16 @@ impl Tuples {
     /// The tuples under new settings, none cut: what stays keeps its turn, and what was barred is.
     pub(crate) fn renumbered(&self, config: &Config, numbers: &Renumbering) -> Tuples {
         let mut tuples = Tuples::new(&config.ports);
+        let mut barred = Vec::new();
         for index in 0..self.turn.len() {
             let Some(path) = numbers.path(PathId::at(index)) else { continue };
             if self.ports[index] == 0 {
-                tuples.bar(&[path]);
+                barred.push(path);
             }
             let turn = self.turn[index];
             tuples.turn[path.index()] = if turn < config.ports[path.index()] { turn } else { 0 };
         }
+        tuples.bar(&barred);
         tuples
     }
 
@@ -183,5 +188,7 @@ mod tests {
         assert_eq!(*tuples.allowed, [0, 0, 1, 1]);
         tuples.cut(2, Some(PathId(0)), true);
         assert_eq!(*tuples.allowed, [0, 0, 1, 1], "the handshake path too");
+        tuples.bar(&[PathId(1)]);
+        assert_eq!(*tuples.allowed, [1, 0, 1, 2], "what is not barred any more is back");
     }
 }

@@ -54,7 +54,7 @@ with socket.socket(family, socket.SOCK_DGRAM) as s:
     s.settimeout(2)
     s.connect((host, port))
     for number, size in enumerate(sizes):
-        data = bytes([number]) * size
+        data = bytes([number % 256]) * size
         try:
             s.send(data)
             outcomes.append(size if s.recv(65535) == data else "other bytes")

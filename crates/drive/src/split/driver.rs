@@ -273,13 +273,18 @@ impl Driver<'_> {
 
     /// Looks at the paths if something changed.
     fn look_again(&mut self, now: Time) {
+        let families = self.ways.led();
         let looks = self.ways.look_again(now);
         if looks.is_empty() {
             return;
         }
         looks.iter().for_each(|look| self.on_look(now, look));
         self.steer();
-        self.tend(now);
+        // Whichever comes, the core's outputs are done once.
+        match self.ways.led() == families {
+            true => self.tend(now),
+            false => self.resolve_again(now),
+        }
     }
 
     /// The server's name was looked up.

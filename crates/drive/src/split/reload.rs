@@ -88,12 +88,16 @@ impl Driver<'_> {
         Ok(found.into_iter().next().expect("a path has a way out, or an error"))
     }
 
-    /// Tells the core anew which paths lead to each session's server; then it sends again.
-    fn resolve_again(&mut self, now: Time) {
+    /// Tells the core anew which paths lead to each session's server; then it sends again. Where none does
+    /// just now, the session stays and tries all: a family may come back.
+    pub(super) fn resolve_again(&mut self, now: Time) {
         let mut sessions: Vec<SessionId> = self.servers.keys().copied().collect();
         sessions.sort_unstable();
         for session in sessions {
-            let barred = self.ways.barred(self.servers[&session]);
+            let mut barred = self.ways.barred(self.servers[&session]);
+            if barred.len() == self.ways.len() {
+                barred.clear();
+            }
             self.core.handle(now, Input::Resolved { session, found: true, barred: &barred });
         }
         self.tend(now);

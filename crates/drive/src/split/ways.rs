@@ -35,6 +35,8 @@ pub(super) struct Ways {
     /// With an interface, whose clients name servers of both families: each path's way for IPv4 and
     /// for IPv6, while it has one.
     families: Option<Vec<[Option<Egress>; 2]>>,
+    /// The same as they were when there last was one: sockets belong to these.
+    last: Vec<[Option<Egress>; 2]>,
     fwmark: Option<u32>,
     /// When to look next.
     due: Option<Time>,
@@ -45,7 +47,7 @@ pub(super) struct Ways {
 impl Ways {
     pub(super) fn new(specs: Vec<PathSpec>, egresses: Vec<Egress>, fwmark: Option<u32>) -> Ways {
         let (families, due, rested) = (None, None, Time::ZERO);
-        Ways { specs, egresses, families, fwmark, due, rested }
+        Ways { specs, egresses, families, last: Vec::new(), fwmark, due, rested }
     }
 
     /// The ways of paths to wherever clients want to go.
@@ -74,7 +76,7 @@ impl Ways {
             }
         }
         let ways = Ways::new(specs, egresses, settings.fwmark);
-        Ok(Ways { families: Some(families), ..ways })
+        Ok(Ways { last: families.clone(), families: Some(families), ..ways })
     }
 
     /// The same for sockets that bear another mark.
@@ -101,6 +103,12 @@ impl Ways {
         let families = self.families.iter().flatten().enumerate();
         let lacking = families.filter(|(_, both)| both[its].is_none() && both[other].is_some());
         lacking.map(|(index, _)| PathId::at(index)).collect()
+    }
+
+    /// With an interface: whether each path leads to servers of IPv4, and of IPv6.
+    pub(super) fn led(&self) -> Vec<[bool; 2]> {
+        let families = self.families.iter().flatten();
+        families.map(|both| both.each_ref().map(Option::is_some)).collect()
     }
 
     /// The paths' ways for flows that are pinned to them.
@@ -233,10 +241,12 @@ impl Ways {
         let path = PathId::at(index);
         let families = self.families.as_mut().expect("asked for with an interface only");
         let (mut moved, mut fault) = (false, None);
-        for (place, answer) in families[index].iter_mut().zip(answers) {
+        let places = families[index].iter_mut().zip(&mut self.last[index]);
+        for ((place, last), answer) in places.zip(answers) {
             match answer {
                 Ok(egress) => {
-                    moved |= place.as_ref().is_some_and(|before| is_elsewhere(before, &egress));
+                    moved |= last.as_ref().is_some_and(|before| is_elsewhere(before, &egress));
+                    *last = Some(egress.clone());
                     *place = Some(egress);
                 }
                 Err(error) if error.fault.is_passing() => {}
