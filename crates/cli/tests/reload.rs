@@ -63,16 +63,7 @@ impl Scene {
 
     /// The addresses that the server sees during so many exchanges.
     fn seen(&self, exchanges: usize) -> BTreeSet<SocketAddr> {
-        let mut seen = BTreeSet::new();
-        for _ in 0..exchanges {
-            self.client.send_to(b"\xf0nothing known", &self.listen).unwrap();
-            let mut buffer = [0; 64];
-            let (length, from) = self.running.server.recv_from(&mut buffer).unwrap();
-            self.running.server.send_to(&buffer[..length], from).unwrap();
-            assert_eq!(self.client.recv_from(&mut buffer).unwrap().0, length);
-            seen.insert(from);
-        }
-        seen
+        (0..exchanges).map(|_| self.running.exchange(&self.client, &self.listen)).collect()
     }
 
     /// What was told instead of new settings.

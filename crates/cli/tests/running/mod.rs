@@ -5,7 +5,7 @@
 
 pub mod socks;
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, ErrorKind, Read};
 use std::net::{SocketAddr, UdpSocket};
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
@@ -106,13 +106,14 @@ impl Running {
         }
     }
 
-    /// A datagram there and back.
-    pub fn exchange(&self, client: &UdpSocket, splitter: &str) {
+    /// A datagram there and back; the address that the server saw.
+    pub fn exchange(&self, client: &UdpSocket, splitter: &str) -> SocketAddr {
         client.send_to(b"\xf0nothing known", splitter).unwrap();
         let mut buffer = [0; 64];
-        let (length, from) = self.server.recv_from(&mut buffer).unwrap();
+        let (length, from) = received(&self.server, &mut buffer);
         self.server.send_to(&buffer[..length], from).unwrap();
-        assert_eq!(client.recv_from(&mut buffer).unwrap().0, length);
+        assert_eq!(received(client, &mut buffer).0, length);
+        from
     }
 
     pub fn interrupt(&self) {
@@ -140,5 +141,15 @@ impl Drop for Running {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+}
+
+/// A wait with a limit may be cut short by a signal, such as one that a test's terminal sends.
+fn received(socket: &UdpSocket, buffer: &mut [u8]) -> (usize, SocketAddr) {
+    loop {
+        match socket.recv_from(buffer) {
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            outcome => return outcome.unwrap(),
+        }
     }
 }

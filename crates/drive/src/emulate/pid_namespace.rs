@@ -115,10 +115,11 @@ mod tests {
     #[test]
     fn processes_see_only_their_own() {
         let Some(namespace) = namespace() else { return };
-        let script = "echo $$; ls -d /proc/[0-9]* | wc -l";
+        // The shell counts by itself: of a pipeline's programs some may not be there yet.
+        let script = "echo $$; set -- /proc/[0-9]*; echo $#";
         let output = namespace.run(|| shell(script).output()).unwrap();
-        // `cat`, the shell, `ls` and `wc`; the shell is the second that was ever there.
-        assert_eq!(String::from_utf8(output.stdout).unwrap(), "2\n4\n");
+        // `cat` and the shell; the shell is the second that was ever there.
+        assert_eq!(String::from_utf8(output.stdout).unwrap(), "2\n2\n");
     }
 
     #[test]
