@@ -204,7 +204,7 @@ impl Driver<'_> {
             self.on_late_errors(now, token);
         }
         let Some(socket) = self.sockets.by_token(token) else { return };
-        let (session, tuple, removed) = (socket.session, socket.tuple, socket.removed.is_some());
+        let source = socket.source();
         let relayed = socket.relay.is_some();
         let runs = match buffers.recv(&socket.udp) {
             Ok(runs) => runs,
@@ -221,14 +221,7 @@ impl Driver<'_> {
                 continue;
             }
             self.taps.see(now, socket, false, run.onward(), self.screen);
-            let batch = batch_of(&run);
-            self.core.handle(
-                now,
-                match removed {
-                    false => Input::Server { session, tuple, batch },
-                    true => Input::Late { session, batch },
-                },
-            );
+            self.core.handle(now, source.says(batch_of(&run)));
             back.extend(self.drain(now, Some(&run), &mut outgoing));
         }
         self.give_back(&back);

@@ -3,10 +3,10 @@
 use std::io;
 use std::net::SocketAddr;
 
-use anabranch_comps::{Batch, Failure, Input, Renumbering, SessionId, TupleId};
+use anabranch_comps::{Failure, Input, Renumbering, SessionId, TupleId};
 use anabranch_multipath::{PathId, Time};
 
-use super::driver::{Driver, SPARES};
+use super::driver::{Driver, SPARES, batch_of};
 use super::onward::Outgoing;
 use super::proxies::{Outcome, Waiting};
 use super::ways::Look;
@@ -194,8 +194,7 @@ impl Driver<'_> {
     pub(super) fn on_relayed(&mut self, now: Time, token: u64, runs: udp::Batch<'_>) {
         let Some(socket) = self.sockets.by_token(token) else { return };
         let Some(relay) = &socket.relay else { return };
-        let (session, tuple, server) = (socket.session, socket.tuple, relay.header.server());
-        let removed = socket.removed.is_some();
+        let (source, server) = (socket.source(), relay.header.server());
         let mut opened = Opened::default();
         for run in runs.filter(|run| socket.is_to(run.from)) {
             self.taps.see(now, socket, false, run.onward(), self.screen);
@@ -204,14 +203,7 @@ impl Driver<'_> {
         self.foreign += opened.unfit();
         let (mut outgoing, mut back) = (Vec::new(), Vec::new());
         for run in opened.runs(server) {
-            let batch = Batch { bytes: run.bytes, stride: run.stride, ecn: run.ecn };
-            self.core.handle(
-                now,
-                match removed {
-                    false => Input::Server { session, tuple, batch },
-                    true => Input::Late { session, batch },
-                },
-            );
+            self.core.handle(now, source.says(batch_of(&run)));
             back.extend(self.drain(now, Some(&run), &mut outgoing));
         }
         self.give_back(&back);

@@ -5,7 +5,7 @@ use std::io;
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-use anabranch_comps::{Renumbering, SessionId, TupleId};
+use anabranch_comps::{Batch, Input, Renumbering, SessionId, TupleId};
 use anabranch_multipath::{PathId, Time};
 
 use super::taps::Taps;
@@ -51,6 +51,31 @@ impl PathSocket {
     /// datagrams of anybody.
     pub(super) fn is_to(&self, from: SocketAddr) -> bool {
         (self.server.ip(), self.server.port()) == (from.ip(), from.port())
+    }
+
+    /// Whose answers it takes.
+    pub(super) fn source(&self) -> Source {
+        let (session, tuple) = (self.session, self.tuple);
+        Source { session, tuple, removed: self.removed.is_some() }
+    }
+}
+
+/// Where answers come from: a session's four-tuple, whose path may be removed since.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Source {
+    session: SessionId,
+    tuple: TupleId,
+    removed: bool,
+}
+
+impl Source {
+    /// `batch` as the core takes it.
+    pub(super) fn says(self, batch: Batch<'_>) -> Input<'_> {
+        let Source { session, tuple, removed } = self;
+        match removed {
+            false => Input::Server { session, tuple, batch },
+            true => Input::Late { session, batch },
+        }
     }
 }
 
