@@ -9,9 +9,8 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
+from harness.closing import Closing
 from harness.net import Host
 from harness.tools import PeerFailed
 
@@ -34,7 +33,7 @@ class Packet:
         return self.destination[1] == port
 
 
-class Tcpdump:
+class Tcpdump(Closing):
     """tcpdump on one interface of a host, from the start of the ``with`` block to its end.
 
     After :meth:`stop`, :attr:`captured` is how many packets the filter let through.
@@ -71,17 +70,6 @@ class Tcpdump:
         if not self._stopped:
             self._stopped = True
             self._process.stop(signal.SIGINT)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        at: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 def read_pcapng(host: Host, file: Path) -> list[Packet]:

@@ -18,9 +18,9 @@ import tempfile
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
+from harness.closing import Closing
 from harness.net import Host
 from harness.tools import PeerFailed, tool, wait_for
 
@@ -48,7 +48,7 @@ class Picture:
         return near / max(len(self.pixels), 1)
 
 
-class Chromium:
+class Chromium(Closing):
     """A running browser with one empty page; ends with its ``with`` block.
 
     ``requests`` are the addresses that the page asked for, ``blocked`` those of them that were not
@@ -245,14 +245,3 @@ class Chromium:
         os.close(self._out)
         self._log.close()
         shutil.rmtree(self._profile, ignore_errors=True)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        at: TracebackType | None,
-    ) -> None:
-        self.close()

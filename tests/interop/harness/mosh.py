@@ -14,11 +14,11 @@ import termios
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import Self
 
 import pyte
 
+from harness.closing import Closing
 from harness.net import SERVER, Host
 from harness.tools import PeerFailed, tool
 
@@ -78,16 +78,11 @@ class MoshServer:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        at: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
 
-class Screen:
+class Screen(Closing):
     """A program in a pseudo-terminal whose screen is kept in memory."""
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str]):
@@ -184,17 +179,6 @@ class Screen:
             self._process.kill()
         self._process.wait()
         os.close(self._terminal)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        at: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 class Login(Screen):

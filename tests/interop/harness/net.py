@@ -9,9 +9,9 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
+from harness.closing import Closing
 from harness.tools import Background, PeerFailed, anabranch, tool
 
 SERVER = "10.99.0.1"
@@ -155,7 +155,7 @@ class Host:
         return done.stdout
 
 
-class Network:
+class Network(Closing):
     """A running ``anabranch emulate``; ends with its ``with`` block, and all namespaces with it."""
 
     def __init__(self, toml: str):
@@ -223,17 +223,6 @@ class Network:
         self._process.wait()
         self._errors.close()
         self._file.unlink(missing_ok=True)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        at: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 def _counts(link: Mapping[str, Any]) -> Counts:

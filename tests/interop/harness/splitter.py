@@ -8,7 +8,6 @@ import subprocess
 import tempfile
 import threading
 from collections.abc import Callable, Sequence
-from types import TracebackType
 from typing import Any, Self
 
 from harness.net import Counts, Host
@@ -155,12 +154,7 @@ class Splitter:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        at: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._end(signal.SIGINT)
         self._errors.close()
 
