@@ -8,6 +8,7 @@ use std::path::Path;
 
 use anabranch_drive::capture::{Row, SizeUnit, TraceFacts, TraceWriter};
 use anabranch_drive::packet::write as write_packet;
+use anabranch_links::{Context, Link};
 
 type Outcome = Result<(), Box<dyn Error>>;
 type Seeds = Vec<(&'static str, Vec<u8>)>;
@@ -23,6 +24,7 @@ fn main() -> Outcome {
     write(&corpus.join("socks"), &proxies())?;
     write(&corpus.join("mosh_login"), &logins())?;
     write(&corpus.join("texts"), &texts())?;
+    write(&corpus.join("tls_link"), &handshakes()?)?;
     write(&corpus.join("toml_keys"), &settings())?;
     write(&corpus.join("topology"), &topologies())?;
     write(&corpus.join("wg_quick"), &tunnels())?;
@@ -66,6 +68,32 @@ fn quic() -> Seeds {
         ("quic-length-beyond-the-end", long(0xe1, 1, &[], 60)[..40].to_vec()),
         ("quic-id-too-long", [&b"\xc3\0\0\0\x01\x15"[..], &[7; 40]].concat()),
     ]
+}
+
+/// What a client and a server of ours say first, against either role, and records after a handshake.
+fn handshakes() -> Result<Seeds, Box<dyn Error>> {
+    let context = Context::new(1_800_000_000)?;
+    let (mut client, mut server) = (context.connect()?, context.accept()?);
+    let (mut hello, mut answer) = (Vec::new(), Vec::new());
+    client.transmit(&mut hello);
+    server.receive(&hello)?;
+    server.transmit(&mut answer);
+    // Two coins (finished, the client is attacked), then pieces: a length less one, and its bytes.
+    let script = |finished: u8, client: u8, bytes: &[u8]| {
+        let pieces = bytes.chunks(200).flat_map(|p| [&[p.len() as u8 - 1], p].concat());
+        [finished, client].into_iter().chain(pieces).collect::<Vec<_>>()
+    };
+    Ok(vec![
+        ("hello-to-a-server", script(0, 0, &hello)),
+        ("answer-to-a-client", script(0, 1, &answer)),
+        ("hello-to-a-client", script(0, 1, &hello)),
+        ("alert-to-an-open-server", script(1, 0, b"\x15\x03\x03\0\x02\x01\0")),
+        (
+            "record-to-an-open-client",
+            script(1, 1, &[&b"\x17\x03\x03\0\x20"[..], &[7; 32]].concat()),
+        ),
+        ("http", script(0, 0, b"GET / HTTP/1.0\r\n\r\n")),
+    ])
 }
 
 fn wireguard() -> Seeds {

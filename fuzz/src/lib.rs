@@ -16,6 +16,7 @@ pub mod quic_packets;
 pub mod recognise;
 pub mod socks;
 pub mod texts;
+pub mod tls_link;
 pub mod toml_keys;
 pub mod topology;
 pub mod trace_reader;
@@ -34,6 +35,7 @@ pub const TARGETS: &[(&str, Check)] = &[
     ("recognise", recognise::check),
     ("socks", socks::check),
     ("texts", texts::check),
+    ("tls_link", tls_link::check),
     ("toml_keys", toml_keys::check),
     ("topology", topology::check),
     ("trace_reader", trace_reader::check),

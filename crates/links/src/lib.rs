@@ -1,0 +1,93 @@
+//! OR links: what carries cells between two neighbours, as cores without sockets.
+//!
+//! A link takes plain bytes from the channel above and gives bytes for the network below, and the
+//! other way round. It promises certain things of what it carries ([`Promises`]); the channel asks
+//! for what it needs and refuses a link that does not promise it.
+//!
+//! * [`tls`]: TLS 1.2 and 1.3 over a byte stream, as C tor speaks it: ordered and reliable.
+//!
+//! Links are exempt from two rules of our cores: the TLS library draws its own randomness and reads
+//! a clock. A simulation puts a modelled record pipe in a link's place.
+
+use std::fmt;
+
+pub mod tls;
+
+pub use tls::{Context, Tls};
+
+/// What a link promises of the bytes that it carries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Promises {
+    /// They arrive in the order in which they were written.
+    pub ordered: bool,
+    /// They arrive, or the link ends.
+    pub reliable: bool,
+    /// The most plain bytes that one record (or datagram) holds. Writes of about this size cost least.
+    pub record: usize,
+}
+
+/// Where a link is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// The peers agree on keys; what is written waits.
+    Handshaking,
+    /// Bytes flow both ways.
+    Open,
+    /// The peer has said its last word, or did what it must not; nothing more arrives.
+    Ended,
+}
+
+/// Why a link is of no use any more.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// The peer broke the link's protocol; what it did, in the library's words.
+    Peer(String),
+    /// The link was asked for what it cannot give in its present state.
+    Misuse(&'static str),
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Fault::Peer(what) => write!(out, "the peer broke the link's protocol: {what}"),
+            Fault::Misuse(what) => out.write_str(what),
+        }
+    }
+}
+
+impl std::error::Error for Fault {}
+
+/// A link to one neighbour.
+///
+/// The owner hands it what the network brought ([`Link::receive`]), takes what came out of it
+/// ([`Link::read`]), writes whole cells ([`Link::write`]) and sends what [`Link::transmit`] gives. After
+/// `receive` there may be something to transmit even if nothing was written: a handshake's answer,
+/// or the alert that tells the peer of its fault.
+pub trait Link {
+    /// What the layer above may rely on.
+    fn promises(&self) -> Promises;
+
+    /// Where the link is in its life.
+    fn state(&self) -> State;
+
+    /// Takes bytes from the network: any piece of a stream, or one whole datagram.
+    ///
+    /// # Errors
+    /// [`Fault::Peer`]: the link is over. What [`Link::transmit`] still gives is to be sent first.
+    fn receive(&mut self, bytes: &[u8]) -> Result<(), Fault>;
+
+    /// Appends all plain bytes that have arrived, and returns how many there were.
+    fn read(&mut self, into: &mut Vec<u8>) -> usize;
+
+    /// Takes plain bytes for the peer. Many cells in one call share records.
+    ///
+    /// # Errors
+    /// [`Fault::Misuse`] after [`Link::close`].
+    fn write(&mut self, plain: &[u8]) -> Result<(), Fault>;
+
+    /// Appends what is to be sent now (of a datagram link: one datagram); false if there is nothing.
+    fn transmit(&mut self, into: &mut Vec<u8>) -> bool;
+
+    /// Says goodbye: the last that [`Link::transmit`] gives tells the peer that no more will come.
+    fn close(&mut self);
+}

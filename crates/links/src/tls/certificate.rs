@@ -1,0 +1,42 @@
+//! The self-signed certificate of a link, in the shape that C tor gives its own: random names.
+
+use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair, PKCS_ECDSA_P256_SHA256};
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
+use time::{Duration, OffsetDateTime};
+
+use super::context::{SetupError, setup};
+
+/// Letters of a random host name, as C tor draws it: 4 to 25 of the base32 alphabet.
+const ALPHABET: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
+const SHORTEST: usize = 4;
+const LONGEST: usize = 25;
+
+/// A certificate and the key that it certifies.
+pub(super) fn self_signed(
+    provider: &CryptoProvider,
+    unix_now: u64,
+) -> Result<(CertificateDer<'static>, PrivateKeyDer<'static>), SetupError> {
+    let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).map_err(setup)?;
+    let mut params = CertificateParams::default();
+    params.distinguished_name = DistinguishedName::new();
+    params.distinguished_name.push(DnType::CommonName, hostname(provider)?);
+    let now = i64::try_from(unix_now).map_err(setup)?;
+    let now = OffsetDateTime::from_unix_timestamp(now).map_err(setup)?;
+    // Midnight, so that the certificate does not tell when the process started.
+    let today = now.replace_time(time::Time::MIDNIGHT);
+    params.not_before = today - Duration::days(30);
+    params.not_after = today + Duration::days(335);
+    let certificate = params.self_signed(&key).map_err(setup)?;
+    let secret = PrivatePkcs8KeyDer::from(key.serialize_der());
+    Ok((certificate.der().clone(), secret.into()))
+}
+
+/// A name like `www.q3xk7ahv.com` that nobody has.
+pub(super) fn hostname(provider: &CryptoProvider) -> Result<String, SetupError> {
+    let mut bytes = [0; 1 + LONGEST];
+    provider.secure_random.fill(&mut bytes).map_err(|_| setup("the system has no randomness"))?;
+    let length = SHORTEST + usize::from(bytes[0]) % (LONGEST - SHORTEST + 1);
+    let letters = bytes[1..=length].iter().map(|byte| char::from(ALPHABET[usize::from(byte % 32)]));
+    Ok(format!("www.{}.com", letters.collect::<String>()))
+}

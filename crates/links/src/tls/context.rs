@@ -1,0 +1,122 @@
+//! What all TLS links of a process share: its certificate, and what it is ready to speak.
+
+use std::fmt;
+use std::sync::Arc;
+
+use rustls::client::Resumption;
+use rustls::crypto::{CryptoProvider, ring};
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::server::NoServerSessionStorage;
+use rustls::{ClientConfig, ClientConnection, ServerConfig, ServerConnection};
+
+use super::Tls;
+use super::certificate::{hostname, self_signed};
+use super::verify::HolderOfKey;
+
+/// The settings of all links of one process. Cheap to clone.
+#[derive(Clone)]
+pub struct Context {
+    provider: Arc<CryptoProvider>,
+    client: Arc<ClientConfig>,
+    server: Arc<ServerConfig>,
+    own: CertificateDer<'static>,
+}
+
+/// The library refused the settings, which it does not as long as its version is the pinned one.
+#[derive(Debug)]
+pub struct SetupError(pub(crate) String);
+
+impl fmt::Display for SetupError {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "TLS cannot be set up: {}", self.0)
+    }
+}
+
+impl std::error::Error for SetupError {}
+
+impl Context {
+    /// Makes a fresh link key and a self-signed certificate for it, valid for a year around
+    /// `unix_now` (seconds since 1970).
+    ///
+    /// # Errors
+    /// [`SetupError`] if the library refuses the settings.
+    pub fn new(unix_now: u64) -> Result<Context, SetupError> {
+        let provider = Arc::new(ring::default_provider());
+        let (own, key) = self_signed(&provider, unix_now)?;
+        let client = client(&provider)?;
+        let builder = ServerConfig::builder_with_provider(provider.clone())
+            .with_protocol_versions(rustls::ALL_VERSIONS)
+            .map_err(setup)?
+            .with_no_client_auth();
+        let mut server = builder.with_single_cert(vec![own.clone()], key).map_err(setup)?;
+        // Links live for hours; a ticket would only tell an observer that two links are one relay's.
+        server.send_tls13_tickets = 0;
+        server.session_storage = Arc::new(NoServerSessionStorage {});
+        Ok(Context { provider, client: Arc::new(client), server: Arc::new(server), own })
+    }
+
+    /// A link that we open.
+    ///
+    /// # Errors
+    /// [`SetupError`] if the library refuses the settings.
+    pub fn connect(&self) -> Result<Tls, SetupError> {
+        // As C tor does: a name that means nothing, so that the hello has the usual shape.
+        let name = hostname(&self.provider)?;
+        let name = ServerName::try_from(name).map_err(setup)?;
+        let connection = ClientConnection::new(self.client.clone(), name).map_err(setup)?;
+        Ok(Tls::client(connection, self.own.clone()))
+    }
+
+    /// A link that a peer opened.
+    ///
+    /// # Errors
+    /// [`SetupError`] if the library refuses the settings.
+    pub fn accept(&self) -> Result<Tls, SetupError> {
+        let connection = ServerConnection::new(self.server.clone()).map_err(setup)?;
+        Ok(Tls::server(connection, self.own.clone()))
+    }
+
+    /// The DER form of the certificate that all accepted links present.
+    #[must_use]
+    pub fn certificate(&self) -> &[u8] {
+        &self.own
+    }
+
+    /// The same, opening TLS 1.2 links only: a peer of that age is a case of its own.
+    ///
+    /// # Errors
+    /// [`SetupError`] if the library refuses the settings.
+    pub fn only_tls12(mut self) -> Result<Context, SetupError> {
+        let versions = [&rustls::version::TLS12];
+        self.client = Arc::new(client_of(&self.provider, &versions)?);
+        Ok(self)
+    }
+}
+
+impl fmt::Debug for Context {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("Context").finish_non_exhaustive()
+    }
+}
+
+fn client(provider: &Arc<CryptoProvider>) -> Result<ClientConfig, SetupError> {
+    client_of(provider, rustls::ALL_VERSIONS)
+}
+
+fn client_of(
+    provider: &Arc<CryptoProvider>,
+    versions: &[&'static rustls::SupportedProtocolVersion],
+) -> Result<ClientConfig, SetupError> {
+    let mut config = ClientConfig::builder_with_provider(provider.clone())
+        .with_protocol_versions(versions)
+        .map_err(setup)?
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(HolderOfKey::new(provider)))
+        .with_no_client_auth();
+    config.resumption = Resumption::disabled();
+    Ok(config)
+}
+
+pub(super) fn setup(error: impl fmt::Display) -> SetupError {
+    SetupError(error.to_string())
+}

@@ -1,0 +1,106 @@
+//! Accepts any certificate whose key the peer holds: who that is, CERTS says.
+
+use std::sync::Arc;
+
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{
+    CryptoProvider, WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature,
+};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::{DigitallySignedStruct, Error, SignatureScheme};
+
+/// Checks the signature of the handshake, and nothing of the certificate's names, dates or issuer.
+#[derive(Debug)]
+pub(super) struct HolderOfKey(WebPkiSupportedAlgorithms);
+
+impl HolderOfKey {
+    pub(super) fn new(provider: &Arc<CryptoProvider>) -> HolderOfKey {
+        HolderOfKey(provider.signature_verification_algorithms)
+    }
+}
+
+impl ServerCertVerifier for HolderOfKey {
+    fn verify_server_cert(
+        &self,
+        _end_entity: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _name: &ServerName<'_>,
+        _ocsp: &[u8],
+        _now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls12_signature(message, certificate, signed, &self.0)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls13_signature(message, certificate, signed, &self.0)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.supported_schemes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustls::sign::{CertifiedKey, SingleCertAndKey};
+    use rustls::{ServerConfig, ServerConnection};
+
+    use super::super::certificate::self_signed;
+    use super::super::{Context, Tls};
+    use super::*;
+    use crate::{Fault, Link, State};
+
+    const NOW: u64 = 1_800_000_000;
+
+    /// A server that presents one certificate and signs with another's key, if `honest` is false.
+    fn server(honest: bool) -> Tls {
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let (shown, own) = self_signed(&provider, NOW).unwrap();
+        let (_, foreign) = self_signed(&provider, NOW).unwrap();
+        let key =
+            provider.key_provider.load_private_key(if honest { own } else { foreign }).unwrap();
+        let certified = CertifiedKey::new(vec![shown.clone()], key);
+        let config = ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth()
+            .with_cert_resolver(Arc::new(SingleCertAndKey::from(certified)));
+        Tls::server(ServerConnection::new(Arc::new(config)).unwrap(), shown)
+    }
+
+    fn handshake(context: &Context, mut server: Tls) -> Result<State, Fault> {
+        let mut client = context.connect().unwrap();
+        for _ in 0..4 {
+            let mut wire = Vec::new();
+            client.transmit(&mut wire);
+            server.receive(&wire)?;
+            wire.clear();
+            server.transmit(&mut wire);
+            client.receive(&wire)?;
+        }
+        Ok(client.state())
+    }
+
+    #[test]
+    fn a_server_that_does_not_hold_its_certificates_key_is_refused() {
+        let context = Context::new(NOW).unwrap();
+        for context in [context.clone(), context.only_tls12().unwrap()] {
+            assert_eq!(handshake(&context, server(true)), Ok(State::Open));
+            assert!(matches!(handshake(&context, server(false)), Err(Fault::Peer(_))));
+        }
+    }
+}

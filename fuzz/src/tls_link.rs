@@ -1,0 +1,47 @@
+//! A TLS link under arbitrary bytes: no panic, nothing plain arrives that was not written, and a
+//! fault ends the link.
+
+use std::sync::OnceLock;
+
+use anabranch_links::{Context, Link, State, Tls};
+
+use crate::input::Input;
+
+/// Made once: a key costs more than all the rest of a run.
+fn context() -> &'static Context {
+    static CONTEXT: OnceLock<Context> = OnceLock::new();
+    CONTEXT.get_or_init(|| Context::new(1_800_000_000).expect("TLS can be set up"))
+}
+
+/// The first byte says whether a handshake goes before, and which side is attacked; the rest is
+/// what the network brings, in pieces.
+pub fn check(bytes: &[u8]) {
+    let mut input = Input::new(bytes);
+    let (finished, attack_client) = (input.coin(), input.coin());
+    let mut client = context().connect().expect("a fresh link");
+    let mut server = context().accept().expect("a fresh link");
+    if finished {
+        handshake(&mut client, &mut server);
+    }
+    let mut victim = if attack_client { client } else { server };
+    while !input.is_empty() {
+        let length = 1 + input.below(256);
+        let faulty = victim.receive(input.take(length)).is_err();
+        assert!(!faulty || victim.state() == State::Ended, "a fault ends the link");
+        victim.transmit(&mut Vec::new());
+    }
+    // Without the keys nobody makes a record that opens.
+    assert_eq!(victim.read(&mut Vec::new()), 0, "plain bytes out of nothing");
+}
+
+fn handshake(client: &mut Tls, server: &mut Tls) {
+    for _ in 0..4 {
+        let mut wire = Vec::new();
+        client.transmit(&mut wire);
+        server.receive(&wire).expect("an honest client");
+        wire.clear();
+        server.transmit(&mut wire);
+        client.receive(&wire).expect("an honest server");
+    }
+    assert_eq!((client.state(), server.state()), (State::Open, State::Open));
+}
