@@ -71,6 +71,7 @@ class Guards(unittest.TestCase):
     def test_tor_crates(self) -> None:
         use = "use tor_cell::relaycell::RelayCell;\n"
         self.assert_told(guards.tor_crates, {"crates/onion/src/wire.rs": use})
+        self.assert_told(guards.tor_crates, {"crates/onion/src/wire/link.rs": use})
         self.assert_told(guards.tor_crates, {"crates/onion/src/channel.rs": use}, "imports a tor-*")
         self.assert_told(
             guards.tor_crates, {"crates/drive/Cargo.toml": 'tor-cell = "1"\n'}, "depends on a tor-*"

@@ -9,6 +9,7 @@ use std::path::Path;
 use anabranch_drive::capture::{Row, SizeUnit, TraceFacts, TraceWriter};
 use anabranch_drive::packet::write as write_packet;
 use anabranch_links::{Context, Link};
+use anabranch_onion::wire::cell::{self, Command, Width};
 
 type Outcome = Result<(), Box<dyn Error>>;
 type Seeds = Vec<(&'static str, Vec<u8>)>;
@@ -23,6 +24,7 @@ fn main() -> Outcome {
     write(&corpus.join("ip_packets"), &ip_packets()?)?;
     write(&corpus.join("socks"), &proxies())?;
     write(&corpus.join("mosh_login"), &logins())?;
+    write(&corpus.join("onion_cells"), &cells())?;
     write(&corpus.join("texts"), &texts())?;
     write(&corpus.join("tls_link"), &handshakes()?)?;
     write(&corpus.join("toml_keys"), &settings())?;
@@ -94,6 +96,27 @@ fn handshakes() -> Result<Seeds, Box<dyn Error>> {
         ),
         ("http", script(0, 0, b"GET / HTTP/1.0\r\n\r\n")),
     ])
+}
+
+/// Cells as they come over a link, behind a byte that says how wide circuit IDs are.
+fn cells() -> Seeds {
+    let mut versions = vec![1];
+    cell::put_variable(&mut versions, Width::Two, Command::VERSIONS, &[0, 4, 0, 5]);
+    let mut handshake = vec![0];
+    cell::put_variable(&mut handshake, Width::Four, Command::CERTS, &[0; 40]);
+    cell::put_variable(&mut handshake, Width::Four, Command::AUTH_CHALLENGE, &[0; 36]);
+    cell::put_fixed(&mut handshake, 0, Command::NETINFO, &[0; 12]);
+    let mut circuit = vec![0];
+    cell::put_fixed(&mut circuit, 0x8000_0001, Command::CREATE2, &[0, 2, 0, 84]);
+    cell::put_fixed(&mut circuit, 0x8000_0001, Command::DESTROY, &[0]);
+    let cut = circuit[..600].to_vec();
+    vec![
+        ("versions", versions),
+        ("handshake", handshake),
+        ("circuit", circuit),
+        ("cut", cut),
+        ("too-long", b"\0\0\0\0\0\x81\xff\xff".to_vec()),
+    ]
 }
 
 fn wireguard() -> Seeds {

@@ -12,6 +12,7 @@ pub mod dns_wireguard_mosh;
 mod input;
 pub mod ip_packets;
 pub mod mosh_login;
+pub mod onion_cells;
 pub mod quic_packets;
 pub mod recognise;
 pub mod socks;
@@ -31,6 +32,7 @@ pub const TARGETS: &[(&str, Check)] = &[
     ("dns_wireguard_mosh", dns_wireguard_mosh::check),
     ("ip_packets", ip_packets::check),
     ("mosh_login", mosh_login::check),
+    ("onion_cells", onion_cells::check),
     ("quic_packets", quic_packets::check),
     ("recognise", recognise::check),
     ("socks", socks::check),

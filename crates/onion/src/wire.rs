@@ -1,0 +1,4 @@
+//! Bytes and what they mean. The only module that imports `tor-*` crates: whatever changes there from one of their versions to
+//! the next stays in here.
+
+pub mod cell;

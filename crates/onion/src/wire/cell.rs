@@ -1,0 +1,215 @@
+//! Cells on a link (tor-spec, "Cells (messages on channels)"): where one ends and the next begins.
+//!
+//! A cell stays in the bytes that it came in: [`Cells`] lends each of them, and a relay cell is decrypted where it lies.
+
+/// Bytes of a fixed-length cell of link protocol 4 and later.
+pub const CELL: usize = 514;
+/// Bytes of a fixed-length cell's body.
+pub const BODY: usize = 509;
+/// Circuit ID and command.
+pub const HEADER: usize = CELL - BODY;
+/// Bytes before the body of a variable-length cell: circuit ID, command, length.
+pub const VAR_HEADER: usize = 7;
+
+/// A fixed-length cell's body.
+pub type Body = [u8; BODY];
+
+/// What a cell is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Command(pub u8);
+
+/// The commands of tor-spec, "Cells (messages on channels)", and of padding-spec.
+#[allow(missing_docs)]
+impl Command {
+    pub const PADDING: Command = Command(0);
+    pub const CREATE: Command = Command(1);
+    pub const CREATED: Command = Command(2);
+    pub const RELAY: Command = Command(3);
+    pub const DESTROY: Command = Command(4);
+    pub const CREATE_FAST: Command = Command(5);
+    pub const CREATED_FAST: Command = Command(6);
+    pub const VERSIONS: Command = Command(7);
+    pub const NETINFO: Command = Command(8);
+    pub const RELAY_EARLY: Command = Command(9);
+    pub const CREATE2: Command = Command(10);
+    pub const CREATED2: Command = Command(11);
+    pub const PADDING_NEGOTIATE: Command = Command(12);
+    pub const VPADDING: Command = Command(128);
+    pub const CERTS: Command = Command(129);
+    pub const AUTH_CHALLENGE: Command = Command(130);
+    pub const AUTHENTICATE: Command = Command(131);
+    pub const AUTHORIZE: Command = Command(132);
+}
+
+impl Command {
+    /// Whether a cell of this command bears its own length.
+    pub fn is_variable(self) -> bool {
+        self == Command::VERSIONS || self.0 >= 128
+    }
+}
+
+/// One cell, lent from the bytes that came in.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Cell<'a> {
+    /// The circuit's number on this link; 0 for the link itself.
+    pub circuit: u32,
+    /// What it is for.
+    pub command: Command,
+    /// [`BODY`] bytes, or as many as a variable-length cell says.
+    pub body: &'a mut [u8],
+}
+
+/// A variable-length cell that says to be longer than the reader takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TooLong(pub usize);
+
+/// How wide the circuit IDs are: 2 bytes in VERSIONS cells, which come before anything is agreed, 4 afterwards.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Width {
+    /// Before VERSIONS cells were exchanged.
+    Two,
+    /// From then on (link protocol 4 and later).
+    Four,
+}
+
+/// The whole cells at the beginning of `bytes`, one after the other.
+#[derive(Debug)]
+pub struct Cells<'a> {
+    rest: &'a mut [u8],
+    width: Width,
+    longest: usize,
+    taken: usize,
+}
+
+impl<'a> Cells<'a> {
+    /// Reads `bytes`, with circuit IDs of `width`. Variable-length bodies may have up to `longest` bytes.
+    pub fn new(bytes: &'a mut [u8], width: Width, longest: usize) -> Cells<'a> {
+        Cells { rest: bytes, width, longest, taken: 0 }
+    }
+
+    /// Bytes of the cells given so far.
+    pub fn taken(&self) -> usize {
+        self.taken
+    }
+
+    /// The next whole cell; `None` where more bytes are needed.
+    ///
+    /// # Errors
+    /// [`TooLong`] for a variable-length cell beyond the limit. Nothing behind it can be read.
+    pub fn next_cell(&mut self) -> Result<Option<Cell<'a>>, TooLong> {
+        let Some((head, length)) = self.measure()? else { return Ok(None) };
+        if self.rest.len() < head + length {
+            return Ok(None);
+        }
+        let (cell, rest) = std::mem::take(&mut self.rest).split_at_mut(head + length);
+        self.rest = rest;
+        self.taken += cell.len();
+        let (header, body) = cell.split_at_mut(head);
+        let (circuit, command) = self.read_header(header);
+        Ok(Some(Cell { circuit, command, body }))
+    }
+
+    /// Bytes before the body and of the body, if enough is there to say.
+    fn measure(&self) -> Result<Option<(usize, usize)>, TooLong> {
+        let id = self.id_bytes();
+        let Some(&command) = self.rest.get(id) else { return Ok(None) };
+        if !Command(command).is_variable() {
+            return Ok(Some((id + 1, BODY)));
+        }
+        let Some(length) = self.rest.get(id + 1..id + 3) else { return Ok(None) };
+        let length = usize::from(u16::from_be_bytes([length[0], length[1]]));
+        if length > self.longest { Err(TooLong(length)) } else { Ok(Some((id + 3, length))) }
+    }
+
+    fn id_bytes(&self) -> usize {
+        match self.width {
+            Width::Two => 2,
+            Width::Four => 4,
+        }
+    }
+
+    fn read_header(&self, header: &[u8]) -> (u32, Command) {
+        let (id, rest) = header.split_at(self.id_bytes());
+        let circuit = id.iter().fold(0, |id, &byte| id << 8 | u32::from(byte));
+        (circuit, Command(rest[0]))
+    }
+}
+
+/// Appends a fixed-length cell whose body begins with `body` and is zero behind it.
+///
+/// # Panics
+/// If `body` is longer than [`BODY`].
+pub fn put_fixed(out: &mut Vec<u8>, circuit: u32, command: Command, body: &[u8]) {
+    assert!(body.len() <= BODY && !command.is_variable(), "a fixed-length cell");
+    out.extend_from_slice(&circuit.to_be_bytes());
+    out.push(command.0);
+    out.extend_from_slice(body);
+    out.resize(out.len() + BODY - body.len(), 0);
+}
+
+/// Appends a variable-length cell with circuit ID 0, which all of them have.
+///
+/// # Panics
+/// If `body` is longer than 65,535 bytes.
+pub fn put_variable(out: &mut Vec<u8>, width: Width, command: Command, body: &[u8]) {
+    assert!(command.is_variable(), "a variable-length cell");
+    let length = u16::try_from(body.len()).expect("the caller keeps bodies below 64 KiB");
+    out.extend_from_slice(if width == Width::Two { &[0; 2] } else { &[0; 4] });
+    out.push(command.0);
+    out.extend_from_slice(&length.to_be_bytes());
+    out.extend_from_slice(body);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn all(bytes: &[u8], width: Width) -> (Vec<(u32, u8, Vec<u8>)>, usize) {
+        let mut bytes = bytes.to_vec();
+        let mut cells = Cells::new(&mut bytes, width, 1000);
+        let mut found = Vec::new();
+        while let Some(cell) = cells.next_cell().unwrap() {
+            found.push((cell.circuit, cell.command.0, cell.body.to_vec()));
+        }
+        (found, cells.taken())
+    }
+
+    #[test]
+    fn cells_come_back_as_they_were_put() {
+        let mut bytes = Vec::new();
+        put_variable(&mut bytes, Width::Four, Command::CERTS, b"certificates");
+        put_fixed(&mut bytes, 0x8000_0001, Command::RELAY, b"payload");
+        let (found, taken) = all(&bytes, Width::Four);
+        assert_eq!(taken, bytes.len());
+        assert_eq!(found[0], (0, 129, b"certificates".to_vec()));
+        assert_eq!((found[1].0, found[1].1, found[1].2.len()), (0x8000_0001, 3, BODY));
+        assert_eq!(&found[1].2[..8], b"payload\0");
+    }
+
+    #[test]
+    fn a_versions_cell_has_short_circuit_ids() {
+        let mut bytes = Vec::new();
+        put_variable(&mut bytes, Width::Two, Command::VERSIONS, &[0, 4, 0, 5]);
+        assert_eq!(bytes, [0, 0, 7, 0, 4, 0, 4, 0, 5]);
+        assert_eq!(all(&bytes, Width::Two).0, [(0, 7, vec![0, 4, 0, 5])]);
+    }
+
+    #[test]
+    fn a_cell_cut_anywhere_waits_for_the_rest() {
+        let mut bytes = Vec::new();
+        put_variable(&mut bytes, Width::Four, Command::VPADDING, &[0; 20]);
+        let first = bytes.len();
+        put_fixed(&mut bytes, 7, Command::DESTROY, &[1]);
+        for cut in 0..bytes.len() {
+            let (found, taken) = all(&bytes[..cut], Width::Four);
+            assert_eq!((found.len(), taken), if cut < first { (0, 0) } else { (1, first) });
+        }
+    }
+
+    #[test]
+    fn a_cell_beyond_the_limit_is_refused_before_it_is_there() {
+        let mut head = [0, 0, 0, 0, 129, 0xff, 0xff];
+        let mut cells = Cells::new(&mut head, Width::Four, 1000);
+        assert_eq!(cells.next_cell(), Err(TooLong(0xffff)));
+    }
+}
