@@ -1,0 +1,290 @@
+"""A private Tor network of stock C tor on loopback: authorities, relays, exits, clients.
+
+What it takes to make a small network work, learnt by trying:
+
+* Exits say ``accept *:*``: a microdescriptor's port summary leaves out what is accepted for less
+  than the whole address space, and a client would see no exit at all. They bind their sockets to
+  127.0.0.1, so that the kernel refuses any destination that is not loopback.
+* The first consensus may lack whoever uploaded a descriptor too late, and a client that took it is
+  slow to ask for the next: clients start when the authorities' consensus has everybody.
+* Settings of circuits are fixed before a client starts: changing them cuts its downloads.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+import subprocess
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+from harness.closing import Closing
+from harness.tools import Background, PeerFailed, tool
+from harness.torcontrol import Control
+from harness.torkeys import authority_keys
+
+FIRST_VOTES_S, VOTE_DELAY_S, LATER_VOTES_S = 10, 2, 30
+UP_SECONDS = 150.0
+
+COMMON = """\
+TestingTorNetwork 1
+DataDirectory {folder}
+Nickname {name}
+ShutdownWaitLength 0
+ProtocolWarnings 1
+SafeLogging 0
+LogTimeGranularity 1
+Log notice file {folder}/log
+Log info [heartbeat,or,circ,handshake,protocol]file {folder}/details
+ControlPort 127.0.0.1:{control}
+CookieAuthentication 1
+KISTSchedRunInterval 1 msec
+LogMessageDomains 1
+"""
+ROUTER = """\
+SocksPort 0
+ORPort 127.0.0.1:{orport}
+Address 127.0.0.1
+AssumeReachable 1
+ContactInfo {name}@example.invalid
+"""
+AUTHORITY = f"""\
+DirPort 127.0.0.1:{{dirport}}
+AuthoritativeDirectory 1
+V3AuthoritativeDirectory 1
+ExitPolicy reject *:*
+TestingV3AuthInitialVotingInterval {FIRST_VOTES_S}
+TestingV3AuthInitialVoteDelay {VOTE_DELAY_S}
+TestingV3AuthInitialDistDelay {VOTE_DELAY_S}
+V3AuthVotingInterval {LATER_VOTES_S}
+V3AuthVoteDelay {VOTE_DELAY_S}
+V3AuthDistDelay {VOTE_DELAY_S}
+V3AuthNIntervalsValid 10
+TestingDirAuthVoteGuard *
+TestingDirAuthVoteHSDir *
+TestingMinExitFlagThreshold 0
+TestingAuthDirTimeToLearnReachability 0
+AuthDirMaxServersPerAddr 0
+"""
+RELAY = "ExitRelay 0\nExitPolicy reject *:*\n"
+EXIT = """\
+ExitRelay 1
+ExitPolicyRejectPrivate 0
+ExitPolicy accept *:*
+OutboundBindAddressExit 127.0.0.1
+ServerDNSResolvConfFile {resolv}
+ServerDNSDetectHijacking 0
+ServerDNSTestAddresses
+ServerDNSAllowBrokenConfig 1
+"""
+CLIENT = "SocksPort 127.0.0.1:{socks}\nClientOnly 1\nClientRejectInternalAddresses 0\n"
+# Warnings of these domains tell of somebody else's doing, ...
+ABOUT_OTHERS = re.compile(
+    r"\[(?:warn|err)\] \{[^}]*"
+    r"(?:PROTOCOL|OR|CIRC|CHANNEL|HANDSHAKE|CRYPTO|NET|EDGE|EXIT|BUG|DIR)[^}]*\}"
+)
+# ... but for these, which any stock network on loopback has while it comes up.
+USUAL = re.compile(
+    "|".join((
+        r"Received http status code 404",
+        r"No available nodes when trying to choose node",
+        r"Bw Weight Failure",
+        r"Tried to establish rendezvous|Unable to add signatures|consensus",
+        r"[Nn]ameserver|Couldn't set up any working",
+        # A tor of so small a network builds A-B-A where A is a pinned or the only fitting node.
+        r"Client asked me to extend back to the previous hop",
+        r"connection_edge_process_relay_cell \(away from origin\) failed",
+    ))
+)  # fmt: skip
+
+
+@dataclass
+class Node(Closing):
+    """One stock tor."""
+
+    name: str
+    role: str
+    folder: Path
+    orport: int
+    dirport: int
+    socks: int
+    control_port: int
+    options: Sequence[str] = ()
+    process: Background | None = field(default=None, repr=False)
+
+    def start(self, empty: Path) -> None:
+        """Starts it with the torrc in its folder."""
+        command = [tool("tor"), "-f", str(self.folder / "torrc"), "--defaults-torrc", str(empty)]
+        self.process = Background([*command, "--quiet"])
+
+    def control(self) -> Control:
+        """A connection to its control port."""
+        return Control(self.control_port, self.folder / "control_auth_cookie")
+
+    def log(self, name: str = "log") -> list[str]:
+        """The lines of its log."""
+        file = self.folder / name
+        return file.read_text(errors="replace").splitlines() if file.exists() else []
+
+    def bootstrapped(self) -> bool:
+        """Whether it has all that it needs to build circuits."""
+        return any("Bootstrapped 100%" in line for line in self.log())
+
+    @property
+    def fingerprint(self) -> str:
+        """Its RSA identity, upper-case hex."""
+        return (self.folder / "fingerprint").read_text().split()[1]
+
+    def cpu_ticks(self) -> int:
+        """User and system time so far, in clock ticks."""
+        assert self.process is not None, "it runs"
+        stat = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return int(stat[11]) + int(stat[12])
+
+    def close(self) -> None:
+        """Ends it."""
+        if self.process is not None:
+            self.process.stop()
+            self.process = None
+
+
+class TorNetwork(Closing):
+    """Stock authorities, relays, exits and clients; others join by :attr:`authorities`."""
+
+    def __init__(self, folder: Path, *, authorities: int = 3, relays: int = 3, exits: int = 2):
+        """Makes keys and configurations; nothing runs before :meth:`start`."""
+        self.folder = folder
+        self.nodes: list[Node] = []
+        self._lines: list[str] = []
+        self._empty = folder / "empty"
+        self._empty.touch()
+        (folder / "resolv.conf").write_text("nameserver 127.0.0.1\n")
+        for role, count in (("auth", authorities), ("relay", relays), ("exit", exits)):
+            self.nodes += [self._node(f"{role}{number}", role) for number in range(count)]
+        with ThreadPoolExecutor(2) as pool:
+            auths = [node for node in self.nodes if node.role == "auth"]
+            self._lines = list(pool.map(self._authority, range(len(auths)), auths))
+
+    @property
+    def authorities(self) -> list[str]:
+        """The ``DirAuthority`` lines that make a tor part of this network."""
+        return list(self._lines)
+
+    def of(self, role: str) -> list[Node]:
+        """All nodes of a role: auth, relay, exit, client."""
+        return [node for node in self.nodes if node.role == role]
+
+    def start(self) -> None:
+        """Starts all that were made so far."""
+        for node in self.nodes:
+            if node.process is None:
+                self._write(node)
+                node.start(self._empty)
+
+    def client(self, name: str, *options: str) -> Node:
+        """Starts a client with more lines in its torrc, and waits until it can build circuits."""
+        self.wait_for_consensus(*(each.name for each in self.nodes if each.role != "client"))
+        node = self._node(name, "client", options)
+        self.nodes.append(node)
+        self._write(node)
+        node.start(self._empty)
+        self.wait(node)
+        return node
+
+    def wait(self, node: Node, seconds: float = UP_SECONDS) -> None:
+        """Waits until ``node`` can build circuits.
+
+        Raises:
+            PeerFailed: it cannot in time; the message holds the end of its log.
+        """
+        assert node.process is not None, "it runs"
+        try:
+            node.process.wait_until("Bootstrapped 100%", node.bootstrapped, seconds)
+        except PeerFailed as error:
+            raise PeerFailed("\n".join([str(error), *node.log()[-15:]])) from error
+
+    def wait_for_consensus(self, *names: str, seconds: float = UP_SECONDS) -> None:
+        """Waits until each authority's consensus has all these relays running, exits as exits."""
+        exits = {node.name for node in self.of("exit")}
+
+        wanted = {name: {"Running", "Exit"} if name in exits else {"Running"} for name in names}
+        for authority in self.of("auth"):
+            assert authority.process is not None, "it runs"
+            cookie = authority.folder / "control_auth_cookie"
+            authority.process.wait_until("its control port", cookie.exists)
+            authority.process.wait_bound(authority.control_port, "tcp")
+            what = f"a consensus with {', '.join(names)}"
+            authority.process.wait_until(what, partial(_lists, authority, wanted), seconds)
+
+    def complaints(self) -> list[str]:
+        """What all nodes have to say against others, but for what any stock network says."""
+        return [
+            f"{node.name}: {line}"
+            for node in self.nodes
+            for line in node.log()
+            if ABOUT_OTHERS.search(line) and not USUAL.search(line)
+        ]
+
+    def close(self) -> None:
+        """Ends all."""
+        for node in self.nodes:
+            node.close()
+
+    def _node(self, name: str, role: str, options: Sequence[str] = ()) -> Node:
+        folder = self.folder / name
+        folder.mkdir(mode=0o700)
+        orport, dirport, socks, control = free_ports(4)
+        return Node(name, role, folder, orport, dirport, socks, control, options)
+
+    def _authority(self, number: int, node: Node) -> str:
+        v3 = authority_keys(number, node.folder / "keys")
+        fingerprint = self._fingerprint(node)
+        at = f"127.0.0.1:{node.dirport} {fingerprint}"
+        return f"DirAuthority {node.name} orport={node.orport} no-v2 v3ident={v3} {at}"
+
+    def _fingerprint(self, node: Node) -> str:
+        """Has tor make the node's keys, and returns the fingerprint of its RSA identity."""
+        # A private network needs a line for some authority before tor makes any key.
+        some = f"x orport=1 v3ident={'A' * 40} 127.0.0.1:1 {'A' * 40}"
+        command = [tool("tor"), "-f", str(self._empty), "--defaults-torrc", str(self._empty)]
+        command += ["--list-fingerprint", "--quiet", "--DataDirectory", str(node.folder)]
+        command += ["--ORPort", f"127.0.0.1:{node.orport}", "--Address", "127.0.0.1"]
+        command += ["--Nickname", node.name, "--DirAuthority", some]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        return "".join(done.stdout.split()[-10:])
+
+    def _write(self, node: Node) -> None:
+        parts = {
+            "auth": [ROUTER, AUTHORITY],
+            "relay": [ROUTER, RELAY],
+            "exit": [ROUTER, EXIT],
+            "client": [CLIENT],
+        }[node.role]
+        filled = "".join([COMMON, *parts]).format(
+            folder=node.folder, name=node.name, control=node.control_port, orport=node.orport,
+            dirport=node.dirport, socks=node.socks, resolv=self.folder / "resolv.conf",
+        )  # fmt: skip
+        lines = "\n".join([*self._lines, *node.options])
+        (node.folder / "torrc").write_text(f"{filled}{lines}\n")
+
+
+def _lists(authority: Node, wanted: dict[str, set[str]]) -> bool:
+    """Whether the authority's consensus gives all the flags that are wanted."""
+    with authority.control() as control:
+        known = dict(control.routers().values())
+    return all(flags <= known.get(name, set()) for name, flags in wanted.items())
+
+
+def free_ports(count: int) -> list[int]:
+    """TCP ports of 127.0.0.1 that nobody listens on."""
+    sockets = [socket.socket() for _ in range(count)]
+    try:
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]
+    finally:
+        for each in sockets:
+            each.close()
