@@ -2,3 +2,6 @@
 //! the next stays in here.
 
 pub mod cell;
+pub mod crypto;
+pub mod extend;
+pub mod message;

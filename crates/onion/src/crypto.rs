@@ -1,0 +1,90 @@
+//! Relay crypto: the layers of a circuit. A relay has one for each circuit, a client one for each hop.
+//!
+//! Layers work on a cell's body where it lies. [`tor1`] is the construction that all relays speak; a
+//! newer one stands beside it behind the same two traits.
+
+use subtle::ConstantTimeEq;
+
+use crate::wire::cell::{Body, Command};
+
+mod tor1;
+
+pub use tor1::{Tor1Client, Tor1Relay};
+
+/// What authenticates a cell to who received it, and is sent back in a SENDME (proposal 289).
+#[derive(Clone, Copy, Debug)]
+pub struct Tag([u8; 20]);
+
+impl Tag {
+    /// The bytes.
+    pub fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// The tag that a SENDME bears; `None` where it has no such length.
+    pub fn from_bytes(bytes: &[u8]) -> Option<Tag> {
+        bytes.try_into().ok().map(Tag)
+    }
+}
+
+impl PartialEq for Tag {
+    /// In constant time.
+    fn eq(&self, other: &Tag) -> bool {
+        self.0.ct_eq(&other.0).into()
+    }
+}
+
+impl Eq for Tag {}
+
+/// A relay's layer of one circuit. `command` is the cell's own, RELAY or RELAY_EARLY.
+pub trait RelayLayer: Send {
+    /// A cell that goes away from the client: takes our layer off. Some if the cell is for us.
+    fn outbound(&mut self, command: Command, body: &mut Body) -> Option<Tag>;
+    /// A cell of a farther relay, on its way to the client: puts our layer on.
+    fn inbound(&mut self, command: Command, body: &mut Body);
+    /// A cell of our own to the client: authenticates it and puts our layer on.
+    fn originate(&mut self, command: Command, body: &mut Body) -> Tag;
+}
+
+/// A client's layer for one hop of a circuit.
+pub trait ClientLayer: Send {
+    /// A cell for this hop: authenticates it and puts the hop's layer on.
+    fn originate(&mut self, command: Command, body: &mut Body) -> Tag;
+    /// A cell for a farther hop: puts this hop's layer on.
+    fn outbound(&mut self, command: Command, body: &mut Body);
+    /// A cell that comes in: takes this hop's layer off. Some if the cell is of this hop.
+    fn inbound(&mut self, command: Command, body: &mut Body) -> Option<Tag>;
+}
+
+/// What a handshake leaves both ends with (tor-spec, "Setting circuit keys").
+#[derive(Clone, PartialEq, Eq)]
+pub struct KeyMaterial {
+    /// Seed of the digest, away from the client.
+    pub digest_out: [u8; 20],
+    /// Seed of the digest, to the client.
+    pub digest_in: [u8; 20],
+    /// Key, away from the client.
+    pub key_out: [u8; 16],
+    /// Key, to the client.
+    pub key_in: [u8; 16],
+}
+
+/// Bytes of key material for tor1.
+pub const KEY_BYTES: usize = 72;
+
+impl From<&[u8; KEY_BYTES]> for KeyMaterial {
+    /// In the order of tor-spec: both digests, both keys.
+    fn from(bytes: &[u8; KEY_BYTES]) -> KeyMaterial {
+        let mut material = KeyMaterial {
+            digest_out: [0; 20],
+            digest_in: [0; 20],
+            key_out: [0; 16],
+            key_in: [0; 16],
+        };
+        material.digest_out.copy_from_slice(&bytes[..20]);
+        material.digest_in.copy_from_slice(&bytes[20..40]);
+        material.key_out.copy_from_slice(&bytes[40..56]);
+        material.key_in.copy_from_slice(&bytes[56..]);
+        material
+    }
+}

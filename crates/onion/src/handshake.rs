@@ -1,0 +1,64 @@
+//! How a client and a relay agree on a circuit's keys: CREATE_FAST, ntor, ntor-v3 (tor-spec, "CREATE and CREATED cells").
+//!
+//! Each is a pair of pure functions: randomness comes in as a generator, nothing else is drawn.
+
+use std::fmt;
+
+use crate::crypto::KeyMaterial;
+
+pub mod extension;
+pub mod fast;
+pub mod ntor;
+pub mod ntor_v3;
+
+/// Handshake types of CREATE2.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Kind(pub u16);
+
+impl Kind {
+    /// ntor: curve25519 and SHA-256.
+    pub const NTOR: Kind = Kind(2);
+    /// ntor-v3: curve25519, SHA3-256, and messages both ways.
+    pub const NTOR_V3: Kind = Kind(3);
+}
+
+/// What a relay answers, and what it has agreed to.
+pub struct Accepted {
+    /// The body of CREATED2 (or CREATED_FAST).
+    pub reply: Vec<u8>,
+    /// The circuit's keys.
+    pub keys: KeyMaterial,
+}
+
+/// A handshake that failed: malformed, for another relay, or not authentic.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// Not of the form that its type says.
+    Malformed,
+    /// Not for this relay, or for a key that it no longer has.
+    WrongRelay,
+    /// The peer did not prove what it must, or chose a degenerate key.
+    NotAuthentic,
+    /// Asks for something that we do not do.
+    Unsupported,
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Refused::Malformed => "a malformed handshake",
+            Refused::WrongRelay => "a handshake for another relay or key",
+            Refused::NotAuthentic => "a handshake that proves nothing",
+            Refused::Unsupported => "a handshake that asks for what is not done here",
+        })
+    }
+}
+
+impl std::error::Error for Refused {}
+
+/// Cuts `N` bytes off the front.
+fn take<const N: usize>(bytes: &mut &[u8]) -> Result<[u8; N], Refused> {
+    let (head, rest) = bytes.split_first_chunk().ok_or(Refused::Malformed)?;
+    *bytes = rest;
+    Ok(*head)
+}

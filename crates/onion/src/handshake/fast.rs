@@ -1,0 +1,81 @@
+//! CREATE_FAST: no public keys; the link alone protects it (tor-spec, "CREATE_FAST/CREATED_FAST cells").
+
+use digest::Digest;
+use rand_core::CryptoRng;
+use subtle::ConstantTimeEq;
+
+use super::{Accepted, Refused};
+use crate::crypto::{KEY_BYTES, KeyMaterial};
+use crate::wire::crypto::{Sha1, random};
+
+/// Bytes of either side's random value, and of the proof.
+const HALF: usize = 20;
+
+/// A client's side, waiting for the answer.
+pub struct Client {
+    ours: [u8; HALF],
+}
+
+impl Client {
+    /// Begins: the client, and the body of its CREATE_FAST cell.
+    pub fn start(rng: &mut dyn CryptoRng) -> (Client, Vec<u8>) {
+        let ours = random(rng);
+        (Client { ours }, ours.to_vec())
+    }
+
+    /// Takes the body of CREATED_FAST.
+    ///
+    /// # Errors
+    /// [`Refused`] if it is cut short or does not prove that its sender has our half.
+    pub fn finish(self, created: &[u8]) -> Result<KeyMaterial, Refused> {
+        let (theirs, rest) = created.split_first_chunk::<HALF>().ok_or(Refused::Malformed)?;
+        let (proof, keys) = derive(&self.ours, theirs);
+        let claimed = rest.get(..HALF).ok_or(Refused::Malformed)?;
+        if bool::from(claimed.ct_eq(&proof)) { Ok(keys) } else { Err(Refused::NotAuthentic) }
+    }
+}
+
+/// The relay's side of it all.
+///
+/// # Errors
+/// [`Refused::Malformed`] if the client's half is cut short.
+pub fn accept(rng: &mut dyn CryptoRng, create: &[u8]) -> Result<Accepted, Refused> {
+    let theirs = create.first_chunk::<HALF>().ok_or(Refused::Malformed)?;
+    let ours: [u8; HALF] = random(rng);
+    let (proof, keys) = derive(theirs, &ours);
+    Ok(Accepted { reply: [ours, proof].concat(), keys })
+}
+
+/// KDF-TOR: SHA-1 over both halves and a counter.
+fn derive(client: &[u8; HALF], relay: &[u8; HALF]) -> ([u8; HALF], KeyMaterial) {
+    let mut stream = [0; HALF + KEY_BYTES + 8];
+    for (counter, block) in (0u8..).zip(stream.chunks_mut(HALF)) {
+        let digest = Sha1::new().chain_update(client).chain_update(relay).chain_update([counter]);
+        block.copy_from_slice(&digest.finalize());
+    }
+    let (proof, keys) = stream.split_first_chunk().expect("longer than a half");
+    (*proof, KeyMaterial::from(keys.first_chunk().expect("enough behind the proof")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use anabranch_multipath::seed;
+
+    #[test]
+    fn both_sides_agree() {
+        let mut rng = seed::stream(1, 0, "fast");
+        let (client, create) = Client::start(&mut rng);
+        let accepted = accept(&mut rng, &create).unwrap();
+        assert!(client.finish(&accepted.reply).unwrap() == accepted.keys);
+    }
+
+    #[test]
+    fn a_wrong_proof_is_refused() {
+        let mut rng = seed::stream(2, 0, "fast");
+        let (client, create) = Client::start(&mut rng);
+        let mut reply = accept(&mut rng, &create).unwrap().reply;
+        reply[30] ^= 1;
+        assert!(client.finish(&reply).is_err_and(|e| e == Refused::NotAuthentic));
+    }
+}

@@ -1,0 +1,167 @@
+//! ntor (tor-spec, "The 'ntor' handshake"): one curve25519 exchange with a key for this circuit, one with the relay's onion key.
+
+use hmac::{Hmac, Mac};
+use rand_core::CryptoRng;
+use subtle::ConstantTimeEq;
+
+use super::{Accepted, Refused, take};
+use crate::crypto::{KEY_BYTES, KeyMaterial};
+use crate::wire::crypto::{CurveKeys, Sha256, new_curve_keys};
+
+const PROTOID: &[u8] = b"ntor-curve25519-sha256-1";
+const T_MAC: &[u8] = b"ntor-curve25519-sha256-1:mac";
+const T_KEY: &[u8] = b"ntor-curve25519-sha256-1:key_extract";
+const T_VERIFY: &[u8] = b"ntor-curve25519-sha256-1:verify";
+const M_EXPAND: &[u8] = b"ntor-curve25519-sha256-1:key_expand";
+
+/// A client's side, waiting for the answer.
+pub struct Client {
+    ours: CurveKeys,
+    relay: [u8; 20],
+    onion_key: [u8; 32],
+}
+
+impl Client {
+    /// Begins with the relay of this RSA fingerprint and onion key: the client, and the handshake of its CREATE2.
+    pub fn start(
+        rng: &mut dyn CryptoRng,
+        relay: [u8; 20],
+        onion_key: [u8; 32],
+    ) -> (Client, Vec<u8>) {
+        Client { ours: new_curve_keys(rng), relay, onion_key }.begin()
+    }
+
+    fn begin(self) -> (Client, Vec<u8>) {
+        let message = [&self.relay[..], &self.onion_key, self.ours.public()].concat();
+        (self, message)
+    }
+
+    /// Takes the handshake of CREATED2.
+    ///
+    /// # Errors
+    /// [`Refused`] if it does not prove that its sender has the onion key.
+    pub fn finish(self, created: &[u8]) -> Result<KeyMaterial, Refused> {
+        let mut rest = created;
+        let theirs: [u8; 32] = take(&mut rest)?;
+        let proof: [u8; 32] = take(&mut rest)?;
+        let ephemeral = self.ours.agree(&theirs).ok_or(Refused::NotAuthentic)?;
+        let lasting = self.ours.agree(&self.onion_key).ok_or(Refused::NotAuthentic)?;
+        let keys = [&self.onion_key, self.ours.public(), &theirs];
+        let (expected, material) = derive(&ephemeral, &lasting, &self.relay, keys);
+        if bool::from(expected.ct_eq(&proof)) { Ok(material) } else { Err(Refused::NotAuthentic) }
+    }
+}
+
+/// The relay's side of it all; `onion_keys` are the present one and those that are still honoured.
+///
+/// # Errors
+/// [`Refused`] if it is cut short, for another relay or key, or degenerate.
+pub fn accept(
+    rng: &mut dyn CryptoRng,
+    relay: &[u8; 20],
+    onion_keys: &[CurveKeys],
+    create: &[u8],
+) -> Result<Accepted, Refused> {
+    accept_with(new_curve_keys(rng), relay, onion_keys, create)
+}
+
+fn accept_with(
+    ours: CurveKeys,
+    relay: &[u8; 20],
+    onion_keys: &[CurveKeys],
+    create: &[u8],
+) -> Result<Accepted, Refused> {
+    let mut rest = create;
+    let for_whom: [u8; 20] = take(&mut rest)?;
+    let for_key: [u8; 32] = take(&mut rest)?;
+    let theirs: [u8; 32] = take(&mut rest)?;
+    let onion = onion_keys.iter().find(|keys| *keys.public() == for_key);
+    let onion = onion.filter(|_| for_whom == *relay).ok_or(Refused::WrongRelay)?;
+    let ephemeral = ours.agree(&theirs).ok_or(Refused::NotAuthentic)?;
+    let lasting = onion.agree(&theirs).ok_or(Refused::NotAuthentic)?;
+    let publics = [onion.public(), &theirs, ours.public()];
+    let (proof, keys) = derive(&ephemeral, &lasting, relay, publics);
+    Ok(Accepted { reply: [*ours.public(), proof].concat(), keys })
+}
+
+/// The relay's proof and the circuit's keys; `keys` are onion key, client's key, relay's key.
+fn derive(
+    ephemeral: &[u8; 32],
+    lasting: &[u8; 32],
+    relay: &[u8; 20],
+    keys: [&[u8; 32]; 3],
+) -> ([u8; 32], KeyMaterial) {
+    let [onion, client, server] = keys;
+    let input = [&ephemeral[..], lasting, relay, onion, client, server, PROTOID].concat();
+    let seed = hash(&[&input], T_KEY);
+    let verify = hash(&[&input], T_VERIFY);
+    let proof = hash(&[&verify, relay, onion, server, client, PROTOID, b"Server"], T_MAC);
+    (proof, expand(&seed))
+}
+
+/// HKDF's second half (RFC 5869) with ntor's label.
+fn expand(seed: &[u8; 32]) -> KeyMaterial {
+    let mut stream = [0; 96];
+    let mut last: [u8; 32] = hash(&[M_EXPAND, &[1]], seed);
+    for (counter, block) in (2u8..).zip(stream.chunks_mut(32)) {
+        block.copy_from_slice(&last);
+        last = hash(&[&last, M_EXPAND, &[counter]], seed);
+    }
+    KeyMaterial::from(stream.first_chunk::<KEY_BYTES>().expect("96 are enough"))
+}
+
+/// HMAC-SHA256 over the parts.
+fn hash(parts: &[&[u8]], key: &[u8]) -> [u8; 32] {
+    let mut mac = Hmac::<Sha256>::new_from_slice(key).expect("HMAC takes keys of any length");
+    parts.iter().for_each(|part| mac.update(part));
+    mac.finalize().into_bytes().into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use anabranch_multipath::seed;
+
+    #[test]
+    fn both_sides_agree_by_any_honoured_key() {
+        let mut rng = seed::stream(1, 0, "ntor");
+        let keys = [new_curve_keys(&mut rng), new_curve_keys(&mut rng)];
+        for key in &keys {
+            let (client, create) = Client::start(&mut rng, [7; 20], *key.public());
+            assert_eq!(create.len(), 84);
+            let accepted = accept(&mut rng, &[7; 20], &keys, &create).unwrap();
+            assert!(client.finish(&accepted.reply).unwrap() == accepted.keys);
+        }
+    }
+
+    #[test]
+    fn a_handshake_for_another_relay_or_key_is_refused() {
+        let mut rng = seed::stream(2, 0, "ntor");
+        let (ours, theirs) = (new_curve_keys(&mut rng), new_curve_keys(&mut rng));
+        let refusal = |rng: &mut seed::Stream, relay, key: &CurveKeys| {
+            let (_, create) = Client::start(rng, relay, *key.public());
+            accept(rng, &[7; 20], std::slice::from_ref(&ours), &create).err()
+        };
+        assert_eq!(refusal(&mut rng, [8; 20], &ours), Some(Refused::WrongRelay));
+        assert_eq!(refusal(&mut rng, [7; 20], &theirs), Some(Refused::WrongRelay));
+    }
+
+    #[test]
+    fn who_lacks_the_onion_key_convinces_nobody() {
+        let mut rng = seed::stream(3, 0, "ntor");
+        let (real, mut forged) = (new_curve_keys(&mut rng), new_curve_keys(&mut rng));
+        let (client, create) = Client::start(&mut rng, [7; 20], *real.public());
+        forged.public = *real.public();
+        let reply = accept(&mut rng, &[7; 20], &[forged], &create).unwrap().reply;
+        assert!(client.finish(&reply).is_err_and(|e| e == Refused::NotAuthentic));
+    }
+
+    #[test]
+    fn a_degenerate_key_is_refused() {
+        let mut rng = seed::stream(4, 0, "ntor");
+        let ours = new_curve_keys(&mut rng);
+        let create = [&[7; 20][..], ours.public(), &[0; 32]].concat();
+        let refused = accept(&mut rng, &[7; 20], &[ours], &create).err();
+        assert_eq!(refused, Some(Refused::NotAuthentic));
+    }
+}

@@ -1,0 +1,200 @@
+//! Extending circuits: the bodies of CREATE2, CREATED2, EXTEND2 and EXTENDED2, link specifiers, and the extensions of ntor-v3.
+
+use std::net::SocketAddr;
+
+use tor_bytes::{Reader, Writer};
+use tor_cell::relaycell::extend::{CcRequest, CcResponse, CircRequestExt, CircResponseExt};
+use tor_cell::relaycell::msg::{Body as _, Extend2};
+use tor_linkspec::{EncodedLinkSpec, LinkSpec, LinkSpecType};
+
+use crate::handshake::Kind;
+
+/// Where a relay is and who it is, as EXTEND2 says (tor-spec, "EXTEND and EXTENDED cells").
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Target {
+    /// Its OR ports, as they were given.
+    pub addresses: Vec<SocketAddr>,
+    /// SHA-1 of its RSA identity key.
+    pub rsa: [u8; 20],
+    /// Its Ed25519 identity key, if it was given.
+    pub ed25519: Option<[u8; 32]>,
+}
+
+/// A client's wish to have its circuit extended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Extend {
+    /// To whom.
+    pub target: Target,
+    /// The handshake's type.
+    pub kind: Kind,
+    /// The handshake, for CREATE2.
+    pub handshake: Vec<u8>,
+}
+
+impl Extend {
+    /// Reads the data of an EXTEND2 message; `None` if it is malformed, or names no address, not exactly one RSA identity, or two
+    /// Ed25519 identities.
+    pub fn read(data: &[u8]) -> Option<Extend> {
+        let message = Extend2::decode_from_reader(&mut Reader::from_slice(data)).ok()?;
+        let mut target = Target::default();
+        let mut rsa = None;
+        for specifier in message.linkspecs() {
+            match specifier.parse().ok()? {
+                LinkSpec::OrPort(address, port) => target.addresses.push((address, port).into()),
+                LinkSpec::RsaId(id) if rsa.is_none() => rsa = Some(id.to_bytes()),
+                LinkSpec::Ed25519Id(id) if target.ed25519.is_none() => {
+                    target.ed25519 = Some(id.into());
+                }
+                LinkSpec::RsaId(_) | LinkSpec::Ed25519Id(_) => return None,
+                _ => {}
+            }
+        }
+        target.rsa = rsa.filter(|_| !target.addresses.is_empty())?;
+        let kind = Kind(message.handshake_type().into());
+        Some(Extend { target, kind, handshake: message.handshake().to_vec() })
+    }
+
+    /// The data of an EXTEND2 message, specifiers in the order that C tor writes.
+    pub fn write(&self) -> Vec<u8> {
+        let target = &self.target;
+        let (v4, v6): (Vec<_>, Vec<_>) = target.addresses.iter().partition(|a| a.is_ipv4());
+        let port = |address: &&SocketAddr| LinkSpec::from(**address);
+        let mut specifiers: Vec<LinkSpec> = v4.iter().map(port).collect();
+        specifiers.push(LinkSpec::RsaId(target.rsa.into()));
+        specifiers.extend(target.ed25519.map(|id| LinkSpec::Ed25519Id(id.into())));
+        specifiers.extend(v6.iter().map(port));
+        let encoded = specifiers.iter().map(encode).collect();
+        let message = Extend2::new(encoded, self.kind.0.into(), self.handshake.clone());
+        let mut data = Vec::new();
+        message.encode_onto(&mut data).expect("a handshake is shorter than 64 KiB");
+        data
+    }
+}
+
+fn encode(specifier: &LinkSpec) -> EncodedLinkSpec {
+    specifier.encode().unwrap_or_else(|_| EncodedLinkSpec::new(LinkSpecType::RSAID, []))
+}
+
+/// The body of CREATE2: type, length, handshake.
+pub fn put_create2(kind: Kind, handshake: &[u8]) -> Vec<u8> {
+    let mut body = kind.0.to_be_bytes().to_vec();
+    body.extend(put_created2(handshake));
+    body
+}
+
+/// Reads the body of CREATE2; `None` if the handshake is longer than the cell.
+pub fn read_create2(body: &[u8]) -> Option<(Kind, &[u8])> {
+    let (kind, rest) = body.split_first_chunk()?;
+    Some((Kind(u16::from_be_bytes(*kind)), read_created2(rest)?))
+}
+
+/// The body of CREATED2, and the data of EXTENDED2: length, handshake.
+///
+/// # Panics
+/// If the handshake is longer than 64 KiB.
+pub fn put_created2(handshake: &[u8]) -> Vec<u8> {
+    let length = u16::try_from(handshake.len()).expect("our handshakes fit into a cell");
+    [&length.to_be_bytes(), handshake].concat()
+}
+
+/// Reads the body of CREATED2, or the data of EXTENDED2.
+pub fn read_created2(body: &[u8]) -> Option<&[u8]> {
+    let (length, rest) = body.split_first_chunk()?;
+    rest.get(..usize::from(u16::from_be_bytes(*length)))
+}
+
+/// One of the extensions that we know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Extension {
+    /// The client wants congestion control.
+    CongestionRequest,
+    /// The relay grants it, with this many cells a SENDME.
+    CongestionAnswer(u8),
+    /// The client wants subprotocols to be used.
+    Subprotocols,
+}
+
+/// Writes an extension list.
+pub fn put_extensions(extensions: &[Extension]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    bytes.write_u8(extensions.len() as u8);
+    for extension in extensions {
+        match extension {
+            Extension::CongestionRequest => bytes.write_all(&[1, 0]),
+            Extension::CongestionAnswer(sendme_inc) => bytes.write_all(&[2, 1, *sendme_inc]),
+            Extension::Subprotocols => bytes.write_all(&[3, 0]),
+        }
+    }
+    bytes
+}
+
+/// The extensions of a client's message that we know; `None` if it is malformed.
+pub fn read_requests(message: &[u8]) -> Option<Vec<Extension>> {
+    let extensions = CircRequestExt::decode(message).ok()?;
+    let known = extensions.iter().filter_map(|extension| match extension {
+        CircRequestExt::CcRequest(CcRequest { .. }) => Some(Extension::CongestionRequest),
+        CircRequestExt::SubprotocolRequest(_) => Some(Extension::Subprotocols),
+        _ => None,
+    });
+    Some(known.collect())
+}
+
+/// The extensions of a relay's message that we know; `None` if it is malformed.
+pub fn read_answers(message: &[u8]) -> Option<Vec<Extension>> {
+    let extensions = CircResponseExt::decode(message).ok()?;
+    let known = extensions.iter().filter_map(|extension| match extension {
+        CircResponseExt::CcResponse(answer) => Some(granted(answer)),
+        _ => None,
+    });
+    Some(known.collect())
+}
+
+fn granted(answer: &CcResponse) -> Extension {
+    Extension::CongestionAnswer(answer.sendme_inc())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn extend() -> Extend {
+        let target = Target {
+            addresses: vec![
+                "192.0.2.7:9001".parse().unwrap(),
+                "[2001:db8::7]:9001".parse().unwrap(),
+            ],
+            rsa: [3; 20],
+            ed25519: Some([4; 32]),
+        };
+        Extend { target, kind: Kind::NTOR, handshake: vec![5; 84] }
+    }
+
+    #[test]
+    fn an_extend_message_comes_back_as_it_was_written() {
+        let data = extend().write();
+        assert_eq!(data[..9], [4, 0, 6, 192, 0, 2, 7, 0x23, 0x29]);
+        assert_eq!(Extend::read(&data), Some(extend()));
+    }
+
+    #[test]
+    fn an_extend_message_must_say_where_and_who() {
+        let mut nowhere = extend();
+        nowhere.target.addresses.clear();
+        assert_eq!(Extend::read(&nowhere.write()), None);
+        // Specifiers: one address, and no identity.
+        assert_eq!(Extend::read(&[1, 0, 6, 1, 2, 3, 4, 0, 80, 0, 2, 0, 0]), None);
+    }
+
+    #[test]
+    fn a_cut_extend_message_is_malformed() {
+        let data = extend().write();
+        assert!((0..data.len()).all(|cut| Extend::read(&data[..cut]).is_none()));
+    }
+
+    #[test]
+    fn a_create_cell_says_its_length() {
+        let body = put_create2(Kind::NTOR_V3, &[9; 30]);
+        assert_eq!(read_create2(&body), Some((Kind::NTOR_V3, &[9; 30][..])));
+        assert_eq!(read_create2(&body[..33]), None);
+    }
+}

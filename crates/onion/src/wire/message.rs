@@ -1,0 +1,335 @@
+//! Relay messages: what one end of a circuit says to another inside a relay cell (tor-spec, "Relay cells").
+
+use std::net::IpAddr;
+use std::ops::Range;
+
+use rand_core::CryptoRng;
+use tor_bytes::Reader;
+use tor_cell::relaycell::flow_ctrl::{Xoff, Xon};
+use tor_cell::relaycell::msg::{self, Body as _, ResolvedVal};
+
+use super::cell::{BODY, Body};
+use crate::crypto::Tag;
+
+/// Bytes of data in a relay cell.
+pub const DATA: usize = BODY - HEADER;
+/// Bytes before the data: command, recognised, stream, digest, length.
+const HEADER: usize = 11;
+/// The field that is zero in a cell for its reader.
+pub const RECOGNISED: Range<usize> = 1..3;
+/// The digest's field.
+pub const DIGEST: Range<usize> = 5..9;
+/// Zero bytes between the data and the random padding.
+const GAP: usize = 4;
+
+/// What a relay message is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RelayCommand(pub u8);
+
+/// The commands of tor-spec, "Relay cells", and of proposal 324.
+#[allow(missing_docs)]
+impl RelayCommand {
+    pub const BEGIN: RelayCommand = RelayCommand(1);
+    pub const DATA: RelayCommand = RelayCommand(2);
+    pub const END: RelayCommand = RelayCommand(3);
+    pub const CONNECTED: RelayCommand = RelayCommand(4);
+    pub const SENDME: RelayCommand = RelayCommand(5);
+    pub const EXTEND: RelayCommand = RelayCommand(6);
+    pub const EXTENDED: RelayCommand = RelayCommand(7);
+    pub const TRUNCATE: RelayCommand = RelayCommand(8);
+    pub const TRUNCATED: RelayCommand = RelayCommand(9);
+    pub const DROP: RelayCommand = RelayCommand(10);
+    pub const RESOLVE: RelayCommand = RelayCommand(11);
+    pub const RESOLVED: RelayCommand = RelayCommand(12);
+    pub const BEGIN_DIR: RelayCommand = RelayCommand(13);
+    pub const EXTEND2: RelayCommand = RelayCommand(14);
+    pub const EXTENDED2: RelayCommand = RelayCommand(15);
+    pub const XOFF: RelayCommand = RelayCommand(43);
+    pub const XON: RelayCommand = RelayCommand(44);
+}
+
+/// A relay cell's content, lent from its body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Message<'a> {
+    /// What it is.
+    pub command: RelayCommand,
+    /// The stream that it is of; 0 for the circuit itself.
+    pub stream: u16,
+    /// Its data.
+    pub data: &'a [u8],
+}
+
+/// Reads a decrypted body; `None` if its length does not fit.
+pub fn read(body: &Body) -> Option<Message<'_>> {
+    let length = usize::from(u16::from_be_bytes([body[9], body[10]]));
+    let data = body[HEADER..].get(..length)?;
+    let stream = u16::from_be_bytes([body[3], body[4]]);
+    Some(Message { command: RelayCommand(body[0]), stream, data })
+}
+
+/// Writes a message into a body, and random padding behind it (tor-spec, "Relay cells").
+///
+/// # Panics
+/// If the data is longer than [`DATA`].
+pub fn write(body: &mut Body, message: Message<'_>, rng: &mut dyn CryptoRng) {
+    body[HEADER..HEADER + message.data.len()].copy_from_slice(message.data);
+    write_header(body, message.command, message.stream, message.data.len(), rng);
+}
+
+/// Writes all but the data, which lies in its place already.
+pub fn write_header(
+    body: &mut Body,
+    command: RelayCommand,
+    stream: u16,
+    length: usize,
+    rng: &mut dyn CryptoRng,
+) {
+    body[0] = command.0;
+    body[RECOGNISED].fill(0);
+    body[3..5].copy_from_slice(&stream.to_be_bytes());
+    body[DIGEST].fill(0);
+    body[9..HEADER].copy_from_slice(&(length as u16).to_be_bytes());
+    let padding = &mut body[HEADER + length..];
+    let (gap, random) = padding.split_at_mut(GAP.min(padding.len()));
+    gap.fill(0);
+    rng.fill_bytes(random);
+}
+
+/// Where a body's data lies.
+pub fn data_of(body: &mut Body) -> &mut [u8] {
+    &mut body[HEADER..]
+}
+
+/// Where a client wants a stream to lead.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Begin {
+    /// A host name or an address.
+    pub host: String,
+    /// The port.
+    pub port: u16,
+    /// Flags of tor-spec, "Opening streams".
+    pub flags: u32,
+}
+
+impl Begin {
+    /// Reads the data of BEGIN.
+    pub fn read(data: &[u8]) -> Option<Begin> {
+        let begin = msg::Begin::decode_from_reader(&mut Reader::from_slice(data)).ok()?;
+        let host = String::from_utf8(begin.addr().to_vec()).ok()?;
+        let sound = !host.is_empty() && host.bytes().all(|byte| byte.is_ascii_graphic());
+        sound.then_some(Begin { host, port: begin.port(), flags: begin.flags().bits() })
+    }
+
+    /// The data of BEGIN; `None` if the host is no name that Tor carries.
+    pub fn write(&self) -> Option<Vec<u8>> {
+        encode(msg::Begin::new(&self.host, self.port, self.flags).ok()?)
+    }
+}
+
+/// The data of CONNECTED: the address that was reached and the seconds for which its name holds; nothing for directory streams.
+pub fn put_connected(reached: Option<(IpAddr, u32)>) -> Vec<u8> {
+    let message = match reached {
+        Some((address, ttl)) => msg::Connected::new_with_addr(address, ttl),
+        None => msg::Connected::new_empty(),
+    };
+    encode(message).expect("an address always fits")
+}
+
+/// Whether the data of CONNECTED is well-formed.
+pub fn is_connected(data: &[u8]) -> bool {
+    msg::Connected::decode_from_reader(&mut Reader::from_slice(data)).is_ok()
+}
+
+/// An answer to RESOLVE.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// An address.
+    Address(IpAddr),
+    /// A name, to a question for an address.
+    Name(String),
+    /// Nothing; another time there may be something.
+    Later,
+    /// Nothing.
+    Never,
+}
+
+/// Reads the data of RESOLVE: the name, which may be one of in-addr.arpa.
+pub fn read_resolve(data: &[u8]) -> Option<String> {
+    let question = msg::Resolve::decode_from_reader(&mut Reader::from_slice(data)).ok()?;
+    let name = String::from_utf8(question.query().to_vec()).ok()?;
+    (!name.is_empty() && name.bytes().all(|byte| byte.is_ascii_graphic())).then_some(name)
+}
+
+/// The data of RESOLVE; `None` if the name is too long.
+pub fn put_resolve(name: &str) -> Option<Vec<u8>> {
+    encode(msg::Resolve::new(name)).filter(|data| data.len() <= DATA)
+}
+
+/// Reads the data of RESOLVED: answers, each with the seconds for which it holds.
+pub fn read_resolved(data: &[u8]) -> Option<Vec<(Answer, u32)>> {
+    let message = msg::Resolved::decode_from_reader(&mut Reader::from_slice(data)).ok()?;
+    let answers = message.into_answers().into_iter();
+    Some(answers.filter_map(|(value, ttl)| Some((known(value)?, ttl))).collect())
+}
+
+fn known(value: ResolvedVal) -> Option<Answer> {
+    match value {
+        ResolvedVal::Ip(address) => Some(Answer::Address(address)),
+        ResolvedVal::Hostname(name) => String::from_utf8(name).ok().map(Answer::Name),
+        ResolvedVal::TransientError => Some(Answer::Later),
+        ResolvedVal::NontransientError => Some(Answer::Never),
+        _ => None,
+    }
+}
+
+/// The data of RESOLVED, as many answers as fit.
+pub fn put_resolved(answers: &[(Answer, u32)]) -> Vec<u8> {
+    let mut data = Vec::new();
+    for (answer, ttl) in answers {
+        let value = match answer {
+            Answer::Address(address) => ResolvedVal::Ip(*address),
+            Answer::Name(name) => ResolvedVal::Hostname(name.clone().into_bytes()),
+            Answer::Later => ResolvedVal::TransientError,
+            Answer::Never => ResolvedVal::NontransientError,
+        };
+        let mut one = msg::Resolved::new_empty();
+        one.add_answer(value, *ttl);
+        data.extend(encode(one).filter(|more| data.len() + more.len() <= DATA).unwrap_or_default());
+    }
+    data
+}
+
+/// Reads the data of a circuit's SENDME; `None` if it is malformed or bears no tag (version 0, which nobody speaks any more).
+pub fn read_sendme(data: &[u8]) -> Option<Tag> {
+    let message = msg::Sendme::decode_from_reader(&mut Reader::from_slice(data)).ok()?;
+    Tag::from_bytes(message.into_sendme_tag()?.as_ref())
+}
+
+/// The data of a circuit's SENDME (version 1).
+pub fn put_sendme(tag: &Tag) -> Vec<u8> {
+    let length = tag.bytes().len() as u16;
+    [&[1], &length.to_be_bytes()[..], tag.bytes()].concat()
+}
+
+/// Reads the data of XON: kilobytes a second that the peer's program takes, 0 for no limit.
+pub fn read_xon(data: &[u8]) -> Option<u32> {
+    Xon::decode_from_reader(&mut Reader::from_slice(data)).ok()?;
+    Some(u32::from_be_bytes(*data.get(1..5)?.first_chunk()?))
+}
+
+/// Whether the data of XOFF is well-formed.
+pub fn is_xoff(data: &[u8]) -> bool {
+    Xoff::decode_from_reader(&mut Reader::from_slice(data)).is_ok()
+}
+
+/// The data of XON.
+pub fn put_xon(kilobytes: u32) -> [u8; 5] {
+    let [a, b, c, d] = kilobytes.to_be_bytes();
+    [0, a, b, c, d]
+}
+
+/// Why a stream ended (tor-spec, "Closing streams").
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EndReason(pub u8);
+
+/// The reasons of tor-spec, "Closing streams".
+#[allow(missing_docs)]
+impl EndReason {
+    pub const MISC: EndReason = EndReason(1);
+    pub const RESOLVE_FAILED: EndReason = EndReason(2);
+    pub const REFUSED: EndReason = EndReason(3);
+    pub const EXIT_POLICY: EndReason = EndReason(4);
+    pub const DESTROY: EndReason = EndReason(5);
+    pub const DONE: EndReason = EndReason(6);
+    pub const TIMEOUT: EndReason = EndReason(7);
+    pub const NO_ROUTE: EndReason = EndReason(8);
+    pub const HIBERNATING: EndReason = EndReason(9);
+    pub const INTERNAL: EndReason = EndReason(10);
+    pub const RESOURCES: EndReason = EndReason(11);
+    pub const RESET: EndReason = EndReason(12);
+    pub const PROTOCOL: EndReason = EndReason(13);
+    pub const NOT_DIRECTORY: EndReason = EndReason(14);
+}
+
+/// Why a circuit was torn down (tor-spec, "Tearing down circuits").
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DestroyReason(pub u8);
+
+/// The reasons of tor-spec, "Tearing down circuits".
+#[allow(missing_docs)]
+impl DestroyReason {
+    pub const NONE: DestroyReason = DestroyReason(0);
+    pub const PROTOCOL: DestroyReason = DestroyReason(1);
+    pub const INTERNAL: DestroyReason = DestroyReason(2);
+    pub const REQUESTED: DestroyReason = DestroyReason(3);
+    pub const HIBERNATING: DestroyReason = DestroyReason(4);
+    pub const RESOURCES: DestroyReason = DestroyReason(5);
+    pub const CONNECT_FAILED: DestroyReason = DestroyReason(6);
+    pub const WRONG_IDENTITY: DestroyReason = DestroyReason(7);
+    pub const LINK_CLOSED: DestroyReason = DestroyReason(8);
+    pub const FINISHED: DestroyReason = DestroyReason(9);
+    pub const TIMEOUT: DestroyReason = DestroyReason(10);
+    pub const DESTROYED: DestroyReason = DestroyReason(11);
+}
+
+fn encode<M: msg::Body>(message: M) -> Option<Vec<u8>> {
+    let mut data = Vec::new();
+    message.encode_onto(&mut data).ok()?;
+    Some(data)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use anabranch_multipath::seed;
+
+    #[test]
+    fn a_message_comes_back_as_it_was_written_with_padding_behind_it() {
+        let mut rng = seed::stream(1, 0, "message");
+        for length in [0, 5, DATA - 3, DATA] {
+            let data = vec![7; length];
+            let message = Message { command: RelayCommand::DATA, stream: 300, data: &data };
+            let mut body = [0xff; BODY];
+            write(&mut body, message, &mut rng);
+            assert_eq!(read(&body), Some(message));
+        }
+    }
+
+    #[test]
+    fn a_length_beyond_the_body_is_malformed() {
+        let mut body = [0; BODY];
+        body[9..11].copy_from_slice(&(DATA as u16 + 1).to_be_bytes());
+        assert_eq!(read(&body), None);
+    }
+
+    #[test]
+    fn begin_names_hosts_and_addresses() {
+        for host in ["example.com", "192.0.2.1", "2001:db8::1"] {
+            let begin = Begin { host: host.into(), port: 443, flags: 1 };
+            assert_eq!(Begin::read(&begin.write().unwrap()), Some(begin));
+        }
+        assert_eq!(Begin::read(b"a b:80\0"), None);
+        assert_eq!(Begin::read(b":80\0"), None);
+    }
+
+    #[test]
+    fn answers_come_back_as_they_were_put() {
+        let answers = vec![
+            (Answer::Address("192.0.2.1".parse().unwrap()), 60),
+            (Answer::Address("2001:db8::1".parse().unwrap()), 61),
+            (Answer::Name("example.com".into()), 62),
+            (Answer::Later, 1),
+            (Answer::Never, 2),
+        ];
+        assert_eq!(read_resolved(&put_resolved(&answers)), Some(answers));
+    }
+
+    #[test]
+    fn sendme_and_xon_come_back_as_they_were_put() {
+        let tag = Tag::from_bytes(&[9; 20]).unwrap();
+        assert_eq!(read_sendme(&put_sendme(&tag)), Some(tag));
+        assert_eq!(read_sendme(&[]), None);
+        assert_eq!(read_xon(&put_xon(70_000)), Some(70_000));
+        assert!(is_xoff(&[0]) && !is_xoff(&[1]) && read_xon(&[1, 0, 0, 0, 0]).is_none());
+    }
+}
