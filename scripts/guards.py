@@ -78,9 +78,16 @@ PARSERS = {
     "crates/links/src/tls/mod.rs": "tls_link",
     "crates/multipath/src/schedule/mod.rs": "texts",
     "crates/multipath/src/boundary.rs": "texts",
+    "crates/onion/src/handshake/extension.rs": "onion_messages",
+    "crates/onion/src/handshake/fast.rs": "onion_messages",
+    "crates/onion/src/handshake/ntor.rs": "onion_messages",
+    "crates/onion/src/handshake/ntor_v3.rs": "onion_messages",
     "crates/onion/src/wire/cell.rs": "onion_cells",
+    "crates/onion/src/wire/extend.rs": "onion_messages",
+    "crates/onion/src/wire/link.rs": "onion_messages",
+    "crates/onion/src/wire/message.rs": "onion_messages",
 }
-PARSER_FOLDERS = ("crates/comps/src/protocol", "crates/onion/src/wire/")
+PARSER_FOLDERS = ("crates/comps/src/protocol",)
 # Brackets keep this file from naming what it forbids.
 FORBIDDEN = {
     r"(?<![\w.])/(?:[w]ork|[r]oot|[h]ome/\w+)/": "a path of a developer's machine",

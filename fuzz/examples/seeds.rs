@@ -9,7 +9,12 @@ use std::path::Path;
 use anabranch_drive::capture::{Row, SizeUnit, TraceFacts, TraceWriter};
 use anabranch_drive::packet::write as write_packet;
 use anabranch_links::{Context, Link};
+use anabranch_onion::handshake::{Kind, ntor, ntor_v3};
 use anabranch_onion::wire::cell::{self, Command, Width};
+use anabranch_onion::wire::crypto::CurveKeys;
+use anabranch_onion::wire::extend::{Extend, Target, put_create2};
+use anabranch_onion::wire::link;
+use anabranch_onion::wire::message::{Answer, Begin, put_resolved, put_xon};
 
 type Outcome = Result<(), Box<dyn Error>>;
 type Seeds = Vec<(&'static str, Vec<u8>)>;
@@ -25,6 +30,7 @@ fn main() -> Outcome {
     write(&corpus.join("socks"), &proxies())?;
     write(&corpus.join("mosh_login"), &logins())?;
     write(&corpus.join("onion_cells"), &cells())?;
+    write(&corpus.join("onion_messages"), &messages())?;
     write(&corpus.join("texts"), &texts())?;
     write(&corpus.join("tls_link"), &handshakes()?)?;
     write(&corpus.join("toml_keys"), &settings())?;
@@ -96,6 +102,41 @@ fn handshakes() -> Result<Seeds, Box<dyn Error>> {
         ),
         ("http", script(0, 0, b"GET / HTTP/1.0\r\n\r\n")),
     ])
+}
+
+/// What onion routers say, each behind a byte that names its reader.
+fn messages() -> Seeds {
+    let seed = |which: u8, data: &[u8]| [&[which][..], data].concat();
+    let info = link::Info { unix: Some(1_800_000_000), seen: None, own: Vec::new() };
+    let keys = CurveKeys::from([7; 32]);
+    let mut rng = anabranch_multipath::seed::stream(1, 0, "seeds");
+    let extended = ntor_v3::CIRCUIT;
+    let v3 = ntor_v3::Client::start(&mut rng, [1; 32], *keys.public(), &[1, 1, 0], extended);
+    let target = Target {
+        addresses: vec![([192, 0, 2, 7], 9001).into()],
+        rsa: [3; 20],
+        ed25519: Some([4; 32]),
+    };
+    let wish = Extend { target, kind: Kind::NTOR, handshake: vec![5; 84] };
+    let begin = Begin { host: "example.com".into(), port: 443, flags: 1 };
+    vec![
+        ("extend", seed(0, &wish.write())),
+        ("create", seed(0, &put_create2(Kind::NTOR, &[5; 84]))),
+        ("begin", seed(1, &begin.write().unwrap_or_default())),
+        ("resolved", seed(1, &put_resolved(&[(Answer::Later, 60)]))),
+        ("sendme", seed(1, &[&[1, 0, 20][..], &[9; 20]].concat())),
+        ("xon", seed(1, &put_xon(1000))),
+        ("netinfo", seed(2, &link::put_netinfo(&info))),
+        ("padding", seed(2, &link::put_padding(Some((1500, 9500))))),
+        ("versions", seed(2, &link::put_versions(&[4, 5]))),
+        ("challenge", seed(2, &link::put_challenge(&[1; 32]))),
+        ("certs", seed(3, &link::put_certs(&[(4, vec![1; 140]), (2, vec![0x30; 100])]))),
+        ("ntor", seed(4, &ntor::Client::start(&mut rng, [1; 20], *keys.public()).1)),
+        ("ntor-v3", seed(4, &v3.map(|(_, message)| message).unwrap_or_default())),
+        ("answer", seed(5, &[7; 64])),
+        ("extensions", seed(6, &[2, 1, 0, 2, 1, 31])),
+        ("relay-cell", seed(7, &[2, 0, 0, 0, 1, 0, 0, 0, 0, 1, 242])),
+    ]
 }
 
 /// Cells as they come over a link, behind a byte that says how wide circuit IDs are.

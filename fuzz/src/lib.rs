@@ -13,6 +13,7 @@ mod input;
 pub mod ip_packets;
 pub mod mosh_login;
 pub mod onion_cells;
+pub mod onion_messages;
 pub mod quic_packets;
 pub mod recognise;
 pub mod socks;
@@ -33,6 +34,7 @@ pub const TARGETS: &[(&str, Check)] = &[
     ("ip_packets", ip_packets::check),
     ("mosh_login", mosh_login::check),
     ("onion_cells", onion_cells::check),
+    ("onion_messages", onion_messages::check),
     ("quic_packets", quic_packets::check),
     ("recognise", recognise::check),
     ("socks", socks::check),

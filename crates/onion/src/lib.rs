@@ -8,7 +8,23 @@
 //!
 //! Time is given, random generators are given, bytes are given; what is to be done outside comes back.
 
+pub mod channel;
+pub mod client;
 pub mod congestion;
 pub mod crypto;
+mod end;
+mod event;
 pub mod handshake;
+mod hub;
+mod leg;
+mod queue;
+pub mod relay;
+pub mod schedule;
+mod stream;
+mod table;
+mod tail;
 pub mod wire;
+
+pub use event::{Event, Violation};
+pub use hub::LinkId;
+pub use stream::StreamKey;

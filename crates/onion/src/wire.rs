@@ -4,4 +4,5 @@
 pub mod cell;
 pub mod crypto;
 pub mod extend;
+pub mod link;
 pub mod message;

@@ -55,6 +55,8 @@ pub struct Cell<'a> {
     pub circuit: u32,
     /// What it is for.
     pub command: Command,
+    /// The bytes before the body, as they came.
+    pub head: &'a [u8],
     /// [`BODY`] bytes, or as many as a variable-length cell says.
     pub body: &'a mut [u8],
 }
@@ -87,6 +89,11 @@ impl<'a> Cells<'a> {
         Cells { rest: bytes, width, longest, taken: 0 }
     }
 
+    /// From the next cell on, circuit IDs have this width.
+    pub fn set_width(&mut self, width: Width) {
+        self.width = width;
+    }
+
     /// Bytes of the cells given so far.
     pub fn taken(&self) -> usize {
         self.taken
@@ -106,7 +113,7 @@ impl<'a> Cells<'a> {
         self.taken += cell.len();
         let (header, body) = cell.split_at_mut(head);
         let (circuit, command) = self.read_header(header);
-        Ok(Some(Cell { circuit, command, body }))
+        Ok(Some(Cell { circuit, command, head: header, body }))
     }
 
     /// Bytes before the body and of the body, if enough is there to say.

@@ -1,0 +1,369 @@
+//! A channel: one link to a neighbour, from the first VERSIONS cell until both know to whom they speak (tor-spec, "Negotiating and
+//! initializing channels").
+//!
+//! The channel takes its own cells ([`Channel::take`]) and leaves those of circuits to its owner. What it has to say lies in
+//! [`Channel::outbox`].
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anabranch_multipath::Time;
+use rand_core::CryptoRng;
+
+use crate::wire::cell::{self, Cell, Command, Width};
+use crate::wire::crypto::{ed25519, random};
+use crate::wire::link::{self, BadCerts, Certified, Identity, Info};
+use transcript::Transcript;
+
+mod transcript;
+
+/// A channel that is not open by then is given up.
+pub const HANDSHAKE: Duration = Duration::from_secs(60);
+/// The link protocols that we speak: 4 has wide circuit IDs, 5 has padding.
+const VERSIONS: [u16; 2] = [4, 5];
+/// The longest variable-length cell that is read: CERTS cells of today have some 1,500 bytes.
+const LONGEST: usize = 8192;
+
+/// What a relay proves itself with: made from its keys, good for one TLS certificate.
+pub struct Credentials {
+    /// Who we are.
+    pub identity: Identity,
+    /// SHA-256 of our RSA identity key.
+    pub rsa_sha256: [u8; 32],
+    /// Certificates by type, where we are the responder: 2, 4, 5, 7.
+    pub as_responder: Vec<(u8, Vec<u8>)>,
+    /// Certificates by type, where we are the initiator: 2, 4, 6, 7.
+    pub as_initiator: Vec<(u8, Vec<u8>)>,
+    /// The key that certificate 6 is for.
+    pub auth_key: ed25519::Keypair,
+    /// SHA-256 of the TLS certificate that we show.
+    pub tls_certificate: [u8; 32],
+}
+
+/// Which end of a link we are, and how we speak there.
+#[derive(Clone)]
+pub enum Role {
+    /// We opened it, as a client, and stay nameless.
+    Client,
+    /// We opened it as a relay, and say who we are.
+    Initiator(Arc<Credentials>),
+    /// The neighbour opened it.
+    Responder(Arc<Credentials>),
+}
+
+/// What is known when a link's TLS handshake is done.
+#[derive(Clone, Debug)]
+pub struct Start {
+    /// When that was.
+    pub now: Time,
+    /// Seconds since 1970 then.
+    pub unix: u64,
+    /// The neighbour's address.
+    pub peer: IpAddr,
+    /// Our addresses, for NETINFO; empty for clients.
+    pub own: Vec<IpAddr>,
+    /// SHA-256 of the TLS certificate that the neighbour showed; `None` where we are the responder.
+    pub peer_certificate: Option<[u8; 32]>,
+}
+
+/// What became of a cell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Taken {
+    /// The channel took it.
+    Own,
+    /// The channel took it, and is open now.
+    Opened,
+    /// It is of a circuit (or of a command that nobody knows).
+    Circuit,
+    /// The channel wants the TLS session's secret for [`link::EXPORT_LABEL`] with this context, by [`Channel::exported`], before the
+    /// next cell.
+    Export([u8; 32]),
+}
+
+/// What a neighbour did that ends the link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// A cell that may not come at this point.
+    OutOfPlace(Command),
+    /// A cell that cannot be read.
+    Malformed(Command),
+    /// No link protocol that both speak.
+    NoVersion,
+    /// Certificates that are not sound.
+    Certificates(BadCerts),
+    /// An AUTHENTICATE cell that proves nothing.
+    NotAuthentic,
+}
+
+/// One channel.
+pub struct Channel {
+    role: Role,
+    start: Start,
+    stage: Stage,
+    /// The agreed version; 0 before.
+    version: u16,
+    certified: Option<Certified>,
+    /// The body of an AUTHENTICATE cell that waits for the secret.
+    authenticate: Option<Vec<u8>>,
+    sent: Transcript,
+    received: Transcript,
+    said_netinfo: bool,
+    proven: bool,
+    /// Bytes to send before anything else.
+    pub outbox: Vec<u8>,
+    /// The address at which the neighbour sees us.
+    pub seen_as: Option<IpAddr>,
+    /// The neighbour's clock minus ours in seconds, if it told.
+    pub skew: Option<i64>,
+    /// The padding that the neighbour asked for: silence in milliseconds, or none.
+    pub padding: Option<(u16, u16)>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Stage {
+    /// The neighbour's VERSIONS has not come.
+    Versions,
+    /// CERTS and what follows.
+    Proofs,
+    Open,
+}
+
+impl Channel {
+    /// A channel over a link whose TLS handshake is done.
+    pub fn new(role: Role, start: Start) -> Channel {
+        let mut channel = Channel {
+            role,
+            start,
+            stage: Stage::Versions,
+            version: 0,
+            certified: None,
+            authenticate: None,
+            sent: Transcript::default(),
+            received: Transcript::default(),
+            said_netinfo: false,
+            proven: false,
+            outbox: Vec::new(),
+            seen_as: None,
+            skew: None,
+            padding: None,
+        };
+        if channel.is_initiator() {
+            channel.say_variable(Command::VERSIONS, &link::put_versions(&VERSIONS));
+        }
+        channel
+    }
+
+    /// How wide circuit IDs are in what comes next.
+    pub fn width(&self) -> Width {
+        if self.stage == Stage::Versions { Width::Two } else { Width::Four }
+    }
+
+    /// The longest variable-length cell that is read.
+    pub fn longest(&self) -> usize {
+        LONGEST
+    }
+
+    /// Whether we opened the link.
+    pub fn is_initiator(&self) -> bool {
+        !matches!(self.role, Role::Responder(_))
+    }
+
+    /// Whether circuits may be made.
+    pub fn is_open(&self) -> bool {
+        self.stage == Stage::Open
+    }
+
+    /// When the handshake is given up; `None` once it is done.
+    pub fn deadline(&self) -> Option<Time> {
+        (!self.is_open()).then_some(self.start.now + HANDSHAKE)
+    }
+
+    /// Who the neighbour has proved to be; `None` for a client.
+    pub fn identity(&self) -> Option<Identity> {
+        self.certified.filter(|_| self.proven).map(|certified| certified.identity)
+    }
+
+    /// The neighbour's address.
+    pub fn peer(&self) -> IpAddr {
+        self.start.peer
+    }
+
+    /// Takes a cell, in the order of arrival.
+    ///
+    /// # Errors
+    /// [`Fault`]: the link is to be closed.
+    pub fn take(&mut self, rng: &mut dyn CryptoRng, cell: &Cell<'_>) -> Result<Taken, Fault> {
+        if cell.command == Command::AUTHENTICATE {
+            // What the initiator signs is all that it sent before.
+            return self.take_authenticate(cell.body);
+        }
+        if self.stage != Stage::Open {
+            self.received.add(cell.head, cell.body);
+        }
+        match (self.stage, cell.command) {
+            (Stage::Versions, Command::VERSIONS) => self.take_versions(rng, cell.body),
+            (Stage::Versions, command) => Err(Fault::OutOfPlace(command)),
+            (_, Command::PADDING | Command::VPADDING | Command::AUTHORIZE) => Ok(Taken::Own),
+            (Stage::Proofs, Command::CERTS) => self.take_certs(cell.body),
+            (Stage::Proofs, Command::AUTH_CHALLENGE) => self.take_challenge(cell.body),
+            (Stage::Proofs, Command::NETINFO) => self.take_netinfo(cell.body),
+            (Stage::Proofs, command) if command.is_variable() => Ok(Taken::Own),
+            (Stage::Proofs, command) => Err(Fault::OutOfPlace(command)),
+            (Stage::Open, Command::PADDING_NEGOTIATE) => self.take_padding(cell.body),
+            (Stage::Open, Command::NETINFO | Command::CERTS | Command::AUTH_CHALLENGE) => {
+                Err(Fault::OutOfPlace(cell.command))
+            }
+            (Stage::Open, _) => Ok(Taken::Circuit),
+        }
+    }
+
+    /// The secret that [`Taken::Export`] asked for.
+    ///
+    /// # Errors
+    /// [`Fault::NotAuthentic`] if the neighbour's proof does not hold for this link.
+    pub fn exported(&mut self, rng: &mut dyn CryptoRng, secret: [u8; 32]) -> Result<(), Fault> {
+        let Some(binding) = self.binding(secret) else { return Err(Fault::NotAuthentic) };
+        match (&self.role, self.authenticate.take()) {
+            (Role::Initiator(credentials), None) => {
+                let body = binding.sign(&credentials.auth_key, random(rng));
+                self.say_variable(Command::AUTHENTICATE, &body);
+                self.say_netinfo();
+                Ok(())
+            }
+            (Role::Responder(_), Some(body)) => {
+                let key = self.certified.and_then(|certified| certified.auth_key);
+                let key = key.ok_or(Fault::NotAuthentic)?;
+                self.proven = binding.proves(&body, &key);
+                if self.proven { Ok(()) } else { Err(Fault::NotAuthentic) }
+            }
+            _ => Err(Fault::NotAuthentic),
+        }
+    }
+
+    fn take_versions(&mut self, rng: &mut dyn CryptoRng, body: &[u8]) -> Result<Taken, Fault> {
+        self.version = link::read_versions(body, &VERSIONS).ok_or(Fault::NoVersion)?;
+        self.stage = Stage::Proofs;
+        if let Role::Responder(credentials) = &self.role {
+            let certs = link::put_certs(&credentials.as_responder);
+            self.say_variable_as(Width::Two, Command::VERSIONS, &link::put_versions(&VERSIONS));
+            self.say_variable(Command::CERTS, &certs);
+            self.say_variable(Command::AUTH_CHALLENGE, &link::put_challenge(&random(rng)));
+            self.sent.close();
+            self.say_netinfo();
+        }
+        Ok(Taken::Own)
+    }
+
+    fn take_certs(&mut self, body: &[u8]) -> Result<Taken, Fault> {
+        if self.certified.is_some() {
+            return Err(Fault::OutOfPlace(Command::CERTS));
+        }
+        let certified = link::read_certs(body, self.start.unix).map_err(Fault::Certificates)?;
+        if self.is_initiator() {
+            // The certificate binds who speaks to the TLS session; nothing else would keep a third one out of the middle.
+            let same = certified.tls_certificate == self.start.peer_certificate;
+            if certified.tls_certificate.is_none() || !same {
+                return Err(Fault::Certificates(BadCerts::Bad(5)));
+            }
+            self.proven = true;
+        }
+        self.certified = Some(certified);
+        Ok(Taken::Own)
+    }
+
+    fn take_challenge(&mut self, body: &[u8]) -> Result<Taken, Fault> {
+        let malformed = Fault::Malformed(Command::AUTH_CHALLENGE);
+        let may_authenticate = link::read_challenge(body).ok_or(malformed)?;
+        if !self.is_initiator() || !self.proven || self.said_netinfo {
+            return Err(Fault::OutOfPlace(Command::AUTH_CHALLENGE));
+        }
+        self.received.close();
+        let Role::Initiator(credentials) = &self.role else {
+            self.say_netinfo();
+            return Ok(Taken::Own);
+        };
+        if !may_authenticate {
+            return Err(malformed);
+        }
+        let (context, certs) =
+            (credentials.identity.ed25519, link::put_certs(&credentials.as_initiator));
+        self.say_variable(Command::CERTS, &certs);
+        self.sent.close();
+        Ok(Taken::Export(context))
+    }
+
+    fn take_authenticate(&mut self, body: &[u8]) -> Result<Taken, Fault> {
+        let certified = self.certified.filter(|_| self.stage == Stage::Proofs);
+        let in_place = !self.is_initiator() && !self.proven && self.authenticate.is_none();
+        let certified = certified.filter(|_| in_place);
+        let certified = certified.ok_or(Fault::OutOfPlace(Command::AUTHENTICATE))?;
+        self.received.close();
+        self.authenticate = Some(body.to_vec());
+        Ok(Taken::Export(certified.identity.ed25519))
+    }
+
+    fn take_netinfo(&mut self, body: &[u8]) -> Result<Taken, Fault> {
+        let info = link::read_netinfo(body).ok_or(Fault::Malformed(Command::NETINFO))?;
+        if self.is_initiator() && !self.proven {
+            return Err(Fault::OutOfPlace(Command::NETINFO));
+        }
+        self.seen_as = info.seen;
+        self.skew = info.unix.map(|theirs| theirs as i64 - self.start.unix as i64);
+        if !self.said_netinfo {
+            self.say_netinfo();
+        }
+        self.stage = Stage::Open;
+        Ok(Taken::Opened)
+    }
+
+    fn take_padding(&mut self, body: &[u8]) -> Result<Taken, Fault> {
+        let command = Command::PADDING_NEGOTIATE;
+        if self.is_initiator() || self.version < 5 {
+            return Err(Fault::OutOfPlace(command));
+        }
+        self.padding = link::read_padding(body).ok_or(Fault::Malformed(command))?;
+        Ok(Taken::Own)
+    }
+
+    fn binding(&self, secret: [u8; 32]) -> Option<link::Binding> {
+        let them = self.certified?;
+        let (us, initiator) = match &self.role {
+            Role::Client => return None,
+            Role::Initiator(credentials) => (credentials, true),
+            Role::Responder(credentials) => (credentials, false),
+        };
+        let order = |us, them| if initiator { [us, them] } else { [them, us] };
+        let (ours, theirs) = (self.sent.digest(), self.received.digest());
+        Some(link::Binding {
+            rsa: order(us.rsa_sha256, them.rsa_sha256),
+            ed25519: order(us.identity.ed25519, them.identity.ed25519),
+            responder_log: if initiator { theirs } else { ours },
+            initiator_log: if initiator { ours } else { theirs },
+            tls_certificate: self.start.peer_certificate.unwrap_or(us.tls_certificate),
+            secret,
+        })
+    }
+
+    fn say_netinfo(&mut self) {
+        let is_relay = !matches!(self.role, Role::Client);
+        let info = Info {
+            unix: is_relay.then_some(self.start.unix),
+            seen: Some(self.start.peer),
+            own: self.start.own.clone(),
+        };
+        self.said_netinfo = true;
+        cell::put_fixed(&mut self.outbox, 0, Command::NETINFO, &link::put_netinfo(&info));
+    }
+
+    fn say_variable(&mut self, command: Command, body: &[u8]) {
+        let width = self.width();
+        self.say_variable_as(width, command, body);
+    }
+
+    fn say_variable_as(&mut self, width: Width, command: Command, body: &[u8]) {
+        let before = self.outbox.len();
+        cell::put_variable(&mut self.outbox, width, command, body);
+        self.sent.add(&self.outbox[before..], &[]);
+    }
+}

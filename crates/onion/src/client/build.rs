@@ -1,0 +1,185 @@
+//! Building circuits, hop by hop.
+
+use anabranch_multipath::Time;
+use rand_core::CryptoRng;
+
+use super::circuit::Circuit;
+use super::{Cause, CircuitKey, Client, Hop, HopKey, Output};
+use crate::congestion::Params;
+use crate::crypto::{KeyMaterial, Tor1Client};
+use crate::event::Violation;
+use crate::handshake::extension::{self, Agreed};
+use crate::handshake::{Kind, Refused, fast, ntor, ntor_v3};
+use crate::hub::{LinkId, Owner};
+use crate::stream::Side;
+use crate::tail::Tail;
+use crate::wire::cell::{BODY, Body, Command};
+use crate::wire::extend::{self, Extend, Target};
+use crate::wire::message::RelayCommand;
+
+/// A handshake whose answer has not come.
+pub(super) enum Pending {
+    Fast(fast::Client),
+    Ntor(ntor::Client),
+    NtorV3 { client: ntor_v3::Client, congestion_control: bool },
+}
+
+impl Pending {
+    /// Begins: the handshake, its type (none for CREATE_FAST) and its first message; `None` if the onion key is degenerate.
+    fn start(rng: &mut dyn CryptoRng, hop: &Hop) -> Option<(Pending, Option<Kind>, Vec<u8>)> {
+        match hop.key {
+            HopKey::Fast => {
+                let (client, message) = fast::Client::start(rng);
+                Some((Pending::Fast(client), None, message))
+            }
+            HopKey::Ntor(onion_key) => {
+                let (client, message) = ntor::Client::start(rng, hop.target.rsa, onion_key);
+                Some((Pending::Ntor(client), Some(Kind::NTOR), message))
+            }
+            HopKey::NtorV3 { onion_key, congestion_control } => {
+                let said = extension::request(congestion_control);
+                let relay = hop.target.ed25519?;
+                let verification = ntor_v3::CIRCUIT;
+                let (client, message) =
+                    ntor_v3::Client::start(rng, relay, onion_key, &said, verification)?;
+                let pending = Pending::NtorV3 { client, congestion_control };
+                Some((pending, Some(Kind::NTOR_V3), message))
+            }
+        }
+    }
+
+    fn finish(self, reply: &[u8], params: &Params) -> Result<(KeyMaterial, Agreed), Refused> {
+        match self {
+            Pending::Fast(client) => Ok((client.finish(reply)?, Agreed::default())),
+            Pending::Ntor(client) => Ok((client.finish(reply)?, Agreed::default())),
+            Pending::NtorV3 { client, congestion_control } => {
+                let (keys, said) = client.finish(reply)?;
+                let inc = params.sendme_inc;
+                Ok((keys, extension::read_answer(&said, congestion_control, inc)?))
+            }
+        }
+    }
+}
+
+impl Client {
+    pub(super) fn build(&mut self, now: Time, key: CircuitKey, hops: Vec<Hop>) {
+        let Some(target) = hops.first().map(|hop| hop.target.clone()) else {
+            let cause = Cause::Violation(Violation::Extend);
+            return self.outputs.push_back(Output::CircuitClosed { circuit: key, hops: 0, cause });
+        };
+        let index = self.circuits.insert(Circuit {
+            key,
+            lane: None,
+            wanted: hops.into(),
+            pending: None,
+            layers: Vec::new(),
+            tail: None,
+            last_id: self.rng.next_u32() as u16,
+        });
+        self.keys.insert(key, index);
+        if let Some(link) = self.hub.to(&target) {
+            return self.create(now, index, link);
+        }
+        match self.dialling.iter_mut().find(|(other, _)| *other == target) {
+            Some((_, waiting)) => waiting.push(index),
+            None => {
+                self.dialling.push((target.clone(), vec![index]));
+                self.outputs.push_back(Output::Dial { target });
+            }
+        }
+    }
+
+    pub(super) fn dialled(&mut self, now: Time, link: LinkId, target: &Target) {
+        let place = self.dialling.iter().position(|(other, _)| other == target);
+        let waiting = place.map(|place| self.dialling.swap_remove(place).1);
+        for index in waiting.unwrap_or_default() {
+            self.create(now, index, link);
+        }
+    }
+
+    pub(super) fn undialled(&mut self, target: &Target, cause: Cause) {
+        let place = self.dialling.iter().position(|(other, _)| other == target);
+        let waiting = place.map(|place| self.dialling.swap_remove(place).1);
+        for index in waiting.unwrap_or_default() {
+            self.tear_down(index, cause);
+        }
+    }
+
+    fn create(&mut self, now: Time, index: u32, link: LinkId) {
+        let owner = Owner { circuit: index, outward: true };
+        let Some(circuit) = self.circuits.get_mut(index) else { return };
+        let Some(hop) = circuit.wanted.front() else { return };
+        let started = Pending::start(&mut *self.rng, hop);
+        let lane = self.hub.make(link, owner, &mut *self.rng);
+        let (Some((pending, kind, message)), Some(lane)) = (started, lane) else {
+            return self.tear_down(index, Cause::Violation(Violation::CircuitId));
+        };
+        circuit.lane = Some(lane);
+        circuit.pending = Some(pending);
+        let (command, content) = match kind {
+            Some(kind) => (Command::CREATE2, extend::put_create2(kind, &message)),
+            None => (Command::CREATE_FAST, message),
+        };
+        let mut body = [0; BODY];
+        body[..content.len()].copy_from_slice(&content);
+        self.hub.push(now, lane, command, &body);
+    }
+
+    /// The first relay has agreed.
+    pub(super) fn created(&mut self, now: Time, index: u32, command: Command, body: &Body) {
+        let Some(circuit) = self.circuits.get_mut(index) else { return };
+        let fits = match circuit.pending {
+            Some(Pending::Fast(_)) => command == Command::CREATED_FAST,
+            Some(_) => command == Command::CREATED2,
+            None => false,
+        };
+        let reply = match command {
+            Command::CREATED_FAST => Some(&body[..]),
+            _ => extend::read_created2(body),
+        };
+        match reply.filter(|_| fits && circuit.layers.is_empty()) {
+            Some(reply) => self.finish(now, index, reply),
+            None => self.break_off(index, Violation::Message),
+        }
+    }
+
+    /// A further relay has agreed.
+    pub(super) fn extended(&mut self, now: Time, index: u32, data: &[u8]) {
+        let Some(circuit) = self.circuits.get(index) else { return };
+        let expected = circuit.pending.is_some() && !circuit.layers.is_empty();
+        match extend::read_created2(data).filter(|_| expected) {
+            Some(reply) => self.finish(now, index, reply),
+            None => self.break_off(index, Violation::Message),
+        }
+    }
+
+    fn finish(&mut self, now: Time, index: u32, reply: &[u8]) {
+        let Some(circuit) = self.circuits.get_mut(index) else { return };
+        let Some(pending) = circuit.pending.take() else { return };
+        let (keys, agreed) = match pending.finish(reply, &self.config.params) {
+            Ok(agreed) => agreed,
+            Err(refused) => return self.break_off(index, Violation::Handshake(refused)),
+        };
+        circuit.wanted.pop_front();
+        circuit.layers.push(Box::new(Tor1Client::new(&keys)));
+        let (key, hops) = (circuit.key, circuit.layers.len());
+        self.outputs.push_back(Output::Extended { circuit: key, hops });
+        if circuit.wanted.is_empty() {
+            circuit.tail = Some(Tail::new(Side::Client, agreed, &self.config.params));
+            return self.outputs.push_back(Output::Built { circuit: key });
+        }
+        self.extend(now, index);
+    }
+
+    fn extend(&mut self, now: Time, index: u32) {
+        let Some(circuit) = self.circuits.get_mut(index) else { return };
+        let Some(hop) = circuit.wanted.front() else { return };
+        let started = Pending::start(&mut *self.rng, hop);
+        let Some((pending, Some(kind), handshake)) = started else {
+            return self.tear_down(index, Cause::Violation(Violation::Extend));
+        };
+        let data = Extend { target: hop.target.clone(), kind, handshake }.write();
+        circuit.pending = Some(pending);
+        self.say(now, index, Command::RELAY_EARLY, RelayCommand::EXTEND2, &data);
+    }
+}

@@ -1,0 +1,294 @@
+//! The end of a circuit where streams are: many streams, in turn, over a leg.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Bound::{Excluded, Unbounded};
+use std::sync::Arc;
+
+use anabranch_multipath::Time;
+use rand_core::CryptoRng;
+
+use crate::congestion::Params;
+use crate::stream::{Broken, Say, Side, Stream, StreamKey};
+use crate::wire::cell::Body;
+use crate::wire::message::{
+    self, EndReason, Message, RelayCommand, data_of, is_xoff, read_xon, write_header,
+};
+
+/// What happened to a stream that its program should know.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Happened {
+    /// There is something to read where nothing was.
+    Readable(StreamKey),
+    /// There is room where none was.
+    Room(StreamKey),
+    /// The peer ended it; what it left unread comes along.
+    Ended(StreamKey, EndReason, VecDeque<u8>),
+    /// Our own END has gone.
+    Finished(StreamKey),
+}
+
+/// A cell's worth of message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Filled {
+    /// Counted by the window.
+    Data,
+    /// Not counted.
+    Control,
+}
+
+/// The streams of one circuit.
+pub(crate) struct End {
+    side: Side,
+    congestion_control: bool,
+    params: Arc<Params>,
+    streams: BTreeMap<u16, Stream>,
+    /// The stream that sent last.
+    turn: u16,
+    say: VecDeque<Say>,
+    happened: VecDeque<Happened>,
+}
+
+impl End {
+    /// Without streams.
+    pub(crate) fn new(side: Side, congestion_control: bool, params: &Arc<Params>) -> End {
+        End {
+            side,
+            congestion_control,
+            params: Arc::clone(params),
+            streams: BTreeMap::new(),
+            turn: 0,
+            say: VecDeque::new(),
+            happened: VecDeque::new(),
+        }
+    }
+
+    /// Adds a stream; false if its ID is in use.
+    pub(crate) fn add(&mut self, id: u16, key: StreamKey) -> bool {
+        if id == 0 || self.streams.contains_key(&id) {
+            return false;
+        }
+        let stream = Stream::new(key, id, self.side, self.congestion_control, &self.params);
+        self.streams.insert(id, stream);
+        true
+    }
+
+    /// A stream ID that is free, after the last one tried; `None` if all are in use.
+    pub(crate) fn free_id(&self, after: u16) -> Option<u16> {
+        (1..=u16::MAX)
+            .map(|step| after.wrapping_add(step))
+            .find(|id| *id != 0 && !self.streams.contains_key(id))
+    }
+
+    /// The stream of this ID.
+    pub(crate) fn stream(&mut self, id: u16) -> Option<&mut Stream> {
+        self.streams.get_mut(&id)
+    }
+
+    /// The stream of this ID, to look at.
+    pub(crate) fn peek(&self, id: u16) -> Option<&Stream> {
+        self.streams.get(&id)
+    }
+
+    /// How many streams there are.
+    pub(crate) fn len(&self) -> usize {
+        self.streams.len()
+    }
+
+    /// Removes a stream at once.
+    pub(crate) fn remove(&mut self, id: u16) -> Option<Stream> {
+        self.streams.remove(&id)
+    }
+
+    /// Removes all streams.
+    pub(crate) fn take_all(&mut self) -> impl Iterator<Item = Stream> {
+        std::mem::take(&mut self.streams).into_values()
+    }
+
+    /// A message to send that does not count as data.
+    pub(crate) fn say(&mut self, command: RelayCommand, stream: u16, data: Vec<u8>) {
+        self.say.push_back(Say { command, stream, data });
+    }
+
+    /// The next thing that happened.
+    pub(crate) fn happened(&mut self) -> Option<Happened> {
+        self.happened.pop_front()
+    }
+
+    /// Whether a stream has bytes to send.
+    pub(crate) fn is_wanting(&self) -> bool {
+        self.streams.values().any(Stream::is_wanting)
+    }
+
+    /// When a stream that keeps to a rate may send again.
+    pub(crate) fn wake_at(&self) -> Option<Time> {
+        self.streams.values().filter_map(Stream::wake_at).min()
+    }
+
+    /// The program of a stream took bytes.
+    pub(crate) fn consumed(&mut self, now: Time, id: u16, bytes: usize) {
+        if let Some(stream) = self.streams.get_mut(&id) {
+            stream.consumed(now, bytes, &mut self.say);
+        }
+    }
+
+    /// Takes a message that both ends may receive. One of a stream that is no more is passed over: it was under way.
+    pub(crate) fn take(&mut self, now: Time, message: Message<'_>) -> Result<(), Broken> {
+        let id = message.stream;
+        if message.command == RelayCommand::END {
+            let reason = EndReason(message.data.first().copied().unwrap_or(EndReason::MISC.0));
+            if let Some(stream) = self.streams.remove(&id) {
+                self.happened.push_back(Happened::Ended(stream.key, reason, stream.incoming));
+            }
+            return Ok(());
+        }
+        let Some(stream) = self.streams.get_mut(&id) else { return Ok(()) };
+        match message.command {
+            RelayCommand::DATA if stream.open || self.side == Side::Exit => {
+                if stream.received(now, message.data, &mut self.say)? && stream.open {
+                    self.happened.push_back(Happened::Readable(stream.key));
+                }
+                Ok(())
+            }
+            RelayCommand::SENDME => stream.acknowledged(now),
+            RelayCommand::XOFF if is_xoff(message.data) => stream.told_rate(now, None),
+            RelayCommand::XON => {
+                let rate = read_xon(message.data).ok_or(Broken::Malformed)?;
+                stream.told_rate(now, Some(rate))
+            }
+            RelayCommand::XOFF => Err(Broken::Malformed),
+            _ => Err(Broken::OutOfPlace),
+        }
+    }
+
+    /// Writes the next message into a cell's body; DATA only if the leg has room for it.
+    pub(crate) fn fill(
+        &mut self,
+        now: Time,
+        leg_has_room: bool,
+        body: &mut Body,
+        rng: &mut dyn CryptoRng,
+    ) -> Option<Filled> {
+        if let Some(say) = self.say.pop_front() {
+            let Say { command, stream, data } = &say;
+            message::write(body, Message { command: *command, stream: *stream, data }, rng);
+            return Some(Filled::Control);
+        }
+        let (id, due) = self.next_in_turn(now, leg_has_room)?;
+        self.turn = id;
+        if let Some(reason) = due {
+            let stream = self.streams.remove(&id).expect("found above");
+            self.happened.push_back(Happened::Finished(stream.key));
+            let message = Message { command: RelayCommand::END, stream: id, data: &[reason.0] };
+            message::write(body, message, rng);
+            return Some(Filled::Control);
+        }
+        let stream = self.streams.get_mut(&id).expect("found above");
+        let (length, fed) = stream.fill(now, data_of(body));
+        if fed {
+            self.happened.push_back(Happened::Room(stream.key));
+        }
+        write_header(body, RelayCommand::DATA, id, length, rng);
+        Some(Filled::Data)
+    }
+
+    /// The stream whose turn it is, and the END that it has to say instead of data.
+    fn next_in_turn(&mut self, now: Time, data: bool) -> Option<(u16, Option<EndReason>)> {
+        let ready = |id: u16, stream: &mut Stream| match stream.due_end() {
+            Some(reason) => Some((id, Some(reason))),
+            None => (data && stream.has_data(now)).then_some((id, None)),
+        };
+        let after = (Excluded(self.turn), Unbounded);
+        let mut later = self.streams.range_mut(after);
+        later.find_map(|(&id, stream)| ready(id, stream)).or_else(|| {
+            let mut earlier = self.streams.range_mut(..=self.turn);
+            earlier.find_map(|(&id, stream)| ready(id, stream))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::cell::BODY;
+    use anabranch_multipath::seed;
+
+    fn end(congestion_control: bool) -> End {
+        let mut end = End::new(Side::Exit, congestion_control, &Arc::new(Params::default()));
+        for id in [1, 2] {
+            assert!(end.add(id, StreamKey(id.into())));
+            end.stream(id).unwrap().open = true;
+        }
+        end
+    }
+
+    fn filled(end: &mut End) -> Option<(RelayCommand, u16, usize)> {
+        let mut body = [0; BODY];
+        end.fill(Time::ZERO, true, &mut body, &mut seed::stream(1, 0, "end"))?;
+        let message = message::read(&body).unwrap();
+        Some((message.command, message.stream, message.data.len()))
+    }
+
+    fn data(end: &mut End, id: u16) -> Result<(), Broken> {
+        end.take(Time::ZERO, Message { command: RelayCommand::DATA, stream: id, data: &[1; 498] })
+    }
+
+    #[test]
+    fn streams_send_in_turn_and_end_behind_their_last_byte() {
+        let mut end = end(true);
+        end.stream(1).unwrap().write(&[1; 1000]);
+        end.stream(2).unwrap().write(&[2; 100]);
+        end.stream(2).unwrap().end(EndReason::DONE);
+        let (d, e) = (RelayCommand::DATA, RelayCommand::END);
+        let expected = [(d, 1, 498), (d, 2, 100), (d, 1, 498), (e, 2, 1), (d, 1, 4)];
+        expected.into_iter().for_each(|cell| assert_eq!(filled(&mut end), Some(cell)));
+        assert_eq!(filled(&mut end), None);
+        assert_eq!(end.happened(), Some(Happened::Finished(StreamKey(2))));
+    }
+
+    #[test]
+    fn a_window_that_is_not_opened_is_not_to_be_exceeded() {
+        let mut end = end(false);
+        (0..500).for_each(|_| data(&mut end, 1).unwrap());
+        assert_eq!(data(&mut end, 1), Err(Broken::Flood));
+    }
+
+    #[test]
+    fn a_program_that_reads_opens_the_window() {
+        let mut end = end(false);
+        for _ in 0..100 {
+            (0..50).for_each(|_| data(&mut end, 1).unwrap());
+            end.consumed(Time::ZERO, 1, 50 * 498);
+            while filled(&mut end).is_some() {}
+        }
+    }
+
+    #[test]
+    fn with_congestion_control_a_flood_is_what_exceeds_window_and_xoff() {
+        let mut end = end(true);
+        let mut cells = 0;
+        while data(&mut end, 1).is_ok() {
+            cells += 1;
+        }
+        assert_eq!(cells, 5500);
+        assert_eq!(filled(&mut end), Some((RelayCommand::XOFF, 1, 1)));
+        assert_eq!(filled(&mut end), None, "said once");
+    }
+
+    #[test]
+    fn acknowledgements_that_are_not_owed_are_broken() {
+        let sendme = Message { command: RelayCommand::SENDME, stream: 1, data: &[] };
+        assert_eq!(end(false).take(Time::ZERO, sendme), Err(Broken::OutOfPlace));
+        assert_eq!(end(true).take(Time::ZERO, sendme), Err(Broken::OutOfPlace));
+    }
+
+    #[test]
+    fn a_program_is_told_when_there_is_room_again() {
+        let mut end = end(true);
+        let stream = end.stream(1).unwrap();
+        let taken = stream.write(&[0; 1 << 20]);
+        assert_eq!((taken, stream.write(&[0; 1])), (128 * 498, 0));
+        while filled(&mut end).is_some() {}
+        assert_eq!(end.happened(), Some(Happened::Room(StreamKey(1))));
+        assert_eq!(end.happened(), None);
+    }
+}

@@ -1,0 +1,262 @@
+//! The links of one core: channels, the circuits on each of them, and the cells that wait.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::net::IpAddr;
+
+use anabranch_multipath::Time;
+use rand_core::CryptoRng;
+
+use crate::channel::Channel;
+use crate::queue::{Pool, Queue};
+use crate::schedule::{self, Policy};
+use crate::wire::cell::{Body, Command, HEADER, put_fixed};
+use crate::wire::extend::Target;
+use crate::wire::link::Identity;
+use crate::wire::message::DestroyReason;
+
+/// A link's number, which the driver gives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LinkId(pub u64);
+
+/// A circuit's place on a link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Lane {
+    pub(crate) link: LinkId,
+    pub(crate) id: u32,
+}
+
+/// Whose circuit a lane is: its place in the core's table, and whether the lane leads away from the client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Owner {
+    pub(crate) circuit: u32,
+    pub(crate) outward: bool,
+}
+
+/// Tries to find a free circuit ID (C tor's figure).
+const TRIES: usize = 64;
+/// The bit that tells who made a circuit ID: set by the link's initiator.
+const BY_INITIATOR: u32 = 1 << 31;
+
+/// One link.
+pub(crate) struct Link {
+    pub(crate) channel: Channel,
+    /// Bytes that came and are no whole cell yet, or wait for the exported secret.
+    pub(crate) inbox: Vec<u8>,
+    /// The channel waits for the exported secret.
+    pub(crate) waits: bool,
+    /// Whom we meant to reach.
+    pub(crate) wanted: Option<Target>,
+    lanes: BTreeMap<u32, (Owner, Queue)>,
+    policy: Box<dyn Policy>,
+    told: bool,
+}
+
+/// All links.
+pub(crate) struct Hub {
+    links: BTreeMap<LinkId, Link>,
+    pool: Pool,
+    policy: schedule::Kind,
+    ready: VecDeque<LinkId>,
+}
+
+impl Hub {
+    /// Without links.
+    pub(crate) fn new(policy: schedule::Kind) -> Hub {
+        Hub { links: BTreeMap::new(), pool: Pool::default(), policy, ready: VecDeque::new() }
+    }
+
+    /// Adds a link.
+    pub(crate) fn open(&mut self, id: LinkId, channel: Channel, wanted: Option<Target>) {
+        let link = Link {
+            channel,
+            inbox: Vec::new(),
+            waits: false,
+            wanted,
+            lanes: BTreeMap::new(),
+            policy: self.policy.policy(),
+            told: false,
+        };
+        self.links.insert(id, link);
+        self.wake(id);
+    }
+
+    /// Removes a link: whose circuits were on it.
+    pub(crate) fn close(&mut self, id: LinkId) -> Vec<Owner> {
+        let Some(mut link) = self.links.remove(&id) else { return Vec::new() };
+        self.ready.retain(|&ready| ready != id);
+        link.lanes.values_mut().for_each(|(_, queue)| self.pool.clear(queue));
+        link.lanes.into_values().map(|(owner, _)| owner).collect()
+    }
+
+    /// A link.
+    pub(crate) fn link(&mut self, id: LinkId) -> Option<&mut Link> {
+        self.links.get_mut(&id)
+    }
+
+    /// All links.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (LinkId, &Link)> {
+        self.links.iter().map(|(&id, link)| (id, link))
+    }
+
+    /// An open link to a relay, or `None`. The oldest is taken.
+    pub(crate) fn to(&self, target: &Target) -> Option<LinkId> {
+        let mut links = self.links.iter();
+        links.find(|(_, link)| link.leads_to(target)).map(|(&id, _)| id)
+    }
+
+    /// Links of this address whose handshake is not done.
+    pub(crate) fn half_open(&self, address: IpAddr) -> usize {
+        let half = |link: &&Link| !link.channel.is_open() && link.channel.peer() == address;
+        self.links.values().filter(half).count()
+    }
+
+    /// The link has something to send.
+    pub(crate) fn wake(&mut self, id: LinkId) {
+        let Some(link) = self.links.get_mut(&id) else { return };
+        let has = !link.channel.outbox.is_empty() || link.policy.next().is_some();
+        if has && !std::mem::replace(&mut link.told, true) {
+            self.ready.push_back(id);
+        }
+    }
+
+    /// The next link that has something to send, each told once until it was asked for all of it.
+    pub(crate) fn next_ready(&mut self) -> Option<LinkId> {
+        self.ready.pop_front()
+    }
+
+    /// Whose circuit has this ID on this link.
+    pub(crate) fn owner(&self, lane: Lane) -> Option<Owner> {
+        self.links.get(&lane.link)?.lanes.get(&lane.id).map(|(owner, _)| *owner)
+    }
+
+    /// Takes a lane whose ID the neighbour chose; false if it is not its to choose, or in use.
+    pub(crate) fn accept(&mut self, lane: Lane, owner: Owner) -> bool {
+        let Some(link) = self.links.get_mut(&lane.link) else { return false };
+        let by_initiator = lane.id & BY_INITIATOR != 0;
+        if by_initiator == link.channel.is_initiator() || link.lanes.contains_key(&lane.id) {
+            return false;
+        }
+        link.lanes.insert(lane.id, (owner, Queue::default()));
+        true
+    }
+
+    /// Makes a lane with an ID of ours; `None` if the link is gone or full.
+    pub(crate) fn make(
+        &mut self,
+        id: LinkId,
+        owner: Owner,
+        rng: &mut dyn CryptoRng,
+    ) -> Option<Lane> {
+        let link = self.links.get_mut(&id)?;
+        let bit = if link.channel.is_initiator() { BY_INITIATOR } else { 0 };
+        let mut draws = (0..TRIES).map(|_| rng.next_u32() & !BY_INITIATOR | bit);
+        let free = draws.find(|id| id & !BY_INITIATOR != 0 && !link.lanes.contains_key(id))?;
+        link.lanes.insert(free, (owner, Queue::default()));
+        Some(Lane { link: id, id: free })
+    }
+
+    /// Removes a lane with all that waits on it.
+    pub(crate) fn leave(&mut self, lane: Lane) {
+        let Some(link) = self.links.get_mut(&lane.link) else { return };
+        if let Some((_, mut queue)) = link.lanes.remove(&lane.id) {
+            self.pool.clear(&mut queue);
+            link.policy.gone(lane.id);
+        }
+    }
+
+    /// Removes a lane and tells the neighbour.
+    pub(crate) fn destroy(&mut self, lane: Lane, reason: DestroyReason) {
+        self.leave(lane);
+        self.say(lane, Command::DESTROY, &[reason.0]);
+    }
+
+    /// Sends a cell before all that waits: DESTROY.
+    pub(crate) fn say(&mut self, lane: Lane, command: Command, body: &[u8]) {
+        if let Some(link) = self.links.get_mut(&lane.link) {
+            put_fixed(&mut link.channel.outbox, lane.id, command, body);
+            self.wake(lane.link);
+        }
+    }
+
+    /// Puts a cell into its lane's queue: how many wait there now, 0 if there is no such lane.
+    pub(crate) fn push(&mut self, now: Time, lane: Lane, command: Command, body: &Body) -> usize {
+        let Some(link) = self.links.get_mut(&lane.link) else { return 0 };
+        let Some((_, queue)) = link.lanes.get_mut(&lane.id) else { return 0 };
+        let was_empty = queue.is_empty();
+        self.pool.push(queue, now, |cell| {
+            cell[..4].copy_from_slice(&lane.id.to_be_bytes());
+            cell[4] = command.0;
+            cell[HEADER..].copy_from_slice(body);
+        });
+        let length = queue.len();
+        if was_empty {
+            link.policy.woke(lane.id);
+            self.wake(lane.link);
+        }
+        length
+    }
+
+    /// Cells that wait on a lane.
+    pub(crate) fn waiting(&self, lane: Lane) -> usize {
+        let link = self.links.get(&lane.link);
+        link.and_then(|link| link.lanes.get(&lane.id)).map_or(0, |(_, queue)| queue.len())
+    }
+
+    /// Appends the next cell to send, or what the channel has to say.
+    pub(crate) fn pop(&mut self, now: Time, id: LinkId, out: &mut Vec<u8>) -> Popped {
+        let Some(link) = self.links.get_mut(&id) else { return Popped::Nothing };
+        if !link.channel.outbox.is_empty() {
+            out.append(&mut link.channel.outbox);
+            return Popped::Own;
+        }
+        let Some(circuit) = link.policy.next() else {
+            link.told = false;
+            return Popped::Nothing;
+        };
+        let Some((owner, queue)) = link.lanes.get_mut(&circuit) else { return Popped::Nothing };
+        self.pool.pop(queue, out);
+        let left = queue.len();
+        link.policy.sent(now, circuit, left > 0);
+        Popped::Cell { owner: *owner, left }
+    }
+
+    /// Cells that wait on all links.
+    pub(crate) fn used(&self) -> usize {
+        self.pool.used()
+    }
+
+    /// The circuit whose first cell waits longest.
+    pub(crate) fn oldest(&self) -> Option<Owner> {
+        let lanes = self.links.values().flat_map(|link| link.lanes.values());
+        let aged = lanes.filter_map(|(owner, queue)| Some((self.pool.oldest(queue)?, *owner)));
+        aged.min_by_key(|(came, _)| *came).map(|(_, owner)| owner)
+    }
+}
+
+/// What [`Hub::pop`] gave.
+pub(crate) enum Popped {
+    /// Nothing: there is nothing.
+    Nothing,
+    /// What the channel itself says.
+    Own,
+    /// A cell: whose it was, and how many are left in its queue.
+    Cell { owner: Owner, left: usize },
+}
+
+impl Link {
+    /// Circuits on the link.
+    pub(crate) fn circuits(&self) -> usize {
+        self.lanes.len()
+    }
+
+    /// Whether the neighbour is proved to be this relay, as far as it is known by its keys.
+    pub(crate) fn leads_to(&self, target: &Target) -> bool {
+        let proven = self.channel.identity().filter(|_| self.channel.is_open());
+        proven.is_some_and(|identity| is(&identity, target))
+    }
+}
+
+/// Whether an identity is the one that a target names.
+pub(crate) fn is(identity: &Identity, target: &Target) -> bool {
+    identity.rsa == target.rsa && target.ed25519.is_none_or(|key| key == identity.ed25519)
+}

@@ -1,0 +1,110 @@
+//! One path's share in flow control: the window of what we send by it, and the acknowledgements of what came by it.
+//!
+//! A leg is not an end of a circuit: streams belong to an [`End`](crate::end::End), which may one day send by several legs.
+
+use std::collections::VecDeque;
+
+use anabranch_multipath::Time;
+
+use crate::congestion::{self, Control, Outlet, Params};
+use crate::crypto::Tag;
+use crate::handshake::extension::Agreed;
+
+/// Window and acknowledgements between two ends of a circuit.
+pub(crate) struct Leg {
+    control: Box<dyn Control>,
+    /// Tags of our cells that the peer will acknowledge, oldest first (proposal 289).
+    owed: VecDeque<Tag>,
+    /// DATA cells that came since the last acknowledgement.
+    unacknowledged: u64,
+}
+
+/// A SENDME that is not owed, or acknowledges what was never sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct BadSendme;
+
+impl Leg {
+    /// A new circuit's.
+    pub(crate) fn new(agreed: Agreed, params: &Params) -> Leg {
+        let control = congestion::control(agreed.sendme_inc, params);
+        Leg { control, owed: VecDeque::new(), unacknowledged: 0 }
+    }
+
+    /// Whether a DATA cell may be sent.
+    pub(crate) fn has_room(&self) -> bool {
+        self.control.room() > 0
+    }
+
+    /// The present window, in cells.
+    pub(crate) fn window(&self) -> u64 {
+        self.control.window()
+    }
+
+    /// A DATA cell was sent.
+    pub(crate) fn sent(&mut self, now: Time, tag: Tag) {
+        if self.control.is_marked() {
+            self.owed.push_back(tag);
+        }
+        self.control.sent(now);
+    }
+
+    /// A DATA cell came: the tag to send back in a SENDME, if one is due.
+    pub(crate) fn received(&mut self, tag: Tag) -> Option<Tag> {
+        self.unacknowledged += 1;
+        if self.unacknowledged < self.control.sendme_inc() {
+            return None;
+        }
+        self.unacknowledged = 0;
+        Some(tag)
+    }
+
+    /// A SENDME came.
+    pub(crate) fn acknowledged(
+        &mut self,
+        now: Time,
+        tag: Tag,
+        outlet: Outlet,
+    ) -> Result<(), BadSendme> {
+        let owed = self.owed.pop_front().ok_or(BadSendme)?;
+        let sound = owed == tag && self.control.acknowledged(now, outlet);
+        if sound { Ok(()) } else { Err(BadSendme) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tag(n: u8) -> Tag {
+        Tag::from_bytes(&[n; 20]).unwrap()
+    }
+
+    fn leg() -> Leg {
+        let mut leg = Leg::new(Agreed::default(), &Params::default());
+        (1..=200u8).for_each(|n| leg.sent(Time::ZERO, tag(n)));
+        leg
+    }
+
+    #[test]
+    fn acknowledgements_come_in_order_and_only_once() {
+        let mut leg = leg();
+        for n in [100, 200] {
+            assert_eq!(leg.acknowledged(Time::ZERO, tag(n), Outlet::default()), Ok(()));
+        }
+        let again = leg.acknowledged(Time::ZERO, tag(200), Outlet::default());
+        assert_eq!(again, Err(BadSendme));
+    }
+
+    #[test]
+    fn a_wrong_tag_is_refused() {
+        let early = leg().acknowledged(Time::ZERO, tag(200), Outlet::default());
+        assert_eq!(early, Err(BadSendme));
+    }
+
+    #[test]
+    fn every_hundredth_cell_is_acknowledged_by_its_tag() {
+        let mut leg = leg();
+        let due: Vec<u8> = (1..=200).filter(|&n| leg.received(tag(n)) == Some(tag(n))).collect();
+        assert_eq!(due, [100, 200]);
+    }
+}

@@ -1,0 +1,299 @@
+//! A relay's circuits: made, passed through, torn down.
+
+use anabranch_multipath::Time;
+
+use super::{Output, Relay, Timer};
+use crate::crypto::{KeyMaterial, RelayLayer, Tor1Relay};
+use crate::event::Violation;
+use crate::handshake::extension::{self, Agreed};
+use crate::handshake::{Kind, Refused, fast, ntor, ntor_v3};
+use crate::hub::{Lane, LinkId, Owner};
+use crate::stream::Side;
+use crate::tail::Tail;
+use crate::wire::cell::{BODY, Body, Cell, Command};
+use crate::wire::extend::{self, Extend};
+use crate::wire::message::{self, DestroyReason, EndReason, Message, RelayCommand};
+
+/// RELAY_EARLY cells that a circuit may have (tor-spec, "Relay cells").
+const MAX_EARLY: u8 = 8;
+
+/// One circuit.
+pub(super) struct Circuit {
+    /// Towards the client.
+    pub(super) lane: Lane,
+    pub(super) next: Next,
+    pub(super) layer: Box<dyn RelayLayer>,
+    pub(super) tail: Tail,
+    early: u8,
+}
+
+/// What lies beyond us.
+pub(super) enum Next {
+    /// We are the last.
+    Nothing,
+    /// A link to the next relay is being opened.
+    Dialling(Box<Extend>),
+    /// CREATE2 has gone.
+    Creating(Lane),
+    /// The circuit goes on.
+    Open(Lane),
+}
+
+impl Next {
+    pub(super) fn lane(&self) -> Option<Lane> {
+        match self {
+            Next::Creating(lane) | Next::Open(lane) => Some(*lane),
+            Next::Nothing | Next::Dialling(_) => None,
+        }
+    }
+}
+
+/// What a new circuit's handshake ended in: the answer's command, its body, the keys, and what was agreed.
+type Made = (Command, Vec<u8>, KeyMaterial, Agreed);
+
+impl Relay {
+    /// Takes a cell that the channel left to circuits.
+    ///
+    /// # Errors
+    /// A violation that ends the link.
+    pub(super) fn take_cell(
+        &mut self,
+        now: Time,
+        link: LinkId,
+        cell: Cell<'_>,
+    ) -> Result<(), Violation> {
+        let lane = Lane { link, id: cell.circuit };
+        let known = matches!(cell.command.0, 1..=6 | 9..=11);
+        if !known {
+            return Ok(());
+        }
+        if lane.id == 0 {
+            return Err(Violation::NoCircuit);
+        }
+        let Ok(body) = <&mut Body>::try_from(cell.body) else { return Ok(()) };
+        match cell.command {
+            Command::RELAY | Command::RELAY_EARLY => self.relay(now, lane, cell.command, body),
+            Command::CREATE | Command::CREATE_FAST | Command::CREATE2 => {
+                self.create(now, lane, cell.command, body);
+            }
+            Command::CREATED2 => self.created(now, lane, body),
+            Command::DESTROY => self.destroyed(now, lane, DestroyReason(body[0])),
+            _ => self.refuse(lane, Violation::Message),
+        }
+        Ok(())
+    }
+
+    fn create(&mut self, now: Time, lane: Lane, command: Command, body: &Body) {
+        let circuit = self.circuits.next_index();
+        if !self.hub.accept(lane, Owner { circuit, outward: false }) {
+            return self.refuse(lane, Violation::CircuitId);
+        }
+        match self.agree(command, body) {
+            Ok((answer, reply, keys, agreed)) => {
+                self.stats.circuits_made += 1;
+                self.circuits.insert(Circuit {
+                    lane,
+                    next: Next::Nothing,
+                    layer: Box::new(Tor1Relay::new(&keys)),
+                    tail: Tail::new(Side::Exit, agreed, &self.config.params),
+                    early: 0,
+                });
+                let mut body = [0; BODY];
+                body[..reply.len()].copy_from_slice(&reply);
+                self.hub.push(now, lane, answer, &body);
+            }
+            // TAP is refused as C tor may; that alone is no violation.
+            Err(refused) => {
+                self.hub.destroy(lane, DestroyReason::PROTOCOL);
+                if command != Command::CREATE {
+                    self.violated(lane.link, Violation::Handshake(refused));
+                }
+            }
+        }
+    }
+
+    fn agree(&mut self, command: Command, body: &Body) -> Result<Made, Refused> {
+        let (keys, rng) = (&self.config.onion_keys, &mut *self.rng);
+        if command == Command::CREATE_FAST {
+            let accepted = fast::accept(rng, body)?;
+            let made = (Command::CREATED_FAST, accepted.reply, accepted.keys, Agreed::default());
+            return Ok(made);
+        }
+        if command != Command::CREATE2 {
+            return Err(Refused::Unsupported);
+        }
+        let (kind, handshake) = extend::read_create2(body).ok_or(Refused::Malformed)?;
+        let (reply, keys, agreed) = match kind {
+            Kind::NTOR => {
+                let accepted = ntor::accept(rng, &self.config.identity.rsa, keys, handshake)?;
+                (accepted.reply, accepted.keys, Agreed::default())
+            }
+            Kind::NTOR_V3 => {
+                let identity = &self.config.identity.ed25519;
+                let request = ntor_v3::read(identity, keys, ntor_v3::CIRCUIT, handshake)?;
+                let params = &self.config.params;
+                let offered = params.enabled.then_some(params.sendme_inc);
+                let (answer, agreed) = extension::answer(&request.message, offered)?;
+                let (reply, keys) = request.answer(rng, &answer)?;
+                (reply, keys, agreed)
+            }
+            _ => return Err(Refused::Unsupported),
+        };
+        Ok((Command::CREATED2, extend::put_created2(&reply), keys, agreed))
+    }
+
+    fn relay(&mut self, now: Time, lane: Lane, command: Command, body: &mut Body) {
+        // A cell of a circuit that is gone: it was under way.
+        let Some(owner) = self.hub.owner(lane) else { return };
+        self.stats.relayed += 1;
+        if owner.outward {
+            self.inbound(now, owner.circuit, command, body);
+        } else {
+            self.outbound(now, owner.circuit, command, body);
+        }
+    }
+
+    fn outbound(&mut self, now: Time, index: u32, command: Command, body: &mut Body) {
+        let Some(circuit) = self.circuits.get_mut(index) else { return };
+        if command == Command::RELAY_EARLY {
+            circuit.early += 1;
+            if circuit.early > MAX_EARLY {
+                return self.break_off(index, Violation::RelayEarly);
+            }
+        }
+        if let Some(tag) = circuit.layer.outbound(command, body) {
+            let Some(message) = message::read(body) else {
+                return self.break_off(index, Violation::Message);
+            };
+            return self.take_message(now, index, command, message, tag);
+        }
+        match circuit.next {
+            Next::Open(next) => {
+                if self.hub.push(now, next, command, body) > self.config.max_queue {
+                    self.break_off(index, Violation::Flood);
+                }
+            }
+            _ => self.break_off(index, Violation::Unrecognised),
+        }
+    }
+
+    fn inbound(&mut self, now: Time, index: u32, command: Command, body: &mut Body) {
+        let Some(circuit) = self.circuits.get_mut(index) else { return };
+        if command == Command::RELAY_EARLY || !matches!(circuit.next, Next::Open(_)) {
+            return self.break_off(index, Violation::RelayEarly);
+        }
+        circuit.layer.inbound(command, body);
+        if self.hub.push(now, circuit.lane, command, body) > self.config.max_queue {
+            self.break_off(index, Violation::Flood);
+        }
+    }
+
+    /// Sends a message of ours to the client.
+    pub(super) fn originate(&mut self, now: Time, index: u32, command: RelayCommand, data: &[u8]) {
+        let Some(circuit) = self.circuits.get_mut(index) else { return };
+        let mut body = [0; BODY];
+        message::write(&mut body, Message { command, stream: 0, data }, &mut *self.rng);
+        circuit.layer.originate(Command::RELAY, &mut body);
+        self.hub.push(now, circuit.lane, Command::RELAY, &body);
+    }
+
+    fn destroyed(&mut self, now: Time, lane: Lane, reason: DestroyReason) {
+        let Some(owner) = self.hub.owner(lane) else { return };
+        self.hub.leave(lane);
+        if owner.outward {
+            self.truncated(now, owner.circuit, reason);
+        } else {
+            // The client tears it down from its side; what it says of why is passed on.
+            self.drop_circuit(owner.circuit, reason);
+        }
+    }
+
+    /// A lane is gone with its link.
+    pub(super) fn lost(&mut self, now: Time, owner: Owner) {
+        if owner.outward {
+            self.truncated(now, owner.circuit, DestroyReason::LINK_CLOSED);
+        } else {
+            self.drop_circuit(owner.circuit, DestroyReason::LINK_CLOSED);
+        }
+    }
+
+    /// What was beyond us is gone: the client may extend the circuit elsewhere.
+    fn truncated(&mut self, now: Time, index: u32, reason: DestroyReason) {
+        let Some(circuit) = self.circuits.get_mut(index) else { return };
+        circuit.next = Next::Nothing;
+        self.originate(now, index, RelayCommand::TRUNCATED, &[reason.0]);
+    }
+
+    /// Tears a circuit down on both sides.
+    pub(super) fn tear_down(&mut self, index: u32, reason: DestroyReason) {
+        let Some(lane) = self.circuits.get(index).map(|circuit| circuit.lane) else { return };
+        self.hub.destroy(lane, reason);
+        self.drop_circuit(index, reason);
+    }
+
+    /// Forgets a circuit whose lane to the client is gone, and tells the next relay.
+    fn drop_circuit(&mut self, index: u32, reason: DestroyReason) {
+        let Some(mut circuit) = self.circuits.remove(index) else { return };
+        self.hub.leave(circuit.lane);
+        if let Some(next) = circuit.next.lane() {
+            self.hub.destroy(next, reason);
+        }
+        self.dialling.iter_mut().for_each(|(_, waiting)| waiting.retain(|&other| other != index));
+        for stream in circuit.tail.end.take_all() {
+            self.left(stream.key, EndReason::DESTROY, stream.incoming);
+        }
+    }
+
+    /// Closes a circuit whose client broke the rules.
+    pub(super) fn break_off(&mut self, index: u32, violation: Violation) {
+        let Some(lane) = self.circuits.get(index).map(|circuit| circuit.lane) else { return };
+        self.violated(lane.link, violation);
+        self.tear_down(index, DestroyReason::PROTOCOL);
+    }
+
+    /// Refuses a cell: the circuit of its ID, if there is one, is closed.
+    fn refuse(&mut self, lane: Lane, violation: Violation) {
+        self.violated(lane.link, violation);
+        match self.hub.owner(lane) {
+            Some(owner) => self.tear_down(owner.circuit, DestroyReason::PROTOCOL),
+            None => self.hub.say(lane, Command::DESTROY, &[DestroyReason::PROTOCOL.0]),
+        }
+    }
+
+    /// Sends what the circuit's streams have, as far as window and queue allow.
+    pub(super) fn pump(&mut self, now: Time, index: u32) {
+        let Some(circuit) = self.circuits.get_mut(index) else { return };
+        let Circuit { lane, layer, tail, .. } = circuit;
+        let waiting = self.hub.waiting(*lane);
+        for _ in waiting..crate::tail::QUEUE_HIGH {
+            let mut body = [0; BODY];
+            let room = tail.leg.has_room();
+            let Some(filled) = tail.end.fill(now, room, &mut body, &mut *self.rng) else { break };
+            let tag = layer.originate(Command::RELAY, &mut body);
+            if filled == crate::end::Filled::Data {
+                tail.leg.sent(now, tag);
+            }
+            self.hub.push(now, *lane, Command::RELAY, &body);
+        }
+        self.timers.extend(tail.end.wake_at().map(|time| (time, Timer::Streams(index))));
+        self.tell(index);
+    }
+
+    /// Passes on what happened to streams.
+    pub(super) fn tell(&mut self, index: u32) {
+        use crate::end::Happened;
+        let Some(circuit) = self.circuits.get_mut(index) else { return };
+        while let Some(happened) = circuit.tail.end.happened() {
+            match happened {
+                Happened::Readable(stream) => self.outputs.push_back(Output::Readable { stream }),
+                Happened::Room(stream) => self.outputs.push_back(Output::Room { stream }),
+                Happened::Finished(stream) => self.streams.remove(stream),
+                Happened::Ended(stream, reason, bytes) => {
+                    if let Some(reason) = self.streams.ended(stream, reason, bytes) {
+                        self.outputs.push_back(Output::Ended { stream, reason });
+                    }
+                }
+            }
+        }
+    }
+}

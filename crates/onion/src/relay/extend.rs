@@ -1,0 +1,171 @@
+//! Circuits that go on: EXTEND2, the link to the next relay, CREATED2.
+
+use std::net::{IpAddr, SocketAddr};
+
+use anabranch_multipath::Time;
+
+use super::circuit::Next;
+use super::{Output, Relay};
+use crate::event::Violation;
+use crate::hub::{Lane, LinkId, Owner};
+use crate::wire::cell::{BODY, Body, Command};
+use crate::wire::extend::{self, Extend, Target};
+use crate::wire::message::{self, DestroyReason, RelayCommand};
+
+impl Relay {
+    /// The client wants the circuit to go on.
+    pub(super) fn extend(&mut self, now: Time, index: u32, command: Command, data: &[u8]) {
+        let wish = Extend::read(data).filter(|_| command == Command::RELAY_EARLY);
+        let Some(wish) = wish.filter(|wish| self.may_extend(index, &wish.target)) else {
+            return self.break_off(index, Violation::Extend);
+        };
+        if let Some(link) = self.hub.to(&wish.target) {
+            return self.create_next(now, index, link, &wish);
+        }
+        let target = wish.target.clone();
+        let Some(circuit) = self.circuits.get_mut(index) else { return };
+        circuit.next = Next::Dialling(Box::new(wish));
+        match self.dialling.iter_mut().find(|(other, _)| *other == target) {
+            Some((_, waiting)) => waiting.push(index),
+            None => {
+                self.dialling.push((target.clone(), vec![index]));
+                self.outputs.push_back(Output::Dial { target });
+            }
+        }
+    }
+
+    /// A circuit that is the last here may go on to a relay that is neither we nor the one before us.
+    fn may_extend(&mut self, index: u32, target: &Target) -> bool {
+        let Some(circuit) = self.circuits.get(index) else { return false };
+        let previous = self.hub.link(circuit.lane.link).and_then(|link| link.channel.identity());
+        let is_last = matches!(circuit.next, Next::Nothing);
+        let reachable = target.addresses.iter().all(|address| self.is_reachable(address));
+        let ours = &self.config.identity;
+        let same = |a: &crate::wire::link::Identity| {
+            a.rsa == target.rsa || target.ed25519.is_some_and(|key| key == a.ed25519)
+        };
+        is_last && reachable && !same(ours) && !previous.is_some_and(|other| same(&other))
+    }
+
+    fn is_reachable(&self, address: &SocketAddr) -> bool {
+        address.port() != 0 && (self.config.allow_private || is_public(address.ip()))
+    }
+
+    fn create_next(&mut self, now: Time, index: u32, link: LinkId, wish: &Extend) {
+        let owner = Owner { circuit: index, outward: true };
+        let body = extend::put_create2(wish.kind, &wish.handshake);
+        let fits = body.len() <= BODY;
+        let Some(lane) = self.hub.make(link, owner, &mut *self.rng).filter(|_| fits) else {
+            return self.tear_down(index, DestroyReason::RESOURCES);
+        };
+        let mut cell = [0; BODY];
+        cell[..body.len()].copy_from_slice(&body);
+        self.hub.push(now, lane, Command::CREATE2, &cell);
+        if let Some(circuit) = self.circuits.get_mut(index) {
+            circuit.next = Next::Creating(lane);
+        }
+    }
+
+    /// A link that we wanted is open.
+    pub(super) fn dialled(&mut self, now: Time, link: LinkId, target: &Target) {
+        let Some(place) = self.dialling.iter().position(|(other, _)| other == target) else {
+            return;
+        };
+        for index in self.dialling.swap_remove(place).1 {
+            let Some(circuit) = self.circuits.get_mut(index) else { continue };
+            if let Next::Dialling(wish) = std::mem::replace(&mut circuit.next, Next::Nothing) {
+                self.create_next(now, index, link, &wish);
+            }
+        }
+    }
+
+    /// A link that we wanted cannot be had.
+    pub(super) fn undialled(&mut self, target: &Target, reason: DestroyReason) {
+        let Some(place) = self.dialling.iter().position(|(other, _)| other == target) else {
+            return;
+        };
+        for index in self.dialling.swap_remove(place).1 {
+            self.tear_down(index, reason);
+        }
+    }
+
+    /// The next relay has agreed.
+    pub(super) fn created(&mut self, now: Time, lane: Lane, body: &Body) {
+        let owner = self.hub.owner(lane).filter(|owner| owner.outward);
+        let Some(owner) = owner else { return };
+        let Some(circuit) = self.circuits.get_mut(owner.circuit) else { return };
+        if !matches!(circuit.next, Next::Creating(_)) {
+            return self.break_off(owner.circuit, Violation::Message);
+        }
+        let reply = extend::read_created2(body).filter(|reply| reply.len() + 2 <= message::DATA);
+        let Some(reply) = reply else {
+            return self.break_off(owner.circuit, Violation::Message);
+        };
+        circuit.next = Next::Open(lane);
+        let data = extend::put_created2(reply);
+        self.originate(now, owner.circuit, RelayCommand::EXTENDED2, &data);
+    }
+
+    /// The client wants what is beyond us gone.
+    pub(super) fn truncate(&mut self, now: Time, index: u32) {
+        let Some(circuit) = self.circuits.get_mut(index) else { return };
+        let next = std::mem::replace(&mut circuit.next, Next::Nothing);
+        self.dialling.iter_mut().for_each(|(_, waiting)| waiting.retain(|&other| other != index));
+        if let Some(lane) = next.lane() {
+            self.hub.destroy(lane, DestroyReason::REQUESTED);
+        }
+        let reason = DestroyReason::REQUESTED.0;
+        self.originate(now, index, RelayCommand::TRUNCATED, &[reason]);
+    }
+}
+
+/// Whether an address is of the public Internet (as far as relays may have them).
+fn is_public(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(v4) => {
+            let shared = v4.octets()[0] == 100 && v4.octets()[1] & 0xc0 == 64;
+            !(v4.is_private()
+                || v4.is_loopback()
+                || v4.is_link_local()
+                || v4.is_unspecified()
+                || v4.is_multicast()
+                || v4.is_broadcast()
+                || v4.octets()[0] == 0
+                || shared)
+        }
+        IpAddr::V6(v6) => {
+            let local = matches!(v6.segments()[0] & 0xfe00, 0xfc00 | 0xfe00);
+            !(v6.is_loopback()
+                || v6.is_unspecified()
+                || v6.is_multicast()
+                || local
+                || v6.to_ipv4_mapped().is_some())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn private_addresses_are_told_from_public_ones() {
+        let public = ["1.1.1.1", "203.0.113.9", "2001:db8::1", "2a00::1"];
+        let private = [
+            "10.0.0.1",
+            "127.0.0.1",
+            "192.168.1.1",
+            "169.254.0.1",
+            "100.64.0.1",
+            "0.1.2.3",
+            "224.0.0.1",
+            "::1",
+            "fe80::1",
+            "fd00::1",
+            "ff02::1",
+            "::ffff:10.0.0.1",
+        ];
+        assert!(public.iter().all(|a| is_public(a.parse().unwrap())));
+        assert!(private.iter().all(|a| !is_public(a.parse().unwrap())));
+    }
+}

@@ -1,0 +1,34 @@
+//! One cell each, in turn.
+
+use std::collections::VecDeque;
+
+use anabranch_multipath::Time;
+
+use super::Policy;
+
+/// One cell each, in turn.
+#[derive(Clone, Debug, Default)]
+pub struct RoundRobin {
+    turns: VecDeque<u32>,
+}
+
+impl Policy for RoundRobin {
+    fn woke(&mut self, circuit: u32) {
+        self.turns.push_back(circuit);
+    }
+
+    fn next(&mut self) -> Option<u32> {
+        self.turns.front().copied()
+    }
+
+    fn sent(&mut self, _now: Time, circuit: u32, more: bool) {
+        self.turns.pop_front();
+        if more {
+            self.turns.push_back(circuit);
+        }
+    }
+
+    fn gone(&mut self, circuit: u32) {
+        self.turns.retain(|&other| other != circuit);
+    }
+}

@@ -1,0 +1,228 @@
+//! XON and XOFF (proposal 324, section 4): a program that reads slowly stops its peer, and tells it how fast it reads.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anabranch_multipath::Time;
+
+use super::{Broken, Side};
+use crate::congestion::Params;
+use crate::wire::message::DATA;
+
+/// A rate holds bytes for this long.
+const BURST: Duration = Duration::from_secs(1);
+
+/// Both directions of one stream.
+pub(super) struct Rates {
+    params: Arc<Params>,
+    /// Bytes that wait for our program before we say XOFF; and for the peer's, before it does.
+    limit: usize,
+    peers_limit: u64,
+    said_xoff: bool,
+    drain: Drain,
+    /// The peer said XOFF.
+    stopped: bool,
+    bucket: Option<Bucket>,
+    /// Bytes sent in all, and how often the peer has stopped us.
+    sent: u64,
+    stops: u64,
+}
+
+/// How fast our program takes what waits for it.
+#[derive(Default)]
+struct Drain {
+    since: Option<Time>,
+    bytes: u64,
+    /// Kilobytes a second: average, and what we told last; 0 for none.
+    average: u64,
+    told: u64,
+}
+
+/// The rate that the peer told.
+struct Bucket {
+    /// Bytes a second.
+    rate: u64,
+    bytes: u64,
+    filled: Time,
+}
+
+impl Rates {
+    pub(super) fn new(side: Side, params: &Arc<Params>) -> Rates {
+        let (ours, peers) = match side {
+            Side::Client => (params.xoff_client, params.xoff_exit),
+            Side::Exit => (params.xoff_exit, params.xoff_client),
+        };
+        Rates {
+            params: Arc::clone(params),
+            limit: ours as usize * DATA,
+            peers_limit: peers * DATA as u64,
+            said_xoff: false,
+            drain: Drain::default(),
+            stopped: false,
+            bucket: None,
+            sent: 0,
+            stops: 0,
+        }
+    }
+
+    /// Whether more waits than a peer may have had under way when we said XOFF.
+    pub(super) fn is_flooded(&self, waiting: usize) -> bool {
+        waiting > self.limit + self.params.ss_cwnd_max.min(self.params.cwnd_max) as usize * DATA
+    }
+
+    /// So much waits for the program; true if the peer is to be stopped.
+    pub(super) fn filled(&mut self, now: Time, waiting: usize) -> bool {
+        self.drain.since.get_or_insert(now);
+        if waiting <= self.limit || self.said_xoff {
+            return false;
+        }
+        self.said_xoff = true;
+        self.drain = Drain::default();
+        true
+    }
+
+    /// The program took bytes; the rate for an XON, if one is due.
+    pub(super) fn drained(&mut self, now: Time, bytes: usize, waiting: usize) -> Option<u32> {
+        self.measure(now, bytes as u64);
+        if waiting == 0 {
+            self.drain.since = None;
+            self.drain.bytes = 0;
+        }
+        let due = if self.said_xoff { waiting == 0 } else { self.rate_changed() };
+        if !due {
+            return None;
+        }
+        self.said_xoff = false;
+        self.drain.told = self.drain.average;
+        Some(u32::try_from(self.drain.average).unwrap_or(u32::MAX))
+    }
+
+    fn measure(&mut self, now: Time, bytes: u64) {
+        let drain = &mut self.drain;
+        let since = *drain.since.get_or_insert(now);
+        drain.bytes += bytes;
+        let micros = now.since(since).as_micros() as u64;
+        if drain.bytes < self.params.xon_rate * DATA as u64 || micros == 0 {
+            return;
+        }
+        let rate = (drain.bytes * 1000 / micros).max(1);
+        let span = self.params.xon_ewma_cnt;
+        drain.average = match drain.average {
+            0 => rate,
+            average => (2 * rate + (span - 1) * average) / (span + 1),
+        };
+        (drain.since, drain.bytes) = (Some(now), 0);
+    }
+
+    fn rate_changed(&self) -> bool {
+        let (now, told, pct) = (self.drain.average, self.drain.told, self.params.xon_change_pct);
+        told > 0 && (now * 100 > told * (100 + pct) || now * 100 < told * (100 - pct))
+    }
+
+    /// Whether the peer lets us send now.
+    pub(super) fn may_send(&mut self, now: Time) -> bool {
+        if self.stopped {
+            return false;
+        }
+        let Some(bucket) = &mut self.bucket else { return true };
+        bucket.fill(now);
+        bucket.bytes >= DATA as u64
+    }
+
+    /// When there will be enough for a cell again.
+    pub(super) fn wake_at(&self) -> Option<Time> {
+        let bucket = self.bucket.as_ref().filter(|_| !self.stopped)?;
+        let missing = (DATA as u64).checked_sub(bucket.bytes)?;
+        Some(bucket.filled + Duration::from_nanos(missing * 1_000_000_000 / bucket.rate + 1))
+    }
+
+    pub(super) fn sent(&mut self, bytes: usize) {
+        self.sent += bytes as u64;
+        if let Some(bucket) = &mut self.bucket {
+            bucket.bytes = bucket.bytes.saturating_sub(bytes as u64);
+        }
+    }
+
+    /// XOFF (`None`) or XON with a rate in kilobytes a second came. A peer that stops us more often than our bytes explain draws
+    /// patterns into our traffic.
+    pub(super) fn told(&mut self, now: Time, rate: Option<u32>) -> Result<(), Broken> {
+        let Some(rate) = rate else {
+            self.stops += 1;
+            if self.stopped || self.sent < self.peers_limit * self.stops {
+                return Err(Broken::OutOfPlace);
+            }
+            self.stopped = true;
+            return Ok(());
+        };
+        self.stopped = false;
+        let rate = u64::from(rate) * 1000;
+        self.bucket = (rate > 0).then_some(Bucket { rate, bytes: rate, filled: now });
+        Ok(())
+    }
+}
+
+impl Bucket {
+    fn fill(&mut self, now: Time) {
+        let span = now.since(self.filled).min(BURST);
+        let more = (self.rate as u128 * span.as_nanos() / 1_000_000_000) as u64;
+        if more > 0 {
+            self.bytes = (self.bytes + more).min(self.rate.max(DATA as u64));
+            self.filled = now;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rates(side: Side) -> Rates {
+        Rates::new(side, &Arc::new(Params::default()))
+    }
+
+    #[test]
+    fn a_program_that_does_not_read_stops_the_peer_once_and_lets_it_go_on_when_it_has_read() {
+        let mut ours = rates(Side::Client);
+        assert!(!ours.filled(Time::ZERO, 500 * DATA));
+        assert!(ours.filled(Time::ZERO, 501 * DATA));
+        assert!(!ours.filled(Time::ZERO, 502 * DATA));
+        assert_eq!(ours.drained(Time::from_secs(1), 402 * DATA, 100 * DATA), None);
+        let told = ours.drained(Time::from_secs(2), 100 * DATA, 0).unwrap();
+        assert!((100..=400).contains(&told), "{told} kB/s: some 250 kB in two seconds");
+    }
+
+    #[test]
+    fn a_stopped_stream_holds_no_more_than_was_under_way() {
+        let ours = rates(Side::Client);
+        assert!(!ours.is_flooded(5500 * DATA) && ours.is_flooded(5501 * DATA));
+    }
+
+    #[test]
+    fn a_stop_before_anything_was_sent_is_a_signal_to_somebody_else() {
+        let mut ours = rates(Side::Exit);
+        assert_eq!(ours.told(Time::ZERO, None), Err(Broken::OutOfPlace));
+        let mut ours = rates(Side::Exit);
+        (0..500).for_each(|_| ours.sent(DATA));
+        assert_eq!(ours.told(Time::ZERO, None), Ok(()));
+        assert!(!ours.may_send(Time::ZERO));
+        assert_eq!(ours.told(Time::ZERO, None), Err(Broken::OutOfPlace));
+    }
+
+    #[test]
+    fn a_told_rate_is_kept() {
+        let mut ours = rates(Side::Exit);
+        ours.told(Time::ZERO, Some(100)).unwrap();
+        let (mut now, mut bytes) = (Time::ZERO, 0);
+        while now < Time::from_secs(10) {
+            while ours.may_send(now) {
+                ours.sent(DATA);
+                bytes += DATA;
+            }
+            now = ours.wake_at().unwrap();
+        }
+        let rate = bytes as f64 / 10.0;
+        assert!((99_000.0..115_000.0).contains(&rate), "{rate} bytes a second");
+        ours.told(now, Some(0)).unwrap();
+        assert!(ours.may_send(now) && ours.wake_at().is_none());
+    }
+}

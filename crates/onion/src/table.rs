@@ -1,0 +1,133 @@
+//! Tables of a core: circuits by small numbers that are used again, streams by numbers that are not.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use crate::stream::StreamKey;
+use crate::wire::message::EndReason;
+
+/// Values by small numbers.
+pub(crate) struct Slab<T> {
+    values: Vec<Option<T>>,
+    free: Vec<u32>,
+}
+
+impl<T> Default for Slab<T> {
+    fn default() -> Slab<T> {
+        Slab { values: Vec::new(), free: Vec::new() }
+    }
+}
+
+impl<T> Slab<T> {
+    /// The number of the next value.
+    pub(crate) fn next_index(&self) -> u32 {
+        self.free.last().copied().unwrap_or(self.values.len() as u32)
+    }
+
+    /// Adds a value under [`Slab::next_index`].
+    pub(crate) fn insert(&mut self, value: T) -> u32 {
+        let index = self.next_index();
+        match self.free.pop() {
+            Some(index) => self.values[index as usize] = Some(value),
+            None => self.values.push(Some(value)),
+        }
+        index
+    }
+
+    pub(crate) fn get(&self, index: u32) -> Option<&T> {
+        self.values.get(index as usize)?.as_ref()
+    }
+
+    pub(crate) fn get_mut(&mut self, index: u32) -> Option<&mut T> {
+        self.values.get_mut(index as usize)?.as_mut()
+    }
+
+    pub(crate) fn remove(&mut self, index: u32) -> Option<T> {
+        let value = self.values.get_mut(index as usize)?.take()?;
+        self.free.push(index);
+        Some(value)
+    }
+
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.values.len() - self.free.len()
+    }
+}
+
+/// Where each stream is.
+#[derive(Default)]
+pub(crate) struct Streams {
+    places: BTreeMap<StreamKey, Place>,
+    last: u64,
+}
+
+/// Where a stream is.
+pub(crate) enum Place {
+    /// On a circuit.
+    Live { circuit: u32, id: u16 },
+    /// Ended by the peer; its program has not read all of it.
+    Left { bytes: VecDeque<u8>, reason: EndReason },
+}
+
+impl Streams {
+    /// A new stream's key.
+    pub(crate) fn add(&mut self, circuit: u32, id: u16) -> StreamKey {
+        self.last += 1;
+        let key = StreamKey(self.last);
+        self.places.insert(key, Place::Live { circuit, id });
+        key
+    }
+
+    /// Circuit and ID of a stream that lives.
+    pub(crate) fn live(&self, key: StreamKey) -> Option<(u32, u16)> {
+        match self.places.get(&key)? {
+            Place::Live { circuit, id } => Some((*circuit, *id)),
+            Place::Left { .. } => None,
+        }
+    }
+
+    /// What the program has not read of a stream that has ended.
+    pub(crate) fn left(&self, key: StreamKey) -> Option<&VecDeque<u8>> {
+        match self.places.get(&key)? {
+            Place::Left { bytes, .. } => Some(bytes),
+            Place::Live { .. } => None,
+        }
+    }
+
+    /// The peer ended a stream: the reason, if nothing is left to read.
+    pub(crate) fn ended(
+        &mut self,
+        key: StreamKey,
+        reason: EndReason,
+        bytes: VecDeque<u8>,
+    ) -> Option<EndReason> {
+        if bytes.is_empty() {
+            self.places.remove(&key);
+            return Some(reason);
+        }
+        self.places.insert(key, Place::Left { bytes, reason });
+        None
+    }
+
+    /// The program read what was left: the reason of the end, if that was all.
+    pub(crate) fn consumed(&mut self, key: StreamKey, bytes: usize) -> Option<EndReason> {
+        let Some(Place::Left { bytes: left, reason }) = self.places.get_mut(&key) else {
+            return None;
+        };
+        left.drain(..bytes.min(left.len()));
+        let (empty, reason) = (left.is_empty(), *reason);
+        if empty {
+            self.places.remove(&key);
+        }
+        empty.then_some(reason)
+    }
+
+    /// Forgets a stream.
+    pub(crate) fn remove(&mut self, key: StreamKey) {
+        self.places.remove(&key);
+    }
+
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.places.len()
+    }
+}
