@@ -4,15 +4,23 @@
 
 use std::error::Error;
 use std::fs;
+use std::net::Ipv4Addr;
 use std::path::Path;
 
 use anabranch_drive::capture::{Row, SizeUnit, TraceFacts, TraceWriter};
 use anabranch_drive::packet::write as write_packet;
+use anabranch_fuzz::documents::NOW;
 use anabranch_links::{Context, Link};
+use anabranch_multipath::seed::stream;
+use anabranch_onion::directory::descriptor::Description;
+use anabranch_onion::directory::http;
+use anabranch_onion::directory::policy::ExitPolicy;
 use anabranch_onion::handshake::{Kind, ntor, ntor_v3};
+use anabranch_onion::wire::authority::{Authority, Listed, microdescriptor, unsigned_consensus};
 use anabranch_onion::wire::cell::{self, Command, Width};
 use anabranch_onion::wire::crypto::CurveKeys;
 use anabranch_onion::wire::extend::{Extend, Target, put_create2};
+use anabranch_onion::wire::keys::RelayKeys;
 use anabranch_onion::wire::link;
 use anabranch_onion::wire::message::{Answer, Begin, put_resolved, put_xon};
 
@@ -26,6 +34,7 @@ fn main() -> Outcome {
     write(&corpus.join("quic_packets"), &quic())?;
     write(&corpus.join("dns_wireguard_mosh"), &[wireguard(), dns(), mosh()].concat())?;
     write(&corpus.join("core_driver"), &scripts())?;
+    write(&corpus.join("documents"), &documents()?)?;
     write(&corpus.join("ip_packets"), &ip_packets()?)?;
     write(&corpus.join("socks"), &proxies())?;
     write(&corpus.join("mosh_login"), &logins())?;
@@ -158,6 +167,59 @@ fn cells() -> Seeds {
         ("cut", cut),
         ("too-long", b"\0\0\0\0\0\x81\xff\xff".to_vec()),
     ]
+}
+
+/// One document of each kind, signed as it should be, behind the byte that names the kind.
+fn documents() -> Result<Seeds, Box<dyn Error>> {
+    let mut rng = stream(1, 0, "documents");
+    let relay = RelayKeys::generate(&mut rng, NOW)?;
+    let authorities = [Authority::generate("auth0", &mut rng)];
+    let (ntor, ed) = (relay.ntor().1, relay.ed_identity());
+    let microdesc = microdescriptor(&relay.tap_public(), &ntor, &ed, "p accept 80,443\n");
+    let listed = Listed {
+        nickname: "one".to_owned(),
+        rsa_identity: relay.rsa_identity(),
+        microdesc: microdesc.clone(),
+        at: "192.0.2.1 9001".to_owned(),
+        flags: "Exit Fast Guard Running V2Dir Valid".to_owned(),
+        protocols: "FlowCtrl=1-2 Link=4-5 Relay=2-4".to_owned(),
+        bandwidth: 77,
+    };
+    let times = [NOW - 60, NOW + 60, NOW + 120];
+    let unsigned = unsigned_consensus(&authorities, &[listed], times, "circwindow=900");
+    let consensus = unsigned.clone() + &authorities[0].signature(&unsigned);
+    let description = Description {
+        nickname: "one".to_owned(),
+        address: Ipv4Addr::new(192, 0, 2, 1),
+        orport: 9001,
+        platform: "Anabranch".to_owned(),
+        protocols: "Link=4-5 Relay=2-4".to_owned(),
+        bandwidth: [1; 3],
+        uptime: 1,
+        contact: None,
+        family: Vec::new(),
+        policy: ExitPolicy::reject_all(),
+        directory_cache: true,
+    };
+    let seed = |kind: u8, text: &[u8]| [&[kind], text].concat();
+    let keys = relay.files()?;
+    Ok(vec![
+        ("consensus", seed(0, consensus.as_bytes())),
+        ("certificate", seed(1, authorities[0].certificate(NOW - 60, NOW + 60).as_bytes())),
+        ("microdescriptors", seed(2, microdesc.repeat(2).as_bytes())),
+        ("descriptor", seed(3, description.sign(&relay, NOW)?.as_bytes())),
+        ("rsa-key", seed(4, &keys[0].content)),
+        ("ntor-key", seed(4, &keys[2].content)),
+        ("ed25519-key", seed(4, &keys[3].content)),
+        ("answer", seed(5, &http::answer(200, "OK", &b"the same again, ".repeat(20), false))),
+        (
+            "answer-deflated",
+            seed(5, &http::answer(200, "OK", &b"the same again, ".repeat(20), true)),
+        ),
+        ("request", seed(6, &http::get("/tor/micro/d/abc-def.z"))),
+        ("request-post", seed(6, &http::post("/tor/", "127.0.0.1", b"router"))),
+        ("exit-policy", seed(7, b"reject private:*\naccept 192.0.2.0/24:80-443\nreject [::]/0:*")),
+    ])
 }
 
 fn wireguard() -> Seeds {

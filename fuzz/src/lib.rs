@@ -9,6 +9,7 @@
 
 pub mod core_driver;
 pub mod dns_wireguard_mosh;
+pub mod documents;
 mod input;
 pub mod ip_packets;
 pub mod mosh_login;
@@ -31,6 +32,7 @@ pub type Check = fn(&[u8]);
 pub const TARGETS: &[(&str, Check)] = &[
     ("core_driver", core_driver::check),
     ("dns_wireguard_mosh", dns_wireguard_mosh::check),
+    ("documents", documents::check),
     ("ip_packets", ip_packets::check),
     ("mosh_login", mosh_login::check),
     ("onion_cells", onion_cells::check),

@@ -2,6 +2,7 @@
 //!
 //! The tour:
 //!
+//! * [`directory`]: what relays and authorities say of relays, and how it is asked for.
 //! * [`wire`] turns bytes into cells and messages, and back. It alone knows the `tor-*` crates.
 //! * [`handshake`] agrees on a circuit's keys, [`crypto`] uses them.
 //! * [`congestion`] says how many cells may be under way.
@@ -12,6 +13,7 @@ pub mod channel;
 pub mod client;
 pub mod congestion;
 pub mod crypto;
+pub mod directory;
 mod end;
 mod event;
 pub mod handshake;

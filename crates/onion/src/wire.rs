@@ -1,8 +1,12 @@
 //! Bytes and what they mean. The only module that imports `tor-*` crates: whatever changes there from one of their versions to
 //! the next stays in here.
 
+#[cfg(any(test, feature = "testing"))]
+pub mod authority;
 pub mod cell;
 pub mod crypto;
 pub mod extend;
+pub mod keys;
 pub mod link;
 pub mod message;
+pub mod netdoc;

@@ -1,0 +1,281 @@
+//! A relay's server descriptor, with all that authorities of 0.4.9 demand (dir-spec, "Server
+//! descriptor format").
+
+use std::fmt::Write as _;
+use std::net::Ipv4Addr;
+
+use base64ct::{Base64, Base64Unpadded, Encoding};
+
+use super::civil::utc;
+use super::policy::ExitPolicy;
+use crate::wire::keys::{KeyError, RelayKeys};
+
+/// What the descriptor's ed25519 signature is over begins with these words.
+const SIGNATURE_PREFIX: &[u8] = b"Tor router descriptor signature v1";
+
+/// What a relay says of itself. Keys are said by [`RelayKeys`].
+#[derive(Clone, Debug)]
+pub struct Description {
+    /// 1 to 19 letters and digits.
+    pub nickname: String,
+    /// Where the relay is reached.
+    pub address: Ipv4Addr,
+    /// The port for links.
+    pub orport: u16,
+    /// What software this is, such as `Anabranch 0.1.0 on Linux`.
+    pub platform: String,
+    /// The subprotocols that we really speak, such as `Link=4-5 Relay=2-4`.
+    pub protocols: String,
+    /// Bytes a second: long-term, in bursts, and the most that was ever observed.
+    pub bandwidth: [u64; 3],
+    /// How long the relay has run, in seconds.
+    pub uptime: u64,
+    /// How to reach the operator; on one line.
+    pub contact: Option<String>,
+    /// Fingerprints of the other relays of the same operator, upper-case hex.
+    pub family: Vec<String>,
+    /// Where streams may go.
+    pub policy: ExitPolicy,
+    /// Whether directory requests are answered over BEGIN_DIR.
+    pub directory_cache: bool,
+}
+
+/// Why a description cannot be published.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DescriptionError {
+    /// The nickname has other characters than letters and digits, or not 1 to 19 of them.
+    Nickname(String),
+    /// What stands in this field would not stay on its line.
+    NotOneLine(&'static str),
+    /// A signature could not be made.
+    Keys(KeyError),
+}
+
+impl std::fmt::Display for DescriptionError {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            DescriptionError::Nickname(name) => {
+                write!(out, "nickname {name:?}: 1 to 19 letters and digits of ASCII are allowed")
+            }
+            DescriptionError::NotOneLine(field) => write!(out, "{field} must be one line"),
+            DescriptionError::Keys(error) => error.fmt(out),
+        }
+    }
+}
+
+impl std::error::Error for DescriptionError {}
+
+impl Description {
+    /// The signed text, as of `unix_now`.
+    ///
+    /// # Errors
+    /// A field that does not fit its place, or keys that do not sign.
+    pub fn sign(&self, keys: &RelayKeys, unix_now: u64) -> Result<String, DescriptionError> {
+        self.check()?;
+        let mut text = String::new();
+        self.write_keys(&mut text, keys, unix_now).map_err(DescriptionError::Keys)?;
+        self.write_rest(&mut text);
+        text.push_str("router-sig-ed25519 ");
+        let signature = keys.sign_digest(SIGNATURE_PREFIX, text.as_bytes());
+        line(&mut text, &Base64Unpadded::encode_string(&signature));
+        text.push_str("router-signature\n");
+        let signature = keys.sign_sha1(text.as_bytes()).map_err(DescriptionError::Keys)?;
+        object(&mut text, "SIGNATURE", &signature);
+        Ok(text)
+    }
+
+    /// Whether `other` says something new, other than how time has passed: only then authorities
+    /// want to hear of it (dir-spec, "Uploading server descriptors").
+    #[must_use]
+    pub fn differs_from(&self, other: &Description) -> bool {
+        let plain = |one: &Description| {
+            let mut text = String::new();
+            Description { uptime: 0, bandwidth: [0; 3], ..one.clone() }.write_rest(&mut text);
+            (text, one.nickname.clone(), one.address, one.orport, one.protocols.clone())
+        };
+        // A rate that more than doubles or halves is news, too.
+        let far = |a: u64, b: u64| a > b.saturating_mul(2) || b > a.saturating_mul(2);
+        plain(self) != plain(other)
+            || self.bandwidth.iter().zip(other.bandwidth).any(|(&a, b)| far(a, b))
+    }
+
+    fn check(&self) -> Result<(), DescriptionError> {
+        let letters = self.nickname.bytes().all(|byte| byte.is_ascii_alphanumeric());
+        if !letters || !(1..=19).contains(&self.nickname.len()) {
+            return Err(DescriptionError::Nickname(self.nickname.clone()));
+        }
+        let contact = self.contact.as_deref().unwrap_or("");
+        let fields = [
+            ("platform", &self.platform[..]),
+            ("protocols", &self.protocols),
+            ("contact", contact),
+        ];
+        match fields.iter().find(|(_, text)| text.contains(char::is_control)) {
+            Some((name, _)) => Err(DescriptionError::NotOneLine(name)),
+            None => Ok(()),
+        }
+    }
+
+    fn write_keys(&self, text: &mut String, keys: &RelayKeys, now: u64) -> Result<(), KeyError> {
+        line(text, &format!("router {} {} {} 0 0", self.nickname, self.address, self.orport));
+        line(text, "identity-ed25519");
+        object(text, "ED25519 CERT", keys.signing_cert());
+        let master = Base64Unpadded::encode_string(&keys.ed_identity());
+        line(text, &format!("master-key-ed25519 {master}"));
+        line(text, &format!("platform {}", self.platform));
+        line(text, &format!("proto {}", self.protocols));
+        line(text, &format!("published {}", utc(now)));
+        line(text, &format!("fingerprint {}", in_fours(&keys.rsa_identity())));
+        line(text, &format!("uptime {}", self.uptime));
+        let [rate, burst, observed] = self.bandwidth;
+        line(text, &format!("bandwidth {rate} {burst} {observed}"));
+        line(text, "onion-key");
+        object(text, "RSA PUBLIC KEY", &keys.tap_public());
+        line(text, "signing-key");
+        object(text, "RSA PUBLIC KEY", &keys.rsa_public());
+        line(text, "onion-key-crosscert");
+        object(text, "CROSSCERT", &keys.tap_cross_cert()?);
+        let (bit, cert) = keys.ntor_cross_cert(now)?;
+        line(text, &format!("ntor-onion-key-crosscert {bit}"));
+        object(text, "ED25519 CERT", &cert);
+        // Padded, unlike its fellows: so the specification has it, and so C tor writes it.
+        line(text, &format!("ntor-onion-key {}", Base64::encode_string(&keys.ntor().1)));
+        Ok(())
+    }
+
+    fn write_rest(&self, text: &mut String) {
+        if !self.family.is_empty() {
+            let members: Vec<String> = self.family.iter().map(|id| format!("${id}")).collect();
+            line(text, &format!("family {}", members.join(" ")));
+        }
+        if let Some(contact) = &self.contact {
+            line(text, &format!("contact {contact}"));
+        }
+        self.policy.rules().for_each(|rule| line(text, &rule));
+        if self.directory_cache {
+            line(text, "tunnelled-dir-server");
+        }
+    }
+}
+
+pub(crate) fn line(text: &mut String, content: &str) {
+    text.push_str(content);
+    text.push('\n');
+}
+
+/// An object in the manner of PEM: base64 in lines of 64 characters.
+pub(crate) fn object(text: &mut String, kind: &str, content: &[u8]) {
+    line(text, &format!("-----BEGIN {kind}-----"));
+    let encoded = Base64::encode_string(content);
+    for start in (0..encoded.len()).step_by(64) {
+        line(text, &encoded[start..encoded.len().min(start + 64)]);
+    }
+    line(text, &format!("-----END {kind}-----"));
+}
+
+/// Upper-case hex in groups of four.
+fn in_fours(bytes: &[u8]) -> String {
+    bytes.chunks(2).enumerate().fold(String::new(), |mut text, (place, pair)| {
+        let space = if place == 0 { "" } else { " " };
+        let _ = write!(text, "{space}{:02X}{:02X}", pair[0], pair[1]);
+        text
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use anabranch_multipath::seed::stream;
+
+    use super::*;
+    use crate::wire::netdoc::{DocumentError, check_descriptor};
+
+    const NOW: u64 = 1_800_000_000;
+
+    fn keys(seed: u64) -> RelayKeys {
+        RelayKeys::generate(&mut stream(seed, 0, "keys"), NOW).unwrap()
+    }
+
+    fn description() -> Description {
+        Description {
+            nickname: "anabranch1".to_owned(),
+            address: Ipv4Addr::new(192, 0, 2, 1),
+            orport: 9001,
+            platform: "Anabranch 0.1.0 on Linux".to_owned(),
+            protocols: "Cons=2 Desc=2 DirCache=2 FlowCtrl=1 Link=4-5 Relay=2-4".to_owned(),
+            bandwidth: [1 << 20, 1 << 21, 1 << 19],
+            uptime: 10,
+            contact: Some("somebody@example.net".to_owned()),
+            family: vec!["0123456789ABCDEF0123456789ABCDEF01234567".to_owned()],
+            policy: ExitPolicy::parse(&["reject private:*", "accept *:80"]).unwrap(),
+            directory_cache: true,
+        }
+    }
+
+    #[test]
+    fn a_strangers_parser_finds_every_signature_right() {
+        for seed in 0..4 {
+            let keys = keys(seed);
+            let text = description().sign(&keys, NOW).unwrap();
+            let described = check_descriptor(&text, NOW + 5).unwrap();
+            assert_eq!(described.rsa_identity, keys.rsa_identity());
+            assert_eq!(described.ed_identity, keys.ed_identity());
+            assert_eq!(described.ntor, keys.ntor().1);
+            assert_eq!(described.addresses, ["192.0.2.1:9001".parse().unwrap()]);
+            assert_eq!(described.published, NOW);
+        }
+    }
+
+    #[test]
+    fn a_changed_word_or_a_wrong_signature_is_refused() {
+        let text = description().sign(&keys(1), NOW).unwrap();
+        for (from, to) in [
+            ("accept *:80", "accept *:81"),
+            ("router anabranch1", "router anabranch2"),
+            ("uptime 10", "uptime 11"),
+        ] {
+            let changed = text.replacen(from, to, 1);
+            assert_eq!(check_descriptor(&changed, NOW), Err(DocumentError::BadSignature), "{to}");
+        }
+        let other = description().sign(&keys(2), NOW).unwrap();
+        let cut = |text: &str| text.find("router-sig-ed25519").unwrap();
+        let mixed = format!("{}{}", &text[..cut(&text)], &other[cut(&other)..]);
+        assert_eq!(check_descriptor(&mixed, NOW), Err(DocumentError::BadSignature));
+    }
+
+    #[test]
+    fn a_descriptor_that_is_cut_too_long_or_of_another_time_is_refused() {
+        let text = description().sign(&keys(1), NOW).unwrap();
+        for length in (0..text.len() - 1).step_by(37) {
+            let answer = check_descriptor(&text[..length], NOW);
+            assert!(matches!(answer, Err(DocumentError::Malformed(_))), "{length}: {answer:?}");
+        }
+        let long = format!("{}\n{text}", "@annotation".repeat(10_000));
+        assert!(matches!(check_descriptor(&long, NOW), Err(DocumentError::TooLong(_))));
+        assert_eq!(check_descriptor(&text, NOW - 3 * 86_400), Err(DocumentError::TooEarly));
+        assert_eq!(check_descriptor(&text, NOW + 400 * 86_400), Err(DocumentError::Expired));
+    }
+
+    #[test]
+    fn what_does_not_fit_its_line_is_refused() {
+        let with = |change: fn(&mut Description)| {
+            let mut one = description();
+            change(&mut one);
+            one.sign(&keys(1), NOW).unwrap_err().to_string()
+        };
+        assert!(with(|one| one.nickname = "two words".to_owned()).contains("two words"));
+        assert!(with(|one| one.nickname = String::new()).contains("1 to 19"));
+        let injected = |one: &mut Description| one.contact = Some("me\nreject *:*".to_owned());
+        assert!(with(injected).contains("contact"));
+    }
+
+    #[test]
+    fn only_what_matters_is_news() {
+        let one = description();
+        let later =
+            Description { uptime: 9_999, bandwidth: [1 << 20, 1 << 21, 1 << 20], ..one.clone() };
+        assert!(!one.differs_from(&later));
+        assert!(one.differs_from(&Description { orport: 9002, ..one.clone() }));
+        assert!(one.differs_from(&Description { bandwidth: [1 << 22; 3], ..one.clone() }));
+        assert!(one.differs_from(&Description { policy: ExitPolicy::reject_all(), ..one.clone() }));
+    }
+}

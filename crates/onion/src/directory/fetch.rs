@@ -1,0 +1,431 @@
+//! What to download next, from whom, and what to make of it: a client's way to a network that it can
+//! build circuits in, and a relay's way to what it hands on.
+//!
+//! The owner asks [`Directory::poll`] for jobs, carries their bytes, and brings each [`Job`]'s outcome to
+//! [`Directory::done`]. A proven document comes back as an [`Event`] with its text, to be kept.
+
+use base64ct::{Base64Unpadded, Encoding};
+use rand_core::Rng;
+
+use super::cache::hex;
+use super::http::{HttpError, Response};
+use super::network::Network;
+use crate::wire::netdoc::{
+    AuthorityCert, DocumentError, LONGEST_CONSENSUS, LONGEST_ITEM, Unproven, parse_certs,
+    parse_microdescs,
+};
+
+/// Microdescriptors in one request: so many keep its line short enough for every server.
+const BATCH: usize = 90;
+/// Jobs that are under way at a time.
+const AT_ONCE: usize = 3;
+/// The first pause after a failure, and the longest, in milliseconds (dir-spec, "retries").
+const FIRST_PAUSE: u64 = 500;
+const LONGEST_PAUSE: u64 = 600_000;
+
+/// An authority as the user names it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AuthorityIdentity {
+    /// The digest of its v3 identity key, which signs consensuses.
+    pub v3: [u8; 20],
+}
+
+/// What is being asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Want {
+    /// Certificates of authorities whose signature is to be checked.
+    Certificates,
+    /// The consensus.
+    Consensus,
+    /// The microdescriptors with these digests.
+    Microdescs(Vec<[u8; 32]>),
+}
+
+/// Whom to ask.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// The authority at this place of the list.
+    Authority(usize),
+    /// Any relay that caches, such as the guard; while there is none, an authority.
+    Cache,
+}
+
+/// One request to make.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Job {
+    /// Its number, for [`Directory::done`].
+    pub number: u64,
+    /// What it asks for.
+    pub want: Want,
+    /// Whom it is for.
+    pub source: Source,
+    /// The path of the request.
+    pub path: String,
+    /// The most bytes that an honest answer has.
+    pub limit: usize,
+}
+
+/// Why a job brought nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// Nobody could be reached, or the stream broke.
+    Unreachable,
+    /// What came is no answer.
+    Http(HttpError),
+    /// The server has not got it.
+    Status(u16),
+    /// What came is not what was asked for, or is not proven.
+    Document(DocumentError),
+}
+
+impl std::fmt::Display for Failure {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Failure::Unreachable => out.write_str("nobody answered"),
+            Failure::Http(error) => error.fmt(out),
+            Failure::Status(status) => write!(out, "the server answered {status}"),
+            Failure::Document(error) => error.fmt(out),
+        }
+    }
+}
+
+/// What a job led to.
+#[derive(Clone, Debug)]
+pub enum Event {
+    /// A consensus was proven; its text, and the authorities whose certificates proved it.
+    Consensus(String, Vec<[u8; 20]>),
+    /// Certificates came in: the text of all that are known.
+    Certificates(String),
+    /// A microdescriptor came in, with its text.
+    Microdesc([u8; 32], String),
+    /// The network can be used now, and could not before.
+    Ready,
+    /// A job failed; it will be repeated.
+    Failed(Want, Source, Failure),
+}
+
+/// The state of all downloads.
+#[derive(Debug)]
+pub struct Directory {
+    authorities: Vec<AuthorityIdentity>,
+    certs: Vec<AuthorityCert>,
+    /// A consensus whose signatures wait for certificates.
+    waiting: Option<String>,
+    network: Option<Network>,
+    share_subnets: bool,
+    under_way: Vec<Job>,
+    next_number: u64,
+    /// How often in a row the network said no, and until when we wait for that.
+    failures: u32,
+    paused_until: u64,
+    /// When the next consensus is to be fetched, in seconds since 1970.
+    renew_at: u64,
+    was_ready: bool,
+}
+
+impl Directory {
+    /// Knows the authorities and nothing else. `share_subnets` as in [`Network::share_subnets`].
+    #[must_use]
+    pub fn new(authorities: Vec<AuthorityIdentity>, share_subnets: bool) -> Directory {
+        Directory {
+            authorities,
+            certs: Vec::new(),
+            waiting: None,
+            network: None,
+            share_subnets,
+            under_way: Vec::new(),
+            next_number: 0,
+            failures: 0,
+            paused_until: 0,
+            renew_at: 0,
+            was_ready: false,
+        }
+    }
+
+    /// The network, as soon as a consensus is proven. It may lack microdescriptors.
+    #[must_use]
+    pub fn network(&self) -> Option<&Network> {
+        self.network.as_ref()
+    }
+
+    /// Whether circuits can be built.
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        self.network.as_ref().is_some_and(Network::is_enough)
+    }
+
+    /// The certificates that are known.
+    #[must_use]
+    pub fn certs(&self) -> &[AuthorityCert] {
+        &self.certs
+    }
+
+    /// Takes up what an earlier run kept on disk. What is not proven, or holds no more, is left aside.
+    pub fn restore(
+        &mut self,
+        certs: &str,
+        consensus: &str,
+        microdescs: &str,
+        unix_now: u64,
+        rng: &mut impl Rng,
+    ) -> Vec<Event> {
+        let mut events = Vec::new();
+        if let Ok((certs, _)) = parse_certs(certs) {
+            self.add_certs(certs);
+        }
+        if self.adopt(consensus, unix_now, rng, &mut events).is_ok() {
+            let _ = self.add_microdescs(microdescs, &mut events);
+        }
+        self.waiting = None;
+        self.tell_ready(&mut events);
+        events
+    }
+
+    /// The next request to make, if there is one. `now` in milliseconds, of any clock that only
+    /// goes forward.
+    pub fn poll(&mut self, now: u64, unix_now: u64, rng: &mut impl Rng) -> Option<Job> {
+        if self.under_way.len() >= AT_ONCE || now < self.paused_until {
+            return None;
+        }
+        let want = self.next_want(unix_now)?;
+        let source = self.source(&want, rng);
+        let (path, limit) = self.request(&want);
+        let job = Job { number: self.next_number, want, source, path, limit };
+        self.next_number += 1;
+        self.under_way.push(job.clone());
+        Some(job)
+    }
+
+    /// When [`Directory::poll`] may have something new though nothing was done: milliseconds from `now`.
+    #[must_use]
+    pub fn wait(&self, now: u64, unix_now: u64) -> u64 {
+        let pause = self.paused_until.saturating_sub(now);
+        match self.next_want(unix_now) {
+            Some(_) if self.under_way.len() < AT_ONCE => pause,
+            _ => self.renew_at.saturating_sub(unix_now).saturating_mul(1000).clamp(1000, 3_600_000),
+        }
+    }
+
+    /// Brings the outcome of a job.
+    pub fn done(
+        &mut self,
+        number: u64,
+        outcome: Result<Response, Failure>,
+        now: u64,
+        unix_now: u64,
+        rng: &mut impl Rng,
+    ) -> Vec<Event> {
+        let Some(place) = self.under_way.iter().position(|job| job.number == number) else {
+            return Vec::new();
+        };
+        let job = self.under_way.remove(place);
+        let mut events = Vec::new();
+        let outcome = outcome
+            .and_then(|response| text_of(&response))
+            .and_then(|text| self.take(&job.want, &text, unix_now, rng, &mut events));
+        match outcome {
+            Ok(()) => (self.failures, self.paused_until) = (0, 0),
+            Err(failure) => {
+                self.pause(now, rng);
+                events.push(Event::Failed(job.want, job.source, failure));
+            }
+        }
+        self.tell_ready(&mut events);
+        events
+    }
+
+    fn next_want(&self, unix_now: u64) -> Option<Want> {
+        let asked = |want: fn(&Want) -> bool| self.under_way.iter().any(|job| want(&job.want));
+        if self.waiting.is_some() {
+            return (!asked(|want| *want == Want::Certificates)).then_some(Want::Certificates);
+        }
+        let old = self.network.is_none() || unix_now >= self.renew_at;
+        if old && !asked(|want| *want == Want::Consensus) {
+            return Some(Want::Consensus);
+        }
+        let digests = self.missing();
+        (!digests.is_empty()).then_some(Want::Microdescs(digests))
+    }
+
+    /// Microdescriptors that nobody was asked for yet.
+    fn missing(&self) -> Vec<[u8; 32]> {
+        let under_way = |digest: &[u8; 32]| {
+            self.under_way.iter().any(|job| match &job.want {
+                Want::Microdescs(asked) => asked.contains(digest),
+                _ => false,
+            })
+        };
+        let network = self.network.iter().flat_map(Network::missing);
+        network.filter(|digest| !under_way(digest)).take(BATCH).collect()
+    }
+
+    fn source(&self, want: &Want, rng: &mut impl Rng) -> Source {
+        let ready = self.is_ready() && self.failures < 3;
+        match want {
+            Want::Microdescs(_) | Want::Consensus if ready => Source::Cache,
+            _ => {
+                let count = self.authorities.len().max(1) as u64;
+                Source::Authority((rng.next_u64() % count) as usize)
+            }
+        }
+    }
+
+    fn request(&self, want: &Want) -> (String, usize) {
+        match want {
+            Want::Consensus => {
+                let mut ids: Vec<String> =
+                    self.authorities.iter().map(|one| hex(&one.v3)).collect();
+                ids.sort();
+                let path = "/tor/status-vote/current/consensus-microdesc";
+                (format!("{path}/{}.z", ids.join("+")), LONGEST_CONSENSUS)
+            }
+            Want::Certificates => {
+                let mut pairs: Vec<String> =
+                    self.wanted_certs().iter().map(|(id, key)| hex(id) + "-" + &hex(key)).collect();
+                pairs.sort();
+                let limit = LONGEST_ITEM * pairs.len().max(1);
+                (format!("/tor/keys/fp-sk/{}.z", pairs.join("+")), limit)
+            }
+            Want::Microdescs(digests) => {
+                let mut names: Vec<String> = digests.iter().map(base64).collect();
+                names.sort();
+                (format!("/tor/micro/d/{}.z", names.join("-")), LONGEST_ITEM * digests.len())
+            }
+        }
+    }
+
+    /// The certificates that the waiting consensus needs, of authorities that we know.
+    fn wanted_certs(&self) -> Vec<([u8; 20], [u8; 20])> {
+        let waiting = self.waiting.as_deref().and_then(|text| Unproven::parse(text).ok());
+        let signers = waiting.map(|consensus| consensus.signers()).unwrap_or_default();
+        let known = |keys: &([u8; 20], [u8; 20])| self.certs.iter().any(|one| one.keys() == *keys);
+        let ours = |id: &[u8; 20]| self.authorities.iter().any(|one| one.v3 == *id);
+        signers.into_iter().filter(|keys| ours(&keys.0) && !known(keys)).collect()
+    }
+
+    fn take(
+        &mut self,
+        want: &Want,
+        text: &str,
+        unix_now: u64,
+        rng: &mut impl Rng,
+        events: &mut Vec<Event>,
+    ) -> Result<(), Failure> {
+        match want {
+            Want::Consensus => self.adopt(text, unix_now, rng, events),
+            Want::Certificates => {
+                let (certs, _) = parse_certs(text).map_err(Failure::Document)?;
+                self.add_certs(certs);
+                let all = self.certs.iter().map(AuthorityCert::text).collect();
+                events.push(Event::Certificates(all));
+                let Some(waiting) = self.waiting.take() else { return Ok(()) };
+                // What still lacks signers now is given up, and asked for anew.
+                let outcome = self.adopt(&waiting, unix_now, rng, events);
+                self.waiting = None;
+                outcome
+            }
+            Want::Microdescs(_) => self.add_microdescs(text, events),
+        }
+    }
+
+    fn adopt(
+        &mut self,
+        text: &str,
+        unix_now: u64,
+        rng: &mut impl Rng,
+        events: &mut Vec<Event>,
+    ) -> Result<(), Failure> {
+        let unproven = Unproven::parse(text).map_err(Failure::Document)?;
+        let ids: Vec<[u8; 20]> = self.authorities.iter().map(|one| one.v3).collect();
+        let signers: Vec<[u8; 20]> = unproven.signers().into_iter().map(|keys| keys.0).collect();
+        self.waiting = Some(text.to_owned());
+        let lacks = !self.wanted_certs().is_empty();
+        let proven = match unproven.prove(&ids, &self.certs, unix_now) {
+            // Its signers' certificates come first; then it is looked at again.
+            Err(DocumentError::TooFewSigners(..)) if lacks => return Ok(()),
+            outcome => {
+                self.waiting = None;
+                outcome.map_err(Failure::Document)?
+            }
+        };
+        // An older one than ours is no news, and may be somebody's trick.
+        if self
+            .network
+            .as_ref()
+            .is_some_and(|ours| proven.valid_after < ours.consensus().valid_after)
+        {
+            return Err(Failure::Document(DocumentError::Expired));
+        }
+        self.renew_at = renewal(proven.fresh_until, proven.valid_until, unix_now, rng);
+        let fresh = match self.network.take() {
+            Some(network) => network.renewed(proven),
+            None => Network::new(proven),
+        };
+        let mut fresh = fresh;
+        fresh.share_subnets = self.share_subnets;
+        self.network = Some(fresh);
+        let known = |id: &[u8; 20]| ids.contains(id);
+        events.push(Event::Consensus(text.to_owned(), signers.into_iter().filter(known).collect()));
+        Ok(())
+    }
+
+    fn add_certs(&mut self, certs: Vec<AuthorityCert>) {
+        for cert in certs {
+            let ours = self.authorities.iter().any(|one| one.v3 == cert.keys().0);
+            if ours && !self.certs.iter().any(|known| known.keys() == cert.keys()) {
+                self.certs.push(cert);
+            }
+        }
+    }
+
+    fn add_microdescs(&mut self, text: &str, events: &mut Vec<Event>) -> Result<(), Failure> {
+        let (parsed, _) = parse_microdescs(text).map_err(Failure::Document)?;
+        let Some(network) = &mut self.network else { return Ok(()) };
+        let before = events.len();
+        for (microdesc, own) in parsed {
+            let digest = microdesc.digest;
+            if network.learn(microdesc) {
+                events.push(Event::Microdesc(digest, own.to_owned()));
+            }
+        }
+        let nothing = DocumentError::Malformed("nothing that was asked for".to_owned());
+        if events.len() == before { Err(Failure::Document(nothing)) } else { Ok(()) }
+    }
+
+    fn tell_ready(&mut self, events: &mut Vec<Event>) {
+        let ready = self.is_ready();
+        if ready && !self.was_ready {
+            events.push(Event::Ready);
+        }
+        self.was_ready = ready;
+    }
+
+    /// Waits for a random time up to a bound that grows threefold with each failure.
+    fn pause(&mut self, now: u64, rng: &mut impl Rng) {
+        let bound = FIRST_PAUSE.saturating_mul(3u64.saturating_pow(self.failures.min(10)));
+        let bound = bound.min(LONGEST_PAUSE);
+        self.failures = self.failures.saturating_add(1);
+        self.paused_until = now + bound / 2 + rng.next_u64() % (bound / 2 + 1);
+    }
+}
+
+/// The digest as requests name it.
+pub(super) fn base64(digest: &[u8; 32]) -> String {
+    Base64Unpadded::encode_string(digest)
+}
+
+/// A random time in the first half of what is left when the consensus ceases to be fresh, so that
+/// not all clients ask at once (dir-spec, "when to download").
+fn renewal(fresh_until: u64, valid_until: u64, unix_now: u64, rng: &mut impl Rng) -> u64 {
+    let from = fresh_until.max(unix_now);
+    let room = (valid_until.saturating_sub(from) / 2).max(1);
+    from + rng.next_u64() % room
+}
+
+fn text_of(response: &Response) -> Result<String, Failure> {
+    if response.status != 200 {
+        return Err(Failure::Status(response.status));
+    }
+    String::from_utf8(response.body.clone())
+        .map_err(|_| Failure::Document(DocumentError::Malformed("it is no text".to_owned())))
+}

@@ -1,0 +1,343 @@
+//! HTTP/1.0 as directories speak it (dir-spec, "HTTP"): one request, one answer, both bounded.
+//!
+//! Bytes in, bytes out; what carries them is a stream of a circuit, or a TCP connection.
+
+use std::fmt;
+use std::io::Read;
+
+use miniz_oxide::deflate::compress_to_vec_zlib;
+use miniz_oxide::inflate::decompress_to_vec_zlib_with_limit;
+
+/// The most bytes of a head, and headers in it.
+const LONGEST_HEAD: usize = 16 << 10;
+const MOST_HEADERS: usize = 64;
+/// How hard an answer is compressed: a consensus is asked for more often than it is made, but the
+/// relay's core forwards cells, too.
+const EFFORT: u8 = 6;
+
+/// Why a request or an answer is refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum HttpError {
+    /// It is longer than the limit that was set for it.
+    TooLong(usize),
+    /// It is not HTTP; what is wrong.
+    Malformed(&'static str),
+    /// It ended before it was whole.
+    Truncated,
+    /// It is encoded in a way that was not asked for.
+    Encoding(String),
+}
+
+impl fmt::Display for HttpError {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            HttpError::TooLong(limit) => write!(out, "it is longer than {limit} bytes"),
+            HttpError::Malformed(what) => write!(out, "it is no HTTP: {what}"),
+            HttpError::Truncated => out.write_str("it ended before it was whole"),
+            HttpError::Encoding(name) => write!(out, "it is encoded as {name:?}, unasked"),
+        }
+    }
+}
+
+impl std::error::Error for HttpError {}
+
+/// The bytes that ask for `path`.
+#[must_use]
+pub fn get(path: &str) -> Vec<u8> {
+    let encodings = "Accept-Encoding: x-zstd, deflate, identity";
+    format!("GET {path} HTTP/1.0\r\n{encodings}\r\n\r\n").into_bytes()
+}
+
+/// The bytes that publish `body` at `path`.
+#[must_use]
+pub fn post(path: &str, host: &str, body: &[u8]) -> Vec<u8> {
+    let length = body.len();
+    let head = format!("POST {path} HTTP/1.0\r\nHost: {host}\r\nContent-Length: {length}\r\n\r\n");
+    [head.as_bytes(), body].concat()
+}
+
+/// An answer, decoded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Response {
+    /// 200 if all is well.
+    pub status: u16,
+    /// What the status means, in the server's words.
+    pub reason: String,
+    /// The body without its encoding.
+    pub body: Vec<u8>,
+}
+
+/// Takes an answer as it comes.
+#[derive(Debug)]
+pub struct ResponseReader {
+    bytes: Vec<u8>,
+    limit: usize,
+}
+
+impl ResponseReader {
+    /// A reader of an answer whose body, encoded or not, has at most `limit` bytes.
+    #[must_use]
+    pub fn new(limit: usize) -> ResponseReader {
+        ResponseReader { bytes: Vec::new(), limit }
+    }
+
+    /// Takes the next bytes.
+    ///
+    /// # Errors
+    /// [`HttpError::TooLong`], as soon as that shows.
+    pub fn push(&mut self, bytes: &[u8]) -> Result<(), HttpError> {
+        if self.bytes.len() + bytes.len() > LONGEST_HEAD + self.limit {
+            self.bytes = Vec::new();
+            return Err(HttpError::TooLong(self.limit));
+        }
+        self.bytes.extend_from_slice(bytes);
+        Ok(())
+    }
+
+    /// How many bytes have come.
+    #[must_use]
+    pub fn received(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// The whole answer, when the stream has ended.
+    ///
+    /// # Errors
+    /// It is not whole, malformed, too long, or encoded strangely.
+    pub fn finish(self) -> Result<Response, HttpError> {
+        let mut headers = [httparse::EMPTY_HEADER; MOST_HEADERS];
+        let mut head = httparse::Response::new(&mut headers);
+        let length = head_length(head.parse(&self.bytes), self.bytes.len())?;
+        let status = head.code.ok_or(HttpError::Malformed("no status"))?;
+        let reason = head.reason.unwrap_or_default().to_owned();
+        let body = &self.bytes[length..];
+        let body = match content_length(head.headers)? {
+            Some(wanted) if body.len() < wanted => return Err(HttpError::Truncated),
+            Some(wanted) => &body[..wanted],
+            None => body,
+        };
+        let encoding = header(head.headers, "content-encoding").unwrap_or("identity");
+        let body = decode(encoding, body, self.limit)?;
+        Ok(Response { status, reason, body })
+    }
+}
+
+/// A request to us.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// Whether it asks for something; otherwise it publishes something.
+    pub get: bool,
+    /// What it names, such as `/tor/status-vote/current/consensus-microdesc`.
+    pub path: String,
+    /// Whether the answer may be deflated.
+    pub deflate: bool,
+    /// What it publishes.
+    pub body: Vec<u8>,
+}
+
+/// Takes a request as it comes.
+#[derive(Debug)]
+pub struct RequestReader {
+    bytes: Vec<u8>,
+    limit: usize,
+}
+
+impl RequestReader {
+    /// A reader of a request whose body has at most `limit` bytes.
+    #[must_use]
+    pub fn new(limit: usize) -> RequestReader {
+        RequestReader { bytes: Vec::new(), limit }
+    }
+
+    /// Takes the next bytes; gives the request once it is whole. What follows it is ignored.
+    ///
+    /// # Errors
+    /// It is malformed, or longer than any honest one.
+    pub fn push(&mut self, bytes: &[u8]) -> Result<Option<Request>, HttpError> {
+        if self.bytes.len() + bytes.len() > LONGEST_HEAD + self.limit {
+            self.bytes = Vec::new();
+            return Err(HttpError::TooLong(self.limit));
+        }
+        self.bytes.extend_from_slice(bytes);
+        match self.parse() {
+            Err(HttpError::Truncated) => Ok(None),
+            other => other.map(Some),
+        }
+    }
+
+    fn parse(&self) -> Result<Request, HttpError> {
+        let mut headers = [httparse::EMPTY_HEADER; MOST_HEADERS];
+        let mut head = httparse::Request::new(&mut headers);
+        let length = head_length(head.parse(&self.bytes), self.bytes.len())?;
+        let get = match head.method {
+            Some("GET") => true,
+            Some("POST") => false,
+            _ => return Err(HttpError::Malformed("only GET and POST are known")),
+        };
+        let wanted = if get { 0 } else { content_length(head.headers)?.unwrap_or(0) };
+        if wanted > self.limit {
+            return Err(HttpError::TooLong(self.limit));
+        }
+        let body = self.bytes.get(length..length + wanted).ok_or(HttpError::Truncated)?.to_vec();
+        let path = head.path.unwrap_or_default();
+        let accepted = header(head.headers, "accept-encoding");
+        let deflate = match accepted {
+            Some(list) => list.split(',').any(|name| name.trim() == "deflate"),
+            None => path.ends_with(".z"),
+        };
+        let path = path.strip_suffix(".z").unwrap_or(path).to_owned();
+        Ok(Request { get, path, deflate, body })
+    }
+}
+
+/// The bytes of an answer. The body is deflated if that was asked for and makes it shorter.
+#[must_use]
+pub fn answer(status: u16, reason: &str, body: &[u8], deflate: bool) -> Vec<u8> {
+    let packed = deflate.then(|| compress_to_vec_zlib(body, EFFORT));
+    let (encoding, body) = match &packed {
+        Some(packed) if packed.len() < body.len() => ("deflate", &packed[..]),
+        _ => ("identity", body),
+    };
+    let length = body.len();
+    let head = format!(
+        "HTTP/1.0 {status} {reason}\r\nContent-Type: text/plain\r\nContent-Encoding: {encoding}\r\n\
+         Content-Length: {length}\r\n\r\n"
+    );
+    [head.as_bytes(), body].concat()
+}
+
+/// Where the body begins.
+fn head_length(
+    parsed: Result<httparse::Status<usize>, httparse::Error>,
+    there: usize,
+) -> Result<usize, HttpError> {
+    match parsed {
+        Ok(httparse::Status::Complete(length)) if length <= LONGEST_HEAD => Ok(length),
+        Ok(httparse::Status::Partial) if there <= LONGEST_HEAD => Err(HttpError::Truncated),
+        Ok(_) => Err(HttpError::TooLong(LONGEST_HEAD)),
+        Err(_) => Err(HttpError::Malformed("its head")),
+    }
+}
+
+fn header<'a>(headers: &[httparse::Header<'a>], name: &str) -> Option<&'a str> {
+    let found = headers.iter().find(|header| header.name.eq_ignore_ascii_case(name))?;
+    std::str::from_utf8(found.value).ok().map(str::trim)
+}
+
+fn content_length(headers: &[httparse::Header<'_>]) -> Result<Option<usize>, HttpError> {
+    let parse = |text: &str| text.parse().map_err(|_| HttpError::Malformed("its Content-Length"));
+    header(headers, "content-length").map(parse).transpose()
+}
+
+/// The body without its encoding, of at most `limit` bytes: what inflates to more is not inflated.
+fn decode(encoding: &str, body: &[u8], limit: usize) -> Result<Vec<u8>, HttpError> {
+    let decoded = match encoding {
+        "identity" => body.to_vec(),
+        "deflate" => {
+            decompress_to_vec_zlib_with_limit(body, limit).map_err(|error| match error.status {
+                miniz_oxide::inflate::TINFLStatus::HasMoreOutput => HttpError::TooLong(limit),
+                miniz_oxide::inflate::TINFLStatus::FailedCannotMakeProgress => HttpError::Truncated,
+                _ => HttpError::Malformed("its deflated body"),
+            })?
+        }
+        "x-zstd" => unzstd(body, limit)?,
+        other => return Err(HttpError::Encoding(other.to_owned())),
+    };
+    if decoded.len() > limit { Err(HttpError::TooLong(limit)) } else { Ok(decoded) }
+}
+
+fn unzstd(body: &[u8], limit: usize) -> Result<Vec<u8>, HttpError> {
+    let malformed = |_| HttpError::Malformed("its zstd body");
+    let mut decoder = zstd::stream::read::Decoder::new(body).map_err(malformed)?;
+    // A frame may ask for a window of 2 GiB; C tor packs with at most 8 MiB.
+    decoder.window_log_max(23).map_err(malformed)?;
+    let mut plain = Vec::new();
+    let room = u64::try_from(limit).unwrap_or(u64::MAX).saturating_add(1);
+    decoder.take(room).read_to_end(&mut plain).map_err(malformed)?;
+    Ok(plain)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(bytes: &[u8], limit: usize, piece: usize) -> Result<Response, HttpError> {
+        let mut reader = ResponseReader::new(limit);
+        bytes.chunks(piece).try_for_each(|piece| reader.push(piece))?;
+        reader.finish()
+    }
+
+    fn asked(bytes: &[u8], piece: usize) -> Result<Option<Request>, HttpError> {
+        let mut reader = RequestReader::new(1000);
+        for piece in bytes.chunks(piece) {
+            if let Some(request) = reader.push(piece)? {
+                return Ok(Some(request));
+            }
+        }
+        Ok(None)
+    }
+
+    #[test]
+    fn answers_come_back_however_they_are_cut_and_packed() {
+        let body = b"a directory says the same thing often. ".repeat(50);
+        for deflate in [false, true] {
+            let bytes = answer(200, "OK", &body, deflate);
+            assert_eq!(bytes.len() < body.len(), deflate);
+            for piece in [1, 7, 5000] {
+                let back = read(&bytes, 10_000, piece).unwrap();
+                assert_eq!((back.status, &back.reason[..], &back.body), (200, "OK", &body));
+            }
+        }
+        let packed = zstd::encode_all(&body[..], 3).unwrap();
+        let head = b"HTTP/1.0 200 OK\r\nContent-Encoding: x-zstd\r\n\r\n";
+        assert_eq!(read(&[&head[..], &packed].concat(), 10_000, 9).unwrap().body, body);
+    }
+
+    #[test]
+    fn requests_come_back_however_they_are_cut() {
+        for piece in [1, 11, 4000] {
+            let got = asked(&get("/tor/micro/d/abc.z"), piece).unwrap().unwrap();
+            assert_eq!((got.get, &got.path[..], got.deflate), (true, "/tor/micro/d/abc", true));
+            let put = asked(&post("/tor/", "127.0.0.1", b"router x"), piece).unwrap().unwrap();
+            assert_eq!((put.get, &put.body[..]), (false, &b"router x"[..]));
+        }
+        assert_eq!(asked(b"GET /tor/ HTTP/1.0\r\n", 3), Ok(None));
+    }
+
+    #[test]
+    fn an_answer_that_inflates_to_more_than_the_limit_is_refused() {
+        let bomb = vec![0; 2_000_000];
+        let packed = answer(200, "OK", &bomb, true);
+        assert!(packed.len() < 10_000);
+        assert_eq!(read(&packed, 100_000, 999), Err(HttpError::TooLong(100_000)));
+        let head = b"HTTP/1.0 200 OK\r\nContent-Encoding: x-zstd\r\n\r\n";
+        let packed = [&head[..], &zstd::encode_all(&bomb[..], 3).unwrap()].concat();
+        assert_eq!(read(&packed, 100_000, 999), Err(HttpError::TooLong(100_000)));
+        let plain = answer(200, "OK", &bomb, false);
+        assert_eq!(read(&plain, 100_000, 999), Err(HttpError::TooLong(100_000)));
+    }
+
+    #[test]
+    fn an_answer_that_is_cut_is_refused() {
+        for deflate in [false, true] {
+            let whole = answer(200, "OK", &b"some text, and more of it. ".repeat(9), deflate);
+            for length in 0..whole.len() {
+                assert_eq!(read(&whole[..length], 1000, 64), Err(HttpError::Truncated), "{length}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_not_http_is_refused() {
+        for bytes in [&b"\x16\x03\x01\x02\0"[..], b"HTTP/1.0 abc\r\n\r\n", b"SSH-2.0-x\r\n\r\n"] {
+            assert!(matches!(read(bytes, 100, 9), Err(HttpError::Malformed(_))));
+        }
+        let odd = b"HTTP/1.0 200 OK\r\nContent-Encoding: br\r\n\r\nx";
+        assert_eq!(read(odd, 100, 9), Err(HttpError::Encoding("br".to_owned())));
+        assert!(matches!(asked(b"PUT / HTTP/1.0\r\n\r\n", 5), Err(HttpError::Malformed(_))));
+        let long = [&b"GET /"[..], &[b'x'; 20_000]].concat();
+        assert!(matches!(asked(&long, 500), Err(HttpError::TooLong(_))));
+        let huge = b"POST /tor/ HTTP/1.0\r\nContent-Length: 99999\r\n\r\n";
+        assert_eq!(asked(huge, 5), Err(HttpError::TooLong(1000)));
+    }
+}

@@ -1,0 +1,336 @@
+//! Exit policies: rules that say where streams may go, first match counts (dir-spec, "exit policy").
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::str::FromStr;
+
+/// The networks that `private` stands for, as in C tor.
+const PRIVATE: [(IpAddr, u8); 10] = [
+    (IpAddr::V4(Ipv4Addr::new(0, 0, 0, 0)), 8),
+    (IpAddr::V4(Ipv4Addr::new(169, 254, 0, 0)), 16),
+    (IpAddr::V4(Ipv4Addr::new(127, 0, 0, 0)), 8),
+    (IpAddr::V4(Ipv4Addr::new(192, 168, 0, 0)), 16),
+    (IpAddr::V4(Ipv4Addr::new(10, 0, 0, 0)), 8),
+    (IpAddr::V4(Ipv4Addr::new(172, 16, 0, 0)), 12),
+    (IpAddr::V6(Ipv6Addr::UNSPECIFIED), 8),
+    (IpAddr::V6(Ipv6Addr::new(0xfc00, 0, 0, 0, 0, 0, 0, 0)), 7),
+    (IpAddr::V6(Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0)), 10),
+    (IpAddr::V6(Ipv6Addr::new(0xff00, 0, 0, 0, 0, 0, 0, 0)), 8),
+];
+
+/// Rules in order. What no rule matches is refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExitPolicy {
+    rules: Vec<Rule>,
+}
+
+/// One rule, such as `accept 192.0.2.0/24:80-443`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Rule {
+    accept: bool,
+    net: Net,
+    /// First and last port.
+    ports: (u16, u16),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Net {
+    Any,
+    /// All addresses of IPv4 (or of IPv6, if false).
+    Family(bool),
+    Prefix(IpAddr, u8),
+}
+
+/// A rule that cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PolicyError {
+    rule: String,
+    what: &'static str,
+}
+
+impl fmt::Display for PolicyError {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "exit rule {:?}: {}", self.rule, self.what)
+    }
+}
+
+impl std::error::Error for PolicyError {}
+
+impl ExitPolicy {
+    /// No streams to anywhere.
+    #[must_use]
+    pub fn reject_all() -> ExitPolicy {
+        ExitPolicy { rules: vec![Rule { accept: false, net: Net::Any, ports: (1, u16::MAX) }] }
+    }
+
+    /// Reads rules, each `accept|reject ADDRESS:PORTS`. An address is `*`, `*4`, `*6`, `private`, an
+    /// address or a prefix, those of IPv6 in brackets; ports are `*`, one, or `FIRST-LAST`.
+    ///
+    /// # Errors
+    /// The first rule that cannot be read.
+    pub fn parse<S: AsRef<str>>(rules: &[S]) -> Result<ExitPolicy, PolicyError> {
+        let mut read = Vec::new();
+        for rule in rules {
+            let text = rule.as_ref().trim();
+            let told = |what| PolicyError { rule: text.to_owned(), what };
+            read.extend(parse_rule(text).map_err(told)?);
+        }
+        Ok(ExitPolicy { rules: read })
+    }
+
+    /// Whether a stream to this address and port may be opened.
+    #[must_use]
+    pub fn allows(&self, address: IpAddr, port: u16) -> bool {
+        // An IPv4 address in IPv6's clothes goes where IPv4 goes: no rule is to be passed that way.
+        let address = address.to_canonical();
+        let matching = self.rules.iter().find(|rule| rule.matches(address, port));
+        port != 0 && matching.is_some_and(|rule| rule.accept)
+    }
+
+    /// Whether no stream at all may be opened.
+    #[must_use]
+    pub fn rejects_all(&self) -> bool {
+        self.rules.iter().all(|rule| !rule.accept)
+    }
+
+    /// Whether some address of IPv4 is allowed at this port: a name may then be looked up for it.
+    #[must_use]
+    pub fn may_allow(&self, port: u16) -> bool {
+        let covers = |rule: &&Rule| (rule.ports.0..=rule.ports.1).contains(&port);
+        let mut covering = self.rules.iter().filter(covers);
+        let first_sure = covering.find(|rule| rule.accept || rule.net == Net::Any);
+        first_sure.is_some_and(|rule| rule.accept)
+    }
+
+    /// The rules as a descriptor writes them. The last is for everything.
+    pub fn rules(&self) -> impl Iterator<Item = String> {
+        let ends = self.rules.last().is_some_and(|rule| rule.net == Net::Any && rule.all_ports());
+        let last = (!ends).then(|| "reject *:*".to_owned());
+        self.rules.iter().map(Rule::to_string).chain(last)
+    }
+
+    /// The ports that are open to (nearly) everywhere, as a microdescriptor says it: `accept 80,443`.
+    /// A port counts as open if no rule before the accepting one refuses it to a network larger than
+    /// a /7 of IPv4, which is what C tor overlooks.
+    #[must_use]
+    pub fn summary(&self) -> String {
+        let open: Vec<bool> =
+            (0..=u16::MAX).map(|port| port != 0 && self.mostly_open(port)).collect();
+        let listed = |wanted: bool| {
+            let mut ranges: Vec<(usize, usize)> = Vec::new();
+            for port in (1..=usize::from(u16::MAX)).filter(|&port| open[port] == wanted) {
+                match ranges.last_mut() {
+                    Some((_, last)) if *last + 1 == port => *last = port,
+                    _ => ranges.push((port, port)),
+                }
+            }
+            let text = |&(first, last): &(usize, usize)| {
+                if first == last { format!("{first}") } else { format!("{first}-{last}") }
+            };
+            ranges.iter().map(text).collect::<Vec<_>>().join(",")
+        };
+        let (accepted, rejected) = (listed(true), listed(false));
+        match (accepted.is_empty(), rejected.is_empty()) {
+            (true, _) => "reject 1-65535".to_owned(),
+            (_, true) => "accept 1-65535".to_owned(),
+            _ if accepted.len() <= rejected.len() => format!("accept {accepted}"),
+            _ => format!("reject {rejected}"),
+        }
+    }
+
+    fn mostly_open(&self, port: u16) -> bool {
+        for rule in &self.rules {
+            if !(rule.ports.0..=rule.ports.1).contains(&port) {
+                continue;
+            }
+            match (rule.accept, rule.net) {
+                (true, Net::Any | Net::Family(true)) => return true,
+                (false, Net::Any | Net::Family(true)) => return false,
+                (false, Net::Prefix(IpAddr::V4(_), length)) if length < 8 => return false,
+                _ => {}
+            }
+        }
+        false
+    }
+}
+
+impl Rule {
+    fn matches(&self, address: IpAddr, port: u16) -> bool {
+        let ports = self.ports.0..=self.ports.1;
+        let there = match self.net {
+            Net::Any => true,
+            Net::Family(v4) => address.is_ipv4() == v4,
+            Net::Prefix(net, length) => within(net, length, address),
+        };
+        there && ports.contains(&port)
+    }
+
+    fn all_ports(&self) -> bool {
+        self.ports == (1, u16::MAX)
+    }
+}
+
+impl fmt::Display for Rule {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(if self.accept { "accept " } else { "reject " })?;
+        match self.net {
+            Net::Any => out.write_str("*"),
+            Net::Family(v4) => out.write_str(if v4 { "*4" } else { "*6" }),
+            Net::Prefix(IpAddr::V4(net), length) => write!(out, "{net}/{length}"),
+            Net::Prefix(IpAddr::V6(net), length) => write!(out, "[{net}]/{length}"),
+        }?;
+        match self.ports {
+            _ if self.all_ports() => out.write_str(":*"),
+            (first, last) if first == last => write!(out, ":{first}"),
+            (first, last) => write!(out, ":{first}-{last}"),
+        }
+    }
+}
+
+fn parse_rule(text: &str) -> Result<Vec<Rule>, &'static str> {
+    let (word, rest) =
+        text.split_once(char::is_whitespace).ok_or("begins with accept or reject")?;
+    let accept = match word {
+        "accept" => true,
+        "reject" => false,
+        _ => return Err("begins with accept or reject"),
+    };
+    let (address, ports) = rest.trim().rsplit_once(':').ok_or("ADDRESS:PORTS is missing")?;
+    let ports = parse_ports(ports)?;
+    let nets = parse_nets(address)?;
+    Ok(nets.into_iter().map(|net| Rule { accept, net, ports }).collect())
+}
+
+fn parse_nets(text: &str) -> Result<Vec<Net>, &'static str> {
+    Ok(match text {
+        "*" => vec![Net::Any],
+        "*4" => vec![Net::Family(true)],
+        "*6" => vec![Net::Family(false)],
+        "private" => PRIVATE.iter().map(|&(net, length)| Net::Prefix(net, length)).collect(),
+        _ => vec![parse_prefix(text)?],
+    })
+}
+
+fn parse_prefix(text: &str) -> Result<Net, &'static str> {
+    const WHAT: &str = "the address is none: *, private, 192.0.2.0/24 or [2001:db8::]/32";
+    let (address, length) = match text.split_once('/') {
+        Some((address, length)) => (address, Some(length)),
+        None => (text, None),
+    };
+    let bare = address.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
+    let address: IpAddr = match bare {
+        Some(v6) => IpAddr::V6(Ipv6Addr::from_str(v6).map_err(|_| WHAT)?),
+        None => IpAddr::V4(Ipv4Addr::from_str(address).map_err(|_| WHAT)?),
+    };
+    let longest = if address.is_ipv4() { 32 } else { 128 };
+    let length = match length.map(u8::from_str) {
+        None => longest,
+        Some(Ok(length)) if length <= longest => length,
+        Some(_) => return Err("the prefix is longer than the address"),
+    };
+    Ok(Net::Prefix(address, length))
+}
+
+fn parse_ports(text: &str) -> Result<(u16, u16), &'static str> {
+    const WHAT: &str = "the ports are none: *, 80 or 80-443";
+    let port = |text: &str| text.parse::<u16>().ok().filter(|&port| port != 0).ok_or(WHAT);
+    let (first, last) = match text.split_once('-') {
+        _ if text == "*" => (1, u16::MAX),
+        Some((first, last)) => (port(first)?, port(last)?),
+        None => (port(text)?, port(text)?),
+    };
+    if first > last { Err("the first port is above the last") } else { Ok((first, last)) }
+}
+
+fn within(net: IpAddr, length: u8, address: IpAddr) -> bool {
+    let same = |a: u128, b: u128, bits: u32| {
+        let drop = bits - u32::from(length);
+        a.checked_shr(drop).unwrap_or(0) == b.checked_shr(drop).unwrap_or(0)
+    };
+    match (net, address) {
+        (IpAddr::V4(net), IpAddr::V4(at)) => same(net.to_bits().into(), at.to_bits().into(), 32),
+        (IpAddr::V6(net), IpAddr::V6(at)) => same(net.to_bits(), at.to_bits(), 128),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn policy(rules: &[&str]) -> ExitPolicy {
+        ExitPolicy::parse(rules).unwrap()
+    }
+
+    fn at(text: &str) -> IpAddr {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn the_first_rule_that_matches_counts() {
+        let web = policy(&["reject private:*", "reject 192.0.2.0/24:80", "accept *:80-443"]);
+        assert!(web.allows(at("198.51.100.1"), 80));
+        assert!(web.allows(at("192.0.2.1"), 443));
+        assert!(!web.allows(at("192.0.2.1"), 80));
+        assert!(!web.allows(at("198.51.100.1"), 25));
+        assert!(web.allows(at("2001:db8::1"), 443));
+        assert!(!web.allows(at("198.51.100.1"), 0));
+    }
+
+    #[test]
+    fn private_networks_are_not_reached_in_other_clothes() {
+        let all = policy(&["reject private:*", "accept *:*"]);
+        for inside in ["127.0.0.1", "10.2.3.4", "::ffff:127.0.0.1", "fe80::1", "::1", "172.31.0.1"]
+        {
+            assert!(!all.allows(at(inside), 80), "{inside}");
+        }
+        assert!(all.allows(at("172.32.0.1"), 80) && all.allows(at("2001:db8::1"), 80));
+    }
+
+    #[test]
+    fn what_is_written_reads_back() {
+        let rules = ["accept 192.0.2.0/24:80", "reject [2001:db8::]/32:1-1023", "accept *4:443"];
+        let one = policy(&rules);
+        let written: Vec<String> = one.rules().collect();
+        assert_eq!(written[..3], rules);
+        assert_eq!(written[3], "reject *:*");
+        assert_eq!(ExitPolicy::parse(&written[..3]), Ok(one));
+    }
+
+    #[test]
+    fn a_summary_lists_what_is_open_to_everywhere() {
+        let summary = |rules: &[&str]| policy(rules).summary();
+        assert_eq!(ExitPolicy::reject_all().summary(), "reject 1-65535");
+        assert_eq!(summary(&["accept *:*"]), "accept 1-65535");
+        assert_eq!(summary(&["reject private:*", "accept *:80", "accept *:443"]), "accept 80,443");
+        assert_eq!(summary(&["reject *:25", "accept *:*"]), "reject 25");
+        assert_eq!(summary(&["accept 127.0.0.0/8:*"]), "reject 1-65535");
+        assert_eq!(summary(&["reject 0.0.0.0/1:80", "accept *:80-81"]), "accept 81");
+    }
+
+    #[test]
+    fn a_name_is_looked_up_only_for_a_port_that_may_be_open() {
+        let some = policy(&["accept 192.0.2.1:80", "reject *:*"]);
+        assert!(some.may_allow(80) && !some.may_allow(81));
+        assert!(!ExitPolicy::reject_all().may_allow(80) && ExitPolicy::reject_all().rejects_all());
+    }
+
+    #[test]
+    fn bad_rules_are_told_with_their_text() {
+        let bad = [
+            "allow *:*",
+            "accept",
+            "accept *",
+            "accept *:0",
+            "accept *:90-80",
+            "accept 1.2.3:80",
+            "accept 192.0.2.0/33:80",
+            "reject 2001:db8::1:80",
+            "accept *:65536",
+        ];
+        for rule in bad {
+            let error = ExitPolicy::parse(&[rule]).unwrap_err().to_string();
+            assert!(error.contains(rule), "{error}");
+        }
+    }
+}

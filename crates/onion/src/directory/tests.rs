@@ -1,0 +1,373 @@
+//! A network of relays that authorities of our own list, and who is chosen in it.
+
+use std::collections::BTreeMap;
+
+use anabranch_multipath::seed::stream;
+
+use super::cache::Cache;
+use super::fetch::{AuthorityIdentity, Directory, Event, Failure, Want};
+use super::guard::Guards;
+use super::http::{RequestReader, ResponseReader, get};
+use super::network::{Network, NoRelay, Position, Target, Wishes};
+use crate::wire::authority::{Authority, Listed, microdescriptor, unsigned_consensus};
+use crate::wire::netdoc::{DocumentError, Unproven, parse_certs, parse_microdescs};
+
+const NOW: u64 = 1_800_000_000;
+const WEB: Target = Target { port: 443, v6: false };
+
+/// What is listed of one relay: flags, bandwidth, first two bytes of its address, further lines.
+type Sketch<'a> = (&'a str, u32, &'a str, &'a str);
+
+struct World {
+    network: Network,
+    consensus: String,
+    cert: String,
+    microdescs: String,
+    authority: [u8; 20],
+}
+
+const GUARD: &str = "Fast Guard Running Stable V2Dir Valid";
+const MIDDLE: &str = "Fast Running Stable V2Dir Valid";
+const EXIT: &str = "Exit Fast Running Stable V2Dir Valid";
+const OPEN: &str = "p accept 80,443\n";
+
+fn id(place: usize) -> [u8; 20] {
+    [u8::try_from(place).unwrap() + 1; 20]
+}
+
+fn world(sketches: &[Sketch<'_>]) -> World {
+    world_at(sketches, NOW)
+}
+
+/// The same, with a consensus that begins to hold a minute before `now`.
+fn world_at(sketches: &[Sketch<'_>], now: u64) -> World {
+    let mut rng = stream(1, 0, "network");
+    let authorities = [Authority::generate("auth0", &mut rng)];
+    let listed: Vec<Listed> = sketches
+        .iter()
+        .enumerate()
+        .map(|(place, &(flags, bandwidth, net, rest))| Listed {
+            nickname: format!("relay{place}"),
+            rsa_identity: id(place),
+            microdesc: {
+                let ed = [u8::try_from(place).unwrap() + 100; 32];
+                microdescriptor(&tap(), &[9; 32], &ed, rest)
+            },
+            at: format!("{net}.{place}.1 9001"),
+            flags: flags.to_owned(),
+            protocols: "FlowCtrl=1-2 Link=4-5 Relay=2-4".to_owned(),
+            bandwidth,
+        })
+        .collect();
+    let times = [now - 60, now + 60, now + 120];
+    let unsigned = unsigned_consensus(&authorities, &listed, times, "");
+    let consensus = unsigned.clone() + &authorities[0].signature(&unsigned);
+    let cert = authorities[0].certificate(NOW - 9000, NOW + 9000);
+    let (certs, _) = parse_certs(&cert).unwrap();
+    let authority = authorities[0].identity();
+    let proven = Unproven::parse(&consensus).unwrap().prove(&[authority], &certs, now).unwrap();
+    let microdescs: String = listed.into_iter().map(|one| one.microdesc).collect();
+    let mut network = Network::new(proven);
+    for (microdesc, _) in parse_microdescs(&microdescs).unwrap().0 {
+        assert!(network.learn(microdesc));
+    }
+    World { network, consensus, cert, microdescs, authority }
+}
+
+/// A TAP key that nobody uses: any RSA key will do.
+fn tap() -> Vec<u8> {
+    let keys = crate::wire::keys::RelayKeys::generate(&mut stream(2, 0, "tap"), NOW);
+    keys.unwrap().tap_public()
+}
+
+fn usual() -> World {
+    world(&USUAL)
+}
+
+const USUAL: [Sketch<'_>; 7] = [
+    (GUARD, 100, "1.1", ""),
+    (GUARD, 300, "2.2", ""),
+    (MIDDLE, 100, "3.3", ""),
+    (MIDDLE, 100, "4.4", ""),
+    (EXIT, 100, "5.5", OPEN),
+    (EXIT, 300, "6.6", OPEN),
+    ("BadExit Exit Fast Running Valid", 900, "7.7", "p accept 1-65535\n"),
+];
+
+#[test]
+fn a_path_has_a_guard_a_middle_and_an_exit_that_takes_the_port() {
+    let world = usual();
+    let mut rng = stream(3, 0, "paths");
+    let mut exits = BTreeMap::new();
+    for _ in 0..2000 {
+        let path = world.network.path(id(0), WEB, &Wishes::default(), &mut rng).unwrap();
+        assert_eq!(path[0], id(0));
+        assert!(path[1] != path[0] && path[1] != path[2]);
+        *exits.entry(path[2]).or_insert(0) += 1;
+    }
+    assert_eq!(exits.keys().copied().collect::<Vec<_>>(), [id(4), id(5)]);
+    let share = f64::from(exits[&id(5)]) / 2000.0;
+    assert!((0.71..0.79).contains(&share), "three quarters of the bandwidth, and {share} of paths");
+    let ssh = Target { port: 22, v6: false };
+    let none = world.network.path(id(0), ssh, &Wishes::default(), &mut rng);
+    assert_eq!(none, Err(NoRelay(Position::Exit(ssh))));
+}
+
+#[test]
+fn the_same_seed_gives_the_same_paths() {
+    let world = usual();
+    let paths = |seed| {
+        let mut rng = stream(seed, 0, "paths");
+        let one = || world.network.path(id(0), WEB, &Wishes::default(), &mut rng).unwrap();
+        std::iter::repeat_with(one).take(50).collect::<Vec<_>>()
+    };
+    assert_eq!(paths(1), paths(1));
+    assert_ne!(paths(1), paths(2));
+}
+
+#[test]
+fn relays_of_one_family_or_subnet_are_not_in_one_path() {
+    let family = |id: [u8; 20]| {
+        format!("family ${}\n", id.iter().map(|byte| format!("{byte:02X}")).collect::<String>())
+    };
+    let (with_middle, with_guard) = (family(id(1)), family(id(0)));
+    let mut world = world(&[
+        (GUARD, 1, "1.1", &with_middle),
+        (MIDDLE, 1, "2.2", &with_guard),
+        (MIDDLE, 1, "1.1", ""),
+        (MIDDLE, 1, "4.4", ""),
+        (EXIT, 1, "5.5", OPEN),
+    ]);
+    let mut rng = stream(4, 0, "paths");
+    for _ in 0..200 {
+        let path = world.network.path(id(0), WEB, &Wishes::default(), &mut rng).unwrap();
+        assert_eq!(path[1], id(3), "the only one that is neither related nor near");
+    }
+    world.network.share_subnets = true;
+    let middles: Vec<[u8; 20]> = (0..200)
+        .map(|_| world.network.path(id(0), WEB, &Wishes::default(), &mut rng).unwrap()[1])
+        .collect();
+    assert!(middles.contains(&id(2)) && !middles.contains(&id(1)));
+}
+
+#[test]
+fn a_family_that_only_one_side_claims_is_none() {
+    let claimed = format!("family ${}\n", "02".repeat(20));
+    let world =
+        world(&[(GUARD, 1, "1.1", &claimed), (MIDDLE, 1, "2.2", ""), (EXIT, 1, "5.5", OPEN)]);
+    let path = world.network.path(id(0), WEB, &Wishes::default(), &mut stream(5, 0, "paths"));
+    assert_eq!(path, Ok([id(0), id(1), id(2)]));
+}
+
+#[test]
+fn wishes_are_kept_or_the_path_is_not_had() {
+    let world = usual();
+    let mut rng = stream(6, 0, "paths");
+    let wishes = Wishes { exit: vec![id(4)], middle: vec![id(3)], ..Wishes::default() };
+    assert_eq!(world.network.path(id(1), WEB, &wishes, &mut rng), Ok([id(1), id(3), id(4)]));
+    let without = Wishes { exclude: vec![id(4), id(5)], ..Wishes::default() };
+    assert!(world.network.path(id(1), WEB, &without, &mut rng).is_err());
+}
+
+#[test]
+fn a_guard_stays_rests_after_failures_and_comes_back() {
+    let world = usual();
+    let mut rng = stream(7, 0, "guards");
+    let mut guards = Guards::default();
+    let mut now = NOW;
+    let mut current = |guards: &mut Guards, now| {
+        guards.current(&world.network, &Wishes::default(), now, &mut rng)
+    };
+    let first = current(&mut guards, now).unwrap();
+    for _ in 0..100 {
+        now += 1000;
+        assert_eq!(current(&mut guards, now), Ok(first));
+    }
+    guards.failed(&first, now);
+    let second = current(&mut guards, now).unwrap();
+    assert_ne!(second, first);
+    assert_eq!(current(&mut guards, now + 11), Ok(first), "it has rested");
+    guards.failed(&first, now + 11);
+    guards.failed(&second, now + 11);
+    assert_eq!(current(&mut guards, now + 12), Err(NoRelay(Position::Guard)), "two are all");
+    guards.wake();
+    assert_eq!(current(&mut guards, now + 12), Ok(first));
+    let mut restored = Guards::restore(guards.kept().to_vec());
+    assert_eq!(current(&mut restored, now + 12), Ok(first));
+    assert!(current(&mut restored, now + 130 * 86_400).is_ok());
+    assert!(restored.kept().iter().all(|guard| guard.chosen > NOW + 86_400 * 100), "too old");
+}
+
+#[test]
+fn a_network_is_enough_when_most_of_its_weight_is_known() {
+    let world = usual();
+    assert!(world.network.is_enough());
+    assert_eq!(world.network.missing().count(), 0);
+    let mut bare = Network::new(world.network.consensus().clone());
+    assert!(!bare.is_enough());
+    assert_eq!(bare.missing().count(), 7);
+    let known = parse_microdescs(&world.microdescs).unwrap().0;
+    known.into_iter().skip(1).for_each(|(one, _)| assert!(bare.learn(one)));
+    assert!(bare.is_enough(), "300 of 400 for guards");
+    assert!(bare.clone().renewed(bare.consensus().clone()).is_enough(), "what is known stays");
+}
+
+#[test]
+fn a_cache_gives_what_it_has_by_every_path_that_clients_use() {
+    let world = usual();
+    let mut cache = Cache::default();
+    let asked = |cache: &Cache, path: &str| {
+        let request = RequestReader::new(0).push(&get(path)).unwrap().unwrap();
+        let mut reader = ResponseReader::new(1 << 20);
+        reader.push(&cache.answer(&request)).unwrap();
+        let response = reader.finish().unwrap();
+        (response.status, String::from_utf8(response.body).unwrap())
+    };
+    let path = "/tor/status-vote/current/consensus-microdesc";
+    assert_eq!(asked(&cache, path).0, 404);
+    cache.consensus(world.consensus.clone(), vec![world.authority]);
+    let (certs, _) = parse_certs(&world.cert).unwrap();
+    let (id, key) = certs[0].keys();
+    let (id, key) = (super::cache::hex(&id), super::cache::hex(&key));
+    cache.certs(certs);
+    let (parsed, _) = parse_microdescs(&world.microdescs).unwrap();
+    parsed.iter().for_each(|(one, text)| cache.microdesc(one, text));
+    for ask in [path.to_owned(), format!("{path}.z"), format!("{path}/{}+AAAAAA", &id[..6])] {
+        let want =
+            if ask.contains('+') { (404, String::new()) } else { (200, world.consensus.clone()) };
+        assert_eq!(asked(&cache, &ask), want, "{ask}");
+    }
+    assert_eq!(asked(&cache, &format!("{path}/{id}.z")), (200, world.consensus.clone()));
+    for ask in
+        [format!("fp/{id}"), format!("sk/{key}"), format!("fp-sk/{id}-{key}"), "all".to_owned()]
+    {
+        assert_eq!(asked(&cache, &format!("/tor/keys/{ask}.z")), (200, world.cert.clone()));
+    }
+    let digests: Vec<String> =
+        parsed.iter().map(|(one, _)| super::fetch::base64(&one.digest)).collect();
+    let ask = format!("/tor/micro/d/{}-AAAA.z", digests[..2].join("-"));
+    assert_eq!(asked(&cache, &ask), (200, parsed[0].1.to_owned() + parsed[1].1));
+    for ask in ["/", "/tor/keys/fp/AA", "/tor/micro/d/AAAA", "/tor/server/authority", "/tor/x"] {
+        assert_eq!(asked(&cache, ask).0, 404, "{ask}");
+    }
+    let flood = format!("/tor/micro/d/{}", ["A"; 501].join("-"));
+    assert_eq!(asked(&cache, &flood).0, 400);
+}
+
+/// A client that asks this cache, and nobody else, until there is nothing to ask for or it fails.
+fn bootstrap(directory: &mut Directory, cache: &Cache, now: u64) -> Vec<Event> {
+    let mut rng = stream(8, 0, "fetch");
+    let mut events = Vec::new();
+    for _ in 0..20 {
+        let Some(job) = directory.poll(0, now, &mut rng) else { break };
+        let request = RequestReader::new(0).push(&get(&job.path)).unwrap().unwrap();
+        let mut reader = ResponseReader::new(job.limit);
+        reader.push(&cache.answer(&request)).unwrap();
+        let outcome = reader.finish().map_err(Failure::Http);
+        events.extend(directory.done(job.number, outcome, 0, now, &mut rng));
+    }
+    events
+}
+
+fn filled(world: &World) -> Cache {
+    let mut cache = Cache::default();
+    cache.consensus(world.consensus.clone(), vec![world.authority]);
+    cache.certs(parse_certs(&world.cert).unwrap().0);
+    let (parsed, _) = parse_microdescs(&world.microdescs).unwrap();
+    parsed.iter().for_each(|(one, text)| cache.microdesc(one, text));
+    cache
+}
+
+fn client(world: &World) -> Directory {
+    Directory::new(vec![AuthorityIdentity { v3: world.authority }], false)
+}
+
+#[test]
+fn a_client_comes_to_a_network_that_it_can_use_and_keeps_it() {
+    let world = usual();
+    let mut directory = client(&world);
+    let events = bootstrap(&mut directory, &filled(&world), NOW);
+    assert!(directory.is_ready());
+    assert_eq!(events.iter().filter(|event| matches!(event, Event::Ready)).count(), 1);
+    let mut kept = [String::new(), String::new(), String::new()];
+    for event in events {
+        match event {
+            Event::Certificates(text) => kept[0] = text,
+            Event::Consensus(text, signers) => {
+                assert_eq!(signers, [world.authority]);
+                kept[1] = text;
+            }
+            Event::Microdesc(_, text) => kept[2] += &text,
+            Event::Ready => {}
+            Event::Failed(..) => panic!("{event:?}"),
+        }
+    }
+    let mut rng = stream(9, 0, "restore");
+    let mut again = client(&world);
+    again.restore(&kept[0], &kept[1], &kept[2], NOW, &mut rng);
+    assert!(again.is_ready() && again.poll(0, NOW, &mut rng).is_none());
+    let late = NOW + 100_000;
+    let mut expired = client(&world);
+    expired.restore(&kept[0], &kept[1], &kept[2], late, &mut rng);
+    assert!(!expired.is_ready(), "what has expired is not taken up");
+    assert_eq!(again.poll(0, NOW + 110, &mut rng).unwrap().want, Want::Consensus, "it renews");
+}
+
+#[test]
+fn a_consensus_that_is_not_proven_is_not_taken_and_the_next_try_waits() {
+    let world = usual();
+    let mut forged = filled(&world);
+    forged
+        .consensus(world.consensus.replace("Bandwidth=300", "Bandwidth=9"), vec![world.authority]);
+    let mut directory = client(&world);
+    let events = bootstrap(&mut directory, &forged, NOW);
+    let refused = |event: &Event| {
+        matches!(event, Event::Failed(_, _, Failure::Document(DocumentError::BadSignature)))
+    };
+    assert!(events.iter().any(refused), "{events:?}");
+    assert!(directory.network().is_none());
+    let pause = directory.wait(0, NOW);
+    assert!((1..=500).contains(&pause), "{pause} ms");
+    let mut rng = stream(10, 0, "fetch");
+    assert!(directory.poll(pause - 1, NOW, &mut rng).is_none());
+    assert!(directory.poll(pause, NOW, &mut rng).is_some());
+}
+
+#[test]
+fn pauses_grow_and_end_with_the_first_success() {
+    let world = usual();
+    let mut directory = client(&world);
+    let mut rng = stream(11, 0, "fetch");
+    let (mut now, mut pauses) = (0, Vec::new());
+    for _ in 0..12 {
+        let job = directory.poll(now, NOW, &mut rng).unwrap();
+        directory.done(job.number, Err(Failure::Unreachable), now, NOW, &mut rng);
+        pauses.push(directory.wait(now, NOW));
+        now += pauses.last().unwrap();
+    }
+    assert!(pauses[0] <= 500 && pauses[4] > 10_000 && pauses[11] <= 600_000, "{pauses:?}");
+    let cache = filled(&world);
+    let job = directory.poll(now, NOW, &mut rng).unwrap();
+    let request = RequestReader::new(0).push(&get(&job.path)).unwrap().unwrap();
+    let mut reader = ResponseReader::new(job.limit);
+    reader.push(&cache.answer(&request)).unwrap();
+    directory.done(job.number, Ok(reader.finish().unwrap()), now, NOW, &mut rng);
+    assert_eq!(directory.wait(now, NOW), 0);
+}
+
+#[test]
+fn an_older_consensus_does_not_replace_a_newer_one() {
+    let (older, newer) = (world_at(&USUAL, NOW - 50), usual());
+    let mut directory = client(&newer);
+    bootstrap(&mut directory, &filled(&newer), NOW);
+    let ours = |directory: &Directory| directory.network().unwrap().consensus().valid_after;
+    let expired = |event: &Event| {
+        matches!(event, Event::Failed(_, _, Failure::Document(DocumentError::Expired)))
+    };
+    // It asks again before it must, and both still hold then: older ones are refused all the same.
+    let again = bootstrap(&mut directory, &filled(&older), NOW + 69);
+    assert!(again.is_empty() || again.iter().any(expired), "{again:?}");
+    assert_eq!(ours(&directory), NOW - 60);
+    let same = bootstrap(&mut directory, &filled(&newer), NOW + 119);
+    assert!(same.iter().any(|event| matches!(event, Event::Consensus(..))), "{same:?}");
+}

@@ -1,0 +1,158 @@
+//! A directory authority for tests: it certifies its keys and signs a consensus of the relays that
+//! it is told. Nothing of it votes.
+
+use base64ct::{Base64Unpadded, Encoding};
+use digest::Digest;
+use rand_core::CryptoRng;
+use tor_llcrypto::d::{Sha1, Sha256};
+use tor_llcrypto::pk::rsa::KeyPair;
+
+use crate::directory::civil::utc;
+use crate::directory::descriptor::{line, object};
+
+/// Keys of one authority.
+pub struct Authority {
+    name: String,
+    identity: KeyPair,
+    signing: KeyPair,
+}
+
+/// One relay of a consensus that is made for a test.
+#[derive(Clone, Debug)]
+pub struct Listed {
+    /// Its name.
+    pub nickname: String,
+    /// Its RSA identity.
+    pub rsa_identity: [u8; 20],
+    /// The text of its microdescriptor.
+    pub microdesc: String,
+    /// `ADDRESS PORT`, IPv4.
+    pub at: String,
+    /// The flags, as an `s` line has them.
+    pub flags: String,
+    /// The subprotocols, as a `pr` line has them.
+    pub protocols: String,
+    /// The weight.
+    pub bandwidth: u32,
+}
+
+impl Authority {
+    /// An authority with fresh keys.
+    pub fn generate<R: CryptoRng>(name: &str, rng: &mut R) -> Authority {
+        let key = |rng: &mut R| KeyPair::generate(rng).expect("keys of this size can be made");
+        Authority { name: name.to_owned(), identity: key(rng), signing: key(rng) }
+    }
+
+    /// Its identity (v3ident).
+    #[must_use]
+    pub fn identity(&self) -> [u8; 20] {
+        self.identity.to_public_key().to_rsa_identity().to_bytes()
+    }
+
+    /// Its certificate, which holds from `from` until `until`.
+    #[must_use]
+    pub fn certificate(&self, from: u64, until: u64) -> String {
+        let identity = self.identity.to_public_key();
+        let mut text = "dir-key-certificate-version 3\n".to_owned();
+        line(&mut text, &format!("fingerprint {}", hex(&self.identity())));
+        line(&mut text, &format!("dir-key-published {}", utc(from)));
+        line(&mut text, &format!("dir-key-expires {}", utc(until)));
+        line(&mut text, "dir-identity-key");
+        object(&mut text, "RSA PUBLIC KEY", &identity.to_der());
+        line(&mut text, "dir-signing-key");
+        object(&mut text, "RSA PUBLIC KEY", &self.signing.to_public_key().to_der());
+        line(&mut text, "dir-key-crosscert");
+        object(&mut text, "ID SIGNATURE", &sign(&self.signing, &self.identity()));
+        line(&mut text, "dir-key-certification");
+        let digest = Sha1::digest(text.as_bytes());
+        object(&mut text, "SIGNATURE", &sign(&self.identity, &digest));
+        text
+    }
+
+    /// Signs a consensus that lacks nothing but signatures: one `directory-signature` item.
+    #[must_use]
+    pub fn signature(&self, unsigned: &str) -> String {
+        let digest = Sha256::digest(format!("{unsigned}directory-signature "));
+        let signing = self.signing.to_public_key().to_rsa_identity();
+        let (id, key) = (hex(&self.identity()), hex(signing.as_bytes()));
+        let mut text = format!("directory-signature sha256 {id} {key}\n");
+        object(&mut text, "SIGNATURE", &sign(&self.signing, &digest));
+        text
+    }
+}
+
+/// A consensus of these relays in the name of these authorities, but for the signatures.
+#[must_use]
+pub fn unsigned_consensus(
+    authorities: &[Authority],
+    relays: &[Listed],
+    [after, fresh, until]: [u64; 3],
+    params: &str,
+) -> String {
+    let mut text = head([after, fresh, until], params);
+    let mut authorities: Vec<&Authority> = authorities.iter().collect();
+    authorities.sort_by_key(|authority| authority.identity());
+    for authority in authorities {
+        let id = hex(&authority.identity());
+        line(&mut text, &format!("dir-source {} {id} 127.0.0.1 127.0.0.1 1 1", authority.name));
+        line(&mut text, "contact nobody");
+        line(&mut text, &format!("vote-digest {id}"));
+    }
+    let mut relays: Vec<&Listed> = relays.iter().collect();
+    relays.sort_by_key(|relay| relay.rsa_identity);
+    relays.into_iter().for_each(|relay| listed(&mut text, relay));
+    line(&mut text, "directory-footer");
+    line(
+        &mut text,
+        "bandwidth-weights Wbd=3333 Wbe=0 Wbg=0 Wbm=10000 Wdb=10000 Web=10000 Wed=3333 Wee=10000 \
+         Weg=3333 Wem=10000 Wgb=10000 Wgd=3333 Wgg=10000 Wgm=10000 Wmb=10000 Wmd=3333 Wme=0 Wmg=0 \
+         Wmm=10000",
+    );
+    text
+}
+
+/// A microdescriptor's text.
+#[must_use]
+pub fn microdescriptor(tap: &[u8], ntor: &[u8; 32], ed_identity: &[u8; 32], rest: &str) -> String {
+    let mut text = "onion-key\n".to_owned();
+    object(&mut text, "RSA PUBLIC KEY", tap);
+    line(&mut text, &format!("ntor-onion-key {}", Base64Unpadded::encode_string(ntor)));
+    text.push_str(rest);
+    line(&mut text, &format!("id ed25519 {}", Base64Unpadded::encode_string(ed_identity)));
+    text
+}
+
+fn head([after, fresh, until]: [u64; 3], params: &str) -> String {
+    const REQUIRED: &str = "Cons=2 Desc=2 FlowCtrl=1 Link=4-5 Microdesc=2 Relay=2";
+    let mut text = "network-status-version 3 microdesc\nvote-status consensus\n".to_owned();
+    line(&mut text, "consensus-method 33");
+    line(&mut text, &format!("valid-after {}", utc(after)));
+    line(&mut text, &format!("fresh-until {}", utc(fresh)));
+    line(&mut text, &format!("valid-until {}", utc(until)));
+    line(&mut text, "voting-delay 2 2\nclient-versions\nserver-versions");
+    line(&mut text, "known-flags Authority BadExit Exit Fast Guard Running Stable V2Dir Valid");
+    for who in ["recommended-client", "recommended-relay", "required-client", "required-relay"] {
+        line(&mut text, &format!("{who}-protocols {REQUIRED}"));
+    }
+    line(&mut text, &format!("params {params}"));
+    text
+}
+
+fn listed(text: &mut String, relay: &Listed) {
+    let id = Base64Unpadded::encode_string(&relay.rsa_identity);
+    line(text, &format!("r {} {id} 2038-01-01 00:00:00 {} 0", relay.nickname, relay.at));
+    let digest = Base64Unpadded::encode_string(&Sha256::digest(relay.microdesc.as_bytes()));
+    line(text, &format!("m {digest}"));
+    line(text, &format!("s {}", relay.flags));
+    line(text, "v Tor 0.4.9.11");
+    line(text, &format!("pr {}", relay.protocols));
+    line(text, &format!("w Bandwidth={}", relay.bandwidth));
+}
+
+fn sign(key: &KeyPair, digest: &[u8]) -> Vec<u8> {
+    key.sign(digest).expect("a key of this size signs")
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02X}")).collect()
+}

@@ -1,0 +1,515 @@
+//! The long-term keys of a relay, in the files that C tor keeps them in, and what they certify.
+//!
+//! An RSA identity (1024 bits: that is its size by definition) and an ed25519 master identity belong
+//! together for good: authorities pin the pair. The master key certifies a signing key that lives
+//! for a month, and the signing key certifies what changes more often (cert-spec).
+
+use std::fmt;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use digest::Digest;
+use rand_core::CryptoRng;
+use rsa::pkcs1::{DecodeRsaPrivateKey, EncodeRsaPrivateKey};
+use rsa::pkcs8::LineEnding;
+use tor_cert::rsa::EncodedRsaCrosscert;
+use tor_cert::{CertType, CertifiedKey, Ed25519Cert};
+use tor_cert_x509::{TlsKeyAndCert, create_legacy_rsa_id_cert};
+use tor_llcrypto::d::{Sha1, Sha256};
+use tor_llcrypto::pk::curve25519::{PublicKey as CurvePublic, StaticKeypair, StaticSecret};
+use tor_llcrypto::pk::ed25519::{Ed25519Identity, ExpandedKeypair, Keypair};
+use tor_llcrypto::pk::keymanip::convert_curve25519_to_ed25519_private;
+use tor_llcrypto::pk::rsa::KeyPair as RsaKeys;
+
+const HOUR: u64 = 3600;
+/// How long a signing key, and a certificate of a link, are good for (C tor's figures).
+const SIGNING_SECONDS: u64 = 30 * 24 * HOUR;
+const LINK_SECONDS: u64 = 2 * 24 * HOUR;
+/// A signing key is replaced when less than this is left of its life.
+const RENEW_SECONDS: u64 = 5 * 24 * HOUR;
+/// The hours that a cross certificate of an onion key holds (dir-spec: at least a week).
+const ONION_SECONDS: u64 = 28 * 24 * HOUR;
+
+const RSA_ID: &str = "secret_id_key";
+const TAP: &str = "secret_onion_key";
+const NTOR: &str = "secret_onion_key_ntor";
+const MASTER: &str = "ed25519_master_id_secret_key";
+const MASTER_PUBLIC: &str = "ed25519_master_id_public_key";
+const SIGNING: &str = "ed25519_signing_secret_key";
+const SIGNING_CERT: &str = "ed25519_signing_cert";
+
+/// The names of all files that [`RelayKeys::from_files`] reads.
+pub const FILES: [&str; 6] = [RSA_ID, TAP, NTOR, MASTER, SIGNING, SIGNING_CERT];
+
+/// All long-term keys of a relay.
+pub struct RelayKeys {
+    identity: RsaKeys,
+    tap: RsaKeys,
+    ntor: StaticKeypair,
+    master: ExpandedKeypair,
+    signing: ExpandedKeypair,
+    signing_cert: Vec<u8>,
+    signing_until: u64,
+}
+
+/// A file of the key folder: its name, which is C tor's, and what is in it.
+pub struct KeyFile {
+    /// The name within the folder.
+    pub name: &'static str,
+    /// The whole content.
+    pub content: Vec<u8>,
+}
+
+/// Keys that cannot be used, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum KeyError {
+    /// This file is missing while others are there.
+    Missing(&'static str),
+    /// This file does not hold what its name says; what is wrong with it.
+    Bad(&'static str, &'static str),
+    /// A key or a certificate could not be made.
+    Making(String),
+}
+
+impl fmt::Display for KeyError {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            KeyError::Missing(name) => write!(out, "{name} is missing, while other keys are there"),
+            KeyError::Bad(name, what) => write!(out, "{name}: {what}"),
+            KeyError::Making(what) => write!(out, "keys cannot be made: {what}"),
+        }
+    }
+}
+
+impl std::error::Error for KeyError {}
+
+impl RelayKeys {
+    /// Makes all keys of a new relay.
+    ///
+    /// # Errors
+    /// [`KeyError::Making`], which the libraries give for sizes that we do not ask for.
+    pub fn generate<R: CryptoRng>(rng: &mut R, unix_now: u64) -> Result<RelayKeys, KeyError> {
+        let secret = StaticSecret::random_from_rng(&mut *rng);
+        let master = ExpandedKeypair::from(&Keypair::generate(rng));
+        let (signing, signing_cert, signing_until) = new_signing(rng, &master, unix_now)?;
+        Ok(RelayKeys {
+            identity: RsaKeys::generate(rng).map_err(making)?,
+            tap: RsaKeys::generate(rng).map_err(making)?,
+            ntor: StaticKeypair { public: CurvePublic::from(&secret), secret },
+            master,
+            signing,
+            signing_cert,
+            signing_until,
+        })
+    }
+
+    /// The SHA-1 digest of the RSA identity, which most of the protocol calls the fingerprint.
+    #[must_use]
+    pub fn rsa_identity(&self) -> [u8; 20] {
+        self.identity.to_public_key().to_rsa_identity().to_bytes()
+    }
+
+    /// The ed25519 master identity.
+    #[must_use]
+    pub fn ed_identity(&self) -> [u8; 32] {
+        *self.master.public().as_bytes()
+    }
+
+    /// The key for CREATE2 with ntor and ntor-v3: secret, then public.
+    #[must_use]
+    pub fn ntor(&self) -> ([u8; 32], [u8; 32]) {
+        (self.ntor.secret.to_bytes(), self.ntor.public.to_bytes())
+    }
+
+    /// Whether the signing key is to be replaced by now ([`RelayKeys::renew_signing`]).
+    #[must_use]
+    pub fn signing_is_old(&self, unix_now: u64) -> bool {
+        unix_now + RENEW_SECONDS > self.signing_until
+    }
+
+    /// Replaces the signing key and its certificate.
+    ///
+    /// # Errors
+    /// [`KeyError::Making`] if the certificate cannot be made.
+    pub fn renew_signing<R: CryptoRng>(
+        &mut self,
+        rng: &mut R,
+        unix_now: u64,
+    ) -> Result<(), KeyError> {
+        (self.signing, self.signing_cert, self.signing_until) =
+            new_signing(rng, &self.master, unix_now)?;
+        Ok(())
+    }
+
+    /// The certificates of a CERTS cell by type (tor-spec, "CERTS cells"): 2, 4, 7, and 5 if this side
+    /// is the TLS server with this certificate, 6 for the key that signs AUTHENTICATE.
+    ///
+    /// # Errors
+    /// [`KeyError::Making`] if a certificate cannot be made.
+    pub fn certs<R: CryptoRng>(
+        &self,
+        rng: &mut R,
+        link: LinkSide<'_>,
+        unix_now: u64,
+    ) -> Result<Vec<(u8, Vec<u8>)>, KeyError> {
+        let until = at(unix_now + LINK_SECONDS);
+        let (kind, certified) = match link {
+            LinkSide::Responder { tls_certificate } => {
+                let digest = Sha256::digest(tls_certificate).into();
+                (CertType::SIGNING_V_TLS_CERT, CertifiedKey::X509Sha256Digest(digest))
+            }
+            LinkSide::Initiator { authentication_key } => {
+                let key = Ed25519Identity::new(*authentication_key);
+                (CertType::SIGNING_V_LINK_AUTH, CertifiedKey::Ed25519(key))
+            }
+        };
+        let link_cert = certificate(kind, certified, until, &self.signing, None)?;
+        let master = Ed25519Identity::new(self.ed_identity());
+        // The name in it means nothing, as in C tor's.
+        let name = format!("www.{}.com", lower_letters(rng));
+        let rsa = create_legacy_rsa_id_cert(rng, at(unix_now), &name, &self.identity);
+        let cross = EncodedRsaCrosscert::encode_and_sign(&self.identity, &master, until);
+        Ok(vec![
+            (u8::from(CertType::RSA_ID_X509), rsa.map_err(making)?),
+            (u8::from(CertType::IDENTITY_V_SIGNING), self.signing_cert.clone()),
+            (u8::from(kind), link_cert),
+            (u8::from(CertType::RSA_ID_V_IDENTITY), cross.map_err(making)?.into()),
+        ])
+    }
+
+    /// The files to keep, for [`RelayKeys::from_files`] and for C tor: the formats are its own.
+    ///
+    /// # Errors
+    /// [`KeyError::Making`] if a key cannot be encoded.
+    pub fn files(&self) -> Result<Vec<KeyFile>, KeyError> {
+        let (secret, public) = self.ntor();
+        let file = |name, content| KeyFile { name, content };
+        Ok(vec![
+            file(RSA_ID, pem(&self.identity)?),
+            file(TAP, pem(&self.tap)?),
+            file(NTOR, tagged("c25519v1", "onion", &[&secret[..], &public].concat())),
+            file(MASTER, tagged("ed25519v1-secret", "type0", &self.master.to_secret_key_bytes())),
+            file(MASTER_PUBLIC, tagged("ed25519v1-public", "type0", &self.ed_identity())),
+            file(SIGNING, tagged("ed25519v1-secret", "type0", &self.signing.to_secret_key_bytes())),
+            file(SIGNING_CERT, tagged("ed25519v1-cert", "type4", &self.signing_cert)),
+        ])
+    }
+
+    /// Reads keys back; `read` gives a file's content, or `None` where there is none.
+    ///
+    /// # Errors
+    /// The file that is missing or bad. Keys that do not belong together are bad, too.
+    pub fn from_files(
+        read: impl Fn(&'static str) -> Option<Vec<u8>>,
+    ) -> Result<RelayKeys, KeyError> {
+        let file = |name| read(name).ok_or(KeyError::Missing(name));
+        let (identity, tap) = (from_pem(RSA_ID, &file(RSA_ID)?)?, from_pem(TAP, &file(TAP)?)?);
+        let ntor = from_ntor(&file(NTOR)?)?;
+        let master = from_expanded(MASTER, &file(MASTER)?)?;
+        let signing = from_expanded(SIGNING, &file(SIGNING)?)?;
+        let content = file(SIGNING_CERT)?;
+        let signing_cert = untag(SIGNING_CERT, "ed25519v1-cert", "type4", &content)?.to_vec();
+        let signing_until = certified_until(&signing_cert, &master, &signing)?;
+        Ok(RelayKeys { identity, tap, ntor, master, signing, signing_cert, signing_until })
+    }
+
+    /// The public RSA identity in DER (PKCS#1).
+    #[must_use]
+    pub fn rsa_public(&self) -> Vec<u8> {
+        self.identity.to_public_key().to_der()
+    }
+
+    /// The public TAP onion key in DER (PKCS#1): authorities still ask for one, clients do not.
+    #[must_use]
+    pub fn tap_public(&self) -> Vec<u8> {
+        self.tap.to_public_key().to_der()
+    }
+
+    /// The certificate by which the master key signs the signing key.
+    #[must_use]
+    pub fn signing_cert(&self) -> &[u8] {
+        &self.signing_cert
+    }
+
+    /// The signature of the signing key over `SHA-256(prefix || text)`.
+    #[must_use]
+    pub fn sign_digest(&self, prefix: &[u8], text: &[u8]) -> [u8; 64] {
+        let digest = Sha256::new().chain_update(prefix).chain_update(text).finalize();
+        self.signing.sign(&digest).to_bytes()
+    }
+
+    /// The signature of the RSA identity over `SHA-1(text)`.
+    ///
+    /// # Errors
+    /// [`KeyError::Making`] if the library refuses, which it does for keys of odd sizes.
+    pub fn sign_sha1(&self, text: &[u8]) -> Result<Vec<u8>, KeyError> {
+        self.identity.sign(&Sha1::digest(text)).map_err(making)
+    }
+
+    /// The signature of the signing key over what an AUTHENTICATE cell or the like says.
+    #[must_use]
+    pub fn sign(&self, text: &[u8]) -> [u8; 64] {
+        self.signing.sign(text).to_bytes()
+    }
+
+    /// The TAP key's signature over both identities (dir-spec, `onion-key-crosscert`).
+    pub(crate) fn tap_cross_cert(&self) -> Result<Vec<u8>, KeyError> {
+        let both = [&self.rsa_identity()[..], &self.ed_identity()].concat();
+        self.tap.sign(&both).map_err(making)
+    }
+
+    /// The ntor key's certificate for the master identity, and the sign bit that turns its public
+    /// half into an ed25519 key (dir-spec, `ntor-onion-key-crosscert`).
+    pub(crate) fn ntor_cross_cert(&self, unix_now: u64) -> Result<(u8, Vec<u8>), KeyError> {
+        let (key, bit) = convert_curve25519_to_ed25519_private(&self.ntor.secret)
+            .ok_or_else(|| making("an ntor key that is no ed25519 key"))?;
+        let master = CertifiedKey::Ed25519(Ed25519Identity::new(self.ed_identity()));
+        let until = at(unix_now + ONION_SECONDS);
+        let cert = certificate(CertType::NTOR_CC_IDENTITY, master, until, &key, None)?;
+        Ok((bit, cert))
+    }
+}
+
+impl fmt::Debug for RelayKeys {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Nobody logs a secret by accident.
+        out.debug_struct("RelayKeys").finish_non_exhaustive()
+    }
+}
+
+/// Which side of a link certifies itself.
+#[derive(Clone, Copy, Debug)]
+pub enum LinkSide<'a> {
+    /// The TLS server, with the DER form of the certificate that it presented.
+    Responder {
+        /// The certificate.
+        tls_certificate: &'a [u8],
+    },
+    /// The TLS client, with the ed25519 key that signs its AUTHENTICATE cell.
+    Initiator {
+        /// The public half of that key.
+        authentication_key: &'a [u8; 32],
+    },
+}
+
+/// A TLS key and a certificate for it: DER, and PKCS#8 in DER.
+pub struct LinkKey {
+    /// The certificate.
+    pub certificate: Vec<u8>,
+    /// The private key.
+    pub key: Vec<u8>,
+}
+
+/// Makes the key that a relay's links use. It is an RSA key because C tor closes a link to a relay
+/// whose TLS key is not (its issue 41226).
+///
+/// # Errors
+/// [`KeyError::Making`] if the library cannot make it.
+pub fn link_key<R: CryptoRng>(rng: &mut R, unix_now: u64) -> Result<LinkKey, KeyError> {
+    let names = [0, 1].map(|_| format!("www.{}.com", lower_letters(rng)));
+    let made = TlsKeyAndCert::create(rng, at(unix_now), &names[0], &names[1]).map_err(making)?;
+    let certificate = made.certificates_der()[0].to_vec();
+    let key = made.private_key_pkcs8_der().map_err(making)?.to_vec();
+    Ok(LinkKey { certificate, key })
+}
+
+pub(super) fn making(error: impl fmt::Display) -> KeyError {
+    KeyError::Making(error.to_string())
+}
+
+/// The system's form of a time in seconds since 1970.
+pub(super) fn at(unix: u64) -> SystemTime {
+    UNIX_EPOCH + Duration::from_secs(unix)
+}
+
+type Signing = (ExpandedKeypair, Vec<u8>, u64);
+
+fn new_signing<R: CryptoRng>(
+    rng: &mut R,
+    master: &ExpandedKeypair,
+    unix_now: u64,
+) -> Result<Signing, KeyError> {
+    let key = ExpandedKeypair::from(&Keypair::generate(rng));
+    let certified = CertifiedKey::Ed25519(Ed25519Identity::new(*key.public().as_bytes()));
+    let until = unix_now + SIGNING_SECONDS;
+    let by = Some(Ed25519Identity::new(*master.public().as_bytes()));
+    let cert = certificate(CertType::IDENTITY_V_SIGNING, certified, at(until), master, by)?;
+    Ok((key, cert, until))
+}
+
+/// A certificate of cert-spec; `by` if it is to name its signer.
+fn certificate(
+    kind: CertType,
+    certified: CertifiedKey,
+    until: SystemTime,
+    signer: &ExpandedKeypair,
+    by: Option<Ed25519Identity>,
+) -> Result<Vec<u8>, KeyError> {
+    let mut builder = Ed25519Cert::builder();
+    builder.expiration(until).cert_type(kind).cert_key(certified);
+    if let Some(by) = by {
+        builder.signing_key(by);
+    }
+    Ok(builder.encode_and_sign(signer).map_err(making)?.into())
+}
+
+/// When the certificate ends, if it certifies this signing key by this master key.
+fn certified_until(
+    cert: &[u8],
+    master: &ExpandedKeypair,
+    signing: &ExpandedKeypair,
+) -> Result<u64, KeyError> {
+    let bad = |what| KeyError::Bad(SIGNING_CERT, what);
+    let cert = Ed25519Cert::decode(cert).map_err(|_| bad("it is no certificate"))?;
+    let by = Ed25519Identity::new(*master.public().as_bytes());
+    let unchecked =
+        cert.should_be_signed_with(&by).map_err(|_| bad("another master key signed it"))?;
+    let checked = tor_checkable::SelfSigned::check_signature(unchecked);
+    let timed = checked.map_err(|_| bad("its signature is wrong"))?;
+    let cert = tor_checkable::Timebound::dangerously_assume_timely(timed);
+    let own = Ed25519Identity::new(*signing.public().as_bytes());
+    if cert.subject_key().as_ed25519() != Some(&own) {
+        return Err(bad("it certifies another signing key"));
+    }
+    let until = cert.expiry().duration_since(UNIX_EPOCH).map_err(|_| bad("it never held"))?;
+    Ok(until.as_secs())
+}
+
+fn pem(key: &RsaKeys) -> Result<Vec<u8>, KeyError> {
+    let text = key.as_key().to_pkcs1_pem(LineEnding::LF).map_err(making)?;
+    Ok(text.as_bytes().to_vec())
+}
+
+fn from_pem(name: &'static str, content: &[u8]) -> Result<RsaKeys, KeyError> {
+    let bad = || KeyError::Bad(name, "it holds no RSA key of 1024 bits in PEM form");
+    let text = std::str::from_utf8(content).map_err(|_| bad())?;
+    let key = rsa::RsaPrivateKey::from_pkcs1_pem(text).map_err(|_| bad())?;
+    let key = RsaKeys::from(key);
+    let public = key.to_public_key();
+    if public.bits() != 1024 || !public.exponent_is(65_537) { Err(bad()) } else { Ok(key) }
+}
+
+fn from_expanded(name: &'static str, content: &[u8]) -> Result<ExpandedKeypair, KeyError> {
+    let bytes = untag(name, "ed25519v1-secret", "type0", content)?;
+    let bytes = bytes.try_into().map_err(|_| KeyError::Bad(name, "it has the wrong length"))?;
+    ExpandedKeypair::from_secret_key_bytes(bytes).ok_or(KeyError::Bad(name, "it is no ed25519 key"))
+}
+
+fn from_ntor(content: &[u8]) -> Result<StaticKeypair, KeyError> {
+    let bytes = untag(NTOR, "c25519v1", "onion", content)?;
+    let (secret, public) = bytes.split_at_checked(32).unwrap_or((bytes, &[]));
+    let secret: [u8; 32] =
+        secret.try_into().map_err(|_| KeyError::Bad(NTOR, "it has the wrong length"))?;
+    let secret = StaticSecret::from(secret);
+    let own = CurvePublic::from(&secret);
+    if own.as_bytes()[..] != *public {
+        return Err(KeyError::Bad(NTOR, "its halves do not belong together"));
+    }
+    Ok(StaticKeypair { secret, public: own })
+}
+
+/// C tor's tagged files: `== type: tag ==` in 32 bytes, then the content.
+fn tagged(kind: &str, tag: &str, content: &[u8]) -> Vec<u8> {
+    let mut file = format!("== {kind}: {tag} ==").into_bytes();
+    file.resize(32, 0);
+    file.extend_from_slice(content);
+    file
+}
+
+fn untag<'a>(
+    name: &'static str,
+    kind: &str,
+    tag: &str,
+    file: &'a [u8],
+) -> Result<&'a [u8], KeyError> {
+    let head = tagged(kind, tag, &[]);
+    file.strip_prefix(&head[..]).ok_or(KeyError::Bad(name, "its head is not that of such a key"))
+}
+
+/// Between 8 and 20 random letters for a name that means nothing.
+fn lower_letters<R: CryptoRng>(rng: &mut R) -> String {
+    let mut bytes = [0; 21];
+    rng.fill_bytes(&mut bytes);
+    let length = 8 + usize::from(bytes[20] % 13);
+    bytes[..length].iter().map(|byte| char::from(b'a' + byte % 26)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use anabranch_multipath::seed::stream;
+
+    use super::*;
+
+    const NOW: u64 = 1_800_000_000;
+
+    fn keys(seed: u64) -> RelayKeys {
+        RelayKeys::generate(&mut stream(seed, 0, "keys"), NOW).unwrap()
+    }
+
+    fn files(keys: &RelayKeys) -> BTreeMap<&'static str, Vec<u8>> {
+        keys.files().unwrap().into_iter().map(|file| (file.name, file.content)).collect()
+    }
+
+    #[test]
+    fn keys_are_a_function_of_the_generator_and_survive_their_files() {
+        let (one, same) = (keys(1), keys(1));
+        assert_eq!(files(&one), files(&same));
+        let kept = files(&one);
+        let back = RelayKeys::from_files(|name| kept.get(name).cloned()).unwrap();
+        assert_eq!(files(&back), kept);
+        assert_eq!(back.signing_until, one.signing_until);
+        assert_eq!(back.rsa_identity(), one.rsa_identity());
+    }
+
+    #[test]
+    fn a_file_that_is_missing_cut_or_anothers_is_named() {
+        let (kept, others) = (files(&keys(1)), files(&keys(2)));
+        for name in FILES {
+            let read = |asked| (asked != name).then(|| kept[asked].clone());
+            assert_eq!(RelayKeys::from_files(read).unwrap_err(), KeyError::Missing(name));
+            let cut = |asked| {
+                let whole = &kept[asked];
+                Some(whole[..whole.len() - usize::from(asked == name) * 9].to_vec())
+            };
+            assert!(matches!(RelayKeys::from_files(cut), Err(KeyError::Bad(at, _)) if at == name));
+        }
+        for name in [MASTER, SIGNING] {
+            let mixed = |asked| Some(if asked == name { &others } else { &kept }[asked].clone());
+            assert!(matches!(RelayKeys::from_files(mixed), Err(KeyError::Bad(SIGNING_CERT, _))));
+        }
+    }
+
+    #[test]
+    fn an_old_signing_key_is_replaced_under_the_same_identity() {
+        let mut keys = keys(3);
+        let identity = keys.ed_identity();
+        assert!(!keys.signing_is_old(NOW));
+        let later = NOW + SIGNING_SECONDS - RENEW_SECONDS + 1;
+        assert!(keys.signing_is_old(later));
+        keys.renew_signing(&mut stream(4, 0, "keys"), later).unwrap();
+        assert!(!keys.signing_is_old(later));
+        assert_eq!(keys.ed_identity(), identity);
+        let kept = files(&keys);
+        assert!(RelayKeys::from_files(|name| kept.get(name).cloned()).is_ok());
+    }
+
+    #[test]
+    fn both_sides_of_a_link_have_their_certificates() {
+        let keys = keys(5);
+        let mut rng = stream(6, 0, "links");
+        let responder = LinkSide::Responder { tls_certificate: b"a certificate" };
+        let initiator = LinkSide::Initiator { authentication_key: &keys.ed_identity() };
+        let kinds = |link, rng: &mut _| {
+            let certs = keys.certs(rng, link, NOW).unwrap();
+            certs.into_iter().map(|(kind, _)| kind).collect::<Vec<_>>()
+        };
+        assert_eq!(kinds(responder, &mut rng), [2, 4, 5, 7]);
+        assert_eq!(kinds(initiator, &mut rng), [2, 4, 6, 7]);
+    }
+
+    #[test]
+    fn a_debug_form_shows_no_secret() {
+        assert_eq!(format!("{:?}", keys(7)), "RelayKeys { .. }");
+    }
+}

@@ -1,0 +1,599 @@
+//! Directory documents as plain values: parsed, their signatures checked, their times told.
+//!
+//! What a peer sends is parsed here and nowhere else. A document that is not proven stays inside
+//! [`Unproven`]; only [`Unproven::prove`] gives the consensus out.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::SocketAddr;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use tor_checkable::{ExternallySigned, SelfSigned, Timebound};
+use tor_netdoc::AllowAnnotations;
+use tor_netdoc::doc::authcert::AuthCert;
+use tor_netdoc::doc::microdesc::MicrodescReader;
+use tor_netdoc::doc::netstatus::{
+    MdConsensus, MdRouterStatus, RelayWeight, UnvalidatedMdConsensus,
+};
+use tor_netdoc::doc::routerdesc::RouterDesc;
+use tor_netdoc::types::policy::PortPolicy;
+use tor_netdoc::types::relay_flags::RelayFlag;
+
+/// A consensus that enough authorities signed.
+#[derive(Clone, Debug)]
+pub struct Consensus {
+    /// Seconds since 1970 at which it begins to hold.
+    pub valid_after: u64,
+    /// From when on there is a newer one.
+    pub fresh_until: u64,
+    /// When it ends to hold.
+    pub valid_until: u64,
+    /// All relays, in the order of their RSA identities.
+    pub relays: Vec<RelayStatus>,
+    /// The network's parameters (param-spec).
+    pub params: BTreeMap<String, i32>,
+    /// The bandwidth weights of positions, in parts of 10,000 (dir-spec 3.8.3): `Wgg`, `Wmd`, ….
+    pub weights: BTreeMap<String, i32>,
+}
+
+/// What authorities say of one relay.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RelayStatus {
+    /// Its name, which proves nothing.
+    pub nickname: String,
+    /// Its RSA identity.
+    pub rsa_identity: [u8; 20],
+    /// The SHA-256 digest of its microdescriptor.
+    pub microdesc: [u8; 32],
+    /// Where it is reached, IPv4 first.
+    pub addresses: Vec<SocketAddr>,
+    /// What it may be used for.
+    pub flags: Flags,
+    /// Its weight, in the units of the consensus.
+    pub bandwidth: u32,
+    /// What it speaks beyond the basics.
+    pub speaks: Speaks,
+}
+
+/// The flags of a relay that we act upon.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(clippy::struct_excessive_bools, reason = "dir-spec has them so")]
+pub struct Flags {
+    /// It is an authority.
+    pub authority: bool,
+    /// It exits wrongly: never take it as an exit.
+    pub bad_exit: bool,
+    /// It exits to some of the usual ports.
+    pub exit: bool,
+    /// It is fast enough for general circuits.
+    pub fast: bool,
+    /// It may be the first hop.
+    pub guard: bool,
+    /// It may be neither the first hop nor the last.
+    pub middle_only: bool,
+    /// It stays up long enough for streams that live long.
+    pub stable: bool,
+    /// It answers directory requests over BEGIN_DIR.
+    pub v2dir: bool,
+}
+
+/// Subprotocols of a relay that change what we may ask of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Speaks {
+    /// ntor-v3 handshakes (Relay=4).
+    pub ntor_v3: bool,
+    /// Congestion control of proposal 324 (FlowCtrl=2).
+    pub congestion_control: bool,
+    /// Conflux (Conflux=1).
+    pub conflux: bool,
+}
+
+/// A microdescriptor: what a client needs of a relay to build a circuit through it.
+#[derive(Clone, Debug)]
+pub struct Microdesc {
+    /// The SHA-256 digest by which a consensus names it.
+    pub digest: [u8; 32],
+    /// Its key for ntor and ntor-v3.
+    pub ntor: [u8; 32],
+    /// Its ed25519 master identity.
+    pub ed_identity: [u8; 32],
+    /// The RSA identities that it calls its family.
+    pub family: Vec<[u8; 20]>,
+    /// The families that it has a certificate for (proposal 321).
+    pub family_ids: Vec<String>,
+    ipv4: PortPolicy,
+    ipv6: PortPolicy,
+}
+
+impl Microdesc {
+    /// Whether it says to exit to (nearly) everywhere at this port.
+    #[must_use]
+    pub fn exits_to(&self, port: u16, v6: bool) -> bool {
+        if v6 { &self.ipv6 } else { &self.ipv4 }.allows_port(port)
+    }
+
+    /// Whether there is any port at which it exits.
+    #[must_use]
+    pub fn exits(&self) -> bool {
+        self.ipv4.allows_some_port()
+    }
+}
+
+/// An authority's certificate for its signing key, checked.
+#[derive(Clone, Debug)]
+pub struct AuthorityCert {
+    cert: AuthCert,
+    text: String,
+}
+
+impl AuthorityCert {
+    /// The authority's identity and the signing key that it certifies, as digests of RSA keys.
+    #[must_use]
+    pub fn keys(&self) -> ([u8; 20], [u8; 20]) {
+        let ids = self.cert.key_ids();
+        (ids.id_fingerprint.to_bytes(), ids.sk_fingerprint.to_bytes())
+    }
+
+    /// From when until when it holds, in seconds since 1970.
+    #[must_use]
+    pub fn holds(&self) -> (u64, u64) {
+        (unix(self.cert.published()), unix(self.cert.expires()))
+    }
+
+    /// The document itself.
+    #[must_use]
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+}
+
+/// Why a document is refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DocumentError {
+    /// It is longer than any honest one.
+    TooLong(usize),
+    /// It is not of its format, or ends early; the parser's words.
+    Malformed(String),
+    /// A signature in it is wrong.
+    BadSignature,
+    /// Of the authorities that we know, too few signed it: how many did, and how many must.
+    TooFewSigners(usize, usize),
+    /// It does not hold yet.
+    TooEarly,
+    /// It does not hold any more.
+    Expired,
+}
+
+impl fmt::Display for DocumentError {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            DocumentError::TooLong(length) => write!(out, "{length} bytes are too many for it"),
+            DocumentError::Malformed(what) => write!(out, "it is malformed: {what}"),
+            DocumentError::BadSignature => out.write_str("a signature in it is wrong"),
+            DocumentError::TooFewSigners(did, must) => {
+                write!(out, "{did} of our authorities signed it, and {must} must")
+            }
+            DocumentError::TooEarly => out.write_str("it holds only later: is our clock right?"),
+            DocumentError::Expired => out.write_str("it has expired"),
+        }
+    }
+}
+
+impl std::error::Error for DocumentError {}
+
+/// The most bytes that we take for a consensus, and for one microdescriptor, certificate, descriptor.
+pub const LONGEST_CONSENSUS: usize = 16 << 20;
+/// See [`LONGEST_CONSENSUS`].
+pub const LONGEST_ITEM: usize = 64 << 10;
+
+/// A consensus whose signatures have not been looked at.
+pub struct Unproven {
+    document: UnvalidatedMdConsensus,
+}
+
+impl Unproven {
+    /// Parses a consensus of the microdescriptor flavour.
+    ///
+    /// # Errors
+    /// It is too long or malformed.
+    pub fn parse(text: &str) -> Result<Unproven, DocumentError> {
+        fits(text, LONGEST_CONSENSUS)?;
+        let (_, _, unchecked) = MdConsensus::parse(text).map_err(malformed)?;
+        // Its times are compared below, where they can be told apart.
+        Ok(Unproven { document: unchecked.dangerously_assume_timely() })
+    }
+
+    /// The keys by which it claims to be signed: authority and signing key, as digests.
+    #[must_use]
+    pub fn signers(&self) -> Vec<([u8; 20], [u8; 20])> {
+        let ids = self.document.signing_cert_ids();
+        ids.map(|id| (id.id_fingerprint.to_bytes(), id.sk_fingerprint.to_bytes())).collect()
+    }
+
+    /// The consensus, if it holds at `unix_now` and more than half of `authorities` signed it with keys
+    /// that `certs` certify.
+    ///
+    /// # Errors
+    /// It does not hold now, a signature is wrong, or there are too few.
+    pub fn prove(
+        self,
+        authorities: &[[u8; 20]],
+        certs: &[AuthorityCert],
+        unix_now: u64,
+    ) -> Result<Consensus, DocumentError> {
+        let lifetime = self.document.peek_lifetime();
+        let (after, until) = (unix(lifetime.valid_after()), unix(lifetime.valid_until()));
+        if unix_now < after {
+            return Err(DocumentError::TooEarly);
+        }
+        if unix_now > until {
+            return Err(DocumentError::Expired);
+        }
+        let certs = current(certs, authorities, unix_now);
+        let signers = self.signed_by(&certs);
+        let must = authorities.len() / 2 + 1;
+        if authorities.is_empty() || signers < must {
+            return Err(DocumentError::TooFewSigners(signers, must));
+        }
+        let document = self.document.set_n_authorities(authorities.len());
+        document.is_well_signed(&certs).map_err(|_| DocumentError::BadSignature)?;
+        Ok(plain(&document.dangerously_assume_wellsigned()))
+    }
+
+    /// How many authorities whose certificates these are claim to have signed it.
+    fn signed_by(&self, certs: &[AuthCert]) -> usize {
+        let claimed = self.signers();
+        let has = |cert: &&AuthCert| {
+            let ids = cert.key_ids();
+            claimed.contains(&(ids.id_fingerprint.to_bytes(), ids.sk_fingerprint.to_bytes()))
+        };
+        let mut signers: Vec<[u8; 20]> =
+            certs.iter().filter(has).map(|cert| cert.id_fingerprint().to_bytes()).collect();
+        signers.sort_unstable();
+        signers.dedup();
+        signers.len()
+    }
+}
+
+/// Parses certificates of authorities that follow one another, and checks their signatures. Those
+/// that are malformed or wrongly signed are left out and counted.
+///
+/// # Errors
+/// The whole is too long or does not begin as a document.
+pub fn parse_certs(text: &str) -> Result<(Vec<AuthorityCert>, usize), DocumentError> {
+    fits(text, LONGEST_CONSENSUS)?;
+    let mut good = Vec::new();
+    let mut bad = 0;
+    for unchecked in AuthCert::parse_multiple(text).map_err(malformed)? {
+        let parsed = unchecked.ok().and_then(|unchecked| {
+            let own = unchecked.within(text).unwrap_or_default().to_owned();
+            let cert = unchecked.check_signature().ok()?.dangerously_assume_timely();
+            Some(AuthorityCert { cert, text: own })
+        });
+        bad += usize::from(parsed.is_none());
+        good.extend(parsed);
+    }
+    Ok((good, bad))
+}
+
+/// Microdescriptors with the text of each, and how many were left out.
+pub type Microdescs<'a> = (Vec<(Microdesc, &'a str)>, usize);
+
+/// Parses microdescriptors that follow one another: each with its own text. Those that are malformed
+/// are left out and counted.
+///
+/// # Errors
+/// The whole is too long or does not begin as a document.
+pub fn parse_microdescs(text: &str) -> Result<Microdescs<'_>, DocumentError> {
+    fits(text, LONGEST_CONSENSUS)?;
+    let mut good = Vec::new();
+    let mut bad = 0;
+    let reader = MicrodescReader::new(text, &AllowAnnotations::AnnotationsNotAllowed);
+    for item in reader.map_err(malformed)? {
+        let Ok(item) = item else {
+            bad += 1;
+            continue;
+        };
+        let own = item.within(text).unwrap_or_default();
+        let parsed = item.into_microdesc();
+        if own.is_empty() || own.len() > LONGEST_ITEM {
+            bad += 1;
+            continue;
+        }
+        let microdesc = Microdesc {
+            digest: *parsed.digest(),
+            ntor: *parsed.ntor_key().as_bytes(),
+            ed_identity: (*parsed.ed25519_id()).into(),
+            family: parsed.family().members().map(|id| id.to_bytes()).collect(),
+            family_ids: parsed.family_ids().iter().map(ToString::to_string).collect(),
+            ipv4: PortPolicy::clone(parsed.ipv4_policy()),
+            ipv6: PortPolicy::clone(parsed.ipv6_policy()),
+        };
+        good.push((microdesc, own));
+    }
+    Ok((good, bad))
+}
+
+/// What a checked server descriptor says, as far as we have a use for it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Described {
+    /// Its RSA identity.
+    pub rsa_identity: [u8; 20],
+    /// Its ed25519 master identity.
+    pub ed_identity: [u8; 32],
+    /// Its key for ntor and ntor-v3.
+    pub ntor: [u8; 32],
+    /// Where it is reached.
+    pub addresses: Vec<SocketAddr>,
+    /// When it was published, in seconds since 1970.
+    pub published: u64,
+}
+
+/// Parses a server descriptor, and checks all its signatures and that it holds at `unix_now`.
+///
+/// # Errors
+/// It is too long, malformed, wrongly signed, or does not hold now.
+pub fn check_descriptor(text: &str, unix_now: u64) -> Result<Described, DocumentError> {
+    fits(text, LONGEST_ITEM)?;
+    let unchecked = RouterDesc::parse(text).map_err(malformed)?;
+    let signed = unchecked.check_signature().map_err(|_| DocumentError::BadSignature)?;
+    let now = super::keys::at(unix_now);
+    if signed.check_valid_at(&now).is_err() {
+        let early = unix(signed.dangerously_peek().published()) > unix_now;
+        return Err(if early { DocumentError::TooEarly } else { DocumentError::Expired });
+    }
+    let descriptor = signed.dangerously_assume_timely();
+    Ok(Described {
+        rsa_identity: descriptor.rsa_identity().to_bytes(),
+        ed_identity: (*descriptor.ed_identity()).into(),
+        ntor: *descriptor.ntor_onion_key().as_bytes(),
+        addresses: descriptor.or_ports().collect(),
+        published: unix(descriptor.published()),
+    })
+}
+
+fn current(certs: &[AuthorityCert], authorities: &[[u8; 20]], unix_now: u64) -> Vec<AuthCert> {
+    let holds = |cert: &&AuthorityCert| {
+        let (from, until) = cert.holds();
+        authorities.contains(&cert.keys().0) && from <= unix_now && unix_now <= until
+    };
+    certs.iter().filter(holds).map(|cert| cert.cert.clone()).collect()
+}
+
+fn plain(document: &MdConsensus) -> Consensus {
+    let lifetime = document.lifetime();
+    let values = |params: &tor_netdoc::doc::netstatus::NetParams<i32>| {
+        params.iter().map(|(name, &value)| (name.clone(), value)).collect()
+    };
+    Consensus {
+        valid_after: unix(lifetime.valid_after()),
+        fresh_until: unix(lifetime.fresh_until()),
+        valid_until: unix(lifetime.valid_until()),
+        relays: document.relays().iter().map(status).collect(),
+        params: values(document.params()),
+        weights: values(document.bandwidth_weights()),
+    }
+}
+
+fn status(relay: &MdRouterStatus) -> RelayStatus {
+    let has = |flag| relay.flags().contains(flag);
+    let speaks = |kind: &str, version| relay.protovers().supports_subver(kind, version);
+    // A kind of weight that is not known yet counts for nothing.
+    let bandwidth = match *relay.weight() {
+        RelayWeight::Measured(bandwidth) | RelayWeight::Unmeasured(bandwidth) => bandwidth,
+        _ => 0,
+    };
+    RelayStatus {
+        nickname: relay.nickname().to_owned(),
+        rsa_identity: relay.rsa_identity().to_bytes(),
+        microdesc: *relay.md_digest(),
+        addresses: relay.addrs().collect(),
+        flags: Flags {
+            authority: has(RelayFlag::Authority),
+            bad_exit: has(RelayFlag::BadExit),
+            exit: has(RelayFlag::Exit),
+            fast: has(RelayFlag::Fast),
+            guard: has(RelayFlag::Guard),
+            middle_only: has(RelayFlag::MiddleOnly),
+            stable: has(RelayFlag::Stable),
+            v2dir: has(RelayFlag::V2Dir),
+        },
+        bandwidth,
+        speaks: Speaks {
+            ntor_v3: speaks("Relay", 4),
+            congestion_control: speaks("FlowCtrl", 2),
+            conflux: speaks("Conflux", 1),
+        },
+    }
+}
+
+fn fits(text: &str, longest: usize) -> Result<(), DocumentError> {
+    if text.len() > longest { Err(DocumentError::TooLong(text.len())) } else { Ok(()) }
+}
+
+fn malformed(error: impl fmt::Display) -> DocumentError {
+    DocumentError::Malformed(error.to_string())
+}
+
+fn unix(time: SystemTime) -> u64 {
+    // Before 1970 nothing held.
+    time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
+
+#[cfg(test)]
+mod tests {
+    use anabranch_multipath::seed::stream;
+
+    use super::*;
+    use crate::wire::authority::{Authority, Listed, microdescriptor, unsigned_consensus};
+    use crate::wire::keys::RelayKeys;
+
+    const NOW: u64 = 1_800_000_000;
+    const TIMES: [u64; 3] = [NOW - 60, NOW + 60, NOW + 120];
+
+    struct World {
+        authorities: Vec<Authority>,
+        certs: Vec<AuthorityCert>,
+        unsigned: String,
+        relay: RelayKeys,
+        microdesc: String,
+    }
+
+    /// Five authorities that list one relay.
+    fn world() -> World {
+        let mut rng = stream(1, 0, "world");
+        let authorities: Vec<Authority> =
+            (0..5).map(|n| Authority::generate(&format!("auth{n}"), &mut rng)).collect();
+        let texts = authorities.iter().map(|one| one.certificate(NOW - 1000, NOW + 1000));
+        let (certs, bad) = parse_certs(&texts.collect::<String>()).unwrap();
+        assert_eq!((certs.len(), bad), (5, 0));
+        let relay = RelayKeys::generate(&mut rng, NOW).unwrap();
+        let (ntor, ed) = (relay.ntor().1, relay.ed_identity());
+        let microdesc = microdescriptor(&relay.tap_public(), &ntor, &ed, "p accept 80,443\n");
+        let listed = Listed {
+            nickname: "one".to_owned(),
+            rsa_identity: relay.rsa_identity(),
+            microdesc: microdesc.clone(),
+            at: "192.0.2.1 9001".to_owned(),
+            flags: "Exit Fast Guard Running Stable V2Dir Valid".to_owned(),
+            protocols: "FlowCtrl=1-2 Link=4-5 Relay=2-4".to_owned(),
+            bandwidth: 77,
+        };
+        let unsigned = unsigned_consensus(&authorities, &[listed], TIMES, "circwindow=900");
+        World { authorities, certs, unsigned, relay, microdesc }
+    }
+
+    impl World {
+        fn ids(&self) -> Vec<[u8; 20]> {
+            self.authorities.iter().map(Authority::identity).collect()
+        }
+
+        /// The consensus, signed by these authorities.
+        fn signed(&self, by: &[usize]) -> String {
+            let signatures = by.iter().map(|&n| self.authorities[n].signature(&self.unsigned));
+            self.unsigned.clone() + &signatures.collect::<String>()
+        }
+
+        fn prove(&self, text: &str, now: u64) -> Result<Consensus, DocumentError> {
+            Unproven::parse(text)?.prove(&self.ids(), &self.certs, now)
+        }
+    }
+
+    #[test]
+    fn what_a_majority_signed_is_proven_and_says_what_was_meant() {
+        let world = world();
+        for by in [&[0, 1, 2, 3, 4][..], &[0, 2, 4], &[4, 3, 2]] {
+            let consensus = world.prove(&world.signed(by), NOW).unwrap();
+            assert_eq!(
+                [consensus.valid_after, consensus.fresh_until, consensus.valid_until],
+                TIMES
+            );
+            assert_eq!(consensus.params["circwindow"], 900);
+            assert_eq!(consensus.weights["Wmm"], 10_000);
+            let relay = &consensus.relays[0];
+            assert_eq!(relay.rsa_identity, world.relay.rsa_identity());
+            assert_eq!(relay.addresses, ["192.0.2.1:9001".parse().unwrap()]);
+            assert_eq!(relay.bandwidth, 77);
+            let flags = relay.flags;
+            assert!(flags.exit && flags.fast && flags.guard && flags.stable && flags.v2dir);
+            assert!(!flags.authority && !flags.bad_exit);
+            assert!(
+                relay.speaks.ntor_v3 && relay.speaks.congestion_control && !relay.speaks.conflux
+            );
+        }
+    }
+
+    #[test]
+    fn a_consensus_signed_by_too_few_is_refused() {
+        let world = world();
+        for by in [&[][..], &[0], &[0, 1], &[1, 1, 1]] {
+            let answer = world.prove(&world.signed(by), NOW);
+            match answer {
+                Err(DocumentError::TooFewSigners(_, 3) | DocumentError::Malformed(_)) => {}
+                other => panic!("{by:?}: {other:?}"),
+            }
+        }
+        let none =
+            Unproven::parse(&world.signed(&[0, 1, 2])).unwrap().prove(&[], &world.certs, NOW);
+        assert!(matches!(none, Err(DocumentError::TooFewSigners(0, 1))), "{none:?}");
+    }
+
+    #[test]
+    fn strangers_signatures_do_not_count() {
+        let (world, mut rng) = (world(), stream(2, 0, "strangers"));
+        let strangers: Vec<Authority> =
+            (0..5).map(|_| Authority::generate("stranger", &mut rng)).collect();
+        let signed = world.unsigned.clone()
+            + &strangers.iter().map(|one| one.signature(&world.unsigned)).collect::<String>();
+        let texts = strangers.iter().map(|one| one.certificate(NOW - 1000, NOW + 1000));
+        let (certs, _) = parse_certs(&texts.collect::<String>()).unwrap();
+        let answer = Unproven::parse(&signed).unwrap().prove(&world.ids(), &certs, NOW);
+        assert!(matches!(answer, Err(DocumentError::TooFewSigners(0, 3))), "{answer:?}");
+    }
+
+    #[test]
+    fn a_changed_consensus_is_refused() {
+        let world = world();
+        let signed = world.signed(&[0, 1, 2]);
+        for (from, to) in [("Bandwidth=77", "Bandwidth=78"), ("192.0.2.1", "192.0.2.2")] {
+            let answer = world.prove(&signed.replacen(from, to, 1), NOW);
+            assert!(matches!(answer, Err(DocumentError::BadSignature)), "{answer:?}");
+        }
+    }
+
+    #[test]
+    fn a_consensus_of_another_time_is_refused() {
+        let world = world();
+        let signed = world.signed(&[0, 1, 2]);
+        assert!(matches!(world.prove(&signed, TIMES[2] + 1), Err(DocumentError::Expired)));
+        assert!(matches!(world.prove(&signed, TIMES[0] - 1), Err(DocumentError::TooEarly)));
+        assert!(world.prove(&signed, TIMES[2]).is_ok());
+    }
+
+    #[test]
+    fn an_expired_certificate_certifies_nothing() {
+        let mut world = world();
+        let texts = world.authorities.iter().map(|one| one.certificate(NOW - 1000, NOW - 1));
+        world.certs = parse_certs(&texts.collect::<String>()).unwrap().0;
+        let answer = world.prove(&world.signed(&[0, 1, 2, 3, 4]), NOW);
+        assert!(matches!(answer, Err(DocumentError::TooFewSigners(0, 3))), "{answer:?}");
+    }
+
+    #[test]
+    fn documents_that_are_cut_or_too_long_are_refused() {
+        let world = world();
+        let signed = world.signed(&[0, 1, 2]);
+        for length in (0..signed.len() - 1).step_by(41) {
+            assert!(world.prove(&signed[..length], NOW).is_err(), "{length}");
+        }
+        let long = format!("{signed}{}", "x".repeat(LONGEST_CONSENSUS));
+        assert!(matches!(Unproven::parse(&long), Err(DocumentError::TooLong(_))));
+    }
+
+    #[test]
+    fn a_forged_certificate_is_left_out_and_counted() {
+        let world = world();
+        let good = world.authorities[0].certificate(NOW - 1000, NOW + 1000);
+        let other = world.authorities[1].certificate(NOW - 1000, NOW + 1000);
+        let at = |text: &str| text.find("dir-key-certification").unwrap();
+        let forged = format!("{}{}", &good[..at(&good)], &other[at(&other)..]);
+        let (certs, bad) = parse_certs(&format!("{good}{forged}{other}")).unwrap();
+        assert_eq!((certs.len(), bad), (2, 1));
+        assert_eq!(certs[0].text(), good);
+    }
+
+    #[test]
+    fn a_microdescriptor_says_what_a_circuit_needs() {
+        let world = world();
+        let twice = world.microdesc.repeat(2);
+        let (parsed, bad) = parse_microdescs(&twice).unwrap();
+        assert_eq!((parsed.len(), bad), (2, 0));
+        let (one, text) = &parsed[0];
+        assert_eq!(*text, world.microdesc);
+        assert_eq!((one.ntor, one.ed_identity), (world.relay.ntor().1, world.relay.ed_identity()));
+        assert!(one.exits() && one.exits_to(80, false) && !one.exits_to(25, false));
+        assert!(!one.exits_to(80, true));
+        let consensus = world.prove(&world.signed(&[0, 1, 2]), NOW).unwrap();
+        assert_eq!(consensus.relays[0].microdesc, one.digest);
+    }
+}
