@@ -22,6 +22,7 @@ from harness.capture import Tcpdump
 from harness.fair import difference
 from harness.faults import InterfaceDown
 from harness.interface import (
+    OURS,
     TUN,
     echo,
     interface,
@@ -43,7 +44,7 @@ pytestmark = pytest.mark.interface
 
 LENGTH = 25 * MIB
 PATHS = interfaces(3)
-NETNS = f"anabranch-browse-{os.getpid()}"
+NETNS = OURS
 
 
 @pytest.fixture

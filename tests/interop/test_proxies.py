@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import signal
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -13,6 +16,7 @@ import pytest
 from conftest import Results
 from harness import quic
 from harness.fair import difference, round_robin_bounds, unfair
+from harness.interface import ECHO_PORT, echo, names
 from harness.net import SERVER, Counts, Host, Network, links, namespaces_allowed
 from harness.seeded import MIB
 from harness.socks import FAR, NEAR, PORT, PROXY, USER, Dante, path, proxied_topology
@@ -205,3 +209,74 @@ def _agree(network: Network, splitter: Splitter) -> None:
         down = both[0].down_bytes + more * both[0].down_packets
         assert abs(up - both[1].up_bytes) <= IN_FLIGHT * 1500, link
         assert abs(down - both[1].down_bytes) <= IN_FLIGHT * 1500, link
+
+
+@pytest.mark.usefixtures("dante")
+def test_a_new_proxys_name_is_looked_up_while_sessions_go_on(
+    network: Network, tmp_path: Path
+) -> None:
+    """SIGHUP: the name server takes seconds, and no datagram waits for it."""
+    (tmp_path / "resolv.conf").write_text(f"nameserver {SERVER}\noptions timeout:10\n")
+    file = tmp_path / "split.toml"
+    direct = "".join(f'[[path]]\nname = "{p}"\ninterface = "{p}"\n' for p in ("p0", "p1"))
+    file.write_text(direct)
+    path(tmp_path)  # the password's file
+    with ExitStack() as stack:
+        stack.enter_context(echo(network.server, SERVER))
+        stack.enter_context(names(network.server, SERVER, PROXY, delay=1.5))
+        host = _WithNames(network.client.name, network.client.netns, tmp_path / "resolv.conf")
+        splitter = stack.enter_context(
+            Splitter(host, f"{SERVER}:{ECHO_PORT}", [], every="1p", options=[str(file)])
+        )
+        pinger = stack.enter_context(network.client.start([sys.executable, "-c", _PINGER, LISTEN]))
+        pinger.wait_until("an answer", lambda: "begun" in pinger.output())
+        proxied = f'socks5 = "proxy.example:{PORT}"\nuser = "{USER}"\n'
+        proxied += f'password-file = "{tmp_path}/password"\ninterface = "{NEAR}"\n'
+        file.write_text(direct + '[[path]]\nname = "prx"\n' + proxied)
+        begun = time.monotonic()
+        splitter.send(signal.SIGHUP)
+        about = splitter.wait_event("reloaded")
+        assert time.monotonic() - begun > 1.4, "the name server was not asked"
+        assert [path["name"] for path in about["paths"]] == ["p0", "p1", "prx"]
+        pinger.wait_until("its end", lambda: "longest" in pinger.output())
+        longest = float(pinger.output().split("longest")[1])
+        assert longest < 1, f"{longest} s without an answer"
+        assert splitter.counts()["prx"].down_packets > 0
+
+
+@dataclass(frozen=True)
+class _WithNames(Host):
+    """A host whose programs ask the name servers of another file."""
+
+    resolver: Path = Path("/etc/resolv.conf")
+
+    def command(self, argv: Sequence[str]) -> list[str]:
+        script = f'mount --bind {self.resolver} /etc/resolv.conf && exec "$0" "$@"'
+        words = ["unshare", "--mount", "--propagation", "private", "sh", "-c", script, *argv]
+        return super().command(words)
+
+
+# Asks for an echo each 20 ms for six seconds; tells the longest time without one.
+_PINGER = """\
+import socket, sys, time
+host, port = sys.argv[1].split(":")
+with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
+    s.connect((host, int(port)))
+    s.settimeout(0.02)
+    begun = last = time.monotonic()
+    longest = 0
+    while last - begun < 6:
+        s.send(b"ping")
+        try:
+            s.recv(10)
+            if longest == 0:
+                print("begun", flush=True)
+            now = time.monotonic()
+            longest, last = max(longest, now - last), now
+            time.sleep(0.02)
+        except OSError:
+            if time.monotonic() - begun > 12:
+                break
+    print("longest", longest, flush=True)
+    time.sleep(5)
+"""

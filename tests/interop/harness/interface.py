@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from harness.closing import Closing
 from harness.net import Host
 from harness.splitter import Splitter
 from harness.tools import Background, anabranch
 
 TUN = "any0"
+# What the names of namespaces begin with that tests of this process let be made.
+OURS = f"anabranch-browse-{os.getpid()}"
 ECHO_PORT = 60_500
 
 # What answers: whole datagrams by UDP; by TCP the address that the connection came from, after
@@ -72,16 +76,17 @@ with socket.create_connection((sys.argv[1], int(sys.argv[2])), timeout=20) as s:
     print(s.recv(1000).decode())
 """
 
-# Answers every query for an IPv4 address with 192.0.2.80 (RFC 1035).
+# Answers every query for an IPv4 address with the same one (RFC 1035), after some seconds.
 _NAMES = """\
-import socket, sys
+import socket, sys, time
 with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
     s.bind((sys.argv[1], 53))
     while True:
         q, peer = s.recvfrom(512)
+        time.sleep(float(sys.argv[3]))
         end = q.index(0, 12) + 5
         head = q[:2] + b"\\x81\\x80\\0\\1\\0" + bytes([q[end - 3] == 1]) + b"\\0\\0\\0\\0"
-        answer = b"\\xc0\\x0c\\0\\1\\0\\1\\0\\0\\0\\x3c\\0\\4\\xc0\\0\\2\\x50"
+        answer = b"\\xc0\\x0c\\0\\1\\0\\1\\0\\0\\0\\x3c\\0\\4" + socket.inet_aton(sys.argv[2])
         s.sendto(head + q[12:end] + (answer if q[end - 3] == 1 else b""), peer)
 """
 
@@ -116,9 +121,12 @@ def echo(host: Host, address: str, port: int = ECHO_PORT) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def names(host: Host, address: str) -> Iterator[None]:
-    """A name server that knows one address."""
-    with host.start([sys.executable, "-c", _NAMES, address]) as server:
+def names(
+    host: Host, address: str, answer: str = "192.0.2.80", delay: float = 0.0
+) -> Iterator[None]:
+    """A name server that knows one address, and takes ``delay`` seconds to think of it."""
+    words = [sys.executable, "-c", _NAMES, address, answer, str(delay)]
+    with host.start(words) as server:
         server.wait_bound(53)
         yield
 
@@ -148,8 +156,66 @@ def tcp_beside(host: Host, address: str, length: int) -> Background:
     return host.start([sys.executable, "-c", _TCP, address, str(ECHO_PORT), str(length)])
 
 
+# Sends a few bytes each millisecond from each of its sockets, whatever comes of it: to ports that
+# are split and ports that are not, of both families. Ends with its input, and tells how many left.
+_SENDER = """\
+import select, socket, sys
+sockets = []
+for host in sys.argv[1].split(","):
+    for port in map(int, sys.argv[2].split(",")):
+        s = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_DGRAM)
+        sockets.append((s, (host, port)))
+print("begins", flush=True)
+sent = 0
+while not select.select([sys.stdin], [], [], 0.001)[0]:
+    for s, to in sockets:
+        try:
+            s.sendto(b"anabranch", to)
+            sent += 1
+        except OSError:
+            pass
+print("sent", sent, flush=True)
+"""
+
+
+class Sender(Closing):
+    """A program that never rests: what it sends shows any gap, however short."""
+
+    def __init__(self, host: Host, servers: Sequence[str], ports: Sequence[int]):
+        """Sends from each host's own socket to each port, until it is closed."""
+        words = [",".join(servers), ",".join(map(str, ports))]
+        self._process = subprocess.Popen(
+            host.command([sys.executable, "-c", _SENDER, *words]),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert self._process.stdout is not None, "opened as a pipe"
+        assert self._process.stdout.readline() == "begins\n"
+
+    def stop(self) -> int:
+        """Ends it; how many datagrams left."""
+        said, _ = self._process.communicate(timeout=10)
+        return int(said.split()[1])
+
+    def close(self) -> None:
+        """Ends it if it runs."""
+        if self._process.poll() is None:
+            self._process.communicate(timeout=10)
+
+
+_COOKIE = """\
+import socket
+with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
+    print(f"{int.from_bytes(s.getsockopt(socket.SOL_SOCKET, 71, 8), 'little'):x}")
+"""
+
+
 def state(host: Host) -> str:
-    """All that ``--tun`` may change on a host, in the system's own words."""
+    """All that ``--tun`` may change on a host, in the system's own words.
+
+    Of folders that all hosts share, only what is this host's: other tests may run at once.
+    """
     shown = [
         host.must(words)
         for words in (
@@ -159,14 +225,18 @@ def state(host: Host) -> str:
             ["ip", "route", "show", "table", "all"],
             ["ip", "-6", "route", "show", "table", "all"],
             ["ip", "-o", "link"],
-            ["ip", "netns"],
             ["sh", "-c", "grep -H . /proc/sys/net/ipv*/conf/*/*forwarding "
              "/proc/sys/net/ipv*/conf/*/accept_ra /proc/sys/net/ipv4/conf/*/src_valid_mark"],
         )
     ]  # fmt: skip
-    folders = [Path(name) for name in ("/run/anabranch", "/etc/netns", "/run/netns")]
-    files = [str(file) for folder in folders if folder.is_dir() for file in folder.rglob("*")]
-    return "\n".join([*shown, *sorted(files)])
+    namespace = host.must([sys.executable, "-c", _COOKIE]).strip()
+    files = [
+        *Path("/run/anabranch").glob(f"{namespace}-*"),
+        *Path("/run/netns").glob(f"{OURS}*"),
+        *Path("/etc/netns").glob(f"{OURS}*"),
+        *Path("/etc/netns").glob(f"{OURS}*/*"),
+    ]
+    return "\n".join([*shown, *sorted(map(str, files))])
 
 
 @contextlib.contextmanager

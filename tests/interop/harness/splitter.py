@@ -122,6 +122,10 @@ class Splitter:
             )
         return summaries[-1]
 
+    def wait_end(self, seconds: float = 10.0) -> None:
+        """Waits until it ends by itself."""
+        self._process.wait(seconds)
+
     def end_by(self, how: signal.Signals) -> int:
         """Sends a signal and waits; its status, negative where the signal killed it."""
         return self._end(how)

@@ -65,7 +65,9 @@ fn entrance(options: &Options) -> Result<Entrance, Failure> {
     if let Some(path) = options.paths.iter().find(|path| path.proxy.is_some()) {
         let name = &path.name;
         return Err(in_setting("tun")(format!(
-            "path '{name}' is a proxy, which an interface cannot use yet"
+            "path '{name}' is a proxy, which an interface cannot use: TCP and DNS, which it pins to a path, cannot \
+             follow there, and no proxy says to which of the servers that programs name it relays; use it with \
+             --listen and --to, or leave it away"
         )));
     }
     check_interface(tun, options.netns.is_some()).map_err(in_setting("tun"))?;
@@ -324,6 +326,7 @@ mod tests {
             |options| (options.route, options.fwmark) = (true, Some("51820".parse().unwrap())),
             |options| options.netns = Some("../etc".into()),
             |options| options.dns = vec!["192.0.2.53".parse().unwrap()],
+            |options| options.paths = vec!["prx=socks5:192.0.2.9:1080".parse().unwrap()],
         ] {
             assert!(with(change).is_err());
         }

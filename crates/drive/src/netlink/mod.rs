@@ -6,6 +6,7 @@
 //!
 //! * [`links`], [`addresses`], [`route_to`]: questions, no privilege needed;
 //! * [`Monitor`]: a non-blocking file descriptor to poll, drained into [`Change`]s;
+//! * [`TableMonitor`]: the same for nftables;
 //! * [`configure`]: settings of links, and routes of the main table;
 //! * [`policy`]: rules by mark and tables of their own.
 
@@ -16,11 +17,13 @@ pub mod policy;
 mod prefix;
 mod query;
 mod socket;
+mod tables;
 
 pub use lookup::{Route, RouteError, route_to};
 pub use monitor::{Change, Monitor};
 pub use prefix::{Prefix, PrefixError};
 pub use query::{Address, Link, LinkKind, addresses, link_named, links};
+pub use tables::TableMonitor;
 
 #[cfg(test)]
 mod tests;

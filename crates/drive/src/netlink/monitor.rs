@@ -10,13 +10,13 @@ use netlink_packet_route::route::{RouteAttribute, RouteMessage};
 use netlink_sys::Socket;
 
 use super::query::{Address, Link};
-use super::socket;
+use super::{policy, socket};
 
 /// The multicast groups of rtnetlink(7): `RTNLGRP_LINK`, `_IPV4_IFADDR`, `_IPV6_IFADDR`,
-/// `_IPV4_ROUTE`, `_IPV6_ROUTE`.
-const GROUPS: [u32; 5] = [1, 5, 9, 7, 11];
+/// `_IPV4_ROUTE`, `_IPV6_ROUTE`, `_IPV4_RULE`, `_IPV6_RULE`.
+const GROUPS: [u32; 7] = [1, 5, 9, 7, 11, 8, 19];
 /// Larger than any notification.
-const DATAGRAM: usize = 64 * 1024;
+pub(super) const DATAGRAM: usize = 64 * 1024;
 
 /// Something that changed in this namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,14 +35,19 @@ pub enum Change {
         /// The address.
         ip: IpAddr,
     },
-    /// A route was added, replaced or removed; `oif` names its interface where it has one.
+    /// A route was added, replaced or removed; `oif` names its interface where it has one, `table`
+    /// is its table's number.
     ///
     /// The kernel removes IPv4 routes of an interface that goes down without a word: see
     /// [`Change::Link`] too.
     Route {
         /// The interface of the route.
         oif: Option<u32>,
+        /// The table that it stands, or stood, in.
+        table: u32,
     },
+    /// A routing rule was added or removed.
+    Rule,
     /// More happened than the kernel could queue: ask for everything again.
     Overrun,
 }
@@ -50,13 +55,14 @@ pub enum Change {
 /// Tells what changes in the namespace of the thread that opened it.
 ///
 /// Non-blocking: poll its file descriptor for readability, then [`drain`](Monitor::drain) it.
+#[derive(Debug)]
 pub struct Monitor {
     socket: Socket,
     buffer: Vec<u8>,
 }
 
 impl Monitor {
-    /// Subscribes to links, addresses and routes of IPv4 and IPv6.
+    /// Subscribes to links, addresses, routes and routing rules of IPv4 and IPv6.
     pub fn open() -> io::Result<Monitor> {
         let socket = socket::open()?;
         for group in GROUPS {
@@ -107,8 +113,9 @@ fn change(message: Message) -> Option<Change> {
         Message::DelAddress(address) => Address::parse(&address)
             .map(|Address { index, ip, .. }| Change::AddressGone { index, ip }),
         Message::NewRoute(route) | Message::DelRoute(route) => {
-            Some(Change::Route { oif: oif(&route) })
+            Some(Change::Route { oif: oif(&route), table: policy::its_table(&route) })
         }
+        Message::NewRule(_) | Message::DelRule(_) => Some(Change::Rule),
         _ => None,
     }
 }

@@ -53,15 +53,17 @@ impl Family {
     }
 }
 
-/// A rule for packets with a mark.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// A rule for packets with a mark, or of some origin.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rule {
     /// Whose packets.
     pub family: Family,
     /// The smaller is asked first.
     pub priority: u32,
-    /// The mark, and which of its bits count.
-    pub mark: (u32, u32),
+    /// The mark, and which of its bits count; `None` for packets with any.
+    pub mark: Option<(u32, u32)>,
+    /// The interface that they come in by, "lo" for those of this machine; `None` for any.
+    pub from: Option<String>,
     /// The table to look in.
     pub table: u32,
     /// Whether a default route in that table does not count (`suppress_prefixlength 0`).
@@ -81,25 +83,37 @@ pub struct FoundRule {
     pub ours: bool,
 }
 
-/// Adds a rule.
+impl FoundRule {
+    /// Whether it is in the place of `rule`.
+    pub fn stands_for(&self, rule: &Rule) -> bool {
+        (self.family, self.priority, self.table) == (rule.family, rule.priority, rule.table)
+    }
+}
+
+/// Adds a rule. One like it that is there already is no error.
 ///
 /// # Errors
-/// `EEXIST` if there is one like it; `EPERM` without the right to.
-pub fn add_rule(rule: Rule) -> io::Result<()> {
+/// `EPERM` without the right to.
+pub fn add_rule(rule: &Rule) -> io::Result<()> {
     let mut message = RuleMessage::default();
     message.header.family = rule.family.kernel();
     message.header.action = RuleAction::ToTable;
     message.attributes = vec![
         RuleAttribute::Priority(rule.priority),
-        RuleAttribute::FwMark(rule.mark.0),
-        RuleAttribute::FwMask(rule.mark.1),
         RuleAttribute::Table(rule.table),
         RuleAttribute::Protocol(RouteProtocol::Other(OURS)),
     ];
+    if let Some((mark, mask)) = rule.mark {
+        message.attributes.extend([RuleAttribute::FwMark(mark), RuleAttribute::FwMask(mask)]);
+    }
+    message.attributes.extend(rule.from.clone().map(RuleAttribute::Iifname));
     if rule.only_specific {
         message.attributes.push(RuleAttribute::SuppressPrefixLen(0));
     }
-    socket::order(Message::NewRule(message), NLM_F_CREATE | NLM_F_EXCL)
+    match socket::order(Message::NewRule(message), NLM_F_CREATE | NLM_F_EXCL) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        other => other,
+    }
 }
 
 /// All rules of this namespace.
@@ -113,11 +127,19 @@ pub fn rules() -> io::Result<Vec<FoundRule>> {
 
 /// Removes our rules whose priorities lie in `priorities`. Others' stay.
 pub fn remove_rules(priorities: std::ops::Range<u32>) -> io::Result<()> {
+    remove_rules_but(priorities, |_| false)
+}
+
+/// The same, but for those to `keep`.
+pub fn remove_rules_but(
+    priorities: std::ops::Range<u32>,
+    keep: impl Fn(&FoundRule) -> bool,
+) -> io::Result<()> {
     for family in Family::BOTH {
         for message in rule_messages(family)? {
             let found = found_rule(family, &message);
-            if found.ours && priorities.contains(&found.priority) {
-                socket::order(Message::DelRule(message), 0)?;
+            if found.ours && priorities.contains(&found.priority) && !keep(&found) {
+                gone(socket::order(Message::DelRule(message), 0))?;
             }
         }
     }
@@ -185,25 +207,29 @@ pub fn set_default(family: Family, table: u32, way: Way) -> io::Result<()> {
     socket::order(Message::NewRoute(message), NLM_F_CREATE | NLM_F_REPLACE)
 }
 
-/// The routes of the tables in `tables`: (table, whether it bears our protocol number).
-pub fn routes_in(tables: std::ops::Range<u32>) -> io::Result<Vec<(u32, bool)>> {
-    let mut found = Vec::new();
-    for family in Family::BOTH {
-        let messages = route_messages(family)?;
-        let tabled = messages.iter().map(|message| (its_table(message), is_ours(message)));
-        found.extend(tabled.filter(|(table, _)| tables.contains(table)));
-    }
-    Ok(found)
+/// A route that was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FoundRoute {
+    /// Whose packets.
+    pub family: Family,
+    /// Its table.
+    pub table: u32,
+    /// Where it leads.
+    pub way: Way,
+    /// Whether it bears our protocol number.
+    pub ours: bool,
 }
 
-/// Our default routes in `table`.
-pub fn defaults_of(table: u32) -> io::Result<Vec<(Family, Way)>> {
+/// The routes of the tables in `tables`.
+pub fn routes_in(tables: std::ops::Range<u32>) -> io::Result<Vec<FoundRoute>> {
     let mut found = Vec::new();
     for family in Family::BOTH {
-        let messages = route_messages(family)?;
-        let of_table =
-            messages.iter().filter(|message| is_ours(message) && its_table(message) == table);
-        found.extend(of_table.map(|message| (family, its_way(message))));
+        for message in route_messages(family)? {
+            let (table, way, ours) = (its_table(&message), its_way(&message), is_ours(&message));
+            if tables.contains(&table) {
+                found.push(FoundRoute { family, table, way, ours });
+            }
+        }
     }
     Ok(found)
 }
@@ -233,9 +259,18 @@ pub fn leads_directly(ip: IpAddr) -> io::Result<bool> {
 
 /// Removes our routes from the tables in `tables`.
 pub fn remove_routes(tables: std::ops::Range<u32>) -> io::Result<()> {
+    remove_routes_but(tables, |_| false)
+}
+
+/// The same, but for tables to `keep`.
+pub fn remove_routes_but(
+    tables: std::ops::Range<u32>,
+    keep: impl Fn(u32) -> bool,
+) -> io::Result<()> {
     for family in Family::BOTH {
         for message in route_messages(family)? {
-            if is_ours(&message) && tables.contains(&its_table(&message)) {
+            let table = its_table(&message);
+            if is_ours(&message) && tables.contains(&table) && !keep(table) {
                 gone(socket::order(Message::DelRoute(message), 0))?;
             }
         }
@@ -276,7 +311,7 @@ fn its_way(message: &RouteMessage) -> Way {
     oif.filter(|_| leads_out).map_or(Way::Nowhere, |oif| Way::Out(oif, gateway))
 }
 
-fn its_table(message: &RouteMessage) -> u32 {
+pub(super) fn its_table(message: &RouteMessage) -> u32 {
     let attribute = message.attributes.iter().find_map(|attribute| match attribute {
         RouteAttribute::Table(table) => Some(*table),
         _ => None,
@@ -321,7 +356,11 @@ pub fn remove_link(index: u32) -> io::Result<()> {
 /// What is gone already need not be removed.
 fn gone(result: io::Result<()>) -> io::Result<()> {
     match result {
-        Err(error) if matches!(error.raw_os_error(), Some(libc::ESRCH | libc::ENODEV)) => Ok(()),
+        Err(error)
+            if matches!(error.raw_os_error(), Some(libc::ESRCH | libc::ENODEV | libc::ENOENT)) =>
+        {
+            Ok(())
+        }
         other => other,
     }
 }
@@ -354,16 +393,22 @@ mod tests {
             let before = rules().unwrap();
             assert!(before.iter().all(|rule| !rule.ours));
             for family in Family::BOTH {
-                let mark = (0xab_0001, 0xffff_ffff);
-                let rule =
-                    Rule { family, priority: 1001, mark, table: 0xab_0001, only_specific: false };
-                add_rule(rule).unwrap();
-                add_rule(Rule { priority: 1000, table: 254, only_specific: true, ..rule }).unwrap();
-                add_rule(Rule { priority: 2000, ..rule }).unwrap();
+                let (table, mark) = (0xab_0001, Some((0xab_0001, 0xffff_ffff)));
+                let (from, only_specific) = (None, false);
+                let rule = Rule { family, priority: 1001, mark, from, table, only_specific };
+                for _ in 0..2 {
+                    add_rule(&rule).unwrap();
+                }
+                let main = Rule { table: 254, only_specific: true, ..rule.clone() };
+                add_rule(&Rule { priority: 1000, ..main }).unwrap();
+                add_rule(&Rule { priority: 2000, from: Some("lo".into()), mark: None, ..rule })
+                    .unwrap();
             }
             let ours: Vec<_> = rules().unwrap().into_iter().filter(|rule| rule.ours).collect();
-            assert_eq!(ours.len(), 6);
+            assert_eq!(ours.len(), 6, "the same twice is one");
             assert!(ours.iter().any(|rule| (rule.priority, rule.table) == (1001, 0xab_0001)));
+            remove_rules_but(1000..1010, |rule| rule.table == 254).unwrap();
+            assert_eq!(rules().unwrap().len(), before.len() + 4);
             remove_rules(1000..1010).unwrap();
             remove_rules(1000..1010).unwrap();
             assert_eq!(rules().unwrap().len(), before.len() + 2);
@@ -382,7 +427,11 @@ mod tests {
                 }
             }
             let tables = 0xab_0000..0xab_0100;
-            assert_eq!(routes_in(tables.clone()).unwrap(), [(0xab_0001, true); 4]);
+            let found = routes_in(tables.clone()).unwrap();
+            assert!(found.len() == 4 && found.iter().all(|it| it.ours && it.table == 0xab_0001));
+            set_default(Family::Six, 0xab_0002, Way::Nowhere).unwrap();
+            remove_routes_but(tables.clone(), |table| table == 0xab_0001).unwrap();
+            assert_eq!(routes_in(tables.clone()).unwrap(), found);
             drop(tun);
             assert_eq!(routes_in(tables.clone()).unwrap().len(), 2, "nothing leads out any more");
             remove_routes(tables.clone()).unwrap();

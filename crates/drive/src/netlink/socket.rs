@@ -26,9 +26,14 @@ pub(super) fn order(request: Message, flags: u16) -> io::Result<()> {
     exchange(request, NLM_F_ACK | flags).map(drop)
 }
 
-/// A netlink socket of the calling thread's namespace, bound to an address of the kernel's choice.
+/// A socket for rtnetlink.
 pub(super) fn open() -> io::Result<Socket> {
-    let mut socket = Socket::new(NETLINK_ROUTE)?;
+    open_for(NETLINK_ROUTE)
+}
+
+/// A netlink socket of the calling thread's namespace, bound to an address of the kernel's choice.
+pub(super) fn open_for(protocol: isize) -> io::Result<Socket> {
+    let mut socket = Socket::new(protocol)?;
     socket.bind_auto()?;
     Ok(socket)
 }

@@ -159,7 +159,15 @@ fn the_monitor_tells_of_links_addresses_and_routes() {
         let address = Address { index, ip: ip("10.1.2.3"), prefix_len: 24 };
         wait_for(&mut monitor, |change| *change == Change::Address(address));
         configure::add_route(route(&tun, "10.9.0.0/16", "10.1.2.77", 5)).unwrap();
-        wait_for(&mut monitor, |change| *change == Change::Route { oif: Some(index) });
+        let main = Change::Route { oif: Some(index), table: 254 };
+        wait_for(&mut monitor, |change| *change == main);
+        let (family, table) = (policy::Family::Six, 0xab_0001);
+        policy::set_default(family, table, policy::Way::Nowhere).unwrap();
+        wait_for(&mut monitor, |change| matches!(change, Change::Route { table: 0xab_0001, .. }));
+        let (mark, from) = (Some((table, u32::MAX)), None);
+        let rule = policy::Rule { family, priority: 9, mark, from, table, only_specific: false };
+        policy::add_rule(&rule).unwrap();
+        wait_for(&mut monitor, |change| *change == Change::Rule);
         configure::set_up(index, false).unwrap();
         wait_for(&mut monitor, |change| matches!(change, Change::Link(link) if !link.up));
         drop(tun);

@@ -8,6 +8,10 @@ use super::{Egress, PathError, PathSpec};
 use crate::netlink::{self, Address, Link, LinkKind, Route, RouteError, route_to};
 use crate::paths::error::Fault;
 use crate::socks::{Proxy, ProxyFault};
+use crate::target::Target;
+
+/// Tells the addresses of a name, at least one.
+pub type Names<'n> = &'n dyn Fn(&Target) -> io::Result<Vec<SocketAddr>>;
 
 /// The way out of each path, towards the first of `destinations` that all paths lead to.
 ///
@@ -34,9 +38,23 @@ pub fn resolve(
     fwmark: Option<u32>,
     same_egress: bool,
 ) -> Result<Vec<Egress>, PathError> {
+    resolve_by(specs, destinations, fwmark, same_egress, &Target::resolve)
+}
+
+/// The same where `lookup` tells the addresses of proxies' names.
+///
+/// # Errors
+/// As [`resolve`].
+pub fn resolve_by(
+    specs: &[PathSpec],
+    destinations: &[SocketAddr],
+    fwmark: Option<u32>,
+    same_egress: bool,
+    lookup: Names<'_>,
+) -> Result<Vec<Egress>, PathError> {
     let mut outcome = Ok(Vec::new());
     for &server in destinations {
-        let egresses = all_towards(specs, server, fwmark, same_egress);
+        let egresses = all_towards(specs, server, fwmark, same_egress, lookup);
         if egresses.is_ok() {
             return egresses;
         }
@@ -139,6 +157,7 @@ fn all_towards(
     server: SocketAddr,
     fwmark: Option<u32>,
     same_egress: bool,
+    lookup: Names<'_>,
 ) -> Result<Vec<Egress>, PathError> {
     let blame = |spec: &PathSpec, fault| PathError { path: spec.name.clone(), fault };
     let Some(first) = specs.first() else { return Ok(Vec::new()) };
@@ -146,7 +165,10 @@ fn all_towards(
     let mut egresses = Vec::new();
     for spec in specs {
         let way = match &spec.proxy {
-            Some(proxy) => to_proxy(&machine, spec, proxy, server, fwmark),
+            Some(proxy) => {
+                let found = lookup(&proxy.at);
+                to_proxy(&machine, spec, proxy, found, server, fwmark)
+            }
             None => machine.way(spec, server, fwmark),
         };
         egresses.push(way.map_err(|fault| blame(spec, fault))?);
@@ -157,17 +179,18 @@ fn all_towards(
     Ok(egresses)
 }
 
-/// The way to the first of the proxy's addresses that one leads to.
+/// The way to the first of the proxy's addresses, as far as they were `found`, that one leads to.
 fn to_proxy(
     machine: &Machine,
     spec: &PathSpec,
     proxy: &Proxy,
+    found: io::Result<Vec<SocketAddr>>,
     server: SocketAddr,
     fwmark: Option<u32>,
 ) -> Result<Egress, Fault> {
     let blame = |fault| Fault::Proxy(proxy.at.clone(), fault);
     proxy.credentials().map_err(blame)?;
-    let found = proxy.at.resolve().map_err(|error| blame(ProxyFault::Name(error)))?;
+    let found = found.map_err(|error| blame(ProxyFault::Name(error)))?;
     let mut ways = found.iter().map(|&at| machine.way_through(spec, server, at, fwmark));
     let first = ways.next().expect("a name that resolves has an address");
     first.or_else(|fault| ways.find_map(Result::ok).ok_or(fault))

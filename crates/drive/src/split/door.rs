@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Duration;
 
 use anabranch_comps::protocol::wireguard;
 use anabranch_comps::{Event, Failure as Fault, Input, SessionId};
@@ -12,13 +13,16 @@ use anabranch_multipath::Time;
 use super::Failure;
 use super::driver::Driver;
 use super::sockets::PathSocket;
+use crate::netlink::Change;
 use crate::packet::{self, Complaint, Content, Datagram, Fragments, Whole};
-use crate::steer::{Exit, Steering};
+use crate::steer::{Exit, Kept, SteerError, Steering};
 use crate::tun::Tun;
 use crate::udp::{Received, UdpSocket};
 
 /// Packets taken from the interface before anything else is looked at.
 const ROUND: usize = 64;
+/// The next look at what was set up after one that the system did not answer.
+const AGAIN: Duration = Duration::from_millis(100);
 /// Room for each: no interface of ours has a larger MTU.
 const ROOM: usize = 65_536;
 
@@ -101,6 +105,31 @@ impl Door {
     pub(super) fn follow(&mut self, exits: Vec<Exit>) -> io::Result<()> {
         let steering = self.interface().and_then(|door| door.steering.as_mut());
         steering.map_or(Ok(()), |steering| steering.follow(exits))
+    }
+
+    /// What tells of changes to what was set up, to be polled.
+    pub(super) fn watched(&self) -> Vec<BorrowedFd<'_>> {
+        match self {
+            Door::Port(_) => Vec::new(),
+            Door::Tun(door) => door.steering.iter().flat_map(Steering::watched).collect(),
+        }
+    }
+
+    /// Sets again what others have taken away.
+    fn keep(&mut self) -> Result<Kept, SteerError> {
+        let steering = self.interface().and_then(|door| door.steering.as_mut());
+        steering.map_or(Ok(Kept::default()), Steering::keep)
+    }
+
+    /// Whether one of these changes may be one to what was set up.
+    pub(super) fn concerns(&self, changes: &[Change]) -> bool {
+        match self {
+            Door::Port(_) => false,
+            Door::Tun(door) => door
+                .steering
+                .as_ref()
+                .is_some_and(|steering| changes.iter().any(|change| steering.concerns(change))),
+        }
     }
 
     /// Sets the machine free.
@@ -251,6 +280,20 @@ impl Driver<'_> {
             (Fault::Refused, _) => self.door.complain(session, Complaint::Port),
             _ => {}
         }
+    }
+
+    /// Somebody may have changed what was set up. It is there again before anything else is done.
+    ///
+    /// # Errors
+    /// It cannot be; everything is left closed.
+    pub(super) fn on_steered(&mut self) -> Result<(), Failure> {
+        let Kept { restored, network, again } = self.door.keep()?;
+        restored.iter().for_each(|line| self.screen.warn(line));
+        self.keep_at = again.then(|| self.clock.now() + AGAIN);
+        if network {
+            self.ways.on_change(self.clock.now());
+        }
+        Ok(())
     }
 
     /// The machine's routes keep up with the paths.

@@ -12,6 +12,7 @@ use anabranch_comps::{Batch, Core, Input, Output, SessionId, Snapshot};
 use anabranch_multipath::{PathId, Time};
 
 use super::door::Door;
+use super::lookup::Lookup;
 use super::manager;
 use super::onward::Outgoing;
 use super::proxies::Proxies;
@@ -39,6 +40,8 @@ pub(super) const PROXIES: u64 = u64::MAX - 4;
 pub(super) const SPARES: u64 = u64::MAX - (1 << 17);
 const LAST_SPARE: u64 = SPARES + u16::MAX as u64;
 pub(super) const RELOAD: u64 = u64::MAX - 5;
+pub(super) const STEERED: u64 = u64::MAX - 6;
+pub(super) const LOOKED_UP: u64 = u64::MAX - 7;
 
 /// Messages taken from a socket at once.
 const RUNS: usize = 32;
@@ -88,7 +91,7 @@ fn run_driver(mut driver: Driver<'_>) -> Result<Snapshot, Failure> {
         for event in ready.drain(..) {
             driver.on_ready(event.token, event.error, &mut buffers)?;
         }
-        driver.on_time();
+        driver.on_time()?;
     }
     driver.end()
 }
@@ -114,6 +117,8 @@ pub(super) struct Driver<'s> {
     pub(super) hasty: Arc<AtomicBool>,
     /// Reads the settings again.
     pub(super) reread: Option<Reread<'s>>,
+    /// New settings that wait for names.
+    pub(super) lookup: Lookup<Settings>,
     /// The settings in force, and what follows from them.
     pub(super) settings: Settings,
     pub(super) about: Listening,
@@ -127,6 +132,8 @@ pub(super) struct Driver<'s> {
     pub(super) missed: u64,
     pub(super) not_returned: u64,
     pub(super) foreign: u64,
+    /// When to look at what was set up on the machine, where a look could not be had.
+    pub(super) keep_at: Option<Time>,
     /// Whether what is being sent may leave in parts, because it came in parts.
     pub(super) in_parts: bool,
     pub(super) stopped: bool,
@@ -141,6 +148,7 @@ impl Driver<'_> {
             self.ways.next_timeout(),
             self.resolver.next_timeout(),
             self.proxies.next_timeout(),
+            self.keep_at,
             Some(self.next_snapshot),
         ];
         let due = dues.into_iter().flatten().min();
@@ -164,8 +172,10 @@ impl Driver<'_> {
             LISTENER => self.on_clients(buffers),
             STOP => self.stopped = true,
             NETWORK => self.on_network()?,
+            STEERED => self.on_steered()?,
             NAMES => self.on_names(),
             RELOAD => self.on_hangup(),
+            LOOKED_UP => self.on_looked_up(),
             PROXIES => self.on_proxies(),
             SPARES..=LAST_SPARE => self.on_spare(PathId::at((token - SPARES) as usize)),
             token if token & CONTROL > 0 => self.on_control(token & !CONTROL),
@@ -258,7 +268,11 @@ impl Driver<'_> {
     /// Something changed in the machine's network: a path may have gone, come, or moved.
     fn on_network(&mut self) -> Result<(), Failure> {
         let changes = self.monitor.drain();
-        if !changes.map_err(|error| Failure::System("reading network changes", error))?.is_empty() {
+        let changes = changes.map_err(|error| Failure::System("reading network changes", error))?;
+        if self.door.concerns(&changes) {
+            self.on_steered()?;
+        }
+        if !changes.is_empty() {
             self.ways.on_change(self.clock.now());
         }
         Ok(())
@@ -298,8 +312,11 @@ impl Driver<'_> {
     }
 
     /// What time itself brings.
-    fn on_time(&mut self) {
+    fn on_time(&mut self) -> Result<(), Failure> {
         let now = self.clock.now();
+        if self.keep_at.take_if(|due| *due <= now).is_some() {
+            self.on_steered()?;
+        }
         self.look_again(now);
         self.resolver.on_time(now);
         self.on_proxy_time(now);
@@ -315,6 +332,7 @@ impl Driver<'_> {
             let snapshot = self.snapshot(missed);
             self.screen.snapshot(now, &snapshot);
         }
+        Ok(())
     }
 
     /// Does what the core wants done where no batch is at hand.

@@ -7,6 +7,7 @@
 mod door;
 mod driver;
 mod files;
+mod lookup;
 mod manager;
 mod onward;
 mod proxies;

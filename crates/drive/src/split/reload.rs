@@ -1,14 +1,17 @@
 //! New settings under a running splitter: read on SIGHUP, put into force whole or not at all.
 
+use std::io;
 use std::net::SocketAddr;
 
 use anabranch_comps::{Input, SessionId};
 use anabranch_multipath::{PathId, Time};
 
 use super::driver::Driver;
+use super::lookup::Found;
 use super::trial::try_paths;
 use super::{Entrance, Failure, Listening, Settings, files, manager};
 use crate::paths::{self, Egress, PathSpec};
+use crate::target::Target;
 
 /// Reads the settings again, given those in force; else says in one line what is wrong and where.
 pub type Reread<'r> = Box<dyn FnMut(&Settings) -> Result<Settings, String> + 'r>;
@@ -19,19 +22,47 @@ impl Driver<'_> {
     pub(super) fn on_reload(&mut self) {
         let Some(reread) = &mut self.reread else { return };
         manager::reloading();
-        let done = reread(&self.settings).and_then(|settings| self.adopt(settings));
+        self.lookup.dismiss();
+        let read = reread(&self.settings).and_then(|settings| {
+            refuse_fixed(&self.settings, &settings)?;
+            self.taps.may_have(&settings)?;
+            Ok(settings)
+        });
+        match read.map(|settings| (names(&self.settings.specs, &settings.specs), settings)) {
+            Ok((names, settings)) if names.is_empty() => self.take_over(settings, &Found::new()),
+            Ok((names, settings)) => {
+                if let Err(error) = self.lookup.begin(settings, names) {
+                    self.end_reload(Err(format!("looking up the names of proxies: {error}")));
+                }
+            }
+            Err(why) => self.end_reload(Err(why)),
+        }
+    }
+
+    /// The names of new proxies were looked up, while sessions went on.
+    pub(super) fn on_looked_up(&mut self) {
+        if let Some((settings, found)) = self.lookup.answer() {
+            self.take_over(settings, &found);
+        }
+    }
+
+    fn take_over(&mut self, settings: Settings, found: &Found) {
+        let done = self.adopt(settings, found);
+        self.end_reload(done);
+    }
+
+    fn end_reload(&mut self, done: Result<(), String>) {
         if let Err(why) = done {
             self.screen.warn(&format!("{why}; the settings in force stay"));
         }
         manager::ready(&self.about);
     }
 
-    fn adopt(&mut self, settings: Settings) -> Result<(), String> {
+    fn adopt(&mut self, settings: Settings, found: &Found) -> Result<(), String> {
         let now = self.clock.now();
-        refuse_fixed(&self.settings, &settings)?;
-        self.taps.may_have(&settings)?;
         let before = places(&self.settings.specs, &settings.specs);
-        let egresses = self.egresses(&settings, &before).map_err(|failure| failure.to_string())?;
+        let egresses = self.egresses(&settings, &before, found);
+        let egresses = egresses.map_err(|failure| failure.to_string())?;
         // The last counters of paths that go.
         let missed = self.sockets.missed(now);
         let snapshot = self.snapshot(missed);
@@ -64,13 +95,14 @@ impl Driver<'_> {
         &mut self,
         settings: &Settings,
         before: &[Option<PathId>],
+        found: &Found,
     ) -> Result<Vec<Egress>, Failure> {
         let server = self.ways.server();
         let mut egresses = Vec::new();
         for (spec, before) in settings.specs.iter().zip(before) {
             let egress = match before {
                 Some(path) => Egress { ports: spec.ports, ..self.ways.of(*path).clone() },
-                None => self.look_at(spec, server)?,
+                None => self.look_at(spec, server, found)?,
             };
             egresses.push(egress);
         }
@@ -80,12 +112,23 @@ impl Driver<'_> {
         Ok(egresses)
     }
 
-    fn look_at(&mut self, spec: &PathSpec, server: SocketAddr) -> Result<Egress, Failure> {
-        let found =
-            paths::resolve(std::slice::from_ref(spec), &[server], self.settings.fwmark, true)?;
-        let warnings = try_paths(&found, self.settings.fwmark)?;
+    fn look_at(
+        &mut self,
+        spec: &PathSpec,
+        server: SocketAddr,
+        found: &Found,
+    ) -> Result<Egress, Failure> {
+        let known = |name: &Target| match found.iter().find(|(looked_up, _)| looked_up == name) {
+            Some((_, Ok(addresses))) => Ok(addresses.clone()),
+            Some((_, Err(error))) => Err(io::Error::new(error.kind(), error.to_string())),
+            // An address, which nobody is asked for.
+            None => name.resolve(),
+        };
+        let (specs, mark) = (std::slice::from_ref(spec), self.settings.fwmark);
+        let egresses = paths::resolve_by(specs, &[server], mark, true, &known)?;
+        let warnings = try_paths(&egresses, self.settings.fwmark)?;
         warnings.iter().for_each(|warning| self.screen.warn(warning));
-        Ok(found.into_iter().next().expect("a path has a way out, or an error"))
+        Ok(egresses.into_iter().next().expect("a path has a way out, or an error"))
     }
 
     /// Tells the core anew which paths lead to each session's server; then it sends again. Where none does
@@ -102,6 +145,13 @@ impl Driver<'_> {
         }
         self.tend(now);
     }
+}
+
+/// The names of proxies that are new, whose addresses have to be asked for.
+fn names(old: &[PathSpec], new: &[PathSpec]) -> Vec<Target> {
+    let fresh = new.iter().zip(places(old, new)).filter(|(_, place)| place.is_none());
+    let proxies = fresh.filter_map(|(spec, _)| Some(spec.proxy.as_ref()?.at.clone()));
+    proxies.filter(|at| at.literal().is_none()).collect()
 }
 
 /// For each path of `new`, which of `old` it is: one of the same name that leaves the same way. Its
@@ -143,6 +193,15 @@ mod tests {
 
     fn specs(texts: &[&str]) -> Vec<PathSpec> {
         texts.iter().map(|text| text.parse().unwrap()).collect()
+    }
+
+    #[test]
+    fn only_new_proxies_that_have_a_name_are_looked_up() {
+        let old = specs(&["a=if:eth0", "b=socks5:old.example:1080"]);
+        let new = specs(&["b=socks5:old.example:1080", "c=socks5:192.0.2.1:1080"]);
+        assert_eq!(names(&old, &new), []);
+        let new = specs(&["c=socks5:new.example:1080", "d=if:eth1"]);
+        assert_eq!(names(&old, &new), ["new.example:1080".parse().unwrap()]);
     }
 
     #[test]

@@ -161,7 +161,8 @@ impl Listening {
         tun: Option<Plan>,
         (egresses, others): (Vec<Egress>, Vec<Egress>),
     ) -> Listening {
-        let mtu = paths::recommended(&egresses);
+        // Clients of an interface name servers of both families.
+        let mtu = paths::recommended(&[&egresses[..], &others[..]].concat());
         Listening {
             listen,
             server,

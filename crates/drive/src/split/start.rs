@@ -10,8 +10,11 @@ use std::sync::atomic::AtomicBool;
 use anabranch_comps::Core;
 
 use super::door::Door;
-use super::driver::{Driver, EVENTS, LISTENER, NAMES, NETWORK, PROXIES, RELOAD, STOP};
+use super::driver::{
+    Driver, EVENTS, LISTENER, LOOKED_UP, NAMES, NETWORK, PROXIES, RELOAD, STEERED, STOP,
+};
 use super::files;
+use super::lookup::Lookup;
 use super::manager;
 use super::proxies::Proxies;
 use super::reload::Reread;
@@ -59,6 +62,7 @@ impl<'s> Driver<'s> {
         let to = settings.entrance.to().cloned();
         let literal = to.as_ref().and_then(Target::literal);
         let resolver = Resolver::start(to).map_err(system("starting the resolver"))?;
+        let lookup = Lookup::new().map_err(system("opening a pair of sockets"))?;
         let poller = Poller::new(EVENTS).map_err(system("opening an epoll set"))?;
         let monitor = Monitor::open().map_err(system("watching the machine's network"))?;
         // Last, because it changes the machine.
@@ -80,6 +84,7 @@ impl<'s> Driver<'s> {
             hangup,
             hasty,
             reread,
+            lookup,
             settings,
             about,
             taps,
@@ -91,6 +96,7 @@ impl<'s> Driver<'s> {
             missed: 0,
             not_returned: 0,
             foreign: 0,
+            keep_at: None,
             in_parts: false,
             stopped: false,
         };
@@ -107,7 +113,12 @@ impl<'s> Driver<'s> {
         self.poller.add(&self.stop, STOP)?;
         self.hangup.as_ref().map_or(Ok(()), |hangup| self.poller.add(hangup, RELOAD))?;
         self.poller.add(&self.monitor, NETWORK)?;
+        self.door
+            .watched()
+            .into_iter()
+            .try_for_each(|watched| self.poller.add(watched, STEERED))?;
         self.poller.add(&self.resolver, NAMES)?;
+        self.poller.add(&self.lookup, LOOKED_UP)?;
         self.poller.add(&self.proxies, PROXIES)
     }
 }

@@ -30,6 +30,8 @@ pub enum SteerError {
     NoExit,
     /// More paths than flows can be pinned to.
     Paths,
+    /// Somebody has taken away what was set up, and it could not be set again: the system's answer.
+    Lost(io::Error),
     /// The system refused something: (what was tried, its answer).
     System(String, io::Error),
 }
@@ -37,7 +39,7 @@ pub enum SteerError {
 impl SteerError {
     /// Whether what the user asked for is to blame.
     pub fn is_misuse(&self) -> bool {
-        !matches!(self, SteerError::System(..))
+        !matches!(self, SteerError::System(..) | SteerError::Lost(_))
     }
 
     pub(crate) fn system(what: &str) -> impl Fn(io::Error) -> SteerError {
@@ -86,6 +88,11 @@ impl fmt::Display for SteerError {
                  not split: add one (if:DEVICE), or leave --route away",
             ),
             SteerError::Paths => write!(f, "--route: {MOST_PATHS} paths at most"),
+            SteerError::Lost(error) => write!(
+                f,
+                "somebody removed our rules, and they cannot be set again ({error}): all that they led leads \
+                 nowhere now, until 'anabranch split --restore' or the next start"
+            ),
             SteerError::System(what, error) => write!(f, "{what}: {error}"),
         }
     }

@@ -7,6 +7,8 @@ use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
@@ -16,6 +18,9 @@ use super::sysctl::Setting;
 
 /// Where the files lie.
 const FOLDER: &str = "/run/anabranch";
+/// How long another run may take to begin or to end, and how often it is looked at meanwhile.
+const PATIENCE: Duration = Duration::from_secs(10);
+const PAUSE: Duration = Duration::from_millis(5);
 
 /// What is to be undone, beside all that the slot's names and numbers tell.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -26,12 +31,29 @@ pub(crate) struct Notes {
     pub(crate) tun: String,
     /// The namespace that it made.
     pub(crate) netns: Option<String>,
-    /// Settings as they were.
+    /// The kernel's number for that namespace: the name may be somebody else's by the time that it is undone.
+    pub(crate) netns_number: Option<u64>,
+    /// Settings as they were before any run of ours.
     pub(crate) settings: Vec<Setting>,
     /// Files that it made.
-    pub(crate) files: Vec<PathBuf>,
+    pub(crate) files: Vec<Made>,
     /// Folders that it made, to be removed if nothing else is in them.
     pub(crate) folders: Vec<PathBuf>,
+}
+
+/// A file that a run made.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Made {
+    pub(crate) path: PathBuf,
+    /// What was written in it.
+    pub(crate) text: String,
+}
+
+impl Made {
+    /// Whether it is there, and nobody else's. A run may have been killed while it wrote.
+    pub(crate) fn is_still(&self) -> bool {
+        fs::read_to_string(&self.path).is_ok_and(|found| self.text.starts_with(&found))
+    }
 }
 
 /// A slot's file, locked.
@@ -48,7 +70,53 @@ pub(crate) struct Survey {
     /// What killed runs left.
     pub(crate) left: Vec<(Ledger, Notes)>,
     /// What runs that live have written.
-    pub(crate) held: Vec<Notes>,
+    pub(crate) held: Vec<(Slot, Notes)>,
+}
+
+impl Survey {
+    /// Settings as they were before the runs of other slots than `but` that live.
+    pub(crate) fn needed(&self, but: Slot) -> Vec<Setting> {
+        let others = self.held.iter().filter(|(slot, _)| *slot != but);
+        others.flat_map(|(_, notes)| notes.settings.clone()).collect()
+    }
+}
+
+/// Held by whoever looks at the files of all slots and then changes something: runs that begin and end at once would
+/// else not know of each other.
+#[derive(Debug)]
+pub(crate) struct Alone {
+    _folder: File,
+}
+
+impl Drop for Alone {
+    fn drop(&mut self) {
+        // Runs' files may lie there.
+        let _ = fs::remove_dir(FOLDER);
+    }
+}
+
+/// Whether there is anything to look at.
+pub(crate) fn any() -> bool {
+    Path::new(FOLDER).is_dir()
+}
+
+/// Waits until nobody else begins or ends, but not for ever: one that hangs must not keep all others from undoing.
+///
+/// # Errors
+/// `PermissionDenied` without the right to write there.
+pub(crate) fn alone() -> io::Result<Alone> {
+    let until = Instant::now() + PATIENCE;
+    loop {
+        fs::create_dir_all(FOLDER)?;
+        let folder = File::open(FOLDER)?;
+        match folder.try_lock() {
+            Ok(()) if is_at(&folder, Path::new(FOLDER)) => return Ok(Alone { _folder: folder }),
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) if Instant::now() < until => thread::sleep(PAUSE),
+            Err(TryLockError::WouldBlock) => return Ok(Alone { _folder: folder }),
+            Err(TryLockError::Error(error)) => return Err(error),
+        }
+    }
 }
 
 /// Looks at the files of all slots and locks those that nobody holds. `namespace` tells this network namespace from
@@ -65,7 +133,7 @@ pub(crate) fn survey(namespace: u64) -> io::Result<Survey> {
                 let notes = read(&mut file)?;
                 survey.left.push((Ledger { file, path, slot }, notes));
             }
-            Ok(None) => survey.held.push(read(&mut File::open(&path)?)?),
+            Ok(None) => survey.held.push((slot, read(&mut File::open(&path)?)?)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(error),
         }
@@ -139,7 +207,7 @@ impl Ledger {
     /// Nothing is left to undo.
     pub(crate) fn discard(self) -> io::Result<()> {
         fs::remove_file(&self.path)?;
-        // Others' files may lie there.
+        // Others' files may lie there, and whoever waits to be alone looks whether it is gone.
         let _ = fs::remove_dir(FOLDER);
         Ok(())
     }
@@ -155,14 +223,44 @@ mod tests {
     }
 
     #[test]
+    fn who_looks_at_all_is_alone() {
+        let Ok(first) = alone() else { return println!("skipped: not root") };
+        let second = thread::spawn(|| alone().map(|_| Instant::now()));
+        thread::sleep(Duration::from_millis(100));
+        let freed = Instant::now();
+        drop(first);
+        assert!(second.join().unwrap().unwrap() >= freed);
+    }
+
+    #[test]
+    fn a_file_that_somebody_else_has_written_since_is_not_ours() {
+        let path = std::env::temp_dir().join(format!("anabranch-made-{}", std::process::id()));
+        let made = Made { path: path.clone(), text: "nameserver 192.0.2.53\n".into() };
+        assert!(!made.is_still());
+        for (text, ours) in
+            [("", true), ("nameserver 192", true), ("nameserver 192.0.2.9\n", false)]
+        {
+            fs::write(&path, text).unwrap();
+            assert_eq!(made.is_still(), ours, "{text}");
+        }
+        fs::write(&path, &made.text).unwrap();
+        assert!(made.is_still());
+        fs::remove_file(path).unwrap();
+    }
+
+    #[test]
     fn a_lock_tells_a_run_that_lives_from_one_that_was_killed() {
         let number = namespace();
         let Ok(Some(mut ledger)) = claim(number) else { return println!("skipped: not root") };
-        let notes = Notes { tun: "any0".into(), netns: Some("b".into()), ..Notes::default() };
+        let settings = vec![Setting::new("ipv4/conf/p0/forwarding".into(), "0")];
+        let (tun, netns) = ("any0".into(), Some("b".into()));
+        let notes = Notes { tun, netns, settings, ..Notes::default() };
         ledger.write(&Notes { tun: "longer than the other".into(), ..notes.clone() }).unwrap();
         ledger.write(&notes).unwrap();
         let seen = survey(number).unwrap();
-        assert_eq!((seen.left.len(), seen.held), (0, vec![notes.clone()]));
+        assert_eq!((seen.left.len(), &seen.held), (0, &vec![(Slot(0), notes.clone())]));
+        assert_eq!(seen.needed(Slot(0)), []);
+        assert_eq!(seen.needed(Slot(1)), notes.settings);
         assert_eq!(likely(number), Some(Slot(1)));
         let second = claim(number).unwrap().unwrap();
         assert_eq!(second.slot, Slot(1));

@@ -12,13 +12,20 @@
 //! * [`Plan::look`] finds out what is to be done, and changes nothing;
 //! * [`Steering::raise`] does it, after it has written down how to undo it;
 //! * [`Steering::follow`] keeps up with paths that come and go;
+//! * [`Steering::keep`] sets again what others take away (a firewall that flushes all rules, a network manager that removes
+//!   foreign ones), or ends with everything closed;
 //! * [`Steering::lower`], and the end of the process's life otherwise the next start, undoes it.
 //!
 //! The invariants: nothing is changed that is not written down first; every table ends in "unreachable", so that a path
 //! that is gone, or a splitter that was killed, leads nowhere; all names, marks, tables and priorities are fixed
-//! (`slot.rs`), so undoing needs no memory but the settings' old values, and may be done twice.
+//! (`slot.rs`), so undoing needs no memory but the settings' old values, and may be done twice. What several runs need
+//! (settings of the machine) the last of them puts back. What a name stood for is written down with it: it may be
+//! somebody else's when it is undone.
 
+mod berth;
 mod error;
+mod fence;
+mod lead;
 mod ledger;
 mod named;
 mod nft;
@@ -33,7 +40,7 @@ mod undo;
 pub use error::SteerError;
 pub use plan::{Exit, Out, Plan, Request};
 pub use ports::{PortRange, PortRangeError, Ports};
-pub use raise::{Steering, UPLINK};
+pub use raise::{Kept, Steering, UPLINK};
 pub use slot::Slot;
 pub use undo::restore;
 

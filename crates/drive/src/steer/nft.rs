@@ -1,9 +1,9 @@
 //! The program `nft`, which carries rules into the kernel.
 
-use std::io::{self, Write};
+use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 
 /// Where administrators' programs lie that a user's `PATH` may lack.
 const ELSEWHERE: &str = "/usr/sbin:/sbin:/usr/local/sbin";
@@ -33,7 +33,72 @@ pub(crate) fn run(nft: &Path, commands: &str) -> io::Result<()> {
     if output.status.success() {
         return written;
     }
-    let said = String::from_utf8_lossy(&output.stderr);
+    Err(blame(&String::from_utf8_lossy(&output.stderr)))
+}
+
+/// What a table (of the family `inet`) holds, in the words of `nft`; `None` if there is none.
+pub(crate) fn list(nft: &Path, table: &str) -> io::Result<Option<String>> {
+    let mut command = Command::new(nft);
+    command.args(["--stateless", "list", "table", "inet", table]).process_group(0);
+    let output = command.stdin(Stdio::null()).output()?;
+    let listed = output.status.success();
+    Ok(listed.then(|| String::from_utf8_lossy(&output.stdout).into_owned()))
+}
+
+/// An error of what `nft` has said.
+fn blame(said: &str) -> io::Error {
     let line = said.lines().find(|line| !line.trim().is_empty()).unwrap_or("it failed");
-    Err(io::Error::other(format!("nft: {line}")))
+    io::Error::other(format!("nft: {line}"))
+}
+
+/// A table that belongs to this handle: nobody else can change it, remove it, or flush it away with all others, and it
+/// goes with the handle, or with the process. (The kernel's `owner` flag, from 5.12 on.)
+#[derive(Debug)]
+pub(crate) struct Owned {
+    /// It owns the table for as long as its input is open.
+    nft: Child,
+}
+
+impl Owned {
+    /// Makes the table `name`; `body` is what stands between its braces, in one line.
+    ///
+    /// # Errors
+    /// What `nft` says, in one line.
+    pub(crate) fn create(nft: &Path, name: &str, body: &str) -> io::Result<Owned> {
+        let (heard, said) = io::pipe()?;
+        let mut command = Command::new(nft);
+        command.arg("-i").stdin(Stdio::piped()).stdout(said.try_clone()?).stderr(said);
+        let child = command.process_group(0).spawn()?;
+        // It holds this process's ends of what the child says.
+        drop(command);
+        let mut owned = Owned { nft: child };
+        let stdin = owned.nft.stdin.as_mut().expect("it was asked for a pipe");
+        writeln!(stdin, "add table inet {name} {{ flags owner; {body}; }}; list tables inet")?;
+        let made = format!("table inet {name}");
+        let mut all = String::new();
+        for line in BufReader::new(heard).lines() {
+            let line = line?;
+            if line.trim() == made {
+                return Ok(owned);
+            }
+            all = all + &line + "\n";
+            if line.starts_with("Error") {
+                break;
+            }
+        }
+        Err(blame(&all))
+    }
+
+    /// Whether it is there.
+    pub(crate) fn stands(&mut self) -> bool {
+        matches!(self.nft.try_wait(), Ok(None))
+    }
+}
+
+impl Drop for Owned {
+    fn drop(&mut self) {
+        // With its input it ends, and with it the table.
+        drop(self.nft.stdin.take());
+        let _ = self.nft.wait();
+    }
 }

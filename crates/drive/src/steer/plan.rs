@@ -7,14 +7,13 @@ use std::path::{Path, PathBuf};
 
 use rustix::thread::{CapabilitySet, CapabilitySets, capabilities};
 
-use super::ledger::Notes;
+use super::ledger::{Made, Notes};
 use super::slot::MOST_PATHS;
-use super::sysctl::{self, Setting};
+use super::sysctl::{self, Lent, Setting};
 use super::{Ports, Slot, SteerError, ledger, named, nft};
 use crate::emulate::Namespace;
 use crate::netlink;
-use crate::netlink::policy::{self, Family};
-use crate::udp::{UdpOptions, UdpSocket};
+use crate::netlink::policy::{self, Family, FoundRoute};
 
 /// What the user asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -130,24 +129,28 @@ impl Plan {
     }
 
     /// Settings of the machine that have to change, and the interfaces that forward because of it.
-    pub(crate) fn settings(&self) -> (Vec<Setting>, Vec<String>) {
+    ///
+    /// `noted` is what other runs of ours have found before they changed it.
+    pub(crate) fn settings(&self, noted: &[Setting]) -> (Vec<Setting>, Lent) {
         if !self.request.route {
-            return (Vec::new(), Vec::new());
+            return (Vec::new(), Lent::default());
         }
         let devices = self.devices();
         let (mut settings, lent) = match self.request.netns {
-            Some(_) => sysctl::forwarding(&devices, self.has(Family::Six)),
-            None => (Vec::new(), Vec::new()),
+            Some(_) => sysctl::forwarding(&devices, self.has(Family::Six), noted),
+            None => (Vec::new(), Lent::default()),
         };
-        settings.extend(sysctl::answers(&devices));
+        settings.extend(sysctl::answers(&devices, noted));
         (settings, lent)
     }
 
     /// The file that tells programs in the namespace their name servers (`ip netns exec` puts it in the place of
     /// `/etc/resolv.conf`).
-    pub(crate) fn resolver(&self) -> Option<PathBuf> {
+    pub(crate) fn resolver(&self) -> Option<Made> {
         let name = self.request.netns.as_ref().filter(|_| !self.nameservers.is_empty())?;
-        Some(Path::new("/etc/netns").join(name).join("resolv.conf"))
+        let path = Path::new("/etc/netns").join(name).join("resolv.conf");
+        let lines = self.nameservers.iter().map(|server| format!("nameserver {server}\n"));
+        Some(Made { path, text: lines.collect() })
     }
 
     /// What would be done, a line for each kind of change.
@@ -164,9 +167,9 @@ impl Plan {
         } else {
             lines.push("routes: none changes without --route".to_owned());
         }
-        if let Some(file) = self.resolver() {
+        if let Some(Made { path, .. }) = self.resolver() {
             let servers: Vec<_> = self.nameservers.iter().map(IpAddr::to_string).collect();
-            lines.push(format!("name servers: {} in {}", servers.join(", "), file.display()));
+            lines.push(format!("name servers: {} in {}", servers.join(", "), path.display()));
         }
         lines
     }
@@ -185,14 +188,18 @@ impl Plan {
                 tables.start,
                 tables.end - 1
             ),
-            format!("nftables table inet {}", slot.ruleset()),
+            format!(
+                "nftables table inet {}, and inet {} for as long as this runs",
+                slot.ruleset(),
+                slot.guard()
+            ),
         ];
         if self.request.netns.is_some() {
             let (here, _) = slot.ends4();
             lines.push(format!("virtual cable '{}', network {here}/30", slot.cable()));
         }
         lines.extend(
-            self.settings()
+            self.settings(&[])
                 .0
                 .iter()
                 .map(|setting| format!("setting {} = {}", setting.name, setting.value)),
@@ -214,7 +221,7 @@ impl Plan {
     pub fn foresee(&self) -> Result<(), SteerError> {
         // What another user's runs wrote may not be for us to read.
         let Ok(survey) = ledger::survey(namespace_number()?) else { return Ok(()) };
-        if survey.held.iter().any(|notes| self.is_same(notes)) {
+        if survey.held.iter().any(|(_, notes)| self.is_same(notes)) {
             return Ok(());
         }
         let left: Vec<_> = survey.left.into_iter().map(|(_, notes)| notes).collect();
@@ -239,7 +246,11 @@ impl Plan {
     /// # Errors
     /// Something is there already that is not ours.
     pub(crate) fn check(&self, left: &[Notes]) -> Result<(), SteerError> {
-        let is_left = |name: &String| left.iter().any(|notes| notes.netns.as_ref() == Some(name));
+        let is_left = |name: &String| {
+            left.iter().any(|notes| {
+                notes.netns.as_ref() == Some(name) && named::is_still(name, notes.netns_number)
+            })
+        };
         match &self.request.netns {
             Some(name) if named::file(name).exists() && !is_left(name) => {
                 return Err(SteerError::Namespace(name.clone()));
@@ -247,8 +258,11 @@ impl Plan {
             Some(_) => {}
             None => self.check_interface()?,
         }
-        let is_ours = |file: &PathBuf| left.iter().any(|notes| notes.files.contains(file));
-        if let Some(file) = self.resolver().filter(|file| file.exists() && !is_ours(file)) {
+        let is_ours = |path: &PathBuf| {
+            left.iter().flat_map(|notes| &notes.files).any(|it| it.path == *path && it.is_still())
+        };
+        let resolver = self.resolver().map(|made| made.path);
+        if let Some(file) = resolver.filter(|file| file.exists() && !is_ours(file)) {
             return Err(SteerError::Resolver(file));
         }
         if self.request.route { self.check_routes() } else { Ok(()) }
@@ -266,7 +280,7 @@ impl Plan {
         let ask = SteerError::system("asking for routes and rules");
         let (tables, priorities) = (self.slot.tables(), self.slot.priorities());
         let routes = policy::routes_in(tables).map_err(&ask)?;
-        if let Some((table, _)) = routes.iter().find(|(_, ours)| !ours) {
+        if let Some(FoundRoute { table, .. }) = routes.iter().find(|route| !route.ours) {
             return Err(SteerError::Occupied(format!(
                 "a route exists already in the table {table:#x}, which is not ours ('ip route show table \
                  {table:#x}')"
@@ -310,13 +324,9 @@ pub(crate) fn may_configure() -> bool {
     check_rights(false).is_ok()
 }
 
-/// The number of this network namespace; on old kernels that of its file, which may be used again.
+/// The number of this network namespace.
 pub(crate) fn namespace_number() -> Result<u64, SteerError> {
-    use std::os::unix::fs::MetadataExt;
-    let any = "127.0.0.1:0".parse().expect("an address");
-    let cookie = UdpSocket::bind(any, &UdpOptions::default()).and_then(|socket| socket.namespace());
-    let file = || fs::metadata("/proc/thread-self/ns/net").map(|about| about.ino());
-    cookie.or_else(|_| file()).map_err(SteerError::system("asking for the network namespace"))
+    named::number().map_err(SteerError::system("asking for the network namespace"))
 }
 
 /// The machine's name servers, as far as they can be reached from elsewhere. One that listens on the machine itself (as

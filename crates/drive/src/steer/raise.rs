@@ -1,59 +1,91 @@
-//! Doing what a plan says, keeping up with the paths, and undoing it.
+//! Doing what a plan says, keeping it as it is, and undoing it.
 
 use std::fs;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::os::fd::{AsFd, BorrowedFd};
 
+use super::berth::Berth;
+use super::fence::Fence;
+use super::lead::{self, Led};
 use super::ledger::{self, Ledger, Notes};
+use super::nft::Owned;
 use super::plan::{namespace_number, within};
 use super::ruleset::{self, Subject};
-use super::slot::MASK;
-use super::sysctl::Setting;
-use super::undo::{missing_folders, undo};
-use super::{Exit, Plan, Request, Slot, SteerError, named, nft};
+use super::slot::NOBODY;
+use super::sysctl::{Lent, Setting};
+use super::undo::{remove_cable, undo};
+use super::{Exit, Plan, Request, Slot, SteerError, named};
 use crate::emulate::Namespace;
-use crate::netlink::configure::{self, NewRoute};
-use crate::netlink::policy::{self, Family, Rule, Way};
-use crate::netlink::{self, Prefix};
+use crate::netlink::configure;
+use crate::netlink::policy::{self, Family};
+use crate::netlink::{self, Change, Monitor, Prefix};
 use crate::tun::Tun;
 
 /// The kernel's number for the loopback interface of every namespace.
 const LO: u32 = 1;
-/// The number of the main routing table.
-const MAIN: u32 = 254;
 /// The cable's end inside the namespace, a name that no other interface there can have.
 pub const UPLINK: &str = "uplink";
 
 /// What a run has set up. Dropping it undoes it.
 #[derive(Debug)]
 pub struct Steering {
-    plan: Plan,
+    pub(super) plan: Plan,
     notes: Notes,
     /// `None` once all is undone.
     ledger: Option<Ledger>,
     namespace: Option<Namespace>,
     /// The interface's number, once it is there.
     tun: u32,
+    lent: Lent,
+    /// nftables' tables: that of the machine, and that of the namespace.
+    fences: Vec<Fence>,
+    /// What holds while somebody has flushed them away.
+    guard: Option<Owned>,
+    /// Tells of the interfaces in the namespace.
+    inside: Option<Monitor>,
+}
+
+/// What [`Steering::keep`] has found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Kept {
+    /// What others had taken away, and is there again; a line each.
+    pub restored: Vec<String>,
+    /// Whether an interface in the namespace has changed.
+    pub network: bool,
+    /// Whether the system could not answer just now (no files or memory left): ask again soon.
+    pub again: bool,
 }
 
 impl Steering {
-    /// Undoes what killed runs left behind, writes down what this one is about to do, and does it. Gives the interface,
-    /// switched on, and what the user should know.
+    /// Undoes what killed runs left behind, or takes it over, writes down what this one is about to do, and does it.
+    /// Gives the interface, switched on, and what the user should know.
     ///
     /// # Errors
-    /// Something could not be had; nothing is left behind then.
+    /// Something could not be had; nothing is left behind then, but for what a killed run has left.
     pub fn raise(mut plan: Plan) -> Result<(Steering, Tun, Vec<String>), SteerError> {
         plan.check_rights()?;
-        let (ledger, warnings) = take_slot(&mut plan)?;
-        if let Err(error) = plan.check(&[]) {
-            let _ = ledger.discard();
-            return Err(error);
+        let making = SteerError::system("making a namespace");
+        let namespace = plan.request.netns.is_some().then(Namespace::new).transpose();
+        let namespace = namespace.map_err(&making)?;
+        let number = namespace.as_ref().map(|namespace| namespace.run(named::number)).transpose();
+        let berth = Berth::take(&mut plan, number.map_err(making)?)?;
+        let Berth { ledger, notes, settings, lent, adopted, others, mut warnings } = berth;
+        let (ledger, fences, guard, inside) = (Some(ledger), Vec::new(), None, None);
+        let mut steering =
+            Steering { plan, notes, ledger, namespace, tun: 0, lent, fences, guard, inside };
+        let tun = steering.set_up(&settings).and_then(|tun| {
+            steering.undo_others(others)?;
+            Ok(tun)
+        });
+        if tun.is_err() && adopted {
+            // Who cannot start opens nothing that a killed run has left closed.
+            steering.forsake();
         }
-        let (settings, lent) = plan.settings();
-        let notes = notes(&plan, &settings);
-        let mut steering = Steering { plan, notes, ledger: Some(ledger), namespace: None, tun: 0 };
-        steering.write_down()?;
-        let tun = steering.set_up(&settings, &lent)?;
+        let tun = tun?;
+        warnings.extend(steering.stand_guard().err().map(|error| {
+            format!("whoever flushes all of nftables' rules opens a gap for an instant: {error}")
+        }));
         Ok((steering, tun, warnings))
     }
 
@@ -76,16 +108,81 @@ impl Steering {
         if !self.plan.request.route {
             return Ok(());
         }
-        let slot = self.plan.slot;
-        for exit in &exits {
-            set_routes(slot, exit)?;
+        let (slot, is_other) = (self.plan.slot, exits != self.plan.exits);
+        self.plan.exits = exits;
+        let mut result = lead::lead_out(slot, &self.plan.exits);
+        result = result.and(within(self.namespace.as_ref(), || lead::lead_in(slot, self.tun)));
+        if let (true, Some(nft)) = (is_other, &self.plan.nft) {
+            let choice = ruleset::rechoice(slot, &self.plan.exits);
+            let fence = self.fences.first_mut().expect("a run with routes has one");
+            // Somebody may have removed what is to be changed; then all of it is set.
+            let set = fence.set(nft, slot, &choice).or_else(|_| self.fence_off(0));
+            result = result.and(set);
         }
-        within(self.namespace.as_ref(), || lead_back(slot, self.tun))?;
-        if let Some(nft) = self.plan.nft.as_ref().filter(|_| exits != self.plan.exits) {
-            nft::run(nft, &ruleset::rechoice(slot, &exits))?;
-            self.plan.exits = exits;
+        result
+    }
+
+    /// What tells that [`Steering::keep`] has something to look at: to be polled for readability.
+    pub fn watched(&self) -> Vec<BorrowedFd<'_>> {
+        let inside = self.inside.iter().map(AsFd::as_fd);
+        self.fences.iter().map(AsFd::as_fd).chain(inside).collect()
+    }
+
+    /// Whether a change in the machine's network may be one to what was set up.
+    pub fn concerns(&self, change: &Change) -> bool {
+        match change {
+            Change::Route { table, .. } => self.plan.slot.tables().contains(table),
+            Change::Rule | Change::Overrun => true,
+            _ => false,
         }
-        Ok(())
+    }
+
+    /// Sets again what others have taken away: rules, tables, nftables' table.
+    ///
+    /// # Errors
+    /// It cannot be set again. Then all is left closed, as if this run had been killed: the error says what opens it.
+    pub fn keep(&mut self) -> Result<Kept, SteerError> {
+        if !self.plan.request.route {
+            return Ok(Kept::default());
+        }
+        match self.restore() {
+            Err(error) if is_passing(&error) => Ok(Kept { again: true, ..Kept::default() }),
+            Err(error) => {
+                let shut = lead::shut(self.plan.slot, &self.origin());
+                self.forsake();
+                Err(SteerError::Lost(shut.err().unwrap_or(error)))
+            }
+            Ok(kept) => Ok(kept),
+        }
+    }
+
+    fn restore(&mut self) -> io::Result<Kept> {
+        let mut kept = Kept::default();
+        let changes = self.inside.as_mut().map(Monitor::drain).transpose()?;
+        kept.network = changes.is_some_and(|changes| !changes.is_empty());
+        let mut missing = self.led_here().ensure()?;
+        if let Some(namespace) = &self.namespace {
+            missing += namespace.run(|| Led::only_in(self.plan.slot).ensure())?;
+        }
+        if missing > 0 {
+            kept.restored.push(format!(
+                "somebody removed {missing} of our routing rules and routes: they are set again"
+            ));
+        }
+        let nft = self.plan.nft.clone().expect("a plan with routes has looked for it");
+        for number in 0..self.fences.len() {
+            if !self.fences[number].is_whole(&nft, self.plan.slot)? {
+                self.fence_off(number)?;
+                let table = self.plan.slot.ruleset();
+                kept.restored.push(format!(
+                    "somebody changed or removed nftables' table inet {table}: it is set again"
+                ));
+            }
+        }
+        if self.guard.as_mut().is_some_and(|guard| !guard.stands()) {
+            self.stand_guard()?;
+        }
+        Ok(kept)
     }
 
     /// Undoes everything.
@@ -99,33 +196,51 @@ impl Steering {
     /// Ends as by SIGKILL: the lock goes, and nothing is undone.
     #[cfg(test)]
     pub(super) fn kill(mut self) {
+        self.forsake();
+    }
+
+    /// Leaves everything as it is, for the next start or `--restore` to undo.
+    fn forsake(&mut self) {
         drop(self.ledger.take());
+        self.guard = None;
     }
 
     fn undo(&mut self) -> io::Result<()> {
         let Some(ledger) = self.ledger.take() else { return Ok(()) };
-        undo(self.plan.slot, &self.notes)?;
+        // What it would drop while the rest goes is not ours any more.
+        self.guard = None;
+        let _alone = ledger::alone()?;
+        let number = namespace_number().map_err(io::Error::other)?;
+        let needed = ledger::survey(number)?.needed(self.plan.slot);
+        undo(self.plan.slot, &self.notes, &needed)?;
         ledger.discard()
     }
 
-    fn write_down(&mut self) -> Result<(), SteerError> {
-        let ledger = self.ledger.as_mut().expect("nothing is undone yet");
-        ledger.write(&self.notes).map_err(SteerError::system("writing to /run/anabranch"))
+    fn undo_others(&mut self, others: Vec<(Ledger, Notes)>) -> Result<(), SteerError> {
+        if others.is_empty() {
+            return Ok(());
+        }
+        let undoing = SteerError::system("undoing what a run left behind");
+        let _alone = ledger::alone().map_err(&undoing)?;
+        let needed = ledger::survey(namespace_number()?).map_err(&undoing)?.needed(NOBODY);
+        for (ledger, notes) in others {
+            undo(ledger.slot, &notes, &needed).map_err(&undoing)?;
+            ledger.discard().map_err(&undoing)?;
+        }
+        Ok(())
     }
 
-    /// The rules come last: from then on, packets come.
-    fn set_up(&mut self, settings: &[Setting], lent: &[String]) -> Result<Tun, SteerError> {
-        if let Some(name) = &self.plan.request.netns {
-            let namespace = named::create(name);
+    /// nftables' rules come last: from then on, packets come.
+    fn set_up(&mut self, settings: &[Setting]) -> Result<Tun, SteerError> {
+        if let (Some(name), Some(namespace)) = (&self.plan.request.netns, &self.namespace) {
             let step = format!("making the namespace '{name}'");
-            self.namespace = Some(namespace.map_err(SteerError::system(&step))?);
+            named::give(name, namespace).map_err(SteerError::system(&step))?;
         }
-        settings.iter().try_for_each(Setting::set).map_err(SteerError::system("a setting"))?;
         let step = format!("making the interface '{}'", self.plan.request.tun);
         let tun = self.interface().map_err(SteerError::system(&step))?;
         self.tun = tun.index();
         if self.plan.request.route {
-            self.lead(&tun, lent).map_err(SteerError::system("setting up routes"))?;
+            self.lead(settings).map_err(SteerError::system("setting up routes"))?;
         }
         self.write_resolver().map_err(SteerError::system("writing below /etc/netns"))?;
         Ok(tun)
@@ -152,47 +267,78 @@ impl Steering {
         })
     }
 
-    fn lead(&self, tun: &Tun, lent: &[String]) -> io::Result<()> {
+    /// The rules that keep strangers from being forwarded come before the forwarding, and all of them before the cable.
+    fn lead(&mut self, settings: &[Setting]) -> io::Result<()> {
         let slot = self.plan.slot;
-        let nft = self.plan.nft.as_ref().expect("a plan with routes has looked for it");
-        let subject = self.subject(lent);
-        for exit in &self.plan.exits {
-            set_routes(slot, exit)?;
-        }
-        for family in Family::BOTH {
-            policy::set_default(family, slot.nowhere(), Way::Nowhere)?;
-        }
-        add_rules(slot, &self.plan.exits)?;
-        let Some(namespace) = &self.namespace else {
-            lead_into(slot, tun)?;
-            return nft::run(nft, &ruleset::of_machine(&subject));
+        self.led_here().ensure()?;
+        lead::lead_out(slot, &self.plan.exits)?;
+        self.fences.push(Fence::open(None)?);
+        let Some(namespace) = self.namespace.as_ref().map(Namespace::try_clone).transpose()? else {
+            lead::lead_in(slot, self.tun)?;
+            self.fence_off(0)?;
+            // What a killed run has left of other paths, and of a namespace that it wrote nothing of.
+            self.led_here().sweep()?;
+            remove_cable(slot)?;
+            return settings.iter().try_for_each(Setting::set);
         };
-        self.lay_cable(namespace)?;
-        nft::run(nft, &ruleset::of_cable(&subject))?;
+        self.fence_off(0)?;
+        settings.iter().try_for_each(Setting::set)?;
+        self.lay_cable(&namespace)?;
         namespace.run(|| {
-            lead_into(slot, tun)?;
-            nft::run(nft, &ruleset::of_namespace(&subject))
-        })
+            Led::only_in(slot).ensure()?;
+            lead::lead_in(slot, self.tun)
+        })?;
+        self.inside = Some(namespace.run(Monitor::open)?);
+        self.fences.push(Fence::open(Some(namespace))?);
+        self.fence_off(1)
     }
 
-    fn subject<'a>(&'a self, lent: &'a [String]) -> Subject<'a> {
+    /// Makes nftables' table of this process's namespace (0), or of the other (1), whatever is there.
+    fn fence_off(&mut self, number: usize) -> io::Result<()> {
+        let nft = self.plan.nft.clone().expect("a plan with routes has looked for it");
+        let subject = self.subject();
+        let text = match (number, &self.namespace) {
+            (0, None) => ruleset::of_machine(&subject),
+            (0, Some(_)) => ruleset::of_cable(&subject),
+            _ => ruleset::of_namespace(&subject),
+        };
+        self.fences[number].set(&nft, self.plan.slot, &text)
+    }
+
+    fn stand_guard(&mut self) -> io::Result<()> {
+        let (Some(nft), true) = (&self.plan.nft, self.plan.request.route) else { return Ok(()) };
+        let (subject, name) = (self.subject(), self.plan.slot.guard());
+        let body = match self.namespace {
+            None => ruleset::guard_of_machine(&subject),
+            Some(_) => ruleset::guard_of_cable(&subject),
+        };
+        self.guard = Some(Owned::create(nft, &name, &body)?);
+        Ok(())
+    }
+
+    /// The rules and tables of this process's namespace.
+    fn led_here(&self) -> Led {
+        let led = Led::out(self.plan.slot, &self.plan.exits);
+        if self.namespace.is_some() { led } else { led.and_in() }
+    }
+
+    /// Where the packets come from that are led.
+    fn origin(&self) -> String {
+        self.namespace.as_ref().map_or("lo".to_owned(), |_| self.plan.slot.cable())
+    }
+
+    fn subject(&self) -> Subject<'_> {
         let Plan { slot, request: Request { tun, ports, .. }, own, exits, .. } = &self.plan;
-        Subject { slot: *slot, tun, ports, own: *own, exits, lent }
+        Subject { slot: *slot, tun, ports, own: *own, exits, lent: &self.lent }
     }
 
     /// The cable, with an address at each end and a default route inside.
     fn lay_cable(&self, namespace: &Namespace) -> io::Result<()> {
-        use std::os::fd::AsFd;
         let Plan { slot, mtu, .. } = self.plan;
         let with6 = self.plan.has(Family::Six);
         let name = slot.cable();
         policy::add_cable(&name, UPLINK, namespace.as_fd(), mtu)?;
-        let (here4, there4) = slot.ends4();
-        let (here6, there6) = slot.ends6();
-        let mut ends: Vec<(IpAddr, IpAddr, u8)> = vec![(here4.into(), there4.into(), 30)];
-        if with6 {
-            ends.push((here6.into(), there6.into(), 64));
-        }
+        let ends = ends(slot, with6);
         let here = index_of(&name)?;
         for (ip, _, len) in &ends {
             configure::add_address(here, Prefix { ip: *ip, len: *len })?;
@@ -205,15 +351,14 @@ impl Steering {
             let there = index_of(UPLINK)?;
             configure::set_up(there, true)?;
             Setting::new(format!("ipv4/conf/{UPLINK}/rp_filter"), "2").set()?;
-            ends.iter().try_for_each(|end| join(there, *end))
+            ends.iter().try_for_each(|end| lead::join(there, *end))
         })
     }
 
     fn write_resolver(&self) -> io::Result<()> {
         let Some(file) = self.plan.resolver() else { return Ok(()) };
-        let lines = self.plan.nameservers.iter().map(|server| format!("nameserver {server}\n"));
-        fs::create_dir_all(file.parent().expect("the file lies in a folder of the namespace"))?;
-        fs::write(file, lines.collect::<String>())
+        fs::create_dir_all(file.path.parent().expect("it lies in a folder of the namespace"))?;
+        fs::write(file.path, file.text)
     }
 }
 
@@ -224,132 +369,19 @@ impl Drop for Steering {
     }
 }
 
-/// A slot, after undoing what killed runs left: that of the first of them, or a free one. Nothing is undone for a run that
-/// cannot come about: what was left still keeps packets from leaving.
-fn take_slot(plan: &mut Plan) -> Result<(Ledger, Vec<String>), SteerError> {
-    let asking = SteerError::system("using /run/anabranch");
-    let number = namespace_number()?;
-    let survey = ledger::survey(number).map_err(&asking)?;
-    if let Some(notes) = survey.held.iter().find(|notes| plan.is_same(notes)) {
-        return Err(SteerError::Running(plan.request.tun.clone(), notes.process));
-    }
-    let (mut ledgers, left): (Vec<Ledger>, Vec<Notes>) = survey.left.into_iter().unzip();
-    if ledgers.is_empty() {
-        ledgers.push(ledger::claim(number).map_err(&asking)?.ok_or(SteerError::Slots)?);
-    }
-    plan.take(ledgers[0].slot);
-    if let Err(error) = plan.check(&left) {
-        if left.is_empty() {
-            let _ = ledgers.remove(0).discard();
-        }
-        return Err(error);
-    }
-    for (ledger, notes) in ledgers.iter().zip(&left) {
-        undo(ledger.slot, notes).map_err(SteerError::system("undoing what a run left behind"))?;
-    }
-    let ledger = ledgers.remove(0);
-    ledgers.into_iter().try_for_each(Ledger::discard).map_err(&asking)?;
-    // Also where nothing was written: somebody may have removed the file, and all that is ours is known by its numbers.
-    undo(ledger.slot, &Notes::default()).map_err(SteerError::system("clearing the way"))?;
-    let undone = |notes: &Notes| {
-        let Notes { process, tun, .. } = notes;
-        format!("undid what process {process} left behind when it was killed (--tun {tun})")
-    };
-    Ok((ledger, left.iter().map(undone).collect()))
+/// Whether an error says only that the system has too much to do just now.
+fn is_passing(error: &io::Error) -> bool {
+    let passing =
+        [libc::EMFILE, libc::ENFILE, libc::ENOMEM, libc::ENOBUFS, libc::EAGAIN, libc::EBUSY];
+    error.raw_os_error().is_some_and(|errno| passing.contains(&errno))
 }
 
-fn notes(plan: &Plan, settings: &[Setting]) -> Notes {
-    let resolver = plan.resolver();
-    Notes {
-        process: std::process::id(),
-        tun: plan.request.tun.clone(),
-        netns: plan.request.netns.clone(),
-        settings: settings.iter().filter_map(Setting::now).collect(),
-        folders: resolver.as_deref().map(missing_folders).unwrap_or_default(),
-        files: resolver.into_iter().collect(),
-    }
-}
-
-/// What is marked for the interface goes there, and nowhere else.
-fn lead_into(slot: Slot, tun: &Tun) -> io::Result<()> {
-    for family in Family::BOTH {
-        policy::set_default(family, slot.tun(), Way::Nowhere)?;
-        policy::set_default(family, slot.tun(), Way::Out(tun.index(), None))?;
-        add_rule_to(slot, family, slot.tun())?;
-    }
-    Ok(())
-}
-
-/// What an interface that was switched off has lost is set again once it is on.
-fn lead_back(slot: Slot, tun: u32) -> io::Result<()> {
-    if !netlink::links()?.iter().any(|link| link.index == tun && link.up) {
-        return Ok(());
-    }
-    let found = policy::defaults_of(slot.tun())?;
-    for family in Family::BOTH {
-        let way = Way::Out(tun, None);
-        if !found.contains(&(family, way)) {
-            policy::set_default(family, slot.tun(), way)?;
-        }
-    }
-    Ok(())
-}
-
-/// Specific routes first, then the table that the mark names.
-fn add_rules(slot: Slot, exits: &[Exit]) -> io::Result<()> {
-    for family in Family::BOTH {
-        let priority = slot.priorities().start;
-        let mark = (slot.base(), MASK);
-        policy::add_rule(Rule { family, priority, mark, table: MAIN, only_specific: true })?;
-        for exit in exits {
-            add_rule_to(slot, family, slot.path(exit.index))?;
-        }
-        add_rule_to(slot, family, slot.nowhere())?;
-    }
-    Ok(())
-}
-
-fn add_rule_to(slot: Slot, family: Family, table: u32) -> io::Result<()> {
-    let (priority, mark) = (slot.priorities().start + 1, (table, u32::MAX));
-    policy::add_rule(Rule { family, priority, mark, table, only_specific: false })
-}
-
-/// A path's table: its way out while it has one, and the last resort. Nothing is done where it is so already: each
-/// change makes the kernel tell of one, and us look again.
-fn set_routes(slot: Slot, exit: &Exit) -> io::Result<()> {
-    let table = slot.path(exit.index);
-    let found = policy::defaults_of(table)?;
-    for family in Family::BOTH {
-        let wanted = exit.way(family).map(|out| Way::Out(out.oif, out.gateway));
-        let there: Vec<Way> =
-            found.iter().filter(|(its, _)| *its == family).map(|(_, way)| *way).collect();
-        let stale = there.iter().any(|way| *way != Way::Nowhere && Some(*way) != wanted);
-        if stale {
-            policy::remove_ways_out(family, table)?;
-        }
-        if !there.contains(&Way::Nowhere) {
-            policy::set_default(family, table, Way::Nowhere)?;
-        }
-        if let Some(way) = wanted.filter(|way| !there.contains(way)) {
-            policy::set_default(family, table, way)?;
-        }
-    }
-    Ok(())
-}
-
-/// Gives the cable's end in the namespace its address, and the way out.
-fn join(index: u32, (here, there, len): (IpAddr, IpAddr, u8)) -> io::Result<()> {
-    configure::add_address(index, Prefix { ip: there, len })?;
-    let any =
-        if here.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
-    configure::add_route(NewRoute {
-        dst: Prefix { ip: any, len: 0 },
-        oif: index,
-        gateway: Some(here),
-        prefsrc: None,
-        metric: None,
-        congestion_control: None,
-    })
+/// The ends of the cable: address here, address there, length of their network's prefix.
+fn ends(slot: Slot, with6: bool) -> Vec<(IpAddr, IpAddr, u8)> {
+    let (here4, there4) = slot.ends4();
+    let (here6, there6) = slot.ends6();
+    let six = with6.then_some((here6.into(), there6.into(), 64));
+    [(here4.into(), there4.into(), 30)].into_iter().chain(six).collect()
 }
 
 fn index_of(name: &str) -> io::Result<u32> {

@@ -7,15 +7,19 @@
 //! * `back` does it for flows of which a server's datagram is the first that is seen;
 //! * `steer` copies that mark to the packets that this machine (or the namespace) sends, before they are routed;
 //! * `enter` does it for what comes out of the namespace's cable;
-//! * `ours` keeps the splitter's own packets in mind;
+//! * `ours` keeps the splitter's own packets in mind, and ends what the kernel would answer in its name;
 //! * `answers` marks what comes back, for machines that check where packets come from (strict `rp_filter`);
 //! * `addresses` gives a pinned flow the address of its path;
 //! * `fence` lets the namespace's packets leave by paths alone.
+//!
+//! A second table, the *guard*, drops what the first should have marked and has not: it holds while somebody else's flush
+//! has taken the first away. It goes with the process, so it cannot be all there is.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use super::slot::MASK;
+use super::slot::{CABLES, MASK};
+use super::sysctl::{Lending, Lent};
 use super::{Exit, Ports, Slot};
 use crate::netlink::policy::Family;
 
@@ -31,8 +35,8 @@ pub(crate) struct Subject<'a> {
     /// The mark of the splitter's own packets.
     pub(crate) own: u32,
     pub(crate) exits: &'a [Exit],
-    /// Interfaces that forward because of us and should for nobody else.
-    pub(crate) lent: &'a [String],
+    /// Who forwards because of us, and should for nobody else.
+    pub(crate) lent: &'a Lent,
 }
 
 /// Takes the table away; also if there is none.
@@ -43,7 +47,7 @@ pub(crate) fn removal(slot: Slot) -> String {
 
 /// The rules for the whole machine.
 pub(crate) fn of_machine(subject: &Subject<'_>) -> String {
-    let Subject { slot, tun, own, .. } = subject;
+    let Subject { slot, .. } = subject;
     let (mask, base) = (MASK, slot.base());
     let body = format!(
         "{paths}{choices}{split}\
@@ -51,23 +55,52 @@ pub(crate) fn of_machine(subject: &Subject<'_>) -> String {
          ct mark & {mask:#x} == {base:#x} return\n\
          meta nfproto ipv4 jump choose4\nmeta nfproto ipv6 jump choose6\n}}\n\
          chain steer {{\ntype route hook output priority mangle; policy accept;\n\
-         meta mark {own:#x} return\n\
-         oifname {{ \"lo\", \"{tun}\" }} return\n\
-         meta oifkind \"wireguard\" oifname != @paths return\n\
-         {near}{sessions}ct direction reply return\n\
+         {spared}{sessions}ct direction reply return\n\
          ct mark & {mask:#x} != {base:#x} jump classify\n{marked}}}\n\
          {answers}{addresses}",
         paths = paths(subject.exits),
         choices = choices(*slot, subject.exits),
         split = split(subject),
+        spared = spared(subject),
         sessions = sessions(*slot),
         kept = kept(*slot, subject.exits),
-        near = NEAR,
-        marked = marked(*slot),
+        marked = marked(*slot, subject.exits),
         answers = answers(subject),
         addresses = addresses(*slot, subject.exits),
     );
     replacement(*slot, &body)
+}
+
+/// The body of the guard for the whole machine, in one line.
+pub(crate) fn guard_of_machine(subject: &Subject<'_>) -> String {
+    let Subject { slot, ports, .. } = subject;
+    let (mask, base) = (MASK, slot.base());
+    let body = format!(
+        "{paths}chain guard {{\ntype filter hook output priority mangle + 1; policy accept;\n\
+         meta mark & {mask:#x} == {base:#x} return\n{spared}\
+         ct direction reply udp sport < 1024 return\n\
+         udp dport {{ {ports} }} drop\n{INITIATION} drop\n\
+         ct direction reply return\ndrop\n}}\n",
+        paths = paths(subject.exits),
+        spared = spared(subject),
+    );
+    in_one_line(&body)
+}
+
+/// What is nobody's flow, or not for us: the splitter's own packets and those of splitters beside us, those on the
+/// machine itself, those that a WireGuard interface takes, and those for this link.
+fn spared(subject: &Subject<'_>) -> String {
+    let Subject { tun, own, .. } = subject;
+    let (of_any, all) = Slot::OWN_OF_ANY;
+    format!(
+        "meta mark {own:#x} return\nmeta mark & {all:#x} == {of_any:#x} return\n\
+         oifname {{ \"lo\", \"{tun}\" }} return\n\
+         meta oifkind \"wireguard\" oifname != @paths return\n{NEAR}"
+    )
+}
+
+fn in_one_line(body: &str) -> String {
+    body.trim_end().replace("{\n", "{ ").replace('\n', "; ")
 }
 
 /// The rules inside the namespace: what is split goes into the interface, all else by the cable.
@@ -85,33 +118,65 @@ pub(crate) fn of_namespace(subject: &Subject<'_>) -> String {
 
 /// The machine's rules for what comes out of the namespace's cable.
 pub(crate) fn of_cable(subject: &Subject<'_>) -> String {
-    let Subject { slot, ports, .. } = subject;
+    let Subject { slot, .. } = subject;
     let (mask, base, cable) = (MASK, slot.base(), slot.cable());
-    let lent: Vec<_> = subject.lent.iter().map(|device| format!("\"{device}\"")).collect();
-    let for_us_alone = match lent.is_empty() {
-        true => String::new(),
-        false => format!("iifname {{ {} }} oifname != \"{cable}\" drop\n", lent.join(", ")),
-    };
     let body = format!(
         "{paths}{choices}\
          chain classify {{\nmeta nfproto ipv4 jump choose4\nmeta nfproto ipv6 jump choose6\n}}\n\
          chain enter {{\ntype filter hook prerouting priority mangle; policy accept;\n\
-         iifname != \"{cable}\" return\n{near}\
+         iifname != \"{cable}\" return\n{NEAR}\
          ct mark & {mask:#x} != {base:#x} jump classify\n{marked}}}\n\
-         chain fence {{\ntype filter hook forward priority filter; policy accept;\n\
-         iifname \"{cable}\" udp dport {{ {ports} }} drop\n\
-         iifname \"{cable}\" meta mark & {mask:#x} != {base:#x} drop\n\
-         iifname \"{cable}\" oifname != @paths reject with icmpx admin-prohibited\n\
-         oifname \"{cable}\" ct direction original drop\n{for_us_alone}}}\n\
-         {answers}{addresses}",
+         {fence}{answers}{addresses}",
         paths = paths(subject.exits),
         choices = choices(*slot, subject.exits),
-        near = NEAR,
-        marked = marked(*slot),
+        marked = marked(*slot, subject.exits),
+        fence = fence(subject, "filter"),
         answers = answers(subject),
         addresses = addresses(*slot, subject.exits),
     );
     replacement(*slot, &body)
+}
+
+/// The body of the guard for the namespace's cable, in one line. While nothing gives packets back their addresses, answers
+/// to the namespace seem to be for this machine, which must not refuse them.
+pub(crate) fn guard_of_cable(subject: &Subject<'_>) -> String {
+    let Subject { slot, exits, .. } = subject;
+    let marks: Vec<_> = exits.iter().map(|exit| format!("{:#x}", slot.path(exit.index))).collect();
+    let body = format!(
+        "{paths}{fence}chain answers {{\ntype filter hook input priority filter; policy accept;\n\
+         ct direction reply ct mark {{ {marks} }} drop\n}}\n",
+        paths = paths(exits),
+        fence = fence(subject, "filter + 1"),
+        marks = marks.join(", "),
+    );
+    in_one_line(&body)
+}
+
+/// Only what is pinned leaves the cable, and by paths alone; strangers are not forwarded because we had forwarding
+/// switched on. Runs beside us have cables too.
+fn fence(subject: &Subject<'_>, priority: &str) -> String {
+    let Subject { slot, ports, lent, .. } = subject;
+    let (mask, base, cable) = (MASK, slot.base(), slot.cable());
+    let strangers = not_lent("ipv4", &lent.four) + &not_lent("ipv6", &lent.six);
+    format!(
+        "chain fence {{\ntype filter hook forward priority {priority}; policy accept;\n\
+         iifname \"{cable}\" udp dport {{ {ports} }} drop\n\
+         iifname \"{cable}\" meta mark & {mask:#x} != {base:#x} drop\n\
+         iifname \"{cable}\" oifname != @paths reject with icmpx admin-prohibited\n\
+         oifname \"{cable}\" ct direction original drop\n{strangers}}}\n"
+    )
+}
+
+fn not_lent(family: &str, lending: &Lending) -> String {
+    let by = match lending {
+        Lending::Nothing => return String::new(),
+        Lending::By(devices) => {
+            let names: Vec<_> = devices.iter().map(|device| format!("\"{device}\"")).collect();
+            format!("iifname {{ {} }}", names.join(", "))
+        }
+        Lending::All => format!("iifname != \"{CABLES}*\""),
+    };
+    format!("meta nfproto {family} {by} oifname != \"{CABLES}*\" drop\n")
 }
 
 /// The choice among paths anew, after some came or went.
@@ -208,13 +273,13 @@ fn kept(slot: Slot, exits: &[Exit]) -> String {
     format!("tcp flags & (syn | rst) == 0 ct mark set meta oifname map {{ {map} }}\n")
 }
 
-/// The flow's mark for its packet; what no path was found for goes nowhere.
-fn marked(slot: Slot) -> String {
-    let (mask, base, nowhere) = (MASK, slot.base(), slot.nowhere());
-    format!(
-        "ct mark & {mask:#x} == {base:#x} meta mark set ct mark return\n\
-         meta mark set {nowhere:#x}\n"
-    )
+/// The flow's mark for its packet; what no path was found for goes nowhere, and so does a flow of an earlier run whose
+/// path is not among ours.
+fn marked(slot: Slot, exits: &[Exit]) -> String {
+    let paths = exits.iter().map(|exit| slot.path(exit.index));
+    let known = paths.chain([slot.tun(), slot.own()]).map(|mark| format!("{mark:#x}"));
+    let (known, nowhere) = (known.collect::<Vec<_>>().join(", "), slot.nowhere());
+    format!("ct mark {{ {known} }} meta mark set ct mark return\nmeta mark set {nowhere:#x}\n")
 }
 
 /// What comes back bears the mark of the path that it comes by: its flow's, or, for the splitter's own sockets, that of
@@ -222,9 +287,10 @@ fn marked(slot: Slot) -> String {
 fn answers(subject: &Subject<'_>) -> String {
     let Subject { slot, own, exits, .. } = subject;
     let (mask, base, ours) = (MASK, slot.base(), slot.own());
+    // What else belongs to the splitter's flows is the kernel's: it tells servers of closed ports, by the default route.
     let mut text = format!(
         "chain ours {{\ntype filter hook output priority mangle; policy accept;\n\
-         meta mark {own:#x} ct mark set {ours:#x}\n}}\n\
+         meta mark {own:#x} ct mark set {ours:#x} return\nct mark {ours:#x} drop\n}}\n\
          chain answers {{\ntype filter hook prerouting priority mangle; policy accept;\n"
     );
     for exit in *exits {

@@ -13,16 +13,26 @@ pub(crate) const MOST_PATHS: usize = 200;
 pub(crate) const MASK: u32 = 0xffff_ff00;
 /// The first of all our marks, which are the numbers of the tables too: 0x00AB for "anabranch".
 const FIRST: u32 = 0x00ab_0000;
+/// The splitter's own packets, among a run's marks.
+const OWN: u32 = 0xfe;
 /// The first of all priorities: before those that programs choose by themselves, which lie just below 32,766.
 const PRIORITY: u32 = 1_000;
 /// Priorities of one run.
 const PRIORITIES: u32 = 10;
+
+/// No run's place.
+pub(crate) const NOBODY: Slot = Slot(u8::MAX);
+/// What the names of all our cables begin with.
+pub(crate) const CABLES: &str = "anabranch-";
 
 /// One of the places that runs can have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Slot(pub(crate) u8);
 
 impl Slot {
+    /// The marks of all splitters' own packets, and which of their bits count.
+    pub(crate) const OWN_OF_ANY: (u32, u32) = (FIRST | OWN, !(0xff << 8));
+
     /// The mark of all zeros below the run's own bits.
     pub(crate) fn base(self) -> u32 {
         FIRST | u32::from(self.0) << 8
@@ -40,7 +50,7 @@ impl Slot {
 
     /// The mark of the splitter's own packets.
     pub fn own(self) -> u32 {
-        self.base() + 0xfe
+        self.base() + OWN
     }
 
     /// The mark, and the table, of what may go nowhere.
@@ -64,9 +74,14 @@ impl Slot {
         format!("anabranch_{}", self.0)
     }
 
+    /// The name of the table that nobody can flush away while the run lives.
+    pub(crate) fn guard(self) -> String {
+        format!("{}_guard", self.ruleset())
+    }
+
     /// The name of the cable's end on the machine's side.
     pub(crate) fn cable(self) -> String {
-        format!("anabranch-{}", self.0)
+        format!("{CABLES}{}", self.0)
     }
 
     /// The cable's IPv4 addresses: of the machine and of the namespace, in a network of 30 bits from the range for
@@ -102,6 +117,8 @@ mod tests {
             marks.extend((0..MOST_PATHS).map(|index| slot.path(index)));
             marks.extend([slot.tun(), slot.own(), slot.nowhere()]);
             priorities.extend(slot.priorities());
+            let (own, mask) = Slot::OWN_OF_ANY;
+            assert!(slot.own() & mask == own && slot.tun() & mask != own);
             assert!(marks.iter().rev().take(203).all(|mark| slot.tables().contains(mark)));
             assert!(slot.cable().len() < 16, "an interface name");
         }

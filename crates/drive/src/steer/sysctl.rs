@@ -35,58 +35,116 @@ fn file(name: &str) -> String {
     format!("/proc/sys/net/{name}")
 }
 
-/// What forwarding for the interfaces `devices` takes, and which of them did not forward before.
+/// Where the machine forwards because of us, and should for nobody else.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Lent {
+    /// For IPv4.
+    pub(crate) four: Lending,
+    /// For IPv6.
+    pub(crate) six: Lending,
+}
+
+/// What forwards in one family because of us.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Lending {
+    /// Nothing: the machine forwards by itself, or not at all.
+    #[default]
+    Nothing,
+    /// What comes in by these interfaces.
+    By(Vec<String>),
+    /// What comes in by any.
+    All,
+}
+
+/// Whether a setting has to change, or would have to, had not another run of ours done so: `noted` is what such runs
+/// have found before they did.
+fn is_ours(name: &str, from: &str, noted: &[Setting]) -> bool {
+    let found = noted.iter().find(|setting| setting.name == name);
+    found.map_or_else(|| value(name), |setting| Some(setting.value.clone())).as_deref()
+        == Some(from)
+}
+
+/// What forwarding for the interfaces `devices` takes, and who forwards because of it. `noted` is what other runs of ours
+/// have found before they changed it.
 ///
 /// IPv4 forwards by interface. IPv6 does so too where the kernel has `force_forwarding` (6.17); else only all
 /// interfaces at once can, and those that learn their routes from routers must be told to go on learning first.
-pub(crate) fn forwarding(devices: &[String], with6: bool) -> (Vec<Setting>, Vec<String>) {
-    let (mut settings, mut lent) = (Vec::new(), Vec::new());
-    for device in devices {
-        let name = format!("ipv4/conf/{device}/forwarding");
-        if value(&name).as_deref() == Some("0") {
-            settings.push(Setting::new(name, "1"));
-            lent.push(device.clone());
-        }
-    }
+pub(crate) fn forwarding(
+    devices: &[String],
+    with6: bool,
+    noted: &[Setting],
+) -> (Vec<Setting>, Lent) {
+    let (mut settings, four) = by_interface(devices, "ipv4", "forwarding", noted);
+    let mut lent = Lent { four, six: Lending::Nothing };
     if with6 {
-        settings.extend(forwarding6(devices));
+        let (more, six) = forwarding6(devices, noted);
+        settings.extend(more);
+        lent.six = six;
     }
     (settings, lent)
 }
 
-fn forwarding6(devices: &[String]) -> Vec<Setting> {
-    if value("ipv6/conf/all/forwarding").as_deref() != Some("0") {
-        return Vec::new();
+fn by_interface(
+    devices: &[String],
+    family: &str,
+    what: &str,
+    noted: &[Setting],
+) -> (Vec<Setting>, Lending) {
+    let name = |device: &String| format!("{family}/conf/{device}/{what}");
+    let ours = devices.iter().filter(|device| is_ours(&name(device), "0", noted));
+    let lent: Vec<String> = ours.cloned().collect();
+    let settings = lent.iter().map(|device| Setting::new(name(device), "1")).collect();
+    (settings, if lent.is_empty() { Lending::Nothing } else { Lending::By(lent) })
+}
+
+fn forwarding6(devices: &[String], noted: &[Setting]) -> (Vec<Setting>, Lending) {
+    const ALL: &str = "ipv6/conf/all/forwarding";
+    if !is_ours(ALL, "0", noted) {
+        return (Vec::new(), Lending::Nothing);
     }
-    let forced = |device: &String| format!("ipv6/conf/{device}/force_forwarding");
-    if devices.first().is_some_and(|device| value(&forced(device)).is_some()) {
-        return devices.iter().map(|device| Setting::new(forced(device), "1")).collect();
+    let forced = |device: &String| value(&format!("ipv6/conf/{device}/force_forwarding"));
+    if devices.first().is_some_and(|device| forced(device).is_some()) {
+        return by_interface(devices, "ipv6", "force_forwarding", noted);
     }
-    let mut settings = learners();
-    settings.push(Setting::new("ipv6/conf/all/forwarding".into(), "1"));
-    settings
+    let mut settings = learners(noted);
+    settings.push(Setting::new(ALL.into(), "1"));
+    (settings, Lending::All)
 }
 
 /// Interfaces that would cease to listen to routers once forwarding is on.
-fn learners() -> Vec<Setting> {
+fn learners(noted: &[Setting]) -> Vec<Setting> {
     let Ok(folders) = fs::read_dir(file("ipv6/conf")) else { return Vec::new() };
     let devices = folders.filter_map(|folder| folder.ok()?.file_name().into_string().ok());
     let names = devices.map(|device| format!("ipv6/conf/{device}/accept_ra"));
-    names
-        .filter(|name| value(name).as_deref() == Some("1"))
-        .map(|name| Setting::new(name, "2"))
-        .collect()
+    names.filter(|name| is_ours(name, "1", noted)).map(|name| Setting::new(name, "2")).collect()
 }
 
 /// What lets answers in where packets are checked for the way that they came by (strict `rp_filter`): the check is to
 /// look at their mark.
-pub(crate) fn answers(devices: &[String]) -> Vec<Setting> {
+pub(crate) fn answers(devices: &[String], noted: &[Setting]) -> Vec<Setting> {
     let strict = |device: &str| {
         let of = |device| value(&format!("ipv4/conf/{device}/rp_filter"));
         let level = |text: Option<String>| text.and_then(|text| text.parse().ok()).unwrap_or(0u8);
         level(of("all")).max(level(of(device))) == 1
     };
     let name = "ipv4/conf/all/src_valid_mark";
-    let needed = devices.iter().any(|device| strict(device)) && value(name).as_deref() == Some("0");
+    let needed = devices.iter().any(|device| strict(device)) && is_ours(name, "0", noted);
     needed.then(|| Setting::new(name.into(), "1")).into_iter().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_another_run_has_changed_is_ours_to_change_too() {
+        let noted = |value| vec![Setting::new("ipv4/conf/nosuch/forwarding".into(), value)];
+        let devices = ["nosuch".to_owned()];
+        let by = |noted: &[Setting]| by_interface(&devices, "ipv4", "forwarding", noted);
+        let (settings, lent) = by(&noted("0"));
+        assert_eq!(settings, [Setting::new("ipv4/conf/nosuch/forwarding".into(), "1")]);
+        assert_eq!(lent, Lending::By(devices.to_vec()));
+        assert_eq!(by(&noted("1")), (Vec::new(), Lending::Nothing), "it forwarded before us all");
+        assert_eq!(by(&[]), (Vec::new(), Lending::Nothing), "there is no such interface");
+    }
 }

@@ -1,5 +1,6 @@
 //! What is set up in a namespace, by the kernel's own account, and what is left of it.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::panic::AssertUnwindSafe;
 use std::process::Command;
@@ -77,6 +78,18 @@ fn state() -> String {
     .join("\n")
 }
 
+/// Where a table leads.
+fn ways_of(table: u32) -> Vec<(Family, policy::Way)> {
+    let found = policy::routes_in(table..table + 1).unwrap();
+    found.iter().map(|route| (route.family, route.way)).collect()
+}
+
+fn run(words: &str) {
+    let mut words = words.split(' ');
+    let done = Command::new(words.next().unwrap()).args(words).status().unwrap();
+    assert!(done.success());
+}
+
 /// Nothing is left that has the name of a namespace.
 fn assert_no_trace(name: &str) {
     assert!(!named::file(name).exists());
@@ -102,7 +115,7 @@ fn the_whole_machine_is_steered_and_set_free_again() {
         for text in ["numgen inc mod 2", "masquerade", "type route hook output"] {
             assert!(during.contains(text), "{text} in {during}");
         }
-        let ways = policy::defaults_of(slot.path(1)).unwrap();
+        let ways = ways_of(slot.path(1));
         let router = Some([10, 77, 1, 1].into());
         assert!(ways.contains(&(Family::Four, policy::Way::Out(uplinks[1].index(), router))));
         assert!(ways.contains(&(Family::Six, policy::Way::Nowhere)), "no IPv6, no leak");
@@ -124,8 +137,8 @@ fn a_namespace_is_made_and_everything_of_it_goes() {
         for text in ["any0", "uplink", "default via 198.18.171."] {
             assert!(rules.contains(text), "{text} in {rules}");
         }
-        let file = steering.plan().resolver().unwrap();
-        assert_eq!(std::fs::read_to_string(file).unwrap(), "nameserver 10.77.0.53\n");
+        let made = steering.plan().resolver().unwrap();
+        assert_eq!(std::fs::read_to_string(made.path).unwrap(), "nameserver 10.77.0.53\n");
         assert_eq!(sysctl::value("ipv4/conf/p0/forwarding").unwrap(), "1");
         drop((tun, inside));
         steering.lower().unwrap();
@@ -167,12 +180,182 @@ fn what_a_killed_run_left_leads_nowhere_and_is_undone_by_the_next() {
         plan(uplinks, Some(&name)).foresee().unwrap();
         let (steering, tun, warnings) = Steering::raise(plan(uplinks, None)).unwrap();
         assert!(warnings.len() == 1 && warnings[0].contains("--tun any0"), "{warnings:?}");
+        let closed = closed_state();
         steering.kill();
         drop(tun);
+        assert_eq!(closed_state(), closed);
         assert_eq!(restore().unwrap(), ["any0"]);
         assert_eq!(restore().unwrap(), [] as [String; 0]);
         assert_eq!(settled(), before);
         assert_no_trace(&name);
+    });
+}
+
+/// What keeps packets from leaving once a run was killed.
+fn closed_state() -> Vec<String> {
+    let show = |words: &[&str]| {
+        let output = Command::new(words[0]).args(&words[1..]).output().unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let table = show(&["nft", "list", "table", "inet", "anabranch_0"]);
+    assert!(table.contains("hook"), "{table}");
+    vec![table, show(&["ip", "rule"]), show(&["ip", "-6", "rule"])]
+}
+
+#[test]
+fn a_start_takes_over_what_a_killed_run_left_and_sweeps_what_it_does_not_need() {
+    machine(|uplinks| {
+        let before = settled();
+        let (first, tun, _) = Steering::raise(plan(uplinks, None)).unwrap();
+        let slot = first.plan().slot;
+        first.kill();
+        drop(tun);
+        let narrow = Plan { exits: exits(uplinks)[..1].to_vec(), ..plan(uplinks, None) };
+        let monitor = &mut netlink::Monitor::open().unwrap();
+        let (second, tun, warnings) = Steering::raise(narrow).unwrap();
+        assert_eq!((second.plan().slot, warnings.len()), (slot, 1));
+        let rules = monitor.drain().unwrap();
+        let count = rules.iter().filter(|change| **change == netlink::Change::Rule).count();
+        assert_eq!(count, 2, "of the path that is no more, in two families");
+        assert_eq!(ways_of(slot.path(1)), []);
+        assert_eq!(ways_of(slot.path(0)).len(), 3);
+        drop(tun);
+        second.lower().unwrap();
+        assert_eq!(settled(), before);
+    });
+}
+
+#[test]
+fn who_cannot_start_leaves_closed_what_a_killed_run_left() {
+    machine(|uplinks| {
+        let before = settled();
+        let (first, tun, _) = Steering::raise(plan(uplinks, None)).unwrap();
+        let slot = first.plan().slot;
+        first.kill();
+        drop(tun);
+        let mut lame = plan(uplinks, None);
+        lame.nft = Some("/bin/false".into());
+        Steering::raise(lame).unwrap_err();
+        assert!(ways_of(slot.nowhere()).len() == 2 && state().contains("numgen inc mod 2"));
+        assert_eq!(restore().unwrap(), ["any0"]);
+        assert_eq!(settled(), before);
+    });
+}
+
+#[test]
+fn what_others_take_away_is_set_again() {
+    for netns in [None, Some(format!("anabranch-kept-{}", std::process::id()))] {
+        machine(|uplinks| {
+            let (mut steering, _tun, _) = Steering::raise(plan(uplinks, netns.as_deref())).unwrap();
+            steering.keep().unwrap();
+            let sorted = || {
+                let state = settled();
+                state.lines().map(str::to_owned).collect::<BTreeSet<_>>()
+            };
+            let (slot, during) = (steering.plan().slot, sorted());
+            run("nft flush ruleset");
+            assert!(state().contains("_guard"), "the guard stays");
+            let kept = steering.keep().unwrap();
+            assert!(kept.restored[0].contains("nftables") && kept.restored.len() == 1, "{kept:?}");
+            policy::remove_rules(slot.priorities()).unwrap();
+            policy::remove_routes_but(slot.tables(), |table| table != slot.nowhere()).unwrap();
+            let kept = steering.keep().unwrap();
+            assert!(kept.restored[0].contains("routing rules"), "{kept:?}");
+            assert_eq!(sorted(), during);
+            assert_eq!(steering.keep().unwrap(), Kept::default());
+            run(&format!("nft add rule inet {} addresses drop", slot.ruleset()));
+            assert_eq!(steering.keep().unwrap().restored.len(), 1, "something was added");
+            assert_eq!(sorted(), during);
+        });
+    }
+}
+
+#[test]
+fn what_cannot_be_set_again_is_shut() {
+    machine(|uplinks| {
+        let before = settled();
+        let (mut steering, tun, _) = Steering::raise(plan(uplinks, None)).unwrap();
+        steering.plan.nft = Some("/bin/false".into());
+        run("nft flush ruleset");
+        let error = steering.keep().unwrap_err();
+        assert!(error.to_string().contains("--restore") && !error.is_misuse(), "{error}");
+        drop((steering, tun));
+        let far = "198.41.0.4".parse().unwrap();
+        let found = netlink::route_to(far, None, None, None);
+        assert!(matches!(found, Err(netlink::RouteError::NoRoute)), "{found:?}");
+        let near = "10.77.0.9".parse().unwrap();
+        assert!(netlink::route_to(near, None, None, None).is_ok(), "the local network");
+        assert_eq!(restore().unwrap(), ["any0"]);
+        assert_eq!(settled(), before);
+    });
+}
+
+#[test]
+fn runs_beside_each_other_share_what_they_change_on_the_machine() {
+    machine(|uplinks| {
+        let before = settled();
+        let name = |number| format!("anabranch-two-{number}-{}", std::process::id());
+        let raise = |number| Steering::raise(plan(uplinks, Some(&name(number)))).unwrap();
+        let forwards = || sysctl::value("ipv4/conf/p0/forwarding").unwrap();
+        let (first, tun, _) = raise(0);
+        let (second, other_tun, _) = raise(1);
+        for fence in ["anabranch_0", "anabranch_1"] {
+            let listed = super::nft::list(&super::nft::find().unwrap(), fence).unwrap().unwrap();
+            let spares = "iifname { \"p0\", \"p1\" } oifname != \"anabranch-*\" drop";
+            assert!(listed.contains(spares), "{listed}");
+        }
+        drop(tun);
+        first.lower().unwrap();
+        assert_eq!(forwards(), "1", "the other needs it");
+        drop(other_tun);
+        second.lower().unwrap();
+        assert_eq!(settled(), before);
+    });
+}
+
+#[test]
+fn strangers_are_kept_out_of_the_family_that_forwards_because_of_us() {
+    machine(|uplinks| {
+        let fence = |plan: Plan| {
+            let (run, _tun, _) = Steering::raise(plan).unwrap();
+            let nft = super::nft::find().unwrap();
+            let listed = super::nft::list(&nft, &run.plan().slot.ruleset()).unwrap().unwrap();
+            run.lower().unwrap();
+            ["ipv4", "ipv6"].map(|family| {
+                listed.lines().any(|line| line.contains(family) && line.contains("anabranch-*"))
+            })
+        };
+        let name = format!("anabranch-lent-{}", std::process::id());
+        let mut both = plan(uplinks, Some(&name));
+        let out = Out { oif: uplinks[0].index(), gateway: None, source: None };
+        both.exits[0].six = Some(out);
+        assert_eq!(fence(both.clone()), [true, true]);
+        let set = |name: &str| sysctl::Setting::new(name.into(), "1").set().unwrap();
+        set("ipv4/conf/all/forwarding");
+        assert_eq!(fence(both.clone()), [false, true], "it forwards IPv4 by itself");
+        set("ipv6/conf/all/forwarding");
+        assert_eq!(fence(both), [false, false]);
+    });
+}
+
+#[test]
+fn a_name_that_somebody_else_has_taken_since_is_left_to_them() {
+    machine(|uplinks| {
+        let name = format!("anabranch-owner-{}", std::process::id());
+        let (run, tun, _) = Steering::raise(plan(uplinks, Some(&name))).unwrap();
+        let file = run.plan().resolver().unwrap().path;
+        run.kill();
+        drop(tun);
+        named::remove(&name).unwrap();
+        let theirs = Namespace::new().unwrap();
+        named::give(&name, &theirs).unwrap();
+        std::fs::write(&file, "nameserver 192.0.2.1\n").unwrap();
+        let error = plan(uplinks, Some(&name)).foresee().unwrap_err();
+        assert!(matches!(error, SteerError::Namespace(_)), "{error}");
+        assert_eq!(restore().unwrap(), ["any0"]);
+        assert!(named::file(&name).exists() && file.exists());
+        named::remove(&name).unwrap();
+        std::fs::remove_dir_all(file.parent().unwrap()).unwrap();
     });
 }
 
@@ -188,9 +371,7 @@ fn what_is_there_already_and_not_ours_is_left_alone_and_told() {
         let strange = Tun::create("any0").unwrap();
         refused("an interface of this name");
         drop(strange);
-        let ip = |words: &str| {
-            assert!(Command::new("ip").args(words.split(' ')).status().unwrap().success());
-        };
+        let ip = |words: &str| run(&format!("ip {words}"));
         ip("rule add fwmark 7 lookup 77 priority 1001");
         refused("a routing rule of priority 1001 exists");
         ip("rule del priority 1001");
@@ -213,10 +394,10 @@ fn a_path_that_goes_leads_nowhere_and_comes_back() {
         steering.follow(gone).unwrap();
         let (four, six) = (Family::Four, Family::Six);
         let nowhere = [(four, policy::Way::Nowhere), (six, policy::Way::Nowhere)];
-        assert_eq!(policy::defaults_of(slot.path(1)).unwrap(), nowhere);
+        assert_eq!(ways_of(slot.path(1)), nowhere);
         assert!(!state().contains("numgen"), "one path is left to choose");
         steering.follow(all).unwrap();
-        assert_eq!(policy::defaults_of(slot.path(1)).unwrap().len(), 3);
+        assert_eq!(ways_of(slot.path(1)).len(), 3);
         assert!(state().contains("numgen inc mod 2"));
     });
 }

@@ -1,0 +1,142 @@
+//! The slot of a run that begins, and what killed runs have left there and elsewhere.
+//!
+//! What steers the whole machine is *adopted*: rules, tables and nftables' table stay until the new run's take their
+//! place, so that nothing leaves in between. What was made around a namespace is undone first, which cuts it off; only
+//! nftables' table stays until the new run's takes its place.
+
+use super::ledger::{self, Ledger, Made, Notes, Survey};
+use super::plan::namespace_number;
+use super::slot::NOBODY;
+use super::sysctl::{Lent, Setting};
+use super::undo::{missing_folders, undo, undo_within};
+use super::{Plan, SteerError};
+
+/// A slot, locked, and what is to be done and undone in it, written down.
+#[derive(Debug)]
+pub(super) struct Berth {
+    pub(super) ledger: Ledger,
+    /// What this run is to undo.
+    pub(super) notes: Notes,
+    /// Settings that it changes.
+    pub(super) settings: Vec<Setting>,
+    /// Who forwards because of them.
+    pub(super) lent: Lent,
+    /// Whether what was left here still keeps packets from leaving.
+    pub(super) adopted: bool,
+    /// What was left elsewhere, to be undone once this run is up.
+    pub(super) others: Vec<(Ledger, Notes)>,
+    /// What the user should know.
+    pub(super) warnings: Vec<String>,
+}
+
+impl Berth {
+    /// Takes the slot of a killed run, or a free one; `namespace` is the number of the one that is to be named. Nothing is
+    /// undone for a run that cannot come about: what was left still keeps packets from leaving.
+    ///
+    /// # Errors
+    /// Somebody or something is in the way.
+    pub(super) fn take(plan: &mut Plan, namespace: Option<u64>) -> Result<Berth, SteerError> {
+        let asking = SteerError::system("using /run/anabranch");
+        let here = namespace_number()?;
+        let _alone = ledger::alone().map_err(&asking)?;
+        let survey = ledger::survey(here).map_err(&asking)?;
+        if let Some((_, notes)) = survey.held.iter().find(|(_, notes)| plan.is_same(notes)) {
+            return Err(SteerError::Running(plan.request.tun.clone(), notes.process));
+        }
+        let needed = survey.needed(NOBODY);
+        let Survey { mut left, .. } = survey;
+        let warnings = left.iter().map(|(_, notes)| undone(notes)).collect();
+        let place = left.iter().position(|(_, notes)| adopts(plan, notes)).unwrap_or(0);
+        if left.is_empty() {
+            let free = ledger::claim(here).map_err(&asking)?.ok_or(SteerError::Slots)?;
+            left.push((free, Notes::default()));
+        }
+        let (ledger, before) = left.remove(place);
+        let mut berth = Berth {
+            ledger,
+            notes: before,
+            settings: Vec::new(),
+            lent: Lent::default(),
+            adopted: false,
+            others: left,
+            warnings,
+        };
+        match berth.fill(plan, namespace, needed) {
+            Err(error) if berth.warnings.is_empty() => {
+                let _ = berth.ledger.discard();
+                Err(error)
+            }
+            other => other.map(|()| berth),
+        }
+    }
+
+    fn fill(
+        &mut self,
+        plan: &mut Plan,
+        namespace: Option<u64>,
+        mut noted: Vec<Setting>,
+    ) -> Result<(), SteerError> {
+        plan.take(self.ledger.slot);
+        let left = self.others.iter().map(|(_, notes)| notes).chain([&self.notes]);
+        plan.check(&left.cloned().collect::<Vec<_>>())?;
+        self.clear(plan, &noted).map_err(SteerError::system("undoing what a run left behind"))?;
+        plan.check(&[])?;
+        noted.extend(self.notes.settings.iter().cloned());
+        noted.extend(self.others.iter().flat_map(|(_, notes)| notes.settings.clone()));
+        (self.settings, self.lent) = plan.settings(&noted);
+        let wanted = self.settings.iter();
+        let before = |wanted: &Setting| {
+            let found = noted.iter().find(|setting| setting.name == wanted.name).cloned();
+            found.or_else(|| wanted.now())
+        };
+        let mut settings: Vec<Setting> = wanted.filter_map(before).collect();
+        let is_new = |setting: &Setting| settings.iter().all(|ours| ours.name != setting.name);
+        let more: Vec<_> = self.notes.settings.iter().filter(|it| is_new(it)).cloned().collect();
+        settings.extend(more);
+        self.notes = Notes { settings, netns_number: namespace, ..notes(plan) };
+        self.ledger.write(&self.notes).map_err(SteerError::system("writing to /run/anabranch"))
+    }
+
+    /// Undoes what is in the way and keeps nothing from leaving that should not, or cuts it off.
+    fn clear(&mut self, plan: &Plan, needed: &[Setting]) -> std::io::Result<()> {
+        self.adopted = adopts(plan, &self.notes);
+        if !self.adopted {
+            // Also where nothing was written: somebody may have removed the file, and all that is ours is known by its
+            // numbers.
+            let again = plan.request.route && plan.request.netns.is_some();
+            let undoing = if again && self.notes.netns.is_some() { undo_within } else { undo };
+            undoing(self.ledger.slot, &self.notes, needed)?;
+            self.notes = Notes::default();
+        }
+        let around_namespaces = self.others.extract_if(.., |(_, notes)| notes.netns.is_some());
+        for (ledger, notes) in around_namespaces {
+            undo(ledger.slot, &notes, needed)?;
+            ledger.discard()?;
+        }
+        Ok(())
+    }
+}
+
+/// Whether what is left closes what the plan will close: the whole machine.
+fn adopts(plan: &Plan, left: &Notes) -> bool {
+    plan.request.route && plan.request.netns.is_none() && left.netns.is_none()
+}
+
+fn undone(notes: &Notes) -> String {
+    let Notes { process, tun, .. } = notes;
+    format!("undid what process {process} left behind when it was killed (--tun {tun})")
+}
+
+/// What a run by this plan is to undo, but for settings.
+fn notes(plan: &Plan) -> Notes {
+    let resolver = plan.resolver();
+    let folders = resolver.as_ref().map(|made| missing_folders(&made.path)).unwrap_or_default();
+    Notes {
+        process: std::process::id(),
+        tun: plan.request.tun.clone(),
+        netns: plan.request.netns.clone(),
+        files: resolver.into_iter().collect::<Vec<Made>>(),
+        folders,
+        ..Notes::default()
+    }
+}
