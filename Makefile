@@ -6,7 +6,7 @@ FUZZ_TARGETS := $(basename $(notdir $(wildcard fuzz/fuzz_targets/*.rs)))
 AREA ?= all
 SECONDS ?= 60
 
-.PHONY: help build demo test check package bench bench-wireguard accuracy interop lab-results fuzz clean
+.PHONY: help build demo test check package bench bench-wireguard accuracy interop lab-results web fuzz clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\): *## */  make \1\t/p' Makefile | expand -t 20
@@ -34,12 +34,14 @@ check:  ## format, lints, documentation, and the guards of the design's invarian
 	cd tests/interop && $(PYTHON) -m mypy --cache-dir=$(CACHE)/mypy .
 	$(PYTHON) -m ruff format --check --no-cache scripts && $(PYTHON) -m ruff check --no-cache scripts
 	$(PYTHON) -m mypy --cache-dir=$(CACHE)/mypy --strict scripts/*.py
+	MYPYPATH=scripts/web $(PYTHON) -m mypy --cache-dir=$(CACHE)/mypy --strict scripts/web/*.py
 	$(PYTHON) -m ruff check --no-cache --config tests/interop/pyproject.toml examples bench
 	MYPYPATH=tests/interop $(PYTHON) -m mypy --cache-dir=$(CACHE)/mypy --config-file tests/interop/pyproject.toml \
 		--strict examples/*.py bench/*.py
 	lab/run-tests --check
 	scripts/shellcheck
 	python3 -B scripts/test_guards.py
+	python3 -B scripts/web/test_web.py
 	python3 -B scripts/guards.py
 
 package:  ## the Debian package: program, service, man pages, completions
@@ -71,6 +73,10 @@ lab-results:  ## hours: what each observer learns; DATA=shadow_tor_wikipedia98.p
 	@test -n "$(DATA)" || { echo "make lab-results DATA=FILE: the traces to evaluate on" >&2; exit 2; }
 	lab/run-tests --install
 	lab/results/run $(abspath $(DATA)) $(CACHE)/lab-results
+
+web:  ## the local web: a page of each of 375 packages of Debian and npm, for experiments (1 GB of downloads)
+	@scripts/need web
+	python3 -B scripts/web/build.py --cache $(CACHE)/web-packages --out $(CACHE)/web
 
 fuzz:  ## each target for SECONDS=60; TARGET=core_driver for one
 	scripts/fuzz $(SECONDS) $(or $(TARGET),$(FUZZ_TARGETS))

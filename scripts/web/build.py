@@ -1,0 +1,132 @@
+#!/usr/bin/env python3
+"""Makes the local web of a manifest: fetches the packages and lays out one folder for each site.
+
+Usage: scripts/web/build.py [--manifest FILE] --cache DIR --out DIR [--sites N]
+
+Each site is OUT/NAME with its page and what the page can load; OUT/sites.toml lists name,
+monitored, page, files and bytes. A second run makes only what is missing. Exit status 1 when a
+package could not be had (each is named; the others are made), 2 when the manifest is unreadable.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+
+from manifest import Manifest, Site, read
+from package import Package, Unavailable, fetch, fetch_many, plain, unpack
+from page import needs
+from tree import Tree
+
+HERE = Path(__file__).resolve().parent
+# What a page's scripts may fetch beside what its HTML names, up to so many bytes a site.
+FETCHED_BY_SCRIPTS = {
+    ".js", ".mjs", ".json", ".css", ".svg", ".png", ".jpg", ".gif", ".webp", ".woff", ".woff2",
+}  # fmt: skip
+MOST_EXTRA = 20_000_000
+
+
+def main() -> int:
+    """Builds every site that is not there yet, then the list of those that are."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--manifest", type=Path, default=HERE / "manifest.toml")
+    parser.add_argument("--cache", type=Path, required=True)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--sites", type=int, help="the first N of either kind; for tests")
+    wish = parser.parse_args()
+    try:
+        manifest = read(wish.manifest)
+    except (OSError, KeyError, ValueError) as error:
+        print(f"{wish.manifest}: {error}", file=sys.stderr)
+        return 2
+    sites = list(_some(manifest.sites, wish.sites))
+    lacking = _lay_out(manifest, sites, wish.cache, wish.out)
+    made = [site for site in sites if (wish.out / site.name).is_dir()]
+    (wish.out / "sites.toml").write_text("".join(_listed(wish.out, site) for site in made))
+    print(f"{len(made)} of {len(sites)} sites in {wish.out}")
+    return 1 if lacking else 0
+
+
+def _some(sites: tuple[Site, ...], most: int | None) -> Iterator[Site]:
+    """The first `most` monitored and the first `most` unmonitored sites, or all."""
+    seen = {True: 0, False: 0}
+    for site in sites:
+        seen[site.monitored] += 1
+        if most is None or seen[site.monitored] <= most:
+            yield site
+
+
+def _lay_out(manifest: Manifest, sites: list[Site], cache: Path, out: Path) -> int:
+    """Makes the sites that are missing; prints and counts the packages that could not be had."""
+    out.mkdir(parents=True, exist_ok=True)
+    waiting = [site for site in sites if not (out / site.name).exists()]
+    if not waiting:
+        return 0
+    fetch_many([*manifest.common, *(site.package for site in waiting)], cache)
+    lacking = 0
+    layers = []
+    for package in manifest.common:
+        layers += [folder] if (folder := _unpacked(package, cache)) else []
+        lacking += folder is None
+    for number, site in enumerate(waiting, 1):
+        print(f"{number}/{len(waiting)} {site.name}", flush=True)
+        folder = _unpacked(site.package, cache)
+        lacking += folder is None
+        if folder:
+            _copy(site, Tree((folder, *layers)), out)
+            shutil.rmtree(folder)
+    return lacking
+
+
+def _unpacked(package: Package, cache: Path) -> Path | None:
+    try:
+        return unpack(fetch(package, cache), cache / plain(package.name))
+    except Unavailable as error:
+        print(error, file=sys.stderr)
+        return None
+
+
+def _copy(site: Site, tree: Tree, out: Path) -> None:
+    """The site's files below OUT/NAME, whole or not at all."""
+    scratch = out / f".{site.name}"
+    shutil.rmtree(scratch, ignore_errors=True)
+    needed = needs(tree, site.root, site.page)
+    for path in [*needed.here, *_extra(site, tree, set(needed.here))]:
+        source = tree.find(site.root / path)
+        if source is not None and source.is_file():
+            (scratch / path).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(source, scratch / path)
+    scratch.rename(out / site.name)
+
+
+def _extra(site: Site, tree: Tree, known: set[PurePosixPath]) -> Iterator[PurePosixPath]:
+    """Files below the page's folder that its scripts may ask for, in order of their paths."""
+    base = tree.find(site.root / site.page.parent)
+    left = MOST_EXTRA
+    for at in sorted(base.rglob("*")) if base else []:
+        path = site.page.parent / at.relative_to(base) if base else PurePosixPath()
+        if at.suffix not in FETCHED_BY_SCRIPTS or path in known:
+            continue
+        file = tree.find(site.root / path)
+        if file is None or not file.is_file():
+            continue
+        left -= file.stat().st_size
+        if left < 0:
+            return
+        yield path
+
+
+def _listed(out: Path, site: Site) -> str:
+    """One site's entry in OUT/sites.toml: its page, and what its HTML and style sheets load."""
+    found = needs(Tree((out / site.name,)), PurePosixPath(), site.page)
+    return (
+        f'[[site]]\nname = "{site.name}"\nmonitored = {str(site.monitored).lower()}\n'
+        f'page = "{site.page}"\nfiles = {len(found.here)}\nbytes = {found.size}\n\n'
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,139 @@
+#!/usr/bin/env python3
+"""Chooses the pages of the local web and writes the manifest; needed only to make a new one.
+
+Usage: scripts/web/choose.py --debian NAMES --npm NAMES --cache DIR --out manifest.toml
+       [--sites N] [--monitored N] [--seed N]
+
+NAMES are files with one package name a line. A package gives one site at most: a page that loads
+between 6 and 400 files of its own, 60 kB to 8 MB, that lacks at most two, and that names at most
+four other hosts (out of reach of the local web, as if a blocker stood before them). A page is drawn
+among those that fit. All sites of npm are taken and, until there are enough, drawn ones of Debian;
+which are monitored is drawn too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import shutil
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path, PurePosixPath
+
+from manifest import Manifest, Site, write
+from package import Package, Unavailable, described, digest, fetch, plain, unpack
+from page import PAGES, Needs, needs
+from tree import Tree
+
+FILES = range(6, 401)
+BYTES = range(60_000, 8_000_000)
+MISSING = 2
+ELSEWHERE = 4
+# Pages of one package that are looked at, at most.
+LOOKED_AT = 40
+# What Debian's documentation links to: scripts and fonts of these.
+COMMON = (
+    "fonts-font-awesome", "fonts-lato", "fonts-liberation", "fonts-mathjax",
+    "fonts-roboto-unhinted", "libjs-bootstrap", "libjs-bootstrap4", "libjs-highlight.js",
+    "libjs-jquery", "libjs-jquery-cookie", "libjs-jquery-ui", "libjs-lunr", "libjs-mathjax",
+    "libjs-modernizr", "libjs-requirejs", "libjs-sphinxdoc", "libjs-underscore", "node-requirejs",
+    "sphinx-common", "sphinx-rtd-theme-common",
+)  # fmt: skip
+
+
+def main() -> int:
+    """Looks at every candidate, prints what it gave, and writes the manifest."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--debian", type=Path, required=True)
+    parser.add_argument("--npm", type=Path, required=True)
+    parser.add_argument("--cache", type=Path, required=True)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--sites", type=int, default=375)
+    parser.add_argument("--monitored", type=int, default=45)
+    parser.add_argument("--seed", type=int, default=0)
+    wish = parser.parse_args()
+    common = [_pinned(Package("debian", name, "", ""), wish.cache) for name in COMMON]
+    layers = tuple(
+        unpack(fetch(package, wish.cache), wish.cache / plain(package.name)) for package in common
+    )
+    candidates = [
+        Package(registry, name, "", "")
+        for registry, names in (("debian", wish.debian), ("npm", wish.npm))
+        for name in names.read_text().split()
+    ]
+    dice = random.Random(wish.seed)
+    sites = _enough(list(_sites(candidates, layers, wish.cache, wish.seed)), wish.sites, dice)
+    chosen = [replace(site, monitored=n < wish.monitored) for n, site in enumerate(sites)]
+    write(Manifest(tuple(common), tuple(chosen)), wish.out)
+    print(f"{len(chosen)} sites, {wish.monitored} of them monitored: {wish.out}")
+    return 0
+
+
+def _enough(sites: list[Site], most: int, dice: random.Random) -> list[Site]:
+    """At most `most` sites in drawn order, those of npm before others."""
+    dice.shuffle(sites)
+    kept = sorted(sites, key=lambda site: site.package.registry != "npm")[:most]
+    dice.shuffle(kept)
+    return kept
+
+
+def _sites(
+    candidates: list[Package], layers: tuple[Path, ...], cache: Path, seed: int
+) -> Iterator[Site]:
+    for candidate in candidates:
+        try:
+            archive = fetch(candidate, cache)
+        except Unavailable as error:
+            print(f"left out: {error}", file=sys.stderr)
+            continue
+        folder = unpack(archive, cache / plain(candidate.name))
+        name, version = described(archive, folder)
+        package = Package(candidate.registry, name, version, digest(archive))
+        site = _site(package, folder, layers, random.Random(f"{seed} {candidate.name}"))
+        print(f"{candidate.name}: {site.page if site else 'no page that fits'}", flush=True)
+        shutil.rmtree(folder)
+        if site:
+            yield site
+
+
+def _site(
+    package: Package, folder: Path, layers: tuple[Path, ...], dice: random.Random
+) -> Site | None:
+    """The first page that fits, in an order that the dice give."""
+    tree = Tree((folder, *layers))
+    pages = sorted(_pages(folder))
+    for page in dice.sample(pages, min(LOOKED_AT, len(pages))):
+        found = needs(tree, PurePosixPath(), page)
+        if not _fits(found):
+            continue
+        root = PurePosixPath(os.path.commonpath([at.parent for at in found.here]))
+        return Site(plain(package.name), False, package, root, page.relative_to(root))
+    return None
+
+
+def _pages(folder: Path) -> Iterator[PurePosixPath]:
+    for at in folder.rglob("*"):
+        if at.suffix in PAGES and at.is_file() and not at.is_symlink() and '"' not in str(at):
+            yield PurePosixPath(at.relative_to(folder))
+
+
+def _fits(found: Needs) -> bool:
+    return (
+        len(found.here) in FILES
+        and found.size in BYTES
+        and len(found.missing) <= MISSING
+        and len(found.elsewhere) <= ELSEWHERE
+    )
+
+
+def _pinned(package: Package, cache: Path) -> Package:
+    """The package with the version and the hash of what the registry gives today."""
+    archive = fetch(package, cache)
+    name, version = described(archive, cache)
+    return Package(package.registry, name, version, digest(archive))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,76 @@
+"""The manifest of the local web: which page of which version of which package is a site."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from package import Package
+
+HEAD = """# The local web: one page of each of these packages, made into a site by build.py.
+# Written by choose.py; nothing of the packages is part of this project.
+"""
+
+
+@dataclass(frozen=True)
+class Site:
+    """A page and where it comes from.
+
+    `root` is the site's root within the package, `page` the page's path from there. `monitored`
+    tells pages that an attacker looks for from those of the rest of the web.
+    """
+
+    name: str
+    monitored: bool
+    package: Package
+    root: PurePosixPath
+    page: PurePosixPath
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """All sites, and the packages whose files they link to (scripts, fonts, themes)."""
+
+    common: tuple[Package, ...]
+    sites: tuple[Site, ...]
+
+
+def read(path: Path) -> Manifest:
+    """The manifest in a TOML file. Raises KeyError or TOMLDecodeError where it is damaged."""
+    table = tomllib.loads(path.read_text())
+    sites = tuple(
+        Site(
+            row["name"],
+            row["monitored"],
+            _package(row),
+            PurePosixPath(row["root"]),
+            PurePosixPath(row["page"]),
+        )
+        for row in table["site"]
+    )
+    return Manifest(tuple(_package(row) for row in table["common"]), sites)
+
+
+def write(manifest: Manifest, path: Path) -> None:
+    """Writes what `read` reads, one line for each package and site."""
+    common = [f"  {{ {_words(package)} }},\n" for package in manifest.common]
+    sites = [
+        f'  {{ name = "{site.name}", monitored = {str(site.monitored).lower()}, '
+        f'{_words(site.package)}, root = "{site.root}", page = "{site.page}" }},\n'
+        for site in manifest.sites
+    ]
+    path.write_text(
+        f"{HEAD}\ncommon = [\n{''.join(common)}]\n\nsite = [\n{''.join(sites)}]\n", "utf-8"
+    )
+
+
+def _package(row: dict[str, str]) -> Package:
+    return Package(row["registry"], row["package"], row["version"], row["sha256"])
+
+
+def _words(package: Package) -> str:
+    return (
+        f'registry = "{package.registry}", package = "{package.name}", '
+        f'version = "{package.version}", sha256 = "{package.sha256}"'
+    )

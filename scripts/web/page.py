@@ -1,0 +1,127 @@
+"""The files that a page on disk needs: those its HTML and style sheets name."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from html.parser import HTMLParser
+from pathlib import Path, PurePosixPath
+from urllib.parse import unquote, urljoin, urlsplit
+
+from tree import Tree
+
+# Stands for the site's own name while addresses are resolved.
+SITE = "site.invalid"
+PAGES = {".html", ".htm", ".xhtml"}
+# Larger files are not pages that a person wrote.
+MOST_TEXT = 4_000_000
+CSS_ADDRESS = re.compile(
+    r"""url\(\s*(?:"([^"]*)"|'([^']*)'|([^)'"\s]+))\s*\)|@import\s+(?:"([^"]*)"|'([^']*)')"""
+)
+# The attribute that names a file, by element. A link counts only with the relations below.
+ATTRIBUTES = {
+    "img": "src", "script": "src", "source": "src", "video": "poster", "embed": "src",
+    "input": "src", "iframe": "src", "audio": "src", "link": "href", "body": "background",
+}  # fmt: skip
+RELATIONS = {"stylesheet", "icon", "shortcut icon", "apple-touch-icon", "preload", "manifest"}
+
+
+@dataclass
+class Needs:
+    """What one page loads: files of its own site, and how much it names elsewhere.
+
+    `here` maps a path from the site's root to the file's size in bytes; `missing` holds paths that
+    are not there; `elsewhere` the hosts of other addresses (a content network, a font service).
+    """
+
+    here: dict[PurePosixPath, int] = field(default_factory=dict)
+    missing: set[PurePosixPath] = field(default_factory=set)
+    elsewhere: set[str] = field(default_factory=set)
+
+    @property
+    def size(self) -> int:
+        """Bytes of the page and of all that it loads, each file once."""
+        return sum(self.here.values())
+
+
+def needs(tree: Tree, root: PurePosixPath, page: PurePosixPath) -> Needs:
+    """The files that a browser fetches for `page`, style sheets and frames followed.
+
+    `root` is the site's root within the tree, `page` a path from there. What scripts fetch is not
+    seen, so this is a lower bound.
+    """
+    found = Needs()
+    waiting = [page]
+    while waiting:
+        at = waiting.pop()
+        if at in found.here or at in found.missing:
+            continue
+        file = tree.find(root / at)
+        if file is None or not file.is_file():
+            found.missing.add(at)
+            continue
+        found.here[at] = file.stat().st_size
+        waiting.extend(_named(at, file, found))
+    return found
+
+
+def _named(at: PurePosixPath, file: Path, found: Needs) -> Iterator[PurePosixPath]:
+    """Paths of the site that a page or a style sheet names; other hosts are noted in `found`."""
+    kind = at.suffix.lower()
+    if kind not in PAGES | {".css"} or found.here[at] > MOST_TEXT:
+        return
+    text = file.read_text(encoding="utf-8", errors="replace")
+    for address in in_css(text) if kind == ".css" else in_html(text):
+        target = urlsplit(urljoin(f"http://{SITE}/{at}", address.strip().replace("\\", "/")))
+        if target.scheme not in {"http", "https"}:
+            continue
+        if target.netloc == SITE:
+            yield PurePosixPath(unquote(target.path).lstrip("/") or "index.html")
+        else:
+            found.elsewhere.add(target.netloc)
+
+
+def in_css(text: str) -> Iterator[str]:
+    """Addresses that a style sheet names, in their order."""
+    for match in CSS_ADDRESS.finditer(text):
+        yield next((group for group in match.groups() if group), "")
+
+
+def in_html(text: str) -> Iterator[str]:
+    """Addresses that a page names and that a browser fetches by itself, in their order."""
+    reader = _Elements()
+    reader.feed(text)
+    yield from reader.addresses
+
+
+class _Elements(HTMLParser):
+    """Collects the addresses of elements and of inline styles."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.addresses: list[str] = []
+        self._in_style = False
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """An element's own file and its inline style."""
+        values = {name: value for name, value in attrs if value}
+        self._in_style = tag == "style"
+        wanted = ATTRIBUTES.get(tag)
+        if wanted in values and (tag != "link" or values.get("rel", "").lower() in RELATIONS):
+            self.addresses.append(values[wanted])
+        self.addresses.extend(in_css(values.get("style", "")))
+
+    def handle_endtag(self, tag: str) -> None:
+        """A style element ends."""
+        self._in_style = self._in_style and tag != "style"
+
+    def parse_marked_section(self, i: int, report: int = 1) -> int:
+        """What is no HTML (`<![figure[`) ends at the next bracket, as browsers have it."""
+        end = self.rawdata.find(">", i)
+        return end + 1 if end >= 0 else -1
+
+    def handle_data(self, data: str) -> None:
+        """Text counts only inside a style element."""
+        if self._in_style:
+            self.addresses.extend(in_css(data))

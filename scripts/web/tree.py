@@ -1,0 +1,52 @@
+"""The files of a package and of the packages it leans on, as one tree whose links are followed."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+# A chain of links longer than this is a circle.
+MOST_LINKS = 16
+
+
+@dataclass(frozen=True)
+class Tree:
+    """Several unpacked folders, the first that holds a path answers for it.
+
+    Debian's documentation links its scripts and fonts to other packages' files
+    (`jquery.js -> ../../../javascript/jquery/jquery.js`). Such links are followed inside the
+    folders and never out of them, so that a package cannot name a file of this machine.
+    """
+
+    layers: tuple[Path, ...]
+
+    def find(self, path: PurePosixPath) -> Path | None:
+        """The real file or folder that `path` (from the tree's root) leads to, or None."""
+        left = list(path.parts)
+        here: list[str] = []
+        links = 0
+        while left:
+            part = left.pop(0)
+            if part in {"/", "."}:
+                continue
+            if part == "..":
+                here = here[:-1]
+                continue
+            at = self._present("/".join([*here, part]))
+            if at is None:
+                return None
+            if not at.is_symlink():
+                here.append(part)
+                continue
+            links += 1
+            if links > MOST_LINKS:
+                return None
+            target = PurePosixPath(at.readlink())
+            here = [] if target.is_absolute() else here
+            left = [*target.parts, *left]
+        return self._present("/".join(here))
+
+    def _present(self, path: str) -> Path | None:
+        """The first layer's own entry of that name; a link counts though it may lead nowhere."""
+        return next((at for layer in self.layers if os.path.lexists(at := layer / path)), None)
