@@ -5,6 +5,7 @@ pub mod emulate;
 pub mod metrics;
 pub mod mosh;
 pub mod netlink;
+pub mod onion;
 pub mod packet;
 pub mod paths;
 pub mod poller;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use rustls::client::Resumption;
 use rustls::crypto::{CryptoProvider, ring};
-use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName};
 use rustls::server::NoServerSessionStorage;
 use rustls::{ClientConfig, ClientConnection, ServerConfig, ServerConnection};
 
@@ -35,14 +35,33 @@ impl fmt::Display for SetupError {
 impl std::error::Error for SetupError {}
 
 impl Context {
-    /// Makes a fresh link key and a self-signed certificate for it, valid for a year around
-    /// `unix_now` (seconds since 1970).
+    /// Makes a fresh link key (P-256) and a self-signed certificate for it, valid for a year around
+    /// `unix_now` (seconds since 1970): enough for a client, whom nobody asks for a certificate.
     ///
     /// # Errors
     /// [`SetupError`] if the library refuses the settings.
     pub fn new(unix_now: u64) -> Result<Context, SetupError> {
         let provider = Arc::new(ring::default_provider());
         let (own, key) = self_signed(&provider, unix_now)?;
+        Context::of(provider, own, key)
+    }
+
+    /// Presents this certificate (DER) with its key (PKCS#8 in DER). A relay needs an RSA key here: C
+    /// tor closes a link to a relay whose TLS key is another.
+    ///
+    /// # Errors
+    /// [`SetupError`] if key and certificate do not belong together, or the library refuses them.
+    pub fn with_certificate(certificate: &[u8], key: &[u8]) -> Result<Context, SetupError> {
+        let own = CertificateDer::from(certificate.to_vec());
+        let key = PrivatePkcs8KeyDer::from(key.to_vec()).into();
+        Context::of(Arc::new(ring::default_provider()), own, key)
+    }
+
+    fn of(
+        provider: Arc<CryptoProvider>,
+        own: CertificateDer<'static>,
+        key: PrivateKeyDer<'static>,
+    ) -> Result<Context, SetupError> {
         let client = client(&provider)?;
         let builder = ServerConfig::builder_with_provider(provider.clone())
             .with_protocol_versions(rustls::ALL_VERSIONS)

@@ -22,6 +22,7 @@ const AT_ONCE: usize = 3;
 /// The first pause after a failure, and the longest, in milliseconds (dir-spec, "retries").
 const FIRST_PAUSE: u64 = 500;
 const LONGEST_PAUSE: u64 = 600_000;
+const LONGEST_FIRST_PAUSE: u64 = 8_000;
 
 /// An authority as the user names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -403,7 +404,9 @@ impl Directory {
     /// Waits for a random time up to a bound that grows threefold with each failure.
     fn pause(&mut self, now: u64, rng: &mut impl Rng) {
         let bound = FIRST_PAUSE.saturating_mul(3u64.saturating_pow(self.failures.min(10)));
-        let bound = bound.min(LONGEST_PAUSE);
+        // Without any network there is nothing to do but to ask; a young one has no consensus yet.
+        let longest = if self.network.is_some() { LONGEST_PAUSE } else { LONGEST_FIRST_PAUSE };
+        let bound = bound.min(longest);
         self.failures = self.failures.saturating_add(1);
         self.paused_until = now + bound / 2 + rng.next_u64() % (bound / 2 + 1);
     }

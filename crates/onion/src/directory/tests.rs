@@ -345,7 +345,7 @@ fn pauses_grow_and_end_with_the_first_success() {
         pauses.push(directory.wait(now, NOW));
         now += pauses.last().unwrap();
     }
-    assert!(pauses[0] <= 500 && pauses[4] > 10_000 && pauses[11] <= 600_000, "{pauses:?}");
+    assert!(pauses[0] <= 500 && pauses[4] >= 4_000 && pauses[11] <= 8_000, "{pauses:?}");
     let cache = filled(&world);
     let job = directory.poll(now, NOW, &mut rng).unwrap();
     let request = RequestReader::new(0).push(&get(&job.path)).unwrap().unwrap();

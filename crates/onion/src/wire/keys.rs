@@ -20,6 +20,9 @@ use tor_llcrypto::pk::ed25519::{Ed25519Identity, ExpandedKeypair, Keypair};
 use tor_llcrypto::pk::keymanip::convert_curve25519_to_ed25519_private;
 use tor_llcrypto::pk::rsa::KeyPair as RsaKeys;
 
+use super::link::Identity;
+use crate::channel::Credentials;
+
 const HOUR: u64 = 3600;
 /// How long a signing key, and a certificate of a link, are good for (C tor's figures).
 const SIGNING_SECONDS: u64 = 30 * 24 * HOUR;
@@ -174,6 +177,31 @@ impl RelayKeys {
             (u8::from(kind), link_cert),
             (u8::from(CertType::RSA_ID_V_IDENTITY), cross.map_err(making)?.into()),
         ])
+    }
+
+    /// What a relay proves itself with on its links, as long as it presents this TLS certificate (DER): fresh
+    /// certificates, which hold for two days.
+    ///
+    /// # Errors
+    /// [`KeyError::Making`] if a certificate cannot be made.
+    pub fn credentials<R: CryptoRng>(
+        &self,
+        rng: &mut R,
+        tls_certificate: &[u8],
+        unix_now: u64,
+    ) -> Result<Credentials, KeyError> {
+        let auth_key = Keypair::generate(rng);
+        let public = auth_key.verifying_key().to_bytes();
+        let initiator = LinkSide::Initiator { authentication_key: &public };
+        let responder = LinkSide::Responder { tls_certificate };
+        Ok(Credentials {
+            identity: Identity { rsa: self.rsa_identity(), ed25519: self.ed_identity() },
+            rsa_sha256: Sha256::digest(self.rsa_public()).into(),
+            as_responder: self.certs(rng, responder, unix_now)?,
+            as_initiator: self.certs(rng, initiator, unix_now)?,
+            auth_key,
+            tls_certificate: Sha256::digest(tls_certificate).into(),
+        })
     }
 
     /// The files to keep, for [`RelayKeys::from_files`] and for C tor: the formats are its own.

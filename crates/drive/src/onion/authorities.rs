@@ -1,0 +1,117 @@
+//! Authorities as a user names them: `DirAuthority` lines of torrc.
+
+use std::fmt;
+use std::net::SocketAddr;
+
+/// One authority.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Authority {
+    /// Its name.
+    pub name: String,
+    /// Where it answers HTTP.
+    pub directory: SocketAddr,
+    /// The port for links, at the same address.
+    pub orport: Option<u16>,
+    /// The digest of the identity key by which it signs consensuses.
+    pub v3: [u8; 20],
+    /// The fingerprint of the relay that it is.
+    pub fingerprint: [u8; 20],
+}
+
+/// A line that names no authority.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AuthorityError {
+    line: String,
+    what: &'static str,
+}
+
+impl fmt::Display for AuthorityError {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "authority {:?}: {}", self.line, self.what)
+    }
+}
+
+impl std::error::Error for AuthorityError {}
+
+impl Authority {
+    /// Reads `[DirAuthority] NAME [orport=N] [no-v2] v3ident=HEX ADDRESS:PORT FINGERPRINT`, as torrc has it.
+    ///
+    /// # Errors
+    /// What the line lacks.
+    pub fn parse(line: &str) -> Result<Authority, AuthorityError> {
+        let told = |what| AuthorityError { line: line.to_owned(), what };
+        let mut words = line.split_whitespace().skip_while(|&word| word == "DirAuthority");
+        let name = words.next().ok_or_else(|| told("a name is missing"))?.to_owned();
+        let (mut directory, mut orport, mut v3) = (None, None, None);
+        let mut fingerprint = String::new();
+        for word in words {
+            match word.split_once('=') {
+                Some(("orport", port)) => {
+                    orport = Some(port.parse().map_err(|_| told("orport= is no port"))?);
+                }
+                Some(("v3ident", id)) => v3 = digest(id),
+                Some(_) => {}
+                None if directory.is_some() => fingerprint += word,
+                None => directory = word.parse().ok(),
+            }
+        }
+        Ok(Authority {
+            name,
+            directory: directory.ok_or_else(|| told("ADDRESS:PORT is missing"))?,
+            orport,
+            v3: v3.ok_or_else(|| told("v3ident= with 40 hexadecimal digits is missing"))?,
+            fingerprint: digest(&fingerprint)
+                .ok_or_else(|| told("a fingerprint of 40 hexadecimal digits is missing"))?,
+        })
+    }
+}
+
+/// Twenty bytes of 40 hexadecimal digits, with or without the `$` that Tor puts before relays.
+#[must_use]
+pub fn digest(text: &str) -> Option<[u8; 20]> {
+    let text = text.strip_prefix('$').unwrap_or(text);
+    let mut bytes = [0; 20];
+    if text.len() != 40 || !text.is_ascii() {
+        return None;
+    }
+    for (place, byte) in bytes.iter_mut().enumerate() {
+        *byte = u8::from_str_radix(&text[2 * place..2 * place + 2], 16).ok()?;
+    }
+    Some(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const V3: &str = "58B28C8453BD3D30F90366370CD500B3C900A73A";
+
+    #[test]
+    fn a_line_of_torrc_is_read_with_and_without_its_keyword() {
+        let line = format!(
+            "auth0 orport=37681 no-v2 v3ident={V3} 127.0.0.1:57615 8FD4B66C1B1B8F0D0309261EE008DCA855E42BD8"
+        );
+        let read = Authority::parse(&line).unwrap();
+        assert_eq!((read.name.as_str(), read.orport), ("auth0", Some(37681)));
+        assert_eq!(read.directory, "127.0.0.1:57615".parse().unwrap());
+        assert_eq!((read.v3[0], read.fingerprint[19]), (0x58, 0xd8));
+        assert_eq!(Authority::parse(&format!("DirAuthority {line}")), Ok(read.clone()));
+        let spaced = line.replace("8FD4B66C1B1B", "8FD4 B66C 1B1B ");
+        assert_eq!(Authority::parse(&spaced), Ok(read));
+    }
+
+    #[test]
+    fn what_a_line_lacks_is_told() {
+        for (line, what) in [
+            ("", "name"),
+            ("a", "ADDRESS:PORT"),
+            ("a 127.0.0.1:1", "v3ident"),
+            (&format!("a v3ident={V3} 127.0.0.1:1"), "fingerprint"),
+            (&format!("a v3ident={V3} orport=x 127.0.0.1:1 {V3}"), "orport"),
+            ("a v3ident=é8B28C8453BD3D30F90366370CD500B3C900A73 127.0.0.1:1", "v3ident"),
+        ] {
+            let error = Authority::parse(line).unwrap_err().to_string();
+            assert!(error.contains(what), "{error}");
+        }
+    }
+}

@@ -1,0 +1,368 @@
+//! Who talks to authorities and keeps what they say: a thread, because its requests block, and because
+//! checking a consensus takes longer than a cell may wait.
+//!
+//! It downloads and proves what [`Directory`] asks for, keeps it on disk, publishes a relay's
+//! descriptor, and brings [`News`] by a queue whose waker an event loop watches.
+
+use std::collections::BTreeSet;
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use anabranch_onion::directory::cache::Cache;
+use anabranch_onion::directory::descriptor::Description;
+use anabranch_onion::directory::fetch::{
+    AuthorityIdentity, Directory, Event, Failure, Job, Source,
+};
+use anabranch_onion::directory::http::{Response, ResponseReader, get, post};
+use anabranch_onion::directory::network::Network;
+use anabranch_onion::wire::keys::RelayKeys;
+use anabranch_onion::wire::netdoc::parse_microdescs;
+use rand_chacha::ChaCha20Rng;
+use rand_chacha::rand_core::Rng;
+
+use super::authorities::Authority;
+use super::store::{StoreError, private_folder, read_text, replace};
+use crate::clock::Clock;
+
+const CERTS: &str = "cached-certs";
+const CONSENSUS: &str = "cached-microdesc-consensus";
+const MICRODESCS: &str = "cached-microdescs";
+const CONNECT: Duration = Duration::from_secs(10);
+const SILENCE: Duration = Duration::from_secs(30);
+/// A descriptor is published again after this time at the latest (dir-spec: 18 hours).
+const REPUBLISH_S: u64 = 18 * 3600;
+/// After a refusal or an authority that is away: first this long, then twice, up to the last.
+const FIRST_RETRY_S: u64 = 1;
+const LAST_RETRY_S: u64 = 300;
+/// The longest answer to a descriptor.
+const VERDICT: usize = 64 << 10;
+
+/// What the office is to do.
+pub struct Settings {
+    /// Whom to ask and whom to tell.
+    pub authorities: Vec<Authority>,
+    /// Where it keeps what it learns; the folder is made.
+    pub data: PathBuf,
+    /// Whether relays of one path may share a subnet.
+    pub share_subnets: bool,
+    /// The keys that sign descriptors, for a relay.
+    pub keys: Option<Arc<RelayKeys>>,
+    /// Whether a cache is to be kept, for answering clients.
+    pub cache: bool,
+}
+
+/// What happened there.
+#[derive(Clone, Debug)]
+pub enum News {
+    /// What is known of the network has changed.
+    Network(Arc<Network>),
+    /// What a directory cache can answer has changed.
+    Cache(Arc<Cache>),
+    /// Circuits can be built.
+    Ready,
+    /// An authority took our descriptor.
+    Published(String),
+    /// A line for the log: something did not work, and will be tried again.
+    Trouble(String),
+}
+
+/// The thread, as its owner sees it. It ends with its owner.
+pub struct Office {
+    orders: Sender<Description>,
+    news: Receiver<News>,
+    waker: UnixStream,
+}
+
+impl Office {
+    /// Starts the thread. What an earlier run kept is read first: its news come at once.
+    ///
+    /// # Errors
+    /// The folder cannot be had, or the kernel gives no thread.
+    pub fn start(settings: Settings, rng: ChaCha20Rng) -> Result<Office, StoreError> {
+        private_folder(&settings.data)?;
+        let told = |error| StoreError::File(settings.data.clone(), error);
+        let (waker, bell) = UnixStream::pair().map_err(told)?;
+        waker.set_nonblocking(true).map_err(told)?;
+        bell.set_nonblocking(true).map_err(told)?;
+        let ((orders, ordered), (sender, news)) = (channel(), channel());
+        let path = settings.data.clone();
+        let clerk = Clerk::new(settings, rng, Desk { news: sender, bell });
+        let thread = thread::Builder::new().name("directory".into());
+        let started = thread.spawn(move || clerk.run(&ordered));
+        started.map_err(|error| StoreError::File(path, error))?;
+        Ok(Office { orders, news, waker })
+    }
+
+    /// Readable when there are news.
+    #[must_use]
+    pub fn waker(&self) -> &UnixStream {
+        &self.waker
+    }
+
+    /// What happened since the last call.
+    pub fn take(&mut self) -> Vec<News> {
+        let mut rung = [0; 64];
+        while self.waker.read(&mut rung).is_ok_and(|count| count == rung.len()) {}
+        self.news.try_iter().collect()
+    }
+
+    /// Has this published, now and whenever it is due.
+    pub fn publish(&self, description: Description) {
+        // The thread lives as long as we hold its queue.
+        let _ = self.orders.send(description);
+    }
+}
+
+/// Where news are left.
+struct Desk {
+    news: Sender<News>,
+    bell: UnixStream,
+}
+
+impl Desk {
+    fn tell(&mut self, news: News) {
+        let _ = self.news.send(news);
+        // A full pipe has been rung already.
+        let _ = self.bell.write(&[1]);
+    }
+}
+
+/// The state of the thread.
+struct Clerk {
+    settings: Settings,
+    directory: Directory,
+    cache: Cache,
+    /// Texts of microdescriptors that are known, to be kept.
+    microdescs: Vec<([u8; 32], String)>,
+    description: Option<Description>,
+    /// For each authority: when to publish next, and the pause after the next failure.
+    due: Vec<(u64, u64)>,
+    clock: Clock,
+    rng: ChaCha20Rng,
+    desk: Desk,
+}
+
+impl Clerk {
+    fn new(settings: Settings, rng: ChaCha20Rng, desk: Desk) -> Clerk {
+        let identities = settings.authorities.iter().map(|one| AuthorityIdentity { v3: one.v3 });
+        Clerk {
+            directory: Directory::new(identities.collect(), settings.share_subnets),
+            due: vec![(0, FIRST_RETRY_S); settings.authorities.len()],
+            settings,
+            cache: Cache::default(),
+            microdescs: Vec::new(),
+            description: None,
+            clock: Clock::start(),
+            rng,
+            desk,
+        }
+    }
+
+    fn run(mut self, orders: &Receiver<Description>) {
+        self.restore();
+        loop {
+            self.publish();
+            while let Some(job) = self.directory.poll(self.millis(), unix(), &mut self.rng) {
+                self.carry(&job);
+            }
+            match orders.recv_timeout(self.pause()) {
+                Ok(description) => self.describe(description),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+        }
+    }
+
+    fn pause(&self) -> Duration {
+        let fetch = self.directory.wait(self.millis(), unix());
+        let due = self.due.iter().map(|(at, _)| at.saturating_sub(unix()) * 1000).min();
+        let publish = self.description.as_ref().and(due).unwrap_or(u64::MAX);
+        Duration::from_millis(fetch.min(publish).clamp(20, 60_000))
+    }
+
+    fn millis(&self) -> u64 {
+        self.clock.now().nanos() / 1_000_000
+    }
+
+    fn restore(&mut self) {
+        let kept = [CERTS, CONSENSUS, MICRODESCS]
+            .map(|name| read_text(&self.settings.data.join(name)).unwrap_or_default());
+        let [certs, consensus, microdescs] = &kept;
+        let events = self.directory.restore(certs, consensus, microdescs, unix(), &mut self.rng);
+        self.take(events);
+    }
+
+    fn describe(&mut self, description: Description) {
+        let news = self.description.as_ref().is_none_or(|old| description.differs_from(old));
+        if news {
+            self.due.fill((0, FIRST_RETRY_S));
+        }
+        self.description = Some(description);
+    }
+
+    fn carry(&mut self, job: &Job) {
+        let count = self.settings.authorities.len() as u64;
+        let place = match job.source {
+            Source::Authority(place) => place,
+            // Caches are reached by circuits, which this thread has none of.
+            Source::Cache => (self.rng.next_u64() % count.max(1)) as usize,
+        };
+        let outcome = match self.settings.authorities.get(place) {
+            Some(authority) => ask(authority.directory, &get(&job.path), job.limit),
+            None => Err(Failure::Unreachable),
+        };
+        let (now, unix) = (self.millis(), unix());
+        let events = self.directory.done(job.number, outcome, now, unix, &mut self.rng);
+        self.take(events);
+    }
+
+    /// Keeps, hands on and tells what came of a job.
+    fn take(&mut self, events: Vec<Event>) {
+        let (mut known, mut fresh, mut ready) = (false, false, false);
+        for event in events {
+            match event {
+                Event::Consensus(text, signers) => {
+                    self.keep(CONSENSUS, &text);
+                    self.cache.consensus(text, signers);
+                    known = true;
+                }
+                Event::Certificates(text) => self.keep(CERTS, &text),
+                Event::Microdesc(digest, text) => {
+                    self.microdescs.push((digest, text));
+                    (known, fresh) = (true, true);
+                }
+                Event::Ready => ready = true,
+                Event::Failed(want, _, failure) => self.complain(&want, &failure),
+            }
+        }
+        if fresh {
+            self.keep_microdescs();
+        }
+        if known {
+            self.hand_out();
+        }
+        if ready {
+            self.desk.tell(News::Ready);
+        }
+    }
+
+    fn complain(&mut self, want: &anabranch_onion::directory::fetch::Want, failure: &Failure) {
+        use anabranch_onion::directory::fetch::Want;
+        let what = match want {
+            Want::Consensus => "the consensus",
+            Want::Certificates => "authorities' certificates",
+            Want::Microdescs(_) => "microdescriptors",
+        };
+        self.desk.tell(News::Trouble(format!("{what} could not be had: {failure}; trying again")));
+    }
+
+    fn hand_out(&mut self) {
+        if let Some(network) = self.directory.network() {
+            let network = Arc::new(network.clone());
+            self.desk.tell(News::Network(network));
+        }
+        if self.settings.cache {
+            self.cache.certs(self.directory.certs().to_vec());
+            self.desk.tell(News::Cache(Arc::new(self.cache.clone())));
+        }
+    }
+
+    /// Writes all microdescriptors that the consensus names, and forgets the others.
+    fn keep_microdescs(&mut self) {
+        let Some(network) = self.directory.network() else { return };
+        let named: BTreeSet<[u8; 32]> =
+            network.consensus().relays.iter().map(|relay| relay.microdesc).collect();
+        self.microdescs.retain(|(digest, _)| named.contains(digest));
+        self.microdescs.sort();
+        self.microdescs.dedup();
+        let all: String = self.microdescs.iter().map(|(_, text)| text.as_str()).collect();
+        if self.settings.cache {
+            let parsed = parse_microdescs(&all).map(|(parsed, _)| parsed).unwrap_or_default();
+            parsed.iter().for_each(|(one, text)| self.cache.microdesc(one, text));
+            self.cache.keep_microdescs(&named);
+        }
+        self.keep(MICRODESCS, &all);
+    }
+
+    fn keep(&mut self, name: &str, text: &str) {
+        if let Err(error) = replace(&self.settings.data.join(name), text.as_bytes()) {
+            // What is in memory is as good until the next start.
+            self.desk.tell(News::Trouble(format!("{error}; going on without it on disk")));
+        }
+    }
+
+    /// Publishes the descriptor to every authority for which that is due.
+    fn publish(&mut self) {
+        let (Some(description), Some(keys)) = (&self.description, &self.settings.keys) else {
+            return;
+        };
+        let due: Vec<usize> = (0..self.due.len()).filter(|&n| self.due[n].0 <= unix()).collect();
+        if due.is_empty() {
+            return;
+        }
+        let text = match description.sign(keys, unix()) {
+            Ok(text) => text,
+            Err(error) => {
+                self.due.fill((unix() + LAST_RETRY_S, LAST_RETRY_S));
+                return self.desk.tell(News::Trouble(format!("no descriptor: {error}")));
+            }
+        };
+        self.cache.own_descriptor(text.clone());
+        due.into_iter().for_each(|place| self.publish_to(place, &text));
+    }
+
+    fn publish_to(&mut self, place: usize, text: &str) {
+        let authority = &self.settings.authorities[place];
+        let host = authority.directory.to_string();
+        let answer = ask(authority.directory, &post("/tor/", &host, text.as_bytes()), VERDICT);
+        let name = authority.name.clone();
+        let trouble = match answer {
+            Ok(response) if response.status == 200 => {
+                self.due[place] = (unix() + REPUBLISH_S, FIRST_RETRY_S);
+                return self.desk.tell(News::Published(name));
+            }
+            Ok(response) => format!("{} {}", response.status, response.reason),
+            Err(failure) => failure.to_string(),
+        };
+        let (_, pause) = self.due[place];
+        self.due[place] = (unix() + pause, (pause * 2).min(LAST_RETRY_S));
+        // The first refusals are an authority that has not come up yet.
+        if pause > FIRST_RETRY_S * 4 {
+            let text = format!("authority {name} did not take our descriptor: {trouble}");
+            self.desk.tell(News::Trouble(text));
+        }
+    }
+}
+
+/// One request, one answer.
+fn ask(server: SocketAddr, request: &[u8], limit: usize) -> Result<Response, Failure> {
+    let bytes = converse(server, request, limit).map_err(|_| Failure::Unreachable)?;
+    bytes.finish().map_err(Failure::Http)
+}
+
+fn converse(server: SocketAddr, request: &[u8], limit: usize) -> io::Result<ResponseReader> {
+    let mut socket = TcpStream::connect_timeout(&server, CONNECT)?;
+    socket.set_read_timeout(Some(SILENCE))?;
+    socket.set_write_timeout(Some(SILENCE))?;
+    socket.write_all(request)?;
+    let mut reader = ResponseReader::new(limit);
+    let mut buffer = vec![0; 64 << 10];
+    loop {
+        match socket.read(&mut buffer)? {
+            0 => return Ok(reader),
+            count => reader.push(&buffer[..count]).map_err(io::Error::other)?,
+        }
+    }
+}
+
+/// Seconds since 1970, as the machine's clock has them.
+#[must_use]
+pub fn unix() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
