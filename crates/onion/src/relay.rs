@@ -194,6 +194,8 @@ pub struct Stats {
     pub streams: usize,
     /// Cells that wait.
     pub cells: usize,
+    /// The widest congestion window of circuits that live, in cells.
+    pub window: u64,
     /// RELAY cells that came, and were passed on.
     pub relayed: u64,
     /// What neighbours did that no honest one does.
@@ -316,6 +318,7 @@ impl Relay {
             circuits: self.circuits.len(),
             streams: self.streams.len(),
             cells: self.hub.used(),
+            window: self.circuits.iter().map(|c| c.tail.leg.window()).max().unwrap_or_default(),
             ..self.stats
         }
     }

@@ -51,6 +51,11 @@ impl<T> Slab<T> {
     pub(crate) fn len(&self) -> usize {
         self.values.len() - self.free.len()
     }
+
+    /// All of them.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
+        self.values.iter().flatten()
+    }
 }
 
 /// Where each stream is.

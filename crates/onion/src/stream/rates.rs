@@ -72,8 +72,12 @@ impl Rates {
 
     /// So much waits for the program; true if the peer is to be stopped.
     pub(super) fn filled(&mut self, now: Time, waiting: usize) -> bool {
+        if self.said_xoff {
+            // How long the program stands still says nothing about how fast it reads.
+            return false;
+        }
         self.drain.since.get_or_insert(now);
-        if waiting <= self.limit || self.said_xoff {
+        if waiting <= self.limit {
             return false;
         }
         self.said_xoff = true;
@@ -86,7 +90,7 @@ impl Rates {
         self.measure(now, bytes as u64);
         if waiting == 0 {
             self.drain.since = None;
-            self.drain.bytes = 0;
+            self.raise();
         }
         let due = if self.said_xoff { waiting == 0 } else { self.rate_changed() };
         if !due {
@@ -100,7 +104,7 @@ impl Rates {
     fn measure(&mut self, now: Time, bytes: u64) {
         let drain = &mut self.drain;
         let since = *drain.since.get_or_insert(now);
-        drain.bytes += bytes;
+        drain.bytes = drain.bytes.saturating_add(bytes);
         let micros = now.since(since).as_micros() as u64;
         if drain.bytes < self.params.xon_rate * DATA as u64 || micros == 0 {
             return;
@@ -112,6 +116,15 @@ impl Rates {
             average => (2 * rate + (span - 1) * average) / (span + 1),
         };
         (drain.since, drain.bytes) = (Some(now), 0);
+    }
+
+    /// A program that has taken a good deal and left nothing could take more than we told (as C tor has it).
+    fn raise(&mut self) {
+        let drain = &mut self.drain;
+        if drain.told > 0 && drain.bytes >= self.params.xon_rate * DATA as u64 {
+            drain.average = drain.average.max(drain.told) * 2;
+            drain.bytes = 0;
+        }
     }
 
     fn rate_changed(&self) -> bool {
@@ -186,9 +199,25 @@ mod tests {
         assert!(!ours.filled(Time::ZERO, 500 * DATA));
         assert!(ours.filled(Time::ZERO, 501 * DATA));
         assert!(!ours.filled(Time::ZERO, 502 * DATA));
-        assert_eq!(ours.drained(Time::from_secs(1), 402 * DATA, 100 * DATA), None);
-        let told = ours.drained(Time::from_secs(2), 100 * DATA, 0).unwrap();
-        assert!((100..=400).contains(&told), "{told} kB/s: some 250 kB in two seconds");
+        assert_eq!(ours.drained(Time::from_secs(100), 2 * DATA, 500 * DATA), None);
+        assert_eq!(ours.drained(Time::from_secs(101), 400 * DATA, 100 * DATA), None);
+        let told = ours.drained(Time::from_secs(102), 100 * DATA, 0).unwrap();
+        assert!((100..=200).contains(&told), "{told} kB/s: 250 kB in two seconds");
+    }
+
+    #[test]
+    fn a_program_that_takes_all_that_comes_is_told_to_take_more() {
+        let mut ours = rates(Side::Client);
+        assert!(ours.filled(Time::ZERO, 501 * DATA));
+        ours.drained(Time::from_secs(1), DATA, 500 * DATA);
+        let first = ours.drained(Time::from_secs(21), 500 * DATA, 0).unwrap();
+        let mut told = first;
+        for second in 22..200u64 {
+            let now = Time::from_secs(second);
+            ours.filled(now, 30 * DATA);
+            told = ours.drained(now, 30 * DATA, 0).unwrap_or(told);
+        }
+        assert!(told >= 4 * first, "{first} and then {told} kB/s");
     }
 
     #[test]

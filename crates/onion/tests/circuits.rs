@@ -1,0 +1,291 @@
+//! A client and three relays: circuits are built, streams carry data both ways, and a run replays.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
+
+mod world;
+
+use std::time::Duration;
+
+use anabranch_onion::client::{Cause, CircuitKey, Hop, HopKey, Input, Output};
+use anabranch_onion::schedule;
+use anabranch_onion::wire::message::{Answer, Begin, EndReason};
+use anabranch_onion::{StreamKey, Violation};
+use world::{Setting, World};
+
+const MEGABYTE: usize = 1_000_000;
+
+fn begin(world: &mut World, circuit: CircuitKey, host: &str) -> StreamKey {
+    let begin = Begin { host: host.into(), port: 80, flags: 0 };
+    world.client.begin(world.now, circuit, &begin).unwrap()
+}
+
+fn is_pattern(bytes: &[u8]) -> bool {
+    bytes.iter().enumerate().all(|(at, &found)| found == world::Server::byte(at))
+}
+
+/// Writes so many bytes to a stream, as there is room, and ends it.
+fn upload(world: &mut World, stream: StreamKey, bytes: usize) {
+    let mut sent = 0;
+    while sent < bytes {
+        let piece: Vec<u8> = (sent..bytes.min(sent + 20_000)).map(world::Server::byte).collect();
+        sent += world.client.write(world.now, stream, &piece);
+        world.run_for(Duration::from_millis(20));
+    }
+    world.client.handle(world.now, Input::Ended { stream });
+}
+
+/// 10 MB down and 10 MB up at once over one circuit; the trace's hash.
+fn ten_megabytes_both_ways(setting: Setting, congestion_control: bool) -> u64 {
+    let mut world = World::new(setting);
+    let circuit = world.build_through_all(1, congestion_control);
+    let down = begin(&mut world, circuit, &format!("source-{}", 10 * MEGABYTE));
+    let up = begin(&mut world, circuit, "sink");
+    upload(&mut world, up, 10 * MEGABYTE);
+    world.run_for(Duration::from_secs(120));
+    let received = &world.received[&down];
+    assert_eq!(received.len(), 10 * MEGABYTE);
+    assert!(is_pattern(received));
+    assert!(world.outputs.contains(&Output::Ended { stream: down, reason: EndReason::DONE }));
+    let taken: usize = world.relays[2].servers.values().map(|server| server.received).sum();
+    assert_eq!(taken, 10 * MEGABYTE);
+    assert!(world.relays.iter().all(|relay| relay.violations.is_empty()));
+    assert!(world.relays.iter().all(|relay| relay.core.stats().cells == 0), "nothing is left");
+    world.trace
+}
+
+#[test]
+fn ten_megabytes_with_congestion_control_by_each_policy() {
+    for policy in [schedule::Kind::Ewma, schedule::Kind::RoundRobin] {
+        ten_megabytes_both_ways(Setting { policy, ..Setting::default() }, true);
+    }
+}
+
+#[test]
+fn ten_megabytes_with_fixed_windows() {
+    ten_megabytes_both_ways(Setting::default(), false);
+}
+
+#[test]
+fn a_seed_replays_to_the_same_trace_and_another_does_not() {
+    let run = |seed| ten_megabytes_both_ways(Setting { seed, ..Setting::default() }, true);
+    let first = run(7);
+    assert_eq!(first, run(7));
+    assert_ne!(first, run(8));
+}
+
+#[test]
+fn congestion_control_fills_a_path_that_fixed_windows_do_not() {
+    let bytes_in_ten_seconds = |congestion_control| {
+        // 1,000 cells a round trip of 320 ms are 1.5 MB/s; the wire has 12.5.
+        let delay = Duration::from_millis(40);
+        let mut world = World::new(Setting { delay, ..Setting::default() });
+        let circuit = world.build_through_all(1, congestion_control);
+        let down = begin(&mut world, circuit, &format!("source-{}", 200 * MEGABYTE));
+        world.run_for(Duration::from_secs(10));
+        world.received[&down].len()
+    };
+    let (fixed, vegas) = (bytes_in_ten_seconds(false), bytes_in_ten_seconds(true));
+    assert!(vegas > 2 * fixed, "{vegas} and {fixed} bytes");
+}
+
+#[test]
+fn many_streams_of_many_circuits_share_links() {
+    let mut world = World::new(Setting::default());
+    let mut streams = Vec::new();
+    for key in 1..=5 {
+        let circuit = world.build_through_all(key, key % 2 == 0);
+        streams.extend((0..10).map(|_| begin(&mut world, circuit, "source-50000")));
+    }
+    world.run_for(Duration::from_secs(60));
+    assert_eq!(world.pipes.len(), 3, "all circuits share a link between any two");
+    for stream in streams {
+        assert_eq!(world.received[&stream].len(), 50_000);
+        assert!(is_pattern(&world.received[&stream]));
+    }
+}
+
+#[test]
+fn a_directory_is_read_over_one_hop_without_an_onion_key() {
+    let mut world = World::new(Setting::default());
+    let hop = Hop { key: HopKey::Fast, ..world.hop(0, false) };
+    assert!(world.build(1, vec![hop]));
+    let stream = world.client.begin_directory(world.now, CircuitKey(1)).unwrap();
+    world.run_for(Duration::from_secs(5));
+    assert_eq!(world.received[&stream].len(), 5000);
+}
+
+#[test]
+fn ntor_works_where_ntor_v3_is_not_offered() {
+    let mut world = World::new(Setting::default());
+    let ntor = |world: &World, n: usize| {
+        let key = HopKey::Ntor(world.relays[n].onion_key);
+        Hop { key, ..world.hop(n, false) }
+    };
+    let hops = (0..3).map(|n| ntor(&world, n)).collect();
+    assert!(world.build(1, hops));
+    let stream = begin(&mut world, CircuitKey(1), "source-1000");
+    world.run_for(Duration::from_secs(5));
+    assert_eq!(world.received[&stream].len(), 1000);
+}
+
+#[test]
+fn names_are_resolved_at_the_exit() {
+    let mut world = World::new(Setting::default());
+    let circuit = world.build_through_all(1, true);
+    let (known, unknown) = (
+        world.client.resolve(world.now, circuit, "known").unwrap(),
+        world.client.resolve(world.now, circuit, "unknown").unwrap(),
+    );
+    world.run_for(Duration::from_secs(5));
+    let address = Answer::Address("192.0.2.7".parse().unwrap());
+    for (stream, answer) in [(known, address), (unknown, Answer::Never)] {
+        let resolved = Output::Resolved { stream, answers: vec![(answer, 60)] };
+        assert!(world.outputs.contains(&resolved));
+    }
+}
+
+#[test]
+fn a_refused_destination_ends_its_stream_only() {
+    let mut world = World::new(Setting::default());
+    let circuit = world.build_through_all(1, true);
+    let (refused, fine) =
+        (begin(&mut world, circuit, "refuse"), begin(&mut world, circuit, "source-1000"));
+    world.run_for(Duration::from_secs(5));
+    assert!(world.outputs.contains(&Output::Ended { stream: refused, reason: EndReason::REFUSED }));
+    assert_eq!(world.received[&fine].len(), 1000);
+}
+
+#[test]
+fn a_destination_that_never_answers_holds_up_nobody() {
+    let mut world = World::new(Setting::default());
+    let circuit = world.build_through_all(1, true);
+    let (silent, fine) =
+        (begin(&mut world, circuit, "silent"), begin(&mut world, circuit, "source-1000"));
+    world.run_for(Duration::from_secs(5));
+    assert_eq!(world.received[&fine].len(), 1000);
+    world.client.handle(world.now, Input::Ended { stream: silent });
+    world.run_for(Duration::from_secs(1));
+    assert_eq!(world.relays[2].core.stats().streams, 0, "the exit has forgotten both");
+}
+
+#[test]
+fn a_program_that_does_not_read_holds_no_more_than_window_and_xoff() {
+    for congestion_control in [true, false] {
+        let mut world = World::new(Setting::default());
+        let circuit = world.build_through_all(1, congestion_control);
+        let stalled = begin(&mut world, circuit, &format!("source-{}", 20 * MEGABYTE));
+        world.unread.push(stalled);
+        world.run_for(Duration::from_secs(30));
+        let (first, second) = world.client.read(stalled);
+        let held = first.len() + second.len();
+        let window = world.relays[2].core.stats().window as usize;
+        let limit = if congestion_control { (500 + window) * 498 } else { 500 * 498 };
+        assert!(held > 100_000 && held <= limit, "{held} bytes, window {window}");
+        let other = begin(&mut world, circuit, "source-100000");
+        world.run_for(Duration::from_secs(10));
+        assert_eq!(world.received[&other].len(), 100_000, "another stream is not held up");
+        world.unread.clear();
+        world.read(stalled);
+        world.run_for(Duration::from_secs(60));
+        assert_eq!(world.received[&stalled].len(), 20 * MEGABYTE);
+    }
+}
+
+#[test]
+fn a_destination_that_does_not_read_stops_the_client() {
+    let mut world = World::new(Setting::default());
+    let circuit = world.build_through_all(1, true);
+    world.relays[2].stalled = true;
+    let up = begin(&mut world, circuit, "sink");
+    let mut written = 0;
+    for _ in 0..1000 {
+        written += world.client.write(world.now, up, &[0; 50_000]);
+        world.run_for(Duration::from_millis(20));
+    }
+    assert!(written < 3 * MEGABYTE, "{written} bytes");
+    assert!(world.relays[2].violations.is_empty());
+}
+
+#[test]
+fn the_loss_of_a_relay_ends_circuits_and_streams_and_new_ones_work() {
+    let mut world = World::new(Setting::default());
+    let circuit = world.build_through_all(1, true);
+    let stream = begin(&mut world, circuit, &format!("source-{}", 20 * MEGABYTE));
+    world.run_for(Duration::from_millis(500));
+    let last = *world.pipes.keys().max().unwrap();
+    world.cut(last);
+    world.run_for(Duration::from_secs(1));
+    assert!(world.outputs.contains(&Output::Ended { stream, reason: EndReason::DESTROY }));
+    let closed = world
+        .outputs
+        .iter()
+        .any(|output| matches!(output, Output::CircuitClosed { cause: Cause::Destroyed(_), .. }));
+    assert!(closed);
+    world.build_through_all(2, true);
+}
+
+#[test]
+fn a_circuit_that_is_torn_down_leaves_nothing_behind() {
+    let mut world = World::new(Setting::default());
+    let circuit = world.build_through_all(1, true);
+    begin(&mut world, circuit, &format!("source-{}", 20 * MEGABYTE));
+    world.run_for(Duration::from_millis(300));
+    world.client.handle(world.now, Input::Destroy { circuit });
+    world.run_for(Duration::from_secs(5));
+    for relay in &world.relays {
+        let stats = relay.core.stats();
+        assert_eq!((stats.circuits, stats.streams, stats.cells), (0, 0, 0));
+    }
+}
+
+#[test]
+fn a_relay_that_is_not_who_it_should_be_is_not_built_upon() {
+    for wrong in [0, 1] {
+        let mut world = World::new(Setting::default());
+        let mut hops: Vec<Hop> = (0..3).map(|n| world.hop(n, false)).collect();
+        hops[wrong].target.ed25519 = Some([9; 32]);
+        assert!(!world.build(1, hops));
+        let reporter = if wrong == 0 {
+            world.outputs.iter().any(|output| {
+                let cause = Cause::Violation(Violation::WrongIdentity);
+                matches!(output, Output::CircuitClosed { cause: c, .. } if *c == cause)
+            })
+        } else {
+            world.relays[0].violations == [Violation::WrongIdentity]
+        };
+        assert!(reporter, "{:?}", world.outputs);
+        assert!(world.outputs.iter().any(|o| matches!(o, Output::CircuitClosed { .. })));
+    }
+}
+
+#[test]
+fn a_relay_refuses_to_extend_to_itself_and_back() {
+    for path in [vec![0, 0], vec![0, 1, 0]] {
+        let mut world = World::new(Setting::default());
+        let hops = path.iter().map(|&n| world.hop(n, false)).collect();
+        assert!(!world.build(1, hops));
+        let last = path[path.len() - 2];
+        assert_eq!(world.relays[last].violations, [Violation::Extend], "path {path:?}");
+    }
+}
+
+#[test]
+fn a_relay_that_cannot_be_reached_fails_the_circuit_at_once() {
+    let mut world = World::new(Setting::default());
+    let mut hops: Vec<Hop> = (0..3).map(|n| world.hop(n, false)).collect();
+    hops[2].target.addresses = vec!["10.77.0.1:9001".parse().unwrap()];
+    assert!(!world.build(1, hops));
+    let closed = world.outputs.iter().any(|o| matches!(o, Output::CircuitClosed { hops: 2, .. }));
+    assert!(closed, "{:?}", world.outputs);
+}
+
+#[test]
+fn when_memory_is_short_the_circuit_whose_cells_waited_longest_goes() {
+    let setting = Setting { max_cells: 300, rate: 1_000_000, ..Setting::default() };
+    let mut world = World::new(setting);
+    let circuit = world.build_through_all(1, true);
+    // The middle's link to the guard is slower than the exit's to the middle, so cells pile up there.
+    begin(&mut world, circuit, &format!("source-{}", 5 * MEGABYTE));
+    world.run_for(Duration::from_secs(20));
+    assert!(world.relays.iter().all(|relay| relay.core.stats().cells <= 300));
+}

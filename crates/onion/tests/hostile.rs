@@ -1,0 +1,390 @@
+//! Neighbours that break the rules: what they break is closed, it is counted, and nobody else is harmed.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
+
+mod world;
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use anabranch_multipath::seed;
+use anabranch_onion::channel::{Channel, Fault, HANDSHAKE, Role, Start};
+use anabranch_onion::client::CircuitKey;
+use anabranch_onion::crypto::{ClientLayer, Tor1Client};
+use anabranch_onion::handshake::fast;
+use anabranch_onion::relay::{Input, Output};
+use anabranch_onion::wire::cell::{BODY, Cells, Command, put_fixed, put_variable};
+use anabranch_onion::wire::cell::{Body, Width};
+use anabranch_onion::wire::message::{self, Begin, Message, RelayCommand};
+use anabranch_onion::{LinkId, StreamKey, Violation};
+use world::{Setting, World};
+
+/// The first circuit ID of a hostile neighbour.
+const ID: u32 = 0x8000_0007;
+
+/// A neighbour of relay 0 whose cells the test writes.
+struct Neighbour {
+    link: LinkId,
+    channel: Channel,
+    inbox: Vec<u8>,
+    layer: Option<Tor1Client>,
+    rng: seed::Stream,
+}
+
+/// A cell that came.
+type Came = (u32, Command, Vec<u8>);
+
+fn peer() -> IpAddr {
+    "10.66.0.1".parse().unwrap()
+}
+
+/// Takes what relay 0 says; the cells for the neighbour, and whether its link was closed.
+fn collect(world: &mut World, neighbour: &mut Neighbour) -> (Vec<Came>, bool) {
+    let (mut closed, link) = (false, neighbour.link);
+    let relay = &mut world.relays[0];
+    while let Some(output) = relay.core.poll() {
+        match output {
+            Output::Transmit { link: ready } if ready == link => {
+                relay.core.transmit(world.now, link, &mut neighbour.inbox, usize::MAX);
+            }
+            Output::Close { link: other } if other == link => closed = true,
+            Output::Event(anabranch_onion::Event::Violation { violation, .. }) => {
+                relay.violations.push(violation);
+            }
+            _ => {}
+        }
+    }
+    (neighbour.take(), closed)
+}
+
+impl Neighbour {
+    /// A client's link to relay 0 whose handshake is done.
+    fn new(world: &mut World) -> Neighbour {
+        let link = world.raw_link(0, peer());
+        let start = Start {
+            now: world.now,
+            unix: world::UNIX,
+            peer: peer(),
+            own: Vec::new(),
+            peer_certificate: Some(world.relays[0].tls_certificate),
+        };
+        let rng = seed::stream(1, 0, "neighbour");
+        let channel = Channel::new(Role::Client, start);
+        let mut neighbour = Neighbour { link, channel, inbox: Vec::new(), layer: None, rng };
+        for _ in 0..3 {
+            let said = std::mem::take(&mut neighbour.channel.outbox);
+            neighbour.send(world, &said);
+            collect(world, &mut neighbour);
+        }
+        assert!(neighbour.channel.is_open());
+        neighbour
+    }
+
+    fn send(&self, world: &mut World, bytes: &[u8]) {
+        let input = Input::Bytes { link: self.link, bytes };
+        world.relays[0].core.handle(world.now, input);
+    }
+
+    fn take(&mut self) -> Vec<Came> {
+        let mut inbox = std::mem::take(&mut self.inbox);
+        let mut cells = Cells::new(&mut inbox, self.channel.width(), 10_000);
+        let mut came = Vec::new();
+        while let Some(cell) = cells.next_cell().unwrap() {
+            came.push((cell.circuit, cell.command, cell.body.to_vec()));
+            self.channel.take(&mut self.rng, &cell).unwrap();
+            cells.set_width(self.channel.width());
+        }
+        let taken = cells.taken();
+        self.inbox = inbox.split_off(taken);
+        came
+    }
+
+    fn cell(&self, world: &mut World, circuit: u32, command: Command, body: &[u8]) {
+        let mut bytes = Vec::new();
+        put_fixed(&mut bytes, circuit, command, body);
+        self.send(world, &bytes);
+    }
+
+    /// A circuit of one hop.
+    fn create(&mut self, world: &mut World, id: u32) {
+        let (client, create) = fast::Client::start(&mut self.rng);
+        self.cell(world, id, Command::CREATE_FAST, &create);
+        let (came, _) = collect(world, self);
+        let created = came.iter().find(|(_, command, _)| *command == Command::CREATED_FAST);
+        let keys = client.finish(&created.unwrap().2).unwrap();
+        self.layer = Some(Tor1Client::new(&keys));
+    }
+
+    /// A message to the relay in a cell of this command.
+    fn say(&mut self, world: &mut World, command: Command, message: Message<'_>) {
+        let mut body = [0; BODY];
+        message::write(&mut body, message, &mut self.rng);
+        self.layer.as_mut().unwrap().originate(command, &mut body);
+        self.cell(world, ID, command, &body);
+    }
+
+    fn message(&mut self, world: &mut World, command: RelayCommand, stream: u16, data: &[u8]) {
+        self.say(world, Command::RELAY, Message { command, stream, data });
+    }
+
+    /// Whether the circuit was closed, and the link; what relay 0 complained of.
+    fn outcome(&mut self, world: &mut World) -> (bool, bool, Vec<Violation>) {
+        let (came, closed) = collect(world, self);
+        let destroyed =
+            came.iter().any(|(id, command, _)| *id == ID && *command == Command::DESTROY);
+        (destroyed, closed, std::mem::take(&mut world.relays[0].violations))
+    }
+}
+
+/// A world in which an honest client downloads through relay 0.
+fn honest_world() -> (World, StreamKey) {
+    let mut world = World::new(Setting::default());
+    let circuit = world.build_through_all(1, true);
+    let begin = Begin { host: "source-1000000".into(), port: 80, flags: 0 };
+    let stream = world.client.begin(world.now, circuit, &begin).unwrap();
+    (world, stream)
+}
+
+/// The circuit is closed and the fault told, the link stays, and the honest client gets all that it wants.
+fn breaks_its_circuit_only(expected: Violation, act: impl FnOnce(&mut World, &mut Neighbour)) {
+    let (mut world, stream) = honest_world();
+    let mut neighbour = Neighbour::new(&mut world);
+    neighbour.create(&mut world, ID);
+    act(&mut world, &mut neighbour);
+    assert_eq!(neighbour.outcome(&mut world), (true, false, vec![expected]));
+    neighbour.create(&mut world, ID);
+    world.run_for(Duration::from_secs(20));
+    assert_eq!(world.received[&stream].len(), 1_000_000);
+}
+
+/// The link is closed and the fault told, and the honest client gets all that it wants.
+fn breaks_its_link_only(expected: Violation, act: impl FnOnce(&mut World, &mut Neighbour)) {
+    let (mut world, stream) = honest_world();
+    let mut neighbour = Neighbour::new(&mut world);
+    act(&mut world, &mut neighbour);
+    let (_, closed, violations) = neighbour.outcome(&mut world);
+    assert_eq!((closed, violations), (true, vec![expected]));
+    world.run_for(Duration::from_secs(20));
+    assert_eq!(world.received[&stream].len(), 1_000_000);
+    assert!(world.client.window(CircuitKey(1)).is_some());
+}
+
+#[test]
+fn a_sendme_that_is_not_owed() {
+    breaks_its_circuit_only(Violation::Sendme, |world, neighbour| {
+        let data = [&[1, 0, 20][..], &[7; 20]].concat();
+        neighbour.message(world, RelayCommand::SENDME, 0, &data);
+    });
+}
+
+/// Reads a directory of more than a hundred cells, and answers with a SENDME of this tag.
+fn sendme_with(tag: impl Fn([u8; 20]) -> [u8; 20]) -> (bool, bool, Vec<Violation>) {
+    let mut world = World::new(Setting::default());
+    let mut neighbour = Neighbour::new(&mut world);
+    neighbour.create(&mut world, ID);
+    neighbour.message(&mut world, RelayCommand::BEGIN_DIR, 1, &[]);
+    let stream = StreamKey(1);
+    let core = &mut world.relays[0].core;
+    core.handle(world.now, Input::Connected { stream, reached: None });
+    core.write(world.now, stream, &[5; 120 * message::DATA]);
+    let (came, _) = collect(&mut world, &mut neighbour);
+    let mut data_cells = 0;
+    let mut right = [0; 20];
+    for (_, _, body) in came.iter().filter(|(_, command, _)| *command == Command::RELAY) {
+        let mut body: Body = body.clone().try_into().unwrap();
+        let found = neighbour.layer.as_mut().unwrap().inbound(Command::RELAY, &mut body);
+        let is_data = message::read(&body).unwrap().command == RelayCommand::DATA;
+        data_cells += usize::from(is_data);
+        if is_data && data_cells == 100 {
+            right = found.unwrap().bytes().try_into().unwrap();
+        }
+    }
+    assert!(data_cells >= 100);
+    let data = [&[1, 0, 20][..], &tag(right)].concat();
+    neighbour.message(&mut world, RelayCommand::SENDME, 0, &data);
+    neighbour.outcome(&mut world)
+}
+
+#[test]
+fn a_sendme_with_the_wrong_tag_closes_the_circuit_and_one_with_the_right_tag_does_not() {
+    assert_eq!(sendme_with(|right| right), (false, false, vec![]));
+    let bent = |mut tag: [u8; 20]| {
+        tag[19] ^= 1;
+        tag
+    };
+    assert_eq!(sendme_with(bent), (true, false, vec![Violation::Sendme]));
+}
+
+#[test]
+fn more_relay_early_cells_than_eight() {
+    let drop = Message { command: RelayCommand::DROP, stream: 0, data: &[] };
+    breaks_its_circuit_only(Violation::RelayEarly, |world, neighbour| {
+        (0..9).for_each(|_| neighbour.say(world, Command::RELAY_EARLY, drop));
+    });
+    let mut world = World::new(Setting::default());
+    let mut neighbour = Neighbour::new(&mut world);
+    neighbour.create(&mut world, ID);
+    (0..8).for_each(|_| neighbour.say(&mut world, Command::RELAY_EARLY, drop));
+    assert_eq!(neighbour.outcome(&mut world), (false, false, vec![]));
+}
+
+#[test]
+fn an_extend_in_a_cell_that_is_not_early() {
+    breaks_its_circuit_only(Violation::Extend, |world, neighbour| {
+        let target = world.relays[1].target.clone();
+        let kind = anabranch_onion::handshake::Kind::NTOR;
+        let wish = anabranch_onion::wire::extend::Extend { target, kind, handshake: vec![0; 84] };
+        neighbour.message(world, RelayCommand::EXTEND2, 0, &wish.write());
+    });
+}
+
+#[test]
+fn a_flood_beyond_the_streams_window() {
+    breaks_its_circuit_only(Violation::Flood, |world, neighbour| {
+        neighbour.message(world, RelayCommand::BEGIN_DIR, 1, &[]);
+        for _ in 0..501 {
+            neighbour.message(world, RelayCommand::DATA, 1, &[0; 498]);
+        }
+    });
+}
+
+#[test]
+fn a_circuit_id_that_is_in_use() {
+    breaks_its_circuit_only(Violation::CircuitId, |world, neighbour| {
+        neighbour.cell(world, ID, Command::CREATE_FAST, &[1; 20]);
+    });
+}
+
+#[test]
+fn a_circuit_id_of_our_half() {
+    let (mut world, _) = honest_world();
+    let mut neighbour = Neighbour::new(&mut world);
+    neighbour.cell(&mut world, 7, Command::CREATE_FAST, &[1; 20]);
+    let (_, closed, violations) = neighbour.outcome(&mut world);
+    assert_eq!((closed, violations), (false, vec![Violation::CircuitId]));
+}
+
+#[test]
+fn a_relay_cell_that_nobody_recognises() {
+    breaks_its_circuit_only(Violation::Unrecognised, |world, neighbour| {
+        neighbour.cell(world, ID, Command::RELAY, &[3; BODY]);
+    });
+}
+
+#[test]
+fn messages_that_only_relays_send() {
+    for command in [RelayCommand::CONNECTED, RelayCommand::EXTENDED2, RelayCommand::TRUNCATED] {
+        breaks_its_circuit_only(Violation::Message, |world, neighbour| {
+            neighbour.message(world, command, 0, &[0; 4]);
+        });
+    }
+}
+
+#[test]
+fn a_stream_number_that_is_in_use() {
+    breaks_its_circuit_only(Violation::Message, |world, neighbour| {
+        neighbour.message(world, RelayCommand::BEGIN_DIR, 1, &[]);
+        neighbour.message(world, RelayCommand::BEGIN_DIR, 1, &[]);
+    });
+}
+
+#[test]
+fn a_created_cell_that_nobody_waits_for() {
+    breaks_its_circuit_only(Violation::Message, |world, neighbour| {
+        neighbour.cell(world, ID, Command::CREATED_FAST, &[0; 40]);
+    });
+}
+
+#[test]
+fn a_handshake_that_proves_nothing_makes_no_circuit() {
+    let (mut world, _) = honest_world();
+    let mut neighbour = Neighbour::new(&mut world);
+    let body = anabranch_onion::wire::extend::put_create2(
+        anabranch_onion::handshake::Kind::NTOR,
+        &[1; 84],
+    );
+    neighbour.cell(&mut world, ID, Command::CREATE2, &body);
+    let (destroyed, closed, violations) = neighbour.outcome(&mut world);
+    assert!(destroyed && !closed);
+    assert!(matches!(violations[..], [Violation::Handshake(_)]));
+}
+
+#[test]
+fn a_client_that_wants_out_over_one_hop_is_refused_that_stream_only() {
+    let (mut world, _) = honest_world();
+    let mut neighbour = Neighbour::new(&mut world);
+    neighbour.create(&mut world, ID);
+    let begin = Begin { host: "sink".into(), port: 80, flags: 0 };
+    neighbour.message(&mut world, RelayCommand::BEGIN, 1, &begin.write().unwrap());
+    assert_eq!(neighbour.outcome(&mut world), (false, false, vec![]));
+    assert_eq!(world.relays[0].core.stats().streams, 0);
+}
+
+#[test]
+fn a_circuit_cell_without_a_circuit() {
+    breaks_its_link_only(Violation::NoCircuit, |world, neighbour| {
+        neighbour.cell(world, 0, Command::RELAY, &[0; BODY]);
+    });
+}
+
+#[test]
+fn a_cell_that_is_too_long() {
+    breaks_its_link_only(Violation::TooLong, |world, neighbour| {
+        neighbour.send(world, &[0, 0, 0, 0, 128, 0xff, 0xff]);
+    });
+}
+
+#[test]
+fn a_second_netinfo() {
+    breaks_its_link_only(
+        Violation::Link(Fault::OutOfPlace(Command::NETINFO)),
+        |world, neighbour| {
+            neighbour.cell(world, 0, Command::NETINFO, &[0; 20]);
+        },
+    );
+}
+
+#[test]
+fn a_link_that_begins_with_something_else() {
+    let mut world = World::new(Setting::default());
+    let link = world.raw_link(0, peer());
+    let mut bytes = Vec::new();
+    put_variable(&mut bytes, Width::Two, Command::CERTS, &[0]);
+    world.relays[0].core.handle(world.now, Input::Bytes { link, bytes: &bytes });
+    world.run_for(Duration::from_secs(1));
+    let fault = Fault::OutOfPlace(Command::CERTS);
+    assert_eq!(world.relays[0].violations, [Violation::Link(fault)]);
+}
+
+#[test]
+fn half_open_links_are_few_for_each_address_and_do_not_last() {
+    let mut world = World::new(Setting::default());
+    let other: IpAddr = "10.66.0.2".parse().unwrap();
+    (0..10).for_each(|_| {
+        world.raw_link(0, peer());
+    });
+    world.raw_link(0, other);
+    world.run_for(Duration::from_secs(1));
+    let refused = vec![Violation::TooManyHalfOpen; 6];
+    assert_eq!(std::mem::take(&mut world.relays[0].violations), refused);
+    world.run_for(HANDSHAKE);
+    assert_eq!(world.relays[0].violations, [Violation::HandshakeTimeout; 5]);
+    world.raw_link(0, peer());
+    world.run_for(Duration::from_secs(1));
+    assert_eq!(world.relays[0].violations.len(), 5, "there is room again");
+}
+
+#[test]
+fn noise_after_the_handshake_harms_nobody() {
+    let (mut world, stream) = honest_world();
+    let mut neighbour = Neighbour::new(&mut world);
+    let mut rng = seed::stream(3, 0, "noise");
+    for _ in 0..200 {
+        let mut noise = [0u8; 700];
+        rand_core::Rng::fill_bytes(&mut rng, &mut noise);
+        neighbour.send(&mut world, &noise);
+    }
+    collect(&mut world, &mut neighbour);
+    world.run_for(Duration::from_secs(20));
+    assert_eq!(world.received[&stream].len(), 1_000_000);
+}

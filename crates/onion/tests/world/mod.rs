@@ -1,0 +1,450 @@
+//! A client and relays as cores, joined by reliable pipes with delay and rate. A run is a function of its seed.
+#![allow(
+    dead_code,
+    unreachable_pub,
+    clippy::unwrap_used,
+    reason = "each test file uses its part of the world"
+)]
+
+mod pipe;
+mod server;
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anabranch_multipath::{Time, seed};
+use anabranch_onion::channel::{Credentials, Role, Start};
+use anabranch_onion::client::{self, CircuitKey, Client, Hop, HopKey};
+use anabranch_onion::congestion::Params;
+use anabranch_onion::relay::{self, Relay};
+use anabranch_onion::wire::cell::CELL;
+use anabranch_onion::wire::crypto::{CurveKeys, Sha256, ed25519};
+use anabranch_onion::wire::extend::Target;
+use anabranch_onion::wire::keys::{LinkSide, RelayKeys};
+use anabranch_onion::{LinkId, StreamKey, schedule};
+use digest::Digest;
+use pipe::Pipe;
+pub use server::Server;
+
+/// Seconds since 1970 when a run begins.
+pub const UNIX: u64 = 1_800_000_000;
+/// Bytes that are fetched from a core at once, and that may wait for the wire.
+const BATCH: usize = 32 * CELL;
+
+/// A relay and what is known of it.
+pub struct RelayNode {
+    pub core: Relay,
+    pub target: Target,
+    pub onion_key: [u8; 32],
+    pub tls_certificate: [u8; 32],
+    pub servers: BTreeMap<StreamKey, Server>,
+    pub violations: Vec<anabranch_onion::Violation>,
+    /// Streams whose destination does not read.
+    pub stalled: bool,
+}
+
+/// How a world is.
+#[derive(Clone)]
+pub struct Setting {
+    pub seed: u64,
+    pub relays: usize,
+    pub rate: u64,
+    pub delay: Duration,
+    pub policy: schedule::Kind,
+    pub max_cells: usize,
+    pub params: Params,
+}
+
+impl Default for Setting {
+    fn default() -> Setting {
+        Setting {
+            seed: 1,
+            relays: 3,
+            rate: 100_000_000,
+            delay: Duration::from_millis(5),
+            policy: schedule::Kind::Ewma,
+            max_cells: 100_000,
+            params: Params::default(),
+        }
+    }
+}
+
+/// Everything. Node 0 is the client, node `n` relay `n - 1`.
+pub struct World {
+    pub setting: Setting,
+    pub now: Time,
+    pub client: Client,
+    pub relays: Vec<RelayNode>,
+    pub outputs: Vec<client::Output>,
+    /// What came for streams of the client that [`World::run`] reads.
+    pub received: BTreeMap<StreamKey, Vec<u8>>,
+    /// Streams of the client that nobody reads.
+    pub unread: Vec<StreamKey>,
+    pub pipes: BTreeMap<LinkId, Pipe>,
+    pub trace: u64,
+    links: u64,
+}
+
+fn address(relay: usize) -> IpAddr {
+    Ipv4Addr::new(10, 0, 0, relay as u8 + 1).into()
+}
+
+impl World {
+    pub fn new(setting: Setting) -> World {
+        let relays = (0..setting.relays).map(|n| new_relay(&setting, n)).collect();
+        let config = client::Config {
+            params: Arc::new(setting.params.clone()),
+            policy: setting.policy,
+            max_cells: setting.max_cells,
+        };
+        let rng = Box::new(seed::stream(setting.seed, 1000, "client"));
+        World {
+            now: Time::ZERO,
+            client: Client::new(config, rng),
+            relays,
+            outputs: Vec::new(),
+            received: BTreeMap::new(),
+            unread: Vec::new(),
+            pipes: BTreeMap::new(),
+            trace: 0xcbf2_9ce4_8422_2325,
+            links: 0,
+            setting,
+        }
+    }
+
+    /// A hop for a circuit; the last of one asks for congestion control.
+    pub fn hop(&self, relay: usize, congestion_control: bool) -> Hop {
+        let node = &self.relays[relay];
+        let key = HopKey::NtorV3 { onion_key: node.onion_key, congestion_control };
+        Hop { target: node.target.clone(), key }
+    }
+
+    /// Builds a circuit over these relays, and says whether it was built.
+    pub fn build(&mut self, key: u64, hops: Vec<Hop>) -> bool {
+        let circuit = CircuitKey(key);
+        self.client.handle(self.now, client::Input::Build { circuit, hops });
+        self.run_for(Duration::from_secs(5));
+        self.outputs.contains(&client::Output::Built { circuit })
+    }
+
+    /// A circuit over all relays, with congestion control or without.
+    pub fn build_through_all(&mut self, key: u64, congestion_control: bool) -> CircuitKey {
+        let last = self.relays.len() - 1;
+        let hops = (0..=last).map(|n| self.hop(n, congestion_control && n == last)).collect();
+        assert!(self.build(key, hops), "{:?}", self.outputs);
+        CircuitKey(key)
+    }
+
+    /// Runs until nothing happens any more, or the span is over.
+    pub fn run_for(&mut self, span: Duration) {
+        let until = self.now + span;
+        loop {
+            self.settle();
+            let Some(next) = self.next_event().filter(|next| *next <= until) else { break };
+            self.now = self.now.max(next);
+            self.arrivals();
+            self.timeouts();
+        }
+        self.now = self.now.max(until.min(self.next_event().unwrap_or(self.now)));
+    }
+
+    /// Breaks a link at both ends.
+    pub fn cut(&mut self, id: LinkId) {
+        let Some(pipe) = self.pipes.remove(&id) else { return };
+        pipe.nodes.into_iter().for_each(|node| self.close(node, id));
+    }
+
+    fn close(&mut self, node: usize, id: LinkId) {
+        match node {
+            0 => self.client.handle(self.now, client::Input::Closed { link: id }),
+            n => self.relays[n - 1].core.handle(self.now, relay::Input::Closed { link: id }),
+        }
+    }
+
+    fn next_event(&self) -> Option<Time> {
+        let pipes = self.pipes.values().filter_map(Pipe::next_timeout);
+        let relays = self.relays.iter().filter_map(|relay| relay.core.next_timeout());
+        pipes.chain(relays).chain(self.client.next_timeout()).min()
+    }
+
+    fn arrivals(&mut self) {
+        let ids: Vec<LinkId> = self.pipes.keys().copied().collect();
+        for id in ids {
+            for side in [0, 1] {
+                while let Some(bytes) = self.arrival(id, side) {
+                    let node = self.pipes[&id].nodes[side];
+                    self.note(node, &bytes);
+                    self.deliver(node, id, &bytes);
+                }
+            }
+            self.opening(id);
+        }
+    }
+
+    fn arrival(&mut self, id: LinkId, side: usize) -> Option<Vec<u8>> {
+        self.pipes.get_mut(&id)?.arrival(self.now, side)
+    }
+
+    fn deliver(&mut self, node: usize, link: LinkId, bytes: &[u8]) {
+        match node {
+            0 => self.client.handle(self.now, client::Input::Bytes { link, bytes }),
+            n => {
+                let input = relay::Input::Bytes { link, bytes };
+                self.relays[n - 1].core.handle(self.now, input);
+            }
+        }
+    }
+
+    /// Tells both ends of a link whose handshake below is done.
+    fn opening(&mut self, id: LinkId) {
+        let Some(target) = self.pipes.get_mut(&id).and_then(|pipe| pipe.opening(self.now)) else {
+            return;
+        };
+        let [from, to] = self.pipes[&id].nodes;
+        let certificate = self.relays[to - 1].tls_certificate;
+        let unix = UNIX + self.now.secs_f64() as u64;
+        let start = |peer: usize, own: usize, peer_certificate| Start {
+            now: self.now,
+            unix,
+            peer: if peer == 0 { Ipv4Addr::new(10, 9, 9, 9).into() } else { address(peer - 1) },
+            own: if own == 0 { Vec::new() } else { vec![address(own - 1)] },
+            peer_certificate,
+        };
+        let (ours, theirs) = (start(to, from, Some(certificate)), start(from, to, None));
+        match from {
+            0 => self
+                .client
+                .handle(self.now, client::Input::Opened { link: id, target, start: ours }),
+            n => {
+                let input = relay::Input::Opened { link: id, target: Some(target), start: ours };
+                self.relays[n - 1].core.handle(self.now, input);
+            }
+        }
+        let input = relay::Input::Opened { link: id, target: None, start: theirs };
+        self.relays[to - 1].core.handle(self.now, input);
+    }
+
+    fn timeouts(&mut self) {
+        if self.client.next_timeout().is_some_and(|time| time <= self.now) {
+            self.client.handle(self.now, client::Input::Timeout);
+        }
+        for relay in &mut self.relays {
+            if relay.core.next_timeout().is_some_and(|time| time <= self.now) {
+                relay.core.handle(self.now, relay::Input::Timeout);
+            }
+        }
+    }
+
+    /// Does what the cores say until they say nothing more.
+    fn settle(&mut self) {
+        loop {
+            let mut quiet = true;
+            while let Some(output) = self.client.poll() {
+                quiet = false;
+                self.client_said(output);
+            }
+            for relay in 0..self.relays.len() {
+                while let Some(output) = self.relays[relay].core.poll() {
+                    quiet = false;
+                    self.relay_said(relay, output);
+                }
+            }
+            quiet &= !self.fill_pipes();
+            if quiet {
+                return;
+            }
+        }
+    }
+
+    fn fill_pipes(&mut self) -> bool {
+        let mut moved = false;
+        let ids: Vec<LinkId> = self.pipes.keys().copied().collect();
+        for id in ids {
+            for side in [0, 1] {
+                moved |= self.fill(id, side);
+            }
+        }
+        moved
+    }
+
+    /// Fetches what a core has for a link, if the wire has room.
+    fn fill(&mut self, id: LinkId, side: usize) -> bool {
+        let Some(pipe) = self.pipes.get_mut(&id).filter(|pipe| pipe.wants(side, BATCH)) else {
+            return false;
+        };
+        let (node, mut out) = (pipe.nodes[side], Vec::new());
+        let more = match node {
+            0 => self.client.transmit(self.now, id, &mut out, BATCH),
+            n => self.relays[n - 1].core.transmit(self.now, id, &mut out, BATCH),
+        };
+        pipe.push(self.now, side, out, more)
+    }
+
+    fn client_said(&mut self, output: client::Output) {
+        match output {
+            client::Output::Dial { target } => self.dial(0, target),
+            client::Output::Transmit { link } => self.ready(0, link),
+            client::Output::Close { link } => self.hang_up(0, link),
+            client::Output::Readable { stream } if !self.unread.contains(&stream) => {
+                self.read(stream);
+            }
+            other => self.outputs.push(other),
+        }
+    }
+
+    /// Reads all that there is for a stream of the client.
+    pub fn read(&mut self, stream: StreamKey) {
+        let (first, second) = self.client.read(stream);
+        let got = self.received.entry(stream).or_default();
+        got.extend_from_slice(first);
+        got.extend_from_slice(second);
+        let bytes = first.len() + second.len();
+        self.client.consume(self.now, stream, bytes);
+    }
+
+    fn relay_said(&mut self, relay: usize, output: relay::Output) {
+        use relay::Output;
+        let (now, node) = (self.now, &mut self.relays[relay]);
+        match output {
+            Output::Dial { target } => self.dial(relay + 1, target),
+            Output::Transmit { link } => self.ready(relay + 1, link),
+            Output::Close { link } => self.hang_up(relay + 1, link),
+            Output::Export { link, context } => {
+                let secret = Sha256::new().chain_update(link.0.to_be_bytes()).chain_update(context);
+                let secret = secret.finalize().into();
+                node.core.handle(now, relay::Input::Exported { link, secret });
+            }
+            Output::Connect { stream, begin } => {
+                let mut server = Server::new(&begin);
+                server.connect(now, &mut node.core, stream);
+                node.servers.insert(stream, server);
+            }
+            Output::Directory { stream } => {
+                let mut server = Server::directory();
+                server.connect(now, &mut node.core, stream);
+                node.servers.insert(stream, server);
+            }
+            Output::Resolve { stream, name } => server::resolve(now, &mut node.core, stream, &name),
+            Output::Readable { stream } | Output::Room { stream } if !node.stalled => {
+                if let Some(server) = node.servers.get_mut(&stream) {
+                    server.work(now, &mut node.core, stream);
+                }
+            }
+            Output::Ended { stream, reason } => {
+                if let Some(server) = node.servers.get_mut(&stream) {
+                    server.ended = Some(reason);
+                }
+            }
+            Output::Event(anabranch_onion::Event::Violation { violation, .. }) => {
+                node.violations.push(violation);
+            }
+            _ => {}
+        }
+    }
+
+    fn dial(&mut self, from: usize, target: Target) {
+        let found = self.relays.iter().position(|relay| relay.target.addresses == target.addresses);
+        let Some(to) = found else {
+            match from {
+                0 => self.client.handle(self.now, client::Input::Unreachable { target }),
+                n => {
+                    let input = relay::Input::Unreachable { target };
+                    self.relays[n - 1].core.handle(self.now, input);
+                }
+            }
+            return;
+        };
+        self.links += 1;
+        let nodes = [from, to + 1];
+        let pipe = Pipe::new(&self.setting, self.links, nodes, self.now, target);
+        self.pipes.insert(LinkId(self.links), pipe);
+    }
+
+    /// A link of nobody's making: for hostile neighbours, whose bytes the test writes.
+    pub fn raw_link(&mut self, relay: usize, peer: IpAddr) -> LinkId {
+        self.links += 1;
+        let id = LinkId(self.links);
+        let unix = UNIX;
+        let start = Start { now: self.now, unix, peer, own: Vec::new(), peer_certificate: None };
+        let input = relay::Input::Opened { link: id, target: None, start };
+        self.relays[relay].core.handle(self.now, input);
+        id
+    }
+
+    fn ready(&mut self, node: usize, link: LinkId) {
+        if let Some(pipe) = self.pipes.get_mut(&link) {
+            pipe.ready(node);
+        }
+    }
+
+    fn hang_up(&mut self, node: usize, link: LinkId) {
+        let Some(pipe) = self.pipes.remove(&link) else { return };
+        let others: Vec<usize> = pipe.nodes.into_iter().filter(|&other| other != node).collect();
+        others.into_iter().for_each(|other| self.close(other, link));
+    }
+
+    /// Adds to the trace's hash.
+    fn note(&mut self, node: usize, bytes: &[u8]) {
+        let facts = [self.now.nanos(), node as u64, bytes.len() as u64];
+        let mut digest = Sha256::new();
+        digest.update(bytes);
+        let content = u64::from_be_bytes(digest.finalize()[..8].try_into().unwrap());
+        for fact in facts.into_iter().chain([content]) {
+            self.trace = (self.trace ^ fact).wrapping_mul(0x0100_0000_01b3);
+        }
+    }
+}
+
+fn new_relay(setting: &Setting, n: usize) -> RelayNode {
+    let mut rng = seed::stream(setting.seed, n as u64, "relay keys");
+    let keys = RelayKeys::generate(&mut rng, UNIX).unwrap();
+    let credentials = credentials(&keys, setting, n);
+    let (secret, onion_key) = keys.ntor();
+    let tls_certificate = credentials.tls_certificate;
+    let target = Target {
+        addresses: vec![SocketAddr::new(address(n), 9001)],
+        rsa: credentials.identity.rsa,
+        ed25519: Some(credentials.identity.ed25519),
+    };
+    let config = relay::Config {
+        identity: credentials.identity,
+        onion_keys: vec![CurveKeys::from(secret)],
+        params: Arc::new(setting.params.clone()),
+        policy: setting.policy,
+        exit: true,
+        directory: true,
+        allow_private: true,
+        max_cells: setting.max_cells,
+        max_queue: 50_000,
+        max_half_open: 4,
+        max_streams: 1000,
+    };
+    let credentials = Arc::new(credentials);
+    let (responder, initiator) =
+        (Role::Responder(Arc::clone(&credentials)), Role::Initiator(credentials));
+    let rng = Box::new(seed::stream(setting.seed, n as u64, "relay"));
+    RelayNode {
+        core: Relay::new(config, responder, initiator, rng),
+        target,
+        onion_key,
+        tls_certificate,
+        servers: BTreeMap::new(),
+        violations: Vec::new(),
+        stalled: false,
+    }
+}
+
+fn credentials(keys: &RelayKeys, setting: &Setting, n: usize) -> Credentials {
+    let mut rng = seed::stream(setting.seed, n as u64, "relay certificates");
+    let auth_key = ed25519::Keypair::generate(&mut rng);
+    let tls = format!("the TLS certificate of relay {n}").into_bytes();
+    let responder = LinkSide::Responder { tls_certificate: &tls };
+    let public = auth_key.verifying_key().to_bytes();
+    let initiator = LinkSide::Initiator { authentication_key: &public };
+    let as_responder = keys.certs(&mut rng, responder, UNIX).unwrap();
+    let as_initiator = keys.certs(&mut rng, initiator, UNIX).unwrap();
+    let digest = Sha256::digest(&tls).into();
+    Credentials::new(as_responder, as_initiator, auth_key, digest, UNIX).unwrap()
+}

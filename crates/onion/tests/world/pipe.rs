@@ -1,0 +1,87 @@
+//! A reliable pipe between two cores: delay, rate, and any chunking.
+
+use std::time::Duration;
+
+use anabranch_multipath::Time;
+use anabranch_multipath::seed::{self, Stream};
+use anabranch_netem::{Link, Settings};
+use anabranch_onion::wire::extend::Target;
+use rand::RngExt;
+
+use super::Setting;
+
+/// Both directions. Side 0 opened it; what side `n` sends arrives at the other.
+pub struct Pipe {
+    pub nodes: [usize; 2],
+    wires: [Link<Vec<u8>>; 2],
+    /// Which cores have something to send.
+    ready: [bool; 2],
+    opens: Option<(Time, Target)>,
+    chunks: Stream,
+    /// What of an arrival is not yet delivered, by the side that gets it.
+    rest: [Vec<u8>; 2],
+}
+
+impl Pipe {
+    pub fn new(setting: &Setting, id: u64, nodes: [usize; 2], now: Time, target: Target) -> Pipe {
+        let settings = || Settings { delay: setting.delay, ..Settings::with_rate(setting.rate) };
+        let wire = |side| Link::new(settings(), setting.seed, 2 * id + side);
+        Pipe {
+            nodes,
+            wires: [wire(0), wire(1)],
+            ready: [false; 2],
+            // As long as TLS 1.3 takes.
+            opens: Some((now + 2 * setting.delay, target)),
+            chunks: seed::stream(setting.seed, id, "chunks"),
+            rest: [Vec::new(), Vec::new()],
+        }
+    }
+
+    /// When something arrives, or the link opens.
+    pub fn next_timeout(&self) -> Option<Time> {
+        let wires = self.wires.iter().filter_map(Link::next_timeout);
+        wires.chain(self.opens.as_ref().map(|(time, _)| *time)).min()
+    }
+
+    /// Whom the link leads to, once it is open; said once.
+    pub fn opening(&mut self, now: Time) -> Option<Target> {
+        self.opens.take_if(|(time, _)| *time <= now).map(|(_, target)| target)
+    }
+
+    /// The next piece of what has arrived at a side.
+    pub fn arrival(&mut self, now: Time, side: usize) -> Option<Vec<u8>> {
+        if self.rest[side].is_empty() {
+            self.rest[side] = self.wires[1 - side].pop(now)?;
+        }
+        let whole = self.rest[side].len();
+        let length = self.chunks.random_range(1..=whole);
+        let later = self.rest[side].split_off(length);
+        Some(std::mem::replace(&mut self.rest[side], later))
+    }
+
+    /// A core has something to send.
+    pub fn ready(&mut self, node: usize) {
+        let side = usize::from(self.nodes[0] != node);
+        self.ready[side] = true;
+    }
+
+    /// Whether a side's core is to be asked for bytes: it has some, and the wire has room.
+    pub fn wants(&self, side: usize, batch: usize) -> bool {
+        self.ready[side] && self.wires[side].backlog() < batch
+    }
+
+    /// Sends bytes; `more` are to come.
+    pub fn push(&mut self, now: Time, side: usize, bytes: Vec<u8>, more: bool) -> bool {
+        self.ready[side] = more;
+        let length = bytes.len();
+        if length > 0 {
+            self.wires[side].push(now, bytes, length).expect("a pipe loses nothing");
+        }
+        length > 0
+    }
+
+    /// Changes the delay of what is sent from now on.
+    pub fn set_delay(&mut self, now: Time, delay: Duration) {
+        self.wires.iter_mut().for_each(|wire| wire.change(now, |settings| settings.delay = delay));
+    }
+}

@@ -1,0 +1,93 @@
+//! What streams lead to: servers whose names say what they do.
+
+use std::net::Ipv4Addr;
+
+use anabranch_multipath::Time;
+use anabranch_onion::StreamKey;
+use anabranch_onion::relay::{Input, Relay};
+use anabranch_onion::wire::message::{Answer, Begin, EndReason};
+
+/// A destination: `source-N` sends N bytes and ends, `sink` takes all, `refuse` refuses, `silent` never answers.
+pub struct Server {
+    kind: Kind,
+    pub received: usize,
+    pub ended: Option<EndReason>,
+}
+
+enum Kind {
+    Source { left: usize, position: usize },
+    Sink,
+    Refuse,
+    Silent,
+}
+
+impl Server {
+    /// The byte at a position of every stream: cheap to make and to check.
+    pub fn byte(position: usize) -> u8 {
+        (position.wrapping_mul(2_654_435_761) >> 13) as u8
+    }
+
+    pub fn new(begin: &Begin) -> Server {
+        let source = begin.host.strip_prefix("source-").and_then(|n| n.parse().ok());
+        let kind = match (source, begin.host.as_str()) {
+            (Some(left), _) => Kind::Source { left, position: 0 },
+            (_, "refuse") => Kind::Refuse,
+            (_, "silent") => Kind::Silent,
+            _ => Kind::Sink,
+        };
+        Server { kind, received: 0, ended: None }
+    }
+
+    pub fn directory() -> Server {
+        let kind = Kind::Source { left: 5000, position: 0 };
+        Server { kind, received: 0, ended: None }
+    }
+
+    pub fn connect(&mut self, now: Time, relay: &mut Relay, stream: StreamKey) {
+        let reached = Some((Ipv4Addr::new(192, 0, 2, 1).into(), 60));
+        match self.kind {
+            Kind::Silent => {}
+            Kind::Refuse => {
+                relay.handle(now, Input::Ended { stream, reason: EndReason::REFUSED });
+            }
+            _ => {
+                relay.handle(now, Input::Connected { stream, reached });
+                self.send(now, relay, stream);
+            }
+        }
+    }
+
+    pub fn work(&mut self, now: Time, relay: &mut Relay, stream: StreamKey) {
+        let (first, second) = relay.read(stream);
+        for &found in first.iter().chain(second) {
+            assert_eq!(found, Server::byte(self.received), "byte {}", self.received);
+            self.received += 1;
+        }
+        let bytes = first.len() + second.len();
+        relay.consume(now, stream, bytes);
+        self.send(now, relay, stream);
+    }
+
+    fn send(&mut self, now: Time, relay: &mut Relay, stream: StreamKey) {
+        let Kind::Source { left, position } = &mut self.kind else { return };
+        while *left > 0 {
+            let piece: Vec<u8> =
+                (*position..*position + (*left).min(10_000)).map(Server::byte).collect();
+            let taken = relay.write(now, stream, &piece);
+            (*left, *position) = (*left - taken, *position + taken);
+            if taken < piece.len() {
+                return;
+            }
+        }
+        self.kind = Kind::Sink;
+        relay.handle(now, Input::Ended { stream, reason: EndReason::DONE });
+    }
+}
+
+pub fn resolve(now: Time, relay: &mut Relay, stream: StreamKey, name: &str) {
+    let answer = match name {
+        "known" => Answer::Address(Ipv4Addr::new(192, 0, 2, 7).into()),
+        _ => Answer::Never,
+    };
+    relay.handle(now, Input::Resolved { stream, answers: vec![(answer, 60)] });
+}
