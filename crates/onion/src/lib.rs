@@ -19,6 +19,7 @@ mod event;
 pub mod handshake;
 mod hub;
 mod leg;
+pub mod navigator;
 mod queue;
 pub mod relay;
 pub mod schedule;

@@ -19,4 +19,4 @@ pub mod policy;
 pub mod timeouts;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -80,6 +80,11 @@ fn tap() -> Vec<u8> {
     keys.unwrap().tap_public()
 }
 
+/// A network in which paths can be built.
+pub(crate) fn usual_network() -> Network {
+    usual().network
+}
+
 fn usual() -> World {
     world(&USUAL)
 }

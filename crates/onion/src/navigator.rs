@@ -1,0 +1,582 @@
+//! A client's mind: which circuits to build, and which stream goes by which (path-spec 2).
+//!
+//! The owner brings demands ([`Navigator::demand`]) and what became of circuits, and does what
+//! [`Navigator::poll`] orders: build, destroy, attach, refuse. Streams share a circuit only if their
+//! isolation is the same; circuits are built ahead, so that a demand need not wait for one.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anabranch_multipath::Time;
+use rand_core::Rng;
+
+use crate::client::{Cause, CircuitKey, Hop, HopKey};
+use crate::directory::guard::{Guard, Guards};
+use crate::directory::network::{Network, Path, Relay, Target, Wishes};
+use crate::directory::params::Params;
+use crate::directory::timeouts::BuildTimes;
+use crate::wire::extend;
+
+/// A circuit takes no new streams this long after its first (C tor's MaxCircuitDirtiness).
+const DIRTY: Duration = Duration::from_secs(600);
+/// A circuit that nobody used is dropped after this time.
+const STALE: Duration = Duration::from_secs(1800);
+/// A demand that no circuit was found for is refused after this time (C tor's SocksTimeout).
+const PATIENCE: Duration = Duration::from_secs(120);
+/// Unused circuits that are kept ready, and the port that they must lead to.
+const AHEAD: usize = 2;
+const USUAL_PORT: u16 = 443;
+/// Circuits that are being built at a time.
+const MOST_BUILDING: usize = 16;
+/// After a failure no circuit is begun for so long, doubled with each further one.
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const MOST_DOUBLINGS: u32 = 7;
+
+/// What streams have in common that may share a circuit.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Isolation(pub Vec<u8>);
+
+/// Somebody wants to go somewhere.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Demand {
+    /// The owner's number for it.
+    pub number: u64,
+    /// Where to.
+    pub target: Target,
+    /// With whom it may share a circuit.
+    pub isolation: Isolation,
+}
+
+/// What the owner is to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// Build a circuit.
+    Build(CircuitKey, Vec<Hop>),
+    /// Tear a circuit down.
+    Destroy(CircuitKey),
+    /// Open the stream of this demand on this circuit.
+    Attach(u64, CircuitKey),
+    /// Tell whoever made this demand that it cannot be met.
+    Refuse(u64),
+    /// Guards or build times changed: keep them ([`Navigator::guards`], [`Navigator::build_times`]).
+    Keep,
+}
+
+#[derive(Clone, Debug)]
+struct Circuit {
+    path: Path,
+    begun: Time,
+    built: bool,
+    /// Hops that it has so far.
+    hops: usize,
+    /// It took too long; when it is built after all, only its time is of use.
+    late: bool,
+    isolation: Option<Isolation>,
+    first_used: Option<Time>,
+    streams: usize,
+}
+
+/// The state of one client.
+#[derive(Debug)]
+pub struct Navigator {
+    network: Option<Arc<Network>>,
+    guards: Guards,
+    times: BuildTimes,
+    wishes: Wishes,
+    circuits: BTreeMap<CircuitKey, Circuit>,
+    demands: Vec<(Time, Demand)>,
+    orders: VecDeque<Order>,
+    last_key: u64,
+    failures: u32,
+    paused_until: Time,
+}
+
+impl Navigator {
+    /// A client that kept these guards and build times (milliseconds) from its last run.
+    #[must_use]
+    pub fn new(guards: Vec<Guard>, build_times: &[u32], wishes: Wishes) -> Navigator {
+        Navigator {
+            network: None,
+            guards: Guards::restore(guards),
+            times: BuildTimes::new(Params::default().timeouts, build_times),
+            wishes,
+            circuits: BTreeMap::new(),
+            demands: Vec::new(),
+            orders: VecDeque::new(),
+            last_key: 0,
+            failures: 0,
+            paused_until: Time::ZERO,
+        }
+    }
+
+    /// What is known of the network, from now on. Circuits stay.
+    pub fn set_network(&mut self, network: Arc<Network>) {
+        self.network = Some(network);
+    }
+
+    /// The guards, to be kept.
+    #[must_use]
+    pub fn guards(&self) -> &[Guard] {
+        self.guards.kept()
+    }
+
+    /// The build times, to be kept: milliseconds, oldest first.
+    pub fn build_times(&self) -> impl Iterator<Item = u32> {
+        self.times.times()
+    }
+
+    /// How many circuits are built, and how many are being built.
+    #[must_use]
+    pub fn circuits(&self) -> (usize, usize) {
+        let built = self.circuits.values().filter(|circuit| circuit.built).count();
+        (built, self.circuits.len() - built)
+    }
+
+    /// The relays of a circuit, first hop first.
+    #[must_use]
+    pub fn path(&self, circuit: CircuitKey) -> Option<Path> {
+        self.circuits.get(&circuit).map(|circuit| circuit.path)
+    }
+
+    /// Somebody wants to go somewhere: [`Order::Attach`] or [`Order::Refuse`] follows.
+    pub fn demand(&mut self, now: Time, demand: Demand) {
+        self.demands.push((now, demand));
+    }
+
+    /// Whoever made this demand has gone.
+    pub fn withdraw(&mut self, number: u64) {
+        self.demands.retain(|(_, demand)| demand.number != number);
+    }
+
+    /// A circuit has so many hops now.
+    pub fn extended(&mut self, key: CircuitKey, hops: usize) {
+        if let Some(circuit) = self.circuits.get_mut(&key) {
+            circuit.hops = hops;
+        }
+    }
+
+    /// A circuit is complete.
+    pub fn built(&mut self, now: Time, key: CircuitKey) {
+        let Some(circuit) = self.circuits.get_mut(&key) else { return };
+        circuit.built = true;
+        let (late, guard, taken) = (circuit.late, circuit.path[0], now.since(circuit.begun));
+        self.times.built(u64::try_from(taken.as_millis()).unwrap_or(u64::MAX));
+        self.guards.succeeded(&guard);
+        (self.failures, self.paused_until) = (0, now);
+        self.orders.push_back(Order::Keep);
+        if late {
+            self.drop_circuit(key);
+        }
+    }
+
+    /// A circuit is gone.
+    pub fn closed(&mut self, now: Time, unix_now: u64, key: CircuitKey, cause: Cause) {
+        let Some(circuit) = self.circuits.remove(&key) else { return };
+        if circuit.built || cause == Cause::Wanted {
+            return;
+        }
+        if circuit.hops == 0 {
+            self.guards.failed(&circuit.path[0], unix_now);
+            self.orders.push_back(Order::Keep);
+        }
+        self.pause(now);
+    }
+
+    /// A stream that was attached to this circuit has ended.
+    pub fn stream_ended(&mut self, key: CircuitKey) {
+        if let Some(circuit) = self.circuits.get_mut(&key) {
+            circuit.streams = circuit.streams.saturating_sub(1);
+        }
+    }
+
+    /// A stream could not be attached to this circuit, or its exit refused it: nothing new goes there.
+    pub fn retire(&mut self, key: CircuitKey) {
+        if let Some(circuit) = self.circuits.get_mut(&key) {
+            circuit.first_used = Some(Time::ZERO);
+        }
+    }
+
+    /// Looks after demands and circuits: to be called after anything changed, and at
+    /// [`Navigator::next_timeout`].
+    pub fn work(&mut self, now: Time, unix_now: u64, rng: &mut impl Rng) {
+        self.expire(now);
+        self.attach(now);
+        let Some(network) = self.network.clone().filter(|network| network.is_enough()) else {
+            return;
+        };
+        if now < self.paused_until {
+            return;
+        }
+        let (unmet, ahead) = (self.unmet(&network), self.lacking(&network));
+        let usual = Target { port: USUAL_PORT, v6: false };
+        for target in unmet.into_iter().chain(std::iter::repeat_n(usual, ahead)) {
+            if self.circuits.values().filter(|circuit| !circuit.built).count() >= MOST_BUILDING {
+                return;
+            }
+            if !self.begin(&network, target, now, unix_now, rng) {
+                self.pause(now);
+                return;
+            }
+        }
+    }
+
+    /// The next order.
+    pub fn poll(&mut self) -> Option<Order> {
+        self.orders.pop_front()
+    }
+
+    /// When to call [`Navigator::work`] next, though nothing happens.
+    #[must_use]
+    pub fn next_timeout(&self) -> Option<Time> {
+        let building = self.circuits.values().filter(|circuit| !circuit.built);
+        let late = building.map(|circuit| {
+            let patience =
+                if circuit.late { self.times.close_timeout() } else { self.times.timeout() };
+            circuit.begun + Duration::from_millis(patience)
+        });
+        let used = self.circuits.values().filter(|circuit| circuit.built && circuit.streams == 0);
+        let dirty = used.map(|circuit| match circuit.first_used {
+            Some(used) => used + DIRTY,
+            None => circuit.begun + STALE,
+        });
+        let demands = self.demands.iter().map(|(since, _)| *since + PATIENCE);
+        let paused = (self.paused_until > Time::ZERO).then_some(self.paused_until);
+        late.chain(dirty).chain(demands).chain(paused.filter(|_| self.network.is_some())).min()
+    }
+
+    fn expire(&mut self, now: Time) {
+        let refused = |(since, _): &&(Time, Demand)| now >= *since + PATIENCE;
+        let late: Vec<u64> =
+            self.demands.iter().filter(refused).map(|(_, demand)| demand.number).collect();
+        for number in late {
+            self.withdraw(number);
+            self.orders.push_back(Order::Refuse(number));
+        }
+        let (patience, end) = (self.times.timeout(), self.times.close_timeout());
+        let after =
+            |circuit: &Circuit, millis| now >= circuit.begun + Duration::from_millis(millis);
+        let mut over = Vec::new();
+        for (&key, circuit) in &mut self.circuits {
+            let idle = circuit.built && circuit.streams == 0;
+            let worn = circuit.first_used.is_some_and(|used| now >= used + DIRTY);
+            let stale = circuit.first_used.is_none() && now >= circuit.begun + STALE;
+            if (idle && (worn || stale)) || (!circuit.built && after(circuit, end)) {
+                over.push(key);
+            } else if !circuit.built && !circuit.late && after(circuit, patience) {
+                circuit.late = true;
+                if circuit.hops > 0 {
+                    self.times.timed_out();
+                }
+            }
+        }
+        over.into_iter().for_each(|key| self.drop_circuit(key));
+        if self.paused_until <= now {
+            self.paused_until = Time::ZERO;
+        }
+    }
+
+    fn drop_circuit(&mut self, key: CircuitKey) {
+        self.circuits.remove(&key);
+        self.orders.push_back(Order::Destroy(key));
+    }
+
+    /// Finds a built circuit for each demand that one fits: one that is in use for the same before a
+    /// fresh one.
+    fn attach(&mut self, now: Time) {
+        let Some(network) = self.network.clone() else { return };
+        let mut waiting = Vec::new();
+        for (since, demand) in std::mem::take(&mut self.demands) {
+            let fits = |circuit: &&mut Circuit| circuit.takes(&network, &demand, now);
+            let fitting = self.circuits.iter_mut().map(|(key, circuit)| (*key, circuit));
+            let best = fitting
+                .filter(|(_, circuit)| fits(&circuit))
+                .min_by_key(|(key, circuit)| (circuit.isolation.is_none(), *key));
+            let Some((key, circuit)) = best else {
+                waiting.push((since, demand));
+                continue;
+            };
+            circuit.isolation = Some(demand.isolation);
+            circuit.first_used.get_or_insert(now);
+            circuit.streams += 1;
+            self.orders.push_back(Order::Attach(demand.number, key));
+        }
+        self.demands = waiting;
+    }
+
+    /// The targets of demands for which no circuit is being built: one circuit for all demands that
+    /// may share it.
+    fn unmet(&self, network: &Network) -> Vec<Target> {
+        let mut coming: Vec<&Circuit> =
+            self.circuits.values().filter(|circuit| !circuit.built && !circuit.late).collect();
+        let mut met: Vec<(&Isolation, Target)> = Vec::new();
+        let mut unmet = Vec::new();
+        for (_, demand) in &self.demands {
+            if met.contains(&(&demand.isolation, demand.target)) {
+                continue;
+            }
+            met.push((&demand.isolation, demand.target));
+            match coming.iter().position(|circuit| circuit.leads_to(network, demand.target)) {
+                Some(place) => drop(coming.swap_remove(place)),
+                None => unmet.push(demand.target),
+            }
+        }
+        unmet
+    }
+
+    /// How many circuits are lacking that should be ready for whoever comes next.
+    fn lacking(&self, network: &Network) -> usize {
+        let usual = Target { port: USUAL_PORT, v6: false };
+        let unused = self.circuits.values().filter(|circuit| {
+            circuit.isolation.is_none()
+                && circuit.first_used.is_none()
+                && !circuit.late
+                && circuit.leads_to(network, usual)
+        });
+        AHEAD.saturating_sub(unused.count())
+    }
+
+    fn begin(
+        &mut self,
+        network: &Network,
+        target: Target,
+        now: Time,
+        unix_now: u64,
+        rng: &mut impl Rng,
+    ) -> bool {
+        let before = self.guards.kept().len();
+        let Ok(guard) = self.guards.current(network, &self.wishes, unix_now, rng) else {
+            return false;
+        };
+        if self.guards.kept().len() != before {
+            self.orders.push_back(Order::Keep);
+        }
+        let Ok(path) = network.path(guard, target, &self.wishes, rng) else { return false };
+        let relays: Vec<Relay<'_>> = path.iter().filter_map(|id| network.relay(id)).collect();
+        let hops = relays.iter().enumerate().map(|(place, relay)| hop(relay, place + 1 == 3));
+        self.last_key += 1;
+        let key = CircuitKey(self.last_key);
+        self.orders.push_back(Order::Build(key, hops.collect()));
+        self.circuits.insert(
+            key,
+            Circuit {
+                path,
+                begun: now,
+                built: false,
+                hops: 0,
+                late: false,
+                isolation: None,
+                first_used: None,
+                streams: 0,
+            },
+        );
+        true
+    }
+
+    fn pause(&mut self, now: Time) {
+        self.paused_until = now + FIRST_PAUSE * (1 << self.failures.min(MOST_DOUBLINGS));
+        self.failures = self.failures.saturating_add(1);
+    }
+}
+
+impl Circuit {
+    fn takes(&self, network: &Network, demand: &Demand, now: Time) -> bool {
+        let fresh = self.first_used.is_none_or(|used| now < used + DIRTY && used > Time::ZERO);
+        let same = self.isolation.as_ref().is_none_or(|isolation| *isolation == demand.isolation);
+        self.built && !self.late && fresh && same && self.leads_to(network, demand.target)
+    }
+
+    fn leads_to(&self, network: &Network, target: Target) -> bool {
+        let exit = network.relay(&self.path[2]);
+        exit.is_some_and(|exit| exit.microdesc.exits_to(target.port, target.v6))
+    }
+}
+
+/// How a relay is asked to be a hop: with its best handshake, and congestion control at the end.
+fn hop(relay: &Relay<'_>, last: bool) -> Hop {
+    let onion_key = relay.microdesc.ntor;
+    let speaks = relay.status.speaks;
+    let key = match speaks.ntor_v3 {
+        true => HopKey::NtorV3 { onion_key, congestion_control: last && speaks.congestion_control },
+        false => HopKey::Ntor(onion_key),
+    };
+    let target = extend::Target {
+        addresses: relay.status.addresses.clone(),
+        rsa: relay.status.rsa_identity,
+        ed25519: Some(relay.microdesc.ed_identity),
+    };
+    Hop { target, key }
+}
+
+/// For whoever asks for a name: any circuit that exits to the web will do.
+#[must_use]
+pub fn target_of_names() -> Target {
+    Target { port: USUAL_PORT, v6: false }
+}
+
+#[cfg(test)]
+mod tests {
+    use anabranch_multipath::seed::{Stream, stream};
+
+    use super::*;
+    use crate::directory::tests::usual_network;
+
+    const NOW: u64 = 1_800_000_000;
+
+    struct World {
+        navigator: Navigator,
+        rng: Stream,
+        now: Time,
+    }
+
+    impl World {
+        fn new() -> World {
+            let mut navigator = Navigator::new(Vec::new(), &[], Wishes::default());
+            navigator.set_network(Arc::new(usual_network()));
+            World { navigator, rng: stream(1, 0, "navigator"), now: Time::from_secs(1) }
+        }
+
+        /// All orders that follow, but for those to keep things.
+        fn orders(&mut self) -> Vec<Order> {
+            self.navigator.work(self.now, NOW, &mut self.rng);
+            let mut orders = Vec::new();
+            while let Some(order) = self.navigator.poll() {
+                orders.extend((order != Order::Keep).then_some(order));
+            }
+            orders
+        }
+
+        fn begun(&mut self) -> Vec<CircuitKey> {
+            let built = |order| match order {
+                Order::Build(key, hops) => {
+                    assert_eq!(hops.len(), 3);
+                    Some(key)
+                }
+                _ => None,
+            };
+            self.orders().into_iter().filter_map(built).collect()
+        }
+
+        fn ask(&mut self, number: u64, who: &str) {
+            let isolation = Isolation(who.as_bytes().to_vec());
+            let target = Target { port: 443, v6: false };
+            self.navigator.demand(self.now, Demand { number, target, isolation });
+        }
+
+        /// Builds what was begun, until nothing is.
+        fn settle(&mut self) -> Vec<Order> {
+            let mut others = Vec::new();
+            loop {
+                let orders = self.orders();
+                if orders.is_empty() {
+                    return others;
+                }
+                for order in orders {
+                    match order {
+                        Order::Build(key, _) => self.navigator.built(self.now, key),
+                        other => others.push(other),
+                    }
+                }
+            }
+        }
+
+        fn wait(&mut self, seconds: u64) {
+            self.now = self.now + Duration::from_secs(seconds);
+        }
+    }
+
+    #[test]
+    fn circuits_are_built_ahead_and_one_is_replaced_when_it_is_used() {
+        let mut world = World::new();
+        assert_eq!(world.begun().len(), AHEAD);
+        assert!(world.orders().is_empty(), "no more than these");
+        let mut world = World::new();
+        assert!(world.settle().is_empty());
+        world.ask(1, "a");
+        assert!(matches!(world.orders()[..], [Order::Attach(1, _), Order::Build(..)]));
+        assert!(world.orders().is_empty());
+    }
+
+    #[test]
+    fn streams_share_a_circuit_only_with_their_own_kind() {
+        let mut world = World::new();
+        world.settle();
+        (0..4).for_each(|number| world.ask(number, if number % 2 == 0 { "a" } else { "b" }));
+        let attached: Vec<CircuitKey> = world
+            .settle()
+            .into_iter()
+            .filter_map(|order| match order {
+                Order::Attach(_, key) => Some(key),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(attached.len(), 4);
+        assert_eq!((attached[0], attached[1]), (attached[2], attached[3]));
+        assert_ne!(attached[0], attached[1]);
+    }
+
+    #[test]
+    fn a_demand_waits_for_its_circuit_and_is_refused_in_the_end() {
+        let mut world = World::new();
+        world.ask(7, "a");
+        assert!(world.orders().iter().all(|order| matches!(order, Order::Build(..))));
+        world.wait(119);
+        assert!(!world.orders().contains(&Order::Refuse(7)));
+        world.wait(1);
+        assert!(world.orders().contains(&Order::Refuse(7)));
+    }
+
+    #[test]
+    fn a_circuit_that_is_too_slow_is_not_waited_for() {
+        let mut world = World::new();
+        let slow = world.begun();
+        world.wait(60);
+        let orders = world.orders();
+        assert!(slow.iter().all(|key| orders.contains(&Order::Destroy(*key))), "{orders:?}");
+        assert!(orders.iter().any(|order| matches!(order, Order::Build(..))), "others are tried");
+    }
+
+    #[test]
+    fn a_circuit_grows_old_takes_no_more_streams_and_is_dropped_when_it_is_idle() {
+        let mut world = World::new();
+        world.ask(1, "a");
+        let used = match world.settle()[..] {
+            [Order::Attach(1, key)] => key,
+            ref other => panic!("{other:?}"),
+        };
+        world.wait(601);
+        world.ask(2, "a");
+        let orders = world.settle();
+        assert!(matches!(orders[..], [Order::Attach(2, key)] if key != used), "{orders:?}");
+        world.navigator.stream_ended(used);
+        assert!(world.orders().contains(&Order::Destroy(used)));
+    }
+
+    #[test]
+    fn a_guard_that_cannot_be_reached_is_left_for_another_after_a_pause() {
+        let mut world = World::new();
+        let first = world.begun();
+        let guard = world.navigator.path(first[0]).unwrap()[0];
+        let now = world.now;
+        first.iter().for_each(|key| world.navigator.closed(now, NOW, *key, Cause::Link));
+        assert!(world.begun().is_empty(), "it pauses");
+        assert!(world.navigator.next_timeout().unwrap() <= now + Duration::from_millis(200));
+        world.wait(1);
+        let next = world.begun();
+        assert_ne!(world.navigator.path(next[0]).unwrap()[0], guard);
+        assert_eq!(world.navigator.guards().len(), 2);
+    }
+
+    #[test]
+    fn what_was_learnt_is_kept() {
+        let mut world = World::new();
+        world.settle();
+        let guards = world.navigator.guards().to_vec();
+        let times: Vec<u32> = world.navigator.build_times().collect();
+        assert_eq!((guards.len(), times.len()), (1, AHEAD));
+        let mut again = Navigator::new(guards.clone(), &times, Wishes::default());
+        again.set_network(Arc::new(usual_network()));
+        again.work(world.now, NOW, &mut stream(99, 0, "navigator"));
+        assert_eq!(again.guards(), guards);
+    }
+}
