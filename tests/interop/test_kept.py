@@ -5,6 +5,8 @@ A sender that never rests and a capture of the uplink that no path names show an
 
 from __future__ import annotations
 
+import contextlib
+import os
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -102,6 +104,31 @@ def test_whoever_flushes_all_rules_opens_nothing(
         long.wait_until("its end", lambda: f" {20 * MIB}" in long.output(), 30)
         assert count() == 0
         assert "theirs" in client.must(["nft", "list", "ruleset"])
+
+
+def test_a_guard_that_dies_is_replaced(network: Network) -> None:
+    """It is a process, which somebody may end."""
+    client = network.client
+    with interface(client, interfaces(3)) as splitter:
+
+        def guards() -> list[str]:
+            processes = f"/proc/{splitter.pid}/task/{splitter.pid}/children"
+            return [child for child in Path(processes).read_text().split() if _waits(child)]
+
+        (guard,) = guards()
+        os.kill(int(guard), signal.SIGKILL)
+        wait_for("another guard", lambda: guards() not in ([], [guard]))
+        table = ["nft", "list", "table", "inet", "anabranch_0_guard"]
+        wait_for("its table", lambda: client.run(table).returncode == 0)
+        assert "drop" in client.must(table)
+        assert splitter.of("warning") == []
+
+
+def _waits(process: str) -> bool:
+    """Whether it is an nft that waits for commands, and not one that ends at once."""
+    with contextlib.suppress(OSError):
+        return b"-i" in Path(f"/proc/{process}/cmdline").read_bytes().split(b"\0")
+    return False
 
 
 def test_rules_inside_a_namespace_are_set_again_too(network: Network, tmp_path: Path) -> None:
@@ -258,7 +285,7 @@ def test_a_machine_that_forwards_ipv4_does_not_forward_strangers_ipv6(
     with ExitStack() as stack:
         shell = stack.enter_context(client.start(["unshare", "-n", "sleep", "100"]))
         stranger = _stranger(client, shell.pid)
-        client.must(["sysctl", "-w", "net.ipv4.ip_forward=1"])
+        _set(client, "ipv4/ip_forward", 1)
         server.must(["ip", "route", "add", "10.55.0.2", "via", "10.77.1.2"])
         server.must(["ip", "-6", "route", "add", "fd55::2", "via", "fd77:1::2"])
         stack.enter_context(unchanged(client))
@@ -275,9 +302,13 @@ def test_a_machine_that_forwards_ipv4_does_not_forward_strangers_ipv6(
             stack.enter_context(echo(server, SERVER6))
             assert tcp(inside, SERVER6)[1] == 10
         # The twin: it would have come through.
-        client.must(["sysctl", "-w", "net.ipv6.conf.all.forwarding=1"])
+        _set(client, "ipv6/conf/all/forwarding", 1)
         assert _reaches(server, "fd55::2")
-        client.must(["sysctl", "-w", "net.ipv6.conf.all.forwarding=0"])
+        _set(client, "ipv6/conf/all/forwarding", 0)
+
+
+def _set(host: Host, name: str, value: int) -> None:
+    host.must(["sh", "-c", f"echo {value} > /proc/sys/net/{name}"])
 
 
 def _stranger(client: Host, process: int) -> Host:

@@ -121,6 +121,12 @@ impl Door {
         steering.map_or(Ok(Kept::default()), Steering::keep)
     }
 
+    /// Whether nothing is amiss that the kernel does not tell of.
+    pub(super) fn is_guarded(&mut self) -> bool {
+        let steering = self.interface().and_then(|door| door.steering.as_mut());
+        steering.is_none_or(Steering::is_guarded)
+    }
+
     /// Whether one of these changes may be one to what was set up.
     pub(super) fn concerns(&self, changes: &[Change]) -> bool {
         match self {
@@ -287,8 +293,8 @@ impl Driver<'_> {
     /// # Errors
     /// It cannot be; everything is left closed.
     pub(super) fn on_steered(&mut self) -> Result<(), Failure> {
-        let Kept { restored, network, again } = self.door.keep()?;
-        restored.iter().for_each(|line| self.screen.warn(line));
+        let Kept { told, network, again } = self.door.keep()?;
+        told.iter().for_each(|line| self.screen.warn(line));
         self.keep_at = again.then(|| self.clock.now() + AGAIN);
         if network {
             self.ways.on_change(self.clock.now());

@@ -331,6 +331,9 @@ impl Driver<'_> {
             let missed = self.sockets.missed(now);
             let snapshot = self.snapshot(missed);
             self.screen.snapshot(now, &snapshot);
+            if !self.door.is_guarded() {
+                self.on_steered()?;
+            }
         }
         Ok(())
     }

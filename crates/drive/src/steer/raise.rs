@@ -49,8 +49,8 @@ pub struct Steering {
 /// What [`Steering::keep`] has found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Kept {
-    /// What others had taken away, and is there again; a line each.
-    pub restored: Vec<String>,
+    /// What others had taken away, and is there again, or cannot be; a line each.
+    pub told: Vec<String>,
     /// Whether an interface in the namespace has changed.
     pub network: bool,
     /// Whether the system could not answer just now (no files or memory left): ask again soon.
@@ -83,9 +83,7 @@ impl Steering {
             steering.forsake();
         }
         let tun = tun?;
-        warnings.extend(steering.stand_guard().err().map(|error| {
-            format!("whoever flushes all of nftables' rules opens a gap for an instant: {error}")
-        }));
+        warnings.extend(steering.stand_guard().err().map(unguarded));
         Ok((steering, tun, warnings))
     }
 
@@ -137,6 +135,11 @@ impl Steering {
         }
     }
 
+    /// Whether the guard stands, if there ever was one: nobody tells of its end.
+    pub fn is_guarded(&mut self) -> bool {
+        self.guard.as_mut().is_none_or(Owned::stands)
+    }
+
     /// Sets again what others have taken away: rules, tables, nftables' table.
     ///
     /// # Errors
@@ -165,7 +168,7 @@ impl Steering {
             missing += namespace.run(|| Led::only_in(self.plan.slot).ensure())?;
         }
         if missing > 0 {
-            kept.restored.push(format!(
+            kept.told.push(format!(
                 "somebody removed {missing} of our routing rules and routes: they are set again"
             ));
         }
@@ -174,13 +177,14 @@ impl Steering {
             if !self.fences[number].is_whole(&nft, self.plan.slot)? {
                 self.fence_off(number)?;
                 let table = self.plan.slot.ruleset();
-                kept.restored.push(format!(
+                kept.told.push(format!(
                     "somebody changed or removed nftables' table inet {table}: it is set again"
                 ));
             }
         }
-        if self.guard.as_mut().is_some_and(|guard| !guard.stands()) {
-            self.stand_guard()?;
+        if !self.is_guarded() {
+            self.guard = None;
+            kept.told.extend(self.stand_guard().err().map(unguarded));
         }
         Ok(kept)
     }
@@ -367,6 +371,11 @@ impl Drop for Steering {
     fn drop(&mut self) {
         let _ = self.undo();
     }
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "for a Result's map")]
+fn unguarded(error: io::Error) -> String {
+    format!("whoever flushes all of nftables' rules opens a gap for an instant: {error}")
 }
 
 /// Whether an error says only that the system has too much to do just now.

@@ -256,15 +256,15 @@ fn what_others_take_away_is_set_again() {
             run("nft flush ruleset");
             assert!(state().contains("_guard"), "the guard stays");
             let kept = steering.keep().unwrap();
-            assert!(kept.restored[0].contains("nftables") && kept.restored.len() == 1, "{kept:?}");
+            assert!(kept.told[0].contains("nftables") && kept.told.len() == 1, "{kept:?}");
             policy::remove_rules(slot.priorities()).unwrap();
             policy::remove_routes_but(slot.tables(), |table| table != slot.nowhere()).unwrap();
             let kept = steering.keep().unwrap();
-            assert!(kept.restored[0].contains("routing rules"), "{kept:?}");
+            assert!(kept.told[0].contains("routing rules"), "{kept:?}");
             assert_eq!(sorted(), during);
             assert_eq!(steering.keep().unwrap(), Kept::default());
             run(&format!("nft add rule inet {} addresses drop", slot.ruleset()));
-            assert_eq!(steering.keep().unwrap().restored.len(), 1, "something was added");
+            assert_eq!(steering.keep().unwrap().told.len(), 1, "something was added");
             assert_eq!(sorted(), during);
         });
     }
