@@ -6,7 +6,7 @@ FUZZ_TARGETS := $(basename $(notdir $(wildcard fuzz/fuzz_targets/*.rs)))
 AREA ?= all
 SECONDS ?= 60
 
-.PHONY: help build demo test check package bench bench-wireguard accuracy interop lab-results web fuzz clean
+.PHONY: help build demo test check package bench bench-wireguard accuracy interop experiment-overhead lab-results web fuzz clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\): *## */  make \1\t/p' Makefile | expand -t 20
@@ -68,6 +68,13 @@ accuracy:  ## how exact the emulator is: rate, delay, loss, TCP (root, a quiet m
 interop:  ## against strangers' software over emulated paths; AREA=quic for a part, ALLOW_SKIP=1
 	@scripts/need interop
 	tests/interop/run $(AREA)
+
+experiment-overhead:  ## two hours: what splitting costs WireGuard, Mosh and QUIC, beside the paper; goes on where it stopped (root; ARGS=--full)
+	@scripts/need interop
+	tests/interop/setup --area experiments
+	cargo build --release --locked -p anabranch
+	@mkdir -p $(CACHE)/experiments
+	$(CARGO_TARGET_DIR)/release/anabranch experiment overhead $(or $(FOLDER),$(CACHE)/experiments/overhead) $(ARGS)
 
 lab-results:  ## hours: what each observer learns; DATA=shadow_tor_wikipedia98.parquet, goes on where it stopped
 	@test -n "$(DATA)" || { echo "make lab-results DATA=FILE: the traces to evaluate on" >&2; exit 2; }

@@ -1,8 +1,10 @@
 //! The `anabranch` program: one sub-command a module.
 
 mod emulate;
+mod experiment;
 mod failure;
 mod generate;
+mod html;
 mod mosh;
 mod report;
 mod split;
@@ -31,6 +33,7 @@ enum Command {
     #[command(hide = true)]
     MoshProxy(mosh::ProxyArgs),
     Emulate(emulate::EmulateArgs),
+    Experiment(experiment::ExperimentArgs),
     Report(report::ReportArgs),
     Generate(generate::GenerateArgs),
 }
@@ -45,6 +48,7 @@ fn run(cli: Cli) -> Result<(), Failure> {
         Command::Mosh(args) => args.run(),
         Command::MoshProxy(args) => args.run(),
         Command::Emulate(args) => args.run(),
+        Command::Experiment(args) => args.run(),
         Command::Report(args) => args.run(),
         Command::Generate(args) => args.run(Cli::command()),
     }

@@ -2,6 +2,7 @@
 pub mod capture;
 pub mod clock;
 pub mod emulate;
+pub mod experiment;
 pub mod metrics;
 pub mod mosh;
 pub mod netlink;

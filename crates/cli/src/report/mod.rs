@@ -3,14 +3,15 @@
 mod page;
 mod tables;
 
-use std::fs::{self, File};
-use std::io::{self, Read as _, Write as _};
+use std::fs;
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
-use anabranch_drive::capture::{Courses, Draft, Summary, Trace};
+use anabranch_drive::capture::{Courses, Summary, Trace};
 use clap::Args;
 
 use crate::failure::Failure;
+use crate::html;
 use page::Subject;
 
 /// Sessions shown one by one without `--all`.
@@ -101,7 +102,7 @@ impl ReportArgs {
                 "{shown} is the trace: name another file with --output"
             )));
         }
-        if self.output.is_none() && target.exists() && !is_ours(&target) {
+        if self.output.is_none() && target.exists() && !html::is_ours(&target) {
             let why = "exists and is no report of this program: name a file with --output";
             return Err(Failure::misuse(format!("{shown} {why}")));
         }
@@ -134,12 +135,7 @@ fn write(target: &Path, page: &str) -> Result<(), Failure> {
     if target == Path::new("-") {
         return print(page);
     }
-    let draft = Draft::begin(target);
-    let written = draft.and_then(|mut draft| {
-        draft.write_all(page.as_bytes())?;
-        draft.commit()
-    });
-    written.map_err(|e| Failure::misuse(format!("cannot write the page: {e}")))
+    html::write(target, page).map_err(|e| Failure::misuse(format!("cannot write the page: {e}")))
 }
 
 /// A reader that has seen enough (`| head`) is no error.
@@ -154,27 +150,6 @@ fn print(text: &str) -> Result<(), Failure> {
 fn is_same(one: &Path, other: &Path) -> bool {
     let real = |path: &Path| fs::canonicalize(path).ok();
     real(one).is_some() && real(one) == real(other)
-}
-
-/// Whether a file begins as our pages do.
-fn is_ours(page: &Path) -> bool {
-    let mut head = Vec::new();
-    let read = File::open(page).and_then(|file| file.take(1024).read_to_end(&mut head));
-    read.is_ok() && String::from_utf8_lossy(&head).contains(page::MARK)
-}
-
-/// A name from a trace, as a terminal or a page may show it: what controls either, or turns the direction of writing,
-/// is spelt out, and what is too long is cut.
-fn legible(name: &str) -> String {
-    const LONGEST: usize = 60;
-    let turns = |c: char| matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-    let spelt = |c: char| match c.is_control() || turns(c) || matches!(c, '\u{2028}' | '\u{2029}') {
-        true => c.escape_default().to_string(),
-        false => c.to_string(),
-    };
-    let cut = name.chars().nth(LONGEST).is_some();
-    let kept: String = name.chars().take(LONGEST).map(spelt).collect();
-    if cut { kept + "…" } else { kept }
 }
 
 #[cfg(test)]
@@ -292,12 +267,5 @@ mod tests {
             refusal(&ReportArgs { all: true, ..args(&path) }).contains("1001 sessions do not fit")
         );
         assert_eq!(names(&folder), ["run.parquet"]);
-    }
-
-    #[test]
-    fn names_cannot_play_tricks() {
-        assert_eq!(legible("a\x1b[31mb\u{202e}c"), "a\\u{1b}[31mb\\u{202e}c");
-        assert_eq!(legible("wlan ä"), "wlan ä");
-        assert_eq!(legible(&"x".repeat(99)).chars().count(), 61);
     }
 }

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use anabranch_drive::capture::{Flow, PathSummary, Session, Summary, TraceFacts};
 use serde_json::json;
 
-use super::legible;
+use crate::html::legible;
 
 /// Columns of a table.
 const WIDTH: usize = 11;

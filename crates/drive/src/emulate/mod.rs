@@ -16,6 +16,7 @@
 //! link, not for claims about single milliseconds. Those belong to the simulator.
 
 mod check;
+mod crew;
 mod edit;
 mod engine;
 mod namespace;
@@ -30,6 +31,7 @@ mod topology;
 mod units;
 
 pub use check::{Need, check};
+pub use crew::{Crew, Member};
 pub use edit::{EDIT_KEYS, Edit};
 pub use namespace::{Namespace, enter_user_namespace_if_needed};
 pub use network::{Network, UnknownLink};

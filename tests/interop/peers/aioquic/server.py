@@ -1,6 +1,7 @@
 """aioquic's server with its defaults, speaking HTTP/3 and HTTP/0.9 ("hq-interop").
 
-``GET /bytes/N`` answers with the first N bytes of the seeded stream that all test servers share.
+``GET /bytes/N`` answers with the first N bytes of the seeded stream that all test servers share,
+``GET /zeros/N`` with N zero bytes, which take no time to make.
 
 Usage: ``server.py ADDRESS PORT CERTIFICATE KEY SEED``, with tests/interop in ``PYTHONPATH``.
 """
@@ -23,9 +24,11 @@ HQ_ALPN = "hq-interop"
 
 
 def body_for(path: str, seed: int) -> bytes | None:
-    """The body of ``/bytes/N``; None for any other path."""
-    length = path.removeprefix("/bytes/")
-    return seeded_bytes(int(length), seed) if length.isdecimal() else None
+    """The body of ``/bytes/N`` and ``/zeros/N``; None for any other path."""
+    kind, _, length = path.removeprefix("/").partition("/")
+    if kind not in ("bytes", "zeros") or not length.isdecimal():
+        return None
+    return bytes(int(length)) if kind == "zeros" else seeded_bytes(int(length), seed)
 
 
 class Server(QuicConnectionProtocol):

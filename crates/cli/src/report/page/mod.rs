@@ -1,9 +1,7 @@
 //! The report as one HTML page: no script, no network, no other file.
 //!
-//! HTML comes from maud, which escapes every text. The figures are SVG made here: chart libraries fix colours and
-//! sizes of text in the picture, so that it would neither follow a dark theme nor be legible on a phone.
+//! What it shares with other pages is in [`crate::html`].
 
-mod figures;
 mod numbers;
 mod rates;
 mod runs;
@@ -13,22 +11,14 @@ mod words;
 use anabranch_drive::capture::{
     Course, Courses, Flow, LaneWay, PathSummary, Summary, TraceFacts, Ways,
 };
-use maud::{DOCTYPE, Markup, html};
+use maud::{Markup, html};
 
-use super::{legible, tables};
+use super::tables;
+use crate::html::{self, legible};
 use words::Units;
 
 /// Paths that get a lane in the figures; tables have them all.
 pub(super) const LANES: usize = 12;
-
-/// By this our pages are known.
-pub(super) const MARK: &str = r#"<meta name="generator" content="anabranch"#;
-
-/// Nothing may be loaded and nothing run, whatever a trace may hold.
-const POLICY: &str =
-    "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'";
-
-const STYLE: &str = include_str!("style.css");
 
 /// What a page is about.
 pub(super) struct Subject<'a> {
@@ -114,32 +104,20 @@ impl<'a> Part<'a> {
 pub(super) fn page(subject: &Subject<'_>) -> String {
     let name = legible(subject.name);
     let parts = parts(subject);
-    let generator = concat!("anabranch ", env!("CARGO_PKG_VERSION"));
-    let body = html! {
-        (DOCTYPE)
-        html lang="en" {
-            head {
-                meta charset="utf-8";
-                meta name="generator" content=(generator);
-                meta http-equiv="Content-Security-Policy" content=(POLICY);
-                meta name="viewport" content="width=device-width, initial-scale=1";
-                meta name="color-scheme" content="light dark";
-                title { "What the observers saw: " (name) }
-                style { (maud::PreEscaped(STYLE)) }
+    let title = format!("What the observers saw: {name}");
+    html::page(
+        &title,
+        &html! {
+            (head(subject, &name))
+            main {
+                (words::in_short(subject))
+                @if subject.chosen.len() > 1 { (contents(&parts)) }
+                @for part in &parts { (section(part)) }
+                (words::limits(subject))
             }
-            body {
-                (head(subject, &name))
-                main {
-                    (words::in_short(subject))
-                    @if subject.chosen.len() > 1 { (contents(&parts)) }
-                    @for part in &parts { (section(part)) }
-                    (words::limits(subject))
-                }
-                footer { p { "Made by " (generator) " from the trace " bdi { (name) } "." } }
-            }
-        }
-    };
-    body.into_string()
+            footer { p { "Made by " (html::GENERATOR) " from the trace " bdi { (name) } "." } }
+        },
+    )
 }
 
 fn head(subject: &Subject<'_>, name: &str) -> Markup {

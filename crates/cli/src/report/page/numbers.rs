@@ -3,8 +3,8 @@
 use anabranch_drive::capture::{Flow, PathSummary};
 use maud::{Markup, html};
 
-use super::figures::{colour, grouped, named, number, percent, span};
 use super::{Part, Way};
+use crate::html::figures::{colour, grouped, named, number, percent, span};
 
 /// Rows of the table, two for each path; a trace may name thousands.
 const PATHS: usize = 100;

@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 
 use maud::{Markup, html};
 
-use super::figures::{self, axis, drawing, lane, number, span, times};
 use super::{Part, Way};
+use crate::html::figures::{self, axis, drawing, lane, number, span, times};
 
 /// Rows of the table of rates, at most.
 const ROWS: usize = 16;

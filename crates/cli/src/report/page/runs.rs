@@ -5,9 +5,9 @@ use std::fmt::Write as _;
 use anabranch_drive::capture::{Histogram, LaneWay, Run};
 use maud::{Markup, html};
 
-use super::figures::{self, axis, drawing, grouped, lane, number, span, times};
 use super::words::{self, Measure};
 use super::{Part, Way};
+use crate::html::figures::{self, axis, drawing, grouped, lane, number, span, times};
 
 /// Units of width of the close view.
 const WIDTH: f64 = 1000.0;

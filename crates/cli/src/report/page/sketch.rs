@@ -3,8 +3,8 @@
 use anabranch_drive::capture::{PathSummary, Summary, TraceFacts};
 use maud::{Markup, html};
 
-use super::figures::{colour, number, percent};
-use super::legible;
+use crate::html::figures::{colour, number, percent};
+use crate::html::legible;
 
 /// More paths than these would not be told apart.
 const PATHS: usize = 6;

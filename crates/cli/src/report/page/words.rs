@@ -4,8 +4,9 @@ use anabranch_drive::capture::{SizeUnit, Summary, TraceFacts};
 use anabranch_multipath::Every;
 use maud::{Markup, html};
 
-use super::figures::{grouped, named, percent, span};
-use super::{Part, Subject, Way, legible, sketch};
+use super::{Part, Subject, Way, sketch};
+use crate::html::figures::{grouped, named, percent, span};
+use crate::html::legible;
 use crate::text::scaled;
 
 /// A share of a direction from which on it counts as not split.

@@ -6,17 +6,17 @@ use maud::{Markup, PreEscaped, html};
 const COLOURS: i16 = 8;
 
 /// The style sheet's class for the colour of a path; the whole (-1) is grey.
-pub(super) fn colour(path: i16) -> String {
+pub(crate) fn colour(path: i16) -> String {
     if path < 0 { "whole".to_owned() } else { format!("p{}", path % COLOURS) }
 }
 
 /// A path's name behind a patch of its colour.
-pub(super) fn named(path: i16, name: &str) -> Markup {
+pub(crate) fn named(path: i16, name: &str) -> Markup {
     html! { span.name { span.swatch.(colour(path)) aria-hidden="true" {} bdi { (name) } } }
 }
 
 /// One row of a figure: whose it is, a remark, and the drawing.
-pub(super) fn lane(path: i16, name: &str, remark: &str, drawing: &Markup) -> Markup {
+pub(crate) fn lane(path: i16, name: &str, remark: &str, drawing: &Markup) -> Markup {
     html! {
         div.lane {
             div.lane-head { (named(path, name)) span.muted { (remark) } }
@@ -27,7 +27,7 @@ pub(super) fn lane(path: i16, name: &str, remark: &str, drawing: &Markup) -> Mar
 
 /// A drawing as wide as there is room, with `width` by 100 units of its own. `shapes` are SVG elements made of
 /// numbers and of escaped text only.
-pub(super) fn drawing(class: &str, width: f64, title: &str, grid: &[f64], shapes: &str) -> Markup {
+pub(crate) fn drawing(class: &str, width: f64, title: &str, grid: &[f64], shapes: &str) -> Markup {
     html! {
         svg.plot.(class) role="img" preserveAspectRatio="none" viewBox={ "0 0 " (number(width)) " 100" } {
             title { (title) }
@@ -39,7 +39,7 @@ pub(super) fn drawing(class: &str, width: f64, title: &str, grid: &[f64], shapes
 }
 
 /// An axis: texts at their places, which are shares of the width.
-pub(super) fn axis(ticks: &[(f64, String)]) -> Markup {
+pub(crate) fn axis(ticks: &[(f64, String)]) -> Markup {
     html! {
         svg.axis aria-hidden="true" {
             @for (at, label) in ticks {
@@ -59,7 +59,7 @@ fn anchor(at: f64) -> &'static str {
 }
 
 /// A folded table with the numbers of a figure.
-pub(super) fn numbers(title: &str, head: &[String], rows: &[Vec<String>]) -> Markup {
+pub(crate) fn numbers(title: &str, head: &[String], rows: &[Vec<String>]) -> Markup {
     html! {
         details {
             summary { "The same as numbers" }
@@ -81,14 +81,14 @@ pub(super) fn numbers(title: &str, head: &[String], rows: &[Vec<String>]) -> Mar
 }
 
 /// A coordinate: three decimals at most, none that say nothing.
-pub(super) fn number(value: f64) -> String {
+pub(crate) fn number(value: f64) -> String {
     let text = format!("{value:.3}");
     let short = text.trim_end_matches('0').trim_end_matches('.');
     if short.is_empty() || short == "-0" { "0".to_owned() } else { short.to_owned() }
 }
 
 /// Times for an axis of so many seconds: at most seven, round in the unit that suits the whole.
-pub(super) fn times(lasts: f64) -> Vec<(f64, String)> {
+pub(crate) fn times(lasts: f64) -> Vec<(f64, String)> {
     if lasts <= 0.0 {
         return vec![(0.0, "0 s".to_owned())];
     }
@@ -103,7 +103,7 @@ pub(super) fn times(lasts: f64) -> Vec<(f64, String)> {
 }
 
 /// A stretch of time as a person would say it.
-pub(super) fn span(seconds: f64) -> String {
+pub(crate) fn span(seconds: f64) -> String {
     if seconds == 0.0 {
         return "0 s".to_owned();
     }
@@ -125,7 +125,7 @@ fn unit_of(seconds: f64) -> (&'static str, f64) {
 }
 
 /// The least of 1, 2, 5, 10, 20, … (or 0.5, 0.2, …) that is not below `value`.
-pub(super) fn round(value: f64) -> f64 {
+pub(crate) fn round(value: f64) -> f64 {
     if !(value > 0.0 && value.is_finite()) {
         return 1.0;
     }
@@ -138,7 +138,7 @@ pub(super) fn round(value: f64) -> f64 {
 }
 
 /// A whole number with its thousands set apart.
-pub(super) fn grouped(number: u64) -> String {
+pub(crate) fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::new();
     for (at, digit) in digits.chars().enumerate() {
@@ -151,7 +151,7 @@ pub(super) fn grouped(number: u64) -> String {
 }
 
 /// A share of 1 in percent: one decimal, and never 100 or 0 by rounding alone.
-pub(super) fn percent(share: f64) -> String {
+pub(crate) fn percent(share: f64) -> String {
     match share * 100.0 {
         0.0 => "0 %".to_owned(),
         100.0 => "100 %".to_owned(),

@@ -1,0 +1,99 @@
+//! How far an experiment is: a line that changes on a terminal, a line for each measurement elsewhere.
+
+use std::io::{self, IsTerminal, Write};
+use std::time::Duration;
+
+use anabranch_drive::experiment::Progress;
+use rustix::termios::tcgetwinsize;
+
+/// Of the bar itself.
+const CELLS: usize = 24;
+
+/// Shows progress on standard error.
+pub(super) struct Bar {
+    live: bool,
+}
+
+impl Bar {
+    /// A bar that changes where standard error is a terminal.
+    pub(super) fn new() -> Bar {
+        Bar { live: io::stderr().is_terminal() }
+    }
+
+    /// A measurement has begun.
+    pub(super) fn begun(&mut self, progress: &Progress, what: &str) {
+        if self.live {
+            self.show(&line(progress, what));
+        }
+    }
+
+    /// A measurement is done.
+    pub(super) fn done(&mut self, progress: &Progress, what: &str) {
+        if self.live {
+            self.show(&line(progress, what));
+        } else {
+            let (done, total) = progress.counts();
+            let left = spoken(progress.left());
+            let _ = writeln!(io::stderr(), "{done}/{total} {what}; {left} left");
+        }
+    }
+
+    /// Something that should stay to be read.
+    pub(super) fn note(&mut self, text: &str) {
+        let clear = if self.live { "\r\x1b[K" } else { "" };
+        let _ = writeln!(io::stderr(), "{clear}{text}");
+    }
+
+    /// Leaves the terminal at the start of a line.
+    pub(super) fn end(self) {
+        if self.live {
+            let _ = writeln!(io::stderr());
+        }
+    }
+
+    /// Nobody may be there to see it: that is no reason to stop.
+    fn show(&self, text: &str) {
+        let width = tcgetwinsize(io::stderr()).map_or(80, |size| usize::from(size.ws_col)).max(20);
+        let cut: String = text.chars().take(width - 1).collect();
+        let mut out = io::stderr();
+        let _ = write!(out, "\r\x1b[K{cut}").and_then(|()| out.flush());
+    }
+}
+
+fn line(progress: &Progress, what: &str) -> String {
+    let (done, total) = progress.counts();
+    let full = (CELLS * done).checked_div(total).unwrap_or(CELLS);
+    let (full, empty) = ("█".repeat(full), "░".repeat(CELLS - full));
+    format!("{full}{empty} {done}/{total}, {} left · {what}", spoken(progress.left()))
+}
+
+/// A stretch of time as somebody who waits wants it.
+fn spoken(left: Duration) -> String {
+    let seconds = left.as_secs_f64().round() as u64;
+    match seconds {
+        0..100 => format!("{seconds} s"),
+        100..6000 => format!("{} min", seconds.div_ceil(60)),
+        _ => format!("{} h {} min", seconds / 3600, seconds % 3600 / 60),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_says_how_many_how_long_and_what() {
+        let mut progress = Progress::new(1, [Duration::from_secs(600); 3].into_iter());
+        assert_eq!(line(&progress, "quinn"), "██████░░░░░░░░░░░░░░░░░░ 1/4, 30 min left · quinn");
+        for _ in 0..3 {
+            progress.done(Duration::from_secs(600), Duration::from_secs(600));
+        }
+        assert_eq!(line(&progress, "quinn"), "████████████████████████ 4/4, 0 s left · quinn");
+    }
+
+    #[test]
+    fn time_is_told_in_two_units_at_most() {
+        let all = [7, 99, 100, 5999, 6000, 7260].map(|s| spoken(Duration::from_secs(s)));
+        assert_eq!(all, ["7 s", "99 s", "2 min", "100 min", "1 h 40 min", "2 h 1 min"]);
+    }
+}

@@ -1,0 +1,36 @@
+//! `anabranch experiment`: measurements on emulated networks that take hours, and go on where they were stopped.
+
+mod bar;
+mod marks;
+mod overhead;
+
+use clap::{Args, Subcommand};
+
+use crate::failure::Failure;
+
+/// Measure on emulated networks, with unaltered software, what the papers measured
+///
+/// An experiment is a folder: what was measured so far, and what came of it as Parquet and as one HTML page. The
+/// same command goes on where it was stopped; at most the measurement under way is lost.
+#[derive(Args)]
+pub(crate) struct ExperimentArgs {
+    #[command(subcommand)]
+    which: Which,
+}
+
+#[derive(Subcommand)]
+enum Which {
+    Overhead(Box<overhead::OverheadArgs>),
+}
+
+impl ExperimentArgs {
+    /// Runs the experiment to its end, or until it is told to stop.
+    ///
+    /// # Errors
+    /// Misuse if the machine lacks something (then nothing was created), trouble if not all could be measured.
+    pub(crate) fn run(self) -> Result<(), Failure> {
+        match self.which {
+            Which::Overhead(args) => args.run(),
+        }
+    }
+}

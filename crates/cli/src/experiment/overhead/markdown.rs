@@ -1,0 +1,87 @@
+//! The results as Markdown.
+
+use std::fmt::Write as _;
+
+use anabranch_drive::experiment::overhead::summary::{Cell, find};
+use anabranch_drive::experiment::overhead::{EVERY, Net, System, claims};
+
+use super::words::{self, Subject};
+
+/// All results, from the verdicts to what was not run.
+pub(super) fn text(subject: &Subject<'_>) -> String {
+    let Subject { settings, records, cells } = subject;
+    let mut text = format!(
+        "{} measurements of {}; repetitions interleaved, seed {}.\n\n{}\n\n",
+        records.len(),
+        words::limit(settings),
+        settings.seed,
+        words::machine(records)
+    );
+    text += &format!("### Targets\n\n{}.\n\n", words::TARGET);
+    let head = ["", "kept", "wanted", "the paper", "reached"].map(str::to_owned);
+    text += &table(&head, words::verdict_rows(cells).iter().map(<[String; 5]>::as_slice));
+    for net in Net::ALL {
+        for paths in [3, 2] {
+            text += &part(cells, net, paths);
+        }
+    }
+    text += "\n### What the paper says\n\n";
+    for claim in claims() {
+        text += &format!("* {:?}: {}\n", claim.kind, claim.words);
+    }
+    let missing = words::not_run(cells);
+    if !missing.is_empty() {
+        text += "\n### Not run yet\n\n";
+        missing.iter().for_each(|each| text += &format!("* {each}\n"));
+    }
+    text
+}
+
+/// A table of intervals by systems; nothing where nothing was measured.
+fn part(cells: &[Cell], net: Net, paths: usize) -> String {
+    let has =
+        |system: &System| EVERY.iter().any(|&ms| find(cells, *system, net, paths, ms).is_some());
+    let systems: Vec<_> = System::ALL.into_iter().filter(has).collect();
+    if systems.is_empty() {
+        return String::new();
+    }
+    let mut text = format!("\n### {paths} paths, {}\n\n", words::network(net));
+    text += "Mbit/s, median (least–most), and the share of the unsplit median; *n/m*: only n of m runs count, the share is \
+             theirs if there are any.\n\n";
+    let names = systems.iter().map(|&system| words::title(system).to_owned());
+    let head: Vec<String> = [String::from("switching")].into_iter().chain(names).collect();
+    let mut every: Vec<u32> = cells
+        .iter()
+        .filter(|cell| cell.net == net && cell.paths == paths)
+        .map(|cell| cell.every)
+        .collect();
+    every.sort_unstable_by_key(|ms| ms.wrapping_sub(1));
+    every.dedup();
+    let row = |&ms: &u32| -> Vec<String> {
+        let of = |&system: &System| find(cells, system, net, paths, ms).map_or("–".into(), entry);
+        [words::every(ms)].into_iter().chain(systems.iter().map(of)).collect()
+    };
+    let rows: Vec<_> = every.iter().map(row).collect();
+    text + &table(&head, rows.iter().map(Vec::as_slice))
+}
+
+fn entry(cell: &Cell) -> String {
+    let mut text = words::mbits(cell.goodput);
+    if cell.every != 0 {
+        write!(text, ", {}", words::kept(cell.kept)).expect("writing to a string does not fail");
+    }
+    let counted = cell.counted.map_or(0, |spread| spread.count);
+    if counted < cell.goodput.count {
+        text += &format!(", *{counted}/{}*", cell.goodput.count);
+    }
+    if cell.broken > 0 {
+        text += &format!(", {} broke off", cell.broken);
+    }
+    text
+}
+
+fn table<'a>(head: &[String], rows: impl Iterator<Item = &'a [String]>) -> String {
+    let line = |cells: &[String]| format!("| {} |\n", cells.join(" | "));
+    let rule = vec!["---".to_owned(); head.len()];
+    line(head) + &line(&rule) + &rows.map(line).collect::<String>()
+}

@@ -1,0 +1,323 @@
+//! `anabranch experiment overhead`: what splitting costs in throughput.
+
+mod markdown;
+mod page;
+mod words;
+
+use std::fs;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use anabranch_drive::emulate;
+use anabranch_drive::experiment::overhead::{
+    Bench, EVERY, Limit, Measured, Net, Settings, System, Unit, columns, plan, summary,
+};
+use anabranch_drive::experiment::{Event, Journal, Progress, Unit as _, carry_out, table};
+use clap::Args;
+use rustix::process::geteuid;
+use serde_json::json;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+
+use super::bar::Bar;
+use super::marks;
+use crate::failure::Failure;
+use crate::html;
+
+/// What was measured, a line for each.
+const JOURNAL: &str = "units.jsonl";
+const TABLE: &str = "overhead.parquet";
+const PAGE: &str = "overhead.html";
+
+/// Measure what splitting costs in throughput: CoMPS, section 6, Figure 8
+///
+/// Downloads through `anabranch split` over two and three emulated paths of 100 Mbit/s, weighted random, at each
+/// switching interval and without switching: WireGuard (wireguard-go at both ends, one TCP connection with cubic),
+/// Mosh (a file of 10 MB, shown again and again), and QUIC servers, all unaltered. Each download lasts ten
+/// seconds; one that stalls counts with what arrived. Repetitions are interleaved, in a seeded order.
+///
+/// FOLDER gets units.jsonl (each measurement when it is done), overhead.parquet and overhead.html. The same command
+/// goes on where it was stopped. It takes root, and the peers that `tests/interop/setup --area experiments` installs.
+#[derive(Args)]
+pub(crate) struct OverheadArgs {
+    /// Where results go; made if it is not there
+    #[arg(value_name = "FOLDER")]
+    folder: PathBuf,
+    /// What to measure: wireguard, mosh, quic-go, quinn, ngtcp2, aioquic
+    #[arg(
+        long,
+        value_name = "NAME,...",
+        value_delimiter = ',',
+        default_value = "wireguard,mosh,quic-go,quinn"
+    )]
+    peers: Vec<System>,
+    /// Switching intervals in milliseconds, and `never`, with which the others are compared
+    #[arg(long, value_name = "MS,...", value_delimiter = ',', value_parser = interval)]
+    every: Vec<u32>,
+    /// Numbers of paths
+    #[arg(long, value_name = "N,...", value_delimiter = ',', value_parser = clap::value_parser!(u8).range(2..=3))]
+    paths: Vec<u8>,
+    /// Networks: equal (20 ms on each path), unequal (20, 35 and 60 ms)
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',', default_value = "equal,unequal")]
+    networks: Vec<Net>,
+    /// How often each is measured [default: 3]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    repetitions: Option<u32>,
+    /// How long a download lasts [default: 10]
+    #[arg(long, value_name = "SECONDS", conflicts_with_all = ["full", "short"], value_parser = duration)]
+    seconds: Option<f64>,
+    /// As the paper did: 1 GB (Mosh: a minute) instead of ten seconds, ten repetitions; takes days
+    #[arg(long)]
+    full: bool,
+    /// In three minutes: 100 ms and never, three paths, one repetition of six seconds
+    #[arg(long, conflicts_with = "full")]
+    short: bool,
+    /// Of the order, the paths' chances and the splitter's choices
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// A further word for `anabranch split`, such as --split=--quic-tuples=3; repeat for more
+    #[arg(long, value_name = "WORD", allow_hyphen_values = true)]
+    split: Vec<String>,
+    /// Where the peers' programs are, if not where tests/interop/setup builds them or in PATH
+    #[arg(long, value_name = "DIR")]
+    programs: Option<PathBuf>,
+    /// Measure nothing: make table and page of what is there
+    #[arg(long)]
+    report: bool,
+    /// Write the results into this Markdown file too, between its marks
+    #[arg(long, value_name = "FILE.md")]
+    into: Option<PathBuf>,
+    /// Tell what happens as JSON, one object a line, on standard output
+    #[arg(long)]
+    json: bool,
+}
+
+impl OverheadArgs {
+    /// Measures, and makes table and page of what there is then.
+    pub(crate) fn run(self) -> Result<(), Failure> {
+        let settings = self.settings();
+        if self.report {
+            let read = Journal::<Measured>::read(&self.folder.join(JOURNAL));
+            let (_, records) = read.map_err(Failure::misuse)?;
+            return self.tell(&settings, &records);
+        }
+        self.allowed()?;
+        let own = std::env::current_exe().map_err(Failure::trouble)?;
+        let bench =
+            Bench::new(&settings, own, self.programs.as_deref()).map_err(Failure::misuse)?;
+        let made = fs::create_dir_all(&self.folder);
+        made.map_err(|e| Failure::misuse(format!("{}: {e}", self.folder.display())))?;
+        let journal = Journal::open(&self.folder.join(JOURNAL), &settings.header());
+        let mut journal = journal.map_err(Failure::misuse)?;
+        let whole = self.measure(&settings, &bench, &mut journal);
+        self.tell(&settings, journal.records())?;
+        let units = plan(&settings);
+        match whole? {
+            true => Ok(()),
+            false => Err(Failure::trouble(format!(
+                "stopped with {} of {} measurements done; the same command goes on",
+                done(&units, journal.records()),
+                units.len()
+            ))),
+        }
+    }
+
+    fn settings(&self) -> Settings {
+        let (seconds, bytes) = match (self.full, self.short) {
+            (true, _) => (600.0, Some(1_000_000_000)),
+            (_, true) => (6.0, None),
+            _ => (self.seconds.unwrap_or(10.0), None),
+        };
+        let paths: &[usize] = if self.short { &[3] } else { &[2, 3] };
+        let every: &[u32] = if self.short { &[100, 0] } else { &EVERY };
+        let usual = if self.full {
+            10
+        } else if self.short {
+            1
+        } else {
+            3
+        };
+        let or = |given: Vec<usize>, usual: &[usize]| match given.is_empty() {
+            true => usual.to_vec(),
+            false => given,
+        };
+        Settings {
+            systems: self.peers.clone(),
+            nets: self.networks.clone(),
+            paths: or(self.paths.iter().map(|&n| usize::from(n)).collect(), paths),
+            every: if self.every.is_empty() { every.to_vec() } else { self.every.clone() },
+            repetitions: self.repetitions.unwrap_or(usual),
+            limit: Limit { seconds, bytes },
+            seed: self.seed,
+            splitter: self.split.clone(),
+        }
+    }
+
+    /// Whether this machine and this user can build networks at all.
+    fn allowed(&self) -> Result<(), Failure> {
+        if !geteuid().is_root() {
+            return Err(Failure::misuse(format!(
+                "networks of their own take root: sudo anabranch experiment overhead {} --programs {}",
+                self.folder.display(),
+                "~/.cache/anabranch/peers/bin",
+            )));
+        }
+        let essential = |need: &emulate::Need| {
+            need.missing.is_some() && need.only_for.is_none_or(|only| only == "[[program]]")
+        };
+        match emulate::check().into_iter().find(essential) {
+            Some(need) => {
+                Err(Failure::misuse(format!("{}: {}", need.what, need.missing.unwrap_or_default())))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// True if all was measured, false if somebody said stop.
+    fn measure(
+        &self,
+        settings: &Settings,
+        bench: &Bench,
+        journal: &mut Journal<Measured>,
+    ) -> Result<bool, Failure> {
+        let stop = Arc::new(AtomicBool::new(false));
+        for signal in [SIGINT, SIGTERM, SIGHUP] {
+            signal_hook::flag::register(signal, Arc::clone(&stop)).map_err(Failure::trouble)?;
+        }
+        let mut bar = Bar::new();
+        let tell = |progress: &Progress, event: Event<'_, Unit, Measured>| match event {
+            _ if self.json => say(&object(progress, event)),
+            Event::Begun(unit) => bar.begun(progress, &unit.id()),
+            Event::Done(unit, record) => {
+                bar.done(progress, &format!("{} {}", unit.id(), words::outcome(record)));
+            }
+            Event::Again(unit, why) => bar.note(&format!("{}: once more, as {why}", unit.id())),
+        };
+        let work = |unit: &Unit| bench.measure(unit, &stop);
+        let whole = carry_out(&plan(settings), journal, &stop, work, tell);
+        bar.end();
+        whole.map_err(Failure::trouble)
+    }
+
+    /// Makes table, page and Markdown of what was measured, and says in short what came of it.
+    fn tell(&self, settings: &Settings, records: &[Measured]) -> Result<(), Failure> {
+        let cannot = |what: &Path, error: &dyn std::fmt::Display| {
+            Failure::misuse(format!("cannot write {}: {error}", what.display()))
+        };
+        let facts = [
+            ("anabranch.experiment", "overhead".to_owned()),
+            ("anabranch.schema", "1".to_owned()),
+            ("anabranch.seed", settings.seed.to_string()),
+            ("anabranch.program", html::GENERATOR.to_owned()),
+        ];
+        let target = self.folder.join(TABLE);
+        table::write(&target, &columns(records), &facts).map_err(|e| cannot(&target, &e))?;
+        let cells = summary::cells(records);
+        let target = self.folder.join(PAGE);
+        let subject = words::Subject { settings, records, cells: &cells };
+        html::write(&target, &page::page(&subject)).map_err(|e| cannot(&target, &e))?;
+        if let Some(file) = &self.into {
+            let name = "anabranch experiment overhead";
+            let written = marks::replace(file, name, &markdown::text(&subject));
+            written.map_err(|e| cannot(file, &e))?;
+        }
+        if !self.json {
+            let _ = writeln!(std::io::stdout(), "{}\n{}", words::plain(&cells), target.display());
+        }
+        Ok(())
+    }
+}
+
+/// How many units have a record.
+fn done(units: &[Unit], records: &[Measured]) -> usize {
+    units.iter().filter(|unit| records.iter().any(|record| record.unit == unit.id())).count()
+}
+
+fn object(progress: &Progress, event: Event<'_, Unit, Measured>) -> serde_json::Value {
+    let (done, total) = progress.counts();
+    let left = progress.left().as_secs_f64().round();
+    let (name, unit) = match &event {
+        Event::Begun(unit) => ("begun", unit),
+        Event::Done(unit, _) => ("done", unit),
+        Event::Again(unit, _) => ("again", unit),
+    };
+    let mut object =
+        json!({"event": name, "unit": unit.id(), "done": done, "total": total, "left": left});
+    match event {
+        Event::Done(_, record) => object["record"] = json!(record),
+        Event::Again(_, why) => object["message"] = why.into(),
+        Event::Begun(_) => {}
+    }
+    object
+}
+
+/// Nobody may be there to read it: what is measured is stored all the same.
+fn say(object: &serde_json::Value) {
+    let mut out = std::io::stdout().lock();
+    let _ = writeln!(out, "{object}").and_then(|()| out.flush());
+}
+
+fn interval(text: &str) -> Result<u32, String> {
+    let number = text.strip_suffix("ms").unwrap_or(text).parse();
+    match (text, number) {
+        ("never", _) => Ok(0),
+        (_, Ok(ms @ 1..=60_000)) => Ok(ms),
+        _ => Err("a number of milliseconds from 1 to 60000, or never".to_owned()),
+    }
+}
+
+fn duration(text: &str) -> Result<f64, String> {
+    let seconds: Result<f64, _> = text.parse();
+    let valid = seconds.ok().filter(|seconds| (1.0..=3600.0).contains(seconds));
+    valid.ok_or_else(|| "a number of seconds from 1 to 3600".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: OverheadArgs,
+    }
+
+    fn settings(words: &str) -> Settings {
+        let line = Line::try_parse_from(format!("x folder {words}").split_whitespace()).unwrap();
+        line.args.settings()
+    }
+
+    #[test]
+    fn the_forms_have_the_plans_that_they_promise() {
+        assert_eq!(plan(&settings("")).len(), 480);
+        let full = settings("--full");
+        assert_eq!((full.repetitions, full.limit.bytes), (10, Some(1_000_000_000)));
+        let short = plan(&settings("--short"));
+        assert_eq!(short.len(), 4 * 2 * 2);
+        let lasts: f64 = short.iter().map(|unit| unit.lasts().as_secs_f64()).sum();
+        assert!((100.0..180.0).contains(&lasts), "{lasts} s");
+        let own =
+            settings("--peers quinn --every 100,never --paths 3 --networks equal --seconds 5");
+        assert_eq!((plan(&own).len(), own.limit.seconds), (6, 5.0));
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused() {
+        for words in [
+            "--peers quick",
+            "--every 0",
+            "--every 1s",
+            "--paths 4",
+            "--seconds 0",
+            "--full --short",
+            "--networks flat",
+            "--repetitions 0",
+            "--seconds 5 --full",
+        ] {
+            let line = format!("x folder {words}");
+            assert!(Line::try_parse_from(line.split_whitespace()).is_err(), "{words}");
+        }
+    }
+}

@@ -1,0 +1,243 @@
+//! The results as one page.
+
+use std::fmt::Write as _;
+
+use anabranch_drive::experiment::overhead::summary::{Cell, find};
+use anabranch_drive::experiment::overhead::{Kind, Net, System, claims};
+use maud::{Markup, html};
+
+use super::words::{self, Subject};
+use crate::html;
+use crate::html::figures::{self, axis, drawing, lane, number};
+
+/// The upper edge of a figure, as a share of the unsplit goodput.
+const TOP: f64 = 1.2;
+
+/// The whole page.
+pub(super) fn page(subject: &Subject<'_>) -> String {
+    let mut systems: Vec<System> = subject.cells.iter().map(|cell| cell.system).collect();
+    systems.dedup();
+    html::page(
+        "What splitting costs",
+        &html! {
+            header {
+                h1 { "What splitting costs" }
+                p.muted {
+                    (subject.records.len()) " downloads, " (words::limit(subject.settings)) ", through "
+                    code { "anabranch split" } " over emulated paths of 100 Mbit/s, beside the paper's figures (CoMPS, section 6)"
+                }
+            }
+            main {
+                (in_short(subject))
+                @for system in systems { (section(subject, system)) }
+                (conditions(subject))
+            }
+            footer { p { "Made by " (html::GENERATOR) ", experiment overhead, seed " (subject.settings.seed) "." } }
+        },
+    )
+}
+
+fn in_short(subject: &Subject<'_>) -> Markup {
+    html! {
+        section aria-labelledby="targets" {
+            h2 id="targets" { "In short" }
+            div.scroll tabindex="0" role="region" aria-label="Targets" {
+                table.targets {
+                    caption { (words::TARGET) }
+                    thead { tr { @for cell in ["", "kept", "wanted", "the paper", "reached"] { th scope="col" { (cell) } } } }
+                    tbody { @for row in words::verdict_rows(subject.cells) {
+                        tr { @for (at, cell) in row.iter().enumerate() {
+                            @if at == 0 { th scope="row" { (cell) } } @else { td { (cell) } }
+                        } }
+                    } }
+                }
+            }
+            p {
+                "A run counts as split only if each path, which has an address of its own, carried 20 to 50 % of the downlink (of two "
+                "paths: 30 to 70 %). Of QUIC, only runs that count are judged."
+            }
+        }
+    }
+}
+
+fn section(subject: &Subject<'_>, system: System) -> Markup {
+    let name = system.name();
+    let said: Vec<_> = claims().iter().filter(|claim| claim.kind == system.kind()).collect();
+    html! {
+        section id=(name) aria-labelledby={ (name) "-h" } {
+            h2 id={ (name) "-h" } { (words::title(system)) }
+            p { "Measured: " (words::measured_as(system.kind())) "." }
+            figure.overhead {
+                figcaption {
+                    h3 { "Goodput by switching interval" }
+                    p {
+                        "The line is the median as a share of the unsplit median (the fine line is 100 %), each dot a run; small dots do not "
+                        "count. The shaded part is what the paper says remains: "
+                        @for claim in &said { (claim.words) }
+                        "."
+                    }
+                }
+                div.ways { @for net in Net::ALL { (panel(subject, system, net)) } }
+                (numbers(subject.cells, system))
+            }
+        }
+    }
+}
+
+/// One network: a lane for each number of paths.
+fn panel(subject: &Subject<'_>, system: System, net: Net) -> Markup {
+    let counts = [2, 3].into_iter().filter(|&paths| {
+        subject.cells.iter().any(|cell| (cell.system, cell.net, cell.paths) == (system, net, paths))
+    });
+    let counts: Vec<usize> = counts.collect();
+    let all: Vec<&Cell> =
+        subject.cells.iter().filter(|cell| (cell.system, cell.net) == (system, net)).collect();
+    let mut every: Vec<u32> = all.iter().map(|cell| cell.every).filter(|&ms| ms != 0).collect();
+    every.sort_unstable();
+    every.dedup();
+    html! {
+        @if !counts.is_empty() {
+            div.way data-way=(net.name()) {
+                h4 { (words::network(net)) " " span.muted { "round-trip times" } }
+                @for paths in counts { (row(subject, system, net, paths, &every)) }
+                (axis(&ticks(&every)))
+                p.muted { "switching interval in ms" }
+            }
+        }
+    }
+}
+
+fn row(subject: &Subject<'_>, system: System, net: Net, paths: usize, every: &[u32]) -> Markup {
+    let unsplit = find(subject.cells, system, net, paths, 0).map(|cell| cell.goodput);
+    let (remark, base) = match unsplit {
+        Some(spread) => (format!("unsplit {} Mbit/s", words::mbits(spread)), spread.median),
+        None => ("the unsplit run is missing".to_owned(), 0.0),
+    };
+    let colour = paths as i16 - 2;
+    let name = format!("{paths} paths");
+    let title = format!(
+        "{}, {}, {name}: goodput by switching interval, {remark}",
+        words::title(system),
+        words::network(net)
+    );
+    let mut shapes = paper(system.kind(), every);
+    let mut line = Vec::new();
+    for (at, &ms) in every.iter().enumerate() {
+        if let Some(kept) = find(subject.cells, system, net, paths, ms).and_then(|cell| cell.kept) {
+            line.push(format!("{} {}", middle(at), height(kept.median)));
+        }
+        let key = (system, net, paths, ms);
+        for run in subject.records.iter().filter(|r| (r.system, r.net, r.paths, r.every) == key) {
+            if base > 0.0 {
+                let class = if run.counts() { "" } else { " small" };
+                let (x, y) = (middle(at), height(run.goodput() / base));
+                write!(
+                    shapes,
+                    r#"<path class="dot {}{class}" d="M{x} {y}h0"/>"#,
+                    figures::colour(colour)
+                )
+                .expect("writing to a string does not fail");
+            }
+        }
+    }
+    if !line.is_empty() {
+        write!(
+            shapes,
+            r#"<path class="line {}" d="M{}"/>"#,
+            figures::colour(colour),
+            line.join("L")
+        )
+        .expect("writing to a string does not fail");
+    }
+    let width = every.len().max(1) as f64;
+    lane(colour, &name, &remark, &drawing("cost", width, &title, &[], &shapes))
+}
+
+/// What the paper says remains, and the unsplit goodput.
+fn paper(kind: Kind, every: &[u32]) -> String {
+    let mut shapes = format!(r#"<path class="unsplit" d="M0 {}H{}"/>"#, height(1.0), every.len());
+    for claim in claims().iter().filter(|claim| claim.kind == kind) {
+        let within = |ms: &u32| (claim.every.0..=claim.every.1).contains(ms);
+        let first = every.iter().position(within);
+        let last = every.iter().rposition(within);
+        if let (Some(first), Some(last)) = (first, last) {
+            let (top, bottom) = (height(1.0 - claim.loss.0), height(1.0 - claim.loss.1));
+            write!(
+                shapes,
+                r#"<path class="claim" d="M{first} {top}H{}V{bottom}H{first}Z"/>"#,
+                last + 1
+            )
+            .expect("writing to a string does not fail");
+        }
+    }
+    shapes
+}
+
+/// Each interval has a unit of the width; its dots are in the middle.
+fn middle(at: usize) -> String {
+    number(at as f64 + 0.5)
+}
+
+fn height(share: f64) -> String {
+    number(100.0 - 100.0 * (share / TOP).clamp(0.0, 1.0))
+}
+
+fn ticks(every: &[u32]) -> Vec<(f64, String)> {
+    let at = |n: usize| (n as f64 + 0.5) / every.len().max(1) as f64;
+    every.iter().enumerate().map(|(n, ms)| (at(n), ms.to_string())).collect()
+}
+
+fn numbers(cells: &[Cell], system: System) -> Markup {
+    let head = [
+        "network",
+        "paths",
+        "switching",
+        "Mbit/s",
+        "kept",
+        "counted",
+        "longest wait",
+        "broke off",
+        "disturbed",
+    ];
+    let head = head.map(str::to_owned);
+    let of = |cell: &Cell| {
+        let counted = cell.counted.map_or(0, |spread| spread.count);
+        vec![
+            words::network(cell.net),
+            cell.paths.to_string(),
+            words::every(cell.every),
+            words::mbits(cell.goodput),
+            words::kept(cell.kept),
+            format!("{counted} of {}", cell.goodput.count),
+            figures::span(cell.longest_gap),
+            cell.broken.to_string(),
+            cell.disturbed.to_string(),
+        ]
+    };
+    let rows: Vec<_> = cells.iter().filter(|cell| cell.system == system).map(of).collect();
+    figures::numbers(&format!("{}: all settings", words::title(system)), &head, &rows)
+}
+
+fn conditions(subject: &Subject<'_>) -> Markup {
+    let missing = words::not_run(subject.cells);
+    html! {
+        section aria-labelledby="conditions" {
+            h2 id="conditions" { "How it was measured" }
+            p {
+                "Each download has an emulated network of its own (" code { "anabranch emulate" } "): three paths of 100 Mbit/s, queues of "
+                "250 kB, no loss, each with an address of its own at the client. The schedule is weighted random; the chances are a flat "
+                "Dirichlet draw for each repetition, drawn again where a path would be nearly unused, the same for all systems and "
+                "intervals. What never switches takes the paths in turn. Repetitions are interleaved, in a seeded order."
+            }
+            p { (words::machine(subject.records)) }
+            p {
+                "It is an emulation on one machine: what the splitter, both ends and the links take of its CPU is in all figures, and the "
+                "paper's paths were others (virtual machines in two cities). Shares compare, levels do not."
+            }
+            @if !missing.is_empty() {
+                h3 { "Not run yet" }
+                ul { @for each in &missing { li { (each) } } }
+            }
+        }
+    }
+}

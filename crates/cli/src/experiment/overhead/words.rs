@@ -1,0 +1,225 @@
+//! What the results say, in words that page, Markdown and terminal share.
+
+use anabranch_drive::experiment::Spread;
+use anabranch_drive::experiment::overhead::summary::{Cell, Verdict, verdicts};
+use anabranch_drive::experiment::overhead::{
+    EVERY, Kind, Measured, Net, Settings, System, summary::find,
+};
+
+use crate::text::table;
+
+/// What page and Markdown are about.
+pub(super) struct Subject<'a> {
+    /// What was asked for.
+    pub(super) settings: &'a Settings,
+    /// What was measured.
+    pub(super) records: &'a [Measured],
+    /// What it amounts to.
+    pub(super) cells: &'a [Cell],
+}
+
+/// How a system is called in text.
+pub(super) fn title(system: System) -> &'static str {
+    match system {
+        System::WireGuard => "WireGuard (wireguard-go)",
+        System::Mosh => "Mosh",
+        System::QuicGo => "QUIC: quic-go",
+        System::Quinn => "QUIC: quinn",
+        System::Ngtcp2 => "QUIC: ngtcp2",
+        System::Aioquic => "QUIC: aioquic",
+    }
+}
+
+/// How a network is called in text.
+pub(super) fn network(net: Net) -> String {
+    net.rtts().map(|rtt| rtt.to_string()).join("/") + " ms"
+}
+
+/// A switching interval.
+pub(super) fn every(ms: u32) -> String {
+    if ms == 0 { "never".to_owned() } else { format!("{ms} ms") }
+}
+
+/// A measurement in a few words.
+pub(super) fn outcome(record: &Measured) -> String {
+    let mut text = format!("{:.3} Mbit/s", record.goodput());
+    if !record.counts() {
+        text += ", does not count (shares of the downlink)";
+    }
+    if !record.error.is_empty() {
+        text += &format!(", broke off: {}", record.error);
+    }
+    if record.disturbed() {
+        text += ", machine disturbed";
+    }
+    text
+}
+
+/// A spread of goodputs: the median, and what it lies between.
+pub(super) fn mbits(spread: Spread) -> String {
+    let digits = if spread.most < 1.0 { 3 } else { 1 + usize::from(spread.most < 10.0) };
+    match spread.count {
+        1 => format!("{:.digits$}", spread.median),
+        _ => format!(
+            "{:.digits$} ({:.digits$}–{:.digits$})",
+            spread.median, spread.least, spread.most
+        ),
+    }
+}
+
+/// A share of the unsplit goodput.
+pub(super) fn kept(spread: Option<Spread>) -> String {
+    spread.map_or("–".to_owned(), |spread| format!("{:.1} %", spread.median * 100.0))
+}
+
+/// The same with what it lies between.
+pub(super) fn kept_between(spread: Option<Spread>) -> String {
+    match spread {
+        Some(s) if s.count > 1 => format!(
+            "{:.1} % ({:.1}–{:.1}, {} runs)",
+            s.median * 100.0,
+            s.least * 100.0,
+            s.most * 100.0,
+            s.count
+        ),
+        Some(s) => format!("{:.1} % (1 run)", s.median * 100.0),
+        None => "not measured, or none counts".to_owned(),
+    }
+}
+
+/// Whether a target is reached.
+pub(super) fn reached(verdict: &Verdict) -> &'static str {
+    match (verdict.reached, verdict.kept) {
+        (Some(true), _) => "yes",
+        (Some(false), _) => "no",
+        (None, Some(kept)) if kept.count > 1 => "unclear: some runs do, some do not",
+        (None, Some(_)) => "unclear: one run",
+        (None, None) => "–",
+    }
+}
+
+/// The verdicts as rows: system, kept, wanted, paper, reached.
+pub(super) fn verdict_rows(cells: &[Cell]) -> Vec<[String; 5]> {
+    verdicts(cells)
+        .iter()
+        .map(|verdict| {
+            [
+                title(verdict.system).to_owned(),
+                kept_between(verdict.kept),
+                format!("≥ {:.0} %", verdict.wanted * 100.0),
+                verdict.paper.to_owned(),
+                reached(verdict).to_owned(),
+            ]
+        })
+        .collect()
+}
+
+/// What the target is about.
+pub(super) const TARGET: &str =
+    "Goodput that is left at 100 ms, three paths of 20 ms, as a share of the unsplit median";
+
+/// What of the usual plan has no measurement, in short; empty if all has.
+pub(super) fn not_run(cells: &[Cell]) -> Vec<String> {
+    let mut missing = Vec::new();
+    for system in System::ALL {
+        let of = |net, paths| {
+            let has = |&&ms: &&u32| find(cells, system, net, paths, ms).is_none();
+            EVERY.iter().filter(has).map(|&ms| every(ms)).collect::<Vec<_>>()
+        };
+        if !cells.iter().any(|cell| cell.system == system) {
+            missing.push(format!("{}: nothing", title(system)));
+            continue;
+        }
+        for net in Net::ALL {
+            for paths in [2, 3] {
+                let gone = of(net, paths);
+                if gone.len() == EVERY.len() {
+                    missing.push(format!(
+                        "{}, {}, {paths} paths: nothing",
+                        title(system),
+                        network(net)
+                    ));
+                } else if !gone.is_empty() {
+                    let list = gone.join(", ");
+                    missing.push(format!(
+                        "{}, {}, {paths} paths: {list}",
+                        title(system),
+                        network(net)
+                    ));
+                }
+            }
+        }
+    }
+    missing
+}
+
+/// How a transfer was limited.
+pub(super) fn limit(settings: &Settings) -> String {
+    match settings.limit.bytes {
+        None => format!("{} s each", settings.limit.seconds),
+        Some(_) => "1 GB each, 600 s at most (Mosh: 60 s)".to_owned(),
+    }
+}
+
+/// What is measured for a kind of system.
+pub(super) fn measured_as(kind: Kind) -> &'static str {
+    match kind {
+        Kind::WireGuard => {
+            "one TCP connection (cubic) in the tunnel, from the server; bytes that its client read"
+        }
+        Kind::Mosh => {
+            "a file of 10 MB that cat shows again and again; bytes that mosh-client wrote to its terminal. Mosh carries \
+             screens, as many as the round-trip time allows, and not what scrolled by between two of them"
+        }
+        Kind::Quic => "one HTTP response; bytes that quic-go's client read",
+    }
+}
+
+/// How disturbed the machine was: the median and the worst of each figure.
+pub(super) fn machine(records: &[Measured]) -> String {
+    let of = |value: fn(&Measured) -> f64| Spread::of(records.iter().map(value));
+    let (Some(load), Some(steal), Some(late), Some(pressure)) = (
+        of(|r| r.machine.load),
+        of(|r| r.machine.steal),
+        of(|r| r.machine.late),
+        of(|r| r.machine.pressure),
+    ) else {
+        return "Nothing was measured.".to_owned();
+    };
+    let disturbed = records.iter().filter(|record| record.disturbed()).count();
+    format!(
+        "The machine meanwhile, median (worst): load {:.1} ({:.1}); {:.1} % ({:.1} %) of the CPU taken by the hypervisor; \
+         some task waited for a CPU in {:.0} % ({:.0} %) of the time; one wake-up in a hundred came {:.1} ms ({:.1} ms) late. \
+         {disturbed} of {} measurements count as disturbed (more than 10 % taken, or wake-ups more than 20 ms late).",
+        load.median,
+        load.most,
+        steal.median * 100.0,
+        steal.most * 100.0,
+        pressure.median * 100.0,
+        pressure.most * 100.0,
+        late.median,
+        late.most,
+        records.len(),
+    )
+}
+
+/// The results for a terminal.
+pub(super) fn plain(cells: &[Cell]) -> String {
+    if cells.is_empty() {
+        return "Nothing was measured yet.".to_owned();
+    }
+    let head = ["system", "network", "paths", "every", "Mbit/s", "kept", "counted"];
+    let mut rows = vec![head.map(str::to_owned).to_vec()];
+    rows.extend(cells.iter().map(|cell| {
+        vec![
+            cell.system.to_string(),
+            network(cell.net),
+            cell.paths.to_string(),
+            every(cell.every),
+            mbits(cell.goodput),
+            kept(cell.kept),
+            format!("{}/{}", cell.counted.map_or(0, |spread| spread.count), cell.goodput.count),
+        ]
+    }));
+    table(&rows)
+}

@@ -1,0 +1,85 @@
+//! What all HTML pages share: the frame, the style, the figures. No script, no network, no other file.
+//!
+//! HTML comes from maud, which escapes every text. The figures are SVG made here: chart libraries fix colours and
+//! sizes of text in the picture, so that it would neither follow a dark theme nor be legible on a phone.
+
+pub(crate) mod figures;
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::path::Path;
+
+use anabranch_drive::capture::Draft;
+use maud::{DOCTYPE, Markup, PreEscaped, html};
+
+/// Who made a page.
+pub(crate) const GENERATOR: &str = concat!("anabranch ", env!("CARGO_PKG_VERSION"));
+
+/// By this our pages are known.
+const MARK: &str = r#"<meta name="generator" content="anabranch"#;
+
+/// Nothing may be loaded and nothing run, whatever the data may hold.
+const POLICY: &str =
+    "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'";
+
+const STYLE: &str = include_str!("style.css");
+
+/// A whole page around `body`.
+pub(crate) fn page(title: &str, body: &Markup) -> String {
+    let page = html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="generator" content=(GENERATOR);
+                meta http-equiv="Content-Security-Policy" content=(POLICY);
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                meta name="color-scheme" content="light dark";
+                title { (title) }
+                style { (PreEscaped(STYLE)) }
+            }
+            body { (body) }
+        }
+    };
+    page.into_string()
+}
+
+/// Writes a page whole or not at all.
+pub(crate) fn write(target: &Path, page: &str) -> io::Result<()> {
+    let mut draft = Draft::begin(target)?;
+    draft.write_all(page.as_bytes())?;
+    draft.commit()
+}
+
+/// Whether a file begins as our pages do.
+pub(crate) fn is_ours(page: &Path) -> bool {
+    let mut head = Vec::new();
+    let read = File::open(page).and_then(|file| file.take(1024).read_to_end(&mut head));
+    read.is_ok() && String::from_utf8_lossy(&head).contains(MARK)
+}
+
+/// A name from data, as a terminal or a page may show it: what controls either, or turns the direction of writing,
+/// is spelt out, and what is too long is cut.
+pub(crate) fn legible(name: &str) -> String {
+    const LONGEST: usize = 60;
+    let turns = |c: char| matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    let spelt = |c: char| match c.is_control() || turns(c) || matches!(c, '\u{2028}' | '\u{2029}') {
+        true => c.escape_default().to_string(),
+        false => c.to_string(),
+    };
+    let cut = name.chars().nth(LONGEST).is_some();
+    let kept: String = name.chars().take(LONGEST).map(spelt).collect();
+    if cut { kept + "…" } else { kept }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_cannot_play_tricks() {
+        assert_eq!(legible("a\x1b[31mb\u{202e}c"), "a\\u{1b}[31mb\\u{202e}c");
+        assert_eq!(legible("wlan ä"), "wlan ä");
+        assert_eq!(legible(&"x".repeat(99)).chars().count(), 61);
+    }
+}

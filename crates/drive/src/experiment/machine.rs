@@ -1,0 +1,148 @@
+//! How disturbed the machine was during a measurement, so that a disturbed repetition can be seen.
+
+use std::fs;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+
+/// A sleep of the probe.
+const NAP: Duration = Duration::from_millis(5);
+
+/// What else the machine did meanwhile.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Disturbance {
+    /// The share of CPU time that the hypervisor gave to others (`steal` of proc(5)).
+    pub steal: f64,
+    /// The share of the time in which some task waited for a CPU (`some` of `/proc/pressure/cpu`); our own
+    /// processes are among them.
+    pub pressure: f64,
+    /// Processes that ran or waited to, averaged over the last minute.
+    pub load: f64,
+    /// By how many milliseconds a thread that wants to be woken after 5 ms was late: the 99th percentile.
+    pub late: f64,
+}
+
+/// A measurement of the machine that runs beside another.
+pub struct Probe {
+    before: Counters,
+    began: Instant,
+    stop: Arc<AtomicBool>,
+    napper: Option<JoinHandle<Vec<f64>>>,
+}
+
+/// What the kernel counts, in its own units.
+#[derive(Clone, Copy, Default)]
+struct Counters {
+    stolen: f64,
+    ticks: f64,
+    waited: Duration,
+}
+
+impl Probe {
+    /// Begins.
+    pub fn start() -> Probe {
+        let stop = Arc::new(AtomicBool::new(false));
+        let flag = Arc::clone(&stop);
+        let napper = thread::spawn(move || nap(&flag));
+        Probe { before: Counters::now(), began: Instant::now(), stop, napper: Some(napper) }
+    }
+
+    /// Ends, and says how it was.
+    pub fn finish(mut self) -> Disturbance {
+        let (after, lasted) = (Counters::now(), self.began.elapsed().as_secs_f64());
+        let share = |part: f64, whole: f64| if whole > 0.0 { part / whole } else { 0.0 };
+        let waited = after.waited.saturating_sub(self.before.waited).as_secs_f64();
+        Disturbance {
+            steal: share(after.stolen - self.before.stolen, after.ticks - self.before.ticks),
+            pressure: share(waited, lasted).min(1.0),
+            load: read("/proc/loadavg").split(' ').next().map_or(0.0, number),
+            late: percentile(self.naps(), 0.99),
+        }
+    }
+
+    fn naps(&mut self) -> Vec<f64> {
+        self.stop.store(true, Ordering::Relaxed);
+        self.napper.take().and_then(|napper| napper.join().ok()).unwrap_or_default()
+    }
+}
+
+impl Drop for Probe {
+    fn drop(&mut self) {
+        self.naps();
+    }
+}
+
+impl Counters {
+    /// Zeroes for what this kernel does not count.
+    fn now() -> Counters {
+        let stat = read("/proc/stat");
+        let cpu: Vec<f64> = stat
+            .lines()
+            .next()
+            .unwrap_or_default()
+            .split_whitespace()
+            .skip(1)
+            .map(number)
+            .collect();
+        let pressure = read("/proc/pressure/cpu");
+        let total = pressure.split("total=").nth(1).and_then(|rest| rest.lines().next());
+        Counters {
+            stolen: cpu.get(7).copied().unwrap_or(0.0),
+            // The last two are part of the first two (guests).
+            ticks: cpu.iter().take(8).sum(),
+            waited: Duration::from_secs_f64(total.map_or(0.0, number) * 1e-6),
+        }
+    }
+}
+
+/// Sleeps until it is told to stop; by how many milliseconds each sleep was too long.
+fn nap(stop: &AtomicBool) -> Vec<f64> {
+    let mut late = Vec::new();
+    while !stop.load(Ordering::Relaxed) {
+        let asleep = Instant::now();
+        thread::sleep(NAP);
+        late.push(asleep.elapsed().saturating_sub(NAP).as_secs_f64() * 1e3);
+    }
+    late
+}
+
+/// The value that a share of `rank` of all is not above.
+fn percentile(mut values: Vec<f64>, rank: f64) -> f64 {
+    values.sort_by(f64::total_cmp);
+    let at = (values.len() as f64 * rank) as usize;
+    values.get(at.min(values.len().saturating_sub(1))).copied().unwrap_or(0.0)
+}
+
+fn read(path: &str) -> String {
+    fs::read_to_string(path).unwrap_or_default()
+}
+
+fn number(text: &str) -> f64 {
+    text.trim().parse().unwrap_or(0.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_are_shares_and_sleeps_are_late() {
+        let probe = Probe::start();
+        thread::sleep(Duration::from_millis(100));
+        let seen = probe.finish();
+        for share in [seen.steal, seen.pressure] {
+            assert!((0.0..=1.0).contains(&share), "{seen:?}");
+        }
+        assert!(seen.late > 0.0 && seen.load >= 0.0, "{seen:?}");
+    }
+
+    #[test]
+    fn a_percentile_is_one_of_the_values() {
+        assert_eq!(percentile((0..100).map(f64::from).collect(), 0.99), 99.0);
+        assert_eq!(percentile(vec![3.0], 0.99), 3.0);
+        assert_eq!(percentile(Vec::new(), 0.99), 0.0);
+    }
+}

@@ -1,0 +1,31 @@
+//! Experiments: plans of many measurements on emulated networks that take hours, and go on where they
+//! were stopped.
+//!
+//! What every experiment shares is here, each in its file:
+//!
+//! * [`Journal`]: what was measured so far, a line for each unit, safe against a power cut;
+//! * [`carry_out`]: unit after unit, with a second try, until all are done or somebody says stop;
+//! * [`Progress`]: how many are done and how long the rest will take;
+//! * [`Probe`]: how disturbed the machine was meanwhile;
+//! * [`Programs`]: where strangers' software is, or how to get it;
+//! * [`Spread`]: median, least and most;
+//! * [`table`]: rows as Parquet.
+//!
+//! An experiment itself is a plan (its units, in a seeded order), a way to carry out one unit, and what
+//! its records amount to: [`overhead`].
+
+mod journal;
+mod machine;
+pub mod overhead;
+mod programs;
+mod progress;
+mod runner;
+mod spread;
+pub mod table;
+
+pub use journal::{Journal, JournalError};
+pub use machine::{Disturbance, Probe};
+pub use programs::{Missing, Programs};
+pub use progress::Progress;
+pub use runner::{Event, Gone, Record, Unit, carry_out};
+pub use spread::Spread;

@@ -1,0 +1,176 @@
+//! Carries out one measurement.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use super::super::runner::Unit as _;
+use super::super::{Missing, Probe, Programs};
+use super::stage::Stage;
+use super::transfer::Arrived;
+use super::{Kind, Limit, Measured, Settings, System, Unit, mosh, quic, wireguard};
+
+/// Of all that is measured: before other work of the machine, behind the thread that carries the packets.
+const NICE: i32 = -5;
+
+/// A server that runs, and the client that fetches from it by the splitter.
+pub(super) trait Session {
+    /// The server's UDP port, which is the splitter's too.
+    fn port(&self) -> u16;
+
+    /// Fetches until the limit.
+    ///
+    /// # Errors
+    /// The transfer could not begin.
+    fn transfer(&mut self, stage: &Stage, limit: Limit, stop: &AtomicBool) -> io::Result<Arrived>;
+}
+
+/// Makes measurements, each in a network of its own that is gone afterwards.
+#[derive(Debug)]
+pub struct Bench {
+    programs: Programs,
+    splitter: PathBuf,
+    limit: Limit,
+    seed: u64,
+    words: Vec<String>,
+}
+
+impl Bench {
+    /// A bench for `settings`; `splitter` is the `anabranch` under test, `programs` a folder that may hold the
+    /// strangers' programs.
+    ///
+    /// # Errors
+    /// Programs that the systems take are nowhere; all of them are named.
+    pub fn new(
+        settings: &Settings,
+        splitter: PathBuf,
+        programs: Option<&Path>,
+    ) -> Result<Bench, Missing> {
+        let mut found = Programs::new(programs);
+        let mut wanted: Vec<_> = settings.systems.iter().flat_map(|&s| needs(s)).collect();
+        wanted.sort_unstable();
+        wanted.dedup();
+        found.find(&wanted)?;
+        let Settings { limit, seed, splitter: words, .. } = settings.clone();
+        Ok(Bench { programs: found, splitter, limit, seed, words })
+    }
+
+    /// Makes one measurement. Once `stop` is set it ends soon, and its result is of no use.
+    ///
+    /// # Errors
+    /// What could not be set up; a transfer that breaks off is no error.
+    pub fn measure(&self, unit: &Unit, stop: &AtomicBool) -> Result<Measured, String> {
+        self.run(unit, stop).map_err(|error| error.to_string())
+    }
+
+    fn run(&self, unit: &Unit, stop: &AtomicBool) -> io::Result<Measured> {
+        // All threads and programs of the measurement have it from this thread. Without privilege it stays.
+        let _ = rustix::process::setpriority_process(None, NICE);
+        let stage = Stage::build(unit.net, unit.paths)?;
+        let mut session = self.serve(unit.system, &stage)?;
+        let (weights, words) = self.schedule(unit);
+        let _splitter = stage.split(&self.splitter, session.port(), &words)?;
+        let (before, probe) = (stage.carried(), Probe::start());
+        let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let arrived = session.transfer(&stage, self.limit, stop)?;
+        let carried = stage.carried().since(&before);
+        Ok(Measured {
+            unit: unit.id(),
+            system: unit.system,
+            net: unit.net,
+            paths: unit.paths,
+            every: unit.every,
+            repetition: unit.repetition,
+            weights,
+            started: started.as_secs_f64(),
+            seconds: arrived.seconds,
+            bytes: arrived.bytes,
+            longest_gap: arrived.longest_gap,
+            up: carried.up,
+            down: carried.down,
+            error: arrived.error.unwrap_or_default(),
+            machine: probe.finish(),
+        })
+    }
+
+    fn serve<'a>(&'a self, system: System, stage: &'a Stage) -> io::Result<Box<dyn Session + 'a>> {
+        match system.kind() {
+            Kind::WireGuard => wireguard::serve(stage, &self.programs),
+            Kind::Mosh => mosh::serve(stage, &self.programs),
+            Kind::Quic => quic::serve(system, stage, &self.programs, self.limit),
+        }
+    }
+
+    /// The chances of the paths, and the splitter's options. What never switches takes the paths in turn, one for each
+    /// repetition.
+    fn schedule(&self, unit: &Unit) -> (Vec<f64>, Vec<String>) {
+        let first = unit.repetition as usize % unit.paths;
+        let (weights, schedule, every, rotate) = if unit.every == 0 {
+            let only = (0..unit.paths).map(|path| f64::from(u8::from(path == first)));
+            (only.collect(), "round-robin".to_owned(), "never".to_owned(), first)
+        } else {
+            let weights = unit.weights(self.seed);
+            let list: Vec<_> = weights.iter().map(|weight| format!("{weight:.6}")).collect();
+            (weights, format!("weights:{}", list.join(",")), format!("{}ms", unit.every), 0)
+        };
+        let paths = (0..unit.paths).map(|path| (path + rotate) % unit.paths);
+        let mut words: Vec<String> =
+            paths.flat_map(|path| ["--path".to_owned(), format!("p{path}=if:p{path}")]).collect();
+        let seed = unit.seed(self.seed).to_string();
+        words.extend(
+            ["--schedule", &schedule, "--every", &every, "--seed", &seed].map(str::to_owned),
+        );
+        words.extend(self.words.iter().cloned());
+        (weights, words)
+    }
+}
+
+fn needs(system: System) -> Vec<(&'static str, &'static str)> {
+    match system.kind() {
+        Kind::WireGuard => wireguard::NEEDS.to_vec(),
+        Kind::Mosh => mosh::NEEDS.to_vec(),
+        Kind::Quic => quic::needs(system),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{EVERY, Net, plan};
+    use super::*;
+
+    #[test]
+    fn what_never_switches_takes_the_paths_in_turn() {
+        let settings = Settings {
+            systems: vec![System::WireGuard],
+            nets: vec![Net::Equal],
+            paths: vec![3],
+            every: EVERY.to_vec(),
+            repetitions: 3,
+            limit: Limit { seconds: 1.0, bytes: None },
+            seed: 1,
+            splitter: vec!["--quic-tuples".to_owned(), "3".to_owned()],
+        };
+        let (programs, splitter) = (Programs::new(None), PathBuf::from("anabranch"));
+        let words = settings.splitter.clone();
+        let bench = Bench { programs, splitter, limit: settings.limit, seed: 1, words };
+        let mut firsts = Vec::new();
+        for unit in plan(&settings) {
+            let (weights, words) = bench.schedule(&unit);
+            assert_eq!(words.iter().filter(|word| *word == "--path").count(), 3);
+            assert!(words.ends_with(&settings.splitter));
+            if unit.every == 0 {
+                assert!(words.iter().any(|word| word == "never"));
+                firsts.push((words[1].clone(), weights));
+            } else {
+                assert!(words.iter().any(|word| word.starts_with("weights:0.")));
+            }
+        }
+        let expected: Vec<(String, Vec<f64>)> = (0..3)
+            .map(|n| {
+                (format!("p{n}=if:p{n}"), (0..3).map(|p| f64::from(u8::from(p == n))).collect())
+            })
+            .collect();
+        assert_eq!(firsts, expected);
+    }
+}

@@ -1,0 +1,182 @@
+//! What came of one measurement, whether it counts, and how it is stored.
+
+use serde::{Deserialize, Serialize};
+
+use super::super::table::{Column, Values};
+use super::super::{Disturbance, Record};
+use super::{Net, System};
+
+/// Paths that a network has at most, and a table has columns for.
+const PATHS: usize = 3;
+
+/// A measurement.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Measured {
+    /// Its name in the plan.
+    pub unit: String,
+    /// Of what.
+    pub system: System,
+    /// On which network.
+    pub net: Net,
+    /// Over so many paths.
+    pub paths: usize,
+    /// Switching interval in milliseconds; 0 is never.
+    pub every: u32,
+    /// The repetition, from 0.
+    pub repetition: u32,
+    /// The chances of the paths; where nothing is switched, 1 for the one that was used.
+    pub weights: Vec<f64>,
+    /// When the transfer began, in seconds since 1970.
+    pub started: f64,
+    /// How long it took.
+    pub seconds: f64,
+    /// Bytes that arrived at the client; with Mosh, bytes that its client wrote to the terminal.
+    pub bytes: u64,
+    /// The longest wait between two pieces, in seconds.
+    pub longest_gap: f64,
+    /// Bytes of the IP packets that the client sent by each path, as the links counted them.
+    pub up: Vec<u64>,
+    /// Bytes of the IP packets that each path brought to the client.
+    pub down: Vec<u64>,
+    /// Why the transfer broke off; empty if it did not.
+    pub error: String,
+    /// What else the machine did meanwhile.
+    pub machine: Disturbance,
+}
+
+impl Record for Measured {
+    fn unit(&self) -> &str {
+        &self.unit
+    }
+}
+
+impl Measured {
+    /// Mbit/s that arrived.
+    pub fn goodput(&self) -> f64 {
+        if self.seconds > 0.0 { self.bytes as f64 * 8e-6 / self.seconds } else { 0.0 }
+    }
+
+    /// The share of the downlink's bytes that each path carried.
+    pub fn shares(&self) -> Vec<f64> {
+        let whole: u64 = self.down.iter().sum();
+        self.down.iter().map(|&bytes| bytes as f64 / whole.max(1) as f64).collect()
+    }
+
+    /// Whether it was split, so that its cost says something: each path, which has an address of its own, carried
+    /// its part of the downlink. Of three paths 20 to 50 %, of two 30 to 70 %. What never switches always counts.
+    pub fn counts(&self) -> bool {
+        let (least, most) = if self.paths > 2 { (0.2, 0.5) } else { (0.3, 0.7) };
+        self.every == 0 || self.shares().iter().all(|share| (least..=most).contains(share))
+    }
+
+    /// Whether the machine was so busy with other things that the figure is doubtful: the hypervisor took a tenth of the
+    /// CPU, or one wake-up in a hundred was later than the paths' round-trip time.
+    pub fn disturbed(&self) -> bool {
+        self.machine.steal > 0.1 || self.machine.late > 20.0
+    }
+}
+
+/// The columns of the table of all measurements (`docs/formats.md`).
+pub fn columns(records: &[Measured]) -> Vec<Column> {
+    let texts = |of: fn(&Measured) -> String| Values::Text(records.iter().map(of).collect());
+    let ints = |of: fn(&Measured) -> usize| {
+        Values::Int(records.iter().map(|r| i32::try_from(of(r)).unwrap_or(i32::MAX)).collect())
+    };
+    let doubles = |of: fn(&Measured) -> f64| Values::Double(records.iter().map(of).collect());
+    let bools = |of: fn(&Measured) -> bool| Values::Bool(records.iter().map(of).collect());
+    let bytes = |of: &dyn Fn(&Measured) -> u64| {
+        Values::Long(records.iter().map(|r| i64::try_from(of(r)).unwrap_or(i64::MAX)).collect())
+    };
+    let mut columns = vec![
+        ("system", texts(|r| r.system.to_string())),
+        ("network", texts(|r| r.net.name().to_owned())),
+        ("paths", ints(|r| r.paths)),
+        ("every_ms", ints(|r| r.every as usize)),
+        ("repetition", ints(|r| r.repetition as usize)),
+        ("started", doubles(|r| r.started)),
+        ("seconds", doubles(|r| r.seconds)),
+        ("bytes", bytes(&|r| r.bytes)),
+        ("goodput", doubles(Measured::goodput)),
+        ("longest_gap", doubles(|r| r.longest_gap)),
+        ("counts", bools(Measured::counts)),
+        ("error", texts(|r| r.error.clone())),
+        ("steal", doubles(|r| r.machine.steal)),
+        ("pressure", doubles(|r| r.machine.pressure)),
+        ("load", doubles(|r| r.machine.load)),
+        ("late_ms", doubles(|r| r.machine.late)),
+        ("disturbed", bools(Measured::disturbed)),
+    ];
+    const NAMES: [[&str; 3]; PATHS] = [
+        ["p0_weight", "p0_up", "p0_down"],
+        ["p1_weight", "p1_up", "p1_down"],
+        ["p2_weight", "p2_up", "p2_down"],
+    ];
+    for (path, [weight, up, down]) in NAMES.into_iter().enumerate() {
+        let weights = records.iter().map(|r| r.weights.get(path).copied().unwrap_or(0.0));
+        columns.push((weight, Values::Double(weights.collect())));
+        columns.push((up, bytes(&|r| r.up.get(path).copied().unwrap_or(0))));
+        columns.push((down, bytes(&|r| r.down.get(path).copied().unwrap_or(0))));
+    }
+    columns.into_iter().map(|(name, values)| (name.to_owned(), values)).collect()
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    pub(in super::super) fn measured(system: System, every: u32, mbits: f64) -> Measured {
+        Measured {
+            unit: format!("{system} {every} {mbits}"),
+            system,
+            net: Net::Equal,
+            paths: 3,
+            every,
+            repetition: 0,
+            weights: vec![0.3, 0.3, 0.4],
+            started: 1.7e9,
+            seconds: 10.0,
+            bytes: (mbits * 1e7 / 8.0) as u64,
+            longest_gap: 0.1,
+            up: vec![1, 1, 1],
+            down: vec![30, 30, 40],
+            error: String::new(),
+            machine: Disturbance::default(),
+        }
+    }
+
+    #[test]
+    fn what_stays_on_one_path_does_not_count() {
+        let split = measured(System::Quinn, 100, 80.0);
+        assert!((split.goodput() - 80.0).abs() < 1e-6);
+        assert!(split.counts());
+        for down in [[100, 0, 0], [55, 25, 20], [45, 45, 10]] {
+            assert!(!Measured { down: down.to_vec(), ..split.clone() }.counts(), "{down:?}");
+        }
+        let unsplit = Measured { down: vec![100, 0, 0], every: 0, ..split.clone() };
+        assert!(unsplit.counts());
+        let two = Measured { paths: 2, down: vec![65, 35], ..split.clone() };
+        assert!(two.counts());
+        assert!(!Measured { down: vec![75, 25], ..two }.counts());
+        assert!(!Measured { down: vec![0, 0, 0], ..split }.counts(), "nothing arrived");
+    }
+
+    #[test]
+    fn a_busy_machine_is_told() {
+        let calm = measured(System::Mosh, 100, 1.0);
+        assert!(!calm.disturbed());
+        let stolen = Disturbance { steal: 0.2, ..calm.machine };
+        assert!(Measured { machine: stolen, ..calm.clone() }.disturbed());
+        let late = Disturbance { late: 30.0, ..calm.machine };
+        assert!(Measured { machine: late, ..calm }.disturbed());
+    }
+
+    #[test]
+    fn all_columns_are_of_one_length_and_can_be_written() {
+        let two = Measured { paths: 2, down: vec![1, 2], ..measured(System::Mosh, 10, 1.0) };
+        let columns = columns(&[measured(System::Quinn, 0, 80.0), two]);
+        let folder = tempfile::tempdir().unwrap();
+        let target = folder.path().join("overhead.parquet");
+        super::super::super::table::write(&target, &columns, &[]).unwrap();
+        assert!(columns.contains(&("p2_down".to_owned(), Values::Long(vec![40, 0]))));
+    }
+}

@@ -1,0 +1,354 @@
+//! Which measurements there are, and in which order they are made.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use anabranch_multipath::schedule::Weighted;
+use anabranch_multipath::seed;
+use rand_chacha::rand_core::Rng;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::super::runner;
+use super::Limit;
+
+/// The switching intervals of Figure 8 in milliseconds; 0 is never.
+pub const EVERY: [u32; 10] = [10, 20, 30, 40, 50, 100, 200, 500, 1000, 0];
+
+/// About what building a network and starting programs takes, beside the transfer.
+const SETTING_UP: Duration = Duration::from_secs(2);
+
+/// Software that is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum System {
+    /// wireguard-go at both ends, one TCP connection (cubic) in the tunnel.
+    WireGuard,
+    /// mosh-server and mosh-client; a file is shown again and again.
+    Mosh,
+    /// quic-go's HTTP/3 server.
+    QuicGo,
+    /// A server made of quinn, with its defaults.
+    Quinn,
+    /// ngtcp2's `gtlsserver`.
+    Ngtcp2,
+    /// A server made of aioquic, with its defaults.
+    Aioquic,
+}
+
+/// What a system speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// WireGuard.
+    WireGuard,
+    /// Mosh.
+    Mosh,
+    /// QUIC, whoever the server is.
+    Quic,
+}
+
+/// A fixed topology: three paths of 100 Mbit/s.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Net {
+    /// All three of 20 ms.
+    Equal,
+    /// Of 20, 35 and 60 ms.
+    Unequal,
+}
+
+/// Which measurements to make, and how.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Settings {
+    /// What is measured.
+    pub systems: Vec<System>,
+    /// On which networks.
+    pub nets: Vec<Net>,
+    /// Over so many of their paths: 2 or 3.
+    pub paths: Vec<usize>,
+    /// Switching intervals in milliseconds; 0 is never.
+    pub every: Vec<u32>,
+    /// How often each.
+    pub repetitions: u32,
+    /// When a transfer ends.
+    pub limit: Limit,
+    /// Of the order, of the chances of the paths, and of the splitter's choices.
+    pub seed: u64,
+    /// Further words for `anabranch split`.
+    pub splitter: Vec<String>,
+}
+
+/// One measurement.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Unit {
+    /// Of what.
+    pub system: System,
+    /// On which network.
+    pub net: Net,
+    /// Over so many paths.
+    pub paths: usize,
+    /// Switching interval in milliseconds; 0 is never.
+    pub every: u32,
+    /// The repetition, from 0.
+    pub repetition: u32,
+    lasts: Duration,
+}
+
+impl System {
+    /// All there are.
+    pub const ALL: [System; 6] = [
+        System::WireGuard,
+        System::Mosh,
+        System::QuicGo,
+        System::Quinn,
+        System::Ngtcp2,
+        System::Aioquic,
+    ];
+    /// Those that are measured unless somebody asks for others.
+    pub const USUAL: [System; 4] = [System::WireGuard, System::Mosh, System::QuicGo, System::Quinn];
+
+    /// Its name, as users write it.
+    pub fn name(self) -> &'static str {
+        match self {
+            System::WireGuard => "wireguard",
+            System::Mosh => "mosh",
+            System::QuicGo => "quic-go",
+            System::Quinn => "quinn",
+            System::Ngtcp2 => "ngtcp2",
+            System::Aioquic => "aioquic",
+        }
+    }
+
+    /// What it speaks.
+    pub fn kind(self) -> Kind {
+        match self {
+            System::WireGuard => Kind::WireGuard,
+            System::Mosh => Kind::Mosh,
+            _ => Kind::Quic,
+        }
+    }
+}
+
+impl fmt::Display for System {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for System {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<System, String> {
+        let names = System::ALL.map(System::name).join(", ");
+        let found = System::ALL.into_iter().find(|system| system.name() == text);
+        found.ok_or_else(|| format!("`{text}` is none of {names}"))
+    }
+}
+
+impl TryFrom<String> for System {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<System, String> {
+        text.parse()
+    }
+}
+
+impl From<System> for String {
+    fn from(system: System) -> String {
+        system.name().to_owned()
+    }
+}
+
+impl Net {
+    /// Both.
+    pub const ALL: [Net; 2] = [Net::Equal, Net::Unequal];
+
+    /// Its name, as users write it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Net::Equal => "equal",
+            Net::Unequal => "unequal",
+        }
+    }
+
+    /// The round-trip times of its paths in milliseconds.
+    pub fn rtts(self) -> [u32; 3] {
+        match self {
+            Net::Equal => [20, 20, 20],
+            Net::Unequal => [20, 35, 60],
+        }
+    }
+}
+
+impl FromStr for Net {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Net, String> {
+        let found = Net::ALL.into_iter().find(|net| net.name() == text);
+        found.ok_or_else(|| format!("`{text}` is none of equal, unequal"))
+    }
+}
+
+impl Settings {
+    /// What must not change when a run goes on; the rest may grow.
+    pub fn header(&self) -> Value {
+        json!({
+            "experiment": "overhead",
+            "version": 1,
+            "seed": self.seed,
+            "seconds": self.limit.seconds,
+            "bytes": self.limit.bytes,
+            "splitter": self.splitter,
+        })
+    }
+}
+
+impl Unit {
+    /// The chances of the paths: a draw of the flat Dirichlet distribution, the same for all systems and intervals
+    /// of a repetition.
+    ///
+    /// A draw that leaves a path nearly unused is drawn again: a session that is hardly split costs hardly anything, so
+    /// it would flatter. Kept are draws of 25 to 45 % for each of three paths, 35 to 65 % for each of two.
+    pub fn weights(&self, seed: u64) -> Vec<f64> {
+        let (least, most) = if self.paths > 2 { (0.25, 0.45) } else { (0.35, 0.65) };
+        let purpose = format!("overhead weights {} {}", self.net.name(), self.paths);
+        let draw = |attempt: u64| {
+            let stream = seed::stream(seed, u64::from(self.repetition) << 32 | attempt, &purpose);
+            let drawn = Weighted::dirichlet(1.0, self.paths, stream);
+            drawn.expect("a concentration of 1 is valid").weights().to_vec()
+        };
+        (0..)
+            .map(draw)
+            .find(|weights| weights.iter().all(|weight| (least..=most).contains(weight)))
+            .expect("one draw in twenty is kept, and there is no end of draws")
+    }
+
+    /// The seed of the splitter's choices: another for each unit.
+    pub fn seed(&self, seed: u64) -> u64 {
+        seed::stream(seed, 0, &runner::Unit::id(self)).next_u64()
+    }
+}
+
+impl runner::Unit for Unit {
+    fn id(&self) -> String {
+        let Unit { system, net, paths, every, repetition, .. } = self;
+        let every = if *every == 0 { "never".to_owned() } else { format!("{every}ms") };
+        format!("{system}/{}/{paths}/{every}/{repetition}", net.name())
+    }
+
+    fn lasts(&self) -> Duration {
+        self.lasts + SETTING_UP
+    }
+}
+
+/// All measurements in the order in which they are made: repetition after repetition, and in each of them all
+/// settings in an order of their own, so that a machine that is busy for a while disturbs no setting in all its
+/// repetitions.
+pub fn plan(settings: &Settings) -> Vec<Unit> {
+    let lasts = settings.limit.about();
+    let mut units = Vec::new();
+    for repetition in 0..settings.repetitions {
+        let mut round = Vec::new();
+        for &system in &settings.systems {
+            for &net in &settings.nets {
+                for &paths in &settings.paths {
+                    round.extend(settings.every.iter().map(|&every| Unit {
+                        system,
+                        net,
+                        paths,
+                        every,
+                        repetition,
+                        lasts,
+                    }));
+                }
+            }
+        }
+        // By dice of each unit's own, so that further settings do not change the order of the others.
+        round.sort_by_cached_key(|unit| {
+            seed::stream(settings.seed, 1, &runner::Unit::id(unit)).next_u64()
+        });
+        units.extend(round);
+    }
+    units
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::runner::Unit as _;
+    use super::*;
+    use std::collections::BTreeSet;
+
+    fn settings() -> Settings {
+        Settings {
+            systems: System::USUAL.to_vec(),
+            nets: Net::ALL.to_vec(),
+            paths: vec![2, 3],
+            every: EVERY.to_vec(),
+            repetitions: 3,
+            limit: Limit { seconds: 10.0, bytes: None },
+            seed: 1,
+            splitter: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn the_usual_plan_has_every_setting_in_every_repetition() {
+        let units = plan(&settings());
+        assert_eq!(units.len(), 4 * 2 * 2 * 10 * 3);
+        let ids: BTreeSet<_> = units.iter().map(|unit| unit.id()).collect();
+        assert_eq!(ids.len(), units.len(), "each id once");
+        let round = units.len() / 3;
+        for (at, unit) in units.iter().enumerate() {
+            assert_eq!(unit.repetition as usize, at / round, "repetition after repetition");
+        }
+        let order = |of: &[Unit]| -> Vec<Unit> {
+            of.iter().map(|unit| Unit { repetition: 0, ..unit.clone() }).collect()
+        };
+        assert_ne!(order(&units[..round]), order(&units[round..2 * round]), "in another order");
+        assert_eq!(plan(&settings()), units, "a plan is a function of its settings");
+        assert_ne!(plan(&Settings { seed: 2, ..settings() }), units);
+    }
+
+    #[test]
+    fn further_settings_leave_the_others_in_their_order() {
+        let few = plan(&Settings { systems: vec![System::Quinn], ..settings() });
+        let mut all = plan(&settings());
+        all.retain(|unit| unit.system == System::Quinn);
+        assert_eq!(all, few);
+    }
+
+    #[test]
+    fn each_path_has_a_good_share_that_is_a_repetitions_own() {
+        let mut seen = BTreeSet::new();
+        for repetition in 0..20 {
+            for paths in [2, 3] {
+                let unit = |system, every| Unit {
+                    system,
+                    net: Net::Equal,
+                    paths,
+                    every,
+                    repetition,
+                    lasts: Duration::ZERO,
+                };
+                let weights = unit(System::Quinn, 10).weights(1);
+                assert_eq!(weights.len(), paths);
+                assert!((weights.iter().sum::<f64>() - 1.0).abs() < 1e-9);
+                assert!(weights.iter().all(|w| (0.25..=0.65).contains(w)), "{weights:?}");
+                assert_eq!(weights, unit(System::Mosh, 1000).weights(1), "the same for all");
+                seen.insert(format!("{weights:?}"));
+                assert_ne!(unit(System::Quinn, 10).seed(1), unit(System::Quinn, 20).seed(1));
+            }
+        }
+        assert_eq!(seen.len(), 40);
+    }
+
+    #[test]
+    fn names_are_read_as_they_are_written() {
+        for system in System::ALL {
+            assert_eq!(system.name().parse(), Ok(system));
+        }
+        assert!("quick".parse::<System>().unwrap_err().contains("quic-go"));
+        assert!("same".parse::<Net>().is_err());
+    }
+}

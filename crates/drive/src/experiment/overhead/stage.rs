@@ -1,0 +1,223 @@
+//! The network of one measurement, and the splitter in it.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::fs;
+use std::io::{self, BufRead, BufReader};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::super::Programs;
+use super::Net;
+use crate::emulate::{Crew, Member, Namespace, Network, Topology};
+
+/// Of the server, whatever path leads there.
+pub(super) const SERVER: &str = "10.99.0.1";
+
+/// How long a program may take to be ready.
+const READY: Duration = Duration::from_secs(15);
+
+/// A client and a server with a few paths between them, and processes on both.
+///
+/// Dropped, all of it is gone; and with this process, however it ends.
+pub(super) struct Stage {
+    // First: processes end before their network does.
+    pub(super) crew: Crew,
+    network: Network,
+    paths: usize,
+}
+
+/// What each path carried, in bytes of IP packets, as the client's end of it saw them.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Carried {
+    pub(super) up: Vec<u64>,
+    pub(super) down: Vec<u64>,
+}
+
+impl Stage {
+    /// Builds the first `paths` paths of a network.
+    ///
+    /// # Errors
+    /// What the machine refuses.
+    pub(super) fn build(net: Net, paths: usize) -> io::Result<Stage> {
+        let text = topology(net, paths);
+        let topology = Topology::parse(&text, net.name()).map_err(io::Error::other)?;
+        let network = Network::start(&topology).map_err(io::Error::other)?;
+        Ok(Stage { crew: Crew::new()?, network, paths })
+    }
+
+    pub(super) fn client(&self) -> &Namespace {
+        self.network.host("client").expect("the topology has a client")
+    }
+
+    pub(super) fn server(&self) -> &Namespace {
+        self.network.host("server").expect("the topology has a server")
+    }
+
+    /// What the paths have carried so far.
+    pub(super) fn carried(&self) -> Carried {
+        let stats = self.network.stats();
+        let links = (0..self.paths).filter_map(|path| stats.get(&format!("p{path}")));
+        let (up, down) = links.map(|link| (link.forward.bytes, link.back.delivered.bytes)).unzip();
+        Carried { up, down }
+    }
+
+    /// Starts the splitter at the client, between the port of this number there and the server's.
+    ///
+    /// # Errors
+    /// It ended before it listened; the error holds what it said.
+    pub(super) fn split(
+        &self,
+        program: &Path,
+        port: u16,
+        words: &[String],
+    ) -> io::Result<Member<'_>> {
+        let mut command = Command::new(program);
+        command.args(["split", "--json", "--listen", &format!("127.0.0.1:{port}")]);
+        command.args(["--to", &format!("{SERVER}:{port}")]).args(words);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut splitter = self.crew.start(self.client(), &mut command)?;
+        let stdout = splitter.stdout.take().expect("it was given a pipe");
+        let (ready, listening) = mpsc::channel();
+        // Read to its end, or the splitter would have to drop what it tells.
+        thread::spawn(move || {
+            for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+                if line.contains(r#""event":"listening""#) {
+                    let _ = ready.send(());
+                }
+            }
+        });
+        match listening.recv_timeout(READY) {
+            Ok(()) => Ok(splitter),
+            Err(RecvTimeoutError::Timeout) => Err(io::Error::other("the splitter does not listen")),
+            Err(RecvTimeoutError::Disconnected) => {
+                let said = splitter.finish()?.stderr;
+                let said = String::from_utf8_lossy(&said).trim().to_owned();
+                Err(io::Error::other(format!("the splitter ended: {said}")))
+            }
+        }
+    }
+
+    /// Waits until a UDP port is bound at the server.
+    ///
+    /// # Errors
+    /// The program that should bind it has ended, or takes too long; the error says which.
+    pub(super) fn wait_bound(
+        &self,
+        who: &str,
+        process: &mut Member<'_>,
+        port: u16,
+    ) -> io::Result<()> {
+        wait_for(&format!("{who} to listen"), || {
+            if let Some(status) = process.try_wait()? {
+                return Err(io::Error::other(format!("{who} ended with {status}")));
+            }
+            let bound = |file| fs::read_to_string(file).map(|table| ports(&table));
+            self.server().run(|| {
+                let mut all = bound("/proc/thread-self/net/udp")?;
+                all.extend(bound("/proc/thread-self/net/udp6").unwrap_or_default());
+                Ok(all.contains(&port))
+            })
+        })
+    }
+}
+
+/// A program that was looked for, ready to be given words.
+pub(super) fn command(programs: &Programs, name: &'static str) -> Command {
+    let mut command = Command::new(programs.path(name));
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    command
+}
+
+/// Waits until `ready` is true.
+///
+/// # Errors
+/// Its errors, or that it took too long.
+pub(super) fn wait_for(what: &str, mut ready: impl FnMut() -> io::Result<bool>) -> io::Result<()> {
+    let begun = Instant::now();
+    while !ready()? {
+        if begun.elapsed() > READY {
+            let message = format!("waited {} s in vain for {what}", READY.as_secs());
+            return Err(io::Error::other(message));
+        }
+        thread::sleep(Duration::from_millis(20));
+    }
+    Ok(())
+}
+
+impl Carried {
+    /// What was carried since `before`.
+    pub(super) fn since(&self, before: &Carried) -> Carried {
+        let less = |now: &[u64], then: &[u64]| -> Vec<u64> {
+            now.iter().zip(then).map(|(now, then)| now.saturating_sub(*then)).collect()
+        };
+        Carried { up: less(&self.up, &before.up), down: less(&self.down, &before.down) }
+    }
+}
+
+/// The client has an address on each path, the server a single one. Each queue holds 250 kB: what a path of 100 Mbit/s
+/// and 20 ms holds on its way.
+fn topology(net: Net, paths: usize) -> String {
+    let mut text = format!(
+        "[[host]]\nname = 'client'\n[[host]]\nname = 'server'\naddress = ['{SERVER}/32']\n"
+    );
+    for (path, rtt) in net.rtts().into_iter().take(paths).enumerate() {
+        let delay = f64::from(rtt) / 2.0;
+        let metric = 100 + path;
+        write!(
+            text,
+            "[[link]]\nname = 'p{path}'\nends = [\n\
+             {{ host = 'client', address = ['10.77.{path}.2/24'], routes = ['{SERVER}'], metric = {metric} }},\n\
+             {{ host = 'server', routes = ['10.77.{path}.0/24'], prefsrc = ['{SERVER}'] }},\n]\n\
+             rate = '100mbit'\ndelay = '{delay}ms'\nqueue = '250kB'\n"
+        )
+        .expect("writing to a string does not fail");
+    }
+    text
+}
+
+/// The local ports in a table of the kernel's (`/proc/net/udp`).
+fn ports(table: &str) -> BTreeSet<u16> {
+    let port = |line: &str| {
+        let local = line.split_whitespace().nth(1)?;
+        u16::from_str_radix(local.rsplit(':').next()?, 16).ok()
+    };
+    table.lines().skip(1).filter_map(port).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_networks_are_as_the_plan_says() {
+        for (net, delays) in [(Net::Equal, [10.0, 10.0, 10.0]), (Net::Unequal, [10.0, 17.5, 30.0])]
+        {
+            let topology = Topology::parse(&topology(net, 3), "t").unwrap();
+            let found: Vec<f64> =
+                topology.links.iter().map(|l| l.forward.delay.as_secs_f64() * 1e3).collect();
+            assert_eq!(found, delays);
+            assert!(topology.links.iter().all(|l| l.forward.rate.unwrap().get() == 100_000_000));
+            assert_eq!(topology.hosts.len(), 2);
+        }
+        assert_eq!(Topology::parse(&topology(Net::Unequal, 2), "t").unwrap().links.len(), 2);
+    }
+
+    #[test]
+    fn bound_ports_are_read_from_the_kernels_table() {
+        let table = "  sl  local_address rem_address   st\n\
+                     123: 0100007F:CA6C 00000000:0000 07 0\n 7: 00000000:1151 00000000:0000 07\n";
+        assert_eq!(ports(table), [51820, 4433].into());
+        assert!(ports("").is_empty());
+    }
+
+    #[test]
+    fn what_was_carried_is_a_difference() {
+        let before = Carried { up: vec![1, 2], down: vec![3, 4] };
+        let after = Carried { up: vec![2, 4], down: vec![9, 4] };
+        assert_eq!(after.since(&before), Carried { up: vec![1, 2], down: vec![6, 0] });
+    }
+}

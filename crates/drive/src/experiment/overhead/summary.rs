@@ -1,0 +1,156 @@
+//! What the measurements amount to.
+
+use super::super::Spread;
+use super::{Kind, Measured, Net, System, paper};
+
+/// All repetitions of one setting.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Cell {
+    /// Of what.
+    pub system: System,
+    /// On which network.
+    pub net: Net,
+    /// Over so many paths.
+    pub paths: usize,
+    /// Switching interval in milliseconds; 0 is never.
+    pub every: u32,
+    /// Goodput in Mbit/s.
+    pub goodput: Spread,
+    /// Of those repetitions that count ([`Measured::counts`]); `None` if none does.
+    pub counted: Option<Spread>,
+    /// Goodput as a share of the median without switching, where that was measured; of the repetitions that count if
+    /// there are any.
+    pub kept: Option<Spread>,
+    /// The longest wait of any repetition, in seconds.
+    pub longest_gap: f64,
+    /// Transfers that broke off.
+    pub broken: usize,
+    /// Repetitions during which the machine was busy with other things.
+    pub disturbed: usize,
+}
+
+/// Whether a target is reached at 100 ms, on the equal network, over three paths.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Verdict {
+    /// Of what.
+    pub system: System,
+    /// The share of the unsplit goodput that should be kept.
+    pub wanted: f64,
+    /// What the paper says of it.
+    pub paper: &'static str,
+    /// The share that is kept; `None`: not measured, or none of it counts.
+    pub kept: Option<Spread>,
+    /// Whether each of two runs or more keeps enough (or none does); `None`: runs are on both sides, or too few.
+    pub reached: Option<bool>,
+}
+
+/// All settings that were measured, in the order of system, network, paths and interval, never last.
+pub fn cells(records: &[Measured]) -> Vec<Cell> {
+    let key = |r: &Measured| (r.system, r.net, r.paths, r.every.wrapping_sub(1), r.every);
+    let mut keys: Vec<_> = records.iter().map(key).collect();
+    keys.sort_unstable();
+    keys.dedup();
+    let of = |wanted: (System, Net, usize, u32, u32)| -> Vec<&Measured> {
+        records.iter().filter(|r| key(r) == wanted).collect()
+    };
+    keys.into_iter().filter_map(|key| cell(&of(key), records)).collect()
+}
+
+/// What is said of each system that was measured at all.
+pub fn verdicts(cells: &[Cell]) -> Vec<Verdict> {
+    let mut systems: Vec<System> = cells.iter().map(|cell| cell.system).collect();
+    systems.dedup();
+    systems.into_iter().map(|system| verdict(system, cells)).collect()
+}
+
+/// The cell of a setting.
+pub fn find(cells: &[Cell], system: System, net: Net, paths: usize, every: u32) -> Option<&Cell> {
+    cells
+        .iter()
+        .find(|cell| (cell.system, cell.net, cell.paths, cell.every) == (system, net, paths, every))
+}
+
+fn cell(of: &[&Measured], all: &[Measured]) -> Option<Cell> {
+    let Measured { system, net, paths, every, .. } = **of.first()?;
+    let goodput = Spread::of(of.iter().map(|r| r.goodput()))?;
+    let counted = Spread::of(of.iter().filter(|r| r.counts()).map(|r| r.goodput()));
+    let unsplit = all
+        .iter()
+        .filter(|r| (r.system, r.net, r.paths, r.every) == (system, net, paths, 0))
+        .map(Measured::goodput);
+    let unsplit = Spread::of(unsplit).map(|spread| spread.median).filter(|&median| median > 0.0);
+    let kept = unsplit.map(|unsplit| scale(counted.unwrap_or(goodput), 1.0 / unsplit));
+    Some(Cell {
+        system,
+        net,
+        paths,
+        every,
+        goodput,
+        counted,
+        kept,
+        longest_gap: of.iter().map(|r| r.longest_gap).fold(0.0, f64::max),
+        broken: of.iter().filter(|r| !r.error.is_empty()).count(),
+        disturbed: of.iter().filter(|r| r.disturbed()).count(),
+    })
+}
+
+fn verdict(system: System, cells: &[Cell]) -> Verdict {
+    let (wanted, paper) = paper::target(system.kind());
+    let cell = find(cells, system, Net::Equal, 3, 100);
+    // What is not split says nothing about the cost of splitting QUIC.
+    let judged = cell.filter(|cell| cell.counted.is_some() || system.kind() != Kind::Quic);
+    let kept = judged.and_then(|cell| cell.kept);
+    let reached = kept.filter(|kept| kept.count > 1).and_then(|kept| {
+        let (all, none) = (kept.least >= wanted, kept.most < wanted);
+        (all || none).then_some(all)
+    });
+    Verdict { system, wanted, paper, kept, reached }
+}
+
+fn scale(spread: Spread, by: f64) -> Spread {
+    let Spread { median, least, most, count } = spread;
+    Spread { median: median * by, least: least * by, most: most * by, count }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::measured::tests::measured;
+    use super::*;
+
+    fn quinn(every: u32, mbits: &[f64]) -> Vec<Measured> {
+        mbits.iter().map(|&mbits| measured(System::Quinn, every, mbits)).collect()
+    }
+
+    #[test]
+    fn what_is_kept_is_a_share_of_the_unsplit_median() {
+        let cells = cells(&[quinn(0, &[90.0, 100.0, 80.0]), quinn(100, &[70.0, 72.0])].concat());
+        assert_eq!(cells.iter().map(|cell| cell.every).collect::<Vec<_>>(), [100, 0]);
+        let kept = cells[0].kept.unwrap();
+        assert!((kept.median - 71.0 / 90.0).abs() < 1e-6, "{kept:?}");
+        assert_eq!((kept.count, cells[1].goodput.count), (2, 3));
+    }
+
+    #[test]
+    fn a_target_is_reached_by_all_runs_or_missed_by_all() {
+        let reached = |mbits: &[f64]| {
+            let records = [quinn(0, &[100.0]), quinn(100, mbits)].concat();
+            verdicts(&cells(&records)).remove(0).reached
+        };
+        assert_eq!(reached(&[81.0, 99.0]), Some(true));
+        assert_eq!(reached(&[60.0, 79.0]), Some(false));
+        assert_eq!(reached(&[79.0, 81.0, 90.0]), None, "runs on both sides");
+        assert_eq!(reached(&[95.0]), None, "one run is no run");
+        assert_eq!(reached(&[]), None);
+    }
+
+    #[test]
+    fn of_quic_only_what_counts_is_judged() {
+        let mut records = [quinn(0, &[100.0]), quinn(100, &[90.0, 91.0])].concat();
+        assert_eq!(verdicts(&cells(&records))[0].reached, Some(true));
+        for record in records.iter_mut().filter(|r| r.every == 100) {
+            record.down = vec![100, 0, 0];
+        }
+        let verdict = verdicts(&cells(&records)).remove(0);
+        assert_eq!((verdict.kept, verdict.reached), (None, None));
+    }
+}

@@ -1,0 +1,97 @@
+//! Where strangers' programs are, or how to get them.
+
+use std::collections::BTreeMap;
+use std::env;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Access, access};
+
+/// The folders in which experiments look for the software that they measure.
+#[derive(Clone, Debug, Default)]
+pub struct Programs {
+    folders: Vec<PathBuf>,
+    found: BTreeMap<&'static str, PathBuf>,
+}
+
+/// Programs that are nowhere, each with what gives it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Missing(pub Vec<(&'static str, &'static str)>);
+
+impl fmt::Display for Missing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let all: Vec<_> = self.0.iter().map(|(name, from)| format!("{name} ({from})")).collect();
+        write!(
+            f,
+            "missing: {}; `tests/interop/setup --area experiments` in the source tree installs and builds all \
+             of them, or name their folder with --programs",
+            all.join(", ")
+        )
+    }
+}
+
+impl std::error::Error for Missing {}
+
+impl Programs {
+    /// Looks in `own` first, then where the interop tests build what they need, then in `PATH` and where
+    /// Debian keeps servers.
+    pub fn new(own: Option<&Path>) -> Programs {
+        let cache = env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
+        let home = || env::var_os("HOME").map(|home| Path::new(&home).join(".cache"));
+        let built = cache.or_else(home).map(|cache| cache.join("anabranch/peers/bin"));
+        let path = env::var_os("PATH").unwrap_or_default();
+        let mut folders: Vec<PathBuf> = own.into_iter().map(Path::to_owned).chain(built).collect();
+        folders.extend(env::split_paths(&path));
+        folders.extend(["/usr/sbin", "/sbin"].map(PathBuf::from));
+        Programs { folders, found: BTreeMap::new() }
+    }
+
+    /// Looks for programs, each named with what gives it.
+    ///
+    /// # Errors
+    /// All that are missing at once.
+    pub fn find(&mut self, wanted: &[(&'static str, &'static str)]) -> Result<(), Missing> {
+        let mut missing = Vec::new();
+        for &(name, from) in wanted {
+            let places = self.folders.iter().map(|folder| folder.join(name));
+            match places.into_iter().find(|file| is_executable(file)) {
+                Some(file) => drop(self.found.insert(name, file)),
+                None => missing.push((name, from)),
+            }
+        }
+        if missing.is_empty() { Ok(()) } else { Err(Missing(missing)) }
+    }
+
+    /// Where a program is that was looked for and found; else its bare name.
+    pub fn path(&self, name: &'static str) -> PathBuf {
+        self.found.get(name).cloned().unwrap_or_else(|| name.into())
+    }
+}
+
+fn is_executable(file: &Path) -> bool {
+    file.is_file() && access(file, Access::EXEC_OK).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn own_folders_come_first() {
+        let folder = tempfile::tempdir().unwrap();
+        let own = folder.path().join("sh");
+        std::fs::copy("/bin/sh", &own).unwrap();
+        let mut programs = Programs::new(Some(folder.path()));
+        programs.find(&[("sh", "dash"), ("ls", "coreutils")]).unwrap();
+        assert_eq!(programs.path("sh"), own);
+        assert!(programs.path("ls").is_absolute());
+    }
+
+    #[test]
+    fn all_that_is_missing_is_told_at_once_with_the_remedy() {
+        let wanted = [("no-such-server", "its package"), ("sh", "dash"), ("no-such-client", "x")];
+        let error = Programs::new(None).find(&wanted).unwrap_err().to_string();
+        assert!(error.starts_with("missing: no-such-server (its package), no-such-client (x); "));
+        assert!(error.contains("tests/interop/setup --area experiments"), "{error}");
+    }
+}

@@ -1,0 +1,63 @@
+//! How far a plan has come, and how long the rest will take.
+
+use std::time::Duration;
+
+/// Units done, and an estimate of the time left. Reads no clock.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Progress {
+    done: usize,
+    total: usize,
+    /// What the units that are left should take by themselves.
+    left: Duration,
+    /// What the units done in this run should have taken, and did.
+    due: Duration,
+    took: Duration,
+}
+
+impl Progress {
+    /// Of a run that finds `done` units stored; `left` says of each other one what it should take.
+    pub fn new(done: usize, left: impl ExactSizeIterator<Item = Duration>) -> Progress {
+        let total = done + left.len();
+        Progress { done, total, left: left.sum(), due: Duration::ZERO, took: Duration::ZERO }
+    }
+
+    /// A unit is done that should have taken `due`, and `took` so long.
+    pub fn done(&mut self, due: Duration, took: Duration) {
+        self.done += 1;
+        self.left = self.left.saturating_sub(due);
+        self.due += due;
+        self.took += took;
+    }
+
+    /// Units that are done, and all there are.
+    pub fn counts(&self) -> (usize, usize) {
+        (self.done, self.total)
+    }
+
+    /// How long the rest will take, if it goes on as it went in this run.
+    pub fn left(&self) -> Duration {
+        if self.due.is_zero() {
+            return self.left;
+        }
+        self.left.mul_f64(self.took.as_secs_f64() / self.due.as_secs_f64())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn the_time_left_follows_how_long_units_really_take() {
+        let mut progress = Progress::new(3, [10, 10, 20].map(|s| s * SECOND).into_iter());
+        assert_eq!((progress.counts(), progress.left()), ((3, 6), 40 * SECOND));
+        progress.done(10 * SECOND, 15 * SECOND);
+        assert_eq!((progress.counts(), progress.left()), ((4, 6), 45 * SECOND));
+        progress.done(10 * SECOND, 5 * SECOND);
+        assert_eq!((progress.counts(), progress.left()), ((5, 6), 20 * SECOND));
+        progress.done(20 * SECOND, 20 * SECOND);
+        assert_eq!((progress.counts(), progress.left()), ((6, 6), Duration::ZERO));
+    }
+}

@@ -1,0 +1,222 @@
+//! Unit after unit, until all are done.
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::{Journal, JournalError, Progress};
+
+/// Pause before a unit that could not be carried out is tried again: what was in the way may be gone.
+const PAUSE: Duration = Duration::from_secs(1);
+/// How often a unit is tried.
+const TRIES: u32 = 2;
+
+/// One measurement of a plan.
+pub trait Unit {
+    /// Names it among all units of the plan, the same in each run.
+    fn id(&self) -> String;
+    /// About how long it takes: for the time left as long as nothing better is known.
+    fn lasts(&self) -> Duration;
+}
+
+/// What came of a unit.
+pub trait Record: Serialize + DeserializeOwned {
+    /// The [`Unit::id`] that it belongs to.
+    fn unit(&self) -> &str;
+}
+
+/// What happens while a plan is carried out.
+pub enum Event<'a, U, R> {
+    /// A unit begins.
+    Begun(&'a U),
+    /// It is done, and stored.
+    Done(&'a U, &'a R),
+    /// It could not be carried out, for this reason, and is tried again.
+    Again(&'a U, &'a str),
+}
+
+/// Why a plan could not be carried out.
+#[derive(Debug)]
+pub enum Gone {
+    /// What was measured cannot be stored.
+    Journal(JournalError),
+    /// A unit cannot be carried out: which, and why.
+    Unit(String, String),
+}
+
+impl fmt::Display for Gone {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Gone::Journal(error) => error.fmt(f),
+            Gone::Unit(unit, why) => write!(f, "{unit}: could not be measured: {why}"),
+        }
+    }
+}
+
+impl std::error::Error for Gone {}
+
+/// Carries out the units that the journal does not have yet, in their order; `tell` hears of each, with the
+/// progress. True if all are done, false if `stop` was set before; then the unit under way is lost, no other.
+///
+/// # Errors
+/// [`Gone`]: a unit failed twice, or its record could not be stored.
+pub fn carry_out<U: Unit, R: Record>(
+    units: &[U],
+    journal: &mut Journal<R>,
+    stop: &AtomicBool,
+    mut work: impl FnMut(&U) -> Result<R, String>,
+    mut tell: impl FnMut(&Progress, Event<'_, U, R>),
+) -> Result<bool, Gone> {
+    let done: std::collections::BTreeSet<_> =
+        journal.records().iter().map(|record| record.unit().to_owned()).collect();
+    let left: Vec<&U> = units.iter().filter(|unit| !done.contains(&unit.id())).collect();
+    let mut progress = Progress::new(units.len() - left.len(), left.iter().map(|u| u.lasts()));
+    for unit in left {
+        let begun = Instant::now();
+        tell(&progress, Event::Begun(unit));
+        let record = match one(unit, stop, &mut work, |why| {
+            tell(&progress, Event::Again(unit, why));
+        }) {
+            Some(record) => record.map_err(|why| Gone::Unit(unit.id(), why))?,
+            None => return Ok(false),
+        };
+        journal.append(record).map_err(Gone::Journal)?;
+        progress.done(unit.lasts(), begun.elapsed());
+        if let Some(record) = journal.records().last() {
+            tell(&progress, Event::Done(unit, record));
+        }
+    }
+    Ok(true)
+}
+
+/// What came of one unit, or why nothing did; `None` if it was stopped.
+fn one<U, R>(
+    unit: &U,
+    stop: &AtomicBool,
+    work: &mut impl FnMut(&U) -> Result<R, String>,
+    mut again: impl FnMut(&str),
+) -> Option<Result<R, String>> {
+    let mut tries = 0;
+    loop {
+        if stop.load(Ordering::Relaxed) {
+            return None;
+        }
+        tries += 1;
+        let result = work(unit);
+        if stop.load(Ordering::Relaxed) {
+            return None;
+        }
+        match result {
+            Err(why) if tries < TRIES => again(&why),
+            result => return Some(result),
+        }
+        std::thread::sleep(PAUSE);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde::Deserialize;
+    use serde_json::json;
+    use std::path::Path;
+
+    struct Number(u32);
+
+    impl Unit for Number {
+        fn id(&self) -> String {
+            format!("unit {}", self.0)
+        }
+
+        fn lasts(&self) -> Duration {
+            Duration::from_secs(10)
+        }
+    }
+
+    #[derive(Serialize, Deserialize)]
+    struct Square {
+        unit: String,
+        value: u32,
+    }
+
+    impl Record for Square {
+        fn unit(&self) -> &str {
+            &self.unit
+        }
+    }
+
+    fn plan() -> Vec<Number> {
+        (0..5).map(Number).collect()
+    }
+
+    fn journal(folder: &Path) -> Journal<Square> {
+        Journal::open(&folder.join("units.jsonl"), &json!({"n": 5})).unwrap()
+    }
+
+    fn square(unit: &Number) -> Result<Square, String> {
+        Ok(Square { unit: unit.id(), value: unit.0 * unit.0 })
+    }
+
+    #[test]
+    fn a_stopped_run_goes_on_and_loses_at_most_the_unit_under_way() {
+        let folder = tempfile::tempdir().unwrap();
+        let stop = AtomicBool::new(false);
+        let mut worked = Vec::new();
+        let work = |unit: &Number| {
+            worked.push(unit.0);
+            // Somebody presses Ctrl-C during the third.
+            stop.store(unit.0 == 2, Ordering::Relaxed);
+            square(unit)
+        };
+        let all = carry_out(&plan(), &mut journal(folder.path()), &stop, work, |_, _| {}).unwrap();
+        assert!(!all);
+        assert_eq!(worked, [0, 1, 2]);
+
+        stop.store(false, Ordering::Relaxed);
+        let mut worked = Vec::new();
+        let work = |unit: &Number| {
+            worked.push(unit.0);
+            square(unit)
+        };
+        let mut journal = journal(folder.path());
+        assert!(carry_out(&plan(), &mut journal, &stop, work, |_, _| {}).unwrap());
+        assert_eq!(worked, [2, 3, 4]);
+        let values: Vec<_> = journal.records().iter().map(|record| record.value).collect();
+        assert_eq!(values, [0, 1, 4, 9, 16]);
+    }
+
+    #[test]
+    fn a_unit_that_fails_once_is_tried_again_and_told() {
+        let folder = tempfile::tempdir().unwrap();
+        let (stop, mut failed, mut again) = (AtomicBool::new(false), false, Vec::new());
+        let work = |unit: &Number| {
+            if unit.0 == 1 && !std::mem::replace(&mut failed, true) {
+                return Err("the server did not come up".to_owned());
+            }
+            square(unit)
+        };
+        let tell = |_: &Progress, event: Event<'_, Number, Square>| {
+            if let Event::Again(unit, why) = event {
+                again.push((unit.0, why.to_owned()));
+            }
+        };
+        let mut journal = journal(folder.path());
+        assert!(carry_out(&plan(), &mut journal, &stop, work, tell).unwrap());
+        assert_eq!(again, [(1, "the server did not come up".to_owned())]);
+        assert_eq!(journal.records().len(), 5);
+    }
+
+    #[test]
+    fn a_unit_that_fails_twice_ends_the_run_with_its_reason() {
+        let folder = tempfile::tempdir().unwrap();
+        let stop = AtomicBool::new(false);
+        let work = |unit: &Number| if unit.0 == 1 { Err("no".to_owned()) } else { square(unit) };
+        let mut journal = journal(folder.path());
+        let error = carry_out(&plan(), &mut journal, &stop, work, |_, _| {}).unwrap_err();
+        assert_eq!(error.to_string(), "unit 1: could not be measured: no");
+        assert_eq!(journal.records().len(), 1);
+    }
+}

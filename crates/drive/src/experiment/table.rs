@@ -1,0 +1,128 @@
+//! Rows as Parquet, for any experiment.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use parquet::basic::{Compression, ZstdLevel};
+use parquet::data_type::{
+    BoolType, ByteArray, ByteArrayType, DataType, DoubleType, Int32Type, Int64Type,
+};
+use parquet::errors::ParquetError;
+use parquet::file::metadata::KeyValue;
+use parquet::file::properties::WriterProperties;
+use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
+use parquet::schema::parser::parse_message_type;
+
+use crate::capture::Draft;
+
+/// The values of a column, none of them null.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Values {
+    /// Texts.
+    Text(Vec<String>),
+    /// Numbers of 32 bits.
+    Int(Vec<i32>),
+    /// Numbers of 64 bits.
+    Long(Vec<i64>),
+    /// Fractions.
+    Double(Vec<f64>),
+    /// Yes or no.
+    Bool(Vec<bool>),
+}
+
+/// A column: its name and its values.
+pub type Column = (String, Values);
+
+/// Writes `columns`, all of one length, and facts about the whole; the file gets its name when it is complete.
+///
+/// # Errors
+/// Its folder does not exist or cannot be written to; nothing is left behind then.
+pub fn write(target: &Path, columns: &[Column], facts: &[(&str, String)]) -> io::Result<()> {
+    let schema = parse_message_type(&message(columns)).map_err(io::Error::other)?;
+    let facts = facts.iter().map(|(key, value)| KeyValue::new((*key).to_owned(), value.clone()));
+    let layout = WriterProperties::builder()
+        .set_compression(Compression::ZSTD(ZstdLevel::default()))
+        .set_key_value_metadata(Some(facts.collect()))
+        .build();
+    let draft = Draft::begin(target)?;
+    let written = || -> Result<Draft, ParquetError> {
+        let mut file = SerializedFileWriter::new(draft, Arc::new(schema), Arc::new(layout))?;
+        let mut group = file.next_row_group()?;
+        columns.iter().try_for_each(|(_, values)| write_column(&mut group, values))?;
+        group.close()?;
+        file.into_inner()
+    };
+    written().map_err(io::Error::other)?.commit()
+}
+
+/// The schema in Parquet's own notation.
+fn message(columns: &[Column]) -> String {
+    let fields: Vec<_> = columns
+        .iter()
+        .map(|(name, values)| match values {
+            Values::Text(_) => format!("required binary {name} (STRING);"),
+            Values::Int(_) => format!("required int32 {name};"),
+            Values::Long(_) => format!("required int64 {name};"),
+            Values::Double(_) => format!("required double {name};"),
+            Values::Bool(_) => format!("required boolean {name};"),
+        })
+        .collect();
+    format!("message anabranch_experiment {{ {} }}", fields.join(" "))
+}
+
+type Group<'a> = SerializedRowGroupWriter<'a, Draft>;
+
+fn write_column(group: &mut Group<'_>, values: &Values) -> Result<(), ParquetError> {
+    match values {
+        Values::Text(texts) => {
+            let texts: Vec<_> = texts.iter().map(|text| ByteArray::from(text.as_str())).collect();
+            typed::<ByteArrayType>(group, &texts)
+        }
+        Values::Int(numbers) => typed::<Int32Type>(group, numbers),
+        Values::Long(numbers) => typed::<Int64Type>(group, numbers),
+        Values::Double(numbers) => typed::<DoubleType>(group, numbers),
+        Values::Bool(answers) => typed::<BoolType>(group, answers),
+    }
+}
+
+fn typed<T: DataType>(group: &mut Group<'_>, values: &[T::T]) -> Result<(), ParquetError> {
+    let mut column = group.next_column()?.expect("as many columns are written as the schema has");
+    column.typed::<T>().write_batch(values, None, None)?;
+    column.close()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use parquet::file::reader::{FileReader, SerializedFileReader};
+    use parquet::record::RowAccessor;
+
+    #[test]
+    fn what_is_written_is_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let target = folder.path().join("t.parquet");
+        let columns = [
+            ("system".to_owned(), Values::Text(vec!["a".into(), "b".into()])),
+            ("every".to_owned(), Values::Int(vec![1, 2])),
+            ("bytes".to_owned(), Values::Long(vec![1 << 40, 2])),
+            ("rate".to_owned(), Values::Double(vec![0.5, 2.5])),
+            ("counts".to_owned(), Values::Bool(vec![true, false])),
+        ];
+        write(&target, &columns, &[("anabranch.experiment", "test".to_owned())]).unwrap();
+        let reader = SerializedFileReader::new(std::fs::File::open(&target).unwrap()).unwrap();
+        let facts = reader.metadata().file_metadata().key_value_metadata().unwrap();
+        assert!(facts.iter().any(|f| f.key == "anabranch.experiment"));
+        let rows: Vec<_> = reader.get_row_iter(None).unwrap().map(Result::unwrap).collect();
+        assert_eq!(rows.len(), 2);
+        assert_eq!(rows[1].get_string(0).unwrap(), "b");
+        assert_eq!((rows[0].get_int(1).unwrap(), rows[0].get_long(2).unwrap()), (1, 1 << 40));
+        assert_eq!((rows[1].get_double(3).unwrap(), rows[1].get_bool(4).unwrap()), (2.5, false));
+    }
+
+    #[test]
+    fn a_folder_that_is_not_there_is_refused() {
+        let error = write(Path::new("/no/where/t.parquet"), &[], &[]).unwrap_err();
+        assert!(error.to_string().contains("does not exist"), "{error}");
+    }
+}
