@@ -77,6 +77,8 @@ pub struct FoundRule {
     pub family: Family,
     /// Its priority.
     pub priority: u32,
+    /// The mark that it is for, and which of its bits count.
+    pub mark: Option<(u32, u32)>,
     /// The table that it names.
     pub table: u32,
     /// Whether it bears our protocol number.
@@ -86,7 +88,8 @@ pub struct FoundRule {
 impl FoundRule {
     /// Whether it is in the place of `rule`.
     pub fn stands_for(&self, rule: &Rule) -> bool {
-        (self.family, self.priority, self.table) == (rule.family, rule.priority, rule.table)
+        let place = (self.family, self.priority, self.table);
+        self.mark == rule.mark && place == (rule.family, rule.priority, rule.table)
     }
 }
 
@@ -159,18 +162,21 @@ fn rule_messages(family: Family) -> io::Result<Vec<RuleMessage>> {
 
 fn found_rule(family: Family, message: &RuleMessage) -> FoundRule {
     let table = u32::from(message.header.table);
-    let mut found = FoundRule { family, priority: 0, table, ours: false };
+    let mut found = FoundRule { family, priority: 0, mark: None, table, ours: false };
+    let (mut mark, mut mask) = (None, u32::MAX);
     for attribute in &message.attributes {
         match attribute {
             RuleAttribute::Priority(priority) => found.priority = *priority,
             RuleAttribute::Table(table) => found.table = *table,
+            RuleAttribute::FwMark(value) => mark = Some(*value),
+            RuleAttribute::FwMask(bits) => mask = *bits,
             RuleAttribute::Protocol(protocol) => {
                 found.ours = *protocol == RouteProtocol::Other(OURS);
             }
             _ => {}
         }
     }
-    found
+    FoundRule { mark: mark.map(|mark| (mark, mask)), ..found }
 }
 
 /// Where the default route of a table leads.

@@ -11,6 +11,8 @@ use crate::netlink::{self, Prefix};
 
 /// The number of the main routing table.
 const MAIN: u32 = 254;
+/// All bits of a mark.
+const ALL: u32 = u32::MAX;
 
 /// Where a run's packets are led: in the machine for all paths, in the interface's namespace into it.
 #[derive(Clone, Debug)]
@@ -31,7 +33,7 @@ impl Led {
 
     /// Into the interface alone.
     pub(super) fn only_in(slot: Slot) -> Led {
-        Led { slot, tables: vec![slot.tun()], specific: false }
+        Led { slot, tables: vec![slot.tun(), slot.nowhere()], specific: false }
     }
 
     /// Into the interface too.
@@ -69,28 +71,24 @@ impl Led {
         policy::remove_routes_but(self.slot.tables(), |table| self.tables.contains(&table))
     }
 
-    /// Specific routes first, then the table that the mark names.
+    /// Specific routes first, then the table that the mark names; then nowhere, which shows only while somebody has
+    /// emptied that table or removed its rule.
     fn rules(&self) -> impl Iterator<Item = Rule> + '_ {
+        let (base, nowhere) = (self.slot.base(), self.slot.nowhere());
         let first = self.slot.priorities().start;
-        let mark = Some((self.slot.base(), MASK));
-        let general = move |family| Rule {
+        let rule = move |family, after, mark, table| Rule {
             family,
-            priority: first,
-            mark,
-            from: None,
-            table: MAIN,
-            only_specific: true,
-        };
-        let named = move |(family, table)| Rule {
-            family,
-            priority: first + 1,
-            mark: Some((table, u32::MAX)),
+            priority: first + after,
+            mark: Some(mark),
             from: None,
             table,
-            only_specific: false,
+            only_specific: table == MAIN,
         };
-        let specific = Family::BOTH.into_iter().filter(|_| self.specific).map(general);
-        specific.chain(self.pairs().map(named))
+        let specific = Family::BOTH.into_iter().filter(|_| self.specific);
+        let specific = specific.map(move |family| rule(family, 0, (base, MASK), MAIN));
+        let named = self.pairs().map(move |(family, table)| rule(family, 1, (table, ALL), table));
+        let last = self.pairs().map(move |(family, mark)| rule(family, 2, (mark, ALL), nowhere));
+        specific.chain(named).chain(last)
     }
 
     fn pairs(&self) -> impl Iterator<Item = (Family, u32)> + '_ {
@@ -101,7 +99,7 @@ impl Led {
 /// Whatever comes from `origin` ("lo": this machine itself) leads nowhere, but for specific routes of the main table:
 /// without nftables nothing tells any more what may leave.
 pub(super) fn shut(slot: Slot, origin: &str) -> io::Result<()> {
-    let first = slot.priorities().start + 2;
+    let first = slot.priorities().start + 3;
     let mut result = Ok(());
     for family in Family::BOTH {
         let from = Some(origin.to_owned());

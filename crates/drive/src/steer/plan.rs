@@ -182,9 +182,9 @@ impl Plan {
         let mut lines = vec![
             format!("all else {whose}: each flow pinned to one of {}", self.devices().join(", ")),
             format!(
-                "rules of priority {} and {}, tables {:#x} to {:#x}, marks of the same numbers",
+                "rules of priority {} to {}, tables {:#x} to {:#x}, marks of the same numbers",
                 priorities.start,
-                priorities.start + 1,
+                priorities.start + 2,
                 tables.start,
                 tables.end - 1
             ),

@@ -216,7 +216,7 @@ fn a_start_takes_over_what_a_killed_run_left_and_sweeps_what_it_does_not_need() 
         assert_eq!((second.plan().slot, warnings.len()), (slot, 1));
         let rules = monitor.drain().unwrap();
         let count = rules.iter().filter(|change| **change == netlink::Change::Rule).count();
-        assert_eq!(count, 2, "of the path that is no more, in two families");
+        assert_eq!(count, 4, "two of the path that is no more, in two families");
         assert_eq!(ways_of(slot.path(1)), []);
         assert_eq!(ways_of(slot.path(0)).len(), 3);
         drop(tun);
