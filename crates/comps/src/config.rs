@@ -22,6 +22,9 @@ pub struct Config {
     pub seed: u64,
     /// Four-tuples that one QUIC connection may use, the handshake path included (at least 1).
     pub quic_tuples: usize,
+    /// How long a path's datagrams to the client may be held until those by the path before have come; `None` delivers all
+    /// as it comes.
+    pub in_order: Option<Duration>,
     /// A session without a datagram from its client for so long is closed.
     pub idle: Duration,
     /// Sessions that live at once; one more closes the one that was idle longest.
@@ -47,6 +50,7 @@ impl Config {
             every: Every::Time { mean: Duration::from_millis(100), random: false },
             seed: 0,
             quic_tuples: 4,
+            in_order: None,
             idle: Duration::from_secs(180),
             sessions: 4096,
             protocol: Guess::Look,

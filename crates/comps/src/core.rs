@@ -136,7 +136,7 @@ pub enum Output {
         /// What to send.
         payload: Payload,
     },
-    /// Send the whole batch just handled to the client.
+    /// Send the whole batch just handled to the client, or one that was held.
     Return {
         /// The client.
         client: SocketAddr,
@@ -144,6 +144,8 @@ pub enum Output {
         server: Option<SocketAddr>,
         /// The address of ours to answer from.
         local: Option<IpAddr>,
+        /// What was held; `None` for the batch just handled.
+        held: Option<Held>,
     },
     /// Find the server's address for a new session, and tell by [`Input::Resolved`].
     Resolve {
@@ -159,6 +161,17 @@ pub enum Output {
     },
     /// Tell the user.
     Event(Event),
+}
+
+/// Datagrams to a client that were held for those that left the server before ([`Config::in_order`]).
+#[derive(Debug, PartialEq, Eq)]
+pub struct Held {
+    /// The datagrams, one behind the other.
+    pub bytes: Box<[u8]>,
+    /// Length of each but the last, in bytes.
+    pub stride: usize,
+    /// Their ECN bits.
+    pub ecn: u8,
 }
 
 /// Datagrams to send.
@@ -389,7 +402,7 @@ impl Core {
         let patience = patience(self.sessions.len());
         let Some(session) = self.sessions.get_mut(&id) else { return };
         act(session, &mut common!(self, patience));
-        let due = session.next_timeout(self.config.idle).max(now);
+        let due = session.next_timeout(&self.config).max(now);
         // A timer that rings too early costs one look; setting it anew at each datagram would cost more.
         if session.armed.is_none_or(|armed| due < armed) {
             if let Some(armed) = session.armed.replace(due) {

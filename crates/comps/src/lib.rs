@@ -32,7 +32,7 @@ mod waiting;
 
 pub use batch::Batch;
 pub use config::{Config, Guess};
-pub use core::{Core, Failure, Input, Output, Payload};
+pub use core::{Core, Failure, Held, Input, Output, Payload};
 pub use event::{CloseReason, DownReason, Event, SessionId};
 pub use protocol::Protocol;
 pub use renumber::Renumbering;

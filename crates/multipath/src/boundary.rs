@@ -224,6 +224,12 @@ impl Boundary {
         }
     }
 
+    /// Opens a run at `now`, and with it a new grid.
+    pub fn restart(&mut self, now: Time) {
+        self.origin = None;
+        self.begin(now);
+    }
+
     /// Counts `units` towards the run.
     pub fn spend(&mut self, units: u64) {
         self.packets_left = self.packets_left.saturating_sub(units);

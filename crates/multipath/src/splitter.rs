@@ -68,9 +68,9 @@ impl Splitter {
         self.boundary.ends()
     }
 
-    /// Ends the present run: the next unit is scheduled anew.
-    pub fn end_run(&mut self) {
-        self.current = None;
+    /// Begins a whole run at `now`, on the path of the present one; where there is none, the next unit is scheduled.
+    pub fn begin_run(&mut self, now: Time) {
+        self.boundary.restart(now);
     }
 
     fn needs_choice(&self, now: Time, paths: &[PathView]) -> bool {

@@ -152,7 +152,14 @@ impl Ledger {
             Output::Send { session, tuple, path, payload } => {
                 self.leaves(session, tuple, path, &payload, cause);
             }
-            Output::Return { client, server, .. } => self.returns((client, server), cause),
+            Output::Return { client, server, held: None, .. } => {
+                self.returns((client, server), cause);
+            }
+            Output::Return { client, server, held: Some(held), .. } => {
+                let ends = (client, server);
+                assert!(self.sessions.values().any(|session| session.ends == ends), "{ends:?}");
+                assert!(held.bytes.len() <= held.stride.max(1) * 64, "{held:?}");
+            }
             Output::Close { session } => {
                 assert!(self.sessions.remove(&session).is_some(), "{session:?} was not open");
                 self.used.retain(|(its, _)| *its != session);

@@ -22,7 +22,7 @@ pub(super) fn read(script: &mut Input<'_>) -> Config {
         _ if paths > 1 => (Some(paths - 1), false),
         _ => (None, true),
     };
-    Config {
+    let config = Config {
         ports: (0..paths).map(|_| 1 + script.below(3) as u16).collect(),
         handshake,
         handshake_scheduled,
@@ -30,8 +30,12 @@ pub(super) fn read(script: &mut Input<'_>) -> Config {
         every: script.pick(&EVERY).parse().expect("an interval above zero"),
         seed: u64::from(script.byte()),
         quic_tuples: 1 + script.below(6),
+        in_order: None,
         idle: Duration::from_secs(script.pick(&[1, 30, 180])),
         sessions: 1 + script.below(4),
         protocol: script.pick(&GUESSES),
-    }
+    };
+    // By a byte that is read already, so that older scripts mean what they meant.
+    let in_order = (config.seed % 2 == 1).then_some(Duration::from_millis(30));
+    Config { in_order, ..config }
 }

@@ -9,10 +9,12 @@ from pathlib import Path
 
 from harness.net import SERVER, Host
 from harness.seeded import SEED
-from harness.tools import INTEROP, PEERS, MissingPeer
+from harness.tools import INTEROP, PEERS, MissingPeer, PeerFailed
 from harness.transfer import Transfer, client
 
 PORT = 4433
+# quiche follows as many addresses as its operator lets a client have connection IDs; 2 by default.
+QUICHE_PATHS = "4"
 CADDYFILE = """\
 {{
 	admin off
@@ -70,6 +72,16 @@ def _aioquic(at: Setting) -> list[str]:
     return [*script, str(at.folder / "certificate.pem"), str(at.folder / "key.pem"), str(SEED)]
 
 
+def _s2n(at: Setting) -> list[str]:
+    files = [str(at.folder / "certificate.pem"), str(at.folder / "key.pem")]
+    return ["s2n-server", f"{at.address}:{at.port}", *files, str(SEED)]
+
+
+def _quiche(at: Setting) -> list[str]:
+    files = [str(at.folder / "certificate.pem"), str(at.folder / "key.pem")]
+    return ["quiche-server", f"{at.address}:{at.port}", *files, str(SEED), QUICHE_PATHS]
+
+
 def _caddy(at: Setting) -> list[str]:
     config = at.folder / "Caddyfile"
     config.write_text(CADDYFILE.format(port=at.port, address=at.address, folder=at.folder))
@@ -82,6 +94,8 @@ KINDS = {
     "quinn": Kind("hq", _quinn),
     "gtlsserver": Kind("h3", _gtlsserver),
     "aioquic": Kind("h3", _aioquic),
+    "s2n-quic": Kind("hq", _s2n),
+    "quiche": Kind("h3", _quiche),
     "caddy": Kind("h3", _caddy),
 }
 
@@ -123,3 +137,15 @@ def download(
     command = ["quic-client", "-server", endpoint, "-protocol", KINDS[kind].protocol]
     command += ["-path", f"/bytes/{length}", "-version", str(version), "-timeout", f"{seconds}s"]
     return client(host, command, seconds)
+
+
+def goodput(host: Host, kind: str, endpoint: str, length: int, seconds: int) -> float:
+    """Mbit/s of a download that is cut off after ``seconds``, and is longer than that.
+
+    Raises:
+        PeerFailed: it ended early, or nothing came.
+    """
+    transfer = download(host, kind, endpoint, length, seconds=seconds)
+    if transfer.bytes in (0, length) or transfer.seconds < seconds * 0.95:
+        raise PeerFailed(f"{kind}: no download of {seconds} s: {transfer}")
+    return transfer.bytes * 8e-6 / transfer.seconds

@@ -26,10 +26,10 @@ class Splitter:
         to: str | None,
         paths: Sequence[str],
         *,
-        every: str = "100ms",
-        schedule: str = "round-robin",
+        every: str | None = "100ms",
+        schedule: str | None = "round-robin",
         listen: str | None = LISTEN,
-        seed: int = 7,
+        seed: int | None = 7,
         options: Sequence[str] = (),
         before: Sequence[str] = (),
         watch: Callable[[dict[str, Any]], None] = lambda _: None,
@@ -37,6 +37,7 @@ class Splitter:
         """Starts splitting towards ``to``; ``paths`` as on the command line (``p0=if:p0``).
 
         Without ``to`` or ``listen``, ``options`` or the program itself say.
+        ``every``, ``schedule`` and ``seed`` are left to ``options`` where they are None.
         ``before`` are words that confine the program (:func:`harness.service.confined`).
         ``watch`` sees every event as it comes, on a thread of its own.
 
@@ -48,7 +49,10 @@ class Splitter:
         command += ["--listen", listen] if listen else []
         command += ["--to", to] if to else []
         command += [word for path in paths for word in ("--path", path)]
-        command += ["--schedule", schedule, "--every", every, "--seed", str(seed), *options]
+        command += ["--every", every] if every else []
+        command += ["--schedule", schedule] if schedule else []
+        command += ["--seed", str(seed)] if seed is not None else []
+        command += options
         self._watch = watch
         self.events: list[dict[str, Any]] = []
         self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 (closed by __exit__)

@@ -41,6 +41,7 @@ const KEYS: &[Section] = &[
             "handshake",
             "scheduled",
             "quic-tuples",
+            "in-order",
             "seed",
             "json",
             "quiet",

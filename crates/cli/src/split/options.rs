@@ -120,6 +120,14 @@ pub(crate) struct Options {
     #[arg(long, value_name = "N", help_heading = "Schedule")]
     pub(crate) quic_tuples: Option<NonZeroUsize>,
 
+    /// Hold what comes by a path until the path before has fallen silent, at most so long
+    ///
+    /// Otherwise what still stands in the queues of the path that a server has left is overtaken by what comes by the next,
+    /// and QUIC and TCP slow down as if it were lost. 30ms suits most paths (docs/notes/quic-migration.md).
+    #[arg(long, value_name = "TIME", help_heading = "Schedule")]
+    #[serde(deserialize_with = "file::text")]
+    pub(crate) in_order: Option<Span>,
+
     /// Repeat the choices of another run [default: drawn from the system, and shown]
     #[arg(long, value_name = "N", help_heading = "Schedule")]
     pub(crate) seed: Option<u64>,
@@ -172,6 +180,7 @@ impl Options {
             handshake: self.handshake.or(file.handshake),
             scheduled: self.scheduled.or(file.scheduled),
             quic_tuples: self.quic_tuples.or(file.quic_tuples),
+            in_order: self.in_order.or(file.in_order),
             seed: self.seed.or(file.seed),
             json: self.json || (file.json && !self.quiet),
             quiet: self.quiet || (file.quiet && !self.json),

@@ -124,6 +124,7 @@ fn config(options: &Options, paths: &[PathSpec], roles: &Roles) -> Result<Config
         published.map(|text| text.parse().expect("a family's own run length is well formed"));
     config.every = options.every.or(published).unwrap_or(config.every);
     config.seed = options.seed.unwrap_or_else(fresh_seed);
+    config.in_order = options.in_order.map(|longest| longest.0);
     config.quic_tuples = options.quic_tuples.map_or(config.quic_tuples, usize::from);
     config.idle = options.idle.map_or(config.idle, |span| span.0);
     config.sessions = options.max_sessions.map_or(config.sessions, usize::from);

@@ -1,6 +1,7 @@
 //! One session: one client address and the server that it wants, its own draw of the schedule, its own view of the paths' health.
 
 mod copies;
+mod order;
 mod pins;
 mod share;
 
@@ -11,6 +12,7 @@ use std::time::Duration;
 use anabranch_multipath::{Assignment, Boundary, PathId, PathView, Splitter, Time, seed};
 
 use self::copies::Held;
+use self::order::Order;
 use self::pins::{Lane, Pins};
 use self::share::Share;
 use crate::config::{Config, Guess};
@@ -21,8 +23,8 @@ use crate::protocol::{quic, wireguard};
 use crate::tuples::Tuples;
 use crate::waiting::Waiting;
 use crate::{
-    Batch, DownReason, Event, Output, PathCounters, Payload, Protocol, Renumbering, SessionId,
-    TupleId,
+    Batch, DownReason, Event, Held as HeldInOrder, Output, PathCounters, Payload, Protocol,
+    Renumbering, SessionId, TupleId,
 };
 
 /// What all sessions of a core share, lent to one of them for a call.
@@ -79,6 +81,7 @@ pub(crate) struct Session {
     health: Box<[Health]>,
     tuples: Tuples,
     share: Share,
+    order: Order,
     waiting: Waiting,
     /// While a path that is down is tried: what must not overtake the copy.
     held: Option<Held>,
@@ -106,6 +109,7 @@ impl Session {
             health: (0..paths).map(|_| Health::default()).collect(),
             tuples: Tuples::new(&config.ports),
             share: Share::new(now, paths),
+            order: Order::new(paths),
             waiting: Waiting::default(),
             held: None,
             client_heard: now,
@@ -163,6 +167,10 @@ impl Session {
         self.health = numbers.carry(health).0.into();
         self.tuples = self.tuples.renumbered(common.config, numbers);
         self.share = Share::new(now, self.health.len());
+        for held in self.order.release_all() {
+            self.return_to_client(Some(held), common);
+        }
+        self.order = Order::new(self.health.len());
         let pinned = self.pinned_to.and_then(|(_, tuple)| numbers.tuple(tuple));
         self.pinned_to = pinned;
         self.last = self
@@ -207,7 +215,8 @@ impl Session {
     ) {
         let datagrams = batch.count();
         common.counters[path.index()].down.add(datagrams, batch.bytes.len() as u64);
-        self.returned(now, common);
+        self.server_heard = Some(now);
+        self.pass_in_order(now, path, batch, common);
         let is_back = self.health[path.index()].on_heard(now);
         if let Some(view) = self.views.get_mut(path.index()) {
             view.rtt = self.health[path.index()].rtt();
@@ -225,15 +234,37 @@ impl Session {
 
     /// Datagrams of the server that come by a path that is no more.
     pub(crate) fn on_late(&mut self, now: Time, batch: &Batch<'_>, common: &mut Common<'_>) {
-        self.returned(now, common);
+        self.server_heard = Some(now);
+        self.return_to_client(None, common);
         self.confirm(now, batch, common);
     }
 
-    fn returned(&mut self, now: Time, common: &mut Common<'_>) {
+    /// Hands datagrams to the client, or holds them until those before them have come.
+    fn pass_in_order(
+        &mut self,
+        now: Time,
+        path: PathId,
+        batch: &Batch<'_>,
+        common: &mut Common<'_>,
+    ) {
+        self.release_in_order(now, common);
+        if common.config.in_order.is_none() || self.order.passes(now, path, batch) {
+            self.return_to_client(None, common);
+        }
+    }
+
+    /// Hands to the client what was held long enough.
+    fn release_in_order(&mut self, now: Time, common: &mut Common<'_>) {
+        let Some(longest) = common.config.in_order else { return };
+        for held in self.order.release(now, longest) {
+            self.return_to_client(Some(held), common);
+        }
+    }
+
+    fn return_to_client(&mut self, held: Option<HeldInOrder>, common: &mut Common<'_>) {
         let (client, server) = self.ends;
-        common.outputs.push_back(Output::Return { client, server, local: self.local });
+        common.outputs.push_back(Output::Return { client, server, local: self.local, held });
         self.answered = true;
-        self.server_heard = Some(now);
     }
 
     /// An error on this path, of this session alone.
@@ -263,14 +294,16 @@ impl Session {
             }
         }
         self.release_held(now, common);
+        self.release_in_order(now, common);
     }
 
     /// When [`Session::on_timeout`] is due, the end by idleness included.
-    pub(crate) fn next_timeout(&self, idle: Duration) -> Time {
+    pub(crate) fn next_timeout(&self, config: &Config) -> Time {
         let health = self.health.iter().filter_map(Health::recovers_at);
         let others =
             self.waiting.next_timeout().into_iter().chain(self.held.as_ref().map(Held::due));
-        health.chain(others).fold(self.client_heard + idle, Time::min)
+        let in_order = config.in_order.and_then(|longest| self.order.next_timeout(longest));
+        health.chain(others).chain(in_order).fold(self.client_heard + config.idle, Time::min)
     }
 
     /// Learns from the session's first datagram what it carries.
@@ -456,9 +489,11 @@ impl Session {
         self.push(tuple, path, batch, at, count, common);
         common.prints.remember(now, batch.datagram(at), self.chain);
         self.health[path.index()].on_sent(now, self.server_heard);
-        let Some((since, before, its_tuple)) = self.last.replace((now, path, tuple)) else {
-            return;
-        };
+        let last = self.last.replace((now, path, tuple));
+        if last.is_none_or(|(_, before, _)| before != path) {
+            self.order.visit(now, path);
+        }
+        let Some((since, before, its_tuple)) = last else { return };
         if its_tuple != tuple {
             common.counters[path.index()].switches += 1;
         }
@@ -554,7 +589,7 @@ impl Session {
             (0..batch.count()).any(|index| self.pins.on_server(now, batch.datagram(index)));
         if confirmed {
             self.pinned_to = None;
-            self.splitter.end_run();
+            self.splitter.begin_run(now);
             let rtt = self.pins.rtt().unwrap_or_default();
             common.event(Event::Released { session: self.id, rtt });
         }

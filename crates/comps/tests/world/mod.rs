@@ -299,9 +299,10 @@ impl<S: Server> World<S> {
                 Output::Send { session, tuple, path, payload } => {
                     self.leave(session, tuple, path, payload, batch)
                 }
-                Output::Return { client, server, .. } => {
+                Output::Return { client, server, held, .. } => {
                     self.seems.push((client, server));
-                    self.returned.entry(client).or_default().push((self.now, batch.bytes.to_vec()));
+                    let bytes = held.map_or(batch.bytes.to_vec(), |held| held.bytes.into_vec());
+                    self.returned.entry(client).or_default().push((self.now, bytes));
                 }
                 Output::Resolve { session, server } => self.resolve(session, server),
                 Output::Close { .. } => {}

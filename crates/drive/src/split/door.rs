@@ -209,12 +209,13 @@ impl Driver<'_> {
         let empty = Arena { bytes: Box::default(), lengths: Vec::new() };
         let arena = std::mem::replace(&mut door.arena, empty);
         let now = self.clock.now();
-        let mut outgoing = Vec::with_capacity(ROUND);
+        // What is returned here goes to the interface, not into `back`.
+        let (mut outgoing, mut back) = (Vec::with_capacity(ROUND), Vec::new());
         for (packet, length) in arena.bytes.chunks_exact(ROOM).zip(&arena.lengths) {
             if let Some(datagram) = self.admit(now, &packet[..*length]) {
                 let run = run_of(&datagram);
                 self.core.handle(now, input(&datagram, &run));
-                self.drain(now, Some(&run), &mut outgoing);
+                self.drain(now, Some(&run), &mut outgoing, &mut back);
             }
         }
         self.send(now, &outgoing);
@@ -253,10 +254,10 @@ impl Driver<'_> {
         if !self.door.interface().is_some_and(|door| door.splits(&datagram)) {
             return;
         }
-        let mut outgoing = Vec::new();
+        let (mut outgoing, mut back) = (Vec::new(), Vec::new());
         let run = run_of(&datagram);
         self.core.handle(now, input(&datagram, &run));
-        self.drain(now, Some(&run), &mut outgoing);
+        self.drain(now, Some(&run), &mut outgoing, &mut back);
         self.in_parts = true;
         self.send(now, &outgoing);
         self.in_parts = false;

@@ -14,7 +14,7 @@ use anabranch_multipath::{PathId, Time};
 use super::door::Door;
 use super::lookup::Lookup;
 use super::manager;
-use super::onward::Outgoing;
+use super::onward::{Back, Outgoing};
 use super::proxies::Proxies;
 use super::reload::Reread;
 use super::resolver::Resolver;
@@ -28,7 +28,7 @@ use crate::clock::Clock;
 use crate::netlink::Monitor;
 use crate::packet::Complaint;
 use crate::poller::{Poller, Ready};
-use crate::udp::{Datagrams, Fault, QueuedError, Received, RecvBatch, SendQueue};
+use crate::udp::{Fault, QueuedError, Received, RecvBatch, SendQueue};
 
 /// Tokens of the files that are no path sockets; those count up from 0.
 pub(super) const LISTENER: u64 = u64::MAX;
@@ -195,15 +195,16 @@ impl Driver<'_> {
     fn on_clients(&mut self, buffers: &mut RecvBatch) {
         let Some(Ok(runs)) = self.door.port().map(|port| buffers.recv(port)) else { return };
         let now = self.clock.now();
-        let mut outgoing = Vec::with_capacity(RUNS);
+        let (mut outgoing, mut back) = (Vec::with_capacity(RUNS), Vec::new());
         for run in runs {
             let batch = batch_of(&run);
             self.core.handle(
                 now,
                 Input::Client { client: run.from, server: None, local: run.to, batch },
             );
-            self.drain(now, Some(&run), &mut outgoing);
+            self.drain(now, Some(&run), &mut outgoing, &mut back);
         }
+        self.give_back(&back);
         self.send(now, &outgoing);
     }
 
@@ -232,7 +233,7 @@ impl Driver<'_> {
             }
             self.taps.see(now, socket, false, run.onward(), self.screen);
             self.core.handle(now, source.says(batch_of(&run)));
-            back.extend(self.drain(now, Some(&run), &mut outgoing));
+            self.drain(now, Some(&run), &mut outgoing, &mut back);
         }
         self.give_back(&back);
         self.send(now, &outgoing);
@@ -340,35 +341,32 @@ impl Driver<'_> {
 
     /// Does what the core wants done where no batch is at hand.
     pub(super) fn settle(&mut self, now: Time) {
-        let mut outgoing = Vec::new();
-        self.drain(now, None, &mut outgoing);
+        let (mut outgoing, mut back) = (Vec::new(), Vec::new());
+        self.drain(now, None, &mut outgoing, &mut back);
+        self.give_back(&back);
         self.send(now, &outgoing);
     }
 
     /// Takes the core's outputs: datagrams for the server into `outgoing`, datagrams for the client
-    /// as the result, everything else done at once. `run` is the batch that the core has just
-    /// handled.
+    /// into `back`, everything else done at once. `run` is the batch that the core has just handled.
     pub(super) fn drain<'a>(
         &mut self,
         now: Time,
         run: Option<&Received<'a>>,
         outgoing: &mut Vec<Outgoing<'a>>,
-    ) -> Option<Datagrams<'a>> {
-        let mut back = None;
+        back: &mut Vec<Back<'a>>,
+    ) {
         while let Some(output) = self.core.poll(now) {
             match output {
                 Output::Send { session, tuple, path, payload } => {
                     outgoing.extend(Outgoing::of((session, tuple, path), payload, run));
                 }
-                Output::Return { client, server: Some(server), .. } => {
-                    run.into_iter().for_each(|run| self.deliver(server, client, run));
-                }
-                Output::Return { client, local, .. } => {
-                    back = run.map(|run| Datagrams {
-                        to: Some(client),
-                        source: local,
-                        ..run.onward()
-                    });
+                Output::Return { client, server, local, held } => {
+                    let Some(answer) = Back::of(client, local, held, run) else { continue };
+                    match server {
+                        Some(server) => self.deliver(server, client, &answer.run()),
+                        None => back.push(answer),
+                    }
                 }
                 Output::Resolve { session, server: Some(server) } => {
                     self.resolve_named(now, session, server);
@@ -381,7 +379,6 @@ impl Driver<'_> {
                 }
             }
         }
-        back
     }
 
     /// Finds the server for a new session: at once where it is an address, so that nothing has to

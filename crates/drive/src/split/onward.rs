@@ -2,9 +2,10 @@
 //! one system call.
 
 use std::borrow::Cow;
+use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
 
-use anabranch_comps::{Payload, SessionId, TupleId};
+use anabranch_comps::{Held, Payload, SessionId, TupleId};
 use anabranch_multipath::PathId;
 
 use crate::socks::Header;
@@ -74,6 +75,43 @@ impl Outgoing<'_> {
 
     fn same_socket(&self, other: &Outgoing<'_>) -> bool {
         (self.session, self.tuple) == (other.session, other.tuple)
+    }
+}
+
+/// Datagrams for a client.
+#[derive(Debug)]
+pub(super) struct Back<'a> {
+    client: SocketAddr,
+    local: Option<IpAddr>,
+    bytes: Cow<'a, [u8]>,
+    stride: usize,
+    ecn: u8,
+}
+
+impl<'a> Back<'a> {
+    /// What the core wants returned: what it `held`, or else the batch that it has just handled, if one is at hand.
+    pub(super) fn of(
+        client: SocketAddr,
+        local: Option<IpAddr>,
+        held: Option<Held>,
+        run: Option<&Received<'a>>,
+    ) -> Option<Back<'a>> {
+        let (bytes, stride, ecn) = match held {
+            Some(held) => (Cow::Owned(held.bytes.into_vec()), held.stride, held.ecn),
+            None => run.map(|run| (Cow::Borrowed(run.bytes), run.stride, run.ecn))?,
+        };
+        Some(Back { client, local, bytes, stride, ecn })
+    }
+
+    /// As a socket takes them.
+    pub(super) fn datagrams(&self) -> Datagrams<'_> {
+        Datagrams { to: Some(self.client), source: self.local, ..self.run().onward() }
+    }
+
+    /// As they were received.
+    pub(super) fn run(&self) -> Received<'_> {
+        let Back { client, ref bytes, stride, ecn, .. } = *self;
+        Received { from: client, to: None, ecn, stride, bytes }
     }
 }
 

@@ -204,7 +204,7 @@ impl Driver<'_> {
         let (mut outgoing, mut back) = (Vec::new(), Vec::new());
         for run in opened.runs(server) {
             self.core.handle(now, source.says(batch_of(&run)));
-            back.extend(self.drain(now, Some(&run), &mut outgoing));
+            self.drain(now, Some(&run), &mut outgoing, &mut back);
         }
         self.give_back(&back);
         self.send(now, &outgoing);

@@ -8,9 +8,9 @@ use anabranch_multipath::{PathId, Time};
 use super::door::widest;
 use super::driver::Driver;
 use super::files;
-use super::onward::{Outgoing, gone, groups};
+use super::onward::{Back, Outgoing, gone, groups};
 use crate::socks::{Association, Header};
-use crate::udp::{Datagrams, Fault, SendReport};
+use crate::udp::{Fault, SendReport};
 
 impl Driver<'_> {
     /// Sends to the server, neighbours for one socket together.
@@ -110,10 +110,10 @@ impl Driver<'_> {
     }
 
     /// Sends to clients.
-    pub(super) fn give_back(&mut self, back: &[Datagrams<'_>]) {
-        let Some(port) = self.door.port() else { return };
+    pub(super) fn give_back(&mut self, back: &[Back<'_>]) {
+        let Some(port) = self.door.port().filter(|_| !back.is_empty()) else { return };
         let mut batch = self.queue.batch(port);
-        back.iter().for_each(|datagrams| batch.push(*datagrams));
+        back.iter().for_each(|answer| batch.push(answer.datagrams()));
         // A client that is gone, or too slow to take its datagrams, loses them as it would on any
         // network.
         self.not_returned += batch.send().failed() as u64;

@@ -1,0 +1,188 @@
+"""QUIC's goodput while the splitter switches paths, against the same server unsplit.
+
+Three emulated paths of 100 Mbit/s, 10 ms each way and a queue of 250 kB; quic-go's client downloads
+for a fixed time, unsplit (without the splitter, over the first path) and then with each set of
+options, round after round, so that a ratio is that of neighbours in time. A split counts only if
+each path, which has a client address of its own, carried 20-50 % of the downlink's bytes; the
+shares are printed, and a split that misses them is marked.
+
+    bench/quic.py --server s2n-quic --split "--every 100ms" --split "--every 100ms --in-order 30ms"
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import sys
+import tempfile
+from collections import defaultdict
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "interop"))
+
+from harness import quic
+from harness.fair import difference
+from harness.net import SERVER, Counts, Network, links, topology
+from harness.report import table
+from harness.seeded import MIB
+from harness.splitter import LISTEN, Splitter, interfaces
+from harness.transfer import site
+
+TO = f"{SERVER}:{quic.PORT}"
+RATE = 12.5e6  # bytes a second of a path
+UNSPLIT = "unsplit"
+WARMING = 20.0  # seconds in which a server may make the bytes that it will send
+FAIR = (0.2, 0.5)
+FILES = {"gtlsserver", "caddy"}  # servers of files, which need one of that length
+
+
+@dataclass(frozen=True)
+class Run:
+    """One download: goodput in Mbit/s, each path's share of the downlink, changes of path."""
+
+    goodput: float
+    shares: tuple[float, ...] = ()
+    switches: int = 0
+    seconds: float = 0.0
+
+    @property
+    def is_split(self) -> bool:
+        """Whether every path carried its 20-50 %."""
+        return all(FAIR[0] <= share <= FAIR[1] for share in self.shares)
+
+
+def main() -> int:
+    """Measures what the command line asks for and prints a table; 1 if a target was missed."""
+    args = arguments()
+    rows, missed = [], False
+    for kind in args.server:
+        for name, runs in measure(kind, args).items():
+            verdict = judge(runs, args.target)
+            rows.append([kind, *row(name, runs), verdict])
+            missed |= verdict != "ok"
+    head = ["server", "options", "Mbit/s", "of unsplit", "downlink shares", "mean run ms", ""]
+    print(table(head, rows))
+    return int(missed and args.strict)
+
+
+def arguments() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--server", action="append", choices=list(quic.KINDS), help="repeatable")
+    parser.add_argument("--split", action="append", help="options of `anabranch split`; repeatable")
+    parser.add_argument("--runs", type=int, default=5, help="rounds (5)")
+    parser.add_argument("--seconds", type=int, default=10, help="length of a download (10)")
+    parser.add_argument("--delay", default="10ms", help="one way, or three with commas (10ms)")
+    parser.add_argument("--schedule", default="round-robin", help="the schedule (round-robin)")
+    parser.add_argument("--target", type=float, default=0.8, help="share of unsplit kept (0.8)")
+    parser.add_argument("--strict", action="store_true", help="a missed target is a failure")
+    parsed = parser.parse_args()
+    parsed.server = parsed.server or ["s2n-quic", "quiche"]
+    parsed.split = parsed.split or ["--every 100ms"]
+    return parsed
+
+
+def measure(kind: str, args: argparse.Namespace) -> dict[str, list[tuple[Run, Run]]]:
+    """For each set of options, pairs of runs: (unsplit, split)."""
+    pairs: dict[str, list[tuple[Run, Run]]] = defaultdict(list)
+    delays = (args.delay.split(",") * 3)[:3]
+    fixed = f"--schedule {args.schedule}"
+    length = int(RATE * args.seconds * 1.1) // MIB * MIB
+    paths = [replace(link, delay=delay) for link, delay in zip(links(3), delays, strict=True)]
+    with tempfile.TemporaryDirectory() as folder, Network(topology(paths)) as network:
+        site(Path(folder) / "site", *([length] if kind in FILES else []))
+        with quic.serving(kind, network.server, Path(folder)):
+            quic.download(network.client, kind, TO, length, seconds=WARMING)
+            for number in range(args.runs):
+                unsplit = direct(network, kind, length, args.seconds)
+                say(kind, UNSPLIT, unsplit, unsplit)
+                for options in args.split:
+                    run = split(
+                        network,
+                        kind,
+                        f"{fixed} --seed {number + 1} {options}",
+                        length,
+                        args.seconds,
+                    )
+                    say(kind, options, run, unsplit)
+                    pairs[options].append((unsplit, run))
+    return pairs
+
+
+def direct(network: Network, kind: str, length: int, seconds: int) -> Run:
+    """A download without the splitter."""
+    return Run(quic.goodput(network.client, kind, TO, length, seconds))
+
+
+def split(network: Network, kind: str, options: str, length: int, seconds: int) -> Run:
+    """A download through the splitter with `options`."""
+    before = network.stats()
+    with Splitter(
+        network.client,
+        TO,
+        interfaces(3),
+        every=None,
+        schedule=None,
+        seed=None,
+        options=options.split(),
+    ) as splitter:
+        goodput = quic.goodput(network.client, kind, LISTEN, length, seconds)
+        summary = splitter.stop()
+    shares = downlink(difference(network.stats(), before))
+    switches = sum(path["switches"] for path in summary["paths"])
+    return Run(goodput, shares, switches, seconds)
+
+
+def downlink(carried: dict[str, Counts]) -> tuple[float, ...]:
+    """Each path's share of the downlink's bytes."""
+    total = sum(counts.down_bytes for counts in carried.values()) or 1
+    return tuple(counts.down_bytes / total for counts in carried.values())
+
+
+def say(kind: str, name: str, run: Run, unsplit: Run) -> None:
+    """One line of progress, with the machine's load beside it."""
+    shares = " ".join(f"{share:.2f}" for share in run.shares)
+    load = os.getloadavg()[0]
+    each = 1000 * run.seconds / run.switches if run.switches else 0
+    ratio = run.goodput / max(unsplit.goodput, 1e-9)
+    print(
+        f"  {kind:10} {name:40} {run.goodput:6.1f}  {ratio:.3f}  [{shares}] "
+        f"run {each:.0f} ms  load {load:.1f}",
+        file=sys.stderr,
+        flush=True,
+    )
+
+
+def row(name: str, pairs: list[tuple[Run, Run]]) -> list[object]:
+    """One line of the table, without its verdict."""
+    goodputs = [run.goodput for _, run in pairs]
+    ratios = [run.goodput / unsplit.goodput for unsplit, run in pairs]
+    every_share = [share for _, run in pairs for share in run.shares]
+    means = [1000 * run.seconds / run.switches for _, run in pairs if run.switches]
+    return [
+        name,
+        spread(goodputs, 1),
+        spread(ratios, 2),
+        f"{min(every_share):.2f}-{max(every_share):.2f}",
+        f"{statistics.median(means):.0f}" if means else "",
+    ]
+
+
+def judge(pairs: list[tuple[Run, Run]], target: float) -> str:
+    """Whether all was split, and the median ratio reaches the target."""
+    if not all(run.is_split for _, run in pairs):
+        return "NOT SPLIT"
+    ratio = statistics.median(run.goodput / unsplit.goodput for unsplit, run in pairs)
+    return "ok" if ratio >= target else "MISSED"
+
+
+def spread(values: list[float], digits: int) -> str:
+    """`median (lowest-highest)`."""
+    low, middle, high = min(values), statistics.median(values), max(values)
+    return f"{middle:.{digits}f} ({low:.{digits}f}-{high:.{digits}f})"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

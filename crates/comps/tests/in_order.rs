@@ -1,0 +1,147 @@
+//! `Config::in_order`: what a server sends by one path after another reaches the client in that order.
+
+mod world;
+
+use std::time::Duration;
+
+use anabranch_comps::{Config, Event};
+use anabranch_multipath::Time;
+use anabranch_netem::Settings;
+use world::{Seen, Server, World, client, config, link, numbered};
+
+const MS: Duration = Duration::from_millis(1);
+
+/// A server that sends when the test says so, to where it last heard its client.
+#[derive(Default)]
+struct Sender {
+    latest: Option<Seen>,
+}
+
+impl Server for Sender {
+    fn hear(&mut self, _: Time, from: Seen, _: &[u8]) -> Vec<(Seen, Vec<u8>)> {
+        self.latest = Some(from);
+        Vec::new()
+    }
+}
+
+/// A datagram of a server, with its number at the end.
+fn sized(length: usize, number: u64) -> Vec<u8> {
+    [&vec![0x55; length - 8], &number.to_be_bytes()[..]].concat()
+}
+
+fn full(number: u64) -> Vec<u8> {
+    sized(1200, number)
+}
+
+fn number(datagram: &[u8]) -> u64 {
+    u64::from_be_bytes(*datagram.last_chunk().expect("a number of eight bytes"))
+}
+
+/// Three paths, of which the first has 20 ms more of queue than the others, changed every 100 ms.
+fn world(in_order: Option<Duration>) -> World<Sender> {
+    let slow = Settings { delay: 30 * MS, ..link() };
+    let config = Config { in_order, ..config(3, "round-robin", "100ms") };
+    World::with_links(config, Sender::default(), &[slow, link(), link()])
+}
+
+/// A second of a download, a datagram each millisecond. Gives the numbers as the client got them, and the latest delay.
+fn download(world: &mut World<Sender>) -> (Vec<u64>, Duration) {
+    let mut sent = Vec::new();
+    for each in 0..1_000 {
+        world.client(client(0), &numbered(each));
+        if let Some(seen) = world.server.latest {
+            world.answer(seen, full(sent.len() as u64));
+            sent.push(world.now);
+        }
+        world.run_until(world.now + MS);
+    }
+    world.run_until(world.now + 200 * MS);
+    let returned = &world.returned[&client(0)];
+    assert_eq!(returned.len(), sent.len(), "nothing is lost, nothing doubled");
+    let delay = |(at, datagram): &(Time, Vec<u8>)| at.since(sent[number(datagram) as usize]);
+    let slowest = returned.iter().map(delay).max().expect("some came");
+    (returned.iter().map(|(_, datagram)| number(datagram)).collect(), slowest)
+}
+
+/// How many came after one that was sent later.
+fn overtaken(numbers: &[u64]) -> usize {
+    let mut highest = 0;
+    let late = |number: &&u64| {
+        highest = highest.max(**number);
+        **number < highest
+    };
+    numbers.iter().filter(late).count()
+}
+
+#[test]
+fn without_it_a_path_is_overtaken_by_the_next() {
+    let (numbers, _) = download(&mut world(None));
+    assert!(overtaken(&numbers) >= 40, "20 of each of three visits: {}", overtaken(&numbers));
+}
+
+#[test]
+fn with_it_nothing_is_overtaken_but_on_a_first_visit_and_nothing_waits_for_longer_than_allowed() {
+    let (numbers, slowest) = download(&mut world(Some(50 * MS)));
+    assert!(overtaken(&numbers) <= 20, "{}", overtaken(&numbers));
+    let (first, rest) = numbers.split_at(300);
+    assert!(overtaken(first) > 0, "a first visit waits for nothing");
+    assert_eq!(overtaken(rest), 0);
+    assert!(slowest <= 60 * MS, "{slowest:?}");
+}
+
+#[test]
+fn what_is_allowed_is_kept() {
+    let (numbers, slowest) = download(&mut world(Some(5 * MS)));
+    assert!(overtaken(&numbers) > 20, "5 ms are too short for 20 ms of queue");
+    assert!(slowest <= 31 * MS, "the slow path itself needs 30: {slowest:?}");
+}
+
+#[test]
+fn a_probe_on_the_path_that_was_left_does_not_overtake_what_was_sent_before() {
+    let mut world = World::with_links(
+        Config { in_order: Some(30 * MS), ..config(2, "round-robin", "100ms") },
+        Sender::default(),
+        &[link(), link()],
+    );
+    world.client(client(0), &numbered(0));
+    world.run_until(Time::from_millis(20));
+    let old = world.server.latest.unwrap();
+    world.answer(old, full(0));
+    world.run_until(Time::from_millis(110));
+    world.client(client(0), &numbered(1));
+    world.run_until(Time::from_millis(130));
+    let new = world.server.latest.unwrap();
+    assert_ne!(old, new);
+    world.answer(new, full(1));
+    world.run_until(Time::from_millis(150));
+    // Seven full packets take 0.7 ms at 100 Mbit/s; a short one by the other path would be there first.
+    (2..=8).for_each(|each| world.answer(new, full(each)));
+    world.answer(old, sized(43, 9));
+    world.run_until(Time::from_millis(200));
+    let numbers: Vec<_> =
+        world.returned[&client(0)].iter().map(|(_, datagram)| number(datagram)).collect();
+    assert_eq!(numbers, [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]);
+    assert!(!world.has_event(|event| matches!(event, Event::Down { .. })));
+}
+
+#[test]
+fn a_change_of_settings_sets_free_what_is_held() {
+    let mut world = world(Some(50 * MS));
+    let plain = Config { in_order: None, ..config(3, "round-robin", "100ms") };
+    for each in 0..700 {
+        world.client(client(0), &numbered(each));
+        let seen = world.server.latest;
+        seen.into_iter().for_each(|seen| world.answer(seen, full(each)));
+        world.run_until(world.now + MS);
+        // In the middle of a switch from the slow path to the next.
+        if each == 425 {
+            world.reconfigure(plain.clone(), &[Some(0), Some(1), Some(2)]);
+        }
+    }
+    world.run_until(world.now + 200 * MS);
+    let mut numbers: Vec<_> =
+        world.returned[&client(0)].iter().map(|(_, datagram)| number(datagram)).collect();
+    numbers.sort_unstable();
+    let first = numbers[0];
+    assert!(numbers.iter().copied().eq(first..700), "nothing is lost, nothing doubled");
+}
