@@ -106,6 +106,7 @@ impl OverheadArgs {
         let own = std::env::current_exe().map_err(Failure::trouble)?;
         let bench =
             Bench::new(&settings, own, self.programs.as_deref()).map_err(Failure::misuse)?;
+        able()?;
         let made = fs::create_dir_all(&self.folder);
         made.map_err(|e| Failure::misuse(format!("{}: {e}", self.folder.display())))?;
         let journal = Journal::open(&self.folder.join(JOURNAL), &settings.header());
@@ -154,24 +155,16 @@ impl OverheadArgs {
         }
     }
 
-    /// Whether this machine and this user can build networks at all.
+    /// Whether this user may build networks.
     fn allowed(&self) -> Result<(), Failure> {
-        if !geteuid().is_root() {
-            return Err(Failure::misuse(format!(
-                "networks of their own take root: sudo anabranch experiment overhead {} --programs {}",
-                self.folder.display(),
-                "~/.cache/anabranch/peers/bin",
-            )));
+        if geteuid().is_root() {
+            return Ok(());
         }
-        let essential = |need: &emulate::Need| {
-            need.missing.is_some() && need.only_for.is_none_or(|only| only == "[[program]]")
-        };
-        match emulate::check().into_iter().find(essential) {
-            Some(need) => {
-                Err(Failure::misuse(format!("{}: {}", need.what, need.missing.unwrap_or_default())))
-            }
-            None => Ok(()),
-        }
+        Err(Failure::misuse(format!(
+            "networks of their own take root: sudo anabranch experiment overhead {} --programs \
+             ~/.cache/anabranch/peers/bin",
+            self.folder.display(),
+        )))
     }
 
     /// True if all was measured, false if somebody said stop.
@@ -227,6 +220,18 @@ impl OverheadArgs {
         }
         Ok(())
     }
+}
+
+/// Whether this machine can emulate networks and run programs in them.
+fn able() -> Result<(), Failure> {
+    let essential = |need: &emulate::Need| {
+        need.missing.is_some() && need.only_for.is_none_or(|only| only == "[[program]]")
+    };
+    let lacks = emulate::check().into_iter().find(essential);
+    lacks.map_or(Ok(()), |need| {
+        let why = need.missing.unwrap_or_default();
+        Err(Failure::misuse(format!("{}: {why}", need.what)))
+    })
 }
 
 /// How many units have a record.
