@@ -29,10 +29,12 @@ def test_a_short_run_is_killed_and_goes_on_to_its_end(tmp_path: Path, results: R
     folder = tmp_path / "overhead"
     mark = str(tmp_path)
     killed = _start(folder, mark)
-    _wait_lines(folder / "units.jsonl", 3)
-    assert "anabranch" in _left(mark), "a run is found by its mark"
-    killed.send_signal(signal.SIGKILL)
-    killed.wait()
+    try:
+        _wait_lines(folder / "units.jsonl", 3)
+        assert _left(mark), "a run is found by its mark"
+    finally:
+        killed.send_signal(signal.SIGKILL)
+        killed.wait()
     done = _records(folder)
     # The kernel needs a moment to end what lived in the PID namespace.
     deadline = time.monotonic() + 10

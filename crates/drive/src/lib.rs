@@ -1,5 +1,6 @@
 //! drive
 pub mod capture;
+pub mod censor;
 pub mod clock;
 pub mod emulate;
 pub mod experiment;

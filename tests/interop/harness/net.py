@@ -195,6 +195,12 @@ class Network(Closing):
         self._say({"get": "stats"})
         return {name: _counts(each) for name, each in self._event("stats")["links"].items()}
 
+    def censored(self, link: str) -> int:
+        """Packets that the link brought to a censor who let them not pass, both directions."""
+        self._say({"get": "stats"})
+        ways = self._event("stats")["links"][link].values()
+        return sum(way["dropped"]["censored"] for way in ways)
+
     def _say(self, message: Mapping[str, Any]) -> None:
         assert self._process.stdin is not None, "opened as a pipe"
         self._process.stdin.write(json.dumps(message) + "\n")

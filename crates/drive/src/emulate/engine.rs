@@ -10,6 +10,7 @@ use anabranch_netem::{Count, Link};
 use super::edit::Edit;
 use super::stats::{LinkStats, WayStats, udp_ports};
 use super::topology::{Cable, Event};
+use crate::censor::Censor;
 use crate::clock::Clock;
 use crate::poller::Poller;
 use crate::tun::Tun;
@@ -28,6 +29,8 @@ pub(super) struct Engine {
     /// Changes to come, in the order of time.
     script: VecDeque<(Time, Event)>,
     buffer: Vec<u8>,
+    /// By the index of their hosts.
+    censors: BTreeMap<usize, Censor>,
 }
 
 /// A link between two interfaces. Way 0 leads from the first to the second, way 1 back.
@@ -39,28 +42,39 @@ struct Wired {
 
 struct Way {
     link: Link<Box<[u8]>>,
+    /// The index of the host that it leads to.
+    to: usize,
     refused: Count,
+    censored: Count,
     udp: BTreeMap<u16, Count>,
 }
 
 impl Engine {
     pub(super) fn new() -> Engine {
         let (cables, script) = (Vec::new(), VecDeque::new());
-        Engine { clock: Clock::start(), cables, script, buffer: vec![0; PACKET] }
+        let censors = BTreeMap::new();
+        Engine { clock: Clock::start(), cables, script, buffer: vec![0; PACKET], censors }
+    }
+
+    /// Has the host with this index drop connections to these names.
+    pub(super) fn censor(&mut self, host: usize, names: &[String]) {
+        self.censors.insert(host, Censor::new(names.iter().cloned()));
     }
 
     /// Adds a link; its two directions have their own dice.
     pub(super) fn add(&mut self, cable: &Cable, tuns: [Tun; 2], seed: u64) {
         let entity = 2 * self.cables.len() as u64;
-        let way = |settings: &anabranch_netem::Settings, entity| Way {
+        let way = |settings: &anabranch_netem::Settings, end: usize, entity| Way {
             link: Link::new(settings.clone(), seed, entity),
+            to: cable.ends[end].host,
             refused: Count::default(),
+            censored: Count::default(),
             udp: BTreeMap::new(),
         };
         self.cables.push(Wired {
             name: cable.name.clone(),
             tuns,
-            ways: [way(&cable.forward, entity), way(&cable.back, entity + 1)],
+            ways: [way(&cable.forward, 1, entity), way(&cable.back, 0, entity + 1)],
         });
     }
 
@@ -124,7 +138,7 @@ impl Engine {
                     return;
                 }
             }
-            self.cables[cable].hand_out(way, now);
+            self.cables[cable].hand_out(way, now, &mut self.censors);
         }
     }
 
@@ -160,11 +174,12 @@ impl Wired {
     }
 
     /// Hands out the packet that has arrived first, if any has by `now`.
-    fn hand_out(&mut self, way: usize, now: Time) {
-        let Way { link, refused, .. } = &mut self.ways[way];
-        if let Some(packet) = link.pop(now)
-            && self.tuns[1 - way].write(&packet).is_err()
-        {
+    fn hand_out(&mut self, way: usize, now: Time, censors: &mut BTreeMap<usize, Censor>) {
+        let Way { link, to, refused, censored, .. } = &mut self.ways[way];
+        let Some(packet) = link.pop(now) else { return };
+        if censors.get_mut(to).is_some_and(|censor| !censor.pass(&packet)) {
+            censored.add(packet.len());
+        } else if self.tuns[1 - way].write(&packet).is_err() {
             refused.add(packet.len());
         }
     }
@@ -186,6 +201,6 @@ impl Way {
     }
 
     fn stats(&self) -> WayStats {
-        WayStats::new(self.link.counters(), self.refused, self.udp.clone())
+        WayStats::new(self.link.counters(), self.refused, self.censored, self.udp.clone())
     }
 }

@@ -76,6 +76,9 @@ impl Network {
             setup::routes(cable, &tuns, &namespaces)?;
             engine.add(cable, tuns, topology.seed);
         }
+        for (at, host) in topology.hosts.iter().enumerate().filter(|(_, h)| !h.censor.is_empty()) {
+            engine.censor(at, &host.censor);
+        }
         engine.play(&topology.events);
         let (shared, thread) = launch(engine)
             .map_err(|cause| SetupError { step: "start the links' thread".to_owned(), cause })?;

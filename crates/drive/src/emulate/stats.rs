@@ -56,6 +56,8 @@ pub struct Drops {
     pub down: u64,
     /// The interface at the other end did not take it: it was switched off, or gone.
     pub interface: u64,
+    /// The host at the other end is a censor and let it not pass.
+    pub censored: u64,
 }
 
 impl From<Count> for Tally {
@@ -65,12 +67,17 @@ impl From<Count> for Tally {
 }
 
 impl WayStats {
-    /// From a link's counters; `refused` is what it delivered and the interface behind did not
-    /// take.
-    pub(super) fn new(counters: &Counters, refused: Count, udp: BTreeMap<u16, Count>) -> WayStats {
+    /// From a link's counters. Of what it delivered, the interface behind did not take `refused`, and `censored` did
+    /// not come so far.
+    pub(super) fn new(
+        counters: &Counters,
+        refused: Count,
+        censored: Count,
+        udp: BTreeMap<u16, Count>,
+    ) -> WayStats {
         let delivered = Tally {
-            units: counters.delivered.units - refused.units,
-            bytes: counters.delivered.bytes - refused.bytes,
+            units: counters.delivered.units - refused.units - censored.units,
+            bytes: counters.delivered.bytes - refused.bytes - censored.bytes,
         };
         let dropped = Drops {
             lost: counters.lost.units,
@@ -79,6 +86,7 @@ impl WayStats {
             too_big: counters.too_big.units,
             down: counters.down.units,
             interface: refused.units,
+            censored: censored.units,
         };
         WayStats {
             units: counters.entered.units,

@@ -38,6 +38,8 @@ pub struct Host {
     pub address: Vec<Prefix>,
     /// Whether it passes on packets for others.
     pub forward: bool,
+    /// Names of hosts to which it lets no connection pass ([`crate::censor`]).
+    pub censor: Vec<String>,
 }
 
 /// A link: a TUN interface of the same name in each of two hosts.

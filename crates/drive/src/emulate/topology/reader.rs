@@ -18,7 +18,7 @@ use crate::emulate::units::Span;
 use crate::netlink::{Prefix, PrefixError};
 use crate::toml_keys::{self, Section, TomlError};
 
-const HOST_KEYS: &[&str] = &["name", "address", "forward"];
+const HOST_KEYS: &[&str] = &["name", "address", "forward", "censor"];
 const END_KEYS: &[&str] = &["host", "address", "routes", "prefsrc", "metric", "nat"];
 const PROGRAM_KEYS: &[&str] =
     &["name", "host", "command", "environment", "directory", "start", "background", "expect"];
@@ -46,6 +46,8 @@ struct RawHost {
     address: Vec<Prefix>,
     #[serde(default)]
     forward: bool,
+    #[serde(default)]
+    censor: Vec<Spanned<String>>,
 }
 
 #[derive(Deserialize)]
@@ -148,15 +150,40 @@ impl Reader<'_> {
             return Err(self.error(0..0, "no [[host]]"));
         }
         let mut hosts: Vec<Host> = Vec::new();
-        for RawHost { name, address, forward } in raw {
+        for RawHost { name, address, forward, censor } in raw {
             if hosts.iter().any(|host| host.name == *name.get_ref()) {
                 let message =
                     format!("a second host `{}`; hosts have names of their own", name.get_ref());
                 return Err(self.error(name.span(), message));
             }
-            hosts.push(Host { name: name.into_inner(), address, forward });
+            let censor = self.censor(censor, forward)?;
+            hosts.push(Host { name: name.into_inner(), address, forward, censor });
         }
         Ok(hosts)
+    }
+
+    /// Names that a host blocks; it has to see what it could block.
+    fn censor(&self, raw: Vec<Spanned<String>>, forward: bool) -> Result<Vec<String>, TomlError> {
+        let name = |name: Spanned<String>| {
+            let span = name.span();
+            let good = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+            let is_host = !name.get_ref().is_empty()
+                && name.get_ref().chars().all(good)
+                && name.get_ref().split('.').all(|label| !label.is_empty());
+            if !is_host {
+                let message = format!(
+                    "`{}` is no host's name; write `blocked.example`, which stands for all names below it, too",
+                    name.get_ref()
+                );
+                return Err(self.error(span, message));
+            }
+            if !forward {
+                let message = "`censor` has nothing to block where nothing is forwarded; add `forward = true`";
+                return Err(self.error(span, message));
+            }
+            Ok(name.into_inner())
+        };
+        raw.into_iter().map(name).collect()
     }
 
     fn links(

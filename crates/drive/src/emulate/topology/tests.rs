@@ -144,3 +144,25 @@ fn hosts_and_ends_must_fit() {
     assert_eq!(mistake("name = \"server\"", "name = \"client\""), second);
     assert!(Topology::parse("", "t.toml").unwrap_err().to_string().contains("no [[host]]"));
 }
+
+#[test]
+fn a_censor_has_names_of_hosts_and_something_to_see() {
+    let text = |host: &str| {
+        format!(
+            "[[host]]\nname = 'a'\n{host}\n[[host]]\nname = 'b'\n[[link]]\nname = 'l'\nends = [{{ host = 'a' }}, {{ host = 'b' }}]\n"
+        )
+    };
+    let read = |host: &str| Topology::parse(&text(host), "t.toml").map_err(|e| e.to_string());
+    let good = read("forward = true\ncensor = ['blocked.example', 'localhost']").unwrap();
+    assert_eq!(good.hosts[0].censor, ["blocked.example", "localhost"]);
+    assert!(good.hosts[1].censor.is_empty());
+    for (bad, message) in [
+        ("censor = ['blocked.example']", "t.toml:3: `censor` has nothing to block"),
+        ("forward = true\ncensor = ['*.example']", "t.toml:4: `*.example` is no host's name"),
+        ("forward = true\ncensor = ['']", "t.toml:4: `` is no host's name"),
+        ("forward = true\ncensor = ['a..b']", "t.toml:4: `a..b` is no host's name"),
+    ] {
+        let told = read(bad).unwrap_err();
+        assert!(told.starts_with(message), "{told}");
+    }
+}

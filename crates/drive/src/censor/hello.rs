@@ -1,0 +1,111 @@
+//! The name that a ClientHello asks for (RFC 8446, section 4.1.2; RFC 6066, section 3).
+
+/// What the start of a connection says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Said {
+    /// It asks for this host.
+    Name(String),
+    /// It is not a ClientHello, or one without a name.
+    None,
+    /// More has to come.
+    NotYet,
+}
+
+const HANDSHAKE_RECORD: u8 = 22;
+const CLIENT_HELLO: u8 = 1;
+const SERVER_NAME: u16 = 0;
+const HOST_NAME: u8 = 0;
+
+/// Of TLS records, the first of which may not be whole.
+pub(super) fn of_records(mut stream: &[u8]) -> Said {
+    let mut message = Vec::new();
+    loop {
+        match stream {
+            [] => return server_name(&message),
+            [HANDSHAKE_RECORD, ..] => {}
+            _ if message.is_empty() => return Said::None,
+            _ => return server_name(&message),
+        }
+        let [_, _, _, high, low, rest @ ..] = stream else { return server_name(&message) };
+        let length = usize::from(u16::from_be_bytes([*high, *low]));
+        message.extend(&rest[..length.min(rest.len())]);
+        stream = rest.get(length..).unwrap_or_default();
+    }
+}
+
+/// Of the start of a handshake's messages. The name may be there before the whole message is.
+pub(super) fn server_name(message: &[u8]) -> Said {
+    let Some(&kind) = message.first() else { return Said::NotYet };
+    if kind != CLIENT_HELLO {
+        return Said::None;
+    }
+    let Some(length) = message.get(1..4) else { return Said::NotYet };
+    let length = u32::from_be_bytes([0, length[0], length[1], length[2]]) as usize;
+    let body = &message[4..];
+    let whole = body.len() >= length;
+    let body = &body[..length.min(body.len())];
+    match search(body) {
+        Some(said) => said,
+        None if whole => Said::None,
+        None => Said::NotYet,
+    }
+}
+
+/// What a ClientHello's body says; `None` where it ends before that.
+fn search(body: &[u8]) -> Option<Said> {
+    let mut rest = Reader(body);
+    rest.skip(2 + 32)?; // version and random
+    let session = rest.byte()?;
+    rest.skip(session.into())?;
+    let suites = rest.number()?;
+    rest.skip(suites.into())?;
+    let compressions = rest.byte()?;
+    rest.skip(compressions.into())?;
+    let mut left = usize::from(rest.number()?);
+    while left >= 4 {
+        let (kind, length) = (rest.number()?, usize::from(rest.number()?));
+        let content = rest.take(length)?;
+        if kind == SERVER_NAME {
+            return Some(host(content).map_or(Said::None, Said::Name));
+        }
+        left = left.saturating_sub(4 + length);
+    }
+    Some(Said::None)
+}
+
+/// The host of the extension's list.
+fn host(extension: &[u8]) -> Option<String> {
+    let mut rest = Reader(extension);
+    rest.number()?;
+    while let Some(kind) = rest.byte() {
+        let length = rest.number()?;
+        let name = rest.take(length.into())?;
+        if kind == HOST_NAME {
+            return String::from_utf8(name.to_vec()).ok();
+        }
+    }
+    None
+}
+
+/// Reads from the front; `None` where there is not enough.
+struct Reader<'a>(&'a [u8]);
+
+impl<'a> Reader<'a> {
+    fn take(&mut self, length: usize) -> Option<&'a [u8]> {
+        let (taken, rest) = self.0.split_at_checked(length)?;
+        self.0 = rest;
+        Some(taken)
+    }
+
+    fn skip(&mut self, length: usize) -> Option<()> {
+        self.take(length).map(drop)
+    }
+
+    fn byte(&mut self) -> Option<u8> {
+        self.take(1).map(|bytes| bytes[0])
+    }
+
+    fn number(&mut self) -> Option<u16> {
+        self.take(2).map(|bytes| u16::from_be_bytes([bytes[0], bytes[1]]))
+    }
+}

@@ -1,0 +1,218 @@
+//! The censor against handshakes that rustls makes.
+
+use std::sync::Arc;
+
+use etherparse::PacketBuilder;
+use rustls::crypto::ring::cipher_suite::TLS13_AES_128_GCM_SHA256 as TLS13;
+use rustls::pki_types::ServerName;
+use rustls::quic::{ClientConnection, Keys, Version};
+use rustls::{ClientConfig, RootCertStore, Side};
+
+use super::*;
+
+const CLIENT: [u8; 4] = [10, 0, 0, 2];
+const SERVER: [u8; 4] = [10, 99, 0, 1];
+const ID: [u8; 8] = [0x83, 0x94, 0xc8, 0xf0, 0x3e, 0x51, 0x57, 0x08];
+
+fn censor() -> Censor {
+    Censor::new(["blocked.example".to_owned()])
+}
+
+fn config() -> Arc<ClientConfig> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = ClientConfig::builder_with_provider(provider);
+    let config = config.with_protocol_versions(&[&rustls::version::TLS13]).unwrap();
+    Arc::new(config.with_root_certificates(RootCertStore::empty()).with_no_client_auth())
+}
+
+/// What a client sends first by TLS over TCP: records.
+fn tls(name: &'static str) -> Vec<u8> {
+    let server = ServerName::try_from(name).unwrap();
+    let mut client = rustls::ClientConnection::new(config(), server).unwrap();
+    let mut sent = Vec::new();
+    client.write_tls(&mut sent).unwrap();
+    sent
+}
+
+/// What a client puts into its first CRYPTO frames.
+fn hello(name: &'static str) -> Vec<u8> {
+    let server = ServerName::try_from(name).unwrap();
+    let mut client = ClientConnection::new(config(), Version::V1, server, Vec::new()).unwrap();
+    let mut sent = Vec::new();
+    client.write_hs(&mut sent);
+    sent
+}
+
+fn number(value: usize) -> [u8; 4] {
+    (value as u32 | 0x8000_0000).to_be_bytes()
+}
+
+fn crypto(at: usize, bytes: &[u8]) -> Vec<u8> {
+    [&[6][..], &number(at), &number(bytes.len()), bytes].concat()
+}
+
+/// An Initial packet with these frames, from a client whose server has `id`, under the keys of `origin`.
+fn initial(
+    version: Version,
+    origin: &[u8],
+    id: &[u8],
+    packet_number: u32,
+    frames: &[u8],
+) -> Vec<u8> {
+    let suite = TLS13.tls13().unwrap();
+    let keys = Keys::initial(version, suite, suite.quic.unwrap(), origin, Side::Client).local;
+    let (first, wire) = match version {
+        Version::V2 => (0xd3, 0x6b33_43cf_u32),
+        _ => (0xc3, 1),
+    };
+    let mut frames = frames.to_vec();
+    frames.resize(frames.len().max(64), 0);
+    let length = number(4 + frames.len() + keys.packet.tag_len());
+    let id_length = [id.len() as u8];
+    let mut packet = [&[first][..], &wire.to_be_bytes(), &id_length, id, &[0, 0], &length].concat();
+    let number_at = packet.len();
+    packet.extend(packet_number.to_be_bytes());
+    let tag = keys.packet.encrypt_in_place(packet_number.into(), &packet, &mut frames).unwrap();
+    packet.extend(frames);
+    packet.extend(tag.as_ref());
+    let sample = packet[number_at + 4..number_at + 20].to_vec();
+    let (first, rest) = packet.split_first_mut().unwrap();
+    let number = &mut rest[number_at - 1..number_at + 3];
+    keys.header.encrypt_in_place(&sample, first, number).unwrap();
+    packet
+}
+
+fn udp(payload: &[u8]) -> Vec<u8> {
+    let mut packet = Vec::new();
+    let builder = PacketBuilder::ipv4(CLIENT, SERVER, 64).udp(40_000, 443);
+    builder.write(&mut packet, payload).unwrap();
+    packet
+}
+
+fn udp_back(payload: &[u8]) -> Vec<u8> {
+    let mut packet = Vec::new();
+    let builder = PacketBuilder::ipv4(SERVER, CLIENT, 64).udp(443, 40_000);
+    builder.write(&mut packet, payload).unwrap();
+    packet
+}
+
+fn tcp(sequence: u32, syn: bool, payload: &[u8]) -> Vec<u8> {
+    let mut builder = PacketBuilder::ipv4(CLIENT, SERVER, 64).tcp(40_000, 443, sequence, 1000);
+    if syn {
+        builder = builder.syn();
+    }
+    let mut packet = Vec::new();
+    builder.write(&mut packet, payload).unwrap();
+    packet
+}
+
+#[test]
+fn a_quic_connection_to_a_blocked_name_ends_with_its_clienthello() {
+    for version in [Version::V1, Version::V2] {
+        for (name, passes) in [
+            ("blocked.example", false),
+            ("www.Blocked.example", false),
+            ("unblocked.example", true),
+            ("blocked.example.org", true),
+        ] {
+            let mut censor = censor();
+            let datagram = initial(version, &ID, &ID, 0, &crypto(0, &hello(name)));
+            assert_eq!(censor.pass(&udp(&datagram)), passes, "{name}");
+            // And all that follows, in both directions.
+            assert_eq!(censor.pass(&udp(&[0x40; 50])), passes, "{name}");
+            assert_eq!(censor.pass(&udp_back(&[0xc0; 50])), passes, "{name}");
+            assert_eq!(censor.dropped() == 0, passes);
+        }
+    }
+}
+
+#[test]
+fn a_clienthello_may_be_spread_over_packets_in_any_order() {
+    let hello = hello("a-rather-long-name.blocked.example");
+    let third = hello.len() / 3;
+    let piece = |n: usize| {
+        let end = if n == 2 { hello.len() } else { (n + 1) * third };
+        crypto(n * third, &hello[n * third..end])
+    };
+    for order in [[0, 1, 2], [2, 1, 0], [1, 2, 0]] {
+        let mut censor = censor();
+        let mut passed = Vec::new();
+        for (number, n) in order.into_iter().enumerate() {
+            // A PING and padding between, as Chromium has them.
+            let frames = [&[1, 0, 0][..], &piece(n)].concat();
+            let datagram = initial(Version::V1, &ID, &ID, number as u32, &frames);
+            passed.push(censor.pass(&udp(&datagram)));
+        }
+        assert!(!passed[2], "{order:?}: {passed:?}");
+        assert!(!censor.pass(&udp_back(&[0x40; 50])), "{order:?}");
+    }
+    // Two packets in one datagram.
+    let both = [
+        initial(Version::V1, &ID, &ID, 0, &[piece(2), piece(0)].concat()),
+        initial(Version::V1, &ID, &ID, 1, &piece(1)),
+    ];
+    assert!(!censor().pass(&udp(&both.concat())));
+}
+
+#[test]
+fn later_packets_have_the_keys_of_the_first_and_a_retry_makes_new_ones() {
+    let hello = hello("blocked.example");
+    let (early, late) = hello.split_at(40);
+    let mut first = censor();
+    assert!(first.pass(&udp(&initial(Version::V1, &ID, &ID, 0, &crypto(0, early)))));
+    // To the server's own connection ID, under the keys of the first.
+    let second = initial(Version::V1, &ID, b"server's", 1, &crypto(early.len(), late));
+    assert!(!first.pass(&udp(&second)));
+
+    let mut retried = censor();
+    assert!(retried.pass(&udp(&initial(Version::V1, &ID, &ID, 0, &crypto(0, early)))));
+    let again = initial(Version::V1, b"retry", b"retry", 1, &crypto(0, &hello));
+    assert!(!retried.pass(&udp(&again)));
+}
+
+#[test]
+fn a_tls_connection_to_a_blocked_name_ends_with_its_clienthello() {
+    for (name, passes) in [("blocked.example", false), ("other.example", true)] {
+        let sent = tls(name);
+        // One segment, or many in the wrong order, and numbers that wrap around.
+        for (size, first) in [(10_000, 7), (50, u32::MAX - 60)] {
+            let mut censor = censor();
+            assert!(censor.pass(&tcp(first, true, &[])));
+            let mut pieces: Vec<(usize, &[u8])> = sent.chunks(size).enumerate().collect();
+            pieces.reverse();
+            for (n, piece) in pieces {
+                let at = first.wrapping_add(1).wrapping_add((n * size) as u32);
+                let passed = censor.pass(&tcp(at, false, piece));
+                assert!(passed || !passes && n == 0, "{name}, piece {n} of {size} bytes");
+            }
+            assert_eq!(censor.pass(&tcp(first.wrapping_add(2000), false, b"more")), passes);
+        }
+    }
+}
+
+#[test]
+fn what_is_no_such_handshake_passes() {
+    let mut censor = censor();
+    let mut broken = initial(Version::V1, &ID, &ID, 0, &crypto(0, &hello("blocked.example")));
+    *broken.last_mut().unwrap() ^= 1;
+    assert!(censor.pass(&udp(&broken)), "it would be dropped by the server");
+    for payload in [&b""[..], b"\xc0", b"\xc0\0\0\0\x01\x08", &[0xc0; 1200]] {
+        assert!(censor.pass(&udp(payload)));
+    }
+    assert!(censor.pass(&tcp(1, true, &[])) && censor.pass(&tcp(2, false, b"GET / HTTP/1.1")));
+    assert!(censor.pass(&[]) && censor.pass(&[0x45; 10]));
+}
+
+#[test]
+fn what_is_remembered_is_bounded() {
+    let mut censor = censor();
+    for port in 0..FLOWS + 10 {
+        let mut packet = Vec::new();
+        let source = [10, 1, (port >> 8) as u8, port as u8];
+        let builder =
+            PacketBuilder::ipv4(source, SERVER, 64).tcp(1 + (port >> 16) as u16, 443, 7, 1);
+        builder.syn().write(&mut packet, &[]).unwrap();
+        assert!(censor.pass(&packet));
+    }
+    assert_eq!((censor.flows.len(), censor.oldest.len()), (FLOWS, FLOWS));
+}
