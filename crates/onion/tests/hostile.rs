@@ -17,6 +17,7 @@ use anabranch_onion::wire::cell::{BODY, Cells, Command, put_fixed, put_variable}
 use anabranch_onion::wire::cell::{Body, Width};
 use anabranch_onion::wire::message::{self, Begin, Message, RelayCommand};
 use anabranch_onion::{LinkId, StreamKey, Violation};
+use rand::RngExt;
 use world::{Setting, World};
 
 /// The first circuit ID of a hostile neighbour.
@@ -372,6 +373,44 @@ fn half_open_links_are_few_for_each_address_and_do_not_last() {
     world.raw_link(0, peer());
     world.run_for(Duration::from_secs(1));
     assert_eq!(world.relays[0].violations.len(), 5, "there is room again");
+}
+
+/// A message that no honest client would think of, but that is well authenticated.
+fn odd_message(rng: &mut seed::Stream) -> (Command, RelayCommand, u16, Vec<u8>) {
+    let commands = [1, 2, 3, 4, 5, 6, 8, 9, 10, 11, 13, 14, 15, 19, 43, 44, 200];
+    let command = RelayCommand(commands[rng.random_range(0..commands.len())]);
+    let cell = if rng.random_bool(0.1) { Command::RELAY_EARLY } else { Command::RELAY };
+    let mut data = vec![0; rng.random_range(0..=message::DATA)];
+    rng.fill(&mut data[..]);
+    if rng.random_bool(0.3) {
+        data = b"example.com:80\0".to_vec();
+    }
+    (cell, command, rng.random_range(0..4), data)
+}
+
+#[test]
+fn no_script_of_messages_harms_anybody() {
+    let (mut world, stream) = honest_world();
+    for case in 0..60 {
+        let mut rng = seed::stream(case, 0, "odd messages");
+        let mut neighbour = Neighbour::new(&mut world);
+        neighbour.create(&mut world, ID);
+        for _ in 0..40 {
+            let (cell, command, stream, data) = odd_message(&mut rng);
+            neighbour.say(&mut world, cell, Message { command, stream, data: &data });
+            let (destroyed, closed, _) = neighbour.outcome(&mut world);
+            assert!(!closed, "case {case}: a circuit's fault is not the link's");
+            if destroyed {
+                neighbour.create(&mut world, ID);
+            }
+        }
+        world.relays[0].core.handle(world.now, Input::Closed { link: neighbour.link });
+        assert_eq!(world.relays[0].core.stats().circuits, 1, "case {case}: only the honest one");
+    }
+    world.run_for(Duration::from_secs(20));
+    assert_eq!(world.received[&stream].len(), 1_000_000);
+    let stats = world.relays[0].core.stats();
+    assert_eq!((stats.streams, stats.cells), (0, 0), "nothing is left of them");
 }
 
 #[test]

@@ -122,6 +122,35 @@ mod tests {
     use super::*;
     use anabranch_multipath::seed;
 
+    fn hex(bytes: &[u8]) -> String {
+        bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    /// Computed by another implementation, in Python upon RFC 7748 and RFC 5869: tor-spec gives no vectors.
+    #[test]
+    fn the_vectors_of_another_implementation() {
+        let keys = |byte: u8| CurveKeys::from([byte; 32]);
+        let (onion, relay) = (keys(0x11), [0x44; 20]);
+        let client = Client { ours: keys(0x22), relay, onion_key: *onion.public() };
+        let (client, create) = client.begin();
+        let expected = "44".repeat(20)
+            + "7b4e909bbe7ffe44c465a220037d608ee35897d31ef972f07f74892cb0f73f13"
+            + "0faa684ed28867b97f4a6a2dee5df8ce974e76b7018e3f22a1c4cf2678570f20";
+        assert_eq!(hex(&create), expected);
+        let accepted = accept_with(keys(0x33), &relay, &[onion], &create).unwrap();
+        let expected = "7b0d47d93427f8311160781c7c733fd89f88970aef490d8aa0ee19a4cb8a1b14"
+            .to_owned()
+            + "1b45acef32171e1f04c172e0718db9cf113d2df1e34495295b6cf3a88e1f4d31";
+        assert_eq!(hex(&accepted.reply), expected);
+        let keys = client.finish(&accepted.reply).unwrap();
+        let all = [&keys.digest_out[..], &keys.digest_in, &keys.key_out, &keys.key_in].concat();
+        let expected = "62a4bfd557a973361d3b9b079e86bc98459c8b0288a36d44918a0bf7b04e023e"
+            .to_owned()
+            + "95cd9d703abd731032cfe2bf9db8c9a94a0fffa9182dce628643c050af3c1e05"
+            + "ffbdee017388e116";
+        assert_eq!(hex(&all), expected);
+    }
+
     #[test]
     fn both_sides_agree_by_any_honoured_key() {
         let mut rng = seed::stream(1, 0, "ntor");
