@@ -290,7 +290,7 @@ impl Navigator {
             let fits = |circuit: &&mut Circuit| circuit.takes(&network, &demand, now);
             let fitting = self.circuits.iter_mut().map(|(key, circuit)| (*key, circuit));
             let best = fitting
-                .filter(|(_, circuit)| fits(&circuit))
+                .filter(|(_, circuit)| fits(circuit))
                 .min_by_key(|(key, circuit)| (circuit.isolation.is_none(), *key));
             let Some((key, circuit)) = best else {
                 waiting.push((since, demand));
@@ -481,7 +481,7 @@ mod tests {
         }
 
         fn wait(&mut self, seconds: u64) {
-            self.now = self.now + Duration::from_secs(seconds);
+            self.now += Duration::from_secs(seconds);
         }
     }
 

@@ -1,0 +1,395 @@
+//! What programs ask a client for, as bytes: SOCKS5 with user and password (RFC 1928, RFC 1929), Tor's
+//! RESOLVE and RESOLVE_PTR, and HTTP's CONNECT (RFC 9110, section 9.3.6). No I/O.
+//!
+//! User and password open nothing: streams that bear different ones never share a circuit.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// The longest head of an HTTP request.
+const LONGEST: usize = 8192;
+const CONNECT: u8 = 1;
+const RESOLVE: u8 = 0xf0;
+const RESOLVE_PTR: u8 = 0xf1;
+
+/// What a program wants.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Wish {
+    /// A stream to a host, by name or address.
+    Connect {
+        /// The name, or the address without brackets.
+        host: String,
+        /// The port.
+        port: u16,
+    },
+    /// The addresses of a name.
+    Resolve(String),
+    /// The name of an address.
+    Name(IpAddr),
+}
+
+/// What came of a wish, to be told in the program's own protocol.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The stream is open.
+    Connected,
+    /// A name has this address.
+    Address(IpAddr),
+    /// An address has this name.
+    Name(String),
+    /// It cannot be had.
+    Failed(Reason),
+}
+
+/// Why not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// No circuit could be built, or the exit is at fault.
+    General,
+    /// No exit lets us go there.
+    Forbidden,
+    /// There is no such host, or no way to it.
+    Unreachable,
+    /// The host refused.
+    Refused,
+    /// It took too long.
+    TimedOut,
+}
+
+/// A program's first words.
+#[derive(Debug, Default)]
+pub struct Front {
+    inbox: Vec<u8>,
+    stage: Stage,
+    isolation: Vec<u8>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Stage {
+    #[default]
+    Greeting,
+    Login,
+    Request,
+    Socks,
+    Http,
+}
+
+/// The program says what neither protocol has. What to answer before hanging up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Nonsense(pub Vec<u8>);
+
+impl Front {
+    /// Takes bytes; appends answers to `out`, and gives the wish once it is whole.
+    ///
+    /// # Errors
+    /// It is none.
+    pub fn take(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> Result<Option<Wish>, Nonsense> {
+        self.inbox.extend_from_slice(bytes);
+        loop {
+            let before = self.stage;
+            let wish = match self.stage {
+                Stage::Greeting => self.greet(out).map(|()| None),
+                Stage::Login => self.log_in(out).map(|()| None),
+                Stage::Request => self.request(),
+                Stage::Socks | Stage::Http => return Ok(None),
+            }?;
+            if wish.is_some() || before == self.stage {
+                return Ok(wish);
+            }
+        }
+    }
+
+    /// What came behind the wish: the first bytes of the stream.
+    pub fn rest(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.inbox)
+    }
+
+    /// What streams must have in common to share a circuit: protocol, user and password.
+    #[must_use]
+    pub fn isolation(&self) -> &[u8] {
+        &self.isolation
+    }
+
+    /// The answer in the program's protocol.
+    #[must_use]
+    pub fn answer(&self, outcome: &Outcome) -> Vec<u8> {
+        if self.stage == Stage::Http { http_answer(outcome) } else { socks_answer(outcome) }
+    }
+
+    fn greet(&mut self, out: &mut Vec<u8>) -> Result<(), Nonsense> {
+        match self.inbox.first() {
+            None => Ok(()),
+            Some(5) => self.choose_method(out),
+            Some(byte) if byte.is_ascii_uppercase() => {
+                self.stage = Stage::Request;
+                Ok(())
+            }
+            // Version 4 sends an address where a name should be, or a name that leaks no less.
+            Some(4) => Err(Nonsense(vec![0, 0x5b, 0, 0, 0, 0, 0, 0])),
+            Some(_) => Err(Nonsense(Vec::new())),
+        }
+    }
+
+    fn choose_method(&mut self, out: &mut Vec<u8>) -> Result<(), Nonsense> {
+        let Some(count) = self.inbox.get(1).map(|&count| usize::from(count)) else { return Ok(()) };
+        let Some(methods) = self.inbox.get(2..2 + count) else { return Ok(()) };
+        // Whoever offers a user wants isolation.
+        let (method, stage) = match (methods.contains(&2), methods.contains(&0)) {
+            (true, _) => (2, Stage::Login),
+            (_, true) => (0, Stage::Request),
+            _ => return Err(Nonsense(vec![5, 0xff])),
+        };
+        out.extend([5, method]);
+        self.inbox.drain(..2 + count);
+        self.isolation = b"socks".to_vec();
+        self.stage = stage;
+        Ok(())
+    }
+
+    fn log_in(&mut self, out: &mut Vec<u8>) -> Result<(), Nonsense> {
+        let byte = |at: usize| self.inbox.get(at).map(|&byte| usize::from(byte));
+        if byte(0).is_some_and(|version| version != 1) {
+            return Err(Nonsense(vec![1, 1]));
+        }
+        let Some(password) = byte(1).map(|user| 2 + user) else { return Ok(()) };
+        let Some(end) = byte(password).map(|length| password + 1 + length) else { return Ok(()) };
+        if self.inbox.len() < end {
+            return Ok(());
+        }
+        out.extend([1, 0]);
+        self.isolation = [b"socks", &self.inbox[1..end]].concat();
+        self.inbox.drain(..end);
+        self.stage = Stage::Request;
+        Ok(())
+    }
+
+    fn request(&mut self) -> Result<Option<Wish>, Nonsense> {
+        match self.inbox.first() {
+            None => Ok(None),
+            Some(5) => self.socks_request(),
+            Some(byte) if byte.is_ascii_uppercase() => self.http_request(),
+            Some(_) => Err(Nonsense(socks_answer(&Outcome::Failed(Reason::General)))),
+        }
+    }
+
+    fn socks_request(&mut self) -> Result<Option<Wish>, Nonsense> {
+        let [_, command, _, kind, rest @ ..] = &self.inbox[..] else { return Ok(None) };
+        let length = match (kind, rest.first()) {
+            (1, _) => 4,
+            (4, _) => 16,
+            (3, Some(&length)) => 1 + usize::from(length),
+            (3, None) => return Ok(None),
+            _ => return Err(Nonsense(socks_reply(8))),
+        };
+        let Some(address) = rest.get(..length) else { return Ok(None) };
+        let Some(&[high, low]) = rest.get(length..length + 2) else { return Ok(None) };
+        let host = host(*kind, address).ok_or_else(|| Nonsense(socks_reply(1)))?;
+        let port = u16::from_be_bytes([high, low]);
+        let wish = match (*command, host.parse::<IpAddr>()) {
+            (CONNECT, _) if port != 0 => Wish::Connect { host, port },
+            (RESOLVE, _) => Wish::Resolve(host),
+            (RESOLVE_PTR, Ok(address)) => Wish::Name(address),
+            (CONNECT | RESOLVE_PTR, _) => return Err(Nonsense(socks_reply(1))),
+            // BIND and UDP ASSOCIATE are not Tor's to give.
+            _ => return Err(Nonsense(socks_reply(7))),
+        };
+        self.inbox.drain(..4 + length + 2);
+        self.stage = Stage::Socks;
+        Ok(Some(wish))
+    }
+
+    fn http_request(&mut self) -> Result<Option<Wish>, Nonsense> {
+        let mut headers = [httparse::EMPTY_HEADER; 64];
+        let mut head = httparse::Request::new(&mut headers);
+        let length = match head.parse(&self.inbox) {
+            Ok(httparse::Status::Complete(length)) => length,
+            Ok(httparse::Status::Partial) if self.inbox.len() <= LONGEST => return Ok(None),
+            _ => return Err(Nonsense(http_reply("400 Bad Request"))),
+        };
+        if head.method != Some("CONNECT") {
+            return Err(Nonsense(http_reply("405 Method Not Allowed\r\nAllow: CONNECT")));
+        }
+        let wanted = head.path.and_then(authority);
+        let Some((host, port)) = wanted else {
+            return Err(Nonsense(http_reply("400 Bad Request")));
+        };
+        let login = head.headers.iter().find(|header| {
+            header.name.eq_ignore_ascii_case("proxy-authorization")
+                || header.name.eq_ignore_ascii_case("x-tor-stream-isolation")
+        });
+        self.isolation = [b"http", login.map_or(&[][..], |header| header.value)].concat();
+        self.inbox.drain(..length);
+        self.stage = Stage::Http;
+        Ok(Some(Wish::Connect { host, port }))
+    }
+}
+
+/// The host of a SOCKS address as text; `None` for what is no name.
+fn host(kind: u8, address: &[u8]) -> Option<String> {
+    match kind {
+        1 => Some(Ipv4Addr::from(<[u8; 4]>::try_from(address).ok()?).to_string()),
+        4 => Some(Ipv6Addr::from(<[u8; 16]>::try_from(address).ok()?).to_string()),
+        _ => name(&address[1..]),
+    }
+}
+
+/// A host name: printable ASCII of 1 to 255 letters, without what separates it from other things.
+fn name(bytes: &[u8]) -> Option<String> {
+    let plain = |byte: &u8| byte.is_ascii_graphic() && !b"/@?#[]".contains(byte);
+    let sound = (1..=255).contains(&bytes.len()) && bytes.iter().all(plain);
+    sound.then(|| String::from_utf8_lossy(bytes).into_owned())
+}
+
+/// `HOST:PORT` or `[ADDRESS]:PORT`.
+fn authority(text: &str) -> Option<(String, u16)> {
+    let (host, port) = text.rsplit_once(':')?;
+    let port = port.parse().ok().filter(|&port| port != 0)?;
+    let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+    let host = match bare {
+        Some(address) => address.parse::<Ipv6Addr>().ok()?.to_string(),
+        None => name(host.as_bytes()).filter(|host| !host.contains(':'))?,
+    };
+    Some((host, port))
+}
+
+fn socks_answer(outcome: &Outcome) -> Vec<u8> {
+    match outcome {
+        Outcome::Connected => socks_reply(0),
+        Outcome::Address(IpAddr::V4(address)) => {
+            [&[5, 0, 0, 1][..], &address.octets(), &[0, 0]].concat()
+        }
+        Outcome::Address(IpAddr::V6(address)) => {
+            [&[5, 0, 0, 4][..], &address.octets(), &[0, 0]].concat()
+        }
+        Outcome::Name(name) => {
+            let name = &name.as_bytes()[..name.len().min(255)];
+            let length = u8::try_from(name.len()).expect("it was cut to 255");
+            [&[5, 0, 0, 3, length][..], name, &[0, 0]].concat()
+        }
+        Outcome::Failed(Reason::General) => socks_reply(1),
+        Outcome::Failed(Reason::Forbidden) => socks_reply(2),
+        Outcome::Failed(Reason::Unreachable) => socks_reply(4),
+        Outcome::Failed(Reason::Refused) => socks_reply(5),
+        Outcome::Failed(Reason::TimedOut) => socks_reply(6),
+    }
+}
+
+/// A reply without an address.
+fn socks_reply(code: u8) -> Vec<u8> {
+    vec![5, code, 0, 1, 0, 0, 0, 0, 0, 0]
+}
+
+fn http_answer(outcome: &Outcome) -> Vec<u8> {
+    match outcome {
+        Outcome::Failed(Reason::Forbidden) => http_reply("403 Forbidden"),
+        Outcome::Failed(Reason::TimedOut) => http_reply("504 Gateway Timeout"),
+        Outcome::Failed(_) => http_reply("502 Bad Gateway"),
+        _ => b"HTTP/1.1 200 Connection established\r\n\r\n".to_vec(),
+    }
+}
+
+fn http_reply(status: &str) -> Vec<u8> {
+    format!("HTTP/1.1 {status}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n").into_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a front says and gives when these bytes come in pieces of this length.
+    fn said(bytes: &[u8], piece: usize) -> (Result<Option<Wish>, Nonsense>, Vec<u8>, Front) {
+        let (mut front, mut out, mut wish) = (Front::default(), Vec::new(), None);
+        for piece in bytes.chunks(piece) {
+            match front.take(piece, &mut out) {
+                Ok(found) => wish = wish.or(found),
+                Err(nonsense) => return (Err(nonsense), out, front),
+            }
+        }
+        (Ok(wish), out, front)
+    }
+
+    fn connect(host: &str, port: u16) -> Wish {
+        Wish::Connect { host: host.to_owned(), port }
+    }
+
+    #[test]
+    fn a_socks_request_is_read_however_it_is_cut() {
+        let bytes = b"\x05\x01\0\x05\x01\0\x03\x0bexample.com\x01\xbbGET";
+        for piece in [1, 2, 5, 100] {
+            let (wish, out, mut front) = said(bytes, piece);
+            assert_eq!(wish, Ok(Some(connect("example.com", 443))));
+            assert_eq!(out, [5, 0]);
+            assert_eq!(front.rest(), b"GET");
+            assert_eq!(front.answer(&Outcome::Connected)[..2], [5, 0]);
+        }
+        let v4 = said(b"\x05\x01\0\x05\x01\0\x01\x7f\0\0\x01\0\x50", 3).0;
+        assert_eq!(v4, Ok(Some(connect("127.0.0.1", 80))));
+        let v6 = [&b"\x05\x01\0\x05\x01\0\x04"[..], &[0; 15], b"\x01\0\x50"].concat();
+        assert_eq!(said(&v6, 3).0, Ok(Some(connect("::1", 80))));
+    }
+
+    #[test]
+    fn users_are_isolated_and_all_are_let_in() {
+        let with = |user: &[u8], password: &[u8]| {
+            let lengths = (user.len() as u8, password.len() as u8);
+            let login = [&[1, lengths.0], user, &[lengths.1], password].concat();
+            let bytes =
+                [b"\x05\x02\0\x02", &login[..], b"\x05\x01\0\x01\x7f\0\0\x01\0\x50"].concat();
+            let (wish, out, front) = said(&bytes, 2);
+            assert_eq!((wish, &out[..]), (Ok(Some(connect("127.0.0.1", 80))), &[5, 2, 1, 0][..]));
+            front.isolation().to_vec()
+        };
+        assert_eq!(with(b"a", b"b"), with(b"a", b"b"));
+        assert_ne!(with(b"a", b"b"), with(b"a", b"c"));
+        assert_ne!(with(b"ab", b""), with(b"a", b"b"));
+        assert_ne!(with(b"", b""), b"socks");
+    }
+
+    #[test]
+    fn names_and_addresses_are_asked_for_as_tor_does() {
+        let ask = |command: u8, rest: &[u8]| {
+            said(&[&[5, 1, 0, 5, command, 0][..], rest, &[0, 0]].concat(), 9).0
+        };
+        assert_eq!(ask(0xf0, b"\x03\x01x"), Ok(Some(Wish::Resolve("x".to_owned()))));
+        let address = "192.0.2.1".parse().unwrap();
+        assert_eq!(ask(0xf1, b"\x01\xc0\0\x02\x01"), Ok(Some(Wish::Name(address))));
+        assert!(ask(0xf1, b"\x03\x01x").is_err());
+        let front = said(b"\x05\x01\0\x05\xf0\0\x03\x01x\0\0", 9).2;
+        assert_eq!(front.answer(&Outcome::Address(address)), b"\x05\0\0\x01\xc0\0\x02\x01\0\0");
+        assert_eq!(front.answer(&Outcome::Name("a.b".into())), b"\x05\0\0\x03\x03a.b\0\0");
+    }
+
+    #[test]
+    fn an_http_connect_is_read_however_it_is_cut() {
+        let head = "CONNECT example.com:443 HTTP/1.1\r\nProxy-Authorization: Basic YTpi\r\n\r\nrest";
+        for piece in [1, 7, 1000] {
+            let (wish, out, mut front) = said(head.as_bytes(), piece);
+            assert_eq!(wish, Ok(Some(connect("example.com", 443))));
+            assert!(out.is_empty());
+            assert_eq!(front.rest(), b"rest");
+            assert_eq!(front.isolation(), b"httpBasic YTpi");
+            assert!(front.answer(&Outcome::Connected).starts_with(b"HTTP/1.1 200"));
+            let failed = Outcome::Failed(Reason::Forbidden);
+            assert!(front.answer(&failed).starts_with(b"HTTP/1.1 403"));
+        }
+        let v6 = said(b"CONNECT [2001:db8::1]:80 HTTP/1.1\r\n\r\n", 9).0;
+        assert_eq!(v6, Ok(Some(connect("2001:db8::1", 80))));
+    }
+
+    #[test]
+    fn what_neither_protocol_has_is_refused_with_an_answer() {
+        let answered = |bytes: &[u8], answer: &[u8]| match said(bytes, 50).0 {
+            Err(Nonsense(said)) => assert!(said.starts_with(answer), "{said:?}"),
+            other => panic!("{other:?}"),
+        };
+        answered(b"GET / HTTP/1.1\r\n\r\n", b"HTTP/1.1 405");
+        answered(b"CONNECT nowhere HTTP/1.1\r\n\r\n", b"HTTP/1.1 400");
+        answered(b"CONNECT a/b:80 HTTP/1.1\r\n\r\n", b"HTTP/1.1 400");
+        answered(&[&b"CONNECT "[..], &[b'x'; 9000]].concat(), b"HTTP/1.1 400");
+        answered(b"\x04\x01\0\x50\x7f\0\0\x01", &[0, 0x5b]);
+        answered(b"\x05\x01\x01", &[5, 0xff]);
+        answered(b"\x05\x01\0\x05\x03\0\x01\x7f\0\0\x01\0\x50", &[5, 7]);
+        answered(b"\x05\x01\0\x05\x01\0\x03\x03a@b\0\x50", &[5, 1]);
+        answered(b"\x05\x01\0\x05\x01\0\x01\x7f\0\0\x01\0\0", &[5, 1]);
+        answered(b"\x16\x03\x01", b"");
+    }
+}
