@@ -6,6 +6,7 @@ mod failure;
 mod generate;
 mod html;
 mod mosh;
+mod onion;
 mod report;
 mod split;
 mod text;
@@ -32,6 +33,8 @@ enum Command {
     /// ssh's way to the server for `anabranch mosh`
     #[command(hide = true)]
     MoshProxy(mosh::ProxyArgs),
+    Client(Box<onion::ClientArgs>),
+    Relay(Box<onion::RelayArgs>),
     Emulate(emulate::EmulateArgs),
     Experiment(experiment::ExperimentArgs),
     Report(report::ReportArgs),
@@ -47,6 +50,8 @@ fn run(cli: Cli) -> Result<(), Failure> {
         Command::Split(args) => args.run(),
         Command::Mosh(args) => args.run(),
         Command::MoshProxy(args) => args.run(),
+        Command::Client(args) => args.run(),
+        Command::Relay(args) => args.run(),
         Command::Emulate(args) => args.run(),
         Command::Experiment(args) => args.run(),
         Command::Report(args) => args.run(),

@@ -15,8 +15,29 @@ pub struct Ready {
     pub token: u64,
     /// There is something to read, or the other side has closed.
     pub read: bool,
+    /// There is room to write, where that was asked for; or an error waits.
+    pub write: bool,
     /// An error waits: on a UDP socket, read its error queue.
     pub error: bool,
+}
+
+/// What a file is watched for. Errors and hang-ups are told in any case.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Interest {
+    /// Something to read.
+    pub read: bool,
+    /// Room to write.
+    pub write: bool,
+}
+
+impl Interest {
+    /// Something to read.
+    pub const READ: Interest = Interest { read: true, write: false };
+
+    fn flags(self) -> EventFlags {
+        let read = if self.read { EventFlags::IN } else { EventFlags::empty() };
+        read | if self.write { EventFlags::OUT } else { EventFlags::empty() }
+    }
 }
 
 /// A set of watched files.
@@ -41,7 +62,23 @@ impl Poller {
     /// # Errors
     /// `AlreadyExists` if it is watched, and the kernel's.
     pub fn add(&self, file: impl AsFd, token: u64) -> io::Result<()> {
-        Ok(epoll::add(&self.epoll, file, EventData::new_u64(token), EventFlags::IN)?)
+        self.add_for(file, token, Interest::READ)
+    }
+
+    /// Watches `file` as [`Poller::add`] does, for what `interest` says.
+    ///
+    /// # Errors
+    /// As [`Poller::add`].
+    pub fn add_for(&self, file: impl AsFd, token: u64, interest: Interest) -> io::Result<()> {
+        Ok(epoll::add(&self.epoll, file, EventData::new_u64(token), interest.flags())?)
+    }
+
+    /// Watches a file that is watched for something else from now on.
+    ///
+    /// # Errors
+    /// `NotFound` if it is not watched, and the kernel's.
+    pub fn change(&self, file: impl AsFd, token: u64, interest: Interest) -> io::Result<()> {
+        Ok(epoll::modify(&self.epoll, file, EventData::new_u64(token), interest.flags())?)
     }
 
     /// Ceases to watch `file`.
@@ -77,6 +114,7 @@ fn ready(event: &Event) -> Ready {
     Ready {
         token: event.data.u64(),
         read: flags.intersects(EventFlags::IN | EventFlags::HUP | EventFlags::RDHUP),
+        write: flags.intersects(EventFlags::OUT | EventFlags::ERR | EventFlags::HUP),
         error: flags.contains(EventFlags::ERR),
     }
 }
@@ -95,10 +133,20 @@ mod tests {
         poller.add(&b, 7).unwrap();
         assert_eq!(poller.wait(Some(Duration::ZERO)).unwrap().count(), 0);
         a.write_all(b"x").unwrap();
-        let spoken = Ready { token: 7, read: true, error: false };
+        let spoken = Ready { token: 7, read: true, write: false, error: false };
         assert_eq!(poller.wait(None).unwrap().collect::<Vec<_>>(), [spoken]);
         poller.remove(&b).unwrap();
         assert_eq!(poller.wait(Some(Duration::ZERO)).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn tells_of_room_only_where_that_was_asked_for() {
+        let (a, _b) = UnixStream::pair().unwrap();
+        let mut poller = Poller::new(8).unwrap();
+        poller.add(&a, 7).unwrap();
+        assert_eq!(poller.wait(Some(Duration::ZERO)).unwrap().count(), 0);
+        poller.change(&a, 7, Interest { read: true, write: true }).unwrap();
+        assert!(poller.wait(None).unwrap().all(|ready| ready.write && !ready.read));
     }
 
     #[test]

@@ -319,8 +319,7 @@ impl Channel {
         if !may_authenticate {
             return Err(malformed);
         }
-        let (context, certs) =
-            (credentials.identity.ed25519, link::put_certs(&credentials.as_initiator));
+        let (context, certs) = (credentials.rsa_sha256, link::put_certs(&credentials.as_initiator));
         self.say_variable(Command::CERTS, &certs);
         self.sent.close();
         Ok(Taken::Export(context))
@@ -333,7 +332,7 @@ impl Channel {
         let certified = certified.ok_or(Fault::OutOfPlace(Command::AUTHENTICATE))?;
         self.received.close();
         self.authenticate = Some(body.to_vec());
-        Ok(Taken::Export(certified.identity.ed25519))
+        Ok(Taken::Export(certified.rsa_sha256))
     }
 
     fn take_netinfo(&mut self, body: &[u8]) -> Result<Taken, Fault> {

@@ -92,6 +92,7 @@ USUAL = re.compile(
         r"Received http status code 404",
         r"No available nodes when trying to choose node",
         r"Bw Weight Failure",
+        r"Failed to choose an exit server",
         r"Tried to establish rendezvous|Unable to add signatures|consensus",
         r"[Nn]ameserver|Couldn't set up any working",
         # A tor of so small a network builds A-B-A where A is a pinned or the only fitting node.
@@ -159,6 +160,9 @@ class TorNetwork(Closing):
         self.folder = folder
         self.nodes: list[Node] = []
         self._lines: list[str] = []
+        #: Relays that are not ours to start, but must be in the consensus; exits among them.
+        self.others: list[str] = []
+        self.other_exits: list[str] = []
         self._empty = folder / "empty"
         self._empty.touch()
         (folder / "resolv.conf").write_text("nameserver 127.0.0.1\n")
@@ -186,7 +190,7 @@ class TorNetwork(Closing):
 
     def client(self, name: str, *options: str) -> Node:
         """Starts a client with more lines in its torrc, and waits until it can build circuits."""
-        self.wait_for_consensus(*(each.name for each in self.nodes if each.role != "client"))
+        self.wait_for_all()
         node = self._node(name, "client", options)
         self.nodes.append(node)
         self._write(node)
@@ -206,18 +210,28 @@ class TorNetwork(Closing):
         except PeerFailed as error:
             raise PeerFailed("\n".join([str(error), *node.log()[-15:]])) from error
 
+    def wait_for_all(self) -> None:
+        """Waits until all relays are known to all."""
+        own = [node.name for node in self.nodes if node.role != "client"]
+        self.wait_for_consensus(*own, *self.others)
+
     def wait_for_consensus(self, *names: str, seconds: float = UP_SECONDS) -> None:
-        """Waits until each authority's consensus has all these relays running, exits as exits."""
-        exits = {node.name for node in self.of("exit")}
+        """Waits until each node's consensus has all these relays running, exits as exits.
+
+        An exit refuses streams from relays that it does not know: authorities are not enough.
+        """
+        exits = {node.name for node in self.of("exit")} | set(self.other_exits)
 
         wanted = {name: {"Running", "Exit"} if name in exits else {"Running"} for name in names}
-        for authority in self.of("auth"):
-            assert authority.process is not None, "it runs"
-            cookie = authority.folder / "control_auth_cookie"
-            authority.process.wait_until("its control port", cookie.exists)
-            authority.process.wait_bound(authority.control_port, "tcp")
+        for node in self.nodes:
+            if node.role == "client":
+                continue
+            assert node.process is not None, "it runs"
+            cookie = node.folder / "control_auth_cookie"
+            node.process.wait_until("its control port", cookie.exists)
+            node.process.wait_bound(node.control_port, "tcp")
             what = f"a consensus with {', '.join(names)}"
-            authority.process.wait_until(what, partial(_lists, authority, wanted), seconds)
+            node.process.wait_until(what, partial(_lists, node, wanted), seconds)
 
     def complaints(self) -> list[str]:
         """What all nodes have to say against others, but for what any stock network says."""
@@ -271,9 +285,9 @@ class TorNetwork(Closing):
         (node.folder / "torrc").write_text(f"{filled}{lines}\n")
 
 
-def _lists(authority: Node, wanted: dict[str, set[str]]) -> bool:
-    """Whether the authority's consensus gives all the flags that are wanted."""
-    with authority.control() as control:
+def _lists(node: Node, wanted: dict[str, set[str]]) -> bool:
+    """Whether the node's consensus gives all the flags that are wanted."""
+    with node.control() as control:
         known = dict(control.routers().values())
     return all(flags <= known.get(name, set()) for name, flags in wanted.items())
 

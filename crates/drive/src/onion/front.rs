@@ -216,7 +216,7 @@ impl Front {
             header.name.eq_ignore_ascii_case("proxy-authorization")
                 || header.name.eq_ignore_ascii_case("x-tor-stream-isolation")
         });
-        self.isolation = [b"http", login.map_or(&[][..], |header| header.value)].concat();
+        self.isolation = [&b"http"[..], login.map_or(&[], |header| header.value)].concat();
         self.inbox.drain(..length);
         self.stage = Stage::Http;
         Ok(Some(Wish::Connect { host, port }))
@@ -360,7 +360,8 @@ mod tests {
 
     #[test]
     fn an_http_connect_is_read_however_it_is_cut() {
-        let head = "CONNECT example.com:443 HTTP/1.1\r\nProxy-Authorization: Basic YTpi\r\n\r\nrest";
+        let head =
+            "CONNECT example.com:443 HTTP/1.1\r\nProxy-Authorization: Basic YTpi\r\n\r\nrest";
         for piece in [1, 7, 1000] {
             let (wish, out, mut front) = said(head.as_bytes(), piece);
             assert_eq!(wish, Ok(Some(connect("example.com", 443))));

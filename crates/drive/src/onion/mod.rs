@@ -2,8 +2,51 @@
 //!
 //! * [`store`]: a relay's keys and other state on disk.
 //! * [`authorities`]: whom a user trusts, as torrc names them.
+//! * [`front`]: what programs ask a client for (SOCKS5, HTTP CONNECT), as bytes.
+//! * [`relay`] and [`client`]: an event loop around each core: one thread, one `epoll` set. Bytes of a link
+//!   come in large reads, and cells leave many to a record and many records to a write; the kernel
+//!   holds little that is not sent, so that the core's order among circuits counts.
 //! * [`office`]: the thread that talks to authorities.
 
 pub mod authorities;
+pub mod client;
+mod conn;
+mod dns;
+pub mod front;
+mod links;
 pub mod office;
+mod outside;
+pub mod relay;
+pub mod state;
 pub mod store;
+
+use std::os::unix::net::UnixStream;
+
+use rand_chacha::ChaCha20Rng;
+use rand_chacha::rand_core::SeedableRng;
+use rustix::rand::{GetRandomFlags, getrandom};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::low_level::pipe;
+
+/// A generator seeded by the kernel, for a core.
+///
+/// # Errors
+/// The kernel's, which has none as long as it runs.
+pub fn generator() -> std::io::Result<ChaCha20Rng> {
+    let mut seed = [0; 32];
+    let filled = getrandom(&mut seed[..], GetRandomFlags::empty())?;
+    debug_assert_eq!(filled, seed.len(), "up to 256 bytes come whole");
+    Ok(ChaCha20Rng::from_seed(seed))
+}
+
+/// A stream that becomes readable when the program is told to end, by SIGINT or SIGTERM.
+///
+/// # Errors
+/// The kernel's.
+pub fn stop_signals() -> std::io::Result<UnixStream> {
+    let (stop, signalled) = UnixStream::pair()?;
+    for signal in [SIGINT, SIGTERM] {
+        pipe::register(signal, signalled.try_clone()?)?;
+    }
+    Ok(stop)
+}

@@ -216,7 +216,6 @@ mod tests {
         let Some(path) = std::env::var_os("STATE") else { return };
         let error = replace(Path::new(&path), &vec![7; 1 << 20]).unwrap_err();
         assert!(error.to_string().contains("File too large"), "{error}");
-        let keys = Path::new(&path).with_file_name("relay");
         // Of a new relay's keys none is left, not even those that would have fitted.
         let keys = Path::new(&path).with_file_name("relay");
         let error = load_or_make(&keys, &mut rng(), NOW).unwrap_err();

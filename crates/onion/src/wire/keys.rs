@@ -340,6 +340,12 @@ pub fn link_key<R: CryptoRng>(rng: &mut R, unix_now: u64) -> Result<LinkKey, Key
     Ok(LinkKey { certificate, key })
 }
 
+/// SHA-256 of a whole text, such as a TLS certificate in DER.
+#[must_use]
+pub fn sha256(text: &[u8]) -> [u8; 32] {
+    Sha256::digest(text).into()
+}
+
 pub(super) fn making(error: impl fmt::Display) -> KeyError {
     KeyError::Making(error.to_string())
 }

@@ -200,7 +200,7 @@ pub struct Binding {
     pub secret: [u8; 32],
 }
 
-/// The label under which the TLS session exports its secret; the context is the initiator's Ed25519 identity.
+/// The label under which the TLS session exports its secret; the context is SHA-256 of the initiator's RSA identity key.
 pub const EXPORT_LABEL: &[u8] = b"EXPORTER FOR TOR TLS CLIENT BINDING AUTH0003";
 
 impl Binding {

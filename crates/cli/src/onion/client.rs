@@ -1,0 +1,144 @@
+//! `anabranch client`: programs to the onion network by SOCKS5 and HTTP CONNECT.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use anabranch_drive::onion::client::{self, Happening, Settings};
+use anabranch_drive::onion::office::{self, Office};
+use anabranch_drive::onion::{generator, stop_signals};
+use anabranch_onion::directory::network::Wishes;
+use anabranch_onion::schedule;
+use clap::Args;
+use serde::Deserialize;
+
+use super::events;
+use super::{authorities, fingerprints, read, state_folder};
+use crate::failure::Failure;
+
+/// Where programs come in if nobody says: as at C tor, on another port, so that both may run.
+const LISTEN: &str = "127.0.0.1:9250";
+const MEMORY: usize = 256 << 20;
+const KEYS: &[&str] = &[
+    "listen",
+    "data",
+    "authority",
+    "authorities",
+    "entry",
+    "middle",
+    "exit",
+    "exclude",
+    "share-subnets",
+    "json",
+    "quiet",
+];
+
+/// Carry programs' connections through the onion network: a SOCKS5 and HTTP CONNECT proxy
+///
+/// Speaks the Tor protocol with the network that its authorities describe. SOCKS5 takes names
+/// (socks5h in curl), Tor's RESOLVE and RESOLVE_PTR; streams with different users or passwords never
+/// share a circuit. Guards, the consensus and microdescriptors are kept in --data.
+///
+/// Everything can stand in a TOML file, by the flags' names.
+#[derive(Args, Deserialize, Default)]
+#[serde(rename_all = "kebab-case", default, deny_unknown_fields)]
+pub(crate) struct ClientArgs {
+    /// A TOML file with these settings; flags that are given go before it
+    #[serde(skip)]
+    file: Option<PathBuf>,
+    /// Where programs come in, by SOCKS5 or HTTP CONNECT (repeatable) [default: 127.0.0.1:9250]
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    listen: Vec<SocketAddr>,
+    /// Where guards and the directory are kept [default: ~/.local/state/anabranch/client]
+    #[arg(long, value_name = "DIR")]
+    data: Option<PathBuf>,
+    /// An authority, as a DirAuthority line of torrc has it (repeatable)
+    #[arg(long, value_name = "LINE")]
+    authority: Vec<String>,
+    /// A file of such lines
+    #[arg(long, value_name = "FILE")]
+    authorities: Option<PathBuf>,
+    /// Only these first hops, by fingerprint
+    #[arg(long, value_name = "FINGERPRINT", value_delimiter = ',')]
+    entry: Vec<String>,
+    /// Only these middle hops
+    #[arg(long, value_name = "FINGERPRINT", value_delimiter = ',')]
+    middle: Vec<String>,
+    /// Only these exits
+    #[arg(long, value_name = "FINGERPRINT", value_delimiter = ',')]
+    exit: Vec<String>,
+    /// Never these relays
+    #[arg(long, value_name = "FINGERPRINT", value_delimiter = ',')]
+    exclude: Vec<String>,
+    /// Let relays of one /16 share a path: for networks on one machine
+    #[arg(long)]
+    share_subnets: bool,
+    /// Print events as JSON lines
+    #[arg(long)]
+    json: bool,
+    /// Print nothing but what goes wrong
+    #[arg(long, conflicts_with = "json")]
+    quiet: bool,
+}
+
+impl ClientArgs {
+    /// Runs until SIGINT or SIGTERM.
+    pub(crate) fn run(self) -> Result<(), Failure> {
+        let args = self.merged()?;
+        let stop = stop_signals().map_err(Failure::trouble)?;
+        let rng = generator().map_err(Failure::trouble)?;
+        let data = args.data.clone().map_or_else(|| state_folder("client"), Ok)?;
+        let office = office::Settings {
+            authorities: authorities(&args.authority, args.authorities.as_deref())?,
+            data: data.clone(),
+            share_subnets: args.share_subnets,
+            keys: None,
+            cache: false,
+        };
+        let wishes = Wishes {
+            entry: fingerprints("--entry", &args.entry)?,
+            middle: fingerprints("--middle", &args.middle)?,
+            exit: fingerprints("--exit", &args.exit)?,
+            exclude: fingerprints("--exclude", &args.exclude)?,
+        };
+        let usual = LISTEN.parse().expect("a socket address");
+        let listen = if args.listen.is_empty() { vec![usual] } else { args.listen };
+        let office_rng = generator().map_err(Failure::trouble)?;
+        let office = Office::start(office, office_rng).map_err(Failure::misuse)?;
+        let settings = Settings {
+            listen,
+            office,
+            data,
+            wishes,
+            memory: MEMORY,
+            schedule: schedule::Kind::default(),
+        };
+        let mut tell = |happening: Happening| match (args.json, args.quiet) {
+            (true, _) => events::json(&happening),
+            (_, quiet) => events::plain(&happening, quiet),
+        };
+        client::run(settings, rng, &stop, &mut tell).map_err(Failure::misuse)
+    }
+
+    /// The flags, and what the file says where they are silent.
+    fn merged(mut self) -> Result<ClientArgs, Failure> {
+        let Some(path) = self.file.take() else { return Ok(self) };
+        let file: ClientArgs = read(&path, KEYS)?;
+        fn either<T>(flags: Vec<T>, file: Vec<T>) -> Vec<T> {
+            if flags.is_empty() { file } else { flags }
+        }
+        Ok(ClientArgs {
+            file: None,
+            listen: either(self.listen, file.listen),
+            data: self.data.or(file.data),
+            authority: either(self.authority, file.authority),
+            authorities: self.authorities.or(file.authorities),
+            entry: either(self.entry, file.entry),
+            middle: either(self.middle, file.middle),
+            exit: either(self.exit, file.exit),
+            exclude: either(self.exclude, file.exclude),
+            share_subnets: self.share_subnets || file.share_subnets,
+            json: self.json || file.json,
+            quiet: self.quiet || file.quiet,
+        })
+    }
+}

@@ -1,0 +1,258 @@
+//! `anabranch relay`: a relay of the onion network.
+
+use std::io::Write;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anabranch_drive::onion::office::{self, Office, unix};
+use anabranch_drive::onion::relay::{self, Settings, Watch};
+use anabranch_drive::onion::store::load_or_make;
+use anabranch_drive::onion::{generator, stop_signals};
+use anabranch_multipath::Time;
+use anabranch_onion::directory::descriptor::Description;
+use anabranch_onion::directory::policy::ExitPolicy;
+use anabranch_onion::relay::Stats;
+use anabranch_onion::{Event, schedule};
+use clap::Args;
+use serde::Deserialize;
+use serde_json::json;
+
+use super::{authorities, fingerprints, read, state_folder};
+use crate::failure::Failure;
+
+/// What we really speak (tor-spec, "Subprotocol versioning").
+const PROTOCOLS: &str =
+    "Cons=2 Desc=2 DirCache=2 FlowCtrl=1-2 Link=4-5 LinkAuth=3 Microdesc=2 Relay=2-4";
+const MEMORY_MB: usize = 512;
+const GRACE_S: u64 = 30;
+/// Bytes a second that are announced if nobody says: a megabyte.
+const RATE: u64 = 1 << 20;
+const KEYS: &[&str] = &[
+    "nickname",
+    "address",
+    "listen",
+    "data",
+    "authority",
+    "authorities",
+    "contact",
+    "family",
+    "exit",
+    "rate",
+    "memory",
+    "grace",
+    "allow-private",
+    "no-directory",
+    "json",
+    "quiet",
+];
+
+/// Be a relay of the onion network: guard, middle or exit
+///
+/// Speaks the Tor protocol. Keys are made at the first start and kept in --data, in C tor's files; a
+/// descriptor is published to the authorities. Without --exit no stream leaves by this relay.
+/// SIGTERM or SIGINT lets circuits finish for --grace seconds; a second one ends at once.
+///
+/// Everything can stand in a TOML file, by the flags' names.
+#[derive(Args, Deserialize, Default)]
+#[serde(rename_all = "kebab-case", default, deny_unknown_fields)]
+pub(crate) struct RelayArgs {
+    /// A TOML file with these settings; flags that are given go before it
+    #[serde(skip)]
+    file: Option<PathBuf>,
+    /// The relay's name: 1 to 19 letters and digits
+    #[arg(long)]
+    nickname: Option<String>,
+    /// The IPv4 address at which others reach it
+    #[arg(long)]
+    address: Option<Ipv4Addr>,
+    /// Where links come in; the first one's port is announced (repeatable)
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    listen: Vec<SocketAddr>,
+    /// Where keys and the directory are kept [default: ~/.local/state/anabranch/relay]
+    #[arg(long, value_name = "DIR")]
+    data: Option<PathBuf>,
+    /// An authority, as a DirAuthority line of torrc has it (repeatable)
+    #[arg(long, value_name = "LINE")]
+    authority: Vec<String>,
+    /// A file of such lines
+    #[arg(long, value_name = "FILE")]
+    authorities: Option<PathBuf>,
+    /// How to reach you, for the descriptor
+    #[arg(long)]
+    contact: Option<String>,
+    /// The fingerprints of your other relays
+    #[arg(long, value_name = "FINGERPRINT", value_delimiter = ',')]
+    family: Vec<String>,
+    /// A rule of the exit policy, such as 'accept *:443'; the first that matches counts (repeatable)
+    #[arg(long, value_name = "RULE")]
+    exit: Vec<String>,
+    /// Bytes a second that are announced to the authorities [default: 1048576]
+    #[arg(long, value_name = "BYTES")]
+    rate: Option<u64>,
+    /// Megabytes that waiting cells may take; then the longest waiting circuit goes [default: 512]
+    #[arg(long, value_name = "MB")]
+    memory: Option<usize>,
+    /// Seconds that circuits may go on after the end was asked for [default: 30]
+    #[arg(long, value_name = "SECONDS")]
+    grace: Option<u64>,
+    /// Extend circuits to private addresses: in networks on one machine alone
+    #[arg(long)]
+    allow_private: bool,
+    /// Answer no directory requests
+    #[arg(long)]
+    no_directory: bool,
+    /// Print events as JSON lines
+    #[arg(long)]
+    json: bool,
+    /// Print nothing but what goes wrong
+    #[arg(long, conflicts_with = "json")]
+    quiet: bool,
+}
+
+impl RelayArgs {
+    /// Runs until it is told to end.
+    pub(crate) fn run(self) -> Result<(), Failure> {
+        let args = self.merged()?;
+        let mut screen = Screen { json: args.json, quiet: args.quiet };
+        let stop = stop_signals().map_err(Failure::trouble)?;
+        let mut rng = generator().map_err(Failure::trouble)?;
+        let data = args.data.clone().map_or_else(|| state_folder("relay"), Ok)?;
+        let description = args.description()?;
+        let authorities = authorities(&args.authority, args.authorities.as_deref())?;
+        let keys = Arc::new(load_or_make(&data, &mut rng, unix()).map_err(Failure::misuse)?);
+        // A descriptor that nobody would take is told now, not in the log of a thread.
+        description.sign(&keys, unix()).map_err(Failure::misuse)?;
+        screen.say("fingerprint", &hex(&keys.rsa_identity()));
+        let office = office::Settings {
+            authorities,
+            data,
+            share_subnets: false,
+            keys: Some(Arc::clone(&keys)),
+            cache: !args.no_directory,
+        };
+        let office = Office::start(office, rng).map_err(Failure::misuse)?;
+        let settings = Settings {
+            listen: args.listen.clone(),
+            own: vec![description.address.into()],
+            keys,
+            policy: description.policy.clone(),
+            directory: !args.no_directory,
+            allow_private: args.allow_private,
+            memory: args.memory.unwrap_or(MEMORY_MB) << 20,
+            schedule: schedule::Kind::default(),
+            office,
+            description,
+            grace: Duration::from_secs(args.grace.unwrap_or(GRACE_S)),
+        };
+        relay::run(settings, &stop, &mut screen).map_err(Failure::trouble)
+    }
+
+    fn description(&self) -> Result<Description, Failure> {
+        let lacks = |what: &str| Failure::misuse(format!("{what} is missing: a relay needs one"));
+        let first = self.listen.first().ok_or_else(|| lacks("--listen ADDRESS:PORT"))?;
+        let policy = match self.exit.is_empty() {
+            true => ExitPolicy::reject_all(),
+            false => ExitPolicy::parse(&self.exit).map_err(Failure::misuse)?,
+        };
+        let rate = self.rate.unwrap_or(RATE);
+        Ok(Description {
+            nickname: self.nickname.clone().ok_or_else(|| lacks("--nickname NAME"))?,
+            address: self.address.ok_or_else(|| lacks("--address IPV4"))?,
+            orport: first.port(),
+            platform: format!("Anabranch {} on Linux", env!("CARGO_PKG_VERSION")),
+            protocols: PROTOCOLS.to_owned(),
+            bandwidth: [rate, rate, rate],
+            uptime: 0,
+            contact: self.contact.clone(),
+            family: fingerprints("--family", &self.family)?.iter().map(|id| hex(id)).collect(),
+            policy,
+            directory_cache: !self.no_directory,
+        })
+    }
+
+    /// The flags, and what the file says where they are silent.
+    fn merged(mut self) -> Result<RelayArgs, Failure> {
+        let Some(path) = self.file.take() else { return Ok(self) };
+        let file: RelayArgs = read(&path, KEYS)?;
+        fn either<T>(flags: Vec<T>, file: Vec<T>) -> Vec<T> {
+            if flags.is_empty() { file } else { flags }
+        }
+        Ok(RelayArgs {
+            file: None,
+            nickname: self.nickname.or(file.nickname),
+            address: self.address.or(file.address),
+            listen: either(self.listen, file.listen),
+            data: self.data.or(file.data),
+            authority: either(self.authority, file.authority),
+            authorities: self.authorities.or(file.authorities),
+            contact: self.contact.or(file.contact),
+            family: either(self.family, file.family),
+            exit: either(self.exit, file.exit),
+            rate: self.rate.or(file.rate),
+            memory: self.memory.or(file.memory),
+            grace: self.grace.or(file.grace),
+            allow_private: self.allow_private || file.allow_private,
+            no_directory: self.no_directory || file.no_directory,
+            json: self.json || file.json,
+            quiet: self.quiet || file.quiet,
+        })
+    }
+}
+
+/// What the operator sees.
+struct Screen {
+    json: bool,
+    quiet: bool,
+}
+
+impl Screen {
+    fn say(&mut self, event: &str, text: &str) {
+        let mut out = std::io::stdout();
+        // Nobody may be there to read it.
+        let _ = match (self.json, self.quiet) {
+            (true, _) => writeln!(out, "{}", json!({"event": event, "what": text})),
+            (_, false) => writeln!(out, "{event}: {text}"),
+            _ => Ok(()),
+        };
+        let _ = out.flush();
+    }
+}
+
+impl Watch for Screen {
+    fn listening(&mut self, at: &[SocketAddr]) {
+        let at: Vec<String> = at.iter().map(ToString::to_string).collect();
+        self.say("listening", &at.join(", "));
+    }
+
+    fn event(&mut self, _: Time, event: &Event) {
+        match event {
+            Event::LinkOpen { .. } => {}
+            Event::Violation { violation, .. } => self.say("violation", &violation.to_string()),
+            Event::OutOfMemory => {
+                self.say("out_of_memory", "the longest waiting circuit was closed")
+            }
+        }
+    }
+
+    fn stats(&mut self, _: Time, stats: &Stats, links: usize) {
+        if self.json {
+            let line = json!({
+                "event": "numbers", "links": links, "circuits": stats.circuits,
+                "circuits_made": stats.circuits_made, "streams": stats.streams,
+                "cells": stats.cells, "relayed": stats.relayed, "violations": stats.violations,
+                "out_of_memory": stats.out_of_memory,
+            });
+            let _ = writeln!(std::io::stdout(), "{line}");
+        }
+    }
+
+    fn note(&mut self, text: &str) {
+        self.say("note", text);
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02X}")).collect()
+}

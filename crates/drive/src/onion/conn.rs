@@ -1,0 +1,162 @@
+//! One link: a TCP connection and the TLS upon it.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+
+use anabranch_links::{Fault, Link, State, Tls};
+use anabranch_onion::wire::extend::Target;
+use socket2::{Domain, Protocol, SockRef, Socket, Type};
+
+/// Bytes that the kernel may hold unsent: the rest waits in the core, where its order may still change.
+const UNSENT: u32 = 32 << 10;
+/// Sealed bytes that may wait for the socket.
+const SEALED: usize = 64 << 10;
+/// Plain bytes fetched at once: two full records.
+pub(super) const BATCH: usize = 32 << 10;
+
+/// A link's socket and TLS state.
+pub(super) struct Conn {
+    socket: TcpStream,
+    tls: Tls,
+    pub(super) peer: SocketAddr,
+    /// Whom it is to lead to, if we opened it.
+    pub(super) target: Option<Target>,
+    /// The core knows of it.
+    pub(super) told: bool,
+    /// The core has something to send.
+    pub(super) wants: bool,
+    /// To be closed once all is sent.
+    pub(super) closing: bool,
+    /// Watched for room to write.
+    pub(super) watched: bool,
+    sealed: Vec<u8>,
+    sent: usize,
+}
+
+/// What a link's socket brought.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Brought {
+    /// Plain bytes, maybe none.
+    Bytes,
+    /// The end, and why if it was not in order.
+    End(Option<String>),
+}
+
+impl Conn {
+    /// A connection that a neighbour opened.
+    pub(super) fn accepted(socket: TcpStream, peer: SocketAddr, tls: Tls) -> io::Result<Conn> {
+        Conn::new(socket, peer, tls, None)
+    }
+
+    /// A connection that is being opened.
+    pub(super) fn dial(address: SocketAddr, target: Target, tls: Tls) -> io::Result<Conn> {
+        let socket = connecting(address)?;
+        Conn::new(socket, address, tls, Some(target))
+    }
+
+    fn new(
+        socket: TcpStream,
+        peer: SocketAddr,
+        tls: Tls,
+        target: Option<Target>,
+    ) -> io::Result<Conn> {
+        socket.set_nonblocking(true)?;
+        socket.set_nodelay(true)?;
+        SockRef::from(&socket).set_tcp_notsent_lowat(UNSENT)?;
+        Ok(Conn {
+            socket,
+            tls,
+            peer,
+            target,
+            told: false,
+            wants: false,
+            closing: false,
+            watched: false,
+            sealed: Vec::new(),
+            sent: 0,
+        })
+    }
+
+    /// The socket, for watching.
+    pub(super) fn socket(&self) -> &TcpStream {
+        &self.socket
+    }
+
+    /// The TLS state.
+    pub(super) fn tls(&self) -> &Tls {
+        &self.tls
+    }
+
+    /// Whether the TLS handshake is done.
+    pub(super) fn is_open(&self) -> bool {
+        self.tls.state() == State::Open
+    }
+
+    /// Reads once, and appends the plain bytes.
+    pub(super) fn read(&mut self, buffer: &mut [u8], plain: &mut Vec<u8>) -> Brought {
+        let count = match self.socket.read(buffer) {
+            Ok(0) => return Brought::End(None),
+            Ok(count) => count,
+            Err(error) if is_passing(&error) => return Brought::Bytes,
+            Err(error) => return Brought::End(Some(error.to_string())),
+        };
+        let received = self.tls.receive(&buffer[..count]);
+        self.tls.read(plain);
+        match received {
+            Err(Fault::Peer(text)) => Brought::End(Some(text)),
+            Err(Fault::Misuse(text)) => Brought::End(Some(text.to_owned())),
+            Ok(()) if self.tls.state() == State::Ended => Brought::End(None),
+            Ok(()) => Brought::Bytes,
+        }
+    }
+
+    /// Whether more plain bytes may be sealed.
+    pub(super) fn has_room(&self) -> bool {
+        self.sealed.len() - self.sent < SEALED
+    }
+
+    /// Seals plain bytes.
+    pub(super) fn seal(&mut self, plain: &[u8]) {
+        // Misuse: the link was closed, and what was to be said is moot.
+        let _ = self.tls.write(plain);
+    }
+
+    /// Says goodbye, behind what was sealed.
+    pub(super) fn say_goodbye(&mut self) {
+        self.tls.close();
+    }
+
+    /// Writes what is sealed; true if all of it has gone.
+    ///
+    /// # Errors
+    /// The socket's: the link is over.
+    pub(super) fn flush(&mut self) -> io::Result<bool> {
+        self.tls.transmit(&mut self.sealed);
+        while self.sent < self.sealed.len() {
+            match self.socket.write(&self.sealed[self.sent..]) {
+                Ok(count) => self.sent += count,
+                Err(error) if is_passing(&error) => return Ok(false),
+                Err(error) => return Err(error),
+            }
+        }
+        self.sealed.clear();
+        self.sent = 0;
+        Ok(true)
+    }
+}
+
+/// A TCP connection that is on its way.
+pub(super) fn connecting(address: SocketAddr) -> io::Result<TcpStream> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    socket.set_nonblocking(true)?;
+    match socket.connect(&address.into()) {
+        Err(error) if error.raw_os_error() != Some(libc::EINPROGRESS) => Err(error),
+        _ => Ok(socket.into()),
+    }
+}
+
+/// Whether an error says no more than "not now".
+pub(super) fn is_passing(error: &io::Error) -> bool {
+    let early = error.raw_os_error() == Some(libc::ENOTCONN);
+    early || matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
+}

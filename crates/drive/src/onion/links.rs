@@ -1,0 +1,165 @@
+//! All links of one core.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::{SocketAddr, TcpStream};
+
+use anabranch_links::tls::Context;
+use anabranch_onion::LinkId;
+use anabranch_onion::wire::extend::Target;
+use anabranch_onion::wire::link::EXPORT_LABEL;
+
+use super::conn::{BATCH, Brought, Conn};
+use crate::poller::{Interest, Poller, Ready};
+
+/// The least token of a link: its number added to this.
+pub(super) const LINKS: u64 = 1 << 60;
+
+/// The links by their numbers.
+pub(super) struct Links {
+    context: Context,
+    conns: BTreeMap<LinkId, Conn>,
+    last: u64,
+    buffer: Vec<u8>,
+    plain: Vec<u8>,
+}
+
+/// What the core is to be told.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct News<'a> {
+    /// The TLS handshake is done.
+    pub(super) opened: bool,
+    /// Plain bytes that came.
+    pub(super) bytes: &'a [u8],
+    /// The link is gone.
+    pub(super) ended: bool,
+}
+
+impl Links {
+    /// Without links.
+    pub(super) fn new(context: Context) -> Links {
+        let (buffer, plain) = (vec![0; 64 << 10], Vec::new());
+        Links { context, conns: BTreeMap::new(), last: 0, buffer, plain }
+    }
+
+    /// How many there are.
+    pub(super) fn len(&self) -> usize {
+        self.conns.len()
+    }
+
+    /// The link of a number.
+    pub(super) fn get(&self, link: LinkId) -> Option<&Conn> {
+        self.conns.get(&link)
+    }
+
+    /// Takes a connection that a neighbour opened.
+    ///
+    /// # Errors
+    /// The kernel's, or the TLS library's.
+    pub(super) fn accept(
+        &mut self,
+        poller: &Poller,
+        socket: TcpStream,
+        peer: SocketAddr,
+    ) -> io::Result<()> {
+        let tls = self.context.accept().map_err(io::Error::other)?;
+        let conn = Conn::accepted(socket, peer, tls)?;
+        self.add(poller, conn, Interest::READ)
+    }
+
+    /// Opens a connection to the first address of a relay.
+    ///
+    /// # Errors
+    /// The kernel's, or the TLS library's; a relay without an address is not found.
+    pub(super) fn dial(&mut self, poller: &Poller, target: Target) -> io::Result<()> {
+        let address = *target.addresses.first().ok_or(io::ErrorKind::NotFound)?;
+        let tls = self.context.connect().map_err(io::Error::other)?;
+        let mut conn = Conn::dial(address, target, tls)?;
+        conn.watched = true;
+        self.add(poller, conn, Interest { read: true, write: true })
+    }
+
+    fn add(&mut self, poller: &Poller, conn: Conn, interest: Interest) -> io::Result<()> {
+        self.last += 1;
+        poller.add_for(conn.socket(), LINKS + self.last, interest)?;
+        self.conns.insert(LinkId(self.last), conn);
+        Ok(())
+    }
+
+    /// Reads a link that is ready; the caller tells the core, then flushes.
+    pub(super) fn read(&mut self, link: LinkId, ready: Ready) -> News<'_> {
+        self.plain.clear();
+        let nothing = News { opened: false, bytes: &[], ended: false };
+        let Some(conn) = self.conns.get_mut(&link) else { return nothing };
+        let was_open = conn.told;
+        let mut ended = false;
+        if ready.read || ready.error {
+            ended = conn.read(&mut self.buffer, &mut self.plain) != Brought::Bytes;
+        }
+        conn.told |= conn.is_open();
+        News { opened: conn.told && !was_open, bytes: &self.plain, ended }
+    }
+
+    /// The core has something to send on a link.
+    pub(super) fn wants(&mut self, link: LinkId) {
+        if let Some(conn) = self.conns.get_mut(&link) {
+            conn.wants = true;
+        }
+    }
+
+    /// Sends what the core has for a link (`fetch` appends cells and says whether there are more), as long as the socket takes it.
+    /// False if the link is gone.
+    pub(super) fn flush(
+        &mut self,
+        poller: &Poller,
+        link: LinkId,
+        mut fetch: impl FnMut(&mut Vec<u8>, usize) -> bool,
+    ) -> bool {
+        let Some(conn) = self.conns.get_mut(&link) else { return true };
+        let done = loop {
+            let flushed = conn.flush();
+            if !flushed.as_ref().is_ok_and(|&all| all) || !conn.is_open() {
+                break flushed;
+            }
+            if !conn.wants {
+                break Ok(true);
+            }
+            self.plain.clear();
+            while self.plain.len() < BATCH && conn.wants && conn.has_room() {
+                conn.wants = fetch(&mut self.plain, BATCH);
+            }
+            conn.seal(&self.plain);
+        };
+        let over = done.is_err() || conn.closing && done.as_ref().is_ok_and(|&all| all);
+        if over {
+            return false;
+        }
+        // A link that is being opened is told of by its socket's readiness to write.
+        let blocked = !done.unwrap_or(true);
+        if conn.watched != blocked {
+            conn.watched = blocked;
+            let interest = Interest { read: true, write: blocked };
+            return poller.change(conn.socket(), LINKS + link.0, interest).is_ok();
+        }
+        true
+    }
+
+    /// Closes a link once what is sealed has gone.
+    pub(super) fn close(&mut self, link: LinkId) {
+        if let Some(conn) = self.conns.get_mut(&link) {
+            conn.say_goodbye();
+            conn.closing = true;
+        }
+    }
+
+    /// Forgets a link; whom it was to lead to, if the core was never told of it.
+    pub(super) fn remove(&mut self, link: LinkId) -> Option<Target> {
+        let conn = self.conns.remove(&link)?;
+        conn.target.filter(|_| !conn.told)
+    }
+
+    /// The secret that AUTHENTICATE signs.
+    pub(super) fn export(&self, link: LinkId, context: &[u8; 32]) -> Option<[u8; 32]> {
+        self.conns.get(&link)?.tls().export(EXPORT_LABEL, context).ok()
+    }
+}

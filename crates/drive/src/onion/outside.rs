@@ -1,0 +1,164 @@
+//! An exit's connection to a destination.
+
+use std::io::{self, Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpStream};
+
+use anabranch_onion::StreamKey;
+use anabranch_onion::wire::message::EndReason;
+
+use super::conn::{connecting, is_passing};
+use crate::poller::Interest;
+
+/// Bytes read at once.
+const PIECE: usize = 16 << 10;
+
+/// The side of a stream that the core holds: where bytes come from and go to.
+pub(super) trait Inside {
+    /// What waits for the destination: two pieces, in order.
+    fn waiting(&self, stream: StreamKey) -> (&[u8], &[u8]);
+    /// The destination took so many bytes.
+    fn took(&mut self, stream: StreamKey, bytes: usize);
+    /// Takes bytes of the destination, as many as there is room for.
+    fn give(&mut self, stream: StreamKey, bytes: &[u8]) -> usize;
+}
+
+/// One connection.
+pub(super) struct Outside {
+    socket: TcpStream,
+    stream: StreamKey,
+    peer: SocketAddr,
+    connected: bool,
+    /// What the core had no room for.
+    held: Vec<u8>,
+    /// The destination has said its last word.
+    silent: bool,
+    /// The destination takes no more at the moment.
+    blocked: bool,
+}
+
+/// What the core is to be told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Told {
+    /// Nothing.
+    Nothing,
+    /// The destination is reached, at this address.
+    Connected(IpAddr),
+    /// The destination has ended the stream.
+    Ended(EndReason),
+}
+
+impl Outside {
+    /// A connection that is on its way.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub(super) fn connect(stream: StreamKey, peer: SocketAddr) -> io::Result<Outside> {
+        let socket = connecting(peer)?;
+        socket.set_nodelay(true)?;
+        let held = Vec::new();
+        Ok(Outside { socket, stream, peer, connected: false, held, silent: false, blocked: true })
+    }
+
+    /// A connection that a program opened to us.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub(super) fn of(stream: StreamKey, socket: TcpStream) -> io::Result<Outside> {
+        let peer = socket.peer_addr()?;
+        let held = Vec::new();
+        Ok(Outside { socket, stream, peer, connected: true, held, silent: false, blocked: false })
+    }
+
+    /// The socket, for watching.
+    pub(super) fn socket(&self) -> &TcpStream {
+        &self.socket
+    }
+
+    /// What to watch it for.
+    pub(super) fn interest(&self) -> Interest {
+        let read = self.connected && self.held.is_empty() && !self.silent;
+        Interest { read, write: self.blocked }
+    }
+
+    /// The socket is ready.
+    pub(super) fn ready(&mut self, read: bool, write: bool, inside: &mut impl Inside) -> Told {
+        if !self.connected {
+            return if write { self.connected() } else { Told::Nothing };
+        }
+        if write && let Err(error) = self.drain(inside) {
+            return Told::Ended(reason(&error));
+        }
+        if read { self.fill(inside) } else { Told::Nothing }
+    }
+
+    /// The core has room again.
+    pub(super) fn has_room(&mut self, inside: &mut impl Inside) -> Told {
+        let taken = inside.give(self.stream, &self.held);
+        self.held.drain(..taken);
+        if self.silent && self.held.is_empty() {
+            Told::Ended(EndReason::DONE)
+        } else {
+            Told::Nothing
+        }
+    }
+
+    /// Writes what waits for the destination.
+    ///
+    /// # Errors
+    /// The socket's.
+    pub(super) fn drain(&mut self, inside: &mut impl Inside) -> io::Result<()> {
+        self.blocked = !self.connected;
+        while !self.blocked {
+            let (first, _) = inside.waiting(self.stream);
+            if first.is_empty() {
+                return Ok(());
+            }
+            match self.socket.write(first) {
+                Ok(count) => inside.took(self.stream, count),
+                Err(error) if is_passing(&error) => self.blocked = true,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    fn connected(&mut self) -> Told {
+        match self.socket.take_error() {
+            Ok(None) => {
+                (self.connected, self.blocked) = (true, false);
+                Told::Connected(self.peer.ip())
+            }
+            Ok(Some(error)) | Err(error) => Told::Ended(reason(&error)),
+        }
+    }
+
+    fn fill(&mut self, inside: &mut impl Inside) -> Told {
+        let mut buffer = [0; PIECE];
+        match self.socket.read(&mut buffer) {
+            Ok(0) => {
+                self.silent = true;
+                if self.held.is_empty() { Told::Ended(EndReason::DONE) } else { Told::Nothing }
+            }
+            Ok(count) => {
+                let taken = inside.give(self.stream, &buffer[..count]);
+                self.held.extend_from_slice(&buffer[taken..count]);
+                Told::Nothing
+            }
+            Err(error) if is_passing(&error) => Told::Nothing,
+            Err(error) => Told::Ended(reason(&error)),
+        }
+    }
+}
+
+/// What the client is told of an error (tor-spec, "Closing streams").
+pub(super) fn reason(error: &io::Error) -> EndReason {
+    use io::ErrorKind;
+    match error.kind() {
+        ErrorKind::ConnectionRefused => EndReason::REFUSED,
+        ErrorKind::ConnectionReset | ErrorKind::BrokenPipe => EndReason::RESET,
+        ErrorKind::TimedOut => EndReason::TIMEOUT,
+        ErrorKind::HostUnreachable | ErrorKind::NetworkUnreachable => EndReason::NO_ROUTE,
+        ErrorKind::OutOfMemory => EndReason::RESOURCES,
+        _ => EndReason::MISC,
+    }
+}

@@ -1,0 +1,94 @@
+"""Our own client and relays in a private network of stock tors."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from harness.closing import Closing
+from harness.tools import Background, anabranch
+from harness.tornet import TorNetwork, free_ports
+
+
+class OurClient(Closing):
+    """``anabranch client`` with its state in ``folder``."""
+
+    def __init__(self, network: TorNetwork, folder: Path, *options: str):
+        """Starts it once the authorities' consensus has everybody."""
+        network.wait_for_all()
+        folder.mkdir(exist_ok=True)
+        authorities = folder / "authorities"
+        authorities.write_text("\n".join(network.authorities) + "\n")
+        (self.socks,) = free_ports(1)
+        command = [anabranch(), "client", "--json", "--listen", f"127.0.0.1:{self.socks}"]
+        command += ["--data", str(folder / "state"), "--authorities", str(authorities)]
+        command += ["--share-subnets", *options]
+        self.process = Background(command)
+
+    @property
+    def proxy(self) -> str:
+        """How curl names it."""
+        return f"socks5h://127.0.0.1:{self.socks}"
+
+    def events(self, kind: str = "") -> list[dict[str, object]]:
+        """What it told so far, of one kind or all."""
+        lines = [line for line in self.process.output().splitlines() if line.startswith("{")]
+        told: list[dict[str, object]] = [json.loads(line) for line in lines]
+        return [event for event in told if kind in ("", event["event"])]
+
+    def wait_ready(self, seconds: float = 60.0) -> None:
+        """Waits until it has built a circuit."""
+        built = "circuit_built"
+        self.process.wait_until("a circuit", lambda: bool(self.events(built)), seconds)
+
+    def paths(self) -> list[tuple[str, ...]]:
+        """The relays of all circuits that it built, first hop first."""
+        found = []
+        for event in self.events("circuit_built"):
+            path = event["path"]
+            assert isinstance(path, Sequence), "a list of names"
+            found.append(tuple(str(name) for name in path))
+        return found
+
+    def close(self) -> None:
+        """Ends it."""
+        self.process.stop()
+
+
+class OurRelay(Closing):
+    """``anabranch relay`` with its state in ``folder``; to be started before the network."""
+
+    def __init__(self, network: TorNetwork, folder: Path, name: str, *options: str):
+        """Starts it: its descriptor waits for the authorities."""
+        folder.mkdir(exist_ok=True)
+        self.name = name
+        authorities = folder / "authorities"
+        authorities.write_text("\n".join(network.authorities) + "\n")
+        (self.orport,) = free_ports(1)
+        self.command = [anabranch(), "relay", "--json", "--nickname", name]
+        self.command += ["--address", "127.0.0.1", "--listen", f"127.0.0.1:{self.orport}"]
+        self.command += ["--data", str(folder / "state"), "--authorities", str(authorities)]
+        self.command += ["--allow-private", "--grace", "0", "--rate", "10000000", *options]
+        self.process = Background(self.command)
+        self.process.wait_until("its port", lambda: bool(self.events("listening")), 30)
+
+    @property
+    def fingerprint(self) -> str:
+        """Its RSA identity, upper-case hex."""
+        return str(self.events("fingerprint")[0]["what"])
+
+    def events(self, kind: str = "") -> list[dict[str, object]]:
+        """What it told so far, of one kind or all."""
+        lines = [line for line in self.process.output().splitlines() if line.startswith("{")]
+        told: list[dict[str, object]] = [json.loads(line) for line in lines]
+        return [event for event in told if kind in ("", event["event"])]
+
+    def number(self, name: str) -> int:
+        """The last value of a counter."""
+        numbers = self.events("numbers")
+        return int(str(numbers[-1][name])) if numbers else 0
+
+    def close(self) -> None:
+        """Ends it."""
+        self.process.stop()
