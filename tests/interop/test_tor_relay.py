@@ -17,6 +17,8 @@ from harness.webfiles import FileServer, fetch
 pytestmark = [pytest.mark.tor, pytest.mark.timeout(400)]
 
 LENGTHS = (1, 514, 100_000, 5 * MIB, 200 * MIB)
+# In so small a network stock tors ask each other, too, to extend a circuit to where it comes from.
+BACK = "a circuit that may not be extended that way"
 # Who stands where: "ours" or "stock", first hop first.
 PLACES = {
     "guard": ("ours", "stock", "stock"),
@@ -67,7 +69,8 @@ def check(world: World) -> None:
     """Nobody complains of anybody."""
     assert world.network.complaints() == []
     for relay in world.ours:
-        assert relay.events("violation") == [], relay.name
+        told = {event["what"] for event in relay.events("violation")}
+        assert told <= {BACK}, relay.name
 
 
 def test_stock_authorities_vote_for_our_relays(world: World) -> None:

@@ -84,7 +84,7 @@ CLIENT = "SocksPort 127.0.0.1:{socks}\nClientOnly 1\nClientRejectInternalAddress
 # Warnings of these domains tell of somebody else's doing, ...
 ABOUT_OTHERS = re.compile(
     r"\[(?:warn|err)\] \{[^}]*"
-    r"(?:PROTOCOL|OR|CIRC|CHANNEL|HANDSHAKE|CRYPTO|NET|EDGE|EXIT|BUG|DIR)[^}]*\}"
+    r"(?:PROTOCOL|OR|CIRC|CHANNEL|HANDSHAKE|CRYPTO|NET|EDGE|EXIT|BUG)[^}]*\}"
 )
 # ... but for these, which any stock network on loopback has while it comes up.
 USUAL = re.compile(
