@@ -1,6 +1,6 @@
 //! Relay crypto: the layers of a circuit. A relay has one for each circuit, a client one for each hop.
 //!
-//! Layers work on a cell's body where it lies. [`tor1`] is the construction that all relays speak; a
+//! Layers work on a cell's body where it lies. `tor1` is the construction that all relays speak; a
 //! newer one stands beside it behind the same two traits.
 
 use subtle::ConstantTimeEq;
