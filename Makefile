@@ -6,7 +6,7 @@ FUZZ_TARGETS := $(basename $(notdir $(wildcard fuzz/fuzz_targets/*.rs)))
 AREA ?= all
 SECONDS ?= 60
 
-.PHONY: help build demo test check package bench bench-wireguard accuracy interop experiment-overhead lab-results web fuzz clean
+.PHONY: help build demo test check package bench bench-wireguard accuracy interop experiment-overhead experiment-pages lab-results web fuzz clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\): *## */  make \1\t/p' Makefile | expand -t 20
@@ -75,6 +75,13 @@ experiment-overhead:  ## two hours: what splitting costs WireGuard, Mosh and QUI
 	cargo build --release --locked -p anabranch
 	@mkdir -p $(CACHE)/experiments
 	$(CARGO_TARGET_DIR)/release/anabranch experiment overhead $(or $(FOLDER),$(CACHE)/experiments/overhead) $(ARGS)
+
+experiment-pages: web  ## hours: page loads in Chromium, split and undefended, as a data set; goes on where it stopped (root; ARGS='--monitored 5 --loads 3')
+	@scripts/need interop
+	tests/interop/setup --area experiments
+	cargo build --release --locked -p anabranch
+	@mkdir -p $(CACHE)/experiments
+	$(CARGO_TARGET_DIR)/release/anabranch experiment pages $(or $(FOLDER),$(CACHE)/experiments/pages) --web $(CACHE)/web $(ARGS)
 
 lab-results:  ## hours: what each observer learns; DATA=shadow_tor_wikipedia98.parquet, goes on where it stopped
 	@test -n "$(DATA)" || { echo "make lab-results DATA=FILE: the traces to evaluate on" >&2; exit 2; }

@@ -1,8 +1,11 @@
 //! `anabranch experiment`: measurements on emulated networks that take hours, and go on where they were stopped.
 
+mod allowed;
 mod bar;
 mod marks;
 mod overhead;
+mod pages;
+mod telling;
 
 use clap::{Args, Subcommand};
 
@@ -21,6 +24,7 @@ pub(crate) struct ExperimentArgs {
 #[derive(Subcommand)]
 enum Which {
     Overhead(Box<overhead::OverheadArgs>),
+    Pages(Box<pages::PagesArgs>),
 }
 
 impl ExperimentArgs {
@@ -31,6 +35,7 @@ impl ExperimentArgs {
     pub(crate) fn run(self) -> Result<(), Failure> {
         match self.which {
             Which::Overhead(args) => args.run(),
+            Which::Pages(args) => args.run(),
         }
     }
 }

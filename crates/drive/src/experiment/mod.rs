@@ -5,6 +5,7 @@
 //!
 //! * [`Journal`]: what was measured so far, a line for each unit, safe against a power cut;
 //! * [`carry_out`]: unit after unit, with a second try, until all are done or somebody says stop;
+//! * [`carry_out_together`]: units shared out among workers; attempts that fail are stored too;
 //! * [`Progress`]: how many are done and how long the rest will take;
 //! * [`Probe`]: how disturbed the machine was meanwhile;
 //! * [`Programs`]: where strangers' software is, or how to get it;
@@ -12,16 +13,21 @@
 //! * [`table`]: rows as Parquet.
 //!
 //! An experiment itself is a plan (its units, in a seeded order), a way to carry out one unit, and what
-//! its records amount to: [`overhead`].
+//! its records amount to: [`overhead`], [`pages`]. Both stand on a network of a client, a server and a few paths,
+//! with a tunnel by wireguard-go where one is wanted.
 
 mod journal;
 mod machine;
 pub mod overhead;
+pub mod pages;
 mod programs;
 mod progress;
 mod runner;
 mod spread;
+mod stage;
 pub mod table;
+mod together;
+mod tunnel;
 
 pub use journal::{Journal, JournalError};
 pub use machine::{Disturbance, Probe};
@@ -29,3 +35,4 @@ pub use programs::{Missing, Programs};
 pub use progress::Progress;
 pub use runner::{Event, Gone, Record, Unit, carry_out};
 pub use spread::Spread;
+pub use together::{Attempt, Turns, carry_out_together};

@@ -7,21 +7,17 @@ mod words;
 use std::fs;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
-use anabranch_drive::emulate;
 use anabranch_drive::experiment::overhead::{
     Bench, EVERY, Limit, Measured, Net, Settings, System, Unit, columns, plan, summary,
 };
 use anabranch_drive::experiment::{Event, Journal, Progress, Unit as _, carry_out, table};
 use clap::Args;
-use rustix::process::geteuid;
-use serde_json::json;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
+use super::allowed::{need_networks, need_root};
 use super::bar::Bar;
 use super::marks;
+use super::telling::{object, say, told_to_stop};
 use crate::failure::Failure;
 use crate::html;
 
@@ -102,11 +98,11 @@ impl OverheadArgs {
             let (_, records) = read.map_err(Failure::misuse)?;
             return self.tell(&settings, &records);
         }
-        self.allowed()?;
+        need_root(&format!("anabranch experiment overhead {}", self.folder.display()))?;
         let own = std::env::current_exe().map_err(Failure::trouble)?;
         let bench =
             Bench::new(&settings, own, self.programs.as_deref()).map_err(Failure::misuse)?;
-        able()?;
+        need_networks()?;
         let made = fs::create_dir_all(&self.folder);
         made.map_err(|e| Failure::misuse(format!("{}: {e}", self.folder.display())))?;
         let journal = Journal::open(&self.folder.join(JOURNAL), &settings.header());
@@ -155,18 +151,6 @@ impl OverheadArgs {
         }
     }
 
-    /// Whether this user may build networks.
-    fn allowed(&self) -> Result<(), Failure> {
-        if geteuid().is_root() {
-            return Ok(());
-        }
-        Err(Failure::misuse(format!(
-            "networks of their own take root: sudo anabranch experiment overhead {} --programs \
-             ~/.cache/anabranch/peers/bin",
-            self.folder.display(),
-        )))
-    }
-
     /// True if all was measured, false if somebody said stop.
     fn measure(
         &self,
@@ -174,10 +158,7 @@ impl OverheadArgs {
         bench: &Bench,
         journal: &mut Journal<Measured>,
     ) -> Result<bool, Failure> {
-        let stop = Arc::new(AtomicBool::new(false));
-        for signal in [SIGINT, SIGTERM, SIGHUP] {
-            signal_hook::flag::register(signal, Arc::clone(&stop)).map_err(Failure::trouble)?;
-        }
+        let stop = told_to_stop()?;
         let mut bar = Bar::new();
         let tell = |progress: &Progress, event: Event<'_, Unit, Measured>| match event {
             _ if self.json => say(&object(progress, event)),
@@ -222,45 +203,9 @@ impl OverheadArgs {
     }
 }
 
-/// Whether this machine can emulate networks and run programs in them.
-fn able() -> Result<(), Failure> {
-    let essential = |need: &emulate::Need| {
-        need.missing.is_some() && need.only_for.is_none_or(|only| only == "[[program]]")
-    };
-    let lacks = emulate::check().into_iter().find(essential);
-    lacks.map_or(Ok(()), |need| {
-        let why = need.missing.unwrap_or_default();
-        Err(Failure::misuse(format!("{}: {why}", need.what)))
-    })
-}
-
 /// How many units have a record.
 fn done(units: &[Unit], records: &[Measured]) -> usize {
     units.iter().filter(|unit| records.iter().any(|record| record.unit == unit.id())).count()
-}
-
-fn object(progress: &Progress, event: Event<'_, Unit, Measured>) -> serde_json::Value {
-    let (done, total) = progress.counts();
-    let left = progress.left().as_secs_f64().round();
-    let (name, unit) = match &event {
-        Event::Begun(unit) => ("begun", unit),
-        Event::Done(unit, _) => ("done", unit),
-        Event::Again(unit, _) => ("again", unit),
-    };
-    let mut object =
-        json!({"event": name, "unit": unit.id(), "done": done, "total": total, "left": left});
-    match event {
-        Event::Done(_, record) => object["record"] = json!(record),
-        Event::Again(_, why) => object["message"] = why.into(),
-        Event::Begun(_) => {}
-    }
-    object
-}
-
-/// Nobody may be there to read it: what is measured is stored all the same.
-fn say(object: &serde_json::Value) {
-    let mut out = std::io::stdout().lock();
-    let _ = writeln!(out, "{object}").and_then(|()| out.flush());
 }
 
 fn interval(text: &str) -> Result<u32, String> {

@@ -6,8 +6,8 @@ use std::sync::atomic::AtomicBool;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::super::runner::Unit as _;
+use super::super::stage::Stage;
 use super::super::{Missing, Probe, Programs};
-use super::stage::Stage;
 use super::transfer::Arrived;
 use super::{Kind, Limit, Measured, Settings, System, Unit, mosh, quic, wireguard};
 
@@ -67,7 +67,7 @@ impl Bench {
     fn run(&self, unit: &Unit, stop: &AtomicBool) -> io::Result<Measured> {
         // All threads and programs of the measurement have it from this thread. Without privilege it stays.
         let _ = rustix::process::setpriority_process(None, NICE);
-        let stage = Stage::build(unit.net, unit.paths)?;
+        let stage = Stage::build(&unit.net.rtts()[..unit.paths])?;
         let mut session = self.serve(unit.system, &stage)?;
         let (weights, words) = self.schedule(unit);
         let _splitter = stage.split(&self.splitter, session.port(), &words)?;

@@ -22,7 +22,6 @@ mod mosh;
 mod paper;
 mod plan;
 mod quic;
-mod stage;
 pub mod summary;
 mod transfer;
 mod wireguard;

@@ -18,8 +18,8 @@ use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
 
 use super::super::Programs;
+use super::super::stage::{SERVER, Stage, command};
 use super::bench::Session;
-use super::stage::{SERVER, Stage, command};
 use super::transfer::{Arrived, Limit, Meter};
 
 /// What it takes, and what gives it.

@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 use serde::Deserialize;
 
 use super::super::Programs;
+use super::super::stage::{SERVER, Stage, command};
 use super::System;
 use super::bench::Session;
-use super::stage::{SERVER, Stage, command};
 use super::transfer::{Arrived, Limit};
 use crate::emulate::Member;
 

@@ -1,4 +1,4 @@
-//! The network of one measurement, and the splitter in it.
+//! The network of a measurement, and the splitter in it.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -10,8 +10,7 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::super::Programs;
-use super::Net;
+use super::Programs;
 use crate::emulate::{Crew, Member, Namespace, Network, Topology};
 
 /// Of the server, whatever path leads there.
@@ -38,15 +37,14 @@ pub(super) struct Carried {
 }
 
 impl Stage {
-    /// Builds the first `paths` paths of a network.
+    /// Builds a path of 100 Mbit/s, `p0`, `p1`, ..., for each round-trip time in milliseconds.
     ///
     /// # Errors
     /// What the machine refuses.
-    pub(super) fn build(net: Net, paths: usize) -> io::Result<Stage> {
-        let text = topology(net, paths);
-        let topology = Topology::parse(&text, net.name()).map_err(io::Error::other)?;
+    pub(super) fn build(rtts: &[u32]) -> io::Result<Stage> {
+        let topology = Topology::parse(&topology(rtts), "stage").map_err(io::Error::other)?;
         let network = Network::start(&topology).map_err(io::Error::other)?;
-        Ok(Stage { crew: Crew::new()?, network, paths })
+        Ok(Stage { crew: Crew::new()?, network, paths: rtts.len() })
     }
 
     pub(super) fn client(&self) -> &Namespace {
@@ -160,11 +158,11 @@ impl Carried {
 
 /// The client has an address on each path, the server a single one. Each queue holds 250 kB: what a path of 100 Mbit/s
 /// and 20 ms holds on its way.
-fn topology(net: Net, paths: usize) -> String {
+fn topology(rtts: &[u32]) -> String {
     let mut text = format!(
         "[[host]]\nname = 'client'\n[[host]]\nname = 'server'\naddress = ['{SERVER}/32']\n"
     );
-    for (path, rtt) in net.rtts().into_iter().take(paths).enumerate() {
+    for (path, &rtt) in rtts.iter().enumerate() {
         let delay = f64::from(rtt) / 2.0;
         let metric = 100 + path;
         write!(
@@ -193,17 +191,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_networks_are_as_the_plan_says() {
-        for (net, delays) in [(Net::Equal, [10.0, 10.0, 10.0]), (Net::Unequal, [10.0, 17.5, 30.0])]
+    fn each_path_has_its_delay_and_100_mbits() {
+        for (rtts, delays) in
+            [([20, 20, 20], [10.0, 10.0, 10.0]), ([20, 35, 60], [10.0, 17.5, 30.0])]
         {
-            let topology = Topology::parse(&topology(net, 3), "t").unwrap();
+            let topology = Topology::parse(&topology(&rtts), "t").unwrap();
             let found: Vec<f64> =
                 topology.links.iter().map(|l| l.forward.delay.as_secs_f64() * 1e3).collect();
             assert_eq!(found, delays);
             assert!(topology.links.iter().all(|l| l.forward.rate.unwrap().get() == 100_000_000));
             assert_eq!(topology.hosts.len(), 2);
         }
-        assert_eq!(Topology::parse(&topology(Net::Unequal, 2), "t").unwrap().links.len(), 2);
+        assert_eq!(Topology::parse(&topology(&[20, 35]), "t").unwrap().links.len(), 2);
     }
 
     #[test]

@@ -1,0 +1,178 @@
+//! The loads as one page.
+
+use std::fmt::Write as _;
+
+use anabranch_drive::experiment::pages::RTTS;
+use anabranch_drive::experiment::pages::summary::{Cell, Page, shares};
+use maud::{Markup, html};
+
+use super::words::{self, Subject};
+use crate::html;
+use crate::html::figures::{self, axis, drawing, lane, number};
+
+/// The whole page.
+pub(super) fn page(subject: &Subject<'_>) -> String {
+    html::page(
+        "Page loads, split and undefended",
+        &html! {
+            header {
+                h1 { "Page loads, split and undefended" }
+                p.muted { (words::loads(&subject.counts())) }
+            }
+            main {
+                (times(subject))
+                (paths(subject))
+                (failures(subject))
+                (conditions(subject))
+            }
+            footer { p { "Made by " (html::GENERATOR) ", experiment pages, seed " (subject.header["seed"]) "." } }
+        },
+    )
+}
+
+/// Load times, page by page: undefended and split.
+fn times(subject: &Subject<'_>) -> Markup {
+    let slower = words::slower(subject.pages, |cell| cell.seconds.median);
+    let larger = words::slower(subject.pages, |cell| cell.bytes.median);
+    html! {
+        section aria-labelledby="times" {
+            h2 id="times" { "Time and bytes" }
+            @if let Some(slower) = slower {
+                p {
+                    "Until its load event a page takes " (words::between(slower, 1.0, 2)) " times as long split as undefended: the median over "
+                    (slower.count) " pages of the ratio of their medians (least to most). It takes "
+                    @if let Some(larger) = larger { (words::between(larger, 1.0, 2)) }
+                    " times the bytes."
+                }
+            }
+            figure {
+                figcaption {
+                    h3 { "Load times" }
+                    p { "Each page's median, from the fastest undefended page to the slowest; one page above the other." }
+                }
+                (figure(subject.pages))
+                (numbers(subject.pages))
+            }
+        }
+    }
+}
+
+fn figure(pages: &[Page]) -> Markup {
+    let mut both: Vec<(f64, f64)> = pages
+        .iter()
+        .filter_map(|page| {
+            let of = |cell: &Option<Cell>| Some(cell.as_ref()?.seconds.median);
+            of(&page.undefended).zip(of(&page.split))
+        })
+        .collect();
+    both.sort_by(|one, other| one.0.total_cmp(&other.0));
+    let top = both.iter().flat_map(|&(a, b)| [a, b]).fold(0.0, f64::max);
+    let top = figures::round(top);
+    let width = both.len().max(1) as f64;
+    let lanes = [("undefended", -1), ("split", 0)];
+    html! {
+        @for (at, (name, colour)) in lanes.into_iter().enumerate() {
+            @let values = both.iter().map(|&(undefended, split)| if at == 0 { undefended } else { split });
+            @let title = format!("load times of {} pages, {name}, up to {}", both.len(), figures::span(top));
+            (lane(colour, name, &format!("up to {}", figures::span(top)), &drawing("bars", width, &title, &[], &bars(colour, top, values))))
+        }
+        (axis(&[(0.0, "fastest page".to_owned()), (1.0, "slowest page".to_owned())]))
+    }
+}
+
+fn bars(colour: i16, top: f64, values: impl Iterator<Item = f64>) -> String {
+    let mut shapes = String::new();
+    for (at, value) in values.enumerate() {
+        let height = 100.0 * (value / top).clamp(0.0, 1.0);
+        write!(
+            shapes,
+            r#"<rect class="{}" x="{}" y="{}" width="0.8" height="{}"/>"#,
+            figures::colour(colour),
+            number(at as f64 + 0.1),
+            number(100.0 - height),
+            number(height),
+        )
+        .expect("writing to a string does not fail");
+    }
+    shapes
+}
+
+fn numbers(pages: &[Page]) -> Markup {
+    let head = ["page", "HTTP", "loads", "s split", "s undefended", "kB split", "kB undefended"];
+    let cell = |cell: &Option<Cell>, of: fn(&Cell) -> String| match cell {
+        Some(cell) => of(cell),
+        None => "–".to_owned(),
+    };
+    let row = |page: &Page| {
+        let count = |cell: &Option<Cell>| cell.as_ref().map_or(0, |cell| cell.seconds.count);
+        let seconds = |c: &Cell| words::between(c.seconds, 1.0, 2);
+        let bytes = |c: &Cell| words::between(c.bytes, 1e-3, 0);
+        vec![
+            html::legible(&page.site),
+            page.http.clone(),
+            format!("{} + {}", count(&page.split), count(&page.undefended)),
+            cell(&page.split, seconds),
+            cell(&page.undefended, seconds),
+            cell(&page.split, bytes),
+            cell(&page.undefended, bytes),
+        ]
+    };
+    let rows: Vec<_> = pages.iter().map(row).collect();
+    figures::numbers("All pages: median (least–most)", &head.map(str::to_owned), &rows)
+}
+
+/// What each observer of a path saw of the split downlink.
+fn paths(subject: &Subject<'_>) -> Markup {
+    let shares = shares(subject.records);
+    let mut shapes = String::new();
+    let mut left = 0.0;
+    for (path, share) in (0..).zip(&shares) {
+        write!(
+            shapes,
+            r#"<rect class="{}" x="{}" y="0" width="{}" height="100"/>"#,
+            figures::colour(path),
+            number(left * 100.0),
+            number(share * 100.0),
+        )
+        .expect("writing to a string does not fail");
+        left += share;
+    }
+    html! {
+        section aria-labelledby="paths" {
+            h2 id="paths" { "Shares of the paths" }
+            p { "Of the bytes that came to the client split: " (words::path_shares(subject.records)) "." }
+            div.lane {
+                div.lane-head { @for (path, rtt) in (0..).zip(RTTS) { (figures::named(path, &format!("p{path}, {rtt} ms"))) } }
+                (drawing("bar", 100.0, "shares of the paths of the downlink", &[], &shapes))
+            }
+        }
+    }
+}
+
+fn failures(subject: &Subject<'_>) -> Markup {
+    let reasons = words::failures(subject.records);
+    html! {
+        section aria-labelledby="failures" {
+            h2 id="failures" { "Failures" }
+            @if reasons.is_empty() { p { "None." } } @else {
+                p { "Each failed attempt is recorded, and was made again at the end of the plan; the traces hold good attempts only." }
+                ul { @for (why, count) in reasons { li { (count) " × " (html::legible(&why)) } } }
+            }
+        }
+    }
+}
+
+fn conditions(subject: &Subject<'_>) -> Markup {
+    html! {
+        section aria-labelledby="conditions" {
+            h2 id="conditions" { "How it was measured" }
+            p {
+                "Headless Chromium with a new profile for each load, through WireGuard (wireguard-go at both ends), through "
+                code { "anabranch split" } " over three emulated paths of 100 Mbit/s and 20, 35 and 60 ms; undefended by the first of them alone. "
+                "Schedule: " (subject.schedule()) ". Caddy serves the sites, each from an address of its own. What it is and what it is not stands in "
+                code { "DATASHEET.md" } " beside this page."
+            }
+            p { (words::machine(subject.records)) }
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! What is said of the loads in words and numbers.
+
+use anabranch_drive::experiment::Spread;
+use anabranch_drive::experiment::pages::summary::{Cell, Counts, Page, counts, shares};
+use anabranch_drive::experiment::pages::{Loaded, RTTS};
+use serde_json::Value;
+
+use crate::html::figures::{grouped, percent};
+
+/// All that the page, the data sheet and the terminal tell.
+pub(super) struct Subject<'a> {
+    /// The journal's first line.
+    pub(super) header: &'a Value,
+    pub(super) records: &'a [Loaded],
+    pub(super) pages: &'a [Page],
+}
+
+impl Subject<'_> {
+    pub(super) fn counts(&self) -> Counts {
+        counts(self.records)
+    }
+
+    /// The splitter's own words, or that it had none.
+    pub(super) fn schedule(&self) -> String {
+        let words = self.header["splitter"].as_array().into_iter().flatten();
+        let words: Vec<_> = words.filter_map(Value::as_str).collect();
+        if words.is_empty() { "the splitter's default".to_owned() } else { words.join(" ") }
+    }
+}
+
+/// What came of a load.
+pub(super) fn outcome(load: &Loaded) -> String {
+    if load.error.is_empty() {
+        format!("{:.2} s, {} kB", load.seconds, grouped(load.bytes() / 1000))
+    } else {
+        format!("given up: {}", load.error)
+    }
+}
+
+/// Median and spread of a value of a cell, with a unit.
+pub(super) fn between(spread: Spread, scale: f64, digits: usize) -> String {
+    let [median, least, most] = [spread.median, spread.least, spread.most].map(|v| v * scale);
+    match spread.count {
+        1 => format!("{median:.digits$}"),
+        _ => format!("{median:.digits$} ({least:.digits$}–{most:.digits$})"),
+    }
+}
+
+/// The median over pages of the time split by the time undefended; `None` without a page in both modes.
+pub(super) fn slower(pages: &[Page], of: fn(&Cell) -> f64) -> Option<Spread> {
+    let ratio = |page: &Page| {
+        let (split, plain) = (page.split.as_ref()?, page.undefended.as_ref()?);
+        Some(of(split) / of(plain)).filter(|ratio| ratio.is_finite())
+    };
+    Spread::of(pages.iter().filter_map(ratio))
+}
+
+/// How many loads there are and how they fared.
+pub(super) fn loads(counts: &Counts) -> String {
+    let Counts { good: [split, undefended], failed, without } = counts;
+    format!(
+        "{split} loads split and {undefended} undefended; {failed} attempts failed, {without} loads have no good attempt"
+    )
+}
+
+/// The shares of the paths of the downlink.
+pub(super) fn path_shares(records: &[Loaded]) -> String {
+    let told = shares(records).into_iter().zip(RTTS);
+    let told: Vec<_> =
+        told.map(|(share, rtt)| format!("{} by the path of {rtt} ms", percent(share))).collect();
+    told.join(", ")
+}
+
+/// The attempts that failed: reason, and how often.
+pub(super) fn failures(records: &[Loaded]) -> Vec<(String, usize)> {
+    let mut reasons = std::collections::BTreeMap::<&str, usize>::new();
+    for load in records.iter().filter(|load| !load.error.is_empty()) {
+        *reasons.entry(&load.error).or_default() += 1;
+    }
+    let mut all: Vec<_> = reasons.into_iter().map(|(why, n)| (why.to_owned(), n)).collect();
+    all.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+    all
+}
+
+/// How disturbed the machine was, and how long loads took.
+pub(super) fn machine(records: &[Loaded]) -> String {
+    let of = |value: fn(&Loaded) -> f64| Spread::of(records.iter().map(value));
+    let (Some(load), Some(steal), Some(late), Some(took)) =
+        (of(|r| r.machine.load), of(|r| r.machine.steal), of(|r| r.machine.late), of(|r| r.took))
+    else {
+        return "Nothing was loaded yet.".to_owned();
+    };
+    let browsers: std::collections::BTreeSet<_> = records.iter().map(|r| r.browsers).collect();
+    let browsers: Vec<_> = browsers.into_iter().map(|n| n.to_string()).collect();
+    format!(
+        "The machine meanwhile, median (worst): load {:.1} ({:.1}); {:.1} % ({:.1} %) of the CPU taken by the hypervisor; one \
+         wake-up in a hundred came {:.1} ms ({:.1} ms) late. A load took {:.1} s ({:.1} s), its browser's start included; \
+         browsers at once: {}.",
+        load.median,
+        load.most,
+        steal.median * 100.0,
+        steal.most * 100.0,
+        late.median,
+        late.most,
+        took.median,
+        took.most,
+        browsers.join(", "),
+    )
+}
+
+/// The results for a terminal.
+pub(super) fn plain(subject: &Subject<'_>) -> String {
+    let mut text = format!("{}.", loads(&subject.counts()));
+    if let Some(ratio) = slower(subject.pages, |cell| cell.seconds.median) {
+        let of = between(ratio, 1.0, 2);
+        text += &format!("\nLoad times split by undefended, over pages: {of}.");
+    }
+    if subject.counts().good[0] > 0 {
+        text += &format!("\nOf the split downlink: {}.", path_shares(subject.records));
+    }
+    text
+}

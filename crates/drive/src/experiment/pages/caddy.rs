@@ -1,0 +1,82 @@
+//! The web server: Caddy, unaltered, with the files of the sites.
+
+use std::io;
+use std::net::{SocketAddr, TcpStream};
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::{Value, json};
+
+use super::super::Programs;
+use super::super::stage::{Stage, command, wait_for};
+use super::super::tunnel;
+use super::Site;
+use super::certificates::Certificates;
+use crate::emulate::Member;
+
+/// What it takes, and what gives it.
+pub(super) const NEEDS: &[(&str, &str)] = &[("caddy", "package caddy")];
+
+/// Starts it at the stage's server, with an address in the tunnel for each site. The pin of its certificates.
+///
+/// # Errors
+/// It cannot be started, or does not listen.
+pub(super) fn serve<'a>(
+    stage: &'a Stage,
+    programs: &Programs,
+    (web, sites): (&Path, &[Site]),
+) -> io::Result<(Member<'a>, String)> {
+    tunnel::add_addresses(stage, sites.iter().map(Site::address))?;
+    let hosts: Vec<String> = sites.iter().map(Site::host).collect();
+    let made = Certificates::new(&hosts).map_err(io::Error::other)?;
+    let key = stage.crew.write("key.pem", made.key.as_bytes())?;
+    let mut files = Vec::new();
+    for (number, chain) in made.chains.iter().enumerate() {
+        let chain = stage.crew.write(&format!("{number}.pem"), chain.as_bytes())?;
+        files.push(json!({"certificate": chain, "key": key}));
+    }
+    stage.crew.among_files(|run| {
+        std::fs::create_dir(run.join("web"))?;
+        let mut all = hosts.iter().zip(sites);
+        all.try_for_each(|(host, site)| symlink(web.join(&site.name), run.join("web").join(host)))
+    })?;
+    let config = config(sites, &files).to_string();
+    let config = stage.crew.write("caddy.json", config.as_bytes())?;
+    let mut caddy: Command = command(programs, "caddy");
+    caddy.args(["run", "--config"]).arg(config).env("HOME", "/run");
+    caddy.env("XDG_DATA_HOME", "/run/caddy").env("XDG_CONFIG_HOME", "/run/caddy");
+    let mut caddy = stage.crew.start(stage.server(), &mut caddy)?;
+    stage.wait_bound("caddy", &mut caddy, 443)?;
+    // It opens one address after the other; this is the last.
+    let last = SocketAddr::from((tunnel::SERVER, 443));
+    wait_for("caddy to listen at all addresses", || {
+        stage.server().run(|| Ok(TcpStream::connect(last).is_ok()))
+    })?;
+    Ok((caddy, made.pin))
+}
+
+/// All sites from one folder, by the name that the browser asks for; text is compressed, as on the web. Each
+/// address has sockets of its own: one UDP socket for all would answer from the tunnel's first address.
+fn config(sites: &[Site], certificates: &[Value]) -> Value {
+    let own = sites.iter().map(Site::address).chain([tunnel::SERVER]);
+    let listen: Vec<String> = own.map(|address| format!("{address}:443")).collect();
+    json!({
+        "admin": {"disabled": true},
+        "storage": {"module": "file_system", "root": "/run/caddy"},
+        "logging": {"logs": {"default": {"level": "ERROR"}}},
+        "apps": {
+            "http": {"servers": {"web": {
+                "listen": listen,
+                "protocols": ["h1", "h2", "h3"],
+                "automatic_https": {"disable": true},
+                "tls_connection_policies": [{}],
+                "routes": [{"handle": [
+                    {"handler": "encode", "encodings": {"gzip": {}}, "prefer": ["gzip"]},
+                    {"handler": "file_server", "root": "/run/web/{http.request.host}"},
+                ]}],
+            }}},
+            "tls": {"certificates": {"load_files": certificates}},
+        },
+    })
+}

@@ -1,0 +1,214 @@
+//! A network with a tunnel and a web server in it, in which page after page is loaded.
+
+use std::io;
+use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+use std::thread;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::super::stage::Stage;
+use super::super::tunnel::{self, Tunnel};
+use super::super::{Disturbance, Probe};
+use super::bench::Bench;
+use super::browser::Browser;
+use super::caddy;
+use super::loaded::Loaded;
+use super::visit::Visit;
+use super::{Mode, RTTS, Unit, Web};
+use crate::capture::Trace;
+use crate::emulate::Member;
+
+/// How long the first connection through a new splitter may take; the tunnel's handshake may be due.
+const PATIENCE: Duration = Duration::from_secs(15);
+/// What the connection before the visit leaves behind has arrived then.
+const CALM: Duration = Duration::from_millis(250);
+/// How long a splitter may take to write its trace.
+const ENDING: Duration = Duration::from_secs(15);
+
+/// The hosts, the tunnel between them and the web server, for any number of loads.
+pub(super) struct House<'a> {
+    bench: &'a Bench,
+    stage: &'a Stage,
+    pin: String,
+    _tunnel: Tunnel<'a>,
+    _caddy: Member<'a>,
+}
+
+/// What the trace of a load holds.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Carried {
+    pub(super) up: Vec<u64>,
+    pub(super) down: Vec<u64>,
+    pub(super) up_packets: Vec<u64>,
+    pub(super) down_packets: Vec<u64>,
+}
+
+impl<'a> House<'a> {
+    /// The stage of a house.
+    ///
+    /// # Errors
+    /// What the machine refuses.
+    pub(super) fn stage() -> io::Result<Stage> {
+        Stage::build(&RTTS)
+    }
+
+    /// Sets up the tunnel and the web server.
+    ///
+    /// # Errors
+    /// A program does not start.
+    pub(super) fn open(bench: &'a Bench, stage: &'a Stage) -> io::Result<House<'a>> {
+        let tunnel = Tunnel::open(stage, &bench.programs)?;
+        let Web { folder, sites, .. } = &bench.web;
+        let (server, pin) = caddy::serve(stage, &bench.programs, (folder, sites))?;
+        Ok(House { bench, stage, pin, _tunnel: tunnel, _caddy: server })
+    }
+
+    /// Makes one load; what fails is in its record. Once `stop` is set it ends soon, and is of no use.
+    pub(super) fn load(&self, unit: &Unit, attempt: u32, stop: &AtomicBool) -> Loaded {
+        let begun = Instant::now();
+        let mut loaded = self.bench.blank(unit, attempt);
+        if let Err(error) = self.try_to_load(unit, &mut loaded, stop) {
+            loaded.error = error.to_string();
+        }
+        loaded.took = begun.elapsed().as_secs_f64();
+        loaded
+    }
+
+    fn try_to_load(&self, unit: &Unit, loaded: &mut Loaded, stop: &AtomicBool) -> io::Result<()> {
+        let options = options(unit, &self.pin, loaded.http == "h3");
+        let profile = format!("profile-{}", unit.site.number);
+        let programs = &self.bench.programs;
+        // Before the splitter: a browser that starts takes long, and the tunnel should not fall silent.
+        let mut browser = Browser::start(self.stage, programs, &profile, &options, stop)?;
+        let trace = self.bench.traces.join(loaded.trace());
+        let splitter = self.split(unit.mode, loaded.seed, &trace)?;
+        self.warm_up()?;
+        let probe = Probe::start();
+        let patience = Duration::from_secs_f64(self.bench.settings.patience);
+        let visited = browser.visit(&unit.site.url(), patience, stop);
+        let machine = probe.finish();
+        end(splitter)?;
+        let (visit, started) = visited?;
+        note(loaded, &visit, started, machine);
+        if let Some(fault) = visit.fault(&loaded.http) {
+            return Err(io::Error::other(fault));
+        }
+        loaded.count(&carried(&trace, started, unit.mode.paths())?)
+    }
+
+    fn split(&self, mode: Mode, seed: u64, trace: &Path) -> io::Result<Member<'a>> {
+        let mut words: Vec<String> = (0..mode.paths())
+            .flat_map(|path| ["--path".to_owned(), format!("p{path}=if:p{path}")])
+            .collect();
+        match mode {
+            Mode::Split => words.extend(self.bench.settings.splitter.iter().cloned()),
+            Mode::Undefended => {
+                words.extend(["--schedule", "round-robin", "--every", "never"].map(str::to_owned));
+            }
+        }
+        words.extend(["--seed".to_owned(), seed.to_string()]);
+        words.extend(["--trace".to_owned(), trace.display().to_string()]);
+        self.stage.split(&self.bench.splitter, tunnel::PORT, &words)
+    }
+
+    /// A connection in the tunnel, so that it stands by the new splitter before the page is opened.
+    fn warm_up(&self) -> io::Result<()> {
+        let address = SocketAddr::from((tunnel::SERVER, 443));
+        let connected = self.stage.client().run(|| TcpStream::connect_timeout(&address, PATIENCE));
+        connected
+            .map_err(|e| io::Error::new(e.kind(), format!("the tunnel does not stand: {e}")))?;
+        thread::sleep(CALM);
+        Ok(())
+    }
+}
+
+impl Loaded {
+    fn count(&mut self, carried: &Carried) -> io::Result<()> {
+        let Carried { up, down, up_packets, down_packets } = carried.clone();
+        if down.iter().sum::<u64>() == 0 {
+            return Err(io::Error::other("the trace is empty"));
+        }
+        (self.up, self.down) = (up, down);
+        (self.up_packets, self.down_packets) = (up_packets, down_packets);
+        Ok(())
+    }
+}
+
+/// What the browser needs to know for one site: its address, that its key is to be trusted, and its protocol. No
+/// other name resolves, so nothing asks for any.
+fn options(unit: &Unit, pin: &str, http3: bool) -> Vec<String> {
+    let (host, address) = (unit.site.host(), unit.site.address());
+    let protocol = match http3 {
+        true => format!("--origin-to-force-quic-on={host}:443"),
+        false => "--disable-quic".to_owned(),
+    };
+    vec![
+        format!("--host-resolver-rules=MAP {host} {address}, MAP * ~NOTFOUND"),
+        format!("--ignore-certificate-errors-spki-list={pin}"),
+        protocol,
+    ]
+}
+
+fn note(loaded: &mut Loaded, visit: &Visit, started: SystemTime, machine: Disturbance) {
+    loaded.started = started.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
+    loaded.seconds = visit.seconds.unwrap_or(0.0);
+    (loaded.requests, loaded.refused) = (visit.requests, visit.refused);
+    loaded.machine = machine;
+}
+
+/// Ends a splitter so that its trace gets its name.
+fn end(mut splitter: Member<'_>) -> io::Result<()> {
+    let pid = i32::try_from(splitter.id()).ok().and_then(Pid::from_raw);
+    kill_process(pid.ok_or_else(|| io::Error::other("no process"))?, Signal::INT)?;
+    let begun = Instant::now();
+    while begun.elapsed() < ENDING {
+        match splitter.try_wait()? {
+            Some(status) if status.success() => return Ok(()),
+            Some(status) => {
+                let said = splitter.finish()?.stderr;
+                let said = String::from_utf8_lossy(&said).trim().to_owned();
+                return Err(io::Error::other(format!("the splitter ended with {status}: {said}")));
+            }
+            None => thread::sleep(Duration::from_millis(10)),
+        }
+    }
+    Err(io::Error::other("the splitter does not end"))
+}
+
+/// What a trace holds of the time since `started`.
+fn carried(trace: &Path, started: SystemTime, paths: usize) -> io::Result<Carried> {
+    let trace = Trace::open(trace).map_err(io::Error::other)?;
+    let offset = since(&trace, started)?;
+    let none = vec![0; paths];
+    let mut sums = Carried {
+        up: none.clone(),
+        down: none.clone(),
+        up_packets: none.clone(),
+        down_packets: none,
+    };
+    let counted = trace.for_each(|row| {
+        let path =
+            usize::try_from(row.path).ok().filter(|&path| path < paths && row.time >= offset);
+        let Some(path) = path else { return };
+        let (bytes, packets) = match row.size > 0 {
+            true => (&mut sums.up, &mut sums.up_packets),
+            false => (&mut sums.down, &mut sums.down_packets),
+        };
+        bytes[path] += u64::from(row.size.unsigned_abs());
+        packets[path] += 1;
+    });
+    counted.map_err(io::Error::other)?;
+    Ok(sums)
+}
+
+/// The trace's time of a moment.
+pub(super) fn since(trace: &Trace, moment: SystemTime) -> io::Result<f64> {
+    let start = trace.facts().start;
+    let offset = start.and_then(|start| moment.duration_since(start).ok());
+    let offset =
+        offset.ok_or_else(|| io::Error::other("the trace began after the page was opened"))?;
+    Ok(offset.as_secs_f64())
+}

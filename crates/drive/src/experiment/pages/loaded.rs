@@ -1,0 +1,179 @@
+//! What came of one load, and how it is stored.
+
+use serde::{Deserialize, Serialize};
+
+use super::super::table::{Column, Values};
+use super::super::together::Attempt;
+use super::super::{Disturbance, Record};
+use super::{Mode, RTTS};
+
+/// One attempt at a load.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Loaded {
+    /// Its name in the plan.
+    pub unit: String,
+    /// The site's name, which is the label in the traces.
+    pub site: String,
+    /// The page's address.
+    pub page: String,
+    /// Whether the site is one that an attacker watches for.
+    pub monitored: bool,
+    /// How it was carried.
+    pub mode: Mode,
+    /// From 0.
+    pub repetition: u32,
+    /// From 1: the attempt at this load.
+    pub attempt: u32,
+    /// Of the splitter's choices.
+    pub seed: u64,
+    /// `h2` or `h3`.
+    pub http: String,
+    /// When the browser was told to open the page, seconds since 1970.
+    pub started: f64,
+    /// From the first request to the load event, by the browser's clock.
+    pub seconds: f64,
+    /// What the whole attempt took, the browser's start included.
+    pub took: f64,
+    /// Requests to servers.
+    pub requests: u32,
+    /// Of them, those to third parties, and others that fail each time.
+    pub refused: u32,
+    /// Packets that each path carried from the client.
+    pub up_packets: Vec<u64>,
+    /// Bytes of them, as IP packets.
+    pub up: Vec<u64>,
+    /// Packets that each path brought to the client.
+    pub down_packets: Vec<u64>,
+    /// Bytes of them.
+    pub down: Vec<u64>,
+    /// Browsers at work at once.
+    pub browsers: u32,
+    /// Why it failed; empty if it did not.
+    pub error: String,
+    /// What else the machine did meanwhile.
+    pub machine: Disturbance,
+}
+
+impl Record for Loaded {
+    fn unit(&self) -> &str {
+        &self.unit
+    }
+}
+
+impl Attempt for Loaded {
+    fn failed(&self) -> Option<&str> {
+        (!self.error.is_empty()).then_some(self.error.as_str())
+    }
+}
+
+impl Loaded {
+    /// The name of its trace in the folder of traces, which is its unit's.
+    pub fn trace(&self) -> String {
+        format!("{}.parquet", self.unit.replace('/', "~"))
+    }
+
+    /// Bytes of IP packets that it took, in both directions and by all paths.
+    pub fn bytes(&self) -> u64 {
+        self.up.iter().chain(&self.down).sum()
+    }
+}
+
+/// The columns of the table of all attempts (`docs/formats.md`). Those that did not fail have the number of their load
+/// in the traces, others -1.
+pub fn columns(records: &[Loaded]) -> Vec<Column> {
+    let texts = |of: fn(&Loaded) -> String| Values::Text(records.iter().map(of).collect());
+    let ints = |of: fn(&Loaded) -> u32| {
+        Values::Int(records.iter().map(|r| i32::try_from(of(r)).unwrap_or(i32::MAX)).collect())
+    };
+    let doubles = |of: fn(&Loaded) -> f64| Values::Double(records.iter().map(of).collect());
+    let bytes = |of: &dyn Fn(&Loaded) -> u64| {
+        Values::Long(records.iter().map(|r| i64::try_from(of(r)).unwrap_or(i64::MAX)).collect())
+    };
+    let number = |(at, r): (usize, &Loaded)| if r.error.is_empty() { at as i64 } else { -1 };
+    let numbers = records.iter().enumerate().map(number).collect();
+    let mut columns = vec![
+        ("load".to_owned(), Values::Long(numbers)),
+        ("mode".to_owned(), texts(|r| r.mode.name().to_owned())),
+        ("label".to_owned(), texts(|r| r.site.clone())),
+        ("page".to_owned(), texts(|r| r.page.clone())),
+        ("monitored".to_owned(), Values::Bool(records.iter().map(|r| r.monitored).collect())),
+        ("run".to_owned(), ints(|r| r.repetition)),
+        ("attempt".to_owned(), ints(|r| r.attempt)),
+        // As text: half of all seeds do not fit into a signed number of 64 bits.
+        ("seed".to_owned(), texts(|r| r.seed.to_string())),
+        ("http".to_owned(), texts(|r| r.http.clone())),
+        ("started".to_owned(), doubles(|r| r.started)),
+        ("seconds".to_owned(), doubles(|r| r.seconds)),
+        ("took".to_owned(), doubles(|r| r.took)),
+        ("requests".to_owned(), ints(|r| r.requests)),
+        ("refused".to_owned(), ints(|r| r.refused)),
+        ("browsers".to_owned(), ints(|r| r.browsers)),
+        ("error".to_owned(), texts(|r| r.error.clone())),
+        ("steal".to_owned(), doubles(|r| r.machine.steal)),
+        ("pressure".to_owned(), doubles(|r| r.machine.pressure)),
+        ("load_average".to_owned(), doubles(|r| r.machine.load)),
+        ("late_ms".to_owned(), doubles(|r| r.machine.late)),
+    ];
+    type Counts = fn(&Loaded) -> &Vec<u64>;
+    let counts: [(&str, Counts); 4] = [
+        ("up_packets", |r| &r.up_packets),
+        ("up", |r| &r.up),
+        ("down_packets", |r| &r.down_packets),
+        ("down", |r| &r.down),
+    ];
+    for path in 0..RTTS.len() {
+        for (name, of) in counts {
+            let values = bytes(&|r| of(r).get(path).copied().unwrap_or(0));
+            columns.push((format!("p{path}_{name}"), values));
+        }
+    }
+    columns
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    pub(in super::super) fn loaded(mode: Mode, site: &str, repetition: u32) -> Loaded {
+        let paths = mode.paths();
+        Loaded {
+            unit: format!("{}/{site}/{repetition}", mode.name()),
+            site: site.to_owned(),
+            page: format!("https://{site}.example/"),
+            monitored: true,
+            mode,
+            repetition,
+            attempt: 1,
+            seed: u64::MAX,
+            http: "h3".to_owned(),
+            started: 1.7e9,
+            seconds: 0.5,
+            took: 4.0,
+            requests: 7,
+            refused: 1,
+            up_packets: vec![10; paths],
+            up: vec![1000; paths],
+            down_packets: vec![20; paths],
+            down: vec![20_000; paths],
+            browsers: 1,
+            error: String::new(),
+            machine: Disturbance::default(),
+        }
+    }
+
+    #[test]
+    fn all_columns_are_of_one_length_and_can_be_written() {
+        let failed = Loaded { error: "no".to_owned(), ..loaded(Mode::Split, "a", 0) };
+        let columns = columns(&[failed, loaded(Mode::Undefended, "b", 1)]);
+        let folder = tempfile::tempdir().unwrap();
+        let target = folder.path().join("loads.parquet");
+        super::super::super::table::write(&target, &columns, &[]).unwrap();
+        assert!(columns.contains(&("load".to_owned(), Values::Long(vec![-1, 1]))));
+        assert!(columns.contains(&("p1_down".to_owned(), Values::Long(vec![20_000, 0]))));
+    }
+
+    #[test]
+    fn the_trace_of_a_load_has_a_plain_name() {
+        assert_eq!(loaded(Mode::Split, "a.js", 3).trace(), "split~a.js~3.parquet");
+    }
+}

@@ -1,0 +1,211 @@
+//! Which loads there are, and in which order they are made.
+
+use std::str::FromStr;
+use std::time::Duration;
+
+use anabranch_multipath::seed;
+use rand_chacha::rand_core::Rng;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::super::runner;
+use super::{RTTS, Site};
+
+/// About what a load takes, with the start of its browser.
+const LASTS: Duration = Duration::from_secs(8);
+
+/// Which loads there are.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Settings {
+    /// The sites, monitored and other ones.
+    pub sites: Vec<Site>,
+    /// Of the web that they are of: [`Web::digest`](super::Web::digest).
+    pub web: String,
+    /// How often each monitored page is loaded in each mode; other pages are loaded once.
+    pub loads: u32,
+    /// Of the order, the protocols and the splitter's choices.
+    pub seed: u64,
+    /// The protocol of the sites.
+    pub http: Http,
+    /// Further words for the splitter where it splits; none: its own schedule.
+    pub splitter: Vec<String>,
+    /// How long a page may take until its load event, in seconds.
+    pub patience: f64,
+}
+
+/// Which protocol the browser speaks. The server offers all of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Http {
+    /// HTTP/3 with one half of the sites, HTTP/2 with the other; a site keeps to its own.
+    Both,
+    /// HTTP/2 (TCP) with all.
+    H2,
+    /// HTTP/3 (QUIC) with all.
+    H3,
+}
+
+/// How a load is carried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Mode {
+    /// Over all paths, by the splitter's schedule.
+    Split,
+    /// By the first path alone.
+    Undefended,
+}
+
+/// One load.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Unit {
+    /// Of its page.
+    pub site: Site,
+    /// How.
+    pub mode: Mode,
+    /// From 0.
+    pub repetition: u32,
+}
+
+impl Mode {
+    /// Both.
+    pub const ALL: [Mode; 2] = [Mode::Split, Mode::Undefended];
+
+    /// Its name, which is that of its trace.
+    pub fn name(self) -> &'static str {
+        match self {
+            Mode::Split => "split",
+            Mode::Undefended => "undefended",
+        }
+    }
+
+    /// How many paths it takes, from the first.
+    pub fn paths(self) -> usize {
+        match self {
+            Mode::Split => RTTS.len(),
+            Mode::Undefended => 1,
+        }
+    }
+}
+
+impl FromStr for Http {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Http, String> {
+        match text {
+            "both" => Ok(Http::Both),
+            "h2" => Ok(Http::H2),
+            "h3" => Ok(Http::H3),
+            _ => Err(format!("`{text}` is none of both, h2, h3")),
+        }
+    }
+}
+
+impl Settings {
+    /// What must not change when a run goes on; the number of pages and loads may grow.
+    pub fn header(&self) -> Value {
+        json!({
+            "experiment": "pages",
+            "version": 1,
+            "seed": self.seed,
+            "web": self.web,
+            "http": self.http,
+            "splitter": self.splitter,
+            "rtts": RTTS,
+            "patience": self.patience,
+        })
+    }
+
+    /// Whether a site is loaded over HTTP/3: the site's own, whatever others there are.
+    pub fn is_http3(&self, site: &Site) -> bool {
+        match self.http {
+            Http::Both => {
+                seed::stream(self.seed, 0, &format!("http {}", site.name)).next_u64() & 1 == 1
+            }
+            Http::H2 => false,
+            Http::H3 => true,
+        }
+    }
+}
+
+impl Unit {
+    /// The seed of the splitter's choices: another for each load.
+    pub fn seed(&self, seed: u64) -> u64 {
+        seed::stream(seed, 0, &runner::Unit::id(self)).next_u64()
+    }
+}
+
+impl runner::Unit for Unit {
+    fn id(&self) -> String {
+        format!("{}/{}/{}", self.mode.name(), self.site.name, self.repetition)
+    }
+
+    fn lasts(&self) -> Duration {
+        LASTS
+    }
+}
+
+/// All loads in the order in which they are made: repetition after repetition, in each of them all monitored pages
+/// and a part of the others, split and undefended, in a seeded order, so that a machine that is busy for a while disturbs
+/// no page in all its loads.
+pub fn plan(settings: &Settings) -> Vec<Unit> {
+    let mut rounds: Vec<Vec<Unit>> = (0..settings.loads.max(1)).map(|_| Vec::new()).collect();
+    for (at, site) in settings.sites.iter().enumerate() {
+        for mode in Mode::ALL {
+            let unit = |repetition| Unit { site: site.clone(), mode, repetition };
+            if site.monitored {
+                (0..).zip(&mut rounds).for_each(|(n, round)| round.push(unit(n)));
+            } else {
+                let place = at % rounds.len();
+                rounds[place].push(unit(0));
+            }
+        }
+    }
+    for round in &mut rounds {
+        // By dice of each unit's own, so that further pages do not change the order of the others.
+        round.sort_by_cached_key(|unit| {
+            seed::stream(settings.seed, 1, &runner::Unit::id(unit)).next_u64()
+        });
+    }
+    rounds.concat()
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::super::super::runner::Unit as _;
+    use super::super::web::tests::site;
+    use super::*;
+    use std::collections::BTreeSet;
+
+    pub(in super::super) fn settings(monitored: u32, other: u32, loads: u32) -> Settings {
+        let sites = (0..monitored + other).map(|n| site(n, n < monitored)).collect();
+        let (web, splitter) = ("web".to_owned(), Vec::new());
+        Settings { sites, web, loads, seed: 1, http: Http::Both, splitter, patience: 30.0 }
+    }
+
+    #[test]
+    fn the_usual_plan_has_all_loads_once_and_interleaved() {
+        let units = plan(&settings(40, 300, 30));
+        assert_eq!(units.len(), 2 * (40 * 30 + 300));
+        let ids: BTreeSet<_> = units.iter().map(|unit| unit.id()).collect();
+        assert_eq!(ids.len(), units.len(), "each id once");
+        for part in units.chunks(100) {
+            let of = |mode| part.iter().filter(|unit| unit.mode == mode).count();
+            assert!((25..=75).contains(&of(Mode::Split)), "both modes everywhere");
+            assert!(part.iter().any(|unit| !unit.site.monitored), "others everywhere");
+        }
+        assert_eq!(plan(&settings(40, 300, 30)), units, "a function of its settings");
+        assert_ne!(plan(&Settings { seed: 2, ..settings(40, 300, 30) }), units);
+    }
+
+    #[test]
+    fn seeds_and_protocols_are_a_loads_and_a_sites_own() {
+        let settings = settings(40, 0, 2);
+        let seeds: BTreeSet<_> = plan(&settings).iter().map(|unit| unit.seed(1)).collect();
+        assert_eq!(seeds.len(), 160);
+        let quic = settings.sites.iter().filter(|site| settings.is_http3(site)).count();
+        assert!((10..=30).contains(&quic), "{quic} of 40");
+        let only = |http| Settings { http, ..settings.clone() };
+        assert!(only(Http::H3).is_http3(&settings.sites[0]));
+        assert!(!only(Http::H2).is_http3(&settings.sites[0]));
+    }
+}

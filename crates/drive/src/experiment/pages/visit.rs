@@ -1,0 +1,200 @@
+//! How far a page is, from what the browser tells of it. Reads no clock.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use serde_json::Value;
+
+/// A page is complete when for so long nothing was under way after its load event.
+const QUIET: Duration = Duration::from_millis(500);
+/// A page that never rests is taken as it is so long after its load event.
+const SETTLE: Duration = Duration::from_secs(10);
+/// Errors of requests that are the page's own, the same in each load: third parties have no address here, and
+/// pages ask for what they may not have.
+const ITS_OWN: [&str; 9] = [
+    "net::ERR_ABORTED",
+    "net::ERR_ACCESS_DENIED",
+    "net::ERR_BLOCKED_BY",
+    "net::ERR_DISALLOWED_URL_SCHEME",
+    "net::ERR_FAILED",
+    "net::ERR_FILE_NOT_FOUND",
+    "net::ERR_INVALID_URL",
+    "net::ERR_NAME_NOT_RESOLVED",
+    "net::ERR_UNKNOWN_URL_SCHEME",
+];
+
+/// What the browser told of a page so far.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Visit {
+    /// Requests to servers, those that failed included.
+    pub(super) requests: u32,
+    /// Of them, those that failed for the page's own reasons.
+    pub(super) refused: u32,
+    /// HTTP status and protocol of the page itself.
+    pub(super) answer: Option<(i64, String)>,
+    /// Protocols of all answers.
+    pub(super) protocols: BTreeSet<String>,
+    /// From the first request to the load event, in seconds, by the browser's clock.
+    pub(super) seconds: Option<f64>,
+    /// What went wrong on the way: another load may fare better.
+    pub(super) trouble: Option<String>,
+    open: BTreeSet<String>,
+    first: Option<f64>,
+    loaded: Option<Duration>,
+    latest: Duration,
+}
+
+impl Visit {
+    /// Takes note of a message of the browser's (Chrome DevTools Protocol) that came at `now`.
+    pub(super) fn take(&mut self, now: Duration, message: &Value) {
+        let about = &message["params"];
+        let id = about["requestId"].as_str().unwrap_or_default();
+        match message["method"].as_str().unwrap_or_default() {
+            "Network.requestWillBeSent" => self.asked(about, id),
+            "Network.responseReceived" => self.answered(about),
+            "Network.loadingFinished" => drop(self.open.remove(id)),
+            "Network.loadingFailed" => self.failed(about, id),
+            "Page.loadEventFired" => {
+                self.loaded = Some(now);
+                self.seconds = self.first.zip(about["timestamp"].as_f64()).map(|(t0, t)| t - t0);
+            }
+            "Inspector.targetCrashed" => self.trouble = Some("the page crashed".to_owned()),
+            _ => return,
+        }
+        self.latest = now;
+    }
+
+    /// Whether the page is as complete as it will be at `now`.
+    pub(super) fn is_complete(&self, now: Duration) -> bool {
+        let rests = self.open.is_empty() && now.saturating_sub(self.latest) >= QUIET;
+        self.loaded.is_some_and(|at| rests || now.saturating_sub(at) >= SETTLE)
+    }
+
+    /// Whether its load event has come.
+    pub(super) fn is_loaded(&self) -> bool {
+        self.loaded.is_some()
+    }
+
+    /// Why it is no load of its page over `protocol`; `None` if it is one.
+    pub(super) fn fault(&self, protocol: &str) -> Option<String> {
+        match (&self.trouble, &self.answer) {
+            (Some(trouble), _) => Some(trouble.clone()),
+            (None, None) => Some("the page has no answer".to_owned()),
+            (None, Some((200, spoken))) if spoken == protocol => None,
+            (None, Some((200, spoken))) => Some(format!("over {spoken} instead of {protocol}")),
+            (None, Some((status, _))) => Some(format!("the page has HTTP status {status}")),
+        }
+    }
+
+    fn asked(&mut self, about: &Value, id: &str) {
+        let url = about["request"]["url"].as_str().unwrap_or_default();
+        if !url.starts_with("http") {
+            return;
+        }
+        self.requests += 1;
+        self.open.insert(id.to_owned());
+        self.first = self.first.or(about["timestamp"].as_f64());
+    }
+
+    fn answered(&mut self, about: &Value) {
+        let answer = &about["response"];
+        let protocol = answer["protocol"].as_str().unwrap_or_default();
+        if answer["url"].as_str().is_some_and(|url| url.starts_with("http")) {
+            self.protocols.insert(protocol.to_owned());
+        }
+        if about["type"] == "Document" && self.answer.is_none() {
+            self.answer = Some((answer["status"].as_i64().unwrap_or(0), protocol.to_owned()));
+        }
+    }
+
+    fn failed(&mut self, about: &Value, id: &str) {
+        let asked = self.open.remove(id);
+        let why = about["errorText"].as_str().unwrap_or_default();
+        let own = about["canceled"] == true || ITS_OWN.iter().any(|start| why.starts_with(start));
+        match (asked, own) {
+            (true, true) => self.refused += 1,
+            (true, false) => self.trouble = Some(format!("a request failed: {why}")),
+            (false, _) => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    fn told(method: &str, params: Value) -> Value {
+        json!({"method": method, "params": params})
+    }
+
+    fn asked(id: &str, url: &str) -> Value {
+        let params = json!({"requestId": id, "timestamp": 7.0, "request": {"url": url}});
+        told("Network.requestWillBeSent", params)
+    }
+
+    fn document(status: i64) -> Value {
+        let response = json!({"url": "https://a/", "status": status, "protocol": "h3"});
+        told(
+            "Network.responseReceived",
+            json!({"requestId": "1", "type": "Document", "response": response}),
+        )
+    }
+
+    fn finished(id: &str) -> Value {
+        told("Network.loadingFinished", json!({"requestId": id}))
+    }
+
+    fn page() -> Visit {
+        let mut visit = Visit::default();
+        visit.take(MS, &asked("1", "https://a/"));
+        visit.take(2 * MS, &document(200));
+        visit.take(3 * MS, &asked("2", "https://a/x.js"));
+        visit.take(4 * MS, &finished("1"));
+        visit.take(5 * MS, &told("Page.loadEventFired", json!({"timestamp": 7.25})));
+        visit
+    }
+
+    #[test]
+    fn a_page_is_complete_when_it_rests_after_its_load_event() {
+        let mut visit = page();
+        assert_eq!((visit.seconds, visit.requests), (Some(0.25), 2));
+        assert!(!visit.is_complete(900 * MS), "a request is under way");
+        visit.take(1000 * MS, &finished("2"));
+        assert!(!visit.is_complete(1499 * MS));
+        assert!(visit.is_complete(1500 * MS));
+        assert_eq!(visit.fault("h3"), None);
+        assert_eq!(visit.fault("h2").unwrap(), "over h3 instead of h2");
+    }
+
+    #[test]
+    fn a_page_that_never_rests_is_taken_after_a_while() {
+        assert!(page().is_complete(10_005 * MS));
+        let mut early = Visit::default();
+        early.take(MS, &asked("1", "https://a/"));
+        assert!(!early.is_complete(60_000 * MS), "no load event came");
+    }
+
+    #[test]
+    fn third_parties_are_the_pages_own_and_a_broken_connection_is_not() {
+        let mut visit = page();
+        let failed =
+            |why: &str| told("Network.loadingFailed", json!({"requestId": "2", "errorText": why}));
+        visit.take(6 * MS, &failed("net::ERR_NAME_NOT_RESOLVED"));
+        assert_eq!((visit.refused, visit.fault("h3")), (1, None));
+        let mut visit = page();
+        visit.take(6 * MS, &failed("net::ERR_QUIC_PROTOCOL_ERROR"));
+        let fault = visit.fault("h3").unwrap();
+        assert_eq!(fault, "a request failed: net::ERR_QUIC_PROTOCOL_ERROR");
+    }
+
+    #[test]
+    fn a_page_that_is_not_there_is_a_fault() {
+        let mut visit = Visit::default();
+        visit.take(MS, &document(404));
+        assert_eq!(visit.fault("h3").unwrap(), "the page has HTTP status 404");
+        assert_eq!(Visit::default().fault("h3").unwrap(), "the page has no answer");
+    }
+}

@@ -1,0 +1,183 @@
+//! The local web: what `scripts/web` has made of packages.
+
+use std::fmt;
+use std::fs;
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+use sha2::{Digest, Sha256};
+
+/// Sites have addresses from 10.8.1.0 on, below the end of 10.8.0.0/16.
+const MOST: usize = 60_000;
+
+/// A site of the local web: a folder of files, of which one page is loaded.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Site {
+    /// The name of its folder, and its label.
+    pub name: String,
+    /// Whether it is one of those that an attacker watches for.
+    pub monitored: bool,
+    /// The page, a path in the folder.
+    pub page: String,
+    /// How many files it has.
+    pub files: u64,
+    /// Their size in bytes.
+    pub bytes: u64,
+    /// Its place among all sites, from 0.
+    #[serde(skip)]
+    pub number: u32,
+}
+
+/// All sites of a folder.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Web {
+    /// Where they are.
+    pub folder: PathBuf,
+    /// In the order of the list.
+    pub sites: Vec<Site>,
+    /// SHA-256 of the list in hexadecimal, by which two webs are told apart.
+    pub digest: String,
+}
+
+/// Why a folder holds no local web.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WebError(String);
+
+impl fmt::Display for WebError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}; `make web` in the source tree makes a local web (1 GB of downloads)", self.0)
+    }
+}
+
+impl std::error::Error for WebError {}
+
+#[derive(Deserialize)]
+struct List {
+    #[serde(default)]
+    site: Vec<Site>,
+}
+
+impl Web {
+    /// Reads the list of sites of `folder`, and looks whether each has its page.
+    ///
+    /// # Errors
+    /// [`WebError`] with its remedy.
+    pub fn read(folder: &Path) -> Result<Web, WebError> {
+        let list = folder.join("sites.toml");
+        let wrong = |why: &dyn fmt::Display| WebError(format!("{}: {why}", list.display()));
+        let text = fs::read_to_string(&list).map_err(|error| wrong(&error))?;
+        let List { site: mut sites } =
+            toml::from_str(&text).map_err(|error| wrong(&error.to_string().trim()))?;
+        let folder = folder.canonicalize().map_err(|error| wrong(&error))?;
+        if sites.len() > MOST {
+            return Err(wrong(&format!("more than {MOST} sites")));
+        }
+        for (number, site) in (0..).zip(&mut sites) {
+            site.number = number;
+            if !folder.join(&site.name).join(&site.page).is_file() {
+                return Err(wrong(&format!("the site {} lacks its page {}", site.name, site.page)));
+            }
+        }
+        let digest = Sha256::digest(&text).iter().map(|byte| format!("{byte:02x}")).collect();
+        Ok(Web { folder, sites, digest })
+    }
+
+    /// The first `monitored` of the monitored and the first `unmonitored` of the others.
+    ///
+    /// # Errors
+    /// There are not so many.
+    pub fn choose(&self, monitored: usize, unmonitored: usize) -> Result<Vec<Site>, WebError> {
+        let mut chosen = Vec::new();
+        for (wanted, which, kind) in [(monitored, true, "monitored"), (unmonitored, false, "other")]
+        {
+            let all: Vec<_> = self.sites.iter().filter(|site| site.monitored == which).collect();
+            if all.len() < wanted {
+                let (place, has) = (self.folder.display(), all.len());
+                return Err(WebError(format!(
+                    "{place}: has {has} {kind} sites, {wanted} are wanted"
+                )));
+            }
+            chosen.extend(all.into_iter().take(wanted).cloned());
+        }
+        Ok(chosen)
+    }
+}
+
+impl Site {
+    /// The name that the browser asks for: that of the folder where it is one of a host, and without what a host's
+    /// name may not have.
+    pub fn host(&self) -> String {
+        let plain = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' };
+        let text: String = self.name.chars().map(plain).collect();
+        let short: String = text.trim_matches('-').chars().take(50).collect();
+        format!("{}-{}.example", short.trim_end_matches('-'), self.number)
+    }
+
+    /// Its own address in the tunnel.
+    pub fn address(&self) -> Ipv4Addr {
+        Ipv4Addr::from_bits(Ipv4Addr::new(10, 8, 1, 0).to_bits() + self.number)
+    }
+
+    /// Where its page is.
+    pub fn url(&self) -> String {
+        let mut path = String::new();
+        for byte in self.page.bytes() {
+            match byte {
+                b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' | b'/' => {
+                    path.push(char::from(byte));
+                }
+                _ => path.push_str(&format!("%{byte:02X}")),
+            }
+        }
+        format!("https://{}/{path}", self.host())
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    pub(in super::super) fn site(number: u32, monitored: bool) -> Site {
+        let name = format!("site-{number}");
+        Site { name, monitored, page: "index.html".to_owned(), files: 1, bytes: 2, number }
+    }
+
+    fn folder(list: &str) -> tempfile::TempDir {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir(folder.path().join("a.js")).unwrap();
+        fs::write(folder.path().join("a.js/index.html"), "x").unwrap();
+        fs::write(folder.path().join("sites.toml"), list).unwrap();
+        folder
+    }
+
+    const ONE: &str =
+        "[[site]]\nname = 'a.js'\nmonitored = true\npage = 'index.html'\nfiles = 1\nbytes = 1\n";
+
+    #[test]
+    fn sites_are_read_and_chosen() {
+        let folder = folder(ONE);
+        let web = Web::read(folder.path()).unwrap();
+        assert_eq!((web.sites.len(), web.digest.len()), (1, 64));
+        assert_eq!(web.choose(1, 0).unwrap(), web.sites);
+        let error = web.choose(1, 2).unwrap_err().to_string();
+        assert!(error.contains("has 0 other sites, 2 are wanted; `make web`"), "{error}");
+    }
+
+    #[test]
+    fn what_is_no_web_is_refused_with_the_remedy() {
+        let refused = |list: &str| Web::read(folder(list).path()).unwrap_err().to_string();
+        assert!(refused("[[site]]\nname = 1\n").contains("sites.toml"));
+        assert!(refused(&ONE.replace("index", "no")).contains("a.js lacks its page no.html"));
+        let error = Web::read(Path::new("/no/where")).unwrap_err().to_string();
+        assert!(error.contains("/no/where/sites.toml") && error.contains("make web"), "{error}");
+    }
+
+    #[test]
+    fn each_site_has_a_host_an_address_and_a_url_of_its_own() {
+        let odd = Site { name: "@a/B+c".into(), page: "d e/é.html".into(), ..site(256, true) };
+        assert_eq!(odd.url(), "https://a-b-c-256.example/d%20e/%C3%A9.html");
+        assert_eq!(odd.address(), Ipv4Addr::new(10, 8, 2, 0));
+    }
+}

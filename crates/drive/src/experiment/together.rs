@@ -1,0 +1,289 @@
+//! Units shared out among workers that keep something open between two of them, such as a network.
+//!
+//! Unlike [`carry_out`](super::carry_out) it stores attempts that failed too: a unit is tried again at the end of
+//! the plan, a bounded number of times, and what was given up stays in the journal with its reasons.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use super::{Event, Gone, Journal, Progress, Record, Unit};
+
+/// A worker that waits for a turn looks up so often whether it should stop.
+const GLANCE: Duration = Duration::from_millis(100);
+
+/// What came of a unit, be it that it failed.
+pub trait Attempt: Record {
+    /// Why it failed; `None` if it did not.
+    fn failed(&self) -> Option<&str>;
+}
+
+/// Hears of each unit, with the progress.
+type Tell<'a, U, R> = Box<dyn FnMut(&Progress, Event<'_, U, R>) + Send + 'a>;
+
+/// The units that are left, and where their results go.
+pub struct Turns<'a, U, R> {
+    shared: Mutex<Shared<'a, U, R>>,
+    changed: Condvar,
+    stop: &'a AtomicBool,
+    workers: u32,
+    tries: u32,
+}
+
+struct Shared<'a, U, R> {
+    waiting: VecDeque<&'a U>,
+    under_way: usize,
+    /// Attempts at each unit that failed.
+    failed: BTreeMap<String, u32>,
+    journal: &'a mut Journal<R>,
+    progress: Progress,
+    tell: Tell<'a, U, R>,
+    gone: Option<Gone>,
+}
+
+/// Has `workers` threads carry out the units that the journal has no good record of, in their order, each at most
+/// `tries` times over all runs. Each runs `work`, which takes units from [`Turns::next`] until there are none.
+///
+/// True if nothing is left to do; false if `stop` was set before: then the units under way are lost, no other.
+///
+/// # Errors
+/// [`Gone`]: a worker gave up, or a record could not be stored.
+pub fn carry_out_together<U: Unit + Sync, R: Attempt + Send>(
+    units: &[U],
+    journal: &mut Journal<R>,
+    stop: &AtomicBool,
+    (workers, tries): (u32, u32),
+    work: impl Fn(&Turns<'_, U, R>) + Sync,
+    tell: impl FnMut(&Progress, Event<'_, U, R>) + Send,
+) -> Result<bool, Gone> {
+    let turns = Turns::new(units, journal, stop, (workers.max(1), tries.max(1)), Box::new(tell));
+    thread::scope(|scope| {
+        for _ in 0..turns.workers {
+            scope.spawn(|| work(&turns));
+        }
+    });
+    let shared = turns.shared.into_inner().unwrap_or_else(PoisonError::into_inner);
+    match shared.gone {
+        Some(gone) => Err(gone),
+        None => Ok(shared.waiting.is_empty() && shared.under_way == 0),
+    }
+}
+
+impl<'a, U: Unit, R: Attempt> Turns<'a, U, R> {
+    fn new(
+        units: &'a [U],
+        journal: &'a mut Journal<R>,
+        stop: &'a AtomicBool,
+        (workers, tries): (u32, u32),
+        tell: Tell<'a, U, R>,
+    ) -> Turns<'a, U, R> {
+        let mut failed = BTreeMap::<String, u32>::new();
+        let mut settled = std::collections::BTreeSet::new();
+        for record in journal.records() {
+            match record.failed() {
+                None => drop(settled.insert(record.unit().to_owned())),
+                Some(_) => *failed.entry(record.unit().to_owned()).or_default() += 1,
+            }
+        }
+        let open = |unit: &&U| {
+            let id = unit.id();
+            !settled.contains(&id) && failed.get(&id).is_none_or(|&count| count < tries)
+        };
+        let waiting: VecDeque<&U> = units.iter().filter(open).collect();
+        let due = waiting.iter().map(|unit| unit.lasts() / workers);
+        let progress = Progress::new(units.len() - waiting.len(), due);
+        let shared = Shared { waiting, under_way: 0, failed, journal, progress, tell, gone: None };
+        Turns { shared: Mutex::new(shared), changed: Condvar::new(), stop, workers, tries }
+    }
+
+    /// The next unit and the number of the attempt at it, from 1; waits where one that is under way may fail and
+    /// have to be tried again. `None`: there is no more to do.
+    pub fn next(&self) -> Option<(&'a U, u32)> {
+        let mut shared = self.lock();
+        loop {
+            if self.stopped() || shared.gone.is_some() {
+                return None;
+            }
+            if let Some(unit) = shared.waiting.pop_front() {
+                shared.under_way += 1;
+                let Shared { progress, tell, failed, .. } = &mut *shared;
+                tell(progress, Event::Begun(unit));
+                return Some((unit, 1 + failed.get(&unit.id()).copied().unwrap_or(0)));
+            }
+            if shared.under_way == 0 {
+                return None;
+            }
+            let waited = self.changed.wait_timeout(shared, GLANCE);
+            shared = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// Whether somebody said stop: then what is under way is of no use.
+    pub fn stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
+    /// Stores what came of a unit, after `took`; one that failed is put to the end, unless it was tried often enough.
+    pub fn done(&self, unit: &'a U, record: R, took: Duration) {
+        let mut shared = self.lock();
+        shared.under_way -= 1;
+        let why = record.failed().map(str::to_owned);
+        if let Err(error) = shared.journal.append(record) {
+            shared.gone = Some(Gone::Journal(error));
+        }
+        let again = why.filter(|_| {
+            let count = shared.failed.entry(unit.id()).or_default();
+            *count += 1;
+            *count < self.tries
+        });
+        let Shared { progress, tell, journal, waiting, .. } = &mut *shared;
+        if let Some(why) = again {
+            waiting.push_back(unit);
+            tell(progress, Event::Again(unit, &why));
+        } else {
+            progress.done(unit.lasts() / self.workers, took / self.workers);
+            if let Some(record) = journal.records().last() {
+                tell(progress, Event::Done(unit, record));
+            }
+        }
+        self.changed.notify_all();
+    }
+
+    /// Ends the whole: `what` cannot be had, for this reason.
+    pub fn give_up(&self, what: &str, why: String) {
+        self.lock().gone = Some(Gone::Unit(what.to_owned(), why));
+        self.changed.notify_all();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Shared<'a, U, R>> {
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde::{Deserialize, Serialize};
+    use serde_json::json;
+    use std::path::Path;
+
+    struct Number(u32);
+
+    impl Unit for Number {
+        fn id(&self) -> String {
+            self.0.to_string()
+        }
+
+        fn lasts(&self) -> Duration {
+            Duration::from_secs(10)
+        }
+    }
+
+    #[derive(Serialize, Deserialize)]
+    struct Tried {
+        unit: String,
+        error: String,
+    }
+
+    impl Record for Tried {
+        fn unit(&self) -> &str {
+            &self.unit
+        }
+    }
+
+    impl Attempt for Tried {
+        fn failed(&self) -> Option<&str> {
+            (!self.error.is_empty()).then_some(self.error.as_str())
+        }
+    }
+
+    fn journal(folder: &Path) -> Journal<Tried> {
+        Journal::open(&folder.join("units.jsonl"), &json!({"n": 4})).unwrap()
+    }
+
+    fn plan() -> Vec<Number> {
+        (0..4).map(Number).collect()
+    }
+
+    /// Number 1 fails at its first attempt, number 2 always.
+    fn work(turns: &Turns<'_, Number, Tried>) {
+        while let Some((unit, attempt)) = turns.next() {
+            let fails = unit.0 == 2 || (unit.0 == 1 && attempt == 1);
+            let error = if fails { format!("no {attempt}") } else { String::new() };
+            turns.done(unit, Tried { unit: unit.id(), error }, Duration::from_secs(1));
+        }
+    }
+
+    fn told(records: &[Tried]) -> Vec<String> {
+        records.iter().map(|r| format!("{} {}", r.unit, r.error).trim().to_owned()).collect()
+    }
+
+    #[test]
+    fn what_failed_is_stored_tried_again_at_the_end_and_given_up_at_last() {
+        let (folder, stop) = (tempfile::tempdir().unwrap(), AtomicBool::new(false));
+        let mut journal = journal(folder.path());
+        let (mut again, mut last) = (Vec::new(), (0, 0));
+        let tell = |progress: &Progress, event: Event<'_, Number, Tried>| {
+            last = progress.counts();
+            if let Event::Again(unit, why) = event {
+                again.push(format!("{}: {why}", unit.0));
+            }
+        };
+        let all = carry_out_together(&plan(), &mut journal, &stop, (1, 3), work, tell).unwrap();
+        assert!(all);
+        let expected = ["0", "1 no 1", "2 no 1", "3", "1", "2 no 2", "2 no 3"];
+        assert_eq!(told(journal.records()), expected);
+        assert_eq!(again, ["1: no 1", "2: no 1", "2: no 2"]);
+        assert_eq!(last, (4, 4), "given up is settled too");
+        // Gone on with, nothing is left to do.
+        let all = carry_out_together(&plan(), &mut journal, &stop, (1, 3), work, |_, _| {});
+        assert!(all.unwrap());
+        assert_eq!(journal.records().len(), 7);
+    }
+
+    #[test]
+    fn workers_share_and_each_unit_is_done_once() {
+        let (folder, stop) = (tempfile::tempdir().unwrap(), AtomicBool::new(false));
+        let mut journal = journal(folder.path());
+        carry_out_together(&plan(), &mut journal, &stop, (3, 3), work, |_, _| {}).unwrap();
+        let mut good: Vec<_> =
+            journal.records().iter().filter(|r| r.error.is_empty()).map(|r| &r.unit).collect();
+        good.sort();
+        assert_eq!(good, ["0", "1", "3"]);
+        assert_eq!(journal.records().len(), 7);
+    }
+
+    #[test]
+    fn a_stop_loses_what_is_under_way_and_attempts_are_counted_over_all_runs() {
+        let (folder, stop) = (tempfile::tempdir().unwrap(), AtomicBool::new(false));
+        let stopped = |turns: &Turns<'_, Number, Tried>| {
+            while let Some((unit, attempt)) = turns.next() {
+                stop.store(unit.0 == 3, Ordering::Relaxed);
+                if turns.stopped() {
+                    return;
+                }
+                let error = if unit.0 == 2 { format!("no {attempt}") } else { String::new() };
+                turns.done(unit, Tried { unit: unit.id(), error }, Duration::ZERO);
+            }
+        };
+        let mut first = journal(folder.path());
+        let all = carry_out_together(&plan(), &mut first, &stop, (1, 3), stopped, |_, _| {});
+        assert!(!all.unwrap());
+        drop(first);
+        stop.store(false, Ordering::Relaxed);
+        let mut journal = journal(folder.path());
+        assert!(carry_out_together(&plan(), &mut journal, &stop, (1, 3), work, |_, _| {}).unwrap());
+        assert_eq!(told(journal.records()), ["0", "1", "2 no 1", "2 no 2", "3", "2 no 3"]);
+    }
+
+    #[test]
+    fn a_worker_that_gives_up_ends_the_run_with_its_reason() {
+        let (folder, stop) = (tempfile::tempdir().unwrap(), AtomicBool::new(false));
+        let work = |turns: &Turns<'_, Number, Tried>| turns.give_up("the network", "no".to_owned());
+        let mut journal = journal(folder.path());
+        let error = carry_out_together(&plan(), &mut journal, &stop, (2, 3), work, |_, _| {});
+        assert_eq!(error.unwrap_err().to_string(), "the network: could not be measured: no");
+    }
+}

@@ -1,0 +1,145 @@
+//! A tunnel between a stage's hosts: wireguard-go at both ends.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr};
+
+use super::Programs;
+use super::stage::{Stage, command, wait_for};
+use crate::emulate::{Member, Namespace};
+use crate::netlink::configure::{self, NewRoute};
+use crate::netlink::{Prefix, link_named};
+
+/// What it takes, and what gives it.
+pub(super) const NEEDS: &[(&str, &str)] =
+    &[("wireguard-go", "Go module golang.zx2c4.com/wireguard"), ("wg", "package wireguard-tools")];
+
+/// Of both ends; at the client the splitter listens there.
+pub(super) const PORT: u16 = 51820;
+/// The server in the tunnel.
+pub(super) const SERVER: Ipv4Addr = Ipv4Addr::new(10, 8, 0, 1);
+/// The client in the tunnel.
+const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 8, 0, 2);
+/// All that the tunnel leads to, seen from the client.
+const INSIDE: (Ipv4Addr, u8) = (Ipv4Addr::new(10, 8, 0, 0), 16);
+/// The interfaces at server and client.
+const NAMES: [&str; 2] = ["wg0", "wg1"];
+/// What fits through paths of 1500 bytes: the kernel's own choice for WireGuard.
+const MTU: u32 = 1420;
+
+/// Both ends of a tunnel; the client's end speaks to the splitter. Dropped, it is gone.
+pub(super) struct Tunnel<'a> {
+    _ends: [Member<'a>; 2],
+}
+
+impl<'a> Tunnel<'a> {
+    /// Sets it up. Nothing travels yet: the handshake comes with the first packet.
+    ///
+    /// # Errors
+    /// A program cannot be started or refuses, which the error tells.
+    pub(super) fn open(stage: &'a Stage, programs: &'a Programs) -> io::Result<Tunnel<'a>> {
+        let wg = Wg { stage, programs };
+        let (server, client) = (wg.keys(stage.server())?, wg.keys(stage.client())?);
+        let ends = [
+            wg.end(stage.server(), NAMES[0], SERVER, &server.private)?,
+            wg.end(stage.client(), NAMES[1], CLIENT, &client.private)?,
+        ];
+        stage.server().run(|| lead(NAMES[0], (CLIENT, 32), SERVER))?;
+        stage.client().run(|| lead(NAMES[1], INSIDE, CLIENT))?;
+        let port = PORT.to_string();
+        let peer = ["peer", &client.public, "allowed-ips", &CLIENT.to_string()];
+        wg.set(stage.server(), NAMES[0], &[&["listen-port", &port][..], &peer].concat())?;
+        let endpoint = ["endpoint", &format!("127.0.0.1:{PORT}")];
+        let inside = format!("{}/{}", INSIDE.0, INSIDE.1);
+        let peer = ["peer", &server.public, "allowed-ips", &inside];
+        wg.set(stage.client(), NAMES[1], &[&peer[..], &endpoint].concat())?;
+        Ok(Tunnel { _ends: ends })
+    }
+}
+
+/// Gives the server further addresses in the tunnel; none of [`SERVER`] or the client.
+///
+/// # Errors
+/// The kernel's.
+pub(super) fn add_addresses(
+    stage: &Stage,
+    all: impl Iterator<Item = Ipv4Addr> + Send,
+) -> io::Result<()> {
+    stage.server().run(|| {
+        let index = interface(NAMES[0])?;
+        let mut all =
+            all.map(|ip| configure::add_address(index, Prefix { ip: IpAddr::V4(ip), len: 32 }));
+        all.try_for_each(|added| added)
+    })
+}
+
+/// Leads `to` into the tunnel, with cubic for TCP whatever this machine prefers.
+fn lead(name: &str, (ip, len): (Ipv4Addr, u8), from: Ipv4Addr) -> io::Result<()> {
+    configure::add_route(NewRoute {
+        dst: Prefix { ip: IpAddr::V4(ip), len },
+        oif: interface(name)?,
+        gateway: None,
+        prefsrc: Some(IpAddr::V4(from)),
+        metric: None,
+        congestion_control: Some("cubic"),
+    })
+}
+
+/// The index of an interface of the calling thread's namespace.
+fn interface(name: &str) -> io::Result<u32> {
+    let link = link_named(name)?;
+    link.map(|link| link.index).ok_or_else(|| io::Error::other(format!("no interface {name}")))
+}
+
+/// A key pair in base64.
+struct Keys {
+    private: String,
+    public: String,
+}
+
+/// The tool that configures tunnels.
+struct Wg<'a> {
+    stage: &'a Stage,
+    programs: &'a Programs,
+}
+
+impl<'a> Wg<'a> {
+    fn run(&self, host: &Namespace, words: &[&str], input: &str) -> io::Result<String> {
+        let mut command = command(self.programs, "wg");
+        let output = self.stage.crew.run(host, command.args(words), input.as_bytes())?;
+        Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+    }
+
+    fn keys(&self, host: &Namespace) -> io::Result<Keys> {
+        let private = self.run(host, &["genkey"], "")?;
+        Ok(Keys { public: self.run(host, &["pubkey"], &private)?, private })
+    }
+
+    fn set(&self, host: &Namespace, name: &str, words: &[&str]) -> io::Result<()> {
+        self.run(host, &[&["set", name][..], words].concat(), "").map(drop)
+    }
+
+    /// One end of a tunnel: a process and its interface.
+    fn end(
+        &self,
+        host: &Namespace,
+        name: &str,
+        address: Ipv4Addr,
+        private: &str,
+    ) -> io::Result<Member<'a>> {
+        let mut command = command(self.programs, "wireguard-go");
+        command.args(["-f", name]).env("LOG_LEVEL", "error");
+        let process = self.stage.crew.start(host, &mut command)?;
+        let socket = format!("wireguard/{name}.sock");
+        wait_for(&format!("wireguard-go's {name}"), || {
+            self.stage.crew.among_files(|folder| Ok(folder.join(&socket).exists()))
+        })?;
+        self.run(host, &["set", name, "private-key", "/dev/stdin"], private)?;
+        host.run(|| {
+            let index = interface(name)?;
+            configure::add_address(index, Prefix { ip: IpAddr::V4(address), len: 32 })?;
+            configure::set_mtu(index, MTU)?;
+            configure::set_up(index, true)
+        })?;
+        Ok(process)
+    }
+}

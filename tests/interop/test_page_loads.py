@@ -1,0 +1,198 @@
+"""`anabranch experiment pages` with Chromium, wireguard-go and Caddy: killed, gone on, read."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from conftest import Results
+from harness.net import namespaces_allowed
+from harness.tools import MissingPeer, anabranch, tool
+
+pytestmark = pytest.mark.experiments
+
+LOADS = 2
+PAGES = {"first": True, "second.js": True, "other": False}
+# Every load takes all paths to the server; by the weighted schedule a short one may not.
+SCHEDULE = ["--split=--schedule=round-robin", "--split=--every=10p"]
+
+
+@pytest.fixture
+def web(tmp_path: Path) -> Path:
+    """Three small sites; each asks a third party too, which has no address."""
+    folder = tmp_path / "web"
+    for number, (name, monitored) in enumerate(PAGES.items(), 1):
+        _site(folder, name, monitored, objects=4 * number, size=40_000)
+    return folder
+
+
+@pytest.mark.timeout(600)
+def test_a_set_is_killed_goes_on_and_holds_every_load_once(
+    web: Path, tmp_path: Path, results: Results
+) -> None:
+    """What was loaded before a SIGKILL stays; both traces hold each load once."""
+    _need()
+    folder = tmp_path / "set"
+    killed = subprocess.Popen(_command(folder, web), stderr=subprocess.DEVNULL)
+    _wait_lines(folder / "units.jsonl", 2)
+    killed.send_signal(signal.SIGKILL)
+    killed.wait()
+    done = _records(folder)
+    assert not (folder / "split.parquet").exists()
+
+    _must(folder, web)
+    records = _records(folder)
+    assert records[: len(done)] == done
+    good = [record for record in records if not record["error"]]
+    units = [record["unit"] for record in good]
+    assert len(units) == len(set(units)) == 2 * (2 * LOADS + 1)
+    for record in good:
+        _is_sound(record)
+    # Back, the server chooses, by the client's packet that arrived last.
+    split = [record["down"] for record in good if record["mode"] == "split"]
+    assert min(sum(path) for path in zip(*split, strict=True)) > 2000
+    for mode in ("split", "undefended"):
+        _trace_is_the_same(folder, mode, records)
+    table = pq.read_table(folder / "loads.parquet").to_pylist()
+    assert [row["label"] for row in table] == [record["site"] for record in records]
+    assert "No third parties" in (folder / "DATASHEET.md").read_text()
+    assert "split and undefended" in (folder / "pages.html").read_text()
+    for mode in ("split", "undefended"):
+        took = [record["took"] for record in good if record["mode"] == mode]
+        event = [record["seconds"] for record in good if record["mode"] == mode]
+        results.add("experiment pages, seconds", mode=mode, load=max(event), whole=max(took))
+
+
+@pytest.mark.timeout(300)
+def test_a_page_that_never_loads_is_recorded_tried_again_and_told(tmp_path: Path) -> None:
+    """Three attempts each, split and undefended; nothing of them is in a trace."""
+    _need()
+    web, folder = tmp_path / "web", tmp_path / "set"
+    _site(web, "stuck", True, objects=1, size=1000, script="while (true) {}")
+    form = ["--monitored", "1", "--unmonitored", "0", "--loads", "1", "--patience", "3"]
+    ran = _run(folder, web, *form)
+    assert ran.returncode == 1
+    assert "2 of 2 loads failed 3 times each" in ran.stderr
+    records = _records(folder)
+    assert [record["attempt"] for record in records] == [1, 1, 2, 2, 3, 3]
+    assert {record["error"] for record in records} == {"no load event within 3 s"}
+    assert not (folder / "split.parquet").exists()
+    assert pq.read_table(folder / "loads.parquet").num_rows == 6
+
+
+def test_what_is_missing_is_named_and_nothing_is_made(web: Path, tmp_path: Path) -> None:
+    """No web, too few pages, no programs."""
+    _need()
+    folder = tmp_path / "set"
+    nowhere = _run(folder, tmp_path / "nowhere")
+    assert nowhere.returncode == 2
+    assert "sites.toml" in nowhere.stderr
+    assert "make web" in nowhere.stderr
+    few = _run(folder, web, "--monitored", "3", "--unmonitored", "1")
+    assert few.returncode == 2
+    assert "has 2 monitored sites, 3 are wanted" in few.stderr
+    empty = {"PATH": "/nowhere", "HOME": "/nowhere", "XDG_CACHE_HOME": "/nowhere"}
+    bare = _run(folder, web, "--monitored", "1", "--unmonitored", "0", **empty)
+    assert bare.returncode == 2
+    for name in ("chromium", "wireguard-go", "tests/interop/setup"):
+        assert name in bare.stderr
+    assert not folder.exists()
+
+
+def _site(
+    web: Path, name: str, monitored: bool, *, objects: int, size: int, script: str = ""
+) -> None:
+    """A page of ``objects`` scripts of ``size`` bytes, and one of a third party."""
+    site = web / name
+    site.mkdir(parents=True)
+    tags = [f"<script src=o{n}.js></script>" for n in range(objects)]
+    third = "<img src=https://third.example/x.png>"
+    page = f"<!doctype html><title>{name}</title>{''.join(tags)}{third}<script>{script}</script>"
+    (site / "index.html").write_text(page)
+    for n in range(objects):
+        (site / f"o{n}.js").write_text(f"// {os.urandom(size // 2).hex()}\n")
+    with (web / "sites.toml").open("a") as file:
+        file.write(f'[[site]]\nname = "{name}"\nmonitored = {str(monitored).lower()}\n')
+        file.write(f'page = "index.html"\nfiles = {objects + 1}\nbytes = {objects * size}\n')
+
+
+def _is_sound(record: dict[str, Any]) -> None:
+    """It is the page it should be, all of it, by all paths if it was to be split."""
+    objects = 4 * (1 + list(PAGES).index(record["site"]))
+    # The page, what it asks a third party, and the icon that browsers ask for.
+    assert record["requests"] == objects + 3, record
+    assert record["refused"] == 1, record
+    split = record["mode"] == "split"
+    assert len(record["down"]) == (3 if split else 1)
+    # Text of hexadecimal digits is compressed to a good half.
+    assert sum(record["down"]) > 0.5 * objects * 40_000, record
+    if split:
+        assert min(record["up_packets"]) >= 5, record
+
+
+def _trace_is_the_same(folder: Path, mode: str, records: list[dict[str, Any]]) -> None:
+    trace = folder / f"{mode}.parquet"
+    assert pq.read_schema(trace).metadata[b"anabranch.schema"] == b"1"
+    rows = pq.read_table(trace)
+    seen = rows.group_by(["load", "label", "monitored", "run", "path"]).aggregate([("size", "sum")])
+    found = {(row["load"], row["path"]): row for row in seen.to_pylist()}
+    expected = [(n, r) for n, r in enumerate(records) if r["mode"] == mode and not r["error"]]
+    assert {load for load, _ in found} == {number for number, _ in expected}
+    for number, record in expected:
+        for path, (up, down) in enumerate(zip(record["up"], record["down"], strict=True)):
+            if up or down:
+                row = found[number, path]
+                assert row["size_sum"] == up - down
+                assert row["label"] == record["site"]
+                assert row["monitored"] == PAGES[record["site"]]
+                assert row["run"] == record["repetition"]
+    told = subprocess.run(
+        [anabranch(), "report", str(trace), "--json"], capture_output=True, check=True
+    )
+    assert len(json.loads(told.stdout)["summary"]["sessions"]) == len(expected)
+
+
+def _need() -> None:
+    if not namespaces_allowed():
+        raise MissingPeer("network namespaces and TUN interfaces, which need root here")
+    for name in ("wireguard-go", "wg", "chromium", "caddy"):
+        tool(name)
+
+
+def _command(folder: Path, web: Path, *words: str) -> list[str]:
+    form = words or ("--monitored", "2", "--unmonitored", "1", "--loads", str(LOADS), *SCHEDULE)
+    return [anabranch(), "experiment", "pages", str(folder), "--web", str(web), *form]
+
+
+def _run(
+    folder: Path, web: Path, *words: str, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        _command(folder, web, *words), env={**os.environ, **environment}, capture_output=True,
+        text=True, check=False, timeout=500,
+    )  # fmt: skip
+
+
+def _must(folder: Path, web: Path) -> None:
+    done = _run(folder, web)
+    assert done.returncode == 0, done.stderr
+
+
+def _records(folder: Path) -> list[dict[str, Any]]:
+    lines = (folder / "units.jsonl").read_text().splitlines()
+    return [json.loads(line) for line in lines[1:]]
+
+
+def _wait_lines(file: Path, count: int) -> None:
+    deadline = time.monotonic() + 120
+    while not file.exists() or file.read_text().count("\n") <= count:
+        assert time.monotonic() < deadline, "nothing is loaded"
+        time.sleep(0.1)
