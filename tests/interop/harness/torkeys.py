@@ -14,10 +14,11 @@ from pathlib import Path
 
 from harness.tools import CACHE, tool
 
-KEPT = CACHE / "peers/tor-authorities"
+KEPT = CACHE / "peers/tor-authority-keys"
 FRESH_SECONDS = 90 * 24 * 3600
-# The certificate and the vote are signed for a year; the address in it is not used by anybody.
-MONTHS, ADDRESS, PASSPHRASE = "12", "127.0.0.1:1", "of a throw-away network"
+# The certificate holds for a year. It names no address: tors would go there instead of to where the
+# network's lines say.
+MONTHS, PASSPHRASE = "12", "of a throw-away network"
 FILES = ("authority_certificate", "authority_identity_key", "authority_signing_key")
 
 
@@ -48,7 +49,7 @@ def _fresh(kept: Path) -> bool:
 def _make(kept: Path) -> None:
     for name in FILES:
         (kept / name).unlink(missing_ok=True)
-    command = [tool("tor-gencert"), "--create-identity-key", "-m", MONTHS, "-a", ADDRESS]
+    command = [tool("tor-gencert"), "--create-identity-key", "-m", MONTHS]
     subprocess.run(
         [*command, "--passphrase-fd", "0"],
         cwd=kept, input=PASSPHRASE.encode(), capture_output=True, check=True,
