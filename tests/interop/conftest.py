@@ -10,7 +10,8 @@ from typing import NoReturn
 
 import pytest
 
-from harness.net import Link, Network, namespaces_allowed, topology
+from harness.chromium import Chromium
+from harness.net import Host, Link, Network, namespaces_allowed, topology
 from harness.report import table
 from harness.seeded import MIB
 from harness.tools import MissingPeer
@@ -53,6 +54,18 @@ def web_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("web")
     site(folder / "site", MIB, 25 * MIB)
     return folder
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Chromium]:
+    """A reader's browser for all tests of a file; it may reach nothing but files."""
+    try:
+        chromium = Chromium(Host("here"), ["--proxy-server=127.0.0.1:9"])
+    except MissingPeer as missing:
+        # Said here and not by the hook: pytest keeps what this raises for the other tests.
+        fail_or_skip(missing)
+    with chromium:
+        yield chromium
 
 
 @pytest.hookimpl(wrapper=True)

@@ -2,34 +2,18 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from conftest import fail_or_skip
 from harness.chromium import Chromium
-from harness.net import Host
+from harness.experiment import Experiment, written
 from harness.png import picture
-from harness.tools import MissingPeer, anabranch
 
 pytestmark = pytest.mark.browser
 
-HERE = Host("here")
 EVERY = (10, 100, 1000, 0)
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Chromium]:
-    """One browser for all tests here; it may reach nothing but files."""
-    try:
-        chromium = Chromium(HERE, ["--proxy-server=127.0.0.1:9"])
-    except MissingPeer as missing:
-        fail_or_skip(missing)
-    with chromium:
-        yield chromium
 
 
 @pytest.fixture(scope="module")
@@ -42,9 +26,8 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     }  # fmt: skip
     runs = [_run(net, paths, every, n) for net in ("equal", "unequal") for paths in (2, 3)
             for every in EVERY for n in range(3)]  # fmt: skip
-    lines = [json.dumps(line) + "\n" for line in (header, *runs)]
-    (folder / "units.jsonl").write_text("".join(lines))
-    HERE.must([anabranch(), "experiment", "overhead", str(folder), "--report"])
+    written(folder, header, runs)
+    Experiment("overhead", folder).must("--report")
     return folder / "overhead.html"
 
 
@@ -65,17 +48,9 @@ def test_figures_show_their_lines_in_their_colours(
     browser: Chromium, page: Path, width: int, scheme: str
 ) -> None:
     """Two networks by two numbers of paths; each lane has its own colour and not the other's."""
-    browser.requests.clear()
-    browser.complaints.clear()
-    browser.window(width, 900)
-    browser.prefer(scheme)
+    browser.read(width, scheme)
     browser.show(page.as_uri())
-    told = browser.ask(
-        """[...document.querySelectorAll('.way[data-way=equal] .swatch')]
-            .map(swatch => getComputedStyle(swatch).backgroundColor)"""
-    )
-    split = [colour.removeprefix("rgb(").rstrip(")").split(",") for colour in told]
-    colours = [(int(red), int(green), int(blue)) for red, green, blue in split]
+    colours = browser.colours(".way[data-way=equal] .swatch")
     assert len(set(colours)) == 2
     for net in ("equal", "unequal"):
         for number, own in enumerate(colours):

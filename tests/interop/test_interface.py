@@ -122,20 +122,8 @@ def test_each_tcp_connection_keeps_to_one_path(network: Network, tmp_path: Path)
     with ExitStack() as stack:
         stack.enter_context(echo(network.server, SERVER))
         stack.enter_context(interface(client, PATHS))
-        captures = [
-            stack.enter_context(
-                Tcpdump(client, f"p{i}", tmp_path / f"{i}.pcap", f"src 10.77.{i}.2")
-            )
-            for i in range(3)
-        ]
-        strays = [
-            stack.enter_context(
-                Tcpdump(
-                    client, f"p{i}", tmp_path / f"stray{i}.pcap", f"tcp and not host 10.77.{i}.2"
-                )
-            )
-            for i in range(3)
-        ]
+        captures = _captures(stack, client, tmp_path / "own", "src 10.77.{}.2")
+        strays = _captures(stack, client, tmp_path / "stray", "tcp and not host 10.77.{}.2")
         seen = [tcp(client, SERVER, length=MIB // 8) for _ in range(9)]
         for capture in captures + strays:
             capture.stop()
@@ -144,6 +132,15 @@ def test_each_tcp_connection_keeps_to_one_path(network: Network, tmp_path: Path)
     assert {addresses.count(f"10.77.{i}.2") for i in range(3)} == {3}
     assert all(capture.captured >= 3 * 5 for capture in captures)
     assert all(capture.captured == 0 for capture in strays)
+
+
+def _captures(stack: ExitStack, client: Host, folder: Path, which: str) -> list[Tcpdump]:
+    """A capture of each path; ``{}`` in the filter stands for the path's number."""
+    folder.mkdir()
+    return [
+        stack.enter_context(Tcpdump(client, f"p{i}", folder / f"{i}.pcap", which.format(i)))
+        for i in range(3)
+    ]
 
 
 def test_curl_over_tcp_arrives_whole(network: Network, tmp_path: Path) -> None:
@@ -169,10 +166,7 @@ def test_names_are_asked_for_by_one_path_and_answered(network: Network, tmp_path
     with ExitStack() as stack:
         stack.enter_context(names(network.server, SERVER))
         stack.enter_context(interface(client, PATHS))
-        captures = [
-            stack.enter_context(Tcpdump(client, f"p{i}", tmp_path / f"{i}.pcap", "port 53"))
-            for i in range(3)
-        ]
+        captures = _captures(stack, client, tmp_path / "names", "port 53")
         query = b"\x12\x34\1\0\0\1\0\0\0\0\0\0\7example\3org\0\0\1\0\1"
         for _ in range(6):
             words = ["python3", "-c", _ASK, SERVER, query.hex()]

@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import subprocess
-import time
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +13,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from conftest import Results
-from harness.net import namespaces_allowed
-from harness.tools import MissingPeer, anabranch, tool
+from harness.experiment import NOWHERE, Experiment, need
+from harness.tools import anabranch
 
 pytestmark = pytest.mark.experiments
 
+PEERS = ("wireguard-go", "wg", "chromium", "caddy")
 LOADS = 2
 PAGES = {"first": True, "second.js": True, "other": False}
 # Every load takes all paths to the server; by the weighted schedule a short one may not.
@@ -39,17 +39,19 @@ def test_a_set_is_killed_goes_on_and_holds_every_load_once(
     web: Path, tmp_path: Path, results: Results
 ) -> None:
     """What was loaded before a SIGKILL stays; both traces hold each load once."""
-    _need()
+    need(*PEERS)
+    form = ["--monitored", "2", "--unmonitored", "1", "--loads", str(LOADS), *SCHEDULE]
     folder = tmp_path / "set"
-    killed = subprocess.Popen(_command(folder, web), stderr=subprocess.DEVNULL)
-    _wait_lines(folder / "units.jsonl", 2)
+    experiment = Experiment("pages", folder, ["--web", str(web), *form])
+    killed = experiment.start()
+    experiment.wait_records(2)
     killed.send_signal(signal.SIGKILL)
     killed.wait()
-    done = _records(folder)
+    done = experiment.records()
     assert not (folder / "split.parquet").exists()
 
-    _must(folder, web)
-    records = _records(folder)
+    experiment.must()
+    records = experiment.records()
     assert records[: len(done)] == done
     good = [record for record in records if not record["error"]]
     units = [record["unit"] for record in good]
@@ -74,37 +76,38 @@ def test_a_set_is_killed_goes_on_and_holds_every_load_once(
 @pytest.mark.timeout(300)
 def test_a_page_that_never_loads_is_recorded_tried_again_and_told(tmp_path: Path) -> None:
     """Three attempts each, split and undefended; nothing of them is in a trace."""
-    _need()
-    web, folder = tmp_path / "web", tmp_path / "set"
+    need(*PEERS)
+    web = tmp_path / "web"
     _site(web, "stuck", True, objects=1, size=1000, script="while (true) {}")
     form = ["--monitored", "1", "--unmonitored", "0", "--loads", "1", "--patience", "3"]
-    ran = _run(folder, web, *form)
+    experiment = Experiment("pages", tmp_path / "set", ["--web", str(web), *form])
+    ran = experiment.run()
     assert ran.returncode == 1
     assert "2 of 2 loads failed 3 times each" in ran.stderr
-    records = _records(folder)
+    records = experiment.records()
     assert [record["attempt"] for record in records] == [1, 1, 2, 2, 3, 3]
     assert {record["error"] for record in records} == {"no load event within 3 s"}
-    assert not (folder / "split.parquet").exists()
-    assert pq.read_table(folder / "loads.parquet").num_rows == 6
+    assert not (experiment.folder / "split.parquet").exists()
+    assert pq.read_table(experiment.folder / "loads.parquet").num_rows == 6
 
 
 def test_what_is_missing_is_named_and_nothing_is_made(web: Path, tmp_path: Path) -> None:
     """No web, too few pages, no programs."""
-    _need()
-    folder = tmp_path / "set"
-    nowhere = _run(folder, tmp_path / "nowhere")
+    need(*PEERS)
+    experiment = Experiment("pages", tmp_path / "set")
+    nowhere = experiment.run("--web", str(tmp_path / "nowhere"))
     assert nowhere.returncode == 2
     assert "sites.toml" in nowhere.stderr
     assert "make web" in nowhere.stderr
-    few = _run(folder, web, "--monitored", "3", "--unmonitored", "1")
+    there = Experiment("pages", tmp_path / "set", ["--web", str(web)])
+    few = there.run("--monitored", "3", "--unmonitored", "1")
     assert few.returncode == 2
     assert "has 2 monitored sites, 3 are wanted" in few.stderr
-    empty = {"PATH": "/nowhere", "HOME": "/nowhere", "XDG_CACHE_HOME": "/nowhere"}
-    bare = _run(folder, web, "--monitored", "1", "--unmonitored", "0", **empty)
+    bare = there.run("--monitored", "1", "--unmonitored", "0", **NOWHERE)
     assert bare.returncode == 2
     for name in ("chromium", "wireguard-go", "tests/interop/setup"):
         assert name in bare.stderr
-    assert not folder.exists()
+    assert not experiment.folder.exists()
 
 
 def _site(
@@ -158,41 +161,3 @@ def _trace_is_the_same(folder: Path, mode: str, records: list[dict[str, Any]]) -
         [anabranch(), "report", str(trace), "--json"], capture_output=True, check=True
     )
     assert len(json.loads(told.stdout)["summary"]["sessions"]) == len(expected)
-
-
-def _need() -> None:
-    if not namespaces_allowed():
-        raise MissingPeer("network namespaces and TUN interfaces, which need root here")
-    for name in ("wireguard-go", "wg", "chromium", "caddy"):
-        tool(name)
-
-
-def _command(folder: Path, web: Path, *words: str) -> list[str]:
-    form = words or ("--monitored", "2", "--unmonitored", "1", "--loads", str(LOADS), *SCHEDULE)
-    return [anabranch(), "experiment", "pages", str(folder), "--web", str(web), *form]
-
-
-def _run(
-    folder: Path, web: Path, *words: str, **environment: str
-) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        _command(folder, web, *words), env={**os.environ, **environment}, capture_output=True,
-        text=True, check=False, timeout=500,
-    )  # fmt: skip
-
-
-def _must(folder: Path, web: Path) -> None:
-    done = _run(folder, web)
-    assert done.returncode == 0, done.stderr
-
-
-def _records(folder: Path) -> list[dict[str, Any]]:
-    lines = (folder / "units.jsonl").read_text().splitlines()
-    return [json.loads(line) for line in lines[1:]]
-
-
-def _wait_lines(file: Path, count: int) -> None:
-    deadline = time.monotonic() + 120
-    while not file.exists() or file.read_text().count("\n") <= count:
-        assert time.monotonic() < deadline, "nothing is loaded"
-        time.sleep(0.1)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +10,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from conftest import fail_or_skip
 from harness.chromium import Chromium
 from harness.net import Host
 from harness.png import picture
-from harness.tools import MissingPeer, anabranch
+from harness.tools import anabranch
 
 pytestmark = pytest.mark.browser
 
@@ -26,25 +24,10 @@ SLICE = 100  # packets in a row on one path
 Row = tuple[int, float, int]  # path, seconds, signed size
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Chromium]:
-    """One browser for all tests here; it may reach nothing but files."""
-    try:
-        chromium = Chromium(HERE, ["--proxy-server=127.0.0.1:9"])
-    except MissingPeer as missing:
-        # Said here and not by the hook: pytest keeps what this raises for the other tests.
-        fail_or_skip(missing)
-    with chromium:
-        yield chromium
-
-
 @pytest.fixture(autouse=True)
 def forget(browser: Chromium) -> None:
     """Each test sees only its own requests and complaints."""
-    browser.requests.clear()
-    browser.complaints.clear()
-    browser.window(1280, 900)
-    browser.prefer("light")
+    browser.read(1280, "light")
 
 
 def rows() -> list[Row]:
@@ -98,16 +81,6 @@ def counted(data: list[Row]) -> dict[tuple[int, str], tuple[int, int]]:
     return result
 
 
-def shown_colours(browser: Chromium) -> list[tuple[int, int, int]]:
-    """The colour of each path in the legend, as the browser computed it."""
-    told: list[str] = browser.ask(
-        """[...document.querySelectorAll('.shares .way:first-child .legend .swatch')]
-            .map(swatch => getComputedStyle(swatch).backgroundColor)"""
-    )
-    split = [text.removeprefix("rgb(").removesuffix(")").split(",") for text in told]
-    return [(int(red), int(green), int(blue)) for red, green, blue in split]
-
-
 def test_the_table_holds_what_the_trace_holds(browser: Chromium, tmp_path: Path) -> None:
     """Number for number, each path and direction; and the browser asks for nothing else."""
     data = rows()
@@ -124,10 +97,9 @@ def test_each_lane_shows_its_own_colour_where_its_path_was_used(
     browser: Chromium, tmp_path: Path, width: int, scheme: str
 ) -> None:
     """A path's colour in the pixels of its lane, and no other's; nothing where it rested."""
-    browser.window(width, 900)
-    browser.prefer(scheme)
+    browser.read(width, scheme)
     browser.show(report(tmp_path, rows()).as_uri())
-    colours = shown_colours(browser)
+    colours = browser.colours(".shares .way:first-child .legend .swatch")
     assert len(set(colours)) == len(PATHS)
     for figure in ("rate", "close", "bars"):
         lanes = f"figure:has(.{figure}) .way[data-way=Downlink]"
@@ -154,8 +126,7 @@ def _first_half(browser: Chromium, lane: str) -> dict[str, float]:
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_a_narrow_page_is_readable(browser: Chromium, tmp_path: Path, scheme: str) -> None:
     """On a telephone nothing sticks out sideways, no text shrinks, light and dark are followed."""
-    browser.window(360, 740)
-    browser.prefer(scheme)
+    browser.read(360, scheme)
     browser.show(report(tmp_path, rows()).as_uri())
     assert browser.ask("document.documentElement.scrollWidth") <= 360
     smallest = browser.ask(
@@ -216,8 +187,7 @@ def test_without_scripts_it_is_the_same(browser: Chromium, tmp_path: Path) -> No
     browser.show(page.as_uri())
     usual = browser.png(scale=0.5)
     with Chromium(HERE) as strict:
-        strict.window(1280, 900)
-        strict.prefer("light")
+        strict.read(1280, "light")
         strict.without_scripts()
         strict.show(page.as_uri())
         assert strict.png(scale=0.5) == usual

@@ -173,6 +173,25 @@ class Chromium(Closing):
         features = [{"name": "prefers-color-scheme", "value": scheme}]
         self.call("Emulation.setEmulatedMedia", features=features)
 
+    def read(self, width: int, scheme: str) -> None:
+        """Begins anew for a reader with a window of this width who prefers this scheme.
+
+        What was requested and complained of before is forgotten.
+        """
+        self.requests.clear()
+        self.complaints.clear()
+        self.window(width, 900)
+        self.prefer(scheme)
+
+    def colours(self, selector: str) -> list[tuple[int, int, int]]:
+        """The backgrounds of all elements that match, as the browser computed them."""
+        told: list[str] = self.ask(
+            f"""[...document.querySelectorAll({json.dumps(selector)})]
+                .map(each => getComputedStyle(each).backgroundColor)"""
+        )
+        split = [text.removeprefix("rgb(").removesuffix(")").split(",") for text in told]
+        return [(int(red), int(green), int(blue)) for red, green, blue in split]
+
     def without_scripts(self) -> None:
         """Pages opened from now on run no script."""
         self.call("Emulation.setScriptExecutionDisabled", value=True)

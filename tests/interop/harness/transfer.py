@@ -12,24 +12,30 @@ from harness.net import Host
 from harness.seeded import seeded_bytes, seeded_sha256
 
 
-@dataclass(frozen=True)
-class Transfer:
-    """One download. Goodput counts from the start of the client to the last byte."""
+@dataclass(frozen=True, kw_only=True)
+class Fetched:
+    """What came of a download."""
 
     bytes: int
     sha256: str
     seconds: float
-    goodput_mbits: float
-    longest_gap_s: float
     error: str
 
     def fault(self, length: int) -> str:
-        """What is wrong with this download of ``length`` seeded bytes; empty if nothing is."""
+        """What is wrong with it as a download of ``length`` seeded bytes; empty if nothing is."""
         if self.error:
             return f"{self.error} (after {self.bytes} bytes, {self.seconds:.1f} s)"
         if self.bytes != length:
             return f"{self.bytes} bytes instead of {length}"
         return "" if self.sha256 == seeded_sha256(length) else "the hash differs"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Transfer(Fetched):
+    """One download. Goodput counts from the start of the client to the last byte."""
+
+    goodput_mbits: float = 0.0
+    longest_gap_s: float = 0.0
 
 
 def client(host: Host, argv: Sequence[str], seconds: float) -> Transfer:
@@ -40,9 +46,10 @@ def client(host: Host, argv: Sequence[str], seconds: float) -> Transfer:
     try:
         done = host.run(argv, timeout=seconds + 5)
     except subprocess.TimeoutExpired:
-        return Transfer(0, "", seconds + 5, 0.0, seconds + 5, "the client hung")
+        late, why = seconds + 5, "the client hung"
+        return Transfer(bytes=0, sha256="", seconds=late, longest_gap_s=late, error=why)
     if not done.stdout:
-        return Transfer(0, "", 0.0, 0.0, 0.0, f"the client failed: {done.stderr}")
+        return Transfer(bytes=0, sha256="", seconds=0, error=f"the client failed: {done.stderr}")
     return Transfer(**json.loads(done.stdout))
 
 

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import ClassVar
 
 from harness.closing import Closing
-from harness.seeded import seeded_bytes, seeded_sha256
+from harness.seeded import seeded_bytes
 from harness.tools import tool
+from harness.transfer import Fetched
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -66,23 +67,11 @@ class FileServer(Closing):
         self._server.server_close()
 
 
-@dataclass(frozen=True)
-class Download:
+@dataclass(frozen=True, kw_only=True)
+class Download(Fetched):
     """What curl got, and how long it took."""
 
-    seconds: float
     first_byte_s: float
-    bytes: int
-    sha256: str
-    error: str
-
-    def fault(self, length: int) -> str:
-        """What is wrong with it as a download of ``length`` seeded bytes; empty if nothing is."""
-        if self.error:
-            return f"{self.error} (after {self.bytes} bytes, {self.seconds:.1f} s)"
-        if self.bytes != length:
-            return f"{self.bytes} bytes instead of {length}"
-        return "" if self.sha256 == seeded_sha256(length) else "the hash differs"
 
 
 def fetch(url: str, proxy: str, into: Path, seconds: float = 120.0, *more: str) -> Download:
@@ -97,5 +86,7 @@ def fetch(url: str, proxy: str, into: Path, seconds: float = 120.0, *more: str) 
     body = into.read_bytes() if into.exists() else b""
     into.unlink(missing_ok=True)
     error = f"curl: {done.stderr.strip()}" if done.returncode else ""
-    digest = hashlib.sha256(body).hexdigest()
-    return Download(float(total), float(first), len(body), digest, error)
+    return Download(
+        bytes=len(body), sha256=hashlib.sha256(body).hexdigest(), seconds=float(total),
+        first_byte_s=float(first), error=error,
+    )  # fmt: skip

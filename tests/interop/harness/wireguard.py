@@ -182,4 +182,7 @@ def fetch(host: Host, length: int, seconds: float) -> Transfer:
             count += len(piece)
         error = curl.stderr.read().decode().strip()
     took = time.monotonic() - start
-    return Transfer(count, total.hexdigest(), took, count * 8e-6 / took, gap, error)
+    return Transfer(
+        bytes=count, sha256=total.hexdigest(), seconds=took, error=error,
+        goodput_mbits=count * 8e-6 / took, longest_gap_s=gap,
+    )  # fmt: skip

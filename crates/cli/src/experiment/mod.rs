@@ -2,6 +2,7 @@
 
 mod allowed;
 mod bar;
+mod common;
 mod marks;
 mod overhead;
 mod pages;

@@ -1,4 +1,4 @@
-//! What an experiment hears, and what it tells programs.
+//! What an experiment hears, and what it tells people and programs.
 
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -8,7 +8,41 @@ use anabranch_drive::experiment::{Event, Progress, Record, Unit};
 use serde_json::{Value, json};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
+use super::bar::Bar;
 use crate::failure::Failure;
+
+/// Tells how far an experiment is: people by a bar, programs by JSON lines.
+pub(super) struct Teller<R> {
+    bar: Bar,
+    json: bool,
+    outcome: fn(&R) -> String,
+}
+
+impl<R: Record> Teller<R> {
+    /// One that says of a record what `outcome` makes of it.
+    pub(super) fn new(json: bool, outcome: fn(&R) -> String) -> Teller<R> {
+        Teller { bar: Bar::new(), json, outcome }
+    }
+
+    /// Tells of an event.
+    pub(super) fn hear<U: Unit>(&mut self, progress: &Progress, event: Event<'_, U, R>) {
+        match event {
+            _ if self.json => say(&object(progress, event)),
+            Event::Begun(unit) => self.bar.begun(progress, &unit.id()),
+            Event::Done(unit, record) => {
+                self.bar.done(progress, &format!("{} {}", unit.id(), (self.outcome)(record)));
+            }
+            Event::Again(unit, why) => {
+                self.bar.note(&format!("{}: to be tried again, as {why}", unit.id()));
+            }
+        }
+    }
+
+    /// Leaves the terminal at the start of a line.
+    pub(super) fn end(self) {
+        self.bar.end();
+    }
+}
 
 /// Set by SIGINT, SIGTERM and SIGHUP.
 ///
@@ -23,7 +57,7 @@ pub(super) fn told_to_stop() -> Result<Arc<AtomicBool>, Failure> {
 }
 
 /// An event as JSON (`docs/formats.md`).
-pub(super) fn object<U: Unit, R: Record>(progress: &Progress, event: Event<'_, U, R>) -> Value {
+fn object<U: Unit, R: Record>(progress: &Progress, event: Event<'_, U, R>) -> Value {
     let (done, total) = progress.counts();
     let left = progress.left().as_secs_f64().round();
     let (name, unit) = match &event {
@@ -42,7 +76,7 @@ pub(super) fn object<U: Unit, R: Record>(progress: &Progress, event: Event<'_, U
 }
 
 /// Nobody may be there to read it: what is measured is stored all the same.
-pub(super) fn say(object: &Value) {
+fn say(object: &Value) {
     let mut out = io::stdout().lock();
     let _ = writeln!(out, "{object}").and_then(|()| out.flush());
 }

@@ -38,6 +38,18 @@ pub(crate) fn drawing(class: &str, width: f64, title: &str, grid: &[f64], shapes
     }
 }
 
+/// A bar that stands on the base line of a [`drawing`], from `x` on, `height` of 100 high; with a title, where it has
+/// one to tell.
+pub(crate) fn bar(path: i16, (x, width): (f64, f64), height: f64, title: Option<&str>) -> String {
+    let top = number(100.0 - height);
+    html! {
+        rect.(colour(path)) x=(number(x)) y=(top) width=(number(width)) height=(number(height)) {
+            @if let Some(title) = title { title { (title) } }
+        }
+    }
+    .into_string()
+}
+
 /// An axis: texts at their places, which are shares of the width.
 pub(crate) fn axis(ticks: &[(f64, String)]) -> Markup {
     html! {

@@ -170,10 +170,24 @@ mod tests {
         Journal::open(path, &header())
     }
 
-    #[test]
-    fn what_was_done_is_there_when_it_is_opened_again() {
+    /// A place for a journal, and the folder that goes with the test.
+    fn place() -> (tempfile::TempDir, PathBuf) {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("units.jsonl");
+        (folder, path)
+    }
+
+    /// That it is refused, and has not changed.
+    fn refused(path: &Path, header: &Value) -> String {
+        let before = fs::read(path).unwrap();
+        let error = Journal::<u32>::open(path, header).unwrap_err().to_string();
+        assert_eq!(fs::read(path).unwrap(), before);
+        error
+    }
+
+    #[test]
+    fn what_was_done_is_there_when_it_is_opened_again() {
+        let (_folder, path) = place();
         let mut journal = open(&path).unwrap();
         journal.append(7).unwrap();
         journal.append(8).unwrap();
@@ -184,8 +198,7 @@ mod tests {
 
     #[test]
     fn a_line_that_was_cut_short_is_dropped_and_the_rest_goes_on() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("units.jsonl");
+        let (_folder, path) = place();
         open(&path).unwrap().append(7).unwrap();
         let whole = fs::read(&path).unwrap();
         // Whatever of the next line got to the disk.
@@ -211,31 +224,23 @@ mod tests {
 
     #[test]
     fn runs_with_other_settings_are_not_mixed() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("units.jsonl");
+        let (_folder, path) = place();
         open(&path).unwrap().append(7).unwrap();
-        let before = fs::read(&path).unwrap();
-        let other = json!({"experiment": "test", "seed": 2});
-        let error = Journal::<u32>::open(&path, &other).unwrap_err().to_string();
+        let error = refused(&path, &json!({"experiment": "test", "seed": 2}));
         assert!(error.contains("(seed: 1 there, 2 here)"), "{error}");
-        assert_eq!(fs::read(&path).unwrap(), before);
     }
 
     #[test]
     fn what_is_no_journal_is_refused_with_its_line_and_kept() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("units.jsonl");
-        let text = format!("{}\n7\nseven\n", header());
-        fs::write(&path, &text).unwrap();
-        let error = open(&path).unwrap_err().to_string();
+        let (_folder, path) = place();
+        fs::write(&path, format!("{}\n7\nseven\n", header())).unwrap();
+        let error = refused(&path, &header());
         assert!(error.contains("units.jsonl:3: not a record"), "{error}");
-        assert_eq!(fs::read_to_string(&path).unwrap(), text);
     }
 
     #[test]
     fn two_runs_do_not_write_into_one_journal() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("units.jsonl");
+        let (_folder, path) = place();
         let _first = open(&path).unwrap();
         assert!(matches!(open(&path), Err(JournalError::Busy(_))));
     }

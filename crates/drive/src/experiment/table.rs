@@ -14,6 +14,7 @@ use parquet::file::properties::WriterProperties;
 use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 use parquet::schema::parser::parse_message_type;
 
+use super::Disturbance;
 use crate::capture::Draft;
 
 /// The values of a column, none of them null.
@@ -33,6 +34,49 @@ pub enum Values {
 
 /// A column: its name and its values.
 pub type Column = (String, Values);
+
+/// Makes columns of records: a row for each.
+#[derive(Debug)]
+pub struct Rows<'a, R>(pub &'a [R]);
+
+impl<R> Rows<'_, R> {
+    /// A column of texts.
+    pub fn text(&self, name: &str, of: impl Fn(&R) -> String) -> Column {
+        (name.to_owned(), Values::Text(self.0.iter().map(of).collect()))
+    }
+
+    /// A column of small numbers; what does not fit is the greatest that does.
+    pub fn int(&self, name: &str, of: impl Fn(&R) -> u32) -> Column {
+        let number = |record| i32::try_from(of(record)).unwrap_or(i32::MAX);
+        (name.to_owned(), Values::Int(self.0.iter().map(number).collect()))
+    }
+
+    /// A column of numbers; what does not fit is the greatest that does.
+    pub fn long(&self, name: &str, of: impl Fn(&R) -> u64) -> Column {
+        let number = |record| i64::try_from(of(record)).unwrap_or(i64::MAX);
+        (name.to_owned(), Values::Long(self.0.iter().map(number).collect()))
+    }
+
+    /// A column of fractions.
+    pub fn double(&self, name: &str, of: impl Fn(&R) -> f64) -> Column {
+        (name.to_owned(), Values::Double(self.0.iter().map(of).collect()))
+    }
+
+    /// A column of answers.
+    pub fn bool(&self, name: &str, of: impl Fn(&R) -> bool) -> Column {
+        (name.to_owned(), Values::Bool(self.0.iter().map(of).collect()))
+    }
+
+    /// What else the machine did; `load` names the column of the load average.
+    pub fn machine(&self, load: &str, of: impl Fn(&R) -> Disturbance) -> [Column; 4] {
+        [
+            self.double("steal", |record| of(record).steal),
+            self.double("pressure", |record| of(record).pressure),
+            self.double(load, |record| of(record).load),
+            self.double("late_ms", |record| of(record).late),
+        ]
+    }
+}
 
 /// Writes `columns`, all of one length, and facts about the whole; the file gets its name when it is complete.
 ///

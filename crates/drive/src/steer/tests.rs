@@ -30,6 +30,24 @@ fn machine(work: impl FnOnce(&[Tun; 2]) + Send) {
     }
 }
 
+/// The same, and afterwards the machine is as it was before.
+fn undone(work: impl FnOnce(&[Tun; 2]) + Send) {
+    machine(|uplinks| {
+        let before = settled();
+        work(uplinks);
+        assert_eq!(settled(), before);
+    });
+}
+
+/// Steers the machine, and is killed.
+fn killed(uplinks: &[Tun; 2]) -> Slot {
+    let (steering, tun, _) = Steering::raise(plan(uplinks, None)).unwrap();
+    let slot = steering.plan().slot;
+    steering.kill();
+    drop(tun);
+    slot
+}
+
 fn uplink(number: u8) -> std::io::Result<Tun> {
     let tun = Tun::create(&format!("p{number}"))?;
     configure::set_up(tun.index(), true)?;
@@ -104,8 +122,7 @@ fn settled() -> String {
 
 #[test]
 fn the_whole_machine_is_steered_and_set_free_again() {
-    machine(|uplinks| {
-        let before = settled();
+    undone(|uplinks| {
         let (steering, tun, warnings) = Steering::raise(plan(uplinks, None)).unwrap();
         assert_eq!(warnings, [] as [String; 0]);
         let slot = steering.plan().slot;
@@ -121,14 +138,12 @@ fn the_whole_machine_is_steered_and_set_free_again() {
         assert!(ways.contains(&(Family::Six, policy::Way::Nowhere)), "no IPv6, no leak");
         drop(tun);
         steering.lower().unwrap();
-        assert_eq!(settled(), before);
     });
 }
 
 #[test]
 fn a_namespace_is_made_and_everything_of_it_goes() {
-    machine(|uplinks| {
-        let before = settled();
+    undone(|uplinks| {
         let name = format!("anabranch-steer-{}", std::process::id());
         let (steering, tun, _) = Steering::raise(plan(uplinks, Some(&name))).unwrap();
         assert_eq!(netlink::link_named("any0").unwrap(), None, "it lives elsewhere");
@@ -142,29 +157,25 @@ fn a_namespace_is_made_and_everything_of_it_goes() {
         assert_eq!(sysctl::value("ipv4/conf/p0/forwarding").unwrap(), "1");
         drop((tun, inside));
         steering.lower().unwrap();
-        assert_eq!(settled(), before);
         assert_no_trace(&name);
     });
 }
 
 #[test]
 fn a_run_that_panics_is_undone() {
-    machine(|uplinks| {
-        let before = settled();
+    undone(|uplinks| {
         let uplinks = AssertUnwindSafe(uplinks);
         let panicked = std::panic::catch_unwind(move || {
             let _run = Steering::raise(plan(uplinks.0, None)).unwrap();
             panic!("on purpose");
         });
         assert!(panicked.is_err());
-        assert_eq!(settled(), before);
     });
 }
 
 #[test]
 fn what_a_killed_run_left_leads_nowhere_and_is_undone_by_the_next() {
-    machine(|uplinks| {
-        let before = settled();
+    undone(|uplinks| {
         let name = format!("anabranch-killed-{}", std::process::id());
         let (steering, tun, _) = Steering::raise(plan(uplinks, Some(&name))).unwrap();
         steering.kill();
@@ -186,7 +197,6 @@ fn what_a_killed_run_left_leads_nowhere_and_is_undone_by_the_next() {
         assert_eq!(closed_state(), closed);
         assert_eq!(restore().unwrap(), ["any0"]);
         assert_eq!(restore().unwrap(), [] as [String; 0]);
-        assert_eq!(settled(), before);
         assert_no_trace(&name);
     });
 }
@@ -204,12 +214,8 @@ fn closed_state() -> Vec<String> {
 
 #[test]
 fn a_start_takes_over_what_a_killed_run_left_and_sweeps_what_it_does_not_need() {
-    machine(|uplinks| {
-        let before = settled();
-        let (first, tun, _) = Steering::raise(plan(uplinks, None)).unwrap();
-        let slot = first.plan().slot;
-        first.kill();
-        drop(tun);
+    undone(|uplinks| {
+        let slot = killed(uplinks);
         let narrow = Plan { exits: exits(uplinks)[..1].to_vec(), ..plan(uplinks, None) };
         let monitor = &mut netlink::Monitor::open().unwrap();
         let (second, tun, warnings) = Steering::raise(narrow).unwrap();
@@ -221,24 +227,18 @@ fn a_start_takes_over_what_a_killed_run_left_and_sweeps_what_it_does_not_need() 
         assert_eq!(ways_of(slot.path(0)).len(), 3);
         drop(tun);
         second.lower().unwrap();
-        assert_eq!(settled(), before);
     });
 }
 
 #[test]
 fn who_cannot_start_leaves_closed_what_a_killed_run_left() {
-    machine(|uplinks| {
-        let before = settled();
-        let (first, tun, _) = Steering::raise(plan(uplinks, None)).unwrap();
-        let slot = first.plan().slot;
-        first.kill();
-        drop(tun);
+    undone(|uplinks| {
+        let slot = killed(uplinks);
         let mut lame = plan(uplinks, None);
         lame.nft = Some("/bin/false".into());
         Steering::raise(lame).unwrap_err();
         assert!(ways_of(slot.nowhere()).len() == 2 && state().contains("numgen inc mod 2"));
         assert_eq!(restore().unwrap(), ["any0"]);
-        assert_eq!(settled(), before);
     });
 }
 
@@ -272,8 +272,7 @@ fn what_others_take_away_is_set_again() {
 
 #[test]
 fn what_cannot_be_set_again_is_shut() {
-    machine(|uplinks| {
-        let before = settled();
+    undone(|uplinks| {
         let (mut steering, tun, _) = Steering::raise(plan(uplinks, None)).unwrap();
         steering.plan.nft = Some("/bin/false".into());
         run("nft flush ruleset");
@@ -286,14 +285,12 @@ fn what_cannot_be_set_again_is_shut() {
         let near = "10.77.0.9".parse().unwrap();
         assert!(netlink::route_to(near, None, None, None).is_ok(), "the local network");
         assert_eq!(restore().unwrap(), ["any0"]);
-        assert_eq!(settled(), before);
     });
 }
 
 #[test]
 fn runs_beside_each_other_share_what_they_change_on_the_machine() {
-    machine(|uplinks| {
-        let before = settled();
+    undone(|uplinks| {
         let name = |number| format!("anabranch-two-{number}-{}", std::process::id());
         let raise = |number| Steering::raise(plan(uplinks, Some(&name(number)))).unwrap();
         let forwards = || sysctl::value("ipv4/conf/p0/forwarding").unwrap();
@@ -309,7 +306,6 @@ fn runs_beside_each_other_share_what_they_change_on_the_machine() {
         assert_eq!(forwards(), "1", "the other needs it");
         drop(other_tun);
         second.lower().unwrap();
-        assert_eq!(settled(), before);
     });
 }
 

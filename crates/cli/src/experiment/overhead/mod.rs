@@ -4,25 +4,19 @@ mod markdown;
 mod page;
 mod words;
 
-use std::fs;
-use std::io::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anabranch_drive::experiment::overhead::{
     Bench, EVERY, Limit, Measured, Net, Settings, System, Unit, columns, plan, summary,
 };
-use anabranch_drive::experiment::{Event, Journal, Progress, Unit as _, carry_out, table};
+use anabranch_drive::experiment::{Journal, Unit as _, carry_out};
 use clap::Args;
 
-use super::allowed::{need_networks, need_root};
-use super::bar::Bar;
+use super::common::{Common, cannot_write};
 use super::marks;
-use super::telling::{object, say, told_to_stop};
+use super::telling::{Teller, told_to_stop};
 use crate::failure::Failure;
-use crate::html;
 
-/// What was measured, a line for each.
-const JOURNAL: &str = "units.jsonl";
 const TABLE: &str = "overhead.parquet";
 const PAGE: &str = "overhead.html";
 
@@ -37,9 +31,8 @@ const PAGE: &str = "overhead.html";
 /// goes on where it was stopped. It takes root, and the peers that `tests/interop/setup --area experiments` installs.
 #[derive(Args)]
 pub(crate) struct OverheadArgs {
-    /// Where results go; made if it is not there
-    #[arg(value_name = "FOLDER")]
-    folder: PathBuf,
+    #[command(flatten)]
+    common: Common,
     /// What to measure: wireguard, mosh, quic-go, quinn, ngtcp2, aioquic
     #[arg(
         long,
@@ -69,44 +62,22 @@ pub(crate) struct OverheadArgs {
     /// In three minutes: 100 ms and never, three paths, one repetition of six seconds
     #[arg(long, conflicts_with = "full")]
     short: bool,
-    /// Of the order, the paths' chances and the splitter's choices
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    seed: u64,
-    /// A further word for `anabranch split`, such as --split=--quic-tuples=3; repeat for more
-    #[arg(long, value_name = "WORD", allow_hyphen_values = true)]
-    split: Vec<String>,
-    /// Where the peers' programs are, if not where tests/interop/setup builds them or in PATH
-    #[arg(long, value_name = "DIR")]
-    programs: Option<PathBuf>,
-    /// Measure nothing: make table and page of what is there
-    #[arg(long)]
-    report: bool,
     /// Write the results into this Markdown file too, between its marks
     #[arg(long, value_name = "FILE.md")]
     into: Option<PathBuf>,
-    /// Tell what happens as JSON, one object a line, on standard output
-    #[arg(long)]
-    json: bool,
 }
 
 impl OverheadArgs {
     /// Measures, and makes table and page of what there is then.
     pub(crate) fn run(self) -> Result<(), Failure> {
-        let settings = self.settings();
-        if self.report {
-            let read = Journal::<Measured>::read(&self.folder.join(JOURNAL));
-            let (_, records) = read.map_err(Failure::misuse)?;
-            return self.tell(&settings, &records);
+        let (settings, common) = (self.settings(), &self.common);
+        if common.report {
+            return self.tell(&settings, &common.read()?.1);
         }
-        need_root(&format!("anabranch experiment overhead {}", self.folder.display()))?;
-        let own = std::env::current_exe().map_err(Failure::trouble)?;
-        let bench =
-            Bench::new(&settings, own, self.programs.as_deref()).map_err(Failure::misuse)?;
-        need_networks()?;
-        let made = fs::create_dir_all(&self.folder);
-        made.map_err(|e| Failure::misuse(format!("{}: {e}", self.folder.display())))?;
-        let journal = Journal::open(&self.folder.join(JOURNAL), &settings.header());
-        let mut journal = journal.map_err(Failure::misuse)?;
+        common.need_root("overhead")?;
+        let (own, programs) = common.programs()?;
+        let bench = Bench::new(&settings, own, programs).map_err(Failure::misuse)?;
+        let mut journal = common.journal(&settings.header())?;
         let whole = self.measure(&settings, &bench, &mut journal);
         self.tell(&settings, journal.records())?;
         let units = plan(&settings);
@@ -146,8 +117,8 @@ impl OverheadArgs {
             every: if self.every.is_empty() { every.to_vec() } else { self.every.clone() },
             repetitions: self.repetitions.unwrap_or(usual),
             limit: Limit { seconds, bytes },
-            seed: self.seed,
-            splitter: self.split.clone(),
+            seed: self.common.seed,
+            splitter: self.common.split.clone(),
         }
     }
 
@@ -159,46 +130,26 @@ impl OverheadArgs {
         journal: &mut Journal<Measured>,
     ) -> Result<bool, Failure> {
         let stop = told_to_stop()?;
-        let mut bar = Bar::new();
-        let tell = |progress: &Progress, event: Event<'_, Unit, Measured>| match event {
-            _ if self.json => say(&object(progress, event)),
-            Event::Begun(unit) => bar.begun(progress, &unit.id()),
-            Event::Done(unit, record) => {
-                bar.done(progress, &format!("{} {}", unit.id(), words::outcome(record)));
-            }
-            Event::Again(unit, why) => bar.note(&format!("{}: once more, as {why}", unit.id())),
-        };
+        let mut teller = Teller::new(self.common.json, words::outcome);
         let work = |unit: &Unit| bench.measure(unit, &stop);
-        let whole = carry_out(&plan(settings), journal, &stop, work, tell);
-        bar.end();
+        let whole = carry_out(&plan(settings), journal, &stop, work, |p, e| teller.hear(p, e));
+        teller.end();
         whole.map_err(Failure::trouble)
     }
 
     /// Makes table, page and Markdown of what was measured, and says in short what came of it.
     fn tell(&self, settings: &Settings, records: &[Measured]) -> Result<(), Failure> {
-        let cannot = |what: &Path, error: &dyn std::fmt::Display| {
-            Failure::misuse(format!("cannot write {}: {error}", what.display()))
-        };
-        let facts = [
-            ("anabranch.experiment", "overhead".to_owned()),
-            ("anabranch.schema", "1".to_owned()),
-            ("anabranch.seed", settings.seed.to_string()),
-            ("anabranch.program", html::GENERATOR.to_owned()),
-        ];
-        let target = self.folder.join(TABLE);
-        table::write(&target, &columns(records), &facts).map_err(|e| cannot(&target, &e))?;
+        let Settings { seed, .. } = *settings;
+        self.common.table(TABLE, ("overhead", seed), &columns(records))?;
         let cells = summary::cells(records);
-        let target = self.folder.join(PAGE);
         let subject = words::Subject { settings, records, cells: &cells };
-        html::write(&target, &page::page(&subject)).map_err(|e| cannot(&target, &e))?;
+        self.common.write(PAGE, &page::page(&subject))?;
         if let Some(file) = &self.into {
             let name = "anabranch experiment overhead";
             let written = marks::replace(file, name, &markdown::text(&subject));
-            written.map_err(|e| cannot(file, &e))?;
+            written.map_err(|e| cannot_write(file, &e))?;
         }
-        if !self.json {
-            let _ = writeln!(std::io::stdout(), "{}\n{}", words::plain(&cells), target.display());
-        }
+        self.common.conclude(&words::plain(&cells), PAGE);
         Ok(())
     }
 }

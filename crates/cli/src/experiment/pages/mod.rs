@@ -4,27 +4,19 @@ mod page;
 mod sheet;
 mod words;
 
-use std::fs;
-use std::io::Write as _;
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use anabranch_drive::experiment::pages::{
     Bench, Http, Loaded, Mode, Set, Settings, TRIES, Unit, Web, columns, plan, summary,
 };
-use anabranch_drive::experiment::{
-    Event, Journal, Progress, Turns, Unit as _, carry_out_together, table,
-};
+use anabranch_drive::experiment::{Journal, Turns, Unit as _, carry_out_together};
 use clap::Args;
+use serde_json::Value;
 
-use super::allowed::{need_networks, need_root};
-use super::bar::Bar;
-use super::telling::{object, say, told_to_stop};
+use super::common::{Common, JOURNAL, make};
+use super::telling::{Teller, told_to_stop};
 use crate::failure::Failure;
-use crate::html;
 
-/// What was loaded, a line for each attempt.
-const JOURNAL: &str = "units.jsonl";
 const TABLE: &str = "loads.parquet";
 const PAGE: &str = "pages.html";
 const SHEET: &str = "DATASHEET.md";
@@ -44,9 +36,8 @@ const TRACES: &str = "loads";
 /// and what `tests/interop/setup --area experiments` installs.
 #[derive(Args)]
 pub(crate) struct PagesArgs {
-    /// Where the data set goes; made if it is not there
-    #[arg(value_name = "FOLDER")]
-    folder: PathBuf,
+    #[command(flatten)]
+    common: Common,
     /// The local web: a folder with sites.toml, as `make web` makes it [default: ~/.cache/anabranch/web]
     #[arg(long, value_name = "DIR")]
     web: Option<PathBuf>,
@@ -68,44 +59,25 @@ pub(crate) struct PagesArgs {
     /// How long a page may take until its load event
     #[arg(long, value_name = "SECONDS", default_value_t = 30.0, value_parser = patience)]
     patience: f64,
-    /// Of the order, the sites' protocols and the splitter's choices
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    seed: u64,
-    /// A further word for `anabranch split` where it splits, such as --split=--schedule=hywf; repeat for more
-    #[arg(long, value_name = "WORD", allow_hyphen_values = true)]
-    split: Vec<String>,
-    /// Where the programs are, if not where tests/interop/setup builds them or in PATH
-    #[arg(long, value_name = "DIR")]
-    programs: Option<PathBuf>,
-    /// Load nothing: make the data set of what is there
-    #[arg(long)]
-    report: bool,
-    /// Tell what happens as JSON, one object a line, on standard output
-    #[arg(long)]
-    json: bool,
 }
 
 impl PagesArgs {
     /// Loads, and makes the data set of what there is then.
     pub(crate) fn run(self) -> Result<(), Failure> {
-        if self.report {
-            let read = Journal::<Loaded>::read(&self.folder.join(JOURNAL));
-            let (header, records) = read.map_err(Failure::misuse)?;
+        let common = &self.common;
+        if common.report {
+            let (header, records) = common.read()?;
             return self.tell(&header, &records);
         }
-        need_root(&format!("anabranch experiment pages {}", self.folder.display()))?;
+        common.need_root("pages")?;
         let web = Web::read(&self.web_folder()).map_err(Failure::misuse)?;
         let settings = self.settings(&web)?;
         let header = settings.header();
-        let traces = std::path::absolute(self.folder.join(TRACES)).map_err(Failure::misuse)?;
-        let own = std::env::current_exe().map_err(Failure::trouble)?;
-        let programs = (own, self.programs.as_deref());
-        let bench = Bench::new(settings.clone(), web, programs, (traces.clone(), self.browsers));
+        let traces = std::path::absolute(common.folder.join(TRACES)).map_err(Failure::misuse)?;
+        let files = (traces.clone(), self.browsers);
+        let bench = Bench::new(settings.clone(), web, common.programs()?, files);
         let bench = bench.map_err(Failure::misuse)?;
-        need_networks()?;
-        make(&self.folder)?;
-        let journal = Journal::open(&self.folder.join(JOURNAL), &header);
-        let mut journal = journal.map_err(Failure::misuse)?;
+        let mut journal = common.journal(&header)?;
         make(&traces)?;
         let units = plan(&settings);
         let whole = self.load(&units, &bench, &mut journal);
@@ -129,9 +101,9 @@ impl PagesArgs {
             sites,
             web: web.digest.clone(),
             loads: self.loads,
-            seed: self.seed,
+            seed: self.common.seed,
             http: self.http,
-            splitter: self.split.clone(),
+            splitter: self.common.split.clone(),
             patience: self.patience,
         })
     }
@@ -144,59 +116,32 @@ impl PagesArgs {
         journal: &mut Journal<Loaded>,
     ) -> Result<bool, Failure> {
         let stop = told_to_stop()?;
-        let mut bar = Bar::new();
-        let tell = |progress: &Progress, event: Event<'_, Unit, Loaded>| match event {
-            _ if self.json => say(&object(progress, event)),
-            Event::Begun(unit) => bar.begun(progress, &unit.id()),
-            Event::Done(unit, record) => {
-                bar.done(progress, &format!("{} {}", unit.id(), words::outcome(record)));
-            }
-            Event::Again(unit, why) => bar.note(&format!("{}: again later, as {why}", unit.id())),
-        };
+        let mut teller = Teller::new(self.common.json, words::outcome);
         let work = |turns: &Turns<'_, Unit, Loaded>| bench.work(turns, &stop);
-        let whole = carry_out_together(units, journal, &stop, (self.browsers, TRIES), work, tell);
-        bar.end();
+        let limits = (self.browsers, TRIES);
+        let whole =
+            carry_out_together(units, journal, &stop, limits, work, |p, e| teller.hear(p, e));
+        teller.end();
         whole.map_err(Failure::trouble)
     }
 
     /// Makes traces, table, page and data sheet of what was loaded, and says in short what came of it.
-    fn tell(&self, header: &serde_json::Value, records: &[Loaded]) -> Result<(), Failure> {
+    fn tell(&self, header: &Value, records: &[Loaded]) -> Result<(), Failure> {
         let seed = header["seed"].as_u64().unwrap_or_default();
-        let traces = self.folder.join(TRACES);
+        let traces = self.common.folder.join(TRACES);
         let set = Set { traces: &traces, records, seed };
         for mode in Mode::ALL {
-            let target = self.folder.join(format!("{}.parquet", mode.name()));
+            let target = self.common.folder.join(format!("{}.parquet", mode.name()));
             set.write(mode, &target).map_err(Failure::trouble)?;
         }
-        let cannot = |what: &Path, error: &dyn std::fmt::Display| {
-            Failure::misuse(format!("cannot write {}: {error}", what.display()))
-        };
-        let facts = [
-            ("anabranch.experiment", "pages".to_owned()),
-            ("anabranch.schema", "1".to_owned()),
-            ("anabranch.seed", seed.to_string()),
-            ("anabranch.program", html::GENERATOR.to_owned()),
-        ];
-        let target = self.folder.join(TABLE);
-        table::write(&target, &columns(records), &facts).map_err(|e| cannot(&target, &e))?;
+        self.common.table(TABLE, ("pages", seed), &columns(records))?;
         let pages = summary::pages(records);
         let subject = words::Subject { header, records, pages: &pages };
-        let target = self.folder.join(SHEET);
-        html::write(&target, &sheet::text(&subject)).map_err(|e| cannot(&target, &e))?;
-        let target = self.folder.join(PAGE);
-        html::write(&target, &page::page(&subject)).map_err(|e| cannot(&target, &e))?;
-        if !self.json {
-            let text = words::plain(&subject);
-            let _ = writeln!(std::io::stdout(), "{text}\n{}", target.display());
-        }
+        self.common.write(SHEET, &sheet::text(&subject))?;
+        self.common.write(PAGE, &page::page(&subject))?;
+        self.common.conclude(&words::plain(&subject), PAGE);
         Ok(())
     }
-}
-
-/// A folder that its owner alone may read, if it is not there yet.
-fn make(folder: &Path) -> Result<(), Failure> {
-    let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(folder);
-    made.map_err(|e| Failure::misuse(format!("{}: {e}", folder.display())))
 }
 
 /// What the end of a run means for whoever started it.

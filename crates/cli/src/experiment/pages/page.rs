@@ -1,14 +1,12 @@
 //! The loads as one page.
 
-use std::fmt::Write as _;
-
 use anabranch_drive::experiment::pages::RTTS;
 use anabranch_drive::experiment::pages::summary::{Cell, Page, shares};
 use maud::{Markup, html};
 
 use super::words::{self, Subject};
 use crate::html;
-use crate::html::figures::{self, axis, drawing, lane, number};
+use crate::html::figures::{self, axis, drawing, lane};
 
 /// The whole page.
 pub(super) fn page(subject: &Subject<'_>) -> String {
@@ -81,20 +79,10 @@ fn figure(pages: &[Page]) -> Markup {
 }
 
 fn bars(colour: i16, top: f64, values: impl Iterator<Item = f64>) -> String {
-    let mut shapes = String::new();
-    for (at, value) in values.enumerate() {
-        let height = 100.0 * (value / top).clamp(0.0, 1.0);
-        write!(
-            shapes,
-            r#"<rect class="{}" x="{}" y="{}" width="0.8" height="{}"/>"#,
-            figures::colour(colour),
-            number(at as f64 + 0.1),
-            number(100.0 - height),
-            number(height),
-        )
-        .expect("writing to a string does not fail");
-    }
-    shapes
+    let shape = |(at, value): (usize, f64)| {
+        figures::bar(colour, (at as f64 + 0.1, 0.8), 100.0 * (value / top).clamp(0.0, 1.0), None)
+    };
+    values.enumerate().map(shape).collect()
 }
 
 fn numbers(pages: &[Page]) -> Markup {
@@ -127,14 +115,7 @@ fn paths(subject: &Subject<'_>) -> Markup {
     let mut shapes = String::new();
     let mut left = 0.0;
     for (path, share) in (0..).zip(&shares) {
-        write!(
-            shapes,
-            r#"<rect class="{}" x="{}" y="0" width="{}" height="100"/>"#,
-            figures::colour(path),
-            number(left * 100.0),
-            number(share * 100.0),
-        )
-        .expect("writing to a string does not fail");
+        shapes += &figures::bar(path, (left * 100.0, share * 100.0), 100.0, None);
         left += share;
     }
     html! {

@@ -1,7 +1,5 @@
 //! The figures of runs: the first of them one by one, and how long all of them were.
 
-use std::fmt::Write as _;
-
 use anabranch_drive::capture::{Histogram, LaneWay, Run};
 use maud::{Markup, html};
 
@@ -216,24 +214,14 @@ fn length_direction(part: &Part<'_>, way: Way, shown: Shown) -> Markup {
 }
 
 fn bars(path: i16, weights: &[u64], shown: Shown, most: u64, part: &Part<'_>) -> String {
-    let mut shapes = String::new();
     let used =
         weights.iter().zip(shown.classes()).enumerate().filter(|(_, (weight, _))| **weight > 0);
-    for (at, (&weight, class)) in used {
+    let shape = |(at, (&weight, class)): (usize, (&u64, usize))| {
         let height = (94.0 * weight as f64 / most.max(1) as f64).max(2.0);
         let told = format!("{} in runs of {}", part.units.many(weight), shown.told(class));
-        write!(
-            shapes,
-            r#"<rect class="{}" x="{}" y="{}" width="0.88" height="{}">{}</rect>"#,
-            figures::colour(path),
-            number(at as f64 + 0.06),
-            number(100.0 - height),
-            number(height),
-            html! { title { (told) } }.into_string()
-        )
-        .expect("writing to a string does not fail");
-    }
-    shapes
+        figures::bar(path, (at as f64 + 0.06, 0.88), height, Some(&told))
+    };
+    used.map(shape).collect()
 }
 
 /// Where a class begins, in words.

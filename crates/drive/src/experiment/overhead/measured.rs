@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::super::table::{Column, Values};
+use super::super::table::{Column, Rows};
 use super::super::{Disturbance, Record};
 use super::{Net, System};
 
@@ -78,50 +78,36 @@ impl Measured {
 
 /// The columns of the table of all measurements (`docs/formats.md`).
 pub fn columns(records: &[Measured]) -> Vec<Column> {
-    let texts = |of: fn(&Measured) -> String| Values::Text(records.iter().map(of).collect());
-    let ints = |of: fn(&Measured) -> usize| {
-        Values::Int(records.iter().map(|r| i32::try_from(of(r)).unwrap_or(i32::MAX)).collect())
-    };
-    let doubles = |of: fn(&Measured) -> f64| Values::Double(records.iter().map(of).collect());
-    let bools = |of: fn(&Measured) -> bool| Values::Bool(records.iter().map(of).collect());
-    let bytes = |of: &dyn Fn(&Measured) -> u64| {
-        Values::Long(records.iter().map(|r| i64::try_from(of(r)).unwrap_or(i64::MAX)).collect())
-    };
+    let rows = Rows(records);
     let mut columns = vec![
-        ("system", texts(|r| r.system.to_string())),
-        ("network", texts(|r| r.net.name().to_owned())),
-        ("paths", ints(|r| r.paths)),
-        ("every_ms", ints(|r| r.every as usize)),
-        ("repetition", ints(|r| r.repetition as usize)),
-        ("started", doubles(|r| r.started)),
-        ("seconds", doubles(|r| r.seconds)),
-        ("bytes", bytes(&|r| r.bytes)),
-        ("goodput", doubles(Measured::goodput)),
-        ("longest_gap", doubles(|r| r.longest_gap)),
-        ("counts", bools(Measured::counts)),
-        ("error", texts(|r| r.error.clone())),
-        ("steal", doubles(|r| r.machine.steal)),
-        ("pressure", doubles(|r| r.machine.pressure)),
-        ("load", doubles(|r| r.machine.load)),
-        ("late_ms", doubles(|r| r.machine.late)),
-        ("disturbed", bools(Measured::disturbed)),
+        rows.text("system", |r| r.system.to_string()),
+        rows.text("network", |r| r.net.name().to_owned()),
+        rows.int("paths", |r| r.paths as u32),
+        rows.int("every_ms", |r| r.every),
+        rows.int("repetition", |r| r.repetition),
+        rows.double("started", |r| r.started),
+        rows.double("seconds", |r| r.seconds),
+        rows.long("bytes", |r| r.bytes),
+        rows.double("goodput", Measured::goodput),
+        rows.double("longest_gap", |r| r.longest_gap),
+        rows.bool("counts", Measured::counts),
+        rows.text("error", |r| r.error.clone()),
     ];
-    const NAMES: [[&str; 3]; PATHS] = [
-        ["p0_weight", "p0_up", "p0_down"],
-        ["p1_weight", "p1_up", "p1_down"],
-        ["p2_weight", "p2_up", "p2_down"],
-    ];
-    for (path, [weight, up, down]) in NAMES.into_iter().enumerate() {
-        let weights = records.iter().map(|r| r.weights.get(path).copied().unwrap_or(0.0));
-        columns.push((weight, Values::Double(weights.collect())));
-        columns.push((up, bytes(&|r| r.up.get(path).copied().unwrap_or(0))));
-        columns.push((down, bytes(&|r| r.down.get(path).copied().unwrap_or(0))));
+    columns.extend(rows.machine("load", |r| r.machine));
+    columns.push(rows.bool("disturbed", Measured::disturbed));
+    for path in 0..PATHS {
+        let weight = |r: &Measured| r.weights.get(path).copied().unwrap_or(0.0);
+        columns.push(rows.double(&format!("p{path}_weight"), weight));
+        let of = |all: &[u64]| all.get(path).copied().unwrap_or(0);
+        columns.push(rows.long(&format!("p{path}_up"), |r| of(&r.up)));
+        columns.push(rows.long(&format!("p{path}_down"), |r| of(&r.down)));
     }
-    columns.into_iter().map(|(name, values)| (name.to_owned(), values)).collect()
+    columns
 }
 
 #[cfg(test)]
 pub(super) mod tests {
+    use super::super::super::table::Values;
     use super::*;
 
     pub(in super::super) fn measured(system: System, every: u32, mbits: f64) -> Measured {

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::super::table::{Column, Values};
+use super::super::table::{Column, Rows, Values};
 use super::super::together::Attempt;
 use super::super::{Disturbance, Record};
 use super::{Mode, RTTS};
@@ -81,39 +81,29 @@ impl Loaded {
 /// The columns of the table of all attempts (`docs/formats.md`). Those that did not fail have the number of their load
 /// in the traces, others -1.
 pub fn columns(records: &[Loaded]) -> Vec<Column> {
-    let texts = |of: fn(&Loaded) -> String| Values::Text(records.iter().map(of).collect());
-    let ints = |of: fn(&Loaded) -> u32| {
-        Values::Int(records.iter().map(|r| i32::try_from(of(r)).unwrap_or(i32::MAX)).collect())
-    };
-    let doubles = |of: fn(&Loaded) -> f64| Values::Double(records.iter().map(of).collect());
-    let bytes = |of: &dyn Fn(&Loaded) -> u64| {
-        Values::Long(records.iter().map(|r| i64::try_from(of(r)).unwrap_or(i64::MAX)).collect())
-    };
+    let rows = Rows(records);
     let number = |(at, r): (usize, &Loaded)| if r.error.is_empty() { at as i64 } else { -1 };
     let numbers = records.iter().enumerate().map(number).collect();
     let mut columns = vec![
         ("load".to_owned(), Values::Long(numbers)),
-        ("mode".to_owned(), texts(|r| r.mode.name().to_owned())),
-        ("label".to_owned(), texts(|r| r.site.clone())),
-        ("page".to_owned(), texts(|r| r.page.clone())),
-        ("monitored".to_owned(), Values::Bool(records.iter().map(|r| r.monitored).collect())),
-        ("run".to_owned(), ints(|r| r.repetition)),
-        ("attempt".to_owned(), ints(|r| r.attempt)),
+        rows.text("mode", |r| r.mode.name().to_owned()),
+        rows.text("label", |r| r.site.clone()),
+        rows.text("page", |r| r.page.clone()),
+        rows.bool("monitored", |r| r.monitored),
+        rows.int("run", |r| r.repetition),
+        rows.int("attempt", |r| r.attempt),
         // As text: half of all seeds do not fit into a signed number of 64 bits.
-        ("seed".to_owned(), texts(|r| r.seed.to_string())),
-        ("http".to_owned(), texts(|r| r.http.clone())),
-        ("started".to_owned(), doubles(|r| r.started)),
-        ("seconds".to_owned(), doubles(|r| r.seconds)),
-        ("took".to_owned(), doubles(|r| r.took)),
-        ("requests".to_owned(), ints(|r| r.requests)),
-        ("refused".to_owned(), ints(|r| r.refused)),
-        ("browsers".to_owned(), ints(|r| r.browsers)),
-        ("error".to_owned(), texts(|r| r.error.clone())),
-        ("steal".to_owned(), doubles(|r| r.machine.steal)),
-        ("pressure".to_owned(), doubles(|r| r.machine.pressure)),
-        ("load_average".to_owned(), doubles(|r| r.machine.load)),
-        ("late_ms".to_owned(), doubles(|r| r.machine.late)),
+        rows.text("seed", |r| r.seed.to_string()),
+        rows.text("http", |r| r.http.clone()),
+        rows.double("started", |r| r.started),
+        rows.double("seconds", |r| r.seconds),
+        rows.double("took", |r| r.took),
+        rows.int("requests", |r| r.requests),
+        rows.int("refused", |r| r.refused),
+        rows.int("browsers", |r| r.browsers),
+        rows.text("error", |r| r.error.clone()),
     ];
+    columns.extend(rows.machine("load_average", |r| r.machine));
     type Counts = fn(&Loaded) -> &Vec<u64>;
     let counts: [(&str, Counts); 4] = [
         ("up_packets", |r| &r.up_packets),
@@ -123,8 +113,8 @@ pub fn columns(records: &[Loaded]) -> Vec<Column> {
     ];
     for path in 0..RTTS.len() {
         for (name, of) in counts {
-            let values = bytes(&|r| of(r).get(path).copied().unwrap_or(0));
-            columns.push((format!("p{path}_{name}"), values));
+            let bytes = |r: &Loaded| of(r).get(path).copied().unwrap_or(0);
+            columns.push(rows.long(&format!("p{path}_{name}"), bytes));
         }
     }
     columns
