@@ -16,6 +16,7 @@ pub mod crypto;
 pub mod directory;
 mod end;
 mod event;
+pub mod guards;
 pub mod handshake;
 mod hub;
 mod leg;

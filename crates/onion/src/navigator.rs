@@ -12,11 +12,14 @@ use anabranch_multipath::Time;
 use rand_core::Rng;
 
 use crate::client::{Cause, CircuitKey, Hop, HopKey};
-use crate::directory::guard::{Guard, Guards};
 use crate::directory::network::{Network, Path, Relay, Target, Wishes};
 use crate::directory::params::Params;
 use crate::directory::timeouts::BuildTimes;
+use crate::guards::Sampled;
 use crate::wire::extend;
+use entry::Entry;
+
+mod entry;
 
 /// A circuit takes no new streams this long after its first (C tor's MaxCircuitDirtiness).
 const DIRTY: Duration = Duration::from_secs(600);
@@ -32,6 +35,18 @@ const MOST_BUILDING: usize = 16;
 /// After a failure no circuit is begun for so long, doubled with each further one.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const MOST_DOUBLINGS: u32 = 7;
+
+/// Streams and circuits that wait are looked at so often.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// The guards that a client keeps from one run to the next, each sample in its order.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct KeptGuards {
+    /// The usual ones.
+    pub default: Vec<Sampled<[u8; 20]>>,
+    /// Those of a user who allows but few relays as first hops.
+    pub restricted: Vec<Sampled<[u8; 20]>>,
+}
 
 /// What streams have in common that may share a circuit.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -61,6 +76,8 @@ pub enum Order {
     Refuse(u64),
     /// Guards or build times changed: keep them ([`Navigator::guards`], [`Navigator::build_times`]).
     Keep,
+    /// Warn the user: the wishes leave so few guards that they tell who it is.
+    FewGuards(usize),
 }
 
 #[derive(Clone, Debug)]
@@ -68,6 +85,8 @@ struct Circuit {
     path: Path,
     begun: Time,
     built: bool,
+    /// It is built, but perhaps there is a better guard than its own.
+    waits: bool,
     /// Hops that it has so far.
     hops: usize,
     /// It took too long; when it is built after all, only its time is of use.
@@ -81,7 +100,7 @@ struct Circuit {
 #[derive(Debug)]
 pub struct Navigator {
     network: Option<Arc<Network>>,
-    guards: Guards,
+    entry: Entry,
     times: BuildTimes,
     wishes: Wishes,
     circuits: BTreeMap<CircuitKey, Circuit>,
@@ -90,15 +109,17 @@ pub struct Navigator {
     last_key: u64,
     failures: u32,
     paused_until: Time,
+    /// When guards and circuits were last looked after.
+    looked: Time,
 }
 
 impl Navigator {
     /// A client that kept these guards and build times (milliseconds) from its last run.
     #[must_use]
-    pub fn new(guards: Vec<Guard>, build_times: &[u32], wishes: Wishes) -> Navigator {
+    pub fn new(guards: KeptGuards, build_times: &[u32], wishes: Wishes) -> Navigator {
         Navigator {
             network: None,
-            guards: Guards::restore(guards),
+            entry: Entry::restore(guards),
             times: BuildTimes::new(Params::default().timeouts, build_times),
             wishes,
             circuits: BTreeMap::new(),
@@ -107,18 +128,20 @@ impl Navigator {
             last_key: 0,
             failures: 0,
             paused_until: Time::ZERO,
+            looked: Time::ZERO,
         }
     }
 
     /// What is known of the network, from now on. Circuits stay.
     pub fn set_network(&mut self, network: Arc<Network>) {
         self.network = Some(network);
+        self.entry.network_changed();
     }
 
     /// The guards, to be kept.
     #[must_use]
-    pub fn guards(&self) -> &[Guard] {
-        self.guards.kept()
+    pub fn guards(&self) -> KeptGuards {
+        self.entry.kept()
     }
 
     /// The build times, to be kept: milliseconds, oldest first.
@@ -157,12 +180,12 @@ impl Navigator {
     }
 
     /// A circuit is complete.
-    pub fn built(&mut self, now: Time, key: CircuitKey) {
+    pub fn built(&mut self, now: Time, unix_now: u64, key: CircuitKey, rng: &mut impl Rng) {
         let Some(circuit) = self.circuits.get_mut(&key) else { return };
         circuit.built = true;
-        let (late, guard, taken) = (circuit.late, circuit.path[0], now.since(circuit.begun));
+        circuit.waits = !self.entry.guards().succeeded(unix_now, key.0, rng);
+        let (late, taken) = (circuit.late, now.since(circuit.begun));
         self.times.built(u64::try_from(taken.as_millis()).unwrap_or(u64::MAX));
-        self.guards.succeeded(&guard);
         (self.failures, self.paused_until) = (0, now);
         self.orders.push_back(Order::Keep);
         if late {
@@ -174,13 +197,18 @@ impl Navigator {
     pub fn closed(&mut self, now: Time, unix_now: u64, key: CircuitKey, cause: Cause) {
         let Some(circuit) = self.circuits.remove(&key) else { return };
         if circuit.built || cause == Cause::Wanted {
-            return;
+            return self.entry.guards().closed(key.0);
         }
-        if circuit.hops == 0 {
-            self.guards.failed(&circuit.path[0], unix_now);
-            self.orders.push_back(Order::Keep);
-        }
+        self.unbuilt(unix_now, key, circuit.hops);
         self.pause(now);
+    }
+
+    /// A circuit could not be built: its guard is to blame if not even that was reached.
+    fn unbuilt(&mut self, unix_now: u64, key: CircuitKey, hops: usize) {
+        match hops {
+            0 => self.entry.guards().failed(unix_now, key.0),
+            _ => self.entry.guards().closed(key.0),
+        }
     }
 
     /// A stream that was attached to this circuit has ended.
@@ -200,11 +228,17 @@ impl Navigator {
     /// Looks after demands and circuits: to be called after anything changed, and at
     /// [`Navigator::next_timeout`].
     pub fn work(&mut self, now: Time, unix_now: u64, rng: &mut impl Rng) {
-        self.expire(now);
+        self.looked = now;
+        self.expire(now, unix_now);
+        let network = self.network.clone().filter(|network| network.is_enough());
+        if let Some(network) = &network {
+            let renewed = self.entry.renew(unix_now, network, &self.wishes, rng);
+            self.orders.extend(renewed.changed.then_some(Order::Keep));
+            self.orders.extend(renewed.few.map(Order::FewGuards));
+        }
+        self.upgrade(unix_now);
         self.attach(now);
-        let Some(network) = self.network.clone().filter(|network| network.is_enough()) else {
-            return;
-        };
+        let Some(network) = network else { return };
         if now < self.paused_until {
             return;
         }
@@ -242,10 +276,27 @@ impl Navigator {
         });
         let demands = self.demands.iter().map(|(since, _)| *since + PATIENCE);
         let paused = (self.paused_until > Time::ZERO).then_some(self.paused_until);
-        late.chain(dirty).chain(demands).chain(paused.filter(|_| self.network.is_some())).min()
+        let waits = self.circuits.values().any(|circuit| circuit.waits);
+        late.chain(waits.then_some(self.looked + LOOK))
+            .chain(dirty)
+            .chain(demands)
+            .chain(paused.filter(|_| self.network.is_some()))
+            .min()
     }
 
-    fn expire(&mut self, now: Time) {
+    /// Circuits that waited for a better guard: some need not any more, some have waited for too long.
+    fn upgrade(&mut self, unix_now: u64) {
+        for key in self.entry.guards().ready(unix_now) {
+            if let Some(circuit) = self.circuits.get_mut(&CircuitKey(key)) {
+                circuit.waits = false;
+            }
+        }
+        for key in self.entry.guards().outdated(unix_now) {
+            self.drop_circuit(CircuitKey(key));
+        }
+    }
+
+    fn expire(&mut self, now: Time, unix_now: u64) {
         let refused = |(since, _): &&(Time, Demand)| now >= *since + PATIENCE;
         let late: Vec<u64> =
             self.demands.iter().filter(refused).map(|(_, demand)| demand.number).collect();
@@ -270,7 +321,12 @@ impl Navigator {
                 }
             }
         }
-        over.into_iter().for_each(|key| self.drop_circuit(key));
+        for key in over {
+            if let Some(circuit) = self.circuits.get(&key).filter(|circuit| !circuit.built) {
+                self.unbuilt(unix_now, key, circuit.hops);
+            }
+            self.drop_circuit(key);
+        }
         if self.paused_until <= now {
             self.paused_until = Time::ZERO;
         }
@@ -278,6 +334,7 @@ impl Navigator {
 
     fn drop_circuit(&mut self, key: CircuitKey) {
         self.circuits.remove(&key);
+        self.entry.guards().closed(key.0);
         self.orders.push_back(Order::Destroy(key));
     }
 
@@ -331,6 +388,7 @@ impl Navigator {
             circuit.isolation.is_none()
                 && circuit.first_used.is_none()
                 && !circuit.late
+                && !circuit.waits
                 && circuit.leads_to(network, usual)
         });
         AHEAD.saturating_sub(unused.count())
@@ -344,18 +402,18 @@ impl Navigator {
         unix_now: u64,
         rng: &mut impl Rng,
     ) -> bool {
-        let before = self.guards.kept().len();
-        let Ok(guard) = self.guards.current(network, &self.wishes, unix_now, rng) else {
+        let key = CircuitKey(self.last_key + 1);
+        let (entry, wishes) = (&mut self.entry, &self.wishes);
+        let path = network.path(target, wishes, rng, |exit, rng| {
+            entry.choose(unix_now, key.0, exit, network, wishes, rng)
+        });
+        let Ok(path) = path else {
+            self.entry.guards().closed(key.0);
             return false;
         };
-        if self.guards.kept().len() != before {
-            self.orders.push_back(Order::Keep);
-        }
-        let Ok(path) = network.path(guard, target, &self.wishes, rng) else { return false };
+        self.last_key = key.0;
         let relays: Vec<Relay<'_>> = path.iter().filter_map(|id| network.relay(id)).collect();
         let hops = relays.iter().enumerate().map(|(place, relay)| hop(relay, place + 1 == 3));
-        self.last_key += 1;
-        let key = CircuitKey(self.last_key);
         self.orders.push_back(Order::Build(key, hops.collect()));
         self.circuits.insert(
             key,
@@ -363,6 +421,7 @@ impl Navigator {
                 path,
                 begun: now,
                 built: false,
+                waits: false,
                 hops: 0,
                 late: false,
                 isolation: None,
@@ -383,7 +442,12 @@ impl Circuit {
     fn takes(&self, network: &Network, demand: &Demand, now: Time) -> bool {
         let fresh = self.first_used.is_none_or(|used| now < used + DIRTY && used > Time::ZERO);
         let same = self.isolation.as_ref().is_none_or(|isolation| *isolation == demand.isolation);
-        self.built && !self.late && fresh && same && self.leads_to(network, demand.target)
+        self.built
+            && !self.waits
+            && !self.late
+            && fresh
+            && same
+            && self.leads_to(network, demand.target)
     }
 
     fn leads_to(&self, network: &Network, target: Target) -> bool {
@@ -431,7 +495,7 @@ mod tests {
 
     impl World {
         fn new() -> World {
-            let mut navigator = Navigator::new(Vec::new(), &[], Wishes::default());
+            let mut navigator = Navigator::new(KeptGuards::default(), &[], Wishes::default());
             navigator.set_network(Arc::new(usual_network()));
             World { navigator, rng: stream(1, 0, "navigator"), now: Time::from_secs(1) }
         }
@@ -441,7 +505,8 @@ mod tests {
             self.navigator.work(self.now, NOW, &mut self.rng);
             let mut orders = Vec::new();
             while let Some(order) = self.navigator.poll() {
-                orders.extend((order != Order::Keep).then_some(order));
+                let is_told = !matches!(order, Order::Keep | Order::FewGuards(_));
+                orders.extend(is_told.then_some(order));
             }
             orders
         }
@@ -473,7 +538,9 @@ mod tests {
                 }
                 for order in orders {
                     match order {
-                        Order::Build(key, _) => self.navigator.built(self.now, key),
+                        Order::Build(key, _) => {
+                            self.navigator.built(self.now, NOW, key, &mut self.rng);
+                        }
                         other => others.push(other),
                     }
                 }
@@ -564,16 +631,17 @@ mod tests {
         world.wait(1);
         let next = world.begun();
         assert_ne!(world.navigator.path(next[0]).unwrap()[0], guard);
-        assert_eq!(world.navigator.guards().len(), 2);
+        assert_eq!(world.navigator.guards().default.len(), 2);
     }
 
     #[test]
     fn what_was_learnt_is_kept() {
         let mut world = World::new();
         world.settle();
-        let guards = world.navigator.guards().to_vec();
+        let guards = world.navigator.guards();
         let times: Vec<u32> = world.navigator.build_times().collect();
-        assert_eq!((guards.len(), times.len()), (1, AHEAD));
+        assert_eq!((guards.default.len(), times.len()), (2, AHEAD));
+        assert_eq!(guards.default.iter().filter(|one| one.confirmed.is_some()).count(), 1);
         let mut again = Navigator::new(guards.clone(), &times, Wishes::default());
         again.set_network(Arc::new(usual_network()));
         again.work(world.now, NOW, &mut stream(99, 0, "navigator"));

@@ -203,7 +203,7 @@ impl Desk {
     }
 
     fn keep(&mut self, watch: &mut dyn FnMut(Happening)) {
-        let guards = self.navigator.guards().to_vec();
+        let guards = self.navigator.guards();
         let kept = Kept { guards, build_times: self.navigator.build_times().collect() };
         self.unkept = false;
         if let Err(error) = kept.write(&self.settings.data) {
@@ -320,7 +320,7 @@ impl Desk {
             let mut quiet = true;
             while let Some(order) = self.navigator.poll() {
                 quiet = false;
-                self.follow(now, order);
+                self.follow(now, order, watch);
             }
             while let Some(output) = self.core.poll() {
                 quiet = false;
@@ -332,13 +332,17 @@ impl Desk {
         }
     }
 
-    fn follow(&mut self, now: Time, order: Order) {
+    fn follow(&mut self, now: Time, order: Order, watch: &mut dyn FnMut(Happening)) {
         match order {
             Order::Build(circuit, hops) => self.core.handle(now, Input::Build { circuit, hops }),
             Order::Destroy(circuit) => self.core.handle(now, Input::Destroy { circuit }),
             Order::Attach(program, circuit) => self.attach(now, program, circuit),
             Order::Refuse(program) => self.fail(program, Reason::TimedOut),
             Order::Keep => self.unkept = true,
+            Order::FewGuards(count) => watch(Happening::Trouble(format!(
+                "--entry and --exclude leave {count} of the relays as first hops: so few tell who \
+                 you are"
+            ))),
         }
     }
 
@@ -360,7 +364,8 @@ impl Desk {
             Output::Extended { circuit, hops } => self.navigator.extended(circuit, hops),
             Output::Built { circuit } => {
                 watch(Happening::Built(circuit.0, self.names(circuit)));
-                self.navigator.built(now, circuit);
+                let unix = unix(&self.clock, now);
+                self.navigator.built(now, unix, circuit, &mut self.rng);
             }
             Output::CircuitClosed { circuit, cause, .. } => {
                 watch(Happening::Closed(circuit.0, format!("{cause:?}")));

@@ -1,20 +1,26 @@
-//! Names for exits: the system's resolver, which blocks, on threads of its own.
+//! Names for exits: a stub resolver on a thread of its own, so that no lookup holds up a relay's loop.
 
 use std::io;
-use std::net::{IpAddr, ToSocketAddrs};
+use std::net::IpAddr;
 use std::os::unix::net::UnixStream;
-use std::sync::mpsc::{Receiver, Sender, SyncSender, TrySendError, channel, sync_channel};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 
 use anabranch_onion::StreamKey;
 use anabranch_onion::wire::message::Answer;
+use hickory_resolver::TokioResolver;
+use hickory_resolver::config::{LookupIpStrategy, ResolverConfig, ResolverOpts};
+use hickory_resolver::net::NetError;
+use hickory_resolver::net::runtime::TokioRuntimeProvider;
+use hickory_resolver::proto::rr::{Name, RData};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Threads that wait for answers.
-const WORKERS: usize = 8;
-/// Questions that may wait for a thread.
+/// Questions that may be under way.
 const WAITING: usize = 1024;
-/// Seconds that an answer holds: the system's resolver does not tell (C tor clips to at least as much).
+/// Seconds that clients are told an answer holds, whatever its server said: a time that ran down would tell one client when
+/// another one asked (C tor clips for the same reason, to at least as much).
 pub(super) const TTL: u32 = 300;
 
 /// A question.
@@ -26,6 +32,7 @@ pub(super) struct Question {
 }
 
 /// An answer.
+#[derive(Debug)]
 pub(super) struct Found {
     /// Who asked.
     pub(super) stream: StreamKey,
@@ -33,32 +40,55 @@ pub(super) struct Found {
     pub(super) answers: Vec<Answer>,
 }
 
-/// The resolver.
+/// The resolver. Its thread ends with it.
 pub(super) struct Resolver {
-    questions: SyncSender<Question>,
+    questions: UnboundedSender<(Question, OwnedSemaphorePermit)>,
+    places: Arc<Semaphore>,
     found: Receiver<Found>,
     waker: UnixStream,
+    trouble: Option<String>,
 }
 
 impl Resolver {
-    /// Starts the threads, which end with the resolver.
+    /// With the system's name servers (`/etc/resolv.conf`) and table of hosts. Without servers it knows that table alone, and has a
+    /// [`trouble`](Resolver::trouble).
     ///
     /// # Errors
     /// The kernel's.
     pub(super) fn start() -> io::Result<Resolver> {
-        let (questions, asked) = sync_channel(WAITING);
+        match hickory_resolver::system_conf::read_system_conf() {
+            Ok((config, options)) => Resolver::with(config, options),
+            Err(error) => {
+                let none = Resolver::with(ResolverConfig::default(), ResolverOpts::default())?;
+                let trouble = Some(format!("names cannot be resolved: /etc/resolv.conf: {error}"));
+                Ok(Resolver { trouble, ..none })
+            }
+        }
+    }
+
+    fn with(config: ResolverConfig, mut options: ResolverOpts) -> io::Result<Resolver> {
+        options.ip_strategy = LookupIpStrategy::Ipv4AndIpv6;
+        // Harder to answer for who does not see the question, as C tor does by default.
+        options.case_randomization = true;
+        let (questions, asked) = unbounded_channel();
         let (answers, found) = channel();
         let (waker, bell) = UnixStream::pair()?;
         waker.set_nonblocking(true)?;
         bell.set_nonblocking(true)?;
-        let asked = Arc::new(Mutex::new(asked));
-        for _ in 0..WORKERS {
-            let (asked, answers, bell) = (Arc::clone(&asked), answers.clone(), bell.try_clone()?);
-            thread::Builder::new()
-                .name("names".into())
-                .spawn(move || work(&asked, &answers, bell))?;
-        }
-        Ok(Resolver { questions, found, waker })
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let provider = TokioRuntimeProvider::default();
+        let builder = TokioResolver::builder_with_config(config, provider).with_options(options);
+        let resolver = builder.build().map_err(io::Error::other)?;
+        let office = Office { resolver, answers, bell: Arc::new(bell) };
+        let work = move || runtime.block_on(office.work(asked));
+        thread::Builder::new().name("names".into()).spawn(work)?;
+        let places = Arc::new(Semaphore::new(WAITING));
+        Ok(Resolver { questions, places, found, waker, trouble: None })
+    }
+
+    /// Why names that are not in the table of hosts cannot be resolved, if so.
+    pub(super) fn trouble(&self) -> Option<&str> {
+        self.trouble.as_deref()
     }
 
     /// Readable when there are answers.
@@ -66,11 +96,10 @@ impl Resolver {
         &self.waker
     }
 
-    /// Asks; gives the question back if too many wait.
+    /// Asks; gives the question back if too many are under way.
     pub(super) fn ask(&self, question: Question) -> Result<(), Question> {
-        self.questions.try_send(question).map_err(|error| match error {
-            TrySendError::Full(question) | TrySendError::Disconnected(question) => question,
-        })
+        let Ok(place) = Arc::clone(&self.places).try_acquire_owned() else { return Err(question) };
+        self.questions.send((question, place)).map_err(|refused| refused.0.0)
     }
 
     /// The answers that have come.
@@ -81,90 +110,195 @@ impl Resolver {
     }
 }
 
-fn work(asked: &Mutex<Receiver<Question>>, answers: &Sender<Found>, mut bell: UnixStream) {
-    loop {
-        let question = asked.lock().ok().and_then(|asked| asked.recv().ok());
-        let Some(question) = question else { return };
-        let found = Found { stream: question.stream, answers: look_up(&question.name) };
-        if answers.send(found).is_err() {
-            return;
+/// What the thread has.
+#[derive(Clone)]
+struct Office {
+    resolver: TokioResolver,
+    answers: Sender<Found>,
+    bell: Arc<UnixStream>,
+}
+
+impl Office {
+    async fn work(self, mut asked: UnboundedReceiver<(Question, OwnedSemaphorePermit)>) {
+        while let Some((question, place)) = asked.recv().await {
+            let office = self.clone();
+            tokio::spawn(async move {
+                office.answer(question).await;
+                drop(place);
+            });
         }
-        // A full pipe has been rung already.
-        let _ = io::Write::write(&mut bell, &[1]);
+    }
+
+    async fn answer(&self, question: Question) {
+        let answers = self.look_up(&question.name).await;
+        let answers = answers.unwrap_or_else(|error| vec![without_answer(&error)]);
+        let found = Found { stream: question.stream, answers };
+        if self.answers.send(found).is_ok() {
+            // A full pipe has been rung already.
+            let _ = io::Write::write(&mut &*self.bell, &[1]);
+        }
+    }
+
+    async fn look_up(&self, text: &str) -> Result<Vec<Answer>, NetError> {
+        let mut name = Name::from_utf8(text)?;
+        // What a client names is whole: domains of this machine are not tried behind it.
+        name.set_fqdn(true);
+        let found: Vec<Answer> = if is_of_address(&name) {
+            let lookup = self.resolver.reverse_lookup(name).await?;
+            lookup.answers().iter().filter_map(|record| host(&record.data)).collect()
+        } else {
+            let lookup = self.resolver.lookup_ip(name).await?;
+            let mut addresses: Vec<IpAddr> = lookup.iter().collect();
+            addresses.sort_by_key(IpAddr::is_ipv6);
+            addresses.into_iter().map(Answer::Address).collect()
+        };
+        Ok(if found.is_empty() { vec![Answer::Never] } else { found })
     }
 }
 
-fn look_up(name: &str) -> Vec<Answer> {
-    let found = match address_of(name) {
-        Some(address) => {
-            let host = dns_lookup::lookup_addr(&address).ok();
-            host.filter(|host| host.parse::<IpAddr>().is_err())
-                .into_iter()
-                .map(Answer::Name)
-                .collect()
-        }
-        None => addresses(name),
-    };
-    if found.is_empty() { vec![Answer::Never] } else { found }
+/// Whether a name is that of a whole address (RFC 1035, section 3.5; RFC 3596, section 2.5).
+fn is_of_address(name: &Name) -> bool {
+    name.parse_arpa_name().is_ok_and(|network| network.prefix_len() == network.max_prefix_len())
 }
 
-fn addresses(name: &str) -> Vec<Answer> {
-    let Ok(found) = (name, 0).to_socket_addrs() else { return Vec::new() };
-    let mut addresses: Vec<IpAddr> = found.map(|address| address.ip()).collect();
-    addresses.dedup();
-    addresses.into_iter().map(Answer::Address).collect()
+fn host(data: &RData) -> Option<Answer> {
+    let RData::PTR(name) = data else { return None };
+    Some(Answer::Name(name.0.to_utf8().trim_end_matches('.').to_owned()))
 }
 
-/// The address that a name of in-addr.arpa or ip6.arpa stands for (RFC 1035, section 3.5; RFC 3596, section 2.5).
-fn address_of(name: &str) -> Option<IpAddr> {
-    let name = name.trim_end_matches('.').to_ascii_lowercase();
-    if let Some(labels) = name.strip_suffix(".in-addr.arpa") {
-        let octets: Vec<u8> =
-            labels.split('.').rev().map(str::parse).collect::<Result<_, _>>().ok()?;
-        return <[u8; 4]>::try_from(octets).ok().map(IpAddr::from);
-    }
-    let labels = name.strip_suffix(".ip6.arpa")?;
-    let nibbles: Vec<u8> = labels
-        .split('.')
-        .rev()
-        .map(|label| u8::from_str_radix(label, 16))
-        .collect::<Result<_, _>>()
-        .ok()?;
-    let bytes: Vec<u8> = nibbles.chunks_exact(2).map(|pair| pair[0] << 4 | pair[1]).collect();
-    let sound = nibbles.len() == 32 && nibbles.iter().all(|&nibble| nibble < 16);
-    <[u8; 16]>::try_from(bytes).ok().filter(|_| sound).map(IpAddr::from)
+/// What the client is told where no answer is: that there is none is known for good only if a server said so.
+fn without_answer(error: &NetError) -> Answer {
+    let for_good = error.is_nx_domain() || error.is_no_records_found();
+    let no_name = matches!(error, NetError::Proto(_));
+    if for_good || no_name { Answer::Never } else { Answer::Later }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::net::UdpSocket;
+    use std::time::Duration;
+
+    use hickory_resolver::config::{ConnectionConfig, NameServerConfig};
+    use hickory_resolver::proto::op::{Message, ResponseCode};
+    use hickory_resolver::proto::rr::rdata::{A, AAAA, PTR};
+    use hickory_resolver::proto::rr::{Record, RecordType};
+
     use super::*;
 
+    /// What the name server of these tests says.
+    fn said(name: &str, kind: RecordType) -> Result<Vec<RData>, ResponseCode> {
+        match (name, kind) {
+            ("both.example.", RecordType::A) => Ok(vec![RData::A(A::new(192, 0, 2, 1))]),
+            ("both.example." | "six.example.", RecordType::AAAA) => {
+                Ok(vec![RData::AAAA(AAAA::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1))])
+            }
+            ("1.2.0.192.in-addr.arpa.", RecordType::PTR) => {
+                Ok(vec![RData::PTR(PTR("both.example.".parse().unwrap()))])
+            }
+            ("broken.example.", _) => Err(ResponseCode::ServFail),
+            ("six.example." | "empty.example.", _) => Ok(Vec::new()),
+            _ => Err(ResponseCode::NXDomain),
+        }
+    }
+
+    fn response(question: &[u8]) -> Option<Vec<u8>> {
+        let mut message = Message::from_vec(question).ok()?;
+        let query = message.queries.first()?.clone();
+        let name = query.name().to_lowercase().to_string();
+        let (code, answers) = match said(&name, query.query_type()) {
+            Ok(answers) => (ResponseCode::NoError, answers),
+            Err(code) => (code, Vec::new()),
+        };
+        message.metadata.response_code = code;
+        for data in answers {
+            message.add_answer(Record::from_rdata(query.name().clone(), 17, data));
+        }
+        (name != "silent.example.").then(|| message.into_response().to_vec().ok()).flatten()
+    }
+
+    /// A resolver whose name server is a thread of this test.
+    fn resolver() -> Resolver {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let mut connection = ConnectionConfig::udp();
+        connection.port = socket.local_addr().unwrap().port();
+        let server = NameServerConfig::new([127, 0, 0, 1].into(), true, vec![connection]);
+        thread::spawn(move || {
+            let mut bytes = [0; 2048];
+            while let Ok((length, peer)) = socket.recv_from(&mut bytes) {
+                if let Some(reply) = response(&bytes[..length]) {
+                    socket.send_to(&reply, peer).unwrap();
+                }
+            }
+        });
+        let config = ResolverConfig::from_parts(None, Vec::new(), vec![server]);
+        let mut options = ResolverOpts::default();
+        (options.timeout, options.attempts) = (Duration::from_millis(300), 1);
+        Resolver::with(config, options).unwrap()
+    }
+
+    fn answers(resolver: &mut Resolver, name: &str) -> Vec<Answer> {
+        let question = Question { stream: StreamKey(1), name: name.into() };
+        assert!(resolver.ask(question).is_ok());
+        loop {
+            std::thread::sleep(Duration::from_millis(2));
+            if let Some(found) = resolver.take().pop() {
+                return found.answers;
+            }
+        }
+    }
+
+    fn address(text: &str) -> Answer {
+        Answer::Address(text.parse().unwrap())
+    }
+
     #[test]
-    fn names_of_addresses_are_read() {
-        assert_eq!(address_of("1.2.0.192.in-addr.arpa"), Some("192.0.2.1".parse().unwrap()));
-        let v6 = "1.".to_owned() + &"0.".repeat(23) + "8.b.d.0.1.0.0.2.ip6.arpa";
-        assert_eq!(address_of(&v6), Some("2001:db8::1".parse().unwrap()));
-        for other in ["example.com", "1.2.3.in-addr.arpa", "x.2.3.4.in-addr.arpa", "1.ip6.arpa"] {
-            assert_eq!(address_of(other), None, "{other}");
+    fn names_have_addresses_of_both_kinds_and_addresses_have_names() {
+        let mut resolver = resolver();
+        let both = [address("192.0.2.1"), address("2001:db8::1")];
+        assert_eq!(answers(&mut resolver, "both.example"), both);
+        assert_eq!(answers(&mut resolver, "six.example"), [address("2001:db8::1")]);
+        let name = [Answer::Name("both.example".into())];
+        assert_eq!(answers(&mut resolver, "1.2.0.192.in-addr.arpa"), name);
+    }
+
+    #[test]
+    fn what_a_server_denies_is_denied_for_good_and_what_it_does_not_know_is_not() {
+        let mut resolver = resolver();
+        let never = ["no.such.example", "empty.example", "2.2.0.192.in-addr.arpa", "a..b"];
+        for name in never {
+            assert_eq!(answers(&mut resolver, name), [Answer::Never], "{name}");
+        }
+        for name in ["broken.example", "silent.example"] {
+            assert_eq!(answers(&mut resolver, name), [Answer::Later], "{name}");
         }
     }
 
     #[test]
-    fn a_name_of_this_machine_is_found_and_nonsense_is_not() {
-        let mut resolver = Resolver::start().unwrap();
-        for (key, name) in [(1, "localhost"), (2, "no.such.name.invalid")] {
-            let question = Question { stream: StreamKey(key), name: name.into() };
-            assert!(resolver.ask(question).is_ok());
-        }
-        let mut found = Vec::new();
-        while found.len() < 2 {
-            std::thread::sleep(std::time::Duration::from_millis(10));
-            found.extend(resolver.take());
-        }
-        found.sort_by_key(|found| found.stream);
-        let is_local =
-            |answer: &Answer| matches!(answer, Answer::Address(address) if address.is_loopback());
-        assert!(found[0].answers.iter().all(is_local));
-        assert_eq!(found[1].answers, [Answer::Never]);
+    fn the_table_of_hosts_counts_without_any_server() {
+        let none = Resolver::with(ResolverConfig::default(), ResolverOpts::default());
+        let mut resolver = none.unwrap();
+        let found = answers(&mut resolver, "localhost");
+        let is_local = |answer: &Answer| matches!(answer, Answer::Address(a) if a.is_loopback());
+        assert!(!found.is_empty() && found.iter().all(is_local), "{found:?}");
+        assert_eq!(answers(&mut resolver, "both.example"), [Answer::Later]);
+    }
+
+    #[test]
+    fn no_more_questions_are_under_way_than_may_be() {
+        let resolver = resolver();
+        let ask = |n| {
+            let name = "silent.example".into();
+            resolver.ask(Question { stream: StreamKey(n), name })
+        };
+        assert!((0..WAITING as u64).all(|n| ask(n).is_ok()));
+        assert!(ask(9999).is_err());
+    }
+
+    #[test]
+    fn parts_of_addresses_are_names_like_others() {
+        let is = |text: &str| is_of_address(&text.parse().unwrap());
+        assert!(is("1.2.0.192.in-addr.arpa."));
+        assert!(is(&("1.".to_owned() + &"0.".repeat(31) + "ip6.arpa.")));
+        assert!(!is("1.2.3.in-addr.arpa.") && !is("1.ip6.arpa.") && !is("example."));
     }
 }

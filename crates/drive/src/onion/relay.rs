@@ -95,6 +95,9 @@ pub fn run(settings: Settings, stop: &UnixStream, watch: &mut dyn Watch) -> io::
     let at: io::Result<Vec<SocketAddr>> =
         shard.listeners.iter().map(TcpListener::local_addr).collect();
     watch.listening(&at?);
+    if let Some(trouble) = shard.names.trouble() {
+        watch.note(trouble);
+    }
     while shard.turn(stop, watch)? {}
     Ok(())
 }
@@ -390,6 +393,7 @@ impl Shard {
                 }
                 Some(Some(begin)) => {
                     let addresses: Vec<IpAddr> = found.answers.iter().filter_map(address).collect();
+                    let addresses = begin.acceptable(addresses);
                     self.go(now, stream, &addresses, begin.port);
                 }
             }

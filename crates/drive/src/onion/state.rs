@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-use anabranch_onion::directory::guard::Guard;
+use anabranch_onion::guards::{Confirmed, Sampled};
+use anabranch_onion::navigator::KeptGuards;
 use serde::{Deserialize, Serialize};
 
 use super::authorities::digest;
@@ -13,8 +14,8 @@ const FILE: &str = "state.json";
 /// The kept state.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Kept {
-    /// Guards, oldest first.
-    pub guards: Vec<Guard>,
+    /// Guards, in the order in which they were drawn.
+    pub guards: KeptGuards,
     /// Build times in milliseconds, oldest first.
     pub build_times: Vec<u32>,
 }
@@ -24,6 +25,8 @@ pub struct Kept {
 #[serde(deny_unknown_fields)]
 struct Written {
     guards: Vec<WrittenGuard>,
+    /// The guards of a user who allows but few relays.
+    restricted_guards: Vec<WrittenGuard>,
     build_times_ms: Vec<u32>,
 }
 
@@ -32,11 +35,44 @@ struct Written {
 #[serde(deny_unknown_fields)]
 struct WrittenGuard {
     fingerprint: String,
-    chosen: u64,
-    confirmed: bool,
-    listed: u64,
-    failures: u32,
-    rests_until: u64,
+    added: u64,
+    listed: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    unlisted_since: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    confirmed: Option<WrittenConfirmed>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WrittenConfirmed {
+    on: u64,
+    place: u32,
+}
+
+impl From<&Sampled<[u8; 20]>> for WrittenGuard {
+    fn from(guard: &Sampled<[u8; 20]>) -> WrittenGuard {
+        let confirmed =
+            guard.confirmed.map(|Confirmed { on, place }| WrittenConfirmed { on, place });
+        WrittenGuard {
+            fingerprint: guard.id.iter().map(|byte| format!("{byte:02X}")).collect(),
+            added: guard.added,
+            listed: guard.listed,
+            unlisted_since: guard.unlisted_since,
+            confirmed,
+        }
+    }
+}
+
+impl WrittenGuard {
+    /// The guard; the fingerprint if it is none.
+    fn read(self) -> Result<Sampled<[u8; 20]>, String> {
+        let Some(id) = digest(&self.fingerprint) else { return Err(self.fingerprint) };
+        let confirmed =
+            self.confirmed.map(|WrittenConfirmed { on, place }| Confirmed { on, place });
+        let (added, listed, unlisted_since) = (self.added, self.listed, self.unlisted_since);
+        Ok(Sampled { id, added, listed, unlisted_since, confirmed })
+    }
 }
 
 impl Kept {
@@ -53,18 +89,13 @@ impl Kept {
         };
         let written: Written =
             serde_json::from_str(&text).map_err(|error| strange(error.to_string()))?;
-        let guards = written.guards.into_iter().map(|guard| {
-            let told = || strange(format!("{:?} is no fingerprint", guard.fingerprint));
-            Ok(Guard {
-                rsa_identity: digest(&guard.fingerprint).ok_or_else(told)?,
-                chosen: guard.chosen,
-                confirmed: guard.confirmed,
-                listed: guard.listed,
-                failures: guard.failures,
-                rests_until: guard.rests_until,
-            })
-        });
-        let guards = guards.collect::<Result<_, StoreError>>()?;
+        let read = |guards: Vec<WrittenGuard>| -> Result<Vec<_>, String> {
+            guards.into_iter().map(WrittenGuard::read).collect()
+        };
+        let told = |fingerprint: String| strange(format!("{fingerprint:?} is no fingerprint"));
+        let default = read(written.guards).map_err(told)?;
+        let restricted = read(written.restricted_guards).map_err(told)?;
+        let guards = KeptGuards { default, restricted };
         Ok(Kept { guards, build_times: written.build_times_ms })
     }
 
@@ -73,16 +104,11 @@ impl Kept {
     /// # Errors
     /// The system's.
     pub fn write(&self, folder: &Path) -> Result<(), StoreError> {
-        let guards = self.guards.iter().map(|guard| WrittenGuard {
-            fingerprint: guard.rsa_identity.iter().map(|byte| format!("{byte:02X}")).collect(),
-            chosen: guard.chosen,
-            confirmed: guard.confirmed,
-            listed: guard.listed,
-            failures: guard.failures,
-            rests_until: guard.rests_until,
-        });
-        let build_times_ms = self.build_times.clone();
-        let written = Written { guards: guards.collect(), build_times_ms };
+        let written = Written {
+            guards: self.guards.default.iter().map(WrittenGuard::from).collect(),
+            restricted_guards: self.guards.restricted.iter().map(WrittenGuard::from).collect(),
+            build_times_ms: self.build_times.clone(),
+        };
         let text = serde_json::to_vec_pretty(&written).expect("numbers and text are JSON");
         replace(&folder.join(FILE), &text)
     }
@@ -96,19 +122,24 @@ mod tests {
     fn what_is_kept_comes_back_and_what_is_strange_is_told() {
         let folder = tempfile::tempdir().unwrap();
         assert_eq!(Kept::read(folder.path()).unwrap(), Kept::default());
-        let guard = Guard {
-            rsa_identity: [0xab; 20],
-            chosen: 1,
-            confirmed: true,
-            listed: 2,
-            failures: 3,
-            rests_until: 4,
+        let new = Sampled {
+            id: [0xab; 20],
+            added: 1,
+            listed: true,
+            unlisted_since: None,
+            confirmed: None,
         };
-        let kept = Kept { guards: vec![guard], build_times: vec![5, 6] };
+        let confirmed = Some(Confirmed { on: 2, place: 3 });
+        let old = Sampled { listed: false, unlisted_since: Some(4), confirmed, ..new.clone() };
+        let guards = KeptGuards { default: vec![old, new.clone()], restricted: vec![new] };
+        let kept = Kept { guards, build_times: vec![5, 6] };
         kept.write(folder.path()).unwrap();
         assert_eq!(Kept::read(folder.path()).unwrap(), kept);
         let path = folder.path().join(FILE);
-        for strange in ["", "{}", "[1]"] {
+        let written = std::fs::read_to_string(&path).unwrap();
+        let half = &written[..written.len() / 2];
+        let unnamed = written.replace("ABAB", "XYXY");
+        for strange in ["", "{}", "[1]", half, &unnamed] {
             std::fs::write(&path, strange).unwrap();
             let error = Kept::read(folder.path()).unwrap_err().to_string();
             assert!(error.contains("state.json") && error.contains("remove"), "{error}");

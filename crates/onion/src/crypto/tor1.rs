@@ -92,7 +92,7 @@ impl Direction {
         self.digest.update(&body[..]);
         let digest: [u8; 20] = self.digest.clone().finalize().into();
         body[DIGEST].copy_from_slice(&digest[..4]);
-        Tag(digest)
+        Tag::from(digest)
     }
 
     /// Whether the cell is the next one for us. Nearly all that are not have something else than zero in the first field: the
@@ -112,7 +112,7 @@ impl Direction {
             return None;
         }
         self.digest = digest;
-        Some(Tag(whole))
+        Some(Tag::from(whole))
     }
 }
 

@@ -4,14 +4,12 @@
 //! * [`descriptor`] and [`policy`]: a relay describes itself; [`cache`] answers those who ask it.
 //! * [`http`]: how requests and answers are written.
 //! * [`fetch`]: what is to be downloaded next, from whom, and what is made of it.
-//! * [`network`] and [`guard`]: the relays a client knows, and which of them it takes ([`params`],
-//!   [`timeouts`]).
+//! * [`network`]: the relays a client knows, and which of them it takes ([`params`], [`timeouts`]).
 
 pub mod cache;
 pub mod civil;
 pub mod descriptor;
 pub mod fetch;
-pub mod guard;
 pub mod http;
 pub mod network;
 pub mod params;

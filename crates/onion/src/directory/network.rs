@@ -211,26 +211,55 @@ impl Network {
         draw(&weights, rng).map(|place| fitting[place]).ok_or(NoRelay(position))
     }
 
-    /// Draws a path to `target` behind this guard: the exit first, as it is hardest to find.
+    /// Draws a path to `target`: the exit first, as it is hardest to find, then the guard that `guard` gives for it, then what is between
+    /// them.
     ///
     /// # Errors
     /// The position that nobody fits.
-    pub fn path(
+    pub fn path<R: Rng>(
         &self,
-        guard: [u8; 20],
         target: Target,
         wishes: &Wishes,
-        rng: &mut impl Rng,
+        rng: &mut R,
+        guard: impl FnOnce(&[u8; 20], &mut R) -> Option<[u8; 20]>,
     ) -> Result<Path, NoRelay> {
-        let exit = self.choose(Position::Exit(target), &[guard], wishes, rng)?.status.rsa_identity;
+        let exit = self.choose(Position::Exit(target), &[], wishes, rng)?.status.rsa_identity;
+        let guard = guard(&exit, rng).ok_or(NoRelay(Position::Guard))?;
         let middle = self.choose(Position::Middle, &[guard, exit], wishes, rng)?;
         Ok([guard, middle.status.rsa_identity, exit])
+    }
+
+    /// Whether one path may have both; a relay that is not known goes with nobody.
+    #[must_use]
+    pub fn agree(&self, one: &[u8; 20], other: &[u8; 20]) -> bool {
+        let pair = self.relay(one).zip(self.relay(other));
+        pair.is_some_and(|(one, other)| self.go_together(&one, &other))
+    }
+
+    /// Relays that could be guards, whether their keys are known or not.
+    pub fn guards(&self) -> impl Iterator<Item = &RelayStatus> {
+        self.consensus.relays.iter().filter(|status| could_be_guard(status))
+    }
+
+    /// Draws one of the relays that could be guards and that `wanted` admits, by bandwidth weights.
+    pub fn draw_guard(
+        &self,
+        wanted: impl Fn(&[u8; 20]) -> bool,
+        rng: &mut impl Rng,
+    ) -> Option<[u8; 20]> {
+        let fitting: Vec<Relay<'_>> = self
+            .relays()
+            .filter(|relay| could_be_guard(relay.status) && wanted(&relay.status.rsa_identity))
+            .collect();
+        let weights: Vec<u64> =
+            fitting.iter().map(|relay| self.weight(relay, Position::Guard)).collect();
+        draw(&weights, rng).map(|place| fitting[place].status.rsa_identity)
     }
 
     fn fits(&self, relay: &Relay<'_>, position: Position) -> bool {
         let flags = relay.status.flags;
         match position {
-            Position::Guard => flags.guard && flags.fast && flags.v2dir && !flags.middle_only,
+            Position::Guard => could_be_guard(relay.status),
             Position::Middle => flags.fast,
             Position::Directory => flags.v2dir,
             Position::Exit(to) => {
@@ -272,6 +301,12 @@ impl Network {
         let weight = weight.map_or(WHOLE, |&weight| u64::try_from(weight).unwrap_or(0));
         u64::from(relay.status.bandwidth) * weight.min(WHOLE)
     }
+}
+
+/// Whether a relay has all the flags that a guard needs for any circuit (guard-spec 4.0).
+fn could_be_guard(status: &RelayStatus) -> bool {
+    let flags = status.flags;
+    flags.guard && flags.stable && flags.fast && flags.v2dir && !flags.middle_only
 }
 
 /// Whether two relays have addresses in one /16 (IPv6: /32).

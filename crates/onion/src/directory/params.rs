@@ -3,6 +3,8 @@
 
 use std::collections::BTreeMap;
 
+use crate::guards::GuardParams;
+
 /// Numbers by name, clamped to what param-spec allows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Params {
@@ -12,8 +14,8 @@ pub struct Params {
     pub sendme_version: u8,
     /// How circuit build timeouts are learnt (path-spec 2.4).
     pub timeouts: TimeoutParams,
-    /// `guard-lifetime-days`, in seconds: how long a guard is kept.
-    pub guard_lifetime: u64,
+    /// How guards are chosen and kept.
+    pub guards: GuardParams,
 }
 
 /// The `cbt…` parameters. Times are in milliseconds.
@@ -54,7 +56,7 @@ impl Params {
             circuit_window: read("circwindow", 1000, 100, 1000),
             sendme_version: u8::try_from(read("sendme_emit_min_version", 1, 0, 255))
                 .expect("its upper bound is that of a byte"),
-            guard_lifetime: u64::from(read("guard-lifetime-days", 120, 1, 3650)) * 86_400,
+            guards: GuardParams::new(values),
             timeouts: TimeoutParams {
                 disabled: read("cbtdisabled", 0, 0, 1) == 1,
                 modes: count("cbtnummodes", 10, 1, 20),

@@ -2,13 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use anabranch_multipath::seed::stream;
+use anabranch_multipath::seed::{Stream, stream};
 
 use super::cache::Cache;
 use super::fetch::{AuthorityIdentity, Directory, Event, Failure, Want};
-use super::guard::Guards;
 use super::http::{RequestReader, ResponseReader, get};
-use super::network::{Network, NoRelay, Position, Target, Wishes};
+use super::network::{Network, NoRelay, Path, Position, Target, Wishes};
 use crate::wire::authority::{Authority, Listed, microdescriptor, unsigned_consensus};
 use crate::wire::netdoc::{DocumentError, Unproven, parse_certs, parse_microdescs};
 
@@ -24,6 +23,15 @@ struct World {
     cert: String,
     microdescs: String,
     authority: [u8; 20],
+}
+
+impl World {
+    /// A path to the web behind this guard.
+    fn path(&self, guard: [u8; 20], wishes: &Wishes, rng: &mut Stream) -> Result<Path, NoRelay> {
+        self.network.path(WEB, wishes, rng, |exit, _| {
+            Some(guard).filter(|guard| self.network.agree(guard, exit))
+        })
+    }
 }
 
 const GUARD: &str = "Fast Guard Running Stable V2Dir Valid";
@@ -105,7 +113,7 @@ fn a_path_has_a_guard_a_middle_and_an_exit_that_takes_the_port() {
     let mut rng = stream(3, 0, "paths");
     let mut exits = BTreeMap::new();
     for _ in 0..2000 {
-        let path = world.network.path(id(0), WEB, &Wishes::default(), &mut rng).unwrap();
+        let path = world.path(id(0), &Wishes::default(), &mut rng).unwrap();
         assert_eq!(path[0], id(0));
         assert!(path[1] != path[0] && path[1] != path[2]);
         *exits.entry(path[2]).or_insert(0) += 1;
@@ -114,7 +122,7 @@ fn a_path_has_a_guard_a_middle_and_an_exit_that_takes_the_port() {
     let share = f64::from(exits[&id(5)]) / 2000.0;
     assert!((0.71..0.79).contains(&share), "three quarters of the bandwidth, and {share} of paths");
     let ssh = Target { port: 22, v6: false };
-    let none = world.network.path(id(0), ssh, &Wishes::default(), &mut rng);
+    let none = world.network.path(ssh, &Wishes::default(), &mut rng, |_, _| Some(id(0)));
     assert_eq!(none, Err(NoRelay(Position::Exit(ssh))));
 }
 
@@ -123,7 +131,7 @@ fn the_same_seed_gives_the_same_paths() {
     let world = usual();
     let paths = |seed| {
         let mut rng = stream(seed, 0, "paths");
-        let one = || world.network.path(id(0), WEB, &Wishes::default(), &mut rng).unwrap();
+        let one = || world.path(id(0), &Wishes::default(), &mut rng).unwrap();
         std::iter::repeat_with(one).take(50).collect::<Vec<_>>()
     };
     assert_eq!(paths(1), paths(1));
@@ -145,13 +153,12 @@ fn relays_of_one_family_or_subnet_are_not_in_one_path() {
     ]);
     let mut rng = stream(4, 0, "paths");
     for _ in 0..200 {
-        let path = world.network.path(id(0), WEB, &Wishes::default(), &mut rng).unwrap();
+        let path = world.path(id(0), &Wishes::default(), &mut rng).unwrap();
         assert_eq!(path[1], id(3), "the only one that is neither related nor near");
     }
     world.network.share_subnets = true;
-    let middles: Vec<[u8; 20]> = (0..200)
-        .map(|_| world.network.path(id(0), WEB, &Wishes::default(), &mut rng).unwrap()[1])
-        .collect();
+    let middles: Vec<[u8; 20]> =
+        (0..200).map(|_| world.path(id(0), &Wishes::default(), &mut rng).unwrap()[1]).collect();
     assert!(middles.contains(&id(2)) && !middles.contains(&id(1)));
 }
 
@@ -160,7 +167,7 @@ fn a_family_that_only_one_side_claims_is_none() {
     let claimed = format!("family ${}\n", "02".repeat(20));
     let world =
         world(&[(GUARD, 1, "1.1", &claimed), (MIDDLE, 1, "2.2", ""), (EXIT, 1, "5.5", OPEN)]);
-    let path = world.network.path(id(0), WEB, &Wishes::default(), &mut stream(5, 0, "paths"));
+    let path = world.path(id(0), &Wishes::default(), &mut stream(5, 0, "paths"));
     assert_eq!(path, Ok([id(0), id(1), id(2)]));
 }
 
@@ -169,38 +176,9 @@ fn wishes_are_kept_or_the_path_is_not_had() {
     let world = usual();
     let mut rng = stream(6, 0, "paths");
     let wishes = Wishes { exit: vec![id(4)], middle: vec![id(3)], ..Wishes::default() };
-    assert_eq!(world.network.path(id(1), WEB, &wishes, &mut rng), Ok([id(1), id(3), id(4)]));
+    assert_eq!(world.path(id(1), &wishes, &mut rng), Ok([id(1), id(3), id(4)]));
     let without = Wishes { exclude: vec![id(4), id(5)], ..Wishes::default() };
-    assert!(world.network.path(id(1), WEB, &without, &mut rng).is_err());
-}
-
-#[test]
-fn a_guard_stays_rests_after_failures_and_comes_back() {
-    let world = usual();
-    let mut rng = stream(7, 0, "guards");
-    let mut guards = Guards::default();
-    let mut now = NOW;
-    let mut current = |guards: &mut Guards, now| {
-        guards.current(&world.network, &Wishes::default(), now, &mut rng)
-    };
-    let first = current(&mut guards, now).unwrap();
-    for _ in 0..100 {
-        now += 1000;
-        assert_eq!(current(&mut guards, now), Ok(first));
-    }
-    guards.failed(&first, now);
-    let second = current(&mut guards, now).unwrap();
-    assert_ne!(second, first);
-    assert_eq!(current(&mut guards, now + 11), Ok(first), "it has rested");
-    guards.failed(&first, now + 11);
-    guards.failed(&second, now + 11);
-    assert_eq!(current(&mut guards, now + 12), Err(NoRelay(Position::Guard)), "two are all");
-    guards.wake();
-    assert_eq!(current(&mut guards, now + 12), Ok(first));
-    let mut restored = Guards::restore(guards.kept().to_vec());
-    assert_eq!(current(&mut restored, now + 12), Ok(first));
-    assert!(current(&mut restored, now + 130 * 86_400).is_ok());
-    assert!(restored.kept().iter().all(|guard| guard.chosen > NOW + 86_400 * 100), "too old");
+    assert!(world.path(id(1), &without, &mut rng).is_err());
 }
 
 #[test]

@@ -100,6 +100,13 @@ pub fn data_of(body: &mut Body) -> &mut [u8] {
     &mut body[HEADER..]
 }
 
+/// BEGIN flag: addresses of IPv6 will do.
+pub const IPV6_OKAY: u32 = 1;
+/// BEGIN flag: addresses of IPv4 will not do.
+pub const IPV4_NOT_OKAY: u32 = 2;
+/// BEGIN flag: better one of IPv6 than one of IPv4.
+pub const IPV6_PREFERRED: u32 = 4;
+
 /// Where a client wants a stream to lead.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Begin {
@@ -118,6 +125,17 @@ impl Begin {
         let host = String::from_utf8(begin.addr().to_vec()).ok()?;
         let sound = !host.is_empty() && host.bytes().all(|byte| byte.is_ascii_graphic());
         sound.then_some(Begin { host, port: begin.port(), flags: begin.flags().bits() })
+    }
+
+    /// Which of the host's addresses the client accepts, those first that it would rather have (tor-spec, "Opening streams").
+    pub fn acceptable(&self, mut addresses: Vec<IpAddr>) -> Vec<IpAddr> {
+        let has = |flag| self.flags & flag != 0;
+        addresses.retain(|address| match address {
+            IpAddr::V4(_) => !has(IPV4_NOT_OKAY),
+            IpAddr::V6(_) => has(IPV6_OKAY),
+        });
+        addresses.sort_by_key(|address| address.is_ipv4() == has(IPV6_PREFERRED));
+        addresses
     }
 
     /// The data of BEGIN; `None` if the host is no name that Tor carries.
@@ -310,6 +328,22 @@ mod tests {
         }
         assert_eq!(Begin::read(b"a b:80\0"), None);
         assert_eq!(Begin::read(b":80\0"), None);
+    }
+
+    #[test]
+    fn the_client_says_which_addresses_will_do() {
+        let [v6, v4]: [IpAddr; 2] = ["2001:db8::1", "192.0.2.1"].map(|text| text.parse().unwrap());
+        let cases = [
+            (0, vec![v4]),
+            (IPV6_OKAY, vec![v4, v6]),
+            (IPV6_OKAY | IPV6_PREFERRED, vec![v6, v4]),
+            (IPV6_OKAY | IPV4_NOT_OKAY, vec![v6]),
+            (IPV4_NOT_OKAY, vec![]),
+        ];
+        for (flags, expected) in cases {
+            let begin = Begin { host: "example.com".into(), port: 443, flags };
+            assert_eq!(begin.acceptable(vec![v6, v4]), expected, "{flags}");
+        }
     }
 
     #[test]

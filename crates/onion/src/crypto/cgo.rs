@@ -1,0 +1,390 @@
+//! Counter Galois Onion (proposal 359; Degabriele, Melloni, Münch and Stam, "Onion encryption revisited", 2025): a cell is one wide
+//! block, so that whoever changes a bit of it on the way leaves noise to every relay behind, and keys change with every cell that
+//! ends at a hop.
+//!
+//! A cell's first 16 bytes are its tag, the rest is its content. A relay always encrypts and a client always decrypts, whichever way
+//! a cell goes: what the client "decrypts" with the nonce as tag, the relay encrypts back to that nonce, and so knows it for its own.
+
+use aes::{Aes128Dec, Aes128Enc};
+use cipher::{BlockCipherDecrypt, BlockCipherEncrypt, KeyInit};
+use polyval::Polyval;
+use polyval::universal_hash::UniversalHash;
+use subtle::ConstantTimeEq;
+
+use super::{ClientLayer, RelayLayer, Tag};
+use crate::wire::cell::{BODY, Body, Command};
+
+/// Bytes of a tag.
+pub const TAG: usize = 16;
+/// Bytes of key material for one direction: four keys and the first nonce.
+pub const SEED: usize = KEYS + TAG;
+/// Bytes of key material for a layer: away from the client, then to it.
+pub const KEY_BYTES: usize = 2 * SEED;
+
+const KEYS: usize = 64;
+/// Bytes of a cell behind its tag.
+const CONTENT: usize = BODY - TAG;
+/// Where in the key stream of a tag the next keys begin, in blocks: behind what covers a cell.
+const NEXT_KEYS: u8 = 31;
+const _: () = assert!(NEXT_KEYS as usize * TAG >= CONTENT);
+
+type Block = [u8; TAG];
+
+/// A relay's layer.
+pub struct CgoRelay {
+    out: Direction<Aes128Enc>,
+    back: Direction<Aes128Enc>,
+}
+
+/// A client's layer for one hop.
+pub struct CgoClient {
+    out: Direction<Aes128Dec>,
+    back: Direction<Aes128Dec>,
+}
+
+impl CgoRelay {
+    /// The layer that a handshake agreed on.
+    pub fn new(seed: &[u8; KEY_BYTES]) -> CgoRelay {
+        let (out, back) = directions(seed);
+        CgoRelay { out, back }
+    }
+}
+
+impl CgoClient {
+    /// The layer that a handshake agreed on.
+    pub fn new(seed: &[u8; KEY_BYTES]) -> CgoClient {
+        let (out, back) = directions(seed);
+        CgoClient { out, back }
+    }
+}
+
+impl RelayLayer for CgoRelay {
+    fn outbound(&mut self, command: Command, body: &mut Body) -> Option<Tag> {
+        let came = tag(body);
+        self.out.encrypt(command, body);
+        self.out.is_ours(body).then(|| {
+            self.out.renew(self.out.nonce);
+            Tag::from(came)
+        })
+    }
+
+    fn inbound(&mut self, command: Command, body: &mut Body) {
+        self.back.encrypt(command, body);
+    }
+
+    fn originate(&mut self, command: Command, body: &mut Body) -> Tag {
+        body[..TAG].copy_from_slice(&self.back.nonce);
+        self.back.encrypt(command, body);
+        self.back.renew(self.back.last);
+        Tag::from(self.back.last)
+    }
+}
+
+impl ClientLayer for CgoClient {
+    fn originate(&mut self, command: Command, body: &mut Body) -> Tag {
+        body[..TAG].copy_from_slice(&self.out.nonce);
+        self.out.decrypt(command, body);
+        self.out.renew(self.out.nonce);
+        Tag::from(tag(body))
+    }
+
+    fn outbound(&mut self, command: Command, body: &mut Body) {
+        self.out.decrypt(command, body);
+    }
+
+    fn inbound(&mut self, command: Command, body: &mut Body) -> Option<Tag> {
+        let came = tag(body);
+        self.back.decrypt(command, body);
+        self.back.is_ours(body).then(|| {
+            self.back.renew(came);
+            Tag::from(came)
+        })
+    }
+}
+
+/// One direction of a layer; `C` is AES-128 the way this end uses it.
+struct Direction<C> {
+    keys: Keys<C>,
+    /// The tag by which the next cell that is for us is known.
+    nonce: Block,
+    /// The tag of the last cell, on the side that is farther from the client.
+    last: Block,
+}
+
+impl<C: KeyInit<KeySize = cipher::consts::U16>> Direction<C> {
+    fn new(seed: &[u8]) -> Direction<C> {
+        let (keys, nonce) = seed.split_at(KEYS);
+        Direction { keys: Keys::new(keys), nonce: block(nonce), last: [0; TAG] }
+    }
+
+    fn is_ours(&self, body: &Body) -> bool {
+        body[..TAG].ct_eq(&self.nonce).into()
+    }
+
+    /// Replaces keys and nonce, which nobody can compute from the new ones (the proposal's `Update`).
+    fn renew(&mut self, from: Block) {
+        let mut next = [0; SEED];
+        self.keys.cover(&from, NEXT_KEYS, &mut next);
+        self.keys = Keys::new(&next[..KEYS]);
+        self.nonce = block(&next[KEYS..]);
+    }
+}
+
+impl Direction<Aes128Enc> {
+    fn encrypt(&mut self, command: Command, body: &mut Body) {
+        let (left, content) = body.split_at_mut(TAG);
+        let blind = self.keys.blind(&self.last, command, content);
+        let mut whitened = xor(&block(left), &blind);
+        self.keys.wide.encrypt_block((&mut whitened).into());
+        self.last = xor(&whitened, &blind);
+        left.copy_from_slice(&self.last);
+        self.keys.cover(&self.last, 0, content);
+    }
+}
+
+impl Direction<Aes128Dec> {
+    fn decrypt(&mut self, command: Command, body: &mut Body) {
+        let (left, content) = body.split_at_mut(TAG);
+        let came = block(left);
+        self.keys.cover(&came, 0, content);
+        let blind = self.keys.blind(&self.last, command, content);
+        let mut whitened = xor(&came, &blind);
+        self.keys.wide.decrypt_block((&mut whitened).into());
+        left.copy_from_slice(&xor(&whitened, &blind));
+        self.last = came;
+    }
+}
+
+/// The four keys of a direction: those of the tweakable block cipher (J), and those of the pseudorandom stream (S).
+struct Keys<C> {
+    wide: C,
+    wide_hash: Polyval,
+    stream: Aes128Enc,
+    stream_hash: Polyval,
+}
+
+impl<C: KeyInit<KeySize = cipher::consts::U16>> Keys<C> {
+    fn new(bytes: &[u8]) -> Keys<C> {
+        let key = |at: usize| block(&bytes[at..at + TAG]);
+        Keys {
+            wide: C::new(&key(0).into()),
+            wide_hash: Polyval::new(&key(16).into()),
+            stream: Aes128Enc::new(&key(32).into()),
+            stream_hash: Polyval::new(&key(48).into()),
+        }
+    }
+
+    /// What a tag is blinded with before and behind the block cipher: POLYVAL over the last tag, the command, and the content.
+    fn blind(&self, last: &Block, command: Command, content: &[u8]) -> Block {
+        let (first, rest) = content.split_at(TAG - 1);
+        let mut mixed = [command.0; TAG];
+        mixed[1..].copy_from_slice(first);
+        let mut hash = self.wide_hash.clone();
+        hash.update(&[(*last).into(), mixed.into()]);
+        hash.update_padded(rest);
+        hash.finalize().into()
+    }
+
+    /// XORs `bytes` with the key stream of a tag from block `first` on. The counter starts at a multiple of 64, and no stream is
+    /// longer than that.
+    fn cover(&self, tag: &Block, first: u8, bytes: &mut [u8]) {
+        let mut hash = self.stream_hash.clone();
+        hash.update(&[(*tag).into()]);
+        let mut start: Block = hash.finalize().into();
+        start[TAG - 1] &= 0xc0;
+        let mut stream = [aes::Block::from(start); CONTENT.div_ceil(TAG)];
+        let stream = &mut stream[..bytes.len().div_ceil(TAG)];
+        for (number, counter) in (first..).zip(stream.iter_mut()) {
+            counter[TAG - 1] |= number;
+        }
+        self.stream.encrypt_blocks(stream);
+        let keys = stream.iter().flatten();
+        bytes.iter_mut().zip(keys).for_each(|(byte, key)| *byte ^= key);
+    }
+}
+
+fn directions<C: KeyInit<KeySize = cipher::consts::U16>>(
+    seed: &[u8; KEY_BYTES],
+) -> (Direction<C>, Direction<C>) {
+    let (out, back) = seed.split_at(SEED);
+    (Direction::new(out), Direction::new(back))
+}
+
+fn tag(body: &Body) -> Block {
+    block(&body[..TAG])
+}
+
+/// The bytes as a block; they are one.
+fn block(bytes: &[u8]) -> Block {
+    bytes.try_into().expect("16 bytes")
+}
+
+fn xor(a: &Block, b: &Block) -> Block {
+    std::array::from_fn(|i| a[i] ^ b[i])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of the specification's reference implementation: see the file's head.
+    const VECTORS: &str = include_str!("../../testdata/cgo.txt");
+
+    /// The lines of one kind, as fields.
+    fn vectors(kind: &str) -> Vec<Vec<&'static str>> {
+        let fields = |line: &'static str| line.split_whitespace().collect::<Vec<_>>();
+        let of_kind = VECTORS.lines().map(fields).filter(|line| line.first() == Some(&kind));
+        let found: Vec<_> = of_kind.map(|line| line[1..].to_vec()).collect();
+        assert!(!found.is_empty(), "{kind}");
+        found
+    }
+
+    fn bytes<const N: usize>(hex: &str) -> [u8; N] {
+        assert_eq!(hex.len(), 2 * N, "{hex}");
+        std::array::from_fn(|i| u8::from_str_radix(&hex[2 * i..2 * i + 2], 16).unwrap())
+    }
+
+    /// A direction in the state that three fields tell: keys, nonce, last tag.
+    fn direction<C: KeyInit<KeySize = cipher::consts::U16>>(fields: &[&str]) -> Direction<C> {
+        let seed: [u8; SEED] = bytes(&[fields[0], fields[1]].concat());
+        Direction { last: bytes(fields[2]), ..Direction::new(&seed) }
+    }
+
+    fn command(hex: &str) -> Command {
+        Command(bytes::<1>(hex)[0])
+    }
+
+    /// Two directions are in one state if they agree about a cell, about what is theirs, and about the keys that come after.
+    fn assert_same(mut one: Direction<Aes128Enc>, mut other: Direction<Aes128Enc>) {
+        assert_eq!((one.nonce, one.last), (other.nonce, other.last));
+        let [mut a, mut b] = [[0x5a; BODY]; 2];
+        for _ in 0..2 {
+            one.encrypt(Command::RELAY, &mut a);
+            other.encrypt(Command::RELAY, &mut b);
+            assert_eq!(a, b);
+            one.renew(one.last);
+            other.renew(other.last);
+        }
+    }
+
+    /// The same for directions of a client.
+    fn assert_same_client(mut one: Direction<Aes128Dec>, mut other: Direction<Aes128Dec>) {
+        assert_eq!((one.nonce, one.last), (other.nonce, other.last));
+        let [mut a, mut b] = [[0x5a; BODY]; 2];
+        for _ in 0..2 {
+            one.decrypt(Command::RELAY, &mut a);
+            other.decrypt(Command::RELAY, &mut b);
+            assert_eq!(a, b);
+            one.renew(one.last);
+            other.renew(other.last);
+        }
+    }
+
+    fn relay(back: Direction<Aes128Enc>, out: Direction<Aes128Enc>) -> CgoRelay {
+        CgoRelay { out, back }
+    }
+
+    #[test]
+    fn a_relay_passes_cells_on_as_the_specification_computes() {
+        for fields in vectors("relay") {
+            let (way, ad, mut cell) = (fields[0], command(fields[4]), bytes(fields[5]));
+            let mut layer = relay(direction(&fields[1..4]), direction(&fields[1..4]));
+            let end = match way {
+                "in" => {
+                    layer.inbound(ad, &mut cell);
+                    layer.back
+                }
+                _ => {
+                    assert_eq!(layer.outbound(ad, &mut cell), None, "it is for another relay");
+                    layer.out
+                }
+            };
+            assert_eq!(cell, bytes(fields[9]));
+            assert_same(end, direction(&fields[6..9]));
+        }
+    }
+
+    #[test]
+    fn a_relay_speaks_as_the_specification_computes() {
+        for fields in vectors("relay-originate") {
+            let mut layer = relay(direction(&fields[0..3]), direction(&fields[0..3]));
+            let mut cell = [0; BODY];
+            cell[TAG..].copy_from_slice(&bytes::<CONTENT>(fields[4]));
+            let said = layer.originate(command(fields[3]), &mut cell);
+            assert_eq!(cell, bytes(fields[8]));
+            assert_eq!(said.bytes(), &cell[..TAG]);
+            assert_same(layer.back, direction(&fields[5..8]));
+        }
+    }
+
+    #[test]
+    fn a_client_speaks_as_the_specification_computes() {
+        for fields in vectors("client-originate") {
+            let layer = |at: usize| CgoClient {
+                out: direction(&fields[at..at + 3]),
+                back: direction(&fields[at..at + 3]),
+            };
+            let mut layers: Vec<CgoClient> = [0, 3, 6].into_iter().map(layer).collect();
+            let (hop, ad) = (fields[9].parse::<usize>().unwrap() - 1, command(fields[10]));
+            let mut cell = [0; BODY];
+            cell[TAG..].copy_from_slice(&bytes::<CONTENT>(fields[11]));
+            layers[hop].originate(ad, &mut cell);
+            layers[..hop].iter_mut().rev().for_each(|layer| layer.outbound(ad, &mut cell));
+            assert_eq!(cell, bytes(fields[21]));
+            for (layer, at) in layers.into_iter().zip([12, 15, 18]) {
+                assert_same_client(layer.out, direction(&fields[at..at + 3]));
+            }
+        }
+    }
+
+    /// A circuit of three hops.
+    fn circuit() -> (Vec<CgoClient>, Vec<CgoRelay>) {
+        let seed = |hop: u8| std::array::from_fn(|i| hop.wrapping_mul(67).wrapping_add(i as u8));
+        let seeds: Vec<[u8; KEY_BYTES]> = (1..=3).map(seed).collect();
+        (seeds.iter().map(CgoClient::new).collect(), seeds.iter().map(CgoRelay::new).collect())
+    }
+
+    #[test]
+    fn each_hop_knows_its_own_cells_both_ways() {
+        let (mut client, mut relays) = circuit();
+        for (round, hop) in [2, 0, 1, 2, 2, 0].into_iter().enumerate() {
+            let mut body = [round as u8; BODY];
+            let sent = client[hop].originate(Command::RELAY, &mut body);
+            client[..hop].iter_mut().rev().for_each(|c| c.outbound(Command::RELAY, &mut body));
+            for (i, relay) in relays[..=hop].iter_mut().enumerate() {
+                let found = relay.outbound(Command::RELAY, &mut body);
+                assert_eq!(found, (i == hop).then_some(sent), "round {round}, relay {i}");
+            }
+            assert_eq!(body[TAG..], [round as u8; CONTENT]);
+            let said = relays[hop].originate(Command::RELAY, &mut body);
+            relays[..hop].iter_mut().rev().for_each(|r| r.inbound(Command::RELAY, &mut body));
+            for (i, layer) in client[..=hop].iter_mut().enumerate() {
+                let found = layer.inbound(Command::RELAY, &mut body);
+                assert_eq!(found, (i == hop).then_some(said), "round {round}, layer {i}");
+            }
+            assert_eq!(body[TAG..], [round as u8; CONTENT]);
+        }
+    }
+
+    #[test]
+    fn a_changed_bit_or_command_leaves_noise_and_ruins_the_rest_of_the_circuit() {
+        for change in [0, TAG, BODY - 1] {
+            let (mut client, mut relays) = circuit();
+            let mut body = [0; BODY];
+            client[1].originate(Command::RELAY, &mut body);
+            client[0].outbound(Command::RELAY, &mut body);
+            body[change] ^= 1;
+            assert_eq!(relays[0].outbound(Command::RELAY, &mut body), None);
+            assert_eq!(relays[1].outbound(Command::RELAY, &mut body), None);
+            assert!(body[TAG..].iter().filter(|&&byte| byte == 0).count() < CONTENT / 8);
+            client[1].originate(Command::RELAY, &mut body);
+            client[0].outbound(Command::RELAY, &mut body);
+            relays[0].outbound(Command::RELAY, &mut body);
+            assert_eq!(relays[1].outbound(Command::RELAY, &mut body), None, "and the next one");
+        }
+        let (mut client, mut relays) = circuit();
+        let mut body = [0; BODY];
+        client[0].originate(Command::RELAY_EARLY, &mut body);
+        assert_eq!(relays[0].outbound(Command::RELAY, &mut body), None);
+    }
+}

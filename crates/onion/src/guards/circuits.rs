@@ -1,0 +1,126 @@
+//! Circuits by the standing of their guards (guard-spec 4.6 to 4.9).
+
+use std::collections::BTreeMap;
+
+use super::sample::Rank;
+use super::{Choice, Name};
+
+/// Whether a circuit may be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// As soon as it is built: its guard is primary.
+    OnCompletion,
+    /// When it is built and there is no better one.
+    IfNoBetter,
+    /// It is built, and waits.
+    Waiting,
+    /// Now.
+    Complete,
+}
+
+/// What is known of each circuit.
+#[derive(Clone, Debug)]
+pub(super) struct Circuits<I> {
+    all: BTreeMap<u64, Circuit<I>>,
+}
+
+#[derive(Clone, Debug)]
+struct Circuit<I> {
+    guard: I,
+    standing: Standing,
+    /// When it came to its standing.
+    since: u64,
+    /// Guards that it may not have.
+    avoided: Vec<I>,
+}
+
+impl<I> Default for Circuits<I> {
+    fn default() -> Circuits<I> {
+        Circuits { all: BTreeMap::new() }
+    }
+}
+
+impl<I: Name> Circuits<I> {
+    pub(super) fn began(&mut self, key: u64, choice: Choice<I>, now: u64, avoided: Vec<I>) {
+        let (guard, standing) = (choice.id, choice.standing);
+        self.all.insert(key, Circuit { guard, standing, since: now, avoided });
+    }
+
+    pub(super) fn guard(&self, key: u64) -> Option<I> {
+        self.all.get(&key).map(|circuit| circuit.guard)
+    }
+
+    /// Forgets a circuit; whether it was built.
+    pub(super) fn closed(&mut self, key: u64) -> bool {
+        let gone = self.all.remove(&key);
+        gone.is_some_and(|gone| matches!(gone.standing, Standing::Waiting | Standing::Complete))
+    }
+
+    /// A circuit is built: whether it has to wait. One through a guard that is primary has not.
+    pub(super) fn built(&mut self, now: u64, key: u64, is_primary: bool) -> bool {
+        let Some(circuit) = self.all.get_mut(&key) else { return false };
+        let waits =
+            matches!(circuit.standing, Standing::IfNoBetter | Standing::Waiting) && !is_primary;
+        circuit.standing = if waits { Standing::Waiting } else { Standing::Complete };
+        circuit.since = now;
+        waits
+    }
+
+    pub(super) fn is_waiting(&self) -> bool {
+        self.all.values().any(|circuit| circuit.standing == Standing::Waiting)
+    }
+
+    /// Completes those that wait and that no better one blocks; `patience` in seconds is for those that are being built.
+    pub(super) fn upgrade(
+        &mut self,
+        now: u64,
+        patience: u64,
+        rank: &dyn Fn(I) -> Option<Rank>,
+    ) -> Vec<u64> {
+        let waits = |circuit: &Circuit<I>| circuit.standing == Standing::Waiting;
+        let free = |circuit: &Circuit<I>| {
+            !self.all.values().any(|other| other.blocks(circuit, now, patience, rank))
+        };
+        let ready = self.all.iter().filter(|(_, circuit)| waits(circuit) && free(circuit));
+        let ready: Vec<u64> = ready.map(|(&key, _)| key).collect();
+        for key in &ready {
+            if let Some(circuit) = self.all.get_mut(key) {
+                (circuit.standing, circuit.since) = (Standing::Complete, now);
+            }
+        }
+        ready
+    }
+
+    /// Forgets those that have waited for `patience` seconds.
+    pub(super) fn outdated(&mut self, now: u64, patience: u64) -> Vec<u64> {
+        let over = |circuit: &Circuit<I>| {
+            circuit.standing == Standing::Waiting && now > circuit.since.saturating_add(patience)
+        };
+        let gone: Vec<u64> =
+            self.all.iter().filter(|(_, circuit)| over(circuit)).map(|(&key, _)| key).collect();
+        gone.iter().for_each(|key| drop(self.all.remove(key)));
+        gone
+    }
+}
+
+impl<I: Name> Circuit<I> {
+    /// Whether this circuit is so much better than the other, or may become so, that the other must wait.
+    fn blocks(
+        &self,
+        other: &Circuit<I>,
+        now: u64,
+        patience: u64,
+        rank: &dyn Fn(I) -> Option<Rank>,
+    ) -> bool {
+        let hopeful = match self.standing {
+            Standing::Complete | Standing::Waiting => true,
+            Standing::IfNoBetter => now <= self.since.saturating_add(patience),
+            Standing::OnCompletion => false,
+        };
+        let better = match (rank(self.guard), rank(other.guard)) {
+            (Some(ours), Some(theirs)) => ours < theirs,
+            (ours, _) => ours.is_some(),
+        };
+        hopeful && better && !other.avoided.contains(&self.guard)
+    }
+}

@@ -1,0 +1,39 @@
+//! When a guard that could not be reached is tried again (guard-spec 4.5, A.1): seldom, and ever more so.
+
+const MINUTE: u64 = 60;
+const HOUR: u64 = 60 * MINUTE;
+
+/// For so long after the first failure, the pause of a primary guard, and that of another one.
+const SCHEDULE: [(u64, u64, u64); 4] = [
+    (6 * HOUR, 10 * MINUTE, HOUR),
+    (96 * HOUR, 90 * MINUTE, 4 * HOUR),
+    (168 * HOUR, 4 * HOUR, 18 * HOUR),
+    (u64::MAX, 9 * HOUR, 36 * HOUR),
+];
+
+/// Whether a guard may be tried again that was last tried at `tried` and has failed since `failing`.
+pub(super) fn is_due(now: u64, tried: Option<u64>, failing: Option<u64>, is_primary: bool) -> bool {
+    let (Some(tried), Some(failing)) = (tried, failing) else { return true };
+    let for_long = now.saturating_sub(failing);
+    let row = SCHEDULE.iter().find(|(until, ..)| for_long < *until);
+    let (_, primary, other) = row.copied().unwrap_or(SCHEDULE[SCHEDULE.len() - 1]);
+    now >= tried.saturating_add(if is_primary { primary } else { other })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_grow_and_primary_guards_have_shorter_ones() {
+        let cases = [(0, 10, 60), (7 * 60, 90, 240), (100 * 60, 240, 1080), (200 * 60, 540, 2160)];
+        for (minutes_of_failure, primary, other) in cases {
+            let tried = minutes_of_failure * MINUTE;
+            let due = |after: u64, is_primary| {
+                is_due(tried + after * MINUTE, Some(tried), Some(0), is_primary)
+            };
+            assert!(!due(primary - 1, true) && due(primary, true), "{minutes_of_failure}");
+            assert!(!due(other - 1, false) && due(other, false), "{minutes_of_failure}");
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! One guard of the sample.
+
+use std::cmp::Reverse;
+
+use rand_core::Rng;
+
+use super::{GuardParams, before};
+
+/// What is kept of a guard from one run to the next (guard-spec 4.1). Times are seconds since 1970.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sampled<I> {
+    /// The relay.
+    pub id: I,
+    /// When it was drawn, or somewhat before.
+    pub added: u64,
+    /// Whether the last consensus lists it as a guard.
+    pub listed: bool,
+    /// Since when no consensus did, or somewhat before.
+    pub unlisted_since: Option<u64>,
+    /// Whether a circuit was built through it.
+    pub confirmed: Option<Confirmed>,
+}
+
+/// That a circuit was built through a guard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Confirmed {
+    /// When, or somewhat before.
+    pub on: u64,
+    /// Its place among the confirmed guards: lower ones are preferred.
+    pub place: u32,
+}
+
+impl<I> Sampled<I> {
+    /// One that was just drawn.
+    pub(super) fn new(id: I, added: u64) -> Sampled<I> {
+        Sampled { id, added, listed: true, unlisted_since: None, confirmed: None }
+    }
+
+    /// Whether its time is over.
+    pub(super) fn is_over(&self, now: u64, params: &GuardParams) -> bool {
+        let unlisted = self.unlisted_since.filter(|_| !self.listed);
+        let long_gone = unlisted.is_some_and(|since| since + params.unlisted_lifetime < now);
+        let old = self.added + params.lifetime < now;
+        let confirmed = self.confirmed.map(|confirmed| confirmed.on);
+        let still_due = confirmed.is_some_and(|on| on + params.confirmed_lifetime >= now);
+        long_gone || (old && !still_due)
+    }
+}
+
+/// A guard, with what only this run knows of it.
+#[derive(Clone, Debug)]
+pub(super) struct Guard<I> {
+    pub(super) kept: Sampled<I>,
+    pub(super) reach: Reach,
+    pub(super) tried: Option<u64>,
+    pub(super) failing_since: Option<u64>,
+    /// A circuit is being built to find out whether it can be reached.
+    pub(super) pending: bool,
+    /// It is listed, and the user allows it.
+    pub(super) filtered: bool,
+}
+
+/// Whether a guard can be reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reach {
+    Yes,
+    No,
+    Maybe,
+}
+
+/// The order of preference (guard-spec 4.3), best first: confirmed ones, then those being tried, the longest under way first.
+pub(super) type Rank = (u32, Reverse<bool>, u64);
+
+impl<I> From<Sampled<I>> for Guard<I> {
+    fn from(kept: Sampled<I>) -> Guard<I> {
+        Guard {
+            filtered: kept.listed,
+            kept,
+            reach: Reach::Maybe,
+            tried: None,
+            failing_since: None,
+            pending: false,
+        }
+    }
+}
+
+impl<I> Guard<I> {
+    /// Whether it may be tried.
+    pub(super) fn is_usable(&self) -> bool {
+        self.filtered && self.reach != Reach::No
+    }
+
+    /// Its place among the confirmed guards.
+    pub(super) fn place(&self) -> Option<u32> {
+        self.kept.confirmed.map(|confirmed| confirmed.place)
+    }
+
+    pub(super) fn rank(&self) -> Rank {
+        let place = self.place().unwrap_or(u32::MAX);
+        (place, Reverse(self.pending), self.tried.unwrap_or(u64::MAX))
+    }
+
+    /// Notes whether the consensus from `dated` lists it.
+    pub(super) fn listed(
+        &mut self,
+        listed: bool,
+        dated: u64,
+        params: &GuardParams,
+        rng: &mut dyn Rng,
+    ) {
+        let kept = &mut self.kept;
+        kept.listed = listed;
+        if listed {
+            kept.unlisted_since = None;
+        } else if kept.unlisted_since.is_none() {
+            kept.unlisted_since = Some(before(dated, params.unlisted_lifetime / 5, rng));
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! A client's guards in the network that it knows, by the user's wishes.
+
+use rand_core::Rng;
+
+use super::KeptGuards;
+use crate::directory::network::{Network, Position, Wishes};
+use crate::guards::{Guards, Instance, Instances, Listing, Purpose};
+
+/// The guards, and whether the network has changed under them.
+#[derive(Debug)]
+pub(super) struct Entry {
+    instances: Instances<[u8; 20]>,
+    stale: bool,
+}
+
+/// What came of a look at the network.
+#[derive(Debug, Default)]
+pub(super) struct Renewed {
+    /// What is kept has changed.
+    pub(super) changed: bool,
+    /// The user should be warned: so many relays are allowed as guards.
+    pub(super) few: Option<usize>,
+}
+
+impl Entry {
+    pub(super) fn restore(kept: KeptGuards) -> Entry {
+        Entry { instances: Instances::restore(kept.default, kept.restricted), stale: true }
+    }
+
+    /// What is to be kept.
+    pub(super) fn kept(&self) -> KeptGuards {
+        let all = |instance| self.instances.of(instance).kept().cloned().collect();
+        KeptGuards { default: all(Instance::Default), restricted: all(Instance::Restricted) }
+    }
+
+    /// There is another consensus, or more of its relays are known.
+    pub(super) fn network_changed(&mut self) {
+        self.stale = true;
+    }
+
+    /// The guards in use.
+    pub(super) fn guards(&mut self) -> &mut Guards<[u8; 20]> {
+        self.instances.guards()
+    }
+
+    /// Sees to it that the guards are those of this network.
+    pub(super) fn renew(
+        &mut self,
+        unix_now: u64,
+        network: &Network,
+        wishes: &Wishes,
+        rng: &mut impl Rng,
+    ) -> Renewed {
+        if !std::mem::take(&mut self.stale) {
+            return Renewed::default();
+        }
+        let params = network.params().guards;
+        let allowed = network.guards().filter(|one| allows(wishes, &one.rsa_identity)).count();
+        let all = Eligible { network, wishes, only_allowed: false };
+        let extreme = self.instances.select(allowed, &all, &params);
+        let consensus = network.consensus();
+        let live = (consensus.valid_after..=consensus.valid_until).contains(&unix_now);
+        let eligible = self.eligible(network, wishes);
+        let dated = (consensus.valid_after, live);
+        let changed = self.instances.guards().renew(unix_now, dated, &params, &eligible, rng);
+        Renewed { changed, few: extreme.then_some(allowed) }
+    }
+
+    /// A guard for this circuit, which ends at `exit`.
+    pub(super) fn choose(
+        &mut self,
+        unix_now: u64,
+        key: u64,
+        exit: &[u8; 20],
+        network: &Network,
+        wishes: &Wishes,
+        rng: &mut impl Rng,
+    ) -> Option<[u8; 20]> {
+        let eligible = self.eligible(network, wishes);
+        let avoid = |id: [u8; 20]| !network.agree(&id, exit);
+        let circuit = (key, Purpose::Traffic);
+        let choice = self.instances.guards().choose(unix_now, circuit, &avoid, &eligible, rng)?;
+        Some(choice.id)
+    }
+
+    fn eligible<'a>(&self, network: &'a Network, wishes: &'a Wishes) -> Eligible<'a> {
+        // Where few are allowed, a sample of all would hardly have one of them (as C tor has it).
+        let only_allowed = self.instances.current() == Instance::Restricted;
+        Eligible { network, wishes, only_allowed }
+    }
+}
+
+/// The relays that guards are drawn from.
+struct Eligible<'a> {
+    network: &'a Network,
+    wishes: &'a Wishes,
+    only_allowed: bool,
+}
+
+impl Listing<[u8; 20]> for Eligible<'_> {
+    fn count(&self) -> usize {
+        self.network.guards().filter(|one| self.is_eligible(&one.rsa_identity)).count()
+    }
+
+    fn lists(&self, id: [u8; 20]) -> bool {
+        self.network.guards().any(|one| one.rsa_identity == id)
+    }
+
+    fn allows(&self, id: [u8; 20]) -> bool {
+        allows(self.wishes, &id)
+    }
+
+    fn draw(&self, taken: &dyn Fn([u8; 20]) -> bool, mut rng: &mut dyn Rng) -> Option<[u8; 20]> {
+        self.network.draw_guard(|id| self.is_eligible(id) && !taken(*id), &mut rng)
+    }
+}
+
+impl Eligible<'_> {
+    fn is_eligible(&self, id: &[u8; 20]) -> bool {
+        !self.only_allowed || allows(self.wishes, id)
+    }
+}
+
+fn allows(wishes: &Wishes, id: &[u8; 20]) -> bool {
+    wishes.allow(Position::Guard, id)
+}
