@@ -10,3 +10,4 @@ pub mod keys;
 pub mod link;
 pub mod message;
 pub mod netdoc;
+mod x509;

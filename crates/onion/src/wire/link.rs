@@ -4,6 +4,7 @@
 use std::net::IpAddr;
 use std::time::{Duration, UNIX_EPOCH};
 
+use super::x509::is_self_signed;
 use digest::Digest;
 use tor_bytes::Reader;
 use tor_cell::chancell::msg::{
@@ -156,7 +157,7 @@ fn rsa_identity(
 ) -> Result<rsa::PublicKey, BadCerts> {
     let x509 = certs.cert_body(CertType::RSA_ID_X509).ok_or(BadCerts::Missing(2))?;
     let key = rsa_key_of(x509).ok_or(BadCerts::Bad(2))?;
-    if key.bits() != 1024 || !key.exponent_is(65537) {
+    if key.bits() != 1024 || !key.exponent_is(65537) || !is_self_signed(x509, &key, unix_now) {
         return Err(BadCerts::Bad(2));
     }
     let bad = BadCerts::Bad(7);
