@@ -16,7 +16,7 @@ use anabranch_onion::directory::descriptor::Description;
 use anabranch_onion::directory::http;
 use anabranch_onion::directory::policy::ExitPolicy;
 use anabranch_onion::handshake::{Kind, ntor, ntor_v3};
-use anabranch_onion::wire::authority::{Authority, Listed, microdescriptor, unsigned_consensus};
+use anabranch_onion::wire::authority::{Authority, Listed, unsigned_consensus};
 use anabranch_onion::wire::cell::{self, Command, Width};
 use anabranch_onion::wire::crypto::CurveKeys;
 use anabranch_onion::wire::extend::{Extend, Target, put_create2};
@@ -39,7 +39,9 @@ fn main() -> Outcome {
     write(&corpus.join("socks"), &proxies())?;
     write(&corpus.join("mosh_login"), &logins())?;
     write(&corpus.join("onion_cells"), &cells())?;
+    write(&corpus.join("onion_front"), &fronts())?;
     write(&corpus.join("onion_messages"), &messages())?;
+    write(&corpus.join("onion_relay"), &neighbours())?;
     write(&corpus.join("texts"), &texts())?;
     write(&corpus.join("tls_link"), &handshakes()?)?;
     write(&corpus.join("toml_keys"), &settings())?;
@@ -148,6 +150,61 @@ fn messages() -> Seeds {
     ]
 }
 
+/// What programs say to a client, behind a byte that says how it is cut.
+fn fronts() -> Seeds {
+    let seed = |text: &[u8]| [&[3], text].concat();
+    vec![
+        ("socks-name", seed(b"\x05\x01\0\x05\x01\0\x03\x0bexample.com\x01\xbbGET")),
+        ("socks-user", seed(b"\x05\x02\0\x02\x01\x01u\x01p\x05\x01\0\x01\x7f\0\0\x01\0\x50")),
+        ("socks-resolve", seed(b"\x05\x01\0\x05\xf0\0\x03\x01x\0\0")),
+        ("socks-ptr-v6", seed(&[&b"\x05\x01\0\x05\xf1\0\x04"[..], &[1; 18]].concat())),
+        ("socks-bind", seed(b"\x05\x01\0\x05\x02\0\x01\x7f\0\0\x01\0\x50")),
+        ("socks4", seed(b"\x04\x01\0\x50\x7f\0\0\x01")),
+        (
+            "connect",
+            seed(b"CONNECT example.com:443 HTTP/1.1\r\nProxy-Authorization: x\r\n\r\nrest"),
+        ),
+        ("connect-v6", seed(b"CONNECT [2001:db8::1]:80 HTTP/1.0\r\n\r\n")),
+        ("get", seed(b"GET / HTTP/1.1\r\n\r\n")),
+    ]
+}
+
+/// Scripts against a relay: see `onion_relay` for what the bytes mean.
+fn neighbours() -> Seeds {
+    // A circuit; then messages: circuit, kind of step, command by its place, stream, early, length, times, data.
+    let create = [1, 4];
+    let say = |command: u8, stream: u8, early: u8, times: u8, data: &[u8]| {
+        let length = (data.len() as u16).to_be_bytes();
+        [&[1, 2, command, stream, early], &length[..], &[times], data].concat()
+    };
+    let begin = say(0, 1, 0, 0, b"192.0.2.1:80\0");
+    let (connected, bytes) = ([0, 5, 0, 1], [0, 6, 0, 0xff, 0xff, 0, 9]);
+    let script = |parts: &[&[u8]]| parts.concat();
+    let wish = Extend {
+        target: Target {
+            addresses: vec![([192, 0, 2, 7], 9001).into()],
+            rsa: [3; 20],
+            ed25519: Some([4; 32]),
+        },
+        kind: Kind::NTOR,
+        handshake: vec![5; 84],
+    };
+    vec![
+        ("download", script(&[&create, &begin, &connected, &bytes, &bytes])),
+        ("upload", script(&[&create, &begin, &connected, &say(1, 1, 0, 5, &[7; 498])])),
+        ("directory", script(&[&create, &say(9, 2, 0, 0, b""), &connected, &bytes])),
+        ("resolve", script(&[&create, &say(7, 1, 0, 0, b"example.com\0"), &[0, 5, 2]])),
+        ("extend", script(&[&create, &say(10, 0, 1, 0, &wish.write())])),
+        ("sendme", script(&[&create, &say(4, 0, 0, 0, &[&[1, 0, 20][..], &[9; 20]].concat())])),
+        (
+            "flood",
+            script(&[&create, &say(9, 1, 0, 0, b""), &[0, 5, 0, 0], &say(1, 1, 0, 7, &[7; 498])]),
+        ),
+        ("raw", script(&[&[0, 0, 20], &[9; 20], &[0, 7, 15]])),
+        ("cell", script(&[&[0, 1, 2, 5, 0, 20], &[1; 20], &[0, 1, 2, 4, 0, 1, 0]])),
+    ]
+}
+
 /// Cells as they come over a link, behind a byte that says how wide circuit IDs are.
 fn cells() -> Seeds {
     let mut versions = vec![1];
@@ -174,17 +231,8 @@ fn documents() -> Result<Seeds, Box<dyn Error>> {
     let mut rng = stream(1, 0, "documents");
     let relay = RelayKeys::generate(&mut rng, NOW)?;
     let authorities = [Authority::generate("auth0", &mut rng)];
-    let (ntor, ed) = (relay.ntor().1, relay.ed_identity());
-    let microdesc = microdescriptor(&relay.tap_public(), &ntor, &ed, "p accept 80,443\n");
-    let listed = Listed {
-        nickname: "one".to_owned(),
-        rsa_identity: relay.rsa_identity(),
-        microdesc: microdesc.clone(),
-        at: "192.0.2.1 9001".to_owned(),
-        flags: "Exit Fast Guard Running V2Dir Valid".to_owned(),
-        protocols: "FlowCtrl=1-2 Link=4-5 Relay=2-4".to_owned(),
-        bandwidth: 77,
-    };
+    let listed = Listed::exit("one", &relay);
+    let microdesc = listed.microdesc.clone();
     let times = [NOW - 60, NOW + 60, NOW + 120];
     let unsigned = unsigned_consensus(&authorities, &[listed], times, "circwindow=900");
     let consensus = unsigned.clone() + &authorities[0].signature(&unsigned);

@@ -41,39 +41,6 @@ pub struct Credentials {
     pub tls_certificate: [u8; 32],
 }
 
-impl Credentials {
-    /// From certificates by type for either end of a link (2, 4, 7, and 5 or 6), the key that certificate 6 is for, and SHA-256 of the TLS
-    /// certificate that we show. `unix_now` are seconds since 1970.
-    ///
-    /// # Errors
-    /// [`BadCerts`]: no neighbour would believe them.
-    pub fn new(
-        as_responder: Vec<(u8, Vec<u8>)>,
-        as_initiator: Vec<(u8, Vec<u8>)>,
-        auth_key: ed25519::Keypair,
-        tls_certificate: [u8; 32],
-        unix_now: u64,
-    ) -> Result<Credentials, BadCerts> {
-        let shown = link::read_certs(&link::put_certs(&as_responder), unix_now)?;
-        let proven = link::read_certs(&link::put_certs(&as_initiator), unix_now)?;
-        if shown.tls_certificate != Some(tls_certificate) {
-            return Err(BadCerts::Bad(5));
-        }
-        if proven.auth_key != Some(auth_key.verifying_key().to_bytes()) {
-            return Err(BadCerts::Bad(6));
-        }
-        let (identity, rsa_sha256) = (shown.identity, shown.rsa_sha256);
-        Ok(Credentials {
-            identity,
-            rsa_sha256,
-            as_responder,
-            as_initiator,
-            auth_key,
-            tls_certificate,
-        })
-    }
-}
-
 /// Which end of a link we are, and how we speak there.
 #[derive(Clone)]
 pub enum Role {

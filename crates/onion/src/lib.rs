@@ -4,11 +4,13 @@
 //!
 //! * [`directory`]: what relays and authorities say of relays, and how it is asked for.
 //! * [`wire`] turns bytes into cells and messages, and back. It alone knows the `tor-*` crates.
+//! * [`front`] is what programs ask a client for.
 //! * [`handshake`] agrees on a circuit's keys, [`crypto`] uses them.
 //! * [`congestion`] says how many cells may be under way.
 //!
 //! Time is given, random generators are given, bytes are given; what is to be done outside comes back.
 
+mod base;
 pub mod channel;
 pub mod client;
 pub mod congestion;
@@ -16,11 +18,13 @@ pub mod crypto;
 pub mod directory;
 mod end;
 mod event;
+pub mod front;
 pub mod guards;
 pub mod handshake;
 mod hub;
 mod leg;
 pub mod navigator;
+mod node;
 mod queue;
 pub mod relay;
 pub mod schedule;
@@ -31,4 +35,5 @@ pub mod wire;
 
 pub use event::{Event, Violation};
 pub use hub::LinkId;
+pub use node::{Core, LinkInput, LinkOutput, StreamOutput};
 pub use stream::StreamKey;

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::stream::StreamKey;
+use crate::wire::extend::Target;
 use crate::wire::message::EndReason;
 
 /// Values by small numbers.
@@ -134,5 +135,38 @@ impl Streams {
     /// How many there are.
     pub(crate) fn len(&self) -> usize {
         self.places.len()
+    }
+}
+
+/// Relays that are being reached, and the circuits that wait for each.
+#[derive(Default)]
+pub(crate) struct Dialling {
+    targets: Vec<(Target, Vec<u32>)>,
+}
+
+impl Dialling {
+    /// A circuit waits for a relay; true if it is the first to do so.
+    pub(crate) fn add(&mut self, target: &Target, circuit: u32) -> bool {
+        match self.targets.iter_mut().find(|(other, _)| other == target) {
+            Some((_, waiting)) => {
+                waiting.push(circuit);
+                false
+            }
+            None => {
+                self.targets.push((target.clone(), vec![circuit]));
+                true
+            }
+        }
+    }
+
+    /// The circuits that wait for a relay: they do no more.
+    pub(crate) fn take(&mut self, target: &Target) -> Vec<u32> {
+        let place = self.targets.iter().position(|(other, _)| other == target);
+        place.map(|place| self.targets.swap_remove(place).1).unwrap_or_default()
+    }
+
+    /// A circuit waits no more.
+    pub(crate) fn forget(&mut self, circuit: u32) {
+        self.targets.iter_mut().for_each(|(_, waiting)| waiting.retain(|&other| other != circuit));
     }
 }

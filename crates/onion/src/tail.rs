@@ -2,11 +2,15 @@
 
 use std::sync::Arc;
 
+use anabranch_multipath::Time;
+
 use crate::congestion::{Outlet, Params};
 use crate::end::End;
+use crate::event::Violation;
 use crate::handshake::extension::Agreed;
 use crate::leg::Leg;
-use crate::stream::Side;
+use crate::stream::{Broken, Side};
+use crate::wire::message::{Message, RelayCommand, read_sendme};
 
 /// Cells of a circuit that wait for its link before its streams are asked for more (C tor's `cellq_high`).
 pub(crate) const QUEUE_HIGH: usize = 256;
@@ -27,8 +31,35 @@ impl Tail {
     }
 
     /// What congestion control is to know when `queued` cells wait for the link.
-    pub(crate) fn outlet(&self, queued: usize) -> Outlet {
+    fn outlet(&self, queued: usize) -> Outlet {
         let blocked = queued >= QUEUE_HIGH;
         Outlet { queued: queued as u64, blocked, wanting: self.end.is_wanting() }
+    }
+
+    /// Takes a message of a stream.
+    ///
+    /// # Errors
+    /// What the other end did that it may not do.
+    pub(crate) fn take(&mut self, now: Time, message: Message<'_>) -> Result<(), Violation> {
+        self.end.take(now, message).map_err(|broken| match broken {
+            Broken::Flood => Violation::Flood,
+            _ if message.command == RelayCommand::SENDME => Violation::Sendme,
+            _ => Violation::Message,
+        })
+    }
+
+    /// Takes a SENDME of the circuit while `queued` cells wait for the link.
+    ///
+    /// # Errors
+    /// It is not owed, or bears a wrong tag.
+    pub(crate) fn acknowledged(
+        &mut self,
+        now: Time,
+        data: &[u8],
+        queued: usize,
+    ) -> Result<(), Violation> {
+        let outlet = self.outlet(queued);
+        let tag = read_sendme(data).ok_or(Violation::Sendme)?;
+        self.leg.acknowledged(now, tag, outlet).map_err(|_| Violation::Sendme)
     }
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use anabranch_onion::client::{Cause, CircuitKey, Hop, HopKey, Input, Output};
 use anabranch_onion::schedule;
 use anabranch_onion::wire::message::{Answer, Begin, EndReason};
-use anabranch_onion::{StreamKey, Violation};
+use anabranch_onion::{Core, StreamKey, StreamOutput, Violation};
 use world::{Setting, World};
 
 const MEGABYTE: usize = 1_000_000;
@@ -45,7 +45,12 @@ fn ten_megabytes_both_ways(setting: Setting, congestion_control: bool) -> u64 {
     let received = &world.received[&down];
     assert_eq!(received.len(), 10 * MEGABYTE);
     assert!(is_pattern(received));
-    assert!(world.outputs.contains(&Output::Ended { stream: down, reason: EndReason::DONE }));
+    assert!(
+        world.outputs.contains(&Output::Stream(StreamOutput::Ended {
+            stream: down,
+            reason: EndReason::DONE
+        }))
+    );
     let taken: usize = world.relays[2].servers.values().map(|server| server.received).sum();
     assert_eq!(taken, 10 * MEGABYTE);
     assert!(world.relays.iter().all(|relay| relay.violations.is_empty()));
@@ -151,7 +156,10 @@ fn a_refused_destination_ends_its_stream_only() {
     let (refused, fine) =
         (begin(&mut world, circuit, "refuse"), begin(&mut world, circuit, "source-1000"));
     world.run_for(Duration::from_secs(5));
-    assert!(world.outputs.contains(&Output::Ended { stream: refused, reason: EndReason::REFUSED }));
+    assert!(world.outputs.contains(&Output::Stream(StreamOutput::Ended {
+        stream: refused,
+        reason: EndReason::REFUSED
+    })));
     assert_eq!(world.received[&fine].len(), 1000);
 }
 
@@ -215,7 +223,11 @@ fn the_loss_of_a_relay_ends_circuits_and_streams_and_new_ones_work() {
     let last = *world.pipes.keys().max().unwrap();
     world.cut(last);
     world.run_for(Duration::from_secs(1));
-    assert!(world.outputs.contains(&Output::Ended { stream, reason: EndReason::DESTROY }));
+    assert!(
+        world
+            .outputs
+            .contains(&Output::Stream(StreamOutput::Ended { stream, reason: EndReason::DESTROY }))
+    );
     let closed = world
         .outputs
         .iter()

@@ -16,7 +16,7 @@ use anabranch_onion::relay::{Input, Output};
 use anabranch_onion::wire::cell::{BODY, Cells, Command, put_fixed, put_variable};
 use anabranch_onion::wire::cell::{Body, Width};
 use anabranch_onion::wire::message::{self, Begin, Message, RelayCommand};
-use anabranch_onion::{LinkId, StreamKey, Violation};
+use anabranch_onion::{Core, LinkId, LinkInput, LinkOutput, StreamKey, Violation};
 use rand::RngExt;
 use world::{Setting, World};
 
@@ -45,10 +45,10 @@ fn collect(world: &mut World, neighbour: &mut Neighbour) -> (Vec<Came>, bool) {
     let relay = &mut world.relays[0];
     while let Some(output) = relay.core.poll() {
         match output {
-            Output::Transmit { link: ready } if ready == link => {
+            Output::Link(LinkOutput::Transmit { link: ready }) if ready == link => {
                 relay.core.transmit(world.now, link, &mut neighbour.inbox, usize::MAX);
             }
-            Output::Close { link: other } if other == link => closed = true,
+            Output::Link(LinkOutput::Close { link: other }) if other == link => closed = true,
             Output::Event(anabranch_onion::Event::Violation { violation, .. }) => {
                 relay.violations.push(violation);
             }
@@ -82,8 +82,8 @@ impl Neighbour {
     }
 
     fn send(&self, world: &mut World, bytes: &[u8]) {
-        let input = Input::Bytes { link: self.link, bytes };
-        world.relays[0].core.handle(world.now, input);
+        let input = LinkInput::Bytes { link: self.link, bytes };
+        world.relays[0].core.handle_link(world.now, input);
     }
 
     fn take(&mut self) -> Vec<Came> {
@@ -351,7 +351,7 @@ fn a_link_that_begins_with_something_else() {
     let link = world.raw_link(0, peer());
     let mut bytes = Vec::new();
     put_variable(&mut bytes, Width::Two, Command::CERTS, &[0]);
-    world.relays[0].core.handle(world.now, Input::Bytes { link, bytes: &bytes });
+    world.relays[0].core.handle_link(world.now, LinkInput::Bytes { link, bytes: &bytes });
     world.run_for(Duration::from_secs(1));
     let fault = Fault::OutOfPlace(Command::CERTS);
     assert_eq!(world.relays[0].violations, [Violation::Link(fault)]);
@@ -404,7 +404,7 @@ fn no_script_of_messages_harms_anybody() {
                 neighbour.create(&mut world, ID);
             }
         }
-        world.relays[0].core.handle(world.now, Input::Closed { link: neighbour.link });
+        world.relays[0].core.handle_link(world.now, LinkInput::Closed { link: neighbour.link });
         assert_eq!(world.relays[0].core.stats().circuits, 1, "case {case}: only the honest one");
     }
     world.run_for(Duration::from_secs(20));

@@ -1,7 +1,6 @@
 //! `anabranch client`: programs to the onion network by SOCKS5 and HTTP CONNECT.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
 
 use anabranch_drive::onion::client::{self, Happening, Settings};
 use anabranch_drive::onion::office::{self, Office};
@@ -12,25 +11,13 @@ use clap::Args;
 use serde::Deserialize;
 
 use super::events;
-use super::{authorities, fingerprints, read, state_folder};
+use super::{Common, either, fingerprints, read};
 use crate::failure::Failure;
 
 /// Where programs come in if nobody says: as at C tor, on another port, so that both may run.
 const LISTEN: &str = "127.0.0.1:9250";
 const MEMORY: usize = 256 << 20;
-const KEYS: &[&str] = &[
-    "listen",
-    "data",
-    "authority",
-    "authorities",
-    "entry",
-    "middle",
-    "exit",
-    "exclude",
-    "share-subnets",
-    "json",
-    "quiet",
-];
+const KEYS: &[&str] = &["listen", "entry", "middle", "exit", "exclude", "share-subnets"];
 
 /// Carry programs' connections through the onion network: a SOCKS5 and HTTP CONNECT proxy
 ///
@@ -40,23 +27,14 @@ const KEYS: &[&str] = &[
 ///
 /// Everything can stand in a TOML file, by the flags' names.
 #[derive(Args, Deserialize, Default)]
-#[serde(rename_all = "kebab-case", default, deny_unknown_fields)]
+#[serde(rename_all = "kebab-case", default)]
 pub(crate) struct ClientArgs {
-    /// A TOML file with these settings; flags that are given go before it
-    #[serde(skip)]
-    file: Option<PathBuf>,
+    #[command(flatten)]
+    #[serde(flatten)]
+    common: Common,
     /// Where programs come in, by SOCKS5 or HTTP CONNECT (repeatable) [default: 127.0.0.1:9250]
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen: Vec<SocketAddr>,
-    /// Where guards and the directory are kept [default: ~/.local/state/anabranch/client]
-    #[arg(long, value_name = "DIR")]
-    data: Option<PathBuf>,
-    /// An authority, as a DirAuthority line of torrc has it (repeatable)
-    #[arg(long, value_name = "LINE")]
-    authority: Vec<String>,
-    /// A file of such lines
-    #[arg(long, value_name = "FILE")]
-    authorities: Option<PathBuf>,
     /// Only these first hops, by fingerprint
     #[arg(long, value_name = "FINGERPRINT", value_delimiter = ',')]
     entry: Vec<String>,
@@ -72,12 +50,6 @@ pub(crate) struct ClientArgs {
     /// Let relays of one /16 share a path: for networks on one machine
     #[arg(long)]
     share_subnets: bool,
-    /// Print events as JSON lines
-    #[arg(long)]
-    json: bool,
-    /// Print nothing but what goes wrong
-    #[arg(long, conflicts_with = "json")]
-    quiet: bool,
 }
 
 impl ClientArgs {
@@ -86,9 +58,9 @@ impl ClientArgs {
         let args = self.merged()?;
         let stop = stop_signals().map_err(Failure::trouble)?;
         let rng = generator().map_err(Failure::trouble)?;
-        let data = args.data.clone().map_or_else(|| state_folder("client"), Ok)?;
+        let data = args.common.data("client")?;
         let office = office::Settings {
-            authorities: authorities(&args.authority, args.authorities.as_deref())?,
+            authorities: args.common.authorities()?,
             data: data.clone(),
             share_subnets: args.share_subnets,
             keys: None,
@@ -112,7 +84,7 @@ impl ClientArgs {
             memory: MEMORY,
             schedule: schedule::Kind::default(),
         };
-        let mut tell = |happening: Happening| match (args.json, args.quiet) {
+        let mut tell = |happening: Happening| match (args.common.json, args.common.quiet) {
             (true, _) => events::json(&happening),
             (_, quiet) => events::plain(&happening, quiet),
         };
@@ -121,24 +93,16 @@ impl ClientArgs {
 
     /// The flags, and what the file says where they are silent.
     fn merged(mut self) -> Result<ClientArgs, Failure> {
-        let Some(path) = self.file.take() else { return Ok(self) };
+        let Some(path) = self.common.file.take() else { return Ok(self) };
         let file: ClientArgs = read(&path, KEYS)?;
-        fn either<T>(flags: Vec<T>, file: Vec<T>) -> Vec<T> {
-            if flags.is_empty() { file } else { flags }
-        }
         Ok(ClientArgs {
-            file: None,
+            common: self.common.or(file.common),
             listen: either(self.listen, file.listen),
-            data: self.data.or(file.data),
-            authority: either(self.authority, file.authority),
-            authorities: self.authorities.or(file.authorities),
             entry: either(self.entry, file.entry),
             middle: either(self.middle, file.middle),
             exit: either(self.exit, file.exit),
             exclude: either(self.exclude, file.exclude),
             share_subnets: self.share_subnets || file.share_subnets,
-            json: self.json || file.json,
-            quiet: self.quiet || file.quiet,
         })
     }
 }

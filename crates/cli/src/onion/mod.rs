@@ -9,6 +9,8 @@ use std::path::{Path, PathBuf};
 
 use anabranch_drive::onion::authorities::{Authority, digest};
 use anabranch_drive::toml_keys::{self, Section};
+use clap::Args;
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use crate::failure::Failure;
@@ -16,12 +18,68 @@ use crate::failure::Failure;
 pub(crate) use client::ClientArgs;
 pub(crate) use relay::RelayArgs;
 
+/// What a client and a relay are told alike.
+#[derive(Args, Deserialize, Default)]
+#[serde(rename_all = "kebab-case", default)]
+pub(crate) struct Common {
+    /// A TOML file with these settings; flags that are given go before it
+    #[serde(skip)]
+    file: Option<PathBuf>,
+    /// Where keys, guards and the directory are kept [default: ~/.local/state/anabranch/COMMAND]
+    #[arg(long, value_name = "DIR")]
+    data: Option<PathBuf>,
+    /// An authority, as a DirAuthority line of torrc has it (repeatable)
+    #[arg(long, value_name = "LINE")]
+    authority: Vec<String>,
+    /// A file of such lines
+    #[arg(long, value_name = "FILE")]
+    authorities: Option<PathBuf>,
+    /// Print events as JSON lines
+    #[arg(long)]
+    json: bool,
+    /// Print nothing but what goes wrong
+    #[arg(long, conflicts_with = "json")]
+    quiet: bool,
+}
+
+impl Common {
+    /// The settings' names in a file.
+    const KEYS: [&str; 5] = ["data", "authority", "authorities", "json", "quiet"];
+
+    /// The flags, and what the file says where they are silent.
+    fn or(self, file: Common) -> Common {
+        Common {
+            file: None,
+            data: self.data.or(file.data),
+            authority: either(self.authority, file.authority),
+            authorities: self.authorities.or(file.authorities),
+            json: self.json || file.json,
+            quiet: self.quiet || file.quiet,
+        }
+    }
+
+    /// Where state is kept: for the command of this name, if nobody says.
+    fn data(&self, command: &str) -> Result<PathBuf, Failure> {
+        self.data.clone().map_or_else(|| state_folder(command), Ok)
+    }
+
+    fn authorities(&self) -> Result<Vec<Authority>, Failure> {
+        authorities(&self.authority, self.authorities.as_deref())
+    }
+}
+
+/// What the flags say, or else the file.
+fn either<T>(flags: Vec<T>, file: Vec<T>) -> Vec<T> {
+    if flags.is_empty() { file } else { flags }
+}
+
 /// Reads the settings in the file at `path`.
 fn read<T: DeserializeOwned>(path: &Path, keys: &[&str]) -> Result<T, Failure> {
     let name = path.display();
     let text = fs::read_to_string(path)
         .map_err(|error| Failure::misuse(format!("cannot read '{name}': {error}")))?;
-    let sections = [Section { path: "", keys }];
+    let keys: Vec<&str> = keys.iter().copied().chain(Common::KEYS).collect();
+    let sections = [Section { path: "", keys: &keys }];
     toml_keys::read(&text, &name.to_string(), &sections).map_err(Failure::misuse)
 }
 

@@ -2,7 +2,6 @@
 
 use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,7 +18,7 @@ use clap::Args;
 use serde::Deserialize;
 use serde_json::json;
 
-use super::{authorities, fingerprints, read, state_folder};
+use super::{Common, either, fingerprints, read};
 use crate::failure::Failure;
 
 /// What we really speak (tor-spec, "Subprotocol versioning").
@@ -33,9 +32,6 @@ const KEYS: &[&str] = &[
     "nickname",
     "address",
     "listen",
-    "data",
-    "authority",
-    "authorities",
     "contact",
     "family",
     "exit",
@@ -44,8 +40,6 @@ const KEYS: &[&str] = &[
     "grace",
     "allow-private",
     "no-directory",
-    "json",
-    "quiet",
 ];
 
 /// Be a relay of the onion network: guard, middle or exit
@@ -56,11 +50,11 @@ const KEYS: &[&str] = &[
 ///
 /// Everything can stand in a TOML file, by the flags' names.
 #[derive(Args, Deserialize, Default)]
-#[serde(rename_all = "kebab-case", default, deny_unknown_fields)]
+#[serde(rename_all = "kebab-case", default)]
 pub(crate) struct RelayArgs {
-    /// A TOML file with these settings; flags that are given go before it
-    #[serde(skip)]
-    file: Option<PathBuf>,
+    #[command(flatten)]
+    #[serde(flatten)]
+    common: Common,
     /// The relay's name: 1 to 19 letters and digits
     #[arg(long)]
     nickname: Option<String>,
@@ -70,15 +64,6 @@ pub(crate) struct RelayArgs {
     /// Where links come in; the first one's port is announced (repeatable)
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen: Vec<SocketAddr>,
-    /// Where keys and the directory are kept [default: ~/.local/state/anabranch/relay]
-    #[arg(long, value_name = "DIR")]
-    data: Option<PathBuf>,
-    /// An authority, as a DirAuthority line of torrc has it (repeatable)
-    #[arg(long, value_name = "LINE")]
-    authority: Vec<String>,
-    /// A file of such lines
-    #[arg(long, value_name = "FILE")]
-    authorities: Option<PathBuf>,
     /// How to reach you, for the descriptor
     #[arg(long)]
     contact: Option<String>,
@@ -103,24 +88,18 @@ pub(crate) struct RelayArgs {
     /// Answer no directory requests
     #[arg(long)]
     no_directory: bool,
-    /// Print events as JSON lines
-    #[arg(long)]
-    json: bool,
-    /// Print nothing but what goes wrong
-    #[arg(long, conflicts_with = "json")]
-    quiet: bool,
 }
 
 impl RelayArgs {
     /// Runs until it is told to end.
     pub(crate) fn run(self) -> Result<(), Failure> {
         let args = self.merged()?;
-        let mut screen = Screen { json: args.json, quiet: args.quiet };
+        let mut screen = Screen { json: args.common.json, quiet: args.common.quiet };
         let stop = stop_signals().map_err(Failure::trouble)?;
         let mut rng = generator().map_err(Failure::trouble)?;
-        let data = args.data.clone().map_or_else(|| state_folder("relay"), Ok)?;
+        let data = args.common.data("relay")?;
         let description = args.description()?;
-        let authorities = authorities(&args.authority, args.authorities.as_deref())?;
+        let authorities = args.common.authorities()?;
         let keys = Arc::new(load_or_make(&data, &mut rng, unix()).map_err(Failure::misuse)?);
         // A descriptor that nobody would take is told now, not in the log of a thread.
         description.sign(&keys, unix()).map_err(Failure::misuse)?;
@@ -174,19 +153,13 @@ impl RelayArgs {
 
     /// The flags, and what the file says where they are silent.
     fn merged(mut self) -> Result<RelayArgs, Failure> {
-        let Some(path) = self.file.take() else { return Ok(self) };
+        let Some(path) = self.common.file.take() else { return Ok(self) };
         let file: RelayArgs = read(&path, KEYS)?;
-        fn either<T>(flags: Vec<T>, file: Vec<T>) -> Vec<T> {
-            if flags.is_empty() { file } else { flags }
-        }
         Ok(RelayArgs {
-            file: None,
+            common: self.common.or(file.common),
             nickname: self.nickname.or(file.nickname),
             address: self.address.or(file.address),
             listen: either(self.listen, file.listen),
-            data: self.data.or(file.data),
-            authority: either(self.authority, file.authority),
-            authorities: self.authorities.or(file.authorities),
             contact: self.contact.or(file.contact),
             family: either(self.family, file.family),
             exit: either(self.exit, file.exit),
@@ -195,8 +168,6 @@ impl RelayArgs {
             grace: self.grace.or(file.grace),
             allow_private: self.allow_private || file.allow_private,
             no_directory: self.no_directory || file.no_directory,
-            json: self.json || file.json,
-            quiet: self.quiet || file.quiet,
         })
     }
 }

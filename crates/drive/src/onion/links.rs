@@ -7,6 +7,7 @@ use std::net::{SocketAddr, TcpStream};
 use anabranch_links::tls::Context;
 use anabranch_onion::LinkId;
 use anabranch_onion::wire::extend::Target;
+use anabranch_onion::wire::keys::sha256;
 use anabranch_onion::wire::link::EXPORT_LABEL;
 
 use super::conn::{BATCH, Brought, Conn};
@@ -28,11 +29,22 @@ pub(super) struct Links {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct News<'a> {
     /// The TLS handshake is done.
-    pub(super) opened: bool,
+    pub(super) opened: Option<Opened>,
     /// Plain bytes that came.
     pub(super) bytes: &'a [u8],
     /// The link is gone.
     pub(super) ended: bool,
+}
+
+/// A link whose TLS handshake is done.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Opened {
+    /// The neighbour's address.
+    pub(super) peer: SocketAddr,
+    /// Whom it was to lead to, if we opened it.
+    pub(super) target: Option<Target>,
+    /// SHA-256 of the certificate that the neighbour showed, if we opened it.
+    pub(super) certificate: Option<[u8; 32]>,
 }
 
 impl Links {
@@ -45,11 +57,6 @@ impl Links {
     /// How many there are.
     pub(super) fn len(&self) -> usize {
         self.conns.len()
-    }
-
-    /// The link of a number.
-    pub(super) fn get(&self, link: LinkId) -> Option<&Conn> {
-        self.conns.get(&link)
     }
 
     /// Takes a connection that a neighbour opened.
@@ -89,7 +96,7 @@ impl Links {
     /// Reads a link that is ready; the caller tells the core, then flushes.
     pub(super) fn read(&mut self, link: LinkId, ready: Ready) -> News<'_> {
         self.plain.clear();
-        let nothing = News { opened: false, bytes: &[], ended: false };
+        let nothing = News { opened: None, bytes: &[], ended: false };
         let Some(conn) = self.conns.get_mut(&link) else { return nothing };
         let was_open = conn.told;
         let mut ended = false;
@@ -97,7 +104,12 @@ impl Links {
             ended = conn.read(&mut self.buffer, &mut self.plain) != Brought::Bytes;
         }
         conn.told |= conn.is_open();
-        News { opened: conn.told && !was_open, bytes: &self.plain, ended }
+        let opened = (conn.told && !was_open).then(|| Opened {
+            peer: conn.peer,
+            target: conn.target.clone(),
+            certificate: conn.target.as_ref().and(conn.tls().peer_certificate()).map(sha256),
+        });
+        News { opened, bytes: &self.plain, ended }
     }
 
     /// The core has something to send on a link.

@@ -2,7 +2,6 @@
 //!
 //! * [`store`]: a relay's keys and other state on disk.
 //! * [`authorities`]: whom a user trusts, as torrc names them.
-//! * [`front`]: what programs ask a client for (SOCKS5, HTTP CONNECT), as bytes.
 //! * [`relay`] and [`client`]: an event loop around each core: one thread, one `epoll` set. Bytes of a link
 //!   come in large reads, and cells leave many to a record and many records to a write; the kernel
 //!   holds little that is not sent, so that the core's order among circuits counts.
@@ -12,16 +11,19 @@ pub mod authorities;
 pub mod client;
 mod conn;
 mod dns;
-pub mod front;
 mod links;
 pub mod office;
 mod outside;
 pub mod relay;
 pub mod state;
+mod station;
 pub mod store;
 
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 
+use anabranch_onion::congestion::Params;
+use anabranch_onion::directory::network::Network;
 use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::SeedableRng;
 use rustix::rand::{GetRandomFlags, getrandom};
@@ -49,4 +51,12 @@ pub fn stop_signals() -> std::io::Result<UnixStream> {
         pipe::register(signal, signalled.try_clone()?)?;
     }
     Ok(stop)
+}
+
+/// What the network's authorities say of congestion control.
+fn params(network: &Network) -> Arc<Params> {
+    let mut params = Params::default();
+    let given = &network.consensus().params;
+    given.iter().for_each(|(name, value)| params.set(name, *value));
+    Arc::new(params)
 }

@@ -1,4 +1,4 @@
-//! An exit's connection to a destination.
+//! A stream's connection outside: an exit's to a destination, or a program's to us.
 
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};
@@ -7,7 +7,7 @@ use anabranch_onion::StreamKey;
 use anabranch_onion::wire::message::EndReason;
 
 use super::conn::{connecting, is_passing};
-use crate::poller::Interest;
+use crate::poller::{Interest, Ready};
 
 /// Bytes read at once.
 const PIECE: usize = 16 << 10;
@@ -47,6 +47,17 @@ pub(super) enum Told {
     Ended(EndReason),
 }
 
+/// Why bytes may move now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stir {
+    /// The socket is ready.
+    Socket(Ready),
+    /// The core has bytes for it.
+    Readable,
+    /// The core has room again.
+    Room,
+}
+
 impl Outside {
     /// A connection that is on its way.
     ///
@@ -80,19 +91,33 @@ impl Outside {
         Interest { read, write: self.blocked }
     }
 
-    /// The socket is ready.
-    pub(super) fn ready(&mut self, read: bool, write: bool, inside: &mut impl Inside) -> Told {
-        if !self.connected {
-            return if write { self.connected() } else { Told::Nothing };
+    /// Moves what can be moved.
+    pub(super) fn stir(&mut self, what: Stir, inside: &mut impl Inside) -> Told {
+        match what {
+            Stir::Socket(ready) if !self.connected => {
+                if ready.write {
+                    self.connected()
+                } else {
+                    Told::Nothing
+                }
+            }
+            Stir::Socket(ready) => {
+                if ready.write
+                    && let Err(error) = self.drain(inside)
+                {
+                    return Told::Ended(reason(&error));
+                }
+                if ready.read { self.fill(inside) } else { Told::Nothing }
+            }
+            Stir::Readable => match self.drain(inside) {
+                Ok(()) => Told::Nothing,
+                Err(error) => Told::Ended(reason(&error)),
+            },
+            Stir::Room => self.has_room(inside),
         }
-        if write && let Err(error) = self.drain(inside) {
-            return Told::Ended(reason(&error));
-        }
-        if read { self.fill(inside) } else { Told::Nothing }
     }
 
-    /// The core has room again.
-    pub(super) fn has_room(&mut self, inside: &mut impl Inside) -> Told {
+    fn has_room(&mut self, inside: &mut impl Inside) -> Told {
         let taken = inside.give(self.stream, &self.held);
         self.held.drain(..taken);
         if self.silent && self.held.is_empty() {
@@ -106,7 +131,7 @@ impl Outside {
     ///
     /// # Errors
     /// The socket's.
-    pub(super) fn drain(&mut self, inside: &mut impl Inside) -> io::Result<()> {
+    fn drain(&mut self, inside: &mut impl Inside) -> io::Result<()> {
         self.blocked = !self.connected;
         while !self.blocked {
             let (first, _) = inside.waiting(self.stream);

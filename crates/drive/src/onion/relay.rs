@@ -1,49 +1,39 @@
 //! A relay on real sockets.
 
-use std::collections::BTreeMap;
-use std::io;
-use std::io::Read;
-use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::io::{self, Read};
+use std::net::{IpAddr, SocketAddr};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::Duration;
 
 use anabranch_links::tls::Context;
 use anabranch_multipath::Time;
-use anabranch_onion::channel::{Credentials, Role, Start};
-use anabranch_onion::congestion::Params;
-use anabranch_onion::directory::cache::Cache;
+use anabranch_onion::channel::{Credentials, Role};
 use anabranch_onion::directory::descriptor::Description;
-use anabranch_onion::directory::http::RequestReader;
 use anabranch_onion::directory::policy::ExitPolicy;
 use anabranch_onion::relay::{Config, Input, Output, Relay, Stats};
 use anabranch_onion::wire::crypto::CurveKeys;
-use anabranch_onion::wire::keys::{RelayKeys, link_key, sha256};
-use anabranch_onion::wire::message::{Answer, Begin, EndReason};
-use anabranch_onion::{Event, LinkId, StreamKey, schedule};
+use anabranch_onion::wire::keys::{RelayKeys, link_key};
+use anabranch_onion::{Event, StreamKey, schedule};
 
-use super::dns::{Question, Resolver, TTL};
-use super::links::{LINKS, Links};
-use super::office::{News, Office};
-use super::outside::{Inside, Outside, Told, reason};
+use super::office::{News, Office, unix};
+use super::outside::Stir;
+use super::station::{Station, TICK, Token};
 use crate::clock::Clock;
-use crate::poller::{Poller, Ready};
+use crate::poller::Ready;
+use exits::Exits;
 
-/// Tokens of the single files; listeners count on from the last.
+mod answers;
+mod exits;
+
+/// Tokens of the single files.
 const STOP: u64 = 0;
 const NAMES: u64 = 1;
 const DIRECTORY: u64 = 2;
-const LISTENERS: u64 = 16;
-/// The least token of a stream's socket: its key added to this.
-const STREAMS: u64 = 1 << 61;
-/// Between two looks at what is not told by any file.
-const TICK: Duration = Duration::from_secs(1);
 /// Certificates of links hold for two days.
 const RECERTIFY: Duration = Duration::from_secs(12 * 3600);
 /// How often we are described anew; what is no news is published only when it is due.
 const DESCRIBE: Duration = Duration::from_secs(3600);
-/// The longest directory request.
-const LONGEST_REQUEST: usize = 32 << 10;
 
 /// How a relay is to run.
 pub struct Settings {
@@ -90,12 +80,9 @@ pub trait Watch {
 /// An address cannot be listened on, or the kernel has no files left at the start.
 pub fn run(settings: Settings, stop: &UnixStream, watch: &mut dyn Watch) -> io::Result<()> {
     stop.set_nonblocking(true)?;
-    let clock = Clock::start();
-    let mut shard = Shard::new(settings, clock, stop)?;
-    let at: io::Result<Vec<SocketAddr>> =
-        shard.listeners.iter().map(TcpListener::local_addr).collect();
-    watch.listening(&at?);
-    if let Some(trouble) = shard.names.trouble() {
+    let mut shard = Shard::new(settings, stop)?;
+    watch.listening(&shard.station.addresses()?);
+    if let Some(trouble) = shard.exits.trouble() {
         watch.note(trouble);
     }
     while shard.turn(stop, watch)? {}
@@ -104,17 +91,8 @@ pub fn run(settings: Settings, stop: &UnixStream, watch: &mut dyn Watch) -> io::
 
 /// A core and its sockets: what one thread runs.
 struct Shard {
-    clock: Clock,
-    core: Relay,
-    poller: Poller,
-    links: Links,
-    listeners: Vec<TcpListener>,
-    outsides: BTreeMap<StreamKey, Outside>,
-    /// Streams whose destination's name is being looked up.
-    sought: BTreeMap<StreamKey, Option<Begin>>,
-    requests: BTreeMap<StreamKey, Answering>,
-    names: Resolver,
-    cache: Arc<Cache>,
+    station: Station<Relay>,
+    exits: Exits,
     settings: Settings,
     /// The TLS certificate that we show.
     certificate: Vec<u8>,
@@ -124,100 +102,77 @@ struct Shard {
     described: Time,
     /// Set when the end was asked for.
     ends: Option<Time>,
-    ready: Vec<Ready>,
-}
-
-/// A directory request, and what of its answer has not found room.
-enum Answering {
-    Reading(RequestReader),
-    Saying(Vec<u8>),
 }
 
 impl Shard {
-    fn new(settings: Settings, clock: Clock, stop: &UnixStream) -> io::Result<Shard> {
-        let unix = unix(&clock, Time::ZERO);
+    fn new(settings: Settings, stop: &UnixStream) -> io::Result<Shard> {
+        let unix = unix();
         let key = link_key(&mut super::generator()?, unix).map_err(io::Error::other)?;
         let context =
             Context::with_certificate(&key.certificate, &key.key).map_err(io::Error::other)?;
         let credentials = credentials(&settings.keys, &key.certificate, unix)?;
         let config = config(&settings, &credentials);
-        let credentials = Arc::new(credentials);
-        let responder = Role::Responder(Arc::clone(&credentials));
-        let core = Relay::new(
-            config,
-            responder,
-            Role::Initiator(credentials),
-            Box::new(super::generator()?),
-        );
-        let poller = Poller::new(1024)?;
-        let names = Resolver::start()?;
-        let listeners: io::Result<Vec<TcpListener>> = settings.listen.iter().map(listen).collect();
-        let listeners = listeners?;
-        poller.add(stop, STOP)?;
-        poller.add(names.waker(), NAMES)?;
-        for (token, listener) in (LISTENERS..).zip(&listeners) {
-            poller.add(listener, token)?;
-        }
-        poller.add(settings.office.waker(), DIRECTORY)?;
+        let (responder, initiator) = roles(credentials);
+        let core = Relay::new(config, responder, initiator, Box::new(super::generator()?));
+        let (at, own) = (&settings.listen, settings.own.clone());
+        let station = Station::new(Clock::start(), core, context, at, own)?;
+        let exits = Exits::new(settings.policy.clone())?;
+        station.watch(stop, STOP)?;
+        station.watch(exits.waker(), NAMES)?;
+        station.watch(settings.office.waker(), DIRECTORY)?;
         settings.office.publish(settings.description.clone());
         Ok(Shard {
-            clock,
-            core,
-            poller,
-            links: Links::new(context),
-            listeners,
-            outsides: BTreeMap::new(),
-            sought: BTreeMap::new(),
-            requests: BTreeMap::new(),
-            names,
-            cache: Arc::default(),
+            station,
+            exits,
             settings,
             certificate: key.certificate,
             ticked: Time::ZERO,
             certified: Time::ZERO,
             described: Time::ZERO,
             ends: None,
-            ready: Vec::new(),
         })
     }
 
     /// Waits, takes what is ready to the core, does what the core says; false if it is time to end.
-    fn turn(&mut self, mut stop: &UnixStream, watch: &mut dyn Watch) -> io::Result<bool> {
-        let now = self.clock.now();
-        let next = self.core.next_timeout().map_or(TICK, |time| time.since(now).min(TICK));
-        let mut ready = std::mem::take(&mut self.ready);
-        ready.extend(self.poller.wait(Some(next))?);
-        let now = self.clock.now();
-        for event in ready.drain(..) {
+    fn turn(&mut self, stop: &UnixStream, watch: &mut dyn Watch) -> io::Result<bool> {
+        let ready = self.station.wait(None)?;
+        let now = self.station.clock.now();
+        for event in ready {
             self.take(now, event, watch);
         }
-        self.ready = ready;
-        let mut signals = [0; 16];
-        let asked = stop.read(&mut signals).unwrap_or(0);
-        if asked > 1 || (asked > 0 && self.ends.is_some()) {
+        if self.was_told_to_end(now, stop, watch) {
             return Ok(false);
         }
-        if asked > 0 {
-            self.begin_to_end(now, watch);
-        }
-        if self.core.next_timeout().is_some_and(|time| time <= now) {
-            self.core.handle(now, Input::Timeout);
+        if self.station.is_due(now) {
+            self.station.core.handle(now, Input::Timeout);
         }
         self.obey(now, watch);
         if now.since(self.ticked) >= TICK {
             self.ticked = now;
-            watch.stats(now, &self.core.stats(), self.links.len());
+            watch.stats(now, &self.station.core.stats(), self.station.links.len());
             self.renew(now, watch);
         }
-        let drained = || self.core.stats().circuits == 0;
+        let drained = || self.station.core.stats().circuits == 0;
         Ok(!self.ends.is_some_and(|end| now >= end || drained()))
+    }
+
+    /// Reads signals; true if it is to end at once.
+    fn was_told_to_end(&mut self, now: Time, mut stop: &UnixStream, watch: &mut dyn Watch) -> bool {
+        let asked = stop.read(&mut [0; 16]).unwrap_or(0);
+        if asked > 1 || (asked > 0 && self.ends.is_some()) {
+            return true;
+        }
+        if asked > 0 {
+            self.begin_to_end(now, watch);
+        }
+        false
     }
 
     /// Takes no new links, and lets circuits finish.
     fn begin_to_end(&mut self, now: Time, watch: &mut dyn Watch) {
         self.ends = Some(now + self.settings.grace);
-        self.listeners.clear();
-        let circuits = self.core.stats().circuits;
+        self.station.listeners.clear();
+        let circuits = self.station.core.stats().circuits;
         watch.note(&format!("ending: {circuits} circuits may go on for a while"));
     }
 
@@ -225,12 +180,10 @@ impl Shard {
     fn renew(&mut self, now: Time, watch: &mut dyn Watch) {
         if now.since(self.certified) >= RECERTIFY {
             self.certified = now;
-            let unix = unix(&self.clock, now);
-            match credentials(&self.settings.keys, &self.certificate, unix) {
+            match credentials(&self.settings.keys, &self.certificate, unix()) {
                 Ok(credentials) => {
-                    let credentials = Arc::new(credentials);
-                    let responder = Role::Responder(Arc::clone(&credentials));
-                    self.core.set_roles(responder, Role::Initiator(credentials));
+                    let (responder, initiator) = roles(credentials);
+                    self.station.core.set_roles(responder, initiator);
                 }
                 Err(error) => watch.note(&error.to_string()),
             }
@@ -244,258 +197,42 @@ impl Shard {
     }
 
     fn take(&mut self, now: Time, ready: Ready, watch: &mut dyn Watch) {
-        match ready.token {
-            STOP => {}
-            NAMES => self.take_names(now),
-            DIRECTORY => self.take_news(watch),
-            token if token >= STREAMS => self.take_stream(now, StreamKey(token - STREAMS), ready),
-            token if token >= LINKS => self.take_link(now, LinkId(token - LINKS), ready, watch),
-            token => self.accept((token - LISTENERS) as usize, watch),
+        match Token::of(ready.token) {
+            Token::File(NAMES) => self.exits.take_names(now, &mut self.station),
+            Token::File(DIRECTORY) => self.take_news(watch),
+            // Signals are read behind all else.
+            Token::File(_) => {}
+            Token::Listener(place) => self.accept(place, watch),
+            Token::Link(link) => self.station.take_link(now, link, ready),
+            Token::Stream(key) => {
+                let stream = StreamKey(key);
+                self.exits.stir(now, &mut self.station, stream, Stir::Socket(ready));
+            }
         }
         self.obey(now, watch);
     }
 
-    fn accept(&mut self, listener: usize, watch: &mut dyn Watch) {
-        let Some(listener) = self.listeners.get(listener) else { return };
+    fn accept(&mut self, place: usize, watch: &mut dyn Watch) {
+        let Station { listeners, links, poller, .. } = &mut self.station;
+        let Some(listener) = listeners.get(place) else { return };
         while let Ok((socket, peer)) = listener.accept() {
-            if let Err(error) = self.links.accept(&self.poller, socket, peer) {
+            if let Err(error) = links.accept(poller, socket, peer) {
                 watch.note(&format!("a link could not be taken: {error}"));
             }
         }
     }
 
-    fn take_link(&mut self, now: Time, link: LinkId, ready: Ready, watch: &mut dyn Watch) {
-        let Some(conn) = self.links.get(link) else { return };
-        let (peer, target) = (conn.peer, conn.target.clone());
-        let news = self.links.read(link, ready);
-        let ended = news.ended;
-        if news.opened {
-            let bytes = news.bytes.to_vec();
-            let start = self.start(now, link, peer);
-            self.core.handle(now, Input::Opened { link, target, start });
-            self.core.handle(now, Input::Bytes { link, bytes: &bytes });
-        } else if !news.bytes.is_empty() {
-            self.core.handle(now, Input::Bytes { link, bytes: news.bytes });
-        }
-        self.obey(now, watch);
-        self.flush(now, link);
-        if ended {
-            self.gone(now, link);
-        }
-    }
-
-    fn start(&self, now: Time, link: LinkId, peer: SocketAddr) -> Start {
-        let shown = self.links.get(link).and_then(|conn| {
-            conn.target.as_ref()?;
-            conn.tls().peer_certificate().map(sha256)
-        });
-        let unix = unix(&self.clock, now);
-        Start {
-            now,
-            unix,
-            peer: peer.ip(),
-            own: self.settings.own.clone(),
-            peer_certificate: shown,
-        }
-    }
-
-    fn flush(&mut self, now: Time, link: LinkId) {
-        let core = &mut self.core;
-        let fetch = |out: &mut Vec<u8>, limit| core.transmit(now, link, out, limit);
-        if !self.links.flush(&self.poller, link, fetch) {
-            self.gone(now, link);
-        }
-    }
-
-    fn gone(&mut self, now: Time, link: LinkId) {
-        match self.links.remove(link) {
-            Some(target) => self.core.handle(now, Input::Unreachable { target }),
-            None => self.core.handle(now, Input::Closed { link }),
-        }
-    }
-
     /// Does what the core says.
     fn obey(&mut self, now: Time, watch: &mut dyn Watch) {
-        while let Some(output) = self.core.poll() {
+        let (station, exits) = (&mut self.station, &mut self.exits);
+        while let Some(output) = station.core.poll() {
             match output {
-                Output::Dial { target } => {
-                    let dialled = self.links.dial(&self.poller, target.clone());
-                    if dialled.is_err() {
-                        self.core.handle(now, Input::Unreachable { target });
-                    }
-                }
-                Output::Export { link, context } => self.export(now, link, &context),
-                Output::Transmit { link } => {
-                    self.links.wants(link);
-                    self.flush(now, link);
-                }
-                Output::Close { link } => {
-                    self.links.close(link);
-                    self.flush(now, link);
-                }
-                Output::Connect { stream, begin } => self.connect(now, stream, begin),
-                Output::Directory { stream } => {
-                    let reader = RequestReader::new(LONGEST_REQUEST);
-                    self.requests.insert(stream, Answering::Reading(reader));
-                    self.core.handle(now, Input::Connected { stream, reached: None });
-                }
-                Output::Resolve { stream, name } => self.seek(now, stream, None, name),
-                Output::Readable { stream } => self.readable(now, stream),
-                Output::Room { stream } => self.room(now, stream),
-                Output::Ended { stream, .. } => self.forget(stream),
+                Output::Link(output) => station.obey(now, output),
+                Output::Stream(output) => exits.take(now, station, output),
+                Output::Connect { stream, begin } => exits.connect(now, station, stream, begin),
+                Output::Directory { stream } => exits.serve(now, station, stream),
+                Output::Resolve { stream, name } => exits.seek(now, station, stream, None, name),
                 Output::Event(event) => watch.event(now, &event),
-            }
-        }
-    }
-
-    fn export(&mut self, now: Time, link: LinkId, context: &[u8; 32]) {
-        match self.links.export(link, context) {
-            Some(secret) => self.core.handle(now, Input::Exported { link, secret }),
-            None => self.gone(now, link),
-        }
-    }
-
-    fn connect(&mut self, now: Time, stream: StreamKey, begin: Begin) {
-        match begin.host.parse::<IpAddr>() {
-            Ok(address) => self.go(now, stream, &[address], begin.port),
-            Err(_) if !self.settings.policy.may_allow(begin.port) => {
-                let reason = EndReason::EXIT_POLICY;
-                self.core.handle(now, Input::Ended { stream, reason });
-            }
-            Err(_) => {
-                let name = begin.host.clone();
-                self.seek(now, stream, Some(begin), name);
-            }
-        }
-    }
-
-    fn seek(&mut self, now: Time, stream: StreamKey, begin: Option<Begin>, name: String) {
-        let is_question = begin.is_none();
-        if self.names.ask(Question { stream, name }).is_ok() {
-            self.sought.insert(stream, begin);
-        } else if is_question {
-            let answers = vec![(Answer::Later, 0)];
-            self.core.handle(now, Input::Resolved { stream, answers });
-        } else {
-            let reason = EndReason::RESOURCES;
-            self.core.handle(now, Input::Ended { stream, reason });
-        }
-    }
-
-    fn take_names(&mut self, now: Time) {
-        for found in self.names.take() {
-            let stream = found.stream;
-            match self.sought.remove(&stream) {
-                None => {}
-                Some(None) => {
-                    let answers = found.answers.into_iter().map(|answer| (answer, TTL)).collect();
-                    self.core.handle(now, Input::Resolved { stream, answers });
-                }
-                Some(Some(begin)) => {
-                    let addresses: Vec<IpAddr> = found.answers.iter().filter_map(address).collect();
-                    let addresses = begin.acceptable(addresses);
-                    self.go(now, stream, &addresses, begin.port);
-                }
-            }
-        }
-    }
-
-    /// Connects a stream to the first of the addresses that the policy lets through.
-    fn go(&mut self, now: Time, stream: StreamKey, addresses: &[IpAddr], port: u16) {
-        let allowed = |address: &&IpAddr| self.settings.policy.allows(**address, port);
-        let Some(&address) = addresses.iter().find(allowed) else {
-            let known = !addresses.is_empty();
-            let reason = if known { EndReason::EXIT_POLICY } else { EndReason::RESOLVE_FAILED };
-            return self.core.handle(now, Input::Ended { stream, reason });
-        };
-        let outside = Outside::connect(stream, (address, port).into()).and_then(|outside| {
-            let token = STREAMS + stream.0;
-            self.poller.add_for(outside.socket(), token, outside.interest())?;
-            Ok(outside)
-        });
-        match outside {
-            Ok(outside) => {
-                self.outsides.insert(stream, outside);
-            }
-            Err(error) => {
-                self.core.handle(now, Input::Ended { stream, reason: reason(&error) });
-            }
-        }
-    }
-
-    fn take_stream(&mut self, now: Time, stream: StreamKey, ready: Ready) {
-        let Some(outside) = self.outsides.get_mut(&stream) else { return };
-        let mut inside = Within { core: &mut self.core, now };
-        let told = outside.ready(ready.read, ready.write, &mut inside);
-        self.tell(now, stream, told);
-    }
-
-    fn readable(&mut self, now: Time, stream: StreamKey) {
-        if self.requests.contains_key(&stream) {
-            return self.serve(now, stream);
-        }
-        let Some(outside) = self.outsides.get_mut(&stream) else { return };
-        let mut inside = Within { core: &mut self.core, now };
-        let told = match outside.drain(&mut inside) {
-            Ok(()) => Told::Nothing,
-            Err(error) => Told::Ended(reason(&error)),
-        };
-        self.tell(now, stream, told);
-    }
-
-    fn room(&mut self, now: Time, stream: StreamKey) {
-        if self.requests.contains_key(&stream) {
-            return self.serve(now, stream);
-        }
-        let Some(outside) = self.outsides.get_mut(&stream) else { return };
-        let mut inside = Within { core: &mut self.core, now };
-        let told = outside.has_room(&mut inside);
-        self.tell(now, stream, told);
-    }
-
-    fn tell(&mut self, now: Time, stream: StreamKey, told: Told) {
-        match told {
-            Told::Nothing => {}
-            Told::Connected(address) => {
-                let reached = Some((address, TTL));
-                self.core.handle(now, Input::Connected { stream, reached });
-            }
-            Told::Ended(reason) => {
-                self.forget(stream);
-                return self.core.handle(now, Input::Ended { stream, reason });
-            }
-        }
-        if let Some(outside) = self.outsides.get(&stream) {
-            // It is watched, as long as it is in the table.
-            let _ = self.poller.change(outside.socket(), STREAMS + stream.0, outside.interest());
-        }
-    }
-
-    fn forget(&mut self, stream: StreamKey) {
-        self.outsides.remove(&stream);
-        self.sought.remove(&stream);
-        self.requests.remove(&stream);
-    }
-
-    /// Reads a directory request, and says its answer as there is room.
-    fn serve(&mut self, now: Time, stream: StreamKey) {
-        let (first, second) = self.core.read(stream);
-        let (bytes, length) = ([first, second].concat(), first.len() + second.len());
-        self.core.consume(now, stream, length);
-        let Some(answering) = self.requests.get_mut(&stream) else { return };
-        if let Answering::Reading(reader) = answering {
-            *answering = match reader.push(&bytes) {
-                Ok(None) => return,
-                Ok(Some(request)) => Answering::Saying(self.cache.answer(&request)),
-                Err(_) => Answering::Saying(Vec::new()),
-            };
-        }
-        if let Answering::Saying(left) = answering {
-            let taken = self.core.write(now, stream, left);
-            left.drain(..taken);
-            if left.is_empty() {
-                self.requests.remove(&stream);
-                self.core.handle(now, Input::Ended { stream, reason: EndReason::DONE });
             }
         }
     }
@@ -504,12 +241,9 @@ impl Shard {
         for news in self.settings.office.take() {
             match news {
                 News::Network(network) => {
-                    let mut params = Params::default();
-                    let given = &network.consensus().params;
-                    given.iter().for_each(|(name, value)| params.set(name, *value));
-                    self.core.set_params(Arc::new(params));
+                    self.station.core.set_params(super::params(&network));
                 }
-                News::Cache(cache) => self.cache = cache,
+                News::Cache(cache) => self.exits.cache = cache,
                 News::Ready => {}
                 News::Published(name) => {
                     watch.note(&format!("authority {name} took our descriptor"))
@@ -520,45 +254,17 @@ impl Shard {
     }
 }
 
-/// The core's side of a stream.
-struct Within<'a> {
-    core: &'a mut Relay,
-    now: Time,
-}
-
-impl Inside for Within<'_> {
-    fn waiting(&self, stream: StreamKey) -> (&[u8], &[u8]) {
-        self.core.read(stream)
-    }
-
-    fn took(&mut self, stream: StreamKey, bytes: usize) {
-        self.core.consume(self.now, stream, bytes);
-    }
-
-    fn give(&mut self, stream: StreamKey, bytes: &[u8]) -> usize {
-        self.core.write(self.now, stream, bytes)
-    }
-}
-
-fn address(answer: &Answer) -> Option<IpAddr> {
-    match answer {
-        Answer::Address(address) => Some(*address),
-        _ => None,
-    }
-}
-
-fn listen(at: &SocketAddr) -> io::Result<TcpListener> {
-    let named = |error: io::Error| io::Error::new(error.kind(), format!("{at}: {error}"));
-    let listener = TcpListener::bind(at).map_err(named)?;
-    listener.set_nonblocking(true)?;
-    Ok(listener)
+/// On links that came, and on those that we opened.
+fn roles(credentials: Credentials) -> (Role, Role) {
+    let credentials = Arc::new(credentials);
+    (Role::Responder(Arc::clone(&credentials)), Role::Initiator(credentials))
 }
 
 fn config(settings: &Settings, credentials: &Credentials) -> Config {
     Config {
         identity: credentials.identity,
         onion_keys: vec![CurveKeys::from(settings.keys.ntor().0)],
-        params: Arc::new(Params::default()),
+        params: Arc::default(),
         policy: settings.schedule,
         exit: !settings.policy.rejects_all(),
         directory: settings.directory,
@@ -573,8 +279,4 @@ fn config(settings: &Settings, credentials: &Credentials) -> Config {
 /// What a relay proves itself with on links that show this TLS certificate.
 fn credentials(keys: &RelayKeys, certificate: &[u8], unix: u64) -> io::Result<Credentials> {
     keys.credentials(&mut super::generator()?, certificate, unix).map_err(io::Error::other)
-}
-
-fn unix(clock: &Clock, now: Time) -> u64 {
-    clock.wall(now).duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }

@@ -11,10 +11,11 @@ use crate::event::Violation;
 use crate::handshake::extension::{self, Agreed};
 use crate::handshake::{Kind, Refused, fast, ntor, ntor_v3};
 use crate::hub::{LinkId, Owner};
+use crate::node::Node;
 use crate::stream::Side;
 use crate::tail::Tail;
 use crate::wire::cell::{BODY, Body, Command};
-use crate::wire::extend::{self, Extend, Target};
+use crate::wire::extend::{self, Extend};
 use crate::wire::message::RelayCommand;
 
 /// A handshake whose answer has not come.
@@ -65,52 +66,30 @@ impl Client {
     pub(super) fn build(&mut self, now: Time, key: CircuitKey, hops: Vec<Hop>) {
         let Some(target) = hops.first().map(|hop| hop.target.clone()) else {
             let cause = Cause::Violation(Violation::Extend);
-            return self.outputs.push_back(Output::CircuitClosed { circuit: key, hops: 0, cause });
+            return self.base.put(Output::CircuitClosed { circuit: key, hops: 0, cause });
         };
-        let index = self.circuits.insert(Circuit {
+        let index = self.base.circuits.insert(Circuit {
             key,
             lane: None,
             wanted: hops.into(),
             pending: None,
             layers: Vec::new(),
             tail: None,
-            last_id: self.rng.next_u32() as u16,
+            last_id: self.base.rng.next_u32() as u16,
         });
         self.keys.insert(key, index);
-        if let Some(link) = self.hub.to(&target) {
-            return self.create(now, index, link);
-        }
-        match self.dialling.iter_mut().find(|(other, _)| *other == target) {
-            Some((_, waiting)) => waiting.push(index),
-            None => {
-                self.dialling.push((target.clone(), vec![index]));
-                self.outputs.push_back(Output::Dial { target });
-            }
+        match self.base.hub.to(&target) {
+            Some(link) => self.create(now, index, link),
+            None => self.base.dial(target, index),
         }
     }
 
-    pub(super) fn dialled(&mut self, now: Time, link: LinkId, target: &Target) {
-        let place = self.dialling.iter().position(|(other, _)| other == target);
-        let waiting = place.map(|place| self.dialling.swap_remove(place).1);
-        for index in waiting.unwrap_or_default() {
-            self.create(now, index, link);
-        }
-    }
-
-    pub(super) fn undialled(&mut self, target: &Target, cause: Cause) {
-        let place = self.dialling.iter().position(|(other, _)| other == target);
-        let waiting = place.map(|place| self.dialling.swap_remove(place).1);
-        for index in waiting.unwrap_or_default() {
-            self.tear_down(index, cause);
-        }
-    }
-
-    fn create(&mut self, now: Time, index: u32, link: LinkId) {
+    pub(super) fn create(&mut self, now: Time, index: u32, link: LinkId) {
         let owner = Owner { circuit: index, outward: true };
-        let Some(circuit) = self.circuits.get_mut(index) else { return };
+        let Some(circuit) = self.base.circuits.get_mut(index) else { return };
         let Some(hop) = circuit.wanted.front() else { return };
-        let started = Pending::start(&mut *self.rng, hop);
-        let lane = self.hub.make(link, owner, &mut *self.rng);
+        let started = Pending::start(&mut *self.base.rng, hop);
+        let lane = self.base.hub.make(link, owner, &mut *self.base.rng);
         let (Some((pending, kind, message)), Some(lane)) = (started, lane) else {
             return self.tear_down(index, Cause::Violation(Violation::CircuitId));
         };
@@ -122,12 +101,12 @@ impl Client {
         };
         let mut body = [0; BODY];
         body[..content.len()].copy_from_slice(&content);
-        self.hub.push(now, lane, command, &body);
+        self.base.hub.push(now, lane, command, &body);
     }
 
     /// The first relay has agreed.
     pub(super) fn created(&mut self, now: Time, index: u32, command: Command, body: &Body) {
-        let Some(circuit) = self.circuits.get_mut(index) else { return };
+        let Some(circuit) = self.base.circuits.get_mut(index) else { return };
         let fits = match circuit.pending {
             Some(Pending::Fast(_)) => command == Command::CREATED_FAST,
             Some(_) => command == Command::CREATED2,
@@ -145,7 +124,7 @@ impl Client {
 
     /// A further relay has agreed.
     pub(super) fn extended(&mut self, now: Time, index: u32, data: &[u8]) {
-        let Some(circuit) = self.circuits.get(index) else { return };
+        let Some(circuit) = self.base.circuits.get(index) else { return };
         let expected = circuit.pending.is_some() && !circuit.layers.is_empty();
         match extend::read_created2(data).filter(|_| expected) {
             Some(reply) => self.finish(now, index, reply),
@@ -154,32 +133,36 @@ impl Client {
     }
 
     fn finish(&mut self, now: Time, index: u32, reply: &[u8]) {
-        let Some(circuit) = self.circuits.get_mut(index) else { return };
+        let Some(circuit) = self.base.circuits.get_mut(index) else { return };
         let Some(pending) = circuit.pending.take() else { return };
-        let (keys, agreed) = match pending.finish(reply, &self.config.params) {
+        let (keys, agreed) = match pending.finish(reply, &self.params) {
             Ok(agreed) => agreed,
             Err(refused) => return self.break_off(index, Violation::Handshake(refused)),
         };
         circuit.wanted.pop_front();
         circuit.layers.push(Box::new(Tor1Client::new(&keys)));
-        let (key, hops) = (circuit.key, circuit.layers.len());
-        self.outputs.push_back(Output::Extended { circuit: key, hops });
-        if circuit.wanted.is_empty() {
-            circuit.tail = Some(Tail::new(Side::Client, agreed, &self.config.params));
-            return self.outputs.push_back(Output::Built { circuit: key });
+        let (key, hops, is_complete) =
+            (circuit.key, circuit.layers.len(), circuit.wanted.is_empty());
+        if is_complete {
+            circuit.tail = Some(Tail::new(Side::Client, agreed, &self.params));
         }
-        self.extend(now, index);
+        self.base.put(Output::Extended { circuit: key, hops });
+        if is_complete {
+            self.base.put(Output::Built { circuit: key });
+        } else {
+            self.extend(now, index);
+        }
     }
 
     fn extend(&mut self, now: Time, index: u32) {
-        let Some(circuit) = self.circuits.get_mut(index) else { return };
+        let Some(circuit) = self.base.circuits.get_mut(index) else { return };
         let Some(hop) = circuit.wanted.front() else { return };
-        let started = Pending::start(&mut *self.rng, hop);
+        let started = Pending::start(&mut *self.base.rng, hop);
         let Some((pending, Some(kind), handshake)) = started else {
             return self.tear_down(index, Cause::Violation(Violation::Extend));
         };
         let data = Extend { target: hop.target.clone(), kind, handshake }.write();
         circuit.pending = Some(pending);
-        self.say(now, index, Command::RELAY_EARLY, RelayCommand::EXTEND2, &data);
+        self.base.say(now, index, Command::RELAY_EARLY, RelayCommand::EXTEND2, &data);
     }
 }

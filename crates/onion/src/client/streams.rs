@@ -1,15 +1,15 @@
 //! A client's streams: to destinations, to directories, and questions for names.
 
-use std::collections::VecDeque;
 use std::fmt;
 
 use anabranch_multipath::Time;
 
 use super::{CircuitKey, Client, Output};
 use crate::event::Violation;
+use crate::node::Node;
 use crate::stream::StreamKey;
 use crate::wire::message::{
-    Begin, EndReason, Message, RelayCommand, is_connected, put_resolve, read_resolved,
+    Begin, Message, RelayCommand, is_connected, put_resolve, read_resolved,
 };
 
 /// Why a stream cannot be begun.
@@ -76,40 +76,6 @@ impl Client {
         self.add(now, circuit, RelayCommand::RESOLVE, data)
     }
 
-    /// Takes bytes of a stream's program; returns how many. If not all, [`Output::Room`] follows.
-    pub fn write(&mut self, now: Time, stream: StreamKey, bytes: &[u8]) -> usize {
-        let Some((index, id)) = self.streams.live(stream) else { return bytes.len() };
-        let Some(circuit) = self.circuits.get_mut(index) else { return bytes.len() };
-        let Some(tail) = &mut circuit.tail else { return bytes.len() };
-        let taken = tail.end.stream(id).map_or(bytes.len(), |stream| stream.write(bytes));
-        self.pump(now, index);
-        taken
-    }
-
-    /// The bytes that wait for a stream's program: two pieces, in order.
-    pub fn read(&self, stream: StreamKey) -> (&[u8], &[u8]) {
-        if let Some((index, id)) = self.streams.live(stream) {
-            let tail = self.circuits.get(index).and_then(|circuit| circuit.tail.as_ref());
-            let stream = tail.and_then(|tail| tail.end.peek(id));
-            return stream.map_or((&[], &[]), |stream| stream.incoming.as_slices());
-        }
-        self.streams.left(stream).map_or((&[], &[]), VecDeque::as_slices)
-    }
-
-    /// The program took the first `bytes` of [`Client::read`].
-    pub fn consume(&mut self, now: Time, stream: StreamKey, bytes: usize) {
-        let Some((index, id)) = self.streams.live(stream) else {
-            let reason = self.streams.consumed(stream, bytes);
-            self.outputs.extend(reason.map(|reason| Output::Ended { stream, reason }));
-            return;
-        };
-        let tail = self.circuits.get_mut(index).and_then(|circuit| circuit.tail.as_mut());
-        if let Some(tail) = tail {
-            tail.end.consumed(now, id, bytes);
-            self.pump(now, index);
-        }
-    }
-
     fn add(
         &mut self,
         now: Time,
@@ -118,29 +84,19 @@ impl Client {
         data: Vec<u8>,
     ) -> Result<StreamKey, NoStream> {
         let index = *self.keys.get(&key).ok_or(NoStream::NotBuilt)?;
-        let circuit = self.circuits.get_mut(index).ok_or(NoStream::NotBuilt)?;
+        let circuit = self.base.circuits.get_mut(index).ok_or(NoStream::NotBuilt)?;
         let tail = circuit.tail.as_mut().ok_or(NoStream::NotBuilt)?;
         let id = tail.end.free_id(circuit.last_id).ok_or(NoStream::Full)?;
         circuit.last_id = id;
-        let stream = self.streams.add(index, id);
+        let stream = self.base.streams.add(index, id);
         tail.end.add(id, stream);
         tail.end.say(command, id, data);
-        self.pump(now, index);
+        self.base.pump(now, index);
         Ok(stream)
     }
 
-    pub(super) fn end(&mut self, now: Time, key: StreamKey) {
-        let Some((index, id)) = self.streams.live(key) else { return self.streams.remove(key) };
-        let tail = self.circuits.get_mut(index).and_then(|circuit| circuit.tail.as_mut());
-        if let Some(stream) = tail.and_then(|tail| tail.end.stream(id)) {
-            // What a client says of why is nothing (tor-spec, "Closing streams").
-            stream.end(EndReason::MISC);
-            self.pump(now, index);
-        }
-    }
-
     pub(super) fn connected(&mut self, now: Time, index: u32, message: Message<'_>) {
-        let Some(circuit) = self.circuits.get_mut(index) else { return };
+        let Some(circuit) = self.base.circuits.get_mut(index) else { return };
         let Some(tail) = &mut circuit.tail else {
             return self.break_off(index, Violation::Message);
         };
@@ -151,12 +107,12 @@ impl Client {
         }
         stream.open = true;
         let stream = stream.key;
-        self.outputs.push_back(Output::Connected { stream });
-        self.pump(now, index);
+        self.base.put(Output::Connected { stream });
+        self.base.pump(now, index);
     }
 
     pub(super) fn resolved(&mut self, index: u32, message: Message<'_>) {
-        let Some(circuit) = self.circuits.get_mut(index) else { return };
+        let Some(circuit) = self.base.circuits.get_mut(index) else { return };
         let Some(tail) = &mut circuit.tail else {
             return self.break_off(index, Violation::Message);
         };
@@ -164,7 +120,7 @@ impl Client {
             return self.break_off(index, Violation::Message);
         };
         let Some(stream) = tail.end.remove(message.stream) else { return };
-        self.streams.remove(stream.key);
-        self.outputs.push_back(Output::Resolved { stream: stream.key, answers });
+        self.base.streams.remove(stream.key);
+        self.base.put(Output::Resolved { stream: stream.key, answers });
     }
 }

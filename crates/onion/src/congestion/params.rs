@@ -90,39 +90,68 @@ impl Default for Params {
     }
 }
 
+/// Name, least and largest value of a parameter, and where it is kept.
+type Limits = (&'static str, i32, i32, fn(&mut Params) -> &mut u64);
+
+const LIMITS: &[Limits] = &[
+    ("cc_cwnd_init", 31, 10_000, |params| &mut params.cwnd_init),
+    ("cc_cwnd_min", 31, 1000, |params| &mut params.cwnd_min),
+    ("cc_cwnd_max", 500, i32::MAX, |params| &mut params.cwnd_max),
+    ("cc_cwnd_inc", 1, 1000, |params| &mut params.cwnd_inc),
+    ("cc_cwnd_inc_rate", 1, 250, |params| &mut params.cwnd_inc_rate),
+    ("cc_cwnd_inc_pct_ss", 1, 500, |params| &mut params.cwnd_inc_pct_ss),
+    ("cc_cwnd_full_gap", 0, i16::MAX as i32, |params| &mut params.cwnd_full_gap),
+    ("cc_cwnd_full_minpct", 0, 100, |params| &mut params.cwnd_full_minpct),
+    ("cc_ewma_cwnd_pct", 1, 255, |params| &mut params.ewma_cwnd_pct),
+    ("cc_ewma_max", 2, i32::MAX, |params| &mut params.ewma_max),
+    ("cc_ewma_ss", 2, i32::MAX, |params| &mut params.ewma_ss),
+    ("cc_rtt_reset_pct", 0, 100, |params| &mut params.rtt_reset_pct),
+    ("cc_ss_max", 500, i32::MAX, |params| &mut params.ss_cwnd_max),
+    ("cc_sscap_exit", 100, i32::MAX, |params| &mut params.ss_cap),
+    ("cc_vegas_alpha_exit", 0, 1000, |params| &mut params.alpha),
+    ("cc_vegas_beta_exit", 0, 1000, |params| &mut params.beta),
+    ("cc_vegas_gamma_exit", 0, 1000, |params| &mut params.gamma),
+    ("cc_vegas_delta_exit", 0, i32::MAX, |params| &mut params.delta),
+    ("cc_xoff_client", 1, 10_000, |params| &mut params.xoff_client),
+    ("cc_xoff_exit", 1, 10_000, |params| &mut params.xoff_exit),
+    ("cc_xon_rate", 1, 5000, |params| &mut params.xon_rate),
+    ("cc_xon_change_pct", 1, 99, |params| &mut params.xon_change_pct),
+    ("cc_xon_ewma_cnt", 2, 100, |params| &mut params.xon_ewma_cnt),
+];
+
 impl Params {
     /// Takes one parameter of a consensus, clamped to its limits; names that are not ours are passed over.
     pub fn set(&mut self, name: &str, value: i32) {
-        let clamp = |low: i32, high: i32| value.clamp(low, high) as u64;
-        let max = i32::MAX;
         match name {
             "cc_alg" => self.enabled = value == 2,
-            "cc_sendme_inc" => self.sendme_inc = clamp(1, 254) as u8,
-            "cc_cwnd_init" => self.cwnd_init = clamp(31, 10_000),
-            "cc_cwnd_min" => self.cwnd_min = clamp(31, 1000),
-            "cc_cwnd_max" => self.cwnd_max = clamp(500, max),
-            "cc_cwnd_inc" => self.cwnd_inc = clamp(1, 1000),
-            "cc_cwnd_inc_rate" => self.cwnd_inc_rate = clamp(1, 250),
-            "cc_cwnd_inc_pct_ss" => self.cwnd_inc_pct_ss = clamp(1, 500),
-            "cc_cwnd_full_gap" => self.cwnd_full_gap = clamp(0, i32::from(i16::MAX)),
-            "cc_cwnd_full_minpct" => self.cwnd_full_minpct = clamp(0, 100),
+            "cc_sendme_inc" => self.sendme_inc = value.clamp(1, 254) as u8,
             "cc_cwnd_full_per_cwnd" => self.cwnd_full_per_cwnd = value != 0,
-            "cc_ewma_cwnd_pct" => self.ewma_cwnd_pct = clamp(1, 255),
-            "cc_ewma_max" => self.ewma_max = clamp(2, max),
-            "cc_ewma_ss" => self.ewma_ss = clamp(2, max),
-            "cc_rtt_reset_pct" => self.rtt_reset_pct = clamp(0, 100),
-            "cc_ss_max" => self.ss_cwnd_max = clamp(500, max),
-            "cc_sscap_exit" => self.ss_cap = clamp(100, max),
-            "cc_vegas_alpha_exit" => self.alpha = clamp(0, 1000),
-            "cc_vegas_beta_exit" => self.beta = clamp(0, 1000),
-            "cc_vegas_gamma_exit" => self.gamma = clamp(0, 1000),
-            "cc_vegas_delta_exit" => self.delta = clamp(0, max),
-            "cc_xoff_client" => self.xoff_client = clamp(1, 10_000),
-            "cc_xoff_exit" => self.xoff_exit = clamp(1, 10_000),
-            "cc_xon_rate" => self.xon_rate = clamp(1, 5000),
-            "cc_xon_change_pct" => self.xon_change_pct = clamp(1, 99),
-            "cc_xon_ewma_cnt" => self.xon_ewma_cnt = clamp(2, 100),
-            _ => {}
+            _ => {
+                let known = LIMITS.iter().find(|(known, ..)| *known == name);
+                if let Some((_, least, largest, place)) = known {
+                    *place(self) = value.clamp(*least, *largest) as u64;
+                }
+            }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parameters_are_taken_within_their_limits() {
+        let mut params = Params::default();
+        for (name, least, largest, place) in LIMITS {
+            assert!(least < largest && *least >= 0, "{name}");
+            params.set(name, i32::MIN);
+            assert_eq!(*place(&mut params), *least as u64, "{name}");
+            params.set(name, i32::MAX);
+            assert_eq!(*place(&mut params), *largest as u64, "{name}");
+        }
+        let before = params.clone();
+        params.set("circwindow", 7);
+        assert_eq!(params, before);
     }
 }

@@ -2,29 +2,43 @@
 
 use anabranch_multipath::Time;
 
-use super::{Output, Relay, Timer};
+use super::Relay;
+use crate::base::{Ending, Seal};
 use crate::crypto::{KeyMaterial, RelayLayer, Tor1Relay};
 use crate::event::Violation;
 use crate::handshake::extension::{self, Agreed};
 use crate::handshake::{Kind, Refused, fast, ntor, ntor_v3};
 use crate::hub::{Lane, LinkId, Owner};
+use crate::node::Node;
 use crate::stream::Side;
 use crate::tail::Tail;
 use crate::wire::cell::{BODY, Body, Cell, Command};
 use crate::wire::extend::{self, Extend};
-use crate::wire::message::{self, DestroyReason, EndReason, Message, RelayCommand};
+use crate::wire::message::{self, DestroyReason, RelayCommand};
 
 /// RELAY_EARLY cells that a circuit may have (tor-spec, "Relay cells").
 const MAX_EARLY: u8 = 8;
 
 /// One circuit.
-pub(super) struct Circuit {
+pub(crate) struct Circuit {
     /// Towards the client.
     pub(super) lane: Lane,
     pub(super) next: Next,
     pub(super) layer: Box<dyn RelayLayer>,
     pub(super) tail: Tail,
     early: u8,
+}
+
+impl Ending for Circuit {
+    const OUTWARD: bool = false;
+
+    fn parts(&mut self) -> Option<(Lane, Option<&mut Tail>, &mut dyn Seal)> {
+        Some((self.lane, Some(&mut self.tail), &mut self.layer))
+    }
+
+    fn tail(&self) -> Option<&Tail> {
+        Some(&self.tail)
+    }
 }
 
 /// What lies beyond us.
@@ -56,7 +70,7 @@ impl Relay {
     ///
     /// # Errors
     /// A violation that ends the link.
-    pub(super) fn take_cell(
+    pub(super) fn take_circuit_cell(
         &mut self,
         now: Time,
         link: LinkId,
@@ -84,14 +98,14 @@ impl Relay {
     }
 
     fn create(&mut self, now: Time, lane: Lane, command: Command, body: &Body) {
-        let circuit = self.circuits.next_index();
-        if !self.hub.accept(lane, Owner { circuit, outward: false }) {
+        let circuit = self.base.circuits.next_index();
+        if !self.base.hub.accept(lane, Owner { circuit, outward: false }) {
             return self.refuse(lane, Violation::CircuitId);
         }
         match self.agree(command, body) {
             Ok((answer, reply, keys, agreed)) => {
                 self.stats.circuits_made += 1;
-                self.circuits.insert(Circuit {
+                self.base.circuits.insert(Circuit {
                     lane,
                     next: Next::Nothing,
                     layer: Box::new(Tor1Relay::new(&keys)),
@@ -100,20 +114,20 @@ impl Relay {
                 });
                 let mut body = [0; BODY];
                 body[..reply.len()].copy_from_slice(&reply);
-                self.hub.push(now, lane, answer, &body);
+                self.base.hub.push(now, lane, answer, &body);
             }
             // TAP is refused as C tor may; that alone is no violation.
             Err(refused) => {
-                self.hub.destroy(lane, DestroyReason::PROTOCOL);
+                self.base.hub.destroy(lane, DestroyReason::PROTOCOL);
                 if command != Command::CREATE {
-                    self.violated(lane.link, Violation::Handshake(refused));
+                    self.base.violated(lane.link, Violation::Handshake(refused));
                 }
             }
         }
     }
 
     fn agree(&mut self, command: Command, body: &Body) -> Result<Made, Refused> {
-        let (keys, rng) = (&self.config.onion_keys, &mut *self.rng);
+        let (keys, rng) = (&self.config.onion_keys, &mut *self.base.rng);
         if command == Command::CREATE_FAST {
             let accepted = fast::accept(rng, body)?;
             let made = (Command::CREATED_FAST, accepted.reply, accepted.keys, Agreed::default());
@@ -144,7 +158,7 @@ impl Relay {
 
     fn relay(&mut self, now: Time, lane: Lane, command: Command, body: &mut Body) {
         // A cell of a circuit that is gone: it was under way.
-        let Some(owner) = self.hub.owner(lane) else { return };
+        let Some(owner) = self.base.hub.owner(lane) else { return };
         self.stats.relayed += 1;
         if owner.outward {
             self.inbound(now, owner.circuit, command, body);
@@ -154,7 +168,7 @@ impl Relay {
     }
 
     fn outbound(&mut self, now: Time, index: u32, command: Command, body: &mut Body) {
-        let Some(circuit) = self.circuits.get_mut(index) else { return };
+        let Some(circuit) = self.base.circuits.get_mut(index) else { return };
         if command == Command::RELAY_EARLY {
             circuit.early += 1;
             if circuit.early > MAX_EARLY {
@@ -169,7 +183,7 @@ impl Relay {
         }
         match circuit.next {
             Next::Open(next) => {
-                if self.hub.push(now, next, command, body) > self.config.max_queue {
+                if self.base.hub.push(now, next, command, body) > self.config.max_queue {
                     self.break_off(index, Violation::Flood);
                 }
             }
@@ -178,122 +192,67 @@ impl Relay {
     }
 
     fn inbound(&mut self, now: Time, index: u32, command: Command, body: &mut Body) {
-        let Some(circuit) = self.circuits.get_mut(index) else { return };
+        let Some(circuit) = self.base.circuits.get_mut(index) else { return };
         if command == Command::RELAY_EARLY || !matches!(circuit.next, Next::Open(_)) {
             return self.break_off(index, Violation::RelayEarly);
         }
         circuit.layer.inbound(command, body);
-        if self.hub.push(now, circuit.lane, command, body) > self.config.max_queue {
+        if self.base.hub.push(now, circuit.lane, command, body) > self.config.max_queue {
             self.break_off(index, Violation::Flood);
         }
     }
 
     /// Sends a message of ours to the client.
     pub(super) fn originate(&mut self, now: Time, index: u32, command: RelayCommand, data: &[u8]) {
-        let Some(circuit) = self.circuits.get_mut(index) else { return };
-        let mut body = [0; BODY];
-        message::write(&mut body, Message { command, stream: 0, data }, &mut *self.rng);
-        circuit.layer.originate(Command::RELAY, &mut body);
-        self.hub.push(now, circuit.lane, Command::RELAY, &body);
+        self.base.say(now, index, Command::RELAY, command, data);
     }
 
     fn destroyed(&mut self, now: Time, lane: Lane, reason: DestroyReason) {
-        let Some(owner) = self.hub.owner(lane) else { return };
-        self.hub.leave(lane);
+        let Some(owner) = self.base.hub.owner(lane) else { return };
+        self.base.hub.leave(lane);
+        self.left_by(now, owner, reason);
+    }
+
+    /// A lane is gone. If it was the client's, what the client says of why is passed on.
+    pub(super) fn left_by(&mut self, now: Time, owner: Owner, reason: DestroyReason) {
         if owner.outward {
             self.truncated(now, owner.circuit, reason);
         } else {
-            // The client tears it down from its side; what it says of why is passed on.
             self.drop_circuit(owner.circuit, reason);
-        }
-    }
-
-    /// A lane is gone with its link.
-    pub(super) fn lost(&mut self, now: Time, owner: Owner) {
-        if owner.outward {
-            self.truncated(now, owner.circuit, DestroyReason::LINK_CLOSED);
-        } else {
-            self.drop_circuit(owner.circuit, DestroyReason::LINK_CLOSED);
         }
     }
 
     /// What was beyond us is gone: the client may extend the circuit elsewhere.
     fn truncated(&mut self, now: Time, index: u32, reason: DestroyReason) {
-        let Some(circuit) = self.circuits.get_mut(index) else { return };
+        let Some(circuit) = self.base.circuits.get_mut(index) else { return };
         circuit.next = Next::Nothing;
         self.originate(now, index, RelayCommand::TRUNCATED, &[reason.0]);
     }
 
     /// Tears a circuit down on both sides.
     pub(super) fn tear_down(&mut self, index: u32, reason: DestroyReason) {
-        let Some(lane) = self.circuits.get(index).map(|circuit| circuit.lane) else { return };
-        self.hub.destroy(lane, reason);
+        let Some(lane) = self.base.circuits.get(index).map(|circuit| circuit.lane) else { return };
+        self.base.hub.destroy(lane, reason);
         self.drop_circuit(index, reason);
     }
 
     /// Forgets a circuit whose lane to the client is gone, and tells the next relay.
     fn drop_circuit(&mut self, index: u32, reason: DestroyReason) {
-        let Some(mut circuit) = self.circuits.remove(index) else { return };
-        self.hub.leave(circuit.lane);
+        let Some(mut circuit) = self.base.circuits.remove(index) else { return };
+        self.base.hub.leave(circuit.lane);
         if let Some(next) = circuit.next.lane() {
-            self.hub.destroy(next, reason);
+            self.base.hub.destroy(next, reason);
         }
-        self.dialling.iter_mut().for_each(|(_, waiting)| waiting.retain(|&other| other != index));
-        for stream in circuit.tail.end.take_all() {
-            self.left(stream.key, EndReason::DESTROY, stream.incoming);
-        }
-    }
-
-    /// Closes a circuit whose client broke the rules.
-    pub(super) fn break_off(&mut self, index: u32, violation: Violation) {
-        let Some(lane) = self.circuits.get(index).map(|circuit| circuit.lane) else { return };
-        self.violated(lane.link, violation);
-        self.tear_down(index, DestroyReason::PROTOCOL);
+        self.base.dialling.forget(index);
+        self.base.forget_streams(Some(&mut circuit.tail));
     }
 
     /// Refuses a cell: the circuit of its ID, if there is one, is closed.
     fn refuse(&mut self, lane: Lane, violation: Violation) {
-        self.violated(lane.link, violation);
-        match self.hub.owner(lane) {
+        self.base.violated(lane.link, violation);
+        match self.base.hub.owner(lane) {
             Some(owner) => self.tear_down(owner.circuit, DestroyReason::PROTOCOL),
-            None => self.hub.say(lane, Command::DESTROY, &[DestroyReason::PROTOCOL.0]),
-        }
-    }
-
-    /// Sends what the circuit's streams have, as far as window and queue allow.
-    pub(super) fn pump(&mut self, now: Time, index: u32) {
-        let Some(circuit) = self.circuits.get_mut(index) else { return };
-        let Circuit { lane, layer, tail, .. } = circuit;
-        let waiting = self.hub.waiting(*lane);
-        for _ in waiting..crate::tail::QUEUE_HIGH {
-            let mut body = [0; BODY];
-            let room = tail.leg.has_room();
-            let Some(filled) = tail.end.fill(now, room, &mut body, &mut *self.rng) else { break };
-            let tag = layer.originate(Command::RELAY, &mut body);
-            if filled == crate::end::Filled::Data {
-                tail.leg.sent(now, tag);
-            }
-            self.hub.push(now, *lane, Command::RELAY, &body);
-        }
-        self.timers.extend(tail.end.wake_at().map(|time| (time, Timer::Streams(index))));
-        self.tell(index);
-    }
-
-    /// Passes on what happened to streams.
-    pub(super) fn tell(&mut self, index: u32) {
-        use crate::end::Happened;
-        let Some(circuit) = self.circuits.get_mut(index) else { return };
-        while let Some(happened) = circuit.tail.end.happened() {
-            match happened {
-                Happened::Readable(stream) => self.outputs.push_back(Output::Readable { stream }),
-                Happened::Room(stream) => self.outputs.push_back(Output::Room { stream }),
-                Happened::Finished(stream) => self.streams.remove(stream),
-                Happened::Ended(stream, reason, bytes) => {
-                    if let Some(reason) = self.streams.ended(stream, reason, bytes) {
-                        self.outputs.push_back(Output::Ended { stream, reason });
-                    }
-                }
-            }
+            None => self.base.hub.say(lane, Command::DESTROY, &[DestroyReason::PROTOCOL.0]),
         }
     }
 }

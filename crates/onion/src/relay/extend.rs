@@ -4,10 +4,11 @@ use std::net::{IpAddr, SocketAddr};
 
 use anabranch_multipath::Time;
 
+use super::Relay;
 use super::circuit::Next;
-use super::{Output, Relay};
 use crate::event::Violation;
 use crate::hub::{Lane, LinkId, Owner};
+use crate::node::Node;
 use crate::wire::cell::{BODY, Body, Command};
 use crate::wire::extend::{self, Extend, Target};
 use crate::wire::message::{self, DestroyReason, RelayCommand};
@@ -19,25 +20,20 @@ impl Relay {
         let Some(wish) = wish.filter(|wish| self.may_extend(index, &wish.target)) else {
             return self.break_off(index, Violation::Extend);
         };
-        if let Some(link) = self.hub.to(&wish.target) {
+        if let Some(link) = self.base.hub.to(&wish.target) {
             return self.create_next(now, index, link, &wish);
         }
         let target = wish.target.clone();
-        let Some(circuit) = self.circuits.get_mut(index) else { return };
+        let Some(circuit) = self.base.circuits.get_mut(index) else { return };
         circuit.next = Next::Dialling(Box::new(wish));
-        match self.dialling.iter_mut().find(|(other, _)| *other == target) {
-            Some((_, waiting)) => waiting.push(index),
-            None => {
-                self.dialling.push((target.clone(), vec![index]));
-                self.outputs.push_back(Output::Dial { target });
-            }
-        }
+        self.base.dial(target, index);
     }
 
     /// A circuit that is the last here may go on to a relay that is neither we nor the one before us.
     fn may_extend(&mut self, index: u32, target: &Target) -> bool {
-        let Some(circuit) = self.circuits.get(index) else { return false };
-        let previous = self.hub.link(circuit.lane.link).and_then(|link| link.channel.identity());
+        let Some(circuit) = self.base.circuits.get(index) else { return false };
+        let previous =
+            self.base.hub.link(circuit.lane.link).and_then(|link| link.channel.identity());
         let is_last = matches!(circuit.next, Next::Nothing);
         let reachable = target.addresses.iter().all(|address| self.is_reachable(address));
         let ours = &self.config.identity;
@@ -55,45 +51,31 @@ impl Relay {
         let owner = Owner { circuit: index, outward: true };
         let body = extend::put_create2(wish.kind, &wish.handshake);
         let fits = body.len() <= BODY;
-        let Some(lane) = self.hub.make(link, owner, &mut *self.rng).filter(|_| fits) else {
+        let Some(lane) = self.base.hub.make(link, owner, &mut *self.base.rng).filter(|_| fits)
+        else {
             return self.tear_down(index, DestroyReason::RESOURCES);
         };
         let mut cell = [0; BODY];
         cell[..body.len()].copy_from_slice(&body);
-        self.hub.push(now, lane, Command::CREATE2, &cell);
-        if let Some(circuit) = self.circuits.get_mut(index) {
+        self.base.hub.push(now, lane, Command::CREATE2, &cell);
+        if let Some(circuit) = self.base.circuits.get_mut(index) {
             circuit.next = Next::Creating(lane);
         }
     }
 
-    /// A link that we wanted is open.
-    pub(super) fn dialled(&mut self, now: Time, link: LinkId, target: &Target) {
-        let Some(place) = self.dialling.iter().position(|(other, _)| other == target) else {
-            return;
-        };
-        for index in self.dialling.swap_remove(place).1 {
-            let Some(circuit) = self.circuits.get_mut(index) else { continue };
-            if let Next::Dialling(wish) = std::mem::replace(&mut circuit.next, Next::Nothing) {
-                self.create_next(now, index, link, &wish);
-            }
-        }
-    }
-
-    /// A link that we wanted cannot be had.
-    pub(super) fn undialled(&mut self, target: &Target, reason: DestroyReason) {
-        let Some(place) = self.dialling.iter().position(|(other, _)| other == target) else {
-            return;
-        };
-        for index in self.dialling.swap_remove(place).1 {
-            self.tear_down(index, reason);
+    /// A link that a circuit waited for is open.
+    pub(super) fn go_on(&mut self, now: Time, index: u32, link: LinkId) {
+        let Some(circuit) = self.base.circuits.get_mut(index) else { return };
+        if let Next::Dialling(wish) = std::mem::replace(&mut circuit.next, Next::Nothing) {
+            self.create_next(now, index, link, &wish);
         }
     }
 
     /// The next relay has agreed.
     pub(super) fn created(&mut self, now: Time, lane: Lane, body: &Body) {
-        let owner = self.hub.owner(lane).filter(|owner| owner.outward);
+        let owner = self.base.hub.owner(lane).filter(|owner| owner.outward);
         let Some(owner) = owner else { return };
-        let Some(circuit) = self.circuits.get_mut(owner.circuit) else { return };
+        let Some(circuit) = self.base.circuits.get_mut(owner.circuit) else { return };
         if !matches!(circuit.next, Next::Creating(_)) {
             return self.break_off(owner.circuit, Violation::Message);
         }
@@ -108,11 +90,11 @@ impl Relay {
 
     /// The client wants what is beyond us gone.
     pub(super) fn truncate(&mut self, now: Time, index: u32) {
-        let Some(circuit) = self.circuits.get_mut(index) else { return };
+        let Some(circuit) = self.base.circuits.get_mut(index) else { return };
         let next = std::mem::replace(&mut circuit.next, Next::Nothing);
-        self.dialling.iter_mut().for_each(|(_, waiting)| waiting.retain(|&other| other != index));
+        self.base.dialling.forget(index);
         if let Some(lane) = next.lane() {
-            self.hub.destroy(lane, DestroyReason::REQUESTED);
+            self.base.hub.destroy(lane, DestroyReason::REQUESTED);
         }
         let reason = DestroyReason::REQUESTED.0;
         self.originate(now, index, RelayCommand::TRUNCATED, &[reason]);

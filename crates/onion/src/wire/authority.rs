@@ -9,6 +9,7 @@ use tor_llcrypto::pk::rsa::KeyPair;
 
 use crate::directory::civil::utc;
 use crate::directory::descriptor::{line, object};
+use crate::wire::keys::RelayKeys;
 
 /// Keys of one authority.
 pub struct Authority {
@@ -78,6 +79,23 @@ impl Authority {
         let mut text = format!("directory-signature sha256 {id} {key}\n");
         object(&mut text, "SIGNATURE", &sign(&self.signing, &digest));
         text
+    }
+}
+
+impl Listed {
+    /// A relay with these keys that is a guard and lets streams out to ports 80 and 443.
+    #[must_use]
+    pub fn exit(nickname: &str, keys: &RelayKeys) -> Listed {
+        let (ntor, ed) = (keys.ntor().1, keys.ed_identity());
+        Listed {
+            nickname: nickname.to_owned(),
+            rsa_identity: keys.rsa_identity(),
+            microdesc: microdescriptor(&keys.tap_public(), &ntor, &ed, "p accept 80,443\n"),
+            at: "192.0.2.1 9001".to_owned(),
+            flags: "Exit Fast Guard Running Stable V2Dir Valid".to_owned(),
+            protocols: "FlowCtrl=1-2 Link=4-5 Relay=2-4".to_owned(),
+            bandwidth: 77,
+        }
     }
 }
 

@@ -185,7 +185,7 @@ pub fn read_challenge(body: &[u8]) -> Option<bool> {
 }
 
 /// What both sides of a link know, and an AUTHENTICATE cell binds itself to.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Binding {
     /// SHA-256 of the RSA identity keys: initiator's, responder's.
     pub rsa: [[u8; 32]; 2],
@@ -322,31 +322,20 @@ mod tests {
         assert_eq!(read_padding(&[0, 7, 0, 0, 0, 0]), None);
     }
 
-    fn binding() -> Binding {
-        Binding {
-            rsa: [[1; 32], [2; 32]],
-            ed25519: [[3; 32], [4; 32]],
-            responder_log: [5; 32],
-            initiator_log: [6; 32],
-            tls_certificate: [7; 32],
-            secret: [8; 32],
-        }
-    }
-
     #[test]
     fn an_authentication_holds_for_its_own_link_only() {
         let key = ed25519::Keypair::from_bytes(&[9; 32]);
         let public = key.verifying_key().to_bytes();
-        let body = binding().sign(&key, [1; 24]);
-        assert!(binding().proves(&body, &public));
-        let elsewhere = Binding { secret: [9; 32], ..binding() };
+        let body = Binding::default().sign(&key, [1; 24]);
+        assert!(Binding::default().proves(&body, &public));
+        let elsewhere = Binding { secret: [9; 32], ..Binding::default() };
         assert!(!elsewhere.proves(&body, &public));
         let other = ed25519::Keypair::from_bytes(&[8; 32]).verifying_key().to_bytes();
-        assert!(!binding().proves(&body, &other));
+        assert!(!Binding::default().proves(&body, &other));
         for at in 0..body.len() {
             let mut bent = body.clone();
             bent[at] ^= 1;
-            assert!(!binding().proves(&bent, &public), "byte {at}");
+            assert!(!Binding::default().proves(&bent, &public), "byte {at}");
         }
     }
 

@@ -425,7 +425,7 @@ mod tests {
     use anabranch_multipath::seed::stream;
 
     use super::*;
-    use crate::wire::authority::{Authority, Listed, microdescriptor, unsigned_consensus};
+    use crate::wire::authority::{Authority, Listed, unsigned_consensus};
     use crate::wire::keys::RelayKeys;
 
     const NOW: u64 = 1_800_000_000;
@@ -448,17 +448,8 @@ mod tests {
         let (certs, bad) = parse_certs(&texts.collect::<String>()).unwrap();
         assert_eq!((certs.len(), bad), (5, 0));
         let relay = RelayKeys::generate(&mut rng, NOW).unwrap();
-        let (ntor, ed) = (relay.ntor().1, relay.ed_identity());
-        let microdesc = microdescriptor(&relay.tap_public(), &ntor, &ed, "p accept 80,443\n");
-        let listed = Listed {
-            nickname: "one".to_owned(),
-            rsa_identity: relay.rsa_identity(),
-            microdesc: microdesc.clone(),
-            at: "192.0.2.1 9001".to_owned(),
-            flags: "Exit Fast Guard Running Stable V2Dir Valid".to_owned(),
-            protocols: "FlowCtrl=1-2 Link=4-5 Relay=2-4".to_owned(),
-            bandwidth: 77,
-        };
+        let listed = Listed::exit("one", &relay);
+        let microdesc = listed.microdesc.clone();
         let unsigned = unsigned_consensus(&authorities, &[listed], TIMES, "circwindow=900");
         World { authorities, certs, unsigned, relay, microdesc }
     }

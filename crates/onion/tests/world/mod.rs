@@ -20,10 +20,10 @@ use anabranch_onion::client::{self, CircuitKey, Client, Hop, HopKey};
 use anabranch_onion::congestion::Params;
 use anabranch_onion::relay::{self, Relay};
 use anabranch_onion::wire::cell::CELL;
-use anabranch_onion::wire::crypto::{CurveKeys, Sha256, ed25519};
+use anabranch_onion::wire::crypto::{CurveKeys, Sha256};
 use anabranch_onion::wire::extend::Target;
-use anabranch_onion::wire::keys::{LinkSide, RelayKeys};
-use anabranch_onion::{LinkId, StreamKey, schedule};
+use anabranch_onion::wire::keys::RelayKeys;
+use anabranch_onion::{Core, LinkId, LinkInput, LinkOutput, StreamKey, StreamOutput, schedule};
 use digest::Digest;
 use pipe::Pipe;
 pub use server::Server;
@@ -156,11 +156,21 @@ impl World {
         pipe.nodes.into_iter().for_each(|node| self.close(node, id));
     }
 
-    fn close(&mut self, node: usize, id: LinkId) {
+    /// The core of a node.
+    fn core(&mut self, node: usize) -> &mut dyn Core {
         match node {
-            0 => self.client.handle(self.now, client::Input::Closed { link: id }),
-            n => self.relays[n - 1].core.handle(self.now, relay::Input::Closed { link: id }),
+            0 => &mut self.client,
+            n => &mut self.relays[n - 1].core,
         }
+    }
+
+    fn tell(&mut self, node: usize, input: LinkInput<'_>) {
+        let now = self.now;
+        self.core(node).handle_link(now, input);
+    }
+
+    fn close(&mut self, node: usize, link: LinkId) {
+        self.tell(node, LinkInput::Closed { link });
     }
 
     fn next_event(&self) -> Option<Time> {
@@ -176,7 +186,7 @@ impl World {
                 while let Some(bytes) = self.arrival(id, side) {
                     let node = self.pipes[&id].nodes[side];
                     self.note(node, &bytes);
-                    self.deliver(node, id, &bytes);
+                    self.tell(node, LinkInput::Bytes { link: id, bytes: &bytes });
                 }
             }
             self.opening(id);
@@ -185,16 +195,6 @@ impl World {
 
     fn arrival(&mut self, id: LinkId, side: usize) -> Option<Vec<u8>> {
         self.pipes.get_mut(&id)?.arrival(self.now, side)
-    }
-
-    fn deliver(&mut self, node: usize, link: LinkId, bytes: &[u8]) {
-        match node {
-            0 => self.client.handle(self.now, client::Input::Bytes { link, bytes }),
-            n => {
-                let input = relay::Input::Bytes { link, bytes };
-                self.relays[n - 1].core.handle(self.now, input);
-            }
-        }
     }
 
     /// Tells both ends of a link whose handshake below is done.
@@ -213,17 +213,8 @@ impl World {
             peer_certificate,
         };
         let (ours, theirs) = (start(to, from, Some(certificate)), start(from, to, None));
-        match from {
-            0 => self
-                .client
-                .handle(self.now, client::Input::Opened { link: id, target, start: ours }),
-            n => {
-                let input = relay::Input::Opened { link: id, target: Some(target), start: ours };
-                self.relays[n - 1].core.handle(self.now, input);
-            }
-        }
-        let input = relay::Input::Opened { link: id, target: None, start: theirs };
-        self.relays[to - 1].core.handle(self.now, input);
+        self.tell(from, LinkInput::Opened { link: id, target: Some(target), start: ours });
+        self.tell(to, LinkInput::Opened { link: id, target: None, start: theirs });
     }
 
     fn timeouts(&mut self) {
@@ -274,20 +265,30 @@ impl World {
         let Some(pipe) = self.pipes.get_mut(&id).filter(|pipe| pipe.wants(side, BATCH)) else {
             return false;
         };
-        let (node, mut out) = (pipe.nodes[side], Vec::new());
-        let more = match node {
-            0 => self.client.transmit(self.now, id, &mut out, BATCH),
-            n => self.relays[n - 1].core.transmit(self.now, id, &mut out, BATCH),
-        };
-        pipe.push(self.now, side, out, more)
+        let (node, now, mut out) = (pipe.nodes[side], self.now, Vec::new());
+        let more = self.core(node).transmit(now, id, &mut out, BATCH);
+        self.pipes.get_mut(&id).is_some_and(|pipe| pipe.push(now, side, out, more))
+    }
+
+    fn link_said(&mut self, node: usize, output: LinkOutput) {
+        match output {
+            LinkOutput::Dial { target } => self.dial(node, target),
+            LinkOutput::Transmit { link } => self.ready(node, link),
+            LinkOutput::Close { link } => self.hang_up(node, link),
+            LinkOutput::Export { link, context } => {
+                let secret = Sha256::new().chain_update(link.0.to_be_bytes()).chain_update(context);
+                let secret = secret.finalize().into();
+                self.tell(node, LinkInput::Exported { link, secret });
+            }
+        }
     }
 
     fn client_said(&mut self, output: client::Output) {
         match output {
-            client::Output::Dial { target } => self.dial(0, target),
-            client::Output::Transmit { link } => self.ready(0, link),
-            client::Output::Close { link } => self.hang_up(0, link),
-            client::Output::Readable { stream } if !self.unread.contains(&stream) => {
+            client::Output::Link(output) => self.link_said(0, output),
+            client::Output::Stream(StreamOutput::Readable { stream })
+                if !self.unread.contains(&stream) =>
+            {
                 self.read(stream);
             }
             other => self.outputs.push(other),
@@ -308,14 +309,7 @@ impl World {
         use relay::Output;
         let (now, node) = (self.now, &mut self.relays[relay]);
         match output {
-            Output::Dial { target } => self.dial(relay + 1, target),
-            Output::Transmit { link } => self.ready(relay + 1, link),
-            Output::Close { link } => self.hang_up(relay + 1, link),
-            Output::Export { link, context } => {
-                let secret = Sha256::new().chain_update(link.0.to_be_bytes()).chain_update(context);
-                let secret = secret.finalize().into();
-                node.core.handle(now, relay::Input::Exported { link, secret });
-            }
+            Output::Link(output) => self.link_said(relay + 1, output),
             Output::Connect { stream, begin } => {
                 let mut server = Server::new(&begin);
                 server.connect(now, &mut node.core, stream);
@@ -327,12 +321,14 @@ impl World {
                 node.servers.insert(stream, server);
             }
             Output::Resolve { stream, name } => server::resolve(now, &mut node.core, stream, &name),
-            Output::Readable { stream } | Output::Room { stream } if !node.stalled => {
+            Output::Stream(StreamOutput::Readable { stream } | StreamOutput::Room { stream })
+                if !node.stalled =>
+            {
                 if let Some(server) = node.servers.get_mut(&stream) {
                     server.work(now, &mut node.core, stream);
                 }
             }
-            Output::Ended { stream, reason } => {
+            Output::Stream(StreamOutput::Ended { stream, reason }) => {
                 if let Some(server) = node.servers.get_mut(&stream) {
                     server.ended = Some(reason);
                 }
@@ -347,13 +343,7 @@ impl World {
     fn dial(&mut self, from: usize, target: Target) {
         let found = self.relays.iter().position(|relay| relay.target.addresses == target.addresses);
         let Some(to) = found else {
-            match from {
-                0 => self.client.handle(self.now, client::Input::Unreachable { target }),
-                n => {
-                    let input = relay::Input::Unreachable { target };
-                    self.relays[n - 1].core.handle(self.now, input);
-                }
-            }
+            self.tell(from, LinkInput::Unreachable { target });
             return;
         };
         self.links += 1;
@@ -368,8 +358,7 @@ impl World {
         let id = LinkId(self.links);
         let unix = UNIX;
         let start = Start { now: self.now, unix, peer, own: Vec::new(), peer_certificate: None };
-        let input = relay::Input::Opened { link: id, target: None, start };
-        self.relays[relay].core.handle(self.now, input);
+        self.tell(relay + 1, LinkInput::Opened { link: id, target: None, start });
         id
     }
 
@@ -438,13 +427,6 @@ fn new_relay(setting: &Setting, n: usize) -> RelayNode {
 
 fn credentials(keys: &RelayKeys, setting: &Setting, n: usize) -> Credentials {
     let mut rng = seed::stream(setting.seed, n as u64, "relay certificates");
-    let auth_key = ed25519::Keypair::generate(&mut rng);
-    let tls = format!("the TLS certificate of relay {n}").into_bytes();
-    let responder = LinkSide::Responder { tls_certificate: &tls };
-    let public = auth_key.verifying_key().to_bytes();
-    let initiator = LinkSide::Initiator { authentication_key: &public };
-    let as_responder = keys.certs(&mut rng, responder, UNIX).unwrap();
-    let as_initiator = keys.certs(&mut rng, initiator, UNIX).unwrap();
-    let digest = Sha256::digest(&tls).into();
-    Credentials::new(as_responder, as_initiator, auth_key, digest, UNIX).unwrap()
+    keys.credentials(&mut rng, format!("the TLS certificate of relay {n}").as_bytes(), UNIX)
+        .unwrap()
 }

@@ -3,9 +3,9 @@
 use std::net::Ipv4Addr;
 
 use anabranch_multipath::Time;
-use anabranch_onion::StreamKey;
 use anabranch_onion::relay::{Input, Relay};
 use anabranch_onion::wire::message::{Answer, Begin, EndReason};
+use anabranch_onion::{Core, StreamKey};
 
 /// A destination: `source-N` sends N bytes and ends, `sink` takes all, `refuse` refuses, `silent` never answers.
 pub struct Server {

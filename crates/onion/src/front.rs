@@ -201,7 +201,7 @@ impl Front {
         let mut headers = [httparse::EMPTY_HEADER; 64];
         let mut head = httparse::Request::new(&mut headers);
         let length = match head.parse(&self.inbox) {
-            Ok(httparse::Status::Complete(length)) => length,
+            Ok(httparse::Status::Complete(length)) if length <= LONGEST => length,
             Ok(httparse::Status::Partial) if self.inbox.len() <= LONGEST => return Ok(None),
             _ => return Err(Nonsense(http_reply("400 Bad Request"))),
         };

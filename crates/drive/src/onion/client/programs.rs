@@ -1,0 +1,383 @@
+//! The programs of a client, from their first word to their last.
+
+use std::collections::BTreeMap;
+use std::io::{self, Read, Write};
+use std::net::{Ipv6Addr, TcpStream};
+
+use anabranch_multipath::Time;
+use anabranch_onion::client::{CircuitKey, Client, Input};
+use anabranch_onion::directory::network::Target;
+use anabranch_onion::front::{Front, Nonsense, Outcome, Reason, Wish};
+use anabranch_onion::navigator::{Demand, Isolation, Navigator, target_of_names};
+use anabranch_onion::wire::message::{Answer, Begin, EndReason};
+use anabranch_onion::{Core, StreamKey, StreamOutput};
+
+use super::names::{arpa, is_onion};
+use crate::onion::conn::is_passing;
+use crate::onion::outside::{Outside, Stir, Told};
+use crate::onion::station::{STREAMS, Station};
+use crate::poller::{Interest, Ready};
+
+/// How often a stream is tried on another circuit.
+const TRIES: u32 = 3;
+/// Programs that may be connected at a time.
+const MOST: usize = 4096;
+
+/// A program.
+enum Program {
+    /// It has not said what it wants.
+    Asking(TcpStream, Front),
+    /// It waits for a circuit, or for the exit's answer.
+    Waiting(Box<Waiting>),
+    /// Its stream is open.
+    Streaming(StreamKey, Outside),
+}
+
+struct Waiting {
+    socket: TcpStream,
+    front: Front,
+    wish: Wish,
+    tries: u32,
+}
+
+/// All programs, by numbers that are not used again.
+#[derive(Default)]
+pub(super) struct Programs {
+    programs: BTreeMap<u64, Program>,
+    last: u64,
+    /// Whose stream it is, and the circuit that it goes by.
+    streams: BTreeMap<StreamKey, (u64, CircuitKey)>,
+}
+
+impl Programs {
+    /// How many there are.
+    pub(super) fn len(&self) -> usize {
+        self.programs.len()
+    }
+
+    /// Takes all who come by a listener. Those for whom there is no place hear it at once.
+    ///
+    /// # Errors
+    /// The kernel's: one was lost.
+    pub(super) fn accept(&mut self, station: &Station<Client>, place: usize) -> io::Result<()> {
+        let Some(listener) = station.listeners.get(place) else { return Ok(()) };
+        while let Ok((socket, _)) = listener.accept() {
+            if self.programs.len() >= MOST {
+                continue;
+            }
+            self.last += 1;
+            socket.set_nonblocking(true)?;
+            socket.set_nodelay(true)?;
+            station.poller.add(&socket, STREAMS + self.last)?;
+            self.programs.insert(self.last, Program::Asking(socket, Front::default()));
+        }
+        Ok(())
+    }
+
+    /// A program's socket is ready.
+    pub(super) fn take(
+        &mut self,
+        now: Time,
+        station: &mut Station<Client>,
+        navigator: &mut Navigator,
+        number: u64,
+        ready: Ready,
+    ) {
+        match self.programs.get_mut(&number) {
+            Some(Program::Asking(..)) => self.listen_to(now, station, navigator, number),
+            Some(Program::Waiting(_)) if ready.error || ready.read => {
+                self.leave(now, station, navigator, number);
+            }
+            Some(Program::Streaming(..)) => {
+                self.move_bytes(now, station, navigator, number, Stir::Socket(ready));
+            }
+            _ => {}
+        }
+    }
+
+    /// The core says something of a stream.
+    pub(super) fn stir(
+        &mut self,
+        now: Time,
+        station: &mut Station<Client>,
+        navigator: &mut Navigator,
+        output: StreamOutput,
+    ) {
+        let (stream, what) = match output {
+            StreamOutput::Readable { stream } => (stream, Stir::Readable),
+            StreamOutput::Room { stream } => (stream, Stir::Room),
+            StreamOutput::Ended { stream, reason } => {
+                return self.ended(now, navigator, stream, reason);
+            }
+        };
+        if let Some(&(number, _)) = self.streams.get(&stream) {
+            self.move_bytes(now, station, navigator, number, what);
+        }
+    }
+
+    /// Opens a program's stream on the circuit that was found for it.
+    pub(super) fn attach(
+        &mut self,
+        now: Time,
+        station: &mut Station<Client>,
+        navigator: &mut Navigator,
+        number: u64,
+        circuit: CircuitKey,
+    ) {
+        let Some(Program::Waiting(waiting)) = self.programs.get(&number) else {
+            return navigator.stream_ended(circuit);
+        };
+        let core = &mut station.core;
+        let opened = match &waiting.wish {
+            Wish::Connect { host, port } => {
+                core.begin(now, circuit, &Begin { host: host.clone(), port: *port, flags: 0 })
+            }
+            Wish::Resolve(name) => core.resolve(now, circuit, name),
+            Wish::Name(address) => core.resolve(now, circuit, &arpa(*address)),
+        };
+        match opened {
+            Ok(stream) => {
+                self.streams.insert(stream, (number, circuit));
+            }
+            Err(_) => self.again(now, navigator, number, circuit, Reason::General),
+        }
+    }
+
+    /// No circuit was found in time.
+    pub(super) fn time_out(&mut self, number: u64) {
+        self.fail(number, Reason::TimedOut);
+    }
+
+    /// A stream's destination is reached.
+    pub(super) fn connected(
+        &mut self,
+        now: Time,
+        station: &mut Station<Client>,
+        stream: StreamKey,
+    ) {
+        let Some(&(number, _)) = self.streams.get(&stream) else { return };
+        let Some(Program::Waiting(waiting)) = self.programs.remove(&number) else { return };
+        let Waiting { mut socket, mut front, .. } = *waiting;
+        let greeted = socket.write_all(&front.answer(&Outcome::Connected));
+        let early = front.rest();
+        // A fresh stream has room for what one read brought.
+        station.core.write(now, stream, &early);
+        match greeted.and_then(|()| Outside::of(stream, socket)) {
+            Ok(outside) => {
+                let interest = outside.interest();
+                let _ = station.poller.change(outside.socket(), STREAMS + number, interest);
+                self.programs.insert(number, Program::Streaming(stream, outside));
+            }
+            Err(_) => station.core.handle(now, Input::Ended { stream }),
+        }
+    }
+
+    /// A question was answered.
+    pub(super) fn resolved(
+        &mut self,
+        navigator: &mut Navigator,
+        stream: StreamKey,
+        answers: &[(Answer, u32)],
+    ) {
+        let Some((number, circuit)) = self.streams.remove(&stream) else { return };
+        navigator.stream_ended(circuit);
+        let Some(Program::Waiting(mut waiting)) = self.programs.remove(&number) else { return };
+        let found = answers.iter().find_map(|(answer, _)| match answer {
+            Answer::Address(address) => Some(Outcome::Address(*address)),
+            Answer::Name(name) => Some(Outcome::Name(name.clone())),
+            Answer::Later | Answer::Never => None,
+        });
+        let outcome = found.unwrap_or(Outcome::Failed(Reason::Unreachable));
+        let _ = waiting.socket.write_all(&waiting.front.answer(&outcome));
+    }
+
+    /// Reads a program's words until it has said what it wants.
+    fn listen_to(
+        &mut self,
+        now: Time,
+        station: &Station<Client>,
+        navigator: &mut Navigator,
+        number: u64,
+    ) {
+        let Some(Program::Asking(socket, front)) = self.programs.get_mut(&number) else { return };
+        let (mut buffer, mut replies) = ([0; 4096], Vec::new());
+        let taken = match socket.read(&mut buffer) {
+            Ok(0) => Err(Nonsense(Vec::new())),
+            Ok(count) => front.take(&buffer[..count], &mut replies),
+            Err(error) if is_passing(&error) => return,
+            Err(_) => Err(Nonsense(Vec::new())),
+        };
+        let (wish, last) = match taken {
+            Ok(wish) => (wish, None),
+            Err(Nonsense(answer)) => (None, Some(answer)),
+        };
+        replies.extend(last.as_deref().unwrap_or_default());
+        // Replies are short, and the socket is new: it takes them whole, or the program has gone.
+        if socket.write_all(&replies).is_err() || last.is_some() {
+            self.programs.remove(&number);
+            return;
+        }
+        if let Some(wish) = wish {
+            self.want(now, station, navigator, number, wish);
+        }
+    }
+
+    /// Has a circuit found for a program's wish.
+    fn want(
+        &mut self,
+        now: Time,
+        station: &Station<Client>,
+        navigator: &mut Navigator,
+        number: u64,
+        wish: Wish,
+    ) {
+        let Some(Program::Asking(socket, front)) = self.programs.remove(&number) else { return };
+        // Until it is answered, only its end is of interest.
+        let quiet = Interest { read: false, write: false };
+        let _ = station.poller.change(&socket, STREAMS + number, quiet);
+        let waiting = Waiting { socket, front, wish, tries: 0 };
+        self.programs.insert(number, Program::Waiting(Box::new(waiting)));
+        self.seek(now, navigator, number);
+    }
+
+    fn seek(&mut self, now: Time, navigator: &mut Navigator, number: u64) {
+        let Some(Program::Waiting(waiting)) = self.programs.get_mut(&number) else { return };
+        waiting.tries += 1;
+        let target = match &waiting.wish {
+            // Onion services are another network, and their names are no one else's business.
+            Wish::Connect { host, .. } | Wish::Resolve(host) if is_onion(host) => {
+                return self.fail(number, Reason::Forbidden);
+            }
+            Wish::Connect { host, port } => {
+                Target { port: *port, v6: host.parse::<Ipv6Addr>().is_ok() }
+            }
+            Wish::Resolve(_) | Wish::Name(_) => target_of_names(),
+        };
+        let isolation = Isolation(waiting.front.isolation().to_vec());
+        navigator.demand(now, Demand { number, target, isolation });
+    }
+
+    /// Tries another circuit, unless that was done often enough.
+    fn again(
+        &mut self,
+        now: Time,
+        navigator: &mut Navigator,
+        number: u64,
+        circuit: CircuitKey,
+        reason: Reason,
+    ) {
+        navigator.stream_ended(circuit);
+        navigator.retire(circuit);
+        match self.programs.get(&number) {
+            Some(Program::Waiting(waiting)) if waiting.tries < TRIES => {
+                self.seek(now, navigator, number);
+            }
+            _ => self.fail(number, reason),
+        }
+    }
+
+    /// Tells a program that its wish cannot be met.
+    fn fail(&mut self, number: u64, reason: Reason) {
+        if let Some(Program::Waiting(mut waiting)) = self.programs.remove(&number) {
+            let answer = waiting.front.answer(&Outcome::Failed(reason));
+            let _ = waiting.socket.write_all(&answer);
+        }
+    }
+
+    fn move_bytes(
+        &mut self,
+        now: Time,
+        station: &mut Station<Client>,
+        navigator: &mut Navigator,
+        number: u64,
+        what: Stir,
+    ) {
+        let Some(Program::Streaming(stream, outside)) = self.programs.get_mut(&number) else {
+            return;
+        };
+        let stream = *stream;
+        if let Told::Ended(_) = station.stir(now, number, outside, what) {
+            self.leave_stream(now, station, navigator, number, stream);
+        }
+    }
+
+    /// A program has ended its stream.
+    fn leave_stream(
+        &mut self,
+        now: Time,
+        station: &mut Station<Client>,
+        navigator: &mut Navigator,
+        number: u64,
+        stream: StreamKey,
+    ) {
+        self.programs.remove(&number);
+        if let Some((_, circuit)) = self.streams.remove(&stream) {
+            navigator.stream_ended(circuit);
+        }
+        station.core.handle(now, Input::Ended { stream });
+    }
+
+    /// A program has gone before it was answered.
+    fn leave(
+        &mut self,
+        now: Time,
+        station: &mut Station<Client>,
+        navigator: &mut Navigator,
+        number: u64,
+    ) {
+        self.programs.remove(&number);
+        navigator.withdraw(number);
+        let stream = self.streams.iter().find(|(_, (owner, _))| *owner == number);
+        if let Some((&stream, _)) = stream {
+            self.leave_stream(now, station, navigator, number, stream);
+        }
+    }
+
+    /// The exit ended a stream, or its circuit is gone.
+    fn ended(
+        &mut self,
+        now: Time,
+        navigator: &mut Navigator,
+        stream: StreamKey,
+        reason: EndReason,
+    ) {
+        let Some((number, circuit)) = self.streams.remove(&stream) else { return };
+        match self.programs.get_mut(&number) {
+            Some(Program::Waiting(_)) if is_worth_another_try(reason) => {
+                self.again(now, navigator, number, circuit, told(reason));
+            }
+            Some(Program::Waiting(_)) => {
+                navigator.stream_ended(circuit);
+                self.fail(number, told(reason));
+            }
+            _ => {
+                navigator.stream_ended(circuit);
+                self.programs.remove(&number);
+            }
+        }
+    }
+}
+
+/// Whether it may be the exit's fault rather than the destination's.
+fn is_worth_another_try(reason: EndReason) -> bool {
+    [
+        EndReason::EXIT_POLICY,
+        EndReason::DESTROY,
+        EndReason::RESOURCES,
+        EndReason::HIBERNATING,
+        EndReason::INTERNAL,
+        EndReason::MISC,
+        EndReason::PROTOCOL,
+    ]
+    .contains(&reason)
+}
+
+fn told(reason: EndReason) -> Reason {
+    match reason {
+        EndReason::EXIT_POLICY => Reason::Forbidden,
+        EndReason::RESOLVE_FAILED | EndReason::NO_ROUTE => Reason::Unreachable,
+        EndReason::REFUSED => Reason::Refused,
+        EndReason::TIMEOUT => Reason::TimedOut,
+        _ => Reason::General,
+    }
+}

@@ -1,0 +1,121 @@
+//! A directory request by a stream, and its answer.
+
+use anabranch_multipath::Time;
+use anabranch_onion::directory::cache::Cache;
+use anabranch_onion::directory::http::{RequestReader, answer};
+use anabranch_onion::{Core, StreamKey};
+
+/// The longest request.
+const LONGEST: usize = 32 << 10;
+
+/// Where a conversation stands.
+pub(super) enum Answering {
+    /// The request is not whole.
+    Reading(RequestReader),
+    /// The answer, and how much of it found room.
+    Saying(Vec<u8>, usize),
+}
+
+impl Answering {
+    /// At the beginning.
+    pub(super) fn new() -> Answering {
+        Answering::Reading(RequestReader::new(LONGEST))
+    }
+
+    /// Reads what came, and says as much as there is room for; true if all is said. A request that is none is
+    /// told so.
+    pub(super) fn go_on(
+        &mut self,
+        now: Time,
+        core: &mut impl Core,
+        stream: StreamKey,
+        cache: &Cache,
+    ) -> bool {
+        let (first, second) = core.read(stream);
+        let bytes = [first, second].concat();
+        core.consume(now, stream, bytes.len());
+        if let Answering::Reading(reader) = self {
+            *self = match reader.push(&bytes) {
+                Ok(None) => return false,
+                Ok(Some(request)) => Answering::Saying(cache.answer(&request), 0),
+                Err(_) => Answering::Saying(answer(400, "Bad request", b"", false), 0),
+            };
+        }
+        let Answering::Saying(text, said) = self else { return false };
+        *said += core.write(now, stream, &text[*said..]);
+        *said == text.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use anabranch_onion::directory::http::{ResponseReader, get};
+    use anabranch_onion::{LinkId, LinkInput};
+
+    /// A core of one stream that takes a hundred bytes at a time.
+    #[derive(Default)]
+    struct Pipe {
+        came: Vec<u8>,
+        said: Vec<u8>,
+    }
+
+    impl Core for Pipe {
+        fn handle_link(&mut self, _: Time, _: LinkInput<'_>) {}
+
+        fn next_timeout(&self) -> Option<Time> {
+            None
+        }
+
+        fn transmit(&mut self, _: Time, _: LinkId, _: &mut Vec<u8>, _: usize) -> bool {
+            false
+        }
+
+        fn write(&mut self, _: Time, _: StreamKey, bytes: &[u8]) -> usize {
+            let taken = bytes.len().min(100);
+            self.said.extend_from_slice(&bytes[..taken]);
+            taken
+        }
+
+        fn read(&self, _: StreamKey) -> (&[u8], &[u8]) {
+            (&self.came, &[])
+        }
+
+        fn consume(&mut self, _: Time, _: StreamKey, bytes: usize) {
+            self.came.drain(..bytes);
+        }
+    }
+
+    fn conversation(request: &[u8]) -> (u16, Vec<u8>) {
+        let (mut pipe, mut answering, mut cache) =
+            (Pipe::default(), Answering::new(), Cache::default());
+        cache.own_descriptor("router ".repeat(100));
+        for piece in request.chunks(10) {
+            pipe.came.extend_from_slice(piece);
+            if answering.go_on(Time::ZERO, &mut pipe, StreamKey(1), &cache) {
+                break;
+            }
+        }
+        let mut rounds = 0;
+        while !answering.go_on(Time::ZERO, &mut pipe, StreamKey(1), &cache) && rounds < 50 {
+            rounds += 1;
+        }
+        let mut reader = ResponseReader::new(1 << 20);
+        reader.push(&pipe.said).unwrap();
+        let response = reader.finish().unwrap();
+        (response.status, response.body)
+    }
+
+    #[test]
+    fn what_is_asked_for_is_said_piece_by_piece() {
+        let (status, body) = conversation(&get("/tor/server/authority"));
+        assert_eq!((status, body.len()), (200, 700));
+    }
+
+    #[test]
+    fn what_is_no_request_is_told_so() {
+        assert_eq!(conversation(b"\x16\x03\x01 no HTTP at all\r\n\r\n").0, 400);
+        assert_eq!(conversation(&[b'x'; LONGEST + 1]).0, 400);
+        assert_eq!(conversation(&get("/nothing/here")).0, 404);
+    }
+}

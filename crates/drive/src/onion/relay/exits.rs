@@ -1,0 +1,206 @@
+//! Streams that leave the network here: names, policy, connections; and requests for the directory.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::IpAddr;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+
+use anabranch_multipath::Time;
+use anabranch_onion::directory::cache::Cache;
+use anabranch_onion::directory::policy::ExitPolicy;
+use anabranch_onion::relay::{Input, Relay};
+use anabranch_onion::wire::message::{Answer, Begin, EndReason};
+use anabranch_onion::{StreamKey, StreamOutput};
+
+use super::answers::Answering;
+use crate::onion::dns::{Question, Resolver, TTL};
+use crate::onion::outside::{Outside, Stir, Told, reason};
+use crate::onion::station::{STREAMS, Station};
+
+/// All streams of a relay's core.
+pub(super) struct Exits {
+    policy: ExitPolicy,
+    outsides: BTreeMap<StreamKey, Outside>,
+    /// Streams whose destination's name is being looked up; questions have no destination.
+    sought: BTreeMap<StreamKey, Option<Begin>>,
+    requests: BTreeMap<StreamKey, Answering>,
+    names: Resolver,
+    /// What the directory has to give.
+    pub(super) cache: Arc<Cache>,
+}
+
+impl Exits {
+    /// Without streams.
+    ///
+    /// # Errors
+    /// The kernel's: no threads for names.
+    pub(super) fn new(policy: ExitPolicy) -> io::Result<Exits> {
+        Ok(Exits {
+            policy,
+            outsides: BTreeMap::new(),
+            sought: BTreeMap::new(),
+            requests: BTreeMap::new(),
+            names: Resolver::start()?,
+            cache: Arc::default(),
+        })
+    }
+
+    /// Readable when names were found: then call [`Exits::take_names`].
+    pub(super) fn waker(&self) -> &UnixStream {
+        self.names.waker()
+    }
+
+    /// Why names that are not in the table of hosts cannot be resolved, if so.
+    pub(super) fn trouble(&self) -> Option<&str> {
+        self.names.trouble()
+    }
+
+    /// Connects a stream, if the policy lets it go where it wants.
+    pub(super) fn connect(
+        &mut self,
+        now: Time,
+        station: &mut Station<Relay>,
+        stream: StreamKey,
+        begin: Begin,
+    ) {
+        match begin.host.parse::<IpAddr>() {
+            Ok(address) => self.go(now, station, stream, &[address], begin.port),
+            Err(_) if !self.policy.may_allow(begin.port) => {
+                end(now, station, stream, EndReason::EXIT_POLICY);
+            }
+            Err(_) => {
+                let name = begin.host.clone();
+                self.seek(now, station, stream, Some(begin), name);
+            }
+        }
+    }
+
+    /// Looks a name up, for a stream that is to go there or for the client itself.
+    pub(super) fn seek(
+        &mut self,
+        now: Time,
+        station: &mut Station<Relay>,
+        stream: StreamKey,
+        begin: Option<Begin>,
+        name: String,
+    ) {
+        let is_question = begin.is_none();
+        if self.names.ask(Question { stream, name }).is_ok() {
+            self.sought.insert(stream, begin);
+        } else if is_question {
+            let answers = vec![(Answer::Later, 0)];
+            station.core.handle(now, Input::Resolved { stream, answers });
+        } else {
+            end(now, station, stream, EndReason::RESOURCES);
+        }
+    }
+
+    /// A client wants the directory.
+    pub(super) fn serve(&mut self, now: Time, station: &mut Station<Relay>, stream: StreamKey) {
+        self.requests.insert(stream, Answering::new());
+        station.core.handle(now, Input::Connected { stream, reached: None });
+    }
+
+    /// Names that were found.
+    pub(super) fn take_names(&mut self, now: Time, station: &mut Station<Relay>) {
+        for found in self.names.take() {
+            let stream = found.stream;
+            match self.sought.remove(&stream) {
+                None => {}
+                Some(None) => {
+                    let answers = found.answers.into_iter().map(|answer| (answer, TTL)).collect();
+                    station.core.handle(now, Input::Resolved { stream, answers });
+                }
+                Some(Some(begin)) => {
+                    let addresses: Vec<IpAddr> = found.answers.iter().filter_map(address).collect();
+                    let addresses = begin.acceptable(addresses);
+                    self.go(now, station, stream, &addresses, begin.port);
+                }
+            }
+        }
+    }
+
+    /// The core says something of a stream.
+    pub(super) fn take(&mut self, now: Time, station: &mut Station<Relay>, output: StreamOutput) {
+        match output {
+            StreamOutput::Readable { stream } => self.stir(now, station, stream, Stir::Readable),
+            StreamOutput::Room { stream } => self.stir(now, station, stream, Stir::Room),
+            StreamOutput::Ended { stream, .. } => self.forget(stream),
+        }
+    }
+
+    /// Moves a stream's bytes.
+    pub(super) fn stir(
+        &mut self,
+        now: Time,
+        station: &mut Station<Relay>,
+        stream: StreamKey,
+        what: Stir,
+    ) {
+        if let Some(answering) = self.requests.get_mut(&stream) {
+            if answering.go_on(now, &mut station.core, stream, &self.cache) {
+                self.forget(stream);
+                end(now, station, stream, EndReason::DONE);
+            }
+            return;
+        }
+        let Some(outside) = self.outsides.get_mut(&stream) else { return };
+        match station.stir(now, stream.0, outside, what) {
+            Told::Nothing => {}
+            Told::Connected(address) => {
+                let reached = Some((address, TTL));
+                station.core.handle(now, Input::Connected { stream, reached });
+            }
+            Told::Ended(reason) => {
+                self.forget(stream);
+                end(now, station, stream, reason);
+            }
+        }
+    }
+
+    /// Connects a stream to the first of the addresses that the policy lets through.
+    fn go(
+        &mut self,
+        now: Time,
+        station: &mut Station<Relay>,
+        stream: StreamKey,
+        addresses: &[IpAddr],
+        port: u16,
+    ) {
+        let allowed = |address: &&IpAddr| self.policy.allows(**address, port);
+        let Some(&address) = addresses.iter().find(allowed) else {
+            let known = !addresses.is_empty();
+            let reason = if known { EndReason::EXIT_POLICY } else { EndReason::RESOLVE_FAILED };
+            return end(now, station, stream, reason);
+        };
+        let outside = Outside::connect(stream, (address, port).into()).and_then(|outside| {
+            let token = STREAMS + stream.0;
+            station.poller.add_for(outside.socket(), token, outside.interest())?;
+            Ok(outside)
+        });
+        match outside {
+            Ok(outside) => {
+                self.outsides.insert(stream, outside);
+            }
+            Err(error) => end(now, station, stream, reason(&error)),
+        }
+    }
+
+    fn forget(&mut self, stream: StreamKey) {
+        self.outsides.remove(&stream);
+        self.sought.remove(&stream);
+        self.requests.remove(&stream);
+    }
+}
+
+fn end(now: Time, station: &mut Station<Relay>, stream: StreamKey, reason: EndReason) {
+    station.core.handle(now, Input::Ended { stream, reason });
+}
+
+fn address(answer: &Answer) -> Option<IpAddr> {
+    match answer {
+        Answer::Address(address) => Some(*address),
+        _ => None,
+    }
+}

@@ -1,0 +1,237 @@
+//! A core and its links, for either role: one thread's sockets, and the four calls that move bytes between both.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::os::fd::AsFd;
+use std::time::{Duration, UNIX_EPOCH};
+
+use anabranch_links::tls::Context;
+use anabranch_multipath::Time;
+use anabranch_onion::channel::Start;
+use anabranch_onion::{Core, LinkId, LinkInput, LinkOutput, StreamKey};
+
+use super::links::{LINKS, Links};
+use super::outside::{Inside, Outside, Stir, Told};
+use crate::clock::Clock;
+use crate::poller::{Poller, Ready};
+
+/// The least token of a listener: its place added to this. Smaller ones are a role's single files.
+pub(super) const LISTENERS: u64 = 16;
+/// The least token of a stream's socket; what is added to it is for the role to say.
+pub(super) const STREAMS: u64 = 1 << 61;
+/// Between two looks at what is not told by any file.
+pub(super) const TICK: Duration = Duration::from_secs(1);
+
+/// A core, its links, and where others come in.
+pub(super) struct Station<C> {
+    pub(super) clock: Clock,
+    pub(super) core: C,
+    pub(super) poller: Poller,
+    pub(super) links: Links,
+    pub(super) listeners: Vec<TcpListener>,
+    /// The addresses that neighbours are told are ours; none for a client.
+    own: Vec<IpAddr>,
+}
+
+/// Whose a token is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Token {
+    /// One of the role's single files.
+    File(u64),
+    /// The listener at this place.
+    Listener(usize),
+    /// A link.
+    Link(LinkId),
+    /// A stream's socket, by the role's number.
+    Stream(u64),
+}
+
+impl Token {
+    /// Whose it is.
+    pub(super) fn of(token: u64) -> Token {
+        match token {
+            0..LISTENERS => Token::File(token),
+            LISTENERS..LINKS => Token::Listener((token - LISTENERS) as usize),
+            LINKS..STREAMS => Token::Link(LinkId(token - LINKS)),
+            _ => Token::Stream(token - STREAMS),
+        }
+    }
+}
+
+impl<C: Core> Station<C> {
+    /// A core without links that listens at these addresses.
+    ///
+    /// # Errors
+    /// An address cannot be listened on (it is named), or the kernel has no files left.
+    pub(super) fn new(
+        clock: Clock,
+        core: C,
+        context: Context,
+        at: &[SocketAddr],
+        own: Vec<IpAddr>,
+    ) -> io::Result<Station<C>> {
+        let poller = Poller::new(1024)?;
+        let listeners = at.iter().map(listen).collect::<io::Result<Vec<_>>>()?;
+        for (token, listener) in (LISTENERS..).zip(&listeners) {
+            poller.add(listener, token)?;
+        }
+        Ok(Station { clock, core, poller, links: Links::new(context), listeners, own })
+    }
+
+    /// Watches one of the role's single files.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub(super) fn watch(&self, file: impl AsFd, token: u64) -> io::Result<()> {
+        debug_assert!(token < LISTENERS, "others are listeners");
+        self.poller.add(file, token)
+    }
+
+    /// The addresses that are listened at.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub(super) fn addresses(&self) -> io::Result<Vec<SocketAddr>> {
+        self.listeners.iter().map(TcpListener::local_addr).collect()
+    }
+
+    /// Waits until a file is ready, or the core (or `other`) wants to be called, or a tick has passed.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub(super) fn wait(&mut self, other: Option<Time>) -> io::Result<Vec<Ready>> {
+        let now = self.clock.now();
+        let next = self.core.next_timeout().into_iter().chain(other).min();
+        let pause = next.map_or(TICK, |time| time.since(now).min(TICK));
+        Ok(self.poller.wait(Some(pause))?.collect())
+    }
+
+    /// Whether the core wants to be told the time.
+    pub(super) fn is_due(&self, now: Time) -> bool {
+        self.core.next_timeout().is_some_and(|time| time <= now)
+    }
+
+    /// Takes what a link's socket brought to the core, and what waits for it to the socket.
+    pub(super) fn take_link(&mut self, now: Time, link: LinkId, ready: Ready) {
+        let unix = self.unix(now);
+        let news = self.links.read(link, ready);
+        if let Some(opened) = news.opened {
+            let start = Start {
+                now,
+                unix,
+                peer: opened.peer.ip(),
+                own: self.own.clone(),
+                peer_certificate: opened.certificate,
+            };
+            let target = opened.target;
+            self.core.handle_link(now, LinkInput::Opened { link, target, start });
+        }
+        if !news.bytes.is_empty() {
+            self.core.handle_link(now, LinkInput::Bytes { link, bytes: news.bytes });
+        }
+        let ended = news.ended;
+        self.flush(now, link);
+        if ended {
+            self.gone(now, link);
+        }
+    }
+
+    /// Does what the core wants done with a link.
+    pub(super) fn obey(&mut self, now: Time, output: LinkOutput) {
+        match output {
+            LinkOutput::Dial { target } => {
+                if self.links.dial(&self.poller, target.clone()).is_err() {
+                    self.core.handle_link(now, LinkInput::Unreachable { target });
+                }
+            }
+            LinkOutput::Transmit { link } => {
+                self.links.wants(link);
+                self.flush(now, link);
+            }
+            LinkOutput::Close { link } => {
+                self.links.close(link);
+                self.flush(now, link);
+            }
+            LinkOutput::Export { link, context } => match self.links.export(link, &context) {
+                Some(secret) => self.core.handle_link(now, LinkInput::Exported { link, secret }),
+                None => self.gone(now, link),
+            },
+        }
+    }
+
+    /// Moves bytes between a stream in the core and its socket outside, which has this number; what the role is
+    /// to do about it.
+    pub(super) fn stir(
+        &mut self,
+        now: Time,
+        number: u64,
+        outside: &mut Outside,
+        what: Stir,
+    ) -> Told {
+        let told = outside.stir(what, &mut Within { core: &mut self.core, now });
+        // It is watched as long as it is in its role's table.
+        let _ = self.poller.change(outside.socket(), STREAMS + number, outside.interest());
+        told
+    }
+
+    /// Seconds since 1970.
+    pub(super) fn unix(&self, now: Time) -> u64 {
+        self.clock.wall(now).duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+    }
+
+    fn flush(&mut self, now: Time, link: LinkId) {
+        let core = &mut self.core;
+        let fetch = |out: &mut Vec<u8>, limit| core.transmit(now, link, out, limit);
+        if !self.links.flush(&self.poller, link, fetch) {
+            self.gone(now, link);
+        }
+    }
+
+    fn gone(&mut self, now: Time, link: LinkId) {
+        let input = match self.links.remove(link) {
+            Some(target) => LinkInput::Unreachable { target },
+            None => LinkInput::Closed { link },
+        };
+        self.core.handle_link(now, input);
+    }
+}
+
+/// The core's side of a stream.
+struct Within<'a, C> {
+    core: &'a mut C,
+    now: Time,
+}
+
+impl<C: Core> Inside for Within<'_, C> {
+    fn waiting(&self, stream: StreamKey) -> (&[u8], &[u8]) {
+        self.core.read(stream)
+    }
+
+    fn took(&mut self, stream: StreamKey, bytes: usize) {
+        self.core.consume(self.now, stream, bytes);
+    }
+
+    fn give(&mut self, stream: StreamKey, bytes: &[u8]) -> usize {
+        self.core.write(self.now, stream, bytes)
+    }
+}
+
+fn listen(at: &SocketAddr) -> io::Result<TcpListener> {
+    let named = |error: io::Error| io::Error::new(error.kind(), format!("{at}: {error}"));
+    let listener = TcpListener::bind(at).map_err(named)?;
+    listener.set_nonblocking(true)?;
+    Ok(listener)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_tell_their_owners_apart() {
+        assert_eq!(Token::of(3), Token::File(3));
+        assert_eq!(Token::of(LISTENERS + 2), Token::Listener(2));
+        assert_eq!(Token::of(LINKS + 5), Token::Link(LinkId(5)));
+        assert_eq!(Token::of(STREAMS + 7), Token::Stream(7));
+    }
+}

@@ -1,0 +1,290 @@
+//! What a client and a relay have in common: links, circuits with an end for streams, and what is to be done outside.
+
+use std::collections::{BTreeSet, VecDeque};
+
+use anabranch_multipath::Time;
+use rand_core::CryptoRng;
+
+use crate::crypto::{ClientLayer, RelayLayer, Tag};
+use crate::end::{Filled, Happened};
+use crate::event::{Event, Violation};
+use crate::hub::{Hub, Lane, LinkId, Popped};
+use crate::node::{LinkOutput, StreamOutput};
+use crate::schedule;
+use crate::stream::StreamKey;
+use crate::table::{Dialling, Slab, Streams};
+use crate::tail::{QUEUE_HIGH, QUEUE_LOW, Tail};
+use crate::wire::cell::{BODY, Body, Command};
+use crate::wire::extend::Target;
+use crate::wire::message::{self, EndReason, Message, RelayCommand, put_sendme};
+
+/// When a core wants to be called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Timer {
+    /// The link's handshake must be done.
+    Handshake(LinkId),
+    /// A stream of the circuit that keeps to a rate may send again.
+    Streams(u32),
+}
+
+/// Puts our layers on a cell that starts here.
+pub(crate) trait Seal {
+    /// Seals it, for the other end of the circuit; its tag, if there is a layer.
+    fn seal(&mut self, command: Command, body: &mut Body) -> Option<Tag>;
+}
+
+impl Seal for Box<dyn RelayLayer> {
+    fn seal(&mut self, command: Command, body: &mut Body) -> Option<Tag> {
+        Some(self.originate(command, body))
+    }
+}
+
+/// For the last hop, by all others.
+impl Seal for Vec<Box<dyn ClientLayer>> {
+    fn seal(&mut self, command: Command, body: &mut Body) -> Option<Tag> {
+        let (last, before) = self.split_last_mut()?;
+        let tag = last.originate(command, body);
+        before.iter_mut().rev().for_each(|layer| layer.outbound(command, body));
+        Some(tag)
+    }
+}
+
+/// A circuit as seen from its end.
+pub(crate) trait Ending {
+    /// Whether what the end sends leads away from the client.
+    const OUTWARD: bool;
+
+    /// Where the end's cells go, the streams (once there are to be any), and the layers.
+    fn parts(&mut self) -> Option<(Lane, Option<&mut Tail>, &mut dyn Seal)>;
+
+    /// The streams, to look at.
+    fn tail(&self) -> Option<&Tail>;
+
+    /// The streams.
+    fn tail_mut(&mut self) -> Option<&mut Tail> {
+        self.parts()?.1
+    }
+}
+
+/// The state that both roles have. `C` is a circuit, `O` what is to be done outside.
+pub(crate) struct Base<C, O> {
+    pub(crate) rng: Box<dyn CryptoRng + Send>,
+    pub(crate) hub: Hub,
+    pub(crate) circuits: Slab<C>,
+    pub(crate) streams: Streams,
+    /// Relays that we are reaching, and which circuits wait for them.
+    pub(crate) dialling: Dialling,
+    pub(crate) timers: BTreeSet<(Time, Timer)>,
+    pub(crate) outputs: VecDeque<O>,
+    /// Cells that may wait, of all circuits together.
+    pub(crate) max_cells: usize,
+    /// What neighbours did that no honest one does.
+    pub(crate) violations: u64,
+}
+
+impl<C, O> Base<C, O>
+where
+    C: Ending,
+    O: From<LinkOutput> + From<StreamOutput> + From<Event>,
+{
+    /// Without links; `rng` is all the chance that it takes.
+    pub(crate) fn new(
+        policy: schedule::Kind,
+        max_cells: usize,
+        rng: Box<dyn CryptoRng + Send>,
+    ) -> Base<C, O> {
+        Base {
+            rng,
+            hub: Hub::new(policy),
+            circuits: Slab::default(),
+            streams: Streams::default(),
+            dialling: Dialling::default(),
+            timers: BTreeSet::new(),
+            outputs: VecDeque::new(),
+            max_cells,
+            violations: 0,
+        }
+    }
+
+    /// The next thing to do.
+    pub(crate) fn poll(&mut self) -> Option<O> {
+        let link = || self.hub.next_ready().map(|link| LinkOutput::Transmit { link }.into());
+        self.outputs.pop_front().or_else(link)
+    }
+
+    /// Something is to be done outside.
+    pub(crate) fn put(&mut self, output: impl Into<O>) {
+        self.outputs.push_back(output.into());
+    }
+
+    /// A neighbour did what no honest one does.
+    pub(crate) fn violated(&mut self, link: LinkId, violation: Violation) {
+        self.violations += 1;
+        self.put(Event::Violation { link, violation });
+    }
+
+    /// A circuit waits for a link to this relay.
+    pub(crate) fn dial(&mut self, target: Target, circuit: u32) {
+        if self.dialling.add(&target, circuit) {
+            self.put(LinkOutput::Dial { target });
+        }
+    }
+
+    /// Appends cells for a link until `out` has `limit` bytes or nothing is left; false if nothing is left.
+    pub(crate) fn transmit(
+        &mut self,
+        now: Time,
+        link: LinkId,
+        out: &mut Vec<u8>,
+        limit: usize,
+    ) -> bool {
+        while out.len() < limit {
+            match self.hub.pop(now, link, out) {
+                Popped::Nothing => return false,
+                Popped::Cell { owner, left } if left < QUEUE_LOW && owner.outward == C::OUTWARD => {
+                    self.pump(now, owner.circuit);
+                }
+                Popped::Own | Popped::Cell { .. } => {}
+            }
+        }
+        true
+    }
+
+    /// Takes bytes of a stream's program; returns how many.
+    pub(crate) fn write(&mut self, now: Time, stream: StreamKey, bytes: &[u8]) -> usize {
+        let Some((index, id)) = self.streams.live(stream) else { return bytes.len() };
+        let tail = self.circuits.get_mut(index).and_then(C::tail_mut);
+        let stream = tail.and_then(|tail| tail.end.stream(id));
+        let taken = stream.map_or(bytes.len(), |stream| stream.write(bytes));
+        self.pump(now, index);
+        taken
+    }
+
+    /// The bytes that wait for a stream's program: two pieces, in order.
+    pub(crate) fn read(&self, stream: StreamKey) -> (&[u8], &[u8]) {
+        if let Some((index, id)) = self.streams.live(stream) {
+            let tail = self.circuits.get(index).and_then(C::tail);
+            let stream = tail.and_then(|tail| tail.end.peek(id));
+            return stream.map_or((&[], &[]), |stream| stream.incoming.as_slices());
+        }
+        self.streams.left(stream).map_or((&[], &[]), VecDeque::as_slices)
+    }
+
+    /// The program took the first `bytes` of [`Base::read`].
+    pub(crate) fn consume(&mut self, now: Time, stream: StreamKey, bytes: usize) {
+        let Some((index, id)) = self.streams.live(stream) else {
+            if let Some(reason) = self.streams.consumed(stream, bytes) {
+                self.put(StreamOutput::Ended { stream, reason });
+            }
+            return;
+        };
+        if let Some(tail) = self.circuits.get_mut(index).and_then(C::tail_mut) {
+            tail.end.consumed(now, id, bytes);
+            self.pump(now, index);
+        }
+    }
+
+    /// The program has ended a stream; what it wrote before goes first.
+    pub(crate) fn end(&mut self, now: Time, key: StreamKey, reason: EndReason) {
+        let Some((index, id)) = self.streams.live(key) else { return self.streams.remove(key) };
+        let tail = self.circuits.get_mut(index).and_then(C::tail_mut);
+        if let Some(stream) = tail.and_then(|tail| tail.end.stream(id)) {
+            stream.end(reason);
+        }
+        self.pump(now, index);
+    }
+
+    /// Sends what the circuit's streams have, as far as window and queue allow.
+    pub(crate) fn pump(&mut self, now: Time, index: u32) {
+        let parts = self.circuits.get_mut(index).and_then(C::parts);
+        let Some((lane, Some(tail), layers)) = parts else { return };
+        let waiting = self.hub.waiting(lane);
+        for _ in waiting..QUEUE_HIGH {
+            let mut body = [0; BODY];
+            let room = tail.leg.has_room();
+            let Some(filled) = tail.end.fill(now, room, &mut body, &mut *self.rng) else { break };
+            let tag = layers.seal(Command::RELAY, &mut body);
+            if let (Filled::Data, Some(tag)) = (filled, tag) {
+                tail.leg.sent(now, tag);
+            }
+            self.hub.push(now, lane, Command::RELAY, &body);
+        }
+        self.timers.extend(tail.end.wake_at().map(|time| (time, Timer::Streams(index))));
+        self.tell(index);
+    }
+
+    /// Passes on what happened to streams.
+    fn tell(&mut self, index: u32) {
+        let Some(tail) = self.circuits.get_mut(index).and_then(C::tail_mut) else { return };
+        while let Some(happened) = tail.end.happened() {
+            let told = match happened {
+                Happened::Readable(stream) => Some(StreamOutput::Readable { stream }),
+                Happened::Room(stream) => Some(StreamOutput::Room { stream }),
+                Happened::Ended(stream, reason, bytes) => {
+                    let reason = self.streams.ended(stream, reason, bytes);
+                    reason.map(|reason| StreamOutput::Ended { stream, reason })
+                }
+                Happened::Finished(stream) => {
+                    self.streams.remove(stream);
+                    None
+                }
+            };
+            self.outputs.extend(told.map(O::from));
+        }
+    }
+
+    /// The circuit is gone: so are its streams.
+    pub(crate) fn forget_streams(&mut self, tail: Option<&mut Tail>) {
+        for stream in tail.into_iter().flat_map(|tail| tail.end.take_all()) {
+            let (key, reason) = (stream.key, EndReason::DESTROY);
+            if let Some(reason) = self.streams.ended(key, reason, stream.incoming) {
+                self.put(StreamOutput::Ended { stream: key, reason });
+            }
+        }
+    }
+
+    /// Sends a message of the circuit itself to its other end.
+    pub(crate) fn say(
+        &mut self,
+        now: Time,
+        index: u32,
+        command: Command,
+        what: RelayCommand,
+        data: &[u8],
+    ) {
+        let parts = self.circuits.get_mut(index).and_then(C::parts);
+        let Some((lane, _, layers)) = parts else { return };
+        let mut body = [0; BODY];
+        message::write(&mut body, Message { command: what, stream: 0, data }, &mut *self.rng);
+        layers.seal(command, &mut body);
+        self.hub.push(now, lane, command, &body);
+    }
+
+    /// A message that comes at either end of a circuit: DATA, END, flow control.
+    ///
+    /// # Errors
+    /// What the other end did that it may not do.
+    pub(crate) fn take_message(
+        &mut self,
+        now: Time,
+        index: u32,
+        message: Message<'_>,
+        tag: Tag,
+    ) -> Result<(), Violation> {
+        let parts = self.circuits.get_mut(index).and_then(C::parts);
+        let Some((lane, Some(tail), _)) = parts else { return Err(Violation::Message) };
+        if (message.command, message.stream) == (RelayCommand::SENDME, 0) {
+            tail.acknowledged(now, message.data, self.hub.waiting(lane))?;
+            self.pump(now, index);
+            return Ok(());
+        }
+        let is_data = message.command == RelayCommand::DATA;
+        let due = if is_data { tail.leg.received(tag) } else { None };
+        let taken = tail.take(now, message);
+        if let Some(tag) = due {
+            self.say(now, index, Command::RELAY, RelayCommand::SENDME, &put_sendme(&tag));
+        }
+        self.pump(now, index);
+        taken
+    }
+}
