@@ -1,0 +1,315 @@
+//! A relay whose neighbour says anything at all: by cells, and by messages under a circuit's own keys. Nothing panics, what waits is
+//! bounded, nothing is left of a link that is gone, and an honest neighbour's circuit stands through it all.
+
+use std::collections::VecDeque;
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use anabranch_multipath::Time;
+use anabranch_multipath::seed::{self, Stream};
+use anabranch_onion::channel::{Channel, Role, Start};
+use anabranch_onion::crypto::{ClientLayer, Tor1Client};
+use anabranch_onion::handshake::fast;
+use anabranch_onion::relay::{Config, Input as RelayInput, Output, Relay};
+use anabranch_onion::wire::cell::{BODY, Body, CELL, Cells, Command, put_fixed};
+use anabranch_onion::wire::crypto::CurveKeys;
+use anabranch_onion::wire::keys::{RelayKeys, sha256};
+use anabranch_onion::wire::message::{self, Answer, EndReason, Message, RelayCommand};
+use anabranch_onion::{Core, LinkId, LinkInput, LinkOutput, StreamKey, schedule};
+
+use crate::input::Input;
+
+/// Seconds since 1970 in all runs.
+pub const NOW: u64 = 1_800_000_000;
+const CERTIFICATE: &[u8] = b"a TLS certificate";
+const HONEST: LinkId = LinkId(1);
+const HOSTILE: LinkId = LinkId(2);
+/// Circuit IDs of a link's initiator.
+const IDS: [u32; 3] = [0x8000_0001, 0x8000_0002, 0x8000_0003];
+const MAX_CELLS: usize = 400;
+
+/// A script of what the hostile neighbour does, and what happens at the relay meanwhile.
+pub fn check(input: &[u8]) {
+    let mut input = Input::new(input);
+    let mut world = World::new();
+    world.honest.create(&mut world.relay, IDS[0]);
+    world.collect();
+    while !input.is_empty() && !world.hostile.gone {
+        world.step(&mut input);
+        assert!(world.relay.stats().cells <= MAX_CELLS, "more waits than may");
+    }
+    world.closes();
+}
+
+struct World {
+    relay: Relay,
+    honest: Neighbour,
+    hostile: Neighbour,
+    now: Time,
+    /// Streams that wait for an answer from outside, and those that were answered.
+    wanted: VecDeque<StreamKey>,
+    open: Vec<StreamKey>,
+}
+
+impl World {
+    fn new() -> World {
+        let mut relay = relay();
+        let certificate = sha256(CERTIFICATE);
+        let [honest, hostile] =
+            [HONEST, HOSTILE].map(|link| Neighbour::new(&mut relay, link, certificate));
+        let (wanted, open) = (VecDeque::new(), Vec::new());
+        World { relay, honest, hostile, now: Time::ZERO, wanted, open }
+    }
+
+    fn step(&mut self, input: &mut Input<'_>) {
+        let id = IDS[input.below(IDS.len())];
+        match input.below(8) {
+            0 => {
+                let length = input.below(256);
+                self.hostile.send(&mut self.relay, self.now, input.take(length));
+            }
+            1 => self.cell(input),
+            2 | 3 => self.message(input, id),
+            4 => self.hostile.create(&mut self.relay, id),
+            5 => self.outside(input),
+            6 => self.bytes(input),
+            _ => self.now += Duration::from_millis(1 << input.below(16)),
+        }
+        self.relay.handle(self.now, RelayInput::Timeout);
+        self.collect();
+    }
+
+    /// A cell of any command, on any circuit.
+    fn cell(&mut self, input: &mut Input<'_>) {
+        let id = input.pick(&[0, 1, IDS[0], IDS[1]]);
+        let (command, length) = (Command(input.byte()), usize::from(input.word()) % BODY);
+        let mut cell = Vec::new();
+        if !command.is_variable() {
+            put_fixed(&mut cell, id, command, input.take(length));
+            self.hostile.send(&mut self.relay, self.now, &cell);
+        }
+    }
+
+    /// A message that the relay can decrypt, of any command and with any data.
+    fn message(&mut self, input: &mut Input<'_>, id: u32) {
+        let command =
+            RelayCommand(input.pick(&[1, 2, 3, 4, 5, 8, 9, 11, 12, 13, 14, 15, 43, 44, 77]));
+        let stream = input.pick(&[0, 1, 2, 3, u16::MAX]);
+        let early = if input.coin() { Command::RELAY_EARLY } else { Command::RELAY };
+        let length = usize::from(input.word()) % (message::DATA + 1);
+        let times = 1 << input.below(8);
+        let data = input.take(length);
+        for _ in 0..times {
+            let message = Message { command, stream, data };
+            self.hostile.say(&mut self.relay, self.now, id, early, message);
+        }
+    }
+
+    /// What a stream wanted comes, or does not.
+    fn outside(&mut self, input: &mut Input<'_>) {
+        let Some(stream) = self.wanted.pop_front() else { return };
+        self.relay.handle(
+            self.now,
+            match input.below(3) {
+                0 => {
+                    self.open.push(stream);
+                    let reached = input.coin().then_some((Ipv4Addr::LOCALHOST.into(), 60));
+                    RelayInput::Connected { stream, reached }
+                }
+                1 => RelayInput::Ended { stream, reason: EndReason(input.byte()) },
+                _ => RelayInput::Resolved { stream, answers: vec![(Answer::Later, 1)] },
+            },
+        );
+    }
+
+    /// A destination says something and takes what there is.
+    fn bytes(&mut self, input: &mut Input<'_>) {
+        let which = input.byte();
+        let Some(&stream) = self.open.get(usize::from(which) % self.open.len().max(1)) else {
+            return;
+        };
+        let length = usize::from(input.word());
+        self.relay.write(self.now, stream, &vec![7; length]);
+        let (first, second) = self.relay.read(stream);
+        let waiting = first.len() + second.len();
+        self.relay.consume(self.now, stream, waiting.min(usize::from(input.word())));
+    }
+
+    /// Does what the relay says.
+    fn collect(&mut self) {
+        while let Some(output) = self.relay.poll() {
+            match output {
+                Output::Link(LinkOutput::Transmit { link }) => {
+                    let neighbour =
+                        if link == HONEST { &mut self.honest } else { &mut self.hostile };
+                    neighbour.receive(&mut self.relay, self.now);
+                }
+                Output::Link(LinkOutput::Close { link }) => {
+                    assert_eq!(link, HOSTILE, "the honest neighbour is not to blame");
+                    self.hostile.gone = true;
+                }
+                Output::Link(LinkOutput::Dial { target }) => {
+                    self.relay.handle_link(self.now, LinkInput::Unreachable { target });
+                }
+                Output::Connect { stream, .. }
+                | Output::Resolve { stream, .. }
+                | Output::Directory { stream } => self.wanted.push_back(stream),
+                Output::Link(LinkOutput::Export { .. }) | Output::Stream(_) | Output::Event(_) => {}
+            }
+        }
+    }
+
+    /// The hostile neighbour goes: nothing is left of it, and the honest one is served.
+    fn closes(&mut self) {
+        self.relay.handle_link(self.now, LinkInput::Closed { link: HOSTILE });
+        self.collect();
+        let stats = self.relay.stats();
+        assert_eq!((stats.circuits, stats.cells), (1, 0), "only the honest circuit is left");
+        let drop = Message { command: RelayCommand::BEGIN_DIR, stream: 9, data: &[] };
+        let before = self.wanted.len();
+        self.honest.say(&mut self.relay, self.now, IDS[0], Command::RELAY, drop);
+        self.collect();
+        assert_eq!(self.wanted.len(), before + 1, "the honest neighbour is heard");
+    }
+}
+
+/// A client's side of a link.
+struct Neighbour {
+    link: LinkId,
+    channel: Channel,
+    inbox: Vec<u8>,
+    rng: Stream,
+    /// Handshakes that go on and circuits that stand, by ID.
+    pending: Vec<(u32, fast::Client)>,
+    layers: Vec<(u32, Tor1Client)>,
+    gone: bool,
+}
+
+impl Neighbour {
+    /// A link whose handshake is done.
+    fn new(relay: &mut Relay, link: LinkId, certificate: [u8; 32]) -> Neighbour {
+        let peer = IpAddr::from([192, 0, 2, link.0 as u8]);
+        let start = |peer_certificate| Start {
+            now: Time::ZERO,
+            unix: NOW,
+            peer,
+            own: Vec::new(),
+            peer_certificate,
+        };
+        relay.handle_link(Time::ZERO, LinkInput::Opened { link, target: None, start: start(None) });
+        let mut neighbour = Neighbour {
+            link,
+            channel: Channel::new(Role::Client, start(Some(certificate))),
+            inbox: Vec::new(),
+            rng: seed::stream(link.0, 0, "neighbour"),
+            pending: Vec::new(),
+            layers: Vec::new(),
+            gone: false,
+        };
+        for _ in 0..3 {
+            let said = std::mem::take(&mut neighbour.channel.outbox);
+            neighbour.send(relay, Time::ZERO, &said);
+            neighbour.receive(relay, Time::ZERO);
+        }
+        assert!(neighbour.channel.is_open());
+        neighbour
+    }
+
+    fn send(&self, relay: &mut Relay, now: Time, bytes: &[u8]) {
+        relay.handle_link(now, LinkInput::Bytes { link: self.link, bytes });
+    }
+
+    /// Begins a circuit.
+    fn create(&mut self, relay: &mut Relay, id: u32) {
+        let (client, create) = fast::Client::start(&mut self.rng);
+        self.pending.push((id, client));
+        let mut cell = Vec::new();
+        put_fixed(&mut cell, id, Command::CREATE_FAST, &create);
+        self.send(relay, Time::ZERO, &cell);
+    }
+
+    /// Says something to the relay under a circuit's keys.
+    fn say(
+        &mut self,
+        relay: &mut Relay,
+        now: Time,
+        id: u32,
+        command: Command,
+        message: Message<'_>,
+    ) {
+        let Some((_, layer)) = self.layers.iter_mut().find(|(other, _)| *other == id) else {
+            return;
+        };
+        let mut body = [0; BODY];
+        message::write(&mut body, message, &mut self.rng);
+        layer.originate(command, &mut body);
+        let mut cell = Vec::new();
+        put_fixed(&mut cell, id, command, &body);
+        self.send(relay, now, &cell);
+    }
+
+    /// Takes what the relay has for us: circuits that are made or gone.
+    fn receive(&mut self, relay: &mut Relay, now: Time) {
+        relay.transmit(now, self.link, &mut self.inbox, usize::MAX);
+        let mut inbox = std::mem::take(&mut self.inbox);
+        let mut cells = Cells::new(&mut inbox, self.channel.width(), 10_000);
+        while let Ok(Some(cell)) = cells.next_cell() {
+            let id = cell.circuit;
+            match cell.command {
+                Command::CREATED_FAST => {
+                    let place = self.pending.iter().position(|(other, _)| *other == id);
+                    let keys = place.map(|place| self.pending.remove(place).1.finish(cell.body));
+                    self.layers.retain(|(other, _)| *other != id);
+                    self.layers
+                        .extend(keys.and_then(Result::ok).map(|k| (id, Tor1Client::new(&k))));
+                }
+                Command::DESTROY => {
+                    self.layers.retain(|(other, _)| *other != id);
+                    self.pending.retain(|(other, _)| *other != id);
+                }
+                Command::RELAY => self.read(id, cell.body),
+                _ => {}
+            }
+            let _ = self.channel.take(&mut self.rng, &cell);
+            cells.set_width(self.channel.width());
+        }
+        let taken = cells.taken();
+        assert!(inbox.len() - taken < CELL, "whole cells come");
+        self.inbox = inbox.split_off(taken);
+    }
+
+    /// Our layer must see every cell that comes.
+    fn read(&mut self, id: u32, body: &[u8]) {
+        let layer = self.layers.iter_mut().find(|(other, _)| *other == id);
+        if let (Some((_, layer)), Ok(mut body)) = (layer, Body::try_from(body)) {
+            assert!(layer.inbound(Command::RELAY, &mut body).is_some(), "the relay's own cells");
+        }
+    }
+}
+
+fn relay() -> Relay {
+    static KEYS: OnceLock<RelayKeys> = OnceLock::new();
+    let keys = KEYS.get_or_init(|| {
+        RelayKeys::generate(&mut seed::stream(1, 0, "keys"), NOW).expect("keys can be made")
+    });
+    let mut rng = seed::stream(1, 0, "credentials");
+    let credentials = keys.credentials(&mut rng, CERTIFICATE, NOW).expect("sound keys");
+    let config = Config {
+        identity: credentials.identity,
+        onion_keys: vec![CurveKeys::from(keys.ntor().0)],
+        params: Arc::default(),
+        policy: schedule::Kind::default(),
+        exit: true,
+        directory: true,
+        allow_private: false,
+        max_cells: MAX_CELLS,
+        max_queue: 1000,
+        max_half_open: 4,
+        max_streams: 3,
+    };
+    let credentials = Arc::new(credentials);
+    let responder = Role::Responder(Arc::clone(&credentials));
+    let rng = Box::new(seed::stream(1, 0, "relay"));
+    Relay::new(config, responder, Role::Initiator(credentials), rng)
+}
