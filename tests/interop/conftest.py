@@ -15,6 +15,7 @@ from harness.net import Host, Link, Network, namespaces_allowed, topology
 from harness.report import table
 from harness.seeded import MIB
 from harness.tools import MissingPeer
+from harness.tornet import TorNetwork
 from harness.transfer import site
 
 MakeNetwork = Callable[..., Network]
@@ -66,6 +67,14 @@ def browser() -> Iterator[Chromium]:
         fail_or_skip(missing)
     with chromium:
         yield chromium
+
+
+@pytest.fixture(scope="module")
+def stock_tor(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TorNetwork]:
+    """Stock tors alone: three authorities, three relays, two exits; one network for each file."""
+    with TorNetwork(tmp_path_factory.mktemp("tor")) as network:
+        network.start()
+        yield network
 
 
 @pytest.hookimpl(wrapper=True)

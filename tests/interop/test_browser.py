@@ -22,7 +22,7 @@ from harness.fair import difference, unfair
 from harness.interface import interface
 from harness.net import SERVER, Host, Network, links
 from harness.splitter import LISTEN, Splitter, interfaces
-from harness.website import write_site
+from harness.website import pictures_of, write_site
 
 pytestmark = pytest.mark.browser
 
@@ -35,13 +35,6 @@ EVERY = "100ms"
 # At the rate of one path the page takes 3 s; some servers begin congestion control anew at each
 # switch (docs/notes/quic-servers.md).
 LIMIT = 90.0
-# Reads every picture out of the browser's cache, as it was got; nothing is asked of the network.
-HASHES = """Promise.all([...document.images].map(async picture => {
-    const got = await fetch(picture.src, {cache: 'only-if-cached', mode: 'same-origin'});
-    const digest = new Uint8Array(await crypto.subtle.digest('SHA-256', await got.arrayBuffer()));
-    const hex = [...digest].map(byte => byte.toString(16).padStart(2, '0')).join('');
-    return [new URL(picture.src).pathname.slice(1), hex, picture.naturalHeight];
-}))"""
 PROTOCOLS = """[...performance.getEntriesByType('navigation'),
     ...performance.getEntriesByType('resource').filter(each => each.initiatorType === 'img')
 ].map(each => each.nextHopProtocol)"""
@@ -104,7 +97,7 @@ def test_a_page_with_32_objects_arrives_whole_over_three_paths(
         before = network.stats()
         with Chromium(way.host, options(way, tmp_path)) as browser:
             browser.show(f"https://{NAME}:{way.port}/", seconds=LIMIT)
-            got = {name: (sha256, height) for name, sha256, height in browser.ask(HASHES)}
+            got = pictures_of(browser)
             protocols = browser.ask(PROTOCOLS)
             seconds = browser.ask(LOADED) / 1000
             assert not browser.complaints

@@ -4,55 +4,53 @@ from __future__ import annotations
 
 import hashlib
 import subprocess
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from conftest import Results
+from harness.chromium import Chromium
+from harness.net import Host
 from harness.seeded import MIB
 from harness.tools import tool
-from harness.tornet import TorNetwork
-from harness.torours import OurClient
-from harness.webfiles import FileServer, fetch
+from harness.tornet import Node, TorNetwork
+from harness.torours import OurClient, kill_who_carries
+from harness.webfiles import (
+    AT_ONCE,
+    BROKEN,
+    FileServer,
+    SiteServer,
+    fetch,
+    fetch_all,
+    interrupted,
+)
+from harness.website import pictures_of, write_site
 
-pytestmark = [pytest.mark.tor, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.tor, pytest.mark.timeout(600)]
 
-LENGTHS = (1, 514, 100_000, 5 * MIB, 200 * MIB)
+HERE = Host("here", None)
+OBJECTS = 50
+HEIGHT = 32  # of each picture: 48 KiB
 
 
 @pytest.fixture(scope="module")
-def network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TorNetwork]:
-    """Three authorities, three relays, two exits."""
-    with TorNetwork(tmp_path_factory.mktemp("tor")) as network:
-        network.start()
-        yield network
-
-
-@pytest.fixture(scope="module")
-def client(network: TorNetwork, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OurClient]:
+def client(stock_tor: TorNetwork, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OurClient]:
     """One client for all tests."""
-    with OurClient(network, tmp_path_factory.mktemp("client")) as client:
+    with OurClient(stock_tor, tmp_path_factory.mktemp("client")) as client:
         client.wait_ready()
         yield client
 
 
 def test_our_client_carries_files_of_any_length_through_stock_relays(
-    network: TorNetwork, client: OurClient, tmp_path: Path, results: Results
+    stock_tor: TorNetwork, client: OurClient, tmp_path: Path, results: Results
 ) -> None:
     """1 B to 200 MiB arrive with the right hash, and no tor complains of us."""
-    with FileServer() as server:
-        for length in LENGTHS:
-            got = fetch(server.url(length), client.proxy, tmp_path / "got")
-            assert not got.fault(length), f"{got.fault(length)}\n{client.process.output()[-3000:]}"
-            results.add(
-                "our client, stock relays",
-                bytes=length,
-                seconds=f"{got.seconds:.2f}",
-                first_byte_ms=f"{got.first_byte_s * 1000:.0f}",
-            )
-    assert network.complaints() == []
+    fetch_all(client.proxy, tmp_path, partial(results.add, "our client, stock relays"))
+    assert stock_tor.complaints() == []
     assert client.events("violation") == []
 
 
@@ -87,11 +85,15 @@ def test_many_streams_at_once(client: OurClient, tmp_path: Path) -> None:
         assert [fault for fault in pool.map(one, range(30)) if fault] == []
 
 
-def test_pinned_relays_are_the_ones_that_are_used(network: TorNetwork, tmp_path: Path) -> None:
+def test_pinned_relays_are_the_ones_that_are_used(stock_tor: TorNetwork, tmp_path: Path) -> None:
     """--entry, --middle and --exit name the path."""
-    guard, middle, exit_ = network.of("relay")[0], network.of("relay")[1], network.of("exit")[0]
+    guard, middle, exit_ = (
+        stock_tor.of("relay")[0],
+        stock_tor.of("relay")[1],
+        stock_tor.of("exit")[0],
+    )
     pins = ["--entry", guard.fingerprint, "--middle", middle.fingerprint]
-    with OurClient(network, tmp_path / "c", *pins, "--exit", exit_.fingerprint) as client:
+    with OurClient(stock_tor, tmp_path / "c", *pins, "--exit", exit_.fingerprint) as client:
         client.wait_ready()
         with FileServer() as server:
             got = fetch(server.url(MIB), client.proxy, tmp_path / "got")
@@ -100,14 +102,77 @@ def test_pinned_relays_are_the_ones_that_are_used(network: TorNetwork, tmp_path:
 
 
 def test_a_second_start_needs_no_download_and_keeps_its_guard(
-    network: TorNetwork, tmp_path: Path
+    stock_tor: TorNetwork, tmp_path: Path
 ) -> None:
     """State on disk: the same guard, and ready at once."""
     guards = []
     for _ in range(2):
-        with OurClient(network, tmp_path / "c") as client:
+        with OurClient(stock_tor, tmp_path / "c") as client:
             client.wait_ready()
             guards.append({path[0] for path in client.paths()})
             assert client.process.stop() == 0
     assert guards[0] == guards[1]
     assert len(guards[0]) == 1
+
+
+def test_a_stock_exit_finds_names(stock_tor: TorNetwork, client: OurClient, tmp_path: Path) -> None:
+    """Names go to the exit as they are: its name server is asked, and nobody else."""
+    with FileServer() as server:
+        got = fetch(server.url(MIB, "web.example"), client.proxy, tmp_path / "got")
+        assert not got.fault(MIB), got.fault(MIB)
+        missing = fetch(server.url(1, "no.such.name.example"), client.proxy, tmp_path / "got")
+        assert "Can't complete SOCKS5" in missing.error, missing
+    assert {"web.example", "no.such.name.example"} <= set(stock_tor.names.asked)
+
+
+def test_names_and_addresses_are_resolved(client: OurClient) -> None:
+    """Tor's own program asks for a name's address, and for an address' name."""
+    command = [tool("tor-resolve"), "-p", str(client.socks)]
+    for question, answer in (("other.example", "127.0.0.1"), ("web.example", "127.0.0.1")):
+        said = subprocess.run([*command, question], capture_output=True, text=True, check=True)
+        assert said.stdout.strip() == answer
+    said = subprocess.run([*command, "gone.example"], capture_output=True, text=True, check=False)
+    assert said.returncode != 0
+
+
+def test_chromium_loads_a_page_of_fifty_objects(
+    stock_tor: TorNetwork, client: OurClient, tmp_path: Path, results: Results
+) -> None:
+    """A browser that knows of nothing but a SOCKS5 proxy gets every picture, byte for byte."""
+    hashes = write_site(tmp_path / "site", OBJECTS, HEIGHT)
+    with SiteServer(tmp_path / "site") as server:
+        origin = f"http://web.example:{server.port}"
+        options = [f"--proxy-server=socks5://127.0.0.1:{client.socks}"]
+        # Hashes are for pages of a safe origin alone.
+        options.append(f"--unsafely-treat-insecure-origin-as-secure={origin}")
+        with Chromium(HERE, options) as browser:
+            begin = time.monotonic()
+            browser.show(f"{origin}/index.html", seconds=120.0)
+            took = time.monotonic() - begin
+            got = pictures_of(browser)
+            assert browser.complaints == []
+    assert got == {name: (sha256, HEIGHT) for name, sha256 in hashes.items()}
+    results.add("Chromium by our client", objects=OBJECTS, seconds=f"{took:.1f}")
+    assert stock_tor.complaints() == []
+
+
+def test_a_killed_exit_ends_its_streams_at_once_and_the_next_go_elsewhere(
+    stock_tor: TorNetwork, tmp_path: Path
+) -> None:
+    """``kill -9`` in mid-download: an error at once, and a new circuit for the next stream."""
+    guard, middle, exits = stock_tor.of("relay")[0], stock_tor.of("relay")[1], stock_tor.of("exit")
+    pins = ["--entry", guard.fingerprint, "--middle", middle.fingerprint]
+    pins += ["--exit", ",".join(node.fingerprint for node in exits)]
+    with OurClient(stock_tor, tmp_path / "c", *pins) as client, FileServer() as server:
+        client.wait_ready()
+        kill = kill_who_carries(exits)
+        killed, status, seconds = interrupted(server, client.proxy, tmp_path / "got", kill)
+        try:
+            got = fetch(server.url(MIB), client.proxy, tmp_path / "got")
+        finally:
+            assert isinstance(killed, Node)
+            stock_tor.restart(killed)
+        assert status in BROKEN, status
+        assert seconds < AT_ONCE
+        assert not got.fault(MIB), got.fault(MIB)
+        assert client.events("circuit_closed")

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from conftest import Results
 from harness.seeded import MIB
-from harness.tornet import TorNetwork
-from harness.torours import OurClient, OurRelay
-from harness.webfiles import FileServer, fetch
+from harness.tornet import Node, TorNetwork
+from harness.torours import OurClient, OurRelay, kill_who_carries
+from harness.webfiles import AT_ONCE, BROKEN, FileServer, fetch, fetch_all, interrupted
 
-pytestmark = [pytest.mark.tor, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.tor, pytest.mark.timeout(600)]
 
-LENGTHS = (1, 514, 100_000, 5 * MIB, 200 * MIB)
 # In so small a network stock tors ask each other, too, to extend a circuit to where it comes from.
 BACK = "a circuit that may not be extended that way"
 # Who stands where: "ours" or "stock", first hop first.
@@ -54,7 +54,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
             OurRelay(network, folder / f"ours{number}", f"ours{number}", *more)
             for number, more in enumerate(options)
         ]
-        network.others = [relay.name for relay in ours]
+        network.others = {relay.name: relay.fingerprint for relay in ours}
         network.other_exits = ["ours2"]
         try:
             network.start()
@@ -88,26 +88,13 @@ def test_a_stock_client_goes_by_our_relays(
     world: World, place: str, tmp_path: Path, results: Results
 ) -> None:
     """1 B to 200 MiB arrive with the right hash by a path that is pinned, and no tor complains."""
-    path = world.path(place)
-    entry, middle, exit_ = (fingerprint for _, fingerprint in path)
-    pins = [f"EntryNodes {entry}", f"MiddleNodes {middle}", f"ExitNodes {exit_}"]
-    client = world.network.client(f"client{place}", "ConfluxEnabled 0", *pins)
-    proxy = f"socks5h://127.0.0.1:{client.socks}"
-    with FileServer() as server:
-        for length in LENGTHS:
-            got = fetch(server.url(length), proxy, tmp_path / "got")
-            assert not got.fault(length), f"{length} bytes: {got.fault(length)}"
-            results.add(
-                "stock client, our relays",
-                place=place,
-                bytes=length,
-                seconds=f"{got.seconds:.2f}",
-                first_byte_ms=f"{got.first_byte_s * 1000:.0f}",
-            )
+    path = tuple(fingerprint for _, fingerprint in world.path(place))
+    client = world.network.client(f"client{place}", "ConfluxEnabled 0", path=path)
+    fetch_all(client.proxy, tmp_path, partial(results.add, "stock client, our relays", place=place))
     with client.control() as control:
-        used = {c.hops for c in control.circuits() if c.purpose == "GENERAL" and len(c.hops) == 3}
+        used = control.paths()
     client.close()
-    assert used == {(entry, middle, exit_)}
+    assert used == {path}
     check(world)
 
 
@@ -120,18 +107,42 @@ def test_our_client_goes_by_both_kinds(
     pins: list[str] = []
     for option, (_, fingerprint) in zip(("--entry", "--middle", "--exit"), path, strict=True):
         pins += [option, fingerprint]
-    with OurClient(world.network, tmp_path / "c", *pins) as client, FileServer() as server:
+    with OurClient(world.network, tmp_path / "c", *pins) as client:
         client.wait_ready()
-        for length in LENGTHS:
-            got = fetch(server.url(length), client.proxy, tmp_path / "got")
-            assert not got.fault(length), f"{length} bytes: {got.fault(length)}"
-            results.add(
-                "our client, both kinds of relays",
-                place=place,
-                bytes=length,
-                seconds=f"{got.seconds:.2f}",
-                first_byte_ms=f"{got.first_byte_s * 1000:.0f}",
-            )
+        add = partial(results.add, "our client, both kinds of relays", place=place)
+        fetch_all(client.proxy, tmp_path, add)
         assert set(client.paths()) == {tuple(name for name, _ in path)}
         assert client.events("violation") == []
+    check(world)
+
+
+@pytest.mark.parametrize("place", ["middle", "exit"])
+def test_a_killed_relay_ends_its_streams_at_once_and_the_next_go_elsewhere(
+    world: World, place: str, tmp_path: Path
+) -> None:
+    """``kill -9`` in mid-download: an error at once, and a new circuit for the next stream.
+
+    A middle relay of ours dies between stock ones; an exit of either kind dies beyond one of ours.
+    """
+    stock, exits = world.network.of("relay"), world.network.of("exit")
+    mortal: Sequence[OurRelay | Node] = (
+        world.ours[:2] if place == "middle" else [exits[0], world.ours[2]]
+    )
+    pins: dict[str, Sequence[OurRelay | Node]] = {
+        "entry": stock[:1], "middle": world.ours[:1], "exit": exits[:1], place: mortal
+    }  # fmt: skip
+    options: list[str] = []
+    for hop, relays in pins.items():
+        options += [f"--{hop}", ",".join(relay.fingerprint for relay in relays)]
+    with OurClient(world.network, tmp_path / "c", *options) as client, FileServer() as server:
+        client.wait_ready()
+        kill = kill_who_carries(mortal)
+        dead, status, seconds = interrupted(server, client.proxy, tmp_path / "got", kill)
+        try:
+            got = fetch(server.url(MIB), client.proxy, tmp_path / "got")
+        finally:
+            world.network.restart(dead) if isinstance(dead, Node) else dead.start()
+        assert status in BROKEN, status
+        assert seconds < AT_ONCE
+        assert not got.fault(MIB), got.fault(MIB)
     check(world)

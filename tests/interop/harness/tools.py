@@ -119,6 +119,15 @@ class Background:
         self._process.send_signal(signal.SIGINT)
         self._process.wait(seconds)
 
+    def wait(self, seconds: float) -> int:
+        """Waits until it ends by itself; its exit status.
+
+        Raises:
+            TimeoutError: it does not within ``seconds``.
+        """
+        wait_for(f"the end of {self.command[0]}", lambda: self._process.poll() is not None, seconds)
+        return self._process.wait()
+
     def stop(self, how: signal.Signals = signal.SIGTERM) -> int:
         """Ends the process and returns its exit status (negative: the signal that killed it)."""
         if self._process.poll() is None:

@@ -65,6 +65,11 @@ class Control(Closing):
         found = [_circuit(line) for line in self.info("circuit-status") if line]
         return [circuit for circuit in found if not built or circuit.state == "BUILT"]
 
+    def paths(self) -> set[tuple[str, ...]]:
+        """The relays of all circuits for streams, first hop first."""
+        built = [circuit for circuit in self.circuits() if circuit.purpose == "GENERAL"]
+        return {circuit.hops for circuit in built if len(circuit.hops) == 3}
+
     def routers(self) -> dict[str, tuple[str, set[str]]]:
         """Nickname and flags of all relays in the consensus, by fingerprint in upper-case hex."""
         known: dict[str, tuple[str, set[str]]] = {}

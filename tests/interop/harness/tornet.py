@@ -7,28 +7,42 @@ What it takes to make a small network work, learnt by trying:
   127.0.0.1, so that the kernel refuses any destination that is not loopback.
 * The first consensus may lack whoever uploaded a descriptor too late, and a client that took it is
   slow to ask for the next: clients start when the authorities' consensus has everybody.
-* Settings of circuits are fixed before a client starts: changing them cuts its downloads.
+* Only who is stable can be a guard, and stable is who has run no shorter than half of all relays:
+  to the second. Authorities are given a history in which everybody has run for months.
+* Exits ask a name server of the network's own: :data:`NAMES` is all that it knows.
+* A client learns the network before its path is pinned: with every hop pinned from the start, stock
+  tor often finds nobody to ask for it. Pins come before downloads: changing them cuts those.
 """
 
 from __future__ import annotations
 
 import re
+import signal
 import socket
 import subprocess
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 
 from harness.closing import Closing
+from harness.nameserver import NameServer
 from harness.tools import Background, PeerFailed, tool
 from harness.torcontrol import Control
 from harness.torkeys import authority_keys
 
+#: Names that exits find.
+NAMES = {"web.example": "127.0.0.1", "other.example": "127.0.0.1"}
 FIRST_VOTES_S, VOTE_DELAY_S, LATER_VOTES_S = 10, 2, 120
 UP_SECONDS = 200.0
-START_SECONDS = 40.0
+PIN_SECONDS = 90.0
+# A run of so many seconds, of the weight of one (C tor's router-stability, format 1).
+HISTORY = "format 1\nstored-at {now}\ntracked-since {long_ago}\ndata\n{relays}.\n"
+LONG_RUN = 10_000_000
+GUARD = {"Fast", "Guard", "Running", "Stable", "V2Dir", "Valid"}
+PINS = ("EntryNodes", "MiddleNodes", "ExitNodes")
 
 COMMON = """\
 TestingTorNetwork 1
@@ -104,6 +118,10 @@ USUAL = re.compile(
     ))
 )  # fmt: skip
 
+# A relay's own circuits begin at few guards in so small a network; those that its guard refuses for
+# leading back, it counts against the guard.
+USUAL_OF_ROUTERS = re.compile(r"Guard .* is failing an extremely large amount of circuits")
+
 
 @dataclass
 class Node(Closing):
@@ -142,11 +160,27 @@ class Node(Closing):
         """Its RSA identity, upper-case hex."""
         return (self.folder / "fingerprint").read_text().split()[1]
 
+    @property
+    def proxy(self) -> str:
+        """A client's SOCKS port, as curl names it."""
+        return f"socks5h://127.0.0.1:{self.socks}"
+
     def cpu_ticks(self) -> int:
         """User and system time so far, in clock ticks."""
         assert self.process is not None, "it runs"
         stat = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
         return int(stat[11]) + int(stat[12])
+
+    def carried(self) -> int:
+        """Bytes that have come to it so far."""
+        with self.control() as control:
+            return int(control.info("traffic/read")[0])
+
+    def kill(self) -> None:
+        """Ends it without a word, as ``kill -9`` does."""
+        assert self.process is not None, "it runs"
+        self.process.stop(signal.SIGKILL)
+        self.process = None
 
     def close(self) -> None:
         """Ends it."""
@@ -163,12 +197,14 @@ class TorNetwork(Closing):
         self.folder = folder
         self.nodes: list[Node] = []
         self._lines: list[str] = []
-        #: Relays that are not ours to start, but must be in the consensus; exits among them.
-        self.others: list[str] = []
+        #: Relays that are not ours to start, but must be in the consensus: fingerprints by name.
+        self.others: dict[str, str] = {}
+        #: The exits among them.
         self.other_exits: list[str] = []
         self._empty = folder / "empty"
         self._empty.touch()
-        (folder / "resolv.conf").write_text("nameserver 127.0.0.1\n")
+        self.names = NameServer(NAMES)
+        (folder / "resolv.conf").write_text(f"nameserver 127.0.0.1:{self.names.port}\n")
         for role, count in (("auth", authorities), ("relay", relays), ("exit", exits)):
             self.nodes += [self._node(f"{role}{number}", role) for number in range(count)]
         with ThreadPoolExecutor(2) as pool:
@@ -186,29 +222,29 @@ class TorNetwork(Closing):
 
     def start(self) -> None:
         """Starts all that were made so far."""
+        self._write_history()
         for node in self.nodes:
             if node.process is None:
                 self._write(node)
                 node.start(self._empty)
 
-    def client(self, name: str, *options: str) -> Node:
-        """Starts a client with more lines in its torrc, and waits until it can build circuits."""
+    def restart(self, node: Node) -> None:
+        """Starts a node again, with the state that it has."""
+        node.start(self._empty)
+
+    def client(self, name: str, *options: str, path: Sequence[str] = ()) -> Node:
+        """Starts a client with more lines in its torrc, and waits until it can build circuits.
+
+        ``path`` are fingerprints, first hop first: then it has circuits over these relays alone.
+        """
         self.wait_for_all()
         node = self._node(name, "client", options)
         self.nodes.append(node)
         self._write(node)
-        for last in (False, False, True):
-            node.start(self._empty)
-            try:
-                self.wait(node, START_SECONDS)
-            except PeerFailed:
-                # With every hop pinned a stock client sometimes finds no path while it starts.
-                if last:
-                    raise
-                node.close()
-                (node.folder / "state").unlink(missing_ok=True)
-            else:
-                break
+        node.start(self._empty)
+        self.wait(node)
+        if path:
+            pin(node, path)
         return node
 
     def wait(self, node: Node, seconds: float = UP_SECONDS) -> None:
@@ -252,19 +288,34 @@ class TorNetwork(Closing):
             f"{node.name}: {line}"
             for node in self.nodes
             for line in node.log()
-            if ABOUT_OTHERS.search(line) and not USUAL.search(line)
+            if ABOUT_OTHERS.search(line) and not _is_usual(node, line)
         ]
 
     def close(self) -> None:
         """Ends all."""
         for node in self.nodes:
             node.close()
+        self.names.close()
 
     def _node(self, name: str, role: str, options: Sequence[str] = ()) -> Node:
         folder = self.folder / name
         folder.mkdir(mode=0o700)
         orport, dirport, socks, control = free_ports(4)
         return Node(name, role, folder, orport, dirport, socks, control, options)
+
+    def _write_history(self) -> None:
+        """Has the authorities believe that all relays have run for long."""
+        stock = [node for node in self.nodes if node.role in ("relay", "exit")]
+        with ThreadPoolExecutor(2) as pool:
+            known = [*pool.map(self._fingerprint, stock), *self.others.values()]
+        clock = datetime.now(UTC)
+        text = HISTORY.format(
+            now=f"{clock:%Y-%m-%d %H:%M:%S}",
+            long_ago=f"{clock - timedelta(seconds=LONG_RUN):%Y-%m-%d %H:%M:%S}",
+            relays="".join(f"{fingerprint} {LONG_RUN} 1.0\n" for fingerprint in known),
+        )
+        for node in self.of("auth"):
+            (node.folder / "router-stability").write_text(text)
 
     def _authority(self, number: int, node: Node) -> str:
         v3 = authority_keys(number, node.folder / "keys")
@@ -298,11 +349,33 @@ class TorNetwork(Closing):
         (node.folder / "torrc").write_text(f"{filled}{lines}\n")
 
 
+def _is_usual(node: Node, line: str) -> bool:
+    of_routers = node.role != "client" and USUAL_OF_ROUTERS.search(line)
+    return bool(of_routers or USUAL.search(line))
+
+
 def _lists(node: Node, wanted: dict[str, set[str]]) -> bool:
     """Whether the node's consensus gives all the flags that are wanted."""
     with node.control() as control:
         known = dict(control.routers().values())
     return all(flags <= known.get(name, set()) for name, flags in wanted.items())
+
+
+def pin(node: Node, path: Sequence[str]) -> None:
+    """Has a client use this path alone, and waits until it has such circuits and no others."""
+    pins = " ".join(f"{option}={hop}" for option, hop in zip(PINS, path, strict=True))
+
+    def follows() -> bool:
+        with node.control() as control:
+            return control.paths() == {tuple(path)}
+
+    with node.control() as control:
+        name, flags = control.routers()[path[0]]
+        if not flags >= GUARD:
+            raise PeerFailed(f"{name} can be nobody's guard, it lacks {', '.join(GUARD - flags)}")
+        control.ask(f"SETCONF {pins}")
+    assert node.process is not None, "it runs"
+    node.process.wait_until(f"circuits of {node.name} by its pinned path", follows, PIN_SECONDS)
 
 
 def free_ports(count: int) -> list[int]:

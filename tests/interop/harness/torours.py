@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import signal
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from harness.closing import Closing
-from harness.tools import Background, anabranch
-from harness.tornet import TorNetwork, free_ports
+from harness.seeded import MIB
+from harness.tools import Background, anabranch, wait_for
+from harness.tornet import Node, TorNetwork, free_ports
+
+CELL = 514
 
 
 class OurClient(Closing):
@@ -37,7 +41,7 @@ class OurClient(Closing):
         told: list[dict[str, object]] = [json.loads(line) for line in lines]
         return [event for event in told if kind in ("", event["event"])]
 
-    def wait_ready(self, seconds: float = 60.0) -> None:
+    def wait_ready(self, seconds: float = 120.0) -> None:
         """Waits until it has built a circuit."""
         built = "circuit_built"
         self.process.wait_until("a circuit", lambda: bool(self.events(built)), seconds)
@@ -70,8 +74,20 @@ class OurRelay(Closing):
         self.command += ["--address", "127.0.0.1", "--listen", f"127.0.0.1:{self.orport}"]
         self.command += ["--data", str(folder / "state"), "--authorities", str(authorities)]
         self.command += ["--allow-private", "--grace", "0", "--rate", "10000000", *options]
+        self.start()
+
+    def start(self) -> None:
+        """Starts it, the first time or again."""
         self.process = Background(self.command)
         self.process.wait_until("its port", lambda: bool(self.events("listening")), 30)
+
+    def kill(self) -> None:
+        """Ends it without a word, as ``kill -9`` does."""
+        self.process.stop(signal.SIGKILL)
+
+    def carried(self) -> int:
+        """Bytes that it has passed on so far, about."""
+        return self.number("relayed") * CELL
 
     @property
     def fingerprint(self) -> str:
@@ -92,3 +108,23 @@ class OurRelay(Closing):
     def close(self) -> None:
         """Ends it."""
         self.process.stop()
+
+
+def kill_who_carries(candidates: Sequence[OurRelay | Node]) -> Callable[[], OurRelay | Node]:
+    """A call that kills the one of these relays through which most bytes have come since now."""
+    before = [relay.carried() for relay in candidates]
+
+    def kill() -> OurRelay | Node:
+        grown: list[int] = []
+
+        def told() -> bool:
+            now = [relay.carried() for relay in candidates]
+            grown[:] = [after - then for after, then in zip(now, before, strict=True)]
+            return max(grown) > MIB // 2
+
+        wait_for("word of who carries a download", told)
+        victim = candidates[grown.index(max(grown))]
+        victim.kill()
+        return victim
+
+    return kill

@@ -5,15 +5,27 @@ from __future__ import annotations
 import hashlib
 import subprocess
 import threading
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from functools import partial
+from http.server import BaseHTTPRequestHandler, SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 from harness.closing import Closing
-from harness.seeded import seeded_bytes
-from harness.tools import tool
+from harness.seeded import MIB, seeded_bytes
+from harness.tools import Background, tool
 from harness.transfer import Fetched
+
+# A byte, a cell's worth and one more, some windows, and more than any buffer holds.
+LENGTHS = (1, 514, 100_000, 5 * MIB, 200 * MIB)
+
+Killed = TypeVar("Killed")
+# curl's words for a transfer that was cut: fewer bytes than announced, or a reset.
+BROKEN = (18, 56)
+# Within so many seconds an end is no timeout of anybody's, on a busy machine either.
+AT_ONCE = 10.0
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -67,6 +79,31 @@ class FileServer(Closing):
         self._server.server_close()
 
 
+class SiteServer(Closing):
+    """Serves the files of a folder on a port of 127.0.0.1, each on a connection of its own."""
+
+    def __init__(self, folder: Path):
+        handler = partial(_Quiet, directory=str(folder))
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+        self._server.daemon_threads = True
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+
+    @property
+    def port(self) -> int:
+        """The port it listens on."""
+        return self._server.server_address[1]
+
+    def close(self) -> None:
+        """Ends it."""
+        self._server.shutdown()
+        self._server.server_close()
+
+
+class _Quiet(SimpleHTTPRequestHandler):
+    def log_message(self, *_: object) -> None:
+        """Says nothing."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Download(Fetched):
     """What curl got, and how long it took."""
@@ -79,8 +116,8 @@ def fetch(url: str, proxy: str, into: Path, seconds: float = 120.0, *more: str) 
 
     What came lies in ``into`` for the length of the call.
     """
-    command = [tool("curl"), "-sS", "--noproxy", "", "--proxy", proxy, "-m", f"{seconds:g}"]
-    command += ["-o", str(into), "-w", "%{time_total} %{time_starttransfer}", *more, url]
+    command = _curl(url, proxy, into, seconds)
+    command += ["-w", "%{time_total} %{time_starttransfer}", *more]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     total, first = (done.stdout.split() or ["0", "0"])[:2]
     body = into.read_bytes() if into.exists() else b""
@@ -90,3 +127,40 @@ def fetch(url: str, proxy: str, into: Path, seconds: float = 120.0, *more: str) 
         bytes=len(body), sha256=hashlib.sha256(body).hexdigest(), seconds=float(total),
         first_byte_s=float(first), error=error,
     )  # fmt: skip
+
+
+def interrupted(
+    server: FileServer, proxy: str, into: Path, kill: Callable[[], Killed]
+) -> tuple[Killed, int, float]:
+    """Downloads slowly, and calls ``kill`` when a MiB is there.
+
+    Returns what ``kill`` did, curl's exit status, and the seconds until curl ended.
+    """
+    command = [*_curl(server.url(200 * MIB), proxy, into, 120.0), "--limit-rate", "4M"]
+    with Background(command) as curl:
+        there = lambda: into.exists() and into.stat().st_size > MIB  # noqa: E731
+        curl.wait_until("a download under way", there, 60.0)
+        killed = kill()
+        begin = time.monotonic()
+        status = curl.wait(120.0)
+        seconds = time.monotonic() - begin
+    into.unlink()
+    return killed, status, seconds
+
+
+def _curl(url: str, proxy: str, into: Path, seconds: float) -> list[str]:
+    command = [tool("curl"), "-sS", "--noproxy", "", "--proxy", proxy, "-m", f"{seconds:g}"]
+    return [*command, "-o", str(into), url]
+
+
+def fetch_all(proxy: str, folder: Path, add: Callable[..., None]) -> None:
+    """Downloads files of all :data:`LENGTHS`, each of which must arrive as it was sent.
+
+    ``add`` gets a row of numbers for each.
+    """
+    with FileServer() as server:
+        for length in LENGTHS:
+            got = fetch(server.url(length), proxy, folder / "got", 300.0)
+            assert not got.fault(length), f"{length} bytes: {got.fault(length)}"
+            first = f"{got.first_byte_s * 1000:.0f}"
+            add(bytes=length, seconds=f"{got.seconds:.2f}", first_byte_ms=first)

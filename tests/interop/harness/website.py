@@ -6,10 +6,18 @@ import hashlib
 import struct
 from pathlib import Path
 
+from harness.chromium import Chromium
 from harness.seeded import seeded_bytes
 
 WIDTH = 512  # of each picture, in pixels
 BYTES_A_PIXEL = 3
+# Reads every picture out of the browser's cache, as it was got; nothing is asked of the network.
+HASHES = """Promise.all([...document.images].map(async picture => {
+    const got = await fetch(picture.src, {cache: 'only-if-cached', mode: 'same-origin'});
+    const digest = new Uint8Array(await crypto.subtle.digest('SHA-256', await got.arrayBuffer()));
+    const hex = [...digest].map(byte => byte.toString(16).padStart(2, '0')).join('');
+    return [new URL(picture.src).pathname.slice(1), hex, picture.naturalHeight];
+}))"""
 PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>{count} pictures</title>
 <link rel="icon" href="data:,"></head>
@@ -32,6 +40,11 @@ def write_site(folder: Path, count: int, height: int) -> dict[str, str]:
     pictures = "".join(f'<img src="{name}" alt="noise" width="64">\n' for name in hashes)
     (folder / "index.html").write_text(PAGE.format(count=count, pictures=pictures))
     return hashes
+
+
+def pictures_of(browser: Chromium) -> dict[str, tuple[str, int]]:
+    """SHA-256 and height of each picture of the page that a browser shows, by its name."""
+    return {name: (sha256, height) for name, sha256, height in browser.ask(HASHES)}
 
 
 def _bitmap(height: int, seed: int) -> bytes:
