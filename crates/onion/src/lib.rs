@@ -2,6 +2,7 @@
 //!
 //! The tour:
 //!
+//! * [`authority`] judges relays and signs what is said of them.
 //! * [`directory`]: what relays and authorities say of relays, and how it is asked for.
 //! * [`wire`] turns bytes into cells and messages, and back. It alone knows the `tor-*` crates.
 //! * [`front`] is what programs ask a client for.
@@ -10,6 +11,7 @@
 //!
 //! Time is given, random generators are given, bytes are given; what is to be done outside comes back.
 
+pub mod authority;
 mod base;
 pub mod channel;
 pub mod client;

@@ -24,6 +24,8 @@ use crate::wire::link::Identity;
 use crate::wire::message::{Answer, Begin, DestroyReason, EndReason};
 use circuit::Circuit;
 
+pub(crate) use extend::is_public;
+
 mod circuit;
 mod exit;
 mod extend;

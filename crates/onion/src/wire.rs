@@ -5,6 +5,7 @@
 pub mod authority;
 pub mod cell;
 pub mod crypto;
+pub mod dirkeys;
 pub mod extend;
 pub mod keys;
 pub mod link;

@@ -102,7 +102,7 @@ impl Relay {
 }
 
 /// Whether an address is of the public Internet (as far as relays may have them).
-fn is_public(address: IpAddr) -> bool {
+pub(crate) fn is_public(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(v4) => {
             let shared = v4.octets()[0] == 100 && v4.octets()[1] & 0xc0 == 64;

@@ -4,12 +4,15 @@
 use base64ct::{Base64Unpadded, Encoding};
 use digest::Digest;
 use rand_core::CryptoRng;
-use tor_llcrypto::d::{Sha1, Sha256};
+use tor_llcrypto::d::Sha256;
 use tor_llcrypto::pk::rsa::KeyPair;
 
+use super::dirkeys;
 use crate::directory::civil::utc;
 use crate::directory::descriptor::{line, object};
 use crate::wire::keys::RelayKeys;
+
+const SIGNS: &str = "a key of this size signs";
 
 /// Keys of one authority.
 pub struct Authority {
@@ -53,32 +56,13 @@ impl Authority {
     /// Its certificate, which holds from `from` until `until`.
     #[must_use]
     pub fn certificate(&self, from: u64, until: u64) -> String {
-        let identity = self.identity.to_public_key();
-        let mut text = "dir-key-certificate-version 3\n".to_owned();
-        line(&mut text, &format!("fingerprint {}", hex(&self.identity())));
-        line(&mut text, &format!("dir-key-published {}", utc(from)));
-        line(&mut text, &format!("dir-key-expires {}", utc(until)));
-        line(&mut text, "dir-identity-key");
-        object(&mut text, "RSA PUBLIC KEY", &identity.to_der());
-        line(&mut text, "dir-signing-key");
-        object(&mut text, "RSA PUBLIC KEY", &self.signing.to_public_key().to_der());
-        line(&mut text, "dir-key-crosscert");
-        object(&mut text, "ID SIGNATURE", &sign(&self.signing, &self.identity()));
-        line(&mut text, "dir-key-certification");
-        let digest = Sha1::digest(text.as_bytes());
-        object(&mut text, "SIGNATURE", &sign(&self.identity, &digest));
-        text
+        dirkeys::certificate(&self.identity, &self.signing, from, until).expect(SIGNS)
     }
 
     /// Signs a consensus that lacks nothing but signatures: one `directory-signature` item.
     #[must_use]
     pub fn signature(&self, unsigned: &str) -> String {
-        let digest = Sha256::digest(format!("{unsigned}directory-signature "));
-        let signing = self.signing.to_public_key().to_rsa_identity();
-        let (id, key) = (hex(&self.identity()), hex(signing.as_bytes()));
-        let mut text = format!("directory-signature sha256 {id} {key}\n");
-        object(&mut text, "SIGNATURE", &sign(&self.signing, &digest));
-        text
+        dirkeys::signature(&self.signing, &self.identity(), unsigned, false).expect(SIGNS)
     }
 }
 
@@ -165,10 +149,6 @@ fn listed(text: &mut String, relay: &Listed) {
     line(text, "v Tor 0.4.9.11");
     line(text, &format!("pr {}", relay.protocols));
     line(text, &format!("w Bandwidth={}", relay.bandwidth));
-}
-
-fn sign(key: &KeyPair, digest: &[u8]) -> Vec<u8> {
-    key.sign(digest).expect("a key of this size signs")
 }
 
 fn hex(bytes: &[u8]) -> String {

@@ -346,6 +346,12 @@ pub fn sha256(text: &[u8]) -> [u8; 32] {
     Sha256::digest(text).into()
 }
 
+/// SHA-1 of a whole text, such as a server descriptor.
+#[must_use]
+pub fn sha1(text: &[u8]) -> [u8; 20] {
+    Sha1::digest(text).into()
+}
+
 pub(super) fn making(error: impl fmt::Display) -> KeyError {
     KeyError::Making(error.to_string())
 }

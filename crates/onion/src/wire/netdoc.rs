@@ -327,6 +327,8 @@ pub struct Described {
     pub addresses: Vec<SocketAddr>,
     /// When it was published, in seconds since 1970.
     pub published: u64,
+    /// The families that it has a certificate for (proposal 321).
+    pub family_ids: Vec<String>,
 }
 
 /// Parses a server descriptor, and checks all its signatures and that it holds at `unix_now`.
@@ -349,6 +351,10 @@ pub fn check_descriptor(text: &str, unix_now: u64) -> Result<Described, Document
         ntor: *descriptor.ntor_onion_key().as_bytes(),
         addresses: descriptor.or_ports().collect(),
         published: unix(descriptor.published()),
+        family_ids: AsRef::<Vec<_>>::as_ref(&descriptor.family_ids())
+            .iter()
+            .map(ToString::to_string)
+            .collect(),
     })
 }
 

@@ -1,0 +1,167 @@
+//! The documents that an authority makes of its roll: microdescriptors, and a consensus in both flavours (dir-spec 3.3, 3.8, 3.9).
+
+use std::net::SocketAddr;
+
+use base64ct::{Base64Unpadded, Encoding};
+
+use super::flags::{Flags, KNOWN_FLAGS};
+use super::roll::{Entry, hex};
+use super::weights::{Totals, Weights};
+use super::{About, Settings};
+use crate::directory::civil::utc;
+use crate::directory::descriptor::line;
+use crate::wire::keys::sha256;
+
+/// The way in which documents are made, in the numbers of C tor's authorities: with `family-ids` in microdescriptors.
+const METHOD: u32 = 35;
+/// What `published` says in a microdescriptor consensus since method 33.
+const NEVER: &str = "2038-01-01 00:00:00";
+/// What a client or relay must speak to take part, and what it should (what C tor 0.4.9's authorities vote for).
+const PROTOCOLS: [(&str, &str); 4] = [
+    (
+        "recommended-client",
+        "Cons=2 Desc=2 DirCache=2 FlowCtrl=1-2 HSDir=2 HSIntro=4 HSRend=2 Link=4-5 Microdesc=2 Relay=2-4",
+    ),
+    (
+        "recommended-relay",
+        "Cons=2 Desc=2 DirCache=2 FlowCtrl=1-2 HSDir=2 HSIntro=4-5 HSRend=2 Link=4-5 LinkAuth=3 Microdesc=2 Relay=2-4",
+    ),
+    ("required-client", "Cons=2 Desc=2 FlowCtrl=1 Link=4 Microdesc=2 Relay=2"),
+    (
+        "required-relay",
+        "Cons=2 Desc=2 DirCache=2 FlowCtrl=1-2 HSDir=2 HSIntro=4-5 HSRend=2 Link=4-5 LinkAuth=3 Microdesc=2 Relay=2-4",
+    ),
+];
+
+/// A relay that is listed.
+pub(super) struct Listed<'a> {
+    pub(super) id: [u8; 20],
+    pub(super) entry: &'a Entry,
+    pub(super) flags: Flags,
+    pub(super) microdesc: String,
+}
+
+/// A flavour of the consensus.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Flavour {
+    /// With digests of descriptors, and exit policies.
+    Ns,
+    /// With digests of microdescriptors.
+    Microdesc,
+}
+
+/// When a consensus begins to hold, when it is no longer fresh, and when it ends to hold: seconds since 1970.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Times {
+    /// From when on it holds.
+    pub valid_after: u64,
+    /// From when on there is a newer one.
+    pub fresh_until: u64,
+    /// Until when it holds.
+    pub valid_until: u64,
+}
+
+/// A relay's microdescriptor.
+pub(super) fn microdescriptor(entry: &Entry) -> String {
+    let (described, said) = (&entry.described, &entry.said);
+    let mut text = "onion-key\n".to_owned();
+    text.push_str(said.onion_key.as_deref().unwrap_or_default());
+    line(&mut text, &format!("ntor-onion-key {}", Base64Unpadded::encode_string(&described.ntor)));
+    if !said.family.is_empty() {
+        line(&mut text, &format!("family {}", said.family.join(" ")));
+    }
+    if !described.family_ids.is_empty() {
+        line(&mut text, &format!("family-ids {}", described.family_ids.join(" ")));
+    }
+    if said.policy != "reject 1-65535" {
+        line(&mut text, &format!("p {}", said.policy));
+    }
+    if let Some(policy) = &said.policy_v6 {
+        line(&mut text, &format!("p6 {policy}"));
+    }
+    let ed = Base64Unpadded::encode_string(&described.ed_identity);
+    line(&mut text, &format!("id ed25519 {ed}"));
+    text
+}
+
+/// A consensus of these relays, but for its signature.
+pub(super) fn unsigned(
+    flavour: Flavour,
+    times: Times,
+    settings: &Settings,
+    about: &About,
+    relays: &[Listed<'_>],
+) -> String {
+    let mut text = match flavour {
+        Flavour::Ns => "network-status-version 3\n",
+        Flavour::Microdesc => "network-status-version 3 microdesc\n",
+    }
+    .to_owned();
+    preamble(&mut text, times, settings, about);
+    relays.iter().for_each(|relay| listed(&mut text, flavour, relay));
+    line(&mut text, "directory-footer");
+    line(&mut text, &Weights::of(totals(relays)).line());
+    text
+}
+
+fn preamble(text: &mut String, times: Times, settings: &Settings, about: &About) {
+    line(text, "vote-status consensus");
+    line(text, &format!("consensus-method {METHOD}"));
+    line(text, &format!("valid-after {}", utc(times.valid_after)));
+    line(text, &format!("fresh-until {}", utc(times.fresh_until)));
+    line(text, &format!("valid-until {}", utc(times.valid_until)));
+    line(text, "voting-delay 2 2");
+    line(text, "client-versions\nserver-versions");
+    line(text, &format!("known-flags {KNOWN_FLAGS}"));
+    for (who, protocols) in PROTOCOLS {
+        line(text, &format!("{who}-protocols {protocols}"));
+    }
+    let params: Vec<String> =
+        settings.params.iter().map(|(name, value)| format!("{name}={value}")).collect();
+    line(text, format!("params {}", params.join(" ")).trim_end());
+    let (id, address) = (hex(&about.identity), about.address);
+    let (name, dir, or) = (&about.nickname, about.dir_port, about.or_port);
+    line(text, &format!("dir-source {name} {id} {address} {address} {dir} {or}"));
+    line(text, &format!("contact {}", about.contact));
+    line(text, &format!("vote-digest {id}"));
+}
+
+fn listed(text: &mut String, flavour: Flavour, relay: &Listed<'_>) {
+    let Entry { described, said, digest, .. } = relay.entry;
+    let id = Base64Unpadded::encode_string(&relay.id);
+    let v4 = described.addresses.iter().find(|at| at.is_ipv4());
+    let (ip, port) = v4.map_or(("0.0.0.0".to_owned(), 0), |at| (at.ip().to_string(), at.port()));
+    let (name, dir) = (&said.nickname, said.dir_port);
+    match flavour {
+        Flavour::Ns => {
+            let digest = Base64Unpadded::encode_string(digest);
+            let published = utc(described.published);
+            line(text, &format!("r {name} {id} {digest} {published} {ip} {port} {dir}"));
+        }
+        Flavour::Microdesc => line(text, &format!("r {name} {id} {NEVER} {ip} {port} {dir}")),
+    }
+    let v6 = described.addresses.iter().filter(|at| at.is_ipv6());
+    v6.for_each(|at: &SocketAddr| line(text, &format!("a {at}")));
+    if flavour == Flavour::Microdesc {
+        let digest = Base64Unpadded::encode_string(&sha256(relay.microdesc.as_bytes()));
+        line(text, &format!("m {digest}"));
+    }
+    line(text, &format!("s {}", relay.flags.words()));
+    if let Some(version) = &said.version {
+        line(text, &format!("v {version}"));
+    }
+    if let Some(protocols) = &said.protocols {
+        line(text, &format!("pr {protocols}"));
+    }
+    line(text, &format!("w Bandwidth={} Unmeasured=1", said.bandwidth));
+    if flavour == Flavour::Ns {
+        line(text, &format!("p {}", said.policy));
+    }
+}
+
+fn totals(relays: &[Listed<'_>]) -> Totals {
+    relays.iter().fold(Totals::default(), |mut totals, relay| {
+        totals.add(relay.entry.said.bandwidth, relay.flags.guard, relay.flags.exit);
+        totals
+    })
+}

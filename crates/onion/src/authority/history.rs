@@ -1,0 +1,154 @@
+//! How reliable a relay has been (dir-spec 3.4.2): what is long ago counts less.
+
+/// After each such interval all that was counts so much less (C tor's figures).
+const INTERVAL: u64 = 12 * 3600;
+const FADING: f64 = 0.95;
+
+/// When a relay answered and when it did not. Times are seconds since 1970.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct History {
+    /// Runs that ended: their lengths in seconds, weighted, and the sum of the weights.
+    runs: f64,
+    run_weight: f64,
+    /// Seconds up, and seconds known, weighted.
+    up: f64,
+    known: f64,
+    /// Until when the above is reckoned.
+    reckoned: Option<u64>,
+    /// Since when the present run goes on.
+    up_since: Option<u64>,
+    /// Until when all is faded.
+    faded: u64,
+}
+
+/// A history's fields for keeping, in the order of [`History::fields`].
+pub type Fields = [f64; 7];
+
+impl History {
+    /// The relay answered, or did not.
+    pub fn observe(&mut self, now: u64, answers: bool) {
+        self.reckon(now);
+        match (self.up_since, answers) {
+            (None, true) => self.up_since = Some(now),
+            (Some(since), false) => {
+                self.runs += now.saturating_sub(since) as f64;
+                self.run_weight += 1.0;
+                self.up_since = None;
+            }
+            _ => {}
+        }
+    }
+
+    /// Whether it is up, as far as is known.
+    #[must_use]
+    pub fn is_up(&self) -> bool {
+        self.up_since.is_some()
+    }
+
+    /// For how long it has been up.
+    #[must_use]
+    pub fn up_for(&self, now: u64) -> u64 {
+        self.up_since.map_or(0, |since| now.saturating_sub(since))
+    }
+
+    /// Weighted mean time between failures, seconds. The present run counts as if it ended now.
+    #[must_use]
+    pub fn mtbf(&self, now: u64) -> f64 {
+        let present = self.up_since.map_or(0.0, |since| now.saturating_sub(since) as f64);
+        let weight = self.run_weight + f64::from(u8::from(self.up_since.is_some()));
+        if weight < 1e-9 { 0.0 } else { (self.runs + present) / weight }
+    }
+
+    /// The weighted fraction of the time in which it was up, and the weighted time, seconds.
+    #[must_use]
+    pub fn uptime(&self, now: u64) -> (f64, f64) {
+        let mut until_now = self.clone();
+        until_now.reckon(now);
+        let known = until_now.known;
+        (if known < 1.0 { 0.0 } else { until_now.up / known }, known)
+    }
+
+    /// Its numbers, to be kept: a missing time is below zero.
+    #[must_use]
+    pub fn fields(&self) -> Fields {
+        let time = |time: Option<u64>| time.map_or(-1.0, |time| time as f64);
+        let (reckoned, since) = (time(self.reckoned), time(self.up_since));
+        [self.runs, self.run_weight, self.up, self.known, reckoned, since, self.faded as f64]
+    }
+
+    /// From what was kept; `None` if a number is none that a history has.
+    #[must_use]
+    pub fn from_fields(fields: Fields) -> Option<History> {
+        let [runs, run_weight, up, known, reckoned, since, faded] = fields;
+        let sound = fields.iter().all(|number| number.is_finite())
+            && [runs, run_weight, up, known, faded].iter().all(|&number| number >= 0.0);
+        let time = |number: f64| (number >= 0.0).then_some(number as u64);
+        let (reckoned, up_since, faded) = (time(reckoned), time(since), faded as u64);
+        sound.then_some(History { runs, run_weight, up, known, reckoned, up_since, faded })
+    }
+
+    /// Counts the time since the last look. A clock that went back counts for nothing.
+    fn reckon(&mut self, now: u64) {
+        let since = self.reckoned.replace(now).unwrap_or(now);
+        let passed = now.saturating_sub(since) as f64;
+        self.known += passed;
+        if self.up_since.is_some() {
+            self.up += passed;
+        }
+        if self.faded == 0 || self.faded > now {
+            self.faded = now;
+        }
+        let intervals = (now - self.faded) / INTERVAL;
+        self.faded += intervals * INTERVAL;
+        let factor = FADING.powi(i32::try_from(intervals).unwrap_or(i32::MAX));
+        for counted in [&mut self.runs, &mut self.run_weight, &mut self.up, &mut self.known] {
+            *counted *= factor;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: u64 = 1_800_000_000;
+    const HOUR: u64 = 3600;
+
+    #[test]
+    fn a_relay_that_fails_each_day_has_a_day_between_failures() {
+        let mut history = History::default();
+        for day in 0..60 {
+            history.observe(NOW + day * 24 * HOUR, true);
+            history.observe(NOW + day * 24 * HOUR + 18 * HOUR, false);
+        }
+        let now = NOW + 60 * 24 * HOUR;
+        assert!((history.mtbf(now) / 3600.0 - 18.0).abs() < 0.1, "{}", history.mtbf(now));
+        let (uptime, known) = history.uptime(now);
+        assert!((uptime - 0.75).abs() < 0.02, "{uptime}");
+        assert!((5.0..12.0).contains(&(known / 86_400.0)), "what is long ago hardly counts");
+        assert!(!history.is_up());
+    }
+
+    #[test]
+    fn the_present_run_counts_and_a_clock_that_goes_back_does_not() {
+        let mut history = History::default();
+        history.observe(NOW, true);
+        assert_eq!(history.up_for(NOW + 90), 90);
+        assert!((history.mtbf(NOW + 90) - 90.0).abs() < 1.0);
+        history.observe(NOW - 1_000, true);
+        history.observe(NOW + 10, true);
+        let (uptime, _) = history.uptime(NOW + 100);
+        assert!((uptime - 1.0).abs() < 1e-9);
+        assert_eq!(History::default().uptime(NOW), (0.0, 0.0));
+    }
+
+    #[test]
+    fn numbers_come_back_and_nonsense_does_not() {
+        let mut history = History::default();
+        history.observe(NOW, true);
+        history.observe(NOW + HOUR, false);
+        assert_eq!(History::from_fields(history.fields()), Some(history));
+        assert_eq!(History::from_fields([f64::NAN; 7]), None);
+        assert_eq!(History::from_fields([-5.0; 7]), None);
+    }
+}

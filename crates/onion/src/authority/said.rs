@@ -1,0 +1,143 @@
+//! What a descriptor says in plain lines: read from a text whose signatures are checked already.
+
+use super::summary;
+use crate::directory::policy::ExitPolicy;
+
+/// The fields that documents repeat.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Said {
+    pub(super) nickname: String,
+    /// The dir port, if any, over which it answers in the clear.
+    pub(super) dir_port: u16,
+    /// What stands behind `platform` up to the words `on …`: `Tor 0.4.9.1`.
+    pub(super) version: Option<String>,
+    pub(super) protocols: Option<String>,
+    /// Kilobytes (1,000 bytes) a second: the least of what it allows itself and what was observed.
+    pub(super) bandwidth: u32,
+    pub(super) hibernating: bool,
+    /// Directory requests are answered over links.
+    pub(super) directory: bool,
+    /// The TAP key, as it is written.
+    pub(super) onion_key: Option<String>,
+    /// What it calls its family, in the order of the alphabet.
+    pub(super) family: Vec<String>,
+    /// Ports that it exits to: `accept 80,443`.
+    pub(super) policy: String,
+    /// The same for IPv6.
+    pub(super) policy_v6: Option<String>,
+    /// Exits to ports 80 and 443 of one /8 at least.
+    pub(super) exits: bool,
+    /// SHA-1 of its extra-info document, upper-case hex.
+    pub(super) extra: Option<String>,
+}
+
+/// Reads a checked descriptor.
+pub(super) fn read(text: &str) -> Said {
+    let find = |keyword: &str| lines(text).find_map(|line| after(line, keyword));
+    let router: Vec<&str> = find("router").unwrap_or_default().split(' ').collect();
+    let rules: Vec<&str> = lines(text).filter(|line| is_rule(line)).collect();
+    let policy = ExitPolicy::parse(&rules).unwrap_or_else(|_| ExitPolicy::reject_all());
+    Said {
+        nickname: router.first().unwrap_or(&"Unnamed").to_string(),
+        dir_port: router.get(4).and_then(|port| port.parse().ok()).unwrap_or(0),
+        version: find("platform").map(version),
+        protocols: find("proto").map(str::to_owned),
+        bandwidth: find("bandwidth").map_or(0, bandwidth),
+        hibernating: find("hibernating") == Some("1"),
+        directory: lines(text).any(|line| line == "tunnelled-dir-server"),
+        onion_key: object_after(text, "onion-key"),
+        family: find("family").map(family).unwrap_or_default(),
+        policy: policy.summary(),
+        policy_v6: find("ipv6-policy").map(str::to_owned).filter(|text| text != "reject 1-65535"),
+        exits: summary::exits(&policy),
+        extra: find("extra-info-digest").and_then(|rest| rest.split(' ').next()).map(str::to_owned),
+    }
+}
+
+/// Lines outside of objects.
+fn lines(text: &str) -> impl Iterator<Item = &str> {
+    let mut inside = false;
+    text.lines().filter(move |line| {
+        let begins = line.starts_with("-----BEGIN ");
+        let outside = !inside && !begins;
+        inside = (inside || begins) && !line.starts_with("-----END ");
+        outside
+    })
+}
+
+fn after<'a>(line: &'a str, keyword: &str) -> Option<&'a str> {
+    let rest = line.strip_prefix(keyword)?;
+    if rest.is_empty() { Some("") } else { rest.strip_prefix(' ') }
+}
+
+fn is_rule(line: &str) -> bool {
+    line.starts_with("accept ") || line.starts_with("reject ")
+}
+
+fn version(platform: &str) -> String {
+    platform.split(" on ").next().unwrap_or(platform).to_owned()
+}
+
+fn bandwidth(rest: &str) -> u32 {
+    let numbers = rest.split(' ').filter_map(|number| number.parse::<u64>().ok());
+    let least = numbers.take(3).min().unwrap_or(0) / 1000;
+    u32::try_from(least).unwrap_or(u32::MAX)
+}
+
+/// Members as a microdescriptor has them: fingerprints in upper case, nicknames in lower case, each once (dir-spec, "family").
+fn family(rest: &str) -> Vec<String> {
+    let mut members: Vec<String> = rest
+        .split(' ')
+        .filter(|member| !member.is_empty())
+        .map(|member| match member.strip_prefix('$') {
+            // What follows the fingerprint is a nickname that proves nothing.
+            Some(id) => format!("${}", id.split(['~', '=']).next().unwrap_or(id).to_uppercase()),
+            None => member.to_lowercase(),
+        })
+        .collect();
+    members.sort_unstable();
+    members.dedup();
+    members
+}
+
+/// The PEM object behind a keyword's line, with its head and foot.
+fn object_after(text: &str, keyword: &str) -> Option<String> {
+    let start = format!("\n{keyword}\n-----BEGIN ");
+    let begin = text.find(&start)? + keyword.len() + 2;
+    let end = begin + text[begin..].find("-----END ")?;
+    let stop = end + text[end..].find('\n')? + 1;
+    Some(text[begin..stop].to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = "router one 192.0.2.1 9001 0 9030\nidentity-ed25519\n-----BEGIN ED25519 CERT-----\nbandwidth 1 1 1\n\
+        -----END ED25519 CERT-----\nplatform Tor 0.4.9.11 on Linux\nproto Link=4-5\nbandwidth 9000000 8000000 7000999\n\
+        onion-key\n-----BEGIN RSA PUBLIC KEY-----\nMIGJ\n-----END RSA PUBLIC KEY-----\nhibernating 1\n\
+        family $bbbb~x $AAAA zoe Adam $AAAA\nextra-info-digest ABCD base64\nreject 0.0.0.0/8:*\naccept *:80\n\
+        accept *:443\nreject *:*\ntunnelled-dir-server\nipv6-policy accept 443\n";
+
+    #[test]
+    fn lines_are_read_and_those_inside_objects_are_not() {
+        let said = read(TEXT);
+        assert_eq!((&said.nickname[..], said.dir_port, said.bandwidth), ("one", 9030, 7000));
+        assert_eq!(said.version.as_deref(), Some("Tor 0.4.9.11"));
+        assert_eq!(said.family, ["$AAAA", "$BBBB", "adam", "zoe"]);
+        assert_eq!(said.policy, "accept 80,443");
+        assert_eq!(said.policy_v6.as_deref(), Some("accept 443"));
+        assert!(said.exits && said.hibernating && said.directory);
+        let key = "-----BEGIN RSA PUBLIC KEY-----\nMIGJ\n-----END RSA PUBLIC KEY-----\n";
+        assert_eq!(said.onion_key.as_deref(), Some(key));
+        assert_eq!(said.extra.as_deref(), Some("ABCD"));
+    }
+
+    #[test]
+    fn what_is_not_said_is_missing() {
+        let said = read("router two 192.0.2.1 9001 0 0\nreject *:*\n");
+        assert_eq!((said.bandwidth, said.directory, said.exits), (0, false, false));
+        assert_eq!(said.policy, "reject 1-65535");
+        assert!(said.version.is_none() && said.onion_key.is_none() && said.family.is_empty());
+    }
+}

@@ -1,0 +1,264 @@
+//! A directory authority's keys: an identity, which may lie elsewhere, the key that signs, and the certificate by which the first
+//! vouches for the second (dir-spec 3.1).
+
+use std::fmt;
+
+use digest::Digest;
+use rand_core::CryptoRng;
+use rsa::pkcs1::{DecodeRsaPrivateKey, EncodeRsaPrivateKey};
+use rsa::pkcs8::LineEnding;
+use tor_llcrypto::d::{Sha1, Sha256};
+use tor_llcrypto::pk::rsa::KeyPair;
+use tor_llcrypto::util::rng::RngCompat;
+
+use super::netdoc::{AuthorityCert, parse_certs};
+use crate::directory::civil::utc;
+use crate::directory::descriptor::{line, object};
+
+/// Bits of an identity key, and of a signing key (C tor's figures).
+const IDENTITY_BITS: usize = 3072;
+const SIGNING_BITS: usize = 2048;
+
+/// Why nothing is signed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SignatureError {
+    /// The certificate holds only later.
+    TooEarly,
+    /// The certificate has expired.
+    Expired,
+    /// The library's words.
+    Library(String),
+}
+
+impl fmt::Display for SignatureError {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            SignatureError::TooEarly => {
+                out.write_str("the certificate of the signing key holds only later")
+            }
+            SignatureError::Expired => {
+                out.write_str("the certificate of the signing key has expired")
+            }
+            SignatureError::Library(error) => write!(out, "the key does not sign: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for SignatureError {}
+
+/// What an authority's key files are not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BadKeys(pub &'static str);
+
+impl fmt::Display for BadKeys {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(self.0)
+    }
+}
+
+impl std::error::Error for BadKeys {}
+
+/// The key that vouches for signing keys.
+pub struct IdentityKey(KeyPair);
+
+/// What an authority signs with.
+pub struct AuthorityKeys {
+    signing: KeyPair,
+    certificate: AuthorityCert,
+}
+
+impl IdentityKey {
+    /// Makes one. It takes seconds.
+    ///
+    /// # Errors
+    /// The library's words.
+    pub fn generate(rng: &mut impl CryptoRng) -> Result<IdentityKey, SignatureError> {
+        key(rng, IDENTITY_BITS).map(IdentityKey)
+    }
+
+    /// Reads one in PEM (PKCS#1), as C tor's `authority_identity_key` has it where it is not encrypted.
+    ///
+    /// # Errors
+    /// It is none.
+    pub fn from_pem(text: &str) -> Result<IdentityKey, BadKeys> {
+        from_pem(text).map(IdentityKey)
+    }
+
+    /// The key in PEM.
+    ///
+    /// # Errors
+    /// The library's words.
+    pub fn to_pem(&self) -> Result<String, SignatureError> {
+        to_pem(&self.0)
+    }
+
+    /// The authority's name in `DirAuthority` lines: `v3ident`.
+    #[must_use]
+    pub fn identity(&self) -> [u8; 20] {
+        identity(&self.0)
+    }
+
+    /// Makes a signing key that holds from `from` until `until`, seconds since 1970.
+    ///
+    /// # Errors
+    /// The library's words.
+    pub fn certify(
+        &self,
+        rng: &mut impl CryptoRng,
+        from: u64,
+        until: u64,
+    ) -> Result<AuthorityKeys, SignatureError> {
+        let signing = key(rng, SIGNING_BITS)?;
+        let text = certificate(&self.0, &signing, from, until)?;
+        AuthorityKeys::of(signing, &text).map_err(|bad| SignatureError::Library(bad.0.to_owned()))
+    }
+}
+
+impl AuthorityKeys {
+    /// Reads the signing key (PEM) and its certificate, C tor's `authority_signing_key` and `authority_certificate`.
+    ///
+    /// # Errors
+    /// They are none, or do not belong together.
+    pub fn from_files(signing: &str, certificate: &str) -> Result<AuthorityKeys, BadKeys> {
+        AuthorityKeys::of(from_pem(signing)?, certificate)
+    }
+
+    /// The signing key in PEM.
+    ///
+    /// # Errors
+    /// The library's words.
+    pub fn to_pem(&self) -> Result<String, SignatureError> {
+        to_pem(&self.signing)
+    }
+
+    /// The certificate, as it is published.
+    #[must_use]
+    pub fn certificate(&self) -> &str {
+        self.certificate.text()
+    }
+
+    /// The certificate, checked.
+    #[must_use]
+    pub fn cert(&self) -> &AuthorityCert {
+        &self.certificate
+    }
+
+    /// Whether they hold at `unix_now`.
+    ///
+    /// # Errors
+    /// [`SignatureError::TooEarly`] or [`SignatureError::Expired`].
+    pub fn holds(&self, unix_now: u64) -> Result<(), SignatureError> {
+        let (from, until) = self.certificate.holds();
+        match unix_now {
+            now if now < from => Err(SignatureError::TooEarly),
+            now if now > until => Err(SignatureError::Expired),
+            _ => Ok(()),
+        }
+    }
+
+    /// The item that signs a consensus which lacks nothing else: over SHA-1 for the flavour `ns`, over SHA-256 for others.
+    ///
+    /// # Errors
+    /// The library's words.
+    pub fn signature(&self, unsigned: &str, is_ns: bool) -> Result<String, SignatureError> {
+        let (id, _) = self.certificate.keys();
+        signature(&self.signing, &id, unsigned, is_ns)
+    }
+
+    fn of(signing: KeyPair, text: &str) -> Result<AuthorityKeys, BadKeys> {
+        let (mut certs, _) = parse_certs(text).map_err(|_| BadKeys("it is no certificate"))?;
+        let certificate = certs.pop().ok_or(BadKeys("it is no certificate that is well signed"))?;
+        if certificate.keys().1 != identity(&signing) {
+            return Err(BadKeys("the certificate is for another signing key"));
+        }
+        Ok(AuthorityKeys { signing, certificate })
+    }
+}
+
+impl fmt::Debug for AuthorityKeys {
+    /// Without the key.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AuthorityKeys")
+            .field("ids", &self.certificate.keys())
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for IdentityKey {
+    /// Without the key.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("IdentityKey").field("identity", &self.identity()).finish_non_exhaustive()
+    }
+}
+
+/// The digest by which a key is named.
+pub(super) fn identity(key: &KeyPair) -> [u8; 20] {
+    key.to_public_key().to_rsa_identity().to_bytes()
+}
+
+/// A certificate's text (dir-spec 3.1).
+pub(super) fn certificate(
+    identity_key: &KeyPair,
+    signing: &KeyPair,
+    from: u64,
+    until: u64,
+) -> Result<String, SignatureError> {
+    let id = identity(identity_key);
+    let mut text = "dir-key-certificate-version 3\n".to_owned();
+    line(&mut text, &format!("fingerprint {}", hex(&id)));
+    line(&mut text, &format!("dir-key-published {}", utc(from)));
+    line(&mut text, &format!("dir-key-expires {}", utc(until)));
+    line(&mut text, "dir-identity-key");
+    object(&mut text, "RSA PUBLIC KEY", &identity_key.to_public_key().to_der());
+    line(&mut text, "dir-signing-key");
+    object(&mut text, "RSA PUBLIC KEY", &signing.to_public_key().to_der());
+    line(&mut text, "dir-key-crosscert");
+    object(&mut text, "ID SIGNATURE", &sign(signing, &id)?);
+    line(&mut text, "dir-key-certification");
+    let digest = Sha1::digest(text.as_bytes());
+    object(&mut text, "SIGNATURE", &sign(identity_key, &digest)?);
+    Ok(text)
+}
+
+/// See [`AuthorityKeys::signature`].
+pub(super) fn signature(
+    signing: &KeyPair,
+    id: &[u8; 20],
+    unsigned: &str,
+    is_ns: bool,
+) -> Result<String, SignatureError> {
+    let signed = format!("{unsigned}directory-signature ");
+    let keys = format!("{} {}", hex(id), hex(&identity(signing)));
+    let (digest, algorithm) = match is_ns {
+        true => (Sha1::digest(signed).to_vec(), ""),
+        false => (Sha256::digest(signed).to_vec(), "sha256 "),
+    };
+    let mut text = format!("directory-signature {algorithm}{keys}\n");
+    object(&mut text, "SIGNATURE", &sign(signing, &digest)?);
+    Ok(text)
+}
+
+fn sign(key: &KeyPair, digest: &[u8]) -> Result<Vec<u8>, SignatureError> {
+    key.sign(digest).map_err(told)
+}
+
+fn key(rng: &mut impl CryptoRng, bits: usize) -> Result<KeyPair, SignatureError> {
+    rsa::RsaPrivateKey::new(&mut RngCompat::new(rng), bits).map(KeyPair::from).map_err(told)
+}
+
+fn from_pem(text: &str) -> Result<KeyPair, BadKeys> {
+    let key = rsa::RsaPrivateKey::from_pkcs1_pem(text);
+    key.map(KeyPair::from).map_err(|_| BadKeys("it holds no RSA key in PEM form (PKCS#1)"))
+}
+
+fn to_pem(key: &KeyPair) -> Result<String, SignatureError> {
+    key.as_key().to_pkcs1_pem(LineEnding::LF).map(|text| text.to_string()).map_err(told)
+}
+
+fn told(error: impl fmt::Display) -> SignatureError {
+    SignatureError::Library(error.to_string())
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02X}")).collect()
+}
