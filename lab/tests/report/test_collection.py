@@ -91,6 +91,7 @@ def test_a_design_says_all_that_makes_numbers_differ() -> None:
         "data abc · 20 pages · full · R 1 · + whole traces · test loads 5 · seed 0"
     )
     assert not full(Spec(test_loads=5))
+    assert full(Spec(validation_loads=10))
     assert full(Spec(resplits=1, **WR))
 
 

@@ -153,8 +153,11 @@ def design(spec: Spec, data: str = "", *, whole: bool = True) -> str:
 
 
 def full(spec: Spec) -> bool:
-    """Whether every page and every load takes part; a re-split more or less does not matter."""
-    limits = (spec.pages, spec.loads, spec.validation_loads, spec.test_loads)
+    """Whether every page takes part, and every load that trains or tests.
+
+    Re-splits do not matter, nor do loads that only choose the epoch.
+    """
+    limits = (spec.pages, spec.loads, spec.test_loads)
     return all(limit is None for limit in limits)
 
 
