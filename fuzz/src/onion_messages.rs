@@ -1,12 +1,13 @@
 //! What neighbours and far ends of circuits say: nothing panics, and what was understood means the same when it is said again.
 
 use anabranch_onion::crypto::Tag;
+use anabranch_onion::handshake::extension::Wish;
 use anabranch_onion::handshake::{extension, fast, ntor, ntor_v3};
 use anabranch_onion::wire::cell::BODY;
 use anabranch_onion::wire::crypto::CurveKeys;
 use anabranch_onion::wire::extend::{self, Extend};
 use anabranch_onion::wire::link;
-use anabranch_onion::wire::message::{self, Begin};
+use anabranch_onion::wire::message::{self, Begin, Format};
 
 /// The first byte says which reader gets the rest.
 pub fn check(input: &[u8]) {
@@ -98,7 +99,7 @@ fn extensions(data: &[u8]) {
     if let Ok((_, agreed)) = extension::answer(data, Some(31)) {
         assert!(agreed.sendme_inc.is_none_or(|inc| inc == 31));
     }
-    if let Ok(agreed) = extension::read_answer(data, true, 31) {
+    if let Ok(agreed) = extension::read_answer(data, Wish::Cgo, 31) {
         assert!(agreed.sendme_inc.is_none_or(|inc| (16..=62).contains(&inc)));
     }
 }
@@ -107,7 +108,9 @@ fn cells(data: &[u8]) {
     let mut body = [0; BODY];
     let length = data.len().min(BODY);
     body[..length].copy_from_slice(&data[..length]);
-    if let Some(message) = message::read(&body) {
-        assert!(message.data.len() <= message::DATA);
+    for format in [Format::V0, Format::V1] {
+        if let Some(message) = message::read(format, &body) {
+            assert!(message.data.len() <= message::DATA);
+        }
     }
 }

@@ -15,7 +15,7 @@ use anabranch_onion::relay::{Config, Input as RelayInput, Output, Relay};
 use anabranch_onion::wire::cell::{BODY, Body, CELL, Cells, Command, put_fixed};
 use anabranch_onion::wire::crypto::CurveKeys;
 use anabranch_onion::wire::keys::{RelayKeys, sha256};
-use anabranch_onion::wire::message::{self, Answer, EndReason, Message, RelayCommand};
+use anabranch_onion::wire::message::{self, Answer, EndReason, Format, Message, RelayCommand};
 use anabranch_onion::{Core, LinkId, LinkInput, LinkOutput, StreamKey, schedule};
 
 use crate::input::Input;
@@ -242,7 +242,7 @@ impl Neighbour {
             return;
         };
         let mut body = [0; BODY];
-        message::write(&mut body, message, &mut self.rng);
+        message::write(Format::V0, &mut body, message, &mut self.rng);
         layer.originate(command, &mut body);
         let mut cell = Vec::new();
         put_fixed(&mut cell, id, command, &body);

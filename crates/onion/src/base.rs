@@ -16,7 +16,7 @@ use crate::table::{Dialling, Slab, Streams};
 use crate::tail::{QUEUE_HIGH, QUEUE_LOW, Tail};
 use crate::wire::cell::{BODY, Body, Command};
 use crate::wire::extend::Target;
-use crate::wire::message::{self, EndReason, Message, RelayCommand, put_sendme};
+use crate::wire::message::{self, EndReason, Format, Message, RelayCommand, put_sendme};
 
 /// When a core wants to be called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -31,11 +31,18 @@ pub(crate) enum Timer {
 pub(crate) trait Seal {
     /// Seals it, for the other end of the circuit; its tag, if there is a layer.
     fn seal(&mut self, command: Command, body: &mut Body) -> Option<Tag>;
+
+    /// How a message lies in it.
+    fn format(&self) -> Format;
 }
 
 impl Seal for Box<dyn RelayLayer> {
     fn seal(&mut self, command: Command, body: &mut Body) -> Option<Tag> {
         Some(self.originate(command, body))
+    }
+
+    fn format(&self) -> Format {
+        RelayLayer::format(&**self)
     }
 }
 
@@ -46,6 +53,10 @@ impl Seal for Vec<Box<dyn ClientLayer>> {
         let tag = last.originate(command, body);
         before.iter_mut().rev().for_each(|layer| layer.outbound(command, body));
         Some(tag)
+    }
+
+    fn format(&self) -> Format {
+        self.last().map(|layer| layer.format()).unwrap_or_default()
     }
 }
 
@@ -255,7 +266,8 @@ where
         let parts = self.circuits.get_mut(index).and_then(C::parts);
         let Some((lane, _, layers)) = parts else { return };
         let mut body = [0; BODY];
-        message::write(&mut body, Message { command: what, stream: 0, data }, &mut *self.rng);
+        let message = Message { command: what, stream: 0, data };
+        message::write(layers.format(), &mut body, message, &mut *self.rng);
         layers.seal(command, &mut body);
         self.hub.push(now, lane, command, &body);
     }

@@ -15,6 +15,7 @@ use crate::base::Base;
 use crate::channel::{Role, Start};
 use crate::congestion::Params;
 use crate::event::{Event, Violation};
+use crate::handshake::extension::Wish;
 use crate::hub::{LinkId, Owner};
 use crate::node::{LinkOutput, Node, StreamOutput, Why};
 use crate::schedule;
@@ -64,8 +65,8 @@ pub enum HopKey {
     NtorV3 {
         /// The onion key.
         onion_key: [u8; 32],
-        /// Whether to ask for congestion control (the relay says `FlowCtrl=2`): with the last hop.
-        congestion_control: bool,
+        /// What to ask for: with the last hop, congestion control (the relay says `FlowCtrl=2`), or that with CGO (`Relay=6`).
+        wish: Wish,
     },
 }
 
@@ -109,6 +110,8 @@ pub enum Output {
     },
     /// A circuit is complete.
     Built {
+        /// Whether the last hop and we use Counter Galois Onion.
+        cgo: bool,
         /// The circuit.
         circuit: CircuitKey,
     },

@@ -6,6 +6,7 @@
 use subtle::ConstantTimeEq;
 
 use crate::wire::cell::{Body, Command};
+use crate::wire::message::Format;
 
 pub mod cgo;
 mod tor1;
@@ -57,8 +58,48 @@ impl PartialEq for Tag {
 
 impl Eq for Tag {}
 
+/// The keys that a handshake ends in, and with them the construction that both ends use.
+#[derive(Clone, PartialEq, Eq)]
+pub enum Keys {
+    /// Of [`Tor1Relay`] and [`Tor1Client`].
+    Tor1(KeyMaterial),
+    /// Of [`CgoRelay`] and [`CgoClient`].
+    Cgo(Box<[u8; cgo::KEY_BYTES]>),
+}
+
+impl From<KeyMaterial> for Keys {
+    fn from(keys: KeyMaterial) -> Keys {
+        Keys::Tor1(keys)
+    }
+}
+
+impl Keys {
+    /// The layer of the relay that made the handshake.
+    #[must_use]
+    pub fn relay_layer(&self) -> Box<dyn RelayLayer> {
+        match self {
+            Keys::Tor1(keys) => Box::new(Tor1Relay::new(keys)),
+            Keys::Cgo(seed) => Box::new(CgoRelay::new(seed)),
+        }
+    }
+
+    /// The client's layer for that relay.
+    #[must_use]
+    pub fn client_layer(&self) -> Box<dyn ClientLayer> {
+        match self {
+            Keys::Tor1(keys) => Box::new(Tor1Client::new(keys)),
+            Keys::Cgo(seed) => Box::new(CgoClient::new(seed)),
+        }
+    }
+}
+
 /// A relay's layer of one circuit. `command` is the cell's own, RELAY or RELAY_EARLY.
 pub trait RelayLayer: Send {
+    /// How messages lie in the cells that this layer opens.
+    fn format(&self) -> Format {
+        Format::V0
+    }
+
     /// A cell that goes away from the client: takes our layer off. Some if the cell is for us.
     fn outbound(&mut self, command: Command, body: &mut Body) -> Option<Tag>;
     /// A cell of a farther relay, on its way to the client: puts our layer on.
@@ -69,6 +110,11 @@ pub trait RelayLayer: Send {
 
 /// A client's layer for one hop of a circuit.
 pub trait ClientLayer: Send {
+    /// How messages lie in the cells that this layer opens.
+    fn format(&self) -> Format {
+        Format::V0
+    }
+
     /// A cell for this hop: authenticates it and puts the hop's layer on.
     fn originate(&mut self, command: Command, body: &mut Body) -> Tag;
     /// A cell for a farther hop: puts this hop's layer on.

@@ -8,10 +8,11 @@ use anabranch_multipath::Time;
 use rand_core::CryptoRng;
 
 use crate::congestion::Params;
+use crate::handshake::extension::Agreed;
 use crate::stream::{Broken, Say, Side, Stream, StreamKey};
 use crate::wire::cell::Body;
 use crate::wire::message::{
-    self, EndReason, Message, RelayCommand, data_of, is_xoff, read_xon, write_header,
+    self, EndReason, Format, Message, RelayCommand, data_of, is_xoff, read_xon, write_header,
 };
 
 /// What happened to a stream that its program should know.
@@ -40,6 +41,7 @@ pub(crate) enum Filled {
 pub(crate) struct End {
     side: Side,
     congestion_control: bool,
+    format: Format,
     params: Arc<Params>,
     streams: BTreeMap<u16, Stream>,
     /// The stream that sent last.
@@ -50,10 +52,11 @@ pub(crate) struct End {
 
 impl End {
     /// Without streams.
-    pub(crate) fn new(side: Side, congestion_control: bool, params: &Arc<Params>) -> End {
+    pub(crate) fn new(side: Side, agreed: Agreed, params: &Arc<Params>) -> End {
         End {
             side,
-            congestion_control,
+            congestion_control: agreed.sendme_inc.is_some(),
+            format: agreed.format(),
             params: Arc::clone(params),
             streams: BTreeMap::new(),
             turn: 0,
@@ -170,7 +173,8 @@ impl End {
     ) -> Option<Filled> {
         if let Some(say) = self.say.pop_front() {
             let Say { command, stream, data } = &say;
-            message::write(body, Message { command: *command, stream: *stream, data }, rng);
+            let message = Message { command: *command, stream: *stream, data };
+            message::write(self.format, body, message, rng);
             return Some(Filled::Control);
         }
         let (id, due) = self.next_in_turn(now, leg_has_room)?;
@@ -179,15 +183,15 @@ impl End {
             let stream = self.streams.remove(&id).expect("found above");
             self.happened.push_back(Happened::Finished(stream.key));
             let message = Message { command: RelayCommand::END, stream: id, data: &[reason.0] };
-            message::write(body, message, rng);
+            message::write(self.format, body, message, rng);
             return Some(Filled::Control);
         }
         let stream = self.streams.get_mut(&id).expect("found above");
-        let (length, fed) = stream.fill(now, data_of(body));
+        let (length, fed) = stream.fill(now, data_of(self.format, body));
         if fed {
             self.happened.push_back(Happened::Room(stream.key));
         }
-        write_header(body, RelayCommand::DATA, id, length, rng);
+        write_header(self.format, body, RelayCommand::DATA, id, length, rng);
         Some(Filled::Data)
     }
 
@@ -213,7 +217,8 @@ mod tests {
     use anabranch_multipath::seed;
 
     fn end(congestion_control: bool) -> End {
-        let mut end = End::new(Side::Exit, congestion_control, &Arc::new(Params::default()));
+        let agreed = Agreed { sendme_inc: congestion_control.then_some(31), cgo: false };
+        let mut end = End::new(Side::Exit, agreed, &Arc::new(Params::default()));
         for id in [1, 2] {
             assert!(end.add(id, StreamKey(id.into())));
             end.stream(id).unwrap().open = true;
@@ -224,7 +229,7 @@ mod tests {
     fn filled(end: &mut End) -> Option<(RelayCommand, u16, usize)> {
         let mut body = [0; BODY];
         end.fill(Time::ZERO, true, &mut body, &mut seed::stream(1, 0, "end"))?;
-        let message = message::read(&body).unwrap();
+        let message = message::read(Format::V0, &body).unwrap();
         Some((message.command, message.stream, message.data.len()))
     }
 

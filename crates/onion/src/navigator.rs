@@ -16,7 +16,9 @@ use crate::directory::network::{Network, Path, Relay, Target, Wishes};
 use crate::directory::params::Params;
 use crate::directory::timeouts::BuildTimes;
 use crate::guards::Sampled;
+use crate::handshake::extension::Wish;
 use crate::wire::extend;
+use crate::wire::netdoc::Speaks;
 use entry::Entry;
 
 mod entry;
@@ -461,7 +463,7 @@ fn hop(relay: &Relay<'_>, last: bool) -> Hop {
     let onion_key = relay.microdesc.ntor;
     let speaks = relay.status.speaks;
     let key = match speaks.ntor_v3 {
-        true => HopKey::NtorV3 { onion_key, congestion_control: last && speaks.congestion_control },
+        true => HopKey::NtorV3 { onion_key, wish: if last { wish(speaks) } else { Wish::Plain } },
         false => HopKey::Ntor(onion_key),
     };
     let target = extend::Target {
@@ -470,6 +472,15 @@ fn hop(relay: &Relay<'_>, last: bool) -> Hop {
         ed25519: Some(relay.microdesc.ed_identity),
     };
     Hop { target, key }
+}
+
+/// The best that a relay does.
+fn wish(speaks: Speaks) -> Wish {
+    match (speaks.congestion_control, speaks.cgo) {
+        (true, true) => Wish::Cgo,
+        (true, false) => Wish::CongestionControl,
+        (false, _) => Wish::Plain,
+    }
 }
 
 /// For whoever asks for a name: any circuit that exits to the web will do.

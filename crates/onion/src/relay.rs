@@ -138,6 +138,8 @@ impl From<Event> for Output {
 pub struct Stats {
     /// Circuits made since the beginning.
     pub circuits_made: u64,
+    /// Of these with Counter Galois Onion.
+    pub circuits_cgo: u64,
     /// Circuits that live.
     pub circuits: usize,
     /// Streams that live.

@@ -136,7 +136,7 @@ impl Stream {
 
     /// Writes a DATA cell's data and returns its length; `true` if the program may write again.
     pub(crate) fn fill(&mut self, now: Time, data: &mut [u8]) -> (usize, bool) {
-        let length = self.outgoing.len().min(DATA);
+        let length = self.outgoing.len().min(data.len());
         let (front, back) = self.outgoing.as_slices();
         let first = front.len().min(length);
         data[..first].copy_from_slice(&front[..first]);

@@ -26,7 +26,7 @@ pub(crate) struct Tail {
 impl Tail {
     /// Of a new circuit.
     pub(crate) fn new(side: Side, agreed: Agreed, params: &Arc<Params>) -> Tail {
-        let end = End::new(side, agreed.sendme_inc.is_some(), params);
+        let end = End::new(side, agreed, params);
         Tail { leg: Leg::new(agreed, params), end }
     }
 

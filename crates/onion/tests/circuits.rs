@@ -7,6 +7,7 @@ mod world;
 use std::time::Duration;
 
 use anabranch_onion::client::{Cause, CircuitKey, Hop, HopKey, Input, Output};
+use anabranch_onion::handshake::extension::Wish;
 use anabranch_onion::schedule;
 use anabranch_onion::wire::message::{Answer, Begin, EndReason};
 use anabranch_onion::{Core, StreamKey, StreamOutput, Violation};
@@ -35,9 +36,9 @@ fn upload(world: &mut World, stream: StreamKey, bytes: usize) {
 }
 
 /// 10 MB down and 10 MB up at once over one circuit; the trace's hash.
-fn ten_megabytes_both_ways(setting: Setting, congestion_control: bool) -> u64 {
+fn ten_megabytes_both_ways(setting: Setting, wish: Wish) -> u64 {
     let mut world = World::new(setting);
-    let circuit = world.build_through_all(1, congestion_control);
+    let circuit = world.build_through_all(1, wish);
     let down = begin(&mut world, circuit, &format!("source-{}", 10 * MEGABYTE));
     let up = begin(&mut world, circuit, "sink");
     upload(&mut world, up, 10 * MEGABYTE);
@@ -61,18 +62,27 @@ fn ten_megabytes_both_ways(setting: Setting, congestion_control: bool) -> u64 {
 #[test]
 fn ten_megabytes_with_congestion_control_by_each_policy() {
     for policy in [schedule::Kind::Ewma, schedule::Kind::RoundRobin] {
-        ten_megabytes_both_ways(Setting { policy, ..Setting::default() }, true);
+        let setting = Setting { policy, ..Setting::default() };
+        ten_megabytes_both_ways(setting, Wish::CongestionControl);
     }
 }
 
 #[test]
+fn ten_megabytes_with_counter_galois_onion() {
+    let seed = |seed| ten_megabytes_both_ways(Setting { seed, ..Setting::default() }, Wish::Cgo);
+    assert_eq!(seed(3), seed(3));
+}
+
+#[test]
 fn ten_megabytes_with_fixed_windows() {
-    ten_megabytes_both_ways(Setting::default(), false);
+    ten_megabytes_both_ways(Setting::default(), Wish::Plain);
 }
 
 #[test]
 fn a_seed_replays_to_the_same_trace_and_another_does_not() {
-    let run = |seed| ten_megabytes_both_ways(Setting { seed, ..Setting::default() }, true);
+    let run = |seed| {
+        ten_megabytes_both_ways(Setting { seed, ..Setting::default() }, Wish::CongestionControl)
+    };
     let first = run(7);
     assert_eq!(first, run(7));
     assert_ne!(first, run(8));
@@ -80,16 +90,17 @@ fn a_seed_replays_to_the_same_trace_and_another_does_not() {
 
 #[test]
 fn congestion_control_fills_a_path_that_fixed_windows_do_not() {
-    let bytes_in_ten_seconds = |congestion_control| {
+    let bytes_in_ten_seconds = |wish| {
         // 1,000 cells a round trip of 320 ms are 1.5 MB/s; the wire has 12.5.
         let delay = Duration::from_millis(40);
         let mut world = World::new(Setting { delay, ..Setting::default() });
-        let circuit = world.build_through_all(1, congestion_control);
+        let circuit = world.build_through_all(1, wish);
         let down = begin(&mut world, circuit, &format!("source-{}", 200 * MEGABYTE));
         world.run_for(Duration::from_secs(10));
         world.received[&down].len()
     };
-    let (fixed, vegas) = (bytes_in_ten_seconds(false), bytes_in_ten_seconds(true));
+    let (fixed, vegas) =
+        (bytes_in_ten_seconds(Wish::Plain), bytes_in_ten_seconds(Wish::CongestionControl));
     assert!(vegas > 2 * fixed, "{vegas} and {fixed} bytes");
 }
 
@@ -98,7 +109,8 @@ fn many_streams_of_many_circuits_share_links() {
     let mut world = World::new(Setting::default());
     let mut streams = Vec::new();
     for key in 1..=5 {
-        let circuit = world.build_through_all(key, key % 2 == 0);
+        let wish = [Wish::Plain, Wish::CongestionControl, Wish::Cgo][key as usize % 3];
+        let circuit = world.build_through_all(key, wish);
         streams.extend((0..10).map(|_| begin(&mut world, circuit, "source-50000")));
     }
     world.run_for(Duration::from_secs(60));
@@ -112,7 +124,7 @@ fn many_streams_of_many_circuits_share_links() {
 #[test]
 fn a_directory_is_read_over_one_hop_without_an_onion_key() {
     let mut world = World::new(Setting::default());
-    let hop = Hop { key: HopKey::Fast, ..world.hop(0, false) };
+    let hop = Hop { key: HopKey::Fast, ..world.hop(0, Wish::Plain) };
     assert!(world.build(1, vec![hop]));
     let stream = world.client.begin_directory(world.now, CircuitKey(1)).unwrap();
     world.run_for(Duration::from_secs(5));
@@ -124,7 +136,7 @@ fn ntor_works_where_ntor_v3_is_not_offered() {
     let mut world = World::new(Setting::default());
     let ntor = |world: &World, n: usize| {
         let key = HopKey::Ntor(world.relays[n].onion_key);
-        Hop { key, ..world.hop(n, false) }
+        Hop { key, ..world.hop(n, Wish::Plain) }
     };
     let hops = (0..3).map(|n| ntor(&world, n)).collect();
     assert!(world.build(1, hops));
@@ -136,7 +148,7 @@ fn ntor_works_where_ntor_v3_is_not_offered() {
 #[test]
 fn names_are_resolved_at_the_exit() {
     let mut world = World::new(Setting::default());
-    let circuit = world.build_through_all(1, true);
+    let circuit = world.build_through_all(1, Wish::CongestionControl);
     let (known, unknown) = (
         world.client.resolve(world.now, circuit, "known").unwrap(),
         world.client.resolve(world.now, circuit, "unknown").unwrap(),
@@ -152,7 +164,7 @@ fn names_are_resolved_at_the_exit() {
 #[test]
 fn a_refused_destination_ends_its_stream_only() {
     let mut world = World::new(Setting::default());
-    let circuit = world.build_through_all(1, true);
+    let circuit = world.build_through_all(1, Wish::CongestionControl);
     let (refused, fine) =
         (begin(&mut world, circuit, "refuse"), begin(&mut world, circuit, "source-1000"));
     world.run_for(Duration::from_secs(5));
@@ -166,7 +178,7 @@ fn a_refused_destination_ends_its_stream_only() {
 #[test]
 fn a_destination_that_never_answers_holds_up_nobody() {
     let mut world = World::new(Setting::default());
-    let circuit = world.build_through_all(1, true);
+    let circuit = world.build_through_all(1, Wish::CongestionControl);
     let (silent, fine) =
         (begin(&mut world, circuit, "silent"), begin(&mut world, circuit, "source-1000"));
     world.run_for(Duration::from_secs(5));
@@ -178,16 +190,16 @@ fn a_destination_that_never_answers_holds_up_nobody() {
 
 #[test]
 fn a_program_that_does_not_read_holds_no_more_than_window_and_xoff() {
-    for congestion_control in [true, false] {
+    for wish in [Wish::CongestionControl, Wish::Cgo, Wish::Plain] {
         let mut world = World::new(Setting::default());
-        let circuit = world.build_through_all(1, congestion_control);
+        let circuit = world.build_through_all(1, wish);
         let stalled = begin(&mut world, circuit, &format!("source-{}", 20 * MEGABYTE));
         world.unread.push(stalled);
         world.run_for(Duration::from_secs(30));
         let (first, second) = world.client.read(stalled);
         let held = first.len() + second.len();
         let window = world.relays[2].core.stats().window as usize;
-        let limit = if congestion_control { (500 + window) * 498 } else { 500 * 498 };
+        let limit = if wish == Wish::Plain { 500 * 498 } else { (500 + window) * 498 };
         assert!(held > 100_000 && held <= limit, "{held} bytes, window {window}");
         let other = begin(&mut world, circuit, "source-100000");
         world.run_for(Duration::from_secs(10));
@@ -202,7 +214,7 @@ fn a_program_that_does_not_read_holds_no_more_than_window_and_xoff() {
 #[test]
 fn a_destination_that_does_not_read_stops_the_client() {
     let mut world = World::new(Setting::default());
-    let circuit = world.build_through_all(1, true);
+    let circuit = world.build_through_all(1, Wish::CongestionControl);
     world.relays[2].stalled = true;
     let up = begin(&mut world, circuit, "sink");
     let mut written = 0;
@@ -217,7 +229,7 @@ fn a_destination_that_does_not_read_stops_the_client() {
 #[test]
 fn the_loss_of_a_relay_ends_circuits_and_streams_and_new_ones_work() {
     let mut world = World::new(Setting::default());
-    let circuit = world.build_through_all(1, true);
+    let circuit = world.build_through_all(1, Wish::CongestionControl);
     let stream = begin(&mut world, circuit, &format!("source-{}", 20 * MEGABYTE));
     world.run_for(Duration::from_millis(500));
     let last = *world.pipes.keys().max().unwrap();
@@ -233,13 +245,13 @@ fn the_loss_of_a_relay_ends_circuits_and_streams_and_new_ones_work() {
         .iter()
         .any(|output| matches!(output, Output::CircuitClosed { cause: Cause::Destroyed(_), .. }));
     assert!(closed);
-    world.build_through_all(2, true);
+    world.build_through_all(2, Wish::CongestionControl);
 }
 
 #[test]
 fn a_circuit_that_is_torn_down_leaves_nothing_behind() {
     let mut world = World::new(Setting::default());
-    let circuit = world.build_through_all(1, true);
+    let circuit = world.build_through_all(1, Wish::CongestionControl);
     begin(&mut world, circuit, &format!("source-{}", 20 * MEGABYTE));
     world.run_for(Duration::from_millis(300));
     world.client.handle(world.now, Input::Destroy { circuit });
@@ -254,7 +266,7 @@ fn a_circuit_that_is_torn_down_leaves_nothing_behind() {
 fn a_relay_that_is_not_who_it_should_be_is_not_built_upon() {
     for wrong in [0, 1] {
         let mut world = World::new(Setting::default());
-        let mut hops: Vec<Hop> = (0..3).map(|n| world.hop(n, false)).collect();
+        let mut hops: Vec<Hop> = (0..3).map(|n| world.hop(n, Wish::Plain)).collect();
         hops[wrong].target.ed25519 = Some([9; 32]);
         assert!(!world.build(1, hops));
         let reporter = if wrong == 0 {
@@ -274,7 +286,7 @@ fn a_relay_that_is_not_who_it_should_be_is_not_built_upon() {
 fn a_relay_refuses_to_extend_to_itself_and_back() {
     for path in [vec![0, 0], vec![0, 1, 0]] {
         let mut world = World::new(Setting::default());
-        let hops = path.iter().map(|&n| world.hop(n, false)).collect();
+        let hops = path.iter().map(|&n| world.hop(n, Wish::Plain)).collect();
         assert!(!world.build(1, hops));
         let last = path[path.len() - 2];
         assert_eq!(world.relays[last].violations, [Violation::Extend], "path {path:?}");
@@ -284,7 +296,7 @@ fn a_relay_refuses_to_extend_to_itself_and_back() {
 #[test]
 fn a_relay_that_cannot_be_reached_fails_the_circuit_at_once() {
     let mut world = World::new(Setting::default());
-    let mut hops: Vec<Hop> = (0..3).map(|n| world.hop(n, false)).collect();
+    let mut hops: Vec<Hop> = (0..3).map(|n| world.hop(n, Wish::Plain)).collect();
     hops[2].target.addresses = vec!["10.77.0.1:9001".parse().unwrap()];
     assert!(!world.build(1, hops));
     let closed = world.outputs.iter().any(|o| matches!(o, Output::CircuitClosed { hops: 2, .. }));
@@ -295,7 +307,7 @@ fn a_relay_that_cannot_be_reached_fails_the_circuit_at_once() {
 fn when_memory_is_short_the_circuit_whose_cells_waited_longest_goes() {
     let setting = Setting { max_cells: 300, rate: 1_000_000, ..Setting::default() };
     let mut world = World::new(setting);
-    let circuit = world.build_through_all(1, true);
+    let circuit = world.build_through_all(1, Wish::CongestionControl);
     // The middle's link to the guard is slower than the exit's to the middle, so cells pile up there.
     begin(&mut world, circuit, &format!("source-{}", 5 * MEGABYTE));
     world.run_for(Duration::from_secs(20));

@@ -11,11 +11,12 @@ use anabranch_multipath::seed;
 use anabranch_onion::channel::{Channel, Fault, HANDSHAKE, Role, Start};
 use anabranch_onion::client::CircuitKey;
 use anabranch_onion::crypto::{ClientLayer, Tor1Client};
+use anabranch_onion::handshake::extension::Wish;
 use anabranch_onion::handshake::fast;
 use anabranch_onion::relay::{Input, Output};
 use anabranch_onion::wire::cell::{BODY, Cells, Command, put_fixed, put_variable};
 use anabranch_onion::wire::cell::{Body, Width};
-use anabranch_onion::wire::message::{self, Begin, Message, RelayCommand};
+use anabranch_onion::wire::message::{self, Begin, Format, Message, RelayCommand};
 use anabranch_onion::{Core, LinkId, LinkInput, LinkOutput, StreamKey, Violation};
 use rand::RngExt;
 use world::{Setting, World};
@@ -119,7 +120,7 @@ impl Neighbour {
     /// A message to the relay in a cell of this command.
     fn say(&mut self, world: &mut World, command: Command, message: Message<'_>) {
         let mut body = [0; BODY];
-        message::write(&mut body, message, &mut self.rng);
+        message::write(Format::V0, &mut body, message, &mut self.rng);
         self.layer.as_mut().unwrap().originate(command, &mut body);
         self.cell(world, ID, command, &body);
     }
@@ -140,7 +141,7 @@ impl Neighbour {
 /// A world in which an honest client downloads through relay 0.
 fn honest_world() -> (World, StreamKey) {
     let mut world = World::new(Setting::default());
-    let circuit = world.build_through_all(1, true);
+    let circuit = world.build_through_all(1, Wish::CongestionControl);
     let begin = Begin { host: "source-1000000".into(), port: 80, flags: 0 };
     let stream = world.client.begin(world.now, circuit, &begin).unwrap();
     (world, stream)
@@ -194,7 +195,7 @@ fn sendme_with(tag: impl Fn([u8; 20]) -> [u8; 20]) -> (bool, bool, Vec<Violation
     for (_, _, body) in came.iter().filter(|(_, command, _)| *command == Command::RELAY) {
         let mut body: Body = body.clone().try_into().unwrap();
         let found = neighbour.layer.as_mut().unwrap().inbound(Command::RELAY, &mut body);
-        let is_data = message::read(&body).unwrap().command == RelayCommand::DATA;
+        let is_data = message::read(Format::V0, &body).unwrap().command == RelayCommand::DATA;
         data_cells += usize::from(is_data);
         if is_data && data_cells == 100 {
             right = found.unwrap().bytes().try_into().unwrap();

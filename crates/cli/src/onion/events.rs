@@ -45,8 +45,8 @@ fn value(happening: &Happening) -> Option<Value> {
             json!({"event": "listening", "addresses": at.iter().map(ToString::to_string).collect::<Vec<_>>()})
         }
         Happening::Ready(relays) => json!({"event": "ready", "relays": relays}),
-        Happening::Built(circuit, path) => {
-            json!({"event": "circuit_built", "circuit": circuit, "path": path})
+        Happening::Built(circuit, path, cgo) => {
+            json!({"event": "circuit_built", "circuit": circuit, "path": path, "cgo": cgo})
         }
         Happening::Closed(circuit, cause) => {
             json!({"event": "circuit_closed", "circuit": circuit, "cause": cause})

@@ -23,7 +23,7 @@ use crate::failure::Failure;
 
 /// What we really speak (tor-spec, "Subprotocol versioning").
 const PROTOCOLS: &str =
-    "Cons=2 Desc=2 DirCache=2 FlowCtrl=1-2 Link=4-5 LinkAuth=3 Microdesc=2 Relay=2-4";
+    "Cons=2 Desc=2 DirCache=2 FlowCtrl=1-2 Link=4-5 LinkAuth=3 Microdesc=2 Relay=2-6";
 const MEMORY_MB: usize = 512;
 const GRACE_S: u64 = 30;
 /// Bytes a second that are announced if nobody says: a megabyte.
@@ -211,7 +211,8 @@ impl Watch for Screen {
         if self.json {
             let line = json!({
                 "event": "numbers", "links": links, "circuits": stats.circuits,
-                "circuits_made": stats.circuits_made, "streams": stats.streams,
+                "circuits_made": stats.circuits_made, "circuits_cgo": stats.circuits_cgo,
+                "streams": stats.streams,
                 "cells": stats.cells, "relayed": stats.relayed, "violations": stats.violations,
                 "out_of_memory": stats.out_of_memory,
             });

@@ -54,8 +54,8 @@ pub enum Happening {
     Listening(Vec<SocketAddr>),
     /// Circuits can be built: how many relays are known.
     Ready(usize),
-    /// A circuit is complete: its number, and its relays, first hop first.
-    Built(u64, Vec<String>),
+    /// A circuit is complete: its number, its relays, first hop first, and whether its last hop uses Counter Galois Onion.
+    Built(u64, Vec<String>, bool),
     /// A circuit is gone: its number, and why.
     Closed(u64, String),
     /// Numbers: circuits that are built and being built, programs, links.
@@ -236,8 +236,8 @@ impl Desk {
             Output::Link(output) => station.obey(now, output),
             Output::Stream(output) => programs.stir(now, station, navigator, output),
             Output::Extended { circuit, hops } => navigator.extended(circuit, hops),
-            Output::Built { circuit } => {
-                watch(Happening::Built(circuit.0, self.names(circuit)));
+            Output::Built { circuit, cgo } => {
+                watch(Happening::Built(circuit.0, self.names(circuit), cgo));
                 let unix = self.station.unix(now);
                 self.navigator.built(now, unix, circuit, &mut self.rng);
             }

@@ -6,9 +6,9 @@ use rand_core::CryptoRng;
 use super::circuit::Circuit;
 use super::{Cause, CircuitKey, Client, Hop, HopKey, Output};
 use crate::congestion::Params;
-use crate::crypto::{KeyMaterial, Tor1Client};
+use crate::crypto::Keys;
 use crate::event::Violation;
-use crate::handshake::extension::{self, Agreed};
+use crate::handshake::extension::{self, Agreed, Wish};
 use crate::handshake::{Kind, Refused, fast, ntor, ntor_v3};
 use crate::hub::{LinkId, Owner};
 use crate::node::Node;
@@ -22,7 +22,7 @@ use crate::wire::message::RelayCommand;
 pub(super) enum Pending {
     Fast(fast::Client),
     Ntor(ntor::Client),
-    NtorV3 { client: ntor_v3::Client, congestion_control: bool },
+    NtorV3 { client: ntor_v3::Client, wish: Wish },
 }
 
 impl Pending {
@@ -37,26 +37,25 @@ impl Pending {
                 let (client, message) = ntor::Client::start(rng, hop.target.rsa, onion_key);
                 Some((Pending::Ntor(client), Some(Kind::NTOR), message))
             }
-            HopKey::NtorV3 { onion_key, congestion_control } => {
-                let said = extension::request(congestion_control);
+            HopKey::NtorV3 { onion_key, wish } => {
+                let said = extension::request(wish);
                 let relay = hop.target.ed25519?;
                 let verification = ntor_v3::CIRCUIT;
                 let (client, message) =
                     ntor_v3::Client::start(rng, relay, onion_key, &said, verification)?;
-                let pending = Pending::NtorV3 { client, congestion_control };
-                Some((pending, Some(Kind::NTOR_V3), message))
+                Some((Pending::NtorV3 { client, wish }, Some(Kind::NTOR_V3), message))
             }
         }
     }
 
-    fn finish(self, reply: &[u8], params: &Params) -> Result<(KeyMaterial, Agreed), Refused> {
+    fn finish(self, reply: &[u8], params: &Params) -> Result<(Keys, Agreed), Refused> {
         match self {
-            Pending::Fast(client) => Ok((client.finish(reply)?, Agreed::default())),
-            Pending::Ntor(client) => Ok((client.finish(reply)?, Agreed::default())),
-            Pending::NtorV3 { client, congestion_control } => {
+            Pending::Fast(client) => Ok((client.finish(reply)?.into(), Agreed::default())),
+            Pending::Ntor(client) => Ok((client.finish(reply)?.into(), Agreed::default())),
+            Pending::NtorV3 { client, wish } => {
                 let (keys, said) = client.finish(reply)?;
-                let inc = params.sendme_inc;
-                Ok((keys, extension::read_answer(&said, congestion_control, inc)?))
+                let agreed = extension::read_answer(&said, wish, params.sendme_inc)?;
+                Ok((keys.of(agreed), agreed))
             }
         }
     }
@@ -140,7 +139,7 @@ impl Client {
             Err(refused) => return self.break_off(index, Violation::Handshake(refused)),
         };
         circuit.wanted.pop_front();
-        circuit.layers.push(Box::new(Tor1Client::new(&keys)));
+        circuit.layers.push(keys.client_layer());
         let (key, hops, is_complete) =
             (circuit.key, circuit.layers.len(), circuit.wanted.is_empty());
         if is_complete {
@@ -148,7 +147,7 @@ impl Client {
         }
         self.base.put(Output::Extended { circuit: key, hops });
         if is_complete {
-            self.base.put(Output::Built { circuit: key });
+            self.base.put(Output::Built { circuit: key, cgo: agreed.cgo });
         } else {
             self.extend(now, index);
         }

@@ -80,15 +80,17 @@ impl Client {
     fn inbound(&mut self, now: Time, index: u32, body: &mut Body) {
         let Some(circuit) = self.base.circuits.get_mut(index) else { return };
         let mut layers = circuit.layers.iter_mut().enumerate();
-        let found = layers
-            .find_map(|(hop, layer)| layer.inbound(Command::RELAY, body).map(|tag| (hop, tag)));
-        let is_last = found.is_some_and(|(hop, _)| hop + 1 == circuit.layers.len());
-        match (found, message::read(body)) {
-            (None, _) => self.break_off(index, Violation::Unrecognised),
-            (_, None) => self.break_off(index, Violation::Message),
-            (Some((_, tag)), Some(message)) => {
-                self.take_message(now, index, is_last, message, tag);
-            }
+        let found = layers.find_map(|(hop, layer)| {
+            let tag = layer.inbound(Command::RELAY, body)?;
+            Some((hop, layer.format(), tag))
+        });
+        let Some((hop, format, tag)) = found else {
+            return self.break_off(index, Violation::Unrecognised);
+        };
+        let is_last = hop + 1 == circuit.layers.len();
+        match message::read(format, body) {
+            Some(message) => self.take_message(now, index, is_last, message, tag),
+            None => self.break_off(index, Violation::Message),
         }
     }
 

@@ -13,6 +13,7 @@ use subtle::ConstantTimeEq;
 
 use super::{ClientLayer, RelayLayer, Tag};
 use crate::wire::cell::{BODY, Body, Command};
+use crate::wire::message::Format;
 
 /// Bytes of a tag.
 pub const TAG: usize = 16;
@@ -59,6 +60,10 @@ impl CgoClient {
 }
 
 impl RelayLayer for CgoRelay {
+    fn format(&self) -> Format {
+        Format::V1
+    }
+
     fn outbound(&mut self, command: Command, body: &mut Body) -> Option<Tag> {
         let came = tag(body);
         self.out.encrypt(command, body);
@@ -81,6 +86,10 @@ impl RelayLayer for CgoRelay {
 }
 
 impl ClientLayer for CgoClient {
+    fn format(&self) -> Format {
+        Format::V1
+    }
+
     fn originate(&mut self, command: Command, body: &mut Body) -> Tag {
         body[..TAG].copy_from_slice(&self.out.nonce);
         self.out.decrypt(command, body);

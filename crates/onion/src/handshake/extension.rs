@@ -2,53 +2,94 @@
 
 use super::Refused;
 use crate::wire::extend::{self, Extension};
+use crate::wire::message::Format;
+
+/// The protocol `Relay`, in the numbers of tor-spec ("Subprotocol versioning"), and the version that is Counter Galois Onion.
+const CGO: (u8, u8) = (2, 6);
+
+/// What a client asks a hop for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Wish {
+    /// Fixed windows and tor1.
+    #[default]
+    Plain,
+    /// Congestion control, with tor1.
+    CongestionControl,
+    /// Congestion control and Counter Galois Onion (proposal 359), which is never without it: its cells know no SENDMEs of streams.
+    Cgo,
+}
 
 /// What the two ends of a circuit agreed on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Agreed {
     /// Cells that one SENDME stands for, if congestion control is used (proposal 324); `None` for fixed windows.
     pub sendme_inc: Option<u8>,
+    /// Whether the relay crypto is Counter Galois Onion.
+    pub cgo: bool,
 }
 
-/// A client's message: whether it wants congestion control.
-pub fn request(congestion_control: bool) -> Vec<u8> {
-    let wanted = congestion_control.then_some(Extension::CongestionRequest);
-    extend::put_extensions(wanted.as_slice())
+impl Agreed {
+    /// How messages lie in cells.
+    #[must_use]
+    pub fn format(self) -> Format {
+        if self.cgo { Format::V1 } else { Format::V0 }
+    }
+}
+
+/// A client's message: what it wants.
+pub fn request(wish: Wish) -> Vec<u8> {
+    let mut wanted = Vec::new();
+    if wish != Wish::Plain {
+        wanted.push(Extension::CongestionRequest);
+    }
+    if wish == Wish::Cgo {
+        wanted.push(Extension::Subprotocols(vec![CGO]));
+    }
+    extend::put_extensions(&wanted)
 }
 
 /// A relay's answer to a client's message, and what is thereby agreed; `sendme_inc` is the consensus' parameter, `None` where the
 /// consensus does not want congestion control.
 ///
 /// # Errors
-/// [`Refused::Malformed`], or [`Refused::Unsupported`] for subprotocols, none of which we do.
+/// [`Refused::Malformed`], or [`Refused::Unsupported`] for subprotocols that we do not do, or that need what is not granted.
 pub fn answer(message: &[u8], sendme_inc: Option<u8>) -> Result<(Vec<u8>, Agreed), Refused> {
     let asked = extend::read_requests(message).ok_or(Refused::Malformed)?;
-    if asked.contains(&Extension::Subprotocols) {
-        return Err(Refused::Unsupported);
-    }
     let wanted = asked.contains(&Extension::CongestionRequest);
-    let agreed = Agreed { sendme_inc: sendme_inc.filter(|_| wanted) };
-    let said = agreed.sendme_inc.map(Extension::CongestionAnswer);
-    Ok((extend::put_extensions(said.as_slice()), agreed))
+    let sendme_inc = sendme_inc.filter(|_| wanted);
+    let subprotocols = asked.iter().find_map(|extension| match extension {
+        Extension::Subprotocols(wanted) => Some(&wanted[..]),
+        _ => None,
+    });
+    let cgo = match subprotocols {
+        None | Some([]) => false,
+        Some([CGO]) if sendme_inc.is_some() => true,
+        Some(_) => return Err(Refused::Unsupported),
+    };
+    let said = sendme_inc.map(Extension::CongestionAnswer);
+    Ok((extend::put_extensions(said.as_slice()), Agreed { sendme_inc, cgo }))
 }
 
 /// What a relay's message says was agreed. `sendme_inc` is the consensus' parameter, to which the relay's may be at most twice and at least
-/// half (proposal 324, section 10.3).
+/// half (proposal 324, section 10.3). A relay that does not refuse a handshake grants the subprotocols that it asked for.
 ///
 /// # Errors
-/// [`Refused::Malformed`] if it cannot be read, or says what was not asked for.
-pub fn read_answer(message: &[u8], asked: bool, sendme_inc: u8) -> Result<Agreed, Refused> {
+/// [`Refused::Malformed`] if it cannot be read, says what was not asked for, or does not grant what the other wish needs.
+pub fn read_answer(message: &[u8], wish: Wish, sendme_inc: u8) -> Result<Agreed, Refused> {
     let said = extend::read_answers(message).ok_or(Refused::Malformed)?;
     let granted = said.iter().find_map(|extension| match extension {
         Extension::CongestionAnswer(sendme_inc) => Some(*sendme_inc),
         _ => None,
     });
-    let Some(granted) = granted else { return Ok(Agreed::default()) };
+    let cgo = wish == Wish::Cgo;
+    let Some(granted) = granted else {
+        return if cgo { Err(Refused::Malformed) } else { Ok(Agreed::default()) };
+    };
     let (low, high) = (sendme_inc.div_ceil(2).max(1), sendme_inc.saturating_mul(2));
-    if !asked || !(low..=high).contains(&granted) {
+    if wish == Wish::Plain || !(low..=high).contains(&granted) {
         return Err(Refused::Malformed);
     }
-    Ok(Agreed { sendme_inc: Some(granted) })
+    Ok(Agreed { sendme_inc: Some(granted), cgo })
 }
 
 #[cfg(test)]
@@ -56,27 +97,37 @@ mod tests {
     use super::*;
 
     #[test]
-    fn congestion_control_is_used_where_both_want_it() {
-        for (wanted, offered) in [(true, Some(31)), (true, None), (false, Some(31))] {
-            let (answer, agreed) = answer(&request(wanted), offered).unwrap();
-            assert_eq!(agreed.sendme_inc, offered.filter(|_| wanted));
-            assert_eq!(read_answer(&answer, wanted, 31), Ok(agreed));
+    fn what_both_want_is_used() {
+        for wish in [Wish::Plain, Wish::CongestionControl, Wish::Cgo] {
+            let (said, agreed) = answer(&request(wish), Some(31)).unwrap();
+            assert_eq!(agreed.sendme_inc.is_some(), wish != Wish::Plain);
+            assert_eq!(agreed.cgo, wish == Wish::Cgo);
+            assert_eq!(read_answer(&said, wish, 31), Ok(agreed));
         }
+        let (said, agreed) = answer(&request(Wish::CongestionControl), None).unwrap();
+        assert_eq!(agreed, Agreed::default());
+        assert_eq!(read_answer(&said, Wish::CongestionControl, 31), Ok(agreed));
     }
 
     #[test]
     fn an_answer_that_was_not_asked_for_or_is_far_off_is_refused() {
-        let (said, _) = answer(&request(true), Some(31)).unwrap();
-        assert_eq!(read_answer(&said, false, 31), Err(Refused::Malformed));
-        let (said, _) = answer(&request(true), Some(63)).unwrap();
-        assert_eq!(read_answer(&said, true, 31), Err(Refused::Malformed));
-        let (said, _) = answer(&request(true), Some(15)).unwrap();
-        assert_eq!(read_answer(&said, true, 31), Err(Refused::Malformed));
+        let wish = Wish::CongestionControl;
+        let (said, _) = answer(&request(wish), Some(31)).unwrap();
+        assert_eq!(read_answer(&said, Wish::Plain, 31), Err(Refused::Malformed));
+        let (said, _) = answer(&request(wish), Some(63)).unwrap();
+        assert_eq!(read_answer(&said, wish, 31), Err(Refused::Malformed));
+        let (said, _) = answer(&request(wish), Some(15)).unwrap();
+        assert_eq!(read_answer(&said, wish, 31), Err(Refused::Malformed));
     }
 
     #[test]
-    fn a_subprotocol_request_is_refused() {
-        let asked = [1, 3, 2, 2, 6];
-        assert_eq!(answer(&asked, Some(31)).err(), Some(Refused::Unsupported));
+    fn cgo_is_never_without_congestion_control_nor_with_what_we_do_not_know() {
+        assert_eq!(answer(&request(Wish::Cgo), None).err(), Some(Refused::Unsupported));
+        let alone = [1, 3, 2, 2, 6];
+        assert_eq!(answer(&alone, Some(31)).err(), Some(Refused::Unsupported));
+        let unknown = [2, 1, 0, 3, 4, 2, 6, 2, 9];
+        assert_eq!(answer(&unknown, Some(31)).err(), Some(Refused::Unsupported));
+        let (silent, _) = answer(&request(Wish::Plain), Some(31)).unwrap();
+        assert_eq!(read_answer(&silent, Wish::Cgo, 31), Err(Refused::Malformed));
     }
 }

@@ -5,8 +5,9 @@ use digest::{Digest, ExtendableOutput, Update, XofReader};
 use rand_core::CryptoRng;
 use subtle::ConstantTimeEq;
 
+use super::extension::Agreed;
 use super::{Refused, take};
-use crate::crypto::{KEY_BYTES, KeyMaterial};
+use crate::crypto::{KEY_BYTES, KeyMaterial, Keys, cgo};
 use crate::wire::crypto::{
     Aes256Ctr, CurveKeys, Sha3_256, Shake256, Shake256Reader, new_curve_keys,
 };
@@ -58,7 +59,7 @@ impl Client {
     ///
     /// # Errors
     /// [`Refused`] if it does not prove that its sender has the onion key.
-    pub fn finish(self, created: &[u8]) -> Result<(KeyMaterial, Vec<u8>), Refused> {
+    pub fn finish(self, created: &[u8]) -> Result<(KeyStream, Vec<u8>), Refused> {
         let mut rest = created;
         let theirs: [u8; 32] = take(&mut rest)?;
         let proof: [u8; 32] = take(&mut rest)?;
@@ -77,7 +78,7 @@ impl Client {
         }
         let mut message = rest.to_vec();
         stream.decrypt(&mut message);
-        Ok((stream.keys(), message))
+        Ok((stream, message))
     }
 }
 
@@ -117,7 +118,7 @@ pub fn read<'a>(
 }
 
 impl Request<'_> {
-    /// Answers with `message`: the handshake of CREATED2, and the circuit's keys.
+    /// Answers with `message`: the handshake of CREATED2, and what the circuit's keys come from.
     ///
     /// # Errors
     /// [`Refused::NotAuthentic`] if the client's key is degenerate.
@@ -125,9 +126,8 @@ impl Request<'_> {
         self,
         rng: &mut dyn CryptoRng,
         message: &[u8],
-    ) -> Result<(Vec<u8>, KeyMaterial), Refused> {
-        let (reply, stream) = self.reply(&new_curve_keys(rng), message)?;
-        Ok((reply, stream.keys()))
+    ) -> Result<(Vec<u8>, KeyStream), Refused> {
+        self.reply(&new_curve_keys(rng), message)
     }
 
     fn reply(self, ours: &CurveKeys, message: &[u8]) -> Result<(Vec<u8>, KeyStream), Refused> {
@@ -258,7 +258,7 @@ impl Second<'_> {
 }
 
 /// The endless key stream that a handshake ends in.
-struct KeyStream {
+pub struct KeyStream {
     cipher: Aes256Ctr,
     reader: Shake256Reader,
 }
@@ -276,10 +276,17 @@ impl KeyStream {
         self.cipher.apply_keystream(message);
     }
 
-    fn keys(mut self) -> KeyMaterial {
+    /// The circuit's keys, for the relay crypto that was agreed on.
+    #[must_use]
+    pub fn of(mut self, agreed: Agreed) -> Keys {
+        if agreed.cgo {
+            let mut seed = Box::new([0; cgo::KEY_BYTES]);
+            self.reader.read(&mut *seed);
+            return Keys::Cgo(seed);
+        }
         let mut bytes = [0; KEY_BYTES];
         self.reader.read(&mut bytes);
-        KeyMaterial::from(&bytes)
+        Keys::Tor1(KeyMaterial::from(&bytes))
     }
 }
 
@@ -359,9 +366,10 @@ mod tests {
             "9c19b631fd94ed86a817e01f6c80b0743a43f5faebd39cfaa8b00fa8bcc65c3bfeaa403d91acbd68a821bf6ee8504602b094a254392a07737d5662768c7a9fb1b2814bb34780eaee",
         );
         let expected = KeyMaterial::from(expected.first_chunk::<KEY_BYTES>().unwrap());
-        assert!(stream.keys() == expected);
+        let expected = Keys::Tor1(expected);
+        assert!(stream.of(Agreed::default()) == expected);
         let (keys, message) = client.finish(&reply).unwrap();
-        assert!(keys == expected);
+        assert!(keys.of(Agreed::default()) == expected);
         assert_eq!(message, b"Hola Mundo");
     }
 

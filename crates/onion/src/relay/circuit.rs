@@ -4,7 +4,7 @@ use anabranch_multipath::Time;
 
 use super::Relay;
 use crate::base::{Ending, Seal};
-use crate::crypto::{KeyMaterial, RelayLayer, Tor1Relay};
+use crate::crypto::{Keys, RelayLayer};
 use crate::event::Violation;
 use crate::handshake::extension::{self, Agreed};
 use crate::handshake::{Kind, Refused, fast, ntor, ntor_v3};
@@ -63,7 +63,7 @@ impl Next {
 }
 
 /// What a new circuit's handshake ended in: the answer's command, its body, the keys, and what was agreed.
-type Made = (Command, Vec<u8>, KeyMaterial, Agreed);
+type Made = (Command, Vec<u8>, Keys, Agreed);
 
 impl Relay {
     /// Takes a cell that the channel left to circuits.
@@ -105,10 +105,11 @@ impl Relay {
         match self.agree(command, body) {
             Ok((answer, reply, keys, agreed)) => {
                 self.stats.circuits_made += 1;
+                self.stats.circuits_cgo += u64::from(agreed.cgo);
                 self.base.circuits.insert(Circuit {
                     lane,
                     next: Next::Nothing,
-                    layer: Box::new(Tor1Relay::new(&keys)),
+                    layer: keys.relay_layer(),
                     tail: Tail::new(Side::Exit, agreed, &self.config.params),
                     early: 0,
                 });
@@ -130,8 +131,8 @@ impl Relay {
         let (keys, rng) = (&self.config.onion_keys, &mut *self.base.rng);
         if command == Command::CREATE_FAST {
             let accepted = fast::accept(rng, body)?;
-            let made = (Command::CREATED_FAST, accepted.reply, accepted.keys, Agreed::default());
-            return Ok(made);
+            let keys = accepted.keys.into();
+            return Ok((Command::CREATED_FAST, accepted.reply, keys, Agreed::default()));
         }
         if command != Command::CREATE2 {
             return Err(Refused::Unsupported);
@@ -140,7 +141,7 @@ impl Relay {
         let (reply, keys, agreed) = match kind {
             Kind::NTOR => {
                 let accepted = ntor::accept(rng, &self.config.identity.rsa, keys, handshake)?;
-                (accepted.reply, accepted.keys, Agreed::default())
+                (accepted.reply, accepted.keys.into(), Agreed::default())
             }
             Kind::NTOR_V3 => {
                 let identity = &self.config.identity.ed25519;
@@ -149,7 +150,7 @@ impl Relay {
                 let offered = params.enabled.then_some(params.sendme_inc);
                 let (answer, agreed) = extension::answer(&request.message, offered)?;
                 let (reply, keys) = request.answer(rng, &answer)?;
-                (reply, keys, agreed)
+                (reply, keys.of(agreed), agreed)
             }
             _ => return Err(Refused::Unsupported),
         };
@@ -176,7 +177,7 @@ impl Relay {
             }
         }
         if let Some(tag) = circuit.layer.outbound(command, body) {
-            let Some(message) = message::read(body) else {
+            let Some(message) = message::read(circuit.layer.format(), body) else {
                 return self.break_off(index, Violation::Message);
             };
             return self.take_message(now, index, command, message, tag);

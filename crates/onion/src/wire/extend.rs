@@ -104,14 +104,14 @@ pub fn read_created2(body: &[u8]) -> Option<&[u8]> {
 }
 
 /// One of the extensions that we know.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Extension {
     /// The client wants congestion control.
     CongestionRequest,
     /// The relay grants it, with this many cells a SENDME.
     CongestionAnswer(u8),
-    /// The client wants subprotocols to be used.
-    Subprotocols,
+    /// The client wants these subprotocols to be used (proposal 346), each a protocol's number and a version, in rising order.
+    Subprotocols(Vec<(u8, u8)>),
 }
 
 /// Writes an extension list.
@@ -122,7 +122,10 @@ pub fn put_extensions(extensions: &[Extension]) -> Vec<u8> {
         match extension {
             Extension::CongestionRequest => bytes.write_all(&[1, 0]),
             Extension::CongestionAnswer(sendme_inc) => bytes.write_all(&[2, 1, *sendme_inc]),
-            Extension::Subprotocols => bytes.write_all(&[3, 0]),
+            Extension::Subprotocols(wanted) => {
+                bytes.write_all(&[3, 2 * wanted.len() as u8]);
+                wanted.iter().for_each(|&(kind, version)| bytes.write_all(&[kind, version]));
+            }
         }
     }
     bytes
@@ -133,7 +136,7 @@ pub fn read_requests(message: &[u8]) -> Option<Vec<Extension>> {
     let extensions = CircRequestExt::decode(message).ok()?;
     let known = extensions.iter().filter_map(|extension| match extension {
         CircRequestExt::CcRequest(CcRequest { .. }) => Some(Extension::CongestionRequest),
-        CircRequestExt::SubprotocolRequest(_) => Some(Extension::Subprotocols),
+        CircRequestExt::SubprotocolRequest(_) => Some(Extension::Subprotocols(pairs(message))),
         _ => None,
     });
     Some(known.collect())
@@ -147,6 +150,19 @@ pub fn read_answers(message: &[u8]) -> Option<Vec<Extension>> {
         _ => None,
     });
     Some(known.collect())
+}
+
+/// The subprotocols that a list of extensions names, which was read before: the library does not give them out.
+fn pairs(message: &[u8]) -> Vec<(u8, u8)> {
+    let mut rest = message.get(1..).unwrap_or_default();
+    while let Some((&[kind, length], tail)) = rest.split_first_chunk() {
+        let (body, next) = tail.split_at_checked(length.into()).unwrap_or((tail, &[]));
+        if kind == 3 {
+            return body.chunks_exact(2).map(|pair| (pair[0], pair[1])).collect();
+        }
+        rest = next;
+    }
+    Vec::new()
 }
 
 fn granted(answer: &CcResponse) -> Extension {

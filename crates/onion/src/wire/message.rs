@@ -11,16 +11,44 @@ use tor_cell::relaycell::msg::{self, Body as _, ResolvedVal};
 use super::cell::{BODY, Body};
 use crate::crypto::Tag;
 
-/// Bytes of data in a relay cell.
-pub const DATA: usize = BODY - HEADER;
+/// The most bytes of data in a relay cell; those of a stream's DATA are [`Format::data`].
+pub const DATA: usize = BODY - HEADER_V0;
 /// Bytes before the data: command, recognised, stream, digest, length.
-const HEADER: usize = 11;
+const HEADER_V0: usize = 11;
+/// The same with tags: tag, command, length; and the stream, where there is one.
+const HEADER_V1: usize = 19;
 /// The field that is zero in a cell for its reader.
 pub const RECOGNISED: Range<usize> = 1..3;
 /// The digest's field.
 pub const DIGEST: Range<usize> = 5..9;
 /// Zero bytes between the data and the random padding.
 const GAP: usize = 4;
+
+/// How a message lies in a cell's body: it goes with the relay crypto.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Format {
+    /// With a digest (tor-spec, "Relay cells").
+    #[default]
+    V0,
+    /// With a tag before all else, and a stream ID only where the command has one (proposal 359).
+    V1,
+}
+
+impl Format {
+    /// The most bytes that a DATA message carries.
+    #[must_use]
+    pub const fn data(self) -> usize {
+        BODY - self.header(RelayCommand::DATA)
+    }
+
+    const fn header(self, command: RelayCommand) -> usize {
+        match self {
+            Format::V0 => HEADER_V0,
+            Format::V1 if command.has_stream() => HEADER_V1 + 2,
+            Format::V1 => HEADER_V1,
+        }
+    }
+}
 
 /// What a relay message is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,6 +76,13 @@ impl RelayCommand {
     pub const XON: RelayCommand = RelayCommand(44);
 }
 
+impl RelayCommand {
+    /// Whether it is of a stream, as [`Format::V1`] has it: there are no SENDMEs of streams.
+    const fn has_stream(self) -> bool {
+        matches!(self.0, 1..=4 | 11..=13 | 16..=18 | 43..=44)
+    }
+}
+
 /// A relay cell's content, lent from its body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Message<'a> {
@@ -60,44 +95,64 @@ pub struct Message<'a> {
 }
 
 /// Reads a decrypted body; `None` if its length does not fit.
-pub fn read(body: &Body) -> Option<Message<'_>> {
-    let length = usize::from(u16::from_be_bytes([body[9], body[10]]));
-    let data = body[HEADER..].get(..length)?;
-    let stream = u16::from_be_bytes([body[3], body[4]]);
-    Some(Message { command: RelayCommand(body[0]), stream, data })
+pub fn read(format: Format, body: &Body) -> Option<Message<'_>> {
+    let number = |at: usize| u16::from_be_bytes([body[at], body[at + 1]]);
+    let (command, length, stream) = match format {
+        Format::V0 => (RelayCommand(body[0]), number(9), number(3)),
+        Format::V1 => {
+            let command = RelayCommand(body[16]);
+            (command, number(17), if command.has_stream() { number(HEADER_V1) } else { 0 })
+        }
+    };
+    let data = body[format.header(command)..].get(..usize::from(length))?;
+    Some(Message { command, stream, data })
 }
 
 /// Writes a message into a body, and random padding behind it (tor-spec, "Relay cells").
 ///
 /// # Panics
-/// If the data is longer than [`DATA`].
-pub fn write(body: &mut Body, message: Message<'_>, rng: &mut dyn CryptoRng) {
-    body[HEADER..HEADER + message.data.len()].copy_from_slice(message.data);
-    write_header(body, message.command, message.stream, message.data.len(), rng);
+/// If the data is longer than the format's cells.
+pub fn write(format: Format, body: &mut Body, message: Message<'_>, rng: &mut dyn CryptoRng) {
+    let header = format.header(message.command);
+    body[header..header + message.data.len()].copy_from_slice(message.data);
+    write_header(format, body, message.command, message.stream, message.data.len(), rng);
 }
 
-/// Writes all but the data, which lies in its place already.
+/// Writes all but the data, which lies in its place already, and the tag.
 pub fn write_header(
+    format: Format,
     body: &mut Body,
     command: RelayCommand,
     stream: u16,
     length: usize,
     rng: &mut dyn CryptoRng,
 ) {
-    body[0] = command.0;
-    body[RECOGNISED].fill(0);
-    body[3..5].copy_from_slice(&stream.to_be_bytes());
-    body[DIGEST].fill(0);
-    body[9..HEADER].copy_from_slice(&(length as u16).to_be_bytes());
-    let padding = &mut body[HEADER + length..];
+    let size = (length as u16).to_be_bytes();
+    match format {
+        Format::V0 => {
+            body[0] = command.0;
+            body[RECOGNISED].fill(0);
+            body[3..5].copy_from_slice(&stream.to_be_bytes());
+            body[DIGEST].fill(0);
+            body[9..HEADER_V0].copy_from_slice(&size);
+        }
+        Format::V1 => {
+            body[16] = command.0;
+            body[17..HEADER_V1].copy_from_slice(&size);
+            if command.has_stream() {
+                body[HEADER_V1..HEADER_V1 + 2].copy_from_slice(&stream.to_be_bytes());
+            }
+        }
+    }
+    let padding = &mut body[format.header(command) + length..];
     let (gap, random) = padding.split_at_mut(GAP.min(padding.len()));
     gap.fill(0);
     rng.fill_bytes(random);
 }
 
-/// Where a body's data lies.
-pub fn data_of(body: &mut Body) -> &mut [u8] {
-    &mut body[HEADER..]
+/// Where the data of a DATA message lies.
+pub fn data_of(format: Format, body: &mut Body) -> &mut [u8] {
+    &mut body[format.header(RelayCommand::DATA)..]
 }
 
 /// BEGIN flag: addresses of IPv6 will do.
@@ -304,12 +359,40 @@ mod tests {
     #[test]
     fn a_message_comes_back_as_it_was_written_with_padding_behind_it() {
         let mut rng = seed::stream(1, 0, "message");
-        for length in [0, 5, DATA - 3, DATA] {
-            let data = vec![7; length];
-            let message = Message { command: RelayCommand::DATA, stream: 300, data: &data };
-            let mut body = [0xff; BODY];
-            write(&mut body, message, &mut rng);
-            assert_eq!(read(&body), Some(message));
+        for format in [Format::V0, Format::V1] {
+            for length in [0, 5, format.data() - 3, format.data()] {
+                let data = vec![7; length];
+                let message = Message { command: RelayCommand::DATA, stream: 300, data: &data };
+                let mut body = [0xff; BODY];
+                write(format, &mut body, message, &mut rng);
+                assert_eq!(read(format, &body), Some(message));
+            }
+        }
+        assert_eq!((Format::V0.data(), Format::V1.data()), (498, 488));
+    }
+
+    #[test]
+    fn what_has_no_stream_has_room_for_two_bytes_more_with_tags() {
+        let data = [9; 490];
+        let message = Message { command: RelayCommand::EXTEND2, stream: 0, data: &data };
+        let mut body = [0; BODY];
+        write(Format::V1, &mut body, message, &mut seed::stream(1, 0, "message"));
+        assert_eq!(read(Format::V1, &body), Some(message));
+    }
+
+    #[test]
+    fn the_library_of_arti_reads_what_we_write() {
+        use tor_cell::relaycell::{RelayCellDecoder, RelayCellFormat};
+        let mut rng = seed::stream(1, 0, "message");
+        let cases = [(RelayCommand::DATA, 7), (RelayCommand::SENDME, 0), (RelayCommand::END, 9)];
+        let formats = [(Format::V0, RelayCellFormat::V0), (Format::V1, RelayCellFormat::V1)];
+        for (format, theirs) in formats {
+            for (command, stream) in cases {
+                let mut body = [0; BODY];
+                write(format, &mut body, Message { command, stream, data: &[6] }, &mut rng);
+                let parsed = RelayCellDecoder::new(theirs).decode(Box::new(body)).unwrap();
+                assert_eq!(parsed.cmds().map(u8::from).collect::<Vec<_>>(), [command.0]);
+            }
         }
     }
 
@@ -317,7 +400,10 @@ mod tests {
     fn a_length_beyond_the_body_is_malformed() {
         let mut body = [0; BODY];
         body[9..11].copy_from_slice(&(DATA as u16 + 1).to_be_bytes());
-        assert_eq!(read(&body), None);
+        assert_eq!(read(Format::V0, &body), None);
+        body[16] = RelayCommand::DATA.0;
+        body[17..19].copy_from_slice(&489u16.to_be_bytes());
+        assert_eq!(read(Format::V1, &body), None);
     }
 
     #[test]

@@ -84,6 +84,8 @@ pub struct Speaks {
     pub ntor_v3: bool,
     /// Congestion control of proposal 324 (FlowCtrl=2).
     pub congestion_control: bool,
+    /// Counter Galois Onion, and the way to ask for it (Relay=5 and 6).
+    pub cgo: bool,
     /// Conflux (Conflux=1).
     pub conflux: bool,
 }
@@ -408,6 +410,7 @@ fn status(relay: &MdRouterStatus) -> RelayStatus {
         speaks: Speaks {
             ntor_v3: speaks("Relay", 4),
             congestion_control: speaks("FlowCtrl", 2),
+            cgo: speaks("Relay", 5) && speaks("Relay", 6),
             conflux: speaks("Conflux", 1),
         },
     }

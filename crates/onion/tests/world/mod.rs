@@ -18,6 +18,7 @@ use anabranch_multipath::{Time, seed};
 use anabranch_onion::channel::{Credentials, Role, Start};
 use anabranch_onion::client::{self, CircuitKey, Client, Hop, HopKey};
 use anabranch_onion::congestion::Params;
+use anabranch_onion::handshake::extension::Wish;
 use anabranch_onion::relay::{self, Relay};
 use anabranch_onion::wire::cell::CELL;
 use anabranch_onion::wire::crypto::{CurveKeys, Sha256};
@@ -114,10 +115,10 @@ impl World {
         }
     }
 
-    /// A hop for a circuit; the last of one asks for congestion control.
-    pub fn hop(&self, relay: usize, congestion_control: bool) -> Hop {
+    /// A hop for a circuit; the last of one may ask for something.
+    pub fn hop(&self, relay: usize, wish: Wish) -> Hop {
         let node = &self.relays[relay];
-        let key = HopKey::NtorV3 { onion_key: node.onion_key, congestion_control };
+        let key = HopKey::NtorV3 { onion_key: node.onion_key, wish };
         Hop { target: node.target.clone(), key }
     }
 
@@ -126,13 +127,15 @@ impl World {
         let circuit = CircuitKey(key);
         self.client.handle(self.now, client::Input::Build { circuit, hops });
         self.run_for(Duration::from_secs(5));
-        self.outputs.contains(&client::Output::Built { circuit })
+        let is_it = |output: &client::Output| matches!(output, client::Output::Built { circuit: built, .. } if *built == circuit);
+        self.outputs.iter().any(is_it)
     }
 
-    /// A circuit over all relays, with congestion control or without.
-    pub fn build_through_all(&mut self, key: u64, congestion_control: bool) -> CircuitKey {
+    /// A circuit over all relays, with what the last is asked for.
+    pub fn build_through_all(&mut self, key: u64, wish: Wish) -> CircuitKey {
         let last = self.relays.len() - 1;
-        let hops = (0..=last).map(|n| self.hop(n, congestion_control && n == last)).collect();
+        let asked = |n| if n == last { wish } else { Wish::Plain };
+        let hops = (0..=last).map(|n| self.hop(n, asked(n))).collect();
         assert!(self.build(key, hops), "{:?}", self.outputs);
         CircuitKey(key)
     }
