@@ -4,7 +4,8 @@
 Usage: scripts/web/build.py [--manifest FILE] --cache DIR --out DIR [--sites N]
 
 Each site is OUT/NAME with its page and what the page can load; OUT/sites.toml lists name,
-monitored, page, files and bytes. A second run makes only what is missing. Exit status 1 when a
+monitored, page, files, bytes and source. A second run makes only what is missing or was made of
+something else. Exit status 1 when a
 package could not be had (each is named; the others are made), 2 when the manifest is unreadable.
 """
 
@@ -44,7 +45,7 @@ def main() -> int:
         return 2
     sites = list(_some(manifest.sites, wish.sites))
     lacking = _lay_out(manifest, sites, wish.cache, wish.out)
-    made = [site for site in sites if (wish.out / site.name).is_dir()]
+    made = [site for site in sites if _is_made(wish.out, site)]
     (wish.out / "sites.toml").write_text("".join(_listed(wish.out, site) for site in made))
     print(f"{len(made)} of {len(sites)} sites in {wish.out}")
     return 1 if lacking else 0
@@ -62,7 +63,7 @@ def _some(sites: tuple[Site, ...], most: int | None) -> Iterator[Site]:
 def _lay_out(manifest: Manifest, sites: list[Site], cache: Path, out: Path) -> int:
     """Makes the sites that are missing; prints and counts the packages that could not be had."""
     out.mkdir(parents=True, exist_ok=True)
-    waiting = [site for site in sites if not (out / site.name).exists()]
+    waiting = [site for site in sites if not _is_made(out, site)]
     if not waiting:
         return 0
     fetch_many([*manifest.common, *(site.package for site in waiting)], cache)
@@ -79,6 +80,26 @@ def _lay_out(manifest: Manifest, sites: list[Site], cache: Path, out: Path) -> i
             _copy(site, Tree((folder, *layers)), out)
             shutil.rmtree(folder)
     return lacking
+
+
+def _is_made(out: Path, site: Site) -> bool:
+    stamp = _stamp(out, site)
+    made = (out / site.name).is_dir() and stamp.exists()
+    return made and stamp.read_text() == _made_of(site)
+
+
+def _stamp(out: Path, site: Site) -> Path:
+    """Beside the site's folder: what it was made of."""
+    return out / f".{site.name}.made"
+
+
+def _made_of(site: Site) -> str:
+    return f"{_source(site)} {site.root} {site.page}\n"
+
+
+def _source(site: Site) -> str:
+    package = site.package
+    return f"{package.registry} {package.name} {package.version} {package.sha256}"
 
 
 def _unpacked(package: Package, cache: Path) -> Path | None:
@@ -99,7 +120,9 @@ def _copy(site: Site, tree: Tree, out: Path) -> None:
         if source is not None and source.is_file():
             (scratch / path).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(source, scratch / path)
+    shutil.rmtree(out / site.name, ignore_errors=True)
     scratch.rename(out / site.name)
+    _stamp(out, site).write_text(_made_of(site))
 
 
 def _extra(site: Site, tree: Tree, known: set[PurePosixPath]) -> Iterator[PurePosixPath]:
@@ -124,7 +147,8 @@ def _listed(out: Path, site: Site) -> str:
     found = needs(Tree((out / site.name,)), PurePosixPath(), site.page)
     return (
         f'[[site]]\nname = "{site.name}"\nmonitored = {str(site.monitored).lower()}\n'
-        f'page = "{site.page}"\nfiles = {len(found.here)}\nbytes = {found.size}\n\n'
+        f'page = "{site.page}"\nfiles = {len(found.here)}\nbytes = {found.size}\n'
+        f'source = "{_source(site)}"\n\n'
     )
 
 

@@ -4,11 +4,11 @@
 Usage: scripts/web/choose.py --debian NAMES --npm NAMES --cache DIR --out manifest.toml
        [--sites N] [--monitored N] [--seed N]
 
-NAMES are files with one package name a line. A package gives one site at most: a page that loads
-between 6 and 400 files of its own, 60 kB to 8 MB, that lacks at most two, and that names at most
-four other hosts (out of reach of the local web, as if a blocker stood before them). A page is drawn
-among those that fit. All sites of npm are taken and, until there are enough, drawn ones of Debian;
-which are monitored is drawn too.
+NAMES are files with one package name a line. A package, in whatever version, gives one site at
+most: a page that loads between 6 and 400 files of its own, 60 kB to 8 MB, that lacks at most two,
+and that names at most four other hosts (out of reach of the local web, as if a blocker stood before
+them). A page is drawn among those that fit. All sites of npm are taken and, until there are enough,
+drawn ones of Debian; which are monitored is drawn too.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
-from manifest import Manifest, Site, write
+from manifest import Manifest, Site, family, write
 from package import Package, Unavailable, described, digest, fetch, plain, unpack
 from page import PAGES, Needs, needs
 from tree import Tree
@@ -50,7 +50,7 @@ def main() -> int:
     parser.add_argument("--npm", type=Path, required=True)
     parser.add_argument("--cache", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--sites", type=int, default=375)
+    parser.add_argument("--sites", type=int, default=370)
     parser.add_argument("--monitored", type=int, default=45)
     parser.add_argument("--seed", type=int, default=0)
     wish = parser.parse_args()
@@ -72,8 +72,9 @@ def main() -> int:
 
 
 def _enough(sites: list[Site], most: int, dice: random.Random) -> list[Site]:
-    """At most `most` sites in drawn order, those of npm before others."""
+    """At most `most` sites in drawn order, those of npm before others, one of a family."""
     dice.shuffle(sites)
+    sites = list({family(site.name): site for site in sites}.values())
     kept = sorted(sites, key=lambda site: site.package.registry != "npm")[:most]
     dice.shuffle(kept)
     return kept

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -36,8 +37,18 @@ class Manifest:
     sites: tuple[Site, ...]
 
 
+def family(name: str) -> str:
+    """What two versions of one site have in common: their name without version and prefix."""
+    plain = re.sub(r"[-.]?(qt|python)?\d[\d.]*", "", name.removesuffix("-doc").removeprefix("lib"))
+    return plain.strip("-.") or name
+
+
 def read(path: Path) -> Manifest:
-    """The manifest in a TOML file. Raises KeyError or TOMLDecodeError where it is damaged."""
+    """The manifest in a TOML file.
+
+    Raises KeyError or ValueError where it is damaged, or two of its sites are one: a page that is
+    monitored must not be among the others in another version.
+    """
     table = tomllib.loads(path.read_text())
     sites = tuple(
         Site(
@@ -49,6 +60,12 @@ def read(path: Path) -> Manifest:
         )
         for row in table["site"]
     )
+    known: dict[str, str] = {}
+    for site in sites:
+        kin = family(site.name)
+        if kin in known:
+            raise ValueError(f"{site.name} is {known[kin]} again: keep one of them")
+        known[kin] = site.name
     return Manifest(tuple(_package(row) for row in table["common"]), sites)
 
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import subprocess
 import sys
@@ -92,7 +93,45 @@ class Web(unittest.TestCase):
         (listed,) = tomllib.loads((self.root / "out/sites.toml").read_text())["site"]
         assert listed == {
             "name": "b", "monitored": False, "page": "i.html", "files": 2, "bytes": 16,
+            "source": f"npm b 1.0 {theirs.sha256}",
         }  # fmt: skip
+
+    def test_a_site_is_made_anew_when_its_package_or_page_is_another(self) -> None:
+        files = {"i.html": "<img src=p.png>", "j.html": "", "p.png": "4"}
+        for version, page in (("1.0", "i.html"), ("1.0", "j.html"), ("2.0", "j.html")):
+            theirs = self.archived("b", version, files | {"j.html": version})
+            site = manifest.Site("b", True, theirs, PurePosixPath("package"), PurePosixPath(page))
+            manifest.write(manifest.Manifest((), (site,)), self.root / "m.toml")
+            assert self.build() == 0
+            (listed,) = tomllib.loads((self.root / "out/sites.toml").read_text())["site"]
+            assert (listed["page"], listed["source"].split()[2]) == (page, version)
+        assert (self.root / "out/b/j.html").read_text() == "2.0"
+        before = (self.root / "out/b/j.html").stat().st_mtime_ns
+        assert self.build() == 0
+        assert (self.root / "out/b/j.html").stat().st_mtime_ns == before
+
+    def test_one_site_in_two_versions_is_refused(self) -> None:
+        package = Package("npm", "x", "1.0", "00")
+        for one, other in (
+            ("libx-2.4-doc", "libx-1.4-doc"),
+            ("a1-qt6-doc", "a1-qt5-doc"),
+            ("b", "b"),
+        ):
+            sites = tuple(
+                manifest.Site(name, True, package, PurePosixPath(), PurePosixPath("i.html"))
+                for name in (one, other)
+            )
+            manifest.write(manifest.Manifest((), sites), self.root / "m.toml")
+            said = io.StringIO()
+            with contextlib.redirect_stderr(said):
+                assert self.build() == 2
+            assert f"{other} is {one} again" in said.getvalue()
+
+    def test_the_manifest_has_what_the_experiment_takes(self) -> None:
+        sites = manifest.read(build.HERE / "manifest.toml").sites
+        assert sum(site.monitored for site in sites) >= 40
+        assert sum(not site.monitored for site in sites) >= 300
+        assert all(len(site.package.sha256) == 64 and site.package.version for site in sites)
 
     def test_other_bytes_than_the_pinned_ones_are_refused(self) -> None:
         theirs = self.archived("b", "1.0", {"i.html": ""})

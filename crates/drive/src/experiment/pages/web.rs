@@ -25,6 +25,9 @@ pub struct Site {
     pub files: u64,
     /// Their size in bytes.
     pub bytes: u64,
+    /// The package that it was made of: registry, name, version, SHA-256. Empty where nobody says.
+    #[serde(default)]
+    pub source: String,
     /// Its place among all sites, from 0.
     #[serde(skip)]
     pub number: u32,
@@ -47,7 +50,11 @@ pub struct WebError(String);
 
 impl fmt::Display for WebError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}; `make web` in the source tree makes a local web (1 GB of downloads)", self.0)
+        write!(
+            f,
+            "{}; `make web` in the source tree makes a local web (0.7 GB of downloads)",
+            self.0
+        )
     }
 }
 
@@ -141,7 +148,15 @@ pub(super) mod tests {
 
     pub(in super::super) fn site(number: u32, monitored: bool) -> Site {
         let name = format!("site-{number}");
-        Site { name, monitored, page: "index.html".to_owned(), files: 1, bytes: 2, number }
+        Site {
+            name,
+            monitored,
+            page: "index.html".to_owned(),
+            files: 1,
+            bytes: 2,
+            source: String::new(),
+            number,
+        }
     }
 
     fn folder(list: &str) -> tempfile::TempDir {
