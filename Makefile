@@ -6,7 +6,7 @@ FUZZ_TARGETS := $(basename $(notdir $(wildcard fuzz/fuzz_targets/*.rs)))
 AREA ?= all
 SECONDS ?= 60
 
-.PHONY: help build demo test check package bench bench-wireguard accuracy interop experiment-overhead experiment-pages lab-results web fuzz clean
+.PHONY: help build demo test check package bench bench-wireguard accuracy interop experiment-overhead experiment-circumvention experiment-pages lab-results web fuzz clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\): *## */  make \1\t/p' Makefile | expand -t 20
@@ -76,6 +76,13 @@ experiment-overhead:  ## two hours: what splitting costs WireGuard, Mosh and QUI
 	@mkdir -p $(CACHE)/experiments
 	$(CARGO_TARGET_DIR)/release/anabranch experiment overhead $(or $(FOLDER),$(CACHE)/experiments/overhead) $(ARGS)
 
+experiment-circumvention:  ## nine minutes: around a censor with the handshake alone by a VPN, and what it costs; goes on where it stopped (root)
+	@scripts/need interop
+	tests/interop/setup --area experiments
+	cargo build --release --locked -p anabranch
+	@mkdir -p $(CACHE)/experiments
+	$(CARGO_TARGET_DIR)/release/anabranch experiment circumvention $(or $(FOLDER),$(CACHE)/experiments/circumvention) $(ARGS)
+
 experiment-pages: web  ## hours: page loads in Chromium, split and undefended, as a data set; goes on where it stopped (root; ARGS='--monitored 5 --loads 3')
 	@scripts/need interop
 	tests/interop/setup --area experiments
@@ -88,7 +95,7 @@ lab-results:  ## hours: what each observer learns; DATA=shadow_tor_wikipedia98.p
 	lab/run-tests --install
 	lab/results/run $(abspath $(DATA)) $(CACHE)/lab-results
 
-web:  ## the local web: a page of each of 375 packages of Debian and npm, for experiments (1 GB of downloads)
+web:  ## the local web: a page of each of 369 packages of Debian and npm, for experiments (0.7 GB of downloads)
 	@scripts/need web
 	python3 -B scripts/web/build.py --cache $(CACHE)/web-packages --out $(CACHE)/web
 

@@ -29,6 +29,11 @@ class Results:
         """Adds a row to the table of this title; the names are the head."""
         _results.setdefault((title, tuple(row)), []).append(tuple(row.values()))
 
+    def three_minutes(self, experiment: str, seconds: float) -> None:
+        """Notes how long an experiment's three-minute form took, beside the machine's load."""
+        load = os.getloadavg()[0]
+        self.add("experiments in short", experiment=experiment, seconds=seconds, load=load)
+
 
 @pytest.fixture
 def results() -> Results:

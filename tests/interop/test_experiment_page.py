@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from harness.chromium import Chromium
-from harness.experiment import Experiment, written
+from harness.experiment import CALM, Experiment, written
 from harness.png import picture
 
 pytestmark = pytest.mark.browser
@@ -39,7 +39,7 @@ def _run(net: str, paths: int, every: int, repetition: int) -> dict[str, Any]:
         "paths": paths, "every": every, "repetition": repetition, "weights": [1 / paths] * paths,
         "started": 1.7e9, "seconds": 10.0, "bytes": mbits * 1_250_000, "longest_gap": 0.1,
         "up": [10] * paths, "down": [100] * used + [0] * (paths - used), "error": "",
-        "machine": {"steal": 0.0, "pressure": 0.5, "load": 1.0, "late": 0.1},
+        "machine": CALM,
     }  # fmt: skip
 
 
@@ -79,7 +79,9 @@ def test_lines_rise_where_switching_is_slower(browser: Chromium, page: Path) -> 
 def test_targets_stand_in_a_table_and_everything_has_a_name(browser: Chromium, page: Path) -> None:
     """What was kept, what was wanted, and the paper's figure; pictures are named."""
     browser.show(page.as_uri())
-    row = browser.ask("[...document.querySelectorAll('.targets tbody tr *')].map(e => e.innerText)")
+    row = browser.ask(
+        "[...document.querySelectorAll('.targets tbody tr > *')].map(e => e.innerText)"
+    )
     kept = "61.5 % (60.4–62.6, 3 runs)"
     assert row == ["QUIC: quinn", kept, "≥ 80 %", "10-20 % lost", "no"]
     nodes = browser.call("Accessibility.getFullAXTree")["nodes"]

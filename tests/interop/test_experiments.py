@@ -28,6 +28,7 @@ def test_a_short_run_is_killed_and_goes_on_to_its_end(tmp_path: Path, results: R
     need(*PEERS)
     experiment = Experiment("overhead", tmp_path / "overhead", ["--short"])
     mark = str(tmp_path)
+    begun = time.monotonic()
     killed = experiment.start(MARK=mark)
     try:
         experiment.wait_records(3)
@@ -43,6 +44,7 @@ def test_a_short_run_is_killed_and_goes_on_to_its_end(tmp_path: Path, results: R
     assert _left(mark) == set(), "nothing is left of a killed run"
 
     experiment.must(MARK=mark)
+    results.three_minutes(experiment.name, time.monotonic() - begun)
     records = experiment.records()
     assert records[: len(done)] == done
     units = [record["unit"] for record in records]

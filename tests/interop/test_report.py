@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
+from harness import trace
 from harness.chromium import Chromium
 from harness.net import Host
 from harness.png import picture
 from harness.tools import anabranch
+from harness.trace import Row
 
 pytestmark = pytest.mark.browser
 
@@ -21,7 +20,6 @@ HERE = Host("here")
 PATHS = ("wlan", "lte", "home")
 EVIL = """</title></style><script>document.title = "evil"</script><img src="http://evil/x.png">"""
 SLICE = 100  # packets in a row on one path
-Row = tuple[int, float, int]  # path, seconds, signed size
 
 
 @pytest.fixture(autouse=True)
@@ -41,19 +39,8 @@ def rows() -> list[Row]:
 
 def report(folder: Path, data: list[Row], names: tuple[str, ...] = PATHS) -> Path:
     """The page that the program makes of a trace that somebody else wrote."""
-    kinds = {
-        "load": pa.int64(), "label": pa.string(), "monitored": pa.bool_(), "run": pa.int32(),
-        "path": pa.int16(), "time": pa.float64(), "size": pa.int32(),
-    }  # fmt: skip
-    facts = {
-        "anabranch.schema": "1", "anabranch.paths": json.dumps(names),
-        "anabranch.schedule": f"round-robin --every {SLICE}p", "anabranch.size": "ip-packet",
-    }  # fmt: skip
-    fields = [pa.field(name, kind, nullable=False) for name, kind in kinds.items()]
-    cells = [(4, "", False, 0, *row) for row in data]
-    columns = [list(column) for column in zip(*cells, strict=True)]
-    table = pa.table(columns, schema=pa.schema(fields, metadata=facts))
-    pq.write_table(table, folder / "run.parquet", compression="zstd")
+    schedule = f"round-robin --every {SLICE}p"
+    trace.write(folder / "run.parquet", data, names, schedule=schedule)
     HERE.must([anabranch(), "report", str(folder / "run.parquet")])
     return folder / "run.html"
 

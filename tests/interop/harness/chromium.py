@@ -43,9 +43,21 @@ class Picture:
 
     def share_near(self, colour: tuple[int, int, int], distance: int = 24) -> float:
         """The share of pixels that differ from ``colour`` by at most ``distance`` in each part."""
-        near = sum(all(abs(a - b) <= distance for a, b in zip(p, colour, strict=True))
-                   for p in self.pixels)  # fmt: skip
+        near = sum(_near(pixel, colour, distance) for pixel in self.pixels)
         return near / max(len(self.pixels), 1)
+
+    def extent_near(self, colour: tuple[int, int, int], distance: int = 24) -> tuple[float, float]:
+        """The first and the last column with a pixel near ``colour``, as shares of the width.
+
+        Raises:
+            ValueError: there is none.
+        """
+        found = [at % self.width for at, p in enumerate(self.pixels) if _near(p, colour, distance)]
+        return min(found) / self.width, (max(found) + 1) / self.width
+
+
+def _near(pixel: tuple[int, int, int], colour: tuple[int, int, int], distance: int) -> bool:
+    return all(abs(a - b) <= distance for a, b in zip(pixel, colour, strict=True))
 
 
 class Chromium(Closing):

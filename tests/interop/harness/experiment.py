@@ -16,6 +16,9 @@ from harness.tools import MissingPeer, anabranch, tool, wait_for
 # Without programs, and without places where they might be.
 NOWHERE = {"PATH": "/nowhere", "HOME": "/nowhere", "XDG_CACHE_HOME": "/nowhere"}
 
+# A machine without other work, as records have it.
+CALM = {"steal": 0.0, "pressure": 0.5, "load": 1.0, "late": 0.1}
+
 
 @dataclass(frozen=True)
 class Experiment:

@@ -35,6 +35,7 @@ class Transfer(Fetched):
     """One download. Goodput counts from the start of the client to the last byte."""
 
     goodput_mbits: float = 0.0
+    first_byte_s: float = 0.0
     longest_gap_s: float = 0.0
 
 

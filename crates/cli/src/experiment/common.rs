@@ -1,16 +1,20 @@
 //! What the commands of all experiments share: their options, their folder, and what is in it.
 
+use std::collections::BTreeSet;
 use std::fmt::Display;
 use std::fs;
 use std::io::Write as _;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
-use anabranch_drive::experiment::{Journal, Record, table};
+use anabranch_drive::experiment::{
+    Disturbance, Journal, Origin, Programs, Record, Spread, Unit, table,
+};
 use clap::Args;
 use serde_json::Value;
 
 use super::allowed::{need_networks, need_root};
+use super::marks;
 use crate::failure::Failure;
 use crate::html;
 
@@ -35,6 +39,9 @@ pub(super) struct Common {
     /// Measure nothing: make the results of what is there
     #[arg(long)]
     pub(super) report: bool,
+    /// Write the results into this Markdown file too, between its marks
+    #[arg(long, value_name = "FILE.md")]
+    into: Option<PathBuf>,
     /// Tell what happens as JSON, one object a line, on standard output
     #[arg(long)]
     pub(super) json: bool,
@@ -58,14 +65,21 @@ impl Common {
         Ok((own, self.programs.as_deref()))
     }
 
-    /// The journal to go on with, in the folder, which is made if it is not there.
+    /// The journal to go on with, in the folder, which is made if it is not there: of these settings, carried out by this
+    /// build with these peers.
     ///
     /// # Errors
     /// Misuse: networks cannot be had, and nothing was made; or the journal is another run's.
-    pub(super) fn journal<R: Record>(&self, header: &Value) -> Result<Journal<R>, Failure> {
+    pub(super) fn journal<R: Record>(
+        &self,
+        settings: Value,
+        peers: &Programs,
+    ) -> Result<Journal<R>, Failure> {
         need_networks()?;
+        let (own, _) = self.programs()?;
+        let origin = Origin::of(html::GENERATOR, &own, peers).map_err(Failure::misuse)?;
         make(&self.folder)?;
-        Journal::open(&self.folder.join(JOURNAL), header).map_err(Failure::misuse)
+        Journal::open(&self.folder.join(JOURNAL), &origin.join(settings)).map_err(Failure::misuse)
     }
 
     /// What a journal holds, whoever wrote it.
@@ -76,21 +90,23 @@ impl Common {
         Journal::read(&self.folder.join(JOURNAL)).map_err(Failure::misuse)
     }
 
-    /// Writes the table of an experiment of this name and seed into the folder.
+    /// Writes the table of an experiment with this header into the folder.
     ///
     /// # Errors
     /// Misuse: it cannot be written.
     pub(super) fn table(
         &self,
         file: &str,
-        (name, seed): (&str, u64),
+        header: &Value,
         columns: &[table::Column],
     ) -> Result<(), Failure> {
+        let told = |key: &str| header[key].as_str().map(str::to_owned);
         let facts = [
-            ("anabranch.experiment", name.to_owned()),
+            ("anabranch.experiment", told("experiment").unwrap_or_default()),
             ("anabranch.schema", "1".to_owned()),
-            ("anabranch.seed", seed.to_string()),
-            ("anabranch.program", html::GENERATOR.to_owned()),
+            ("anabranch.seed", header["seed"].to_string()),
+            // Journals of before it was noted have none.
+            ("anabranch.program", told("program").unwrap_or_else(|| "not noted".to_owned())),
         ];
         let target = self.folder.join(file);
         table::write(&target, columns, &facts).map_err(|e| cannot_write(&target, &e))
@@ -105,6 +121,41 @@ impl Common {
         html::write(&target, text).map_err(|e| cannot_write(&target, &e))
     }
 
+    /// Writes the results of the experiment `name` into the Markdown file, if one was named.
+    ///
+    /// # Errors
+    /// Misuse: it cannot be written, or lacks the marks.
+    pub(super) fn write_markdown(
+        &self,
+        name: &str,
+        text: impl FnOnce() -> String,
+    ) -> Result<(), Failure> {
+        let Some(file) = &self.into else { return Ok(()) };
+        let written = marks::replace(file, &format!("anabranch experiment {name}"), &text());
+        written.map_err(|e| cannot_write(file, &e))
+    }
+
+    /// What the end of a run means for whoever started it.
+    ///
+    /// # Errors
+    /// Trouble: somebody said stop before all was measured.
+    pub(super) fn verdict<U: Unit, R: Record>(
+        &self,
+        whole: bool,
+        units: &[U],
+        records: &[R],
+    ) -> Result<(), Failure> {
+        if whole {
+            return Ok(());
+        }
+        let there: BTreeSet<_> = records.iter().map(|record| record.unit().to_owned()).collect();
+        let done = units.iter().filter(|unit| there.contains(&unit.id())).count();
+        Err(Failure::trouble(format!(
+            "stopped with {done} of {} measurements done; the same command goes on",
+            units.len()
+        )))
+    }
+
     /// Tells people in short what came of it, and where the page is.
     pub(super) fn conclude(&self, text: &str, page: &str) {
         if !self.json {
@@ -116,7 +167,7 @@ impl Common {
 }
 
 /// That a file cannot be written, and why.
-pub(super) fn cannot_write(what: &Path, error: &dyn Display) -> Failure {
+fn cannot_write(what: &Path, error: &dyn Display) -> Failure {
     Failure::misuse(format!("cannot write {}: {error}", what.display()))
 }
 
@@ -127,4 +178,65 @@ pub(super) fn cannot_write(what: &Path, error: &dyn Display) -> Failure {
 pub(super) fn make(folder: &Path) -> Result<(), Failure> {
     let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(folder);
     made.map_err(|e| Failure::misuse(format!("{}: {e}", folder.display())))
+}
+
+/// Median and spread of a value with so many digits after the point; one value stands alone.
+pub(super) fn between(spread: Spread, scale: f64, digits: usize) -> String {
+    let [median, least, most] = [spread.median, spread.least, spread.most].map(|v| v * scale);
+    match spread.count {
+        1 => format!("{median:.digits$}"),
+        _ => format!("{median:.digits$} ({least:.digits$}–{most:.digits$})"),
+    }
+}
+
+/// By what and where it was measured, as a journal's first line has it.
+pub(super) fn origin(header: &Value) -> String {
+    let told = |key: &str| header[key].as_str().unwrap_or("not noted").to_owned();
+    let peers = header["programs"].as_object().into_iter().flatten();
+    let peers: Vec<_> =
+        peers.map(|(name, print)| format!("{name} {}", print.as_str().unwrap_or("?"))).collect();
+    let peers = if peers.is_empty() { "not noted".to_owned() } else { peers.join(", ") };
+    format!("Program: {}. Machine: {}. Peers: {peers}.", told("program"), told("machine"))
+}
+
+/// How disturbed the machine was: the median and the worst of each figure.
+pub(super) fn disturbance(all: impl Iterator<Item = Disturbance> + Clone) -> String {
+    let of = |value: fn(Disturbance) -> f64| Spread::of(all.clone().map(value));
+    let (Some(load), Some(steal), Some(late), Some(pressure)) =
+        (of(|d| d.load), of(|d| d.steal), of(|d| d.late), of(|d| d.pressure))
+    else {
+        return "Nothing was measured.".to_owned();
+    };
+    let two = |spread: Spread, scale: f64, digits: usize, unit: &str| {
+        let [median, worst] = [spread.median, spread.most].map(|value| value * scale);
+        format!("{median:.digits$}{unit} ({worst:.digits$}{unit})")
+    };
+    format!(
+        "The machine meanwhile, median (worst): load {}; {} of the CPU taken by the hypervisor; some task waited for a CPU in {} of \
+         the time; one wake-up in a hundred came {} late.",
+        two(load, 1.0, 1, ""),
+        two(steal, 100.0, 1, " %"),
+        two(pressure, 100.0, 0, " %"),
+        two(late, 1.0, 1, " ms"),
+    )
+}
+
+/// A table in Markdown.
+pub(super) fn markdown_table<'a>(
+    head: &[String],
+    rows: impl Iterator<Item = &'a [String]>,
+) -> String {
+    let line = |cells: &[String]| format!("| {} |\n", cells.join(" | "));
+    let rule = vec!["---".to_owned(); head.len()];
+    line(head) + &line(&rule) + &rows.map(line).collect::<String>()
+}
+
+/// A number of seconds that somebody waits.
+///
+/// # Errors
+/// It is none, or makes no sense.
+pub(super) fn patience(text: &str) -> Result<f64, String> {
+    let seconds: Result<f64, _> = text.parse();
+    let valid = seconds.ok().filter(|seconds| (1.0..=600.0).contains(seconds));
+    valid.ok_or_else(|| "a number of seconds from 1 to 600".to_owned())
 }

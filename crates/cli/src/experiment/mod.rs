@@ -2,6 +2,7 @@
 
 mod allowed;
 mod bar;
+mod circumvention;
 mod common;
 mod marks;
 mod overhead;
@@ -26,6 +27,7 @@ pub(crate) struct ExperimentArgs {
 enum Which {
     Overhead(Box<overhead::OverheadArgs>),
     Pages(Box<pages::PagesArgs>),
+    Circumvention(Box<circumvention::CircumventionArgs>),
 }
 
 impl ExperimentArgs {
@@ -37,6 +39,7 @@ impl ExperimentArgs {
         match self.which {
             Which::Overhead(args) => args.run(),
             Which::Pages(args) => args.run(),
+            Which::Circumvention(args) => args.run(),
         }
     }
 }

@@ -70,24 +70,36 @@ fn anchor(at: f64) -> &'static str {
     }
 }
 
+/// A table; each row's first cell is its head.
+pub(crate) fn table<'a>(
+    class: &str,
+    title: &str,
+    head: &[impl AsRef<str>],
+    rows: impl Iterator<Item = &'a [String]>,
+) -> Markup {
+    html! {
+        div.scroll tabindex="0" role="region" aria-label=(title) {
+            table.(class) {
+                caption { (title) }
+                thead { tr { @for cell in head { th scope="col" { bdi { (cell.as_ref()) } } } } }
+                tbody {
+                    @for row in rows {
+                        tr { @for (at, cell) in row.iter().enumerate() {
+                            @if at == 0 { th scope="row" { (cell) } } @else { td { bdi { (cell) } } }
+                        } }
+                    }
+                }
+            }
+        }
+    }
+}
+
 /// A folded table with the numbers of a figure.
 pub(crate) fn numbers(title: &str, head: &[String], rows: &[Vec<String>]) -> Markup {
     html! {
         details {
             summary { "The same as numbers" }
-            div.scroll tabindex="0" role="region" aria-label=(title) {
-                table {
-                    caption { (title) }
-                    thead { tr { @for cell in head { th scope="col" { bdi { (cell) } } } } }
-                    tbody {
-                        @for row in rows {
-                            tr { @for (at, cell) in row.iter().enumerate() {
-                                @if at == 0 { th scope="row" { (cell) } } @else { td { bdi { (cell) } } }
-                            } }
-                        }
-                    }
-                }
-            }
+            (table("numbers", title, head, rows.iter().map(Vec::as_slice)))
         }
     }
 }

@@ -8,18 +8,24 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FlockOperation, flock};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde_json::Value;
+use serde_json::{Map, Value, json};
 
 /// The records of an experiment, in a file that grows by a line for each.
 ///
-/// The first line says what the experiment is, so that nobody mixes two. A line that was cut short (by
-/// a power cut, or a kill) is dropped: at most the unit under way is lost.
+/// The first line says what the experiment is and what carries it out, so that nobody mixes two. A line that was cut
+/// short (by a power cut, or a kill) is dropped: at most the unit under way is lost.
 #[derive(Debug)]
 pub struct Journal<R> {
     file: File,
     path: PathBuf,
+    header: Value,
     records: Vec<R>,
 }
+
+/// The member of the first line to which later runs may add: the peers' programs, as a later run may take more of them.
+const GROWS: &str = "programs";
+/// Members of the first line that nobody sets by an option.
+const ORIGIN: [&str; 3] = ["machine", "program", GROWS];
 
 /// Why there is no journal to go on with.
 #[derive(Debug)]
@@ -44,12 +50,26 @@ impl fmt::Display for JournalError {
             JournalError::Line(path, line, why) => {
                 write!(f, "{}:{line}: not a record of this experiment: {why}", path.display())
             }
-            JournalError::Other(path, key, there, here) => write!(
-                f,
-                "{}: belongs to a run with other settings ({key}: {there} there, {here} here); give \
-                 the same ones to go on, or name another folder",
-                path.display()
-            ),
+            JournalError::Other(path, key, there, here) => {
+                let (what, remedy) = match ORIGIN.iter().any(|own| key.starts_with(own)) {
+                    true => (
+                        "of another build, peer or machine",
+                        "results of the two are not mixed: go on with that one",
+                    ),
+                    false => ("with other settings", "give the same ones to go on"),
+                };
+                let told = |value: &Value| match value {
+                    Value::Null => "not noted".to_owned(),
+                    value => value.to_string(),
+                };
+                write!(
+                    f,
+                    "{}: belongs to a run {what} ({key}: {} there, {} here); {remedy}, or name another folder",
+                    path.display(),
+                    told(there),
+                    told(here)
+                )
+            }
         }
     }
 }
@@ -70,21 +90,39 @@ impl<R: Serialize + DeserializeOwned> Journal<R> {
         let mut bytes = Vec::new();
         file.read_to_end(&mut bytes).map_err(io)?;
         let text = whole_lines(&bytes);
-        let mut journal = Journal { file, path: path.to_owned(), records: Vec::new() };
-        if text.is_empty() {
-            if !header.to_string().as_bytes().starts_with(&bytes) {
-                let why = "it is another file".to_owned();
-                return Err(JournalError::Line(path.to_owned(), 1, why));
-            }
-            journal.file.set_len(0).map_err(io)?;
-            journal.line(header).map_err(io)?;
-            return Ok(journal);
+        let (path, header) = (path.to_owned(), header.clone());
+        let mut journal = Journal { file, path, header, records: Vec::new() };
+        match text.is_empty() {
+            true => journal.begin(&bytes)?,
+            false => journal.go_on(&text)?,
         }
-        let (found, records) = parse(path, &text)?;
-        agree(path, &found, header)?;
-        journal.file.set_len(text.len() as u64).map_err(io)?;
-        journal.records = records;
         Ok(journal)
+    }
+
+    /// Writes the first line into a file that holds nothing but, perhaps, a part of it.
+    fn begin(&mut self, found: &[u8]) -> Result<(), JournalError> {
+        if !self.header.to_string().as_bytes().starts_with(found) {
+            let why = "it is another file".to_owned();
+            return Err(JournalError::Line(self.path.clone(), 1, why));
+        }
+        let header = self.header.clone();
+        let written = self.file.set_len(0).and_then(|()| self.line(&header));
+        written.map_err(|error| JournalError::Io(self.path.clone(), error))
+    }
+
+    /// Takes what is there, if it is of the same run.
+    fn go_on(&mut self, text: &str) -> Result<(), JournalError> {
+        let (mut header, records) = parse(&self.path, text)?;
+        let more = agree(&self.path, &header, &self.header)?;
+        let cut = self.file.set_len(text.len() as u64);
+        let written = cut.and_then(|()| match more.is_empty() {
+            true => Ok(()),
+            false => self.line(&json!({ GROWS: more })),
+        });
+        written.map_err(|error| JournalError::Io(self.path.clone(), error))?;
+        grow(&mut header, &more);
+        (self.header, self.records) = (header, records);
+        Ok(())
     }
 
     /// The header and the records of a journal that somebody else may be writing.
@@ -104,6 +142,11 @@ impl<R: Serialize + DeserializeOwned> Journal<R> {
         self.line(&record).map_err(|error| JournalError::Io(self.path.clone(), error))?;
         self.records.push(record);
         Ok(())
+    }
+
+    /// What all records have in common.
+    pub fn header(&self) -> &Value {
+        &self.header
     }
 
     /// All records, the oldest first.
@@ -132,35 +175,53 @@ fn parse<R: DeserializeOwned>(path: &Path, text: &str) -> Result<(Value, Vec<R>)
     };
     let mut lines = text.lines().enumerate().map(|(at, line)| (at + 1, line));
     let (_, first) = lines.next().ok_or_else(|| error(1, &"it is empty"))?;
-    let header: Value = serde_json::from_str(first).map_err(|e| error(1, &e))?;
-    let record = |(at, line): (usize, &str)| serde_json::from_str(line).map_err(|e| error(at, &e));
-    Ok((header, lines.map(record).collect::<Result<_, _>>()?))
-}
-
-/// The headers say the same, or the first thing in which they differ.
-fn agree(path: &Path, there: &Value, here: &Value) -> Result<(), JournalError> {
-    if there == here {
-        return Ok(());
-    }
-    let keys = |value: &Value| {
-        value.as_object().map(|o| o.keys().cloned().collect::<Vec<_>>()).unwrap_or_default()
-    };
-    let all = keys(here).into_iter().chain(keys(there));
-    let (mut key, mut pair) = ("the whole".to_owned(), (there.clone(), here.clone()));
-    for each in all {
-        if there.get(&each) != here.get(&each) {
-            pair = (there[&each].clone(), here[&each].clone());
-            key = each;
-            break;
+    let mut header: Value = serde_json::from_str(first).map_err(|e| error(1, &e))?;
+    let mut records = Vec::new();
+    for (at, line) in lines {
+        let value: Value = serde_json::from_str(line).map_err(|e| error(at, &e))?;
+        match value.as_object().filter(|o| o.len() == 1).and_then(|o| o.get(GROWS)?.as_object()) {
+            Some(more) => grow(&mut header, more),
+            None => records.push(serde_json::from_value(value).map_err(|e| error(at, &e))?),
         }
     }
-    Err(JournalError::Other(path.to_owned(), key, pair.0, pair.1))
+    Ok((header, records))
+}
+
+/// Adds to the member that grows.
+fn grow(header: &mut Value, more: &Map<String, Value>) {
+    for (key, value) in more {
+        header[GROWS][key] = value.clone();
+    }
+}
+
+/// That the headers say the same; what the one here has more in the member that grows.
+fn agree(path: &Path, there: &Value, here: &Value) -> Result<Map<String, Value>, JournalError> {
+    let object = |value: &Value| value.as_object().cloned().unwrap_or_default();
+    let (there, here) = (object(there), object(here));
+    let differ = |key: String, there: Option<&Value>, here: Option<&Value>| {
+        let [there, here] = [there, here].map(|value| value.cloned().unwrap_or_default());
+        JournalError::Other(path.to_owned(), key, there, here)
+    };
+    // Who has another build should hear that first: what else differs may follow from it.
+    let keys = here.keys().chain(there.keys()).map(String::as_str);
+    for key in ORIGIN.into_iter().chain(keys).filter(|key| *key != GROWS) {
+        if there.get(key) != here.get(key) {
+            return Err(differ(key.to_owned(), there.get(key), here.get(key)));
+        }
+    }
+    let grown = |header: &Map<String, Value>| header.get(GROWS).map(object).unwrap_or_default();
+    let (there, mut here) = (grown(&there), grown(&here));
+    for (key, value) in &there {
+        if let Some(other) = here.remove(key).filter(|other| other != value) {
+            return Err(differ(format!("{GROWS}.{key}"), Some(value), Some(&other)));
+        }
+    }
+    Ok(here)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
 
     fn header() -> Value {
         json!({"experiment": "test", "seed": 1})
@@ -228,6 +289,42 @@ mod tests {
         open(&path).unwrap().append(7).unwrap();
         let error = refused(&path, &json!({"experiment": "test", "seed": 2}));
         assert!(error.contains("(seed: 1 there, 2 here)"), "{error}");
+    }
+
+    #[test]
+    fn results_of_two_builds_peers_or_machines_are_not_mixed() {
+        let (_folder, path) = place();
+        let header = |program: &str, machine: &str, peers: Value| json!({"program": program, "machine": machine, "programs": peers, "seed": 1});
+        let first = header("a 1", "here", json!({"quinn": "0a"}));
+        drop(Journal::<u32>::open(&path, &first).unwrap());
+        for (other, told) in [
+            (
+                header("a 2", "here", json!({"quinn": "0a"})),
+                r#"(program: "a 1" there, "a 2" here)"#,
+            ),
+            (header("a 1", "there", json!({})), r#"(machine: "here" there, "there" here)"#),
+            (header("a 1", "here", json!({"quinn": "0b"})), r#"(programs.quinn: "0a" there"#),
+            (json!({"seed": 1}), r#"(machine: "here" there, not noted here)"#),
+        ] {
+            let error = refused(&path, &other);
+            assert!(error.contains(told) && error.contains("are not mixed"), "{error}");
+        }
+    }
+
+    #[test]
+    fn further_peers_are_noted_and_hold_from_then_on() {
+        let (_folder, path) = place();
+        let header = |peers: Value| json!({"programs": peers, "seed": 1});
+        let open = |peers: Value| Journal::<u32>::open(&path, &header(peers));
+        open(json!({"quinn": "0a"})).unwrap().append(7).unwrap();
+        open(json!({"mosh": "0c"})).unwrap().append(8).unwrap();
+        let both = header(json!({"quinn": "0a", "mosh": "0c"}));
+        let journal = open(json!({"quinn": "0a", "mosh": "0c"})).unwrap();
+        assert_eq!((journal.records(), journal.header()), (&[7, 8][..], &both));
+        drop(journal);
+        assert_eq!(Journal::<u32>::read(&path).unwrap(), (both, vec![7, 8]));
+        let error = refused(&path, &header(json!({"mosh": "0d"})));
+        assert!(error.contains(r#"(programs.mosh: "0c" there, "0d" here)"#), "{error}");
     }
 
     #[test]

@@ -8,20 +8,24 @@
 //! * [`carry_out_together`]: units shared out among workers; attempts that fail are stored too;
 //! * [`Progress`]: how many are done and how long the rest will take;
 //! * [`Probe`]: how disturbed the machine was meanwhile;
+//! * [`Origin`]: which build, peers and machine a journal's results are of, so that no two are mixed;
 //! * [`Programs`]: where strangers' software is, or how to get it;
 //! * [`Spread`]: median, least and most;
 //! * [`table`]: rows as Parquet.
 //!
 //! An experiment itself is a plan (its units, in a seeded order), a way to carry out one unit, and what
-//! its records amount to: [`overhead`], [`pages`]. Both stand on a network of a client, a server and a few paths,
-//! with a tunnel by wireguard-go where one is wanted.
+//! its records amount to: [`overhead`], [`pages`], [`circumvention`]. All stand on a network of a client, a server and a
+//! few paths, with a tunnel by wireguard-go where one is wanted.
 
+pub mod circumvention;
 mod journal;
 mod machine;
+mod origin;
 pub mod overhead;
 pub mod pages;
 mod programs;
 mod progress;
+mod quic;
 mod runner;
 mod spread;
 mod stage;
@@ -31,6 +35,7 @@ mod tunnel;
 
 pub use journal::{Journal, JournalError};
 pub use machine::{Disturbance, Probe};
+pub use origin::Origin;
 pub use programs::{Missing, Programs};
 pub use progress::Progress;
 pub use runner::{Event, Gone, Record, Unit, carry_out};

@@ -62,6 +62,11 @@ impl Programs {
         if missing.is_empty() { Ok(()) } else { Err(Missing(missing)) }
     }
 
+    /// All that were looked for and found.
+    pub(super) fn found(&self) -> impl Iterator<Item = (&'static str, &Path)> {
+        self.found.iter().map(|(&name, file)| (name, file.as_path()))
+    }
+
     /// Where a program is that was looked for and found; else its bare name.
     pub fn path(&self, name: &'static str) -> PathBuf {
         self.found.get(name).cloned().unwrap_or_else(|| name.into())

@@ -1,6 +1,5 @@
 //! The network of a measurement, and the splitter in it.
 
-use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::fs;
 use std::io::{self, BufRead, BufReader};
@@ -26,10 +25,10 @@ pub(super) struct Stage {
     // First: processes end before their network does.
     pub(super) crew: Crew,
     network: Network,
-    paths: usize,
+    links: Vec<String>,
 }
 
-/// What each path carried, in bytes of IP packets, as the client's end of it saw them.
+/// What each path carried, in bytes of IP packets, as the end of it that is the client's saw them.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Carried {
     pub(super) up: Vec<u64>,
@@ -42,23 +41,43 @@ impl Stage {
     /// # Errors
     /// What the machine refuses.
     pub(super) fn build(rtts: &[u32]) -> io::Result<Stage> {
-        let topology = Topology::parse(&topology(rtts), "stage").map_err(io::Error::other)?;
+        let links = (0..rtts.len()).map(|path| format!("p{path}")).collect();
+        Stage::of(&topology(rtts), links)
+    }
+
+    /// Builds a topology with hosts of the names `client` and `server`; of its links, those are counted that are
+    /// named.
+    ///
+    /// # Errors
+    /// It is none, or the machine refuses.
+    pub(super) fn of(topology: &str, links: Vec<String>) -> io::Result<Stage> {
+        let topology = Topology::parse(topology, "stage").map_err(io::Error::other)?;
         let network = Network::start(&topology).map_err(io::Error::other)?;
-        Ok(Stage { crew: Crew::new()?, network, paths: rtts.len() })
+        Ok(Stage { crew: Crew::new()?, network, links })
     }
 
     pub(super) fn client(&self) -> &Namespace {
-        self.network.host("client").expect("the topology has a client")
+        self.host("client")
     }
 
     pub(super) fn server(&self) -> &Namespace {
-        self.network.host("server").expect("the topology has a server")
+        self.host("server")
+    }
+
+    /// A host that the stage was built with.
+    pub(super) fn host(&self, name: &str) -> &Namespace {
+        self.network.host(name).expect("a stage is asked for hosts of its topology")
+    }
+
+    /// Packets that a censor at the second end of a link has dropped.
+    pub(super) fn censored(&self, link: &str) -> u64 {
+        self.network.stats().get(link).map_or(0, |link| link.forward.dropped.censored)
     }
 
     /// What the paths have carried so far.
     pub(super) fn carried(&self) -> Carried {
         let stats = self.network.stats();
-        let links = (0..self.paths).filter_map(|path| stats.get(&format!("p{path}")));
+        let links = self.links.iter().filter_map(|name| stats.get(name));
         let (up, down) = links.map(|link| (link.forward.bytes, link.back.delivered.bytes)).unzip();
         Carried { up, down }
     }
@@ -109,15 +128,39 @@ impl Stage {
         process: &mut Member<'_>,
         port: u16,
     ) -> io::Result<()> {
+        self.wait_port(who, process, ("udp", &|line| port_of(line) == Some(port)))
+    }
+
+    /// Waits until somebody listens on a TCP port at the server.
+    ///
+    /// # Errors
+    /// As for [`Stage::wait_bound`].
+    pub(super) fn wait_listens(
+        &self,
+        who: &str,
+        process: &mut Member<'_>,
+        port: u16,
+    ) -> io::Result<()> {
+        // 0A: LISTEN.
+        let listens = |line: &str| line.split_whitespace().nth(3) == Some("0A");
+        self.wait_port(who, process, ("tcp", &|line| listens(line) && port_of(line) == Some(port)))
+    }
+
+    /// Waits until a line of the kernel's table of a protocol is there.
+    fn wait_port(
+        &self,
+        who: &str,
+        process: &mut Member<'_>,
+        (table, is_it): (&str, &(dyn Fn(&str) -> bool + Sync)),
+    ) -> io::Result<()> {
         wait_for(&format!("{who} to listen"), || {
             if let Some(status) = process.try_wait()? {
                 return Err(io::Error::other(format!("{who} ended with {status}")));
             }
-            let bound = |file| fs::read_to_string(file).map(|table| ports(&table));
+            let read = |table: &str| fs::read_to_string(format!("/proc/thread-self/net/{table}"));
             self.server().run(|| {
-                let mut all = bound("/proc/thread-self/net/udp")?;
-                all.extend(bound("/proc/thread-self/net/udp6").unwrap_or_default());
-                Ok(all.contains(&port))
+                let all = read(table)? + &read(&format!("{table}6")).unwrap_or_default();
+                Ok(all.lines().any(is_it))
             })
         })
     }
@@ -177,13 +220,10 @@ fn topology(rtts: &[u32]) -> String {
     text
 }
 
-/// The local ports in a table of the kernel's (`/proc/net/udp`).
-fn ports(table: &str) -> BTreeSet<u16> {
-    let port = |line: &str| {
-        let local = line.split_whitespace().nth(1)?;
-        u16::from_str_radix(local.rsplit(':').next()?, 16).ok()
-    };
-    table.lines().skip(1).filter_map(port).collect()
+/// The local port in a line of a table of the kernel's (`/proc/net/udp`); none in its head.
+fn port_of(line: &str) -> Option<u16> {
+    let local = line.split_whitespace().nth(1)?;
+    u16::from_str_radix(local.rsplit_once(':')?.1, 16).ok()
 }
 
 #[cfg(test)]
@@ -209,8 +249,9 @@ mod tests {
     fn bound_ports_are_read_from_the_kernels_table() {
         let table = "  sl  local_address rem_address   st\n\
                      123: 0100007F:CA6C 00000000:0000 07 0\n 7: 00000000:1151 00000000:0000 07\n";
-        assert_eq!(ports(table), [51820, 4433].into());
-        assert!(ports("").is_empty());
+        let ports: Vec<_> = table.lines().map(port_of).collect();
+        assert_eq!(ports, [None, Some(51820), Some(4433)]);
+        assert_eq!(port_of(""), None);
     }
 
     #[test]

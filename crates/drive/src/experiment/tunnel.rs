@@ -1,7 +1,7 @@
-//! A tunnel between a stage's hosts: wireguard-go at both ends.
+//! A tunnel between two of a stage's hosts: wireguard-go at both ends.
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use super::Programs;
 use super::stage::{Stage, command, wait_for};
@@ -22,36 +22,67 @@ const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 8, 0, 2);
 /// All that the tunnel leads to, seen from the client.
 const INSIDE: (Ipv4Addr, u8) = (Ipv4Addr::new(10, 8, 0, 0), 16);
 /// The interfaces at server and client.
-const NAMES: [&str; 2] = ["wg0", "wg1"];
+const NAMES: [&str; 2] = ["wg0", CLIENT_END];
+/// The client's interface.
+pub(super) const CLIENT_END: &str = "wg1";
 /// What fits through paths of 1500 bytes: the kernel's own choice for WireGuard.
 const MTU: u32 = 1420;
 
-/// Both ends of a tunnel; the client's end speaks to the splitter. Dropped, it is gone.
+/// Where a tunnel leads from the stage's client.
+pub(super) struct Route<'a> {
+    /// The host of its other end.
+    pub(super) to: &'a Namespace,
+    /// Where the client's end sends its packets.
+    pub(super) endpoint: SocketAddr,
+    /// What it leads to beside what is inside, and with which metric: the smaller is preferred.
+    pub(super) beyond: Option<(Ipv4Addr, u32)>,
+}
+
+/// Both ends of a tunnel. Dropped, it is gone.
 pub(super) struct Tunnel<'a> {
     _ends: [Member<'a>; 2],
 }
 
 impl<'a> Tunnel<'a> {
-    /// Sets it up. Nothing travels yet: the handshake comes with the first packet.
+    /// A tunnel to the stage's server; the client's end speaks to the splitter. Nothing travels yet: the handshake
+    /// comes with the first packet.
     ///
     /// # Errors
     /// A program cannot be started or refuses, which the error tells.
     pub(super) fn open(stage: &'a Stage, programs: &'a Programs) -> io::Result<Tunnel<'a>> {
+        let endpoint = SocketAddr::from((Ipv4Addr::LOCALHOST, PORT));
+        Tunnel::lay(stage, programs, &Route { to: stage.server(), endpoint, beyond: None })
+    }
+
+    /// A tunnel that leads where it is told.
+    ///
+    /// # Errors
+    /// As for [`Tunnel::open`].
+    pub(super) fn lay(
+        stage: &'a Stage,
+        programs: &'a Programs,
+        route: &Route<'_>,
+    ) -> io::Result<Tunnel<'a>> {
         let wg = Wg { stage, programs };
-        let (server, client) = (wg.keys(stage.server())?, wg.keys(stage.client())?);
+        let (here, there) = (stage.client(), route.to);
+        let (server, client) = (wg.keys(there)?, wg.keys(here)?);
         let ends = [
-            wg.end(stage.server(), NAMES[0], SERVER, &server.private)?,
-            wg.end(stage.client(), NAMES[1], CLIENT, &client.private)?,
+            wg.end(there, NAMES[0], SERVER, &server.private)?,
+            wg.end(here, NAMES[1], CLIENT, &client.private)?,
         ];
-        stage.server().run(|| lead(NAMES[0], (CLIENT, 32), SERVER))?;
-        stage.client().run(|| lead(NAMES[1], INSIDE, CLIENT))?;
+        there.run(|| lead(NAMES[0], (CLIENT, 32), SERVER, None))?;
+        here.run(|| lead(NAMES[1], INSIDE, CLIENT, None))?;
+        let mut allowed = format!("{}/{}", INSIDE.0, INSIDE.1);
+        if let Some((beyond, metric)) = route.beyond {
+            here.run(|| lead(NAMES[1], (beyond, 32), CLIENT, Some(metric)))?;
+            allowed += &format!(",{beyond}/32");
+        }
         let port = PORT.to_string();
         let peer = ["peer", &client.public, "allowed-ips", &CLIENT.to_string()];
-        wg.set(stage.server(), NAMES[0], &[&["listen-port", &port][..], &peer].concat())?;
-        let endpoint = ["endpoint", &format!("127.0.0.1:{PORT}")];
-        let inside = format!("{}/{}", INSIDE.0, INSIDE.1);
-        let peer = ["peer", &server.public, "allowed-ips", &inside];
-        wg.set(stage.client(), NAMES[1], &[&peer[..], &endpoint].concat())?;
+        wg.set(there, NAMES[0], &[&["listen-port", &port][..], &peer].concat())?;
+        let endpoint = ["endpoint", &route.endpoint.to_string()];
+        let peer = ["peer", &server.public, "allowed-ips", &allowed];
+        wg.set(here, NAMES[1], &[&peer[..], &endpoint].concat())?;
         Ok(Tunnel { _ends: ends })
     }
 }
@@ -73,13 +104,18 @@ pub(super) fn add_addresses(
 }
 
 /// Leads `to` into the tunnel, with cubic for TCP whatever this machine prefers.
-fn lead(name: &str, (ip, len): (Ipv4Addr, u8), from: Ipv4Addr) -> io::Result<()> {
+fn lead(
+    name: &str,
+    (ip, len): (Ipv4Addr, u8),
+    from: Ipv4Addr,
+    metric: Option<u32>,
+) -> io::Result<()> {
     configure::add_route(NewRoute {
         dst: Prefix { ip: IpAddr::V4(ip), len },
         oif: interface(name)?,
         gateway: None,
         prefsrc: Some(IpAddr::V4(from)),
-        metric: None,
+        metric,
         congestion_control: Some("cubic"),
     })
 }

@@ -5,21 +5,23 @@ use std::fmt::Write as _;
 use anabranch_drive::experiment::overhead::summary::{Cell, find};
 use anabranch_drive::experiment::overhead::{EVERY, Net, System, claims};
 
+use super::super::common::{markdown_table, origin};
 use super::words::{self, Subject};
 
 /// All results, from the verdicts to what was not run.
 pub(super) fn text(subject: &Subject<'_>) -> String {
-    let Subject { settings, records, cells } = subject;
+    let Subject { settings, header, records, cells } = subject;
     let mut text = format!(
-        "{} measurements of {}; repetitions interleaved, seed {}.\n\n{}\n\n",
+        "{} measurements of {}; repetitions interleaved, seed {}.\n\n{}\n\n{}\n\n",
         records.len(),
         words::limit(settings),
         settings.seed,
-        words::machine(records)
+        words::machine(records),
+        origin(header)
     );
     text += &format!("### Targets\n\n{}.\n\n", words::TARGET);
-    let head = ["", "kept", "wanted", "the paper", "reached"].map(str::to_owned);
-    text += &table(&head, words::verdict_rows(cells).iter().map(<[String; 5]>::as_slice));
+    let head = words::VERDICT_HEAD.map(str::to_owned);
+    text += &markdown_table(&head, words::verdict_rows(cells).iter().map(<[String; 5]>::as_slice));
     for net in Net::ALL {
         for paths in [3, 2] {
             text += &part(cells, net, paths);
@@ -62,7 +64,7 @@ fn part(cells: &[Cell], net: Net, paths: usize) -> String {
         [words::every(ms)].into_iter().chain(systems.iter().map(of)).collect()
     };
     let rows: Vec<_> = every.iter().map(row).collect();
-    text + &table(&head, rows.iter().map(Vec::as_slice))
+    text + &markdown_table(&head, rows.iter().map(Vec::as_slice))
 }
 
 fn entry(cell: &Cell) -> String {
@@ -78,10 +80,4 @@ fn entry(cell: &Cell) -> String {
         text += &format!(", {} broke off", cell.broken);
     }
     text
-}
-
-fn table<'a>(head: &[String], rows: impl Iterator<Item = &'a [String]>) -> String {
-    let line = |cells: &[String]| format!("| {} |\n", cells.join(" | "));
-    let rule = vec!["---".to_owned(); head.len()];
-    line(head) + &line(&rule) + &rows.map(line).collect::<String>()
 }

@@ -4,16 +4,14 @@ mod markdown;
 mod page;
 mod words;
 
-use std::path::PathBuf;
-
 use anabranch_drive::experiment::overhead::{
     Bench, EVERY, Limit, Measured, Net, Settings, System, Unit, columns, plan, summary,
 };
-use anabranch_drive::experiment::{Journal, Unit as _, carry_out};
+use anabranch_drive::experiment::{Journal, carry_out};
 use clap::Args;
+use serde_json::Value;
 
-use super::common::{Common, cannot_write};
-use super::marks;
+use super::common::Common;
 use super::telling::{Teller, told_to_stop};
 use crate::failure::Failure;
 
@@ -62,9 +60,6 @@ pub(crate) struct OverheadArgs {
     /// In three minutes: 100 ms and never, three paths, one repetition of six seconds
     #[arg(long, conflicts_with = "full")]
     short: bool,
-    /// Write the results into this Markdown file too, between its marks
-    #[arg(long, value_name = "FILE.md")]
-    into: Option<PathBuf>,
 }
 
 impl OverheadArgs {
@@ -72,23 +67,16 @@ impl OverheadArgs {
     pub(crate) fn run(self) -> Result<(), Failure> {
         let (settings, common) = (self.settings(), &self.common);
         if common.report {
-            return self.tell(&settings, &common.read()?.1);
+            let (header, records) = common.read()?;
+            return self.tell(&settings, &header, &records);
         }
         common.need_root("overhead")?;
         let (own, programs) = common.programs()?;
         let bench = Bench::new(&settings, own, programs).map_err(Failure::misuse)?;
-        let mut journal = common.journal(&settings.header())?;
+        let mut journal = common.journal(settings.header(), bench.programs())?;
         let whole = self.measure(&settings, &bench, &mut journal);
-        self.tell(&settings, journal.records())?;
-        let units = plan(&settings);
-        match whole? {
-            true => Ok(()),
-            false => Err(Failure::trouble(format!(
-                "stopped with {} of {} measurements done; the same command goes on",
-                done(&units, journal.records()),
-                units.len()
-            ))),
-        }
+        self.tell(&settings, journal.header(), journal.records())?;
+        common.verdict(whole?, &plan(&settings), journal.records())
     }
 
     fn settings(&self) -> Settings {
@@ -138,25 +126,20 @@ impl OverheadArgs {
     }
 
     /// Makes table, page and Markdown of what was measured, and says in short what came of it.
-    fn tell(&self, settings: &Settings, records: &[Measured]) -> Result<(), Failure> {
-        let Settings { seed, .. } = *settings;
-        self.common.table(TABLE, ("overhead", seed), &columns(records))?;
+    fn tell(
+        &self,
+        settings: &Settings,
+        header: &Value,
+        records: &[Measured],
+    ) -> Result<(), Failure> {
+        self.common.table(TABLE, header, &columns(records))?;
         let cells = summary::cells(records);
-        let subject = words::Subject { settings, records, cells: &cells };
+        let subject = words::Subject { settings, header, records, cells: &cells };
         self.common.write(PAGE, &page::page(&subject))?;
-        if let Some(file) = &self.into {
-            let name = "anabranch experiment overhead";
-            let written = marks::replace(file, name, &markdown::text(&subject));
-            written.map_err(|e| cannot_write(file, &e))?;
-        }
+        self.common.write_markdown("overhead", || markdown::text(&subject))?;
         self.common.conclude(&words::plain(&cells), PAGE);
         Ok(())
     }
-}
-
-/// How many units have a record.
-fn done(units: &[Unit], records: &[Measured]) -> usize {
-    units.iter().filter(|unit| records.iter().any(|record| record.unit == unit.id())).count()
 }
 
 fn interval(text: &str) -> Result<u32, String> {
@@ -177,6 +160,7 @@ fn duration(text: &str) -> Result<f64, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use anabranch_drive::experiment::Unit as _;
     use clap::Parser;
 
     #[derive(Parser)]

@@ -6,6 +6,7 @@ use anabranch_drive::experiment::overhead::summary::{Cell, find};
 use anabranch_drive::experiment::overhead::{Kind, Net, System, claims};
 use maud::{Markup, html};
 
+use super::super::common::origin;
 use super::words::{self, Subject};
 use crate::html;
 use crate::html::figures::{self, axis, drawing, lane, number};
@@ -41,17 +42,7 @@ fn in_short(subject: &Subject<'_>) -> Markup {
     html! {
         section aria-labelledby="targets" {
             h2 id="targets" { "In short" }
-            div.scroll tabindex="0" role="region" aria-label="Targets" {
-                table.targets {
-                    caption { (words::TARGET) }
-                    thead { tr { @for cell in ["", "kept", "wanted", "the paper", "reached"] { th scope="col" { (cell) } } } }
-                    tbody { @for row in words::verdict_rows(subject.cells) {
-                        tr { @for (at, cell) in row.iter().enumerate() {
-                            @if at == 0 { th scope="row" { (cell) } } @else { td { (cell) } }
-                        } }
-                    } }
-                }
-            }
+            (figures::table("targets", words::TARGET, &words::VERDICT_HEAD, words::verdict_rows(subject.cells).iter().map(<[String; 5]>::as_slice)))
             p {
                 "A run counts as split only if each path, which has an address of its own, carried 20 to 50 % of the downlink (of two "
                 "paths: 30 to 70 %). Of QUIC, only runs that count are judged."
@@ -230,6 +221,7 @@ fn conditions(subject: &Subject<'_>) -> Markup {
                 "intervals. What never switches takes the paths in turn. Repetitions are interleaved, in a seeded order."
             }
             p { (words::machine(subject.records)) }
+            p { (origin(subject.header)) }
             p {
                 "It is an emulation on one machine: what the splitter, both ends and the links take of its CPU is in all figures, and the "
                 "paper's paths were others (virtual machines in two cities). Shares compare, levels do not."

@@ -5,13 +5,17 @@ use anabranch_drive::experiment::overhead::summary::{Cell, Verdict, verdicts};
 use anabranch_drive::experiment::overhead::{
     EVERY, Kind, Measured, Net, Settings, System, summary::find,
 };
+use serde_json::Value;
 
+use super::super::common;
 use crate::text::table;
 
 /// What page and Markdown are about.
 pub(super) struct Subject<'a> {
     /// What was asked for.
     pub(super) settings: &'a Settings,
+    /// The journal's first line.
+    pub(super) header: &'a Value,
     /// What was measured.
     pub(super) records: &'a [Measured],
     /// What it amounts to.
@@ -98,6 +102,9 @@ pub(super) fn reached(verdict: &Verdict) -> &'static str {
     }
 }
 
+/// Of the verdicts.
+pub(super) const VERDICT_HEAD: [&str; 5] = ["", "kept", "wanted", "the paper", "reached"];
+
 /// The verdicts as rows: system, kept, wanted, paper, reached.
 pub(super) fn verdict_rows(cells: &[Cell]) -> Vec<[String; 5]> {
     verdicts(cells)
@@ -177,28 +184,10 @@ pub(super) fn measured_as(kind: Kind) -> &'static str {
 
 /// How disturbed the machine was: the median and the worst of each figure.
 pub(super) fn machine(records: &[Measured]) -> String {
-    let of = |value: fn(&Measured) -> f64| Spread::of(records.iter().map(value));
-    let (Some(load), Some(steal), Some(late), Some(pressure)) = (
-        of(|r| r.machine.load),
-        of(|r| r.machine.steal),
-        of(|r| r.machine.late),
-        of(|r| r.machine.pressure),
-    ) else {
-        return "Nothing was measured.".to_owned();
-    };
     let disturbed = records.iter().filter(|record| record.disturbed()).count();
     format!(
-        "The machine meanwhile, median (worst): load {:.1} ({:.1}); {:.1} % ({:.1} %) of the CPU taken by the hypervisor; \
-         some task waited for a CPU in {:.0} % ({:.0} %) of the time; one wake-up in a hundred came {:.1} ms ({:.1} ms) late. \
-         {disturbed} of {} measurements count as disturbed (more than 10 % taken, or wake-ups more than 20 ms late).",
-        load.median,
-        load.most,
-        steal.median * 100.0,
-        steal.most * 100.0,
-        pressure.median * 100.0,
-        pressure.most * 100.0,
-        late.median,
-        late.most,
+        "{} {disturbed} of {} measurements count as disturbed (more than 10 % taken, or wake-ups more than 20 ms late).",
+        common::disturbance(records.iter().map(|record| record.machine)),
         records.len(),
     )
 }

@@ -13,13 +13,16 @@ use anabranch_drive::experiment::{Journal, Turns, Unit as _, carry_out_together}
 use clap::Args;
 use serde_json::Value;
 
-use super::common::{Common, JOURNAL, make};
+use super::common::{Common, JOURNAL, make, patience};
 use super::telling::{Teller, told_to_stop};
 use crate::failure::Failure;
 
 const TABLE: &str = "loads.parquet";
 const PAGE: &str = "pages.html";
 const SHEET: &str = "DATASHEET.md";
+/// Monitored pages, others, and loads of each monitored one.
+const USUAL: (usize, usize, u32) = (40, 300, 30);
+const SHORT: (usize, usize, u32) = (5, 4, 2);
 /// The folder of the traces of single loads.
 const TRACES: &str = "loads";
 
@@ -41,15 +44,18 @@ pub(crate) struct PagesArgs {
     /// The local web: a folder with sites.toml, as `make web` makes it [default: ~/.cache/anabranch/web]
     #[arg(long, value_name = "DIR")]
     web: Option<PathBuf>,
-    /// Monitored pages, the first of the list
-    #[arg(long, value_name = "N", default_value_t = 40)]
-    monitored: usize,
-    /// Other pages, each loaded once split and once undefended
-    #[arg(long, value_name = "N", default_value_t = 300)]
-    unmonitored: usize,
-    /// How often each monitored page is loaded, split and as often undefended
-    #[arg(long, value_name = "N", default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..=10_000))]
-    loads: u32,
+    /// Monitored pages, the first of the list [default: 40]
+    #[arg(long, value_name = "N")]
+    monitored: Option<usize>,
+    /// Other pages, each loaded once split and once undefended [default: 300]
+    #[arg(long, value_name = "N")]
+    unmonitored: Option<usize>,
+    /// How often each monitored page is loaded, split and as often undefended [default: 30]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    loads: Option<u32>,
+    /// In three minutes: 5 monitored pages, twice each, and 4 others
+    #[arg(long, conflicts_with_all = ["monitored", "unmonitored", "loads"])]
+    short: bool,
     /// Browsers at once, each in a network of its own; more than the machine bears distort the times
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=16))]
     browsers: u32,
@@ -72,16 +78,15 @@ impl PagesArgs {
         common.need_root("pages")?;
         let web = Web::read(&self.web_folder()).map_err(Failure::misuse)?;
         let settings = self.settings(&web)?;
-        let header = settings.header();
         let traces = std::path::absolute(common.folder.join(TRACES)).map_err(Failure::misuse)?;
         let files = (traces.clone(), self.browsers);
         let bench = Bench::new(settings.clone(), web, common.programs()?, files);
         let bench = bench.map_err(Failure::misuse)?;
-        let mut journal = common.journal(&header)?;
+        let mut journal = common.journal(settings.header(), bench.programs())?;
         make(&traces)?;
         let units = plan(&settings);
         let whole = self.load(&units, &bench, &mut journal);
-        self.tell(&header, journal.records())?;
+        self.tell(journal.header(), journal.records())?;
         verdict(whole?, &units, journal.records())
     }
 
@@ -93,14 +98,17 @@ impl PagesArgs {
     }
 
     fn settings(&self, web: &Web) -> Result<Settings, Failure> {
-        let sites = web.choose(self.monitored, self.unmonitored).map_err(Failure::misuse)?;
+        let (monitored, unmonitored, loads) = if self.short { SHORT } else { USUAL };
+        let monitored = self.monitored.unwrap_or(monitored);
+        let unmonitored = self.unmonitored.unwrap_or(unmonitored);
+        let sites = web.choose(monitored, unmonitored).map_err(Failure::misuse)?;
         if sites.is_empty() {
             return Err(Failure::misuse("no pages: give --monitored or --unmonitored"));
         }
         Ok(Settings {
             sites,
             web: web.digest.clone(),
-            loads: self.loads,
+            loads: self.loads.unwrap_or(loads),
             seed: self.common.seed,
             http: self.http,
             splitter: self.common.split.clone(),
@@ -134,11 +142,12 @@ impl PagesArgs {
             let target = self.common.folder.join(format!("{}.parquet", mode.name()));
             set.write(mode, &target).map_err(Failure::trouble)?;
         }
-        self.common.table(TABLE, ("pages", seed), &columns(records))?;
+        self.common.table(TABLE, header, &columns(records))?;
         let pages = summary::pages(records);
         let subject = words::Subject { header, records, pages: &pages };
         self.common.write(SHEET, &sheet::text(&subject))?;
         self.common.write(PAGE, &page::page(&subject))?;
+        self.common.write_markdown("pages", || sheet::part(&subject))?;
         self.common.conclude(&words::plain(&subject), PAGE);
         Ok(())
     }
@@ -164,12 +173,6 @@ fn verdict(whole: bool, units: &[Unit], records: &[Loaded]) -> Result<(), Failur
     }
 }
 
-fn patience(text: &str) -> Result<f64, String> {
-    let seconds: Result<f64, _> = text.parse();
-    let valid = seconds.ok().filter(|seconds| (1.0..=600.0).contains(seconds));
-    valid.ok_or_else(|| "a number of seconds from 1 to 600".to_owned())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -183,7 +186,14 @@ mod tests {
 
     #[test]
     fn what_makes_no_sense_is_refused() {
-        for words in ["--loads 0", "--browsers 0", "--http 1", "--patience 0", "--seed x"] {
+        for words in [
+            "--loads 0",
+            "--browsers 0",
+            "--http 1",
+            "--patience 0",
+            "--seed x",
+            "--short --loads 2",
+        ] {
             let line = format!("x folder {words}");
             assert!(Line::try_parse_from(line.split_whitespace()).is_err(), "{words}");
         }
@@ -195,7 +205,11 @@ mod tests {
         let web = Web { folder: PathBuf::new(), sites: Vec::new(), digest: String::new() };
         let none = Line::try_parse_from(line).unwrap().args.settings(&web);
         assert!(none.unwrap_err().to_string().contains("--monitored"));
-        let usual = Line::try_parse_from(["x", "folder"]).unwrap().args.settings(&web);
-        assert!(usual.unwrap_err().to_string().contains("40 are wanted"));
+        for (words, wanted) in
+            [(&["x", "folder"][..], "40 are"), (&["x", "folder", "--short"], "5 are")]
+        {
+            let refused = Line::try_parse_from(words).unwrap().args.settings(&web);
+            assert!(refused.unwrap_err().to_string().contains(wanted));
+        }
     }
 }

@@ -4,6 +4,7 @@ use anabranch_drive::experiment::pages::RTTS;
 use anabranch_drive::experiment::pages::summary::{Cell, Page, shares};
 use maud::{Markup, html};
 
+use super::super::common::{between, origin};
 use super::words::{self, Subject};
 use crate::html;
 use crate::html::figures::{self, axis, drawing, lane};
@@ -37,9 +38,9 @@ fn times(subject: &Subject<'_>) -> Markup {
             h2 id="times" { "Time and bytes" }
             @if let Some(slower) = slower {
                 p {
-                    "Until its load event a page takes " (words::between(slower, 1.0, 2)) " times as long split as undefended: the median over "
+                    "Until its load event a page takes " (between(slower, 1.0, 2)) " times as long split as undefended: the median over "
                     (slower.count) " pages of the ratio of their medians (least to most). It takes "
-                    @if let Some(larger) = larger { (words::between(larger, 1.0, 2)) }
+                    @if let Some(larger) = larger { (between(larger, 1.0, 2)) }
                     " times the bytes."
                 }
             }
@@ -93,8 +94,8 @@ fn numbers(pages: &[Page]) -> Markup {
     };
     let row = |page: &Page| {
         let count = |cell: &Option<Cell>| cell.as_ref().map_or(0, |cell| cell.seconds.count);
-        let seconds = |c: &Cell| words::between(c.seconds, 1.0, 2);
-        let bytes = |c: &Cell| words::between(c.bytes, 1e-3, 0);
+        let seconds = |c: &Cell| between(c.seconds, 1.0, 2);
+        let bytes = |c: &Cell| between(c.bytes, 1e-3, 0);
         vec![
             html::legible(&page.site),
             page.http.clone(),
@@ -154,6 +155,7 @@ fn conditions(subject: &Subject<'_>) -> Markup {
                 code { "DATASHEET.md" } " beside this page."
             }
             p { (words::machine(subject.records)) }
+            p { (origin(subject.header)) }
         }
     }
 }

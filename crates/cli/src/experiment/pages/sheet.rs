@@ -2,23 +2,78 @@
 
 use std::fmt::Write as _;
 
+use anabranch_drive::experiment::Spread;
 use anabranch_drive::experiment::pages::RTTS;
+use anabranch_drive::experiment::pages::summary::{Cell, Page};
 
+use super::super::common::{between, markdown_table, origin};
 use super::words::{self, Subject};
 use crate::html;
 
-/// How the set was made and what it is not, in Markdown.
+/// How the set was made and what it is not, as a file of its own.
 pub(super) fn text(subject: &Subject<'_>) -> String {
-    let mut text = String::from("# Page loads, split and undefended: data sheet\n");
+    format!("# Page loads, split and undefended: data sheet\n{}", sections(subject, "##"))
+}
+
+/// The same as a part of another file.
+pub(super) fn part(subject: &Subject<'_>) -> String {
+    sections(subject, "###")
+}
+
+fn sections(subject: &Subject<'_>, mark: &str) -> String {
+    let mut text = String::new();
     let mut add = |heading: &str, body: &str| {
-        write!(text, "\n## {heading}\n\n{body}\n").expect("writing to a string does not fail");
+        write!(text, "\n{mark} {heading}\n\n{body}\n").expect("writing to a string does not fail");
     };
     add("What is here", &contents(subject));
+    add("Figures", &figures(subject));
     add("How it was made", &made(subject));
     add("What an observer sees here, and what not", SEEN);
     add("What it is not", NOT);
     add("Conditions", &words::machine(subject.records));
     text
+}
+
+/// Loads, times, bytes and packets; of what and how often it failed.
+fn figures(subject: &Subject<'_>) -> String {
+    let head = ["pages", "loads", "s until the load event", "kB", "packets"];
+    let head: Vec<String> = std::iter::once("").chain(head).map(str::to_owned).collect();
+    let mut rows = Vec::new();
+    for (kind, monitored) in [("monitored", true), ("other", false)] {
+        for (mode, of) in [("split", MODES[0]), ("undefended", MODES[1])] {
+            let pages = subject.pages.iter().filter(|page| page.monitored == monitored);
+            let cells: Vec<&Cell> = pages.filter_map(of).collect();
+            if let Some(row) = row(&cells) {
+                rows.push([vec![format!("{kind}, {mode}")], row].concat());
+            }
+        }
+    }
+    let mut text = format!(
+        "Median over pages of each page's median (least–most page).\n\n{}\n{}\n",
+        markdown_table(&head, rows.iter().map(Vec::as_slice)),
+        words::plain(subject)
+    );
+    for (why, count) in words::failures(subject.records) {
+        writeln!(text, "* {count} attempts failed: {}", html::legible(&why))
+            .expect("writing to a string does not fail");
+    }
+    text.trim_end().to_owned()
+}
+
+/// A page's loads, split and undefended.
+const MODES: [fn(&Page) -> Option<&Cell>; 2] =
+    [|page| page.split.as_ref(), |page| page.undefended.as_ref()];
+
+fn row(cells: &[&Cell]) -> Option<Vec<String>> {
+    let of = |value: fn(&Cell) -> f64| Spread::of(cells.iter().map(|cell| value(cell)));
+    let loads: usize = cells.iter().map(|cell| cell.seconds.count).sum();
+    Some(vec![
+        cells.len().to_string(),
+        loads.to_string(),
+        between(of(|cell| cell.seconds.median)?, 1.0, 2),
+        between(of(|cell| cell.bytes.median)?, 1e-3, 0),
+        between(of(|cell| cell.packets.median)?, 1.0, 0),
+    ])
 }
 
 fn contents(subject: &Subject<'_>) -> String {
@@ -57,13 +112,13 @@ fn made(subject: &Subject<'_>) -> String {
          * **Order**: seeded (seed {}), repetition after repetition, split and undefended loads and all pages mixed.\n\
          * **Failures**: an attempt that failed is recorded and made again at the end, three times in all. Failed: no load event in time, \
          no answer with status 200 over the right protocol, a request that broke off, a browser, tunnel or splitter that ended.\n\
-         * Made by {}.",
+         * {}",
         subject.header["web"].as_str().unwrap_or_default(),
         subject.header["http"].as_str().unwrap_or_default(),
         subject.header["patience"],
         subject.schedule(),
         subject.header["seed"],
-        html::GENERATOR,
+        origin(subject.header),
     )
 }
 
@@ -93,6 +148,7 @@ mod tests {
         let header = json!({"seed": 7, "web": "abc", "http": "both", "splitter": ["--every", "50p"], "patience": 30.0});
         let subject = Subject { header: &header, records: &[], pages: &[] };
         let text = text(&subject);
+        assert!(part(&subject).contains("\n### What it is not"));
         for part in ["`abc`", "seed 7", "--every 50p", "20, 35 and 60 ms", "No third parties"] {
             assert!(text.contains(part), "{part}");
         }

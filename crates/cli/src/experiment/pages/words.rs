@@ -1,10 +1,13 @@
 //! What is said of the loads in words and numbers.
 
+use std::collections::BTreeSet;
+
 use anabranch_drive::experiment::Spread;
 use anabranch_drive::experiment::pages::summary::{Cell, Counts, Page, counts, shares};
 use anabranch_drive::experiment::pages::{Loaded, RTTS};
 use serde_json::Value;
 
+use super::super::common::{between, disturbance};
 use crate::html::figures::{grouped, percent};
 
 /// All that the page, the data sheet and the terminal tell.
@@ -34,15 +37,6 @@ pub(super) fn outcome(load: &Loaded) -> String {
         format!("{:.2} s, {} kB", load.seconds, grouped(load.bytes() / 1000))
     } else {
         format!("given up: {}", load.error)
-    }
-}
-
-/// Median and spread of a value of a cell, with a unit.
-pub(super) fn between(spread: Spread, scale: f64, digits: usize) -> String {
-    let [median, least, most] = [spread.median, spread.least, spread.most].map(|v| v * scale);
-    match spread.count {
-        1 => format!("{median:.digits$}"),
-        _ => format!("{median:.digits$} ({least:.digits$}–{most:.digits$})"),
     }
 }
 
@@ -84,24 +78,14 @@ pub(super) fn failures(records: &[Loaded]) -> Vec<(String, usize)> {
 
 /// How disturbed the machine was, and how long loads took.
 pub(super) fn machine(records: &[Loaded]) -> String {
-    let of = |value: fn(&Loaded) -> f64| Spread::of(records.iter().map(value));
-    let (Some(load), Some(steal), Some(late), Some(took)) =
-        (of(|r| r.machine.load), of(|r| r.machine.steal), of(|r| r.machine.late), of(|r| r.took))
-    else {
+    let Some(took) = Spread::of(records.iter().map(|record| record.took)) else {
         return "Nothing was loaded yet.".to_owned();
     };
-    let browsers: std::collections::BTreeSet<_> = records.iter().map(|r| r.browsers).collect();
+    let browsers: BTreeSet<_> = records.iter().map(|record| record.browsers).collect();
     let browsers: Vec<_> = browsers.into_iter().map(|n| n.to_string()).collect();
     format!(
-        "The machine meanwhile, median (worst): load {:.1} ({:.1}); {:.1} % ({:.1} %) of the CPU taken by the hypervisor; one \
-         wake-up in a hundred came {:.1} ms ({:.1} ms) late. A load took {:.1} s ({:.1} s), its browser's start included; \
-         browsers at once: {}.",
-        load.median,
-        load.most,
-        steal.median * 100.0,
-        steal.most * 100.0,
-        late.median,
-        late.most,
+        "{} A load took {:.1} s ({:.1} s), its browser's start included; browsers at once: {}.",
+        disturbance(records.iter().map(|record| record.machine)),
         took.median,
         took.most,
         browsers.join(", "),

@@ -9,7 +9,7 @@ use super::super::runner::Unit as _;
 use super::super::stage::Stage;
 use super::super::{Missing, Probe, Programs};
 use super::transfer::Arrived;
-use super::{Kind, Limit, Measured, Settings, System, Unit, mosh, quic, wireguard};
+use super::{Limit, Measured, Settings, System, Unit, mosh, quic, wireguard};
 
 /// Of all that is measured: before other work of the machine, behind the thread that carries the packets.
 const NICE: i32 = -5;
@@ -56,6 +56,11 @@ impl Bench {
         Ok(Bench { programs: found, splitter, limit, seed, words })
     }
 
+    /// What was found for it.
+    pub fn programs(&self) -> &Programs {
+        &self.programs
+    }
+
     /// Makes one measurement. Once `stop` is set it ends soon, and its result is of no use.
     ///
     /// # Errors
@@ -95,10 +100,10 @@ impl Bench {
     }
 
     fn serve<'a>(&'a self, system: System, stage: &'a Stage) -> io::Result<Box<dyn Session + 'a>> {
-        match system.kind() {
-            Kind::WireGuard => wireguard::serve(stage, &self.programs),
-            Kind::Mosh => mosh::serve(stage, &self.programs),
-            Kind::Quic => quic::serve(system, stage, &self.programs, self.limit),
+        match (system, system.maker()) {
+            (_, Some(maker)) => quic::serve(maker, stage, &self.programs, self.limit),
+            (System::Mosh, None) => mosh::serve(stage, &self.programs),
+            (_, None) => wireguard::serve(stage, &self.programs),
         }
     }
 
@@ -127,10 +132,10 @@ impl Bench {
 }
 
 fn needs(system: System) -> Vec<(&'static str, &'static str)> {
-    match system.kind() {
-        Kind::WireGuard => wireguard::NEEDS.to_vec(),
-        Kind::Mosh => mosh::NEEDS.to_vec(),
-        Kind::Quic => quic::needs(system),
+    match (system, system.maker()) {
+        (_, Some(maker)) => maker.needs(),
+        (System::Mosh, None) => mosh::NEEDS.to_vec(),
+        (_, None) => wireguard::NEEDS.to_vec(),
     }
 }
 

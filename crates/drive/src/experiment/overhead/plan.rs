@@ -10,6 +10,7 @@ use rand_chacha::rand_core::Rng;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use super::super::quic::Maker;
 use super::super::runner;
 use super::Limit;
 
@@ -113,10 +114,21 @@ impl System {
         match self {
             System::WireGuard => "wireguard",
             System::Mosh => "mosh",
-            System::QuicGo => "quic-go",
-            System::Quinn => "quinn",
-            System::Ngtcp2 => "ngtcp2",
-            System::Aioquic => "aioquic",
+            System::QuicGo => Maker::QuicGo.name(),
+            System::Quinn => Maker::Quinn.name(),
+            System::Ngtcp2 => Maker::Ngtcp2.name(),
+            System::Aioquic => Maker::Aioquic.name(),
+        }
+    }
+
+    /// Whose QUIC server it is; `None` if it is none.
+    pub(super) fn maker(self) -> Option<Maker> {
+        match self {
+            System::WireGuard | System::Mosh => None,
+            System::QuicGo => Some(Maker::QuicGo),
+            System::Quinn => Some(Maker::Quinn),
+            System::Ngtcp2 => Some(Maker::Ngtcp2),
+            System::Aioquic => Some(Maker::Aioquic),
         }
     }
 
@@ -195,7 +207,7 @@ impl Settings {
     pub fn header(&self) -> Value {
         json!({
             "experiment": "overhead",
-            "version": 1,
+            "version": 2,
             "seed": self.seed,
             "seconds": self.limit.seconds,
             "bytes": self.limit.bytes,

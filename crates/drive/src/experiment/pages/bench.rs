@@ -21,8 +21,8 @@ const HOUSES: u32 = 2;
 enum Left {
     /// There is no more to do, or somebody said stop.
     Done,
-    /// Too many loads failed, after so many good ones.
-    Failing { good: u32 },
+    /// Too many loads failed in a row, after so many good ones; some of them for the first time.
+    Failing { good: u32, fresh: bool },
 }
 
 /// Makes loads. Each browser has a network, a tunnel and a web server of its own.
@@ -53,6 +53,11 @@ impl Bench {
         Ok(Bench { programs: found, splitter, web, settings, traces, browsers })
     }
 
+    /// What was found for it.
+    pub fn programs(&self) -> &Programs {
+        &self.programs
+    }
+
     /// Takes loads as long as there are any: the work of one browser.
     pub fn work(&self, turns: &Turns<'_, Unit, Loaded>, stop: &AtomicBool) {
         // All programs have it from this thread. Without privilege it stays as it is.
@@ -61,10 +66,12 @@ impl Bench {
         while !turns.stopped() {
             let why = match self.inhabit(turns, stop) {
                 Ok(Left::Done) => return,
-                Ok(Left::Failing { good: 1.. }) => {
+                Ok(Left::Failing { good: 1.., .. }) => {
                     fruitless = 0;
                     continue;
                 }
+                // They have failed in other networks: at the end of a plan only such loads may be left.
+                Ok(Left::Failing { fresh: false, .. }) => continue,
                 Ok(Left::Failing { .. }) => format!("{FAILURES} loads in a row failed"),
                 Err(error) => error.to_string(),
             };
@@ -79,7 +86,7 @@ impl Bench {
     fn inhabit(&self, turns: &Turns<'_, Unit, Loaded>, stop: &AtomicBool) -> io::Result<Left> {
         let stage = House::stage()?;
         let house = House::open(self, &stage)?;
-        let (mut good, mut failures) = (0, 0);
+        let (mut good, mut failures, mut fresh) = (0, 0, false);
         while failures < FAILURES {
             let Some((unit, attempt)) = turns.next() else { return Ok(Left::Done) };
             let begun = Instant::now();
@@ -89,9 +96,10 @@ impl Bench {
             }
             let failed = !loaded.error.is_empty();
             (good, failures) = if failed { (good, failures + 1) } else { (good + 1, 0) };
+            fresh = failed && (fresh || attempt == 1);
             turns.done(unit, loaded, begun.elapsed());
         }
-        Ok(Left::Failing { good })
+        Ok(Left::Failing { good, fresh })
     }
 
     /// The record of a load of which nothing is known yet.

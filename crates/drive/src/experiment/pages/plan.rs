@@ -105,7 +105,7 @@ impl Settings {
     pub fn header(&self) -> Value {
         json!({
             "experiment": "pages",
-            "version": 1,
+            "version": 2,
             "seed": self.seed,
             "web": self.web,
             "http": self.http,

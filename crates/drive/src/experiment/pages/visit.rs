@@ -110,7 +110,11 @@ impl Visit {
     fn failed(&mut self, about: &Value, id: &str) {
         let asked = self.open.remove(id);
         let why = about["errorText"].as_str().unwrap_or_default();
-        let own = about["canceled"] == true || ITS_OWN.iter().any(|start| why.starts_with(start));
+        // What the browser itself refuses (an http address in a page that came by https, a foreign origin's file)
+        // has a reason in place of an error's name.
+        let refused = !about["blockedReason"].is_null() || !about["corsErrorStatus"].is_null();
+        let listed = ITS_OWN.iter().any(|start| why.starts_with(start));
+        let own = refused || listed || about["canceled"] == true;
         match (asked, own) {
             (true, true) => self.refused += 1,
             (true, false) => self.trouble = Some(format!("a request failed: {why}")),
@@ -184,6 +188,10 @@ mod tests {
             |why: &str| told("Network.loadingFailed", json!({"requestId": "2", "errorText": why}));
         visit.take(6 * MS, &failed("net::ERR_NAME_NOT_RESOLVED"));
         assert_eq!((visit.refused, visit.fault("h3")), (1, None));
+        let mut visit = page();
+        let blocked = json!({"requestId": "2", "errorText": "", "blockedReason": "mixed-content"});
+        visit.take(6 * MS, &told("Network.loadingFailed", blocked));
+        assert_eq!((visit.refused, visit.fault("h3")), (1, None), "http in a page by https");
         let mut visit = page();
         visit.take(6 * MS, &failed("net::ERR_QUIC_PROTOCOL_ERROR"));
         let fault = visit.fault("h3").unwrap();

@@ -20,6 +20,7 @@ import (
 func main() {
 	server := flag.String("server", "127.0.0.1:4433", "address and port of the server")
 	path := flag.String("path", "/bytes/1000", "what to download")
+	name := flag.String("name", "localhost", "the name that the ClientHello asks for")
 	protocol := flag.String("protocol", "h3", "h3 or hq")
 	version := flag.Int("version", 1, "QUIC version, 1 or 2")
 	limit := flag.Duration("timeout", time.Minute, "give up after this long")
@@ -32,10 +33,13 @@ func main() {
 		fetch.NewMeter().Finish(fmt.Errorf("no such protocol: %s", *protocol)).PrintAndExit()
 	}
 	meter := fetch.NewMeter()
-	meter.Finish(get(ctx, *server, *path, quicConfig(*version), meter)).PrintAndExit()
+	meter.Finish(get(ctx, place{*server, *path, *name}, quicConfig(*version), meter)).PrintAndExit()
 }
 
-type getter func(ctx context.Context, server, path string, c *quic.Config, m *fetch.Meter) error
+// place is what is fetched: from where, what, and by which name the server is asked for it.
+type place struct{ server, path, name string }
+
+type getter func(ctx context.Context, at place, c *quic.Config, m *fetch.Meter) error
 
 func quicConfig(version int) *quic.Config {
 	if version == 2 {
@@ -44,10 +48,10 @@ func quicConfig(version int) *quic.Config {
 	return &quic.Config{Versions: []quic.Version{quic.Version1}}
 }
 
-func getH3(ctx context.Context, server, path string, c *quic.Config, m *fetch.Meter) error {
-	transport := &http3.Transport{TLSClientConfig: unchecked(), QUICConfig: c}
+func getH3(ctx context.Context, at place, c *quic.Config, m *fetch.Meter) error {
+	transport := &http3.Transport{TLSClientConfig: unchecked(at.name), QUICConfig: c}
 	defer transport.Close()
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+server+path, nil)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+at.server+at.path, nil)
 	if err != nil {
 		return err
 	}
@@ -62,8 +66,8 @@ func getH3(ctx context.Context, server, path string, c *quic.Config, m *fetch.Me
 	return m.Drain(response.Body)
 }
 
-func getHQ(ctx context.Context, server, path string, c *quic.Config, m *fetch.Meter) error {
-	connection, err := quic.DialAddr(ctx, server, unchecked("hq-interop"), c)
+func getHQ(ctx context.Context, at place, c *quic.Config, m *fetch.Meter) error {
+	connection, err := quic.DialAddr(ctx, at.server, unchecked(at.name, "hq-interop"), c)
 	if err != nil {
 		return err
 	}
@@ -75,7 +79,7 @@ func getHQ(ctx context.Context, server, path string, c *quic.Config, m *fetch.Me
 	if deadline, ok := ctx.Deadline(); ok {
 		_ = stream.SetReadDeadline(deadline) // fails on a closed stream only, as the read then does
 	}
-	if _, err := io.WriteString(stream, "GET "+path+"\r\n"); err != nil {
+	if _, err := io.WriteString(stream, "GET "+at.path+"\r\n"); err != nil {
 		return err
 	}
 	_ = stream.Close()
@@ -83,6 +87,6 @@ func getHQ(ctx context.Context, server, path string, c *quic.Config, m *fetch.Me
 }
 
 // unchecked accepts any certificate: the servers sign their own, and hashes are what is compared.
-func unchecked(protocols ...string) *tls.Config {
-	return &tls.Config{InsecureSkipVerify: true, NextProtos: protocols, ServerName: "localhost"}
+func unchecked(name string, protocols ...string) *tls.Config {
+	return &tls.Config{InsecureSkipVerify: true, NextProtos: protocols, ServerName: name}
 }

@@ -18,6 +18,7 @@ type Result struct {
 	SHA256     string  `json:"sha256"`
 	Seconds    float64 `json:"seconds"`
 	Mbits      float64 `json:"goodput_mbits"`
+	FirstByte  float64 `json:"first_byte_s"`  // from the first call to the first piece; 0 without one
 	LongestGap float64 `json:"longest_gap_s"` // longest wait between two pieces of the body
 	Error      string  `json:"error"`         // empty when the body ended as it should
 }
@@ -25,7 +26,7 @@ type Result struct {
 // Meter is the io.Writer that a download is copied into.
 type Meter struct {
 	start, last time.Time
-	gap         time.Duration
+	first, gap  time.Duration
 	bytes       int64
 	sum         hash.Hash
 }
@@ -38,7 +39,9 @@ func NewMeter() *Meter {
 // Write counts and hashes a piece of the body.
 func (m *Meter) Write(p []byte) (int, error) {
 	now := time.Now()
-	if !m.last.IsZero() {
+	if m.last.IsZero() {
+		m.first = now.Sub(m.start)
+	} else {
 		m.gap = max(m.gap, now.Sub(m.last))
 	}
 	m.last = now
@@ -57,7 +60,7 @@ func (m *Meter) Finish(err error) Result {
 	seconds := time.Since(m.start).Seconds()
 	r := Result{
 		Bytes: m.bytes, SHA256: hex.EncodeToString(m.sum.Sum(nil)), Seconds: seconds,
-		Mbits: float64(m.bytes) * 8 / 1e6 / seconds, LongestGap: m.gap.Seconds(),
+		Mbits: float64(m.bytes) * 8 / 1e6 / seconds, FirstByte: m.first.Seconds(), LongestGap: m.gap.Seconds(),
 	}
 	if err != nil {
 		r.Error = err.Error()

@@ -1,0 +1,20 @@
+//! The results as Markdown.
+
+use super::super::common::{markdown_table, origin};
+use super::words::{self, Subject};
+
+/// All results.
+pub(super) fn text(subject: &Subject<'_>) -> String {
+    let verdicts = words::verdict_rows(subject.verdicts, subject.cells);
+    let head = words::HEAD.map(str::to_owned);
+    let cell_head = words::CELL_HEAD.map(str::to_owned);
+    format!(
+        "{}.\n\n{}\n\n{}\n\n### In short\n\n{}\n\n{}\n### All ways\n\nMedian (least–most) of what came through.\n\n{}",
+        words::what(subject),
+        words::machine(subject.records),
+        origin(subject.header),
+        words::judged(),
+        markdown_table(&head, verdicts.iter().map(<[String; 6]>::as_slice)),
+        markdown_table(&cell_head, words::cell_rows(subject.cells).iter().map(Vec::as_slice)),
+    )
+}

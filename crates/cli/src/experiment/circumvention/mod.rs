@@ -1,0 +1,152 @@
+//! `anabranch experiment circumvention`: around a censor, with the handshake alone by a VPN.
+
+mod markdown;
+mod page;
+mod words;
+
+use anabranch_drive::experiment::circumvention::{
+    Bench, Reached, Server, Settings, Unit, columns, plan, summary,
+};
+use anabranch_drive::experiment::{Journal, carry_out};
+use clap::Args;
+use serde_json::Value;
+
+use super::common::{Common, patience};
+use super::telling::{Teller, told_to_stop};
+use crate::failure::Failure;
+
+const TABLE: &str = "circumvention.parquet";
+const PAGE: &str = "circumvention.html";
+
+/// Measure what it costs to get around a censor with the handshake alone by a VPN: CoMPS, section 3.3, Figure 4
+///
+/// A censor on the direct path cuts TLS and QUIC connections whose ClientHello names a blocked host. One file is fetched
+/// from unaltered QUIC servers without censor and splitter, straight into the censor, all by a VPN (wireguard-go, far
+/// and slow), and by `anabranch split --handshake vpn`; from OpenSSL's TLS server without censor, straight, and by the VPN.
+/// Reported are what comes through, when its first byte comes, and which share of the bytes the direct path carried.
+///
+/// FOLDER gets units.jsonl (each measurement when it is done), circumvention.parquet and circumvention.html. The same
+/// command goes on where it was stopped. It takes root, nftables, and what `tests/interop/setup --area experiments` installs.
+#[derive(Args)]
+pub(crate) struct CircumventionArgs {
+    #[command(flatten)]
+    common: Common,
+    /// What to fetch from: quic-go, quinn, ngtcp2, aioquic, and tls (OpenSSL over TCP)
+    #[arg(
+        long,
+        value_name = "NAME,...",
+        value_delimiter = ',',
+        default_value = "quic-go,quinn,ngtcp2,tls"
+    )]
+    peers: Vec<Server>,
+    /// How often each way to each server [default: 10]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    repetitions: Option<u32>,
+    /// How much a QUIC server sends
+    #[arg(long, value_name = "N", default_value_t = 10_000_000, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
+    bytes: u64,
+    /// In three minutes: three repetitions
+    #[arg(long, conflicts_with = "repetitions")]
+    short: bool,
+    /// How long a fetch may take
+    #[arg(long, value_name = "SECONDS", default_value_t = 20.0, value_parser = patience)]
+    patience: f64,
+}
+
+impl CircumventionArgs {
+    /// Measures, and makes table and page of what there is then.
+    pub(crate) fn run(self) -> Result<(), Failure> {
+        let (settings, common) = (self.settings(), &self.common);
+        if common.report {
+            let (header, records) = common.read()?;
+            return self.tell(&settings, &header, &records);
+        }
+        common.need_root("circumvention")?;
+        let (own, programs) = common.programs()?;
+        let bench = Bench::new(&settings, own, programs).map_err(Failure::misuse)?;
+        let mut journal = common.journal(settings.header(), bench.programs())?;
+        let units = plan(&settings);
+        let whole = self.measure(&units, &bench, &mut journal);
+        self.tell(&settings, journal.header(), journal.records())?;
+        common.verdict(whole?, &units, journal.records())
+    }
+
+    fn settings(&self) -> Settings {
+        let usual = if self.short { 3 } else { 10 };
+        Settings {
+            servers: self.peers.clone(),
+            repetitions: self.repetitions.unwrap_or(usual),
+            bytes: self.bytes,
+            patience: self.patience,
+            seed: self.common.seed,
+            splitter: self.common.split.clone(),
+        }
+    }
+
+    /// True if all was measured, false if somebody said stop.
+    fn measure(
+        &self,
+        units: &[Unit],
+        bench: &Bench,
+        journal: &mut Journal<Reached>,
+    ) -> Result<bool, Failure> {
+        let stop = told_to_stop()?;
+        let mut teller = Teller::new(self.common.json, words::outcome);
+        let work = |unit: &Unit| bench.measure(unit, &stop);
+        let whole = carry_out(units, journal, &stop, work, |p, e| teller.hear(p, e));
+        teller.end();
+        whole.map_err(Failure::trouble)
+    }
+
+    /// Makes table, page and Markdown of what was measured, and says in short what came of it.
+    fn tell(
+        &self,
+        settings: &Settings,
+        header: &Value,
+        records: &[Reached],
+    ) -> Result<(), Failure> {
+        self.common.table(TABLE, header, &columns(records))?;
+        let (cells, verdicts) = (summary::cells(records), summary::verdicts(records));
+        let subject =
+            words::Subject { settings, header, records, cells: &cells, verdicts: &verdicts };
+        self.common.write(PAGE, &page::page(&subject))?;
+        self.common.write_markdown("circumvention", || markdown::text(&subject))?;
+        self.common.conclude(&words::plain(&subject), PAGE);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use anabranch_drive::experiment::Unit as _;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: CircumventionArgs,
+    }
+
+    fn settings(words: &str) -> Settings {
+        let line = Line::try_parse_from(format!("x folder {words}").split_whitespace()).unwrap();
+        line.args.settings()
+    }
+
+    #[test]
+    fn the_forms_have_the_plans_that_they_promise() {
+        assert_eq!(plan(&settings("")).len(), 10 * (3 * 4 + 3));
+        let short = plan(&settings("--short"));
+        let lasts: f64 = short.iter().map(|unit| unit.lasts().as_secs_f64()).sum();
+        assert!((60.0..240.0).contains(&lasts), "{lasts} s");
+        assert_eq!(plan(&settings("--peers tls --repetitions 2")).len(), 6);
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused() {
+        for words in ["--peers http", "--bytes 0", "--repetitions 0", "--patience 0"] {
+            let line = format!("x folder {words}");
+            assert!(Line::try_parse_from(line.split_whitespace()).is_err(), "{words}");
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! The results as one page.
+
+use anabranch_drive::experiment::circumvention::summary::{Cell, find};
+use anabranch_drive::experiment::circumvention::{Access, BLOCKED, RATES, RTTS, Server};
+use maud::{Markup, html};
+
+use super::super::common::origin;
+use super::words::{self, Subject};
+use crate::html;
+use crate::html::figures::{self, axis, drawing, lane, number, percent};
+
+/// The ways by which something may come, each with its colour.
+const WAYS: [(Access, i16); 3] = [(Access::Open, -1), (Access::Vpn, 0), (Access::Handshake, 1)];
+
+/// The whole page.
+pub(super) fn page(subject: &Subject<'_>) -> String {
+    html::page(
+        "Around a censor",
+        &html! {
+            header {
+                h1 { "Around a censor" }
+                p.muted { (words::what(subject)) ", by " code { "anabranch split --handshake vpn" } " (CoMPS, section 3.3)" }
+            }
+            main {
+                (in_short(subject))
+                @for verdict in subject.verdicts { (section(subject, verdict.server)) }
+                (numbers(subject))
+                (conditions(subject))
+            }
+            footer { p { "Made by " (html::GENERATOR) ", experiment circumvention, seed " (subject.settings.seed) "." } }
+        },
+    )
+}
+
+fn in_short(subject: &Subject<'_>) -> Markup {
+    let rows = words::verdict_rows(subject.verdicts, subject.cells);
+    html! {
+        section aria-labelledby="short" {
+            h2 id="short" { "In short" }
+            (figures::table("targets", "Does it work, and what does it cost?", &words::HEAD, rows.iter().map(<[String; 6]>::as_slice)))
+            p { (words::judged()) }
+        }
+    }
+}
+
+fn section(subject: &Subject<'_>, server: Server) -> Markup {
+    let name = server.name();
+    html! {
+        section id=(name) aria-labelledby={ (name) "-h" } {
+            h2 id={ (name) "-h" } { (words::title(server)) }
+            figure {
+                figcaption {
+                    h3 { "Time to the first byte" }
+                    p { "From the client's first packet on; each dot a fetch, the line the median. Straight into the censor: " (straight(subject, server)) }
+                }
+                div.way data-way="first" { (first_bytes(subject, server)) }
+            }
+            @if find(subject.cells, server, Access::Handshake).is_some() { (shares(subject, server)) }
+        }
+    }
+}
+
+fn straight(subject: &Subject<'_>, server: Server) -> String {
+    match find(subject.cells, server, Access::Direct) {
+        None => "not measured.".to_owned(),
+        Some(cell) => format!("{} of {} came through.", cell.through, cell.count),
+    }
+}
+
+/// A lane for each way: time from left to right.
+fn first_bytes(subject: &Subject<'_>, server: Server) -> Markup {
+    let of = |access| find(subject.cells, server, access).and_then(|cell| cell.first_byte);
+    let latest = WAYS.iter().filter_map(|(access, _)| of(*access)).map(|spread| spread.most);
+    let lasts = latest.fold(0.0, f64::max) * 1.05;
+    let ticks = figures::times(lasts);
+    let grid: Vec<f64> = ticks.iter().map(|(at, _)| at * 100.0).collect();
+    html! {
+        @for (access, colour) in WAYS {
+            @if let Some(cell) = find(subject.cells, server, access) {
+                @let remark = format!("{} ms", words::millis(cell.first_byte));
+                @let title = format!("{}, {}: time to the first byte, {remark}", words::title(server), words::way(access));
+                (lane(colour, words::way(access), &remark, &drawing("first", 100.0, &title, &grid, &dots(subject, cell, colour, lasts))))
+            }
+        }
+        (axis(&ticks))
+    }
+}
+
+fn dots(subject: &Subject<'_>, cell: &Cell, colour: i16, lasts: f64) -> String {
+    let at = |seconds: f64| number(100.0 * seconds / lasts);
+    let class = figures::colour(colour);
+    let mut shapes = String::new();
+    if let Some(spread) = cell.first_byte {
+        shapes += &format!(r#"<path class="line {class}" d="M{} 5V95"/>"#, at(spread.median));
+    }
+    let key = (cell.server, cell.access, true);
+    let good = subject.records.iter().filter(|r| (r.server, r.access, r.through) == key);
+    for (n, record) in good.enumerate() {
+        // One above the other, so that equal times do not hide each other.
+        let y = 15 + n * 14 % 70;
+        shapes += &format!(r#"<path class="dot {class}" d="M{} {y}h0"/>"#, at(record.first_byte));
+    }
+    shapes
+}
+
+/// What each path carried, with the handshake by the VPN.
+fn shares(subject: &Subject<'_>, server: Server) -> Markup {
+    let cell = find(subject.cells, server, Access::Handshake);
+    let direct = cell.and_then(|cell| cell.direct).map_or(0.0, |spread| spread.median);
+    let parts = [("direct path", 2, direct), ("VPN", 0, 1.0 - direct)];
+    let shapes = figures::bar(2, (0.0, direct * 100.0), 100.0, None)
+        + &figures::bar(0, (direct * 100.0, 100.0 - direct * 100.0), 100.0, None);
+    html! {
+        figure {
+            figcaption {
+                h3 { "Who carried the bytes" }
+                p { "With the handshake by the VPN: the median share of the bytes of both directions; the VPN's own headers count as its." }
+            }
+            div.way data-way="shares" {
+                div.lane {
+                    div.lane-head { @for (name, colour, share) in parts { (figures::named(colour, &format!("{name}, {}", percent(share)))) } }
+                    (drawing("bar", 100.0, &format!("{}: share of the direct path {}", words::title(server), percent(direct)), &[], &shapes))
+                }
+            }
+        }
+    }
+}
+
+fn numbers(subject: &Subject<'_>) -> Markup {
+    let rows = words::cell_rows(subject.cells);
+    let title = "All ways: median (least–most) of what came through";
+    figures::numbers(title, &words::CELL_HEAD.map(str::to_owned), &rows)
+}
+
+fn conditions(subject: &Subject<'_>) -> Markup {
+    let ([straight, around], [rate, slow]) = (RTTS, RATES);
+    html! {
+        section aria-labelledby="conditions" {
+            h2 id="conditions" { "How it was measured" }
+            p {
+                "Each fetch has an emulated network of its own (" code { "anabranch emulate" } "). All that the client sends passes the "
+                "border, where a censor cuts connections that ask for " code { (BLOCKED) } " or a name below it, over TCP and QUIC: it derives "
+                "the keys of QUIC's first packets as anybody on the way can. Straight, the server is " (straight) " ms away (round trip, "
+                (rate) " Mbit/s); by the VPN (wireguard-go at both ends, up before the fetch, address translation at its exit) " (around)
+                " ms at " (slow) " Mbit/s. QUIC is fetched by quic-go's client, TLS by OpenSSL's, whose time includes its start."
+            }
+            p { (words::machine(subject.records)) }
+            p { (origin(subject.header)) }
+            p {
+                "A censor that looks at more than names (addresses, the form of traffic, connections that begin without a handshake) is not "
+                "measured; what it would see is in " code { "docs/results/circumvention.md" } "."
+            }
+        }
+    }
+}

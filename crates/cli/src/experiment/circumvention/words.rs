@@ -1,0 +1,171 @@
+//! What the results say, in words that page, Markdown and terminal share.
+
+use anabranch_drive::experiment::Spread;
+use anabranch_drive::experiment::circumvention::summary::{Cell, Verdict, WANTED};
+use anabranch_drive::experiment::circumvention::{Access, Reached, Server, Settings};
+use serde_json::Value;
+
+use super::super::common;
+use crate::html::figures::{grouped, percent};
+use crate::text::table;
+
+/// What page and Markdown are about.
+pub(super) struct Subject<'a> {
+    /// What was asked for.
+    pub(super) settings: &'a Settings,
+    /// The journal's first line.
+    pub(super) header: &'a Value,
+    /// What was measured.
+    pub(super) records: &'a [Reached],
+    /// What it amounts to.
+    pub(super) cells: &'a [Cell],
+    /// What it means.
+    pub(super) verdicts: &'a [Verdict],
+}
+
+/// How a server is called in text.
+pub(super) fn title(server: Server) -> &'static str {
+    match server {
+        Server::QuicGo => "QUIC: quic-go",
+        Server::Quinn => "QUIC: quinn",
+        Server::Ngtcp2 => "QUIC: ngtcp2",
+        Server::Aioquic => "QUIC: aioquic",
+        Server::Tls => "TLS over TCP: OpenSSL",
+    }
+}
+
+/// How a way is called in text.
+pub(super) fn way(access: Access) -> &'static str {
+    match access {
+        Access::Open => "without censor",
+        Access::Direct => "into the censor",
+        Access::Vpn => "all by the VPN",
+        Access::Handshake => "handshake by the VPN",
+    }
+}
+
+/// A fetch in a few words.
+pub(super) fn outcome(record: &Reached) -> String {
+    match record.through {
+        true => format!(
+            "first byte after {:.0} ms, {} by the direct path",
+            record.first_byte * 1e3,
+            percent(record.direct_share())
+        ),
+        false => format!("nothing comes through: {} packets cut", record.censored),
+    }
+}
+
+/// A spread of times in milliseconds.
+pub(super) fn millis(spread: Option<Spread>) -> String {
+    between(spread, 1e3, 0)
+}
+
+fn between(spread: Option<Spread>, scale: f64, digits: usize) -> String {
+    spread.map_or("–".to_owned(), |spread| common::between(spread, scale, digits))
+}
+
+/// The verdicts as rows; heads are [`HEAD`].
+pub(super) fn verdict_rows(verdicts: &[Verdict], cells: &[Cell]) -> Vec<[String; 6]> {
+    let row = |verdict: &Verdict| {
+        let share =
+            |cell: &&Cell| cell.server == verdict.server && cell.access == Access::Handshake;
+        let direct = cells.iter().find(share).and_then(|cell| cell.direct);
+        [
+            title(verdict.server).to_owned(),
+            answer(verdict.blocked),
+            answer(verdict.works),
+            between(direct, 100.0, 2) + if direct.is_some() { " %" } else { "" },
+            millis(verdict.added),
+            millis(verdict.added_to_vpn),
+        ]
+    };
+    verdicts.iter().map(row).collect()
+}
+
+/// Of the verdicts.
+pub(super) const HEAD: [&str; 6] =
+    ["", "blocked", "gets through", "direct path", "first byte later, ms", "than by VPN, ms"];
+
+/// What the verdicts judge.
+pub(super) fn judged() -> String {
+    format!(
+        "Blocked: without censor every fetch comes, straight into it none does, and each time it dropped packets. Gets through: with \
+         its handshake by the VPN every fetch comes, each with at least {:.0} % of the bytes by the direct path, whose share stands \
+         beside it. Later: against the fetch without censor and splitter, and against the one by the VPN alone, of the same repetition; \
+         median (least–most).",
+        WANTED * 100.0
+    )
+}
+
+fn answer(answer: Option<bool>) -> String {
+    match answer {
+        Some(true) => "yes",
+        Some(false) => "no",
+        None => "–",
+    }
+    .to_owned()
+}
+
+/// All cells as rows; heads are [`CELL_HEAD`].
+pub(super) fn cell_rows(cells: &[Cell]) -> Vec<Vec<String>> {
+    let row = |cell: &Cell| {
+        vec![
+            title(cell.server).to_owned(),
+            way(cell.access).to_owned(),
+            format!("{} of {}", cell.through, cell.count),
+            millis(cell.first_byte),
+            between(cell.goodput, 1.0, 1),
+            between(cell.direct, 100.0, 2),
+            between(cell.vpn, 1e-3, 0),
+            format!("{} of {}", cell.cut, cell.count),
+        ]
+    };
+    cells.iter().map(row).collect()
+}
+
+/// Of the cells.
+pub(super) const CELL_HEAD: [&str; 8] = [
+    "server",
+    "way",
+    "came through",
+    "first byte, ms",
+    "Mbit/s",
+    "direct path, %",
+    "VPN, kB",
+    "cut by the censor",
+];
+
+/// What was fetched, how often.
+pub(super) fn what(subject: &Subject<'_>) -> String {
+    format!(
+        "{} fetches of {} bytes (by TLS, of a short page), {} repetitions, interleaved, seed {}",
+        subject.records.len(),
+        grouped(subject.settings.bytes),
+        subject.cells.iter().map(|cell| cell.count).max().unwrap_or(0),
+        subject.settings.seed
+    )
+}
+
+/// How disturbed the machine was.
+pub(super) fn machine(records: &[Reached]) -> String {
+    common::disturbance(records.iter().map(|record| record.machine))
+}
+
+/// The results for a terminal.
+pub(super) fn plain(subject: &Subject<'_>) -> String {
+    if subject.cells.is_empty() {
+        return "Nothing was measured yet.".to_owned();
+    }
+    let mut rows = vec![CELL_HEAD.map(str::to_owned).to_vec()];
+    rows.extend(cell_rows(subject.cells));
+    let mut text = table(&rows);
+    for verdict in subject.verdicts.iter().filter(|verdict| verdict.added.is_some()) {
+        text += &format!(
+            "\n{}: the first byte comes {} ms later than without censor.",
+            title(verdict.server),
+            millis(verdict.added)
+        );
+    }
+    text
+}

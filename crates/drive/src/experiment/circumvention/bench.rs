@@ -1,0 +1,144 @@
+//! Carries out one measurement.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use super::super::quic::{self, Maker, Told};
+use super::super::runner::Unit as _;
+use super::super::stage::{SERVER, Stage};
+use super::super::tunnel::{self, CLIENT_END};
+use super::super::{Missing, Probe, Programs};
+use super::place::{self, NAME, UPLINK};
+use super::{Access, Reached, Settings, Unit, tls};
+use crate::emulate::Member;
+
+/// Of all that is measured: before other work of the machine, behind the thread that carries the packets.
+const NICE: i32 = -5;
+/// Address translation at the VPN's exit.
+const NFT: (&str, &str) = ("nft", "package nftables");
+
+/// Makes measurements, each in a network of its own that is gone afterwards.
+#[derive(Debug)]
+pub struct Bench {
+    programs: Programs,
+    splitter: PathBuf,
+    settings: Settings,
+}
+
+impl Bench {
+    /// A bench for `settings`; `splitter` is the `anabranch` under test, `programs` a folder that may hold the
+    /// strangers' programs.
+    ///
+    /// # Errors
+    /// Programs that it takes are nowhere; all of them are named.
+    pub fn new(
+        settings: &Settings,
+        splitter: PathBuf,
+        programs: Option<&Path>,
+    ) -> Result<Bench, Missing> {
+        let mut found = Programs::new(programs);
+        let makers = settings.servers.iter().filter_map(|server| server.maker());
+        let mut wanted: Vec<_> = makers.flat_map(Maker::needs).collect();
+        wanted.extend([tunnel::NEEDS, tls::NEEDS, &[NFT]].concat());
+        wanted.sort_unstable();
+        wanted.dedup();
+        found.find(&wanted)?;
+        Ok(Bench { programs: found, splitter, settings: settings.clone() })
+    }
+
+    /// What was found for it.
+    pub fn programs(&self) -> &Programs {
+        &self.programs
+    }
+
+    /// Makes one measurement. Once `stop` is set it ends soon, and its result is of no use.
+    ///
+    /// # Errors
+    /// What could not be set up; that nothing comes through is no error.
+    pub fn measure(&self, unit: &Unit, stop: &AtomicBool) -> Result<Reached, String> {
+        self.run(unit, stop).map_err(|error| error.to_string())
+    }
+
+    fn run(&self, unit: &Unit, stop: &AtomicBool) -> io::Result<Reached> {
+        // All threads and programs of the measurement have it from this thread. Without privilege it stays.
+        let _ = rustix::process::setpriority_process(None, NICE);
+        let stage = place::build(unit.access)?;
+        let _vpn = place::vpn(&stage, &self.programs, unit.access)?;
+        let measured = Measurement { bench: self, stage: &stage, unit, stop };
+        match unit.server.maker() {
+            Some(maker) => measured.quic(maker),
+            None => measured.tls(),
+        }
+    }
+}
+
+/// One that is under way.
+struct Measurement<'a> {
+    bench: &'a Bench,
+    stage: &'a Stage,
+    unit: &'a Unit,
+    stop: &'a AtomicBool,
+}
+
+impl<'a> Measurement<'a> {
+    fn quic(&self, maker: Maker) -> io::Result<Reached> {
+        let Bench { programs, settings, .. } = self.bench;
+        let server = quic::Server::start(maker, self.stage, programs, settings.bytes)?;
+        let splitter = match self.unit.access {
+            Access::Handshake => Some(self.split()?),
+            _ => None,
+        };
+        let there: IpAddr = SERVER.parse().expect("the server's address is one");
+        let here = IpAddr::V4(Ipv4Addr::LOCALHOST);
+        let to = SocketAddr::new(if splitter.is_some() { here } else { there }, quic::PORT);
+        self.fetch(settings.bytes, || {
+            server.fetch((self.stage, programs), (to, NAME), settings.patience, self.stop)
+        })
+    }
+
+    fn tls(&self) -> io::Result<Reached> {
+        let _server = tls::serve(self.stage, &self.bench.programs)?;
+        self.fetch(1, || tls::fetch(self.stage, &self.bench.programs, self.stop))
+    }
+
+    fn split(&self) -> io::Result<Member<'a>> {
+        let Settings { seed, splitter: further, .. } = &self.bench.settings;
+        let mut words = ["--handshake", "vpn", "--seed"].map(str::to_owned).to_vec();
+        words.push(self.unit.seed(*seed).to_string());
+        for path in [format!("vpn=if:{CLIENT_END}"), format!("direct=if:{UPLINK}")] {
+            words.extend(["--path".to_owned(), path]);
+        }
+        words.extend(further.iter().cloned());
+        self.stage.split(&self.bench.splitter, quic::PORT, &words)
+    }
+
+    /// The record of a fetch of which `wanted` bytes should come.
+    fn fetch(&self, wanted: u64, work: impl FnOnce() -> io::Result<Told>) -> io::Result<Reached> {
+        let (before, probe) = (self.stage.carried(), Probe::start());
+        let cut = self.stage.censored(UPLINK);
+        let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let told = work()?;
+        let machine = probe.finish();
+        let carried = self.stage.carried().since(&before);
+        let through = told.bytes >= wanted && told.error.is_empty();
+        Ok(Reached {
+            unit: self.unit.id(),
+            server: self.unit.server,
+            access: self.unit.access,
+            repetition: self.unit.repetition,
+            started: started.as_secs_f64(),
+            through,
+            first_byte: told.first_byte_s,
+            seconds: told.seconds,
+            bytes: told.bytes,
+            direct: [carried.up[0], carried.down[0]],
+            vpn: [carried.up[1], carried.down[1]],
+            censored: self.stage.censored(UPLINK) - cut,
+            error: told.error,
+            machine,
+        })
+    }
+}

@@ -1,0 +1,242 @@
+//! Which measurements there are, and in which order they are made.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use anabranch_multipath::seed;
+use rand_chacha::rand_core::Rng;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::super::quic::Maker;
+use super::super::runner;
+use super::{RATES, RTTS};
+
+/// About what a measurement takes, with the network that is built for it.
+const LASTS: Duration = Duration::from_millis(3500);
+
+/// What the client fetches from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum Server {
+    /// quic-go's HTTP/3 server.
+    QuicGo,
+    /// A server made of quinn, with its defaults.
+    Quinn,
+    /// ngtcp2's `gtlsserver`.
+    Ngtcp2,
+    /// A server made of aioquic, with its defaults.
+    Aioquic,
+    /// OpenSSL's, over TCP: nothing that is split, but what the censor does to it belongs here.
+    Tls,
+}
+
+/// By which way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Access {
+    /// There is no censor, and no splitter.
+    Open,
+    /// Straight into the censor.
+    Direct,
+    /// All of it by the VPN, without splitter.
+    Vpn,
+    /// By the splitter, with the handshake by the VPN.
+    Handshake,
+}
+
+/// Which measurements to make, and how.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Settings {
+    /// What is fetched from.
+    pub servers: Vec<Server>,
+    /// How often each.
+    pub repetitions: u32,
+    /// How many bytes a QUIC server sends.
+    pub bytes: u64,
+    /// How long a fetch may take, in seconds.
+    pub patience: f64,
+    /// Of the order.
+    pub seed: u64,
+    /// Further words for `anabranch split`.
+    pub splitter: Vec<String>,
+}
+
+/// One measurement.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Unit {
+    /// From which server.
+    pub server: Server,
+    /// By which way.
+    pub access: Access,
+    /// The repetition, from 0.
+    pub repetition: u32,
+}
+
+impl Server {
+    /// All there are.
+    pub const ALL: [Server; 5] =
+        [Server::QuicGo, Server::Quinn, Server::Ngtcp2, Server::Aioquic, Server::Tls];
+
+    /// Its name, as users write it.
+    pub fn name(self) -> &'static str {
+        self.maker().map_or("tls", Maker::name)
+    }
+
+    /// The ways to it that are measured: TCP is not split.
+    pub fn accesses(self) -> &'static [Access] {
+        match self {
+            Server::Tls => &[Access::Open, Access::Direct, Access::Vpn],
+            _ => &Access::ALL,
+        }
+    }
+
+    /// Whose QUIC server it is; `None` if it is none.
+    pub(super) fn maker(self) -> Option<Maker> {
+        match self {
+            Server::QuicGo => Some(Maker::QuicGo),
+            Server::Quinn => Some(Maker::Quinn),
+            Server::Ngtcp2 => Some(Maker::Ngtcp2),
+            Server::Aioquic => Some(Maker::Aioquic),
+            Server::Tls => None,
+        }
+    }
+}
+
+impl fmt::Display for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Server {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Server, String> {
+        let names = Server::ALL.map(Server::name).join(", ");
+        let found = Server::ALL.into_iter().find(|server| server.name() == text);
+        found.ok_or_else(|| format!("`{text}` is none of {names}"))
+    }
+}
+
+impl TryFrom<String> for Server {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Server, String> {
+        text.parse()
+    }
+}
+
+impl From<Server> for String {
+    fn from(server: Server) -> String {
+        server.name().to_owned()
+    }
+}
+
+impl Access {
+    /// All there are.
+    pub const ALL: [Access; 4] = [Access::Open, Access::Direct, Access::Vpn, Access::Handshake];
+
+    /// Its name, as tables have it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Access::Open => "open",
+            Access::Direct => "direct",
+            Access::Vpn => "vpn",
+            Access::Handshake => "handshake",
+        }
+    }
+}
+
+impl Settings {
+    /// What must not change when a run goes on; the rest may grow.
+    pub fn header(&self) -> Value {
+        json!({
+            "experiment": "circumvention",
+            "version": 1,
+            "seed": self.seed,
+            "bytes": self.bytes,
+            "patience": self.patience,
+            "rtts": RTTS,
+            "rates": RATES,
+            "splitter": self.splitter,
+        })
+    }
+}
+
+impl Unit {
+    /// The seed of the splitter's choices: another for each unit.
+    pub fn seed(&self, seed: u64) -> u64 {
+        seed::stream(seed, 0, &runner::Unit::id(self)).next_u64()
+    }
+}
+
+impl runner::Unit for Unit {
+    fn id(&self) -> String {
+        format!("{}/{}/{}", self.server, self.access.name(), self.repetition)
+    }
+
+    fn lasts(&self) -> Duration {
+        LASTS
+    }
+}
+
+/// All measurements in the order in which they are made: repetition after repetition, each in a seeded order of its
+/// own, so that what is compared are neighbours in time and a busy machine disturbs no setting in all its repetitions.
+pub fn plan(settings: &Settings) -> Vec<Unit> {
+    let round = |repetition| {
+        let of = |&server: &Server| {
+            let all = server.accesses().iter();
+            all.map(move |&access| Unit { server, access, repetition })
+        };
+        let mut round: Vec<Unit> = settings.servers.iter().flat_map(of).collect();
+        // By dice of each unit's own, so that further servers do not change the order of the others.
+        round.sort_by_cached_key(|unit| {
+            seed::stream(settings.seed, 1, &runner::Unit::id(unit)).next_u64()
+        });
+        round
+    };
+    (0..settings.repetitions).flat_map(round).collect()
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::super::super::runner::Unit as _;
+    use super::*;
+    use std::collections::BTreeSet;
+
+    pub(in super::super) fn settings() -> Settings {
+        Settings {
+            servers: vec![Server::QuicGo, Server::Tls],
+            repetitions: 5,
+            bytes: 10_000_000,
+            patience: 20.0,
+            seed: 1,
+            splitter: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn each_repetition_has_every_way_once_and_an_order_of_its_own() {
+        let units = plan(&settings());
+        assert_eq!(units.len(), 5 * (4 + 3));
+        let ids: BTreeSet<_> = units.iter().map(|unit| unit.id()).collect();
+        assert_eq!(ids.len(), units.len());
+        let order = |n: usize| -> Vec<_> {
+            units[7 * n..7 * n + 7].iter().map(|unit| (unit.server, unit.access)).collect()
+        };
+        assert!(units.iter().enumerate().all(|(at, unit)| unit.repetition as usize == at / 7));
+        assert_ne!(order(0), order(1));
+        assert_eq!(plan(&settings()), units);
+        assert!(!units.iter().any(|u| u.server == Server::Tls && u.access == Access::Handshake));
+    }
+
+    #[test]
+    fn names_are_read_as_they_are_written() {
+        for server in Server::ALL {
+            assert_eq!(server.name().parse(), Ok(server));
+        }
+        assert!("http".parse::<Server>().unwrap_err().contains("quic-go"));
+    }
+}

@@ -1,0 +1,167 @@
+//! What the measurements amount to.
+
+use super::super::Spread;
+use super::{Access, Reached, Server};
+
+/// The share of the bytes that the direct path should carry at least.
+pub const WANTED: f64 = 0.95;
+
+/// All repetitions of one way to one server.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Cell {
+    /// To which server.
+    pub server: Server,
+    /// By which way.
+    pub access: Access,
+    /// How many came through.
+    pub through: usize,
+    /// Of so many.
+    pub count: usize,
+    /// In how many the censor dropped something.
+    pub cut: usize,
+    /// Until the first byte of the content, in seconds, of those that came through.
+    pub first_byte: Option<Spread>,
+    /// Mbit/s of content, of those that came through.
+    pub goodput: Option<Spread>,
+    /// The direct path's share of the bytes, of those that came through.
+    pub direct: Option<Spread>,
+    /// Bytes in the VPN, of those that came through.
+    pub vpn: Option<Spread>,
+}
+
+/// Whether the circumvention works with a server, and what it costs.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Verdict {
+    /// With which.
+    pub server: Server,
+    /// Whether nothing got straight through, and the censor is why: it dropped packets, and without it all came. `None`:
+    /// not measured.
+    pub blocked: Option<bool>,
+    /// Whether everything comes with its handshake by the VPN, each time with enough of it by the direct path. `None`: not
+    /// measured.
+    pub works: Option<bool>,
+    /// By how many seconds the first byte comes later than without censor and splitter, repetition by repetition.
+    pub added: Option<Spread>,
+    /// The same against all by the VPN.
+    pub added_to_vpn: Option<Spread>,
+}
+
+/// All that was measured, in the order of servers and ways.
+pub fn cells(records: &[Reached]) -> Vec<Cell> {
+    let mut keys: Vec<_> = records.iter().map(|r| (r.server, r.access)).collect();
+    keys.sort_unstable();
+    keys.dedup();
+    keys.into_iter().map(|key| cell(key, records)).collect()
+}
+
+/// What is said of each server that was measured at all.
+pub fn verdicts(records: &[Reached]) -> Vec<Verdict> {
+    let cells = cells(records);
+    let mut servers: Vec<_> = cells.iter().map(|cell| cell.server).collect();
+    servers.dedup();
+    servers.into_iter().map(|server| verdict(server, &cells, records)).collect()
+}
+
+/// The cell of a way.
+pub fn find(cells: &[Cell], server: Server, access: Access) -> Option<&Cell> {
+    cells.iter().find(|cell| (cell.server, cell.access) == (server, access))
+}
+
+fn cell((server, access): (Server, Access), records: &[Reached]) -> Cell {
+    let all: Vec<_> = records.iter().filter(|r| (r.server, r.access) == (server, access)).collect();
+    let good: Vec<_> = all.iter().filter(|r| r.through).collect();
+    let of = |value: fn(&Reached) -> f64| Spread::of(good.iter().map(|r| value(r)));
+    Cell {
+        server,
+        access,
+        through: good.len(),
+        count: all.len(),
+        cut: all.iter().filter(|r| r.censored > 0).count(),
+        first_byte: of(|r| r.first_byte),
+        goodput: of(Reached::goodput),
+        direct: of(Reached::direct_share),
+        vpn: of(|r| r.vpn.iter().sum::<u64>() as f64),
+    }
+}
+
+fn verdict(server: Server, cells: &[Cell], records: &[Reached]) -> Verdict {
+    let of = |access| find(cells, server, access);
+    let blocked = of(Access::Open).zip(of(Access::Direct)).map(|(open, direct)| {
+        open.through == open.count && direct.through == 0 && direct.cut == direct.count
+    });
+    let works = of(Access::Handshake).map(|cell| {
+        let enough = cell.direct.is_some_and(|share| share.least >= WANTED);
+        cell.through == cell.count && enough
+    });
+    let added = |to| added(server, to, records);
+    Verdict { server, blocked, works, added: added(Access::Open), added_to_vpn: added(Access::Vpn) }
+}
+
+/// How much later the first byte comes with the handshake by the VPN than by another way of the same repetition.
+fn added(server: Server, to: Access, records: &[Reached]) -> Option<Spread> {
+    let by = |access, repetition| {
+        records.iter().find(|r| {
+            (r.server, r.access, r.repetition, r.through) == (server, access, repetition, true)
+        })
+    };
+    let good = records.iter().filter(|r| r.through && r.server == server);
+    let pairs = good.filter(|r| r.access == Access::Handshake).filter_map(|ours| {
+        let other = by(to, ours.repetition)?;
+        Some(ours.first_byte - other.first_byte)
+    });
+    Spread::of(pairs)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::reached::tests::reached;
+    use super::*;
+
+    fn records() -> Vec<Reached> {
+        let mut all = Vec::new();
+        for n in 0..3 {
+            let more = f64::from(n) * 0.01;
+            all.push(reached(Access::Open, n, 0.06 + more));
+            all.push(reached(Access::Direct, n, 0.0));
+            all.push(reached(Access::Vpn, n, 0.21));
+            all.push(reached(Access::Handshake, n, 0.2 + 2.0 * more));
+        }
+        all
+    }
+
+    #[test]
+    fn a_censor_that_is_got_around_is_told_with_its_cost() {
+        let records = records();
+        let [verdict] = &verdicts(&records)[..] else { panic!("one server") };
+        assert_eq!((verdict.blocked, verdict.works), (Some(true), Some(true)));
+        let added = verdict.added.unwrap();
+        assert!((added.median - 0.15).abs() < 1e-9 && added.count == 3, "{added:?}");
+        assert!((verdict.added_to_vpn.unwrap().least + 0.01).abs() < 1e-9);
+        let cells = cells(&records);
+        let direct = find(&cells, Server::QuicGo, Access::Direct).unwrap();
+        assert_eq!((direct.through, direct.count, direct.cut), (0, 3, 3));
+        assert_eq!(direct.first_byte, None);
+        assert_eq!(find(&cells, Server::Tls, Access::Open), None);
+    }
+
+    #[test]
+    fn neither_a_leak_nor_a_slow_path_is_taken_for_success() {
+        let judge = |change: &dyn Fn(&mut Reached)| {
+            let mut all = records();
+            all.iter_mut().filter(|r| r.repetition == 1).for_each(change);
+            let verdict = verdicts(&all).remove(0);
+            (verdict.blocked.unwrap(), verdict.works.unwrap())
+        };
+        assert_eq!(judge(&|_| {}), (true, true));
+        let leak = |r: &mut Reached| r.through |= r.access == Access::Direct;
+        assert_eq!(judge(&leak), (false, true), "one got straight through");
+        let dead = |r: &mut Reached| r.through &= r.access != Access::Open;
+        assert_eq!(judge(&dead), (false, true), "the server did not answer anybody");
+        let idle = |r: &mut Reached| r.censored = 0;
+        assert_eq!(judge(&idle), (false, true), "it was not the censor");
+        let heavy = |r: &mut Reached| r.vpn = [0, 600_000];
+        assert_eq!(judge(&heavy), (true, false), "too much by the VPN");
+        let lost = |r: &mut Reached| r.through &= r.access != Access::Handshake;
+        assert_eq!(judge(&lost), (true, false));
+    }
+}

@@ -1,0 +1,92 @@
+//! TLS over TCP: OpenSSL's server and client.
+
+use std::io::{self, Read, Write};
+use std::process::{ChildStdout, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::super::Programs;
+use super::super::quic::{Told, certificate};
+use super::super::stage::{SERVER, Stage, command};
+use super::place::NAME;
+use crate::emulate::Member;
+
+/// What it takes, and what gives it.
+pub(super) const NEEDS: &[(&str, &str)] = &[("openssl", "package openssl")];
+
+const PORT: u16 = 4433;
+/// How long a client waits for the first byte: that of quic-go waits as long for a handshake.
+const GIVES_UP: Duration = Duration::from_secs(5);
+/// A wait looks up so often.
+const GLANCE: Duration = Duration::from_millis(50);
+
+/// Starts a server of one page.
+///
+/// # Errors
+/// It does not start.
+pub(super) fn serve<'a>(stage: &'a Stage, programs: &Programs) -> io::Result<Member<'a>> {
+    let [certificate, key] = certificate(stage, programs)?;
+    let mut server = command(programs, "openssl");
+    server.args(["s_server", "-www", "-quiet", "-accept", &format!("{SERVER}:{PORT}")]);
+    server.args(["-cert", certificate, "-key", key]);
+    let mut process = stage.crew.start(stage.server(), &mut server)?;
+    stage.wait_listens("openssl", &mut process, PORT)?;
+    Ok(process)
+}
+
+/// Fetches the page; the time counts from the client's start. That nothing comes is no error of ours, but what is told.
+///
+/// # Errors
+/// The client cannot be started.
+pub(super) fn fetch(stage: &Stage, programs: &Programs, stop: &AtomicBool) -> io::Result<Told> {
+    let mut client = command(programs, "openssl");
+    client.args(["s_client", "-quiet", "-connect", &format!("{SERVER}:{PORT}")]);
+    client.args(["-servername", NAME]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let begun = Instant::now();
+    let mut client = stage.crew.start(stage.client(), &mut client)?;
+    let mut pen = client.stdin.take().expect("it was given a pipe");
+    // A client that has ended says nothing more, which is what counts.
+    let _ = pen.write_all(b"GET / HTTP/1.0\r\n\r\n");
+    let pieces = pieces(client.stdout.take().expect("it was given a pipe"));
+    let mut told = Told {
+        bytes: 0,
+        seconds: 0.0,
+        first_byte_s: 0.0,
+        longest_gap_s: 0.0,
+        error: String::new(),
+    };
+    while begun.elapsed() < GIVES_UP && !stop.load(Ordering::Relaxed) {
+        match pieces.recv_timeout(GLANCE) {
+            Ok((at, size)) => {
+                let at = at.duration_since(begun).as_secs_f64();
+                if told.bytes == 0 {
+                    told.first_byte_s = at;
+                }
+                (told.bytes, told.seconds) = (told.bytes + size, at);
+            }
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => break,
+        }
+    }
+    if told.bytes == 0 {
+        told.seconds = begun.elapsed().as_secs_f64();
+        told.error = "no answer".to_owned();
+    }
+    Ok(told)
+}
+
+/// When pieces of the answer came, and how large they are.
+fn pieces(mut from: ChildStdout) -> mpsc::Receiver<(Instant, u64)> {
+    let (sender, receiver) = mpsc::channel();
+    thread::spawn(move || {
+        let mut buffer = vec![0; 1 << 14];
+        while let Ok(size @ 1..) = from.read(&mut buffer) {
+            if sender.send((Instant::now(), size as u64)).is_err() {
+                return;
+            }
+        }
+    });
+    receiver
+}

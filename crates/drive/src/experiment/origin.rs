@@ -1,0 +1,125 @@
+//! What a result is made by: the program under test, the peers, the machine.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs::{self, File};
+use std::io;
+use std::path::Path;
+use std::process::Command;
+
+use serde::Serialize;
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+
+use super::Programs;
+
+/// Debian puts a script in front of these: what they say of themselves tells more than its hash.
+const SCRIPTS: [&str; 1] = ["chromium"];
+/// Bytes of a hash that are kept: enough to tell builds apart, few enough to be compared by eye.
+const KEPT: usize = 8;
+
+/// What must be the same for all results of a journal. Two builds of one version are two programs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Origin {
+    program: String,
+    machine: String,
+    programs: BTreeMap<String, String>,
+}
+
+impl Origin {
+    /// Of the program at `own`, which calls itself `name`, and all peers that were found.
+    ///
+    /// # Errors
+    /// A program cannot be read, or does not tell its version.
+    pub fn of(name: &str, own: &Path, peers: &Programs) -> io::Result<Origin> {
+        let print = |(name, file): (&'static str, &Path)| {
+            let told = if SCRIPTS.contains(&name) { version(file) } else { hash(file) };
+            Ok((name.to_owned(), told?))
+        };
+        Ok(Origin {
+            program: format!("{name}, SHA-256 {}", hash(own)?),
+            machine: machine(),
+            programs: peers.found().map(print).collect::<io::Result<_>>()?,
+        })
+    }
+
+    /// The first line of a journal: what was asked for, and by what it is carried out.
+    pub fn join(&self, mut settings: Value) -> Value {
+        for (key, value) in json!(self).as_object().into_iter().flatten() {
+            settings[key] = value.clone();
+        }
+        settings
+    }
+}
+
+/// The first digits of the SHA-256 of a file.
+fn hash(file: &Path) -> io::Result<String> {
+    let told = |e: io::Error| io::Error::new(e.kind(), format!("{}: {e}", file.display()));
+    let mut hash = Sha256::new();
+    io::copy(&mut File::open(file).map_err(told)?, &mut hash).map_err(told)?;
+    let mut text = String::new();
+    for byte in &hash.finalize()[..KEPT] {
+        write!(text, "{byte:02x}").expect("writing to a string does not fail");
+    }
+    Ok(text)
+}
+
+/// What a program prints with `--version`.
+fn version(program: &Path) -> io::Result<String> {
+    let output = Command::new(program).arg("--version").output()?;
+    let said = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+    let why = || io::Error::other(format!("{} does not tell its version", program.display()));
+    if said.is_empty() { Err(why()) } else { Ok(said) }
+}
+
+/// Processors and kernel.
+fn machine() -> String {
+    let text = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let models = text.lines().filter_map(|line| line.strip_prefix("model name")?.split_once(": "));
+    let models: Vec<_> = models.map(|(_, model)| model.trim()).collect();
+    let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let model = models.first().unwrap_or(&"an unknown processor");
+    format!("{cores} × {model}, Linux {}", kernel.trim())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn builds_and_peers_are_told_apart() {
+        let folder = tempfile::tempdir().unwrap();
+        let own = folder.path().join("own");
+        let mut peers = Programs::new(Some(folder.path()));
+        peers.find(&[("sh", "dash")]).unwrap();
+        let of = |content: &str| {
+            fs::write(&own, content).unwrap();
+            Origin::of("anabranch 1.2.3", &own, &peers).unwrap()
+        };
+        let (one, other) = (of("one"), of("other"));
+        assert_eq!(of("one"), one);
+        assert_ne!(one, other);
+        // SHA-256 of `one`, by sha256sum.
+        let header = one.join(json!({"seed": 1}));
+        assert_eq!(header["program"], "anabranch 1.2.3, SHA-256 7692c3ad3540bb80");
+        assert_eq!(header["programs"]["sh"].as_str().unwrap().len(), 2 * KEPT);
+        assert!(header["machine"].as_str().unwrap().contains("Linux"), "{header}");
+        assert_eq!(header["seed"], 1);
+        assert!(Origin::of("x", &folder.path().join("none"), &peers).is_err());
+    }
+
+    #[test]
+    fn a_program_behind_a_script_is_asked() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("chromium");
+        fs::write(&file, "#!/bin/sh\necho Chromium 1.2\n").unwrap();
+        fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        let mut peers = Programs::new(Some(folder.path()));
+        peers.find(&[("chromium", "its package")]).unwrap();
+        let header = Origin::of("x", &file, &peers).unwrap().join(json!({}));
+        assert_eq!(header["programs"]["chromium"], "Chromium 1.2");
+        fs::write(&file, "#!/bin/sh\n").unwrap();
+        assert!(Origin::of("x", &file, &peers).unwrap_err().to_string().contains("version"));
+    }
+}

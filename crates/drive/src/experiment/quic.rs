@@ -1,0 +1,185 @@
+//! QUIC: servers with their defaults, and quic-go's client.
+
+use std::fs::{self, File};
+use std::io;
+use std::net::SocketAddr;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde::Deserialize;
+
+use super::Programs;
+use super::stage::{SERVER, Stage, command};
+use crate::emulate::Member;
+
+/// Of all servers.
+pub(super) const PORT: u16 = 4433;
+/// Of the bytes that servers make; the content is of no interest here.
+const SEED: &str = "1";
+/// How much later than it was told a client may end.
+const LATE: Duration = Duration::from_secs(10);
+const CLIENT: (&str, &str) = ("quic-client", "quic-go's client of the interop tests");
+const OPENSSL: (&str, &str) = ("openssl", "package openssl");
+
+/// Whose server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Maker {
+    QuicGo,
+    Quinn,
+    Ngtcp2,
+    Aioquic,
+}
+
+/// A server that runs at the stage's server until this is dropped, and what its client asks for.
+pub(super) struct Server<'a> {
+    protocol: &'static str,
+    path: String,
+    _process: Member<'a>,
+}
+
+/// What quic-client prints of a download.
+#[derive(Clone, Debug, Deserialize, PartialEq)]
+pub(super) struct Told {
+    pub(super) bytes: u64,
+    /// From its start on.
+    pub(super) seconds: f64,
+    /// Until the first byte of the content; 0 if none came.
+    pub(super) first_byte_s: f64,
+    pub(super) longest_gap_s: f64,
+    /// Empty if all came.
+    pub(super) error: String,
+}
+
+impl Maker {
+    /// As users write it.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Maker::QuicGo => "quic-go",
+            Maker::Quinn => "quinn",
+            Maker::Ngtcp2 => "ngtcp2",
+            Maker::Aioquic => "aioquic",
+        }
+    }
+
+    /// What server and client take, and what gives it.
+    pub(super) fn needs(self) -> Vec<(&'static str, &'static str)> {
+        match self {
+            Maker::QuicGo => {
+                vec![CLIENT, ("quicgo-server", "quic-go's server of the interop tests")]
+            }
+            Maker::Quinn => vec![CLIENT, ("quinn-server", "quinn's server of the interop tests")],
+            Maker::Ngtcp2 => vec![CLIENT, ("gtlsserver", "package ngtcp2-server"), OPENSSL],
+            Maker::Aioquic => {
+                vec![CLIENT, ("aioquic-server", "aioquic's server of the interop tests"), OPENSSL]
+            }
+        }
+    }
+}
+
+impl<'a> Server<'a> {
+    /// Starts a server that has `length` bytes to give.
+    ///
+    /// # Errors
+    /// It does not start, or does not listen.
+    pub(super) fn start(
+        maker: Maker,
+        stage: &'a Stage,
+        programs: &Programs,
+        length: u64,
+    ) -> io::Result<Server<'a>> {
+        let (mut command, protocol, path) = match maker {
+            Maker::Quinn => {
+                let mut server = command(programs, "quinn-server");
+                server.args([&format!("{SERVER}:{PORT}"), SEED]);
+                (server, "hq", format!("/bytes/{length}"))
+            }
+            Maker::Ngtcp2 => (gtlsserver(stage, programs, length)?, "h3", "/file".to_owned()),
+            Maker::Aioquic => {
+                let mut server = command(programs, "aioquic-server");
+                server.args([SERVER, &PORT.to_string()]);
+                server.args(certificate(stage, programs)?).arg(SEED);
+                (server, "h3", format!("/zeros/{length}"))
+            }
+            Maker::QuicGo => {
+                let mut server = command(programs, "quicgo-server");
+                server.args(["-listen", &format!("{SERVER}:{PORT}"), "-seed", SEED]);
+                (server, "h3", format!("/bytes/{length}"))
+            }
+        };
+        let mut process = stage.crew.start(stage.server(), &mut command)?;
+        stage.wait_bound(maker.name(), &mut process, PORT)?;
+        Ok(Server { protocol, path, _process: process })
+    }
+
+    /// Fetches from it at the stage's client, by way of `to`, for `seconds` at most; the client asks for `name`.
+    ///
+    /// # Errors
+    /// The client cannot be started, or says nothing.
+    pub(super) fn fetch(
+        &self,
+        (stage, programs): (&Stage, &Programs),
+        (to, name): (SocketAddr, &str),
+        seconds: f64,
+        stop: &AtomicBool,
+    ) -> io::Result<Told> {
+        let mut command = command(programs, CLIENT.0);
+        command.args(["-server", &to.to_string(), "-name", name, "-protocol", self.protocol]);
+        command.args(["-path", &self.path, "-timeout", &format!("{seconds}s")]);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut client = stage.crew.start(stage.client(), &mut command)?;
+        let deadline = Instant::now() + Duration::from_secs_f64(seconds) + LATE;
+        while client.try_wait()?.is_none() {
+            if stop.load(Ordering::Relaxed) || Instant::now() > deadline {
+                client.kill()?;
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+        let output = client.finish()?;
+        let said = String::from_utf8_lossy(&output.stdout);
+        serde_json::from_str(said.lines().last().unwrap_or_default())
+            .map_err(|_| io::Error::other(format!("quic-client said nothing: {}", output.status)))
+    }
+}
+
+/// ngtcp2's server, with a file that is nothing but a length.
+fn gtlsserver(stage: &Stage, programs: &Programs, length: u64) -> io::Result<Command> {
+    stage.crew.among_files(|folder| {
+        let site = folder.join("site");
+        fs::create_dir(&site)?;
+        File::create(site.join("file"))?.set_len(length)
+    })?;
+    let [certificate, key] = certificate(stage, programs)?;
+    let mut server = command(programs, "gtlsserver");
+    server.args(["-q", "-d", "/run/site", SERVER, &PORT.to_string(), key, certificate]);
+    Ok(server)
+}
+
+/// A certificate that nobody needs to trust, and its key; where the crew sees them.
+///
+/// # Errors
+/// openssl cannot be started or refuses.
+pub(super) fn certificate(stage: &Stage, programs: &Programs) -> io::Result<[&'static str; 2]> {
+    let mut openssl = command(programs, "openssl");
+    openssl.args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]);
+    openssl.args(["-nodes", "-days", "2", "-subj", "/CN=localhost"]);
+    openssl.args(["-addext", "subjectAltName=DNS:localhost"]);
+    let files = ["/run/certificate.pem", "/run/key.pem"];
+    openssl.args(["-out", files[0], "-keyout", files[1]]);
+    stage.crew.run(stage.server(), &mut openssl, b"")?;
+    Ok(files)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_client_prints_is_read() {
+        let line = r#"{"bytes":5,"sha256":"00","seconds":1.5,"goodput_mbits":1,"longest_gap_s":0.1,
+            "first_byte_s":0.2,"error":""}"#;
+        let told: Told = serde_json::from_str(line).unwrap();
+        assert_eq!((told.bytes, told.seconds, told.first_byte_s), (5, 1.5, 0.2));
+    }
+}
