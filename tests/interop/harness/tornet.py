@@ -41,6 +41,7 @@ PIN_SECONDS = 90.0
 # A run of so many seconds, of the weight of one (C tor's router-stability, format 1).
 HISTORY = "format 1\nstored-at {now}\ntracked-since {long_ago}\ndata\n{relays}.\n"
 LONG_RUN = 10_000_000
+MEASURED_KB = 1000  # a second, of each relay
 GUARD = {"Fast", "Guard", "Running", "Stable", "V2Dir", "Valid"}
 PINS = ("EntryNodes", "MiddleNodes", "ExitNodes")
 
@@ -78,6 +79,7 @@ V3AuthVotingInterval {LATER_VOTES_S}
 V3AuthVoteDelay {VOTE_DELAY_S}
 V3AuthDistDelay {VOTE_DELAY_S}
 V3AuthNIntervalsValid 10
+V3BandwidthsFile {{bandwidths}}
 TestingDirAuthVoteGuard *
 TestingDirAuthVoteHSDir *
 TestingMinExitFlagThreshold 0
@@ -304,7 +306,10 @@ class TorNetwork(Closing):
         return Node(name, role, folder, orport, dirport, socks, control, options)
 
     def _write_history(self) -> None:
-        """Has the authorities believe that all relays have run for long."""
+        """Has the authorities believe that all relays have run for long, and are equally fast.
+
+        Else the exit that carried a test's bytes is soon the only one that clients take.
+        """
         stock = [node for node in self.nodes if node.role in ("relay", "exit")]
         with ThreadPoolExecutor(2) as pool:
             known = [*pool.map(self._fingerprint, stock), *self.others.values()]
@@ -316,6 +321,9 @@ class TorNetwork(Closing):
         )
         for node in self.of("auth"):
             (node.folder / "router-stability").write_text(text)
+        measured = [f"node_id=${fingerprint} bw={MEASURED_KB}" for fingerprint in known]
+        lines = [str(int(clock.timestamp())), *measured, ""]
+        (self.folder / "bandwidths").write_text("\n".join(lines))
 
     def _authority(self, number: int, node: Node) -> str:
         v3 = authority_keys(number, node.folder / "keys")
@@ -344,6 +352,7 @@ class TorNetwork(Closing):
         filled = "".join([COMMON, *parts]).format(
             folder=node.folder, name=node.name, control=node.control_port, orport=node.orport,
             dirport=node.dirport, socks=node.socks, resolv=self.folder / "resolv.conf",
+            bandwidths=self.folder / "bandwidths",
         )  # fmt: skip
         lines = "\n".join([*self._lines, *node.options])
         (node.folder / "torrc").write_text(f"{filled}{lines}\n")
