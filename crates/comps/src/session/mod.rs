@@ -251,6 +251,8 @@ impl Session {
         if common.config.in_order.is_none() || self.order.passes(now, path, batch) {
             self.return_to_client(None, common);
         }
+        // Behind what has just come there may be something that waited for it.
+        self.release_in_order(now, common);
     }
 
     /// Hands to the client what was held long enough.

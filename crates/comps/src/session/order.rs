@@ -20,10 +20,16 @@ const PAUSE: Duration = Duration::from_millis(1);
 /// A path that brought nothing for so long is silent, whatever the others did.
 const LONG_SILENCE: Duration = Duration::from_millis(6);
 /// A datagram no longer than this, from a path that was left, is no rest of a queue: it is a probe, and was sent after
-/// what the newer path brings at the moment (s2n-quic challenges both paths).
+/// what the newer path brings at the moment (s2n-quic challenges both paths). So may be the last one of the path in front
+/// while our uplink is elsewhere already: it is short, and has no queue to wait in, so it is here before the first that
+/// the server sent by the new path.
 const PROBE: usize = 100;
 /// A probe waits so long, lest it overtake what was sent before it.
 const PROBE_WAITS: Duration = Duration::from_micros(1_000);
+/// A probe waits for no more datagrams than this of a path that is not validated: until then the server sends it a few, and
+/// probes between them. Three that overtake another are a loss, whichever it is (RFC 9002, section 6.1.1); with two, up to four
+/// may have been sent before it. A further probe waits for one more.
+const PROBE_LETS: usize = 2;
 /// Probes that wait in one session.
 const MOST_PROBES: usize = 16;
 /// Bytes held in one session; what comes beyond that sets all free.
@@ -40,8 +46,7 @@ pub(super) struct Order {
     heard: Time,
     held: VecDeque<(Time, PathId, Held)>,
     bytes: usize,
-    /// Probes, and when they go on.
-    probes: VecDeque<(Time, Held)>,
+    probes: VecDeque<Probe>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -51,9 +56,22 @@ struct Visit {
     known: bool,
 }
 
+/// A probe that waits.
+#[derive(Debug)]
+struct Probe {
+    path: PathId,
+    due: Time,
+    /// Datagrams of another path that it still lets go before.
+    lets: usize,
+    held: Held,
+}
+
 #[derive(Debug)]
 struct Front {
     path: PathId,
+    /// From when on it brings what the server sent after it validated it: a round trip after its first datagram, less a part, as
+    /// the first burst after that is the one that must not be mistaken.
+    validated: Time,
     heard: Time,
     /// For how long it was silent, pauses of all paths left out.
     silent: Duration,
@@ -67,7 +85,12 @@ enum Place {
     /// Pass, and be in front from now on.
     Lead,
     Hold,
-    Probe,
+    /// Wait a little, or until so many datagrams of another path went before.
+    Probe {
+        lets: usize,
+    },
+    /// Pass, with those of the same path that were taken for probes.
+    Behind,
 }
 
 impl Order {
@@ -88,31 +111,47 @@ impl Order {
     }
 
     /// Datagrams have come by `path`: whether they may pass. If not, they are held. What [`Order::release`] gives has to be
-    /// delivered before.
+    /// delivered before, and again behind those that may not.
     pub(super) fn passes(&mut self, now: Time, path: PathId, batch: &Batch<'_>) -> bool {
         self.listen(now, path, batch.bytes.len());
         let held = || Held { bytes: batch.bytes.into(), stride: batch.stride, ecn: batch.ecn };
-        match self.place(now, path, batch.bytes.len()) {
-            Place::Pass => return true,
-            Place::Lead => {
-                self.lead(now, path);
-                return true;
-            }
+        let place = self.place(now, path, batch.bytes.len());
+        match place {
+            Place::Pass => {}
+            Place::Lead => self.lead(now, path),
             Place::Hold => {
                 self.bytes += batch.bytes.len();
                 self.held.push_back((now, path, held()));
             }
-            Place::Probe => self.probes.push_back((now + PROBE_WAITS, held())),
+            Place::Probe { lets } => {
+                self.probes.push_back(Probe { path, due: now + PROBE_WAITS, lets, held: held() });
+            }
+            Place::Behind => {
+                self.probes.push_back(Probe { path, due: now, lets: 0, held: held() });
+                self.probes.iter_mut().for_each(|probe| probe.due = now);
+            }
         }
-        false
+        let passes = matches!(place, Place::Pass | Place::Lead);
+        if passes {
+            self.count_down(path, batch.count());
+        }
+        passes
+    }
+
+    /// So many datagrams have gone before the probes of other paths.
+    fn count_down(&mut self, path: PathId, datagrams: u64) {
+        let gone = usize::try_from(datagrams).unwrap_or(usize::MAX);
+        for probe in self.probes.iter_mut().filter(|probe| probe.path != path) {
+            probe.lets = probe.lets.saturating_sub(gone);
+        }
     }
 
     /// What need not be held any more, in order; `longest` is how long anything may be. A path that brought less than the
     /// one in front meanwhile brought probes: the server has not moved there.
     pub(super) fn release(&mut self, now: Time, longest: Duration) -> Vec<Held> {
         let mut free = Vec::new();
-        while let Some((_, probe)) = self.probes.pop_front_if(|(due, _)| *due <= now) {
-            free.push(probe);
+        while let Some(probe) = self.probes.pop_front_if(|probe| probe.is_due(now)) {
+            free.push(probe.held);
         }
         while let Some(&(since, next, _)) = self.held.front() {
             let silent = self.is_front_silent(now);
@@ -132,7 +171,7 @@ impl Order {
 
     /// All that is held, path by path.
     pub(super) fn release_all(&mut self) -> Vec<Held> {
-        let mut free: Vec<_> = self.probes.drain(..).map(|(_, probe)| probe).collect();
+        let mut free: Vec<_> = self.probes.drain(..).map(|probe| probe.held).collect();
         while let Some(&(_, next, _)) = self.held.front() {
             self.take(next, &mut free);
         }
@@ -141,7 +180,7 @@ impl Order {
 
     /// When [`Order::release`] has something to give, if nothing comes before.
     pub(super) fn next_timeout(&self, longest: Duration) -> Option<Time> {
-        let probe = self.probes.front().map(|(due, _)| *due);
+        let probe = self.probes.front().map(|probe| probe.due);
         let held = self.held.front().map(|(since, _, _)| {
             let silent = self.front.as_ref().map_or(Time::MAX, |front| front.heard + LONG_SILENCE);
             silent.min(*since + longest)
@@ -164,13 +203,23 @@ impl Order {
 
     fn place(&self, now: Time, path: PathId, bytes: usize) -> Place {
         let Some(front) = &self.front else { return Place::Lead };
+        let is_probe = bytes <= PROBE && self.probes.len() < MOST_PROBES;
+        let in_front = self.visits[front.path.index()].since;
         if front.path == path {
-            return Place::Pass;
+            // What comes by a path that is known already is held behind this one anyway.
+            let is_left = self.visits.iter().any(|visit| visit.since > in_front && !visit.known);
+            return match self.probes.iter().any(|probe| probe.path == path) {
+                _ if is_probe && is_left => Place::Probe { lets: self.lets() },
+                true => Place::Behind,
+                false => Place::Pass,
+            };
         }
         let Visit { since, known } = self.visits[path.index()];
-        let is_newer = since > self.visits[front.path.index()].since;
+        let is_newer = since > in_front;
         match is_newer {
-            false if bytes <= PROBE && self.probes.len() < MOST_PROBES => Place::Probe,
+            false if is_probe => {
+                Place::Probe { lets: if now < front.validated { self.lets() } else { usize::MAX } }
+            }
             false => Place::Pass,
             // A first visit brings little but the challenge by which a server validates the path, and the server waits for
             // the answer.
@@ -178,6 +227,11 @@ impl Order {
             true if self.held.is_empty() && self.is_front_silent(now) => Place::Lead,
             true => Place::Hold,
         }
+    }
+
+    /// How many datagrams a further probe lets go before.
+    fn lets(&self) -> usize {
+        PROBE_LETS + self.probes.iter().filter(|probe| probe.lets < usize::MAX).count()
     }
 
     fn is_front_silent(&self, now: Time) -> bool {
@@ -188,8 +242,13 @@ impl Order {
 
     /// From now on `path` is the one whose datagrams are delivered as they come.
     fn lead(&mut self, now: Time, path: PathId) {
-        self.front = Some(Front { path, heard: now, silent: Duration::ZERO, brought: 0 });
-        self.visits[path.index()].known = true;
+        let visit = &mut self.visits[path.index()];
+        let validated = match std::mem::replace(&mut visit.known, true) {
+            true => Time::ZERO,
+            false => now + now.since(visit.since) * 3 / 4,
+        };
+        self.front =
+            Some(Front { path, validated, heard: now, silent: Duration::ZERO, brought: 0 });
     }
 
     /// Takes what is held of `path`.
@@ -202,5 +261,11 @@ impl Order {
                 self.held.push_back(each);
             }
         }
+    }
+}
+
+impl Probe {
+    fn is_due(&self, now: Time) -> bool {
+        self.due <= now || self.lets == 0
     }
 }
