@@ -95,7 +95,8 @@ def test_an_installed_package_works(package: Path, tmp_path: Path) -> None:
         getent passwd anabranch
         man -w anabranch-split
         bash -c '. /usr/share/bash-completion/completions/anabranch; complete -p anabranch'
-        systemd-analyze verify anabranch-split@home.service && echo unit ok
+        systemd-analyze verify anabranch-split@home.service anabranch-relay@home.service \
+            && echo unit ok
         dpkg-query --show --showformat='${Conffiles}\n' anabranch
         """,
     )

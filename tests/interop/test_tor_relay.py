@@ -11,7 +11,7 @@ import pytest
 
 from conftest import Results
 from harness.seeded import MIB
-from harness.tornet import Node, TorNetwork
+from harness.tornet import Node, TorNetwork, free_ports
 from harness.torours import OurClient, OurRelay, kill_who_carries
 from harness.webfiles import AT_ONCE, BROKEN, FileServer, fetch, fetch_all, interrupted
 
@@ -19,6 +19,8 @@ pytestmark = [pytest.mark.tor, pytest.mark.timeout(600)]
 
 # In so small a network stock tors ask each other, too, to extend a circuit to where it comes from.
 BACK = "a circuit that may not be extended that way"
+# Bytes a second of the slow one.
+RATE = 1_000_000
 # Who stands where: "ours" or "stock", first hop first.
 PLACES = {
     "guard": ("ours", "stock", "stock"),
@@ -46,10 +48,13 @@ class World:
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    """Three authorities, two relays and an exit of C tor's; two relays and an exit of ours."""
+    """Three authorities, two relays and an exit of C tor's; the same and a slow relay of ours."""
     folder = tmp_path_factory.mktemp("tor")
     with TorNetwork(folder, relays=2, exits=1) as network:
-        options: list[list[str]] = [[], [], ["--exit", "accept *:*"]]
+        slow = ["--rate", str(RATE), "--burst", str(RATE)]
+        (port6,) = free_ports(1)
+        both = ["--address6", "::1", "--listen", f"[::1]:{port6}"]
+        options: list[list[str]] = [both, [], ["--exit", "accept *:*"], slow]
         ours = [
             OurRelay(network, folder / f"ours{number}", f"ours{number}", *more)
             for number, more in enumerate(options)
@@ -79,7 +84,10 @@ def test_stock_authorities_vote_for_our_relays(world: World) -> None:
         flags = dict(control.routers().values())
     for relay in world.ours:
         assert {"Running", "Valid", "Fast", "Guard", "V2Dir"} <= flags[relay.name], flags
+        own_words = control.info(f"ns/id/{world.ours[0].fingerprint}")
     assert "Exit" in flags["ours2"]
+    # Authorities have reached it there, and seen the right ed25519 identity.
+    assert any(line.startswith("a [::1]:") for line in own_words), own_words
     check(world)
 
 
@@ -148,4 +156,30 @@ def test_a_killed_relay_ends_its_streams_at_once_and_the_next_go_elsewhere(
         assert status in BROKEN, status
         assert seconds < AT_ONCE
         assert not got.fault(MIB), got.fault(MIB)
+    check(world)
+
+
+def test_a_relay_keeps_to_its_rate_and_tells_prometheus(
+    world: World, tmp_path: Path, results: Results
+) -> None:
+    """A download takes as long as the middle relay's rate says; counters say what it carried."""
+    stock, slow, exit_ = world.network.of("relay")[0], world.ours[3], world.network.of("exit")[0]
+    pins = ["--entry", stock.fingerprint, "--middle", slow.fingerprint]
+    length = 8 * MIB
+    before = slow.scrape()
+    with (
+        OurClient(world.network, tmp_path / "c", *pins, "--exit", exit_.fingerprint) as client,
+        FileServer() as server,
+    ):
+        client.wait_ready()
+        got = fetch(server.url(length), client.proxy, tmp_path / "got")
+    assert not got.fault(length), got.fault(length)
+    # A burst may pass at once.
+    assert got.seconds > (length - RATE) / RATE, got
+    after = slow.scrape()
+    grown = {series: after[series] - before[series] for series in before}
+    for way in ("received", "sent"):
+        assert grown[f'anabranch_relay_link_bytes_total{{direction="{way}"}}'] > length
+    assert grown["anabranch_relay_cells_total"] > length / 498
+    results.add("a relay held to a rate", rate=RATE, bytes=length, seconds=f"{got.seconds:.1f}")
     check(world)

@@ -17,13 +17,15 @@ use tempfile::TempDir;
 /// use of the network.
 const THRESHOLD: &str = "15";
 
-/// The unit as an installed system has it, but for the program, which lies elsewhere here.
-fn unit(folder: &Path) -> PathBuf {
-    let packaged = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/anabranch-split@.service");
-    let text = fs::read_to_string(packaged).unwrap();
+const UNITS: [&str; 2] = ["anabranch-split", "anabranch-relay"];
+
+/// A unit as an installed system has it, but for the program, which lies elsewhere here.
+fn unit(folder: &Path, name: &str) -> PathBuf {
+    let packaging = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging");
+    let text = fs::read_to_string(packaging.join(format!("{name}@.service"))).unwrap();
     let here = text.replace("/usr/bin/anabranch", env!("CARGO_BIN_EXE_anabranch"));
     assert_ne!(text, here);
-    let file = folder.join("anabranch-split@.service");
+    let file = folder.join(format!("{name}@.service"));
     fs::write(&file, here).unwrap();
     file
 }
@@ -45,25 +47,29 @@ fn analyze(folder: &Path, arguments: &[&str], unit: &Path) -> Option<Output> {
 }
 
 #[test]
-fn the_unit_has_nothing_that_systemd_does_not_know() {
-    let folder = TempDir::new().unwrap();
-    let unit = unit(folder.path()).with_file_name("anabranch-split@home.service");
-    let Some(said) = analyze(folder.path(), &["verify"], &unit) else { return };
-    assert!(said.status.success() && said.stderr.is_empty(), "{said:?}");
+fn the_units_have_nothing_that_systemd_does_not_know() {
+    for name in UNITS {
+        let folder = TempDir::new().unwrap();
+        let unit = unit(folder.path(), name).with_file_name(format!("{name}@home.service"));
+        let Some(said) = analyze(folder.path(), &["verify"], &unit) else { return };
+        assert!(said.status.success() && said.stderr.is_empty(), "{said:?}");
+    }
 }
 
 #[test]
-fn the_unit_is_confined() {
-    let folder = TempDir::new().unwrap();
-    let unit = unit(folder.path());
-    let strict = format!("--threshold={THRESHOLD}");
-    let arguments = ["security", "--offline=true", "--no-pager", &strict];
-    let Some(said) = analyze(folder.path(), &arguments, &unit) else { return };
-    assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stdout));
-    // The twin: without its sandbox the same service is not.
-    let text = fs::read_to_string(&unit).unwrap();
-    fs::write(&unit, text.replace("SystemCallFilter", "#").replace("Protect", "#")).unwrap();
-    assert!(!analyze(folder.path(), &arguments, &unit).unwrap().status.success());
+fn the_units_are_confined() {
+    for name in UNITS {
+        let folder = TempDir::new().unwrap();
+        let unit = unit(folder.path(), name);
+        let strict = format!("--threshold={THRESHOLD}");
+        let arguments = ["security", "--offline=true", "--no-pager", &strict];
+        let Some(said) = analyze(folder.path(), &arguments, &unit) else { return };
+        assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stdout));
+        // The twin: without its sandbox the same service is not.
+        let text = fs::read_to_string(&unit).unwrap();
+        fs::write(&unit, text.replace("SystemCallFilter", "#").replace("Protect", "#")).unwrap();
+        assert!(!analyze(folder.path(), &arguments, &unit).unwrap().status.success());
+    }
 }
 
 #[test]

@@ -13,6 +13,7 @@
 
 pub mod authority;
 mod base;
+pub mod bucket;
 pub mod channel;
 pub mod client;
 pub mod congestion;

@@ -85,6 +85,7 @@ TestingDirAuthVoteHSDir *
 TestingMinExitFlagThreshold 0
 TestingAuthDirTimeToLearnReachability 0
 AuthDirMaxServersPerAddr 0
+AuthDirHasIPv6Connectivity 1
 """
 RELAY = "ExitRelay 0\nExitPolicy reject *:*\n"
 EXIT = """\

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import urllib.request
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -69,11 +70,12 @@ class OurRelay(Closing):
         self.name = name
         authorities = folder / "authorities"
         authorities.write_text("\n".join(network.authorities) + "\n")
-        (self.orport,) = free_ports(1)
+        self.orport, self.metrics = free_ports(2)
         self.command = [anabranch(), "relay", "--json", "--nickname", name]
         self.command += ["--address", "127.0.0.1", "--listen", f"127.0.0.1:{self.orport}"]
         self.command += ["--data", str(folder / "state"), "--authorities", str(authorities)]
-        self.command += ["--allow-private", "--grace", "0", "--rate", "10000000", *options]
+        self.command += ["--allow-private", "--grace", "0"]
+        self.command += ["--metrics", f"127.0.0.1:{self.metrics}", *options]
         self.start()
 
     def start(self) -> None:
@@ -84,6 +86,13 @@ class OurRelay(Closing):
     def kill(self) -> None:
         """Ends it without a word, as ``kill -9`` does."""
         self.process.stop(signal.SIGKILL)
+
+    def scrape(self) -> dict[str, float]:
+        """What it tells Prometheus, by series."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.metrics}/metrics") as answer:
+            page: str = answer.read().decode()
+        lines = [line.rsplit(" ", 1) for line in page.splitlines() if not line.startswith("#")]
+        return {series: float(value) for series, value in lines}
 
     def carried(self) -> int:
         """Bytes that it has passed on so far, about."""

@@ -5,14 +5,14 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
+use anabranch_drive::onion::metrics::Metered;
 use anabranch_drive::onion::office::{self, Office, unix};
-use anabranch_drive::onion::relay::{self, Settings, Watch};
+use anabranch_drive::onion::relay::{self, Numbers, Settings, Watch};
 use anabranch_drive::onion::store::load_or_make;
 use anabranch_drive::onion::{generator, stop_signals};
 use anabranch_multipath::Time;
 use anabranch_onion::directory::descriptor::Description;
 use anabranch_onion::directory::policy::ExitPolicy;
-use anabranch_onion::relay::Stats;
 use anabranch_onion::{Event, schedule};
 use clap::Args;
 use serde::Deserialize;
@@ -26,8 +26,10 @@ const PROTOCOLS: &str =
     "Cons=2 Desc=2 DirCache=2 FlowCtrl=1-2 Link=4-5 LinkAuth=3 Microdesc=2 Relay=2-6";
 const MEMORY_MB: usize = 512;
 const GRACE_S: u64 = 30;
-/// Bytes a second that are announced if nobody says: a megabyte.
-const RATE: u64 = 1 << 20;
+/// Bytes a second if nobody says: as good as without limit (C tor's figure).
+const RATE: u64 = 1 << 30;
+/// Fewer serve nobody (C tor's figure).
+const LEAST_RATE: u64 = 75 << 10;
 const KEYS: &[&str] = &[
     "nickname",
     "address",
@@ -36,6 +38,8 @@ const KEYS: &[&str] = &[
     "family",
     "exit",
     "rate",
+    "burst",
+    "metrics",
     "memory",
     "grace",
     "allow-private",
@@ -73,9 +77,15 @@ pub(crate) struct RelayArgs {
     /// A rule of the exit policy, such as 'accept *:443'; the first that matches counts (repeatable)
     #[arg(long, value_name = "RULE")]
     exit: Vec<String>,
-    /// Bytes a second that are announced to the authorities [default: 1048576]
+    /// Bytes a second that all links together may carry, each way [default: 1073741824]
     #[arg(long, value_name = "BYTES")]
     rate: Option<u64>,
+    /// Bytes that they may carry at once after a rest [default: a second's]
+    #[arg(long, value_name = "BYTES")]
+    burst: Option<u64>,
+    /// Serve counters to Prometheus at http://ADDRESS:PORT/metrics (OpenMetrics; docs/formats.md)
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    metrics: Option<SocketAddr>,
     /// Megabytes that waiting cells may take; then the longest waiting circuit goes [default: 512]
     #[arg(long, value_name = "MB")]
     memory: Option<usize>,
@@ -125,7 +135,30 @@ impl RelayArgs {
             description,
             grace: Duration::from_secs(args.grace.unwrap_or(GRACE_S)),
         };
-        relay::run(settings, &stop, &mut screen).map_err(Failure::trouble)
+        let Some(address) = args.metrics else {
+            return relay::run(settings, &stop, &mut screen).map_err(Failure::trouble);
+        };
+        let cannot =
+            |error| Failure::misuse(format!("--metrics: cannot listen on {address}: {error}"));
+        let mut metered = Metered::new(&mut screen, address, env!("CARGO_PKG_VERSION"));
+        let metered = metered.as_mut().map_err(cannot)?;
+        relay::run(settings, &stop, metered).map_err(Failure::trouble)
+    }
+
+    /// Bytes a second, in bursts, and seen so far.
+    fn bandwidth(&self) -> Result<[u64; 3], Failure> {
+        let rate = self.rate.unwrap_or(RATE);
+        let burst = self.burst.unwrap_or(rate);
+        if rate < LEAST_RATE {
+            let told = format!("--rate {rate}: a relay needs at least {LEAST_RATE} bytes a second");
+            return Err(Failure::misuse(told));
+        }
+        if burst < rate {
+            let told =
+                format!("--burst {burst} is less than --rate {rate}: it must be as much or more");
+            return Err(Failure::misuse(told));
+        }
+        Ok([rate, burst, 0])
     }
 
     fn description(&self) -> Result<Description, Failure> {
@@ -135,14 +168,14 @@ impl RelayArgs {
             true => ExitPolicy::reject_all(),
             false => ExitPolicy::parse(&self.exit).map_err(Failure::misuse)?,
         };
-        let rate = self.rate.unwrap_or(RATE);
+        let bandwidth = self.bandwidth()?;
         Ok(Description {
             nickname: self.nickname.clone().ok_or_else(|| lacks("--nickname NAME"))?,
             address: self.address.ok_or_else(|| lacks("--address IPV4"))?,
             orport: first.port(),
             platform: format!("Anabranch {} on Linux", env!("CARGO_PKG_VERSION")),
             protocols: PROTOCOLS.to_owned(),
-            bandwidth: [rate, rate, rate],
+            bandwidth,
             uptime: 0,
             contact: self.contact.clone(),
             family: fingerprints("--family", &self.family)?.iter().map(|id| hex(id)).collect(),
@@ -164,6 +197,8 @@ impl RelayArgs {
             family: either(self.family, file.family),
             exit: either(self.exit, file.exit),
             rate: self.rate.or(file.rate),
+            burst: self.burst.or(file.burst),
+            metrics: self.metrics.or(file.metrics),
             memory: self.memory.or(file.memory),
             grace: self.grace.or(file.grace),
             allow_private: self.allow_private || file.allow_private,
@@ -207,13 +242,13 @@ impl Watch for Screen {
         }
     }
 
-    fn stats(&mut self, _: Time, stats: &Stats, links: usize) {
+    fn numbers(&mut self, _: Time, Numbers { stats, links, carried }: &Numbers) {
         if self.json {
             let line = json!({
                 "event": "numbers", "links": links, "circuits": stats.circuits,
                 "circuits_made": stats.circuits_made, "circuits_cgo": stats.circuits_cgo,
-                "streams": stats.streams,
-                "cells": stats.cells, "relayed": stats.relayed, "violations": stats.violations,
+                "streams": stats.streams, "cells": stats.cells, "received": carried[0],
+                "sent": carried[1], "relayed": stats.relayed, "violations": stats.violations,
                 "out_of_memory": stats.out_of_memory,
             });
             let _ = writeln!(std::io::stdout(), "{line}");

@@ -15,8 +15,9 @@ use std::time::Duration;
 use anabranch_comps::{Event, Snapshot};
 use anabranch_multipath::Time;
 
-use self::page::Numbers;
-use self::serve::Server;
+use self::page::{Numbers, Run};
+pub(crate) use self::page::{Page, count, counts, level};
+pub(crate) use self::serve::Server;
 use crate::split::{Listening, Screen};
 
 /// The counters are at most this old.
@@ -43,7 +44,7 @@ impl<'s> Metered<'s> {
         version: &'static str,
     ) -> io::Result<Metered<'s>> {
         let numbers = Arc::new(Mutex::new(Numbers::default()));
-        let page = page::Page::new(Arc::clone(&numbers), version);
+        let page = Page::new(Box::new(Run(Arc::clone(&numbers))), version);
         let server = Server::start(address, move || page.text())?;
         Ok(Metered { inner, numbers, next: Time::ZERO, server })
     }

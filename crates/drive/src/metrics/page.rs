@@ -39,27 +39,29 @@ impl Numbers {
 
 /// The metrics of a run.
 #[derive(Debug)]
-pub(super) struct Page(Registry);
+pub(crate) struct Page(Registry);
 
 impl Page {
-    pub(super) fn new(numbers: Arc<Mutex<Numbers>>, version: &'static str) -> Page {
+    /// What a collector has, and which program it is.
+    pub(crate) fn new(collector: Box<dyn Collector>, version: &'static str) -> Page {
         let mut registry = Registry::with_prefix("anabranch");
         let build = Info::new([("version", version)]);
         registry.register("build", "The program that serves this", build);
-        registry.register_collector(Box::new(Run(numbers)));
+        registry.register_collector(collector);
         Page(registry)
     }
 
     /// The page as OpenMetrics writes it.
-    pub(super) fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         let mut text = String::new();
         encode(&mut text, &self.0).expect("writing to a string never fails");
         text
     }
 }
 
+/// A splitter's run.
 #[derive(Debug)]
-struct Run(Arc<Mutex<Numbers>>);
+pub(super) struct Run(pub(super) Arc<Mutex<Numbers>>);
 
 /// A path's counter: its name and help, what it counts in, and a value for each set of labels.
 type PathCounter =
@@ -170,20 +172,43 @@ fn sessions(encoder: &mut DescriptorEncoder<'_>, numbers: &Numbers) -> fmt::Resu
         ("foreign", snapshot.foreign),
     ];
     let help = "Datagrams that were lost here, outside any path";
+    counts(encoder, "drops", help, "reason", &drops)
+}
+
+/// A counter for each value of a label.
+pub(crate) fn counts(
+    encoder: &mut DescriptorEncoder<'_>,
+    name: &str,
+    help: &str,
+    label: &str,
+    values: &[(&str, u64)],
+) -> fmt::Result {
     let kind = ConstCounter::new(0u64).metric_type();
-    let mut family = encoder.encode_descriptor("drops", help, None, kind)?;
-    for reason in drops {
-        ConstCounter::new(reason.1).encode(family.encode_family(&[("reason", reason.0)])?)?;
+    let mut family = encoder.encode_descriptor(name, help, None, kind)?;
+    for (value, number) in values {
+        ConstCounter::new(*number).encode(family.encode_family(&[(label, *value)])?)?;
     }
     Ok(())
 }
 
-fn count(encoder: &mut DescriptorEncoder<'_>, name: &str, help: &str, value: u64) -> fmt::Result {
+/// A counter.
+pub(crate) fn count(
+    encoder: &mut DescriptorEncoder<'_>,
+    name: &str,
+    help: &str,
+    value: u64,
+) -> fmt::Result {
     let counter = ConstCounter::new(value);
     counter.encode(encoder.encode_descriptor(name, help, None, counter.metric_type())?)
 }
 
-fn level(encoder: &mut DescriptorEncoder<'_>, name: &str, help: &str, value: usize) -> fmt::Result {
+/// A gauge.
+pub(crate) fn level(
+    encoder: &mut DescriptorEncoder<'_>,
+    name: &str,
+    help: &str,
+    value: usize,
+) -> fmt::Result {
     let gauge = ConstGauge::new(value as i64);
     gauge.encode(encoder.encode_descriptor(name, help, None, gauge.metric_type())?)
 }
@@ -197,7 +222,7 @@ mod tests {
     use super::*;
 
     fn text(numbers: Numbers) -> String {
-        Page::new(Arc::new(Mutex::new(numbers)), "1.2.3").text()
+        Page::new(Box::new(Run(Arc::new(Mutex::new(numbers)))), "1.2.3").text()
     }
 
     fn sample() -> Numbers {

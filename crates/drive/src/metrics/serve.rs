@@ -26,7 +26,7 @@ type Page = dyn Fn() -> String + Send + Sync;
 
 /// A server on a thread of its own, until it is dropped.
 #[derive(Debug)]
-pub(super) struct Server {
+pub(crate) struct Server {
     address: SocketAddr,
     over: Arc<AtomicBool>,
 }
@@ -36,7 +36,7 @@ impl Server {
     ///
     /// # Errors
     /// The address cannot be listened on, or no thread can be had.
-    pub(super) fn start(
+    pub(crate) fn start(
         address: SocketAddr,
         page: impl Fn() -> String + Send + Sync + 'static,
     ) -> io::Result<Server> {
@@ -49,7 +49,8 @@ impl Server {
         Ok(Server { address, over })
     }
 
-    pub(super) fn address(&self) -> SocketAddr {
+    /// Where it serves.
+    pub(crate) fn address(&self) -> SocketAddr {
         self.address
     }
 }

@@ -29,6 +29,10 @@ pub(super) struct Conn {
     pub(super) closing: bool,
     /// Watched for room to write.
     pub(super) watched: bool,
+    /// Not watched for something to read, until bytes may pass again.
+    pub(super) paused: bool,
+    /// Bytes that went over the wire: received, sent.
+    pub(super) carried: [u64; 2],
     sealed: Vec<u8>,
     sent: usize,
 }
@@ -72,6 +76,8 @@ impl Conn {
             wants: false,
             closing: false,
             watched: false,
+            paused: false,
+            carried: [0; 2],
             sealed: Vec::new(),
             sent: 0,
         })
@@ -100,6 +106,7 @@ impl Conn {
             Err(error) if is_passing(&error) => return Brought::Bytes,
             Err(error) => return Brought::End(Some(error.to_string())),
         };
+        self.carried[0] += count as u64;
         let received = self.tls.receive(&buffer[..count]);
         self.tls.read(plain);
         match received {
@@ -134,7 +141,10 @@ impl Conn {
         self.tls.transmit(&mut self.sealed);
         while self.sent < self.sealed.len() {
             match self.socket.write(&self.sealed[self.sent..]) {
-                Ok(count) => self.sent += count,
+                Ok(count) => {
+                    self.sent += count;
+                    self.carried[1] += count as u64;
+                }
                 Err(error) if is_passing(&error) => return Ok(false),
                 Err(error) => return Err(error),
             }

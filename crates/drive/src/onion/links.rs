@@ -1,11 +1,13 @@
 //! All links of one core.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::{SocketAddr, TcpStream};
 
 use anabranch_links::tls::Context;
+use anabranch_multipath::Time;
 use anabranch_onion::LinkId;
+use anabranch_onion::bucket::Bucket;
 use anabranch_onion::wire::extend::Target;
 use anabranch_onion::wire::keys::sha256;
 use anabranch_onion::wire::link::EXPORT_LABEL;
@@ -16,6 +18,9 @@ use crate::poller::{Interest, Poller, Ready};
 /// The least token of a link: its number added to this.
 pub(super) const LINKS: u64 = 1 << 60;
 
+/// Links that were held back go on when so many bytes may pass: some records' worth, and not each byte by itself.
+const PIECE: u64 = 4096;
+
 /// The links by their numbers.
 pub(super) struct Links {
     context: Context,
@@ -23,6 +28,17 @@ pub(super) struct Links {
     last: u64,
     buffer: Vec<u8>,
     plain: Vec<u8>,
+    /// How much they may carry, all together.
+    limits: Option<Limits>,
+    /// Bytes that went over the wire: received, sent.
+    carried: [u64; 2],
+}
+
+/// Bytes that links may receive and send, and the links that have more to do.
+struct Limits {
+    receive: Bucket,
+    send: Bucket,
+    held: BTreeSet<LinkId>,
 }
 
 /// What the core is to be told.
@@ -51,7 +67,46 @@ impl Links {
     /// Without links.
     pub(super) fn new(context: Context) -> Links {
         let (buffer, plain) = (vec![0; 64 << 10], Vec::new());
-        Links { context, conns: BTreeMap::new(), last: 0, buffer, plain }
+        let (conns, carried) = (BTreeMap::new(), [0; 2]);
+        Links { context, conns, last: 0, buffer, plain, limits: None, carried }
+    }
+
+    /// Holds all links together to a rate in bytes a second each way, and to bursts.
+    pub(super) fn limit(&mut self, now: Time, rate: u64, burst: u64) {
+        let bucket = Bucket::full(now, rate, burst);
+        let held = BTreeSet::new();
+        self.limits = Some(Limits { receive: bucket.clone(), send: bucket, held });
+    }
+
+    /// Bytes that went over the wire so far: received, sent.
+    pub(super) fn carried(&self) -> [u64; 2] {
+        self.carried
+    }
+
+    /// When links that are held back may go on: then call [`Links::resume`].
+    pub(super) fn next_timeout(&self) -> Option<Time> {
+        let limits = self.limits.as_ref().filter(|limits| !limits.held.is_empty())?;
+        let [receive, send] = [&limits.receive, &limits.send].map(|bucket| bucket.when(PIECE));
+        Some(receive.unwrap_or(Time::ZERO).max(send.unwrap_or(Time::ZERO)))
+    }
+
+    /// The links that were held back, once bytes may pass again: they are read again, and the caller flushes them.
+    pub(super) fn resume(&mut self, now: Time, poller: &Poller) -> Vec<LinkId> {
+        let Some(limits) = &mut self.limits else { return Vec::new() };
+        // Filled, so that the next time is reckoned from here.
+        let filled = [limits.receive.left(now), limits.send.left(now)];
+        if filled.contains(&0) {
+            return Vec::new();
+        }
+        let held: Vec<LinkId> = std::mem::take(&mut limits.held).into_iter().collect();
+        for link in &held {
+            if let Some(conn) = self.conns.get_mut(link).filter(|conn| conn.paused) {
+                conn.paused = false;
+                // It is watched, as long as it is in the table.
+                let _ = poller.change(conn.socket(), LINKS + link.0, interest(conn));
+            }
+        }
+        held
     }
 
     /// How many there are.
@@ -94,14 +149,37 @@ impl Links {
     }
 
     /// Reads a link that is ready; the caller tells the core, then flushes.
-    pub(super) fn read(&mut self, link: LinkId, ready: Ready) -> News<'_> {
+    pub(super) fn read(
+        &mut self,
+        now: Time,
+        poller: &Poller,
+        link: LinkId,
+        ready: Ready,
+    ) -> News<'_> {
         self.plain.clear();
         let nothing = News { opened: None, bytes: &[], ended: false };
         let Some(conn) = self.conns.get_mut(&link) else { return nothing };
         let was_open = conn.told;
         let mut ended = false;
-        if ready.read || ready.error {
-            ended = conn.read(&mut self.buffer, &mut self.plain) != Brought::Bytes;
+        let allowed = match &mut self.limits {
+            Some(limits) => limits.receive.left(now).min(self.buffer.len() as u64) as usize,
+            None => self.buffer.len(),
+        };
+        if (ready.read || ready.error) && allowed > 0 {
+            let before = conn.carried[0];
+            let buffer = &mut self.buffer[..allowed];
+            ended = conn.read(buffer, &mut self.plain) != Brought::Bytes;
+            let bytes = conn.carried[0] - before;
+            self.carried[0] += bytes;
+            if let Some(limits) = &mut self.limits {
+                limits.receive.take(bytes);
+            }
+        } else if ready.read
+            && let Some(limits) = &mut self.limits
+        {
+            limits.held.insert(link);
+            conn.paused = true;
+            let _ = poller.change(conn.socket(), LINKS + link.0, interest(conn));
         }
         conn.told |= conn.is_open();
         let opened = (conn.told && !was_open).then(|| Opened {
@@ -123,11 +201,13 @@ impl Links {
     /// False if the link is gone.
     pub(super) fn flush(
         &mut self,
+        now: Time,
         poller: &Poller,
         link: LinkId,
         mut fetch: impl FnMut(&mut Vec<u8>, usize) -> bool,
     ) -> bool {
         let Some(conn) = self.conns.get_mut(&link) else { return true };
+        let before = conn.carried[1];
         let done = loop {
             let flushed = conn.flush();
             if !flushed.as_ref().is_ok_and(|&all| all) || !conn.is_open() {
@@ -136,12 +216,22 @@ impl Links {
             if !conn.wants {
                 break Ok(true);
             }
+            if let Some(limits) = &mut self.limits
+                && limits.send.left(now) == 0
+            {
+                limits.held.insert(link);
+                break Ok(true);
+            }
             self.plain.clear();
             while self.plain.len() < BATCH && conn.wants && conn.has_room() {
                 conn.wants = fetch(&mut self.plain, BATCH);
             }
             conn.seal(&self.plain);
+            if let Some(limits) = &mut self.limits {
+                limits.send.take(self.plain.len() as u64);
+            }
         };
+        self.carried[1] += conn.carried[1] - before;
         let over = done.is_err() || conn.closing && done.as_ref().is_ok_and(|&all| all);
         if over {
             return false;
@@ -150,8 +240,7 @@ impl Links {
         let blocked = !done.unwrap_or(true);
         if conn.watched != blocked {
             conn.watched = blocked;
-            let interest = Interest { read: true, write: blocked };
-            return poller.change(conn.socket(), LINKS + link.0, interest).is_ok();
+            return poller.change(conn.socket(), LINKS + link.0, interest(conn)).is_ok();
         }
         true
     }
@@ -174,4 +263,8 @@ impl Links {
     pub(super) fn export(&self, link: LinkId, context: &[u8; 32]) -> Option<[u8; 32]> {
         self.conns.get(&link)?.tls().export(EXPORT_LABEL, context).ok()
     }
+}
+
+fn interest(conn: &Conn) -> Interest {
+    Interest { read: !conn.paused, write: conn.watched }
 }

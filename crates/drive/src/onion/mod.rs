@@ -5,6 +5,7 @@
 //! * [`relay`] and [`client`]: an event loop around each core: one thread, one `epoll` set. Bytes of a link
 //!   come in large reads, and cells leave many to a record and many records to a write; the kernel
 //!   holds little that is not sent, so that the core's order among circuits counts.
+//! * [`metrics`]: a relay's numbers for Prometheus.
 //! * [`office`]: the thread that talks to authorities.
 
 pub mod authorities;
@@ -12,6 +13,7 @@ pub mod client;
 mod conn;
 mod dns;
 mod links;
+pub mod metrics;
 pub mod office;
 mod outside;
 pub mod relay;

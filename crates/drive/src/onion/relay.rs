@@ -15,16 +15,20 @@ use anabranch_onion::relay::{Config, Input, Output, Relay, Stats};
 use anabranch_onion::wire::crypto::CurveKeys;
 use anabranch_onion::wire::keys::{RelayKeys, link_key};
 use anabranch_onion::{Event, StreamKey, schedule};
+use sd_notify::NotifyState;
 
 use super::office::{News, Office, unix};
 use super::outside::Stir;
 use super::station::{Station, TICK, Token};
 use crate::clock::Clock;
+use crate::manager::tell;
 use crate::poller::Ready;
 use exits::Exits;
+use observed::Observed;
 
 mod answers;
 mod exits;
+mod observed;
 
 /// Tokens of the single files.
 const STOP: u64 = 0;
@@ -55,10 +59,21 @@ pub struct Settings {
     pub schedule: schedule::Kind,
     /// Who talks to authorities.
     pub office: Office,
-    /// What is published of us; uptime is filled in.
+    /// What is published of us; uptime and what we were seen to carry are filled in. Links are held to its bandwidth.
     pub description: Description,
     /// How long circuits may go on after the end was asked for.
     pub grace: Duration,
+}
+
+/// Numbers for people.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Numbers {
+    /// The core's.
+    pub stats: Stats,
+    /// Links that are there, open or not.
+    pub links: usize,
+    /// Bytes that links received and sent since the beginning.
+    pub carried: [u64; 2],
 }
 
 /// Who watches a relay.
@@ -68,7 +83,7 @@ pub trait Watch {
     /// Something happened.
     fn event(&mut self, now: Time, event: &Event);
     /// Numbers, about once a second.
-    fn stats(&mut self, now: Time, stats: &Stats, links: usize);
+    fn numbers(&mut self, now: Time, numbers: &Numbers);
     /// A line for the log.
     fn note(&mut self, text: &str);
 }
@@ -82,6 +97,7 @@ pub fn run(settings: Settings, stop: &UnixStream, watch: &mut dyn Watch) -> io::
     stop.set_nonblocking(true)?;
     let mut shard = Shard::new(settings, stop)?;
     watch.listening(&shard.station.addresses()?);
+    tell(&[NotifyState::Ready, NotifyState::Status("links may come")]);
     if let Some(trouble) = shard.exits.trouble() {
         watch.note(trouble);
     }
@@ -94,6 +110,7 @@ struct Shard {
     station: Station<Relay>,
     exits: Exits,
     settings: Settings,
+    observed: Observed,
     /// The TLS certificate that we show.
     certificate: Vec<u8>,
     ticked: Time,
@@ -115,7 +132,9 @@ impl Shard {
         let (responder, initiator) = roles(credentials);
         let core = Relay::new(config, responder, initiator, Box::new(super::generator()?));
         let (at, own) = (&settings.listen, settings.own.clone());
-        let station = Station::new(Clock::start(), core, context, at, own)?;
+        let mut station = Station::new(Clock::start(), core, context, at, own)?;
+        let [rate, burst, _] = settings.description.bandwidth;
+        station.links.limit(Time::ZERO, rate, burst);
         let exits = Exits::new(settings.policy.clone())?;
         station.watch(stop, STOP)?;
         station.watch(exits.waker(), NAMES)?;
@@ -125,6 +144,7 @@ impl Shard {
             station,
             exits,
             settings,
+            observed: Observed::default(),
             certificate: key.certificate,
             ticked: Time::ZERO,
             certified: Time::ZERO,
@@ -143,13 +163,17 @@ impl Shard {
         if self.was_told_to_end(now, stop, watch) {
             return Ok(false);
         }
+        self.station.resume(now);
         if self.station.is_due(now) {
             self.station.core.handle(now, Input::Timeout);
         }
         self.obey(now, watch);
         if now.since(self.ticked) >= TICK {
             self.ticked = now;
-            watch.stats(now, &self.station.core.stats(), self.station.links.len());
+            let carried = self.station.links.carried();
+            self.observed.note(carried);
+            let (stats, links) = (self.station.core.stats(), self.station.links.len());
+            watch.numbers(now, &Numbers { stats, links, carried });
             self.renew(now, watch);
         }
         let drained = || self.station.core.stats().circuits == 0;
@@ -170,6 +194,7 @@ impl Shard {
 
     /// Takes no new links, and lets circuits finish.
     fn begin_to_end(&mut self, now: Time, watch: &mut dyn Watch) {
+        tell(&[NotifyState::Stopping]);
         self.ends = Some(now + self.settings.grace);
         self.station.listeners.clear();
         let circuits = self.station.core.stats().circuits;
@@ -191,7 +216,8 @@ impl Shard {
         if now.since(self.described) >= DESCRIBE {
             self.described = now;
             let uptime = now.since(Time::ZERO).as_secs();
-            let description = Description { uptime, ..self.settings.description.clone() };
+            let mut description = Description { uptime, ..self.settings.description.clone() };
+            description.bandwidth[2] = self.observed.most();
             self.settings.office.publish(description);
         }
     }

@@ -101,7 +101,8 @@ impl<C: Core> Station<C> {
     /// The kernel's.
     pub(super) fn wait(&mut self, other: Option<Time>) -> io::Result<Vec<Ready>> {
         let now = self.clock.now();
-        let next = self.core.next_timeout().into_iter().chain(other).min();
+        let own = [self.core.next_timeout(), self.links.next_timeout(), other];
+        let next = own.into_iter().flatten().min();
         let pause = next.map_or(TICK, |time| time.since(now).min(TICK));
         Ok(self.poller.wait(Some(pause))?.collect())
     }
@@ -114,7 +115,7 @@ impl<C: Core> Station<C> {
     /// Takes what a link's socket brought to the core, and what waits for it to the socket.
     pub(super) fn take_link(&mut self, now: Time, link: LinkId, ready: Ready) {
         let unix = self.unix(now);
-        let news = self.links.read(link, ready);
+        let news = self.links.read(now, &self.poller, link, ready);
         if let Some(opened) = news.opened {
             let start = Start {
                 now,
@@ -134,6 +135,13 @@ impl<C: Core> Station<C> {
         if ended {
             self.gone(now, link);
         }
+    }
+
+    /// Lets links go on that were held back, if they may.
+    pub(super) fn resume(&mut self, now: Time) {
+        let due = self.links.next_timeout().is_some_and(|time| time <= now);
+        let links = if due { self.links.resume(now, &self.poller) } else { Vec::new() };
+        links.into_iter().for_each(|link| self.flush(now, link));
     }
 
     /// Does what the core wants done with a link.
@@ -182,7 +190,7 @@ impl<C: Core> Station<C> {
     fn flush(&mut self, now: Time, link: LinkId) {
         let core = &mut self.core;
         let fetch = |out: &mut Vec<u8>, limit| core.transmit(now, link, out, limit);
-        if !self.links.flush(&self.poller, link, fetch) {
+        if !self.links.flush(now, &self.poller, link, fetch) {
             self.gone(now, link);
         }
     }

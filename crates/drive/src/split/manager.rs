@@ -3,6 +3,7 @@
 use sd_notify::NotifyState;
 
 use super::Listening;
+use crate::manager::tell;
 
 /// Clients may come.
 pub(super) fn ready(about: &Listening) {
@@ -26,9 +27,4 @@ pub(super) fn reloading() {
 /// The run ends, which may take as long as its captures need.
 pub(super) fn stopping() {
     tell(&[NotifyState::Stopping]);
-}
-
-/// A manager that does not listen, or has gone, is none of the clients' business.
-fn tell(state: &[NotifyState<'_>]) {
-    let _ = sd_notify::notify(state);
 }

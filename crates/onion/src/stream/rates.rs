@@ -1,16 +1,13 @@
 //! XON and XOFF (proposal 324, section 4): a program that reads slowly stops its peer, and tells it how fast it reads.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use anabranch_multipath::Time;
 
 use super::{Broken, Side};
+use crate::bucket::Bucket;
 use crate::congestion::Params;
 use crate::wire::message::DATA;
-
-/// A rate holds bytes for this long.
-const BURST: Duration = Duration::from_secs(1);
 
 /// Both directions of one stream.
 pub(super) struct Rates {
@@ -22,6 +19,7 @@ pub(super) struct Rates {
     drain: Drain,
     /// The peer said XOFF.
     stopped: bool,
+    /// The rate that the peer told.
     bucket: Option<Bucket>,
     /// Bytes sent in all, and how often the peer has stopped us.
     sent: u64,
@@ -36,14 +34,6 @@ struct Drain {
     /// Kilobytes a second: average, and what we told last; 0 for none.
     average: u64,
     told: u64,
-}
-
-/// The rate that the peer told.
-struct Bucket {
-    /// Bytes a second.
-    rate: u64,
-    bytes: u64,
-    filled: Time,
 }
 
 impl Rates {
@@ -137,22 +127,19 @@ impl Rates {
         if self.stopped {
             return false;
         }
-        let Some(bucket) = &mut self.bucket else { return true };
-        bucket.fill(now);
-        bucket.bytes >= DATA as u64
+        self.bucket.as_mut().is_none_or(|bucket| bucket.left(now) >= DATA as u64)
     }
 
     /// When there will be enough for a cell again.
     pub(super) fn wake_at(&self) -> Option<Time> {
         let bucket = self.bucket.as_ref().filter(|_| !self.stopped)?;
-        let missing = (DATA as u64).checked_sub(bucket.bytes)?;
-        Some(bucket.filled + Duration::from_nanos(missing * 1_000_000_000 / bucket.rate + 1))
+        bucket.when(DATA as u64)
     }
 
     pub(super) fn sent(&mut self, bytes: usize) {
         self.sent += bytes as u64;
         if let Some(bucket) = &mut self.bucket {
-            bucket.bytes = bucket.bytes.saturating_sub(bytes as u64);
+            bucket.take(bytes as u64);
         }
     }
 
@@ -169,19 +156,9 @@ impl Rates {
         };
         self.stopped = false;
         let rate = u64::from(rate) * 1000;
-        self.bucket = (rate > 0).then_some(Bucket { rate, bytes: rate, filled: now });
+        // A rate holds bytes for a second, and at least a cell's.
+        self.bucket = (rate > 0).then(|| Bucket::full(now, rate, rate.max(DATA as u64)));
         Ok(())
-    }
-}
-
-impl Bucket {
-    fn fill(&mut self, now: Time) {
-        let span = now.since(self.filled).min(BURST);
-        let more = (self.rate as u128 * span.as_nanos() / 1_000_000_000) as u64;
-        if more > 0 {
-            self.bytes = (self.bytes + more).min(self.rate.max(DATA as u64));
-            self.filled = now;
-        }
     }
 }
 

@@ -1,0 +1,86 @@
+//! A token bucket: so many bytes a second, and what was not used for a while in a burst.
+
+use std::time::Duration;
+
+use anabranch_multipath::Time;
+
+/// Bytes that may pass. What passes may be more than there is: then nothing may until that has been made up for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Bucket {
+    /// Bytes a second, and the most that is held.
+    rate: u64,
+    burst: u64,
+    left: i64,
+    filled: Time,
+}
+
+impl Bucket {
+    /// A full one. A rate of 0 counts as 1.
+    #[must_use]
+    pub fn full(now: Time, rate: u64, burst: u64) -> Bucket {
+        let burst = burst.clamp(1, i64::MAX as u64);
+        Bucket { rate: rate.max(1), burst, left: burst as i64, filled: now }
+    }
+
+    /// Bytes that may pass now.
+    pub fn left(&mut self, now: Time) -> u64 {
+        let span = now.since(self.filled).as_nanos();
+        let more = u128::from(self.rate) * span / 1_000_000_000;
+        if more > 0 {
+            let filled = i128::from(self.left) + more.min(i64::MAX as u128) as i128;
+            self.left = filled.min(i128::from(self.burst)) as i64;
+            // What is less than a byte counts the next time.
+            let used = (more * 1_000_000_000 / u128::from(self.rate)).min(span);
+            self.filled += Duration::from_nanos(used.min(u128::from(u64::MAX)) as u64);
+        }
+        self.left.max(0) as u64
+    }
+
+    /// Bytes have passed.
+    pub fn take(&mut self, bytes: u64) {
+        self.left = self.left.saturating_sub_unsigned(bytes);
+    }
+
+    /// When there will be so many, if nothing passes until then; `None` if there are. More than a burst never are at once.
+    #[must_use]
+    pub fn when(&self, bytes: u64) -> Option<Time> {
+        let wanted = i128::from(bytes.min(self.burst));
+        let missing = u128::try_from(wanted - i128::from(self.left)).ok().filter(|&n| n > 0)?;
+        let nanos = (missing * 1_000_000_000).div_ceil(u128::from(self.rate));
+        Some(self.filled + Duration::from_nanos(nanos.min(u128::from(u64::MAX)) as u64))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(millis: u64) -> Time {
+        Time::ZERO + Duration::from_millis(millis)
+    }
+
+    #[test]
+    fn a_burst_passes_at_once_and_then_the_rate() {
+        let mut bucket = Bucket::full(Time::ZERO, 1000, 5000);
+        assert_eq!((bucket.left(Time::ZERO), bucket.when(5000)), (5000, None));
+        bucket.take(5000);
+        assert_eq!((bucket.left(Time::ZERO), bucket.when(500)), (0, Some(at(500))));
+        assert_eq!(bucket.left(at(500)), 500);
+        assert_eq!(bucket.left(at(100_000)), 5000, "no more than a burst is held");
+    }
+
+    #[test]
+    fn what_passed_in_excess_is_made_up_for() {
+        let mut bucket = Bucket::full(Time::ZERO, 1000, 1000);
+        bucket.take(3000);
+        assert_eq!((bucket.left(at(2000)), bucket.left(at(2500))), (0, 500));
+    }
+
+    #[test]
+    fn many_small_looks_lose_nothing() {
+        let mut bucket = Bucket::full(Time::ZERO, 3, 100);
+        bucket.take(100);
+        let left = (1..=10_000).map(|millis| bucket.left(at(millis))).last();
+        assert_eq!(left, Some(30));
+    }
+}
