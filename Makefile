@@ -50,11 +50,17 @@ package:  ## the Debian package: program, service, man pages, completions
 	@mkdir -p $(CACHE)/package
 	packaging/deb/build $(CARGO_TARGET_DIR)/release/anabranch $(CACHE)/package
 
-bench:  ## speed, against the targets (ARGS="forward delay" for some areas)
+bench:  ## speed, against the targets (ARGS="forward delay" for some areas); AREA=tor: a middle relay's CPU beside C tor's
 	@scripts/need bench
+ifeq ($(AREA),tor)
+	cargo build --release --locked -p anabranch
+	tests/interop/setup --area tor
+	ANABRANCH=$(CARGO_TARGET_DIR)/release/anabranch $(PYTHON) bench/tor.py $(ARGS)
+else
 	cargo build --release --locked -p anabranch -p anabranch-bench -p anabranch-drive --bins --examples
 	$(CARGO_TARGET_DIR)/release/bench $(ARGS)
 	$(if $(ARGS),,$(MAKE) bench-wireguard)
+endif
 
 bench-wireguard:  ## WireGuard over three emulated paths against one, and on loopback (root; part of bench)
 	cargo build --release --locked -p anabranch
