@@ -99,8 +99,9 @@ impl Front {
     }
 
     /// What came behind the wish: the first bytes of the stream.
-    pub fn rest(&mut self) -> Vec<u8> {
-        std::mem::take(&mut self.inbox)
+    #[must_use]
+    pub fn rest(&self) -> &[u8] {
+        &self.inbox
     }
 
     /// What streams must have in common to share a circuit: protocol, user and password.
@@ -315,7 +316,7 @@ mod tests {
     fn a_socks_request_is_read_however_it_is_cut() {
         let bytes = b"\x05\x01\0\x05\x01\0\x03\x0bexample.com\x01\xbbGET";
         for piece in [1, 2, 5, 100] {
-            let (wish, out, mut front) = said(bytes, piece);
+            let (wish, out, front) = said(bytes, piece);
             assert_eq!(wish, Ok(Some(connect("example.com", 443))));
             assert_eq!(out, [5, 0]);
             assert_eq!(front.rest(), b"GET");
@@ -363,7 +364,7 @@ mod tests {
         let head =
             "CONNECT example.com:443 HTTP/1.1\r\nProxy-Authorization: Basic YTpi\r\n\r\nrest";
         for piece in [1, 7, 1000] {
-            let (wish, out, mut front) = said(head.as_bytes(), piece);
+            let (wish, out, front) = said(head.as_bytes(), piece);
             assert_eq!(wish, Ok(Some(connect("example.com", 443))));
             assert!(out.is_empty());
             assert_eq!(front.rest(), b"rest");

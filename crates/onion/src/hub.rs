@@ -54,6 +54,8 @@ pub(crate) struct Link {
 /// All links.
 pub(crate) struct Hub {
     links: BTreeMap<LinkId, Link>,
+    /// Open links by the RSA identity of the relay that they lead to, oldest first.
+    reached: BTreeMap<[u8; 20], Vec<LinkId>>,
     pool: Pool,
     policy: schedule::Kind,
     ready: VecDeque<LinkId>,
@@ -62,7 +64,8 @@ pub(crate) struct Hub {
 impl Hub {
     /// Without links.
     pub(crate) fn new(policy: schedule::Kind) -> Hub {
-        Hub { links: BTreeMap::new(), pool: Pool::default(), policy, ready: VecDeque::new() }
+        let (links, reached) = (BTreeMap::new(), BTreeMap::new());
+        Hub { links, reached, pool: Pool::default(), policy, ready: VecDeque::new() }
     }
 
     /// Adds a link.
@@ -84,6 +87,14 @@ impl Hub {
     pub(crate) fn close(&mut self, id: LinkId) -> Vec<Owner> {
         let Some(mut link) = self.links.remove(&id) else { return Vec::new() };
         self.ready.retain(|&ready| ready != id);
+        if let Some(identity) = link.channel.identity()
+            && let Some(links) = self.reached.get_mut(&identity.rsa)
+        {
+            links.retain(|&other| other != id);
+            if links.is_empty() {
+                self.reached.remove(&identity.rsa);
+            }
+        }
         link.lanes.values_mut().for_each(|(_, queue)| self.pool.clear(queue));
         link.lanes.into_values().map(|(owner, _)| owner).collect()
     }
@@ -98,10 +109,18 @@ impl Hub {
         self.links.iter().map(|(&id, link)| (id, link))
     }
 
+    /// A link's handshake is done: circuits may go by it, if the neighbour is a relay.
+    pub(crate) fn opened(&mut self, id: LinkId) {
+        let identity = self.links.get(&id).and_then(|link| link.channel.identity());
+        if let Some(identity) = identity {
+            self.reached.entry(identity.rsa).or_default().push(id);
+        }
+    }
+
     /// An open link to a relay, or `None`. The oldest is taken.
     pub(crate) fn to(&self, target: &Target) -> Option<LinkId> {
-        let mut links = self.links.iter();
-        links.find(|(_, link)| link.leads_to(target)).map(|(&id, _)| id)
+        let mut links = self.reached.get(&target.rsa)?.iter().copied();
+        links.find(|id| self.links.get(id).is_some_and(|link| link.leads_to(target)))
     }
 
     /// Links of this address whose handshake is not done.

@@ -288,6 +288,7 @@ pub(crate) trait Node {
         if !wanted.as_ref().is_none_or(is_wanted) {
             return Err(Violation::WrongIdentity);
         }
+        base.hub.opened(id);
         base.put(Event::LinkOpen { link: id, identity });
         let waiting = wanted.map(|target| base.dialling.take(&target)).unwrap_or_default();
         waiting.into_iter().for_each(|circuit| self.reached(now, circuit, id));

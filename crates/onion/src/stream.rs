@@ -51,6 +51,7 @@ pub(crate) struct Stream {
     pub(crate) key: StreamKey,
     /// Whether the peer agreed to it (client), or its destination was reached (exit).
     pub(crate) open: bool,
+    side: Side,
     id: u16,
     outgoing: VecDeque<u8>,
     /// The END that follows the outgoing bytes.
@@ -89,6 +90,7 @@ impl Stream {
             key,
             id,
             open: false,
+            side,
             outgoing: VecDeque::new(),
             ending: None,
             incoming: VecDeque::new(),
@@ -118,12 +120,17 @@ impl Stream {
             Flow::Windows { send, .. } => send.room() > 0,
             Flow::Rates(rates) => rates.may_send(now),
         };
-        self.open && may && !self.outgoing.is_empty()
+        self.may_begin() && may && !self.outgoing.is_empty()
     }
 
     /// Whether bytes wait that will go sooner or later.
     pub(crate) fn is_wanting(&self) -> bool {
-        self.open && !self.outgoing.is_empty()
+        self.may_begin() && !self.outgoing.is_empty()
+    }
+
+    /// A client's bytes need not wait for the exit's answer: they follow BEGIN.
+    fn may_begin(&self) -> bool {
+        self.open || self.side == Side::Client
     }
 
     /// When a stream that may not send now should be asked again.

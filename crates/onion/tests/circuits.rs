@@ -79,6 +79,30 @@ fn ten_megabytes_with_fixed_windows() {
 }
 
 #[test]
+fn what_is_written_at_once_is_there_before_the_exit_has_answered() {
+    let mut world = World::new(Setting::default());
+    let circuit = world.build_through_all(1, true);
+    let early: Vec<u8> = (0..3000).map(world::Server::byte).collect();
+    let open = |world: &mut World, host: &str| {
+        let begin = Begin { host: host.to_owned(), port: 80, flags: 0 };
+        let stream = world.client.begin(world.now, circuit, &begin).unwrap();
+        assert_eq!(world.client.write(world.now, stream, &early), early.len());
+        stream
+    };
+    let (taken, refused) = (open(&mut world, "sink"), open(&mut world, "refuse"));
+    // Three links of 5 ms lie between them.
+    world.run_for(Duration::from_millis(25));
+    let received: usize = world.relays[2].servers.values().map(|server| server.received).sum();
+    assert_eq!(received, early.len());
+    assert!(!world.outputs.contains(&Output::Connected { stream: taken }));
+    world.run_for(Duration::from_secs(1));
+    assert!(world.outputs.contains(&Output::Connected { stream: taken }));
+    let (stream, reason) = (refused, EndReason::REFUSED);
+    assert!(world.outputs.contains(&Output::Stream(StreamOutput::Ended { stream, reason })));
+    assert!(world.relays.iter().all(|relay| relay.violations.is_empty()));
+}
+
+#[test]
 fn a_seed_replays_to_the_same_trace_and_another_does_not() {
     let run = |seed| {
         ten_megabytes_both_ways(Setting { seed, ..Setting::default() }, Wish::CongestionControl)

@@ -137,6 +137,8 @@ impl Programs {
         };
         match opened {
             Ok(stream) => {
+                // What the program said already goes along: a fresh stream has room for what one read brought.
+                core.write(now, stream, waiting.front.rest());
                 self.streams.insert(stream, (number, circuit));
             }
             Err(_) => self.again(now, navigator, number, circuit, Reason::General),
@@ -157,11 +159,8 @@ impl Programs {
     ) {
         let Some(&(number, _)) = self.streams.get(&stream) else { return };
         let Some(Program::Waiting(waiting)) = self.programs.remove(&number) else { return };
-        let Waiting { mut socket, mut front, .. } = *waiting;
+        let Waiting { mut socket, front, .. } = *waiting;
         let greeted = socket.write_all(&front.answer(&Outcome::Connected));
-        let early = front.rest();
-        // A fresh stream has room for what one read brought.
-        station.core.write(now, stream, &early);
         match greeted.and_then(|()| Outside::of(stream, socket)) {
             Ok(outside) => {
                 let interest = outside.interest();
