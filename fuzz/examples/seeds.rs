@@ -240,6 +240,7 @@ fn documents() -> Result<Seeds, Box<dyn Error>> {
         nickname: "one".to_owned(),
         address: Ipv4Addr::new(192, 0, 2, 1),
         orport: 9001,
+        v6: None,
         platform: "Anabranch".to_owned(),
         protocols: "Link=4-5 Relay=2-4".to_owned(),
         bandwidth: [1; 3],

@@ -82,12 +82,12 @@ def test_stock_authorities_vote_for_our_relays(world: World) -> None:
     """With the flags that a client looks for."""
     with world.network.of("auth")[0].control() as control:
         flags = dict(control.routers().values())
+        words = control.info(f"ns/id/{world.ours[0].fingerprint}")
     for relay in world.ours:
         assert {"Running", "Valid", "Fast", "Guard", "V2Dir"} <= flags[relay.name], flags
-        own_words = control.info(f"ns/id/{world.ours[0].fingerprint}")
     assert "Exit" in flags["ours2"]
     # Authorities have reached it there, and seen the right ed25519 identity.
-    assert any(line.startswith("a [::1]:") for line in own_words), own_words
+    assert any(line.startswith("a [::1]:") for line in words), words
     check(world)
 
 

@@ -1,14 +1,14 @@
 //! `anabranch relay`: a relay of the onion network.
 
 use std::io::Write;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::sync::Arc;
 use std::time::Duration;
 
+use anabranch_drive::onion::keyring::KeyRing;
 use anabranch_drive::onion::metrics::Metered;
 use anabranch_drive::onion::office::{self, Office, unix};
 use anabranch_drive::onion::relay::{self, Numbers, Settings, Watch};
-use anabranch_drive::onion::store::load_or_make;
 use anabranch_drive::onion::{generator, stop_signals};
 use anabranch_multipath::Time;
 use anabranch_onion::directory::descriptor::Description;
@@ -33,6 +33,7 @@ const LEAST_RATE: u64 = 75 << 10;
 const KEYS: &[&str] = &[
     "nickname",
     "address",
+    "address6",
     "listen",
     "contact",
     "family",
@@ -65,7 +66,10 @@ pub(crate) struct RelayArgs {
     /// The IPv4 address at which others reach it
     #[arg(long)]
     address: Option<Ipv4Addr>,
-    /// Where links come in; the first one's port is announced (repeatable)
+    /// The IPv6 address at which they reach it, too; needs a --listen for it
+    #[arg(long, value_name = "ADDRESS")]
+    address6: Option<Ipv6Addr>,
+    /// Where links come in; the first one's port is announced, and the first of IPv6 (repeatable)
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen: Vec<SocketAddr>,
     /// How to reach you, for the descriptor
@@ -110,7 +114,8 @@ impl RelayArgs {
         let data = args.common.data("relay")?;
         let description = args.description()?;
         let authorities = args.common.authorities()?;
-        let keys = Arc::new(load_or_make(&data, &mut rng, unix()).map_err(Failure::misuse)?);
+        let ring = KeyRing::open(&data, &mut rng, unix()).map_err(Failure::misuse)?;
+        let keys = Arc::clone(ring.keys());
         // A descriptor that nobody would take is told now, not in the log of a thread.
         description.sign(&keys, unix()).map_err(Failure::misuse)?;
         screen.say("fingerprint", &hex(&keys.rsa_identity()));
@@ -118,14 +123,14 @@ impl RelayArgs {
             authorities,
             data,
             share_subnets: false,
-            keys: Some(Arc::clone(&keys)),
+            keys: Some(keys),
             cache: !args.no_directory,
         };
         let office = Office::start(office, rng).map_err(Failure::misuse)?;
         let settings = Settings {
             listen: args.listen.clone(),
-            own: vec![description.address.into()],
-            keys,
+            own: own_addresses(&description),
+            keys: ring,
             policy: description.policy.clone(),
             directory: !args.no_directory,
             allow_private: args.allow_private,
@@ -143,6 +148,17 @@ impl RelayArgs {
         let mut metered = Metered::new(&mut screen, address, env!("CARGO_PKG_VERSION"));
         let metered = metered.as_mut().map_err(cannot)?;
         relay::run(settings, &stop, metered).map_err(Failure::trouble)
+    }
+
+    /// Where links come by IPv6, if anywhere.
+    fn v6(&self) -> Result<Option<SocketAddrV6>, Failure> {
+        let Some(address) = self.address6 else { return Ok(None) };
+        let Some(listen) = self.listen.iter().find(|at| at.is_ipv6()) else {
+            let told =
+                "--address6 needs a --listen [ADDRESS]:PORT of IPv6: links would not come in";
+            return Err(Failure::misuse(told));
+        };
+        Ok(Some(SocketAddrV6::new(address, listen.port(), 0, 0)))
     }
 
     /// Bytes a second, in bursts, and seen so far.
@@ -173,6 +189,7 @@ impl RelayArgs {
             nickname: self.nickname.clone().ok_or_else(|| lacks("--nickname NAME"))?,
             address: self.address.ok_or_else(|| lacks("--address IPV4"))?,
             orport: first.port(),
+            v6: self.v6()?,
             platform: format!("Anabranch {} on Linux", env!("CARGO_PKG_VERSION")),
             protocols: PROTOCOLS.to_owned(),
             bandwidth,
@@ -192,6 +209,7 @@ impl RelayArgs {
             common: self.common.or(file.common),
             nickname: self.nickname.or(file.nickname),
             address: self.address.or(file.address),
+            address6: self.address6.or(file.address6),
             listen: either(self.listen, file.listen),
             contact: self.contact.or(file.contact),
             family: either(self.family, file.family),
@@ -205,6 +223,11 @@ impl RelayArgs {
             no_directory: self.no_directory || file.no_directory,
         })
     }
+}
+
+fn own_addresses(description: &Description) -> Vec<IpAddr> {
+    let v6 = description.v6.map(|v6| IpAddr::from(*v6.ip()));
+    [IpAddr::from(description.address)].into_iter().chain(v6).collect()
 }
 
 /// What the operator sees.

@@ -1,6 +1,6 @@
 //! The onion network on a machine: sockets, files and clocks around the cores of `onion` and `links`.
 //!
-//! * [`store`]: a relay's keys and other state on disk.
+//! * [`store`]: a relay's keys and other state on disk; [`keyring`]: its keys as time passes.
 //! * [`authorities`]: whom a user trusts, as torrc names them.
 //! * [`relay`] and [`client`]: an event loop around each core: one thread, one `epoll` set. Bytes of a link
 //!   come in large reads, and cells leave many to a record and many records to a write; the kernel
@@ -12,6 +12,7 @@ pub mod authorities;
 pub mod client;
 mod conn;
 mod dns;
+pub mod keyring;
 mod links;
 pub mod metrics;
 pub mod office;

@@ -72,9 +72,15 @@ pub enum News {
     Trouble(String),
 }
 
+/// What the thread is told.
+enum Order {
+    Publish(Box<Description>),
+    Sign(Arc<RelayKeys>),
+}
+
 /// The thread, as its owner sees it. It ends with its owner.
 pub struct Office {
-    orders: Sender<Description>,
+    orders: Sender<Order>,
     news: Receiver<News>,
     waker: UnixStream,
 }
@@ -115,7 +121,12 @@ impl Office {
     /// Has this published, now and whenever it is due.
     pub fn publish(&self, description: Description) {
         // The thread lives as long as we hold its queue.
-        let _ = self.orders.send(description);
+        let _ = self.orders.send(Order::Publish(Box::new(description)));
+    }
+
+    /// Has descriptors signed with these keys from now on: what is published is published anew.
+    pub fn sign_with(&self, keys: Arc<RelayKeys>) {
+        let _ = self.orders.send(Order::Sign(keys));
     }
 }
 
@@ -164,7 +175,7 @@ impl Clerk {
         }
     }
 
-    fn run(mut self, orders: &Receiver<Description>) {
+    fn run(mut self, orders: &Receiver<Order>) {
         self.restore();
         loop {
             self.publish();
@@ -172,7 +183,11 @@ impl Clerk {
                 self.carry(&job);
             }
             match orders.recv_timeout(self.pause()) {
-                Ok(description) => self.describe(description),
+                Ok(Order::Publish(description)) => self.describe(*description),
+                Ok(Order::Sign(keys)) => {
+                    self.settings.keys = Some(keys);
+                    self.due.fill((0, FIRST_RETRY_S));
+                }
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return,
             }

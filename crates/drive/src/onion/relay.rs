@@ -12,11 +12,11 @@ use anabranch_onion::channel::{Credentials, Role};
 use anabranch_onion::directory::descriptor::Description;
 use anabranch_onion::directory::policy::ExitPolicy;
 use anabranch_onion::relay::{Config, Input, Output, Relay, Stats};
-use anabranch_onion::wire::crypto::CurveKeys;
 use anabranch_onion::wire::keys::{RelayKeys, link_key};
 use anabranch_onion::{Event, StreamKey, schedule};
 use sd_notify::NotifyState;
 
+use super::keyring::KeyRing;
 use super::office::{News, Office, unix};
 use super::outside::Stir;
 use super::station::{Station, TICK, Token};
@@ -46,7 +46,7 @@ pub struct Settings {
     /// The addresses that we call ours.
     pub own: Vec<IpAddr>,
     /// The relay's keys.
-    pub keys: Arc<RelayKeys>,
+    pub keys: KeyRing,
     /// Where streams may go.
     pub policy: ExitPolicy,
     /// Whether directory requests are answered.
@@ -127,7 +127,7 @@ impl Shard {
         let key = link_key(&mut super::generator()?, unix).map_err(io::Error::other)?;
         let context =
             Context::with_certificate(&key.certificate, &key.key).map_err(io::Error::other)?;
-        let credentials = credentials(&settings.keys, &key.certificate, unix)?;
+        let credentials = credentials(settings.keys.keys(), &key.certificate, unix)?;
         let config = config(&settings, &credentials);
         let (responder, initiator) = roles(credentials);
         let core = Relay::new(config, responder, initiator, Box::new(super::generator()?));
@@ -205,7 +205,8 @@ impl Shard {
     fn renew(&mut self, now: Time, watch: &mut dyn Watch) {
         if now.since(self.certified) >= RECERTIFY {
             self.certified = now;
-            match credentials(&self.settings.keys, &self.certificate, unix()) {
+            self.renew_keys(watch);
+            match credentials(self.settings.keys.keys(), &self.certificate, unix()) {
                 Ok(credentials) => {
                     let (responder, initiator) = roles(credentials);
                     self.station.core.set_roles(responder, initiator);
@@ -219,6 +220,22 @@ impl Shard {
             let mut description = Description { uptime, ..self.settings.description.clone() };
             description.bandwidth[2] = self.observed.most();
             self.settings.office.publish(description);
+        }
+    }
+
+    /// Uses new keys where the present ones have grown old.
+    fn renew_keys(&mut self, watch: &mut dyn Watch) {
+        let keys = &mut self.settings.keys;
+        let renewed = super::generator()
+            .map_err(|error| error.to_string())
+            .and_then(|mut rng| keys.renew(&mut rng, unix()).map_err(|error| error.to_string()));
+        match renewed {
+            Ok(false) => {}
+            Ok(true) => {
+                self.station.core.set_onion_keys(keys.onion_keys());
+                self.settings.office.sign_with(Arc::clone(keys.keys()));
+            }
+            Err(error) => watch.note(&format!("keys could not be renewed: {error}")),
         }
     }
 
@@ -289,7 +306,7 @@ fn roles(credentials: Credentials) -> (Role, Role) {
 fn config(settings: &Settings, credentials: &Credentials) -> Config {
     Config {
         identity: credentials.identity,
-        onion_keys: vec![CurveKeys::from(settings.keys.ntor().0)],
+        onion_keys: settings.keys.onion_keys(),
         params: Arc::default(),
         policy: settings.schedule,
         exit: !settings.policy.rejects_all(),

@@ -82,8 +82,7 @@ pub fn load_or_make<R: CryptoRng>(
     let told = |error| StoreError::Keys(folder.clone(), error);
     let any = FILES.iter().any(|name| folder.join(name).exists());
     let mut keys = if any {
-        let keys = RelayKeys::from_files(|name| fs::read(folder.join(name)).ok());
-        keys.map_err(told)?
+        load(&folder)?
     } else {
         let keys = RelayKeys::generate(rng, unix_now).map_err(told)?;
         save(&folder, &keys)?;
@@ -96,10 +95,17 @@ pub fn load_or_make<R: CryptoRng>(
     Ok(keys)
 }
 
-/// Writes all keys. The first run of a relay that is cut short leaves none of them: all are written
-/// before the first is moved into its place.
-fn save(folder: &Path, keys: &RelayKeys) -> Result<(), StoreError> {
-    let files = keys.files().map_err(|error| StoreError::Keys(folder.to_owned(), error))?;
+/// The keys in a folder.
+pub(super) fn load(folder: &Path) -> Result<RelayKeys, StoreError> {
+    let keys = RelayKeys::from_files(|name| fs::read(folder.join(name)).ok());
+    keys.map_err(|error| StoreError::Keys(folder.to_owned(), error))
+}
+
+/// Writes the keys that have changed. The first run of a relay that is cut short leaves none of them: all are
+/// written before the first is moved into its place.
+pub(super) fn save(folder: &Path, keys: &RelayKeys) -> Result<(), StoreError> {
+    let mut files = keys.files().map_err(|error| StoreError::Keys(folder.to_owned(), error))?;
+    files.retain(|file| fs::read(folder.join(file.name)).map_or(true, |old| old != file.content));
     let place = |name: &str| (folder.join(name), folder.join(format!("{name}.new")));
     let written = files.iter().try_for_each(|file| {
         let (_, beside) = place(file.name);

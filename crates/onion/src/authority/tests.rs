@@ -36,6 +36,7 @@ fn description(number: u64) -> Description {
         nickname: format!("relay{number}"),
         address: Ipv4Addr::new(192, 0, number as u8, 1),
         orport: 9001,
+        v6: None,
         platform: "Anabranch 0.1.0 on Linux".to_owned(),
         protocols: "FlowCtrl=1-2 Link=4-5 LinkAuth=3 Relay=2-4".to_owned(),
         bandwidth: [1_000_000 * (number + 1); 3],

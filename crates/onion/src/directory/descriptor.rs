@@ -2,7 +2,7 @@
 //! descriptor format").
 
 use std::fmt::Write as _;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddrV6};
 
 use base64ct::{Base64, Base64Unpadded, Encoding};
 
@@ -22,6 +22,8 @@ pub struct Description {
     pub address: Ipv4Addr,
     /// The port for links.
     pub orport: u16,
+    /// Where it is reached by IPv6, too.
+    pub v6: Option<SocketAddrV6>,
     /// What software this is, such as `Anabranch 0.1.0 on Linux`.
     pub platform: String,
     /// The subprotocols that we really speak, such as `Link=4-5 Relay=2-4`.
@@ -144,6 +146,9 @@ impl Description {
     }
 
     fn write_rest(&self, text: &mut String) {
+        if let Some(v6) = self.v6 {
+            line(text, &format!("or-address [{}]:{}", v6.ip(), v6.port()));
+        }
         if !self.family.is_empty() {
             let members: Vec<String> = self.family.iter().map(|id| format!("${id}")).collect();
             line(text, &format!("family {}", members.join(" ")));
@@ -200,6 +205,7 @@ mod tests {
             nickname: "anabranch1".to_owned(),
             address: Ipv4Addr::new(192, 0, 2, 1),
             orport: 9001,
+            v6: None,
             platform: "Anabranch 0.1.0 on Linux".to_owned(),
             protocols: "Cons=2 Desc=2 DirCache=2 FlowCtrl=1 Link=4-5 Relay=2-4".to_owned(),
             bandwidth: [1 << 20, 1 << 21, 1 << 19],
@@ -209,6 +215,15 @@ mod tests {
             policy: ExitPolicy::parse(&["reject private:*", "accept *:80"]).unwrap(),
             directory_cache: true,
         }
+    }
+
+    #[test]
+    fn an_address_of_ipv6_is_told_and_is_news() {
+        let v6 = Some("[2001:db8::1]:9002".parse().unwrap());
+        let both = Description { v6, ..description() };
+        let text = both.sign(&keys(1), NOW).unwrap();
+        assert!(text.lines().any(|line| line == "or-address [2001:db8::1]:9002"), "{text}");
+        assert!(both.differs_from(&description()) && !both.differs_from(&both));
     }
 
     #[test]

@@ -43,6 +43,9 @@ const SIGNING_CERT: &str = "ed25519_signing_cert";
 /// The names of all files that [`RelayKeys::from_files`] reads.
 pub const FILES: [&str; 6] = [RSA_ID, TAP, NTOR, MASTER, SIGNING, SIGNING_CERT];
 
+/// Those of them that hold onion keys: ntor's first.
+pub const ONION_FILES: [&str; 2] = [NTOR, TAP];
+
 /// All long-term keys of a relay.
 pub struct RelayKeys {
     identity: RsaKeys,
@@ -140,6 +143,17 @@ impl RelayKeys {
     ) -> Result<(), KeyError> {
         (self.signing, self.signing_cert, self.signing_until) =
             new_signing(rng, &self.master, unix_now)?;
+        Ok(())
+    }
+
+    /// Replaces the onion keys.
+    ///
+    /// # Errors
+    /// [`KeyError::Making`] if the RSA key cannot be made.
+    pub fn renew_onion<R: CryptoRng>(&mut self, rng: &mut R) -> Result<(), KeyError> {
+        let secret = StaticSecret::random_from_rng(&mut *rng);
+        self.ntor = StaticKeypair { public: CurvePublic::from(&secret), secret };
+        self.tap = RsaKeys::generate(rng).map_err(making)?;
         Ok(())
     }
 
@@ -432,6 +446,14 @@ fn from_expanded(name: &'static str, content: &[u8]) -> Result<ExpandedKeypair, 
     let bytes = untag(name, "ed25519v1-secret", "type0", content)?;
     let bytes = bytes.try_into().map_err(|_| KeyError::Bad(name, "it has the wrong length"))?;
     ExpandedKeypair::from_secret_key_bytes(bytes).ok_or(KeyError::Bad(name, "it is no ed25519 key"))
+}
+
+/// The secret key of a file that holds an ntor onion key.
+///
+/// # Errors
+/// [`KeyError::Bad`]: it holds none.
+pub fn ntor_of_file(content: &[u8]) -> Result<[u8; 32], KeyError> {
+    Ok(from_ntor(content)?.secret.to_bytes())
 }
 
 fn from_ntor(content: &[u8]) -> Result<StaticKeypair, KeyError> {
