@@ -155,7 +155,7 @@ def test_a_killed_relay_ends_its_streams_at_once_and_the_next_go_elsewhere(
             world.network.restart(dead) if isinstance(dead, Node) else dead.start()
         assert status in BROKEN, status
         assert seconds < AT_ONCE
-        assert not got.fault(MIB), got.fault(MIB)
+        assert not got.fault(MIB), f"{got.fault(MIB)}\n{client.process.output()[-3000:]}"
     check(world)
 
 

@@ -76,6 +76,9 @@ class OurRelay(Closing):
         self.command += ["--data", str(folder / "state"), "--authorities", str(authorities)]
         self.command += ["--allow-private", "--grace", "0"]
         self.command += ["--metrics", f"127.0.0.1:{self.metrics}", *options]
+        if "--rate" not in options:
+            # As much as stock exits come to claim: clients choose by weight.
+            self.command += ["--rate", "10000000"]
         self.start()
 
     def start(self) -> None:

@@ -28,6 +28,8 @@ const MEMORY_MB: usize = 512;
 const GRACE_S: u64 = 30;
 /// Bytes a second if nobody says: as good as without limit (C tor's figure).
 const RATE: u64 = 1 << 30;
+/// Bytes a second that a relay says it can carry if nobody says, until it was seen to carry more: at 0 no client would ever try it.
+const CLAIM: u64 = 1 << 20;
 /// Fewer serve nobody (C tor's figure).
 const LEAST_RATE: u64 = 75 << 10;
 const KEYS: &[&str] = &[
@@ -161,7 +163,7 @@ impl RelayArgs {
         Ok(Some(SocketAddrV6::new(address, listen.port(), 0, 0)))
     }
 
-    /// Bytes a second, in bursts, and seen so far.
+    /// Bytes a second, in bursts, and what the operator thinks of it.
     fn bandwidth(&self) -> Result<[u64; 3], Failure> {
         let rate = self.rate.unwrap_or(RATE);
         let burst = self.burst.unwrap_or(rate);
@@ -174,7 +176,7 @@ impl RelayArgs {
                 format!("--burst {burst} is less than --rate {rate}: it must be as much or more");
             return Err(Failure::misuse(told));
         }
-        Ok([rate, burst, 0])
+        Ok([rate, burst, self.rate.unwrap_or(CLAIM)])
     }
 
     fn description(&self) -> Result<Description, Failure> {

@@ -59,7 +59,8 @@ pub struct Settings {
     pub schedule: schedule::Kind,
     /// Who talks to authorities.
     pub office: Office,
-    /// What is published of us; uptime and what we were seen to carry are filled in. Links are held to its bandwidth.
+    /// What is published of us; uptime is filled in, and what we were seen to carry once that is more than it says. Links are held to its
+    /// bandwidth.
     pub description: Description,
     /// How long circuits may go on after the end was asked for.
     pub grace: Duration,
@@ -218,7 +219,8 @@ impl Shard {
             self.described = now;
             let uptime = now.since(Time::ZERO).as_secs();
             let mut description = Description { uptime, ..self.settings.description.clone() };
-            description.bandwidth[2] = self.observed.most();
+            let [.., observed] = &mut description.bandwidth;
+            *observed = self.observed.most().max(*observed);
             self.settings.office.publish(description);
         }
     }
