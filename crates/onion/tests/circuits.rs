@@ -103,6 +103,27 @@ fn what_is_written_at_once_is_there_before_the_exit_has_answered() {
 }
 
 #[test]
+fn circuits_to_a_relay_that_died_in_mid_download_fail_at_once_again_and_again() {
+    let mut world = World::new(Setting::default());
+    let circuit = world.build_through_all(1, true);
+    begin(&mut world, circuit, "source-50000000");
+    world.run_for(Duration::from_millis(500));
+    let hops: Vec<Hop> = (0..3).map(|n| world.hop(n, n == 2)).collect();
+    // Nobody is there any more, and nobody listens.
+    let dead: Vec<_> =
+        world.pipes.iter().filter(|(_, pipe)| pipe.nodes.contains(&3)).map(|(id, _)| *id).collect();
+    dead.into_iter().for_each(|id| world.cut(id));
+    world.relays[2].target.addresses = Vec::new();
+    for key in 2..8 {
+        let circuit = CircuitKey(key);
+        world.client.handle(world.now, Input::Build { circuit, hops: hops.clone() });
+        world.run_for(Duration::from_millis(300));
+        let is_closed = |output: &Output| matches!(output, Output::CircuitClosed { circuit: other, .. } if *other == circuit);
+        assert!(world.outputs.iter().any(is_closed), "circuit {key}");
+    }
+}
+
+#[test]
 fn a_seed_replays_to_the_same_trace_and_another_does_not() {
     let run = |seed| {
         ten_megabytes_both_ways(Setting { seed, ..Setting::default() }, Wish::CongestionControl)
