@@ -81,7 +81,7 @@ fn ten_megabytes_with_fixed_windows() {
 #[test]
 fn what_is_written_at_once_is_there_before_the_exit_has_answered() {
     let mut world = World::new(Setting::default());
-    let circuit = world.build_through_all(1, true);
+    let circuit = world.build_through_all(1, Wish::CongestionControl);
     let early: Vec<u8> = (0..3000).map(world::Server::byte).collect();
     let open = |world: &mut World, host: &str| {
         let begin = Begin { host: host.to_owned(), port: 80, flags: 0 };
@@ -105,10 +105,11 @@ fn what_is_written_at_once_is_there_before_the_exit_has_answered() {
 #[test]
 fn circuits_to_a_relay_that_died_in_mid_download_fail_at_once_again_and_again() {
     let mut world = World::new(Setting::default());
-    let circuit = world.build_through_all(1, true);
+    let circuit = world.build_through_all(1, Wish::CongestionControl);
     begin(&mut world, circuit, "source-50000000");
     world.run_for(Duration::from_millis(500));
-    let hops: Vec<Hop> = (0..3).map(|n| world.hop(n, n == 2)).collect();
+    let wish = |n| if n == 2 { Wish::CongestionControl } else { Wish::Plain };
+    let hops: Vec<Hop> = (0..3).map(|n| world.hop(n, wish(n))).collect();
     // Nobody is there any more, and nobody listens.
     let dead: Vec<_> =
         world.pipes.iter().filter(|(_, pipe)| pipe.nodes.contains(&3)).map(|(id, _)| *id).collect();
