@@ -13,6 +13,8 @@
 
 use rand_core::Rng;
 
+use crate::directory::network::below;
+
 use circuits::Circuits;
 pub use circuits::Standing;
 pub use instances::{Instance, Instances};
@@ -166,7 +168,7 @@ impl<I: Name> Guards<I> {
         }
         if was_away {
             // Perhaps it was the network that failed the better ones.
-            let primary = self.primary.clone();
+            let primary = &self.primary;
             let better = self.sample.iter_mut().filter(|guard| primary.contains(&guard.kept.id));
             better.for_each(|guard| guard.reach = Reach::Maybe);
         }
@@ -229,8 +231,9 @@ impl<I: Name> Guards<I> {
         };
         let usable = |&id: &I| self.find(id).is_some_and(Guard::is_usable) && !avoid(id);
         let first: Vec<I> = self.primary.iter().copied().filter(usable).take(few).collect();
-        let place = below(first.len() as u64, rng) as usize;
-        first.get(place).map(|&id| Choice { id, standing: Standing::OnCompletion })
+        let last = first.len().checked_sub(1)?;
+        let id = first[below(last as u64 + 1, rng) as usize];
+        Some(Choice { id, standing: Standing::OnCompletion })
     }
 
     /// The best guard that is not primary: a confirmed one, else the first of the sample, each for one circuit at a time.
@@ -293,14 +296,13 @@ impl<I: Name> Guards<I> {
     }
 
     fn retry(&mut self, now: u64) {
-        let primary = std::mem::take(&mut self.primary);
+        let primary = &self.primary;
         for guard in self.sample.iter_mut().filter(|guard| guard.reach == Reach::No) {
             let is_primary = primary.contains(&guard.kept.id);
             if retry::is_due(now, guard.tried, guard.failing_since, is_primary) {
                 guard.reach = Reach::Maybe;
             }
         }
-        self.primary = primary;
     }
 
     fn find(&self, id: I) -> Option<&Guard<I>> {
@@ -315,11 +317,6 @@ impl<I: Name> Guards<I> {
 /// A time between `now` and `interval` before, by lot, so that nobody can tell when something began (guard-spec A.2).
 fn before(now: u64, interval: u64, rng: &mut dyn Rng) -> u64 {
     now.saturating_sub(below(interval + 1, rng))
-}
-
-/// A number from 0 on, below `limit` (0 if that is 0).
-fn below(limit: u64, rng: &mut dyn Rng) -> u64 {
-    ((u128::from(rng.next_u64()) * u128::from(limit)) >> 64) as u64
 }
 
 #[cfg(test)]

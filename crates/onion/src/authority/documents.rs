@@ -5,11 +5,11 @@ use std::net::SocketAddr;
 use base64ct::{Base64Unpadded, Encoding};
 
 use super::flags::{Flags, KNOWN_FLAGS};
-use super::roll::{Entry, hex};
+use super::roll::Entry;
 use super::weights::{Totals, Weights};
 use super::{About, Settings};
 use crate::directory::civil::utc;
-use crate::directory::descriptor::line;
+use crate::directory::descriptor::{hex, line};
 use crate::wire::keys::sha256;
 
 /// The way in which documents are made, in the numbers of C tor's authorities: with `family-ids` in microdescriptors.

@@ -7,6 +7,7 @@ use std::net::{IpAddr, SocketAddr};
 use super::flags::Merits;
 use super::history::History;
 use super::said::{self, Said};
+use crate::directory::descriptor::hex;
 use crate::relay::is_public;
 use crate::wire::keys::sha1;
 use crate::wire::netdoc::{Described, DocumentError, check_descriptor};
@@ -247,8 +248,4 @@ fn divided(text: &str) -> Result<(&str, Option<&str>), Refusal> {
 fn signed_part(text: &str) -> &str {
     const MARK: &str = "\nrouter-signature\n";
     text.find(MARK).map_or(text, |place| &text[..place + MARK.len()])
-}
-
-pub(super) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02X}")).collect()
 }

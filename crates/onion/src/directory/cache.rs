@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use base64ct::{Base64Unpadded, Encoding};
 
+use super::descriptor::hex;
 use super::http::{Request, answer};
 use crate::wire::netdoc::{AuthorityCert, Microdesc};
 
@@ -132,8 +133,4 @@ const NOT_FOUND: (u16, &str) = (404, "Not found");
 
 fn some(text: String) -> Result<String, (u16, &'static str)> {
     if text.is_empty() { Err(NOT_FOUND) } else { Ok(text) }
-}
-
-pub(super) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02X}")).collect()
 }

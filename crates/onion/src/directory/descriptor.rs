@@ -178,6 +178,11 @@ pub(crate) fn object(text: &mut String, kind: &str, content: &[u8]) {
     line(text, &format!("-----END {kind}-----"));
 }
 
+/// Upper-case hex, as documents write fingerprints.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02X}")).collect()
+}
+
 /// Upper-case hex in groups of four.
 fn in_fours(bytes: &[u8]) -> String {
     bytes.chunks(2).enumerate().fold(String::new(), |mut text, (place, pair)| {

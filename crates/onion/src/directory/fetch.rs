@@ -7,7 +7,7 @@
 use base64ct::{Base64Unpadded, Encoding};
 use rand_core::Rng;
 
-use super::cache::hex;
+use super::descriptor::hex;
 use super::http::{HttpError, Response};
 use super::network::Network;
 use crate::wire::netdoc::{

@@ -166,7 +166,10 @@ impl Network {
     /// The relay of this RSA identity, if it can be used.
     #[must_use]
     pub fn relay(&self, id: &[u8; 20]) -> Option<Relay<'_>> {
-        self.relays().find(|relay| relay.status.rsa_identity == *id)
+        let relays = &self.consensus.relays;
+        let place = relays.binary_search_by_key(id, |status| status.rsa_identity).ok()?;
+        let status = &relays[place];
+        Some(Relay { status, microdesc: self.microdescs.get(&status.microdesc)? })
     }
 
     /// Whether paths can be built: the known relays have three quarters of the weight of each position
@@ -336,7 +339,7 @@ fn draw(weights: &[u64], rng: &mut impl Rng) -> Option<usize> {
 }
 
 /// An even draw below `end`, which is above zero: what would favour small numbers is drawn again.
-fn below(end: u64, rng: &mut impl Rng) -> u64 {
+pub(crate) fn below(end: u64, rng: &mut (impl Rng + ?Sized)) -> u64 {
     let fair = u64::MAX - u64::MAX % end;
     loop {
         let drawn = rng.next_u64();

@@ -211,7 +211,7 @@ fn a_cache_gives_what_it_has_by_every_path_that_clients_use() {
     cache.consensus(world.consensus.clone(), vec![world.authority]);
     let (certs, _) = parse_certs(&world.cert).unwrap();
     let (id, key) = certs[0].keys();
-    let (id, key) = (super::cache::hex(&id), super::cache::hex(&key));
+    let (id, key) = (super::descriptor::hex(&id), super::descriptor::hex(&key));
     cache.certs(certs);
     let (parsed, _) = parse_microdescs(&world.microdescs).unwrap();
     parsed.iter().for_each(|(one, text)| cache.microdesc(one, text));

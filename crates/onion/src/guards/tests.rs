@@ -28,7 +28,8 @@ impl Listing<u32> for Town {
 
     fn draw(&self, taken: &dyn Fn(u32) -> bool, rng: &mut dyn Rng) -> Option<u32> {
         let free: Vec<u32> = (0..self.count).filter(|&id| self.lists(id) && !taken(id)).collect();
-        free.get(below(free.len() as u64, rng) as usize).copied()
+        let last = free.len().checked_sub(1)?;
+        Some(free[below(last as u64 + 1, rng) as usize])
     }
 }
 

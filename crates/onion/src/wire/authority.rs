@@ -9,7 +9,7 @@ use tor_llcrypto::pk::rsa::KeyPair;
 
 use super::dirkeys;
 use crate::directory::civil::utc;
-use crate::directory::descriptor::{line, object};
+use crate::directory::descriptor::{hex, line, object};
 use crate::wire::keys::RelayKeys;
 
 const SIGNS: &str = "a key of this size signs";
@@ -149,8 +149,4 @@ fn listed(text: &mut String, relay: &Listed) {
     line(text, "v Tor 0.4.9.11");
     line(text, &format!("pr {}", relay.protocols));
     line(text, &format!("w Bandwidth={}", relay.bandwidth));
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02X}")).collect()
 }

@@ -13,7 +13,7 @@ use tor_llcrypto::util::rng::RngCompat;
 
 use super::netdoc::{AuthorityCert, parse_certs};
 use crate::directory::civil::utc;
-use crate::directory::descriptor::{line, object};
+use crate::directory::descriptor::{hex, line, object};
 
 /// Bits of an identity key, and of a signing key (C tor's figures).
 const IDENTITY_BITS: usize = 3072;
@@ -257,8 +257,4 @@ fn to_pem(key: &KeyPair) -> Result<String, SignatureError> {
 
 fn told(error: impl fmt::Display) -> SignatureError {
     SignatureError::Library(error.to_string())
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02X}")).collect()
 }

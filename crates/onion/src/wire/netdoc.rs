@@ -373,11 +373,14 @@ fn plain(document: &MdConsensus) -> Consensus {
     let values = |params: &tor_netdoc::doc::netstatus::NetParams<i32>| {
         params.iter().map(|(name, &value)| (name.clone(), value)).collect()
     };
+    let mut relays: Vec<RelayStatus> = document.relays().iter().map(status).collect();
+    // They are looked for by identity, which is cheap only in this order.
+    relays.sort_by_key(|relay| relay.rsa_identity);
     Consensus {
         valid_after: unix(lifetime.valid_after()),
         fresh_until: unix(lifetime.fresh_until()),
         valid_until: unix(lifetime.valid_until()),
-        relays: document.relays().iter().map(status).collect(),
+        relays,
         params: values(document.params()),
         weights: values(document.bandwidth_weights()),
     }
