@@ -34,6 +34,10 @@ const AHEAD: usize = 2;
 const USUAL_PORT: u16 = 443;
 /// Circuits that are being built at a time.
 const MOST_BUILDING: usize = 16;
+/// A demand waits no longer for a circuit that is being built: another is begun beside it. C tor keeps back all but one of
+/// several DESTROY cells for a link until it has others to send there, so that news of a failure may not come; and before
+/// build times are known, the time to give up is a minute.
+const SLUGGISH: Duration = Duration::from_secs(5);
 /// After a failure no circuit is begun for so long, doubled with each further one.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const MOST_DOUBLINGS: u32 = 7;
@@ -244,7 +248,7 @@ impl Navigator {
         if now < self.paused_until {
             return;
         }
-        let (unmet, ahead) = (self.unmet(&network), self.lacking(&network));
+        let (unmet, ahead) = (self.unmet(&network, now), self.lacking(&network));
         let usual = Target { port: USUAL_PORT, v6: false };
         for target in unmet.into_iter().chain(std::iter::repeat_n(usual, ahead)) {
             if self.circuits.values().filter(|circuit| !circuit.built).count() >= MOST_BUILDING {
@@ -266,6 +270,10 @@ impl Navigator {
     #[must_use]
     pub fn next_timeout(&self) -> Option<Time> {
         let building = self.circuits.values().filter(|circuit| !circuit.built);
+        let sluggish = building
+            .clone()
+            .map(|circuit| circuit.begun + SLUGGISH)
+            .filter(|&time| time > self.looked && !self.demands.is_empty());
         let late = building.map(|circuit| {
             let patience =
                 if circuit.late { self.times.close_timeout() } else { self.times.timeout() };
@@ -279,7 +287,8 @@ impl Navigator {
         let demands = self.demands.iter().map(|(since, _)| *since + PATIENCE);
         let paused = (self.paused_until > Time::ZERO).then_some(self.paused_until);
         let waits = self.circuits.values().any(|circuit| circuit.waits);
-        late.chain(waits.then_some(self.looked + LOOK))
+        late.chain(sluggish)
+            .chain(waits.then_some(self.looked + LOOK))
             .chain(dirty)
             .chain(demands)
             .chain(paused.filter(|_| self.network.is_some()))
@@ -365,9 +374,10 @@ impl Navigator {
 
     /// The targets of demands for which no circuit is being built: one circuit for all demands that
     /// may share it.
-    fn unmet(&self, network: &Network) -> Vec<Target> {
-        let mut coming: Vec<&Circuit> =
-            self.circuits.values().filter(|circuit| !circuit.built && !circuit.late).collect();
+    fn unmet(&self, network: &Network, now: Time) -> Vec<Target> {
+        let is_coming =
+            |circuit: &&Circuit| !circuit.built && !circuit.late && now < circuit.begun + SLUGGISH;
+        let mut coming: Vec<&Circuit> = self.circuits.values().filter(is_coming).collect();
         let mut met: Vec<(&Isolation, Target)> = Vec::new();
         let mut unmet = Vec::new();
         for (_, demand) in &self.demands {
@@ -612,6 +622,20 @@ mod tests {
         let orders = world.orders();
         assert!(slow.iter().all(|key| orders.contains(&Order::Destroy(*key))), "{orders:?}");
         assert!(orders.iter().any(|order| matches!(order, Order::Build(..))), "others are tried");
+    }
+
+    #[test]
+    fn a_demand_has_another_circuit_begun_beside_one_that_is_sluggish() {
+        let mut world = World::new();
+        world.ask(1, "a");
+        assert_eq!(world.begun().len(), 1 + AHEAD);
+        assert_eq!(world.navigator.next_timeout(), Some(world.now + SLUGGISH));
+        world.wait(4);
+        assert!(world.begun().is_empty(), "it still waits");
+        world.wait(1);
+        assert_eq!(world.begun().len(), 1);
+        assert!(world.begun().is_empty(), "one is enough");
+        assert_eq!(world.navigator.next_timeout(), Some(world.now + SLUGGISH));
     }
 
     #[test]

@@ -45,6 +45,8 @@ impl Ending for Circuit {
 pub(super) enum Next {
     /// We are the last.
     Nothing,
+    /// What was there is gone; until the client knows, its cells may still come.
+    Gone,
     /// A link to the next relay is being opened.
     Dialling(Box<Extend>),
     /// CREATE2 has gone.
@@ -57,7 +59,7 @@ impl Next {
     pub(super) fn lane(&self) -> Option<Lane> {
         match self {
             Next::Creating(lane) | Next::Open(lane) => Some(*lane),
-            Next::Nothing | Next::Dialling(_) => None,
+            Next::Nothing | Next::Gone | Next::Dialling(_) => None,
         }
     }
 }
@@ -188,6 +190,7 @@ impl Relay {
                     self.break_off(index, Violation::Flood);
                 }
             }
+            Next::Gone => {}
             _ => self.break_off(index, Violation::Unrecognised),
         }
     }
@@ -226,7 +229,7 @@ impl Relay {
     /// What was beyond us is gone: the client may extend the circuit elsewhere.
     fn truncated(&mut self, now: Time, index: u32, reason: DestroyReason) {
         let Some(circuit) = self.base.circuits.get_mut(index) else { return };
-        circuit.next = Next::Nothing;
+        circuit.next = Next::Gone;
         self.originate(now, index, RelayCommand::TRUNCATED, &[reason.0]);
     }
 

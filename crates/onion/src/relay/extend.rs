@@ -34,7 +34,7 @@ impl Relay {
         let Some(circuit) = self.base.circuits.get(index) else { return false };
         let previous =
             self.base.hub.link(circuit.lane.link).and_then(|link| link.channel.identity());
-        let is_last = matches!(circuit.next, Next::Nothing);
+        let is_last = matches!(circuit.next, Next::Nothing | Next::Gone);
         let reachable = target.addresses.iter().all(|address| self.is_reachable(address));
         let ours = &self.config.identity;
         let same = |a: &crate::wire::link::Identity| {
