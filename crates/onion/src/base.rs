@@ -65,6 +65,9 @@ pub(crate) trait Ending {
     /// Whether what the end sends leads away from the client.
     const OUTWARD: bool;
 
+    /// The circuit's place on the link that leads to its other end, or on towards it.
+    fn lane(&self) -> Option<Lane>;
+
     /// Where the end's cells go, the streams (once there are to be any), and the layers.
     fn parts(&mut self) -> Option<(Lane, Option<&mut Tail>, &mut dyn Seal)>;
 

@@ -4,7 +4,7 @@
 //! The channel takes its own cells ([`Channel::take`]) and leaves those of circuits to its owner. What it has to say lies in
 //! [`Channel::outbox`].
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -50,6 +50,11 @@ pub enum Role {
     Initiator(Arc<Credentials>),
     /// The neighbour opened it.
     Responder(Arc<Credentials>),
+    /// It joins two shards of one relay.
+    Sibling {
+        /// True at one end, false at the other.
+        first: bool,
+    },
 }
 
 /// What is known when a link's TLS handshake is done.
@@ -132,10 +137,26 @@ enum Stage {
 impl Channel {
     /// A channel over a link whose TLS handshake is done.
     pub fn new(role: Role, start: Start) -> Channel {
-        let mut channel = Channel {
+        let mut channel = Channel::in_stage(Stage::Versions, role, start);
+        if channel.is_initiator() {
+            channel.say_variable(Command::VERSIONS, &link::put_versions(&VERSIONS));
+        }
+        channel
+    }
+
+    /// A channel between two shards of one relay. They need no proof of each other: it is open from the start.
+    pub fn sibling(first: bool) -> Channel {
+        let peer = Ipv4Addr::UNSPECIFIED.into();
+        let start =
+            Start { now: Time::ZERO, unix: 0, peer, own: Vec::new(), peer_certificate: None };
+        Channel::in_stage(Stage::Open, Role::Sibling { first }, start)
+    }
+
+    fn in_stage(stage: Stage, role: Role, start: Start) -> Channel {
+        Channel {
             role,
             start,
-            stage: Stage::Versions,
+            stage,
             version: 0,
             certified: None,
             authenticate: None,
@@ -147,11 +168,7 @@ impl Channel {
             seen_as: None,
             skew: None,
             padding: None,
-        };
-        if channel.is_initiator() {
-            channel.say_variable(Command::VERSIONS, &link::put_versions(&VERSIONS));
         }
-        channel
     }
 
     /// How wide circuit IDs are in what comes next.
@@ -166,7 +183,12 @@ impl Channel {
 
     /// Whether we opened the link.
     pub fn is_initiator(&self) -> bool {
-        !matches!(self.role, Role::Responder(_))
+        !matches!(self.role, Role::Responder(_) | Role::Sibling { first: false })
+    }
+
+    /// Whether it leads to another shard of this relay.
+    pub fn is_sibling(&self) -> bool {
+        matches!(self.role, Role::Sibling { .. })
     }
 
     /// Whether circuits may be made.
@@ -328,7 +350,7 @@ impl Channel {
     fn binding(&self, secret: [u8; 32]) -> Option<link::Binding> {
         let them = self.certified?;
         let (us, initiator) = match &self.role {
-            Role::Client => return None,
+            Role::Client | Role::Sibling { .. } => return None,
             Role::Initiator(credentials) => (credentials, true),
             Role::Responder(credentials) => (credentials, false),
         };

@@ -15,6 +15,7 @@ pub mod authority;
 mod base;
 pub mod bucket;
 pub mod channel;
+pub mod claims;
 pub mod client;
 pub mod congestion;
 pub mod crypto;

@@ -44,6 +44,20 @@ pub enum LinkInput<'a> {
         /// The link.
         link: LinkId,
     },
+    /// A link to another shard of this relay is there, and stays.
+    Sibling {
+        /// Its number, never used before.
+        link: LinkId,
+        /// True at one end of it, false at the other.
+        first: bool,
+    },
+    /// What [`LinkOutput::Dial`] asked for is another shard's to do, or is done there.
+    Elsewhere {
+        /// Whom we wanted.
+        target: Target,
+        /// The link to that shard.
+        link: LinkId,
+    },
     /// What [`LinkOutput::Dial`] asked for cannot be had.
     Unreachable {
         /// Whom we wanted.
@@ -130,6 +144,10 @@ impl<N: Node> Core for N {
             LinkInput::Bytes { link, bytes } => self.receive(now, link, bytes),
             LinkInput::Exported { link, secret } => self.exported(now, link, secret),
             LinkInput::Closed { link } => self.closed(now, link),
+            LinkInput::Sibling { link, first } => {
+                self.base_mut().hub.open(link, Channel::sibling(first), None);
+            }
+            LinkInput::Elsewhere { target, link } => self.found(now, &target, link),
             LinkInput::Unreachable { target } => self.unreachable(&target, Why::Unreached),
         }
         self.relieve();
@@ -290,9 +308,16 @@ pub(crate) trait Node {
         }
         base.hub.opened(id);
         base.put(Event::LinkOpen { link: id, identity });
-        let waiting = wanted.map(|target| base.dialling.take(&target)).unwrap_or_default();
-        waiting.into_iter().for_each(|circuit| self.reached(now, circuit, id));
+        if let Some(target) = wanted {
+            self.found(now, &target, id);
+        }
         Ok(())
+    }
+
+    /// There is a link by which circuits come to a relay.
+    fn found(&mut self, now: Time, target: &Target, id: LinkId) {
+        let waiting = self.base_mut().dialling.take(target);
+        waiting.into_iter().for_each(|circuit| self.reached(now, circuit, id));
     }
 
     /// A link that broke the rules is closed, with what it still has to say.
@@ -356,7 +381,7 @@ pub(crate) trait Node {
     fn break_off(&mut self, index: u32, violation: Violation) {
         let base = self.base_mut();
         let Some(circuit) = base.circuits.get_mut(index) else { return };
-        if let Some(link) = circuit.parts().map(|(lane, ..)| lane.link) {
+        if let Some(link) = circuit.lane().map(|lane| lane.link) {
             base.violated(link, violation);
         }
         self.give_up(index, Why::Violation(violation));

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use anabranch_multipath::Time;
 use rand_core::CryptoRng;
 
-use crate::base::Base;
+use crate::base::{Base, Ending};
 use crate::channel::{Role, Start};
 use crate::congestion::Params;
 use crate::event::{Event, Violation};
@@ -211,9 +211,11 @@ impl Relay {
 
     /// Numbers for people.
     pub fn stats(&self) -> Stats {
-        let windows = self.base.circuits.iter().map(|circuit| circuit.tail.leg.window());
+        // Those of other shards are counted there.
+        let ends = || self.base.circuits.iter().filter_map(Ending::tail);
+        let windows = ends().map(|tail| tail.leg.window());
         Stats {
-            circuits: self.base.circuits.len(),
+            circuits: ends().count(),
             streams: self.base.streams.len(),
             cells: self.base.hub.used(),
             window: windows.max().unwrap_or_default(),

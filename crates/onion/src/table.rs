@@ -48,11 +48,6 @@ impl<T> Slab<T> {
         Some(value)
     }
 
-    /// How many there are.
-    pub(crate) fn len(&self) -> usize {
-        self.values.len() - self.free.len()
-    }
-
     /// All of them.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
         self.values.iter().flatten()

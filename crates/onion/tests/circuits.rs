@@ -39,9 +39,14 @@ fn upload(world: &mut World, stream: StreamKey, bytes: usize) {
 fn ten_megabytes_both_ways(setting: Setting, wish: Wish) -> u64 {
     let mut world = World::new(setting);
     let circuit = world.build_through_all(1, wish);
-    let down = begin(&mut world, circuit, &format!("source-{}", 10 * MEGABYTE));
-    let up = begin(&mut world, circuit, "sink");
-    upload(&mut world, up, 10 * MEGABYTE);
+    load(&mut world, circuit)
+}
+
+/// 10 MB down and 10 MB up at once; the trace's hash.
+fn load(world: &mut World, circuit: CircuitKey) -> u64 {
+    let down = begin(world, circuit, &format!("source-{}", 10 * MEGABYTE));
+    let up = begin(world, circuit, "sink");
+    upload(world, up, 10 * MEGABYTE);
     world.run_for(Duration::from_secs(120));
     let received = &world.received[&down];
     assert_eq!(received.len(), 10 * MEGABYTE);
@@ -52,7 +57,8 @@ fn ten_megabytes_both_ways(setting: Setting, wish: Wish) -> u64 {
             reason: EndReason::DONE
         }))
     );
-    let taken: usize = world.relays[2].servers.values().map(|server| server.received).sum();
+    let servers = world.relays.iter().flat_map(|relay| relay.servers.values());
+    let taken: usize = servers.map(|server| server.received).sum();
     assert_eq!(taken, 10 * MEGABYTE);
     assert!(world.relays.iter().all(|relay| relay.violations.is_empty()));
     assert!(world.relays.iter().all(|relay| relay.core.stats().cells == 0), "nothing is left");
@@ -76,6 +82,63 @@ fn ten_megabytes_with_counter_galois_onion() {
 #[test]
 fn ten_megabytes_with_fixed_windows() {
     ten_megabytes_both_ways(Setting::default(), Wish::Plain);
+}
+
+/// Shards, and a circuit that changes shards within the middle relay: its neighbours have come to different ones.
+fn world_of_shards(shards: usize, wish: Wish) -> (World, CircuitKey) {
+    let mut world = World::new(Setting { shards, ..Setting::default() });
+    let hops = vec![world.hop(1, Wish::Plain), world.hop(2, Wish::Plain)];
+    assert!(world.build(1, hops));
+    let circuit = world.build_through_all(2, wish);
+    assert_eq!(world.links_between([1, 2]), 1, "all shards of a relay share the link");
+    (world, circuit)
+}
+
+#[test]
+fn ten_megabytes_from_shard_to_shard() {
+    for (shards, wish) in [(2, Wish::CongestionControl), (3, Wish::Cgo), (4, Wish::Plain)] {
+        let (mut world, circuit) = world_of_shards(shards, wish);
+        load(&mut world, circuit);
+        assert!(world.crossed() > 20 * MEGABYTE as u64, "all of it went from shard to shard");
+    }
+}
+
+#[test]
+fn what_ends_on_one_shard_ends_on_the_other() {
+    let idle = |world: &World| world.relays.iter().all(|relay| relay.core.stats().circuits == 0);
+    let (mut world, circuit) = world_of_shards(2, Wish::CongestionControl);
+    begin(&mut world, circuit, "source-50000000");
+    world.run_for(Duration::from_millis(500));
+    // The last relay is gone: the client is told.
+    let end = world.links_of(5).into_iter().chain(world.links_of(6)).collect::<Vec<_>>();
+    end.into_iter().for_each(|link| world.cut(link));
+    world.run_for(Duration::from_secs(1));
+    let is_closed = |output: &Output| matches!(output, Output::CircuitClosed { circuit: other, .. } if *other == circuit);
+    assert!(world.outputs.iter().any(is_closed));
+    assert!(idle(&world));
+    // The client tears one down: both shards forget it.
+    let circuit = world.build_through_all(3, Wish::Plain);
+    assert!(!idle(&world));
+    world.client.handle(world.now, Input::Destroy { circuit });
+    world.run_for(Duration::from_secs(1));
+    assert!(idle(&world));
+    assert!(world.relays.iter().all(|relay| relay.violations.is_empty()));
+}
+
+#[test]
+fn a_relay_that_is_not_there_is_told_of_from_shard_to_shard() {
+    let (mut world, _) = world_of_shards(2, Wish::Plain);
+    let gone: Vec<_> = world.links_of(5).into_iter().chain(world.links_of(6)).collect();
+    world.relays[4..].iter_mut().for_each(|shard| shard.target.addresses = Vec::new());
+    let hops: Vec<Hop> = (0..3).map(|n| world.hop(n, Wish::Plain)).collect();
+    let mut hops = hops;
+    hops[2].target.addresses = vec!["10.0.0.77:1".parse().unwrap()];
+    gone.into_iter().for_each(|link| world.cut(link));
+    assert!(!world.build(9, hops));
+    let is_closed = |output: &Output| {
+        matches!(output, Output::CircuitClosed { circuit: CircuitKey(9), hops: 2, .. })
+    };
+    assert!(world.outputs.iter().any(is_closed), "{:?}", world.outputs);
 }
 
 #[test]

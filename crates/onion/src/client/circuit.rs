@@ -33,6 +33,10 @@ pub(crate) struct Circuit {
 impl Ending for Circuit {
     const OUTWARD: bool = true;
 
+    fn lane(&self) -> Option<Lane> {
+        self.lane
+    }
+
     fn parts(&mut self) -> Option<(Lane, Option<&mut Tail>, &mut dyn Seal)> {
         Some((self.lane?, self.tail.as_mut(), &mut self.layers))
     }

@@ -24,20 +24,31 @@ pub(crate) struct Circuit {
     /// Towards the client.
     pub(super) lane: Lane,
     pub(super) next: Next,
-    pub(super) layer: Box<dyn RelayLayer>,
-    pub(super) tail: Tail,
+    /// What is ours of it; `None` for a circuit of another shard that goes on by a link of this one.
+    own: Option<Own>,
+}
+
+/// What a relay has of a circuit: a layer, and the end behind it.
+struct Own {
+    layer: Box<dyn RelayLayer>,
+    tail: Tail,
     early: u8,
 }
 
 impl Ending for Circuit {
     const OUTWARD: bool = false;
 
+    fn lane(&self) -> Option<Lane> {
+        Some(self.lane)
+    }
+
     fn parts(&mut self) -> Option<(Lane, Option<&mut Tail>, &mut dyn Seal)> {
-        Some((self.lane, Some(&mut self.tail), &mut self.layer))
+        let own = self.own.as_mut()?;
+        Some((self.lane, Some(&mut own.tail), &mut own.layer))
     }
 
     fn tail(&self) -> Option<&Tail> {
-        Some(&self.tail)
+        self.own.as_ref().map(|own| &own.tail)
     }
 }
 
@@ -79,7 +90,10 @@ impl Relay {
         cell: Cell<'_>,
     ) -> Result<(), Violation> {
         let lane = Lane { link, id: cell.circuit };
-        let known = matches!(cell.command.0, 1..=6 | 9..=11);
+        let known = match cell.command {
+            Command::ONWARD => self.is_sibling(link),
+            Command(number) => matches!(number, 1..=6 | 9..=11),
+        };
         if !known {
             return Ok(());
         }
@@ -93,6 +107,7 @@ impl Relay {
                 self.create(now, lane, cell.command, body);
             }
             Command::CREATED2 => self.created(now, lane, body),
+            Command::ONWARD => self.bridge(now, lane, body),
             Command::DESTROY => self.destroyed(now, lane, DestroyReason(body[0])),
             _ => self.refuse(lane, Violation::Message),
         }
@@ -111,9 +126,11 @@ impl Relay {
                 self.base.circuits.insert(Circuit {
                     lane,
                     next: Next::Nothing,
-                    layer: keys.relay_layer(),
-                    tail: Tail::new(Side::Exit, agreed, &self.config.params),
-                    early: 0,
+                    own: Some(Own {
+                        layer: keys.relay_layer(),
+                        tail: Tail::new(Side::Exit, agreed, &self.config.params),
+                        early: 0,
+                    }),
                 });
                 let mut body = [0; BODY];
                 body[..reply.len()].copy_from_slice(&reply);
@@ -127,6 +144,17 @@ impl Relay {
                 }
             }
         }
+    }
+
+    /// A circuit of another shard is to go on by a link of ours.
+    fn bridge(&mut self, now: Time, lane: Lane, body: &Body) {
+        let circuit = self.base.circuits.next_index();
+        let Some(wish) = Extend::read(body) else { return self.refuse(lane, Violation::Message) };
+        if !self.base.hub.accept(lane, Owner { circuit, outward: false }) {
+            return self.refuse(lane, Violation::CircuitId);
+        }
+        self.base.circuits.insert(Circuit { lane, next: Next::Nothing, own: None });
+        self.head_for(now, circuit, wish);
     }
 
     fn agree(&mut self, command: Command, body: &Body) -> Result<Made, Refused> {
@@ -162,7 +190,6 @@ impl Relay {
     fn relay(&mut self, now: Time, lane: Lane, command: Command, body: &mut Body) {
         // A cell of a circuit that is gone: it was under way.
         let Some(owner) = self.base.hub.owner(lane) else { return };
-        self.stats.relayed += 1;
         if owner.outward {
             self.inbound(now, owner.circuit, command, body);
         } else {
@@ -172,18 +199,26 @@ impl Relay {
 
     fn outbound(&mut self, now: Time, index: u32, command: Command, body: &mut Body) {
         let Some(circuit) = self.base.circuits.get_mut(index) else { return };
+        let Some(own) = &mut circuit.own else { return self.pass_on(now, index, command, body) };
+        self.stats.relayed += 1;
         if command == Command::RELAY_EARLY {
-            circuit.early += 1;
-            if circuit.early > MAX_EARLY {
+            own.early += 1;
+            if own.early > MAX_EARLY {
                 return self.break_off(index, Violation::RelayEarly);
             }
         }
-        if let Some(tag) = circuit.layer.outbound(command, body) {
-            let Some(message) = message::read(circuit.layer.format(), body) else {
-                return self.break_off(index, Violation::Message);
-            };
-            return self.take_message(now, index, command, message, tag);
+        let Some(tag) = own.layer.outbound(command, body) else {
+            return self.pass_on(now, index, command, body);
+        };
+        match message::read(own.layer.format(), body) {
+            Some(message) => self.take_message(now, index, command, message, tag),
+            None => self.break_off(index, Violation::Message),
         }
+    }
+
+    /// A cell that is not for us goes on.
+    fn pass_on(&mut self, now: Time, index: u32, command: Command, body: &Body) {
+        let Some(circuit) = self.base.circuits.get(index) else { return };
         match circuit.next {
             Next::Open(next) => {
                 if self.base.hub.push(now, next, command, body) > self.config.max_queue {
@@ -200,7 +235,10 @@ impl Relay {
         if command == Command::RELAY_EARLY || !matches!(circuit.next, Next::Open(_)) {
             return self.break_off(index, Violation::RelayEarly);
         }
-        circuit.layer.inbound(command, body);
+        if let Some(own) = &mut circuit.own {
+            self.stats.relayed += 1;
+            own.layer.inbound(command, body);
+        }
         if self.base.hub.push(now, circuit.lane, command, body) > self.config.max_queue {
             self.break_off(index, Violation::Flood);
         }
@@ -230,7 +268,10 @@ impl Relay {
     fn truncated(&mut self, now: Time, index: u32, reason: DestroyReason) {
         let Some(circuit) = self.base.circuits.get_mut(index) else { return };
         circuit.next = Next::Gone;
-        self.originate(now, index, RelayCommand::TRUNCATED, &[reason.0]);
+        match circuit.own {
+            Some(_) => self.originate(now, index, RelayCommand::TRUNCATED, &[reason.0]),
+            None => self.tear_down(index, reason),
+        }
     }
 
     /// Tears a circuit down on both sides.
@@ -248,7 +289,7 @@ impl Relay {
             self.base.hub.destroy(next, reason);
         }
         self.base.dialling.forget(index);
-        self.base.forget_streams(Some(&mut circuit.tail));
+        self.base.forget_streams(circuit.tail_mut());
     }
 
     /// Refuses a cell: the circuit of its ID, if there is one, is closed.

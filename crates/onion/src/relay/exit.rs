@@ -5,7 +5,9 @@ use std::net::IpAddr;
 use anabranch_multipath::Time;
 
 use super::{Output, Relay};
+use crate::base::Ending;
 use crate::crypto::Tag;
+use crate::end::End;
 use crate::event::Violation;
 use crate::node::{Node, StreamOutput};
 use crate::stream::StreamKey;
@@ -57,8 +59,8 @@ impl Relay {
         };
         let refusal = self.refusal(index, command);
         let key = self.base.streams.add(index, id);
-        let Some(circuit) = self.base.circuits.get_mut(index) else { return };
-        if !well_formed || !circuit.tail.end.add(id, key) {
+        let Some(end) = self.stream_end(index) else { return };
+        if !well_formed || !end.add(id, key) {
             self.base.streams.remove(key);
             return self.break_off(index, Violation::Message);
         }
@@ -81,7 +83,7 @@ impl Relay {
         let circuit = self.base.circuits.get(index)?;
         let link = self.base.hub.link(circuit.lane.link)?;
         let wants_directory = command == RelayCommand::BEGIN_DIR;
-        if circuit.tail.end.len() >= self.config.max_streams {
+        if circuit.tail()?.end.len() >= self.config.max_streams {
             return Some(EndReason::RESOURCES);
         }
         if wants_directory {
@@ -96,11 +98,11 @@ impl Relay {
 
     pub(super) fn connected(&mut self, now: Time, key: StreamKey, reached: Option<(IpAddr, u32)>) {
         let Some((index, id)) = self.base.streams.live(key) else { return };
-        let Some(circuit) = self.base.circuits.get_mut(index) else { return };
-        let Some(stream) = circuit.tail.end.stream(id) else { return };
+        let Some(end) = self.stream_end(index) else { return };
+        let Some(stream) = end.stream(id) else { return };
         stream.open = true;
         let has_more = !stream.incoming.is_empty();
-        circuit.tail.end.say(RelayCommand::CONNECTED, id, put_connected(reached));
+        end.say(RelayCommand::CONNECTED, id, put_connected(reached));
         if has_more {
             self.base.put(StreamOutput::Readable { stream: key });
         }
@@ -110,9 +112,15 @@ impl Relay {
     pub(super) fn resolved(&mut self, now: Time, key: StreamKey, answers: &[(Answer, u32)]) {
         let Some((index, id)) = self.base.streams.live(key) else { return };
         self.base.streams.remove(key);
-        let Some(circuit) = self.base.circuits.get_mut(index) else { return };
-        circuit.tail.end.remove(id);
-        circuit.tail.end.say(RelayCommand::RESOLVED, id, put_resolved(answers));
+        let Some(end) = self.stream_end(index) else { return };
+        end.remove(id);
+        end.say(RelayCommand::RESOLVED, id, put_resolved(answers));
         self.base.pump(now, index);
+    }
+
+    /// The streams of a circuit.
+    fn stream_end(&mut self, index: u32) -> Option<&mut End> {
+        let tail = self.base.circuits.get_mut(index)?.tail_mut()?;
+        Some(&mut tail.end)
     }
 }

@@ -6,6 +6,7 @@ use anabranch_multipath::Time;
 
 use super::Relay;
 use super::circuit::Next;
+use crate::base::Ending;
 use crate::event::Violation;
 use crate::hub::{Lane, LinkId, Owner};
 use crate::node::Node;
@@ -20,6 +21,11 @@ impl Relay {
         let Some(wish) = wish.filter(|wish| self.may_extend(index, &wish.target)) else {
             return self.break_off(index, Violation::Extend);
         };
+        self.head_for(now, index, wish);
+    }
+
+    /// A circuit goes on once there is a link to where it wants to go.
+    pub(super) fn head_for(&mut self, now: Time, index: u32, wish: Extend) {
         if let Some(link) = self.base.hub.to(&wish.target) {
             return self.create_next(now, index, link, &wish);
         }
@@ -49,18 +55,29 @@ impl Relay {
 
     fn create_next(&mut self, now: Time, index: u32, link: LinkId, wish: &Extend) {
         let owner = Owner { circuit: index, outward: true };
-        let body = extend::put_create2(wish.kind, &wish.handshake);
-        let fits = body.len() <= BODY;
+        let across = self.is_sibling(link);
+        let (command, body) = match across {
+            true => (Command::ONWARD, wish.write()),
+            false => (Command::CREATE2, extend::put_create2(wish.kind, &wish.handshake)),
+        };
+        // A circuit that came from another shard goes to no third one: shards that know no better would send it in circles.
+        let is_own = self.base.circuits.get(index).is_some_and(|circuit| circuit.tail().is_some());
+        let fits = body.len() <= BODY && (is_own || !across);
         let Some(lane) = self.base.hub.make(link, owner, &mut *self.base.rng).filter(|_| fits)
         else {
             return self.tear_down(index, DestroyReason::RESOURCES);
         };
         let mut cell = [0; BODY];
         cell[..body.len()].copy_from_slice(&body);
-        self.base.hub.push(now, lane, Command::CREATE2, &cell);
+        self.base.hub.push(now, lane, command, &cell);
         if let Some(circuit) = self.base.circuits.get_mut(index) {
             circuit.next = Next::Creating(lane);
         }
+    }
+
+    /// Whether a link leads to another shard of ours.
+    pub(super) fn is_sibling(&mut self, link: LinkId) -> bool {
+        self.base.hub.link(link).is_some_and(|link| link.channel.is_sibling())
     }
 
     /// A link that a circuit waited for is open.
@@ -84,6 +101,11 @@ impl Relay {
             return self.break_off(owner.circuit, Violation::Message);
         };
         circuit.next = Next::Open(lane);
+        if circuit.tail().is_none() {
+            let back = circuit.lane;
+            self.base.hub.push(now, back, Command::CREATED2, body);
+            return;
+        }
         let data = extend::put_created2(reply);
         self.originate(now, owner.circuit, RelayCommand::EXTENDED2, &data);
     }

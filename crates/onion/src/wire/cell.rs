@@ -34,6 +34,8 @@ impl Command {
     pub const CREATE2: Command = Command(10);
     pub const CREATED2: Command = Command(11);
     pub const PADDING_NEGOTIATE: Command = Command(12);
+    /// Between two shards of one relay, and on no wire: go on by a link of yours, as this EXTEND2 says.
+    pub const ONWARD: Command = Command(64);
     pub const VPADDING: Command = Command(128);
     pub const CERTS: Command = Command(129);
     pub const AUTH_CHALLENGE: Command = Command(130);

@@ -15,7 +15,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anabranch_multipath::{Time, seed};
+use anabranch_onion::Event;
 use anabranch_onion::channel::{Credentials, Role, Start};
+use anabranch_onion::claims::Claims;
 use anabranch_onion::client::{self, CircuitKey, Client, Hop, HopKey};
 use anabranch_onion::congestion::Params;
 use anabranch_onion::handshake::extension::Wish;
@@ -51,6 +53,8 @@ pub struct RelayNode {
 pub struct Setting {
     pub seed: u64,
     pub relays: usize,
+    /// Cores of each relay.
+    pub shards: usize,
     pub rate: u64,
     pub delay: Duration,
     pub policy: schedule::Kind,
@@ -63,6 +67,7 @@ impl Default for Setting {
         Setting {
             seed: 1,
             relays: 3,
+            shards: 1,
             rate: 100_000_000,
             delay: Duration::from_millis(5),
             policy: schedule::Kind::Ewma,
@@ -72,7 +77,7 @@ impl Default for Setting {
     }
 }
 
-/// Everything. Node 0 is the client, node `n` relay `n - 1`.
+/// Everything. Node 0 is the client, node `n` is `relays[n - 1]`: shard by shard, relay by relay.
 pub struct World {
     pub setting: Setting,
     pub now: Time,
@@ -86,6 +91,14 @@ pub struct World {
     pub pipes: BTreeMap<LinkId, Pipe>,
     pub trace: u64,
     links: u64,
+    /// Of each relay, which shard has the link to whom.
+    claims: Vec<Claims>,
+    /// Links that count there: the node, and to whom.
+    reached: BTreeMap<(LinkId, usize), [u8; 20]>,
+    /// Links that came to each relay.
+    came: Vec<usize>,
+    /// The links between shards, by their nodes.
+    siblings: BTreeMap<[usize; 2], LinkId>,
 }
 
 fn address(relay: usize) -> IpAddr {
@@ -94,14 +107,15 @@ fn address(relay: usize) -> IpAddr {
 
 impl World {
     pub fn new(setting: Setting) -> World {
-        let relays = (0..setting.relays).map(|n| new_relay(&setting, n)).collect();
+        let shards = setting.relays * setting.shards;
+        let relays = (0..shards).map(|n| new_relay(&setting, n)).collect();
         let config = client::Config {
             params: Arc::new(setting.params.clone()),
             policy: setting.policy,
             max_cells: setting.max_cells,
         };
         let rng = Box::new(seed::stream(setting.seed, 1000, "client"));
-        World {
+        let mut world = World {
             now: Time::ZERO,
             client: Client::new(config, rng),
             relays,
@@ -111,13 +125,42 @@ impl World {
             pipes: BTreeMap::new(),
             trace: 0xcbf2_9ce4_8422_2325,
             links: 0,
+            claims: (0..setting.relays).map(|_| Claims::default()).collect(),
+            reached: BTreeMap::new(),
+            came: vec![0; setting.relays],
+            siblings: BTreeMap::new(),
             setting,
+        };
+        world.join_shards();
+        world
+    }
+
+    /// Joins the shards of each relay, each with each.
+    fn join_shards(&mut self) {
+        let shards = self.setting.shards;
+        let same = |a: usize, b: usize| (a - 1) / shards == (b - 1) / shards;
+        let nodes = self.relays.len();
+        let pairs = (1..=nodes).flat_map(|a| (a + 1..=nodes).map(move |b| [a, b]));
+        for pair in pairs.filter(|&[a, b]| same(a, b)) {
+            self.links += 1;
+            let link = LinkId(self.links);
+            self.pipes.insert(link, Pipe::sibling(&self.setting, self.links, pair));
+            self.siblings.insert(pair, link);
+            let [a, b] = pair;
+            self.tell(a, LinkInput::Sibling { link, first: true });
+            self.tell(b, LinkInput::Sibling { link, first: false });
         }
+    }
+
+    /// Which relay a node is a shard of, and which of its shards.
+    fn shard(&self, node: usize) -> Option<(usize, usize)> {
+        let place = node.checked_sub(1)?;
+        Some((place / self.setting.shards, place % self.setting.shards))
     }
 
     /// A hop for a circuit; the last of one may ask for something.
     pub fn hop(&self, relay: usize, wish: Wish) -> Hop {
-        let node = &self.relays[relay];
+        let node = &self.relays[relay * self.setting.shards];
         let key = HopKey::NtorV3 { onion_key: node.onion_key, wish };
         Hop { target: node.target.clone(), key }
     }
@@ -133,11 +176,34 @@ impl World {
 
     /// A circuit over all relays, with what the last is asked for.
     pub fn build_through_all(&mut self, key: u64, wish: Wish) -> CircuitKey {
-        let last = self.relays.len() - 1;
+        let last = self.setting.relays - 1;
         let asked = |n| if n == last { wish } else { Wish::Plain };
         let hops = (0..=last).map(|n| self.hop(n, asked(n))).collect();
         assert!(self.build(key, hops), "{:?}", self.outputs);
         CircuitKey(key)
+    }
+
+    /// How many links there are between two relays.
+    pub fn links_between(&self, relays: [usize; 2]) -> usize {
+        let ends = |pipe: &Pipe| pipe.nodes.map(|node| self.shard(node).map(|(relay, _)| relay));
+        let fits = |pipe: &&Pipe| {
+            let [a, b] = ends(pipe);
+            [a, b] == relays.map(Some) || [b, a] == relays.map(Some)
+        };
+        self.pipes.values().filter(fits).count()
+    }
+
+    /// The links of a node, but for those to its own kind.
+    pub fn links_of(&self, node: usize) -> Vec<LinkId> {
+        let is_sibling = |id: &LinkId| self.siblings.values().any(|sibling| sibling == id);
+        let of =
+            self.pipes.iter().filter(|(id, pipe)| pipe.nodes.contains(&node) && !is_sibling(id));
+        of.map(|(id, _)| *id).collect()
+    }
+
+    /// Bytes that went from shard to shard.
+    pub fn crossed(&self) -> u64 {
+        self.siblings.values().map(|id| self.pipes[id].carried).sum()
     }
 
     /// Runs until nothing happens any more, or the span is over.
@@ -173,6 +239,7 @@ impl World {
     }
 
     fn close(&mut self, node: usize, link: LinkId) {
+        self.forget(node, link);
         self.tell(node, LinkInput::Closed { link });
     }
 
@@ -208,14 +275,16 @@ impl World {
         let [from, to] = self.pipes[&id].nodes;
         let certificate = self.relays[to - 1].tls_certificate;
         let unix = UNIX + self.now.secs_f64() as u64;
-        let start = |peer: usize, own: usize, peer_certificate| Start {
+        let [opener, taker] = [from, to].map(|node| self.shard(node));
+        let start = |peer: Option<_>, own: Option<_>, peer_certificate| Start {
             now: self.now,
             unix,
-            peer: if peer == 0 { Ipv4Addr::new(10, 9, 9, 9).into() } else { address(peer - 1) },
-            own: if own == 0 { Vec::new() } else { vec![address(own - 1)] },
+            peer: peer.map_or(Ipv4Addr::new(10, 9, 9, 9).into(), |(relay, _)| address(relay)),
+            own: own.map(|(relay, _)| address(relay)).into_iter().collect(),
             peer_certificate,
         };
-        let (ours, theirs) = (start(to, from, Some(certificate)), start(from, to, None));
+        let ours = start(taker, opener, Some(certificate));
+        let theirs = start(opener, taker, None);
         self.tell(from, LinkInput::Opened { link: id, target: Some(target), start: ours });
         self.tell(to, LinkInput::Opened { link: id, target: None, start: theirs });
     }
@@ -336,23 +405,49 @@ impl World {
                     server.ended = Some(reason);
                 }
             }
-            Output::Event(anabranch_onion::Event::Violation { violation, .. }) => {
-                node.violations.push(violation);
+            Output::Event(Event::Violation { violation, .. }) => node.violations.push(violation),
+            Output::Event(Event::LinkOpen { link, identity: Some(identity) })
+                if self.pipes[&link].nodes[1] == relay + 1 =>
+            {
+                let (of, shard) = self.shard(relay + 1).unwrap();
+                self.claims[of].came(identity.rsa, shard);
+                self.reached.insert((link, relay + 1), identity.rsa);
             }
             _ => {}
         }
     }
 
     fn dial(&mut self, from: usize, target: Target) {
+        if let Some((relay, shard)) = self.shard(from) {
+            let has = self.claims[relay].claim(target.rsa, shard);
+            if has != shard {
+                let other = relay * self.setting.shards + has + 1;
+                let link = self.siblings[&[from.min(other), from.max(other)]];
+                return self.tell(from, LinkInput::Elsewhere { target, link });
+            }
+        }
+        self.links += 1;
+        self.reached.insert((LinkId(self.links), from), target.rsa);
         let found = self.relays.iter().position(|relay| relay.target.addresses == target.addresses);
         let Some(to) = found else {
-            self.tell(from, LinkInput::Unreachable { target });
-            return;
+            self.forget(from, LinkId(self.links));
+            return self.tell(from, LinkInput::Unreachable { target });
         };
-        self.links += 1;
-        let nodes = [from, to + 1];
+        // Shards take the links that come in turn.
+        let turn = &mut self.came[to / self.setting.shards];
+        let nodes = [from, to + 1 + *turn % self.setting.shards];
+        *turn += 1;
         let pipe = Pipe::new(&self.setting, self.links, nodes, self.now, target);
         self.pipes.insert(LinkId(self.links), pipe);
+    }
+
+    /// A link of a node does not count any more.
+    fn forget(&mut self, node: usize, link: LinkId) {
+        if let (Some(rsa), Some((relay, shard))) =
+            (self.reached.remove(&(link, node)), self.shard(node))
+        {
+            self.claims[relay].gone(rsa, shard);
+        }
     }
 
     /// A link of nobody's making: for hostile neighbours, whose bytes the test writes.
@@ -373,6 +468,7 @@ impl World {
 
     fn hang_up(&mut self, node: usize, link: LinkId) {
         let Some(pipe) = self.pipes.remove(&link) else { return };
+        self.forget(node, link);
         let others: Vec<usize> = pipe.nodes.into_iter().filter(|&other| other != node).collect();
         others.into_iter().for_each(|other| self.close(other, link));
     }
@@ -389,7 +485,8 @@ impl World {
     }
 }
 
-fn new_relay(setting: &Setting, n: usize) -> RelayNode {
+fn new_relay(setting: &Setting, place: usize) -> RelayNode {
+    let n = place / setting.shards;
     let mut rng = seed::stream(setting.seed, n as u64, "relay keys");
     let keys = RelayKeys::generate(&mut rng, UNIX).unwrap();
     let credentials = credentials(&keys, setting, n);
@@ -416,7 +513,7 @@ fn new_relay(setting: &Setting, n: usize) -> RelayNode {
     let credentials = Arc::new(credentials);
     let (responder, initiator) =
         (Role::Responder(Arc::clone(&credentials)), Role::Initiator(credentials));
-    let rng = Box::new(seed::stream(setting.seed, n as u64, "relay"));
+    let rng = Box::new(seed::stream(setting.seed, place as u64, "relay"));
     RelayNode {
         core: Relay::new(config, responder, initiator, rng),
         target,

@@ -13,6 +13,8 @@ use super::Setting;
 /// Both directions. Side 0 opened it; what side `n` sends arrives at the other.
 pub struct Pipe {
     pub nodes: [usize; 2],
+    /// Bytes that were sent, both ways.
+    pub carried: u64,
     wires: [Link<Vec<u8>>; 2],
     /// Which cores have something to send.
     ready: [bool; 2],
@@ -28,6 +30,7 @@ impl Pipe {
         let wire = |side| Link::new(settings(), setting.seed, 2 * id + side);
         Pipe {
             nodes,
+            carried: 0,
             wires: [wire(0), wire(1)],
             ready: [false; 2],
             // As long as TLS 1.3 takes.
@@ -35,6 +38,14 @@ impl Pipe {
             chunks: seed::stream(setting.seed, id, "chunks"),
             rest: [Vec::new(), Vec::new()],
         }
+    }
+
+    /// Between two shards of a relay: open, and as quick as memory.
+    pub fn sibling(setting: &Setting, id: u64, nodes: [usize; 2]) -> Pipe {
+        let quick =
+            Setting { rate: 10_000_000_000, delay: Duration::from_micros(10), ..setting.clone() };
+        let pipe = Pipe::new(&quick, id, nodes, Time::ZERO, Target::default());
+        Pipe { opens: None, ..pipe }
     }
 
     /// When something arrives, or the link opens.
@@ -74,6 +85,7 @@ impl Pipe {
     pub fn push(&mut self, now: Time, side: usize, bytes: Vec<u8>, more: bool) -> bool {
         self.ready[side] = more;
         let length = bytes.len();
+        self.carried += length as u64;
         if length > 0 {
             self.wires[side].push(now, bytes, length).expect("a pipe loses nothing");
         }
