@@ -51,10 +51,11 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     """Three authorities, two relays and an exit of C tor's; the same and a slow relay of ours."""
     folder = tmp_path_factory.mktemp("tor")
     with TorNetwork(folder, relays=2, exits=1) as network:
-        slow = ["--rate", str(RATE), "--burst", str(RATE)]
+        slow = ["--rate", str(RATE), "--burst", str(RATE), "--threads", "1"]
         (port6,) = free_ports(1)
         both = ["--address6", "::1", "--listen", f"[::1]:{port6}"]
-        options: list[list[str]] = [both, [], ["--exit", "accept *:*"], slow]
+        exit_ = ["--exit", "accept *:*", "--threads", "3"]
+        options: list[list[str]] = [both, ["--threads", "2"], exit_, slow]
         ours = [
             OurRelay(network, folder / f"ours{number}", f"ours{number}", *more)
             for number, more in enumerate(options)

@@ -156,6 +156,24 @@ pub struct Stats {
     pub out_of_memory: u64,
 }
 
+impl Stats {
+    /// Those of two shards together.
+    #[must_use]
+    pub fn with(self, other: &Stats) -> Stats {
+        Stats {
+            circuits_made: self.circuits_made + other.circuits_made,
+            circuits_cgo: self.circuits_cgo + other.circuits_cgo,
+            circuits: self.circuits + other.circuits,
+            streams: self.streams + other.streams,
+            cells: self.cells + other.cells,
+            window: self.window.max(other.window),
+            relayed: self.relayed + other.relayed,
+            violations: self.violations + other.violations,
+            out_of_memory: self.out_of_memory + other.out_of_memory,
+        }
+    }
+}
+
 /// A relay's core.
 pub struct Relay {
     config: Config,

@@ -2,7 +2,9 @@
 
 use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
+use std::num::NonZeroUsize;
 use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 
 use anabranch_drive::onion::keyring::KeyRing;
@@ -44,6 +46,7 @@ const KEYS: &[&str] = &[
     "burst",
     "metrics",
     "memory",
+    "threads",
     "grace",
     "allow-private",
     "no-directory",
@@ -95,6 +98,9 @@ pub(crate) struct RelayArgs {
     /// Megabytes that waiting cells may take; then the longest waiting circuit goes [default: 512]
     #[arg(long, value_name = "MB")]
     memory: Option<usize>,
+    /// Threads that carry cells, each with its share of the links and of --memory [default: one for each core of the machine]
+    #[arg(long, value_name = "N")]
+    threads: Option<NonZeroUsize>,
     /// Seconds that circuits may go on after the end was asked for [default: 30]
     #[arg(long, value_name = "SECONDS")]
     grace: Option<u64>,
@@ -141,6 +147,7 @@ impl RelayArgs {
             office,
             description,
             grace: Duration::from_secs(args.grace.unwrap_or(GRACE_S)),
+            threads: args.threads().get(),
         };
         let Some(address) = args.metrics else {
             return relay::run(settings, &stop, &mut screen).map_err(Failure::trouble);
@@ -150,6 +157,12 @@ impl RelayArgs {
         let mut metered = Metered::new(&mut screen, address, env!("CARGO_PKG_VERSION"));
         let metered = metered.as_mut().map_err(cannot)?;
         relay::run(settings, &stop, metered).map_err(Failure::trouble)
+    }
+
+    /// As many as were asked for, or as there are cores.
+    fn threads(&self) -> NonZeroUsize {
+        let cores = || thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
+        self.threads.unwrap_or_else(cores)
     }
 
     /// Where links come by IPv6, if anywhere.
@@ -220,6 +233,7 @@ impl RelayArgs {
             burst: self.burst.or(file.burst),
             metrics: self.metrics.or(file.metrics),
             memory: self.memory.or(file.memory),
+            threads: self.threads.or(file.threads),
             grace: self.grace.or(file.grace),
             allow_private: self.allow_private || file.allow_private,
             no_directory: self.no_directory || file.no_directory,

@@ -7,19 +7,16 @@ use std::net::{SocketAddr, TcpStream};
 use anabranch_links::tls::Context;
 use anabranch_multipath::Time;
 use anabranch_onion::LinkId;
-use anabranch_onion::bucket::Bucket;
 use anabranch_onion::wire::extend::Target;
 use anabranch_onion::wire::keys::sha256;
 use anabranch_onion::wire::link::EXPORT_LABEL;
 
 use super::conn::{BATCH, Brought, Conn};
+use super::meter::Meter;
 use crate::poller::{Interest, Poller, Ready};
 
 /// The least token of a link: its number added to this.
 pub(super) const LINKS: u64 = 1 << 60;
-
-/// Links that were held back go on when so many bytes may pass: some records' worth, and not each byte by itself.
-const PIECE: u64 = 4096;
 
 /// The links by their numbers.
 pub(super) struct Links {
@@ -36,8 +33,8 @@ pub(super) struct Links {
 
 /// Bytes that links may receive and send, and the links that have more to do.
 struct Limits {
-    receive: Bucket,
-    send: Bucket,
+    receive: Meter,
+    send: Meter,
     held: BTreeSet<LinkId>,
 }
 
@@ -71,11 +68,9 @@ impl Links {
         Links { context, conns, last: 0, buffer, plain, limits: None, carried }
     }
 
-    /// Holds all links together to a rate in bytes a second each way, and to bursts.
-    pub(super) fn limit(&mut self, now: Time, rate: u64, burst: u64) {
-        let bucket = Bucket::full(now, rate, burst);
-        let held = BTreeSet::new();
-        self.limits = Some(Limits { receive: bucket.clone(), send: bucket, held });
+    /// Holds all links that share these meters to them: what is received, and what is sent.
+    pub(super) fn limit(&mut self, [receive, send]: [Meter; 2]) {
+        self.limits = Some(Limits { receive, send, held: BTreeSet::new() });
     }
 
     /// Bytes that went over the wire so far: received, sent.
@@ -86,16 +81,13 @@ impl Links {
     /// When links that are held back may go on: then call [`Links::resume`].
     pub(super) fn next_timeout(&self) -> Option<Time> {
         let limits = self.limits.as_ref().filter(|limits| !limits.held.is_empty())?;
-        let [receive, send] = [&limits.receive, &limits.send].map(|bucket| bucket.when(PIECE));
-        Some(receive.unwrap_or(Time::ZERO).max(send.unwrap_or(Time::ZERO)))
+        Some(limits.receive.some_at().max(limits.send.some_at()))
     }
 
     /// The links that were held back, once bytes may pass again: they are read again, and the caller flushes them.
     pub(super) fn resume(&mut self, now: Time, poller: &Poller) -> Vec<LinkId> {
         let Some(limits) = &mut self.limits else { return Vec::new() };
-        // Filled, so that the next time is reckoned from here.
-        let filled = [limits.receive.left(now), limits.send.left(now)];
-        if filled.contains(&0) {
+        if limits.receive.left(now) == 0 || limits.send.left(now) == 0 {
             return Vec::new();
         }
         let held: Vec<LinkId> = std::mem::take(&mut limits.held).into_iter().collect();
@@ -126,14 +118,14 @@ impl Links {
     ) -> io::Result<()> {
         let tls = self.context.accept().map_err(io::Error::other)?;
         let conn = Conn::accepted(socket, peer, tls)?;
-        self.add(poller, conn, Interest::READ)
+        self.add(poller, conn, Interest::READ).map(drop)
     }
 
-    /// Opens a connection to the first address of a relay.
+    /// Opens a connection to the first address of a relay: its number.
     ///
     /// # Errors
     /// The kernel's, or the TLS library's; a relay without an address is not found.
-    pub(super) fn dial(&mut self, poller: &Poller, target: Target) -> io::Result<()> {
+    pub(super) fn dial(&mut self, poller: &Poller, target: Target) -> io::Result<LinkId> {
         let address = *target.addresses.first().ok_or(io::ErrorKind::NotFound)?;
         let tls = self.context.connect().map_err(io::Error::other)?;
         let mut conn = Conn::dial(address, target, tls)?;
@@ -141,11 +133,11 @@ impl Links {
         self.add(poller, conn, Interest { read: true, write: true })
     }
 
-    fn add(&mut self, poller: &Poller, conn: Conn, interest: Interest) -> io::Result<()> {
+    fn add(&mut self, poller: &Poller, conn: Conn, interest: Interest) -> io::Result<LinkId> {
         self.last += 1;
         poller.add_for(conn.socket(), LINKS + self.last, interest)?;
         self.conns.insert(LinkId(self.last), conn);
-        Ok(())
+        Ok(LinkId(self.last))
     }
 
     /// Reads a link that is ready; the caller tells the core, then flushes.
@@ -161,7 +153,7 @@ impl Links {
         let Some(conn) = self.conns.get_mut(&link) else { return nothing };
         let was_open = conn.told;
         let mut ended = false;
-        let allowed = match &mut self.limits {
+        let allowed = match &self.limits {
             Some(limits) => limits.receive.left(now).min(self.buffer.len() as u64) as usize,
             None => self.buffer.len(),
         };
@@ -171,8 +163,8 @@ impl Links {
             ended = conn.read(buffer, &mut self.plain) != Brought::Bytes;
             let bytes = conn.carried[0] - before;
             self.carried[0] += bytes;
-            if let Some(limits) = &mut self.limits {
-                limits.receive.take(bytes);
+            if let Some(limits) = &self.limits {
+                limits.receive.take(now, bytes);
             }
         } else if ready.read
             && let Some(limits) = &mut self.limits
@@ -227,8 +219,8 @@ impl Links {
                 conn.wants = fetch(&mut self.plain, BATCH);
             }
             conn.seal(&self.plain);
-            if let Some(limits) = &mut self.limits {
-                limits.send.take(self.plain.len() as u64);
+            if let Some(limits) = &self.limits {
+                limits.send.take(now, self.plain.len() as u64);
             }
         };
         self.carried[1] += conn.carried[1] - before;

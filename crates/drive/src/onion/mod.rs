@@ -4,7 +4,8 @@
 //! * [`authorities`]: whom a user trusts, as torrc names them.
 //! * [`relay`] and [`client`]: an event loop around each core: one thread, one `epoll` set. Bytes of a link
 //!   come in large reads, and cells leave many to a record and many records to a write; the kernel
-//!   holds little that is not sent, so that the core's order among circuits counts.
+//!   holds little that is not sent, so that the core's order among circuits counts. A relay has as many
+//!   as it is given threads, joined by rings.
 //! * [`metrics`]: a relay's numbers for Prometheus.
 //! * [`office`]: the thread that talks to authorities.
 
@@ -14,10 +15,12 @@ mod conn;
 mod dns;
 pub mod keyring;
 mod links;
+mod meter;
 pub mod metrics;
 pub mod office;
 mod outside;
 pub mod relay;
+mod siblings;
 pub mod state;
 mod station;
 pub mod store;

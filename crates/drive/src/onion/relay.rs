@@ -1,7 +1,7 @@
 //! A relay on real sockets.
 
 use std::io::{self, Read};
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,28 +11,30 @@ use anabranch_multipath::Time;
 use anabranch_onion::channel::{Credentials, Role};
 use anabranch_onion::directory::descriptor::Description;
 use anabranch_onion::directory::policy::ExitPolicy;
-use anabranch_onion::relay::{Config, Input, Output, Relay, Stats};
-use anabranch_onion::wire::keys::{RelayKeys, link_key};
-use anabranch_onion::{Event, StreamKey, schedule};
+use anabranch_onion::relay::{Config, Relay, Stats};
+use anabranch_onion::wire::keys::{LinkKey, RelayKeys, link_key};
+use anabranch_onion::{Event, schedule};
 use sd_notify::NotifyState;
 
 use super::keyring::KeyRing;
+use super::meter::Meter;
 use super::office::{News, Office, unix};
-use super::outside::Stir;
-use super::station::{Station, TICK, Token};
+use super::siblings::{self, Siblings};
+use super::station::{TICK, Token};
 use crate::clock::Clock;
 use crate::manager::tell;
-use crate::poller::Ready;
-use exits::Exits;
+use hands::{Hands, Order};
 use observed::Observed;
+use shard::{Parts, Shard};
 
 mod answers;
 mod exits;
+mod hands;
 mod observed;
+mod shard;
 
-/// Tokens of the single files.
+/// Tokens of the first shard's single files, beside those of each.
 const STOP: u64 = 0;
-const NAMES: u64 = 1;
 const DIRECTORY: u64 = 2;
 /// Certificates of links hold for two days.
 const RECERTIFY: Duration = Duration::from_secs(12 * 3600);
@@ -64,6 +66,8 @@ pub struct Settings {
     pub description: Description,
     /// How long circuits may go on after the end was asked for.
     pub grace: Duration,
+    /// Event loops, each with a core of its own and its share of the links and of the memory; 0 counts as 1.
+    pub threads: usize,
 }
 
 /// Numbers for people.
@@ -75,6 +79,18 @@ pub struct Numbers {
     pub links: usize,
     /// Bytes that links received and sent since the beginning.
     pub carried: [u64; 2],
+}
+
+impl Numbers {
+    /// Those of two shards together.
+    fn with(self, other: &Numbers) -> Numbers {
+        let [received, sent] = [0, 1].map(|way| self.carried[way] + other.carried[way]);
+        Numbers {
+            stats: self.stats.with(&other.stats),
+            links: self.links + other.links,
+            carried: [received, sent],
+        }
+    }
 }
 
 /// Who watches a relay.
@@ -96,20 +112,20 @@ pub trait Watch {
 /// An address cannot be listened on, or the kernel has no files left at the start.
 pub fn run(settings: Settings, stop: &UnixStream, watch: &mut dyn Watch) -> io::Result<()> {
     stop.set_nonblocking(true)?;
-    let mut shard = Shard::new(settings, stop)?;
-    watch.listening(&shard.station.addresses()?);
+    let mut head = Head::start(settings, stop)?;
+    watch.listening(&head.shard.station.addresses()?);
     tell(&[NotifyState::Ready, NotifyState::Status("links may come")]);
-    if let Some(trouble) = shard.exits.trouble() {
+    if let Some(trouble) = head.shard.trouble() {
         watch.note(trouble);
     }
-    while shard.turn(stop, watch)? {}
+    while head.turn(stop, watch)? {}
     Ok(())
 }
 
-/// A core and its sockets: what one thread runs.
-struct Shard {
-    station: Station<Relay>,
-    exits: Exits,
+/// The first shard with the others at hand, and what there is but once.
+struct Head {
+    shard: Shard,
+    hands: Hands,
     settings: Settings,
     observed: Observed,
     /// The TLS certificate that we show.
@@ -122,28 +138,18 @@ struct Shard {
     ends: Option<Time>,
 }
 
-impl Shard {
-    fn new(settings: Settings, stop: &UnixStream) -> io::Result<Shard> {
-        let unix = unix();
-        let key = link_key(&mut super::generator()?, unix).map_err(io::Error::other)?;
-        let context =
-            Context::with_certificate(&key.certificate, &key.key).map_err(io::Error::other)?;
-        let credentials = credentials(settings.keys.keys(), &key.certificate, unix)?;
-        let config = config(&settings, &credentials);
-        let (responder, initiator) = roles(credentials);
-        let core = Relay::new(config, responder, initiator, Box::new(super::generator()?));
-        let (at, own) = (&settings.listen, settings.own.clone());
-        let mut station = Station::new(Clock::start(), core, context, at, own)?;
-        let [rate, burst, _] = settings.description.bandwidth;
-        station.links.limit(Time::ZERO, rate, burst);
-        let exits = Exits::new(settings.policy.clone())?;
-        station.watch(stop, STOP)?;
-        station.watch(exits.waker(), NAMES)?;
-        station.watch(settings.office.waker(), DIRECTORY)?;
+impl Head {
+    fn start(settings: Settings, stop: &UnixStream) -> io::Result<Head> {
+        let key = link_key(&mut super::generator()?, unix()).map_err(io::Error::other)?;
+        let mut parts = shards(&settings, &key)?;
+        let shard = Shard::new(parts.remove(0))?;
+        shard.station.watch(stop, STOP)?;
+        shard.station.watch(settings.office.waker(), DIRECTORY)?;
+        let hands = Hands::start(parts)?;
         settings.office.publish(settings.description.clone());
-        Ok(Shard {
-            station,
-            exits,
+        Ok(Head {
+            shard,
+            hands,
             settings,
             observed: Observed::default(),
             certificate: key.certificate,
@@ -156,29 +162,33 @@ impl Shard {
 
     /// Waits, takes what is ready to the core, does what the core says; false if it is time to end.
     fn turn(&mut self, stop: &UnixStream, watch: &mut dyn Watch) -> io::Result<bool> {
-        let ready = self.station.wait(None)?;
-        let now = self.station.clock.now();
-        for event in ready {
-            self.take(now, event, watch);
+        let (now, ready) = self.shard.turn(watch)?;
+        for token in ready {
+            match token {
+                Token::File(DIRECTORY) => self.take_news(watch),
+                Token::Listener(place) => self.accept(place, watch),
+                // Signals are read behind all else.
+                _ => {}
+            }
         }
+        self.shard.obey(now, watch);
         if self.was_told_to_end(now, stop, watch) {
             return Ok(false);
         }
-        self.station.resume(now);
-        if self.station.is_due(now) {
-            self.station.core.handle(now, Input::Timeout);
-        }
-        self.obey(now, watch);
         if now.since(self.ticked) >= TICK {
             self.ticked = now;
-            let carried = self.station.links.carried();
-            self.observed.note(carried);
-            let (stats, links) = (self.station.core.stats(), self.station.links.len());
-            watch.numbers(now, &Numbers { stats, links, carried });
+            self.hands.listen(watch)?;
+            let numbers = self.numbers();
+            self.observed.note(numbers.carried);
+            watch.numbers(now, &numbers);
             self.renew(now, watch);
         }
-        let drained = || self.station.core.stats().circuits == 0;
+        let drained = || self.numbers().stats.circuits == 0;
         Ok(!self.ends.is_some_and(|end| now >= end || drained()))
+    }
+
+    fn numbers(&self) -> Numbers {
+        self.hands.numbers().with(&self.shard.numbers())
     }
 
     /// Reads signals; true if it is to end at once.
@@ -197,8 +207,8 @@ impl Shard {
     fn begin_to_end(&mut self, now: Time, watch: &mut dyn Watch) {
         tell(&[NotifyState::Stopping]);
         self.ends = Some(now + self.settings.grace);
-        self.station.listeners.clear();
-        let circuits = self.station.core.stats().circuits;
+        self.shard.station.listeners.clear();
+        let circuits = self.numbers().stats.circuits;
         watch.note(&format!("ending: {circuits} circuits may go on for a while"));
     }
 
@@ -210,7 +220,8 @@ impl Shard {
             match credentials(self.settings.keys.keys(), &self.certificate, unix()) {
                 Ok(credentials) => {
                     let (responder, initiator) = roles(credentials);
-                    self.station.core.set_roles(responder, initiator);
+                    self.hands.tell(|| Order::Roles(responder.clone(), initiator.clone()));
+                    self.shard.station.core.set_roles(responder, initiator);
                 }
                 Err(error) => watch.note(&error.to_string()),
             }
@@ -234,50 +245,20 @@ impl Shard {
         match renewed {
             Ok(false) => {}
             Ok(true) => {
-                self.station.core.set_onion_keys(keys.onion_keys());
+                self.hands.tell(|| Order::OnionKeys(keys.onion_keys()));
+                self.shard.station.core.set_onion_keys(keys.onion_keys());
                 self.settings.office.sign_with(Arc::clone(keys.keys()));
             }
             Err(error) => watch.note(&format!("keys could not be renewed: {error}")),
         }
     }
 
-    fn take(&mut self, now: Time, ready: Ready, watch: &mut dyn Watch) {
-        match Token::of(ready.token) {
-            Token::File(NAMES) => self.exits.take_names(now, &mut self.station),
-            Token::File(DIRECTORY) => self.take_news(watch),
-            // Signals are read behind all else.
-            Token::File(_) => {}
-            Token::Listener(place) => self.accept(place, watch),
-            Token::Link(link) => self.station.take_link(now, link, ready),
-            Token::Stream(key) => {
-                let stream = StreamKey(key);
-                self.exits.stir(now, &mut self.station, stream, Stir::Socket(ready));
-            }
-        }
-        self.obey(now, watch);
-    }
-
     fn accept(&mut self, place: usize, watch: &mut dyn Watch) {
-        let Station { listeners, links, poller, .. } = &mut self.station;
-        let Some(listener) = listeners.get(place) else { return };
-        while let Ok((socket, peer)) = listener.accept() {
-            if let Err(error) = links.accept(poller, socket, peer) {
-                watch.note(&format!("a link could not be taken: {error}"));
-            }
-        }
-    }
-
-    /// Does what the core says.
-    fn obey(&mut self, now: Time, watch: &mut dyn Watch) {
-        let (station, exits) = (&mut self.station, &mut self.exits);
-        while let Some(output) = station.core.poll() {
-            match output {
-                Output::Link(output) => station.obey(now, output),
-                Output::Stream(output) => exits.take(now, station, output),
-                Output::Connect { stream, begin } => exits.connect(now, station, stream, begin),
-                Output::Directory { stream } => exits.serve(now, station, stream),
-                Output::Resolve { stream, name } => exits.seek(now, station, stream, None, name),
-                Output::Event(event) => watch.event(now, &event),
+        while let Some(Ok((socket, peer))) =
+            self.shard.station.listeners.get(place).map(TcpListener::accept)
+        {
+            if let Some((socket, peer)) = self.hands.hand(socket, peer) {
+                self.shard.accept(socket, peer, watch);
             }
         }
     }
@@ -286,9 +267,14 @@ impl Shard {
         for news in self.settings.office.take() {
             match news {
                 News::Network(network) => {
-                    self.station.core.set_params(super::params(&network));
+                    let params = super::params(&network);
+                    self.hands.tell(|| Order::Params(Arc::clone(&params)));
+                    self.shard.station.core.set_params(params);
                 }
-                News::Cache(cache) => self.exits.cache = cache,
+                News::Cache(cache) => {
+                    self.hands.tell(|| Order::Cache(Arc::clone(&cache)));
+                    self.shard.set_cache(cache);
+                }
                 News::Ready => {}
                 News::Published(name) => {
                     watch.note(&format!("authority {name} took our descriptor"))
@@ -305,6 +291,31 @@ fn roles(credentials: Credentials) -> (Role, Role) {
     (Role::Responder(Arc::clone(&credentials)), Role::Initiator(credentials))
 }
 
+/// All shards, the first of which listens.
+fn shards(settings: &Settings, key: &LinkKey) -> io::Result<Vec<Parts>> {
+    let clock = Clock::start();
+    let credentials = credentials(settings.keys.keys(), &key.certificate, unix())?;
+    let config = config(settings, &credentials);
+    let (responder, initiator) = roles(credentials);
+    let [rate, burst, _] = settings.description.bandwidth;
+    let meters = [Meter::full(rate, burst), Meter::full(rate, burst)];
+    let make = |(number, siblings): (usize, Siblings)| {
+        let (config, rng) = (config.clone(), Box::new(super::generator()?));
+        let context = Context::with_certificate(&key.certificate, &key.key);
+        Ok(Parts {
+            clock,
+            core: Relay::new(config, responder.clone(), initiator.clone(), rng),
+            context: context.map_err(io::Error::other)?,
+            listen: if number == 0 { settings.listen.clone() } else { Vec::new() },
+            own: settings.own.clone(),
+            meters: meters.clone(),
+            policy: settings.policy.clone(),
+            siblings,
+        })
+    };
+    siblings::shards(settings.threads.max(1))?.into_iter().enumerate().map(make).collect()
+}
+
 fn config(settings: &Settings, credentials: &Credentials) -> Config {
     Config {
         identity: credentials.identity,
@@ -314,7 +325,7 @@ fn config(settings: &Settings, credentials: &Credentials) -> Config {
         exit: !settings.policy.rejects_all(),
         directory: settings.directory,
         allow_private: settings.allow_private,
-        max_cells: settings.memory / anabranch_onion::wire::cell::CELL,
+        max_cells: settings.memory / anabranch_onion::wire::cell::CELL / settings.threads.max(1),
         max_queue: 50_000,
         max_half_open: 64,
         max_streams: 10_000,

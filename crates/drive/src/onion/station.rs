@@ -8,15 +8,20 @@ use std::time::{Duration, UNIX_EPOCH};
 use anabranch_links::tls::Context;
 use anabranch_multipath::Time;
 use anabranch_onion::channel::Start;
+use anabranch_onion::wire::extend::Target;
+use anabranch_onion::wire::link::Identity;
 use anabranch_onion::{Core, LinkId, LinkInput, LinkOutput, StreamKey};
 
 use super::links::{LINKS, Links};
 use super::outside::{Inside, Outside, Stir, Told};
+use super::siblings::{Siblings, is_sibling};
 use crate::clock::Clock;
 use crate::poller::{Poller, Ready};
 
-/// The least token of a listener: its place added to this. Smaller ones are a role's single files.
+/// The least token of a listener: its place added to this. Smaller ones are single files, of the role but for one.
 pub(super) const LISTENERS: u64 = 16;
+/// The token of the bell that siblings ring: then [`Station::take_siblings`] is to be called.
+pub(super) const BELL: u64 = LISTENERS - 1;
 /// The least token of a stream's socket; what is added to it is for the role to say.
 pub(super) const STREAMS: u64 = 1 << 61;
 /// Between two looks at what is not told by any file.
@@ -31,6 +36,8 @@ pub(super) struct Station<C> {
     pub(super) listeners: Vec<TcpListener>,
     /// The addresses that neighbours are told are ours; none for a client.
     own: Vec<IpAddr>,
+    /// The other shards of a relay that has any.
+    siblings: Option<Siblings>,
 }
 
 /// Whose a token is.
@@ -75,7 +82,21 @@ impl<C: Core> Station<C> {
         for (token, listener) in (LISTENERS..).zip(&listeners) {
             poller.add(listener, token)?;
         }
-        Ok(Station { clock, core, poller, links: Links::new(context), listeners, own })
+        let (links, siblings) = (Links::new(context), None);
+        Ok(Station { clock, core, poller, links, listeners, own, siblings })
+    }
+
+    /// Joins the core with others of the same relay.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub(super) fn join(&mut self, siblings: Siblings) -> io::Result<()> {
+        self.watch(&**siblings.bell(), BELL)?;
+        for (link, first) in siblings.links() {
+            self.core.handle_link(self.clock.now(), LinkInput::Sibling { link, first });
+        }
+        self.siblings = Some(siblings);
+        Ok(())
     }
 
     /// Watches one of the role's single files.
@@ -83,7 +104,7 @@ impl<C: Core> Station<C> {
     /// # Errors
     /// The kernel's.
     pub(super) fn watch(&self, file: impl AsFd, token: u64) -> io::Result<()> {
-        debug_assert!(token < LISTENERS, "others are listeners");
+        debug_assert!(token < LISTENERS, "larger ones are listeners'");
         self.poller.add(file, token)
     }
 
@@ -147,10 +168,12 @@ impl<C: Core> Station<C> {
     /// Does what the core wants done with a link.
     pub(super) fn obey(&mut self, now: Time, output: LinkOutput) {
         match output {
-            LinkOutput::Dial { target } => {
-                if self.links.dial(&self.poller, target.clone()).is_err() {
-                    self.core.handle_link(now, LinkInput::Unreachable { target });
+            LinkOutput::Dial { target } => self.dial(now, target),
+            LinkOutput::Transmit { link } if is_sibling(link) => {
+                if let Some(siblings) = &mut self.siblings {
+                    siblings.wants(link);
                 }
+                self.flush_siblings(now);
             }
             LinkOutput::Transmit { link } => {
                 self.links.wants(link);
@@ -187,6 +210,44 @@ impl<C: Core> Station<C> {
         self.clock.wall(now).duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
     }
 
+    /// A link leads to this relay now.
+    pub(super) fn opened(&mut self, link: LinkId, identity: &Identity) {
+        if let Some(siblings) = &mut self.siblings {
+            siblings.opened(link, identity.rsa);
+        }
+    }
+
+    /// Takes what siblings sent to the core, and sends what waited for room.
+    pub(super) fn take_siblings(&mut self, now: Time) {
+        let Some(siblings) = &mut self.siblings else { return };
+        let core = &mut self.core;
+        siblings.take(|link, bytes| core.handle_link(now, LinkInput::Bytes { link, bytes }));
+        self.flush_siblings(now);
+    }
+
+    fn flush_siblings(&mut self, now: Time) {
+        let Some(siblings) = &mut self.siblings else { return };
+        let core = &mut self.core;
+        siblings.flush(|link, out, limit| core.transmit(now, link, out, limit));
+    }
+
+    fn dial(&mut self, now: Time, target: Target) {
+        let rsa = target.rsa;
+        if let Some(link) = self.siblings.as_ref().and_then(|siblings| siblings.claim(rsa)) {
+            return self.core.handle_link(now, LinkInput::Elsewhere { target, link });
+        }
+        let dialled = self.links.dial(&self.poller, target.clone());
+        if let Some(siblings) = &mut self.siblings {
+            match &dialled {
+                Ok(link) => siblings.count(*link, rsa),
+                Err(_) => siblings.failed(rsa),
+            }
+        }
+        if dialled.is_err() {
+            self.core.handle_link(now, LinkInput::Unreachable { target });
+        }
+    }
+
     fn flush(&mut self, now: Time, link: LinkId) {
         let core = &mut self.core;
         let fetch = |out: &mut Vec<u8>, limit| core.transmit(now, link, out, limit);
@@ -196,6 +257,9 @@ impl<C: Core> Station<C> {
     }
 
     fn gone(&mut self, now: Time, link: LinkId) {
+        if let Some(siblings) = &mut self.siblings {
+            siblings.gone(link);
+        }
         let input = match self.links.remove(link) {
             Some(target) => LinkInput::Unreachable { target },
             None => LinkInput::Closed { link },

@@ -1,0 +1,106 @@
+//! How much the links of all shards may carry together.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use anabranch_multipath::Time;
+
+const SECOND: u128 = 1_000_000_000;
+
+/// A token bucket that threads share without a lock: what it holds follows from the time at which it will be full again. What passes
+/// may be more than there is; then nothing may until that has been made up for.
+#[derive(Clone, Debug)]
+pub(super) struct Meter {
+    /// Bytes a second, and the most that is held.
+    rate: u64,
+    burst: u64,
+    /// Nanoseconds of the clock's time.
+    full_at: Arc<AtomicU64>,
+}
+
+impl Meter {
+    /// A full one. A rate or a burst of 0 counts as 1.
+    pub(super) fn full(rate: u64, burst: u64) -> Meter {
+        Meter { rate: rate.max(1), burst: burst.max(1), full_at: Arc::default() }
+    }
+
+    /// Bytes that may pass now.
+    pub(super) fn left(&self, now: Time) -> u64 {
+        let lacks = self.full_at.load(Ordering::Relaxed).saturating_sub(now.nanos());
+        let missing = u128::from(lacks) * u128::from(self.rate) / SECOND;
+        self.burst.saturating_sub(u64::try_from(missing).unwrap_or(u64::MAX))
+    }
+
+    /// Bytes pass.
+    pub(super) fn take(&self, now: Time, bytes: u64) {
+        let nanos = self.nanos(bytes);
+        let later = |full_at: u64| Some(full_at.max(now.nanos()).saturating_add(nanos));
+        let _ = self.full_at.fetch_update(Ordering::Relaxed, Ordering::Relaxed, later);
+    }
+
+    /// When there will be some ten milliseconds' worth, and more than a few records', if nothing passes until then: not at each byte, which
+    /// would cost a call for each.
+    pub(super) fn some_at(&self) -> Time {
+        let some = (self.rate / 100).max(4096).min(self.burst);
+        let full_at = self.full_at.load(Ordering::Relaxed);
+        let nanos = full_at.saturating_sub(self.nanos(self.burst - some));
+        Time::ZERO + Duration::from_nanos(nanos)
+    }
+
+    /// How long so many bytes take.
+    fn nanos(&self, bytes: u64) -> u64 {
+        let nanos = (u128::from(bytes) * SECOND).div_ceil(u128::from(self.rate));
+        u64::try_from(nanos).unwrap_or(u64::MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(millis: u64) -> Time {
+        Time::from_millis(millis)
+    }
+
+    #[test]
+    fn a_burst_passes_at_once_and_then_the_rate() {
+        let meter = Meter::full(1_000_000, 50_000);
+        assert_eq!((meter.left(at(0)), meter.some_at()), (50_000, Time::ZERO));
+        meter.take(at(0), 50_000);
+        assert_eq!((meter.left(at(0)), meter.some_at()), (0, at(10)));
+        assert_eq!((meter.left(at(5)), meter.left(at(10))), (5_000, 10_000));
+        assert_eq!(meter.left(at(100_000)), 50_000, "no more than a burst is held");
+    }
+
+    #[test]
+    fn what_passed_in_excess_is_made_up_for_by_all_who_share_it() {
+        let (meter, other) = {
+            let meter = Meter::full(1000, 1000);
+            (meter.clone(), meter)
+        };
+        meter.take(at(0), 2000);
+        other.take(at(0), 1000);
+        assert_eq!((meter.left(at(2000)), other.left(at(2500))), (0, 500));
+    }
+
+    #[test]
+    fn threads_take_no_more_than_the_rate_together() {
+        let meter = Meter::full(1_000_000, 1_000_000);
+        let taken: u64 = std::thread::scope(|scope| {
+            let work = |meter: Meter| {
+                let mut taken = 0;
+                while meter.left(at(0)) > 0 {
+                    meter.take(at(0), 100);
+                    taken += 100;
+                }
+                taken
+            };
+            let threads =
+                [meter.clone(), meter.clone()].map(|meter| scope.spawn(move || work(meter)));
+            threads.into_iter().map(|thread| thread.join().unwrap()).sum()
+        });
+        // Each may pass what it found left.
+        assert!((1_000_000..=1_000_100).contains(&taken), "{taken}");
+    }
+}

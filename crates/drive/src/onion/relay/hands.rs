@@ -1,0 +1,210 @@
+//! The further shards of a relay, each on a thread of its own: they are handed links, told what the first one learns, and tell it what
+//! happens.
+
+use std::io;
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::{self, JoinHandle};
+
+use anabranch_multipath::Time;
+use anabranch_onion::Event;
+use anabranch_onion::channel::Role;
+use anabranch_onion::congestion::Params;
+use anabranch_onion::directory::cache::Cache;
+use anabranch_onion::wire::crypto::CurveKeys;
+
+use super::shard::{Parts, Shard};
+use super::{Numbers, Watch};
+use crate::onion::siblings::Bell;
+use crate::onion::station::TICK;
+
+/// What a further shard is told.
+pub(super) enum Order {
+    /// A neighbour has opened this connection.
+    Link(TcpStream, SocketAddr),
+    Params(Arc<Params>),
+    Cache(Arc<Cache>),
+    /// How to prove ourselves on links that came, and on those that we open.
+    Roles(Role, Role),
+    OnionKeys(Vec<CurveKeys>),
+}
+
+/// What a further shard tells.
+enum Told {
+    Event(Time, Event),
+    Note(String),
+    Numbers(usize, Numbers),
+    Failed(io::Error),
+}
+
+/// All further shards.
+pub(super) struct Hands {
+    hands: Vec<Hand>,
+    told: Receiver<Told>,
+    numbers: Vec<Numbers>,
+    /// Who is to take the next link: 0 is the first shard itself.
+    turn: usize,
+}
+
+struct Hand {
+    /// Dropped to end the thread.
+    orders: Option<Sender<Order>>,
+    bell: Arc<Bell>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Hands {
+    /// Sets shards to work. Each is put together on its own thread; if that fails, [`Hands::listen`] says so.
+    ///
+    /// # Errors
+    /// The kernel's: it gives no thread.
+    pub(super) fn start(shards: Vec<Parts>) -> io::Result<Hands> {
+        let (teller, told) = channel();
+        let numbers = vec![Numbers::default(); shards.len()];
+        let start = |(number, shard)| Hand::start(number, shard, teller.clone());
+        let hands = shards.into_iter().enumerate().map(start).collect::<io::Result<Vec<_>>>()?;
+        Ok(Hands { hands, told, numbers, turn: 0 })
+    }
+
+    /// Hands a connection to whose turn it is; given back if that is the first shard.
+    pub(super) fn hand(
+        &mut self,
+        socket: TcpStream,
+        peer: SocketAddr,
+    ) -> Option<(TcpStream, SocketAddr)> {
+        let turn = self.turn;
+        self.turn = (turn + 1) % (self.hands.len() + 1);
+        match turn.checked_sub(1) {
+            Some(hand) => {
+                self.hands[hand].tell(Order::Link(socket, peer));
+                None
+            }
+            None => Some((socket, peer)),
+        }
+    }
+
+    /// Tells all of them.
+    pub(super) fn tell(&self, order: impl Fn() -> Order) {
+        self.hands.iter().for_each(|hand| hand.tell(order()));
+    }
+
+    /// Passes on what they have told.
+    ///
+    /// # Errors
+    /// One of them has failed.
+    pub(super) fn listen(&mut self, watch: &mut dyn Watch) -> io::Result<()> {
+        while let Ok(told) = self.told.try_recv() {
+            match told {
+                Told::Event(now, event) => watch.event(now, &event),
+                Told::Note(text) => watch.note(&text),
+                Told::Numbers(number, numbers) => self.numbers[number] = numbers,
+                Told::Failed(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Their numbers together, of the last second.
+    pub(super) fn numbers(&self) -> Numbers {
+        self.numbers.iter().fold(Numbers::default(), |sum, numbers| sum.with(numbers))
+    }
+}
+
+impl Hand {
+    fn start(number: usize, parts: Parts, told: Sender<Told>) -> io::Result<Hand> {
+        let bell = Arc::clone(parts.siblings.bell());
+        let (orders, ordered) = channel();
+        let work = move || {
+            let mut teller = Teller(told);
+            let worked =
+                Shard::new(parts).and_then(|shard| work(number, shard, &ordered, &mut teller));
+            if let Err(error) = worked {
+                teller.tell(Told::Failed(error));
+            }
+        };
+        let thread = thread::Builder::new().name(format!("shard {}", number + 1)).spawn(work)?;
+        Ok(Hand { orders: Some(orders), bell, thread: Some(thread) })
+    }
+
+    fn tell(&self, order: Order) {
+        // A shard that has failed has said so.
+        let _ = self.orders.as_ref().map(|orders| orders.send(order));
+        self.bell.ring();
+    }
+}
+
+impl Drop for Hand {
+    fn drop(&mut self) {
+        drop(self.orders.take());
+        self.bell.ring();
+        if let Some(thread) = self.thread.take() {
+            // A panic there was told on standard error.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Runs a shard until its orders end.
+///
+/// # Errors
+/// The kernel's.
+fn work(
+    number: usize,
+    mut shard: Shard,
+    orders: &Receiver<Order>,
+    teller: &mut Teller,
+) -> io::Result<()> {
+    use std::sync::mpsc::TryRecvError;
+    let mut ticked = Time::ZERO;
+    loop {
+        let (now, _) = shard.turn(teller)?;
+        loop {
+            match orders.try_recv() {
+                Ok(order) => follow(&mut shard, order, teller),
+                Err(TryRecvError::Empty) => break,
+                Err(TryRecvError::Disconnected) => return Ok(()),
+            }
+        }
+        shard.obey(now, teller);
+        if now.since(ticked) >= TICK {
+            ticked = now;
+            teller.tell(Told::Numbers(number, shard.numbers()));
+        }
+    }
+}
+
+fn follow(shard: &mut Shard, order: Order, teller: &mut Teller) {
+    let core = &mut shard.station.core;
+    match order {
+        Order::Link(socket, peer) => shard.accept(socket, peer, teller),
+        Order::Params(params) => core.set_params(params),
+        Order::Cache(cache) => shard.set_cache(cache),
+        Order::Roles(responder, initiator) => core.set_roles(responder, initiator),
+        Order::OnionKeys(keys) => core.set_onion_keys(keys),
+    }
+}
+
+/// Tells the first shard's thread.
+struct Teller(Sender<Told>);
+
+impl Teller {
+    fn tell(&self, told: Told) {
+        // Who listens no more wants an end of this one, too.
+        let _ = self.0.send(told);
+    }
+}
+
+impl Watch for Teller {
+    fn listening(&mut self, _: &[SocketAddr]) {}
+
+    fn event(&mut self, now: Time, event: &Event) {
+        self.tell(Told::Event(now, event.clone()));
+    }
+
+    fn numbers(&mut self, _: Time, _: &Numbers) {}
+
+    fn note(&mut self, text: &str) {
+        self.tell(Told::Note(text.to_owned()));
+    }
+}

@@ -1,0 +1,136 @@
+//! One core of a relay with its sockets: what one thread runs.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::sync::Arc;
+
+use anabranch_links::tls::Context;
+use anabranch_multipath::Time;
+use anabranch_onion::directory::cache::Cache;
+use anabranch_onion::directory::policy::ExitPolicy;
+use anabranch_onion::relay::{Input, Output, Relay};
+use anabranch_onion::{Event, StreamKey};
+
+use super::exits::Exits;
+use super::{Numbers, Watch};
+use crate::clock::Clock;
+use crate::onion::meter::Meter;
+use crate::onion::outside::Stir;
+use crate::onion::siblings::Siblings;
+use crate::onion::station::{BELL, Station, Token};
+use crate::poller::Ready;
+
+/// The token of names that were found. Others below [`BELL`] are the caller's.
+const NAMES: u64 = 1;
+
+/// What a shard is made of.
+pub(super) struct Parts {
+    pub(super) clock: Clock,
+    pub(super) core: Relay,
+    pub(super) context: Context,
+    /// Where links come in; nowhere for a shard that is handed them.
+    pub(super) listen: Vec<SocketAddr>,
+    pub(super) own: Vec<IpAddr>,
+    /// Those of all shards: received, sent.
+    pub(super) meters: [Meter; 2],
+    pub(super) policy: ExitPolicy,
+    pub(super) siblings: Siblings,
+}
+
+/// A core, its links and its streams.
+pub(super) struct Shard {
+    pub(super) station: Station<Relay>,
+    exits: Exits,
+}
+
+impl Shard {
+    /// # Errors
+    /// An address cannot be listened on (it is named), or the kernel has no files left.
+    pub(super) fn new(parts: Parts) -> io::Result<Shard> {
+        let Parts { clock, core, context, listen, own, meters, policy, siblings } = parts;
+        let mut station = Station::new(clock, core, context, &listen, own)?;
+        station.links.limit(meters);
+        station.join(siblings)?;
+        let exits = Exits::new(policy)?;
+        station.watch(exits.waker(), NAMES)?;
+        Ok(Shard { station, exits })
+    }
+
+    /// Waits, takes what is ready to the core, does what the core says. What is ready and is the caller's is left to it.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub(super) fn turn(&mut self, watch: &mut dyn Watch) -> io::Result<(Time, Vec<Token>)> {
+        let ready = self.station.wait(None)?;
+        let now = self.station.clock.now();
+        let mut others = Vec::new();
+        for event in ready {
+            others.extend(self.take(now, event));
+            self.obey(now, watch);
+        }
+        self.station.resume(now);
+        if self.station.is_due(now) {
+            self.station.core.handle(now, Input::Timeout);
+        }
+        self.obey(now, watch);
+        Ok((now, others))
+    }
+
+    /// Takes what is ready; what is not ours is given back.
+    fn take(&mut self, now: Time, ready: Ready) -> Option<Token> {
+        match Token::of(ready.token) {
+            Token::File(NAMES) => self.exits.take_names(now, &mut self.station),
+            Token::File(BELL) => self.station.take_siblings(now),
+            Token::Link(link) => self.station.take_link(now, link, ready),
+            Token::Stream(key) => {
+                self.exits.stir(now, &mut self.station, StreamKey(key), Stir::Socket(ready));
+            }
+            other => return Some(other),
+        }
+        None
+    }
+
+    /// Does what the core says.
+    pub(super) fn obey(&mut self, now: Time, watch: &mut dyn Watch) {
+        let (station, exits) = (&mut self.station, &mut self.exits);
+        while let Some(output) = station.core.poll() {
+            match output {
+                Output::Link(output) => station.obey(now, output),
+                Output::Stream(output) => exits.take(now, station, output),
+                Output::Connect { stream, begin } => exits.connect(now, station, stream, begin),
+                Output::Directory { stream } => exits.serve(now, station, stream),
+                Output::Resolve { stream, name } => exits.seek(now, station, stream, None, name),
+                Output::Event(event) => {
+                    if let Event::LinkOpen { link, identity: Some(identity) } = &event {
+                        station.opened(*link, identity);
+                    }
+                    watch.event(now, &event);
+                }
+            }
+        }
+    }
+
+    /// Takes a connection that a neighbour opened.
+    pub(super) fn accept(&mut self, socket: TcpStream, peer: SocketAddr, watch: &mut dyn Watch) {
+        let Station { links, poller, .. } = &mut self.station;
+        if let Err(error) = links.accept(poller, socket, peer) {
+            watch.note(&format!("a link could not be taken: {error}"));
+        }
+    }
+
+    /// What the directory has to give from now on.
+    pub(super) fn set_cache(&mut self, cache: Arc<Cache>) {
+        self.exits.cache = cache;
+    }
+
+    /// Why names that are not in the table of hosts cannot be resolved, if so.
+    pub(super) fn trouble(&self) -> Option<&str> {
+        self.exits.trouble()
+    }
+
+    /// Numbers for people.
+    pub(super) fn numbers(&self) -> Numbers {
+        let Station { core, links, .. } = &self.station;
+        Numbers { stats: core.stats(), links: links.len(), carried: links.carried() }
+    }
+}
