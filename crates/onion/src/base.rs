@@ -10,6 +10,7 @@ use crate::end::{Filled, Happened};
 use crate::event::{Event, Violation};
 use crate::hub::{Hub, Lane, LinkId, Popped};
 use crate::node::{LinkOutput, StreamOutput};
+use crate::padding::{Rules, Silence, Usage};
 use crate::schedule;
 use crate::stream::StreamKey;
 use crate::table::{Dialling, Slab, Streams};
@@ -25,6 +26,10 @@ pub(crate) enum Timer {
     Handshake(LinkId),
     /// A stream of the circuit that keeps to a rate may send again.
     Streams(u32),
+    /// The link may have been silent for long enough to be padded.
+    Padding(LinkId),
+    /// The link may have been without circuits for too long.
+    Rest(LinkId),
 }
 
 /// Puts our layers on a cell that starts here.
@@ -94,6 +99,10 @@ pub(crate) struct Base<C, O> {
     pub(crate) max_cells: usize,
     /// What neighbours did that no honest one does.
     pub(crate) violations: u64,
+    /// When links are padded and closed.
+    pub(crate) rules: Rules,
+    /// Cells of padding: received, sent.
+    pub(crate) padding: [u64; 2],
 }
 
 impl<C, O> Base<C, O>
@@ -117,6 +126,8 @@ where
             outputs: VecDeque::new(),
             max_cells,
             violations: 0,
+            rules: Rules::default(),
+            padding: [0; 2],
         }
     }
 
@@ -135,6 +146,64 @@ where
     pub(crate) fn violated(&mut self, link: LinkId, violation: Violation) {
         self.violations += 1;
         self.put(Event::Violation { link, violation });
+    }
+
+    /// The consensus says something else of padding. Links that are padded from now on are watched.
+    pub(crate) fn set_rules(&mut self, rules: Rules) {
+        self.rules = rules;
+        let links: Vec<LinkId> = self.hub.iter().map(|(id, _)| id).collect();
+        links.into_iter().for_each(|id| self.watch(id));
+    }
+
+    /// A link is used for this, at least.
+    pub(crate) fn mark(&mut self, id: LinkId, usage: Usage) {
+        if let Some(link) = self.hub.link(id).filter(|link| link.quiet.usage < usage) {
+            link.quiet.usage = usage;
+            self.watch(id);
+        }
+    }
+
+    /// The silence after which a link is padded, if it is.
+    pub(crate) fn silence(&mut self, id: LinkId) -> Option<Silence> {
+        let link = self.hub.link(id).filter(|link| link.channel.has_padding())?;
+        self.rules.silence(link.seen())
+    }
+
+    /// Sets the timer of a link that is padded, if it is not set.
+    pub(crate) fn watch(&mut self, id: LinkId) {
+        let Some(silence) = self.silence(id) else { return };
+        let Some(link) = self.hub.link(id) else { return };
+        if !std::mem::replace(&mut link.quiet.watched, true) {
+            self.timers.insert((link.quiet.first_look(silence), Timer::Padding(id)));
+        }
+    }
+
+    /// Looks whether a link has been silent for long enough.
+    pub(crate) fn look(&mut self, now: Time, id: LinkId) {
+        let silence = self.silence(id);
+        let Some(link) = self.hub.link(id) else { return };
+        let Some(silence) = silence else {
+            link.quiet.watched = false;
+            return;
+        };
+        let (due, next) = link.quiet.look(now, silence, &mut *self.rng);
+        self.timers.insert((next, Timer::Padding(id)));
+        if due && self.hub.pad(id) {
+            self.padding[1] += 1;
+        }
+    }
+
+    /// Whether a link has been without circuits for so long that it is to be closed.
+    pub(crate) fn is_spare(&mut self, now: Time, id: LinkId) -> bool {
+        let Some(link) = self.hub.link(id) else { return false };
+        let until = match link.circuits() {
+            0 => link.quiet.rests_until(),
+            _ => now + link.quiet.rest,
+        };
+        if until > now {
+            self.timers.insert((until, Timer::Rest(id)));
+        }
+        until <= now
     }
 
     /// A circuit waits for a link to this relay.

@@ -13,7 +13,7 @@ use rand_core::CryptoRng;
 
 use crate::wire::cell::{self, Cell, Command, Width};
 use crate::wire::crypto::{ed25519, random};
-use crate::wire::link::{self, BadCerts, Certified, Identity, Info};
+use crate::wire::link::{self, BadCerts, Certified, Identity, Info, Padding};
 use transcript::Transcript;
 
 mod transcript;
@@ -22,6 +22,8 @@ mod transcript;
 pub const HANDSHAKE: Duration = Duration::from_secs(60);
 /// The link protocols that we speak: 4 has wide circuit IDs, 5 has padding.
 const VERSIONS: [u16; 2] = [4, 5];
+/// The first one with padding.
+const WITH_PADDING: u16 = 5;
 /// The longest variable-length cell that is read: CERTS cells of today have some 1,500 bytes.
 const LONGEST: usize = 8192;
 
@@ -121,8 +123,8 @@ pub struct Channel {
     pub seen_as: Option<IpAddr>,
     /// The neighbour's clock minus ours in seconds, if it told.
     pub skew: Option<i64>,
-    /// The padding that the neighbour asked for: silence in milliseconds, or none.
-    pub padding: Option<(u16, u16)>,
+    /// The padding that the neighbour asked for.
+    pub padding: Padding,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -167,7 +169,7 @@ impl Channel {
             outbox: Vec::new(),
             seen_as: None,
             skew: None,
-            padding: None,
+            padding: Padding::Nothing,
         }
     }
 
@@ -204,6 +206,22 @@ impl Channel {
     /// Who the neighbour has proved to be; `None` for a client.
     pub fn identity(&self) -> Option<Identity> {
         self.certified.filter(|_| self.proven).map(|certified| certified.identity)
+    }
+
+    /// Whether a client is at one of its ends.
+    pub fn is_clients(&self) -> bool {
+        matches!(self.role, Role::Client) || self.identity().is_none()
+    }
+
+    /// Whether the link protocol has padding.
+    pub fn has_padding(&self) -> bool {
+        self.version >= WITH_PADDING
+    }
+
+    /// Asks the neighbour for padding, or to send none. A client may, once the channel is open.
+    pub fn ask_padding(&mut self, wanted: Padding) {
+        let body = link::put_padding(wanted);
+        cell::put_fixed(&mut self.outbox, 0, Command::PADDING_NEGOTIATE, &body);
     }
 
     /// The neighbour's address.
@@ -340,7 +358,7 @@ impl Channel {
 
     fn take_padding(&mut self, body: &[u8]) -> Result<Taken, Fault> {
         let command = Command::PADDING_NEGOTIATE;
-        if self.is_initiator() || self.version < 5 {
+        if self.is_initiator() || !self.has_padding() {
             return Err(Fault::OutOfPlace(command));
         }
         self.padding = link::read_padding(body).ok_or(Fault::Malformed(command))?;

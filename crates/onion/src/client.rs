@@ -18,6 +18,7 @@ use crate::event::{Event, Violation};
 use crate::handshake::extension::Wish;
 use crate::hub::{LinkId, Owner};
 use crate::node::{LinkOutput, Node, StreamOutput, Why};
+use crate::padding::{Amount, PaddingParams, Rules};
 use crate::schedule;
 use crate::stream::StreamKey;
 use crate::wire::cell::Cell;
@@ -43,6 +44,8 @@ pub struct Config {
     pub policy: schedule::Kind,
     /// Cells that may wait, of all circuits together.
     pub max_cells: usize,
+    /// How much padding the user wants.
+    pub padding: Amount,
 }
 
 /// One relay of a circuit.
@@ -183,7 +186,8 @@ pub struct Client {
 impl Client {
     /// A client without links; `rng` is all the chance that it takes.
     pub fn new(config: Config, rng: Box<dyn CryptoRng + Send>) -> Client {
-        let base = Base::new(config.policy, config.max_cells, rng);
+        let mut base = Base::new(config.policy, config.max_cells, rng);
+        base.rules.amount = config.padding;
         Client { params: config.params, keys: BTreeMap::new(), base }
     }
 
@@ -213,13 +217,23 @@ impl Client {
         self.params = params;
     }
 
+    /// What the consensus says of padding, from now on.
+    pub fn set_padding(&mut self, params: PaddingParams) {
+        self.base.set_rules(Rules { params, ..self.base.rules });
+    }
+
+    /// Cells of padding so far: received, sent.
+    pub fn padding(&self) -> [u64; 2] {
+        self.base.padding
+    }
+
     /// The congestion window of a circuit's last hop, in cells.
     pub fn window(&self, circuit: CircuitKey) -> Option<u64> {
         let circuit = self.base.circuits.get(*self.keys.get(&circuit)?)?;
         circuit.tail.as_ref().map(|tail| tail.leg.window())
     }
 
-    /// Links to relays and how many circuits are on each, for closing those that nobody uses.
+    /// Links to relays, and how many circuits are on each.
     pub fn links(&self) -> impl Iterator<Item = (LinkId, usize)> {
         self.base.hub.iter().map(|(id, link)| (id, link.circuits()))
     }

@@ -7,9 +7,10 @@ use anabranch_multipath::Time;
 use rand_core::CryptoRng;
 
 use crate::channel::Channel;
+use crate::padding::{Quiet, Seen};
 use crate::queue::{Pool, Queue};
 use crate::schedule::{self, Policy};
-use crate::wire::cell::{Body, Command, HEADER, put_fixed};
+use crate::wire::cell::{Body, CELL, Command, HEADER, put_fixed};
 use crate::wire::extend::Target;
 use crate::wire::link::Identity;
 use crate::wire::message::DestroyReason;
@@ -46,6 +47,10 @@ pub(crate) struct Link {
     pub(crate) waits: bool,
     /// Whom we meant to reach.
     pub(crate) wanted: Option<Target>,
+    /// How long nothing has moved.
+    pub(crate) quiet: Quiet,
+    /// A cell of padding is among what the channel has to say.
+    padded: bool,
     lanes: BTreeMap<u32, (Owner, Queue)>,
     policy: Box<dyn Policy>,
     told: bool,
@@ -75,6 +80,8 @@ impl Hub {
             inbox: Vec::new(),
             waits: false,
             wanted,
+            quiet: Quiet::default(),
+            padded: false,
             lanes: BTreeMap::new(),
             policy: self.policy.policy(),
             told: false,
@@ -197,6 +204,17 @@ impl Hub {
         }
     }
 
+    /// Sends a cell of padding, unless one waits; whether it did.
+    pub(crate) fn pad(&mut self, id: LinkId) -> bool {
+        let Some(link) = self.links.get_mut(&id) else { return false };
+        if std::mem::replace(&mut link.padded, true) {
+            return false;
+        }
+        put_fixed(&mut link.channel.outbox, 0, Command::PADDING, &[]);
+        self.wake(id);
+        true
+    }
+
     /// Puts a cell into its lane's queue: how many wait there now, 0 if there is no such lane.
     pub(crate) fn push(&mut self, now: Time, lane: Lane, command: Command, body: &Body) -> usize {
         let Some(link) = self.links.get_mut(&lane.link) else { return 0 };
@@ -225,6 +243,8 @@ impl Hub {
     pub(crate) fn pop(&mut self, now: Time, id: LinkId, out: &mut Vec<u8>) -> Popped {
         let Some(link) = self.links.get_mut(&id) else { return Popped::Nothing };
         if !link.channel.outbox.is_empty() {
+            let padding = if std::mem::take(&mut link.padded) { CELL } else { 0 };
+            link.quiet.note(now, link.channel.outbox.len() <= padding);
             out.append(&mut link.channel.outbox);
             return Popped::Own;
         }
@@ -234,6 +254,7 @@ impl Hub {
         };
         let Some((owner, queue)) = link.lanes.get_mut(&circuit) else { return Popped::Nothing };
         self.pool.pop(queue, out);
+        link.quiet.note(now, false);
         let left = queue.len();
         link.policy.sent(now, circuit, left > 0);
         Popped::Cell { owner: *owner, left }
@@ -266,6 +287,15 @@ impl Link {
     /// Circuits on the link.
     pub(crate) fn circuits(&self) -> usize {
         self.lanes.len()
+    }
+
+    /// What the rules of padding look at.
+    pub(crate) fn seen(&self) -> Seen {
+        Seen {
+            is_clients: self.channel.is_clients(),
+            usage: self.quiet.usage,
+            asked: self.channel.padding,
+        }
     }
 
     /// Whether the neighbour is proved to be this relay, as far as it is known by its keys.

@@ -7,7 +7,7 @@
 //! * [`wire`] turns bytes into cells and messages, and back. It alone knows the `tor-*` crates.
 //! * [`front`] is what programs ask a client for.
 //! * [`handshake`] agrees on a circuit's keys, [`crypto`] uses them.
-//! * [`congestion`] says how many cells may be under way.
+//! * [`congestion`] says how many cells may be under way, [`padding`] when a silent link has one to carry.
 //!
 //! Time is given, random generators are given, bytes are given; what is to be done outside comes back.
 
@@ -29,6 +29,7 @@ mod hub;
 mod leg;
 pub mod navigator;
 mod node;
+pub mod padding;
 mod queue;
 pub mod relay;
 pub mod schedule;

@@ -25,8 +25,6 @@ mod entry;
 
 /// A circuit takes no new streams this long after its first (C tor's MaxCircuitDirtiness).
 const DIRTY: Duration = Duration::from_secs(600);
-/// A circuit that nobody used is dropped after this time.
-const STALE: Duration = Duration::from_secs(1800);
 /// A demand that no circuit was found for is refused after this time (C tor's SocksTimeout).
 const PATIENCE: Duration = Duration::from_secs(120);
 /// Unused circuits that are kept ready, and the port that they must lead to.
@@ -99,6 +97,8 @@ struct Circuit {
     late: bool,
     isolation: Option<Isolation>,
     first_used: Option<Time>,
+    /// How long it is kept if nobody uses it.
+    spare: Duration,
     streams: usize,
 }
 
@@ -282,7 +282,7 @@ impl Navigator {
         let used = self.circuits.values().filter(|circuit| circuit.built && circuit.streams == 0);
         let dirty = used.map(|circuit| match circuit.first_used {
             Some(used) => used + DIRTY,
-            None => circuit.begun + STALE,
+            None => circuit.begun + circuit.spare,
         });
         let demands = self.demands.iter().map(|(since, _)| *since + PATIENCE);
         let paused = (self.paused_until > Time::ZERO).then_some(self.paused_until);
@@ -322,7 +322,7 @@ impl Navigator {
         for (&key, circuit) in &mut self.circuits {
             let idle = circuit.built && circuit.streams == 0;
             let worn = circuit.first_used.is_some_and(|used| now >= used + DIRTY);
-            let stale = circuit.first_used.is_none() && now >= circuit.begun + STALE;
+            let stale = circuit.first_used.is_none() && now >= circuit.begun + circuit.spare;
             if (idle && (worn || stale)) || (!circuit.built && after(circuit, end)) {
                 over.push(key);
             } else if !circuit.built && !circuit.late && after(circuit, patience) {
@@ -438,6 +438,7 @@ impl Navigator {
                 late: false,
                 isolation: None,
                 first_used: None,
+                spare: network.params().padding.spare(rng),
                 streams: 0,
             },
         );

@@ -8,9 +8,11 @@ use crate::base::{Base, Ending, Timer};
 use crate::channel::{Channel, Role, Start, Taken};
 use crate::event::{Event, Violation};
 use crate::hub::{LinkId, Owner, is};
+use crate::padding::Amount;
 use crate::stream::StreamKey;
-use crate::wire::cell::{Cell, Cells};
+use crate::wire::cell::{Cell, Cells, Command};
 use crate::wire::extend::Target;
+use crate::wire::link::Padding;
 use crate::wire::message::EndReason;
 
 /// What happened to a link.
@@ -278,7 +280,11 @@ pub(crate) trait Node {
         while let Some(cell) = cells.next_cell().map_err(|_| Violation::TooLong)? {
             let base = self.base_mut();
             let Some(link) = base.hub.link(id) else { return Ok(()) };
+            let is_padding = matches!(cell.command, Command::PADDING | Command::VPADDING);
+            base.padding[0] += u64::from(is_padding);
+            link.quiet.note(now, is_padding);
             match link.channel.take(&mut *base.rng, &cell).map_err(Violation::Link)? {
+                Taken::Own if cell.command == Command::PADDING_NEGOTIATE => base.watch(id),
                 Taken::Own => {}
                 Taken::Circuit => self.take_cell(now, id, cell)?,
                 Taken::Opened => self.opened(now, id)?,
@@ -307,6 +313,8 @@ pub(crate) trait Node {
             return Err(Violation::WrongIdentity);
         }
         base.hub.opened(id);
+        self.settle(now, id);
+        let base = self.base_mut();
         base.put(Event::LinkOpen { link: id, identity });
         if let Some(target) = wanted {
             self.found(now, &target, id);
@@ -318,6 +326,17 @@ pub(crate) trait Node {
     fn found(&mut self, now: Time, target: &Target, id: LinkId) {
         let waiting = self.base_mut().dialling.take(target);
         waiting.into_iter().for_each(|circuit| self.reached(now, circuit, id));
+    }
+
+    /// What an open link has from the first: a time for which it stays without circuits, and what we wish of padding.
+    fn settle(&mut self, now: Time, id: LinkId) {
+        let base = self.base_mut();
+        let Some(link) = base.hub.link(id) else { return };
+        link.quiet.rest = base.rules.rest(link.channel.is_clients(), &mut *base.rng);
+        base.timers.insert((now + link.quiet.rest, Timer::Rest(id)));
+        if base.rules.amount != Amount::Full && link.channel.has_padding() {
+            link.channel.ask_padding(Padding::Stop);
+        }
     }
 
     /// A link that broke the rules is closed, with what it still has to say.
@@ -359,6 +378,13 @@ pub(crate) trait Node {
             base.timers.pop_first();
             match timer {
                 Timer::Streams(circuit) => base.pump(now, circuit),
+                Timer::Padding(id) => base.look(now, id),
+                Timer::Rest(id) => {
+                    if base.is_spare(now, id) {
+                        self.closed(now, id);
+                        self.base_mut().put(LinkOutput::Close { link: id });
+                    }
+                }
                 Timer::Handshake(id) => {
                     if base.hub.link(id).is_some_and(|link| !link.channel.is_open()) {
                         self.fail(now, id, Violation::HandshakeTimeout);

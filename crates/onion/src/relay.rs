@@ -16,6 +16,7 @@ use crate::congestion::Params;
 use crate::event::{Event, Violation};
 use crate::hub::{LinkId, Owner};
 use crate::node::{LinkOutput, Node, StreamOutput, Why};
+use crate::padding::{PaddingParams, Rules};
 use crate::schedule;
 use crate::stream::StreamKey;
 use crate::wire::cell::Cell;
@@ -154,6 +155,8 @@ pub struct Stats {
     pub violations: u64,
     /// Circuits closed for want of memory.
     pub out_of_memory: u64,
+    /// Cells of padding: received, sent.
+    pub padding: [u64; 2],
 }
 
 impl Stats {
@@ -170,6 +173,7 @@ impl Stats {
             relayed: self.relayed + other.relayed,
             violations: self.violations + other.violations,
             out_of_memory: self.out_of_memory + other.out_of_memory,
+            padding: [0, 1].map(|way| self.padding[way] + other.padding[way]),
         }
     }
 }
@@ -222,6 +226,11 @@ impl Relay {
         self.config.params = params;
     }
 
+    /// What the consensus says of padding, from now on.
+    pub fn set_padding(&mut self, params: PaddingParams) {
+        self.base.set_rules(Rules { params, ..self.base.rules });
+    }
+
     /// How we prove ourselves on links from now on: the TLS certificate or the signing key has changed.
     pub fn set_roles(&mut self, responder: Role, initiator: Role) {
         (self.responder, self.initiator) = (responder, initiator);
@@ -238,6 +247,7 @@ impl Relay {
             cells: self.base.hub.used(),
             window: windows.max().unwrap_or_default(),
             violations: self.base.violations,
+            padding: self.base.padding,
             ..self.stats
         }
     }

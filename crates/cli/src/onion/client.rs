@@ -6,8 +6,9 @@ use anabranch_drive::onion::client::{self, Happening, Settings};
 use anabranch_drive::onion::office::{self, Office};
 use anabranch_drive::onion::{generator, stop_signals};
 use anabranch_onion::directory::network::Wishes;
+use anabranch_onion::padding::Amount;
 use anabranch_onion::schedule;
-use clap::Args;
+use clap::{Args, ValueEnum};
 use serde::Deserialize;
 
 use super::events;
@@ -17,7 +18,7 @@ use crate::failure::Failure;
 /// Where programs come in if nobody says: as at C tor, on another port, so that both may run.
 const LISTEN: &str = "127.0.0.1:9250";
 const MEMORY: usize = 256 << 20;
-const KEYS: &[&str] = &["listen", "entry", "middle", "exit", "exclude", "share-subnets"];
+const KEYS: &[&str] = &["listen", "entry", "middle", "exit", "exclude", "share-subnets", "padding"];
 
 /// Carry programs' connections through the onion network: a SOCKS5 and HTTP CONNECT proxy
 ///
@@ -47,9 +48,32 @@ pub(crate) struct ClientArgs {
     /// Never these relays
     #[arg(long, value_name = "FINGERPRINT", value_delimiter = ',')]
     exclude: Vec<String>,
+    /// What silent links to guards carry, so that routers' records do not tell when you pause:
+    /// as much as the network wants, less of it, or nothing [default: full]
+    #[arg(long, value_enum, value_name = "AMOUNT")]
+    padding: Option<Padding>,
     /// Let relays of one /16 share a path: for networks on one machine
     #[arg(long)]
     share_subnets: bool,
+}
+
+/// How much padding a user wants.
+#[derive(Clone, Copy, Debug, ValueEnum, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Padding {
+    Full,
+    Reduced,
+    Off,
+}
+
+impl From<Padding> for Amount {
+    fn from(padding: Padding) -> Amount {
+        match padding {
+            Padding::Full => Amount::Full,
+            Padding::Reduced => Amount::Reduced,
+            Padding::Off => Amount::Off,
+        }
+    }
 }
 
 impl ClientArgs {
@@ -81,6 +105,7 @@ impl ClientArgs {
             office,
             data,
             wishes,
+            padding: args.padding.map(Amount::from).unwrap_or_default(),
             memory: MEMORY,
             schedule: schedule::Kind::default(),
         };
@@ -103,6 +128,7 @@ impl ClientArgs {
             exit: either(self.exit, file.exit),
             exclude: either(self.exclude, file.exclude),
             share_subnets: self.share_subnets || file.share_subnets,
+            padding: self.padding.or(file.padding),
         })
     }
 }

@@ -14,6 +14,7 @@ use anabranch_multipath::Time;
 use anabranch_onion::client::{CircuitKey, Client, Config, Input, Output};
 use anabranch_onion::directory::network::{Network, Wishes};
 use anabranch_onion::navigator::{Navigator, Order};
+use anabranch_onion::padding::Amount;
 use anabranch_onion::{Event, schedule};
 use rand_chacha::ChaCha20Rng;
 
@@ -41,6 +42,8 @@ pub struct Settings {
     pub data: PathBuf,
     /// Which relays the user wants, and which not.
     pub wishes: Wishes,
+    /// How much padding the user wants.
+    pub padding: Amount,
     /// Bytes of cells that may wait.
     pub memory: usize,
     /// The order among the circuits of a link.
@@ -102,6 +105,7 @@ impl Desk {
         let config = Config {
             params: Arc::default(),
             policy: settings.schedule,
+            padding: settings.padding,
             max_cells: settings.memory / anabranch_onion::wire::cell::CELL,
         };
         let core = Client::new(config, Box::new(fork(&mut rng)));
@@ -180,6 +184,7 @@ impl Desk {
             match news {
                 News::Network(network) => {
                     self.station.core.set_params(super::params(&network));
+                    self.station.core.set_padding(network.params().padding);
                     self.navigator.set_network(Arc::clone(&network));
                     self.network = Some(network);
                 }

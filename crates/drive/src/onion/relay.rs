@@ -268,8 +268,10 @@ impl Head {
             match news {
                 News::Network(network) => {
                     let params = super::params(&network);
-                    self.hands.tell(|| Order::Params(Arc::clone(&params)));
+                    let padding = network.params().padding;
+                    self.hands.tell(|| Order::Params(Arc::clone(&params), padding));
                     self.shard.station.core.set_params(params);
+                    self.shard.station.core.set_padding(padding);
                 }
                 News::Cache(cache) => {
                     self.hands.tell(|| Order::Cache(Arc::clone(&cache)));

@@ -12,6 +12,7 @@ use crate::handshake::extension::{self, Agreed, Wish};
 use crate::handshake::{Kind, Refused, fast, ntor, ntor_v3};
 use crate::hub::{LinkId, Owner};
 use crate::node::Node;
+use crate::padding::Usage;
 use crate::stream::Side;
 use crate::tail::Tail;
 use crate::wire::cell::{BODY, Body, Command};
@@ -144,6 +145,9 @@ impl Client {
             (circuit.key, circuit.layers.len(), circuit.wanted.is_empty());
         if is_complete {
             circuit.tail = Some(Tail::new(Side::Client, agreed, &self.params));
+        }
+        if let Some(lane) = circuit.lane.filter(|_| is_complete && hops > 1) {
+            self.base.mark(lane.link, Usage::Circuits);
         }
         self.base.put(Output::Extended { circuit: key, hops });
         if is_complete {

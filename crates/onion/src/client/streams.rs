@@ -7,6 +7,7 @@ use anabranch_multipath::Time;
 use super::{CircuitKey, Client, Output};
 use crate::event::Violation;
 use crate::node::Node;
+use crate::padding::Usage;
 use crate::stream::StreamKey;
 use crate::wire::message::{
     Begin, Message, RelayCommand, is_connected, put_resolve, read_resolved,
@@ -91,6 +92,9 @@ impl Client {
         let stream = self.base.streams.add(index, id);
         tail.end.add(id, stream);
         tail.end.say(command, id, data);
+        if let Some(lane) = circuit.lane.filter(|_| circuit.layers.len() > 1) {
+            self.base.mark(lane.link, Usage::Streams);
+        }
         self.base.pump(now, index);
         Ok(stream)
     }

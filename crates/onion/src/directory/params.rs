@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use crate::guards::GuardParams;
+use crate::padding::PaddingParams;
 
 /// Numbers by name, clamped to what param-spec allows.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,6 +17,8 @@ pub struct Params {
     pub timeouts: TimeoutParams,
     /// How guards are chosen and kept.
     pub guards: GuardParams,
+    /// When links are padded, and how long what nobody uses is kept.
+    pub padding: PaddingParams,
 }
 
 /// The `cbt…` parameters. Times are in milliseconds.
@@ -57,6 +60,7 @@ impl Params {
             sendme_version: u8::try_from(read("sendme_emit_min_version", 1, 0, 255))
                 .expect("its upper bound is that of a byte"),
             guards: GuardParams::new(values),
+            padding: PaddingParams::new(values),
             timeouts: TimeoutParams {
                 disabled: read("cbtdisabled", 0, 0, 1) == 1,
                 modes: count("cbtnummodes", 10, 1, 20),

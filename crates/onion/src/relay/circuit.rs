@@ -10,6 +10,7 @@ use crate::handshake::extension::{self, Agreed};
 use crate::handshake::{Kind, Refused, fast, ntor, ntor_v3};
 use crate::hub::{Lane, LinkId, Owner};
 use crate::node::Node;
+use crate::padding::Usage;
 use crate::stream::Side;
 use crate::tail::Tail;
 use crate::wire::cell::{BODY, Body, Cell, Command};
@@ -26,6 +27,8 @@ pub(crate) struct Circuit {
     pub(super) next: Next,
     /// What is ours of it; `None` for a circuit of another shard that goes on by a link of this one.
     own: Option<Own>,
+    /// A cell that may be of a stream has gone on.
+    carried: bool,
 }
 
 /// What a relay has of a circuit: a layer, and the end behind it.
@@ -131,6 +134,7 @@ impl Relay {
                         tail: Tail::new(Side::Exit, agreed, &self.config.params),
                         early: 0,
                     }),
+                    carried: false,
                 });
                 let mut body = [0; BODY];
                 body[..reply.len()].copy_from_slice(&reply);
@@ -153,7 +157,7 @@ impl Relay {
         if !self.base.hub.accept(lane, Owner { circuit, outward: false }) {
             return self.refuse(lane, Violation::CircuitId);
         }
-        self.base.circuits.insert(Circuit { lane, next: Next::Nothing, own: None });
+        self.base.circuits.insert(Circuit { lane, next: Next::Nothing, own: None, carried: false });
         self.head_for(now, circuit, wish);
     }
 
@@ -218,9 +222,12 @@ impl Relay {
 
     /// A cell that is not for us goes on.
     fn pass_on(&mut self, now: Time, index: u32, command: Command, body: &Body) {
-        let Some(circuit) = self.base.circuits.get(index) else { return };
+        let Some(circuit) = self.base.circuits.get_mut(index) else { return };
         match circuit.next {
             Next::Open(next) => {
+                if command == Command::RELAY && !std::mem::replace(&mut circuit.carried, true) {
+                    self.mark(index, Usage::Streams);
+                }
                 if self.base.hub.push(now, next, command, body) > self.config.max_queue {
                     self.break_off(index, Violation::Flood);
                 }
@@ -242,6 +249,13 @@ impl Relay {
         if self.base.hub.push(now, circuit.lane, command, body) > self.config.max_queue {
             self.break_off(index, Violation::Flood);
         }
+    }
+
+    /// A circuit's links are used for this.
+    pub(super) fn mark(&mut self, index: u32, usage: Usage) {
+        let Some(circuit) = self.base.circuits.get(index) else { return };
+        let lanes = [Some(circuit.lane), circuit.next.lane()];
+        lanes.into_iter().flatten().for_each(|lane| self.base.mark(lane.link, usage));
     }
 
     /// Sends a message of ours to the client.

@@ -10,6 +10,7 @@ use crate::crypto::Tag;
 use crate::end::End;
 use crate::event::Violation;
 use crate::node::{Node, StreamOutput};
+use crate::padding::Usage;
 use crate::stream::StreamKey;
 use crate::wire::cell::Command;
 use crate::wire::message::{
@@ -66,6 +67,9 @@ impl Relay {
         }
         if let Some(reason) = refusal {
             return self.base.end(now, key, reason);
+        }
+        if command != RelayCommand::BEGIN_DIR {
+            self.mark(index, Usage::Streams);
         }
         self.base.put(match (begin, name) {
             (Some(begin), _) if command == RelayCommand::BEGIN => {

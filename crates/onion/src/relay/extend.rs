@@ -10,6 +10,7 @@ use crate::base::Ending;
 use crate::event::Violation;
 use crate::hub::{Lane, LinkId, Owner};
 use crate::node::Node;
+use crate::padding::Usage;
 use crate::wire::cell::{BODY, Body, Command};
 use crate::wire::extend::{self, Extend, Target};
 use crate::wire::message::{self, DestroyReason, RelayCommand};
@@ -101,8 +102,9 @@ impl Relay {
             return self.break_off(owner.circuit, Violation::Message);
         };
         circuit.next = Next::Open(lane);
-        if circuit.tail().is_none() {
-            let back = circuit.lane;
+        let (back, is_ours) = (circuit.lane, circuit.tail().is_some());
+        self.mark(owner.circuit, Usage::Circuits);
+        if !is_ours {
             self.base.hub.push(now, back, Command::CREATED2, body);
             return;
         }

@@ -270,24 +270,39 @@ pub fn put_netinfo(info: &Info) -> Vec<u8> {
     body
 }
 
-/// What a PADDING_NEGOTIATE cell asks for (padding-spec, section 2.2): the range of milliseconds of silence behind which padding is
-/// sent, or none at all.
-pub fn read_padding(body: &[u8]) -> Option<Option<(u16, u16)>> {
+/// What a neighbour asked for by PADDING_NEGOTIATE (padding-spec, "Padding negotiation").
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Padding {
+    /// No such cell came.
+    #[default]
+    Nothing,
+    /// None is to be sent.
+    Stop,
+    /// It is to be sent after a silence between these milliseconds.
+    Start(u16, u16),
+}
+
+/// What a PADDING_NEGOTIATE cell asks for.
+pub fn read_padding(body: &[u8]) -> Option<Padding> {
     PaddingNegotiate::decode_from_reader(&mut Reader::from_slice(body)).ok()?;
     let &[_, command, low0, low1, high0, high1] = body.first_chunk()?;
     let (low, high) = (u16::from_be_bytes([low0, low1]), u16::from_be_bytes([high0, high1]));
     match command {
-        1 => Some(None),
-        2 => Some(Some((low, high.max(low)))),
+        1 => Some(Padding::Stop),
+        2 => Some(Padding::Start(low, high.max(low))),
         _ => None,
     }
 }
 
-/// The body of a PADDING_NEGOTIATE cell.
-pub fn put_padding(wanted: Option<(u16, u16)>) -> [u8; 6] {
-    let (low, high) = wanted.unwrap_or_default();
-    let ([l0, l1], [h0, h1]) = (low.to_be_bytes(), high.to_be_bytes());
-    [0, if wanted.is_some() { 2 } else { 1 }, l0, l1, h0, h1]
+/// The body of a PADDING_NEGOTIATE cell; without wishes it asks for what the consensus says.
+pub fn put_padding(wanted: Padding) -> [u8; 6] {
+    let (command, low, high) = match wanted {
+        Padding::Stop => (1, 0, 0),
+        Padding::Nothing => (2, 0, 0),
+        Padding::Start(low, high) => (2, low, high),
+    };
+    let ([l0, l1], [h0, h1]) = (u16::to_be_bytes(low), u16::to_be_bytes(high));
+    [0, command, l0, l1, h0, h1]
 }
 
 #[cfg(test)]
@@ -316,9 +331,10 @@ mod tests {
 
     #[test]
     fn padding_is_asked_for_and_forgone() {
-        for wanted in [None, Some((1500, 9500))] {
+        for wanted in [Padding::Stop, Padding::Start(1500, 9500)] {
             assert_eq!(read_padding(&put_padding(wanted)), Some(wanted));
         }
+        assert_eq!(read_padding(&put_padding(Padding::Nothing)), Some(Padding::Start(0, 0)));
         assert_eq!(read_padding(&[0, 7, 0, 0, 0, 0]), None);
     }
 

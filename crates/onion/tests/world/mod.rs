@@ -21,6 +21,7 @@ use anabranch_onion::claims::Claims;
 use anabranch_onion::client::{self, CircuitKey, Client, Hop, HopKey};
 use anabranch_onion::congestion::Params;
 use anabranch_onion::handshake::extension::Wish;
+use anabranch_onion::padding::{Amount, PaddingParams};
 use anabranch_onion::relay::{self, Relay};
 use anabranch_onion::wire::cell::CELL;
 use anabranch_onion::wire::crypto::{CurveKeys, Sha256};
@@ -60,6 +61,9 @@ pub struct Setting {
     pub policy: schedule::Kind,
     pub max_cells: usize,
     pub params: Params,
+    pub padding: PaddingParams,
+    /// What the client's user wants of padding.
+    pub amount: Amount,
 }
 
 impl Default for Setting {
@@ -73,6 +77,8 @@ impl Default for Setting {
             policy: schedule::Kind::Ewma,
             max_cells: 100_000,
             params: Params::default(),
+            padding: PaddingParams::default(),
+            amount: Amount::Full,
         }
     }
 }
@@ -89,6 +95,8 @@ pub struct World {
     /// Streams of the client that nobody reads.
     pub unread: Vec<StreamKey>,
     pub pipes: BTreeMap<LinkId, Pipe>,
+    /// When something arrived by a link, at either end.
+    pub moves: BTreeMap<LinkId, Vec<Time>>,
     pub trace: u64,
     links: u64,
     /// Of each relay, which shard has the link to whom.
@@ -113,16 +121,20 @@ impl World {
             params: Arc::new(setting.params.clone()),
             policy: setting.policy,
             max_cells: setting.max_cells,
+            padding: setting.amount,
         };
         let rng = Box::new(seed::stream(setting.seed, 1000, "client"));
+        let mut client = Client::new(config, rng);
+        client.set_padding(setting.padding);
         let mut world = World {
             now: Time::ZERO,
-            client: Client::new(config, rng),
+            client,
             relays,
             outputs: Vec::new(),
             received: BTreeMap::new(),
             unread: Vec::new(),
             pipes: BTreeMap::new(),
+            moves: BTreeMap::new(),
             trace: 0xcbf2_9ce4_8422_2325,
             links: 0,
             claims: (0..setting.relays).map(|_| Claims::default()).collect(),
@@ -256,6 +268,7 @@ impl World {
                 while let Some(bytes) = self.arrival(id, side) {
                     let node = self.pipes[&id].nodes[side];
                     self.note(node, &bytes);
+                    self.moves.entry(id).or_default().push(self.now);
                     self.tell(node, LinkInput::Bytes { link: id, bytes: &bytes });
                 }
             }
@@ -514,8 +527,10 @@ fn new_relay(setting: &Setting, place: usize) -> RelayNode {
     let (responder, initiator) =
         (Role::Responder(Arc::clone(&credentials)), Role::Initiator(credentials));
     let rng = Box::new(seed::stream(setting.seed, place as u64, "relay"));
+    let mut core = Relay::new(config, responder, initiator, rng);
+    core.set_padding(setting.padding);
     RelayNode {
-        core: Relay::new(config, responder, initiator, rng),
+        core,
         target,
         onion_key,
         tls_certificate,

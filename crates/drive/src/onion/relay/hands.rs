@@ -12,6 +12,7 @@ use anabranch_onion::Event;
 use anabranch_onion::channel::Role;
 use anabranch_onion::congestion::Params;
 use anabranch_onion::directory::cache::Cache;
+use anabranch_onion::padding::PaddingParams;
 use anabranch_onion::wire::crypto::CurveKeys;
 
 use super::shard::{Parts, Shard};
@@ -23,7 +24,7 @@ use crate::onion::station::TICK;
 pub(super) enum Order {
     /// A neighbour has opened this connection.
     Link(TcpStream, SocketAddr),
-    Params(Arc<Params>),
+    Params(Arc<Params>, PaddingParams),
     Cache(Arc<Cache>),
     /// How to prove ourselves on links that came, and on those that we open.
     Roles(Role, Role),
@@ -178,7 +179,10 @@ fn follow(shard: &mut Shard, order: Order, teller: &mut Teller) {
     let core = &mut shard.station.core;
     match order {
         Order::Link(socket, peer) => shard.accept(socket, peer, teller),
-        Order::Params(params) => core.set_params(params),
+        Order::Params(params, padding) => {
+            core.set_params(params);
+            core.set_padding(padding);
+        }
         Order::Cache(cache) => shard.set_cache(cache),
         Order::Roles(responder, initiator) => core.set_roles(responder, initiator),
         Order::OnionKeys(keys) => core.set_onion_keys(keys),

@@ -1,0 +1,300 @@
+//! Padding of links (padding-spec, "Connection-level padding"), and when links and circuits that nobody uses are closed.
+//!
+//! Routers on the way keep records of flows, and begin another one when a flow was silent for some ten seconds. A link that
+//! carries users' circuits is therefore never silent for as long: after a time that each end draws anew, it sends a PADDING
+//! cell. A cell costs no more for it than the noting of its time; the timer looks at that.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use anabranch_multipath::Time;
+use rand_core::{CryptoRng, Rng};
+
+use crate::directory::network::below;
+use crate::wire::link::Padding as Asked;
+
+/// The least and the most silence before a cell of padding, in milliseconds; none is sent if both are 0.
+pub type Silence = (u16, u16);
+
+/// A link at whose end is a client, and on which no circuit is, is closed after this time, or up to half as much more (C tor's figure).
+const CLIENTS_LINK: Duration = Duration::from_secs(180);
+
+/// The `nf_…` parameters of a consensus (param-spec).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PaddingParams {
+    /// `nf_ito_low`, `nf_ito_high`.
+    pub silence: Silence,
+    /// `nf_ito_low_reduced`, `nf_ito_high_reduced`: of clients whose users want less.
+    pub reduced: Silence,
+    /// `nf_pad_before_usage`: as soon as there are circuits, not only when users' streams have gone by them.
+    pub before_usage: bool,
+    /// `nf_pad_relays`: between relays, too.
+    pub relays: bool,
+    /// `nf_conntimeout_relays`: a link between relays that no circuit uses stays about so long.
+    pub relays_link: Duration,
+    /// `nf_conntimeout_clients`: a circuit that was built ahead stays so long, or up to twice as long.
+    pub spare_circuit: Duration,
+}
+
+impl PaddingParams {
+    /// Reads the parameters of a consensus: what is absent has its default, what is out of bounds is at them.
+    #[must_use]
+    pub fn new(values: &BTreeMap<String, i32>) -> PaddingParams {
+        let read = |name: &str, default: i32, least: i32, most: i32| {
+            values.get(name).copied().unwrap_or(default).clamp(least, most)
+        };
+        let silence = |names: [&str; 2], defaults: [i32; 2]| {
+            let low = read(names[0], defaults[0], 0, 60_000);
+            let high = read(names[1], defaults[1].max(low), low, 60_000);
+            let short = |value| u16::try_from(value).expect("60,000 and less fit");
+            (short(low), short(high))
+        };
+        let seconds = |name, default, most| {
+            let value = read(name, default, 60, most);
+            Duration::from_secs(u64::try_from(value).expect("60 and more"))
+        };
+        PaddingParams {
+            silence: silence(["nf_ito_low", "nf_ito_high"], [1500, 9500]),
+            reduced: silence(["nf_ito_low_reduced", "nf_ito_high_reduced"], [9000, 14_000]),
+            before_usage: read("nf_pad_before_usage", 1, 0, 1) == 1,
+            relays: read("nf_pad_relays", 0, 0, 1) == 1,
+            relays_link: seconds("nf_conntimeout_relays", 3600, 604_800),
+            spare_circuit: seconds("nf_conntimeout_clients", 1800, 86_400),
+        }
+    }
+
+    /// How long a circuit that was built ahead and not used is kept.
+    pub(crate) fn spare(&self, rng: &mut impl Rng) -> Duration {
+        self.spare_circuit + part_of(self.spare_circuit, rng)
+    }
+}
+
+impl Default for PaddingParams {
+    fn default() -> PaddingParams {
+        PaddingParams::new(&BTreeMap::new())
+    }
+}
+
+/// How much padding a client's user wants.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Amount {
+    /// What the consensus says, both ways.
+    #[default]
+    Full,
+    /// Less, and from us alone: for who pays for bytes or has a battery (C tor's ReducedConnectionPadding).
+    Reduced,
+    /// None.
+    Off,
+}
+
+/// What a link was used for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Usage {
+    /// Nothing, or directories: circuits of one hop.
+    #[default]
+    Directories,
+    /// Circuits that go on.
+    Circuits,
+    /// Users' streams.
+    Streams,
+}
+
+/// What a core goes by.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Rules {
+    pub(crate) params: PaddingParams,
+    pub(crate) amount: Amount,
+}
+
+/// What the rules look at in a link.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Seen {
+    /// A client is at one of its ends.
+    pub(crate) is_clients: bool,
+    pub(crate) usage: Usage,
+    pub(crate) asked: Asked,
+}
+
+impl Rules {
+    /// The silence after which padding goes; `None` if none does.
+    pub(crate) fn silence(&self, seen: Seen) -> Option<Silence> {
+        let params = &self.params;
+        let enough = if params.before_usage { Usage::Circuits } else { Usage::Streams };
+        let (low, high) = match self.amount {
+            Amount::Full => params.silence,
+            Amount::Reduced => params.reduced,
+            Amount::Off => return None,
+        };
+        if high == 0 || seen.usage < enough || !(seen.is_clients || params.relays) {
+            return None;
+        }
+        match seen.asked {
+            Asked::Nothing => Some((low, high)),
+            Asked::Stop => None,
+            // Nobody may ask for more than the consensus has.
+            Asked::Start(least, most) => Some((low.max(least), high.max(most).max(least))),
+        }
+    }
+
+    /// How long a link stays on which no circuit is.
+    pub(crate) fn rest(&self, is_clients: bool, rng: &mut dyn CryptoRng) -> Duration {
+        let whole = if is_clients {
+            CLIENTS_LINK + part_of(CLIENTS_LINK / 2, rng)
+        } else {
+            let span = self.params.relays_link;
+            span * 3 / 4 + part_of(span / 2, rng)
+        };
+        if self.amount == Amount::Full { whole } else { whole / 2 }
+    }
+}
+
+/// What a link's timers must know.
+#[derive(Debug, Default)]
+pub(crate) struct Quiet {
+    pub(crate) usage: Usage,
+    /// Whether a timer is set that will look.
+    pub(crate) watched: bool,
+    /// How long it stays without circuits.
+    pub(crate) rest: Duration,
+    /// The last cell, either way.
+    moved: Time,
+    /// The last one that was no padding.
+    used: Time,
+    /// For the silence that began then, a time was drawn.
+    drawn: Option<Time>,
+}
+
+impl Quiet {
+    /// A cell went or came.
+    pub(crate) fn note(&mut self, now: Time, is_padding: bool) {
+        self.moved = now;
+        if !is_padding {
+            self.used = now;
+        }
+    }
+
+    /// When to look for the first time.
+    pub(crate) fn first_look(&self, silence: Silence) -> Time {
+        self.moved + millis(silence.0)
+    }
+
+    /// Whether a cell of padding is to go now, and when to look again. No time is drawn before the least silence has passed: a busy
+    /// link is looked at that often, and the silence is as long as if a time had been drawn at each cell.
+    pub(crate) fn look(
+        &mut self,
+        now: Time,
+        silence: Silence,
+        rng: &mut dyn CryptoRng,
+    ) -> (bool, Time) {
+        let due = self.drawn.take() == Some(self.moved);
+        if due {
+            self.moved = now;
+        }
+        let least = self.first_look(silence);
+        if least > now {
+            return (due, least);
+        }
+        self.drawn = Some(self.moved);
+        (due, (self.moved + draw(silence, rng)).max(now))
+    }
+
+    /// When a link on which no circuit is may be closed.
+    pub(crate) fn rests_until(&self) -> Time {
+        self.used + self.rest
+    }
+}
+
+/// The larger of two even draws (padding-spec, "Padding cell timeout distribution"); never nothing.
+fn draw((low, high): Silence, rng: &mut dyn CryptoRng) -> Duration {
+    let width = u64::from(high.saturating_sub(low)).max(1);
+    let longer = below(width, rng).max(below(width, rng));
+    Duration::from_millis((u64::from(low) + longer).max(1))
+}
+
+fn part_of(span: Duration, rng: &mut (impl Rng + ?Sized)) -> Duration {
+    let width = u64::try_from(span.as_millis()).unwrap_or(u64::MAX).max(1);
+    Duration::from_millis(below(width, rng))
+}
+
+fn millis(count: u16) -> Duration {
+    Duration::from_millis(u64::from(count))
+}
+
+#[cfg(test)]
+mod tests {
+    use anabranch_multipath::seed::stream;
+
+    use super::*;
+
+    const SEEN: Seen = Seen { is_clients: true, usage: Usage::Circuits, asked: Asked::Nothing };
+
+    #[test]
+    fn the_consensus_says_how_long_a_silence_may_be_within_bounds() {
+        let said = [("nf_ito_low", 12_000), ("nf_ito_high_reduced", 70_000), ("nf_pad_relays", 1)];
+        let values = said.iter().map(|&(name, value)| (name.to_owned(), value)).collect();
+        let params = PaddingParams::new(&values);
+        assert_eq!((params.silence, params.reduced), ((12_000, 12_000), (9000, 60_000)));
+        assert!(params.relays && params.before_usage);
+        assert_eq!(PaddingParams::default().silence, (1500, 9500));
+    }
+
+    #[test]
+    fn directories_and_relays_among_themselves_are_not_padded() {
+        let rules = Rules::default();
+        assert_eq!(rules.silence(SEEN), Some((1500, 9500)));
+        assert_eq!(rules.silence(Seen { usage: Usage::Directories, ..SEEN }), None);
+        assert_eq!(rules.silence(Seen { is_clients: false, ..SEEN }), None);
+        let params = PaddingParams { relays: true, before_usage: false, ..rules.params };
+        let late = Rules { params, ..rules };
+        assert_eq!(late.silence(SEEN), None);
+        let relays = Seen { is_clients: false, usage: Usage::Streams, ..SEEN };
+        assert_eq!(late.silence(relays), Some((1500, 9500)));
+    }
+
+    #[test]
+    fn a_client_may_ask_for_less_and_not_for_more() {
+        let rules = Rules::default();
+        let asked = |asked| rules.silence(Seen { asked, ..SEEN });
+        assert_eq!(asked(Asked::Stop), None);
+        assert_eq!(asked(Asked::Start(0, 0)), Some((1500, 9500)));
+        assert_eq!(asked(Asked::Start(20_000, 30_000)), Some((20_000, 30_000)));
+        assert_eq!(asked(Asked::Start(3000, 4000)), Some((3000, 9500)));
+        let silent = PaddingParams { silence: (0, 0), ..rules.params };
+        let rules = Rules { params: silent, ..rules };
+        assert_eq!(rules.silence(Seen { asked: Asked::Start(2000, 3000), ..SEEN }), None);
+        let reduced = Rules { amount: Amount::Reduced, ..Rules::default() };
+        assert_eq!(reduced.silence(SEEN), Some((9000, 14_000)));
+        assert_eq!(Rules { amount: Amount::Off, ..reduced }.silence(SEEN), None);
+    }
+
+    #[test]
+    fn draws_are_the_larger_of_two_even_ones() {
+        let mut rng = stream(1, 0, "padding");
+        let draws = (0..20_000).map(|_| draw((1500, 9500), &mut rng).as_millis() as f64);
+        let draws: Vec<f64> = draws.collect();
+        assert!(draws.iter().all(|drawn| (1500.0..9500.0).contains(drawn)));
+        // Of the larger of two, the mean lies at two thirds.
+        let mean = draws.iter().sum::<f64>() / draws.len() as f64;
+        assert!((mean - (1500.0 + 8000.0 * 2.0 / 3.0)).abs() < 60.0, "{mean}");
+        assert_eq!(draw((0, 0), &mut rng), Duration::from_millis(1));
+    }
+
+    #[test]
+    fn a_busy_link_is_looked_at_now_and_then_and_a_silent_one_padded() {
+        let (mut quiet, mut rng) = (Quiet::default(), stream(2, 0, "padding"));
+        let silence = (1500, 9500);
+        let at = Time::from_millis;
+        quiet.note(at(1000), false);
+        assert_eq!(quiet.look(at(1500), silence, &mut rng), (false, at(2500)));
+        let (due, drawn) = quiet.look(at(2500), silence, &mut rng);
+        assert!(!due && drawn >= at(2500));
+        quiet.note(at(2600), true);
+        // It moved in between, so the draw does not count.
+        let (due, next) = quiet.look(at(4000), silence, &mut rng);
+        assert_eq!((due, next), (false, at(4100)));
+        let (due, drawn) = quiet.look(at(4100), silence, &mut rng);
+        assert!(!due && (at(4100)..at(2600 + 9500)).contains(&drawn));
+        assert_eq!(quiet.look(drawn, silence, &mut rng), (true, drawn + millis(1500)));
+        assert_eq!(quiet.used, at(1000));
+    }
+}
