@@ -53,7 +53,8 @@ package:  ## the Debian package: program, service, man pages, completions
 bench:  ## speed, against the targets (ARGS="forward delay" for some areas); AREA=tor: a middle relay's CPU beside C tor's
 	@scripts/need bench
 ifeq ($(AREA),tor)
-	cargo build --release --locked -p anabranch
+	cargo build --release --locked -p anabranch -p anabranch-bench --bin anabranch --bin idle-circuits
+	$(CARGO_TARGET_DIR)/release/idle-circuits
 	tests/interop/setup --area tor
 	ANABRANCH=$(CARGO_TARGET_DIR)/release/anabranch $(PYTHON) bench/tor.py $(ARGS)
 else

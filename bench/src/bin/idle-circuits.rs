@@ -1,0 +1,116 @@
+//! What idle circuits cost a relay in memory: its core is given many, by a link as it has between shards, where no
+//! TLS session and no handshake of links is in the way.
+
+use std::io::{self, ErrorKind};
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use anabranch_bench::proc::Usage;
+use anabranch_multipath::{Time, seed};
+use anabranch_onion::channel::Role;
+use anabranch_onion::handshake::extension::{self, Wish};
+use anabranch_onion::handshake::{Kind, ntor_v3};
+use anabranch_onion::relay::{Config, Output, Relay};
+use anabranch_onion::wire::cell::{CELL, Command, put_fixed};
+use anabranch_onion::wire::crypto::CurveKeys;
+use anabranch_onion::wire::extend::put_create2;
+use anabranch_onion::wire::keys::RelayKeys;
+use anabranch_onion::wire::link::Identity;
+use anabranch_onion::{Core, LinkId, LinkInput, LinkOutput, schedule};
+use clap::Parser;
+
+const LINK: LinkId = LinkId(1);
+/// The bit of circuit IDs that the link's initiator chooses.
+const OURS: u32 = 1 << 31;
+/// Seconds since 1970, for keys.
+const UNIX: u64 = 1_800_000_000;
+
+/// Make idle circuits in a relay's core, and print what they take; 1 if that is too much.
+#[derive(Parser)]
+struct Arguments {
+    /// How many.
+    #[arg(long, default_value_t = 10_000)]
+    circuits: u32,
+    /// Megabytes that they may take.
+    #[arg(long, default_value_t = 100.0)]
+    target: f64,
+}
+
+fn main() -> io::Result<ExitCode> {
+    let arguments = Arguments::parse();
+    let mut missed = false;
+    // What one relay gave back would be taken by the next.
+    let mut relays = Vec::new();
+    for (name, wish) in [
+        ("fixed windows, tor1", Wish::Plain),
+        ("congestion control, tor1", Wish::CongestionControl),
+        ("congestion control, CGO", Wish::Cgo),
+    ] {
+        let (relay, megabytes) = measure(arguments.circuits, wish)?;
+        relays.push(relay);
+        let each = megabytes * 1e6 / f64::from(arguments.circuits);
+        let verdict = if megabytes < arguments.target { "ok" } else { "MISSED" };
+        missed |= megabytes >= arguments.target;
+        println!(
+            "{} idle circuits ({name}): {megabytes:.1} MB, {each:.0} bytes each; target {} MB: {verdict}",
+            arguments.circuits, arguments.target
+        );
+    }
+    Ok(ExitCode::from(u8::from(missed)))
+}
+
+/// A relay with so many circuits, and the megabytes by which this process grew.
+fn measure(circuits: u32, wish: Wish) -> io::Result<(Relay, f64)> {
+    let mut rng = seed::stream(1, 0, "idle circuits");
+    let keys = RelayKeys::generate(&mut rng, UNIX).map_err(io::Error::other)?;
+    let (secret, onion_key) = keys.ntor();
+    let identity = Identity { rsa: keys.rsa_identity(), ed25519: keys.ed_identity() };
+    let rng = Box::new(seed::stream(1, 1, "idle circuits"));
+    let config = config(identity, CurveKeys::from(secret));
+    let mut relay = Relay::new(config, Role::Client, Role::Client, rng);
+    relay.handle_link(Time::ZERO, LinkInput::Sibling { link: LINK, first: false });
+    let before = Usage::of(std::process::id())?.rss;
+    let mut rng = seed::stream(1, 2, "idle circuits");
+    for number in 0..circuits {
+        let said = extension::request(wish);
+        let start =
+            ntor_v3::Client::start(&mut rng, identity.ed25519, onion_key, &said, ntor_v3::CIRCUIT);
+        let (_, handshake) = start.ok_or(ErrorKind::InvalidData)?;
+        let mut cell = Vec::with_capacity(CELL);
+        let body = put_create2(Kind::NTOR_V3, &handshake);
+        put_fixed(&mut cell, OURS | (number + 1), Command::CREATE2, &body);
+        relay.handle_link(Time::ZERO, LinkInput::Bytes { link: LINK, bytes: &cell });
+        answer(&mut relay);
+    }
+    let made = relay.stats().circuits;
+    if made != circuits as usize {
+        return Err(io::Error::other(format!("{made} circuits were made of {circuits}")));
+    }
+    let after = Usage::of(std::process::id())?.rss;
+    Ok((relay, after.saturating_sub(before) as f64 / 1e6))
+}
+
+/// Fetches what the relay has to send, as a link would.
+fn answer(relay: &mut Relay) {
+    while let Some(output) = relay.poll() {
+        if let Output::Link(LinkOutput::Transmit { link }) = output {
+            relay.transmit(Time::ZERO, link, &mut Vec::new(), usize::MAX);
+        }
+    }
+}
+
+fn config(identity: Identity, onion_key: CurveKeys) -> Config {
+    Config {
+        identity,
+        onion_keys: vec![onion_key],
+        params: Arc::default(),
+        policy: schedule::Kind::default(),
+        exit: true,
+        directory: true,
+        allow_private: false,
+        max_cells: 1_000_000,
+        max_queue: 50_000,
+        max_half_open: 64,
+        max_streams: 10_000,
+    }
+}
