@@ -46,14 +46,10 @@ class Run:
 
 def main() -> int:
     """Prints a line for each download and a table; 1 if the target was missed."""
-    parser = argparse.ArgumentParser(
-        description=__doc__.splitlines()[0] if __doc__ else ""
-    )
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--runs", type=int, default=9, help="rounds of downloads (9)")
     parser.add_argument("--mib", type=int, default=100, help="MiB of a download (100)")
-    parser.add_argument(
-        "--strict", action="store_true", help="a missed target is a failure"
-    )
+    parser.add_argument("--strict", action="store_true", help="a missed target is a failure")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="anabranch-bench-") as folder:
         rounds = measure(Path(folder), args.runs, args.mib * MIB)
@@ -94,9 +90,7 @@ def measure(folder: Path, runs: int, length: int) -> list[dict[str, Run]]:
         (guard, stock), (exit_,) = network.of("relay"), network.of("exit")
         assert stock.process is not None, "it runs"
         middles = {STOCK: (stock.fingerprint, stock.process.pid)}
-        middles |= {
-            who: (relay.fingerprint, relay.process.pid) for who, relay in ours.items()
-        }
+        middles |= {who: (relay.fingerprint, relay.process.pid) for who, relay in ours.items()}
         ways = {}
         for number, (who, (middle, pid)) in enumerate(middles.items()):
             path = (guard.fingerprint, middle, exit_.fingerprint)

@@ -1,0 +1,191 @@
+"""What a user feels: streams through three relays of ours from our client, and through C tor's.
+
+Both paths are pinned, in one private network with one consensus, to one file server. All processes
+share this machine: throughput is bounded by CPU, and round trips are a millisecond. C tor's KIST
+runs every millisecond. What counts is the median of the ratios within a round: the two take turns,
+and what disturbs the machine disturbs both.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "interop"))
+
+from harness.report import table
+from harness.seeded import MIB
+from harness.tornet import TorNetwork
+from harness.torours import OurClient, OurRelay
+from harness.webfiles import Download, FileServer, fetch
+
+STOCK, OURS = "C tor", "ours"
+# Bytes a second that nobody reaches here: C tor's relays are not held to a rate either.
+FREELY = "1000000000"
+CIRCUITS = 4
+
+
+@dataclass(frozen=True)
+class Round:
+    """What one side did."""
+
+    one_mb_s: float
+    four_mb_s: float
+    first_byte_ms: float
+    kib320_ms: float
+    mib_ms: float
+
+
+# Ours divided by C tor's: at least so much for rates, at most so much for times.
+LEAST = {"one_mb_s": 3.0, "four_mb_s": 2.0}
+MOST = {"first_byte_ms": 1 / 3, "kib320_ms": 1 / 3, "mib_ms": 1 / 3}
+NAMES = {
+    "one_mb_s": "one stream, MB/s",
+    "four_mb_s": "four circuits, MB/s",
+    "first_byte_ms": "first byte, ms",
+    "kib320_ms": "320 KiB, ms",
+    "mib_ms": "1 MiB, ms",
+}
+
+
+def main() -> int:
+    """Prints a table and a line for each target; 1 if one was missed."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--runs", type=int, default=5, help="rounds (5)")
+    parser.add_argument("--mib", type=int, default=200, help="MiB of the single stream (200)")
+    parser.add_argument("--strict", action="store_true", help="a missed target is a failure")
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="anabranch-bench-") as folder:
+        rounds = measure(Path(folder), args.runs, args.mib * MIB)
+    rows = [
+        [
+            NAMES[field.name],
+            *(spread([one[who] for one in rounds], field.name) for who in (STOCK, OURS)),
+        ]
+        for field in fields(Round)
+    ]
+    print(table(["through three relays", STOCK, OURS], rows))
+    missed = sum(not verdict(rounds, field.name) for field in fields(Round))
+    return int(args.strict and missed > 0)
+
+
+def measure(folder: Path, runs: int, length: int) -> list[dict[str, Round]]:
+    """Rounds, by whose client and relays it was."""
+    with contextlib.ExitStack() as stack:
+        network = stack.enter_context(TorNetwork(folder, relays=2, exits=1))
+        ours = [
+            stack.enter_context(
+                OurRelay(
+                    network,
+                    folder / f"ours{place}",
+                    f"ours{place}",
+                    "--rate",
+                    FREELY,
+                    *more,
+                )
+            )
+            for place, more in enumerate([(), (), ("--exit", "accept *:*")])
+        ]
+        server = stack.enter_context(FileServer())
+        network.others = {relay.name: relay.fingerprint for relay in ours}
+        network.other_exits = [ours[2].name]
+        network.start()
+        path = [node.fingerprint for node in (*network.of("relay"), *network.of("exit"))]
+        stock = network.client("bystock", "ConfluxEnabled 0", path=path)
+        pins = [
+            word
+            for place, relay in zip(("--entry", "--middle", "--exit"), ours, strict=True)
+            for word in (place, relay.fingerprint)
+        ]
+        client = stack.enter_context(OurClient(network, folder / "client", *pins))
+        client.wait_ready()
+        proxies = {STOCK: stock.proxy, OURS: client.proxy}
+        for proxy in proxies.values():
+            four(server, proxy, folder, MIB)
+        return [one_round(server, proxies, folder, length) for _ in range(runs)]
+
+
+def one_round(
+    server: FileServer, proxies: dict[str, str], folder: Path, length: int
+) -> dict[str, Round]:
+    """All that there is to measure, by each."""
+    found = {}
+    for who, proxy in proxies.items():
+        got = download(server, proxy, folder / "got", length)
+        one = length / 1e6 / (got.seconds - got.first_byte_s)
+        every = four(server, proxy, folder, length // CIRCUITS)
+        small = [download(server, proxy, folder / "got", 320 * 1024) for _ in range(5)]
+        large = [download(server, proxy, folder / "got", MIB) for _ in range(5)]
+        found[who] = Round(
+            one, every, middle(small, lambda got: got.first_byte_s), middle(small, seconds),
+            middle(large, seconds),
+        )  # fmt: skip
+        told = [f"{name} {getattr(found[who], field):.1f}" for field, name in NAMES.items()]
+        print(f"  {who}: {'; '.join(told)}", file=sys.stderr, flush=True)
+    return found
+
+
+def four(server: FileServer, proxy: str, folder: Path, length: int) -> float:
+    """MB/s of four downloads at once, each on a circuit of its own, as SOCKS users have them."""
+    begin = time.monotonic()
+    with ThreadPoolExecutor(CIRCUITS) as pool:
+        users = [f"user{number}:x" for number in range(CIRCUITS)]
+        got = list(
+            pool.map(
+                lambda user: download(server, proxy, folder / user[:5], length, user),
+                users,
+            )
+        )
+    # The server makes the bytes first, one request after the other.
+    first = max(one.first_byte_s for one in got)
+    return CIRCUITS * length / 1e6 / max(time.monotonic() - begin - first, 1e-3)
+
+
+def download(server: FileServer, proxy: str, into: Path, length: int, user: str = "") -> Download:
+    """One, whole."""
+    more = ("--proxy-user", user) if user else ()
+    got = fetch(server.url(length), proxy, into, 300.0, *more)
+    if fault := got.fault(length):
+        raise SystemExit(f"bench: a download by {proxy} failed: {fault}")
+    return got
+
+
+def seconds(got: Download) -> float:
+    """All of it."""
+    return got.seconds
+
+
+def middle(downloads: list[Download], of: Callable[[Download], float]) -> float:
+    """The median, in milliseconds."""
+    return statistics.median(of(got) for got in downloads) * 1000
+
+
+def spread(rounds: list[Round], name: str) -> str:
+    """Median, least and most."""
+    values = [getattr(one, name) for one in rounds]
+    return f"{statistics.median(values):.1f} ({min(values):.1f}-{max(values):.1f})"
+
+
+def verdict(rounds: list[dict[str, Round]], name: str) -> bool:
+    """Prints how a target was met; whether it was."""
+    ratio = statistics.median(
+        getattr(one[OURS], name) / getattr(one[STOCK], name) for one in rounds
+    )
+    target = LEAST.get(name) or MOST[name]
+    met = bool(ratio >= target if name in LEAST else ratio <= target)
+    bound = "at least" if name in LEAST else "at most"
+    told = "ok" if met else "MISSED"
+    print(f"{NAMES[name]}: ours / C tor {ratio:.2f} (target {bound} {target:.2f}) {told}")
+    return met
+
+
+if __name__ == "__main__":
+    sys.exit(main())
