@@ -53,8 +53,9 @@ package:  ## the Debian package: program, service, man pages, completions
 bench:  ## speed, against the targets (ARGS="forward delay" for some areas); AREA=tor: a middle relay's CPU beside C tor's
 	@scripts/need bench
 ifeq ($(AREA),tor)
-	cargo build --release --locked -p anabranch -p anabranch-bench --bin anabranch --bin idle-circuits
+	cargo build --release --locked -p anabranch -p anabranch-bench --bin anabranch --bin idle-circuits --bin relay-limit
 	$(CARGO_TARGET_DIR)/release/idle-circuits
+	$(CARGO_TARGET_DIR)/release/relay-limit
 	tests/interop/setup --area tor
 	ANABRANCH=$(CARGO_TARGET_DIR)/release/anabranch $(PYTHON) bench/tor.py $(ARGS)
 	ANABRANCH=$(CARGO_TARGET_DIR)/release/anabranch $(PYTHON) bench/tor_streams.py $(ARGS)

@@ -1,0 +1,131 @@
+//! What a middle relay cannot do without, alone: one layer of AES-CTR on each cell, AES-GCM on each record twice, and
+//! TCP in and out. The sum is what this machine leaves for no relay to beat.
+
+use std::io::{self, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::thread;
+
+use anabranch_onion::wire::cell::{BODY, CELL};
+use anabranch_onion::wire::crypto::Aes128Ctr;
+use cipher::{KeyIvInit, StreamCipher};
+use clap::Parser;
+use ring::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
+use rustix::time::{ClockId, clock_gettime};
+
+/// Bytes of a user's in a cell (of the format that Counter Galois Onion has not).
+const PAYLOAD: usize = 498;
+/// Bytes of a TLS record, and what it adds.
+const RECORD: usize = 16 << 10;
+const RECORD_EXTRA: usize = 22;
+/// Bytes that a relay reads and writes at once.
+const PIECE: usize = 32 << 10;
+
+/// Print what a middle relay cannot do without, in milliseconds of CPU for each megabyte of users' bytes.
+#[derive(Parser)]
+struct Arguments {
+    /// Megabytes of users' bytes in each run.
+    #[arg(long, default_value_t = 200)]
+    megabytes: usize,
+    /// Runs.
+    #[arg(long, default_value_t = 5)]
+    runs: usize,
+}
+
+fn main() -> io::Result<()> {
+    let Arguments { megabytes, runs } = Arguments::parse();
+    let cells = megabytes * 1_000_000 / PAYLOAD;
+    let mut parts: [Vec<f64>; 3] = Default::default();
+    for _ in 0..runs.max(1) {
+        let found = [layers(cells), records(cells)?, tcp(cells)?];
+        parts.iter_mut().zip(found).for_each(|(part, ms)| part.push(ms / megabytes as f64));
+    }
+    let medians = parts.each_mut().map(|part| median(part));
+    for (name, part) in ["AES-CTR", "AES-GCM, twice", "TCP, in and out"].iter().zip(&parts) {
+        println!("{name}: {}", spread(part));
+    }
+    println!("a middle relay's limit on this machine: {:.2} ms/MB", medians.iter().sum::<f64>());
+    Ok(())
+}
+
+/// Milliseconds of this thread for one layer on so many cells.
+fn layers(cells: usize) -> f64 {
+    let mut cipher = Aes128Ctr::new(&[1; 16].into(), &[0; 16].into());
+    let mut body = [0; BODY];
+    timed(|| (0..cells).for_each(|_| cipher.apply_keystream(std::hint::black_box(&mut body))))
+}
+
+/// Milliseconds for opening and sealing the records that so many cells fill.
+fn records(cells: usize) -> io::Result<f64> {
+    let unusable = |_| io::Error::other("the library refuses a key of its own length");
+    let key = LessSafeKey::new(UnboundKey::new(&AES_256_GCM, &[2; 32]).map_err(unusable)?);
+    let nonce = || Nonce::assume_unique_for_key([0; 12]);
+    let mut record = vec![0; RECORD];
+    let mut sound = true;
+    let ms = timed(|| {
+        for _ in 0..(cells * CELL).div_ceil(RECORD) {
+            record.truncate(RECORD);
+            sound &= key.seal_in_place_append_tag(nonce(), Aad::empty(), &mut record).is_ok();
+            sound &= key.open_in_place(nonce(), Aad::empty(), &mut record).is_ok();
+        }
+    });
+    if sound { Ok(ms) } else { Err(io::Error::other("a record could not be opened")) }
+}
+
+/// Milliseconds of a thread that receives what so many cells take on the wire, and sends it on.
+fn tcp(cells: usize) -> io::Result<f64> {
+    let wire = cells * CELL;
+    let bytes = wire + wire.div_ceil(RECORD) * RECORD_EXTRA;
+    let ((mut source, mut from), (mut to, sink)) = (pair()?, pair()?);
+    thread::scope(|scope| {
+        let pour = scope.spawn(move || source.write_all(&vec![0; bytes]));
+        let drain = scope.spawn(move || io::copy(&mut sink.take(bytes as u64), &mut io::sink()));
+        let mut done = Ok(());
+        let ms = timed(|| done = pass(&mut from, &mut to, bytes));
+        done?;
+        let joined = |_| io::Error::other("a thread of the measurement failed");
+        pour.join().map_err(|_| joined(()))??;
+        drain.join().map_err(|_| joined(()))??;
+        Ok(ms)
+    })
+}
+
+fn pass(from: &mut TcpStream, to: &mut TcpStream, bytes: usize) -> io::Result<()> {
+    let mut piece = vec![0; PIECE];
+    let mut left = bytes;
+    while left > 0 {
+        let count = from.read(&mut piece)?;
+        if count == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        to.write_all(&piece[..count])?;
+        left -= count;
+    }
+    Ok(())
+}
+
+fn pair() -> io::Result<(TcpStream, TcpStream)> {
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let one = TcpStream::connect(listener.local_addr()?)?;
+    Ok((one, listener.accept()?.0))
+}
+
+/// Milliseconds of CPU of this thread.
+fn timed(work: impl FnOnce()) -> f64 {
+    let now = || {
+        let time = clock_gettime(ClockId::ThreadCPUTime);
+        time.tv_sec as f64 * 1e3 + time.tv_nsec as f64 / 1e6
+    };
+    let before = now();
+    work();
+    now() - before
+}
+
+fn median(values: &mut [f64]) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+fn spread(sorted: &[f64]) -> String {
+    let [first, .., last] = sorted else { return format!("{:.2} ms/MB", sorted[0]) };
+    format!("{:.2} ({first:.2}-{last:.2}) ms/MB", sorted[sorted.len() / 2])
+}
