@@ -31,7 +31,6 @@ class RobustFingerprinting(NetworkAttack):
         slots: columns of the TAM.
         window: seconds that they cover; what comes later is counted in the last one.
         width: filters of the first convolution; the others are its multiples.
-        final_rate: what is left of the learning rate in the end. Small mini-batches want less of it.
     """
 
     def __init__(
@@ -43,7 +42,6 @@ class RobustFingerprinting(NetworkAttack):
         epochs: int = 30,
         batch_size: int = 200,
         learning_rate: float = 0.0005,
-        final_rate: float = 0.2,
         seed: int = 0,
     ) -> None:
         self.slots = slots
@@ -52,7 +50,6 @@ class RobustFingerprinting(NetworkAttack):
         self.epochs = epochs
         self.batch_size = batch_size
         self.learning_rate = learning_rate
-        self.final_rate = final_rate
         self.seed = seed
 
     def _inputs(self, X: Sequences, member: str) -> Inputs:
@@ -70,6 +67,6 @@ class RobustFingerprinting(NetworkAttack):
             self.learning_rate,
             self.epochs,
             self.batch_size,
-            decay=lambda epoch, step: float(self.final_rate ** (epoch / epochs)),
+            decay=lambda epoch, step: float(0.2 ** (epoch / epochs)),
             weight_decay=0.001,
         )
