@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import subprocess
 import time
 from collections.abc import Iterator
@@ -17,7 +18,7 @@ from harness.chromium import Chromium
 from harness.net import Host
 from harness.seeded import MIB
 from harness.tools import tool
-from harness.tornet import Node, TorNetwork
+from harness.tornet import Node, TorNetwork, free_ports
 from harness.torours import OurClient, kill_who_carries
 from harness.webfiles import (
     AT_ONCE,
@@ -39,8 +40,9 @@ HEIGHT = 32  # of each picture: 48 KiB
 
 @pytest.fixture(scope="module")
 def client(stock_tor: TorNetwork, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OurClient]:
-    """One client for all tests."""
-    with OurClient(stock_tor, tmp_path_factory.mktemp("client")) as client:
+    """One client for all tests. It knows of no authority's directory port."""
+    folder, authorities = tmp_path_factory.mktemp("client"), without_directory_ports(stock_tor)
+    with OurClient(stock_tor, folder, authorities=authorities) as client:
         client.wait_ready()
         yield client
 
@@ -179,3 +181,57 @@ def test_a_killed_exit_ends_its_streams_at_once_and_the_next_go_elsewhere(
         assert seconds < AT_ONCE
         assert not got.fault(MIB), got.fault(MIB)
         assert client.events("circuit_closed")
+
+
+def test_without_an_or_port_an_authority_is_asked_at_its_directory_port(
+    stock_tor: TorNetwork, tmp_path: Path
+) -> None:
+    """So it is until circuits can be built; what is asked for later goes by them."""
+    authorities = [re.sub(r"orport=\d+ ", "", line) for line in stock_tor.authorities]
+    with OurClient(stock_tor, tmp_path / "c", authorities=authorities) as client:
+        client.wait_ready()
+        asked = client.events("directory")
+    names = {node.name for node in stock_tor.of("auth")}
+    assert not asked[0]["by_circuit"]
+    assert {event["from"] for event in asked if not event["by_circuit"]} <= names
+
+
+def test_what_a_client_lacks_later_is_had_of_its_guards_by_circuits(
+    stock_tor: TorNetwork, tmp_path: Path
+) -> None:
+    """A relay that it does not know yet is asked for without any authority's directory port."""
+    folder, authorities = tmp_path / "c", without_directory_ports(stock_tor)
+    with OurClient(stock_tor, folder, authorities=authorities) as client:
+        client.wait_ready()
+    kept = folder / "state" / "cached-microdescs"
+    text = kept.read_text()
+    relays = re.split(r"(?m)^(?=onion-key)", text)[1:]
+    # With one of two exits it could not build circuits, and would ask authorities.
+    lost = next(relay for relay in relays if "p accept" not in relay)
+    kept.write_text(text.replace(lost, ""))
+    with OurClient(stock_tor, folder, authorities=authorities) as client:
+        client.process.wait_until("an answer", lambda: bool(client.events("directory")), 60)
+        (asked,) = client.events("directory")
+        guards = {path[0] for path in client.paths()}
+    assert (asked["what"], asked["by_circuit"], asked["good"]) == ("microdescriptors", True, True)
+    assert asked["from"] in {node.name for node in stock_tor.nodes}
+    assert lost in kept.read_text()
+    assert guards, "meanwhile it built circuits"
+
+
+def test_no_request_of_a_client_reaches_an_authoritys_directory_port(
+    stock_tor: TorNetwork, client: OurClient
+) -> None:
+    """Whatever it asked for since it began went by circuits: it knows of no other way."""
+    asked = client.events("directory")
+    authorities = {node.name for node in stock_tor.of("auth")}
+    assert asked[0]["what"] == "consensus"
+    assert asked[0]["from"] in authorities
+    assert all(event["by_circuit"] for event in asked)
+    assert stock_tor.complaints() == []
+
+
+def without_directory_ports(network: TorNetwork) -> list[str]:
+    """The network's authorities, at directory ports where nobody listens."""
+    (nobody,) = free_ports(1)
+    return [re.sub(r":\d+ ", f":{nobody} ", line) for line in network.authorities]

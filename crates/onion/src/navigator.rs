@@ -21,6 +21,7 @@ use crate::wire::extend;
 use crate::wire::netdoc::Speaks;
 use entry::Entry;
 
+mod caches;
 mod entry;
 
 /// A circuit takes no new streams this long after its first (C tor's MaxCircuitDirtiness).
@@ -238,9 +239,7 @@ impl Navigator {
         self.expire(now, unix_now);
         let network = self.network.clone().filter(|network| network.is_enough());
         if let Some(network) = &network {
-            let renewed = self.entry.renew(unix_now, network, &self.wishes, rng);
-            self.orders.extend(renewed.changed.then_some(Order::Keep));
-            self.orders.extend(renewed.few.map(Order::FewGuards));
+            self.renew(unix_now, network, rng);
         }
         self.upgrade(unix_now);
         self.attach(now);
@@ -293,6 +292,12 @@ impl Navigator {
             .chain(demands)
             .chain(paused.filter(|_| self.network.is_some()))
             .min()
+    }
+
+    fn renew(&mut self, unix_now: u64, network: &Network, rng: &mut impl Rng) {
+        let renewed = self.entry.renew(unix_now, network, &self.wishes, rng);
+        self.orders.extend(renewed.changed.then_some(Order::Keep));
+        self.orders.extend(renewed.few.map(Order::FewGuards));
     }
 
     /// Circuits that waited for a better guard: some need not any more, some have waited for too long.

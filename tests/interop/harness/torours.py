@@ -19,15 +19,25 @@ CELL = 514
 class OurClient(Closing):
     """``anabranch client`` with its state in ``folder``."""
 
-    def __init__(self, network: TorNetwork, folder: Path, *options: str):
-        """Starts it once the authorities' consensus has everybody."""
+    def __init__(
+        self,
+        network: TorNetwork,
+        folder: Path,
+        *options: str,
+        authorities: Sequence[str] | None = None,
+    ):
+        """Starts it once the authorities' consensus has everybody.
+
+        ``authorities`` are ``DirAuthority`` lines; without them the network's.
+        """
         network.wait_for_all()
         folder.mkdir(exist_ok=True)
-        authorities = folder / "authorities"
-        authorities.write_text("\n".join(network.authorities) + "\n")
+        lines = network.authorities if authorities is None else authorities
+        file = folder / "authorities"
+        file.write_text("\n".join(lines) + "\n")
         (self.socks,) = free_ports(1)
         command = [anabranch(), "client", "--json", "--listen", f"127.0.0.1:{self.socks}"]
-        command += ["--data", str(folder / "state"), "--authorities", str(authorities)]
+        command += ["--data", str(folder / "state"), "--authorities", str(file)]
         command += ["--share-subnets", *options]
         self.process = Background(command)
 

@@ -89,6 +89,7 @@ impl ClientArgs {
             share_subnets: args.share_subnets,
             keys: None,
             cache: false,
+            errands: true,
         };
         let wishes = Wishes {
             entry: fingerprints("--entry", &args.entry)?,

@@ -133,6 +133,7 @@ impl RelayArgs {
             share_subnets: false,
             keys: Some(keys),
             cache: !args.no_directory,
+            errands: false,
         };
         let office = Office::start(office, rng).map_err(Failure::misuse)?;
         let settings = Settings {

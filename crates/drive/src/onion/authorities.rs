@@ -3,6 +3,8 @@
 use std::fmt;
 use std::net::SocketAddr;
 
+use anabranch_onion::wire::extend::Target;
+
 /// One authority.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Authority {
@@ -34,6 +36,13 @@ impl fmt::Display for AuthorityError {
 impl std::error::Error for AuthorityError {}
 
 impl Authority {
+    /// Where it is reached by a link, if its line says that. Of its keys the line names the RSA identity alone.
+    #[must_use]
+    pub fn target(&self) -> Option<Target> {
+        let address = SocketAddr::new(self.directory.ip(), self.orport?);
+        Some(Target { addresses: vec![address], rsa: self.fingerprint, ed25519: None })
+    }
+
     /// Reads `[DirAuthority] NAME [orport=N] [no-v2] v3ident=HEX ADDRESS:PORT FINGERPRINT`, as torrc has it.
     ///
     /// # Errors
@@ -95,6 +104,9 @@ mod tests {
         assert_eq!((read.name.as_str(), read.orport), ("auth0", Some(37681)));
         assert_eq!(read.directory, "127.0.0.1:57615".parse().unwrap());
         assert_eq!((read.v3[0], read.fingerprint[19]), (0x58, 0xd8));
+        let target = read.target().unwrap();
+        assert_eq!(target.addresses, ["127.0.0.1:37681".parse().unwrap()]);
+        assert_eq!((target.rsa, target.ed25519), (read.fingerprint, None));
         assert_eq!(Authority::parse(&format!("DirAuthority {line}")), Ok(read.clone()));
         let spaced = line.replace("8FD4B66C1B1B", "8FD4 B66C 1B1B ");
         assert_eq!(Authority::parse(&spaced), Ok(read));

@@ -18,13 +18,15 @@ use anabranch_onion::padding::Amount;
 use anabranch_onion::{Event, schedule};
 use rand_chacha::ChaCha20Rng;
 
-use super::office::{News, Office, unix};
+use super::office::{Fetched, News, Office, unix};
 use super::state::Kept;
 use super::station::{Station, TICK, Token};
 use crate::clock::Clock;
 use crate::poller::Ready;
+use errands::{At, Done, Errands};
 use programs::Programs;
 
+mod errands;
 mod names;
 mod programs;
 
@@ -65,6 +67,8 @@ pub enum Happening {
     Numbers([usize; 4]),
     /// A link is open, or a relay broke the rules.
     Core(Event),
+    /// A directory request was made.
+    Fetched(Fetched),
     /// Something did not work; it will be tried again.
     Trouble(String),
 }
@@ -92,6 +96,7 @@ struct Desk {
     station: Station<Client>,
     navigator: Navigator,
     programs: Programs,
+    errands: Errands,
     rng: ChaCha20Rng,
     network: Option<Arc<Network>>,
     settings: Settings,
@@ -119,6 +124,7 @@ impl Desk {
             station,
             navigator: Navigator::new(kept.guards, &kept.build_times, wishes),
             programs: Programs::default(),
+            errands: Errands::default(),
             rng,
             network: None,
             settings,
@@ -140,18 +146,20 @@ impl Desk {
         self.obey(now, watch);
         if now.since(self.ticked) >= TICK {
             self.ticked = now;
-            self.tick(watch);
+            self.tick(now, watch);
+            self.obey(now, watch);
         }
         Ok(ready.iter().all(|event| event.token != STOP))
     }
 
-    fn tick(&mut self, watch: &mut dyn FnMut(Happening)) {
+    fn tick(&mut self, now: Time, watch: &mut dyn FnMut(Happening)) {
         let (built, building) = self.navigator.circuits();
         let (programs, links) = (self.programs.len(), self.station.links.len());
         watch(Happening::Numbers([built, building, programs, links]));
         if self.unkept {
             self.keep(watch);
         }
+        self.at_errands(now, Errands::expire);
     }
 
     fn keep(&mut self, watch: &mut dyn FnMut(Happening)) {
@@ -166,7 +174,7 @@ impl Desk {
     fn take(&mut self, now: Time, ready: Ready, watch: &mut dyn FnMut(Happening)) {
         let Desk { station, navigator, programs, .. } = self;
         match Token::of(ready.token) {
-            Token::File(NEWS) => self.take_news(watch),
+            Token::File(NEWS) => self.take_news(now, watch),
             Token::File(_) => {}
             Token::Listener(place) => {
                 if let Err(error) = programs.accept(station, place) {
@@ -179,7 +187,7 @@ impl Desk {
         self.obey(now, watch);
     }
 
-    fn take_news(&mut self, watch: &mut dyn FnMut(Happening)) {
+    fn take_news(&mut self, now: Time, watch: &mut dyn FnMut(Happening)) {
         for news in self.settings.office.take() {
             match news {
                 News::Network(network) => {
@@ -192,6 +200,10 @@ impl Desk {
                     let known = self.network.as_ref().map_or(0, |network| network.relays().count());
                     watch(Happening::Ready(known));
                 }
+                News::Errand(errand) => {
+                    self.at_errands(now, |errands, at| errands.begin(at, errand));
+                }
+                News::Fetched(fetched) => watch(Happening::Fetched(fetched)),
                 News::Trouble(text) => watch(Happening::Trouble(text)),
                 News::Cache(_) | News::Published(_) => {}
             }
@@ -235,7 +247,23 @@ impl Desk {
         }
     }
 
+    /// Does something about errands, and reports what came of them.
+    fn at_errands<T>(&mut self, now: Time, act: impl FnOnce(&mut Errands, &mut At<'_>) -> T) -> T {
+        let unix = self.station.unix(now);
+        let Desk { station, navigator, rng, .. } = self;
+        let mut at = At { now, unix, core: &mut station.core, navigator, rng };
+        let done = act(&mut self.errands, &mut at);
+        for Done { number, relay, outcome } in self.errands.done() {
+            let from = relay.and_then(|id| self.name(&id));
+            self.settings.office.report(number, from, outcome);
+        }
+        done
+    }
+
     fn carry_out(&mut self, now: Time, output: Output, watch: &mut dyn FnMut(Happening)) {
+        if self.errands.concerns(&output) {
+            return self.at_errands(now, |errands, at| errands.take(at, output));
+        }
         let Desk { station, navigator, programs, .. } = self;
         match output {
             Output::Link(output) => station.obey(now, output),
@@ -247,7 +275,9 @@ impl Desk {
                 self.navigator.built(now, unix, circuit, &mut self.rng);
             }
             Output::CircuitClosed { circuit, cause, .. } => {
-                watch(Happening::Closed(circuit.0, format!("{cause:?}")));
+                if navigator.path(circuit).is_some() {
+                    watch(Happening::Closed(circuit.0, format!("{cause:?}")));
+                }
                 navigator.closed(now, station.unix(now), circuit, cause);
             }
             Output::Connected { stream } => programs.connected(now, station, stream),
@@ -259,11 +289,12 @@ impl Desk {
     /// The nicknames of a circuit's relays.
     fn names(&self, circuit: CircuitKey) -> Vec<String> {
         let path = self.navigator.path(circuit).unwrap_or_default();
-        let name = |id: &[u8; 20]| {
-            let relay = self.network.as_ref().and_then(|network| network.relay(id));
-            relay.map_or_else(|| "?".to_owned(), |relay| relay.status.nickname.clone())
-        };
-        path.iter().map(name).collect()
+        path.iter().map(|id| self.name(id).unwrap_or_else(|| "?".to_owned())).collect()
+    }
+
+    /// The nickname of a relay.
+    fn name(&self, id: &[u8; 20]) -> Option<String> {
+        Some(self.network.as_ref()?.status(id)?.nickname.clone())
     }
 }
 

@@ -1,10 +1,11 @@
 //! Who talks to authorities and keeps what they say: a thread, because its requests block, and because
 //! checking a consensus takes longer than a cell may wait.
 //!
-//! It downloads and proves what [`Directory`] asks for, keeps it on disk, publishes a relay's
-//! descriptor, and brings [`News`] by a queue whose waker an event loop watches.
+//! It has downloaded and proves what [`Directory`] asks for, keeps it on disk, publishes a relay's
+//! descriptor, and brings [`News`] by a queue whose waker an event loop watches. Requests that go by
+//! circuits are errands of that loop ([`News::Errand`], [`Office::report`]).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
@@ -17,10 +18,11 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use anabranch_onion::directory::cache::Cache;
 use anabranch_onion::directory::descriptor::Description;
 use anabranch_onion::directory::fetch::{
-    AuthorityIdentity, Directory, Event, Failure, Job, Source,
+    AuthorityIdentity, Directory, Event, Failure, Job, Source, Want,
 };
 use anabranch_onion::directory::http::{Response, ResponseReader, get, post};
 use anabranch_onion::directory::network::Network;
+use anabranch_onion::wire::extend::Target;
 use anabranch_onion::wire::keys::RelayKeys;
 use anabranch_onion::wire::netdoc::parse_microdescs;
 use rand_chacha::ChaCha20Rng;
@@ -55,6 +57,34 @@ pub struct Settings {
     pub keys: Option<Arc<RelayKeys>>,
     /// Whether a cache is to be kept, for answering clients.
     pub cache: bool,
+    /// Whether the owner makes circuits and runs errands by them.
+    pub errands: bool,
+}
+
+/// A directory request that is to go by a circuit of one hop.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Errand {
+    /// Its number, for [`Office::report`].
+    pub number: u64,
+    /// The authority to ask; `None` for any cache.
+    pub authority: Option<Target>,
+    /// The bytes of the request.
+    pub request: Vec<u8>,
+    /// The most bytes that an honest answer's body has.
+    pub limit: usize,
+}
+
+/// What came of a directory request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fetched {
+    /// What it was for.
+    pub what: &'static str,
+    /// The name of the relay or authority that was asked, if anybody was.
+    pub from: Option<String>,
+    /// Whether it went by a circuit, not to a directory port.
+    pub by_circuit: bool,
+    /// Whether what came was of use.
+    pub is_good: bool,
 }
 
 /// What happened there.
@@ -68,6 +98,10 @@ pub enum News {
     Ready,
     /// An authority took our descriptor.
     Published(String),
+    /// A request is to be made by a circuit.
+    Errand(Errand),
+    /// A request was made.
+    Fetched(Fetched),
     /// A line for the log: something did not work, and will be tried again.
     Trouble(String),
 }
@@ -76,6 +110,14 @@ pub enum News {
 enum Order {
     Publish(Box<Description>),
     Sign(Arc<RelayKeys>),
+    Report(Report),
+}
+
+/// What came of an errand.
+struct Report {
+    number: u64,
+    from: Option<String>,
+    outcome: Result<ResponseReader, Failure>,
 }
 
 /// The thread, as its owner sees it. It ends with its owner.
@@ -124,6 +166,16 @@ impl Office {
         let _ = self.orders.send(Order::Publish(Box::new(description)));
     }
 
+    /// Brings what came of an errand: the answer, of the relay of this name, if one was asked.
+    pub fn report(
+        &self,
+        number: u64,
+        from: Option<String>,
+        outcome: Result<ResponseReader, Failure>,
+    ) {
+        let _ = self.orders.send(Order::Report(Report { number, from, outcome }));
+    }
+
     /// Has descriptors signed with these keys from now on: what is published is published anew.
     pub fn sign_with(&self, keys: Arc<RelayKeys>) {
         let _ = self.orders.send(Order::Sign(keys));
@@ -152,6 +204,8 @@ struct Clerk {
     /// Texts of microdescriptors that are known, to be kept.
     microdescs: Vec<([u8; 32], String)>,
     description: Option<Description>,
+    /// Jobs whose errands are out.
+    out: BTreeMap<u64, Job>,
     /// For each authority: when to publish next, and the pause after the next failure.
     due: Vec<(u64, u64)>,
     clock: Clock,
@@ -161,7 +215,10 @@ struct Clerk {
 
 impl Clerk {
     fn new(settings: Settings, rng: ChaCha20Rng, desk: Desk) -> Clerk {
-        let identities = settings.authorities.iter().map(|one| AuthorityIdentity { v3: one.v3 });
+        let identities = settings.authorities.iter().map(|one| AuthorityIdentity {
+            v3: one.v3,
+            by_circuit: settings.errands && one.orport.is_some(),
+        });
         Clerk {
             directory: Directory::new(identities.collect(), settings.share_subnets),
             due: vec![(0, FIRST_RETRY_S); settings.authorities.len()],
@@ -169,6 +226,7 @@ impl Clerk {
             cache: Cache::default(),
             microdescs: Vec::new(),
             description: None,
+            out: BTreeMap::new(),
             clock: Clock::start(),
             rng,
             desk,
@@ -180,7 +238,7 @@ impl Clerk {
         loop {
             self.publish();
             while let Some(job) = self.directory.poll(self.millis(), unix(), &mut self.rng) {
-                self.carry(&job);
+                self.carry(job);
             }
             match orders.recv_timeout(self.pause()) {
                 Ok(Order::Publish(description)) => self.describe(*description),
@@ -188,6 +246,7 @@ impl Clerk {
                     self.settings.keys = Some(keys);
                     self.due.fill((0, FIRST_RETRY_S));
                 }
+                Ok(Order::Report(report)) => self.reported(report),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return,
             }
@@ -221,19 +280,58 @@ impl Clerk {
         self.description = Some(description);
     }
 
-    fn carry(&mut self, job: &Job) {
-        let count = self.settings.authorities.len() as u64;
+    /// Makes a request, or has it made.
+    fn carry(&mut self, job: Job) {
+        let authorities = &self.settings.authorities;
         let place = match job.source {
-            Source::Authority(place) => place,
-            // Caches are reached by circuits, which this thread has none of.
-            Source::Cache => (self.rng.next_u64() % count.max(1)) as usize,
+            Source::Plain(place) => place,
+            // Who makes no circuits asks authorities for what caches have.
+            Source::Cache if !self.settings.errands => {
+                (self.rng.next_u64() % authorities.len().max(1) as u64) as usize
+            }
+            Source::Authority(place) => {
+                return self.send_out(job, authorities.get(place).and_then(Authority::target));
+            }
+            Source::Cache => return self.send_out(job, None),
         };
-        let outcome = match self.settings.authorities.get(place) {
-            Some(authority) => ask(authority.directory, &get(&job.path), job.limit),
-            None => Err(Failure::Unreachable),
+        let Some(authority) = authorities.get(place) else {
+            return self.done(&job, None, false, Err(Failure::Unreachable));
         };
+        let name = authority.name.clone();
+        let outcome = ask(authority.directory, &get(&job.path), job.limit);
+        self.done(&job, Some(name), false, outcome);
+    }
+
+    fn send_out(&mut self, job: Job, authority: Option<Target>) {
+        let (number, request, limit) = (job.number, get(&job.path), job.limit);
+        self.out.insert(number, job);
+        self.desk.tell(News::Errand(Errand { number, authority, request, limit }));
+    }
+
+    fn reported(&mut self, report: Report) {
+        let Some(job) = self.out.remove(&report.number) else { return };
+        let named = match job.source {
+            Source::Authority(place) => {
+                self.settings.authorities.get(place).map(|one| one.name.clone())
+            }
+            Source::Plain(_) | Source::Cache => report.from,
+        };
+        let outcome = report.outcome.and_then(|reader| reader.finish().map_err(Failure::Http));
+        self.done(&job, named, true, outcome);
+    }
+
+    fn done(
+        &mut self,
+        job: &Job,
+        from: Option<String>,
+        by_circuit: bool,
+        outcome: Result<Response, Failure>,
+    ) {
         let (now, unix) = (self.millis(), unix());
         let events = self.directory.done(job.number, outcome, now, unix, &mut self.rng);
+        let is_good = !events.iter().any(|event| matches!(event, Event::Failed(..)));
+        let what = job.want.name();
+        self.desk.tell(News::Fetched(Fetched { what, from, by_circuit, is_good }));
         self.take(events);
     }
 
@@ -267,13 +365,8 @@ impl Clerk {
         }
     }
 
-    fn complain(&mut self, want: &anabranch_onion::directory::fetch::Want, failure: &Failure) {
-        use anabranch_onion::directory::fetch::Want;
-        let what = match want {
-            Want::Consensus => "the consensus",
-            Want::Certificates => "authorities' certificates",
-            Want::Microdescs(_) => "microdescriptors",
-        };
+    fn complain(&mut self, want: &Want, failure: &Failure) {
+        let what = want.name();
         self.desk.tell(News::Trouble(format!("{what} could not be had: {failure}; trying again")));
     }
 

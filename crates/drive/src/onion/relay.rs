@@ -277,7 +277,7 @@ impl Head {
                     self.hands.tell(|| Order::Cache(Arc::clone(&cache)));
                     self.shard.set_cache(cache);
                 }
-                News::Ready => {}
+                News::Ready | News::Errand(_) | News::Fetched(_) => {}
                 News::Published(name) => {
                     watch.note(&format!("authority {name} took our descriptor"))
                 }

@@ -9,7 +9,7 @@ use rand_core::Rng;
 
 use super::descriptor::hex;
 use super::http::{HttpError, Response};
-use super::network::Network;
+use super::network::{Network, below};
 use crate::wire::netdoc::{
     AuthorityCert, DocumentError, LONGEST_CONSENSUS, LONGEST_ITEM, Unproven, parse_certs,
     parse_microdescs,
@@ -23,12 +23,19 @@ const AT_ONCE: usize = 3;
 const FIRST_PAUSE: u64 = 500;
 const LONGEST_PAUSE: u64 = 600_000;
 const LONGEST_FIRST_PAUSE: u64 = 8_000;
+/// After so many failures in a row authorities are asked, though there are caches.
+const CACHE_TRIES: u32 = 5;
+/// After so many failures in a row to ask authorities by circuits their directory ports are tried, while there is no network to
+/// ask otherwise.
+const LINK_TRIES: u32 = 2;
 
 /// An authority as the user names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuthorityIdentity {
     /// The digest of its v3 identity key, which signs consensuses.
     pub v3: [u8; 20],
+    /// Whether it can be asked by a circuit of one hop: its OR port is known, and we make circuits.
+    pub by_circuit: bool,
 }
 
 /// What is being asked for.
@@ -45,9 +52,11 @@ pub enum Want {
 /// Whom to ask.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
-    /// The authority at this place of the list.
+    /// The authority at this place of the list, by a circuit of one hop to its OR port.
     Authority(usize),
-    /// Any relay that caches, such as the guard; while there is none, an authority.
+    /// That authority, by plain HTTP at its directory port.
+    Plain(usize),
+    /// Any relay that caches, such as a guard.
     Cache,
 }
 
@@ -77,6 +86,18 @@ pub enum Failure {
     Status(u16),
     /// What came is not what was asked for, or is not proven.
     Document(DocumentError),
+}
+
+impl Want {
+    /// In a few words.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        match self {
+            Want::Certificates => "certificates",
+            Want::Consensus => "consensus",
+            Want::Microdescs(_) => "microdescriptors",
+        }
+    }
 }
 
 impl std::fmt::Display for Failure {
@@ -118,6 +139,8 @@ pub struct Directory {
     next_number: u64,
     /// How often in a row the network said no, and until when we wait for that.
     failures: u32,
+    /// How often in a row authorities could not be asked by circuits.
+    unlinked: u32,
     paused_until: u64,
     /// When the next consensus is to be fetched, in seconds since 1970.
     renew_at: u64,
@@ -137,6 +160,7 @@ impl Directory {
             under_way: Vec::new(),
             next_number: 0,
             failures: 0,
+            unlinked: 0,
             paused_until: 0,
             renew_at: 0,
             was_ready: false,
@@ -189,7 +213,7 @@ impl Directory {
             return None;
         }
         let want = self.next_want(unix_now)?;
-        let source = self.source(&want, rng);
+        let source = self.source(rng);
         let (path, limit) = self.request(&want);
         let job = Job { number: self.next_number, want, source, path, limit };
         self.next_number += 1;
@@ -221,6 +245,7 @@ impl Directory {
         };
         let job = self.under_way.remove(place);
         let mut events = Vec::new();
+        self.note_way(job.source, &outcome);
         let outcome = outcome
             .and_then(|response| text_of(&response))
             .and_then(|text| self.take(&job.want, &text, unix_now, rng, &mut events));
@@ -233,6 +258,16 @@ impl Directory {
         }
         self.tell_ready(&mut events);
         events
+    }
+
+    /// Remembers whether authorities can be asked by circuits.
+    fn note_way(&mut self, source: Source, outcome: &Result<Response, Failure>) {
+        self.unlinked = match (source, outcome) {
+            (Source::Authority(_), Err(_)) => self.unlinked + 1,
+            // What is tried next after a port that failed is a circuit again.
+            (Source::Authority(_), Ok(_)) | (Source::Plain(_), Err(_)) => 0,
+            (Source::Plain(_), Ok(_)) | (Source::Cache, _) => self.unlinked,
+        };
     }
 
     fn next_want(&self, unix_now: u64) -> Option<Want> {
@@ -260,14 +295,17 @@ impl Directory {
         network.filter(|digest| !under_way(digest)).take(BATCH).collect()
     }
 
-    fn source(&self, want: &Want, rng: &mut impl Rng) -> Source {
-        let ready = self.is_ready() && self.failures < 3;
-        match want {
-            Want::Microdescs(_) | Want::Consensus if ready => Source::Cache,
-            _ => {
-                let count = self.authorities.len().max(1) as u64;
-                Source::Authority((rng.next_u64() % count) as usize)
-            }
+    /// Caches, so that authorities need not serve everybody; authorities at the beginning, and where no cache helps.
+    fn source(&self, rng: &mut impl Rng) -> Source {
+        let ready = self.is_ready();
+        if ready && self.failures < CACHE_TRIES {
+            return Source::Cache;
+        }
+        let place = below(self.authorities.len().max(1) as u64, rng) as usize;
+        let by_circuit = self.authorities.get(place).is_some_and(|one| one.by_circuit);
+        match by_circuit && (ready || self.unlinked < LINK_TRIES) {
+            true => Source::Authority(place),
+            false => Source::Plain(place),
         }
     }
 

@@ -163,12 +163,18 @@ impl Network {
         self.consensus.relays.iter().filter_map(with)
     }
 
+    /// What authorities say of the relay of this RSA identity.
+    #[must_use]
+    pub fn status(&self, id: &[u8; 20]) -> Option<&RelayStatus> {
+        let relays = &self.consensus.relays;
+        let place = relays.binary_search_by_key(id, |status| status.rsa_identity).ok()?;
+        Some(&relays[place])
+    }
+
     /// The relay of this RSA identity, if it can be used.
     #[must_use]
     pub fn relay(&self, id: &[u8; 20]) -> Option<Relay<'_>> {
-        let relays = &self.consensus.relays;
-        let place = relays.binary_search_by_key(id, |status| status.rsa_identity).ok()?;
-        let status = &relays[place];
+        let status = self.status(id)?;
         Some(Relay { status, microdesc: self.microdescs.get(&status.microdesc)? })
     }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use anabranch_multipath::seed::{Stream, stream};
 
 use super::cache::Cache;
-use super::fetch::{AuthorityIdentity, Directory, Event, Failure, Want};
+use super::fetch::{AuthorityIdentity, Directory, Event, Failure, Source, Want};
 use super::http::{RequestReader, ResponseReader, get};
 use super::network::{Network, NoRelay, Path, Position, Target, Wishes};
 use crate::wire::authority::{Authority, Listed, microdescriptor, unsigned_consensus};
@@ -262,7 +262,7 @@ fn filled(world: &World) -> Cache {
 }
 
 fn client(world: &World) -> Directory {
-    Directory::new(vec![AuthorityIdentity { v3: world.authority }], false)
+    Directory::new(vec![AuthorityIdentity { v3: world.authority, by_circuit: true }], false)
 }
 
 #[test]
@@ -336,6 +336,40 @@ fn pauses_grow_and_end_with_the_first_success() {
     reader.push(&cache.answer(&request)).unwrap();
     directory.done(job.number, Ok(reader.finish().unwrap()), now, NOW, &mut rng);
     assert_eq!(directory.wait(now, NOW), 0);
+}
+
+/// Whom a directory asks while everybody fails, time after time.
+fn asked_in_vain(directory: &mut Directory, now: u64, times: usize) -> Vec<Source> {
+    let mut rng = stream(12, 0, "fetch");
+    let mut millis = 0;
+    let mut asked = Vec::new();
+    while asked.len() < times {
+        millis += directory.wait(millis, now);
+        let job = directory.poll(millis, now, &mut rng).unwrap();
+        directory.done(job.number, Err(Failure::Unreachable), millis, now, &mut rng);
+        asked.push(job.source);
+    }
+    asked
+}
+
+#[test]
+fn authorities_are_asked_by_circuits_and_by_their_ports_only_if_that_fails_at_the_beginning() {
+    let world = usual();
+    let (circuit, port) = (Source::Authority(0), Source::Plain(0));
+    let asked = asked_in_vain(&mut client(&world), NOW, 6);
+    assert_eq!(asked, [circuit, circuit, port, circuit, circuit, port]);
+    let without = AuthorityIdentity { v3: world.authority, by_circuit: false };
+    assert_eq!(asked_in_vain(&mut Directory::new(vec![without], false), NOW, 3), [port; 3]);
+}
+
+#[test]
+fn caches_are_asked_for_news_and_authorities_by_circuits_if_none_helps() {
+    let world = usual();
+    let mut directory = client(&world);
+    bootstrap(&mut directory, &filled(&world), NOW);
+    let asked = asked_in_vain(&mut directory, NOW + 110, 8);
+    assert_eq!(asked[..5], [Source::Cache; 5]);
+    assert_eq!(asked[5..], [Source::Authority(0); 3]);
 }
 
 #[test]

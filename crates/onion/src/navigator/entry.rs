@@ -83,6 +83,21 @@ impl Entry {
         Some(choice.id)
     }
 
+    /// One of the first few guards, for a circuit of one hop (guard-spec 4.6).
+    pub(super) fn choose_cache(
+        &mut self,
+        unix_now: u64,
+        key: u64,
+        network: &Network,
+        wishes: &Wishes,
+        rng: &mut impl Rng,
+    ) -> Option<[u8; 20]> {
+        let eligible = self.eligible(network, wishes);
+        let circuit = (key, Purpose::Directory);
+        let guards = self.instances.guards();
+        Some(guards.choose(unix_now, circuit, &|_| false, &eligible, rng)?.id)
+    }
+
     fn eligible<'a>(&self, network: &'a Network, wishes: &'a Wishes) -> Eligible<'a> {
         // Where few are allowed, a sample of all would hardly have one of them (as C tor has it).
         let only_allowed = self.instances.current() == Instance::Restricted;

@@ -1,0 +1,181 @@
+//! Directory requests by circuits of one hop: each has a circuit, and a stream to the directory at its end.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use anabranch_multipath::Time;
+use anabranch_onion::client::{CircuitKey, Client, Hop, HopKey, Input, Output};
+use anabranch_onion::directory::fetch::Failure;
+use anabranch_onion::directory::http::ResponseReader;
+use anabranch_onion::navigator::Navigator;
+use anabranch_onion::{Core, StreamKey, StreamOutput};
+use rand_chacha::ChaCha20Rng;
+
+use crate::onion::office::Errand;
+
+/// A circuit must be built within this time, and something must come within that.
+const PATIENCE: Duration = Duration::from_secs(15);
+const SILENCE: Duration = Duration::from_secs(30);
+
+/// What errands are run with.
+pub(super) struct At<'a> {
+    pub(super) now: Time,
+    /// Seconds since 1970.
+    pub(super) unix: u64,
+    pub(super) core: &'a mut Client,
+    pub(super) navigator: &'a mut Navigator,
+    pub(super) rng: &'a mut ChaCha20Rng,
+}
+
+/// What came of an errand.
+#[derive(Debug)]
+pub(super) struct Done {
+    /// Its number.
+    pub(super) number: u64,
+    /// The relay that was asked.
+    pub(super) relay: Option<[u8; 20]>,
+    /// The answer, not looked at.
+    pub(super) outcome: Result<ResponseReader, Failure>,
+}
+
+/// Errands that are under way, by their circuits.
+#[derive(Default)]
+pub(super) struct Errands {
+    out: BTreeMap<CircuitKey, Out>,
+    streams: BTreeMap<StreamKey, CircuitKey>,
+    done: Vec<Done>,
+}
+
+/// One of them.
+struct Out {
+    errand: Errand,
+    relay: [u8; 20],
+    /// Bytes of the request that found room.
+    said: usize,
+    answer: ResponseReader,
+    /// By then something must have happened.
+    deadline: Time,
+}
+
+impl Errands {
+    /// What came of errands since the last call.
+    pub(super) fn done(&mut self) -> Vec<Done> {
+        std::mem::take(&mut self.done)
+    }
+
+    /// Sets out: to the authority that is named, or to one of the guards.
+    pub(super) fn begin(&mut self, at: &mut At<'_>, errand: Errand) {
+        let whom = match &errand.authority {
+            Some(target) => {
+                let hop = Hop { target: target.clone(), key: HopKey::Fast };
+                Some((at.navigator.key(), hop))
+            }
+            None => at.navigator.cache(at.unix, at.rng),
+        };
+        let Some((circuit, hop)) = whom else {
+            let (number, outcome) = (errand.number, Err(Failure::Unreachable));
+            return self.done.push(Done { number, relay: None, outcome });
+        };
+        let answer = ResponseReader::new(errand.limit);
+        let (relay, deadline) = (hop.target.rsa, at.now + PATIENCE);
+        self.out.insert(circuit, Out { errand, relay, said: 0, answer, deadline });
+        at.core.handle(at.now, Input::Build { circuit, hops: vec![hop] });
+    }
+
+    /// Whether an output is about an errand.
+    pub(super) fn concerns(&self, output: &Output) -> bool {
+        match output {
+            Output::Built { circuit, .. } | Output::CircuitClosed { circuit, .. } => {
+                self.out.contains_key(circuit)
+            }
+            Output::Connected { stream } => self.streams.contains_key(stream),
+            Output::Stream(output) => self.streams.contains_key(&stream_of(*output)),
+            _ => false,
+        }
+    }
+
+    /// Does what an output asks for that is about an errand.
+    pub(super) fn take(&mut self, at: &mut At<'_>, output: Output) {
+        match output {
+            Output::Built { circuit, .. } => self.built(at, circuit),
+            Output::CircuitClosed { circuit, hops, .. } => {
+                if hops == 0 {
+                    at.navigator.cache_failed(at.unix, circuit);
+                }
+                self.finish(at, circuit, Some(Failure::Unreachable));
+            }
+            Output::Stream(StreamOutput::Readable { stream }) => self.read(at, stream),
+            Output::Stream(StreamOutput::Room { stream }) => self.say(at, stream),
+            Output::Stream(StreamOutput::Ended { stream, .. }) => {
+                // Whether the answer is whole is for its reader to say.
+                if let Some(circuit) = self.streams.get(&stream).copied() {
+                    self.finish(at, circuit, None);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Gives up what takes too long.
+    pub(super) fn expire(&mut self, at: &mut At<'_>) {
+        let over = self.out.iter().filter(|(_, out)| out.deadline <= at.now);
+        let over: Vec<CircuitKey> = over.map(|(circuit, _)| *circuit).collect();
+        for circuit in over {
+            // One that was built is no longer to blame for being out of reach.
+            if !self.streams.values().any(|other| *other == circuit) {
+                at.navigator.cache_failed(at.unix, circuit);
+            }
+            self.finish(at, circuit, Some(Failure::Unreachable));
+        }
+    }
+
+    fn built(&mut self, at: &mut At<'_>, circuit: CircuitKey) {
+        at.navigator.cache_reached(at.unix, circuit, at.rng);
+        match at.core.begin_directory(at.now, circuit) {
+            Ok(stream) => {
+                self.streams.insert(stream, circuit);
+                self.say(at, stream);
+            }
+            Err(_) => self.finish(at, circuit, Some(Failure::Unreachable)),
+        }
+    }
+
+    /// Says as much of the request as there is room for.
+    fn say(&mut self, at: &mut At<'_>, stream: StreamKey) {
+        let circuit = self.streams.get(&stream);
+        let Some(out) = circuit.and_then(|circuit| self.out.get_mut(circuit)) else { return };
+        out.said += at.core.write(at.now, stream, &out.errand.request[out.said..]);
+        out.deadline = at.now + SILENCE;
+    }
+
+    fn read(&mut self, at: &mut At<'_>, stream: StreamKey) {
+        let Some(&circuit) = self.streams.get(&stream) else { return };
+        let Some(out) = self.out.get_mut(&circuit) else { return };
+        let (first, second) = at.core.read(stream);
+        let taken = out.answer.push(first).and_then(|()| out.answer.push(second));
+        let bytes = first.len() + second.len();
+        at.core.consume(at.now, stream, bytes);
+        out.deadline = at.now + SILENCE;
+        if let Err(error) = taken {
+            self.finish(at, circuit, Some(Failure::Http(error)));
+        }
+    }
+
+    /// An errand is over, well or not.
+    fn finish(&mut self, at: &mut At<'_>, circuit: CircuitKey, failure: Option<Failure>) {
+        let Some(out) = self.out.remove(&circuit) else { return };
+        self.streams.retain(|_, other| *other != circuit);
+        at.navigator.cache_left(circuit);
+        let outcome = failure.map_or(Ok(out.answer), Err);
+        self.done.push(Done { number: out.errand.number, relay: Some(out.relay), outcome });
+        at.core.handle(at.now, Input::Destroy { circuit });
+    }
+}
+
+fn stream_of(output: StreamOutput) -> StreamKey {
+    match output {
+        StreamOutput::Readable { stream }
+        | StreamOutput::Room { stream }
+        | StreamOutput::Ended { stream, .. } => stream,
+    }
+}

@@ -1,0 +1,114 @@
+//! Relays that are asked for directory documents: circuits of one hop, which the owner builds and uses by itself.
+
+use rand_core::Rng;
+
+use super::{Navigator, Order, hop};
+use crate::client::{CircuitKey, Hop, HopKey};
+use crate::directory::network::Network;
+use crate::wire::extend;
+
+impl Navigator {
+    /// A number for a circuit of the owner's own.
+    pub fn key(&mut self) -> CircuitKey {
+        self.last_key += 1;
+        CircuitKey(self.last_key)
+    }
+
+    /// A relay to ask, one of the guards, and the number of the circuit that is to lead to it. What becomes of that is to be told:
+    /// [`Navigator::cache_reached`] or [`Navigator::cache_failed`], and [`Navigator::cache_left`]. `None` while no relay is known.
+    pub fn cache(&mut self, unix_now: u64, rng: &mut impl Rng) -> Option<(CircuitKey, Hop)> {
+        let network = self.network.clone()?;
+        self.renew(unix_now, &network, rng);
+        let key = self.key();
+        let id = self.entry.choose_cache(unix_now, key.0, &network, &self.wishes, rng)?;
+        Some((key, only_hop(&network, &id)?))
+    }
+
+    /// A circuit to a cache is built.
+    pub fn cache_reached(&mut self, unix_now: u64, key: CircuitKey, rng: &mut impl Rng) {
+        self.entry.guards().succeeded(unix_now, key.0, rng);
+        self.orders.push_back(Order::Keep);
+    }
+
+    /// A cache could not be reached.
+    pub fn cache_failed(&mut self, unix_now: u64, key: CircuitKey) {
+        self.entry.guards().failed(unix_now, key.0);
+    }
+
+    /// A circuit to a cache is gone.
+    pub fn cache_left(&mut self, key: CircuitKey) {
+        self.entry.guards().closed(key.0);
+    }
+}
+
+/// A relay as the only hop: without its microdescriptor no onion key is known, and CREATE_FAST has to do.
+fn only_hop(network: &Network, id: &[u8; 20]) -> Option<Hop> {
+    if let Some(relay) = network.relay(id) {
+        return Some(hop(&relay, false));
+    }
+    let status = network.status(id)?;
+    let target = extend::Target {
+        addresses: status.addresses.clone(),
+        rsa: status.rsa_identity,
+        ed25519: None,
+    };
+    Some(Hop { target, key: HopKey::Fast })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::sync::Arc;
+
+    use anabranch_multipath::seed::stream;
+
+    use super::*;
+    use crate::directory::network::Wishes;
+    use crate::directory::tests::usual_network;
+    use crate::navigator::KeptGuards;
+
+    const NOW: u64 = 1_800_000_000;
+
+    fn navigator() -> Navigator {
+        let mut navigator = Navigator::new(KeptGuards::default(), &[], Wishes::default());
+        navigator.set_network(Arc::new(usual_network()));
+        navigator
+    }
+
+    #[test]
+    fn without_a_network_nobody_is_asked() {
+        let mut navigator = Navigator::new(KeptGuards::default(), &[], Wishes::default());
+        assert!(navigator.cache(NOW, &mut stream(1, 0, "caches")).is_none());
+    }
+
+    #[test]
+    fn guards_are_asked_and_one_that_cannot_be_reached_is_not_asked_again_at_once() {
+        let (mut navigator, mut rng) = (navigator(), stream(2, 0, "caches"));
+        let mut ask = |navigator: &mut Navigator| {
+            let (key, hop) = navigator.cache(NOW, &mut rng).unwrap();
+            assert!(matches!(hop.key, HopKey::NtorV3 { .. } | HopKey::Ntor(_)));
+            (key, hop.target.rsa)
+        };
+        let (key, dead) = ask(&mut navigator);
+        navigator.cache_failed(NOW, key);
+        let mut others = BTreeSet::new();
+        for _ in 0..20 {
+            let (key, other) = ask(&mut navigator);
+            others.insert(other);
+            navigator.cache_left(key);
+        }
+        let kept = navigator.guards().default;
+        assert!(!others.contains(&dead) && !others.is_empty());
+        assert!(others.iter().all(|id| kept.iter().any(|guard| guard.id == *id)), "guards alone");
+    }
+
+    #[test]
+    fn a_cache_that_answers_is_a_guard_that_can_be_reached() {
+        let (mut navigator, mut rng) = (navigator(), stream(3, 0, "caches"));
+        let (key, hop) = navigator.cache(NOW, &mut rng).unwrap();
+        navigator.cache_reached(NOW, key, &mut rng);
+        let kept = navigator.guards().default;
+        let confirmed = kept.iter().find(|guard| guard.confirmed.is_some()).unwrap();
+        assert_eq!(confirmed.id, hop.target.rsa);
+    }
+}
