@@ -8,6 +8,7 @@ mod html;
 mod mosh;
 mod onion;
 mod report;
+mod screen;
 mod split;
 mod text;
 

@@ -233,6 +233,13 @@ impl Client {
         circuit.tail.as_ref().map(|tail| tail.leg.window())
     }
 
+    /// Bytes of streams that a circuit has carried so far: received, sent.
+    pub fn carried(&self, circuit: CircuitKey) -> [u64; 2] {
+        let circuit = self.keys.get(&circuit).and_then(|&index| self.base.circuits.get(index));
+        let tail = circuit.and_then(|circuit| circuit.tail.as_ref());
+        tail.map_or([0; 2], |tail| tail.end.carried)
+    }
+
     /// Links to relays, and how many circuits are on each.
     pub fn links(&self) -> impl Iterator<Item = (LinkId, usize)> {
         self.base.hub.iter().map(|(id, link)| (id, link.circuits()))

@@ -48,6 +48,8 @@ pub(crate) struct End {
     turn: u16,
     say: VecDeque<Say>,
     happened: VecDeque<Happened>,
+    /// Bytes of streams: received, sent.
+    pub(crate) carried: [u64; 2],
 }
 
 impl End {
@@ -62,6 +64,7 @@ impl End {
             turn: 0,
             say: VecDeque::new(),
             happened: VecDeque::new(),
+            carried: [0; 2],
         }
     }
 
@@ -147,6 +150,7 @@ impl End {
         let Some(stream) = self.streams.get_mut(&id) else { return Ok(()) };
         match message.command {
             RelayCommand::DATA if stream.open || self.side == Side::Exit => {
+                self.carried[0] += message.data.len() as u64;
                 if stream.received(now, message.data, &mut self.say)? && stream.open {
                     self.happened.push_back(Happened::Readable(stream.key));
                 }
@@ -191,6 +195,7 @@ impl End {
         if fed {
             self.happened.push_back(Happened::Room(stream.key));
         }
+        self.carried[1] += length as u64;
         write_header(self.format, body, RelayCommand::DATA, id, length, rng);
         Some(Filled::Data)
     }

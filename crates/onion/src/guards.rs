@@ -19,8 +19,8 @@ use circuits::Circuits;
 pub use circuits::Standing;
 pub use instances::{Instance, Instances};
 pub use params::GuardParams;
-pub use sample::{Confirmed, Sampled};
-use sample::{Guard, Reach};
+use sample::Guard;
+pub use sample::{Confirmed, Reach, Sampled};
 
 mod circuits;
 mod instances;
@@ -98,6 +98,12 @@ impl<I: Name> Guards<I> {
     #[must_use]
     pub fn primary(&self) -> &[I] {
         &self.primary
+    }
+
+    /// Whether a guard can be reached, as far as this run knows.
+    #[must_use]
+    pub fn reach(&self, id: I) -> Reach {
+        self.find(id).map_or(Reach::Maybe, |guard| guard.reach)
     }
 
     /// A new consensus, or other wishes (guard-spec 4.10). `live`: the consensus holds now, so that it may remove guards. `dated`: from

@@ -15,7 +15,7 @@ use crate::client::{Cause, CircuitKey, Hop, HopKey};
 use crate::directory::network::{Network, Path, Relay, Target, Wishes};
 use crate::directory::params::Params;
 use crate::directory::timeouts::BuildTimes;
-use crate::guards::Sampled;
+use crate::guards::{Reach, Sampled};
 use crate::handshake::extension::Wish;
 use crate::wire::extend;
 use crate::wire::netdoc::Speaks;
@@ -83,6 +83,34 @@ pub enum Order {
     Keep,
     /// Warn the user: the wishes leave so few guards that they tell who it is.
     FewGuards(usize),
+}
+
+/// What there is to see of a circuit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Overview {
+    /// Its number.
+    pub key: CircuitKey,
+    /// Its relays, first hop first.
+    pub path: Path,
+    /// When it was begun.
+    pub begun: Time,
+    /// Where it stands.
+    pub stage: Stage,
+    /// Streams on it.
+    pub streams: usize,
+}
+
+/// Where a circuit stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// It is being built: so many hops are there.
+    Building(usize),
+    /// It is ready for whoever comes.
+    Spare,
+    /// It has had streams, and takes more of the same kind.
+    Used,
+    /// It takes no more streams.
+    Ending,
 }
 
 #[derive(Clone, Debug)]
@@ -156,11 +184,22 @@ impl Navigator {
         self.times.times()
     }
 
-    /// How many circuits are built, and how many are being built.
+    /// What there is to see of each circuit, the oldest first.
+    pub fn overview(&self) -> impl Iterator<Item = Overview> {
+        self.circuits.iter().map(|(&key, circuit)| Overview {
+            key,
+            path: circuit.path,
+            begun: circuit.begun,
+            stage: circuit.stage(),
+            streams: circuit.streams,
+        })
+    }
+
+    /// The primary guards, best first, and whether they can be reached.
     #[must_use]
-    pub fn circuits(&self) -> (usize, usize) {
-        let built = self.circuits.values().filter(|circuit| circuit.built).count();
-        (built, self.circuits.len() - built)
+    pub fn entries(&self) -> Vec<([u8; 20], Reach)> {
+        let guards = self.entry.current();
+        guards.primary().iter().map(|&id| (id, guards.reach(id))).collect()
     }
 
     /// The relays of a circuit, first hop first.
@@ -468,6 +507,15 @@ impl Circuit {
             && self.leads_to(network, demand.target)
     }
 
+    fn stage(&self) -> Stage {
+        match self.first_used {
+            _ if !self.built => Stage::Building(self.hops),
+            None => Stage::Spare,
+            Some(Time::ZERO) => Stage::Ending,
+            Some(_) => Stage::Used,
+        }
+    }
+
     fn leads_to(&self, network: &Network, target: Target) -> bool {
         let exit = network.relay(&self.path[2]);
         exit.is_some_and(|exit| exit.microdesc.exits_to(target.port, target.v6))
@@ -673,6 +721,29 @@ mod tests {
         let next = world.begun();
         assert_ne!(world.navigator.path(next[0]).unwrap()[0], guard);
         assert_eq!(world.navigator.guards().default.len(), 2);
+    }
+
+    #[test]
+    fn what_there_is_to_see_follows_a_circuit_from_its_first_hop_to_its_last_stream() {
+        let mut world = World::new();
+        let begun = world.begun();
+        world.navigator.extended(begun[0], 2);
+        let seen: Vec<Overview> = world.navigator.overview().collect();
+        assert_eq!(
+            (seen[0].key, seen[0].stage, seen[0].begun),
+            (begun[0], Stage::Building(2), world.now)
+        );
+        assert_eq!(Some(seen[1].path), world.navigator.path(begun[1]));
+        for key in begun {
+            world.navigator.built(world.now, NOW, key, &mut world.rng);
+        }
+        world.ask(1, "a");
+        world.orders();
+        let stages: Vec<(Stage, usize)> =
+            world.navigator.overview().map(|seen| (seen.stage, seen.streams)).collect();
+        assert_eq!(stages, [(Stage::Used, 1), (Stage::Spare, 0), (Stage::Building(0), 0)]);
+        let guards = world.navigator.entries();
+        assert!(guards.iter().any(|(_, reach)| *reach == Reach::Yes), "{guards:?}");
     }
 
     #[test]

@@ -58,6 +58,7 @@ fn load(world: &mut World, circuit: CircuitKey) -> u64 {
         }))
     );
     let servers = world.relays.iter().flat_map(|relay| relay.servers.values());
+    assert_eq!(world.client.carried(circuit), [10 * MEGABYTE as u64; 2]);
     let taken: usize = servers.map(|server| server.received).sum();
     assert_eq!(taken, 10 * MEGABYTE);
     assert!(world.relays.iter().all(|relay| relay.violations.is_empty()));

@@ -11,7 +11,7 @@ use anabranch_onion::schedule;
 use clap::{Args, ValueEnum};
 use serde::Deserialize;
 
-use super::events;
+use super::screen::Screen;
 use super::{Common, either, fingerprints, read};
 use crate::failure::Failure;
 
@@ -25,6 +25,8 @@ const KEYS: &[&str] = &["listen", "entry", "middle", "exit", "exclude", "share-s
 /// Speaks the Tor protocol with the network that its authorities describe. SOCKS5 takes names
 /// (socks5h in curl), Tor's RESOLVE and RESOLVE_PTR; streams with different users or passwords never
 /// share a circuit. Guards, the consensus and microdescriptors are kept in --data.
+///
+/// On a terminal it shows its guards and circuits; elsewhere it writes lines.
 ///
 /// Everything can stand in a TOML file, by the flags' names.
 #[derive(Args, Deserialize, Default)]
@@ -110,10 +112,9 @@ impl ClientArgs {
             memory: MEMORY,
             schedule: schedule::Kind::default(),
         };
-        let mut tell = |happening: Happening| match (args.common.json, args.common.quiet) {
-            (true, _) => events::json(&happening),
-            (_, quiet) => events::plain(&happening, quiet),
-        };
+        let mut screen =
+            Screen::of(args.common.json, args.common.quiet).map_err(Failure::trouble)?;
+        let mut tell = |happening: Happening| screen.tell(happening);
         client::run(settings, rng, &stop, &mut tell).map_err(Failure::misuse)
     }
 

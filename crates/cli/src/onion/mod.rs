@@ -1,8 +1,8 @@
 //! `anabranch client` and `anabranch relay`: the onion network.
 
 mod client;
-mod events;
 mod relay;
+mod screen;
 
 use std::fs;
 use std::path::{Path, PathBuf};

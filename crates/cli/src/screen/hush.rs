@@ -9,14 +9,14 @@ use ratatui::crossterm::execute;
 use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
 
 /// Echo is off while this lives. Ctrl-C still sends SIGINT: the terminal is not in raw mode.
-pub(super) struct Hush {
+pub(crate) struct Hush {
     stdin: Stdin,
     before: Termios,
 }
 
 impl Hush {
     /// `None` where stdin is no terminal: there is no echo then.
-    pub(super) fn begin(height: u16) -> Option<Hush> {
+    pub(crate) fn begin(height: u16) -> Option<Hush> {
         show_panics_below(height);
         let stdin = io::stdin();
         let before = stdin.is_terminal().then(|| tcgetattr(&stdin).ok()).flatten()?;

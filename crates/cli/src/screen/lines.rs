@@ -20,7 +20,7 @@ const RETRY: Duration = Duration::from_millis(10);
 
 /// Lines that a thread of their own writes, as soon as the reader takes them. Who says a line never
 /// waits: what finds no room is lost and counted. Dropped, it waits for the reader, but not long.
-pub(super) struct Lines {
+pub(crate) struct Lines {
     shared: Arc<Shared>,
 }
 
@@ -30,7 +30,7 @@ impl Lines {
     ///
     /// # Errors
     /// No thread or no file for it can be had.
-    pub(super) fn stdout() -> io::Result<Lines> {
+    pub(crate) fn stdout() -> io::Result<Lines> {
         let out = File::from(io::stdout().as_fd().try_clone_to_owned()?);
         Lines::to(out, |error| {
             if error.kind() != ErrorKind::BrokenPipe {
@@ -46,7 +46,7 @@ impl Lines {
     ///
     /// # Errors
     /// No thread or no file for it can be had.
-    pub(super) fn stderr() -> io::Result<Lines> {
+    pub(crate) fn stderr() -> io::Result<Lines> {
         Lines::to(File::from(io::stderr().as_fd().try_clone_to_owned()?), |_| {})
     }
 
@@ -54,7 +54,7 @@ impl Lines {
     ///
     /// # Errors
     /// No thread can be had.
-    pub(super) fn file(file: File) -> io::Result<Lines> {
+    pub(crate) fn file(file: File) -> io::Result<Lines> {
         Lines::to(file, |_| {})
     }
 
@@ -68,14 +68,14 @@ impl Lines {
 
     /// Tells `text` as one line or, where it has line ends, several. Where lines were lost before
     /// it, the line that `lost` makes of their number comes first.
-    pub(super) fn say(&self, text: &str, lost: impl FnOnce(u64) -> String) {
+    pub(crate) fn say(&self, text: &str, lost: impl FnOnce(u64) -> String) {
         self.shared.lock().add(text, lost);
         self.shared.changed.notify_all();
     }
 
     /// The same for the last line of all: the reader has a second to take what was said before and
     /// this.
-    pub(super) fn last(&self, text: &str, lost: impl FnOnce(u64) -> String) {
+    pub(crate) fn last(&self, text: &str, lost: impl FnOnce(u64) -> String) {
         let deadline = Instant::now() + PATIENCE;
         self.shared.settle(deadline);
         self.say(text, lost);
@@ -85,7 +85,7 @@ impl Lines {
 
     /// Waits until the reader has taken everything, but not for long. Whether there is nothing more
     /// to take.
-    pub(super) fn flush(&self) -> bool {
+    pub(crate) fn flush(&self) -> bool {
         self.shared.settle(Instant::now() + PATIENCE)
     }
 }
@@ -197,14 +197,14 @@ fn write_all(out: &mut impl Write, mut text: &[u8]) -> io::Result<()> {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(crate) mod tests {
     use std::io::{PipeReader, Read, pipe};
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use super::*;
 
     /// Lines that `show` says, as their reader reads them.
-    pub(in crate::split::screen) fn told(show: impl FnOnce(Lines)) -> String {
+    pub(crate) fn told(show: impl FnOnce(Lines)) -> String {
         let (mut reader, lines) = piped(|error| panic!("{error}"));
         let reading = thread::spawn(move || rest(&mut reader));
         show(lines);

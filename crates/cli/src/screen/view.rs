@@ -12,10 +12,7 @@ use ratatui::crossterm::execute;
 use ratatui::crossterm::terminal::{Clear, ClearType};
 use ratatui::text::Line;
 use ratatui::widgets::Widget;
-use ratatui::{Terminal, TerminalOptions, Viewport};
-
-use super::super::model::Model;
-use super::draw;
+use ratatui::{Frame, Terminal, TerminalOptions, Viewport};
 
 /// Lines that may wait to be put above the view.
 const KEPT: usize = 256;
@@ -24,50 +21,53 @@ const OPENING: Duration = Duration::from_secs(3);
 /// How long it may take to be cleared at the end.
 const CLEARING: Duration = Duration::from_secs(1);
 
+/// Draws a model over a whole frame.
+pub(crate) type Draw<M> = fn(&mut Frame<'_>, &M);
+
 type Screen = Terminal<CrosstermBackend<Stdout>>;
 
 /// A view that redraws itself whenever its model was changed and the terminal takes it.
-pub(super) struct View {
-    shared: Arc<Shared>,
+pub(crate) struct View<M> {
+    shared: Arc<Shared<M>>,
 }
 
-impl View {
+impl<M: Send + 'static> View<M> {
     /// A view of so many lines; `None` where the terminal cannot be opened.
-    pub(super) fn open(height: u16, model: Model) -> Option<View> {
-        let state = State { model, ..State::default() };
+    pub(crate) fn open(height: u16, model: M, draw: Draw<M>) -> Option<View<M>> {
+        let state = State::of(model);
         let shared = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new() });
         let (drawing, name) = (Over(shared.clone()), "view".to_owned());
-        thread::Builder::new().name(name).spawn(move || drawing.0.run(height)).ok()?;
+        thread::Builder::new().name(name).spawn(move || drawing.0.run(height, draw)).ok()?;
         let view = View { shared };
-        let opening = |state: &mut State| state.phase == Phase::Opening;
+        let opening = |state: &mut State<M>| state.phase == Phase::Opening;
         view.shared.wait(OPENING, opening);
         view.runs().then_some(view)
     }
 
     /// Whether the terminal is still there.
-    pub(super) fn runs(&self) -> bool {
+    pub(crate) fn runs(&self) -> bool {
         self.shared.lock().phase == Phase::Running
     }
 
     /// Follows what happens; it is drawn with the next [`View::redraw`].
-    pub(super) fn change<R>(&self, change: impl FnOnce(&mut Model) -> R) -> R {
+    pub(crate) fn change<R>(&self, change: impl FnOnce(&mut M) -> R) -> R {
         change(&mut self.shared.lock().model)
     }
 
     /// Draws anew, as soon as the terminal takes it.
-    pub(super) fn redraw(&self) {
+    pub(crate) fn redraw(&self) {
         self.shared.lock().wanted = true;
         self.shared.changed.notify_all();
     }
 
     /// A line that stays above the view.
-    pub(super) fn keep(&self, text: String) {
+    pub(crate) fn keep(&self, text: String) {
         self.shared.lock().keep(text);
         self.redraw();
     }
 }
 
-impl Drop for View {
+impl<M> Drop for View<M> {
     /// Clears the view, unless the terminal takes nothing.
     fn drop(&mut self) {
         self.shared.lock().end(Phase::Ending);
@@ -76,18 +76,16 @@ impl Drop for View {
     }
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Phase {
-    #[default]
     Opening,
     Running,
     Ending,
     Ended,
 }
 
-#[derive(Default)]
-struct State {
-    model: Model,
+struct State<M> {
+    model: M,
     kept: VecDeque<String>,
     /// Lines that found no room in `kept`.
     skipped: u64,
@@ -95,7 +93,12 @@ struct State {
     phase: Phase,
 }
 
-impl State {
+impl<M> State<M> {
+    fn of(model: M) -> State<M> {
+        let kept = VecDeque::new();
+        State { model, kept, skipped: 0, wanted: false, phase: Phase::Opening }
+    }
+
     fn keep(&mut self, text: String) {
         if self.kept.len() < KEPT {
             self.kept.push_back(text);
@@ -118,30 +121,30 @@ impl State {
     }
 }
 
-struct Shared {
-    state: Mutex<State>,
+struct Shared<M> {
+    state: Mutex<State<M>>,
     changed: Condvar,
 }
 
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
+impl<M> Shared<M> {
+    fn lock(&self) -> MutexGuard<'_, State<M>> {
         // A panic while drawing leaves the model whole.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn wait(&self, span: Duration, busy: impl FnMut(&mut State) -> bool) {
+    fn wait(&self, span: Duration, busy: impl FnMut(&mut State<M>) -> bool) {
         // Who waited in vain goes on all the same.
         drop(self.changed.wait_timeout_while(self.lock(), span, busy));
     }
 
     /// The thread: opens the terminal, draws when asked, clears the view at the end. A terminal
     /// that fails is gone: what SIGHUP does not end goes on without a view.
-    fn run(&self, height: u16) {
+    fn run(&self, height: u16, draw: Draw<M>) {
         let Ok(mut terminal) = open(height) else { return };
         self.lock().end(Phase::Running);
         self.changed.notify_all();
         while let Some(kept) = self.wanted() {
-            if self.draw(&mut terminal, kept).is_err() {
+            if self.draw(&mut terminal, kept, draw).is_err() {
                 return;
             }
         }
@@ -150,7 +153,7 @@ impl Shared {
 
     /// Waits for something to draw. `None` at the end.
     fn wanted(&self) -> Option<Vec<String>> {
-        let idle = |state: &mut State| !state.wanted && state.phase == Phase::Running;
+        let idle = |state: &mut State<M>| !state.wanted && state.phase == Phase::Running;
         let state = self.changed.wait_while(self.lock(), idle);
         let mut state = state.unwrap_or_else(PoisonError::into_inner);
         state.wanted = false;
@@ -159,20 +162,20 @@ impl Shared {
         (state.phase == Phase::Running || !kept.is_empty()).then_some(kept)
     }
 
-    fn draw(&self, terminal: &mut Screen, kept: Vec<String>) -> io::Result<()> {
+    fn draw(&self, terminal: &mut Screen, kept: Vec<String>, draw: Draw<M>) -> io::Result<()> {
         for text in kept {
             let line = Line::raw(text);
             terminal.insert_before(1, |buffer| line.render(buffer.area, buffer))?;
         }
         // Only while the frame is made is the model held, not while it is written.
-        terminal.draw(|frame| draw::draw(frame, &self.lock().model)).map(drop)
+        terminal.draw(|frame| draw(frame, &self.lock().model)).map(drop)
     }
 }
 
 /// Whatever ends the thread, nobody waits for it in vain.
-struct Over(Arc<Shared>);
+struct Over<M>(Arc<Shared<M>>);
 
-impl Drop for Over {
+impl<M> Drop for Over<M> {
     fn drop(&mut self) {
         self.0.lock().end(Phase::Ended);
         self.0.changed.notify_all();
@@ -197,7 +200,7 @@ mod tests {
 
     #[test]
     fn warnings_that_a_stalled_terminal_does_not_take_are_bounded_and_counted() {
-        let mut state = State::default();
+        let mut state = State::of(());
         (0..1000).for_each(|number| state.keep(number.to_string()));
         let kept = state.take_kept();
         assert_eq!((kept.len(), kept[255].as_str()), (257, "255"));
@@ -207,7 +210,7 @@ mod tests {
 
     #[test]
     fn a_view_that_ended_does_not_begin_again() {
-        let mut state = State::default();
+        let mut state = State::of(());
         state.end(Phase::Ended);
         state.end(Phase::Running);
         assert_eq!(state.phase, Phase::Ended);

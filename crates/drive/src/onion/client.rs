@@ -25,10 +25,12 @@ use crate::clock::Clock;
 use crate::poller::Ready;
 use errands::{At, Done, Errands};
 use programs::Programs;
+pub use status::{Seen, Status};
 
 mod errands;
 mod names;
 mod programs;
+mod status;
 
 /// Tokens of the single files.
 const STOP: u64 = 0;
@@ -63,8 +65,8 @@ pub enum Happening {
     Built(u64, Vec<String>, bool),
     /// A circuit is gone: its number, and why.
     Closed(u64, String),
-    /// Numbers: circuits that are built and being built, programs, links.
-    Numbers([usize; 4]),
+    /// What there is to see, each second.
+    Status(Box<Status>),
     /// A link is open, or a relay broke the rules.
     Core(Event),
     /// A directory request was made.
@@ -99,6 +101,8 @@ struct Desk {
     errands: Errands,
     rng: ChaCha20Rng,
     network: Option<Arc<Network>>,
+    /// Relays that it lists, and those that can be used.
+    relays: [usize; 2],
     settings: Settings,
     unkept: bool,
     ticked: Time,
@@ -127,6 +131,7 @@ impl Desk {
             errands: Errands::default(),
             rng,
             network: None,
+            relays: [0; 2],
             settings,
             unkept: false,
             ticked: Time::ZERO,
@@ -153,13 +158,36 @@ impl Desk {
     }
 
     fn tick(&mut self, now: Time, watch: &mut dyn FnMut(Happening)) {
-        let (built, building) = self.navigator.circuits();
-        let (programs, links) = (self.programs.len(), self.station.links.len());
-        watch(Happening::Numbers([built, building, programs, links]));
+        watch(Happening::Status(Box::new(self.status(now))));
         if self.unkept {
             self.keep(watch);
         }
         self.at_errands(now, Errands::expire);
+    }
+
+    fn status(&self, now: Time) -> Status {
+        let named = |id: &[u8; 20]| self.name(id).unwrap_or_else(|| "?".to_owned());
+        let circuits = self.navigator.overview().map(|seen| Seen {
+            number: seen.key.0,
+            path: seen.path.iter().map(named).collect(),
+            age: now.since(seen.begun),
+            stage: seen.stage,
+            streams: seen.streams,
+            carried: self.station.core.carried(seen.key),
+        });
+        let circuits = circuits.collect();
+        let guards = self.navigator.entries();
+        Status {
+            now,
+            relays: self.relays,
+            guards: guards.into_iter().map(|(id, reach)| (named(&id), reach)).collect(),
+            circuits,
+            programs: self.programs.len(),
+            streams: self.programs.streams(),
+            links: self.station.links.len(),
+            wire: self.station.links.carried(),
+            padding: self.station.core.padding(),
+        }
     }
 
     fn keep(&mut self, watch: &mut dyn FnMut(Happening)) {
@@ -194,11 +222,11 @@ impl Desk {
                     self.station.core.set_params(super::params(&network));
                     self.station.core.set_padding(network.params().padding);
                     self.navigator.set_network(Arc::clone(&network));
+                    self.relays = [network.consensus().relays.len(), network.relays().count()];
                     self.network = Some(network);
                 }
                 News::Ready => {
-                    let known = self.network.as_ref().map_or(0, |network| network.relays().count());
-                    watch(Happening::Ready(known));
+                    watch(Happening::Ready(self.relays[1]));
                 }
                 News::Errand(errand) => {
                     self.at_errands(now, |errands, at| errands.begin(at, errand));

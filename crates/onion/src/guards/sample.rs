@@ -62,9 +62,12 @@ pub(super) struct Guard<I> {
 
 /// Whether a guard can be reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Reach {
+pub enum Reach {
+    /// The last circuit through it was built.
     Yes,
+    /// It was not.
     No,
+    /// Nothing is known, or it is to be tried again.
     Maybe,
 }
 

@@ -38,6 +38,11 @@ impl Entry {
         self.stale = true;
     }
 
+    /// The guards in use, to look at.
+    pub(super) fn current(&self) -> &Guards<[u8; 20]> {
+        self.instances.of(self.instances.current())
+    }
+
     /// The guards in use.
     pub(super) fn guards(&mut self) -> &mut Guards<[u8; 20]> {
         self.instances.guards()

@@ -10,7 +10,7 @@ use anabranch_multipath::Time;
 use serde::Serialize;
 
 use super::book::Book;
-use super::lines::Lines;
+use crate::screen::lines::Lines;
 
 /// A screen of JSON objects.
 pub(super) struct Json {
@@ -396,7 +396,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::split::screen::lines::tests::told as lines_told;
+    use crate::screen::lines::tests::told as lines_told;
     use crate::split::screen::model::tests::snapshot;
 
     fn told(show: impl FnOnce(&mut Json)) -> Vec<Value> {

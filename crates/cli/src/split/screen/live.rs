@@ -10,12 +10,10 @@ use anabranch_multipath::Time;
 use super::book::is_warning;
 use super::model::{Model, settings};
 use super::plain::Plain;
-use hush::Hush;
-use view::View;
+use crate::screen::hush::Hush;
+use crate::screen::view::View;
 
 mod draw;
-mod hush;
-mod view;
 
 /// Between two drawings; the eye follows no faster changes of numbers.
 const PERIOD: Duration = Duration::from_millis(250);
@@ -24,7 +22,7 @@ const PERIOD: Duration = Duration::from_millis(250);
 /// gone, the lines of [`Plain`] remain.
 pub(super) struct Live {
     plain: Plain,
-    view: Option<View>,
+    view: Option<View<Model>>,
     /// No view can be had: only lines remain.
     gone: bool,
     /// Dropped after the view.
@@ -37,7 +35,7 @@ impl Live {
     }
 
     /// The view, while its terminal is there.
-    fn view(&mut self) -> Option<&View> {
+    fn view(&mut self) -> Option<&View<Model>> {
         self.view = self.view.take().filter(View::runs);
         self.gone = self.view.is_none();
         self.view.as_ref()
@@ -52,7 +50,7 @@ impl Screen for Live {
         if self.plain.flush() {
             let mut model = Model::default();
             model.begin(about);
-            self.view = View::open(height, model);
+            self.view = View::open(height, model, draw::draw);
         }
         if self.view().is_some() {
             self._hush = Hush::begin(height);
@@ -63,7 +61,7 @@ impl Screen for Live {
         let Some(view) = self.view() else { return self.plain.event(now, event) };
         let words = view.change(|model| {
             model.event(now, event);
-            model.recent.back().map(|(_, words)| words.clone())
+            model.recent.last().map(str::to_owned)
         });
         if let (true, Some(words)) = (is_warning(event), words) {
             view.keep(format!("{:9.3}  warning: {words}", now.secs_f64()));

@@ -2,19 +2,19 @@
 
 mod book;
 mod json;
-mod lines;
 mod live;
 mod model;
 mod plain;
 
 use std::fs::File;
-use std::io::{self, IsTerminal};
+use std::io;
 use std::path::Path;
 
 use anabranch_drive::split::Screen;
 
 use super::options::Options;
-use lines::Lines;
+use crate::screen::has_terminal;
+use crate::screen::lines::Lines;
 
 pub(super) use json::about as about_json;
 
@@ -28,8 +28,7 @@ pub(super) fn of(options: &Options) -> io::Result<Box<dyn Screen>> {
         return Ok(Box::new(json::Json::new()?));
     }
     let plain = plain::Plain::new(options.quiet)?;
-    let dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
-    if options.quiet || dumb || !io::stdout().is_terminal() {
+    if options.quiet || !has_terminal() {
         return Ok(Box::new(plain));
     }
     Ok(Box::new(live::Live::new(plain)))

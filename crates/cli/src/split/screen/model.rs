@@ -1,16 +1,12 @@
 //! The numbers of the live view and of the lines, computed apart from drawing.
 
-use std::collections::VecDeque;
-
 use anabranch_comps::{Event, PathCounters, Snapshot};
 use anabranch_drive::paths::Egress;
 use anabranch_drive::split::Listening;
 use anabranch_multipath::Time;
 
 use super::book::Book;
-
-/// Events that are kept for the live view.
-const RECENT: usize = 32;
+use crate::screen::Recent;
 
 /// All that a person sees of a run at one moment.
 #[derive(Debug, Default)]
@@ -19,8 +15,7 @@ pub(super) struct Model {
     pub(super) time: Time,
     pub(super) rows: Vec<Row>,
     pub(super) snapshot: Snapshot,
-    /// The last events in words, the newest last.
-    pub(super) recent: VecDeque<(Time, String)>,
+    pub(super) recent: Recent,
 }
 
 /// One path.
@@ -54,20 +49,13 @@ impl Model {
         let paths = about.egresses.iter().map(|egress| place(egress).copied().unwrap_or_default());
         self.snapshot.paths = paths.collect();
         self.book.begin(about);
-        self.keep(now, settings(about));
+        self.recent.keep(now, settings(about));
     }
 
     pub(super) fn event(&mut self, now: Time, event: &Event) {
         self.book.open(event);
-        self.keep(now, self.book.words(event));
+        self.recent.keep(now, self.book.words(event));
         self.book.close(event);
-    }
-
-    fn keep(&mut self, now: Time, words: String) {
-        self.recent.push_back((now, words));
-        if self.recent.len() > RECENT {
-            self.recent.pop_front();
-        }
     }
 
     /// The paths that are no more, as one, if there are any.
@@ -189,7 +177,7 @@ pub(super) mod tests {
         let rates: Vec<_> = model.rows.iter().map(|row| (&*row.name, row.up.rate)).collect();
         assert_eq!(rates, [("b", 8_000.0), ("c", 800.0)]);
         let words = "settings read again: uniform, every 1s, paths b, c";
-        assert_eq!(model.recent.back().unwrap().1, words);
+        assert_eq!(model.recent.last(), Some(words));
     }
 
     /// Paths of these names over loopback.
@@ -225,14 +213,5 @@ pub(super) mod tests {
         let lost = Snapshot { refused: 3, not_returned: 1, ..Snapshot::default() };
         let text = "datagrams lost here: 3 of new clients turned away, 1 not returned to clients";
         assert_eq!(losses(&lost).as_deref(), Some(text));
-    }
-
-    #[test]
-    fn the_list_of_events_is_bounded() {
-        let mut model = Model::default();
-        for _ in 0..1000 {
-            model.event(Time::ZERO, &Event::Loop { client: "127.0.0.1:1".parse().unwrap() });
-        }
-        assert_eq!(model.recent.len(), RECENT);
     }
 }

@@ -8,8 +8,8 @@ use anabranch_drive::split::{Listening, Screen};
 use anabranch_multipath::Time;
 
 use super::book::is_warning;
-use super::lines::Lines;
 use super::model::{Model, Row, losses, settings};
+use crate::screen::lines::Lines;
 use crate::split::check;
 use crate::text::{millis, percent, scaled, table};
 
@@ -75,7 +75,7 @@ impl Screen for Plain {
 
     fn event(&mut self, now: Time, event: &Event) {
         self.model.event(now, event);
-        let Some((_, words)) = self.model.recent.back().cloned() else { return };
+        let Some(words) = self.model.recent.last().map(str::to_owned) else { return };
         if is_warning(event) {
             self.warn(&words);
         } else {
@@ -163,7 +163,7 @@ mod tests {
     use anabranch_comps::SessionId;
 
     use super::*;
-    use crate::split::screen::lines::tests::told as lines_told;
+    use crate::screen::lines::tests::told as lines_told;
     use crate::split::screen::model::tests::snapshot;
 
     fn told(quiet: bool) -> String {

@@ -55,6 +55,11 @@ impl Programs {
         self.programs.len()
     }
 
+    /// How many streams they have.
+    pub(super) fn streams(&self) -> usize {
+        self.streams.len()
+    }
+
     /// Takes all who come by a listener. Those for whom there is no place hear it at once.
     ///
     /// # Errors

@@ -7,6 +7,7 @@ use ratatui::text::{Line, Text};
 use ratatui::widgets::{Cell, Paragraph, Row as TableRow, Table};
 
 use super::super::model::{Model, Row, losses};
+use crate::screen::fitting;
 use crate::text::{millis, percent, scaled};
 
 /// Sessions that have a line of their own.
@@ -45,24 +46,15 @@ pub(super) fn draw(frame: &mut Frame<'_>, model: &Model) {
     let [top, middle, bottom] = Layout::vertical(parts).areas(frame.area());
     frame.render_widget(paths_table(model, top.width), top);
     frame.render_widget(Paragraph::new(sessions(model)), middle);
-    frame.render_widget(Paragraph::new(events(model, bottom.height)), bottom);
+    frame.render_widget(Paragraph::new(model.recent.text(bottom.height)), bottom);
 }
 
 fn paths_table(model: &Model, width: u16) -> Table<'_> {
-    let columns = &COLUMNS[..fitting(width)];
+    let columns = &COLUMNS[..fitting(&COLUMNS, width)];
     let heads = columns.iter().map(|(head, _)| Cell::from(*head));
     let widths = columns.iter().map(|(_, width)| Constraint::Length(*width));
     let rows = model.rows.iter().map(|row| path(row, columns.len()));
     Table::new(rows, widths).header(TableRow::new(heads).bold())
-}
-
-/// How many columns fit, with a space between them; always the first, even where it is cut.
-fn fitting(width: u16) -> usize {
-    let ends = COLUMNS.iter().scan(0, |end, (_, width)| {
-        *end += width + 1;
-        Some(*end - 1)
-    });
-    ends.take_while(|end| *end <= width).count().max(1)
 }
 
 fn path(row: &Row, columns: usize) -> TableRow<'_> {
@@ -106,14 +98,6 @@ fn sessions(model: &Model) -> Text<'_> {
         Line::raw(format!("  session {number}  {}  {protocol}", session.ends()))
     });
     std::iter::once(Line::raw(head).bold()).chain(lines).collect()
-}
-
-fn events(model: &Model, room: u16) -> Text<'_> {
-    let skip = model.recent.len().saturating_sub(usize::from(room));
-    let newest = model.recent.iter().skip(skip);
-    newest
-        .map(|(time, words)| Line::raw(format!("{:9.3}  {words}", time.secs_f64())).dim())
-        .collect()
 }
 
 #[cfg(test)]

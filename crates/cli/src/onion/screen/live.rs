@@ -1,0 +1,50 @@
+//! The live view on a terminal: the state of the whole, guards, circuits, the last events.
+
+use anabranch_drive::onion::client::Happening;
+
+use super::draw;
+use super::model::Model;
+use super::plain::{Plain, warning};
+use crate::screen::hush::Hush;
+use crate::screen::view::View;
+
+/// A screen that redraws itself. On a terminal that does not say where its cursor is, or that is gone, the lines of [`Plain`] remain.
+pub(super) struct Live {
+    plain: Plain,
+    view: Option<View<Model>>,
+    /// Dropped after the view.
+    _hush: Option<Hush>,
+}
+
+impl Live {
+    pub(super) fn new(plain: Plain) -> Live {
+        Live { plain, view: None, _hush: None }
+    }
+
+    pub(super) fn tell(&mut self, happening: &Happening) {
+        if let Happening::Listening(_) = happening {
+            self.begin(happening);
+        }
+        self.view = self.view.take().filter(View::runs);
+        let Some(view) = &self.view else { return self.plain.tell(happening) };
+        view.change(|model| model.take(happening));
+        if let Some(text) = warning(happening) {
+            view.keep(format!("warning: {text}"));
+        }
+        if let Happening::Status(_) = happening {
+            view.redraw();
+        }
+    }
+
+    /// Where programs may come stays above the view.
+    fn begin(&mut self, happening: &Happening) {
+        self.plain.tell(happening);
+        // A terminal that takes no lines would take no view either.
+        if self.plain.flush() {
+            self.view = View::open(draw::HEIGHT, Model::default(), draw::draw);
+        }
+        if self.view.is_some() {
+            self._hush = Hush::begin(draw::HEIGHT);
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! Lines for a log: what a person wants to know of a run, and warnings to stderr.
+
+use std::io;
+
+use anabranch_drive::onion::client::Happening;
+use anabranch_drive::onion::office::Fetched;
+use anabranch_onion::Event;
+
+use crate::screen::lines::Lines;
+
+/// A screen of lines.
+pub(super) struct Plain {
+    /// `None` where only warnings are wanted.
+    out: Option<Lines>,
+    /// To stderr, whatever stdout is used for.
+    warnings: Lines,
+}
+
+impl Plain {
+    /// Lines to stdout and stderr; with `quiet` only warnings, to stderr.
+    ///
+    /// # Errors
+    /// The threads that write them cannot be had.
+    pub(super) fn new(quiet: bool) -> io::Result<Plain> {
+        let out = (!quiet).then(Lines::stdout).transpose()?;
+        Ok(Plain { out, warnings: Lines::stderr()? })
+    }
+
+    /// Waits until the reader has taken all lines, but not for long. Whether that is so.
+    pub(super) fn flush(&self) -> bool {
+        self.out.as_ref().is_none_or(Lines::flush)
+    }
+
+    /// Tells what is worth a line.
+    pub(super) fn tell(&mut self, happening: &Happening) {
+        let lost = |lines| format!("{lines} lines not shown: nobody took them");
+        if let Some(text) = warning(happening) {
+            self.warnings.say(&format!("anabranch: {text}"), lost);
+        } else if let (Some(out), Some(text)) = (&self.out, milestone(happening)) {
+            out.say(&text, lost);
+        }
+    }
+}
+
+/// What has gone wrong, in words.
+pub(super) fn warning(happening: &Happening) -> Option<String> {
+    match happening {
+        Happening::Trouble(text) => Some(text.clone()),
+        Happening::Core(Event::Violation { violation, .. }) => {
+            Some(format!("a relay broke the protocol: {violation}"))
+        }
+        Happening::Core(Event::OutOfMemory) => {
+            Some("cells filled the memory that they may have: a circuit was closed".to_owned())
+        }
+        _ => None,
+    }
+}
+
+/// What anybody wants to know of a run.
+pub(super) fn milestone(happening: &Happening) -> Option<String> {
+    match happening {
+        Happening::Listening(at) => {
+            let at: Vec<String> = at.iter().map(ToString::to_string).collect();
+            Some(format!("programs may come by SOCKS5 or HTTP CONNECT: {}", at.join(", ")))
+        }
+        Happening::Ready(relays) => Some(format!("ready: {relays} relays are known")),
+        _ => None,
+    }
+}
+
+/// What is worth a line for as long as there is nothing newer.
+pub(super) fn news(happening: &Happening) -> Option<String> {
+    match happening {
+        Happening::Built(circuit, path, _) => {
+            Some(format!("circuit {circuit} is built: {}", path.join(", ")))
+        }
+        Happening::Closed(circuit, cause) => Some(format!("circuit {circuit} is gone: {cause}")),
+        Happening::Fetched(Fetched { what, from: Some(from), by_circuit, is_good: true }) => {
+            let way = if *by_circuit { "by a circuit" } else { "at its directory port" };
+            Some(format!("{what}: had of {from} {way}"))
+        }
+        Happening::Core(Event::LinkOpen { .. }) => Some("a link is open".to_owned()),
+        other => milestone(other).or_else(|| warning(other)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fetched(by_circuit: bool, is_good: bool) -> Happening {
+        let from = Some("river1".to_owned());
+        Happening::Fetched(Fetched { what: "consensus", from, by_circuit, is_good })
+    }
+
+    #[test]
+    fn a_log_has_milestones_and_warnings_and_a_view_has_news_as_well() {
+        let built = Happening::Built(7, vec!["a".to_owned(), "b".to_owned()], false);
+        assert_eq!((milestone(&built), warning(&built)), (None, None));
+        assert_eq!(news(&built).as_deref(), Some("circuit 7 is built: a, b"));
+        let trouble = Happening::Trouble("no consensus".to_owned());
+        assert_eq!(warning(&trouble), news(&trouble));
+        assert_eq!(milestone(&Happening::Ready(9)).as_deref(), Some("ready: 9 relays are known"));
+    }
+
+    #[test]
+    fn a_directory_request_is_news_once_it_was_of_use() {
+        let told = news(&fetched(true, true)).unwrap();
+        assert_eq!(told, "consensus: had of river1 by a circuit");
+        assert!(news(&fetched(false, true)).unwrap().ends_with("at its directory port"));
+        assert_eq!(news(&fetched(true, false)), None);
+    }
+}

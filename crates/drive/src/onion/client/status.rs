@@ -1,0 +1,57 @@
+//! What there is to see of a client at a moment.
+
+use std::time::Duration;
+
+use anabranch_multipath::Time;
+use anabranch_onion::guards::Reach;
+use anabranch_onion::navigator::Stage;
+
+/// All of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Status {
+    /// Time since the client was started.
+    pub now: Time,
+    /// Relays that the consensus lists, and those that are known well enough to be used.
+    pub relays: [usize; 2],
+    /// The primary guards by nickname, best first.
+    pub guards: Vec<(String, Reach)>,
+    /// The circuits for programs, the oldest first.
+    pub circuits: Vec<Seen>,
+    /// Programs that are connected.
+    pub programs: usize,
+    /// Streams of theirs.
+    pub streams: usize,
+    /// Links to relays.
+    pub links: usize,
+    /// Bytes that went over links: received, sent.
+    pub wire: [u64; 2],
+    /// Cells of padding: received, sent.
+    pub padding: [u64; 2],
+}
+
+impl Status {
+    /// How many circuits are built, and how many are being built.
+    #[must_use]
+    pub fn circuits(&self) -> (usize, usize) {
+        let is_built = |seen: &&Seen| !matches!(seen.stage, Stage::Building(_));
+        let built = self.circuits.iter().filter(is_built).count();
+        (built, self.circuits.len() - built)
+    }
+}
+
+/// A circuit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Seen {
+    /// Its number.
+    pub number: u64,
+    /// The nicknames of its relays, first hop first.
+    pub path: Vec<String>,
+    /// How long ago it was begun.
+    pub age: Duration,
+    /// Where it stands.
+    pub stage: Stage,
+    /// Streams on it.
+    pub streams: usize,
+    /// Bytes of streams: received, sent.
+    pub carried: [u64; 2],
+}
