@@ -18,6 +18,7 @@ use crate::directory::timeouts::BuildTimes;
 use crate::guards::{Reach, Sampled};
 use crate::handshake::extension::Wish;
 use crate::wire::extend;
+use crate::wire::message::{IPV6_OKAY, IPV6_PREFERRED};
 use crate::wire::netdoc::Speaks;
 use entry::Entry;
 
@@ -200,6 +201,16 @@ impl Navigator {
     pub fn entries(&self) -> Vec<([u8; 20], Reach)> {
         let guards = self.entry.current();
         guards.primary().iter().map(|&id| (id, guards.reach(id))).collect()
+    }
+
+    /// What a BEGIN for this port says of addresses (tor-spec, "Opening streams"): IPv6 will do, and is preferred, where the exit lets
+    /// such streams out. Stock clients say the same.
+    #[must_use]
+    pub fn begin_flags(&self, circuit: CircuitKey, port: u16) -> u32 {
+        let exit = self.path(circuit).map(|path| path[2]);
+        let exit = exit.and_then(|exit| self.network.as_ref()?.relay(&exit));
+        let takes_v6 = exit.is_some_and(|exit| exit.microdesc.exits_to(port, true));
+        if takes_v6 { IPV6_OKAY | IPV6_PREFERRED } else { 0 }
     }
 
     /// The relays of a circuit, first hop first.
@@ -558,7 +569,7 @@ mod tests {
     use anabranch_multipath::seed::{Stream, stream};
 
     use super::*;
-    use crate::directory::tests::usual_network;
+    use crate::directory::tests::{DUAL_EXIT, usual_network};
 
     const NOW: u64 = 1_800_000_000;
 
@@ -721,6 +732,24 @@ mod tests {
         let next = world.begun();
         assert_ne!(world.navigator.path(next[0]).unwrap()[0], guard);
         assert_eq!(world.navigator.guards().default.len(), 2);
+    }
+
+    #[test]
+    fn a_stream_may_go_to_ipv6_where_the_exit_lets_it_out() {
+        let mut world = World::new();
+        let mut seen = Vec::new();
+        for number in 0..20 {
+            world.ask(number, &number.to_string());
+            for order in world.settle() {
+                let Order::Attach(_, circuit) = order else { continue };
+                let exit = world.navigator.path(circuit).unwrap()[2];
+                let flags = [443, 25].map(|port| world.navigator.begin_flags(circuit, port));
+                seen.push((exit == DUAL_EXIT, flags));
+            }
+        }
+        assert!(seen.contains(&(true, [5, 0])) && seen.contains(&(false, [0, 0])), "{seen:?}");
+        assert!(seen.iter().all(|(dual, flags)| *flags == if *dual { [5, 0] } else { [0, 0] }));
+        assert_eq!(world.navigator.begin_flags(CircuitKey(999), 443), 0);
     }
 
     #[test]

@@ -21,6 +21,8 @@ pub(super) struct Conn {
     pub(super) peer: SocketAddr,
     /// Whom it is to lead to, if we opened it.
     pub(super) target: Option<Target>,
+    /// By which of its addresses.
+    pub(super) place: usize,
     /// The core knows of it.
     pub(super) told: bool,
     /// The core has something to send.
@@ -52,10 +54,12 @@ impl Conn {
         Conn::new(socket, peer, tls, None)
     }
 
-    /// A connection that is being opened.
-    pub(super) fn dial(address: SocketAddr, target: Target, tls: Tls) -> io::Result<Conn> {
+    /// A connection that is being opened, to the relay's address at this place.
+    pub(super) fn dial(target: Target, place: usize, tls: Tls) -> io::Result<Conn> {
+        let address = *target.addresses.get(place).ok_or(ErrorKind::NotFound)?;
         let socket = connecting(address)?;
-        Conn::new(socket, address, tls, Some(target))
+        let conn = Conn::new(socket, address, tls, Some(target))?;
+        Ok(Conn { place, ..conn })
     }
 
     fn new(
@@ -72,6 +76,7 @@ impl Conn {
             tls,
             peer,
             target,
+            place: 0,
             told: false,
             wants: false,
             closing: false,

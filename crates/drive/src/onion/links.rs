@@ -121,16 +121,39 @@ impl Links {
         self.add(poller, conn, Interest::READ).map(drop)
     }
 
-    /// Opens a connection to the first address of a relay: its number.
+    /// Opens a connection to a relay: its number. It leads to the first address, or to another if that one fails
+    /// ([`Links::dial_again`]).
     ///
     /// # Errors
     /// The kernel's, or the TLS library's; a relay without an address is not found.
     pub(super) fn dial(&mut self, poller: &Poller, target: Target) -> io::Result<LinkId> {
-        let address = *target.addresses.first().ok_or(io::ErrorKind::NotFound)?;
-        let tls = self.context.connect().map_err(io::Error::other)?;
-        let mut conn = Conn::dial(address, target, tls)?;
-        conn.watched = true;
-        self.add(poller, conn, Interest { read: true, write: true })
+        self.dial_from(poller, &target, 0)
+    }
+
+    /// Opens a connection to the first address from this place on that takes one.
+    fn dial_from(&mut self, poller: &Poller, target: &Target, first: usize) -> io::Result<LinkId> {
+        let mut failed = io::ErrorKind::NotFound.into();
+        for place in first..target.addresses.len() {
+            let tls = self.context.connect().map_err(io::Error::other)?;
+            match Conn::dial(target.clone(), place, tls) {
+                Ok(mut conn) => {
+                    conn.watched = true;
+                    return self.add(poller, conn, Interest { read: true, write: true });
+                }
+                Err(error) => failed = error,
+            }
+        }
+        Err(failed)
+    }
+
+    /// A link is over. If it led to an address of a relay that could not be reached, and the relay has another, that is tried: under
+    /// another number, as the core has not heard of this one.
+    pub(super) fn dial_again(&mut self, poller: &Poller, link: LinkId) -> Option<LinkId> {
+        let conn = self.conns.get(&link).filter(|conn| !conn.told)?;
+        let (target, next) = (conn.target.clone()?, conn.place + 1);
+        let again = self.dial_from(poller, &target, next).ok()?;
+        self.conns.remove(&link);
+        Some(again)
     }
 
     fn add(&mut self, poller: &Poller, conn: Conn, interest: Interest) -> io::Result<LinkId> {
@@ -259,4 +282,33 @@ impl Links {
 
 fn interest(conn: &Conn) -> Interest {
     Interest { read: !conn.paused, write: conn.watched }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::onion::office::unix;
+
+    #[test]
+    fn a_relay_whose_first_address_fails_is_dialled_at_its_second() {
+        let mut poller = Poller::new(16).unwrap();
+        let mut links = Links::new(Context::new(unix()).unwrap());
+        let somebody = TcpListener::bind("127.0.0.1:0").unwrap();
+        let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let addresses = vec![nobody, somebody.local_addr().unwrap()];
+        let target = Target { addresses, ..Target::default() };
+        let first = links.dial(&poller, target.clone()).unwrap();
+        let patience = Some(Duration::from_secs(10));
+        let ready: Vec<Ready> = poller.wait(patience).unwrap().collect();
+        let refused = ready.into_iter().find(|ready| ready.token == LINKS + first.0).unwrap();
+        assert!(links.read(Time::ZERO, &poller, first, refused).ended);
+        let second = links.dial_again(&poller, first).unwrap();
+        somebody.accept().unwrap();
+        assert_eq!((links.len(), links.conns[&second].peer), (1, target.addresses[1]));
+        assert_eq!(links.dial_again(&poller, second), None, "there is no third");
+        assert_eq!(links.remove(second), Some(target), "now it is out of reach");
+    }
 }

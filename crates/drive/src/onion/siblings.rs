@@ -192,6 +192,13 @@ impl Siblings {
         }
     }
 
+    /// Another link has taken the place of one.
+    pub(super) fn replaced(&mut self, link: LinkId, by: LinkId) {
+        if let Some(neighbour) = self.counted.remove(&link) {
+            self.counted.insert(by, neighbour);
+        }
+    }
+
     /// A link is gone.
     pub(super) fn gone(&mut self, link: LinkId) {
         if let Some(neighbour) = self.counted.remove(&link) {

@@ -257,6 +257,12 @@ impl<C: Core> Station<C> {
     }
 
     fn gone(&mut self, now: Time, link: LinkId) {
+        if let Some(again) = self.links.dial_again(&self.poller, link) {
+            if let Some(siblings) = &mut self.siblings {
+                siblings.replaced(link, again);
+            }
+            return;
+        }
         if let Some(siblings) = &mut self.siblings {
             siblings.gone(link);
         }

@@ -97,13 +97,16 @@ fn usual() -> World {
     world(&USUAL)
 }
 
+/// The one exit of the usual network that has IPv6.
+pub(crate) const DUAL_EXIT: [u8; 20] = [6; 20];
+
 const USUAL: [Sketch<'_>; 7] = [
     (GUARD, 100, "1.1", ""),
     (GUARD, 300, "2.2", ""),
     (MIDDLE, 100, "3.3", ""),
     (MIDDLE, 100, "4.4", ""),
     (EXIT, 100, "5.5", OPEN),
-    (EXIT, 300, "6.6", OPEN),
+    (EXIT, 300, "6.6", "p accept 80,443\np6 accept 443\n"),
     ("BadExit Exit Fast Running Valid", 900, "7.7", "p accept 1-65535\n"),
 ];
 

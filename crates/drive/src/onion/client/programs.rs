@@ -135,7 +135,8 @@ impl Programs {
         let core = &mut station.core;
         let opened = match &waiting.wish {
             Wish::Connect { host, port } => {
-                core.begin(now, circuit, &Begin { host: host.clone(), port: *port, flags: 0 })
+                let flags = navigator.begin_flags(circuit, *port);
+                core.begin(now, circuit, &Begin { host: host.clone(), port: *port, flags })
             }
             Wish::Resolve(name) => core.resolve(now, circuit, name),
             Wish::Name(address) => core.resolve(now, circuit, &arpa(*address)),
