@@ -138,7 +138,7 @@ fn messages() -> Seeds {
         ("sendme", seed(1, &[&[1, 0, 20][..], &[9; 20]].concat())),
         ("xon", seed(1, &put_xon(1000))),
         ("netinfo", seed(2, &link::put_netinfo(&info))),
-        ("padding", seed(2, &link::put_padding(Some((1500, 9500))))),
+        ("padding", seed(2, &link::put_padding(link::Padding::Start(1500, 9500)))),
         ("versions", seed(2, &link::put_versions(&[4, 5]))),
         ("challenge", seed(2, &link::put_challenge(&[1; 32]))),
         ("certs", seed(3, &link::put_certs(&[(4, vec![1; 140]), (2, vec![0x30; 100])]))),
