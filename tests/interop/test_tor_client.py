@@ -15,11 +15,12 @@ import pytest
 
 from conftest import Results
 from harness.chromium import Chromium
+from harness.mosh import Screen
 from harness.net import Host
 from harness.seeded import MIB
 from harness.tools import tool
 from harness.tornet import Node, TorNetwork, free_ports
-from harness.torours import OurClient, kill_who_carries
+from harness.torours import OurClient, client_command, kill_who_carries
 from harness.webfiles import (
     AT_ONCE,
     BROKEN,
@@ -181,6 +182,40 @@ def test_a_killed_exit_ends_its_streams_at_once_and_the_next_go_elsewhere(
         assert seconds < AT_ONCE
         assert not got.fault(MIB), got.fault(MIB)
         assert client.events("circuit_closed")
+
+
+def test_the_live_view_shows_guards_circuits_and_what_they_carry(
+    stock_tor: TorNetwork, tmp_path: Path
+) -> None:
+    """On a terminal; it goes at the end, and what was said before it stays."""
+    command, port = client_command(stock_tor, tmp_path / "c")
+    with Screen(command, {}) as screen, FileServer() as server:
+        assert screen.wait_text("ready, 8 relays", 60), screen.text()
+        assert screen.wait_text("spare", 30), screen.text()
+        assert "guards: " in screen.text()
+        got = fetch(server.url(MIB), f"socks5h://127.0.0.1:{port}", tmp_path / "got")
+        assert not got.fault(MIB), got.fault(MIB)
+        assert screen.wait_text("used", 10), screen.text()
+        screen.enter("\x03")
+        assert screen.wait_exit(10) == 0
+        assert f"programs may come by SOCKS5 or HTTP CONNECT: 127.0.0.1:{port}" in screen.text()
+        assert "guards: " not in screen.text()
+
+
+def test_a_silent_link_to_a_stock_guard_is_padded_both_ways(client: OurClient) -> None:
+    """Nobody uses its circuits for a while, and both ends send padding all the same."""
+
+    def padded() -> list[int]:
+        numbers = client.events("numbers")
+        ways = ("padding_received", "padding_sent")
+        return [int(str(numbers[-1][way])) if numbers else 0 for way in ways]
+
+    before = padded()
+
+    def grown() -> bool:
+        return all(after > then + 2 for after, then in zip(padded(), before, strict=True))
+
+    client.process.wait_until("padding both ways", grown, 120)
 
 
 def test_without_an_or_port_an_authority_is_asked_at_its_directory_port(

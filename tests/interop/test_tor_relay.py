@@ -21,6 +21,8 @@ pytestmark = [pytest.mark.tor, pytest.mark.timeout(600)]
 BACK = "a circuit that may not be extended that way"
 # Bytes a second of the slow one.
 RATE = 1_000_000
+#: Counters of both ways.
+PADDING = ("padding_received", "padding_sent")
 # Who stands where: "ours" or "stock", first hop first.
 PLACES = {
     "guard": ("ours", "stock", "stock"),
@@ -107,6 +109,24 @@ def test_a_stock_client_goes_by_our_relays(
     ours = {relay.fingerprint: relay for relay in world.ours}
     if path[2] in ours:
         assert ours[path[2]].number("circuits_cgo") > 0, "tor asks its exit for CGO"
+    check(world)
+
+
+def test_a_stock_client_and_our_guard_pad_their_silent_link(world: World) -> None:
+    """Nobody uses its circuits, and both ends send padding all the same."""
+    path = [fingerprint for _, fingerprint in world.path("guard")]
+    guard = world.ours[0]
+    before = [guard.number(name) for name in PADDING]
+    client = world.network.client("silent", "ConfluxEnabled 0", path=path)
+    try:
+
+        def grown() -> bool:
+            now = [guard.number(name) for name in PADDING]
+            return all(after > then + 2 for after, then in zip(now, before, strict=True))
+
+        guard.process.wait_until("padding both ways", grown, 120)
+    finally:
+        client.close()
     check(world)
 
 

@@ -82,14 +82,25 @@ class MoshServer:
         self.stop()
 
 
+class _Answering(pyte.Screen):
+    """Tells where its cursor is: programs that draw in a part of their terminal ask for that."""
+
+    def __init__(self, terminal: int):
+        super().__init__(COLUMNS, ROWS)
+        self._answers = terminal
+
+    def write_process_input(self, data: str) -> None:
+        os.write(self._answers, data.encode())
+
+
 class Screen(Closing):
     """A program in a pseudo-terminal whose screen is kept in memory."""
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str]):
         """Starts ``command`` with ``environment`` added to this process's own."""
-        self._screen = pyte.Screen(COLUMNS, ROWS)
-        self._stream = pyte.ByteStream(self._screen)
         self._terminal, inner = pty.openpty()
+        self._screen = _Answering(self._terminal)
+        self._stream = pyte.ByteStream(self._screen)
         fcntl.ioctl(inner, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
         self._process = subprocess.Popen(
             # A session of its own, whose terminal this is, as a shell's is.

@@ -16,6 +16,25 @@ from harness.tornet import Node, TorNetwork, free_ports
 CELL = 514
 
 
+def client_command(
+    network: TorNetwork, folder: Path, authorities: Sequence[str] | None = None
+) -> tuple[list[str], int]:
+    """How to start a client with its state in ``folder``, and the port that it listens on.
+
+    Not before the authorities' consensus has everybody. ``authorities`` are ``DirAuthority``
+    lines; without them the network's.
+    """
+    network.wait_for_all()
+    folder.mkdir(exist_ok=True)
+    lines = network.authorities if authorities is None else authorities
+    file = folder / "authorities"
+    file.write_text("\n".join(lines) + "\n")
+    (port,) = free_ports(1)
+    command = [anabranch(), "client", "--listen", f"127.0.0.1:{port}", "--share-subnets"]
+    command += ["--data", str(folder / "state"), "--authorities", str(file)]
+    return command, port
+
+
 class OurClient(Closing):
     """``anabranch client`` with its state in ``folder``."""
 
@@ -26,20 +45,9 @@ class OurClient(Closing):
         *options: str,
         authorities: Sequence[str] | None = None,
     ):
-        """Starts it once the authorities' consensus has everybody.
-
-        ``authorities`` are ``DirAuthority`` lines; without them the network's.
-        """
-        network.wait_for_all()
-        folder.mkdir(exist_ok=True)
-        lines = network.authorities if authorities is None else authorities
-        file = folder / "authorities"
-        file.write_text("\n".join(lines) + "\n")
-        (self.socks,) = free_ports(1)
-        command = [anabranch(), "client", "--json", "--listen", f"127.0.0.1:{self.socks}"]
-        command += ["--data", str(folder / "state"), "--authorities", str(file)]
-        command += ["--share-subnets", *options]
-        self.process = Background(command)
+        """Starts it (:func:`client_command`)."""
+        command, self.socks = client_command(network, folder, authorities)
+        self.process = Background([*command, "--json", *options])
 
     @property
     def proxy(self) -> str:

@@ -289,7 +289,8 @@ impl Watch for Screen {
                 "circuits_made": stats.circuits_made, "circuits_cgo": stats.circuits_cgo,
                 "streams": stats.streams, "cells": stats.cells, "received": carried[0],
                 "sent": carried[1], "relayed": stats.relayed, "violations": stats.violations,
-                "out_of_memory": stats.out_of_memory,
+                "out_of_memory": stats.out_of_memory, "padding_received": stats.padding[0],
+                "padding_sent": stats.padding[1],
             });
             let _ = writeln!(std::io::stdout(), "{line}");
         }
