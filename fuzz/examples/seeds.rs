@@ -15,6 +15,7 @@ use anabranch_multipath::seed::stream;
 use anabranch_onion::directory::descriptor::Description;
 use anabranch_onion::directory::http;
 use anabranch_onion::directory::policy::ExitPolicy;
+use anabranch_onion::directory::reply::{Encoding, Reply};
 use anabranch_onion::handshake::{Kind, ntor, ntor_v3};
 use anabranch_onion::wire::authority::{Authority, Listed, unsigned_consensus};
 use anabranch_onion::wire::cell::{self, Command, Width};
@@ -240,6 +241,7 @@ fn documents() -> Result<Seeds, Box<dyn Error>> {
         nickname: "one".to_owned(),
         address: Ipv4Addr::new(192, 0, 2, 1),
         orport: 9001,
+        dir_port: 0,
         v6: None,
         platform: "Anabranch".to_owned(),
         protocols: "Link=4-5 Relay=2-4".to_owned(),
@@ -260,10 +262,13 @@ fn documents() -> Result<Seeds, Box<dyn Error>> {
         ("rsa-key", seed(4, &keys[0].content)),
         ("ntor-key", seed(4, &keys[2].content)),
         ("ed25519-key", seed(4, &keys[3].content)),
-        ("answer", seed(5, &http::answer(200, "OK", &b"the same again, ".repeat(20), false))),
+        (
+            "answer",
+            seed(5, &Reply::ok(&b"the same again, ".repeat(20), Encoding::Identity).bytes()),
+        ),
         (
             "answer-deflated",
-            seed(5, &http::answer(200, "OK", &b"the same again, ".repeat(20), true)),
+            seed(5, &Reply::ok(&b"the same again, ".repeat(20), Encoding::Deflate).bytes()),
         ),
         ("request", seed(6, &http::get("/tor/micro/d/abc-def.z"))),
         ("request-post", seed(6, &http::post("/tor/", "127.0.0.1", b"router"))),

@@ -5,22 +5,28 @@
 //! ([`Authority::probes`]) and hands on what clients ask for ([`Authority::documents`]).
 
 use std::collections::BTreeMap;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::Ipv4Addr;
 
+use crate::directory::civil::from_utc;
 use crate::wire::dirkeys::{AuthorityKeys, SignatureError};
+use crate::wire::extend::Target;
 use crate::wire::keys::sha256;
+use crate::wire::netdoc::parse_microdescs;
 use documents::{Flavour, Listed, microdescriptor, unsigned};
 use flags::Thresholds;
-use roll::Roll;
+use roll::{Reach, Roll};
 
 pub use documents::Times;
 pub use flags::{Flags, Judgement};
 pub use history::{Fields, History};
-pub use roll::{LONGEST_UPLOAD, Refusal, Rules, Taken};
+pub use roll::{LONGEST_UPLOAD, Past, Refusal, Rules, Taken};
 
 mod documents;
 mod flags;
 mod history;
+pub mod measured;
+mod pins;
+pub mod prober;
 mod roll;
 mod said;
 mod summary;
@@ -48,10 +54,18 @@ pub struct About {
 /// How an authority works.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Seconds from one consensus to the next. A consensus holds for three times as long.
+    /// Seconds from one consensus to the next.
     pub interval: u64,
+    /// For how many intervals a consensus holds; C tor's figure is 3.
+    pub valid_intervals: u64,
+    /// When the first consensus is made.
+    pub first: First,
     /// For how many seconds a relay counts as running that answered (C tor: 45 minutes).
     pub running_for: u64,
+    /// Seconds from one probe of a relay that runs to the next (C tor: 1280).
+    pub probe_every: u64,
+    /// Whether we reach IPv6, so that relays' addresses there are probed and listed.
+    pub ipv6: bool,
     /// How flags are given.
     pub judgement: Judgement,
     /// Which relays are taken.
@@ -60,12 +74,25 @@ pub struct Settings {
     pub params: BTreeMap<String, i32>,
 }
 
+/// When the first consensus is made: as soon as so many relays run, or so much time has passed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct First {
+    /// How many, the authority itself aside.
+    pub relays: usize,
+    /// Seconds.
+    pub seconds: u64,
+}
+
 impl Default for Settings {
     /// As in the public network.
     fn default() -> Settings {
         Settings {
             interval: 3600,
+            valid_intervals: 3,
+            first: First::default(),
             running_for: 45 * 60,
+            probe_every: 1280,
+            ipv6: false,
             judgement: Judgement::default(),
             rules: Rules::default(),
             params: BTreeMap::new(),
@@ -86,17 +113,6 @@ pub struct Documents {
     pub microdescs: BTreeMap<[u8; 32], (String, u64)>,
 }
 
-/// A relay to be probed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Probe {
-    /// Its RSA identity.
-    pub rsa: [u8; 20],
-    /// Its Ed25519 identity.
-    pub ed25519: [u8; 32],
-    /// All its addresses: it runs if it answers at each.
-    pub addresses: Vec<SocketAddr>,
-}
-
 /// An authority.
 #[derive(Debug)]
 pub struct Authority {
@@ -105,6 +121,8 @@ pub struct Authority {
     keys: AuthorityKeys,
     roll: Roll,
     documents: Documents,
+    /// Since when the first consensus is waited for.
+    since: Option<u64>,
 }
 
 impl Authority {
@@ -112,7 +130,7 @@ impl Authority {
     #[must_use]
     pub fn new(about: About, settings: Settings, keys: AuthorityKeys) -> Authority {
         let (roll, documents) = (Roll::default(), Documents::default());
-        Authority { about, settings, keys, roll, documents }
+        Authority { about, settings, keys, roll, documents, since: None }
     }
 
     /// Takes what a relay published: a descriptor, and its extra-info document behind it.
@@ -123,31 +141,50 @@ impl Authority {
         self.roll.upload(unix_now, text, &self.settings.rules)
     }
 
-    /// The relays that are to be probed: all but ourselves.
-    #[must_use]
-    pub fn probes(&self) -> Vec<Probe> {
-        let others = self.roll.iter().filter(|(id, _)| **id != self.about.relay);
-        let probe = |(id, entry): (&[u8; 20], &roll::Entry)| Probe {
-            rsa: *id,
-            ed25519: entry.described.ed_identity,
-            addresses: entry.described.addresses.clone(),
-        };
-        others.map(probe).collect()
+    /// The relays that are to be probed now, each at one address: all but ourselves, in their turns.
+    pub fn probes(&mut self, unix_now: u64) -> Vec<Target> {
+        self.roll.probes(unix_now, &self.about.relay, self.settings.reach())
     }
 
-    /// A relay answered at all its addresses under both its identities, or did not.
-    pub fn probed(&mut self, unix_now: u64, rsa: &[u8; 20], answers: bool) {
-        self.roll.observe(unix_now, rsa, answers);
+    /// A relay answered at the target's address under both its identities, or did not.
+    pub fn probed(&mut self, unix_now: u64, target: &Target, answers: bool) {
+        self.roll.observe(unix_now, target, answers, self.settings.reach());
     }
 
-    /// When the next consensus is due: a multiple of the interval since 1970, at once if there is none, or if the clock has gone back
-    /// before the present one.
+    /// How many relays run, the authority itself aside.
     #[must_use]
-    pub fn due(&self, unix_now: u64) -> u64 {
+    pub fn running(&self, unix_now: u64) -> usize {
+        self.roll.running(unix_now, &self.about.relay, self.settings.reach())
+    }
+
+    /// When the next consensus is due: a multiple of the interval since 1970, at once if the clock has gone back before the present
+    /// one. For the first see [`First`].
+    pub fn due(&mut self, unix_now: u64) -> u64 {
         match self.documents.times {
             Some(times) if unix_now >= times.valid_after => times.fresh_until,
-            _ => unix_now,
+            Some(_) => unix_now,
+            None => {
+                let First { relays, seconds } = self.settings.first;
+                let since = self.since.filter(|since| *since <= unix_now).unwrap_or(unix_now);
+                self.since = Some(since);
+                if self.running(unix_now) >= relays { unix_now } else { since + seconds }
+            }
         }
+    }
+
+    /// The machine's clock was set forward by so many seconds, or back: nobody has been down for that.
+    pub fn shift(&mut self, by: i64) {
+        self.roll.shift(by);
+    }
+
+    /// Takes the bandwidths that somebody measured, in kilobytes a second, in the place of earlier ones.
+    pub fn measure(&mut self, measured: BTreeMap<[u8; 20], u32>) {
+        self.roll.measure(measured);
+    }
+
+    /// Signs with these keys from now on.
+    pub fn set_keys(&mut self, keys: AuthorityKeys) {
+        self.keys = keys;
     }
 
     /// Makes a consensus.
@@ -156,7 +193,8 @@ impl Authority {
     /// The key does not sign, or does not hold any more: what there was stays.
     pub fn publish(&mut self, unix_now: u64) -> Result<&Documents, SignatureError> {
         self.keys.holds(unix_now)?;
-        self.roll.expire(unix_now);
+        self.roll.is_here(unix_now, &self.about.relay);
+        self.roll.expire(unix_now, self.settings.reach());
         let times = self.times(unix_now);
         let relays = listed(&self.roll, unix_now, &self.settings, &self.about);
         let make = |flavour| {
@@ -175,6 +213,31 @@ impl Authority {
         (self.documents.times, self.documents.ns, self.documents.microdesc) =
             (Some(times), ns, microdesc);
         Ok(&self.documents)
+    }
+
+    /// Takes up the consensus of an earlier run with the same keys, in both flavours, and its microdescriptors. False, and nothing is
+    /// taken, if a signature is not ours, or it has expired.
+    pub fn restore(&mut self, unix_now: u64, [ns, microdesc]: [&str; 2], microdescs: &str) -> bool {
+        let times = [ns, microdesc].map(times_of);
+        let [Some(times), Some(others)] = times else { return false };
+        let holds = unix_now <= times.valid_until && times == others;
+        if !holds || !self.is_ours(ns, true) || !self.is_ours(microdesc, false) {
+            return false;
+        }
+        let parsed = parse_microdescs(microdescs).map(|(parsed, _)| parsed).unwrap_or_default();
+        let until = times.valid_until;
+        let known = parsed.into_iter().map(|(one, text)| (one.digest, (text.to_owned(), until)));
+        let (ns, microdesc) = (ns.to_owned(), microdesc.to_owned());
+        self.documents =
+            Documents { times: Some(times), ns, microdesc, microdescs: known.collect() };
+        true
+    }
+
+    /// Whether the present key signed this text: signatures of RSA are the same each time.
+    fn is_ours(&self, text: &str, is_ns: bool) -> bool {
+        let Some(place) = text.find("directory-signature ") else { return false };
+        let signature = self.keys.signature(&text[..place], is_ns);
+        signature.is_ok_and(|signature| text[place..] == signature)
     }
 
     /// What there is.
@@ -200,24 +263,27 @@ impl Authority {
         self.roll.iter().map(|(id, entry)| (id, entry.digest, &entry.text[..]))
     }
 
-    /// All extra-info documents with their relays' identities and their digests.
-    pub fn extras(&self) -> impl Iterator<Item = (&[u8; 20], [u8; 20], &str)> {
-        self.roll.iter().filter_map(|(id, entry)| {
-            entry.extra.as_ref().map(|(text, digest)| (id, *digest, &text[..]))
-        })
+    /// A relay's extra-info document, and its digest.
+    #[must_use]
+    pub fn extra(&self, rsa: &[u8; 20]) -> Option<(&str, [u8; 20])> {
+        let extra = self.roll.get(rsa)?.extra.as_ref();
+        extra.map(|(text, digest)| (&text[..], *digest))
     }
 
-    /// What is to be kept of relays' pasts.
-    pub fn histories(&self) -> impl Iterator<Item = (&[u8; 20], Fields)> {
-        self.roll.iter().map(|(id, entry)| (id, entry.history.fields()))
+    /// Its identity (v3ident).
+    #[must_use]
+    pub fn identity(&self) -> [u8; 20] {
+        self.about.identity
     }
 
-    /// Takes up what an earlier run kept of a relay whose descriptor is known; false if the numbers are none.
-    pub fn remember(&mut self, rsa: &[u8; 20], fields: Fields) -> bool {
-        let history = History::from_fields(fields);
-        let is_one = history.is_some();
-        history.into_iter().for_each(|history| self.roll.remember(rsa, history));
-        is_one
+    /// What is to be kept of all relays besides descriptors, by their RSA identities.
+    pub fn pasts(&self) -> impl Iterator<Item = ([u8; 20], Past)> {
+        self.roll.pasts(self.settings.reach())
+    }
+
+    /// Takes up what an earlier run kept of a relay; false if it contradicts what is known.
+    pub fn remember(&mut self, rsa: &[u8; 20], past: Past) -> bool {
+        self.roll.remember(rsa, past)
     }
 
     /// Flags as they would be given now.
@@ -232,16 +298,37 @@ impl Authority {
         // The first one begins at once, so that a network need not wait for its first hour.
         let first = self.documents.times.is_none_or(|times| now < times.valid_after);
         let valid_after = if first { now } else { now / interval * interval };
-        let fresh_until = (now / interval + 1) * interval;
-        Times { valid_after, fresh_until, valid_until: fresh_until + 2 * interval }
+        let mut fresh_until = (now / interval + 1) * interval;
+        if fresh_until - valid_after < interval.div_ceil(2) {
+            // C tor takes none that is fresh for too short a time.
+            fresh_until += interval;
+        }
+        let valid_until = fresh_until + self.settings.valid_intervals.saturating_sub(1) * interval;
+        Times { valid_after, fresh_until, valid_until }
     }
+}
+
+impl Settings {
+    fn reach(&self) -> Reach {
+        Reach { holds: self.running_for, every: self.probe_every, ipv6: self.ipv6 }
+    }
+}
+
+/// When a consensus says that it holds.
+fn times_of(text: &str) -> Option<Times> {
+    let find = |keyword: &str| {
+        let mut lines = text.lines();
+        from_utc(lines.find_map(|line| line.strip_prefix(keyword))?)
+    };
+    let (valid_after, fresh_until) = (find("valid-after ")?, find("fresh-until ")?);
+    Some(Times { valid_after, fresh_until, valid_until: find("valid-until ")? })
 }
 
 fn listed<'a>(roll: &'a Roll, now: u64, settings: &Settings, about: &About) -> Vec<Listed<'a>> {
     let all: Vec<(&[u8; 20], &roll::Entry)> = roll.iter().collect();
     let merits: Vec<flags::Merits> = all
         .iter()
-        .map(|(id, entry)| entry.merits(now, settings.running_for, **id == about.relay))
+        .map(|(id, entry)| entry.merits(now, settings.reach(), **id == about.relay))
         .collect();
     let thresholds = Thresholds::of(&merits, &settings.judgement);
     let judged = all.into_iter().zip(&merits).map(|((id, entry), merits)| Listed {

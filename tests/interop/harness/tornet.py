@@ -125,6 +125,24 @@ USUAL = re.compile(
 # leading back, it counts against the guard.
 USUAL_OF_ROUTERS = re.compile(r"Guard .* is failing an extremely large amount of circuits")
 
+WARNING = re.compile(r"\[(?:warn|err)\]")
+# Of its own configuration, and of the small place in which it is: of no authority.
+OF_ITSELF = re.compile(
+    "|".join((
+        r"You have used DirAuthority",
+        r"TestingTorNetwork is set",
+        r"you disabled SafeLogging",
+        r"You are running Tor as root",
+        r"[Nn]ameserver|Couldn't set up any working",
+        r"Client asked me to extend back to the previous hop",
+        r"connection_edge_process_relay_cell \(away from origin\) failed",
+        r"Your log may contain",
+        r"Your application \(using socks5",
+        r"No available nodes when trying to choose node",
+        r"Failed to choose an exit server",
+    ))
+)  # fmt: skip
+
 
 @dataclass
 class Node(Closing):
@@ -195,8 +213,19 @@ class Node(Closing):
 class TorNetwork(Closing):
     """Stock authorities, relays, exits and clients; others join by :attr:`authorities`."""
 
-    def __init__(self, folder: Path, *, authorities: int = 3, relays: int = 3, exits: int = 2):
-        """Makes keys and configurations; nothing runs before :meth:`start`."""
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        authorities: int = 3,
+        relays: int = 3,
+        exits: int = 2,
+        others: Sequence[str] = (),
+    ):
+        """Makes keys and configurations; nothing runs before :meth:`start`.
+
+        ``others`` are ``DirAuthority`` lines of authorities that are not ours to start.
+        """
         self.folder = folder
         self.nodes: list[Node] = []
         self._lines: list[str] = []
@@ -212,7 +241,7 @@ class TorNetwork(Closing):
             self.nodes += [self._node(f"{role}{number}", role) for number in range(count)]
         with ThreadPoolExecutor(2) as pool:
             auths = [node for node in self.nodes if node.role == "auth"]
-            self._lines = list(pool.map(self._authority, range(len(auths)), auths))
+            self._lines = [*others, *pool.map(self._authority, range(len(auths)), auths)]
 
     @property
     def authorities(self) -> list[str]:
@@ -284,6 +313,17 @@ class TorNetwork(Closing):
             node.process.wait_bound(node.control_port, "tcp")
             what = f"a consensus with {', '.join(names)}"
             node.process.wait_until(what, partial(_lists, node, wanted), seconds)
+
+    def warnings(self) -> list[str]:
+        """What all nodes warn of, but for what each says of its own configuration and place."""
+        return [
+            f"{node.name}: {line}"
+            for node in self.nodes
+            for line in node.log()
+            if WARNING.search(line)
+            and not OF_ITSELF.search(line)
+            and not (node.role != "client" and USUAL_OF_ROUTERS.search(line))
+        ]
 
     def complaints(self) -> list[str]:
         """What all nodes have to say against others, but for what any stock network says."""

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import signal
 import urllib.request
 from collections.abc import Callable, Sequence
+from http import HTTPStatus
 from pathlib import Path
 
 from harness.closing import Closing
 from harness.seeded import MIB
-from harness.tools import Background, anabranch, wait_for
+from harness.tools import Background, PeerFailed, anabranch, wait_for
 from harness.tornet import Node, TorNetwork, free_ports
 
 CELL = 514
@@ -73,6 +75,65 @@ class OurClient(Closing):
             assert isinstance(path, Sequence), "a list of names"
             found.append(tuple(str(name) for name in path))
         return found
+
+    def close(self) -> None:
+        """Ends it."""
+        self.process.stop()
+
+
+class OurAuthority(Closing):
+    """``anabranch authority`` with its state in ``folder``, for a network of nobody else's."""
+
+    def __init__(self, folder: Path, *options: str, interval: int = 20):
+        """Starts it, with a consensus each ``interval`` seconds."""
+        folder.mkdir(mode=0o700, exist_ok=True)
+        self.data = folder / "state"
+        self.orport, self.dirport = free_ports(2)
+        self.command = [anabranch(), "authority", "--json", "--nickname", "ourauth"]
+        self.command += ["--address", "127.0.0.1", "--listen", f"127.0.0.1:{self.orport}"]
+        self.command += ["--listen-dir", f"127.0.0.1:{self.dirport}", "--data", str(self.data)]
+        self.command += ["--contact", "ourauth@example.invalid", "--interval", str(interval)]
+        self.command += ["--young", "--allow-private", *options]
+        self.start()
+
+    def start(self) -> None:
+        """Starts it, the first time or again."""
+        self.process = Background(self.command)
+        self.process.wait_until("its ports", lambda: bool(self.events("listening")), 60)
+
+    @property
+    def line(self) -> str:
+        """Its ``DirAuthority`` line."""
+        return str(self.events("authority")[0]["what"])
+
+    def events(self, kind: str = "") -> list[dict[str, object]]:
+        """What it told so far, of one kind or all."""
+        lines = [line for line in self.process.output().splitlines() if line.startswith("{")]
+        told: list[dict[str, object]] = [json.loads(line) for line in lines]
+        return [event for event in told if kind in ("", event["event"])]
+
+    def kill(self) -> None:
+        """Ends it without a word, as ``kill -9`` does."""
+        self.process.stop(signal.SIGKILL)
+
+    def ask(self, path: str, **headers: str) -> bytes:
+        """What its directory port answers to a GET, as it is packed.
+
+        Raises:
+            PeerFailed: with the status, if that is not 200.
+        """
+        link = http.client.HTTPConnection("127.0.0.1", self.dirport, timeout=30)
+        # Else it would say that it wants nothing packed.
+        link.putrequest("GET", path, skip_accept_encoding=True)
+        for name, value in headers.items():
+            link.putheader(name, value)
+        link.endheaders()
+        answer = link.getresponse()
+        body = answer.read()
+        link.close()
+        if answer.status != HTTPStatus.OK:
+            raise PeerFailed(f"{answer.status} {answer.reason}")
+        return body
 
     def close(self) -> None:
         """Ends it."""

@@ -1,5 +1,6 @@
-//! `anabranch client` and `anabranch relay`: the onion network.
+//! `anabranch client`, `anabranch relay` and `anabranch authority`: the onion network.
 
+mod authority;
 mod client;
 mod relay;
 mod screen;
@@ -15,6 +16,7 @@ use serde::de::DeserializeOwned;
 
 use crate::failure::Failure;
 
+pub(crate) use authority::AuthorityArgs;
 pub(crate) use client::ClientArgs;
 pub(crate) use relay::RelayArgs;
 
@@ -61,6 +63,15 @@ impl Common {
     /// Where state is kept: for the command of this name, if nobody says.
     fn data(&self, command: &str) -> Result<PathBuf, Failure> {
         self.data.clone().map_or_else(|| state_folder(command), Ok)
+    }
+
+    /// An authority has none above it.
+    fn is_of_nobody_else(&self) -> Result<(), Failure> {
+        if self.authority.is_empty() && self.authorities.is_none() {
+            return Ok(());
+        }
+        let told = "this authority is the only one of its network: --authority and --authorities name others";
+        Err(Failure::misuse(told))
     }
 
     fn authorities(&self) -> Result<Vec<Authority>, Failure> {
@@ -110,6 +121,11 @@ fn fingerprints(option: &str, texts: &[String]) -> Result<Vec<[u8; 20]>, Failure
         digest(text).ok_or_else(told)
     };
     texts.iter().map(read).collect()
+}
+
+/// Upper-case hex, as fingerprints are written.
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02X}")).collect()
 }
 
 /// Where a command keeps its state if nobody says: `$XDG_STATE_HOME/anabranch/NAME`.

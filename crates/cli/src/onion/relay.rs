@@ -20,7 +20,7 @@ use clap::Args;
 use serde::Deserialize;
 use serde_json::json;
 
-use super::{Common, either, fingerprints, read};
+use super::{Common, either, fingerprints, hex, read};
 use crate::failure::Failure;
 
 /// What we really speak (tor-spec, "Subprotocol versioning").
@@ -205,6 +205,7 @@ impl RelayArgs {
             nickname: self.nickname.clone().ok_or_else(|| lacks("--nickname NAME"))?,
             address: self.address.ok_or_else(|| lacks("--address IPV4"))?,
             orport: first.port(),
+            dir_port: 0,
             v6: self.v6()?,
             platform: format!("Anabranch {} on Linux", env!("CARGO_PKG_VERSION")),
             protocols: PROTOCOLS.to_owned(),
@@ -248,9 +249,9 @@ fn own_addresses(description: &Description) -> Vec<IpAddr> {
 }
 
 /// What the operator sees.
-struct Screen {
-    json: bool,
-    quiet: bool,
+pub(super) struct Screen {
+    pub(super) json: bool,
+    pub(super) quiet: bool,
 }
 
 impl Screen {
@@ -299,8 +300,4 @@ impl Watch for Screen {
     fn note(&mut self, text: &str) {
         self.say("note", text);
     }
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02X}")).collect()
 }

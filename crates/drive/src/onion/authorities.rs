@@ -3,6 +3,7 @@
 use std::fmt;
 use std::net::SocketAddr;
 
+use anabranch_onion::directory::descriptor::twenty;
 use anabranch_onion::wire::extend::Target;
 
 /// One authority.
@@ -78,15 +79,7 @@ impl Authority {
 /// Twenty bytes of 40 hexadecimal digits, with or without the `$` that Tor puts before relays.
 #[must_use]
 pub fn digest(text: &str) -> Option<[u8; 20]> {
-    let text = text.strip_prefix('$').unwrap_or(text);
-    let mut bytes = [0; 20];
-    if text.len() != 40 || !text.is_ascii() {
-        return None;
-    }
-    for (place, byte) in bytes.iter_mut().enumerate() {
-        *byte = u8::from_str_radix(&text[2 * place..2 * place + 2], 16).ok()?;
-    }
-    Some(bytes)
+    twenty(text.strip_prefix('$').unwrap_or(text))
 }
 
 #[cfg(test)]

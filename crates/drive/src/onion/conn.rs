@@ -4,6 +4,7 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
 use anabranch_links::{Fault, Link, State, Tls};
+use anabranch_multipath::Time;
 use anabranch_onion::wire::extend::Target;
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 
@@ -23,6 +24,8 @@ pub(super) struct Conn {
     pub(super) target: Option<Target>,
     /// By which of its addresses.
     pub(super) place: usize,
+    /// Since when it is seen not to be open.
+    pub(super) opening: Option<Time>,
     /// The core knows of it.
     pub(super) told: bool,
     /// The core has something to send.
@@ -77,6 +80,7 @@ impl Conn {
             peer,
             target,
             place: 0,
+            opening: None,
             told: false,
             wants: false,
             closing: false,

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
 
 use anabranch_links::tls::Context;
 use anabranch_multipath::Time;
@@ -17,6 +18,8 @@ use crate::poller::{Interest, Poller, Ready};
 
 /// The least token of a link: its number added to this.
 pub(super) const LINKS: u64 = 1 << 60;
+/// A link that is not open by then, TCP and TLS together, is given up.
+const OPENING: Duration = Duration::from_secs(60);
 
 /// The links by their numbers.
 pub(super) struct Links {
@@ -104,6 +107,13 @@ impl Links {
     /// How many there are.
     pub(super) fn len(&self) -> usize {
         self.conns.len()
+    }
+
+    /// Links that should have opened long ago; to be asked for about once a second.
+    pub(super) fn stale(&mut self, now: Time) -> Vec<LinkId> {
+        let stale = |conn: &mut Conn| now.since(*conn.opening.get_or_insert(now)) >= OPENING;
+        let opening = self.conns.iter_mut().filter(|(_, conn)| !conn.told);
+        opening.filter_map(|(link, conn)| stale(conn).then_some(*link)).collect()
     }
 
     /// Takes a connection that a neighbour opened.

@@ -6,10 +6,12 @@
 //!   come in large reads, and cells leave many to a record and many records to a write; the kernel
 //!   holds little that is not sent, so that the core's order among circuits counts. A relay has as many
 //!   as it is given threads, joined by rings.
+//! * [`authority`]: a directory authority's thread beside its relay.
 //! * [`metrics`]: a relay's numbers for Prometheus.
 //! * [`office`]: the thread that talks to authorities.
 
 pub mod authorities;
+pub mod authority;
 pub mod client;
 mod conn;
 mod dns;

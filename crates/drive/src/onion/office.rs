@@ -22,6 +22,7 @@ use anabranch_onion::directory::fetch::{
 };
 use anabranch_onion::directory::http::{Response, ResponseReader, get, post};
 use anabranch_onion::directory::network::Network;
+use anabranch_onion::directory::reply::Answers;
 use anabranch_onion::wire::extend::Target;
 use anabranch_onion::wire::keys::RelayKeys;
 use anabranch_onion::wire::netdoc::parse_microdescs;
@@ -38,7 +39,7 @@ const MICRODESCS: &str = "cached-microdescs";
 const CONNECT: Duration = Duration::from_secs(10);
 const SILENCE: Duration = Duration::from_secs(30);
 /// A descriptor is published again after this time at the latest (dir-spec: 18 hours).
-const REPUBLISH_S: u64 = 18 * 3600;
+pub(super) const REPUBLISH_S: u64 = 18 * 3600;
 /// After a refusal or an authority that is away: first this long, then twice, up to the last.
 const FIRST_RETRY_S: u64 = 1;
 const LAST_RETRY_S: u64 = 300;
@@ -93,7 +94,7 @@ pub enum News {
     /// What is known of the network has changed.
     Network(Arc<Network>),
     /// What a directory cache can answer has changed.
-    Cache(Arc<Cache>),
+    Cache(Arc<dyn Answers>),
     /// Circuits can be built.
     Ready,
     /// An authority took our descriptor.
@@ -107,14 +108,14 @@ pub enum News {
 }
 
 /// What the thread is told.
-enum Order {
+pub(super) enum Order {
     Publish(Box<Description>),
     Sign(Arc<RelayKeys>),
     Report(Report),
 }
 
 /// What came of an errand.
-struct Report {
+pub(super) struct Report {
     number: u64,
     from: Option<String>,
     outcome: Result<ResponseReader, Failure>,
@@ -134,17 +135,26 @@ impl Office {
     /// The folder cannot be had, or the kernel gives no thread.
     pub fn start(settings: Settings, rng: ChaCha20Rng) -> Result<Office, StoreError> {
         private_folder(&settings.data)?;
-        let told = |error| StoreError::File(settings.data.clone(), error);
-        let (waker, bell) = UnixStream::pair().map_err(told)?;
-        waker.set_nonblocking(true).map_err(told)?;
-        bell.set_nonblocking(true).map_err(told)?;
-        let ((orders, ordered), (sender, news)) = (channel(), channel());
         let path = settings.data.clone();
-        let clerk = Clerk::new(settings, rng, Desk { news: sender, bell });
+        let (office, desk, ordered) =
+            Office::counters().map_err(|error| StoreError::File(path.clone(), error))?;
+        let clerk = Clerk::new(settings, rng, desk);
         let thread = thread::Builder::new().name("directory".into());
         let started = thread.spawn(move || clerk.run(&ordered));
         started.map_err(|error| StoreError::File(path, error))?;
-        Ok(Office { orders, news, waker })
+        Ok(office)
+    }
+
+    /// Both sides of an office whose thread somebody else runs.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub(super) fn counters() -> io::Result<(Office, Desk, Receiver<Order>)> {
+        let (waker, bell) = UnixStream::pair()?;
+        waker.set_nonblocking(true)?;
+        bell.set_nonblocking(true)?;
+        let ((orders, ordered), (sender, news)) = (channel(), channel());
+        Ok((Office { orders, news, waker }, Desk { news: sender, bell }, ordered))
     }
 
     /// Readable when there are news.
@@ -183,13 +193,13 @@ impl Office {
 }
 
 /// Where news are left.
-struct Desk {
+pub(super) struct Desk {
     news: Sender<News>,
     bell: UnixStream,
 }
 
 impl Desk {
-    fn tell(&mut self, news: News) {
+    pub(super) fn tell(&mut self, news: News) {
         let _ = self.news.send(news);
         // A full pipe has been rung already.
         let _ = self.bell.write(&[1]);

@@ -165,7 +165,7 @@ impl Head {
         let (now, ready) = self.shard.turn(watch)?;
         for token in ready {
             match token {
-                Token::File(DIRECTORY) => self.take_news(watch),
+                Token::File(DIRECTORY) => self.take_news(now, watch),
                 Token::Listener(place) => self.accept(place, watch),
                 // Signals are read behind all else.
                 _ => {}
@@ -263,7 +263,7 @@ impl Head {
         }
     }
 
-    fn take_news(&mut self, watch: &mut dyn Watch) {
+    fn take_news(&mut self, now: Time, watch: &mut dyn Watch) {
         for news in self.settings.office.take() {
             match news {
                 News::Network(network) => {
@@ -275,7 +275,7 @@ impl Head {
                 }
                 News::Cache(cache) => {
                     self.hands.tell(|| Order::Cache(Arc::clone(&cache)));
-                    self.shard.set_cache(cache);
+                    self.shard.set_cache(now, cache);
                 }
                 News::Ready | News::Errand(_) | News::Fetched(_) => {}
                 News::Published(name) => {

@@ -38,6 +38,8 @@ pub(super) struct Station<C> {
     own: Vec<IpAddr>,
     /// The other shards of a relay that has any.
     siblings: Option<Siblings>,
+    /// When links were last looked through for those that do not open.
+    swept: Time,
 }
 
 /// Whose a token is.
@@ -82,8 +84,8 @@ impl<C: Core> Station<C> {
         for (token, listener) in (LISTENERS..).zip(&listeners) {
             poller.add(listener, token)?;
         }
-        let (links, siblings) = (Links::new(context), None);
-        Ok(Station { clock, core, poller, links, listeners, own, siblings })
+        let (links, siblings, swept) = (Links::new(context), None, Time::ZERO);
+        Ok(Station { clock, core, poller, links, listeners, own, siblings, swept })
     }
 
     /// Joins the core with others of the same relay.
@@ -158,8 +160,12 @@ impl<C: Core> Station<C> {
         }
     }
 
-    /// Lets links go on that were held back, if they may.
+    /// Lets links go on that were held back, if they may, and gives up those that do not open.
     pub(super) fn resume(&mut self, now: Time) {
+        if now.since(self.swept) >= TICK {
+            self.swept = now;
+            self.links.stale(now).into_iter().for_each(|link| self.gone(now, link));
+        }
         let due = self.links.next_timeout().is_some_and(|time| time <= now);
         let links = if due { self.links.resume(now, &self.poller) } else { Vec::new() };
         links.into_iter().for_each(|link| self.flush(now, link));

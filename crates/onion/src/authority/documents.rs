@@ -98,7 +98,7 @@ pub(super) fn unsigned(
     }
     .to_owned();
     preamble(&mut text, times, settings, about);
-    relays.iter().for_each(|relay| listed(&mut text, flavour, relay));
+    relays.iter().for_each(|relay| listed(&mut text, flavour, relay, settings.ipv6));
     line(&mut text, "directory-footer");
     line(&mut text, &Weights::of(totals(relays)).line());
     text
@@ -126,8 +126,8 @@ fn preamble(text: &mut String, times: Times, settings: &Settings, about: &About)
     line(text, &format!("vote-digest {id}"));
 }
 
-fn listed(text: &mut String, flavour: Flavour, relay: &Listed<'_>) {
-    let Entry { described, said, digest, .. } = relay.entry;
+fn listed(text: &mut String, flavour: Flavour, relay: &Listed<'_>, ipv6: bool) {
+    let Entry { described, said, digest, weight, .. } = relay.entry;
     let id = Base64Unpadded::encode_string(&relay.id);
     let v4 = described.addresses.iter().find(|at| at.is_ipv4());
     let (ip, port) = v4.map_or(("0.0.0.0".to_owned(), 0), |at| (at.ip().to_string(), at.port()));
@@ -140,7 +140,8 @@ fn listed(text: &mut String, flavour: Flavour, relay: &Listed<'_>) {
         }
         Flavour::Microdesc => line(text, &format!("r {name} {id} {NEVER} {ip} {port} {dir}")),
     }
-    let v6 = described.addresses.iter().filter(|at| at.is_ipv6());
+    // Those that nobody can probe are not told.
+    let v6 = described.addresses.iter().filter(|at| ipv6 && at.is_ipv6());
     v6.for_each(|at: &SocketAddr| line(text, &format!("a {at}")));
     if flavour == Flavour::Microdesc {
         let digest = Base64Unpadded::encode_string(&sha256(relay.microdesc.as_bytes()));
@@ -153,7 +154,8 @@ fn listed(text: &mut String, flavour: Flavour, relay: &Listed<'_>) {
     if let Some(protocols) = &said.protocols {
         line(text, &format!("pr {protocols}"));
     }
-    line(text, &format!("w Bandwidth={} Unmeasured=1", said.bandwidth));
+    let unmeasured = if weight.1 { "" } else { " Unmeasured=1" };
+    line(text, &format!("w Bandwidth={}{unmeasured}", weight.0));
     if flavour == Flavour::Ns {
         line(text, &format!("p {}", said.policy));
     }
@@ -161,7 +163,7 @@ fn listed(text: &mut String, flavour: Flavour, relay: &Listed<'_>) {
 
 fn totals(relays: &[Listed<'_>]) -> Totals {
     relays.iter().fold(Totals::default(), |mut totals, relay| {
-        totals.add(relay.entry.said.bandwidth, relay.flags.guard, relay.flags.exit);
+        totals.add(relay.entry.weight.0, relay.flags.guard, relay.flags.exit);
         totals
     })
 }

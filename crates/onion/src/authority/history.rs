@@ -87,6 +87,13 @@ impl History {
         sound.then_some(History { runs, run_weight, up, known, reckoned, up_since, faded })
     }
 
+    /// The machine's clock was set to another time: what was `by` seconds ago still is.
+    pub(super) fn shift(&mut self, by: i64) {
+        let times = [&mut self.reckoned, &mut self.up_since].into_iter().flatten();
+        let faded = (self.faded > 0).then_some(&mut self.faded);
+        times.chain(faded).for_each(|time| *time = time.saturating_add_signed(by));
+    }
+
     /// Counts the time since the last look. A clock that went back counts for nothing.
     fn reckon(&mut self, now: u64) {
         let since = self.reckoned.replace(now).unwrap_or(now);
@@ -140,6 +147,21 @@ mod tests {
         let (uptime, _) = history.uptime(NOW + 100);
         assert!((uptime - 1.0).abs() < 1e-9);
         assert_eq!(History::default().uptime(NOW), (0.0, 0.0));
+    }
+
+    #[test]
+    fn a_clock_that_is_set_anew_makes_nobody_older_or_younger() {
+        let mut history = History::default();
+        history.observe(NOW, true);
+        history.observe(NOW + HOUR, true);
+        for by in [-86_400 * 400, 86_400 * 400] {
+            let mut moved = history.clone();
+            moved.shift(by);
+            let now = (NOW + HOUR).saturating_add_signed(by);
+            moved.observe(now, true);
+            assert_eq!(moved.up_for(now), HOUR);
+            assert_eq!(moved.uptime(now), history.uptime(NOW + HOUR));
+        }
     }
 
     #[test]

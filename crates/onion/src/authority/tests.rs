@@ -36,6 +36,7 @@ fn description(number: u64) -> Description {
         nickname: format!("relay{number}"),
         address: Ipv4Addr::new(192, 0, number as u8, 1),
         orport: 9001,
+        dir_port: 0,
         v6: None,
         platform: "Anabranch 0.1.0 on Linux".to_owned(),
         protocols: "FlowCtrl=1-2 Link=4-5 LinkAuth=3 Relay=2-4".to_owned(),
@@ -70,13 +71,23 @@ fn about() -> About {
     }
 }
 
+fn is_new(taken: &Result<Taken, Refusal>) -> bool {
+    matches!(taken, Ok(Taken::New(_)))
+}
+
+fn target(number: u64) -> Target {
+    let Description { address, orport, .. } = description(number);
+    let (rsa, ed) = (relay(number).rsa_identity(), relay(number).ed_identity());
+    Target { addresses: vec![(address, orport).into()], rsa, ed25519: Some(ed) }
+}
+
 /// An authority that took the descriptors of relays 0 (itself) to `count` - 1, all of which answer.
 fn authority(count: u64) -> Authority {
     let mut authority = Authority::new(about(), settings(), keys());
     for number in 0..count {
         let taken = authority.upload(NOW, &descriptor(number, NOW - 10));
-        assert_eq!(taken, Ok(Taken::New), "{number}");
-        authority.probed(NOW, &relay(number).rsa_identity(), true);
+        assert!(is_new(&taken), "{number}");
+        authority.probed(NOW, &target(number), true);
     }
     authority
 }
@@ -117,7 +128,7 @@ fn what_is_uploaded_is_listed_signed_and_reads_back() {
 #[test]
 fn who_does_not_answer_is_not_listed() {
     let mut authority = authority(3);
-    authority.probed(NOW + 60, &relay(2).rsa_identity(), true);
+    authority.probed(NOW + 60, &target(2), true);
     let later = NOW + 150;
     let documents = authority.publish(later).unwrap().clone();
     let listed = proven(&documents.microdesc, later).relays;
@@ -125,16 +136,18 @@ fn who_does_not_answer_is_not_listed() {
     let mut expected = [relay(0).rsa_identity(), relay(2).rsa_identity()];
     expected.sort_unstable();
     assert_eq!(ids, expected, "the authority itself, and who answered in the last two minutes");
-    assert_eq!(authority.probes().len(), 2, "all but itself are asked again");
+    assert_eq!(authority.probes(later).len(), 2, "all but itself are asked again");
 }
 
 #[test]
 fn consensuses_follow_one_another_and_a_clock_that_jumps_begins_anew() {
+    let late = authority(1).publish(NOW + 50).unwrap().times.unwrap();
     let mut authority = authority(1);
     assert_eq!(authority.due(NOW), NOW);
     let now = NOW + 7;
     let first = authority.publish(now).unwrap().times.unwrap();
     assert_eq!((first.valid_after, first.fresh_until), (now, NOW + 60));
+    assert_eq!(late.fresh_until, NOW + 120, "C tor takes none that is fresh for moments");
     assert_eq!(authority.due(now + 1), NOW + 60);
     let second = authority.publish(NOW + 61).unwrap().times.unwrap();
     assert_eq!(
@@ -147,11 +160,123 @@ fn consensuses_follow_one_another_and_a_clock_that_jumps_begins_anew() {
 }
 
 #[test]
+fn the_first_consensus_waits_for_relays_but_not_for_ever() {
+    let first = First { relays: 2, seconds: 30 };
+    let mut authority = Authority::new(about(), Settings { first, ..settings() }, keys());
+    assert_eq!(authority.due(NOW), NOW + 30);
+    for number in 1..3 {
+        authority.upload(NOW, &descriptor(number, NOW)).unwrap();
+        authority.probed(NOW + 5, &target(number), number == 1);
+    }
+    assert_eq!((authority.due(NOW + 5), authority.running(NOW + 5)), (NOW + 30, 1));
+    authority.probed(NOW + 6, &target(2), true);
+    assert_eq!(authority.due(NOW + 6), NOW + 6);
+}
+
+#[test]
+fn relays_are_probed_in_turns_and_sooner_while_they_are_away() {
+    let mut authority = Authority::new(about(), settings(), keys());
+    authority.settings.probe_every = 40;
+    (0..3).for_each(|n| drop(authority.upload(NOW, &descriptor(n, NOW))));
+    assert_eq!(authority.probes(NOW).len(), 2, "all but itself");
+    assert_eq!(authority.probes(NOW + 9), [], "they have been asked");
+    authority.probed(NOW, &target(1), true);
+    authority.probed(NOW, &target(2), false);
+    assert_eq!(authority.probes(NOW + 10), [target(2)]);
+    assert_eq!(authority.probes(NOW + 40).len(), 2);
+    assert!(is_new(&authority.upload(NOW, &descriptor(1, NOW + 41))));
+    assert_eq!(authority.running(NOW + 41), 1, "at the same address it need not answer again");
+}
+
+#[test]
+fn addresses_of_ipv6_count_where_they_can_be_reached() {
+    let v6 = "[2001:db8::1]:9001".parse().unwrap();
+    let text = Description { v6: Some(v6), ..description(1) }.sign(&relay(1), NOW).unwrap();
+    for ipv6 in [false, true] {
+        let mut authority = Authority::new(about(), Settings { ipv6, ..settings() }, keys());
+        authority.upload(NOW, &text).unwrap();
+        let targets = authority.probes(NOW);
+        assert_eq!(targets.len(), 1 + usize::from(ipv6));
+        authority.probed(NOW, &target(1), true);
+        assert_eq!(authority.running(NOW), usize::from(!ipv6), "both must answer");
+        targets.iter().for_each(|target| authority.probed(NOW, target, true));
+        assert_eq!(authority.running(NOW), 1);
+        let consensus = &authority.publish(NOW).unwrap().microdesc;
+        assert_eq!(consensus.contains("\na [2001:db8::1]:9001\n"), ipv6);
+    }
+}
+
+#[test]
+fn a_clock_that_is_set_anew_takes_nobody_out() {
+    let mut authority = authority(3);
+    authority.publish(NOW).unwrap();
+    let later = NOW + 3_000;
+    assert_eq!(authority.running(later), 0, "for so long nobody has answered");
+    authority.shift(3_000);
+    assert_eq!(authority.running(later), 2, "or so it seemed");
+    assert_eq!(authority.probes(later).len(), 2, "but all are asked again");
+    let times = authority.publish(later).unwrap().times.unwrap();
+    assert!(times.valid_after <= later && times.fresh_until > later);
+    authority.shift(-3_000);
+    assert_eq!((authority.running(NOW + 1), authority.due(NOW + 1)), (2, NOW + 1));
+}
+
+#[test]
+fn a_consensus_of_the_run_before_is_served_again_and_a_changed_one_is_not() {
+    let mut authority = authority(2);
+    let before = authority.publish(NOW).unwrap().clone();
+    let texts: String = before.microdescs.values().map(|(text, _)| &text[..]).collect();
+    let mut again = authority.clone_without_keys();
+    let restore = |one: &mut Authority, now, ns: &str, md: &str| one.restore(now, [ns, md], &texts);
+    let half = &before.microdesc[..before.microdesc.len() / 2];
+    let bent = before.ns.replace("Bandwidth=1000", "Bandwidth=1001");
+    assert!(!restore(&mut again, NOW, &before.ns, half));
+    assert!(!restore(&mut again, NOW, &bent, &before.microdesc));
+    assert!(!restore(&mut again, NOW + 181, &before.ns, &before.microdesc), "it has expired");
+    assert!(!restore(&mut again, NOW, &before.microdesc, &before.ns), "the wrong way round");
+    assert!(restore(&mut again, NOW + 1, &before.ns, &before.microdesc));
+    assert_eq!(again.documents().microdescs, before.microdescs);
+    assert_eq!(again.due(NOW + 1), NOW + 60);
+}
+
+#[test]
+fn what_was_measured_counts_and_claims_count_little_beside_it() {
+    let mut authority = authority(3);
+    authority.measure(BTreeMap::from([(relay(1).rsa_identity(), 777)]));
+    let weight = |authority: &mut Authority, number: u64| {
+        let consensus = proven(&authority.publish(NOW).unwrap().microdesc, NOW + 1);
+        let id = relay(number).rsa_identity();
+        consensus.relays.iter().find(|one| one.rsa_identity == id).unwrap().bandwidth
+    };
+    assert_eq!([1, 2].map(|number| weight(&mut authority, number)), [777, 20]);
+    assert!(authority.documents().ns.contains("\nw Bandwidth=777\n"));
+    authority.measure(BTreeMap::new());
+    assert_eq!([1, 2].map(|number| weight(&mut authority, number)), [2_000, 3_000]);
+}
+
+#[test]
+fn two_relays_with_one_identity_are_one() {
+    let mut authority = authority(2);
+    let thief = Description { nickname: "thief".to_owned(), ..description(1) };
+    let [one, two] = [relay(1), relay(2)].map(|keys| keys.files().unwrap());
+    // The RSA keys of one relay beside the Ed25519 keys of another.
+    let mixed = RelayKeys::from_files(|name| {
+        let from = if name == "secret_id_key" { &one } else { &two };
+        from.iter().find(|file| file.name == name).map(|file| file.content.clone())
+    });
+    let text = thief.sign(&mixed.unwrap(), NOW).unwrap();
+    assert_eq!(authority.upload(NOW, &text), Err(Refusal::Identity));
+    let same = thief.sign(&relay(1), NOW + 5).unwrap();
+    assert!(is_new(&authority.upload(NOW + 5, &same)), "who has the keys is the relay");
+    assert_eq!(authority.descriptors().count(), 2, "the later descriptor holds");
+}
+
+#[test]
 fn bad_uploads_are_refused_and_leave_what_is_known() {
     let mut authority = authority(1);
     let mut other = authority.clone_without_keys();
     let good = descriptor(1, NOW - 10);
-    assert_eq!(other.upload(NOW, &good), Ok(Taken::New));
+    assert!(is_new(&other.upload(NOW, &good)));
     assert_eq!(other.upload(NOW, &good), Ok(Taken::Known));
     assert_eq!(other.upload(NOW, &descriptor(1, NOW - 1000)), Err(Refusal::Older));
     let old = authority.upload(NOW, &descriptor(2, NOW - 90_000));
@@ -192,13 +317,16 @@ fn a_key_whose_time_is_over_signs_nothing_and_what_was_stays() {
 #[test]
 fn descriptors_that_grow_old_are_dropped_and_pasts_are_kept() {
     let mut authority = authority(2);
-    let histories: Vec<([u8; 20], Fields)> =
-        authority.histories().map(|(id, fields)| (*id, fields)).collect();
-    let mut again = super::tests::authority(2);
-    assert!(histories.iter().all(|(id, fields)| again.remember(id, *fields)));
-    assert!(!again.remember(&histories[0].0, [f64::NAN; 7]));
+    let pasts: Vec<([u8; 20], Past)> = authority.pasts().collect();
+    assert_eq!(pasts.len(), 2);
+    let mut again = authority.clone_without_keys();
+    assert!(pasts.iter().all(|(id, past)| again.remember(id, past.clone())));
+    let stranger = Past { edwards: [9; 32], ..pasts[0].1.clone() };
+    assert!(!again.remember(&pasts[0].0, stranger));
+    assert!(is_new(&again.upload(NOW, &descriptor(1, NOW))));
+    assert_eq!(again.running(NOW), 1, "it answered the run before");
     let later = NOW + 80_000;
-    assert_eq!(authority.upload(later, &descriptor(0, later)), Ok(Taken::New));
+    assert!(is_new(&authority.upload(later, &descriptor(0, later))));
     authority.publish(later + 9_000).unwrap();
     assert_eq!(authority.descriptors().count(), 1, "the other one is a day old");
 }

@@ -1,31 +1,60 @@
-//! A relay's answers to directory requests (dir-spec, "Directory caches"): it hands on what it has
-//! proven itself, by the paths that clients ask for.
+//! Answers to directory requests (dir-spec, "Directory caches"), by the paths that clients, relays and caches ask for: a relay hands on what
+//! it has proven itself, an authority what it made and took.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::Arc;
 
-use base64ct::{Base64Unpadded, Encoding};
+use base64ct::{Base64Unpadded, Encoding as _};
 
+use super::civil::from_utc;
 use super::descriptor::hex;
-use super::http::{Request, answer};
+use super::http::Request;
+use super::reply::{Answers, Encoding, Reply};
 use crate::wire::netdoc::{AuthorityCert, Microdesc};
+use shelf::Shelf;
 
+mod shelf;
+
+/// Where the consensus is asked for; the flavour and the authorities that must have signed it follow.
+pub const CONSENSUS: &str = "/tor/status-vote/current/consensus";
 /// The most items that one request may name: what a client packs into one.
 const MOST_ITEMS: usize = 500;
 
 /// What a cache has to give.
 #[derive(Clone, Debug, Default)]
 pub struct Cache {
-    consensus: Option<(String, Vec<[u8; 20]>)>,
+    microdesc: Option<Packed>,
+    ns: Option<Packed>,
     certs: Vec<AuthorityCert>,
-    microdescs: BTreeMap<[u8; 32], String>,
-    own: Option<String>,
+    microdescs: BTreeMap<[u8; 32], Arc<str>>,
+    own: Option<Arc<str>>,
+    servers: Shelf,
+    extras: Shelf,
+}
+
+/// A consensus, in every encoding.
+#[derive(Clone, Debug)]
+struct Packed {
+    text: Arc<[u8]>,
+    packed: Vec<(Encoding, Arc<[u8]>)>,
+    signers: Vec<[u8; 20]>,
+    valid_after: u64,
 }
 
 impl Cache {
-    /// Takes a proven consensus, and the authorities that signed it. Microdescriptors that it does not
+    /// Takes a proven consensus of either flavour, and the authorities that signed it. Microdescriptors that it does not
     /// name stay for those who come with an older one, until the next but one.
     pub fn consensus(&mut self, text: String, signers: Vec<[u8; 20]>) {
-        self.consensus = Some((text, signers));
+        let is_microdesc = text.starts_with("network-status-version 3 microdesc");
+        let packed = Some(Packed::of(&text, signers));
+        if is_microdesc { self.microdesc = packed } else { self.ns = packed }
+    }
+
+    /// Whether there is no consensus to give.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.microdesc.is_none() && self.ns.is_none()
     }
 
     /// Takes the authorities' certificates.
@@ -35,7 +64,12 @@ impl Cache {
 
     /// Takes a microdescriptor and its text.
     pub fn microdesc(&mut self, microdesc: &Microdesc, text: &str) {
-        self.microdescs.insert(microdesc.digest, text.to_owned());
+        self.microdescs.insert(microdesc.digest, text.into());
+    }
+
+    /// Takes a microdescriptor's text and its SHA-256.
+    pub fn microdesc_text(&mut self, digest: [u8; 32], text: &str) {
+        self.microdescs.insert(digest, text.into());
     }
 
     /// Forgets microdescriptors that are not among these.
@@ -45,92 +79,162 @@ impl Cache {
 
     /// Takes our own descriptor.
     pub fn own_descriptor(&mut self, text: String) {
-        self.own = Some(text);
+        self.own = Some(text.into());
+    }
+
+    /// Takes a relay's descriptor and its digest, and the same of its extra-info document; the ones before are forgotten.
+    pub fn relay(
+        &mut self,
+        id: [u8; 20],
+        server: (&str, [u8; 20]),
+        extra: Option<(&str, [u8; 20])>,
+    ) {
+        self.servers.put(id, server);
+        match extra {
+            Some(extra) => self.extras.put(id, extra),
+            None => self.extras.remove(&id),
+        }
+    }
+
+    /// Forgets relays that are not among these.
+    pub fn keep_relays(&mut self, known: &BTreeSet<[u8; 20]>) {
+        self.servers.keep(known);
+        self.extras.keep(known);
     }
 
     /// The bytes that answer a request.
     #[must_use]
     pub fn answer(&self, request: &Request) -> Vec<u8> {
+        self.find(request).bytes()
+    }
+
+    /// The answer to a request.
+    #[must_use]
+    pub fn find(&self, request: &Request) -> Reply {
         if !request.get {
-            return answer(404, "Not found", b"", false);
+            return NOT_FOUND.into();
         }
-        match self.find(&request.path) {
-            Ok(body) => answer(200, "OK", body.as_bytes(), request.deflate),
-            Err((status, reason)) => answer(status, reason, b"", false),
+        if let Some(rest) = request.path.strip_prefix(CONSENSUS) {
+            return self.consensus_for(rest, request).unwrap_or_else(Reply::from);
         }
-    }
-
-    fn find(&self, path: &str) -> Result<String, (u16, &'static str)> {
-        const CONSENSUS: &str = "/tor/status-vote/current/consensus-microdesc";
-        if let Some(rest) = path.strip_prefix(CONSENSUS) {
-            return self.consensus_for(rest);
-        }
-        if let Some(rest) = path.strip_prefix("/tor/micro/d/") {
-            return self.microdescs_of(rest);
-        }
-        if let Some(rest) = path.strip_prefix("/tor/keys/") {
-            return self.certs_of(rest);
-        }
-        match path {
-            "/tor/server/authority" => self.own.clone().ok_or(NOT_FOUND),
-            _ => Err(NOT_FOUND),
+        match self.text(&request.path) {
+            Ok(texts) => Reply::ok(texts.concat().as_bytes(), request.encoding),
+            Err(refusal) => refusal.into(),
         }
     }
 
-    /// The consensus, if more than half of the authorities that the client names signed it.
-    fn consensus_for(&self, rest: &str) -> Result<String, (u16, &'static str)> {
-        let (text, signers) = self.consensus.as_ref().ok_or(NOT_FOUND)?;
-        let Some(list) = rest.strip_prefix('/') else {
-            return if rest.is_empty() { Ok(text.clone()) } else { Err(NOT_FOUND) };
+    fn text(&self, path: &str) -> Result<Vec<&str>, Refusal> {
+        let found = match path.strip_prefix("/tor/").and_then(|path| path.split_once('/')) {
+            Some(("micro", rest)) => self.microdescs_of(rest)?,
+            Some(("keys", rest)) => self.certs_of(rest)?,
+            Some(("server", "authority")) => self.own.as_deref().into_iter().collect(),
+            Some(("server", rest)) => self.servers.find(rest)?,
+            Some(("extra", rest)) => self.extras.find(rest)?,
+            _ => return Err(NOT_FOUND),
         };
-        let asked: Vec<&str> = list.split('+').collect();
-        let signed = asked.iter().filter(|prefix| {
-            // Clients may cut fingerprints to three bytes.
-            signers
-                .iter()
-                .any(|id| prefix.len() >= 6 && hex(id).starts_with(&prefix.to_uppercase()))
-        });
-        if signed.count() * 2 > asked.len() { Ok(text.clone()) } else { Err(NOT_FOUND) }
+        if found.is_empty() { Err(NOT_FOUND) } else { Ok(found) }
     }
 
-    fn microdescs_of(&self, list: &str) -> Result<String, (u16, &'static str)> {
-        let items: Vec<&str> = list.split('-').collect();
-        if items.len() > MOST_ITEMS {
-            return Err((400, "Too many"));
+    /// The consensus, if more than half of the authorities that the client names signed it, and it is news.
+    fn consensus_for(&self, rest: &str, request: &Request) -> Result<Reply, Refusal> {
+        let (flavour, list) = match rest.split_once('/') {
+            Some((flavour, list)) => (flavour, Some(list)),
+            None => (rest, None),
+        };
+        let consensus = match flavour {
+            "-microdesc" => self.microdesc.as_ref(),
+            "" | "-ns" => self.ns.as_ref(),
+            _ => None,
+        };
+        let consensus = consensus.ok_or(NOT_FOUND)?;
+        if !list.is_none_or(|list| consensus.satisfies(list)) {
+            return Err((
+                404,
+                "Consensus not signed by sufficient number of requested authorities",
+            ));
         }
+        if request.since.is_some_and(|since| consensus.valid_after <= since) {
+            return Err((304, "Not modified"));
+        }
+        Ok(consensus.reply(request.encoding))
+    }
+
+    fn microdescs_of(&self, rest: &str) -> Result<Vec<&str>, Refusal> {
+        let items = items(rest.strip_prefix("d/").ok_or(NOT_FOUND)?, '-')?;
         let found = items.iter().filter_map(|item| {
             let digest = Base64Unpadded::decode_vec(item).ok()?;
             self.microdescs.get(&<[u8; 32]>::try_from(digest).ok()?)
         });
-        some(found.map(String::as_str).collect())
+        Ok(found.map(|text| &**text).collect())
     }
 
-    fn certs_of(&self, rest: &str) -> Result<String, (u16, &'static str)> {
+    fn certs_of(&self, rest: &str) -> Result<Vec<&str>, Refusal> {
         let wanted: Box<dyn Fn(&AuthorityCert) -> bool> = match rest.split_once('/') {
-            None if rest == "all" => Box::new(|_| true),
-            Some(("fp", list)) => {
-                let ids: BTreeSet<String> = list.split('+').map(str::to_uppercase).collect();
-                Box::new(move |cert| ids.contains(&hex(&cert.keys().0)))
-            }
-            Some(("sk", list)) => {
-                let ids: BTreeSet<String> = list.split('+').map(str::to_uppercase).collect();
-                Box::new(move |cert| ids.contains(&hex(&cert.keys().1)))
-            }
-            Some(("fp-sk", list)) => {
-                let ids: BTreeSet<String> = list.split('+').map(str::to_uppercase).collect();
+            None if rest == "all" || rest == "authority" => Box::new(|_| true),
+            Some((kind @ ("fp" | "sk" | "fp-sk"), list)) => {
+                let ids: BTreeSet<String> =
+                    items(list, '+')?.into_iter().map(str::to_uppercase).collect();
                 Box::new(move |cert| {
                     let (id, key) = cert.keys();
-                    ids.contains(&format!("{}-{}", hex(&id), hex(&key)))
+                    ids.contains(&match kind {
+                        "fp" => hex(&id),
+                        "sk" => hex(&key),
+                        _ => format!("{}-{}", hex(&id), hex(&key)),
+                    })
                 })
             }
             _ => return Err(NOT_FOUND),
         };
-        some(self.certs.iter().filter(|cert| wanted(cert)).map(AuthorityCert::text).collect())
+        Ok(self.certs.iter().filter(|cert| wanted(cert)).map(AuthorityCert::text).collect())
     }
 }
 
-const NOT_FOUND: (u16, &str) = (404, "Not found");
+impl Answers for Cache {
+    fn reply(&self, request: &Request, peer: Option<IpAddr>, unix_now: u64) -> Option<Reply> {
+        Some(self.find(request).told(unix_now, peer))
+    }
+}
 
-fn some(text: String) -> Result<String, (u16, &'static str)> {
-    if text.is_empty() { Err(NOT_FOUND) } else { Ok(text) }
+impl Packed {
+    fn of(text: &str, signers: Vec<[u8; 20]>) -> Packed {
+        let pack = |encoding: Encoding| Some((encoding, encoding.pack(text.as_bytes())?.into()));
+        let packed = Encoding::PACKED.into_iter().filter_map(pack).collect();
+        let after = text.lines().find_map(|line| line.strip_prefix("valid-after "));
+        let valid_after = after.and_then(from_utc).unwrap_or_default();
+        Packed { text: text.as_bytes().into(), packed, signers, valid_after }
+    }
+
+    /// Whether more than half of these authorities signed it.
+    fn satisfies(&self, list: &str) -> bool {
+        let asked: Vec<&str> = list.split('+').collect();
+        let signed = asked.iter().filter(|prefix| {
+            // Clients may cut fingerprints to three bytes.
+            let prefix = prefix.to_uppercase();
+            prefix.len() >= 6 && self.signers.iter().any(|id| hex(id).starts_with(&prefix))
+        });
+        signed.count() * 2 > asked.len()
+    }
+
+    fn reply(&self, encoding: Encoding) -> Reply {
+        match self.packed.iter().find(|(one, _)| *one == encoding) {
+            Some((_, packed)) => Reply::packed(Arc::clone(packed), encoding),
+            None => Reply::packed(Arc::clone(&self.text), Encoding::Identity),
+        }
+    }
+}
+
+/// A status and why.
+type Refusal = (u16, &'static str);
+
+const NOT_FOUND: Refusal = (404, "Not found");
+
+impl From<Refusal> for Reply {
+    fn from((status, reason): Refusal) -> Reply {
+        Reply::new(status, reason)
+    }
+}
+
+fn items(list: &str, between: char) -> Result<Vec<&str>, Refusal> {
+    let items: Vec<&str> = list.split(between).collect();
+    if items.len() > MOST_ITEMS { Err((400, "Too many")) } else { Ok(items) }
 }

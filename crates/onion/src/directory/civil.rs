@@ -1,4 +1,8 @@
-//! Dates as directory documents write them: `2027-01-15 08:00:00`, always UTC.
+//! Dates as directory documents write them, `2027-01-15 08:00:00`, and as HTTP does; always UTC.
+
+const DAYS: [&str; 7] = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"];
+const MONTHS: [&str; 12] =
+    ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
 
 /// The text of a time in seconds since 1970.
 #[must_use]
@@ -7,6 +11,52 @@ pub fn utc(unix: u64) -> String {
     let (year, month, day) = date(days);
     let (hour, minute, second) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
     format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}")
+}
+
+/// The time of such a text, in seconds since 1970; `None` if it is none, or no time since then.
+#[must_use]
+pub fn from_utc(text: &str) -> Option<u64> {
+    let (date, time) = text.split_once(' ')?;
+    let mut parts = date.splitn(3, '-').map(|part| part.parse().ok());
+    let day = day_of(parts.next()??, parts.next()??, parts.next()??)?;
+    Some(day * 86_400 + seconds(time)?)
+}
+
+/// The time as HTTP writes it (RFC 9110, 5.6.7): `Fri, 15 Jan 2027 08:00:00 GMT`.
+#[must_use]
+pub fn http_date(unix: u64) -> String {
+    let (year, month, day) = date(unix / 86_400);
+    let weekday = DAYS[(unix / 86_400 % 7) as usize];
+    let (month, time) = (MONTHS[month as usize - 1], &utc(unix)[11..]);
+    format!("{weekday}, {day:02} {month} {year:04} {time} GMT")
+}
+
+/// The time that HTTP writes; `None` if it is none. The day of the week proves nothing.
+#[must_use]
+pub fn from_http_date(text: &str) -> Option<u64> {
+    let mut parts = text.trim().split_once(", ")?.1.split(' ');
+    let (day, month, year) = (parts.next()?, parts.next()?, parts.next()?);
+    let month = MONTHS.iter().position(|name| *name == month)? as u64 + 1;
+    let day = day_of(year.parse().ok()?, month, day.parse().ok()?)?;
+    Some(day * 86_400 + seconds(parts.next()?)?)
+}
+
+/// Seconds since midnight at `08:00:00`.
+fn seconds(text: &str) -> Option<u64> {
+    let mut parts = text.splitn(3, ':').map(|part| part.parse::<u64>().ok());
+    let (hour, minute, second) = (parts.next()??, parts.next()??, parts.next()??);
+    (hour < 24 && minute < 60 && second < 61).then_some(hour * 3600 + minute * 60 + second)
+}
+
+/// The day since 1970 of a date; `None` if there is none such.
+fn day_of(year: u64, month: u64, day: u64) -> Option<u64> {
+    if !(1970..10_000).contains(&year) || !(1..=12).contains(&month) || !(1..=31).contains(&day) {
+        return None;
+    }
+    let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
+    let day_of_year = (153 * month + 2) / 5 + day - 1;
+    let found = year * 365 + year / 4 - year / 100 + year / 400 + day_of_year - 719_468;
+    (date(found).2 == day).then_some(found)
 }
 
 /// Year, month and day of a day since 1970. Years begin in March here, so that the leap day is a
@@ -35,7 +85,32 @@ mod tests {
             (1_800_000_000, "2027-01-15 08:00:00"),
             (4_107_542_400, "2100-03-01 00:00:00"),
         ];
-        known.iter().for_each(|&(unix, text)| assert_eq!(utc(unix), text));
+        for (unix, text) in known {
+            assert_eq!((utc(unix), from_utc(text)), (text.to_owned(), Some(unix)));
+            assert_eq!(from_http_date(&http_date(unix)), Some(unix));
+        }
+        assert_eq!(http_date(784_111_777), "Sun, 06 Nov 1994 08:49:37 GMT");
+    }
+
+    #[test]
+    fn what_is_no_date_is_none() {
+        for text in [
+            "",
+            "2027-01-15",
+            "2027-02-30 08:00:00",
+            "2027-13-01 08:00:00",
+            "1969-12-31 23:59:59",
+            "2027-01-15 24:00:00",
+            "99999-01-01 00:00:00",
+            "2027-01-00 00:00:00",
+        ] {
+            assert_eq!(from_utc(text), None, "{text}");
+        }
+        for text in
+            ["", "Fri, 15 Jan 2027", "Fri, 15 Foo 2027 08:00:00 GMT", "15 Jan 2027 08:00:00"]
+        {
+            assert_eq!(from_http_date(text), None, "{text}");
+        }
     }
 
     #[test]

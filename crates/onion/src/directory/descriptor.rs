@@ -22,6 +22,8 @@ pub struct Description {
     pub address: Ipv4Addr,
     /// The port for links.
     pub orport: u16,
+    /// The port for directory requests in the clear, which authorities alone have; 0 for none.
+    pub dir_port: u16,
     /// Where it is reached by IPv6, too.
     pub v6: Option<SocketAddrV6>,
     /// What software this is, such as `Anabranch 0.1.0 on Linux`.
@@ -119,7 +121,8 @@ impl Description {
     }
 
     fn write_keys(&self, text: &mut String, keys: &RelayKeys, now: u64) -> Result<(), KeyError> {
-        line(text, &format!("router {} {} {} 0 0", self.nickname, self.address, self.orport));
+        let (name, address, or, dir) = (&self.nickname, self.address, self.orport, self.dir_port);
+        line(text, &format!("router {name} {address} {or} 0 {dir}"));
         line(text, "identity-ed25519");
         object(text, "ED25519 CERT", keys.signing_cert());
         let master = Base64Unpadded::encode_string(&keys.ed_identity());
@@ -183,6 +186,14 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02X}")).collect()
 }
 
+/// Twenty bytes of 40 hexadecimal digits, as documents name relays and documents.
+#[must_use]
+pub fn twenty(text: &str) -> Option<[u8; 20]> {
+    let digits = text.len() == 40 && text.bytes().all(|digit| digit.is_ascii_hexdigit());
+    let byte = |place: usize| u8::from_str_radix(&text[2 * place..2 * place + 2], 16);
+    digits.then(|| std::array::from_fn(|place| byte(place).expect("these are digits")))
+}
+
 /// Upper-case hex in groups of four.
 fn in_fours(bytes: &[u8]) -> String {
     bytes.chunks(2).enumerate().fold(String::new(), |mut text, (place, pair)| {
@@ -210,6 +221,7 @@ mod tests {
             nickname: "anabranch1".to_owned(),
             address: Ipv4Addr::new(192, 0, 2, 1),
             orport: 9001,
+            dir_port: 0,
             v6: None,
             platform: "Anabranch 0.1.0 on Linux".to_owned(),
             protocols: "Cons=2 Desc=2 DirCache=2 FlowCtrl=1 Link=4-5 Relay=2-4".to_owned(),

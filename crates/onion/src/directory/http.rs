@@ -5,15 +5,14 @@
 use std::fmt;
 use std::io::Read;
 
-use miniz_oxide::deflate::compress_to_vec_zlib;
 use miniz_oxide::inflate::decompress_to_vec_zlib_with_limit;
+
+use super::civil::from_http_date;
+use super::reply::Encoding;
 
 /// The most bytes of a head, and headers in it.
 const LONGEST_HEAD: usize = 16 << 10;
 const MOST_HEADERS: usize = 64;
-/// How hard an answer is compressed: a consensus is asked for more often than it is made, but the
-/// relay's core forwards cells, too.
-const EFFORT: u8 = 6;
 
 /// Why a request or an answer is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -129,8 +128,10 @@ pub struct Request {
     pub get: bool,
     /// What it names, such as `/tor/status-vote/current/consensus-microdesc`.
     pub path: String,
-    /// Whether the answer may be deflated.
-    pub deflate: bool,
+    /// How the answer may be packed.
+    pub encoding: Encoding,
+    /// If-Modified-Since, in seconds since 1970.
+    pub since: Option<u64>,
     /// What it publishes.
     pub body: Vec<u8>,
 }
@@ -180,30 +181,15 @@ impl RequestReader {
         }
         let body = self.bytes.get(length..length + wanted).ok_or(HttpError::Truncated)?.to_vec();
         let path = head.path.unwrap_or_default();
-        let accepted = header(head.headers, "accept-encoding");
-        let deflate = match accepted {
-            Some(list) => list.split(',').any(|name| name.trim() == "deflate"),
-            None => path.ends_with(".z"),
+        let encoding = match header(head.headers, "accept-encoding") {
+            Some(accepted) => Encoding::best_of(accepted),
+            None if path.ends_with(".z") => Encoding::Deflate,
+            None => Encoding::Identity,
         };
+        let since = header(head.headers, "if-modified-since").and_then(from_http_date);
         let path = path.strip_suffix(".z").unwrap_or(path).to_owned();
-        Ok(Request { get, path, deflate, body })
+        Ok(Request { get, path, encoding, since, body })
     }
-}
-
-/// The bytes of an answer. The body is deflated if that was asked for and makes it shorter.
-#[must_use]
-pub fn answer(status: u16, reason: &str, body: &[u8], deflate: bool) -> Vec<u8> {
-    let packed = deflate.then(|| compress_to_vec_zlib(body, EFFORT));
-    let (encoding, body) = match &packed {
-        Some(packed) if packed.len() < body.len() => ("deflate", &packed[..]),
-        _ => ("identity", body),
-    };
-    let length = body.len();
-    let head = format!(
-        "HTTP/1.0 {status} {reason}\r\nContent-Type: text/plain\r\nContent-Encoding: {encoding}\r\n\
-         Content-Length: {length}\r\n\r\n"
-    );
-    [head.as_bytes(), body].concat()
 }
 
 /// Where the body begins.
@@ -259,7 +245,13 @@ fn unzstd(body: &[u8], limit: usize) -> Result<Vec<u8>, HttpError> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::reply::Reply;
     use super::*;
+
+    fn answer(body: &[u8], deflate: bool) -> Vec<u8> {
+        let encoding = if deflate { Encoding::Deflate } else { Encoding::Identity };
+        Reply::ok(body, encoding).bytes()
+    }
 
     fn read(bytes: &[u8], limit: usize, piece: usize) -> Result<Response, HttpError> {
         let mut reader = ResponseReader::new(limit);
@@ -281,7 +273,7 @@ mod tests {
     fn answers_come_back_however_they_are_cut_and_packed() {
         let body = b"a directory says the same thing often. ".repeat(50);
         for deflate in [false, true] {
-            let bytes = answer(200, "OK", &body, deflate);
+            let bytes = answer(&body, deflate);
             assert_eq!(bytes.len() < body.len(), deflate);
             for piece in [1, 7, 5000] {
                 let back = read(&bytes, 10_000, piece).unwrap();
@@ -297,30 +289,35 @@ mod tests {
     fn requests_come_back_however_they_are_cut() {
         for piece in [1, 11, 4000] {
             let got = asked(&get("/tor/micro/d/abc.z"), piece).unwrap().unwrap();
-            assert_eq!((got.get, &got.path[..], got.deflate), (true, "/tor/micro/d/abc", true));
+            assert_eq!((got.get, &got.path[..]), (true, "/tor/micro/d/abc"));
+            assert_eq!((got.encoding, got.since), (Encoding::Zstd, None));
             let put = asked(&post("/tor/", "127.0.0.1", b"router x"), piece).unwrap().unwrap();
             assert_eq!((put.get, &put.body[..]), (false, &b"router x"[..]));
         }
         assert_eq!(asked(b"GET /tor/ HTTP/1.0\r\n", 3), Ok(None));
+        let since =
+            b"GET /x.z HTTP/1.0\r\nIf-Modified-Since: Fri, 15 Jan 2027 08:00:00 GMT\r\n\r\n";
+        let got = asked(since, 9).unwrap().unwrap();
+        assert_eq!((got.encoding, got.since), (Encoding::Deflate, Some(1_800_000_000)));
     }
 
     #[test]
     fn an_answer_that_inflates_to_more_than_the_limit_is_refused() {
         let bomb = vec![0; 2_000_000];
-        let packed = answer(200, "OK", &bomb, true);
+        let packed = answer(&bomb, true);
         assert!(packed.len() < 10_000);
         assert_eq!(read(&packed, 100_000, 999), Err(HttpError::TooLong(100_000)));
         let head = b"HTTP/1.0 200 OK\r\nContent-Encoding: x-zstd\r\n\r\n";
         let packed = [&head[..], &zstd::encode_all(&bomb[..], 3).unwrap()].concat();
         assert_eq!(read(&packed, 100_000, 999), Err(HttpError::TooLong(100_000)));
-        let plain = answer(200, "OK", &bomb, false);
+        let plain = answer(&bomb, false);
         assert_eq!(read(&plain, 100_000, 999), Err(HttpError::TooLong(100_000)));
     }
 
     #[test]
     fn an_answer_that_is_cut_is_refused() {
         for deflate in [false, true] {
-            let whole = answer(200, "OK", &b"some text, and more of it. ".repeat(9), deflate);
+            let whole = answer(&b"some text, and more of it. ".repeat(9), deflate);
             for length in 0..whole.len() {
                 assert_eq!(read(&whole[..length], 1000, 64), Err(HttpError::Truncated), "{length}");
             }

@@ -2,7 +2,7 @@
 //! the other is asked for (dir-spec).
 //!
 //! * [`descriptor`] and [`policy`]: a relay describes itself; [`cache`] answers those who ask it.
-//! * [`http`]: how requests and answers are written.
+//! * [`http`] and [`reply`]: how requests and answers are written.
 //! * [`fetch`]: what is to be downloaded next, from whom, and what is made of it.
 //! * [`network`]: the relays a client knows, and which of them it takes ([`params`], [`timeouts`]).
 
@@ -14,6 +14,7 @@ pub mod http;
 pub mod network;
 pub mod params;
 pub mod policy;
+pub mod reply;
 pub mod timeouts;
 
 #[cfg(test)]

@@ -1,25 +1,26 @@
 //! A directory request by a stream, and its answer.
 
 use anabranch_multipath::Time;
-use anabranch_onion::directory::cache::Cache;
-use anabranch_onion::directory::http::{RequestReader, answer};
+use anabranch_onion::directory::http::{Request, RequestReader};
+use anabranch_onion::directory::reply::{Answers, Reply};
 use anabranch_onion::{Core, StreamKey};
 
-/// The longest request.
-const LONGEST: usize = 32 << 10;
+use crate::onion::office::unix;
 
 /// Where a conversation stands.
 pub(super) enum Answering {
     /// The request is not whole.
     Reading(RequestReader),
+    /// The answer is worth waiting for.
+    Waiting(Request),
     /// The answer, and how much of it found room.
     Saying(Vec<u8>, usize),
 }
 
 impl Answering {
-    /// At the beginning.
-    pub(super) fn new() -> Answering {
-        Answering::Reading(RequestReader::new(LONGEST))
+    /// At the beginning, with the longest request that is taken.
+    pub(super) fn new(longest: usize) -> Answering {
+        Answering::Reading(RequestReader::new(longest))
     }
 
     /// Reads what came, and says as much as there is room for; true if all is said. A request that is none is
@@ -29,7 +30,7 @@ impl Answering {
         now: Time,
         core: &mut impl Core,
         stream: StreamKey,
-        cache: &Cache,
+        cache: &dyn Answers,
     ) -> bool {
         let (first, second) = core.read(stream);
         let bytes = [first, second].concat();
@@ -37,9 +38,15 @@ impl Answering {
         if let Answering::Reading(reader) = self {
             *self = match reader.push(&bytes) {
                 Ok(None) => return false,
-                Ok(Some(request)) => Answering::Saying(cache.answer(&request), 0),
-                Err(_) => Answering::Saying(answer(400, "Bad request", b"", false), 0),
+                Ok(Some(request)) => Answering::Waiting(request),
+                Err(_) => Answering::Saying(Reply::new(400, "Bad request").bytes(), 0),
             };
+        }
+        // Where the client is, the circuit does not say.
+        if let Answering::Waiting(request) = self
+            && let Some(reply) = cache.reply(request, None, unix())
+        {
+            *self = Answering::Saying(reply.bytes(), 0);
         }
         let Answering::Saying(text, said) = self else { return false };
         *said += core.write(now, stream, &text[*said..]);
@@ -50,8 +57,11 @@ impl Answering {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use anabranch_onion::directory::cache::Cache;
     use anabranch_onion::directory::http::{ResponseReader, get};
     use anabranch_onion::{LinkId, LinkInput};
+
+    const LONGEST: usize = 32 << 10;
 
     /// A core of one stream that takes a hundred bytes at a time.
     #[derive(Default)]
@@ -88,7 +98,7 @@ mod tests {
 
     fn conversation(request: &[u8]) -> (u16, Vec<u8>) {
         let (mut pipe, mut answering, mut cache) =
-            (Pipe::default(), Answering::new(), Cache::default());
+            (Pipe::default(), Answering::new(LONGEST), Cache::default());
         cache.own_descriptor("router ".repeat(100));
         for piece in request.chunks(10) {
             pipe.came.extend_from_slice(piece);

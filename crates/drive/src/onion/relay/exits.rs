@@ -9,6 +9,7 @@ use std::sync::Arc;
 use anabranch_multipath::Time;
 use anabranch_onion::directory::cache::Cache;
 use anabranch_onion::directory::policy::ExitPolicy;
+use anabranch_onion::directory::reply::Answers;
 use anabranch_onion::relay::{Input, Relay};
 use anabranch_onion::wire::message::{Answer, Begin, EndReason};
 use anabranch_onion::{StreamKey, StreamOutput};
@@ -27,7 +28,7 @@ pub(super) struct Exits {
     requests: BTreeMap<StreamKey, Answering>,
     names: Resolver,
     /// What the directory has to give.
-    pub(super) cache: Arc<Cache>,
+    cache: Arc<dyn Answers>,
 }
 
 impl Exits {
@@ -42,7 +43,7 @@ impl Exits {
             sought: BTreeMap::new(),
             requests: BTreeMap::new(),
             names: Resolver::start()?,
-            cache: Arc::default(),
+            cache: Arc::new(Cache::default()),
         })
     }
 
@@ -98,8 +99,22 @@ impl Exits {
 
     /// A client wants the directory.
     pub(super) fn serve(&mut self, now: Time, station: &mut Station<Relay>, stream: StreamKey) {
-        self.requests.insert(stream, Answering::new());
+        self.requests.insert(stream, Answering::new(self.cache.longest()));
         station.core.handle(now, Input::Connected { stream, reached: None });
+    }
+
+    /// The directory has something new: for those who wait for it, too.
+    pub(super) fn set_cache(
+        &mut self,
+        now: Time,
+        station: &mut Station<Relay>,
+        cache: Arc<dyn Answers>,
+    ) {
+        self.cache = cache;
+        let streams: Vec<StreamKey> = self.requests.keys().copied().collect();
+        for stream in streams {
+            self.stir(now, station, stream, Stir::Readable);
+        }
     }
 
     /// Names that were found.
@@ -139,7 +154,7 @@ impl Exits {
         what: Stir,
     ) {
         if let Some(answering) = self.requests.get_mut(&stream) {
-            if answering.go_on(now, &mut station.core, stream, &self.cache) {
+            if answering.go_on(now, &mut station.core, stream, &*self.cache) {
                 self.forget(stream);
                 end(now, station, stream, EndReason::DONE);
             }

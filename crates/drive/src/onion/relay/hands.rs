@@ -11,7 +11,7 @@ use anabranch_multipath::Time;
 use anabranch_onion::Event;
 use anabranch_onion::channel::Role;
 use anabranch_onion::congestion::Params;
-use anabranch_onion::directory::cache::Cache;
+use anabranch_onion::directory::reply::Answers;
 use anabranch_onion::padding::PaddingParams;
 use anabranch_onion::wire::crypto::CurveKeys;
 
@@ -25,7 +25,7 @@ pub(super) enum Order {
     /// A neighbour has opened this connection.
     Link(TcpStream, SocketAddr),
     Params(Arc<Params>, PaddingParams),
-    Cache(Arc<Cache>),
+    Cache(Arc<dyn Answers>),
     /// How to prove ourselves on links that came, and on those that we open.
     Roles(Role, Role),
     OnionKeys(Vec<CurveKeys>),
@@ -162,7 +162,7 @@ fn work(
         let (now, _) = shard.turn(teller)?;
         loop {
             match orders.try_recv() {
-                Ok(order) => follow(&mut shard, order, teller),
+                Ok(order) => follow(now, &mut shard, order, teller),
                 Err(TryRecvError::Empty) => break,
                 Err(TryRecvError::Disconnected) => return Ok(()),
             }
@@ -175,7 +175,7 @@ fn work(
     }
 }
 
-fn follow(shard: &mut Shard, order: Order, teller: &mut Teller) {
+fn follow(now: Time, shard: &mut Shard, order: Order, teller: &mut Teller) {
     let core = &mut shard.station.core;
     match order {
         Order::Link(socket, peer) => shard.accept(socket, peer, teller),
@@ -183,7 +183,7 @@ fn follow(shard: &mut Shard, order: Order, teller: &mut Teller) {
             core.set_params(params);
             core.set_padding(padding);
         }
-        Order::Cache(cache) => shard.set_cache(cache),
+        Order::Cache(cache) => shard.set_cache(now, cache),
         Order::Roles(responder, initiator) => core.set_roles(responder, initiator),
         Order::OnionKeys(keys) => core.set_onion_keys(keys),
     }

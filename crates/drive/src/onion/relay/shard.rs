@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use anabranch_links::tls::Context;
 use anabranch_multipath::Time;
-use anabranch_onion::directory::cache::Cache;
 use anabranch_onion::directory::policy::ExitPolicy;
+use anabranch_onion::directory::reply::Answers;
 use anabranch_onion::relay::{Input, Output, Relay};
 use anabranch_onion::{Event, StreamKey};
 
@@ -119,8 +119,8 @@ impl Shard {
     }
 
     /// What the directory has to give from now on.
-    pub(super) fn set_cache(&mut self, cache: Arc<Cache>) {
-        self.exits.cache = cache;
+    pub(super) fn set_cache(&mut self, now: Time, cache: Arc<dyn Answers>) {
+        self.exits.set_cache(now, &mut self.station, cache);
     }
 
     /// Why names that are not in the table of hosts cannot be resolved, if so.

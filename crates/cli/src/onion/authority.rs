@@ -1,0 +1,304 @@
+//! `anabranch authority`: a directory authority of an onion network of one's own.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anabranch_drive::onion::authority::{self, AuthorityError, Told};
+use anabranch_drive::onion::keyring::KeyRing;
+use anabranch_drive::onion::office::{Office, unix};
+use anabranch_drive::onion::relay::{self, Settings};
+use anabranch_drive::onion::{generator, stop_signals};
+use anabranch_onion::authority::{First, Judgement, Rules};
+use anabranch_onion::directory::descriptor::Description;
+use anabranch_onion::directory::policy::ExitPolicy;
+use anabranch_onion::{authority as core, schedule};
+use clap::Args;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::relay::Screen;
+use super::{Common, either, fingerprints, hex, read};
+use crate::failure::Failure;
+
+/// What the relay speaks that an authority is as well.
+const PROTOCOLS: &str =
+    "Cons=2 Desc=2 DirCache=2 FlowCtrl=1-2 Link=4-5 LinkAuth=3 Microdesc=2 Relay=2-6";
+const MEMORY: usize = 128 << 20;
+/// Bytes a second: an authority carries little.
+const RATE: u64 = 1 << 30;
+const CLAIM: u64 = 100 << 10;
+/// Seconds between consensuses in the public network, and the fewest that make sense.
+const INTERVAL: u64 = 3600;
+const LEAST_INTERVAL: u64 = 10;
+const VALID_INTERVALS: u64 = 3;
+/// The longest wait for the first consensus, in seconds.
+const FIRST: u64 = 120;
+const CERTIFIED_DAYS: u64 = 365;
+const DAY: u64 = 86_400;
+const KEYS: &[&str] = &[
+    "nickname",
+    "address",
+    "listen",
+    "listen-dir",
+    "contact",
+    "interval",
+    "valid-intervals",
+    "expect",
+    "param",
+    "bandwidths",
+    "ban",
+    "certified-days",
+    "young",
+    "ipv6",
+    "allow-private",
+];
+
+/// Be the directory authority of an onion network of your own
+///
+/// Takes the descriptors of relays, probes them, and publishes a signed consensus of those that run, in both flavours, for C tor and for
+/// anabranch. It is the only authority of its network: whoever is to be part of that gets the DirAuthority line that is printed at
+/// the start, and kept in DATA/authorities. Keys are made at the first start and kept in DATA/keys, in C tor's files: the network is lost
+/// with authority_identity_key. Relays, their pasts and the last consensus are kept in DATA as well; a restart serves that again.
+///
+/// Everything can stand in a TOML file, by the flags' names.
+#[derive(Args, Deserialize, Default)]
+#[serde(rename_all = "kebab-case", default)]
+pub(crate) struct AuthorityArgs {
+    #[command(flatten)]
+    #[serde(flatten)]
+    common: Common,
+    /// The authority's name: 1 to 19 letters and digits
+    #[arg(long)]
+    nickname: Option<String>,
+    /// The IPv4 address at which others reach it
+    #[arg(long)]
+    address: Option<Ipv4Addr>,
+    /// Where links come in; the first one's port is announced (repeatable)
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    listen: Vec<SocketAddr>,
+    /// Where directory requests come in the clear; the first one's port is announced (repeatable)
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    listen_dir: Vec<SocketAddr>,
+    /// How to reach you, for the consensus
+    #[arg(long)]
+    contact: Option<String>,
+    /// Seconds from one consensus to the next; C tor takes less than 600 with TestingTorNetwork alone [default: 3600]
+    #[arg(long, value_name = "SECONDS")]
+    interval: Option<u64>,
+    /// For how many intervals a consensus holds [default: 3]
+    #[arg(long, value_name = "COUNT")]
+    valid_intervals: Option<u64>,
+    /// Make the first consensus as soon as so many relays run [default: after two minutes, or one interval]
+    #[arg(long, value_name = "RELAYS")]
+    expect: Option<usize>,
+    /// A parameter of the network, such as cc_alg=2 (repeatable)
+    #[arg(long, value_name = "NAME=VALUE")]
+    param: Vec<String>,
+    /// Bandwidths that somebody measured: a file as C tor's V3BandwidthsFile, read for each consensus
+    #[arg(long, value_name = "FILE")]
+    bandwidths: Option<PathBuf>,
+    /// Relays that are not taken, by fingerprint
+    #[arg(long, value_name = "FINGERPRINT", value_delimiter = ',')]
+    ban: Vec<String>,
+    /// Days for which a signing key is certified; it is made anew a month before, or a third of them [default: 365]
+    #[arg(long, value_name = "DAYS")]
+    certified_days: Option<u64>,
+    /// Call every relay that runs fast and stable: in networks that live for minutes
+    #[arg(long)]
+    young: bool,
+    /// This machine reaches IPv6: probe and list relays' addresses there
+    #[arg(long)]
+    ipv6: bool,
+    /// Take relays with private addresses: in networks on one machine alone
+    #[arg(long)]
+    allow_private: bool,
+}
+
+impl AuthorityArgs {
+    /// Runs until it is told to end.
+    pub(crate) fn run(self) -> Result<(), Failure> {
+        let args = self.merged()?;
+        args.common.is_of_nobody_else()?;
+        let stop = stop_signals().map_err(Failure::trouble)?;
+        let mut rng = generator().map_err(Failure::trouble)?;
+        let data = args.common.data("authority")?;
+        let (description, core) = (args.description()?, args.core()?);
+        let ring = KeyRing::open(&data, &mut rng, unix()).map_err(Failure::misuse)?;
+        // A descriptor that nobody would take is told now, not in the log of a thread.
+        description.sign(ring.keys(), unix()).map_err(Failure::misuse)?;
+        let settings = authority::Settings {
+            nickname: description.nickname.clone(),
+            address: description.address,
+            or_port: description.orport,
+            listen: args.listen_dir.clone(),
+            contact: description.contact.clone().unwrap_or_else(|| "nobody".to_owned()),
+            data,
+            relay: Arc::clone(ring.keys()),
+            core,
+            bandwidths: args.bandwidths.clone(),
+            certified_for: args.certified_days.unwrap_or(CERTIFIED_DAYS).max(1) * DAY,
+        };
+        let (json, quiet) = (args.common.json, args.common.quiet);
+        let tell = Box::new(move |told: Told| say(&told, json, quiet));
+        let (office, running) = authority::start(settings, tell).map_err(failure)?;
+        let relay = args.relay(ring, office, description);
+        let done = relay::run(relay, &stop, &mut Screen { json, quiet });
+        running.join();
+        done.map_err(Failure::trouble)
+    }
+
+    fn description(&self) -> Result<Description, Failure> {
+        let lacks =
+            |what: &str| Failure::misuse(format!("{what} is missing: an authority needs one"));
+        let or = self.listen.first().ok_or_else(|| lacks("--listen ADDRESS:PORT"))?;
+        let dir = self.listen_dir.first().ok_or_else(|| lacks("--listen-dir ADDRESS:PORT"))?;
+        if or.port() == 0 || dir.port() == 0 {
+            let told = "--listen and --listen-dir need ports other than 0: others are told of them";
+            return Err(Failure::misuse(told));
+        }
+        Ok(Description {
+            nickname: self.nickname.clone().ok_or_else(|| lacks("--nickname NAME"))?,
+            address: self.address.ok_or_else(|| lacks("--address IPV4"))?,
+            orport: or.port(),
+            dir_port: dir.port(),
+            v6: None,
+            platform: format!("Anabranch {} on Linux", env!("CARGO_PKG_VERSION")),
+            protocols: PROTOCOLS.to_owned(),
+            bandwidth: [RATE, RATE, CLAIM],
+            uptime: 0,
+            contact: self.contact.clone(),
+            family: Vec::new(),
+            policy: ExitPolicy::reject_all(),
+            directory_cache: true,
+        })
+    }
+
+    fn core(&self) -> Result<core::Settings, Failure> {
+        let interval = self.interval.unwrap_or(INTERVAL);
+        if !(LEAST_INTERVAL..=DAY).contains(&interval) {
+            let told =
+                format!("--interval {interval}: {LEAST_INTERVAL} to {DAY} seconds are possible");
+            return Err(Failure::misuse(told));
+        }
+        let valid_intervals = self.valid_intervals.unwrap_or(VALID_INTERVALS);
+        if !(2..=100).contains(&valid_intervals) {
+            let told =
+                "a consensus holds for 2 to 100 intervals: until the next is there, at least";
+            return Err(Failure::misuse(format!("--valid-intervals {valid_intervals}: {told}")));
+        }
+        let relays = self.expect.unwrap_or(usize::MAX);
+        let first = First { relays, seconds: interval.min(FIRST) };
+        Ok(core::Settings {
+            interval,
+            valid_intervals,
+            first,
+            // As 45 and 21 minutes are to an hour.
+            running_for: (interval * 3 / 4).max(60),
+            probe_every: (interval * 16 / 45).max(5),
+            ipv6: self.ipv6,
+            judgement: Judgement { young: self.young, ..Judgement::default() },
+            rules: Rules {
+                allow_private: self.allow_private,
+                banned: fingerprints("--ban", &self.ban)?,
+            },
+            params: params(&self.param)?,
+        })
+    }
+
+    fn relay(&self, keys: KeyRing, office: Office, description: Description) -> Settings {
+        Settings {
+            listen: self.listen.clone(),
+            own: vec![description.address.into()],
+            keys,
+            policy: description.policy.clone(),
+            directory: true,
+            allow_private: self.allow_private,
+            memory: MEMORY,
+            threads: 1,
+            schedule: schedule::Kind::default(),
+            office,
+            description,
+            grace: Duration::ZERO,
+        }
+    }
+
+    /// The flags, and what the file says where they are silent.
+    fn merged(mut self) -> Result<AuthorityArgs, Failure> {
+        let Some(path) = self.common.file.take() else { return Ok(self) };
+        let file: AuthorityArgs = read(&path, KEYS)?;
+        Ok(AuthorityArgs {
+            common: self.common.or(file.common),
+            nickname: self.nickname.or(file.nickname),
+            address: self.address.or(file.address),
+            listen: either(self.listen, file.listen),
+            listen_dir: either(self.listen_dir, file.listen_dir),
+            contact: self.contact.or(file.contact),
+            interval: self.interval.or(file.interval),
+            valid_intervals: self.valid_intervals.or(file.valid_intervals),
+            expect: self.expect.or(file.expect),
+            param: either(self.param, file.param),
+            bandwidths: self.bandwidths.or(file.bandwidths),
+            ban: either(self.ban, file.ban),
+            certified_days: self.certified_days.or(file.certified_days),
+            young: self.young || file.young,
+            ipv6: self.ipv6 || file.ipv6,
+            allow_private: self.allow_private || file.allow_private,
+        })
+    }
+}
+
+/// What is in the way: a port or a folder that somebody else has is no fault of ours.
+fn failure(error: AuthorityError) -> Failure {
+    match error {
+        AuthorityError::System(_) => Failure::trouble(error),
+        AuthorityError::Store(_) | AuthorityError::Busy(_) => Failure::misuse(error),
+    }
+}
+
+fn params(texts: &[String]) -> Result<BTreeMap<String, i32>, Failure> {
+    let read = |text: &String| {
+        let told =
+            || Failure::misuse(format!("--param {text}: NAME=VALUE with a whole number is wanted"));
+        let (name, value) = text.split_once('=').ok_or_else(told)?;
+        let letters = name.bytes().all(|one| one.is_ascii_alphanumeric() || b"_-".contains(&one));
+        if name.is_empty() || !letters {
+            return Err(told());
+        }
+        Ok((name.to_owned(), value.parse().map_err(|_| told())?))
+    };
+    texts.iter().map(read).collect()
+}
+
+fn say(told: &Told, json: bool, quiet: bool) {
+    let mut out = std::io::stdout();
+    // Nobody may be there to read it.
+    let _ = match (json, told) {
+        (true, told) => writeln!(out, "{}", value(told)),
+        (false, Told::Trouble(text)) => writeln!(std::io::stderr(), "anabranch: {text}"),
+        (false, _) if quiet => Ok(()),
+        (false, Told::Line(line)) => writeln!(out, "{line}"),
+        (false, Told::Consensus(relays, _)) => writeln!(out, "consensus: {relays} relays run"),
+        (false, Told::Relay(id, known)) => {
+            writeln!(out, "relay: {} is described; {known} are known", hex(id))
+        }
+        (false, Told::Refused(text)) => writeln!(out, "refused: {text}"),
+    };
+    let _ = out.flush();
+}
+
+fn value(told: &Told) -> Value {
+    match told {
+        Told::Line(line) => json!({"event": "authority", "what": line}),
+        Told::Consensus(relays, times) => json!({
+            "event": "consensus", "relays": relays, "valid_after": times.valid_after,
+            "fresh_until": times.fresh_until, "valid_until": times.valid_until,
+        }),
+        Told::Relay(id, known) => json!({"event": "relay", "relay": hex(id), "known": known}),
+        Told::Refused(text) => json!({"event": "refused", "what": text}),
+        Told::Trouble(text) => json!({"event": "trouble", "what": text}),
+    }
+}

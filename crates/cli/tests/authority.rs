@@ -1,0 +1,114 @@
+//! `anabranch authority` as an operator meets it: what it prints, and what it says of bad settings, files and ports.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+
+fn command(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_anabranch"));
+    command.arg("authority").args(arguments);
+    command
+}
+
+fn output(arguments: &[&str]) -> Output {
+    command(arguments).output().unwrap()
+}
+
+/// All that it needs, but for its data.
+fn usual(ports: [u16; 2]) -> Vec<String> {
+    let [or, dir] = ports.map(|port| format!("127.0.0.1:{port}"));
+    let words = ["--nickname", "dam", "--address", "127.0.0.1", "--allow-private", "--json"];
+    let at = ["--listen", &or, "--listen-dir", &dir];
+    words.into_iter().chain(at).map(str::to_owned).collect()
+}
+
+fn start(data: &Path, ports: [u16; 2]) -> Command {
+    let usual = usual(ports);
+    let mut command = command(&usual.iter().map(String::as_str).collect::<Vec<_>>());
+    command.arg("--data").arg(data).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+fn free_ports() -> [u16; 2] {
+    let sockets = [0, 1].map(|_| TcpListener::bind("127.0.0.1:0").unwrap());
+    sockets.map(|socket| socket.local_addr().unwrap().port())
+}
+
+/// Reads lines until one has this event; the line.
+fn wait(child: &mut Child, event: &str) -> String {
+    let lines = BufReader::new(child.stdout.as_mut().unwrap()).lines();
+    let wanted = format!("\"event\":\"{event}\"");
+    lines.map(Result::unwrap).find(|line| line.contains(&wanted)).unwrap()
+}
+
+fn end(mut child: Child) {
+    let pid = child.id().to_string();
+    assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn settings_that_make_no_sense_are_told_with_the_remedy() {
+    let all =
+        ["--nickname", "a", "--address", "127.0.0.1", "--listen", "127.0.0.1:9", "--listen-dir"];
+    let with = |more: &[&'static str]| [&all[..], &["127.0.0.1:8"], more].concat();
+    for (arguments, told) in [
+        (vec![], "--listen ADDRESS:PORT is missing"),
+        (vec!["--listen", "127.0.0.1:9"], "--listen-dir ADDRESS:PORT is missing"),
+        ([&all[..], &["127.0.0.1:0"]].concat(), "ports other than 0"),
+        (with(&["--interval", "9"]), "--interval 9: 10 to 86400"),
+        (with(&["--valid-intervals", "1"]), "--valid-intervals 1"),
+        (with(&["--param", "cc_alg"]), "--param cc_alg: NAME=VALUE"),
+        (with(&["--param", "a b=1"]), "--param a b=1: NAME=VALUE"),
+        (with(&["--ban", "xyz"]), "--ban xyz: 40 hexadecimal digits"),
+        (with(&["--authority", "x"]), "the only one of its network"),
+        (with(&["--contact", "two\nlines"]), "contact must be one line"),
+        (with(&["--nickname", "no spaces"]), "cannot be used multiple times"),
+    ] {
+        let data = tempfile::tempdir().unwrap();
+        let data = data.path().join("state");
+        let arguments = [&arguments[..], &["--data", data.to_str().unwrap()]].concat();
+        let done = output(&arguments);
+        let error = String::from_utf8(done.stderr).unwrap();
+        assert_eq!(done.status.code(), Some(2), "{error}");
+        assert!(error.contains(told) && error.lines().count() == 1, "{told}: {error}");
+        assert!(!data.join("keys/authority_identity_key").exists(), "{told}");
+    }
+}
+
+#[test]
+fn its_line_is_printed_and_kept_and_what_is_in_its_way_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let (data, ports) = (folder.path().join("state"), free_ports());
+    let mut child = start(&data, ports).spawn().unwrap();
+    let told = wait(&mut child, "authority");
+    let line = fs::read_to_string(data.join("authorities")).unwrap();
+    assert!(told.contains(line.trim()), "{told} {line}");
+    assert!(line.starts_with(&format!("DirAuthority dam orport={} no-v2 v3ident=", ports[0])));
+    wait(&mut child, "listening");
+    let refused = |data: &Path, ports: [u16; 2], status: i32, told: &str| {
+        let done = start(data, ports).output().unwrap();
+        let error = String::from_utf8(done.stderr).unwrap();
+        assert_eq!(done.status.code(), Some(status), "{error}");
+        assert!(error.contains(told), "{error}");
+    };
+    refused(&data, free_ports(), 2, "another authority runs on this folder");
+    let beside = folder.path().join("beside");
+    let [free, _] = free_ports();
+    refused(&beside, [free, ports[1]], 1, &format!("127.0.0.1:{}: ", ports[1]));
+    refused(&beside, [ports[0], free], 1, &format!("127.0.0.1:{}: ", ports[0]));
+    end(child);
+    let key = data.join("keys/authority_identity_key");
+    let whole = fs::read(&key).unwrap();
+    fs::write(&key, &whole[..whole.len() / 2]).unwrap();
+    refused(&data, ports, 2, "authority_identity_key");
+    fs::write(&key, &whole).unwrap();
+    let mut child = start(&data, ports).spawn().unwrap();
+    wait(&mut child, "listening");
+    end(child);
+    assert_eq!(fs::read_to_string(data.join("authorities")).unwrap(), line, "it is the same");
+}

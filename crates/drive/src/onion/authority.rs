@@ -1,0 +1,200 @@
+//! A directory authority on a machine: [`start`] runs the core of [`anabranch_onion::authority`] on a thread of its own, with its port for
+//! requests in the clear, its probes of relays, its keys and its files.
+//!
+//! The authority is a relay as well, which [`super::relay`] runs: what it publishes goes to us by the [`Office`] that [`start`] gives, and
+//! both ports answer from the same [`Bureau`].
+//!
+//! * [`keys`]: the identity, the signing key and its certificate, which is renewed in time.
+//! * [`vault`]: descriptors, what is known of relays, the last consensus: all on disk before anybody is told.
+//! * [`bureau`]: who takes descriptors and answers requests; [`counter`]: connections of those who come in the clear.
+//! * [`desk`]: the thread.
+
+use std::fmt;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::channel;
+use std::thread::{self, JoinHandle};
+
+use anabranch_onion::authority::{self as core, About};
+use anabranch_onion::wire::keys::RelayKeys;
+use rustix::fs::{FlockOperation, flock};
+
+use super::office::{Office, unix};
+use super::store::{StoreError, private_folder, replace};
+use bureau::Bureau;
+use desk::Desk;
+use keys::Cabinet;
+use vault::Vault;
+
+mod bureau;
+mod counter;
+mod desk;
+pub mod keys;
+mod vault;
+
+const LOCK: &str = "lock";
+/// The file with our `DirAuthority` line, for `--authorities` and for torrc's `%include`.
+const LINE: &str = "authorities";
+
+/// How an authority is to run.
+pub struct Settings {
+    /// Its name: as the relay's.
+    pub nickname: String,
+    /// Where it is reached.
+    pub address: Ipv4Addr,
+    /// The port for links that is announced.
+    pub or_port: u16,
+    /// Where requests come in the clear; the first one's port is announced.
+    pub listen: Vec<SocketAddr>,
+    /// How to reach the operator; one line.
+    pub contact: String,
+    /// Where keys and state are kept; the folder is made.
+    pub data: PathBuf,
+    /// The relay's keys.
+    pub relay: Arc<RelayKeys>,
+    /// How relays are judged, and when consensuses are made.
+    pub core: core::Settings,
+    /// Bandwidths that somebody measured: read again for each consensus.
+    pub bandwidths: Option<PathBuf>,
+    /// For how many seconds a signing key is certified.
+    pub certified_for: u64,
+}
+
+/// What an operator is told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Told {
+    /// The line by which tors and we are told of this authority.
+    Line(String),
+    /// A consensus was made: how many relays it lists, and when it holds.
+    Consensus(usize, core::Times),
+    /// A relay's descriptor was taken: its RSA identity, and how many are known.
+    Relay([u8; 20], usize),
+    /// What was published was refused; why.
+    Refused(String),
+    /// A line for the log: something did not work, or is not as it should be.
+    Trouble(String),
+}
+
+/// Who is told; called from whichever thread has something to tell.
+pub type Tell = Box<dyn FnMut(Told) + Send>;
+
+/// Why there is no authority.
+#[derive(Debug)]
+pub enum AuthorityError {
+    /// A file.
+    Store(StoreError),
+    /// Another process has the folder.
+    Busy(PathBuf),
+    /// A port cannot be had, or the kernel has nothing left.
+    System(io::Error),
+}
+
+impl fmt::Display for AuthorityError {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            AuthorityError::Store(error) => error.fmt(out),
+            AuthorityError::Busy(path) => {
+                write!(out, "{}: another authority runs on this folder", path.display())
+            }
+            AuthorityError::System(error) => write!(out, "the directory port: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for AuthorityError {}
+
+impl From<StoreError> for AuthorityError {
+    fn from(error: StoreError) -> AuthorityError {
+        AuthorityError::Store(error)
+    }
+}
+
+/// An authority that runs. It ends when the office's owner lets go of that; then call [`Running::join`].
+pub struct Running {
+    /// Where it takes requests in the clear.
+    pub at: Vec<SocketAddr>,
+    /// The line that makes a tor part of its network.
+    pub line: String,
+    thread: JoinHandle<()>,
+    /// Held as long as it runs.
+    _lock: File,
+}
+
+impl Running {
+    /// Waits until the last state is written.
+    pub fn join(self) {
+        // A panic of the thread has been printed.
+        let _ = self.thread.join();
+    }
+}
+
+/// Starts an authority: reads or makes keys, takes up the state of an earlier run, listens. The office is for its relay.
+///
+/// # Errors
+/// [`AuthorityError`]: nothing runs then, and no file was changed but for keys that were missing.
+pub fn start(settings: Settings, mut tell: Tell) -> Result<(Office, Running), AuthorityError> {
+    private_folder(&settings.data)?;
+    let lock = locked(&settings.data)?;
+    let mut rng = super::generator().map_err(AuthorityError::System)?;
+    let (cabinet, keys) = Cabinet::open(&settings.data, &mut rng, unix(), settings.certified_for)?;
+    let about = about(&settings, cabinet.identity());
+    let line = line(&about);
+    replace(&settings.data.join(LINE), format!("{line}\n").as_bytes())?;
+    tell(Told::Line(line.clone()));
+    let mut vault = Vault::open(&settings.data)?;
+    let mut core = core::Authority::new(about, settings.core.clone(), keys);
+    let troubles = vault.restore(&mut core, unix())?;
+    troubles.into_iter().for_each(|text| tell(Told::Trouble(text)));
+    let (office, news, orders) = Office::counters().map_err(AuthorityError::System)?;
+    let bureau = Arc::new(Bureau::new(core, vault, cabinet.certificates(), tell));
+    let (ready, listens) = channel();
+    // What a thread waits with stays in that thread.
+    let work = move || match Desk::new(settings, cabinet, bureau, news, orders) {
+        Ok((desk, at)) => {
+            let _ = ready.send(Ok(at));
+            desk.run();
+        }
+        Err(error) => drop(ready.send(Err(error))),
+    };
+    let builder = thread::Builder::new().name("authority".into());
+    let thread = builder.spawn(work).map_err(AuthorityError::System)?;
+    let at = listens.recv().unwrap_or_else(|gone| Err(io::Error::other(gone)));
+    let at = at.map_err(AuthorityError::System)?;
+    Ok((office, Running { at, line, thread, _lock: lock }))
+}
+
+fn locked(data: &Path) -> Result<File, AuthorityError> {
+    let path = data.join(LOCK);
+    let told = |error| StoreError::File(path.clone(), error);
+    let file =
+        OpenOptions::new().write(true).create(true).truncate(false).open(&path).map_err(told)?;
+    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(file),
+        Err(_) => Err(AuthorityError::Busy(data.to_owned())),
+    }
+}
+
+fn about(settings: &Settings, identity: [u8; 20]) -> About {
+    About {
+        nickname: settings.nickname.clone(),
+        identity,
+        relay: settings.relay.rsa_identity(),
+        address: settings.address,
+        dir_port: settings.listen.first().map_or(0, SocketAddr::port),
+        or_port: settings.or_port,
+        contact: settings.contact.clone(),
+    }
+}
+
+/// As torrc has it.
+fn line(about: &About) -> String {
+    let hex = |id: &[u8; 20]| id.iter().map(|byte| format!("{byte:02X}")).collect::<String>();
+    let About { nickname, or_port, address, dir_port, .. } = about;
+    let (v3, relay) = (hex(&about.identity), hex(&about.relay));
+    format!(
+        "DirAuthority {nickname} orport={or_port} no-v2 v3ident={v3} {address}:{dir_port} {relay}"
+    )
+}

@@ -1,0 +1,183 @@
+//! What an authority keeps from one run to the next: descriptors (a file each), what is known of relays besides, the last consensus.
+//!
+//! Each file is whole or not there. One that somebody cut in half costs what it held and is named: a descriptor comes again from its relay,
+//! and a consensus is made again. What cannot be had again, which identities belong together and how reliable relays were, stops the start.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anabranch_onion::authority::{Authority, Documents, Fields, History, Past, Refusal};
+use anabranch_onion::directory::descriptor::twenty;
+use serde::{Deserialize, Serialize};
+
+use crate::onion::store::{StoreError, private_folder, read_text, replace};
+
+const RELAYS: &str = "relays";
+const PASTS: &str = "relays.json";
+const NS: &str = "consensus";
+const MICRODESC: &str = "consensus-microdesc";
+const MICRODESCS: &str = "microdescriptors";
+
+/// The files.
+pub(super) struct Vault {
+    folder: PathBuf,
+    /// Relays whose descriptors have a file.
+    kept: BTreeSet<[u8; 20]>,
+}
+
+/// A relay in [`PASTS`]; times in seconds since 1970.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Written {
+    ed25519: String,
+    history: Fields,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    answered: Option<u64>,
+}
+
+impl Vault {
+    /// The files of this folder.
+    ///
+    /// # Errors
+    /// A folder cannot be made, or is open to others.
+    pub(super) fn open(data: &Path) -> Result<Vault, StoreError> {
+        private_folder(&data.join(RELAYS))?;
+        Ok(Vault { folder: data.to_owned(), kept: BTreeSet::new() })
+    }
+
+    /// Takes up the state of an earlier run; what was lost of it, for the operator.
+    ///
+    /// # Errors
+    /// A file cannot be read, or [`PASTS`] is none that we wrote: it is left as it is.
+    pub(super) fn restore(
+        &mut self,
+        authority: &mut Authority,
+        unix_now: u64,
+    ) -> Result<Vec<String>, StoreError> {
+        let pasts = self.pasts()?;
+        let mut troubles = self.relays(authority, unix_now)?;
+        for (id, past) in pasts {
+            if !authority.remember(&id, past) {
+                troubles.push(format!("{}: {PASTS} has it with other keys", name(&id)));
+            }
+        }
+        troubles.extend(self.consensus(authority, unix_now));
+        Ok(troubles)
+    }
+
+    /// Keeps what a relay published.
+    ///
+    /// # Errors
+    /// The disk is full, or the like: the old file stays.
+    pub(super) fn put(
+        &mut self,
+        id: [u8; 20],
+        server: &str,
+        extra: Option<&str>,
+    ) -> Result<(), StoreError> {
+        let text = [server, extra.unwrap_or_default()].concat();
+        replace(&self.place(&id), text.as_bytes())?;
+        self.kept.insert(id);
+        Ok(())
+    }
+
+    /// Keeps everything else, and forgets the descriptors that the authority has forgotten.
+    ///
+    /// # Errors
+    /// As [`Vault::put`].
+    pub(super) fn keep(&mut self, authority: &Authority) -> Result<(), StoreError> {
+        let Documents { ns, microdesc, microdescs, times } = authority.documents();
+        if times.is_some() {
+            let microdescs: String = microdescs.values().map(|(text, _)| &text[..]).collect();
+            for (file, text) in [(NS, ns), (MICRODESC, microdesc), (MICRODESCS, &microdescs)] {
+                replace(&self.folder.join(file), text.as_bytes())?;
+            }
+        }
+        let pasts: BTreeMap<String, Written> =
+            authority.pasts().map(|(id, past)| (name(&id), Written::from(past))).collect();
+        let text = serde_json::to_vec_pretty(&pasts).expect("numbers and text are JSON");
+        replace(&self.folder.join(PASTS), &text)?;
+        let known: BTreeSet<[u8; 20]> = authority.descriptors().map(|(id, ..)| *id).collect();
+        for id in self.kept.difference(&known) {
+            let _ = fs::remove_file(self.place(id));
+        }
+        self.kept.retain(|id| known.contains(id));
+        Ok(())
+    }
+
+    fn place(&self, id: &[u8; 20]) -> PathBuf {
+        self.folder.join(RELAYS).join(name(id))
+    }
+
+    fn pasts(&self) -> Result<Vec<([u8; 20], Past)>, StoreError> {
+        let path = self.folder.join(PASTS);
+        let text = match fs::read_to_string(&path) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+            other => other.map_err(|error| StoreError::File(path.clone(), error))?,
+        };
+        let strange = |what: String| {
+            let told = format!(
+                "{what}; put back a copy, or remove the file to begin without relays' pasts and pinned keys"
+            );
+            StoreError::File(path.clone(), std::io::Error::other(told))
+        };
+        let written: BTreeMap<String, Written> =
+            serde_json::from_str(&text).map_err(|error| strange(error.to_string()))?;
+        let read = |(id, written): (String, Written)| {
+            written.read(&id).ok_or_else(|| strange(format!("{id:?} is no relay's past")))
+        };
+        written.into_iter().map(read).collect()
+    }
+
+    fn relays(&mut self, authority: &mut Authority, now: u64) -> Result<Vec<String>, StoreError> {
+        let folder = self.folder.join(RELAYS);
+        let told = |error| StoreError::File(folder.clone(), error);
+        let mut troubles = Vec::new();
+        for file in fs::read_dir(&folder).map_err(told)? {
+            let path = file.map_err(told)?.path();
+            let id = path.file_name().and_then(|name| twenty(name.to_str()?));
+            let (Some(id), Ok(text)) = (id, fs::read_to_string(&path)) else { continue };
+            match authority.upload(now, &text) {
+                Ok(_) => drop(self.kept.insert(id)),
+                Err(Refusal::Time) => drop(fs::remove_file(&path)),
+                // The relay publishes it again, and that takes the file's place.
+                Err(refusal) => troubles.push(format!("{}: {refusal}", path.display())),
+            }
+        }
+        Ok(troubles)
+    }
+
+    /// Serves the last consensus again; why not, if that cannot be.
+    fn consensus(&self, authority: &mut Authority, now: u64) -> Option<String> {
+        let [ns, microdesc, microdescs] =
+            [NS, MICRODESC, MICRODESCS].map(|name| read_text(&self.folder.join(name)));
+        let (ns, microdesc) = (ns?, microdesc?);
+        let taken = authority.restore(now, [&ns, &microdesc], &microdescs.unwrap_or_default());
+        let told = "the last consensus has expired, is not whole, or is signed by another key: a new one is made";
+        (!taken).then(|| format!("{}: {told}", self.folder.join(NS).display()))
+    }
+}
+
+impl From<Past> for Written {
+    fn from(past: Past) -> Written {
+        let ed25519 = past.edwards.iter().map(|byte| format!("{byte:02X}")).collect();
+        Written { ed25519, history: past.history.fields(), answered: past.answered }
+    }
+}
+
+impl Written {
+    fn read(self, id: &str) -> Option<([u8; 20], Past)> {
+        let Written { ed25519, history, answered } = self;
+        let digits = ed25519.len() == 64 && ed25519.bytes().all(|digit| digit.is_ascii_hexdigit());
+        let byte = |place: usize| u8::from_str_radix(&ed25519[2 * place..2 * place + 2], 16);
+        let edwards =
+            digits.then(|| std::array::from_fn(|n| byte(n).expect("these are digits")))?;
+        let history = History::from_fields(history)?;
+        Some((twenty(id)?, Past { edwards, history, answered }))
+    }
+}
+
+fn name(id: &[u8; 20]) -> String {
+    id.iter().map(|byte| format!("{byte:02X}")).collect()
+}

@@ -1,0 +1,293 @@
+//! A directory authority on real sockets: what it takes and what it refuses, what it keeps, and what stops it.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::path::Path;
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use anabranch_drive::onion::authority::{self, AuthorityError, Running, Settings, Told};
+use anabranch_drive::onion::office::{Office, unix};
+use anabranch_multipath::seed::stream;
+use anabranch_onion::authority::{self as core, First, Judgement, Rules};
+use anabranch_onion::directory::descriptor::Description;
+use anabranch_onion::directory::http::{Response, ResponseReader, get, post};
+use anabranch_onion::directory::policy::ExitPolicy;
+use anabranch_onion::wire::dirkeys::IdentityKey;
+use anabranch_onion::wire::keys::RelayKeys;
+use anabranch_onion::wire::netdoc::{Unproven, parse_certs};
+
+const CONSENSUS: &str = "/tor/status-vote/current/consensus-microdesc";
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// An authority that runs, and what it tells.
+struct World {
+    office: Option<Office>,
+    running: Option<Running>,
+    told: Receiver<Told>,
+    at: SocketAddr,
+}
+
+impl World {
+    fn start(data: &Path) -> World {
+        World::try_start(settings(data, 0)).unwrap()
+    }
+
+    fn try_start(settings: Settings) -> Result<World, AuthorityError> {
+        let (tell, told) = channel();
+        let tell = Box::new(move |one: Told| drop(tell.send(one)));
+        let (office, running) = authority::start(settings, tell)?;
+        // Its relay would.
+        office.publish(description());
+        let at = running.at[0];
+        Ok(World { office: Some(office), running: Some(running), told, at })
+    }
+
+    fn publish(&self, body: &str) -> Response {
+        ask(self.at, &post("/tor/", "authority", body.as_bytes()))
+    }
+
+    /// Waits for something that it tells.
+    fn wait(&self, wanted: impl Fn(&Told) -> bool) -> Told {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            let left = end.saturating_duration_since(Instant::now());
+            let told = self.told.recv_timeout(left).expect("it is told in time");
+            if wanted(&told) {
+                return told;
+            }
+        }
+    }
+
+    /// Ends it, and gives all that it told since the last look.
+    fn stop(mut self) -> Vec<Told> {
+        drop(self.office.take());
+        self.running.take().unwrap().join();
+        self.told.try_iter().collect()
+    }
+}
+
+fn settings(data: &Path, port: u16) -> Settings {
+    keys_in(data);
+    let core = core::Settings {
+        interval: 10,
+        first: First { relays: 0, seconds: 0 },
+        judgement: Judgement { young: true, ..Judgement::default() },
+        rules: Rules { allow_private: true, banned: Vec::new() },
+        ..core::Settings::default()
+    };
+    Settings {
+        nickname: "auth".to_owned(),
+        address: Ipv4Addr::LOCALHOST,
+        or_port: 9001,
+        listen: vec![(Ipv4Addr::LOCALHOST, port).into()],
+        contact: "nobody".to_owned(),
+        data: data.to_owned(),
+        relay: Arc::new(relay(0)),
+        core,
+        bandwidths: None,
+        certified_for: 86_400,
+    }
+}
+
+/// Puts an identity key there that is made once: it takes seconds.
+fn keys_in(data: &Path) {
+    static KEY: OnceLock<String> = OnceLock::new();
+    let pem = KEY.get_or_init(|| {
+        IdentityKey::generate(&mut stream(1, 0, "identity")).unwrap().to_pem().unwrap()
+    });
+    let folder = data.join("keys");
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(&folder).unwrap();
+    let path = folder.join("authority_identity_key");
+    if !path.exists() {
+        fs::write(path, pem).unwrap();
+    }
+}
+
+fn relay(seed: u64) -> RelayKeys {
+    RelayKeys::generate(&mut stream(seed, 0, "relay"), unix()).unwrap()
+}
+
+fn describe(keys: &RelayKeys, published: u64) -> String {
+    description().sign(keys, published).unwrap()
+}
+
+fn description() -> Description {
+    Description {
+        nickname: "relay".to_owned(),
+        address: Ipv4Addr::LOCALHOST,
+        orport: 9,
+        dir_port: 0,
+        v6: None,
+        platform: "Anabranch".to_owned(),
+        protocols: "Link=4-5 Relay=2-4".to_owned(),
+        bandwidth: [1_000_000; 3],
+        uptime: 1,
+        contact: None,
+        family: Vec::new(),
+        policy: ExitPolicy::reject_all(),
+        directory_cache: true,
+    }
+}
+
+fn ask(at: SocketAddr, request: &[u8]) -> Response {
+    let mut socket = TcpStream::connect(at).unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    socket.write_all(request).unwrap();
+    let mut bytes = Vec::new();
+    socket.read_to_end(&mut bytes).unwrap();
+    let mut reader = ResponseReader::new(1 << 24);
+    reader.push(&bytes).unwrap();
+    reader.finish().unwrap()
+}
+
+fn folder() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o700)).unwrap();
+    folder
+}
+
+#[test]
+fn good_descriptors_are_taken_and_bad_ones_refused_with_reasons() {
+    let data = folder();
+    let world = World::start(data.path());
+    let (now, keys) = (unix(), relay(1));
+    let good = describe(&keys, now - 60);
+    assert_eq!(world.publish(&good).status, 200);
+    let unsigned = good.split("router-sig-ed25519").next().unwrap();
+    let thief = RelayKeys::from_files(|name| {
+        let from = if name == "secret_id_key" { &keys } else { &relay(2) };
+        let files = from.files().unwrap();
+        files.iter().find(|file| file.name == name).map(|file| file.content.clone())
+    });
+    for (what, text, status) in [
+        ("replayed", good.clone(), 200),
+        ("an older one", describe(&keys, now - 120), 200),
+        ("expired", describe(&relay(3), now - 100_000), 400),
+        ("of the future", describe(&relay(3), now + 100_000), 400),
+        ("unsigned", unsigned.to_owned(), 400),
+        ("changed", good.replace("Anabranch", "Anabrunch"), 400),
+        ("contradictory", good.clone() + &good, 400),
+        ("two identities mixed", describe(&thief.unwrap(), now), 400),
+        ("oversized", good.replace("platform", &format!("platform {}", "x".repeat(30_000))), 400),
+        ("nothing", String::new(), 400),
+    ] {
+        let response = world.publish(&text);
+        assert_eq!(response.status, status, "{what}: {}", response.reason);
+        assert!(status == 200 || response.reason.len() > 10, "{what}: {}", response.reason);
+    }
+    let all = get(&format!("/tor/server/fp/{}", hex(&keys.rsa_identity())));
+    let all = ask(world.at, &all);
+    assert_eq!(String::from_utf8(all.body).unwrap(), good, "what was known stays");
+    assert_eq!(ask(world.at, &get("/tor/nothing")).status, 404);
+    assert_eq!(ask(world.at, &post("/tor/other", "authority", b"x")).status, 404);
+    assert_eq!(ask(world.at, b"BREW / HTTP/1.0\r\n\r\n").status, 400);
+    world.stop();
+}
+
+#[test]
+fn visitors_who_say_too_much_or_nothing_disturb_nobody() {
+    let data = folder();
+    let world = World::start(data.path());
+    let silent: Vec<TcpStream> = (0..150).map(|_| TcpStream::connect(world.at).unwrap()).collect();
+    let mut flood = TcpStream::connect(world.at).unwrap();
+    let head = b"POST /tor/ HTTP/1.0\r\nContent-Length: 99999999\r\n\r\n";
+    flood.write_all(head).unwrap();
+    let mut answer = String::new();
+    flood.shutdown(Shutdown::Write).unwrap();
+    flood.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.0 400 it is longer than"), "{answer}");
+    assert_eq!(ask(world.at, &get("/tor/keys/all")).status, 200);
+    drop(silent);
+    world.stop();
+}
+
+#[test]
+fn a_restart_serves_the_same_consensus_and_knows_the_same_relays() {
+    let data = folder();
+    let world = World::start(data.path());
+    // Held until there is one: no answer that a tor would complain of.
+    let first = ask(world.at, &get(CONSENSUS));
+    assert_eq!(first.status, 200);
+    let certs = ask(world.at, &get("/tor/keys/all")).body;
+    let (certs, _) = parse_certs(std::str::from_utf8(&certs).unwrap()).unwrap();
+    let text = String::from_utf8(first.body).unwrap();
+    let identity = certs[0].keys().0;
+    Unproven::parse(&text).unwrap().prove(&[identity], &certs, unix()).unwrap();
+    assert_eq!(world.publish(&describe(&relay(1), unix())).status, 200);
+    let known = get(&format!("/tor/server/fp/{}", hex(&relay(1).rsa_identity())));
+    let before = ask(world.at, &known).body;
+    world.stop();
+    let world = World::start(data.path());
+    assert_eq!(ask(world.at, &known).body, before);
+    assert_eq!(ask(world.at, &get(&format!("{CONSENSUS}/{}", hex(&identity)))).status, 200);
+    assert_eq!(world.publish(&describe(&relay(1), unix() - 100)).status, 200, "no news");
+    world.wait(|told| matches!(told, Told::Consensus(..)));
+    let told = world.stop();
+    assert!(!told.iter().any(|told| matches!(told, Told::Trouble(_))), "{told:?}");
+}
+
+fn hex(id: &[u8; 20]) -> String {
+    id.iter().map(|byte| format!("{byte:02X}")).collect()
+}
+
+#[test]
+fn files_that_were_cut_in_half_are_named_and_nothing_else_is_lost() {
+    let data = folder();
+    let world = World::start(data.path());
+    assert_eq!(ask(world.at, &get(CONSENSUS)).status, 200);
+    let texts = [1, 2].map(|seed| describe(&relay(seed), unix()));
+    texts.iter().for_each(|text| assert_eq!(world.publish(text).status, 200));
+    world.stop();
+    let lost = data.path().join("relays").join(hex(&relay(1).rsa_identity()));
+    halve(&lost);
+    halve(&data.path().join("consensus-microdesc"));
+    let world = World::start(data.path());
+    let told = world.told.try_iter().collect::<Vec<_>>();
+    let complains = |of: &Path| {
+        let of = of.display().to_string();
+        told.iter().any(|told| matches!(told, Told::Trouble(text) if text.contains(&of)))
+    };
+    assert!(complains(&lost) && complains(&data.path().join("consensus")), "{told:?}");
+    let found = [1, 2].map(|seed| {
+        let id = hex(&relay(seed).rsa_identity());
+        ask(world.at, &get(&format!("/tor/server/fp/{id}"))).status
+    });
+    assert_eq!(found, [404, 200], "one is lost, the other is not");
+    assert_eq!(world.publish(&texts[0]).status, 200);
+    world.stop();
+    assert_eq!(fs::read_to_string(&lost).unwrap(), texts[0], "it came again from its relay");
+    let pasts = data.path().join("relays.json");
+    let whole = fs::read(&pasts).unwrap();
+    halve(&pasts);
+    let error = World::try_start(settings(data.path(), 0)).err().unwrap().to_string();
+    assert!(error.contains("relays.json") && error.contains("put back a copy"), "{error}");
+    assert_eq!(fs::read(&pasts).unwrap().len(), whole.len() / 2, "it is left as it is");
+    fs::write(&pasts, whole).unwrap();
+    World::start(data.path()).stop();
+}
+
+fn halve(path: &Path) {
+    let whole = fs::read(path).unwrap();
+    fs::write(path, &whole[..whole.len() / 2]).unwrap();
+}
+
+#[test]
+fn a_port_or_a_folder_that_is_taken_is_named() {
+    let data = folder();
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let other = TcpListener::bind(taken).unwrap();
+    let error = World::try_start(settings(data.path(), taken.port())).err().unwrap().to_string();
+    assert!(error.contains(&taken.to_string()) && error.contains("in use"), "{error}");
+    drop(other);
+    let world = World::start(data.path());
+    let error = World::try_start(settings(data.path(), 0)).err().unwrap().to_string();
+    assert!(error.contains("another authority runs on this folder"), "{error}");
+    world.stop();
+    World::start(data.path()).stop();
+}

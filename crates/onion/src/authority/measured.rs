@@ -1,0 +1,82 @@
+//! Bandwidths that somebody measured, in the files that bandwidth authorities write (bandwidth-file-spec), of any version.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use crate::directory::descriptor::twenty;
+
+/// Older than this, what was measured counts no longer (C tor's figure), seconds.
+const OLD: u64 = 15 * 86_400;
+
+/// Why a file is not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MeasuredError {
+    /// The first line is no time.
+    NoTime,
+    /// It was written too long ago, or ahead of our clock.
+    Time,
+}
+
+impl fmt::Display for MeasuredError {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            MeasuredError::NoTime => {
+                out.write_str("its first line is no time in seconds since 1970")
+            }
+            MeasuredError::Time => out.write_str("it is more than 15 days old, or of the future"),
+        }
+    }
+}
+
+impl std::error::Error for MeasuredError {}
+
+/// Kilobytes a second by RSA identity. Lines that name no relay or no bandwidth say something else, and are passed over.
+///
+/// # Errors
+/// [`MeasuredError`].
+pub fn read(text: &str, unix_now: u64) -> Result<BTreeMap<[u8; 20], u32>, MeasuredError> {
+    let mut lines = text.lines();
+    let time = lines.next().and_then(|line| line.trim().parse::<u64>().ok());
+    let time = time.ok_or(MeasuredError::NoTime)?;
+    if time > unix_now + 86_400 || time + OLD < unix_now {
+        return Err(MeasuredError::Time);
+    }
+    Ok(lines.filter_map(relay).collect())
+}
+
+fn relay(line: &str) -> Option<([u8; 20], u32)> {
+    let field = |name: &str| line.split_whitespace().find_map(|word| word.strip_prefix(name));
+    // What was not measured well enough to count is told all the same.
+    if field("vote=") == Some("0") {
+        return None;
+    }
+    let id = twenty(field("node_id=")?.trim_start_matches('$'))?;
+    Some((id, field("bw=")?.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: u64 = 1_800_000_000;
+
+    #[test]
+    fn lines_of_relays_are_read_and_others_passed_over() {
+        let id = "AB".repeat(20);
+        let text = format!(
+            "{NOW}\nversion=1.4.0\n=====\nbw=77 node_id=${id} nick=x\nnode_id=${} bw=5 vote=0\n\
+             node_id=$ABC bw=1\nnode_id=${} bw=x\n",
+            "CD".repeat(20),
+            "EF".repeat(20),
+        );
+        assert_eq!(read(&text, NOW), Ok(BTreeMap::from([([0xab; 20], 77)])));
+    }
+
+    #[test]
+    fn what_is_old_or_no_such_file_is_refused() {
+        assert_eq!(read("", NOW), Err(MeasuredError::NoTime));
+        assert_eq!(read("version=1\n", NOW), Err(MeasuredError::NoTime));
+        assert_eq!(read(&format!("{}\n", NOW - OLD - 1), NOW), Err(MeasuredError::Time));
+        assert_eq!(read(&format!("{}\n", NOW + 90_000), NOW), Err(MeasuredError::Time));
+    }
+}

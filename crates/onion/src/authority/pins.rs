@@ -1,0 +1,55 @@
+//! Which RSA identity belongs to which Ed25519 identity: the first pair that came holds for good (dir-spec 3.4, "key pinning").
+
+use std::collections::BTreeMap;
+
+/// Pairs that are kept: beyond, none is taken that is not known.
+const MOST: usize = 500_000;
+
+/// The pairs.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Pins {
+    by_rsa: BTreeMap<[u8; 20], [u8; 32]>,
+    by_edwards: BTreeMap<[u8; 32], [u8; 20]>,
+}
+
+impl Pins {
+    /// Whether this pair contradicts none that is known.
+    pub(super) fn agree(&self, rsa: &[u8; 20], edwards: &[u8; 32]) -> bool {
+        self.by_rsa.get(rsa).is_none_or(|known| known == edwards)
+            && self.by_edwards.get(edwards).is_none_or(|known| known == rsa)
+    }
+
+    /// Takes a pair; false if it contradicts one that is known.
+    pub(super) fn pin(&mut self, rsa: [u8; 20], edwards: [u8; 32]) -> bool {
+        let agree = self.agree(&rsa, &edwards);
+        if agree {
+            self.by_rsa.insert(rsa, edwards);
+            self.by_edwards.insert(edwards, rsa);
+        }
+        agree
+    }
+
+    /// Whether no further pair is taken.
+    pub(super) fn is_full(&self) -> bool {
+        self.by_rsa.len() >= MOST
+    }
+
+    /// All pairs, in the order of their RSA identities.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&[u8; 20], &[u8; 32])> {
+        self.by_rsa.iter()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn neither_identity_comes_with_another() {
+        let mut pins = Pins::default();
+        assert!(pins.pin([1; 20], [1; 32]) && pins.pin([1; 20], [1; 32]));
+        assert!(!pins.pin([1; 20], [2; 32]) && !pins.pin([2; 20], [1; 32]));
+        assert!(pins.pin([2; 20], [2; 32]));
+        assert_eq!(pins.iter().count(), 2);
+    }
+}

@@ -1,0 +1,323 @@
+//! Whether relays answer at their OR ports, and prove to be who they say: a core that opens links and uses none of them.
+//!
+//! [`Prober::probe`] takes a relay's identities and one address, and [`Prober::poll`] tells what came of it. Proof is the link's whole
+//! handshake: CERTS for both identities, bound to the TLS certificate (tor-spec, "Negotiating and initializing channels").
+
+use std::collections::{BTreeMap, VecDeque};
+
+use anabranch_multipath::Time;
+use rand_core::CryptoRng;
+
+use crate::StreamKey;
+use crate::channel::{Channel, Role, Start, Taken};
+use crate::hub::{LinkId, is};
+use crate::node::{Core, LinkInput, LinkOutput};
+use crate::wire::cell::Cells;
+use crate::wire::extend::Target;
+
+/// What is to be done outside.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Output {
+    /// Something with a link. Who opens one gives up after a while.
+    Link(LinkOutput),
+    /// This probe is over.
+    Probed {
+        /// The relay, and the address at which it was probed.
+        target: Target,
+        /// Whether it is there, under both its identities.
+        answers: bool,
+    },
+}
+
+/// Probes, a few at once.
+pub struct Prober {
+    rng: Box<dyn CryptoRng + Send>,
+    /// How many links there may be at once.
+    most: usize,
+    waiting: VecDeque<Target>,
+    /// Those that are being opened.
+    dialled: Vec<Target>,
+    links: BTreeMap<LinkId, Attempt>,
+    outputs: VecDeque<Output>,
+}
+
+struct Attempt {
+    target: Target,
+    channel: Channel,
+    inbox: Vec<u8>,
+    /// What came of it was told; only the link is still there.
+    over: bool,
+}
+
+impl Prober {
+    /// Probes at most `most` relays at once; `rng` is all the chance that it takes.
+    #[must_use]
+    pub fn new(most: usize, rng: Box<dyn CryptoRng + Send>) -> Prober {
+        let (waiting, dialled) = (VecDeque::new(), Vec::new());
+        let (links, outputs) = (BTreeMap::new(), VecDeque::new());
+        Prober { rng, most, waiting, dialled, links, outputs }
+    }
+
+    /// Probes a relay at the one address that the target names. One that is being probed there is not probed twice.
+    pub fn probe(&mut self, target: Target) {
+        let mut others = self.waiting.iter().chain(&self.dialled);
+        let under_way = |attempt: &Attempt| !attempt.over && attempt.target == target;
+        if others.any(|other| *other == target) || self.links.values().any(under_way) {
+            return;
+        }
+        self.waiting.push_back(target);
+        self.dial();
+    }
+
+    /// The next thing to do.
+    pub fn poll(&mut self) -> Option<Output> {
+        self.outputs.pop_front()
+    }
+
+    /// Gives up links whose handshakes take too long.
+    pub fn expire(&mut self, now: Time) {
+        let late = |attempt: &Attempt| {
+            !attempt.over && attempt.channel.deadline().is_some_and(|time| time <= now)
+        };
+        let late: Vec<LinkId> =
+            self.links.iter().filter(|(_, one)| late(one)).map(|(link, _)| *link).collect();
+        late.into_iter().for_each(|link| self.finish(link, false));
+    }
+
+    fn dial(&mut self) {
+        while self.dialled.len() + self.links.len() < self.most {
+            let Some(target) = self.waiting.pop_front() else { return };
+            self.dialled.push(target.clone());
+            self.outputs.push_back(Output::Link(LinkOutput::Dial { target }));
+        }
+    }
+
+    fn open(&mut self, link: LinkId, target: Option<Target>, start: Start) {
+        let place = self.dialled.iter().position(|one| Some(one) == target.as_ref());
+        let Some(target) = place.map(|place| self.dialled.swap_remove(place)) else {
+            return self.outputs.push_back(Output::Link(LinkOutput::Close { link }));
+        };
+        let channel = Channel::new(Role::Client, start);
+        self.links.insert(link, Attempt { target, channel, inbox: Vec::new(), over: false });
+        self.outputs.push_back(Output::Link(LinkOutput::Transmit { link }));
+    }
+
+    fn receive(&mut self, link: LinkId, bytes: &[u8]) {
+        let Some(attempt) = self.links.get_mut(&link).filter(|one| !one.over) else { return };
+        attempt.inbox.extend_from_slice(bytes);
+        let verdict = attempt.work(&mut *self.rng);
+        self.outputs.push_back(Output::Link(LinkOutput::Transmit { link }));
+        if let Some(answers) = verdict {
+            self.finish(link, answers);
+        }
+    }
+
+    /// The link has served; it goes when its last bytes have.
+    fn finish(&mut self, link: LinkId, answers: bool) {
+        let Some(attempt) = self.links.get_mut(&link) else { return };
+        attempt.over = true;
+        let target = attempt.target.clone();
+        self.outputs.push_back(Output::Probed { target, answers });
+        self.outputs.push_back(Output::Link(LinkOutput::Close { link }));
+    }
+
+    fn closed(&mut self, link: LinkId) {
+        if let Some(Attempt { target, over: false, .. }) = self.links.remove(&link) {
+            self.outputs.push_back(Output::Probed { target, answers: false });
+        }
+        self.dial();
+    }
+
+    fn unreachable(&mut self, target: Target) {
+        if let Some(place) = self.dialled.iter().position(|one| *one == target) {
+            self.dialled.swap_remove(place);
+            self.outputs.push_back(Output::Probed { target, answers: false });
+        }
+        self.dial();
+    }
+}
+
+impl Attempt {
+    /// Takes the cells that are whole; whether the relay is who it says, once that is clear.
+    fn work(&mut self, rng: &mut dyn CryptoRng) -> Option<bool> {
+        let Attempt { target, channel, inbox, .. } = self;
+        let mut cells = Cells::new(inbox, channel.width(), channel.longest());
+        let verdict = loop {
+            let Ok(cell) = cells.next_cell() else { break Some(false) };
+            let Some(cell) = cell else { break None };
+            match channel.take(rng, &cell) {
+                Ok(Taken::Opened) => {
+                    break Some(channel.identity().is_some_and(|who| is(&who, target)));
+                }
+                Ok(Taken::Own) => cells.set_width(channel.width()),
+                Ok(Taken::Circuit | Taken::Export(_)) | Err(_) => break Some(false),
+            }
+        };
+        let taken = cells.taken();
+        inbox.drain(..taken);
+        verdict
+    }
+}
+
+impl Core for Prober {
+    fn handle_link(&mut self, _: Time, input: LinkInput<'_>) {
+        match input {
+            LinkInput::Opened { link, target, start } => self.open(link, target, start),
+            LinkInput::Bytes { link, bytes } => self.receive(link, bytes),
+            LinkInput::Closed { link } => self.closed(link),
+            LinkInput::Unreachable { target } => self.unreachable(target),
+            // A client proves nothing, and there is but one of us.
+            LinkInput::Exported { .. }
+            | LinkInput::Sibling { .. }
+            | LinkInput::Elsewhere { .. } => {}
+        }
+    }
+
+    fn next_timeout(&self) -> Option<Time> {
+        let open = self.links.values().filter(|one| !one.over);
+        open.filter_map(|one| one.channel.deadline()).min()
+    }
+
+    fn transmit(&mut self, _: Time, link: LinkId, out: &mut Vec<u8>, _: usize) -> bool {
+        if let Some(attempt) = self.links.get_mut(&link) {
+            out.append(&mut attempt.channel.outbox);
+        }
+        false
+    }
+
+    // Nothing is carried, so there are no streams.
+    fn write(&mut self, _: Time, _: StreamKey, bytes: &[u8]) -> usize {
+        bytes.len()
+    }
+
+    fn read(&self, _: StreamKey) -> (&[u8], &[u8]) {
+        (&[], &[])
+    }
+
+    fn consume(&mut self, _: Time, _: StreamKey, _: usize) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{IpAddr, Ipv4Addr};
+    use std::sync::Arc;
+
+    use anabranch_multipath::seed::stream;
+
+    use super::*;
+    use crate::channel::HANDSHAKE;
+    use crate::wire::keys::{RelayKeys, link_key};
+
+    const UNIX: u64 = 1_800_000_000;
+    const LINK: LinkId = LinkId(7);
+
+    fn keys(seed: u64) -> RelayKeys {
+        RelayKeys::generate(&mut stream(seed, 0, "keys"), UNIX).unwrap()
+    }
+
+    fn target(keys: &RelayKeys) -> Target {
+        let addresses = vec!["192.0.2.1:9001".parse().unwrap()];
+        Target { addresses, rsa: keys.rsa_identity(), ed25519: Some(keys.ed_identity()) }
+    }
+
+    fn prober(most: usize) -> Prober {
+        Prober::new(most, Box::new(stream(1, 0, "prober")))
+    }
+
+    fn start(certificate: Option<[u8; 32]>) -> Start {
+        let peer = IpAddr::from(Ipv4Addr::new(192, 0, 2, 1));
+        let (now, own) = (Time::ZERO, Vec::new());
+        Start { now, unix: UNIX, peer, own, peer_certificate: certificate }
+    }
+
+    fn verdicts(prober: &mut Prober) -> Vec<bool> {
+        let outputs = std::iter::from_fn(|| prober.poll());
+        outputs
+            .filter_map(|output| match output {
+                Output::Probed { answers, .. } => Some(answers),
+                Output::Link(_) => None,
+            })
+            .collect()
+    }
+
+    /// Speaks with a relay of these keys whose TLS certificate is as given, or its own, until neither has more to say.
+    fn converse(prober: &mut Prober, wanted: Target, there: &RelayKeys, other: Option<[u8; 32]>) {
+        let mut rng = stream(2, 0, "relay");
+        let certificate = link_key(&mut rng, UNIX).unwrap().certificate;
+        let credentials = there.credentials(&mut rng, &certificate, UNIX).unwrap();
+        let shown = other.unwrap_or(credentials.tls_certificate);
+        let mut relay = Channel::new(Role::Responder(Arc::new(credentials)), start(None));
+        let opened =
+            LinkInput::Opened { link: LINK, target: Some(wanted), start: start(Some(shown)) };
+        prober.handle_link(Time::ZERO, opened);
+        for _ in 0..4 {
+            let mut bytes = Vec::new();
+            prober.transmit(Time::ZERO, LINK, &mut bytes, usize::MAX);
+            let mut cells = Cells::new(&mut bytes, relay.width(), relay.longest());
+            while let Ok(Some(cell)) = cells.next_cell() {
+                relay.take(&mut rng, &cell).unwrap();
+                cells.set_width(relay.width());
+            }
+            let said = std::mem::take(&mut relay.outbox);
+            for piece in said.chunks(100) {
+                prober.handle_link(Time::ZERO, LinkInput::Bytes { link: LINK, bytes: piece });
+            }
+        }
+    }
+
+    #[test]
+    fn who_proves_both_identities_answers_and_nobody_else() {
+        let (one, other) = (keys(1), keys(2));
+        let half = Target { ed25519: Some(other.ed_identity()), ..target(&one) };
+        for (wanted, shown, answers) in [
+            (target(&one), None, true),
+            (target(&other), None, false),
+            (half, None, false),
+            (target(&one), Some([9; 32]), false),
+        ] {
+            let mut prober = prober(1);
+            prober.probe(wanted.clone());
+            converse(&mut prober, wanted, &one, shown);
+            assert_eq!(verdicts(&mut prober), [answers]);
+            prober.handle_link(Time::ZERO, LinkInput::Closed { link: LINK });
+            assert_eq!(verdicts(&mut prober), [], "it is said once");
+        }
+    }
+
+    #[test]
+    fn who_is_away_or_says_nothing_does_not_answer() {
+        let mut prober = prober(5);
+        let (gone, cut, silent) = (target(&keys(1)), target(&keys(2)), target(&keys(3)));
+        [&gone, &cut, &silent, &gone].into_iter().for_each(|one| prober.probe(one.clone()));
+        prober.handle_link(Time::ZERO, LinkInput::Unreachable { target: gone.clone() });
+        prober.handle_link(Time::ZERO, LinkInput::Unreachable { target: gone });
+        assert_eq!(verdicts(&mut prober), [false], "asked twice, probed once");
+        for (link, one) in [(LINK, cut), (LinkId(8), silent)] {
+            let start = start(None);
+            prober.handle_link(Time::ZERO, LinkInput::Opened { link, target: Some(one), start });
+        }
+        prober.handle_link(Time::ZERO, LinkInput::Bytes { link: LINK, bytes: b"HTTP/1.0 400" });
+        prober.handle_link(Time::ZERO, LinkInput::Closed { link: LINK });
+        assert_eq!(verdicts(&mut prober), [false]);
+        let late = Time::ZERO + HANDSHAKE;
+        assert_eq!(prober.next_timeout(), Some(late));
+        prober.expire(late);
+        assert_eq!(verdicts(&mut prober), [false]);
+        assert_eq!(prober.next_timeout(), None);
+    }
+
+    #[test]
+    fn some_are_probed_at_once_and_the_others_wait() {
+        let mut prober = prober(2);
+        let targets = [target(&keys(1)), target(&keys(2)), target(&keys(3))];
+        targets.iter().for_each(|one| prober.probe(one.clone()));
+        let dials = |prober: &mut Prober| {
+            std::iter::from_fn(|| prober.poll())
+                .filter(|output| matches!(output, Output::Link(LinkOutput::Dial { .. })))
+                .count()
+        };
+        assert_eq!(dials(&mut prober), 2);
+        prober.handle_link(Time::ZERO, LinkInput::Unreachable { target: targets[0].clone() });
+        assert_eq!(dials(&mut prober), 1);
+    }
+}

@@ -1,0 +1,203 @@
+//! What a directory answers, and how it is packed.
+
+use std::fmt::Write as _;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use miniz_oxide::deflate::compress_to_vec_zlib;
+
+use super::civil::http_date;
+use super::http::Request;
+
+/// How hard an answer is compressed: what is asked for often is packed once.
+const EFFORT: u8 = 6;
+const ZSTD_EFFORT: i32 = 3;
+/// The longest reason that stands in a status line.
+const LONGEST_REASON: usize = 200;
+
+/// How a body is packed (dir-spec, "Standard headers").
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Encoding {
+    /// As it is.
+    #[default]
+    Identity,
+    /// By zlib (RFC 1950).
+    Deflate,
+    /// By gzip (RFC 1952).
+    Gzip,
+    /// By Zstandard.
+    Zstd,
+}
+
+impl Encoding {
+    /// All that pack, the best first (C tor's order of preference).
+    pub const PACKED: [Encoding; 3] = [Encoding::Zstd, Encoding::Deflate, Encoding::Gzip];
+
+    /// Its name in headers.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Encoding::Identity => "identity",
+            Encoding::Deflate => "deflate",
+            Encoding::Gzip => "gzip",
+            Encoding::Zstd => "x-zstd",
+        }
+    }
+
+    /// The best of those that an `Accept-Encoding` header names.
+    #[must_use]
+    pub fn best_of(accepted: &str) -> Encoding {
+        let named = |one: &Encoding| accepted.split(',').any(|name| name.trim() == one.name());
+        Encoding::PACKED.into_iter().find(named).unwrap_or_default()
+    }
+
+    /// Packs a body; `None` if it is not packed, or would not be shorter.
+    #[must_use]
+    pub fn pack(self, body: &[u8]) -> Option<Vec<u8>> {
+        let packed = match self {
+            Encoding::Identity => return None,
+            Encoding::Deflate => compress_to_vec_zlib(body, EFFORT),
+            Encoding::Gzip => gzip(body),
+            Encoding::Zstd => zstd::encode_all(body, ZSTD_EFFORT).ok()?,
+        };
+        (packed.len() < body.len()).then_some(packed)
+    }
+}
+
+/// An answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reply {
+    status: u16,
+    reason: String,
+    headers: String,
+    encoding: Encoding,
+    body: Arc<[u8]>,
+}
+
+impl Reply {
+    /// An answer without a body. What would not stay on the line of a reason is left out.
+    #[must_use]
+    pub fn new(status: u16, reason: &str) -> Reply {
+        let printable = reason.chars().filter(|one| one.is_ascii_graphic() || *one == ' ');
+        let reason = printable.take(LONGEST_REASON).collect();
+        let body = Arc::default();
+        Reply { status, reason, headers: String::new(), encoding: Encoding::Identity, body }
+    }
+
+    /// 200, with a body that is packed if that makes it shorter.
+    #[must_use]
+    pub fn ok(body: &[u8], encoding: Encoding) -> Reply {
+        match encoding.pack(body) {
+            Some(packed) => Reply::packed(packed.into(), encoding),
+            None => Reply::packed(body.into(), Encoding::Identity),
+        }
+    }
+
+    /// 200, with a body that is packed already.
+    #[must_use]
+    pub fn packed(body: Arc<[u8]>, encoding: Encoding) -> Reply {
+        Reply { body, encoding, ..Reply::new(200, "OK") }
+    }
+
+    /// With one header more.
+    #[must_use]
+    pub fn header(mut self, name: &str, value: impl std::fmt::Display) -> Reply {
+        let _ = write!(self.headers, "{name}: {value}\r\n");
+        self
+    }
+
+    /// With what every answer of a directory says: the time, and where the request came from, unless that is nobody else's business.
+    #[must_use]
+    pub fn told(self, unix_now: u64, peer: Option<IpAddr>) -> Reply {
+        let reply = self.header("Date", http_date(unix_now));
+        match peer.filter(|peer| crate::relay::is_public(*peer)) {
+            Some(peer) => reply.header("X-Your-Address-Is", peer),
+            None => reply,
+        }
+    }
+
+    /// The status.
+    #[must_use]
+    pub fn status(&self) -> u16 {
+        self.status
+    }
+
+    /// The bytes.
+    #[must_use]
+    pub fn bytes(&self) -> Vec<u8> {
+        let Reply { status, reason, headers, encoding, body } = self;
+        let (encoding, length) = (encoding.name(), body.len());
+        let head = format!(
+            "HTTP/1.0 {status} {reason}\r\n{headers}Content-Type: text/plain\r\n\
+             Content-Encoding: {encoding}\r\nContent-Length: {length}\r\n\r\n"
+        );
+        [head.as_bytes(), body].concat()
+    }
+}
+
+/// Who answers directory requests.
+pub trait Answers: std::fmt::Debug + Send + Sync {
+    /// The answer to a request from `peer`, if that is known, at `unix_now`. `None` if it is worth waiting for: ask again when there is
+    /// something new.
+    fn reply(&self, request: &Request, peer: Option<IpAddr>, unix_now: u64) -> Option<Reply>;
+
+    /// The longest body of a request that is taken, in bytes.
+    fn longest(&self) -> usize {
+        32 << 10
+    }
+}
+
+/// The same deflated bytes as zlib's, in gzip's clothes.
+fn gzip(body: &[u8]) -> Vec<u8> {
+    const HEAD: [u8; 10] = [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 255];
+    let deflated = miniz_oxide::deflate::compress_to_vec(body, EFFORT);
+    // The length is told modulo 2³² (RFC 1952, 2.3.1).
+    let (sum, length) = (crc32fast::hash(body), body.len() as u32);
+    [&HEAD[..], &deflated, &sum.to_le_bytes(), &length.to_le_bytes()].concat()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_best_that_is_accepted_is_taken() {
+        for (accepted, best) in [
+            ("x-tor-lzma, x-zstd, deflate, gzip, identity", Encoding::Zstd),
+            ("deflate, gzip", Encoding::Deflate),
+            (" gzip", Encoding::Gzip),
+            ("identity", Encoding::Identity),
+            ("", Encoding::Identity),
+        ] {
+            assert_eq!(Encoding::best_of(accepted), best, "{accepted}");
+        }
+    }
+
+    #[test]
+    fn gzip_is_what_its_checksum_says() {
+        let packed = Encoding::Gzip.pack(&b"again and ".repeat(30)).unwrap();
+        let (deflated, tail) = packed[10..].split_at(packed.len() - 18);
+        let plain = miniz_oxide::inflate::decompress_to_vec(deflated).unwrap();
+        assert_eq!(plain, b"again and ".repeat(30));
+        assert_eq!(tail[4..], 300_u32.to_le_bytes());
+        assert_eq!(tail[..4], crc32fast::hash(&plain).to_le_bytes());
+    }
+
+    #[test]
+    fn what_would_break_a_status_line_is_left_out() {
+        let reply = Reply::new(400, "no\r\nSet-Cookie: x").header("X-One", 1);
+        let text = String::from_utf8(reply.bytes()).unwrap();
+        assert!(text.starts_with("HTTP/1.0 400 noSet-Cookie: x\r\nX-One: 1\r\n"), "{text}");
+    }
+
+    #[test]
+    fn private_addresses_are_told_to_nobody() {
+        let told = |peer: &str| {
+            let reply = Reply::new(200, "OK").told(1_800_000_000, Some(peer.parse().unwrap()));
+            String::from_utf8(reply.bytes()).unwrap()
+        };
+        assert!(told("9.9.9.9").contains("X-Your-Address-Is: 9.9.9.9\r\n"));
+        assert!(told("9.9.9.9").contains("Date: Fri, 15 Jan 2027 08:00:00 GMT\r\n"));
+        assert!(!told("10.1.1.1").contains("X-Your"));
+    }
+}

@@ -1,0 +1,153 @@
+//! Our own authority's documents, and those of the public network, before the same judge: a stranger's parser, every signature, every digest.
+//!
+//! The public network's documents are no part of this repository: `ANABRANCH_TOR_DOCUMENTS` names a folder with a client's caches as
+//! `consensus-microdesc-DATE.xz`, `cached-certs-DATE.xz` and `cached-microdescs-DATE.xz`, where the days agree.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::net::Ipv4Addr;
+use std::path::Path;
+use std::process::Command;
+
+use anabranch_multipath::seed::stream;
+use anabranch_onion::authority::{About, Authority, First, Judgement, Settings};
+use anabranch_onion::directory::descriptor::Description;
+use anabranch_onion::directory::policy::ExitPolicy;
+use anabranch_onion::wire::dirkeys::IdentityKey;
+use anabranch_onion::wire::keys::RelayKeys;
+use anabranch_onion::wire::netdoc::{Unproven, parse_certs, parse_microdescs};
+
+const NOW: u64 = 1_800_000_000;
+
+/// What a client holds of a network.
+struct Documents {
+    consensus: String,
+    certs: String,
+    microdescs: String,
+}
+
+/// How many relays the consensus lists, and of how many of these the microdescriptors are there, or have no Ed25519 identity.
+fn judge(name: &str, documents: &Documents) -> (usize, usize) {
+    let (certs, bad) = parse_certs(&documents.certs).unwrap();
+    assert!(!certs.is_empty() && bad == 0, "{name}: certificates");
+    let authorities: BTreeSet<[u8; 20]> = certs.iter().map(|cert| cert.keys().0).collect();
+    let authorities: Vec<[u8; 20]> = authorities.into_iter().collect();
+    let after = documents.consensus.lines().find_map(|line| line.strip_prefix("valid-after "));
+    let now = anabranch_onion::directory::civil::from_utc(after.unwrap()).unwrap() + 1;
+    let proven = Unproven::parse(&documents.consensus).unwrap().prove(&authorities, &certs, now);
+    let consensus = proven.unwrap_or_else(|error| panic!("{name}: {error}"));
+    let bent = documents.consensus.replacen("\nw Bandwidth=", "\nw Bandwidth=9", 1);
+    assert!(Unproven::parse(&bent).unwrap().prove(&authorities, &certs, now).is_err(), "{name}");
+    let (microdescs, bad) = parse_microdescs(&documents.microdescs).unwrap();
+    // Before 2018 some relays had no Ed25519 identity.
+    let items = documents.microdescs.split("onion-key\n-----").skip(1);
+    let nameless = items.filter(|item| !item.contains("\nid ed25519 ")).count();
+    assert_eq!(bad, nameless, "{name}: microdescriptors");
+    let known: BTreeSet<[u8; 32]> = microdescs.iter().map(|(one, _)| one.digest).collect();
+    let there = consensus.relays.iter().filter(|relay| known.contains(&relay.microdesc)).count();
+    (consensus.relays.len(), there + nameless)
+}
+
+#[test]
+fn our_own_documents_pass() {
+    let own = own_documents(12);
+    assert_eq!(judge("our own", &own), (12, 12));
+}
+
+#[test]
+fn the_public_networks_documents_pass() {
+    let Some(folder) = std::env::var_os("ANABRANCH_TOR_DOCUMENTS") else {
+        println!("skipped: ANABRANCH_TOR_DOCUMENTS names no folder");
+        return;
+    };
+    let folder = Path::new(&folder);
+    let mut judged = 0;
+    for file in fs::read_dir(folder).unwrap() {
+        let path = file.unwrap().path();
+        let name = path.file_name().unwrap().to_str().unwrap();
+        let Some(date) = name.strip_prefix("consensus-microdesc-") else { continue };
+        let consensus = unpacked(&path);
+        // Those of before 2016 say of no relay which protocols it speaks, and are refused.
+        let tells = consensus.contains("\npr ");
+        assert_eq!(Unproven::parse(&consensus).is_ok(), tells, "{name}");
+        let day = &date[..10];
+        let beside = |kind: &str| folder.join(format!("{kind}-{day}.xz"));
+        if !beside("cached-certs").exists() || !beside("cached-microdescs").exists() {
+            continue;
+        }
+        let certs = unpacked(&beside("cached-certs"));
+        let microdescs = without_notes(&unpacked(&beside("cached-microdescs")));
+        // A client's cache need not hold all of them.
+        let (listed, there) = judge(name, &Documents { consensus, certs, microdescs });
+        assert!(listed > 1_000 && there * 4 > listed * 3, "{name}: {there} of {listed}");
+        judged += 1;
+    }
+    assert!(judged > 0, "the folder has no consensus beside its certificates");
+}
+
+fn unpacked(path: &Path) -> String {
+    let done = Command::new("xz").arg("-dc").arg(path).output().unwrap();
+    assert!(done.status.success(), "{}", path.display());
+    String::from_utf8(done.stdout).unwrap()
+}
+
+/// Without what the client noted for itself.
+fn without_notes(text: &str) -> String {
+    text.lines().filter(|line| !line.starts_with('@')).flat_map(|line| [line, "\n"]).collect()
+}
+
+/// What an authority of ours says of so many relays, itself among them.
+fn own_documents(count: u64) -> Documents {
+    let mut rng = stream(1, 0, "authority");
+    let identity = IdentityKey::generate(&mut rng).unwrap();
+    let keys = identity.certify(&mut rng, NOW - 100, NOW + 90_000).unwrap();
+    let certs = keys.certificate().to_owned();
+    let relays: Vec<RelayKeys> =
+        (0..count).map(|_| RelayKeys::generate(&mut rng, NOW).unwrap()).collect();
+    let about = About {
+        nickname: "auth".to_owned(),
+        identity: identity.identity(),
+        relay: relays[0].rsa_identity(),
+        address: Ipv4Addr::new(192, 0, 2, 1),
+        dir_port: 9030,
+        or_port: 9001,
+        contact: "somebody".to_owned(),
+    };
+    let settings = Settings {
+        judgement: Judgement { young: true, ..Judgement::default() },
+        first: First::default(),
+        params: BTreeMap::from([("circwindow".to_owned(), 900)]),
+        ..Settings::default()
+    };
+    let mut authority = Authority::new(about, settings, keys);
+    for (number, keys) in (0..).zip(&relays) {
+        authority.upload(NOW, &description(number).sign(keys, NOW).unwrap()).unwrap();
+    }
+    for target in authority.probes(NOW) {
+        authority.probed(NOW, &target, true);
+    }
+    let documents = authority.publish(NOW).unwrap();
+    let microdescs = documents.microdescs.values().map(|(text, _)| &text[..]).collect();
+    Documents { consensus: documents.microdesc.clone(), certs, microdescs }
+}
+
+fn description(number: u8) -> Description {
+    let rules: &[&str] = if number.is_multiple_of(2) { &["accept *:443"] } else { &["reject *:*"] };
+    Description {
+        nickname: format!("relay{number}"),
+        address: Ipv4Addr::new(192, 0, number, 1),
+        orport: 9001,
+        dir_port: 0,
+        v6: None,
+        platform: "Anabranch 0.1.0 on Linux".to_owned(),
+        protocols: "FlowCtrl=1-2 Link=4-5 LinkAuth=3 Relay=2-4".to_owned(),
+        bandwidth: [1_000_000; 3],
+        uptime: 100,
+        contact: None,
+        family: Vec::new(),
+        policy: ExitPolicy::parse(rules).unwrap(),
+        directory_cache: true,
+    }
+}

@@ -1,0 +1,212 @@
+"""A network whose only authority is ours: stock relays, exits and clients, and our own.
+
+``AUTHORITY_MINUTES=30`` has it run for half an hour of short voting intervals; without it, for less
+than three minutes.
+"""
+
+from __future__ import annotations
+
+import gzip
+import os
+import re
+import time
+import urllib.error
+import urllib.request
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from email.utils import formatdate
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from conftest import Results
+from harness.seeded import MIB
+from harness.tools import PeerFailed
+from harness.tornet import TorNetwork, free_ports
+from harness.torours import OurAuthority, OurClient, OurRelay
+from harness.webfiles import FileServer, fetch, fetch_all
+
+MINUTES = float(os.environ.get("AUTHORITY_MINUTES", "1.5"))
+INTERVAL = 20
+# Longer than a stopped relay counts as running: an answer holds for a minute.
+FORGOTTEN_S = 60 + 3 * INTERVAL
+
+pytestmark = [pytest.mark.tor, pytest.mark.timeout(int(900 + 60 * MINUTES))]
+
+CONSENSUS = "/tor/status-vote/current/consensus"
+RELAYS, EXITS = 3, 2
+
+
+@dataclass
+class World:
+    """Our authority and who takes part."""
+
+    authority: OurAuthority
+    network: TorNetwork
+    ours: list[OurRelay]
+
+    def listed(self) -> dict[str, set[str]]:
+        """Flags of all relays by name, as the present consensus has them."""
+        text = self.authority.ask(f"{CONSENSUS}-microdesc").decode()
+        names = re.findall(r"^r (\S+)", text, re.MULTILINE)
+        flags = re.findall(r"^s (.*)", text, re.MULTILINE)
+        return {name: set(words.split()) for name, words in zip(names, flags, strict=True)}
+
+    def check(self) -> None:
+        """Nobody complains of anybody, and our authority not of itself."""
+        assert self.network.warnings() == []
+        assert self.authority.events("trouble") == []
+        assert self.authority.events("refused") == []
+        for relay in self.ours:
+            assert [event["what"] for event in relay.events("note")] == [
+                "authority ourauth took our descriptor"
+            ] * len(relay.events("note"))
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    """Three relays and two exits of C tor's, a relay and an exit of ours, all on one machine."""
+    folder = tmp_path_factory.mktemp("tor")
+    options = ["--expect", str(RELAYS + EXITS + 2), "--ipv6"]
+    (port6,) = free_ports(1)
+    both = ["--address6", "::1", "--listen", f"[::1]:{port6}"]
+    with (
+        OurAuthority(folder / "authority", *options, interval=INTERVAL) as authority,
+        TorNetwork(
+            folder, authorities=0, relays=RELAYS, exits=EXITS, others=[authority.line]
+        ) as network,
+        OurRelay(network, folder / "ours0", "ours0", *both) as relay,
+        OurRelay(network, folder / "ours1", "ours1", "--exit", "accept *:*") as exit_,
+    ):
+        ours = [relay, exit_]
+        network.others = {one.name: one.fingerprint for one in ours}
+        network.other_exits = ["ours1"]
+        network.start()
+        network.wait_for_all()
+        yield World(authority, network, ours)
+
+
+def test_stock_tors_and_ours_are_listed_with_their_flags(world: World) -> None:
+    """All that run, each as what it is."""
+    listed = world.listed()
+    stock = [node.name for node in world.network.nodes if node.role in ("relay", "exit")]
+    assert set(listed) == {"ourauth", "ours0", "ours1", *stock}
+    usual = {"Fast", "Guard", "Running", "Stable", "V2Dir", "Valid"}
+    for name, flags in listed.items():
+        if name == "ourauth":
+            assert flags >= {"Authority", "Running", "V2Dir", "Valid"}, flags
+            assert "Guard" not in flags
+            continue
+        assert flags >= usual, (name, flags)
+        assert ("Exit" in flags) == (name.startswith("exit") or name == "ours1"), (name, flags)
+        assert ("HSDir" in flags) == (name in stock), (name, flags)
+    # It answered there, under both its identities.
+    assert b"\na [::1]:" in world.authority.ask(f"{CONSENSUS}-microdesc")
+    world.check()
+
+
+def test_a_stock_client_and_ours_fetch_files(
+    world: World, tmp_path: Path, results: Results
+) -> None:
+    """1 B to 200 MiB with the right hash, by whatever path each chooses."""
+    stock = world.network.client("stock")
+    fetch_all(stock.proxy, tmp_path, partial(results.add, "our authority", client="stock"))
+    stock.close()
+    with OurClient(world.network, tmp_path / "c") as client:
+        client.wait_ready()
+        fetch_all(client.proxy, tmp_path, partial(results.add, "our authority", client="ours"))
+        assert client.events("violation") == []
+    world.check()
+
+
+def test_documents_are_the_same_however_they_are_asked_for(world: World) -> None:
+    """Both flavours, packed and plain; what is no news; keys, descriptors, microdescriptors."""
+    ask = world.authority.ask
+    identity = world.authority.line.split("v3ident=")[1][:40]
+    for flavour in ("", "-microdesc"):
+        path = f"{CONSENSUS}{flavour}"
+        plain = ask(path)
+        packed = [
+            zlib.decompress(ask(f"{path}.z")),
+            zlib.decompress(ask(f"{path}/{identity}.z", **{"Accept-Encoding": "deflate"})),
+            gzip.decompress(ask(path, **{"Accept-Encoding": "gzip"})),
+        ]
+        # Another may have been made meanwhile.
+        assert all(text in (plain, ask(path)) for text in packed)
+        assert ask(path, **{"Accept-Encoding": "x-zstd"})[:4] == b"\x28\xb5\x2f\xfd"
+    with pytest.raises(PeerFailed, match="304"):
+        ask(CONSENSUS, **{"If-Modified-Since": formatdate(time.time() + 60, usegmt=True)})
+    with pytest.raises(PeerFailed, match="404"):
+        ask(f"{CONSENSUS}/{'A' * 40}")
+    certificate = ask("/tor/keys/all")
+    signing = re.search(rb"^directory-signature (\S+) (\S+)", ask(CONSENSUS), re.MULTILINE)
+    assert signing is not None
+    both = "-".join(part.decode() for part in signing.groups())
+    for path in (f"fp/{identity}", f"fp-sk/{both}", f"sk/{both[41:]}", "authority"):
+        assert ask(f"/tor/keys/{path}") == certificate, path
+    assert ask("/tor/server/all").count(b"\nrouter-signature\n") == RELAYS + EXITS + 3
+    own = ask("/tor/server/authority")
+    assert own.startswith(b"router ourauth 127.0.0.1 ")
+    assert ask(f"/tor/server/fp/{world.authority.line.split()[-1]}") == own
+    assert ask("/tor/extra/all").count(b"extra-info ") == RELAYS + EXITS
+    digests = re.findall(r"^m (\S+)", ask(f"{CONSENSUS}-microdesc").decode(), re.MULTILINE)
+    assert ask(f"/tor/micro/d/{'-'.join(digests)}").count(b"onion-key\n") >= len(digests)
+
+
+def test_what_is_no_descriptor_is_refused_with_a_reason(world: World) -> None:
+    """Something else, a cut one, a changed one; and the answer to one that is known."""
+    at = f"http://127.0.0.1:{world.authority.dirport}/tor/"
+    known = world.authority.ask(f"/tor/server/fp/{world.ours[0].fingerprint}")
+
+    def publish(body: bytes) -> str:
+        try:
+            with urllib.request.urlopen(at, data=body) as answer:
+                return f"{answer.status} {answer.headers['X-Descriptor-Not-New']}"
+        except urllib.error.HTTPError as error:
+            return f"{error.code} {error.reason}"
+
+    assert publish(known) == "200 Yes"
+    for body in (b"x", known[: len(known) // 2], known.replace(b"ours0", b"ours9", 1)):
+        answer = publish(body)
+        assert answer.startswith("400 "), answer
+        assert len(answer) > 10, "with a reason"
+    refused = world.authority.events("refused")
+    assert len(refused) == 3, refused
+    world.authority.process.stop()
+    world.authority.start()
+    assert world.listed(), "a restart serves the consensus of the run before"
+
+
+def test_it_goes_on_without_a_warning(world: World, tmp_path: Path, results: Results) -> None:
+    """An exit stops and is forgotten; the authority is killed and comes back; files go on."""
+    gone, stock = world.network.of("exit")[0], world.network.client("lasting")
+    begun, fetched = time.monotonic(), 0
+    gone.close()
+    world.network.nodes.remove(gone)
+    killed = False
+    with FileServer() as server:
+        while (spent := time.monotonic() - begun) < max(60 * MINUTES, FORGOTTEN_S):
+            got = fetch(server.url(MIB), stock.proxy, tmp_path / "got", 60.0)
+            # Who built circuits by the exit that stopped may see one fail.
+            assert not got.fault(MIB) or spent < INTERVAL, got.fault(MIB)
+            fetched += not got.fault(MIB)
+            if not killed and spent > INTERVAL:
+                before = world.listed()
+                world.authority.kill()
+                world.authority.start()
+                assert world.listed() == before
+                killed = True
+            time.sleep(2)
+    stock.close()
+    consensuses = len(world.authority.events("consensus"))
+    results.add(
+        "our authority, going on", minutes=f"{spent / 60:.1f}", consensuses=consensuses,
+        files=fetched,
+    )  # fmt: skip
+    assert consensuses >= spent / INTERVAL - 4
+    listed = world.listed()
+    assert gone.name not in listed
+    assert set(listed) >= {"ourauth", "ours0", "ours1", "relay0", "relay1", "relay2", "exit1"}
+    world.check()
