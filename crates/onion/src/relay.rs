@@ -31,6 +31,10 @@ mod circuit;
 mod exit;
 mod extend;
 
+/// What a relay of ours speaks, and a descriptor says (tor-spec, "Subprotocol versioning").
+pub const PROTOCOLS: &str =
+    "Cons=2 Desc=2 DirCache=2 FlowCtrl=1-2 Link=4-5 LinkAuth=3 Microdesc=2 Relay=2-6";
+
 /// How a relay behaves.
 #[derive(Clone)]
 pub struct Config {

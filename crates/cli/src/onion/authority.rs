@@ -15,6 +15,7 @@ use anabranch_drive::onion::{generator, stop_signals};
 use anabranch_onion::authority::{First, Judgement, Rules};
 use anabranch_onion::directory::descriptor::Description;
 use anabranch_onion::directory::policy::ExitPolicy;
+use anabranch_onion::relay::PROTOCOLS;
 use anabranch_onion::{authority as core, schedule};
 use clap::Args;
 use serde::Deserialize;
@@ -24,9 +25,6 @@ use super::relay::Screen;
 use super::{Common, either, fingerprints, hex, read};
 use crate::failure::Failure;
 
-/// What the relay speaks that an authority is as well.
-const PROTOCOLS: &str =
-    "Cons=2 Desc=2 DirCache=2 FlowCtrl=1-2 Link=4-5 LinkAuth=3 Microdesc=2 Relay=2-6";
 const MEMORY: usize = 128 << 20;
 /// Bytes a second: an authority carries little.
 const RATE: u64 = 1 << 30;

@@ -1,9 +1,10 @@
-//! `anabranch client`, `anabranch relay` and `anabranch authority`: the onion network.
+//! `anabranch client`, `anabranch relay`, `anabranch authority` and `anabranch up`: the onion network.
 
 mod authority;
 mod client;
 mod relay;
 mod screen;
+mod up;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -19,6 +20,7 @@ use crate::failure::Failure;
 pub(crate) use authority::AuthorityArgs;
 pub(crate) use client::ClientArgs;
 pub(crate) use relay::RelayArgs;
+pub(crate) use up::UpArgs;
 
 /// What a client and a relay are told alike.
 #[derive(Args, Deserialize, Default)]

@@ -15,6 +15,7 @@ use anabranch_drive::onion::{generator, stop_signals};
 use anabranch_multipath::Time;
 use anabranch_onion::directory::descriptor::Description;
 use anabranch_onion::directory::policy::ExitPolicy;
+use anabranch_onion::relay::PROTOCOLS;
 use anabranch_onion::{Event, schedule};
 use clap::Args;
 use serde::Deserialize;
@@ -23,9 +24,6 @@ use serde_json::json;
 use super::{Common, either, fingerprints, hex, read};
 use crate::failure::Failure;
 
-/// What we really speak (tor-spec, "Subprotocol versioning").
-const PROTOCOLS: &str =
-    "Cons=2 Desc=2 DirCache=2 FlowCtrl=1-2 Link=4-5 LinkAuth=3 Microdesc=2 Relay=2-6";
 const MEMORY_MB: usize = 512;
 const GRACE_S: u64 = 30;
 /// Bytes a second if nobody says: as good as without limit (C tor's figure).

@@ -166,6 +166,17 @@ pub fn start(settings: Settings, mut tell: Tell) -> Result<(Office, Running), Au
     Ok((office, Running { at, line, thread, _lock: lock }))
 }
 
+/// The line of the authority that these settings make, whether it runs or not. Keys are made if they are not there.
+///
+/// # Errors
+/// [`AuthorityError::Store`].
+pub fn announced(settings: &Settings) -> Result<String, AuthorityError> {
+    private_folder(&settings.data)?;
+    let mut rng = super::generator().map_err(AuthorityError::System)?;
+    let (cabinet, _) = Cabinet::open(&settings.data, &mut rng, unix(), settings.certified_for)?;
+    Ok(line(&about(settings, cabinet.identity())))
+}
+
 fn locked(data: &Path) -> Result<File, AuthorityError> {
     let path = data.join(LOCK);
     let told = |error| StoreError::File(path.clone(), error);

@@ -15,6 +15,7 @@ pub mod authority;
 pub mod client;
 mod conn;
 mod dns;
+pub mod embedded;
 pub mod keyring;
 mod links;
 mod meter;

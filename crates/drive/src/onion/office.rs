@@ -129,7 +129,8 @@ pub struct Office {
 }
 
 impl Office {
-    /// Starts the thread. What an earlier run kept is read first: its news come at once.
+    /// Starts the thread. What an earlier run kept is read first: its news come at once. A relay's asks nothing before
+    /// [`Office::publish`].
     ///
     /// # Errors
     /// The folder cannot be had, or the kernel gives no thread.
@@ -245,21 +246,32 @@ impl Clerk {
 
     fn run(mut self, orders: &Receiver<Order>) {
         self.restore();
+        if self.settings.keys.is_some() {
+            // A relay publishes before it asks: an authority may have those who ask wait until relays have published.
+            let Ok(order) = orders.recv() else { return };
+            self.follow(order);
+        }
         loop {
             self.publish();
             while let Some(job) = self.directory.poll(self.millis(), unix(), &mut self.rng) {
                 self.carry(job);
             }
             match orders.recv_timeout(self.pause()) {
-                Ok(Order::Publish(description)) => self.describe(*description),
-                Ok(Order::Sign(keys)) => {
-                    self.settings.keys = Some(keys);
-                    self.due.fill((0, FIRST_RETRY_S));
-                }
-                Ok(Order::Report(report)) => self.reported(report),
+                Ok(order) => self.follow(order),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return,
             }
+        }
+    }
+
+    fn follow(&mut self, order: Order) {
+        match order {
+            Order::Publish(description) => self.describe(*description),
+            Order::Sign(keys) => {
+                self.settings.keys = Some(keys);
+                self.due.fill((0, FIRST_RETRY_S));
+            }
+            Order::Report(report) => self.reported(report),
         }
     }
 

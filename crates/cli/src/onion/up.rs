@@ -1,0 +1,137 @@
+//! `anabranch up`: an onion network of one's own, in this process.
+
+use std::io::Write;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use anabranch_drive::onion::authority::AuthorityError;
+use anabranch_drive::onion::embedded::{self, EmbeddedError, Happening, Settings};
+use anabranch_drive::onion::stop_signals;
+use anabranch_onion::directory::policy::ExitPolicy;
+use clap::Args;
+use serde_json::json;
+
+use super::screen::Screen;
+use super::state_folder;
+use crate::failure::Failure;
+
+/// Where programs come in if nobody says: as Tor Browser has it.
+const LISTEN: &str = "127.0.0.1:9150";
+const RELAYS: u8 = 7;
+const EXITS: u8 = 2;
+/// Seconds from one consensus to the next.
+const INTERVAL: u64 = 300;
+/// Where exits let streams go if nobody says.
+const LOOPBACK: &str = "accept 127.0.0.0/8:*";
+
+/// Bring up an onion network in this process: an authority, seven relays and a client
+///
+/// Needs no root and no configuration. Each node has a loopback address of its own (127.1.0.1 for the authority, 127.2.0.1 to 127.8.0.1
+/// for the relays, of which the last two are exits), and talks to the others by nothing but the Tor protocol. Exits reach this
+/// machine alone, unless --exit says otherwise. Keys are made at the first start and kept in --data.
+///
+/// Stock tors and other anabranch clients and relays on this machine are welcome: --print-torrc prints what they need.
+#[derive(Args)]
+pub(crate) struct UpArgs {
+    /// Where programs come in, by SOCKS5 or HTTP CONNECT (repeatable) [default: 127.0.0.1:9150]
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    listen: Vec<SocketAddr>,
+    /// A rule of the exits' policy, such as 'accept *:443'; the first that matches counts (repeatable) [default: accept 127.0.0.0/8:*]
+    #[arg(long, value_name = "RULE")]
+    exit: Vec<String>,
+    /// Where keys and state are kept [default: ~/.local/state/anabranch/up]
+    #[arg(long, value_name = "DIR")]
+    data: Option<PathBuf>,
+    /// Print the lines of torrc by which a stock tor joins, and end
+    #[arg(long, conflicts_with_all = ["json", "quiet"])]
+    print_torrc: bool,
+    /// Print events as JSON lines
+    #[arg(long)]
+    json: bool,
+    /// Print nothing but what goes wrong
+    #[arg(long, conflicts_with = "json")]
+    quiet: bool,
+}
+
+impl UpArgs {
+    /// Runs until SIGINT or SIGTERM.
+    pub(crate) fn run(self) -> Result<(), Failure> {
+        let data = self.data.clone().map_or_else(|| state_folder("up"), Ok)?;
+        if self.print_torrc {
+            let line = embedded::line(&data).map_err(failure)?;
+            println!("{}", torrc(&line));
+            return Ok(());
+        }
+        let stop = stop_signals().map_err(Failure::trouble)?;
+        let settings = self.settings(data)?;
+        let socks = settings.listen[0];
+        let mut screen = Screen::of(self.json, self.quiet).map_err(Failure::trouble)?;
+        let (json, quiet) = (self.json, self.quiet);
+        let mut watch = |happening: Happening| match happening {
+            Happening::Client(happening) => screen.tell(happening),
+            other => tell(&other, socks, json, quiet),
+        };
+        embedded::run(settings, &stop, &mut watch).map_err(failure)
+    }
+
+    fn settings(&self, data: PathBuf) -> Result<Settings, Failure> {
+        let usual = LISTEN.parse().expect("a socket address");
+        let listen = if self.listen.is_empty() { vec![usual] } else { self.listen.clone() };
+        let rules =
+            if self.exit.is_empty() { vec![LOOPBACK.to_owned()] } else { self.exit.clone() };
+        Ok(Settings {
+            data,
+            listen,
+            policy: ExitPolicy::parse(&rules).map_err(Failure::misuse)?,
+            relays: RELAYS,
+            exits: EXITS,
+            interval: INTERVAL,
+            platform: format!("Anabranch {} on Linux", env!("CARGO_PKG_VERSION")),
+        })
+    }
+}
+
+/// What makes a stock tor part of the network, for whose short intervals and loopback addresses it needs the first line.
+fn torrc(line: &str) -> String {
+    format!("TestingTorNetwork 1\n{line}")
+}
+
+/// What is not the client's to tell.
+fn tell(happening: &Happening, socks: SocketAddr, json: bool, quiet: bool) {
+    let mut out = std::io::stdout();
+    // Nobody may be there to read it.
+    let _ = match happening {
+        Happening::Up(line) if json => {
+            writeln!(out, "{}", json!({"event": "network", "authority": line}))
+        }
+        Happening::Up(_) if !quiet => writeln!(out, "{}", greeting(socks)),
+        Happening::Consensus(relays) if json => {
+            writeln!(out, "{}", json!({"event": "consensus", "relays": relays}))
+        }
+        Happening::Trouble(node, text) if json => {
+            writeln!(out, "{}", json!({"event": "trouble", "node": node, "what": text}))
+        }
+        Happening::Trouble(node, text) => {
+            writeln!(std::io::stderr(), "anabranch: {node}: {text}")
+        }
+        _ => Ok(()),
+    };
+    let _ = out.flush();
+}
+
+fn greeting(socks: SocketAddr) -> String {
+    format!(
+        "an onion network is up: an authority, {RELAYS} relays, {EXITS} of them exits that reach what --exit says, or this machine alone\n\
+         try:  curl --socks5-hostname {socks} http://localhost:8000/\n\
+         with  python3 -m http.server 8000  in another terminal; a stock tor joins by  anabranch up --print-torrc"
+    )
+}
+
+fn failure(error: EmbeddedError) -> Failure {
+    match error {
+        EmbeddedError::Node(..) | EmbeddedError::Authority(AuthorityError::System(_)) => {
+            Failure::trouble(error)
+        }
+        EmbeddedError::Authority(_) | EmbeddedError::Store(_) => Failure::misuse(error),
+    }
+}

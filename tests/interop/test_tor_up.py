@@ -1,0 +1,122 @@
+"""``anabranch up``: a whole network in one process, for our programs and for stock tors."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from conftest import Results
+from harness.closing import Closing
+from harness.seeded import MIB
+from harness.tools import Background, anabranch, tool
+from harness.tornet import free_ports
+from harness.webfiles import FileServer, fetch, fetch_all
+
+pytestmark = [pytest.mark.tor, pytest.mark.timeout(300)]
+
+# From nothing to the first circuit, keys and all (the issue's figure).
+READY_S = 5.0
+
+
+class Up(Closing):
+    """A network with its keys and state in ``folder``."""
+
+    def __init__(self, folder: Path, *options: str):
+        """Starts it."""
+        self.folder = folder
+        (self.socks,) = free_ports(1)
+        command = [anabranch(), "up", "--json", "--data", str(folder)]
+        self.begun = time.monotonic()
+        self.process = Background([*command, "--listen", f"127.0.0.1:{self.socks}", *options])
+
+    @property
+    def proxy(self) -> str:
+        """How curl names it."""
+        return f"socks5h://127.0.0.1:{self.socks}"
+
+    def events(self, kind: str) -> list[dict[str, object]]:
+        """What it told so far."""
+        lines = [line for line in self.process.output().splitlines() if line.startswith("{")]
+        told: list[dict[str, object]] = [json.loads(line) for line in lines]
+        return [event for event in told if event["event"] == kind]
+
+    def ready(self) -> float:
+        """Waits for a circuit: seconds since the start."""
+        self.process.wait_until("a circuit", lambda: bool(self.events("circuit_built")), 60.0)
+        return time.monotonic() - self.begun
+
+    def close(self) -> None:
+        """Ends it."""
+        self.process.stop()
+
+
+@pytest.fixture(scope="module")
+def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
+    """One that was made from nothing, and is ready."""
+    with Up(tmp_path_factory.mktemp("up") / "state") as network:
+        network.ready()
+        yield network
+
+
+def test_it_is_ready_at_once_from_nothing_and_from_what_was_kept(
+    tmp_path: Path, results: Results
+) -> None:
+    """Five seconds, of which keys take the most the first time."""
+    for start in ("from nothing", "again"):
+        with Up(tmp_path / "state") as network:
+            seconds = network.ready()
+        results.add("anabranch up", start=start, seconds=f"{seconds:.1f}")
+        assert seconds < READY_S, start
+
+
+def test_files_of_any_length_come_by_three_relays(up: Up, tmp_path: Path, results: Results) -> None:
+    """And the last hop is an exit, each in a /16 of its own."""
+    add = results.add
+    fetch_all(up.proxy, tmp_path, lambda **row: add("through anabranch up", **row))
+    for event in up.events("circuit_built"):
+        path = [str(name) for name in event["path"]]  # type: ignore[attr-defined]
+        assert len(set(path)) == 3, path
+        assert path[2] in {"relay6", "relay7"}, path
+    assert up.events("trouble") == []
+
+
+def test_exits_reach_this_machine_alone(up: Up) -> None:
+    """An address elsewhere is refused by the exit's policy, not tried."""
+    command = [tool("curl"), "-sS", "-m", "60", "--proxy", up.proxy, "http://192.0.2.1:80/"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    # 97: the proxy's handshake failed.
+    assert done.returncode == 97, done.stderr
+
+
+def test_a_stock_tor_joins_with_the_lines_that_are_printed(up: Up, tmp_path: Path) -> None:
+    """Its own circuits, by our authority's consensus; no warning but of what it always says."""
+    command = [anabranch(), "up", "--print-torrc", "--data", str(up.folder)]
+    lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    (socks,) = free_ports(1)
+    torrc = tmp_path / "torrc"
+    own = [f"SocksPort 127.0.0.1:{socks}", f"DataDirectory {tmp_path / 'data'}"]
+    torrc.write_text("\n".join([lines, *own, "Log notice stdout"]) + "\n")
+    with Background([tool("tor"), "-f", str(torrc)]) as tor, FileServer() as server:
+        tor.wait_until("a bootstrap", lambda: "Bootstrapped 100%" in tor.output(), 60.0)
+        got = fetch(server.url(5 * MIB), f"socks5h://127.0.0.1:{socks}", tmp_path / "got")
+        log = tor.output()
+    assert not got.fault(5 * MIB), f"{got.fault(5 * MIB)}\n{log[-3000:]}"
+    about_us = ("authority", "relay", "consensus", "protocol", "certificate")
+    warnings = [line for line in log.splitlines() if "[warn]" in line or "[err]" in line]
+    assert [line for line in warnings if any(word in line for word in about_us)] == []
+
+
+def test_a_second_one_on_the_same_machine_says_what_is_in_its_way(up: Up, tmp_path: Path) -> None:
+    """With the same folder, and with another; the first one goes on."""
+    for folder, code, word in ((up.folder, 2, "another"), (tmp_path / "other", 1, "127.1.0.1")):
+        command = [anabranch(), "up", "--data", str(folder)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=30)
+        assert (done.returncode, done.stderr.count("\n")) == (code, 1), done.stderr
+        assert word in done.stderr
+    with FileServer() as server:
+        assert not fetch(server.url(MIB), up.proxy, tmp_path / "got").fault(MIB)
