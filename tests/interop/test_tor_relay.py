@@ -148,6 +148,32 @@ def test_our_client_goes_by_both_kinds(
     check(world)
 
 
+def test_a_relay_keeps_to_its_rate_and_tells_prometheus(
+    world: World, tmp_path: Path, results: Results
+) -> None:
+    """A download takes as long as the middle relay's rate says; counters say what it carried."""
+    stock, slow, exit_ = world.network.of("relay")[0], world.ours[3], world.network.of("exit")[0]
+    pins = ["--entry", stock.fingerprint, "--middle", slow.fingerprint]
+    length = 8 * MIB
+    before = slow.scrape()
+    with (
+        OurClient(world.network, tmp_path / "c", *pins, "--exit", exit_.fingerprint) as client,
+        FileServer() as server,
+    ):
+        client.wait_ready()
+        got = fetch(server.url(length), client.proxy, tmp_path / "got")
+    assert not got.fault(length), got.fault(length)
+    # A burst may pass at once.
+    assert got.seconds > (length - RATE) / RATE, got
+    after = slow.scrape()
+    grown = {series: after[series] - before[series] for series in before}
+    for way in ("received", "sent"):
+        assert grown[f'anabranch_relay_link_bytes_total{{direction="{way}"}}'] > length
+    assert grown["anabranch_relay_cells_total"] > length / 498
+    results.add("a relay held to a rate", rate=RATE, bytes=length, seconds=f"{got.seconds:.1f}")
+    check(world)
+
+
 @pytest.mark.parametrize("place", ["middle", "exit"])
 def test_a_killed_relay_ends_its_streams_at_once_and_the_next_go_elsewhere(
     world: World, place: str, tmp_path: Path
@@ -177,30 +203,4 @@ def test_a_killed_relay_ends_its_streams_at_once_and_the_next_go_elsewhere(
         assert status in BROKEN, status
         assert seconds < AT_ONCE
         assert not got.fault(MIB), f"{got.fault(MIB)}\n{client.process.output()[-3000:]}"
-    check(world)
-
-
-def test_a_relay_keeps_to_its_rate_and_tells_prometheus(
-    world: World, tmp_path: Path, results: Results
-) -> None:
-    """A download takes as long as the middle relay's rate says; counters say what it carried."""
-    stock, slow, exit_ = world.network.of("relay")[0], world.ours[3], world.network.of("exit")[0]
-    pins = ["--entry", stock.fingerprint, "--middle", slow.fingerprint]
-    length = 8 * MIB
-    before = slow.scrape()
-    with (
-        OurClient(world.network, tmp_path / "c", *pins, "--exit", exit_.fingerprint) as client,
-        FileServer() as server,
-    ):
-        client.wait_ready()
-        got = fetch(server.url(length), client.proxy, tmp_path / "got")
-    assert not got.fault(length), got.fault(length)
-    # A burst may pass at once.
-    assert got.seconds > (length - RATE) / RATE, got
-    after = slow.scrape()
-    grown = {series: after[series] - before[series] for series in before}
-    for way in ("received", "sent"):
-        assert grown[f'anabranch_relay_link_bytes_total{{direction="{way}"}}'] > length
-    assert grown["anabranch_relay_cells_total"] > length / 498
-    results.add("a relay held to a rate", rate=RATE, bytes=length, seconds=f"{got.seconds:.1f}")
     check(world)
