@@ -49,8 +49,26 @@ pub(super) struct Desk {
     /// When what failed is tried again.
     retry: u64,
     ticked: Time,
-    /// What the machine's clock is ahead of ours.
+    steps: Steps,
+}
+
+/// Steps of the machine's clock, which ours does not make.
+struct Steps {
+    /// What the machine's is ahead of ours, in seconds.
     ahead: i64,
+}
+
+impl Steps {
+    /// By how many seconds the machine's clock was set forward since the last call, or back, if it was.
+    fn note(&mut self, now: Time, unix: u64) -> Option<i64> {
+        let ahead = unix as i64 - now.since(Time::ZERO).as_secs() as i64;
+        let step = ahead - self.ahead;
+        if step.abs() < STEP {
+            return None;
+        }
+        self.ahead = ahead;
+        Some(step)
+    }
 }
 
 impl Desk {
@@ -84,7 +102,7 @@ impl Desk {
             listed: false,
             retry: 0,
             ticked: Time::ZERO,
-            ahead: unix() as i64,
+            steps: Steps { ahead: unix() as i64 },
         };
         Ok((desk, at))
     }
@@ -207,12 +225,7 @@ impl Desk {
 
     /// A clock that was set anew makes nobody older.
     fn note_steps(&mut self, now: Time, unix: u64, state: &mut State) {
-        let ahead = unix as i64 - now.since(Time::ZERO).as_secs() as i64;
-        let step = ahead - self.ahead;
-        if step.abs() < STEP {
-            return;
-        }
-        self.ahead = ahead;
+        let Some(step) = self.steps.note(now, unix) else { return };
         (self.published, self.retry) = (0, 0);
         state.authority.shift(step);
         let way = if step > 0 { "forward" } else { "back" };
@@ -281,5 +294,21 @@ impl Desk {
     fn fail(&mut self, unix: u64, state: &mut State, what: &str) {
         self.retry = unix + RETRY;
         state.tell(Told::Trouble(what.to_owned()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_step_of_the_clock_is_noted_once_and_its_drift_is_not() {
+        let mut steps = Steps { ahead: 1_000 };
+        assert_eq!(steps.note(Time::from_secs(60), 1_060), None);
+        assert_eq!(steps.note(Time::from_secs(120), 1_123), None, "it was corrected");
+        assert_eq!(steps.note(Time::from_secs(180), 4_780), Some(3_600));
+        assert_eq!(steps.note(Time::from_secs(240), 4_840), None);
+        assert_eq!(steps.note(Time::from_secs(300), 1_300), Some(-3_600));
+        assert_eq!(steps.note(Time::from_secs(360), 1_360), None);
     }
 }
