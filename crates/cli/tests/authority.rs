@@ -29,6 +29,7 @@ fn usual(ports: [u16; 2]) -> Vec<String> {
 fn start(data: &Path, ports: [u16; 2]) -> Command {
     let usual = usual(ports);
     let mut command = command(&usual.iter().map(String::as_str).collect::<Vec<_>>());
+    command.args(["--interval", "10"]);
     command.arg("--data").arg(data).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }
@@ -111,4 +112,34 @@ fn its_line_is_printed_and_kept_and_what_is_in_its_way_is_named() {
     wait(&mut child, "listening");
     end(child);
     assert_eq!(fs::read_to_string(data.join("authorities")).unwrap(), line, "it is the same");
+}
+
+#[test]
+fn on_a_full_disk_it_makes_no_half_keys_and_goes_on_with_those_it_has() {
+    let folder = tempfile::tempdir().unwrap();
+    let (data, ports) = (folder.path().join("state"), free_ports());
+    // A limit on the size of files is what a full disk looks like to a writer, and needs no root.
+    let full = || {
+        let usual = usual(ports);
+        let mut command = Command::new("sh");
+        command.args(["-c", "ulimit -f 1; trap '' XFSZ; exec \"$0\" authority \"$@\""]);
+        command.arg(env!("CARGO_BIN_EXE_anabranch")).args(usual).arg("--data").arg(&data);
+        command.args(["--interval", "10"]).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    };
+    let done = full().output().unwrap();
+    let error = String::from_utf8(done.stderr).unwrap();
+    assert_eq!(done.status.code(), Some(2), "{error}");
+    assert!(error.contains("File too large"), "{error}");
+    assert_eq!(fs::read_dir(data.join("keys")).unwrap().count(), 0, "no half keys are left");
+    let mut child = start(&data, ports).spawn().unwrap();
+    wait(&mut child, "consensus");
+    end(child);
+    let kept = fs::read(data.join("consensus")).unwrap();
+    let mut child = full().spawn().unwrap();
+    let told = wait(&mut child, "trouble");
+    assert!(told.contains("File too large") && told.contains("without it on disk"), "{told}");
+    wait(&mut child, "consensus");
+    end(child);
+    assert_eq!(fs::read(data.join("consensus")).unwrap(), kept, "the old file stays whole");
 }
