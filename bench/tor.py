@@ -30,7 +30,7 @@ TICK_MS = 1000 / os.sysconf("SC_CLK_TCK")
 # Bytes a second that nobody reaches here: C tor's relays are not held to a rate either.
 FREELY = "1000000000"
 # CPU of ours, as a share of C tor's.
-TARGET = 1.0
+TARGET = 0.5
 STOCK = "C tor"
 # Ours, by how many threads carry cells.
 THREADS = {"ours, 1 thread": 1, "ours, 2 threads": 2}

@@ -144,7 +144,7 @@ def four(server: FileServer, proxy: str, folder: Path, length: int) -> float:
                 users,
             )
         )
-    # The server makes the bytes first, one request after the other.
+    # The server makes the bytes first.
     first = max(one.first_byte_s for one in got)
     return CIRCUITS * length / 1e6 / max(time.monotonic() - begin - first, 1e-3)
 

@@ -2,41 +2,43 @@
 
 use std::collections::BTreeMap;
 
-/// The links of all shards to other relays, by the neighbour's RSA identity. Of a neighbour to whom several shards have links the first
-/// one counts.
+/// The links of all shards to other relays, by the neighbour's RSA identity: shards in the order in which they came to have one, and how many each
+/// has, open or being opened. The first one's counts, and when it has none any more the next one's.
 #[derive(Debug, Default)]
 pub struct Claims {
-    held: BTreeMap<[u8; 20], Claim>,
-}
-
-#[derive(Debug)]
-struct Claim {
-    shard: usize,
-    /// Links that are open, or being opened.
-    links: usize,
+    held: BTreeMap<[u8; 20], Vec<(usize, usize)>>,
 }
 
 impl Claims {
     /// A shard wants to open a link: the shard by whose link to go on. If that is the asker, it is to open one, and to say when that
     /// is gone ([`Claims::gone`]).
     pub fn claim(&mut self, neighbour: [u8; 20], shard: usize) -> usize {
-        let claim = self.held.entry(neighbour).or_insert(Claim { shard, links: 0 });
-        claim.links += usize::from(claim.shard == shard);
-        claim.shard
+        match self.held.get(&neighbour).and_then(|shards| shards.first()) {
+            Some(&(other, _)) if other != shard => other,
+            _ => {
+                self.came(neighbour, shard);
+                shard
+            }
+        }
     }
 
-    /// A neighbour opened a link to a shard. When it is gone, [`Claims::gone`] is to be told.
+    /// A shard has a link to this neighbour, who opened it. When it is gone, [`Claims::gone`] is to be told.
     pub fn came(&mut self, neighbour: [u8; 20], shard: usize) {
-        self.claim(neighbour, shard);
+        let shards = self.held.entry(neighbour).or_default();
+        match shards.iter_mut().find(|(other, _)| *other == shard) {
+            Some((_, links)) => *links += 1,
+            None => shards.push((shard, 1)),
+        }
     }
 
     /// A shard's link is gone, or could not be opened.
     pub fn gone(&mut self, neighbour: [u8; 20], shard: usize) {
-        let Some(claim) = self.held.get_mut(&neighbour).filter(|claim| claim.shard == shard) else {
-            return;
-        };
-        claim.links = claim.links.saturating_sub(1);
-        if claim.links == 0 {
+        let Some(shards) = self.held.get_mut(&neighbour) else { return };
+        for (_, links) in shards.iter_mut().filter(|(other, _)| *other == shard) {
+            *links = links.saturating_sub(1);
+        }
+        shards.retain(|(_, links)| *links > 0);
+        if shards.is_empty() {
             self.held.remove(&neighbour);
         }
     }
@@ -63,11 +65,16 @@ mod tests {
     }
 
     #[test]
-    fn a_link_that_counts_for_nothing_takes_nothing_away() {
+    fn a_second_link_counts_when_the_first_is_gone() {
         let mut claims = Claims::default();
         claims.came(ANN, 0);
         claims.came(ANN, 1);
+        claims.came(ANN, 1);
         claims.gone(ANN, 1);
         assert_eq!(claims.claim(ANN, 1), 0);
+        claims.gone(ANN, 0);
+        assert_eq!(claims.claim(ANN, 2), 1);
+        claims.gone(ANN, 1);
+        assert_eq!(claims.claim(ANN, 2), 2);
     }
 }

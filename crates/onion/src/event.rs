@@ -51,6 +51,8 @@ pub enum Violation {
     RelayEarly,
     /// A cell that no layer recognises.
     Unrecognised,
+    /// A neighbour who makes us answer, and does not read.
+    Deaf,
     /// A relay message that cannot be read, or may not come at this point.
     Message,
     /// EXTEND to ourselves, to where the circuit comes from, to a place that is not allowed, or not in RELAY_EARLY.
@@ -75,6 +77,7 @@ impl fmt::Display for Violation {
             Violation::TooLong => "a cell that is too long",
             Violation::CircuitId => "a circuit ID that is in use or not the neighbour's to choose",
             Violation::RelayEarly => "a RELAY_EARLY cell where none is allowed",
+            Violation::Deaf => "answers that were asked for and not read",
             Violation::Unrecognised => "a relay cell that nobody recognises",
             Violation::Message => "a relay message that cannot be read or is out of place",
             Violation::Extend => "a circuit that may not be extended that way",

@@ -33,6 +33,9 @@ pub(crate) struct Owner {
     pub(crate) outward: bool,
 }
 
+/// Cells of its own that a link may have to say beside one for each circuit. Nobody who reads lets them become so many: a neighbour who makes
+/// us answer and does not read is to go.
+const MOST_SAID: usize = 256;
 /// Tries to find a free circuit ID (C tor's figure).
 const TRIES: usize = 64;
 /// The bit that tells who made a circuit ID: set by the link's initiator.
@@ -52,6 +55,8 @@ pub(crate) struct Link {
     /// A cell of padding is among what the channel has to say.
     padded: bool,
     lanes: BTreeMap<u32, (Owner, Queue)>,
+    /// The most circuits at a time since the neighbour last took what we had to say.
+    busiest: usize,
     policy: Box<dyn Policy>,
     told: bool,
 }
@@ -64,13 +69,22 @@ pub(crate) struct Hub {
     pool: Pool,
     policy: schedule::Kind,
     ready: VecDeque<LinkId>,
+    /// Links whose neighbours do not read what they are told.
+    deaf: Vec<LinkId>,
 }
 
 impl Hub {
     /// Without links.
     pub(crate) fn new(policy: schedule::Kind) -> Hub {
         let (links, reached) = (BTreeMap::new(), BTreeMap::new());
-        Hub { links, reached, pool: Pool::default(), policy, ready: VecDeque::new() }
+        Hub {
+            links,
+            reached,
+            pool: Pool::default(),
+            policy,
+            ready: VecDeque::new(),
+            deaf: Vec::new(),
+        }
     }
 
     /// Adds a link.
@@ -83,6 +97,7 @@ impl Hub {
             quiet: Quiet::default(),
             padded: false,
             lanes: BTreeMap::new(),
+            busiest: 0,
             policy: self.policy.policy(),
             told: false,
         };
@@ -162,7 +177,7 @@ impl Hub {
         if by_initiator == link.channel.is_initiator() || link.lanes.contains_key(&lane.id) {
             return false;
         }
-        link.lanes.insert(lane.id, (owner, Queue::default()));
+        link.add(lane.id, owner);
         true
     }
 
@@ -177,7 +192,7 @@ impl Hub {
         let bit = if link.channel.is_initiator() { BY_INITIATOR } else { 0 };
         let mut draws = (0..TRIES).map(|_| rng.next_u32() & !BY_INITIATOR | bit);
         let free = draws.find(|id| id & !BY_INITIATOR != 0 && !link.lanes.contains_key(id))?;
-        link.lanes.insert(free, (owner, Queue::default()));
+        link.add(free, owner);
         Some(Lane { link: id, id: free })
     }
 
@@ -200,8 +215,17 @@ impl Hub {
     pub(crate) fn say(&mut self, lane: Lane, command: Command, body: &[u8]) {
         if let Some(link) = self.links.get_mut(&lane.link) {
             put_fixed(&mut link.channel.outbox, lane.id, command, body);
+            let most = (MOST_SAID + link.busiest) * CELL;
+            if link.channel.outbox.len() > most && !self.deaf.contains(&lane.link) {
+                self.deaf.push(lane.link);
+            }
             self.wake(lane.link);
         }
+    }
+
+    /// A link whose neighbour has left so much unread that it is to be closed.
+    pub(crate) fn take_deaf(&mut self) -> Option<LinkId> {
+        self.deaf.pop()
     }
 
     /// Sends a cell of padding, unless one waits; whether it did.
@@ -246,6 +270,7 @@ impl Hub {
             let padding = if std::mem::take(&mut link.padded) { CELL } else { 0 };
             link.quiet.note(now, link.channel.outbox.len() <= padding);
             out.append(&mut link.channel.outbox);
+            link.busiest = link.lanes.len();
             return Popped::Own;
         }
         let Some(circuit) = link.policy.next() else {
@@ -284,6 +309,11 @@ pub(crate) enum Popped {
 }
 
 impl Link {
+    fn add(&mut self, circuit: u32, owner: Owner) {
+        self.lanes.insert(circuit, (owner, Queue::default()));
+        self.busiest = self.busiest.max(self.lanes.len());
+    }
+
     /// Circuits on the link.
     pub(crate) fn circuits(&self) -> usize {
         self.lanes.len()

@@ -152,6 +152,9 @@ impl<N: Node> Core for N {
             LinkInput::Elsewhere { target, link } => self.found(now, &target, link),
             LinkInput::Unreachable { target } => self.unreachable(&target, Why::Unreached),
         }
+        while let Some(id) = self.base_mut().hub.take_deaf() {
+            self.fail(now, id, Violation::Deaf);
+        }
         self.relieve();
     }
 

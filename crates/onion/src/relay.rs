@@ -147,6 +147,8 @@ pub struct Stats {
     pub circuits_cgo: u64,
     /// Circuits that live.
     pub circuits: usize,
+    /// Their places on links, and those of other shards' circuits that go on from here.
+    pub lanes: usize,
     /// Streams that live.
     pub streams: usize,
     /// Cells that wait.
@@ -171,6 +173,7 @@ impl Stats {
             circuits_made: self.circuits_made + other.circuits_made,
             circuits_cgo: self.circuits_cgo + other.circuits_cgo,
             circuits: self.circuits + other.circuits,
+            lanes: self.lanes + other.lanes,
             streams: self.streams + other.streams,
             cells: self.cells + other.cells,
             window: self.window.max(other.window),
@@ -247,6 +250,7 @@ impl Relay {
         let windows = ends().map(|tail| tail.leg.window());
         Stats {
             circuits: ends().count(),
+            lanes: self.base.hub.iter().map(|(_, link)| link.circuits()).sum(),
             streams: self.base.streams.len(),
             cells: self.base.hub.used(),
             window: windows.max().unwrap_or_default(),

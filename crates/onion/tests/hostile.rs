@@ -359,6 +359,16 @@ fn a_link_that_begins_with_something_else() {
 }
 
 #[test]
+fn a_neighbour_who_makes_us_answer_and_does_not_read_is_left() {
+    breaks_its_link_only(Violation::Deaf, |world, neighbour| {
+        // TAP is refused, each time with a DESTROY.
+        for circuit in 1..=300 {
+            neighbour.cell(world, 1 << 31 | circuit, Command::CREATE, &[]);
+        }
+    });
+}
+
+#[test]
 fn half_open_links_are_few_for_each_address_and_do_not_last() {
     let mut world = World::new(Setting::default());
     let other: IpAddr = "10.66.0.2".parse().unwrap();

@@ -27,8 +27,8 @@ const LOOPBACK: &str = "accept 127.0.0.0/8:*";
 /// Bring up an onion network in this process: an authority, seven relays and a client
 ///
 /// Needs no root and no configuration. Each node has a loopback address of its own (127.1.0.1 for the authority, 127.2.0.1 to 127.8.0.1
-/// for the relays, of which the last two are exits), and talks to the others by nothing but the Tor protocol. Exits reach this
-/// machine alone, unless --exit says otherwise. Keys are made at the first start and kept in --data.
+/// for the relays, of which the last two are exits), and talks to the others by nothing but the Tor protocol. Exits connect to this
+/// machine alone, unless --exit says otherwise; they look any name up, as programs on this machine do. Keys are made at the first start and kept in --data.
 ///
 /// Stock tors and other anabranch clients and relays on this machine are welcome: --print-torrc prints what they need.
 #[derive(Args)]

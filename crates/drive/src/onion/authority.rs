@@ -86,7 +86,7 @@ pub type Tell = Box<dyn FnMut(Told) + Send>;
 pub enum AuthorityError {
     /// A file.
     Store(StoreError),
-    /// Another process has the folder.
+    /// Another process, or another authority of this one, has the folder.
     Busy(PathBuf),
     /// A port cannot be had, or the kernel has nothing left.
     System(io::Error),
@@ -177,7 +177,8 @@ pub fn announced(settings: &Settings) -> Result<String, AuthorityError> {
     Ok(line(&about(settings, cabinet.identity())))
 }
 
-fn locked(data: &Path) -> Result<File, AuthorityError> {
+/// The folder for us alone, as long as the file is held.
+pub(super) fn locked(data: &Path) -> Result<File, AuthorityError> {
     let path = data.join(LOCK);
     let told = |error| StoreError::File(path.clone(), error);
     let file =

@@ -28,7 +28,7 @@ use super::client;
 use super::keyring::KeyRing;
 use super::office::{self, Office, unix};
 use super::relay::{self, Numbers, Watch};
-use super::store::StoreError;
+use super::store::{StoreError, private_folder};
 
 /// The port for links of every node, and the authority's for directories.
 const OR_PORT: u16 = 9001;
@@ -113,6 +113,9 @@ pub fn run(
     watch: &mut dyn FnMut(Happening),
 ) -> Result<(), EmbeddedError> {
     let (teller, told) = channel();
+    private_folder(&settings.data)?;
+    // Before any key is touched: another network may run on them.
+    let _lock = authority::locked(&settings.data).map_err(EmbeddedError::Authority)?;
     let rings = keys(&settings)?;
     let mut network = Network { nodes: Vec::new(), authority: None };
     let line = network.start(&settings, rings, &teller)?;
@@ -294,6 +297,14 @@ impl Teller {
     fn tell(&self, told: FromNode) {
         // Nobody listens any more when the network ends.
         let _ = self.teller.send((self.name.clone(), told));
+    }
+}
+
+impl Drop for Teller {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            self.tell(FromNode::Ended(Err(io::Error::other("its thread has panicked"))));
+        }
     }
 }
 

@@ -104,15 +104,20 @@ impl Links {
         held
     }
 
+    /// Whether there is such a link.
+    pub(super) fn has(&self, link: LinkId) -> bool {
+        self.conns.contains_key(&link)
+    }
+
     /// How many there are.
     pub(super) fn len(&self) -> usize {
         self.conns.len()
     }
 
-    /// Links that should have opened long ago; to be asked for about once a second.
+    /// Links that should have opened long ago, or whose neighbour does not take the last words; to be asked for about once a second.
     pub(super) fn stale(&mut self, now: Time) -> Vec<LinkId> {
         let stale = |conn: &mut Conn| now.since(*conn.opening.get_or_insert(now)) >= OPENING;
-        let opening = self.conns.iter_mut().filter(|(_, conn)| !conn.told);
+        let opening = self.conns.iter_mut().filter(|(_, conn)| !conn.told || conn.closing);
         opening.filter_map(|(link, conn)| stale(conn).then_some(*link)).collect()
     }
 
@@ -274,7 +279,7 @@ impl Links {
     pub(super) fn close(&mut self, link: LinkId) {
         if let Some(conn) = self.conns.get_mut(&link) {
             conn.say_goodbye();
-            conn.closing = true;
+            (conn.closing, conn.opening) = (true, None);
         }
     }
 

@@ -329,7 +329,7 @@ fn config(settings: &Settings, credentials: &Credentials) -> Config {
         allow_private: settings.allow_private,
         max_cells: settings.memory / anabranch_onion::wire::cell::CELL / settings.threads.max(1),
         max_queue: 50_000,
-        max_half_open: 64,
+        max_half_open: (64 / settings.threads.max(1)).max(4),
         max_streams: 10_000,
     }
 }

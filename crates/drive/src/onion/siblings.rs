@@ -16,7 +16,7 @@ use rustix::event::{EventfdFlags, eventfd};
 /// The least number of a link to a sibling: the other shard's number added to this. Links with sockets have smaller ones.
 const FIRST: u64 = 1 << 59;
 /// Bytes that wait between two shards, each way.
-const RING: usize = 1024 * CELL;
+const RING: usize = 256 * CELL;
 /// Bytes fetched at once.
 const BATCH: usize = 64 * CELL;
 
@@ -337,10 +337,11 @@ mod tests {
         assert_eq!(one.claim(ANN), None);
         one.count(LinkId(7), ANN);
         assert_eq!(two.claim(ANN), Some(LinkId(FIRST)));
-        two.opened(LinkId(3), ANN);
         one.gone(LinkId(7));
         assert_eq!(two.claim(ANN), None, "and opens one when that is gone");
-        two.failed(ANN);
+        two.count(LinkId(3), ANN);
+        assert_eq!(one.claim(ANN), Some(LinkId(FIRST + 1)));
+        two.gone(LinkId(3));
         assert_eq!(one.claim(ANN), None);
     }
 }

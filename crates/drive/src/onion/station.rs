@@ -218,7 +218,8 @@ impl<C: Core> Station<C> {
 
     /// A link leads to this relay now.
     pub(super) fn opened(&mut self, link: LinkId, identity: &Identity) {
-        if let Some(siblings) = &mut self.siblings {
+        // It may be gone before this is told.
+        if let Some(siblings) = self.siblings.as_mut().filter(|_| self.links.has(link)) {
             siblings.opened(link, identity.rsa);
         }
     }

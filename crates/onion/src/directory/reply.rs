@@ -122,16 +122,49 @@ impl Reply {
         self.status
     }
 
-    /// The bytes.
+    /// All its bytes.
     #[must_use]
     pub fn bytes(&self) -> Vec<u8> {
+        [self.head().as_bytes(), &self.body].concat()
+    }
+
+    /// To be said piece by piece. Who are told the same share its body.
+    #[must_use]
+    pub fn spoken(self) -> Spoken {
+        Spoken { head: self.head(), body: self.body, said: 0 }
+    }
+
+    fn head(&self) -> String {
         let Reply { status, reason, headers, encoding, body } = self;
         let (encoding, length) = (encoding.name(), body.len());
-        let head = format!(
+        format!(
             "HTTP/1.0 {status} {reason}\r\n{headers}Content-Type: text/plain\r\n\
              Content-Encoding: {encoding}\r\nContent-Length: {length}\r\n\r\n"
-        );
-        [head.as_bytes(), body].concat()
+        )
+    }
+}
+
+/// An answer that is being said.
+#[derive(Clone, Debug)]
+pub struct Spoken {
+    head: String,
+    body: Arc<[u8]>,
+    said: usize,
+}
+
+impl Spoken {
+    /// What is to be said next; nothing at the end.
+    #[must_use]
+    pub fn next(&self) -> &[u8] {
+        match self.said.checked_sub(self.head.len()) {
+            None => &self.head.as_bytes()[self.said..],
+            Some(said) => &self.body[said..],
+        }
+    }
+
+    /// So many bytes of that were said.
+    pub fn said(&mut self, bytes: usize) {
+        self.said += bytes;
     }
 }
 

@@ -64,8 +64,11 @@ impl Relay {
         // A circuit that came from another shard goes to no third one: shards that know no better would send it in circles.
         let is_own = self.base.circuits.get(index).is_some_and(|circuit| circuit.tail().is_some());
         let fits = body.len() <= BODY && (is_own || !across);
-        let Some(lane) = self.base.hub.make(link, owner, &mut *self.base.rng).filter(|_| fits)
-        else {
+        let lane = match fits {
+            true => self.base.hub.make(link, owner, &mut *self.base.rng),
+            false => None,
+        };
+        let Some(lane) = lane else {
             return self.tear_down(index, DestroyReason::RESOURCES);
         };
         let mut cell = [0; BODY];

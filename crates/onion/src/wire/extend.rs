@@ -40,7 +40,13 @@ impl Extend {
         let mut rsa = None;
         for specifier in message.linkspecs() {
             match specifier.parse().ok()? {
-                LinkSpec::OrPort(address, port) => target.addresses.push((address, port).into()),
+                LinkSpec::OrPort(address, port) => {
+                    // One of each kind, as clients have them: whoever names more would have us call at all of them.
+                    let address = SocketAddr::from((address, port));
+                    if !target.addresses.iter().any(|other| other.is_ipv4() == address.is_ipv4()) {
+                        target.addresses.push(address);
+                    }
+                }
                 LinkSpec::RsaId(id) if rsa.is_none() => rsa = Some(id.to_bytes()),
                 LinkSpec::Ed25519Id(id) if target.ed25519.is_none() => {
                     target.ed25519 = Some(id.into());

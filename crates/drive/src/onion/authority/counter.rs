@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anabranch_multipath::Time;
 use anabranch_onion::directory::http::{Request, RequestReader};
-use anabranch_onion::directory::reply::{Answers, Reply};
+use anabranch_onion::directory::reply::{Answers, Reply, Spoken};
 
 use crate::onion::conn::is_passing;
 use crate::onion::office::unix;
@@ -43,7 +43,7 @@ enum Stage {
     /// The answer is worth waiting for.
     Waiting(Request),
     /// The answer, and how much of it has gone.
-    Answered(Vec<u8>, usize),
+    Answered(Spoken),
     /// All is said. What still comes is read, or the kernel would take the answer back.
     Leaving,
 }
@@ -126,7 +126,7 @@ impl Visitor {
         if let Stage::Waiting(request) = &self.stage
             && let Some(reply) = answers.reply(request, Some(self.peer), unix())
         {
-            self.stage = Stage::Answered(reply.bytes(), 0);
+            self.stage = Stage::Answered(reply.spoken());
         }
         self.say()?;
         Ok(true)
@@ -147,17 +147,17 @@ impl Visitor {
             Ok(Some(request)) => self.stage = Stage::Waiting(request),
             Err(error) => {
                 let reply = Reply::new(400, &error.to_string()).told(unix(), Some(self.peer));
-                self.stage = Stage::Answered(reply.bytes(), 0);
+                self.stage = Stage::Answered(reply.spoken());
             }
         }
         Ok(true)
     }
 
     fn say(&mut self) -> io::Result<()> {
-        let Stage::Answered(text, said) = &mut self.stage else { return Ok(()) };
-        while *said < text.len() {
-            match self.socket.write(&text[*said..]) {
-                Ok(count) => *said += count,
+        let Stage::Answered(answer) = &mut self.stage else { return Ok(()) };
+        while !answer.next().is_empty() {
+            match self.socket.write(answer.next()) {
+                Ok(count) => answer.said(count),
                 Err(error) if is_passing(&error) => return Ok(()),
                 Err(error) => return Err(error),
             }

@@ -2,7 +2,7 @@
 
 use anabranch_multipath::Time;
 use anabranch_onion::directory::http::{Request, RequestReader};
-use anabranch_onion::directory::reply::{Answers, Reply};
+use anabranch_onion::directory::reply::{Answers, Reply, Spoken};
 use anabranch_onion::{Core, StreamKey};
 
 use crate::onion::office::unix;
@@ -13,8 +13,8 @@ pub(super) enum Answering {
     Reading(RequestReader),
     /// The answer is worth waiting for.
     Waiting(Request),
-    /// The answer, and how much of it found room.
-    Saying(Vec<u8>, usize),
+    /// The answer is being said.
+    Saying(Spoken),
 }
 
 impl Answering {
@@ -39,18 +39,23 @@ impl Answering {
             *self = match reader.push(&bytes) {
                 Ok(None) => return false,
                 Ok(Some(request)) => Answering::Waiting(request),
-                Err(_) => Answering::Saying(Reply::new(400, "Bad request").bytes(), 0),
+                Err(_) => Answering::Saying(Reply::new(400, "Bad request").spoken()),
             };
         }
         // Where the client is, the circuit does not say.
         if let Answering::Waiting(request) = self
             && let Some(reply) = cache.reply(request, None, unix())
         {
-            *self = Answering::Saying(reply.bytes(), 0);
+            *self = Answering::Saying(reply.spoken());
         }
-        let Answering::Saying(text, said) = self else { return false };
-        *said += core.write(now, stream, &text[*said..]);
-        *said == text.len()
+        let Answering::Saying(answer) = self else { return false };
+        while !answer.next().is_empty() {
+            match core.write(now, stream, answer.next()) {
+                0 => return false,
+                bytes => answer.said(bytes),
+            }
+        }
+        true
     }
 }
 

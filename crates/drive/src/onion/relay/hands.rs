@@ -199,6 +199,16 @@ impl Teller {
     }
 }
 
+/// A shard that panics leaves links and circuits in the lurch: the relay is to end with it.
+impl Drop for Teller {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            let error = io::Error::other("a thread that carries cells has panicked");
+            self.tell(Told::Failed(error));
+        }
+    }
+}
+
 impl Watch for Teller {
     fn listening(&mut self, _: &[SocketAddr]) {}
 
