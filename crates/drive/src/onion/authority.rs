@@ -2,12 +2,12 @@
 //! requests in the clear, its probes of relays, its keys and its files.
 //!
 //! The authority is a relay as well, which [`super::relay`] runs: what it publishes goes to us by the [`Office`] that [`start`] gives, and
-//! both ports answer from the same [`Bureau`].
+//! both ports answer from the same `Bureau`.
 //!
 //! * [`keys`]: the identity, the signing key and its certificate, which is renewed in time.
-//! * [`vault`]: descriptors, what is known of relays, the last consensus: all on disk before anybody is told.
-//! * [`bureau`]: who takes descriptors and answers requests; [`counter`]: connections of those who come in the clear.
-//! * [`desk`]: the thread.
+//! * `vault`: descriptors, what is known of relays, the last consensus: all on disk before anybody is told.
+//! * `bureau`: who takes descriptors and answers requests; `counter`: connections of those who come in the clear.
+//! * `desk`: the thread.
 
 use std::fmt;
 use std::fs::{File, OpenOptions};
