@@ -29,9 +29,9 @@ impl Pins {
         agree
     }
 
-    /// Whether no further pair is taken.
-    pub(super) fn is_full(&self) -> bool {
-        self.by_rsa.len() >= MOST
+    /// Whether a pair with this identity can be kept: it is known, or there is room for one more.
+    pub(super) fn has_place(&self, rsa: &[u8; 20]) -> bool {
+        self.by_rsa.len() < MOST || self.by_rsa.contains_key(rsa)
     }
 
     /// All pairs, in the order of their RSA identities.
@@ -51,5 +51,18 @@ mod tests {
         assert!(!pins.pin([1; 20], [2; 32]) && !pins.pin([2; 20], [1; 32]));
         assert!(pins.pin([2; 20], [2; 32]));
         assert_eq!(pins.iter().count(), 2);
+    }
+
+    #[test]
+    fn when_there_is_no_room_those_who_are_known_stay() {
+        let name = |number: usize| {
+            let mut name = [0; 32];
+            name[..8].copy_from_slice(&number.to_be_bytes());
+            name
+        };
+        let rsa = |number: usize| <[u8; 20]>::try_from(&name(number)[..20]).unwrap();
+        let mut pins = Pins::default();
+        assert!((0..MOST).all(|number| pins.pin(rsa(number), name(number))));
+        assert!(pins.has_place(&rsa(7)) && !pins.has_place(&rsa(MOST)));
     }
 }

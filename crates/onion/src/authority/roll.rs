@@ -160,7 +160,7 @@ impl Roll {
         if let Some(address) = private.filter(|_| !rules.allow_private) {
             return Err(Refusal::Private(address));
         }
-        self.pin(&described)?;
+        self.admit(&described)?;
         let digest = sha1(signed_part(descriptor).as_bytes());
         let said = said::read(descriptor);
         let extra = extra.map(|text| (text.to_owned(), sha1(signed_part(text).as_bytes())));
@@ -171,6 +171,7 @@ impl Roll {
         if !fits(&extra) {
             return Err(Refusal::Beside);
         }
+        self.pins.pin(described.rsa_identity, described.ed_identity);
         self.put(Entry {
             text: descriptor.to_owned(),
             digest,
@@ -308,16 +309,14 @@ impl Roll {
         self.entries.get(id)
     }
 
-    fn pin(&mut self, described: &Described) -> Result<(), Refusal> {
+    /// Whether a relay of these identities may be taken.
+    fn admit(&self, described: &Described) -> Result<(), Refusal> {
         let (rsa, edwards) = (described.rsa_identity, described.ed_identity);
         if !self.pins.agree(&rsa, &edwards) {
             return Err(Refusal::Identity);
         }
-        if self.entries.len() >= MOST && !self.entries.contains_key(&rsa) || self.pins.is_full() {
-            return Err(Refusal::Full);
-        }
-        self.pins.pin(rsa, edwards);
-        Ok(())
+        let has_place = self.entries.len() < MOST || self.entries.contains_key(&rsa);
+        if has_place && self.pins.has_place(&rsa) { Ok(()) } else { Err(Refusal::Full) }
     }
 
     fn put(&mut self, mut entry: Entry) -> Result<Taken, Refusal> {

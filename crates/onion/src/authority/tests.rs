@@ -288,6 +288,9 @@ fn bad_uploads_are_refused_and_leave_what_is_known() {
     assert_eq!(authority.upload(NOW, &(good.clone() + &good)), Err(Refusal::Beside));
     let extra = "extra-info relay1 AAAA\nrouter-signature\n";
     assert_eq!(authority.upload(NOW, &(good.clone() + extra)), Err(Refusal::Beside));
+    let known = authority.pasts().count();
+    assert_eq!(authority.upload(NOW, &(descriptor(4, NOW - 10) + extra)), Err(Refusal::Beside));
+    assert_eq!(authority.pasts().count(), known, "what is refused pins nobody");
     let huge = "x".repeat(LONGEST_UPLOAD + 1);
     assert!(matches!(authority.upload(NOW, &huge), Err(Refusal::Document(_))));
     assert!(matches!(authority.upload(NOW, ""), Err(Refusal::Document(_) | Refusal::Beside)));
