@@ -134,8 +134,8 @@ struct Head {
     /// When certificates of links were last made anew, and when we were last described.
     certified: Time,
     described: Time,
-    /// Set when the end was asked for.
-    ends: Option<Time>,
+    /// Set when the end was asked for: from when on it ends once there are no circuits, and when it ends in any case.
+    ends: Option<[Time; 2]>,
 }
 
 impl Head {
@@ -184,7 +184,7 @@ impl Head {
             self.renew(now, watch);
         }
         let drained = || self.numbers().stats.circuits == 0;
-        Ok(!self.ends.is_some_and(|end| now >= end || drained()))
+        Ok(!self.ends.is_some_and(|[from, end]| now >= end || now >= from && drained()))
     }
 
     fn numbers(&self) -> Numbers {
@@ -206,7 +206,9 @@ impl Head {
     /// Takes no new links, and lets circuits finish.
     fn begin_to_end(&mut self, now: Time, watch: &mut dyn Watch) {
         tell(&[NotifyState::Stopping]);
-        self.ends = Some(now + self.settings.grace);
+        // What other shards have is told each second.
+        let from = if self.settings.threads > 1 { now + 2 * TICK } else { now };
+        self.ends = Some([from, now + self.settings.grace]);
         self.shard.station.listeners.clear();
         let circuits = self.numbers().stats.circuits;
         watch.note(&format!("ending: {circuits} circuits may go on for a while"));
