@@ -20,7 +20,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "interop"))
 
-from harness.report import table
+from harness.report import median_and_spread, table
 from harness.seeded import MIB
 from harness.tornet import Node, TorNetwork
 from harness.torours import OurRelay
@@ -135,15 +135,9 @@ def row(who: str, rounds: list[dict[str, Run]]) -> list[object]:
     runs = [found[who] for found in rounds]
     return [
         who,
-        spread([run.cpu_ms_a_mb for run in runs], 2),
-        spread([run.mb_a_second for run in runs], 1),
+        median_and_spread([run.cpu_ms_a_mb for run in runs], 2),
+        median_and_spread([run.mb_a_second for run in runs]),
     ]
-
-
-def spread(values: list[float], digits: int) -> str:
-    """Median, least and most."""
-    middle, low, high = statistics.median(values), min(values), max(values)
-    return f"{middle:.{digits}f} ({low:.{digits}f}-{high:.{digits}f})"
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "interop"))
 
-from harness.report import table
+from harness.report import median_and_spread, table
 from harness.seeded import MIB
 from harness.tornet import TorNetwork
 from harness.torours import OurClient, OurRelay
@@ -68,7 +68,10 @@ def main() -> int:
     rows = [
         [
             NAMES[field.name],
-            *(spread([one[who] for one in rounds], field.name) for who in (STOCK, OURS)),
+            *(
+                median_and_spread([getattr(one[who], field.name) for one in rounds])
+                for who in (STOCK, OURS)
+            ),
         ]
         for field in fields(Round)
     ]
@@ -166,12 +169,6 @@ def seconds(got: Download) -> float:
 def middle(downloads: list[Download], of: Callable[[Download], float]) -> float:
     """The median, in milliseconds."""
     return statistics.median(of(got) for got in downloads) * 1000
-
-
-def spread(rounds: list[Round], name: str) -> str:
-    """Median, least and most."""
-    values = [getattr(one, name) for one in rounds]
-    return f"{statistics.median(values):.1f} ({min(values):.1f}-{max(values):.1f})"
 
 
 def verdict(rounds: list[dict[str, Round]], name: str) -> bool:

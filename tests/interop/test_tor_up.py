@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import time
 from collections.abc import Iterator
@@ -15,6 +14,7 @@ from harness.closing import Closing
 from harness.seeded import MIB
 from harness.tools import Background, anabranch, tool
 from harness.tornet import free_ports
+from harness.torours import events_of
 from harness.webfiles import FileServer, fetch, fetch_all
 
 pytestmark = [pytest.mark.tor, pytest.mark.timeout(300)]
@@ -41,9 +41,7 @@ class Up(Closing):
 
     def events(self, kind: str) -> list[dict[str, object]]:
         """What it told so far."""
-        lines = [line for line in self.process.output().splitlines() if line.startswith("{")]
-        told: list[dict[str, object]] = [json.loads(line) for line in lines]
-        return [event for event in told if event["event"] == kind]
+        return events_of(self.process, kind)
 
     def ready(self) -> float:
         """Waits for a circuit: seconds since the start."""

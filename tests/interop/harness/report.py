@@ -28,9 +28,10 @@ def _pad(cell: str, width: int) -> str:
     return cell.rjust(width) if cell[:1].isdigit() else cell.ljust(width)
 
 
-def median_and_spread(values: Sequence[float]) -> str:
+def median_and_spread(values: Sequence[float], digits: int = 1) -> str:
     """``median (lowest–highest)``."""
-    return f"{statistics.median(values):.1f} ({min(values):.1f}–{max(values):.1f})"
+    middle, low, high = statistics.median(values), min(values), max(values)
+    return f"{middle:.{digits}f} ({low:.{digits}f}–{high:.{digits}f})"
 
 
 def shares(counts: Mapping[str, Counts]) -> dict[str, tuple[float, float]]:

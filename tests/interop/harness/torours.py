@@ -18,6 +18,13 @@ from harness.tornet import Node, TorNetwork, free_ports
 CELL = 514
 
 
+def events_of(process: Background, kind: str = "") -> list[dict[str, object]]:
+    """What one of ours told so far by ``--json``, of one kind or all."""
+    lines = [line for line in process.output().splitlines() if line.startswith("{")]
+    told: list[dict[str, object]] = [json.loads(line) for line in lines]
+    return [event for event in told if kind in ("", event["event"])]
+
+
 def client_command(
     network: TorNetwork, folder: Path, authorities: Sequence[str] | None = None
 ) -> tuple[list[str], int]:
@@ -58,9 +65,7 @@ class OurClient(Closing):
 
     def events(self, kind: str = "") -> list[dict[str, object]]:
         """What it told so far, of one kind or all."""
-        lines = [line for line in self.process.output().splitlines() if line.startswith("{")]
-        told: list[dict[str, object]] = [json.loads(line) for line in lines]
-        return [event for event in told if kind in ("", event["event"])]
+        return events_of(self.process, kind)
 
     def wait_ready(self, seconds: float = 120.0) -> None:
         """Waits until it has built a circuit."""
@@ -108,9 +113,7 @@ class OurAuthority(Closing):
 
     def events(self, kind: str = "") -> list[dict[str, object]]:
         """What it told so far, of one kind or all."""
-        lines = [line for line in self.process.output().splitlines() if line.startswith("{")]
-        told: list[dict[str, object]] = [json.loads(line) for line in lines]
-        return [event for event in told if kind in ("", event["event"])]
+        return events_of(self.process, kind)
 
     def kill(self) -> None:
         """Ends it without a word, as ``kill -9`` does."""
@@ -187,9 +190,7 @@ class OurRelay(Closing):
 
     def events(self, kind: str = "") -> list[dict[str, object]]:
         """What it told so far, of one kind or all."""
-        lines = [line for line in self.process.output().splitlines() if line.startswith("{")]
-        told: list[dict[str, object]] = [json.loads(line) for line in lines]
-        return [event for event in told if kind in ("", event["event"])]
+        return events_of(self.process, kind)
 
     def number(self, name: str) -> int:
         """The last value of a counter."""

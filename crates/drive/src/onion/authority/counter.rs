@@ -42,7 +42,7 @@ enum Stage {
     Asking(RequestReader),
     /// The answer is worth waiting for.
     Waiting(Request),
-    /// The answer, and how much of it has gone.
+    /// The answer is being said.
     Answered(Spoken),
     /// All is said. What still comes is read, or the kernel would take the answer back.
     Leaving,
