@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from anabranch.attacks.network import _with_validation
 from anabranch.nets.layers import Dense, Key, Layer, State
 from anabranch.nets.recipe import Plateau, Recipe
 from anabranch.nets.train import Trained, _shuffled_batches, evaluate, logits, train
+from anabranch.unfinished import Unfinished
 
 RECIPE = Recipe("sgd", learning_rate=0.5, epochs=5, batch_size=8)
 
@@ -65,6 +67,53 @@ def test_weight_decay_and_penalty_shrink_the_weights() -> None:
     plain = size(RECIPE)
     assert size(replace(RECIPE, weight_decay=0.1)) < plain
     assert size(replace(RECIPE, penalty=squares)) < plain
+
+
+DROPPING = replace(RECIPE, optimizer="adam", learning_rate=0.1, epochs=6)
+
+
+@pytest.mark.parametrize(
+    "recipe", [DROPPING, replace(DROPPING, epochs=40, plateau=Plateau(1, 0.5, 0.01))]
+)
+@pytest.mark.parametrize("held_out", [None, ((X[:9],), CODES[:9])])
+def test_a_training_that_is_cut_goes_on_to_the_same_end(
+    recipe: Recipe, held_out: Any, tmp_path: Path
+) -> None:
+    whole, all_reports = run(recipe, validation=held_out)
+    cut = 3
+
+    class CutError(Exception):
+        pass
+
+    class Until(Unfinished):
+        def write(self, content: Any) -> None:
+            super().write(content)
+            if len(content["plain"]["told"]) == cut:
+                raise CutError
+
+    with pytest.raises(CutError):
+        run(recipe, validation=held_out, unfinished=Until(tmp_path / "unit"))
+    kept = Unfinished(tmp_path / "unit")
+    trained, reports = run(recipe, validation=held_out, unfinished=kept)
+    assert kept.earlier().cpu_s > 0
+    assert reports == all_reports
+    np.testing.assert_array_equal(logits(trained, (X,)), logits(whole, (X,)))
+    again, reports = run(recipe, validation=held_out, unfinished=Unfinished(tmp_path / "unit"))
+    assert reports == all_reports, "a training that ended is not begun anew"
+    np.testing.assert_array_equal(logits(again, (X,)), logits(whole, (X,)))
+
+
+def test_a_damaged_file_costs_a_new_start_and_all_parts_are_forgotten(tmp_path: Path) -> None:
+    unfinished = Unfinished(tmp_path / "unit").part("fold0").part("network")
+    whole, _ = run(DROPPING, unfinished=unfinished)
+    (file,) = tmp_path.iterdir()
+    file.write_bytes(file.read_bytes()[:-40])
+    again, _ = run(DROPPING, unfinished=unfinished)
+    np.testing.assert_array_equal(logits(again, (X,)), logits(whole, (X,)))
+    other = tmp_path / "unit2.fold0.training"
+    other.touch()
+    Unfinished(tmp_path / "unit").forget()
+    assert list(tmp_path.iterdir()) == [other]
 
 
 def squares(network: Any) -> Any:

@@ -11,6 +11,7 @@ from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
+import joblib
 import pytest
 
 from anabranch import results
@@ -203,6 +204,31 @@ def test_a_stopped_sweep_goes_on_where_it_was(
     assert said.split()[:5] == ["run", "paths", "seed", "accuracy", "%"], "what tells units apart"
     assert stamps(folder).items() >= kept.items()
     assert len(list(folder.glob("*.json"))) == 6
+
+
+def test_a_network_of_a_killed_sweep_goes_on_after_its_last_epoch(
+    data: Path, tmp_path: Path
+) -> None:
+    listing = tmp_path / "spec.toml"
+    settings = "[common]\nloads = 6\nbootstrap = 50\nattack = 'p-fp'\n"
+    parameters = "[attacks.p-fp]\nlength = 100\nepochs = 400\n"
+    listing.write_text(f"{settings}data = '{data}'\n{parameters}")
+    folder = tmp_path / "spec.results"
+    running = start(listing)
+    for _ in wait_until(lambda: any(folder.glob("*.training")) if folder.is_dir() else False):
+        assert running.poll() is None, running.communicate()
+    running.kill()
+    running.communicate()
+    (kept,) = folder.glob("*.training")
+    before, done = joblib.load(kept)
+    assert len(done["plain"]["told"]) < 400, "killed while it was trained"
+    (unit,) = read(listing)
+    report = sweep([unit], folder)
+    assert not list(folder.glob("*.training"))
+    whole = sweep([unit], tmp_path / "whole")
+    (one,), (other,) = ([results.load(file) for _, file in each.files] for each in (report, whole))
+    assert (one.metrics, one.facts) == (other.metrics, other.facts)
+    assert one.took["cpu_s"] > before.cpu_s, "what the killed process spent counts"
 
 
 def wait_until(ready: object, seconds: float = 60) -> Iterator[None]:

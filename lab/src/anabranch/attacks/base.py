@@ -20,6 +20,8 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
+from anabranch.unfinished import Unfinished
+
 Floats: TypeAlias = NDArray[np.float64]
 Ints: TypeAlias = NDArray[np.int64]
 Labels: TypeAlias = NDArray[Any]
@@ -151,6 +153,7 @@ class Task:
     groups: Labels | None
     validation: tuple[Sequences, Ints] | None
     on_epoch: OnEpoch | None
+    unfinished: Unfinished | None = None
 
 
 class Attack(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
@@ -169,6 +172,7 @@ class Attack(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-le
         groups: ArrayLike | None = None,
         validation: Validation | None = None,
         on_epoch: OnEpoch | None = None,
+        unfinished: Unfinished | None = None,
     ) -> Self:
         """Learns to tell the labels apart.
 
@@ -178,6 +182,8 @@ class Attack(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-le
             groups: (n,) load ids; an inner division never puts one load on both sides.
             validation: traces and labels that choose epochs or parameters, and nothing else.
             on_epoch: called after each epoch of a network; other attacks never call it.
+            unfinished: where a network's state is kept after each epoch, and gone on from if the
+                same call was cut.
 
         Raises:
             AttackError: if lengths differ, the validation set is empty, or there are fewer than
@@ -191,7 +197,7 @@ class Attack(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-le
             raise AttackError("the validation set is empty")
         grouping = None if groups is None else _labels_for(X, groups, "groups")
         held_out = None if validation is None else (validation[0], self._codes(*validation))
-        self._fit(Task(X, codes.astype(np.int64), grouping, held_out, on_epoch))
+        self._fit(Task(X, codes.astype(np.int64), grouping, held_out, on_epoch, unfinished))
         return self
 
     @abstractmethod

@@ -7,6 +7,7 @@ attack travels between processes and machines; the network is rebuilt around the
 from __future__ import annotations
 
 from abc import abstractmethod
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -81,6 +82,7 @@ class NetworkAttack(Attack):
             _seed_of(self.seed, number),
             None if validation is None else (self._inputs(validation[0], member), validation[1]),
             report,
+            None if task.unfinished is None else task.unfinished.part(member),
         )
         leaves = jax.tree.leaves((trained.network, trained.state))
         self.weights_[member] = [np.asarray(leaf) for leaf in leaves]
@@ -140,7 +142,9 @@ def _with_validation(task: Task, share: float, seed: int) -> Task:
     inner, outer = _divide(task, share, seed)
     groups = None if task.groups is None else task.groups[inner]
     held_out = (task.X[outer], task.codes[outer])
-    return Task(task.X[inner], task.codes[inner], groups, held_out, task.on_epoch)
+    return replace(
+        task, X=task.X[inner], codes=task.codes[inner], groups=groups, validation=held_out
+    )
 
 
 def _divide(task: Task, share: float, seed: int) -> tuple[Ints, Ints]:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -20,11 +19,18 @@ from anabranch.metrics.outcomes import Bools
 from anabranch.observers import SettingError
 from anabranch.results import Result, plain
 from anabranch.traces import Traces
+from anabranch.unfinished import Took, Unfinished
 
 THREE_SETS = ("train", "validation", "test")
 
 
-def evaluate(spec: Spec, traces: Traces, data: str = "", on_epoch: OnEpoch | None = None) -> Result:
+def evaluate(
+    spec: Spec,
+    traces: Traces,
+    data: str = "",
+    on_epoch: OnEpoch | None = None,
+    unfinished: Unfinished | None = None,
+) -> Result:
     """One evaluation: a function of its arguments, but for the time it took.
 
     Args:
@@ -32,21 +38,24 @@ def evaluate(spec: Spec, traces: Traces, data: str = "", on_epoch: OnEpoch | Non
         traces: whole, or split as they were recorded.
         data: a digest of where they came from, kept with the result.
         on_epoch: called after each epoch of a network.
+        unfinished: where networks' states are kept after each epoch, and gone on from if this
+            evaluation was cut.
 
     Raises:
         SettingError, SplitError, AttackError, TraceError: if these traces do not suit the spec.
         MissingExtraError: if the attack needs a library that is not installed.
     """
     require(spec.attack)
-    wall, processor = time.monotonic(), time.process_time()
+    began = Took.now()
     pages = protocol.choose_pages(traces, spec.design())
     sampler = Sampler(spec, traces, pages.classes(traces))
     run = _paper if spec.protocol == "paper" else _honest
     judged = [
-        _judge(task, number, sampler, on_epoch)
+        _judge(task, number, sampler, on_epoch, unfinished)
         for number, task in enumerate(run(spec, sampler, pages))
     ]
     outcomes = Outcomes.concatenate([part.test for part in judged])
+    took = Took.now() - began + (unfinished.earlier() if unfinished else Took())
     return Result(
         spec=spec,
         data=data,
@@ -60,7 +69,7 @@ def evaluate(spec: Spec, traces: Traces, data: str = "", on_epoch: OnEpoch | Non
         },
         metrics=plain(_measured(spec, judged, outcomes)),
         outcomes=outcomes,
-        took={"wall_s": time.monotonic() - wall, "cpu_s": time.process_time() - processor},
+        took=asdict(took),
     )
 
 
@@ -113,7 +122,13 @@ def _paper_rows(spec: Spec, sampler: Sampler, pages: protocol.Pages) -> protocol
     return protocol.loads_of(sampler.traces, spec.design(), pages)
 
 
-def _judge(task: _Task, number: int, sampler: Sampler, on_epoch: OnEpoch | None) -> _Judged:
+def _judge(
+    task: _Task,
+    number: int,
+    sampler: Sampler,
+    on_epoch: OnEpoch | None,
+    unfinished: Unfinished | None,
+) -> _Judged:
     spec = sampler.spec
     for name in THREE_SETS:
         side: Samples | None = getattr(task, name)
@@ -127,6 +142,7 @@ def _judge(task: _Task, number: int, sampler: Sampler, on_epoch: OnEpoch | None)
         groups=task.train.rows,
         validation=None if held_out is None else (held_out.X, held_out.y),
         on_epoch=on_epoch,
+        unfinished=None if unfinished is None else unfinished.part(f"fold{number}"),
     )
     test = _predicted(attack, task.test, sampler.traces, number)
     facts = _sizes(task) | {"overhead": sampler.overhead(np.unique(task.test.rows))}

@@ -19,6 +19,8 @@ import optax
 from jax import Array
 from numpy.typing import NDArray
 
+from anabranch.unfinished import Unfinished
+
 from .layers import Layer, State
 from .recipe import Optimizer, Plateau, Recipe
 
@@ -44,6 +46,7 @@ def train(
     seed: int,
     validation: tuple[Inputs, Codes] | None = None,
     on_epoch: OnEpoch | None = None,
+    unfinished: Unfinished | None = None,
 ) -> Trained:
     """Trains on mini-batches and returns the last epoch, or the best on `validation`.
 
@@ -54,22 +57,22 @@ def train(
         recipe: how.
         seed: of the order of the samples and of dropout.
         validation: chooses the epoch by accuracy, of equals by cross entropy, else the first.
-        on_epoch: called after each.
+        on_epoch: called after each, those of an earlier process included.
+        unfinished: takes the state after each epoch; what it has is gone on from, to the same end.
     """
     run = _Run(recipe, network, inputs, codes, seed)
-    best = _Best(run.trained)
-    for epoch in range(recipe.epochs):
-        loss = run.epoch(epoch)
-        score = None if validation is None else evaluate(run.trained, *validation)
-        if score is None:
-            best = _Best(run.trained)
-        else:
-            best.consider(run.trained, score, epoch)
-        if on_epoch is not None:
-            on_epoch(epoch + 1, loss, None if score is None else score[0], run.rate)
-        if recipe.plateau and score and run.settled(recipe.plateau, epoch - best.epoch):
-            break
-    return best.trained
+    kept = None if unfinished is None else unfinished.read()
+    if kept is not None:
+        run.restore(kept)
+    tell = on_epoch or (lambda *_: None)
+    for told in run.told:
+        tell(*told)
+    while not run.ended:
+        run.epoch(validation)
+        if unfinished is not None:
+            unfinished.write(run.state())
+        tell(*run.told[-1])
+    return run.best.trained
 
 
 def logits(trained: Trained, inputs: Inputs, batch_size: int = 128) -> NDArray[np.float32]:
@@ -93,8 +96,17 @@ def evaluate(trained: Trained, inputs: Inputs, codes: Codes) -> tuple[float, flo
     return float((scores.argmax(axis=1) == codes).mean()), float(loss)
 
 
+_PLAIN = ("step", "slowed", "rate", "told", "ended")
+
+
 class _Run:
-    """What changes while a network is trained."""
+    """What changes while a network is trained.
+
+    Attributes:
+        best: the epoch that is returned in the end.
+        told: for each epoch what `OnEpoch` takes.
+        ended: whether another epoch is of no use.
+    """
 
     def __init__(
         self, recipe: Recipe, network: Layer, inputs: Inputs, codes: Codes, seed: int
@@ -108,9 +120,47 @@ class _Run:
         self.step = 0
         self.slowed = 1.0
         self.rate = recipe.learning_rate
+        self.best = _Best(self.trained)
+        self.told: list[tuple[int, float, float | None, float]] = []
+        self.ended = recipe.epochs == 0
 
-    def epoch(self, epoch: int) -> float:
-        """One pass over the training set; returns the mean loss of its batches."""
+    def epoch(self, validation: tuple[Inputs, Codes] | None) -> None:
+        """One pass over the training set, and what it led to."""
+        number = len(self.told)
+        loss = self._pass(number)
+        score = None if validation is None else evaluate(self.trained, *validation)
+        self.best.consider(self.trained, score, number)
+        self.told.append((number + 1, loss, None if score is None else score[0], self.rate))
+        plateau = self.recipe.plateau if score else None
+        settled = plateau is not None and self._settled(plateau, number - self.best.epoch)
+        self.ended = settled or len(self.told) >= self.recipe.epochs
+
+    def state(self) -> dict[str, Any]:
+        """All of it, as NumPy arrays and plain values."""
+        return {
+            "trees": [np.asarray(leaf) for leaf in jax.tree.leaves(self._trees())],
+            "order": self.order.bit_generator.state,
+            "plain": {name: getattr(self, name) for name in _PLAIN},
+            "best": (self.best.score, self.best.epoch),
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Goes on from what `state` returned for the same arguments."""
+        shape = jax.tree.structure(self._trees())
+        leaves = [jnp.asarray(leaf) for leaf in state["trees"]]
+        now, self.moments, best = jax.tree.unflatten(shape, leaves)
+        self.trained = Trained(*now)
+        self.best = _Best(Trained(*best), *state["best"])
+        self.order.bit_generator.state = state["order"]
+        for name, value in state["plain"].items():
+            setattr(self, name, value)
+
+    def _trees(self) -> Any:
+        now, best = self.trained, self.best.trained
+        return (now.network, now.state), self.moments, (best.network, best.state)
+
+    def _pass(self, epoch: int) -> float:
+        """Every sample once; returns the mean loss of the batches."""
         losses = []
         for index in _shuffled_batches(self.order, self.codes.size, self.recipe.batch_size):
             self.rate = self._rate(epoch)
@@ -118,7 +168,7 @@ class _Run:
             self.step += 1
         return float(np.mean([float(loss) for loss in losses]))
 
-    def settled(self, plateau: Plateau, stale: int) -> bool:
+    def _settled(self, plateau: Plateau, stale: int) -> bool:
         """Lowers the rate after each `patience` stale epochs; True when training should end."""
         if stale and stale % plateau.patience == 0:
             self.slowed *= plateau.factor
@@ -146,14 +196,17 @@ class _Run:
 
 
 class _Best:
-    """The epoch to keep."""
+    """The epoch to keep: the best score, or the last where there is none."""
 
-    def __init__(self, trained: Trained) -> None:
-        self.trained, self.epoch = trained, -1
-        self.score = (-1.0, np.inf)
+    def __init__(
+        self, trained: Trained, score: tuple[float, float] = (-1.0, np.inf), epoch: int = -1
+    ) -> None:
+        self.trained, self.score, self.epoch = trained, score, epoch
 
-    def consider(self, trained: Trained, score: tuple[float, float], epoch: int) -> None:
-        if (score[0], -score[1]) > (self.score[0], -self.score[1]):
+    def consider(self, trained: Trained, score: tuple[float, float] | None, epoch: int) -> None:
+        if score is None:
+            self.trained = trained
+        elif (score[0], -score[1]) > (self.score[0], -self.score[1]):
             self.trained, self.score, self.epoch = trained, score, epoch
 
 

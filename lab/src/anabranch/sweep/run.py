@@ -16,6 +16,7 @@ from anabranch.results import Result
 from anabranch.sweep import executors, memory
 from anabranch.sweep.listing import Unit
 from anabranch.traces import Traces
+from anabranch.unfinished import Unfinished
 from anabranch.validate import TraceError, source
 
 OnUnit: TypeAlias = Callable[[Unit, "Result | str"], None]
@@ -50,7 +51,8 @@ def sweep(
     """Evaluates the units whose results are not in `folder` yet.
 
     A result gets its name when it is complete, so a sweep that is stopped, however, loses at most
-    the units under way. Each stands under the hash of its settings, data and version.
+    the units under way; of a network on this machine, its last epoch. Each stands under the hash
+    of its settings, data and version.
 
     Args:
         units: what to do; those of equal settings are done once.
@@ -86,12 +88,14 @@ def sweep(
         _traces.cache_clear()  # other processes read their own
     if on_start is not None:
         on_start(len(left), at_once)
-    tasks = [(units[place], digests[units[place].data], targets[place]) for place in left]
-    for (unit, _, target), outcome in executors.EXECUTORS[executor](tasks, _attempt, at_once):
+    local = executor == "local"  # another node's files would stay there
+    tasks = [(units[place], digests[units[place].data], targets[place], local) for place in left]
+    for (unit, _, target, _), outcome in executors.EXECUTORS[executor](tasks, _attempt, at_once):
         if isinstance(outcome, str):
             report.failed.append((unit, outcome))
         else:
             results.save(outcome, target)
+            Unfinished(target.with_suffix("")).forget()
             report.done += 1
         if on_unit is not None:
             on_unit(unit, outcome)
@@ -100,11 +104,13 @@ def sweep(
     return report
 
 
-def _attempt(task: tuple[Unit, str, Path]) -> Result | str:
+def _attempt(task: tuple[Unit, str, Path, bool]) -> Result | str:
     """A unit's result, or why there is none: one unit that cannot be done stops no others."""
-    unit, digest, _ = task
+    unit, digest, target, local = task
+    unfinished = Unfinished(target.with_suffix("")) if local else None
     try:
-        return evaluate(unit.spec, _traces(unit.data, unit.form, unit.unmonitored_y), digest)
+        traces = _traces(unit.data, unit.form, unit.unmonitored_y)
+        return evaluate(unit.spec, traces, digest, unfinished=unfinished)
     except TraceError as error:
         error.file = error.file or unit.data
         return str(error)

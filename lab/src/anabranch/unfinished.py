@@ -1,0 +1,89 @@
+"""What a training keeps on disk while it is under way, so that one that is cut goes on.
+
+The parts of an evaluation (its folds, the members of an ensemble) each have a file beside the
+result's, named after both. They are pickles of NumPy arrays: the folder has to be one's own.
+"""
+
+from __future__ import annotations
+
+import glob
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import joblib
+
+from anabranch.io import draft
+
+SUFFIX = ".training"
+
+
+@dataclass(frozen=True, slots=True)
+class Took:
+    """Seconds of wall clock and of this process's processor time."""
+
+    wall_s: float = 0.0
+    cpu_s: float = 0.0
+
+    @classmethod
+    def now(cls) -> Self:
+        """Both clocks; only differences mean something."""
+        return cls(time.monotonic(), time.process_time())
+
+    def __add__(self, other: Took) -> Took:
+        return Took(self.wall_s + other.wall_s, self.cpu_s + other.cpu_s)
+
+    def __sub__(self, other: Took) -> Took:
+        return Took(self.wall_s - other.wall_s, self.cpu_s - other.cpu_s)
+
+
+class Unfinished:
+    """The state of one training, or of parts that each have one.
+
+    Args:
+        stem: path of the files, to which the parts' names and `SUFFIX` are added.
+    """
+
+    def __init__(self, stem: Path) -> None:
+        self._stem = stem
+        self._parts: list[Unfinished] = []
+        self._began = Took.now()
+        self._earlier = Took()
+
+    def part(self, name: str) -> Unfinished:
+        """A part with a file of its own."""
+        part = Unfinished(self._stem.with_name(f"{self._stem.name}.{name}"))
+        self._parts.append(part)
+        return part
+
+    def read(self) -> Any:
+        """What was last written, by whatever process; None if nothing was, or it is damaged."""
+        try:
+            took, content = joblib.load(self._file)
+        except FileNotFoundError:
+            return None
+        except Exception:  # unpickling garbage raises almost anything; it costs a new start
+            return None
+        self._earlier = took
+        return content
+
+    def write(self, content: Any) -> None:
+        """Replaces what was last written: wholly, or not at all."""
+        took = self._earlier + (Took.now() - self._began)
+        with draft.file(self._file) as part:
+            joblib.dump((took, content), part, compress=3)
+
+    def earlier(self) -> Took:
+        """What processes before this one spent on what was read here."""
+        return sum((part.earlier() for part in self._parts), self._earlier)
+
+    def forget(self) -> None:
+        """Removes all files, of earlier processes too."""
+        pattern = f"{glob.escape(self._stem.name)}.*{SUFFIX}"
+        for file in (self._file, *self._stem.parent.glob(pattern)):
+            file.unlink(missing_ok=True)
+
+    @property
+    def _file(self) -> Path:
+        return self._stem.with_name(f"{self._stem.name}{SUFFIX}")
