@@ -202,8 +202,17 @@ def test_the_live_view_shows_guards_circuits_and_what_they_carry(
         assert "guards: " not in screen.text()
 
 
-def test_a_silent_link_to_a_stock_guard_is_padded_both_ways(client: OurClient) -> None:
-    """Nobody uses its circuits for a while, and both ends send padding all the same."""
+def test_a_silent_link_to_a_stock_guard_is_padded_both_ways(
+    client: OurClient, tmp_path: Path
+) -> None:
+    """Nobody uses its circuits for a while, and both ends send padding all the same.
+
+    The link is used first: a stock guard that has several DESTROYs for a link sends one, keeps the
+    others until it has another cell to send there, and pads nothing as long as it keeps them.
+    """
+    with FileServer() as server:
+        got = fetch(server.url(MIB), client.proxy, tmp_path / "got")
+        assert not got.fault(MIB), got.fault(MIB)
 
     def padded() -> list[int]:
         numbers = client.events("numbers")

@@ -175,9 +175,7 @@ fn circuits_to_a_relay_that_died_in_mid_download_fail_at_once_again_and_again() 
     let wish = |n| if n == 2 { Wish::CongestionControl } else { Wish::Plain };
     let hops: Vec<Hop> = (0..3).map(|n| world.hop(n, wish(n))).collect();
     // Nobody is there any more, and nobody listens.
-    let dead: Vec<_> =
-        world.pipes.iter().filter(|(_, pipe)| pipe.nodes.contains(&3)).map(|(id, _)| *id).collect();
-    dead.into_iter().for_each(|id| world.cut(id));
+    cut_off(&mut world, 3);
     world.relays[2].target.addresses = Vec::new();
     for key in 2..8 {
         let circuit = CircuitKey(key);
@@ -188,6 +186,26 @@ fn circuits_to_a_relay_that_died_in_mid_download_fail_at_once_again_and_again() 
     }
     // What was under way to it is nobody's fault.
     assert!(world.relays[..2].iter().all(|relay| relay.violations.is_empty()));
+}
+
+#[test]
+fn all_circuits_through_a_relay_that_died_are_closed_at_once() {
+    let mut world = World::new(Setting::default());
+    let circuits: Vec<_> =
+        (1..=6).map(|key| world.build_through_all(key, Wish::CongestionControl)).collect();
+    cut_off(&mut world, 3);
+    world.run_for(Duration::from_secs(1));
+    for circuit in circuits {
+        let is_closed = |output: &Output| matches!(output, Output::CircuitClosed { circuit: other, .. } if *other == circuit);
+        assert!(world.outputs.iter().any(is_closed), "{circuit:?}");
+    }
+}
+
+/// Ends all links of a node, as the system does for a process that died.
+fn cut_off(world: &mut World, node: usize) {
+    let links = world.pipes.iter().filter(|(_, pipe)| pipe.nodes.contains(&node));
+    let links: Vec<_> = links.map(|(id, _)| *id).collect();
+    links.into_iter().for_each(|id| world.cut(id));
 }
 
 #[test]
