@@ -173,8 +173,10 @@ where
     pub(crate) fn watch(&mut self, id: LinkId) {
         let Some(silence) = self.silence(id) else { return };
         let Some(link) = self.hub.link(id) else { return };
-        if !std::mem::replace(&mut link.quiet.watched, true) {
-            self.timers.insert((link.quiet.first_look(silence), Timer::Padding(id)));
+        if link.quiet.watched.is_none() {
+            let first = link.quiet.first_look(silence);
+            link.quiet.watched = Some(first);
+            self.timers.insert((first, Timer::Padding(id)));
         }
     }
 
@@ -183,10 +185,11 @@ where
         let silence = self.silence(id);
         let Some(link) = self.hub.link(id) else { return };
         let Some(silence) = silence else {
-            link.quiet.watched = false;
+            link.quiet.watched = None;
             return;
         };
         let (due, next) = link.quiet.look(now, silence, &mut *self.rng);
+        link.quiet.watched = Some(next);
         self.timers.insert((next, Timer::Padding(id)));
         if due && self.hub.pad(id) {
             self.padding[1] += 1;
@@ -201,9 +204,26 @@ where
             _ => now + link.quiet.rest,
         };
         if until > now {
-            self.timers.insert((until, Timer::Rest(id)));
+            self.rest(id, until);
         }
         until <= now
+    }
+
+    /// Sets the timer that asks whether a link is spare.
+    pub(crate) fn rest(&mut self, id: LinkId, until: Time) {
+        let Some(link) = self.hub.link(id) else { return };
+        link.quiet.resting = Some(until);
+        self.timers.insert((until, Timer::Rest(id)));
+    }
+
+    /// Forgets the timers of a link that closes: links that come and go must not leave an hour's worth of them.
+    pub(crate) fn disarm(&mut self, id: LinkId) {
+        let Some(link) = self.hub.link(id) else { return };
+        let watched = link.quiet.watched.take().map(|time| (time, Timer::Padding(id)));
+        let resting = link.quiet.resting.take().map(|time| (time, Timer::Rest(id)));
+        for timer in watched.into_iter().chain(resting) {
+            self.timers.remove(&timer);
+        }
     }
 
     /// A circuit waits for a link to this relay.

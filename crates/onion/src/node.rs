@@ -336,10 +336,11 @@ pub(crate) trait Node {
         let base = self.base_mut();
         let Some(link) = base.hub.link(id) else { return };
         link.quiet.rest = base.rules.rest(link.channel.is_clients(), &mut *base.rng);
-        base.timers.insert((now + link.quiet.rest, Timer::Rest(id)));
         if base.rules.amount != Amount::Full && link.channel.has_padding() {
             link.channel.ask_padding(Padding::Stop);
         }
+        let until = now + link.quiet.rest;
+        base.rest(id, until);
     }
 
     /// A link that broke the rules is closed, with what it still has to say.
@@ -357,6 +358,7 @@ pub(crate) trait Node {
     /// A link is gone, and what was on it.
     fn closed(&mut self, now: Time, id: LinkId) {
         let base = self.base_mut();
+        base.disarm(id);
         let Some(link) = base.hub.link(id) else { return };
         let wanted = link.wanted.take().filter(|_| !link.channel.is_open());
         base.hub.close(id).into_iter().for_each(|owner| self.lost(now, owner));

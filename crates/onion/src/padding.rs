@@ -152,10 +152,12 @@ impl Rules {
 #[derive(Debug, Default)]
 pub(crate) struct Quiet {
     pub(crate) usage: Usage,
-    /// Whether a timer is set that will look.
-    pub(crate) watched: bool,
+    /// When a timer will look.
+    pub(crate) watched: Option<Time>,
     /// How long it stays without circuits.
     pub(crate) rest: Duration,
+    /// When a timer will ask whether it has stayed so long.
+    pub(crate) resting: Option<Time>,
     /// The last cell, either way.
     moved: Time,
     /// The last one that was no padding.

@@ -386,6 +386,18 @@ fn half_open_links_are_few_for_each_address_and_do_not_last() {
     assert_eq!(world.relays[0].violations.len(), 5, "there is room again");
 }
 
+#[test]
+fn links_that_come_and_go_leave_no_timers() {
+    let mut world = World::new(Setting::default());
+    for _ in 0..20 {
+        let link = Neighbour::new(&mut world).link;
+        world.relays[0].core.handle_link(world.now, LinkInput::Closed { link });
+    }
+    // Those of their handshakes have passed by then; that of an open link would stay for minutes.
+    world.run_for(HANDSHAKE);
+    assert_eq!(world.relays[0].core.next_timeout(), None);
+}
+
 /// A message that no honest client would think of, but that is well authenticated.
 fn odd_message(rng: &mut seed::Stream) -> (Command, RelayCommand, u16, Vec<u8>) {
     let commands = [1, 2, 3, 4, 5, 6, 8, 9, 10, 11, 13, 14, 15, 19, 43, 44, 200];

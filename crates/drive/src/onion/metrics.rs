@@ -82,6 +82,9 @@ impl Collector for Relay {
         count(encoder, "relay_violations", help, stats.violations)?;
         let help = "Circuits that were closed for want of memory";
         count(encoder, "relay_out_of_memory", help, stats.out_of_memory)?;
+        let [received, sent] = stats.padding;
+        let ways = [("received", received), ("sent", sent)];
+        counts(encoder, "relay_padding_cells", "Cells of padding", "direction", &ways)?;
         let [received, sent] = numbers.carried;
         let ways = [("received", received), ("sent", sent)];
         counts(encoder, "relay_link_bytes", "Bytes of links", "direction", &ways)
@@ -96,11 +99,13 @@ mod tests {
     fn the_page_has_the_latest_numbers() {
         let mut numbers = Numbers { links: 3, carried: [7, 9], ..Numbers::default() };
         numbers.stats.relayed = 5;
+        numbers.stats.padding = [4, 2];
         let page = Page::new(Box::new(Relay(Arc::new(Mutex::new(numbers)))), "1.2.3").text();
         for line in [
             "anabranch_build_info{version=\"1.2.3\"} 1",
             "anabranch_relay_links 3",
             "anabranch_relay_cells_total 5",
+            "anabranch_relay_padding_cells_total{direction=\"sent\"} 2",
             "anabranch_relay_link_bytes_total{direction=\"received\"} 7",
             "anabranch_relay_link_bytes_total{direction=\"sent\"} 9",
         ] {

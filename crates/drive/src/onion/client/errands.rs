@@ -16,6 +16,8 @@ use crate::onion::office::Errand;
 /// A circuit must be built within this time, and something must come within that.
 const PATIENCE: Duration = Duration::from_secs(15);
 const SILENCE: Duration = Duration::from_secs(30);
+/// A directory that sends less than so many bytes each second, beyond that patience, is given up: it would hold the errand for hours.
+const SLOWEST: u64 = 1000;
 
 /// What errands are run with.
 pub(super) struct At<'a> {
@@ -53,8 +55,19 @@ struct Out {
     /// Bytes of the request that found room.
     said: usize,
     answer: ResponseReader,
+    begun: Time,
+    /// Bytes that came.
+    got: u64,
     /// By then something must have happened.
     deadline: Time,
+}
+
+impl Out {
+    /// Something happened: it may be silent for a while again, if it is not too slow as a whole.
+    fn moved(&mut self, now: Time) {
+        let whole = PATIENCE + SILENCE + Duration::from_secs(self.got / SLOWEST);
+        self.deadline = (now + SILENCE).min(self.begun + whole);
+    }
 }
 
 impl Errands {
@@ -78,7 +91,8 @@ impl Errands {
         };
         let answer = ResponseReader::new(errand.limit);
         let (relay, deadline) = (hop.target.rsa, at.now + PATIENCE);
-        self.out.insert(circuit, Out { errand, relay, said: 0, answer, deadline });
+        let out = Out { errand, relay, said: 0, answer, begun: at.now, got: 0, deadline };
+        self.out.insert(circuit, out);
         at.core.handle(at.now, Input::Build { circuit, hops: vec![hop] });
     }
 
@@ -145,7 +159,7 @@ impl Errands {
         let circuit = self.streams.get(&stream);
         let Some(out) = circuit.and_then(|circuit| self.out.get_mut(circuit)) else { return };
         out.said += at.core.write(at.now, stream, &out.errand.request[out.said..]);
-        out.deadline = at.now + SILENCE;
+        out.moved(at.now);
     }
 
     fn read(&mut self, at: &mut At<'_>, stream: StreamKey) {
@@ -155,7 +169,8 @@ impl Errands {
         let taken = out.answer.push(first).and_then(|()| out.answer.push(second));
         let bytes = first.len() + second.len();
         at.core.consume(at.now, stream, bytes);
-        out.deadline = at.now + SILENCE;
+        out.got += bytes as u64;
+        out.moved(at.now);
         if let Err(error) = taken {
             self.finish(at, circuit, Some(Failure::Http(error)));
         }
@@ -177,5 +192,35 @@ fn stream_of(output: StreamOutput) -> StreamKey {
         StreamOutput::Readable { stream }
         | StreamOutput::Room { stream }
         | StreamOutput::Ended { stream, .. } => stream,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Seconds after which an errand was given up whose answer comes in pieces of so many bytes each 20 s; at most 1,000.
+    fn lasts(bytes: u64) -> u64 {
+        let errand = Errand { number: 1, authority: None, request: Vec::new(), limit: 1 << 20 };
+        let (answer, begun) = (ResponseReader::new(errand.limit), Time::from_secs(7));
+        let deadline = begun + PATIENCE;
+        let mut out = Out { errand, relay: [1; 20], said: 0, answer, begun, got: 0, deadline };
+        (0..1000)
+            .step_by(20)
+            .find(|&after| {
+                let now = begun + Duration::from_secs(after);
+                let over = out.deadline <= now;
+                out.got += bytes;
+                out.moved(now);
+                over
+            })
+            .unwrap_or(1000)
+    }
+
+    #[test]
+    fn a_directory_that_drips_is_given_up_and_a_slow_one_is_not() {
+        assert_eq!(lasts(1), 60);
+        assert_eq!(lasts(10_000), 100);
+        assert_eq!(lasts(25_000), 1000);
     }
 }
