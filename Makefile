@@ -36,7 +36,7 @@ check:  ## format, lints, documentation, and the guards of the design's invarian
 	$(PYTHON) -m mypy --cache-dir=$(CACHE)/mypy --strict scripts/*.py
 	MYPYPATH=scripts/web $(PYTHON) -m mypy --cache-dir=$(CACHE)/mypy --strict scripts/web/*.py
 	$(PYTHON) -m ruff check --no-cache --config tests/interop/pyproject.toml examples bench
-	MYPYPATH=tests/interop $(PYTHON) -m mypy --cache-dir=$(CACHE)/mypy --config-file tests/interop/pyproject.toml \
+	MYPYPATH=tests/interop:bench $(PYTHON) -m mypy --cache-dir=$(CACHE)/mypy --config-file tests/interop/pyproject.toml \
 		--strict examples/*.py bench/*.py
 	lab/run-tests --check
 	scripts/shellcheck
@@ -54,8 +54,10 @@ bench:  ## speed, against the targets (ARGS="forward delay" for some areas); ARE
 	@scripts/need bench
 ifeq ($(AREA),tor)
 	cargo build --release --locked -p anabranch -p anabranch-bench --bin anabranch --bin idle-circuits --bin relay-limit
+	cargo build --release --locked -p anabranch-drive --example pass
 	$(CARGO_TARGET_DIR)/release/idle-circuits
 	$(CARGO_TARGET_DIR)/release/relay-limit
+	$(CARGO_TARGET_DIR)/release/examples/pass
 	tests/interop/setup --area tor
 	ANABRANCH=$(CARGO_TARGET_DIR)/release/anabranch $(PYTHON) bench/tor.py $(ARGS)
 	ANABRANCH=$(CARGO_TARGET_DIR)/release/anabranch $(PYTHON) bench/tor_streams.py $(ARGS)

@@ -1,7 +1,9 @@
 """What a middle relay's CPU costs: ours beside C tor's, in the same network and minutes.
 
 A stock client downloads by a pinned path whose middle relay is now C tor's and now ours, with one
-thread or with two (C tor has one for cells); guard, exit, file server and consensus are the same.
+thread or with two (C tor has one for cells), on one circuit and on four at once; guard, exit, file
+server and consensus are the same. A stock client asks its exit alone for CGO: the middle relay's
+layer is tor1, whoever it is.
 CPU is utime and stime of the middle relay's process during a download, divided by the bytes of the
 file: a process carries nothing else meanwhile. C tor's KIST runs every millisecond (its default of
 2 ms costs it more). Runs are interleaved; what counts is the median of the ratios within a round.
@@ -20,11 +22,12 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "interop"))
 
+from downloads import at_once
 from harness.report import median_and_spread, table
 from harness.seeded import MIB
 from harness.tornet import Node, TorNetwork
 from harness.torours import OurRelay
-from harness.webfiles import FileServer, fetch
+from harness.webfiles import FileServer
 
 TICK_MS = 1000 / os.sysconf("SC_CLK_TCK")
 # Bytes a second that nobody reaches here: C tor's relays are not held to a rate either.
@@ -34,11 +37,14 @@ TARGET = 0.5
 STOCK = "C tor"
 # Ours, by how many threads carry cells.
 THREADS = {"ours, 1 thread": 1, "ours, 2 threads": 2}
+CIRCUITS = (1, 4)
+# Who, with how many circuits at once.
+Case = tuple[str, int]
 
 
 @dataclass(frozen=True)
 class Run:
-    """One download."""
+    """The downloads of one case in one round."""
 
     cpu_ms_a_mb: float
     mb_a_second: float
@@ -49,40 +55,40 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--runs", type=int, default=9, help="rounds of downloads (9)")
     parser.add_argument("--mib", type=int, default=100, help="MiB of a download (100)")
+    parser.add_argument(
+        "--also",
+        action="append",
+        default=[],
+        metavar="NAME=PROGRAM",
+        help="beside them a relay (1 thread) of another build, to see what a change gives",
+    )
     parser.add_argument("--strict", action="store_true", help="a missed target is a failure")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="anabranch-bench-") as folder:
-        rounds = measure(Path(folder), args.runs, args.mib * MIB)
-    print(
-        table(
-            ["middle relay", "CPU ms/MB", "MB/s"],
-            [row(who, rounds) for who in rounds[0]],
-        )
-    )
-    missed = 0
-    for who in THREADS:
-        ratios = [found[who].cpu_ms_a_mb / found[STOCK].cpu_ms_a_mb for found in rounds]
-        ratio = statistics.median(ratios)
-        verdict = "ok" if ratio <= TARGET else "MISSED"
-        missed += verdict != "ok"
-        print(
-            f"{who} / {STOCK}: {ratio:.2f} (median of {len(rounds)}; target {TARGET:g}) {verdict}"
-        )
-    return int(args.strict and missed > 0)
+        others = {name: program for name, _, program in (word.partition("=") for word in args.also)}
+        if not all(others.values()):
+            parser.error("--also takes NAME=PROGRAM")
+        rounds = measure(Path(folder), others, args.runs, args.mib * MIB)
+    heads = ["middle relay", "circuits", "CPU ms/MB", "MB/s"]
+    print(table(heads, [row(case, rounds) for case in rounds[0]]))
+    met = [verdict(who, circuits, rounds) for circuits in CIRCUITS for who in THREADS]
+    return int(args.strict and not all(met))
 
 
-def measure(folder: Path, runs: int, length: int) -> list[dict[str, Run]]:
+def measure(folder: Path, others: dict[str, str], runs: int, length: int) -> list[dict[Case, Run]]:
     """Rounds of runs, by who the middle relay is."""
     with contextlib.ExitStack() as stack:
         network = stack.enter_context(TorNetwork(folder, relays=2, exits=1))
+        builds = {who: ("", threads) for who, threads in THREADS.items()}
+        builds |= {who: (program, 1) for who, program in others.items()}
         ours = {
             who: stack.enter_context(
                 OurRelay(
-                    network, folder / f"ours{threads}", f"ours{threads}",
-                    "--rate", FREELY, "--threads", str(threads),
+                    network, folder / f"ours{number}", f"ours{number}",
+                    "--rate", FREELY, "--threads", str(threads), program=program,
                 )
             )
-            for who, threads in THREADS.items()
+            for number, (who, (program, threads)) in enumerate(builds.items())
         }  # fmt: skip
         server = stack.enter_context(FileServer())
         network.others = {relay.name: relay.fingerprint for relay in ours.values()}
@@ -97,31 +103,24 @@ def measure(folder: Path, runs: int, length: int) -> list[dict[str, Run]]:
             client = network.client(f"by{number}", "ConfluxEnabled 0", path=path)
             ways[who] = (client, pid)
             # The first download opens links and windows; it is for nobody's count.
-            download(server, client, folder, 5 * MIB)
+            at_once(server, client.proxy, folder, 5 * MIB, max(CIRCUITS))
         return [one_round(server, ways, folder, length) for _ in range(runs)]
 
 
 def one_round(
     server: FileServer, ways: dict[str, tuple[Node, int]], folder: Path, length: int
-) -> dict[str, Run]:
-    """A download by each relay."""
+) -> dict[Case, Run]:
+    """As many bytes by each relay, on one circuit and on several."""
     found = {}
-    for who, (client, pid) in ways.items():
-        before = cpu_ms(pid)
-        seconds = download(server, client, folder, length)
-        found[who] = Run((cpu_ms(pid) - before) / length * 1e6, length / 1e6 / seconds)
-        run = found[who]
-        told = f"  {who}: {run.cpu_ms_a_mb:.2f} ms/MB, {run.mb_a_second:.1f} MB/s"
-        print(told, file=sys.stderr, flush=True)
+    for circuits in CIRCUITS:
+        for who, (client, pid) in ways.items():
+            before = cpu_ms(pid)
+            seconds = at_once(server, client.proxy, folder, length // circuits, circuits)
+            run = Run((cpu_ms(pid) - before) / length * 1e6, length / 1e6 / seconds)
+            found[who, circuits] = run
+            told = f"{run.cpu_ms_a_mb:.2f} ms/MB, {run.mb_a_second:.1f} MB/s"
+            print(f"  {who}, {circuits} circuit(s): {told}", file=sys.stderr, flush=True)
     return found
-
-
-def download(server: FileServer, client: Node, folder: Path, length: int) -> float:
-    """Seconds that it took."""
-    got = fetch(server.url(length), client.proxy, folder / "got", 300.0)
-    if fault := got.fault(length):
-        raise SystemExit(f"bench: a download by {client.name} failed: {fault}")
-    return got.seconds
 
 
 def cpu_ms(pid: int) -> float:
@@ -130,14 +129,25 @@ def cpu_ms(pid: int) -> float:
     return (int(stat[11]) + int(stat[12])) * TICK_MS
 
 
-def row(who: str, rounds: list[dict[str, Run]]) -> list[object]:
+def row(case: Case, rounds: list[dict[Case, Run]]) -> list[object]:
     """One line of the table: medians and spreads."""
-    runs = [found[who] for found in rounds]
+    runs = [found[case] for found in rounds]
     return [
-        who,
+        *case,
         median_and_spread([run.cpu_ms_a_mb for run in runs], 2),
         median_and_spread([run.mb_a_second for run in runs]),
     ]
+
+
+def verdict(who: str, circuits: int, rounds: list[dict[Case, Run]]) -> bool:
+    """Prints how the target was met; whether it was."""
+    ratio = statistics.median(
+        found[who, circuits].cpu_ms_a_mb / found[STOCK, circuits].cpu_ms_a_mb for found in rounds
+    )
+    met = ratio <= TARGET
+    told = f"{ratio:.2f} (median of {len(rounds)}; target {TARGET:g}) {'ok' if met else 'MISSED'}"
+    print(f"{who} / {STOCK}, {circuits} circuit(s): {told}")
+    return met
 
 
 if __name__ == "__main__":

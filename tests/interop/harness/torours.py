@@ -146,14 +146,19 @@ class OurAuthority(Closing):
 class OurRelay(Closing):
     """``anabranch relay`` with its state in ``folder``; to be started before the network."""
 
-    def __init__(self, network: TorNetwork, folder: Path, name: str, *options: str):
-        """Starts it: its descriptor waits for the authorities."""
+    def __init__(
+        self, network: TorNetwork, folder: Path, name: str, *options: str, program: str = ""
+    ):
+        """Starts it: its descriptor waits for the authorities.
+
+        ``program`` is another build than the one under test.
+        """
         folder.mkdir(exist_ok=True)
         self.name = name
         authorities = folder / "authorities"
         authorities.write_text("\n".join(network.authorities) + "\n")
         self.orport, self.metrics = free_ports(2)
-        self.command = [anabranch(), "relay", "--json", "--nickname", name]
+        self.command = [program or anabranch(), "relay", "--json", "--nickname", name]
         self.command += ["--address", "127.0.0.1", "--listen", f"127.0.0.1:{self.orport}"]
         self.command += ["--data", str(folder / "state"), "--authorities", str(authorities)]
         self.command += ["--allow-private", "--grace", "0"]

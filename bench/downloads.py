@@ -1,0 +1,37 @@
+"""Downloads of a bench: whole, or the bench ends."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from harness.webfiles import Download, FileServer, fetch
+
+
+def download(server: FileServer, proxy: str, into: Path, length: int, user: str = "") -> Download:
+    """One file; ``user`` is a SOCKS user, who has circuits of her own.
+
+    Raises:
+        SystemExit: it failed, or has the wrong hash.
+    """
+    more = ("--proxy-user", f"{user}:x") if user else ()
+    got = fetch(server.url(length), proxy, into, 300.0, *more)
+    if fault := got.fault(length):
+        raise SystemExit(f"bench: a download by {proxy} failed: {fault}")
+    return got
+
+
+def at_once(server: FileServer, proxy: str, folder: Path, length: int, circuits: int) -> float:
+    """Seconds that as many downloads took together, each on a circuit of its own.
+
+    The time until the last one's first byte is left out: the server makes the bytes first.
+    """
+    begin = time.monotonic()
+    users = [f"user{number}" for number in range(circuits)]
+    with ThreadPoolExecutor(circuits) as pool:
+        got = list(
+            pool.map(lambda user: download(server, proxy, folder / user, length, user), users)
+        )
+    first = max(one.first_byte_s for one in got)
+    return max(time.monotonic() - begin - first, 1e-3)
