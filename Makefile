@@ -6,7 +6,7 @@ FUZZ_TARGETS := $(basename $(notdir $(wildcard fuzz/fuzz_targets/*.rs)))
 AREA ?= all
 SECONDS ?= 60
 
-.PHONY: help build demo test check package bench bench-wireguard accuracy interop experiment-overhead experiment-circumvention experiment-pages lab-results web fuzz clean
+.PHONY: help build demo test check package bench bench-wireguard flame accuracy interop experiment-overhead experiment-circumvention experiment-pages lab-results web fuzz clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\): *## */  make \1\t/p' Makefile | expand -t 20
@@ -49,6 +49,14 @@ package:  ## the Debian package: program, service, man pages, completions
 	cargo build --release --locked -p anabranch
 	@mkdir -p $(CACHE)/package
 	packaging/deb/build $(CARGO_TARGET_DIR)/release/anabranch $(CACHE)/package
+
+flame:  ## where a middle relay spends its time, as a flame graph (INTO=FILE.svg)
+	@scripts/need flame
+	cargo build --release --locked -p anabranch
+	cargo install --locked --quiet --version 0.12.8 --root $(CACHE)/inferno inferno
+	tests/interop/setup --area tor
+	PATH=$(CACHE)/inferno/bin:$$PATH ANABRANCH=$(CARGO_TARGET_DIR)/release/anabranch \
+		$(PYTHON) bench/flame.py --into $(or $(INTO),docs/notes/relay-flame.svg) $(ARGS)
 
 bench:  ## speed, against the targets (ARGS="forward delay" for some areas); AREA=tor: a middle relay's CPU beside C tor's
 	@scripts/need bench

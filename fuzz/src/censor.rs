@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use anabranch_drive::censor::Censor;
 use anabranch_drive::packet::write;
 use rustls::Side;
-use rustls::crypto::ring::cipher_suite::TLS13_AES_128_GCM_SHA256;
+use rustls::crypto::aws_lc_rs::cipher_suite::TLS13_AES_128_GCM_SHA256;
 use rustls::quic::{Keys, Version};
 
 const ID: &[u8; 8] = b"a client";

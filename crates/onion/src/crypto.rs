@@ -9,6 +9,7 @@ use crate::wire::cell::{Body, Command};
 use crate::wire::message::Format;
 
 pub mod cgo;
+pub mod counter;
 mod tor1;
 
 pub use cgo::{CgoClient, CgoRelay};

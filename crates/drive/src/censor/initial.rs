@@ -3,7 +3,7 @@
 use std::fmt;
 
 use rustls::Side;
-use rustls::crypto::ring::cipher_suite::TLS13_AES_128_GCM_SHA256;
+use rustls::crypto::aws_lc_rs::cipher_suite::TLS13_AES_128_GCM_SHA256;
 use rustls::quic::{DirectionalKeys, Keys, Version};
 
 use super::pieces::Pieces;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use etherparse::PacketBuilder;
-use rustls::crypto::ring::cipher_suite::TLS13_AES_128_GCM_SHA256 as TLS13;
+use rustls::crypto::aws_lc_rs::cipher_suite::TLS13_AES_128_GCM_SHA256 as TLS13;
 use rustls::pki_types::ServerName;
 use rustls::quic::{ClientConnection, Keys, Version};
 use rustls::{ClientConfig, RootCertStore, Side};
@@ -19,7 +19,7 @@ fn censor() -> Censor {
 }
 
 fn config() -> Arc<ClientConfig> {
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let config = ClientConfig::builder_with_provider(provider);
     let config = config.with_protocol_versions(&[&rustls::version::TLS13]).unwrap();
     Arc::new(config.with_root_certificates(RootCertStore::empty()).with_no_client_auth())

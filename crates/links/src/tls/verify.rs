@@ -60,6 +60,7 @@ mod tests {
     use rustls::{ServerConfig, ServerConnection};
 
     use super::super::certificate::self_signed;
+    use super::super::context::provider;
     use super::super::{Context, Tls};
     use super::*;
     use crate::{Fault, Link, State};
@@ -68,7 +69,7 @@ mod tests {
 
     /// A server that presents one certificate and signs with another's key, if `honest` is false.
     fn server(honest: bool) -> Tls {
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let provider = provider();
         let (shown, own) = self_signed(&provider, NOW).unwrap();
         let (_, foreign) = self_signed(&provider, NOW).unwrap();
         let key =

@@ -11,7 +11,7 @@ use polyval::Polyval;
 use polyval::universal_hash::UniversalHash;
 use subtle::ConstantTimeEq;
 
-use super::{ClientLayer, RelayLayer, Tag};
+use super::{ClientLayer, RelayLayer, Tag, counter};
 use crate::wire::cell::{BODY, Body, Command};
 use crate::wire::message::Format;
 
@@ -207,8 +207,7 @@ impl<C: KeyInit<KeySize = cipher::consts::U16>> Keys<C> {
             counter[TAG - 1] |= number;
         }
         self.stream.encrypt_blocks(stream);
-        let keys = stream.iter().flatten();
-        bytes.iter_mut().zip(keys).for_each(|(byte, key)| *byte ^= key);
+        counter::xor(bytes, aes::Block::slice_as_flattened(stream));
     }
 }
 

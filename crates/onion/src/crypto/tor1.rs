@@ -1,12 +1,12 @@
 //! The construction of tor-spec, "Routing relay cells": AES-128 in counter mode, and a running SHA-1 over all cells for a hop.
 
-use cipher::{KeyIvInit, StreamCipher};
 use digest::Digest;
 use subtle::ConstantTimeEq;
 
+use super::counter::KeyStream;
 use super::{ClientLayer, KeyMaterial, RelayLayer, Tag};
 use crate::wire::cell::{Body, Command};
-use crate::wire::crypto::{Aes128Ctr, Sha1};
+use crate::wire::crypto::Sha1;
 use crate::wire::message::{DIGEST, RECOGNISED};
 
 /// A relay's layer.
@@ -39,17 +39,17 @@ impl Tor1Client {
 
 impl RelayLayer for Tor1Relay {
     fn outbound(&mut self, _command: Command, body: &mut Body) -> Option<Tag> {
-        self.out.cipher.apply_keystream(body);
+        self.out.cipher.apply(body);
         self.out.recognise(body)
     }
 
     fn inbound(&mut self, _command: Command, body: &mut Body) {
-        self.back.cipher.apply_keystream(body);
+        self.back.cipher.apply(body);
     }
 
     fn originate(&mut self, _command: Command, body: &mut Body) -> Tag {
         let tag = self.back.authenticate(body);
-        self.back.cipher.apply_keystream(body);
+        self.back.cipher.apply(body);
         tag
     }
 }
@@ -57,29 +57,29 @@ impl RelayLayer for Tor1Relay {
 impl ClientLayer for Tor1Client {
     fn originate(&mut self, _command: Command, body: &mut Body) -> Tag {
         let tag = self.out.authenticate(body);
-        self.out.cipher.apply_keystream(body);
+        self.out.cipher.apply(body);
         tag
     }
 
     fn outbound(&mut self, _command: Command, body: &mut Body) {
-        self.out.cipher.apply_keystream(body);
+        self.out.cipher.apply(body);
     }
 
     fn inbound(&mut self, _command: Command, body: &mut Body) -> Option<Tag> {
-        self.back.cipher.apply_keystream(body);
+        self.back.cipher.apply(body);
         self.back.recognise(body)
     }
 }
 
 /// Key and running digest of one direction.
 struct Direction {
-    cipher: Aes128Ctr,
+    cipher: KeyStream,
     digest: Sha1,
 }
 
 fn directions(keys: &KeyMaterial) -> (Direction, Direction) {
     let direction = |key: &[u8; 16], seed: &[u8; 20]| Direction {
-        cipher: Aes128Ctr::new(&(*key).into(), &[0; 16].into()),
+        cipher: KeyStream::new(key),
         digest: Sha1::new_with_prefix(seed),
     };
     (direction(&keys.key_out, &keys.digest_out), direction(&keys.key_in, &keys.digest_in))

@@ -1,0 +1,124 @@
+"""Where a middle relay of ours spends its time: a profile as a flame graph, and shares by kind.
+
+A client of ours downloads through three relays of ours; the middle one is
+sampled by ``perf`` (cpu-clock, with call graphs from debugging information), and its stacks are
+folded and drawn by ``inferno``. Shares are of samples; a stack counts for the first kind below
+that a function of it matches, from the innermost outwards.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import re
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "interop"))
+
+from downloads import download
+from harness.report import table
+from harness.seeded import MIB
+from harness.tools import tool
+from harness.tornet import TorNetwork
+from harness.torours import OurClient, OurRelay
+from harness.webfiles import FileServer
+
+# Bytes a second that nobody reaches here.
+FREELY = "1000000000"
+# inferno marks the kernel's functions.
+KINDS = {
+    "kernel: sockets, epoll": r"_\[k\]$",
+    "copies": r"^(__)?mem(cpy|move|set|cmp)",
+    "relay crypto": r"anabranch_onion::crypto|^aes::|^polyval|^sha1",
+    "TLS records: AES-GCM": r"aesni_gcm|gcm|aws_lc_.*(aes|ghash|gcm)|vaes",
+    "TLS records: all else": r"rustls|anabranch_links",
+    "choice of circuits": r"schedule::|ewma|Ewma|btree|BTree",
+    "cells, queues, links": r"anabranch_onion|anabranch_drive",
+}
+
+
+def main() -> int:
+    """Draws and prints."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--mib", type=int, default=1600, help="MiB to carry (1600)")
+    parser.add_argument("--threads", type=int, default=1, help="of the relay (1)")
+    parser.add_argument("--into", type=Path, required=True, help="the SVG to write")
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="anabranch-flame-") as name:
+        folder = Path(name)
+        record(folder, folder / "perf.data", args.mib * MIB, args.threads)
+        folded = fold(folder / "perf.data")
+    title = f"A middle relay: {args.threads} thread(s), one circuit"
+    draw = [tool("inferno-flamegraph"), "--minwidth", "0.4", "--title", title]
+    args.into.write_text(piped(draw, folded))
+    print(table(["part", "% of samples"], shares(folded)))
+    return 0
+
+
+def record(folder: Path, into: Path, length: int, threads: int) -> None:
+    """Samples the middle relay while it carries so many bytes."""
+    with contextlib.ExitStack() as stack:
+        network = stack.enter_context(TorNetwork(folder, relays=2, exits=1))
+        ours = [
+            stack.enter_context(
+                OurRelay(
+                    network, folder / f"ours{place}", f"ours{place}",
+                    "--rate", FREELY, "--threads", str(threads), *more,
+                )
+            )
+            for place, more in enumerate([(), (), ("--exit", "accept *:*")])
+        ]  # fmt: skip
+        server = stack.enter_context(FileServer())
+        network.others = {relay.name: relay.fingerprint for relay in ours}
+        network.other_exits = [ours[2].name]
+        network.start()
+        names = zip(("--entry", "--middle", "--exit"), ours, strict=True)
+        pins = [word for option, relay in names for word in (option, relay.fingerprint)]
+        client = stack.enter_context(OurClient(network, folder / "client", *pins))
+        client.wait_ready()
+        download(server, client.proxy, folder / "got", 20 * MIB)
+        command = [tool("perf"), "record", "-q", "-e", "cpu-clock", "-F", "2999"]
+        command += ["--call-graph", "dwarf,32768", "-o", str(into)]
+        with subprocess.Popen([*command, "-p", str(ours[1].process.pid)]) as perf:
+            for _ in range(max(1, length // (200 * MIB))):
+                download(server, client.proxy, folder / "got", min(length, 200 * MIB))
+            perf.terminate()
+
+
+def fold(data: Path) -> str:
+    """The stacks, a line for each, with how often each was found."""
+    script = [tool("perf"), "script", "--no-inline", "-i", str(data)]
+    told = subprocess.run(script, capture_output=True, text=True, check=True).stdout
+    return piped([tool("inferno-collapse-perf"), "--kernel"], told)
+
+
+def shares(folded: str) -> list[list[str]]:
+    """Per cent of all samples by kind, the largest first."""
+    found: Counter[str] = Counter()
+    for line in folded.splitlines():
+        frames, _, count = line.rpartition(" ")
+        found[kind(frames.split(";"))] += int(count)
+    whole = sum(found.values())
+    return [[name, f"{count / whole * 100:.1f}"] for name, count in found.most_common()]
+
+
+def kind(frames: list[str]) -> str:
+    """What a stack counts for."""
+    for frame in reversed(frames):
+        for name, pattern in KINDS.items():
+            if re.search(pattern, frame):
+                return name
+    return "all else"
+
+
+def piped(command: list[str], text: str) -> str:
+    """What a program makes of a text."""
+    return subprocess.run(command, input=text, capture_output=True, text=True, check=True).stdout
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,98 @@
+//! AES-128 in counter mode, a cell at a time.
+//!
+//! The library's own counter mode computes blocks by the 64 where a processor has AVX-512, and what is shorter one after the other:
+//! a cell has 32 of them, and takes twice as long (`docs/notes/relay-performance.md`). Here the blocks of a cell are handed to the
+//! cipher together.
+
+use aes::{Aes128Enc, Block};
+use cipher::{BlockCipherEncrypt, KeyInit};
+
+use crate::wire::cell::BODY;
+
+const BLOCK: usize = 16;
+/// Blocks that are computed at once: as many as a cell can touch but for what is left of the last one's.
+const BATCH: usize = BODY.div_ceil(BLOCK);
+
+/// A key stream, from its start.
+pub struct KeyStream {
+    cipher: Aes128Enc,
+    /// The next block's number.
+    counter: u128,
+    /// The last block, of which the first `used` bytes are spent.
+    last: [u8; BLOCK],
+    used: usize,
+}
+
+impl KeyStream {
+    /// The stream of a key whose counter begins at 0.
+    pub fn new(key: &[u8; 16]) -> KeyStream {
+        let cipher = Aes128Enc::new(&(*key).into());
+        KeyStream { cipher, counter: 0, last: [0; BLOCK], used: BLOCK }
+    }
+
+    /// XORs `bytes` with the next ones of the stream.
+    pub fn apply(&mut self, bytes: &mut [u8]) {
+        let left = &self.last[self.used..];
+        let (head, rest) = bytes.split_at_mut(left.len().min(bytes.len()));
+        xor(head, left);
+        self.used += head.len();
+        rest.chunks_mut(BATCH * BLOCK).for_each(|chunk| self.apply_blocks(chunk));
+    }
+
+    /// The same, where nothing is left of the last block.
+    fn apply_blocks(&mut self, bytes: &mut [u8]) {
+        let mut blocks = [Block::default(); BATCH];
+        let blocks = &mut blocks[..bytes.len().div_ceil(BLOCK)];
+        for block in blocks.iter_mut() {
+            *block = self.counter.to_be_bytes().into();
+            self.counter = self.counter.wrapping_add(1);
+        }
+        self.cipher.encrypt_blocks(blocks);
+        xor(bytes, Block::slice_as_flattened(blocks));
+        self.last = blocks.last().map_or(self.last, |block| (*block).into());
+        self.used = BLOCK - (blocks.len() * BLOCK - bytes.len());
+    }
+}
+
+/// XORs as many bytes as there are of both.
+pub(super) fn xor(bytes: &mut [u8], stream: &[u8]) {
+    bytes.iter_mut().zip(stream).for_each(|(byte, key)| *byte ^= key);
+}
+
+#[cfg(test)]
+mod tests {
+    use anabranch_multipath::seed;
+    use cipher::{KeyIvInit, StreamCipher};
+    use rand::RngExt;
+
+    use super::*;
+    use crate::wire::crypto::Aes128Ctr;
+
+    #[test]
+    fn pieces_of_any_length_are_covered_as_the_librarys_counter_mode_does() {
+        let mut rng = seed::stream(1, 0, "counter mode");
+        for key in [[0; 16], [7; 16]] {
+            let (mut ours, mut theirs) =
+                (KeyStream::new(&key), Aes128Ctr::new(&key.into(), &[0; 16].into()));
+            for length in [0, 1, 15, 16, 17, BODY, BODY, 0, BODY, 511, 512, 513, 1500] {
+                let mut bytes = vec![0; length + rng.random_range(0..40)];
+                rng.fill(&mut bytes[..]);
+                let mut other = bytes.clone();
+                ours.apply(&mut bytes);
+                theirs.apply_keystream(&mut other);
+                assert!(bytes == other, "{length}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_counter_has_sixteen_bytes() {
+        let mut stream = KeyStream { counter: u128::MAX, ..KeyStream::new(&[3; 16]) };
+        let iv = [0xff; 16].into();
+        let mut theirs = Aes128Ctr::new(&[3; 16].into(), &iv);
+        let (mut bytes, mut other) = ([0; 100], [0; 100]);
+        stream.apply(&mut bytes);
+        theirs.apply_keystream(&mut other);
+        assert_eq!(bytes, other);
+    }
+}
