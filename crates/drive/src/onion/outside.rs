@@ -2,9 +2,11 @@
 
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::time::Duration;
 
 use anabranch_onion::StreamKey;
 use anabranch_onion::wire::message::EndReason;
+use socket2::SockRef;
 
 use super::conn::{connecting, is_passing};
 use crate::poller::{Interest, Ready};
@@ -83,6 +85,12 @@ impl Outside {
     /// The socket, for watching.
     pub(super) fn socket(&self) -> &TcpStream {
         &self.socket
+    }
+
+    /// Ends the connection by a reset, for a stream that was cut: a plain end would pass for that of all its bytes.
+    pub(super) fn cut(self) {
+        // Where that is refused, the plain end is all there is.
+        let _ = SockRef::from(&self.socket).set_linger(Some(Duration::ZERO));
     }
 
     /// What to watch it for.
@@ -185,5 +193,31 @@ pub(super) fn reason(error: &io::Error) -> EndReason {
         ErrorKind::HostUnreachable | ErrorKind::NetworkUnreachable => EndReason::NO_ROUTE,
         ErrorKind::OutOfMemory => EndReason::RESOURCES,
         _ => EndReason::MISC,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::ErrorKind;
+    use std::net::TcpListener;
+
+    use super::*;
+
+    /// What the other end of a connection reads behind `word`, once `end` was done to it.
+    fn read_behind_a_word(end: impl FnOnce(Outside)) -> io::Result<usize> {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut other = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (mut socket, _) = listener.accept().unwrap();
+        socket.write_all(b"word").unwrap();
+        end(Outside::of(StreamKey(1), socket).unwrap());
+        other.read_exact(&mut [0; 4]).unwrap();
+        other.read(&mut [0])
+    }
+
+    #[test]
+    fn a_stream_that_was_cut_does_not_end_like_one_that_is_complete() {
+        assert_eq!(read_behind_a_word(drop).unwrap(), 0);
+        let error = read_behind_a_word(Outside::cut).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::ConnectionReset);
     }
 }

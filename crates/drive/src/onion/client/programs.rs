@@ -357,7 +357,12 @@ impl Programs {
             }
             _ => {
                 navigator.stream_ended(circuit);
-                self.programs.remove(&number);
+                let program = self.programs.remove(&number);
+                if let Some(Program::Streaming(_, outside)) = program
+                    && reason != EndReason::DONE
+                {
+                    outside.cut();
+                }
             }
         }
     }

@@ -141,7 +141,15 @@ impl Exits {
         match output {
             StreamOutput::Readable { stream } => self.stir(now, station, stream, Stir::Readable),
             StreamOutput::Room { stream } => self.stir(now, station, stream, Stir::Room),
-            StreamOutput::Ended { stream, .. } => self.forget(stream),
+            StreamOutput::Ended { stream, reason } => {
+                // Clients say MISC however they end a stream; DESTROY says that it was not they who did.
+                if let Some(outside) = self.outsides.remove(&stream)
+                    && reason == EndReason::DESTROY
+                {
+                    outside.cut();
+                }
+                self.forget(stream);
+            }
         }
     }
 
