@@ -4,9 +4,8 @@ export CARGO_TARGET_DIR ?= $(CACHE)/target
 PYTHON := $(CACHE)/peers/venv/bin/python
 FUZZ_TARGETS := $(basename $(notdir $(wildcard fuzz/fuzz_targets/*.rs)))
 AREA ?= all
-SECONDS ?= 60
 
-.PHONY: help build demo test check package bench bench-wireguard flame accuracy interop experiment-overhead experiment-circumvention experiment-pages lab-results web fuzz clean
+.PHONY: help build demo test check package bench bench-wireguard flame accuracy interop soak experiment-overhead experiment-circumvention experiment-pages lab-results web fuzz clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\): *## */  make \1\t/p' Makefile | expand -t 20
@@ -88,6 +87,13 @@ interop:  ## against strangers' software over emulated paths; AREA=quic for a pa
 	@scripts/need interop
 	tests/interop/run $(AREA)
 
+soak:  ## 20 minutes: 200 clients in one process while relays are killed; SECONDS=, CLIENTS=, SEED= (ARGS="--out FOLDER" keeps what was seen)
+	@scripts/need interop
+	tests/interop/setup --area tor
+	cargo build --release --locked -p anabranch -p anabranch-bench --bin anabranch --bin soak
+	ANABRANCH=$(CARGO_TARGET_DIR)/release/anabranch $(PYTHON) bench/soak.py --seconds $(or $(SECONDS),1200) \
+		--clients $(or $(CLIENTS),200) --seed $(or $(SEED),1) $(ARGS)
+
 experiment-overhead:  ## two hours: what splitting costs WireGuard, Mosh and QUIC, beside the paper; goes on where it stopped (root; ARGS=--full)
 	@scripts/need interop
 	tests/interop/setup --area experiments
@@ -119,7 +125,7 @@ web:  ## the local web: a page of each of 369 packages of Debian and npm, for ex
 	python3 -B scripts/web/build.py --cache $(CACHE)/web-packages --out $(CACHE)/web
 
 fuzz:  ## each target for SECONDS=60; TARGET=core_driver for one
-	scripts/fuzz $(SECONDS) $(or $(TARGET),$(FUZZ_TARGETS))
+	scripts/fuzz $(or $(SECONDS),60) $(or $(TARGET),$(FUZZ_TARGETS))
 
 clean:  ## removes everything that was built
 	rm -rf $(CACHE)

@@ -89,6 +89,11 @@ class Background:
         """The process's number."""
         return self._process.pid
 
+    @property
+    def is_running(self) -> bool:
+        """Whether it has not ended yet."""
+        return self._process.poll() is None
+
     def output(self) -> str:
         """All that it has said so far."""
         return self._log.read_text(errors="replace") if self._log.exists() else ""

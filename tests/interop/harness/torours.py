@@ -20,7 +20,9 @@ CELL = 514
 
 def events_of(process: Background, kind: str = "") -> list[dict[str, object]]:
     """What one of ours told so far by ``--json``, of one kind or all."""
-    lines = [line for line in process.output().splitlines() if line.startswith("{")]
+    # The last line may be half written.
+    whole, _, _ = process.output().rpartition("\n")
+    lines = [line for line in whole.splitlines() if line.startswith("{")]
     told: list[dict[str, object]] = [json.loads(line) for line in lines]
     return [event for event in told if kind in ("", event["event"])]
 

@@ -1,0 +1,232 @@
+//! Many clients in one process.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::SocketAddr;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use anabranch_bench::proc::Usage;
+use anabranch_drive::onion::authorities::Authority;
+use anabranch_drive::onion::client::{self, Happening, Settings, Status};
+use anabranch_drive::onion::office::{self, Office};
+use anabranch_drive::onion::{generator, stop_signals};
+use anabranch_onion::directory::network::Wishes;
+use anabranch_onion::padding::Amount;
+use anabranch_onion::{Event, schedule};
+use serde_json::{Value, json};
+
+use crate::tell;
+
+/// Bytes of cells that may wait in each: as `anabranch up` gives its client.
+const MEMORY: usize = 128 << 20;
+/// Between two lines of numbers.
+const PERIOD: Duration = Duration::from_secs(1);
+/// Threads of directories end by themselves once their clients have; no request of theirs takes longer.
+const LAST_REQUESTS: Duration = Duration::from_secs(60);
+
+/// How many, of which network, and where.
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// How many
+    #[arg(long, default_value_t = 200)]
+    clients: usize,
+    /// The network's authority, as a DirAuthority line has it
+    #[arg(long, value_name = "LINE")]
+    authority: String,
+    /// Where they keep guards and documents, each in a folder of its own
+    #[arg(long, value_name = "DIR")]
+    data: PathBuf,
+}
+
+/// Runs them until they are told to end, then tells what is left, and waits to be told once more.
+pub(crate) fn run(arguments: &Arguments) -> io::Result<()> {
+    let mut stop = stop_signals()?;
+    own("bare")?;
+    let clients: Vec<Running> = (0..arguments.clients)
+        .map(|number| Running::start(arguments, number))
+        .collect::<io::Result<_>>()?;
+    stop.set_read_timeout(Some(PERIOD))?;
+    let mut known = Known::default();
+    while !is_told(&mut stop)? {
+        known.tell(&clients)?;
+    }
+    let lost: usize = clients.into_iter().map(|client| usize::from(!client.end())).sum();
+    wait_for_threads()?;
+    tell(&json!({"event": "clients_ended", "badly": lost}))?;
+    own("stopped")?;
+    while !is_told(&mut stop)? {}
+    Ok(())
+}
+
+/// Whether a signal came within the time that the stream waits.
+fn is_told(stop: &mut UnixStream) -> io::Result<bool> {
+    match stop.read(&mut [0]) {
+        Ok(_) => Ok(true),
+        // A signal may interrupt the very read that it is to be told by.
+        Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
+            Ok(false)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Tells what this process has open: the reading of its own folder of files is one of them.
+fn own(event: &str) -> io::Result<()> {
+    let Usage { rss, files, .. } = Usage::of(std::process::id())?;
+    tell(&json!({"event": event, "rss": rss, "files": files - 1, "threads": threads()?}))
+}
+
+fn threads() -> io::Result<usize> {
+    Ok(fs::read_dir("/proc/self/task")?.count())
+}
+
+fn wait_for_threads() -> io::Result<()> {
+    let patience = LAST_REQUESTS.as_millis() / 100;
+    for _ in 0..patience {
+        if threads()? == 1 {
+            break;
+        }
+        thread::sleep(Duration::from_millis(100));
+    }
+    Ok(())
+}
+
+/// What there is to see of a client.
+#[derive(Default)]
+struct Seen {
+    listening: Option<SocketAddr>,
+    ready: bool,
+    status: Status,
+    /// Circuits that were built, and that closed.
+    built: u64,
+    closed: u64,
+    /// Neighbours that broke the rules.
+    violations: u64,
+    /// What did not work, with how often it did not.
+    troubles: BTreeMap<String, u64>,
+}
+
+impl Seen {
+    fn take(&mut self, happening: Happening) {
+        match happening {
+            Happening::Listening(at) => self.listening = at.first().copied(),
+            Happening::Ready(_) => self.ready = true,
+            Happening::Built(..) => self.built += 1,
+            Happening::Closed(..) => self.closed += 1,
+            Happening::Status(status) => self.status = *status,
+            Happening::Core(Event::Violation { .. }) => self.violations += 1,
+            Happening::Trouble(text) => *self.troubles.entry(text).or_default() += 1,
+            Happening::Core(_) | Happening::Fetched(_) => {}
+        }
+    }
+}
+
+/// A client on its thread.
+struct Running {
+    stop: UnixStream,
+    thread: JoinHandle<io::Result<()>>,
+    seen: Arc<Mutex<Seen>>,
+}
+
+impl Running {
+    fn start(arguments: &Arguments, number: usize) -> io::Result<Running> {
+        let data = arguments.data.join(format!("client{number:03}"));
+        let settings = settings(&arguments.authority, &data)?;
+        let (stop, stopped) = UnixStream::pair()?;
+        let seen = Arc::new(Mutex::new(Seen::default()));
+        let (rng, told) = (generator()?, Arc::clone(&seen));
+        let mut watch = move |happening| locked(&told).take(happening);
+        let work = move || client::run(settings, rng, &stopped, &mut watch);
+        let thread = thread::Builder::new().name(format!("client{number:03}")).spawn(work)?;
+        Ok(Running { stop, thread, seen })
+    }
+
+    fn seen(&self) -> MutexGuard<'_, Seen> {
+        locked(&self.seen)
+    }
+
+    /// Ends it: whether it came to a good end, and not before.
+    fn end(mut self) -> bool {
+        let told = self.stop.write_all(&[0]).is_ok();
+        told && matches!(self.thread.join(), Ok(Ok(())))
+    }
+}
+
+/// A client that panicked is told of by its end; what it said before can be read.
+fn locked(seen: &Mutex<Seen>) -> MutexGuard<'_, Seen> {
+    seen.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn settings(authority: &str, data: &Path) -> io::Result<Settings> {
+    let authority = Authority::parse(authority).map_err(io::Error::other)?;
+    let office = office::Settings {
+        authorities: vec![authority],
+        data: data.to_owned(),
+        share_subnets: false,
+        keys: None,
+        cache: false,
+        errands: true,
+    };
+    Ok(Settings {
+        listen: vec![SocketAddr::from(([127, 0, 0, 1], 0))],
+        office: Office::start(office, generator()?).map_err(io::Error::other)?,
+        data: data.to_owned(),
+        wishes: Wishes::default(),
+        padding: Amount::Full,
+        memory: MEMORY,
+        schedule: schedule::Kind::default(),
+    })
+}
+
+/// What was told already.
+#[derive(Default)]
+struct Known {
+    listening: bool,
+}
+
+impl Known {
+    fn tell(&mut self, clients: &[Running]) -> io::Result<()> {
+        if !self.listening {
+            let ports: Option<Vec<SocketAddr>> =
+                clients.iter().map(|client| client.seen().listening).collect();
+            let Some(ports) = ports else { return Ok(()) };
+            tell(&json!({"event": "listening", "at": ports}))?;
+            self.listening = true;
+        }
+        tell(&numbers(clients))
+    }
+}
+
+/// All clients' together.
+fn numbers(clients: &[Running]) -> Value {
+    let sum =
+        |of: &dyn Fn(&Seen) -> u64| -> u64 { clients.iter().map(|one| of(&one.seen())).sum() };
+    let mut troubles = BTreeMap::<String, u64>::new();
+    for client in clients {
+        for (text, count) in &client.seen().troubles {
+            *troubles.entry(text.clone()).or_default() += count;
+        }
+    }
+    json!({
+        "event": "numbers",
+        "running": clients.iter().filter(|client| !client.thread.is_finished()).count(),
+        "ready": sum(&|seen| u64::from(seen.ready)),
+        // A client with a circuit can carry a stream at once.
+        "with_circuit": sum(&|seen| u64::from(seen.status.circuits().0 > 0)),
+        "circuits": sum(&|seen| seen.status.circuits.len() as u64),
+        "built": sum(&|seen| seen.built),
+        "closed": sum(&|seen| seen.closed),
+        "programs": sum(&|seen| seen.status.programs as u64),
+        "streams": sum(&|seen| seen.status.streams as u64),
+        "links": sum(&|seen| seen.status.links as u64),
+        "received": sum(&|seen| seen.status.wire[0]),
+        "sent": sum(&|seen| seen.status.wire[1]),
+        "violations": sum(&|seen| seen.violations),
+        "troubles": troubles,
+    })
+}

@@ -1,0 +1,143 @@
+//! The programs: users of each client who open streams, now and then, and check what comes.
+
+use std::fs;
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anabranch_multipath::seed;
+use rand_core::Rng;
+use serde_json::json;
+
+use super::server::{self, Request, STACK};
+use super::stream::{self, Wish};
+use super::tell;
+
+/// The largest stream.
+const LARGEST: f64 = 4.0 * 1024.0 * 1024.0;
+/// Streams that last: so many bytes in so many seconds, at most, and no longer than a quarter of all.
+const DRIPPED: u64 = 100_000;
+const LASTING: u64 = 120;
+/// A slow program takes a piece of 16 KiB in so long: 320 KiB a second.
+const SLOW: Duration = Duration::from_millis(50);
+
+/// Through whom, for how long, how much.
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// A file with the clients' SOCKS ports, ADDRESS:PORT a line
+    #[arg(long, value_name = "FILE")]
+    clients: PathBuf,
+    /// Begin streams for so long
+    #[arg(long, default_value_t = 1200)]
+    seconds: u64,
+    /// Where chance begins
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Users of each client, who have a stream each at a time
+    #[arg(long, default_value_t = 2)]
+    users: u64,
+    /// The mean of a user's pauses, in seconds
+    #[arg(long, default_value_t = 15.0)]
+    pause: f64,
+}
+
+/// Runs all users until the last one's last stream has ended; a line for each stream.
+pub(crate) fn run(arguments: &Arguments) -> io::Result<()> {
+    let proxies: Vec<SocketAddr> = fs::read_to_string(&arguments.clients)?
+        .lines()
+        .map(|line| line.trim().parse().map_err(io::Error::other))
+        .collect::<io::Result<_>>()?;
+    let server = server::start()?;
+    let begin = Instant::now();
+    let threads = (0..proxies.len() as u64 * arguments.users).map(|number| {
+        let proxy = proxies[(number / arguments.users) as usize];
+        let user = User::new(arguments, number, proxy, server.port());
+        thread::Builder::new().stack_size(STACK).spawn(move || user.work(begin))
+    });
+    for thread in threads.collect::<io::Result<Vec<_>>>()? {
+        thread.join().map_err(|_| io::Error::other("a user panicked"))??;
+    }
+    tell(&json!({"event": "done"}))
+}
+
+/// One user of one client.
+struct User {
+    number: u64,
+    chance: seed::Stream,
+    proxy: SocketAddr,
+    port: u16,
+    pause: f64,
+    /// For how long it begins streams, and the longest that one is drawn out, in seconds.
+    all: Duration,
+    lasting: u64,
+}
+
+impl User {
+    fn new(arguments: &Arguments, number: u64, proxy: SocketAddr, port: u16) -> User {
+        let chance = seed::stream(arguments.seed, number, "soak user");
+        let lasting = (arguments.seconds / 4).clamp(1, LASTING);
+        let all = Duration::from_secs(arguments.seconds);
+        User { number, chance, proxy, port, pause: arguments.pause, all, lasting }
+    }
+
+    fn work(mut self, begin: Instant) -> io::Result<()> {
+        let end = begin + self.all;
+        for stream in 0.. {
+            let pause = Duration::from_secs_f64(-self.pause * (1.0 - self.fraction()).ln());
+            let left = end.saturating_duration_since(Instant::now());
+            thread::sleep(pause.min(left));
+            if pause >= left {
+                break;
+            }
+            let wish = self.wish(self.number << 32 | stream);
+            let outcome = stream::run(self.proxy, self.port, &wish);
+            tell(&json!({
+                "event": "stream",
+                "proxy": self.proxy,
+                "request": wish.request.line().trim_end(),
+                "slow": wish.pause > Duration::ZERO,
+                "host": wish.host,
+                "user": wish.user,
+                "opened": outcome.opened,
+                "came": outcome.came,
+                "seconds": outcome.took.as_secs_f64(),
+                "ended": begin.elapsed().as_secs_f64(),
+                "end": outcome.end.map_or_else(|failure| failure.to_string(), |()| "complete".into()),
+            }))?;
+        }
+        Ok(())
+    }
+
+    /// What it wants next. Sizes are as likely between 1 and 10 bytes as between 100,000 and a million.
+    fn wish(&mut self, number: u64) -> Wish {
+        let length = LARGEST.powf(self.fraction()) as u64;
+        let kind = self.below(20);
+        let request = match kind {
+            0..12 => Request::Get { number, length },
+            12..17 => Request::Put { number, length },
+            _ => {
+                let seconds = 1 + self.below(self.lasting);
+                // A byte a second at least: a pause is not to pass for a stream that hangs.
+                Request::Drip { number, length: length.clamp(seconds, DRIPPED), seconds }
+            }
+        };
+        let is_slow = kind.is_multiple_of(6);
+        Wish {
+            request,
+            host: ["127.0.0.1", "127.0.0.1", "localhost"][self.below(3) as usize],
+            user: [None, None, Some("anne"), Some("bert")][self.below(4) as usize],
+            pause: if is_slow { SLOW } else { Duration::ZERO },
+        }
+    }
+
+    /// From 0, and less than 1.
+    fn fraction(&mut self) -> f64 {
+        (self.chance.next_u64() >> 11) as f64 / (1u64 << 53) as f64
+    }
+
+    fn below(&mut self, count: u64) -> u64 {
+        self.chance.next_u64() % count
+    }
+}

@@ -1,0 +1,52 @@
+//! The two sides of a soak of the onion network (`bench/soak.py`, which starts the network itself and judges):
+//!
+//! * `soak clients`: many complete clients in this process, each as `anabranch client` runs one: an event loop and a
+//!   directory office on threads of their own, guards and documents in a folder of its own, a SOCKS port of its own.
+//! * `soak load`: the programs of these clients and the server behind the exits, apart, so that what is measured of the
+//!   clients' process is theirs alone.
+
+mod clients;
+mod content;
+mod load;
+mod server;
+mod socks;
+mod stream;
+
+use std::io::{self, Write};
+
+use clap::Parser;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use serde::Serialize;
+
+/// The two sides of a soak of the onion network; each prints JSON lines.
+#[derive(Parser)]
+enum Arguments {
+    /// Run many clients until SIGTERM; a second one ends the process
+    Clients(clients::Arguments),
+    /// Open streams through them and check what comes
+    Load(load::Arguments),
+}
+
+fn main() -> io::Result<()> {
+    allow_files();
+    match Arguments::parse() {
+        Arguments::Clients(arguments) => clients::run(&arguments),
+        Arguments::Load(arguments) => load::run(&arguments),
+    }
+}
+
+/// As many open files as the machine lets us have: hundreds of clients need thousands.
+fn allow_files() {
+    let maximum = getrlimit(Resource::Nofile).maximum;
+    // Who may not will hear it from the first socket that cannot be had.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
+}
+
+/// Prints a line.
+fn tell(event: &impl Serialize) -> io::Result<()> {
+    let mut line = serde_json::to_string(event)?;
+    line.push('\n');
+    let mut out = io::stdout().lock();
+    out.write_all(line.as_bytes())?;
+    out.flush()
+}

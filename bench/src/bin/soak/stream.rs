@@ -1,0 +1,179 @@
+//! One stream of a program, from its first word to its end.
+
+use std::fmt;
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use sha2::{Digest, Sha256};
+
+use super::content::{Content, Hash, PIECE};
+use super::server::Request;
+use super::socks;
+
+/// A proxy looks two minutes for a circuit, by C tor's habit, and tries three.
+const OPENING: Duration = Duration::from_secs(180);
+/// A stream on which nothing moved for so long hangs: nothing here is slower than a byte a second.
+const STALL: Duration = Duration::from_secs(90);
+
+/// What a program wants.
+#[derive(Clone, Debug)]
+pub(crate) struct Wish {
+    /// What it asks for.
+    pub(crate) request: Request,
+    /// How the destination is named.
+    pub(crate) host: &'static str,
+    /// Who asks: streams of different users share no circuit.
+    pub(crate) user: Option<&'static str>,
+    /// The pause behind each piece, for programs that read slowly.
+    pub(crate) pause: Duration,
+}
+
+/// How a stream ended that was not complete.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Failure {
+    /// By an answer of SOCKS.
+    Refused(u8),
+    /// By an error of the socket.
+    Socket(ErrorKind),
+    /// By an end like any other, before all bytes were there.
+    Short,
+    /// Not at all: nothing moved for too long. Never allowed.
+    Hung,
+    /// With bytes that are not those that were sent, or more. Never allowed.
+    Wrong,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Failure::Refused(reply) => write!(out, "socks reply {reply}"),
+            Failure::Socket(kind) => write!(out, "socket: {kind}"),
+            Failure::Short => write!(out, "ended early"),
+            Failure::Hung => write!(out, "hung"),
+            Failure::Wrong => write!(out, "wrong bytes"),
+        }
+    }
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Failure {
+        match error.kind() {
+            ErrorKind::WouldBlock | ErrorKind::TimedOut => Failure::Hung,
+            ErrorKind::UnexpectedEof => Failure::Short,
+            kind => Failure::Socket(kind),
+        }
+    }
+}
+
+/// What came of a stream.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Outcome {
+    /// Whether the destination was reached.
+    pub(crate) opened: bool,
+    /// Bytes that came.
+    pub(crate) came: u64,
+    /// How long it took, all in all.
+    pub(crate) took: Duration,
+    /// Complete, or not.
+    pub(crate) end: Result<(), Failure>,
+}
+
+/// Does what a program wants through the proxy at `at`.
+pub(crate) fn run(at: SocketAddr, port: u16, wish: &Wish) -> Outcome {
+    let begun = Instant::now();
+    let mut outcome = Outcome { opened: false, came: 0, took: Duration::ZERO, end: Ok(()) };
+    outcome.end = attempt(at, port, wish, &mut outcome);
+    outcome.took = begun.elapsed();
+    outcome
+}
+
+fn attempt(at: SocketAddr, port: u16, wish: &Wish, outcome: &mut Outcome) -> Result<(), Failure> {
+    let mut socket = TcpStream::connect(at)?;
+    socket.set_nodelay(true)?;
+    socket.set_read_timeout(Some(OPENING))?;
+    socks::connect(&mut socket, wish.user, wish.host, port)?;
+    outcome.opened = true;
+    socket.set_read_timeout(Some(STALL))?;
+    socket.set_write_timeout(Some(STALL))?;
+    socket.write_all(wish.request.line().as_bytes())?;
+    let (length, hash) = match wish.request {
+        Request::Get { number, length } | Request::Drip { number, length, .. } => {
+            (length, Content::new(number, length).hash())
+        }
+        Request::Put { number, length } => {
+            let hash = Content::new(number, length).hash();
+            send(&mut socket, number, length, wish.pause)?;
+            (hash.len() as u64, Sha256::digest(hash).into())
+        }
+    };
+    receive(&mut socket, (length, hash), wish.pause, &mut outcome.came)?;
+    // The proxy may have closed it already.
+    let _ = socket.shutdown(Shutdown::Both);
+    Ok(())
+}
+
+fn send(socket: &mut TcpStream, number: u64, length: u64, pause: Duration) -> Result<(), Failure> {
+    let (mut content, mut piece) = (Content::new(number, length), [0; PIECE]);
+    loop {
+        match content.read(&mut piece)? {
+            0 => return Ok(()),
+            count => socket.write_all(&piece[..count])?,
+        }
+        thread::sleep(pause);
+    }
+}
+
+/// Reads to the end, which comes behind so many bytes of this hash.
+fn receive(
+    socket: &mut TcpStream,
+    (length, hash): (u64, Hash),
+    pause: Duration,
+    came: &mut u64,
+) -> Result<(), Failure> {
+    let (mut piece, mut hasher) = ([0; PIECE], Sha256::new());
+    loop {
+        let count = socket.read(&mut piece)?;
+        if count == 0 {
+            break;
+        }
+        *came += count as u64;
+        hasher.update(&piece[..count]);
+        if *came > length {
+            return Err(Failure::Wrong);
+        }
+        thread::sleep(pause);
+    }
+    if *came < length {
+        return Err(Failure::Short);
+    }
+    let is_right = <Hash>::from(hasher.finalize()) == hash;
+    if is_right { Ok(()) } else { Err(Failure::Wrong) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    /// What a program makes of a server that sends this and closes.
+    fn received(sent: &[u8], of: u64) -> Result<(), Failure> {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        listener.accept().unwrap().0.write_all(sent).unwrap();
+        receive(&mut socket, (of, Content::new(1, of).hash()), Duration::ZERO, &mut 0)
+    }
+
+    #[test]
+    fn only_all_bytes_and_the_right_ones_are_complete() {
+        let mut bytes = Vec::new();
+        Content::new(1, 1000).read_to_end(&mut bytes).unwrap();
+        assert_eq!(received(&bytes, 1000), Ok(()));
+        assert_eq!(received(&bytes[..999], 1000), Err(Failure::Short));
+        assert_eq!(received(&bytes, 999), Err(Failure::Wrong), "one too many");
+        bytes[500] ^= 1;
+        assert_eq!(received(&bytes, 1000), Err(Failure::Wrong));
+    }
+}
