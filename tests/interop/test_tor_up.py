@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import time
 from collections.abc import Iterator
@@ -93,8 +94,14 @@ def test_exits_reach_this_machine_alone(up: Up) -> None:
 
 def test_a_stock_tor_joins_with_the_lines_that_are_printed(up: Up, tmp_path: Path) -> None:
     """Its own circuits, by our authority's consensus; no warning but of what it always says."""
+    keys = up.folder / "authority" / "keys"
+    # Old enough to be replaced, which is for the network that runs to do.
+    os.utime(keys / "secret_onion_key", (0, 0))
+    os.utime(keys / "secret_onion_key_ntor", (0, 0))
+    before = {path.name: path.read_bytes() for path in keys.iterdir()}
     command = [anabranch(), "up", "--print-torrc", "--data", str(up.folder)]
     lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert {path.name: path.read_bytes() for path in keys.iterdir()} == before
     (socks,) = free_ports(1)
     torrc = tmp_path / "torrc"
     own = [f"SocksPort 127.0.0.1:{socks}", f"DataDirectory {tmp_path / 'data'}"]

@@ -12,10 +12,11 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use anabranch_drive::onion::authority::{self, AuthorityError, Running, Settings, Told};
+use anabranch_drive::onion::embedded;
 use anabranch_drive::onion::office::{Office, unix};
 use anabranch_multipath::seed::stream;
 use anabranch_onion::authority::{self as core, First, Judgement, Rules};
-use anabranch_onion::directory::descriptor::Description;
+use anabranch_onion::directory::descriptor::{Description, hex};
 use anabranch_onion::directory::http::{Response, ResponseReader, get, post};
 use anabranch_onion::directory::policy::ExitPolicy;
 use anabranch_onion::wire::dirkeys::IdentityKey;
@@ -78,7 +79,7 @@ fn settings(data: &Path, port: u16) -> Settings {
         interval: 10,
         first: First { relays: 0, seconds: 0 },
         judgement: Judgement { young: true, ..Judgement::default() },
-        rules: Rules { allow_private: true, banned: Vec::new() },
+        rules: Rules { allow_private: true, ..Rules::default() },
         ..core::Settings::default()
     };
     Settings {
@@ -232,10 +233,6 @@ fn a_restart_serves_the_same_consensus_and_knows_the_same_relays() {
     assert!(!told.iter().any(|told| matches!(told, Told::Trouble(_))), "{told:?}");
 }
 
-fn hex(id: &[u8; 20]) -> String {
-    id.iter().map(|byte| format!("{byte:02X}")).collect()
-}
-
 #[test]
 fn files_that_were_cut_in_half_are_named_and_nothing_else_is_lost() {
     let data = folder();
@@ -290,4 +287,42 @@ fn a_port_or_a_folder_that_is_taken_is_named() {
     assert!(error.contains("another authority runs on this folder"), "{error}");
     world.stop();
     World::start(data.path()).stop();
+}
+
+#[test]
+fn descriptors_of_another_time_are_kept_for_when_the_clock_is_right() {
+    let data = folder();
+    let world = World::start(data.path());
+    assert_eq!(ask(world.at, &get(CONSENSUS)).status, 200);
+    world.stop();
+    // As a clock finds them that was set two days forward, or back.
+    let files = [(1, unix() - 172_800), (2, unix() + 172_800)].map(|(seed, then)| {
+        let path = data.path().join("relays").join(hex(&relay(seed).rsa_identity()));
+        fs::write(&path, describe(&relay(seed), then)).unwrap();
+        path
+    });
+    let world = World::start(data.path());
+    world.wait(|told| matches!(told, Told::Consensus(..)));
+    let all = String::from_utf8(ask(world.at, &get("/tor/server/all")).body).unwrap();
+    assert_eq!(all.matches("\nrouter-signature\n").count(), 1, "ours alone is of these days");
+    assert_eq!(
+        world.publish(&describe(&relay(2), unix())).status,
+        200,
+        "it is not held against it"
+    );
+    let told = world.stop();
+    assert!(!told.iter().any(|told| matches!(told, Told::Trouble(_))), "{told:?}");
+    assert!(files.iter().all(|path| path.exists()));
+}
+
+#[test]
+fn the_line_of_a_network_is_read_and_nothing_is_changed() {
+    let data = folder();
+    let error = embedded::line(data.path()).unwrap_err().to_string();
+    assert!(error.contains("authorities") && !data.path().join("authority").exists(), "{error}");
+    let world = World::start(&data.path().join("authority"));
+    let line = world.running.as_ref().unwrap().line.clone();
+    assert_eq!(embedded::line(data.path()).unwrap(), line, "while it runs");
+    world.stop();
+    assert_eq!(embedded::line(data.path()).unwrap(), line);
 }

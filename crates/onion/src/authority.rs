@@ -4,32 +4,42 @@
 //! [roll](Authority::upload). The core keeps no clock and opens no connection: its owner says the time, probes relays
 //! ([`Authority::probes`]) and hands on what clients ask for ([`Authority::documents`]).
 
-use std::collections::BTreeMap;
-use std::net::Ipv4Addr;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, Ipv4Addr};
 
 use crate::directory::civil::from_utc;
 use crate::wire::dirkeys::{AuthorityKeys, SignatureError};
 use crate::wire::extend::Target;
 use crate::wire::keys::sha256;
 use crate::wire::netdoc::parse_microdescs;
+use crowd::Origin;
 use documents::{Flavour, Listed, microdescriptor, unsigned};
+use entry::Reach;
 use flags::Thresholds;
-use roll::{Reach, Roll};
+use prober::Probe;
+use roll::Roll;
 
 pub use documents::Times;
+pub use entry::LONGEST_UPLOAD;
 pub use flags::{Flags, Judgement};
 pub use history::{Fields, History};
-pub use roll::{LONGEST_UPLOAD, Past, Refusal, Rules, Taken};
+pub use refusal::Refusal;
+pub use roll::{Past, Rules, Taken};
+pub use turns::Room;
 
+mod crowd;
 mod documents;
+mod entry;
 mod flags;
 mod history;
 pub mod measured;
 mod pins;
 pub mod prober;
+mod refusal;
 mod roll;
 mod said;
 mod summary;
+mod turns;
 mod weights;
 
 /// What a consensus says of its authority.
@@ -129,32 +139,54 @@ impl Authority {
     /// An authority that knows no relay yet.
     #[must_use]
     pub fn new(about: About, settings: Settings, keys: AuthorityKeys) -> Authority {
-        let (roll, documents) = (Roll::default(), Documents::default());
+        let roll = Roll::new(settings.rules.clone(), settings.reach());
+        let documents = Documents::default();
         Authority { about, settings, keys, roll, documents, since: None }
     }
 
-    /// Takes what a relay published: a descriptor, and its extra-info document behind it.
+    /// Takes what a relay published: a descriptor, and its extra-info document behind it. Where it came from says how many more of those that
+    /// have never answered may come from there: `None` if by a circuit.
     ///
     /// # Errors
     /// [`Refusal`]: what is known stays as it was.
-    pub fn upload(&mut self, unix_now: u64, text: &str) -> Result<Taken, Refusal> {
-        self.roll.upload(unix_now, text, &self.settings.rules)
+    pub fn upload(
+        &mut self,
+        unix_now: u64,
+        text: &str,
+        from: Option<IpAddr>,
+    ) -> Result<Taken, Refusal> {
+        self.roll.upload(unix_now, text, Origin::of(from))
     }
 
-    /// The relays that are to be probed now, each at one address: all but ourselves, in their turns.
-    pub fn probes(&mut self, unix_now: u64) -> Vec<Target> {
-        self.roll.probes(unix_now, &self.about.relay, self.settings.reach())
+    /// Takes up what an earlier run took, of whatever time.
+    ///
+    /// # Errors
+    /// [`Refusal`].
+    pub fn take_up(&mut self, unix_now: u64, text: &str) -> Result<Taken, Refusal> {
+        self.roll.restore(unix_now, text)
+    }
+
+    /// The relays that are to be probed now, each at one address: all but ourselves, in their turns, as many as there is room for.
+    pub fn probes(&mut self, unix_now: u64, room: Room) -> Vec<Probe> {
+        self.roll.probes(unix_now, &self.about.relay, room)
     }
 
     /// A relay answered at the target's address under both its identities, or did not.
     pub fn probed(&mut self, unix_now: u64, target: &Target, answers: bool) {
-        self.roll.observe(unix_now, target, answers, self.settings.reach());
+        self.roll.observe(unix_now, target, answers);
+    }
+
+    /// Forgets descriptors that are too old or of the future, once the clock has said so for a day by `steady`: seconds of a clock that goes on
+    /// and that nobody sets. Gives whose.
+    pub fn forget(&mut self, unix_now: u64, steady: u64) -> BTreeSet<[u8; 20]> {
+        self.roll.forget(unix_now, steady);
+        self.roll.dropped()
     }
 
     /// How many relays run, the authority itself aside.
     #[must_use]
     pub fn running(&self, unix_now: u64) -> usize {
-        self.roll.running(unix_now, &self.about.relay, self.settings.reach())
+        self.roll.running(unix_now, &self.about.relay)
     }
 
     /// When the next consensus is due: a multiple of the interval since 1970, at once if the clock has gone back before the present
@@ -173,8 +205,8 @@ impl Authority {
     }
 
     /// The machine's clock was set forward by so many seconds, or back: nobody has been down for that.
-    pub fn shift(&mut self, by: i64) {
-        self.roll.shift(by);
+    pub fn shift(&mut self, unix_now: u64, by: i64) {
+        self.roll.shift(unix_now, by);
     }
 
     /// Takes the bandwidths that somebody measured, in kilobytes a second, in the place of earlier ones.
@@ -194,7 +226,7 @@ impl Authority {
     pub fn publish(&mut self, unix_now: u64) -> Result<&Documents, SignatureError> {
         self.keys.holds(unix_now)?;
         self.roll.is_here(unix_now, &self.about.relay);
-        self.roll.expire(unix_now, self.settings.reach());
+        self.roll.settle(unix_now);
         let times = self.times(unix_now);
         let relays = listed(&self.roll, unix_now, &self.settings, &self.about);
         let make = |flavour| {
@@ -258,9 +290,9 @@ impl Authority {
         self.roll.get(rsa).map(|entry| (&entry.text[..], entry.digest))
     }
 
-    /// All descriptors with their relays' identities and their digests.
-    pub fn descriptors(&self) -> impl Iterator<Item = (&[u8; 20], [u8; 20], &str)> {
-        self.roll.iter().map(|(id, entry)| (id, entry.digest, &entry.text[..]))
+    /// All descriptors of these days with their relays' identities and their digests.
+    pub fn descriptors(&self, unix_now: u64) -> impl Iterator<Item = (&[u8; 20], [u8; 20], &str)> {
+        self.roll.current(unix_now).map(|(id, entry)| (id, entry.digest, &entry.text[..]))
     }
 
     /// A relay's extra-info document, and its digest.
@@ -276,14 +308,14 @@ impl Authority {
         self.about.identity
     }
 
-    /// What is to be kept of all relays besides descriptors, by their RSA identities.
+    /// What is to be kept of relays besides descriptors, by their RSA identities: of those that have ever answered.
     pub fn pasts(&self) -> impl Iterator<Item = ([u8; 20], Past)> {
-        self.roll.pasts(self.settings.reach())
+        self.roll.pasts()
     }
 
     /// Takes up what an earlier run kept of a relay; false if it contradicts what is known.
-    pub fn remember(&mut self, rsa: &[u8; 20], past: Past) -> bool {
-        self.roll.remember(rsa, past)
+    pub fn remember(&mut self, unix_now: u64, rsa: &[u8; 20], past: Past) -> bool {
+        self.roll.remember(unix_now, rsa, past)
     }
 
     /// Flags as they would be given now.
@@ -325,16 +357,13 @@ fn times_of(text: &str) -> Option<Times> {
 }
 
 fn listed<'a>(roll: &'a Roll, now: u64, settings: &Settings, about: &About) -> Vec<Listed<'a>> {
-    let all: Vec<(&[u8; 20], &roll::Entry)> = roll.iter().collect();
-    let merits: Vec<flags::Merits> = all
-        .iter()
-        .map(|(id, entry)| entry.merits(now, settings.reach(), **id == about.relay))
-        .collect();
+    let all = roll.judged(now, &about.relay);
+    let merits: Vec<flags::Merits> = all.iter().map(|(.., merits)| merits.clone()).collect();
     let thresholds = Thresholds::of(&merits, &settings.judgement);
-    let judged = all.into_iter().zip(&merits).map(|((id, entry), merits)| Listed {
+    let judged = all.into_iter().map(|(id, entry, merits)| Listed {
         id: *id,
         entry,
-        flags: thresholds.judge(merits, &settings.judgement),
+        flags: thresholds.judge(&merits, &settings.judgement),
         microdesc: microdescriptor(entry),
     });
     // Since method 4 a consensus lists running relays alone.

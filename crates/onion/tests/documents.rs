@@ -12,7 +12,7 @@ use std::path::Path;
 use std::process::Command;
 
 use anabranch_multipath::seed::stream;
-use anabranch_onion::authority::{About, Authority, First, Judgement, Settings};
+use anabranch_onion::authority::{About, Authority, First, Judgement, Room, Settings};
 use anabranch_onion::directory::descriptor::Description;
 use anabranch_onion::directory::policy::ExitPolicy;
 use anabranch_onion::wire::dirkeys::IdentityKey;
@@ -123,10 +123,12 @@ fn own_documents(count: u64) -> Documents {
     };
     let mut authority = Authority::new(about, settings, keys);
     for (number, keys) in (0..).zip(&relays) {
-        authority.upload(NOW, &description(number).sign(keys, NOW).unwrap()).unwrap();
+        let text = description(number).sign(keys, NOW).unwrap();
+        authority.upload(NOW, &text, None).unwrap();
     }
-    for target in authority.probes(NOW) {
-        authority.probed(NOW, &target, true);
+    let room = Room { running: 100, others: 100 };
+    for probe in authority.probes(NOW, room) {
+        authority.probed(NOW, &probe.target, true);
     }
     let documents = authority.publish(NOW).unwrap();
     let microdescs = documents.microdescs.values().map(|(text, _)| &text[..]).collect();

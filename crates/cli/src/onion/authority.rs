@@ -13,7 +13,7 @@ use anabranch_drive::onion::office::{Office, unix};
 use anabranch_drive::onion::relay::{self, Settings};
 use anabranch_drive::onion::{generator, stop_signals};
 use anabranch_onion::authority::{First, Judgement, Rules};
-use anabranch_onion::directory::descriptor::Description;
+use anabranch_onion::directory::descriptor::{Description, hex};
 use anabranch_onion::directory::policy::ExitPolicy;
 use anabranch_onion::relay::PROTOCOLS;
 use anabranch_onion::{authority as core, schedule};
@@ -22,7 +22,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::relay::Screen;
-use super::{Common, either, fingerprints, hex, read};
+use super::{Common, either, fingerprints, read};
 use crate::failure::Failure;
 
 const MEMORY: usize = 128 << 20;
@@ -53,6 +53,7 @@ const KEYS: &[&str] = &[
     "young",
     "ipv6",
     "allow-private",
+    "per-address",
 ];
 
 /// Be the directory authority of an onion network of your own
@@ -102,6 +103,9 @@ pub(crate) struct AuthorityArgs {
     /// Relays that are not taken, by fingerprint
     #[arg(long, value_name = "FINGERPRINT", value_delimiter = ',')]
     ban: Vec<String>,
+    /// How many relays of one address count; 0 for any number [default: 2; with --allow-private any number]
+    #[arg(long, value_name = "RELAYS")]
+    per_address: Option<usize>,
     /// Days for which a signing key is certified; it is made anew a month before, or a third of them [default: 365]
     #[arg(long, value_name = "DAYS")]
     certified_days: Option<u64>,
@@ -202,6 +206,7 @@ impl AuthorityArgs {
             rules: Rules {
                 allow_private: self.allow_private,
                 banned: fingerprints("--ban", &self.ban)?,
+                per_address: self.per_address.unwrap_or(if self.allow_private { 0 } else { 2 }),
             },
             params: params(&self.param)?,
         })
@@ -241,6 +246,7 @@ impl AuthorityArgs {
             param: either(self.param, file.param),
             bandwidths: self.bandwidths.or(file.bandwidths),
             ban: either(self.ban, file.ban),
+            per_address: self.per_address.or(file.per_address),
             certified_days: self.certified_days.or(file.certified_days),
             young: self.young || file.young,
             ipv6: self.ipv6 || file.ipv6,

@@ -125,11 +125,6 @@ fn fingerprints(option: &str, texts: &[String]) -> Result<Vec<[u8; 20]>, Failure
     texts.iter().map(read).collect()
 }
 
-/// Upper-case hex, as fingerprints are written.
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02X}")).collect()
-}
-
 /// Where a command keeps its state if nobody says: `$XDG_STATE_HOME/anabranch/NAME`.
 fn state_folder(name: &str) -> Result<PathBuf, Failure> {
     let home = std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".local/state"));

@@ -13,7 +13,7 @@ use anabranch_drive::onion::office::{self, Office, unix};
 use anabranch_drive::onion::relay::{self, Numbers, Settings, Watch};
 use anabranch_drive::onion::{generator, stop_signals};
 use anabranch_multipath::Time;
-use anabranch_onion::directory::descriptor::Description;
+use anabranch_onion::directory::descriptor::{Description, hex};
 use anabranch_onion::directory::policy::ExitPolicy;
 use anabranch_onion::relay::PROTOCOLS;
 use anabranch_onion::{Event, schedule};
@@ -21,7 +21,7 @@ use clap::Args;
 use serde::Deserialize;
 use serde_json::json;
 
-use super::{Common, either, fingerprints, hex, read};
+use super::{Common, either, fingerprints, read};
 use crate::failure::Failure;
 
 const MEMORY_MB: usize = 512;

@@ -42,7 +42,7 @@ pub(crate) struct UpArgs {
     /// Where keys and state are kept [default: ~/.local/state/anabranch/up]
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
-    /// Print the lines of torrc by which a stock tor joins, and end
+    /// Print the lines of torrc by which a stock tor joins the network that runs or ran with this --data, and end
     #[arg(long, conflicts_with_all = ["json", "quiet"])]
     print_torrc: bool,
     /// Print events as JSON lines
@@ -58,7 +58,9 @@ impl UpArgs {
     pub(crate) fn run(self) -> Result<(), Failure> {
         let data = self.data.clone().map_or_else(|| state_folder("up"), Ok)?;
         if self.print_torrc {
-            let line = embedded::line(&data).map_err(failure)?;
+            let line = embedded::line(&data).map_err(|error| {
+                Failure::misuse(format!("{error}: start the network once by 'anabranch up'"))
+            })?;
             println!("{}", torrc(&line));
             return Ok(());
         }

@@ -10,7 +10,7 @@
 //! * `desk`: the thread.
 
 use std::fmt;
-use std::fs::{File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -19,6 +19,7 @@ use std::sync::mpsc::channel;
 use std::thread::{self, JoinHandle};
 
 use anabranch_onion::authority::{self as core, About};
+use anabranch_onion::directory::descriptor::hex;
 use anabranch_onion::wire::keys::RelayKeys;
 use rustix::fs::{FlockOperation, flock};
 
@@ -34,6 +35,7 @@ mod counter;
 mod desk;
 pub mod keys;
 mod vault;
+mod wall;
 
 const LOCK: &str = "lock";
 /// The file with our `DirAuthority` line, for `--authorities` and for torrc's `%include`.
@@ -144,12 +146,12 @@ pub fn start(settings: Settings, mut tell: Tell) -> Result<(Office, Running), Au
     let line = line(&about);
     replace(&settings.data.join(LINE), format!("{line}\n").as_bytes())?;
     tell(Told::Line(line.clone()));
-    let mut vault = Vault::open(&settings.data)?;
+    let vault = Vault::open(&settings.data)?;
     let mut core = core::Authority::new(about, settings.core.clone(), keys);
     let troubles = vault.restore(&mut core, unix())?;
     troubles.into_iter().for_each(|text| tell(Told::Trouble(text)));
     let (office, news, orders) = Office::counters().map_err(AuthorityError::System)?;
-    let bureau = Arc::new(Bureau::new(core, vault, cabinet.certificates(), tell));
+    let bureau = Arc::new(Bureau::new(core, vault, cabinet.certificates(), tell, unix()));
     let (ready, listens) = channel();
     // What a thread waits with stays in that thread.
     let work = move || match Desk::new(settings, cabinet, bureau, news, orders) {
@@ -166,15 +168,14 @@ pub fn start(settings: Settings, mut tell: Tell) -> Result<(Office, Running), Au
     Ok((office, Running { at, line, thread, _lock: lock }))
 }
 
-/// The line of the authority that these settings make, whether it runs or not. Keys are made if they are not there.
+/// The line of the authority that keeps its state in this folder, as its last start wrote it. Nothing is changed there.
 ///
 /// # Errors
-/// [`AuthorityError::Store`].
-pub fn announced(settings: &Settings) -> Result<String, AuthorityError> {
-    private_folder(&settings.data)?;
-    let mut rng = super::generator().map_err(AuthorityError::System)?;
-    let (cabinet, _) = Cabinet::open(&settings.data, &mut rng, unix(), settings.certified_for)?;
-    Ok(line(&about(settings, cabinet.identity())))
+/// [`AuthorityError::Store`]: no authority has run there.
+pub fn announced(data: &Path) -> Result<String, AuthorityError> {
+    let path = data.join(LINE);
+    let text = fs::read_to_string(&path).map_err(|error| StoreError::File(path, error))?;
+    Ok(text.trim_end().to_owned())
 }
 
 /// The folder for us alone, as long as the file is held.
@@ -203,7 +204,6 @@ fn about(settings: &Settings, identity: [u8; 20]) -> About {
 
 /// As torrc has it.
 fn line(about: &About) -> String {
-    let hex = |id: &[u8; 20]| id.iter().map(|byte| format!("{byte:02X}")).collect::<String>();
     let About { nickname, or_port, address, dir_port, .. } = about;
     let (v3, relay) = (hex(&about.identity), hex(&about.relay));
     format!(

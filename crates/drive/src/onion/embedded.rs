@@ -130,16 +130,13 @@ pub fn run(
     client::run(client, rng, stop, &mut tell).map_err(of("client"))
 }
 
-/// The line of the network whose state is in this folder, which makes a tor part of it; its keys are made if they are not there.
+/// The line of the network whose state is in this folder, which makes a tor part of it. Nothing is changed there, so that a network may run on
+/// it meanwhile.
 ///
 /// # Errors
-/// The folder cannot be used, or a network runs on it that is being made.
+/// No network has run there.
 pub fn line(data: &Path) -> Result<String, EmbeddedError> {
-    let name = name(AUTHORITY);
-    let mut rng = super::generator().map_err(of(&name))?;
-    let ring = KeyRing::open(&data.join(&name), &mut rng, unix())?;
-    let settings = authority_settings(data, ring.keys(), 0, 0);
-    authority::announced(&settings).map_err(EmbeddedError::Authority)
+    authority::announced(&data.join(name(AUTHORITY))).map_err(EmbeddedError::Authority)
 }
 
 /// The nodes' names: where they are told, and the folders of their state.
@@ -376,7 +373,8 @@ fn authority_settings(
             probe_every: (interval / 3).max(5),
             // All relays are as young as the network.
             judgement: Judgement { young: true, ..Judgement::default() },
-            rules: Rules { allow_private: true, ..Rules::default() },
+            // Others may join, and all on this one machine.
+            rules: Rules { allow_private: true, per_address: 0, ..Rules::default() },
             ..core::Settings::default()
         },
         bandwidths: None,

@@ -18,7 +18,7 @@ use crate::poller::{Interest, Poller, Ready};
 
 /// The least token of a link: its number added to this.
 pub(super) const LINKS: u64 = 1 << 60;
-/// A link that is not open by then, TCP and TLS together, is given up.
+/// A link that is not open by then is given up.
 const OPENING: Duration = Duration::from_secs(60);
 
 /// The links by their numbers.
@@ -32,6 +32,8 @@ pub(super) struct Links {
     limits: Option<Limits>,
     /// Bytes that went over the wire: received, sent.
     carried: [u64; 2],
+    /// How long one may take to open, TCP and TLS together, and to take its last words.
+    pub(super) patience: Duration,
 }
 
 /// Bytes that links may receive and send, and the links that have more to do.
@@ -68,7 +70,8 @@ impl Links {
     pub(super) fn new(context: Context) -> Links {
         let (buffer, plain) = (vec![0; 64 << 10], Vec::new());
         let (conns, carried) = (BTreeMap::new(), [0; 2]);
-        Links { context, conns, last: 0, buffer, plain, limits: None, carried }
+        let (limits, patience) = (None, OPENING);
+        Links { context, conns, last: 0, buffer, plain, limits, carried, patience }
     }
 
     /// Holds all links that share these meters to them: what is received, and what is sent.
@@ -116,7 +119,7 @@ impl Links {
 
     /// Links that should have opened long ago, or whose neighbour does not take the last words; to be asked for about once a second.
     pub(super) fn stale(&mut self, now: Time) -> Vec<LinkId> {
-        let stale = |conn: &mut Conn| now.since(*conn.opening.get_or_insert(now)) >= OPENING;
+        let stale = |conn: &mut Conn| now.since(*conn.opening.get_or_insert(now)) >= self.patience;
         let opening = self.conns.iter_mut().filter(|(_, conn)| !conn.told || conn.closing);
         opening.filter_map(|(link, conn)| stale(conn).then_some(*link)).collect()
     }

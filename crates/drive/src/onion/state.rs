@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use anabranch_onion::directory::descriptor::hex;
 use anabranch_onion::guards::{Confirmed, Sampled};
 use anabranch_onion::navigator::KeptGuards;
 use serde::{Deserialize, Serialize};
@@ -55,7 +56,7 @@ impl From<&Sampled<[u8; 20]>> for WrittenGuard {
         let confirmed =
             guard.confirmed.map(|Confirmed { on, place }| WrittenConfirmed { on, place });
         WrittenGuard {
-            fingerprint: guard.id.iter().map(|byte| format!("{byte:02X}")).collect(),
+            fingerprint: hex(&guard.id),
             added: guard.added,
             listed: guard.listed,
             unlisted_since: guard.unlisted_since,

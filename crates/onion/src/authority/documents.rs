@@ -4,8 +4,8 @@ use std::net::SocketAddr;
 
 use base64ct::{Base64Unpadded, Encoding};
 
+use super::entry::Entry;
 use super::flags::{Flags, KNOWN_FLAGS};
-use super::roll::Entry;
 use super::weights::{Totals, Weights};
 use super::{About, Settings};
 use crate::directory::civil::utc;

@@ -45,6 +45,12 @@ impl History {
         self.up_since.is_some()
     }
 
+    /// Whether it has ever been up.
+    #[must_use]
+    pub fn was_up(&self) -> bool {
+        self.is_up() || self.run_weight > 0.0
+    }
+
     /// For how long it has been up.
     #[must_use]
     pub fn up_for(&self, now: u64) -> u64 {

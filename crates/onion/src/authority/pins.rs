@@ -1,4 +1,5 @@
-//! Which RSA identity belongs to which Ed25519 identity: the first pair that came holds for good (dir-spec 3.4, "key pinning").
+//! Which RSA identity belongs to which Ed25519 identity: the first pair that came holds (dir-spec 3.4, "key pinning"), for good once the relay
+//! has answered under both.
 
 use std::collections::BTreeMap;
 
@@ -29,6 +30,13 @@ impl Pins {
         agree
     }
 
+    /// Forgets a pair: its relay was named, and never seen.
+    pub(super) fn unpin(&mut self, rsa: &[u8; 20]) {
+        if let Some(edwards) = self.by_rsa.remove(rsa) {
+            self.by_edwards.remove(&edwards);
+        }
+    }
+
     /// Whether a pair with this identity can be kept: it is known, or there is room for one more.
     pub(super) fn has_place(&self, rsa: &[u8; 20]) -> bool {
         self.by_rsa.len() < MOST || self.by_rsa.contains_key(rsa)
@@ -49,7 +57,9 @@ mod tests {
         let mut pins = Pins::default();
         assert!(pins.pin([1; 20], [1; 32]) && pins.pin([1; 20], [1; 32]));
         assert!(!pins.pin([1; 20], [2; 32]) && !pins.pin([2; 20], [1; 32]));
-        assert!(pins.pin([2; 20], [2; 32]));
+        assert!(pins.pin([2; 20], [2; 32]) && pins.pin([3; 20], [3; 32]));
+        pins.unpin(&[3; 20]);
+        assert!(pins.agree(&[3; 20], &[4; 32]) && pins.agree(&[4; 20], &[3; 32]));
         assert_eq!(pins.iter().count(), 2);
     }
 

@@ -1,19 +1,34 @@
 //! Whether relays answer at their OR ports, and prove to be who they say: a core that opens links and uses none of them.
 //!
 //! [`Prober::probe`] takes a relay's identities and one address, and [`Prober::poll`] tells what came of it. Proof is the link's whole
-//! handshake: CERTS for both identities, bound to the TLS certificate (tor-spec, "Negotiating and initializing channels").
+//! handshake: CERTS for both identities, bound to the TLS certificate (tor-spec, "Negotiating and initializing channels"). Half of the links
+//! are for relays that ran when they were asked last: those that are not there take long to say nothing.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
 
 use anabranch_multipath::Time;
 use rand_core::CryptoRng;
 
+use super::turns::Room;
 use crate::StreamKey;
 use crate::channel::{Channel, Role, Start, Taken};
 use crate::hub::{LinkId, is};
 use crate::node::{Core, LinkInput, LinkOutput};
 use crate::wire::cell::Cells;
 use crate::wire::extend::Target;
+
+/// A relay has so long for its handshake: less than others of whom something is wanted.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A relay that is to be probed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Probe {
+    /// The relay, and the one address at which it is probed.
+    pub target: Target,
+    /// Whether it ran when it was last asked.
+    pub runs: bool,
+}
 
 /// What is to be done outside.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,16 +49,19 @@ pub struct Prober {
     rng: Box<dyn CryptoRng + Send>,
     /// How many links there may be at once.
     most: usize,
-    waiting: VecDeque<Target>,
+    waiting: VecDeque<Probe>,
     /// Those that are being opened.
-    dialled: Vec<Target>,
+    dialled: Vec<Probe>,
     links: BTreeMap<LinkId, Attempt>,
+    /// Those of which nothing was told yet.
+    under_way: BTreeSet<Target>,
     outputs: VecDeque<Output>,
 }
 
 struct Attempt {
-    target: Target,
+    probe: Probe,
     channel: Channel,
+    until: Time,
     inbox: Vec<u8>,
     /// What came of it was told; only the link is still there.
     over: bool,
@@ -53,20 +71,29 @@ impl Prober {
     /// Probes at most `most` relays at once; `rng` is all the chance that it takes.
     #[must_use]
     pub fn new(most: usize, rng: Box<dyn CryptoRng + Send>) -> Prober {
-        let (waiting, dialled) = (VecDeque::new(), Vec::new());
-        let (links, outputs) = (BTreeMap::new(), VecDeque::new());
-        Prober { rng, most, waiting, dialled, links, outputs }
+        let (waiting, dialled, outputs) = (VecDeque::new(), Vec::new(), VecDeque::new());
+        let (links, under_way) = (BTreeMap::new(), BTreeSet::new());
+        Prober { rng, most, waiting, dialled, links, under_way, outputs }
     }
 
-    /// Probes a relay at the one address that the target names. One that is being probed there is not probed twice.
-    pub fn probe(&mut self, target: Target) {
-        let mut others = self.waiting.iter().chain(&self.dialled);
-        let under_way = |attempt: &Attempt| !attempt.over && attempt.target == target;
-        if others.any(|other| *other == target) || self.links.values().any(under_way) {
-            return;
+    /// Probes a relay at the one address that the target names, at once if there is room. One that is being probed there is not probed
+    /// twice.
+    pub fn probe(&mut self, probe: Probe) {
+        if self.under_way.insert(probe.target.clone()) {
+            self.waiting.push_back(probe);
+            self.dial();
         }
-        self.waiting.push_back(target);
-        self.dial();
+    }
+
+    /// How many more can be probed at once.
+    #[must_use]
+    pub fn room(&self) -> Room {
+        let links = self.links.values().map(|attempt| &attempt.probe);
+        let all = self.waiting.iter().chain(&self.dialled).chain(links);
+        let (all, others) =
+            all.fold((0, 0), |(all, others), probe| (all + 1, others + usize::from(!probe.runs)));
+        let running = self.most.saturating_sub(all);
+        Room { running, others: self.most.div_ceil(2).saturating_sub(others).min(running) }
     }
 
     /// The next thing to do.
@@ -76,9 +103,7 @@ impl Prober {
 
     /// Gives up links whose handshakes take too long.
     pub fn expire(&mut self, now: Time) {
-        let late = |attempt: &Attempt| {
-            !attempt.over && attempt.channel.deadline().is_some_and(|time| time <= now)
-        };
+        let late = |attempt: &Attempt| !attempt.over && attempt.until <= now;
         let late: Vec<LinkId> =
             self.links.iter().filter(|(_, one)| late(one)).map(|(link, _)| *link).collect();
         late.into_iter().for_each(|link| self.finish(link, false));
@@ -86,20 +111,32 @@ impl Prober {
 
     fn dial(&mut self) {
         while self.dialled.len() + self.links.len() < self.most {
-            let Some(target) = self.waiting.pop_front() else { return };
-            self.dialled.push(target.clone());
+            let Some(probe) = self.waiting.pop_front() else { return };
+            let target = probe.target.clone();
+            self.dialled.push(probe);
             self.outputs.push_back(Output::Link(LinkOutput::Dial { target }));
         }
     }
 
     fn open(&mut self, link: LinkId, target: Option<Target>, start: Start) {
-        let place = self.dialled.iter().position(|one| Some(one) == target.as_ref());
-        let Some(target) = place.map(|place| self.dialled.swap_remove(place)) else {
+        let probe = target.and_then(|target| self.take_dialled(&target));
+        let Some(probe) = probe else {
             return self.outputs.push_back(Output::Link(LinkOutput::Close { link }));
         };
-        let channel = Channel::new(Role::Client, start);
-        self.links.insert(link, Attempt { target, channel, inbox: Vec::new(), over: false });
+        let (until, channel) = (start.now + PATIENCE, Channel::new(Role::Client, start));
+        let attempt = Attempt { probe, channel, until, inbox: Vec::new(), over: false };
+        self.links.insert(link, attempt);
         self.outputs.push_back(Output::Link(LinkOutput::Transmit { link }));
+    }
+
+    fn take_dialled(&mut self, target: &Target) -> Option<Probe> {
+        let place = self.dialled.iter().position(|one| one.target == *target)?;
+        Some(self.dialled.swap_remove(place))
+    }
+
+    fn tell(&mut self, target: Target, answers: bool) {
+        self.under_way.remove(&target);
+        self.outputs.push_back(Output::Probed { target, answers });
     }
 
     fn receive(&mut self, link: LinkId, bytes: &[u8]) {
@@ -116,22 +153,21 @@ impl Prober {
     fn finish(&mut self, link: LinkId, answers: bool) {
         let Some(attempt) = self.links.get_mut(&link) else { return };
         attempt.over = true;
-        let target = attempt.target.clone();
-        self.outputs.push_back(Output::Probed { target, answers });
+        let target = attempt.probe.target.clone();
+        self.tell(target, answers);
         self.outputs.push_back(Output::Link(LinkOutput::Close { link }));
     }
 
     fn closed(&mut self, link: LinkId) {
-        if let Some(Attempt { target, over: false, .. }) = self.links.remove(&link) {
-            self.outputs.push_back(Output::Probed { target, answers: false });
+        if let Some(Attempt { probe, over: false, .. }) = self.links.remove(&link) {
+            self.tell(probe.target, false);
         }
         self.dial();
     }
 
     fn unreachable(&mut self, target: Target) {
-        if let Some(place) = self.dialled.iter().position(|one| *one == target) {
-            self.dialled.swap_remove(place);
-            self.outputs.push_back(Output::Probed { target, answers: false });
+        if self.take_dialled(&target).is_some() {
+            self.tell(target, false);
         }
         self.dial();
     }
@@ -140,7 +176,7 @@ impl Prober {
 impl Attempt {
     /// Takes the cells that are whole; whether the relay is who it says, once that is clear.
     fn work(&mut self, rng: &mut dyn CryptoRng) -> Option<bool> {
-        let Attempt { target, channel, inbox, .. } = self;
+        let Attempt { probe: Probe { target, .. }, channel, inbox, .. } = self;
         let mut cells = Cells::new(inbox, channel.width(), channel.longest());
         let verdict = loop {
             let Ok(cell) = cells.next_cell() else { break Some(false) };
@@ -175,7 +211,7 @@ impl Core for Prober {
 
     fn next_timeout(&self) -> Option<Time> {
         let open = self.links.values().filter(|one| !one.over);
-        open.filter_map(|one| one.channel.deadline()).min()
+        open.map(|one| one.until).min()
     }
 
     fn transmit(&mut self, _: Time, link: LinkId, out: &mut Vec<u8>, _: usize) -> bool {
@@ -205,7 +241,6 @@ mod tests {
     use anabranch_multipath::seed::stream;
 
     use super::*;
-    use crate::channel::HANDSHAKE;
     use crate::wire::keys::{RelayKeys, link_key};
 
     const UNIX: u64 = 1_800_000_000;
@@ -218,6 +253,10 @@ mod tests {
     fn target(keys: &RelayKeys) -> Target {
         let addresses = vec!["192.0.2.1:9001".parse().unwrap()];
         Target { addresses, rsa: keys.rsa_identity(), ed25519: Some(keys.ed_identity()) }
+    }
+
+    fn probe(target: &Target) -> Probe {
+        Probe { target: target.clone(), runs: true }
     }
 
     fn prober(most: usize) -> Prober {
@@ -276,7 +315,7 @@ mod tests {
             (target(&one), Some([9; 32]), false),
         ] {
             let mut prober = prober(1);
-            prober.probe(wanted.clone());
+            prober.probe(probe(&wanted));
             converse(&mut prober, wanted, &one, shown);
             assert_eq!(verdicts(&mut prober), [answers]);
             prober.handle_link(Time::ZERO, LinkInput::Closed { link: LINK });
@@ -288,7 +327,7 @@ mod tests {
     fn who_is_away_or_says_nothing_does_not_answer() {
         let mut prober = prober(5);
         let (gone, cut, silent) = (target(&keys(1)), target(&keys(2)), target(&keys(3)));
-        [&gone, &cut, &silent, &gone].into_iter().for_each(|one| prober.probe(one.clone()));
+        [&gone, &cut, &silent, &gone].into_iter().for_each(|one| prober.probe(probe(one)));
         prober.handle_link(Time::ZERO, LinkInput::Unreachable { target: gone.clone() });
         prober.handle_link(Time::ZERO, LinkInput::Unreachable { target: gone });
         assert_eq!(verdicts(&mut prober), [false], "asked twice, probed once");
@@ -299,7 +338,7 @@ mod tests {
         prober.handle_link(Time::ZERO, LinkInput::Bytes { link: LINK, bytes: b"HTTP/1.0 400" });
         prober.handle_link(Time::ZERO, LinkInput::Closed { link: LINK });
         assert_eq!(verdicts(&mut prober), [false]);
-        let late = Time::ZERO + HANDSHAKE;
+        let late = Time::ZERO + PATIENCE;
         assert_eq!(prober.next_timeout(), Some(late));
         prober.expire(late);
         assert_eq!(verdicts(&mut prober), [false]);
@@ -310,7 +349,7 @@ mod tests {
     fn some_are_probed_at_once_and_the_others_wait() {
         let mut prober = prober(2);
         let targets = [target(&keys(1)), target(&keys(2)), target(&keys(3))];
-        targets.iter().for_each(|one| prober.probe(one.clone()));
+        targets.iter().for_each(|one| prober.probe(probe(one)));
         let dials = |prober: &mut Prober| {
             std::iter::from_fn(|| prober.poll())
                 .filter(|output| matches!(output, Output::Link(LinkOutput::Dial { .. })))
@@ -319,5 +358,19 @@ mod tests {
         assert_eq!(dials(&mut prober), 2);
         prober.handle_link(Time::ZERO, LinkInput::Unreachable { target: targets[0].clone() });
         assert_eq!(dials(&mut prober), 1);
+    }
+
+    #[test]
+    fn those_that_are_not_there_leave_half_of_the_links() {
+        let mut prober = prober(4);
+        assert_eq!(prober.room(), Room { running: 4, others: 2 });
+        for seed in 1..3 {
+            prober.probe(Probe { target: target(&keys(seed)), runs: false });
+        }
+        assert_eq!(prober.room(), Room { running: 2, others: 0 });
+        (3..5).for_each(|seed| prober.probe(probe(&target(&keys(seed)))));
+        assert_eq!(prober.room(), Room { running: 0, others: 0 });
+        prober.handle_link(Time::ZERO, LinkInput::Unreachable { target: target(&keys(1)) });
+        assert_eq!(prober.room(), Room { running: 1, others: 1 });
     }
 }

@@ -85,7 +85,7 @@ fn target(number: u64) -> Target {
 fn authority(count: u64) -> Authority {
     let mut authority = Authority::new(about(), settings(), keys());
     for number in 0..count {
-        let taken = authority.upload(NOW, &descriptor(number, NOW - 10));
+        let taken = authority.receive(NOW, &descriptor(number, NOW - 10));
         assert!(is_new(&taken), "{number}");
         authority.probed(NOW, &target(number), true);
     }
@@ -136,7 +136,7 @@ fn who_does_not_answer_is_not_listed() {
     let mut expected = [relay(0).rsa_identity(), relay(2).rsa_identity()];
     expected.sort_unstable();
     assert_eq!(ids, expected, "the authority itself, and who answered in the last two minutes");
-    assert_eq!(authority.probes(later).len(), 2, "all but itself are asked again");
+    assert_eq!(authority.turns(later).len(), 2, "all but itself are asked again");
 }
 
 #[test]
@@ -165,7 +165,7 @@ fn the_first_consensus_waits_for_relays_but_not_for_ever() {
     let mut authority = Authority::new(about(), Settings { first, ..settings() }, keys());
     assert_eq!(authority.due(NOW), NOW + 30);
     for number in 1..3 {
-        authority.upload(NOW, &descriptor(number, NOW)).unwrap();
+        authority.receive(NOW, &descriptor(number, NOW)).unwrap();
         authority.probed(NOW + 5, &target(number), number == 1);
     }
     assert_eq!((authority.due(NOW + 5), authority.running(NOW + 5)), (NOW + 30, 1));
@@ -175,16 +175,16 @@ fn the_first_consensus_waits_for_relays_but_not_for_ever() {
 
 #[test]
 fn relays_are_probed_in_turns_and_sooner_while_they_are_away() {
-    let mut authority = Authority::new(about(), settings(), keys());
-    authority.settings.probe_every = 40;
-    (0..3).for_each(|n| drop(authority.upload(NOW, &descriptor(n, NOW))));
-    assert_eq!(authority.probes(NOW).len(), 2, "all but itself");
-    assert_eq!(authority.probes(NOW + 9), [], "they have been asked");
+    let settings = Settings { probe_every: 40, ..settings() };
+    let mut authority = Authority::new(about(), settings, keys());
+    (0..3).for_each(|n| drop(authority.receive(NOW, &descriptor(n, NOW))));
+    assert_eq!(authority.turns(NOW).len(), 2, "all but itself");
+    assert_eq!(authority.turns(NOW + 9), [], "they have been asked");
     authority.probed(NOW, &target(1), true);
     authority.probed(NOW, &target(2), false);
-    assert_eq!(authority.probes(NOW + 10), [target(2)]);
-    assert_eq!(authority.probes(NOW + 40).len(), 2);
-    assert!(is_new(&authority.upload(NOW, &descriptor(1, NOW + 41))));
+    assert_eq!(authority.turns(NOW + 10), [target(2)]);
+    assert_eq!(authority.turns(NOW + 40).len(), 2);
+    assert!(is_new(&authority.receive(NOW, &descriptor(1, NOW + 41))));
     assert_eq!(authority.running(NOW + 41), 1, "at the same address it need not answer again");
 }
 
@@ -194,8 +194,8 @@ fn addresses_of_ipv6_count_where_they_can_be_reached() {
     let text = Description { v6: Some(v6), ..description(1) }.sign(&relay(1), NOW).unwrap();
     for ipv6 in [false, true] {
         let mut authority = Authority::new(about(), Settings { ipv6, ..settings() }, keys());
-        authority.upload(NOW, &text).unwrap();
-        let targets = authority.probes(NOW);
+        authority.receive(NOW, &text).unwrap();
+        let targets = authority.turns(NOW);
         assert_eq!(targets.len(), 1 + usize::from(ipv6));
         authority.probed(NOW, &target(1), true);
         assert_eq!(authority.running(NOW), usize::from(!ipv6), "both must answer");
@@ -212,12 +212,12 @@ fn a_clock_that_is_set_anew_takes_nobody_out() {
     authority.publish(NOW).unwrap();
     let later = NOW + 3_000;
     assert_eq!(authority.running(later), 0, "for so long nobody has answered");
-    authority.shift(3_000);
+    authority.shift(later, 3_000);
     assert_eq!(authority.running(later), 2, "or so it seemed");
-    assert_eq!(authority.probes(later).len(), 2, "but all are asked again");
+    assert_eq!(authority.turns(later).len(), 2, "but all are asked again");
     let times = authority.publish(later).unwrap().times.unwrap();
     assert!(times.valid_after <= later && times.fresh_until > later);
-    authority.shift(-3_000);
+    authority.shift(NOW, -3_000);
     assert_eq!((authority.running(NOW + 1), authority.due(NOW + 1)), (2, NOW + 1));
 }
 
@@ -265,10 +265,10 @@ fn two_relays_with_one_identity_are_one() {
         from.iter().find(|file| file.name == name).map(|file| file.content.clone())
     });
     let text = thief.sign(&mixed.unwrap(), NOW).unwrap();
-    assert_eq!(authority.upload(NOW, &text), Err(Refusal::Identity));
+    assert_eq!(authority.receive(NOW, &text), Err(Refusal::Identity));
     let same = thief.sign(&relay(1), NOW + 5).unwrap();
-    assert!(is_new(&authority.upload(NOW + 5, &same)), "who has the keys is the relay");
-    assert_eq!(authority.descriptors().count(), 2, "the later descriptor holds");
+    assert!(is_new(&authority.receive(NOW + 5, &same)), "who has the keys is the relay");
+    assert_eq!(authority.descriptors(NOW).count(), 2, "the later descriptor holds");
 }
 
 #[test]
@@ -276,27 +276,27 @@ fn bad_uploads_are_refused_and_leave_what_is_known() {
     let mut authority = authority(1);
     let mut other = authority.clone_without_keys();
     let good = descriptor(1, NOW - 10);
-    assert!(is_new(&other.upload(NOW, &good)));
-    assert_eq!(other.upload(NOW, &good), Ok(Taken::Known));
-    assert_eq!(other.upload(NOW, &descriptor(1, NOW - 1000)), Err(Refusal::Older));
-    let old = authority.upload(NOW, &descriptor(2, NOW - 90_000));
+    assert!(is_new(&other.receive(NOW, &good)));
+    assert_eq!(other.receive(NOW, &good), Ok(Taken::Known));
+    assert_eq!(other.receive(NOW, &descriptor(1, NOW - 1000)), Err(Refusal::Older));
+    let old = authority.receive(NOW, &descriptor(2, NOW - 90_000));
     assert!(matches!(old, Err(Refusal::Time | Refusal::Document(_))), "{old:?}");
-    let ahead = authority.upload(NOW, &descriptor(2, NOW + 50_000));
+    let ahead = authority.receive(NOW, &descriptor(2, NOW + 50_000));
     assert!(matches!(ahead, Err(Refusal::Time | Refusal::Document(_))), "{ahead:?}");
     let bent = good.replace("Anabranch", "Anabrunch");
-    assert!(matches!(authority.upload(NOW, &bent), Err(Refusal::Document(_))));
-    assert_eq!(authority.upload(NOW, &(good.clone() + &good)), Err(Refusal::Beside));
+    assert!(matches!(authority.receive(NOW, &bent), Err(Refusal::Document(_))));
+    assert_eq!(authority.receive(NOW, &(good.clone() + &good)), Err(Refusal::Beside));
     let extra = "extra-info relay1 AAAA\nrouter-signature\n";
-    assert_eq!(authority.upload(NOW, &(good.clone() + extra)), Err(Refusal::Beside));
+    assert_eq!(authority.receive(NOW, &(good.clone() + extra)), Err(Refusal::Beside));
     let known = authority.pasts().count();
-    assert_eq!(authority.upload(NOW, &(descriptor(4, NOW - 10) + extra)), Err(Refusal::Beside));
+    assert_eq!(authority.receive(NOW, &(descriptor(4, NOW - 10) + extra)), Err(Refusal::Beside));
     assert_eq!(authority.pasts().count(), known, "what is refused pins nobody");
     let huge = "x".repeat(LONGEST_UPLOAD + 1);
-    assert!(matches!(authority.upload(NOW, &huge), Err(Refusal::Document(_))));
-    assert!(matches!(authority.upload(NOW, ""), Err(Refusal::Document(_) | Refusal::Beside)));
+    assert!(matches!(authority.receive(NOW, &huge), Err(Refusal::Document(_))));
+    assert!(matches!(authority.receive(NOW, ""), Err(Refusal::Document(_) | Refusal::Beside)));
     let private = Description { address: Ipv4Addr::new(10, 0, 0, 1), ..description(3) };
     let private = private.sign(&relay(3), NOW).unwrap();
-    assert!(matches!(authority.upload(NOW, &private), Err(Refusal::Private(_))));
+    assert!(matches!(authority.receive(NOW, &private), Err(Refusal::Private(_))));
     assert_eq!(authority.flags(NOW).len(), 1);
 }
 
@@ -305,7 +305,7 @@ fn a_banned_relay_is_refused() {
     let mut settings = settings();
     settings.rules.banned.push(relay(1).rsa_identity());
     let mut authority = Authority::new(about(), settings, keys());
-    assert_eq!(authority.upload(NOW, &descriptor(1, NOW)), Err(Refusal::Banned));
+    assert_eq!(authority.receive(NOW, &descriptor(1, NOW)), Err(Refusal::Banned));
 }
 
 #[test]
@@ -323,18 +323,28 @@ fn descriptors_that_grow_old_are_dropped_and_pasts_are_kept() {
     let pasts: Vec<([u8; 20], Past)> = authority.pasts().collect();
     assert_eq!(pasts.len(), 2);
     let mut again = authority.clone_without_keys();
-    assert!(pasts.iter().all(|(id, past)| again.remember(id, past.clone())));
+    assert!(pasts.iter().all(|(id, past)| again.remember(NOW, id, past.clone())));
     let stranger = Past { edwards: [9; 32], ..pasts[0].1.clone() };
-    assert!(!again.remember(&pasts[0].0, stranger));
-    assert!(is_new(&again.upload(NOW, &descriptor(1, NOW))));
+    assert!(!again.remember(NOW, &pasts[0].0, stranger));
+    assert!(is_new(&again.receive(NOW, &descriptor(1, NOW))));
     assert_eq!(again.running(NOW), 1, "it answered the run before");
     let later = NOW + 80_000;
-    assert!(is_new(&authority.upload(later, &descriptor(0, later))));
-    authority.publish(later + 9_000).unwrap();
-    assert_eq!(authority.descriptors().count(), 1, "the other one is a day old");
+    assert!(is_new(&authority.receive(later, &descriptor(0, later))));
+    assert_eq!(authority.descriptors(later + 9_000).count(), 1, "the other one is a day old");
 }
 
 impl Authority {
+    /// Takes a descriptor from somewhere.
+    fn receive(&mut self, now: u64, text: &str) -> Result<Taken, Refusal> {
+        self.upload(now, text, None)
+    }
+
+    /// Who is to be probed, where there is room for all.
+    fn turns(&mut self, now: u64) -> Vec<Target> {
+        let room = Room { running: 1_000, others: 1_000 };
+        self.probes(now, room).into_iter().map(|probe| probe.target).collect()
+    }
+
     /// Another one with the same keys, which knows nobody.
     fn clone_without_keys(&self) -> Authority {
         Authority::new(self.about.clone(), self.settings.clone(), keys())

@@ -182,7 +182,8 @@ pub(crate) fn object(text: &mut String, kind: &str, content: &[u8]) {
 }
 
 /// Upper-case hex, as documents write fingerprints.
-pub(crate) fn hex(bytes: &[u8]) -> String {
+#[must_use]
+pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02X}")).collect()
 }
 

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use anabranch_multipath::seed::{Stream, stream};
 
 use super::cache::Cache;
+use super::descriptor::hex;
 use super::fetch::{AuthorityIdentity, Directory, Event, Failure, Source, Want};
 use super::http::{RequestReader, ResponseReader, get};
 use super::network::{Network, NoRelay, Path, Position, Target, Wishes};
@@ -143,9 +144,7 @@ fn the_same_seed_gives_the_same_paths() {
 
 #[test]
 fn relays_of_one_family_or_subnet_are_not_in_one_path() {
-    let family = |id: [u8; 20]| {
-        format!("family ${}\n", id.iter().map(|byte| format!("{byte:02X}")).collect::<String>())
-    };
+    let family = |id: [u8; 20]| format!("family ${}\n", hex(&id));
     let (with_middle, with_guard) = (family(id(1)), family(id(0)));
     let mut world = world(&[
         (GUARD, 1, "1.1", &with_middle),

@@ -10,7 +10,7 @@ use tor_linkspec::{EncodedLinkSpec, LinkSpec, LinkSpecType};
 use crate::handshake::Kind;
 
 /// Where a relay is and who it is, as EXTEND2 says (tor-spec, "EXTEND and EXTENDED cells").
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Target {
     /// Its OR ports, as they were given.
     pub addresses: Vec<SocketAddr>,

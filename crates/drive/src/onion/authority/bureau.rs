@@ -1,6 +1,5 @@
 //! Who takes descriptors and answers requests, whichever port they come by.
 
-use std::collections::BTreeSet;
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,6 +12,7 @@ use anabranch_onion::wire::dirkeys::SignatureError;
 use anabranch_onion::wire::netdoc::AuthorityCert;
 
 use super::vault::Vault;
+use super::wall::steady;
 use super::{Tell, Told};
 use crate::onion::store::StoreError;
 
@@ -37,12 +37,13 @@ impl Bureau {
         vault: Vault,
         certificates: Vec<AuthorityCert>,
         tell: Tell,
+        unix_now: u64,
     ) -> Bureau {
         let mut cache = Cache::default();
         cache.certs(certificates);
         let mut state = State { authority, vault, cache: Arc::new(cache), tell };
         state.show_documents();
-        state.show_relays();
+        state.show_relays(unix_now);
         Bureau { state: Mutex::new(state) }
     }
 
@@ -52,11 +53,11 @@ impl Bureau {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn publish(&self, request: &Request, unix_now: u64) -> Reply {
+    fn publish(&self, request: &Request, peer: Option<IpAddr>, unix_now: u64) -> Reply {
         let Ok(text) = std::str::from_utf8(&request.body) else {
             return Reply::new(400, "A descriptor is text");
         };
-        match self.state().upload(unix_now, text) {
+        match self.state().upload(unix_now, text, peer) {
             Ok(Taken::New(_)) => Reply::new(200, "OK"),
             // The words that C tor's relays know.
             Ok(Taken::Known) => Reply::new(200, "OK").header("X-Descriptor-Not-New", "Yes"),
@@ -79,7 +80,7 @@ impl Answers for Bureau {
                 }
                 cache.find(request)
             }
-            (false, "/tor/") => self.publish(request, unix_now),
+            (false, "/tor/") => self.publish(request, peer, unix_now),
             (false, _) => Reply::new(404, "Not found"),
         };
         Some(reply.told(unix_now, peer))
@@ -106,12 +107,17 @@ impl State {
     ///
     /// # Errors
     /// [`Refusal`].
-    pub(super) fn upload(&mut self, unix_now: u64, text: &str) -> Result<Taken, Refusal> {
-        let taken = self.authority.upload(unix_now, text);
+    pub(super) fn upload(
+        &mut self,
+        unix_now: u64,
+        text: &str,
+        peer: Option<IpAddr>,
+    ) -> Result<Taken, Refusal> {
+        let taken = self.authority.upload(unix_now, text, peer);
         match &taken {
             Ok(Taken::New(id)) => {
                 self.keep_relay(*id);
-                let known = self.authority.descriptors().count();
+                let known = self.authority.descriptors(unix_now).count();
                 self.tell(Told::Relay(*id, known));
             }
             Ok(Taken::Known) => {}
@@ -129,9 +135,8 @@ impl State {
         let documents = self.authority.publish(unix_now)?;
         let (relays, times) = (documents.ns.matches("\nr ").count(), documents.times);
         self.show_documents();
-        let known: BTreeSet<[u8; 20]> = self.authority.descriptors().map(|(id, ..)| *id).collect();
-        Arc::make_mut(&mut self.cache).keep_relays(&known);
-        self.keep();
+        self.show_relays(unix_now);
+        self.keep(unix_now);
         if let Some(times) = times {
             self.tell(Told::Consensus(relays, times));
         }
@@ -139,9 +144,16 @@ impl State {
     }
 
     /// Writes all that is not written when it comes.
-    pub(super) fn keep(&mut self) {
-        let kept = self.vault.keep(&self.authority);
+    pub(super) fn keep(&mut self, unix_now: u64) {
+        let dropped = self.authority.forget(unix_now, steady());
+        let kept = self.vault.keep(&self.authority, &dropped);
         self.complain(kept);
+    }
+
+    /// The machine's clock was set.
+    pub(super) fn shift(&mut self, unix_now: u64, by: i64) {
+        self.authority.shift(unix_now, by);
+        self.show_relays(unix_now);
     }
 
     /// Gives out these certificates.
@@ -151,7 +163,7 @@ impl State {
 
     /// Our own descriptor: taken like any other, and given to who asks for it by that name.
     pub(super) fn own_descriptor(&mut self, unix_now: u64, text: String) -> Result<Taken, Refusal> {
-        let taken = self.upload(unix_now, &text)?;
+        let taken = self.upload(unix_now, &text, None)?;
         Arc::make_mut(&mut self.cache).own_descriptor(text);
         Ok(taken)
     }
@@ -184,9 +196,12 @@ impl State {
         }
     }
 
-    fn show_relays(&mut self) {
+    /// Has the cache give out the descriptors of these days, and no others.
+    fn show_relays(&mut self, unix_now: u64) {
         let cache = Arc::make_mut(&mut self.cache);
-        for (id, digest, server) in self.authority.descriptors() {
+        let known = self.authority.descriptors(unix_now).map(|(id, ..)| *id).collect();
+        cache.keep_relays(&known);
+        for (id, digest, server) in self.authority.descriptors(unix_now) {
             cache.relay(*id, (server, digest), self.authority.extra(id));
         }
     }

@@ -6,11 +6,12 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, TryRecvError};
+use std::time::Duration;
 
 use anabranch_links::tls::Context;
 use anabranch_multipath::Time;
-use anabranch_onion::authority::measured;
 use anabranch_onion::authority::prober::{Output, Prober};
+use anabranch_onion::authority::{Taken, measured};
 use anabranch_onion::directory::descriptor::Description;
 use anabranch_onion::directory::reply::Answers;
 use anabranch_onion::wire::keys::RelayKeys;
@@ -18,16 +19,17 @@ use anabranch_onion::wire::keys::RelayKeys;
 use super::bureau::{Bureau, State};
 use super::counter::Counter;
 use super::keys::Cabinet;
+use super::wall::{Step, Wall, steady};
 use super::{Settings, Told};
 use crate::clock::Clock;
 use crate::onion::office::{self, News, Order, REPUBLISH_S, unix};
 use crate::onion::station::{Station, TICK, Token};
 use crate::poller::Ready;
 
-/// Relays that are probed at once.
-const PROBES: usize = 100;
-/// A step of the machine's clock by so much, in seconds, is no mere correction.
-const STEP: i64 = 5;
+/// Relays that are probed at once: half of these links are kept for those that run, so that the others have to be enough for many that do not.
+const PROBES: usize = 400;
+/// A relay's port has so long to answer.
+const OPENING: Duration = Duration::from_secs(10);
 /// Between two tries of what did not work, in seconds.
 const RETRY: u64 = 60;
 
@@ -49,26 +51,7 @@ pub(super) struct Desk {
     /// When what failed is tried again.
     retry: u64,
     ticked: Time,
-    steps: Steps,
-}
-
-/// Steps of the machine's clock, which ours does not make.
-struct Steps {
-    /// What the machine's is ahead of ours, in seconds.
-    ahead: i64,
-}
-
-impl Steps {
-    /// By how many seconds the machine's clock was set forward since the last call, or back, if it was.
-    fn note(&mut self, now: Time, unix: u64) -> Option<i64> {
-        let ahead = unix as i64 - now.since(Time::ZERO).as_secs() as i64;
-        let step = ahead - self.ahead;
-        if step.abs() < STEP {
-            return None;
-        }
-        self.ahead = ahead;
-        Some(step)
-    }
+    wall: Wall,
 }
 
 impl Desk {
@@ -85,7 +68,10 @@ impl Desk {
     ) -> io::Result<(Desk, Vec<SocketAddr>)> {
         let context = Context::new(unix()).map_err(io::Error::other)?;
         let prober = Prober::new(PROBES, Box::new(crate::onion::generator()?));
-        let station = Station::new(Clock::start(), prober, context, &settings.listen, Vec::new())?;
+        let clock = Clock::start();
+        let wall = Wall::new(clock.now(), steady(), unix(), settings.core.interval);
+        let mut station = Station::new(clock, prober, context, &settings.listen, Vec::new())?;
+        station.links.patience = OPENING;
         let at = station.addresses()?;
         news.tell(News::Cache(Arc::clone(&bureau) as Arc<dyn Answers>));
         let desk = Desk {
@@ -102,7 +88,7 @@ impl Desk {
             listed: false,
             retry: 0,
             ticked: Time::ZERO,
-            steps: Steps { ahead: unix() as i64 },
+            wall,
         };
         Ok((desk, at))
     }
@@ -119,7 +105,7 @@ impl Desk {
                 }
             }
         }
-        self.bureau.state().keep();
+        self.bureau.state().keep(unix());
     }
 
     fn turn(&mut self) -> io::Result<bool> {
@@ -204,15 +190,17 @@ impl Desk {
     fn tick(&mut self, now: Time, unix: u64) -> bool {
         let bureau = Arc::clone(&self.bureau);
         self.note_steps(now, unix, &mut bureau.state());
-        if unix >= self.retry || self.retry > unix + RETRY {
+        // What bears a time that may be wrong is not made.
+        let trusted = self.wall.is_trusted(steady());
+        if trusted && (unix >= self.retry || self.retry > unix + RETRY) {
             self.renew_keys(unix, &bureau);
             self.publish_ourselves(unix, &mut bureau.state());
         }
         let mut state = bureau.state();
-        for target in state.authority.probes(unix) {
-            self.station.core.probe(target);
+        for probe in state.authority.probes(unix, self.station.core.room()) {
+            self.station.core.probe(probe);
         }
-        if !self.listed || state.authority.due(unix) > unix || self.retry > unix {
+        if !self.listed || !trusted || state.authority.due(unix) > unix || self.retry > unix {
             return false;
         }
         self.measure(unix, &mut state);
@@ -225,11 +213,17 @@ impl Desk {
 
     /// A clock that was set anew makes nobody older.
     fn note_steps(&mut self, now: Time, unix: u64, state: &mut State) {
-        let Some(step) = self.steps.note(now, unix) else { return };
+        let Some(Step { by, set }) = self.wall.look(now, steady(), unix) else { return };
         (self.published, self.retry) = (0, 0);
-        state.authority.shift(step);
-        let way = if step > 0 { "forward" } else { "back" };
-        state.tell(Told::Trouble(format!("the machine's clock was set {way} by {} s", step.abs())));
+        state.shift(unix, by);
+        if set != 0 {
+            let way = if set > 0 { "forward" } else { "back" };
+            let wait = self.wall.settling();
+            state.tell(Told::Trouble(format!(
+                "the machine's clock was set {way} by {} s: no consensus is made for {wait} s, or until it is set to what it was",
+                set.abs()
+            )));
+        }
     }
 
     fn renew_keys(&mut self, unix: u64, bureau: &Bureau) {
@@ -267,7 +261,11 @@ impl Desk {
             return;
         }
         let taken = match description.sign(&self.relay, unix) {
-            Ok(text) => state.own_descriptor(unix, text).map_err(|refusal| refusal.to_string()),
+            Ok(text) => match state.own_descriptor(unix, text) {
+                // It was published before the clock was set back, and still holds.
+                Err(refusal) if refusal.is_no_news() => Ok(Taken::Known),
+                taken => taken.map_err(|refusal| refusal.to_string()),
+            },
             Err(error) => Err(error.to_string()),
         };
         match taken {
@@ -294,21 +292,5 @@ impl Desk {
     fn fail(&mut self, unix: u64, state: &mut State, what: &str) {
         self.retry = unix + RETRY;
         state.tell(Told::Trouble(what.to_owned()));
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_step_of_the_clock_is_noted_once_and_its_drift_is_not() {
-        let mut steps = Steps { ahead: 1_000 };
-        assert_eq!(steps.note(Time::from_secs(60), 1_060), None);
-        assert_eq!(steps.note(Time::from_secs(120), 1_123), None, "it was corrected");
-        assert_eq!(steps.note(Time::from_secs(180), 4_780), Some(3_600));
-        assert_eq!(steps.note(Time::from_secs(240), 4_840), None);
-        assert_eq!(steps.note(Time::from_secs(300), 1_300), Some(-3_600));
-        assert_eq!(steps.note(Time::from_secs(360), 1_360), None);
     }
 }

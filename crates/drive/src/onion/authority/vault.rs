@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use anabranch_onion::authority::{Authority, Documents, Fields, History, Past, Refusal};
-use anabranch_onion::directory::descriptor::twenty;
+use anabranch_onion::authority::{Authority, Documents, Fields, History, Past};
+use anabranch_onion::directory::descriptor::{hex, twenty};
 use serde::{Deserialize, Serialize};
 
 use crate::onion::store::{StoreError, private_folder, read_text, replace};
@@ -22,8 +22,6 @@ const MICRODESCS: &str = "microdescriptors";
 /// The files.
 pub(super) struct Vault {
     folder: PathBuf,
-    /// Relays whose descriptors have a file.
-    kept: BTreeSet<[u8; 20]>,
 }
 
 /// A relay in [`PASTS`]; times in seconds since 1970.
@@ -43,7 +41,7 @@ impl Vault {
     /// A folder cannot be made, or is open to others.
     pub(super) fn open(data: &Path) -> Result<Vault, StoreError> {
         private_folder(&data.join(RELAYS))?;
-        Ok(Vault { folder: data.to_owned(), kept: BTreeSet::new() })
+        Ok(Vault { folder: data.to_owned() })
     }
 
     /// Takes up the state of an earlier run; what was lost of it, for the operator.
@@ -51,17 +49,17 @@ impl Vault {
     /// # Errors
     /// A file cannot be read, or [`PASTS`] is none that we wrote: it is left as it is.
     pub(super) fn restore(
-        &mut self,
+        &self,
         authority: &mut Authority,
         unix_now: u64,
     ) -> Result<Vec<String>, StoreError> {
-        let pasts = self.pasts()?;
-        let mut troubles = self.relays(authority, unix_now)?;
-        for (id, past) in pasts {
-            if !authority.remember(&id, past) {
-                troubles.push(format!("{}: {PASTS} has it with other keys", name(&id)));
+        let mut troubles = Vec::new();
+        for (id, past) in self.pasts()? {
+            if !authority.remember(unix_now, &id, past) {
+                troubles.push(format!("{}: {PASTS} has its keys twice", hex(&id)));
             }
         }
+        troubles.extend(self.relays(authority, unix_now)?);
         troubles.extend(self.consensus(authority, unix_now));
         Ok(troubles)
     }
@@ -71,22 +69,27 @@ impl Vault {
     /// # Errors
     /// The disk is full, or the like: the old file stays.
     pub(super) fn put(
-        &mut self,
+        &self,
         id: [u8; 20],
         server: &str,
         extra: Option<&str>,
     ) -> Result<(), StoreError> {
         let text = [server, extra.unwrap_or_default()].concat();
-        replace(&self.place(&id), text.as_bytes())?;
-        self.kept.insert(id);
-        Ok(())
+        replace(&self.place(&id), text.as_bytes())
     }
 
-    /// Keeps everything else, and forgets the descriptors that the authority has forgotten.
+    /// Keeps everything else, and forgets descriptors that the authority has given up.
     ///
     /// # Errors
     /// As [`Vault::put`].
-    pub(super) fn keep(&mut self, authority: &Authority) -> Result<(), StoreError> {
+    pub(super) fn keep(
+        &self,
+        authority: &Authority,
+        dropped: &BTreeSet<[u8; 20]>,
+    ) -> Result<(), StoreError> {
+        for id in dropped {
+            let _ = fs::remove_file(self.place(id));
+        }
         let Documents { ns, microdesc, microdescs, times } = authority.documents();
         if times.is_some() {
             let microdescs: String = microdescs.values().map(|(text, _)| &text[..]).collect();
@@ -95,19 +98,14 @@ impl Vault {
             }
         }
         let pasts: BTreeMap<String, Written> =
-            authority.pasts().map(|(id, past)| (name(&id), Written::from(past))).collect();
+            authority.pasts().map(|(id, past)| (hex(&id), Written::from(past))).collect();
         let text = serde_json::to_vec_pretty(&pasts).expect("numbers and text are JSON");
         replace(&self.folder.join(PASTS), &text)?;
-        let known: BTreeSet<[u8; 20]> = authority.descriptors().map(|(id, ..)| *id).collect();
-        for id in self.kept.difference(&known) {
-            let _ = fs::remove_file(self.place(id));
-        }
-        self.kept.retain(|id| known.contains(id));
         Ok(())
     }
 
     fn place(&self, id: &[u8; 20]) -> PathBuf {
-        self.folder.join(RELAYS).join(name(id))
+        self.folder.join(RELAYS).join(hex(id))
     }
 
     fn pasts(&self) -> Result<Vec<([u8; 20], Past)>, StoreError> {
@@ -130,19 +128,17 @@ impl Vault {
         written.into_iter().map(read).collect()
     }
 
-    fn relays(&mut self, authority: &mut Authority, now: u64) -> Result<Vec<String>, StoreError> {
+    fn relays(&self, authority: &mut Authority, now: u64) -> Result<Vec<String>, StoreError> {
         let folder = self.folder.join(RELAYS);
         let told = |error| StoreError::File(folder.clone(), error);
         let mut troubles = Vec::new();
         for file in fs::read_dir(&folder).map_err(told)? {
             let path = file.map_err(told)?.path();
             let id = path.file_name().and_then(|name| twenty(name.to_str()?));
-            let (Some(id), Ok(text)) = (id, fs::read_to_string(&path)) else { continue };
-            match authority.upload(now, &text) {
-                Ok(_) => drop(self.kept.insert(id)),
-                Err(Refusal::Time) => drop(fs::remove_file(&path)),
-                // The relay publishes it again, and that takes the file's place.
-                Err(refusal) => troubles.push(format!("{}: {refusal}", path.display())),
+            let (Some(_), Ok(text)) = (id, fs::read_to_string(&path)) else { continue };
+            // The relay publishes it again, and that takes the file's place.
+            if let Err(refusal) = authority.take_up(now, &text) {
+                troubles.push(format!("{}: {refusal}", path.display()));
             }
         }
         Ok(troubles)
@@ -161,7 +157,7 @@ impl Vault {
 
 impl From<Past> for Written {
     fn from(past: Past) -> Written {
-        let ed25519 = past.edwards.iter().map(|byte| format!("{byte:02X}")).collect();
+        let ed25519 = hex(&past.edwards);
         Written { ed25519, history: past.history.fields(), answered: past.answered }
     }
 }
@@ -176,8 +172,4 @@ impl Written {
         let history = History::from_fields(history)?;
         Some((twenty(id)?, Past { edwards, history, answered }))
     }
-}
-
-fn name(id: &[u8; 20]) -> String {
-    id.iter().map(|byte| format!("{byte:02X}")).collect()
 }

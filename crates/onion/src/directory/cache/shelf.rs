@@ -15,8 +15,11 @@ pub(super) struct Shelf {
 }
 
 impl Shelf {
-    /// Puts a document and its digest in the place of the relay's last one.
+    /// Puts a document and its digest in the place of the relay's last one, if it is another.
     pub(super) fn put(&mut self, id: [u8; 20], (text, digest): (&str, [u8; 20])) {
+        if self.by_digest.get(&digest) == Some(&id) {
+            return;
+        }
         self.remove(&id);
         self.by_relay.insert(id, (digest, text.into()));
         self.by_digest.insert(digest, id);

@@ -1,0 +1,129 @@
+//! The machine's clock, which may be set while we run. Relays were not down for as long as it was set forward; and a consensus of a time that
+//! is soon taken back would be worse than none: whoever has it takes no other until that time comes.
+
+use anabranch_multipath::Time;
+use rustix::time::{ClockId, clock_gettime};
+
+/// A step of so much, in seconds, is no mere correction.
+const STEP: i64 = 5;
+/// No consensus is made for so long after the clock was set, or one interval if that is less (seconds).
+const SETTLING: u64 = 300;
+
+/// What the machine's clock did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Step {
+    /// By how many seconds it is ahead of what we were awake for, more than before.
+    pub(super) by: i64,
+    /// By how many seconds somebody set it forward; 0 if the machine slept.
+    pub(super) set: i64,
+}
+
+/// The clock as it was when we last looked; all in seconds.
+pub(super) struct Wall {
+    /// What it is ahead of the time that we were awake for, and of the time since the machine started.
+    awake: i64,
+    started: i64,
+    settling: u64,
+    /// By how much it was set since it was last trusted, and when it is trusted again, by [`steady`].
+    set: i64,
+    trusted: u64,
+}
+
+impl Wall {
+    /// As it is now, for an authority with consensuses of this interval.
+    pub(super) fn new(now: Time, steady: u64, unix: u64, interval: u64) -> Wall {
+        let (awake, started) = ahead(now, steady, unix);
+        Wall { awake, started, settling: SETTLING.min(interval), set: 0, trusted: 0 }
+    }
+
+    /// What it did since the last call, if anything.
+    pub(super) fn look(&mut self, now: Time, steady: u64, unix: u64) -> Option<Step> {
+        let (awake, started) = ahead(now, steady, unix);
+        let by = awake - self.awake;
+        if by.abs() < STEP {
+            return None;
+        }
+        let set = started - self.started;
+        let set = if set.abs() < STEP { 0 } else { set };
+        (self.awake, self.started) = (awake, started);
+        self.note(set, steady);
+        Some(Step { by, set })
+    }
+
+    /// Whether it has not been set for a while, or to what it was before.
+    pub(super) fn is_trusted(&self, steady: u64) -> bool {
+        steady >= self.trusted
+    }
+
+    /// How many seconds pass until it is trusted again after it was set.
+    pub(super) fn settling(&self) -> u64 {
+        self.settling
+    }
+
+    fn note(&mut self, set: i64, steady: u64) {
+        if set == 0 {
+            return;
+        }
+        self.set = if self.is_trusted(steady) { set } else { self.set + set };
+        let back = self.set.abs() < STEP;
+        self.trusted = if back { 0 } else { steady + self.settling };
+    }
+}
+
+/// Seconds since the machine started, which nobody sets, and which go on while it sleeps.
+pub(super) fn steady() -> u64 {
+    u64::try_from(clock_gettime(ClockId::Boottime).tv_sec).unwrap_or(0)
+}
+
+fn ahead(now: Time, steady: u64, unix: u64) -> (i64, i64) {
+    (unix as i64 - now.since(Time::ZERO).as_secs() as i64, unix as i64 - steady as i64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const UNIX: u64 = 1_800_000_000;
+
+    /// The wall after so many seconds of which the machine slept some, with a clock that was set forward by so many.
+    fn look(wall: &mut Wall, after: u64, slept: u64, set: i64) -> Option<Step> {
+        let unix = (UNIX + after).saturating_add_signed(set);
+        wall.look(Time::from_secs(after - slept), 50 + after, unix)
+    }
+
+    #[test]
+    fn a_step_is_told_once_and_drift_and_corrections_are_not() {
+        let mut wall = Wall::new(Time::ZERO, 50, UNIX, 3600);
+        assert_eq!(look(&mut wall, 60, 0, 0), None);
+        assert_eq!(look(&mut wall, 120, 0, 3), None, "it was corrected");
+        assert_eq!(look(&mut wall, 180, 0, 3600), Some(Step { by: 3600, set: 3600 }));
+        assert_eq!(look(&mut wall, 240, 0, 3600), None);
+        assert_eq!(look(&mut wall, 300, 0, 0), Some(Step { by: -3600, set: -3600 }));
+    }
+
+    #[test]
+    fn a_machine_that_slept_is_trusted_and_a_clock_that_was_set_is_not_until_it_settles() {
+        let mut wall = Wall::new(Time::ZERO, 50, UNIX, 3600);
+        assert_eq!(look(&mut wall, 9_000, 8_000, 0), Some(Step { by: 8_000, set: 0 }));
+        assert!(wall.is_trusted(9_050));
+        look(&mut wall, 9_060, 8_000, 86_400);
+        assert!(!wall.is_trusted(9_110) && wall.is_trusted(9_110 + SETTLING));
+        look(&mut wall, 9_100, 8_000, 0);
+        assert!(wall.is_trusted(9_150), "it is what it was");
+        look(&mut wall, 9_200, 8_000, -86_400);
+        look(&mut wall, 9_600, 8_000, 0);
+        assert!(!wall.is_trusted(9_650), "it had been trusted meanwhile");
+    }
+
+    #[test]
+    fn short_intervals_settle_soon() {
+        let mut wall = Wall::new(Time::ZERO, 50, UNIX, 10);
+        look(&mut wall, 100, 0, 86_400);
+        assert!(!wall.is_trusted(159) && wall.is_trusted(160));
+    }
+
+    #[test]
+    fn the_steady_clock_goes_on() {
+        assert!(steady() > 0);
+    }
+}

@@ -1,0 +1,232 @@
+//! Who is where. Descriptors can be made in any number and name any address, so that relays of one address, and such as have never answered,
+//! are kept up to a number; and the parts of the Internet take turns with their new relays.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use super::flags::Merits;
+
+/// Relays that have never answered: of all, of one visitor, and of all visitors who come by circuits and have no address.
+const MOST: usize = 2_000;
+const MOST_OF_ONE: usize = 32;
+const MOST_BY_CIRCUITS: usize = 256;
+/// At one address there are kept so many times as many as count, and at least so many: some are replaced, some do not run.
+const SPARE: usize = 4;
+const LEAST: usize = 8;
+/// Parts of the Internet that are remembered before those whose relays have all had their turns are forgotten.
+const PARTS: usize = 4_096;
+
+/// Whence a descriptor came: an address of IPv4, or 48 bits of IPv6, which is what one customer may have; or by a circuit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Origin(Option<IpAddr>);
+
+impl Origin {
+    /// Of a visitor from this address, if that is known.
+    pub(super) fn of(visitor: Option<IpAddr>) -> Origin {
+        Origin(visitor.map(|visitor| match visitor.to_canonical() {
+            IpAddr::V6(v6) => Ipv6Addr::from_bits(v6.to_bits() >> 80 << 80).into(),
+            v4 => v4,
+        }))
+    }
+
+    /// 16 bits of an address of IPv4, or 32 of IPv6: more than that few have many of.
+    fn part(self) -> Origin {
+        Origin(self.0.map(|from| match from {
+            IpAddr::V4(v4) => Ipv4Addr::from_bits(v4.to_bits() >> 16 << 16).into(),
+            IpAddr::V6(v6) => Ipv6Addr::from_bits(v6.to_bits() >> 96 << 96).into(),
+        }))
+    }
+
+    fn most(self) -> usize {
+        if self.0.is_some() { MOST_OF_ONE } else { MOST_BY_CIRCUITS }
+    }
+}
+
+/// A crowd that has no place for one more: who of it may have to go, for those that never answered.
+pub(super) enum Full {
+    /// One of these.
+    These(BTreeSet<[u8; 20]>),
+    /// Anyone.
+    All,
+}
+
+/// Relays by RSA identity.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Crowd {
+    at: BTreeMap<IpAddr, BTreeSet<[u8; 20]>>,
+    /// Those that have never answered, and whence each came.
+    strangers: BTreeMap<[u8; 20], Origin>,
+    of: BTreeMap<Origin, BTreeSet<[u8; 20]>>,
+    /// The turn that was taken last by a relay of each part of the Internet.
+    parts: BTreeMap<Origin, u64>,
+    /// The last turn that came.
+    now: u64,
+}
+
+impl Crowd {
+    /// A relay is at these addresses.
+    pub(super) fn settle(&mut self, id: [u8; 20], addresses: &[SocketAddr]) {
+        for address in addresses {
+            self.at.entry(address.ip()).or_default().insert(id);
+        }
+    }
+
+    /// It is there no longer.
+    pub(super) fn leave(&mut self, id: &[u8; 20], addresses: &[SocketAddr]) {
+        addresses.iter().for_each(|address| take(&mut self.at, &address.ip(), id));
+    }
+
+    /// A relay is new, and came from there.
+    pub(super) fn meet(&mut self, id: [u8; 20], origin: Origin) {
+        self.strangers.insert(id, origin);
+        self.of.entry(origin).or_default().insert(id);
+    }
+
+    /// The turn of a new relay from there: after one more of each other part, however many of those there are (start-time fair queueing).
+    pub(super) fn turn(&self, origin: Origin) -> u64 {
+        self.now.max(self.parts.get(&origin.part()).copied().unwrap_or(0)) + 1
+    }
+
+    /// The turn is taken.
+    pub(super) fn take_turn(&mut self, origin: Origin, turn: u64) {
+        if self.parts.len() > PARTS {
+            self.parts.retain(|_, last| *last > self.now);
+        }
+        self.parts.insert(origin.part(), turn);
+    }
+
+    /// The turn has come.
+    pub(super) fn come(&mut self, turn: u64) {
+        self.now = self.now.max(turn);
+    }
+
+    /// A relay has answered, or is gone: it is no stranger any more.
+    pub(super) fn know(&mut self, id: &[u8; 20]) {
+        if let Some(origin) = self.strangers.remove(id) {
+            take(&mut self.of, &origin, id);
+        }
+    }
+
+    /// What is too full for a relay at these addresses, if `most` of each count (0: any number), and for a stranger if it comes from there.
+    pub(super) fn full(
+        &self,
+        id: &[u8; 20],
+        addresses: &[SocketAddr],
+        stranger: Option<Origin>,
+        most: usize,
+    ) -> Vec<Full> {
+        let mut full = Vec::new();
+        let mut check = |crowd: Option<&BTreeSet<[u8; 20]>>, most: usize| {
+            if let Some(crowd) = crowd.filter(|crowd| crowd.len() >= most && !crowd.contains(id)) {
+                full.push(Full::These(crowd.clone()));
+            }
+        };
+        if most > 0 {
+            let kept = (most * SPARE).max(LEAST);
+            addresses.iter().for_each(|address| check(self.at.get(&address.ip()), kept));
+            stranger.into_iter().for_each(|origin| check(self.of.get(&origin), origin.most()));
+        }
+        if stranger.is_some() && self.strangers.len() >= MOST && !self.strangers.contains_key(id) {
+            full.push(Full::All);
+        }
+        full
+    }
+}
+
+fn take<K: Ord>(crowds: &mut BTreeMap<K, BTreeSet<[u8; 20]>>, key: &K, id: &[u8; 20]) {
+    if let Some(crowd) = crowds.get_mut(key) {
+        crowd.remove(id);
+        if crowd.is_empty() {
+            crowds.remove(key);
+        }
+    }
+}
+
+/// A relay that may count.
+pub(super) struct Candidate<'a> {
+    pub(super) id: [u8; 20],
+    pub(super) merits: &'a Merits,
+    /// Its addresses that are looked at.
+    pub(super) at: BTreeSet<IpAddr>,
+}
+
+/// Those that do not count because `most` others of their address do (dir-spec, "Sybil"; 0: any number): authorities before others, those
+/// that run before those that do not, and more bandwidth before less.
+pub(super) fn sybils(mut all: Vec<Candidate<'_>>, most: usize) -> BTreeSet<[u8; 20]> {
+    if most == 0 {
+        return BTreeSet::new();
+    }
+    all.sort_by_key(|Candidate { id, merits, .. }| {
+        (Reverse(merits.authority), Reverse(merits.running), Reverse(merits.bandwidth), *id)
+    });
+    let mut counted: BTreeMap<IpAddr, usize> = BTreeMap::new();
+    let mut beyond = BTreeSet::new();
+    for Candidate { id, at, .. } in all {
+        for address in at {
+            let count = counted.entry(address).or_default();
+            *count += 1;
+            if *count > most {
+                beyond.insert(id);
+            }
+        }
+    }
+    beyond
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn visitors_of_one_network_are_one() {
+        let of = |text: &str| Origin::of(Some(text.parse().unwrap()));
+        assert_eq!(of("2001:db8:1:2::3"), of("2001:db8:1:ffff::"));
+        assert_ne!(of("2001:db8:1::"), of("2001:db8:2::"));
+        assert_eq!(of("::ffff:192.0.2.1"), of("192.0.2.1"));
+        assert_ne!(of("192.0.2.1"), of("192.0.2.2"));
+        assert_ne!(of("192.0.2.2"), Origin::of(None));
+    }
+
+    #[test]
+    fn parts_of_the_internet_take_turns() {
+        let mut crowd = Crowd::default();
+        let of = |text: &str| Origin::of(Some(text.parse().unwrap()));
+        for number in 0..100 {
+            let origin = of(&format!("192.0.{number}.1"));
+            assert_eq!(crowd.turn(origin), number + 1);
+            crowd.take_turn(origin, number + 1);
+        }
+        assert_eq!(crowd.turn(of("198.51.100.1")), 1);
+        crowd.come(30);
+        assert_eq!((crowd.turn(of("198.51.100.1")), crowd.turn(of("192.0.9.9"))), (31, 101));
+        crowd.come(100);
+        (0..PARTS as u32).for_each(|n| {
+            crowd.take_turn(Origin::of(Some(Ipv4Addr::from_bits(n << 16).into())), 7)
+        });
+        crowd.take_turn(Origin::of(None), 101);
+        assert_eq!(crowd.parts.len(), 1);
+    }
+
+    #[test]
+    fn crowds_fill_up_and_empty_again() {
+        let mut crowd = Crowd::default();
+        let (here, there) = (["192.0.2.1:1".parse().unwrap()], ["192.0.2.2:1".parse().unwrap()]);
+        let origin = Origin::of(Some("192.0.2.9".parse().unwrap()));
+        let count = |crowd: &Crowd, id: u8, at, from| crowd.full(&[id; 20], at, from, 2).len();
+        for id in 0..8 {
+            assert_eq!(count(&crowd, id, &here, Some(origin)), 0);
+            crowd.settle([id; 20], &here);
+            crowd.meet([id; 20], origin);
+        }
+        assert_eq!(count(&crowd, 9, &here, None), 1);
+        assert_eq!(crowd.full(&[9; 20], &here, Some(origin), 0).len(), 0, "without a limit");
+        assert_eq!((count(&crowd, 3, &here, None), count(&crowd, 9, &there, None)), (0, 0));
+        (8..32).for_each(|id| crowd.meet([id; 20], origin));
+        assert_eq!(count(&crowd, 40, &there, Some(origin)), 1);
+        assert_eq!(count(&crowd, 40, &there, None), 0, "who has answered is no stranger");
+        crowd.know(&[3; 20]);
+        crowd.leave(&[3; 20], &here);
+        assert_eq!(count(&crowd, 40, &here, Some(origin)), 0);
+    }
+}

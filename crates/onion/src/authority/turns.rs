@@ -1,0 +1,145 @@
+//! Whose turn it is to be probed. Anybody can name relays that are not there, in any number, and each costs a probe that takes long; who runs
+//! must not wait for those.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+/// How many more probes there is room for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Room {
+    /// Of relays that run.
+    pub running: usize,
+    /// Of others; not more than for those that run, among which they count.
+    pub others: usize,
+}
+
+/// What a relay has shown so far.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Standing {
+    /// It runs.
+    Up,
+    /// It ran once.
+    Away,
+    /// It was not asked yet.
+    New,
+    /// It was asked, and has never answered.
+    Silent,
+}
+
+/// Those that share what relays that run leave.
+const OTHERS: [Standing; 3] = [Standing::Away, Standing::New, Standing::Silent];
+
+/// Relays by RSA identity, each with the time at which it is due: new ones with a number by which they are asked, always due. No operation
+/// looks at more than a few of them.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Turns {
+    queues: [BTreeSet<(u64, [u8; 20])>; 4],
+    places: BTreeMap<[u8; 20], (Standing, u64)>,
+    /// Which of [`OTHERS`] comes next.
+    next: usize,
+}
+
+impl Turns {
+    /// Puts a relay where it belongs, from wherever it was.
+    pub(super) fn put(&mut self, id: [u8; 20], standing: Standing, due: u64) {
+        self.remove(&id);
+        self.places.insert(id, (standing, due));
+        self.queues[standing as usize].insert((due, id));
+    }
+
+    /// Forgets a relay.
+    pub(super) fn remove(&mut self, id: &[u8; 20]) {
+        if let Some((standing, due)) = self.places.remove(id) {
+            self.queues[standing as usize].remove(&(due, *id));
+        }
+    }
+
+    /// Where a relay stands, and when it is due.
+    pub(super) fn place(&self, id: &[u8; 20]) -> Option<(Standing, u64)> {
+        self.places.get(id).copied()
+    }
+
+    /// The one that runs and has been due for longest, if any is. It stays where it is until it is put elsewhere.
+    pub(super) fn next_up(&self, now: u64) -> Option<[u8; 20]> {
+        self.first(Standing::Up, now)
+    }
+
+    /// One of the others that are due: those who were away, those who are new and those who are silent in turns, so that no kind takes
+    /// the place of another.
+    pub(super) fn next_other(&mut self, now: u64) -> Option<[u8; 20]> {
+        let kinds = (0..OTHERS.len()).map(|step| (self.next + step) % OTHERS.len());
+        let (kind, id) =
+            kinds.filter_map(|kind| Some((kind, self.first(OTHERS[kind], now)?))).next()?;
+        self.next = (kind + 1) % OTHERS.len();
+        Some(id)
+    }
+
+    /// Who makes way first for one that is to be asked at `due`, of those that have never answered: who has been asked and is due first, or
+    /// else who is to be asked last, and later than that.
+    pub(super) fn least(&self, due: u64) -> Option<[u8; 20]> {
+        let [silent, new] = [Standing::Silent, Standing::New].map(|one| &self.queues[one as usize]);
+        let last = || new.last().filter(|(last, _)| *last > due);
+        silent.first().or_else(last).map(|(_, id)| *id)
+    }
+
+    /// The same, of these relays.
+    pub(super) fn least_of(&self, these: &BTreeSet<[u8; 20]>, due: u64) -> Option<[u8; 20]> {
+        let places = || these.iter().filter_map(|id| Some((self.place(id)?, *id)));
+        let of = |wanted| places().filter(move |((standing, _), _)| *standing == wanted);
+        let silent = of(Standing::Silent).map(|((_, due), id)| (due, id)).min();
+        let new = of(Standing::New).map(|((_, due), id)| (due, id)).max();
+        silent.or(new.filter(|(last, _)| *last > due)).map(|(_, id)| id)
+    }
+
+    fn first(&self, standing: Standing, now: u64) -> Option<[u8; 20]> {
+        let (due, id) = self.queues[standing as usize].first()?;
+        (standing == Standing::New || *due <= now).then_some(*id)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_is_due_longest_comes_first_and_kinds_take_turns() {
+        let mut turns = Turns::default();
+        turns.put([1; 20], Standing::Up, 7);
+        turns.put([2; 20], Standing::Up, 5);
+        assert_eq!((turns.next_up(4), turns.next_up(9)), (None, Some([2; 20])));
+        turns.put([2; 20], Standing::Away, 5);
+        assert_eq!(
+            (turns.next_up(9), turns.place(&[2; 20])),
+            (Some([1; 20]), Some((Standing::Away, 5)))
+        );
+        (10..40).for_each(|id| turns.put([id; 20], Standing::New, 0));
+        (40..70).for_each(|id| turns.put([id; 20], Standing::Silent, 0));
+        let kinds: Vec<Standing> = (0..6)
+            .map(|_| {
+                let id = turns.next_other(9).unwrap();
+                let (standing, _) = turns.place(&id).unwrap();
+                turns.put(id, standing, 9);
+                standing
+            })
+            .collect();
+        let expected = OTHERS;
+        assert_eq!(kinds, [expected, expected].concat());
+        turns.remove(&[2; 20]);
+        assert_eq!(turns.place(&[2; 20]), None);
+    }
+
+    #[test]
+    fn who_was_asked_makes_way_and_else_who_is_to_be_asked_later() {
+        let mut turns = Turns::default();
+        turns.put([1; 20], Standing::Up, 0);
+        turns.put([2; 20], Standing::New, 5);
+        turns.put([3; 20], Standing::New, 8);
+        let all: BTreeSet<[u8; 20]> = [1, 2, 3, 4].map(|id| [id; 20]).into();
+        let least = |turns: &Turns, due| {
+            assert_eq!(turns.least(due), turns.least_of(&all, due));
+            turns.least(due)
+        };
+        assert_eq!((least(&turns, 8), least(&turns, 7)), (None, Some([3; 20])));
+        turns.put([4; 20], Standing::Silent, 9);
+        assert_eq!(least(&turns, 9), Some([4; 20]));
+    }
+}
