@@ -29,20 +29,21 @@ use anabranch_onion::wire::netdoc::parse_microdescs;
 use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::Rng;
 
+use due::Due;
+
 use super::authorities::Authority;
 use super::store::{StoreError, private_folder, read_text, replace};
 use crate::clock::Clock;
+
+pub(super) use due::REPUBLISH_S;
+
+mod due;
 
 const CERTS: &str = "cached-certs";
 const CONSENSUS: &str = "cached-microdesc-consensus";
 const MICRODESCS: &str = "cached-microdescs";
 const CONNECT: Duration = Duration::from_secs(10);
 const SILENCE: Duration = Duration::from_secs(30);
-/// A descriptor is published again after this time at the latest (dir-spec: 18 hours).
-pub(super) const REPUBLISH_S: u64 = 18 * 3600;
-/// After a refusal or an authority that is away: first this long, then twice, up to the last.
-const FIRST_RETRY_S: u64 = 1;
-const LAST_RETRY_S: u64 = 300;
 /// The longest answer to a descriptor.
 const VERDICT: usize = 64 << 10;
 
@@ -217,8 +218,8 @@ struct Clerk {
     description: Option<Description>,
     /// Jobs whose errands are out.
     out: BTreeMap<u64, Job>,
-    /// For each authority: when to publish next, and the pause after the next failure.
-    due: Vec<(u64, u64)>,
+    /// For each authority: when to publish next.
+    due: Vec<Due>,
     clock: Clock,
     rng: ChaCha20Rng,
     desk: Desk,
@@ -232,7 +233,7 @@ impl Clerk {
         });
         Clerk {
             directory: Directory::new(identities.collect(), settings.share_subnets),
-            due: vec![(0, FIRST_RETRY_S); settings.authorities.len()],
+            due: vec![Due::now(); settings.authorities.len()],
             settings,
             cache: Cache::default(),
             microdescs: Vec::new(),
@@ -269,7 +270,7 @@ impl Clerk {
             Order::Publish(description) => self.describe(*description),
             Order::Sign(keys) => {
                 self.settings.keys = Some(keys);
-                self.due.fill((0, FIRST_RETRY_S));
+                self.due.fill(Due::now());
             }
             Order::Report(report) => self.reported(report),
         }
@@ -277,7 +278,7 @@ impl Clerk {
 
     fn pause(&self) -> Duration {
         let fetch = self.directory.wait(self.millis(), unix());
-        let due = self.due.iter().map(|(at, _)| at.saturating_sub(unix()) * 1000).min();
+        let due = self.due.iter().map(|due| due.wait(unix()) * 1000).min();
         let publish = self.description.as_ref().and(due).unwrap_or(u64::MAX);
         Duration::from_millis(fetch.min(publish).clamp(20, 60_000))
     }
@@ -297,7 +298,7 @@ impl Clerk {
     fn describe(&mut self, description: Description) {
         let news = self.description.as_ref().is_none_or(|old| description.differs_from(old));
         if news {
-            self.due.fill((0, FIRST_RETRY_S));
+            self.due.fill(Due::now());
         }
         self.description = Some(description);
     }
@@ -365,6 +366,7 @@ impl Clerk {
                 Event::Consensus(text, signers) => {
                     self.keep(CONSENSUS, &text);
                     self.cache.consensus(text, signers);
+                    self.look_for_us();
                     known = true;
                 }
                 Event::Certificates(text) => self.keep(CERTS, &text),
@@ -384,6 +386,19 @@ impl Clerk {
         }
         if ready {
             self.desk.tell(News::Ready);
+        }
+    }
+
+    /// What a relay published is lost if those who took it lose it: the consensus shows that.
+    fn look_for_us(&mut self) {
+        let (Some(keys), Some(network)) = (&self.settings.keys, self.directory.network()) else {
+            return;
+        };
+        let (consensus, us) = (network.consensus(), keys.rsa_identity());
+        if consensus.relays.binary_search_by_key(&us, |relay| relay.rsa_identity).is_err() {
+            let interval = consensus.fresh_until.saturating_sub(consensus.valid_after);
+            let missed = |due: &mut Due| due.missed(unix(), consensus.valid_after, interval);
+            self.due.iter_mut().for_each(missed);
         }
     }
 
@@ -432,14 +447,14 @@ impl Clerk {
         let (Some(description), Some(keys)) = (&self.description, &self.settings.keys) else {
             return;
         };
-        let due: Vec<usize> = (0..self.due.len()).filter(|&n| self.due[n].0 <= unix()).collect();
+        let due: Vec<usize> = (0..self.due.len()).filter(|&n| self.due[n].is(unix())).collect();
         if due.is_empty() {
             return;
         }
         let text = match description.sign(keys, unix()) {
             Ok(text) => text,
             Err(error) => {
-                self.due.fill((unix() + LAST_RETRY_S, LAST_RETRY_S));
+                self.due.iter_mut().for_each(|due| due.put_off(unix()));
                 return self.desk.tell(News::Trouble(format!("no descriptor: {error}")));
             }
         };
@@ -454,16 +469,13 @@ impl Clerk {
         let name = authority.name.clone();
         let trouble = match answer {
             Ok(response) if response.status == 200 => {
-                self.due[place] = (unix() + REPUBLISH_S, FIRST_RETRY_S);
+                self.due[place].taken(unix());
                 return self.desk.tell(News::Published(name));
             }
             Ok(response) => format!("{} {}", response.status, response.reason),
             Err(failure) => failure.to_string(),
         };
-        let (_, pause) = self.due[place];
-        self.due[place] = (unix() + pause, (pause * 2).min(LAST_RETRY_S));
-        // The first refusals are an authority that has not come up yet.
-        if pause > FIRST_RETRY_S * 4 {
+        if self.due[place].refused(unix()) {
             let text = format!("authority {name} did not take our descriptor: {trouble}");
             self.desk.tell(News::Trouble(text));
         }

@@ -1,0 +1,102 @@
+//! When a relay's descriptor is published to an authority; times are seconds since 1970.
+
+/// A descriptor is published again after this time at the latest (dir-spec: 18 hours).
+pub(in crate::onion) const REPUBLISH_S: u64 = 18 * 3600;
+/// After a refusal or an authority that is away: first this long, then twice, up to the last.
+const FIRST_RETRY_S: u64 = 1;
+const LAST_RETRY_S: u64 = 300;
+
+/// One authority's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Due {
+    at: u64,
+    /// The pause after the next failure.
+    pause: u64,
+    /// When it was taken last; 0 if never.
+    taken: u64,
+}
+
+impl Due {
+    /// At once.
+    pub(super) fn now() -> Due {
+        Due { at: 0, pause: FIRST_RETRY_S, taken: 0 }
+    }
+
+    /// Whether it is due. A time that is too far ahead was noted before the clock was set back.
+    pub(super) fn is(&self, unix: u64) -> bool {
+        self.at <= unix || self.at > unix + REPUBLISH_S
+    }
+
+    /// Until then, in seconds.
+    pub(super) fn wait(&self, unix: u64) -> u64 {
+        if self.is(unix) { 0 } else { self.at - unix }
+    }
+
+    /// The authority took it.
+    pub(super) fn taken(&mut self, unix: u64) {
+        *self = Due { at: unix + REPUBLISH_S, taken: unix, ..Due::now() };
+    }
+
+    /// It did not; whether that is worth a word: the first refusals are an authority that has not come up yet.
+    pub(super) fn refused(&mut self, unix: u64) -> bool {
+        let pause = self.pause;
+        (self.at, self.pause) = (unix + pause, (pause * 2).min(LAST_RETRY_S));
+        pause > FIRST_RETRY_S * 4
+    }
+
+    /// It could not be made.
+    pub(super) fn put_off(&mut self, unix: u64) {
+        (self.at, self.pause) = (unix + LAST_RETRY_S, LAST_RETRY_S);
+    }
+
+    /// A consensus that was made then does not list us: the authority may have lost what it took. It is published again at once, but not
+    /// before an interval and a half have passed since (C tor: 90 minutes, where an interval is an hour).
+    pub(super) fn missed(&mut self, unix: u64, valid_after: u64, interval: u64) {
+        let ahead = self.taken > unix;
+        let long_ago = unix >= self.taken + interval + interval / 2 && valid_after > self.taken;
+        if self.taken > 0 && (ahead || long_ago) {
+            *self = Due::now();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: u64 = 1_800_000_000;
+
+    #[test]
+    fn refusals_are_tried_again_after_longer_and_longer_pauses() {
+        let mut due = Due::now();
+        assert!(due.is(NOW));
+        let waits: Vec<(bool, u64)> = (0..11).map(|_| (due.refused(NOW), due.wait(NOW))).collect();
+        assert_eq!(waits[..4], [(false, 1), (false, 2), (false, 4), (true, 8)]);
+        assert_eq!(waits[10], (true, 300));
+        due.taken(NOW);
+        assert_eq!((due.wait(NOW), due.is(NOW + REPUBLISH_S)), (REPUBLISH_S, true));
+    }
+
+    #[test]
+    fn a_clock_that_is_set_back_does_not_keep_us_silent() {
+        let mut due = Due::now();
+        due.taken(NOW);
+        assert!(!due.is(NOW) && due.is(NOW - 1) && due.wait(NOW - 86_400) == 0);
+    }
+
+    #[test]
+    fn who_is_not_listed_publishes_again_after_an_interval_and_a_half() {
+        let mut due = Due::now();
+        due.missed(NOW, NOW, 3600);
+        assert_eq!(due, Due::now());
+        due.taken(NOW);
+        let missed = |unix: u64, valid_after: u64| {
+            let mut due = due.clone();
+            due.missed(unix, valid_after, 3600);
+            due.is(unix)
+        };
+        assert!(!missed(NOW + 5_399, NOW + 3_600) && missed(NOW + 5_400, NOW + 3_600));
+        assert!(!missed(NOW + 9_000, NOW - 60), "the consensus was made before");
+        assert!(missed(NOW - 60, NOW - 100), "the clock was set back");
+    }
+}
