@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import re
 import statistics
 import sys
 import tempfile
@@ -57,28 +58,39 @@ def main() -> int:
         "--also",
         action="append",
         default=[],
-        metavar="NAME=PROGRAM",
-        help="beside them a relay (1 thread) of another build, to see what a change gives",
+        metavar="NAME=PROGRAM[@THREADS]",
+        help="beside them a relay of another build (1 thread), to see what a change gives",
     )
     parser.add_argument("--strict", action="store_true", help="a missed target is a failure")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="anabranch-bench-") as folder:
-        others = {name: program for name, _, program in (word.partition("=") for word in args.also)}
-        if not all(others.values()):
-            parser.error("--also takes NAME=PROGRAM")
-        rounds = measure(Path(folder), others, args.runs, args.mib * MIB)
+        builds = {who: ("", threads) for who, threads in THREADS.items()}
+        builds |= dict(map(also, args.also))
+        rounds = measure(Path(folder), builds, args.runs, args.mib * MIB)
     heads = ["middle relay", "circuits", "CPU ms/MB", "MB/s"]
     print(table(heads, [row(case, rounds) for case in rounds[0]]))
     met = [verdict(who, circuits, rounds) for circuits in CIRCUITS for who in THREADS]
     return int(args.strict and not all(met))
 
 
-def measure(folder: Path, others: dict[str, str], runs: int, length: int) -> list[dict[Case, Run]]:
+def also(word: str) -> tuple[str, tuple[str, int]]:
+    """A name, a program and its threads, as the option has them.
+
+    Raises:
+        SystemExit: it has them otherwise.
+    """
+    parts = re.fullmatch(r"([^=]+)=([^@]+)(?:@(\d+))?", word)
+    if parts is None:
+        raise SystemExit(f"bench: --also takes NAME=PROGRAM[@THREADS], not {word}")
+    return parts[1], (parts[2], int(parts[3] or 1))
+
+
+def measure(
+    folder: Path, builds: dict[str, tuple[str, int]], runs: int, length: int
+) -> list[dict[Case, Run]]:
     """Rounds of runs, by who the middle relay is."""
     with contextlib.ExitStack() as stack:
         network = stack.enter_context(TorNetwork(folder, relays=2, exits=1))
-        builds = {who: ("", threads) for who, threads in THREADS.items()}
-        builds |= {who: (program, 1) for who, program in others.items()}
         ours = {
             who: stack.enter_context(
                 OurRelay(
