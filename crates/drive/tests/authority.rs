@@ -4,9 +4,10 @@
 
 use std::fs;
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, SocketAddrV4, TcpListener, TcpStream};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -18,7 +19,6 @@ use anabranch_multipath::seed::stream;
 use anabranch_onion::authority::{self as core, First, Judgement, Rules};
 use anabranch_onion::directory::descriptor::{Description, hex};
 use anabranch_onion::directory::http::{Response, ResponseReader, get, post};
-use anabranch_onion::directory::policy::ExitPolicy;
 use anabranch_onion::wire::dirkeys::IdentityKey;
 use anabranch_onion::wire::keys::RelayKeys;
 use anabranch_onion::wire::netdoc::{Unproven, parse_certs};
@@ -82,18 +82,10 @@ fn settings(data: &Path, port: u16) -> Settings {
         rules: Rules { allow_private: true, ..Rules::default() },
         ..core::Settings::default()
     };
-    Settings {
-        nickname: "auth".to_owned(),
-        address: Ipv4Addr::LOCALHOST,
-        or_port: 9001,
-        listen: vec![(Ipv4Addr::LOCALHOST, port).into()],
-        contact: "nobody".to_owned(),
-        data: data.to_owned(),
-        relay: Arc::new(relay(0)),
-        core,
-        bandwidths: None,
-        certified_for: 86_400,
-    }
+    let (listen, at) = ((Ipv4Addr::LOCALHOST, port), SocketAddrV4::new(Ipv4Addr::LOCALHOST, 9001));
+    let description = Description::new("auth".to_owned(), at, "Anabranch".to_owned());
+    let (keys, listen) = (Arc::new(relay(0)), vec![listen.into()]);
+    Settings::new(&description, keys, listen, data.to_owned(), core)
 }
 
 /// Puts an identity key there that is made once: it takes seconds.
@@ -119,21 +111,8 @@ fn describe(keys: &RelayKeys, published: u64) -> String {
 }
 
 fn description() -> Description {
-    Description {
-        nickname: "relay".to_owned(),
-        address: Ipv4Addr::LOCALHOST,
-        orport: 9,
-        dir_port: 0,
-        v6: None,
-        platform: "Anabranch".to_owned(),
-        protocols: "Link=4-5 Relay=2-4".to_owned(),
-        bandwidth: [1_000_000; 3],
-        uptime: 1,
-        contact: None,
-        family: Vec::new(),
-        policy: ExitPolicy::reject_all(),
-        directory_cache: true,
-    }
+    let at = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 9);
+    Description::new("relay".to_owned(), at, "Anabranch".to_owned())
 }
 
 fn ask(at: SocketAddr, request: &[u8]) -> Response {
@@ -325,4 +304,40 @@ fn the_line_of_a_network_is_read_and_nothing_is_changed() {
     assert_eq!(embedded::line(data.path()).unwrap(), line, "while it runs");
     world.stop();
     assert_eq!(embedded::line(data.path()).unwrap(), line);
+}
+
+#[test]
+fn who_asks_does_not_wait_for_those_who_publish() {
+    let data = folder();
+    let (gate, passage) = channel::<()>();
+    // A reader of our lines that stops at the first relay but ours, as a terminal does that somebody has halted; a disk that stalls is
+    // waited for by the same thread.
+    let (mut relays, strange) = (0, Arc::new(AtomicBool::new(false)));
+    let halted = Arc::clone(&strange);
+    let tell = Box::new(move |told: Told| {
+        relays += usize::from(matches!(told, Told::Relay(..)));
+        if relays > 1 && !halted.swap(true, Ordering::SeqCst) {
+            let _ = passage.recv();
+        }
+    });
+    let (office, running) = authority::start(settings(data.path(), 0), tell).unwrap();
+    office.publish(description());
+    let at = running.at[0];
+    assert_eq!(ask(at, &get(CONSENSUS)).status, 200);
+    let publishing = std::thread::spawn(move || {
+        ask(at, &post("/tor/", "authority", describe(&relay(1), unix()).as_bytes())).status
+    });
+    let end = Instant::now() + PATIENCE;
+    while !strange.load(Ordering::SeqCst) && Instant::now() < end {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert!(strange.load(Ordering::SeqCst), "the relay came");
+    for path in [CONSENSUS, "/tor/keys/all", "/tor/server/all", "/tor/server/authority"] {
+        assert_eq!(ask(at, &get(path)).status, 200, "{path}");
+    }
+    assert!(!publishing.is_finished());
+    drop(gate);
+    assert_eq!(publishing.join().unwrap(), 200);
+    drop(office);
+    running.join();
 }

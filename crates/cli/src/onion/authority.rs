@@ -1,31 +1,27 @@
 //! `anabranch authority`: a directory authority of an onion network of one's own.
 
 use std::collections::BTreeMap;
-use std::io::Write;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 use anabranch_drive::onion::authority::{self, AuthorityError, Told};
 use anabranch_drive::onion::keyring::KeyRing;
-use anabranch_drive::onion::office::{Office, unix};
+use anabranch_drive::onion::office::unix;
 use anabranch_drive::onion::relay::{self, Settings};
 use anabranch_drive::onion::{generator, stop_signals};
+use anabranch_onion::authority as core;
 use anabranch_onion::authority::{First, Judgement, Rules};
 use anabranch_onion::directory::descriptor::{Description, hex};
-use anabranch_onion::directory::policy::ExitPolicy;
-use anabranch_onion::relay::PROTOCOLS;
-use anabranch_onion::{authority as core, schedule};
 use clap::Args;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use super::log::Log;
 use super::relay::Screen;
-use super::{Common, either, fingerprints, read};
+use super::{Common, either, fingerprints, platform, read};
 use crate::failure::Failure;
 
-const MEMORY: usize = 128 << 20;
 /// Bytes a second: an authority carries little.
 const RATE: u64 = 1 << 30;
 const CLAIM: u64 = 100 << 10;
@@ -132,23 +128,21 @@ impl AuthorityArgs {
         let ring = KeyRing::open(&data, &mut rng, unix()).map_err(Failure::misuse)?;
         // A descriptor that nobody would take is told now, not in the log of a thread.
         description.sign(ring.keys(), unix()).map_err(Failure::misuse)?;
+        let (keys, listen) = (Arc::clone(ring.keys()), args.listen_dir.clone());
         let settings = authority::Settings {
-            nickname: description.nickname.clone(),
-            address: description.address,
-            or_port: description.orport,
-            listen: args.listen_dir.clone(),
-            contact: description.contact.clone().unwrap_or_else(|| "nobody".to_owned()),
-            data,
-            relay: Arc::clone(ring.keys()),
-            core,
             bandwidths: args.bandwidths.clone(),
             certified_for: args.certified_days.unwrap_or(CERTIFIED_DAYS).max(1) * DAY,
+            ..authority::Settings::new(&description, keys, listen, data, core)
         };
-        let (json, quiet) = (args.common.json, args.common.quiet);
-        let tell = Box::new(move |told: Told| say(&told, json, quiet));
+        let log = Arc::new(Log::new(args.common.json, args.common.quiet)?);
+        let teller = Arc::clone(&log);
+        let tell = Box::new(move |told: Told| say(&teller, &told));
         let (office, running) = authority::start(settings, tell).map_err(failure)?;
-        let relay = args.relay(ring, office, description);
-        let done = relay::run(relay, &stop, &mut Screen { json, quiet });
+        let relay = Settings {
+            allow_private: args.allow_private,
+            ..Settings::new(args.listen.clone(), ring, office, description)
+        };
+        let done = relay::run(relay, &stop, &mut Screen(log));
         running.join();
         done.map_err(Failure::trouble)
     }
@@ -162,20 +156,14 @@ impl AuthorityArgs {
             let told = "--listen and --listen-dir need ports other than 0: others are told of them";
             return Err(Failure::misuse(told));
         }
+        let nickname = self.nickname.clone().ok_or_else(|| lacks("--nickname NAME"))?;
+        let address = self.address.ok_or_else(|| lacks("--address IPV4"))?;
+        let at = SocketAddrV4::new(address, or.port());
         Ok(Description {
-            nickname: self.nickname.clone().ok_or_else(|| lacks("--nickname NAME"))?,
-            address: self.address.ok_or_else(|| lacks("--address IPV4"))?,
-            orport: or.port(),
             dir_port: dir.port(),
-            v6: None,
-            platform: format!("Anabranch {} on Linux", env!("CARGO_PKG_VERSION")),
-            protocols: PROTOCOLS.to_owned(),
             bandwidth: [RATE, RATE, CLAIM],
-            uptime: 0,
             contact: self.contact.clone(),
-            family: Vec::new(),
-            policy: ExitPolicy::reject_all(),
-            directory_cache: true,
+            ..Description::new(nickname, at, platform())
         })
     }
 
@@ -210,23 +198,6 @@ impl AuthorityArgs {
             },
             params: params(&self.param)?,
         })
-    }
-
-    fn relay(&self, keys: KeyRing, office: Office, description: Description) -> Settings {
-        Settings {
-            listen: self.listen.clone(),
-            own: vec![description.address.into()],
-            keys,
-            policy: description.policy.clone(),
-            directory: true,
-            allow_private: self.allow_private,
-            memory: MEMORY,
-            threads: 1,
-            schedule: schedule::Kind::default(),
-            office,
-            description,
-            grace: Duration::ZERO,
-        }
     }
 
     /// The flags, and what the file says where they are silent.
@@ -277,21 +248,15 @@ fn params(texts: &[String]) -> Result<BTreeMap<String, i32>, Failure> {
     texts.iter().map(read).collect()
 }
 
-fn say(told: &Told, json: bool, quiet: bool) {
-    let mut out = std::io::stdout();
-    // Nobody may be there to read it.
-    let _ = match (json, told) {
-        (true, told) => writeln!(out, "{}", value(told)),
-        (false, Told::Trouble(text)) => writeln!(std::io::stderr(), "anabranch: {text}"),
-        (false, _) if quiet => Ok(()),
-        (false, Told::Line(line)) => writeln!(out, "{line}"),
-        (false, Told::Consensus(relays, _)) => writeln!(out, "consensus: {relays} relays run"),
-        (false, Told::Relay(id, known)) => {
-            writeln!(out, "relay: {} is described; {known} are known", hex(id))
-        }
-        (false, Told::Refused(text)) => writeln!(out, "refused: {text}"),
+fn say(log: &Log, told: &Told) {
+    let text = match told {
+        Told::Trouble(text) => return log.warn(&value(told), text),
+        Told::Line(line) => line.clone(),
+        Told::Consensus(relays, _) => format!("consensus: {relays} relays run"),
+        Told::Relay(id, known) => format!("relay: {} is described; {known} are known", hex(id)),
+        Told::Refused(text) => format!("refused: {text}"),
     };
-    let _ = out.flush();
+    log.say(&value(told), &text);
 }
 
 fn value(told: &Told) -> Value {

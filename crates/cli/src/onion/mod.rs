@@ -2,6 +2,7 @@
 
 mod authority;
 mod client;
+mod log;
 mod relay;
 mod screen;
 mod up;
@@ -123,6 +124,11 @@ fn fingerprints(option: &str, texts: &[String]) -> Result<Vec<[u8; 20]>, Failure
         digest(text).ok_or_else(told)
     };
     texts.iter().map(read).collect()
+}
+
+/// What we say that we are.
+fn platform() -> String {
+    format!("Anabranch {} on Linux", env!("CARGO_PKG_VERSION"))
 }
 
 /// Where a command keeps its state if nobody says: `$XDG_STATE_HOME/anabranch/NAME`.

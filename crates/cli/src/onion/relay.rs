@@ -1,7 +1,6 @@
 //! `anabranch relay`: a relay of the onion network.
 
-use std::io::Write;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::thread;
@@ -13,15 +12,15 @@ use anabranch_drive::onion::office::{self, Office, unix};
 use anabranch_drive::onion::relay::{self, Numbers, Settings, Watch};
 use anabranch_drive::onion::{generator, stop_signals};
 use anabranch_multipath::Time;
+use anabranch_onion::Event;
 use anabranch_onion::directory::descriptor::{Description, hex};
 use anabranch_onion::directory::policy::ExitPolicy;
-use anabranch_onion::relay::PROTOCOLS;
-use anabranch_onion::{Event, schedule};
 use clap::Args;
 use serde::Deserialize;
 use serde_json::json;
 
-use super::{Common, either, fingerprints, read};
+use super::log::Log;
+use super::{Common, either, fingerprints, platform, read};
 use crate::failure::Failure;
 
 const MEMORY_MB: usize = 512;
@@ -114,7 +113,7 @@ impl RelayArgs {
     /// Runs until it is told to end.
     pub(crate) fn run(self) -> Result<(), Failure> {
         let args = self.merged()?;
-        let mut screen = Screen { json: args.common.json, quiet: args.common.quiet };
+        let mut screen = Screen(Arc::new(Log::new(args.common.json, args.common.quiet)?));
         let stop = stop_signals().map_err(Failure::trouble)?;
         let mut rng = generator().map_err(Failure::trouble)?;
         let data = args.common.data("relay")?;
@@ -135,18 +134,11 @@ impl RelayArgs {
         };
         let office = Office::start(office, rng).map_err(Failure::misuse)?;
         let settings = Settings {
-            listen: args.listen.clone(),
-            own: own_addresses(&description),
-            keys: ring,
-            policy: description.policy.clone(),
-            directory: !args.no_directory,
             allow_private: args.allow_private,
             memory: args.memory.unwrap_or(MEMORY_MB) << 20,
-            schedule: schedule::Kind::default(),
-            office,
-            description,
             grace: Duration::from_secs(args.grace.unwrap_or(GRACE_S)),
             threads: args.threads().get(),
+            ..Settings::new(args.listen.clone(), ring, office, description)
         };
         let Some(address) = args.metrics else {
             return relay::run(settings, &stop, &mut screen).map_err(Failure::trouble);
@@ -198,21 +190,17 @@ impl RelayArgs {
             true => ExitPolicy::reject_all(),
             false => ExitPolicy::parse(&self.exit).map_err(Failure::misuse)?,
         };
-        let bandwidth = self.bandwidth()?;
+        let nickname = self.nickname.clone().ok_or_else(|| lacks("--nickname NAME"))?;
+        let address = self.address.ok_or_else(|| lacks("--address IPV4"))?;
+        let at = SocketAddrV4::new(address, first.port());
         Ok(Description {
-            nickname: self.nickname.clone().ok_or_else(|| lacks("--nickname NAME"))?,
-            address: self.address.ok_or_else(|| lacks("--address IPV4"))?,
-            orport: first.port(),
-            dir_port: 0,
             v6: self.v6()?,
-            platform: format!("Anabranch {} on Linux", env!("CARGO_PKG_VERSION")),
-            protocols: PROTOCOLS.to_owned(),
-            bandwidth,
-            uptime: 0,
+            bandwidth: self.bandwidth()?,
             contact: self.contact.clone(),
             family: fingerprints("--family", &self.family)?.iter().map(|id| hex(id)).collect(),
             policy,
             directory_cache: !self.no_directory,
+            ..Description::new(nickname, at, platform())
         })
     }
 
@@ -241,27 +229,12 @@ impl RelayArgs {
     }
 }
 
-fn own_addresses(description: &Description) -> Vec<IpAddr> {
-    let v6 = description.v6.map(|v6| IpAddr::from(*v6.ip()));
-    [IpAddr::from(description.address)].into_iter().chain(v6).collect()
-}
-
-/// What the operator sees.
-pub(super) struct Screen {
-    pub(super) json: bool,
-    pub(super) quiet: bool,
-}
+/// What the operator is told of a relay.
+pub(super) struct Screen(pub(super) Arc<Log>);
 
 impl Screen {
-    fn say(&mut self, event: &str, text: &str) {
-        let mut out = std::io::stdout();
-        // Nobody may be there to read it.
-        let _ = match (self.json, self.quiet) {
-            (true, _) => writeln!(out, "{}", json!({"event": event, "what": text})),
-            (_, false) => writeln!(out, "{event}: {text}"),
-            _ => Ok(()),
-        };
-        let _ = out.flush();
+    fn say(&self, event: &str, text: &str) {
+        self.0.say(&json!({"event": event, "what": text}), &format!("{event}: {text}"));
     }
 }
 
@@ -282,16 +255,15 @@ impl Watch for Screen {
     }
 
     fn numbers(&mut self, _: Time, Numbers { stats, links, carried }: &Numbers) {
-        if self.json {
-            let line = json!({
+        if self.0.json {
+            self.0.object(&json!({
                 "event": "numbers", "links": links, "circuits": stats.circuits,
                 "circuits_made": stats.circuits_made, "circuits_cgo": stats.circuits_cgo,
                 "streams": stats.streams, "cells": stats.cells, "received": carried[0],
                 "sent": carried[1], "relayed": stats.relayed, "violations": stats.violations,
                 "out_of_memory": stats.out_of_memory, "padding_received": stats.padding[0],
                 "padding_sent": stats.padding[1],
-            });
-            let _ = writeln!(std::io::stdout(), "{line}");
+            }));
         }
     }
 

@@ -12,7 +12,7 @@ use clap::Args;
 use serde_json::json;
 
 use super::screen::Screen;
-use super::state_folder;
+use super::{platform, state_folder};
 use crate::failure::Failure;
 
 /// Where programs come in if nobody says: as Tor Browser has it.
@@ -88,7 +88,7 @@ impl UpArgs {
             relays: RELAYS,
             exits: EXITS,
             interval: INTERVAL,
-            platform: format!("Anabranch {} on Linux", env!("CARGO_PKG_VERSION")),
+            platform: platform(),
         })
     }
 }

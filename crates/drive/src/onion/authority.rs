@@ -1,13 +1,14 @@
-//! A directory authority on a machine: [`start`] runs the core of [`anabranch_onion::authority`] on a thread of its own, with its port for
-//! requests in the clear, its probes of relays, its keys and its files.
+//! A directory authority on a machine: [`start`] runs the core of [`anabranch_onion::authority`] on a thread of its own, with its keys
+//! and its files, and its port for requests in the clear and its probes of relays on another.
 //!
 //! The authority is a relay as well, which [`super::relay`] runs: what it publishes goes to us by the [`Office`] that [`start`] gives, and
 //! both ports answer from the same `Bureau`.
 //!
 //! * [`keys`]: the identity, the signing key and its certificate, which is renewed in time.
 //! * `vault`: descriptors, what is known of relays, the last consensus: all on disk before anybody is told.
-//! * `bureau`: who takes descriptors and answers requests; `counter`: connections of those who come in the clear.
-//! * `desk`: the thread.
+//! * `registry`: the thread that owns all that changes (`ledger`) and does what is due; `wall`: what the machine's clock does meanwhile.
+//! * `desk`: the thread of the port in the clear and of probes; `counter`: its connections.
+//! * `bureau`: what both ports and the registry have in common; `wholes`: answers that take long to pack.
 
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
@@ -15,27 +16,33 @@ use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::mpsc::channel;
+use std::sync::mpsc::{Receiver, channel};
 use std::thread::{self, JoinHandle};
 
+use anabranch_onion::authority::prober::Probe;
 use anabranch_onion::authority::{self as core, About};
-use anabranch_onion::directory::descriptor::hex;
+use anabranch_onion::directory::descriptor::{Description, hex};
 use anabranch_onion::wire::keys::RelayKeys;
 use rustix::fs::{FlockOperation, flock};
 
-use super::office::{Office, unix};
+use super::office::{self, Office, unix};
 use super::store::{StoreError, private_folder, replace};
 use bureau::Bureau;
 use desk::Desk;
 use keys::Cabinet;
+use ledger::Ledger;
+use registry::{Ends, Registry};
 use vault::Vault;
 
 mod bureau;
 mod counter;
 mod desk;
 pub mod keys;
+mod ledger;
+mod registry;
 mod vault;
 mod wall;
+mod wholes;
 
 const LOCK: &str = "lock";
 /// The file with our `DirAuthority` line, for `--authorities` and for torrc's `%include`.
@@ -65,6 +72,34 @@ pub struct Settings {
     pub certified_for: u64,
 }
 
+/// Seconds for which a signing key is certified if nobody says.
+const CERTIFIED: u64 = 365 * 86_400;
+
+impl Settings {
+    /// Of the authority that is this relay as well.
+    #[must_use]
+    pub fn new(
+        description: &Description,
+        relay: Arc<RelayKeys>,
+        listen: Vec<SocketAddr>,
+        data: PathBuf,
+        core: core::Settings,
+    ) -> Settings {
+        Settings {
+            nickname: description.nickname.clone(),
+            address: description.address,
+            or_port: description.orport,
+            listen,
+            contact: description.contact.clone().unwrap_or_else(|| "nobody".to_owned()),
+            data,
+            relay,
+            core,
+            bandwidths: None,
+            certified_for: CERTIFIED,
+        }
+    }
+}
+
 /// What an operator is told.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Told {
@@ -80,7 +115,7 @@ pub enum Told {
     Trouble(String),
 }
 
-/// Who is told; called from whichever thread has something to tell.
+/// Who is told; called by the thread that does all the work, which waits for it.
 pub type Tell = Box<dyn FnMut(Told) + Send>;
 
 /// Why there is no authority.
@@ -120,7 +155,7 @@ pub struct Running {
     pub at: Vec<SocketAddr>,
     /// The line that makes a tor part of its network.
     pub line: String,
-    thread: JoinHandle<()>,
+    threads: [JoinHandle<()>; 2],
     /// Held as long as it runs.
     _lock: File,
 }
@@ -128,8 +163,10 @@ pub struct Running {
 impl Running {
     /// Waits until the last state is written.
     pub fn join(self) {
-        // A panic of the thread has been printed.
-        let _ = self.thread.join();
+        for thread in self.threads {
+            // A panic of it has been printed.
+            let _ = thread.join();
+        }
     }
 }
 
@@ -150,11 +187,38 @@ pub fn start(settings: Settings, mut tell: Tell) -> Result<(Office, Running), Au
     let mut core = core::Authority::new(about, settings.core.clone(), keys);
     let troubles = vault.restore(&mut core, unix())?;
     troubles.into_iter().for_each(|text| tell(Told::Trouble(text)));
+    let ledger = Ledger::new(core, vault, cabinet.certificates(), tell, unix());
     let (office, news, orders) = Office::counters().map_err(AuthorityError::System)?;
-    let bureau = Arc::new(Bureau::new(core, vault, cabinet.certificates(), tell, unix()));
+    let (letters, written) = channel();
+    let (probes, wanted) = channel();
+    let (bell, heard) = desk_bell().map_err(AuthorityError::System)?;
+    let bureau = Bureau::new(letters, [bell, news]);
+    let ends = Ends { letters: written, orders, probes };
+    let registry = Registry::new(ledger, Arc::clone(&bureau), ends, cabinet, &settings);
+    let (desk, at) = open(settings.listen, bureau, heard, wanted)?;
+    // Without a registry the desk ends as well.
+    let thread = thread::Builder::new().name("registry".into());
+    let registry = thread.spawn(move || registry.run()).map_err(AuthorityError::System)?;
+    Ok((office, Running { at, line, threads: [desk, registry], _lock: lock }))
+}
+
+/// What rings at the desk, and what hears it there.
+fn desk_bell() -> io::Result<(office::Desk, Office)> {
+    // Nobody gives orders to a desk.
+    let (heard, bell, _) = Office::counters()?;
+    Ok((bell, heard))
+}
+
+/// Starts the desk's thread, once its addresses are listened at.
+fn open(
+    listen: Vec<SocketAddr>,
+    bureau: Arc<Bureau>,
+    heard: Office,
+    probes: Receiver<Vec<Probe>>,
+) -> Result<(JoinHandle<()>, Vec<SocketAddr>), AuthorityError> {
     let (ready, listens) = channel();
     // What a thread waits with stays in that thread.
-    let work = move || match Desk::new(settings, cabinet, bureau, news, orders) {
+    let work = move || match Desk::new(&listen, bureau, heard, probes) {
         Ok((desk, at)) => {
             let _ = ready.send(Ok(at));
             desk.run();
@@ -164,8 +228,7 @@ pub fn start(settings: Settings, mut tell: Tell) -> Result<(Office, Running), Au
     let builder = thread::Builder::new().name("authority".into());
     let thread = builder.spawn(work).map_err(AuthorityError::System)?;
     let at = listens.recv().unwrap_or_else(|gone| Err(io::Error::other(gone)));
-    let at = at.map_err(AuthorityError::System)?;
-    Ok((office, Running { at, line, thread, _lock: lock }))
+    Ok((thread, at.map_err(AuthorityError::System)?))
 }
 
 /// The line of the authority that keeps its state in this folder, as its last start wrote it. Nothing is changed there.

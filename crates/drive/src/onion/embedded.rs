@@ -5,13 +5,12 @@
 
 use std::fmt;
 use std::io::{self, Write};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
 
 use anabranch_multipath::Time;
 use anabranch_onion::authority::{self as core, First, Judgement, Rules};
@@ -19,7 +18,6 @@ use anabranch_onion::directory::descriptor::Description;
 use anabranch_onion::directory::network::Wishes;
 use anabranch_onion::directory::policy::ExitPolicy;
 use anabranch_onion::padding::Amount;
-use anabranch_onion::relay::PROTOCOLS;
 use anabranch_onion::{Event, schedule};
 
 use super::authorities::Authority;
@@ -35,13 +33,12 @@ const OR_PORT: u16 = 9001;
 const DIR_PORT: u16 = 9030;
 /// The second byte of the authority's address; relays follow.
 const AUTHORITY: u8 = 1;
-/// Bytes of cells that may wait, in a relay and in the client.
+/// Bytes of cells that may wait in the client.
 const MEMORY: usize = 128 << 20;
 /// Bytes a second: as good as without limit.
 const RATE: u64 = 1 << 30;
 /// All relays say that they can carry as much, so that paths are drawn evenly.
 const CLAIM: u64 = 100 << 20;
-const CERTIFIED: u64 = 365 * 86_400;
 
 /// How the network is to be.
 pub struct Settings {
@@ -337,48 +334,41 @@ fn authority(
     ring: &KeyRing,
     teller: Sender<(String, FromNode)>,
 ) -> Result<(Office, Running), EmbeddedError> {
-    let name = name(AUTHORITY);
+    let node = name(AUTHORITY);
     let tell = move |told| {
         let told = match told {
             Told::Consensus(relays, _) => FromNode::Consensus(relays),
             Told::Trouble(text) | Told::Refused(text) => FromNode::Trouble(text),
             Told::Line(_) | Told::Relay(..) => return,
         };
-        let _ = teller.send((name.clone(), told));
+        let _ = teller.send((node.clone(), told));
     };
     let (relays, interval) = (usize::from(settings.relays), settings.interval);
-    let how = authority_settings(&settings.data, ring.keys(), relays, interval);
+    let listen = vec![SocketAddr::from((address(AUTHORITY), DIR_PORT))];
+    let data = settings.data.join(name(AUTHORITY));
+    let how = authority::Settings::new(
+        &description(settings, AUTHORITY),
+        Arc::clone(ring.keys()),
+        listen,
+        data,
+        judge(relays, interval),
+    );
     authority::start(how, Box::new(tell)).map_err(EmbeddedError::Authority)
 }
 
-fn authority_settings(
-    data: &Path,
-    keys: &Arc<anabranch_onion::wire::keys::RelayKeys>,
-    relays: usize,
-    interval: u64,
-) -> authority::Settings {
-    authority::Settings {
-        nickname: name(AUTHORITY),
-        address: address(AUTHORITY),
-        or_port: OR_PORT,
-        listen: vec![SocketAddr::from((address(AUTHORITY), DIR_PORT))],
-        contact: "nobody".to_owned(),
-        data: data.join(name(AUTHORITY)),
-        relay: Arc::clone(keys),
-        core: core::Settings {
-            interval,
-            valid_intervals: 3,
-            first: First { relays, seconds: interval.min(60) },
-            running_for: interval.max(60),
-            probe_every: (interval / 3).max(5),
-            // All relays are as young as the network.
-            judgement: Judgement { young: true, ..Judgement::default() },
-            // Others may join, and all on this one machine.
-            rules: Rules { allow_private: true, per_address: 0, ..Rules::default() },
-            ..core::Settings::default()
-        },
-        bandwidths: None,
-        certified_for: CERTIFIED,
+/// How the authority of so many relays works that makes a consensus each so many seconds.
+fn judge(relays: usize, interval: u64) -> core::Settings {
+    core::Settings {
+        interval,
+        valid_intervals: 3,
+        first: First { relays, seconds: interval.min(60) },
+        running_for: interval.max(60),
+        probe_every: (interval / 3).max(5),
+        // All relays are as young as the network.
+        judgement: Judgement { young: true, ..Judgement::default() },
+        // Others may join, and all on this one machine.
+        rules: Rules { allow_private: true, per_address: 0, ..Rules::default() },
+        ..core::Settings::default()
     }
 }
 
@@ -405,40 +395,32 @@ fn relay_office(
 }
 
 fn relay_settings(settings: &Settings, node: u8, keys: KeyRing, office: Office) -> relay::Settings {
-    let is_exit = node > AUTHORITY + settings.relays.saturating_sub(settings.exits);
+    let listen = vec![SocketAddr::from((address(node), OR_PORT))];
+    let policy =
+        if is_exit(settings, node) { settings.policy.clone() } else { ExitPolicy::reject_all() };
+    let description = description(settings, node);
+    let usual = relay::Settings::new(listen, keys, office, description);
+    relay::Settings { policy, allow_private: true, ..usual }
+}
+
+fn is_exit(settings: &Settings, node: u8) -> bool {
+    node > AUTHORITY + settings.relays.saturating_sub(settings.exits)
+}
+
+/// What a node says of itself.
+fn description(settings: &Settings, node: u8) -> Description {
     // What is announced is more than what is let through: a policy of loopback alone would be summed up as that of no exit.
-    let announced = match is_exit {
+    let policy = match is_exit(settings, node) {
         true => ExitPolicy::parse(&["accept *:*".to_owned()])
             .unwrap_or_else(|_| ExitPolicy::reject_all()),
         false => ExitPolicy::reject_all(),
     };
-    relay::Settings {
-        listen: vec![SocketAddr::from((address(node), OR_PORT))],
-        own: vec![IpAddr::from(address(node))],
-        keys,
-        policy: if is_exit { settings.policy.clone() } else { ExitPolicy::reject_all() },
-        directory: true,
-        allow_private: true,
-        memory: MEMORY,
-        schedule: schedule::Kind::default(),
-        office,
-        description: Description {
-            nickname: name(node),
-            address: address(node),
-            orport: OR_PORT,
-            dir_port: if node == AUTHORITY { DIR_PORT } else { 0 },
-            v6: None,
-            platform: settings.platform.clone(),
-            protocols: PROTOCOLS.to_owned(),
-            bandwidth: [RATE, RATE, CLAIM],
-            uptime: 0,
-            contact: None,
-            family: Vec::new(),
-            policy: announced,
-            directory_cache: true,
-        },
-        grace: Duration::ZERO,
-        threads: 1,
+    let at = SocketAddrV4::new(address(node), OR_PORT);
+    Description {
+        dir_port: if node == AUTHORITY { DIR_PORT } else { 0 },
+        bandwidth: [RATE, RATE, CLAIM],
+        policy,
+        ..Description::new(name(node), at, settings.platform.clone())
     }
 }
 

@@ -10,6 +10,7 @@
 //! * [`metrics`]: a relay's numbers for Prometheus.
 //! * [`office`]: the thread that talks to authorities.
 
+pub mod answers;
 pub mod authorities;
 pub mod authority;
 pub mod client;

@@ -22,7 +22,6 @@ use anabranch_onion::directory::fetch::{
 };
 use anabranch_onion::directory::http::{Response, ResponseReader, get, post};
 use anabranch_onion::directory::network::Network;
-use anabranch_onion::directory::reply::Answers;
 use anabranch_onion::wire::extend::Target;
 use anabranch_onion::wire::keys::RelayKeys;
 use anabranch_onion::wire::netdoc::parse_microdescs;
@@ -31,6 +30,7 @@ use rand_chacha::rand_core::Rng;
 
 use due::Due;
 
+use super::answers::Answers;
 use super::authorities::Authority;
 use super::store::{StoreError, private_folder, read_text, replace};
 use crate::clock::Clock;

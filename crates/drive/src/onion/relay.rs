@@ -70,6 +70,36 @@ pub struct Settings {
     pub threads: usize,
 }
 
+/// Bytes of cells that may wait if nobody says.
+const MEMORY: usize = 128 << 20;
+
+impl Settings {
+    /// As the description says, with one event loop and no time of grace; private addresses are nobody's business.
+    #[must_use]
+    pub fn new(
+        listen: Vec<SocketAddr>,
+        keys: KeyRing,
+        office: Office,
+        description: Description,
+    ) -> Settings {
+        let v6 = description.v6.map(|v6| IpAddr::from(*v6.ip()));
+        Settings {
+            listen,
+            own: [IpAddr::from(description.address)].into_iter().chain(v6).collect(),
+            keys,
+            policy: description.policy.clone(),
+            directory: description.directory_cache,
+            allow_private: false,
+            memory: MEMORY,
+            schedule: schedule::Kind::default(),
+            office,
+            description,
+            grace: Duration::ZERO,
+            threads: 1,
+        }
+    }
+}
+
 /// Numbers for people.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Numbers {

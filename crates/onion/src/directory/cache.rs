@@ -2,7 +2,6 @@
 //! it has proven itself, an authority what it made and took.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use base64ct::{Base64Unpadded, Encoding as _};
@@ -10,7 +9,7 @@ use base64ct::{Base64Unpadded, Encoding as _};
 use super::civil::from_utc;
 use super::descriptor::hex;
 use super::http::Request;
-use super::reply::{Answers, Encoding, Reply};
+use super::reply::{Encoding, Reply};
 use crate::wire::netdoc::{AuthorityCert, Microdesc};
 use shelf::Shelf;
 
@@ -31,6 +30,7 @@ pub struct Cache {
     own: Option<Arc<str>>,
     servers: Shelf,
     extras: Shelf,
+    edition: u64,
 }
 
 /// A consensus, in every encoding.
@@ -89,17 +89,25 @@ impl Cache {
         server: (&str, [u8; 20]),
         extra: Option<(&str, [u8; 20])>,
     ) {
-        self.servers.put(id, server);
-        match extra {
+        let server = self.servers.put(id, server);
+        let extra = match extra {
             Some(extra) => self.extras.put(id, extra),
             None => self.extras.remove(&id),
-        }
+        };
+        self.edition += u64::from(server || extra);
     }
 
     /// Forgets relays that are not among these.
     pub fn keep_relays(&mut self, known: &BTreeSet<[u8; 20]>) {
-        self.servers.keep(known);
-        self.extras.keep(known);
+        let servers = self.servers.keep(known);
+        let extras = self.extras.keep(known);
+        self.edition += u64::from(servers || extras);
+    }
+
+    /// A number that changes with relays' documents.
+    #[must_use]
+    pub fn edition(&self) -> u64 {
+        self.edition
     }
 
     /// The bytes that answer a request.
@@ -186,12 +194,6 @@ impl Cache {
             _ => return Err(NOT_FOUND),
         };
         Ok(self.certs.iter().filter(|cert| wanted(cert)).map(AuthorityCert::text).collect())
-    }
-}
-
-impl Answers for Cache {
-    fn reply(&self, request: &Request, peer: Option<IpAddr>, unix_now: u64) -> Option<Reply> {
-        Some(self.find(request).told(unix_now, peer))
     }
 }
 

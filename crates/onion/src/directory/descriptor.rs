@@ -2,12 +2,13 @@
 //! descriptor format").
 
 use std::fmt::Write as _;
-use std::net::{Ipv4Addr, SocketAddrV6};
+use std::net::{Ipv4Addr, SocketAddrV4, SocketAddrV6};
 
 use base64ct::{Base64, Base64Unpadded, Encoding};
 
 use super::civil::utc;
 use super::policy::ExitPolicy;
+use crate::relay::PROTOCOLS;
 use crate::wire::keys::{KeyError, RelayKeys};
 
 /// What the descriptor's ed25519 signature is over begins with these words.
@@ -69,7 +70,31 @@ impl std::fmt::Display for DescriptionError {
 
 impl std::error::Error for DescriptionError {}
 
+/// Bytes a second of who sets no limit (C tor's figure), and what it says that it was seen to carry: at 0 no client would ever try it.
+const RATE: u64 = 1 << 30;
+const CLAIM: u64 = 1 << 20;
+
 impl Description {
+    /// Of a relay at this address that speaks all we do, answers directory requests, has no limits and lets no stream out.
+    #[must_use]
+    pub fn new(nickname: String, at: SocketAddrV4, platform: String) -> Description {
+        Description {
+            nickname,
+            address: *at.ip(),
+            orport: at.port(),
+            dir_port: 0,
+            v6: None,
+            platform,
+            protocols: PROTOCOLS.to_owned(),
+            bandwidth: [RATE, RATE, CLAIM],
+            uptime: 0,
+            contact: None,
+            family: Vec::new(),
+            policy: ExitPolicy::reject_all(),
+            directory_cache: true,
+        }
+    }
+
     /// The signed text, as of `unix_now`.
     ///
     /// # Errors

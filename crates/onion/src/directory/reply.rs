@@ -7,7 +7,6 @@ use std::sync::Arc;
 use miniz_oxide::deflate::compress_to_vec_zlib;
 
 use super::civil::http_date;
-use super::http::Request;
 
 /// How hard an answer is compressed: what is asked for often is packed once.
 const EFFORT: u8 = 6;
@@ -122,6 +121,18 @@ impl Reply {
         self.status
     }
 
+    /// How many bytes its body has.
+    #[must_use]
+    pub fn length(&self) -> usize {
+        self.body.len()
+    }
+
+    /// Whether its body is the other's, not a copy of that.
+    #[must_use]
+    pub fn shares(&self, other: &Reply) -> bool {
+        Arc::ptr_eq(&self.body, &other.body)
+    }
+
     /// All its bytes.
     #[must_use]
     pub fn bytes(&self) -> Vec<u8> {
@@ -165,18 +176,6 @@ impl Spoken {
     /// So many bytes of that were said.
     pub fn said(&mut self, bytes: usize) {
         self.said += bytes;
-    }
-}
-
-/// Who answers directory requests.
-pub trait Answers: std::fmt::Debug + Send + Sync {
-    /// The answer to a request from `peer`, if that is known, at `unix_now`. `None` if it is worth waiting for: ask again when there is
-    /// something new.
-    fn reply(&self, request: &Request, peer: Option<IpAddr>, unix_now: u64) -> Option<Reply>;
-
-    /// The longest body of a request that is taken, in bytes.
-    fn longest(&self) -> usize {
-        32 << 10
     }
 }
 

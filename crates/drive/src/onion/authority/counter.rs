@@ -6,9 +6,10 @@ use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream};
 use std::time::Duration;
 
 use anabranch_multipath::Time;
-use anabranch_onion::directory::http::{Request, RequestReader};
-use anabranch_onion::directory::reply::{Answers, Reply, Spoken};
+use anabranch_onion::directory::http::RequestReader;
+use anabranch_onion::directory::reply::{Reply, Spoken};
 
+use crate::onion::answers::{Answers, Waiting};
 use crate::onion::conn::is_passing;
 use crate::onion::office::unix;
 use crate::onion::station::STREAMS;
@@ -41,7 +42,7 @@ enum Stage {
     /// The request is not whole.
     Asking(RequestReader),
     /// The answer is worth waiting for.
-    Waiting(Request),
+    Waiting(Waiting),
     /// The answer is being said.
     Answered(Spoken),
     /// All is said. What still comes is read, or the kernel would take the answer back.
@@ -123,8 +124,8 @@ impl Visitor {
         if ready.read && !matches!(self.stage, Stage::Answered(..)) && !self.hear()? {
             return Ok(false);
         }
-        if let Stage::Waiting(request) = &self.stage
-            && let Some(reply) = answers.reply(request, Some(self.peer), unix())
+        if let Stage::Waiting(waiting) = &mut self.stage
+            && let Some(reply) = waiting.look(answers, Some(self.peer), unix())
         {
             self.stage = Stage::Answered(reply.spoken());
         }
@@ -144,7 +145,7 @@ impl Visitor {
         let Stage::Asking(reader) = &mut self.stage else { return Ok(true) };
         match reader.push(&buffer[..count]) {
             Ok(None) => {}
-            Ok(Some(request)) => self.stage = Stage::Waiting(request),
+            Ok(Some(request)) => self.stage = Stage::Waiting(Waiting::new(request)),
             Err(error) => {
                 let reply = Reply::new(400, &error.to_string()).told(unix(), Some(self.peer));
                 self.stage = Stage::Answered(reply.spoken());

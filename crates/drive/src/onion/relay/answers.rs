@@ -1,10 +1,11 @@
 //! A directory request by a stream, and its answer.
 
 use anabranch_multipath::Time;
-use anabranch_onion::directory::http::{Request, RequestReader};
-use anabranch_onion::directory::reply::{Answers, Reply, Spoken};
+use anabranch_onion::directory::http::RequestReader;
+use anabranch_onion::directory::reply::{Reply, Spoken};
 use anabranch_onion::{Core, StreamKey};
 
+use crate::onion::answers::{Answers, Waiting};
 use crate::onion::office::unix;
 
 /// Where a conversation stands.
@@ -12,7 +13,7 @@ pub(super) enum Answering {
     /// The request is not whole.
     Reading(RequestReader),
     /// The answer is worth waiting for.
-    Waiting(Request),
+    Waiting(Waiting),
     /// The answer is being said.
     Saying(Spoken),
 }
@@ -38,13 +39,13 @@ impl Answering {
         if let Answering::Reading(reader) = self {
             *self = match reader.push(&bytes) {
                 Ok(None) => return false,
-                Ok(Some(request)) => Answering::Waiting(request),
+                Ok(Some(request)) => Answering::Waiting(Waiting::new(request)),
                 Err(_) => Answering::Saying(Reply::new(400, "Bad request").spoken()),
             };
         }
         // Where the client is, the circuit does not say.
-        if let Answering::Waiting(request) = self
-            && let Some(reply) = cache.reply(request, None, unix())
+        if let Answering::Waiting(waiting) = self
+            && let Some(reply) = waiting.look(cache, None, unix())
         {
             *self = Answering::Saying(reply.spoken());
         }

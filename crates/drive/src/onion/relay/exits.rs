@@ -9,12 +9,12 @@ use std::sync::Arc;
 use anabranch_multipath::Time;
 use anabranch_onion::directory::cache::Cache;
 use anabranch_onion::directory::policy::ExitPolicy;
-use anabranch_onion::directory::reply::Answers;
 use anabranch_onion::relay::{Input, Relay};
 use anabranch_onion::wire::message::{Answer, Begin, EndReason};
 use anabranch_onion::{StreamKey, StreamOutput};
 
 use super::answers::Answering;
+use crate::onion::answers::Answers;
 use crate::onion::dns::{Question, Resolver, TTL};
 use crate::onion::outside::{Outside, Stir, Told, reason};
 use crate::onion::station::{STREAMS, Station};

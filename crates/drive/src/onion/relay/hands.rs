@@ -11,12 +11,12 @@ use anabranch_multipath::Time;
 use anabranch_onion::Event;
 use anabranch_onion::channel::Role;
 use anabranch_onion::congestion::Params;
-use anabranch_onion::directory::reply::Answers;
 use anabranch_onion::padding::PaddingParams;
 use anabranch_onion::wire::crypto::CurveKeys;
 
 use super::shard::{Parts, Shard};
 use super::{Numbers, Watch};
+use crate::onion::answers::Answers;
 use crate::onion::siblings::Bell;
 use crate::onion::station::TICK;
 

@@ -7,13 +7,13 @@ use std::sync::Arc;
 use anabranch_links::tls::Context;
 use anabranch_multipath::Time;
 use anabranch_onion::directory::policy::ExitPolicy;
-use anabranch_onion::directory::reply::Answers;
 use anabranch_onion::relay::{Input, Output, Relay};
 use anabranch_onion::{Event, StreamKey};
 
 use super::exits::Exits;
 use super::{Numbers, Watch};
 use crate::clock::Clock;
+use crate::onion::answers::Answers;
 use crate::onion::meter::Meter;
 use crate::onion::outside::Stir;
 use crate::onion::siblings::Siblings;

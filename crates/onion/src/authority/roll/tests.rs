@@ -1,11 +1,10 @@
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddrV4};
 use std::sync::OnceLock;
 
 use anabranch_multipath::seed::stream;
 
 use super::*;
 use crate::directory::descriptor::Description;
-use crate::directory::policy::ExitPolicy;
 use crate::wire::keys::RelayKeys;
 
 const NOW: u64 = 1_800_000_000;
@@ -33,21 +32,8 @@ fn entry(number: u32, at: Ipv4Addr) -> Entry {
 
 fn one() -> Entry {
     let keys = RelayKeys::generate(&mut stream(1, 0, "relay"), NOW).unwrap();
-    let description = Description {
-        nickname: "relay".to_owned(),
-        address: Ipv4Addr::new(192, 0, 2, 1),
-        orport: 9001,
-        dir_port: 0,
-        v6: None,
-        platform: "Anabranch".to_owned(),
-        protocols: "Link=4-5 Relay=2-4".to_owned(),
-        bandwidth: [1_000_000; 3],
-        uptime: 100,
-        contact: None,
-        family: Vec::new(),
-        policy: ExitPolicy::reject_all(),
-        directory_cache: true,
-    };
+    let at = SocketAddrV4::new(Ipv4Addr::new(192, 0, 2, 1), 9001);
+    let description = Description::new("relay".to_owned(), at, "Anabranch".to_owned());
     let text = description.sign(&keys, NOW).unwrap();
     Entry::published(NOW, &text, &Rules::default()).unwrap()
 }

@@ -15,27 +15,32 @@ pub(super) struct Shelf {
 }
 
 impl Shelf {
-    /// Puts a document and its digest in the place of the relay's last one, if it is another.
-    pub(super) fn put(&mut self, id: [u8; 20], (text, digest): (&str, [u8; 20])) {
+    /// Puts a document and its digest in the place of the relay's last one; whether it is another.
+    pub(super) fn put(&mut self, id: [u8; 20], (text, digest): (&str, [u8; 20])) -> bool {
         if self.by_digest.get(&digest) == Some(&id) {
-            return;
+            return false;
         }
         self.remove(&id);
         self.by_relay.insert(id, (digest, text.into()));
         self.by_digest.insert(digest, id);
+        true
     }
 
-    /// Forgets a relay's document.
-    pub(super) fn remove(&mut self, id: &[u8; 20]) {
-        if let Some((digest, _)) = self.by_relay.remove(id) {
-            self.by_digest.remove(&digest);
+    /// Forgets a relay's document; whether there was one.
+    pub(super) fn remove(&mut self, id: &[u8; 20]) -> bool {
+        let old = self.by_relay.remove(id);
+        if let Some((digest, _)) = &old {
+            self.by_digest.remove(digest);
         }
+        old.is_some()
     }
 
-    /// Forgets the documents of relays that are not among these.
-    pub(super) fn keep(&mut self, known: &BTreeSet<[u8; 20]>) {
+    /// Forgets the documents of relays that are not among these; whether there were any.
+    pub(super) fn keep(&mut self, known: &BTreeSet<[u8; 20]>) -> bool {
+        let before = self.by_relay.len();
         self.by_relay.retain(|id, _| known.contains(id));
         self.by_digest.retain(|_, id| known.contains(id));
+        self.by_relay.len() != before
     }
 
     /// What `all`, `fp/…+…` or `d/…+…` names.
@@ -64,7 +69,8 @@ mod tests {
     #[test]
     fn documents_are_found_by_relay_and_by_digest_until_the_next() {
         let mut shelf = Shelf::default();
-        shelf.put([1; 20], ("one", [11; 20]));
+        assert!(shelf.put([1; 20], ("one", [11; 20])));
+        assert!(!shelf.put([1; 20], ("one", [11; 20])), "it is the same");
         shelf.put([2; 20], ("two", [12; 20]));
         let hex = |byte: u8| format!("{byte:02x}").repeat(20);
         let find = |shelf: &Shelf, rest: &str| shelf.find(rest).unwrap().concat();
@@ -74,7 +80,7 @@ mod tests {
         shelf.put([1; 20], ("newer", [13; 20]));
         assert_eq!(find(&shelf, &format!("d/{}", hex(11))), "");
         assert_eq!(find(&shelf, &format!("d/{}+{}", hex(13).to_uppercase(), hex(12))), "newertwo");
-        shelf.keep(&BTreeSet::from([[2; 20]]));
+        assert!(shelf.keep(&BTreeSet::from([[2; 20]])) && !shelf.remove(&[1; 20]));
         assert_eq!(find(&shelf, "all"), "two");
         assert!(shelf.find("x").is_err() && shelf.find("fp/é").unwrap().is_empty());
         let flood = format!("d/{}", ["A"; 501].join("+"));

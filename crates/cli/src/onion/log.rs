@@ -1,0 +1,61 @@
+//! What a relay or an authority tells its operator: lines, or one JSON object a line. Threads of their own write them, so that nobody's circuits
+//! wait for whoever reads them, or does not.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsFd;
+
+use serde_json::{Value, json};
+
+use crate::failure::Failure;
+use crate::screen::lines::Lines;
+
+/// Where it is told.
+pub(super) struct Log {
+    pub(super) json: bool,
+    quiet: bool,
+    out: Lines,
+    warnings: Lines,
+}
+
+impl Log {
+    /// As the flags want it. Who runs goes on when nobody reads any more.
+    ///
+    /// # Errors
+    /// The threads that write cannot be had.
+    pub(super) fn new(json: bool, quiet: bool) -> Result<Log, Failure> {
+        let stdout = || Lines::file(File::from(io::stdout().as_fd().try_clone_to_owned()?));
+        let (out, warnings) =
+            (stdout().map_err(Failure::trouble)?, Lines::stderr().map_err(Failure::trouble)?);
+        Ok(Log { json, quiet, out, warnings })
+    }
+
+    /// Tells an event, which `text` says in words.
+    pub(super) fn say(&self, event: &Value, text: &str) {
+        if self.json {
+            self.object(event);
+        } else if !self.quiet {
+            self.out.say(text, lost);
+        }
+    }
+
+    /// Tells an event that only programs want to know.
+    pub(super) fn object(&self, event: &Value) {
+        if self.json {
+            let lost = |lines| json!({"event": "lost", "lines": lines}).to_string();
+            self.out.say(&event.to_string(), lost);
+        }
+    }
+
+    /// Tells what is not as it should be, also who wants nothing else.
+    pub(super) fn warn(&self, event: &Value, text: &str) {
+        match self.json {
+            true => self.object(event),
+            false => self.warnings.say(&format!("anabranch: {text}"), lost),
+        }
+    }
+}
+
+fn lost(lines: u64) -> String {
+    format!("{lines} lines not shown: nobody took them")
+}

@@ -1,0 +1,167 @@
+//! The authority with its files and what it gives out: whatever changes is on disk before anybody is told.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use anabranch_onion::authority::{Authority, Refusal, Taken};
+use anabranch_onion::directory::cache::Cache;
+use anabranch_onion::wire::dirkeys::SignatureError;
+use anabranch_onion::wire::netdoc::AuthorityCert;
+
+use super::vault::Vault;
+use super::wall::steady;
+use super::{Tell, Told};
+use crate::onion::store::StoreError;
+
+/// All that the registry keeps.
+pub(super) struct Ledger {
+    pub(super) authority: Authority,
+    vault: Vault,
+    /// Who answers from it has another pointer to it, and sees no change.
+    cache: Arc<Cache>,
+    /// It has changed since it was last given out.
+    changed: bool,
+    tell: Tell,
+}
+
+impl Ledger {
+    /// An authority with the state of an earlier run, and the certificates that it gives out.
+    pub(super) fn new(
+        authority: Authority,
+        vault: Vault,
+        certificates: Vec<AuthorityCert>,
+        tell: Tell,
+        unix_now: u64,
+    ) -> Ledger {
+        let cache = Arc::new(Cache::default());
+        let mut ledger = Ledger { authority, vault, cache, changed: true, tell };
+        ledger.certify(certificates);
+        ledger.show_documents();
+        ledger.show_relays(unix_now);
+        ledger
+    }
+
+    /// What is to be given out, if it has changed since the last call.
+    pub(super) fn changed(&mut self) -> Option<Arc<Cache>> {
+        std::mem::take(&mut self.changed).then(|| Arc::clone(&self.cache))
+    }
+
+    /// Tells the operator.
+    pub(super) fn tell(&mut self, told: Told) {
+        (self.tell)(told);
+    }
+
+    /// Takes what a relay published.
+    ///
+    /// # Errors
+    /// [`Refusal`].
+    pub(super) fn upload(
+        &mut self,
+        unix_now: u64,
+        text: &str,
+        peer: Option<IpAddr>,
+    ) -> Result<Taken, Refusal> {
+        let taken = self.authority.upload(unix_now, text, peer);
+        match &taken {
+            Ok(Taken::New(id)) => {
+                self.keep_relay(*id);
+                let known = self.authority.descriptors(unix_now).count();
+                self.tell(Told::Relay(*id, known));
+            }
+            Ok(Taken::Known) => {}
+            Err(refusal) if refusal.is_no_news() => {}
+            Err(refusal) => self.tell(Told::Refused(refusal.to_string())),
+        }
+        taken
+    }
+
+    /// Our own descriptor: taken like any other, and given to who asks for it by that name.
+    ///
+    /// # Errors
+    /// [`Refusal`].
+    pub(super) fn own_descriptor(&mut self, unix_now: u64, text: String) -> Result<Taken, Refusal> {
+        let taken = self.upload(unix_now, &text, None)?;
+        self.cache().own_descriptor(text);
+        Ok(taken)
+    }
+
+    /// Makes a consensus.
+    ///
+    /// # Errors
+    /// The key does not sign: the last one stays.
+    pub(super) fn publish(&mut self, unix_now: u64) -> Result<(), SignatureError> {
+        let documents = self.authority.publish(unix_now)?;
+        let (relays, times) = (documents.ns.matches("\nr ").count(), documents.times);
+        self.keep(unix_now);
+        self.show_documents();
+        self.show_relays(unix_now);
+        if let Some(times) = times {
+            self.tell(Told::Consensus(relays, times));
+        }
+        Ok(())
+    }
+
+    /// Writes all that is not written when it comes.
+    pub(super) fn keep(&mut self, unix_now: u64) {
+        let dropped = self.authority.forget(unix_now, steady());
+        let kept = self.vault.keep(&self.authority, &dropped);
+        self.complain(kept);
+    }
+
+    /// The machine's clock was set, or the machine slept.
+    pub(super) fn shift(&mut self, unix_now: u64, by: i64) {
+        self.authority.shift(unix_now, by);
+        self.show_relays(unix_now);
+    }
+
+    /// Gives out these certificates.
+    pub(super) fn certify(&mut self, certificates: Vec<AuthorityCert>) {
+        self.cache().certs(certificates);
+    }
+
+    fn cache(&mut self) -> &mut Cache {
+        self.changed = true;
+        Arc::make_mut(&mut self.cache)
+    }
+
+    fn keep_relay(&mut self, id: [u8; 20]) {
+        self.changed = true;
+        let Some((server, digest)) = self.authority.descriptor(&id) else { return };
+        let extra = self.authority.extra(&id);
+        let kept = self.vault.put(id, server, extra.map(|(text, _)| text));
+        Arc::make_mut(&mut self.cache).relay(id, (server, digest), extra);
+        self.complain(kept);
+    }
+
+    fn complain(&mut self, kept: Result<(), StoreError>) {
+        if let Err(error) = kept {
+            self.tell(Told::Trouble(format!("{error}; going on without it on disk")));
+        }
+    }
+
+    fn show_documents(&mut self) {
+        let documents = self.authority.documents();
+        let Some(identity) = documents.times.map(|_| self.authority.identity()) else { return };
+        self.changed = true;
+        let cache = Arc::make_mut(&mut self.cache);
+        for text in [&documents.ns, &documents.microdesc] {
+            cache.consensus(text.clone(), vec![identity]);
+        }
+        let named = documents.microdescs.keys().copied().collect();
+        cache.keep_microdescs(&named);
+        for (digest, (text, _)) in &documents.microdescs {
+            cache.microdesc_text(*digest, text);
+        }
+    }
+
+    /// Has the cache give out the descriptors of these days, and no others.
+    fn show_relays(&mut self, unix_now: u64) {
+        self.changed = true;
+        let cache = Arc::make_mut(&mut self.cache);
+        let known = self.authority.descriptors(unix_now).map(|(id, ..)| *id).collect();
+        cache.keep_relays(&known);
+        for (id, digest, server) in self.authority.descriptors(unix_now) {
+            cache.relay(*id, (server, digest), self.authority.extra(id));
+        }
+    }
+}
