@@ -18,6 +18,7 @@ use entry::Reach;
 use flags::Thresholds;
 use prober::Probe;
 use roll::Roll;
+use shared::Shared;
 
 pub use documents::Times;
 pub use entry::LONGEST_UPLOAD;
@@ -38,6 +39,7 @@ pub mod prober;
 mod refusal;
 mod roll;
 mod said;
+mod shared;
 mod summary;
 mod turns;
 mod weights;
@@ -131,6 +133,9 @@ pub struct Authority {
     keys: AuthorityKeys,
     roll: Roll,
     documents: Documents,
+    shared: Option<Shared>,
+    /// What the next shared random value is made of.
+    random: Option<[u8; 32]>,
     /// Since when the first consensus is waited for.
     since: Option<u64>,
 }
@@ -140,8 +145,8 @@ impl Authority {
     #[must_use]
     pub fn new(about: About, settings: Settings, keys: AuthorityKeys) -> Authority {
         let roll = Roll::new(settings.rules.clone(), settings.reach());
-        let documents = Documents::default();
-        Authority { about, settings, keys, roll, documents, since: None }
+        let (documents, shared, random) = (Documents::default(), None, None);
+        Authority { about, settings, keys, roll, documents, shared, random, since: None }
     }
 
     /// Takes what a relay published: a descriptor, and its extra-info document behind it. Where it came from says how many more of those that
@@ -214,6 +219,11 @@ impl Authority {
         self.roll.measure(measured);
     }
 
+    /// Takes chance for the next shared random value: consensuses have none before.
+    pub fn stir(&mut self, random: [u8; 32]) {
+        self.random = Some(random);
+    }
+
     /// Signs with these keys from now on.
     pub fn set_keys(&mut self, keys: AuthorityKeys) {
         self.keys = keys;
@@ -229,8 +239,12 @@ impl Authority {
         self.roll.settle(unix_now);
         let times = self.times(unix_now);
         let relays = listed(&self.roll, unix_now, &self.settings, &self.about);
+        let round = [times.valid_after, self.settings.interval];
+        let shared =
+            Shared::of(self.shared.as_ref(), round, &self.about.identity, self.random.take());
         let make = |flavour| {
-            let text = unsigned(flavour, times, &self.settings, &self.about, &relays);
+            let text =
+                unsigned(flavour, times, &self.settings, &self.about, shared.as_ref(), &relays);
             let signature = self.keys.signature(&text, flavour == Flavour::Ns)?;
             Ok(text + &signature)
         };
@@ -244,16 +258,20 @@ impl Authority {
         microdescs.extend(own.into_iter().map(|(digest, text)| (digest, (text, until))));
         (self.documents.times, self.documents.ns, self.documents.microdesc) =
             (Some(times), ns, microdesc);
+        self.shared = shared;
         Ok(&self.documents)
     }
 
     /// Takes up the consensus of an earlier run with the same keys, in both flavours, and its microdescriptors. False, and nothing is
-    /// taken, if a signature is not ours, or it has expired.
+    /// taken, if a signature is not ours; false, and nothing but its shared random values, if it has expired.
     pub fn restore(&mut self, unix_now: u64, [ns, microdesc]: [&str; 2], microdescs: &str) -> bool {
         let times = [ns, microdesc].map(times_of);
         let [Some(times), Some(others)] = times else { return false };
-        let holds = unix_now <= times.valid_until && times == others;
-        if !holds || !self.is_ours(ns, true) || !self.is_ours(microdesc, false) {
+        if times != others || !self.is_ours(ns, true) || !self.is_ours(microdesc, false) {
+            return false;
+        }
+        self.shared = Shared::read(ns, [times.valid_after, self.settings.interval]);
+        if unix_now > times.valid_until {
             return false;
         }
         let parsed = parse_microdescs(microdescs).map(|(parsed, _)| parsed).unwrap_or_default();

@@ -6,6 +6,7 @@ use base64ct::{Base64Unpadded, Encoding};
 
 use super::entry::Entry;
 use super::flags::{Flags, KNOWN_FLAGS};
+use super::shared::Shared;
 use super::weights::{Totals, Weights};
 use super::{About, Settings};
 use crate::directory::civil::utc;
@@ -90,6 +91,7 @@ pub(super) fn unsigned(
     times: Times,
     settings: &Settings,
     about: &About,
+    shared: Option<&Shared>,
     relays: &[Listed<'_>],
 ) -> String {
     let mut text = match flavour {
@@ -97,14 +99,20 @@ pub(super) fn unsigned(
         Flavour::Microdesc => "network-status-version 3 microdesc\n",
     }
     .to_owned();
-    preamble(&mut text, times, settings, about);
+    preamble(&mut text, times, settings, about, shared);
     relays.iter().for_each(|relay| listed(&mut text, flavour, relay, settings.ipv6));
     line(&mut text, "directory-footer");
     line(&mut text, &Weights::of(totals(relays)).line());
     text
 }
 
-fn preamble(text: &mut String, times: Times, settings: &Settings, about: &About) {
+fn preamble(
+    text: &mut String,
+    times: Times,
+    settings: &Settings,
+    about: &About,
+    shared: Option<&Shared>,
+) {
     line(text, "vote-status consensus");
     line(text, &format!("consensus-method {METHOD}"));
     line(text, &format!("valid-after {}", utc(times.valid_after)));
@@ -119,6 +127,7 @@ fn preamble(text: &mut String, times: Times, settings: &Settings, about: &About)
     let params: Vec<String> =
         settings.params.iter().map(|(name, value)| format!("{name}={value}")).collect();
     line(text, format!("params {}", params.join(" ")).trim_end());
+    text.push_str(&shared.map(Shared::lines).unwrap_or_default());
     let (id, address) = (hex(&about.identity), about.address);
     let (name, dir, or) = (&about.nickname, about.dir_port, about.or_port);
     line(text, &format!("dir-source {name} {id} {address} {address} {dir} {or}"));

@@ -240,6 +240,36 @@ fn a_consensus_of_the_run_before_is_served_again_and_a_changed_one_is_not() {
 }
 
 #[test]
+fn shared_random_values_are_in_both_flavours_and_outlive_their_consensus() {
+    let mut authority = authority(2);
+    assert!(!authority.publish(NOW).unwrap().ns.contains("shared-rand"), "of no chance no value");
+    let lines = |authority: &mut Authority, now: u64, random: u8| {
+        authority.stir([random; 32]);
+        let Documents { ns, microdesc, .. } = authority.publish(now).unwrap().clone();
+        proven(&microdesc, now + 1);
+        let values = |text: &str| -> Vec<String> {
+            text.lines()
+                .filter(|line| line.starts_with("shared-rand-"))
+                .map(str::to_owned)
+                .collect()
+        };
+        assert_eq!(values(&ns), values(&microdesc));
+        values(&ns)
+    };
+    let first = lines(&mut authority, NOW, 1);
+    assert_eq!((first.len(), lines(&mut authority, NOW + 60, 2)), (1, first.clone()));
+    let run = 24 * 60;
+    let second = lines(&mut authority, NOW + run, 3);
+    assert_eq!(second[0].replace("previous", "current"), first[0]);
+    let kept = authority.documents().clone();
+    let mut again = authority.clone_without_keys();
+    (0..2).for_each(|n| drop(again.receive(NOW, &descriptor(n, NOW))));
+    let long_after = NOW + run + 600;
+    assert!(!again.restore(long_after, [&kept.ns, &kept.microdesc], ""), "it has expired");
+    assert_eq!(lines(&mut again, long_after, 4), second);
+}
+
+#[test]
 fn what_was_measured_counts_and_claims_count_little_beside_it() {
     let mut authority = authority(3);
     authority.measure(BTreeMap::from([(relay(1).rsa_identity(), 777)]));

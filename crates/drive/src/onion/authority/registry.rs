@@ -13,6 +13,7 @@ use anabranch_onion::authority::{Refusal, Taken, measured};
 use anabranch_onion::directory::descriptor::Description;
 use anabranch_onion::directory::reply::Reply;
 use anabranch_onion::wire::keys::RelayKeys;
+use rand_core::Rng;
 
 use super::Told;
 use super::bureau::{Bureau, Letter};
@@ -209,6 +210,12 @@ impl Registry {
     }
 
     fn publish(&mut self, unix: u64) {
+        // Without it there is no new shared random value, and all else is as it should be.
+        if let Ok(mut rng) = crate::onion::generator() {
+            let mut random = [0; 32];
+            rng.fill_bytes(&mut random);
+            self.ledger.authority.stir(random);
+        }
         if let Err(error) = self.ledger.publish(unix) {
             self.fail(unix, &format!("no consensus: {error}"));
         }

@@ -1,0 +1,126 @@
+//! Shared random values (srv-spec): every 24 consensuses a new one that nobody could foretell, by which clients and onion services find where
+//! descriptors of onion services are. Alone, an authority has nobody to commit to: it reveals its value when it makes it.
+
+use base64ct::{Base64, Encoding};
+use digest::Digest;
+
+use crate::directory::descriptor::hex;
+use crate::wire::crypto::Sha3_256;
+
+/// Consensuses of one run of the protocol.
+const ROUNDS: u64 = 24;
+/// The protocol's version.
+const VERSION: u32 = 1;
+/// Values that were revealed for each: our own.
+const REVEALED: u64 = 1;
+const PREVIOUS: &str = "shared-rand-previous-value";
+const CURRENT: &str = "shared-rand-current-value";
+
+/// The values of a run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Shared {
+    /// The run's number, since 1970.
+    run: u64,
+    current: [u8; 32],
+    /// That of the run before, if we made it.
+    previous: Option<[u8; 32]>,
+}
+
+impl Shared {
+    /// The values of the consensus that begins to hold then: those of the last one, or in a new run a new one of `random`, if there is any.
+    pub(super) fn of(
+        last: Option<&Shared>,
+        [valid_after, interval]: [u64; 2],
+        identity: &[u8; 20],
+        random: Option<[u8; 32]>,
+    ) -> Option<Shared> {
+        let run = run(valid_after, interval);
+        let Some(random) = random.filter(|_| last.is_none_or(|last| last.run < run)) else {
+            return last.cloned();
+        };
+        let previous = last.filter(|last| last.run + 1 == run).map(|last| last.current);
+        let current = value(valid_after, identity, random, previous.unwrap_or_default());
+        Some(Shared { run, current, previous })
+    }
+
+    /// The lines of a consensus.
+    pub(super) fn lines(&self) -> String {
+        let line = |keyword: &str, value: &[u8; 32]| {
+            format!("{keyword} {REVEALED} {}\n", Base64::encode_string(value))
+        };
+        let previous = self.previous.as_ref().map(|value| line(PREVIOUS, value));
+        previous.unwrap_or_default() + &line(CURRENT, &self.current)
+    }
+
+    /// Those of a consensus of ours that began to hold then.
+    pub(super) fn read(text: &str, [valid_after, interval]: [u64; 2]) -> Option<Shared> {
+        let find = |keyword: &str| -> Option<[u8; 32]> {
+            let mut lines = text.lines();
+            let rest = lines.find_map(|line| line.strip_prefix(keyword)?.strip_prefix(' '))?;
+            let (_, value) = rest.split_once(' ')?;
+            Base64::decode_vec(value).ok()?.try_into().ok()
+        };
+        let run = run(valid_after, interval);
+        Some(Shared { run, current: find(CURRENT)?, previous: find(PREVIOUS) })
+    }
+}
+
+/// Runs begin with rounds whose number can be divided by 24: at midnight, where there is a round each hour.
+fn run(valid_after: u64, interval: u64) -> u64 {
+    valid_after / interval.max(1) / ROUNDS
+}
+
+/// srv-spec 3.3.1 and 4.1.1, of one authority's reveal.
+fn value(time: u64, identity: &[u8; 20], random: [u8; 32], previous: [u8; 32]) -> [u8; 32] {
+    let hash = |parts: &[&[u8]]| -> [u8; 32] {
+        let mut hash = Sha3_256::new();
+        parts.iter().for_each(|part| hash.update(part));
+        hash.finalize().into()
+    };
+    // No raw bytes of a generator are shown.
+    let hidden = hash(&[&hash(&[&random])]);
+    let reveal = Base64::encode_string(&[&time.to_be_bytes()[..], &hidden].concat());
+    let reveals = hash(&[hex(identity).as_bytes(), reveal.as_bytes()]);
+    let (number, version) = (REVEALED.to_be_bytes(), VERSION.to_be_bytes());
+    hash(&[b"shared-random", &number, &version, &reveals, &previous])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ID: [u8; 20] = [7; 20];
+    const MIDNIGHT: u64 = 1_800_057_600;
+    const HOUR: u64 = 3600;
+
+    fn of(last: Option<&Shared>, at: u64, random: u8) -> Shared {
+        Shared::of(last, [at, HOUR], &ID, Some([random; 32])).unwrap()
+    }
+
+    #[test]
+    fn a_value_lasts_a_day_and_is_the_previous_one_for_another() {
+        assert_eq!(MIDNIGHT % (24 * HOUR), 0);
+        let first = of(None, MIDNIGHT + 7 * HOUR, 1);
+        assert_eq!(of(Some(&first), MIDNIGHT + 23 * HOUR, 2), first);
+        let second = of(Some(&first), MIDNIGHT + 24 * HOUR, 3);
+        assert_eq!(second.previous, Some(first.current));
+        assert_ne!(second.current, of(Some(&first), MIDNIGHT + 24 * HOUR, 4).current);
+        let late = of(Some(&second), MIDNIGHT + 72 * HOUR, 5);
+        assert_eq!(late.previous, None, "there was none of the day before");
+        assert_eq!(of(Some(&late), MIDNIGHT, 6), late, "a clock that went back changes nothing");
+        assert_eq!(Shared::of(None, [MIDNIGHT, HOUR], &ID, None), None);
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        let first = of(None, MIDNIGHT, 1);
+        let second = of(Some(&first), MIDNIGHT + 24 * HOUR, 2);
+        assert!(second.lines().starts_with("shared-rand-previous-value 1 "));
+        let text = format!("network-status-version 3\n{}r x\n", second.lines());
+        assert_eq!(Shared::read(&text, [MIDNIGHT + 30 * HOUR, HOUR]), Some(second));
+        let text = first.lines();
+        assert_eq!((text.lines().count(), text.len()), (1, 73));
+        assert_eq!(Shared::read(&text, [MIDNIGHT, HOUR]), Some(first));
+        assert_eq!(Shared::read("r x\n", [MIDNIGHT, HOUR]), None);
+    }
+}
