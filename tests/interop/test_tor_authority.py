@@ -23,7 +23,7 @@ import pytest
 
 from conftest import Results
 from harness.seeded import MIB
-from harness.tools import PeerFailed
+from harness.tools import PeerFailed, wait_for
 from harness.tornet import TorNetwork, free_ports
 from harness.torours import OurAuthority, OurClient, OurRelay
 from harness.webfiles import FileServer, fetch, fetch_all
@@ -153,6 +153,44 @@ def test_documents_are_the_same_however_they_are_asked_for(world: World) -> None
     assert ask("/tor/extra/all").count(b"extra-info ") == RELAYS + EXITS
     digests = re.findall(r"^m (\S+)", ask(f"{CONSENSUS}-microdesc").decode(), re.MULTILINE)
     assert ask(f"/tor/micro/d/{'-'.join(digests)}").count(b"onion-key\n") >= len(digests)
+
+
+def test_stock_tors_know_the_shared_random_value(world: World) -> None:
+    """The one of the present run, by which onion services are found."""
+
+    def ours() -> str:
+        text = world.authority.ask(f"{CONSENSUS}-microdesc").decode()
+        return str(re.findall(r"^shared-rand-current-value 1 (\S{44})$", text, re.MULTILINE)[0])
+
+    def theirs() -> str:
+        with world.network.of("relay")[0].control() as control:
+            return control.info("sr/current")[0]
+
+    # A run lasts for 24 consensuses, and a relay comes for the next a little later.
+    wait_for("the same value", lambda: ours() == theirs(), 4 * INTERVAL)
+
+
+def test_stock_relays_are_told_what_is_new_and_make_the_consensus_of_it(
+    world: World, results: Results
+) -> None:
+    """By diffs of ours, to the same digest."""
+    at = f"127.0.0.1:{world.authority.dirport}"
+    applied = re.compile(
+        r"Applied consensus diff \(size (\d+)\) from server \S*" + re.escape(at)
+        + r"\S*, resulting in a new consensus document \(size (\d+)\)"
+    )  # fmt: skip
+    stock = world.network.of("relay") + world.network.of("exit")
+
+    def details() -> str:
+        return "".join((node.folder / "details").read_text() for node in stock)
+
+    wait_for("a diff", lambda: bool(applied.search(details())), 6 * INTERVAL)
+    assert not re.search("(Could not|Refusing to) apply consensus diff", details())
+    sizes = [(int(diff), int(whole)) for diff, whole in applied.findall(details())]
+    assert all(diff < whole for diff, whole in sizes)
+    results.add(
+        "diffs of our authority", applied=len(sizes), bytes=sizes[-1][0], whole=sizes[-1][1]
+    )
 
 
 def test_what_is_no_descriptor_is_refused_with_a_reason(world: World) -> None:

@@ -54,7 +54,7 @@ ProtocolWarnings 1
 SafeLogging 0
 LogTimeGranularity 1
 Log notice file {folder}/log
-Log info [heartbeat,or,circ,handshake,protocol]file {folder}/details
+Log info [heartbeat,or,circ,handshake,protocol,dir]file {folder}/details
 ControlPort 127.0.0.1:{control}
 CookieAuthentication 1
 KISTSchedRunInterval 1 msec

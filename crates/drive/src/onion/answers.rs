@@ -120,6 +120,7 @@ mod tests {
             path: "/".into(),
             encoding: Default::default(),
             since: None,
+            has: Vec::new(),
             body: Vec::new(),
         };
         let mut waiting = Waiting::new(request);

@@ -365,7 +365,7 @@ impl Clerk {
             match event {
                 Event::Consensus(text, signers) => {
                     self.keep(CONSENSUS, &text);
-                    self.cache.consensus(text, signers);
+                    self.cache.consensus(&text, signers);
                     self.look_for_us();
                     known = true;
                 }

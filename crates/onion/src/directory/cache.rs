@@ -6,13 +6,14 @@ use std::sync::Arc;
 
 use base64ct::{Base64Unpadded, Encoding as _};
 
-use super::civil::from_utc;
 use super::descriptor::hex;
 use super::http::Request;
-use super::reply::{Encoding, Reply};
+use super::reply::Reply;
 use crate::wire::netdoc::{AuthorityCert, Microdesc};
+use flavour::Flavour;
 use shelf::Shelf;
 
+mod flavour;
 mod shelf;
 
 /// Where the consensus is asked for; the flavour and the authorities that must have signed it follow.
@@ -23,8 +24,8 @@ const MOST_ITEMS: usize = 500;
 /// What a cache has to give.
 #[derive(Clone, Debug, Default)]
 pub struct Cache {
-    microdesc: Option<Packed>,
-    ns: Option<Packed>,
+    microdesc: Flavour,
+    ns: Flavour,
     certs: Vec<AuthorityCert>,
     microdescs: BTreeMap<[u8; 32], Arc<str>>,
     own: Option<Arc<str>>,
@@ -33,28 +34,19 @@ pub struct Cache {
     edition: u64,
 }
 
-/// A consensus, in every encoding.
-#[derive(Clone, Debug)]
-struct Packed {
-    text: Arc<[u8]>,
-    packed: Vec<(Encoding, Arc<[u8]>)>,
-    signers: Vec<[u8; 20]>,
-    valid_after: u64,
-}
-
 impl Cache {
     /// Takes a proven consensus of either flavour, and the authorities that signed it. Microdescriptors that it does not
     /// name stay for those who come with an older one, until the next but one.
-    pub fn consensus(&mut self, text: String, signers: Vec<[u8; 20]>) {
+    pub fn consensus(&mut self, text: &str, signers: Vec<[u8; 20]>) {
         let is_microdesc = text.starts_with("network-status-version 3 microdesc");
-        let packed = Some(Packed::of(&text, signers));
-        if is_microdesc { self.microdesc = packed } else { self.ns = packed }
+        let flavour = if is_microdesc { &mut self.microdesc } else { &mut self.ns };
+        flavour.put(text, signers);
     }
 
     /// Whether there is no consensus to give.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.microdesc.is_none() && self.ns.is_none()
+        self.microdesc.is_empty() && self.ns.is_empty()
     }
 
     /// Takes the authorities' certificates.
@@ -143,28 +135,14 @@ impl Cache {
         if found.is_empty() { Err(NOT_FOUND) } else { Ok(found) }
     }
 
-    /// The consensus, if more than half of the authorities that the client names signed it, and it is news.
+    /// The consensus, or what is new in it.
     fn consensus_for(&self, rest: &str, request: &Request) -> Result<Reply, Refusal> {
-        let (flavour, list) = match rest.split_once('/') {
-            Some((flavour, list)) => (flavour, Some(list)),
-            None => (rest, None),
-        };
-        let consensus = match flavour {
-            "-microdesc" => self.microdesc.as_ref(),
-            "" | "-ns" => self.ns.as_ref(),
-            _ => None,
-        };
-        let consensus = consensus.ok_or(NOT_FOUND)?;
-        if !list.is_none_or(|list| consensus.satisfies(list)) {
-            return Err((
-                404,
-                "Consensus not signed by sufficient number of requested authorities",
-            ));
+        let (flavour, rest) = rest.split_once('/').unwrap_or((rest, ""));
+        match flavour {
+            "-microdesc" => self.microdesc.find(rest, request),
+            "" | "-ns" => self.ns.find(rest, request),
+            _ => Err(NOT_FOUND),
         }
-        if request.since.is_some_and(|since| consensus.valid_after <= since) {
-            return Err((304, "Not modified"));
-        }
-        Ok(consensus.reply(request.encoding))
     }
 
     fn microdescs_of(&self, rest: &str) -> Result<Vec<&str>, Refusal> {
@@ -194,34 +172,6 @@ impl Cache {
             _ => return Err(NOT_FOUND),
         };
         Ok(self.certs.iter().filter(|cert| wanted(cert)).map(AuthorityCert::text).collect())
-    }
-}
-
-impl Packed {
-    fn of(text: &str, signers: Vec<[u8; 20]>) -> Packed {
-        let pack = |encoding: Encoding| Some((encoding, encoding.pack(text.as_bytes())?.into()));
-        let packed = Encoding::PACKED.into_iter().filter_map(pack).collect();
-        let after = text.lines().find_map(|line| line.strip_prefix("valid-after "));
-        let valid_after = after.and_then(from_utc).unwrap_or_default();
-        Packed { text: text.as_bytes().into(), packed, signers, valid_after }
-    }
-
-    /// Whether more than half of these authorities signed it.
-    fn satisfies(&self, list: &str) -> bool {
-        let asked: Vec<&str> = list.split('+').collect();
-        let signed = asked.iter().filter(|prefix| {
-            // Clients may cut fingerprints to three bytes.
-            let prefix = prefix.to_uppercase();
-            prefix.len() >= 6 && self.signers.iter().any(|id| hex(id).starts_with(&prefix))
-        });
-        signed.count() * 2 > asked.len()
-    }
-
-    fn reply(&self, encoding: Encoding) -> Reply {
-        match self.packed.iter().find(|(one, _)| *one == encoding) {
-            Some((_, packed)) => Reply::packed(Arc::clone(packed), encoding),
-            None => Reply::packed(Arc::clone(&self.text), Encoding::Identity),
-        }
     }
 }
 

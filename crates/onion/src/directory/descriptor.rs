@@ -215,7 +215,13 @@ pub fn hex(bytes: &[u8]) -> String {
 /// Twenty bytes of 40 hexadecimal digits, as documents name relays and documents.
 #[must_use]
 pub fn twenty(text: &str) -> Option<[u8; 20]> {
-    let digits = text.len() == 40 && text.bytes().all(|digit| digit.is_ascii_hexdigit());
+    bytes(text)
+}
+
+/// Bytes of as many pairs of hexadecimal digits; of either case.
+#[must_use]
+pub fn bytes<const N: usize>(text: &str) -> Option<[u8; N]> {
+    let digits = text.len() == 2 * N && text.bytes().all(|digit| digit.is_ascii_hexdigit());
     let byte = |place: usize| u8::from_str_radix(&text[2 * place..2 * place + 2], 16);
     digits.then(|| std::array::from_fn(|place| byte(place).expect("these are digits")))
 }

@@ -8,11 +8,14 @@ use std::io::Read;
 use miniz_oxide::inflate::decompress_to_vec_zlib_with_limit;
 
 use super::civil::from_http_date;
+use super::descriptor::bytes;
 use super::reply::Encoding;
 
 /// The most bytes of a head, and headers in it.
 const LONGEST_HEAD: usize = 16 << 10;
 const MOST_HEADERS: usize = 64;
+/// Consensuses that one request may name.
+const MOST_CONSENSUSES: usize = 16;
 
 /// Why a request or an answer is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -132,6 +135,8 @@ pub struct Request {
     pub encoding: Encoding,
     /// If-Modified-Since, in seconds since 1970.
     pub since: Option<u64>,
+    /// Consensuses that it has, by SHA3-256 of what their signatures are over (X-Or-Diff-From-Consensus).
+    pub has: Vec<[u8; 32]>,
     /// What it publishes.
     pub body: Vec<u8>,
 }
@@ -187,8 +192,11 @@ impl RequestReader {
             None => Encoding::Identity,
         };
         let since = header(head.headers, "if-modified-since").and_then(from_http_date);
+        let named = header(head.headers, "x-or-diff-from-consensus").unwrap_or_default();
+        let named = named.split([',', ' ']).filter(|name| !name.is_empty());
+        let has = named.take(MOST_CONSENSUSES).filter_map(bytes).collect();
         let path = path.strip_suffix(".z").unwrap_or(path).to_owned();
-        Ok(Request { get, path, encoding, since, body })
+        Ok(Request { get, path, encoding, since, has, body })
     }
 }
 

@@ -9,6 +9,7 @@
 pub mod cache;
 pub mod civil;
 pub mod descriptor;
+pub mod diff;
 pub mod fetch;
 pub mod http;
 pub mod network;

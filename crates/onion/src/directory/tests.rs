@@ -210,7 +210,7 @@ fn a_cache_gives_what_it_has_by_every_path_that_clients_use() {
     };
     let path = "/tor/status-vote/current/consensus-microdesc";
     assert_eq!(asked(&cache, path).0, 404);
-    cache.consensus(world.consensus.clone(), vec![world.authority]);
+    cache.consensus(&world.consensus, vec![world.authority]);
     let (certs, _) = parse_certs(&world.cert).unwrap();
     let (id, key) = certs[0].keys();
     let (id, key) = (super::descriptor::hex(&id), super::descriptor::hex(&key));
@@ -256,7 +256,7 @@ fn bootstrap(directory: &mut Directory, cache: &Cache, now: u64) -> Vec<Event> {
 
 fn filled(world: &World) -> Cache {
     let mut cache = Cache::default();
-    cache.consensus(world.consensus.clone(), vec![world.authority]);
+    cache.consensus(&world.consensus, vec![world.authority]);
     cache.certs(parse_certs(&world.cert).unwrap().0);
     let (parsed, _) = parse_microdescs(&world.microdescs).unwrap();
     parsed.iter().for_each(|(one, text)| cache.microdesc(one, text));
@@ -303,7 +303,7 @@ fn a_consensus_that_is_not_proven_is_not_taken_and_the_next_try_waits() {
     let world = usual();
     let mut forged = filled(&world);
     forged
-        .consensus(world.consensus.replace("Bandwidth=300", "Bandwidth=9"), vec![world.authority]);
+        .consensus(&world.consensus.replace("Bandwidth=300", "Bandwidth=9"), vec![world.authority]);
     let mut directory = client(&world);
     let events = bootstrap(&mut directory, &forged, NOW);
     let refused = |event: &Event| {

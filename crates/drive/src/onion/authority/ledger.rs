@@ -145,7 +145,7 @@ impl Ledger {
         self.changed = true;
         let cache = Arc::make_mut(&mut self.cache);
         for text in [&documents.ns, &documents.microdesc] {
-            cache.consensus(text.clone(), vec![identity]);
+            cache.consensus(text, vec![identity]);
         }
         let named = documents.microdescs.keys().copied().collect();
         cache.keep_microdescs(&named);

@@ -8,7 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anabranch_onion::authority::{Authority, Documents, Fields, History, Past};
-use anabranch_onion::directory::descriptor::{hex, twenty};
+use anabranch_onion::directory::descriptor::{bytes, hex, twenty};
 use serde::{Deserialize, Serialize};
 
 use crate::onion::store::{StoreError, private_folder, read_text, replace};
@@ -165,10 +165,7 @@ impl From<Past> for Written {
 impl Written {
     fn read(self, id: &str) -> Option<([u8; 20], Past)> {
         let Written { ed25519, history, answered } = self;
-        let digits = ed25519.len() == 64 && ed25519.bytes().all(|digit| digit.is_ascii_hexdigit());
-        let byte = |place: usize| u8::from_str_radix(&ed25519[2 * place..2 * place + 2], 16);
-        let edwards =
-            digits.then(|| std::array::from_fn(|n| byte(n).expect("these are digits")))?;
+        let edwards = bytes(&ed25519)?;
         let history = History::from_fields(history)?;
         Some((twenty(id)?, Past { edwards, history, answered }))
     }

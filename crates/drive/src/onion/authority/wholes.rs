@@ -102,7 +102,14 @@ mod tests {
     use super::*;
 
     fn request(path: &str, encoding: Encoding) -> Request {
-        Request { get: true, path: path.into(), encoding, since: None, body: Vec::new() }
+        Request {
+            get: true,
+            path: path.into(),
+            encoding,
+            since: None,
+            has: Vec::new(),
+            body: Vec::new(),
+        }
     }
 
     fn cache(relays: u8) -> Arc<Cache> {
