@@ -210,6 +210,8 @@ def test_what_is_no_descriptor_is_refused_with_a_reason(world: World) -> None:
         answer = publish(body)
         assert answer.startswith("400 "), answer
         assert len(answer) > 10, "with a reason"
+    # Lines are written by a thread that nobody waits for.
+    wait_for("three lines", lambda: len(world.authority.events("refused")) >= 3)
     refused = world.authority.events("refused")
     assert len(refused) == 3, refused
     world.authority.process.stop()

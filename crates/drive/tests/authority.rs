@@ -341,3 +341,26 @@ fn who_asks_does_not_wait_for_those_who_publish() {
     drop(office);
     running.join();
 }
+
+#[test]
+fn of_strangers_that_made_way_nothing_is_left() {
+    let data = folder();
+    let mut settings = settings(data.path(), 0);
+    settings.core.rules.per_address = 2;
+    let world = World::try_start(settings).unwrap();
+    assert_eq!(ask(world.at, &get(CONSENSUS)).status, 200);
+    // Eight of an address are kept. None of them answers: a port that nobody listens at.
+    let publish = |seed| world.publish(&describe(&relay(seed), unix())).status;
+    let first: Vec<u16> = (10..17).map(publish).collect();
+    assert_eq!(first, [200; 7], "and ours makes eight");
+    let end = Instant::now() + PATIENCE;
+    while publish(17) != 200 && Instant::now() < end {
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    let all = String::from_utf8(ask(world.at, &get("/tor/server/all")).body).unwrap();
+    assert_eq!(all.matches("\nrouter-signature\n").count(), 8);
+    assert_eq!(fs::read_dir(data.path().join("relays")).unwrap().count(), 8);
+    let last = get(&format!("/tor/server/fp/{}", hex(&relay(17).rsa_identity())));
+    assert_eq!(ask(world.at, &last).status, 200);
+    world.stop();
+}

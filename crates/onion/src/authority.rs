@@ -182,10 +182,20 @@ impl Authority {
     }
 
     /// Forgets descriptors that are too old or of the future, once the clock has said so for a day by `steady`: seconds of a clock that goes on
-    /// and that nobody sets. Gives whose.
-    pub fn forget(&mut self, unix_now: u64, steady: u64) -> BTreeSet<[u8; 20]> {
+    /// and that nobody sets.
+    pub fn forget(&mut self, unix_now: u64, steady: u64) {
         self.roll.forget(unix_now, steady);
+    }
+
+    /// Whose descriptors were given up since the last call: those that were forgotten, and strangers that made way for others.
+    pub fn dropped(&mut self) -> BTreeSet<[u8; 20]> {
         self.roll.dropped()
+    }
+
+    /// How many relays have a descriptor.
+    #[must_use]
+    pub fn known(&self) -> usize {
+        self.roll.known()
     }
 
     /// How many relays run, the authority itself aside.

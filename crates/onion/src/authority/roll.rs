@@ -185,6 +185,11 @@ impl Roll {
         std::mem::take(&mut self.dropped)
     }
 
+    /// How many relays have a descriptor.
+    pub(super) fn known(&self) -> usize {
+        self.entries.len()
+    }
+
     /// The machine's clock was set to another time: what was `by` seconds ago still is, and all are asked again.
     pub(super) fn shift(&mut self, now: u64, by: i64) {
         self.entries.values_mut().for_each(|entry| entry.shift(by));

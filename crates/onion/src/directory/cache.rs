@@ -89,6 +89,12 @@ impl Cache {
         self.edition += u64::from(server || extra);
     }
 
+    /// Forgets a relay.
+    pub fn forget_relay(&mut self, id: &[u8; 20]) {
+        let (server, extra) = (self.servers.remove(id), self.extras.remove(id));
+        self.edition += u64::from(server || extra);
+    }
+
     /// Forgets relays that are not among these.
     pub fn keep_relays(&mut self, known: &BTreeSet<[u8; 20]>) {
         let servers = self.servers.keep(known);

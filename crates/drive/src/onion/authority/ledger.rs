@@ -65,7 +65,8 @@ impl Ledger {
         match &taken {
             Ok(Taken::New(id)) => {
                 self.keep_relay(*id);
-                let known = self.authority.descriptors(unix_now).count();
+                self.drop_relays();
+                let known = self.authority.known();
                 self.tell(Told::Relay(*id, known));
             }
             Ok(Taken::Known) => {}
@@ -103,8 +104,9 @@ impl Ledger {
 
     /// Writes all that is not written when it comes.
     pub(super) fn keep(&mut self, unix_now: u64) {
-        let dropped = self.authority.forget(unix_now, steady());
-        let kept = self.vault.keep(&self.authority, &dropped);
+        self.authority.forget(unix_now, steady());
+        self.drop_relays();
+        let kept = self.vault.keep(&self.authority);
         self.complain(kept);
     }
 
@@ -131,6 +133,14 @@ impl Ledger {
         let kept = self.vault.put(id, server, extra.map(|(text, _)| text));
         Arc::make_mut(&mut self.cache).relay(id, (server, digest), extra);
         self.complain(kept);
+    }
+
+    /// Of a descriptor that was given up nothing is left.
+    fn drop_relays(&mut self) {
+        for id in self.authority.dropped() {
+            self.vault.remove(&id);
+            self.cache().forget_relay(&id);
+        }
     }
 
     fn complain(&mut self, kept: Result<(), StoreError>) {

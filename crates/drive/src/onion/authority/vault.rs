@@ -3,7 +3,7 @@
 //! Each file is whole or not there. One that somebody cut in half costs what it held and is named: a descriptor comes again from its relay,
 //! and a consensus is made again. What cannot be had again, which identities belong together and how reliable relays were, stops the start.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -78,18 +78,17 @@ impl Vault {
         replace(&self.place(&id), text.as_bytes())
     }
 
-    /// Keeps everything else, and forgets descriptors that the authority has given up.
+    /// Forgets what a relay published.
+    pub(super) fn remove(&self, id: &[u8; 20]) {
+        // A file that stays is taken up by the next start, and given up again.
+        let _ = fs::remove_file(self.place(id));
+    }
+
+    /// Keeps everything else.
     ///
     /// # Errors
     /// As [`Vault::put`].
-    pub(super) fn keep(
-        &self,
-        authority: &Authority,
-        dropped: &BTreeSet<[u8; 20]>,
-    ) -> Result<(), StoreError> {
-        for id in dropped {
-            let _ = fs::remove_file(self.place(id));
-        }
+    pub(super) fn keep(&self, authority: &Authority) -> Result<(), StoreError> {
         let Documents { ns, microdesc, microdescs, times } = authority.documents();
         if times.is_some() {
             let microdescs: String = microdescs.values().map(|(text, _)| &text[..]).collect();
