@@ -174,8 +174,10 @@ class _Run:
         self.found.numbers.append({**numbers, "at": now})
         self.found.load.append(os.getloadavg()[0])
         last = self.clients.lives[-1][-1]
+        used = int(str(numbers["heap"])) / 1e6
         self.say(
-            f"{now:6.0f} s  {last.rss / 1e6:6.1f} MB  {last.files} files  {last.threads} threads  "
+            f"{now:6.0f} s  {last.rss / 1e6:6.1f} MB ({used:.1f} in use)  "
+            f"{last.files} files  {last.threads} threads  "
             f"{numbers['streams']} streams  {numbers['circuits']} circuits  "
             f"{len(self.found.kills)} kills  load {self.found.load[-1]:.1f}"
         )
@@ -304,6 +306,11 @@ def _strays(found: Found) -> list[dict[str, object]]:
 
 def _judge_memory(found: Found) -> None:
     killed = {name for _, name in found.kills}
+    heap = growth(
+        [Sample(float(str(one["at"])), int(str(one["heap"])), 0, 0) for one in found.numbers]
+    )
+    if heap:
+        found.check(heap.is_flat, f"what clients have allocated is flat: {heap}")
     for name, lives in found.lives.items():
         grown = growth(lives[-1]) if name not in killed else None
         if grown:
@@ -334,11 +341,12 @@ def report(found: Found) -> str:
     parts = [table(["end of stream", "was open", "streams"], rows)]
     clients = found.lives["clients"][-1]
     every = max(1, len(clients) // 20)
+    heap = [int(str(one["heap"])) / 1e6 for one in found.numbers]
     course = [
-        (f"{one.at:.0f}", f"{one.rss / 1e6:.1f}", one.files, one.threads)
-        for one in clients[::every]
+        (f"{one.at:.0f}", f"{one.rss / 1e6:.1f}", f"{used:.1f}", one.files, one.threads)
+        for one, used in list(zip(clients, heap, strict=True))[::every]
     ]
-    parts.append(table(["second", "clients' MB", "files", "threads"], course))
+    parts.append(table(["second", "clients' MB", "in use", "files", "threads"], course))
     lives = [
         (
             name, len(all_lives), f"{max(one.rss for one in flat) / 1e6:.1f}",

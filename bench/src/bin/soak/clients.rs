@@ -20,7 +20,7 @@ use anabranch_onion::padding::Amount;
 use anabranch_onion::{Event, schedule};
 use serde_json::{Value, json};
 
-use crate::tell;
+use crate::{HEAP, tell};
 
 /// Bytes of cells that may wait in each: as `anabranch up` gives its client.
 const MEMORY: usize = 128 << 20;
@@ -214,6 +214,7 @@ fn numbers(clients: &[Running]) -> Value {
     }
     json!({
         "event": "numbers",
+        "heap": HEAP.allocated(),
         "running": clients.iter().filter(|client| !client.thread.is_finished()).count(),
         "ready": sum(&|seen| u64::from(seen.ready)),
         // A client with a circuit can carry a stream at once.

@@ -12,11 +12,17 @@ mod server;
 mod socks;
 mod stream;
 
+use std::alloc::System;
 use std::io::{self, Write};
 
+use cap::Cap;
 use clap::Parser;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde::Serialize;
+
+/// The system's allocator, with an account of what is in use: the kernel's tells also of what the allocator keeps for later.
+#[global_allocator]
+static HEAP: Cap<System> = Cap::new(System, usize::MAX);
 
 /// The two sides of a soak of the onion network; each prints JSON lines.
 #[derive(Parser)]
