@@ -88,6 +88,9 @@ pub trait Link {
     /// Appends what is to be sent now (of a datagram link: one datagram); false if there is nothing.
     fn transmit(&mut self, into: &mut Vec<u8>) -> bool;
 
+    /// Little has come and gone of late: gives back the room that bursts took. How many bytes that was.
+    fn rest(&mut self) -> usize;
+
     /// Says goodbye: the last that [`Link::transmit`] gives tells the peer that no more will come.
     fn close(&mut self);
 }

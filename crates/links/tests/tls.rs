@@ -155,3 +155,19 @@ fn a_debug_form_shows_no_payload() {
     pair.settle(|| 3).unwrap();
     assert_eq!(format!("{:?}", pair.server), "Tls { state: Open, .. }");
 }
+
+#[test]
+fn a_link_that_rests_gives_back_the_room_of_a_burst_and_goes_on() {
+    let mut pair = Pair::open(&Context::new(NOW).unwrap());
+    for _ in 0..2 {
+        pair.client.write(&[7; 100_000]).unwrap();
+        pair.settle(|| usize::MAX).unwrap();
+        assert_eq!(arrived(&mut pair.server).len(), 100_000);
+        assert!(pair.server.rest() >= 90_000);
+        assert_eq!(pair.server.rest(), 0, "there is no more");
+    }
+    pair.client.write(&[8; 100_000]).unwrap();
+    pair.settle(|| usize::MAX).unwrap();
+    pair.server.rest();
+    assert_eq!(arrived(&mut pair.server).len(), 100_000, "what waits is kept");
+}

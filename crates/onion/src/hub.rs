@@ -38,6 +38,8 @@ pub(crate) struct Owner {
 const MOST_SAID: usize = 256;
 /// Tries to find a free circuit ID (C tor's figure).
 const TRIES: usize = 64;
+/// Room that a link keeps when it rests.
+const TRICKLE: usize = 4 << 10;
 /// The bit that tells who made a circuit ID: set by the link's initiator.
 const BY_INITIATOR: u32 = 1 << 31;
 
@@ -59,6 +61,15 @@ pub(crate) struct Link {
     busiest: usize,
     policy: Box<dyn Policy>,
     told: bool,
+}
+
+impl Link {
+    /// Gives back the room that bursts took: how many bytes that was.
+    pub(crate) fn rest(&mut self) -> usize {
+        let before = self.inbox.capacity();
+        self.inbox.shrink_to(TRICKLE);
+        before - self.inbox.capacity()
+    }
 }
 
 /// All links.

@@ -129,6 +129,12 @@ pub trait Core {
     /// [`LinkOutput::Transmit`] will tell when there is something again.
     fn transmit(&mut self, now: Time, link: LinkId, out: &mut Vec<u8>, limit: usize) -> bool;
 
+    /// Little has come by a link of late: gives back the room that bursts took. How many bytes that was; none, for a core that
+    /// takes none.
+    fn rest(&mut self, _link: LinkId) -> usize {
+        0
+    }
+
     /// Takes bytes of a stream's program; returns how many. If not all, [`StreamOutput::Room`] follows.
     fn write(&mut self, now: Time, stream: StreamKey, bytes: &[u8]) -> usize;
 
@@ -164,6 +170,10 @@ impl<N: Node> Core for N {
 
     fn transmit(&mut self, now: Time, link: LinkId, out: &mut Vec<u8>, limit: usize) -> bool {
         self.base_mut().transmit(now, link, out, limit)
+    }
+
+    fn rest(&mut self, link: LinkId) -> usize {
+        self.base_mut().hub.link(link).map_or(0, |link| link.rest())
     }
 
     fn write(&mut self, now: Time, stream: StreamKey, bytes: &[u8]) -> usize {

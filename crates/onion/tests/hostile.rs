@@ -387,6 +387,21 @@ fn half_open_links_are_few_for_each_address_and_do_not_last() {
 }
 
 #[test]
+fn a_link_that_rests_gives_back_the_room_of_a_burst() {
+    let mut world = World::new(Setting::default());
+    let link = Neighbour::new(&mut world).link;
+    let core = &mut world.relays[0].core;
+    core.rest(link);
+    let mut cells = Vec::new();
+    for _ in 0..200 {
+        put_fixed(&mut cells, 0, Command::PADDING, &[0; BODY]);
+    }
+    core.handle_link(world.now, LinkInput::Bytes { link, bytes: &cells });
+    assert!(core.rest(link) > 90_000);
+    assert_eq!(core.rest(link), 0, "there is no more");
+}
+
+#[test]
 fn links_that_come_and_go_leave_no_timers() {
     let mut world = World::new(Setting::default());
     for _ in 0..20 {

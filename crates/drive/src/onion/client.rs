@@ -163,6 +163,7 @@ impl Desk {
             self.keep(watch);
         }
         self.at_errands(now, Errands::expire);
+        self.station.resume(now);
     }
 
     fn status(&self, now: Time) -> Status {
@@ -330,4 +331,56 @@ impl Desk {
 fn fork(rng: &mut ChaCha20Rng) -> ChaCha20Rng {
     use rand_chacha::rand_core::SeedableRng;
     ChaCha20Rng::from_rng(rng)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+    use std::time::Duration;
+
+    use anabranch_onion::wire::extend::Target;
+
+    use super::*;
+    use crate::onion::authorities::Authority;
+    use crate::onion::office;
+
+    /// A client of an authority that is not there.
+    fn desk(data: &std::path::Path, stop: &UnixStream) -> Desk {
+        let line =
+            format!("a orport=1 no-v2 v3ident={} 127.0.0.1:1 {}", "0".repeat(40), "1".repeat(40));
+        let office = office::Settings {
+            authorities: vec![Authority::parse(&line).unwrap()],
+            data: data.to_owned(),
+            share_subnets: false,
+            keys: None,
+            cache: false,
+            errands: true,
+        };
+        let settings = Settings {
+            listen: Vec::new(),
+            office: Office::start(office, crate::onion::generator().unwrap()).unwrap(),
+            data: data.to_owned(),
+            wishes: Wishes::default(),
+            padding: Amount::Full,
+            memory: 1 << 20,
+            schedule: schedule::Kind::default(),
+        };
+        Desk::new(settings, crate::onion::generator().unwrap(), stop).unwrap()
+    }
+
+    #[test]
+    fn a_relay_that_takes_a_connection_and_says_nothing_is_given_up() {
+        let (folder, (stop, _)) = (tempfile::tempdir().unwrap(), UnixStream::pair().unwrap());
+        let mut desk = desk(&folder.path().join("state"), &stop);
+        let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+        let addresses = vec![silent.local_addr().unwrap()];
+        let target = Target { addresses, ..Target::default() };
+        desk.station.links.dial(&desk.station.poller, target).unwrap();
+        let begun = Time::from_secs(10);
+        desk.tick(begun, &mut |_| {});
+        desk.tick(begun + Duration::from_secs(59), &mut |_| {});
+        assert_eq!(desk.station.links.len(), 1);
+        desk.tick(begun + Duration::from_secs(61), &mut |_| {});
+        assert_eq!(desk.station.links.len(), 0);
+    }
 }

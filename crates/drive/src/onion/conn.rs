@@ -14,6 +14,8 @@ const UNSENT: u32 = 32 << 10;
 const SEALED: usize = 64 << 10;
 /// Plain bytes fetched at once: two full records.
 pub(super) const BATCH: usize = 32 << 10;
+/// A link rests if it carried less than this since it was last asked; the room that it keeps is for as much.
+const TRICKLE: usize = 4 << 10;
 
 /// A link's socket and TLS state.
 pub(super) struct Conn {
@@ -38,6 +40,8 @@ pub(super) struct Conn {
     pub(super) paused: bool,
     /// Bytes that went over the wire: received, sent.
     pub(super) carried: [u64; 2],
+    /// Both, when it was last asked whether it rests.
+    asked: u64,
     sealed: Vec<u8>,
     sent: usize,
 }
@@ -87,6 +91,7 @@ impl Conn {
             watched: false,
             paused: false,
             carried: [0; 2],
+            asked: 0,
             sealed: Vec::new(),
             sent: 0,
         })
@@ -129,6 +134,18 @@ impl Conn {
     /// Whether more plain bytes may be sealed.
     pub(super) fn has_room(&self) -> bool {
         self.sealed.len() - self.sent < SEALED
+    }
+
+    /// If little has come and gone since the last call, gives back the room that bursts took: how many bytes that was.
+    pub(super) fn rest(&mut self) -> Option<usize> {
+        let carried = self.carried.iter().sum();
+        let since = carried - std::mem::replace(&mut self.asked, carried);
+        if since >= TRICKLE as u64 {
+            return None;
+        }
+        let before = self.sealed.capacity();
+        self.sealed.shrink_to(TRICKLE);
+        Some(before - self.sealed.capacity() + self.tls.rest())
     }
 
     /// Seals plain bytes.

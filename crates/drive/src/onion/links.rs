@@ -124,6 +124,13 @@ impl Links {
         opening.filter_map(|(link, conn)| stale(conn).then_some(*link)).collect()
     }
 
+    /// Has links that carried next to nothing since the last call give back the room that bursts took: which they are. A relay
+    /// has thousands of links, few of which are busy at a time.
+    pub(super) fn rest(&mut self) -> Vec<LinkId> {
+        let resting = |(link, conn): (&LinkId, &mut Conn)| conn.rest().map(|_| *link);
+        self.conns.iter_mut().filter_map(resting).collect()
+    }
+
     /// Takes a connection that a neighbour opened.
     ///
     /// # Errors

@@ -26,6 +26,8 @@ pub(super) const BELL: u64 = LISTENERS - 1;
 pub(super) const STREAMS: u64 = 1 << 61;
 /// Between two looks at what is not told by any file.
 pub(super) const TICK: Duration = Duration::from_secs(1);
+/// Between two looks at which links rest.
+const REST: Duration = Duration::from_secs(10);
 
 /// A core, its links, and where others come in.
 pub(super) struct Station<C> {
@@ -38,8 +40,9 @@ pub(super) struct Station<C> {
     own: Vec<IpAddr>,
     /// The other shards of a relay that has any.
     siblings: Option<Siblings>,
-    /// When links were last looked through for those that do not open.
+    /// When links were last looked through for those that do not open, and for those that rest.
     swept: Time,
+    rested: Time,
 }
 
 /// Whose a token is.
@@ -84,8 +87,9 @@ impl<C: Core> Station<C> {
         for (token, listener) in (LISTENERS..).zip(&listeners) {
             poller.add(listener, token)?;
         }
-        let (links, siblings, swept) = (Links::new(context), None, Time::ZERO);
-        Ok(Station { clock, core, poller, links, listeners, own, siblings, swept })
+        let (links, siblings) = (Links::new(context), None);
+        let (swept, rested) = (Time::ZERO, Time::ZERO);
+        Ok(Station { clock, core, poller, links, listeners, own, siblings, swept, rested })
     }
 
     /// Joins the core with others of the same relay.
@@ -160,11 +164,17 @@ impl<C: Core> Station<C> {
         }
     }
 
-    /// Lets links go on that were held back, if they may, and gives up those that do not open.
+    /// Lets links go on that were held back, if they may, gives up those that do not open, and has those that rest take less room.
     pub(super) fn resume(&mut self, now: Time) {
         if now.since(self.swept) >= TICK {
             self.swept = now;
             self.links.stale(now).into_iter().for_each(|link| self.gone(now, link));
+        }
+        if now.since(self.rested) >= REST {
+            self.rested = now;
+            for link in self.links.rest() {
+                self.core.rest(link);
+            }
         }
         let due = self.links.next_timeout().is_some_and(|time| time <= now);
         let links = if due { self.links.resume(now, &self.poller) } else { Vec::new() };
