@@ -6,7 +6,7 @@ import json
 import os
 import random
 import signal
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -28,9 +28,16 @@ DOWN_S = (1.0, 8.0)
 class Node(Closing):
     """A process that is started again and again on the same folder; nothing it said is lost."""
 
-    def __init__(self, name: str, command: Sequence[str], log: Path):
+    def __init__(
+        self,
+        name: str,
+        command: Sequence[str],
+        log: Path,
+        environment: Mapping[str, str] | None = None,
+    ):
         """Starts it the first time."""
         self.name = name
+        self.environment = environment
         self.command = command
         self.log = log
         #: Samples of each of its lives.
@@ -39,7 +46,7 @@ class Node(Closing):
 
     def start(self) -> None:
         """Starts it, the first time or again."""
-        self.process: Background | None = Background(self.command)
+        self.process: Background | None = Background(self.command, self.environment)
         self.lives.append([])
 
     def events(self, kind: str) -> list[dict[str, object]]:

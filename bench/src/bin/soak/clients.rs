@@ -24,6 +24,8 @@ use crate::{HEAP, tell};
 
 /// Bytes of cells that may wait in each: as `anabranch up` gives its client.
 const MEMORY: usize = 128 << 20;
+/// How many may be without a directory at a time.
+const AT_ONCE: usize = 16;
 /// Between two lines of numbers.
 const PERIOD: Duration = Duration::from_secs(1);
 /// Threads of directories end by themselves once their clients have; no request of theirs takes longer.
@@ -47,9 +49,7 @@ pub(crate) struct Arguments {
 pub(crate) fn run(arguments: &Arguments) -> io::Result<()> {
     let mut stop = stop_signals()?;
     own("bare")?;
-    let clients: Vec<Running> = (0..arguments.clients)
-        .map(|number| Running::start(arguments, number))
-        .collect::<io::Result<_>>()?;
+    let clients = start(arguments)?;
     stop.set_read_timeout(Some(PERIOD))?;
     let mut known = Known::default();
     while !is_told(&mut stop)? {
@@ -61,6 +61,18 @@ pub(crate) fn run(arguments: &Arguments) -> io::Result<()> {
     own("stopped")?;
     while !is_told(&mut stop)? {}
     Ok(())
+}
+
+/// Starts all of them, but few at a time: authorities take no crowd from one address.
+fn start(arguments: &Arguments) -> io::Result<Vec<Running>> {
+    let mut clients: Vec<Running> = Vec::new();
+    for number in 0..arguments.clients {
+        while clients.iter().filter(|client| client.is_coming_up()).count() >= AT_ONCE {
+            thread::sleep(Duration::from_millis(10));
+        }
+        clients.push(Running::start(arguments, number)?);
+    }
+    Ok(clients)
 }
 
 /// Whether a signal came within the time that the stream waits.
@@ -148,6 +160,11 @@ impl Running {
 
     fn seen(&self) -> MutexGuard<'_, Seen> {
         locked(&self.seen)
+    }
+
+    /// Whether it has no directory yet.
+    fn is_coming_up(&self) -> bool {
+        !self.seen().ready && !self.thread.is_finished()
     }
 
     /// Ends it: whether it came to a good end, and not before.
