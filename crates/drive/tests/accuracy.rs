@@ -105,9 +105,9 @@ fn loss_lies_in_its_binomial_interval() {
         let change = format!(r#"{{"loss":{p},"rate":"unlimited","delay":"1ms"}}"#);
         network.change("p0", &edit(&change)).unwrap();
         let before = forward(&network, "p0");
-        let (client, server) = pair(&network, 0, Duration::from_millis(500));
+        let (client, server) = pair(&network, 0, Duration::from_secs(2));
         let count = 20_000.0;
-        let arrived = send_paced(&client, &server, count as usize, 5) as f64;
+        let arrived = send_paced(&network, &client, &server, count as u64, 5) as f64;
         let after = forward(&network, "p0");
         assert_eq!((after.units - before.units) as f64, count, "all entered");
         assert_eq!((after.dropped.lost - before.dropped.lost) as f64, count - arrived);

@@ -157,14 +157,26 @@ pub fn flood(socket: &UdpSocket, span: Duration) {
     }
 }
 
-/// Sends `burst` datagrams a millisecond, so slowly that no socket buffer overflows; how many arrived.
-pub fn send_paced(client: &UdpSocket, server: &UdpSocket, count: usize, burst: usize) -> u64 {
+/// Sends so many datagrams over the first link, in bursts, each when the one before has entered it: what a busy machine drops elsewhere is
+/// not the link's. How many arrived.
+pub fn send_paced(
+    network: &Network,
+    client: &UdpSocket,
+    server: &UdpSocket,
+    count: u64,
+    burst: u64,
+) -> u64 {
+    let entered = || forward(network, "p0").udp.get(&PORT).map_or(0, |port| port.units);
+    let before = entered();
     thread::scope(|scope| {
         let receiver = scope.spawn(|| count_arrivals(server));
-        for i in 0..count {
+        for sent in 1..=count {
             client.send(&[0; 100]).unwrap();
-            if i % burst == 0 {
-                thread::sleep(Duration::from_millis(1));
+            if sent % burst == 0 {
+                let patience = Instant::now() + Duration::from_secs(10);
+                while entered() - before < sent && Instant::now() < patience {
+                    thread::sleep(Duration::from_micros(500));
+                }
             }
         }
         receiver.join().unwrap() as u64
