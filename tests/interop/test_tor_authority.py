@@ -220,12 +220,15 @@ def test_what_is_no_descriptor_is_refused_with_a_reason(world: World) -> None:
 
 
 def test_it_goes_on_without_a_warning(world: World, tmp_path: Path, results: Results) -> None:
-    """An exit stops and is forgotten; the authority is killed and comes back; files go on."""
+    """An exit stops and is forgotten; the authority is killed and comes back; files go on.
+
+    A relay of ours whose descriptor the authority has lost meanwhile publishes it again.
+    """
     gone, stock = world.network.of("exit")[0], world.network.client("lasting")
     begun, fetched = time.monotonic(), 0
     gone.close()
     world.network.nodes.remove(gone)
-    killed = False
+    killed = missed = False
     with FileServer() as server:
         while (spent := time.monotonic() - begun) < max(60 * MINUTES, FORGOTTEN_S):
             got = fetch(server.url(MIB), stock.proxy, tmp_path / "got", 60.0)
@@ -235,9 +238,11 @@ def test_it_goes_on_without_a_warning(world: World, tmp_path: Path, results: Res
             if not killed and spent > INTERVAL:
                 before = world.listed()
                 world.authority.kill()
+                (world.authority.data / "relays" / world.ours[0].fingerprint).unlink()
                 world.authority.start()
                 assert world.listed() == before
                 killed = True
+            missed |= "ours0" not in world.listed()
             time.sleep(2)
     stock.close()
     consensuses = len(world.authority.events("consensus"))
@@ -246,6 +251,8 @@ def test_it_goes_on_without_a_warning(world: World, tmp_path: Path, results: Res
         files=fetched,
     )  # fmt: skip
     assert consensuses >= spent / INTERVAL - 4
+    assert missed, "what was lost is not listed"
+    wait_for("ours0 again", lambda: "ours0" in world.listed(), 6 * INTERVAL)
     listed = world.listed()
     assert gone.name not in listed
     assert set(listed) >= {"ourauth", "ours0", "ours1", "relay0", "relay1", "relay2", "exit1"}

@@ -95,7 +95,10 @@ impl Registry {
     pub(super) fn run(mut self) {
         loop {
             let passed = self.clock.now().since(self.ticked);
-            match self.ends.letters.recv_timeout(TICK.saturating_sub(passed)) {
+            let letter = self.ends.letters.recv_timeout(TICK.saturating_sub(passed));
+            // Before anything is noted by a clock that was set.
+            self.note_steps(self.clock.now(), unix());
+            match letter {
                 Ok(letter) => self.open_some(letter),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break,
@@ -106,7 +109,7 @@ impl Registry {
                 if !self.take_orders() {
                     break;
                 }
-                self.tick(now, unix());
+                self.tick(unix());
             }
             self.give_out();
         }
@@ -178,8 +181,7 @@ impl Registry {
     }
 
     /// Does what is due.
-    fn tick(&mut self, now: Time, unix: u64) {
-        self.note_steps(now, unix);
+    fn tick(&mut self, unix: u64) {
         // What bears a time that may be wrong is not made.
         if !self.wall.is_trusted(steady()) {
             return;
