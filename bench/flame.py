@@ -54,7 +54,8 @@ def main() -> int:
         folded = fold(folder / "perf.data")
     title = f"A middle relay: {args.threads} thread(s), one circuit"
     draw = [tool("inferno-flamegraph"), "--minwidth", "0.4", "--title", title]
-    args.into.write_text(piped(draw, folded))
+    # Its program's comments are not ours to keep.
+    args.into.write_text(re.sub(r"(?m)^\s*//.*\n", "", piped(draw, folded)))
     print(table(["part", "% of samples"], shares(folded)))
     return 0
 
