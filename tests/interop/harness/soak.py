@@ -31,13 +31,6 @@ NEVER = ("hung", "wrong bytes", "ended early")
 AFTERMATH_S = 5.0
 # The longest stream, and the longest wait for one that hangs.
 LAST_STREAMS_S = 600.0
-# The allocator's defaults suit programs of few threads: with 400, its pools, what each thread
-# caches and the holes between what stays fill for an hour while no more is in use. So: two pools,
-# no caches, and large pieces straight from the kernel, to which they go back.
-FRUGAL = {
-    "GLIBC_TUNABLES": "glibc.malloc.arena_max=2:glibc.malloc.tcache_count=0"
-    ":glibc.malloc.mmap_threshold=65536"
-}
 # Clients' circuits that nobody uses, links without circuits, and questions to the authority end.
 REST_S = 300.0
 
@@ -101,7 +94,7 @@ def soak(plan: Plan, folder: Path, say: Callable[[str], None] = lambda _: None) 
         at_first = {node.name: node.process and node.process.pid for node in network.nodes}
         command = [program, "clients", "--clients", str(plan.clients)]
         command += ["--authority", network.line, "--data", str(folder / "clients")]
-        with Node("clients", command, folder / "clients.log", FRUGAL) as clients:
+        with Node("clients", command, folder / "clients.log") as clients:
             _Run(plan, folder, network, clients, found, say).all()
         for node in network.nodes:
             _judge_rest(node, own[node.name], found)
