@@ -365,7 +365,10 @@ impl Clerk {
             match event {
                 Event::Consensus(text, signers) => {
                     self.keep(CONSENSUS, &text);
-                    self.cache.consensus(&text, signers);
+                    // Packed in all encodings, with the ways from those before: for nobody, if nobody is answered.
+                    if self.settings.cache {
+                        self.cache.consensus(&text, signers);
+                    }
                     self.look_for_us();
                     known = true;
                 }
@@ -507,4 +510,28 @@ fn converse(server: SocketAddr, request: &[u8], limit: usize) -> io::Result<Resp
 #[must_use]
 pub fn unix() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_answers_nobody_packs_no_consensus() {
+        let folder = tempfile::tempdir().unwrap();
+        for cache in [true, false] {
+            let settings = Settings {
+                authorities: Vec::new(),
+                data: folder.path().to_owned(),
+                share_subnets: false,
+                keys: None,
+                cache,
+                errands: false,
+            };
+            let (_office, desk, _orders) = Office::counters().unwrap();
+            let mut clerk = Clerk::new(settings, crate::onion::generator().unwrap(), desk);
+            clerk.take(vec![Event::Consensus("a consensus\n".into(), Vec::new())]);
+            assert_eq!(clerk.cache.is_empty(), !cache);
+        }
+    }
 }
