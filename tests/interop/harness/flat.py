@@ -24,8 +24,8 @@ from harness.seeded import MIB
 
 SHARE = 0.05
 SLACK = 4 * MIB
-# Fewer say nothing of quarters.
-LEAST_SAMPLES = 16
+# Of a process that did not live for ten minutes more than a quarter is warming up.
+LEAST_SAMPLES = 60
 
 
 @dataclass(frozen=True)
