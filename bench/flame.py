@@ -24,11 +24,10 @@ from harness.report import table
 from harness.seeded import MIB
 from harness.tools import tool
 from harness.tornet import TorNetwork
-from harness.torours import OurClient, OurRelay
+from harness.torours import OurClient
 from harness.webfiles import FileServer
+from threefold import pins, three_relays
 
-# Bytes a second that nobody reaches here.
-FREELY = "1000000000"
 # inferno marks the kernel's functions.
 KINDS = {
     "kernel: sockets, epoll": r"_\[k\]$",
@@ -64,22 +63,10 @@ def record(folder: Path, into: Path, length: int, threads: int) -> None:
     """Samples the middle relay while it carries so many bytes."""
     with contextlib.ExitStack() as stack:
         network = stack.enter_context(TorNetwork(folder, relays=2, exits=1))
-        ours = [
-            stack.enter_context(
-                OurRelay(
-                    network, folder / f"ours{place}", f"ours{place}",
-                    "--rate", FREELY, "--threads", str(threads), *more,
-                )
-            )
-            for place, more in enumerate([(), (), ("--exit", "accept *:*")])
-        ]  # fmt: skip
+        ours = three_relays(stack, network, folder, "--threads", str(threads))
         server = stack.enter_context(FileServer())
-        network.others = {relay.name: relay.fingerprint for relay in ours}
-        network.other_exits = [ours[2].name]
         network.start()
-        names = zip(("--entry", "--middle", "--exit"), ours, strict=True)
-        pins = [word for option, relay in names for word in (option, relay.fingerprint)]
-        client = stack.enter_context(OurClient(network, folder / "client", *pins))
+        client = stack.enter_context(OurClient(network, folder / "client", *pins(ours)))
         client.wait_ready()
         download(server, client.proxy, folder / "got", 20 * MIB)
         command = [tool("perf"), "record", "-q", "-e", "cpu-clock", "-F", "2999"]

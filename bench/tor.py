@@ -28,9 +28,8 @@ from harness.seeded import MIB
 from harness.tornet import Node, TorNetwork
 from harness.torours import OurRelay
 from harness.webfiles import FileServer
+from threefold import FREELY
 
-# Bytes a second that nobody reaches here: C tor's relays are not held to a rate either.
-FREELY = "1000000000"
 # CPU of ours, as a share of C tor's.
 TARGET = 0.5
 STOCK = "C tor"

@@ -26,12 +26,11 @@ from downloads import at_once, download
 from harness.report import median_and_spread, table
 from harness.seeded import MIB
 from harness.tornet import TorNetwork
-from harness.torours import OurClient, OurRelay
+from harness.torours import OurClient
 from harness.webfiles import Download, FileServer
+from threefold import pins, three_relays
 
 STOCK, OURS = "C tor", "ours"
-# Bytes a second that nobody reaches here: C tor's relays are not held to a rate either.
-FREELY = "1000000000"
 CIRCUITS = 4
 
 
@@ -88,31 +87,12 @@ def measure(folder: Path, runs: int, length: int) -> list[dict[str, Round]]:
     """Rounds, by whose client and relays it was."""
     with contextlib.ExitStack() as stack:
         network = stack.enter_context(TorNetwork(folder, relays=2, exits=1))
-        ours = [
-            stack.enter_context(
-                OurRelay(
-                    network,
-                    folder / f"ours{place}",
-                    f"ours{place}",
-                    "--rate",
-                    FREELY,
-                    *more,
-                )
-            )
-            for place, more in enumerate([(), (), ("--exit", "accept *:*")])
-        ]
+        ours = three_relays(stack, network, folder)
         server = stack.enter_context(FileServer())
-        network.others = {relay.name: relay.fingerprint for relay in ours}
-        network.other_exits = [ours[2].name]
         network.start()
         path = [node.fingerprint for node in (*network.of("relay"), *network.of("exit"))]
         stock = network.client("bystock", "ConfluxEnabled 0", path=path)
-        pins = [
-            word
-            for place, relay in zip(("--entry", "--middle", "--exit"), ours, strict=True)
-            for word in (place, relay.fingerprint)
-        ]
-        client = stack.enter_context(OurClient(network, folder / "client", *pins))
+        client = stack.enter_context(OurClient(network, folder / "client", *pins(ours)))
         client.wait_ready()
         proxies = {STOCK: stock.proxy, OURS: client.proxy}
         for proxy in proxies.values():

@@ -4,6 +4,7 @@ pub mod censor;
 pub mod clock;
 pub mod emulate;
 pub mod experiment;
+pub mod files;
 mod manager;
 pub mod metrics;
 pub mod mosh;

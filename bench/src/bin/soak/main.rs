@@ -12,12 +12,12 @@ mod server;
 mod socks;
 mod stream;
 
+use anabranch_drive::files;
 use std::alloc::System;
 use std::io::{self, Write};
 
 use cap::Cap;
 use clap::Parser;
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde::Serialize;
 
 /// The system's allocator, with an account of what is in use: the kernel's tells also of what the allocator keeps for later.
@@ -34,18 +34,12 @@ enum Arguments {
 }
 
 fn main() -> io::Result<()> {
-    allow_files();
+    // Hundreds of clients need thousands.
+    files::raise_limit();
     match Arguments::parse() {
         Arguments::Clients(arguments) => clients::run(&arguments),
         Arguments::Load(arguments) => load::run(&arguments),
     }
-}
-
-/// As many open files as the machine lets us have: hundreds of clients need thousands.
-fn allow_files() {
-    let maximum = getrlimit(Resource::Nofile).maximum;
-    // Who may not will hear it from the first socket that cannot be had.
-    let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
 }
 
 /// Prints a line.

@@ -22,6 +22,7 @@ use super::office::{Fetched, News, Office, unix};
 use super::state::Kept;
 use super::station::{Station, TICK, Token};
 use crate::clock::Clock;
+use crate::files;
 use crate::poller::Ready;
 use errands::{At, Done, Errands};
 use programs::Programs;
@@ -86,6 +87,7 @@ pub fn run(
     stop: &UnixStream,
     watch: &mut dyn FnMut(Happening),
 ) -> io::Result<()> {
+    files::raise_limit();
     let mut desk = Desk::new(settings, rng, stop)?;
     watch(Happening::Listening(desk.station.addresses()?));
     while desk.turn(watch)? {}

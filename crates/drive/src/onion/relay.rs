@@ -22,6 +22,7 @@ use super::office::{News, Office, unix};
 use super::siblings::{self, Siblings};
 use super::station::{TICK, Token};
 use crate::clock::Clock;
+use crate::files;
 use crate::manager::tell;
 use hands::{Hands, Order};
 use observed::Observed;
@@ -141,6 +142,7 @@ pub trait Watch {
 /// # Errors
 /// An address cannot be listened on, or the kernel has no files left at the start.
 pub fn run(settings: Settings, stop: &UnixStream, watch: &mut dyn Watch) -> io::Result<()> {
+    files::raise_limit();
     stop.set_nonblocking(true)?;
     let mut head = Head::start(settings, stop)?;
     watch.listening(&head.shard.station.addresses()?);

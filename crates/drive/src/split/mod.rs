@@ -6,9 +6,9 @@
 
 mod door;
 mod driver;
-mod files;
 mod lookup;
 mod manager;
+mod needed;
 mod onward;
 mod proxies;
 mod relays;

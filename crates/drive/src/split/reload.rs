@@ -9,7 +9,8 @@ use anabranch_multipath::{PathId, Time};
 use super::driver::Driver;
 use super::lookup::Found;
 use super::trial::try_paths;
-use super::{Entrance, Failure, Listening, Settings, files, manager};
+use super::{Entrance, Failure, Listening, Settings, manager, needed};
+use crate::files;
 use crate::paths::{self, Egress, PathSpec};
 use crate::target::Target;
 
@@ -83,7 +84,7 @@ impl Driver<'_> {
         self.about = Listening::about(&settings, ends, tun, (egresses, others));
         self.settings = settings;
         self.screen.reloaded(now, &self.about);
-        files::shortage(&self.settings.core, self.proxies.len(), files::limit())
+        needed::shortage(&self.settings.core, self.proxies.len(), files::limit())
             .into_iter()
             .for_each(|warning| self.screen.warn(&warning));
         self.resolve_again(now);

@@ -7,8 +7,8 @@ use anabranch_multipath::{PathId, Time};
 
 use super::door::widest;
 use super::driver::Driver;
-use super::files;
 use super::onward::{Back, Outgoing, gone, groups};
+use crate::files;
 use crate::socks::{Association, Header};
 use crate::udp::{Fault, SendReport};
 

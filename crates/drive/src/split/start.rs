@@ -13,9 +13,9 @@ use super::door::Door;
 use super::driver::{
     Driver, EVENTS, LISTENER, LOOKED_UP, NAMES, NETWORK, PROXIES, RELOAD, STEERED, STOP,
 };
-use super::files;
 use super::lookup::Lookup;
 use super::manager;
+use super::needed;
 use super::proxies::Proxies;
 use super::reload::Reread;
 use super::resolver::Resolver;
@@ -27,6 +27,7 @@ use super::trial::try_paths;
 use super::ways::Ways;
 use super::{Entrance, Failure, Listening, Screen, Settings, Target};
 use crate::clock::Clock;
+use crate::files;
 use crate::netlink::Monitor;
 use crate::poller::Poller;
 use crate::steer::Steering;
@@ -49,7 +50,7 @@ impl<'s> Driver<'s> {
         let system = |what| move |error| Failure::System(what, error);
         let proxies = Proxies::start(&settings.specs, &about.egresses, settings.fwmark)
             .map_err(system("starting a thread for proxies"))??;
-        warnings.extend(files::shortage(&settings.core, proxies.len(), files::limit()));
+        warnings.extend(needed::shortage(&settings.core, proxies.len(), files::limit()));
         let core = Core::new(settings.core.clone())
             .expect("the settings' schedule was checked against its paths");
         let clock = Clock::start();

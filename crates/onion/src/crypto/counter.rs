@@ -1,7 +1,7 @@
 //! AES-128 in counter mode, a cell at a time.
 //!
 //! The library's own counter mode computes blocks by the 64 where a processor has AVX-512, and what is shorter one after the other:
-//! a cell has 32 of them, and takes twice as long (`docs/notes/relay-performance.md`). Here the blocks of a cell are handed to the
+//! a cell has 32 of them, and takes a fifth longer (`docs/notes/relay-performance.md`). Here the blocks of a cell are handed to the
 //! cipher together.
 
 use aes::{Aes128Enc, Block};

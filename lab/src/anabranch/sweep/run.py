@@ -89,28 +89,45 @@ def sweep(
     if on_start is not None:
         on_start(len(left), at_once)
     local = executor == "local"  # another node's files would stay there
-    tasks = [(units[place], digests[units[place].data], targets[place], local) for place in left]
-    for (unit, _, target, _), outcome in executors.EXECUTORS[executor](tasks, _attempt, at_once):
+    tasks = [
+        _Task(unit, digests[unit.data], targets[place], local)
+        for place, unit in ((place, units[place]) for place in left)
+    ]
+    for task, outcome in executors.EXECUTORS[executor](tasks, _attempt, at_once):
         if isinstance(outcome, str):
-            report.failed.append((unit, outcome))
+            report.failed.append((task.unit, outcome))
         else:
-            results.save(outcome, target)
-            Unfinished(target.with_suffix("")).forget()
+            results.save(outcome, task.target)
+            task.unfinished().forget()
             report.done += 1
         if on_unit is not None:
-            on_unit(unit, outcome)
+            on_unit(task.unit, outcome)
     files = ((unit, targets[place]) for place, unit in enumerate(units))
     report.files = [(unit, file) for unit, file in files if results.complete(file)]
     return report
 
 
-def _attempt(task: tuple[Unit, str, Path, bool]) -> Result | str:
+@dataclass(frozen=True, slots=True)
+class _Task:
+    """A unit, its data's digest, its result's place, and whether a cut training goes on."""
+
+    unit: Unit
+    digest: str
+    target: Path
+    goes_on: bool
+
+    def unfinished(self) -> Unfinished:
+        """Where its trainings are kept."""
+        return Unfinished(self.target.with_suffix(""))
+
+
+def _attempt(task: _Task) -> Result | str:
     """A unit's result, or why there is none: one unit that cannot be done stops no others."""
-    unit, digest, target, local = task
-    unfinished = Unfinished(target.with_suffix("")) if local else None
+    unit = task.unit
+    unfinished = task.unfinished() if task.goes_on else None
     try:
         traces = _traces(unit.data, unit.form, unit.unmonitored_y)
-        return evaluate(unit.spec, traces, digest, unfinished=unfinished)
+        return evaluate(unit.spec, traces, task.digest, unfinished=unfinished)
     except TraceError as error:
         error.file = error.file or unit.data
         return str(error)

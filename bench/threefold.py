@@ -1,0 +1,38 @@
+"""A path of a bench: three relays of ours in a network of stock authorities, and what pins them."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+
+from harness.tornet import TorNetwork
+from harness.torours import OurRelay
+
+# Bytes a second that nobody reaches here: C tor's relays are not held to a rate either.
+FREELY = "1000000000"
+
+
+def three_relays(
+    stack: contextlib.ExitStack, network: TorNetwork, folder: Path, *options: str
+) -> list[OurRelay]:
+    """Guard, middle and exit, started with the same options; the network waits for them.
+
+    To be called before the network is started.
+    """
+    ours = [
+        stack.enter_context(
+            OurRelay(
+                network, folder / f"ours{place}", f"ours{place}", "--rate", FREELY, *options, *more
+            )
+        )
+        for place, more in enumerate([(), (), ("--exit", "accept *:*")])
+    ]
+    network.others = {relay.name: relay.fingerprint for relay in ours}
+    network.other_exits = [ours[2].name]
+    return ours
+
+
+def pins(relays: list[OurRelay]) -> list[str]:
+    """Options by which a client of ours takes these relays alone."""
+    names = zip(("--entry", "--middle", "--exit"), relays, strict=True)
+    return [word for option, relay in names for word in (option, relay.fingerprint)]
