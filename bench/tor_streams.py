@@ -2,9 +2,9 @@
 
 Both paths are pinned, in one private network with one consensus, to one file server. All processes
 share this machine: throughput is bounded by CPU, and round trips are a millisecond. C tor's KIST
-runs every millisecond. Relay crypto: CGO at all three hops of ours, and at C tor's exit (its client
-asks no other hop for it). What counts is the median of the ratios within a round: the two take
-turns, and what disturbs the machine disturbs both.
+runs every millisecond. Relay crypto: CGO at the exit and tor1 before it, with ours as with C tor
+(a client asks no other hop for it). What counts is the median of the ratios within a round: the two
+take turns, and what disturbs the machine disturbs both.
 """
 
 from __future__ import annotations

@@ -1,12 +1,14 @@
 //! What a middle relay cannot do without, alone: one layer of AES-CTR on each cell, AES-GCM on each record twice, and
-//! TCP in and out. The sum is what this machine leaves for no relay to beat.
+//! TCP in and out. The sum is what this machine leaves for no relay to beat. Beside it, what other choices cost, and the
+//! layers of Counter Galois Onion.
 
 use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::thread;
 
 use anabranch_onion::crypto::counter::KeyStream;
-use anabranch_onion::wire::cell::{BODY, CELL};
+use anabranch_onion::crypto::{CgoClient, CgoRelay, ClientLayer, RelayLayer, cgo};
+use anabranch_onion::wire::cell::{BODY, CELL, Command};
 use anabranch_onion::wire::crypto::Aes128Ctr;
 use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 use cipher::{KeyIvInit, StreamCipher};
@@ -36,9 +38,12 @@ struct Arguments {
 type Part = fn(usize) -> io::Result<f64>;
 
 /// What there is to measure, and whether a relay cannot do without it: the others show what a choice costs.
-const PARTS: [(&str, bool, Part); 6] = [
+const PARTS: [(&str, bool, Part); 9] = [
     ("AES-CTR", true, layers),
     ("AES-CTR by the library's counter mode", false, library),
+    ("CGO, a relay passes on", false, passed_on),
+    ("CGO, a relay speaks", false, spoken),
+    ("CGO, a client hears (with what the relay spoke)", false, heard),
     ("AES-GCM twice, records of 16 KiB", true, |cells| records(cells, RECORD)),
     ("AES-GCM twice, records of 4 KiB", false, |cells| records(cells, RECORD / 4)),
     ("AES-GCM twice, a record for each cell", false, |cells| records(cells, CELL)),
@@ -76,6 +81,40 @@ fn library(cells: usize) -> io::Result<f64> {
     let mut cipher = Aes128Ctr::new(&[1; 16].into(), &[0; 16].into());
     let mut body = [0; BODY];
     Ok(timed(|| (0..cells).for_each(|_| cipher.apply_keystream(std::hint::black_box(&mut body)))))
+}
+
+/// One layer on so many cells that are for somebody else.
+fn passed_on(cells: usize) -> io::Result<f64> {
+    let mut layer = CgoRelay::new(&[1; cgo::KEY_BYTES]);
+    let mut body = [0; BODY];
+    let mut pass = || layer.inbound(Command::RELAY, std::hint::black_box(&mut body));
+    Ok(timed(|| (0..cells).for_each(|_| pass())))
+}
+
+/// So many cells from their relay; keys change with each.
+fn spoken(cells: usize) -> io::Result<f64> {
+    let mut layer = CgoRelay::new(&[1; cgo::KEY_BYTES]);
+    let mut body = [0; BODY];
+    Ok(timed(|| {
+        for _ in 0..cells {
+            layer.originate(Command::RELAY, std::hint::black_box(&mut body));
+        }
+    }))
+}
+
+/// The same, and then by the client that they are for.
+fn heard(cells: usize) -> io::Result<f64> {
+    let seed = [1; cgo::KEY_BYTES];
+    let (mut relay, mut client) = (CgoRelay::new(&seed), CgoClient::new(&seed));
+    let mut body = [0; BODY];
+    let mut known = true;
+    let ms = timed(|| {
+        for _ in 0..cells {
+            relay.originate(Command::RELAY, std::hint::black_box(&mut body));
+            known &= client.inbound(Command::RELAY, std::hint::black_box(&mut body)).is_some();
+        }
+    });
+    if known { Ok(ms) } else { Err(io::Error::other("a client took a cell for another's")) }
 }
 
 /// Opening and sealing the records of this length that so many cells fill.

@@ -27,6 +27,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 
+from harness.blame import is_unjust
 from harness.closing import Closing
 from harness.nameserver import NameServer
 from harness.tools import Background, PeerFailed, tool
@@ -120,10 +121,6 @@ USUAL = re.compile(
         r"connection_edge_process_relay_cell \(away from origin\) failed",
     ))
 )  # fmt: skip
-
-# A relay's own circuits begin at few guards in so small a network; those that its guard refuses for
-# leading back, it counts against the guard.
-USUAL_OF_ROUTERS = re.compile(r"Guard .* is failing an extremely large amount of circuits")
 
 WARNING = re.compile(r"\[(?:warn|err)\]")
 # Of its own configuration, and of the small place in which it is: of no authority.
@@ -322,7 +319,7 @@ class TorNetwork(Closing):
             for line in node.log()
             if WARNING.search(line)
             and not OF_ITSELF.search(line)
-            and not (node.role != "client" and USUAL_OF_ROUTERS.search(line))
+            and not is_unjust(line, node.log("details"))
         ]
 
     def complaints(self) -> list[str]:
@@ -400,8 +397,7 @@ class TorNetwork(Closing):
 
 
 def _is_usual(node: Node, line: str) -> bool:
-    of_routers = node.role != "client" and USUAL_OF_ROUTERS.search(line)
-    return bool(of_routers or USUAL.search(line))
+    return bool(USUAL.search(line) or is_unjust(line, node.log("details")))
 
 
 def _lists(node: Node, wanted: dict[str, set[str]]) -> bool:

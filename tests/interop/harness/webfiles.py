@@ -106,9 +106,10 @@ class _Quiet(SimpleHTTPRequestHandler):
 
 @dataclass(frozen=True, kw_only=True)
 class Download(Fetched):
-    """What curl got, and how long it took."""
+    """What curl got, how long it took, and when it ended, by ``time.monotonic()``."""
 
     first_byte_s: float
+    ended: float
 
 
 def fetch(url: str, proxy: str, into: Path, seconds: float = 120.0, *more: str) -> Download:
@@ -119,13 +120,14 @@ def fetch(url: str, proxy: str, into: Path, seconds: float = 120.0, *more: str) 
     command = _curl(url, proxy, into, seconds)
     command += ["-w", "%{time_total} %{time_starttransfer}", *more]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
+    ended = time.monotonic()
     total, first = (done.stdout.split() or ["0", "0"])[:2]
     body = into.read_bytes() if into.exists() else b""
     into.unlink(missing_ok=True)
     error = f"curl: {done.stderr.strip()}" if done.returncode else ""
     return Download(
         bytes=len(body), sha256=hashlib.sha256(body).hexdigest(), seconds=float(total),
-        first_byte_s=float(first), error=error,
+        first_byte_s=float(first), error=error, ended=ended,
     )  # fmt: skip
 
 

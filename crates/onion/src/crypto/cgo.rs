@@ -5,8 +5,9 @@
 //! A cell's first 16 bytes are its tag, the rest is its content. A relay always encrypts and a client always decrypts, whichever way
 //! a cell goes: what the client "decrypts" with the nonce as tag, the relay encrypts back to that nonce, and so knows it for its own.
 
+use aes::cipher::consts::U16;
+use aes::cipher::{BlockDecrypt, BlockEncrypt, KeyInit};
 use aes::{Aes128Dec, Aes128Enc};
-use cipher::{BlockCipherDecrypt, BlockCipherEncrypt, KeyInit};
 use polyval::Polyval;
 use polyval::universal_hash::UniversalHash;
 use subtle::ConstantTimeEq;
@@ -26,8 +27,11 @@ const KEYS: usize = 64;
 /// Bytes of a cell behind its tag.
 const CONTENT: usize = BODY - TAG;
 /// Where in the key stream of a tag the next keys begin, in blocks: behind what covers a cell.
-const NEXT_KEYS: u8 = 31;
-const _: () = assert!(NEXT_KEYS as usize * TAG >= CONTENT);
+const NEXT_KEYS: usize = 31;
+const _: () = assert!(NEXT_KEYS * TAG >= CONTENT);
+/// Blocks of a tag's key stream. The counter starts at a multiple of 64.
+const STREAM: usize = NEXT_KEYS + SEED / TAG;
+const _: () = assert!(STREAM <= 64 && SEED.is_multiple_of(TAG));
 
 type Block = [u8; TAG];
 
@@ -68,7 +72,7 @@ impl RelayLayer for CgoRelay {
         let came = tag(body);
         self.out.encrypt(command, body);
         self.out.is_ours(body).then(|| {
-            self.out.renew(self.out.nonce);
+            self.out.renew();
             Tag::from(came)
         })
     }
@@ -80,7 +84,7 @@ impl RelayLayer for CgoRelay {
     fn originate(&mut self, command: Command, body: &mut Body) -> Tag {
         body[..TAG].copy_from_slice(&self.back.nonce);
         self.back.encrypt(command, body);
-        self.back.renew(self.back.last);
+        self.back.renew();
         Tag::from(self.back.last)
     }
 }
@@ -93,7 +97,7 @@ impl ClientLayer for CgoClient {
     fn originate(&mut self, command: Command, body: &mut Body) -> Tag {
         body[..TAG].copy_from_slice(&self.out.nonce);
         self.out.decrypt(command, body);
-        self.out.renew(self.out.nonce);
+        self.out.renew();
         Tag::from(tag(body))
     }
 
@@ -105,7 +109,7 @@ impl ClientLayer for CgoClient {
         let came = tag(body);
         self.back.decrypt(command, body);
         self.back.is_ours(body).then(|| {
-            self.back.renew(came);
+            self.back.renew();
             Tag::from(came)
         })
     }
@@ -118,24 +122,26 @@ struct Direction<C> {
     nonce: Block,
     /// The tag of the last cell, on the side that is farther from the client.
     last: Block,
+    /// The keys and the nonce that follow if the last cell ended at this hop.
+    next: [u8; SEED],
 }
 
-impl<C: KeyInit<KeySize = cipher::consts::U16>> Direction<C> {
+impl<C: KeyInit<KeySize = U16>> Direction<C> {
     fn new(seed: &[u8]) -> Direction<C> {
         let (keys, nonce) = seed.split_at(KEYS);
-        Direction { keys: Keys::new(keys), nonce: block(nonce), last: [0; TAG] }
+        Direction { keys: Keys::new(keys), nonce: block(nonce), last: [0; TAG], next: [0; SEED] }
     }
 
     fn is_ours(&self, body: &Body) -> bool {
         body[..TAG].ct_eq(&self.nonce).into()
     }
 
-    /// Replaces keys and nonce, which nobody can compute from the new ones (the proposal's `Update`).
-    fn renew(&mut self, from: Block) {
-        let mut next = [0; SEED];
-        self.keys.cover(&from, NEXT_KEYS, &mut next);
-        self.keys = Keys::new(&next[..KEYS]);
-        self.nonce = block(&next[KEYS..]);
+    /// Behind a cell: replaces keys and nonce, which nobody can compute from the new ones (the proposal's `Update`).
+    fn renew(&mut self) {
+        let (keys, nonce) = self.next.split_at(KEYS);
+        self.keys = Keys::new(keys);
+        self.nonce = block(nonce);
+        self.next = [0; SEED];
     }
 }
 
@@ -147,7 +153,7 @@ impl Direction<Aes128Enc> {
         self.keys.wide.encrypt_block((&mut whitened).into());
         self.last = xor(&whitened, &blind);
         left.copy_from_slice(&self.last);
-        self.keys.cover(&self.last, 0, content);
+        self.next = self.keys.cover(&self.last, content);
     }
 }
 
@@ -155,7 +161,7 @@ impl Direction<Aes128Dec> {
     fn decrypt(&mut self, command: Command, body: &mut Body) {
         let (left, content) = body.split_at_mut(TAG);
         let came = block(left);
-        self.keys.cover(&came, 0, content);
+        self.next = self.keys.cover(&came, content);
         let blind = self.keys.blind(&self.last, command, content);
         let mut whitened = xor(&came, &blind);
         self.keys.wide.decrypt_block((&mut whitened).into());
@@ -172,7 +178,7 @@ struct Keys<C> {
     stream_hash: Polyval,
 }
 
-impl<C: KeyInit<KeySize = cipher::consts::U16>> Keys<C> {
+impl<C: KeyInit<KeySize = U16>> Keys<C> {
     fn new(bytes: &[u8]) -> Keys<C> {
         let key = |at: usize| block(&bytes[at..at + TAG]);
         Keys {
@@ -185,35 +191,36 @@ impl<C: KeyInit<KeySize = cipher::consts::U16>> Keys<C> {
 
     /// What a tag is blinded with before and behind the block cipher: POLYVAL over the last tag, the command, and the content.
     fn blind(&self, last: &Block, command: Command, content: &[u8]) -> Block {
-        let (first, rest) = content.split_at(TAG - 1);
-        let mut mixed = [command.0; TAG];
-        mixed[1..].copy_from_slice(first);
+        let mut bytes = [0; (TAG + 1 + CONTENT).next_multiple_of(TAG)];
+        bytes[..TAG].copy_from_slice(last);
+        bytes[TAG] = command.0;
+        bytes[TAG + 1..][..CONTENT].copy_from_slice(content);
         let mut hash = self.wide_hash.clone();
-        hash.update(&[(*last).into(), mixed.into()]);
-        hash.update_padded(rest);
+        // All at once: the library takes blocks by fours.
+        hash.update_padded(&bytes);
         hash.finalize().into()
     }
 
-    /// XORs `bytes` with the key stream of a tag from block `first` on. The counter starts at a multiple of 64, and no stream is
-    /// longer than that.
-    fn cover(&self, tag: &Block, first: u8, bytes: &mut [u8]) {
+    /// XORs `content` with the key stream of a tag; what of it is behind that.
+    fn cover(&self, tag: &Block, content: &mut [u8]) -> [u8; SEED] {
         let mut hash = self.stream_hash.clone();
         hash.update(&[(*tag).into()]);
         let mut start: Block = hash.finalize().into();
         start[TAG - 1] &= 0xc0;
-        let mut stream = [aes::Block::from(start); CONTENT.div_ceil(TAG)];
-        let stream = &mut stream[..bytes.len().div_ceil(TAG)];
-        for (number, counter) in (first..).zip(stream.iter_mut()) {
+        let mut stream = [aes::Block::from(start); STREAM];
+        for (number, counter) in (0..).zip(&mut stream) {
             counter[TAG - 1] |= number;
         }
-        self.stream.encrypt_blocks(stream);
-        counter::xor(bytes, aes::Block::slice_as_flattened(stream));
+        self.stream.encrypt_blocks(&mut stream);
+        counter::xor_blocks(content, &stream);
+        let mut next = [0; SEED];
+        let behind = next.chunks_exact_mut(TAG).zip(&stream[NEXT_KEYS..]);
+        behind.for_each(|(bytes, block)| bytes.copy_from_slice(block));
+        next
     }
 }
 
-fn directions<C: KeyInit<KeySize = cipher::consts::U16>>(
-    seed: &[u8; KEY_BYTES],
-) -> (Direction<C>, Direction<C>) {
+fn directions<C: KeyInit<KeySize = U16>>(seed: &[u8; KEY_BYTES]) -> (Direction<C>, Direction<C>) {
     let (out, back) = seed.split_at(SEED);
     (Direction::new(out), Direction::new(back))
 }
@@ -253,7 +260,7 @@ mod tests {
     }
 
     /// A direction in the state that three fields tell: keys, nonce, last tag.
-    fn direction<C: KeyInit<KeySize = cipher::consts::U16>>(fields: &[&str]) -> Direction<C> {
+    fn direction<C: KeyInit<KeySize = U16>>(fields: &[&str]) -> Direction<C> {
         let seed: [u8; SEED] = bytes(&[fields[0], fields[1]].concat());
         Direction { last: bytes(fields[2]), ..Direction::new(&seed) }
     }
@@ -263,7 +270,7 @@ mod tests {
     }
 
     /// Two directions are in one state if they agree about a cell, about what is theirs, and about the keys that come after.
-    fn assert_same<C: KeyInit<KeySize = cipher::consts::U16>>(
+    fn assert_same<C: KeyInit<KeySize = U16>>(
         mut one: Direction<C>,
         mut other: Direction<C>,
         apply: fn(&mut Direction<C>, Command, &mut Body),
@@ -274,8 +281,8 @@ mod tests {
             apply(&mut one, Command::RELAY, &mut a);
             apply(&mut other, Command::RELAY, &mut b);
             assert_eq!(a, b);
-            one.renew(one.last);
-            other.renew(other.last);
+            one.renew();
+            other.renew();
         }
     }
 

@@ -1,0 +1,36 @@
+"""Whether a stock tor that blames its guard has reason to.
+
+C tor warns of a guard when fewer than half of the circuits that it began there came to be (path
+bias). In a network of seven relays many of those cannot: for onion services it picks a last hop
+without regard to the guard, and a circuit from a guard by a middle relay back to the guard is
+refused by the middle relay, whoever that is (tor-spec, "EXTEND and EXTENDED cells").
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+BLAME = re.compile(r"Guard \S+ \(\$([0-9A-F]{40})\) is failing an? \w+ large amount of circuits")
+# What a tor notes in its log of details, a line for each circuit.
+BEGUN = r"entry_guard_inc_circ_attempt_count\(\): .* for guard \S+ \(\$%s\)"
+BUILT = r"pathbias_count_build_success\(\): .* for guard \S+ \(\$%s\)"
+TURNS_BACK = r"circ \(length 3[^)]*\): \$%s\(open\) \$[0-9A-F]{40}\(open\) \$%s\(closed\)"
+# The share that C tor is content with.
+ENOUGH = 0.5
+
+
+def is_unjust(line: str, details: Sequence[str]) -> bool:
+    """Whether a line blames a guard that, but for circuits that turn back, did enough.
+
+    ``details`` is the log of the same tor, with the lines of its circuits.
+    """
+    blame = BLAME.search(line)
+    if blame is None:
+        return False
+    guard = blame[1]
+    begun, built, turned = (
+        sum(re.search(kind.replace("%s", guard), detail) is not None for detail in details)
+        for kind in (BEGUN, BUILT, TURNS_BACK)
+    )
+    return turned > 0 and built >= ENOUGH * (begun - turned)
