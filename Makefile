@@ -60,9 +60,10 @@ flame:  ## where a middle relay spends its time, as a flame graph (INTO=FILE.svg
 bench:  ## speed, against the targets (ARGS="forward delay" for some areas); AREA=tor: a middle relay's CPU beside C tor's
 	@scripts/need bench
 ifeq ($(AREA),tor)
-	cargo build --release --locked -p anabranch -p anabranch-bench --bin anabranch --bin idle-circuits --bin relay-limit
+	cargo build --release --locked -p anabranch -p anabranch-bench --bin anabranch --bin idle-circuits --bin guard-clients --bin relay-limit
 	cargo build --release --locked -p anabranch-drive --example pass
 	$(CARGO_TARGET_DIR)/release/idle-circuits
+	$(CARGO_TARGET_DIR)/release/guard-clients
 	$(CARGO_TARGET_DIR)/release/relay-limit
 	$(CARGO_TARGET_DIR)/release/examples/pass
 	tests/interop/setup --area tor

@@ -4,6 +4,9 @@ A stock client downloads by a pinned path whose middle relay is now C tor's and 
 thread or with two (C tor has one for cells), on one circuit and on four at once; guard, exit, file
 server and consensus are the same. A stock client asks its exit alone for CGO: the middle relay's
 layer is tor1, whoever it is.
+With two threads it matters whether the link to the guard and that to the exit are one thread's.
+That follows from the order in which links came: of such relays there are two, by one of which the
+exit has built a circuit before, and each is named for what its threads were seen to do.
 CPU is utime and stime of the middle relay's process during a download, divided by the bytes of the
 file: a process carries nothing else meanwhile. C tor's KIST runs every millisecond (its default of
 2 ms costs it more). Runs are interleaved; what counts is the median of the ratios within a round.
@@ -33,11 +36,23 @@ from threefold import FREELY
 # CPU of ours, as a share of C tor's.
 TARGET = 0.5
 STOCK = "C tor"
-# Ours, by how many threads carry cells.
-THREADS = {"ours, 1 thread": 1, "ours, 2 threads": 2}
 CIRCUITS = (1, 4)
+# The least share of the CPU of a thread that carries cells.
+BUSY = 0.1
 # Who, with how many circuits at once.
 Case = tuple[str, int]
+
+
+@dataclass(frozen=True)
+class Build:
+    """A relay of ours: its program (that of ``ANABRANCH``, if empty) and its threads."""
+
+    program: str
+    threads: int
+
+
+OURS = {"ours, 1 thread": Build("", 1), "ours, 2 threads": Build("", 2)}
+APART, TOGETHER = "links apart", "links together"
 
 
 @dataclass(frozen=True)
@@ -63,17 +78,17 @@ def main() -> int:
     parser.add_argument("--strict", action="store_true", help="a missed target is a failure")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="anabranch-bench-") as folder:
-        builds = {who: ("", threads) for who, threads in THREADS.items()}
-        builds |= dict(map(also, args.also))
+        builds = OURS | dict(map(also, args.also))
         rounds = measure(Path(folder), builds, args.runs, args.mib * MIB)
     heads = ["middle relay", "circuits", "CPU ms/MB", "MB/s"]
     print(table(heads, [row(case, rounds) for case in rounds[0]]))
-    met = [verdict(who, circuits, rounds) for circuits in CIRCUITS for who in THREADS]
+    ours = [who for who, circuits in rounds[0] if circuits == 1 and who.startswith(tuple(OURS))]
+    met = [verdict(who, circuits, rounds) for circuits in CIRCUITS for who in ours]
     return int(args.strict and not all(met))
 
 
-def also(word: str) -> tuple[str, tuple[str, int]]:
-    """A name, a program and its threads, as the option has them.
+def also(word: str) -> tuple[str, Build]:
+    """A name and a build, as the option has them.
 
     Raises:
         SystemExit: it has them otherwise.
@@ -81,51 +96,75 @@ def also(word: str) -> tuple[str, tuple[str, int]]:
     parts = re.fullmatch(r"([^=]+)=([^@]+)(?:@(\d+))?", word)
     if parts is None:
         raise SystemExit(f"bench: --also takes NAME=PROGRAM[@THREADS], not {word}")
-    return parts[1], (parts[2], int(parts[3] or 1))
+    return parts[1], Build(parts[2], int(parts[3] or 1))
 
 
 def measure(
-    folder: Path, builds: dict[str, tuple[str, int]], runs: int, length: int
+    folder: Path, builds: dict[str, Build], runs: int, length: int
 ) -> list[dict[Case, Run]]:
     """Rounds of runs, by who the middle relay is."""
     with contextlib.ExitStack() as stack:
-        network = stack.enter_context(TorNetwork(folder, relays=2, exits=1))
+        network = stack.enter_context(TorNetwork(folder, relays=2, exits=2))
         ours = {
-            who: stack.enter_context(
-                OurRelay(
-                    network, folder / f"ours{number}", f"ours{number}",
-                    "--rate", FREELY, "--threads", str(threads), program=program,
-                )
-            )
-            for number, (who, (program, threads)) in enumerate(builds.items())
-        }  # fmt: skip
+            who: [
+                stack.enter_context(relay(network, f"ours{number}n{one}", build))
+                for one in range(min(build.threads, 2))
+            ]
+            for number, (who, build) in enumerate(builds.items())
+        }
         server = stack.enter_context(FileServer())
-        network.others = {relay.name: relay.fingerprint for relay in ours.values()}
+        network.others = {one.name: one.fingerprint for relays in ours.values() for one in relays}
         network.start()
-        (guard, stock), (exit_,) = network.of("relay"), network.of("exit")
+        (guard, stock), (exit_, other) = network.of("relay"), network.of("exit")
         assert stock.process is not None, "it runs"
-        middles = {STOCK: (stock.fingerprint, stock.process.pid)}
-        middles |= {who: (relay.fingerprint, relay.process.pid) for who, relay in ours.items()}
-        ways = {}
-        for number, (who, (middle, pid)) in enumerate(middles.items()):
+
+        def way(middle: str, pid: int, exit_first: bool = False) -> Way:
+            if exit_first:
+                back = (exit_.fingerprint, middle, other.fingerprint)
+                first = network.client(f"first{pid}", "ConfluxEnabled 0", path=back)
+                at_once(server, first.proxy, folder, MIB, 1)
             path = (guard.fingerprint, middle, exit_.fingerprint)
-            client = network.client(f"by{number}", "ConfluxEnabled 0", path=path)
-            ways[who] = (client, pid)
+            client = network.client(f"by{pid}", "ConfluxEnabled 0", path=path)
             # The first download opens links and windows; it is for nobody's count.
+            before = threads_ms(pid)
             at_once(server, client.proxy, folder, 5 * MIB, max(CIRCUITS))
+            spent = [after - before[thread] for thread, after in threads_ms(pid).items()]
+            return Way(client, pid, sum(ms > BUSY * sum(spent) for ms in spent))
+
+        ways = {STOCK: way(stock.fingerprint, stock.process.pid)}
+        for who, relays in ours.items():
+            for place, one in enumerate(relays):
+                found = way(one.fingerprint, one.process.pid, place > 0)
+                links = f", {APART if found.busy > 1 else TOGETHER}" if len(relays) > 1 else ""
+                ways.setdefault(f"{who}{links}", found)
         return [one_round(server, ways, folder, length) for _ in range(runs)]
 
 
+@dataclass(frozen=True)
+class Way:
+    """A client by a middle relay, that relay's process, and how many of its threads carry cells."""
+
+    client: Node
+    pid: int
+    busy: int
+
+
+def relay(network: TorNetwork, name: str, build: Build) -> OurRelay:
+    """A relay of ours that nobody holds to a rate."""
+    options = ("--rate", FREELY, "--threads", str(build.threads))
+    return OurRelay(network, network.folder / name, name, *options, program=build.program)
+
+
 def one_round(
-    server: FileServer, ways: dict[str, tuple[Node, int]], folder: Path, length: int
+    server: FileServer, ways: dict[str, Way], folder: Path, length: int
 ) -> dict[Case, Run]:
     """As many bytes by each relay, on one circuit and on several."""
     found = {}
     for circuits in CIRCUITS:
-        for who, (client, pid) in ways.items():
-            before = cpu_ms(pid)
-            seconds = at_once(server, client.proxy, folder, length // circuits, circuits)
-            run = Run((cpu_ms(pid) - before) / length * 1e6, length / 1e6 / seconds)
+        for who, way in ways.items():
+            before = cpu_ms(way.pid)
+            seconds = at_once(server, way.client.proxy, folder, length // circuits, circuits)
+            run = Run((cpu_ms(way.pid) - before) / length * 1e6, length / 1e6 / seconds)
             found[who, circuits] = run
             told = f"{run.cpu_ms_a_mb:.2f} ms/MB, {run.mb_a_second:.1f} MB/s"
             print(f"  {who}, {circuits} circuit(s): {told}", file=sys.stderr, flush=True)
@@ -133,12 +172,17 @@ def one_round(
 
 
 def cpu_ms(pid: int) -> float:
-    """User and system time of a process so far: of its threads, none of which ends.
+    """User and system time of a process so far: of its threads, none of which ends."""
+    return sum(threads_ms(pid).values())
 
-    ``/proc/PID/stat`` has the same sum in clock ticks, which are too long for 50 MB.
+
+def threads_ms(pid: int) -> dict[str, float]:
+    """User and system time of each thread of a process so far.
+
+    ``/proc/PID/stat`` has their sum in clock ticks, which are too long for 50 MB.
     """
     tasks = Path(f"/proc/{pid}/task").glob("*/schedstat")
-    return sum(int(task.read_text().split()[0]) for task in tasks) / 1e6
+    return {task.parent.name: int(task.read_text().split()[0]) / 1e6 for task in tasks}
 
 
 def row(case: Case, rounds: list[dict[Case, Run]]) -> list[object]:

@@ -1,7 +1,10 @@
 //! How many files the process may have open: each socket is one.
 
-use std::io;
+use std::io::{self, ErrorKind};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
 
+use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -24,9 +27,103 @@ pub fn ran_out(error: &io::Error) -> bool {
     [Errno::MFILE, Errno::NFILE].iter().any(|no| error.raw_os_error() == Some(no.raw_os_error()))
 }
 
+/// A file that is given up where no other is left, so that who wants to come in can be taken and turned away. Left waiting, they would keep
+/// their listener ready, and the program busy.
+pub struct Spare(Option<OwnedFd>);
+
+impl Spare {
+    /// Takes a file for later.
+    #[must_use]
+    pub fn new() -> Spare {
+        Spare(eventfd(0, EventfdFlags::CLOEXEC).ok())
+    }
+
+    /// The next who wants to come in by a listener that does not block; `None` if nobody is left.
+    pub fn accept(&mut self, listener: &TcpListener) -> Option<(TcpStream, SocketAddr)> {
+        loop {
+            match listener.accept() {
+                Ok(newcomer) => return Some(newcomer),
+                Err(error) if ran_out(&error) => {
+                    if !self.turn_away(listener) {
+                        return None;
+                    }
+                }
+                Err(error) if is_newcomers(&error) => {}
+                Err(_) => return None,
+            }
+        }
+    }
+
+    /// Whether there was somebody to turn away.
+    fn turn_away(&mut self, listener: &TcpListener) -> bool {
+        drop(self.0.take());
+        let turned = listener.accept().is_ok();
+        *self = Spare::new();
+        turned
+    }
+}
+
+impl Default for Spare {
+    fn default() -> Spare {
+        Spare::new()
+    }
+}
+
+/// Whether an error of a listener is about the one who came, and others may wait.
+fn is_newcomers(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::ConnectionAborted | ErrorKind::Interrupted)
+}
+
 #[cfg(test)]
 mod tests {
+    use std::io::Read;
+    use std::process::Command;
+
     use super::*;
+
+    /// Files that the process of a test may have.
+    const FEW: u64 = 64;
+
+    /// Nine come, three of them while there are files.
+    fn come_when_no_file_is_left() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let at = listener.local_addr().unwrap();
+        let mut spare = Spare::new();
+        let mut newcomers: Vec<TcpStream> =
+            (0..8).map(|_| TcpStream::connect(at).unwrap()).collect();
+        let limit = Rlimit { current: Some(FEW), maximum: getrlimit(Resource::Nofile).maximum };
+        setrlimit(Resource::Nofile, limit).unwrap();
+        let mut fill = Vec::new();
+        while let Ok(file) = eventfd(0, EventfdFlags::empty()) {
+            fill.push(file);
+        }
+        fill.truncate(fill.len() - 3);
+        let taken: Vec<_> = std::iter::from_fn(|| spare.accept(&listener)).collect();
+        assert_eq!(taken.len(), 3);
+        fill.truncate(fill.len() - 1);
+        assert_eq!(listener.accept().unwrap_err().kind(), ErrorKind::WouldBlock, "nobody waits");
+        for away in &mut newcomers[3..] {
+            assert!(matches!(away.read(&mut [0]), Ok(0) | Err(_)), "its connection is closed");
+        }
+        drop(fill);
+        let late = TcpStream::connect(at).unwrap();
+        let (_, from) = spare.accept(&listener).unwrap();
+        assert_eq!(from, late.local_addr().unwrap(), "with files there are places again");
+    }
+
+    #[test]
+    fn who_comes_when_no_file_is_left_is_turned_away() {
+        // The limit is the process's: the test runs itself in one of its own.
+        const ALONE: &str = "ANABRANCH_TEST_FILES_ALONE";
+        const NAME: &str = "who_comes_when_no_file_is_left_is_turned_away";
+        if std::env::var_os(ALONE).is_some() {
+            return come_when_no_file_is_left();
+        }
+        let mut alone = Command::new(std::env::current_exe().unwrap());
+        let done = alone.args([NAME, "--nocapture"]).env(ALONE, "1").output().unwrap();
+        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    }
 
     #[test]
     fn the_soft_limit_becomes_the_hard_one() {

@@ -36,6 +36,9 @@ pub(crate) struct Owner {
 /// Cells of its own that a link may have to say beside one for each circuit. Nobody who reads lets them become so many: a neighbour who makes
 /// us answer and does not read is to go.
 const MOST_SAID: usize = 256;
+/// Bytes of cells that a link to another shard may have outside of queues. The other shard has an order among circuits of its own: an order
+/// here is only for what does not pass at once.
+const AT_ONCE: usize = 64 * CELL;
 /// Tries to find a free circuit ID (C tor's figure).
 const TRIES: usize = 64;
 /// Room that a link keeps when it rests.
@@ -250,11 +253,18 @@ impl Hub {
         true
     }
 
-    /// Puts a cell into its lane's queue: how many wait there now, 0 if there is no such lane.
+    /// Puts a cell into its lane's queue, or to what a link to another shard sends at once: how many wait there now, 0 if there is no such
+    /// lane.
     pub(crate) fn push(&mut self, now: Time, lane: Lane, command: Command, body: &Body) -> usize {
         let Some(link) = self.links.get_mut(&lane.link) else { return 0 };
         let Some((_, queue)) = link.lanes.get_mut(&lane.id) else { return 0 };
         let was_empty = queue.is_empty();
+        let channel = &mut link.channel;
+        if was_empty && channel.is_sibling() && channel.outbox.len() < AT_ONCE {
+            put_fixed(&mut channel.outbox, lane.id, command, body);
+            self.wake(lane.link);
+            return 1;
+        }
         self.pool.push(queue, now, |cell| {
             cell[..4].copy_from_slice(&lane.id.to_be_bytes());
             cell[4] = command.0;
@@ -280,7 +290,10 @@ impl Hub {
         if !link.channel.outbox.is_empty() {
             let padding = if std::mem::take(&mut link.padded) { CELL } else { 0 };
             link.quiet.note(now, link.channel.outbox.len() <= padding);
-            out.append(&mut link.channel.outbox);
+            match out.is_empty() && link.channel.is_sibling() {
+                true => std::mem::swap(out, &mut link.channel.outbox),
+                false => out.append(&mut link.channel.outbox),
+            }
             link.busiest = link.lanes.len();
             return Popped::Own;
         }

@@ -1,7 +1,7 @@
 //! A relay on real sockets.
 
 use std::io::{self, Read};
-use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::net::{IpAddr, SocketAddr};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::Duration;
@@ -288,9 +288,7 @@ impl Head {
     }
 
     fn accept(&mut self, place: usize, watch: &mut dyn Watch) {
-        while let Some(Ok((socket, peer))) =
-            self.shard.station.listeners.get(place).map(TcpListener::accept)
-        {
+        while let Some((socket, peer)) = self.shard.station.accept(place) {
             if let Some((socket, peer)) = self.hands.hand(socket, peer) {
                 self.shard.accept(socket, peer, watch);
             }

@@ -1,7 +1,7 @@
 //! A core and its links, for either role: one thread's sockets, and the four calls that move bytes between both.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -16,6 +16,7 @@ use super::links::{LINKS, Links};
 use super::outside::{Inside, Outside, Stir, Told};
 use super::siblings::{Siblings, is_sibling};
 use crate::clock::Clock;
+use crate::files::Spare;
 use crate::poller::{Poller, Ready};
 
 /// The least token of a listener: its place added to this. Smaller ones are single files, of the role but for one.
@@ -36,6 +37,7 @@ pub(super) struct Station<C> {
     pub(super) poller: Poller,
     pub(super) links: Links,
     pub(super) listeners: Vec<TcpListener>,
+    spare: Spare,
     /// The addresses that neighbours are told are ours; none for a client.
     own: Vec<IpAddr>,
     /// The other shards of a relay that has any.
@@ -89,7 +91,18 @@ impl<C: Core> Station<C> {
         }
         let (links, siblings) = (Links::new(context), None);
         let (swept, rested) = (Time::ZERO, Time::ZERO);
-        Ok(Station { clock, core, poller, links, listeners, own, siblings, swept, rested })
+        Ok(Station {
+            clock,
+            core,
+            poller,
+            links,
+            listeners,
+            spare: Spare::new(),
+            own,
+            siblings,
+            swept,
+            rested,
+        })
     }
 
     /// Joins the core with others of the same relay.
@@ -120,6 +133,11 @@ impl<C: Core> Station<C> {
     /// The kernel's.
     pub(super) fn addresses(&self) -> io::Result<Vec<SocketAddr>> {
         self.listeners.iter().map(TcpListener::local_addr).collect()
+    }
+
+    /// Who comes next by the listener at this place; `None` if nobody waits. Those for whom no file is left hear it at once.
+    pub(super) fn accept(&mut self, place: usize) -> Option<(TcpStream, SocketAddr)> {
+        self.spare.accept(self.listeners.get(place)?)
     }
 
     /// Waits until a file is ready, or the core (or `other`) wants to be called, or a tick has passed.

@@ -15,14 +15,24 @@ const REBASE: f64 = 500.0;
 /// Counts cells, each of which weighs half after a half-life.
 ///
 /// Rather than let all counts decay, new cells weigh more and more: only the order matters.
+///
+/// A busy circuit sends many cells in a row: who goes next is taken out of the order, and comes back into it where another is before it.
 #[derive(Clone, Debug)]
 pub struct Ewma {
     half_life: Duration,
     base: Time,
+    /// What a cell weighs, and when that was so.
+    weight: (Time, f64),
+    /// Of all circuits that sent; that of `front` is out of date.
     counts: BTreeMap<u32, f64>,
-    /// Those that have cells, least first. Non-negative floats are ordered as their bits are.
-    active: BTreeSet<(u64, u32)>,
+    /// Whose cell goes next, if that is known.
+    front: Option<Rank>,
+    /// Others that have cells.
+    behind: BTreeSet<Rank>,
 }
+
+/// A circuit's place in the order: its count (non-negative floats are ordered as their bits are), and its ID.
+type Rank = (u64, u32);
 
 impl Default for Ewma {
     fn default() -> Ewma {
@@ -33,54 +43,102 @@ impl Default for Ewma {
 impl Ewma {
     /// With this half-life.
     pub fn new(half_life: Duration) -> Ewma {
-        Ewma { half_life, base: Time::ZERO, counts: BTreeMap::new(), active: BTreeSet::new() }
+        Ewma {
+            half_life,
+            base: Time::ZERO,
+            weight: (Time::ZERO, 1.0),
+            counts: BTreeMap::new(),
+            front: None,
+            behind: BTreeSet::new(),
+        }
     }
 
-    fn key(&self, circuit: u32) -> (u64, u32) {
+    fn rank(&self, circuit: u32) -> Rank {
         (self.counts.get(&circuit).copied().unwrap_or(0.0).to_bits(), circuit)
     }
 
-    fn weight(&mut self, now: Time) -> f64 {
-        let age = |base| now.since(base).as_secs_f64() / self.half_life.as_secs_f64();
-        let halves = age(self.base);
-        if halves < REBASE {
-            return halves.exp2();
+    /// Puts who is at the front back among the others.
+    fn put_back(&mut self) {
+        if let Some((count, circuit)) = self.front.take() {
+            self.counts.insert(circuit, f64::from_bits(count));
+            self.behind.insert((count, circuit));
         }
-        let shrink = (-halves).exp2();
+    }
+
+    /// Takes a circuit out of the order.
+    fn take(&mut self, circuit: u32) -> Rank {
+        if let Some(front) = self.front.take_if(|(_, front)| *front == circuit) {
+            return front;
+        }
+        self.put_back();
+        let rank = self.rank(circuit);
+        self.behind.remove(&rank);
+        rank
+    }
+
+    fn weigh(&mut self, now: Time) -> f64 {
+        let (at, weight) = self.weight;
+        if at == now {
+            return weight;
+        }
+        let mut halves = now.since(self.base).as_secs_f64() / self.half_life.as_secs_f64();
+        if halves >= REBASE {
+            self.rebase(now, (-halves).exp2());
+            halves = 0.0;
+        }
+        self.weight = (now, halves.exp2());
+        self.weight.1
+    }
+
+    fn rebase(&mut self, now: Time, shrink: f64) {
+        self.put_back();
         self.counts.values_mut().for_each(|count| *count *= shrink);
-        let active: Vec<u32> = self.active.iter().map(|&(_, circuit)| circuit).collect();
-        self.active = active.into_iter().map(|circuit| self.key(circuit)).collect();
+        let behind = std::mem::take(&mut self.behind);
+        self.behind = behind.into_iter().map(|(_, circuit)| self.rank(circuit)).collect();
         self.base = now;
-        1.0
     }
 }
 
 impl Policy for Ewma {
     fn woke(&mut self, circuit: u32) {
-        self.active.insert(self.key(circuit));
+        let rank = self.rank(circuit);
+        match self.front {
+            None if self.behind.is_empty() => self.front = Some(rank),
+            _ => drop(self.behind.insert(rank)),
+        }
     }
 
     fn next(&mut self) -> Option<u32> {
-        self.active.first().map(|&(_, circuit)| circuit)
+        let first = self.behind.first().copied();
+        if let Some(first) = first.filter(|first| self.front.is_none_or(|front| *first < front)) {
+            self.behind.pop_first();
+            self.put_back();
+            self.front = Some(first);
+        }
+        self.front.map(|(_, circuit)| circuit)
     }
 
     fn sent(&mut self, now: Time, circuit: u32, more: bool) {
-        let weight = self.weight(now);
-        self.active.remove(&self.key(circuit));
-        *self.counts.entry(circuit).or_default() += weight;
-        if more {
-            self.active.insert(self.key(circuit));
+        let weight = self.weigh(now);
+        let (count, _) = self.take(circuit);
+        let count = f64::from_bits(count) + weight;
+        match more {
+            true => self.front = Some((count.to_bits(), circuit)),
+            false => drop(self.counts.insert(circuit, count)),
         }
     }
 
     fn gone(&mut self, circuit: u32) {
-        self.active.remove(&self.key(circuit));
+        self.take(circuit);
         self.counts.remove(&circuit);
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use anabranch_multipath::seed;
+    use rand::RngExt;
+
     use super::*;
 
     #[test]
@@ -107,5 +165,56 @@ mod tests {
         policy.sent(later, 1, true);
         policy.sent(later, 1, true);
         assert_eq!(policy.next(), Some(2));
+    }
+
+    /// The same order, computed anew for each cell.
+    #[derive(Default)]
+    struct Plain {
+        counts: BTreeMap<u32, f64>,
+        active: BTreeSet<u32>,
+    }
+
+    impl Plain {
+        fn next(&self) -> Option<u32> {
+            let count = |circuit: &u32| self.counts.get(circuit).copied().unwrap_or(0.0);
+            let least = |a: &u32, b: &u32| count(a).total_cmp(&count(b)).then(a.cmp(b));
+            self.active.iter().copied().min_by(least)
+        }
+    }
+
+    #[test]
+    fn whatever_happens_the_least_goes_first() {
+        let mut rng = seed::stream(1, 0, "ewma");
+        // Counts are brought back to small numbers once on the way.
+        let half_life = Duration::from_millis(30);
+        let (mut policy, mut plain) = (Ewma::new(half_life), Plain::default());
+        let mut now = Time::ZERO;
+        let mut served = BTreeSet::new();
+        for step in 0..20_000 {
+            now += Duration::from_millis(rng.random_range(0..3));
+            let circuit = rng.random_range(0..6);
+            match rng.random_range(0..8) {
+                0..2 if plain.active.insert(circuit) => policy.woke(circuit),
+                2 if rng.random_range(0..20) == 0 => {
+                    policy.gone(circuit);
+                    plain.active.remove(&circuit);
+                    plain.counts.remove(&circuit);
+                }
+                _ => {
+                    assert_eq!(policy.next(), plain.next(), "step {step}");
+                    let Some(circuit) = plain.next() else { continue };
+                    let more = rng.random_range(0..10) > 0;
+                    policy.sent(now, circuit, more);
+                    let weight = (now.secs_f64() / half_life.as_secs_f64()).exp2();
+                    *plain.counts.entry(circuit).or_default() += weight;
+                    if !more {
+                        plain.active.remove(&circuit);
+                    }
+                    served.insert(circuit);
+                }
+            }
+        }
+        assert_eq!(served.len(), 6);
+        assert!(now.secs_f64() > REBASE * half_life.as_secs_f64());
     }
 }

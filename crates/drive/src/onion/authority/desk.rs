@@ -106,9 +106,8 @@ impl Desk {
     }
 
     fn accept(&mut self, now: Time, place: usize) {
-        let Station { listeners, poller, .. } = &self.station;
-        let Some(listener) = listeners.get(place) else { return };
-        while let Ok(visitor) = listener.accept() {
+        while let Some(visitor) = self.station.accept(place) {
+            let poller = &self.station.poller;
             // One that the kernel cannot watch is closed.
             let _ = self.counter.enter(now, poller, visitor, self.bureau.longest());
         }

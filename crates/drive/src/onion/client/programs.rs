@@ -64,9 +64,8 @@ impl Programs {
     ///
     /// # Errors
     /// The kernel's: one was lost.
-    pub(super) fn accept(&mut self, station: &Station<Client>, place: usize) -> io::Result<()> {
-        let Some(listener) = station.listeners.get(place) else { return Ok(()) };
-        while let Ok((socket, _)) = listener.accept() {
+    pub(super) fn accept(&mut self, station: &mut Station<Client>, place: usize) -> io::Result<()> {
+        while let Some((socket, _)) = station.accept(place) {
             if self.programs.len() >= MOST {
                 continue;
             }
