@@ -20,13 +20,13 @@ const CIRCUITS: u64 = 10;
 #[derive(Parser)]
 struct Arguments {
     /// How many.
-    #[arg(long, default_value_t = 1_000_000)]
+    #[arg(long, default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..))]
     clients: u64,
     /// Guards that the consensus lists; one in a hundred of them is replaced each day.
-    #[arg(long, default_value_t = 3000)]
+    #[arg(long, default_value_t = 3000, value_parser = clap::value_parser!(u32).range(100..))]
     relays: u32,
     /// Days.
-    #[arg(long, default_value_t = 3)]
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..))]
     days: u64,
 }
 
@@ -86,7 +86,7 @@ fn main() -> io::Result<()> {
         "{clients} clients, {days} days, {CIRCUITS} circuits a day: {:.1} s, {each:.1} us for a day of one; {:.0} MB, {} bytes each",
         took.as_secs_f64(),
         grown as f64 / 1e6,
-        grown / clients.max(1),
+        grown / clients,
     );
     let busiest = used.iter().max().copied().unwrap_or(0);
     let mean = (clients * days * CIRCUITS) as f64 / f64::from(relays);

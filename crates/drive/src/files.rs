@@ -1,4 +1,4 @@
-//! How many files the process may have open: each socket is one.
+//! How many files the process may have open (each socket is one), and what is done with newcomers when none is left.
 
 use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -123,6 +123,7 @@ mod tests {
         let mut alone = Command::new(std::env::current_exe().unwrap());
         let done = alone.args([NAME, "--nocapture"]).env(ALONE, "1").output().unwrap();
         assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+        assert!(String::from_utf8_lossy(&done.stdout).contains("1 passed"));
     }
 
     #[test]

@@ -9,7 +9,7 @@ refused by the middle relay, whoever that is (tor-spec, "EXTEND and EXTENDED cel
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 BLAME = re.compile(r"Guard \S+ \(\$([0-9A-F]{40})\) is failing an? \w+ large amount of circuits")
 # What a tor notes in its log of details, a line for each circuit.
@@ -20,17 +20,17 @@ TURNS_BACK = r"circ \(length 3[^)]*\): \$%s\(open\) \$[0-9A-F]{40}\(open\) \$%s\
 ENOUGH = 0.5
 
 
-def is_unjust(line: str, details: Sequence[str]) -> bool:
+def is_unjust(line: str, details: Callable[[], Sequence[str]]) -> bool:
     """Whether a line blames a guard that, but for circuits that turn back, did enough.
 
-    ``details`` is the log of the same tor, with the lines of its circuits.
+    ``details`` reads the log of the same tor that has the lines of its circuits.
     """
     blame = BLAME.search(line)
     if blame is None:
         return False
-    guard = blame[1]
+    guard, lines = blame[1], details()
     begun, built, turned = (
-        sum(re.search(kind.replace("%s", guard), detail) is not None for detail in details)
+        sum(re.search(kind.replace("%s", guard), detail) is not None for detail in lines)
         for kind in (BEGUN, BUILT, TURNS_BACK)
     )
     return turned > 0 and built >= ENOUGH * (begun - turned)

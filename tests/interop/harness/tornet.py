@@ -319,7 +319,7 @@ class TorNetwork(Closing):
             for line in node.log()
             if WARNING.search(line)
             and not OF_ITSELF.search(line)
-            and not is_unjust(line, node.log("details"))
+            and not is_unjust(line, partial(node.log, "details"))
         ]
 
     def complaints(self) -> list[str]:
@@ -397,7 +397,7 @@ class TorNetwork(Closing):
 
 
 def _is_usual(node: Node, line: str) -> bool:
-    return bool(USUAL.search(line) or is_unjust(line, node.log("details")))
+    return bool(USUAL.search(line) or is_unjust(line, partial(node.log, "details")))
 
 
 def _lists(node: Node, wanted: dict[str, set[str]]) -> bool:

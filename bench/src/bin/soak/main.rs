@@ -12,10 +12,10 @@ mod server;
 mod socks;
 mod stream;
 
-use anabranch_drive::files;
 use std::alloc::System;
 use std::io::{self, Write};
 
+use anabranch_drive::files;
 use cap::Cap;
 use clap::Parser;
 use serde::Serialize;

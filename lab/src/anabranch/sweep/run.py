@@ -90,8 +90,7 @@ def sweep(
         on_start(len(left), at_once)
     local = executor == "local"  # another node's files would stay there
     tasks = [
-        _Task(unit, digests[unit.data], targets[place], local)
-        for place, unit in ((place, units[place]) for place in left)
+        _Task(units[place], digests[units[place].data], targets[place], local) for place in left
     ]
     for task, outcome in executors.EXECUTORS[executor](tasks, _attempt, at_once):
         if isinstance(outcome, str):
