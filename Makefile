@@ -5,7 +5,7 @@ PYTHON := $(CACHE)/peers/venv/bin/python
 FUZZ_TARGETS := $(basename $(notdir $(wildcard fuzz/fuzz_targets/*.rs)))
 AREA ?= all
 
-.PHONY: help build demo test check package bench bench-wireguard flame accuracy interop soak experiment-overhead experiment-circumvention experiment-pages lab-results web fuzz clean
+.PHONY: help build demo test check package bench bench-wireguard flame accuracy interop soak experiment-overhead experiment-circumvention experiment-pages lab-results lab-ray web fuzz clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\): *## */  make \1\t/p' Makefile | expand -t 20
@@ -120,6 +120,9 @@ lab-results:  ## hours: what each observer learns; DATA=shadow_tor_wikipedia98.p
 	@test -n "$(DATA)" || { echo "make lab-results DATA=FILE: the traces to evaluate on" >&2; exit 2; }
 	lab/run-tests --install
 	lab/results/run $(abspath $(DATA)) $(CACHE)/lab-results
+
+lab-ray:  ## the lab's sweeps on a Ray of this machine, which it installs into the lab's environment (260 MB)
+	lab/run-tests --ray
 
 web:  ## the local web: a page of each of 369 packages of Debian and npm, for experiments (0.7 GB of downloads)
 	@scripts/need web

@@ -17,26 +17,11 @@ from anabranch.io.parquet import Writer
 from anabranch.splitting import Split
 from anabranch.traces import Builder, Facts, Traces
 from anabranch.validate import TraceError
-from making import made
-
-
-def packets(traces: Traces) -> list[tuple[str, list[float], list[int]]]:
-    """Label, times and sizes of each load, in an order that no format changes."""
-    labels = traces.labels.tolist()
-    places = [traces.packets(k) for k in range(len(traces))]
-    loads = [
-        (label, traces.times[place].tolist(), traces.sizes[place].tolist())
-        for label, place in zip(labels, places, strict=True)
-    ]
-    return sorted(loads)
+from making import made, packets, signs
 
 
 def listed(paths: NDArray[np.int16] | None) -> list[int] | None:
     return None if paths is None else paths.tolist()
-
-
-def signs(traces: Traces) -> Traces:
-    return replace(traces, sizes=np.sign(traces.sizes), facts=Facts(size="direction"))
 
 
 def test_parquet_gives_everything_back(traces: Traces, tmp_path: Path) -> None:
@@ -62,6 +47,19 @@ def test_parquet_is_written_piece_by_piece_and_torn_by_no_row_group(tmp_path: Pa
     assert packets(io.read(tmp_path / "a.parquet")) == packets(traces)
     runs = [file.read_row_group(k, ["load"])["load"].unique() for k in range(file.num_row_groups)]
     assert sum(map(len, runs)) == len(traces)
+
+
+def test_a_file_without_loads_is_never_written(traces: Traces, tmp_path: Path) -> None:
+    for form in io.FORMATS:
+        with pytest.raises(TraceError, match=f"{form}: there are no loads to write"):
+            io.write(traces[:0], tmp_path / form, form)
+    with pytest.raises(TraceError, match="no loads"), Writer(tmp_path / "a", Facts()) as writer:
+        writer.add(traces[:0])
+    assert list(tmp_path.iterdir()) == []
+    with Writer(tmp_path / "a", Facts()) as writer:
+        writer.add(traces[:0])
+        writer.add(traces)
+    assert len(io.read(tmp_path / "a", "parquet")) == len(traces)
 
 
 def test_interleaved_loads_are_told_apart(tmp_path: Path) -> None:
@@ -154,8 +152,22 @@ def test_a_file_that_is_no_trace_says_why(tmp_path: Path) -> None:
     write_rows(path, {"time": [0.0]}, **{"anabranch.schema": "2"})
     with pytest.raises(TraceError, match="schema 2 is not known"):
         io.read(path)
-    write_rows(path, {"time": [0.0]}, **{"anabranch.seed": "x"})
-    with pytest.raises(TraceError, match=r"'anabranch\.seed' are damaged"):
+    for key, value in (("seed", "x"), ("paths", "7"), ("paths", "[" * 100_000)):
+        write_rows(path, {"time": [0.0]}, **{f"anabranch.{key}": value})
+        with pytest.raises(TraceError, match=rf"'anabranch\.{key}' are damaged"):
+            io.read(path)
+
+
+def test_other_columns_and_two_of_a_name_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    write_rows(path, {"time": [0.0]})
+    plain = pq.read_table(path)
+    pq.write_table(plain.append_column("times", pa.array(["x"])), path)
+    assert io.detect(path) == "parquet"
+    with pytest.raises(TraceError, match="column 'times': is not known: there are load, label"):
+        io.read(path)
+    pq.write_table(plain.append_column("load", plain["load"]), path)
+    with pytest.raises(TraceError, match="column 'load': stands twice"):
         io.read(path)
 
 
@@ -189,10 +201,20 @@ def test_a_failed_write_leaves_the_old_file_and_no_draft(traces: Traces, tmp_pat
     path = tmp_path / "a.parquet"
     path.write_text("old")
     empty = Split("weights:1,0", "1p", 2).split(traces).on_paths([1])
-    with pytest.raises(TraceError, match="load 0 in run 0 has no packets"):
-        io.write(empty, path)
+    for form in ("parquet", "cells"):
+        with pytest.raises(TraceError, match=r"load 0 in run 0 has no packets, which .* hold"):
+            io.write(empty, path, form)
+    with pytest.raises(TraceError, match="which captures cannot hold"):
+        io.write(empty[:1], path, "pcapng")
     assert [entry.name for entry in tmp_path.iterdir()] == ["a.parquet"]
     assert path.read_text() == "old"
+
+
+def test_a_load_without_packets_is_kept_where_there_is_a_row_for_it(tmp_path: Path) -> None:
+    traces = Builder().add("a", [0.5], [1]).add("a", [], []).build()
+    for form in ("lists", "wflib", "directions"):
+        io.write(traces, tmp_path / form, form)
+        assert io.read(tmp_path / form, form).lengths.tolist() == [1, 0]
 
 
 def test_lists_give_packets_back(traces: Traces, tmp_path: Path) -> None:
@@ -224,90 +246,26 @@ def test_lists_as_others_have_them(tmp_path: Path) -> None:
         ("times", pa.array([[1.0, 0.0], [0.0]]), "column 'time': packet 1 of load 0"),
         ("sizes", pa.array([[1, 1 << 40], [1]]), "column 'size': holds values"),
         ("label", pa.array(["a", None]), "column 'label': holds nulls"),
+        ("run", pa.array([0, 1 << 40]), "column 'run': holds values that are not whole numbers"),
+        ("run", pa.array([0, 1 << 63], pa.uint64()), "column 'run': holds values"),
     ]:
         pq.write_table(pa.table(columns | {name: column}), path)
         with pytest.raises(TraceError, match=problem):
             io.read(path, "lists")
 
 
-def test_wflib_gives_directions_and_times_back(traces: Traces, tmp_path: Path) -> None:
-    path = tmp_path / "a.npz"
-    io.write(traces, path)
-    assert io.detect(path) == "wflib"
-    got = io.read(path)
-    assert packets(got) == packets(signs(traces))
-    with np.load(path) as file:
-        assert file["X"].shape == (len(traces), 10_000)
-        assert file["X"][0, 0] == np.sign(traces.sizes[0]) * 1e-9
-        assert file["y"].tolist() == traces.label.tolist()
-
-
-def test_wflib_as_others_have_it(tmp_path: Path) -> None:
-    path = tmp_path / "a.npz"
-    np.savez(path, X=[[0.0, -0.5, 1.0, 0.0], [0.25, 0.0, 0.0, 0.0]], y=[7, 95])
-    traces = io.read(path, meaning=io.Meaning(unmonitored=95))
-    assert packets(traces) == [("7", [0.0, 0.5, 1.0], [1, -1, 1]), ("95", [0.25], [1])]
-    assert traces.monitored.tolist() == [True, False]
-
-
-def test_directions_have_no_times(traces: Traces, tmp_path: Path) -> None:
-    path = tmp_path / "a.npz"
-    io.write(traces, path, "directions")
-    assert io.detect(path) == "directions"
-    got = io.read(path)
-    assert got.timeless
-    assert [load[2] for load in packets(got)] == [
-        load[2] for load in packets(replace(signs(traces), times=0 * traces.times))
-    ]
-    with pytest.raises(TraceError, match="no times"):
-        io.write(got, tmp_path / "b.npz", "wflib")
-
-
-def test_groups_of_an_npz_become_runs(tmp_path: Path) -> None:
-    path = tmp_path / "a.npz"
-    groups: dict[str, Any] = {"X_a": [[1, -1]], "y_a": [4], "X_b": [[-1, 0], [1, 1]], "y_b": [4, 5]}
-    np.savez(path, **groups)
-    traces = io.read(path)
-    assert traces.run.tolist() == [0, 1, 1]
-    assert [load[::2] for load in packets(traces)] == [("4", [-1]), ("4", [1, -1]), ("5", [1, 1])]
-    np.savez(path, X_a=[[1]], y_a=[1], X_b=[[1, 1]], y_b=[1])
-    with pytest.raises(TraceError, match="column 'X_a': has the shape"):
-        io.read(path)
-
-
-@pytest.mark.parametrize(
-    ("arrays", "problem"),
-    [
-        ({"X": [1.0, 2.0], "y": [1, 2]}, "column 'X': has the shape"),
-        ({"X": [[1.0], [2.0]], "y": [1]}, "column 'y': has the shape"),
-        ({"X": [[1.0]]}, "column 'y': is missing; the file has X"),
-        ({"X": [[1.0]], "y": ["a"]}, "column 'y': holds <U1"),
-        ({"X": [["a"]], "y": [1]}, "column 'X': holds <U1"),
-        ({"X": [[1.0, 0.0, 2.0]], "y": [1]}, "column 'X': row 0 has a 0 at 1"),
-        ({"X": [[2.0, -1.0]], "y": [1]}, "column 'time': packet 1 of load 0"),
-        ({"X": [[1.0, np.inf]], "y": [1]}, "column 'X': row 0 holds numbers"),
-        ({"X": [[1, 3]], "y": [1]}, "column 'X': holds numbers other"),
-        ({"X": [[1.0]], "y": [1], "labels": ["a"]}, "column 'labels': names 1 labels"),
-    ],
-)
-def test_npz_of_the_wrong_shape_is_refused(
-    arrays: dict[str, Any], problem: str, tmp_path: Path
+def test_lists_of_no_load_or_with_two_columns_of_a_name_are_refused(
+    traces: Traces, tmp_path: Path
 ) -> None:
-    np.savez(tmp_path / "a.npz", **arrays)
-    with pytest.raises(TraceError, match=rf"a\.npz: {problem}"):
-        io.read(tmp_path / "a.npz")
-
-
-def test_npz_that_is_none_or_needs_pickle_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "a.npz"
-    np.savez(path, X=np.array([[1], [1, 2]], dtype=object), y=[1, 2])
-    with pytest.raises(TraceError, match="not a readable npz"):
+    path = tmp_path / "a.parquet"
+    io.write(traces, path, "lists")
+    table = pq.read_table(path)
+    pq.write_table(table[:0], path)
+    with pytest.raises(TraceError, match=r"a\.parquet: holds no rows"):
         io.read(path)
-    good = path.read_bytes()
-    for bad in (b"", b"junk", good[: len(good) // 2]):
-        path.write_bytes(bad)
-        with pytest.raises(TraceError, match="not a readable npz"):
-            io.read(path)
+    pq.write_table(table.append_column("sizes", table["sizes"]), path)
+    with pytest.raises(TraceError, match="column 'sizes': stands twice"):
+        io.read(path)
 
 
 def test_cells_give_directions_and_times_back(traces: Traces, tmp_path: Path) -> None:
@@ -325,7 +283,7 @@ def test_cells_give_directions_and_times_back(traces: Traces, tmp_path: Path) ->
 def test_cells_as_others_have_them(tmp_path: Path) -> None:
     for name, text in {
         "0-0": "0.0\t1\n0.5\t-1\n",
-        "0-1": "",
+        "0-1": "\n0.25 -1 more\n",
         "12": "0 512\n",
         "x-1": "junk",
     }.items():
@@ -333,13 +291,48 @@ def test_cells_as_others_have_them(tmp_path: Path) -> None:
     traces = io.read(tmp_path)
     assert traces.labels.tolist() == ["0", "0", "open 12"]
     assert traces.monitored.tolist() == [True, True, False]
-    assert traces.lengths.tolist() == [2, 0, 1]
-    (tmp_path / "0-1.cell").write_text("0.0\t1\n0.5\n")
-    with pytest.raises(TraceError, match=r"0-1\.cell: line 2 is not 'time direction'"):
+    assert packets(traces) == [
+        ("0", [0.0, 0.5], [1, -1]),
+        ("0", [0.25], [-1]),
+        ("open 12", [0.0], [512]),
+    ]
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("0.0\t1\n0.5\n", "line 2 is not 'time direction'"),
+        ("0.0\n0.5\n", "line 1 is not 'time direction'"),
+        ("0.0\t1\n\n0.5\tx\n", "line 3 is not 'time direction'"),
+        ("0.0\t1\nnan\t1\n", "line 2 has a time that is negative or not a finite number"),
+        ("-1.0\t1\n", "line 1 has a time"),
+        ("0.0\tnan\n", "line 1 has no direction, but nan"),
+        ("0.0\t0\n", "line 1 has no direction, but 0"),
+        ("0.0\t1.5\n", "line 1 has no direction"),
+        ("0.0\t1e300\n", "line 1 has no direction"),
+        ("1.0\t1\n0.5\t1\n", "line 2 is earlier than the one before"),
+        ("", "holds no packets"),
+        (b"\xff\xfe", "can't decode"),
+    ],
+)
+def test_a_wrong_line_of_a_cell_file_is_named(
+    text: str | bytes, problem: str, tmp_path: Path
+) -> None:
+    (tmp_path / "0-0.cell").write_text("0.0\t1\n")
+    (tmp_path / "0-1.cell").write_bytes(text if isinstance(text, bytes) else text.encode())
+    with pytest.raises(TraceError, match=rf"0-1\.cell: .*{problem}") as caught:
         io.read(tmp_path)
-    (tmp_path / "0-1.cell").write_bytes(b"\xff\xfe")
-    with pytest.raises(TraceError, match=r"0-1\.cell"):
-        io.read(tmp_path)
+    assert "\n" not in str(caught.value)
+
+
+def test_labels_that_a_line_cannot_hold_are_not_written_to_one(tmp_path: Path) -> None:
+    for name in ("a\nb", "a\r", "\u2028"):
+        traces = Builder().add(name, [0.0], [1]).build()
+        with pytest.raises(TraceError, match=r"column 'label': .* more than a line"):
+            io.write(traces, tmp_path / "cells", "cells")
+    io.write(Builder().add("a\tb", [0.0], [1]).build(), tmp_path / "cells", "cells")
+    assert io.read(tmp_path / "cells").names == ("a\tb",)
 
 
 def test_captures_give_packets_and_paths_back(tmp_path: Path) -> None:
@@ -356,37 +349,61 @@ def test_captures_give_packets_and_paths_back(tmp_path: Path) -> None:
     assert one.times.size == (listed(split.paths) or []).count(0)
 
 
-def test_a_capture_of_big_endian_microseconds_is_read(tmp_path: Path) -> None:
-    def block(kind: int, body: bytes) -> bytes:
-        length = struct.pack(">I", len(body) + 12)
-        return struct.pack(">I", kind) + length + body + length
+def block(kind: int, body: bytes) -> bytes:
+    """A block of a capture, big-endian."""
+    length = struct.pack(">I", len(body) + 12)
+    return struct.pack(">I", kind) + length + body + length
 
-    packet = struct.pack(">IIIII", 0, 0, 1_500_000, 0, 99)
-    flags = struct.pack(">HHIHH", 2, 4, 1, 0, 0)
-    data = block(0x0A0D0D0A, struct.pack(">IHHq", 0x1A2B3C4D, 1, 0, -1))
-    data += block(1, struct.pack(">HHI", 101, 0, 0)) + block(99, b"")
-    data += block(6, packet + flags) + block(
-        6, struct.pack(">IIIII", 0, 0, 1_750_000, 0, 50) + flags
-    )
+
+def capture(*packets: bytes, options: bytes = b"") -> bytes:
+    section = block(0x0A0D0D0A, struct.pack(">IHHq", 0x1A2B3C4D, 1, 0, -1))
+    interface = block(1, struct.pack(">HHI", 101, 0, 0) + options)
+    return section + interface + b"".join(block(6, packet) for packet in packets)
+
+
+def packet(time: int, length: int, flags: bytes = struct.pack(">HHIHH", 2, 4, 1, 0, 0)) -> bytes:
+    return struct.pack(">IIIII", 0, time >> 32, time & 0xFFFFFFFF, 0, length) + flags
+
+
+def test_a_capture_of_big_endian_microseconds_is_read(tmp_path: Path) -> None:
+    data = capture(packet(1_500_000, 99)) + block(99, b"") + block(6, packet(1_750_000, 50))
     (tmp_path / "a.pcapng").write_bytes(data)
     traces = io.read(tmp_path)
     assert traces.times.tolist() == [0.0, 0.25]
     assert traces.sizes.tolist() == [-99, -50]
 
 
-def test_damaged_captures_are_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("data", "problem"),
+    [
+        (b"", "not a pcapng file"),
+        (b"junk", "not a pcapng file"),
+        (capture()[:-5], "the block at byte 28 is damaged or cut off"),
+        (block(0x0A0D0D0A, b""), "the block at byte 0 is damaged"),
+        (capture()[:28] + block(1, b""), "the block at byte 28 is damaged"),
+        (capture(options=struct.pack(">HH", 9, 0)), "the block at byte 28 is damaged"),
+        (capture(b"short---"), "the block at byte 48 is damaged"),
+        (capture(packet(0, 99, b"")), "the packet at byte 48 has no direction"),
+        (capture(packet(0, 99, b"\0\2\0\2\0\1\0\0")), "the block at byte 48 is damaged"),
+        (capture(packet(0, 0)), "the packet at byte 48 has 0 bytes"),
+        (capture(packet(0, 1 << 31)), "the packet at byte 48 has 2147483648 bytes"),
+        (capture(packet((1 << 64) - 1, 99)), "the packet at byte 48 has a time after"),
+    ],
+)
+def test_damaged_captures_are_refused(data: bytes, problem: str, tmp_path: Path) -> None:
     io.write(made(1), tmp_path / "caps", "pcapng")
-    path = tmp_path / "caps" / "0.pcapng"
-    good = path.read_bytes()
-    for bad in (
-        good[:-5],
-        b"junk",
-        b"",
-        good[:28] + good[28:].replace(b"\x02\0\4\0\2", b"\x02\0\4\0\0"),
-    ):
-        path.write_bytes(bad)
-        with pytest.raises(TraceError, match=r"0\.pcapng"):
-            io.read(tmp_path / "caps")
+    (tmp_path / "caps" / "1.pcapng").write_bytes(data)
+    with pytest.raises(TraceError, match=rf"1\.pcapng: {problem}"):
+        io.read(tmp_path / "caps")
+
+
+def test_captures_are_named_by_paths_that_can_be_files(tmp_path: Path) -> None:
+    split = Split("uniform", "1p", 2).split(made(1))
+    for name in ("../a", "", ".a", "a\0", "b"):
+        named = replace(split, facts=replace(split.facts, paths=("b", name)))
+        with pytest.raises(TraceError, match="column 'path': path 1 cannot be a file"):
+            io.write(named, tmp_path / "caps", "pcapng")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_captures_hold_one_load_of_ip_packets(traces: Traces, tmp_path: Path) -> None:

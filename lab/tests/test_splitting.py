@@ -237,7 +237,7 @@ def test_other_threads_run_while_traces_are_split() -> None:
 
 
 def test_twenty_million_packets_a_second(capsys: pytest.CaptureFixture[str]) -> None:
-    """The slowest setting of all, printed, in time of the processor; half is left to busy ones."""
+    """The slowest setting of all, printed, in time of the processor: others may be busy."""
     traces = made(4_000, labels=50)
     split = Split("uniform", "1p", 3, "independent")
     rates = []
@@ -248,4 +248,4 @@ def test_twenty_million_packets_a_second(capsys: pytest.CaptureFixture[str]) -> 
     with capsys.disabled():
         spread = f"{min(rates):.0f} to {max(rates):.0f}"
         print(f"\n{split}: {np.median(rates):.0f} ({spread}) million packets/s")
-    assert max(rates) > 10
+    assert max(rates) >= 20

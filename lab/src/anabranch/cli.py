@@ -123,7 +123,11 @@ def split(
         Path, typer.Argument(metavar="OUT.parquet", help="With re-splits OUT.0.parquet and so on.")
     ],
     schedule: Annotated[
-        str, typer.Option(help="As `anabranch split --schedule`; batched and hywf are papers' own.")
+        str,
+        typer.Option(
+            help="As `anabranch split --schedule`; batched and hywf are papers' own, with "
+            "--mode independent."
+        ),
     ] = "weighted",
     every: Annotated[
         str | None,

@@ -131,7 +131,8 @@ def sweep(
         typer.Option("--out", metavar="FOLDER", help="Of results; SPEC.results if not given."),
     ] = None,
     jobs: Annotated[
-        int | None, typer.Option(help="Units at a time, memory allowing; one a core if not given.")
+        int | None,
+        typer.Option(help="Units at a time, memory allowing; one a processor if not given."),
     ] = None,
     executor: Annotated[
         str, typer.Option(help="local (processes of this machine) or ray (a cluster).")
@@ -147,7 +148,7 @@ def sweep(
             report = lab.sweep(
                 units,
                 target,
-                jobs=(os.cpu_count() or 1) if jobs is None else jobs,
+                jobs=jobs,
                 executor=executor,
                 on_unit=bar.advance,
                 on_start=bar.start,
@@ -211,6 +212,8 @@ def _check_out(out: Path | None) -> None:
         raise TraceError("--out: the name of a result ends in .json", file=out)
     if not out.parent.is_dir():
         raise TraceError("the folder that it should stand in does not exist", file=out)
+    if out.is_dir() or not os.access(out.parent, os.W_OK):
+        raise TraceError("nothing can be written there", file=out)
 
 
 @contextmanager
@@ -324,8 +327,18 @@ def _show(result: Result) -> None:
     unseen = result.metrics["unseen"]
     print(f"{len(result.outcomes)} predictions, {unseen} of which saw nothing", end="; ")
     print(f"{result.took['wall_s']:.0f} s, {result.took['cpu_s']:.0f} s of the processor")
+    for fold in result.facts["folds"]:
+        if fold["overhead"] is not None:
+            print(_cost(fold["overhead"]))
+            break  # the folds differ in which unmonitored pages test
     if "resolution" in result.metrics:
         print(result.metrics["resolution"])
+
+
+def _cost(overhead: dict[str, Any]) -> str:
+    """What padding adds to the test loads."""
+    bandwidth, time = _number(overhead["bandwidth"]), _number(overhead["time"])
+    return f"padding adds {bandwidth} bytes and {time} time to {overhead['loads']} test loads"
 
 
 def _percent(estimate: dict[str, float | None]) -> str:

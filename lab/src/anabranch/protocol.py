@@ -173,7 +173,7 @@ def paper(classes: Ints, folds: int, seed: int) -> Iterator[tuple[Ints, Ints]]:
     Sub-traces of one load do come on both sides: that is the point of showing it.
 
     Raises:
-        SettingError: if `folds` is not between 1 and 10, or a class has fewer than two samples.
+        SettingError: if `folds` is not between 1 and 10, or there are too few samples for a test.
     """
     if not 1 <= folds <= PAPER_PARTS:
         raise SettingError(f"folds: from 1 to {PAPER_PARTS}, not {folds}")
@@ -181,7 +181,10 @@ def paper(classes: Ints, folds: int, seed: int) -> Iterator[tuple[Ints, Ints]]:
     for fold in range(folds):
         test = np.flatnonzero(part == fold)
         if not test.size:
-            raise SettingError(f"the test set is empty: {classes.size} samples are too few")
+            raise SettingError(
+                f"folds: nothing is left for test {fold}; of more than {PAPER_DROPS} packets there "
+                f"are {classes.size} sub-traces"
+            )
         yield np.flatnonzero(part != fold), test
 
 

@@ -187,7 +187,7 @@ class Builder:
         load, run, code, monitored = zip(*self._rows, strict=True) if self._rows else ((),) * 4
         return Traces(
             load=np.array(load, dtype=np.int64),
-            run=np.array(run, dtype=np.int32),
+            run=_int32(run, "run"),
             label=places[np.array(code, dtype=np.int64)],
             names=names,
             monitored=np.array(monitored, dtype=np.bool_),
@@ -204,11 +204,16 @@ def sizes_of(values: ArrayLike) -> Sizes:
     Raises:
         TraceError: if one is no whole number of 32 bits.
     """
+    return _int32(values, "size")
+
+
+def _int32(values: ArrayLike, column: str) -> NDArray[np.int32]:
     array: NDArray[Any] = np.asarray(values)
-    sizes = array.astype(np.int32)
-    if not np.array_equal(sizes, array):
-        raise TraceError("holds values that are not whole numbers of 32 bits", column="size")
-    return sizes
+    with np.errstate(invalid="ignore"):  # What is no such number differs then, NaN from all.
+        whole = array.astype(np.int32)
+    if not np.array_equal(whole, array):
+        raise TraceError("holds values that are not whole numbers of 32 bits", column=column)
+    return whole
 
 
 def loads(traces: Traces) -> Iterator[tuple[str, Floats, Sizes]]:

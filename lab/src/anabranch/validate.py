@@ -54,7 +54,7 @@ def source(file: Source) -> Iterator[None]:
     except TraceError as error:
         error.file = file if error.file is None else error.file
         raise
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, UnicodeError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise TraceError(reason, file=file) from error
 
@@ -73,6 +73,18 @@ def structure(traces: Traces) -> None:
     _refuse_packet(traces, "size", traces.sizes == 0, "is 0: it has no direction")
     if traces.paths is not None:
         _refuse_packet(traces, "path", traces.paths < -1, "is below -1")
+
+
+def filled(traces: Traces, form: str) -> None:
+    """Refuses a load without packets, on behalf of a format that has no place for one.
+
+    Raises:
+        TraceError: with the load.
+    """
+    empty = np.flatnonzero(traces.lengths == 0)
+    if empty.size:
+        where = f"load {traces.load[empty[0]]} in run {traces.run[empty[0]]}"
+        raise TraceError(f"{where} has no packets, which {form} cannot hold")
 
 
 def labels(traces: Traces) -> None:

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from anabranch.attacks import ATTACKS, Attack, Sequences
+from anabranch.attacks import Attack, Sequences
 from anabranch.attacks.network import NetworkAttack
+from anabranch.evaluate.attack import TABLE
 
 collect_ignore = [] if find_spec("jax") else ["test_nets.py", "test_train.py"]
 
@@ -29,6 +30,7 @@ DF = {
 }
 SMALL: dict[str, dict[str, Any]] = {
     "k-fp": {"trees": 25},
+    "k-fp-paths": {"trees": 25, "paths": 2},
     "cumul": {},
     "p-fp": {"length": 120, "width": 8, "hidden": 32, "epochs": 40, "batch_size": 10},
     "df": DF,
@@ -96,10 +98,10 @@ def data() -> Data:
     return Data(train, train_labels, np.arange(len(train)), test, test_labels)
 
 
-@pytest.fixture(scope="session", params=list(ATTACKS))
+@pytest.fixture(scope="session", params=list(TABLE))
 def name(request: pytest.FixtureRequest) -> str:
     """Every attack in turn."""
-    if issubclass(ATTACKS[request.param], NetworkAttack):
+    if issubclass(TABLE[request.param], NetworkAttack):
         pytest.importorskip("jax")
     return str(request.param)
 
@@ -112,4 +114,4 @@ def fitted(name: str, data: Data) -> Attack:
 
 def small(name: str, **changes: Any) -> Attack:
     """An attack of test size."""
-    return ATTACKS[name](**(SMALL[name] | changes))
+    return TABLE[name](**(SMALL[name] | changes))

@@ -78,7 +78,7 @@ def test_a_fingerprint_is_nearest_to_itself(data: Data) -> None:
 
 def test_an_unknown_decision_is_refused(data: Data) -> None:
     attack = KFingerprinting(decision="oracle")  # type: ignore[arg-type]
-    with pytest.raises(AttackError, match="not 'oracle'"):
+    with pytest.raises(AttackError, match="decision = 'oracle' is not one of forest, neighbours"):
         attack.fit(data.train, data.train_labels)
 
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import pickle
 import subprocess
 import sys
+from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,13 +17,16 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.metrics import log_loss
 
-from anabranch.attacks import ATTACKS, Attack, AttackError, EpochReport, Sequences
+from anabranch.attacks import Attack, AttackError, EpochReport, Sequences
 from anabranch.attacks.network import NetworkAttack
+from anabranch.attacks.ranges import Range
+from anabranch.evaluate.attack import TABLE, make
 from anabranch.nets import MissingExtraError
+from anabranch.observers import SettingError
 
 from .conftest import CLASSES, SMALL, Data, small
 
-NETWORKS = [name for name, attack in ATTACKS.items() if issubclass(attack, NetworkAttack)]
+NETWORKS = [name for name, attack in TABLE.items() if issubclass(attack, NetworkAttack)]
 
 
 def quick(name: str, **changes: int) -> Attack:
@@ -83,7 +90,7 @@ def test_travels_to_another_process(fitted: Attack, data: Data) -> None:
 
 
 def test_a_file_of_another_kind_is_refused(fitted: Attack, tmp_path: Path) -> None:
-    other = next(attack for attack in ATTACKS.values() if attack is not type(fitted))
+    other = next(attack for attack in TABLE.values() if attack is not type(fitted))
     path = tmp_path / "attack"
     fitted.save(path)
     with pytest.raises(AttackError, match="attack: holds"):
@@ -154,10 +161,76 @@ def test_input_that_does_not_fit_is_refused(name: str, data: Data) -> None:
         small(name).fit(data.train, np.zeros(len(data.train)))
 
 
+def test_every_parameter_has_a_range(name: str) -> None:
+    parameters = TABLE[name]().get_params()
+    TABLE[name]().check_parameters()
+    ranged = {key for key, default in parameters.items() if not isinstance(default, bool)}
+    assert TABLE[name].ranges.keys() == ranged
+
+
+def test_parameters_out_of_range_are_refused_before_any_work(name: str, data: Data) -> None:
+    for key in TABLE[name]().get_params():
+        for value in unsuitable(TABLE[name].ranges.get(key)):
+            with pytest.raises(SettingError, match=f"^{name}: {key} = ") as refused:
+                make(name, {key: value}, 0)
+            assert "\n" not in str(refused.value)
+            attack = small(name, **{key: value})
+            with pytest.raises(AttackError, match=f"^{key} = "):
+                attack.fit(data.train, data.train_labels)
+
+
+def unsuitable(allowed: object) -> list[Any]:
+    """Values that a parameter cannot have."""
+    values: list[Any] = [None, "oracle", math.nan, math.inf, -math.inf]
+    if isinstance(allowed, Range):
+        values += [allowed.least - 1, allowed.most * 2, True]
+        values += [0] if allowed.least > 0 else []
+    return values
+
+
+def test_the_least_parameters_of_all_work(name: str, data: Data) -> None:
+    attack = small(name, **{"epochs": 1} if name in NETWORKS else {})
+    ranges = {key: span for key, span in attack.ranges.items() if isinstance(span, Range)}
+    attack.set_params(**{key: span.least for key, span in ranges.items() if key != "epochs"})
+    rows = attack.fit(data.train, data.train_labels).predict_proba(data.test)
+    np.testing.assert_allclose(rows.sum(axis=1), 1.0, rtol=1e-9)
+
+
+@pytest.mark.parametrize("seed", [2**32, 5_000_000_000, 2**64 - 1])
+def test_large_seeds_work(name: str, data: Data, seed: int) -> None:
+    divides: dict[str, Any] = {"cumul": {"search": True}, "var-cnn": {"validation_share": 0.2}}
+    attack = small(name, seed=seed, **divides.get(name, {}))
+    attack.set_params(**{"epochs": 1} if name in NETWORKS else {})
+    assert np.isfinite(attack.fit(data.train, data.train_labels).predict_proba(data.test)).all()
+
+
+def test_times_are_looked_at_where_they_are_needed(fitted: Attack, data: Data) -> None:
+    timeless = replace(data.test, times=np.zeros_like(data.test.times))
+    same = np.array_equal(fitted.predict_proba(timeless), fitted.predict_proba(data.test))
+    assert same is not fitted.needs_times
+
+
+@pytest.mark.parametrize("name", ["p-fp"], indirect=True)
+def test_a_training_that_diverges_is_told(name: str, data: Data) -> None:
+    attack = quick(name).fit(data.train, data.train_labels)
+    assert isinstance(attack, NetworkAttack)
+    (weights,) = attack.weights_.values()
+    weights[0] = np.full_like(weights[0], np.nan)
+    with pytest.raises(AttackError, match="diverged"):
+        attack.predict_proba(data.test)
+
+
+@pytest.mark.parametrize("name", ["var-cnn"], indirect=True)
+def test_loads_that_do_not_divide_are_told(name: str, data: Data) -> None:
+    few = [0, len(data.train) - 1]
+    with pytest.raises(AttackError, match=r"^validation_share = 0\.9: too few loads"):
+        small(name, validation_share=0.9).fit(data.train[few], data.train_labels[few])
+
+
 @pytest.mark.parametrize("name", NETWORKS, indirect=True)
 def test_one_epoch_lowers_the_loss(name: str, data: Data) -> None:
     """At the published rate; the set six times over, since two mini-batches may lead anywhere."""
-    rate = ATTACKS[name]().get_params()["learning_rate"]
+    rate = TABLE[name]().get_params()["learning_rate"]
     X, y = Sequences.concatenate([data.train] * 6), np.tile(data.train_labels, 6)
     before, after = (
         log_loss(data.train_labels, attack.fit(X, y).predict_proba(data.train))
@@ -189,25 +262,29 @@ def test_validation_chooses_the_epoch(name: str, data: Data) -> None:
     )
 
 
+@pytest.mark.parametrize("missing", ["jax", "jaxlib", "equinox", "optax"])
 @pytest.mark.parametrize("name", NETWORKS)
 def test_a_missing_extra_is_one_clear_line(
-    name: str, data: Data, monkeypatch: pytest.MonkeyPatch
+    name: str, missing: str, data: Data, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("anabranch.nets.find_spec", lambda module: None)
+    found = find_spec
+    monkeypatch.setattr(
+        "anabranch.nets.find_spec", lambda module: None if module == missing else found(module)
+    )
     with pytest.raises(MissingExtraError) as error:
         small(name).fit(data.train, data.train_labels)
     assert "\n" not in str(error.value)
-    assert "pip install 'anabranch[nets]'" in str(error.value)
+    assert f"need {missing}: pip install './lab[nets]'" in str(error.value)
 
 
 def test_every_attack_can_be_named_without_jax() -> None:
     program = """
 import sys
 sys.modules["jax"] = None
-from anabranch.attacks import ATTACKS
-print(*[attack().get_params()["seed"] for attack in ATTACKS.values()])
+from anabranch.evaluate.attack import TABLE
+print(*[attack().get_params()["seed"] for attack in TABLE.values()])
 """
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=False
     )
-    assert done.stdout.split() == ["0"] * len(ATTACKS), done.stderr
+    assert done.stdout.split() == ["0"] * len(TABLE), done.stderr

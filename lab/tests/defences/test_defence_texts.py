@@ -4,6 +4,8 @@ import pytest
 
 from anabranch.defences import FAMILIES, DefenceError, Front, Maybenot, WtfPad, parse
 
+MACHINE = "02eNpjYEAHjOgCAAA0AAI="
+
 
 @pytest.mark.parametrize(
     ("text", "defence"),
@@ -20,6 +22,13 @@ from anabranch.defences import FAMILIES, DefenceError, Front, Maybenot, WtfPad, 
             "maybenot:client=netflow;interspace_client,server=",
             Maybenot(client=("netflow", "interspace_client"), server=()),
         ),
+        (f"maybenot:{MACHINE}", Maybenot(client=(MACHINE,), server=(MACHINE,))),
+        (
+            f"maybenot: {MACHINE} ,server=,pps=9",
+            Maybenot("none", (MACHINE,), (), pps=9),
+        ),
+        (f"maybenot:machines={MACHINE}", Maybenot("none", (MACHINE,), (MACHINE,))),
+        (f"maybenot:{MACHINE};{MACHINE}", Maybenot("none", (MACHINE,) * 2, (MACHINE,) * 2)),
         ("maybenot:server=02eNpjYEAHjOgCAAA0AAI=", Maybenot(server=("02eNpjYEAHjOgCAAA0AAI=",))),
     ],
 )
@@ -41,6 +50,8 @@ def test_texts(text: str, defence: object) -> None:
         ("front:w_max=nan", "w_max=nan"),
         ("wtf-pad:heavy", "config=heavy is none of"),
         ("maybenot:daita", "machines=daita is none of"),
+        ("maybenot:clinet=02eN=", "no setting 'clinet'"),
+        ("maybenot:02eN=", "machine '02eN=': invalid machine"),
         ("maybenot:client=__import__('os')", "machine '__import__"),
     ],
 )

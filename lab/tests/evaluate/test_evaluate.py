@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -20,7 +21,7 @@ from anabranch.nets import MissingExtraError
 from anabranch.observers import SettingError
 from anabranch.results import Result
 from anabranch.splitting import SplitError
-from anabranch.traces import Traces
+from anabranch.traces import Builder, Traces
 from anabranch.validate import TraceError
 
 FOREST = {"attack": "k-fp", "parameters": {"trees": 60}}
@@ -92,11 +93,35 @@ def test_the_papers_protocol_tests_loads_that_it_has_trained_on(pages: Traces) -
     assert set(found.outcomes.fold) == {0, 1}
 
 
+def test_a_page_that_is_tested_but_not_learnt_is_named(pages: Traces) -> None:
+    """Each side had loads of it; what divides them, or what is seen of them, leaves it out."""
+    once = pages[(pages.label != 3) | (np.arange(len(pages)) == 3)]
+    with pytest.raises(TraceError, match="'page 03' is only in the test set"):
+        run(once, **FOREST, protocol="paper")
+    learnt = np.flatnonzero((pages.label == 3) & (pages.run < 4))
+    short = first_packets(pages, learnt[0])[~np.isin(np.arange(len(pages)), learnt[1:])]
+    with pytest.raises(TraceError, match="'page 03' is only in the test set"):
+        run(short, **FOREST, schedule="uniform", every="20p", paths=3, seed=1)
+
+
+def first_packets(traces: Traces, place: int) -> Traces:
+    """The traces, with one packet left of one load."""
+    builder = Builder()
+    for number in range(len(traces)):
+        start, end = traces.offsets[number : number + 2]
+        own = slice(start, start + 1 if number == place else end)
+        name, run_of = traces.names[traces.label[number]], int(traces.run[number])
+        builder.add(name, traces.times[own], traces.sizes[own], run=run_of)
+    return builder.build()
+
+
 def test_open_world_tests_every_unmonitored_page_once(pages: Traces) -> None:
     found = run(pages, **FOREST, world="open", monitored=4)
     numbers = found.metrics
     assert (numbers["monitored_pages"], numbers["unmonitored_pages"]) == (4, 6)
     assert numbers["unmonitored_predictions"] == 6 * 4
+    # Both trainings test the monitored pages: what is told of these is the mean of the two.
+    assert numbers["monitored_predictions"] == 2 * 4 * 4
     assert numbers["recall"]["value"] > 0.5
     assert numbers["false_positive_rate"]["value"] < 0.5, "at a threshold of 0 it would be 1"
     assert "6 unmonitored pages" in numbers["resolution"]
@@ -160,7 +185,7 @@ def test_what_a_network_found_is_read_without_jax_but_not_found(
     results.save(found, tmp_path / "result.json")
     monkeypatch.setattr("anabranch.nets.find_spec", lambda module: None)
     assert results.load(tmp_path / "result.json").spec.attack == "df"
-    with pytest.raises(MissingExtraError, match=r"pip install 'anabranch\[nets\]'"):
+    with pytest.raises(MissingExtraError, match=r"pip install './lab\[nets\]'"):
         run(pages, attack="df")
 
 
@@ -209,6 +234,14 @@ def test_wrong_settings_are_named(settings: dict[str, Any], problem: str) -> Non
         Spec.from_dict(settings)
 
 
+def test_attacks_that_look_at_times_refuse_traces_without(pages: Traces, tmp_path: Path) -> None:
+    io.write(pages, tmp_path / "d.npz", "directions")
+    timeless = io.read(tmp_path / "d.npz")
+    with pytest.raises(TraceError, match="'time': these traces have no times, which k-fp looks at"):
+        run(timeless, **FOREST)
+    assert run(timeless, attack="cumul").metrics["accuracy"]["value"] > 0.5
+
+
 def test_settings_that_do_not_go_together_are_refused(pages: Traces) -> None:
     cases: list[tuple[dict[str, Any], str]] = [
         ({"protocol": "paper", "observer": "largest"}, "observer: the paper's protocol"),
@@ -240,6 +273,8 @@ def test_the_command_shows_and_keeps_a_result(data: Path, tmp_path: Path) -> Non
     assert kept.data == results.digest(data)
     shown = json.loads(lab("evaluate", data, *options, "--json").stdout)
     assert shown == kept.metrics
+    padded = lab("evaluate", data, "--defence", "front", "--parameter", "trees=20")
+    assert re.search(r"padding adds \d+\.\d% bytes and 0\.0% time to 40 test loads", padded.stdout)
     opened = lab("evaluate", data, "--world", "open", "--parameter", "trees=20")
     assert "The false-positive rate rests on 5 unmonitored pages (20 loads)" in opened.stdout
 
@@ -288,7 +323,12 @@ def test_bad_input_is_one_line_and_code_2_and_leaves_nothing(
     for arguments, problem in cases:
         assert problem in told(*arguments, "--out", out)
         assert sorted(tmp_path.iterdir()) == before
-    for name, problem in [("no/out.json", "does not exist"), ("out.txt", "ends in .json")]:
+    (tmp_path / "folder.json").mkdir()
+    for name, problem in [
+        ("no/out.json", "does not exist"),
+        ("out.txt", "ends in .json"),
+        ("folder.json", "nothing can be written there"),
+    ]:
         assert problem in told(data, "--out", tmp_path / name)
 
 
@@ -305,5 +345,5 @@ main()
         [sys.executable, "-c", program, str(data)], capture_output=True, text=True, check=False
     )
     assert done.returncode == 2
-    assert "pip install 'anabranch[nets]'" in done.stderr
+    assert "pip install './lab[nets]'" in done.stderr
     assert done.stderr.count("\n") == 1

@@ -18,7 +18,7 @@ from anabranch import results
 from anabranch.evaluate import Spec
 from anabranch.nets import MissingExtraError
 from anabranch.observers import SettingError
-from anabranch.sweep import Unit, executors, memory, read, sweep
+from anabranch.sweep import Report, Unit, executors, memory, read, sweep
 from anabranch.traces import Traces
 from anabranch.validate import TraceError
 
@@ -170,6 +170,27 @@ def test_a_unit_that_fails_stops_no_others(data: Path, tmp_path: Path) -> None:
     assert (unit.name, why) == ("bad", "pages: 99 wanted, the data have 10")
 
 
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_a_fault_that_nobody_foresaw_stops_no_others(data: Path, tmp_path: Path, jobs: int) -> None:
+    report = sweep(units_of_which_one_breaks(data), tmp_path / "results", jobs=jobs)
+    told_of_the_broken_one(report)
+
+
+def units_of_which_one_breaks(data: Path) -> list[Unit]:
+    """The second has a setting that its checks, passed by, would have refused."""
+    specs = [Spec(parameters={"trees": 5}, loads=3, seed=seed) for seed in range(3)]
+    object.__setattr__(specs[1], "bootstrap", "many")
+    return [Unit(f"unit {spec.seed}", data, None, None, spec) for spec in specs]
+
+
+def told_of_the_broken_one(report: Report) -> None:
+    assert report.done == 2
+    ((unit, why),) = report.failed
+    assert unit.name == "unit 1"
+    assert "Error(" in why
+    assert "\n" not in why
+
+
 def start(listing: Path, *options: str) -> subprocess.Popen[str]:
     program = "from anabranch.cli import main; main()"
     call = [sys.executable, "-c", program, "sweep", str(listing), *options]
@@ -297,13 +318,20 @@ def test_bad_input_is_one_line_and_code_2(listing: Path, data: Path, tmp_path: P
         assert not (tmp_path / "spec.results").exists()
 
 
-@pytest.mark.skipif(find_spec("ray") is not None, reason="Ray is installed")
-def test_a_missing_ray_says_what_to_install(listing: Path, tmp_path: Path) -> None:
-    with pytest.raises(MissingExtraError, match=r"pip install 'anabranch\[ray\]'"):
+def test_a_missing_ray_says_what_to_install(
+    listing: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(MissingExtraError, match=r"needs ray: pip install './lab\[ray\]'"):
         sweep(read(listing), tmp_path / "results", executor="ray")
 
 
-@pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed")
+needs_ray = pytest.mark.skipif(
+    find_spec("ray") is None, reason="Ray is not installed: make lab-ray installs it"
+)
+
+
+@needs_ray
 def test_ray_finds_what_one_process_finds(listing: Path, tmp_path: Path) -> None:
     units = read(listing)[:2]
     alone = sweep(units, tmp_path / "alone")
@@ -311,6 +339,90 @@ def test_ray_finds_what_one_process_finds(listing: Path, tmp_path: Path) -> None
     assert there.done == 2
     for (_, one), (_, other) in zip(alone.files, there.files, strict=True):
         assert results.load(one).metrics == results.load(other).metrics
+
+
+@needs_ray
+def test_a_fault_that_nobody_foresaw_stops_no_others_on_ray(data: Path, tmp_path: Path) -> None:
+    units = units_of_which_one_breaks(data)
+    told_of_the_broken_one(sweep(units, tmp_path / "results", executor="ray", jobs=2))
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A Ray of one node: 3 processors, 1 GiB for units, and this file to be found."""
+    import ray
+
+    tests = str(Path(__file__).parent.parent)
+    monkeypatch.setenv("PYTHONPATH", tests, prepend=os.pathsep)
+    ray.init(num_cpus=3, _memory=1 << 30, log_to_driver=False, include_dashboard=False)
+    yield
+    ray.shutdown()
+
+
+@needs_ray
+@pytest.mark.parametrize(
+    ("need", "jobs", "at_once", "running"),
+    [(1 << 20, None, 3, 3), (1 << 20, 99, 3, 3), (1 << 20, 2, 2, 2), (600 << 20, None, 3, 1)],
+)
+@pytest.mark.usefixtures("cluster")
+def test_ray_places_no_more_than_the_node_takes(
+    tmp_path: Path, need: int, jobs: int | None, at_once: int, running: int
+) -> None:
+    with executors.ray([need] * 8, jobs) as workers:
+        assert workers.at_once == at_once
+        counts = [count for _, count in workers.run([str(tmp_path)] * 8, count_running)]
+    assert max(counts) == running
+
+
+@needs_ray
+@pytest.mark.usefixtures("cluster")
+def test_ray_does_alone_what_no_node_has_the_memory_for(tmp_path: Path) -> None:
+    with executors.ray([1 << 40] * 2, None) as workers:
+        done = list(workers.run([str(tmp_path)] * 2, count_running))
+    assert done == [(str(tmp_path), 1)] * 2
+
+
+@needs_ray
+@pytest.mark.usefixtures("cluster")
+def test_ray_tells_of_a_killed_worker() -> None:
+    with (
+        pytest.raises(SettingError, match=r"Ray lost a unit \(WorkerCrashedError\).* is kept"),
+        executors.ray([1, 1], 1) as workers,
+    ):
+        list(workers.run(["a", "b"], end_abruptly))
+
+
+@needs_ray
+@pytest.mark.usefixtures("cluster")
+def test_ray_tells_of_a_node_without_the_lab() -> None:
+    with (
+        pytest.raises(SettingError, match=r"a node cannot run the lab: .*no_such_module"),
+        executors.ray([1], 1) as workers,
+    ):
+        list(workers.run([Elsewhere()], end_abruptly))
+
+
+class Elsewhere:
+    """What a node has no module for."""
+
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return __import__, ("no_such_module",)
+
+
+@needs_ray
+def test_a_ray_that_does_not_answer_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAY_ADDRESS", "auto")
+    with (
+        pytest.raises(SettingError, match="executor: no Ray to work on"),
+        executors.ray([1], 1),
+    ):
+        pass
+
+
+def test_jobs_are_one_a_processor_where_none_are_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 5)
+    with executors.local([1] * 9, None) as workers:
+        assert workers.at_once == 5
 
 
 def test_work_in_flight_is_bounded_by_memory(pages: Traces) -> None:

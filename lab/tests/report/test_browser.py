@@ -6,12 +6,15 @@ import re
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 from PIL import Image
 
-from anabranch.report import page
+from anabranch.report import curves, page
+from anabranch.report.collection import Collection
 from anabranch.report.html import document
+from report.conftest import WR, result, save_all
 
 BROWSER = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
@@ -77,6 +80,31 @@ def test_the_browser_finds_every_figure_and_no_fault(built: page.Page, tmp_path:
         assert drawn[0].count("<text") > 10  # text is text: it can be read out and searched
         assert "<path" in drawn[0]
     assert len(re.findall("<table>", done.stdout)) >= 8
+
+
+MEASURE = """<script>
+const outside = [...document.querySelectorAll("svg text")].filter(text => {
+  const box = text.getBoundingClientRect(), page = text.closest("svg").getBoundingClientRect();
+  return box.left < page.left - 1 || box.right > page.right + 1 || box.bottom > page.bottom + 1;
+});
+document.body.dataset.outside = outside.map(text => text.textContent).join("; ");
+</script>"""
+"""Notes what text of a figure is beyond its edge."""
+
+
+def test_no_text_leaves_its_figure(tmp_path: Path) -> None:
+    reduced: dict[str, Any] = {"attack": "rf", "loads": 40, "resplits": 2, "validation_loads": 10}
+    long = {"defence": "wtf-pad", "parameters": {"epochs": 20, "slots": 450}} | reduced | WR
+    found = [result(0.3, world="open", monitored=5, **each) for each in (long, reduced | WR)]
+    collection = Collection.read([save_all(found, tmp_path / "some.results")])
+    figures = curves.figures(collection, "nowhere")
+    assert {"figure-6", "figure-7-rf"} <= {figure.key for figure in figures}
+    for figure in figures:
+        text = f"<!DOCTYPE html><link rel=icon href=data:,><body>{figure.inline}{MEASURE}"
+        done = browse(tmp_path, text, "--dump-dom")
+        assert 'data-outside=""' in done.stdout, done.stdout[done.stdout.index("data-outside") :][
+            :99
+        ]
 
 
 def test_a_fault_would_be_seen(built: page.Page, tmp_path: Path) -> None:

@@ -169,7 +169,7 @@ def test_without_matplotlib_one_line_says_what_to_install(monkeypatch: pytest.Mo
     monkeypatch.setattr(
         package, "find_spec", lambda name: None if name == "matplotlib" else find_spec(name)
     )
-    with pytest.raises(MissingExtraError, match=r"pip install 'anabranch\[report\]'"):
+    with pytest.raises(MissingExtraError, match=r"pip install './lab\[report\]'"):
         package.require_matplotlib()
 
 
@@ -180,9 +180,8 @@ def test_the_command_tells_the_missing_extra(folder: Path, tmp_path: Path) -> No
     )
     done = lab(folder, "--out", tmp_path / "out", code=hidden + RUN)
     assert done.returncode == 2
-    assert (
-        done.stderr == "anabranch-lab: reports need matplotlib: pip install 'anabranch[report]'\n"
-    )
+    needed = "reports need matplotlib: pip install './lab[report]' in the project's folder"
+    assert done.stderr == f"anabranch-lab: {needed}\n"
     assert not (tmp_path / "out").exists()
 
 

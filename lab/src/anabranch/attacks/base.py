@@ -12,7 +12,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self, TypeAlias
+from typing import Any, ClassVar, Self, TypeAlias
 
 import joblib
 import numpy as np
@@ -21,6 +21,8 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
 from anabranch.unfinished import Unfinished
+
+from .ranges import SEED, Ranges, alike
 
 Floats: TypeAlias = NDArray[np.float64]
 Ints: TypeAlias = NDArray[np.int64]
@@ -159,8 +161,14 @@ class Task:
 class Attack(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
     """Base of all attacks: checks the input, keeps the classes, saves and loads.
 
-    A subclass implements `_fit(task)` and `predict_proba(X)`.
+    A subclass implements `_fit(task)` and `predict_proba(X)`, and states the range of each of its
+    parameters and whether it looks at times.
     """
+
+    ranges: ClassVar[Ranges] = {"seed": SEED}
+    """What each parameter may be, but for those that are true or false."""
+    needs_times: ClassVar[bool]
+    """Whether it looks at times: on traces that have none it would be another, weaker attack."""
 
     classes_: Labels
 
@@ -186,9 +194,10 @@ class Attack(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-le
                 same call was cut.
 
         Raises:
-            AttackError: if lengths differ, the validation set is empty, or there are fewer than
-                two classes.
+            AttackError: if a parameter is out of its range, lengths differ, the validation set is
+                empty, or there are fewer than two classes.
         """
+        self.check_parameters()
         labels = _labels_for(X, y, "y")
         self.classes_, codes = np.unique(labels, return_inverse=True)
         if self.classes_.size < 2:
@@ -199,6 +208,19 @@ class Attack(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-le
         held_out = None if validation is None else (validation[0], self._codes(*validation))
         self._fit(Task(X, codes.astype(np.int64), grouping, held_out, on_epoch, unfinished))
         return self
+
+    def check_parameters(self) -> None:
+        """Refuses parameters out of their range, which construction only stores.
+
+        Raises:
+            AttackError: with the parameter's name, its value and what it may be.
+        """
+        defaults = type(self)().get_params(deep=False)
+        for name, value in self.get_params(deep=False).items():
+            if not alike(value, defaults[name]):
+                raise AttackError(f"{name} = {value!r} is not like its default, {defaults[name]!r}")
+            if name in self.ranges and value not in self.ranges[name]:
+                raise AttackError(f"{name} = {value!r} is not {self.ranges[name]}")
 
     @abstractmethod
     def _fit(self, task: Task) -> None:
@@ -252,6 +274,11 @@ class Attack(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-le
 def offsets_of(counts: Ints) -> Ints:
     """int64 (n + 1,): where each of `n` runs of `counts` elements begins, and the end."""
     return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+
+
+def random_state(seed: int) -> int:
+    """A seed as scikit-learn takes it: those from 2^32 on are mixed into 32 bits."""
+    return seed if seed < 2**32 else int(np.random.SeedSequence(seed).generate_state(1)[0])
 
 
 def _labels_for(X: Sequences, y: ArrayLike, name: str) -> Labels:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.model_selection import GroupKFold, StratifiedKFold, cross_val_score
@@ -11,8 +11,9 @@ from sklearn.preprocessing import MinMaxScaler
 from sklearn.svm import SVC
 from sklearn.utils.validation import check_is_fitted
 
-from .base import Attack, Floats, Sequences, Task
+from .base import Attack, Floats, Sequences, Task, random_state
 from .features import cumul_features
+from .ranges import COUNT, Range, Ranges
 
 COSTS = tuple(2.0**i for i in range(11, 18, 2))
 WIDTHS = tuple(2.0**i for i in range(-3, 4, 2))
@@ -39,6 +40,13 @@ class Cumul(Attack):
         cost: penalty C.
         width: gamma of the kernel.
     """
+
+    ranges: ClassVar[Ranges] = Attack.ranges | {
+        "points": COUNT,
+        "cost": Range(1e-9, 1e9),
+        "width": Range(1e-9, 1e9),
+    }
+    needs_times = False
 
     machine_: Pipeline
     cost_: float
@@ -86,9 +94,10 @@ class Cumul(Attack):
             held_out, codes = task.validation
             machine.fit(features, task.codes)
             return float(machine.score(cumul_features(held_out, self.points), codes))
-        folds: Any = StratifiedKFold(FOLDS, shuffle=True, random_state=self.seed)
+        state = random_state(self.seed)
+        folds: Any = StratifiedKFold(FOLDS, shuffle=True, random_state=state)
         if task.groups is not None:
-            folds = GroupKFold(FOLDS, shuffle=True, random_state=self.seed)
+            folds = GroupKFold(FOLDS, shuffle=True, random_state=state)
         return float(
             cross_val_score(machine, features, task.codes, cv=folds, groups=task.groups).mean()
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from anabranch.nets.recipe import Recipe
 from .base import Sequences
 from .features import directions
 from .network import Inputs, NetworkAttack
+from .ranges import COUNT, Ranges
 
 if TYPE_CHECKING:
     from anabranch.nets.layers import Layer
@@ -31,6 +32,13 @@ class DeepFingerprinting(NetworkAttack):
         width: filters of the first block, doubled from block to block.
         hidden: units of the dense layers.
     """
+
+    ranges: ClassVar[Ranges] = NetworkAttack.ranges | {
+        "length": COUNT,
+        "width": COUNT,
+        "hidden": COUNT,
+    }
+    needs_times = False
 
     def __init__(
         self,

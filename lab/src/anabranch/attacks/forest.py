@@ -17,9 +17,13 @@ from scipy.sparse import csr_array
 from sklearn.ensemble import RandomForestClassifier
 
 from .base import Floats, Ints
+from .ranges import Range
 
 AT_ONCE = 8
 """Trees grown before they are made small."""
+
+THREADS = Range(1, 1024)
+"""How many may grow trees; more than `AT_ONCE` find nothing to do."""
 
 LEAF = -1
 

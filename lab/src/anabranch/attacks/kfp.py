@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from .base import Attack, AttackError, Floats, Ints, Sequences, Task
+from .base import Attack, Floats, Ints, Sequences, Task
 from .features import kfp_features
-from .forest import SmallForest
+from .forest import THREADS, SmallForest
+from .ranges import COUNT, Choice, Ranges
 
 
 class KFingerprinting(Attack):
@@ -35,6 +36,15 @@ class KFingerprinting(Attack):
         leaf_size: least training loads in a leaf; larger is faster on re-split data.
         jobs: threads that grow trees; the result does not depend on it.
     """
+
+    ranges: ClassVar[Ranges] = Attack.ranges | {
+        "trees": COUNT,
+        "decision": Choice(("forest", "neighbours")),
+        "k": COUNT,
+        "leaf_size": COUNT,
+        "jobs": THREADS,
+    }
+    needs_times = True
 
     forest_: SmallForest
     fingerprints_: NDArray[np.int32]
@@ -67,8 +77,6 @@ class KFingerprinting(Attack):
         return np.array(rows).reshape(-1, self.classes_.size)
 
     def _fit(self, task: Task) -> None:
-        if self.decision not in ("forest", "neighbours"):
-            raise AttackError(f"decision: forest or neighbours, not {self.decision!r}")
         features = kfp_features(task.X)
         self.forest_ = SmallForest.grow(
             features,

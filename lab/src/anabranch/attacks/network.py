@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +18,8 @@ from sklearn.utils.validation import check_is_fitted
 from anabranch.nets import require_jax
 from anabranch.nets.recipe import Recipe
 
-from .base import Attack, EpochReport, Floats, Ints, Sequences, Task
+from .base import Attack, AttackError, EpochReport, Floats, Ints, Sequences, Task, random_state
+from .ranges import COUNT, Range, Ranges
 
 if TYPE_CHECKING:
     from anabranch.nets.layers import Layer
@@ -28,12 +29,18 @@ Inputs = tuple[NDArray[Any], ...]
 
 
 class NetworkAttack(Attack):
-    """Base of the network attacks.
+    """Base of the network attacks. After 0 epochs a network has its initial weights.
 
     Attributes:
         weights_: for each member, all its arrays: first the parameters, then running statistics.
         history_: an `EpochReport` for each epoch of each member.
     """
+
+    ranges: ClassVar[Ranges] = Attack.ranges | {
+        "epochs": Range(0),
+        "batch_size": COUNT,
+        "learning_rate": Range(1e-9, 10.0),
+    }
 
     members: tuple[str, ...] = ("network",)
     """Networks whose probabilities are averaged."""
@@ -43,12 +50,18 @@ class NetworkAttack(Attack):
     history_: list[EpochReport]
 
     def predict_proba(self, X: Sequences) -> Floats:
-        """Class probabilities (n, classes): softmax, averaged over the members."""
+        """Class probabilities (n, classes): softmax, averaged over the members.
+
+        Raises:
+            AttackError: if training led to scores that are no numbers.
+        """
         check_is_fitted(self, "weights_")
         require_jax()
         from anabranch.nets.train import logits
 
         rows = [logits(self._trained(name), self._inputs(X, name)) for name in self.members]
+        if not all(np.isfinite(row).all() for row in rows):
+            raise AttackError("training diverged, the scores are no numbers: lower learning_rate")
         members = [_softmax(row, self.classes_.size) for row in rows]
         return np.asarray(np.mean(members, axis=0))
 
@@ -148,9 +161,10 @@ def _with_validation(task: Task, share: float, seed: int) -> Task:
 
 
 def _divide(task: Task, share: float, seed: int) -> tuple[Ints, Ints]:
-    if task.groups is None:
-        divider: Any = ShuffleSplit(1, test_size=share, random_state=seed)
-    else:
-        divider = GroupShuffleSplit(1, test_size=share, random_state=seed)
-    inner, outer = next(divider.split(task.codes, task.codes, task.groups))
+    divider: Any = ShuffleSplit if task.groups is None else GroupShuffleSplit
+    division = divider(1, test_size=share, random_state=random_state(seed))
+    try:
+        inner, outer = next(division.split(task.codes, task.codes, task.groups))
+    except ValueError as error:
+        raise AttackError(f"validation_share = {share:g}: too few loads to divide") from error
     return inner, outer

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from anabranch.nets.recipe import Recipe
 from .base import Sequences
 from .features import directions
 from .network import Inputs, NetworkAttack
+from .ranges import COUNT, Ranges
 
 if TYPE_CHECKING:
     from anabranch.nets.layers import Layer
@@ -34,6 +35,13 @@ class PFP(NetworkAttack):
         width: filters of each convolution.
         hidden: units of the dense layer.
     """
+
+    ranges: ClassVar[Ranges] = NetworkAttack.ranges | {
+        "length": COUNT,
+        "width": COUNT,
+        "hidden": COUNT,
+    }
+    needs_times = False
 
     def __init__(
         self,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from anabranch.nets.recipe import Recipe
 from .base import Sequences
 from .features import traffic_aggregation_matrix
 from .network import Inputs, NetworkAttack
+from .ranges import COUNT, Range, Ranges
 
 if TYPE_CHECKING:
     from anabranch.nets.layers import Layer
@@ -28,10 +29,17 @@ class RobustFingerprinting(NetworkAttack):
     compiled, and the running averages are corrected for their start.
 
     Args:
-        slots: columns of the TAM.
+        slots: columns of the TAM; of fewer than 54 the pooling leaves nothing.
         window: seconds that they cover; what comes later is counted in the last one.
         width: filters of the first convolution; the others are its multiples.
     """
+
+    ranges: ClassVar[Ranges] = NetworkAttack.ranges | {
+        "slots": Range(54),
+        "window": Range(1e-3, 1e6),
+        "width": COUNT,
+    }
+    needs_times = True
 
     def __init__(
         self,

@@ -16,5 +16,7 @@ class TikTok(DeepFingerprinting):
     `DeepFingerprinting`; time counts from the first packet of the observed sequence.
     """
 
+    needs_times = True
+
     def _inputs(self, X: Sequences, member: str) -> Inputs:
         return (directed_times(X, self.length),)

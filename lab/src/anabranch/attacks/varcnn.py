@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from anabranch.nets.recipe import Plateau, Recipe
 from .base import Floats, Sequences
 from .features import METADATA_FEATURES, directions, inter_arrival_times, metadata
 from .network import Inputs, NetworkAttack
+from .ranges import COUNT, Range, Ranges
 
 if TYPE_CHECKING:
     from anabranch.nets.layers import Layer
@@ -39,6 +40,14 @@ class VarCNN(NetworkAttack):
         validation_share: share of the training set held out where no validation set is given.
     """
 
+    ranges: ClassVar[Ranges] = NetworkAttack.ranges | {
+        "length": COUNT,
+        "width": COUNT,
+        "hidden": COUNT,
+        "patience": COUNT,
+        "validation_share": Range(0.0, 0.9),
+    }
+    needs_times = True
     members = ("direction", "time")
 
     metadata_mean_: Floats

@@ -18,7 +18,7 @@ class Family:
     """A kind of defence.
 
     Attributes:
-        make: the class.
+        make: the class, or what makes one of its defences.
         settings: what may be set, and how it is read.
         bare: the setting that a value without a name is, if one is.
         syntax: for people.
@@ -32,8 +32,20 @@ class Family:
     about: str
 
 
+SERIALISED = "02"
+"""What Maybenot's serialised machines begin with; they may end in `=`."""
+
+
 def _machines(text: str) -> tuple[str, ...]:
     return tuple(filter(None, (part.strip() for part in text.split(";"))))
+
+
+def _maybenot(machines: str = "none", **settings: Any) -> Maybenot:
+    """A serialised machine stands, as a named one does, at the ends that are not given."""
+    if not machines.startswith(SERIALISED):
+        return Maybenot(machines, **settings)
+    serialised = _machines(machines)
+    return Maybenot(**({"client": serialised, "server": serialised} | settings))
 
 
 FAMILIES: Mapping[str, Family] = MappingProxyType(
@@ -53,7 +65,7 @@ FAMILIES: Mapping[str, Family] = MappingProxyType(
             "adaptive padding with the published histograms",
         ),
         "maybenot": Family(
-            Maybenot,
+            _maybenot,
             {
                 "machines": str,
                 "client": _machines,
@@ -64,7 +76,7 @@ FAMILIES: Mapping[str, Family] = MappingProxyType(
                 "most_events": int,
             },
             "machines",
-            f"maybenot:{'|'.join(NAMED)}[,client=M;M,server=M,delay=0.01,pps=N]",
+            f"maybenot:{'|'.join(NAMED)}|{SERIALISED}...[,client=M;M,server=M,delay=0.01,pps=N]",
             "machines of the Maybenot framework",
         ),
     }
@@ -94,8 +106,8 @@ def parse(text: str) -> Defence:
 
 def _setting(family: Family, name: str, part: str) -> tuple[str, Any]:
     key, given, value = (piece.strip() for piece in part.partition("="))
-    if not given and family.bare is not None:
-        key, value = family.bare, key
+    if family.bare is not None and (not given or key.startswith(SERIALISED)):
+        key, value = family.bare, part.strip()
     if key not in family.settings:
         raise DefenceError(f"{name} has no setting '{key}'; write {family.syntax}")
     try:

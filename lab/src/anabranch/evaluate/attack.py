@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
@@ -12,8 +12,9 @@ from sklearn.utils.validation import check_is_fitted
 from anabranch.attacks import ATTACKS, Attack, AttackError, Sequences, Task
 from anabranch.attacks.base import Floats, offsets_of
 from anabranch.attacks.features import kfp_features
-from anabranch.attacks.forest import SmallForest
+from anabranch.attacks.forest import THREADS, SmallForest
 from anabranch.attacks.network import NetworkAttack
+from anabranch.attacks.ranges import COUNT, Range, Ranges
 from anabranch.nets import require_jax
 from anabranch.observers import PathSequences, SettingError, unknown
 
@@ -28,11 +29,19 @@ class PathForest(Attack):
         forest_: the trees.
 
     Args:
-        paths: how many paths have features of their own.
+        paths: how many paths have features of their own; with 0 it is k-FP.
         trees: in the forest.
         leaf_size: least training loads in a leaf.
         jobs: threads that grow trees; the result does not depend on it.
     """
+
+    ranges: ClassVar[Ranges] = Attack.ranges | {
+        "paths": Range(0),
+        "trees": COUNT,
+        "leaf_size": COUNT,
+        "jobs": THREADS,
+    }
+    needs_times = True
 
     forest_: SmallForest
 
@@ -77,21 +86,20 @@ def make(name: str, parameters: Mapping[str, Any], seed: int) -> Attack:
     """An attack, not yet fitted.
 
     Raises:
-        SettingError: if there is no such attack, or it has no such parameter.
+        SettingError: if there is no such attack, it has no such parameter, or one is out of range.
     """
     if name not in TABLE:
         raise SettingError(unknown("attack", name, TABLE))
-    attack = TABLE[name]()
-    known = attack.get_params(deep=False)
-    for key, value in parameters.items():
+    known = TABLE[name]().get_params(deep=False)
+    for key in parameters:
         if key not in known:
             raise SettingError(unknown(f"parameter of {name}", key, known))
-        if not _like(value, known[key]):
-            raise SettingError(f"{name}: {key} = {value!r} is not like its default, {known[key]!r}")
+    attack = TABLE[name](**({"seed": seed} | dict(parameters)))
     try:
-        return TABLE[name](**({"seed": seed} | dict(parameters)))
-    except (AttackError, TypeError) as error:
+        attack.check_parameters()
+    except AttackError as error:
         raise SettingError(f"{name}: {error}") from error
+    return attack
 
 
 def require(name: str) -> None:
@@ -102,16 +110,6 @@ def require(name: str) -> None:
     """
     if issubclass(TABLE[name], NetworkAttack):
         require_jax()
-
-
-def _like(value: Any, default: Any) -> bool:
-    if isinstance(default, bool) or default is None:
-        return default is None or isinstance(value, bool)
-    if isinstance(default, float):
-        return isinstance(value, int | float) and not isinstance(value, bool)
-    if isinstance(default, int):
-        return isinstance(value, int) and not isinstance(value, bool)
-    return isinstance(value, type(default))
 
 
 def _ranked_paths(X: Sequences) -> Floats:

@@ -11,7 +11,7 @@ import numpy as np
 from anabranch import metrics, protocol
 from anabranch.attacks import Attack
 from anabranch.attacks.base import OnEpoch
-from anabranch.evaluate.attack import make, require
+from anabranch.evaluate.attack import TABLE, make, require
 from anabranch.evaluate.samples import Sampler, Samples
 from anabranch.evaluate.spec import Spec
 from anabranch.metrics import UNMONITORED, Outcomes
@@ -20,6 +20,7 @@ from anabranch.observers import SettingError
 from anabranch.results import Result, plain
 from anabranch.traces import Traces
 from anabranch.unfinished import Took, Unfinished
+from anabranch.validate import TraceError
 
 THREE_SETS = ("train", "validation", "test")
 
@@ -46,6 +47,8 @@ def evaluate(
         MissingExtraError: if the attack needs a library that is not installed.
     """
     require(spec.attack)
+    if traces.timeless and TABLE[spec.attack].needs_times:
+        raise TraceError(f"these traces have no times, which {spec.attack} looks at", column="time")
     began = Took.now()
     pages = protocol.choose_pages(traces, spec.design())
     sampler = Sampler(spec, traces, pages.classes(traces))
@@ -130,10 +133,7 @@ def _judge(
     unfinished: Unfinished | None,
 ) -> _Judged:
     spec = sampler.spec
-    for name in THREE_SETS:
-        side: Samples | None = getattr(task, name)
-        if side is not None and not side.X.lengths.any():
-            raise SettingError(f"nothing is seen of any load: the {name} set is empty")
+    _refuse_blind(task, sampler)
     attack = make(spec.attack, spec.parameters, spec.seed)
     held_out = None if task.validation is None else task.validation.seen
     attack.fit(
@@ -160,6 +160,26 @@ def _judge(
     threshold = metrics.best_threshold(validation, grid, spec.r)
     accepted, curve = test.score >= threshold, test.score[:, None] >= grid
     return _Judged(test, accepted, curve, facts | {"threshold": threshold})
+
+
+def _refuse_blind(task: _Task, sampler: Sampler) -> None:
+    """Refuses a side of which nothing is seen, and a page that is tested but not learnt.
+
+    A page may be lost here though each side had loads of it: to observation, which may see nothing
+    of the few that train, and to the paper's protocol, which divides what is left.
+    """
+    for name in THREE_SETS:
+        side: Samples | None = getattr(task, name)
+        if side is not None and not side.X.lengths.any():
+            raise SettingError(
+                f"observer: nothing is seen of any load of the {name} set; fewer paths or shorter "
+                "runs show it more"
+            )
+    lost = np.setdiff1d(task.test.y, task.train.y)
+    if lost.size:
+        others = f", and {lost.size - 1} others too" if lost.size > 1 else ""
+        name = "unmonitored" if lost[0] == UNMONITORED else sampler.traces.names[lost[0]]
+        raise TraceError(f"'{name}' is only in the test set{others}", column="label")
 
 
 def _predicted(attack: Attack, samples: Samples, traces: Traces, fold: int) -> Outcomes:

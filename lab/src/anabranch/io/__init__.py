@@ -50,7 +50,8 @@ def write(traces: Traces, path: Path, form: str | None = None) -> None:
     The file or folder appears when it is complete, or not at all.
 
     Raises:
-        TraceError: if the format cannot hold these traces, or the path cannot be written.
+        TraceError: if there is no load, the format cannot hold these traces, or the path cannot
+            be written.
     """
     endings = {".parquet": "parquet", ".npz": "wflib"}
     form = form or endings.get(path.suffix)
@@ -58,6 +59,8 @@ def write(traces: Traces, path: Path, form: str | None = None) -> None:
         raise TraceError(f"which format? Name one of {', '.join(FORMATS)}", file=path)
     _, writer = FORMATS[form]
     with source(path):
+        if not len(traces):
+            raise TraceError("there are no loads to write")
         writer(traces, path)
 
 

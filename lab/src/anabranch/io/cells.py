@@ -1,11 +1,13 @@
 """WFZoo's folders: `A-B.cell` is load B of monitored page A, `C.cell` one of an unmonitored page.
 
 A line is `time<TAB>direction`, + from client to server; some tools write a signed size for the
-direction. `labels.tsv` beside them, if it is there, gives the names of the numbers A and C.
+direction. `labels.tsv` beside them, if it is there, gives the names of the numbers A and C. A file
+without packets is no load: crawls that fail leave such files behind.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from dataclasses import replace
@@ -14,6 +16,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from anabranch import validate
 from anabranch.io import draft
 from anabranch.io.meaning import Meaning
 from anabranch.traces import Builder, Facts, Traces, loads
@@ -24,12 +27,15 @@ NAMES = "labels.tsv"
 
 _NAME = re.compile(r"(\d+)(?:-(\d+))?\.cell")
 
+_LARGEST = np.iinfo(np.int32).max
+"""The largest size that a packet may have."""
+
 
 def read(path: Path, meaning: Meaning | None = None) -> Traces:
     """Reads a folder; numbers are labels where `labels.tsv` does not name them.
 
     Raises:
-        TraceError: names the file and the line that is wrong.
+        TraceError: names the file and the line that is wrong, or the file that holds no packets.
     """
     del meaning
     names = _read_names(path / NAMES)
@@ -40,9 +46,8 @@ def read(path: Path, meaning: Meaning | None = None) -> Traces:
     for (site, instance), file in files:
         page = str(site) if instance >= 0 else f"open {site}"
         with source(file):
-            packets = _packets(file)
-        label = names.get(page, page)
-        builder.add(label, packets[:, 0], packets[:, 1], monitored=instance >= 0)
+            times, sizes = zip(*_packets(file), strict=True)
+        builder.add(names.get(page, page), times, sizes, monitored=instance >= 0)
     traces = builder.build()
     return replace(traces, facts=Facts(size=_unit(traces.sizes)))
 
@@ -51,8 +56,11 @@ def write(traces: Traces, path: Path) -> None:
     """Writes a folder with directions for sizes; runs are numbered on, paths are not told.
 
     Raises:
-        TraceError: if the folder exists and is not empty.
+        TraceError: if the folder exists and is not empty, a load is, or a label has more than a
+            line.
     """
+    validate.filled(traces, "cells")
+    _refuse_lines(traces.names)
     with draft.folder(path) as folder:
         pages = _pages(traces)
         instances: Counter[str] = Counter()
@@ -87,21 +95,30 @@ def _key(name: str) -> tuple[int, int] | None:
     return (int(found[1]), int(found[2] or -1)) if found else None
 
 
-def _packets(file: Path) -> NDArray[np.float64]:
-    """Times and signed sizes, (packets, 2)."""
-    rows = [line.split()[:2] for line in file.read_text().splitlines() if line.strip()]
-    try:
-        return np.array(rows, dtype=np.float64).reshape(-1, 2)
-    except ValueError:
-        line = next(number for number, row in enumerate(rows, 1) if not _is_packet(row))
-        raise TraceError(f"line {line} is not 'time direction'") from None
+def _packets(file: Path) -> list[tuple[float, float]]:
+    """Times and signed sizes."""
+    packets: list[tuple[float, float]] = []
+    for number, line in enumerate(file.read_text().splitlines(), 1):
+        if line.strip():
+            packet = _packet(line, number)
+            if packets and packet[0] < packets[-1][0]:
+                raise TraceError(f"line {number} is earlier than the one before")
+            packets.append(packet)
+    if not packets:
+        raise TraceError("holds no packets")
+    return packets
 
 
-def _is_packet(row: list[str]) -> bool:
+def _packet(line: str, number: int) -> tuple[float, float]:
     try:
-        return len([float(value) for value in row]) == 2
+        time, size = map(float, line.split()[:2])
     except ValueError:
-        return False
+        raise TraceError(f"line {number} is not 'time direction'") from None
+    if not 0 <= time < math.inf:
+        raise TraceError(f"line {number} has a time that is negative or not a finite number")
+    if not (size.is_integer() and 0 < abs(size) <= _LARGEST):
+        raise TraceError(f"line {number} has no direction, but {size:g}")
+    return time, size
 
 
 def _unit(sizes: NDArray[np.int32]) -> str:
@@ -119,3 +136,9 @@ def _read_names(file: Path) -> dict[str, str]:
         if any(len(row) != 2 for row in rows):
             raise TraceError("a line is not 'page<TAB>label'")
     return {row[0]: row[1] for row in rows}
+
+
+def _refuse_lines(names: tuple[str, ...]) -> None:
+    for name in names:
+        if len(f"{name}|".splitlines()) > 1:
+            raise TraceError(f"{name!r} has more than a line, as {NAMES} has", column="label")

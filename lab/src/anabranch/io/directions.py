@@ -19,13 +19,17 @@ from anabranch.validate import TraceError
 def matches(path: Path) -> bool:
     """Whether the file's `X` holds whole numbers, as directions are, and no times."""
     try:
-        with zipfile.ZipFile(path) as archive, archive.open(_first_x(archive)) as entry:
+        with (
+            npz.damage(),
+            zipfile.ZipFile(path) as archive,
+            archive.open(_first_x(archive)) as entry,
+        ):
             version = np.lib.format.read_magic(entry)
             reader = np.lib.format.read_array_header_1_0
             if version >= (2, 0):
                 reader = np.lib.format.read_array_header_2_0
             return bool(reader(entry)[2].kind in "iu")
-    except (StopIteration, ValueError, zipfile.BadZipFile):
+    except TraceError:
         return False  # The reader of the other format says what is wrong.
 
 
@@ -39,20 +43,23 @@ def read(path: Path, meaning: Meaning | None = None) -> Traces:
     Raises:
         TraceError: if arrays are missing or of the wrong shape, or hold other numbers.
     """
-    meaning = meaning or Meaning()
-    table = npz.read(path)
+    table = npz.read(path, meaning or Meaning())
     if not np.isin(table.X, (-1, 0, 1)).all():
         raise TraceError("holds numbers other than -1, 0 and 1", column="X")
     builder = Builder(Facts(size="direction"))
     for number, row in enumerate(npz.rows(table.X)):
         npz.refuse_gap(row, number, 0)
-        name = table.names[table.codes[number]]
-        monitored = meaning.monitored and name != str(meaning.unmonitored)
-        builder.add(name, np.zeros(row.size), row, run=int(table.runs[number]), monitored=monitored)
+        builder.add(
+            table.labels[number],
+            np.zeros(row.size),
+            row,
+            run=int(table.runs[number]),
+            monitored=bool(table.monitored[number]),
+        )
     return builder.build()
 
 
 def write(traces: Traces, path: Path) -> None:
     """Writes such a file: sizes become directions, times are lost, rows are cut at 10,000."""
     rows = [np.sign(sizes).astype(np.int8) for _, _, sizes in loads(traces)]
-    npz.write(path, rows, traces.label.astype(np.int64), traces.names)
+    npz.write(path, rows, traces)

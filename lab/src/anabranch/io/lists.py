@@ -35,14 +35,15 @@ def matches(path: Path) -> bool:
         schema = pq.read_schema(path)
     except pa.ArrowException as error:
         raise TraceError(f"not a readable Parquet file: {error}") from error
-    return "times" in schema.names and "anabranch.schema" not in (schema.metadata or {})
+    return "times" in schema.names and b"anabranch.schema" not in (schema.metadata or {})
 
 
 def read(path: Path, meaning: Meaning | None = None) -> Traces:
     """Reads such a file; a load's number is its row.
 
     Raises:
-        TraceError: if a column is missing, unknown or of a wrong type, or holds unsound packets.
+        TraceError: if a column is missing, unknown or of a wrong type, or holds unsound packets,
+            or there are no rows.
     """
     meaning = meaning or Meaning()
     builder = Builder()
@@ -53,6 +54,8 @@ def read(path: Path, meaning: Meaning | None = None) -> Traces:
                 _add(builder, batch, meaning)
     except pa.ArrowException as error:
         raise TraceError(f"not a readable Parquet file: {error}") from error
+    if not len(builder):
+        raise TraceError("holds no rows")
     traces = builder.build()
     cells = traces.sizes.size > 0 and bool((abs(traces.sizes) == TOR_CELL).all())
     return replace(traces, facts=Facts(size="cell" if cells else "ip-packet"))
@@ -117,6 +120,8 @@ def _check_columns(schema: pa.Schema) -> None:
         if name not in schema.names:
             raise TraceError(f"is missing; the file has {', '.join(schema.names)}", column=name)
     for name in schema.names:
+        if schema.names.count(name) > 1:
+            raise TraceError("stands twice", column=name)
         if name not in (*_NEEDED, "run"):
             raise TraceError(f"is not known: there are {', '.join(_NEEDED)} and run", column=name)
         kind = schema.field(name).type

@@ -12,7 +12,7 @@ class Meaning:
     Attributes:
         label: of a capture's only load.
         monitored: whether an attacker watches for the labels, where a file does not tell.
-        unmonitored: WFLib's `y` of unmonitored pages, which there is one number for.
+        unmonitored: the number that an npz file's `y` has for unmonitored pages, as WFlib's do.
     """
 
     label: str = ""

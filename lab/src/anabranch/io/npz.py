@@ -1,21 +1,33 @@
-"""What the npz formats share: `X`, a row per load, zero padded, and `y`, its label's number."""
+"""What the npz formats share: `X`, a row per load, zero padded, and `y`, its label's number.
+
+WFlib wants numbers from 0 without gaps, and one for all unmonitored pages, the last. Arrays of
+our own keep what that loses; other readers do not ask for them (docs/formats.md, "npz").
+"""
 
 from __future__ import annotations
 
 import zipfile
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from anabranch.io import draft
+from anabranch.io.meaning import Meaning
+from anabranch.traces import Traces
 from anabranch.validate import TraceError
 
 LENGTH = 10_000
 """Packets of a row, as WFlib pads and cuts."""
+
+Arrays: TypeAlias = dict[str, NDArray[Any]]
+
+_ADDED = ("labels", "pages", "monitored")
+"""Our own: names; the place of each load's in them; whether it is monitored."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,48 +36,40 @@ class Table:
 
     X: NDArray[Any]
     """(n, packets), numbers."""
-    names: list[str]
-    """The labels."""
-    codes: NDArray[np.int64]
-    """Int64 (n,): the label of each load, a place in `names`."""
+    labels: list[str]
+    """The label of each load."""
+    monitored: NDArray[np.bool_]
+    """(n,): whether an attacker watches for the load's label."""
     runs: NDArray[np.int64]
-    """Int64 (n,): the group of each load, 0 where there is one."""
+    """(n,): the group of each load, 0 where there is one."""
 
 
-def read(path: Path) -> Table:
+def read(path: Path, meaning: Meaning) -> Table:
     """Reads `X` and `y`, or `X_NAME` and `y_NAME` of several groups, which become runs 0, 1, ...
 
-    Names are the numbers of `y` unless an array `labels`, which we add, tells them.
+    Labels are the numbers of `y`, and all monitored, unless our arrays or `meaning` tell more.
 
     Raises:
-        TraceError: if an array is missing or of the wrong shape.
+        TraceError: if an array is missing or of the wrong shape, or there are no rows.
     """
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files if name[:1] in "Xyl"}
-            found = ", ".join(file.files)
-    except (ValueError, EOFError, zipfile.BadZipFile, TypeError, AttributeError) as error:
-        raise TraceError(f"not a readable npz file: {error}") from error
-    groups = [name[1:] for name in arrays if name.startswith("X_")] or [""]
-    for name in (kind + group for group in groups for kind in "Xy"):
-        if name not in arrays:
-            raise TraceError(f"is missing; the file has {found}", column=name)
+    arrays, groups = _arrays(path)
     for group in groups:
         _check_shapes(arrays, group)
-    X, y = (np.concatenate([arrays[kind + group] for group in groups]) for kind in "Xy")
-    numbers, codes = np.unique(y, return_inverse=True)
+    _check_widths(arrays, groups)
+    X = np.concatenate([arrays["X" + group] for group in groups])
+    y = np.concatenate([arrays["y" + group].astype(np.int64) for group in groups])
+    if not y.size:
+        raise TraceError("holds no rows", column="X")
     runs = np.repeat(np.arange(len(groups)), [arrays["y" + group].size for group in groups])
-    names = _names(numbers, arrays.get("labels"))
-    return Table(X, names, codes.reshape(-1).astype(np.int64), runs)
+    return Table(X, _labels(arrays, y), _monitored(arrays, y, meaning), runs)
 
 
-def write(path: Path, loads: Iterable[NDArray[Any]], y: NDArray[Any], names: Iterable[str]) -> None:
+def write(path: Path, loads: Iterable[NDArray[Any]], traces: Traces) -> None:
     """Writes `X` from one array per load, cut and padded to `LENGTH`, without holding it all."""
     each = list(loads)
     kind: DTypeLike = each[0].dtype if each else np.float64
-    labels = np.array(list(names), dtype=np.str_)
     with draft.file(path) as target, zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, array in (("y", y), ("labels", labels)):
+        for name, array in _numbers(traces).items():
             with archive.open(f"{name}.npy", "w") as entry:
                 np.lib.format.write_array(entry, array, allow_pickle=False)
         with archive.open("X.npy", "w", force_zip64=True) as entry:
@@ -92,27 +96,109 @@ def refuse_gap(row: NDArray[Any], number: int, first: int) -> None:
         raise TraceError(f"row {number} has a 0 at {gaps[0] + first}, before its end", column="X")
 
 
-def _check_shapes(arrays: dict[str, NDArray[Any]], group: str) -> None:
+@contextmanager
+def damage() -> Iterator[None]:
+    """Makes a `TraceError` of every error within, which has to come from reading a file."""
+    try:
+        yield
+    # What zipfile, its decompressors and numpy raise on damaged bytes is no closed list: among
+    # others zlib.error, TokenError, NotImplementedError, EOFError, SystemError, MemoryError.
+    except Exception as error:
+        reason = str(error) or type(error).__name__
+        raise TraceError(f"not a readable npz file: {reason}") from error
+
+
+def _arrays(path: Path) -> tuple[Arrays, list[str]]:
+    """The arrays that we know of, and the groups that they come in: `_NAME`, or empty."""
+    with path.open("rb") as file, damage(), np.load(file, allow_pickle=False) as archive:
+        found = archive.files
+        # An entry that is no array comes as bytes: their shape is refused later.
+        arrays = {name: np.asarray(archive[name]) for name in found if _is_known(name)}
+    groups = [name[1:] for name in arrays if name.startswith("X_")] or [""]
+    for name in (kind + group for group in groups for kind in "Xy"):
+        if name not in arrays:
+            raise TraceError(f"is missing; the file has {', '.join(found)}", column=name)
+    return arrays, groups
+
+
+def _is_known(name: str) -> bool:
+    return name in ("X", "y", *_ADDED) or name.startswith(("X_", "y_"))
+
+
+def _check_shapes(arrays: Arrays, group: str) -> None:
     X, y = arrays["X" + group], arrays["y" + group]
-    widths = {array.shape[1:] for name, array in arrays.items() if name[0] == "X"}
-    if X.ndim != 2 or len(widths) > 1:
+    if X.ndim != 2:
         raise TraceError(f"has the shape {X.shape}, not (loads, packets)", column="X" + group)
     if y.shape != (X.shape[0],):
         problem = f"has the shape {y.shape}, not ({X.shape[0]},) as X{group}"
         raise TraceError(problem, column="y" + group)
     if X.dtype.kind not in "fiu":
         raise TraceError(f"holds {X.dtype}, not numbers", column="X" + group)
-    if y.dtype.kind not in "iu":
-        raise TraceError(f"holds {y.dtype}, not whole numbers", column="y" + group)
+    if y.dtype.kind not in "iu" or not np.array_equal(y, y.astype(np.int64)):
+        raise TraceError(f"holds {y.dtype}, not whole numbers of 64 bits", column="y" + group)
 
 
-def _names(numbers: NDArray[Any], labels: NDArray[Any] | None) -> list[str]:
-    if labels is None:
-        return [str(number) for number in numbers]
+def _check_widths(arrays: Arrays, groups: list[str]) -> None:
+    widths = {"X" + group: arrays["X" + group].shape[1] for group in groups}
+    if len(set(widths.values())) > 1:
+        each = ", ".join(f"{name} has {width}" for name, width in widths.items())
+        raise TraceError(f"groups differ in the width of their rows: {each}")
+
+
+def _labels(arrays: Arrays, y: NDArray[np.int64]) -> list[str]:
+    """The label of each load: its number, or what `labels` has at that place.
+
+    Where there are `pages`, they are the places: `y` does not tell unmonitored pages apart.
+    """
+    if "labels" not in arrays:
+        return list(map(str, y.tolist()))
+    labels = arrays["labels"]
     if labels.ndim != 1 or labels.dtype.kind != "U":
         raise TraceError(f"has the shape {labels.shape} and holds {labels.dtype}", column="labels")
-    if numbers.size and not 0 <= numbers.min() <= numbers.max() < labels.size:
-        raise TraceError(
-            f"names {labels.size} labels, but y holds {numbers.max()}", column="labels"
-        )
-    return [str(labels[number]) for number in numbers]
+    places = _added(arrays, "pages", "iu", y.size) if "pages" in arrays else y
+    least, most = places.min(), places.max()
+    if not 0 <= least <= most < labels.size:
+        problem = f"names {labels.size} labels, but the loads have the numbers {least} to {most}"
+        raise TraceError(problem, column="labels")
+    with damage():
+        names = labels.tolist()
+        "".join(names).encode()  # Half of a surrogate pair is no text, and no format can hold it.
+    return [names[place] for place in places.tolist()]
+
+
+def _monitored(arrays: Arrays, y: NDArray[np.int64], meaning: Meaning) -> NDArray[np.bool_]:
+    """Which loads are monitored: neither the file nor the user says that they are not."""
+    monitored = np.full(y.size, meaning.monitored)
+    if "monitored" in arrays:
+        monitored &= _added(arrays, "monitored", "b", y.size)
+    if meaning.unmonitored is None:
+        return monitored
+    outside: NDArray[np.bool_] = y == meaning.unmonitored
+    if not outside.any():
+        problem = f"holds no {meaning.unmonitored}: its numbers are {y.min()} to {y.max()}"
+        raise TraceError(problem, column="y")
+    return monitored & ~outside
+
+
+def _added(arrays: Arrays, name: str, kinds: str, loads: int) -> NDArray[Any]:
+    """An array of ours with a value for each load."""
+    array = arrays[name]
+    if array.shape != (loads,) or array.dtype.kind not in kinds:
+        problem = f"has the shape {array.shape}, not ({loads},), or holds {array.dtype}"
+        raise TraceError(problem, column=name)
+    return array
+
+
+def _numbers(traces: Traces) -> Arrays:
+    """`y` as WFlib counts, and our own arrays: names of monitored pages come first."""
+    watched = np.unique(traces.label[traces.monitored])
+    order = np.concatenate([watched, np.setdiff1d(traces.label, watched)])
+    places = np.zeros(len(traces.names), np.int64)
+    places[order] = np.arange(order.size)
+    pages = places[traces.label]
+    return {
+        "y": np.where(traces.monitored, pages, watched.size),
+        "labels": np.array(traces.names, np.str_)[order],
+        "pages": pages,
+        "monitored": traces.monitored,
+    }

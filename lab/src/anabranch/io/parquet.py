@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from anabranch import __version__
+from anabranch import __version__, validate
 from anabranch.io import draft
 from anabranch.io.meaning import Meaning
 from anabranch.traces import WHOLE, Facts, Traces, offsets_of
@@ -72,7 +72,7 @@ def write(traces: Traces, path: Path) -> None:
     """Writes a trace, whole loads of about `ROWS` rows at a time.
 
     Raises:
-        TraceError: if a load is empty: a format of one row per packet cannot hold it.
+        TraceError: if there is no load, or an empty one: a row per packet cannot hold it.
     """
     with Writer(path, traces.facts) as writer:
         writer.add(traces)
@@ -84,6 +84,7 @@ class Writer:
     def __init__(self, path: Path, facts: Facts) -> None:
         self._path = path
         self._open = ExitStack()
+        self._loads = 0
         self._schema = pa.schema(
             [pa.field(name, kind, nullable=False) for name, kind in _TYPES.items()],
             metadata=_metadata(facts),
@@ -102,6 +103,7 @@ class Writer:
                 column_encoding=_ENCODINGS,
             )
             self._file = opening.enter_context(file)
+            opening.push(self._refuse_nothing)
             self._open = opening.pop_all()
         return self
 
@@ -111,12 +113,15 @@ class Writer:
 
     def add(self, traces: Traces) -> None:
         """Writes all packets of `traces`."""
-        empty = np.flatnonzero(traces.lengths == 0)
-        if empty.size:
-            k = empty[0]
-            raise TraceError(f"load {traces.load[k]} in run {traces.run[k]} has no packets")
+        validate.filled(traces, "Parquet")
+        self._loads += len(traces)
         for first, last in _groups(traces.offsets):
             self._file.write_table(self._table(traces, first, last))
+
+    def _refuse_nothing(self, error: type[BaseException] | None, *_: Any) -> None:
+        """Nobody reads a file without rows: the draft goes as after any error."""
+        if error is None and not self._loads:
+            raise TraceError("there are no loads to write")
 
     def _table(self, traces: Traces, first: int, last: int) -> pa.Table:
         packets = slice(int(traces.offsets[first]), int(traces.offsets[last]))
@@ -244,7 +249,12 @@ def _check_columns(schema: pa.Schema) -> None:
     if missing:
         has = ", ".join(schema.names)
         raise TraceError(f"the columns {', '.join(missing)} are missing; the file has {has}")
+    for name in schema.names:
+        if name not in _TYPES:
+            raise TraceError(f"is not known: there are {', '.join(_TYPES)}", column=name)
     for name, kind in _TYPES.items():
+        if schema.names.count(name) > 1:
+            raise TraceError("stands twice", column=name)
         found = schema.field(name).type
         if found != kind and not (name == "label" and _is_text(found)):
             raise TraceError(f"holds {found}, not {kind}", column=name)
@@ -275,8 +285,8 @@ def _facts(metadata: dict[bytes, bytes]) -> Facts:
 def _parsed(key: str, texts: dict[str, str], parse: Callable[[str], Any]) -> Any:
     try:
         return parse(texts[key]) if key in texts else None
-    except (TypeError, ValueError) as error:
-        raise TraceError(f"the metadata '{key}' are damaged: {texts[key]}") from error
+    except (TypeError, ValueError, RecursionError) as error:
+        raise TraceError(f"the metadata '{key}' are damaged: {texts[key][:80]}") from error
 
 
 def _metadata(facts: Facts) -> dict[str, str]:

@@ -14,9 +14,10 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from anabranch import validate
 from anabranch.io import draft
 from anabranch.io.meaning import Meaning
-from anabranch.traces import Builder, Facts, Traces
+from anabranch.traces import WHOLE, Builder, Facts, Traces
 from anabranch.validate import TraceError, source
 
 _SECTION, _INTERFACE, _PACKET = 0x0A0D0D0A, 1, 6
@@ -25,6 +26,9 @@ _RAW_IP = 101
 _IF_NAME, _IF_TSRESOL, _EPB_FLAGS = 2, 9, 2
 _HEADERS = 28
 """Bytes of an IPv4 and a UDP header: what is written of each packet, and the least that it has."""
+_LONGEST = np.iinfo(np.int32).max
+_LATEST = np.iinfo(np.int64).max
+"""The largest size [bytes] and the last time [ns since 1970] that arrays of ours hold."""
 
 Rows: TypeAlias = list[tuple[int, int]]
 """Nanoseconds since 1970 and signed size of each packet."""
@@ -65,32 +69,51 @@ def write(traces: Traces, path: Path) -> None:
     Addresses are those for documentation. Times are written as if the load began in 1970.
 
     Raises:
-        TraceError: if there is not exactly one load, or sizes are not those of IP packets.
+        TraceError: if there is not exactly one load with packets, or sizes are not those of IP
+            packets, or a path cannot be named.
     """
     if len(traces) != 1:
         raise TraceError(f"captures hold one load, not {len(traces)}")
+    validate.filled(traces, "captures")
     if traces.facts.size != "ip-packet" or (abs(traces.sizes) < _HEADERS).any():
         raise TraceError("captures hold IP packets of 28 bytes or more", column="size")
-    paths = np.zeros(traces.sizes.size, np.int16) if traces.paths is None else traces.paths
+    whole = np.full(traces.sizes.size, WHOLE, np.int16)
+    # What is not split came by one path, the first.
+    paths = np.maximum(whole if traces.paths is None else traces.paths, 0)
+    names = _names(traces.facts.paths, int(paths.max()) + 1)
     with draft.folder(path) as folder:
-        for number in range(max(int(paths.max(initial=0)) + 1, len(traces.facts.paths))):
-            names = traces.facts.paths
-            name = names[number] if number < len(names) else str(number)
+        for number, name in enumerate(names):
             own = paths == number
             blocks = map(_packet_block, traces.times[own].tolist(), traces.sizes[own].tolist())
             (folder / f"{name}.pcapng").write_bytes(_begin(name) + b"".join(blocks))
+
+
+def _names(known: tuple[str, ...], paths: int) -> list[str]:
+    """The names of at least so many paths, as docs/formats.md, "Captures" has them.
+
+    Raises:
+        TraceError: if one cannot be that of a file, or stands twice.
+    """
+    names = [*known, *map(str, range(len(known), paths))]
+    for place, name in enumerate(names):
+        if not name or name[0] == "." or "/" in name or "\0" in name or name in names[:place]:
+            raise TraceError(f"path {place} cannot be a file of the name {name!r}", column="path")
+    return names
 
 
 def _packets(data: bytes) -> Rows:
     """The packets of one file."""
     order, ticks, rows = "<", 1_000_000, []
     for kind, body, at in _blocks(data):
-        if kind == _SECTION:
-            order = "<" if struct.unpack_from("<I", body)[0] == _ORDER_MARK else ">"
-        elif kind == _INTERFACE:
-            ticks = _ticks(body, order)
-        elif kind == _PACKET:
-            rows.append(_packet(body, order, ticks, at))
+        try:
+            if kind == _SECTION:
+                order = "<" if struct.unpack_from("<I", body)[0] == _ORDER_MARK else ">"
+            elif kind == _INTERFACE:
+                ticks = _ticks(body, order)
+            elif kind == _PACKET:
+                rows.append(_packet(body, order, ticks, at))
+        except (struct.error, IndexError) as error:
+            raise TraceError(f"the block at byte {at} is damaged or cut off") from error
     return rows
 
 
@@ -120,15 +143,16 @@ def _ticks(body: bytes, order: str) -> int:
 
 
 def _packet(body: bytes, order: str, ticks: int, at: int) -> tuple[int, int]:
-    try:
-        _, high, low, kept, length = struct.unpack_from(f"{order}IIIII", body)
-    except struct.error as error:
-        raise TraceError(f"the packet at byte {at} is cut off") from error
+    _, high, low, kept, length = struct.unpack_from(f"{order}IIIII", body)
+    if not 0 < length <= _LONGEST:
+        raise TraceError(f"the packet at byte {at} has {length} bytes")
     options = _options(body[20 + (kept + 3) // 4 * 4 :], order)
     flags = struct.unpack(f"{order}I", options[_EPB_FLAGS])[0] if _EPB_FLAGS in options else 0
     if flags & 3 not in (1, 2):
         raise TraceError(f"the packet at byte {at} has no direction in its flags")
     time = (high << 32 | low) * 1_000_000_000 // ticks
+    if time > _LATEST:
+        raise TraceError(f"the packet at byte {at} has a time after the year 2262")
     return time, length if flags & 3 == 2 else -length
 
 

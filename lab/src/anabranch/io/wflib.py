@@ -25,8 +25,7 @@ def read(path: Path, meaning: Meaning | None = None) -> Traces:
     Raises:
         TraceError: if arrays are missing or of the wrong shape, or times go backwards.
     """
-    meaning = meaning or Meaning()
-    table = npz.read(path)
+    table = npz.read(path, meaning or Meaning())
     builder = Builder(Facts(size="direction"))
     for number, row in enumerate(npz.rows(table.X)):
         packets = row.astype(np.float64)
@@ -35,15 +34,13 @@ def read(path: Path, meaning: Meaning | None = None) -> Traces:
         times = abs(packets)
         if not np.isfinite(times).all():
             raise TraceError(f"row {number} holds numbers that are not finite", column="X")
-        name = table.names[table.codes[number]]
-        monitored = meaning.monitored and name != str(meaning.unmonitored)
         times[times == SOON] = 0.0
         builder.add(
-            name,
+            table.labels[number],
             times,
             np.where(packets < 0, -1, 1),
             run=int(table.runs[number]),
-            monitored=monitored,
+            monitored=bool(table.monitored[number]),
         )
     return builder.build()
 
@@ -57,4 +54,4 @@ def write(traces: Traces, path: Path) -> None:
     if traces.timeless:
         raise TraceError("these traces have no times: write them as directions", column="time")
     rows = [np.sign(sizes) * np.maximum(times, SOON) for _, times, sizes in loads(traces)]
-    npz.write(path, rows, traces.label.astype(np.int64), traces.names)
+    npz.write(path, rows, traces)

@@ -13,10 +13,14 @@ class MissingExtraError(ImportError):
     """An optional part of the package is needed and not installed."""
 
 
+def how_to_install(extra: str) -> str:
+    """What to type for an optional part: a folder, since the name on the index is not ours."""
+    return f"pip install './lab[{extra}]' in the project's folder"
+
+
 def require_jax() -> None:
-    """Raises `MissingExtraError` where JAX, Equinox or Optax is not installed."""
-    missing = [name for name in ("jax", "equinox", "optax") if find_spec(name) is None]
+    """Raises `MissingExtraError` where JAX, its jaxlib, Equinox or Optax is not installed."""
+    missing = [name for name in ("jax", "jaxlib", "equinox", "optax") if find_spec(name) is None]
     if missing:
-        raise MissingExtraError(
-            f"network attacks need {', '.join(missing)}: pip install 'anabranch[nets]'"
-        )
+        needed = f"network attacks need {', '.join(missing)}"
+        raise MissingExtraError(f"{needed}: {how_to_install('nets')}")

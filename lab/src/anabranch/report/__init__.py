@@ -22,10 +22,10 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 
-from anabranch.nets import MissingExtraError
+from anabranch.nets import MissingExtraError, how_to_install
 
 
 def require_matplotlib() -> None:
     """Raises `MissingExtraError` where matplotlib is not installed."""
     if find_spec("matplotlib") is None:
-        raise MissingExtraError("reports need matplotlib: pip install 'anabranch[report]'")
+        raise MissingExtraError(f"reports need matplotlib: {how_to_install('report')}")

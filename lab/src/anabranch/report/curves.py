@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -39,6 +40,8 @@ _LEFT, _TOP, _WIDTH, _HEIGHT, _BELOW = 0.65, 0.4, 4.1, 2.7, 0.55
 _COLUMN = 5.0
 _LINE = 0.172
 """Inches of a line of a legend."""
+_LETTERS = 68
+"""Of a line of a legend: what a panel has room for beside the legend's marks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,10 +121,9 @@ def _figure(
     collection: Collection, key: str, title: str, panels: Sequence[_Panel], protocol: str, said: str
 ) -> Figure:
     by_paper = protocol == "paper"
-    keys = [_keys(collection, panel, protocol) for panel in panels]
-    longest = max(map(len, keys))
+    longest = max(_lines(collection, panel, protocol) for panel in panels)
     row = _TOP + _HEIGHT + _BELOW + _LINE * longest + 0.15
-    lines = len(panels) // 2
+    rows = len(panels) // 2
 
     def paint(drawing: Drawing) -> None:
         for number, panel in enumerate(panels):
@@ -129,8 +131,9 @@ def _figure(
             axes = place(drawing, left, top, _WIDTH, _HEIGHT)
             _paint(axes, panel, collection, protocol)
 
+    point = "where the most probable class decides" if by_paper else "that validation chose"
     note = (
-        "Each line runs over thresholds; the dot is the operating point that validation chose, its "
+        f"Each line runs over thresholds; the dot is the operating point {point}, its "
         "bars and the band around the line are 95 % intervals by page. A diamond is what the paper "
         f"says of its own data ({published.name()}); of its curves nothing else is given in "
         "numbers. Full designs are solid, reduced ones broken; † the attack has parameters of its "
@@ -138,18 +141,30 @@ def _figure(
     )
     if by_paper:
         key, title = f"{key}-paper", f"{title}, by the paper's protocol"
-    return draw(key, title, note, said, (2 * _COLUMN, lines * row + FOOT), paint)
+    return draw(key, title, note, said, (2 * _COLUMN, rows * row + FOOT), paint)
 
 
-def _keys(collection: Collection, panel: _Panel, protocol: str) -> list[str]:
-    """What the legend of a panel has to hold."""
-    count = []
+def _lines(collection: Collection, panel: _Panel, protocol: str) -> int:
+    """How many lines the legend of a panel takes."""
+    labels = []
     for line in panel.lines:
         entries = collection.like(line.setting, line.attack, protocol)
-        count += [f"{line.label} {entry.short}" for entry in entries] or [line.label]
+        labels += [_label(line, entry.short) for entry in entries] or [_label(line, _NOT_RUN)]
         if published.found(line.attack, line.setting) is not None:
-            count.append(f"{line.label} published")
-    return count
+            labels.append(_label(line, _as_published()))
+    return sum(1 + label.count("\n") for label in labels)
+
+
+_NOT_RUN = "not run"
+
+
+def _as_published() -> str:
+    return f"{published.name()}, as published"
+
+
+def _label(line: _Line, said: str) -> str:
+    """What the legend says of a line, folded so that it stays within the panel."""
+    return textwrap.fill(f"{line.label}: {said}", _LETTERS, subsequent_indent="   ")
 
 
 def _paint(axes: Axes, panel: _Panel, collection: Collection, protocol: str) -> None:
@@ -161,7 +176,7 @@ def _paint(axes: Axes, panel: _Panel, collection: Collection, protocol: str) -> 
         for number, entry in enumerate(entries):
             _curve(axes, line, entry, number)
         if not entries:
-            axes.plot([], [], color=line.colour, lw=0.8, ls=":", label=f"{line.label}: not run")
+            axes.plot([], [], color=line.colour, lw=0.8, ls=":", label=_label(line, _NOT_RUN))
         _published(axes, line)
     axes.legend(
         loc="upper left",
@@ -180,7 +195,7 @@ def _curve(axes: Axes, line: _Line, entry: Entry, number: int) -> None:
     low, high = column("r_precision", "low"), column("r_precision", "high")
     known = np.isfinite(recall) & np.isfinite(precision)
     dash = DASHES[0] if entry.full else DASHES[1 + number % (len(DASHES) - 1)]
-    label = f"{line.label}: {entry.short}"
+    label = _label(line, entry.short)
     style = {"color": line.colour, "ls": dash, "marker": "", "label": label}
     axes.plot(recall[known], precision[known], **style)
     axes.fill_between(recall[known], low[known], high[known], color=line.colour, alpha=0.1, lw=0)
@@ -211,7 +226,7 @@ def _published(axes: Axes, line: _Line) -> None:
     point = published.found(line.attack, line.setting)
     if point is None:
         return
-    label = f"{line.label}: {published.name()}, as published"
+    label = _label(line, _as_published())
     axes.plot(
         point.recall, point.r_precision, "D", ms=7, mfc=line.colour, mec=INK, mew=1.1, label=label,
         ls="none",

@@ -126,8 +126,9 @@ def _reading() -> tuple[str, ...]:
         "world: accuracy is the share of the loads whose page is recognised; a load of which the "
         "observer sees nothing is a miss.",
         "Intervals are 95 %, by bootstrap over pages. The honest protocol tests on loads that "
-        "neither trained nor chose, with one prediction for each load; the paper's divides "
-        "sub-traces.",
+        "neither trained nor chose; each training predicts a load once. In an open world there are "
+        "two trainings, and rates of monitored loads are the means of both. The paper's protocol "
+        "divides sub-traces.",
     )
 
 

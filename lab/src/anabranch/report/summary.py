@@ -58,12 +58,19 @@ def findings(collection: Collection) -> list[Finding]:
 
 
 def resolution(collection: Collection) -> Iterator[str]:
-    """How finely false positives are resolved, as the results themselves say it."""
-    texts = [
-        f"By the {entry.spec.protocol} protocol: {entry.result.metrics['resolution']}"
-        for entry in collection.select(world="open")
-    ]
-    yield from dict.fromkeys(texts)
+    """How finely false positives are resolved, as the results themselves say it.
+
+    Of results of one protocol that rest on equally many pages, the one with the fewest loads
+    speaks for all.
+    """
+    open_world = collection.select(world="open")
+    ordered = sorted(open_world, key=lambda entry: entry.result.metrics["unmonitored_predictions"])
+    said: dict[tuple[str, int], str] = {}
+    for entry in ordered:
+        metrics, protocol = entry.result.metrics, entry.spec.protocol
+        text = f"By the {protocol} protocol: {metrics['resolution']}"
+        said.setdefault((protocol, metrics["unmonitored_pages"]), text)
+    yield from said.values()
 
 
 def _coverage(collection: Collection) -> str:
@@ -158,7 +165,7 @@ def _strongest(collection: Collection) -> Iterator[str]:
             held.append(f"{setting} ({attacks} attacks, strongest {strongest})")
     if rows:
         yield (
-            f"{plural(rows, 'defended setting')} had two or more attacks run on it. The strongest "
+            f"{plural(rows, 'defended setting')} met two or more attacks. The strongest "
             f"of them stays below {whole(LIMITS[1])} with its whole interval on {len(held)}"
             f"{f': {listed(held)}' if held else ''}. An attack that was not run on a setting may "
             "do better there."

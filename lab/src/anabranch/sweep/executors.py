@@ -1,7 +1,7 @@
-"""Who does the work: this process, a pool of processes, or Ray.
+"""Who does the work: processes of this machine, or Ray.
 
-Each takes units, a function and how many may be under way, and yields units with what the
-function returned, as they are done. Nothing is begun before there is room for it.
+An executor is told what each unit needs and how many may be under way, and gives `Workers`.
+Nothing is begun before there is room for it.
 """
 
 from __future__ import annotations
@@ -12,20 +12,95 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
 from multiprocessing import active_children, connection, get_context, parent_process
 from typing import Any, TypeAlias, TypeVar
 
-from anabranch.nets import MissingExtraError
+from anabranch.nets import MissingExtraError, how_to_install
 from anabranch.observers import SettingError
+from anabranch.sweep import memory
 
 U = TypeVar("U")
 T = TypeVar("T")
 Done: TypeAlias = Iterator[tuple[U, T]]
 
 
-def here(units: Sequence[U], work: Callable[[U], T], at_once: int = 1) -> Done[U, T]:
+@dataclass(frozen=True, slots=True)
+class Workers:
+    """Who does the work, while the executor's context lasts.
+
+    Attributes:
+        at_once: most units under way at a time.
+        run: takes the units whose needs were told, in that order, and a function; yields units
+            with what it returned, as they are done.
+    """
+
+    at_once: int
+    run: Callable[[Sequence[Any], Callable[[Any], Any]], Done[Any, Any]]
+
+
+@contextmanager
+def local(needs: Sequence[int], jobs: int | None) -> Iterator[Workers]:
+    """Processes of this machine.
+
+    Args:
+        needs: bytes that each unit takes.
+        jobs: most at a time; None is one a processor.
+    """
+    most = (os.cpu_count() or 1) if jobs is None else jobs
+    at_once = memory.at_once(needs, most, memory.available())
+    yield Workers(at_once, partial(pool, at_once=at_once))
+
+
+@contextmanager
+def ray(needs: Sequence[int], jobs: int | None) -> Iterator[Workers]:
+    """A cluster (the environment's RAY_ADDRESS), or a Ray of this machine.
+
+    Each unit asks for a processor and the memory that it needs, so Ray begins none on a node that
+    has no room for it. The data have to be at the same path on every node; results come back to
+    this process.
+
+    Args:
+        needs: bytes that each unit takes.
+        jobs: most at a time, never more than the cluster has processors; None is as many.
+
+    Raises:
+        MissingExtraError: if Ray is not installed.
+        SettingError: if the cluster does not answer.
+    """
+    framework = _ray()
+    started = not framework.is_initialized()
+    if started:
+        _connect(framework)
+    try:
+        nodes = _nodes(framework)
+        processors = int(sum(node["CPU"] for node in nodes))
+        at_once = max(1, processors if jobs is None else min(jobs, processors))
+        # Asked for more than the largest node has, Ray would wait for ever.
+        largest = max((int(node.get("memory", 0)) for node in nodes), default=0)
+        asked = [min(need, largest) for need in needs]
+        yield Workers(at_once, partial(_on_cluster, framework, asked, at_once))
+    finally:
+        if started:
+            framework.shutdown()
+
+
+EXECUTORS = {"local": local, "ray": ray}
+"""By name."""
+
+
+def require(name: str) -> None:
+    """Refuses an executor that there is not, or that is not installed."""
+    if name not in EXECUTORS:
+        raise SettingError(f"executor: local or ray, not '{name}'")
+    if name == "ray":
+        _ray()
+
+
+def here(units: Sequence[U], work: Callable[[U], T]) -> Done[U, T]:
     """One after the other, in this process."""
-    del at_once
     for unit in units:
         yield unit, work(unit)
 
@@ -62,49 +137,57 @@ def pool(units: Sequence[U], work: Callable[[U], T], at_once: int) -> Done[U, T]
                     worker.terminate()
 
 
-def ray(units: Sequence[U], work: Callable[[U], T], at_once: int) -> Done[U, T]:
-    """On a cluster (the environment's RAY_ADDRESS), or on a Ray of this machine.
-
-    The data have to be at the same path on every node; results come back to this process.
+def _on_cluster(
+    framework: Any,
+    needs: Sequence[int],
+    at_once: int,
+    units: Sequence[U],
+    work: Callable[[U], T],
+) -> Done[U, T]:
+    """Units on a cluster, each with the memory that it asks for.
 
     Raises:
-        MissingExtraError: if Ray is not installed.
+        SettingError: if a node cannot run the lab, or Ray loses a unit: its process was killed, or
+            its node.
     """
-    framework = _ray()
-    started = not framework.is_initialized()
-    if started:
-        framework.init(log_to_driver=False, include_dashboard=False)
+    remote = framework.remote(work)
+    waiting, running = list(zip(units, needs, strict=True))[::-1], dict[Any, U]()
     try:
-        remote = framework.remote(max_retries=0)(work)
-        waiting, running = list(reversed(units)), dict[Any, U]()
         while waiting or running:
             while waiting and len(running) < at_once:
-                unit = waiting.pop()
-                running[remote.remote(unit)] = unit
+                unit, need = waiting.pop()
+                task = remote.options(num_cpus=1, memory=need, max_retries=0)
+                running[task.remote(unit)] = unit
             (done, *_), _ = framework.wait(list(running), num_returns=1)
             yield running.pop(done), framework.get(done)
-    finally:
-        if started:
-            framework.shutdown()
+    except framework.exceptions.RayTaskError as error:
+        *_, reason = str(error).splitlines()  # a traceback of the node
+        raise SettingError(f"executor: a node cannot run the lab: {reason}") from error
+    except framework.exceptions.RayError as error:
+        raise SettingError(
+            f"executor: Ray lost a unit ({type(error).__name__}), perhaps for want of memory; "
+            "what is done is kept"
+        ) from error
 
 
-EXECUTORS = {"local": pool, "ray": ray}
-"""By name."""
+def _connect(framework: Any) -> None:
+    try:
+        framework.init(log_to_driver=False, include_dashboard=False)
+    except (OSError, RuntimeError, ValueError, framework.exceptions.RayError) as error:
+        raise SettingError(f"executor: no Ray to work on: {error}") from error
 
 
-def require(name: str) -> None:
-    """Refuses an executor that there is not, or that is not installed."""
-    if name not in EXECUTORS:
-        raise SettingError(f"executor: local or ray, not '{name}'")
-    if name == "ray":
-        _ray()
+def _nodes(framework: Any) -> list[dict[str, float]]:
+    """Resources of the nodes that have a processor for units."""
+    nodes = [node["Resources"] for node in framework.nodes() if node["Alive"]]
+    return [node for node in nodes if node.get("CPU", 0) >= 1]
 
 
 def _ray() -> Any:
     try:
         import ray as framework
     except ImportError as error:
-        raise MissingExtraError("--executor ray needs ray: pip install 'anabranch[ray]'") from error
+        raise MissingExtraError(f"--executor ray needs ray: {how_to_install('ray')}") from error
     return framework
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 from anabranch.attacks.network import NetworkAttack
@@ -57,7 +58,7 @@ def available() -> int:
     return min(_system(), _group())
 
 
-def at_once(needs: list[int], jobs: int, free: int) -> int:
+def at_once(needs: Sequence[int], jobs: int, free: int) -> int:
     """How many units may be under way: at most `jobs`, the largest fitting together, at least 1."""
     largest = sorted(needs, reverse=True)
     total, fitting = 0, 0

@@ -43,7 +43,7 @@ def sweep(
     units: list[Unit],
     folder: Path,
     *,
-    jobs: int = 1,
+    jobs: int | None = 1,
     executor: str = "local",
     on_unit: OnUnit | None = None,
     on_start: Callable[[int, int], None] | None = None,
@@ -57,7 +57,8 @@ def sweep(
     Args:
         units: what to do; those of equal settings are done once.
         folder: of results; made if it is not there.
-        jobs: most units at a time; fewer where memory would not do.
+        jobs: most units at a time; fewer where memory would not do. None: one a processor, with
+            `ray` of the whole cluster.
         executor: `local` or `ray`.
         on_unit: called after each unit with its result, or why there is none.
         on_start: called once with how many units are left and how many run at a time.
@@ -67,7 +68,7 @@ def sweep(
         SettingError: if `jobs` or `executor` are wrong.
         MissingExtraError: if the executor or an attack needs a library that is not installed.
     """
-    if jobs < 1:
+    if jobs is not None and jobs < 1:
         raise SettingError(f"jobs: {jobs} is too few, give at least 1")
     executors.require(executor)
     for attack in {unit.spec.attack for unit in units}:
@@ -81,26 +82,22 @@ def sweep(
     kept = {target for target in first if results.complete(target)}
     left = sorted(place for target, place in first.items() if target not in kept)
     report = Report(kept=len(kept))
-    at_once = _at_once([units[place] for place in left], jobs)
+    needs = _needs([units[place] for place in left])
     with source(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    if at_once > 1 or executor != "local":
-        _traces.cache_clear()  # other processes read their own
-    if on_start is not None:
-        on_start(len(left), at_once)
     local = executor == "local"  # another node's files would stay there
     tasks = [
         _Task(units[place], digests[units[place].data], targets[place], local) for place in left
     ]
-    for task, outcome in executors.EXECUTORS[executor](tasks, _attempt, at_once):
-        if isinstance(outcome, str):
-            report.failed.append((task.unit, outcome))
-        else:
-            results.save(outcome, task.target)
-            task.unfinished().forget()
-            report.done += 1
-        if on_unit is not None:
-            on_unit(task.unit, outcome)
+    with executors.EXECUTORS[executor](needs, jobs) as workers:
+        if workers.at_once > 1 or not local:
+            _traces.cache_clear()  # other processes read their own
+        if on_start is not None:
+            on_start(len(left), workers.at_once)
+        for task, outcome in workers.run(tasks, _attempt):
+            _keep(task, outcome, report)
+            if on_unit is not None:
+                on_unit(task.unit, outcome)
     files = ((unit, targets[place]) for place, unit in enumerate(units))
     report.files = [(unit, file) for unit, file in files if results.complete(file)]
     return report
@@ -121,7 +118,10 @@ class _Task:
 
 
 def _attempt(task: _Task) -> Result | str:
-    """A unit's result, or why there is none: one unit that cannot be done stops no others."""
+    """A unit's result, or why there is none: one unit that cannot be done stops no others.
+
+    What nobody foresaw is told with its type.
+    """
     unit = task.unit
     unfinished = task.unfinished() if task.goes_on else None
     try:
@@ -132,16 +132,27 @@ def _attempt(task: _Task) -> Result | str:
         return str(error)
     except ERRORS as error:
         return str(error)
+    except Exception as error:
+        return repr(error)
 
 
-def _at_once(units: list[Unit], jobs: int) -> int:
-    """Reads the data of all units, so that bad data are told before hours of work."""
-    order = sorted(units, key=lambda unit: str(unit.data))
-    needs = [
-        memory.needed(unit.spec, _traces(unit.data, unit.form, unit.unmonitored_y))
-        for unit in order
-    ]
-    return memory.at_once(needs, jobs, memory.available())
+def _keep(task: _Task, outcome: Result | str, report: Report) -> None:
+    if isinstance(outcome, str):
+        report.failed.append((task.unit, outcome))
+        return
+    results.save(outcome, task.target)
+    task.unfinished().forget()
+    report.done += 1
+
+
+def _needs(units: list[Unit]) -> list[int]:
+    """Bytes that each unit takes; bad data are told here, before hours of work."""
+    needs = [0] * len(units)
+    for place in sorted(range(len(units)), key=lambda place: str(units[place].data)):
+        unit = units[place]
+        traces = _traces(unit.data, unit.form, unit.unmonitored_y)
+        needs[place] = memory.needed(unit.spec, traces)
+    return needs
 
 
 @lru_cache(maxsize=1)
