@@ -33,8 +33,9 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     loads += [_load(folder, "split", *each) for each in SPLIT.items()]
     loads.append(loads[0] | {"error": "no load event within 30 s", "unit": "undefended/e/0"})
     header = {
-        "experiment": "pages", "version": 2, "seed": 1, "web": "0a0b", "http": "both",
-        "splitter": [], "patience": 30.0, "program": "its own",
+        "experiment": "pages", "version": 3, "seed": 1, "web": "0a0b", "http": "both",
+        "splitter": [], "default": "round-robin --every 50p", "patience": 30.0,
+        "program": "its own",
     }  # fmt: skip
     written(folder, header, loads)
     Experiment("pages", folder).must("--report")

@@ -31,7 +31,7 @@ mod tuples;
 mod waiting;
 
 pub use batch::Batch;
-pub use config::{Config, Guess};
+pub use config::{Config, EVERY, Guess, SCHEDULE};
 pub use core::{Core, Failure, Held, Input, Output, Payload};
 pub use event::{CloseReason, DownReason, Event, SessionId};
 pub use protocol::Protocol;

@@ -4,6 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
+use anabranch_comps::SCHEDULE;
 use anabranch_drive::paths::PathSpec;
 use anabranch_drive::split::Target;
 use anabranch_drive::steer::PortRange;
@@ -92,8 +93,8 @@ pub(crate) struct Options {
     #[serde(deserialize_with = "file::mark")]
     pub(crate) fwmark: Option<Mark>,
 
-    /// Who names the path of the next run, such as round-robin (--help lists them) [default: weighted]
-    #[arg(long, value_name = "SCHEDULE", help_heading = "Schedule", long_help = schedules())]
+    // The help is made of the families and of the core's default.
+    #[arg(long, value_name = "SCHEDULE", help_heading = "Schedule", help = schedule(), long_help = schedules())]
     #[serde(deserialize_with = "file::text")]
     pub(crate) schedule: Option<Spec>,
 
@@ -191,9 +192,16 @@ impl Options {
     }
 }
 
+/// Help on `--schedule` in a line.
+fn schedule() -> String {
+    format!(
+        "Who names the path of the next run, such as round-robin (--help lists them) [default: {SCHEDULE}]"
+    )
+}
+
 /// Help on `--schedule`: every family there is.
 fn schedules() -> String {
     let line = |family: &Family| format!("{}: {}", family.syntax, family.about);
     let lines: Vec<_> = FAMILIES.iter().map(line).collect();
-    format!("Who names the path of the next run [default: weighted]\n\n{}", lines.join("\n"))
+    format!("Who names the path of the next run [default: {SCHEDULE}]\n\n{}", lines.join("\n"))
 }

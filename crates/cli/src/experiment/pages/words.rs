@@ -23,11 +23,15 @@ impl Subject<'_> {
         counts(self.records)
     }
 
-    /// The splitter's own words, or that it had none.
+    /// The words that the splitter was given, or its default.
     pub(super) fn schedule(&self) -> String {
         let words = self.header["splitter"].as_array().into_iter().flatten();
         let words: Vec<_> = words.filter_map(Value::as_str).collect();
-        if words.is_empty() { "the splitter's default".to_owned() } else { words.join(" ") }
+        if words.is_empty() {
+            format!("{}, the splitter's default", self.header["default"].as_str().unwrap_or("?"))
+        } else {
+            words.join(" ")
+        }
     }
 }
 

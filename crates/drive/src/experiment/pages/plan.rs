@@ -3,6 +3,7 @@
 use std::str::FromStr;
 use std::time::Duration;
 
+use anabranch_comps::{EVERY, SCHEDULE};
 use anabranch_multipath::seed;
 use rand_chacha::rand_core::Rng;
 use serde::{Deserialize, Serialize};
@@ -105,11 +106,12 @@ impl Settings {
     pub fn header(&self) -> Value {
         json!({
             "experiment": "pages",
-            "version": 2,
+            "version": 3,
             "seed": self.seed,
             "web": self.web,
             "http": self.http,
             "splitter": self.splitter,
+            "default": format!("{SCHEDULE} --every {EVERY}"),
             "rtts": RTTS,
             "patience": self.patience,
         })
