@@ -8,7 +8,7 @@ AREA ?= all
 .PHONY: help build demo test check package bench bench-wireguard flame accuracy interop soak experiment-overhead experiment-circumvention experiment-pages lab-results lab-ray web fuzz clean
 
 help:  ## this list
-	@sed -n 's/^\([a-z-]*\): *## */  make \1\t/p' Makefile | expand -t 20
+	@sed -n 's/^\([a-z-]*\):[^#]*## */  make \1\t/p' Makefile | expand -t 20
 
 build:  ## the program, optimised
 	cargo build --release --locked -p anabranch
