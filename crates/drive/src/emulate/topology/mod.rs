@@ -1,6 +1,7 @@
 //! The file that describes an emulated network.
 
 mod reader;
+mod rounds;
 mod routing;
 
 use std::net::IpAddr;

@@ -6,11 +6,11 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use super::{Cable, End, Route, Topology};
+use super::{Cable, End, Route, Topology, rounds};
 use crate::netlink::Prefix;
 
 /// The line of a mistake, counted from 1, and what is wrong.
-type Mistake = (usize, String);
+pub(super) type Mistake = (usize, String);
 
 /// Checks all ends of all links.
 ///
@@ -19,17 +19,29 @@ type Mistake = (usize, String);
 /// that the kernel could not tell apart, a destination without a way, packets that would go round,
 /// translation by a host that forwards nothing.
 pub(super) fn check(topology: &Topology) -> Result<(), Mistake> {
-    let map = Map { topology };
+    let map = Map::new(topology);
     for link in &topology.links {
         for (end, other) in [(0, 1), (1, 0)] {
             map.check_end(link, &link.ends[end], &link.ends[other])?;
         }
     }
-    (0..topology.hosts.len()).try_for_each(|host| map.check_twins(host))
+    (0..topology.hosts.len()).try_for_each(|host| map.check_twins(host))?;
+    rounds::check(&map)
 }
 
-struct Map<'t> {
-    topology: &'t Topology,
+pub(super) struct Map<'t> {
+    pub(super) topology: &'t Topology,
+    /// Of each host, those to the links' own networks included.
+    ways: Vec<Vec<Way>>,
+}
+
+/// A route of a host.
+struct Way {
+    to: Prefix,
+    metric: u32,
+    next: usize,
+    /// In the file; `None` for the kernel's own, to the network of an address.
+    line: Option<usize>,
 }
 
 /// What becomes of a packet.
@@ -43,7 +55,23 @@ enum Fate {
     Lost(usize),
 }
 
-impl Map<'_> {
+impl<'t> Map<'t> {
+    fn new(topology: &'t Topology) -> Map<'t> {
+        let mut ways: Vec<Vec<Way>> = topology.hosts.iter().map(|_| Vec::new()).collect();
+        for (end, next) in topology.links.iter().flat_map(both_ends) {
+            let connected = end.address.iter().map(|prefix| prefix.network());
+            let connected = connected.map(|to| Way { to, metric: 0, next, line: None });
+            let declared = end.routes.iter().map(|route| Way {
+                to: route.to.network(),
+                metric: metric(end, route),
+                next,
+                line: Some(route.line),
+            });
+            ways[end.host].extend(connected.chain(declared));
+        }
+        Map { topology, ways }
+    }
+
     fn check_end(&self, link: &Cable, end: &End, other: &End) -> Result<(), Mistake> {
         let (host, name) = (&self.topology.hosts[end.host], &link.name);
         let mine: BTreeSet<IpAddr> = self.addresses(end.host).collect();
@@ -79,7 +107,7 @@ impl Map<'_> {
         let (mut useful, mut dead_end) = (false, None);
         for (_, ip) in covered {
             // A longer prefix wins: such a packet does not come this way.
-            if self.best_length(host, ip).is_some_and(|length| length > to.len) {
+            if self.best(host, ip).is_some_and(|way| way.to.len > to.len) {
                 useful = true;
                 continue;
             }
@@ -118,21 +146,28 @@ impl Map<'_> {
             if known {
                 return Fate::GoesRound(way);
             }
-            let Some(next) = self.next(at, ip) else { return Fate::Lost(at) };
-            at = next;
+            let Some(way) = self.best(at, ip) else { return Fate::Lost(at) };
+            at = way.next;
         }
     }
 
     fn round(&self, hosts: &[usize], ip: IpAddr) -> String {
-        let names: Vec<&str> = hosts.iter().map(|&host| self.name(host)).collect();
-        let way = names.join(" → ");
+        let way = self.names(hosts);
         format!("packets to {ip} would go round, {way}; change one of these hosts' routes")
+    }
+
+    /// To whom `host` passes packets to `ip` on by a route of the file, and the line of that route.
+    pub(super) fn passes_on(&self, host: usize, ip: IpAddr) -> Option<(usize, usize)> {
+        let about = &self.topology.hosts[host];
+        let ends_here = about.address.iter().any(|prefix| prefix.contains(ip));
+        let way = self.best(host, ip).filter(|_| about.forward && !ends_here)?;
+        Some((way.next, way.line?))
     }
 
     /// The kernel refuses a second route of the same destination and metric.
     fn check_twins(&self, host: usize) -> Result<(), Mistake> {
         let mut seen: BTreeSet<(Prefix, u32)> = BTreeSet::new();
-        let ends: Vec<&End> = self.ends(host).map(|(end, _)| end).collect();
+        let ends: Vec<&End> = self.ends(host).collect();
         // The kernel makes those of the addresses itself, IPv4 ones with metric 0.
         let connected =
             ends.iter().flat_map(|end| &end.address).filter(|prefix| prefix.ip.is_ipv4());
@@ -150,45 +185,31 @@ impl Map<'_> {
         Ok(())
     }
 
-    /// The next host of a packet by the longest prefix, then the smallest metric.
-    fn next(&self, host: usize, ip: IpAddr) -> Option<usize> {
-        let routes = self.routes(host).filter(|(to, _, _)| to.contains(ip));
-        let best = routes.min_by_key(|(to, metric, _)| (std::cmp::Reverse(to.len), *metric));
-        best.map(|(_, _, next)| next)
+    /// The way of a packet from `host`: the longest prefix, then the smallest metric.
+    fn best(&self, host: usize, ip: IpAddr) -> Option<&Way> {
+        let ways = self.ways[host].iter().filter(|way| way.to.contains(ip));
+        ways.min_by_key(|way| (std::cmp::Reverse(way.to.len), way.metric))
     }
 
-    /// The length of the longest prefix that holds `ip`, of all routes of `host`.
-    fn best_length(&self, host: usize, ip: IpAddr) -> Option<u8> {
-        self.routes(host).filter(|(to, _, _)| to.contains(ip)).map(|(to, _, _)| to.len).max()
+    /// Destinations of all routes, and the networks of the loopback interfaces.
+    pub(super) fn prefixes(&self) -> impl Iterator<Item = Prefix> {
+        let ways = self.ways.iter().flatten().map(|way| way.to);
+        ways.chain(self.topology.hosts.iter().flat_map(|host| host.address.iter().copied()))
     }
 
-    /// Destination, metric and next host of all routes, those to the links' own networks included.
-    fn routes(&self, host: usize) -> impl Iterator<Item = (Prefix, u32, usize)> {
-        self.ends(host).flat_map(|(end, next)| {
-            let connected = end.address.iter().map(move |prefix| (prefix.network(), 0, next));
-            let declared = end.routes.iter();
-            let declared =
-                declared.map(move |route| (route.to.network(), metric(end, route), next));
-            connected.chain(declared)
-        })
-    }
-
-    /// The ends of links at a host, each with the host at the other end.
-    fn ends(&self, host: usize) -> impl Iterator<Item = (&End, usize)> {
-        let both = |link: &'_ Cable| [(0, link.ends[1].host), (1, link.ends[0].host)];
-        let links = self.topology.links.iter();
-        let ends =
-            links.flat_map(move |link| both(link).map(|(end, next)| (&link.ends[end], next)));
-        ends.filter(move |(end, _)| end.host == host)
+    /// The ends of links at a host.
+    fn ends(&self, host: usize) -> impl Iterator<Item = &End> {
+        let ends = self.topology.links.iter().flat_map(|link| &link.ends);
+        ends.filter(move |end| end.host == host)
     }
 
     fn addresses(&self, host: usize) -> impl Iterator<Item = IpAddr> {
         let own = self.topology.hosts[host].address.iter();
-        own.chain(self.ends(host).flat_map(|(end, _)| &end.address)).map(|prefix| prefix.ip)
+        own.chain(self.ends(host).flat_map(|end| &end.address)).map(|prefix| prefix.ip)
     }
 
     /// All addresses with the hosts that have them.
-    fn owners(&self) -> impl Iterator<Item = (usize, IpAddr)> {
+    pub(super) fn owners(&self) -> impl Iterator<Item = (usize, IpAddr)> {
         let hosts = 0..self.topology.hosts.len();
         hosts.flat_map(|host| self.addresses(host).map(move |ip| (host, ip)))
     }
@@ -196,6 +217,17 @@ impl Map<'_> {
     fn name(&self, host: usize) -> &str {
         &self.topology.hosts[host].name
     }
+
+    pub(super) fn names(&self, hosts: &[usize]) -> String {
+        let names: Vec<&str> = hosts.iter().map(|&host| self.name(host)).collect();
+        names.join(" → ")
+    }
+}
+
+/// Both ends of a link, each with the host at the other.
+fn both_ends(link: &Cable) -> [(&End, usize); 2] {
+    let [first, second] = &link.ends;
+    [(first, second.host), (second, first.host)]
 }
 
 /// A gateway is an address of the other end, in a network of this one: the kernel wants it so.
