@@ -34,6 +34,15 @@ fn run_on(text: &str) -> Output {
     anabranch().arg("emulate").arg(file).output().unwrap()
 }
 
+/// Two routers, each with a default route to the other.
+fn ring_of_routers() -> String {
+    let all = "routes = ['0.0.0.0/0'],";
+    TOPOLOGY
+        .replace("name = 'a'", "name = 'a'\nforward = true")
+        .replace("name = 'b'", "name = 'b'\nforward = true")
+        .replace("address", &format!("{all} address"))
+}
+
 /// The program at work on [`TOPOLOGY`], spoken to by JSON.
 struct Emulation {
     process: Child,
@@ -126,6 +135,21 @@ fn bad_input_is_one_message_and_exit_code_2() {
     let cases = [
         (TOPOLOGY.replace("delay", "dleay"), "t.toml:8: unknown key `dleay` in [link]; did you"),
         (TOPOLOGY.replace("5ms", "5"), "t.toml:8: `5` is no time"),
+        (TOPOLOGY.replace("'5ms'", "-5"), "t.toml:8: `-5` is no time from 0 to 1000000s; write"),
+        (
+            TOPOLOGY.replace("delay = '5ms'", "rate = 0"),
+            "t.toml:8: `0` is no rate above zero; write",
+        ),
+        (
+            TOPOLOGY.replace("'p0'", "'all'"),
+            "t.toml:6: the kernel has other uses for the name `all`",
+        ),
+        (
+            TOPOLOGY.replace("0.2/24", "0.1/24"),
+            "t.toml:7: 10.7.0.1 is an address of both `a` and `b`",
+        ),
+        (TOPOLOGY.replace("10.7.0.1/24", "127.0.0.1/8"), "t.toml:7: `127.0.0.1/8` is a loopback"),
+        (ring_of_routers(), "t.toml:9: packets to 192.0.2.1, which nobody has, would go round"),
         (TOPOLOGY.replace("host = 'b'", "host = 'c'"), "t.toml:7: no host `c`"),
         ("[[host]\n".to_owned(), "t.toml:1: "),
     ];
@@ -186,6 +210,7 @@ fn a_wrong_command_is_answered_and_changes_nothing() {
         (r#"{"set":"p9","loss":0}"#, "no link `p9`"),
         (r#"{"set":"p0","los":1}"#, "did you mean `loss`?"),
         (r#"{"set":"p0","loss":7,"down":true}"#, "7 is no probability"),
+        (r#"{"set":"p0","rate":0}"#, "`0` is no rate above zero; write"),
         (r#"{"get":"all"}"#, "a command is"),
     ] {
         let answer = emulation.ask(command);

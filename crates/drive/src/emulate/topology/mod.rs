@@ -1,5 +1,6 @@
 //! The file that describes an emulated network.
 
+mod addresses;
 mod reader;
 mod rounds;
 mod routing;

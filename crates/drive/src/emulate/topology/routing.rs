@@ -15,7 +15,7 @@ pub(super) type Mistake = (usize, String);
 /// Checks all ends of all links.
 ///
 /// # Errors
-/// A source address that its host does not have, a gateway that is not at the other end, two routes
+/// An address that both hosts of a link have, a source address that its host does not have, a gateway that is not at the other end, two routes
 /// that the kernel could not tell apart, a destination without a way, packets that would go round,
 /// translation by a host that forwards nothing.
 pub(super) fn check(topology: &Topology) -> Result<(), Mistake> {
@@ -60,7 +60,8 @@ impl<'t> Map<'t> {
         let mut ways: Vec<Vec<Way>> = topology.hosts.iter().map(|_| Vec::new()).collect();
         for (end, next) in topology.links.iter().flat_map(both_ends) {
             let connected = end.address.iter().map(|prefix| prefix.network());
-            let connected = connected.map(|to| Way { to, metric: 0, next, line: None });
+            let connected =
+                connected.map(|to| Way { to, metric: connected_metric(to.ip), next, line: None });
             let declared = end.routes.iter().map(|route| Way {
                 to: route.to.network(),
                 metric: metric(end, route),
@@ -75,6 +76,13 @@ impl<'t> Map<'t> {
     fn check_end(&self, link: &Cable, end: &End, other: &End) -> Result<(), Mistake> {
         let (host, name) = (&self.topology.hosts[end.host], &link.name);
         let mine: BTreeSet<IpAddr> = self.addresses(end.host).collect();
+        if let Some(twice) = self.addresses(other.host).find(|ip| mine.contains(ip)) {
+            let (mine, theirs) = (&host.name, self.name(other.host));
+            let message = format!(
+                "{twice} is an address of both `{mine}` and `{theirs}`, which `{name}` joins; give one of them another"
+            );
+            return Err((end.line, message));
+        }
         if let Some(alien) = end.prefsrc.iter().find(|ip| !mine.contains(ip)) {
             let message =
                 format!("`prefsrc` {alien} is no address of `{}`; add it there", host.name);
@@ -168,10 +176,10 @@ impl<'t> Map<'t> {
     fn check_twins(&self, host: usize) -> Result<(), Mistake> {
         let mut seen: BTreeSet<(Prefix, u32)> = BTreeSet::new();
         let ends: Vec<&End> = self.ends(host).collect();
-        // The kernel makes those of the addresses itself, IPv4 ones with metric 0.
-        let connected =
-            ends.iter().flat_map(|end| &end.address).filter(|prefix| prefix.ip.is_ipv4());
-        seen.extend(connected.filter(|prefix| prefix.len < 32).map(|prefix| (prefix.network(), 0)));
+        // The kernel makes those of the addresses itself, but not to a single address of IPv4.
+        let connected = ends.iter().flat_map(|end| &end.address);
+        let connected = connected.filter(|prefix| prefix.ip.is_ipv6() || prefix.len < 32);
+        seen.extend(connected.map(|prefix| (prefix.network(), connected_metric(prefix.ip))));
         for (end, route) in ends.iter().flat_map(|end| end.routes.iter().map(move |r| (end, r))) {
             let to = route.to.network();
             if !seen.insert((to, metric(end, route))) {
@@ -249,9 +257,17 @@ fn check_gateway(link: &str, route: &Route, end: &End, other: &End) -> Result<()
     Ok(())
 }
 
-/// As the kernel takes it where nobody says.
+/// As the kernel takes it where nobody says; 0 says nothing of an IPv6 route.
 fn metric(end: &End, route: &Route) -> u32 {
-    end.metric.unwrap_or(if route.to.ip.is_ipv4() { 0 } else { 1024 })
+    match end.metric {
+        None | Some(0) if route.to.ip.is_ipv6() => 1024,
+        metric => metric.unwrap_or(0),
+    }
+}
+
+/// Of the kernel's own route to the network of an address.
+fn connected_metric(ip: IpAddr) -> u32 {
+    if ip.is_ipv4() { 0 } else { 256 }
 }
 
 #[cfg(test)]
@@ -358,6 +374,21 @@ ends = [
     }
 
     #[test]
+    fn the_two_hosts_of_a_link_share_no_address() {
+        let both = "t.toml:17: 10.2.0.1 is an address of both `router` and `server`, which `out` joins; \
+                    give one of them another";
+        assert_eq!(told(&[("'10.2.0.2/24'", "'10.2.0.1/24'")]), both);
+        // Wherever on the hosts it is.
+        let inside = told(&[("name = 'client'", "name = 'client'\naddress = ['10.2.0.1/32']")]);
+        assert!(inside.contains("both `client` and `router`, which `in` joins"), "{inside}");
+        // Two networks behind hosts that no link joins may be alike.
+        assert_eq!(
+            told(&[("name = 'client'", "name = 'client'\naddress = ['10.2.0.2/32']")]),
+            "good"
+        );
+    }
+
+    #[test]
     fn source_addresses_and_translation_must_make_sense() {
         let alien = "t.toml:11: `prefsrc` 10.9.9.9 is no address of `client`; add it there";
         assert_eq!(told(&[("'10.1.0.1' }]", "'10.1.0.1' }], prefsrc = ['10.9.9.9']")]), alien);
@@ -381,5 +412,31 @@ ends = [
             connected.starts_with("t.toml:18: `server` has two routes to 10.2.0.0/24"),
             "{connected}"
         );
+    }
+
+    #[test]
+    fn metrics_of_ipv6_are_compared_as_the_kernel_takes_them() {
+        let link = |name: &str, address: &str, metric: &str| {
+            format!(
+                "[[link]]\nname = '{name}'\nends = [\n\
+                 {{ host = 'a', address = [{address}], routes = ['fd09::/64']{metric} }}, {{ host = 'b' }} ]\n"
+            )
+        };
+        let told = |first: [&str; 2], second: [&str; 2]| {
+            let hosts = "[[host]]\nname = 'a'\n[[host]]\nname = 'b'\naddress = ['fd09::1/128']\n";
+            let text = [hosts, &link("l", first[0], first[1]), &link("m", second[0], second[1])];
+            Topology::parse(&text.concat(), "t.toml").map_err(|error| error.to_string())
+        };
+        assert!(told(["", ""], ["", ", metric = 7"]).is_ok());
+        // Nothing, and 0, are 1024; an address brings a route of 256.
+        for (first, second) in [
+            (["", ""], ["", ", metric = 0"]),
+            (["", ""], ["", ", metric = 1024"]),
+            (["'fd09::9/64'", ", metric = 3"], ["", ", metric = 256"]),
+        ] {
+            let error = told(first, second).unwrap_err();
+            assert!(error.starts_with("t.toml:13: `a` has two routes to fd09::/64"), "{error}");
+        }
+        assert!(told(["'fd09::9/64'", ", metric = 3"], ["", ", metric = 0"]).is_ok());
     }
 }
