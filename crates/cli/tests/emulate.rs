@@ -167,21 +167,25 @@ fn bad_input_is_one_message_and_exit_code_2() {
 #[test]
 fn without_privilege_it_names_the_command_that_has_it() {
     let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("t.toml");
+    let file = folder.path().join("a topology.toml");
     fs::write(&file, TOPOLOGY).unwrap();
     // Neither a capability nor a user namespace to be had.
     let script = "echo 0 >/proc/sys/user/max_user_namespaces || exit 77; \
-                  exec setpriv --bounding-set=-all --inh-caps=-all \"$0\" emulate \"$1\"";
+                  exec setpriv --bounding-set=-all --inh-caps=-all \"$@\"";
+    let program = env!("CARGO_BIN_EXE_anabranch");
     let mut poor = Command::new("unshare");
-    poor.args(["--user", "--map-root-user", "sh", "-c", script, env!("CARGO_BIN_EXE_anabranch")]);
-    let output = poor.arg(file).output().unwrap();
+    poor.args(["--user", "--map-root-user", "sh", "-c", script, "sh", program, "emulate"]);
+    let output = poor.arg(&file).args(["--", "sh", "-c", "exit 3"]).output().unwrap();
     let errors = String::from_utf8(output.stderr).unwrap();
     if output.status.code() == Some(77) || !errors.starts_with("anabranch: ") {
         return eprintln!("skipped: privileges cannot be dropped here: {errors}");
     }
     assert_eq!(output.status.code(), Some(2));
-    let message = "anabranch: cannot make a network namespace: Operation not permitted (os error 1); \
-                   it needs root: `sudo anabranch emulate ...`\n";
+    let message = format!(
+        "anabranch: cannot make a network namespace: Operation not permitted (os error 1); \
+         it needs root: sudo {program} emulate '{}' -- sh -c 'exit 3'\n",
+        file.display()
+    );
     assert_eq!(errors, message);
 }
 

@@ -29,11 +29,18 @@ pub struct SetupError {
     pub cause: io::Error,
 }
 
+impl SetupError {
+    /// Whether the machine would do it for root.
+    pub fn needs_root(&self) -> bool {
+        self.cause.kind() == io::ErrorKind::PermissionDenied
+    }
+}
+
 impl fmt::Display for SetupError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "cannot {}: {}", self.step, self.cause)?;
-        if self.cause.kind() == io::ErrorKind::PermissionDenied {
-            f.write_str("; it needs root: `sudo anabranch emulate ...`")?;
+        if self.needs_root() {
+            f.write_str("; it needs root")?;
         }
         Ok(())
     }
