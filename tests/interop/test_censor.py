@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +19,44 @@ SERVER = "10.2.0.2"
 TLS_PORT = 8443
 # quic-client always asks for this name.
 NAME = "localhost"
+BLOCKED = "www.blocked.example"
+# Clients that ask for one name after another from one port, and say of each how it went.
+TLS_CLIENT = """
+import socket, ssl, struct, sys
+context = ssl._create_unverified_context()
+for name in sys.argv[3:]:
+    with socket.socket() as plain:
+        plain.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        # Closed with a reset, so that the port is free at once.
+        plain.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        plain.bind(("", 40000))
+        plain.settimeout(4)
+        try:
+            plain.connect((sys.argv[1], int(sys.argv[2])))
+            context.wrap_socket(plain, server_hostname=name).close()
+            print("through")
+        except OSError:
+            print("cut")
+"""
+QUIC_CLIENT = """
+import asyncio, ssl, sys
+from aioquic.asyncio import connect
+from aioquic.quic.configuration import QuicConfiguration
+async def ask(name):
+    settings = QuicConfiguration(
+        alpn_protocols=["h3"], server_name=name, verify_mode=ssl.CERT_NONE, idle_timeout=3
+    )
+    server = sys.argv[1], int(sys.argv[2])
+    try:
+        async with connect(*server, configuration=settings, local_port=40000):
+            print("through")
+    except ConnectionError:
+        print("cut")
+async def main():
+    for name in sys.argv[3:]:
+        await ask(name)
+asyncio.run(main())
+"""
 
 
 def _topology(blocked: str) -> str:
@@ -74,18 +113,50 @@ def test_quic_is_cut_by_the_name_that_its_clienthello_asks_for(
         assert (network.censored("near") > 0) != passes
 
 
-@pytest.mark.parametrize(("name", "passes"), [("www.blocked.example", False), ("example", True)])
+@pytest.mark.parametrize(("name", "passes"), [(BLOCKED, False), ("example", True)])
 def test_tls_is_cut_by_the_name_that_its_clienthello_asks_for(
     tmp_path: Path, name: str, passes: bool
 ) -> None:
     """OpenSSL's client and server; a name below a blocked one is blocked, one above it is not."""
-    with _network("blocked.example") as network:
-        quic.make_certificate(network.server, tmp_path)
-        files = ["-cert", str(tmp_path / "certificate.pem"), "-key", str(tmp_path / "key.pem")]
-        server = ["openssl", "s_server", "-accept", f"{SERVER}:{TLS_PORT}", "-www", *files]
-        with network.server.start(server) as process:
-            process.wait_bound(TLS_PORT, "tcp")
-            assert _shakes_hands(network.client, name) == passes
+    with _network("blocked.example") as network, _tls_server(network, tmp_path):
+        assert _shakes_hands(network.client, name) == passes
+
+
+ORDERS = [["good.example", BLOCKED, "good.example"], [BLOCKED, "good.example", BLOCKED]]
+
+
+@pytest.mark.parametrize("names", ORDERS, ids=["good-first", "blocked-first"])
+def test_each_connection_of_one_port_is_judged_by_its_own_name(
+    tmp_path: Path, names: list[str]
+) -> None:
+    """OpenSSL's and aioquic's clients reuse their port: a verdict is not the next connection's."""
+    expected = ["cut" if name == BLOCKED else "through" for name in names]
+    with (
+        _network("blocked.example") as network,
+        quic.serving("quic-go", network.server, tmp_path, address=SERVER),
+    ):
+        ask = [sys.executable, "-c", QUIC_CLIENT, SERVER, str(quic.PORT), *names]
+        assert network.client.must(ask, timeout=60).split() == expected
+        with _tls_server(network, tmp_path):
+            ask = [sys.executable, "-c", TLS_CLIENT, SERVER, str(TLS_PORT), *names]
+            assert network.client.must(ask, timeout=60).split() == expected
+
+
+def test_a_dot_at_the_end_of_a_name_hides_nothing(tmp_path: Path) -> None:
+    """OpenSSL sends the name as it is given."""
+    with _network("blocked.example") as network, _tls_server(network, tmp_path):
+        assert _shakes_hands(network.client, "example.")
+        assert not _shakes_hands(network.client, f"{BLOCKED}.")
+
+
+@contextmanager
+def _tls_server(network: Network, folder: Path) -> Iterator[None]:
+    quic.make_certificate(network.server, folder)
+    files = ["-cert", str(folder / "certificate.pem"), "-key", str(folder / "key.pem")]
+    server = ["openssl", "s_server", "-accept", f"{SERVER}:{TLS_PORT}", "-www", *files]
+    with network.server.start(server) as process:
+        process.wait_bound(TLS_PORT, "tcp")
+        yield
 
 
 def _shakes_hands(client: Host, name: str) -> bool:

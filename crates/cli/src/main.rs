@@ -10,6 +10,7 @@ mod onion;
 mod report;
 mod screen;
 mod split;
+mod sudo;
 mod text;
 
 use std::process::ExitCode;

@@ -34,6 +34,15 @@ fn run_on(text: &str) -> Output {
     anabranch().arg("emulate").arg(file).output().unwrap()
 }
 
+/// Two routers, each with a default route to the other.
+fn ring_of_routers() -> String {
+    let all = "routes = ['0.0.0.0/0'],";
+    TOPOLOGY
+        .replace("name = 'a'", "name = 'a'\nforward = true")
+        .replace("name = 'b'", "name = 'b'\nforward = true")
+        .replace("address", &format!("{all} address"))
+}
+
 /// The program at work on [`TOPOLOGY`], spoken to by JSON.
 struct Emulation {
     process: Child,
@@ -126,6 +135,21 @@ fn bad_input_is_one_message_and_exit_code_2() {
     let cases = [
         (TOPOLOGY.replace("delay", "dleay"), "t.toml:8: unknown key `dleay` in [link]; did you"),
         (TOPOLOGY.replace("5ms", "5"), "t.toml:8: `5` is no time"),
+        (TOPOLOGY.replace("'5ms'", "-5"), "t.toml:8: `-5` is no time from 0 to 1000000s; write"),
+        (
+            TOPOLOGY.replace("delay = '5ms'", "rate = 0"),
+            "t.toml:8: `0` is no rate above zero; write",
+        ),
+        (
+            TOPOLOGY.replace("'p0'", "'all'"),
+            "t.toml:6: the kernel has other uses for the name `all`",
+        ),
+        (
+            TOPOLOGY.replace("0.2/24", "0.1/24"),
+            "t.toml:7: 10.7.0.1 is an address of both `a` and `b`",
+        ),
+        (TOPOLOGY.replace("10.7.0.1/24", "127.0.0.1/8"), "t.toml:7: `127.0.0.1/8` is a loopback"),
+        (ring_of_routers(), "t.toml:9: packets to 192.0.2.1, which nobody has, would go round"),
         (TOPOLOGY.replace("host = 'b'", "host = 'c'"), "t.toml:7: no host `c`"),
         ("[[host]\n".to_owned(), "t.toml:1: "),
     ];
@@ -143,21 +167,25 @@ fn bad_input_is_one_message_and_exit_code_2() {
 #[test]
 fn without_privilege_it_names_the_command_that_has_it() {
     let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("t.toml");
+    let file = folder.path().join("a topology.toml");
     fs::write(&file, TOPOLOGY).unwrap();
     // Neither a capability nor a user namespace to be had.
     let script = "echo 0 >/proc/sys/user/max_user_namespaces || exit 77; \
-                  exec setpriv --bounding-set=-all --inh-caps=-all \"$0\" emulate \"$1\"";
+                  exec setpriv --bounding-set=-all --inh-caps=-all \"$@\"";
+    let program = env!("CARGO_BIN_EXE_anabranch");
     let mut poor = Command::new("unshare");
-    poor.args(["--user", "--map-root-user", "sh", "-c", script, env!("CARGO_BIN_EXE_anabranch")]);
-    let output = poor.arg(file).output().unwrap();
+    poor.args(["--user", "--map-root-user", "sh", "-c", script, "sh", program, "emulate"]);
+    let output = poor.arg(&file).args(["--", "sh", "-c", "exit 3"]).output().unwrap();
     let errors = String::from_utf8(output.stderr).unwrap();
     if output.status.code() == Some(77) || !errors.starts_with("anabranch: ") {
         return eprintln!("skipped: privileges cannot be dropped here: {errors}");
     }
     assert_eq!(output.status.code(), Some(2));
-    let message = "anabranch: cannot make a network namespace: Operation not permitted (os error 1); \
-                   it needs root: `sudo anabranch emulate ...`\n";
+    let message = format!(
+        "anabranch: cannot make a network namespace: Operation not permitted (os error 1); \
+         it needs root: sudo {program} emulate '{}' -- sh -c 'exit 3'\n",
+        file.display()
+    );
     assert_eq!(errors, message);
 }
 
@@ -186,6 +214,7 @@ fn a_wrong_command_is_answered_and_changes_nothing() {
         (r#"{"set":"p9","loss":0}"#, "no link `p9`"),
         (r#"{"set":"p0","los":1}"#, "did you mean `loss`?"),
         (r#"{"set":"p0","loss":7,"down":true}"#, "7 is no probability"),
+        (r#"{"set":"p0","rate":0}"#, "`0` is no rate above zero; write"),
         (r#"{"get":"all"}"#, "a command is"),
     ] {
         let answer = emulation.ask(command);

@@ -4,8 +4,10 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests; clippy only knows the tests themselves")]
 
+use std::collections::BTreeMap;
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
+use std::thread;
 use std::time::Duration;
 
 use anabranch_drive::emulate::{self, Network, Topology};
@@ -39,14 +41,17 @@ ends = [
 ";
 
 fn network(router: &str, server: &str) -> Option<Network> {
+    network_of(&TOPOLOGY.replace("ROUTER", router).replace("SERVER", server))
+}
+
+fn network_of(text: &str) -> Option<Network> {
     for need in emulate::check() {
         if let Some(why) = need.missing.filter(|_| need.only_for != Some("[[program]]")) {
             eprintln!("skipped: no {}: {why}", need.what);
             return None;
         }
     }
-    let text = TOPOLOGY.replace("ROUTER", router).replace("SERVER", server);
-    Some(Network::start(&Topology::parse(&text, "test").unwrap()).unwrap())
+    Some(Network::start(&Topology::parse(text, "test").unwrap()).unwrap())
 }
 
 fn socket(network: &Network, host: &str, address: &str) -> UdpSocket {
@@ -86,4 +91,54 @@ fn without_translation_the_server_needs_a_route_back() {
     assert_eq!(seen.ip().to_string(), "fd07::2");
     let Some(without) = network("", "") else { return };
     assert!(ask(&without, "192.168.7.2:0", "10.99.0.1:7000").is_err());
+}
+
+/// Two hosts that forward, behind each other.
+const ROUTERS: &str = "\
+[[host]]
+name = 'client'
+[[host]]
+name = 'near'
+forward = true
+[[host]]
+name = 'far'
+forward = true
+[[link]]
+name = 'in'
+ends = [
+  { host = 'client', address = ['10.1.0.2/24'], routes = ['10.2.0.0/24'] },
+  { host = 'near', address = ['10.1.0.1/24'] },
+]
+[[link]]
+name = 'out'
+ends = [{ host = 'near', address = ['10.2.0.1/24'] }, { host = 'far', address = ['10.2.0.2/24'] }]
+";
+
+fn entered(network: &Network) -> BTreeMap<String, [u64; 2]> {
+    let stats = network.stats().into_iter();
+    stats.map(|(name, link)| (name, [link.forward.units, link.back.units])).collect()
+}
+
+#[test]
+fn nothing_enters_the_links_of_an_idle_network() {
+    let six = ROUTERS
+        .replace("'10.1.0.2/24'", "'10.1.0.2/24', 'fd01::2/64'")
+        .replace("'10.1.0.1/24'", "'10.1.0.1/24', 'fd01::1/64'");
+    for text in [ROUTERS, &six] {
+        let Some(network) = network_of(text) else { return };
+        // The kernel would report its multicast groups within a second, twice.
+        thread::sleep(Duration::from_secs(3));
+        let silent = [("in", [0, 0]), ("out", [0, 0])].map(|(name, n)| (name.to_owned(), n));
+        assert_eq!(entered(&network), silent.into());
+    }
+}
+
+#[test]
+fn a_packet_that_goes_back_where_it_came_from_is_no_cause_for_advice() {
+    let Some(network) = network_of(ROUTERS) else { return };
+    let client = socket(&network, "client", "10.1.0.2:0");
+    // Nobody has this address of the first link: the router gives it back to the client, which drops it.
+    client.send_to(b"to nobody", "10.1.0.9:7000").unwrap();
+    thread::sleep(Duration::from_millis(200));
+    assert_eq!(entered(&network)["in"], [1, 1]);
 }

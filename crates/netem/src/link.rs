@@ -74,6 +74,16 @@ struct Queued<T> {
     load: Option<T>,
     bytes: usize,
     came: Time,
+    /// Where in `delay ± jitter` its delay lies, in `0.0..1.0`.
+    jitter: f64,
+}
+
+/// What chance has for a unit, drawn for each that enters: the luck of those behind it must not depend on what the
+/// queue, and so time, does to this one.
+#[derive(Clone, Copy, Debug)]
+struct Luck {
+    lost: bool,
+    jitter: f64,
 }
 
 impl<T> Link<T> {
@@ -81,7 +91,7 @@ impl<T> Link<T> {
     /// entities.
     pub fn new(settings: Settings, seed: u64, entity: u64) -> Link<T> {
         Link {
-            dice: Dice::new(settings.loss.clone(), seed::stream(seed, entity, "link loss")),
+            dice: Dice::new(settings.loss.clone(), seed, entity),
             jitter: seed::stream(seed, entity, "link jitter"),
             law: Law::default(),
             largest: 0,
@@ -104,7 +114,8 @@ impl<T> Link<T> {
     pub fn push(&mut self, now: Time, load: T, bytes: usize) -> Result<(), Dropped> {
         self.advance(now);
         self.counters.entered.add(bytes);
-        let admitted = self.admit(bytes);
+        let luck = self.draw();
+        let admitted = self.admit(bytes, luck);
         if let Err(cause) = admitted {
             self.counter_of(cause).add(bytes);
         }
@@ -113,7 +124,7 @@ impl<T> Link<T> {
             Err(Dropped::Lost) => None,
             Err(_) => return admitted,
         };
-        self.enqueue(Queued { load, bytes, came: now });
+        self.enqueue(Queued { load, bytes, came: now, jitter: luck.jitter });
         admitted
     }
 
@@ -166,7 +177,11 @@ impl<T> Link<T> {
         self.queued_bytes
     }
 
-    fn admit(&mut self, bytes: usize) -> Result<(), Dropped> {
+    fn draw(&mut self) -> Luck {
+        Luck { lost: self.dice.loses_next(), jitter: self.jitter.random() }
+    }
+
+    fn admit(&self, bytes: usize, luck: Luck) -> Result<(), Dropped> {
         if self.settings.down {
             return Err(Dropped::Down);
         }
@@ -177,7 +192,7 @@ impl<T> Link<T> {
         if full && !self.queue.is_empty() {
             return Err(Dropped::QueueFull);
         }
-        if self.dice.loses_next() { Err(Dropped::Lost) } else { Ok(()) }
+        if luck.lost { Err(Dropped::Lost) } else { Ok(()) }
     }
 
     fn counter_of(&mut self, cause: Dropped) -> &mut Count {
@@ -241,7 +256,7 @@ impl<T> Link<T> {
 
     fn depart(&mut self, queued: Queued<T>) {
         let Some(load) = queued.load else { return };
-        let mut arrival = self.head_leaves + self.draw_delay();
+        let mut arrival = self.head_leaves + self.delay(queued.jitter);
         if !self.settings.reorder {
             arrival = arrival.max(self.last_arrival);
         }
@@ -250,12 +265,9 @@ impl<T> Link<T> {
         self.departures += 1;
     }
 
-    fn draw_delay(&mut self) -> Duration {
+    fn delay(&self, place: f64) -> Duration {
         let Settings { delay, jitter, .. } = self.settings;
-        if jitter.is_zero() {
-            return delay;
-        }
-        (delay + jitter.mul_f64(2.0 * self.jitter.random::<f64>())).saturating_sub(jitter)
+        (delay + jitter.mul_f64(2.0 * place)).saturating_sub(jitter)
     }
 
     fn cut(&mut self) {
@@ -384,6 +396,49 @@ mod tests {
         assert_eq!(link.pop(Time::from_micros(1_999)), None);
         assert_eq!(link.pop(Time::from_micros(2_000)), Some(1));
         assert_eq!(link.counters().lost.units, 1);
+    }
+
+    #[test]
+    fn a_unit_has_its_luck_whatever_became_of_those_before_it() {
+        let loss = Loss::Bernoulli(0.2);
+        let calm = Settings {
+            delay: 50 * MS,
+            jitter: 40 * MS,
+            reorder: true,
+            loss,
+            ..Settings::default()
+        };
+        // Four times as many units as the wire takes, in a second; then, when it is idle, some more.
+        let late = |trouble: Settings| {
+            let mut link = link(trouble);
+            trace(&mut link, 4000, 1000, MS / 4);
+            link.change(Time::from_secs(10), |settings| *settings = calm.clone());
+            let after = (0..100).map(|unit| link.push(Time::from_secs(10), unit, 1000).is_ok());
+            let lost: Vec<bool> = after.collect();
+            let mut seen = Vec::new();
+            drain(&mut link, Time::MAX, &mut seen);
+            (lost, seen, *link.counters())
+        };
+        let slow = Settings { rate: Settings::with_rate(8_000_000).rate, ..calm.clone() };
+        let codel = Some(crate::Codel::default());
+        let (lost, seen, before) = late(calm.clone());
+        assert_eq!(before.entered.units, before.delivered.units + before.lost.units);
+        for (trouble, dropped) in [
+            (
+                Settings { queue: 5_000, ..slow.clone() },
+                (|c| c.queue_full) as fn(&Counters) -> Count,
+            ),
+            (Settings { codel, ..slow }, |c| c.codel),
+            (Settings { mtu: 500, ..calm.clone() }, |c| c.too_big),
+            (Settings { down: true, ..calm.clone() }, |c| c.down),
+            (Settings { loss: Loss::None, jitter: Duration::ZERO, ..calm.clone() }, |c| {
+                c.delivered
+            }),
+        ] {
+            let (other_lost, other_seen, counters) = late(trouble);
+            assert!(dropped(&counters).units > 20, "{counters:?}");
+            assert_eq!((&other_lost, &other_seen), (&lost, &seen));
+        }
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use anabranch_multipath::seed::Stream;
+use anabranch_multipath::seed::{self, Stream};
 use rand::RngExt;
 
 /// A rule that says which units are lost. Probabilities are in `0.0..=1.0`.
@@ -25,7 +25,7 @@ pub enum Loss {
         /// Probability of loss in the bad state.
         loss_bad: f64,
     },
-    /// Exactly the units with these numbers, counted from zero since the rule was set.
+    /// Exactly the units with these numbers, counted from zero since the rule was set, among all that enter.
     Script(BTreeSet<u64>),
 }
 
@@ -34,34 +34,38 @@ pub enum Loss {
 pub(crate) struct Dice {
     rule: Loss,
     stream: Stream,
+    /// Of the turns between good and bad alone, so that each unit takes one number of `stream` under every rule.
+    turns: Stream,
     seen: u64,
     bad: bool,
 }
 
 impl Dice {
-    pub(crate) fn new(rule: Loss, stream: Stream) -> Dice {
-        Dice { rule, stream, seen: 0, bad: false }
+    /// Those of `entity` in the run `seed`.
+    pub(crate) fn new(rule: Loss, seed: u64, entity: u64) -> Dice {
+        let stream = seed::stream(seed, entity, "link loss");
+        let turns = seed::stream(seed, entity, "link loss turns");
+        Dice { rule, stream, turns, seen: 0, bad: false }
     }
 
-    /// Changes the rule; the script and the burst state begin anew, the stream goes on.
+    /// Changes the rule; the script and the burst state begin anew, the streams go on.
     pub(crate) fn change(&mut self, rule: Loss) {
         if self.rule != rule {
             (self.rule, self.seen, self.bad) = (rule, 0, false);
         }
     }
 
-    /// Decides the next unit. Rules that need no chance draw none.
+    /// Decides the next unit. It draws under rules that need no chance, too: a change of the rule shifts nobody's luck.
     pub(crate) fn loses_next(&mut self) -> bool {
         let number = self.seen;
         self.seen += 1;
-        let Dice { rule, stream, bad, .. } = self;
-        match rule {
+        let (chance, turn) = (self.stream.random::<f64>(), self.turns.random::<f64>());
+        match &self.rule {
             Loss::None => false,
-            Loss::Bernoulli(p) => stream.random::<f64>() < *p,
+            Loss::Bernoulli(p) => chance < *p,
             Loss::GilbertElliott { to_bad, to_good, loss_good, loss_bad } => {
-                let turn = if *bad { *to_good } else { *to_bad };
-                *bad ^= stream.random::<f64>() < turn;
-                stream.random::<f64>() < if *bad { *loss_bad } else { *loss_good }
+                self.bad ^= turn < if self.bad { *to_good } else { *to_bad };
+                chance < if self.bad { *loss_bad } else { *loss_good }
             }
             Loss::Script(numbers) => numbers.contains(&number),
         }
@@ -71,12 +75,11 @@ impl Dice {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use anabranch_multipath::seed;
 
     const UNITS: usize = 100_000;
 
     fn losses(rule: Loss) -> Vec<bool> {
-        let mut dice = Dice::new(rule, seed::stream(11, 0, "loss"));
+        let mut dice = Dice::new(rule, 11, 0);
         (0..UNITS).map(|_| dice.loses_next()).collect()
     }
 
@@ -111,6 +114,21 @@ mod tests {
         let (share, length) = (count(&lost) / UNITS as f64, count(&lost) / bursts);
         assert!((share - 0.01 / 0.26).abs() < 0.006, "share {share}");
         assert!((length - 4.0).abs() < 0.5, "length {length}");
+    }
+
+    #[test]
+    fn a_unit_has_its_luck_whatever_the_rule_was_before_it() {
+        let late = |first: Loss| {
+            let mut dice = Dice::new(first, 11, 0);
+            assert!((0..UNITS / 2).filter(|_| dice.loses_next()).count() < UNITS / 4);
+            dice.change(Loss::Bernoulli(0.1));
+            (0..UNITS / 2).map(|_| dice.loses_next()).collect::<Vec<_>>()
+        };
+        let bursts =
+            Loss::GilbertElliott { to_bad: 0.01, to_good: 0.25, loss_good: 0.0, loss_bad: 1.0 };
+        for first in [Loss::None, bursts, Loss::Script([3].into())] {
+            assert_eq!(late(first), losses(Loss::Bernoulli(0.1))[UNITS / 2..]);
+        }
     }
 
     #[test]

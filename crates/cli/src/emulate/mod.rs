@@ -9,10 +9,11 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::{fs, time::Duration};
 
-use anabranch_drive::emulate::{self, Expect, Job, Network, Output, Program, Topology};
+use anabranch_drive::emulate::{self, Expect, Job, Network, Output, Program, SetupError, Topology};
 use clap::{Args, Subcommand};
 
 use crate::failure::Failure;
+use crate::sudo;
 use work::{Face, Work};
 
 /// Emulate a network on this machine: hosts, links with rate, delay, loss and queue, and programs
@@ -70,7 +71,7 @@ impl EmulateArgs {
         let jobs = self.jobs(&topology, &name)?;
         // Before the network, so that no signal can meet it unprepared.
         let work = Work::prepare(!self.command.is_empty()).map_err(Failure::trouble)?;
-        let network = Network::start(&topology).map_err(Failure::misuse)?;
+        let network = Network::start(&topology).map_err(refused)?;
         let face: &mut dyn Face = if self.json {
             &mut json::Json { rootless }
         } else {
@@ -119,6 +120,14 @@ impl EmulateArgs {
             line: 0,
         }))
     }
+}
+
+/// What the machine did not let us build; for want of privilege, with the command that has it.
+fn refused(error: SetupError) -> Failure {
+    if error.needs_root() {
+        return Failure::misuse(format!("{error}: {}", sudo::command_line()));
+    }
+    Failure::misuse(error)
 }
 
 /// Fails only for what no topology can do without.

@@ -1,103 +1,110 @@
 //! A client's first QUIC packets, opened as anybody on the way can (RFC 9001, section 5.2; RFC 9369).
 
-use std::fmt;
-
 use rustls::Side;
 use rustls::crypto::aws_lc_rs::cipher_suite::TLS13_AES_128_GCM_SHA256;
 use rustls::quic::{DirectionalKeys, Keys, Version};
-
-use super::pieces::Pieces;
 
 const LONG: u8 = 0x80;
 const FIXED: u8 = 0x40;
 const LONGEST_ID: usize = 20;
 const SAMPLE: usize = 16;
 
-/// The handshake of a client, as far as its Initial packets have shown it.
-#[derive(Default)]
-pub(super) struct Crypto {
-    /// Derived from the destination of the client's first packet; a Retry makes another.
-    keys: Option<DirectionalKeys>,
-    pieces: Pieces,
+/// What the keys of a client's Initial packets are derived from.
+#[derive(Clone, Debug)]
+pub(super) struct Origin {
+    version: Version,
+    /// The destination of the first packet.
+    destination: Vec<u8>,
+}
+
+/// An Initial packet, of either side.
+pub(super) struct Initial<'a> {
+    packet: &'a [u8],
+    header: Header<'a>,
 }
 
 /// The parts of a long header that lie open.
 struct Header<'a> {
+    kind: Kind,
     version: Version,
-    /// The connection ID that the client chose for the server.
+    /// The connection ID that the receiver has chosen, or a client for its server.
     destination: &'a [u8],
     /// Where the packet number begins, and where the packet ends.
     number_at: usize,
     end: usize,
 }
 
-/// Whether a datagram begins with an Initial packet of a version that is known here.
-pub(super) fn is_initial(datagram: &[u8]) -> bool {
-    header(datagram).is_some()
+/// Of long headers, those that bear the length of their packet.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Initial,
+    /// 0-RTT or Handshake.
+    Other,
 }
 
-impl Crypto {
-    /// Opens the Initial packets of a datagram; what cannot be opened is left out.
-    pub(super) fn take(&mut self, mut datagram: &[u8]) {
-        while let Some(header) = header(datagram) {
-            let (packet, rest) = datagram.split_at(header.end);
-            let known = self.keys.as_ref().and_then(|keys| open(packet, &header, keys));
-            let opened = known.or_else(|| {
-                let keys = client_keys(header.version, header.destination)?;
-                let frames = open(packet, &header, &keys)?;
-                self.keys = Some(keys);
-                Some(frames)
-            });
-            crypto_frames(&opened.unwrap_or_default(), &mut self.pieces);
-            datagram = rest;
-        }
-    }
-
-    /// The handshake's bytes from the first to the first gap.
-    pub(super) fn front(&self) -> &[u8] {
-        self.pieces.front()
-    }
-
-    pub(super) fn pieces(&self) -> &Pieces {
-        &self.pieces
-    }
+/// The Initial packets of a datagram; others may stand before and between them.
+pub(super) fn packets(mut datagram: &[u8]) -> impl Iterator<Item = Initial<'_>> {
+    let next = move || {
+        let header = header(datagram)?;
+        let (packet, rest) = datagram.split_at(header.end);
+        datagram = rest;
+        Some(Initial { packet, header })
+    };
+    std::iter::from_fn(next).filter(|packet| packet.header.kind == Kind::Initial)
 }
 
-impl fmt::Debug for Crypto {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Crypto").field("pieces", &self.pieces).finish_non_exhaustive()
+impl Initial<'_> {
+    /// What its keys are derived from if it is a connection's first.
+    pub(super) fn origin(&self) -> Origin {
+        Origin { version: self.header.version, destination: self.header.destination.to_vec() }
+    }
+
+    /// Its frames, if it is a packet of a client with this origin.
+    pub(super) fn open(&self, origin: &Origin) -> Option<Vec<u8>> {
+        open(self.packet, &self.header, &client_keys(origin)?)
     }
 }
 
-/// Reads the header of an Initial packet; `None` for all else.
+/// Reads the header of a packet whose end it tells; `None` for all else.
 fn header(datagram: &[u8]) -> Option<Header<'_>> {
     let first = *datagram.first()?;
     let version = u32::from_be_bytes(datagram.get(1..5)?.try_into().ok()?);
+    // Version 2 counts the kinds from another one on (RFC 9369, section 3.2).
     let (version, initial) = match version {
         1 => (Version::V1, 0b00),
         0x6b33_43cf => (Version::V2, 0b01),
         _ => return None,
     };
-    if first & (LONG | FIXED) != LONG | FIXED || first >> 4 & 0b11 != initial {
+    if first & (LONG | FIXED) != LONG | FIXED {
         return None;
     }
+    let kind = match (first >> 4).wrapping_sub(initial) & 0b11 {
+        0 => Kind::Initial,
+        1 | 2 => Kind::Other,
+        _ => return None,
+    };
     let (destination, at) = counted(datagram, 5)?;
     let (source, at) = counted(datagram, at)?;
     if destination.len() > LONGEST_ID || source.len() > LONGEST_ID {
         return None;
     }
-    let (token, at) = number(datagram, at)?;
-    let at = at.checked_add(usize::try_from(token).ok()?)?;
+    let at = if kind == Kind::Initial { behind_token(datagram, at)? } else { at };
     let (length, number_at) = number(datagram, at)?;
     let end = number_at.checked_add(usize::try_from(length).ok()?)?;
     let enough = end <= datagram.len() && end - number_at >= 4 + SAMPLE;
-    enough.then_some(Header { version, destination, number_at, end })
+    enough.then_some(Header { kind, version, destination, number_at, end })
 }
 
-/// What protects the packets of a client that chose `destination` for its server.
-fn client_keys(version: Version, destination: &[u8]) -> Option<DirectionalKeys> {
+fn behind_token(datagram: &[u8], at: usize) -> Option<usize> {
+    let (length, at) = number(datagram, at)?;
+    at.checked_add(usize::try_from(length).ok()?)
+}
+
+/// What protects a client's packets.
+fn client_keys(origin: &Origin) -> Option<DirectionalKeys> {
     let suite = TLS13_AES_128_GCM_SHA256.tls13()?;
-    Some(Keys::initial(version, suite, suite.quic?, destination, Side::Server).remote)
+    let Origin { version, destination } = origin;
+    Some(Keys::initial(*version, suite, suite.quic?, destination, Side::Server).remote)
 }
 
 /// The frames of a packet, if `keys` are its own.
@@ -115,16 +122,17 @@ fn open(packet: &[u8], header: &Header<'_>, keys: &DirectionalKeys) -> Option<Ve
     Some(keys.packet.decrypt_in_place(number, &head, &mut body[length..]).ok()?.to_vec())
 }
 
-/// Takes the CRYPTO frames out of a packet; all others that may stand there are passed over.
-fn crypto_frames(frames: &[u8], pieces: &mut Pieces) {
+/// Hands out the CRYPTO frames of a packet, each with its place in the stream; all others that may stand there are
+/// passed over.
+pub(super) fn crypto_frames(frames: &[u8], mut take: impl FnMut(u64, &[u8])) {
     let mut at = 0;
-    while let Some(next) = frame(frames, at, pieces) {
+    while let Some(next) = frame(frames, at, &mut take) {
         at = next;
     }
 }
 
 /// Takes in the frame at this place; where the next one begins.
-fn frame(frames: &[u8], at: usize, pieces: &mut Pieces) -> Option<usize> {
+fn frame(frames: &[u8], at: usize, take: &mut impl FnMut(u64, &[u8])) -> Option<usize> {
     match *frames.get(at)? {
         0 | 1 => Some(at + 1),
         kind @ (2 | 3) => {
@@ -142,7 +150,7 @@ fn frame(frames: &[u8], at: usize, pieces: &mut Pieces) -> Option<usize> {
             let (offset, start) = number(frames, at + 1)?;
             let (length, start) = number(frames, start)?;
             let end = start.checked_add(usize::try_from(length).ok()?)?;
-            pieces.take(offset, frames.get(start..end)?);
+            take(offset, frames.get(start..end)?);
             Some(end)
         }
         _ => None,

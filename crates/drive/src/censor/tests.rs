@@ -96,6 +96,16 @@ fn udp_back(payload: &[u8]) -> Vec<u8> {
     packet
 }
 
+fn tcp_back(sequence: u32, acknowledged: u32, syn: bool) -> Vec<u8> {
+    let mut builder = PacketBuilder::ipv4(SERVER, CLIENT, 64).tcp(443, 40_000, sequence, 1000);
+    if syn {
+        builder = builder.syn();
+    }
+    let mut packet = Vec::new();
+    builder.ack(acknowledged).write(&mut packet, &[]).unwrap();
+    packet
+}
+
 fn tcp(sequence: u32, syn: bool, payload: &[u8]) -> Vec<u8> {
     let mut builder = PacketBuilder::ipv4(CLIENT, SERVER, 64).tcp(40_000, 443, sequence, 1000);
     if syn {
@@ -188,6 +198,127 @@ fn a_tls_connection_to_a_blocked_name_ends_with_its_clienthello() {
             assert_eq!(censor.pass(&tcp(first.wrapping_add(2000), false, b"more")), passes);
         }
     }
+}
+
+/// The first datagram of a client that calls its server `id`.
+fn first(id: &[u8], name: &'static str) -> Vec<u8> {
+    udp(&initial(Version::V1, id, id, 0, &crypto(0, &hello(name))))
+}
+
+#[test]
+fn each_quic_connection_of_two_ports_is_judged_by_its_own_clienthello() {
+    let (short, short_back) = (udp(&[0x40; 50]), udp_back(&[0x40; 50]));
+    let mut censor = censor();
+    assert!(censor.pass(&first(b"good one", "good.example")));
+    assert!(censor.pass(&short) && censor.pass(&short_back));
+    // A second one does not come through, however often it tries, and the first goes on.
+    for _ in 0..2 {
+        assert!(!censor.pass(&first(b"bad one.", "blocked.example")));
+        assert!(censor.pass(&short) && censor.pass(&short_back));
+    }
+    // What the first sends again, and what it acknowledges under its keys to the server's ID, begins nothing.
+    assert!(censor.pass(&first(b"good one", "good.example")));
+    let late = initial(Version::V1, b"good one", b"server's", 1, &[1]);
+    assert!(censor.pass(&udp(&late)));
+
+    let mut censor = self::censor();
+    assert!(!censor.pass(&first(b"bad one.", "blocked.example")));
+    assert!(!censor.pass(&short) && !censor.pass(&short_back));
+    assert!(censor.pass(&first(b"good one", "good.example")));
+    assert!(censor.pass(&short) && censor.pass(&short_back));
+    // The blocked one tries again: in one packet, and to an ID that the server would have chosen.
+    assert!(!censor.pass(&first(b"bad one.", "blocked.example")));
+    let late = initial(Version::V1, b"bad one.", b"server's", 1, &[1]);
+    assert!(!censor.pass(&udp(&late)));
+    assert!(censor.pass(&short));
+}
+
+#[test]
+fn a_blocked_connection_of_two_packets_stays_so_while_another_begins() {
+    let hello = hello("blocked.example");
+    let (early, late) = hello.split_at(40);
+    let mut censor = censor();
+    assert!(censor.pass(&udp(&initial(Version::V1, &ID, &ID, 0, &crypto(0, early)))));
+    let rest = udp(&initial(Version::V1, &ID, b"server's", 1, &crypto(early.len(), late)));
+    assert!(!censor.pass(&rest));
+    assert!(censor.pass(&first(b"good one", "good.example")));
+    assert!(!censor.pass(&rest));
+}
+
+#[test]
+fn an_initial_packet_behind_others_is_seen() {
+    for (version, zero_rtt) in [(Version::V1, 0xd0), (Version::V2, 0xe0)] {
+        let bad = initial(version, &ID, &ID, 0, &crypto(0, &hello("blocked.example")));
+        // The header of a 0-RTT packet is that of an Initial one without a token.
+        let early = [&[zero_rtt], &bad[1..14], &[0], &number(30), &[7; 30]].concat();
+        assert!(censor().pass(&udp(&early)));
+        assert!(!censor().pass(&udp(&[early, bad].concat())));
+    }
+}
+
+#[test]
+fn what_is_remembered_of_two_udp_ports_is_bounded() {
+    let mut censor = censor();
+    for number in 0..100u64 {
+        assert!(censor.pass(&first(&number.to_be_bytes(), "good.example")));
+    }
+    let Some(State::Quic(quic)) = censor.flows.values().next() else { panic!("no flow") };
+    assert_eq!((quic.len(), censor.flows.len(), censor.oldest.len()), (8, 1, 1));
+    assert!(!censor.pass(&first(b"bad one.", "blocked.example")));
+}
+
+#[test]
+fn a_further_tls_connection_of_two_ports_is_judged_anew() {
+    for (order, verdicts) in [
+        (["good.example", "blocked.example"], [true, false]),
+        (["blocked.example", "good.example"], [false, true]),
+    ] {
+        let mut censor = censor();
+        for ((name, passes), syn) in order.into_iter().zip(verdicts).zip([7, 900_000]) {
+            let sent = tls(name);
+            assert!(censor.pass(&tcp(syn, true, &[])) && censor.pass(&tcp_back(50, syn + 1, true)));
+            assert_eq!(censor.pass(&tcp(syn + 1, false, &sent)), passes, "{order:?}: {name}");
+            assert_eq!(censor.pass(&tcp_back(51, syn + 1, false)), passes, "{order:?}: {name}");
+            // Its SYN once more, late or sent again, is no new connection.
+            assert_eq!(censor.pass(&tcp(syn, true, &[])), passes, "{order:?}: {name}");
+            assert_eq!(censor.pass(&tcp(syn + 1, false, &sent)), passes, "{order:?}: {name}");
+        }
+        assert_eq!((censor.flows.len(), censor.oldest.len()), (1, 1));
+    }
+}
+
+#[test]
+fn a_syn_sent_again_forgets_nothing() {
+    let sent = tls("blocked.example");
+    let (early, late) = sent.split_at(60);
+    let mut censor = censor();
+    assert!(censor.pass(&tcp(7, true, &[])) && censor.pass(&tcp(8, false, early)));
+    assert!(censor.pass(&tcp(7, true, &[])) && censor.pass(&tcp_back(50, 8, true)));
+    assert!(!censor.pass(&tcp(68, false, late)));
+}
+
+#[test]
+fn a_clienthello_may_come_with_its_syn() {
+    let mut censor = censor();
+    assert!(!censor.pass(&tcp(7, true, &tls("blocked.example"))));
+    assert!(!censor.pass(&tcp(8, false, b"more")));
+}
+
+#[test]
+fn a_dot_at_the_end_of_a_name_changes_nothing() {
+    // rustls leaves it out, others do not.
+    let with_dot = |mut hello: Vec<u8>| {
+        let at = hello.windows(15).position(|part| part == b"blocked.example").unwrap() + 15;
+        hello[at] = b'.';
+        hello
+    };
+    let sent = with_dot(tls("www.blocked.examplex"));
+    let mut censor = censor();
+    assert!(censor.pass(&tcp(7, true, &[])) && !censor.pass(&tcp(8, false, &sent)));
+    let frames = crypto(0, &with_dot(hello("www.blocked.examplex")));
+    assert!(!censor.pass(&udp(&initial(Version::V1, &ID, &ID, 0, &frames))));
+    let mut dotted = Censor::new(["Blocked.example.".to_owned()]);
+    assert!(!dotted.pass(&first(&ID, "blocked.example")));
 }
 
 #[test]

@@ -29,11 +29,18 @@ pub struct SetupError {
     pub cause: io::Error,
 }
 
+impl SetupError {
+    /// Whether the machine would do it for root.
+    pub fn needs_root(&self) -> bool {
+        self.cause.kind() == io::ErrorKind::PermissionDenied
+    }
+}
+
 impl fmt::Display for SetupError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "cannot {}: {}", self.step, self.cause)?;
-        if self.cause.kind() == io::ErrorKind::PermissionDenied {
-            f.write_str("; it needs root: `sudo anabranch emulate ...`")?;
+        if self.needs_root() {
+            f.write_str("; it needs root")?;
         }
         Ok(())
     }
@@ -137,7 +144,9 @@ fn route(oif: u32, end: &End, route: &Route) -> NewRoute {
 /// Settings of the calling thread's namespace. The defaults are inherited by interfaces made later.
 ///
 /// * No reverse-path filter: a server may answer by another path than the one it was asked by.
-/// * No packets of the kernel's own on the links: they would be counted by the observers.
+/// * No packets of the kernel's own on the links: they would be counted by the observers. What forwards IPv6 is the
+///   namespace, not its interfaces: one that is a router joins the routers' multicast groups and reports that to its link
+///   (RFC 3810). IPv4 redirects are off for all interfaces; those of IPv6 take a link-local address, and there is none.
 /// * IPv6 addresses stay when an interface is switched off, as those of IPv4 do.
 fn sysctls(host: &Host) -> io::Result<()> {
     // A kernel that prefers another one does not let a namespace choose cubic (it is "restricted"
@@ -147,6 +156,8 @@ fn sysctls(host: &Host) -> io::Result<()> {
     for (name, value) in [
         ("ipv4/conf/all/rp_filter", "0"),
         ("ipv4/conf/default/rp_filter", "0"),
+        ("ipv4/conf/all/send_redirects", "0"),
+        ("ipv4/conf/default/send_redirects", "0"),
         ("ipv4/ip_forward", forward),
     ] {
         sysctl(name, value)?;
@@ -162,6 +173,8 @@ fn sysctls(host: &Host) -> io::Result<()> {
         ("ipv6/conf/default/addr_gen_mode", "1"),
         ("ipv6/conf/default/keep_addr_on_down", "1"),
         ("ipv6/conf/all/forwarding", forward),
+        // After the line above, which sets this one, too.
+        ("ipv6/conf/default/forwarding", "0"),
     ] {
         sysctl(name, value)?;
     }

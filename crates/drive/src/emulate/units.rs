@@ -6,20 +6,50 @@ use std::time::Duration;
 use anabranch_netem::{Codel, Loss};
 use serde::Deserialize;
 
+/// In seconds. Nobody waits for eleven days, and sums of times stay far from what a clock holds.
+const LONGEST: f64 = 1e6;
+
 /// Bits per second: `bit`, `kbit`, `mbit`, `gbit` (powers of 1000), or `unlimited`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "String")]
+#[serde(try_from = "Written")]
 pub struct Rate(pub Option<NonZeroU64>);
 
-/// A span of time: `ns`, `us`, `ms`, `s`.
+/// A span of time: `ns`, `us`, `ms`, `s`; at most 1,000,000 s.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "String")]
+#[serde(try_from = "Written")]
 pub struct Span(pub Duration);
 
 /// Bytes: `B`, `kB`, `MB` (powers of 1000), `KiB`, `MiB` (powers of 1024), or `unlimited`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "String")]
+#[serde(try_from = "Written")]
 pub struct Size(pub usize);
+
+/// A value as it stands in the file. A number without a unit is a text without sense, and is refused as such.
+#[derive(Deserialize)]
+#[serde(from = "RawWritten")]
+struct Written(String);
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum RawWritten {
+    Text(String),
+    Integer(i64),
+    Real(f64),
+    Truth(bool),
+    Other(serde::de::IgnoredAny),
+}
+
+impl From<RawWritten> for Written {
+    fn from(raw: RawWritten) -> Written {
+        Written(match raw {
+            RawWritten::Text(text) => text,
+            RawWritten::Integer(number) => number.to_string(),
+            RawWritten::Real(number) => number.to_string(),
+            RawWritten::Truth(truth) => truth.to_string(),
+            RawWritten::Other(_) => "...".to_owned(),
+        })
+    }
+}
 
 /// A rule of the queue: its size in bytes, or `{ codel = TARGET, interval, limit }`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
@@ -37,10 +67,10 @@ pub struct QueueRule {
 #[serde(try_from = "RawLoss")]
 pub struct LossRule(pub Loss);
 
-impl TryFrom<String> for Rate {
+impl TryFrom<Written> for Rate {
     type Error = String;
 
-    fn try_from(text: String) -> Result<Rate, String> {
+    fn try_from(Written(text): Written) -> Result<Rate, String> {
         if text == "unlimited" {
             return Ok(Rate(None));
         }
@@ -52,20 +82,21 @@ impl TryFrom<String> for Rate {
     }
 }
 
-impl TryFrom<String> for Span {
+impl TryFrom<Written> for Span {
     type Error = String;
 
-    fn try_from(text: String) -> Result<Span, String> {
+    fn try_from(Written(text): Written) -> Result<Span, String> {
         let seconds = quantity(&text, &[("ns", 1e-9), ("us", 1e-6), ("ms", 1e-3), ("s", 1.0)]);
-        let span = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-        span.map(Span).ok_or_else(|| format!("`{text}` is no time; write `10ms`, `250us`, `1.5s`"))
+        let span = seconds.filter(|&seconds| seconds <= LONGEST).map(Duration::from_secs_f64);
+        let problem = "is no time from 0 to 1000000s; write `10ms`, `250us`, `1.5s`";
+        span.map(Span).ok_or_else(|| format!("`{text}` {problem}"))
     }
 }
 
-impl TryFrom<String> for Size {
+impl TryFrom<Written> for Size {
     type Error = String;
 
-    fn try_from(text: String) -> Result<Size, String> {
+    fn try_from(Written(text): Written) -> Result<Size, String> {
         if text == "unlimited" {
             return Ok(Size(usize::MAX));
         }
@@ -87,9 +118,9 @@ enum RawQueue {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RawCodel {
-    codel: String,
-    interval: Option<String>,
-    limit: Option<String>,
+    codel: Written,
+    interval: Option<Written>,
+    limit: Option<Written>,
 }
 
 /// 1,000 packets of 1,500 bytes: as Linux bounds its CoDel where nobody says otherwise.
@@ -103,7 +134,8 @@ impl TryFrom<RawQueue> for QueueRule {
     fn try_from(raw: RawQueue) -> Result<QueueRule, String> {
         let codel = match raw {
             RawQueue::Bytes(text) => {
-                return Size::try_from(text).map(|size| QueueRule { limit: size.0, codel: None });
+                return Size::try_from(Written(text))
+                    .map(|size| QueueRule { limit: size.0, codel: None });
             }
             RawQueue::Codel(codel) => codel,
             RawQueue::Other(_) => return Err(QUEUE.to_owned()),
@@ -187,15 +219,15 @@ mod tests {
     use super::*;
 
     fn rate(text: &str) -> Option<Option<u64>> {
-        Rate::try_from(text.to_owned()).ok().map(|rate| rate.0.map(NonZeroU64::get))
+        Rate::try_from(Written(text.to_owned())).ok().map(|rate| rate.0.map(NonZeroU64::get))
     }
 
     fn span(text: &str) -> Option<Duration> {
-        Span::try_from(text.to_owned()).ok().map(|span| span.0)
+        Span::try_from(Written(text.to_owned())).ok().map(|span| span.0)
     }
 
     fn size(text: &str) -> Option<usize> {
-        Size::try_from(text.to_owned()).ok().map(|size| size.0)
+        Size::try_from(Written(text.to_owned())).ok().map(|size| size.0)
     }
 
     #[test]
@@ -217,8 +249,32 @@ mod tests {
         assert!(
             ["", "100", "0mbit", "-1mbit", "nanmbit", "fast"].iter().all(|t| rate(t).is_none())
         );
-        assert!(["", "10", "-1ms", "infs", "ms"].iter().all(|t| span(t).is_none()));
+        assert!(
+            ["", "10", "-1ms", "infs", "ms", "1e18s", "1000001s"].iter().all(|t| span(t).is_none())
+        );
         assert!(["", "10", "-1kB", "10kb"].iter().all(|t| size(t).is_none()));
+    }
+
+    #[test]
+    fn what_is_no_text_is_refused_with_what_to_write() {
+        let told = |json: &str| {
+            let [rate, span, size] = [
+                serde_json::from_str::<Rate>(json).map(drop),
+                serde_json::from_str::<Span>(json).map(drop),
+                serde_json::from_str::<Size>(json).map(drop),
+            ]
+            .map(|read| read.unwrap_err().to_string());
+            assert!(rate.contains("is no rate above zero; write `100mbit`"), "{rate}");
+            assert!(span.contains("is no time from 0 to 1000000s; write `10ms`"), "{span}");
+            assert!(size.contains("is no size; write `250kB`"), "{size}");
+            rate
+        };
+        for (json, shown) in [("0", "`0`"), ("-5", "`-5`"), ("1.5", "`1.5`"), ("true", "`true`")] {
+            assert!(told(json).starts_with(shown));
+        }
+        assert!(
+            ["[\"1mbit\"]", "{}", "null"].map(told).iter().all(|told| told.starts_with("`...`"))
+        );
     }
 
     #[test]
@@ -237,6 +293,7 @@ mod tests {
             (r#"{"limit":"1MB"}"#, "a queue is a size"),
             (r#"{"codel":"5ms","intervall":"1s"}"#, "a queue is a size"),
             (r#"{"codel":"-5ms"}"#, "is no time"),
+            (r#"{"codel":5}"#, "`5` is no time"),
             (r#"{"codel":"0ms"}"#, "is not between 0 and its interval"),
             (r#"{"codel":"100ms"}"#, "is not between 0 and its interval"),
             (r#"{"codel":"5ms","limit":"1"}"#, "is no size"),

@@ -1,6 +1,8 @@
 //! The file that describes an emulated network.
 
+mod addresses;
 mod reader;
+mod rounds;
 mod routing;
 
 use std::net::IpAddr;

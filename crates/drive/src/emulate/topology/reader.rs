@@ -8,10 +8,9 @@ use std::time::Duration;
 
 use anabranch_netem::Settings;
 use serde::Deserialize;
-use serde::de::Deserializer;
 use toml::Spanned;
 
-use super::{Cable, End, Event, Host, Route, Topology};
+use super::{Cable, End, Event, Host, Route, Topology, addresses};
 use crate::emulate::edit::{EDIT_KEYS, Edit};
 use crate::emulate::program::{Expect, Program};
 use crate::emulate::units::Span;
@@ -22,8 +21,10 @@ const HOST_KEYS: &[&str] = &["name", "address", "forward", "censor"];
 const END_KEYS: &[&str] = &["host", "address", "routes", "prefsrc", "metric", "nat"];
 const PROGRAM_KEYS: &[&str] =
     &["name", "host", "command", "environment", "directory", "start", "background", "expect"];
+/// Folders, the loopback interface, and what stands beside interfaces in /proc/sys/net.
+const TAKEN: [&str; 5] = [".", "..", "lo", "all", "default"];
 /// The smallest MTU that IPv6 allows (RFC 8200, section 5), and the largest of a TUN interface.
-const MTU: std::ops::RangeInclusive<u32> = 1280..=65_535;
+const MTU: std::ops::RangeInclusive<i64> = 1280..=65_535;
 
 #[derive(Deserialize)]
 struct RawTopology {
@@ -42,8 +43,8 @@ struct RawTopology {
 #[derive(Deserialize)]
 struct RawHost {
     name: Spanned<String>,
-    #[serde(default, deserialize_with = "texts")]
-    address: Vec<Prefix>,
+    #[serde(default)]
+    address: Vec<Spanned<String>>,
     #[serde(default)]
     forward: bool,
     #[serde(default)]
@@ -54,18 +55,18 @@ struct RawHost {
 struct RawLink {
     name: Spanned<String>,
     ends: Spanned<Vec<RawEnd>>,
-    mtu: Option<Spanned<u32>>,
+    mtu: Option<Spanned<i64>>,
 }
 
 #[derive(Deserialize)]
 struct RawEnd {
     host: Spanned<String>,
-    #[serde(default, deserialize_with = "texts")]
-    address: Vec<Prefix>,
+    #[serde(default)]
+    address: Vec<Spanned<String>>,
     #[serde(default)]
     routes: Vec<Spanned<RawRoute>>,
     #[serde(default)]
-    prefsrc: Vec<IpAddr>,
+    prefsrc: Vec<Spanned<String>>,
     metric: Option<u32>,
     #[serde(default)]
     nat: bool,
@@ -147,7 +148,7 @@ impl Reader<'_> {
 
     fn hosts(&self, raw: Vec<RawHost>) -> Result<Vec<Host>, TomlError> {
         if raw.is_empty() {
-            return Err(self.error(0..0, "no [[host]]"));
+            return Err(self.error(0..0, "no [[host]]; a network has one at least"));
         }
         let mut hosts: Vec<Host> = Vec::new();
         for RawHost { name, address, forward, censor } in raw {
@@ -156,7 +157,7 @@ impl Reader<'_> {
                     format!("a second host `{}`; hosts have names of their own", name.get_ref());
                 return Err(self.error(name.span(), message));
             }
-            let censor = self.censor(censor, forward)?;
+            let (address, censor) = (self.addresses(address)?, self.censor(censor, forward)?);
             hosts.push(Host { name: name.into_inner(), address, forward, censor });
         }
         Ok(hosts)
@@ -336,28 +337,59 @@ impl Reader<'_> {
         let name = name.into_inner();
         let letters =
             name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte));
-        if !letters || !(1..=15).contains(&name.len()) || [".", "..", "lo"].contains(&name.as_str())
-        {
+        if !letters || !(1..=15).contains(&name.len()) {
             let message = format!("`{name}` is no interface name (1 to 15 of a-z A-Z 0-9 - _ .)");
+            return Err(self.error(span, message));
+        }
+        if TAKEN.contains(&name.as_str()) {
+            let message = format!("the kernel has other uses for the name `{name}`; write another");
             return Err(self.error(span, message));
         }
         Ok(name)
     }
 
-    fn mtu(&self, mtu: &Spanned<u32>) -> Result<u32, TomlError> {
-        if MTU.contains(mtu.get_ref()) {
-            return Ok(*mtu.get_ref());
-        }
-        let message = format!("`mtu` is from {} to {}", MTU.start(), MTU.end());
-        Err(self.error(mtu.span(), message))
+    fn mtu(&self, mtu: &Spanned<i64>) -> Result<u32, TomlError> {
+        let wrong = || format!("`mtu` is from {} to {}", MTU.start(), MTU.end());
+        let fits = u32::try_from(*mtu.get_ref()).ok().filter(|_| MTU.contains(mtu.get_ref()));
+        fits.ok_or_else(|| self.error(mtu.span(), wrong()))
     }
 
     fn end(&self, raw: RawEnd, hosts: &[Host]) -> Result<End, TomlError> {
         let RawEnd { host, address, routes, prefsrc, metric, nat } = raw;
         let line = self.line(host.span());
         let host = self.index("host", &host, hosts.iter().map(|host| host.name.as_str()))?;
+        let (address, prefsrc) = (self.addresses(address)?, self.prefsrc(&prefsrc)?);
         let routes = routes.iter().map(|route| self.route(route)).collect::<Result<_, _>>()?;
         Ok(End { host, address, routes, prefsrc, metric, nat, line })
+    }
+
+    /// The addresses of one interface.
+    fn addresses(&self, raw: Vec<Spanned<String>>) -> Result<Vec<Prefix>, TomlError> {
+        let mut addresses: Vec<Prefix> = Vec::new();
+        for text in raw {
+            let address = addresses::read(text.get_ref(), &addresses);
+            addresses.push(address.map_err(|message| self.error(text.span(), message))?);
+        }
+        Ok(addresses)
+    }
+
+    /// The source addresses of an end's routes, one for each family.
+    fn prefsrc(&self, raw: &[Spanned<String>]) -> Result<Vec<IpAddr>, TomlError> {
+        let mut sources: Vec<IpAddr> = Vec::new();
+        for text in raw {
+            let error = |message| self.error(text.span(), message);
+            let source: IpAddr = text.get_ref().parse().map_err(|_| {
+                error(format!("`{}` is no IP address; write `10.0.0.1`", text.get_ref()))
+            })?;
+            if let Some(other) = sources.iter().find(|other| other.is_ipv4() == source.is_ipv4()) {
+                let message = format!(
+                    "`prefsrc` has two addresses of one family, {other} and {source}; take one away"
+                );
+                return Err(error(message));
+            }
+            sources.push(source);
+        }
+        Ok(sources)
     }
 
     fn route(&self, raw: &Spanned<RawRoute>) -> Result<Route, TomlError> {
@@ -388,10 +420,4 @@ fn is_variable(name: &str) -> bool {
 
 fn one() -> u64 {
     1
-}
-
-/// A list of texts, each parsed.
-fn texts<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Prefix>, D::Error> {
-    let texts: Vec<String> = Vec::deserialize(deserializer)?;
-    texts.iter().map(|text| text.parse().map_err(serde::de::Error::custom)).collect()
 }

@@ -6,30 +6,42 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use super::{Cable, End, Route, Topology};
+use super::{Cable, End, Route, Topology, rounds};
 use crate::netlink::Prefix;
 
 /// The line of a mistake, counted from 1, and what is wrong.
-type Mistake = (usize, String);
+pub(super) type Mistake = (usize, String);
 
 /// Checks all ends of all links.
 ///
 /// # Errors
-/// A source address that its host does not have, a gateway that is not at the other end, two routes
+/// An address that both hosts of a link have, a source address that its host does not have, a gateway that is not at the other end, two routes
 /// that the kernel could not tell apart, a destination without a way, packets that would go round,
 /// translation by a host that forwards nothing.
 pub(super) fn check(topology: &Topology) -> Result<(), Mistake> {
-    let map = Map { topology };
+    let map = Map::new(topology);
     for link in &topology.links {
         for (end, other) in [(0, 1), (1, 0)] {
             map.check_end(link, &link.ends[end], &link.ends[other])?;
         }
     }
-    (0..topology.hosts.len()).try_for_each(|host| map.check_twins(host))
+    (0..topology.hosts.len()).try_for_each(|host| map.check_twins(host))?;
+    rounds::check(&map)
 }
 
-struct Map<'t> {
-    topology: &'t Topology,
+pub(super) struct Map<'t> {
+    pub(super) topology: &'t Topology,
+    /// Of each host, those to the links' own networks included.
+    ways: Vec<Vec<Way>>,
+}
+
+/// A route of a host.
+struct Way {
+    to: Prefix,
+    metric: u32,
+    next: usize,
+    /// In the file; `None` for the kernel's own, to the network of an address.
+    line: Option<usize>,
 }
 
 /// What becomes of a packet.
@@ -43,10 +55,34 @@ enum Fate {
     Lost(usize),
 }
 
-impl Map<'_> {
+impl<'t> Map<'t> {
+    fn new(topology: &'t Topology) -> Map<'t> {
+        let mut ways: Vec<Vec<Way>> = topology.hosts.iter().map(|_| Vec::new()).collect();
+        for (end, next) in topology.links.iter().flat_map(both_ends) {
+            let connected = end.address.iter().map(|prefix| prefix.network());
+            let connected =
+                connected.map(|to| Way { to, metric: connected_metric(to.ip), next, line: None });
+            let declared = end.routes.iter().map(|route| Way {
+                to: route.to.network(),
+                metric: metric(end, route),
+                next,
+                line: Some(route.line),
+            });
+            ways[end.host].extend(connected.chain(declared));
+        }
+        Map { topology, ways }
+    }
+
     fn check_end(&self, link: &Cable, end: &End, other: &End) -> Result<(), Mistake> {
         let (host, name) = (&self.topology.hosts[end.host], &link.name);
         let mine: BTreeSet<IpAddr> = self.addresses(end.host).collect();
+        if let Some(twice) = self.addresses(other.host).find(|ip| mine.contains(ip)) {
+            let (mine, theirs) = (&host.name, self.name(other.host));
+            let message = format!(
+                "{twice} is an address of both `{mine}` and `{theirs}`, which `{name}` joins; give one of them another"
+            );
+            return Err((end.line, message));
+        }
         if let Some(alien) = end.prefsrc.iter().find(|ip| !mine.contains(ip)) {
             let message =
                 format!("`prefsrc` {alien} is no address of `{}`; add it there", host.name);
@@ -79,7 +115,7 @@ impl Map<'_> {
         let (mut useful, mut dead_end) = (false, None);
         for (_, ip) in covered {
             // A longer prefix wins: such a packet does not come this way.
-            if self.best_length(host, ip).is_some_and(|length| length > to.len) {
+            if self.best(host, ip).is_some_and(|way| way.to.len > to.len) {
                 useful = true;
                 continue;
             }
@@ -118,25 +154,32 @@ impl Map<'_> {
             if known {
                 return Fate::GoesRound(way);
             }
-            let Some(next) = self.next(at, ip) else { return Fate::Lost(at) };
-            at = next;
+            let Some(way) = self.best(at, ip) else { return Fate::Lost(at) };
+            at = way.next;
         }
     }
 
     fn round(&self, hosts: &[usize], ip: IpAddr) -> String {
-        let names: Vec<&str> = hosts.iter().map(|&host| self.name(host)).collect();
-        let way = names.join(" → ");
+        let way = self.names(hosts);
         format!("packets to {ip} would go round, {way}; change one of these hosts' routes")
+    }
+
+    /// To whom `host` passes packets to `ip` on by a route of the file, and the line of that route.
+    pub(super) fn passes_on(&self, host: usize, ip: IpAddr) -> Option<(usize, usize)> {
+        let about = &self.topology.hosts[host];
+        let ends_here = about.address.iter().any(|prefix| prefix.contains(ip));
+        let way = self.best(host, ip).filter(|_| about.forward && !ends_here)?;
+        Some((way.next, way.line?))
     }
 
     /// The kernel refuses a second route of the same destination and metric.
     fn check_twins(&self, host: usize) -> Result<(), Mistake> {
         let mut seen: BTreeSet<(Prefix, u32)> = BTreeSet::new();
-        let ends: Vec<&End> = self.ends(host).map(|(end, _)| end).collect();
-        // The kernel makes those of the addresses itself, IPv4 ones with metric 0.
-        let connected =
-            ends.iter().flat_map(|end| &end.address).filter(|prefix| prefix.ip.is_ipv4());
-        seen.extend(connected.filter(|prefix| prefix.len < 32).map(|prefix| (prefix.network(), 0)));
+        let ends: Vec<&End> = self.ends(host).collect();
+        // The kernel makes those of the addresses itself, but not to a single address of IPv4.
+        let connected = ends.iter().flat_map(|end| &end.address);
+        let connected = connected.filter(|prefix| prefix.ip.is_ipv6() || prefix.len < 32);
+        seen.extend(connected.map(|prefix| (prefix.network(), connected_metric(prefix.ip))));
         for (end, route) in ends.iter().flat_map(|end| end.routes.iter().map(move |r| (end, r))) {
             let to = route.to.network();
             if !seen.insert((to, metric(end, route))) {
@@ -150,45 +193,31 @@ impl Map<'_> {
         Ok(())
     }
 
-    /// The next host of a packet by the longest prefix, then the smallest metric.
-    fn next(&self, host: usize, ip: IpAddr) -> Option<usize> {
-        let routes = self.routes(host).filter(|(to, _, _)| to.contains(ip));
-        let best = routes.min_by_key(|(to, metric, _)| (std::cmp::Reverse(to.len), *metric));
-        best.map(|(_, _, next)| next)
+    /// The way of a packet from `host`: the longest prefix, then the smallest metric.
+    fn best(&self, host: usize, ip: IpAddr) -> Option<&Way> {
+        let ways = self.ways[host].iter().filter(|way| way.to.contains(ip));
+        ways.min_by_key(|way| (std::cmp::Reverse(way.to.len), way.metric))
     }
 
-    /// The length of the longest prefix that holds `ip`, of all routes of `host`.
-    fn best_length(&self, host: usize, ip: IpAddr) -> Option<u8> {
-        self.routes(host).filter(|(to, _, _)| to.contains(ip)).map(|(to, _, _)| to.len).max()
+    /// Destinations of all routes, and the networks of the loopback interfaces.
+    pub(super) fn prefixes(&self) -> impl Iterator<Item = Prefix> {
+        let ways = self.ways.iter().flatten().map(|way| way.to);
+        ways.chain(self.topology.hosts.iter().flat_map(|host| host.address.iter().copied()))
     }
 
-    /// Destination, metric and next host of all routes, those to the links' own networks included.
-    fn routes(&self, host: usize) -> impl Iterator<Item = (Prefix, u32, usize)> {
-        self.ends(host).flat_map(|(end, next)| {
-            let connected = end.address.iter().map(move |prefix| (prefix.network(), 0, next));
-            let declared = end.routes.iter();
-            let declared =
-                declared.map(move |route| (route.to.network(), metric(end, route), next));
-            connected.chain(declared)
-        })
-    }
-
-    /// The ends of links at a host, each with the host at the other end.
-    fn ends(&self, host: usize) -> impl Iterator<Item = (&End, usize)> {
-        let both = |link: &'_ Cable| [(0, link.ends[1].host), (1, link.ends[0].host)];
-        let links = self.topology.links.iter();
-        let ends =
-            links.flat_map(move |link| both(link).map(|(end, next)| (&link.ends[end], next)));
-        ends.filter(move |(end, _)| end.host == host)
+    /// The ends of links at a host.
+    fn ends(&self, host: usize) -> impl Iterator<Item = &End> {
+        let ends = self.topology.links.iter().flat_map(|link| &link.ends);
+        ends.filter(move |end| end.host == host)
     }
 
     fn addresses(&self, host: usize) -> impl Iterator<Item = IpAddr> {
         let own = self.topology.hosts[host].address.iter();
-        own.chain(self.ends(host).flat_map(|(end, _)| &end.address)).map(|prefix| prefix.ip)
+        own.chain(self.ends(host).flat_map(|end| &end.address)).map(|prefix| prefix.ip)
     }
 
     /// All addresses with the hosts that have them.
-    fn owners(&self) -> impl Iterator<Item = (usize, IpAddr)> {
+    pub(super) fn owners(&self) -> impl Iterator<Item = (usize, IpAddr)> {
         let hosts = 0..self.topology.hosts.len();
         hosts.flat_map(|host| self.addresses(host).map(move |ip| (host, ip)))
     }
@@ -196,6 +225,17 @@ impl Map<'_> {
     fn name(&self, host: usize) -> &str {
         &self.topology.hosts[host].name
     }
+
+    pub(super) fn names(&self, hosts: &[usize]) -> String {
+        let names: Vec<&str> = hosts.iter().map(|&host| self.name(host)).collect();
+        names.join(" → ")
+    }
+}
+
+/// Both ends of a link, each with the host at the other.
+fn both_ends(link: &Cable) -> [(&End, usize); 2] {
+    let [first, second] = &link.ends;
+    [(first, second.host), (second, first.host)]
 }
 
 /// A gateway is an address of the other end, in a network of this one: the kernel wants it so.
@@ -217,9 +257,17 @@ fn check_gateway(link: &str, route: &Route, end: &End, other: &End) -> Result<()
     Ok(())
 }
 
-/// As the kernel takes it where nobody says.
+/// As the kernel takes it where nobody says; 0 says nothing of an IPv6 route.
 fn metric(end: &End, route: &Route) -> u32 {
-    end.metric.unwrap_or(if route.to.ip.is_ipv4() { 0 } else { 1024 })
+    match end.metric {
+        None | Some(0) if route.to.ip.is_ipv6() => 1024,
+        metric => metric.unwrap_or(0),
+    }
+}
+
+/// Of the kernel's own route to the network of an address.
+fn connected_metric(ip: IpAddr) -> u32 {
+    if ip.is_ipv4() { 0 } else { 256 }
 }
 
 #[cfg(test)]
@@ -326,6 +374,21 @@ ends = [
     }
 
     #[test]
+    fn the_two_hosts_of_a_link_share_no_address() {
+        let both = "t.toml:17: 10.2.0.1 is an address of both `router` and `server`, which `out` joins; \
+                    give one of them another";
+        assert_eq!(told(&[("'10.2.0.2/24'", "'10.2.0.1/24'")]), both);
+        // Wherever on the hosts it is.
+        let inside = told(&[("name = 'client'", "name = 'client'\naddress = ['10.2.0.1/32']")]);
+        assert!(inside.contains("both `client` and `router`, which `in` joins"), "{inside}");
+        // Two networks behind hosts that no link joins may be alike.
+        assert_eq!(
+            told(&[("name = 'client'", "name = 'client'\naddress = ['10.2.0.2/32']")]),
+            "good"
+        );
+    }
+
+    #[test]
     fn source_addresses_and_translation_must_make_sense() {
         let alien = "t.toml:11: `prefsrc` 10.9.9.9 is no address of `client`; add it there";
         assert_eq!(told(&[("'10.1.0.1' }]", "'10.1.0.1' }], prefsrc = ['10.9.9.9']")]), alien);
@@ -349,5 +412,31 @@ ends = [
             connected.starts_with("t.toml:18: `server` has two routes to 10.2.0.0/24"),
             "{connected}"
         );
+    }
+
+    #[test]
+    fn metrics_of_ipv6_are_compared_as_the_kernel_takes_them() {
+        let link = |name: &str, address: &str, metric: &str| {
+            format!(
+                "[[link]]\nname = '{name}'\nends = [\n\
+                 {{ host = 'a', address = [{address}], routes = ['fd09::/64']{metric} }}, {{ host = 'b' }} ]\n"
+            )
+        };
+        let told = |first: [&str; 2], second: [&str; 2]| {
+            let hosts = "[[host]]\nname = 'a'\n[[host]]\nname = 'b'\naddress = ['fd09::1/128']\n";
+            let text = [hosts, &link("l", first[0], first[1]), &link("m", second[0], second[1])];
+            Topology::parse(&text.concat(), "t.toml").map_err(|error| error.to_string())
+        };
+        assert!(told(["", ""], ["", ", metric = 7"]).is_ok());
+        // Nothing, and 0, are 1024; an address brings a route of 256.
+        for (first, second) in [
+            (["", ""], ["", ", metric = 0"]),
+            (["", ""], ["", ", metric = 1024"]),
+            (["'fd09::9/64'", ", metric = 3"], ["", ", metric = 256"]),
+        ] {
+            let error = told(first, second).unwrap_err();
+            assert!(error.starts_with("t.toml:13: `a` has two routes to fd09::/64"), "{error}");
+        }
+        assert!(told(["'fd09::9/64'", ", metric = 3"], ["", ", metric = 0"]).is_ok());
     }
 }

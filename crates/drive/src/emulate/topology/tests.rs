@@ -60,7 +60,36 @@ fn wrong_values_are_told_with_their_line() {
     assert!(mistake("loss = 0.0", "loss = 2").starts_with("t.toml:17: 2 is no probability"));
     assert!(mistake("10.77.0.2/24", "10.77.0/24").starts_with("t.toml:11: `10.77.0` is not"));
     assert!(mistake("mtu = 1500", "mtu = 500").starts_with("t.toml:19: `mtu` is from 1280"));
+    assert!(mistake("mtu = 1500", "mtu = -5").starts_with("t.toml:19: `mtu` is from 1280"));
+    assert!(mistake("\"100mbit\"", "0").starts_with("t.toml:14: `0` is no rate above zero; write"));
+    assert!(mistake("\"10ms\"", "-5").starts_with("t.toml:15: `-5` is no time from 0 to 1000000s"));
+    assert!(mistake("\"10ms\"", "'1e18s'").starts_with("t.toml:15: `1e18s` is no time"));
+    assert!(mistake("\"250kB\"", "250").starts_with("t.toml:18: a queue is a size"));
     assert!(mistake("\"p0\"", "\"a/b\"").starts_with("t.toml:9: `a/b` is no interface name"));
+}
+
+#[test]
+fn names_that_the_kernel_uses_are_no_links() {
+    for name in ["all", "default", "lo", ".."] {
+        let told = mistake("\"p0\"", &format!("\"{name}\""));
+        let message = format!("t.toml:9: the kernel has other uses for the name `{name}`; write");
+        assert!(told.starts_with(&message), "{told}");
+    }
+}
+
+#[test]
+fn addresses_that_cannot_be_are_told_with_their_line() {
+    let twice = mistake("[\"10.77.0.2/24\"]", "[\"10.77.0.2/24\",\n\"10.77.0.2/24\"]");
+    assert_eq!(twice, "t.toml:12: a second `10.77.0.2` on one interface; take it away");
+    let many = mistake("10.77.0.2/24", "224.0.0.1/24");
+    assert!(many.starts_with("t.toml:11: `224.0.0.1/24` is a multicast address"), "{many}");
+    let own = mistake("10.99.0.1/32", "127.0.0.1/8");
+    assert!(own.starts_with("t.toml:7: `127.0.0.1/8` is a loopback address"), "{own}");
+    let sources = mistake("prefsrc = [\"10.99.0.1\"", "prefsrc = [\"10.99.0.1\", \"10.99.0.2\"");
+    let message = "t.toml:12: `prefsrc` has two addresses of one family, 10.99.0.1 and 10.99.0.2; take one away";
+    assert_eq!(sources, message);
+    let source = mistake("prefsrc = [\"10.99.0.1\"", "prefsrc = [\"10.99\"");
+    assert!(source.starts_with("t.toml:12: `10.99` is no IP address; write"), "{source}");
 }
 
 #[test]
