@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import runpy
 import signal
 import time
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +14,14 @@ import pytest
 
 from conftest import Results
 from harness.experiment import NOWHERE, Experiment, need
+from harness.tools import INTEROP
 
 pytestmark = pytest.mark.experiments
 
 SYSTEMS = ("wireguard", "mosh", "quic-go", "quinn")
-PEERS = ("wireguard-go", "wg", "mosh-server", "quic-client", "quinn-server", "gtlsserver")
+PEERS = (
+    "wireguard-go", "wg", "mosh-server", "quic-client", "quinn-server", "s2n-server", "gtlsserver",
+)  # fmt: skip
 # A setting of one download.
 ONE = ["--seconds", "2", "--networks", "equal", "--paths", "3", "--every", "never",
        "--repetitions", "1"]  # fmt: skip
@@ -62,15 +67,23 @@ def test_a_short_run_is_killed_and_goes_on_to_its_end(tmp_path: Path, results: R
 
 
 def test_the_rest_of_the_peers_can_be_measured(tmp_path: Path) -> None:
-    """ngtcp2 and aioquic, a setting each; a journal grows by further settings."""
+    """aioquic, s2n-quic and ngtcp2, a setting each; a journal grows by further settings."""
     need(*PEERS)
     experiment = Experiment("overhead", tmp_path / "overhead", ONE)
-    experiment.must("--peers", "ngtcp2")
-    experiment.must("--peers", "ngtcp2,aioquic")
+    experiment.must("--peers", "aioquic")
+    # Another library is another server, though the script that starts it stays the same.
+    told = experiment.header()["programs"]["aioquic-server"]
+    assert told.startswith(f"aioquic {version('aioquic')}, "), told
+    added = ["aioquic"]
+    for name in ("s2n-quic", "ngtcp2"):
+        added.append(name)
+        experiment.must("--peers", ",".join(added))
     records = experiment.records()
-    assert [record["system"] for record in records] == ["ngtcp2", "aioquic"]
+    assert [record["system"] for record in records] == added
     for record in records:
         _is_sound(record)
+    page = (experiment.folder / "overhead.html").read_text()
+    assert all(f"QUIC: {name}" in page for name in added)
 
 
 def test_other_settings_and_missing_programs_are_refused_and_leave_nothing(tmp_path: Path) -> None:
@@ -90,6 +103,21 @@ def test_other_settings_and_missing_programs_are_refused_and_leave_nothing(tmp_p
     for name in ("wireguard-go", "quic-client", "quinn-server", "tests/interop/setup"):
         assert name in missing.stderr
     assert not bare.folder.exists()
+
+
+def test_a_download_that_was_not_split_is_in_no_median_of_quic() -> None:
+    """``bench/quic.py``: one of three runs counts, then none."""
+    bench = runpy.run_path(str(INTEROP.parents[1] / "bench/quic.py"))
+    run, unsplit = bench["Run"], bench["Run"](100.0)
+    split = run(60.0, (0.3, 0.3, 0.4), 80, 8.0)
+    others = [run(95.0, (0.9, 0.05, 0.05), 80, 8.0), run(90.0, (0.5, 0.49, 0.01), 80, 8.0)]
+    pairs = [(unsplit, each) for each in (split, *others)]
+    row = ["1/3", "60.0 (60.0-60.0)", "0.60 (0.60-0.60)", "0.01-0.90", "100"]
+    assert bench["row"]("naive", pairs) == ["naive", *row]
+    assert bench["judge"](pairs, 0.8) == "MISSED"
+    assert bench["judge"](pairs, 0.5) == "ok"
+    assert bench["row"]("naive", pairs[1:])[1:4] == ["0/2", "-", "-"]
+    assert bench["judge"](pairs[1:], 0.5) == "NOT SPLIT"
 
 
 def _is_sound(record: dict[str, Any]) -> None:

@@ -70,7 +70,10 @@ def test_a_set_is_killed_goes_on_and_holds_every_load_once(
         _trace_is_the_same(folder, mode, records)
     table = pq.read_table(folder / "loads.parquet").to_pylist()
     assert [row["label"] for row in table] == [record["site"] for record in records]
-    assert "No third parties" in (folder / "DATASHEET.md").read_text()
+    sheet = (folder / "DATASHEET.md").read_text()
+    assert "No third parties" in sheet
+    used = [sum(size > 0 for size in down) for down in split]
+    assert f"{used.count(2)} by 2, {used.count(3)} by 3." in sheet
     assert "split and undefended" in (folder / "pages.html").read_text()
     for mode in ("split", "undefended"):
         took = [record["took"] for record in good if record["mode"] == mode]

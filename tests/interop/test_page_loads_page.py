@@ -20,6 +20,9 @@ UNDEFENDED = {"a": 0.1, "b": 0.2, "c": 0.3, "d": 0.4}
 SPLIT = {name: 2 * seconds for name, seconds in UNDEFENDED.items()}
 TOP = 1.0
 SHARES = (0.5, 0.3, 0.2)
+SHARING = (
+    "brought something: 0 by 1, 0 by 2, 4 by 3. The path that brought most of a load brought 50.0 %"
+)
 STARTED = 1.7e9
 SIZE = 100_000
 
@@ -97,6 +100,7 @@ def test_failures_numbers_and_origin_are_told(browser: Chromium, page: Path) -> 
     assert "1 × no load event within 30 s" in text
     assert "2.00 (2.00–2.00) times as long split as undefended" in text
     assert "Program: its own." in text
+    assert SHARING in text
     rows = browser.ask(
         "[...document.querySelectorAll('table.numbers tbody tr')].map(e => e.textContent)"
     )
@@ -110,4 +114,5 @@ def test_failures_numbers_and_origin_are_told(browser: Chromium, page: Path) -> 
     assert "| monitored, split | 4 | 4 | 0.50 (0.20–0.80) | 100 (100–100) | 6 (6–6) |" in sheet
     assert "| monitored, undefended | 4 | 4 | 0.25 (0.10–0.40) | 100 (100–100) | 2 (2–2) |" in sheet
     assert "1 attempts failed: no load event" in sheet
+    assert SHARING in sheet
     assert "Program: its own." in sheet

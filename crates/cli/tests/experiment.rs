@@ -26,22 +26,41 @@ fn refusal(output: Output) -> String {
     message
 }
 
-/// A journal of three downloads, as a run writes it.
+/// A download, as a run writes it.
+fn download(every: u32, mbits: u64, down: [u64; 3]) -> Value {
+    json!({
+        "unit": format!("quinn/equal/3/{every}/{mbits}"), "system": "quinn", "net": "equal", "paths": 3,
+        "every": every, "repetition": 0, "weights": [0.3, 0.3, 0.4], "started": 1.7e9,
+        "seconds": 10.0, "bytes": mbits * 1_250_000, "longest_gap": 0.1, "up": [1, 1, 1],
+        "down": down, "error": "",
+        "machine": {"steal": 0.0, "pressure": 0.5, "load": 1.0, "late": 0.1},
+    })
+}
+
+/// A journal of three downloads.
 fn journal(folder: &Path) {
-    let run = |every: u32, mbits: u64, down: [u64; 3]| {
-        json!({
-            "unit": format!("quinn/equal/3/{every}/{mbits}"), "system": "quinn", "net": "equal", "paths": 3,
-            "every": every, "repetition": 0, "weights": [0.3, 0.3, 0.4], "started": 1.7e9,
-            "seconds": 10.0, "bytes": mbits * 1_250_000, "longest_gap": 0.1, "up": [1, 1, 1],
-            "down": down, "error": "",
-            "machine": {"steal": 0.0, "pressure": 0.5, "load": 1.0, "late": 0.1},
-        })
-    };
     let header = json!({
         "experiment": "overhead", "version": 1, "seed": 1, "seconds": 10.0, "bytes": null, "splitter": [],
     });
-    let runs = [run(0, 90, [9, 0, 0]), run(100, 60, [3, 3, 4]), run(100, 63, [3, 3, 4])];
-    write(folder, &header, &runs);
+    let runs = [(0, 90, [9, 0, 0]), (100, 60, [3, 3, 4]), (100, 63, [3, 3, 4])];
+    write(folder, &header, &runs.map(|(every, mbits, down)| download(every, mbits, down)));
+}
+
+/// The page and the Markdown that an experiment makes of its journal.
+fn reported(name: &str, folder: &Path, words: &[&str]) -> (String, String) {
+    let notes = notes(folder, name);
+    let words = [&["--report", "--into", notes.to_str().unwrap()], words].concat();
+    let output = experiment(name, folder, &words).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let page = fs::read_to_string(folder.join(format!("{name}.html"))).unwrap();
+    (page, fs::read_to_string(notes).unwrap())
+}
+
+/// That a table says of itself which words the splitter was given: what Parquet tells of a whole file is not packed.
+fn tells_the_splitters_words(table: &Path, words: &str) {
+    let table = fs::read(table).unwrap();
+    let has = |text: &str| table.windows(text.len()).any(|part| part == text.as_bytes());
+    assert!(has("anabranch.splitter") && has(words));
 }
 
 fn write(folder: &Path, header: &Value, records: &[Value]) {
@@ -85,6 +104,52 @@ fn table_page_and_markdown_are_made_of_what_is_there() {
     assert!(folder.path().join("overhead.parquet").exists());
 }
 
+#[test]
+fn a_report_is_of_the_journals_settings_and_tells_the_splitters_words() {
+    let folder = tempfile::tempdir().unwrap();
+    let header = json!({
+        "experiment": "overhead", "version": 2, "seed": 9, "seconds": 6.0, "bytes": null,
+        "splitter": ["--in-order", "30ms"],
+    });
+    write(folder.path(), &header, &[download(0, 90, [9, 0, 0]), download(100, 60, [3, 3, 4])]);
+    let others = ["--seconds", "20", "--seed", "3", "--split=--quic-tuples=7"];
+    let (page, notes) = reported("overhead", folder.path(), &others);
+    let told = "2 measurements of 6 s each; repetitions interleaved, seed 9; where it splits, \
+                `anabranch split` was given `--in-order 30ms` too.";
+    assert!(notes.contains(told), "{notes}");
+    for wanted in [
+        "2 downloads, 6 s each",
+        "<code>anabranch split --in-order 30ms</code>",
+        "and none of the further options",
+        "experiment overhead, seed 9.",
+    ] {
+        assert!(page.contains(wanted), "{wanted}\n{page}");
+    }
+    assert!(!page.contains("quic-tuples") && !notes.contains("quic-tuples"));
+    tells_the_splitters_words(&folder.path().join("overhead.parquet"), "--in-order 30ms");
+
+    let header = json!({"experiment": "overhead", "seed": 9, "seconds": 600.0, "bytes": 2e9});
+    write(folder.path(), &header, &[download(0, 90, [9, 0, 0])]);
+    let (_, notes) = reported("overhead", folder.path(), &[]);
+    let told =
+        "1 measurements of 2 GB each, 600 s at most (Mosh: 60 s); repetitions interleaved, seed 9.";
+    assert!(notes.contains(told), "{notes}");
+}
+
+#[test]
+fn quic_that_was_not_split_has_no_share_and_no_line_and_the_reason_stands_there() {
+    let folder = tempfile::tempdir().unwrap();
+    let header = json!({"experiment": "overhead", "seed": 1, "seconds": 10.0, "bytes": null});
+    let uneven = [download(0, 90, [9, 0, 0]), download(100, 75, [8, 1, 1])];
+    write(folder.path(), &header, &uneven);
+    let (page, notes) = reported("overhead", folder.path(), &[]);
+    let why = "none counts (paths carried 10–80 %)";
+    assert!(notes.contains(&format!("| 100 ms | 75.0, {why}, *0/1* |")), "{notes}");
+    assert!(notes.contains(&format!("| QUIC: quinn | {why} | ≥ 80 % |")), "{notes}");
+    assert!(page.contains(why) && page.contains("class=\"dot p1 small\""), "{page}");
+    assert!(!page.contains("class=\"line") && !page.contains("83.3 %"), "{page}");
+}
+
 /// Two repetitions of all ways, as a run writes them: quic-go's first byte comes 140 ms later with its handshake by
 /// the VPN.
 fn fetches() -> Vec<Value> {
@@ -116,12 +181,12 @@ fn fetches() -> Vec<Value> {
 fn a_censor_that_is_got_around_is_reported_with_what_it_costs() {
     let folder = tempfile::tempdir().unwrap();
     let header = json!({
-        "experiment": "circumvention", "seed": 1, "program": "anabranch 1.2.3, SHA-256 0a", "machine": "mine",
-        "programs": {"quic-client": "0b"},
+        "experiment": "circumvention", "seed": 9, "bytes": 5_000_000, "splitter": ["--in-order", "30ms"],
+        "program": "anabranch 1.2.3, SHA-256 0a", "machine": "mine", "programs": {"quic-client": "0b"},
     });
     write(folder.path(), &header, &fetches());
     let notes = notes(folder.path(), "circumvention");
-    let words = ["--report", "--into", notes.to_str().unwrap()];
+    let words = ["--report", "--into", notes.to_str().unwrap(), "--bytes", "5", "--seed", "1"];
     let output = experiment("circumvention", folder.path(), &words).output().unwrap();
     assert!(output.status.success(), "{output:?}");
     let said = String::from_utf8(output.stdout).unwrap();
@@ -132,14 +197,21 @@ fn a_censor_that_is_got_around_is_reported_with_what_it_costs() {
         "| QUIC: quic-go | yes | yes | 99.00 (99.00–99.00) % | 145 (140–150) | 0 (0–0) |",
         "| TLS over TCP: OpenSSL | yes | – | – | – | – |",
         "| QUIC: quic-go | into the censor | 0 of 2 | – | – | – | – | 2 of 2 |",
+        "12 fetches of 5,000,000 bytes (by TLS, of a short page), 2 repetitions, interleaved, seed 9; where it splits, \
+         `anabranch split` was given `--in-order 30ms` too.",
         origin,
     ] {
         assert!(notes.contains(wanted), "{wanted}\n{notes}");
     }
     let page = fs::read_to_string(folder.path().join("circumvention.html")).unwrap();
     assert!(page.contains(origin) && page.contains("0 of 2 came through"), "{page}");
+    assert!(page.contains("12 fetches of 5,000,000 bytes") && page.contains("seed 9."), "{page}");
+    assert!(
+        page.contains("<code>anabranch split --handshake vpn --in-order 30ms</code>"),
+        "{page}"
+    );
     assert!(!page.contains("<script") && !page.contains("http:"), "{page}");
-    assert!(folder.path().join("circumvention.parquet").exists());
+    tells_the_splitters_words(&folder.path().join("circumvention.parquet"), "--in-order 30ms");
 }
 
 #[test]
@@ -187,13 +259,52 @@ fn without_the_peers_it_says_which_and_where_to_get_them_and_makes_nothing() {
     let message = refusal(command.envs(nowhere).output().unwrap());
     let root = rustix::process::geteuid().is_root();
     let expected: &[&str] = match root {
-        false => &["sudo anabranch experiment overhead"],
+        false => &["sudo ", "experiment overhead", "--peers quinn,mosh"],
         true => &["missing: ", "quinn-server", "quic-client", "setup --area experiments"],
     };
     for wanted in expected {
         assert!(message.contains(wanted), "{wanted} in {message}");
     }
     assert!(!target.exists(), "nothing was created");
+}
+
+/// A run by somebody who is not root, as the program sees it; `None` where nobody may be that.
+fn by_another(name: &str, folder: &Path, words: &[&str]) -> Option<Output> {
+    let own = experiment(name, folder, words);
+    let mut command = Command::new("unshare");
+    command.arg("--user").arg(own.get_program()).args(own.get_args());
+    let home = [("HOME", "/srv/anna"), ("PATH", "/usr/bin:/bin")];
+    let output = command.envs(home).env_remove("XDG_CACHE_HOME").output().ok()?;
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    (!said.starts_with("unshare:")).then_some(output)
+}
+
+#[test]
+fn who_is_not_root_is_told_the_whole_line_that_root_has_to_say() {
+    let folder = tempfile::tempdir().unwrap();
+    let target = folder.path().join("my set");
+    let words = ["--seed", "9", "--split=--every=1s"];
+    let Some(output) = by_another("pages", &target, &words) else {
+        return println!("skipped: no namespaces of users");
+    };
+    let expected = format!(
+        "sudo {} experiment pages '{}' --seed 9 '--split=--every=1s' --programs \
+         /srv/anna/.cache/anabranch/peers/bin --web /srv/anna/.cache/anabranch/web\n",
+        env!("CARGO_BIN_EXE_anabranch"),
+        target.display()
+    );
+    let message = refusal(output);
+    assert!(message.ends_with(&expected), "{message}");
+    // What the user named is not named a second time, and only page loads take a web.
+    let named = ["--programs", "/opt/peers", "--web", "/srv/web"];
+    let message = refusal(by_another("pages", &target, &named).unwrap());
+    assert!(message.ends_with("--programs /opt/peers --web /srv/web\n"), "{message}");
+    let message = refusal(by_another("overhead", &target, &["--short"]).unwrap());
+    assert!(
+        message.ends_with("--short --programs /srv/anna/.cache/anabranch/peers/bin\n"),
+        "{message}"
+    );
+    assert!(!target.exists());
 }
 
 #[test]

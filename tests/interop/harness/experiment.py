@@ -54,9 +54,15 @@ class Experiment:
         done = self.run(*words, **environment)
         assert done.returncode == 0, done.stderr
 
+    def header(self) -> dict[str, Any]:
+        """What all its measurements have in common; the programs of the first run."""
+        first: dict[str, Any] = json.loads(self.journal.read_text().splitlines()[0])
+        return first
+
     def records(self) -> list[dict[str, Any]]:
-        """What was measured so far."""
-        return [json.loads(line) for line in self.journal.read_text().splitlines()[1:]]
+        """What was measured so far; a line that notes further programs is none."""
+        lines = [json.loads(line) for line in self.journal.read_text().splitlines()[1:]]
+        return [line for line in lines if "unit" in line]
 
     def wait_records(self, count: int) -> None:
         """Waits until so many units are done."""

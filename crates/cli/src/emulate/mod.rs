@@ -125,7 +125,7 @@ impl EmulateArgs {
 /// What the machine did not let us build; for want of privilege, with the command that has it.
 fn refused(error: SetupError) -> Failure {
     if error.needs_root() {
-        return Failure::misuse(format!("{error}: {}", sudo::command_line()));
+        return Failure::misuse(format!("{error}: {}", sudo::command_line([])));
     }
     Failure::misuse(error)
 }

@@ -1,22 +1,31 @@
 //! Whether this machine and this user can build networks at all.
 
+use std::path::PathBuf;
+
 use anabranch_drive::emulate;
 use rustix::process::geteuid;
 
 use crate::failure::Failure;
+use crate::sudo;
 
-/// Refuses whoever is not root; `command` is what to say to sudo.
+/// An option, and the folder that it names.
+pub(super) type Folder = (&'static str, PathBuf);
+
+/// Refuses whoever is not root, with the line that does the same as root; `folders` are those that root, who has a home
+/// of its own, would look for elsewhere.
 ///
 /// # Errors
 /// Misuse.
-pub(super) fn need_root(command: &str) -> Result<(), Failure> {
+pub(super) fn need_root(folders: &[Folder]) -> Result<(), Failure> {
     if geteuid().is_root() {
         return Ok(());
     }
-    let programs = "~/.cache/anabranch/peers/bin";
-    Err(Failure::misuse(format!(
-        "networks of their own take root: sudo {command} --programs {programs}"
-    )))
+    let command = sudo::command_line(folders.iter().flat_map(words));
+    Err(Failure::misuse(format!("networks of their own take root: {command}")))
+}
+
+fn words((name, folder): &Folder) -> [String; 2] {
+    [(*name).to_owned(), folder.to_string_lossy().into_owned()]
 }
 
 /// Refuses where networks of their own cannot be had, with what helps.

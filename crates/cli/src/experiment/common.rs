@@ -8,12 +8,12 @@ use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
 use anabranch_drive::experiment::{
-    Disturbance, Journal, Origin, Programs, Record, Spread, Unit, table,
+    Disturbance, Journal, Origin, Programs, Record, Spread, Unit, built, line, table,
 };
 use clap::Args;
 use serde_json::Value;
 
-use super::allowed::{need_networks, need_root};
+use super::allowed::{Folder, need_networks, need_root};
 use super::marks;
 use crate::failure::Failure;
 use crate::html;
@@ -48,12 +48,19 @@ pub(super) struct Common {
 }
 
 impl Common {
-    /// Refuses whoever is not root; `name` is the experiment's.
+    /// Refuses whoever is not root; `others` are the experiment's own folders that root would look for elsewhere.
     ///
     /// # Errors
     /// Misuse.
-    pub(super) fn need_root(&self, name: &str) -> Result<(), Failure> {
-        need_root(&format!("anabranch experiment {name} {}", self.folder.display()))
+    pub(super) fn need_root(
+        &self,
+        others: impl IntoIterator<Item = Folder>,
+    ) -> Result<(), Failure> {
+        let programs = built().filter(|_| self.programs.is_none());
+        let mut folders: Vec<_> =
+            programs.map(|folder| ("--programs", folder)).into_iter().collect();
+        folders.extend(others);
+        need_root(&folders)
     }
 
     /// The program under test, which is this one, and where the peers' may be.
@@ -105,6 +112,7 @@ impl Common {
             ("anabranch.experiment", told("experiment").unwrap_or_default()),
             ("anabranch.schema", "1".to_owned()),
             ("anabranch.seed", header["seed"].to_string()),
+            ("anabranch.splitter", splitter(header)),
             // Journals of before it was noted have none.
             ("anabranch.program", told("program").unwrap_or_else(|| "not noted".to_owned())),
         ];
@@ -186,6 +194,27 @@ pub(super) fn between(spread: Spread, scale: f64, digits: usize) -> String {
     match spread.count {
         1 => format!("{median:.digits$}"),
         _ => format!("{median:.digits$} ({least:.digits$}–{most:.digits$})"),
+    }
+}
+
+/// The further words that the splitter was given where it splits, as a shell reads them; empty if there were none.
+pub(super) fn splitter(header: &Value) -> String {
+    let words = header["splitter"].as_array().into_iter().flatten();
+    line(words.filter_map(Value::as_str))
+}
+
+/// The splitter's command, as far as a heading tells it: `words`, and those it was given where it splits.
+pub(super) fn command(words: &str, header: &Value) -> String {
+    format!("{words} {}", splitter(header)).trim_end().to_owned()
+}
+
+/// The end of a sentence that tells of these words; empty if there were none.
+pub(super) fn and_splitter(header: &Value) -> String {
+    let words = splitter(header);
+    if words.is_empty() {
+        words
+    } else {
+        format!("; where it splits, `anabranch split` was given `{words}` too")
     }
 }
 

@@ -7,7 +7,7 @@
 //! either direction; what came before the name was complete has passed, as it has with real ones.
 //!
 //! Addresses and ports may serve many connections. Of TCP one follows the other: a SYN that is not the last one sent again
-//! begins anew. Of QUIC several may be there at once ([`quic`]), and each is judged by its own ClientHello.
+//! begins anew. Of QUIC several may be there at once (`quic.rs`), and each is judged by its own ClientHello.
 //!
 //! It does no I/O. What it does not do: fragments of IP packets, IP options that hide a header from it, other ports after a
 //! migration (its rule is bound to the addresses and ports of the ClientHello).

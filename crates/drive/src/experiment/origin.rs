@@ -13,8 +13,8 @@ use sha2::{Digest, Sha256};
 
 use super::Programs;
 
-/// Debian puts a script in front of these: what they say of themselves tells more than its hash.
-const SCRIPTS: [&str; 1] = ["chromium"];
+/// A script stands in front of these, Debian's and ours: what they say of themselves tells more than its hash.
+const SCRIPTS: [&str; 2] = ["chromium", "aioquic-server"];
 /// Bytes of a hash that are kept: enough to tell builds apart, few enough to be compared by eye.
 const KEPT: usize = 8;
 
@@ -68,7 +68,12 @@ fn hash(file: &Path) -> io::Result<String> {
 fn version(program: &Path) -> io::Result<String> {
     let output = Command::new(program).arg("--version").output()?;
     let said = String::from_utf8_lossy(&output.stdout).trim().to_owned();
-    let why = || io::Error::other(format!("{} does not tell its version", program.display()));
+    let why = || {
+        io::Error::other(format!(
+            "{} does not tell its version: is it what `tests/interop/setup --area experiments` installs?",
+            program.display()
+        ))
+    };
     if said.is_empty() { Err(why()) } else { Ok(said) }
 }
 
@@ -111,15 +116,21 @@ mod tests {
 
     #[test]
     fn a_program_behind_a_script_is_asked() {
-        let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("chromium");
-        fs::write(&file, "#!/bin/sh\necho Chromium 1.2\n").unwrap();
-        fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
-        let mut peers = Programs::new(Some(folder.path()));
-        peers.find(&[("chromium", "its package")]).unwrap();
-        let header = Origin::of("x", &file, &peers).unwrap().join(json!({}));
-        assert_eq!(header["programs"]["chromium"], "Chromium 1.2");
-        fs::write(&file, "#!/bin/sh\n").unwrap();
-        assert!(Origin::of("x", &file, &peers).unwrap_err().to_string().contains("version"));
+        for name in SCRIPTS {
+            let folder = tempfile::tempdir().unwrap();
+            let file = folder.path().join(name);
+            let origin = |script: &str| {
+                fs::write(&file, format!("#!/bin/sh\n{script}\n")).unwrap();
+                let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+                fs::set_permissions(&file, mode).unwrap();
+                let mut peers = Programs::new(Some(folder.path()));
+                peers.find(&[(name, "its package")]).unwrap();
+                Origin::of("x", &file, &peers)
+            };
+            let header = origin("echo It 1.2").unwrap().join(json!({}));
+            assert_eq!(header["programs"][name], "It 1.2");
+            let silent = origin("").unwrap_err().to_string();
+            assert!(silent.contains("version") && silent.contains("setup --area"), "{silent}");
+        }
     }
 }

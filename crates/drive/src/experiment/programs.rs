@@ -32,15 +32,25 @@ impl fmt::Display for Missing {
 
 impl std::error::Error for Missing {}
 
+/// This project's folder among what the user's programs keep and could make again; `None` if the user has no home.
+pub fn cache() -> Option<PathBuf> {
+    let named = env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
+    let home = || env::var_os("HOME").map(|home| Path::new(&home).join(".cache"));
+    Some(named.or_else(home)?.join("anabranch"))
+}
+
+/// Where the interop tests put the programs that they build for this user.
+pub fn built() -> Option<PathBuf> {
+    Some(cache()?.join("peers/bin"))
+}
+
 impl Programs {
     /// Looks in `own` first, then where the interop tests build what they need, then in `PATH` and where
     /// Debian keeps servers.
     pub fn new(own: Option<&Path>) -> Programs {
-        let cache = env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
-        let home = || env::var_os("HOME").map(|home| Path::new(&home).join(".cache"));
-        let built = cache.or_else(home).map(|cache| cache.join("anabranch/peers/bin"));
         let path = env::var_os("PATH").unwrap_or_default();
-        let mut folders: Vec<PathBuf> = own.into_iter().map(Path::to_owned).chain(built).collect();
+        let mut folders: Vec<PathBuf> =
+            own.into_iter().map(Path::to_owned).chain(built()).collect();
         folders.extend(env::split_paths(&path));
         folders.extend(["/usr/sbin", "/sbin"].map(PathBuf::from));
         Programs { folders, found: BTreeMap::new() }

@@ -28,6 +28,7 @@ const OPENSSL: (&str, &str) = ("openssl", "package openssl");
 pub(super) enum Maker {
     QuicGo,
     Quinn,
+    S2n,
     Ngtcp2,
     Aioquic,
 }
@@ -58,6 +59,7 @@ impl Maker {
         match self {
             Maker::QuicGo => "quic-go",
             Maker::Quinn => "quinn",
+            Maker::S2n => "s2n-quic",
             Maker::Ngtcp2 => "ngtcp2",
             Maker::Aioquic => "aioquic",
         }
@@ -70,6 +72,9 @@ impl Maker {
                 vec![CLIENT, ("quicgo-server", "quic-go's server of the interop tests")]
             }
             Maker::Quinn => vec![CLIENT, ("quinn-server", "quinn's server of the interop tests")],
+            Maker::S2n => {
+                vec![CLIENT, ("s2n-server", "s2n-quic's server of the interop tests"), OPENSSL]
+            }
             Maker::Ngtcp2 => vec![CLIENT, ("gtlsserver", "package ngtcp2-server"), OPENSSL],
             Maker::Aioquic => {
                 vec![CLIENT, ("aioquic-server", "aioquic's server of the interop tests"), OPENSSL]
@@ -93,6 +98,12 @@ impl<'a> Server<'a> {
             Maker::Quinn => {
                 let mut server = command(programs, "quinn-server");
                 server.args([&format!("{SERVER}:{PORT}"), SEED]);
+                (server, "hq", format!("/bytes/{length}"))
+            }
+            Maker::S2n => {
+                let mut server = command(programs, "s2n-server");
+                server.arg(format!("{SERVER}:{PORT}"));
+                server.args(certificate(stage, programs)?).arg(SEED);
                 (server, "hq", format!("/bytes/{length}"))
             }
             Maker::Ngtcp2 => (gtlsserver(stage, programs, length)?, "h3", "/file".to_owned()),

@@ -25,9 +25,30 @@ impl Spread {
     }
 }
 
+/// Lower quartile, median and upper quartile; between two values where none is in its place. `None` of none.
+pub fn quartiles(values: impl IntoIterator<Item = f64>) -> Option<[f64; 3]> {
+    let mut values: Vec<f64> = values.into_iter().collect();
+    values.sort_by(f64::total_cmp);
+    let last = values.len().checked_sub(1)?;
+    let at = |share: f64| {
+        let place = share * last as f64;
+        let (below, above) = (values[place.floor() as usize], values[place.ceil() as usize]);
+        below + (above - below) * place.fract()
+    };
+    Some([0.25, 0.5, 0.75].map(at))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn quartiles_cut_the_values_into_four_parts() {
+        assert_eq!(quartiles([5.0, 1.0, 3.0, 2.0, 4.0]), Some([2.0, 3.0, 4.0]));
+        assert_eq!(quartiles([1.0, 2.0, 3.0, 4.0]), Some([1.75, 2.5, 3.25]));
+        assert_eq!(quartiles([7.0]), Some([7.0; 3]));
+        assert_eq!(quartiles([]), None);
+    }
 
     #[test]
     fn the_middle_is_the_middle() {

@@ -3,13 +3,18 @@
 ``GET /bytes/N`` answers with the first N bytes of the seeded stream that all test servers share,
 ``GET /zeros/N`` with N zero bytes, which take no time to make.
 
-Usage: ``server.py ADDRESS PORT CERTIFICATE KEY SEED``, with tests/interop in ``PYTHONPATH``.
+Usage: ``server.py ADDRESS PORT CERTIFICATE KEY SEED``, with tests/interop in ``PYTHONPATH``;
+``server.py --version`` tells what serves: the library's version and a hash of this file.
 """
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import platform
 import sys
+from importlib.metadata import version
+from pathlib import Path
 
 from aioquic.asyncio.protocol import QuicConnectionProtocol
 from aioquic.asyncio.server import serve
@@ -69,6 +74,13 @@ class Server(QuicConnectionProtocol):
         self.transmit()
 
 
+def told() -> str:
+    """What two measurements must have in common to be of one server."""
+    script = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()[:16]
+    packages = ", ".join(f"{name} {version(name)}" for name in ("aioquic", "cryptography"))
+    return f"{packages}, Python {platform.python_version()}, server.py {script}"
+
+
 async def main(address: str, port: int, certificate: str, key: str) -> None:
     """Serves until the process is ended."""
     configuration = QuicConfiguration(is_client=False, alpn_protocols=[*H3_ALPN, HQ_ALPN])
@@ -78,6 +90,9 @@ async def main(address: str, port: int, certificate: str, key: str) -> None:
 
 
 if __name__ == "__main__":
+    if sys.argv[1:] == ["--version"]:
+        print(told())
+        sys.exit()
     Server.seed = int(sys.argv[5])
     seeded_bytes(25 * MIB, Server.seed)  # made before the first request is timed
     asyncio.run(main(sys.argv[1], int(sys.argv[2]), sys.argv[3], sys.argv[4]))

@@ -1,6 +1,6 @@
 //! The results as Markdown.
 
-use super::super::common::{markdown_table, origin};
+use super::super::common::{and_splitter, markdown_table, origin};
 use super::words::{self, Subject};
 
 /// All results.
@@ -9,8 +9,9 @@ pub(super) fn text(subject: &Subject<'_>) -> String {
     let head = words::HEAD.map(str::to_owned);
     let cell_head = words::CELL_HEAD.map(str::to_owned);
     format!(
-        "{}.\n\n{}\n\n{}\n\n### In short\n\n{}\n\n{}\n### All ways\n\nMedian (least–most) of what came through.\n\n{}",
+        "{}{}.\n\n{}\n\n{}\n\n### In short\n\n{}\n\n{}\n### All ways\n\nMedian (least–most) of what came through.\n\n{}",
         words::what(subject),
+        and_splitter(subject.header),
         words::machine(subject.records),
         origin(subject.header),
         words::judged(),

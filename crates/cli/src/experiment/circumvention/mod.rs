@@ -56,18 +56,19 @@ pub(crate) struct CircumventionArgs {
 impl CircumventionArgs {
     /// Measures, and makes table and page of what there is then.
     pub(crate) fn run(self) -> Result<(), Failure> {
-        let (settings, common) = (self.settings(), &self.common);
+        let common = &self.common;
         if common.report {
             let (header, records) = common.read()?;
-            return self.tell(&settings, &header, &records);
+            return self.tell(&header, &records);
         }
-        common.need_root("circumvention")?;
+        common.need_root([])?;
+        let settings = self.settings();
         let (own, programs) = common.programs()?;
         let bench = Bench::new(&settings, own, programs).map_err(Failure::misuse)?;
         let mut journal = common.journal(settings.header(), bench.programs())?;
         let units = plan(&settings);
         let whole = self.measure(&units, &bench, &mut journal);
-        self.tell(&settings, journal.header(), journal.records())?;
+        self.tell(journal.header(), journal.records())?;
         common.verdict(whole?, &units, journal.records())
     }
 
@@ -99,16 +100,10 @@ impl CircumventionArgs {
     }
 
     /// Makes table, page and Markdown of what was measured, and says in short what came of it.
-    fn tell(
-        &self,
-        settings: &Settings,
-        header: &Value,
-        records: &[Reached],
-    ) -> Result<(), Failure> {
+    fn tell(&self, header: &Value, records: &[Reached]) -> Result<(), Failure> {
         self.common.table(TABLE, header, &columns(records))?;
         let (cells, verdicts) = (summary::cells(records), summary::verdicts(records));
-        let subject =
-            words::Subject { settings, header, records, cells: &cells, verdicts: &verdicts };
+        let subject = words::Subject { header, records, cells: &cells, verdicts: &verdicts };
         self.common.write(PAGE, &page::page(&subject))?;
         self.common.write_markdown("circumvention", || markdown::text(&subject))?;
         self.common.conclude(&words::plain(&subject), PAGE);

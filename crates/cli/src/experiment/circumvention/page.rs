@@ -4,7 +4,7 @@ use anabranch_drive::experiment::circumvention::summary::{Cell, find};
 use anabranch_drive::experiment::circumvention::{Access, BLOCKED, RATES, RTTS, Server};
 use maud::{Markup, html};
 
-use super::super::common::origin;
+use super::super::common::{command, origin};
 use super::words::{self, Subject};
 use crate::html;
 use crate::html::figures::{self, axis, drawing, lane, number, percent};
@@ -19,7 +19,7 @@ pub(super) fn page(subject: &Subject<'_>) -> String {
         &html! {
             header {
                 h1 { "Around a censor" }
-                p.muted { (words::what(subject)) ", by " code { "anabranch split --handshake vpn" } " (CoMPS, section 3.3)" }
+                p.muted { (words::what(subject)) ", by " code { (command("anabranch split --handshake vpn", subject.header)) } " (CoMPS, section 3.3)" }
             }
             main {
                 (in_short(subject))
@@ -27,7 +27,7 @@ pub(super) fn page(subject: &Subject<'_>) -> String {
                 (numbers(subject))
                 (conditions(subject))
             }
-            footer { p { "Made by " (html::GENERATOR) ", experiment circumvention, seed " (subject.settings.seed) "." } }
+            footer { p { "Made by " (html::GENERATOR) ", experiment circumvention, seed " (subject.header["seed"]) "." } }
         },
     )
 }

@@ -2,7 +2,7 @@
 
 use anabranch_drive::experiment::Spread;
 use anabranch_drive::experiment::circumvention::summary::{Cell, Verdict, WANTED};
-use anabranch_drive::experiment::circumvention::{Access, Reached, Server, Settings};
+use anabranch_drive::experiment::circumvention::{Access, Reached, Server};
 use serde_json::Value;
 
 use super::super::common;
@@ -11,8 +11,6 @@ use crate::text::table;
 
 /// What page and Markdown are about.
 pub(super) struct Subject<'a> {
-    /// What was asked for.
-    pub(super) settings: &'a Settings,
     /// The journal's first line.
     pub(super) header: &'a Value,
     /// What was measured.
@@ -138,12 +136,12 @@ pub(super) const CELL_HEAD: [&str; 8] = [
 
 /// What was fetched, how often.
 pub(super) fn what(subject: &Subject<'_>) -> String {
+    let bytes = subject.header["bytes"].as_u64().map_or("?".to_owned(), grouped);
     format!(
-        "{} fetches of {} bytes (by TLS, of a short page), {} repetitions, interleaved, seed {}",
+        "{} fetches of {bytes} bytes (by TLS, of a short page), {} repetitions, interleaved, seed {}",
         subject.records.len(),
-        grouped(subject.settings.bytes),
         subject.cells.iter().map(|cell| cell.count).max().unwrap_or(0),
-        subject.settings.seed
+        subject.header["seed"]
     )
 }
 

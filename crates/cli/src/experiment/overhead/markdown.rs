@@ -5,21 +5,22 @@ use std::fmt::Write as _;
 use anabranch_drive::experiment::overhead::summary::{Cell, find};
 use anabranch_drive::experiment::overhead::{EVERY, Net, System, claims};
 
-use super::super::common::{markdown_table, origin};
+use super::super::common::{and_splitter, markdown_table, origin};
 use super::words::{self, Subject};
 
 /// All results, from the verdicts to what was not run.
 pub(super) fn text(subject: &Subject<'_>) -> String {
-    let Subject { settings, header, records, cells } = subject;
+    let Subject { header, records, cells } = subject;
     let mut text = format!(
-        "{} measurements of {}; repetitions interleaved, seed {}.\n\n{}\n\n{}\n\n",
+        "{} measurements of {}; repetitions interleaved, seed {}{}.\n\n{}\n\n{}\n\n",
         records.len(),
-        words::limit(settings),
-        settings.seed,
+        words::limit(header),
+        header["seed"],
+        and_splitter(header),
         words::machine(records),
         origin(header)
     );
-    text += &format!("### Targets\n\n{}.\n\n", words::TARGET);
+    text += &format!("### Targets\n\n{}. {}.\n\n", words::TARGET, words::COUNTS);
     let head = words::VERDICT_HEAD.map(str::to_owned);
     text += &markdown_table(&head, words::verdict_rows(cells).iter().map(<[String; 5]>::as_slice));
     for net in Net::ALL {
@@ -48,8 +49,8 @@ fn part(cells: &[Cell], net: Net, paths: usize) -> String {
         return String::new();
     }
     let mut text = format!("\n### {paths} paths, {}\n\n", words::network(net));
-    text += "Mbit/s, median (least–most), and the share of the unsplit median; *n/m*: only n of m runs count, the share is \
-             theirs if there are any.\n\n";
+    text += "Mbit/s, median (least–most), and the share of the unsplit median; *n/m*: only n of m runs count, the share is theirs if \
+             there are any.\n\n";
     let names = systems.iter().map(|&system| words::title(system).to_owned());
     let head: Vec<String> = [String::from("switching")].into_iter().chain(names).collect();
     let mut every: Vec<u32> = cells
@@ -70,7 +71,7 @@ fn part(cells: &[Cell], net: Net, paths: usize) -> String {
 fn entry(cell: &Cell) -> String {
     let mut text = words::mbits(cell.goodput);
     if cell.every != 0 {
-        write!(text, ", {}", words::kept(cell.kept)).expect("writing to a string does not fail");
+        write!(text, ", {}", words::kept(cell)).expect("writing to a string does not fail");
     }
     let counted = cell.counted.map_or(0, |spread| spread.count);
     if counted < cell.goodput.count {

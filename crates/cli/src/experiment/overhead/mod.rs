@@ -31,7 +31,7 @@ const PAGE: &str = "overhead.html";
 pub(crate) struct OverheadArgs {
     #[command(flatten)]
     common: Common,
-    /// What to measure: wireguard, mosh, quic-go, quinn, ngtcp2, aioquic
+    /// What to measure: wireguard, mosh, quic-go, quinn, s2n-quic, ngtcp2, aioquic
     #[arg(
         long,
         value_name = "NAME,...",
@@ -65,17 +65,18 @@ pub(crate) struct OverheadArgs {
 impl OverheadArgs {
     /// Measures, and makes table and page of what there is then.
     pub(crate) fn run(self) -> Result<(), Failure> {
-        let (settings, common) = (self.settings(), &self.common);
+        let common = &self.common;
         if common.report {
             let (header, records) = common.read()?;
-            return self.tell(&settings, &header, &records);
+            return self.tell(&header, &records);
         }
-        common.need_root("overhead")?;
+        common.need_root([])?;
+        let settings = self.settings();
         let (own, programs) = common.programs()?;
         let bench = Bench::new(&settings, own, programs).map_err(Failure::misuse)?;
         let mut journal = common.journal(settings.header(), bench.programs())?;
         let whole = self.measure(&settings, &bench, &mut journal);
-        self.tell(&settings, journal.header(), journal.records())?;
+        self.tell(journal.header(), journal.records())?;
         common.verdict(whole?, &plan(&settings), journal.records())
     }
 
@@ -126,15 +127,10 @@ impl OverheadArgs {
     }
 
     /// Makes table, page and Markdown of what was measured, and says in short what came of it.
-    fn tell(
-        &self,
-        settings: &Settings,
-        header: &Value,
-        records: &[Measured],
-    ) -> Result<(), Failure> {
+    fn tell(&self, header: &Value, records: &[Measured]) -> Result<(), Failure> {
         self.common.table(TABLE, header, &columns(records))?;
         let cells = summary::cells(records);
-        let subject = words::Subject { settings, header, records, cells: &cells };
+        let subject = words::Subject { header, records, cells: &cells };
         self.common.write(PAGE, &page::page(&subject))?;
         self.common.write_markdown("overhead", || markdown::text(&subject))?;
         self.common.conclude(&words::plain(&cells), PAGE);

@@ -2,11 +2,12 @@
 
 use std::fmt::Write as _;
 
+use anabranch_drive::experiment::Spread;
 use anabranch_drive::experiment::overhead::summary::{Cell, find};
 use anabranch_drive::experiment::overhead::{Kind, Net, System, claims};
 use maud::{Markup, html};
 
-use super::super::common::origin;
+use super::super::common::{command, origin, splitter};
 use super::words::{self, Subject};
 use crate::html;
 use crate::html::figures::{self, axis, drawing, lane, number};
@@ -24,8 +25,8 @@ pub(super) fn page(subject: &Subject<'_>) -> String {
             header {
                 h1 { "What splitting costs" }
                 p.muted {
-                    (subject.records.len()) " downloads, " (words::limit(subject.settings)) ", through "
-                    code { "anabranch split" } " over emulated paths of 100 Mbit/s, beside the paper's figures (CoMPS, section 6)"
+                    (subject.records.len()) " downloads, " (words::limit(subject.header)) ", through "
+                    code { (command("anabranch split", subject.header)) } " over emulated paths of 100 Mbit/s, beside the paper's figures (CoMPS, section 6)"
                 }
             }
             main {
@@ -33,7 +34,7 @@ pub(super) fn page(subject: &Subject<'_>) -> String {
                 @for system in systems { (section(subject, system)) }
                 (conditions(subject))
             }
-            footer { p { "Made by " (html::GENERATOR) ", experiment overhead, seed " (subject.settings.seed) "." } }
+            footer { p { "Made by " (html::GENERATOR) ", experiment overhead, seed " (subject.header["seed"]) "." } }
         },
     )
 }
@@ -43,10 +44,7 @@ fn in_short(subject: &Subject<'_>) -> Markup {
         section aria-labelledby="targets" {
             h2 id="targets" { "In short" }
             (figures::table("targets", words::TARGET, &words::VERDICT_HEAD, words::verdict_rows(subject.cells).iter().map(<[String; 5]>::as_slice)))
-            p {
-                "A run counts as split only if each path, which has an address of its own, carried 20 to 50 % of the downlink (of two "
-                "paths: 30 to 70 %). Of QUIC, only runs that count are judged."
-            }
+            p { (words::COUNTS) "." }
         }
     }
 }
@@ -63,7 +61,9 @@ fn section(subject: &Subject<'_>, system: System) -> Markup {
                     h3 { "Goodput by switching interval" }
                     p {
                         "The line is the median as a share of the unsplit median (the fine line is 100 %), each dot a run; small dots do not "
-                        "count. The shaded part is what the paper says remains: "
+                        "count"
+                        @if system.kind() == Kind::Quic { ", and the line is broken where none does" }
+                        ". The shaded part is what the paper says remains: "
                         @for claim in &said { (claim.words) }
                         "."
                     }
@@ -111,37 +111,39 @@ fn row(subject: &Subject<'_>, system: System, net: Net, paths: usize, every: &[u
         words::title(system),
         words::network(net)
     );
+    let class = figures::colour(colour);
     let mut shapes = paper(system.kind(), every);
-    let mut line = Vec::new();
-    for (at, &ms) in every.iter().enumerate() {
-        if let Some(kept) = find(subject.cells, system, net, paths, ms).and_then(|cell| cell.kept) {
-            line.push(format!("{} {}", middle(at), height(kept.median)));
-        }
+    for (at, &ms) in every.iter().enumerate().filter(|_| base > 0.0) {
         let key = (system, net, paths, ms);
         for run in subject.records.iter().filter(|r| (r.system, r.net, r.paths, r.every) == key) {
-            if base > 0.0 {
-                let class = if run.counts() { "" } else { " small" };
-                let (x, y) = (middle(at), height(run.goodput() / base));
-                write!(
-                    shapes,
-                    r#"<path class="dot {}{class}" d="M{x} {y}h0"/>"#,
-                    figures::colour(colour)
-                )
-                .expect("writing to a string does not fail");
-            }
+            let small = if run.counts() { "" } else { " small" };
+            let (x, y) = (middle(at), height(run.goodput() / base));
+            shapes += &format!(r#"<path class="dot {class}{small}" d="M{x} {y}h0"/>"#);
         }
     }
+    let kept = |&ms: &u32| find(subject.cells, system, net, paths, ms)?.kept;
+    let line = line(every.iter().map(kept));
     if !line.is_empty() {
-        write!(
-            shapes,
-            r#"<path class="line {}" d="M{}"/>"#,
-            figures::colour(colour),
-            line.join("L")
-        )
-        .expect("writing to a string does not fail");
+        shapes += &format!(r#"<path class="line {class}" d="{line}"/>"#);
     }
     let width = every.len().max(1) as f64;
     lane(colour, &name, &remark, &drawing("cost", width, &title, &[], &shapes))
+}
+
+/// From median to median, interval after interval; broken where there is none.
+fn line(kept: impl Iterator<Item = Option<Spread>>) -> String {
+    let mut line = String::new();
+    let mut pen = "M";
+    for (at, kept) in kept.enumerate() {
+        match kept {
+            Some(kept) => {
+                line += &format!("{pen}{} {}", middle(at), height(kept.median));
+                pen = "L";
+            }
+            None => pen = "M",
+        }
+    }
+    line
 }
 
 /// What the paper says remains, and the unsplit goodput.
@@ -198,7 +200,7 @@ fn numbers(cells: &[Cell], system: System) -> Markup {
             cell.paths.to_string(),
             words::every(cell.every),
             words::mbits(cell.goodput),
-            words::kept(cell.kept),
+            words::kept(cell),
             format!("{counted} of {}", cell.goodput.count),
             figures::span(cell.longest_gap),
             cell.broken.to_string(),
@@ -218,7 +220,9 @@ fn conditions(subject: &Subject<'_>) -> Markup {
                 "Each download has an emulated network of its own (" code { "anabranch emulate" } "): three paths of 100 Mbit/s, queues of "
                 "250 kB, no loss, each with an address of its own at the client. The schedule is weighted random; the chances are a flat "
                 "Dirichlet draw for each repetition, drawn again where a path would be nearly unused, the same for all systems and "
-                "intervals. What never switches takes the paths in turn. Repetitions are interleaved, in a seeded order."
+                "intervals. What never switches takes the paths in turn"
+                @if !splitter(subject.header).is_empty() { ", and none of the further options that the splitter has where it splits" }
+                ". Repetitions are interleaved, in a seeded order."
             }
             p { (words::machine(subject.records)) }
             p { (origin(subject.header)) }
@@ -231,5 +235,22 @@ fn conditions(subject: &Subject<'_>) -> Markup {
                 ul { @for each in &missing { li { (each) } } }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_has_gaps_where_there_is_no_median() {
+        let of = |medians: &[f64]| {
+            line(
+                medians.iter().map(|&median| Spread::of([median].into_iter().filter(|m| *m > 0.0))),
+            )
+        };
+        assert_eq!(of(&[0.6, 1.2, 0.6]), "M0.5 50L1.5 0L2.5 50");
+        assert_eq!(of(&[0.6, 0.0, 0.6, 1.2]), "M0.5 50M2.5 50L3.5 0");
+        assert_eq!(of(&[0.0, 0.0]), "");
     }
 }

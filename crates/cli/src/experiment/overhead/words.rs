@@ -2,9 +2,7 @@
 
 use anabranch_drive::experiment::Spread;
 use anabranch_drive::experiment::overhead::summary::{Cell, Verdict, verdicts};
-use anabranch_drive::experiment::overhead::{
-    EVERY, Kind, Measured, Net, Settings, System, summary::find,
-};
+use anabranch_drive::experiment::overhead::{EVERY, Kind, Measured, Net, System, summary::find};
 use serde_json::Value;
 
 use super::super::common;
@@ -12,8 +10,6 @@ use crate::text::table;
 
 /// What page and Markdown are about.
 pub(super) struct Subject<'a> {
-    /// What was asked for.
-    pub(super) settings: &'a Settings,
     /// The journal's first line.
     pub(super) header: &'a Value,
     /// What was measured.
@@ -29,6 +25,7 @@ pub(super) fn title(system: System) -> &'static str {
         System::Mosh => "Mosh",
         System::QuicGo => "QUIC: quic-go",
         System::Quinn => "QUIC: quinn",
+        System::S2n => "QUIC: s2n-quic",
         System::Ngtcp2 => "QUIC: ngtcp2",
         System::Aioquic => "QUIC: aioquic",
     }
@@ -71,23 +68,31 @@ pub(super) fn mbits(spread: Spread) -> String {
     }
 }
 
-/// A share of the unsplit goodput.
-pub(super) fn kept(spread: Option<Spread>) -> String {
-    spread.map_or("–".to_owned(), |spread| format!("{:.1} %", spread.median * 100.0))
+/// What is left of the unsplit goodput, as a share of it, or why nobody can tell.
+pub(super) fn kept(cell: &Cell) -> String {
+    match (cell.kept, cell.uncounted) {
+        (Some(spread), _) => format!("{:.1} %", spread.median * 100.0),
+        (None, Some(shares)) if cell.counted.is_none() => {
+            let [least, most] = [shares.least, shares.most].map(|share| share * 100.0);
+            format!("none counts (paths carried {least:.0}–{most:.0} %)")
+        }
+        _ => "–".to_owned(),
+    }
 }
 
-/// The same with what it lies between.
-pub(super) fn kept_between(spread: Option<Spread>) -> String {
-    match spread {
-        Some(s) if s.count > 1 => format!(
+/// The same with what it lies between; `None` if it was not measured.
+fn kept_between(cell: Option<&Cell>) -> String {
+    match cell.map(|cell| (cell, cell.kept)) {
+        Some((_, Some(s))) if s.count > 1 => format!(
             "{:.1} % ({:.1}–{:.1}, {} runs)",
             s.median * 100.0,
             s.least * 100.0,
             s.most * 100.0,
             s.count
         ),
-        Some(s) => format!("{:.1} % (1 run)", s.median * 100.0),
-        None => "not measured, or none counts".to_owned(),
+        Some((_, Some(s))) => format!("{:.1} % (1 run)", s.median * 100.0),
+        Some((cell, None)) => kept(cell),
+        None => "not measured".to_owned(),
     }
 }
 
@@ -112,7 +117,7 @@ pub(super) fn verdict_rows(cells: &[Cell]) -> Vec<[String; 5]> {
         .map(|verdict| {
             [
                 title(verdict.system).to_owned(),
-                kept_between(verdict.kept),
+                kept_between(find(cells, verdict.system, Net::Equal, 3, 100)),
                 format!("≥ {:.0} %", verdict.wanted * 100.0),
                 verdict.paper.to_owned(),
                 reached(verdict).to_owned(),
@@ -124,6 +129,11 @@ pub(super) fn verdict_rows(cells: &[Cell]) -> Vec<[String; 5]> {
 /// What the target is about.
 pub(super) const TARGET: &str =
     "Goodput that is left at 100 ms, three paths of 20 ms, as a share of the unsplit median";
+
+/// When a run counts, and what is made of those that do not.
+pub(super) const COUNTS: &str = "A run counts as split if each path, which has an address of its own, carried 20 to 50 % of the downlink \
+    (of two paths: 30 to 70 %). QUIC's shares of the unsplit goodput are those of runs that count alone: where none does there is \
+    none, and what single paths carried stands in its place";
 
 /// What of the usual plan has no measurement, in short; empty if all has.
 pub(super) fn not_run(cells: &[Cell]) -> Vec<String> {
@@ -161,10 +171,11 @@ pub(super) fn not_run(cells: &[Cell]) -> Vec<String> {
 }
 
 /// How a transfer was limited.
-pub(super) fn limit(settings: &Settings) -> String {
-    match settings.limit.bytes {
-        None => format!("{} s each", settings.limit.seconds),
-        Some(_) => "1 GB each, 600 s at most (Mosh: 60 s)".to_owned(),
+pub(super) fn limit(header: &Value) -> String {
+    let seconds = header["seconds"].as_f64().map_or("?".to_owned(), |seconds| seconds.to_string());
+    match header["bytes"].as_f64() {
+        None => format!("{seconds} s each"),
+        Some(bytes) => format!("{} GB each, {seconds} s at most (Mosh: 60 s)", bytes / 1e9),
     }
 }
 
@@ -206,7 +217,7 @@ pub(super) fn plain(cells: &[Cell]) -> String {
             cell.paths.to_string(),
             every(cell.every),
             mbits(cell.goodput),
-            kept(cell.kept),
+            kept(cell),
             format!("{}/{}", cell.counted.map_or(0, |spread| spread.count), cell.goodput.count),
         ]
     }));

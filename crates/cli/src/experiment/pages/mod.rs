@@ -4,12 +4,12 @@ mod page;
 mod sheet;
 mod words;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anabranch_drive::experiment::pages::{
     Bench, Http, Loaded, Mode, Set, Settings, TRIES, Unit, Web, columns, plan, summary,
 };
-use anabranch_drive::experiment::{Journal, Turns, Unit as _, carry_out_together};
+use anabranch_drive::experiment::{Journal, Turns, Unit as _, cache, carry_out_together};
 use clap::Args;
 use serde_json::Value;
 
@@ -53,7 +53,7 @@ pub(crate) struct PagesArgs {
     /// How often each monitored page is loaded, split and as often undefended [default: 30]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     loads: Option<u32>,
-    /// In three minutes: 5 monitored pages, twice each, and 4 others
+    /// In a minute: 5 monitored pages, twice each, and 4 others
     #[arg(long, conflicts_with_all = ["monitored", "unmonitored", "loads"])]
     short: bool,
     /// Browsers at once, each in a network of its own; more than the machine bears distort the times
@@ -75,7 +75,7 @@ impl PagesArgs {
             let (header, records) = common.read()?;
             return self.tell(&header, &records);
         }
-        common.need_root("pages")?;
+        common.need_root(self.web.is_none().then(|| ("--web", self.web_folder())))?;
         let web = Web::read(&self.web_folder()).map_err(Failure::misuse)?;
         let settings = self.settings(&web)?;
         let traces = std::path::absolute(common.folder.join(TRACES)).map_err(Failure::misuse)?;
@@ -91,10 +91,7 @@ impl PagesArgs {
     }
 
     fn web_folder(&self) -> PathBuf {
-        let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
-        let home = || std::env::var_os("HOME").map(|home| Path::new(&home).join(".cache"));
-        let usual = cache.or_else(home).unwrap_or_default().join("anabranch/web");
-        self.web.clone().unwrap_or(usual)
+        self.web.clone().unwrap_or_else(|| cache().unwrap_or_default().join("web"))
     }
 
     fn settings(&self, web: &Web) -> Result<Settings, Failure> {

@@ -127,6 +127,7 @@ fn paths(subject: &Subject<'_>) -> Markup {
                 div.lane-head { @for (path, rtt) in (0..).zip(RTTS) { (figures::named(path, &format!("p{path}, {rtt} ms"))) } }
                 (drawing("bar", 100.0, "shares of the paths of the downlink", &[], &shapes))
             }
+            p { (words::sharing(subject.records)) }
         }
     }
 }

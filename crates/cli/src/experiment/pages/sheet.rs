@@ -141,15 +141,51 @@ number is `refused` in `loads.parquet`).\n\
 #[cfg(test)]
 mod tests {
     use super::*;
+    use anabranch_drive::experiment::pages::Loaded;
     use serde_json::json;
+
+    fn load(down: [u64; 3]) -> Loaded {
+        let machine = json!({"steal": 0.0, "pressure": 0.5, "load": 1.0, "late": 0.1});
+        let load = json!({
+            "unit": "split/a/0", "site": "a", "page": "https://a.example/", "monitored": true, "mode": "split",
+            "repetition": 0, "attempt": 1, "seed": 1, "http": "h3", "started": 1.7e9, "seconds": 0.3,
+            "took": 3.0, "requests": 7, "refused": 1, "up_packets": [1, 1, 1], "up": [100, 100, 100],
+            "down_packets": [1, 1, 1], "down": down, "browsers": 1, "error": "", "machine": machine,
+        });
+        serde_json::from_value(load).unwrap()
+    }
+
+    #[test]
+    fn the_sheet_says_how_unevenly_the_paths_share_single_loads() {
+        let records = [load([0, 50, 0]), load([60, 40, 0]), load([50, 30, 20])];
+        let subject = Subject { header: &json!({}), records: &records, pages: &[] };
+        let text = text(&subject);
+        for part in [
+            "brought something: 1 by 1, 1 by 2, 1 by 3.",
+            "brought 60.0 % of its downlink (median; quartiles 55.0 % and 80.0 %)",
+            "in 1 of 3 loads 95 % or more",
+        ] {
+            assert!(text.contains(part), "{part}\n{text}");
+        }
+        assert!(crate::experiment::pages::page::page(&subject).contains("1 by 1, 1 by 2, 1 by 3."));
+    }
 
     #[test]
     fn the_sheet_says_what_it_is_made_of_and_what_it_is_not() {
-        let header = json!({"seed": 7, "web": "abc", "http": "both", "splitter": ["--every", "50p"], "patience": 30.0});
+        let header = json!({
+            "seed": 7, "web": "abc", "http": "both", "splitter": ["--every", "50p"], "default": "weighted:4 --every 100ms",
+            "patience": 30.0,
+        });
         let subject = Subject { header: &header, records: &[], pages: &[] };
         let text = text(&subject);
         assert!(part(&subject).contains("\n### What it is not"));
-        for part in ["`abc`", "seed 7", "--every 50p", "20, 35 and 60 ms", "No third parties"] {
+        for part in [
+            "`abc`",
+            "seed 7",
+            "--every 50p; where that leaves it open, the splitter's default, weighted:4",
+            "20, 35 and 60 ms",
+            "No third parties",
+        ] {
             assert!(text.contains(part), "{part}");
         }
     }

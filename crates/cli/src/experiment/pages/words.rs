@@ -3,11 +3,13 @@
 use std::collections::BTreeSet;
 
 use anabranch_drive::experiment::Spread;
-use anabranch_drive::experiment::pages::summary::{Cell, Counts, Page, counts, shares};
+use anabranch_drive::experiment::pages::summary::{
+    Cell, Counts, Evenness, NEARLY_ALL, Page, counts, evenness, shares,
+};
 use anabranch_drive::experiment::pages::{Loaded, RTTS};
 use serde_json::Value;
 
-use super::super::common::{between, disturbance};
+use super::super::common::{between, disturbance, splitter};
 use crate::html::figures::{grouped, percent};
 
 /// All that the page, the data sheet and the terminal tell.
@@ -23,15 +25,12 @@ impl Subject<'_> {
         counts(self.records)
     }
 
-    /// The words that the splitter was given, or its default.
+    /// The words that the splitter was given, and its default.
     pub(super) fn schedule(&self) -> String {
-        let words = self.header["splitter"].as_array().into_iter().flatten();
-        let words: Vec<_> = words.filter_map(Value::as_str).collect();
-        if words.is_empty() {
-            format!("{}, the splitter's default", self.header["default"].as_str().unwrap_or("?"))
-        } else {
-            words.join(" ")
-        }
+        let default = self.header["default"].as_str().unwrap_or("not noted");
+        let words = splitter(self.header);
+        let words = if words.is_empty() { words } else { words + "; where that leaves it open, " };
+        format!("{words}the splitter's default, {default}")
     }
 }
 
@@ -67,6 +66,25 @@ pub(super) fn path_shares(records: &[Loaded]) -> String {
     let told: Vec<_> =
         told.map(|(share, rtt)| format!("{} by the path of {rtt} ms", percent(share))).collect();
     told.join(", ")
+}
+
+/// How the paths share single loads; empty without split loads.
+pub(super) fn sharing(records: &[Loaded]) -> String {
+    let Some(Evenness { by_paths, nearly_one, seconds, largest }) = evenness(records) else {
+        return String::new();
+    };
+    let told: Vec<_> =
+        (1..).zip(by_paths).map(|(paths, loads)| format!("{loads} by {paths}")).collect();
+    let [lower, median, upper] = largest.map(percent);
+    format!(
+        "Single loads are shared less evenly than all together: they are short (median {:.2} s until the load event). Loads by the \
+         number of paths that brought something: {}. The path that brought most of a load brought {median} of its downlink (median; \
+         quartiles {lower} and {upper}), in {nearly_one} of {} loads {:.0} % or more: its observer saw those nearly whole.",
+        seconds.median,
+        told.join(", "),
+        seconds.count,
+        NEARLY_ALL * 100.0,
+    )
 }
 
 /// The attempts that failed: reason, and how often.
@@ -105,6 +123,7 @@ pub(super) fn plain(subject: &Subject<'_>) -> String {
     }
     if subject.counts().good[0] > 0 {
         text += &format!("\nOf the split downlink: {}.", path_shares(subject.records));
+        text += &format!("\n{}", sharing(subject.records));
     }
     text
 }

@@ -32,6 +32,8 @@ pub enum System {
     QuicGo,
     /// A server made of quinn, with its defaults.
     Quinn,
+    /// A server made of s2n-quic, with its defaults.
+    S2n,
     /// ngtcp2's `gtlsserver`.
     Ngtcp2,
     /// A server made of aioquic, with its defaults.
@@ -98,11 +100,12 @@ pub struct Unit {
 
 impl System {
     /// All there are.
-    pub const ALL: [System; 6] = [
+    pub const ALL: [System; 7] = [
         System::WireGuard,
         System::Mosh,
         System::QuicGo,
         System::Quinn,
+        System::S2n,
         System::Ngtcp2,
         System::Aioquic,
     ];
@@ -116,6 +119,7 @@ impl System {
             System::Mosh => "mosh",
             System::QuicGo => Maker::QuicGo.name(),
             System::Quinn => Maker::Quinn.name(),
+            System::S2n => Maker::S2n.name(),
             System::Ngtcp2 => Maker::Ngtcp2.name(),
             System::Aioquic => Maker::Aioquic.name(),
         }
@@ -127,6 +131,7 @@ impl System {
             System::WireGuard | System::Mosh => None,
             System::QuicGo => Some(Maker::QuicGo),
             System::Quinn => Some(Maker::Quinn),
+            System::S2n => Some(Maker::S2n),
             System::Ngtcp2 => Some(Maker::Ngtcp2),
             System::Aioquic => Some(Maker::Aioquic),
         }

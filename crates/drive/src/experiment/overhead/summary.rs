@@ -18,8 +18,10 @@ pub struct Cell {
     pub goodput: Spread,
     /// Of those repetitions that count ([`Measured::counts`]); `None` if none does.
     pub counted: Option<Spread>,
-    /// Goodput as a share of the median without switching, where that was measured; of the repetitions that count if
-    /// there are any.
+    /// The shares of the downlink that single paths carried in those repetitions that do not count; `None` if all do.
+    pub uncounted: Option<Spread>,
+    /// Goodput as a share of the median without switching, where that was measured; of the repetitions that count. Where
+    /// none does, of all; but QUIC that was not split has none, since following a client to another path is what costs.
     pub kept: Option<Spread>,
     /// The longest wait of any repetition, in seconds.
     pub longest_gap: f64,
@@ -73,13 +75,15 @@ pub fn find(cells: &[Cell], system: System, net: Net, paths: usize, every: u32) 
 fn cell(of: &[&Measured], all: &[Measured]) -> Option<Cell> {
     let Measured { system, net, paths, every, .. } = **of.first()?;
     let goodput = Spread::of(of.iter().map(|r| r.goodput()))?;
-    let counted = Spread::of(of.iter().filter(|r| r.counts()).map(|r| r.goodput()));
+    let (good, bad): (Vec<&Measured>, Vec<&Measured>) = of.iter().partition(|r| r.counts());
+    let counted = Spread::of(good.iter().map(|r| r.goodput()));
     let unsplit = all
         .iter()
         .filter(|r| (r.system, r.net, r.paths, r.every) == (system, net, paths, 0))
         .map(Measured::goodput);
     let unsplit = Spread::of(unsplit).map(|spread| spread.median).filter(|&median| median > 0.0);
-    let kept = unsplit.map(|unsplit| scale(counted.unwrap_or(goodput), 1.0 / unsplit));
+    let judged = counted.or((system.kind() != Kind::Quic).then_some(goodput));
+    let kept = judged.zip(unsplit).map(|(judged, unsplit)| scale(judged, 1.0 / unsplit));
     Some(Cell {
         system,
         net,
@@ -87,6 +91,7 @@ fn cell(of: &[&Measured], all: &[Measured]) -> Option<Cell> {
         every,
         goodput,
         counted,
+        uncounted: Spread::of(bad.iter().flat_map(|r| r.shares())),
         kept,
         longest_gap: of.iter().map(|r| r.longest_gap).fold(0.0, f64::max),
         broken: of.iter().filter(|r| !r.error.is_empty()).count(),
@@ -96,10 +101,7 @@ fn cell(of: &[&Measured], all: &[Measured]) -> Option<Cell> {
 
 fn verdict(system: System, cells: &[Cell]) -> Verdict {
     let (wanted, paper) = paper::target(system.kind());
-    let cell = find(cells, system, Net::Equal, 3, 100);
-    // What is not split says nothing about the cost of splitting QUIC.
-    let judged = cell.filter(|cell| cell.counted.is_some() || system.kind() != Kind::Quic);
-    let kept = judged.and_then(|cell| cell.kept);
+    let kept = find(cells, system, Net::Equal, 3, 100).and_then(|cell| cell.kept);
     let reached = kept.filter(|kept| kept.count > 1).and_then(|kept| {
         let (all, none) = (kept.least >= wanted, kept.most < wanted);
         (all || none).then_some(all)
@@ -144,13 +146,25 @@ mod tests {
     }
 
     #[test]
-    fn of_quic_only_what_counts_is_judged() {
+    fn of_quic_only_what_counts_has_a_share_and_is_judged() {
         let mut records = [quinn(0, &[100.0]), quinn(100, &[90.0, 91.0])].concat();
         assert_eq!(verdicts(&cells(&records))[0].reached, Some(true));
-        for record in records.iter_mut().filter(|r| r.every == 100) {
-            record.down = vec![100, 0, 0];
-        }
-        let verdict = verdicts(&cells(&records)).remove(0);
+        assert_eq!(cells(&records)[0].uncounted, None);
+        let unsplit = |record: &mut Measured| record.down = vec![80, 19, 1];
+        records.iter_mut().filter(|r| r.every == 100).for_each(unsplit);
+        let cells = cells(&records);
+        let verdict = verdicts(&cells).remove(0);
         assert_eq!((verdict.kept, verdict.reached), (None, None));
+        assert_eq!((cells[0].kept, cells[0].counted), (None, None));
+        let shares = cells[0].uncounted.unwrap();
+        assert_eq!((shares.least, shares.most, cells[0].goodput.count), (0.01, 0.8, 2));
+    }
+
+    #[test]
+    fn what_is_no_quic_has_a_share_although_it_was_split_unevenly() {
+        let mosh = |every, mbits| measured(System::Mosh, every, mbits);
+        let uneven = Measured { down: vec![80, 19, 1], ..mosh(100, 0.9) };
+        let cells = cells(&[mosh(0, 1.0), uneven]);
+        assert_eq!((cells[0].counted, cells[0].kept.unwrap().count), (None, 1));
     }
 }

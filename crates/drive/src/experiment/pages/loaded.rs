@@ -76,6 +76,17 @@ impl Loaded {
     pub fn bytes(&self) -> u64 {
         self.up.iter().chain(&self.down).sum()
     }
+
+    /// How many paths brought something to the client.
+    pub fn used(&self) -> usize {
+        self.down.iter().filter(|&&bytes| bytes > 0).count()
+    }
+
+    /// The share of the downlink's bytes of the path that brought most of them.
+    pub fn largest_share(&self) -> f64 {
+        let whole: u64 = self.down.iter().sum();
+        self.down.iter().copied().max().unwrap_or(0) as f64 / whole.max(1) as f64
+    }
 }
 
 /// The columns of the table of all attempts (`docs/formats.md`). Those that did not fail have the number of their load

@@ -2,9 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use super::super::Spread;
 use super::super::together::Attempt as _;
+use super::super::{Spread, quartiles};
 use super::{Loaded, Mode};
+
+/// A path that brought so much of a load brought nearly all of it.
+pub const NEARLY_ALL: f64 = 0.95;
 
 /// All good loads of a page in one mode.
 #[derive(Clone, Debug, PartialEq)]
@@ -43,6 +46,20 @@ pub struct Counts {
     pub without: usize,
 }
 
+/// How evenly the paths share single loads, of all good split ones. A short load has few runs: what the paths carry of all
+/// loads together says nothing about one.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Evenness {
+    /// Loads by the number of paths that brought something, from one path on.
+    pub by_paths: Vec<usize>,
+    /// Loads of which one path brought [`NEARLY_ALL`] or more.
+    pub nearly_one: usize,
+    /// Until the load event, in seconds.
+    pub seconds: Spread,
+    /// The share of the path that brought most: its quartiles.
+    pub largest: [f64; 3],
+}
+
 /// All pages: monitored first, then by name.
 pub fn pages(records: &[Loaded]) -> Vec<Page> {
     let mut by_site: BTreeMap<(bool, &str), Vec<&Loaded>> = BTreeMap::new();
@@ -75,14 +92,30 @@ pub fn counts(records: &[Loaded]) -> Counts {
     counts
 }
 
+/// How evenly the paths share loads; `None` without a good split load.
+pub fn evenness(records: &[Loaded]) -> Option<Evenness> {
+    let largest: Vec<f64> = split(records).map(Loaded::largest_share).collect();
+    let by = |paths| split(records).filter(|load| load.used() == paths).count();
+    Some(Evenness {
+        by_paths: (1..=Mode::Split.paths()).map(by).collect(),
+        nearly_one: largest.iter().filter(|&&share| share >= NEARLY_ALL).count(),
+        seconds: Spread::of(split(records).map(|load| load.seconds))?,
+        largest: quartiles(largest)?,
+    })
+}
+
 /// The share of the downlink's bytes that each path carried, over all good split loads.
 pub fn shares(records: &[Loaded]) -> Vec<f64> {
     let mut sums = vec![0u64; Mode::Split.paths()];
-    for load in records.iter().filter(|l| l.mode == Mode::Split && l.failed().is_none()) {
+    for load in split(records) {
         sums.iter_mut().zip(&load.down).for_each(|(sum, bytes)| *sum += bytes);
     }
     let whole: u64 = sums.iter().sum();
     sums.into_iter().map(|sum| sum as f64 / whole.max(1) as f64).collect()
+}
+
+fn split(records: &[Loaded]) -> impl Iterator<Item = &Loaded> {
+    records.iter().filter(|load| load.mode == Mode::Split && load.failed().is_none())
 }
 
 fn cell(loads: &[&Loaded], mode: Mode) -> Option<Cell> {
@@ -128,5 +161,18 @@ mod tests {
         assert_eq!(counts(&records()), Counts { good: [2, 2], failed: 2, without: 1 });
         let shares = shares(&records());
         assert_eq!(shares, [0.6, 0.2, 0.2]);
+    }
+
+    #[test]
+    fn loads_that_nearly_one_path_carries_are_told() {
+        let down = |bytes: [u64; 3]| Loaded { down: bytes.to_vec(), ..loaded(Mode::Split, "a", 0) };
+        let failed = Loaded { error: "no".into(), ..down([1, 0, 0]) };
+        let undefended = loaded(Mode::Undefended, "a", 0);
+        let split = [down([0, 10, 0]), down([40, 60, 0]), down([96, 2, 2]), down([50, 30, 20])];
+        let seen = evenness(&[&split[..], &[failed, undefended.clone()]].concat()).unwrap();
+        assert_eq!((seen.by_paths, seen.nearly_one), (vec![1, 1, 2], 2));
+        assert_eq!(seen.largest, [0.575, 0.78, 0.97]);
+        assert_eq!(seen.seconds.count, 4);
+        assert_eq!(evenness(&[undefended]), None);
     }
 }
