@@ -13,6 +13,7 @@ pub mod onion;
 pub mod packet;
 pub mod paths;
 pub mod poller;
+pub mod shell;
 pub mod socks;
 pub mod split;
 pub mod steer;

@@ -7,7 +7,7 @@ those of at most ten packets are dropped.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -188,6 +188,19 @@ def paper(classes: Ints, folds: int, seed: int) -> Iterator[tuple[Ints, Ints]]:
         yield np.flatnonzero(part != fold), test
 
 
+def refuse_unlearnt(names: Sequence[str], learnt: Ints, tested: Ints) -> None:
+    """Refuses a page, or `UNMONITORED`, that is tested and was never learnt.
+
+    Raises:
+        TraceError: with the page's name.
+    """
+    lost = np.setdiff1d(tested, learnt)
+    if lost.size:
+        others = f", and {lost.size - 1} others too" if lost.size > 1 else ""
+        name = "unmonitored" if lost[0] == UNMONITORED else names[lost[0]]
+        raise TraceError(f"'{name}' is only in the test set{others}", column="label")
+
+
 def loads_of(traces: Traces, design: Design, pages: Pages) -> Ints:
     """int64: loads of the pages used, at most `design.loads` a page, whatever their run."""
     everything = np.zeros(len(traces), np.int8)
@@ -286,12 +299,8 @@ def _runs(traces: Traces, design: Design) -> tuple[list[int], int, int] | None:
 
 
 def _no_label_only_in_test(traces: Traces, sides: NDArray[np.int8], pages: Ints) -> None:
-    learnt, tested = (set(traces.label[sides == side].tolist()) for side in (0, 2))
-    lost = sorted((tested - learnt) & set(pages.tolist()))
-    if lost:
-        others = f", and {len(lost) - 1} others too" if len(lost) > 1 else ""
-        name = traces.names[lost[0]]
-        raise TraceError(f"'{name}' is only in the test set{others}", column="label")
+    learnt, tested = (traces.label[sides == side].astype(np.int64) for side in (0, 2))
+    refuse_unlearnt(traces.names, learnt, np.intersect1d(tested, pages))
 
 
 def _parts(classes: Ints, chance: np.random.Generator, parts: int = PAPER_PARTS) -> Ints:

@@ -8,8 +8,9 @@ use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
 use anabranch_drive::experiment::{
-    Disturbance, Journal, Origin, Programs, Record, Spread, Unit, built, line, table,
+    Disturbance, Journal, Origin, Programs, Record, Spread, Unit, built, table,
 };
+use anabranch_drive::shell;
 use clap::Args;
 use serde_json::Value;
 
@@ -200,7 +201,7 @@ pub(super) fn between(spread: Spread, scale: f64, digits: usize) -> String {
 /// The further words that the splitter was given where it splits, as a shell reads them; empty if there were none.
 pub(super) fn splitter(header: &Value) -> String {
     let words = header["splitter"].as_array().into_iter().flatten();
-    line(words.filter_map(Value::as_str))
+    shell::line(words.filter_map(Value::as_str))
 }
 
 /// The splitter's command, as far as a heading tells it: `words`, and those it was given where it splits.

@@ -1,5 +1,7 @@
 //! A client's first QUIC packets, opened as anybody on the way can (RFC 9001, section 5.2; RFC 9369).
 
+use std::fmt;
+
 use rustls::Side;
 use rustls::crypto::aws_lc_rs::cipher_suite::TLS13_AES_128_GCM_SHA256;
 use rustls::quic::{DirectionalKeys, Keys, Version};
@@ -9,13 +11,8 @@ const FIXED: u8 = 0x40;
 const LONGEST_ID: usize = 20;
 const SAMPLE: usize = 16;
 
-/// What the keys of a client's Initial packets are derived from.
-#[derive(Clone, Debug)]
-pub(super) struct Origin {
-    version: Version,
-    /// The destination of the first packet.
-    destination: Vec<u8>,
-}
+/// What protects a client's Initial packets, derived from the destination of its first one.
+pub(super) struct ClientKeys(DirectionalKeys);
 
 /// An Initial packet, of either side.
 pub(super) struct Initial<'a> {
@@ -54,14 +51,24 @@ pub(super) fn packets(mut datagram: &[u8]) -> impl Iterator<Item = Initial<'_>> 
 }
 
 impl Initial<'_> {
-    /// What its keys are derived from if it is a connection's first.
-    pub(super) fn origin(&self) -> Origin {
-        Origin { version: self.header.version, destination: self.header.destination.to_vec() }
+    /// Its connection's keys if it is a client's first.
+    pub(super) fn keys(&self) -> Option<ClientKeys> {
+        let suite = TLS13_AES_128_GCM_SHA256.tls13()?;
+        let Header { version, destination, .. } = self.header;
+        Some(ClientKeys(
+            Keys::initial(version, suite, suite.quic?, destination, Side::Server).remote,
+        ))
     }
 
-    /// Its frames, if it is a packet of a client with this origin.
-    pub(super) fn open(&self, origin: &Origin) -> Option<Vec<u8>> {
-        open(self.packet, &self.header, &client_keys(origin)?)
+    /// Its frames, if it is a packet of the client with these keys.
+    pub(super) fn open(&self, keys: &ClientKeys) -> Option<Vec<u8>> {
+        open(self.packet, &self.header, &keys.0)
+    }
+}
+
+impl fmt::Debug for ClientKeys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ClientKeys").finish_non_exhaustive()
     }
 }
 
@@ -98,13 +105,6 @@ fn header(datagram: &[u8]) -> Option<Header<'_>> {
 fn behind_token(datagram: &[u8], at: usize) -> Option<usize> {
     let (length, at) = number(datagram, at)?;
     at.checked_add(usize::try_from(length).ok()?)
-}
-
-/// What protects a client's packets.
-fn client_keys(origin: &Origin) -> Option<DirectionalKeys> {
-    let suite = TLS13_AES_128_GCM_SHA256.tls13()?;
-    let Origin { version, destination } = origin;
-    Some(Keys::initial(*version, suite, suite.quic?, destination, Side::Server).remote)
 }
 
 /// The frames of a packet, if `keys` are its own.

@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 
 use super::hello::server_name;
-use super::initial::{self, Initial, Origin};
+use super::initial::{self, ClientKeys, Initial};
 use super::start::{Names, Start};
 
 /// Connections of two ports that are remembered; one more, and the oldest is forgotten.
@@ -19,7 +19,7 @@ pub(super) struct Quic(VecDeque<Connection>);
 
 #[derive(Debug)]
 struct Connection {
-    origin: Origin,
+    keys: ClientKeys,
     start: Start,
 }
 
@@ -49,14 +49,14 @@ impl Quic {
     /// client's.
     fn hear(&mut self, packet: &Initial<'_>, names: &Names) -> Option<bool> {
         let known = self.0.iter().enumerate().rev();
-        let known = known.map(|(at, connection)| (at, packet.open(&connection.origin)));
+        let known = known.map(|(at, connection)| (at, packet.open(&connection.keys)));
         let known = known.filter_map(|(at, frames)| Some((at, frames?))).next();
         let (at, frames) = match known {
             Some(known) => known,
             None => {
-                let origin = packet.origin();
-                let frames = packet.open(&origin)?;
-                (self.remember(origin), frames)
+                let keys = packet.keys()?;
+                let frames = packet.open(&keys)?;
+                (self.remember(keys), frames)
             }
         };
         let Connection { start, .. } = &mut self.0[at];
@@ -66,11 +66,11 @@ impl Quic {
     }
 
     /// Adds a connection; its place.
-    fn remember(&mut self, origin: Origin) -> usize {
+    fn remember(&mut self, keys: ClientKeys) -> usize {
         if self.0.len() >= CONNECTIONS {
             self.0.pop_front();
         }
-        self.0.push_back(Connection { origin, start: Start::default() });
+        self.0.push_back(Connection { keys, start: Start::default() });
         self.0.len() - 1
     }
 }

@@ -11,8 +11,7 @@
 //! * [`Origin`]: which build, peers and machine a journal's results are of, so that no two are mixed;
 //! * [`Programs`]: where strangers' software is, or how to get it;
 //! * [`Spread`]: median, least and most; [`quartiles`];
-//! * [`table`]: rows as Parquet;
-//! * [`line()`]: words of a command as text.
+//! * [`table`]: rows as Parquet.
 //!
 //! An experiment itself is a plan (its units, in a seeded order), a way to carry out one unit, and what
 //! its records amount to: [`overhead`], [`pages`], [`circumvention`]. All stand on a network of a client, a server and a
@@ -33,7 +32,6 @@ mod stage;
 pub mod table;
 mod together;
 mod tunnel;
-mod words;
 
 pub use journal::{Journal, JournalError};
 pub use machine::{Disturbance, Probe};
@@ -43,4 +41,3 @@ pub use progress::Progress;
 pub use runner::{Event, Gone, Record, Unit, carry_out};
 pub use spread::{Spread, quartiles};
 pub use together::{Attempt, Turns, carry_out_together};
-pub use words::line;

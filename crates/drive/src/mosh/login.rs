@@ -8,7 +8,8 @@ use std::str::FromStr;
 use std::thread;
 
 use super::answer::{Answer, Key, Said};
-use super::words::{Words, quoted};
+use super::words::Words;
+use crate::shell::quoted;
 
 /// The longest line that is looked at: what is longer comes in pieces.
 const LONGEST_LINE: u64 = 1 << 16;

@@ -41,12 +41,6 @@ impl Words {
     }
 }
 
-/// `word` for a shell to read as one word; without characters that no argument may have.
-pub(super) fn quoted(word: &str) -> String {
-    let word: String = word.chars().filter(|c| *c != '\0').collect();
-    shlex::try_quote(&word).expect("only a zero byte cannot be quoted").into_owned()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -57,13 +51,6 @@ mod tests {
         assert_eq!((words.program(), words.arguments()[3].as_str()), ("ssh", "my key"));
         for text in ["", "  ", "ssh 'open", "a\0b"] {
             assert!(text.parse::<Words>().is_err(), "{text:?}");
-        }
-    }
-
-    #[test]
-    fn a_quoted_word_is_one_word_again() {
-        for word in ["plain", "two words", "it's", "$(x)", "", "a\nb"] {
-            assert_eq!(shlex::split(&quoted(word)).unwrap(), [word]);
         }
     }
 }

@@ -175,11 +175,7 @@ def _refuse_blind(task: _Task, sampler: Sampler) -> None:
                 f"observer: nothing is seen of any load of the {name} set; fewer paths or shorter "
                 "runs show it more"
             )
-    lost = np.setdiff1d(task.test.y, task.train.y)
-    if lost.size:
-        others = f", and {lost.size - 1} others too" if lost.size > 1 else ""
-        name = "unmonitored" if lost[0] == UNMONITORED else sampler.traces.names[lost[0]]
-        raise TraceError(f"'{name}' is only in the test set{others}", column="label")
+    protocol.refuse_unlearnt(sampler.traces.names, task.train.y, task.test.y)
 
 
 def _predicted(attack: Attack, samples: Samples, traces: Traces, fold: int) -> Outcomes:
