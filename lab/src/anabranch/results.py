@@ -1,4 +1,7 @@
-"""Results of evaluations as files: a JSON of settings and numbers, a Parquet of predictions."""
+"""Results of evaluations as files: a JSON of settings and numbers, a Parquet of predictions.
+
+The numbers of many results also go into one text, a line each (`line`, `lines`).
+"""
 
 from __future__ import annotations
 
@@ -28,26 +31,35 @@ FORMAT = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
-    """What an evaluation found.
+class Numbers:
+    """What an evaluation found, without its predictions.
 
     Attributes:
         spec: its settings.
         data: digest of the data, as `digest` makes it.
-        names: the labels that `page` and `guess` of the outcomes count.
         facts: what was divided how, and how much of it there was.
         metrics: the numbers; each `{"value", "low", "high"}` has its 95 % interval.
-        outcomes: every prediction.
         took: seconds of wall clock and of the processor; the only part that is not determined.
     """
 
     spec: Spec
     data: str
-    names: tuple[str, ...]
     facts: dict[str, Any]
     metrics: dict[str, Any]
-    outcomes: Outcomes
     took: dict[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Result(Numbers):
+    """What an evaluation found.
+
+    Attributes:
+        names: the labels that `page` and `guess` of the outcomes count.
+        outcomes: every prediction.
+    """
+
+    names: tuple[str, ...]
+    outcomes: Outcomes
 
 
 def digest(path: Path) -> str:
@@ -92,21 +104,12 @@ def save(result: Result, path: Path) -> None:
     Raises:
         TraceError: if they cannot be written.
     """
-    content = {
-        "format": FORMAT,
-        "version": __version__,
-        "data": result.data,
-        "spec": result.spec.to_dict(),
-        "facts": result.facts,
-        "metrics": result.metrics,
-        "took": result.took,
-    }
     with source(path), ExitStack() as drafts:
         # The JSON gets its name last: where it is, all is.
         text = drafts.enter_context(draft.file(path))
         rows = drafts.enter_context(draft.file(path.with_suffix(".parquet")))
         pq.write_table(_table(result), rows, compression="zstd", write_page_checksum=True)
-        text.write_text(json.dumps(content, indent=1, allow_nan=False) + "\n")
+        text.write_text(json.dumps(_content(result), indent=1, allow_nan=False) + "\n")
 
 
 def load(path: Path) -> Result:
@@ -115,14 +118,31 @@ def load(path: Path) -> Result:
     Raises:
         TraceError: if it is no such file, or one of another version.
     """
-    from anabranch.evaluate.spec import Spec
-
     with source(path):
-        content = _content(path)
+        content = _parsed(path.read_text())
         outcomes, names = _rows(path.with_suffix(".parquet"))
-    spec = Spec.from_dict(content["spec"])
-    parts = {name: content[name] for name in ("data", "facts", "metrics", "took")}
-    return Result(spec=spec, names=names, outcomes=outcomes, **parts)
+    return Result(**_attributes(content), names=names, outcomes=outcomes)
+
+
+def line(place: str, numbers: Numbers) -> str:
+    """One line of JSON with the numbers of a result, and `place`, the name it is found by."""
+    content = {"file": place, **_content(numbers)}
+    return json.dumps(content, separators=(",", ":"), allow_nan=False) + "\n"
+
+
+def lines(path: Path) -> Iterator[tuple[str, Numbers]]:
+    """Reads a file of what `line` made: the name of each and its numbers.
+
+    Raises:
+        TraceError: if a line is none of these, or one of another version.
+    """
+    with source(path):
+        for number, text in enumerate(path.read_text().splitlines(), 1):
+            try:
+                content = _parsed(text, {"file": str})
+            except TraceError as error:
+                raise TraceError(f"line {number}: {error}") from error
+            yield content["file"], Numbers(**_attributes(content))
 
 
 def complete(path: Path) -> bool:
@@ -152,17 +172,39 @@ def estimates(metrics: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, float
             yield name, value
 
 
-def _content(path: Path) -> dict[str, Any]:
+def _content(numbers: Numbers) -> dict[str, Any]:
+    return {
+        "format": FORMAT,
+        "version": __version__,
+        "data": numbers.data,
+        "spec": numbers.spec.to_dict(),
+        "facts": numbers.facts,
+        "metrics": numbers.metrics,
+        "took": numbers.took,
+    }
+
+
+def _parsed(text: str, further: Mapping[str, type] | None = None) -> dict[str, Any]:
+    """What `_content` was written as, checked for its parts and `further` ones."""
     try:
-        content = json.loads(path.read_text())
+        content = json.loads(text)
     except json.JSONDecodeError as error:
         raise TraceError(f"not a result: {error}") from error
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise TraceError(f"not a result of format {FORMAT}")
-    missing = [name for name in _PARTS if not isinstance(content.get(name), _PARTS[name])]
+    wanted = {**_PARTS, **(further or {})}
+    missing = [name for name in wanted if not isinstance(content.get(name), wanted[name])]
     if missing:
         raise TraceError(f"a result without {', '.join(missing)}")
     return content
+
+
+def _attributes(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of `Numbers`."""
+    from anabranch.evaluate.spec import Spec
+
+    parts = {name: content[name] for name in ("data", "facts", "metrics", "took")}
+    return parts | {"spec": Spec.from_dict(content["spec"])}
 
 
 _PARTS = {"spec": dict, "data": str, "facts": dict, "metrics": dict, "took": dict}

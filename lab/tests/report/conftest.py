@@ -68,7 +68,15 @@ def result(accuracy: float = 0.5, took: float = 2.0, **settings: Any) -> Result:
     facts = {"division": "by run", "folds": [fold], "recorded_split": None}
     names = tuple(f"page {page}" for page in range(PAGES))
     times = {"wall_s": took, "cpu_s": took}
-    return Result(spec, "d" * 64, names, facts, plain(measured), found, times)
+    return Result(
+        spec=spec,
+        data="d" * 64,
+        facts=facts,
+        metrics=plain(measured),
+        took=times,
+        names=names,
+        outcomes=found,
+    )
 
 
 def several() -> list[Result]:

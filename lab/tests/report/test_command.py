@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import html
+import json
 import re
 import subprocess
 import sys
@@ -65,6 +66,18 @@ def test_equal_results_make_equal_files(folder: Path, tmp_path: Path) -> None:
         assert file.read_bytes() == two[name].read_bytes(), name
 
 
+def test_kept_numbers_make_the_same_page(folder: Path, tmp_path: Path) -> None:
+    kept = tmp_path / "kept.jsonl"
+    done = lab(folder, "--out", tmp_path / "out", "--numbers", kept)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "--out out --numbers kept.jsonl" in plain_text(tmp_path / "out" / "report.html")
+    first, again = (page.build(Collection.read([each]), "") for each in (folder, kept))
+    assert document(again) == document(first)
+    # Equal results of both are one.
+    assert len(Collection.read([folder, kept])) == len(Collection.read([folder]))
+    assert Collection.read([kept]).lines() == kept.read_text()
+
+
 def test_the_page_asks_for_nothing_and_names_nothing_twice(built: page.Page) -> None:
     text = document(built)
     assert "<script" not in text
@@ -123,6 +136,11 @@ def test_bad_input_is_one_line_and_code_2_and_leaves_nothing(
     save_all([result()], torn)
     (torn / "0000.parquet").write_bytes(b"PAR1")
     (tmp_path / "file").write_text("")
+    for name, text in [("no.jsonl", ""), ("json.jsonl", "{"), ("old.jsonl", '{"format": 99}')]:
+        (tmp_path / name).write_text(text)
+    line = json.loads(Collection.read([save_all([result()], tmp_path / "one")]).lines())
+    (tmp_path / "nameless.jsonl").write_text(json.dumps(line | {"file": None}))
+    (tmp_path / "numberless.jsonl").write_text(json.dumps(line | {"metrics": {}}))
     before = sorted(tmp_path.rglob("*"))
     for folders, problem in [
         ([tmp_path / "none"], "none: no such folder"),
@@ -131,6 +149,12 @@ def test_bad_input_is_one_line_and_code_2_and_leaves_nothing(
         ([empty, other], "empty: holds no results"),
         ([other], "x.json: not a result of format"),
         ([torn], "0000.parquet: not a readable file of predictions"),
+        ([tmp_path / "none.jsonl"], "none.jsonl: No such file"),
+        ([tmp_path / "no.jsonl"], "no.jsonl: holds no results"),
+        ([tmp_path / "json.jsonl"], "json.jsonl: line 1: not a result"),
+        ([tmp_path / "old.jsonl"], "old.jsonl: line 1: not a result of format"),
+        ([tmp_path / "nameless.jsonl"], "nameless.jsonl: line 1: a result without file"),
+        ([tmp_path / "numberless.jsonl"], "numberless.jsonl: not a readable result: KeyError"),
     ]:
         out = ["--out", tmp_path / "out"]
         monkeypatch.setattr(sys, "argv", ["anabranch-lab", "report", *map(str, [*folders, *out])])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 from anabranch import results
 from anabranch.evaluate import ERRORS, Spec
 from anabranch.report.setting import Setting, attack_place, design, full
-from anabranch.results import Result
+from anabranch.results import Numbers
 from anabranch.validate import TraceError, source
 
 WHOLE = "whole"
@@ -33,7 +34,7 @@ class Entry:
     """
 
     file: Path
-    result: Result
+    result: Numbers
     setting: Setting
     observer: str
     design: str
@@ -60,26 +61,27 @@ class Collection:
 
     Attributes:
         entries: ordered by setting, attack, observer, protocol, world and design.
-        folders: names of the folders that they were read from.
     """
 
-    def __init__(self, entries: Iterable[Entry], folders: Sequence[str] = ()) -> None:
+    def __init__(self, entries: Iterable[Entry]) -> None:
         self.entries = tuple(sorted(_told_apart(list(entries)), key=_place))
-        self.folders = tuple(folders)
 
     @classmethod
-    def read(cls, folders: Sequence[Path]) -> Collection:
-        """All results (`*.json`) of `folders`; of equal ones that stand in several, one.
+    def read(cls, sources: Sequence[Path]) -> Collection:
+        """All results of `sources`; of equal ones that stand in several, one.
+
+        Args:
+            sources: folders of results (`*.json`), and files as `lines` makes them (`*.jsonl`).
 
         Raises:
-            TraceError: if a folder cannot be read or holds none, or a file is no result.
+            TraceError: if one cannot be read or holds none, or a file is no result.
         """
-        found = [(file, _result(file)) for folder in folders for file in _files(folder)]
+        found = [pair for each in sources for pair in _found(each)]
         several = len({result.data for _, result in found}) > 1
         entries = {
             _identity(result): _entry(file, result, several) for file, result in reversed(found)
         }
-        return cls(entries.values(), [folder.resolve().name for folder in folders])
+        return cls(entries.values())
 
     def __iter__(self) -> Iterator[Entry]:
         return iter(self.entries)
@@ -122,9 +124,31 @@ class Collection:
         """Those with a result, in the order of tables."""
         return sorted({entry.spec.attack for entry in self.entries}, key=attack_place)
 
+    def lines(self) -> str:
+        """The numbers of all, a line each, by the names of their files; `read` takes them."""
+        parts = (
+            results.line(f"{entry.file.parent.name}/{entry.file.name}", entry.result)
+            for entry in sorted(self.entries, key=lambda entry: entry.file.name)
+        )
+        return "".join(parts)
+
     def took(self, kind: str = "cpu_s") -> float:
         """Seconds of all results together, `cpu_s` or `wall_s`."""
         return sum(entry.result.took[kind] for entry in self.entries)
+
+
+def _found(place: Path) -> list[tuple[Path, Numbers]]:
+    """The results of a folder or of a file of lines, each with its own file's name."""
+    if place.suffix != ".jsonl":
+        return [(file, _result(file)) for file in _files(place)]
+    found = []
+    with _readable(place):
+        for file, numbers in results.lines(place):
+            _check(numbers)
+            found.append((Path(file), numbers))
+    if not found:
+        raise TraceError("holds no results", file=place)
+    return found
 
 
 def _files(folder: Path) -> list[Path]:
@@ -139,21 +163,28 @@ def _files(folder: Path) -> list[Path]:
     return files
 
 
-def _result(file: Path) -> Result:
+def _result(file: Path) -> Numbers:
     """One result, checked as far as a report needs it."""
-    try:
+    with _readable(file):
         result = results.load(file)
         _check(result)
+    return result
+
+
+@contextmanager
+def _readable(file: Path) -> Iterator[None]:
+    """Whatever is wrong with what `file` holds becomes an error that names it."""
+    try:
+        yield
     except TraceError:
         raise
     except ERRORS as error:
         raise TraceError(str(error), file=file) from error
     except (KeyError, TypeError, AttributeError) as error:
         raise TraceError(f"not a readable result: {error!r}", file=file) from error
-    return result
 
 
-def _check(result: Result) -> None:
+def _check(result: Numbers) -> None:
     """Touches all that tables and figures take from a result."""
     metrics, closed = result.metrics, result.spec.world == "closed"
     for name in ("accuracy",) if closed else ("r_precision", "recall", "f1"):
@@ -161,7 +192,9 @@ def _check(result: Result) -> None:
     for part in metrics["by_share"]:
         _interval(part["accuracy"])
         float(part["mean_share"])
-    if not closed:
+    if closed:
+        float(metrics["chance"])
+    else:
         str(metrics["resolution"])
         for name in ("r_precision", "recall"):
             for point in metrics["curve"][name]:
@@ -179,7 +212,7 @@ def _interval(estimate: dict[str, Any]) -> None:
             float(value)
 
 
-def _entry(file: Path, result: Result, several: bool) -> Entry:
+def _entry(file: Path, result: Numbers, several: bool) -> Entry:
     setting = Setting.of(result.spec, result.facts.get("recorded_split"))
     each_path = result.spec.protocol == "paper"
     seen = "random" if each_path else result.spec.observer
@@ -208,7 +241,7 @@ def _question(entry: Entry) -> tuple[str, ...]:
     return (entry.spec.attack, entry.observer, entry.spec.protocol, entry.spec.world)
 
 
-def _identity(result: Result) -> str:
+def _identity(result: Numbers) -> str:
     """Equal for equal questions with equal answers, wherever they stand and whatever they took."""
     setting = Setting.of(result.spec, result.facts.get("recorded_split"))
     spec = result.spec.to_dict()

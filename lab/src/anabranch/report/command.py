@@ -12,8 +12,12 @@ from anabranch.validate import TraceError
 
 
 def report(
-    folders: Annotated[
-        list[Path], typer.Argument(metavar="FOLDER...", help="Results of sweeps or evaluations.")
+    sources: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="FOLDER|FILE.jsonl...",
+            help="Results of sweeps or evaluations, or the numbers that --numbers kept of them.",
+        ),
     ],
     out: Annotated[
         Path, typer.Option(metavar="DIR", help="For report.html and an SVG of each figure.")
@@ -21,6 +25,12 @@ def report(
     document: Annotated[
         Path | None,
         typer.Option("--markdown", metavar="FILE.md", help="The same between marks in FILE.md."),
+    ] = None,
+    numbers: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.jsonl", help="The numbers of all: `report` makes the same of them again."
+        ),
     ] = None,
     note: Annotated[
         str, typer.Option(help="A line to stand at the top, such as the machine.")
@@ -42,19 +52,22 @@ def report(
     from anabranch.report import files, page
     from anabranch.report.collection import Collection
 
-    collection = Collection.read(folders)
-    files.write(page.build(collection, _command(folders, out, document), note), out, document)
+    collection = Collection.read(sources)
+    built = page.build(collection, _command(sources, out, document, numbers), note)
+    others = {} if numbers is None else {numbers: collection.lines()}
+    files.write(built, out, document, others)
     print(f"{len(collection)} results: {out / files.NAME}")
 
 
-def _command(folders: list[Path], out: Path, document: Path | None) -> str:
+def _command(sources: list[Path], out: Path, document: Path | None, numbers: Path | None) -> str:
     """The command with the last names of paths: where a machine keeps them is nobody's business."""
     parts = [
         "anabranch-lab",
         "report",
-        *(path.resolve().name for path in folders),
+        *(path.resolve().name for path in sources),
         "--out",
         out.name,
     ]
     parts += [] if document is None else ["--markdown", document.name]
+    parts += [] if numbers is None else ["--numbers", numbers.name]
     return shlex.join(parts)

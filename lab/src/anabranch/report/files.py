@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -13,7 +14,9 @@ from anabranch.validate import TraceError, source
 NAME = "report.html"
 
 
-def write(page: Page, folder: Path, document: Path | None = None) -> list[Path]:
+def write(
+    page: Page, folder: Path, document: Path | None = None, others: Mapping[Path, str] | None = None
+) -> list[Path]:
     """Writes `report.html` and an SVG for each figure into `folder`, and a Markdown document.
 
     Figures of an earlier report in `folder` are replaced or removed.
@@ -22,6 +25,7 @@ def write(page: Page, folder: Path, document: Path | None = None) -> list[Path]:
         page: the report.
         folder: made if it is not there.
         document: as `markdown.within` fills it; None writes none.
+        others: the texts of further files that belong to it.
 
     Returns:
         What was written.
@@ -34,6 +38,7 @@ def write(page: Page, folder: Path, document: Path | None = None) -> list[Path]:
     if document is not None:
         links = _links(page, folder, document)
         texts[document] = _filled(document, markdown.document(page, links))
+    texts |= others or {}
     made = _make(folder)
     try:
         with ExitStack() as drafts:
