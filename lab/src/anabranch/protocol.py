@@ -40,8 +40,8 @@ class Design:
         loads: loads a page that train.
         validation_loads: loads a page that choose epochs and thresholds.
         test_loads: loads a page that test.
-        test_run: the run that tests; None is the last one.
-        validation_run: the run that chooses; None is the last one but the test run.
+        test_run: the run that tests; None is the last one, of ten or more runs the last fifth.
+        validation_run: the run that chooses; None is as many as that before the test runs.
         seed: of these draws.
     """
 
@@ -144,7 +144,8 @@ def choose_pages(traces: Traces, design: Design) -> Pages:
 def honest(traces: Traces, design: Design, pages: Pages) -> Iterator[Fold]:
     """The folds of the honest protocol: one in a closed world, two in an open one.
 
-    Runs divide the loads; where there are fewer than three, each page's loads are divided 3:1:1.
+    Runs divide the loads; where there are fewer than three, each page's loads are divided 3:1:1. An
+    unmonitored page whose loads would all be on one side is on whichever side its page is.
     In an open world one half of the unmonitored pages trains and chooses, and the other tests; in
     the second fold the halves change places. A quarter of the pages that do not test only choose,
     so that thresholds are chosen on pages that the attack has not learnt.
@@ -155,7 +156,7 @@ def honest(traces: Traces, design: Design, pages: Pages) -> Iterator[Fold]:
     """
     sides = _sides(traces, design)
     _no_label_only_in_test(traces, sides, pages.monitored)
-    draw = _Draw(traces, design, sides)
+    draw = _Draw(traces, design, sides, _free(traces, sides, pages.unmonitored))
     monitored = [draw(side, pages.monitored) for side in range(3)]
     if not pages.unmonitored.size:
         yield Fold(*monitored)
@@ -204,7 +205,8 @@ def refuse_unlearnt(names: Sequence[str], learnt: Ints, tested: Ints) -> None:
 def loads_of(traces: Traces, design: Design, pages: Pages) -> Ints:
     """int64: loads of the pages used, at most `design.loads` a page, whatever their run."""
     everything = np.zeros(len(traces), np.int8)
-    return _Draw(traces, design, everything)(0, np.r_[pages.monitored, pages.unmonitored])
+    draw = _Draw(traces, design, everything, everything != 0)
+    return draw(0, np.r_[pages.monitored, pages.unmonitored])
 
 
 def describe(traces: Traces, design: Design) -> str:
@@ -212,23 +214,29 @@ def describe(traces: Traces, design: Design) -> str:
     runs = _runs(traces, design)
     if runs is None:
         return "by load: of each page 3/5 train, 1/5 choose, 1/5 test (there are too few runs)"
-    train = ", ".join(str(run) for run in runs[0])
-    return f"by run: {train} train, {runs[1]} chooses, {runs[2]} tests"
+    said = [", ".join(map(str, side)) for side in runs]
+    chooses = "chooses" if len(runs[1]) == 1 else "choose"
+    tests = "tests" if len(runs[2]) == 1 else "test"
+    return f"by run: {said[0]} train, {said[1]} {chooses}, {said[2]} {tests}"
 
 
 class _Draw:
-    """Loads of some pages on one side, at most as many a page as the design wants."""
+    """Loads of some pages on one side, at most as many a page as the design wants.
 
-    def __init__(self, traces: Traces, design: Design, sides: NDArray[np.int8]) -> None:
-        self.label, self.sides = traces.label, sides
+    Those that are `free` are on every side: the pages have to tell them apart.
+    """
+
+    def __init__(
+        self, traces: Traces, design: Design, sides: NDArray[np.int8], free: NDArray[np.bool_]
+    ) -> None:
+        self.label, self.sides, self.free = traces.label, sides, free
         self.most = (design.loads, design.validation_loads, design.test_loads)
         # One order for all: what a page contributes does not depend on the other pages.
         self.order = np.random.default_rng([design.seed, 1]).permutation(len(traces))
 
     def __call__(self, side: int, pages: Ints) -> Ints:
-        order = self.order[
-            (self.sides == side)[self.order] & np.isin(self.label, pages)[self.order]
-        ]
+        there = ((self.sides == side) | self.free) & np.isin(self.label, pages)
+        order = self.order[there[self.order]]
         most = self.most[side]
         if most is not None:
             order = order[_rank_within(self.label[order]) < most]
@@ -273,29 +281,38 @@ def _sides(traces: Traces, design: Design) -> NDArray[np.int8]:
     runs = _runs(traces, design)
     if runs is not None:
         sides = np.zeros(len(traces), np.int8)
-        sides[traces.run == runs[1]] = 1
-        sides[traces.run == runs[2]] = 2
+        sides[np.isin(traces.run, runs[1])] = 1
+        sides[np.isin(traces.run, runs[2])] = 2
         return sides
     part = _parts(traces.label.astype(np.int64), np.random.default_rng([design.seed, 3]), 5)
     return np.array([2, 1, 0, 0, 0], np.int8)[part]
 
 
-def _runs(traces: Traces, design: Design) -> tuple[list[int], int, int] | None:
-    """Runs that train, the one that chooses, the one that tests; None if there are too few."""
+def _free(traces: Traces, sides: NDArray[np.int8], pages: Ints) -> NDArray[np.bool_]:
+    """Loads of those `pages` that have loads on one side alone: bool (n,)."""
+    by_side = [np.unique(traces.label[sides == side]) for side in range(3)]
+    on, times = np.unique(np.concatenate(by_side), return_counts=True)
+    alone: NDArray[np.bool_] = np.isin(traces.label, np.intersect1d(on[times == 1], pages))
+    return alone
+
+
+def _runs(traces: Traces, design: Design) -> tuple[list[int], list[int], list[int]] | None:
+    """Runs that train, that choose, that test; None if there are too few."""
     runs = [int(run) for run in np.unique(traces.run)]
     if len(runs) < 3:
         if design.test_run is not None or design.validation_run is not None:
             raise SettingError(f"test_run, validation_run: the data have fewer than 3 runs: {runs}")
         return None
-    test = runs[-1] if design.test_run is None else design.test_run
-    rest = [run for run in runs if run != test]
-    validation = rest[-1] if design.validation_run is None else design.validation_run
-    for name, run in (("test_run", test), ("validation_run", validation)):
-        if run not in runs:
-            raise SettingError(f"{name}: the data have no run {run}, only {runs}")
-    if test == validation:
-        raise SettingError(f"validation_run: run {test} tests already")
-    return [run for run in rest if run != validation], validation, test
+    part = max(1, len(runs) // 5)
+    test = runs[-part:] if design.test_run is None else [design.test_run]
+    rest = [run for run in runs if run not in test]
+    validation = rest[-part:] if design.validation_run is None else [design.validation_run]
+    for name, chosen in (("test_run", test), ("validation_run", validation)):
+        if chosen[0] not in runs:
+            raise SettingError(f"{name}: the data have no run {chosen[0]}, only {runs}")
+    if validation[0] in test:
+        raise SettingError(f"validation_run: run {validation[0]} tests already")
+    return [run for run in rest if run not in validation], validation, test
 
 
 def _no_label_only_in_test(traces: Traces, sides: NDArray[np.int8], pages: Ints) -> None:

@@ -37,6 +37,34 @@ def test_runs_can_be_named(pages: Traces) -> None:
     assert set(pages.run[fold.test]) == {2}
 
 
+def test_of_many_runs_the_last_fifth_tests(pages: Traces) -> None:
+    rows = np.arange(len(pages))
+    many = replace(pages, load=rows, run=(rows % 12).astype(np.int32))
+    (fold,) = folds(many)
+    assert set(many.run[fold.train]) == set(range(8))
+    assert set(many.run[fold.validation]) == {8, 9}
+    assert set(many.run[fold.test]) == {10, 11}
+    said = "by run: 0, 1, 2, 3, 4, 5, 6, 7 train, 8, 9 choose, 10, 11 test"
+    assert protocol.describe(many, Design()) == said
+    assert protocol.describe(pages, Design()) == "by run: 1, 2, 3 train, 4 chooses, 5 tests"
+
+
+def test_unmonitored_pages_of_one_run_are_on_the_side_of_their_half(pages: Traces) -> None:
+    once = pages[(pages.label < 4) | (pages.run == 2)]
+    once = replace(once, monitored=once.label < 4)
+    tested = []
+    for fold in folds(once, world="open"):
+        sides = [once.label[side] for side in (fold.train, fold.validation, fold.test)]
+        others = [set(side[side >= 4]) for side in sides]
+        assert all(others)
+        assert sum(map(len, others)) == 6
+        assert set.union(*others) == set(range(4, 10))
+        tested += [*others[2]]
+        # Monitored pages are divided by run all the same.
+        assert set(once.run[fold.test[sides[2] < 4]]) == {5}
+    assert sorted(tested) == list(range(4, 10))
+
+
 def test_without_three_runs_each_pages_loads_are_divided(pages: Traces) -> None:
     one_run = replace(pages, run=np.zeros_like(pages.run), load=np.arange(len(pages)))
     (fold,) = folds(one_run)
