@@ -204,8 +204,8 @@ def refuse_unlearnt(names: Sequence[str], learnt: Ints, tested: Ints) -> None:
 
 def loads_of(traces: Traces, design: Design, pages: Pages) -> Ints:
     """int64: loads of the pages used, at most `design.loads` a page, whatever their run."""
-    everything = np.zeros(len(traces), np.int8)
-    draw = _Draw(traces, design, everything, everything != 0)
+    train, free = np.zeros(len(traces), np.int8), np.zeros(len(traces), np.bool_)
+    draw = _Draw(traces, design, train, free)
     return draw(0, np.r_[pages.monitored, pages.unmonitored])
 
 
