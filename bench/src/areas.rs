@@ -6,7 +6,9 @@ use std::time::{Duration, Instant};
 
 use anabranch_bench::report::Series;
 use anabranch_multipath::schedule::{FAMILIES, Family, Scheduler};
+use anabranch_multipath::trace::{Entity, Mode, TraceSplit};
 use anabranch_multipath::{Boundary, PathView, Splitter, Time, seed};
+use rand::RngExt;
 
 use crate::rig::{Load, Measured, Rig, Subject};
 use crate::table::{Table, Target};
@@ -15,8 +17,13 @@ use crate::table::{Table, Target};
 pub(crate) type Area = fn(&Rig, &mut Table) -> io::Result<()>;
 
 /// All areas, by the names that the command line knows.
-pub(crate) const AREAS: &[(&str, Area)] =
-    &[("forward", forward), ("delay", delay), ("sessions", sessions), ("schedulers", schedulers)];
+pub(crate) const AREAS: &[(&str, Area)] = &[
+    ("forward", forward),
+    ("delay", delay),
+    ("sessions", sessions),
+    ("schedulers", schedulers),
+    ("traces", traces),
+];
 
 /// Both ends with offloads, at 8.6 Gbit/s in datagrams of 1,350 bytes.
 const JOINED: Load = Load { rate: 800_000.0, burst: 48, sessions: 1, plain: false };
@@ -146,6 +153,49 @@ fn assignments(scheduler: Box<dyn Scheduler>) -> f64 {
     rate(|number| {
         black_box(splitter.assign(Time::from_micros(10 * number), black_box(&PATHS), 1));
     })
+}
+
+/// Recorded packets split a second, as the lab has them split: from the setting that asks the scheduler most to the mildest.
+fn traces(rig: &Rig, table: &mut Table) -> io::Result<()> {
+    let settings = [
+        ("uniform, 1p, independent", "uniform", "1p", Mode::Independent),
+        ("weighted, 50p, together", "weighted", "50p", Mode::Together),
+        ("weighted, 100ms, together", "weighted", "100ms", Mode::Together),
+    ];
+    let (times, sizes) = load();
+    for (name, schedule, every, mode) in settings {
+        let spec = schedule.parse().expect("a schedule as the documentation writes it");
+        let every = every.parse().expect("a boundary as the documentation writes it");
+        let split = TraceSplit::new(spec, every, PATHS.len(), mode, 7).map_err(io::Error::other)?;
+        let runs = (0..rig.runs).map(|_| split_rate(&split, &times, &sizes) / 1e6);
+        table.add("trace split, one core", name, "M/s", collect(runs), Target::AtLeast(20.0));
+    }
+    Ok(())
+}
+
+/// Packets of one load whose paths are drawn per second, each time as a load of its own.
+fn split_rate(split: &TraceSplit, times: &[f64], sizes: &[i32]) -> f64 {
+    let mut paths = vec![0; times.len()];
+    let (start, mut number) = (Instant::now(), 0);
+    while start.elapsed() < ASKED {
+        let entity = Entity { load: number, run: 0, replica: 0 };
+        split.assign(entity, times, sizes, &mut paths).expect("a trace in order");
+        black_box(&mut paths);
+        number += 1;
+    }
+    number as f64 * times.len() as f64 / start.elapsed().as_secs_f64()
+}
+
+/// A page load of 5,000 packets, one upwards for every four downwards, times in seconds.
+fn load() -> (Vec<f64>, Vec<i32>) {
+    let mut chance = seed::stream(7, 0, "load");
+    let mut now = 0.0;
+    (0..5_000)
+        .map(|_| {
+            now += chance.random_range(0.0..0.004);
+            (now, if chance.random_ratio(1, 5) { 600 } else { -1_400 })
+        })
+        .unzip()
 }
 
 /// How often a second `step` can be taken.

@@ -22,7 +22,7 @@ use table::Table;
 /// Measure the splitter against its targets.
 #[derive(Parser)]
 struct Arguments {
-    /// What to measure: forward, delay, sessions, schedulers; all of them if none is named.
+    /// What to measure: forward, delay, sessions, schedulers, traces; all of them if none is named.
     areas: Vec<String>,
     /// Runs of each measurement.
     #[arg(long, default_value_t = 5)]

@@ -234,18 +234,3 @@ def test_other_threads_run_while_traces_are_split() -> None:
         return waited < (time.perf_counter() - start) / 2
 
     assert any(went_on_in_the_middle() for _ in range(10))
-
-
-def test_twenty_million_packets_a_second(capsys: pytest.CaptureFixture[str]) -> None:
-    """The slowest setting of all, printed, in time of the processor: others may be busy."""
-    traces = made(4_000, labels=50)
-    split = Split("uniform", "1p", 3, "independent")
-    rates = []
-    for replica in range(5):
-        start = time.process_time()
-        split.split(traces, replica)
-        rates.append(traces.times.size / (time.process_time() - start) / 1e6)
-    with capsys.disabled():
-        spread = f"{min(rates):.0f} to {max(rates):.0f}"
-        print(f"\n{split}: {np.median(rates):.0f} ({spread}) million packets/s")
-    assert max(rates) >= 20

@@ -26,8 +26,10 @@ impl Scheduler for Uniform {
         if candidates == 0 {
             return None;
         }
-        let drawn = self.stream.random_range(0..candidates as u32);
-        usable(paths).nth(drawn as usize).map(PathId::at)
+        let drawn = self.stream.random_range(0..candidates as u32) as usize;
+        // Where all are usable there is none to count past: as many steps as were drawn are as many as nobody can guess.
+        let all = candidates == paths.len();
+        if all { Some(PathId::at(drawn)) } else { usable(paths).nth(drawn).map(PathId::at) }
     }
 }
 
