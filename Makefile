@@ -95,7 +95,7 @@ soak:  ## 20 minutes: 200 clients in one process while relays are killed; SECOND
 	ANABRANCH=$(CARGO_TARGET_DIR)/release/anabranch $(PYTHON) bench/soak.py --seconds $(or $(SECONDS),1200) \
 		--clients $(or $(CLIENTS),200) --seed $(or $(SEED),1) $(ARGS)
 
-experiment-overhead:  ## two hours: what splitting costs WireGuard, Mosh and QUIC, beside the paper; goes on where it stopped (root; ARGS=--full)
+experiment-overhead:  ## an hour and a half: what splitting costs WireGuard, Mosh and QUIC, beside the paper; goes on where it stopped (root; ARGS=--full)
 	@scripts/need interop
 	tests/interop/setup --area experiments
 	cargo build --release --locked -p anabranch

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -61,6 +62,7 @@ def test_bad_input_is_one_line_and_code_2_and_leaves_nothing(trace: Path, tmp_pa
     lonely = tmp_path / "lonely.parquet"
     io.write(made(2), lonely)
     out = tmp_path / "out.parquet"
+    os.mkfifo(tmp_path / "fifo.parquet")
     before = sorted(tmp_path.iterdir())
     for arguments, problem in [
         (["convert", tmp_path / "none.parquet", out], "none.parquet: no such file"),
@@ -69,17 +71,28 @@ def test_bad_input_is_one_line_and_code_2_and_leaves_nothing(trace: Path, tmp_pa
         (["convert", lonely, out], "lonely.parquet: column 'label': 'page 0' has one instance"),
         (["convert", trace, tmp_path / "out.xyz"], "which format"),
         (["inspect", tmp_path / "bad.npz"], "bad.npz: column 'X'"),
-        (["split", trace, out], "'weighted' has no run length"),
-        (["split", trace, out, "--every", "50p", "--paths", 0], "0 paths"),
+        (["split", trace, out], "every: 'weighted' has no run length"),
+        (["split", trace, out, "--every", "50p", "--paths", 0], "paths: 0, give 1 to"),
         (["split", trace, out, "--every", "50p", "--schedule", "weights:0,0,0"], "sum to 0"),
-        (["split", trace, out, "--every", "50p", "--paths", -3], "-3 paths: give at least 1"),
+        (["split", trace, out, "--every", "50p", "--paths", -3], "paths: -3, give 1 to"),
         (
             ["split", trace, out, "--every", "50p", "--schedule", "weighted:0"],
-            "(schedule weighted:0)",
+            "schedule: '0' is no positive number",
         ),
         (["split", trace, out, "--every", "50p", "--delay", "x"], "'x' is no delay"),
-        (["evaluate", trace, "--r", "nan"], "r: nan or bootstrap: 1000 is out of range"),
+        (["evaluate", trace, "--r", "nan"], "r: nan is not a number from 0"),
         (["split", trace, tmp_path / "no" / "out.parquet", "--every", "1p"], "does not exist"),
+        (["split", trace, tmp_path / "out.npz", "--every", "1p"], "has to end in .parquet"),
+        (["split", trace, tmp_path / "fifo.parquet", "--every", "1p"], "is no regular file"),
+        (["split", trace, "/proc/out.parquet", "--every", "1p"], "/proc/out.parquet: "),
+        (["split", trace, tmp_path, "--every", "1p"], "has to end in .parquet"),
+        (["split", trace, out, "--every", "1p", "--paths", "x"], "--paths"),
+        (["split", trace, out, "--every", "1p", "--mode", "both"], "--mode"),
+        (["split", trace], "Missing argument"),
+        (["inspect", trace, "--from", "csv"], "--from"),
+        (["inspect", trace, "--nonsense"], "--nonsense"),
+        (["convert", trace, out, "--label", "x"], "in.parquet: label: of no use to parquet"),
+        (["convert", trace, out, "--unmonitored-y", 3], "unmonitored: of no use to parquet"),
     ]:
         done = lab(*arguments)
         assert done.returncode == 2, arguments
@@ -89,6 +102,24 @@ def test_bad_input_is_one_line_and_code_2_and_leaves_nothing(trace: Path, tmp_pa
     assert lab("convert", lonely, out, "--allow-single").returncode == 0
 
 
-def test_an_unknown_option_is_code_2() -> None:
-    assert lab("inspect", "--nonsense").returncode == 2
+def test_a_link_is_followed_and_stays(trace: Path, tmp_path: Path) -> None:
+    link, out = tmp_path / "link.parquet", tmp_path / "out.parquet"
+    link.symlink_to(out)
+    assert lab("split", trace, link, "--every", "1p").returncode == 0
+    assert link.is_symlink()
+    assert len(io.read(out)) == 12
+
+
+def test_output_that_nobody_takes_is_one_line(trace: Path) -> None:
+    call = [sys.executable, "-c", "from anabranch.cli import main; main()", "inspect", str(trace)]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(call, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr == "anabranch-lab: standard output: No space left on device\n"
+
+
+def test_help_and_version() -> None:
     assert lab("--version").stdout.startswith("anabranch-lab ")
+    for done in (lab(), lab("--help")):
+        assert (done.returncode, done.stderr) == (0, "")
+        assert "evaluate" in done.stdout

@@ -143,7 +143,7 @@ def test_a_delayed_path_is_seen_later_and_loads_stay_sorted(traces: Traces) -> N
 
 
 def test_packets_of_equal_time_keep_their_order_behind_a_delay() -> None:
-    traces = Builder().add("x", np.zeros(6), [1, -2, 3, -4, 5, -6]).build()
+    traces = Builder().add("x", np.ones(6), [1, -2, 3, -4, 5, -6]).build()
     slow = Split("round-robin", "1p", 2, delays=(0.1, 0.0)).split(traces)
     assert slow.sizes.tolist() == [-2, -4, -6, 1, 3, 5]
     assert paths_of(slow).tolist() == [1, 1, 1, 0, 0, 0]
@@ -161,18 +161,21 @@ def test_schedules_know_the_run_length_that_they_were_published_with() -> None:
 @pytest.mark.parametrize(
     ("settings", "problem"),
     [
-        ({"schedule": "fastest"}, "no scheduler is called 'fastest'"),
-        ({"schedule": "weights:0,0,0"}, "sum to 0"),
+        ({"schedule": "fastest"}, "schedule: no scheduler is called 'fastest'"),
+        ({"schedule": "weights:0,0,0"}, "schedule: the weights sum to 0"),
+        ({"schedule": "weights:1e308,1e308,1e308"}, "schedule: the weights sum to infinity"),
         ({"schedule": "weights:1,1"}, "2 weights for 3 paths"),
-        ({"every": "50"}, "'50' is no interval"),
+        ({"every": "50"}, "every: '50' is no interval"),
         ({"every": "70-50p"}, "shorter first"),
-        ({"paths": 0}, "0 paths: give 1 to"),
-        ({"paths": -1}, "-1 paths: give at least 1"),
-        ({"mode": "both"}, "no mode is called 'both'"),
-        ({"delays": (0.1,)}, "1 delays for 3 paths"),
+        ({"paths": 0}, "paths: 0, give 1 to"),
+        ({"paths": -1}, "paths: -1, give 1 to"),
+        ({"mode": "both"}, "mode: together or independent, not 'both'"),
+        ({"delays": (0.1,)}, "delays: 1 delays for 3 paths"),
         ({"delays": (0.1, -1.0, 0.0)}, "delay of path 1"),
-        ({"resplits": 0}, "0 re-splits"),
-        ({"seed": -1}, "negative"),
+        ({"resplits": 0}, "resplits: 0, give 1 to"),
+        ({"resplits": 3_000_000_000}, "resplits: 3000000000, give 1 to"),
+        ({"seed": -1}, "seed: -1"),
+        ({"seed": 1 << 64}, "seed: 18446744073709551616"),
     ],
 )
 def test_each_wrong_setting_is_told(settings: dict[str, object], problem: str) -> None:

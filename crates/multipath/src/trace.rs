@@ -331,7 +331,7 @@ mod tests {
     #[test]
     fn whole_runs_at_once_are_assigned_as_packets_one_by_one_would_be() {
         for family in FAMILIES {
-            let name = if family.name == "weights" { "weights:6,3,1" } else { family.name };
+            let name = family.example;
             for every in ["1p", "50p", "~20p", "50-70p", "30ms", "~30ms", "10-50ms", "never"] {
                 let plan = plan(name, every, 3, Mode::Together);
                 let expected = one_by_one(&plan, "both", &sample().0);

@@ -4,7 +4,7 @@ use std::fmt::Display;
 use std::ops::Range;
 use std::str::FromStr;
 
-use anabranch_multipath::trace::{self, Delay, Entity, Mode};
+use anabranch_multipath::trace::{self, Delay, Entity, Mode, TraceError};
 use numpy::{Element, IntoPyArray, PyArray1, PyReadonlyArray1};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -33,8 +33,9 @@ impl TraceSplit {
         seed: u64,
         delays: Option<Vec<(f64, f64)>>,
     ) -> PyResult<TraceSplit> {
-        let plan =
-            trace::TraceSplit::new(text(schedule)?, text(every)?, paths, mode_of(mode)?, seed);
+        let spec = schedule.parse().map_err(|error| named("schedule", error))?;
+        let every = every.parse().map_err(|error| named("every", error))?;
+        let plan = trace::TraceSplit::new(spec, every, paths, mode_of(mode)?, seed);
         let core = match delays {
             Some(delays) => {
                 let delays = delays.into_iter().map(|(up, down)| Delay { up, down }).collect();
@@ -42,7 +43,12 @@ impl TraceSplit {
             }
             None => plan,
         };
-        Ok(TraceSplit { core: core.map_err(refuse)? })
+        let setting = |error: &TraceError| match error {
+            TraceError::Paths(_) => "paths",
+            TraceError::Delays(..) | TraceError::Delay(_) => "delays",
+            _ => "schedule",
+        };
+        Ok(TraceSplit { core: core.map_err(|error| named(setting(&error), error))? })
     }
 
     /// The path of each packet (int16) in split number `replica` of each load.
@@ -159,10 +165,13 @@ fn mode_of(text: &str) -> PyResult<Mode> {
     match text {
         "together" => Ok(Mode::Together),
         "independent" => Ok(Mode::Independent),
-        _ => Err(PyValueError::new_err(format!(
-            "no mode is called '{text}': write together or independent"
-        ))),
+        _ => Err(named("mode", format_args!("together or independent, not '{text}'"))),
     }
+}
+
+/// The `ValueError` of a setting that cannot be, with the setting's name.
+fn named(setting: &str, error: impl Display) -> PyErr {
+    PyValueError::new_err(format!("{setting}: {error}"))
 }
 
 /// Reads a value of the core as users write it.

@@ -6,11 +6,12 @@ Exit code 0: done; 2: the input or an option is wrong, one line says which, noth
 from __future__ import annotations
 
 import json
+import os
 import sys
 from contextlib import ExitStack
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NoReturn
 
 import numpy as np
 import typer
@@ -28,7 +29,6 @@ from anabranch.validate import TraceError, source
 app = typer.Typer(
     name="anabranch-lab",
     help="What the observer of one path learns of a split session.",
-    no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
@@ -52,13 +52,26 @@ UnmonitoredY = Annotated[
 def main() -> None:
     """Runs the command line; every foreseeable error becomes one line and exit code 2."""
     try:
-        app()
+        code = app(sys.argv[1:] or ["--help"], prog_name="anabranch-lab", standalone_mode=False)
+        sys.stdout.flush()
+    except typer.TyperException as error:
+        _end(error.format_message())
     except (TraceError, SplitError, DefenceError) as error:
-        print(f"anabranch-lab: {error}".replace("\n", " "), file=sys.stderr)
-        sys.exit(2)
+        _end(str(error))
+    except OSError as error:
+        # Files are named in errors of their own; what is left is our output, which nobody takes.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _end(f"standard output: {error.strerror}")
+    else:
+        sys.exit(code if isinstance(code, int) else 0)
 
 
 commands.register(app)
+
+
+def _end(problem: str) -> NoReturn:
+    print(f"anabranch-lab: {problem}".replace("\n", " "), file=sys.stderr)
+    sys.exit(2)
 
 
 def _version(wanted: bool) -> None:
@@ -152,22 +165,22 @@ def split(
     delays = tuple(map(parse_delay, delay or []))
     chosen: Literal["together", "independent"] = mode.value  # type: ignore[assignment]
     plan = Split(schedule, every, paths, chosen, delays, resplits, seed)
+    if target.suffix != ".parquet":
+        raise TraceError(
+            "OUT: its name has to end in .parquet; `convert` makes other formats", file=target
+        )
     traces = io.read(source_path, form)
-    with source(source_path):
-        _write_splits(plan, traces, target)
+    with ExitStack() as files:  # they get their names when all are complete
+        for replica in range(resplits):
+            with source(source_path):
+                done = plan.split(traces, replica)
+            file = target if resplits == 1 else target.with_suffix(f".{replica}.parquet")
+            files.enter_context(source(file))
+            files.enter_context(Writer(file, done.facts)).add(done)
     print(f"{len(traces)} loads, {traces.times.size} packets, {resplits} splits: {plan}")
 
 
 app.command()(defend)
-
-
-def _write_splits(plan: Split, traces: Traces, target: Path) -> None:
-    """Writes each replica; the files get their names when all are complete."""
-    with ExitStack() as open_files:
-        for replica, done in enumerate(plan.replicas(traces)):
-            numbered = target.with_suffix(f".{replica}{target.suffix}")
-            file = target if plan.resplits == 1 else numbered
-            open_files.enter_context(Writer(file, done.facts)).add(done)
 
 
 def _described(traces: Traces) -> dict[str, Any]:

@@ -106,7 +106,9 @@ def evaluate(
 
         settings |= {"delays": _delays(delay or []), "parameters": _parameters(parameter or [])}
         spec = lab.Spec.from_dict(settings)
-        _check_out(out)
+        for name, why in spec.idle():
+            raise TraceError(f"--{_OPTIONS.get(name, name).replace('_', '-')}: {why}")
+        _check_out(out, data)
         if form is not None and form not in io.FORMATS:
             raise TraceError(f"--from: there are {', '.join(io.FORMATS)}, not '{form}'")
         traces = io.read(data, form, io.Meaning(unmonitored=unmonitored_y))
@@ -160,6 +162,9 @@ def sweep(
             raise TraceError(f"{unit}: {why}")
 
 
+_OPTIONS = {"delays": "delay", "parameters": "parameter"}
+"""Settings whose options are called otherwise: they are given once for each value."""
+
 _NOT_SETTINGS = (
     "data",
     "form",
@@ -197,6 +202,8 @@ def _parameters(texts: list[str]) -> dict[str, Any]:
         name, equals, value = text.partition("=")
         if not equals or not name:
             raise TraceError(f"--parameter '{text}': write NAME=VALUE")
+        if name in found:
+            raise TraceError(f"--parameter '{text}': {name} is given twice")
         try:
             found[name] = json.loads(value)
         except json.JSONDecodeError:
@@ -204,16 +211,22 @@ def _parameters(texts: list[str]) -> dict[str, Any]:
     return found
 
 
-def _check_out(out: Path | None) -> None:
-    """Refuses a target that could not be written after an hour of work."""
+def _check_out(out: Path | None, data: Path) -> None:
+    """Refuses a target that could not be written after an hour of work, or that is the data."""
     if out is None:
         return
     if out.suffix != ".json":
         raise TraceError("--out: the name of a result ends in .json", file=out)
     if not out.parent.is_dir():
         raise TraceError("the folder that it should stand in does not exist", file=out)
-    if out.is_dir() or not os.access(out.parent, os.W_OK):
-        raise TraceError("nothing can be written there", file=out)
+    rows = out.with_suffix(".parquet")
+    for file in (out, rows):
+        if file.is_dir() or not os.access(out.parent, os.W_OK):
+            raise TraceError("nothing can be written there", file=file)
+        if file.resolve().is_relative_to(data.resolve()):
+            raise TraceError("--out: it would change the traces that are read", file=file)
+    if rows.exists() and not out.exists():
+        raise TraceError("--out: predictions would replace a file that is not theirs", file=rows)
 
 
 @contextmanager
@@ -322,7 +335,7 @@ def _show(result: Result) -> None:
         shares = f"{part['least_share']:.0%} to {part['greatest_share']:.0%} seen"
         estimate = part["accuracy"]
         table.add_row(f"  {shares}", _number(estimate["value"]), _interval(estimate))
-    print(f"{result.spec}; {result.facts['division']}")
+    print(f"{result.spec.told(result.facts['recorded_split'])}; {result.facts['division']}")
     Console().print(table)
     unseen = result.metrics["unseen"]
     print(f"{len(result.outcomes)} predictions, {unseen} of which saw nothing", end="; ")

@@ -141,6 +141,8 @@ class Observer:
             TraceError: if only some loads are split.
         """
         if traces.paths is None:
+            if (self.paths or 1) > 1:
+                raise SettingError(f"observer '{self}': nothing is split, there is one path")
             watched = np.ones((len(traces), 1), np.bool_)
             return View(traces, watched, (traces.lengths > 0).astype(np.float64))
         count = path_count(traces)

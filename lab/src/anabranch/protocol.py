@@ -99,8 +99,8 @@ class Pages:
 
     Attributes:
         monitored: int64, codes of the pages that the attacker watches for.
-        halves: codes of unmonitored pages; one half trains while the other tests. Both are empty
-            in a closed world.
+        halves: codes of unmonitored pages, as they were drawn; one half trains while the other
+            tests. Both are empty in a closed world.
     """
 
     monitored: Ints
@@ -138,25 +138,26 @@ def choose_pages(traces: Traces, design: Design) -> Pages:
     _at_least(4, rest, "monitored: an open world needs 4 unmonitored pages or more")
     rest = chance.permutation(rest)
     half = rest.size // 2
-    return Pages(monitored, (np.sort(rest[:half]), np.sort(rest[half:])))
+    return Pages(monitored, (rest[:half], rest[half:]))
 
 
 def honest(traces: Traces, design: Design, pages: Pages) -> Iterator[Fold]:
     """The folds of the honest protocol: one in a closed world, two in an open one.
 
-    Runs divide the loads; where there are fewer than three, each page's loads are divided 3:1:1. An
-    unmonitored page whose loads would all be on one side is on whichever side its page is.
+    Runs divide the loads, those that monitored pages have; where there are fewer than three, each
+    page's loads are divided 3:1:1. An unmonitored page without a load on the side that it is wanted
+    on brings all of its loads there: its page already keeps it apart.
     In an open world one half of the unmonitored pages trains and chooses, and the other tests; in
-    the second fold the halves change places. A quarter of the pages that do not test only choose,
-    so that thresholds are chosen on pages that the attack has not learnt.
+    the second fold the halves change places. A quarter of the pages that do not test, drawn at
+    random, only choose, so that thresholds are chosen on pages that the attack has not learnt.
 
     Raises:
         SettingError: if a side would be empty.
         TraceError: if a monitored page has loads to test but none to learn from.
     """
-    sides = _sides(traces, design)
+    sides = _sides(traces, design, pages)
     _no_label_only_in_test(traces, sides, pages.monitored)
-    draw = _Draw(traces, design, sides, _free(traces, sides, pages.unmonitored))
+    draw = _Draw(traces, design, sides, pages.unmonitored)
     monitored = [draw(side, pages.monitored) for side in range(3)]
     if not pages.unmonitored.size:
         yield Fold(*monitored)
@@ -204,14 +205,13 @@ def refuse_unlearnt(names: Sequence[str], learnt: Ints, tested: Ints) -> None:
 
 def loads_of(traces: Traces, design: Design, pages: Pages) -> Ints:
     """int64: loads of the pages used, at most `design.loads` a page, whatever their run."""
-    train, free = np.zeros(len(traces), np.int8), np.zeros(len(traces), np.bool_)
-    draw = _Draw(traces, design, train, free)
+    draw = _Draw(traces, design, np.zeros(len(traces), np.int8), pages.unmonitored)
     return draw(0, np.r_[pages.monitored, pages.unmonitored])
 
 
-def describe(traces: Traces, design: Design) -> str:
+def describe(traces: Traces, design: Design, pages: Pages) -> str:
     """How loads are divided, in words."""
-    runs = _runs(traces, design)
+    runs = _runs(traces, design, pages)
     if runs is None:
         return "by load: of each page 3/5 train, 1/5 choose, 1/5 test (there are too few runs)"
     said = [", ".join(map(str, side)) for side in runs]
@@ -223,24 +223,29 @@ def describe(traces: Traces, design: Design) -> str:
 class _Draw:
     """Loads of some pages on one side, at most as many a page as the design wants.
 
-    Those that are `free` are on every side: the pages have to tell them apart.
+    A page of `unmonitored` that has no load on a side has all of them there.
     """
 
     def __init__(
-        self, traces: Traces, design: Design, sides: NDArray[np.int8], free: NDArray[np.bool_]
+        self, traces: Traces, design: Design, sides: NDArray[np.int8], unmonitored: Ints
     ) -> None:
-        self.label, self.sides, self.free = traces.label, sides, free
+        self.label, self.sides, self.unmonitored = traces.label, sides, unmonitored
         self.most = (design.loads, design.validation_loads, design.test_loads)
         # One order for all: what a page contributes does not depend on the other pages.
         self.order = np.random.default_rng([design.seed, 1]).permutation(len(traces))
 
     def __call__(self, side: int, pages: Ints) -> Ints:
-        there = ((self.sides == side) | self.free) & np.isin(self.label, pages)
+        there = self._on(side) & np.isin(self.label, pages)
         order = self.order[there[self.order]]
         most = self.most[side]
         if most is not None:
             order = order[_rank_within(self.label[order]) < most]
         return np.sort(order)
+
+    def _on(self, side: int) -> NDArray[np.bool_]:
+        own: NDArray[np.bool_] = self.sides == side
+        absent = np.setdiff1d(self.unmonitored, self.label[own])
+        return own | np.isin(self.label, absent)
 
 
 def _rank_within(codes: NDArray[np.int32]) -> Ints:
@@ -276,32 +281,26 @@ def _at_least(number: int, pages: Ints, problem: str) -> None:
         raise SettingError(f"{problem}; there are {pages.size}")
 
 
-def _sides(traces: Traces, design: Design) -> NDArray[np.int8]:
-    """0 where a load may train, 1 where it may choose, 2 where it may test."""
-    runs = _runs(traces, design)
+def _sides(traces: Traces, design: Design, pages: Pages) -> NDArray[np.int8]:
+    """0 where a load may train, 1 where it may choose, 2 where it may test, -1 in other runs."""
+    runs = _runs(traces, design, pages)
     if runs is not None:
-        sides = np.zeros(len(traces), np.int8)
-        sides[np.isin(traces.run, runs[1])] = 1
-        sides[np.isin(traces.run, runs[2])] = 2
+        sides = np.full(len(traces), -1, np.int8)
+        for side, own in enumerate(runs):
+            sides[np.isin(traces.run, own)] = side
         return sides
     part = _parts(traces.label.astype(np.int64), np.random.default_rng([design.seed, 3]), 5)
     return np.array([2, 1, 0, 0, 0], np.int8)[part]
 
 
-def _free(traces: Traces, sides: NDArray[np.int8], pages: Ints) -> NDArray[np.bool_]:
-    """Loads of those `pages` that have loads on one side alone: bool (n,)."""
-    by_side = [np.unique(traces.label[sides == side]) for side in range(3)]
-    on, times = np.unique(np.concatenate(by_side), return_counts=True)
-    alone: NDArray[np.bool_] = np.isin(traces.label, np.intersect1d(on[times == 1], pages))
-    return alone
-
-
-def _runs(traces: Traces, design: Design) -> tuple[list[int], list[int], list[int]] | None:
-    """Runs that train, that choose, that test; None if there are too few."""
-    runs = [int(run) for run in np.unique(traces.run)]
+def _runs(
+    traces: Traces, design: Design, pages: Pages
+) -> tuple[list[int], list[int], list[int]] | None:
+    """Runs of monitored pages that train, that choose, that test; None if there are too few."""
+    runs = [int(run) for run in np.unique(traces.run[np.isin(traces.label, pages.monitored)])]
     if len(runs) < 3:
         if design.test_run is not None or design.validation_run is not None:
-            raise SettingError(f"test_run, validation_run: the data have fewer than 3 runs: {runs}")
+            raise SettingError(f"test_run, validation_run: there are fewer than 3 runs: {runs}")
         return None
     part = max(1, len(runs) // 5)
     test = runs[-part:] if design.test_run is None else [design.test_run]

@@ -26,7 +26,7 @@ from anabranch.validate import TraceError, source
 if TYPE_CHECKING:
     from anabranch.evaluate.spec import Spec
 
-FORMAT = 1
+FORMAT = 2
 """Version of these files; raised when the same settings begin to give other numbers, too."""
 
 

@@ -12,6 +12,9 @@ from anabranch import _core
 from anabranch.traces import Traces
 from anabranch.validate import TraceError
 
+MOST_RESPLITS = 10_000
+"""Of one load: far more than help an attack."""
+
 Delay = float | tuple[float, float]
 """Seconds that a path adds: the same in both directions, or (up, down)."""
 
@@ -31,7 +34,7 @@ def published_every(schedule: str) -> str | None:
         if family == name:
             return every
     known = ", ".join(syntax for _, syntax, _, _ in _core.families())
-    raise SplitError(f"no scheduler is called '{name}'; there are {known}")
+    raise SplitError(f"schedule: no scheduler is called '{name}'; there are {known}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +65,12 @@ class Split:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.resplits < 1:
-            raise SplitError(f"{self.resplits} re-splits: give at least 1")
-        if self.paths < 0:
-            raise SplitError(f"{self.paths} paths: give at least 1")
+        if not 1 <= self.resplits <= MOST_RESPLITS:
+            raise SplitError(f"resplits: {self.resplits}, give 1 to {MOST_RESPLITS}")
+        if not 1 <= self.paths <= _core.MOST_PATHS:
+            raise SplitError(f"paths: {self.paths}, give 1 to {_core.MOST_PATHS}")
+        if not 0 <= self.seed < 1 << 64:
+            raise SplitError(f"seed: {self.seed} is not from 0 to 2^64 - 1")
         self._core()
 
     @property
@@ -73,7 +78,7 @@ class Split:
         """`every`, or the schedule's own."""
         every = self.every or published_every(self.schedule)
         if every is None:
-            raise SplitError(f"'{self.schedule}' has no run length of its own: give one")
+            raise SplitError(f"every: '{self.schedule}' has no run length of its own: give one")
         return every
 
     def __str__(self) -> str:
@@ -117,8 +122,8 @@ class Split:
         settings = (self.schedule, self.run_length, self.paths, self.mode, self.seed)
         try:
             return _core.TraceSplit(*settings, pairs or None)
-        except (ValueError, OverflowError) as error:
-            raise SplitError(f"{error} (schedule {self.schedule})") from error
+        except ValueError as error:
+            raise SplitError(str(error)) from error
 
     def _fits(self, traces: Traces) -> None:
         if traces.paths is not None and (traces.paths >= 0).any():
@@ -126,6 +131,8 @@ class Split:
         if traces.timeless and self.run_length.endswith("s"):
             problem = f"these traces have no times, so {self.run_length} ends no run: use packets"
             raise TraceError(problem, column="time")
+        if traces.timeless and self.delays:
+            raise TraceError("these traces have no times that paths could delay", column="time")
 
 
 def merge(parts: Sequence[Traces]) -> Traces:

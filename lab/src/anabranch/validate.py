@@ -87,13 +87,18 @@ def filled(traces: Traces, form: str) -> None:
         raise TraceError(f"{where} has no packets, which {form} cannot hold")
 
 
-def labels(traces: Traces) -> None:
-    """Refuses a monitored label with a single load: it cannot be both learnt and tested.
+def labels(traces: Traces, codes: NDArray[np.int64] | None = None) -> None:
+    """Refuses a label with a single load: it cannot be both learnt and tested.
+
+    Args:
+        traces: of these loads.
+        codes: of the labels that are to be learnt; None is those that are monitored.
 
     Raises:
         TraceError: with the label.
     """
-    counts = np.bincount(traces.label[traces.monitored], minlength=len(traces.names))
+    chosen = traces.monitored if codes is None else np.isin(traces.label, codes)
+    counts = np.bincount(traces.label[chosen], minlength=len(traces.names))
     lonely = np.flatnonzero(counts == 1)
     if lonely.size:
         others = f", and {lonely.size - 1} others too" if lonely.size > 1 else ""

@@ -20,7 +20,7 @@ from anabranch.evaluate import Spec, evaluate
 from anabranch.nets import MissingExtraError
 from anabranch.observers import SettingError
 from anabranch.results import Result
-from anabranch.splitting import SplitError
+from anabranch.splitting import Split, SplitError
 from anabranch.traces import Builder, Traces
 from anabranch.validate import TraceError
 
@@ -95,9 +95,12 @@ def test_the_papers_protocol_tests_loads_that_it_has_trained_on(pages: Traces) -
 
 def test_a_page_that_is_tested_but_not_learnt_is_named(pages: Traces) -> None:
     """Each side had loads of it; what divides them, or what is seen of them, leaves it out."""
-    once = pages[(pages.label != 3) | (np.arange(len(pages)) == 3)]
+    own = np.flatnonzero(pages.label == 3)
+    twice = first_packets(pages, own[0])[~np.isin(np.arange(len(pages)), own[2:])]
     with pytest.raises(TraceError, match="'page 03' is only in the test set"):
-        run(once, **FOREST, protocol="paper")
+        run(twice, **FOREST, protocol="paper")
+    with pytest.raises(TraceError, match="'page 03' has one instance"):
+        run(pages[~np.isin(np.arange(len(pages)), own[1:])], **FOREST)
     learnt = np.flatnonzero((pages.label == 3) & (pages.run < 4))
     short = first_packets(pages, learnt[0])[~np.isin(np.arange(len(pages)), learnt[1:])]
     with pytest.raises(TraceError, match="'page 03' is only in the test set"):
@@ -157,6 +160,12 @@ def test_a_recorded_split_is_taken_as_it_is(pages: Traces) -> None:
     np.testing.assert_array_equal(
         recorded.outcomes.score, run(pages, **FOREST, **(SPLIT | {"resplits": 1})).outcomes.score
     )
+    plan = recorded.facts["recorded_split"]
+    assert plan == str(split)
+    assert f"split as {plan}" in recorded.spec.told(plan)
+    # One path, whatever its schedule is called, is no split.
+    whole = Split("round-robin", "never", 1).split(pages)
+    assert run(whole, **FOREST).facts["recorded_split"] is None
 
 
 def test_results_are_read_back(pages: Traces, tmp_path: Path) -> None:
@@ -248,11 +257,15 @@ def test_settings_that_do_not_go_together_are_refused(pages: Traces) -> None:
         ({"protocol": "paper", "merged": True, **SPLIT}, "merged: the paper's protocol"),
         ({"resplits": 2}, "resplits: nothing is split"),
         ({"observer": "merged:4", **SPLIT}, "only 3 paths"),
+        ({"observer": "merged:2"}, "nothing is split, there is one path"),
     ]
     for settings, problem in cases:
         with pytest.raises(SettingError, match=problem):
             run(pages, **FOREST, **settings)
-    with pytest.raises(SplitError, match="0 paths"):
+    padded = Split("weighted", "20p", 3).split(pages)
+    with pytest.raises(SettingError, match="defence: these loads are split already"):
+        run(padded, **FOREST, defence="front")
+    with pytest.raises(SplitError, match="paths: 0, give 1 to"):
         Spec.from_dict({"paths": 0})
 
 
@@ -308,7 +321,7 @@ def test_bad_input_is_one_line_and_code_2_and_leaves_nothing(
         ([tmp_path / "bad.parquet"], "bad.parquet: not a readable Parquet"),
         ([tmp_path / "bad.npz"], "bad.npz: column 'X'"),
         ([tmp_path / "lost.parquet"], "lost.parquet: column 'label': 'page 03' is only in the"),
-        ([data, *split, "--paths", 0], "0 paths"),
+        ([data, *split, "--paths", 0], "paths: 0, give 1 to"),
         ([data, "--schedule", "weights:0,0,0", "--every", "20p"], "sum to 0"),
         ([data, "--schedule", "weighted"], "no run length"),
         ([data, "--attack", "kfp"], "did you mean 'k-fp'"),
@@ -319,17 +332,32 @@ def test_bad_input_is_one_line_and_code_2_and_leaves_nothing(
         ([data, "--from", "csv"], "--from: there are parquet"),
         ([data, "--defence", "x"], "no defence is called 'x'"),
         ([data, "--pages", 99], "pages: 99 wanted, the data have 10"),
+        ([data, "--every", "20p"], "--every: nothing is split without a schedule"),
+        ([data, *["--delay", "0.1"] * 3], "--delay: nothing is split without a schedule"),
+        ([data, "--folds", 3], "--folds: only the paper's protocol has folds"),
+        ([data, "--protocol", "paper", "--test-run", 5], "--test-run: the paper's protocol"),
+        ([data, "--monitored", 5], "--monitored: in a closed world"),
+        ([data, "--unmonitored-y", 3], "unmonitored: of no use to parquet"),
+        ([data, "--bootstrap", 10**15], "bootstrap: 1000000000000000, give 1 to"),
+        ([data, "--seed", 2**64], "seed: 18446744073709551616"),
+        ([data, "--parameter", "trees=5", "--parameter", "trees=6"], "trees is given twice"),
     ]
     for arguments, problem in cases:
         assert problem in told(*arguments, "--out", out)
         assert sorted(tmp_path.iterdir()) == before
     (tmp_path / "folder.json").mkdir()
+    (tmp_path / "rows.parquet").mkdir()
     for name, problem in [
         ("no/out.json", "does not exist"),
         ("out.txt", "ends in .json"),
         ("folder.json", "nothing can be written there"),
+        ("rows.json", "rows.parquet: nothing can be written there"),
+        ("lost.json", "lost.parquet: --out: predictions would replace a file"),
     ]:
         assert problem in told(data, "--out", tmp_path / name)
+    said = told(data, "--out", data.with_suffix(".json"))
+    assert "pages.parquet: --out: it would change the traces that are read" in said
+    assert len(io.read(data)) == len(pages)
 
 
 def test_a_missing_extra_says_what_to_install(data: Path) -> None:

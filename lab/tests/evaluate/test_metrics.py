@@ -77,7 +77,7 @@ def test_precision_of_nothing_is_not_a_number_and_f1_is_0() -> None:
 
 
 def test_closed_world_accuracy() -> None:
-    found = metrics.closed_world(HAND[HAND.monitored], 200, 0)
+    found = metrics.closed_world(HAND[HAND.monitored], 2, 200, 0)
     assert found["accuracy"].value == 3 / 5
     assert found["unseen"] == 1
     assert found["chance"] == 1 / 2
@@ -87,9 +87,9 @@ def test_intervals_are_of_pages_not_of_loads() -> None:
     """50 loads of each page, all alike: as uncertain as one load of each, unlike 50."""
     right = np.arange(40) % 4 > 0
     guess = np.where(right, np.arange(40), -5)
-    once = metrics.closed_world(outcomes(np.arange(40), guess), 4000, 1)["accuracy"]
+    once = metrics.closed_world(outcomes(np.arange(40), guess), 40, 4000, 1)["accuracy"]
     often = outcomes(np.repeat(np.arange(40), 50), np.repeat(guess, 50))
-    many = metrics.closed_world(often, 4000, 1)["accuracy"]
+    many = metrics.closed_world(often, 40, 4000, 1)["accuracy"]
     assert once == many
     deviation = (0.75 * 0.25 / 40) ** 0.5
     assert once.low == pytest.approx(0.75 - 1.96 * deviation, abs=0.03)
@@ -104,15 +104,20 @@ def test_intervals_hold_the_truth_as_often_as_they_say() -> None:
         right = chance.random((60, 5)) < easy[:, None]
         guess = np.where(right, np.arange(60)[:, None], -5).ravel()
         rows = outcomes(np.repeat(np.arange(60), 5), guess)
-        found = metrics.closed_world(rows, 300, trial)["accuracy"]
+        found = metrics.closed_world(rows, 60, 300, trial)["accuracy"]
         held += found.low <= 0.5 <= found.high
     assert 178 <= held <= 199, held  # 95 % of 200, within 4 standard deviations below
+
+
+def test_of_no_loads_no_rate_is_known() -> None:
+    found = metrics.closed_world(HAND[~HAND.monitored], 2, 50, 0)
+    assert np.isnan(found["accuracy"].value)
 
 
 def test_equal_seeds_give_equal_intervals() -> None:
     page = np.repeat(np.arange(20), np.arange(1, 21))
     rows = outcomes(page, np.random.default_rng(0).integers(0, 20, page.size))
-    one, same, other = (metrics.closed_world(rows, 100, seed)["accuracy"] for seed in (1, 1, 2))
+    one, same, other = (metrics.closed_world(rows, 20, 100, seed)["accuracy"] for seed in (1, 1, 2))
     assert one == same
     assert (one.low, one.high) != (other.low, other.high)
 

@@ -23,6 +23,10 @@ def folds(traces: Traces, **settings: object) -> list[Fold]:
     return list(protocol.honest(traces, design, protocol.choose_pages(traces, design)))
 
 
+def described(traces: Traces) -> str:
+    return protocol.describe(traces, Design(), protocol.choose_pages(traces, Design()))
+
+
 def test_the_last_run_tests_and_the_one_before_chooses(pages: Traces) -> None:
     (fold,) = folds(pages)
     assert set(pages.run[fold.train]) == {1, 2, 3}
@@ -45,8 +49,8 @@ def test_of_many_runs_the_last_fifth_tests(pages: Traces) -> None:
     assert set(many.run[fold.validation]) == {8, 9}
     assert set(many.run[fold.test]) == {10, 11}
     said = "by run: 0, 1, 2, 3, 4, 5, 6, 7 train, 8, 9 choose, 10, 11 test"
-    assert protocol.describe(many, Design()) == said
-    assert protocol.describe(pages, Design()) == "by run: 1, 2, 3 train, 4 chooses, 5 tests"
+    assert described(many) == said
+    assert described(pages) == "by run: 1, 2, 3 train, 4 chooses, 5 tests"
 
 
 def test_unmonitored_pages_of_one_run_are_on_the_side_of_their_half(pages: Traces) -> None:
@@ -65,12 +69,50 @@ def test_unmonitored_pages_of_one_run_are_on_the_side_of_their_half(pages: Trace
     assert sorted(tested) == list(range(4, 10))
 
 
+def test_unmonitored_pages_of_runs_of_their_own_are_on_the_side_of_their_half(
+    pages: Traces,
+) -> None:
+    """A set of unmonitored pages is often recorded by itself, once and later."""
+    own = replace(pages, monitored=pages.label < 4)
+    for late in ([6] * 4, [6, 7], [1, 4]):
+        runs = np.where(own.monitored, own.run, np.resize(late, len(own)))
+        apart = replace(own, run=runs.astype(np.int32), load=np.arange(len(own)))
+        for fold in folds(apart, world="open"):
+            for side, run in ((fold.train, {1, 2, 3}), (fold.validation, {4}), (fold.test, {5})):
+                inside = apart.monitored[side]
+                assert set(apart.run[side[inside]]) == run
+                assert not inside.all()
+        (closed,) = folds(apart)
+        assert set(apart.run[closed.test]) == {5}
+
+
+def test_unmonitored_pages_of_two_loads_teach_choose_and_test(pages: Traces) -> None:
+    once = replace(pages, run=np.zeros_like(pages.run), load=np.arange(len(pages)))
+    ranks = np.arange(len(once)) // 10
+    few = once[(once.label < 4) | (ranks < 2)]
+    for fold in folds(replace(few, monitored=few.label < 4), world="open"):
+        for side in (fold.train, fold.validation, fold.test):
+            assert (few.label[side] >= 4).any()
+
+
+def test_the_pages_that_choose_are_drawn() -> None:
+    many = page_loads(48, 5)
+    times = np.zeros(48, np.int64)
+    for seed in range(60):
+        for fold in folds(many, world="open", monitored=8, seed=seed):
+            times[np.unique(many.label[fold.validation])] += 1
+    # A page is monitored in a sixth of the seeds, where it is in both folds; otherwise it is one of
+    # 20, of which 5 choose in one fold.
+    expected = 60 * (2 * 8 / 48 + 40 / 48 * 5 / 20)
+    assert np.abs(times - expected).max() < 5 * expected**0.5
+
+
 def test_without_three_runs_each_pages_loads_are_divided(pages: Traces) -> None:
     one_run = replace(pages, run=np.zeros_like(pages.run), load=np.arange(len(pages)))
     (fold,) = folds(one_run)
     for side, loads in ((fold.train, 12), (fold.validation, 4), (fold.test, 4)):
         assert np.bincount(pages.label[side]).tolist() == [loads] * 10
-    assert "by load" in protocol.describe(one_run, Design())
+    assert "by load" in described(one_run)
 
 
 def test_a_smaller_design_takes_fewer_loads_and_pages(pages: Traces) -> None:

@@ -104,9 +104,13 @@ def test_a_run_overrules_what_is_common(data: Path, tmp_path: Path) -> None:
         ("attacks.k-fp", "attacks.kfp", "line 8: unknown attack 'kfp': did you mean 'k-fp'"),
         ("loads = 6", "loads = '6'", "line 4: loads: '6' is no whole number"),
         ("loads = 6", "loads = ", "not TOML: Invalid value \\(at line 4"),
-        ("paths = [2, 3]", "paths = 0", "0 paths"),
+        ("paths = [2, 3]", "paths = 0", "line 18: paths: 0, give 1 to"),
         ("data = ", "date = ", "line 3: unknown setting 'date'"),
-        ('"weighted"\nevery', '"weights:0,0"\nevery', ".*sum to 0"),
+        ('"weighted"\nevery', '"weights:0,0"\nevery', "line 16: schedule: the weights sum to 0"),
+        ("paths = [2, 3]", "seed = -1", "seed: -1 is negative"),
+        ("paths = [2, 3]", "bootstrap = 0", "bootstrap: 0, give 1 to"),
+        ('schedule = "weighted"\n', "", "line 16: every: nothing is split without a schedule"),
+        ("[attacks.k-fp]\n", "[attacks.rf]\nslots = 3\n[attacks.k-fp]\n", "line 9: rf: slots = 3"),
         ("[2, 3]", "[]", "line 18: paths: an empty list"),
     ],
 )  # fmt: skip
@@ -436,6 +440,9 @@ def test_work_in_flight_is_bounded_by_memory(pages: Traces) -> None:
     assert memory.at_once([5000], 4, 1000) == 1
     small, large = Spec(), Spec(schedule="uniform", every="9p", resplits=10)
     assert memory.needed(large, pages) > memory.needed(small, pages)
+    padded = memory.needed(Spec(defence="front"), pages) - memory.needed(Spec(), pages)
+    front = Spec(defence="front").pipeline().apply(pages, 1)
+    assert padded > 100 * (front.times.size - pages.times.size), "bytes of a packet in a sample"
     assert 0 < memory.available() < 1 << 50
 
 
@@ -453,6 +460,14 @@ def count_running(folder: str) -> int:
     running = len(list(Path(folder).iterdir()))
     own.unlink()
     return running
+
+
+def test_workers_keep_their_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MALLOC_TRIM_THRESHOLD_", "12345")
+    names = ["MALLOC_TOP_PAD_", "MALLOC_TRIM_THRESHOLD_"]
+    told = dict(executors.pool(names, os.getenv, 2))
+    assert told == {"MALLOC_TOP_PAD_": str(256 << 20), "MALLOC_TRIM_THRESHOLD_": "12345"}
+    assert "MALLOC_TOP_PAD_" not in os.environ
 
 
 def test_a_killed_worker_is_told(tmp_path: Path) -> None:

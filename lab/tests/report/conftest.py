@@ -52,7 +52,7 @@ def result(accuracy: float = 0.5, took: float = 2.0, **settings: Any) -> Result:
     chance = np.random.default_rng([spec.seed, int(1000 * accuracy)])
     found = outcomes(spec, accuracy, chance)
     if spec.world == "closed":
-        measured = metrics.closed_world(found, spec.bootstrap, spec.seed)
+        measured = metrics.closed_world(found, 98, spec.bootstrap, spec.seed)
     else:
         grid = metrics.thresholds(found)
         accepted, curve = found.score >= 0.6, found.score[:, None] >= grid

@@ -1,7 +1,17 @@
 //! Batched weighted random.
 
-use super::{Built, weighted};
+use super::{Built, Family, weighted};
 use crate::seed::Stream;
+
+pub(super) const FAMILY: Family = Family {
+    name: "batched",
+    syntax: "batched[:ALPHA]",
+    example: "batched",
+    about: "TrafficSliver's batched weighted random: as weighted, in batches of 50 to 70 packets",
+    plain: "a path is drawn by lot for each batch, with chances that were themselves drawn anew for each session",
+    every: Some("50-70p"),
+    build,
+};
 
 /// TrafficSliver's batched weighted random (De la Cadena et al., CCS 2020, "BWR").
 ///
@@ -12,7 +22,7 @@ use crate::seed::Stream;
 ///
 /// The published simulator draws the length anew at each cell and ends a batch when it divides the cells so far, which
 /// gives the same mean but scattered lengths; this follows the paper's text.
-pub(super) fn build(argument: Option<&str>, paths: usize, stream: Stream) -> Built {
+fn build(argument: Option<&str>, paths: usize, stream: Stream) -> Built {
     weighted::build_dirichlet(argument, paths, stream)
 }
 

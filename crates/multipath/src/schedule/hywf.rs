@@ -3,8 +3,18 @@
 use rand::RngExt;
 use rand::seq::SliceRandom;
 
-use super::{Built, Weighted, no_argument};
+use super::{Built, Family, Weighted, no_argument};
 use crate::seed::Stream;
+
+pub(super) const FAMILY: Family = Family {
+    name: "hywf",
+    syntax: "hywf",
+    example: "hywf",
+    about: "HyWF: chances cut at random for each session, runs of 20 packets on average",
+    plain: "a path is drawn by lot, with chances that were cut at random for each session",
+    every: Some("~20p"),
+    build,
+};
 
 /// HyWF (Henri et al., PoPETs 2020): a session goes to the first of two networks with a chance drawn evenly from 0 to 1,
 /// to the other otherwise, in runs whose length is random with a mean of 20 packets (`~20p`, this family's own run length),
@@ -12,7 +22,7 @@ use crate::seed::Stream;
 ///
 /// The paper has two paths. More are our extension: what is left is cut evenly again and again, and the pieces are dealt
 /// to the paths at random. For two paths that is the paper's draw.
-pub(super) fn build(argument: Option<&str>, paths: usize, mut stream: Stream) -> Built {
+fn build(argument: Option<&str>, paths: usize, mut stream: Stream) -> Built {
     no_argument("hywf", argument)?;
     let chances = cut(paths, &mut stream);
     Ok(Box::new(Weighted::fixed(chances, stream)?))

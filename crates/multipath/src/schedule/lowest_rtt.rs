@@ -2,10 +2,20 @@
 
 use std::time::Duration;
 
-use super::{Built, Scheduler, no_argument};
+use super::{Built, Family, Scheduler, no_argument};
 
 use crate::seed::Stream;
 use crate::{PathId, PathView, Time};
+
+pub(super) const FAMILY: Family = Family {
+    name: "lowest-rtt",
+    syntax: "lowest-rtt",
+    example: "lowest-rtt",
+    about: "the path with the lowest round-trip time; paths not measured yet are tried first",
+    plain: "the path that answers quickest is taken",
+    every: None,
+    build,
+};
 
 /// Turns that an unmeasured path gets before it ranks behind every measured one.
 const TRIALS: u8 = 3;
@@ -76,7 +86,7 @@ impl Scheduler for LowestRtt {
     }
 }
 
-pub(super) fn build(argument: Option<&str>, _paths: usize, _stream: Stream) -> Built {
+fn build(argument: Option<&str>, _paths: usize, _stream: Stream) -> Built {
     no_argument("lowest-rtt", argument)?;
     Ok(Box::new(LowestRtt::new()))
 }

@@ -1,7 +1,8 @@
 //! Schedulers: one algorithm a file, and the table that names them.
 //!
-//! To add one: write its file, add its line to [`FAMILIES`]. It then shows in the splitter's `--schedule`, in the
-//! circuits and in the lab, and the conformance suite runs on it.
+//! To add one: write its file with its [`Family`], name the file here and the family in [`FAMILIES`]. It then shows in the
+//! splitter's `--schedule`, in reports and, once the binding is built anew (`lab/run-tests --install`), in the lab; the
+//! conformance suite runs on it.
 
 mod batched;
 mod hywf;
@@ -44,8 +45,12 @@ pub struct Family {
     pub name: &'static str,
     /// The form of the whole argument.
     pub syntax: &'static str,
+    /// Such an argument, for three paths.
+    pub example: &'static str,
     /// One line of help.
     pub about: &'static str,
+    /// What it does, for people who never heard of schedulers.
+    pub plain: &'static str,
     /// The run length that it was published with, as [`Every`](crate::Every) reads it, where that is part of it.
     pub every: Option<&'static str>,
     /// Makes a scheduler for so many paths from the text after the colon and a stream of chance.
@@ -54,55 +59,13 @@ pub struct Family {
 
 /// Every scheduler there is.
 pub const FAMILIES: &[Family] = &[
-    Family {
-        name: "round-robin",
-        syntax: "round-robin",
-        about: "each path in turn",
-        every: None,
-        build: round_robin::build,
-    },
-    Family {
-        name: "uniform",
-        syntax: "uniform",
-        about: "each run by a path drawn with equal chances",
-        every: None,
-        build: uniform::build,
-    },
-    Family {
-        name: "weighted",
-        syntax: "weighted[:ALPHA]",
-        about: "as uniform, with chances from a fresh symmetric Dirichlet draw for each session (ALPHA 1 if not given)",
-        every: None,
-        build: weighted::build_dirichlet,
-    },
-    Family {
-        name: "weights",
-        syntax: "weights:W,W,…",
-        about: "as uniform, with the chances given, one for each path",
-        every: None,
-        build: weighted::build_fixed,
-    },
-    Family {
-        name: "batched",
-        syntax: "batched[:ALPHA]",
-        about: "TrafficSliver's batched weighted random: as weighted, in batches of 50 to 70 packets",
-        every: Some("50-70p"),
-        build: batched::build,
-    },
-    Family {
-        name: "hywf",
-        syntax: "hywf",
-        about: "HyWF: chances cut at random for each session, runs of 20 packets on average",
-        every: Some("~20p"),
-        build: hywf::build,
-    },
-    Family {
-        name: "lowest-rtt",
-        syntax: "lowest-rtt",
-        about: "the path with the lowest round-trip time; paths not measured yet are tried first",
-        every: None,
-        build: lowest_rtt::build,
-    },
+    round_robin::FAMILY,
+    uniform::FAMILY,
+    weighted::DIRICHLET,
+    weighted::FIXED,
+    batched::FAMILY,
+    hywf::FAMILY,
+    lowest_rtt::FAMILY,
 ];
 
 /// A scheduler as a user names it, such as `weighted:0.5`; makes one scheduler for each session.
@@ -139,6 +102,8 @@ pub enum SpecError {
     Negative(f64),
     /// All weights are zero.
     NoWeight,
+    /// The sum of the weights is beyond all numbers.
+    Infinite,
     /// Not one weight for each path: (weights, paths).
     Count(usize, usize),
 }
@@ -159,6 +124,7 @@ impl fmt::Display for SpecError {
             SpecError::NoWeight => {
                 f.write_str("the weights sum to 0: no path would carry anything")
             }
+            SpecError::Infinite => f.write_str("the weights sum to infinity: give smaller ones"),
             SpecError::Count(weights, paths) => {
                 write!(f, "{weights} weights for {paths} paths: give one for each path")
             }
@@ -209,18 +175,10 @@ mod tests {
     use crate::conformance;
     use crate::seed::stream;
 
-    /// An argument that suits the family, for three paths.
-    fn example(family: &Family) -> String {
-        match family.name {
-            "weights" => "weights:0.6,0.3,0.1".into(),
-            name => name.into(),
-        }
-    }
-
     #[test]
     fn every_family_passes_the_conformance_suite() {
         for family in FAMILIES {
-            let spec: Spec = example(family).parse().unwrap();
+            let spec: Spec = family.example.parse().unwrap();
             conformance::check(|seed| spec.build(3, stream(seed, 0, "scheduler")).unwrap());
         }
     }

@@ -1,9 +1,19 @@
 //! Each path in turn.
 
-use super::{Built, Scheduler, no_argument};
+use super::{Built, Family, Scheduler, no_argument};
 use crate::path::usable;
 use crate::seed::Stream;
 use crate::{PathId, PathView, Time};
+
+pub(super) const FAMILY: Family = Family {
+    name: "round-robin",
+    syntax: "round-robin",
+    example: "round-robin",
+    about: "each path in turn",
+    plain: "the paths take turns",
+    every: None,
+    build,
+};
 
 /// Round robin (CoMPS, section 4.2, "RR"): the usable paths in the order given, again and again.
 #[derive(Debug, Default)]
@@ -27,7 +37,7 @@ impl Scheduler for RoundRobin {
     }
 }
 
-pub(super) fn build(argument: Option<&str>, _paths: usize, _stream: Stream) -> Built {
+fn build(argument: Option<&str>, _paths: usize, _stream: Stream) -> Built {
     no_argument("round-robin", argument)?;
     Ok(Box::new(RoundRobin::new()))
 }

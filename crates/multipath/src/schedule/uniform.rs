@@ -2,10 +2,20 @@
 
 use rand::RngExt;
 
-use super::{Built, Scheduler, no_argument};
+use super::{Built, Family, Scheduler, no_argument};
 use crate::path::usable;
 use crate::seed::Stream;
 use crate::{PathId, PathView, Time};
+
+pub(super) const FAMILY: Family = Family {
+    name: "uniform",
+    syntax: "uniform",
+    example: "uniform",
+    about: "each run by a path drawn with equal chances",
+    plain: "a path is drawn by lot, all with the same chances",
+    every: None,
+    build,
+};
 
 /// Uniform random (CoMPS, section 4.2, "UR").
 #[derive(Debug)]
@@ -33,7 +43,7 @@ impl Scheduler for Uniform {
     }
 }
 
-pub(super) fn build(argument: Option<&str>, _paths: usize, stream: Stream) -> Built {
+fn build(argument: Option<&str>, _paths: usize, stream: Stream) -> Built {
     no_argument("uniform", argument)?;
     Ok(Box::new(Uniform::new(stream)))
 }

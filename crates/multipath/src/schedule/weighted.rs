@@ -3,10 +3,30 @@
 use rand::RngExt;
 use rand_distr::{Distribution, Gamma};
 
-use super::{Built, Scheduler, SpecError};
+use super::{Built, Family, Scheduler, SpecError};
 use crate::path::usable;
 use crate::seed::Stream;
 use crate::{PathId, PathView, Time};
+
+pub(super) const DIRICHLET: Family = Family {
+    name: "weighted",
+    syntax: "weighted[:ALPHA]",
+    example: "weighted",
+    about: "as uniform, with chances from a fresh symmetric Dirichlet draw for each session (ALPHA 1 if not given)",
+    plain: "a path is drawn by lot, with chances that were themselves drawn anew for each session",
+    every: None,
+    build: build_dirichlet,
+};
+
+pub(super) const FIXED: Family = Family {
+    name: "weights",
+    syntax: "weights:W,W,…",
+    example: "weights:6,3,1",
+    about: "as uniform, with the chances given, one for each path",
+    plain: "a path is drawn by lot, with chances that the user gave",
+    every: None,
+    build: build_fixed,
+};
 
 /// Weighted random (CoMPS, section 4.2, "WR"): chances fixed for the session's life.
 ///
@@ -25,8 +45,12 @@ impl Weighted {
         if let Some(&bad) = weights.iter().find(|weight| !weight.is_finite() || **weight < 0.0) {
             return Err(SpecError::Negative(bad));
         }
-        if weights.iter().sum::<f64>() <= 0.0 {
+        let total: f64 = weights.iter().sum();
+        if total <= 0.0 {
             return Err(SpecError::NoWeight);
+        }
+        if total.is_infinite() {
+            return Err(SpecError::Infinite);
         }
         Ok(Weighted { weights, stream })
     }
@@ -38,6 +62,10 @@ impl Weighted {
         let gamma = Gamma::new(alpha, 1.0).map_err(|_| SpecError::Number(alpha.to_string()))?;
         let draws: Vec<f64> = (0..paths).map(|_| gamma.sample(&mut stream)).collect();
         let sum: f64 = draws.iter().sum();
+        if sum.is_infinite() {
+            // The limit of a huge alpha is equal chances.
+            return Weighted::fixed(vec![1.0; paths], stream);
+        }
         if sum > 0.0 {
             return Weighted::fixed(draws.iter().map(|draw| draw / sum).collect(), stream);
         }
@@ -86,7 +114,7 @@ pub(super) fn build_dirichlet(argument: Option<&str>, paths: usize, stream: Stre
     Ok(Box::new(Weighted::dirichlet(alpha, paths, stream)?))
 }
 
-pub(super) fn build_fixed(argument: Option<&str>, paths: usize, stream: Stream) -> Built {
+fn build_fixed(argument: Option<&str>, paths: usize, stream: Stream) -> Built {
     let list = argument.ok_or(SpecError::Missing("weights:W,W,…"))?;
     let weights: Vec<f64> = list.split(',').map(number).collect::<Result<_, _>>()?;
     if weights.len() != paths {
@@ -169,5 +197,12 @@ mod tests {
             |alpha| Weighted::dirichlet(alpha, 3, stream(1, 0, "scheduler")).unwrap().weights;
         assert!(weights(1e6).iter().all(|weight| (weight - 1.0 / 3.0).abs() < 0.01));
         assert!(weights(1e-9).iter().any(|weight| *weight > 0.999));
+        assert_eq!(weights(1e308), [1.0; 3], "a sum beyond all numbers");
+    }
+
+    #[test]
+    fn weights_without_a_finite_sum_are_refused() {
+        let built = Weighted::fixed(vec![1e308; 3], stream(1, 0, "scheduler"));
+        assert_eq!(built.unwrap_err(), SpecError::Infinite);
     }
 }

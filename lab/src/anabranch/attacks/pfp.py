@@ -25,7 +25,8 @@ class PFP(NetworkAttack):
     Two convolutions of 128 filters and 12 taps with pooling by 10 and response normalisation, a
     tanh layer of 256 units, dropout 0.2; gradient descent at 0.05, times 0.96 in 1,000 steps, with
     the kernels' squared norm as a penalty, as in the authors' program, from which we take what the
-    paper leaves open (40 epochs; mini-batches of 64, the default of its library).
+    paper leaves open (mini-batches of 64, the default of its library; of epochs it says 30, and 40
+    in a comment, which others who trained it kept).
 
     Departures: dense layers start Glorot-uniform, where the program's library draws from a normal
     distribution of deviation 0.02; the last mini-batch is filled up.

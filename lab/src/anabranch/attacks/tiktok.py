@@ -12,8 +12,10 @@ class TikTok(DeepFingerprinting):
     """Tik-Tok (Rahman, Sirinam, Mathews, Gangadhara and Wright, PETS 2020).
 
     The network and hyperparameters of Deep Fingerprinting over directional time, which is the
-    packet's direction times its time in seconds. Departures as in
-    `DeepFingerprinting`; time counts from the first packet of the observed sequence.
+    packet's direction times its time in seconds; time counts from the first packet of the observed
+    sequence. Departures as in `DeepFingerprinting`; and the authors' program for this attack has
+    dropouts of 0.5, then 0.7 behind its dense layers (here 0.7, then 0.5), mini-batches of 32, and
+    up to 40 epochs that end early.
     """
 
     needs_times = True

@@ -16,11 +16,11 @@ from anabranch.evaluate.samples import Sampler, Samples
 from anabranch.evaluate.spec import Spec
 from anabranch.metrics import UNMONITORED, Outcomes
 from anabranch.metrics.outcomes import Bools
-from anabranch.observers import SettingError
+from anabranch.observers import SettingError, path_count
 from anabranch.results import Result, plain
 from anabranch.traces import Traces
 from anabranch.unfinished import Took, Unfinished
-from anabranch.validate import TraceError
+from anabranch.validate import TraceError, labels
 
 THREE_SETS = ("train", "validation", "test")
 
@@ -51,6 +51,7 @@ def evaluate(
         raise TraceError(f"these traces have no times, which {spec.attack} looks at", column="time")
     began = Took.now()
     pages = protocol.choose_pages(traces, spec.design())
+    labels(traces, pages.monitored)
     sampler = Sampler(spec, traces, pages.classes(traces))
     run = _paper if spec.protocol == "paper" else _honest
     judged = [
@@ -64,13 +65,13 @@ def evaluate(
         data=data,
         names=traces.names,
         facts={
-            "division": _division(spec, traces),
+            "division": _division(spec, traces, pages),
             "pages": int(pages.monitored.size + pages.unmonitored.size),
             "folds": [part.facts for part in judged],
             "sizes": traces.facts.size,
-            "recorded_split": traces.facts.schedule,
+            "recorded_split": traces.facts.schedule if path_count(traces) > 1 else None,
         },
-        metrics=plain(_measured(spec, judged, outcomes)),
+        metrics=plain(_measured(spec, judged, outcomes, pages)),
         outcomes=outcomes,
         took=asdict(took),
     )
@@ -215,15 +216,17 @@ def _sizes(task: _Task) -> dict[str, Any]:
     return facts | {"test_samples_of_training_loads": float(leaked)}
 
 
-def _measured(spec: Spec, judged: list[_Judged], outcomes: Outcomes) -> dict[str, Any]:
+def _measured(
+    spec: Spec, judged: list[_Judged], outcomes: Outcomes, pages: protocol.Pages
+) -> dict[str, Any]:
     if spec.world == "closed":
-        return metrics.closed_world(outcomes, spec.bootstrap, spec.seed)
+        return metrics.closed_world(outcomes, pages.monitored.size, spec.bootstrap, spec.seed)
     accepted = np.concatenate([part.accepted for part in judged])
     curve = np.concatenate([part.curve for part in judged])
     return metrics.open_world(outcomes, accepted, curve, spec.r, spec.bootstrap, spec.seed)
 
 
-def _division(spec: Spec, traces: Traces) -> str:
+def _division(spec: Spec, traces: Traces, pages: protocol.Pages) -> str:
     if spec.protocol == "paper":
         return f"9:1 by sub-trace, {spec.folds} of 10 folds; of more than 10 packets only"
-    return protocol.describe(traces, spec.design())
+    return protocol.describe(traces, spec.design(), pages)

@@ -80,6 +80,11 @@ class Sampler:
             raise SettingError("resplits: nothing is split, so every re-split would be the same")
         if spec.merged and self.split is None and traces.paths is None:
             raise SettingError("merged: nothing is split, so the whole traces train anyway")
+        if spec.defence is not None and traces.paths is not None:
+            raise SettingError(
+                "defence: these loads are split already, so that none can be padded as a whole; "
+                "path_defence pads each path"
+            )
 
     def train(self, rows: Ints) -> Samples:
         """Each re-split of the loads at `rows`, and the whole ones if wanted; none is empty."""

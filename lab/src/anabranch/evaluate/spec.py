@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal, Self, get_type_hints
 
@@ -12,6 +12,9 @@ from anabranch.evaluate.attack import make
 from anabranch.observers import Observer, SettingError, unknown
 from anabranch.protocol import PAPER_PARTS, Design, World
 from anabranch.splitting import Delay, Split
+
+MOST_RESAMPLES = 100_000
+"""Of the bootstrap: they are drawn all at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +78,10 @@ class Spec:
             raise SettingError(f"protocol: honest or paper, not '{self.protocol}'")
         if not 1 <= self.folds <= PAPER_PARTS:
             raise SettingError(f"folds: from 1 to {PAPER_PARTS}, not {self.folds}")
-        if not 0 <= self.r < math.inf or self.bootstrap < 1:
-            raise SettingError(f"r: {self.r:g} or bootstrap: {self.bootstrap} is out of range")
+        if not 0 <= self.r < math.inf:
+            raise SettingError(f"r: {self.r:g} is not a number from 0")
+        if not 1 <= self.bootstrap <= MOST_RESAMPLES:
+            raise SettingError(f"bootstrap: {self.bootstrap}, give 1 to {MOST_RESAMPLES}")
         Observer.parse(self.observer)
         self.design()
         self.pipeline()
@@ -108,8 +113,24 @@ class Spec:
         """Which loads are used."""
         return Design(**{item.name: getattr(self, item.name) for item in fields(Design)})
 
-    def __str__(self) -> str:
-        split = str(self.split() or "not split")
+    def idle(self) -> Iterator[tuple[str, str]]:
+        """Settings that do nothing beside the others, each with the reason.
+
+        In a grid of settings some are idle in places; who gives one evaluation such a setting
+        expects something else of it.
+        """
+        for names, wanted, why in _IDLE:
+            if not wanted(self):
+                changed = (name for name in names if getattr(self, name) != _default(name))
+                yield from ((name, why) for name in changed)
+
+    def told(self, recorded: str | None = None) -> str:
+        """The settings in a line.
+
+        Args:
+            recorded: how the traces had been split when they were recorded.
+        """
+        split = str(self.split() or (f"split as {recorded}" if recorded else "not split"))
         parts = [text for text in (self.defence, split, self.path_defence) if text]
         parts += [f"observer {self.observer}", self.attack, f"{self.world} world", self.protocol]
         return ", ".join(parts)
@@ -139,6 +160,26 @@ class Spec:
         return cls(**values)
 
 
+_IDLE: tuple[tuple[tuple[str, ...], Callable[[Spec], bool], str], ...] = (
+    (
+        ("every", "paths", "mode", "delays"),
+        lambda spec: spec.schedule is not None,
+        "nothing is split without a schedule",
+    ),
+    (("folds",), lambda spec: spec.protocol == "paper", "only the paper's protocol has folds"),
+    (
+        ("validation_loads", "test_loads", "validation_run", "test_run"),
+        lambda spec: spec.protocol == "honest",
+        "the paper's protocol divides sub-traces 9:1",
+    ),
+    (
+        ("monitored", "r"),
+        lambda spec: spec.world == "open",
+        "in a closed world all pages are monitored",
+    ),
+)
+"""Settings, when they do something, and why they do nothing otherwise."""
+
 _TEXTS = ("schedule", "every", "mode", "observer", "attack", "protocol", "world")
 _PADDING = ("defence", "path_defence")
 _KINDS: Mapping[str, str] = {
@@ -151,10 +192,14 @@ _KINDS: Mapping[str, str] = {
 }
 
 
+def _default(name: str) -> Any:
+    return Spec.__dataclass_fields__[name].default
+
+
 def _suits(name: str, value: Any) -> bool:
     kind = _KINDS[name]
     if value is None:
-        return Spec.__dataclass_fields__[name].default is None
+        return _default(name) is None
     if kind == "text":
         return isinstance(value, str)
     if kind == "table":

@@ -33,15 +33,31 @@ FORMATS: Mapping[str, tuple[Callable[[Path, Meaning], Traces], Callable[[Traces,
 """Each format's reader and writer."""
 
 
+_UNTOLD: Mapping[str, tuple[str, ...]] = {
+    "parquet": (),
+    "pcapng": ("label", "monitored"),
+    "lists": ("monitored",),
+    "wflib": ("monitored", "unmonitored"),
+    "directions": ("monitored", "unmonitored"),
+    "cells": (),
+}
+"""What of `Meaning` files of a format leave to be said."""
+
+
 def read(path: Path, form: str | None = None, meaning: Meaning | None = None) -> Traces:
     """Reads traces, of the format named or of the one that the file shows itself to be.
 
     Raises:
-        TraceError: names the file, and the column where one is wrong.
+        TraceError: names the file, and the column where one is wrong, or an attribute of `meaning`
+            for which the format has no use.
     """
-    reader, _ = FORMATS[form or detect(path)]
+    form, meaning = form or detect(path), meaning or Meaning()
+    reader, _ = FORMATS[form]
     with source(path):
-        return reader(path, meaning or Meaning())
+        for name in meaning.said():
+            if name not in _UNTOLD[form]:
+                raise TraceError(f"{name}: of no use to {form}, which says that itself or has none")
+        return reader(path, meaning)
 
 
 def write(traces: Traces, path: Path, form: str | None = None) -> None:

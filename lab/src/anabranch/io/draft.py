@@ -1,4 +1,7 @@
-"""Files and folders that appear when they are complete, or not at all."""
+"""Files and folders that appear when they are complete, or not at all.
+
+A symbolic link stays: what it points to is written.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +22,9 @@ def file(target: Path) -> Iterator[Path]:
     """
     if target.is_dir():
         raise TraceError("is a folder, not a file", file=target)
+    if target.exists() and not target.is_file():
+        raise TraceError("is no regular file, and would be replaced by one", file=target)
+    target = target.resolve()
     handle, name = tempfile.mkstemp(".part", f".{target.name}.", _parent(target))
     draft = Path(name)
     open(handle, "wb").close()  # noqa: PTH123  # only to close the handle

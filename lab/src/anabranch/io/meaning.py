@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,3 +19,7 @@ class Meaning:
     label: str = ""
     monitored: bool = True
     unmonitored: int | None = None
+
+    def said(self) -> Iterator[str]:
+        """Names of the attributes that are not as usual."""
+        return (each.name for each in fields(self) if getattr(self, each.name) != each.default)

@@ -94,10 +94,11 @@ def f1_score(rates: Rates, r: float) -> Floats:
 
 
 def _share(hits: Ints, loads: Ints, weights: ArrayLike) -> Floats:
-    """Hits of all loads, pages weighted; 0 where there is no load."""
+    """Hits of all loads, pages weighted; NaN where there is no load."""
     weight = np.broadcast_to(weights, np.shape(weights)[:-1] + loads.shape).astype(np.float64)
     total = (weight @ loads)[..., None]
-    share: Floats = (weight @ hits) / np.where(total > 0, total, 1)
+    with np.errstate(invalid="ignore"):
+        share: Floats = (weight @ hits) / total
     return share
 
 

@@ -14,14 +14,21 @@ STEPS = 101
 """Thresholds of a curve."""
 
 
-def closed_world(outcomes: Outcomes, resamples: int, seed: int) -> dict[str, Any]:
-    """Share of the loads whose page is guessed; a load of which nothing is seen is a miss."""
+def closed_world(outcomes: Outcomes, pages: int, resamples: int, seed: int) -> dict[str, Any]:
+    """Share of the loads whose page is guessed; a load of which nothing is seen is a miss.
+
+    Args:
+        outcomes: of the test set.
+        pages: how many are told apart.
+        resamples: of the bootstrap.
+        seed: of the bootstrap.
+    """
     everything = np.ones((len(outcomes), 1), np.bool_)
     counts = count(outcomes, everything)
     (accuracy,) = intervals(counts, lambda rates: rates.true, resamples, seed)
     return {
         "accuracy": accuracy,
-        "chance": 1 / max(counts.monitored.size, 1),
+        "chance": 1 / pages,
         "pages": counts.monitored.size,
         "predictions": len(outcomes),
         "unseen": int((outcomes.packets == 0).sum()),

@@ -11,7 +11,10 @@ Optimizer: TypeAlias = Literal["adam", "adamax", "sgd"]
 
 @dataclass(frozen=True, slots=True)
 class Plateau:
-    """Lower the learning rate, then stop, when the validation accuracy no longer rises."""
+    """Lower the learning rate, then stop, when the validation set is no longer done better.
+
+    Better is a higher accuracy, or an equal one with less cross entropy.
+    """
 
     patience: int
     """Epochs without a new best before the rate falls; after twice as many, training stops."""

@@ -180,7 +180,7 @@ def _readable(file: Path) -> Iterator[None]:
         raise
     except ERRORS as error:
         raise TraceError(str(error), file=file) from error
-    except (KeyError, TypeError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise TraceError(f"not a readable result: {error!r}", file=file) from error
 
 

@@ -32,7 +32,7 @@ from typing import Any
 
 from anabranch import io
 from anabranch.evaluate import ERRORS, Spec
-from anabranch.evaluate.attack import TABLE
+from anabranch.evaluate.attack import make
 from anabranch.observers import SettingError, unknown
 from anabranch.validate import TraceError, source
 
@@ -101,8 +101,7 @@ def _units(content: Mapping[str, Any], folder: Path, data: Path | None) -> Itera
     common = _table(content.get("common", {}), "common")
     attacks = _table(content.get("attacks", {}), "attacks")
     for attack, parameters in attacks.items():
-        _known("attack", [attack], tuple(TABLE))
-        _table(parameters, f"attacks.{attack}")
+        make(attack, _table(parameters, f"attacks.{attack}"), 0)
     runs = content.get("runs", [{}])
     if not isinstance(runs, list):
         raise SettingError("runs: write each as [[runs]]")
@@ -112,6 +111,9 @@ def _units(content: Mapping[str, Any], folder: Path, data: Path | None) -> Itera
         named = {"name": f"run {number}"} | ({} if data is None else {"data": str(data.absolute())})
         settings = named | dict(common) | dict(_table(run, "runs"))
         _known("setting", settings, (*_OWN, *_SETTINGS))
+        for name in ("every", "delays"):
+            if name in run and "schedule" not in settings:
+                raise SettingError(f"{name}: nothing is split without a schedule")
         for chosen in _expanded(settings):
             yield _unit(chosen, attacks, folder)
 

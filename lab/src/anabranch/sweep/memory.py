@@ -6,8 +6,10 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
+
 from anabranch.attacks.network import NetworkAttack
-from anabranch.evaluate import Spec
+from anabranch.evaluate import ERRORS, Spec
 from anabranch.evaluate.attack import TABLE
 from anabranch.observers import path_count
 from anabranch.traces import Traces
@@ -23,6 +25,8 @@ _SAMPLE = 16 << 10
 """Bytes of a sample: a row of inputs, and what it adds to trees of a hundred classes."""
 _FOREST, _NETWORK = 400 << 20, 1_500 << 20
 """Bytes of a process with its libraries and a model."""
+_TRIED, _MORE = 16, 1.25
+"""Loads by which padding is estimated, and what is added to be safe."""
 _TESTED = 0.35
 """The part of the loads that tests at most, unless the spec says how many."""
 
@@ -31,11 +35,24 @@ def needed(spec: Spec, traces: Traces) -> int:
     """An estimate from above of the bytes that an evaluation takes."""
     model = _NETWORK if issubclass(TABLE[spec.attack], NetworkAttack) else _FOREST
     packets, loads = traces.times.size, len(traces)
+    padded = packets * _growth(spec, traces)
     part = _part(spec.loads, traces, 1.0)
     seen = part * (spec.resplits * _seen(spec, traces) + spec.merged)
     most = max(seen, _part(spec.test_loads, traces, _TESTED))
     samples = int(part * loads * (spec.resplits + spec.merged))
-    return model + _READ * packets + int(_LEARNT * packets * most) + _SAMPLE * samples
+    return model + _READ * packets + int(_LEARNT * padded * most) + _SAMPLE * samples
+
+
+def _growth(spec: Spec, traces: Traces) -> float:
+    """Packets with padding for each one without: of a few loads, and a quarter more."""
+    if spec.defence is None and spec.path_defence is None:
+        return 1.0
+    few = traces[np.linspace(0, len(traces) - 1, min(_TRIED, len(traces))).astype(np.int64)]
+    try:
+        padded = spec.pipeline().apply(few, spec.seed)
+    except ERRORS:
+        return 1.0  # the evaluation will tell
+    return _MORE * padded.times.size / max(few.times.size, 1)
 
 
 def _part(loads: int | None, traces: Traces, otherwise: float) -> float:
