@@ -30,7 +30,7 @@ def test_wflib_as_others_have_it(tmp_path: Path) -> None:
     path = tmp_path / "a.npz"
     np.savez(path, X=[[0.0, -0.5, 1.0, 0.0], [0.25, 0.0, 0.0, 0.0]], y=[7, 95])
     traces = io.read(path, meaning=io.Meaning(unmonitored=95))
-    assert packets(traces) == [("7", [0.0, 0.5, 1.0], [1, -1, 1]), ("95", [0.25], [1])]
+    assert packets(traces) == [("7", [0.0, 0.5, 1.0], [1, -1, 1]), ("open 0", [0.25], [1])]
     assert traces.monitored.tolist() == [True, False]
 
 

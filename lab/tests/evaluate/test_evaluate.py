@@ -133,6 +133,26 @@ def test_open_world_tests_every_unmonitored_page_once(pages: Traces) -> None:
     assert paper.metrics["recall"]["value"] > 0.5
 
 
+def test_somebody_elses_npz_has_an_open_world(pages: Traces, tmp_path: Path) -> None:
+    """Its unmonitored loads have one number; each is a page of its own."""
+    first = pages[pages.run != 2]
+    inside = first.label < 4
+    chosen = first[inside | (np.arange(len(first)) % 5 == 0)]
+    width = int(chosen.lengths.max())
+    rows = np.zeros((len(chosen), width))
+    for place, row in enumerate(rows):
+        own = chosen.packets(place)
+        row[: chosen.lengths[place]] = (chosen.times[own] + 1e-6) * np.sign(chosen.sizes[own])
+    np.savez(tmp_path / "open.npz", X=rows, y=np.where(chosen.label < 4, chosen.label, 4))
+    traces = io.read(tmp_path / "open.npz", meaning=io.Meaning(unmonitored=4))
+    found = run(traces, **FOREST, world="open")
+    unmonitored = int((chosen.label >= 4).sum())
+    assert found.metrics["monitored_pages"] == 4
+    assert found.metrics["unmonitored_pages"] == unmonitored
+    assert found.metrics["unmonitored_predictions"] == unmonitored
+    assert found.metrics["recall"]["value"] > 0.5
+
+
 @pytest.mark.parametrize("where", ["defence", "path_defence"])
 def test_padding_is_seen_by_the_attacker_and_told_with_its_cost(pages: Traces, where: str) -> None:
     plain = run(pages, **FOREST, **SPLIT, observer="merged")

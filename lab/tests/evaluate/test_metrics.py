@@ -7,7 +7,7 @@ import pytest
 from numpy.typing import ArrayLike
 
 from anabranch import metrics
-from anabranch.metrics import Outcomes
+from anabranch.metrics import Outcomes, bootstrap
 from anabranch.metrics.rates import Rates, rates
 
 
@@ -112,6 +112,16 @@ def test_intervals_hold_the_truth_as_often_as_they_say() -> None:
 def test_of_no_loads_no_rate_is_known() -> None:
     found = metrics.closed_world(HAND[~HAND.monitored], 2, 50, 0)
     assert np.isnan(found["accuracy"].value)
+
+
+def test_many_unmonitored_pages_are_drawn_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    page = np.arange(70)
+    rows = outcomes(page, np.where(page < 20, page, 0), monitored=page < 30)
+    accepted = np.random.default_rng(1).random((len(rows), 1)) < 0.5
+    whole = metrics.open_world(rows, accepted[:, 0], accepted, 20.0, 100, 5)
+    monkeypatch.setattr(bootstrap, "BLOCK", 7 * 40)
+    blocks = metrics.open_world(rows, accepted[:, 0], accepted, 20.0, 100, 5)
+    assert whole == blocks
 
 
 def test_equal_seeds_give_equal_intervals() -> None:

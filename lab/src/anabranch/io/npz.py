@@ -47,7 +47,9 @@ class Table:
 def read(path: Path, meaning: Meaning) -> Table:
     """Reads `X` and `y`, or `X_NAME` and `y_NAME` of several groups, which become runs 0, 1, ...
 
-    Labels are the numbers of `y`, and all monitored, unless our arrays or `meaning` tell more.
+    Labels are the numbers of `y`, and all monitored, unless our arrays or `meaning` tell more. A
+    load with the one number of all unmonitored ones is a page of its own, `open 0`, `open 1`, ...,
+    where no array of ours tells its page: crawls load each of these once.
 
     Raises:
         TraceError: if an array is missing or of the wrong shape, or there are no rows.
@@ -61,7 +63,9 @@ def read(path: Path, meaning: Meaning) -> Table:
     if not y.size:
         raise TraceError("holds no rows", column="X")
     runs = np.repeat(np.arange(len(groups)), [arrays["y" + group].size for group in groups])
-    return Table(X, _labels(arrays, y), _monitored(arrays, y, meaning), runs)
+    outside = _outside(y, meaning)
+    monitored = _monitored(arrays, y, meaning) & ~outside
+    return Table(X, _labels(arrays, y, outside), monitored, runs)
 
 
 def write(path: Path, loads: Iterable[NDArray[Any]], traces: Traces) -> None:
@@ -145,11 +149,20 @@ def _check_widths(arrays: Arrays, groups: list[str]) -> None:
         raise TraceError(f"groups differ in the width of their rows: {each}")
 
 
-def _labels(arrays: Arrays, y: NDArray[np.int64]) -> list[str]:
+def _labels(arrays: Arrays, y: NDArray[np.int64], outside: NDArray[np.bool_]) -> list[str]:
     """The label of each load: its number, or what `labels` has at that place.
 
-    Where there are `pages`, they are the places: `y` does not tell unmonitored pages apart.
+    Where there are `pages`, they are the places: `y` does not tell unmonitored pages apart. Without
+    them each load that is `outside` is a page of its own.
     """
+    given = _given_labels(arrays, y)
+    if "pages" not in arrays:
+        for number, place in enumerate(np.flatnonzero(outside).tolist()):
+            given[place] = f"open {number}"
+    return given
+
+
+def _given_labels(arrays: Arrays, y: NDArray[np.int64]) -> list[str]:
     if "labels" not in arrays:
         return list(map(str, y.tolist()))
     labels = arrays["labels"]
@@ -167,17 +180,20 @@ def _labels(arrays: Arrays, y: NDArray[np.int64]) -> list[str]:
 
 
 def _monitored(arrays: Arrays, y: NDArray[np.int64], meaning: Meaning) -> NDArray[np.bool_]:
-    """Which loads are monitored: neither the file nor the user says that they are not."""
+    """Which loads are monitored: neither the file nor the user says that none is."""
     monitored = np.full(y.size, meaning.monitored)
     if "monitored" in arrays:
         monitored &= _added(arrays, "monitored", "b", y.size)
-    if meaning.unmonitored is None:
-        return monitored
+    return monitored
+
+
+def _outside(y: NDArray[np.int64], meaning: Meaning) -> NDArray[np.bool_]:
+    """Which loads have the number that the user names as that of all unmonitored ones."""
     outside: NDArray[np.bool_] = y == meaning.unmonitored
-    if not outside.any():
+    if meaning.unmonitored is not None and not outside.any():
         problem = f"holds no {meaning.unmonitored}: its numbers are {y.min()} to {y.max()}"
         raise TraceError(problem, column="y")
-    return monitored & ~outside
+    return outside
 
 
 def _added(arrays: Arrays, name: str, kinds: str, loads: int) -> NDArray[Any]:

@@ -18,6 +18,10 @@ LEVEL = 0.95
 """Share of resamples that an interval holds."""
 
 
+BLOCK = 1 << 22
+"""Unmonitored pages, times resamples, that are drawn at once: there may be tens of thousands."""
+
+
 @dataclass(frozen=True, slots=True)
 class Estimate:
     """A value and its 95 % interval; NaN where it is not defined."""
@@ -41,10 +45,12 @@ def intervals(
     """
     chance = np.random.default_rng(seed)
     inside = _draws(chance, counts.monitored.size, resamples)
-    outside = _draws(chance, counts.unmonitored.size, resamples)
     values = statistic(rates(counts))
-    spread = np.atleast_2d(statistic(rates(counts, inside, outside)))
-    low, high = _percentiles(spread)
+    block = max(1, BLOCK // max(counts.unmonitored.size, 1))
+    parts = [inside[start : start + block] for start in range(0, resamples, block)]
+    drawn = ((part, _draws(chance, counts.unmonitored.size, part.shape[0])) for part in parts)
+    spread = [np.atleast_2d(statistic(rates(counts, *each))) for each in drawn]
+    low, high = _percentiles(np.concatenate(spread))
     return [Estimate(*map(float, row)) for row in zip(values, low, high, strict=True)]
 
 
