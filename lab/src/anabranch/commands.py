@@ -70,7 +70,9 @@ def evaluate(
     observer: Annotated[
         str, typer.Option(help="random, largest, merged (all paths) or merged:K.")
     ] = "random",
-    attack: Annotated[str, typer.Option(help="Its name, such as k-fp or rf.")] = "k-fp",
+    attack: Annotated[
+        str, typer.Option(help="k-fp, k-fp-paths, cumul, p-fp, df, tik-tok, var-cnn or rf.")
+    ] = "k-fp",
     parameter: Annotated[
         list[str] | None, typer.Option(metavar="NAME=VALUE", help="Of the attack.")
     ] = None,

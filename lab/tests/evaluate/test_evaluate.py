@@ -17,6 +17,7 @@ import pytest
 from anabranch import io, results
 from anabranch.cli import main
 from anabranch.evaluate import Spec, evaluate
+from anabranch.evaluate.attack import TABLE
 from anabranch.nets import MissingExtraError
 from anabranch.observers import SettingError
 from anabranch.results import Result
@@ -310,6 +311,12 @@ def test_the_command_shows_and_keeps_a_result(data: Path, tmp_path: Path) -> Non
     assert re.search(r"padding adds \d+\.\d% bytes and 0\.0% time to 40 test loads", padded.stdout)
     opened = lab("evaluate", data, "--world", "open", "--parameter", "trees=20")
     assert "The false-positive rate rests on 5 unmonitored pages (20 loads)" in opened.stdout
+
+
+def test_help_names_every_attack(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "300")  # no name is broken at the end of a line
+    said = set(re.findall(r"[a-z-]+", lab("evaluate", "--help").stdout))
+    assert said >= set(TABLE)
 
 
 def test_bad_input_is_one_line_and_code_2_and_leaves_nothing(
