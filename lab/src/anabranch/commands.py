@@ -164,8 +164,8 @@ def sweep(
             raise TraceError(f"{unit}: {why}")
 
 
-_OPTIONS = {"delays": "delay", "parameters": "parameter"}
-"""Settings whose options are called otherwise: they are given once for each value."""
+_OPTIONS = {"delays": "delay"}
+"""Settings whose options are called otherwise: this one is given once for each path."""
 
 _NOT_SETTINGS = (
     "data",

@@ -462,7 +462,7 @@ def count_running(folder: str) -> int:
     return running
 
 
-def test_workers_keep_their_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workers_keep_their_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MALLOC_TRIM_THRESHOLD_", "12345")
     names = ["MALLOC_TOP_PAD_", "MALLOC_TRIM_THRESHOLD_"]
     told = dict(executors.pool(names, os.getenv, 2))

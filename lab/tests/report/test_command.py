@@ -181,6 +181,7 @@ def test_what_cannot_be_written_is_named_and_nothing_is(built: page.Page, tmp_pa
         (Path("/proc/report"), None, "/proc/report: "),  # not even root makes anything there
         (out, by_hand, r"doc\.md: has no place for a report"),
         (out, tmp_path / "no" / "doc.md", r"doc\.md: the folder"),
+        (out, out / "figure-7.svg", r"figure-7\.svg: two parts of the report"),
     ]:
         with pytest.raises(TraceError, match=problem):
             files.write(built, folder, target)

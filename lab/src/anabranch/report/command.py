@@ -52,8 +52,6 @@ def report(
     from anabranch.report import files, page
     from anabranch.report.collection import Collection
 
-    if document is not None and numbers is not None and document.resolve() == numbers.resolve():
-        raise TraceError("--markdown and --numbers name the same file", file=numbers)
     collection = Collection.read(sources)
     built = page.build(collection, _command(sources, out, document, numbers), note)
     others = {} if numbers is None else {numbers: collection.lines()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -33,16 +34,20 @@ def write(
     Raises:
         TraceError: if a file cannot be written; no file is changed then.
     """
-    texts = {folder / NAME: html.document(page)}
-    texts |= {folder / f"{figure.key}.svg": figure.svg for figure in page.figures}
+    texts = [(folder / NAME, html.document(page))]
+    texts += [(folder / f"{figure.key}.svg", figure.svg) for figure in page.figures]
     if document is not None:
         links = _links(page, folder, document)
-        texts[document] = _filled(document, markdown.document(page, links))
-    texts |= others or {}
+        texts.append((document, _filled(document, markdown.document(page, links))))
+    texts += (others or {}).items()
+    targets = Counter(file.resolve() for file, _ in texts)
+    for file, _ in texts:
+        if targets[file.resolve()] > 1:
+            raise TraceError("two parts of the report are to be written there", file=file)
     made = _make(folder)
     try:
         with ExitStack() as drafts:
-            for file, text in texts.items():
+            for file, text in texts:
                 with source(file):
                     written = drafts.enter_context(draft.file(file))
                     written.write_text(text, "utf-8")
@@ -53,9 +58,9 @@ def write(
             folder.rmdir()
         raise
     for old in folder.glob("figure-*.svg"):
-        if old not in texts:
+        if old.resolve() not in targets:
             old.unlink()
-    return list(texts)
+    return [file for file, _ in texts]
 
 
 def _make(folder: Path) -> bool:
