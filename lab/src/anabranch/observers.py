@@ -146,9 +146,9 @@ class Observer:
             watched = np.ones((len(traces), 1), np.bool_)
             return View(traces, watched, (traces.lengths > 0).astype(np.float64))
         count = path_count(traces)
-        shares = traces.shares(count)
-        watched = self._watched(traces, shares, seed, replica)
-        return View(_only(traces, watched), watched, (shares * watched).sum(axis=1))
+        watched = self._watched(traces, traces.shares(count), seed, replica)
+        seen = _only(traces, watched)
+        return View(seen, watched, seen.lengths / np.maximum(traces.lengths, 1))
 
     def _watched(self, traces: Traces, shares: Floats, seed: int, replica: int) -> Bools:
         loads, count = shares.shape

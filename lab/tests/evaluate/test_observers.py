@@ -14,9 +14,10 @@ SPLIT = Split("weighted", "20p", 3, seed=4)
 
 def test_all_paths_merged_are_the_load_itself(pages: Traces) -> None:
     for split in (SPLIT, Split("uniform", "~30p", 5, "independent", seed=1)):
-        seen = Observer.parse("merged").see(split.split(pages)).traces
+        view = Observer.parse("merged").see(split.split(pages))
         for name in ("offsets", "times", "sizes", "load", "run", "label"):
-            np.testing.assert_array_equal(getattr(seen, name), getattr(pages, name))
+            np.testing.assert_array_equal(getattr(view.traces, name), getattr(pages, name))
+        assert (view.share == 1).all(), "all of it, not nearly"
 
 
 def test_with_equal_delays_merged_loads_are_late_by_them(pages: Traces) -> None:
