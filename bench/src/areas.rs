@@ -158,6 +158,7 @@ fn assignments(scheduler: Box<dyn Scheduler>) -> f64 {
 /// Recorded packets split a second, as the lab has them split: from the setting that asks the scheduler most to the mildest.
 fn traces(rig: &Rig, table: &mut Table) -> io::Result<()> {
     let settings = [
+        ("weighted, 1p, independent", "weighted", "1p", Mode::Independent),
         ("uniform, 1p, independent", "uniform", "1p", Mode::Independent),
         ("weighted, 50p, together", "weighted", "50p", Mode::Together),
         ("weighted, 100ms, together", "weighted", "100ms", Mode::Together),

@@ -200,6 +200,7 @@ impl Boundary {
     }
 
     /// Opens a run at `now`.
+    #[inline]
     pub fn begin(&mut self, now: Time) {
         let origin = *self.origin.get_or_insert(now);
         self.packets_left = u64::MAX;

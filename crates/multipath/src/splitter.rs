@@ -46,6 +46,7 @@ impl Splitter {
     /// Assigns the next `units` (at least 1) at `now`; `paths[i]` describes path `i`.
     ///
     /// A run ends at its boundary or with its path's life, whichever comes first.
+    #[inline]
     pub fn assign(&mut self, now: Time, paths: &[PathView], units: u64) -> Assignment {
         let fresh = self.needs_choice(now, paths);
         if fresh {

@@ -94,15 +94,11 @@ impl Scheduler for Weighted {
         let total = if total > 0.0 { total } else { usable(paths).count() as f64 };
         let mut left = self.stream.random::<f64>() * total;
         let mut last = None;
+        // To the end, wherever the draw falls: nobody can guess where, and a wrong guess costs more than a step.
         for index in usable(paths) {
             let weight = self.weight(index) + equal;
-            if weight > 0.0 {
-                last = Some(index);
-            }
+            last = if weight > 0.0 && left >= 0.0 { Some(index) } else { last };
             left -= weight;
-            if left < 0.0 {
-                break;
-            }
         }
         // `last` also catches the case that rounding leaves a crumb after the last candidate.
         last.map(PathId::at)
