@@ -7,7 +7,7 @@ import pytest
 from sklearn.ensemble import RandomForestClassifier
 
 from anabranch.attacks import AttackError, Cumul, KFingerprinting
-from anabranch.attacks.cumul import COSTS, WIDTHS
+from anabranch.attacks.cumul import COSTS, WIDTHS, votes
 from anabranch.attacks.features import kfp_features
 from anabranch.attacks.forest import AT_ONCE, SmallForest
 
@@ -106,3 +106,15 @@ def test_a_search_in_folds_of_whole_loads_repeats(data: Data) -> None:
 def test_without_a_search_the_parameters_are_kept(data: Data) -> None:
     attack = Cumul(cost=3.0, width=0.25).fit(data.train, data.train_labels)
     assert (attack.cost_, attack.width_) == (3.0, 0.25)
+
+
+def test_a_machine_splits_its_vote_within_its_margin() -> None:
+    pairs = np.array([[5.0, 1.0, -2.0], [0.5, 0.0, 0.0]])  # of 0 and 1, 0 and 2, 1 and 2
+    shares = [[2, 0, 1], [1.25, 0.75, 1]]
+    np.testing.assert_allclose(votes(pairs, 3), np.array(shares) / 3)
+
+
+def test_two_classes_alone_are_not_exchanged(data: Data) -> None:
+    rows = np.flatnonzero(np.isin(data.train_labels, ["ant", "bee"]))
+    attack = Cumul().fit(data.train[rows], data.train_labels[rows])
+    assert attack.score(data.train[rows], data.train_labels[rows]) > 0.95

@@ -18,6 +18,8 @@ from .ranges import COUNT, Range, Ranges
 COSTS = tuple(2.0**i for i in range(11, 18, 2))
 WIDTHS = tuple(2.0**i for i in range(-3, 4, 2))
 FOLDS = 3
+BATCH = 500
+"""Samples whose decision values, a pair of classes each, are held at once."""
 
 
 class Cumul(Attack):
@@ -28,8 +30,9 @@ class Cumul(Attack):
     on `validation` where given, else in three folds divided by load where `groups` are given.
     Without a search `cost` and `width` are taken as they are.
 
-    Departures: probabilities are a softmax of the one-versus-rest decision values, not Platt's
-    scaling, whose inner folds would put sub-traces of one load on both sides.
+    Departures: probabilities are shares of the votes, of which a machine for two classes splits its
+    own within its margin, so that an open world can rank loads. Platt's scaling would put
+    sub-traces of one load on both sides of its inner folds.
 
     Attributes:
         machine_: the fitted pipeline.
@@ -72,11 +75,14 @@ class Cumul(Attack):
         check_is_fitted(self, "machine_")
         if len(X) == 0:
             return np.zeros((0, self.classes_.size))
-        values = self.machine_.decision_function(cumul_features(X, self.points))
-        if values.ndim == 1:
-            values = np.column_stack([-values, values])
-        exponential = np.exp(values - values.max(axis=1, keepdims=True))
-        return np.asarray(exponential / exponential.sum(axis=1, keepdims=True))
+        features = cumul_features(X, self.points)
+        starts = range(0, len(features), BATCH)
+        return np.concatenate([self._votes(features[at : at + BATCH]) for at in starts])
+
+    def _votes(self, features: Floats) -> Floats:
+        values = self.machine_.decision_function(features)
+        # Of two classes alone, unlike of more, positive values are the second one's.
+        return votes(-values[:, None] if values.ndim == 1 else values, self.classes_.size)
 
     def _fit(self, task: Task) -> None:
         features = cumul_features(task.X, self.points)
@@ -103,5 +109,26 @@ class Cumul(Attack):
         )
 
 
+def votes(values: Floats, classes: int) -> Floats:
+    """Class probabilities from what tells each two classes apart: the share of each in all votes.
+
+    Each pair has a vote, which is the first class's from 1 on and the second's up to -1; between,
+    within the margin, it is split. Whole votes alone would rank no loads: of many classes one
+    nearly always has all of its own.
+
+    Args:
+        values: float64 (n, pairs), of the classes 0 and 1, 0 and 2, ..., 1 and 2, ...
+        classes: how many.
+
+    Returns:
+        float64 (n, classes).
+    """
+    for_first = (1 + np.clip(values, -1, 1)) / 2
+    first, second = (np.eye(classes)[part] for part in np.triu_indices(classes, 1))
+    return np.asarray((for_first @ first + (1 - for_first) @ second) / values.shape[1])
+
+
 def _machine(cost: float, width: float) -> Pipeline:
-    return make_pipeline(MinMaxScaler((-1, 1)), SVC(C=cost, gamma=width))
+    return make_pipeline(
+        MinMaxScaler((-1, 1)), SVC(C=cost, gamma=width, decision_function_shape="ovo")
+    )
