@@ -462,14 +462,6 @@ def count_running(folder: str) -> int:
     return running
 
 
-def test_workers_keep_their_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MALLOC_TRIM_THRESHOLD_", "12345")
-    names = ["MALLOC_TOP_PAD_", "MALLOC_TRIM_THRESHOLD_"]
-    told = dict(executors.pool(names, os.getenv, 2))
-    assert told == {"MALLOC_TOP_PAD_": str(256 << 20), "MALLOC_TRIM_THRESHOLD_": "12345"}
-    assert "MALLOC_TOP_PAD_" not in os.environ
-
-
 def test_a_killed_worker_is_told(tmp_path: Path) -> None:
     with pytest.raises(SettingError, match="jobs: a process was killed"):
         list(executors.pool(["a", "b", "c"], end_abruptly, 2))

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from anabranch.unfinished import Unfinished
 
+from .allocator import keep_freed_memory
 from .layers import Layer, State
 from .recipe import Optimizer, Plateau, Recipe
 
@@ -60,6 +61,7 @@ def train(
         on_epoch: called after each, those of an earlier process included.
         unfinished: takes the state after each epoch; what it has is gone on from, to the same end.
     """
+    keep_freed_memory()
     run = _Run(recipe, network, inputs, codes, seed)
     kept = None if unfinished is None else unfinished.read()
     if kept is not None:

@@ -115,8 +115,7 @@ def pool(units: Sequence[U], work: Callable[[U], T], at_once: int) -> Done[U, T]
         yield from here(units, work)
         return
     # Spawned, since JAX's threads do not survive a fork.
-    workers = ProcessPoolExecutor(at_once, get_context("spawn"), _end_with_parent)
-    with _kept_memory(), workers as executor:
+    with ProcessPoolExecutor(at_once, get_context("spawn"), _end_with_parent) as executor:
         waiting, running = list(reversed(units)), dict[Future[T], U]()
         try:
             while waiting or running:
@@ -136,30 +135,6 @@ def pool(units: Sequence[U], work: Callable[[U], T], at_once: int) -> Done[U, T]
             if running:  # interrupted: what is under way is lost anyway
                 for worker in active_children():
                     worker.terminate()
-
-
-_KEPT = {
-    "MALLOC_TOP_PAD_": 256 << 20,
-    "MALLOC_TRIM_THRESHOLD_": 8 << 30,
-    "MALLOC_MMAP_THRESHOLD_": 4 << 30,
-}
-"""Of glibc's allocator, bytes: what is freed is kept for the next array, not given back.
-
-Networks take and free the same arrays at each step; without this a sixth of a training's processor
-time, on two cores at once, was the kernel's, which cleared their pages anew.
-"""
-
-
-@contextmanager
-def _kept_memory() -> Iterator[None]:
-    """Processes that begin in here have allocators that are set so, unless the user set them."""
-    ours = {name: str(value) for name, value in _KEPT.items() if name not in os.environ}
-    os.environ.update(ours)
-    try:
-        yield
-    finally:
-        for name in ours:
-            del os.environ[name]
 
 
 def _on_cluster(
