@@ -110,6 +110,33 @@ def test_a_link_is_followed_and_stays(trace: Path, tmp_path: Path) -> None:
     assert len(io.read(out)) == 12
 
 
+def test_a_link_to_an_empty_folder_is_followed(trace: Path, tmp_path: Path) -> None:
+    link, out = tmp_path / "link", tmp_path / "out"
+    out.mkdir()
+    link.symlink_to(out)
+    assert lab("convert", trace, link, "--to", "cells").returncode == 0
+    assert link.is_symlink()
+    assert any(out.iterdir())
+
+
+def test_more_splits_than_files_may_be_open(trace: Path, tmp_path: Path) -> None:
+    few = "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64)); "
+    program = f"{few}from anabranch.cli import main; main()"
+    options = ["split", str(trace), str(tmp_path / "o.parquet"), "--every", "1p"]
+    call = [sys.executable, "-c", program, *options, "--resplits", "100"]
+    done = subprocess.run(call, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert len(list(tmp_path.glob("o.*.parquet"))) == 100
+
+
+def test_output_that_is_closed_is_no_traceback(trace: Path) -> None:
+    program = "from anabranch.cli import main; main()"
+    call = ["sh", "-c", 'exec "$0" "$@" >&-', sys.executable, "-c", program, "inspect", str(trace)]
+    done = subprocess.run(call, capture_output=True, text=True, check=False)
+    assert "Traceback" not in done.stderr
+    assert done.returncode in (0, 2)
+
+
 def test_output_that_nobody_takes_is_one_line(trace: Path) -> None:
     call = [sys.executable, "-c", "from anabranch.cli import main; main()", "inspect", str(trace)]
     with Path("/dev/full").open("w") as full:

@@ -16,6 +16,7 @@ type Described = (&'static str, &'static str, &'static str, Option<&'static str>
 /// What Python imports as `anabranch._core`; the types are in `lab/src/anabranch/_core.pyi`.
 #[pymodule]
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    maybenot::hush_caught_panics();
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add("MOST_PATHS", anabranch_multipath::trace::MOST_PATHS)?;
     module.add_class::<split::TraceSplit>()?;

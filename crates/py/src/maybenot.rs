@@ -1,10 +1,11 @@
 //! Maybenot machines at both ends of a recorded trace, as Maybenot's own simulator runs them.
 //!
 //! The simulator is given the packets of the trace at the moments at which the client saw them, and answers with what the
-//! client sees once the machines pad and block. It panics where it finds itself in a state that it takes for a bug; such a panic
-//! becomes an error of the load, as the machines that led there are the user's.
+//! client sees once the machines pad and block. It panics where it finds itself in a state that it takes for a bug, and so do the
+//! makers of machines; such a panic becomes an error, as the machines that led there are the user's.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::cell::Cell;
+use std::panic::{self, AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
 use anabranch_multipath::seed;
@@ -100,9 +101,8 @@ impl<'a> Trace<'a> {
         }
         let start = Instant::now();
         let mut queue = self.queue(start, args.network.delay);
-        let run = || sim_advanced(ends[0], ends[1], &mut queue, args);
-        let events = catch_unwind(AssertUnwindSafe(run))
-            .map_err(|_| "the simulator of Maybenot fails with these machines".to_owned())?;
+        let events = quietly(|| sim_advanced(ends[0], ends[1], &mut queue, args))
+            .ok_or("the simulator of Maybenot fails with these machines")?;
         let seen = self.seen(start, &events);
         let real = seen.origin.iter().filter(|&&origin| origin != PADDING).count();
         if real < self.times.len() {
@@ -200,10 +200,38 @@ fn machines_of(texts: &[String], seed: u64, purpose: &str) -> PyResult<Vec<Machi
         }
         let named = text.parse::<StaticMachine>().map_err(|error| wrong(&error))?;
         possible(&named).map_err(|error| wrong(&error))?;
-        machines.extend(get_machine(&[named], &mut dice));
+        let made = quietly(|| get_machine(&[named], &mut dice));
+        machines.extend(made.ok_or_else(|| wrong(&"maybenot-machines fails with its numbers"))?);
     }
     Ok(machines)
 }
+
+/// What `work` makes, or `None` where it panics, which nothing tells on standard error.
+fn quietly<T>(work: impl FnOnce() -> T) -> Option<T> {
+    QUIET.set(true);
+    let made = catch_unwind(AssertUnwindSafe(work)).ok();
+    QUIET.set(false);
+    made
+}
+
+thread_local! {
+    /// Whether panics of this thread are caught and told as errors.
+    static QUIET: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Has panics that `quietly` catches print nothing; others are told as before.
+pub(crate) fn hush_caught_panics() {
+    let told = panic::take_hook();
+    panic::set_hook(Box::new(move |panic| {
+        if !QUIET.get() {
+            told(panic);
+        }
+    }));
+}
+
+/// Most states of a FRONT machine. Each has an equal part of the area under a curve that maybenot-machines cuts off where
+/// 1/2,981 of it is left: it would look for the last of more states for ever.
+const FRONT_STATES: usize = 2_900;
 
 /// Refuses numbers with which maybenot-machines would panic or never end.
 fn possible(machine: &StaticMachine) -> Result<(), &'static str> {
@@ -211,12 +239,12 @@ fn possible(machine: &StaticMachine) -> Result<(), &'static str> {
     let sound = match *machine {
         StaticMachine::Front { padding_budget_max, window_min, window_max, num_states } => {
             let drawn = padding_budget_max > 1 && window_min < window_max;
-            drawn && fine(&[window_min, window_max]) && (1..=10_000).contains(&num_states)
+            drawn && fine(&[window_min, window_max]) && (1..=FRONT_STATES).contains(&num_states)
         }
         StaticMachine::Tamaraw { p, stop_window } => fine(&[p, stop_window]),
         StaticMachine::RegulatorClient { u, c } => fine(&[u, c]),
         StaticMachine::RegulatorServer { r, d, t, n, b } => {
-            fine(&[r, d, t, n]) && d < 1.0 && (1..=1_000).contains(&b)
+            fine(&[r, d, t, n]) && d < 1.0 && n >= 1.0 && (1..=1_000).contains(&b)
         }
         StaticMachine::ScramblerServer { interval, min_count, min_trail, max_trail } => {
             fine(&[interval, min_count, min_trail, max_trail]) && min_trail <= max_trail

@@ -53,7 +53,8 @@ def main() -> None:
     """Runs the command line; every foreseeable error becomes one line and exit code 2."""
     try:
         code = app(sys.argv[1:] or ["--help"], prog_name="anabranch-lab", standalone_mode=False)
-        sys.stdout.flush()
+        if sys.stdout is not None:  # it may be closed from the start
+            sys.stdout.flush()
     except typer.TyperException as error:
         _end(error.format_message())
     except (TraceError, SplitError, DefenceError) as error:
@@ -176,7 +177,9 @@ def split(
                 done = plan.split(traces, replica)
             file = target if resplits == 1 else target.with_suffix(f".{replica}.parquet")
             files.enter_context(source(file))
-            files.enter_context(Writer(file, done.facts)).add(done)
+            writer = files.enter_context(Writer(file, done.facts))
+            writer.add(done)
+            writer.close()  # so many may not be open at a time
     print(f"{len(traces)} loads, {traces.times.size} packets, {resplits} splits: {plan}")
 
 

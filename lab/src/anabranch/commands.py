@@ -25,20 +25,23 @@ from rich.progress import (
 )
 from rich.table import Table
 
+from anabranch.compare import compare
 from anabranch.report.command import report
-from anabranch.validate import TraceError
+from anabranch.validate import TraceError, source
 
 if TYPE_CHECKING:
     from anabranch.attacks import EpochReport
+    from anabranch.evaluate.spec import Spec
     from anabranch.results import Result
     from anabranch.sweep.listing import Unit
     from anabranch.sweep.run import Report
 
 
 def register(app: typer.Typer) -> None:
-    """Adds both commands, and that of reports."""
+    """Adds both commands, and those that take their results."""
     app.command()(evaluate)
     app.command()(sweep)
+    app.command()(compare)
     app.command()(report)
 
 
@@ -104,16 +107,15 @@ def evaluate(
     with _one_line():
         from anabranch import evaluate as lab
         from anabranch import io, results
-        from anabranch.validate import source
 
         settings |= {"delays": _delays(delay or []), "parameters": _parameters(parameter or [])}
         spec = lab.Spec.from_dict(settings)
-        for name, why in spec.idle():
-            raise TraceError(f"--{_OPTIONS.get(name, name).replace('_', '-')}: {why}")
+        _refuse_idle(spec)
         _check_out(out, data)
         if form is not None and form not in io.FORMATS:
             raise TraceError(f"--from: there are {', '.join(io.FORMATS)}, not '{form}'")
         traces = io.read(data, form, io.Meaning(unmonitored=unmonitored_y))
+        _refuse_idle(spec, recorded=traces.paths is not None)
         with source(data), _epochs() as on_epoch:
             result = lab.evaluate(spec, traces, results.digest(data), on_epoch)
         if out is not None:
@@ -164,6 +166,11 @@ def sweep(
             raise TraceError(f"{unit}: {why}")
 
 
+def _refuse_idle(spec: Spec, recorded: bool | None = None) -> None:
+    for name, why in spec.idle(recorded):
+        raise TraceError(f"--{_OPTIONS.get(name, name).replace('_', '-')}: {why}")
+
+
 _OPTIONS = {"delays": "delay"}
 """Settings whose options are called otherwise: this one is given once for each path."""
 
@@ -208,7 +215,7 @@ def _parameters(texts: list[str]) -> dict[str, Any]:
             raise TraceError(f"--parameter '{text}': {name} is given twice")
         try:
             found[name] = json.loads(value)
-        except json.JSONDecodeError:
+        except (ValueError, RecursionError):  # no JSON, or longer or deeper than any number
             found[name] = value
     return found
 
@@ -219,16 +226,17 @@ def _check_out(out: Path | None, data: Path) -> None:
         return
     if out.suffix != ".json":
         raise TraceError("--out: the name of a result ends in .json", file=out)
-    if not out.parent.is_dir():
-        raise TraceError("the folder that it should stand in does not exist", file=out)
     rows = out.with_suffix(".parquet")
-    for file in (out, rows):
-        if file.is_dir() or not os.access(out.parent, os.W_OK):
-            raise TraceError("nothing can be written there", file=file)
-        if file.resolve().is_relative_to(data.resolve()):
-            raise TraceError("--out: it would change the traces that are read", file=file)
-    if rows.exists() and not out.exists():
-        raise TraceError("--out: predictions would replace a file that is not theirs", file=rows)
+    with source(out):
+        if not out.parent.is_dir():
+            raise TraceError("the folder that it should stand in does not exist")
+        for file in (out, rows):
+            if file.is_dir() or not os.access(out.parent, os.W_OK):
+                raise TraceError("nothing can be written there", file=file)
+            if file.resolve().is_relative_to(data.resolve()):
+                raise TraceError("--out: it would change the traces that are read", file=file)
+        if rows.exists() and not out.exists():
+            raise TraceError("--out: predictions would replace a file not theirs", file=rows)
 
 
 @contextmanager
@@ -328,7 +336,7 @@ def _varied(units: list[Unit]) -> list[str]:
 
 
 def _show(result: Result) -> None:
-    from anabranch import results
+    from anabranch import metrics, results
 
     table = Table("what", "value", "95 % interval by page", box=None)
     for name, estimate in results.estimates(result.metrics):
@@ -346,8 +354,8 @@ def _show(result: Result) -> None:
         if fold["overhead"] is not None:
             print(_cost(fold["overhead"]))
             break  # the folds differ in which unmonitored pages test
-    if "resolution" in result.metrics:
-        print(result.metrics["resolution"])
+    if result.spec.world == "open":
+        print(metrics.resolution(result.metrics, unseen=result.spec.protocol == "honest"))
 
 
 def _cost(overhead: dict[str, Any]) -> str:

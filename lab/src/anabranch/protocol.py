@@ -41,7 +41,8 @@ class Design:
         validation_loads: loads a page that choose epochs and thresholds.
         test_loads: loads a page that test.
         test_run: the run that tests; None is the last one, of ten or more runs the last fifth.
-        validation_run: the run that chooses; None is as many as that before the test runs.
+        validation_run: the run that chooses; None is the last of the others, of ten or more runs
+            a fifth of all.
         seed: of these draws.
     """
 
@@ -129,7 +130,7 @@ def choose_pages(traces: Traces, design: Design) -> Pages:
     wanted = there.size if design.pages is None else design.pages
     if wanted > there.size:
         raise SettingError(f"pages: {wanted} wanted, the data have {there.size}")
-    used = np.sort(chance.permutation(there)[:wanted])
+    used = np.sort(_drawn(traces, there, wanted, design, chance))
     if design.world == "closed":
         _at_least(2, used, "pages: a closed world needs 2 or more")
         return Pages(used, (used[:0], used[:0]))
@@ -258,6 +259,29 @@ def _rank_within(codes: NDArray[np.int32]) -> Ints:
     return ranks
 
 
+def _drawn(
+    traces: Traces, there: Ints, wanted: int, design: Design, chance: np.random.Generator
+) -> Ints:
+    """The pages used; where some of the data's are unmonitored, some of both kinds.
+
+    In an open world as many monitored ones as the design wants, or their share of all.
+    """
+    inside = np.intersect1d(there, traces.label[traces.monitored])
+    outside = np.setdiff1d(there, inside)
+    if not outside.size or wanted == there.size:
+        return chance.permutation(there)[:wanted]
+    share = max(1, round(wanted * inside.size / there.size))
+    monitored = share if design.monitored is None else design.monitored
+    if monitored > inside.size:
+        raise SettingError(f"monitored: {monitored} wanted, the data have {inside.size}")
+    if wanted - monitored > outside.size:
+        raise SettingError(
+            f"pages: {wanted - monitored} unmonitored ones wanted, the data have {outside.size}"
+        )
+    parts = (inside, monitored), (outside, max(0, wanted - monitored))
+    return np.concatenate([chance.permutation(pages)[:many] for pages, many in parts])
+
+
 def _divide_pages(
     traces: Traces, used: Ints, design: Design, chance: np.random.Generator
 ) -> tuple[Ints, Ints]:
@@ -290,7 +314,9 @@ def _sides(traces: Traces, design: Design, pages: Pages) -> NDArray[np.int8]:
             sides[np.isin(traces.run, own)] = side
         return sides
     part = _parts(traces.label.astype(np.int64), np.random.default_rng([design.seed, 3]), 5)
-    return np.array([2, 1, 0, 0, 0], np.int8)[part]
+    # Of two loads, one has to be learnt; none chooses.
+    two = np.bincount(traces.label, minlength=len(traces.names))[traces.label] == 2
+    return np.array([2, 1, 0, 0, 0], np.int8)[np.where(two, 2 * part, part)]
 
 
 def _runs(

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from anabranch.evaluate.spec import Spec
 
 FORMAT = 2
-"""Version of these files; raised when the same settings begin to give other numbers, too."""
+"""Version of these files; raised, too, when the same settings of any attack begin to give other
+numbers. Where those of one attack do, its `revision` is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +88,8 @@ def key(spec: Spec, data: str, reading: Mapping[str, Any] | None = None) -> str:
         data: digest of the data.
         reading: how the data are read, where that changes them.
     """
+    from anabranch.evaluate.attack import TABLE
+
     content = {
         "format": FORMAT,
         "version": __version__,
@@ -94,6 +97,8 @@ def key(spec: Spec, data: str, reading: Mapping[str, Any] | None = None) -> str:
         "reading": dict(reading or {}),
         "spec": spec.to_dict(),
     }
+    revision = TABLE[spec.attack].revision
+    content |= {"revision": revision} if revision else {}
     text = json.dumps(content, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -188,7 +193,7 @@ def _parsed(text: str, further: Mapping[str, type] | None = None) -> dict[str, A
     """What `_content` was written as, checked for its parts and `further` ones."""
     try:
         content = json.loads(text)
-    except json.JSONDecodeError as error:
+    except (ValueError, RecursionError) as error:
         raise TraceError(f"not a result: {error}") from error
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise TraceError(f"not a result of format {FORMAT}")

@@ -183,7 +183,8 @@ class Builder:
             TraceError: as `Traces` does.
         """
         names = tuple(sorted(self._names))
-        places = np.array([names.index(name) for name in self._names], dtype=np.int32)
+        place = {name: number for number, name in enumerate(names)}
+        places = np.array([place[name] for name in self._names], dtype=np.int32)
         load, run, code, monitored = zip(*self._rows, strict=True) if self._rows else ((),) * 4
         return Traces(
             load=np.array(load, dtype=np.int64),

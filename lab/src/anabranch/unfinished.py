@@ -79,9 +79,10 @@ class Unfinished:
         return sum((part.earlier() for part in self._parts), self._earlier)
 
     def forget(self) -> None:
-        """Removes all files, of earlier processes too."""
-        pattern = f"{glob.escape(self._stem.name)}.*{SUFFIX}"
-        for file in (self._file, *self._stem.parent.glob(pattern)):
+        """Removes all files, of earlier processes too, and drafts of those that were killed."""
+        stem, folder = glob.escape(self._stem.name), self._stem.parent
+        patterns = (f"{stem}{SUFFIX}", f"{stem}.*{SUFFIX}", f".{stem}.*.part")
+        for file in (file for pattern in patterns for file in folder.glob(pattern)):
             file.unlink(missing_ok=True)
 
     @property

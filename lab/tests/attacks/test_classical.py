@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from sklearn.ensemble import RandomForestClassifier
@@ -112,6 +114,27 @@ def test_a_machine_splits_its_vote_within_its_margin() -> None:
     pairs = np.array([[5.0, 1.0, -2.0], [0.5, 0.0, 0.0]])  # of 0 and 1, 0 and 2, 1 and 2
     shares = [[2, 0, 1], [1.25, 0.75, 1]]
     np.testing.assert_allclose(votes(pairs, 3), np.array(shares) / 3)
+
+
+def test_a_search_that_loads_do_not_suffice_for_is_refused(data: Data) -> None:
+    for groups, problem in (
+        (np.arange(40) % 2, "too few loads for 3 inner folds"),
+        (np.where(data.train_labels == "ant", 0, np.arange(40) % 2 + 1), "would train on one"),
+    ):
+        labels = np.where(data.train_labels == "ant", "ant", "other")
+        with pytest.raises(AttackError, match=problem):
+            Cumul(search=True).fit(data.train, labels, groups=groups)
+
+
+def test_many_classes_take_little_memory() -> None:
+    classes = 400
+    values = np.random.default_rng(0).normal(size=(3, classes * (classes - 1) // 2))
+    shares = votes(values, classes)
+    np.testing.assert_allclose(shares.sum(axis=1), 1)
+    tracemalloc.start()
+    votes(values, classes)
+    assert tracemalloc.get_traced_memory()[1] < 4 * values.nbytes
+    tracemalloc.stop()
 
 
 def test_two_classes_alone_are_not_exchanged(data: Data) -> None:

@@ -112,6 +112,7 @@ def test_a_damaged_file_costs_a_new_start_and_all_parts_are_forgotten(tmp_path: 
     np.testing.assert_array_equal(logits(again, (X,)), logits(whole, (X,)))
     other = tmp_path / "unit2.fold0.training"
     other.touch()
+    (tmp_path / ".unit.fold0.network.training.abcd.part").touch()  # of a process that was killed
     Unfinished(tmp_path / "unit").forget()
     assert list(tmp_path.iterdir()) == [other]
 

@@ -84,6 +84,8 @@ def test_machines_that_only_pad_take_no_time_and_those_that_block_do() -> None:
         ({"server": ("tamaraw 0 5",)}, "out of range"),
         ({"server": ("regulator_server 277 1 3.55 3550 100",)}, "out of range"),
         ({"client": ("front x 1 2 0",)}, "padding_budget_max"),
+        ({"client": ("front 1700 1000000 14000000 4200",)}, "out of range"),
+        ({"server": ("regulator_server 277 0.94 3.55 0.5 100",)}, "out of range"),
         ({"delay": -0.1}, "delay"),
         ({"delay": float("nan")}, "delay"),
         ({"delay": 1e9}, "delay"),

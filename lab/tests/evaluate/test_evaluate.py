@@ -128,7 +128,6 @@ def test_open_world_tests_every_unmonitored_page_once(pages: Traces) -> None:
     assert numbers["monitored_predictions"] == 2 * 4 * 4
     assert numbers["recall"]["value"] > 0.5
     assert numbers["false_positive_rate"]["value"] < 0.5, "at a threshold of 0 it would be 1"
-    assert "6 unmonitored pages" in numbers["resolution"]
     assert len(numbers["curve"]["recall"]) == len(numbers["curve"]["r_precision"])
     paper = run(pages, **FOREST, world="open", monitored=4, protocol="paper")
     assert paper.metrics["recall"]["value"] > 0.5
@@ -238,6 +237,14 @@ def test_keys_tell_settings_data_and_reading_apart() -> None:
     }
     assert len(keys) == 5
     assert results.key(Spec(), "a") in keys
+
+
+def test_a_revised_attack_has_other_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    forest, other = Spec(attack="k-fp"), Spec(attack="k-fp-paths")
+    before = results.key(forest, "a"), results.key(other, "a")
+    monkeypatch.setattr(TABLE["k-fp"], "revision", 1)
+    assert results.key(forest, "a") != before[0]
+    assert results.key(other, "a") == before[1]
 
 
 @pytest.mark.parametrize(
@@ -354,6 +361,10 @@ def test_bad_input_is_one_line_and_code_2_and_leaves_nothing(
         ([data, "--attack", "kfp"], "did you mean 'k-fp'"),
         ([data, "--parameter", "trees"], "write NAME=VALUE"),
         ([data, "--observer", "all"], "there are random, largest, merged"),
+        ([data, "--observer", "largest"], "--observer: nothing is split, so that every"),
+        ([data, "--schedule", "", "--every", "20p"], "schedule: "),
+        ([data, "--parameter", f"trees={'9' * 5000}"], "is not like its default"),
+        ([data, "--parameter", f"trees={'[' * 100000}"], "is not like its default"),
         ([data, "--test-run", 8], "test_run: the data have no run 8"),
         ([data, "--resplits", 2], "resplits: nothing is split"),
         ([data, "--from", "csv"], "--from: there are parquet"),
@@ -378,6 +389,7 @@ def test_bad_input_is_one_line_and_code_2_and_leaves_nothing(
         ("no/out.json", "does not exist"),
         ("out.txt", "ends in .json"),
         ("folder.json", "nothing can be written there"),
+        (f"{'x' * 300}.json", "File name too long"),
         ("rows.json", "rows.parquet: nothing can be written there"),
         ("lost.json", "lost.parquet: --out: predictions would replace a file"),
     ]:

@@ -178,8 +178,11 @@ def test_equal_shares_make_one_part() -> None:
 
 
 def test_the_resolution_is_told_plainly() -> None:
-    said = metrics.resolution(24, 1176, 20)
+    few = {"unmonitored_pages": 24, "unmonitored_predictions": 1176, "r": 20.0}
+    said = metrics.resolution(few, unseen=True)
     assert "24 unmonitored pages (1176 loads)" in said
     assert "4.2%" in said
     assert "up to 11.7%" in said
-    assert "no unmonitored pages" in metrics.resolution(0, 0, 20)
+    assert "nothing is known of others" in metrics.resolution(few, unseen=False)
+    none = few | {"unmonitored_pages": 0}
+    assert "no unmonitored pages" in metrics.resolution(none, unseen=True)

@@ -160,6 +160,36 @@ def test_the_datas_own_unmonitored_pages_are_taken(pages: Traces) -> None:
     assert protocol.choose_pages(marked, Design()).monitored.tolist() == [6, 7, 8, 9]
 
 
+def test_some_pages_of_both_kinds_are_drawn(pages: Traces) -> None:
+    marked = replace(pages, monitored=pages.label >= 6)
+    for settings, inside, outside in (
+        ({"pages": 8, "monitored": 4}, 4, 4),
+        ({"pages": 6, "monitored": 2}, 2, 4),
+        ({"pages": 7}, 3, 4),
+        ({"monitored": 1}, 1, 6),
+    ):
+        chosen = protocol.choose_pages(marked, Design(world="open", **settings))
+        assert chosen.monitored.size == inside
+        assert set(chosen.monitored) <= {6, 7, 8, 9}
+        assert len(set(chosen.unmonitored) - {6, 7, 8, 9}) == chosen.unmonitored.size == outside
+    for settings, problem in (
+        ({"pages": 8, "monitored": 5}, "monitored: 5 wanted, the data have 4"),
+        ({"pages": 8, "monitored": 1}, "pages: 7 unmonitored ones wanted, the data have 6"),
+        ({"pages": 3, "monitored": 4}, "4 unmonitored pages or more; there are 0"),
+    ):
+        with pytest.raises(SettingError, match=problem):
+            protocol.choose_pages(marked, Design(world="open", **settings))
+
+
+def test_of_two_loads_one_is_learnt_and_one_tested(pages: Traces) -> None:
+    once = replace(pages, load=np.arange(len(pages)), run=np.zeros(len(pages), np.int32))
+    keep = (once.label != 3) | (np.cumsum(once.label == 3) <= 2)
+    few = once[keep]
+    (fold,) = folds(few)
+    assert [np.count_nonzero(few.label[side] == 3) for side in (fold.train, fold.test)] == [1, 1]
+    assert not (few.label[fold.validation] == 3).any()
+
+
 def test_a_load_on_two_sides_is_our_mistake() -> None:
     with pytest.raises(AssertionError, match="two sides"):
         Fold(np.array([0, 1]), np.array([2]), np.array([1]))

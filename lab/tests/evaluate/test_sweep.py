@@ -104,6 +104,8 @@ def test_a_run_overrules_what_is_common(data: Path, tmp_path: Path) -> None:
         ("attacks.k-fp", "attacks.kfp", "line 8: unknown attack 'kfp': did you mean 'k-fp'"),
         ("loads = 6", "loads = '6'", "line 4: loads: '6' is no whole number"),
         ("loads = 6", "loads = ", "not TOML: Invalid value \\(at line 4"),
+        ("loads = 6", f"loads = {'9' * 5000}", "not TOML: Exceeds the limit"),
+        ("loads = 6", f"loads = {'[' * 5000}", "not TOML: "),
         ("paths = [2, 3]", "paths = 0", "line 18: paths: 0, give 1 to"),
         ("data = ", "date = ", "line 3: unknown setting 'date'"),
         ('"weighted"\nevery', '"weights:0,0"\nevery', "line 16: schedule: the weights sum to 0"),

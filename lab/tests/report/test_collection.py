@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -130,9 +131,8 @@ def test_competing_designs_stand_together(folder: Path) -> None:
 
 def test_the_page_says_how_finely_false_positives_are_resolved(folder: Path) -> None:
     found = Collection.read([folder])
-    text = found.select(world="open")[0].result.metrics["resolution"]
-    assert "unmonitored pages" in text
-    assert f"By the honest protocol: {text}" in said_of(found)
+    honest = "By the honest protocol: The false-positive rate rests on 5 unmonitored pages"
+    assert any(text.startswith(honest) for text in said_of(found))
 
 
 def test_k_fp_ahead_of_rf_is_told(tmp_path: Path) -> None:
@@ -195,3 +195,17 @@ def test_a_file_of_another_kind_is_named(
     with pytest.raises(TraceError, match=problem) as caught:
         Collection.read([folder])
     assert str(file) in str(caught.value)
+
+
+def test_designs_below_the_floor_are_named(tmp_path: Path) -> None:
+    reduced: dict[str, Any] = {"attack": "rf", "loads": 40}
+    found = [
+        result(0.97, attack="rf"),
+        result(0.5, **reduced),
+        result(0.4, **reduced, parameters={"epochs": 9}),
+        result(0.2, **reduced, **WR),
+    ]
+    told = said_of(Collection.read([save_all(found, tmp_path)]))
+    (said,) = (text for text in told if "stay below it" in text)
+    assert "30 epochs" in said
+    assert "9 epochs" not in said

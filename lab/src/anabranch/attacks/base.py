@@ -20,6 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
+from anabranch.io import draft
 from anabranch.unfinished import Unfinished
 
 from .ranges import SEED, Ranges, alike
@@ -169,6 +170,9 @@ class Attack(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-le
     """What each parameter may be, but for those that are true or false."""
     needs_times: ClassVar[bool]
     """Whether it looks at times: on traces that have none it would be another, weaker attack."""
+    revision: ClassVar[int] = 0
+    """Raised when the same parameters begin to give other predictions: results of the one before
+    are then found no more."""
 
     classes_: Labels
 
@@ -245,9 +249,8 @@ class Attack(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-le
         learnt = {name: value for name, value in vars(self).items() if _is_learnt(name)}
         content = {"format": FILE_FORMAT, "attack": type(self).__name__}
         content |= {"parameters": self.get_params(deep=False), "learnt": learnt}
-        part = Path(f"{os.fspath(path)}.part")
-        joblib.dump(content, part, compress=3)
-        part.replace(path)
+        with draft.file(Path(path)) as part:
+            joblib.dump(content, part, compress=3)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
@@ -299,7 +302,8 @@ def _read(path: str | os.PathLike[str]) -> dict[str, Any]:
         raise
     except Exception as error:  # unpickling garbage raises almost anything
         raise AttackError(f"{path}: not a saved attack ({error})") from error
-    if not isinstance(content, dict) or content.get("format") != FILE_FORMAT:
+    parts = {"attack", "parameters", "learnt"}
+    if not isinstance(content, dict) or content.get("format") != FILE_FORMAT or parts - {*content}:
         raise AttackError(f"{path}: not a saved attack of format {FILE_FORMAT}")
     return content
 

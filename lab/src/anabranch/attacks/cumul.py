@@ -5,21 +5,22 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 import numpy as np
-from sklearn.model_selection import GroupKFold, StratifiedKFold, cross_val_score
+from numpy.typing import NDArray
+from sklearn.model_selection import GroupKFold, StratifiedKFold
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import MinMaxScaler
 from sklearn.svm import SVC
 from sklearn.utils.validation import check_is_fitted
 
-from .base import Attack, Floats, Sequences, Task, random_state
+from .base import Attack, AttackError, Floats, Sequences, Task, random_state
 from .features import cumul_features
 from .ranges import COUNT, Range, Ranges
 
 COSTS = tuple(2.0**i for i in range(11, 18, 2))
 WIDTHS = tuple(2.0**i for i in range(-3, 4, 2))
 FOLDS = 3
-BATCH = 500
-"""Samples whose decision values, a pair of classes each, are held at once."""
+AT_ONCE = 1 << 22
+"""Decision values, one for each sample and pair of classes, that are held at once."""
 
 
 class Cumul(Attack):
@@ -31,8 +32,9 @@ class Cumul(Attack):
     Without a search `cost` and `width` are taken as they are.
 
     Departures: probabilities are shares of the votes, of which a machine for two classes splits its
-    own within its margin, so that an open world can rank loads. Platt's scaling would put
-    sub-traces of one load on both sides of its inner folds.
+    own within its margin, so that an open world can rank loads; labels, and what the search looks
+    at, follow them, where libsvm counts whole votes. Platt's scaling would put sub-traces of one
+    load on both sides of its inner folds.
 
     Attributes:
         machine_: the fitted pipeline.
@@ -50,6 +52,7 @@ class Cumul(Attack):
         "width": Range(1e-9, 1e9),
     }
     needs_times = False
+    revision = 1  # probabilities were a softmax
 
     machine_: Pipeline
     cost_: float
@@ -75,14 +78,7 @@ class Cumul(Attack):
         check_is_fitted(self, "machine_")
         if len(X) == 0:
             return np.zeros((0, self.classes_.size))
-        features = cumul_features(X, self.points)
-        starts = range(0, len(features), BATCH)
-        return np.concatenate([self._votes(features[at : at + BATCH]) for at in starts])
-
-    def _votes(self, features: Floats) -> Floats:
-        values = self.machine_.decision_function(features)
-        # Of two classes alone, unlike of more, positive values are the second one's.
-        return votes(-values[:, None] if values.ndim == 1 else values, self.classes_.size)
+        return _shares(self.machine_, cumul_features(X, self.points))
 
     def _fit(self, task: Task) -> None:
         features = cumul_features(task.X, self.points)
@@ -99,14 +95,26 @@ class Cumul(Attack):
         if task.validation is not None:
             held_out, codes = task.validation
             machine.fit(features, task.codes)
-            return float(machine.score(cumul_features(held_out, self.points), codes))
+            return _accuracy(machine, cumul_features(held_out, self.points), codes)
+        found = []
+        for train, test in self._folds(task):
+            machine.fit(features[train], task.codes[train])
+            found.append(_accuracy(machine, features[test], task.codes[test]))
+        return float(np.mean(found))
+
+    def _folds(self, task: Task) -> list[tuple[NDArray[np.intp], NDArray[np.intp]]]:
+        """Training and test places of the inner folds, whole loads where loads are told."""
         state = random_state(self.seed)
         folds: Any = StratifiedKFold(FOLDS, shuffle=True, random_state=state)
         if task.groups is not None:
             folds = GroupKFold(FOLDS, shuffle=True, random_state=state)
-        return float(
-            cross_val_score(machine, features, task.codes, cv=folds, groups=task.groups).mean()
-        )
+        try:
+            divided = list(folds.split(task.codes, task.codes, task.groups))
+        except ValueError as error:
+            raise AttackError(f"search: too few loads for {FOLDS} inner folds") from error
+        if any(np.unique(task.codes[train]).size < 2 for train, _ in divided):
+            raise AttackError(f"search: one of {FOLDS} inner folds would train on one class")
+        return divided
 
 
 def votes(values: Floats, classes: int) -> Floats:
@@ -124,8 +132,31 @@ def votes(values: Floats, classes: int) -> Floats:
         float64 (n, classes).
     """
     for_first = (1 + np.clip(values, -1, 1)) / 2
-    first, second = (np.eye(classes)[part] for part in np.triu_indices(classes, 1))
-    return np.asarray((for_first @ first + (1 - for_first) @ second) / values.shape[1])
+    shares = np.zeros((len(values), classes))
+    begin = 0
+    for first in range(classes - 1):
+        own = for_first[:, begin : begin + classes - 1 - first]
+        shares[:, first] += own.sum(axis=1)
+        shares[:, first + 1 :] += 1 - own
+        begin += own.shape[1]
+    return np.asarray(shares / values.shape[1])
+
+
+def _shares(machine: Pipeline, features: Floats) -> Floats:
+    """Class probabilities (n, classes that `machine` has learnt), a batch at a time."""
+    classes = machine.classes_.size
+    rows = max(1, AT_ONCE // (classes * (classes - 1) // 2))
+    parts = [np.zeros((0, classes))]
+    for begin in range(0, len(features), rows):
+        values = machine.decision_function(features[begin : begin + rows])
+        # Of two classes alone, unlike of more, positive values are the second one's.
+        parts.append(votes(-values[:, None] if values.ndim == 1 else values, classes))
+    return np.concatenate(parts)
+
+
+def _accuracy(machine: Pipeline, features: Floats, codes: NDArray[np.int64]) -> float:
+    guesses = machine.classes_[_shares(machine, features).argmax(axis=1)]
+    return float((guesses == codes).mean())
 
 
 def _machine(cost: float, width: float) -> Pipeline:

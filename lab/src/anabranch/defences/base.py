@@ -157,10 +157,13 @@ def stream(seed: int, purpose: str, *entity: int) -> int:
     Raises:
         DefenceError: if a number is out of range.
     """
+    if not 0 <= seed < 1 << 64:
+        raise DefenceError(f"seed {seed}: give a number from 0 to 2^64 - 1")
     try:
         key = struct.pack(f"<Q{len(entity)}q", seed, *entity)
     except struct.error:
-        raise DefenceError(f"seed {seed}: give a number from 0 to 2^64 - 1") from None
+        numbers = ", ".join(map(str, entity))
+        raise DefenceError(f"{numbers}: numbers of loads and replicas end at 2^63 - 1") from None
     digest = blake2b(key + purpose.encode(), digest_size=8).digest()
     return int.from_bytes(digest, "little")
 

@@ -37,7 +37,9 @@ def defend(
         typer.Option(help="; ".join(each.syntax for each in FAMILIES.values()) + ". In order."),
     ],
     seed: Annotated[int, typer.Option(help="Seed of all draws.")] = 0,
-    replica: Annotated[int, typer.Option(min=0, help="Which draw of each load.")] = 0,
+    replica: Annotated[
+        int, typer.Option(min=0, max=(1 << 63) - 1, help="Which draw of each load.")
+    ] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
     form: Annotated[
         Form | None, typer.Option("--from", help="Format of IN, if it does not show.")

@@ -9,12 +9,10 @@ from typing import Any, Literal, Self, get_type_hints
 
 from anabranch.defences import Pipeline, parse
 from anabranch.evaluate.attack import make
+from anabranch.metrics.bootstrap import MOST_RESAMPLES
 from anabranch.observers import Observer, SettingError, unknown
 from anabranch.protocol import PAPER_PARTS, Design, World
 from anabranch.splitting import Delay, Split
-
-MOST_RESAMPLES = 100_000
-"""Of the bootstrap: they are drawn all at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +90,7 @@ class Spec:
         # Made in any case, so that a path count of 0 is refused even where nothing is split.
         whole = self.schedule is None
         split = Split(
-            self.schedule or "uniform",
+            "uniform" if self.schedule is None else self.schedule,
             "never" if whole else self.every,
             self.paths,
             self.mode,
@@ -113,8 +111,11 @@ class Spec:
         """Which loads are used."""
         return Design(**{item.name: getattr(self, item.name) for item in fields(Design)})
 
-    def idle(self) -> Iterator[tuple[str, str]]:
+    def idle(self, recorded: bool | None = None) -> Iterator[tuple[str, str]]:
         """Settings that do nothing beside the others, each with the reason.
+
+        Args:
+            recorded: whether the traces are split already; None if that is not known yet.
 
         In a grid of settings some are idle in places; who gives one evaluation such a setting
         expects something else of it.
@@ -123,6 +124,8 @@ class Spec:
             if not wanted(self):
                 changed = (name for name in names if getattr(self, name) != _default(name))
                 yield from ((name, why) for name in changed)
+        if self.schedule is None and recorded is False and self.observer != "random":
+            yield "observer", "nothing is split, so that every observer sees all"
 
     def told(self, recorded: str | None = None) -> str:
         """The settings in a line.
@@ -214,5 +217,9 @@ def _suits(name: str, value: Any) -> bool:
 
 def _is_delay(value: Any) -> bool:
     if isinstance(value, list | tuple):
-        return len(value) == 2 and all(isinstance(part, int | float) for part in value)
-    return isinstance(value, int | float)
+        return len(value) == 2 and all(map(_is_number, value))
+    return _is_number(value)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -40,6 +40,7 @@ def folder(target: Path) -> Iterator[Path]:
     """As `file`, for a folder. An existing one has to be empty: nothing is overwritten."""
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise TraceError("exists and is not an empty folder", file=target)
+    target = target.resolve()
     draft = Path(tempfile.mkdtemp(".part", f".{target.name}.", _parent(target)))
     try:
         yield draft

@@ -118,6 +118,10 @@ class Writer:
         for first, last in _groups(traces.offsets):
             self._file.write_table(self._table(traces, first, last))
 
+    def close(self) -> None:
+        """Ends the draft's content; the file still gets its name at the end."""
+        self._file.close()
+
     def _refuse_nothing(self, error: type[BaseException] | None, *_: Any) -> None:
         """Nobody reads a file without rows: the draft goes as after any error."""
         if error is None and not self._loads:
@@ -203,7 +207,8 @@ class _Parts:
         order = kept[np.argsort(owners[kept], kind="stable")]
         paths = paths[order]
         names = tuple(sorted(self.codes))
-        places = np.array([names.index(name) for name in self.codes], np.int32)
+        place = {name: number for number, name in enumerate(names)}
+        places = np.array([place[name] for name in self.codes], np.int32)
         return Traces(
             load=loads[:, 0].copy(),
             run=loads[:, 1].astype(np.int32),

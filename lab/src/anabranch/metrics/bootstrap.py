@@ -16,7 +16,8 @@ from anabranch.metrics.rates import Counts, Rates, rates
 
 LEVEL = 0.95
 """Share of resamples that an interval holds."""
-
+MOST_RESAMPLES = 100_000
+"""They are drawn all at once."""
 
 BLOCK = 1 << 22
 """Unmonitored pages, times resamples, that are drawn at once: there may be tens of thousands."""
@@ -44,24 +45,24 @@ def intervals(
         seed: of these draws; equal seeds draw equal pages, whatever the statistic.
     """
     chance = np.random.default_rng(seed)
-    inside = _draws(chance, counts.monitored.size, resamples)
+    inside = draws(chance, counts.monitored.size, resamples)
     values = statistic(rates(counts))
     block = max(1, BLOCK // max(counts.unmonitored.size, 1))
     parts = [inside[start : start + block] for start in range(0, resamples, block)]
-    drawn = ((part, _draws(chance, counts.unmonitored.size, part.shape[0])) for part in parts)
+    drawn = ((part, draws(chance, counts.unmonitored.size, part.shape[0])) for part in parts)
     spread = [np.atleast_2d(statistic(rates(counts, *each))) for each in drawn]
-    low, high = _percentiles(np.concatenate(spread))
+    low, high = percentiles(np.concatenate(spread))
     return [Estimate(*map(float, row)) for row in zip(values, low, high, strict=True)]
 
 
-def _draws(chance: np.random.Generator, pages: int, resamples: int) -> Floats:
+def draws(chance: np.random.Generator, pages: int, resamples: int) -> Floats:
     """float64 (resamples, pages): how often each page was drawn."""
     if pages == 0:
         return np.zeros((resamples, 0))
     return chance.multinomial(pages, np.full(pages, 1 / pages), resamples).astype(np.float64)
 
 
-def _percentiles(spread: Floats) -> tuple[Floats, Floats]:
+def percentiles(spread: Floats) -> tuple[Floats, Floats]:
     """Ends of the interval of each column; resamples without a value are left out."""
     tail = (1 - LEVEL) / 2
     none = np.isnan(spread).all(axis=0)

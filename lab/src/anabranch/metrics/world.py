@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -67,7 +68,6 @@ def open_world(
         "unmonitored_pages": point.unmonitored.size,
         "unmonitored_predictions": int(point.unmonitored.sum()),
         "unseen": int((outcomes.packets == 0).sum()),
-        "resolution": resolution(point.unmonitored.size, int(point.unmonitored.sum()), r),
         "by_share": by_share(outcomes, accepted, resamples, seed),
         "curve": along,
     }
@@ -105,17 +105,29 @@ def best_threshold(validation: Outcomes, grid: Floats, r: float) -> float:
     return float(grid[np.flatnonzero(scores == scores.max())[-1]])
 
 
-def resolution(pages: int, loads: int, r: float) -> str:
-    """How finely so few unmonitored pages can resolve a false-positive rate, in plain words."""
+def resolution(numbers: Mapping[str, Any], *, unseen: bool) -> str:
+    """How finely so few unmonitored pages can resolve a false-positive rate, in plain words.
+
+    Args:
+        numbers: as `open_world` has them.
+        unseen: whether unmonitored pages that tested did not train.
+    """
+    pages, loads = (numbers[f"unmonitored_{name}"] for name in ("pages", "predictions"))
+    r = float(numbers["r"])
     if pages == 0:
         return "There are no unmonitored pages: nothing is known of false positives."
     step, bound = 1 / pages, 1 - 0.05 ** (1 / pages)
-    return (
+    fineness = (
         f"The false-positive rate rests on {pages} unmonitored pages ({loads} loads): a page "
         f"always mistaken moves it by {step:.1%} and, with r = {r:g}, weighs like {r * step:.0%} "
-        f"of the monitored loads. Even if none were mistaken, up to {bound:.1%} of other pages may "
-        f"be (95 % confidence): such a test cannot prove an r-precision above "
-        f"{1 / (1 + r * bound):.0%}."
+        "of the monitored loads. "
+    )
+    if not unseen:
+        return f"{fineness}These pages train, too, so that nothing is known of others."
+    return (
+        f"{fineness}Even if none were mistaken, up to {bound:.1%} of other pages may be (95 % "
+        f"confidence): such a test cannot prove an r-precision above {1 / (1 + r * bound):.0%} "
+        "where the recall is 100 %, and less where it is less."
     )
 
 

@@ -10,12 +10,12 @@ _TRIM_THRESHOLD, _TOP_PAD, _MMAP_MAX = -1, -2, -4
 """Numbers of glibc's parameters (mallopt(3))."""
 
 _KEPT = {_TRIM_THRESHOLD: (1 << 31) - 1, _TOP_PAD: 256 << 20, _MMAP_MAX: 0}
-"""Bytes; of the last, mappings apart from the heap."""
+"""Bytes at the heap's end; of the last, mappings apart from the heap."""
 
 
 @cache
 def keep_freed_memory() -> bool:
-    """Has this process keep up to 2 GB of freed memory for its next arrays.
+    """Has this process keep what it frees for its next arrays, all but 2 GiB at the heap's end.
 
     Networks take and free the same arrays at each step; given back in between, their pages are
     cleared anew by the kernel, a tenth to a sixth of a training's processor time.

@@ -101,7 +101,10 @@ def protocols(collection: Collection) -> Table:
         "page. The paper's protocol leaves out sub-traces of at most ten packets, takes each path "
         "as a sample of its own, and lets sub-traces of one load stand in training and in test: "
         "the last column says of how many of its test samples another part of the same load was "
-        "trained on."
+        "trained on. It differs in more than that: nine tenths of the loads of all runs train, "
+        "each with all its paths, where the honest one trains on R of them from the runs that "
+        "train; its unmonitored pages train and test; and it takes the most probable class, the "
+        "honest one the threshold with the best F1 on loads and pages that choose."
     )
     header = ("setting", "attack", "what", "honest", "the paper's", "of loads trained on")
     return Table("protocols", "Honest protocol and the paper's", note, header, tuple(rows))
@@ -205,7 +208,8 @@ def overheads(collection: Collection) -> Table:
         if not measured:
             rows.append((head, Cell("–"), *(missing() for _ in _COSTS)))
     note = (
-        "For each real byte or second of the test loads, how much is added. Simulated splitting by "
+        "For each real byte or second of the test loads, how much is added; where data have no "
+        "sizes, every packet counts alike. Simulated splitting by "
         "itself adds no bytes, and no time but the delays that a setting names; what live "
         "splitting costs in throughput is another measurement."
     )
@@ -220,7 +224,8 @@ def _costs(collection: Collection, setting: Setting) -> list[tuple[str, list[Cel
         for fold in entry.result.facts["folds"]:
             cost = fold["overhead"]
             if cost is not None:
-                text = f"{cost['loads']}, seed {entry.spec.seed}"
+                world = {"closed": "closed world", "open": "open world, a fold"}[entry.spec.world]
+                text = f"{world}: {cost['loads']}, seed {entry.spec.seed}"
                 cells = [Cell(values=(Value(percent(cost[name])),)) for name in _COSTS]
                 if cells not in found.values():
                     found[text if text not in found else f"{text} ({len(found) + 1})"] = cells

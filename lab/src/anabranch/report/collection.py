@@ -195,7 +195,8 @@ def _check(result: Numbers) -> None:
     if closed:
         float(metrics["chance"])
     else:
-        str(metrics["resolution"])
+        int(metrics["unmonitored_pages"]) + int(metrics["unmonitored_predictions"])
+        float(metrics["r"])
         for name in ("r_precision", "recall"):
             for point in metrics["curve"][name]:
                 _interval(point)

@@ -81,7 +81,9 @@ def _table(
     note = (
         f"Open world, r = 20. {published.name()}: as published, on other data, each sub-trace a "
         "sample of its own in training and test. Ours: an observer of one path drawn at random "
-        "for each load; 95 % intervals by page."
+        "for each load, and a threshold with the best F1 on other loads and pages; 95 % intervals "
+        "by page. Ours by the paper's protocol: every path a sample, the most probable class, and "
+        "unmonitored pages that train and test."
     )
     key = source.lower().replace(" ", "-")
     return Table(key, f"{source}: {about}", note, _HEADER, tuple(rows), frozenset(groups))

@@ -113,14 +113,17 @@ def _sections(collection: Collection, pictures: Sequence[Figure]) -> list[Sectio
 def _reading() -> tuple[str, ...]:
     return (
         "RR, UR, WR: round robin, uniform random, weighted random (chances from a fresh Dirichlet "
-        "draw for each load). WR 50p × 3: a run of 50 packets, then the next path, of 3 paths; "
-        "100 ms: a run of that time; ~ is a random length of that mean. “Separate ends”: each "
-        "direction has a schedule of its own; else both share one, as in the paper's simulation.",
+        "draw for each load, with parameter 1; WR:4 with 4, which makes them more even). WR 50p × "
+        "3: after each run of 50 packets one of 3 paths is chosen again, by RR the next one, else "
+        "maybe the same; 100 ms: a run of that time; ~ is a random length of that mean. “Separate "
+        "ends”: each direction has a schedule of its own; else both share one, as in the paper's "
+        "simulation. TrafficSliver: its batched weighted random, weights drawn for each load, runs "
+        "of 50 to 70 packets; HyWF: a chance drawn for each load, runs of 20 packets on average.",
         "A design says how the attacker was trained, for instance “40 loads · R 2 · 20 epochs · "
-        "seed 0”: 40 loads of each page, two re-splits of each. “Full” is every load of every "
-        "page. Parameters of the attack that are not as usual stand there too; where there is no "
-        "room for them, † says that there are some. Results of one setting in several designs "
-        "stand together; none is chosen.",
+        "seed 0”: 40 loads of each page, two re-splits of each. “Full” is every load, of the "
+        "runs that train, of every page. Parameters of the attack that are not as usual stand "
+        "there too; where there is no room for them, † says that there are some. Results of one "
+        "setting in several designs stand together; none is chosen.",
         "Open world: r-precision is TPR / (TPR + WPR + r × FPR) with r = 20; a wrong positive is a "
         "monitored page taken for another one. Recall is TPR, F1 their harmonic mean. Closed "
         "world: accuracy is the share of the loads whose page is recognised; a load of which the "

@@ -5,14 +5,19 @@ A setting counts as below a limit only if the whole interval is, of the stronges
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TypeAlias
 
+from anabranch.metrics import resolution as resolved
 from anabranch.report import beyond, comparison, published
 from anabranch.report.collection import WHOLE, Collection, Entry
 from anabranch.report.comparison import UNDEFENDED, WR, WR_TIME
 from anabranch.report.setting import Setting, attack, observer
 from anabranch.report.tables import inline, listed, percent, plural, whole
+
+Training: TypeAlias = tuple[bool, int | None, str] | None
 
 LIMITS = (0.1, 0.2, 0.5)
 """Accuracies that settings are held against."""
@@ -21,6 +26,13 @@ KEY_ATTACKS = ("rf", "k-fp")
 figures have the others."""
 FLOOR = 0.95
 """Below this without any defence, an attack is not trained well enough to tell of defences."""
+
+
+_THRESHOLDS = (
+    "Each training's threshold is chosen on a quarter of the unmonitored pages that do not test "
+    "it, and no interval contains that choice: with another quarter, recall and r-precision may be "
+    "others together; the curves show both along all thresholds."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,15 +73,19 @@ def resolution(collection: Collection) -> Iterator[str]:
     """How finely false positives are resolved, as the results themselves say it.
 
     Of results of one protocol that rest on equally many pages, the one with the fewest loads
-    speaks for all.
+    speaks for all. Bootstrap intervals do not contain how thresholds were chosen.
     """
     open_world = collection.select(world="open")
     ordered = sorted(open_world, key=lambda entry: entry.result.metrics["unmonitored_predictions"])
     said: dict[tuple[str, int], str] = {}
     for entry in ordered:
         metrics, protocol = entry.result.metrics, entry.spec.protocol
-        text = f"By the {protocol} protocol: {metrics['resolution']}"
-        said.setdefault((protocol, metrics["unmonitored_pages"]), text)
+        honest = protocol == "honest"
+        text = resolved(metrics, unseen=honest)
+        chosen = f" {_THRESHOLDS}" if honest else ""
+        said.setdefault(
+            (protocol, metrics["unmonitored_pages"]), f"By the {protocol} protocol: {text}{chosen}"
+        )
     yield from said.values()
 
 
@@ -80,8 +96,9 @@ def _coverage(collection: Collection) -> str:
         f"This page holds {plural(len(collection), 'evaluation')}: "
         f"{plural(len(collection.settings), 'setting')}, {split} of which split, and "
         f"{plural(len(collection.attacks), 'attack')}. Of the {all_points} "
-        f"points that the paper gives in numbers, {there} have a result of ours by the honest "
-        "protocol; the others, and every other place without a result, say “not run”."
+        f"points that the paper gives in numbers of its simulated splitting, {there} have a result "
+        "of ours by the honest protocol; the others, and every other place without a result, say "
+        "“not run”."
     )
 
 
@@ -106,6 +123,33 @@ def _floor(collection: Collection) -> Iterator[str]:
                 f"Undefended, {attack(name)} recognises {_said(best)}: the floor of {whole(FLOOR)} "
                 f"that tells a working attack is {met}."
             )
+    below = [entry for entry in _undefended(collection) if _value(entry) < FLOOR]
+    if below:
+        said = "; ".join(f"{attack(entry.spec.attack)} {_said(entry)}" for entry in below)
+        yield (
+            f"In the design in which most of their splits were run, these stay below it: {said}. "
+            "Their numbers compare settings; they do not bound what these attacks can do."
+        )
+
+
+def _undefended(collection: Collection) -> Iterator[Entry]:
+    """Of each attack the undefended result in the training that most of its results have."""
+    for name in collection.attacks:
+        usual = _usual(collection, name)
+        found = beyond.closed(collection, UNDEFENDED, name)
+        yield from (entry for entry in found if _training(entry) == usual)
+
+
+def _usual(collection: Collection, name: str) -> Training:
+    """How most results of an attack on defended settings were trained."""
+    found = collection.select(attack=name, world="closed", protocol="honest")
+    trained = [_training(entry) for entry in found if entry.setting != UNDEFENDED]
+    return max(dict.fromkeys(trained), key=trained.count, default=None)
+
+
+def _training(entry: Entry) -> Training:
+    """What two results have in common that differ in the setting, re-splits and seed alone."""
+    return entry.full, entry.spec.loads, json.dumps(dict(entry.spec.parameters), sort_keys=True)
 
 
 def _outdone(collection: Collection) -> Iterator[str]:
@@ -161,14 +205,16 @@ def _strongest(collection: Collection) -> Iterator[str]:
             continue
         rows += 1
         if max(map(_high, found)) < LIMITS[1]:
-            strongest = attack(_best(found).spec.attack)
-            held.append(f"{setting} ({attacks} attacks, strongest {strongest})")
+            best = _best(found)
+            weak = "" if best.full else ", in a reduced design"
+            strongest = f"strongest {attack(best.spec.attack)}{weak}"
+            held.append(f"{setting} ({attacks} attacks, {strongest})")
     if rows:
         yield (
             f"{plural(rows, 'defended setting')} met two or more attacks. The strongest "
             f"of them stays below {whole(LIMITS[1])} with its whole interval on {len(held)}"
-            f"{f': {listed(held)}' if held else ''}. An attack that was not run on a setting may "
-            "do better there."
+            f"{f': {listed(held)}' if held else ''}. An attack that was not run on a setting, or "
+            "in full, may do better there."
         )
 
 
@@ -178,18 +224,17 @@ def _reduced(collection: Collection) -> Iterator[str]:
     for setting in collection.settings:
         for name in collection.attacks:
             entries = beyond.closed(collection, setting, name)
+            usual = _usual(collection, name)
             more = [entry for entry in entries if entry.full]
-            less = [entry for entry in entries if not entry.full]
+            less = [entry for entry in entries if not entry.full and _training(entry) == usual]
             if more and less:
-                gaps.append((_value(_best(more)) - _value(_best(less)), setting, name))
+                both = " for ".join(percent(_value(_best(each))) for each in (less, more))
+                gaps.append(f"{both} ({setting}, {attack(name)})")
     if gaps:
-        low, high = min(gaps, key=lambda gap: gap[0]), max(gaps, key=lambda gap: gap[0])
         yield (
-            f"Where both designs were run ({len(gaps)} pairs of setting and attack), the full one "
-            f"recognises between {100 * low[0]:+.1f} ({low[1]}, {attack(low[2])}) and "
-            f"{100 * high[0]:+.1f} points ({high[1]}, {attack(high[2])}) more loads than the "
-            "reduced one. A number of a reduced design alone flatters the defence by so much that "
-            "is not known."
+            f"Where the reduced design of most splits and a full one were both run, the reduced "
+            f"one recognises {listed(gaps)}. Elsewhere a number of a reduced design flatters the "
+            "defence by so much that is not known."
         )
     elif any(not entry.full for entry in collection):
         yield (
@@ -221,12 +266,15 @@ def _shares(collection: Collection) -> Iterator[str]:
     for setting in (WR, WR_TIME):
         for name in KEY_ATTACKS:
             found = beyond.closed(collection, setting, name)
-            parts = _best(found).result.metrics["by_share"] if found else []
+            if not found:
+                continue
+            best = _best(found)
+            parts = best.result.metrics["by_share"]
             if len(parts) > 1:
                 first, last = parts[0], parts[-1]
                 seen = [whole(part["mean_share"]) for part in (first, last)]
                 yield (
-                    f"{attack(name)}, {setting}: of the loads that the "
+                    f"{attack(name)}, {setting} [{best.short}]: of the loads that the "
                     f"observer sees least of ({seen[0]} of the packets on average) "
                     f"{inline(first['accuracy'])} are recognised, of those that it sees most of "
                     f"({seen[1]}) {inline(last['accuracy'])}."
@@ -247,13 +295,17 @@ def _beside_published(collection: Collection) -> Iterator[str]:
 
 
 def _open(collection: Collection, setting: Setting, name: str) -> str:
-    found = collection.like(setting, name, "honest")
-    parts = [
-        f"r-precision {inline(entry.estimate('r_precision'))}, recall "
-        f"{inline(entry.estimate('recall'))} [{entry.short}]"
-        for entry in found
-    ]
-    return f"{attack(name)} {' or '.join(parts) or 'not run'}"
+    """Of an attack, with what it finds undefended: one that fails there tells nothing of splits."""
+    split, whole = (
+        [
+            f"r-precision {inline(entry.estimate('r_precision'))}, recall "
+            f"{inline(entry.estimate('recall'))} [{entry.short}]"
+            for entry in collection.like(each, name, "honest")
+        ]
+        for each in (setting, UNDEFENDED)
+    )
+    before = f" (undefended {' or '.join(whole) or 'not run'})" if split else ""
+    return f"{attack(name)} {' or '.join(split) or 'not run'}{before}"
 
 
 def _protocols(collection: Collection) -> Iterator[str]:

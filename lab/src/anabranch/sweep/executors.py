@@ -114,6 +114,7 @@ def pool(units: Sequence[U], work: Callable[[U], T], at_once: int) -> Done[U, T]
     if at_once == 1:
         yield from here(units, work)
         return
+    others = set(active_children())
     # Spawned, since JAX's threads do not survive a fork.
     with ProcessPoolExecutor(at_once, get_context("spawn"), _end_with_parent) as executor:
         waiting, running = list(reversed(units)), dict[Future[T], U]()
@@ -133,7 +134,7 @@ def pool(units: Sequence[U], work: Callable[[U], T], at_once: int) -> Done[U, T]
         finally:
             executor.shutdown(wait=False, cancel_futures=True)
             if running:  # interrupted: what is under way is lost anyway
-                for worker in active_children():
+                for worker in set(active_children()) - others:
                     worker.terminate()
 
 

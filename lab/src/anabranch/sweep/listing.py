@@ -85,7 +85,7 @@ def read(path: Path, data: Path | None = None) -> list[Unit]:
         text = path.read_text()
         try:
             content = tomllib.loads(text)
-        except tomllib.TOMLDecodeError as error:
+        except (ValueError, RecursionError) as error:
             raise TraceError(f"not TOML: {error}") from error
         try:
             units = list(_units(content, path.parent, data))

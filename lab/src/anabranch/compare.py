@@ -1,0 +1,78 @@
+"""`anabranch-lab compare`: whether a difference between two results is more than chance."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from anabranch.metrics.bootstrap import MOST_RESAMPLES
+from anabranch.validate import TraceError
+
+if TYPE_CHECKING:
+    from anabranch.metrics import Difference, Estimate
+    from anabranch.results import Result
+
+File = Annotated[Path, typer.Argument(help="A result, with its predictions beside it.")]
+
+
+def compare(
+    first: File,
+    second: File,
+    bootstrap: Annotated[
+        int, typer.Option(min=1, max=MOST_RESAMPLES, help="Resamples of the intervals.")
+    ] = 1000,
+    seed: Annotated[int, typer.Option(min=0, help="Of the bootstrap.")] = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="Numbers as one JSON object.")] = False,
+) -> None:
+    """Compares the closed-world accuracy of two results on the loads that both tested.
+
+    The bootstrap draws the same pages for both, so that the interval of the difference is mostly
+    narrower than those of the two: of settings, attacks or designs tested on equal loads, it tells
+    which one is better where their own intervals overlap.
+    """
+    from anabranch import metrics, results
+
+    pair = results.load(first), results.load(second)
+    _check(pair, (first, second))
+    try:
+        found = metrics.difference(pair[0].outcomes, pair[1].outcomes, bootstrap, seed)
+    except metrics.PairError as error:
+        raise TraceError(str(error), file=second) from error
+    if as_json:
+        print(json.dumps(asdict(found)))
+    else:
+        _show(found, pair)
+
+
+def _check(pair: tuple[Result, Result], files: tuple[Path, Path]) -> None:
+    for result, file in zip(pair, files, strict=True):
+        if result.spec.world != "closed":
+            raise TraceError(
+                "an open-world result: thresholds of its own decide what it recognises", file=file
+            )
+        if not len(result.outcomes):
+            raise TraceError("a result without predictions", file=file)
+    if pair[0].data != pair[1].data:
+        raise TraceError(f"of other data than {files[0]}", file=files[1])
+
+
+def _show(found: Difference, pair: tuple[Result, Result]) -> None:
+    table = Table("", "accuracy", "95 % interval by page", "it alone", box=None)
+    rows = (("first", found.first, found.only_first), ("second", found.second, found.only_second))
+    for name, estimate, alone in rows:
+        table.add_row(name, f"{estimate.value:.1%}", _interval(estimate), f"{alone} loads")
+    table.add_row("second less first", f"{found.gain.value:+.1%}", _interval(found.gain, "+"), "")
+    for name, result in zip(("first", "second"), pair, strict=True):
+        print(f"{name}: {result.spec.told(result.facts['recorded_split'])}")
+    print(f"{found.loads} loads of {found.pages} pages that both tested")
+    Console().print(table)
+
+
+def _interval(estimate: Estimate, sign: str = "") -> str:
+    return f"{estimate.low:{sign}.1%} to {estimate.high:{sign}.1%}"

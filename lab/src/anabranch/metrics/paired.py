@@ -1,0 +1,100 @@
+"""Two results of the same loads, compared load by load."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from anabranch.metrics.bootstrap import Estimate, draws, percentiles
+from anabranch.metrics.outcomes import Bools, Floats, Outcomes
+
+
+class PairError(ValueError):
+    """Two results that have no loads to compare."""
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """How much better the second one recognises loads that both predicted.
+
+    Attributes:
+        loads: how many both predicted.
+        pages: of these.
+        first, second: each one's accuracy on them, with 95 % intervals by page.
+        gain: second less first, with its 95 % interval.
+        only_first, only_second: loads that one alone recognised.
+    """
+
+    loads: int
+    pages: int
+    first: Estimate
+    second: Estimate
+    gain: Estimate
+    only_first: int
+    only_second: int
+
+
+def difference(first: Outcomes, second: Outcomes, resamples: int, seed: int) -> Difference:
+    """Compares closed-world predictions; the bootstrap draws the same pages for both.
+
+    What makes a page easy makes it so for both, and falls out of their difference: its interval is
+    mostly far narrower than those of the two would suggest.
+
+    Raises:
+        PairError: if one has several predictions of a load, or they have no load in common, or
+            give one different pages.
+    """
+    ours, theirs = _common(first, second)
+    page = first.page[ours]
+    if (page != second.page[theirs]).any():
+        raise PairError("their loads are of different pages: are the data the same?")
+    right = np.stack([first.right[ours], second.right[theirs]], axis=1)
+    pages, counts = _by_page(page, right)
+    weights = draws(np.random.default_rng(seed), pages.size, resamples)
+    value = _accuracies(counts, np.ones((1, pages.size)))[0]
+    spread = _accuracies(counts, weights)
+    low, high = percentiles(spread)
+    estimates = [Estimate(*map(float, row)) for row in zip(value, low, high, strict=True)]
+    return Difference(
+        loads=page.size,
+        pages=pages.size,
+        first=estimates[0],
+        second=estimates[1],
+        gain=estimates[2],
+        only_first=int((right[:, 0] & ~right[:, 1]).sum()),
+        only_second=int((right[:, 1] & ~right[:, 0]).sum()),
+    )
+
+
+def _common(first: Outcomes, second: Outcomes) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Rows of either that are of the same loads, in one order."""
+    _, ours, theirs = np.intersect1d(
+        _names(first), _names(second), assume_unique=True, return_indices=True
+    )
+    if not ours.size:
+        raise PairError("they have no load in common")
+    return ours, theirs
+
+
+def _names(outcomes: Outcomes) -> NDArray[np.void]:
+    names = np.empty(len(outcomes), [("run", np.int32), ("load", np.int64)])
+    names["run"], names["load"] = outcomes.run, outcomes.load
+    if np.unique(names).size != names.size:
+        raise PairError("several predictions of one load: only one each can be compared")
+    return names
+
+
+def _by_page(page: NDArray[np.int32], right: Bools) -> tuple[NDArray[np.int32], Floats]:
+    """Pages, and for each its loads and how many of them the first and the second recognised."""
+    pages, codes = np.unique(page, return_inverse=True)
+    counts = np.zeros((pages.size, 3))
+    np.add.at(counts, codes, np.column_stack([np.ones(page.size), right]))
+    return pages, counts
+
+
+def _accuracies(counts: Floats, weights: Floats) -> Floats:
+    """float64 (resamples, 3): the first's, the second's, and their difference."""
+    loads, first, second = (weights @ counts).T
+    return np.column_stack([first / loads, second / loads, (second - first) / loads])
