@@ -136,8 +136,8 @@ def _figure(
         f"Each line runs over thresholds; the dot is the operating point {point}, its "
         "bars and the band around the line are 95 % intervals by page. A diamond is what the paper "
         f"says of its own data ({published.name()}); of its curves nothing else is given in "
-        "numbers. Full designs are solid, reduced ones broken; † the attack has parameters of its "
-        "own, which the table names."
+        "numbers. Full designs are solid, a second one thinner, reduced ones broken; † the "
+        "attack has parameters of its own, which the table names."
     )
     if by_paper:
         key, title = f"{key}-paper", f"{title}, by the paper's protocol"
@@ -196,7 +196,8 @@ def _curve(axes: Axes, line: _Line, entry: Entry, number: int) -> None:
     known = np.isfinite(recall) & np.isfinite(precision)
     dash = DASHES[0] if entry.full else DASHES[1 + number % (len(DASHES) - 1)]
     label = _label(line, entry.short)
-    style = {"color": line.colour, "ls": dash, "marker": "", "label": label}
+    width = 0.8 if number and entry.full else 1.6
+    style = {"color": line.colour, "ls": dash, "lw": width, "marker": "", "label": label}
     axes.plot(recall[known], precision[known], **style)
     axes.fill_between(recall[known], low[known], high[known], color=line.colour, alpha=0.1, lw=0)
     _operating_point(axes, line, entry)
