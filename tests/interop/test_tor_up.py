@@ -20,7 +20,7 @@ from harness.webfiles import FileServer, fetch, fetch_all
 
 pytestmark = [pytest.mark.tor, pytest.mark.timeout(300)]
 
-# From nothing to the first circuit, keys and all (the figure).
+# From nothing to the first circuit, keys and all.
 READY_S = 5.0
 
 

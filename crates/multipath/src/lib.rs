@@ -1,6 +1,6 @@
 //! The shared vocabulary of everything that splits and merges.
 //!
-//! The splitter, the multi-path circuits, the chopper and the lab all use what is here; there is no second scheduler
+//! The splitter and the lab use what is here, and whatever else will split; there is no second scheduler
 //! anywhere. A tour, in the order in which a unit meets it:
 //!
 //! * [`PathView`] is what a scheduler may know of a path: usable or not, its round-trip time, its window.

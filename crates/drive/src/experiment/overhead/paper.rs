@@ -40,8 +40,8 @@ pub fn claims() -> &'static [Claim] {
     ]
 }
 
-/// What the issue sets as a target at 100 ms on the equal network over three paths: the share of the unsplit goodput
-/// that is kept at least, and what the paper kept.
+/// What is wanted at 100 ms on the equal network over three paths: the share of the unsplit goodput that is kept at least;
+/// and what the paper's abstract says is lost.
 pub(super) fn target(kind: Kind) -> (f64, &'static str) {
     match kind {
         Kind::WireGuard => (0.98, "5-6 % lost"),
