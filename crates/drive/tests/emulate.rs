@@ -37,8 +37,8 @@ fn round_trips(client: &UdpSocket, count: usize) -> Vec<Duration> {
     times
 }
 
-/// Measures until a value is `enough`, three times at most, and gives all: a machine that has no time for sender, link
-/// and receiver can only make it less.
+/// Measures until a value is `enough`, three times at most, and gives all. For what a machine that has no time for sender,
+/// link and receiver makes less; what is too much fails at once.
 fn until_in_time<T>(mut measure: impl FnMut() -> T, enough: impl Fn(&T) -> bool) -> Vec<T> {
     let mut measured = Vec::new();
     while measured.len() < 3 && !measured.last().is_some_and(&enough) {
@@ -155,7 +155,7 @@ fn a_change_of_the_delay_holds_at_once_and_only_for_its_direction() {
 
 #[test]
 fn a_scripted_change_happens_at_its_time() {
-    // A third of the time, if the datagrams were sent evenly enough.
+    // A third of the time, if the sender had its time during the cut.
     let shares = until_in_time(share_of_a_scripted_cut, |share| share.is_none_or(|it| it > 0.2));
     let Some(Some(share)) = shares.last() else { return };
     assert!((0.2..0.45).contains(share), "{shares:.2?} dropped");

@@ -168,22 +168,22 @@ pub fn send_paced(
 ) -> u64 {
     let start = forward(network, "p0");
     server.set_nonblocking(true).unwrap();
-    let mut arrived = 0;
-    for sent in 1..=count {
-        client.send(&[0; 100]).unwrap();
-        if sent == count || sent % burst == 0 {
-            let few = if sent == count { 0 } else { 5 * burst };
-            let patience = Instant::now() + Duration::from_secs(10);
-            loop {
-                arrived += count_arrivals(server) as u64;
-                let now = forward(network, "p0");
-                let gone = now.dropped.lost - start.dropped.lost + arrived;
-                let entered = now.units - start.units;
-                if entered >= sent && entered <= gone + few || Instant::now() > patience {
-                    break;
-                }
-                thread::sleep(Duration::from_micros(500));
+    let (mut sent, mut arrived) = (0, 0);
+    while sent < count {
+        let next = count.min(sent + burst);
+        (sent..next).for_each(|_| assert_eq!(client.send(&[0; 100]).unwrap(), 100));
+        sent = next;
+        let few = if sent == count { 0 } else { 5 * burst };
+        let patience = Instant::now() + Duration::from_secs(10);
+        loop {
+            arrived += count_arrivals(server) as u64;
+            let now = forward(network, "p0");
+            let (entered, lost) = (now.units - start.units, now.dropped.lost - start.dropped.lost);
+            let settled = entered >= sent && entered <= lost + arrived + few;
+            if settled || Instant::now() > patience {
+                break;
             }
+            thread::sleep(Duration::from_micros(500));
         }
     }
     server.set_nonblocking(false).unwrap();
