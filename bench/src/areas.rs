@@ -162,6 +162,8 @@ fn traces(rig: &Rig, table: &mut Table) -> io::Result<()> {
         ("uniform, 1p, independent", "uniform", "1p", Mode::Independent),
         ("weighted, 50p, together", "weighted", "50p", Mode::Together),
         ("weighted, 100ms, together", "weighted", "100ms", Mode::Together),
+        ("batched, 50-70p, independent", "batched", "50-70p", Mode::Independent),
+        ("hywf, ~20p, independent", "hywf", "~20p", Mode::Independent),
     ];
     let (times, sizes) = load();
     for (name, schedule, every, mode) in settings {

@@ -59,6 +59,9 @@ def test_split_writes_what_the_library_splits(trace: Path, tmp_path: Path) -> No
 def test_bad_input_is_one_line_and_code_2_and_leaves_nothing(trace: Path, tmp_path: Path) -> None:
     (tmp_path / "bad.parquet").write_bytes(trace.read_bytes()[:500])
     np.savez(tmp_path / "bad.npz", X=[1.0, 2.0], y=[1, 2])
+    np.savez(tmp_path / "late.npz", X=[[0.5, -1.1e10]], y=[1])
+    np.save(tmp_path / "array.npy", [1.0, 2.0])
+    (tmp_path / "array.npy").rename(tmp_path / "array.npz")
     lonely = tmp_path / "lonely.parquet"
     io.write(made(2), lonely)
     out = tmp_path / "out.parquet"
@@ -93,6 +96,14 @@ def test_bad_input_is_one_line_and_code_2_and_leaves_nothing(trace: Path, tmp_pa
         (["inspect", trace, "--nonsense"], "--nonsense"),
         (["convert", trace, out, "--label", "x"], "in.parquet: label: of no use to parquet"),
         (["convert", trace, out, "--unmonitored-y", 3], "unmonitored: of no use to parquet"),
+        (["convert", trace, trace], "in.parquet: it would change the traces that are read"),
+        (["split", trace, trace, "--every", "1p"], "in.parquet: it would change the traces"),
+        (["defend", trace, trace, "--defence", "front"], "in.parquet: it would change the traces"),
+        (
+            ["inspect", tmp_path / "array.npz"],
+            "array.npz: not a readable npz file: it is a single array",
+        ),
+        (["inspect", tmp_path / "late.npz"], "late.npz: column 'time': packet 1 of load 0 in run "),
     ]:
         done = lab(*arguments)
         assert done.returncode == 2, arguments
@@ -100,6 +111,7 @@ def test_bad_input_is_one_line_and_code_2_and_leaves_nothing(trace: Path, tmp_pa
         assert done.stderr.count("\n") == 1
         assert sorted(tmp_path.iterdir()) == before
     assert lab("convert", lonely, out, "--allow-single").returncode == 0
+    assert len(io.read(trace)) == 12
 
 
 def test_a_link_is_followed_and_stays(trace: Path, tmp_path: Path) -> None:

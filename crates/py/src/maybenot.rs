@@ -26,6 +26,9 @@ use crate::split::refuse;
 /// Serialised machines begin with the version of the framework.
 const SERIALISED: &str = "02";
 
+/// Seconds: no packet of the lab is later, and a `Duration` holds it.
+const LATEST: f64 = 1e10;
+
 /// What stands in `origin` for a padding packet.
 const PADDING: i64 = -1;
 
@@ -85,12 +88,12 @@ struct Defended {
 
 impl<'a> Trace<'a> {
     fn new(times: &'a [f64], up: &'a [bool]) -> PyResult<Trace<'a>> {
-        let sound = |time: &f64| time.is_finite() && *time >= 0.0;
+        let sound = |time: &f64| (0.0..=LATEST).contains(time);
         if times.len() != up.len() {
             return Err(PyValueError::new_err("give a time and a direction for each packet"));
         }
         if !times.iter().all(sound) || !times.is_sorted() {
-            return Err(PyValueError::new_err("times: finite, not negative, sorted"));
+            return Err(PyValueError::new_err("times: from 0 to 10,000,000,000 seconds, sorted"));
         }
         Ok(Trace { times, up })
     }

@@ -109,6 +109,7 @@ def convert(
     if not allow_single:
         with source(source_path):
             validate.labels(traces)
+    io.refuse_source(target, source_path, form)
     io.write(traces, target, to)
     print(f"{len(traces)} loads, {traces.times.size} packets: {target}")
 
@@ -173,9 +174,10 @@ def split(
     traces = io.read(source_path, form)
     with ExitStack() as files:  # they get their names when all are complete
         for replica in range(resplits):
+            file = target if resplits == 1 else target.with_suffix(f".{replica}.parquet")
+            io.refuse_source(file, source_path, form)
             with source(source_path):
                 done = plan.split(traces, replica)
-            file = target if resplits == 1 else target.with_suffix(f".{replica}.parquet")
             files.enter_context(source(file))
             writer = files.enter_context(Writer(file, done.facts))
             writer.add(done)

@@ -111,13 +111,13 @@ def evaluate(
         settings |= {"delays": _delays(delay or []), "parameters": _parameters(parameter or [])}
         spec = lab.Spec.from_dict(settings)
         _refuse_idle(spec)
-        _check_out(out, data)
         if form is not None and form not in io.FORMATS:
             raise TraceError(f"--from: there are {', '.join(io.FORMATS)}, not '{form}'")
+        _check_out(out, data, form)
         traces = io.read(data, form, io.Meaning(unmonitored=unmonitored_y))
         _refuse_idle(spec, recorded=traces.paths is not None)
         with source(data), _epochs() as on_epoch:
-            result = lab.evaluate(spec, traces, results.digest(data), on_epoch)
+            result = lab.evaluate(spec, traces, results.digest(data, form), on_epoch)
         if out is not None:
             results.save(result, out)
     if as_json:
@@ -196,6 +196,8 @@ def _one_line() -> Iterator[None]:
         raise
     except ERRORS as error:
         raise TraceError(str(error)) from error
+    except MemoryError as error:
+        raise TraceError(f"there is not enough memory for that: {error}") from error
 
 
 def _delays(texts: list[str]) -> list[Any]:
@@ -220,12 +222,14 @@ def _parameters(texts: list[str]) -> dict[str, Any]:
     return found
 
 
-def _check_out(out: Path | None, data: Path) -> None:
+def _check_out(out: Path | None, data: Path, form: str | None) -> None:
     """Refuses a target that could not be written after an hour of work, or that is the data."""
     if out is None:
         return
     if out.suffix != ".json":
         raise TraceError("--out: the name of a result ends in .json", file=out)
+    from anabranch import io
+
     rows = out.with_suffix(".parquet")
     with source(out):
         if not out.parent.is_dir():
@@ -233,8 +237,7 @@ def _check_out(out: Path | None, data: Path) -> None:
         for file in (out, rows):
             if file.is_dir() or not os.access(out.parent, os.W_OK):
                 raise TraceError("nothing can be written there", file=file)
-            if file.resolve().is_relative_to(data.resolve()):
-                raise TraceError("--out: it would change the traces that are read", file=file)
+            io.refuse_source(file, data, form)
         if rows.exists() and not out.exists():
             raise TraceError("--out: predictions would replace a file not theirs", file=rows)
 

@@ -69,7 +69,7 @@ def _show(found: Difference, pair: tuple[Result, Result]) -> None:
         table.add_row(name, f"{estimate.value:.1%}", _interval(estimate), f"{alone} loads")
     table.add_row("second less first", f"{found.gain.value:+.1%}", _interval(found.gain, "+"), "")
     for name, result in zip(("first", "second"), pair, strict=True):
-        print(f"{name}: {result.spec.told(result.facts['recorded_split'])}")
+        print(f"{name}: {result.spec.told(result.facts.get('recorded_split'))}")
     print(f"{found.loads} loads of {found.pages} pages that both tested")
     Console().print(table)
 

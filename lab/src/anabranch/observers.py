@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Literal, Self, TypeAlias
 
@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from anabranch.attacks import Sequences
+from anabranch.ragged import select
 from anabranch.traces import Traces
 from anabranch.validate import TraceError
 
@@ -52,11 +53,8 @@ class PathSequences(Sequences):
 
     def __getitem__(self, index: slice | ArrayLike) -> PathSequences:
         """The sequences that a slice, a boolean mask or an array of positions selects."""
-        chosen = np.arange(len(self))[index if isinstance(index, slice) else np.asarray(index)]
-        plain = Sequences.__getitem__(self, chosen)
-        packets = np.arange(plain.offsets[-1])
-        packets += np.repeat(self.offsets[chosen] - plain.offsets[:-1], plain.lengths)
-        return PathSequences(plain.times, plain.sizes, plain.offsets, self.paths[packets])
+        _, offsets, packets = select(self.offsets, index)
+        return PathSequences(self.times[packets], self.sizes[packets], offsets, self.paths[packets])
 
     @classmethod
     def joined(cls, parts: Sequence[PathSequences]) -> Self:
@@ -191,11 +189,4 @@ def _marked(places: NDArray[np.int64], count: int) -> Bools:
 def _only(traces: Traces, watched: Bools) -> Traces:
     """The packets on the paths `watched` (n, paths) of each load; every load stays."""
     assert traces.paths is not None  # for mypy: `see` has looked
-    seen = watched[traces.owners, traces.paths]
-    return replace(
-        traces,
-        offsets=np.concatenate([[0], np.cumsum(seen)])[traces.offsets].astype(np.int64),
-        times=traces.times[seen],
-        sizes=traces.sizes[seen],
-        paths=traces.paths[seen],
-    )
+    return traces.only(watched[traces.owners, traces.paths])

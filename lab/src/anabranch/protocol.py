@@ -173,7 +173,9 @@ def honest(traces: Traces, design: Design, pages: Pages) -> Iterator[Fold]:
 def paper(classes: Ints, folds: int, seed: int) -> Iterator[tuple[Ints, Ints]]:
     """Training and test places of samples, divided 9:1 within each class, `folds` times.
 
-    Sub-traces of one load do come on both sides: that is the point of showing it.
+    Sub-traces of one load do come on both sides: that is the point of showing it. Loads that the
+    paper's program leaves whole, of at most (paths x run length) packets, are split like all others
+    (lab/README.md says how many that are).
 
     Raises:
         SettingError: if `folds` is not between 1 and 10, or there are too few samples for a test.

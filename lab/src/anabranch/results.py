@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from anabranch import __version__
+from anabranch import __version__, io
 from anabranch.io import draft
 from anabranch.metrics import Outcomes
 from anabranch.validate import TraceError, source
@@ -63,20 +63,18 @@ class Result(Numbers):
     outcomes: Outcomes
 
 
-def digest(path: Path) -> str:
-    """SHA-256 of a file, or of all files in a folder with their names.
+def digest(path: Path, form: str | None = None) -> str:
+    """SHA-256 of a file, or of the files that `io.read` takes of a folder, with their names.
 
     Raises:
         TraceError: if it cannot be read.
     """
     state = hashlib.sha256()
     with source(path):
-        files = sorted(path.rglob("*")) if path.is_dir() else [path]
-        for file in files:
+        for file in sorted(io.files(path, form)):
             if path.is_dir():
                 state.update(f"{file.relative_to(path)}\0".encode())
-            if not file.is_dir():
-                state.update(hashlib.sha256(file.read_bytes()).digest())
+            state.update(hashlib.sha256(file.read_bytes()).digest())
     return state.hexdigest()
 
 
@@ -124,9 +122,9 @@ def load(path: Path) -> Result:
         TraceError: if it is no such file, or one of another version.
     """
     with source(path):
-        content = _parsed(path.read_text())
+        attributes = _attributes(_parsed(path.read_text()))
         outcomes, names = _rows(path.with_suffix(".parquet"))
-    return Result(**_attributes(content), names=names, outcomes=outcomes)
+    return Result(**attributes, names=names, outcomes=outcomes)
 
 
 def line(place: str, numbers: Numbers) -> str:
@@ -206,10 +204,13 @@ def _parsed(text: str, further: Mapping[str, type] | None = None) -> dict[str, A
 
 def _attributes(content: Mapping[str, Any]) -> dict[str, Any]:
     """Those of `Numbers`."""
-    from anabranch.evaluate.spec import Spec
+    from anabranch.evaluate import ERRORS, Spec
 
     parts = {name: content[name] for name in ("data", "facts", "metrics", "took")}
-    return parts | {"spec": Spec.from_dict(content["spec"])}
+    try:
+        return parts | {"spec": Spec.from_dict(content["spec"])}
+    except ERRORS as error:
+        raise TraceError(f"a result of settings that there are not: {error}") from error
 
 
 _PARTS = {"spec": dict, "data": str, "facts": dict, "metrics": dict, "took": dict}
@@ -223,6 +224,8 @@ def _table(result: Result) -> pa.Table:
 
 def _rows(path: Path) -> tuple[Outcomes, tuple[str, ...]]:
     with source(path):
+        if not path.is_file():
+            raise TraceError("a result's predictions are missing: they stand beside it")
         try:
             table = pq.read_table(path, page_checksum_verification=True)
             names = json.loads(table.schema.metadata[b"anabranch.labels"])

@@ -9,7 +9,7 @@ from typing import Any, Self, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from anabranch import validate
+from anabranch import ragged, validate
 from anabranch.validate import TraceError
 
 Floats: TypeAlias = NDArray[np.float64]
@@ -72,10 +72,7 @@ class Traces:
 
     def __getitem__(self, index: slice | ArrayLike) -> Traces:
         """The loads that a slice, a boolean mask or an array of places selects; names stay."""
-        chosen = np.arange(len(self))[index if isinstance(index, slice) else np.asarray(index)]
-        counts = self.lengths[chosen]
-        offsets = offsets_of(counts)
-        packets = np.arange(offsets[-1]) + np.repeat(self.offsets[chosen] - offsets[:-1], counts)
+        chosen, offsets, packets = ragged.select(self.offsets, index)
         return replace(
             self,
             load=self.load[chosen],
@@ -119,13 +116,16 @@ class Traces:
         """
         if self.paths is None:
             raise TraceError("nothing is split: there are no paths to observe", column="path")
-        seen = np.isin(self.paths, np.asarray(paths))
+        return self.only(np.isin(self.paths, np.asarray(paths)))
+
+    def only(self, kept: NDArray[np.bool_]) -> Traces:
+        """The packets that are `kept` (packets,). Every load stays, even without packets."""
         return replace(
             self,
-            offsets=np.concatenate([[0], np.cumsum(seen)])[self.offsets].astype(np.int64),
-            times=self.times[seen],
-            sizes=self.sizes[seen],
-            paths=self.paths[seen],
+            offsets=ragged.keep(self.offsets, kept),
+            times=self.times[kept],
+            sizes=self.sizes[kept],
+            paths=None if self.paths is None else self.paths[kept],
         )
 
     def shares(self, paths: int) -> Floats:
@@ -138,11 +138,6 @@ class Traces:
         counts = np.bincount(cells, minlength=len(self) * paths).reshape(len(self), paths)
         shares: Floats = counts / np.maximum(self.lengths, 1)[:, None]
         return shares
-
-
-def offsets_of(counts: ArrayLike) -> NDArray[np.int64]:
-    """Where each load begins, and where the last one ends, from the packets of each."""
-    return np.concatenate([[0], np.cumsum(np.asarray(counts, dtype=np.int64))]).astype(np.int64)
 
 
 class Builder:
@@ -192,7 +187,7 @@ class Builder:
             label=places[np.array(code, dtype=np.int64)],
             names=names,
             monitored=np.array(monitored, dtype=np.bool_),
-            offsets=offsets_of([times.size for times in self._times]),
+            offsets=ragged.offsets_of([times.size for times in self._times]),
             times=np.concatenate([np.zeros(0), *self._times]),
             sizes=np.concatenate([np.zeros(0, dtype=np.int32), *self._sizes]),
             facts=self.facts,

@@ -69,6 +69,7 @@ def structure(traces: Traces) -> None:
     _offsets(traces)
     _load_names(traces)
     _refuse_packet(traces, "time", ~(np.isfinite(traces.times) & (traces.times >= 0)), _BAD_TIME)
+    _refuse_packet(traces, "time", traces.times > LATEST, f"is after {LATEST:g} s: is it seconds?")
     _refuse_packet(traces, "time", _earlier_than_before(traces), "is earlier than the one before")
     _refuse_packet(traces, "size", traces.sizes == 0, "is 0: it has no direction")
     if traces.paths is not None:
@@ -108,6 +109,27 @@ def labels(traces: Traces, codes: NDArray[np.int64] | None = None) -> None:
             column="label",
         )
 
+
+def watched(traces: Traces) -> None:
+    """Refuses a label that is monitored in some of its loads only: an attack knows it or not.
+
+    Raises:
+        TraceError: with the label.
+    """
+    loads = np.bincount(traces.label, minlength=len(traces.names))
+    monitored = np.bincount(traces.label[traces.monitored], minlength=len(traces.names))
+    mixed = np.flatnonzero((monitored > 0) & (monitored < loads))
+    if mixed.size:
+        k = mixed[0]
+        raise TraceError(
+            f"holds for {monitored[k]} of the {loads[k]} loads of '{traces.names[k]}': an attacker "
+            "watches for a label in all of its loads or in none",
+            column="monitored",
+        )
+
+
+LATEST = 1e10
+"""Seconds: no packet is later, so that sums and 32-bit floats hold every time; 1970 is earlier."""
 
 _BAD_TIME = "is negative or not a finite number"
 

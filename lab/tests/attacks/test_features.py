@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from anabranch.attacks import AttackError, Sequences
-from anabranch.attacks.base import offsets_of
 from anabranch.attacks.features import (
     KFP_FEATURES,
     METADATA_FEATURES,
@@ -19,6 +18,7 @@ from anabranch.attacks.features import (
     traffic_aggregation_matrix,
 )
 from anabranch.attacks.features.segments import Segments
+from anabranch.ragged import offsets_of
 
 from .conftest import Data
 

@@ -90,7 +90,8 @@ def test_machines_that_only_pad_take_no_time_and_those_that_block_do() -> None:
         ({"delay": float("nan")}, "delay"),
         ({"delay": 1e9}, "delay"),
         ({"pps": 0}, "pps"),
-        ({"pps": -5}, "maybenot: "),
+        ({"pps": -5}, "maybenot: pps=-5 is not from 1"),
+        ({"pps": 1 << 32}, "maybenot: pps=4294967296 is not from 1"),
         ({"most_events": 0}, "at least 1"),
         ({"size": 0}, "size=0"),
     ],
@@ -121,6 +122,7 @@ def test_the_binding_refuses_unsound_traces() -> None:
         (np.array([1.0, 0.0]), up),
         (np.array([np.nan, 0.0]), up),
         (np.array([-1.0, 0.0]), up),
+        (np.array([0.0, 1e300]), up),
         (ok, up[:1]),
     ]:
         with pytest.raises(ValueError, match=r"times|a time and a direction"):

@@ -347,6 +347,8 @@ def test_bad_input_is_one_line_and_code_2_and_leaves_nothing(
     (tmp_path / "bad.parquet").write_bytes(data.read_bytes()[:500])
     np.savez(tmp_path / "bad.npz", X=[1.0, 2.0], y=[1, 2])
     io.write(pages[(pages.label != 3) | (pages.run == 5)], tmp_path / "lost.parquet")
+    io.write(replace(pages, monitored=pages.run < 3), tmp_path / "mixed.parquet")
+    np.savez(tmp_path / "empty.npz", X=np.zeros((40, 9)), y=np.arange(40) % 2)
     out = tmp_path / "out.json"
     before = sorted(tmp_path.iterdir())
     split = ["--schedule", "weighted", "--every", "20p"]
@@ -355,6 +357,11 @@ def test_bad_input_is_one_line_and_code_2_and_leaves_nothing(
         ([tmp_path / "bad.parquet"], "bad.parquet: not a readable Parquet"),
         ([tmp_path / "bad.npz"], "bad.npz: column 'X'"),
         ([tmp_path / "lost.parquet"], "lost.parquet: column 'label': 'page 03' is only in the"),
+        ([tmp_path / "mixed.parquet"], "mixed.parquet: column 'monitored': holds for 8 of the 20"),
+        ([tmp_path / "empty.npz"], "empty.npz: no load of the train set has packets"),
+        ([data, "--attack", "k-fp-paths", "--parameter", "paths=65"], "paths = 65 is not from 0"),
+        ([data, "--attack", "df", "--parameter", "width=1000000"], "width = 1000000 is not from 1"),
+        ([data, "--defence", "maybenot:front,pps=99999999999"], "maybenot: pps=99999999999 is not"),
         ([data, *split, "--paths", 0], "paths: 0, give 1 to"),
         ([data, "--schedule", "weights:0,0,0", "--every", "20p"], "sum to 0"),
         ([data, "--schedule", "weighted"], "no run length"),
@@ -395,7 +402,7 @@ def test_bad_input_is_one_line_and_code_2_and_leaves_nothing(
     ]:
         assert problem in told(data, "--out", tmp_path / name)
     said = told(data, "--out", data.with_suffix(".json"))
-    assert "pages.parquet: --out: it would change the traces that are read" in said
+    assert "pages.parquet: it would change the traces that are read" in said
     assert len(io.read(data)) == len(pages)
 
 

@@ -107,3 +107,16 @@ def test_files_that_do_not_compare_end_the_command(tmp_path: Path) -> None:
         assert said in done.stderr
         assert done.stderr.count("\n") == 1
     assert lab(files["one"], tmp_path / "none.json").returncode == 2
+    content = json.loads(files["one"].read_text())
+    files["data"].write_text(json.dumps(content | {"spec": content["spec"] | {"paths": 0}}))
+    assert (
+        "data.json: a result of settings that there are not: paths: 0"
+        in lab(files["one"], files["data"]).stderr
+    )
+    files["bare"].with_suffix(".parquet").unlink()
+    assert (
+        "bare.parquet: a result's predictions are missing"
+        in lab(files["one"], files["bare"]).stderr
+    )
+    files["one"].write_text(json.dumps(content | {"facts": {}}))
+    assert lab(files["one"], files["one"]).returncode == 0

@@ -14,7 +14,7 @@ from pathlib import Path
 import joblib
 import pytest
 
-from anabranch import results
+from anabranch import io, results
 from anabranch.evaluate import Spec
 from anabranch.nets import MissingExtraError
 from anabranch.observers import SettingError
@@ -135,6 +135,20 @@ def test_a_sweep_keeps_what_it_finds_and_does_nothing_twice(listing: Path, tmp_p
     assert (second.kept, second.done) == (2, 1)
     assert stamps(folder).items() >= before.items()
     assert [results.load(file).spec for _, file in second.files] == [unit.spec for unit in units]
+
+
+def test_results_beside_the_traces_of_a_folder_are_none_of_them(
+    pages: Traces, tmp_path: Path
+) -> None:
+    io.write(pages, tmp_path / "cells", "cells")
+    listing = tmp_path / "cells" / "spec.toml"
+    listing.write_text(LISTING.format(data="."))
+    units = read(listing)[:1]
+    for kept, done in ((0, 1), (1, 0)):
+        report = sweep(units, tmp_path / "cells")
+        assert (report.kept, report.done, report.failed) == (kept, done, [])
+    (tmp_path / "cells" / "0-0.cell").write_text("0.0\t1\n")
+    assert sweep(units, tmp_path / "cells").done == 1
 
 
 def test_units_of_equal_settings_are_done_once(listing: Path, tmp_path: Path) -> None:
@@ -314,7 +328,7 @@ def test_bad_input_is_one_line_and_code_2(listing: Path, data: Path, tmp_path: P
     (tmp_path / "bad.parquet").write_bytes(data.read_bytes()[:300])
     for old, new, options, problem in [
         ("loads", "laods", [], "spec.toml: line 4: unknown setting 'laods': did you mean 'loads'"),
-        (str(data), "none.parquet", [], "none.parquet: No such file"),
+        (str(data), "none.parquet", [], "none.parquet: no such file"),
         (str(data), "bad.parquet", [], "bad.parquet: not a readable Parquet"),
         ("", "", ["--jobs", "0"], "jobs: 0"),
         ("", "", ["--executor", "rya"], "executor: local or ray, not 'rya'"),

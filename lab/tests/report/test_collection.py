@@ -33,6 +33,15 @@ def test_results_are_found_by_their_settings(folder: Path) -> None:
     assert not found.like(comparison.WR, "df", "honest")
 
 
+def test_intervals_are_said_to_hold_for_the_trainings_that_there_are(tmp_path: Path) -> None:
+    one, two = result(0.9), result(0.9, seed=1)
+    for number, (results, said) in enumerate(
+        [([two], "by another training: all that is here has seed 1"), ([one, two], "see the seeds")]
+    ):
+        found = Collection.read([save_all(results, tmp_path / f"{number}")])
+        assert any(said in text for text in said_of(found))
+
+
 def test_what_is_not_split_suits_every_observer(tmp_path: Path) -> None:
     two = [result(0.9), result(0.9, observer="largest", paths=5)]
     found = Collection.read([save_all(two, tmp_path / "a")])

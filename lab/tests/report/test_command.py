@@ -142,20 +142,23 @@ def test_bad_input_is_one_line_and_code_2_and_leaves_nothing(
     (tmp_path / "nameless.jsonl").write_text(json.dumps(line | {"file": None}))
     (tmp_path / "numberless.jsonl").write_text(json.dumps(line | {"metrics": {}}))
     before = sorted(tmp_path.rglob("*"))
-    for folders, problem in [
+    cases: list[tuple[list[object], str]] = [
         ([tmp_path / "none"], "none: no such folder"),
         ([tmp_path / "file"], "file: is no folder"),
         ([empty], "empty: holds no results"),
         ([empty, other], "empty: holds no results"),
         ([other], "x.json: not a result of format"),
         ([torn], "0000.parquet: not a readable file of predictions"),
+        ([tmp_path / "one", "--numbers", tmp_path / "one" / "0000.json"], "to end in .jsonl"),
+        ([tmp_path / "one", "--markdown", tmp_path / "a.txt"], "a.txt: --markdown: its name has"),
         ([tmp_path / "none.jsonl"], "none.jsonl: No such file"),
         ([tmp_path / "no.jsonl"], "no.jsonl: holds no results"),
         ([tmp_path / "json.jsonl"], "json.jsonl: line 1: not a result"),
         ([tmp_path / "old.jsonl"], "old.jsonl: line 1: not a result of format"),
         ([tmp_path / "nameless.jsonl"], "nameless.jsonl: line 1: a result without file"),
         ([tmp_path / "numberless.jsonl"], "numberless.jsonl: not a readable result: KeyError"),
-    ]:
+    ]
+    for folders, problem in cases:
         out = ["--out", tmp_path / "out"]
         monkeypatch.setattr(sys, "argv", ["anabranch-lab", "report", *map(str, [*folders, *out])])
         with pytest.raises(SystemExit) as ended:

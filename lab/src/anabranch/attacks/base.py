@@ -21,6 +21,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
 from anabranch.io import draft
+from anabranch.ragged import offsets_of, select
 from anabranch.unfinished import Unfinished
 
 from .ranges import SEED, Ranges, alike
@@ -89,10 +90,7 @@ class Sequences:
 
     def __getitem__(self, index: slice | ArrayLike) -> Sequences:
         """The sequences that a slice, a boolean mask or an array of positions selects."""
-        chosen = np.arange(len(self))[index if isinstance(index, slice) else np.asarray(index)]
-        counts = self.lengths[chosen]
-        offsets = offsets_of(counts)
-        packets = np.arange(offsets[-1]) + np.repeat(self.offsets[chosen] - offsets[:-1], counts)
+        _, offsets, packets = select(self.offsets, index)
         return Sequences(self.times[packets], self.sizes[packets], offsets)
 
     @property
@@ -272,11 +270,6 @@ class Attack(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-le
         labels = _labels_for(X, y, "validation labels")
         places = np.searchsorted(self.classes_, labels).clip(max=self.classes_.size - 1)
         return np.where(self.classes_[places] == labels, places, UNKNOWN).astype(np.int64)
-
-
-def offsets_of(counts: Ints) -> Ints:
-    """int64 (n + 1,): where each of `n` runs of `counts` elements begins, and the end."""
-    return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
 
 
 def random_state(seed: int) -> int:

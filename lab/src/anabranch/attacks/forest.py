@@ -87,12 +87,13 @@ class SmallForest:
         return cls(grown, int(codes.max()) + 1)
 
     def predict_proba(self, features: Floats) -> Floats:
-        """Class shares (n, classes) at the leaves, averaged over the trees."""
+        """Class shares (n, classes) at the leaves, averaged over the trees; rows sum to 1."""
         rows = features.astype(np.float32)
         total = np.zeros((rows.shape[0], self.classes))
         for tree in self.trees:
             total += tree.shares[tree.apply(rows)].toarray()
-        return total / len(self.trees)
+        mean = total / len(self.trees)
+        return np.asarray(mean / mean.sum(axis=1, keepdims=True))  # leaves hold 32-bit floats
 
     def leaves(self, features: Floats) -> NDArray[np.int32]:
         """int32 (n, trees): the leaf in each tree, which is k-FP's fingerprint of a load."""

@@ -72,7 +72,7 @@ class KFingerprinting(Attack):
         check_is_fitted(self, "forest_")
         features = kfp_features(X)
         if self.decision == "forest":
-            return _normalised(self.forest_.predict_proba(features))
+            return self.forest_.predict_proba(features)
         rows = [self._votes(row) for row in self.forest_.leaves(features)]
         return np.array(rows).reshape(-1, self.classes_.size)
 
@@ -96,7 +96,3 @@ class KFingerprinting(Attack):
         nearest = np.argsort(distance, kind="stable")[: self.k]
         votes = np.bincount(self.codes_[nearest], minlength=self.classes_.size)
         return np.asarray(votes / nearest.size)
-
-
-def _normalised(rows: Floats) -> Floats:
-    return np.asarray(rows / rows.sum(axis=1, keepdims=True))

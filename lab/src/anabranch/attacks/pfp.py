@@ -11,7 +11,7 @@ from anabranch.nets.recipe import Recipe
 from .base import Sequences
 from .features import directions
 from .network import Inputs, NetworkAttack
-from .ranges import COUNT, Ranges
+from .ranges import CHANNELS, COUNT, UNITS, Ranges
 
 if TYPE_CHECKING:
     from anabranch.nets.layers import Layer
@@ -39,8 +39,8 @@ class PFP(NetworkAttack):
 
     ranges: ClassVar[Ranges] = NetworkAttack.ranges | {
         "length": COUNT,
-        "width": COUNT,
-        "hidden": COUNT,
+        "width": CHANNELS,
+        "hidden": UNITS,
     }
     needs_times = False
 

@@ -42,6 +42,8 @@ Ranges: TypeAlias = dict[str, Range | Choice]
 
 COUNT = Range(1)
 """Of things of which there must be one."""
+CHANNELS, UNITS = Range(1, 1024), Range(1, 16_384)
+"""Of a convolution and of a dense layer: many times those of any published attack."""
 SEED = Range(0, 2**64 - 1)
 """Those that splits have."""
 

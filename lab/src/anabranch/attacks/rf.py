@@ -11,7 +11,7 @@ from anabranch.nets.recipe import Recipe
 from .base import Sequences
 from .features import traffic_aggregation_matrix
 from .network import Inputs, NetworkAttack
-from .ranges import COUNT, Range, Ranges
+from .ranges import CHANNELS, Range, Ranges
 
 if TYPE_CHECKING:
     from anabranch.nets.layers import Layer
@@ -37,7 +37,7 @@ class RobustFingerprinting(NetworkAttack):
     ranges: ClassVar[Ranges] = NetworkAttack.ranges | {
         "slots": Range(54),
         "window": Range(1e-3, 1e6),
-        "width": COUNT,
+        "width": CHANNELS,
     }
     needs_times = True
 

@@ -11,7 +11,7 @@ from anabranch.nets.recipe import Plateau, Recipe
 from .base import Floats, Sequences
 from .features import METADATA_FEATURES, directions, inter_arrival_times, metadata
 from .network import Inputs, NetworkAttack
-from .ranges import COUNT, Range, Ranges
+from .ranges import CHANNELS, COUNT, UNITS, Range, Ranges
 
 if TYPE_CHECKING:
     from anabranch.nets.layers import Layer
@@ -44,8 +44,8 @@ class VarCNN(NetworkAttack):
 
     ranges: ClassVar[Ranges] = NetworkAttack.ranges | {
         "length": COUNT,
-        "width": COUNT,
-        "hidden": COUNT,
+        "width": CHANNELS,
+        "hidden": UNITS,
         "patience": COUNT,
         "validation_share": Range(0.0, 0.9),
     }

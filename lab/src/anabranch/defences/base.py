@@ -12,7 +12,8 @@ from typing import Any, ClassVar, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from anabranch.traces import WHOLE, Facts, Floats, Sizes, Traces, offsets_of
+from anabranch.ragged import offsets_of
+from anabranch.traces import WHOLE, Facts, Floats, Sizes, Traces
 from anabranch.validate import TraceError
 
 Bools: TypeAlias = NDArray[np.bool_]

@@ -53,6 +53,7 @@ def defend(
     """
     pipeline = Pipeline([parse(text) for text in defence])
     traces = io.read(source_path, form)
+    io.refuse_source(target, source_path, form)
     with source(source_path):
         done = pipeline.apply(traces, seed, replica)
     io.write(done.bare(), target, to)

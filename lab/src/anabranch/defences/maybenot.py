@@ -66,6 +66,8 @@ class Maybenot(Defence):
 
     def __post_init__(self) -> None:
         check_size(self.size)
+        if self.pps is not None and not 1 <= self.pps < 1 << 32:
+            raise DefenceError(f"maybenot: pps={self.pps} is not from 1 to {(1 << 32) - 1}")
         if self.machines not in NAMED:
             known = ", ".join(NAMED)
             raise DefenceError(f"maybenot: machines={self.machines} is none of {known}")

@@ -9,14 +9,16 @@ from typing import Any, ClassVar, Final
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
+from anabranch import _core
 from anabranch.attacks import ATTACKS, Attack, AttackError, Sequences, Task
-from anabranch.attacks.base import Floats, offsets_of
+from anabranch.attacks.base import Floats
 from anabranch.attacks.features import kfp_features
 from anabranch.attacks.forest import THREADS, SmallForest
 from anabranch.attacks.network import NetworkAttack
 from anabranch.attacks.ranges import COUNT, Range, Ranges
 from anabranch.nets import require_jax
 from anabranch.observers import PathSequences, SettingError, unknown
+from anabranch.ragged import offsets_of
 
 
 class PathForest(Attack):
@@ -36,7 +38,7 @@ class PathForest(Attack):
     """
 
     ranges: ClassVar[Ranges] = Attack.ranges | {
-        "paths": Range(0),
+        "paths": Range(0, _core.MOST_PATHS),
         "trees": COUNT,
         "leaf_size": COUNT,
         "jobs": THREADS,
@@ -57,8 +59,7 @@ class PathForest(Attack):
     def predict_proba(self, X: Sequences) -> Floats:
         """Class probabilities (n, classes)."""
         check_is_fitted(self, "forest_")
-        rows = self.forest_.predict_proba(self._features(X))
-        return np.asarray(rows / rows.sum(axis=1, keepdims=True))
+        return self.forest_.predict_proba(self._features(X))
 
     def _fit(self, task: Task) -> None:
         self.forest_ = SmallForest.grow(

@@ -20,7 +20,7 @@ from anabranch.observers import SettingError, path_count
 from anabranch.results import Result, plain
 from anabranch.traces import Traces
 from anabranch.unfinished import Took, Unfinished
-from anabranch.validate import TraceError, labels
+from anabranch.validate import TraceError, labels, watched
 
 THREE_SETS = ("train", "validation", "test")
 
@@ -50,6 +50,7 @@ def evaluate(
     if traces.timeless and TABLE[spec.attack].needs_times:
         raise TraceError(f"these traces have no times, which {spec.attack} looks at", column="time")
     began = Took.now()
+    watched(traces)
     pages = protocol.choose_pages(traces, spec.design())
     labels(traces, pages.monitored)
     sampler = Sampler(spec, traces, pages.classes(traces))
@@ -172,6 +173,8 @@ def _refuse_blind(task: _Task, sampler: Sampler) -> None:
     for name in THREE_SETS:
         side: Samples | None = getattr(task, name)
         if side is not None and not side.X.lengths.any():
+            if sampler.spec.schedule is None and sampler.traces.paths is None:
+                raise TraceError(f"no load of the {name} set has packets")
             raise SettingError(
                 f"observer: nothing is seen of any load of the {name} set; fewer paths or shorter "
                 "runs show it more"

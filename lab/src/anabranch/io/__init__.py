@@ -20,7 +20,7 @@ from anabranch.io.meaning import Meaning
 from anabranch.traces import Traces
 from anabranch.validate import TraceError, source
 
-__all__ = ["FORMATS", "Meaning", "detect", "read", "write"]
+__all__ = ["FORMATS", "Meaning", "detect", "files", "read", "refuse_source", "write"]
 
 FORMATS: Mapping[str, tuple[Callable[[Path, Meaning], Traces], Callable[[Traces, Path], None]]] = {
     "parquet": (parquet.read, parquet.write),
@@ -32,6 +32,11 @@ FORMATS: Mapping[str, tuple[Callable[[Path, Meaning], Traces], Callable[[Traces,
 }
 """Each format's reader and writer."""
 
+_FOLDERS: Mapping[str, Callable[[Path], list[Path]]] = {
+    "pcapng": pcapng.files,
+    "cells": cells.files,
+}
+"""Of the formats that are folders, the files that their reader takes."""
 
 _UNTOLD: Mapping[str, tuple[str, ...]] = {
     "parquet": (),
@@ -78,6 +83,31 @@ def write(traces: Traces, path: Path, form: str | None = None) -> None:
         if not len(traces):
             raise TraceError("there are no loads to write")
         writer(traces, path)
+
+
+def files(path: Path, form: str | None = None) -> list[Path]:
+    """The files that `read` takes: the one named, or of a folder those that its format has.
+
+    Raises:
+        TraceError: if it is not there, or no folder of ours.
+    """
+    with source(path):
+        if path.is_dir():
+            listed = _FOLDERS.get(form or _detect_folder(path))
+            return [] if listed is None else listed(path)
+        if not path.exists():
+            raise TraceError("no such file or folder")
+        return [path]
+
+
+def refuse_source(target: Path, path: Path, form: str | None = None) -> None:
+    """Refuses to write `target` where `read` takes it for the traces of `path`.
+
+    Raises:
+        TraceError: if it is one of their files, or they cannot be read.
+    """
+    if target.resolve() in {file.resolve() for file in [path, *files(path, form)]}:
+        raise TraceError("it would change the traces that are read", file=target)
 
 
 def detect(path: Path) -> str:

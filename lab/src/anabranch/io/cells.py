@@ -40,16 +40,22 @@ def read(path: Path, meaning: Meaning | None = None) -> Traces:
     del meaning
     names = _read_names(path / NAMES)
     builder = Builder()
-    files = sorted((key, file) for file in path.iterdir() if (key := _key(file.name)))
-    if not files:
+    keyed = _keyed(path)
+    if not keyed:
         raise TraceError("this folder holds no .cell files")
-    for (site, instance), file in files:
+    for (site, instance), file in keyed:
         page = str(site) if instance >= 0 else f"open {site}"
         with source(file):
             times, sizes = zip(*_packets(file), strict=True)
         builder.add(names.get(page, page), times, sizes, monitored=instance >= 0)
     traces = builder.build()
     return replace(traces, facts=Facts(size=_unit(traces.sizes)))
+
+
+def files(path: Path) -> list[Path]:
+    """What `read` takes of a folder."""
+    names = path / NAMES
+    return [file for _, file in _keyed(path)] + ([names] if names.exists() else [])
 
 
 def write(traces: Traces, path: Path) -> None:
@@ -87,6 +93,11 @@ def _pages(traces: Traces) -> list[str]:
             pages.append(f"open {unmonitored}")
             unmonitored += 1
     return pages
+
+
+def _keyed(path: Path) -> list[tuple[tuple[int, int], Path]]:
+    """Files of packets by page and instance."""
+    return sorted((key, file) for file in path.iterdir() if (key := _key(file.name)))
 
 
 def _key(name: str) -> tuple[int, int] | None:

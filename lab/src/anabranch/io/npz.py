@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, BinaryIO, TypeAlias
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -114,7 +114,7 @@ def damage() -> Iterator[None]:
 
 def _arrays(path: Path) -> tuple[Arrays, list[str]]:
     """The arrays that we know of, and the groups that they come in: `_NAME`, or empty."""
-    with path.open("rb") as file, damage(), np.load(file, allow_pickle=False) as archive:
+    with path.open("rb") as file, damage(), _opened(file) as archive:
         found = archive.files
         # An entry that is no array comes as bytes: their shape is refused later.
         arrays = {name: np.asarray(archive[name]) for name in found if _is_known(name)}
@@ -123,6 +123,13 @@ def _arrays(path: Path) -> tuple[Arrays, list[str]]:
         if name not in arrays:
             raise TraceError(f"is missing; the file has {', '.join(found)}", column=name)
     return arrays, groups
+
+
+def _opened(file: BinaryIO) -> np.lib.npyio.NpzFile:
+    archive = np.load(file, allow_pickle=False)
+    if not isinstance(archive, np.lib.npyio.NpzFile):
+        raise TraceError("it is a single array (npy)")
+    return archive
 
 
 def _is_known(name: str) -> bool:

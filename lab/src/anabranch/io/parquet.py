@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from anabranch import __version__, validate
 from anabranch.io import draft
 from anabranch.io.meaning import Meaning
-from anabranch.traces import WHOLE, Facts, Traces, offsets_of
+from anabranch.ragged import offsets_of
+from anabranch.traces import WHOLE, Facts, Traces
 from anabranch.validate import TraceError
 
 SCHEMA = "1"

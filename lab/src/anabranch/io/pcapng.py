@@ -43,11 +43,11 @@ def read(path: Path, meaning: Meaning | None = None) -> Traces:
         TraceError: names the file and the place in it that is wrong.
     """
     meaning = meaning or Meaning()
-    files = sorted(path.glob("*.pcapng")) if path.is_dir() else [path]
-    if not files:
+    captures = files(path) if path.is_dir() else [path]
+    if not captures:
         raise TraceError("this folder holds no .pcapng files")
     rows: list[NDArray[np.int64]] = []
-    for number, file in enumerate(files):
+    for number, file in enumerate(captures):
         with source(file):
             packets = list(_packets(file.read_bytes()))
         rows.append(np.array([(*packet, number) for packet in packets], np.int64).reshape(-1, 3))
@@ -56,11 +56,16 @@ def read(path: Path, meaning: Meaning | None = None) -> Traces:
         raise TraceError("holds no packets")
     table = table[np.argsort(table[:, 0], kind="stable")]
     times = (table[:, 0] - table[0, 0]) / 1e9
-    builder = Builder(Facts(paths=tuple(file.stem for file in files)))
+    builder = Builder(Facts(paths=tuple(file.stem for file in captures)))
     builder.add(
         meaning.label, times, table[:, 1], monitored=meaning.monitored and bool(meaning.label)
     )
     return replace(builder.build(), paths=table[:, 2].astype(np.int16))
+
+
+def files(path: Path) -> list[Path]:
+    """What `read` takes of a folder."""
+    return sorted(path.glob("*.pcapng"))
 
 
 def write(traces: Traces, path: Path) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from anabranch import results
-from anabranch.evaluate import ERRORS, Spec
+from anabranch.evaluate import Spec
 from anabranch.report.setting import Setting, attack_place, design, full
 from anabranch.results import Numbers
 from anabranch.validate import TraceError, source
@@ -178,8 +178,6 @@ def _readable(file: Path) -> Iterator[None]:
         yield
     except TraceError:
         raise
-    except ERRORS as error:
-        raise TraceError(str(error), file=file) from error
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise TraceError(f"not a readable result: {error!r}", file=file) from error
 

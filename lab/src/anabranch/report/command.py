@@ -45,6 +45,9 @@ def report(
     from anabranch.nets import MissingExtraError
     from anabranch.report import require_matplotlib
 
+    for option, file, ending in (("markdown", document, ".md"), ("numbers", numbers, ".jsonl")):
+        if file is not None and file.suffix != ending:
+            raise TraceError(f"--{option}: its name has to end in {ending}", file=file)
     try:
         require_matplotlib()
     except MissingExtraError as error:

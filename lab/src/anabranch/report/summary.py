@@ -63,7 +63,7 @@ def findings(collection: Collection) -> list[Finding]:
         "Beside the paper": _beside_published(collection),
         "The protocol": _protocols(collection),
         "Cost": _overheads(collection),
-        "How far numbers carry": [*resolution(collection), _caution()],
+        "How far numbers carry": [*resolution(collection), _caution(collection)],
     }
     listed = ((topic, tuple(sentences)) for topic, sentences in found.items())
     return [Finding(topic, sentences) for topic, sentences in listed if sentences]
@@ -344,10 +344,12 @@ def _overheads(collection: Collection) -> Iterator[str]:
                 )
 
 
-def _caution() -> str:
+def _caution(collection: Collection) -> str:
+    seeds = {entry.spec.seed for entry in collection}
+    other = "see the seeds" if len(seeds) > 1 else f"all that is here has seed {min(seeds)}"
     return (
         "An interval tells how the number may change on other pages of the kind, not on other "
-        "networks, and not by another training: see the seeds. Each is a 95 % interval by itself, "
+        f"networks, and not by another training: {other}. Each is a 95 % interval by itself, "
         "so of many some miss; and the least of many numbers is in part the luckiest one."
     )
 

@@ -63,6 +63,11 @@ class Unit:
     spec: Spec
 
     @property
+    def where(self) -> tuple[Path, str | None]:
+        """Where the data are, and their format: what `io.files` takes."""
+        return self.data, self.form
+
+    @property
     def reading(self) -> dict[str, Any]:
         """How the data are read, as far as it changes them."""
         return {"form": self.form, "unmonitored_y": self.unmonitored_y}

@@ -73,9 +73,9 @@ def sweep(
     executors.require(executor)
     for attack in {unit.spec.attack for unit in units}:
         require(attack)
-    digests = {path: results.digest(path) for path in {unit.data for unit in units}}
+    digests = {where: results.digest(*where) for where in {unit.where for unit in units}}
     targets = {
-        place: folder / f"{results.key(unit.spec, digests[unit.data], unit.reading)}.json"
+        place: folder / f"{results.key(unit.spec, digests[unit.where], unit.reading)}.json"
         for place, unit in enumerate(units)
     }
     first = {target: place for place, target in reversed(targets.items())}
@@ -87,7 +87,7 @@ def sweep(
         folder.mkdir(parents=True, exist_ok=True)
     local = executor == "local"  # another node's files would stay there
     tasks = [
-        _Task(units[place], digests[units[place].data], targets[place], local) for place in left
+        _Task(units[place], digests[units[place].where], targets[place], local) for place in left
     ]
     with executors.EXECUTORS[executor](needs, jobs) as workers:
         if workers.at_once > 1 or not local:

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from anabranch.attacks.base import Floats, Ints, Sequences, offsets_of
+from anabranch.attacks.base import Floats, Ints, Sequences
+from anabranch.ragged import keep, offsets_of
 
 
 @dataclass(frozen=True)
@@ -33,8 +34,7 @@ class Segments:
 
     def where(self, mask: NDArray[np.bool_]) -> Segments:
         """Only the elements that `mask` (elements,) keeps; the runs stay apart."""
-        kept = offsets_of(mask.astype(np.int64))
-        return Segments(self.values[mask], kept[self.offsets])
+        return Segments(self.values[mask], keep(self.offsets, mask))
 
     @cached_property
     def counts(self) -> Ints:

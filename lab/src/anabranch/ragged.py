@@ -1,0 +1,40 @@
+"""Runs of elements, such as the packets of many loads, one after the other in flat arrays.
+
+`offsets`, int64 (n + 1,), tells where each of `n` runs begins, and where the last one ends.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Ints: TypeAlias = NDArray[np.int64]
+
+
+class Selection(NamedTuple):
+    """Some runs: of `k` of them the places (k,), the offsets (k + 1,), and all their elements."""
+
+    runs: Ints
+    offsets: Ints
+    elements: Ints
+
+
+def offsets_of(counts: ArrayLike) -> Ints:
+    """The offsets of runs of `counts` (n,) elements."""
+    return np.concatenate([[0], np.cumsum(np.asarray(counts, dtype=np.int64))]).astype(np.int64)
+
+
+def select(offsets: Ints, index: slice | ArrayLike) -> Selection:
+    """The runs that a slice, a boolean mask or an array of places selects."""
+    runs = np.arange(offsets.size - 1)[index if isinstance(index, slice) else np.asarray(index)]
+    counts = np.diff(offsets)[runs]
+    begins = offsets_of(counts)
+    elements = np.arange(begins[-1]) + np.repeat(offsets[runs] - begins[:-1], counts)
+    return Selection(runs, begins, elements)
+
+
+def keep(offsets: Ints, kept: NDArray[np.bool_]) -> Ints:
+    """The offsets that all runs have when only some of the elements are `kept`."""
+    return offsets_of(kept)[offsets]
