@@ -42,6 +42,16 @@ def test_intervals_are_said_to_hold_for_the_trainings_that_there_are(tmp_path: P
         assert any(said in text for text in said_of(found))
 
 
+def test_an_attack_of_several_paths_has_no_column_beside_those_of_one(tmp_path: Path) -> None:
+    watched = result(0.5, attack="k-fp-paths", observer="merged:2", **WR)
+    found = Collection.read([save_all([result(0.9), watched], tmp_path / "a")])
+    assert "k-FP by path" not in beyond.closed_world(found).header
+    assert "k-FP by path" in {row[1].text for row in beyond.observers(found).rows}
+    alone = result(0.5, attack="k-fp-paths", **WR)
+    found = Collection.read([save_all([result(0.9), alone], tmp_path / "b")])
+    assert "k-FP by path" in beyond.closed_world(found).header
+
+
 def test_what_is_not_split_suits_every_observer(tmp_path: Path) -> None:
     two = [result(0.9), result(0.9, observer="largest", paths=5)]
     found = Collection.read([save_all(two, tmp_path / "a")])

@@ -8,7 +8,6 @@ from shlex import quote
 from anabranch.report import comparison
 from anabranch.report.collection import WHOLE, Collection, Entry
 from anabranch.report.setting import (
-    EXPECTED,
     Setting,
     attack,
     attack_place,
@@ -24,14 +23,9 @@ def settings(collection: Collection) -> list[Setting]:
     return sorted({*comparison.PAPERS, *collection.settings}, key=lambda each: each.place)
 
 
-def attacks(collection: Collection) -> list[str]:
-    """Those that are expected and those that have results."""
-    return sorted({*EXPECTED, *collection.attacks}, key=attack_place)
-
-
 def closed_world(collection: Collection) -> Table:
     """Accuracy of every attack in every setting."""
-    names = attacks(collection)
+    names = collection.one_path_attacks
     rows: list[tuple[Cell, ...]] = []
     groups, before = set(), None
     for setting in settings(collection):

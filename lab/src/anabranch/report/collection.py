@@ -12,7 +12,7 @@ from typing import Any
 
 from anabranch import results
 from anabranch.evaluate import Spec
-from anabranch.report.setting import Setting, attack_place, design, full
+from anabranch.report.setting import EXPECTED, Setting, attack_place, design, full
 from anabranch.results import Numbers
 from anabranch.validate import TraceError, source
 
@@ -123,6 +123,12 @@ class Collection:
     def attacks(self) -> list[str]:
         """Those with a result, in the order of tables."""
         return sorted({entry.spec.attack for entry in self.entries}, key=attack_place)
+
+    @property
+    def one_path_attacks(self) -> list[str]:
+        """Those that are expected, and others with a result where one path is watched."""
+        found = {entry.spec.attack for entry in self.select(observer="random")}
+        return sorted({*EXPECTED, *found}, key=attack_place)
 
     def lines(self) -> str:
         """The numbers of all, a line each, by the names of their files; `read` takes them."""

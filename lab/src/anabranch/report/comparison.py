@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from anabranch.report import published
 from anabranch.report.collection import Collection, Entry
-from anabranch.report.setting import EXPECTED, Setting, attack, attack_place
+from anabranch.report.setting import Setting, attack, attack_place
 from anabranch.report.tables import Cell, Table, Value, estimated, missing, percent
 
 UNDEFENDED = Setting()
@@ -40,7 +40,7 @@ def tables(collection: Collection) -> list[Table]:
             collection,
             "Table 3",
             "undefended and WR 50p × 3, by attack",
-            sorted({*EXPECTED, *collection.attacks}, key=attack_place),
+            collection.one_path_attacks,
             (UNDEFENDED, WR),
         ),
         _table(collection, "Table 4", "splitting and WTF-PAD", others, COMBINED),

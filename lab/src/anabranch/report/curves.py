@@ -33,7 +33,7 @@ from anabranch.report.drawing import (
     percent_axis,
     place,
 )
-from anabranch.report.setting import EXPECTED, Setting, attack, attack_place
+from anabranch.report.setting import Setting, attack, attack_place
 
 _LEFT, _TOP, _WIDTH, _HEIGHT, _BELOW = 0.65, 0.4, 4.1, 2.7, 0.55
 """Inches of a panel: what its labels take at the left, above, its axes, what stands below them."""
@@ -76,7 +76,7 @@ def figures(collection: Collection, said: str) -> list[Figure]:
 
 
 def _figure_6(collection: Collection, protocol: str, said: str) -> Figure:
-    names = sorted({*EXPECTED, *collection.attacks}, key=attack_place)
+    names = collection.one_path_attacks
     panels = [
         _Panel(title, tuple(_Line(attack(n), COLOURS.get(n, INK), n, setting) for n in names))
         for title, setting in (("every 50 packets", WR), ("every 100 ms", WR_TIME))
