@@ -19,6 +19,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     maybenot::hush_caught_panics();
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add("MOST_PATHS", anabranch_multipath::trace::MOST_PATHS)?;
+    module.add("LATEST", maybenot::LATEST)?;
     module.add_class::<split::TraceSplit>()?;
     module.add_function(wrap_pyfunction!(families, module)?)?;
     module.add_function(wrap_pyfunction!(draws::draw_paths, module)?)?;

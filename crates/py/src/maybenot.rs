@@ -27,7 +27,7 @@ use crate::split::refuse;
 const SERIALISED: &str = "02";
 
 /// Seconds: no packet of the lab is later, and a `Duration` holds it.
-const LATEST: f64 = 1e10;
+pub(crate) const LATEST: f64 = 1e10;
 
 /// What stands in `origin` for a padding packet.
 const PADDING: i64 = -1;

@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 __version__: str
 MOST_PATHS: int
+LATEST: float
 
 Seen: TypeAlias = tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.bool_]]
 

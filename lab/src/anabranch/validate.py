@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from anabranch import _core
+
 if TYPE_CHECKING:
     from anabranch.traces import Traces
 
@@ -69,7 +71,7 @@ def structure(traces: Traces) -> None:
     _offsets(traces)
     _load_names(traces)
     _refuse_packet(traces, "time", ~(np.isfinite(traces.times) & (traces.times >= 0)), _BAD_TIME)
-    _refuse_packet(traces, "time", traces.times > LATEST, f"is after {LATEST:g} s: is it seconds?")
+    _refuse_packet(traces, "time", traces.times > _core.LATEST, _TOO_LATE)
     _refuse_packet(traces, "time", _earlier_than_before(traces), "is earlier than the one before")
     _refuse_packet(traces, "size", traces.sizes == 0, "is 0: it has no direction")
     if traces.paths is not None:
@@ -128,10 +130,8 @@ def watched(traces: Traces) -> None:
         )
 
 
-LATEST = 1e10
-"""Seconds: no packet is later, so that sums and 32-bit floats hold every time; 1970 is earlier."""
-
 _BAD_TIME = "is negative or not a finite number"
+_TOO_LATE = f"is after {_core.LATEST:g} s: is it seconds?"
 
 _DTYPES = {
     "load": np.int64,
