@@ -4,7 +4,6 @@ use rand::RngExt;
 use rand_distr::{Distribution, Gamma};
 
 use super::{Built, Family, Scheduler, SpecError};
-use crate::path::usable;
 use crate::seed::Stream;
 use crate::{PathId, PathView, Time};
 
@@ -36,6 +35,7 @@ pub(super) const FIXED: Family = Family {
 #[derive(Debug)]
 pub struct Weighted {
     weights: Vec<f64>,
+    chances: Chances,
     stream: Stream,
 }
 
@@ -45,14 +45,14 @@ impl Weighted {
         if let Some(&bad) = weights.iter().find(|weight| !weight.is_finite() || **weight < 0.0) {
             return Err(SpecError::Negative(bad));
         }
-        let total: f64 = weights.iter().sum();
-        if total <= 0.0 {
+        let chances = Chances::new(weights.iter().copied());
+        if chances.total <= 0.0 {
             return Err(SpecError::NoWeight);
         }
-        if total.is_infinite() {
+        if chances.total.is_infinite() {
             return Err(SpecError::Infinite);
         }
-        Ok(Weighted { weights, stream })
+        Ok(Weighted { weights, chances, stream })
     }
 
     /// Weights from one draw of the symmetric Dirichlet distribution with concentration `alpha` over `paths` paths.
@@ -82,26 +82,52 @@ impl Weighted {
         &self.weights
     }
 
-    fn weight(&self, index: usize) -> f64 {
-        self.weights.get(index).copied().unwrap_or(0.0)
+    /// The chances if only some paths are usable, or there are other paths than there are weights for.
+    fn chances_among(&self, paths: &[PathView]) -> Chances {
+        let chance = |(view, &weight): (&PathView, &f64)| if view.usable { weight } else { 0.0 };
+        let chances = Chances::new(paths.iter().zip(&self.weights).map(chance));
+        if chances.total > 0.0 {
+            return chances;
+        }
+        Chances::new(paths.iter().map(|view| f64::from(u8::from(view.usable))))
     }
 }
 
 impl Scheduler for Weighted {
     fn choose(&mut self, _now: Time, paths: &[PathView]) -> Option<PathId> {
-        let total: f64 = usable(paths).map(|index| self.weight(index)).sum();
-        let equal = if total > 0.0 { 0.0 } else { 1.0 };
-        let total = if total > 0.0 { total } else { usable(paths).count() as f64 };
-        let mut left = self.stream.random::<f64>() * total;
-        let mut last = None;
-        // To the end, wherever the draw falls: nobody can guess where, and a wrong guess costs more than a step.
-        for index in usable(paths) {
-            let weight = self.weight(index) + equal;
-            last = if weight > 0.0 && left >= 0.0 { Some(index) } else { last };
-            left -= weight;
+        if paths.len() == self.weights.len() && paths.iter().all(|view| view.usable) {
+            return self.chances.draw(&mut self.stream);
         }
-        // `last` also catches the case that rounding leaves a crumb after the last candidate.
-        last.map(PathId::at)
+        self.chances_among(paths).draw(&mut self.stream)
+    }
+}
+
+/// The chances of paths, laid end to end.
+#[derive(Debug)]
+struct Chances {
+    total: f64,
+    ends: Vec<f64>,
+}
+
+impl Chances {
+    fn new(chances: impl Iterator<Item = f64>) -> Chances {
+        let mut total = 0.0;
+        let end = |chance| {
+            total += chance;
+            total
+        };
+        let mut ends: Vec<f64> = chances.map(end).collect();
+        // No point is behind the last chance, not even one that was rounded to where it ends.
+        ends.iter_mut().filter(|end| **end == total).for_each(|end| *end = f64::INFINITY);
+        Chances { total, ends }
+    }
+
+    /// A path in proportion to its chance; `None` if all chances are 0.
+    fn draw(&self, stream: &mut Stream) -> Option<PathId> {
+        let point = stream.random::<f64>() * self.total;
+        // To the last, wherever the point falls: nobody can guess where, and a wrong guess costs more than a step.
+        let before = self.ends.iter().filter(|&&end| end <= point).count();
+        (self.total > 0.0).then(|| PathId::at(before))
     }
 }
 
@@ -194,6 +220,13 @@ mod tests {
         assert!(weights(1e6).iter().all(|weight| (weight - 1.0 / 3.0).abs() < 0.01));
         assert!(weights(1e-9).iter().any(|weight| *weight > 0.999));
         assert_eq!(weights(1e308), [1.0; 3], "a sum beyond all numbers");
+    }
+
+    #[test]
+    fn weights_next_to_nothing_are_as_good_as_others() {
+        let mut scheduler =
+            Weighted::fixed(vec![0.0, 5e-324, 0.0], stream(1, 0, "scheduler")).unwrap();
+        assert_eq!(shares(&mut scheduler, &[PathView::open(); 3], 1_000), [0.0, 1.0, 0.0]);
     }
 
     #[test]
