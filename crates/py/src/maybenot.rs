@@ -26,9 +26,6 @@ use crate::split::refuse;
 /// Serialised machines begin with the version of the framework.
 const SERIALISED: &str = "02";
 
-/// Seconds: no packet of the lab is later, and a `Duration` holds it.
-pub(crate) const LATEST: f64 = 1e10;
-
 /// What stands in `origin` for a padding packet.
 const PADDING: i64 = -1;
 
@@ -88,7 +85,7 @@ struct Defended {
 
 impl<'a> Trace<'a> {
     fn new(times: &'a [f64], up: &'a [bool]) -> PyResult<Trace<'a>> {
-        let sound = |time: &f64| (0.0..=LATEST).contains(time);
+        let sound = |time: &f64| (0.0..=crate::LATEST).contains(time);
         if times.len() != up.len() {
             return Err(PyValueError::new_err("give a time and a direction for each packet"));
         }

@@ -35,6 +35,7 @@ pub(super) const FIXED: Family = Family {
 #[derive(Debug)]
 pub struct Weighted {
     weights: Vec<f64>,
+    /// The weights, ready to be drawn from while all paths are usable.
     chances: Chances,
     stream: Stream,
 }
