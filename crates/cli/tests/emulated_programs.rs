@@ -5,6 +5,8 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests; clippy only knows the tests themselves")]
 
+mod tools;
+
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -96,6 +98,9 @@ fn marked(marker: &str) -> Vec<PathBuf> {
 
 #[test]
 fn programs_run_in_their_hosts_and_the_emulation_ends_with_them() {
+    if !tools::are_here(&["ping"]) {
+        return;
+    }
     let programs = shell("server", "b", "ip -br addr show dev p0; sleep 600", "background = true")
         + &shell("first", "a", "ping -c 2 -i 0.2 10.7.0.2; echo oops >&2", "start = '200ms'")
         + &shell(
@@ -124,9 +129,8 @@ fn programs_run_in_their_hosts_and_the_emulation_ends_with_them() {
 fn the_example_runs() {
     let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/emulated.toml");
     let Some(stage) = Stage::new("") else { return };
-    let has = |tool: &str| Command::new(tool).arg("--version").output().is_ok();
-    if !["nft", "python3", "ping"].iter().all(|tool| has(tool)) {
-        return eprintln!("skipped: nft, python3 or ping is missing");
+    if !tools::are_here(&["nft", "python3", "ping"]) {
+        return;
     }
     fs::copy(example, stage.path("t.toml")).unwrap();
     let (code, output, errors) = stage.run(&[]);
@@ -340,6 +344,9 @@ fn milestones(mut emulator: Child) -> [Duration; 3] {
 
 #[test]
 fn killed_at_any_moment_it_leaves_no_namespace_no_process_and_no_interface() {
+    if !tools::are_here(&["ping"]) {
+        return;
+    }
     // A daemon that leaves its parent and one that does not end when told, so that the end takes its
     // time.
     let daemon = "setsid sleep 600 & trap '' TERM; while :; do sleep 0.1; done";
