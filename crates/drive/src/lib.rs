@@ -1,9 +1,28 @@
-//! drive
+//! What the cores need of a machine: sockets, clocks, files, TUN, namespaces and threads.
+//!
+//! A core decides, this crate does. The tour, by what a user runs:
+//!
+//! * **The splitter.** [`split`] is its driver around `anabranch_comps::Core`. [`paths`] reads what a
+//!   user calls a path and finds its way out of this machine; [`socks`] is the paths by proxies.
+//!   [`udp`] carries datagrams in batches. [`wg_quick`] and [`mosh`] prepare a user's own tunnel or
+//!   login. [`target`] is a host and a port as users write them.
+//! * **Any program** (`--tun`). [`tun`] is the interface, [`packet`] what comes by it, [`steer`] leads
+//!   traffic into it and undoes that, [`netlink`] asks and tells the kernel.
+//! * **The onion network.** [`onion`] has the loops of client, relay and authority, and their files.
+//! * **What observers see.** [`capture`] writes it down for each path; [`metrics`] counts for
+//!   Prometheus.
+//! * **An emulated network.** [`emulate`] makes hosts of namespaces and links of
+//!   `anabranch_netem::Link`; [`censor`] is a middlebox in one.
+//! * **Ground.** [`poller`] waits for files and deadlines, [`clock`] is the monotonic clock as a
+//!   run's time line, [`files`] counts open files, [`shell`] reads words as a shell does, and
+//!   [`toml_keys`] reads configuration whose mistakes are told with file and line.
+//!
+//! To begin reading: [`split::run`], then `split/driver.rs`, whose loop has four steps.
+
 pub mod capture;
 pub mod censor;
 pub mod clock;
 pub mod emulate;
-pub mod experiment;
 pub mod files;
 mod manager;
 pub mod metrics;

@@ -3,7 +3,7 @@
 use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
 
-use anabranch_drive::experiment::Progress;
+use anabranch_experiment::Progress;
 use rustix::termios::tcgetwinsize;
 
 /// Of the bar itself.

@@ -7,7 +7,7 @@ use std::io::Write as _;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
-use anabranch_drive::experiment::{
+use anabranch_experiment::{
     Disturbance, Journal, Origin, Programs, Record, Spread, Unit, built, table,
 };
 use anabranch_drive::shell;

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use anabranch_drive::experiment::{Event, Progress, Record, Unit};
+use anabranch_experiment::{Event, Progress, Record, Unit};
 use serde_json::{Value, json};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 

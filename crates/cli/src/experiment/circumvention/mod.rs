@@ -4,10 +4,10 @@ mod markdown;
 mod page;
 mod words;
 
-use anabranch_drive::experiment::circumvention::{
+use anabranch_experiment::circumvention::{
     Bench, Reached, Server, Settings, Unit, columns, plan, summary,
 };
-use anabranch_drive::experiment::{Journal, carry_out};
+use anabranch_experiment::{Journal, carry_out};
 use clap::Args;
 use serde_json::Value;
 
@@ -114,7 +114,7 @@ impl CircumventionArgs {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use anabranch_drive::experiment::Unit as _;
+    use anabranch_experiment::Unit as _;
     use clap::Parser;
 
     #[derive(Parser)]

@@ -1,7 +1,7 @@
 //! The results as one page.
 
-use anabranch_drive::experiment::circumvention::summary::{Cell, find};
-use anabranch_drive::experiment::circumvention::{Access, BLOCKED, RATES, RTTS, Server};
+use anabranch_experiment::circumvention::summary::{Cell, find};
+use anabranch_experiment::circumvention::{Access, BLOCKED, RATES, RTTS, Server};
 use maud::{Markup, html};
 
 use super::super::common::{command, origin};

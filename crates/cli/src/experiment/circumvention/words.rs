@@ -1,8 +1,8 @@
 //! What the results say, in words that page, Markdown and terminal share.
 
-use anabranch_drive::experiment::Spread;
-use anabranch_drive::experiment::circumvention::summary::{Cell, Verdict, WANTED};
-use anabranch_drive::experiment::circumvention::{Access, Reached, Server};
+use anabranch_experiment::Spread;
+use anabranch_experiment::circumvention::summary::{Cell, Verdict, WANTED};
+use anabranch_experiment::circumvention::{Access, Reached, Server};
 use serde_json::Value;
 
 use super::super::common;

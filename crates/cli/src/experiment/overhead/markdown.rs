@@ -2,8 +2,8 @@
 
 use std::fmt::Write as _;
 
-use anabranch_drive::experiment::overhead::summary::{Cell, find};
-use anabranch_drive::experiment::overhead::{EVERY, Net, System, claims};
+use anabranch_experiment::overhead::summary::{Cell, find};
+use anabranch_experiment::overhead::{EVERY, Net, System, claims};
 
 use super::super::common::{and_splitter, markdown_table, origin};
 use super::words::{self, Subject};

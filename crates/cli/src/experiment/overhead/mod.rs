@@ -4,10 +4,10 @@ mod markdown;
 mod page;
 mod words;
 
-use anabranch_drive::experiment::overhead::{
+use anabranch_experiment::overhead::{
     Bench, EVERY, Limit, Measured, Net, Settings, System, Unit, columns, plan, summary,
 };
-use anabranch_drive::experiment::{Journal, carry_out};
+use anabranch_experiment::{Journal, carry_out};
 use clap::Args;
 use serde_json::Value;
 
@@ -156,7 +156,7 @@ fn duration(text: &str) -> Result<f64, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use anabranch_drive::experiment::Unit as _;
+    use anabranch_experiment::Unit as _;
     use clap::Parser;
 
     #[derive(Parser)]

@@ -2,9 +2,9 @@
 
 use std::fmt::Write as _;
 
-use anabranch_drive::experiment::Spread;
-use anabranch_drive::experiment::overhead::summary::{Cell, find};
-use anabranch_drive::experiment::overhead::{Kind, Net, System, claims};
+use anabranch_experiment::Spread;
+use anabranch_experiment::overhead::summary::{Cell, find};
+use anabranch_experiment::overhead::{Kind, Net, System, claims};
 use maud::{Markup, html};
 
 use super::super::common::{command, origin, splitter};

@@ -1,8 +1,8 @@
 //! What the results say, in words that page, Markdown and terminal share.
 
-use anabranch_drive::experiment::Spread;
-use anabranch_drive::experiment::overhead::summary::{Cell, Verdict, verdicts};
-use anabranch_drive::experiment::overhead::{EVERY, Kind, Measured, Net, System, summary::find};
+use anabranch_experiment::Spread;
+use anabranch_experiment::overhead::summary::{Cell, Verdict, verdicts};
+use anabranch_experiment::overhead::{EVERY, Kind, Measured, Net, System, summary::find};
 use serde_json::Value;
 
 use super::super::common;

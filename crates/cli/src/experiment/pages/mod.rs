@@ -6,10 +6,10 @@ mod words;
 
 use std::path::PathBuf;
 
-use anabranch_drive::experiment::pages::{
+use anabranch_experiment::pages::{
     Bench, Http, Loaded, Mode, Set, Settings, TRIES, Unit, Web, columns, plan, summary,
 };
-use anabranch_drive::experiment::{Journal, Turns, Unit as _, cache, carry_out_together};
+use anabranch_experiment::{Journal, Turns, Unit as _, cache, carry_out_together};
 use clap::Args;
 use serde_json::Value;
 

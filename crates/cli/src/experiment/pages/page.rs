@@ -1,7 +1,7 @@
 //! The loads as one page.
 
-use anabranch_drive::experiment::pages::RTTS;
-use anabranch_drive::experiment::pages::summary::{Cell, Page, shares};
+use anabranch_experiment::pages::RTTS;
+use anabranch_experiment::pages::summary::{Cell, Page, shares};
 use maud::{Markup, html};
 
 use super::super::common::{between, origin};

@@ -2,9 +2,9 @@
 
 use std::fmt::Write as _;
 
-use anabranch_drive::experiment::Spread;
-use anabranch_drive::experiment::pages::RTTS;
-use anabranch_drive::experiment::pages::summary::{Cell, Page};
+use anabranch_experiment::Spread;
+use anabranch_experiment::pages::RTTS;
+use anabranch_experiment::pages::summary::{Cell, Page};
 
 use super::super::common::{between, markdown_table, origin};
 use super::words::{self, Subject};
@@ -141,7 +141,7 @@ number is `refused` in `loads.parquet`).\n\
 #[cfg(test)]
 mod tests {
     use super::*;
-    use anabranch_drive::experiment::pages::Loaded;
+    use anabranch_experiment::pages::Loaded;
     use serde_json::json;
 
     fn load(down: [u64; 3]) -> Loaded {

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use anabranch_drive::experiment::Spread;
-use anabranch_drive::experiment::pages::summary::{
+use anabranch_experiment::Spread;
+use anabranch_experiment::pages::summary::{
     Cell, Counts, Evenness, NEARLY_ALL, Page, counts, evenness, shares,
 };
-use anabranch_drive::experiment::pages::{Loaded, RTTS};
+use anabranch_experiment::pages::{Loaded, RTTS};
 use serde_json::Value;
 
 use super::super::common::{between, disturbance, splitter};

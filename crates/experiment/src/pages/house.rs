@@ -18,8 +18,8 @@ use super::caddy;
 use super::loaded::Loaded;
 use super::visit::Visit;
 use super::{Mode, RTTS, Unit, Web};
-use crate::capture::Trace;
-use crate::emulate::Member;
+use anabranch_drive::capture::Trace;
+use anabranch_drive::emulate::Member;
 
 /// How long the first connection through a new splitter may take; the tunnel's handshake may be due.
 const PATIENCE: Duration = Duration::from_secs(15);
