@@ -1,13 +1,27 @@
-//! The Tor protocol as cores without I/O: what a relay and a client do with the bytes of their links, and when.
+//! The Tor protocol as cores without I/O: what a relay and a client do with the bytes of their
+//! links, and when.
 //!
-//! The tour:
+//! The tour, from the wire up:
 //!
-//! * [`authority`] judges relays and signs what is said of them.
-//! * [`directory`]: what relays and authorities say of relays, and how it is asked for.
-//! * [`wire`] turns bytes into cells and messages, and back. It alone knows the `tor-*` crates.
-//! * [`front`] is what programs ask a client for.
-//! * [`handshake`] agrees on a circuit's keys, [`crypto`] uses them.
-//! * [`congestion`] says how many cells may be under way, [`padding`] when a silent link has one to carry.
+//! * **Bytes.** [`wire`] turns bytes into cells, messages, documents and keys, and back. It alone
+//!   knows the `tor-*` crates.
+//! * **A link.** [`channel`] is its handshake (VERSIONS to NETINFO). `hub` has all links of a core,
+//!   which circuit is which on each, and the cells that wait in `queue`; [`schedule`] names the
+//!   circuit whose cell goes next, [`padding`] says when a silent link carries a cell, [`bucket`]
+//!   how many bytes it may carry a second.
+//! * **A circuit.** [`handshake`] agrees on its keys and [`crypto`] uses them. `leg` is its flow
+//!   control, whose window [`congestion`] sets; `end` has its streams, each a `stream`; `tail` is
+//!   both together.
+//! * **A role.** [`relay`] (guard, middle, exit) and [`client`] are the two cores. `base` and `node`
+//!   are what both do alike; `table` numbers circuits and streams; [`claims`] lets several relay
+//!   cores of one process share links.
+//! * **A client's decisions.** [`navigator`] says which circuits to build and which stream goes by
+//!   which; [`guards`] by which relays to enter; [`front`] reads what programs ask for (SOCKS, HTTP).
+//! * **The directory.** [`directory`]: descriptors, documents, who asks whom for which, the network
+//!   and the choice of paths. [`authority`] judges relays and signs what is said of them.
+//!
+//! [`Event`] is what a core tells the person who runs it, and [`Violation`] what a peer did wrong.
+//! To begin reading: [`client`] with `client/build.rs`, then [`relay`] with `relay/circuit.rs`.
 //!
 //! Time is given, random generators are given, bytes are given; what is to be done outside comes back.
 
