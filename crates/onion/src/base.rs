@@ -1,4 +1,5 @@
-//! What a client and a relay have in common: links, circuits with an end for streams, and what is to be done outside.
+//! What a client and a relay have in common: links, circuits, the sets of streams that go by them, and
+//! what is to be done outside.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -9,23 +10,26 @@ use crate::crypto::{ClientLayer, RelayLayer, Tag};
 use crate::end::{Filled, Happened};
 use crate::event::{Event, Violation};
 use crate::hub::{Hub, Lane, LinkId, Popped};
+use crate::leg::Leg;
 use crate::node::{LinkOutput, StreamOutput};
 use crate::padding::{Rules, Silence, Usage};
 use crate::schedule;
+use crate::set::{QUEUE_HIGH, QUEUE_LOW, Set, SetId};
 use crate::stream::StreamKey;
 use crate::table::{Dialling, Slab, Streams};
-use crate::tail::{QUEUE_HIGH, QUEUE_LOW, Tail};
 use crate::wire::cell::{BODY, Body, Command};
 use crate::wire::extend::Target;
-use crate::wire::message::{self, EndReason, Format, Message, RelayCommand, put_sendme};
+use crate::wire::message::{
+    self, EndReason, Format, Message, RelayCommand, put_sendme, read_sendme,
+};
 
 /// When a core wants to be called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Timer {
     /// The link's handshake must be done.
     Handshake(LinkId),
-    /// A stream of the circuit that keeps to a rate may send again.
-    Streams(u32),
+    /// A stream of the set that keeps to a rate may send again.
+    Streams(SetId),
     /// The link may have been silent for long enough to be padded.
     Padding(LinkId),
     /// The link may have been without circuits for too long.
@@ -65,7 +69,7 @@ impl Seal for Vec<Box<dyn ClientLayer>> {
     }
 }
 
-/// A circuit as seen from its end.
+/// A circuit as seen from its end, where it may be a leg of a set.
 pub(crate) trait Ending {
     /// Whether what the end sends leads away from the client.
     const OUTWARD: bool;
@@ -73,16 +77,14 @@ pub(crate) trait Ending {
     /// The circuit's place on the link that leads to its other end, or on towards it.
     fn lane(&self) -> Option<Lane>;
 
-    /// Where the end's cells go, the streams (once there are to be any), and the layers.
-    fn parts(&mut self) -> Option<(Lane, Option<&mut Tail>, &mut dyn Seal)>;
+    /// The set that it is a leg of, once it is one.
+    fn set(&self) -> Option<SetId>;
 
-    /// The streams, to look at.
-    fn tail(&self) -> Option<&Tail>;
+    /// Its flow control, once it is a leg.
+    fn leg(&self) -> Option<&Leg>;
 
-    /// The streams.
-    fn tail_mut(&mut self) -> Option<&mut Tail> {
-        self.parts()?.1
-    }
+    /// Where the end's cells go, their flow control, and the layers.
+    fn parts(&mut self) -> Option<(Lane, Option<&mut Leg>, &mut dyn Seal)>;
 }
 
 /// The state that both roles have. `C` is a circuit, `O` what is to be done outside.
@@ -90,6 +92,7 @@ pub(crate) struct Base<C, O> {
     pub(crate) rng: Box<dyn CryptoRng + Send>,
     pub(crate) hub: Hub,
     pub(crate) circuits: Slab<C>,
+    pub(crate) sets: Slab<Set>,
     pub(crate) streams: Streams,
     /// Relays that we are reaching, and which circuits wait for them.
     pub(crate) dialling: Dialling,
@@ -120,6 +123,7 @@ where
             rng,
             hub: Hub::new(policy),
             circuits: Slab::default(),
+            sets: Slab::default(),
             streams: Streams::default(),
             dialling: Dialling::default(),
             timers: BTreeSet::new(),
@@ -245,7 +249,7 @@ where
             match self.hub.pop(now, link, out) {
                 Popped::Nothing => return false,
                 Popped::Cell { owner, left } if left < QUEUE_LOW && owner.outward == C::OUTWARD => {
-                    self.pump(now, owner.circuit);
+                    self.pump_by(now, owner.circuit);
                 }
                 Popped::Own | Popped::Cell { .. } => {}
             }
@@ -255,19 +259,17 @@ where
 
     /// Takes bytes of a stream's program; returns how many.
     pub(crate) fn write(&mut self, now: Time, stream: StreamKey, bytes: &[u8]) -> usize {
-        let Some((index, id)) = self.streams.live(stream) else { return bytes.len() };
-        let tail = self.circuits.get_mut(index).and_then(C::tail_mut);
-        let stream = tail.and_then(|tail| tail.end.stream(id));
+        let Some((set, id)) = self.streams.live(stream) else { return bytes.len() };
+        let stream = self.set_mut(set).and_then(|set| set.end.stream(id));
         let taken = stream.map_or(bytes.len(), |stream| stream.write(bytes));
-        self.pump(now, index);
+        self.pump(now, set);
         taken
     }
 
     /// The bytes that wait for a stream's program: two pieces, in order.
     pub(crate) fn read(&self, stream: StreamKey) -> (&[u8], &[u8]) {
-        if let Some((index, id)) = self.streams.live(stream) {
-            let tail = self.circuits.get(index).and_then(C::tail);
-            let stream = tail.and_then(|tail| tail.end.peek(id));
+        if let Some((set, id)) = self.streams.live(stream) {
+            let stream = self.sets.get(set.0).and_then(|set| set.end.peek(id));
             return stream.map_or((&[], &[]), |stream| stream.incoming.as_slices());
         }
         self.streams.left(stream).map_or((&[], &[]), VecDeque::as_slices)
@@ -275,51 +277,63 @@ where
 
     /// The program took the first `bytes` of [`Base::read`].
     pub(crate) fn consume(&mut self, now: Time, stream: StreamKey, bytes: usize) {
-        let Some((index, id)) = self.streams.live(stream) else {
+        let Some((key, id)) = self.streams.live(stream) else {
             if let Some(reason) = self.streams.consumed(stream, bytes) {
                 self.put(StreamOutput::Ended { stream, reason });
             }
             return;
         };
-        if let Some(tail) = self.circuits.get_mut(index).and_then(C::tail_mut) {
-            tail.end.consumed(now, id, bytes);
-            self.pump(now, index);
+        if let Some(set) = self.set_mut(key) {
+            set.end.consumed(now, id, bytes);
+            self.pump(now, key);
         }
     }
 
     /// The program has ended a stream; what it wrote before goes first.
     pub(crate) fn end(&mut self, now: Time, key: StreamKey, reason: EndReason) {
-        let Some((index, id)) = self.streams.live(key) else { return self.streams.remove(key) };
-        let tail = self.circuits.get_mut(index).and_then(C::tail_mut);
-        if let Some(stream) = tail.and_then(|tail| tail.end.stream(id)) {
+        let Some((set, id)) = self.streams.live(key) else { return self.streams.remove(key) };
+        if let Some(stream) = self.set_mut(set).and_then(|set| set.end.stream(id)) {
             stream.end(reason);
         }
-        self.pump(now, index);
+        self.pump(now, set);
     }
 
-    /// Sends what the circuit's streams have, as far as window and queue allow.
-    pub(crate) fn pump(&mut self, now: Time, index: u32) {
-        let parts = self.circuits.get_mut(index).and_then(C::parts);
-        let Some((lane, Some(tail), layers)) = parts else { return };
-        let waiting = self.hub.waiting(lane);
-        for _ in waiting..QUEUE_HIGH {
+    /// The streams of a set.
+    pub(crate) fn set_mut(&mut self, set: SetId) -> Option<&mut Set> {
+        self.sets.get_mut(set.0)
+    }
+
+    /// A circuit's queue has room again: sends what the set has that it is a leg of.
+    fn pump_by(&mut self, now: Time, circuit: u32) {
+        if let Some(set) = self.circuits.get(circuit).and_then(C::set) {
+            self.pump(now, set);
+        }
+    }
+
+    /// Sends what the set's streams have, as far as window and queue of its leg allow.
+    pub(crate) fn pump(&mut self, now: Time, id: SetId) {
+        let Some(set) = self.sets.get_mut(id.0) else { return };
+        let parts = self.circuits.get_mut(set.leg).and_then(C::parts);
+        let Some((lane, Some(leg), layers)) = parts else { return };
+        let format = layers.format();
+        for _ in self.hub.waiting(lane)..QUEUE_HIGH {
             let mut body = [0; BODY];
-            let room = tail.leg.has_room();
-            let Some(filled) = tail.end.fill(now, room, &mut body, &mut *self.rng) else { break };
+            let filled = set.end.fill(now, format, leg.has_room(), &mut body, &mut *self.rng);
+            let Some(filled) = filled else { break };
             let tag = layers.seal(Command::RELAY, &mut body);
             if let (Filled::Data, Some(tag)) = (filled, tag) {
-                tail.leg.sent(now, tag);
+                leg.sent(now, tag);
             }
             self.hub.push(now, lane, Command::RELAY, &body);
         }
-        self.timers.extend(tail.end.wake_at().map(|time| (time, Timer::Streams(index))));
-        self.tell(index);
+        self.timers.extend(set.end.wake_at().map(|time| (time, Timer::Streams(id))));
+        self.tell(id);
     }
 
     /// Passes on what happened to streams.
-    fn tell(&mut self, index: u32) {
-        let Some(tail) = self.circuits.get_mut(index).and_then(C::tail_mut) else { return };
-        while let Some(happened) = tail.end.happened() {
+    fn tell(&mut self, id: SetId) {
+        let Some(set) = self.sets.get_mut(id.0) else { return };
+        while let Some(happened) = set.end.happened() {
             let told = match happened {
                 Happened::Readable(stream) => Some(StreamOutput::Readable { stream }),
                 Happened::Room(stream) => Some(StreamOutput::Room { stream }),
@@ -336,9 +350,10 @@ where
         }
     }
 
-    /// The circuit is gone: so are its streams.
-    pub(crate) fn forget_streams(&mut self, tail: Option<&mut Tail>) {
-        for stream in tail.into_iter().flat_map(|tail| tail.end.take_all()) {
+    /// The only leg of a set is gone: so are its streams.
+    pub(crate) fn dissolve(&mut self, id: SetId) {
+        let Some(mut set) = self.sets.remove(id.0) else { return };
+        for stream in set.end.take_all() {
             let (key, reason) = (stream.key, EndReason::DESTROY);
             if let Some(reason) = self.streams.ended(key, reason, stream.incoming) {
                 self.put(StreamOutput::Ended { stream: key, reason });
@@ -375,20 +390,24 @@ where
         message: Message<'_>,
         tag: Tag,
     ) -> Result<(), Violation> {
-        let parts = self.circuits.get_mut(index).and_then(C::parts);
-        let Some((lane, Some(tail), _)) = parts else { return Err(Violation::Message) };
+        let circuit = self.circuits.get_mut(index).ok_or(Violation::Message)?;
+        let id = circuit.set().ok_or(Violation::Message)?;
+        let Some((lane, Some(leg), _)) = circuit.parts() else { return Err(Violation::Message) };
+        let Some(set) = self.sets.get_mut(id.0) else { return Err(Violation::Message) };
         if (message.command, message.stream) == (RelayCommand::SENDME, 0) {
-            tail.acknowledged(now, message.data, self.hub.waiting(lane))?;
-            self.pump(now, index);
+            let outlet = set.outlet(self.hub.waiting(lane));
+            let tag = read_sendme(message.data).ok_or(Violation::Sendme)?;
+            leg.acknowledged(now, tag, outlet).map_err(|_| Violation::Sendme)?;
+            self.pump(now, id);
             return Ok(());
         }
         let is_data = message.command == RelayCommand::DATA;
-        let due = if is_data { tail.leg.received(tag) } else { None };
-        let taken = tail.take(now, message);
+        let due = if is_data { leg.received(tag) } else { None };
+        let taken = set.take(now, message);
         if let Some(tag) = due {
             self.say(now, index, Command::RELAY, RelayCommand::SENDME, &put_sendme(&tag));
         }
-        self.pump(now, index);
+        self.pump(now, id);
         taken
     }
 }

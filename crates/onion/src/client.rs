@@ -11,12 +11,13 @@ use std::sync::Arc;
 use anabranch_multipath::Time;
 use rand_core::CryptoRng;
 
-use crate::base::Base;
+use crate::base::{Base, Ending};
 use crate::channel::{Role, Start};
 use crate::congestion::Params;
 use crate::event::{Event, Violation};
 use crate::handshake::extension::Wish;
 use crate::hub::{LinkId, Owner};
+use crate::leg::Leg;
 use crate::node::{LinkOutput, Node, StreamOutput, Why};
 use crate::padding::{Amount, PaddingParams, Rules};
 use crate::schedule;
@@ -230,14 +231,14 @@ impl Client {
     /// The congestion window of a circuit's last hop, in cells.
     pub fn window(&self, circuit: CircuitKey) -> Option<u64> {
         let circuit = self.base.circuits.get(*self.keys.get(&circuit)?)?;
-        circuit.tail.as_ref().map(|tail| tail.leg.window())
+        circuit.leg().map(Leg::window)
     }
 
     /// Bytes of streams that a circuit has carried so far: received, sent.
     pub fn carried(&self, circuit: CircuitKey) -> [u64; 2] {
         let circuit = self.keys.get(&circuit).and_then(|&index| self.base.circuits.get(index));
-        let tail = circuit.and_then(|circuit| circuit.tail.as_ref());
-        tail.map_or([0; 2], |tail| tail.end.carried)
+        let set = circuit.and_then(Ending::set).and_then(|set| self.base.sets.get(set.0));
+        set.map_or([0; 2], |set| set.end.carried)
     }
 
     /// Links to relays, and how many circuits are on each.

@@ -3,7 +3,7 @@
 //! A policy is one [`Control`]: [`Fixed`] windows (tor-spec, "Circuit-level flow control"), or [`Vegas`] (proposal 324), where both
 //! ends agreed on it. Cells that count are those with DATA.
 
-use anabranch_multipath::Time;
+use std::time::Duration;
 
 mod fixed;
 mod params;
@@ -31,9 +31,10 @@ pub trait Control: Send {
     /// Whether the cell that is sent next is one that the peer will acknowledge.
     fn is_marked(&self) -> bool;
     /// A cell was sent.
-    fn sent(&mut self, now: Time);
-    /// A SENDME came for [`sendme_inc`](Control::sendme_inc) cells. False if so many were not under way.
-    fn acknowledged(&mut self, now: Time, outlet: Outlet) -> bool;
+    fn sent(&mut self);
+    /// A SENDME came for [`sendme_inc`](Control::sendme_inc) cells, `rtt` after the marked cell was
+    /// sent. False if so many were not under way.
+    fn acknowledged(&mut self, rtt: Duration, outlet: Outlet) -> bool;
     /// Cells that one SENDME stands for.
     fn sendme_inc(&self) -> u64;
     /// The window's size, for people to look at.

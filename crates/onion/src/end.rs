@@ -1,4 +1,4 @@
-//! The end of a circuit where streams are: many streams, in turn, over a leg.
+//! The streams of a set of legs: many, in turn.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound::{Excluded, Unbounded};
@@ -8,7 +8,6 @@ use anabranch_multipath::Time;
 use rand_core::CryptoRng;
 
 use crate::congestion::Params;
-use crate::handshake::extension::Agreed;
 use crate::stream::{Broken, Say, Side, Stream, StreamKey};
 use crate::wire::cell::Body;
 use crate::wire::message::{
@@ -37,15 +36,16 @@ pub(crate) enum Filled {
     Control,
 }
 
-/// The streams of one circuit.
+/// The streams of one set.
 pub(crate) struct End {
     side: Side,
     congestion_control: bool,
-    format: Format,
     params: Arc<Params>,
     streams: BTreeMap<u16, Stream>,
     /// The stream that sent last.
     turn: u16,
+    /// The ID that was given last to a stream that began here.
+    last_id: u16,
     say: VecDeque<Say>,
     happened: VecDeque<Happened>,
     /// Bytes of streams: received, sent.
@@ -54,14 +54,14 @@ pub(crate) struct End {
 
 impl End {
     /// Without streams.
-    pub(crate) fn new(side: Side, agreed: Agreed, params: &Arc<Params>) -> End {
+    pub(crate) fn new(side: Side, congestion_control: bool, params: &Arc<Params>) -> End {
         End {
             side,
-            congestion_control: agreed.sendme_inc.is_some(),
-            format: agreed.format(),
+            congestion_control,
             params: Arc::clone(params),
             streams: BTreeMap::new(),
             turn: 0,
+            last_id: 0,
             say: VecDeque::new(),
             happened: VecDeque::new(),
             carried: [0; 2],
@@ -78,11 +78,17 @@ impl End {
         true
     }
 
-    /// A stream ID that is free, after the last one tried; `None` if all are in use.
-    pub(crate) fn free_id(&self, after: u16) -> Option<u16> {
-        (1..=u16::MAX)
-            .map(|step| after.wrapping_add(step))
-            .find(|id| *id != 0 && !self.streams.contains_key(id))
+    /// IDs of streams that begin here are those after this one.
+    pub(crate) fn number_from(&mut self, last_id: u16) {
+        self.last_id = last_id;
+    }
+
+    /// The next ID that is free, for a stream that begins here; `None` if all are in use.
+    pub(crate) fn next_id(&mut self) -> Option<u16> {
+        let mut ids = (1..=u16::MAX).map(|step| self.last_id.wrapping_add(step));
+        let id = ids.find(|id| *id != 0 && !self.streams.contains_key(id))?;
+        self.last_id = id;
+        Some(id)
     }
 
     /// The stream of this ID.
@@ -156,7 +162,7 @@ impl End {
                 }
                 Ok(())
             }
-            RelayCommand::SENDME => stream.acknowledged(now),
+            RelayCommand::SENDME => stream.acknowledged(),
             RelayCommand::XOFF if is_xoff(message.data) => stream.told_rate(now, None),
             RelayCommand::XON => {
                 let rate = read_xon(message.data).ok_or(Broken::Malformed)?;
@@ -167,10 +173,12 @@ impl End {
         }
     }
 
-    /// Writes the next message into a cell's body; DATA only if the leg has room for it.
+    /// Writes the next message into a cell's body, as messages lie on the leg that it goes by; DATA
+    /// only if the leg has room for it.
     pub(crate) fn fill(
         &mut self,
         now: Time,
+        format: Format,
         leg_has_room: bool,
         body: &mut Body,
         rng: &mut dyn CryptoRng,
@@ -178,7 +186,7 @@ impl End {
         if let Some(say) = self.say.pop_front() {
             let Say { command, stream, data } = &say;
             let message = Message { command: *command, stream: *stream, data };
-            message::write(self.format, body, message, rng);
+            message::write(format, body, message, rng);
             return Some(Filled::Control);
         }
         let (id, due) = self.next_in_turn(now, leg_has_room)?;
@@ -187,16 +195,16 @@ impl End {
             let stream = self.streams.remove(&id).expect("found above");
             self.happened.push_back(Happened::Finished(stream.key));
             let message = Message { command: RelayCommand::END, stream: id, data: &[reason.0] };
-            message::write(self.format, body, message, rng);
+            message::write(format, body, message, rng);
             return Some(Filled::Control);
         }
         let stream = self.streams.get_mut(&id).expect("found above");
-        let (length, fed) = stream.fill(now, data_of(self.format, body));
+        let (length, fed) = stream.fill(data_of(format, body));
         if fed {
             self.happened.push_back(Happened::Room(stream.key));
         }
         self.carried[1] += length as u64;
-        write_header(self.format, body, RelayCommand::DATA, id, length, rng);
+        write_header(format, body, RelayCommand::DATA, id, length, rng);
         Some(Filled::Data)
     }
 
@@ -222,8 +230,7 @@ mod tests {
     use anabranch_multipath::seed;
 
     fn end(congestion_control: bool) -> End {
-        let agreed = Agreed { sendme_inc: congestion_control.then_some(31), cgo: false };
-        let mut end = End::new(Side::Exit, agreed, &Arc::new(Params::default()));
+        let mut end = End::new(Side::Exit, congestion_control, &Arc::new(Params::default()));
         for id in [1, 2] {
             assert!(end.add(id, StreamKey(id.into())));
             end.stream(id).unwrap().open = true;
@@ -233,7 +240,7 @@ mod tests {
 
     fn filled(end: &mut End) -> Option<(RelayCommand, u16, usize)> {
         let mut body = [0; BODY];
-        end.fill(Time::ZERO, true, &mut body, &mut seed::stream(1, 0, "end"))?;
+        end.fill(Time::ZERO, Format::V0, true, &mut body, &mut seed::stream(1, 0, "end"))?;
         let message = message::read(Format::V0, &body).unwrap();
         Some((message.command, message.stream, message.data.len()))
     }

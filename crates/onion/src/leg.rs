@@ -1,6 +1,6 @@
 //! One path's share in flow control: the window of what we send by it, and the acknowledgements of what came by it.
 //!
-//! A leg is not an end of a circuit: streams belong to an [`End`](crate::end::End), which may one day send by several legs.
+//! Streams are not a leg's: they belong to its [`Set`](crate::set::Set).
 
 use std::collections::VecDeque;
 
@@ -13,8 +13,9 @@ use crate::handshake::extension::Agreed;
 /// Window and acknowledgements between two ends of a circuit.
 pub(crate) struct Leg {
     control: Box<dyn Control>,
-    /// Tags of our cells that the peer will acknowledge, oldest first (proposal 289).
-    owed: VecDeque<Tag>,
+    /// Tags of our cells that the peer will acknowledge, oldest first (proposal 289), and when each
+    /// was sent.
+    owed: VecDeque<(Tag, Time)>,
     /// DATA cells that came since the last acknowledgement.
     unacknowledged: u64,
 }
@@ -43,9 +44,9 @@ impl Leg {
     /// A DATA cell was sent.
     pub(crate) fn sent(&mut self, now: Time, tag: Tag) {
         if self.control.is_marked() {
-            self.owed.push_back(tag);
+            self.owed.push_back((tag, now));
         }
-        self.control.sent(now);
+        self.control.sent();
     }
 
     /// A DATA cell came: the tag to send back in a SENDME, if one is due.
@@ -65,8 +66,8 @@ impl Leg {
         tag: Tag,
         outlet: Outlet,
     ) -> Result<(), BadSendme> {
-        let owed = self.owed.pop_front().ok_or(BadSendme)?;
-        let sound = owed == tag && self.control.acknowledged(now, outlet);
+        let (owed, sent) = self.owed.pop_front().ok_or(BadSendme)?;
+        let sound = owed == tag && self.control.acknowledged(now.since(sent), outlet);
         if sound { Ok(()) } else { Err(BadSendme) }
     }
 }

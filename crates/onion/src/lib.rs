@@ -10,8 +10,8 @@
 //!   circuit whose cell goes next, [`padding`] says when a silent link carries a cell, [`bucket`]
 //!   how many bytes it may carry a second.
 //! * **A circuit.** [`handshake`] agrees on its keys and [`crypto`] uses them. `leg` is its flow
-//!   control, whose window [`congestion`] sets; `end` has its streams, each a `stream`; `tail` is
-//!   both together.
+//!   control, whose window [`congestion`] sets. A `set` is the legs that lead to one other end and
+//!   its streams (`end`, each a `stream`).
 //! * **A role.** [`relay`] (guard, middle, exit) and [`client`] are the two cores. `base` and `node`
 //!   are what both do alike; `table` numbers circuits and streams; [`claims`] lets several relay
 //!   cores of one process share links.
@@ -47,9 +47,9 @@ pub mod padding;
 mod queue;
 pub mod relay;
 pub mod schedule;
+mod set;
 mod stream;
 mod table;
-mod tail;
 pub mod wire;
 
 pub use event::{Event, Violation};

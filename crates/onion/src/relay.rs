@@ -15,6 +15,7 @@ use crate::channel::{Role, Start};
 use crate::congestion::Params;
 use crate::event::{Event, Violation};
 use crate::hub::{LinkId, Owner};
+use crate::leg::Leg;
 use crate::node::{LinkOutput, Node, StreamOutput, Why};
 use crate::padding::{PaddingParams, Rules};
 use crate::schedule;
@@ -246,10 +247,10 @@ impl Relay {
     /// Numbers for people.
     pub fn stats(&self) -> Stats {
         // Those of other shards are counted there.
-        let ends = || self.base.circuits.iter().filter_map(Ending::tail);
-        let windows = ends().map(|tail| tail.leg.window());
+        let legs = || self.base.circuits.iter().filter_map(Ending::leg);
+        let windows = legs().map(Leg::window);
         Stats {
-            circuits: ends().count(),
+            circuits: legs().count(),
             lanes: self.base.hub.iter().map(|(_, link)| link.circuits()).sum(),
             streams: self.base.streams.len(),
             cells: self.base.hub.used(),

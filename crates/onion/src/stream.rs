@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anabranch_multipath::Time;
 
@@ -142,7 +143,7 @@ impl Stream {
     }
 
     /// Writes a DATA cell's data and returns its length; `true` if the program may write again.
-    pub(crate) fn fill(&mut self, now: Time, data: &mut [u8]) -> (usize, bool) {
+    pub(crate) fn fill(&mut self, data: &mut [u8]) -> (usize, bool) {
         let length = self.outgoing.len().min(data.len());
         let (front, back) = self.outgoing.as_slices();
         let first = front.len().min(length);
@@ -150,7 +151,7 @@ impl Stream {
         data[first..length].copy_from_slice(&back[..length - first]);
         self.outgoing.drain(..length);
         match &mut self.flow {
-            Flow::Windows { send, .. } => send.sent(now),
+            Flow::Windows { send, .. } => send.sent(),
             Flow::Rates(rates) => rates.sent(length),
         }
         let fed = self.starved && self.outgoing.len() <= OUTGOING / 2;
@@ -210,9 +211,11 @@ impl Stream {
     }
 
     /// A stream's SENDME came.
-    pub(crate) fn acknowledged(&mut self, now: Time) -> Result<(), Broken> {
+    pub(crate) fn acknowledged(&mut self) -> Result<(), Broken> {
         let Flow::Windows { send, .. } = &mut self.flow else { return Err(Broken::OutOfPlace) };
-        if send.acknowledged(now, Outlet::default()) { Ok(()) } else { Err(Broken::OutOfPlace) }
+        // A fixed window does not ask how long that took.
+        let owed = send.acknowledged(Duration::ZERO, Outlet::default());
+        if owed { Ok(()) } else { Err(Broken::OutOfPlace) }
     }
 
     /// XOFF (`None`) or XON with a rate in kilobytes a second (0: no limit) came.

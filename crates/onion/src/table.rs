@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use crate::set::SetId;
 use crate::stream::StreamKey;
 use crate::wire::extend::Target;
 use crate::wire::message::EndReason;
@@ -63,25 +64,25 @@ pub(crate) struct Streams {
 
 /// Where a stream is.
 pub(crate) enum Place {
-    /// On a circuit.
-    Live { circuit: u32, id: u16 },
+    /// Of a set.
+    Live { set: SetId, id: u16 },
     /// Ended by the peer; its program has not read all of it.
     Left { bytes: VecDeque<u8>, reason: EndReason },
 }
 
 impl Streams {
     /// A new stream's key.
-    pub(crate) fn add(&mut self, circuit: u32, id: u16) -> StreamKey {
+    pub(crate) fn add(&mut self, set: SetId, id: u16) -> StreamKey {
         self.last += 1;
         let key = StreamKey(self.last);
-        self.places.insert(key, Place::Live { circuit, id });
+        self.places.insert(key, Place::Live { set, id });
         key
     }
 
-    /// Circuit and ID of a stream that lives.
-    pub(crate) fn live(&self, key: StreamKey) -> Option<(u32, u16)> {
+    /// Set and ID of a stream that lives.
+    pub(crate) fn live(&self, key: StreamKey) -> Option<(SetId, u16)> {
         match self.places.get(&key)? {
-            Place::Live { circuit, id } => Some((*circuit, *id)),
+            Place::Live { set, id } => Some((*set, *id)),
             Place::Left { .. } => None,
         }
     }

@@ -11,10 +11,11 @@ use crate::event::Violation;
 use crate::handshake::extension::{self, Agreed, Wish};
 use crate::handshake::{Kind, Refused, fast, ntor, ntor_v3};
 use crate::hub::{LinkId, Owner};
+use crate::leg::Leg;
 use crate::node::Node;
 use crate::padding::Usage;
+use crate::set::{Set, SetId};
 use crate::stream::Side;
-use crate::tail::Tail;
 use crate::wire::cell::{BODY, Body, Command};
 use crate::wire::extend::{self, Extend};
 use crate::wire::message::RelayCommand;
@@ -74,7 +75,7 @@ impl Client {
             wanted: hops.into(),
             pending: None,
             layers: Vec::new(),
-            tail: None,
+            leg: None,
             last_id: self.base.rng.next_u32() as u16,
         });
         self.keys.insert(key, index);
@@ -144,7 +145,10 @@ impl Client {
         let (key, hops, is_complete) =
             (circuit.key, circuit.layers.len(), circuit.wanted.is_empty());
         if is_complete {
-            circuit.tail = Some(Tail::new(Side::Client, agreed, &self.params));
+            let mut set = Set::new(Side::Client, agreed, &self.params, index);
+            set.end.number_from(circuit.last_id);
+            let set = SetId(self.base.sets.insert(set));
+            circuit.leg = Some((set, Leg::new(agreed, &self.params)));
         }
         if let Some(lane) = circuit.lane.filter(|_| is_complete && hops > 1) {
             self.base.mark(lane.link, Usage::Circuits);

@@ -8,8 +8,9 @@ use crate::base::{Ending, Seal};
 use crate::crypto::{ClientLayer, Tag};
 use crate::event::Violation;
 use crate::hub::{Lane, LinkId};
+use crate::leg::Leg;
 use crate::node::Node;
-use crate::tail::Tail;
+use crate::set::SetId;
 use crate::wire::cell::{Body, Cell, Command};
 use crate::wire::message::{self, DestroyReason, Message, RelayCommand};
 
@@ -24,9 +25,9 @@ pub(crate) struct Circuit {
     pub(super) pending: Option<Pending>,
     /// The layers of the hops that are reached.
     pub(super) layers: Vec<Box<dyn ClientLayer>>,
-    /// Where streams are: at the last hop, once that is reached.
-    pub(super) tail: Option<Tail>,
-    /// The stream ID given last.
+    /// The set whose leg it is and its flow control, once its last hop is reached.
+    pub(super) leg: Option<(SetId, Leg)>,
+    /// Its streams' IDs begin behind this one.
     pub(super) last_id: u16,
 }
 
@@ -37,12 +38,16 @@ impl Ending for Circuit {
         self.lane
     }
 
-    fn parts(&mut self) -> Option<(Lane, Option<&mut Tail>, &mut dyn Seal)> {
-        Some((self.lane?, self.tail.as_mut(), &mut self.layers))
+    fn set(&self) -> Option<SetId> {
+        self.leg.as_ref().map(|(set, _)| *set)
     }
 
-    fn tail(&self) -> Option<&Tail> {
-        self.tail.as_ref()
+    fn leg(&self) -> Option<&Leg> {
+        self.leg.as_ref().map(|(_, leg)| leg)
+    }
+
+    fn parts(&mut self) -> Option<(Lane, Option<&mut Leg>, &mut dyn Seal)> {
+        Some((self.lane?, self.leg.as_mut().map(|(_, leg)| leg), &mut self.layers))
     }
 }
 
@@ -140,13 +145,15 @@ impl Client {
 
     /// Forgets a circuit that the first relay has forgotten.
     pub(super) fn drop_circuit(&mut self, index: u32, cause: Cause) {
-        let Some(mut circuit) = self.base.circuits.remove(index) else { return };
+        let Some(circuit) = self.base.circuits.remove(index) else { return };
         if let Some(lane) = circuit.lane {
             self.base.hub.leave(lane);
         }
         self.keys.remove(&circuit.key);
         self.base.dialling.forget(index);
-        self.base.forget_streams(circuit.tail.as_mut());
+        if let Some(set) = circuit.set() {
+            self.base.dissolve(set);
+        }
         let hops = circuit.layers.len();
         self.base.put(Output::CircuitClosed { circuit: circuit.key, hops, cause });
     }

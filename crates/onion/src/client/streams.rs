@@ -5,6 +5,7 @@ use std::fmt;
 use anabranch_multipath::Time;
 
 use super::{CircuitKey, Client, Output};
+use crate::base::Ending;
 use crate::event::Violation;
 use crate::node::Node;
 use crate::padding::Usage;
@@ -85,45 +86,45 @@ impl Client {
         data: Vec<u8>,
     ) -> Result<StreamKey, NoStream> {
         let index = *self.keys.get(&key).ok_or(NoStream::NotBuilt)?;
-        let circuit = self.base.circuits.get_mut(index).ok_or(NoStream::NotBuilt)?;
-        let tail = circuit.tail.as_mut().ok_or(NoStream::NotBuilt)?;
-        let id = tail.end.free_id(circuit.last_id).ok_or(NoStream::Full)?;
-        circuit.last_id = id;
-        let stream = self.base.streams.add(index, id);
-        tail.end.add(id, stream);
-        tail.end.say(command, id, data);
+        let circuit = self.base.circuits.get(index).ok_or(NoStream::NotBuilt)?;
+        let set_id = circuit.set().ok_or(NoStream::NotBuilt)?;
+        let set = self.base.sets.get_mut(set_id.0).ok_or(NoStream::NotBuilt)?;
+        let id = set.end.next_id().ok_or(NoStream::Full)?;
+        let stream = self.base.streams.add(set_id, id);
+        set.end.add(id, stream);
+        set.end.say(command, id, data);
         if let Some(lane) = circuit.lane.filter(|_| circuit.layers.len() > 1) {
             self.base.mark(lane.link, Usage::Streams);
         }
-        self.base.pump(now, index);
+        self.base.pump(now, set_id);
         Ok(stream)
     }
 
     pub(super) fn connected(&mut self, now: Time, index: u32, message: Message<'_>) {
-        let Some(circuit) = self.base.circuits.get_mut(index) else { return };
-        let Some(tail) = &mut circuit.tail else {
+        let id = self.base.circuits.get(index).and_then(Ending::set);
+        let Some((id, set)) = id.and_then(|id| Some((id, self.base.set_mut(id)?))) else {
             return self.break_off(index, Violation::Message);
         };
         // A stream that we have ended since: the answer was under way.
-        let Some(stream) = tail.end.stream(message.stream) else { return };
+        let Some(stream) = set.end.stream(message.stream) else { return };
         if stream.open || !is_connected(message.data) {
             return self.break_off(index, Violation::Message);
         }
         stream.open = true;
         let stream = stream.key;
         self.base.put(Output::Connected { stream });
-        self.base.pump(now, index);
+        self.base.pump(now, id);
     }
 
     pub(super) fn resolved(&mut self, index: u32, message: Message<'_>) {
-        let Some(circuit) = self.base.circuits.get_mut(index) else { return };
-        let Some(tail) = &mut circuit.tail else {
+        let id = self.base.circuits.get(index).and_then(Ending::set);
+        let Some(set) = id.and_then(|id| self.base.set_mut(id)) else {
             return self.break_off(index, Violation::Message);
         };
         let Some(answers) = read_resolved(message.data) else {
             return self.break_off(index, Violation::Message);
         };
-        let Some(stream) = tail.end.remove(message.stream) else { return };
+        let Some(stream) = set.end.remove(message.stream) else { return };
         self.base.streams.remove(stream.key);
         self.base.put(Output::Resolved { stream: stream.key, answers });
     }

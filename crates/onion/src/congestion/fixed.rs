@@ -1,6 +1,6 @@
 //! Windows of a fixed size: 1,000 cells for a circuit, 500 for a stream.
 
-use anabranch_multipath::Time;
+use std::time::Duration;
 
 use super::{Control, Outlet};
 
@@ -33,11 +33,11 @@ impl Control for Fixed {
         (self.size - self.room + 1).is_multiple_of(self.step)
     }
 
-    fn sent(&mut self, _now: Time) {
+    fn sent(&mut self) {
         self.room = self.room.saturating_sub(1);
     }
 
-    fn acknowledged(&mut self, _now: Time, _outlet: Outlet) -> bool {
+    fn acknowledged(&mut self, _rtt: Duration, _outlet: Outlet) -> bool {
         let opened = self.room + self.step;
         let owed = opened <= self.size;
         self.room = opened.min(self.size);
@@ -65,19 +65,19 @@ mod tests {
             if window.is_marked() {
                 marked.push(cell);
             }
-            window.sent(Time::ZERO);
+            window.sent();
         }
         assert_eq!(marked, (1..=10).map(|n| n * 100).collect::<Vec<_>>());
         assert_eq!(window.room(), 0);
-        assert!(window.acknowledged(Time::ZERO, Outlet::default()));
+        assert!(window.acknowledged(Duration::ZERO, Outlet::default()));
         assert_eq!(window.room(), 100);
     }
 
     #[test]
     fn an_acknowledgement_that_is_not_owed_is_told() {
         let mut window = Fixed::stream();
-        (0..49).for_each(|_| window.sent(Time::ZERO));
-        assert!(!window.acknowledged(Time::ZERO, Outlet::default()));
+        (0..49).for_each(|_| window.sent());
+        assert!(!window.acknowledged(Duration::ZERO, Outlet::default()));
         assert_eq!(window.room(), 500);
     }
 }

@@ -1,10 +1,7 @@
 //! TOR_VEGAS (proposal 324, section 3.3): the window follows how many cells wait somewhere on the circuit, which is the window less what
 //! the least round-trip time explains.
 
-use std::collections::VecDeque;
 use std::time::Duration;
-
-use anabranch_multipath::Time;
 
 use super::{Control, Outlet, Params};
 
@@ -26,8 +23,6 @@ pub struct Vegas {
     until_change: u64,
     until_window: u64,
     rtt: Rtt,
-    /// When the cells were sent whose SENDMEs have not come.
-    marks: VecDeque<Time>,
 }
 
 /// Round-trip times in microseconds; 0 where none is known.
@@ -51,7 +46,6 @@ impl Vegas {
             until_change: 0,
             until_window: 0,
             rtt: Rtt::default(),
-            marks: VecDeque::new(),
         };
         vegas.until_change = vegas.change_rate();
         vegas
@@ -209,21 +203,17 @@ impl Control for Vegas {
         (self.inflight + 1).is_multiple_of(self.sendme_inc)
     }
 
-    fn sent(&mut self, now: Time) {
-        if self.is_marked() {
-            self.marks.push_back(now);
-        }
+    fn sent(&mut self) {
         self.inflight += 1;
     }
 
-    fn acknowledged(&mut self, now: Time, outlet: Outlet) -> bool {
-        let Some(sent) = self.marks.pop_front() else { return false };
+    fn acknowledged(&mut self, rtt: Duration, outlet: Outlet) -> bool {
         if self.inflight < self.sendme_inc {
             return false;
         }
         self.until_change = self.until_change.saturating_sub(1);
         self.until_window = self.until_window.saturating_sub(1);
-        let measured = self.measure(micros(now.since(sent)));
+        let measured = self.measure(micros(rtt));
         self.note_blocking(outlet.blocked);
         if measured || outlet.blocked {
             self.note_fullness();
@@ -249,23 +239,30 @@ fn micros(span: Duration) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::VecDeque;
+
+    use anabranch_multipath::Time;
+
     use super::*;
 
     /// A path that serves `rate` cells a second behind a delay, fed as the window allows, for some seconds; the window then.
     fn drive(rate: f64, delay: Duration, seconds: f64) -> Vegas {
         let mut vegas = Vegas::new(31, &Params::default());
-        let mut arrivals: VecDeque<Time> = VecDeque::new();
+        let mut arrivals: VecDeque<(Time, Time)> = VecDeque::new();
         let (mut now, mut free) = (Time::ZERO, Time::ZERO);
         while now.secs_f64() < seconds {
             while vegas.room() > 0 {
                 free = free.max(now) + Duration::from_secs_f64(1.0 / rate);
                 if vegas.is_marked() {
-                    arrivals.push_back(free + delay);
+                    arrivals.push_back((now, free + delay));
                 }
-                vegas.sent(now);
+                vegas.sent();
             }
-            now = arrivals.pop_front().expect("a full window has marked cells");
-            assert!(vegas.acknowledged(now, Outlet { wanting: true, ..Outlet::default() }));
+            let (sent, arrived) = arrivals.pop_front().expect("a full window has marked cells");
+            now = arrived;
+            assert!(
+                vegas.acknowledged(now.since(sent), Outlet { wanting: true, ..Outlet::default() })
+            );
         }
         vegas
     }
@@ -284,12 +281,9 @@ mod tests {
     fn an_idle_window_does_not_grow() {
         let mut vegas = Vegas::new(31, &Params::default());
         vegas.params.cwnd_full_gap = 0;
-        for second in 0..100 {
-            (0..31).for_each(|_| vegas.sent(Time::from_secs(second)));
-            assert!(vegas.acknowledged(
-                Time::from_secs(second) + Duration::from_millis(50),
-                Outlet::default()
-            ));
+        for _ in 0..100 {
+            (0..31).for_each(|_| vegas.sent());
+            assert!(vegas.acknowledged(Duration::from_millis(50), Outlet::default()));
         }
         assert_eq!(vegas.window(), 124);
     }
@@ -298,11 +292,9 @@ mod tests {
     fn a_blocked_outlet_ends_slow_start_and_shrinks_the_window_to_its_least() {
         let mut vegas = Vegas::new(31, &Params::default());
         let blocked = Outlet { blocked: true, wanting: true, queued: 100 };
-        let mut now = Time::ZERO;
         for _ in 0..200 {
-            (0..31).for_each(|_| vegas.sent(now));
-            now += Duration::from_millis(50);
-            assert!(vegas.acknowledged(now, blocked));
+            (0..31).for_each(|_| vegas.sent());
+            assert!(vegas.acknowledged(Duration::from_millis(50), blocked));
         }
         assert!(!vegas.slow_start);
         assert_eq!(vegas.window(), 124);
@@ -311,10 +303,12 @@ mod tests {
     #[test]
     fn an_acknowledgement_that_is_not_owed_is_told() {
         let mut vegas = Vegas::new(31, &Params::default());
-        (0..30).for_each(|_| vegas.sent(Time::ZERO));
-        assert!(!vegas.acknowledged(Time::from_millis(1), Outlet::default()));
-        vegas.sent(Time::ZERO);
-        assert!(vegas.acknowledged(Time::from_millis(1), Outlet::default()));
-        assert!(!vegas.acknowledged(Time::from_millis(1), Outlet::default()));
+        let acknowledged =
+            |vegas: &mut Vegas| vegas.acknowledged(Duration::from_millis(1), Outlet::default());
+        (0..30).for_each(|_| vegas.sent());
+        assert!(!acknowledged(&mut vegas));
+        vegas.sent();
+        assert!(acknowledged(&mut vegas));
+        assert!(!acknowledged(&mut vegas));
     }
 }

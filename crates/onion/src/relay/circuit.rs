@@ -9,10 +9,11 @@ use crate::event::Violation;
 use crate::handshake::extension::{self, Agreed};
 use crate::handshake::{Kind, Refused, fast, ntor, ntor_v3};
 use crate::hub::{Lane, LinkId, Owner};
+use crate::leg::Leg;
 use crate::node::Node;
 use crate::padding::Usage;
+use crate::set::{Set, SetId};
 use crate::stream::Side;
-use crate::tail::Tail;
 use crate::wire::cell::{BODY, Body, Cell, Command};
 use crate::wire::extend::{self, Extend};
 use crate::wire::message::{self, DestroyReason, RelayCommand};
@@ -31,10 +32,11 @@ pub(crate) struct Circuit {
     carried: bool,
 }
 
-/// What a relay has of a circuit: a layer, and the end behind it.
+/// What a relay has of a circuit: a layer, and what it takes to be a leg.
 struct Own {
     layer: Box<dyn RelayLayer>,
-    tail: Tail,
+    leg: Leg,
+    set: SetId,
     early: u8,
 }
 
@@ -45,13 +47,17 @@ impl Ending for Circuit {
         Some(self.lane)
     }
 
-    fn parts(&mut self) -> Option<(Lane, Option<&mut Tail>, &mut dyn Seal)> {
-        let own = self.own.as_mut()?;
-        Some((self.lane, Some(&mut own.tail), &mut own.layer))
+    fn set(&self) -> Option<SetId> {
+        self.own.as_ref().map(|own| own.set)
     }
 
-    fn tail(&self) -> Option<&Tail> {
-        self.own.as_ref().map(|own| &own.tail)
+    fn leg(&self) -> Option<&Leg> {
+        self.own.as_ref().map(|own| &own.leg)
+    }
+
+    fn parts(&mut self) -> Option<(Lane, Option<&mut Leg>, &mut dyn Seal)> {
+        let own = self.own.as_mut()?;
+        Some((self.lane, Some(&mut own.leg), &mut own.layer))
     }
 }
 
@@ -126,16 +132,16 @@ impl Relay {
             Ok((answer, reply, keys, agreed)) => {
                 self.stats.circuits_made += 1;
                 self.stats.circuits_cgo += u64::from(agreed.cgo);
-                self.base.circuits.insert(Circuit {
-                    lane,
-                    next: Next::Nothing,
-                    own: Some(Own {
-                        layer: keys.relay_layer(),
-                        tail: Tail::new(Side::Exit, agreed, &self.config.params),
-                        early: 0,
-                    }),
-                    carried: false,
-                });
+                let params = &self.config.params;
+                let set = Set::new(Side::Exit, agreed, params, circuit);
+                let own = Own {
+                    layer: keys.relay_layer(),
+                    leg: Leg::new(agreed, params),
+                    set: SetId(self.base.sets.insert(set)),
+                    early: 0,
+                };
+                let next = Next::Nothing;
+                self.base.circuits.insert(Circuit { lane, next, own: Some(own), carried: false });
                 let mut body = [0; BODY];
                 body[..reply.len()].copy_from_slice(&reply);
                 self.base.hub.push(now, lane, answer, &body);
@@ -297,13 +303,15 @@ impl Relay {
 
     /// Forgets a circuit whose lane to the client is gone, and tells the next relay.
     fn drop_circuit(&mut self, index: u32, reason: DestroyReason) {
-        let Some(mut circuit) = self.base.circuits.remove(index) else { return };
+        let Some(circuit) = self.base.circuits.remove(index) else { return };
         self.base.hub.leave(circuit.lane);
         if let Some(next) = circuit.next.lane() {
             self.base.hub.destroy(next, reason);
         }
         self.base.dialling.forget(index);
-        self.base.forget_streams(circuit.tail_mut());
+        if let Some(set) = circuit.set() {
+            self.base.dissolve(set);
+        }
     }
 
     /// Refuses a cell: the circuit of its ID, if there is one, is closed.

@@ -7,7 +7,6 @@ use anabranch_multipath::Time;
 use super::{Output, Relay};
 use crate::base::Ending;
 use crate::crypto::Tag;
-use crate::end::End;
 use crate::event::Violation;
 use crate::node::{Node, StreamOutput};
 use crate::padding::Usage;
@@ -59,9 +58,10 @@ impl Relay {
             _ => true,
         };
         let refusal = self.refusal(index, command);
-        let key = self.base.streams.add(index, id);
-        let Some(end) = self.stream_end(index) else { return };
-        if !well_formed || !end.add(id, key) {
+        let Some(set) = self.base.circuits.get(index).and_then(Ending::set) else { return };
+        let key = self.base.streams.add(set, id);
+        let added = self.base.set_mut(set).is_some_and(|set| set.end.add(id, key));
+        if !well_formed || !added {
             self.base.streams.remove(key);
             return self.break_off(index, Violation::Message);
         }
@@ -87,7 +87,7 @@ impl Relay {
         let circuit = self.base.circuits.get(index)?;
         let link = self.base.hub.link(circuit.lane.link)?;
         let wants_directory = command == RelayCommand::BEGIN_DIR;
-        if circuit.tail()?.end.len() >= self.config.max_streams {
+        if self.base.sets.get(circuit.set()?.0)?.end.len() >= self.config.max_streams {
             return Some(EndReason::RESOURCES);
         }
         if wants_directory {
@@ -101,30 +101,24 @@ impl Relay {
     }
 
     pub(super) fn connected(&mut self, now: Time, key: StreamKey, reached: Option<(IpAddr, u32)>) {
-        let Some((index, id)) = self.base.streams.live(key) else { return };
-        let Some(end) = self.stream_end(index) else { return };
-        let Some(stream) = end.stream(id) else { return };
+        let Some((set_id, id)) = self.base.streams.live(key) else { return };
+        let Some(set) = self.base.set_mut(set_id) else { return };
+        let Some(stream) = set.end.stream(id) else { return };
         stream.open = true;
         let has_more = !stream.incoming.is_empty();
-        end.say(RelayCommand::CONNECTED, id, put_connected(reached));
+        set.end.say(RelayCommand::CONNECTED, id, put_connected(reached));
         if has_more {
             self.base.put(StreamOutput::Readable { stream: key });
         }
-        self.base.pump(now, index);
+        self.base.pump(now, set_id);
     }
 
     pub(super) fn resolved(&mut self, now: Time, key: StreamKey, answers: &[(Answer, u32)]) {
-        let Some((index, id)) = self.base.streams.live(key) else { return };
+        let Some((set_id, id)) = self.base.streams.live(key) else { return };
         self.base.streams.remove(key);
-        let Some(end) = self.stream_end(index) else { return };
-        end.remove(id);
-        end.say(RelayCommand::RESOLVED, id, put_resolved(answers));
-        self.base.pump(now, index);
-    }
-
-    /// The streams of a circuit.
-    fn stream_end(&mut self, index: u32) -> Option<&mut End> {
-        let tail = self.base.circuits.get_mut(index)?.tail_mut()?;
-        Some(&mut tail.end)
+        let Some(set) = self.base.set_mut(set_id) else { return };
+        set.end.remove(id);
+        set.end.say(RelayCommand::RESOLVED, id, put_resolved(answers));
+        self.base.pump(now, set_id);
     }
 }

@@ -62,7 +62,7 @@ impl Relay {
             false => (Command::CREATE2, extend::put_create2(wish.kind, &wish.handshake)),
         };
         // A circuit that came from another shard goes to no third one: shards that know no better would send it in circles.
-        let is_own = self.base.circuits.get(index).is_some_and(|circuit| circuit.tail().is_some());
+        let is_own = self.base.circuits.get(index).is_some_and(|circuit| circuit.set().is_some());
         let fits = body.len() <= BODY && (is_own || !across);
         let lane = match fits {
             true => self.base.hub.make(link, owner, &mut *self.base.rng),
@@ -105,7 +105,7 @@ impl Relay {
             return self.break_off(owner.circuit, Violation::Message);
         };
         circuit.next = Next::Open(lane);
-        let (back, is_ours) = (circuit.lane, circuit.tail().is_some());
+        let (back, is_ours) = (circuit.lane, circuit.set().is_some());
         self.mark(owner.circuit, Usage::Circuits);
         if !is_ours {
             self.base.hub.push(now, back, Command::CREATED2, body);
