@@ -92,11 +92,13 @@ class Guards(unittest.TestCase):
         tests = "// a\n" * 900 + "#[cfg(test)]\nmod tests {\n" + "// a\n" * 200 + "}\n"
         self.assert_told(guards.sizes, {"a.rs": tests})
         self.assert_told(guards.sizes, {"a.py": "x = 1\n" * 1001}, "1001 lines")
+        core = {"crates/comps/src/a.rs": f"fn f() {{\n{body * 59}}}\n"}
+        self.assert_told(guards.sizes, core, "f has 61 lines")
         long = "def f():\n" + "    x = 1\n" * 101
         self.assert_told(guards.sizes, {"a.py": long}, "f has 102 lines")
 
     def test_fuzz_targets(self) -> None:
-        sound = {name: "" for name in guards.PARSERS}
+        sound = {name: "" for name in guards.PARSERS | guards.NO_PARSERS}
         binaries = ""
         for target in set(guards.PARSERS.values()):
             binaries += f'[[bin]]\nname = "{target}"\n'
@@ -104,7 +106,11 @@ class Guards(unittest.TestCase):
         sound["fuzz/Cargo.toml"] = binaries
         self.assert_told(guards.fuzz_targets, sound)
         new = sound | {"crates/comps/src/protocol/new.rs": ""}
-        self.assert_told(guards.fuzz_targets, new, "new.rs: is a parser without")
+        self.assert_told(guards.fuzz_targets, new, "new.rs: a parser without")
+        tests = sound | {"crates/onion/src/wire/new/tests.rs": ""}
+        self.assert_told(guards.fuzz_targets, tests)
+        gone = {name: text for name, text in sound.items() if "authority/pins.rs" not in name}
+        self.assert_told(guards.fuzz_targets, gone, "pins.rs: stands in NO_PARSERS")
         less = sound | {"fuzz/Cargo.toml": binaries.replace('"topology"', '"geography"')}
         self.assert_told(guards.fuzz_targets, less, "has no fuzz target topology")
         empty = {name: text for name, text in sound.items() if "corpus/toml_keys" not in name}

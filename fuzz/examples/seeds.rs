@@ -47,6 +47,7 @@ fn main() -> Outcome {
     write(&corpus.join("tls_link"), &handshakes()?)?;
     write(&corpus.join("toml_keys"), &settings())?;
     write(&corpus.join("topology"), &topologies())?;
+    write(&corpus.join("uploads"), &uploads())?;
     write(&corpus.join("wg_quick"), &tunnels())?;
     traces(&corpus.join("trace_reader"))
 }
@@ -568,4 +569,25 @@ fn traces(folder: &Path) -> Outcome {
             ("footer-only.parquet", [b"PAR1", &bytes[bytes.len() - 400..]].concat()),
         ],
     )
+}
+
+/// What strangers say of themselves at an authority, and what else it reads.
+fn uploads() -> Seeds {
+    const OLD: &str = "network-status-version 3\nr a\nr b\ndirectory-footer\n\
+        directory-signature a b\nx\n";
+    const HEAD: &str = "Tor 0.4.9.11 on Linux\nLink=4-5 Relay=2-4\n";
+    let say = |kind: u8, lines: &str| [&[kind][..], lines.as_bytes()].concat();
+    let exit = "contact x\nfamily $AAAA other\naccept *:80\naccept *:443\nreject *:*\n\
+        ipv6-policy accept 443\ntunnelled-dir-server";
+    let odd = "Tor 0 on on\nr x y\nhibernating 1\nextra-info-digest 00\nreject *:*";
+    vec![
+        ("exit", say(1, &format!("{HEAD}{exit}"))),
+        ("middle", say(1, &format!("{HEAD}reject *:*"))),
+        ("odd", say(1, odd)),
+        ("whole", say(0, &anabranch_fuzz::uploads::signed(&format!("{HEAD}reject *:*")))),
+        ("kept", say(3, &anabranch_fuzz::uploads::signed(&format!("{HEAD}reject *:*")))),
+        ("diff", say(4, &format!("{OLD}\n----\n{}", OLD.replace("r b", "r c\ns Fast")))),
+        ("keys", say(5, "-----BEGIN RSA PRIVATE KEY-----\n----\ndir-key-certificate-version 3\n")),
+        ("measured", say(2, &format!("{NOW}\nbw=77 node_id=${} nick=x\n", "AB".repeat(20)))),
+    ]
 }

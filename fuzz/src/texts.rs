@@ -4,6 +4,7 @@ use std::fmt::{Debug, Display};
 use std::str::FromStr;
 
 use anabranch_drive::netlink::Prefix;
+use anabranch_drive::onion::authorities::Authority;
 use anabranch_drive::paths::{MAX_NAME, MAX_PORTS, PathSpec};
 use anabranch_drive::steer::{PortRange, Ports};
 use anabranch_drive::target::Target;
@@ -20,6 +21,10 @@ pub fn check(bytes: &[u8]) {
         .inspect(|range| assert!(Ports::with(std::slice::from_ref(range)).contains(443)));
     if let Some(every) = reads_back::<Every>(text) {
         boundary(every);
+    }
+    match Authority::parse(text) {
+        Ok(authority) => assert!(!authority.name.is_empty(), "{text:?}"),
+        Err(error) => assert!(!error.to_string().contains('\n'), "more than one line: {text:?}"),
     }
     if let Ok(spec) = text.parse::<Spec>() {
         schedule(&spec);

@@ -7,10 +7,10 @@ use std::io::Write as _;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
+use anabranch_drive::shell;
 use anabranch_experiment::{
     Disturbance, Journal, Origin, Programs, Record, Spread, Unit, built, table,
 };
-use anabranch_drive::shell;
 use clap::Args;
 use serde_json::Value;
 
