@@ -2,15 +2,16 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Duration;
 
 use anabranch_multipath::Time;
 
-use crate::congestion::{Control, Fixed, Outlet, Params};
-use crate::wire::message::{DATA, EndReason, RelayCommand, put_xon};
+use crate::congestion::Params;
+use crate::wire::message::{DATA, EndReason, RelayCommand};
 use rates::Rates;
+use windows::Windows;
 
 mod rates;
+mod windows;
 
 /// A stream's number in its core: counts up from 1, never used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -18,8 +19,6 @@ pub struct StreamKey(pub u64);
 
 /// Bytes that may wait for cells.
 const OUTGOING: usize = 128 * DATA;
-/// A program that leaves more bytes than this waiting gets no further window (tor-spec, "Stream-level flow control").
-const READ_SLOWLY: usize = 10 * DATA;
 
 /// Which end of the circuit the stream has here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,20 +57,60 @@ pub(crate) struct Stream {
     /// The END that follows the outgoing bytes.
     ending: Option<EndReason>,
     pub(crate) incoming: VecDeque<u8>,
-    flow: Flow,
+    flow: Box<dyn Flow>,
     /// The program heard "no room" and waits.
     starved: bool,
 }
 
-enum Flow {
-    /// SENDMEs of the stream: without congestion control.
-    Windows {
-        send: Fixed,
-        /// DATA cells that the peer may still send.
-        left: u64,
-    },
-    /// XON and XOFF (proposal 324, section 4).
-    Rates(Rates),
+/// How much a stream may carry each way, and what it tells its peer of that. One file each: [`Windows`]
+/// and [`Rates`], both over cells that arrive all and in order.
+trait Flow: Send {
+    /// Whether a DATA cell may go now.
+    fn may_send(&mut self, now: Time) -> bool;
+
+    /// When a stream that may not send now should be asked again, if time alone changes that.
+    fn wake_at(&self) -> Option<Time>;
+
+    /// A DATA cell with this many bytes was sent.
+    fn sent(&mut self, bytes: usize);
+
+    /// A DATA cell came, with which `waiting` bytes wait for the program.
+    ///
+    /// # Errors
+    /// More came than the peer may send.
+    fn received(
+        &mut self,
+        now: Time,
+        waiting: usize,
+        replies: &mut Replies<'_>,
+    ) -> Result<(), Broken>;
+
+    /// The program took bytes; `waiting` are left.
+    fn consumed(&mut self, now: Time, bytes: usize, waiting: usize, replies: &mut Replies<'_>);
+
+    /// A SENDME came.
+    ///
+    /// # Errors
+    /// None is owed.
+    fn acknowledged(&mut self) -> Result<(), Broken>;
+
+    /// XOFF (`None`) or XON with a rate in kilobytes a second (0: no limit) came.
+    ///
+    /// # Errors
+    /// It may not come.
+    fn told_rate(&mut self, now: Time, rate: Option<u32>) -> Result<(), Broken>;
+}
+
+/// Where a stream's flow control leaves messages for the peer.
+struct Replies<'a> {
+    stream: u16,
+    say: &'a mut VecDeque<Say>,
+}
+
+impl Replies<'_> {
+    fn say(&mut self, command: RelayCommand, data: Vec<u8>) {
+        self.say.push_back(Say { command, stream: self.stream, data });
+    }
 }
 
 impl Stream {
@@ -83,9 +122,9 @@ impl Stream {
         congestion_control: bool,
         params: &Arc<Params>,
     ) -> Stream {
-        let flow = match congestion_control {
-            true => Flow::Rates(Rates::new(side, params)),
-            false => Flow::Windows { send: Fixed::stream(), left: Fixed::stream().window() },
+        let flow: Box<dyn Flow> = match congestion_control {
+            true => Box::new(Rates::new(side, params)),
+            false => Box::new(Windows::new()),
         };
         Stream {
             key,
@@ -117,11 +156,7 @@ impl Stream {
 
     /// Whether a DATA cell may go now.
     pub(crate) fn has_data(&mut self, now: Time) -> bool {
-        let may = match &mut self.flow {
-            Flow::Windows { send, .. } => send.room() > 0,
-            Flow::Rates(rates) => rates.may_send(now),
-        };
-        self.may_begin() && may && !self.outgoing.is_empty()
+        self.is_wanting() && self.flow.may_send(now)
     }
 
     /// Whether bytes wait that will go sooner or later.
@@ -136,10 +171,7 @@ impl Stream {
 
     /// When a stream that may not send now should be asked again.
     pub(crate) fn wake_at(&self) -> Option<Time> {
-        match &self.flow {
-            Flow::Rates(rates) if self.is_wanting() => rates.wake_at(),
-            _ => None,
-        }
+        if self.is_wanting() { self.flow.wake_at() } else { None }
     }
 
     /// Writes a DATA cell's data and returns its length; `true` if the program may write again.
@@ -150,10 +182,7 @@ impl Stream {
         data[..first].copy_from_slice(&front[..first]);
         data[first..length].copy_from_slice(&back[..length - first]);
         self.outgoing.drain(..length);
-        match &mut self.flow {
-            Flow::Windows { send, .. } => send.sent(),
-            Flow::Rates(rates) => rates.sent(length),
-        }
+        self.flow.sent(length);
         let fed = self.starved && self.outgoing.len() <= OUTGOING / 2;
         self.starved &= !fed;
         (length, fed)
@@ -171,27 +200,10 @@ impl Stream {
         data: &[u8],
         say: &mut VecDeque<Say>,
     ) -> Result<bool, Broken> {
-        if let Flow::Windows { left, .. } = &mut self.flow {
-            *left = left.checked_sub(1).ok_or(Broken::Flood)?;
-        }
+        let waiting = self.incoming.len() + data.len();
+        self.flow.received(now, waiting, &mut Replies { stream: self.id, say })?;
         let woke = self.incoming.is_empty() && !data.is_empty();
         self.incoming.extend(data);
-        let waiting = self.incoming.len();
-        match &mut self.flow {
-            Flow::Windows { .. } => self.open_window(say),
-            Flow::Rates(rates) => {
-                if rates.is_flooded(waiting) {
-                    return Err(Broken::Flood);
-                }
-                if rates.filled(now, waiting) {
-                    say.push_back(Say {
-                        command: RelayCommand::XOFF,
-                        stream: self.id,
-                        data: vec![0],
-                    });
-                }
-            }
-        }
         Ok(woke)
     }
 
@@ -199,40 +211,16 @@ impl Stream {
     pub(crate) fn consumed(&mut self, now: Time, bytes: usize, say: &mut VecDeque<Say>) {
         self.incoming.drain(..bytes.min(self.incoming.len()));
         let waiting = self.incoming.len();
-        match &mut self.flow {
-            Flow::Windows { .. } => self.open_window(say),
-            Flow::Rates(rates) => {
-                if let Some(rate) = rates.drained(now, bytes, waiting) {
-                    let data = put_xon(rate).to_vec();
-                    say.push_back(Say { command: RelayCommand::XON, stream: self.id, data });
-                }
-            }
-        }
+        self.flow.consumed(now, bytes, waiting, &mut Replies { stream: self.id, say });
     }
 
     /// A stream's SENDME came.
     pub(crate) fn acknowledged(&mut self) -> Result<(), Broken> {
-        let Flow::Windows { send, .. } = &mut self.flow else { return Err(Broken::OutOfPlace) };
-        // A fixed window does not ask how long that took.
-        let owed = send.acknowledged(Duration::ZERO, Outlet::default());
-        if owed { Ok(()) } else { Err(Broken::OutOfPlace) }
+        self.flow.acknowledged()
     }
 
     /// XOFF (`None`) or XON with a rate in kilobytes a second (0: no limit) came.
     pub(crate) fn told_rate(&mut self, now: Time, rate: Option<u32>) -> Result<(), Broken> {
-        match &mut self.flow {
-            Flow::Rates(rates) => rates.told(now, rate),
-            Flow::Windows { .. } => Err(Broken::OutOfPlace),
-        }
-    }
-
-    /// Gives the peer a further piece of window for each piece that the program has read.
-    fn open_window(&mut self, say: &mut VecDeque<Say>) {
-        let Flow::Windows { send, left } = &mut self.flow else { return };
-        let (step, whole) = (send.sendme_inc(), send.window());
-        while *left + step <= whole && self.incoming.len() <= READ_SLOWLY {
-            *left += step;
-            say.push_back(Say { command: RelayCommand::SENDME, stream: self.id, data: Vec::new() });
-        }
+        self.flow.told_rate(now, rate)
     }
 }

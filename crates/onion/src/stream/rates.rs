@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use anabranch_multipath::Time;
 
-use super::{Broken, Side};
+use super::{Broken, Flow, Replies, Side};
 use crate::bucket::Bucket;
 use crate::congestion::Params;
-use crate::wire::message::DATA;
+use crate::wire::message::{DATA, RelayCommand, put_xon};
 
 /// Both directions of one stream.
 pub(super) struct Rates {
@@ -56,12 +56,12 @@ impl Rates {
     }
 
     /// Whether more waits than a peer may have had under way when we said XOFF.
-    pub(super) fn is_flooded(&self, waiting: usize) -> bool {
+    fn is_flooded(&self, waiting: usize) -> bool {
         waiting > self.limit + self.params.ss_cwnd_max.min(self.params.cwnd_max) as usize * DATA
     }
 
     /// So much waits for the program; true if the peer is to be stopped.
-    pub(super) fn filled(&mut self, now: Time, waiting: usize) -> bool {
+    fn filled(&mut self, now: Time, waiting: usize) -> bool {
         if self.said_xoff {
             // How long the program stands still says nothing about how fast it reads.
             return false;
@@ -76,7 +76,7 @@ impl Rates {
     }
 
     /// The program took bytes; the rate for an XON, if one is due.
-    pub(super) fn drained(&mut self, now: Time, bytes: usize, waiting: usize) -> Option<u32> {
+    fn drained(&mut self, now: Time, bytes: usize, waiting: usize) -> Option<u32> {
         self.measure(now, bytes as u64);
         if waiting == 0 {
             self.drain.since = None;
@@ -121,31 +121,55 @@ impl Rates {
         let (now, told, pct) = (self.drain.average, self.drain.told, self.params.xon_change_pct);
         told > 0 && (now * 100 > told * (100 + pct) || now * 100 < told * (100 - pct))
     }
+}
 
-    /// Whether the peer lets us send now.
-    pub(super) fn may_send(&mut self, now: Time) -> bool {
+impl Flow for Rates {
+    fn may_send(&mut self, now: Time) -> bool {
         if self.stopped {
             return false;
         }
         self.bucket.as_mut().is_none_or(|bucket| bucket.left(now) >= DATA as u64)
     }
 
-    /// When there will be enough for a cell again.
-    pub(super) fn wake_at(&self) -> Option<Time> {
+    fn wake_at(&self) -> Option<Time> {
         let bucket = self.bucket.as_ref().filter(|_| !self.stopped)?;
         bucket.when(DATA as u64)
     }
 
-    pub(super) fn sent(&mut self, bytes: usize) {
+    fn sent(&mut self, bytes: usize) {
         self.sent += bytes as u64;
         if let Some(bucket) = &mut self.bucket {
             bucket.take(bytes as u64);
         }
     }
 
-    /// XOFF (`None`) or XON with a rate in kilobytes a second came. A peer that stops us more often than our bytes explain draws
-    /// patterns into our traffic.
-    pub(super) fn told(&mut self, now: Time, rate: Option<u32>) -> Result<(), Broken> {
+    fn received(
+        &mut self,
+        now: Time,
+        waiting: usize,
+        replies: &mut Replies<'_>,
+    ) -> Result<(), Broken> {
+        if self.is_flooded(waiting) {
+            return Err(Broken::Flood);
+        }
+        if self.filled(now, waiting) {
+            replies.say(RelayCommand::XOFF, vec![0]);
+        }
+        Ok(())
+    }
+
+    fn consumed(&mut self, now: Time, bytes: usize, waiting: usize, replies: &mut Replies<'_>) {
+        if let Some(rate) = self.drained(now, bytes, waiting) {
+            replies.say(RelayCommand::XON, put_xon(rate).to_vec());
+        }
+    }
+
+    fn acknowledged(&mut self) -> Result<(), Broken> {
+        Err(Broken::OutOfPlace)
+    }
+
+    /// A peer that stops us more often than our bytes explain draws patterns into our traffic.
+    fn told_rate(&mut self, now: Time, rate: Option<u32>) -> Result<(), Broken> {
         let Some(rate) = rate else {
             self.stops += 1;
             if self.stopped || self.sent < self.peers_limit * self.stops {
@@ -206,18 +230,18 @@ mod tests {
     #[test]
     fn a_stop_before_anything_was_sent_is_a_signal_to_somebody_else() {
         let mut ours = rates(Side::Exit);
-        assert_eq!(ours.told(Time::ZERO, None), Err(Broken::OutOfPlace));
+        assert_eq!(ours.told_rate(Time::ZERO, None), Err(Broken::OutOfPlace));
         let mut ours = rates(Side::Exit);
         (0..500).for_each(|_| ours.sent(DATA));
-        assert_eq!(ours.told(Time::ZERO, None), Ok(()));
+        assert_eq!(ours.told_rate(Time::ZERO, None), Ok(()));
         assert!(!ours.may_send(Time::ZERO));
-        assert_eq!(ours.told(Time::ZERO, None), Err(Broken::OutOfPlace));
+        assert_eq!(ours.told_rate(Time::ZERO, None), Err(Broken::OutOfPlace));
     }
 
     #[test]
     fn a_told_rate_is_kept() {
         let mut ours = rates(Side::Exit);
-        ours.told(Time::ZERO, Some(100)).unwrap();
+        ours.told_rate(Time::ZERO, Some(100)).unwrap();
         let (mut now, mut bytes) = (Time::ZERO, 0);
         while now < Time::from_secs(10) {
             while ours.may_send(now) {
@@ -228,7 +252,7 @@ mod tests {
         }
         let rate = bytes as f64 / 10.0;
         assert!((99_000.0..115_000.0).contains(&rate), "{rate} bytes a second");
-        ours.told(now, Some(0)).unwrap();
+        ours.told_rate(now, Some(0)).unwrap();
         assert!(ours.may_send(now) && ours.wake_at().is_none());
     }
 }

@@ -1,0 +1,73 @@
+//! SENDMEs of a stream (tor-spec, "Stream-level flow control"): for circuits without congestion control.
+
+use std::time::Duration;
+
+use anabranch_multipath::Time;
+
+use super::{Broken, Flow, Replies};
+use crate::congestion::{Control, Fixed, Outlet};
+use crate::wire::message::{DATA, RelayCommand};
+
+/// A program that leaves more bytes than this waiting gets no further window.
+const READ_SLOWLY: usize = 10 * DATA;
+
+/// Both directions of one stream.
+pub(super) struct Windows {
+    send: Fixed,
+    /// DATA cells that the peer may still send.
+    left: u64,
+}
+
+impl Windows {
+    pub(super) fn new() -> Windows {
+        Windows { send: Fixed::stream(), left: Fixed::stream().window() }
+    }
+
+    /// Gives the peer a further piece of window for each piece that the program has read.
+    fn open(&mut self, waiting: usize, replies: &mut Replies<'_>) {
+        let (step, whole) = (self.send.sendme_inc(), self.send.window());
+        while self.left + step <= whole && waiting <= READ_SLOWLY {
+            self.left += step;
+            replies.say(RelayCommand::SENDME, Vec::new());
+        }
+    }
+}
+
+impl Flow for Windows {
+    fn may_send(&mut self, _now: Time) -> bool {
+        self.send.room() > 0
+    }
+
+    fn wake_at(&self) -> Option<Time> {
+        None
+    }
+
+    fn sent(&mut self, _bytes: usize) {
+        self.send.sent();
+    }
+
+    fn received(
+        &mut self,
+        _now: Time,
+        waiting: usize,
+        replies: &mut Replies<'_>,
+    ) -> Result<(), Broken> {
+        self.left = self.left.checked_sub(1).ok_or(Broken::Flood)?;
+        self.open(waiting, replies);
+        Ok(())
+    }
+
+    fn consumed(&mut self, _now: Time, _bytes: usize, waiting: usize, replies: &mut Replies<'_>) {
+        self.open(waiting, replies);
+    }
+
+    fn acknowledged(&mut self) -> Result<(), Broken> {
+        // A fixed window does not ask how long that took.
+        let owed = self.send.acknowledged(Duration::ZERO, Outlet::default());
+        if owed { Ok(()) } else { Err(Broken::OutOfPlace) }
+    }
+
+    fn told_rate(&mut self, _now: Time, _rate: Option<u32>) -> Result<(), Broken> {
+        Err(Broken::OutOfPlace)
+    }
+}
