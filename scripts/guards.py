@@ -110,6 +110,7 @@ PARSERS = {
     "crates/onion/src/wire/extend.rs": "onion_messages",
     "crates/onion/src/wire/link.rs": "onion_messages",
     "crates/onion/src/wire/message.rs": "onion_messages",
+    "crates/onion/src/wire/tag.rs": "onion_messages",
     "crates/onion/src/wire/x509.rs": "onion_messages",
     "crates/onion/src/front.rs": "onion_front",
 }

@@ -3,8 +3,6 @@
 //! Layers work on a cell's body where it lies. `tor1` is the construction that all relays speak; [`cgo`] stands beside it behind
 //! the same two traits.
 
-use subtle::ConstantTimeEq;
-
 use crate::wire::cell::{Body, Command};
 use crate::wire::message::Format;
 
@@ -12,52 +10,9 @@ pub mod cgo;
 pub mod counter;
 mod tor1;
 
+pub use crate::wire::tag::Tag;
 pub use cgo::{CgoClient, CgoRelay};
 pub use tor1::{Tor1Client, Tor1Relay};
-
-/// What authenticates a cell to who received it, and is sent back in a SENDME (proposals 289 and 359): 20 bytes, or 16 with
-/// [`cgo`].
-#[derive(Clone, Copy, Debug)]
-pub struct Tag {
-    bytes: [u8; 20],
-    length: u8,
-}
-
-impl Tag {
-    /// The bytes.
-    pub fn bytes(&self) -> &[u8] {
-        &self.bytes[..usize::from(self.length)]
-    }
-
-    /// The tag that a SENDME bears; `None` where it has no such length.
-    pub fn from_bytes(bytes: &[u8]) -> Option<Tag> {
-        let whole = bytes.try_into().ok().map(|bytes: [u8; 20]| Tag::from(bytes));
-        whole.or_else(|| bytes.try_into().ok().map(|bytes: [u8; 16]| Tag::from(bytes)))
-    }
-}
-
-impl From<[u8; 20]> for Tag {
-    fn from(bytes: [u8; 20]) -> Tag {
-        Tag { bytes, length: 20 }
-    }
-}
-
-impl From<[u8; 16]> for Tag {
-    fn from(short: [u8; 16]) -> Tag {
-        let mut bytes = [0; 20];
-        bytes[..16].copy_from_slice(&short);
-        Tag { bytes, length: 16 }
-    }
-}
-
-impl PartialEq for Tag {
-    /// In constant time.
-    fn eq(&self, other: &Tag) -> bool {
-        self.bytes().ct_eq(other.bytes()).into()
-    }
-}
-
-impl Eq for Tag {}
 
 /// The keys that a handshake ends in, and with them the construction that both ends use.
 #[derive(Clone, PartialEq, Eq)]

@@ -11,4 +11,5 @@ pub mod keys;
 pub mod link;
 pub mod message;
 pub mod netdoc;
+pub mod tag;
 mod x509;

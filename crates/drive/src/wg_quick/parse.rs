@@ -6,7 +6,7 @@ use std::ops::Range;
 use super::choice::PeerChoice;
 use super::error::ConfError;
 use super::keys::{Key, Kind};
-use crate::split::Target;
+use crate::target::Target;
 use crate::toml_keys;
 
 /// The longest word that is told as an unknown key. Longer ones are none (the longest known has 19 letters)

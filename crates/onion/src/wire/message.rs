@@ -9,7 +9,7 @@ use tor_cell::relaycell::flow_ctrl::{Xoff, Xon};
 use tor_cell::relaycell::msg::{self, Body as _, ResolvedVal};
 
 use super::cell::{BODY, Body};
-use crate::crypto::Tag;
+use super::tag::Tag;
 
 /// The most bytes of data in a relay cell; those of a stream's DATA are [`Format::data`].
 pub const DATA: usize = BODY - HEADER_V0;
