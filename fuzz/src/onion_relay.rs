@@ -111,13 +111,14 @@ impl World {
         let Some(stream) = self.wanted.pop_front() else { return };
         self.relay.handle(
             self.now,
-            match input.below(3) {
+            match input.below(4) {
                 0 => {
                     self.open.push(stream);
                     let reached = input.coin().then_some((Ipv4Addr::LOCALHOST.into(), 60));
                     RelayInput::Connected { stream, reached }
                 }
                 1 => RelayInput::Ended { stream, reason: EndReason(input.byte()) },
+                2 => RelayInput::Refused { stream, address: (Ipv4Addr::LOCALHOST.into(), 60) },
                 _ => RelayInput::Resolved { stream, answers: vec![(Answer::Later, 1)] },
             },
         );

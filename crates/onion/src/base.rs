@@ -279,7 +279,7 @@ where
     pub(crate) fn consume(&mut self, now: Time, stream: StreamKey, bytes: usize) {
         let Some((key, id)) = self.streams.live(stream) else {
             if let Some(reason) = self.streams.consumed(stream, bytes) {
-                self.put(StreamOutput::Ended { stream, reason });
+                self.put(StreamOutput::Ended { stream, reason, refused: None });
             }
             return;
         };
@@ -337,9 +337,9 @@ where
             let told = match happened {
                 Happened::Readable(stream) => Some(StreamOutput::Readable { stream }),
                 Happened::Room(stream) => Some(StreamOutput::Room { stream }),
-                Happened::Ended(stream, reason, bytes) => {
+                Happened::Ended(stream, reason, refused, bytes) => {
                     let reason = self.streams.ended(stream, reason, bytes);
-                    reason.map(|reason| StreamOutput::Ended { stream, reason })
+                    reason.map(|reason| StreamOutput::Ended { stream, reason, refused })
                 }
                 Happened::Finished(stream) => {
                     self.streams.remove(stream);
@@ -356,7 +356,7 @@ where
         for stream in set.end.take_all() {
             let (key, reason) = (stream.key, EndReason::DESTROY);
             if let Some(reason) = self.streams.ended(key, reason, stream.incoming) {
-                self.put(StreamOutput::Ended { stream: key, reason });
+                self.put(StreamOutput::Ended { stream: key, reason, refused: None });
             }
         }
     }

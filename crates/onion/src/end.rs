@@ -1,6 +1,7 @@
 //! The streams of a set of legs: many, in turn.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::net::IpAddr;
 use std::ops::Bound::{Excluded, Unbounded};
 use std::sync::Arc;
 
@@ -11,7 +12,8 @@ use crate::congestion::Params;
 use crate::stream::{Broken, Say, Side, Stream, StreamKey};
 use crate::wire::cell::Body;
 use crate::wire::message::{
-    self, EndReason, Format, Message, RelayCommand, data_of, is_xoff, read_xon, write_header,
+    self, EndReason, Format, Message, RelayCommand, data_of, is_xoff, read_end, read_xon,
+    write_header,
 };
 
 /// What happened to a stream that its program should know.
@@ -21,8 +23,8 @@ pub(crate) enum Happened {
     Readable(StreamKey),
     /// There is room where none was.
     Room(StreamKey),
-    /// The peer ended it; what it left unread comes along.
-    Ended(StreamKey, EndReason, VecDeque<u8>),
+    /// The peer ended it, perhaps because its policy refuses this address; what it left unread comes along.
+    Ended(StreamKey, EndReason, Option<IpAddr>, VecDeque<u8>),
     /// Our own END has gone.
     Finished(StreamKey),
 }
@@ -147,9 +149,9 @@ impl End {
     pub(crate) fn take(&mut self, now: Time, message: Message<'_>) -> Result<(), Broken> {
         let id = message.stream;
         if message.command == RelayCommand::END {
-            let reason = EndReason(message.data.first().copied().unwrap_or(EndReason::MISC.0));
-            if let Some(stream) = self.streams.remove(&id) {
-                self.happened.push_back(Happened::Ended(stream.key, reason, stream.incoming));
+            if let Some(Stream { key, incoming, .. }) = self.streams.remove(&id) {
+                let (reason, refused) = read_end(message.data);
+                self.happened.push_back(Happened::Ended(key, reason, refused, incoming));
             }
             return Ok(());
         }

@@ -2,6 +2,8 @@
 //!
 //! [`Core`] is what the outside may do with either; [`Node`] is what a role adds to make that work.
 
+use std::net::IpAddr;
+
 use anabranch_multipath::Time;
 
 use crate::base::{Base, Ending, Timer};
@@ -113,6 +115,8 @@ pub enum StreamOutput {
         stream: StreamKey,
         /// Why.
         reason: EndReason,
+        /// The address that the exit's policy refuses, if it told.
+        refused: Option<IpAddr>,
     },
 }
 

@@ -80,6 +80,13 @@ pub enum Input {
         /// Why.
         reason: EndReason,
     },
+    /// The policy does not let a stream go to the address of its destination.
+    Refused {
+        /// The stream.
+        stream: StreamKey,
+        /// That address, and seconds for which its name holds.
+        address: (IpAddr, u32),
+    },
     /// The answer to [`Output::Resolve`].
     Resolved {
         /// The question.
@@ -213,6 +220,7 @@ impl Relay {
         match input {
             Input::Connected { stream, reached } => self.connected(now, stream, reached),
             Input::Ended { stream, reason } => self.base.end(now, stream, reason),
+            Input::Refused { stream, address } => self.refused(now, stream, address),
             Input::Resolved { stream, answers } => self.resolved(now, stream, &answers),
             Input::Timeout => self.timeout(now),
         }

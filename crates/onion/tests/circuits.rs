@@ -4,6 +4,7 @@
 
 mod world;
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use anabranch_onion::client::{Cause, CircuitKey, Hop, HopKey, Input, Output};
@@ -51,12 +52,11 @@ fn load(world: &mut World, circuit: CircuitKey) -> u64 {
     let received = &world.received[&down];
     assert_eq!(received.len(), 10 * MEGABYTE);
     assert!(is_pattern(received));
-    assert!(
-        world.outputs.contains(&Output::Stream(StreamOutput::Ended {
-            stream: down,
-            reason: EndReason::DONE
-        }))
-    );
+    assert!(world.outputs.contains(&Output::Stream(StreamOutput::Ended {
+        stream: down,
+        reason: EndReason::DONE,
+        refused: None
+    })));
     let servers = world.relays.iter().flat_map(|relay| relay.servers.values());
     assert_eq!(world.client.carried(circuit), [10 * MEGABYTE as u64; 2]);
     let taken: usize = servers.map(|server| server.received).sum();
@@ -162,7 +162,11 @@ fn what_is_written_at_once_is_there_before_the_exit_has_answered() {
     world.run_for(Duration::from_secs(1));
     assert!(world.outputs.contains(&Output::Connected { stream: taken }));
     let (stream, reason) = (refused, EndReason::REFUSED);
-    assert!(world.outputs.contains(&Output::Stream(StreamOutput::Ended { stream, reason })));
+    assert!(world.outputs.contains(&Output::Stream(StreamOutput::Ended {
+        stream,
+        reason,
+        refused: None
+    })));
     assert!(world.relays.iter().all(|relay| relay.violations.is_empty()));
 }
 
@@ -300,9 +304,49 @@ fn a_refused_destination_ends_its_stream_only() {
     world.run_for(Duration::from_secs(5));
     assert!(world.outputs.contains(&Output::Stream(StreamOutput::Ended {
         stream: refused,
-        reason: EndReason::REFUSED
+        reason: EndReason::REFUSED,
+        refused: None
     })));
     assert_eq!(world.received[&fine].len(), 1000);
+}
+
+/// The addresses that a client is told of whose streams an exit's policy refuses.
+fn refusals(setting: Setting, hosts: &[&str]) -> Vec<Option<IpAddr>> {
+    let mut world = World::new(setting);
+    let circuit = world.build_through_all(1, Wish::CongestionControl);
+    let streams: Vec<StreamKey> =
+        hosts.iter().map(|host| begin(&mut world, circuit, host)).collect();
+    world.run_for(Duration::from_secs(5));
+    let ended = |wanted: &StreamKey| {
+        world.outputs.iter().find_map(|output| match output {
+            Output::Stream(StreamOutput::Ended { stream, reason, refused })
+                if stream == wanted && *reason == EndReason::EXIT_POLICY =>
+            {
+                Some(*refused)
+            }
+            _ => None,
+        })
+    };
+    let told = streams.iter().map(|stream| ended(stream).unwrap()).collect();
+    assert_eq!(world.relays[2].core.stats().streams, 0, "the exit has forgotten them");
+    assert!(world.relays.iter().all(|relay| relay.violations.is_empty()));
+    told
+}
+
+#[test]
+fn an_exit_tells_the_address_that_its_policy_refuses() {
+    let told = refusals(Setting::default(), &["deny-192.0.2.9", "deny-2001:db8::9"]);
+    let expected = ["192.0.2.9", "2001:db8::9"].map(|text| Some(text.parse().unwrap()));
+    assert_eq!(told, expected);
+}
+
+#[test]
+fn a_relay_that_is_no_exit_tells_an_address_and_looks_up_no_name() {
+    let setting = Setting { exit: false, ..Setting::default() };
+    // The first is as a stock client's probe of a circuit that nobody used.
+    let told = refusals(setting, &["0.1.2.3", "::1", "a.name"]);
+    let expected = ["0.1.2.3", "::1"].map(|text| Some(text.parse().unwrap()));
+    assert_eq!(told, [&expected[..], &[None]].concat());
 }
 
 #[test]
@@ -365,11 +409,11 @@ fn the_loss_of_a_relay_ends_circuits_and_streams_and_new_ones_work() {
     let last = *world.pipes.keys().max().unwrap();
     world.cut(last);
     world.run_for(Duration::from_secs(1));
-    assert!(
-        world
-            .outputs
-            .contains(&Output::Stream(StreamOutput::Ended { stream, reason: EndReason::DESTROY }))
-    );
+    assert!(world.outputs.contains(&Output::Stream(StreamOutput::Ended {
+        stream,
+        reason: EndReason::DESTROY,
+        refused: None
+    })));
     let closed = world
         .outputs
         .iter()

@@ -19,9 +19,6 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Questions that may be under way.
 const WAITING: usize = 1024;
-/// Seconds that clients are told an answer holds, whatever its server said: a time that ran down would tell one client when
-/// another one asked (C tor clips for the same reason, to at least as much).
-pub(super) const TTL: u32 = 300;
 
 /// A question.
 pub(super) struct Question {

@@ -13,7 +13,8 @@ use crate::padding::Usage;
 use crate::stream::StreamKey;
 use crate::wire::cell::Command;
 use crate::wire::message::{
-    Answer, Begin, EndReason, Message, RelayCommand, put_connected, put_resolved, read_resolve,
+    ADDRESS_TTL, Answer, Begin, EndReason, Message, RelayCommand, put_connected, put_refusal,
+    put_resolved, read_resolve,
 };
 
 impl Relay {
@@ -66,7 +67,11 @@ impl Relay {
             return self.break_off(index, Violation::Message);
         }
         if let Some(reason) = refusal {
-            return self.base.end(now, key, reason);
+            let address = begin.and_then(|begin| begin.host.parse().ok());
+            return match address.filter(|_| reason == EndReason::EXIT_POLICY) {
+                Some(address) => self.refused(now, key, (address, ADDRESS_TTL)),
+                None => self.base.end(now, key, reason),
+            };
         }
         if command != RelayCommand::BEGIN_DIR {
             self.mark(index, Usage::Streams);
@@ -113,12 +118,22 @@ impl Relay {
         self.base.pump(now, set_id);
     }
 
+    pub(super) fn refused(&mut self, now: Time, key: StreamKey, (address, ttl): (IpAddr, u32)) {
+        self.end_by(now, key, RelayCommand::END, put_refusal(address, ttl));
+    }
+
     pub(super) fn resolved(&mut self, now: Time, key: StreamKey, answers: &[(Answer, u32)]) {
-        let Some((set_id, id)) = self.base.streams.live(key) else { return };
+        self.end_by(now, key, RelayCommand::RESOLVED, put_resolved(answers));
+    }
+
+    /// The first thing that is said of a stream is the last.
+    fn end_by(&mut self, now: Time, key: StreamKey, command: RelayCommand, data: Vec<u8>) {
+        let place = self.base.streams.live(key);
         self.base.streams.remove(key);
+        let Some((set_id, id)) = place else { return };
         let Some(set) = self.base.set_mut(set_id) else { return };
         set.end.remove(id);
-        set.end.say(RelayCommand::RESOLVED, id, put_resolved(answers));
+        set.end.say(command, id, data);
         self.base.pump(now, set_id);
     }
 }

@@ -1,6 +1,6 @@
 //! Relay messages: what one end of a circuit says to another inside a relay cell (tor-spec, "Relay cells").
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ops::Range;
 
 use rand_core::CryptoRng;
@@ -211,6 +211,30 @@ pub fn put_connected(reached: Option<(IpAddr, u32)>) -> Vec<u8> {
 /// Whether the data of CONNECTED is well-formed.
 pub fn is_connected(data: &[u8]) -> bool {
     msg::Connected::decode_from_reader(&mut Reader::from_slice(data)).is_ok()
+}
+
+/// Seconds that clients are told an address holds, whatever its name server said: a time that ran down would tell one client when
+/// another one asked (C tor clips for the same reason, to at least as much).
+pub const ADDRESS_TTL: u32 = 300;
+
+/// The data of END where the exit's policy refuses an address: that, and the seconds for which its name holds. Clients take EXITPOLICY
+/// without an address for word of an exit that lets nothing out at all.
+pub fn put_refusal(address: IpAddr, ttl: u32) -> Vec<u8> {
+    encode(msg::End::new_exitpolicy(address, ttl)).expect("an address always fits")
+}
+
+/// Reads the data of END: why the stream ends, and the address that the exit's policy refuses, if it is told. All else is passed over,
+/// as reasons of later designs may bring more (tor-spec, "Closing streams").
+pub fn read_end(data: &[u8]) -> (EndReason, Option<IpAddr>) {
+    let [reason, more @ ..] = data else { return (EndReason::MISC, None) };
+    let reason = EndReason(*reason);
+    // Behind the address there may be a TTL.
+    let address = match more.len() {
+        4 | 8 => more.first_chunk().map(|v4: &[u8; 4]| Ipv4Addr::from(*v4).into()),
+        16 | 20 => more.first_chunk().map(|v6: &[u8; 16]| Ipv6Addr::from(*v6).into()),
+        _ => None,
+    };
+    (reason, address.filter(|_| reason == EndReason::EXIT_POLICY))
 }
 
 /// An answer to RESOLVE.
@@ -430,6 +454,35 @@ mod tests {
             let begin = Begin { host: "example.com".into(), port: 443, flags };
             assert_eq!(begin.acceptable(vec![v6, v4]), expected, "{flags}");
         }
+    }
+
+    #[test]
+    fn a_refusal_tells_the_address_and_for_how_long_its_name_holds() {
+        let [v4, v6]: [IpAddr; 2] = ["192.0.2.1", "2001:db8::1"].map(|text| text.parse().unwrap());
+        assert_eq!(put_refusal(v4, 300), [4, 192, 0, 2, 1, 0, 0, 1, 44]);
+        let told = put_refusal(v6, 300);
+        assert_eq!(
+            (told.len(), &told[..3], &told[15..]),
+            (21, &[4, 0x20, 1][..], &[0, 1, 0, 0, 1, 44][..])
+        );
+        for address in [v4, v6] {
+            let told = put_refusal(address, 300);
+            let without_ttl = &told[..told.len() - 4];
+            for data in [&told[..], without_ttl] {
+                assert_eq!(read_end(data), (EndReason::EXIT_POLICY, Some(address)));
+            }
+        }
+    }
+
+    #[test]
+    fn an_end_is_read_whatever_lies_behind_its_reason() {
+        assert_eq!(read_end(&[]), (EndReason::MISC, None));
+        assert_eq!(read_end(&[4]), (EndReason::EXIT_POLICY, None));
+        for length in (0..30).filter(|length| ![4, 8, 16, 20].contains(length)) {
+            let data = [&[4][..], &vec![7; length]].concat();
+            assert_eq!(read_end(&data), (EndReason::EXIT_POLICY, None), "{length}");
+        }
+        assert_eq!(read_end(&[6, 1, 2, 3, 4]), (EndReason::DONE, None), "no refusal");
     }
 
     #[test]

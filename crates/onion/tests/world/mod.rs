@@ -54,6 +54,8 @@ pub struct RelayNode {
 pub struct Setting {
     pub seed: u64,
     pub relays: usize,
+    /// Whether the relays let streams out.
+    pub exit: bool,
     /// Cores of each relay.
     pub shards: usize,
     pub rate: u64,
@@ -71,6 +73,7 @@ impl Default for Setting {
         Setting {
             seed: 1,
             relays: 3,
+            exit: true,
             shards: 1,
             rate: 100_000_000,
             delay: Duration::from_millis(5),
@@ -413,7 +416,7 @@ impl World {
                     server.work(now, &mut node.core, stream);
                 }
             }
-            Output::Stream(StreamOutput::Ended { stream, reason }) => {
+            Output::Stream(StreamOutput::Ended { stream, reason, .. }) => {
                 if let Some(server) = node.servers.get_mut(&stream) {
                     server.ended = Some(reason);
                 }
@@ -515,7 +518,7 @@ fn new_relay(setting: &Setting, place: usize) -> RelayNode {
         onion_keys: vec![CurveKeys::from(secret)],
         params: Arc::new(setting.params.clone()),
         policy: setting.policy,
-        exit: true,
+        exit: setting.exit,
         directory: true,
         allow_private: true,
         max_cells: setting.max_cells,

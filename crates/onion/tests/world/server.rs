@@ -1,13 +1,14 @@
 //! What streams lead to: servers whose names say what they do.
 
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use anabranch_multipath::Time;
 use anabranch_onion::relay::{Input, Relay};
 use anabranch_onion::wire::message::{Answer, Begin, EndReason};
 use anabranch_onion::{Core, StreamKey};
 
-/// A destination: `source-N` sends N bytes and ends, `sink` takes all, `refuse` refuses, `silent` never answers.
+/// A destination: `source-N` sends N bytes and ends, `sink` takes all, `refuse` refuses, `deny-ADDRESS` is that address and denied by
+/// the exit's policy, `silent` never answers.
 pub struct Server {
     kind: Kind,
     pub received: usize,
@@ -18,6 +19,7 @@ enum Kind {
     Source { left: usize, position: usize },
     Sink,
     Refuse,
+    Deny(IpAddr),
     Silent,
 }
 
@@ -29,11 +31,12 @@ impl Server {
 
     pub fn new(begin: &Begin) -> Server {
         let source = begin.host.strip_prefix("source-").and_then(|n| n.parse().ok());
+        let denied = begin.host.strip_prefix("deny-").and_then(|address| address.parse().ok());
         let kind = match (source, begin.host.as_str()) {
             (Some(left), _) => Kind::Source { left, position: 0 },
             (_, "refuse") => Kind::Refuse,
             (_, "silent") => Kind::Silent,
-            _ => Kind::Sink,
+            _ => denied.map_or(Kind::Sink, Kind::Deny),
         };
         Server { kind, received: 0, ended: None }
     }
@@ -49,6 +52,9 @@ impl Server {
             Kind::Silent => {}
             Kind::Refuse => {
                 relay.handle(now, Input::Ended { stream, reason: EndReason::REFUSED });
+            }
+            Kind::Deny(address) => {
+                relay.handle(now, Input::Refused { stream, address: (address, 60) });
             }
             _ => {
                 relay.handle(now, Input::Connected { stream, reached });

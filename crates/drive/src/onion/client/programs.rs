@@ -110,7 +110,7 @@ impl Programs {
         let (stream, what) = match output {
             StreamOutput::Readable { stream } => (stream, Stir::Readable),
             StreamOutput::Room { stream } => (stream, Stir::Room),
-            StreamOutput::Ended { stream, reason } => {
+            StreamOutput::Ended { stream, reason, .. } => {
                 return self.ended(now, navigator, stream, reason);
             }
         };

@@ -10,12 +10,12 @@ use anabranch_multipath::Time;
 use anabranch_onion::directory::cache::Cache;
 use anabranch_onion::directory::policy::ExitPolicy;
 use anabranch_onion::relay::{Input, Relay};
-use anabranch_onion::wire::message::{Answer, Begin, EndReason};
+use anabranch_onion::wire::message::{ADDRESS_TTL, Answer, Begin, EndReason};
 use anabranch_onion::{StreamKey, StreamOutput};
 
 use super::answers::Answering;
 use crate::onion::answers::Answers;
-use crate::onion::dns::{Question, Resolver, TTL};
+use crate::onion::dns::{Question, Resolver};
 use crate::onion::outside::{Outside, Stir, Told, reason};
 use crate::onion::station::{STREAMS, Station};
 
@@ -67,9 +67,7 @@ impl Exits {
     ) {
         match begin.host.parse::<IpAddr>() {
             Ok(address) => self.go(now, station, stream, &[address], begin.port),
-            Err(_) if !self.policy.may_allow(begin.port) => {
-                end(now, station, stream, EndReason::EXIT_POLICY);
-            }
+            // Looked up even where no address could be let through: the refusal tells the address.
             Err(_) => {
                 let name = begin.host.clone();
                 self.seek(now, station, stream, Some(begin), name);
@@ -124,7 +122,8 @@ impl Exits {
             match self.sought.remove(&stream) {
                 None => {}
                 Some(None) => {
-                    let answers = found.answers.into_iter().map(|answer| (answer, TTL)).collect();
+                    let answers =
+                        found.answers.into_iter().map(|answer| (answer, ADDRESS_TTL)).collect();
                     station.core.handle(now, Input::Resolved { stream, answers });
                 }
                 Some(Some(begin)) => {
@@ -141,7 +140,7 @@ impl Exits {
         match output {
             StreamOutput::Readable { stream } => self.stir(now, station, stream, Stir::Readable),
             StreamOutput::Room { stream } => self.stir(now, station, stream, Stir::Room),
-            StreamOutput::Ended { stream, reason } => {
+            StreamOutput::Ended { stream, reason, .. } => {
                 // Clients say MISC however they end a stream; DESTROY says that it was not they who did.
                 if let Some(outside) = self.outsides.remove(&stream)
                     && reason == EndReason::DESTROY
@@ -172,7 +171,7 @@ impl Exits {
         match station.stir(now, stream.0, outside, what) {
             Told::Nothing => {}
             Told::Connected(address) => {
-                let reached = Some((address, TTL));
+                let reached = Some((address, ADDRESS_TTL));
                 station.core.handle(now, Input::Connected { stream, reached });
             }
             Told::Ended(reason) => {
@@ -193,9 +192,11 @@ impl Exits {
     ) {
         let allowed = |address: &&IpAddr| self.policy.allows(**address, port);
         let Some(&address) = addresses.iter().find(allowed) else {
-            let known = !addresses.is_empty();
-            let reason = if known { EndReason::EXIT_POLICY } else { EndReason::RESOLVE_FAILED };
-            return end(now, station, stream, reason);
+            let Some(&first) = addresses.first() else {
+                return end(now, station, stream, EndReason::RESOLVE_FAILED);
+            };
+            let address = (first, ADDRESS_TTL);
+            return station.core.handle(now, Input::Refused { stream, address });
         };
         let outside = Outside::connect(stream, (address, port).into()).and_then(|outside| {
             let token = STREAMS + stream.0;
