@@ -22,7 +22,7 @@ from pathlib import Path
 from statistics import median, quantiles
 
 sys.dont_write_bytecode = True
-from rust_source import blank, functions, lines_without_tests  # noqa: E402
+from rust_source import blank, functions, lines_without_tests, without_tests  # noqa: E402
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -135,6 +135,7 @@ NO_PARSERS = {
     "crates/onion/src/directory/fetch.rs": "asks; http.rs and netdoc.rs read what comes",
     "crates/onion/src/directory/mod.rs": "names of modules",
     "crates/onion/src/directory/network.rs": "relays that netdoc.rs has read",
+    "crates/onion/src/directory/network/possible.rs": "relays that netdoc.rs has read",
     "crates/onion/src/directory/params.rs": "bounds of numbers",
     "crates/onion/src/directory/timeouts.rs": "arithmetic",
     "crates/onion/src/wire/crypto.rs": "keys of known length",
@@ -148,6 +149,8 @@ UNFINISHED = {
     r"\b[T]ODO\b|\b[F]IXME\b|\b[X]XX\b|\b[t]odo!|\b[u]nimplemented!": "unfinished",
     r"#\[[i]gnore\]": "a test ignored without a reason",
 }
+# Crates and folders whose texts users read.
+SPEAKERS = ("crates/onion/src/", "crates/drive/src/onion/", "crates/cli/src/onion/")
 LONGEST_FILE, LONGEST_FUNCTION, LONGEST_IN_CORES = 1000, 100, 60
 
 
@@ -302,6 +305,17 @@ def forbidden_words(repository: Repository) -> Iterator[str]:
                     yield f"{name}:{number}: {what}: {found.group()}"
 
 
+def plain_words(repository: Repository) -> Iterator[str]:
+    """What the onion network's programs say is words, never Rust's own form of a value."""
+    for folder in SPEAKERS:
+        for name, text in repository.of(".rs", folder):
+            if name.endswith("tests.rs"):
+                continue
+            for number, line in enumerate(without_tests(text).split("\n"), 1):
+                if re.search(r"\{\w*:#?\?\}", line):
+                    yield f"{name}:{number}: a Debug form in a text"
+
+
 def one_scheduler(repository: Repository) -> Iterator[str]:
     """Python uses the schedulers of `multipath`; it has none of its own."""
     for name, text in repository.of(".py", "lab/"):
@@ -314,7 +328,7 @@ def one_scheduler(repository: Repository) -> Iterator[str]:
 
 GUARDS: tuple[Guard, ...] = (
     fences, core_dependencies, unsafe_code, tor_crates, hash_maps, sizes, fuzz_targets,
-    forbidden_words, one_scheduler,
+    forbidden_words, plain_words, one_scheduler,
 )  # fmt: skip
 
 

@@ -65,6 +65,13 @@ def lines_without_tests(source: str) -> int:
     return plain.count("\n") - tested
 
 
+def without_tests(source: str) -> str:
+    """The same source with its test modules blanked, line for line."""
+    for start, end in _test_spans(blank(source)):
+        source = source[:start] + _blanks(source[start:end]) + source[end:]
+    return source
+
+
 def _blanks(text: str) -> str:
     return re.sub(r"[^\n]", " ", text)
 

@@ -77,6 +77,13 @@ class Guards(unittest.TestCase):
             guards.tor_crates, {"crates/drive/Cargo.toml": 'tor-cell = "1"\n'}, "depends on a tor-*"
         )
 
+    def test_plain_words(self) -> None:
+        said = 'fn f() { g("{error:?}") }\n'
+        tested = f"#[cfg(test)]\nmod tests {{\n{said}}}\n"
+        name = "crates/drive/src/onion/client.rs"
+        self.assert_told(guards.plain_words, {name: tested, "crates/comps/src/lib.rs": said})
+        self.assert_told(guards.plain_words, {name: said + tested}, f"{name}:1")
+
     def test_hash_maps(self) -> None:
         name = "crates/comps/src/core.rs"
         self.assert_told(guards.hash_maps, CORE | {name: "// no HashMap\nuse std::vec::Vec;\n"})

@@ -51,10 +51,12 @@ fn answers(front: &Front) {
         Outcome::Address([192, 0, 2, 1].into()),
         Outcome::Name("x".repeat(300)),
         Outcome::Failed(Reason::TimedOut),
+        Outcome::Failed(Reason::NoService),
     ];
     for outcome in outcomes {
         let answer = front.answer(&outcome);
         let http = answer.starts_with(b"HTTP/1.1 ") && answer.ends_with(b"\r\n\r\n");
-        assert!(http || (answer[0] == 5 && answer.len() >= 7), "{answer:?}");
+        let socks = answer[0] == 5 && answer.len() >= 7 || answer[0] == 0 && answer.len() == 8;
+        assert!(http || socks, "{answer:?}");
     }
 }

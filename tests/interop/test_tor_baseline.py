@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from conftest import Results
+from harness.notices import unusual
 from harness.seeded import MIB
 from harness.tools import wait_for
 from harness.tornet import TorNetwork
@@ -46,6 +47,16 @@ def test_the_control_port_tells_the_path_that_a_client_was_told_to_take(
         assert control.paths() == {pinned}
         names = {name for name, _ in control.routers().values()}
     assert {node.name for node in stock_tor.nodes if node.role != "client"} <= names
+
+
+def test_a_notice_that_no_stock_network_has_is_a_complaint() -> None:
+    """The twin of the list: what a stock client says of an exit that tells it too little."""
+    said = "Nov 24 10:00:00.000 [notice] {%s} %s"
+    short = said % ("PROTOCOL", "Short path bias probe response length field (1).")
+    lost = said % ("NET", "The current consensus has no exit nodes. Tor can only build internal")
+    usual = said % ("CONTROL", "Bootstrapped 100% (done): Done")
+    assert unusual([short, lost, usual], is_client=True) == [short, lost]
+    assert unusual([short, lost, usual], is_client=False) == [short]
 
 
 def test_what_breaks_the_protocol_is_complained_of(stock_tor: TorNetwork) -> None:

@@ -18,7 +18,7 @@ from harness.chromium import Chromium
 from harness.mosh import Screen
 from harness.net import Host
 from harness.seeded import MIB
-from harness.tools import tool
+from harness.tools import Background, tool
 from harness.tornet import Node, TorNetwork, free_ports
 from harness.torours import OurClient, client_command, kill_who_carries
 from harness.webfiles import (
@@ -141,6 +141,91 @@ def test_names_and_addresses_are_resolved(client: OurClient) -> None:
     assert said.returncode != 0
 
 
+@pytest.mark.parametrize("way", ["socks4", "socks4a"])
+def test_socks4_serves_as_well(client: OurClient, way: str, tmp_path: Path) -> None:
+    """The same port takes SOCKS4, and names by SOCKS4a."""
+    with FileServer() as server:
+        host = "web.example" if way == "socks4a" else "127.0.0.1"
+        proxy = f"{way}://user@127.0.0.1:{client.socks}"
+        got = fetch(server.url(MIB, host), proxy, tmp_path / "got")
+        assert not got.fault(MIB), got.fault(MIB)
+
+
+def test_a_browser_that_opens_the_proxy_port_reads_what_it_is(client: OurClient) -> None:
+    """It is no web server, and says so."""
+    command = [tool("curl"), "-sS", "--noproxy", "*", f"http://127.0.0.1:{client.socks}/"]
+    page = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert "proxy port of an onion network's client" in page
+
+
+def refused_at_once(client: OurClient, url: str) -> tuple[str, dict[str, object]]:
+    """What curl says of a stream that is refused within a second or two, and its event."""
+    told = len(client.events("refused"))
+    command = [tool("curl"), "-sS", "--noproxy", "", "--proxy", client.proxy, "-m", "60", url]
+    begun = time.monotonic()
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert time.monotonic() - begun < AT_ONCE, "it was kept waiting"
+    client.process.wait_until("an event", lambda: len(client.events("refused")) > told, 5.0)
+    return done.stderr, client.events("refused")[-1]
+
+
+def test_what_no_relay_exits_to_is_refused_at_once_and_keeps_nobody_waiting(
+    stock_tor: TorNetwork, client: OurClient, tmp_path: Path
+) -> None:
+    """A port, IPv6 of exits that have none, an onion service; and the next stream goes its way."""
+    said, event = refused_at_once(client, "http://[2001:db8::1]:80/")
+    assert "(2)" in said, "not allowed by the ruleset"
+    assert (event["port"], event["why"]) == (80, "no_exit")
+    assert "IPv6" in str(event["what"])
+    said, event = refused_at_once(client, f"http://{'a' * 56}.onion/")
+    assert "(1)" in said, "general failure"
+    assert event["why"] == "onion"
+    with FileServer() as server:
+        got = fetch(server.url(MIB), client.proxy, tmp_path / "got", 20.0)
+        assert not got.fault(MIB), got.fault(MIB)
+
+
+def test_a_wish_for_a_relay_that_nobody_lists_is_told_at_once(
+    stock_tor: TorNetwork, tmp_path: Path
+) -> None:
+    """And streams are refused rather than kept waiting; an onion service in Tor's own code."""
+    nobody = "F" * 40
+    options = ["--exit", nobody, "--extended-errors"]
+    with OurClient(stock_tor, tmp_path / "c", *options) as client:
+
+        def told() -> list[dict[str, object]]:
+            return [event for event in client.events("trouble") if nobody in str(event["what"])]
+
+        client.process.wait_until("a line", lambda: bool(told()), 60)
+        client.process.wait_until("a network", lambda: bool(client.events("ready")), 60)
+        said, event = refused_at_once(client, "http://127.0.0.1:80/")
+        assert "(2)" in said
+        assert (event["why"], str(event["what"]).count("--exit")) == ("no_exit", 1)
+        said, _ = refused_at_once(client, f"http://{'a' * 56}.onion/")
+        assert "(240)" in said, "0xF0, as --extended-errors has it"
+        assert len(told()) == 1
+
+
+def test_where_all_relays_are_of_one_subnet_streams_are_refused_with_the_reason(
+    stock_tor: TorNetwork, tmp_path: Path
+) -> None:
+    """Without ``--share-subnets`` no path can be built on one machine."""
+    command, port = client_command(stock_tor, tmp_path / "c")
+    command.remove("--share-subnets")
+    with Background([*command]) as client:
+        line = "no relay can be the first hop of a path: relays of one /16"
+        ask = [tool("curl"), "-sS", "-m", "60", "--noproxy", "", "http://127.0.0.1:80/"]
+        client.wait_until("ready", lambda: "ready: " in client.output(), 60)
+        for proxy, word in (
+            (f"socks5h://127.0.0.1:{port}", "(1)"),
+            (f"http://127.0.0.1:{port}", "502"),
+        ):
+            tunnel = ["--proxytunnel", "--proxy", proxy]
+            done = subprocess.run([*ask, *tunnel], capture_output=True, text=True, check=False)
+            assert word in done.stderr, done.stderr
+        assert client.output().count(line) == 1, client.output()
+
+
 def test_chromium_loads_a_page_of_fifty_objects(
     stock_tor: TorNetwork, client: OurClient, tmp_path: Path, results: Results
 ) -> None:
@@ -198,7 +283,7 @@ def test_the_live_view_shows_guards_circuits_and_what_they_carry(
         assert screen.wait_text("used", 10), screen.text()
         screen.enter("\x03")
         assert screen.wait_exit(10) == 0
-        assert f"programs may come by SOCKS5 or HTTP CONNECT: 127.0.0.1:{port}" in screen.text()
+        assert f"programs may come by SOCKS or HTTP CONNECT: 127.0.0.1:{port}" in screen.text()
         assert "guards: " not in screen.text()
 
 

@@ -14,7 +14,15 @@ from harness.seeded import MIB
 from harness.tools import wait_for
 from harness.tornet import Node, TorNetwork, free_ports
 from harness.torours import OurClient, OurRelay, kill_who_carries
-from harness.webfiles import AT_ONCE, BROKEN, FileServer, fetch, fetch_all, interrupted
+from harness.webfiles import (
+    AT_ONCE,
+    BROKEN,
+    FileServer,
+    Silent,
+    fetch,
+    fetch_all,
+    interrupted,
+)
 
 pytestmark = [pytest.mark.tor, pytest.mark.timeout(600)]
 
@@ -23,6 +31,8 @@ BACK = "a circuit that may not be extended that way"
 # Bytes a second of the slow one.
 RATE = 1_000_000
 WAYS = ("received", "sent")
+# A port of this machine that our exit's policy refuses.
+REFUSED = 9
 #: Counters of both ways.
 PADDING = ("padding_received", "padding_sent")
 # Who stands where: "ours" or "stock", first hop first.
@@ -58,7 +68,8 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         slow = ["--rate", str(RATE), "--burst", str(RATE), "--threads", "1"]
         (port6,) = free_ports(1)
         both = ["--address6", "::1", "--listen", f"[::1]:{port6}"]
-        exit_ = ["--exit", "accept *:*", "--threads", "3"]
+        rules = ["reject 0.0.0.0/8:*", f"reject 127.0.0.1:{REFUSED}", "accept *:*"]
+        exit_ = [word for rule in rules for word in ("--exit", rule)] + ["--threads", "3"]
         options: list[list[str]] = [both, ["--threads", "2"], exit_, slow]
         ours = [
             OurRelay(network, folder / f"ours{number}", f"ours{number}", *more)
@@ -111,6 +122,49 @@ def test_a_stock_client_goes_by_our_relays(
     ours = {relay.fingerprint: relay for relay in world.ours}
     if path[2] in ours:
         assert ours[path[2]].number("circuits_cgo") > 0, "tor asks its exit for CGO"
+    check(world)
+
+
+def through_our_exit(world: World, name: str, *options: str) -> Node:
+    """A stock client that has no other exit than ours."""
+    only = [f"ExitNodes {world.ours[2].fingerprint}", "StrictNodes 1", "ConfluxEnabled 0"]
+    return world.network.client(name, *only, *options)
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1"])
+def test_a_refused_address_is_no_reason_to_leave_our_exit(
+    world: World, host: str, tmp_path: Path
+) -> None:
+    """A stock client that was refused a name, or an address, has other streams by the same exit."""
+    client = through_our_exit(world, f"refused{len(host)}")
+    try:
+        refused = fetch(f"http://{host}:{REFUSED}/", client.proxy, tmp_path / "got", 20.0)
+        assert refused.error, "it is refused"
+        with FileServer() as server:
+            got = fetch(server.url(MIB, "localhost"), client.proxy, tmp_path / "got")
+        assert not got.fault(MIB), f"{got.fault(MIB)}\n{client.log()[-10:]}"
+    finally:
+        client.close()
+    check(world)
+
+
+def test_a_probe_of_a_circuit_that_nobody_used_has_its_answer(world: World, tmp_path: Path) -> None:
+    """Path bias: tor asks an exit for an address that nobody has, and knows the answer by it."""
+    client = through_our_exit(world, "prober", "MaxCircuitDirtiness 10")
+    sent, answered = "Sending pathbias testing cell", "Got valid path bias probe back"
+
+    def probed(word: str) -> bool:
+        return any(word in line for line in client.log("details"))
+
+    try:
+        with Silent() as silent:
+            # Nothing comes of the stream, and its circuit grows old.
+            fetch(f"http://127.0.0.1:{silent.port}/", client.proxy, tmp_path / "got", 3.0)
+            assert client.process is not None
+            client.process.wait_until("a probe", lambda: probed(sent), 90.0)
+        client.process.wait_until("its answer", lambda: probed(answered), 30.0)
+    finally:
+        client.close()
     check(world)
 
 

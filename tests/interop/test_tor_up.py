@@ -12,6 +12,7 @@ import pytest
 
 from conftest import Results
 from harness.closing import Closing
+from harness.notices import unusual
 from harness.seeded import MIB
 from harness.tools import Background, anabranch, tool
 from harness.tornet import free_ports
@@ -88,8 +89,13 @@ def test_exits_reach_this_machine_alone(up: Up) -> None:
     """An address elsewhere is refused by the exit's policy, not tried."""
     command = [tool("curl"), "-sS", "-m", "60", "--proxy", up.proxy, "http://192.0.2.1:80/"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    # 97: the proxy's handshake failed.
-    assert done.returncode == 97, done.stderr
+    # 97: the proxy's handshake failed; 2: it is not allowed.
+    assert (done.returncode, done.stderr.count("(2)")) == (97, 1), done.stderr
+    (refused,) = up.events("refused")
+    assert (refused["port"], refused["why"]) == (80, "policy")
+    # One line tells what to do about it, and names no destination.
+    assert str(refused["what"]).endswith("; --exit RULE lets more through")
+    assert "192.0.2.1" not in up.process.output()
 
 
 def test_a_stock_tor_joins_with_the_lines_that_are_printed(up: Up, tmp_path: Path) -> None:
@@ -111,6 +117,7 @@ def test_a_stock_tor_joins_with_the_lines_that_are_printed(up: Up, tmp_path: Pat
         got = fetch(server.url(5 * MIB), f"socks5h://127.0.0.1:{socks}", tmp_path / "got")
         log = tor.output()
     assert not got.fault(5 * MIB), f"{got.fault(5 * MIB)}\n{log[-3000:]}"
+    assert unusual(log.splitlines(), is_client=True) == []
     about_us = ("authority", "relay", "consensus", "protocol", "certificate")
     warnings = [line for line in log.splitlines() if "[warn]" in line or "[err]" in line]
     assert [line for line in warnings if any(word in line for word in about_us)] == []

@@ -4,6 +4,7 @@
 //! The channel takes its own cells ([`Channel::take`]) and leaves those of circuits to its owner. What it has to say lies in
 //! [`Channel::outbox`].
 
+use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::time::Duration;
@@ -101,6 +102,18 @@ pub enum Fault {
     Certificates(BadCerts),
     /// An AUTHENTICATE cell that proves nothing.
     NotAuthentic,
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Fault::OutOfPlace(Command(code)) => write!(out, "a cell out of place (command {code})"),
+            Fault::Malformed(Command(code)) => write!(out, "a malformed cell (command {code})"),
+            Fault::NoVersion => out.write_str("no link protocol that both speak"),
+            Fault::Certificates(bad) => bad.fmt(out),
+            Fault::NotAuthentic => out.write_str("an AUTHENTICATE cell that proves nothing"),
+        }
+    }
 }
 
 /// One channel.

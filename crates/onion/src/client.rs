@@ -6,6 +6,7 @@
 //! Which relays, when a circuit has taken too long, and which stream goes where is for the owner to say.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::Arc;
 
 use anabranch_multipath::Time;
@@ -175,6 +176,18 @@ pub enum Cause {
     Violation(Violation),
     /// The memory for cells was full.
     OutOfMemory,
+}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Cause::Wanted => out.write_str("it is needed no more"),
+            Cause::Link => out.write_str("the link to its first relay could not be had, or broke"),
+            Cause::Destroyed(reason) => write!(out, "a relay tore it down: {reason}"),
+            Cause::Violation(violation) => write!(out, "a relay broke the protocol: {violation}"),
+            Cause::OutOfMemory => out.write_str("its cells filled the memory that they may have"),
+        }
+    }
 }
 
 /// A client's core.

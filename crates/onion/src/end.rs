@@ -23,7 +23,8 @@ pub(crate) enum Happened {
     Readable(StreamKey),
     /// There is room where none was.
     Room(StreamKey),
-    /// The peer ended it, perhaps because its policy refuses this address; what it left unread comes along.
+    /// The peer ended it, perhaps because its policy refuses this address; what it left unread
+    /// comes along.
     Ended(StreamKey, EndReason, Option<IpAddr>, VecDeque<u8>),
     /// Our own END has gone.
     Finished(StreamKey),

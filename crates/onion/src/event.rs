@@ -67,7 +67,7 @@ impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = match self {
             Violation::Link(fault) => {
-                return write!(f, "a fault in the link's handshake: {fault:?}");
+                return write!(f, "a fault in the link's handshake: {fault}");
             }
             Violation::Handshake(refused) => return write!(f, "{refused}"),
             Violation::HandshakeTimeout => "a link's handshake that was not done in time",

@@ -1,5 +1,6 @@
-//! What programs ask a client for, as bytes: SOCKS5 with user and password (RFC 1928, RFC 1929), Tor's
-//! RESOLVE and RESOLVE_PTR, and HTTP's CONNECT (RFC 9110, section 9.3.6). No I/O.
+//! What programs ask a client for, as bytes: SOCKS5 with user and password (RFC 1928, RFC 1929),
+//! SOCKS4 and 4a, Tor's RESOLVE and RESOLVE_PTR, and HTTP's CONNECT (RFC 9110, section 9.3.6). No
+//! I/O.
 //!
 //! User and password open nothing: streams that bear different ones never share a circuit.
 
@@ -7,9 +8,21 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// The longest head of an HTTP request.
 const LONGEST: usize = 8192;
+/// The longest user ID, and the longest name, in a request of SOCKS4.
+const LONGEST_WORD: usize = 255;
+/// What a browser shows that takes this port for a web server, or for a proxy of plain HTTP.
+const PAGE: &str = "<!doctype html><title>Not a web server</title>\
+    <h1>This is the proxy port of an onion network's client</h1>\
+    <p>It takes SOCKS5, SOCKS4a and HTTP CONNECT. Set it as the SOCKS5 host of your program, and \
+    have the proxy look names up; in curl: <code>--proxy socks5h://ADDRESS:PORT</code>.\n";
 const CONNECT: u8 = 1;
 const RESOLVE: u8 = 0xf0;
 const RESOLVE_PTR: u8 = 0xf1;
+/// Codes of SOCKS4's replies.
+const GRANTED_4: u8 = 0x5a;
+const REJECTED_4: u8 = 0x5b;
+/// Tor's own code of SOCKS5: no descriptor of an onion service is found (proposal 304).
+const NO_DESCRIPTOR: u8 = 0xf0;
 
 /// What a program wants.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,6 +62,8 @@ pub enum Reason {
     Forbidden,
     /// There is no such host, or no way to it.
     Unreachable,
+    /// It is an onion service, and there is nobody here who reaches those.
+    NoService,
     /// The host refused.
     Refused,
     /// It took too long.
@@ -61,6 +76,7 @@ pub struct Front {
     inbox: Vec<u8>,
     stage: Stage,
     isolation: Vec<u8>,
+    extended: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -69,15 +85,24 @@ enum Stage {
     Greeting,
     Login,
     Request,
+    Request4,
     Socks,
+    Socks4,
     Http,
 }
 
-/// The program says what neither protocol has. What to answer before hanging up.
+/// The program says what no protocol has. What to answer before hanging up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Nonsense(pub Vec<u8>);
 
 impl Front {
+    /// One that answers by SOCKS5 what is wrong with an onion service in codes of Tor's own
+    /// (proposal 304), if `extended`: not all programs know them.
+    #[must_use]
+    pub fn new(extended: bool) -> Front {
+        Front { extended, ..Front::default() }
+    }
+
     /// Takes bytes; appends answers to `out`, and gives the wish once it is whole.
     ///
     /// # Errors
@@ -90,7 +115,8 @@ impl Front {
                 Stage::Greeting => self.greet(out).map(|()| None),
                 Stage::Login => self.log_in(out).map(|()| None),
                 Stage::Request => self.request(),
-                Stage::Socks | Stage::Http => return Ok(None),
+                Stage::Request4 => self.socks4_request(),
+                Stage::Socks | Stage::Socks4 | Stage::Http => return Ok(None),
             }?;
             if wish.is_some() || before == self.stage {
                 return Ok(wish);
@@ -113,7 +139,12 @@ impl Front {
     /// The answer in the program's protocol.
     #[must_use]
     pub fn answer(&self, outcome: &Outcome) -> Vec<u8> {
-        if self.stage == Stage::Http { http_answer(outcome) } else { socks_answer(outcome) }
+        match (self.stage, outcome) {
+            (Stage::Http, _) => http_answer(outcome),
+            (Stage::Socks4 | Stage::Request4, _) => socks4_answer(outcome),
+            (_, Outcome::Failed(Reason::NoService)) if self.extended => socks_reply(NO_DESCRIPTOR),
+            _ => socks_answer(outcome),
+        }
     }
 
     fn greet(&mut self, out: &mut Vec<u8>) -> Result<(), Nonsense> {
@@ -124,8 +155,10 @@ impl Front {
                 self.stage = Stage::Request;
                 Ok(())
             }
-            // Version 4 sends an address where a name should be, or a name that leaks no less.
-            Some(4) => Err(Nonsense(vec![0, 0x5b, 0, 0, 0, 0, 0, 0])),
+            Some(4) => {
+                self.stage = Stage::Request4;
+                Ok(())
+            }
             Some(_) => Err(Nonsense(Vec::new())),
         }
     }
@@ -198,20 +231,51 @@ impl Front {
         Ok(Some(wish))
     }
 
+    fn socks4_request(&mut self) -> Result<Option<Wish>, Nonsense> {
+        let nonsense = || Nonsense(socks4_reply(REJECTED_4, [0; 4]));
+        let [_, command, high, low, a, b, c, d, words @ ..] = &self.inbox[..] else {
+            return Ok(None);
+        };
+        let Some(user) = word(words).ok_or_else(nonsense)? else { return Ok(None) };
+        let mut length = 8 + user.len() + 1;
+        // Of an address that nobody has, 4a makes the sign that a name follows.
+        let host = if matches!((a, b, c), (0, 0, 0)) && *d != 0 {
+            let Some(host) = word(&words[user.len() + 1..]).ok_or_else(nonsense)? else {
+                return Ok(None);
+            };
+            length += host.len() + 1;
+            name(host).ok_or_else(nonsense)?
+        } else {
+            Ipv4Addr::new(*a, *b, *c, *d).to_string()
+        };
+        let port = u16::from_be_bytes([*high, *low]);
+        let wish = match *command {
+            CONNECT if port != 0 => Wish::Connect { host, port },
+            RESOLVE => Wish::Resolve(host),
+            _ => return Err(nonsense()),
+        };
+        self.isolation = [b"socks4", user].concat();
+        self.inbox.drain(..length);
+        self.stage = Stage::Socks4;
+        Ok(Some(wish))
+    }
+
     fn http_request(&mut self) -> Result<Option<Wish>, Nonsense> {
         let mut headers = [httparse::EMPTY_HEADER; 64];
         let mut head = httparse::Request::new(&mut headers);
         let length = match head.parse(&self.inbox) {
             Ok(httparse::Status::Complete(length)) if length <= LONGEST => length,
             Ok(httparse::Status::Partial) if self.inbox.len() <= LONGEST => return Ok(None),
-            _ => return Err(Nonsense(http_reply("400 Bad Request"))),
+            _ => return Err(Nonsense(http_reply("400 Bad Request", ""))),
         };
         if head.method != Some("CONNECT") {
-            return Err(Nonsense(http_reply("405 Method Not Allowed\r\nAllow: CONNECT")));
+            let page = if head.method == Some("HEAD") { "" } else { PAGE };
+            let status = "405 Method Not Allowed\r\nAllow: CONNECT\r\nContent-Type: text/html";
+            return Err(Nonsense(http_reply(status, page)));
         }
         let wanted = head.path.and_then(authority);
         let Some((host, port)) = wanted else {
-            return Err(Nonsense(http_reply("400 Bad Request")));
+            return Err(Nonsense(http_reply("400 Bad Request", "")));
         };
         let login = head.headers.iter().find(|header| {
             header.name.eq_ignore_ascii_case("proxy-authorization")
@@ -221,6 +285,17 @@ impl Front {
         self.inbox.drain(..length);
         self.stage = Stage::Http;
         Ok(Some(Wish::Connect { host, port }))
+    }
+}
+
+/// What comes before the first zero, which ends user IDs and names in SOCKS4: `Some(None)` while
+/// there is none, `None` if it is too long.
+#[expect(clippy::option_option, reason = "the outer one is an error")]
+fn word(bytes: &[u8]) -> Option<Option<&[u8]>> {
+    match bytes.iter().position(|&byte| byte == 0) {
+        Some(length) if length <= LONGEST_WORD => Some(Some(&bytes[..length])),
+        None if bytes.len() <= LONGEST_WORD => Some(None),
+        _ => None,
     }
 }
 
@@ -266,7 +341,7 @@ fn socks_answer(outcome: &Outcome) -> Vec<u8> {
             let length = u8::try_from(name.len()).expect("it was cut to 255");
             [&[5, 0, 0, 3, length][..], name, &[0, 0]].concat()
         }
-        Outcome::Failed(Reason::General) => socks_reply(1),
+        Outcome::Failed(Reason::General | Reason::NoService) => socks_reply(1),
         Outcome::Failed(Reason::Forbidden) => socks_reply(2),
         Outcome::Failed(Reason::Unreachable) => socks_reply(4),
         Outcome::Failed(Reason::Refused) => socks_reply(5),
@@ -279,17 +354,36 @@ fn socks_reply(code: u8) -> Vec<u8> {
     vec![5, code, 0, 1, 0, 0, 0, 0, 0, 0]
 }
 
+fn socks4_answer(outcome: &Outcome) -> Vec<u8> {
+    match outcome {
+        Outcome::Connected => socks4_reply(GRANTED_4, [0; 4]),
+        Outcome::Address(IpAddr::V4(address)) => socks4_reply(GRANTED_4, address.octets()),
+        // It has no room for others, nor for names.
+        Outcome::Address(IpAddr::V6(_)) | Outcome::Name(_) | Outcome::Failed(_) => {
+            socks4_reply(REJECTED_4, [0; 4])
+        }
+    }
+}
+
+fn socks4_reply(code: u8, [a, b, c, d]: [u8; 4]) -> Vec<u8> {
+    vec![0, code, 0, 0, a, b, c, d]
+}
+
 fn http_answer(outcome: &Outcome) -> Vec<u8> {
     match outcome {
-        Outcome::Failed(Reason::Forbidden) => http_reply("403 Forbidden"),
-        Outcome::Failed(Reason::TimedOut) => http_reply("504 Gateway Timeout"),
-        Outcome::Failed(_) => http_reply("502 Bad Gateway"),
+        Outcome::Failed(Reason::Forbidden) => http_reply("403 Forbidden", ""),
+        Outcome::Failed(Reason::NoService) => http_reply("501 Not Implemented", ""),
+        Outcome::Failed(Reason::TimedOut) => http_reply("504 Gateway Timeout", ""),
+        Outcome::Failed(_) => http_reply("502 Bad Gateway", ""),
         _ => b"HTTP/1.1 200 Connection established\r\n\r\n".to_vec(),
     }
 }
 
-fn http_reply(status: &str) -> Vec<u8> {
-    format!("HTTP/1.1 {status}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n").into_bytes()
+/// `status` may have headers behind it.
+fn http_reply(status: &str, page: &str) -> Vec<u8> {
+    let length = page.len();
+    format!("HTTP/1.1 {status}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{page}")
+        .into_bytes()
 }
 
 #[cfg(test)]
@@ -378,7 +472,66 @@ mod tests {
     }
 
     #[test]
-    fn what_neither_protocol_has_is_refused_with_an_answer() {
+    fn socks4_takes_addresses_and_4a_names() {
+        let address = b"\x04\x01\x01\xbb\xc0\0\x02\x01me\0GET";
+        let named = b"\x04\x01\0\x50\0\0\0\x07\0example.com\0GET";
+        for piece in [1, 3, 100] {
+            let cases = [
+                (&address[..], "192.0.2.1", 443, &b"socks4me"[..]),
+                (named, "example.com", 80, b"socks4"),
+            ];
+            for (words, host, port, isolation) in cases {
+                let (wish, out, front) = said(words, piece);
+                assert_eq!((wish, out), (Ok(Some(connect(host, port))), vec![]));
+                assert_eq!((front.rest(), front.isolation()), (&b"GET"[..], isolation));
+                assert_eq!(front.answer(&Outcome::Connected), [0, 0x5a, 0, 0, 0, 0, 0, 0]);
+                let refused = Outcome::Failed(Reason::Forbidden);
+                assert_eq!(front.answer(&refused), [0, 0x5b, 0, 0, 0, 0, 0, 0]);
+            }
+        }
+    }
+
+    #[test]
+    fn socks4a_resolves_names_to_addresses_that_it_has_room_for() {
+        let (wish, _, front) = said(b"\x04\xf0\0\0\0\0\0\x01\0x.example\0", 4);
+        assert_eq!(wish, Ok(Some(Wish::Resolve("x.example".to_owned()))));
+        let answer = |text: &str| front.answer(&Outcome::Address(text.parse().unwrap()));
+        assert_eq!(answer("192.0.2.1"), [0, 0x5a, 0, 0, 192, 0, 2, 1]);
+        assert_eq!(answer("2001:db8::1")[..2], [0, 0x5b]);
+    }
+
+    #[test]
+    fn an_onion_service_is_refused_in_tors_own_code_where_the_user_wants_that() {
+        let refused = Outcome::Failed(Reason::NoService);
+        for (extended, code) in [(false, 1), (true, 0xf0)] {
+            let mut front = Front::new(extended);
+            let words = b"\x05\x01\0\x05\x01\0\x03\x07x.onion\0\x50";
+            assert!(front.take(words, &mut Vec::new()).unwrap().is_some());
+            assert_eq!(front.answer(&refused)[..2], [5, code]);
+        }
+        let http = said(b"CONNECT x.onion:80 HTTP/1.1\r\n\r\n", 99).2;
+        assert!(http.answer(&refused).starts_with(b"HTTP/1.1 501"));
+    }
+
+    #[test]
+    fn a_browser_that_takes_it_for_a_web_server_is_shown_what_it_is() {
+        let page = |request: &[u8]| match said(request, 50).0 {
+            Err(Nonsense(answer)) => String::from_utf8(answer).unwrap(),
+            other => panic!("{other:?}"),
+        };
+        for request in [&b"GET / HTTP/1.1\r\n\r\n"[..], b"POST http://a.example/ HTTP/1.0\r\n\r\n"]
+        {
+            let answer = page(request);
+            let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+            assert!(head.starts_with("HTTP/1.1 405") && head.contains("Allow: CONNECT"), "{head}");
+            assert!(head.contains(&format!("Content-Length: {}", body.len())), "{head}");
+            assert!(body.contains("SOCKS5") && body.contains("onion"), "{body}");
+        }
+        assert!(page(b"HEAD / HTTP/1.1\r\n\r\n").ends_with("\r\n\r\n"), "no body");
+    }
+
+    #[test]
+    fn what_no_protocol_has_is_refused_with_an_answer() {
         let answered = |bytes: &[u8], answer: &[u8]| match said(bytes, 50).0 {
             Err(Nonsense(said)) => assert!(said.starts_with(answer), "{said:?}"),
             other => panic!("{other:?}"),
@@ -387,7 +540,11 @@ mod tests {
         answered(b"CONNECT nowhere HTTP/1.1\r\n\r\n", b"HTTP/1.1 400");
         answered(b"CONNECT a/b:80 HTTP/1.1\r\n\r\n", b"HTTP/1.1 400");
         answered(&[&b"CONNECT "[..], &[b'x'; 9000]].concat(), b"HTTP/1.1 400");
-        answered(b"\x04\x01\0\x50\x7f\0\0\x01", &[0, 0x5b]);
+        answered(b"\x04\x02\0\x50\x7f\0\0\x01\0", &[0, 0x5b]);
+        answered(b"\x04\x01\0\0\x7f\0\0\x01\0", &[0, 0x5b]);
+        answered(b"\x04\x01\0\x50\0\0\0\x01\0a@b\0", &[0, 0x5b]);
+        answered(&[&b"\x04\x01\0\x50\x7f\0\0\x01"[..], &[b'x'; 256]].concat(), &[0, 0x5b]);
+        answered(&[&b"\x04\x01\0\x50\0\0\0\x01\0"[..], &[b'x'; 256], b"\0"].concat(), &[0, 0x5b]);
         answered(b"\x05\x01\x01", &[5, 0xff]);
         answered(b"\x05\x01\0\x05\x03\0\x01\x7f\0\0\x01\0\x50", &[5, 7]);
         answered(b"\x05\x01\0\x05\x01\0\x03\x03a@b\0\x50", &[5, 1]);

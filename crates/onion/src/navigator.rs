@@ -12,7 +12,7 @@ use anabranch_multipath::Time;
 use rand_core::Rng;
 
 use crate::client::{Cause, CircuitKey, Hop, HopKey};
-use crate::directory::network::{Network, Path, Relay, Target, Wishes};
+use crate::directory::network::{Network, NoRelay, Path, Relay, Target, Wishes};
 use crate::directory::params::Params;
 use crate::directory::timeouts::BuildTimes;
 use crate::guards::{Reach, Sampled};
@@ -67,6 +67,17 @@ pub struct Demand {
     pub target: Target,
     /// With whom it may share a circuit.
     pub isolation: Isolation,
+    /// Exits whose policy has refused it.
+    pub avoid: Vec<[u8; 20]>,
+}
+
+/// Why a demand cannot be met.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// No path leads there, whichever relays are taken: the position that nobody fits.
+    NoPath(NoRelay),
+    /// No circuit came to be in time.
+    TimedOut,
 }
 
 /// What the owner is to do.
@@ -79,7 +90,7 @@ pub enum Order {
     /// Open the stream of this demand on this circuit.
     Attach(u64, CircuitKey),
     /// Tell whoever made this demand that it cannot be met.
-    Refuse(u64),
+    Refuse(u64, Refusal),
     /// Guards or build times changed: keep them ([`Navigator::guards`], [`Navigator::build_times`]).
     Keep,
     /// Warn the user: the wishes leave so few guards that they tell who it is.
@@ -141,6 +152,8 @@ pub struct Navigator {
     wishes: Wishes,
     circuits: BTreeMap<CircuitKey, Circuit>,
     demands: Vec<(Time, Demand)>,
+    /// Where no path of this network leads.
+    hopeless: Vec<(Target, NoRelay)>,
     orders: VecDeque<Order>,
     last_key: u64,
     failures: u32,
@@ -160,6 +173,7 @@ impl Navigator {
             wishes,
             circuits: BTreeMap::new(),
             demands: Vec::new(),
+            hopeless: Vec::new(),
             orders: VecDeque::new(),
             last_key: 0,
             failures: 0,
@@ -171,6 +185,7 @@ impl Navigator {
     /// What is known of the network, from now on. Circuits stay.
     pub fn set_network(&mut self, network: Arc<Network>) {
         self.network = Some(network);
+        self.hopeless.clear();
         self.entry.network_changed();
     }
 
@@ -287,7 +302,9 @@ impl Navigator {
     pub fn work(&mut self, now: Time, unix_now: u64, rng: &mut impl Rng) {
         self.looked = now;
         self.expire(now, unix_now);
-        let network = self.network.clone().filter(|network| network.is_enough());
+        let network = self.network.clone().filter(|network| {
+            network.is_enough() && network.consensus().is_reasonably_live(unix_now)
+        });
         if let Some(network) = &network {
             self.renew(unix_now, network, rng);
         }
@@ -298,15 +315,46 @@ impl Navigator {
             return;
         }
         let (unmet, ahead) = (self.unmet(&network, now), self.lacking(&network));
-        let usual = Target { port: USUAL_PORT, v6: false };
-        for target in unmet.into_iter().chain(std::iter::repeat_n(usual, ahead)) {
+        let usual = (Target { port: USUAL_PORT, v6: false }, Vec::new());
+        let [mut begun, mut failed] = [false; 2];
+        for (target, avoid) in unmet.into_iter().chain(std::iter::repeat_n(usual, ahead)) {
             if self.circuits.values().filter(|circuit| !circuit.built).count() >= MOST_BUILDING {
                 return;
             }
-            if !self.begin(&network, target, now, unix_now, rng) {
-                self.pause(now);
-                return;
+            match self.begin(&network, (target, &avoid), now, unix_now, rng) {
+                Ok(()) => begun = true,
+                Err(Some(none)) => self.give_up(&network, now, (target, &avoid), none),
+                Err(None) => failed = true,
             }
+        }
+        // What one demand lacks is no reason to keep the others waiting.
+        if failed && !begun {
+            self.pause(now);
+        }
+    }
+
+    /// Refuses whoever wants to go where no path leads; at once if all relays are known, else after
+    /// a while.
+    fn give_up(
+        &mut self,
+        network: &Network,
+        now: Time,
+        (target, avoid): (Target, &[[u8; 20]]),
+        none: NoRelay,
+    ) {
+        let is_known = network.missing().next().is_none();
+        let refused = |(since, demand): &&(Time, Demand)| {
+            let wants = demand.target == target && demand.avoid == avoid;
+            wants && (is_known || now >= *since + SLUGGISH)
+        };
+        let numbers = self.demands.iter().filter(refused).map(|(_, demand)| demand.number);
+        self.refuse(numbers.collect(), Refusal::NoPath(none));
+    }
+
+    fn refuse(&mut self, numbers: Vec<u64>, why: Refusal) {
+        for number in numbers {
+            self.withdraw(number);
+            self.orders.push_back(Order::Refuse(number, why));
         }
     }
 
@@ -333,7 +381,9 @@ impl Navigator {
             Some(used) => used + DIRTY,
             None => circuit.begun + circuit.spare,
         });
-        let demands = self.demands.iter().map(|(since, _)| *since + PATIENCE);
+        let demands =
+            self.demands.iter().flat_map(|(since, _)| [*since + SLUGGISH, *since + PATIENCE]);
+        let demands = demands.filter(|&time| time > self.looked);
         let paused = (self.paused_until > Time::ZERO).then_some(self.paused_until);
         let waits = self.circuits.values().any(|circuit| circuit.waits);
         late.chain(sluggish)
@@ -366,10 +416,7 @@ impl Navigator {
         let refused = |(since, _): &&(Time, Demand)| now >= *since + PATIENCE;
         let late: Vec<u64> =
             self.demands.iter().filter(refused).map(|(_, demand)| demand.number).collect();
-        for number in late {
-            self.withdraw(number);
-            self.orders.push_back(Order::Refuse(number));
-        }
+        self.refuse(late, Refusal::TimedOut);
         let (patience, end) = (self.times.timeout(), self.times.close_timeout());
         let after =
             |circuit: &Circuit, millis| now >= circuit.begun + Duration::from_millis(millis);
@@ -427,22 +474,23 @@ impl Navigator {
         self.demands = waiting;
     }
 
-    /// The targets of demands for which no circuit is being built: one circuit for all demands that
-    /// may share it.
-    fn unmet(&self, network: &Network, now: Time) -> Vec<Target> {
+    /// The targets of demands for which no circuit is being built, each with the exits that it
+    /// avoids: one circuit for all demands that may share it.
+    fn unmet(&self, network: &Network, now: Time) -> Vec<(Target, Vec<[u8; 20]>)> {
         let is_coming =
             |circuit: &&Circuit| !circuit.built && !circuit.late && now < circuit.begun + SLUGGISH;
         let mut coming: Vec<&Circuit> = self.circuits.values().filter(is_coming).collect();
-        let mut met: Vec<(&Isolation, Target)> = Vec::new();
+        let mut met: Vec<(&Isolation, Target, &[[u8; 20]])> = Vec::new();
         let mut unmet = Vec::new();
         for (_, demand) in &self.demands {
-            if met.contains(&(&demand.isolation, demand.target)) {
+            let kind = (&demand.isolation, demand.target, &demand.avoid[..]);
+            if met.contains(&kind) {
                 continue;
             }
-            met.push((&demand.isolation, demand.target));
-            match coming.iter().position(|circuit| circuit.leads_to(network, demand.target)) {
+            met.push(kind);
+            match coming.iter().position(|circuit| circuit.serves(network, demand)) {
                 Some(place) => drop(coming.swap_remove(place)),
-                None => unmet.push(demand.target),
+                None => unmet.push((demand.target, demand.avoid.clone())),
             }
         }
         unmet
@@ -461,22 +509,32 @@ impl Navigator {
         AHEAD.saturating_sub(unused.count())
     }
 
+    /// Begins a circuit that leads there and does not end at one of the exits to avoid.
+    ///
+    /// # Errors
+    /// Nobody was found for it at the moment; or nobody ever will be for this position.
     fn begin(
         &mut self,
         network: &Network,
-        target: Target,
+        (target, avoid): (Target, &[[u8; 20]]),
         now: Time,
         unix_now: u64,
         rng: &mut impl Rng,
-    ) -> bool {
+    ) -> Result<(), Option<NoRelay>> {
+        if let Some((_, none)) = self.hopeless.iter().find(|(hopeless, _)| *hopeless == target) {
+            return Err(Some(*none));
+        }
         let key = CircuitKey(self.last_key + 1);
-        let (entry, wishes) = (&mut self.entry, &self.wishes);
+        let more = (!avoid.is_empty()).then(|| self.wishes.without(avoid));
+        let (entry, wishes) = (&mut self.entry, more.as_ref().unwrap_or(&self.wishes));
         let path = network.path(target, wishes, rng, |exit, rng| {
             entry.choose(unix_now, key.0, exit, network, wishes, rng)
         });
         let Ok(path) = path else {
             self.entry.guards().closed(key.0);
-            return false;
+            let none = network.has_path(target, wishes).err();
+            self.hopeless.extend(none.filter(|_| avoid.is_empty()).map(|none| (target, none)));
+            return Err(none);
         };
         self.last_key = key.0;
         let relays: Vec<Relay<'_>> = path.iter().filter_map(|id| network.relay(id)).collect();
@@ -497,7 +555,7 @@ impl Navigator {
                 streams: 0,
             },
         );
-        true
+        Ok(())
     }
 
     fn pause(&mut self, now: Time) {
@@ -510,12 +568,7 @@ impl Circuit {
     fn takes(&self, network: &Network, demand: &Demand, now: Time) -> bool {
         let fresh = self.first_used.is_none_or(|used| now < used + DIRTY && used > Time::ZERO);
         let same = self.isolation.as_ref().is_none_or(|isolation| *isolation == demand.isolation);
-        self.built
-            && !self.waits
-            && !self.late
-            && fresh
-            && same
-            && self.leads_to(network, demand.target)
+        self.built && !self.waits && !self.late && fresh && same && self.serves(network, demand)
     }
 
     fn stage(&self) -> Stage {
@@ -525,6 +578,10 @@ impl Circuit {
             Some(Time::ZERO) => Stage::Ending,
             Some(_) => Stage::Used,
         }
+    }
+
+    fn serves(&self, network: &Network, demand: &Demand) -> bool {
+        self.leads_to(network, demand.target) && !demand.avoid.contains(&self.path[2])
     }
 
     fn leads_to(&self, network: &Network, target: Target) -> bool {
@@ -569,7 +626,8 @@ mod tests {
     use anabranch_multipath::seed::{Stream, stream};
 
     use super::*;
-    use crate::directory::tests::{DUAL_EXIT, usual_network};
+    use crate::directory::network::Position;
+    use crate::directory::tests::{DUAL_EXIT, network_of_one_subnet, usual_network};
 
     const NOW: u64 = 1_800_000_000;
 
@@ -609,9 +667,14 @@ mod tests {
         }
 
         fn ask(&mut self, number: u64, who: &str) {
+            self.ask_for(number, who, 443, &[]);
+        }
+
+        fn ask_for(&mut self, number: u64, who: &str, port: u16, avoid: &[[u8; 20]]) {
             let isolation = Isolation(who.as_bytes().to_vec());
-            let target = Target { port: 443, v6: false };
-            self.navigator.demand(self.now, Demand { number, target, isolation });
+            let target = Target { port, v6: false };
+            let demand = Demand { number, target, isolation, avoid: avoid.to_vec() };
+            self.navigator.demand(self.now, demand);
         }
 
         /// Builds what was begun, until nothing is.
@@ -673,10 +736,88 @@ mod tests {
         let mut world = World::new();
         world.ask(7, "a");
         assert!(world.orders().iter().all(|order| matches!(order, Order::Build(..))));
+        let refused = Order::Refuse(7, Refusal::TimedOut);
         world.wait(119);
-        assert!(!world.orders().contains(&Order::Refuse(7)));
+        assert!(!world.orders().contains(&refused));
         world.wait(1);
-        assert!(world.orders().contains(&Order::Refuse(7)));
+        assert!(world.orders().contains(&refused));
+    }
+
+    /// What is said to a demand for a port that nobody exits to.
+    fn nobody_exits_to(port: u16) -> Refusal {
+        Refusal::NoPath(NoRelay(Position::Exit(Target { port, v6: false })))
+    }
+
+    #[test]
+    fn a_demand_that_no_exit_takes_is_refused_at_once_and_keeps_nobody_waiting() {
+        let mut world = World::new();
+        world.ask_for(1, "a", 25, &[]);
+        world.ask(2, "b");
+        let orders = world.orders();
+        assert!(orders.contains(&Order::Refuse(1, nobody_exits_to(25))), "{orders:?}");
+        let builds = orders.iter().filter(|order| matches!(order, Order::Build(..))).count();
+        assert_eq!(builds, 1 + AHEAD, "{orders:?}");
+        assert_eq!(world.navigator.paused_until, Time::ZERO);
+    }
+
+    #[test]
+    fn a_demand_that_no_known_exit_takes_waits_a_while_for_relays_that_are_not_known_yet() {
+        let mut world = World::new();
+        let mut network = Network::new(usual_network().consensus().clone());
+        let known = usual_network();
+        known.relays().skip(1).for_each(|relay| assert!(network.learn(relay.microdesc.clone())));
+        world.navigator.set_network(Arc::new(network));
+        world.ask_for(1, "a", 25, &[]);
+        let refused = Order::Refuse(1, nobody_exits_to(25));
+        assert!(!world.orders().contains(&refused));
+        assert!(world.navigator.next_timeout().unwrap() <= world.now + SLUGGISH);
+        world.wait(5);
+        assert!(world.orders().contains(&refused));
+        world.ask_for(2, "a", 25, &[]);
+        world.navigator.set_network(Arc::new(usual_network()));
+        assert!(world.orders().contains(&Order::Refuse(2, nobody_exits_to(25))), "all are known");
+    }
+
+    #[test]
+    fn an_exit_that_refused_a_demand_is_not_asked_for_it_again() {
+        let mut world = World::new();
+        let (all, other) = ([[5; 20], DUAL_EXIT], [5; 20]);
+        for number in 0..20 {
+            world.ask_for(number, "a", 443, &[DUAL_EXIT]);
+            for order in world.settle() {
+                let Order::Attach(_, circuit) = order else { panic!("{order:?}") };
+                assert_eq!(world.navigator.path(circuit).unwrap()[2], other);
+            }
+        }
+        world.ask_for(20, "a", 443, &all);
+        world.ask(21, "b");
+        let orders = world.settle();
+        assert!(orders.contains(&Order::Refuse(20, nobody_exits_to(443))), "{orders:?}");
+        assert!(orders.iter().any(|order| matches!(order, Order::Attach(21, _))), "{orders:?}");
+    }
+
+    #[test]
+    fn where_all_relays_are_near_each_other_demands_are_refused_with_the_reason() {
+        let mut world = World::new();
+        world.navigator.set_network(Arc::new(network_of_one_subnet()));
+        world.ask(1, "a");
+        let none = Refusal::NoPath(NoRelay(Position::Guard));
+        assert_eq!(world.orders(), [Order::Refuse(1, none)]);
+        assert!(world.orders().is_empty(), "nothing is built ahead in vain");
+    }
+
+    #[test]
+    fn a_consensus_of_the_day_before_is_used_and_an_older_one_is_not() {
+        let mut world = World::new();
+        let until = usual_network().consensus().valid_until;
+        for (late, builds) in [(86_400, AHEAD), (86_401, 0)] {
+            let mut navigator = Navigator::new(KeptGuards::default(), &[], Wishes::default());
+            navigator.set_network(Arc::new(usual_network()));
+            navigator.work(world.now, until + late, &mut world.rng);
+            let orders = std::iter::from_fn(|| navigator.poll());
+            let begun = orders.filter(|order| matches!(order, Order::Build(..))).count();
+            assert_eq!(begun, builds, "{late}");
+        }
     }
 
     #[test]

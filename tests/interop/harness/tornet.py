@@ -30,6 +30,7 @@ from pathlib import Path
 from harness.blame import is_unjust
 from harness.closing import Closing
 from harness.nameserver import NameServer
+from harness.notices import unusual
 from harness.tools import Background, PeerFailed, tool
 from harness.torcontrol import Control
 from harness.torkeys import authority_keys
@@ -327,8 +328,12 @@ class TorNetwork(Closing):
         return [
             f"{node.name}: {line}"
             for node in self.nodes
-            for line in node.log()
-            if ABOUT_OTHERS.search(line) and not _is_usual(node, line)
+            for lines in [node.log()]
+            for line in [
+                *(line for line in lines if ABOUT_OTHERS.search(line)),
+                *unusual(lines, is_client=node.role == "client"),
+            ]
+            if not _is_usual(node, line)
         ]
 
     def close(self) -> None:

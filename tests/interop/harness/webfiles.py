@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import socket
 import subprocess
 import threading
 import time
@@ -77,6 +78,29 @@ class FileServer(Closing):
         """Ends it."""
         self._server.shutdown()
         self._server.server_close()
+
+
+class Silent(Closing):
+    """A port of 127.0.0.1 at which the kernel answers nobody: its queue of connections is full."""
+
+    def __init__(self) -> None:
+        self._listener = socket.socket()
+        self._listener.bind(("127.0.0.1", 0))
+        self._listener.listen(0)
+        self._waiting = [socket.socket() for _ in range(4)]
+        for each in self._waiting:
+            each.setblocking(False)
+            each.connect_ex(self._listener.getsockname())
+
+    @property
+    def port(self) -> int:
+        """The port."""
+        return int(self._listener.getsockname()[1])
+
+    def close(self) -> None:
+        """Ends it."""
+        for each in [self._listener, *self._waiting]:
+            each.close()
 
 
 class SiteServer(Closing):

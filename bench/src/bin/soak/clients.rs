@@ -132,6 +132,9 @@ impl Seen {
             Happening::Closed(..) => self.closed += 1,
             Happening::Status(status) => self.status = *status,
             Happening::Core(Event::Violation { .. }) => self.violations += 1,
+            Happening::Refused(refused) => {
+                *self.troubles.entry(refused.to_string()).or_default() += 1;
+            }
             Happening::Trouble(text) => *self.troubles.entry(text).or_default() += 1,
             Happening::Core(_) | Happening::Fetched(_) => {}
         }
@@ -194,6 +197,7 @@ fn settings(authority: &str, data: &Path) -> io::Result<Settings> {
         office: Office::start(office, generator()?).map_err(io::Error::other)?,
         data: data.to_owned(),
         wishes: Wishes::default(),
+        extended_errors: false,
         padding: Amount::Full,
         memory: MEMORY,
         schedule: schedule::Kind::default(),

@@ -1,4 +1,4 @@
-//! `anabranch client`: programs to the onion network by SOCKS5 and HTTP CONNECT.
+//! `anabranch client`: programs to the onion network by SOCKS and HTTP CONNECT.
 
 use std::net::SocketAddr;
 
@@ -18,13 +18,22 @@ use crate::failure::Failure;
 /// Where programs come in if nobody says: as at C tor, on another port, so that both may run.
 const LISTEN: &str = "127.0.0.1:9250";
 const MEMORY: usize = 256 << 20;
-const KEYS: &[&str] = &["listen", "entry", "middle", "exit", "exclude", "share-subnets", "padding"];
+const KEYS: &[&str] = &[
+    "listen",
+    "entry",
+    "middle",
+    "exit",
+    "exclude",
+    "share-subnets",
+    "padding",
+    "extended-errors",
+];
 
-/// Carry programs' connections through the onion network: a SOCKS5 and HTTP CONNECT proxy
+/// Carry programs' connections through the onion network: a SOCKS and HTTP CONNECT proxy
 ///
-/// Speaks the Tor protocol with the network that its authorities describe. SOCKS5 takes names
-/// (socks5h in curl), Tor's RESOLVE and RESOLVE_PTR; streams with different users or passwords never
-/// share a circuit. Guards, the consensus and microdescriptors are kept in --data.
+/// Speaks the Tor protocol with the network that its authorities describe. SOCKS5 and SOCKS4a take
+/// names (socks5h in curl), Tor's RESOLVE and RESOLVE_PTR; streams with different users or
+/// passwords never share a circuit. Guards, the consensus and microdescriptors are kept in --data.
 ///
 /// On a terminal it shows its guards and circuits; elsewhere it writes lines.
 ///
@@ -35,7 +44,8 @@ pub(crate) struct ClientArgs {
     #[command(flatten)]
     #[serde(flatten)]
     common: Common,
-    /// Where programs come in, by SOCKS5 or HTTP CONNECT (repeatable) [default: 127.0.0.1:9250]
+    /// Where programs come in, by SOCKS5, SOCKS4a or HTTP CONNECT (repeatable) [default:
+    /// 127.0.0.1:9250]
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen: Vec<SocketAddr>,
     /// Only these first hops, by fingerprint
@@ -57,6 +67,10 @@ pub(crate) struct ClientArgs {
     /// Let relays of one /16 share a path: for networks on one machine
     #[arg(long)]
     share_subnets: bool,
+    /// Tell SOCKS5 programs what is wrong with an onion service in Tor's own codes (F0): browsers
+    /// made for it know them
+    #[arg(long)]
+    extended_errors: bool,
 }
 
 /// How much padding a user wants.
@@ -108,6 +122,7 @@ impl ClientArgs {
             office,
             data,
             wishes,
+            extended_errors: args.extended_errors,
             padding: args.padding.map(Amount::from).unwrap_or_default(),
             memory: MEMORY,
             schedule: schedule::Kind::default(),
@@ -130,6 +145,7 @@ impl ClientArgs {
             exit: either(self.exit, file.exit),
             exclude: either(self.exclude, file.exclude),
             share_subnets: self.share_subnets || file.share_subnets,
+            extended_errors: self.extended_errors || file.extended_errors,
             padding: self.padding.or(file.padding),
         })
     }

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use anabranch_drive::onion::authority::AuthorityError;
+use anabranch_drive::onion::client::{self, Refused, Why};
 use anabranch_drive::onion::embedded::{self, EmbeddedError, Happening, Settings};
 use anabranch_drive::onion::stop_signals;
 use anabranch_onion::directory::policy::ExitPolicy;
@@ -33,7 +34,8 @@ const LOOPBACK: &str = "accept 127.0.0.0/8:*";
 /// Stock tors and other anabranch clients and relays on this machine are welcome: --print-torrc prints what they need.
 #[derive(Args)]
 pub(crate) struct UpArgs {
-    /// Where programs come in, by SOCKS5 or HTTP CONNECT (repeatable) [default: 127.0.0.1:9150]
+    /// Where programs come in, by SOCKS5, SOCKS4a or HTTP CONNECT (repeatable) [default:
+    /// 127.0.0.1:9150]
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen: Vec<SocketAddr>,
     /// A rule of the exits' policy, such as 'accept *:443'; the first that matches counts (repeatable) [default: accept 127.0.0.0/8:*]
@@ -70,7 +72,7 @@ impl UpArgs {
         let mut screen = Screen::of(self.json, self.quiet).map_err(Failure::trouble)?;
         let (json, quiet) = (self.json, self.quiet);
         let mut watch = |happening: Happening| match happening {
-            Happening::Client(happening) => screen.tell(happening),
+            Happening::Client(happening) => screen.tell(with_cure(happening)),
             other => tell(&other, socks, json, quiet),
         };
         embedded::run(settings, &stop, &mut watch).map_err(failure)
@@ -90,6 +92,19 @@ impl UpArgs {
             interval: INTERVAL,
             platform: platform(),
         })
+    }
+}
+
+/// Where our own exits refuse, the user can have them let more through.
+fn with_cure(happening: client::Happening) -> client::Happening {
+    match happening {
+        client::Happening::Refused(refused)
+            if matches!(refused.why, Why::Policy | Why::NoExit(..)) =>
+        {
+            let cure = Some("--exit RULE lets more through");
+            client::Happening::Refused(Refused { cure, ..refused })
+        }
+        other => other,
     }
 }
 

@@ -30,7 +30,7 @@ pub struct AuthorityError {
 
 impl fmt::Display for AuthorityError {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "authority {:?}: {}", self.line, self.what)
+        write!(out, "authority '{}': {}", self.line.escape_debug(), self.what)
     }
 }
 

@@ -1,4 +1,4 @@
-//! A client on real sockets: programs come by SOCKS5 or HTTP CONNECT, and leave by circuits.
+//! A client on real sockets: programs come by SOCKS or HTTP CONNECT, and leave by circuits.
 //!
 //! Two cores side by side: the protocol's ([`Client`]) and the client's mind ([`Navigator`]), which says
 //! what circuits are built and which stream goes by which.
@@ -12,8 +12,9 @@ use std::sync::Arc;
 use anabranch_links::Context;
 use anabranch_multipath::Time;
 use anabranch_onion::client::{CircuitKey, Client, Config, Input, Output};
+use anabranch_onion::directory::descriptor::hex;
 use anabranch_onion::directory::network::{Network, Wishes};
-use anabranch_onion::navigator::{Navigator, Order};
+use anabranch_onion::navigator::{Navigator, Order, Refusal};
 use anabranch_onion::padding::Amount;
 use anabranch_onion::{Event, schedule};
 use rand_chacha::ChaCha20Rng;
@@ -26,11 +27,13 @@ use crate::files;
 use crate::poller::Ready;
 use errands::{At, Done, Errands};
 use programs::Programs;
+pub use refused::{Lack, Refused, Why};
 pub use status::{Seen, Status};
 
 mod errands;
 mod names;
 mod programs;
+mod refused;
 mod status;
 
 /// Tokens of the single files.
@@ -39,7 +42,7 @@ const NEWS: u64 = 1;
 
 /// How a client is to run.
 pub struct Settings {
-    /// Where programs come in; SOCKS5 and HTTP are told apart by their first byte.
+    /// Where programs come in; SOCKS and HTTP are told apart by their first byte.
     pub listen: Vec<SocketAddr>,
     /// Who talks to authorities.
     pub office: Office,
@@ -47,6 +50,9 @@ pub struct Settings {
     pub data: PathBuf,
     /// Which relays the user wants, and which not.
     pub wishes: Wishes,
+    /// Whether SOCKS5 is answered in Tor's own codes where something is wrong with an onion
+    /// service.
+    pub extended_errors: bool,
     /// How much padding the user wants.
     pub padding: Amount,
     /// Bytes of cells that may wait.
@@ -70,6 +76,8 @@ pub enum Happening {
     Status(Box<Status>),
     /// A link is open, or a relay broke the rules.
     Core(Event),
+    /// A program's wish could not be met.
+    Refused(Refused),
     /// A directory request was made.
     Fetched(Fetched),
     /// Something did not work; it will be tried again.
@@ -105,6 +113,8 @@ struct Desk {
     network: Option<Arc<Network>>,
     /// Relays that it lists, and those that can be used.
     relays: [usize; 2],
+    /// Relays that the user names and it does not list, by the option, as was last said.
+    unlisted: Vec<(&'static str, Vec<[u8; 20]>)>,
     settings: Settings,
     unkept: bool,
     ticked: Time,
@@ -129,11 +139,12 @@ impl Desk {
         Ok(Desk {
             station,
             navigator: Navigator::new(kept.guards, &kept.build_times, wishes),
-            programs: Programs::default(),
+            programs: Programs::new(settings.extended_errors),
             errands: Errands::default(),
             rng,
             network: None,
             relays: [0; 2],
+            unlisted: Vec::new(),
             settings,
             unkept: false,
             ticked: Time::ZERO,
@@ -226,6 +237,7 @@ impl Desk {
                     self.station.core.set_padding(network.params().padding);
                     self.navigator.set_network(Arc::clone(&network));
                     self.relays = [network.consensus().relays.len(), network.relays().count()];
+                    self.tell_unlisted(&network, watch);
                     self.network = Some(network);
                 }
                 News::Ready => {
@@ -239,6 +251,22 @@ impl Desk {
                 News::Cache(_) | News::Published(_) => {}
             }
         }
+    }
+
+    /// Says which relays that the user names there are none of, if that has changed.
+    fn tell_unlisted(&mut self, network: &Network, watch: &mut dyn FnMut(Happening)) {
+        let unlisted = self.settings.wishes.unlisted(network);
+        if unlisted == self.unlisted {
+            return;
+        }
+        for (option, ids) in &unlisted {
+            let names: Vec<String> = ids.iter().map(|id| hex(id).to_uppercase()).collect();
+            let which = names.join(", ");
+            let text =
+                format!("--{option}: no relay of the consensus has this fingerprint: {which}");
+            watch(Happening::Trouble(text));
+        }
+        self.unlisted = unlisted;
     }
 
     /// Does what both cores say, until neither has anything to say.
@@ -256,8 +284,22 @@ impl Desk {
                 self.carry_out(now, output, watch);
             }
             if quiet {
-                return;
+                return self.programs.refused().into_iter().map(Happening::Refused).for_each(watch);
             }
+        }
+    }
+
+    /// Why a program's wish is refused.
+    fn why(&self, refusal: Refusal, unix: u64) -> Why {
+        let lack = match self.network.as_deref() {
+            None => Lack::Consensus,
+            Some(known) if !known.consensus().is_reasonably_live(unix) => Lack::LiveConsensus,
+            Some(known) if !known.is_enough() => Lack::Relays,
+            Some(_) => Lack::Circuit,
+        };
+        match refusal {
+            Refusal::NoPath(none) => Why::no_path(none, !self.settings.wishes.exit.is_empty()),
+            Refusal::TimedOut => Why::TimedOut(lack),
         }
     }
 
@@ -269,7 +311,10 @@ impl Desk {
             Order::Attach(program, circuit) => {
                 programs.attach(now, station, navigator, program, circuit);
             }
-            Order::Refuse(program) => programs.time_out(program),
+            Order::Refuse(program, refusal) => {
+                let why = self.why(refusal, self.station.unix(now));
+                self.programs.refuse(program, why);
+            }
             Order::Keep => self.unkept = true,
             Order::FewGuards(count) => watch(Happening::Trouble(format!(
                 "--entry and --exclude leave {count} of the relays as first hops: so few tell who \
@@ -307,7 +352,7 @@ impl Desk {
             }
             Output::CircuitClosed { circuit, cause, .. } => {
                 if navigator.path(circuit).is_some() {
-                    watch(Happening::Closed(circuit.0, format!("{cause:?}")));
+                    watch(Happening::Closed(circuit.0, cause.to_string()));
                 }
                 navigator.closed(now, station.unix(now), circuit, cause);
             }
@@ -363,6 +408,7 @@ mod tests {
             office: Office::start(office, crate::onion::generator().unwrap()).unwrap(),
             data: data.to_owned(),
             wishes: Wishes::default(),
+            extended_errors: false,
             padding: Amount::Full,
             memory: 1 << 20,
             schedule: schedule::Kind::default(),

@@ -439,6 +439,7 @@ fn client(settings: &Settings, line: &str) -> Result<client::Settings, EmbeddedE
         office: Office::start(office, super::generator().map_err(of("client"))?)?,
         data,
         wishes: Wishes::default(),
+        extended_errors: false,
         padding: Amount::Full,
         memory: MEMORY,
         schedule: schedule::Kind::default(),

@@ -377,6 +377,7 @@ impl Clerk {
                     self.microdescs.push((digest, text));
                     (known, fresh) = (true, true);
                 }
+                Event::Late(seconds, is_used) => self.tell_late(seconds, is_used),
                 Event::Ready => ready = true,
                 Event::Failed(want, _, failure) => self.complain(&want, &failure),
             }
@@ -408,6 +409,15 @@ impl Clerk {
     fn complain(&mut self, want: &Want, failure: &Failure) {
         let what = want.name();
         self.desk.tell(News::Trouble(format!("{what} could not be had: {failure}; trying again")));
+    }
+
+    fn tell_late(&mut self, seconds: u64, is_used: bool) {
+        let ago = ago(seconds);
+        let so = match is_used {
+            true => "it is used for want of a newer one, until a day after it expired",
+            false => "its relays are asked for a newer one",
+        };
+        self.desk.tell(News::Trouble(format!("the consensus expired {ago} ago: {so}")));
     }
 
     fn hand_out(&mut self) {
@@ -482,6 +492,16 @@ impl Clerk {
             let text = format!("authority {name} did not take our descriptor: {trouble}");
             self.desk.tell(News::Trouble(text));
         }
+    }
+}
+
+/// A time span, in the unit that suits it.
+fn ago(seconds: u64) -> String {
+    match seconds {
+        0..120 => format!("{seconds} s"),
+        120..7_200 => format!("{} min", seconds / 60),
+        7_200..172_800 => format!("{} h", seconds / 3600),
+        _ => format!("{} days", seconds / 86_400),
     }
 }
 

@@ -93,7 +93,9 @@ impl Kept {
         let read = |guards: Vec<WrittenGuard>| -> Result<Vec<_>, String> {
             guards.into_iter().map(WrittenGuard::read).collect()
         };
-        let told = |fingerprint: String| strange(format!("{fingerprint:?} is no fingerprint"));
+        let told = |fingerprint: String| {
+            strange(format!("'{}' is no fingerprint", fingerprint.escape_debug()))
+        };
         let default = read(written.guards).map_err(told)?;
         let restricted = read(written.restricted_guards).map_err(told)?;
         let guards = KeptGuards { default, restricted };

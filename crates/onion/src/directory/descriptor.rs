@@ -60,7 +60,8 @@ impl std::fmt::Display for DescriptionError {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             DescriptionError::Nickname(name) => {
-                write!(out, "nickname {name:?}: 1 to 19 letters and digits of ASCII are allowed")
+                let name = name.escape_debug();
+                write!(out, "nickname '{name}': 1 to 19 letters and digits of ASCII are allowed")
             }
             DescriptionError::NotOneLine(field) => write!(out, "{field} must be one line"),
             DescriptionError::Keys(error) => error.fmt(out),

@@ -11,8 +11,8 @@ use super::descriptor::hex;
 use super::http::{HttpError, Response};
 use super::network::{Network, below};
 use crate::wire::netdoc::{
-    AuthorityCert, DocumentError, LONGEST_CONSENSUS, LONGEST_ITEM, Unproven, parse_certs,
-    parse_microdescs,
+    AuthorityCert, Consensus, DocumentError, LONGEST_CONSENSUS, LONGEST_ITEM, Unproven,
+    parse_certs, parse_microdescs,
 };
 
 /// Microdescriptors in one request: so many keep its line short enough for every server.
@@ -23,7 +23,7 @@ const AT_ONCE: usize = 3;
 const FIRST_PAUSE: u64 = 500;
 const LONGEST_PAUSE: u64 = 600_000;
 const LONGEST_FIRST_PAUSE: u64 = 8_000;
-/// After so many failures in a row authorities are asked, though there are caches.
+/// After so many failures in a row authorities are asked in turn with caches.
 const CACHE_TRIES: u32 = 5;
 /// After so many failures in a row to ask authorities by circuits their directory ports are tried, while there is no network to
 /// ask otherwise.
@@ -120,11 +120,18 @@ pub enum Event {
     Certificates(String),
     /// A microdescriptor came in, with its text.
     Microdesc([u8; 32], String),
+    /// The consensus that was proven, the newest that could be had, ended to hold so many seconds
+    /// ago. Whether it is used all the same ([`Consensus::is_reasonably_live`]); else its relays
+    /// are but asked for a newer one.
+    Late(u64, bool),
     /// The network can be used now, and could not before.
     Ready,
     /// A job failed; it will be repeated.
     Failed(Want, Source, Failure),
 }
+
+/// How a consensus is proven.
+type Prove = fn(Unproven, &[[u8; 20]], &[AuthorityCert], u64) -> Result<Consensus, DocumentError>;
 
 /// The state of all downloads.
 #[derive(Debug)]
@@ -175,8 +182,12 @@ impl Directory {
 
     /// Whether circuits can be built.
     #[must_use]
-    pub fn is_ready(&self) -> bool {
-        self.network.as_ref().is_some_and(Network::is_enough)
+    pub fn is_ready(&self, unix_now: u64) -> bool {
+        self.is_live(unix_now) && self.network.as_ref().is_some_and(Network::is_enough)
+    }
+
+    fn is_live(&self, unix_now: u64) -> bool {
+        self.network.as_ref().is_some_and(|one| one.consensus().is_reasonably_live(unix_now))
     }
 
     /// The certificates that are known.
@@ -185,7 +196,8 @@ impl Directory {
         &self.certs
     }
 
-    /// Takes up what an earlier run kept on disk. What is not proven, or holds no more, is left aside.
+    /// Takes up what an earlier run kept on disk. What is not proven is left aside; a consensus
+    /// that ended long ago still names relays to ask.
     pub fn restore(
         &mut self,
         certs: &str,
@@ -198,11 +210,11 @@ impl Directory {
         if let Ok((certs, _)) = parse_certs(certs) {
             self.add_certs(certs);
         }
-        if self.adopt(consensus, unix_now, rng, &mut events).is_ok() {
+        if self.adopt(consensus, Unproven::prove_old, unix_now, rng, &mut events).is_ok() {
             let _ = self.add_microdescs(microdescs, &mut events);
         }
         self.waiting = None;
-        self.tell_ready(&mut events);
+        self.tell_ready(unix_now, &mut events);
         events
     }
 
@@ -213,7 +225,7 @@ impl Directory {
             return None;
         }
         let want = self.next_want(unix_now)?;
-        let source = self.source(rng);
+        let source = self.source(unix_now, rng);
         let (path, limit) = self.request(&want);
         let job = Job { number: self.next_number, want, source, path, limit };
         self.next_number += 1;
@@ -252,11 +264,11 @@ impl Directory {
         match outcome {
             Ok(()) => (self.failures, self.paused_until) = (0, 0),
             Err(failure) => {
-                self.pause(now, rng);
+                self.pause(now, unix_now, rng);
                 events.push(Event::Failed(job.want, job.source, failure));
             }
         }
-        self.tell_ready(&mut events);
+        self.tell_ready(unix_now, &mut events);
         events
     }
 
@@ -276,11 +288,18 @@ impl Directory {
             return (!asked(|want| *want == Want::Certificates)).then_some(Want::Certificates);
         }
         let old = self.network.is_none() || unix_now >= self.renew_at;
-        if old && !asked(|want| *want == Want::Consensus) {
+        if old && !self.comes_first(unix_now) && !asked(|want| *want == Want::Consensus) {
             return Some(Want::Consensus);
         }
         let digests = self.missing();
         (!digests.is_empty()).then_some(Want::Microdescs(digests))
+    }
+
+    /// Whether a late consensus is to be made use of before a newer one is asked for: unless that
+    /// failed, as then the newer one may be all that helps.
+    fn comes_first(&self, unix_now: u64) -> bool {
+        let lacks = |network: &Network| !network.is_enough() && network.missing().next().is_some();
+        self.failures == 0 && self.is_live(unix_now) && self.network.as_ref().is_some_and(lacks)
     }
 
     /// Microdescriptors that nobody was asked for yet.
@@ -295,10 +314,16 @@ impl Directory {
         network.filter(|digest| !under_way(digest)).take(BATCH).collect()
     }
 
-    /// Caches, so that authorities need not serve everybody; authorities at the beginning, and where no cache helps.
-    fn source(&self, rng: &mut impl Rng) -> Source {
-        let ready = self.is_ready();
-        if ready && self.failures < CACHE_TRIES {
+    /// Caches, so that authorities need not serve everybody; authorities at the beginning, and in
+    /// turn with caches where these do not help. Whoever knows relays and can build no circuits
+    /// asks both in turn: one dead authority must keep nobody out.
+    fn source(&self, unix_now: u64, rng: &mut impl Rng) -> Source {
+        let ready = self.is_ready(unix_now);
+        let asks_cache = match ready {
+            true => self.failures < CACHE_TRIES || self.failures.is_multiple_of(2),
+            false => self.network.is_some() && !self.failures.is_multiple_of(2),
+        };
+        if asks_cache {
             return Source::Cache;
         }
         let place = below(self.authorities.len().max(1) as u64, rng) as usize;
@@ -351,7 +376,7 @@ impl Directory {
         events: &mut Vec<Event>,
     ) -> Result<(), Failure> {
         match want {
-            Want::Consensus => self.adopt(text, unix_now, rng, events),
+            Want::Consensus => self.adopt(text, Unproven::prove, unix_now, rng, events),
             Want::Certificates => {
                 let (certs, _) = parse_certs(text).map_err(Failure::Document)?;
                 self.add_certs(certs);
@@ -359,7 +384,7 @@ impl Directory {
                 events.push(Event::Certificates(all));
                 let Some(waiting) = self.waiting.take() else { return Ok(()) };
                 // What still lacks signers now is given up, and asked for anew.
-                let outcome = self.adopt(&waiting, unix_now, rng, events);
+                let outcome = self.adopt(&waiting, Unproven::prove, unix_now, rng, events);
                 self.waiting = None;
                 outcome
             }
@@ -370,6 +395,7 @@ impl Directory {
     fn adopt(
         &mut self,
         text: &str,
+        prove: Prove,
         unix_now: u64,
         rng: &mut impl Rng,
         events: &mut Vec<Event>,
@@ -379,7 +405,7 @@ impl Directory {
         let signers: Vec<[u8; 20]> = unproven.signers().into_iter().map(|keys| keys.0).collect();
         self.waiting = Some(text.to_owned());
         let lacks = !self.wanted_certs().is_empty();
-        let proven = match unproven.prove(&ids, &self.certs, unix_now) {
+        let proven = match prove(unproven, &ids, &self.certs, unix_now) {
             // Its signers' certificates come first; then it is looked at again.
             Err(DocumentError::TooFewSigners(..)) if lacks => return Ok(()),
             outcome => {
@@ -387,24 +413,27 @@ impl Directory {
                 outcome.map_err(Failure::Document)?
             }
         };
-        // An older one than ours is no news, and may be somebody's trick.
-        if self
-            .network
-            .as_ref()
-            .is_some_and(|ours| proven.valid_after < ours.consensus().valid_after)
-        {
+        let late = unix_now.saturating_sub(proven.valid_until);
+        // An older one than ours is no news, and may be somebody's trick; nor is one that ended and
+        // that we have.
+        let is_old_news = |ours: &Network| match ours.consensus().valid_after {
+            ours if ours == proven.valid_after => late > 0,
+            ours => ours > proven.valid_after,
+        };
+        if self.network.as_ref().is_some_and(is_old_news) {
             return Err(Failure::Document(DocumentError::Expired));
         }
         self.renew_at = renewal(proven.fresh_until, proven.valid_until, unix_now, rng);
-        let fresh = match self.network.take() {
+        let is_used = proven.is_reasonably_live(unix_now);
+        let mut fresh = match self.network.take() {
             Some(network) => network.renewed(proven),
             None => Network::new(proven),
         };
-        let mut fresh = fresh;
         fresh.share_subnets = self.share_subnets;
         self.network = Some(fresh);
         let known = |id: &[u8; 20]| ids.contains(id);
         events.push(Event::Consensus(text.to_owned(), signers.into_iter().filter(known).collect()));
+        events.extend((late > 0).then_some(Event::Late(late, is_used)));
         Ok(())
     }
 
@@ -431,8 +460,8 @@ impl Directory {
         if events.len() == before { Err(Failure::Document(nothing)) } else { Ok(()) }
     }
 
-    fn tell_ready(&mut self, events: &mut Vec<Event>) {
-        let ready = self.is_ready();
+    fn tell_ready(&mut self, unix_now: u64, events: &mut Vec<Event>) {
+        let ready = self.is_ready(unix_now);
         if ready && !self.was_ready {
             events.push(Event::Ready);
         }
@@ -440,10 +469,10 @@ impl Directory {
     }
 
     /// Waits for a random time up to a bound that grows threefold with each failure.
-    fn pause(&mut self, now: u64, rng: &mut impl Rng) {
+    fn pause(&mut self, now: u64, unix_now: u64, rng: &mut impl Rng) {
         let bound = FIRST_PAUSE.saturating_mul(3u64.saturating_pow(self.failures.min(10)));
         // Without any network there is nothing to do but to ask; a young one has no consensus yet.
-        let longest = if self.network.is_some() { LONGEST_PAUSE } else { LONGEST_FIRST_PAUSE };
+        let longest = if self.is_live(unix_now) { LONGEST_PAUSE } else { LONGEST_FIRST_PAUSE };
         let bound = bound.min(longest);
         self.failures = self.failures.saturating_add(1);
         self.paused_until = now + bound / 2 + rng.next_u64() % (bound / 2 + 1);

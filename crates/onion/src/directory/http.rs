@@ -36,7 +36,9 @@ impl fmt::Display for HttpError {
             HttpError::TooLong(limit) => write!(out, "it is longer than {limit} bytes"),
             HttpError::Malformed(what) => write!(out, "it is no HTTP: {what}"),
             HttpError::Truncated => out.write_str("it ended before it was whole"),
-            HttpError::Encoding(name) => write!(out, "it is encoded as {name:?}, unasked"),
+            HttpError::Encoding(name) => {
+                write!(out, "it is encoded as '{}', unasked", name.escape_debug())
+            }
         }
     }
 }

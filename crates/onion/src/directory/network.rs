@@ -9,6 +9,8 @@ use rand_core::Rng;
 use super::params::Params;
 use crate::wire::netdoc::{Consensus, Microdesc, RelayStatus};
 
+mod possible;
+
 /// Ports whose connections live long, so that all relays of their circuits should be stable (C tor's
 /// list).
 const LONG_LIVED: [u16; 12] = [21, 22, 706, 1863, 5050, 5190, 5222, 5223, 6523, 6667, 6697, 8300];
@@ -99,9 +101,14 @@ pub struct NoRelay(pub Position);
 impl std::fmt::Display for NoRelay {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.0 {
-            Position::Guard => out.write_str("no relay can be the first hop"),
+            Position::Guard => out.write_str("no relay can be the first hop of a path"),
             Position::Middle => out.write_str("no relay is left for the middle of a path"),
-            Position::Exit(to) => write!(out, "no relay exits to port {}", to.port),
+            Position::Exit(Target { port, v6: false }) => {
+                write!(out, "no exit's policy allows port {port}")
+            }
+            Position::Exit(Target { port, v6: true }) => {
+                write!(out, "no exit's policy allows port {port} by IPv6")
+            }
             Position::Directory => out.write_str("no relay answers directory requests"),
         }
     }

@@ -50,7 +50,7 @@ pub struct PolicyError {
 
 impl fmt::Display for PolicyError {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "exit rule {:?}: {}", self.rule, self.what)
+        write!(out, "exit rule '{}': {}", self.rule.escape_debug(), self.what)
     }
 }
 

@@ -50,6 +50,16 @@ fn world(sketches: &[Sketch<'_>]) -> World {
 
 /// The same, with a consensus that begins to hold a minute before `now`.
 fn world_at(sketches: &[Sketch<'_>], now: u64) -> World {
+    world_at_for(sketches, now, 9000)
+}
+
+/// The usual one, with a certificate that holds for ten days.
+fn long_certified() -> World {
+    world_at_for(&USUAL, NOW, 10 * 86_400)
+}
+
+/// The same, with a certificate that holds for so many seconds.
+fn world_at_for(sketches: &[Sketch<'_>], now: u64, certified: u64) -> World {
     let mut rng = stream(1, 0, "network");
     let authorities = [Authority::generate("auth0", &mut rng)];
     let listed: Vec<Listed> = sketches
@@ -71,7 +81,7 @@ fn world_at(sketches: &[Sketch<'_>], now: u64) -> World {
     let times = [now - 60, now + 60, now + 120];
     let unsigned = unsigned_consensus(&authorities, &listed, times, "");
     let consensus = unsigned.clone() + &authorities[0].signature(&unsigned);
-    let cert = authorities[0].certificate(NOW - 9000, NOW + 9000);
+    let cert = authorities[0].certificate(NOW - 9000, NOW + certified);
     let (certs, _) = parse_certs(&cert).unwrap();
     let authority = authorities[0].identity();
     let proven = Unproven::parse(&consensus).unwrap().prove(&[authority], &certs, now).unwrap();
@@ -92,6 +102,12 @@ fn tap() -> Vec<u8> {
 /// A network in which paths can be built.
 pub(crate) fn usual_network() -> Network {
     usual().network
+}
+
+/// A network whose relays are all of one /16.
+pub(crate) fn network_of_one_subnet() -> Network {
+    let near = USUAL.map(|(flags, bandwidth, _, rest)| (flags, bandwidth, "1.1", rest));
+    world(&near).network
 }
 
 fn usual() -> World {
@@ -184,6 +200,33 @@ fn wishes_are_kept_or_the_path_is_not_had() {
 }
 
 #[test]
+fn whether_there_is_a_path_at_all_is_known_with_the_position_that_nobody_fits() {
+    let (network, wishes) = (usual().network, Wishes::default());
+    let none = |network: &Network, target, wishes: &Wishes| {
+        network.has_path(target, wishes).err().map(|NoRelay(position)| position)
+    };
+    assert_eq!(none(&network, WEB, &wishes), None);
+    let ssh = Target { port: 22, v6: false };
+    assert_eq!(none(&network, ssh, &wishes), Some(Position::Exit(ssh)));
+    let v6 = Target { port: 80, v6: true };
+    assert_eq!(none(&network, v6, &wishes), Some(Position::Exit(v6)));
+    assert_eq!(none(&network, WEB, &wishes.without(&[id(4), id(5)])), Some(Position::Exit(WEB)));
+    assert_eq!(none(&network, WEB, &wishes.without(&[id(4)])), None);
+    assert_eq!(none(&network_of_one_subnet(), WEB, &wishes), Some(Position::Guard));
+    let one = Wishes { middle: vec![id(4)], exit: vec![id(4)], ..Wishes::default() };
+    assert_eq!(none(&network, WEB, &one), Some(Position::Middle));
+    let mut near = network_of_one_subnet();
+    near.share_subnets = true;
+    assert_eq!(none(&near, WEB, &wishes), None);
+}
+
+#[test]
+fn relays_that_a_user_names_and_the_consensus_does_not_list_are_known() {
+    let wishes = Wishes { exit: vec![id(4), [99; 20]], entry: vec![id(0)], ..Wishes::default() };
+    assert_eq!(wishes.unlisted(&usual().network), [("exit", vec![[99; 20]])]);
+}
+
+#[test]
 fn a_network_is_enough_when_most_of_its_weight_is_known() {
     let world = usual();
     assert!(world.network.is_enough());
@@ -241,15 +284,20 @@ fn a_cache_gives_what_it_has_by_every_path_that_clients_use() {
 
 /// A client that asks this cache, and nobody else, until there is nothing to ask for or it fails.
 fn bootstrap(directory: &mut Directory, cache: &Cache, now: u64) -> Vec<Event> {
+    bootstrap_at(directory, cache, 0, now)
+}
+
+/// The same at so many milliseconds of the directory's clock.
+fn bootstrap_at(directory: &mut Directory, cache: &Cache, millis: u64, now: u64) -> Vec<Event> {
     let mut rng = stream(8, 0, "fetch");
     let mut events = Vec::new();
     for _ in 0..20 {
-        let Some(job) = directory.poll(0, now, &mut rng) else { break };
+        let Some(job) = directory.poll(millis, now, &mut rng) else { break };
         let request = RequestReader::new(0).push(&get(&job.path)).unwrap().unwrap();
         let mut reader = ResponseReader::new(job.limit);
         reader.push(&cache.answer(&request)).unwrap();
         let outcome = reader.finish().map_err(Failure::Http);
-        events.extend(directory.done(job.number, outcome, 0, now, &mut rng));
+        events.extend(directory.done(job.number, outcome, millis, now, &mut rng));
     }
     events
 }
@@ -272,7 +320,7 @@ fn a_client_comes_to_a_network_that_it_can_use_and_keeps_it() {
     let world = usual();
     let mut directory = client(&world);
     let events = bootstrap(&mut directory, &filled(&world), NOW);
-    assert!(directory.is_ready());
+    assert!(directory.is_ready(NOW));
     assert_eq!(events.iter().filter(|event| matches!(event, Event::Ready)).count(), 1);
     let mut kept = [String::new(), String::new(), String::new()];
     for event in events {
@@ -284,17 +332,17 @@ fn a_client_comes_to_a_network_that_it_can_use_and_keeps_it() {
             }
             Event::Microdesc(_, text) => kept[2] += &text,
             Event::Ready => {}
-            Event::Failed(..) => panic!("{event:?}"),
+            Event::Late(..) | Event::Failed(..) => panic!("{event:?}"),
         }
     }
     let mut rng = stream(9, 0, "restore");
     let mut again = client(&world);
     again.restore(&kept[0], &kept[1], &kept[2], NOW, &mut rng);
-    assert!(again.is_ready() && again.poll(0, NOW, &mut rng).is_none());
+    assert!(again.is_ready(NOW) && again.poll(0, NOW, &mut rng).is_none());
     let late = NOW + 100_000;
     let mut expired = client(&world);
     expired.restore(&kept[0], &kept[1], &kept[2], late, &mut rng);
-    assert!(!expired.is_ready(), "what has expired is not taken up");
+    assert!(!expired.is_ready(late), "what has expired is not taken up");
     assert_eq!(again.poll(0, NOW + 110, &mut rng).unwrap().want, Want::Consensus, "it renews");
 }
 
@@ -371,7 +419,86 @@ fn caches_are_asked_for_news_and_authorities_by_circuits_if_none_helps() {
     bootstrap(&mut directory, &filled(&world), NOW);
     let asked = asked_in_vain(&mut directory, NOW + 110, 8);
     assert_eq!(asked[..5], [Source::Cache; 5]);
-    assert_eq!(asked[5..], [Source::Authority(0); 3]);
+    assert_eq!(asked[5..], [Source::Authority(0), Source::Cache, Source::Authority(0)]);
+}
+
+/// What a directory says that starts `late` seconds after the end of the consensus that it kept.
+fn restored(world: &World, late: u64) -> (Directory, Vec<Event>, u64) {
+    let now = NOW + 120 + late;
+    let (mut directory, mut rng) = (client(world), stream(13, 0, "fetch"));
+    let (consensus, microdescs) = (&world.consensus, &world.microdescs);
+    let events = directory.restore(&world.cert, consensus, microdescs, now, &mut rng);
+    (directory, events, now)
+}
+
+fn is_ready(events: &[Event]) -> bool {
+    events.iter().any(|event| matches!(event, Event::Ready))
+}
+
+fn late(events: &[Event]) -> Option<(u64, bool)> {
+    events.iter().find_map(|event| match event {
+        Event::Late(seconds, is_used) => Some((*seconds, *is_used)),
+        _ => None,
+    })
+}
+
+#[test]
+fn a_kept_consensus_serves_for_a_day_after_its_end_and_that_is_told() {
+    let world = long_certified();
+    for (seconds, told) in [(0, None), (1, Some((1, true))), (86_400, Some((86_400, true)))] {
+        let (directory, events, now) = restored(&world, seconds);
+        assert!(directory.is_ready(now) && is_ready(&events), "{seconds}");
+        assert_eq!(late(&events), told);
+    }
+    let (directory, events, now) = restored(&world, 86_401);
+    assert!(!directory.is_ready(now) && !is_ready(&events));
+    assert_eq!(late(&events), Some((86_401, false)));
+}
+
+#[test]
+fn a_consensus_of_the_day_before_that_a_cache_serves_is_taken_and_one_older_is_not() {
+    let world = long_certified();
+    for (seconds, good) in [(86_400, true), (86_401, false)] {
+        let now = NOW + 120 + seconds;
+        let mut directory = client(&world);
+        let events = bootstrap(&mut directory, &filled(&world), now);
+        assert_eq!((directory.is_ready(now), is_ready(&events)), (good, good), "{events:?}");
+        assert_eq!(late(&events), good.then_some((seconds, true)));
+    }
+}
+
+#[test]
+fn the_same_late_consensus_again_is_no_success_and_asking_goes_on_with_pauses() {
+    let world = long_certified();
+    let (mut directory, _, now) = restored(&world, 3600);
+    let mut rng = stream(14, 0, "fetch");
+    let mut millis = 0;
+    for _ in 0..8 {
+        let job = directory.poll(millis, now, &mut rng).unwrap();
+        assert_eq!(job.want, Want::Consensus);
+        let (asked, cache) = (get(&job.path), filled(&world));
+        let mut reader = ResponseReader::new(job.limit);
+        reader.push(&cache.answer(&RequestReader::new(0).push(&asked).unwrap().unwrap())).unwrap();
+        let outcome = reader.finish().map_err(Failure::Http);
+        let events = directory.done(job.number, outcome, millis, now, &mut rng);
+        assert!(matches!(events[..], [Event::Failed(..)]), "{events:?}");
+        assert!(directory.is_ready(now), "what is known serves on");
+        millis += directory.wait(millis, now);
+    }
+    assert!(millis > 60_000, "{millis} ms for 8 requests");
+}
+
+#[test]
+fn who_knows_but_an_old_network_asks_its_relays_in_turn_with_the_authorities() {
+    let world = long_certified();
+    let (mut directory, _, now) = restored(&world, 5 * 86_400);
+    let asked = asked_in_vain(&mut directory, now, 4);
+    let (authority, cache) = (Source::Authority(0), Source::Cache);
+    assert_eq!(asked, [authority, cache, authority, cache]);
+    let newer = world_at_for(&USUAL, now, 10 * 86_400);
+    let events = bootstrap_at(&mut directory, &filled(&newer), 600_000, now);
+    assert!(directory.is_ready(now) && is_ready(&events), "{events:?}");
+    assert_eq!(late(&events), None);
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! The cells of a link's handshake: VERSIONS, CERTS, AUTH_CHALLENGE, AUTHENTICATE, NETINFO, and what they prove
 //! (tor-spec, "Negotiating and initializing channels").
 
+use std::fmt;
 use std::net::IpAddr;
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -68,6 +69,18 @@ pub enum BadCerts {
     Missing(u8),
     /// A certificate of this type is malformed, badly signed or out of date.
     Bad(u8),
+}
+
+impl fmt::Display for BadCerts {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            BadCerts::Malformed => out.write_str("a malformed CERTS cell"),
+            BadCerts::Missing(kind) => write!(out, "no certificate of type {kind}"),
+            BadCerts::Bad(kind) => {
+                write!(out, "a certificate of type {kind} that is badly signed or out of date")
+            }
+        }
+    }
 }
 
 /// The body of a CERTS cell with these certificates by type.

@@ -1,5 +1,6 @@
 //! Relay messages: what one end of a circuit says to another inside a relay cell (tor-spec, "Relay cells").
 
+use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ops::Range;
 
@@ -213,18 +214,21 @@ pub fn is_connected(data: &[u8]) -> bool {
     msg::Connected::decode_from_reader(&mut Reader::from_slice(data)).is_ok()
 }
 
-/// Seconds that clients are told an address holds, whatever its name server said: a time that ran down would tell one client when
-/// another one asked (C tor clips for the same reason, to at least as much).
+/// Seconds that clients are told an address holds, whatever its name server said: a time that ran
+/// down would tell one client when another one asked (C tor clips for the same reason, to at least
+/// as much).
 pub const ADDRESS_TTL: u32 = 300;
 
-/// The data of END where the exit's policy refuses an address: that, and the seconds for which its name holds. Clients take EXITPOLICY
-/// without an address for word of an exit that lets nothing out at all.
+/// The data of END where the exit's policy refuses an address: that, and the seconds for which its
+/// name holds. Clients take EXITPOLICY without an address for word of an exit that lets nothing out
+/// at all.
 pub fn put_refusal(address: IpAddr, ttl: u32) -> Vec<u8> {
     encode(msg::End::new_exitpolicy(address, ttl)).expect("an address always fits")
 }
 
-/// Reads the data of END: why the stream ends, and the address that the exit's policy refuses, if it is told. All else is passed over,
-/// as reasons of later designs may bring more (tor-spec, "Closing streams").
+/// Reads the data of END: why the stream ends, and the address that the exit's policy refuses, if
+/// it is told. All else is passed over, as reasons of later designs may bring more (tor-spec,
+/// "Closing streams").
 pub fn read_end(data: &[u8]) -> (EndReason, Option<IpAddr>) {
     let [reason, more @ ..] = data else { return (EndReason::MISC, None) };
     let reason = EndReason(*reason);
@@ -367,6 +371,26 @@ impl DestroyReason {
     pub const FINISHED: DestroyReason = DestroyReason(9);
     pub const TIMEOUT: DestroyReason = DestroyReason(10);
     pub const DESTROYED: DestroyReason = DestroyReason(11);
+}
+
+impl fmt::Display for DestroyReason {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(match *self {
+            DestroyReason::NONE => "no reason given",
+            DestroyReason::PROTOCOL => "somebody broke the protocol",
+            DestroyReason::INTERNAL => "an error of its own",
+            DestroyReason::REQUESTED => "it was asked to",
+            DestroyReason::HIBERNATING => "it hibernates",
+            DestroyReason::RESOURCES => "it is short of memory or sockets",
+            DestroyReason::CONNECT_FAILED => "the next relay could not be reached",
+            DestroyReason::WRONG_IDENTITY => "the next relay is not the one that was wanted",
+            DestroyReason::LINK_CLOSED => "the link to the next relay broke",
+            DestroyReason::FINISHED => "it is over",
+            DestroyReason::TIMEOUT => "the next relay took too long",
+            DestroyReason::DESTROYED => "the next relay tore it down",
+            DestroyReason(code) => return write!(out, "reason {code}"),
+        })
+    }
 }
 
 fn encode<M: msg::Body>(message: M) -> Option<Vec<u8>> {

@@ -7,8 +7,8 @@ use anabranch_onion::relay::{Input, Relay};
 use anabranch_onion::wire::message::{Answer, Begin, EndReason};
 use anabranch_onion::{Core, StreamKey};
 
-/// A destination: `source-N` sends N bytes and ends, `sink` takes all, `refuse` refuses, `deny-ADDRESS` is that address and denied by
-/// the exit's policy, `silent` never answers.
+/// A destination: `source-N` sends N bytes and ends, `sink` takes all, `refuse` refuses,
+/// `deny-ADDRESS` is that address and denied by the exit's policy, `silent` never answers.
 pub struct Server {
     kind: Kind,
     pub received: usize,

@@ -1,6 +1,6 @@
 //! One JSON object a line (`docs/formats.md`).
 
-use anabranch_drive::onion::client::{Happening, Status};
+use anabranch_drive::onion::client::{Happening, Refused, Status};
 use anabranch_drive::onion::office::Fetched;
 use anabranch_onion::Event;
 use serde_json::{Value, json};
@@ -31,6 +31,11 @@ fn value(happening: &Happening) -> Value {
         Happening::Core(Event::OutOfMemory) => json!({"event": "out_of_memory"}),
         Happening::Core(Event::Violation { violation, .. }) => {
             json!({"event": "violation", "what": violation.to_string()})
+        }
+        Happening::Refused(refused) => {
+            let Refused { port, why, .. } = refused;
+            let what = refused.to_string();
+            json!({"event": "refused", "port": port, "why": why.word(), "what": what})
         }
         Happening::Fetched(Fetched { what, from, by_circuit, is_good }) => json!({
             "event": "directory", "what": what, "from": from, "by_circuit": by_circuit,

@@ -1,6 +1,7 @@
 //! Lines for a log: what a person wants to know of a run, and warnings to stderr.
 
 use std::io;
+use std::time::{Duration, Instant};
 
 use anabranch_drive::onion::client::Happening;
 use anabranch_drive::onion::office::Fetched;
@@ -14,7 +15,12 @@ pub(super) struct Plain {
     out: Option<Lines>,
     /// To stderr, whatever stdout is used for.
     warnings: Lines,
+    /// The last refusal of a program's wish, and when it was told: a page has many alike.
+    refused: Option<(String, Instant)>,
 }
+
+/// A refusal that was told is not told again for so long, unless there was another between.
+const AGAIN: Duration = Duration::from_secs(60);
 
 impl Plain {
     /// Lines to stdout and stderr; with `quiet` only warnings, to stderr.
@@ -23,7 +29,7 @@ impl Plain {
     /// The threads that write them cannot be had.
     pub(super) fn new(quiet: bool) -> io::Result<Plain> {
         let out = (!quiet).then(Lines::stdout).transpose()?;
-        Ok(Plain { out, warnings: Lines::stderr()? })
+        Ok(Plain { out, warnings: Lines::stderr()?, refused: None })
     }
 
     /// Waits until the reader has taken all lines, but not for long. Whether that is so.
@@ -35,10 +41,23 @@ impl Plain {
     pub(super) fn tell(&mut self, happening: &Happening) {
         let lost = |lines| format!("{lines} lines not shown: nobody took them");
         if let Some(text) = warning(happening) {
+            if matches!(happening, Happening::Refused(_)) && !self.is_new(&text, Instant::now()) {
+                return;
+            }
             self.warnings.say(&format!("anabranch: {text}"), lost);
         } else if let (Some(out), Some(text)) = (&self.out, milestone(happening)) {
             out.say(&text, lost);
         }
+    }
+
+    /// Whether this refusal is worth a line.
+    fn is_new(&mut self, text: &str, now: Instant) -> bool {
+        let told = self.refused.as_ref();
+        let is_new = told.is_none_or(|(last, at)| last != text || now >= *at + AGAIN);
+        if is_new {
+            self.refused = Some((text.to_owned(), now));
+        }
+        is_new
     }
 }
 
@@ -46,6 +65,7 @@ impl Plain {
 pub(super) fn warning(happening: &Happening) -> Option<String> {
     match happening {
         Happening::Trouble(text) => Some(text.clone()),
+        Happening::Refused(refused) => Some(refused.to_string()),
         Happening::Core(Event::Violation { violation, .. }) => {
             Some(format!("a relay broke the protocol: {violation}"))
         }
@@ -61,7 +81,7 @@ pub(super) fn milestone(happening: &Happening) -> Option<String> {
     match happening {
         Happening::Listening(at) => {
             let at: Vec<String> = at.iter().map(ToString::to_string).collect();
-            Some(format!("programs may come by SOCKS5 or HTTP CONNECT: {}", at.join(", ")))
+            Some(format!("programs may come by SOCKS or HTTP CONNECT: {}", at.join(", ")))
         }
         Happening::Ready(relays) => Some(format!("ready: {relays} relays are known")),
         _ => None,
@@ -101,6 +121,15 @@ mod tests {
         let trouble = Happening::Trouble("no consensus".to_owned());
         assert_eq!(warning(&trouble), news(&trouble));
         assert_eq!(milestone(&Happening::Ready(9)).as_deref(), Some("ready: 9 relays are known"));
+    }
+
+    #[test]
+    fn the_same_refusal_again_is_told_once_a_minute() {
+        let mut plain = Plain::new(true).unwrap();
+        let now = Instant::now();
+        let said = [("a", 0), ("a", 59), ("b", 59), ("b", 118), ("b", 119), ("a", 119)];
+        let told = said.map(|(text, after)| plain.is_new(text, now + Duration::from_secs(after)));
+        assert_eq!(told, [true, false, true, false, true, true]);
     }
 
     #[test]

@@ -122,7 +122,9 @@ impl Vault {
         let written: BTreeMap<String, Written> =
             serde_json::from_str(&text).map_err(|error| strange(error.to_string()))?;
         let read = |(id, written): (String, Written)| {
-            written.read(&id).ok_or_else(|| strange(format!("{id:?} is no relay's past")))
+            written
+                .read(&id)
+                .ok_or_else(|| strange(format!("'{}' is no relay's past", id.escape_debug())))
         };
         written.into_iter().map(read).collect()
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
-use std::net::{Ipv6Addr, TcpStream};
+use std::net::{IpAddr, Ipv6Addr, TcpStream};
 
 use anabranch_multipath::Time;
 use anabranch_onion::client::{CircuitKey, Client, Input};
@@ -13,6 +13,7 @@ use anabranch_onion::wire::message::{Answer, Begin, EndReason};
 use anabranch_onion::{Core, StreamKey, StreamOutput};
 
 use super::names::{arpa, is_onion};
+use super::refused::{Refused, Why};
 use crate::onion::conn::is_passing;
 use crate::onion::outside::{Outside, Stir, Told};
 use crate::onion::station::{STREAMS, Station};
@@ -38,6 +39,8 @@ struct Waiting {
     front: Front,
     wish: Wish,
     tries: u32,
+    /// Exits whose policy refused it.
+    avoid: Vec<[u8; 20]>,
 }
 
 /// All programs, by numbers that are not used again.
@@ -47,9 +50,22 @@ pub(super) struct Programs {
     last: u64,
     /// Whose stream it is, and the circuit that it goes by.
     streams: BTreeMap<StreamKey, (u64, CircuitKey)>,
+    /// Whether SOCKS5 is answered in Tor's own codes too.
+    extended_errors: bool,
+    refused: Vec<Refused>,
 }
 
 impl Programs {
+    /// None yet. `extended_errors` as in [`Front::new`].
+    pub(super) fn new(extended_errors: bool) -> Programs {
+        Programs { extended_errors, ..Programs::default() }
+    }
+
+    /// Wishes that could not be met since the last call, as the user is told of them.
+    pub(super) fn refused(&mut self) -> Vec<Refused> {
+        std::mem::take(&mut self.refused)
+    }
+
     /// How many there are.
     pub(super) fn len(&self) -> usize {
         self.programs.len()
@@ -73,7 +89,8 @@ impl Programs {
             socket.set_nonblocking(true)?;
             socket.set_nodelay(true)?;
             station.poller.add(&socket, STREAMS + self.last)?;
-            self.programs.insert(self.last, Program::Asking(socket, Front::default()));
+            let front = Front::new(self.extended_errors);
+            self.programs.insert(self.last, Program::Asking(socket, front));
         }
         Ok(())
     }
@@ -110,8 +127,8 @@ impl Programs {
         let (stream, what) = match output {
             StreamOutput::Readable { stream } => (stream, Stir::Readable),
             StreamOutput::Room { stream } => (stream, Stir::Room),
-            StreamOutput::Ended { stream, reason, .. } => {
-                return self.ended(now, navigator, stream, reason);
+            StreamOutput::Ended { stream, reason, refused } => {
+                return self.ended(now, navigator, stream, (reason, refused));
             }
         };
         if let Some(&(number, _)) = self.streams.get(&stream) {
@@ -150,9 +167,18 @@ impl Programs {
         }
     }
 
-    /// No circuit was found in time.
-    pub(super) fn time_out(&mut self, number: u64) {
-        self.fail(number, Reason::TimedOut);
+    /// No circuit leads where a program wants to go: it is told, and so is the user.
+    pub(super) fn refuse(&mut self, number: u64, why: Why) {
+        let Some(Program::Waiting(waiting)) = self.programs.get(&number) else { return };
+        let port = match waiting.wish {
+            Wish::Connect { port, .. } => Some(port),
+            Wish::Resolve(_) | Wish::Name(_) => None,
+        };
+        // Where all exits have refused it, none is left that would take it.
+        let by_policy = matches!(why, Why::NoExit(..)) && !waiting.avoid.is_empty();
+        let why = if by_policy { Why::Policy } else { why };
+        self.refused.push(Refused { port, why, cure: None });
+        self.fail(number, why.reason());
     }
 
     /// A stream's destination is reached.
@@ -239,7 +265,7 @@ impl Programs {
         // Until it is answered, only its end is of interest.
         let quiet = Interest { read: false, write: false };
         let _ = station.poller.change(&socket, STREAMS + number, quiet);
-        let waiting = Waiting { socket, front, wish, tries: 0 };
+        let waiting = Waiting { socket, front, wish, tries: 0, avoid: Vec::new() };
         self.programs.insert(number, Program::Waiting(Box::new(waiting)));
         self.seek(now, navigator, number);
     }
@@ -250,7 +276,7 @@ impl Programs {
         let target = match &waiting.wish {
             // Onion services are another network, and their names are no one else's business.
             Wish::Connect { host, .. } | Wish::Resolve(host) if is_onion(host) => {
-                return self.fail(number, Reason::Forbidden);
+                return self.refuse(number, Why::Onion);
             }
             Wish::Connect { host, port } => {
                 Target { port: *port, v6: host.parse::<Ipv6Addr>().is_ok() }
@@ -258,7 +284,8 @@ impl Programs {
             Wish::Resolve(_) | Wish::Name(_) => target_of_names(),
         };
         let isolation = Isolation(waiting.front.isolation().to_vec());
-        navigator.demand(now, Demand { number, target, isolation });
+        let avoid = waiting.avoid.clone();
+        navigator.demand(now, Demand { number, target, isolation, avoid });
     }
 
     /// Tries another circuit, unless that was done often enough.
@@ -272,12 +299,40 @@ impl Programs {
     ) {
         navigator.stream_ended(circuit);
         navigator.retire(circuit);
-        match self.programs.get(&number) {
-            Some(Program::Waiting(waiting)) if waiting.tries < TRIES => {
-                self.seek(now, navigator, number);
-            }
-            _ => self.fail(number, reason),
+        if self.may_try_again(number) {
+            self.seek(now, navigator, number);
+        } else {
+            self.fail(number, reason);
         }
+    }
+
+    /// Tries another exit, unless that was done often enough: the policy of this one refuses the
+    /// stream. The circuit serves others on, if the exit says that it is about this address alone.
+    fn elsewhere(
+        &mut self,
+        now: Time,
+        navigator: &mut Navigator,
+        number: u64,
+        circuit: CircuitKey,
+        address: Option<IpAddr>,
+    ) {
+        navigator.stream_ended(circuit);
+        if address.is_none() {
+            navigator.retire(circuit);
+        }
+        if let Some(Program::Waiting(waiting)) = self.programs.get_mut(&number) {
+            waiting.avoid.extend(navigator.path(circuit).map(|path| path[2]));
+        }
+        if self.may_try_again(number) {
+            self.seek(now, navigator, number);
+        } else {
+            self.refuse(number, Why::Policy);
+        }
+    }
+
+    fn may_try_again(&self, number: u64) -> bool {
+        let program = self.programs.get(&number);
+        matches!(program, Some(Program::Waiting(waiting)) if waiting.tries < TRIES)
     }
 
     /// Tells a program that its wish cannot be met.
@@ -343,10 +398,13 @@ impl Programs {
         now: Time,
         navigator: &mut Navigator,
         stream: StreamKey,
-        reason: EndReason,
+        (reason, refused): (EndReason, Option<IpAddr>),
     ) {
         let Some((number, circuit)) = self.streams.remove(&stream) else { return };
         match self.programs.get_mut(&number) {
+            Some(Program::Waiting(_)) if reason == EndReason::EXIT_POLICY => {
+                self.elsewhere(now, navigator, number, circuit, refused);
+            }
             Some(Program::Waiting(_)) if is_worth_another_try(reason) => {
                 self.again(now, navigator, number, circuit, told(reason));
             }
@@ -370,7 +428,6 @@ impl Programs {
 /// Whether it may be the exit's fault rather than the destination's.
 fn is_worth_another_try(reason: EndReason) -> bool {
     [
-        EndReason::EXIT_POLICY,
         EndReason::DESTROY,
         EndReason::RESOURCES,
         EndReason::HIBERNATING,
@@ -383,7 +440,6 @@ fn is_worth_another_try(reason: EndReason) -> bool {
 
 fn told(reason: EndReason) -> Reason {
     match reason {
-        EndReason::EXIT_POLICY => Reason::Forbidden,
         EndReason::RESOLVE_FAILED | EndReason::NO_ROUTE => Reason::Unreachable,
         EndReason::REFUSED => Reason::Refused,
         EndReason::TIMEOUT => Reason::TimedOut,

@@ -1,0 +1,134 @@
+//! Wishes that could not be met, as people and machines are told of them. No destination is named:
+//! logs outlive what they tell of.
+
+use std::fmt;
+
+use anabranch_onion::directory::network::{NoRelay, Position};
+use anabranch_onion::front::Reason;
+
+/// A wish that could not be met.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refused {
+    /// The port of the destination; `None` for a question about a name or an address.
+    pub port: Option<u16>,
+    /// Why.
+    pub why: Why,
+    /// What the user can do about it.
+    pub cure: Option<&'static str>,
+}
+
+/// Why not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Why {
+    /// No relay of the consensus that may be the last hop lets such streams out; whether the user
+    /// named those.
+    NoExit(NoRelay, bool),
+    /// No three relays make a path: the position that nobody fits.
+    NoPath(NoRelay),
+    /// No circuit came to be in time; what there was instead.
+    TimedOut(Lack),
+    /// The exits that were asked do not let streams out to this address.
+    Policy,
+    /// It is an onion service.
+    Onion,
+}
+
+/// What a client lacked while a program waited in vain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lack {
+    /// It knows no consensus.
+    Consensus,
+    /// The newest that it knows ended more than a day ago.
+    LiveConsensus,
+    /// It knows too few of the relays.
+    Relays,
+    /// No circuit could be built.
+    Circuit,
+}
+
+impl Why {
+    /// No path leads there: the position that nobody fits, and whether the user names the last
+    /// hops.
+    pub(super) fn no_path(none: NoRelay, pinned: bool) -> Why {
+        match none.0 {
+            Position::Exit(_) => Why::NoExit(none, pinned),
+            _ => Why::NoPath(none),
+        }
+    }
+
+    /// In a word, for machines.
+    #[must_use]
+    pub fn word(&self) -> &'static str {
+        match self {
+            Why::NoExit(..) => "no_exit",
+            Why::NoPath(_) => "no_path",
+            Why::TimedOut(_) => "timed_out",
+            Why::Policy => "policy",
+            Why::Onion => "onion",
+        }
+    }
+
+    /// What the program is told in its protocol.
+    pub(super) fn reason(&self) -> Reason {
+        match self {
+            Why::NoExit(..) | Why::Policy => Reason::Forbidden,
+            Why::NoPath(_) => Reason::General,
+            Why::TimedOut(_) => Reason::TimedOut,
+            Why::Onion => Reason::NoService,
+        }
+    }
+}
+
+impl fmt::Display for Why {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Why::NoExit(none, false) => none.fmt(out),
+            Why::NoExit(none, true) => write!(out, "{none}, of those that --exit names"),
+            Why::NoPath(none) => {
+                write!(out, "{none}: relays of one /16 or of one family share no path")
+            }
+            Why::TimedOut(Lack::Consensus) => out.write_str("no consensus came in time"),
+            Why::TimedOut(Lack::LiveConsensus) => {
+                out.write_str("the newest consensus expired more than a day ago")
+            }
+            Why::TimedOut(Lack::Relays) => out.write_str("too few relays became known in time"),
+            Why::TimedOut(Lack::Circuit) => out.write_str("no circuit could be built in time"),
+            Why::Policy => out.write_str("the exits' policies refuse its address"),
+            Why::Onion => out.write_str("onion services (.onion) are not there yet"),
+        }
+    }
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.port {
+            Some(port) => write!(out, "a stream to port {port} was refused: {}", self.why),
+            None => write!(out, "a question for a name was refused: {}", self.why),
+        }?;
+        self.cure.map_or(Ok(()), |cure| write!(out, "; {cure}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use anabranch_onion::directory::network::Target;
+
+    use super::*;
+
+    #[test]
+    fn a_refusal_names_port_and_reason_and_no_destination() {
+        let none = NoRelay(Position::Exit(Target { port: 8000, v6: false }));
+        let told = |why, cure| Refused { port: Some(8000), why, cure }.to_string();
+        assert_eq!(
+            told(Why::no_path(none, false), None),
+            "a stream to port 8000 was refused: no exit's policy allows port 8000"
+        );
+        assert!(told(Why::no_path(none, true), None).ends_with(", of those that --exit names"));
+        assert!(told(Why::Policy, Some("allow it by --exit")).ends_with("; allow it by --exit"));
+        let near = Why::no_path(NoRelay(Position::Guard), false);
+        assert_eq!((near.word(), near.reason()), ("no_path", Reason::General));
+        assert!(told(near, None).contains("/16"));
+        let question = Refused { port: None, why: Why::TimedOut(Lack::Consensus), cure: None };
+        assert!(question.to_string().starts_with("a question for a name was refused"));
+    }
+}

@@ -1,0 +1,67 @@
+//! Whether there is any path at all that leads where somebody wants to go, by a user's wishes.
+
+use super::{Network, NoRelay, Position, Relay, Target, Wishes};
+
+/// Pairs of exit and guard that are looked at, at most: a network without a path has few of them,
+/// or few that its user allows.
+const MOST_PAIRS: usize = 20_000;
+
+impl Network {
+    /// Whether some path leads to `target` by these wishes. Where [`Network::path`] finds none it
+    /// may only have been unlucky in what it drew; this looks at all that could have been drawn.
+    ///
+    /// # Errors
+    /// The position that nobody fits.
+    pub fn has_path(&self, target: Target, wishes: &Wishes) -> Result<(), NoRelay> {
+        let able = |position| {
+            let allowed = |relay: &Relay<'_>| wishes.allow(position, &relay.status.rsa_identity);
+            let fitting = self.relays().filter(|relay| self.fits(relay, position));
+            fitting.filter(allowed).collect::<Vec<_>>()
+        };
+        let [guards, middles, exits] =
+            [Position::Guard, Position::Middle, Position::Exit(target)].map(able);
+        if exits.is_empty() {
+            return Err(NoRelay(Position::Exit(target)));
+        }
+        let mut missing = Position::Guard;
+        let pairs = exits.iter().flat_map(|exit| guards.iter().map(move |guard| (exit, guard)));
+        for (looked_at, (exit, guard)) in pairs.enumerate() {
+            if looked_at >= MOST_PAIRS {
+                return Ok(());
+            }
+            if !self.go_together(exit, guard) {
+                continue;
+            }
+            let fits = |middle: &Relay<'_>| {
+                self.go_together(middle, exit) && self.go_together(middle, guard)
+            };
+            if middles.iter().any(fits) {
+                return Ok(());
+            }
+            missing = Position::Middle;
+        }
+        Err(NoRelay(missing))
+    }
+}
+
+impl Wishes {
+    /// The same, without these relays.
+    #[must_use]
+    pub fn without(&self, ids: &[[u8; 20]]) -> Wishes {
+        let mut wishes = self.clone();
+        wishes.exclude.extend(ids);
+        wishes
+    }
+
+    /// The relays that the user names and that this consensus does not list, by the wish: `entry`,
+    /// `middle`, `exit`.
+    #[must_use]
+    pub fn unlisted(&self, network: &Network) -> Vec<(&'static str, Vec<[u8; 20]>)> {
+        let named = [("entry", &self.entry), ("middle", &self.middle), ("exit", &self.exit)];
+        let gone = |ids: &[[u8; 20]]| {
+            ids.iter().filter(|id| network.status(id).is_none()).copied().collect::<Vec<_>>()
+        };
+        let all = named.into_iter().map(|(wish, ids)| (wish, gone(ids)));
+        all.filter(|(_, ids)| !ids.is_empty()).collect()
+    }
+}
