@@ -1,15 +1,17 @@
-//! The relays by which a client enters the network (guard-spec): few, kept for months, and left for others only when they cannot be
-//! reached. Whoever changes them often will sooner or later have a hostile one.
+//! The relays by which a client enters the network (guard-spec): few, kept for months, and left for
+//! others only when they cannot be reached. Whoever changes them often will sooner or later have a
+//! hostile one.
 //!
-//! * The *sample*: relays drawn by weight, in the order in which they were drawn. It grows only as far as is needed and bounds how
-//!   many relays can ever see the client in a time.
-//! * *Filtered* are those of the sample that are listed and that the user allows; *confirmed* those through which a circuit was
-//!   built, in that order; *primary* the first few of both, confirmed ones first.
-//! * A circuit through a primary guard is good when it is built. One through another guard waits until it is sure that there is no
-//!   better one ([`Guards::ready`]).
+//! * The *sample*: relays drawn by weight, in the order in which they were drawn. It grows only as
+//!   far as is needed and bounds how many relays can ever see the client in a time.
+//! * *Filtered* are those of the sample that are listed and that the user allows; *confirmed* those
+//!   through which a circuit was built, in that order; *primary* the first few of both, confirmed
+//!   ones first.
+//! * A circuit through a primary guard is good when it is built. One through another guard waits
+//!   until it is sure that there is no better one ([`Guards::ready`]).
 //!
-//! The core is generic over what names a relay, so that a simulation of many clients can name them by small numbers. Times are
-//! seconds since 1970.
+//! The core is generic over what names a relay, so that a simulation of many clients can name them
+//! by small numbers. Times are seconds since 1970.
 
 use rand_core::Rng;
 
@@ -106,8 +108,8 @@ impl<I: Name> Guards<I> {
         self.find(id).map_or(Reach::Maybe, |guard| guard.reach)
     }
 
-    /// A new consensus, or other wishes (guard-spec 4.10). `live`: the consensus holds now, so that it may remove guards. `dated`: from
-    /// when it is. Returns whether what is kept has changed.
+    /// A new consensus, or other wishes (guard-spec 4.10). `live`: the consensus holds now, so that
+    /// it may remove guards. `dated`: from when it is. Returns whether what is kept has changed.
     pub fn renew(
         &mut self,
         now: u64,
@@ -131,8 +133,38 @@ impl<I: Name> Guards<I> {
         !self.kept().eq(&before)
     }
 
-    /// A guard for the circuit `key` (guard-spec 4.6), none that `avoid` names: those that do not go with the circuit's exit. `None` if
-    /// there is none at the moment.
+    /// When [`Guards::renew`] removes a guard next, in seconds since 1970, if the consensus lists
+    /// until then what it lists now.
+    #[must_use]
+    pub fn next_over(&self) -> Option<u64> {
+        self.sample.iter().map(|guard| guard.kept.over_at(&self.params)).min()
+    }
+
+    /// Guards for the legs of a circuit, one for each of `keys` and none twice: the first primary
+    /// guards that may be reached and that `avoid` does not name, best first; beyond those as
+    /// [`Guards::choose`] has it. Fewer if there are no more. The parameters given to
+    /// [`Guards::renew`] should be [`GuardParams::for_legs`].
+    pub fn choose_legs(
+        &mut self,
+        now: u64,
+        keys: &[u64],
+        avoid: &dyn Fn(I) -> bool,
+        listing: &impl Listing<I>,
+        rng: &mut dyn Rng,
+    ) -> Vec<Choice<I>> {
+        let mut legs: Vec<Choice<I>> = Vec::with_capacity(keys.len());
+        for &key in keys {
+            let avoided = |id| avoid(id) || legs.iter().any(|leg| leg.id == id);
+            let Some(choice) = self.choose_among(1, now, key, &avoided, listing, rng) else {
+                break;
+            };
+            legs.push(choice);
+        }
+        legs
+    }
+
+    /// A guard for the circuit `key` (guard-spec 4.6), none that `avoid` names: those that do not
+    /// go with the circuit's exit. `None` if there is none at the moment.
     pub fn choose(
         &mut self,
         now: u64,
@@ -142,15 +174,32 @@ impl<I: Name> Guards<I> {
         rng: &mut dyn Rng,
     ) -> Option<Choice<I>> {
         let (key, purpose) = circuit;
+        let few = match purpose {
+            Purpose::Traffic => self.params.primary_to_use,
+            Purpose::Directory => self.params.primary_for_directory,
+        };
+        self.choose_among(few, now, key, avoid, listing, rng)
+    }
+
+    /// The same among the first `few` primary guards that may be used.
+    fn choose_among(
+        &mut self,
+        few: usize,
+        now: u64,
+        key: u64,
+        avoid: &dyn Fn(I) -> bool,
+        listing: &impl Listing<I>,
+        rng: &mut dyn Rng,
+    ) -> Option<Choice<I>> {
         self.retry(now);
-        let choice = self.best(purpose, avoid, rng).or_else(|| {
+        let choice = self.best(few, avoid, rng).or_else(|| {
             self.fill(now, listing, rng);
             self.spare(avoid)
         });
         let choice = choice.or_else(|| {
             // None is left: begin again from the first.
             self.sample.iter_mut().for_each(|guard| guard.reach = Reach::Maybe);
-            self.best(purpose, avoid, rng)
+            self.best(few, avoid, rng)
         })?;
         let avoided = self.sample.iter().map(|guard| guard.kept.id).filter(|&id| avoid(id));
         self.circuits.began(key, choice, now, avoided.collect());
@@ -160,14 +209,16 @@ impl<I: Name> Guards<I> {
         Some(choice)
     }
 
-    /// A circuit was built (guard-spec 4.8): whether it may be used now. If not, [`Guards::ready`] will tell.
+    /// A circuit was built (guard-spec 4.8): whether it may be used now. If not, [`Guards::ready`]
+    /// will tell.
     pub fn succeeded(&mut self, now: u64, key: u64, rng: &mut dyn Rng) -> bool {
         let Some(id) = self.circuits.guard(key) else { return true };
         let away = self.params.internet_likely_down;
         let was_away = self.online.is_none_or(|at| now.saturating_sub(at) > away);
         self.online = Some(now);
         self.confirm(now, id, rng);
-        // The guard may have become primary by that: then none is better that could be waited for (as C tor has it).
+        // The guard may have become primary by that: then none is better that could be waited for
+        // (as C tor has it).
         let is_primary = self.primary.contains(&id);
         if !self.circuits.built(now, key, is_primary) {
             return true;
@@ -218,23 +269,15 @@ impl<I: Name> Guards<I> {
         self.circuits.outdated(now, self.params.idle_timeout)
     }
 
-    /// Whether circuits wait: then [`Guards::ready`] and [`Guards::outdated`] are to be asked about once a second.
+    /// Whether circuits wait: then [`Guards::ready`] and [`Guards::outdated`] are to be asked about
+    /// once a second.
     #[must_use]
     pub fn is_waiting(&self) -> bool {
         self.circuits.is_waiting()
     }
 
-    /// The first primary guards that may be reached, one of them by lot.
-    fn best(
-        &self,
-        purpose: Purpose,
-        avoid: &dyn Fn(I) -> bool,
-        rng: &mut dyn Rng,
-    ) -> Option<Choice<I>> {
-        let few = match purpose {
-            Purpose::Traffic => self.params.primary_to_use,
-            Purpose::Directory => self.params.primary_for_directory,
-        };
+    /// The first `few` primary guards that may be reached, one of them by lot.
+    fn best(&self, few: usize, avoid: &dyn Fn(I) -> bool, rng: &mut dyn Rng) -> Option<Choice<I>> {
         let usable = |&id: &I| self.find(id).is_some_and(Guard::is_usable) && !avoid(id);
         let first: Vec<I> = self.primary.iter().copied().filter(usable).take(few).collect();
         let last = first.len().checked_sub(1)?;
@@ -242,7 +285,8 @@ impl<I: Name> Guards<I> {
         Some(Choice { id, standing: Standing::OnCompletion })
     }
 
-    /// The best guard that is not primary: a confirmed one, else the first of the sample, each for one circuit at a time.
+    /// The best guard that is not primary: a confirmed one, else the first of the sample, each for
+    /// one circuit at a time.
     fn spare(&self, avoid: &dyn Fn(I) -> bool) -> Option<Choice<I>> {
         let open = |guard: &&Guard<I>| {
             let id = guard.kept.id;
@@ -276,7 +320,8 @@ impl<I: Name> Guards<I> {
         }
     }
 
-    /// Chooses the primary guards: confirmed ones in their order, then those that were primary, then others as they were sampled.
+    /// Chooses the primary guards: confirmed ones in their order, then those that were primary,
+    /// then others as they were sampled.
     fn elect(&mut self) {
         let mut able: Vec<&Guard<I>> = self.sample.iter().filter(|guard| guard.filtered).collect();
         // The sort is stable: what is equal stays in the order of sampling.
@@ -320,7 +365,8 @@ impl<I: Name> Guards<I> {
     }
 }
 
-/// A time between `now` and `interval` before, by lot, so that nobody can tell when something began (guard-spec A.2).
+/// A time between `now` and `interval` before, by lot, so that nobody can tell when something began
+/// (guard-spec A.2).
 fn before(now: u64, interval: u64, rng: &mut dyn Rng) -> u64 {
     now.saturating_sub(below(interval + 1, rng))
 }

@@ -9,7 +9,8 @@ const DAY: u64 = 86_400;
 pub struct GuardParams {
     /// `guard-n-primary-guards`.
     pub primary: usize,
-    /// `guard-n-primary-guards-to-use`: of the primary guards that can be reached, so many are used.
+    /// `guard-n-primary-guards-to-use`: of the primary guards that can be reached, so many are
+    /// used.
     pub primary_to_use: usize,
     /// `guard-n-primary-dir-guards-to-use`: the same for directory requests.
     pub primary_for_directory: usize,
@@ -25,9 +26,11 @@ pub struct GuardParams {
     pub confirmed_lifetime: u64,
     /// `guard-remove-unlisted-guards-after-days`.
     pub unlisted_lifetime: u64,
-    /// `guard-internet-likely-down-interval`: after so long without a circuit, guards are not to blame.
+    /// `guard-internet-likely-down-interval`: after so long without a circuit, guards are not to
+    /// blame.
     pub internet_likely_down: u64,
-    /// `guard-nonprimary-guard-connect-timeout`: so long a circuit that is being built is waited for.
+    /// `guard-nonprimary-guard-connect-timeout`: so long a circuit that is being built is waited
+    /// for.
     pub connect_timeout: u64,
     /// `guard-nonprimary-guard-idle-timeout`: so long a built circuit waits for better ones.
     pub idle_timeout: u64,
@@ -38,7 +41,8 @@ pub struct GuardParams {
 }
 
 impl GuardParams {
-    /// Reads the parameters of a consensus: what is absent has its default, what is out of bounds is at them.
+    /// Reads the parameters of a consensus: what is absent has its default, what is out of bounds
+    /// is at them.
     #[must_use]
     pub fn new(values: &BTreeMap<String, i32>) -> GuardParams {
         let read = |name: &str, default: i32, least: i32, most: i32| {
@@ -65,6 +69,15 @@ impl GuardParams {
         }
     }
 
+    /// The same for a client whose circuits have up to so many legs, each with a primary guard of
+    /// its own: the larger of `guard-n-primary-guards-to-use` and `legs` are in use, and no fewer
+    /// are primary.
+    #[must_use]
+    pub fn for_legs(&self, legs: usize) -> GuardParams {
+        let primary_to_use = self.primary_to_use.max(legs);
+        GuardParams { primary_to_use, primary: self.primary.max(primary_to_use), ..self.clone() }
+    }
+
     /// How large the sample may be where so many relays could be guards.
     #[must_use]
     pub fn most_sampled(&self, count: usize) -> usize {
@@ -89,6 +102,16 @@ mod tests {
         assert_eq!(params.most_sampled(4), 20);
         assert_eq!(params.most_sampled(200), 40);
         assert_eq!(params.most_sampled(5000), 60);
+    }
+
+    #[test]
+    fn three_legs_need_no_more_primary_guards_than_one_and_more_legs_do() {
+        let params = GuardParams::default();
+        let of = |legs| {
+            let params = params.for_legs(legs);
+            (params.primary_to_use, params.primary)
+        };
+        assert_eq!([1, 2, 3, 5].map(of), [(1, 3), (2, 3), (3, 3), (5, 5)]);
     }
 
     #[test]

@@ -38,12 +38,17 @@ impl<I> Sampled<I> {
 
     /// Whether its time is over.
     pub(super) fn is_over(&self, now: u64, params: &GuardParams) -> bool {
+        now >= self.over_at(params)
+    }
+
+    /// When its time is over if it stays listed, or unlisted, as it is.
+    pub(super) fn over_at(&self, params: &GuardParams) -> u64 {
         let unlisted = self.unlisted_since.filter(|_| !self.listed);
-        let long_gone = unlisted.is_some_and(|since| since + params.unlisted_lifetime < now);
-        let old = self.added + params.lifetime < now;
-        let confirmed = self.confirmed.map(|confirmed| confirmed.on);
-        let still_due = confirmed.is_some_and(|on| on + params.confirmed_lifetime >= now);
-        long_gone || (old && !still_due)
+        let long_gone = unlisted.map_or(u64::MAX, |since| since + params.unlisted_lifetime);
+        let confirmed =
+            self.confirmed.map_or(0, |confirmed| confirmed.on + params.confirmed_lifetime);
+        let old = (self.added + params.lifetime).max(confirmed);
+        long_gone.min(old).saturating_add(1)
     }
 }
 
@@ -71,7 +76,8 @@ pub enum Reach {
     Maybe,
 }
 
-/// The order of preference (guard-spec 4.3), best first: confirmed ones, then those being tried, the longest under way first.
+/// The order of preference (guard-spec 4.3), best first: confirmed ones, then those being tried,
+/// the longest under way first.
 pub(super) type Rank = (u32, Reverse<bool>, u64);
 
 impl<I> From<Sampled<I>> for Guard<I> {

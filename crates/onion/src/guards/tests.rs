@@ -153,6 +153,48 @@ fn a_guard_that_does_not_go_with_the_exit_is_passed_over_for_that_circuit() {
 }
 
 #[test]
+fn the_legs_of_a_circuit_enter_by_the_first_primary_guards() {
+    let mut world = world(1000);
+    let legs = |world: &mut World, keys: &[u64], avoid: &[u32]| {
+        let (now, town) = (world.now, world.town.clone());
+        let avoid = |id| avoid.contains(&id);
+        let chosen = world.guards.choose_legs(now, keys, &avoid, &town, &mut world.rng);
+        chosen.into_iter().map(|leg| leg.id).collect::<Vec<u32>>()
+    };
+    let primary = world.guards.primary().to_vec();
+    assert_eq!(legs(&mut world, &[1, 2], &[]), primary[..2]);
+    assert_eq!(legs(&mut world, &[3, 4, 5], &[]), primary);
+    assert_eq!(legs(&mut world, &[6, 7], &primary[..1]), primary[1..]);
+    world.guards.failed(world.now, 1);
+    assert_eq!(legs(&mut world, &[8, 9], &[]), primary[1..], "the first cannot be reached");
+    let four = legs(&mut world, &[10, 11, 12, 13], &[]);
+    assert_eq!(four[..2], primary[1..], "then others of the sample, each once");
+    assert!(four[2] != four[3] && !primary.contains(&four[2]) && !primary.contains(&four[3]));
+    let everybody: Vec<u32> = (0..1000).collect();
+    assert_eq!(legs(&mut world, &[14], &everybody), []);
+}
+
+#[test]
+fn until_a_guard_is_over_nothing_changes() {
+    let mut world = world(1000);
+    world.confirm_primary();
+    world.town.gone = vec![world.guards.primary()[1]];
+    world.renew();
+    for _ in 0..40 {
+        let (sample, over) = (world.guards.kept().count(), world.guards.next_over().unwrap());
+        assert!(over > world.now);
+        let ids = |world: &World| world.guards.kept().map(|kept| kept.id).collect::<Vec<u32>>();
+        let before = ids(&world);
+        world.now = over - 1;
+        world.renew();
+        assert_eq!(ids(&world), before, "{sample} guards, a second before");
+        world.now = over;
+        world.renew();
+        assert_ne!(ids(&world), before);
+    }
+}
+
+#[test]
 fn a_guard_that_fails_is_tried_again_by_the_schedule() {
     let mut world = world(1000);
     let primary = world.guards.primary().to_vec();
@@ -362,8 +404,9 @@ fn whatever_happens_the_bounds_hold() {
     }
 }
 
-/// Many clients, as a simulation has them. A guard is used for at most 120 days, and for 48 at least: those that follow it were drawn
-/// with it, but once confirmed they have 60 days, less the 12 by which the dates are blurred.
+/// Many clients, as a simulation has them. A guard is used for at most 120 days, and for 48 at
+/// least: those that follow it were drawn with it, but once confirmed they have 60 days, less the
+/// 12 by which the dates are blurred.
 #[test]
 fn clients_of_a_simulation_meet_few_relays_in_a_year() {
     let mut met = Vec::new();
