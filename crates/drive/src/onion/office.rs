@@ -24,11 +24,11 @@ use anabranch_onion::directory::http::{Response, ResponseReader, get, post};
 use anabranch_onion::directory::network::Network;
 use anabranch_onion::wire::extend::Target;
 use anabranch_onion::wire::keys::RelayKeys;
-use anabranch_onion::wire::netdoc::parse_microdescs;
 use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::Rng;
 
 use due::Due;
+use texts::Texts;
 
 use super::answers::Answers;
 use super::authorities::Authority;
@@ -38,6 +38,7 @@ use crate::clock::Clock;
 pub(super) use due::REPUBLISH_S;
 
 mod due;
+mod texts;
 
 const CERTS: &str = "cached-certs";
 const CONSENSUS: &str = "cached-microdesc-consensus";
@@ -214,7 +215,7 @@ struct Clerk {
     directory: Directory,
     cache: Cache,
     /// Texts of microdescriptors that are known, to be kept.
-    microdescs: Vec<([u8; 32], String)>,
+    microdescs: Texts,
     description: Option<Description>,
     /// Jobs whose errands are out.
     out: BTreeMap<u64, Job>,
@@ -236,7 +237,7 @@ impl Clerk {
             due: vec![Due::now(); settings.authorities.len()],
             settings,
             cache: Cache::default(),
-            microdescs: Vec::new(),
+            microdescs: Texts::default(),
             description: None,
             out: BTreeMap::new(),
             clock: Clock::start(),
@@ -259,8 +260,8 @@ impl Clerk {
             }
             match orders.recv_timeout(self.pause()) {
                 Ok(order) => self.follow(order),
-                Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => return,
+                Err(RecvTimeoutError::Timeout) => self.keep_microdescs(false),
+                Err(RecvTimeoutError::Disconnected) => return self.keep_microdescs(true),
             }
         }
     }
@@ -280,7 +281,8 @@ impl Clerk {
         let fetch = self.directory.wait(self.millis(), unix());
         let due = self.due.iter().map(|due| due.wait(unix()) * 1000).min();
         let publish = self.description.as_ref().and(due).unwrap_or(u64::MAX);
-        Duration::from_millis(fetch.min(publish).clamp(20, 60_000))
+        let keep = self.microdescs.wait(self.millis()).unwrap_or(u64::MAX);
+        Duration::from_millis(fetch.min(publish).min(keep).clamp(20, 60_000))
     }
 
     fn millis(&self) -> u64 {
@@ -360,7 +362,7 @@ impl Clerk {
 
     /// Keeps, hands on and tells what came of a job.
     fn take(&mut self, events: Vec<Event>) {
-        let (mut known, mut fresh, mut ready) = (false, false, false);
+        let (mut known, mut ready) = (false, false);
         for event in events {
             match event {
                 Event::Consensus(text, signers) => {
@@ -374,17 +376,18 @@ impl Clerk {
                 }
                 Event::Certificates(text) => self.keep(CERTS, &text),
                 Event::Microdesc(digest, text) => {
-                    self.microdescs.push((digest, text));
-                    (known, fresh) = (true, true);
+                    if self.settings.cache {
+                        self.cache.microdesc_text(digest, &text);
+                    }
+                    self.microdescs.put(digest, text);
+                    known = true;
                 }
                 Event::Late(seconds, is_used) => self.tell_late(seconds, is_used),
                 Event::Ready => ready = true,
                 Event::Failed(want, _, failure) => self.complain(&want, &failure),
             }
         }
-        if fresh {
-            self.keep_microdescs();
-        }
+        self.keep_microdescs(false);
         if known {
             self.hand_out();
         }
@@ -431,18 +434,18 @@ impl Clerk {
         }
     }
 
-    /// Writes all microdescriptors that the consensus names, and forgets the others.
-    fn keep_microdescs(&mut self) {
+    /// Writes all microdescriptors that the consensus names if that is due or this is the end, and forgets the others.
+    fn keep_microdescs(&mut self, is_end: bool) {
         let Some(network) = self.directory.network() else { return };
+        let is_complete = is_end || network.missing().next().is_none();
+        let now = self.millis();
+        if !self.microdescs.are_due(now, is_complete) {
+            return;
+        }
         let named: BTreeSet<[u8; 32]> =
             network.consensus().relays.iter().map(|relay| relay.microdesc).collect();
-        self.microdescs.retain(|(digest, _)| named.contains(digest));
-        self.microdescs.sort();
-        self.microdescs.dedup();
-        let all: String = self.microdescs.iter().map(|(_, text)| text.as_str()).collect();
+        let all = self.microdescs.write(now, &named);
         if self.settings.cache {
-            let parsed = parse_microdescs(&all).map(|(parsed, _)| parsed).unwrap_or_default();
-            parsed.iter().for_each(|(one, text)| self.cache.microdesc(one, text));
             self.cache.keep_microdescs(&named);
         }
         self.keep(MICRODESCS, &all);

@@ -4,6 +4,8 @@
 //! The owner asks [`Directory::poll`] for jobs, carries their bytes, and brings each [`Job`]'s outcome to
 //! [`Directory::done`]. A proven document comes back as an [`Event`] with its text, to be kept.
 
+use std::collections::BTreeSet;
+
 use base64ct::{Base64Unpadded, Encoding};
 use rand_core::Rng;
 
@@ -304,14 +306,13 @@ impl Directory {
 
     /// Microdescriptors that nobody was asked for yet.
     fn missing(&self) -> Vec<[u8; 32]> {
-        let under_way = |digest: &[u8; 32]| {
-            self.under_way.iter().any(|job| match &job.want {
-                Want::Microdescs(asked) => asked.contains(digest),
-                _ => false,
-            })
-        };
+        let asked = self.under_way.iter().flat_map(|job| match &job.want {
+            Want::Microdescs(asked) => &asked[..],
+            Want::Certificates | Want::Consensus => &[],
+        });
+        let asked: BTreeSet<&[u8; 32]> = asked.collect();
         let network = self.network.iter().flat_map(Network::missing);
-        network.filter(|digest| !under_way(digest)).take(BATCH).collect()
+        network.filter(|digest| !asked.contains(digest)).take(BATCH).collect()
     }
 
     /// Caches, so that authorities need not serve everybody; authorities at the beginning, and in

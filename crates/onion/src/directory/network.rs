@@ -1,27 +1,37 @@
 //! The relays of a consensus together with their microdescriptors, and the choice of paths among
 //! them (path-spec 2.2).
 
-use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, OnceLock};
 
 use rand_core::Rng;
 
 use super::params::Params;
 use crate::wire::netdoc::{Consensus, Microdesc, RelayStatus};
+use listing::Listing;
+use tables::{Part, Table, Tables};
 
+mod listing;
 mod possible;
+mod tables;
+#[cfg(test)]
+mod tests;
 
-/// Ports whose connections live long, so that all relays of their circuits should be stable (C tor's
-/// list).
+/// Ports whose connections live long, so that all relays of their circuits should be stable (C
+/// tor's list).
 const LONG_LIVED: [u16; 12] = [21, 22, 706, 1863, 5050, 5190, 5222, 5223, 6523, 6667, 6697, 8300];
-/// Weights are in parts of this.
-const WHOLE: u64 = 10_000;
 
-/// What is known of the network.
+/// What is known of the network. A copy shares all documents with its original.
 #[derive(Clone, Debug)]
 pub struct Network {
-    consensus: Consensus,
-    microdescs: BTreeMap<[u8; 32], Microdesc>,
+    listing: Arc<Listing>,
+    /// At the place of each relay in the consensus.
+    microdescs: Vec<Option<Arc<Microdesc>>>,
+    /// The weight of the relays whose microdescriptors are known, as [`Listing::weight_of`] counts
+    /// it.
+    known: [u64; 3],
+    /// Made when it is first drawn from.
+    tables: OnceLock<Arc<Tables>>,
     /// Whether two relays of a path may share a /16 (IPv6: a /32). Only test networks allow it.
     pub share_subnets: bool,
 }
@@ -85,12 +95,16 @@ impl Wishes {
     /// Whether this relay may stand there.
     #[must_use]
     pub fn allow(&self, position: Position, id: &[u8; 20]) -> bool {
-        let wanted = match position {
+        let wanted = self.wanted(position);
+        !self.exclude.contains(id) && (wanted.is_empty() || wanted.contains(id))
+    }
+
+    fn wanted(&self, position: Position) -> &[[u8; 20]] {
+        match position {
             Position::Guard | Position::Directory => &self.entry,
             Position::Middle => &self.middle,
             Position::Exit(_) => &self.exit,
-        };
-        !self.exclude.contains(id) && (wanted.is_empty() || wanted.contains(id))
+        }
     }
 }
 
@@ -120,18 +134,22 @@ impl Network {
     /// A network of which no microdescriptor is known yet.
     #[must_use]
     pub fn new(consensus: Consensus) -> Network {
-        Network { consensus, microdescs: BTreeMap::new(), share_subnets: false }
+        Network {
+            microdescs: vec![None; consensus.relays.len()],
+            listing: Arc::new(Listing::new(consensus)),
+            known: [0; 3],
+            tables: OnceLock::new(),
+            share_subnets: false,
+        }
     }
 
     /// The same relays under a newer consensus; microdescriptors that are still named stay.
     #[must_use]
-    pub fn renewed(mut self, consensus: Consensus) -> Network {
+    pub fn renewed(self, consensus: Consensus) -> Network {
         let mut fresh = Network::new(consensus);
         fresh.share_subnets = self.share_subnets;
-        for status in &fresh.consensus.relays {
-            if let Some(known) = self.microdescs.remove(&status.microdesc) {
-                fresh.microdescs.insert(known.digest, known);
-            }
+        for microdesc in self.microdescs.into_iter().flatten() {
+            fresh.learn_shared(&microdesc);
         }
         fresh
     }
@@ -139,70 +157,77 @@ impl Network {
     /// The consensus.
     #[must_use]
     pub fn consensus(&self) -> &Consensus {
-        &self.consensus
+        &self.listing.consensus
     }
 
     /// The parameters of the consensus.
     #[must_use]
-    pub fn params(&self) -> Params {
-        Params::new(&self.consensus.params)
+    pub fn params(&self) -> &Params {
+        &self.listing.params
     }
 
     /// Takes a microdescriptor; false if the consensus does not name it.
     pub fn learn(&mut self, microdesc: Microdesc) -> bool {
-        let named = self.consensus.relays.iter().any(|one| one.microdesc == microdesc.digest);
-        if named {
-            self.microdescs.insert(microdesc.digest, microdesc);
+        self.learn_shared(&Arc::new(microdesc))
+    }
+
+    fn learn_shared(&mut self, microdesc: &Arc<Microdesc>) -> bool {
+        let named = self.listing.named(&microdesc.digest);
+        for &(_, place) in named {
+            let place = place as usize;
+            if self.microdescs[place].replace(Arc::clone(microdesc)).is_none() {
+                let weight = Listing::weight_of(&self.listing.consensus.relays[place]);
+                self.known.iter_mut().zip(weight).for_each(|(sum, more)| *sum += more);
+            }
         }
-        named
+        self.tables.take();
+        !named.is_empty()
     }
 
     /// The digests of microdescriptors that are named and not known.
     pub fn missing(&self) -> impl Iterator<Item = [u8; 32]> {
-        let known = |digest: &[u8; 32]| self.microdescs.contains_key(digest);
-        self.consensus.relays.iter().map(|one| one.microdesc).filter(move |one| !known(one))
+        let all = self.consensus().relays.iter().zip(&self.microdescs);
+        all.filter(|(_, known)| known.is_none()).map(|(status, _)| status.microdesc)
     }
 
     /// Relays that can be used.
     pub fn relays(&self) -> impl Iterator<Item = Relay<'_>> {
-        let with =
-            |status| Some(Relay { status, microdesc: self.microdescs.get(&status.microdesc)? });
-        self.consensus.relays.iter().filter_map(with)
+        self.placed().map(|(_, relay)| relay)
+    }
+
+    /// The same, each with its place in the consensus.
+    fn placed(&self) -> impl Iterator<Item = (usize, Relay<'_>)> {
+        (0..self.microdescs.len()).filter_map(|place| Some((place, self.at(place)?)))
+    }
+
+    fn at(&self, place: usize) -> Option<Relay<'_>> {
+        let microdesc = self.microdescs[place].as_deref()?;
+        Some(Relay { status: &self.consensus().relays[place], microdesc })
+    }
+
+    fn place(&self, id: &[u8; 20]) -> Option<usize> {
+        self.consensus().relays.binary_search_by_key(id, |status| status.rsa_identity).ok()
     }
 
     /// What authorities say of the relay of this RSA identity.
     #[must_use]
     pub fn status(&self, id: &[u8; 20]) -> Option<&RelayStatus> {
-        let relays = &self.consensus.relays;
-        let place = relays.binary_search_by_key(id, |status| status.rsa_identity).ok()?;
-        Some(&relays[place])
+        Some(&self.consensus().relays[self.place(id)?])
     }
 
     /// The relay of this RSA identity, if it can be used.
     #[must_use]
     pub fn relay(&self, id: &[u8; 20]) -> Option<Relay<'_>> {
-        let status = self.status(id)?;
-        Some(Relay { status, microdesc: self.microdescs.get(&status.microdesc)? })
+        self.at(self.place(id)?)
     }
 
-    /// Whether paths can be built: the known relays have three quarters of the weight of each position
-    /// (path-spec 2.1.1 asks for 60 % of whole paths).
+    /// Whether paths can be built: the known relays have three quarters of the weight of each
+    /// position (path-spec 2.1.1 asks for 60 % of whole paths).
     #[must_use]
     pub fn is_enough(&self) -> bool {
-        let weigh = |wanted: fn(&RelayStatus) -> bool, known: bool| -> u64 {
-            let all = self.consensus.relays.iter().filter(|one| wanted(one));
-            let counted = all.filter(|one| !known || self.microdescs.contains_key(&one.microdesc));
-            counted.map(|one| u64::from(one.bandwidth)).sum()
-        };
-        let positions: [fn(&RelayStatus) -> bool; 3] =
-            [|one| one.flags.guard, |one| one.flags.exit, |_| true];
-        let enough = |wanted: &fn(&RelayStatus) -> bool| {
-            let (all, known) = (weigh(*wanted, false), weigh(*wanted, true));
-            known * 4 >= all * 3
-        };
-        !self.consensus.relays.is_empty()
-            && self.relays().next().is_some()
-            && positions.iter().all(enough)
+        let enough = |(known, all): (&u64, &u64)| known * 4 >= all * 3;
+        self.microdescs.iter().any(Option::is_some)
+            && self.known.iter().zip(&self.listing.weight).all(enough)
     }
 
     /// Draws a relay for a position, by bandwidth weights, that goes with those already chosen.
@@ -217,18 +242,66 @@ impl Network {
         rng: &mut impl Rng,
     ) -> Result<Relay<'_>, NoRelay> {
         let others: Vec<Relay<'_>> = beside.iter().filter_map(|id| self.relay(id)).collect();
-        let fitting: Vec<Relay<'_>> = self
-            .relays()
-            .filter(|relay| wishes.allow(position, &relay.status.rsa_identity))
-            .filter(|relay| self.fits(relay, position))
-            .filter(|relay| others.iter().all(|other| self.go_together(relay, other)))
-            .collect();
-        let weights: Vec<u64> = fitting.iter().map(|relay| self.weight(relay, position)).collect();
-        draw(&weights, rng).map(|place| fitting[place]).ok_or(NoRelay(position))
+        let suits = |relay: &Relay<'_>| {
+            !wishes.exclude.contains(&relay.status.rsa_identity)
+                && others.iter().all(|other| self.go_together(relay, other))
+        };
+        let drawn = match wishes.wanted(position) {
+            [] => self.draw(self.part(position), suits, rng),
+            wanted => {
+                let wanted = Table::of(self, position, self.fitting(wanted, position));
+                self.draw(wanted.whole(), suits, rng)
+            }
+        };
+        drawn.ok_or(NoRelay(position))
     }
 
-    /// Draws a path to `target`: the exit first, as it is hardest to find, then the guard that `guard` gives for it, then what is between
-    /// them.
+    /// The relays that fit a position.
+    fn part(&self, position: Position) -> Part<'_> {
+        let tables = self.tables();
+        match position {
+            Position::Guard => tables.guards.whole(),
+            Position::Middle => tables.middles.whole(),
+            Position::Directory => tables.directories.whole(),
+            Position::Exit(target) => tables.exits.to(self, target),
+        }
+    }
+
+    /// The places of those of `wanted` that fit a position, each once.
+    fn fitting(&self, wanted: &[[u8; 20]], position: Position) -> Vec<usize> {
+        let fits = |&place: &usize| self.at(place).is_some_and(|one| self.fits(&one, position));
+        let mut places: Vec<usize> =
+            wanted.iter().filter_map(|id| self.place(id)).filter(fits).collect();
+        places.sort_unstable();
+        places.dedup();
+        places
+    }
+
+    fn draw(
+        &self,
+        part: Part<'_>,
+        suits: impl Fn(&Relay<'_>) -> bool,
+        rng: &mut impl Rng,
+    ) -> Option<Relay<'_>> {
+        let suits = |place| self.at(place).is_some_and(|relay| suits(&relay));
+        self.at(part.draw(suits, rng)?)
+    }
+
+    fn tables(&self) -> &Tables {
+        self.tables.get_or_init(|| Arc::new(Tables::of(self)))
+    }
+
+    /// The relays that fit a position, each with its weight there.
+    #[must_use]
+    pub fn weights(&self, position: Position) -> Vec<([u8; 20], u64)> {
+        let fitting = self.relays().filter(|relay| self.fits(relay, position));
+        let with =
+            |relay: Relay<'_>| (relay.status.rsa_identity, self.weight(relay.status, position));
+        fitting.map(with).collect()
+    }
+
+    /// Draws a path to `target`: the exit first, as it is hardest to find, then the guard that
+    /// `guard` gives for it, then what is between them.
     ///
     /// # Errors
     /// The position that nobody fits.
@@ -254,7 +327,19 @@ impl Network {
 
     /// Relays that could be guards, whether their keys are known or not.
     pub fn guards(&self) -> impl Iterator<Item = &RelayStatus> {
-        self.consensus.relays.iter().filter(|status| could_be_guard(status))
+        self.consensus().relays.iter().filter(|status| is_guard(status))
+    }
+
+    /// How many relays could be guards.
+    #[must_use]
+    pub fn guard_count(&self) -> usize {
+        self.listing.guards
+    }
+
+    /// Whether this relay could be a guard, its keys known or not.
+    #[must_use]
+    pub fn lists_guard(&self, id: &[u8; 20]) -> bool {
+        self.status(id).is_some_and(is_guard)
     }
 
     /// Draws one of the relays that could be guards and that `wanted` admits, by bandwidth weights.
@@ -263,19 +348,14 @@ impl Network {
         wanted: impl Fn(&[u8; 20]) -> bool,
         rng: &mut impl Rng,
     ) -> Option<[u8; 20]> {
-        let fitting: Vec<Relay<'_>> = self
-            .relays()
-            .filter(|relay| could_be_guard(relay.status) && wanted(&relay.status.rsa_identity))
-            .collect();
-        let weights: Vec<u64> =
-            fitting.iter().map(|relay| self.weight(relay, Position::Guard)).collect();
-        draw(&weights, rng).map(|place| fitting[place].status.rsa_identity)
+        let wanted = |relay: &Relay<'_>| wanted(&relay.status.rsa_identity);
+        self.draw(self.part(Position::Guard), wanted, rng).map(|relay| relay.status.rsa_identity)
     }
 
     fn fits(&self, relay: &Relay<'_>, position: Position) -> bool {
         let flags = relay.status.flags;
         match position {
-            Position::Guard => could_be_guard(relay.status),
+            Position::Guard => is_guard(relay.status),
             Position::Middle => flags.fast,
             Position::Directory => flags.v2dir,
             Position::Exit(to) => {
@@ -299,28 +379,13 @@ impl Network {
     }
 
     /// Bandwidth times the weight of the position (dir-spec 3.8.3).
-    fn weight(&self, relay: &Relay<'_>, position: Position) -> u64 {
-        let flags = relay.status.flags;
-        let kind = match (flags.guard, flags.exit && !flags.bad_exit) {
-            (true, true) => "d",
-            (true, false) => "g",
-            (false, true) => "e",
-            (false, false) => "m",
-        };
-        let place = match position {
-            Position::Guard => "g",
-            Position::Middle => "m",
-            Position::Exit(_) => "e",
-            Position::Directory => "b",
-        };
-        let weight = self.consensus.weights.get(&format!("W{place}{kind}"));
-        let weight = weight.map_or(WHOLE, |&weight| u64::try_from(weight).unwrap_or(0));
-        u64::from(relay.status.bandwidth) * weight.min(WHOLE)
+    fn weight(&self, relay: &RelayStatus, position: Position) -> u64 {
+        u64::from(relay.bandwidth) * self.listing.position_weight(relay, position)
     }
 }
 
 /// Whether a relay has all the flags that a guard needs for any circuit (guard-spec 4.0).
-fn could_be_guard(status: &RelayStatus) -> bool {
+fn is_guard(status: &RelayStatus) -> bool {
     let flags = status.flags;
     flags.guard && flags.stable && flags.fast && flags.v2dir && !flags.middle_only
 }
@@ -334,25 +399,8 @@ fn share_subnet(one: &[SocketAddr], other: &[SocketAddr]) -> bool {
     one.iter().any(|a| other.iter().any(|b| subnet(a) == subnet(b)))
 }
 
-/// A place drawn by weight; by equal chances where all weights are zero.
-fn draw(weights: &[u64], rng: &mut impl Rng) -> Option<usize> {
-    let total: u64 = weights.iter().sum();
-    if weights.is_empty() {
-        return None;
-    }
-    if total == 0 {
-        return Some(below(weights.len() as u64, rng) as usize);
-    }
-    let mut left = below(total, rng);
-    weights.iter().position(|&weight| {
-        let here = left < weight;
-        left = left.saturating_sub(weight);
-        here
-    })
-}
-
 /// An even draw below `end`, which is above zero: what would favour small numbers is drawn again.
-pub(crate) fn below(end: u64, rng: &mut (impl Rng + ?Sized)) -> u64 {
+pub fn below(end: u64, rng: &mut (impl Rng + ?Sized)) -> u64 {
     let fair = u64::MAX - u64::MAX % end;
     loop {
         let drawn = rng.next_u64();

@@ -16,7 +16,7 @@ const NOW: u64 = 1_800_000_000;
 const WEB: Target = Target { port: 443, v6: false };
 
 /// What is listed of one relay: flags, bandwidth, first two bytes of its address, further lines.
-type Sketch<'a> = (&'a str, u32, &'a str, &'a str);
+pub(crate) type Sketch<'a> = (&'a str, u32, &'a str, &'a str);
 
 struct World {
     network: Network,
@@ -62,6 +62,7 @@ fn long_certified() -> World {
 fn world_at_for(sketches: &[Sketch<'_>], now: u64, certified: u64) -> World {
     let mut rng = stream(1, 0, "network");
     let authorities = [Authority::generate("auth0", &mut rng)];
+    let tap = tap();
     let listed: Vec<Listed> = sketches
         .iter()
         .enumerate()
@@ -70,7 +71,7 @@ fn world_at_for(sketches: &[Sketch<'_>], now: u64, certified: u64) -> World {
             rsa_identity: id(place),
             microdesc: {
                 let ed = [u8::try_from(place).unwrap() + 100; 32];
-                microdescriptor(&tap(), &[9; 32], &ed, rest)
+                microdescriptor(&tap, &[9; 32], &ed, rest)
             },
             at: format!("{net}.{place}.1 9001"),
             flags: flags.to_owned(),
@@ -97,6 +98,11 @@ fn world_at_for(sketches: &[Sketch<'_>], now: u64, certified: u64) -> World {
 fn tap() -> Vec<u8> {
     let keys = crate::wire::keys::RelayKeys::generate(&mut stream(2, 0, "tap"), NOW);
     keys.unwrap().tap_public()
+}
+
+/// A network of these relays, each with its place + 1 in all bytes of its identity.
+pub(crate) fn network_of(sketches: &[Sketch<'_>]) -> Network {
+    world(sketches).network
 }
 
 /// A network in which paths can be built.

@@ -59,15 +59,15 @@ impl Entry {
         if !std::mem::take(&mut self.stale) {
             return Renewed::default();
         }
-        let params = network.params().guards;
+        let params = &network.params().guards;
         let allowed = network.guards().filter(|one| allows(wishes, &one.rsa_identity)).count();
         let all = Eligible { network, wishes, only_allowed: false };
-        let extreme = self.instances.select(allowed, &all, &params);
+        let extreme = self.instances.select(allowed, &all, params);
         let consensus = network.consensus();
         let live = (consensus.valid_after..=consensus.valid_until).contains(&unix_now);
         let eligible = self.eligible(network, wishes);
         let dated = (consensus.valid_after, live);
-        let changed = self.instances.guards().renew(unix_now, dated, &params, &eligible, rng);
+        let changed = self.instances.guards().renew(unix_now, dated, params, &eligible, rng);
         Renewed { changed, few: extreme.then_some(allowed) }
     }
 
@@ -119,11 +119,14 @@ struct Eligible<'a> {
 
 impl Listing<[u8; 20]> for Eligible<'_> {
     fn count(&self) -> usize {
-        self.network.guards().filter(|one| self.is_eligible(&one.rsa_identity)).count()
+        match self.only_allowed {
+            false => self.network.guard_count(),
+            true => self.network.guards().filter(|one| self.allows(one.rsa_identity)).count(),
+        }
     }
 
     fn lists(&self, id: [u8; 20]) -> bool {
-        self.network.guards().any(|one| one.rsa_identity == id)
+        self.network.lists_guard(&id)
     }
 
     fn allows(&self, id: [u8; 20]) -> bool {

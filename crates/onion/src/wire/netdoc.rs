@@ -115,21 +115,38 @@ pub struct Microdesc {
     pub family: Vec<[u8; 20]>,
     /// The families that it has a certificate for (proposal 321).
     pub family_ids: Vec<String>,
+    ports: Ports,
+}
+
+/// The ports that an exit leads to.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Ports {
     ipv4: PortPolicy,
     ipv6: PortPolicy,
+}
+
+impl Ports {
+    /// Whether there are any.
+    pub(crate) fn are_any(&self) -> bool {
+        self.ipv4.allows_some_port() || self.ipv6.allows_some_port()
+    }
 }
 
 impl Microdesc {
     /// Whether it says to exit to (nearly) everywhere at this port.
     #[must_use]
     pub fn exits_to(&self, port: u16, v6: bool) -> bool {
-        if v6 { &self.ipv6 } else { &self.ipv4 }.allows_port(port)
+        if v6 { &self.ports.ipv6 } else { &self.ports.ipv4 }.allows_port(port)
+    }
+
+    pub(crate) fn ports(&self) -> &Ports {
+        &self.ports
     }
 
     /// Whether there is any port at which it exits.
     #[must_use]
     pub fn exits(&self) -> bool {
-        self.ipv4.allows_some_port()
+        self.ports.ipv4.allows_some_port()
     }
 }
 
@@ -333,8 +350,10 @@ pub fn parse_microdescs(text: &str) -> Result<Microdescs<'_>, DocumentError> {
             ed_identity: (*parsed.ed25519_id()).into(),
             family: parsed.family().members().map(|id| id.to_bytes()).collect(),
             family_ids: parsed.family_ids().iter().map(ToString::to_string).collect(),
-            ipv4: PortPolicy::clone(parsed.ipv4_policy()),
-            ipv6: PortPolicy::clone(parsed.ipv6_policy()),
+            ports: Ports {
+                ipv4: PortPolicy::clone(parsed.ipv4_policy()),
+                ipv6: PortPolicy::clone(parsed.ipv6_policy()),
+            },
         };
         good.push((microdesc, own));
     }

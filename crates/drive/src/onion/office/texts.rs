@@ -1,0 +1,63 @@
+//! The texts of microdescriptors, which are kept on disk in one file: written when none is missing,
+//! and at intervals until then, so that thousands that come in batches of 90 are not written anew
+//! with each batch.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+/// From one writing to the next while some are missing, in milliseconds.
+const INTERVAL: u64 = 10_000;
+
+/// What is known, and whether it is on disk.
+#[derive(Debug, Default)]
+pub(super) struct Texts {
+    all: BTreeMap<[u8; 32], String>,
+    is_changed: bool,
+    /// When it is written next at the latest.
+    next: u64,
+}
+
+impl Texts {
+    /// Takes one by its digest.
+    pub(super) fn put(&mut self, digest: [u8; 32], text: String) {
+        self.all.insert(digest, text);
+        self.is_changed = true;
+    }
+
+    /// Whether they are to be written at `now`, in milliseconds.
+    pub(super) fn are_due(&self, now: u64, is_complete: bool) -> bool {
+        self.is_changed && (is_complete || now >= self.next)
+    }
+
+    /// Until they are to be written, in milliseconds; `None` if they have been.
+    pub(super) fn wait(&self, now: u64) -> Option<u64> {
+        self.is_changed.then(|| self.next.saturating_sub(now))
+    }
+
+    /// All that are among `named`, as the file has them. The others are forgotten.
+    pub(super) fn write(&mut self, now: u64, named: &BTreeSet<[u8; 32]>) -> String {
+        self.all.retain(|digest, _| named.contains(digest));
+        (self.is_changed, self.next) = (false, now + INTERVAL);
+        self.all.values().map(String::as_str).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_comes_in_batches_is_written_at_once_then_at_intervals_and_when_none_is_missing() {
+        let mut texts = Texts::default();
+        assert!(!texts.are_due(0, true) && texts.wait(0).is_none());
+        texts.put([1; 32], "one\n".into());
+        assert!(texts.are_due(5, false));
+        let named = BTreeSet::from([[1; 32], [2; 32]]);
+        assert_eq!(texts.write(5, &named), "one\n");
+        texts.put([2; 32], "two\n".into());
+        assert!(!texts.are_due(6, false));
+        assert_eq!(texts.wait(5), Some(INTERVAL));
+        assert!(texts.are_due(6, true) && texts.are_due(5 + INTERVAL, false));
+        assert_eq!(texts.write(6, &BTreeSet::from([[2; 32]])), "two\n");
+        assert!(!texts.are_due(7, true));
+    }
+}

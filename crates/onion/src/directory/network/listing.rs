@@ -1,0 +1,79 @@
+//! A consensus with what follows from it alone.
+
+use super::Position;
+use crate::directory::params::Params;
+use crate::wire::netdoc::{Consensus, RelayStatus};
+
+/// Weights of positions are in parts of this.
+const WHOLE: u64 = 10_000;
+/// The letters of positions and of kinds of relays in the names of `bandwidth-weights`.
+const POSITIONS: [char; 4] = ['g', 'm', 'e', 'b'];
+const KINDS: [char; 4] = ['g', 'm', 'e', 'd'];
+
+/// The consensus, and what is asked of it often.
+#[derive(Debug)]
+pub(super) struct Listing {
+    pub(super) consensus: Consensus,
+    pub(super) params: Params,
+    /// Digests of microdescriptors in their order, each with the place of the relay.
+    digests: Vec<([u8; 32], u32)>,
+    /// Of all relays, as [`Listing::weight_of`] counts it.
+    pub(super) weight: [u64; 3],
+    /// Relays that could be guards.
+    pub(super) guards: usize,
+    /// By position, then by kind.
+    weights: [[u64; 4]; 4],
+}
+
+impl Listing {
+    pub(super) fn new(consensus: Consensus) -> Listing {
+        let relays = &consensus.relays;
+        let mut digests: Vec<([u8; 32], u32)> =
+            relays.iter().map(|relay| relay.microdesc).zip(0..).collect();
+        digests.sort_unstable();
+        let mut weight = [0; 3];
+        for relay in relays {
+            weight.iter_mut().zip(Listing::weight_of(relay)).for_each(|(sum, more)| *sum += more);
+        }
+        let guards = relays.iter().filter(|relay| super::is_guard(relay)).count();
+        let weights = POSITIONS.map(|place| {
+            KINDS.map(|kind| {
+                let said = consensus.weights.get(&format!("W{place}{kind}"));
+                said.map_or(WHOLE, |&weight| u64::try_from(weight).unwrap_or(0)).min(WHOLE)
+            })
+        });
+        let params = Params::new(&consensus.params);
+        Listing { params, digests, weight, guards, weights, consensus }
+    }
+
+    /// The relays whose microdescriptor has this digest: more than one only if they cheat.
+    pub(super) fn named(&self, digest: &[u8; 32]) -> &[([u8; 32], u32)] {
+        let begin = self.digests.partition_point(|(other, _)| other < digest);
+        let end = self.digests.partition_point(|(other, _)| other <= digest);
+        &self.digests[begin..end]
+    }
+
+    /// What a relay adds to the bandwidth of guards, of exits, and of all.
+    pub(super) fn weight_of(relay: &RelayStatus) -> [u64; 3] {
+        let bandwidth = u64::from(relay.bandwidth);
+        let one = |is: bool| if is { bandwidth } else { 0 };
+        [one(relay.flags.guard), one(relay.flags.exit), bandwidth]
+    }
+
+    /// The weight of a position for relays of this one's kind, in parts of 10,000 (dir-spec 3.8.3).
+    pub(super) fn position_weight(&self, relay: &RelayStatus, position: Position) -> u64 {
+        let kind = match (relay.flags.guard, relay.flags.exit && !relay.flags.bad_exit) {
+            (true, false) => 0,
+            (false, false) => 1,
+            (false, true) => 2,
+            (true, true) => 3,
+        };
+        let position = match position {
+            Position::Guard => 0,
+            Position::Middle => 1,
+            Position::Exit(_) => 2,
+            Position::Directory => 3,
+        };
+        self.weights[position][kind]
+    }
+}

@@ -1,0 +1,184 @@
+//! Relays by position with their weights added up, made once for a state of the network, so that a
+//! draw looks at a few relays and not at all of them.
+//!
+//! A draw takes a relay by its weight and rejects it if it does not suit: it goes with no relay of
+//! the path, or the user excludes it. What is accepted is distributed as if the suitable ones alone
+//! had been weighed. After [`TRIES`] rejections they are.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::ops::Range;
+
+use rand_core::Rng;
+
+use super::{Network, Position, Relay, Target, below, is_guard};
+
+/// Relays that are drawn before all are weighed.
+const TRIES: usize = 64;
+
+/// The relays of each position.
+#[derive(Debug)]
+pub(super) struct Tables {
+    pub(super) guards: Table,
+    pub(super) middles: Table,
+    pub(super) directories: Table,
+    pub(super) exits: Exits,
+}
+
+/// Relays by their places in the consensus, and the sums of their weights.
+#[derive(Debug)]
+pub(super) struct Table {
+    places: Vec<u32>,
+    /// The first is 0; the one at `n` is the weight of the first `n` relays.
+    sums: Vec<u64>,
+}
+
+/// Exits, those of equal policies side by side.
+#[derive(Debug)]
+pub(super) struct Exits {
+    table: Table,
+    classes: Vec<Range<usize>>,
+}
+
+/// Parts of a table to draw from.
+pub(super) struct Part<'a> {
+    table: &'a Table,
+    ranges: Vec<Range<usize>>,
+}
+
+impl Tables {
+    pub(super) fn of(network: &Network) -> Tables {
+        let all = |fits: fn(&Relay<'_>) -> bool, position| {
+            let fitting = network.placed().filter(|(_, relay)| fits(relay));
+            Table::of(network, position, fitting.map(|(place, _)| place).collect())
+        };
+        Tables {
+            guards: all(|relay| is_guard(relay.status), Position::Guard),
+            middles: all(|relay| relay.status.flags.fast, Position::Middle),
+            directories: all(|relay| relay.status.flags.v2dir, Position::Directory),
+            exits: Exits::of(network),
+        }
+    }
+}
+
+impl Table {
+    /// These relays, by the weights that they have in a position.
+    pub(super) fn of(network: &Network, position: Position, places: Vec<usize>) -> Table {
+        let weight = |place: &usize| network.weight(&network.consensus().relays[*place], position);
+        let running = places.iter().map(weight).scan(0, |sum, weight| {
+            *sum += weight;
+            Some(*sum)
+        });
+        let sums = std::iter::once(0).chain(running).collect();
+        let places = places.into_iter().map(|place| u32::try_from(place).expect("they are few"));
+        Table { places: places.collect(), sums }
+    }
+
+    pub(super) fn whole(&self) -> Part<'_> {
+        Part { table: self, ranges: std::iter::once(0..self.places.len()).collect() }
+    }
+
+    /// The weight of some relays that follow one another.
+    fn weight(&self, range: &Range<usize>) -> u64 {
+        self.sums[range.end] - self.sums[range.start]
+    }
+}
+
+impl Exits {
+    fn of(network: &Network) -> Exits {
+        let could = |relay: &Relay<'_>| {
+            let flags = relay.status.flags;
+            !flags.bad_exit && !flags.middle_only && relay.microdesc.ports().are_any()
+        };
+        let mut places: Vec<(u64, usize)> = network
+            .placed()
+            .filter(|(_, relay)| could(relay))
+            .map(|(place, relay)| (hash(&class(&relay)), place))
+            .collect();
+        places.sort_unstable();
+        let places: Vec<usize> = places.into_iter().map(|(_, place)| place).collect();
+        let same = |one: &usize, other: &usize| {
+            let relays = network.at(*one).zip(network.at(*other));
+            relays.is_some_and(|(one, other)| class(&one) == class(&other))
+        };
+        let mut begin = 0;
+        let classes = places.chunk_by(same).map(|chunk| {
+            begin += chunk.len();
+            begin - chunk.len()..begin
+        });
+        let classes = classes.collect();
+        // To which target is not asked for a weight.
+        let position = Position::Exit(Target { port: 0, v6: false });
+        Exits { table: Table::of(network, position, places), classes }
+    }
+
+    /// Those that lead to this target.
+    pub(super) fn to(&self, network: &Network, target: Target) -> Part<'_> {
+        let leads = |class: &&Range<usize>| {
+            let relay = network.at(self.table.places[class.start] as usize);
+            relay.is_some_and(|relay| network.fits(&relay, Position::Exit(target)))
+        };
+        let ranges = self.classes.iter().filter(leads).cloned().collect();
+        Part { table: &self.table, ranges }
+    }
+}
+
+/// What is equal for relays that lead to the same targets.
+fn class<'a>(relay: &Relay<'a>) -> (&'a (impl Hash + Eq), bool) {
+    (relay.microdesc.ports(), relay.status.flags.stable)
+}
+
+fn hash(of: &impl Hash) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    of.hash(&mut hasher);
+    hasher.finish()
+}
+
+impl Part<'_> {
+    /// The place of a relay that suits, drawn by weight; by equal chances where all that suit have
+    /// none.
+    pub(super) fn draw(&self, suits: impl Fn(usize) -> bool, rng: &mut impl Rng) -> Option<usize> {
+        let total: u64 = self.ranges.iter().map(|range| self.table.weight(range)).sum();
+        let tries = if total == 0 { 0 } else { TRIES };
+        let drawn = (0..tries).find_map(|_| {
+            let place = self.at(below(total, rng))?;
+            suits(place).then_some(place)
+        });
+        drawn.or_else(|| self.weigh(suits, rng))
+    }
+
+    /// The relay at this point of the weights.
+    fn at(&self, mut point: u64) -> Option<usize> {
+        for range in &self.ranges {
+            let weight = self.table.weight(range);
+            if point < weight {
+                let point = self.table.sums[range.start] + point;
+                let passed = &self.table.sums[range.start + 1..=range.end];
+                let passed = passed.partition_point(|&sum| sum <= point);
+                return Some(self.table.places[range.start + passed] as usize);
+            }
+            point -= weight;
+        }
+        None
+    }
+
+    /// The same as [`Part::draw`], by weighing all that suit.
+    fn weigh(&self, suits: impl Fn(usize) -> bool, rng: &mut impl Rng) -> Option<usize> {
+        let all = self.ranges.iter().flat_map(Range::clone);
+        let suiting: Vec<usize> = all.filter(|&at| suits(self.table.places[at] as usize)).collect();
+        let weight = |at: usize| self.table.weight(&(at..at + 1));
+        let total: u64 = suiting.iter().map(|&at| weight(at)).sum();
+        let drawn = match (suiting.len(), total) {
+            (0, _) => return None,
+            (count, 0) => suiting[below(count as u64, rng) as usize],
+            _ => {
+                let mut left = below(total, rng);
+                *suiting.iter().find(|&&at| {
+                    let here = left < weight(at);
+                    left = left.saturating_sub(weight(at));
+                    here
+                })?
+            }
+        };
+        Some(self.table.places[drawn] as usize)
+    }
+}
