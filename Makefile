@@ -57,8 +57,12 @@ flame:  ## where a middle relay spends its time, as a flame graph (INTO=FILE.svg
 	PATH=$(CACHE)/inferno/bin:$$PATH ANABRANCH=$(CARGO_TARGET_DIR)/release/anabranch \
 		$(PYTHON) bench/flame.py --into $(or $(INTO),docs/notes/relay-flame.svg) $(ARGS)
 
-bench:  ## speed, against the targets (ARGS="forward delay" for some areas); AREA=tor: a middle relay's CPU beside C tor's
+bench:  ## speed, against the targets (ARGS="forward delay" for some areas); AREA=tor: a middle relay's CPU beside C tor's; AREA=network: a client among 7,000 relays
 	@scripts/need bench
+ifeq ($(AREA),network)
+	cargo build --release --locked -p anabranch-bench --bin network
+	$(CARGO_TARGET_DIR)/release/network $(ARGS)
+else
 ifeq ($(AREA),tor)
 	cargo build --release --locked -p anabranch -p anabranch-bench --bin anabranch --bin idle-circuits --bin guard-clients --bin relay-limit
 	cargo build --release --locked -p anabranch-drive --example pass
@@ -73,6 +77,7 @@ else
 	cargo build --release --locked -p anabranch -p anabranch-bench -p anabranch-drive --bins --examples
 	$(CARGO_TARGET_DIR)/release/bench $(ARGS)
 	$(if $(ARGS),,$(MAKE) bench-wireguard)
+endif
 endif
 
 bench-wireguard:  ## WireGuard over three emulated paths against one, and on loopback (root; part of bench)

@@ -11,7 +11,7 @@ use anabranch_multipath::{Boundary, PathView, Splitter, Time, seed};
 use rand::RngExt;
 
 use crate::rig::{Load, Measured, Rig, Subject};
-use crate::table::{Table, Target};
+use anabranch_bench::table::{Table, Target};
 
 /// An area: measures, and adds its lines to the table.
 pub(crate) type Area = fn(&Rig, &mut Table) -> io::Result<()>;

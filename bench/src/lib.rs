@@ -9,3 +9,4 @@
 pub mod payload;
 pub mod proc;
 pub mod report;
+pub mod table;

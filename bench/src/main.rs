@@ -7,7 +7,6 @@
 
 mod areas;
 mod rig;
-mod table;
 
 use std::io;
 use std::path::PathBuf;
@@ -15,9 +14,9 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
+use anabranch_bench::table::Table;
 use areas::AREAS;
 use rig::{Rig, Subject};
-use table::Table;
 
 /// Measure the splitter against its targets.
 #[derive(Parser)]

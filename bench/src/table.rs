@@ -1,11 +1,11 @@
 //! Results beside their targets.
 
-use anabranch_bench::report::Series;
+use crate::report::Series;
 use serde_json::json;
 
 /// What a median must be.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Target {
+pub enum Target {
     /// No target: a baseline, or a number to be read beside another.
     None,
     /// This or less.
@@ -43,19 +43,19 @@ struct Row {
 }
 
 /// All lines.
-pub(crate) struct Table {
+pub struct Table {
     json: bool,
     rows: Vec<Row>,
 }
 
 impl Table {
     /// An empty table, to be printed as JSON or as text.
-    pub(crate) fn new(json: bool) -> Table {
+    pub fn new(json: bool) -> Table {
         Table { json, rows: Vec::new() }
     }
 
     /// Adds a line: `what` was measured of `subject`.
-    pub(crate) fn add(
+    pub fn add(
         &mut self,
         what: impl Into<String>,
         subject: impl Into<String>,
@@ -67,12 +67,12 @@ impl Table {
     }
 
     /// Lines whose median misses the target.
-    pub(crate) fn missed(&self) -> usize {
+    pub fn missed(&self) -> usize {
         self.rows.iter().filter(|row| row.target.met(row.series.median()) == Some(false)).count()
     }
 
     /// Prints all lines to standard output.
-    pub(crate) fn print(&self) {
+    pub fn print(&self) {
         if self.json {
             return self.rows.iter().for_each(|row| println!("{}", row.json()));
         }
