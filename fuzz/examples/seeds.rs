@@ -47,6 +47,7 @@ fn main() -> Outcome {
     write(&corpus.join("tls_link"), &handshakes()?)?;
     write(&corpus.join("toml_keys"), &settings())?;
     write(&corpus.join("topology"), &topologies())?;
+    write(&corpus.join("tunnel"), &sessions())?;
     write(&corpus.join("uploads"), &uploads())?;
     write(&corpus.join("wg_quick"), &tunnels())?;
     traces(&corpus.join("trace_reader"))
@@ -589,5 +590,20 @@ fn uploads() -> Seeds {
         ("diff", say(4, &format!("{OLD}\n----\n{}", OLD.replace("r b", "r c\ns Fast")))),
         ("keys", say(5, "-----BEGIN RSA PRIVATE KEY-----\n----\ndir-key-certificate-version 3\n")),
         ("measured", say(2, &format!("{NOW}\nbw=77 node_id=${} nick=x\n", "AB".repeat(20)))),
+    ]
+}
+
+/// What may come to an end of a session: noise, a client's frames, packets out of order.
+fn sessions() -> Seeds {
+    let frames = [&[1, 0, 0, 5, 3, 0, b'a', b'b'][..], &[1, 1, 9, 6, 0x11, 0, 0, 0, 1, 2]].concat();
+    let padded = [1, 2, 3, 1, 8, 0x30, 0, 0, 0, 1, 0, 1, b'x'];
+    let leap = [1, 0, 5, 0, 1, 0, 0, 2, 255, 3, 0, b'y', 0, 0, 0, 1, 3];
+    let order: Vec<u8> = std::iter::once(2).chain((0..40).flat_map(|n| [n % 5, 39 - n])).collect();
+    vec![
+        ("noise", [&[0][..], &[7; 60]].concat()),
+        ("frames", [&[1][..], &frames].concat()),
+        ("padded", padded.to_vec()),
+        ("leap", leap.to_vec()),
+        ("backwards", order),
     ]
 }

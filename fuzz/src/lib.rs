@@ -26,6 +26,7 @@ pub mod tls_link;
 pub mod toml_keys;
 pub mod topology;
 pub mod trace_reader;
+pub mod tunnel;
 pub mod uploads;
 pub mod wg_quick;
 
@@ -52,6 +53,7 @@ pub const TARGETS: &[(&str, Check)] = &[
     ("toml_keys", toml_keys::check),
     ("topology", topology::check),
     ("trace_reader", trace_reader::check),
+    ("tunnel", tunnel::check),
     ("uploads", uploads::check),
     ("wg_quick", wg_quick::check),
 ];

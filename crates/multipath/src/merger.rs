@@ -6,13 +6,13 @@ use crate::{Insertion, PathId, Reorder, Time};
 
 /// Merges numbered units that came by several paths.
 ///
-/// Over reliable paths a missing unit is waited for without end (`patience` = `None`); over datagram paths it is given
-/// up after `patience`, counted from the moment it was first seen to be missing.
+/// Over reliable paths a missing unit is waited for without end (`patience` = `None`). Over datagram
+/// paths a unit that is here waits for others no longer than `patience`, counted from when it came.
 #[derive(Debug)]
 pub struct Merger<T> {
-    reorder: Reorder<T>,
+    reorder: Reorder<(Time, T)>,
+    limit: usize,
     patience: Option<Duration>,
-    gap_since: Option<Time>,
     taken: Vec<u64>,
     lost: u64,
 }
@@ -20,42 +20,59 @@ pub struct Merger<T> {
 impl<T> Merger<T> {
     /// For `paths` paths; the first unit has number `first`, at most `limit` units wait.
     pub fn new(paths: usize, first: u64, limit: usize, patience: Option<Duration>) -> Merger<T> {
-        Merger {
-            reorder: Reorder::new(first, limit),
-            patience,
-            gap_since: None,
-            taken: vec![0; paths],
-            lost: 0,
-        }
+        let (reorder, taken) = (Reorder::new(first, limit), vec![0; paths]);
+        Merger { reorder, limit, patience, taken, lost: 0 }
+    }
+
+    /// Units wait no longer than this from now on.
+    pub fn set_patience(&mut self, patience: Option<Duration>) {
+        self.patience = patience;
     }
 
     /// Takes unit `number`, which came by `path`. Then [`Merger::poll`] until it returns `None`.
     pub fn handle(&mut self, now: Time, path: PathId, number: u64, unit: T) -> Insertion {
-        let insertion = self.reorder.insert(number, unit);
+        let insertion = self.reorder.insert(number, (now, unit));
         if insertion == Insertion::Taken {
             self.taken[path.index()] += 1;
         }
-        self.watch_gap(now);
         insertion
+    }
+
+    /// Counts unit `number` as handed up without waiting, if it is the next one and nothing waits: the
+    /// common case, in which no unit need be kept. False, and nothing is counted, otherwise.
+    pub fn pass(&mut self, path: PathId, number: u64) -> bool {
+        let passes = self.reorder.pass(number);
+        self.taken[path.index()] += u64::from(passes);
+        passes
     }
 
     /// The next unit in order, with its number.
     pub fn poll(&mut self, now: Time) -> Option<(u64, T)> {
         if self.next_timeout().is_some_and(|due| now >= due) {
-            self.lost += self.reorder.skip_gap();
-            self.gap_since = None;
+            self.give_up();
         }
-        let unit = self.reorder.pop();
-        if unit.is_some() {
-            self.gap_since = None;
-            self.watch_gap(now);
-        }
-        unit
+        self.reorder.pop().map(|(number, (_, unit))| (number, unit))
     }
 
-    /// When a missing unit will be given up.
+    /// Waits for the units no longer that are missing before the first one that is here.
+    pub fn give_up(&mut self) {
+        self.lost += self.reorder.skip_gap();
+    }
+
+    /// When missing units will be given up.
     pub fn next_timeout(&self) -> Option<Time> {
-        Some(self.gap_since? + self.patience?)
+        let (came, _) = self.reorder.first().filter(|_| self.reorder.has_gap())?;
+        Some(*came + self.patience?)
+    }
+
+    /// The number of the unit that comes next.
+    pub fn next_number(&self) -> u64 {
+        self.reorder.next_number()
+    }
+
+    /// Whether as many units wait as may.
+    pub fn is_full(&self) -> bool {
+        self.reorder.len() >= self.limit
     }
 
     /// Units taken from each path, duplicates not counted.
@@ -66,14 +83,6 @@ impl<T> Merger<T> {
     /// Units given up.
     pub fn lost(&self) -> u64 {
         self.lost
-    }
-
-    fn watch_gap(&mut self, now: Time) {
-        if !self.reorder.has_gap() {
-            self.gap_since = None;
-        } else if self.gap_since.is_none() {
-            self.gap_since = Some(now);
-        }
     }
 }
 
@@ -112,12 +121,25 @@ mod tests {
     }
 
     #[test]
-    fn the_patience_for_a_second_gap_starts_when_the_first_is_closed() {
+    fn a_unit_waits_no_longer_than_the_patience_however_many_gaps_are_before_it() {
         let mut merger = Merger::new(1, 0, 100, Some(Duration::from_millis(30)));
         merger.handle(Time::from_millis(0), PathId(0), 1, 1);
-        merger.handle(Time::from_millis(0), PathId(0), 3, 3);
+        merger.handle(Time::from_millis(10), PathId(0), 3, 3);
         merger.handle(Time::from_millis(20), PathId(0), 0, 0);
         assert_eq!(drain(&mut merger, Time::from_millis(20)), [0, 1]);
-        assert_eq!(merger.next_timeout(), Some(Time::from_millis(50)));
+        assert_eq!(merger.next_timeout(), Some(Time::from_millis(40)));
+        assert_eq!(drain(&mut merger, Time::from_millis(40)), [3]);
+    }
+
+    #[test]
+    fn a_unit_whose_turn_it_is_passes_unless_others_wait() {
+        let mut merger = Merger::new(1, 7, 1, Some(Duration::from_millis(30)));
+        assert!(merger.pass(PathId(0), 7) && !merger.pass(PathId(0), 9));
+        merger.handle(Time::ZERO, PathId(0), 9, 9);
+        assert!(!merger.pass(PathId(0), 8), "9 is to follow it");
+        assert!(merger.is_full());
+        merger.give_up();
+        assert_eq!((drain(&mut merger, Time::ZERO), merger.lost()), (vec![9], 1));
+        assert_eq!(merger.taken(), [2]);
     }
 }

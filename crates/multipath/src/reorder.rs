@@ -46,6 +46,18 @@ impl<T> Reorder<T> {
         Some((self.next - 1, unit))
     }
 
+    /// Counts unit `number` as handed up at once, if it is the next one and none waits.
+    pub fn pass(&mut self, number: u64) -> bool {
+        let passes = number == self.next && self.waiting.is_empty();
+        self.next += u64::from(passes);
+        passes
+    }
+
+    /// The first of the units that wait.
+    pub fn first(&self) -> Option<&T> {
+        self.waiting.values().next()
+    }
+
     /// Gives the missing units up: goes on with the first one that is here. Returns how many were given up.
     pub fn skip_gap(&mut self) -> u64 {
         let Some(&first) = self.waiting.keys().next() else { return 0 };

@@ -1,0 +1,114 @@
+//! How much paths differ in delay, from stamps of the sender's clock: one-way delays but for a constant
+//! that is the same for all paths.
+
+use std::time::Duration;
+
+use anabranch_multipath::{PathId, Time};
+
+/// How long the least delay of a path counts, at least; at most twice as long.
+const SPAN: Duration = Duration::from_secs(10);
+/// The shortest and the longest time that a datagram waits for one that is missing.
+const LEAST: Duration = Duration::from_millis(2);
+const MOST: Duration = Duration::from_millis(250);
+
+/// What is known of each path.
+#[derive(Default)]
+pub(crate) struct Delays {
+    /// The first difference of clocks: others are told from it.
+    base: Option<u32>,
+    paths: Vec<Delay>,
+}
+
+#[derive(Clone, Default)]
+struct Delay {
+    /// The least of the present span and of the one before, microseconds.
+    least: [Option<i64>; 2],
+    until: Time,
+    /// How far above the least delays are on average, times eight.
+    above: i64,
+}
+
+impl Delays {
+    /// A packet with this stamp came by this path.
+    pub(crate) fn note(&mut self, now: Time, path: PathId, stamp: u32) {
+        let difference = micros(now).wrapping_sub(stamp);
+        let base = *self.base.get_or_insert(difference);
+        let delay = i64::from(difference.wrapping_sub(base).cast_signed());
+        if self.paths.len() <= path.index() {
+            self.paths.resize_with(path.index() + 1, Delay::default);
+        }
+        self.paths[path.index()].note(now, delay);
+    }
+
+    /// How long a datagram waits for others that were sent before it: what the slowest path takes longer
+    /// than the fastest one.
+    pub(crate) fn patience(&self) -> Duration {
+        let least = self.paths.iter().filter_map(Delay::least).min().unwrap_or_default();
+        let most =
+            self.paths.iter().filter_map(|path| Some(path.least()? + path.above / 8 * 4)).max();
+        let spread = most.map_or(0, |most| (most - least).max(0).unsigned_abs());
+        Duration::from_micros(spread).clamp(LEAST, MOST)
+    }
+}
+
+impl Delay {
+    fn note(&mut self, now: Time, delay: i64) {
+        if now >= self.until {
+            self.least = [None, self.least[0]];
+            self.until = now + SPAN;
+        }
+        self.least[0] = Some(self.least[0].map_or(delay, |least| least.min(delay)));
+        let above = delay - self.least().unwrap_or(delay);
+        self.above += above - self.above / 8;
+    }
+
+    fn least(&self) -> Option<i64> {
+        self.least.iter().flatten().min().copied()
+    }
+}
+
+/// A stamp of this time.
+pub(crate) fn micros(now: Time) -> u32 {
+    (now.nanos() / 1000) as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Packets of three paths with these delays, in milliseconds, beside a clock that is off by `off`.
+    fn of(delays: [u64; 3], off: u32) -> Delays {
+        let mut known = Delays::default();
+        for round in 0..200u64 {
+            for (path, delay) in delays.iter().enumerate() {
+                let sent = Time::from_millis(10 * round);
+                let stamp = micros(sent).wrapping_add(off);
+                known.note(sent + Duration::from_millis(*delay), PathId::at(path), stamp);
+            }
+        }
+        known
+    }
+
+    #[test]
+    fn patience_is_what_the_slowest_path_takes_longer_whatever_the_clocks_say() {
+        for off in [0, 12_345, u32::MAX - 3, 1 << 31] {
+            assert_eq!(of([20, 35, 60], off).patience(), Duration::from_millis(40), "{off}");
+        }
+        assert_eq!(of([20, 20, 20], 5).patience(), LEAST);
+        assert_eq!(of([20, 35, 900], 5).patience(), MOST);
+        assert_eq!(Delays::default().patience(), LEAST);
+    }
+
+    #[test]
+    fn a_path_that_became_fast_is_known_as_such_and_one_that_became_slow_after_a_while() {
+        let mut known = of([20, 20, 60], 0);
+        let later = Time::from_secs(60);
+        for round in 0..3000u64 {
+            for (path, delay) in [100u64, 20, 20].iter().enumerate() {
+                let sent = later + Duration::from_millis(10 * round);
+                known.note(sent + Duration::from_millis(*delay), PathId::at(path), micros(sent));
+            }
+        }
+        assert_eq!(known.patience(), Duration::from_millis(80));
+    }
+}

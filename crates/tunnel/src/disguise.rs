@@ -1,0 +1,101 @@
+//! What those who do not know the far end's public key are not to see: that a packet is one of ours.
+//!
+//! Nothing here is secret from another client of the same far end. It keeps strangers from finding a
+//! field at its place, and the far end from answering those who cannot have been told of it.
+
+use aws_lc_rs::aead::quic::{AES_128, HeaderProtectionKey};
+use aws_lc_rs::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, Nonce, UnboundKey};
+use aws_lc_rs::hkdf::{HKDF_SHA256, Prk, Salt};
+use rand_core::CryptoRng;
+
+use crate::keys::PublicKey;
+
+const NONCE: usize = 12;
+
+/// Keys that follow from a far end's public key.
+pub(crate) struct Disguise {
+    ids: HeaderProtectionKey,
+    handshakes: LessSafeKey,
+}
+
+impl Disguise {
+    pub(crate) fn of(far: &PublicKey) -> Disguise {
+        let prk = Salt::new(HKDF_SHA256, b"anabranch far end disguise").extract(&far.0);
+        let handshakes = UnboundKey::new(&CHACHA20_POLY1305, &derived::<32>(&prk, b"handshakes"));
+        Disguise {
+            ids: mask_key(&prk, b"ids"),
+            handshakes: LessSafeKey::new(handshakes.expect("a key of 32 bytes")),
+        }
+    }
+
+    /// What a packet's ID is hidden with; `sample` are 16 bytes of its ciphertext (RFC 9001, 5.4.2).
+    pub(crate) fn id_mask(&self, sample: &[u8]) -> [u8; 4] {
+        mask(&self.ids, sample)
+    }
+
+    /// Encloses a handshake message.
+    pub(crate) fn hide(&self, message: &[u8], rng: &mut impl CryptoRng) -> Vec<u8> {
+        let mut nonce = [0; NONCE];
+        rng.fill_bytes(&mut nonce);
+        let mut packet = [&nonce[..], message].concat();
+        let nonce = Nonce::assume_unique_for_key(nonce);
+        let body = &mut packet[NONCE..];
+        let tag = self.handshakes.seal_in_place_separate_tag(nonce, Aad::empty(), body);
+        packet.extend_from_slice(tag.expect("a message is short").as_ref());
+        packet
+    }
+
+    /// The handshake message in a packet; `None` if whoever sent it does not know the public key.
+    pub(crate) fn find<'a>(&self, packet: &'a mut [u8]) -> Option<&'a [u8]> {
+        let (nonce, body) = packet.split_first_chunk_mut::<NONCE>()?;
+        let nonce = Nonce::assume_unique_for_key(*nonce);
+        self.handshakes.open_in_place(nonce, Aad::empty(), body).ok().map(|message| &*message)
+    }
+}
+
+/// A key that hides header fields.
+pub(crate) fn mask_key(prk: &Prk, label: &[u8]) -> HeaderProtectionKey {
+    HeaderProtectionKey::new(&AES_128, &derived::<16>(prk, label)).expect("a key of 16 bytes")
+}
+
+/// Four bytes that hide a field.
+pub(crate) fn mask(key: &HeaderProtectionKey, sample: &[u8]) -> [u8; 4] {
+    let [a, b, c, d, _] = key.new_mask(sample).expect("a sample has 16 bytes");
+    [a, b, c, d]
+}
+
+/// A key for one purpose.
+pub(crate) fn derived<const N: usize>(prk: &Prk, label: &[u8]) -> [u8; N] {
+    struct Length(usize);
+    impl aws_lc_rs::hkdf::KeyType for Length {
+        fn len(&self) -> usize {
+            self.0
+        }
+    }
+    let (mut key, label) = ([0; N], [label]);
+    let filled = prk.expand(&label, Length(N)).and_then(|okm| okm.fill(&mut key));
+    filled.expect("a key is shorter than HKDF's limit");
+    key
+}
+
+#[cfg(test)]
+mod tests {
+    use anabranch_multipath::seed::stream;
+
+    use super::*;
+
+    #[test]
+    fn who_knows_the_public_key_reads_and_others_do_not() {
+        let (ours, other) = (Disguise::of(&PublicKey([1; 32])), Disguise::of(&PublicKey([2; 32])));
+        let packet = ours.hide(b"hello", &mut stream(1, 0, "disguise"));
+        assert_eq!(packet.len(), NONCE + 5 + 16);
+        assert_eq!(ours.find(&mut packet.clone()), Some(&b"hello"[..]));
+        assert_eq!(other.find(&mut packet.clone()), None);
+        for place in 0..packet.len() {
+            let mut changed = packet.clone();
+            changed[place] ^= 1;
+            assert_eq!(ours.find(&mut changed), None, "byte {place}");
+        }
+        assert_eq!(ours.find(&mut [0; 5]), None);
+    }
+}

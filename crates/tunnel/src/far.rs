@@ -1,0 +1,305 @@
+//! The far end: sessions of many clients, on one socket.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use anabranch_multipath::{PathId, Time};
+use aws_lc_rs::hmac;
+use rand_core::CryptoRng;
+
+use crate::disguise::Disguise;
+use crate::epoch::{Epoch, Id, id_of};
+use crate::hello::{Cookie, Hello, Message, Welcome};
+use crate::keys::{KeyPair, Psk, PublicKey};
+use crate::noise;
+use crate::session::Session;
+
+/// Paths of a session.
+const MOST_PATHS: u8 = 64;
+/// Handshakes a second that are answered without proof of address; beyond, a cookie is wanted.
+const CALM: u32 = 50;
+/// How long a cookie proves an address (WireGuard: COOKIE_SECRET_MAX_AGE).
+const COOKIES: Duration = Duration::from_secs(120);
+/// A session whose client was silent for so long is forgotten (WireGuard: three times
+/// REJECT_AFTER_TIME).
+const FORGET: Duration = Duration::from_secs(540);
+
+/// A client, in the order in which they were named.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ClientId(pub u32);
+
+/// A client's session began anew.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Accepted {
+    /// Whose.
+    pub client: ClientId,
+    /// The server that it wants.
+    pub label: String,
+}
+
+/// What a packet was.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Received {
+    /// Nothing for us; whoever sent it is not answered.
+    Nothing,
+    /// A handshake: the answer, to go where the packet came from. Some if it is of a new run.
+    Handshake(Vec<u8>, Option<Accepted>),
+    /// A packet of a session: there may be datagrams now.
+    Session(ClientId),
+}
+
+/// The far end.
+pub struct Far<R> {
+    own: KeyPair,
+    disguise: Disguise,
+    rng: R,
+    sizes: Vec<usize>,
+    clients: Vec<Client>,
+    keys: BTreeMap<PublicKey, ClientId>,
+    ids: BTreeSet<(Id, ClientId, u32, PathId)>,
+    cookies: Cookies,
+    /// Which second it is, and how many handshakes it had.
+    second: (u64, u32),
+}
+
+struct Client {
+    psk: Psk,
+    /// The stamp of the last handshake: older ones are replays.
+    stamp: Option<u64>,
+    generation: u32,
+    session: Option<Running>,
+}
+
+struct Running {
+    run: [u8; 8],
+    /// The name of our part of it.
+    ours: [u8; 8],
+    session: Session,
+    /// Where each path comes from, and the number that said so.
+    peers: Vec<Option<(SocketAddr, u64)>>,
+    heard: Time,
+}
+
+struct Cookies {
+    /// The present secret and the one before.
+    secrets: [[u8; 32]; 2],
+    until: Time,
+}
+
+impl<R: CryptoRng> Far<R> {
+    /// A far end of these clients. `sizes`: see [`Session::new`].
+    pub fn new(own: KeyPair, clients: &[(PublicKey, Psk)], sizes: &[usize], mut rng: R) -> Far<R> {
+        let known = |(_, psk): &(PublicKey, Psk)| Client {
+            psk: *psk,
+            stamp: None,
+            generation: 0,
+            session: None,
+        };
+        let mut secrets = [[0; 32]; 2];
+        secrets.iter_mut().for_each(|secret| rng.fill_bytes(secret));
+        Far {
+            disguise: Disguise::of(&own.public),
+            own,
+            rng,
+            sizes: sizes.to_vec(),
+            clients: clients.iter().map(known).collect(),
+            keys: (0..).map(ClientId).zip(clients).map(|(id, (key, _))| (*key, id)).collect(),
+            ids: BTreeSet::new(),
+            cookies: Cookies { secrets, until: Time::ZERO + COOKIES },
+            second: (0, 0),
+        }
+    }
+
+    /// Takes a packet that came from there.
+    pub fn receive(&mut self, now: Time, from: SocketAddr, packet: &mut [u8]) -> Received {
+        if let Some(client) = self.opened(now, from, packet) {
+            return Received::Session(client);
+        }
+        self.greeted(now, from, packet).unwrap_or(Received::Nothing)
+    }
+
+    fn opened(&mut self, now: Time, from: SocketAddr, packet: &mut [u8]) -> Option<ClientId> {
+        let id = id_of(&self.disguise, packet)?;
+        let first = (id, ClientId(0), 0, PathId(0));
+        let last = (id, ClientId(u32::MAX), u32::MAX, PathId(u16::MAX));
+        let awaited: Vec<_> = self.ids.range(first..=last).copied().collect();
+        awaited.into_iter().find_map(|(_, client, generation, path)| {
+            let running = self.clients.get_mut(client.0 as usize)?.session.as_mut()?;
+            let number = running.session.open(now, &self.disguise, generation, path, packet)?;
+            running.heard = now;
+            let peer = running.peers.get_mut(path.index())?;
+            if peer.is_none_or(|(_, newest)| newest < number) {
+                *peer = Some((from, number));
+            }
+            Some(client)
+        })
+    }
+
+    fn greeted(&mut self, now: Time, from: SocketAddr, packet: &mut [u8]) -> Option<Received> {
+        let message = self.disguise.find(packet)?;
+        let Message::Init { cookie, noise } = Message::read(message)? else { return None };
+        self.cookies.turn(now, &mut self.rng);
+        if self.is_crowded(now) && !self.cookies.proves(from, &cookie) {
+            let cookie = Message::Cookie(self.cookies.of(from)).write();
+            return Some(Received::Handshake(self.disguise.hide(&cookie, &mut self.rng), None));
+        }
+        let mut state = noise::responder(&self.own, &mut self.rng);
+        let mut payload = vec![0; noise.len()];
+        let length = state.read_message(noise, &mut payload).ok()?;
+        let hello = Hello::read(&payload[..length])?;
+        let key = PublicKey(state.get_remote_static()?.try_into().ok()?);
+        let id = *self.keys.get(&key)?;
+        let client = self.clients.get_mut(id.0 as usize)?;
+        if client.stamp.is_some_and(|last| hello.stamp <= last) {
+            return None;
+        }
+        state.set_psk(2, &client.psk).ok()?;
+        client.stamp = Some(hello.stamp);
+        let paths = hello.paths.min(MOST_PATHS);
+        let mut fresh = [0; 8];
+        self.rng.fill_bytes(&mut fresh);
+        let known = client.session.as_ref().filter(|running| running.run == hello.run);
+        let (run, first) =
+            known.map_or((fresh, 0), |known| (known.ours, known.session.next_number()));
+        let welcome = Welcome { run, first, paths }.write(&mut self.rng);
+        let mut answer = vec![0; welcome.len() + 128];
+        let length = state.write_message(&welcome, &mut answer).ok()?;
+        let (back, out) = state.dangerously_get_raw_split();
+        let epoch = Epoch::new(&out, &back, paths.into());
+        let accepted = self.renew(now, id, (hello, run), epoch);
+        let answer = Message::Answer { noise: &answer[..length] }.write();
+        Some(Received::Handshake(self.disguise.hide(&answer, &mut self.rng), accepted))
+    }
+
+    /// Whether there were too many handshakes in this second.
+    fn is_crowded(&mut self, now: Time) -> bool {
+        let second = now.nanos() / 1_000_000_000;
+        if self.second.0 != second {
+            self.second = (second, 0);
+        }
+        self.second.1 += 1;
+        self.second.1 > CALM
+    }
+
+    fn renew(
+        &mut self,
+        now: Time,
+        id: ClientId,
+        (hello, ours): (Hello, [u8; 8]),
+        epoch: Epoch,
+    ) -> Option<Accepted> {
+        let client = self.clients.get_mut(id.0 as usize)?;
+        client.generation += 1;
+        let known = client.session.as_ref().is_some_and(|running| running.run == hello.run);
+        if !known {
+            let paths = hello.paths.min(MOST_PATHS);
+            let mut session = Session::new(paths.into(), false, &self.sizes);
+            session.begin_at(hello.first);
+            client.session = Some(Running {
+                run: hello.run,
+                ours,
+                session,
+                peers: vec![None; paths.into()],
+                heard: now,
+            });
+            self.ids.retain(|(_, one, ..)| *one != id);
+        }
+        let running = client.session.as_mut()?;
+        let gone = running.session.renew(client.generation, epoch, false);
+        self.ids.retain(|(one, client, ..)| *client != id || !gone.contains(one));
+        let awaited = running.session.ids();
+        self.ids.extend(awaited.map(|(one, generation, path)| (one, id, generation, path)));
+        (!known).then_some(Accepted { client: id, label: hello.label })
+    }
+
+    /// The session of a client, to look at and to take datagrams from.
+    pub fn session(&mut self, client: ClientId) -> Option<&mut Session> {
+        let running = self.clients.get_mut(client.0 as usize)?.session.as_mut()?;
+        Some(&mut running.session)
+    }
+
+    /// Appends the packet that carries a datagram to a client by a path; where it goes. `None` if there
+    /// are no keys, or nothing has come by this path yet.
+    pub fn seal(
+        &mut self,
+        now: Time,
+        client: ClientId,
+        path: PathId,
+        fresh: bool,
+        datagram: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Option<SocketAddr> {
+        let running = self.clients.get_mut(client.0 as usize)?.session.as_mut()?;
+        let (to, _) = (*running.peers.get(path.index())?)?;
+        let sealed = running.session.seal(now, &self.disguise, path, fresh, datagram, out);
+        sealed.then_some(to)
+    }
+
+    /// Appends the next packet that this end has to say to a client by itself; where it goes.
+    pub fn say(&mut self, now: Time, client: ClientId, out: &mut Vec<u8>) -> Option<SocketAddr> {
+        let running = self.clients.get_mut(client.0 as usize)?.session.as_mut()?;
+        loop {
+            let before = out.len();
+            let path = running.session.say(now, &self.disguise, out)?;
+            if let Some((to, _)) = running.peers.get(path.index()).copied().flatten() {
+                return Some(to);
+            }
+            // Nothing has come by that path: nobody knows where it leads.
+            out.truncate(before);
+        }
+    }
+
+    /// Whether a path leads anywhere yet, and what a scheduler may know of it.
+    #[must_use]
+    pub fn view(&self, client: ClientId, path: PathId) -> anabranch_multipath::PathView {
+        let running = self.clients.get(client.0 as usize).and_then(|one| one.session.as_ref());
+        let Some(running) = running else { return anabranch_multipath::PathView::dead() };
+        let leads = running.peers.get(path.index()).is_some_and(Option::is_some);
+        if leads { running.session.view(path) } else { anabranch_multipath::PathView::dead() }
+    }
+
+    /// Forgets sessions whose client left or was silent for too long; whose they were.
+    pub fn expire(&mut self, now: Time) -> Vec<ClientId> {
+        let mut gone = Vec::new();
+        for (id, client) in (0..).map(ClientId).zip(&mut self.clients) {
+            let over = |running: &Running| {
+                running.session.is_closed() || now.since(running.heard) >= FORGET
+            };
+            if client.session.as_ref().is_some_and(over) {
+                client.session = None;
+                gone.push(id);
+            }
+        }
+        self.ids.retain(|(_, id, ..)| !gone.contains(id));
+        gone
+    }
+}
+
+impl Cookies {
+    fn turn(&mut self, now: Time, rng: &mut impl CryptoRng) {
+        if now >= self.until {
+            self.secrets[1] = self.secrets[0];
+            rng.fill_bytes(&mut self.secrets[0]);
+            self.until = now + COOKIES;
+        }
+    }
+
+    fn of(&self, from: SocketAddr) -> Cookie {
+        cookie(&self.secrets[0], from.ip())
+    }
+
+    fn proves(&self, from: SocketAddr, cookie_shown: &Cookie) -> bool {
+        self.secrets.iter().any(|secret| cookie(secret, from.ip()) == *cookie_shown)
+    }
+}
+
+/// What proves an address. It is told to whoever receives there, and to nobody else.
+fn cookie(secret: &[u8; 32], address: IpAddr) -> Cookie {
+    let key = hmac::Key::new(hmac::HMAC_SHA256, secret);
+    let tag = match address {
+        IpAddr::V4(v4) => hmac::sign(&key, &v4.octets()),
+        IpAddr::V6(v6) => hmac::sign(&key, &v6.octets()),
+    };
+    std::array::from_fn(|place| tag.as_ref()[place])
+}

@@ -1,0 +1,166 @@
+//! The messages of a handshake, as they lie in a disguised packet.
+//!
+//! ```text
+//! INIT   = 1 · cookie (16, or zeros) · Noise message 1 (hello)
+//! ANSWER = 2 · Noise message 2 (welcome)
+//! COOKIE = 3 · cookie (16)
+//! hello  = version (1) · run (8) · first (8) · stamp (8) · paths (1) · length (1) · label · zeros
+//! welcome = version (1) · run (8) · first (8) · paths (1) · zeros
+//! ```
+//!
+//! The zeros are of random number, so that handshakes have no length of their own.
+
+use rand_core::CryptoRng;
+
+/// What is refused where it knows no more than we do is a later version.
+const VERSION: u8 = 1;
+/// The longest name of a server behind a far end, bytes.
+pub const LONGEST_LABEL: usize = 32;
+/// Zeros behind a payload: fewer than this.
+const ZEROS: u8 = 64;
+/// Packets of a session: fewer than this.
+const MOST_SENT: u64 = 1 << 62;
+
+/// Proof that packets to an address arrive there.
+pub(crate) type Cookie = [u8; 16];
+
+/// A message, read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Message<'a> {
+    Init { cookie: Cookie, noise: &'a [u8] },
+    Answer { noise: &'a [u8] },
+    Cookie(Cookie),
+}
+
+impl<'a> Message<'a> {
+    pub(crate) fn read(bytes: &'a [u8]) -> Option<Message<'a>> {
+        let (&kind, rest) = bytes.split_first()?;
+        match kind {
+            1 => {
+                let (cookie, noise) = rest.split_first_chunk()?;
+                Some(Message::Init { cookie: *cookie, noise })
+            }
+            2 => Some(Message::Answer { noise: rest }),
+            3 => Some(Message::Cookie(rest.try_into().ok()?)),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn write(&self) -> Vec<u8> {
+        match self {
+            Message::Init { cookie, noise } => [&[1][..], cookie, noise].concat(),
+            Message::Answer { noise } => [&[2][..], noise].concat(),
+            Message::Cookie(cookie) => [&[3][..], cookie].concat(),
+        }
+    }
+}
+
+/// What the near end says of itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Hello {
+    /// A random name of this run of the program: another run counts from 0 again.
+    pub(crate) run: [u8; 8],
+    /// The number of the first packet that will follow.
+    pub(crate) first: u64,
+    /// Grows with each handshake of one key: milliseconds since 1970.
+    pub(crate) stamp: u64,
+    /// How many paths there are.
+    pub(crate) paths: u8,
+    /// The server that is wanted, as the far end's user named it; empty for the only one.
+    pub(crate) label: String,
+}
+
+impl Hello {
+    pub(crate) fn read(bytes: &[u8]) -> Option<Hello> {
+        let (&[VERSION], rest) = bytes.split_first_chunk()? else { return None };
+        let (run, rest) = rest.split_first_chunk()?;
+        let (first, rest) = rest.split_first_chunk()?;
+        let (stamp, rest) = rest.split_first_chunk()?;
+        let (&[paths, length], rest) = rest.split_first_chunk()?;
+        let label = rest.get(..usize::from(length)).filter(|label| label.len() <= LONGEST_LABEL)?;
+        let label = std::str::from_utf8(label).ok()?.to_owned();
+        let (first, stamp) = (u64::from_be_bytes(*first), u64::from_be_bytes(*stamp));
+        // Nobody sends so many packets: the next numbers have to fit, too.
+        let sound = paths > 0 && first < MOST_SENT;
+        sound.then_some(Hello { run: *run, first, stamp, paths, label })
+    }
+
+    pub(crate) fn write(&self, rng: &mut impl CryptoRng) -> Vec<u8> {
+        let label = self.label.as_bytes();
+        let length = u8::try_from(label.len()).expect("labels are short");
+        let (first, stamp) = (self.first.to_be_bytes(), self.stamp.to_be_bytes());
+        let head = [&[VERSION][..], &self.run, &first, &stamp, &[self.paths, length], label];
+        padded(head.concat(), rng)
+    }
+}
+
+/// What the far end says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Welcome {
+    /// A random name of the far end's part of the session: another one counts from anew.
+    pub(crate) run: [u8; 8],
+    /// The number of the first packet that will follow.
+    pub(crate) first: u64,
+    /// How many paths it takes.
+    pub(crate) paths: u8,
+}
+
+impl Welcome {
+    pub(crate) fn read(bytes: &[u8]) -> Option<Welcome> {
+        let (&[VERSION], rest) = bytes.split_first_chunk()? else { return None };
+        let (run, rest) = rest.split_first_chunk()?;
+        let (first, rest) = rest.split_first_chunk()?;
+        let (first, paths) = (u64::from_be_bytes(*first), *rest.first()?);
+        (paths > 0 && first < MOST_SENT).then_some(Welcome { run: *run, first, paths })
+    }
+
+    pub(crate) fn write(self, rng: &mut impl CryptoRng) -> Vec<u8> {
+        let first = self.first.to_be_bytes();
+        padded([&[VERSION][..], &self.run, &first, &[self.paths]].concat(), rng)
+    }
+}
+
+fn padded(mut bytes: Vec<u8>, rng: &mut impl CryptoRng) -> Vec<u8> {
+    let mut zeros = [0];
+    rng.fill_bytes(&mut zeros);
+    bytes.resize(bytes.len() + usize::from(zeros[0] % ZEROS), 0);
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use anabranch_multipath::seed::stream;
+
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read() {
+        let rng = &mut stream(1, 0, "hello");
+        let label = "home".to_owned();
+        let hello = Hello { run: [7; 8], first: 9, stamp: 1 << 41, paths: 3, label };
+        assert_eq!(Hello::read(&hello.write(rng)), Some(hello));
+        let welcome = Welcome { run: [1; 8], first: 3, paths: 2 };
+        assert_eq!(Welcome::read(&welcome.write(rng)), Some(welcome));
+        let noise = &[1, 2, 3][..];
+        for message in [
+            Message::Init { cookie: [4; 16], noise },
+            Message::Answer { noise },
+            Message::Cookie([5; 16]),
+        ] {
+            assert_eq!(Message::read(&message.write()), Some(message));
+        }
+    }
+
+    #[test]
+    fn later_versions_and_what_is_cut_are_none() {
+        let rng = &mut stream(2, 0, "hello");
+        let label = "ab".to_owned();
+        let hello = Hello { run: [7; 8], first: 0, stamp: 1, paths: 1, label };
+        let mut bytes = hello.write(rng);
+        (0..29).for_each(|length| assert_eq!(Hello::read(&bytes[..length]), None, "{length}"));
+        bytes[0] = 2;
+        assert_eq!(Hello::read(&bytes), None);
+        assert_eq!(Welcome::read(&[1]), None);
+        assert_eq!(Message::read(&[9, 0]), None);
+    }
+}

@@ -1,0 +1,226 @@
+//! The end at home: it begins handshakes, and has one session.
+
+use std::time::Duration;
+
+use anabranch_multipath::{PathId, Time};
+use rand_core::CryptoRng;
+use snow::HandshakeState;
+
+use crate::disguise::Disguise;
+use crate::epoch::{Epoch, id_of};
+use crate::hello::{Cookie, Hello, LONGEST_LABEL, Message, Welcome};
+use crate::keys::{KeyPair, Psk, PublicKey};
+use crate::noise;
+use crate::session::Session;
+
+/// The keys are renewed after this time (WireGuard: REKEY_AFTER_TIME).
+const RENEW: Duration = Duration::from_secs(120);
+/// A handshake that is not answered is begun anew after this time (WireGuard: REKEY_TIMEOUT), by the
+/// next path.
+const RETRY: Duration = Duration::from_secs(5);
+/// The first ones sooner: a path may be cut.
+const HASTE: [Duration; 3] =
+    [Duration::from_millis(500), Duration::from_secs(1), Duration::from_secs(2)];
+/// Keys whose renewal was not answered for so long are not used any more (WireGuard:
+/// REJECT_AFTER_TIME): the other end may have forgotten them.
+const REJECT: Duration = Duration::from_secs(180);
+
+/// How far a near end is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// No far end has answered yet, after so many handshakes.
+    Trying {
+        /// Handshakes that were begun.
+        tries: u32,
+    },
+    /// There is a session.
+    Up,
+}
+
+/// The near end of a session.
+pub struct Near<R> {
+    own: KeyPair,
+    far: PublicKey,
+    psk: Psk,
+    label: String,
+    disguise: Disguise,
+    rng: R,
+    /// The name of this run.
+    run: [u8; 8],
+    paths: u8,
+    session: Session,
+    generation: u32,
+    pending: Option<Pending>,
+    cookie: Cookie,
+    /// When a handshake is to be begun.
+    due: Time,
+    tries: u32,
+    agreed: Option<Time>,
+    /// The far end's part of the session.
+    theirs: Option<[u8; 8]>,
+}
+
+struct Pending {
+    noise: HandshakeState,
+}
+
+/// Why a near end cannot be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NearError {
+    /// A session has 1 to 255 paths.
+    Paths,
+    /// The label is longer than [`LONGEST_LABEL`] bytes.
+    Label,
+}
+
+impl<R: CryptoRng> Near<R> {
+    /// An end with these paths that has said nothing yet. `label` names the server that is wanted behind
+    /// the far end, `sizes` the lengths that packets may have (see [`Session::new`]).
+    ///
+    /// # Errors
+    /// [`NearError`]
+    pub fn new(
+        own: KeyPair,
+        (far, psk): (PublicKey, Psk),
+        label: &str,
+        paths: u16,
+        sizes: &[usize],
+        mut rng: R,
+    ) -> Result<Near<R>, NearError> {
+        let count = u8::try_from(paths).ok().filter(|&paths| paths > 0).ok_or(NearError::Paths)?;
+        if label.len() > LONGEST_LABEL {
+            return Err(NearError::Label);
+        }
+        let mut run = [0; 8];
+        rng.fill_bytes(&mut run);
+        Ok(Near {
+            own,
+            psk,
+            label: label.to_owned(),
+            disguise: Disguise::of(&far),
+            far,
+            rng,
+            run,
+            paths: count,
+            session: Session::new(paths, true, sizes),
+            generation: 0,
+            pending: None,
+            cookie: [0; 16],
+            due: Time::ZERO,
+            tries: 0,
+            agreed: None,
+            theirs: None,
+        })
+    }
+
+    /// How far it is.
+    #[must_use]
+    pub fn state(&self) -> State {
+        if self.session.is_up() { State::Up } else { State::Trying { tries: self.tries } }
+    }
+
+    /// The session, to look at and to take datagrams from.
+    pub fn session(&mut self) -> &mut Session {
+        &mut self.session
+    }
+
+    /// Appends the packet that carries a datagram by a path; see [`Session`]. False if it has to wait.
+    pub fn seal(
+        &mut self,
+        now: Time,
+        path: PathId,
+        fresh: bool,
+        datagram: &[u8],
+        out: &mut Vec<u8>,
+    ) -> bool {
+        let sound = self.agreed.is_some_and(|agreed| now.since(agreed) < REJECT);
+        sound && self.session.seal(now, &self.disguise, path, fresh, datagram, out)
+    }
+
+    /// Takes a packet that came. Whether it was of the far end.
+    pub fn open(&mut self, now: Time, packet: &mut [u8]) -> bool {
+        let id = id_of(&self.disguise, packet);
+        let known = self.session.ids().find(|(one, ..)| Some(*one) == id);
+        if let Some((_, generation, path)) = known {
+            let opened = self.session.open(now, &self.disguise, generation, path, packet);
+            if opened.is_some() {
+                return true;
+            }
+        }
+        self.answered(now, packet).is_some()
+    }
+
+    /// Takes an answer to a handshake.
+    fn answered(&mut self, now: Time, packet: &mut [u8]) -> Option<()> {
+        let noise = match Message::read(self.disguise.find(packet)?)? {
+            Message::Answer { noise } => noise,
+            Message::Cookie(cookie) => {
+                // The far end wants proof that we are where we say.
+                self.pending.as_ref()?;
+                (self.cookie, self.due) = (cookie, now);
+                return Some(());
+            }
+            Message::Init { .. } => return None,
+        };
+        let pending = self.pending.as_mut()?;
+        let mut payload = vec![0; noise.len()];
+        let length = pending.noise.read_message(noise, &mut payload).ok()?;
+        let welcome = Welcome::read(&payload[..length])?;
+        let (out, back) = pending.noise.dangerously_get_raw_split();
+        let epoch = Epoch::new(&out, &back, welcome.paths.min(self.paths).into());
+        if self.theirs != Some(welcome.run) {
+            self.theirs = Some(welcome.run);
+            self.session.begin_at(welcome.first);
+        }
+        self.generation += 1;
+        self.session.renew(self.generation, epoch, true);
+        (self.pending, self.tries, self.agreed) = (None, 0, Some(now));
+        self.due = now + RENEW;
+        Some(())
+    }
+
+    /// Appends the next packet that this end has to say by itself: a handshake, or a word of the
+    /// session. The path that it goes by. `unix_millis` is the wall clock: handshakes of one key are in
+    /// its order.
+    pub fn say(&mut self, now: Time, unix_millis: u64, out: &mut Vec<u8>) -> Option<PathId> {
+        let forgotten = self.tries == 0 && self.session.is_up() && self.session.is_deaf();
+        if now >= self.due || forgotten {
+            return Some(self.greet(now, unix_millis, out));
+        }
+        self.session.say(now, &self.disguise, out)
+    }
+
+    fn greet(&mut self, now: Time, stamp: u64, out: &mut Vec<u8>) -> PathId {
+        let path = PathId::at(self.tries as usize % usize::from(self.paths));
+        let pause = HASTE.get(self.tries as usize).copied().unwrap_or(RETRY);
+        (self.tries, self.due) = (self.tries.saturating_add(1), now + pause);
+        let hello = Hello {
+            run: self.run,
+            first: self.session.next_number(),
+            stamp,
+            paths: self.paths,
+            label: self.label.clone(),
+        };
+        let hello = hello.write(&mut self.rng);
+        let mut noise = noise::initiator(&self.own, &self.far, &self.psk, &mut self.rng);
+        let mut message = vec![0; hello.len() + 256];
+        let length = noise.write_message(&hello, &mut message);
+        message.truncate(length.expect("there is room for what the pattern adds"));
+        let init = Message::Init { cookie: self.cookie, noise: &message }.write();
+        out.extend_from_slice(&self.disguise.hide(&init, &mut self.rng));
+        self.pending = Some(Pending { noise });
+        path
+    }
+
+    /// Appends an authentic packet with any frame at all, after leaving out so many numbers.
+    #[cfg(feature = "testing")]
+    pub fn forge(&mut self, path: PathId, skip: u64, frame: &[u8], out: &mut Vec<u8>) -> bool {
+        self.session.forge(&self.disguise, path, skip, frame, out)
+    }
+
+    /// When this end is to be asked again.
+    #[must_use]
+    pub fn next_timeout(&self) -> Time {
+        self.session.next_timeout().map_or(self.due, |other| other.min(self.due))
+    }
+}

@@ -1,0 +1,357 @@
+//! One session, as either end has it: numbers of what is sent, order of what comes, epochs of keys, and
+//! which paths answer.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use anabranch_multipath::{Merger, PathId, PathView, Time};
+
+use crate::delays::{Delays, micros};
+use crate::disguise::Disguise;
+use crate::epoch::{self, Epoch, Id};
+use crate::frame::{self, Frame, Parts};
+use crate::replay::Replay;
+
+/// Bytes that a packet has more than the datagram in it, at most.
+pub const OVERHEAD: usize = epoch::OVERHEAD + frame::OVERHEAD;
+/// Datagrams that wait for others: beyond, those that are missing are given up.
+const WAITING: usize = 4_096;
+/// How often paths are asked while there is traffic, and otherwise: NATs forget flows that are silent
+/// for 30 s.
+const ASK_BUSY: Duration = Duration::from_secs(1);
+const ASK_IDLE: Duration = Duration::from_secs(20);
+/// After this silence there is no traffic.
+const IDLE: Duration = Duration::from_secs(5);
+/// A path that has not answered so many questions in a row is silent.
+const UNANSWERED: u32 = 3;
+/// Epochs whose packets are opened: the present one, the one before, and one that is not confirmed.
+const EPOCHS: usize = 3;
+
+/// Either end's part of a session.
+pub struct Session {
+    /// Whether this end asks the paths; the other one answers.
+    asks: bool,
+    sizes: Vec<usize>,
+    epochs: VecDeque<(u32, Epoch)>,
+    /// The epoch that we send by.
+    current: Option<u32>,
+    /// The number of the next packet.
+    number: u64,
+    replay: Replay,
+    merger: Merger<Vec<u8>>,
+    ready: VecDeque<Vec<u8>>,
+    delays: Delays,
+    paths: Vec<Path>,
+    words: VecDeque<(PathId, Word)>,
+    /// When there was traffic last, and when paths are asked next.
+    busy: Option<Time>,
+    ask: Time,
+    closed: bool,
+    parts: Parts,
+}
+
+#[derive(Clone, Copy)]
+enum Word {
+    Ping,
+    Pong { echo: u32 },
+    Close,
+}
+
+#[derive(Clone, Default)]
+struct Path {
+    rtt: Option<Duration>,
+    heard: Option<Time>,
+    /// Questions since it was heard last: our own, or those that came by other paths.
+    unanswered: u32,
+}
+
+impl Session {
+    /// Without keys. `asks` is whether this end asks the paths whether they live; packets are as long as
+    /// the least of `sizes` that they fit into, or as long as they are.
+    #[must_use]
+    pub fn new(paths: u16, asks: bool, sizes: &[usize]) -> Session {
+        Session {
+            asks,
+            sizes: sizes.iter().filter_map(|size| size.checked_sub(epoch::OVERHEAD)).collect(),
+            epochs: VecDeque::new(),
+            current: None,
+            number: 0,
+            replay: Replay::new(),
+            merger: Merger::new(usize::from(paths), 0, WAITING, Some(Duration::ZERO)),
+            ready: VecDeque::new(),
+            delays: Delays::default(),
+            paths: vec![Path::default(); usize::from(paths)],
+            words: VecDeque::new(),
+            busy: None,
+            ask: Time::ZERO,
+            closed: false,
+            parts: Parts::default(),
+        }
+    }
+
+    /// The number of the next packet.
+    pub(crate) fn next_number(&self) -> u64 {
+        self.number
+    }
+
+    /// What the other end sends begins with this number: it knows nothing of what was before.
+    pub(crate) fn begin_at(&mut self, first: u64) {
+        self.replay = Replay::new();
+        self.merger = Merger::new(self.paths.len(), first, WAITING, Some(self.delays.patience()));
+        self.closed = false;
+    }
+
+    /// Whether no path has answered for so long that the other end may have forgotten us.
+    pub(crate) fn is_deaf(&self) -> bool {
+        self.paths.iter().all(|path| path.unanswered > UNANSWERED)
+    }
+
+    /// Takes the keys of a handshake. `confirmed` is whether the other end has them for sure: then we
+    /// send by them. IDs that are no longer awaited come back.
+    pub(crate) fn renew(&mut self, generation: u32, epoch: Epoch, confirmed: bool) -> Vec<Id> {
+        self.epochs.push_back((generation, epoch));
+        if confirmed {
+            self.current = Some(generation);
+        }
+        let mut gone = Vec::new();
+        while self.epochs.len() > EPOCHS {
+            let oldest = self.epochs.iter().position(|(one, _)| Some(*one) != self.current);
+            let Some((_, epoch)) = oldest.and_then(|place| self.epochs.remove(place)) else {
+                break;
+            };
+            gone.extend_from_slice(epoch.ids());
+        }
+        gone
+    }
+
+    /// IDs that packets of the other end bear, with the epoch and the path of each.
+    pub(crate) fn ids(&self) -> impl Iterator<Item = (Id, u32, PathId)> {
+        self.epochs.iter().flat_map(|(generation, epoch)| {
+            let ids = epoch.ids().iter().enumerate();
+            ids.map(|(path, id)| (*id, *generation, PathId::at(path)))
+        })
+    }
+
+    /// Whether there are keys to send by.
+    #[must_use]
+    pub fn is_up(&self) -> bool {
+        self.current.is_some() && !self.closed
+    }
+
+    /// Whether the other end has ended it.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.closed
+    }
+
+    /// Appends the packet that carries a datagram by a path; `fresh` is whether it begins a run there.
+    /// False, and nothing is appended, if there are no keys yet or the path is not one of the session.
+    pub(crate) fn seal(
+        &mut self,
+        now: Time,
+        disguise: &Disguise,
+        path: PathId,
+        fresh: bool,
+        datagram: &[u8],
+        out: &mut Vec<u8>,
+    ) -> bool {
+        if self.busy.is_none_or(|last| now.since(last) >= IDLE) {
+            self.ask = now;
+        }
+        self.busy = Some(now);
+        let stamp = fresh.then(|| micros(now));
+        self.put(disguise, path, &Frame::Data { stamp, datagram }, datagram, out)
+    }
+
+    fn put(
+        &mut self,
+        disguise: &Disguise,
+        path: PathId,
+        frame: &Frame<'_>,
+        datagram: &[u8],
+        out: &mut Vec<u8>,
+    ) -> bool {
+        let current = self.epochs.iter().find(|(one, _)| Some(*one) == self.current);
+        let Some((_, epoch)) = current else { return false };
+        frame.parts(&self.sizes, &mut self.parts);
+        let sealed =
+            epoch.seal(disguise, path, self.number, &self.parts.around(datagram), out).is_some();
+        self.number += u64::from(sealed);
+        sealed
+    }
+
+    #[cfg(feature = "testing")]
+    pub(crate) fn forge(
+        &mut self,
+        disguise: &Disguise,
+        path: PathId,
+        skip: u64,
+        frame: &[u8],
+        out: &mut Vec<u8>,
+    ) -> bool {
+        let current = self.epochs.iter().find(|(one, _)| Some(*one) == self.current);
+        let Some((_, epoch)) = current else { return false };
+        self.number += skip;
+        let sealed = epoch.seal(disguise, path, self.number, &[frame], out).is_some();
+        self.number += u64::from(sealed);
+        sealed
+    }
+
+    /// Takes a packet that bears an ID of this epoch and path. Its number if it is one of the other
+    /// end's that has not come before.
+    pub(crate) fn open(
+        &mut self,
+        now: Time,
+        disguise: &Disguise,
+        generation: u32,
+        path: PathId,
+        packet: &mut [u8],
+    ) -> Option<u64> {
+        let (_, epoch) = self.epochs.iter().find(|(one, _)| *one == generation)?;
+        let (number, frame) = epoch.open(disguise, self.replay.next(), packet)?;
+        if !self.replay.accept(number) {
+            return None;
+        }
+        let frame = Frame::read(frame);
+        if self.current.is_none_or(|current| current < generation) {
+            // The other end has these keys: it sends by them.
+            self.current = Some(generation);
+        }
+        self.hear(now, path, matches!(frame, Some(Frame::Ping { .. })));
+        self.take(now, path, number, frame);
+        Some(number)
+    }
+
+    fn hear(&mut self, now: Time, path: PathId, is_ping: bool) {
+        for (place, other) in self.paths.iter_mut().enumerate() {
+            if place == path.index() {
+                (other.heard, other.unanswered) = (Some(now), 0);
+            } else if is_ping {
+                other.unanswered = other.unanswered.saturating_add(1);
+            }
+        }
+    }
+
+    fn take(&mut self, now: Time, path: PathId, number: u64, frame: Option<Frame<'_>>) {
+        let mut datagram = None;
+        match frame {
+            Some(Frame::Data { stamp, datagram: content }) => {
+                stamp.into_iter().for_each(|stamp| self.delays.note(now, path, stamp));
+                self.busy = Some(now);
+                datagram = Some(content.to_vec());
+            }
+            Some(Frame::Ping { stamp }) => {
+                self.delays.note(now, path, stamp);
+                self.words.push_back((path, Word::Pong { echo: stamp }));
+            }
+            Some(Frame::Pong { echo, stamp }) => {
+                self.delays.note(now, path, stamp);
+                let rtt = Duration::from_micros(micros(now).wrapping_sub(echo).into());
+                if let Some(path) = self.paths.get_mut(path.index()) {
+                    path.rtt = Some(rtt);
+                }
+            }
+            Some(Frame::Close) => self.closed = true,
+            None => {}
+        }
+        self.merger.set_patience(Some(self.delays.patience()));
+        self.order(now, path, number, datagram.unwrap_or_default());
+    }
+
+    /// Every number has its place in the order. Those of words carry nothing, and neither does an empty
+    /// datagram.
+    fn order(&mut self, now: Time, path: PathId, number: u64, datagram: Vec<u8>) {
+        let late = number < self.merger.next_number();
+        if late || self.merger.pass(path, number) {
+            // Late is better than never: its number was given up, and it comes for the first time.
+            self.ready.extend(Some(datagram).filter(|datagram| !datagram.is_empty()));
+            return;
+        }
+        if self.merger.is_full() {
+            // No room for what follows a missing one: that is not waited for any longer.
+            self.merger.give_up();
+            self.collect(now);
+        }
+        let _ = self.merger.handle(now, path, number, datagram);
+        self.collect(now);
+    }
+
+    fn collect(&mut self, now: Time) {
+        while let Some((_, datagram)) = self.merger.poll(now) {
+            if !datagram.is_empty() {
+                self.ready.push_back(datagram);
+            }
+        }
+    }
+
+    /// The next datagram, in the order in which the other end sent them.
+    pub fn poll(&mut self, now: Time) -> Option<Vec<u8>> {
+        if self.ready.is_empty() {
+            self.collect(now);
+        }
+        self.ready.pop_front()
+    }
+
+    /// Appends the next packet that this end has to say by itself; the path that it goes by.
+    pub(crate) fn say(
+        &mut self,
+        now: Time,
+        disguise: &Disguise,
+        out: &mut Vec<u8>,
+    ) -> Option<PathId> {
+        if self.asks && self.is_up() && now >= self.ask {
+            self.question(now);
+        }
+        let (path, word) = self.words.pop_front()?;
+        let stamp = micros(now);
+        let frame = match word {
+            Word::Ping => Frame::Ping { stamp },
+            Word::Pong { echo } => Frame::Pong { echo, stamp },
+            Word::Close => Frame::Close,
+        };
+        self.put(disguise, path, &frame, &[], out).then_some(path)
+    }
+
+    fn question(&mut self, now: Time) {
+        let busy = self.busy.is_some_and(|last| now.since(last) < IDLE);
+        let silent = self.paths.iter().any(|path| path.unanswered > 0);
+        self.ask = now + if busy || silent { ASK_BUSY } else { ASK_IDLE };
+        for (place, path) in self.paths.iter_mut().enumerate() {
+            path.unanswered = path.unanswered.saturating_add(1);
+            self.words.push_back((PathId::at(place), Word::Ping));
+        }
+    }
+
+    /// Says farewell by every path: the other end need not find out by waiting.
+    pub fn close(&mut self) {
+        let farewell = (0..self.paths.len()).map(|place| (PathId::at(place), Word::Close));
+        self.words.extend(farewell);
+    }
+
+    /// When [`Session::poll`] or a word of ours is due next.
+    #[must_use]
+    pub fn next_timeout(&self) -> Option<Time> {
+        let ask = (self.asks && self.is_up()).then_some(self.ask);
+        [self.merger.next_timeout(), ask].into_iter().flatten().min()
+    }
+
+    /// What a scheduler may know of a path.
+    #[must_use]
+    pub fn view(&self, path: PathId) -> PathView {
+        let known = self.paths.get(path.index());
+        let usable = known.is_some_and(|path| path.unanswered <= UNANSWERED);
+        PathView { usable, rtt: known.and_then(|path| path.rtt), window: None }
+    }
+
+    /// How long a datagram waits at most for one that was sent before it.
+    #[must_use]
+    pub fn patience(&self) -> Duration {
+        self.delays.patience()
+    }
+
+    /// Datagrams that were waited for in vain.
+    #[must_use]
+    pub fn lost(&self) -> u64 {
+        self.merger.lost()
+    }
+}

@@ -1,0 +1,245 @@
+//! Both ends over emulated paths: what comes out, in which order, how late, and what a path shows.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
+
+mod world;
+
+use std::time::Duration;
+
+use anabranch_multipath::{PathId, Time};
+use anabranch_netem::{Loss, Settings};
+use anabranch_tunnel::{Received, State};
+use world::{World, address, near, pair, path};
+
+/// A datagram with this number, of 1,000 bytes.
+fn datagram(number: u32) -> Vec<u8> {
+    let mut bytes = vec![0; 1000];
+    bytes[..4].copy_from_slice(&number.to_be_bytes());
+    bytes
+}
+
+fn numbers(out: &[(Time, Vec<u8>)]) -> Vec<u32> {
+    out.iter().map(|(_, bytes)| u32::from_be_bytes(bytes[..4].try_into().unwrap())).collect()
+}
+
+/// Sends this many each way, one a millisecond; when each was sent.
+fn exchange(world: &mut World, count: u32) -> Vec<Time> {
+    let mut sent = Vec::new();
+    for number in 0..count {
+        sent.push(world.now);
+        world.send_up(&datagram(number));
+        world.send_down(&datagram(number));
+        world.run_for(Duration::from_millis(1));
+    }
+    world.run_for(Duration::from_secs(1));
+    sent
+}
+
+fn ready(seed: u64, paths: &[Settings], every: &str) -> World {
+    let mut world = World::new(seed, paths, every);
+    world.run_for(Duration::from_secs(2));
+    assert_eq!(world.near.state(), State::Up);
+    world
+}
+
+#[test]
+fn all_arrives_in_order_both_ways_over_unequal_paths_and_no_later_than_the_slowest_path() {
+    for every in ["20ms", "1p", "100ms"] {
+        let mut world = ready(1, &[path(20), path(35), path(60)], every);
+        let sent = exchange(&mut world, 3000);
+        for out in &world.out {
+            let all: Vec<u32> = (0..3000).collect();
+            assert!(numbers(out) == all, "{every}: {} came", out.len());
+            let late = |(out, sent): (&(Time, Vec<u8>), &Time)| out.0.since(*sent);
+            let latest = out.iter().zip(&sent).map(late).max().unwrap();
+            assert!(latest <= Duration::from_millis(63), "{every}: {latest:?}");
+        }
+    }
+}
+
+#[test]
+fn each_path_carries_its_share_each_way() {
+    let mut world = ready(2, &[path(20), path(20), path(20)], "20ms");
+    let before: Vec<u64> = world.down.iter().map(|wire| wire.counters().delivered.units).collect();
+    exchange(&mut world, 6000);
+    for (place, before) in before.iter().enumerate() {
+        let down = world.down[place].counters().delivered.units - before;
+        assert!((1600..2400).contains(&down), "path {place} carried {down}");
+    }
+}
+
+#[test]
+fn a_lost_datagram_delays_others_by_no_more_than_the_paths_differ() {
+    let lossy = |delay| Settings { loss: Loss::Bernoulli(0.05), ..path(delay) };
+    let mut world = ready(3, &[lossy(20), lossy(35), lossy(60)], "20ms");
+    let sent = exchange(&mut world, 3000);
+    for out in &world.out {
+        let came = numbers(out);
+        assert!((2750..2950).contains(&came.len()), "{}", came.len());
+        assert!(came.windows(2).all(|two| two[0] < two[1]), "in order");
+        let late = out.iter().zip(&came).map(|((at, _), n)| at.since(sent[*n as usize]));
+        let latest = late.max().unwrap();
+        assert!(latest <= Duration::from_millis(60 + 45), "{latest:?}");
+    }
+}
+
+#[test]
+fn a_path_that_is_cut_is_noticed_by_both_ends_and_comes_back() {
+    let mut world = ready(4, &[path(20), path(20), path(20)], "20ms");
+    exchange(&mut world, 1000);
+    world.cut[1] = true;
+    exchange(&mut world, 8000);
+    let client = world.client.unwrap();
+    assert!(!world.near.session().view(PathId(1)).usable);
+    assert!(!world.far.view(client, PathId(1)).usable);
+    let before = [world.out[0].len(), world.out[1].len()];
+    exchange(&mut world, 2000);
+    assert_eq!(world.out[0].len() - before[0], 2000, "nothing goes by it any more");
+    assert_eq!(world.out[1].len() - before[1], 2000);
+    world.cut[1] = false;
+    exchange(&mut world, 5000);
+    assert!(world.near.session().view(PathId(1)).usable);
+    assert!(world.far.view(client, PathId(1)).usable);
+}
+
+#[test]
+fn a_far_end_that_was_started_again_is_found_again() {
+    let mut world = ready(5, &[path(20), path(35)], "20ms");
+    exchange(&mut world, 500);
+    world.restart_far();
+    exchange(&mut world, 8000);
+    let before = [world.out[0].len(), world.out[1].len()];
+    exchange(&mut world, 1000);
+    assert_eq!(world.out[0].len() - before[0], 1000);
+    assert_eq!(world.out[1].len() - before[1], 1000);
+}
+
+#[test]
+fn keys_are_renewed_and_nothing_is_lost_meanwhile() {
+    let mut world = ready(6, &[path(20), path(35), path(60)], "100ms");
+    for round in 0..400u32 {
+        for number in 0..10 {
+            world.send_up(&datagram(10 * round + number));
+            world.send_down(&datagram(10 * round + number));
+        }
+        world.run_for(Duration::from_secs(1));
+    }
+    world.run_for(Duration::from_secs(1));
+    for out in &world.out {
+        assert_eq!(numbers(out), (0..4000).collect::<Vec<u32>>());
+    }
+}
+
+#[test]
+fn a_client_that_moves_is_followed() {
+    let mut world = ready(7, &[path(20), path(20)], "20ms");
+    exchange(&mut world, 500);
+    world.addresses = vec![address(7), address(8)];
+    exchange(&mut world, 3000);
+    let before = world.out[1].len();
+    exchange(&mut world, 500);
+    assert_eq!(world.out[1].len() - before, 500);
+}
+
+#[test]
+fn a_handshake_whose_path_is_dead_goes_by_another() {
+    let mut world = World::new(8, &[path(20), path(20)], "20ms");
+    world.cut[0] = true;
+    world.run_for(Duration::from_secs(2));
+    assert_eq!(world.near.state(), State::Up);
+}
+
+#[test]
+fn nothing_on_a_path_stands_still_rises_or_repeats() {
+    let mut world = ready(9, &[path(20), path(20), path(20)], "20ms");
+    exchange(&mut world, 12_000);
+    let packets: Vec<&Vec<u8>> =
+        world.seen[1].iter().filter(|packet| packet.len() > 1000).collect();
+    assert!(packets.len() > 6000);
+    for place in 0..1024 {
+        let mut counts = [0u32; 256];
+        packets.iter().for_each(|packet| counts[usize::from(packet[place])] += 1);
+        let mean = packets.len() as f64 / 256.0;
+        let chi: f64 = counts.iter().map(|&n| (f64::from(n) - mean).powi(2) / mean).sum();
+        // 255 degrees of freedom; one of 1,024 offsets exceeds 350 by chance in 25 runs.
+        assert!(chi < 380.0, "byte {place}: {chi}");
+    }
+    let mut headers: Vec<&[u8]> = packets.iter().map(|packet| &packet[..8]).collect();
+    headers.sort_unstable();
+    headers.dedup();
+    assert_eq!(headers.len(), packets.len(), "no header comes twice");
+}
+
+#[test]
+fn strangers_are_not_answered_and_replays_do_nothing() {
+    let mut world = ready(10, &[path(20), path(20)], "20ms");
+    exchange(&mut world, 200);
+    let seen: Vec<Vec<u8>> = world.seen.concat();
+    let client = world.client.unwrap();
+    let came = world.out[0].len();
+    for packet in &seen {
+        // From elsewhere, to draw the session there.
+        let received = world.far.receive(world.now, address(99), &mut packet.clone());
+        assert_eq!(received, Received::Nothing);
+        assert!(!world.near.open(world.now, &mut packet.clone()));
+    }
+    for length in 0..200usize {
+        let noise: Vec<u8> = (0..length).map(|n| (n * 37 + length) as u8).collect();
+        assert_eq!(
+            world.far.receive(world.now, address(99), &mut noise.clone()),
+            Received::Nothing
+        );
+    }
+    world.run_for(Duration::from_secs(1));
+    assert_eq!(world.out[0].len(), came);
+    assert!(world.far.view(client, PathId(0)).usable);
+}
+
+#[test]
+fn who_lacks_a_key_gets_no_session() {
+    let (near_keys, far_keys) = pair(11);
+    let (stranger, _) = pair(12);
+    let mut world = World::new(11, &[path(20)], "20ms");
+    let good = far_keys.public;
+    // A stranger's own key; the right key with another secret; another far end's public key.
+    for (keys, far, psk) in [
+        (stranger.clone(), good, [9; 32]),
+        (near_keys.clone(), good, [1; 32]),
+        (near_keys, stranger.public, [9; 32]),
+    ] {
+        world.near = near(13, far, keys, psk, 1);
+        world.run_for(Duration::from_secs(20));
+        assert!(matches!(world.near.state(), State::Trying { tries: 4.. }));
+    }
+}
+
+#[test]
+fn a_flood_of_handshakes_wants_proof_of_address_and_the_honest_get_in() {
+    let mut world = World::new(14, &[path(20)], "20ms");
+    let (near_keys, far_keys) = pair(14);
+    let mut answers = 0;
+    let mut flooder = near(15, far_keys.public, near_keys, [1; 32], 1);
+    for n in 0..500u64 {
+        let mut packet = Vec::new();
+        // Each is due at once: time stands still for the far end.
+        flooder.say(Time::from_secs(100 * n), n, &mut packet).unwrap();
+        let received = world.far.receive(world.now, address(50), &mut packet);
+        answers += usize::from(
+            matches!(received, Received::Handshake(ref packet, None) if packet.len() < 60),
+        );
+    }
+    assert!(answers > 400, "{answers} cookies");
+    world.run_for(Duration::from_secs(3));
+    assert_eq!(world.near.state(), State::Up);
+}
+
+#[test]
+fn an_end_that_says_farewell_is_forgotten() {
+    let mut world = ready(16, &[path(20), path(20)], "20ms");
+    exchange(&mut world, 100);
+    world.near.session().close();
+    world.run_for(Duration::from_millis(200));
+    let client = world.client.unwrap();
+    assert_eq!(world.far.expire(world.now), [client]);
+    assert!(world.far.session(client).is_none());
+}

@@ -1,0 +1,211 @@
+//! A near end, a far end and the paths between them, in memory.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use anabranch_multipath::schedule::Spec;
+use anabranch_multipath::seed::{Stream, stream};
+use anabranch_multipath::{Assignment, Boundary, PathId, Splitter, Time};
+use anabranch_netem::{Link, Settings};
+use anabranch_tunnel::keys::{KeyPair, Psk, PublicKey};
+use anabranch_tunnel::{ClientId, Far, Near, Received};
+
+/// What the server behind the far end is called.
+pub(crate) const LABEL: &str = "home";
+/// The client's wall clock at the beginning, milliseconds.
+const WALL: u64 = 1_800_000_000_000;
+
+/// One direction of a path.
+type Wire = Link<Vec<u8>>;
+
+pub(crate) struct World {
+    pub(crate) now: Time,
+    pub(crate) near: Near<Stream>,
+    pub(crate) far: Far<Stream>,
+    pub(crate) client: Option<ClientId>,
+    /// The near end's address on each path.
+    pub(crate) addresses: Vec<SocketAddr>,
+    pub(crate) up: Vec<Wire>,
+    pub(crate) down: Vec<Wire>,
+    pub(crate) cut: Vec<bool>,
+    splitters: [Splitter; 2],
+    /// Datagrams that came out at the far end and at the near end, and when.
+    pub(crate) out: [Vec<(Time, Vec<u8>)>; 2],
+    /// Everything that an observer of each path saw.
+    pub(crate) seen: Vec<Vec<Vec<u8>>>,
+    seed: u64,
+}
+
+pub(crate) fn pair(seed: u64) -> (KeyPair, KeyPair) {
+    let made = |entity| KeyPair::generate(&mut stream(seed, entity, "keys"));
+    (made(1), made(2))
+}
+
+pub(crate) fn near(seed: u64, far: PublicKey, own: KeyPair, psk: Psk, paths: u16) -> Near<Stream> {
+    Near::new(own, (far, psk), LABEL, paths, &[], stream(seed, 7, "near")).unwrap()
+}
+
+impl World {
+    /// With paths of these settings, each way.
+    pub(crate) fn new(seed: u64, paths: &[Settings], every: &str) -> World {
+        let (near_keys, far_keys) = pair(seed);
+        let psk = [9; 32];
+        let clients = [(near_keys.public, psk)];
+        let far_public = far_keys.public;
+        let wires = |way: u64| {
+            let wire = |(place, one): (usize, &Settings)| {
+                Link::new(one.clone(), seed, 2 * place as u64 + way)
+            };
+            paths.iter().enumerate().map(wire).collect()
+        };
+        let splitter = |entity| {
+            let spec: Spec = "uniform".parse().unwrap();
+            let scheduler = spec.build(paths.len(), stream(seed, entity, "schedule")).unwrap();
+            let boundary = Boundary::new(every.parse().unwrap(), stream(seed, entity, "runs"));
+            Splitter::new(scheduler, boundary)
+        };
+        World {
+            now: Time::from_millis(10),
+            near: near(seed, far_public, near_keys, psk, paths.len() as u16),
+            far: Far::new(far_keys, &clients, &[], stream(seed, 8, "far")),
+            client: None,
+            addresses: (0..paths.len()).map(address).collect(),
+            up: wires(0),
+            down: wires(1),
+            cut: vec![false; paths.len()],
+            splitters: [splitter(3), splitter(4)],
+            out: [Vec::new(), Vec::new()],
+            seen: vec![Vec::new(); paths.len()],
+            seed,
+        }
+    }
+
+    /// Everything that is due by `until` happens.
+    pub(crate) fn run_until(&mut self, until: Time) {
+        loop {
+            self.speak();
+            let wires = self.up.iter().chain(&self.down).filter_map(Link::next_timeout).min();
+            let far = self.client.and_then(|client| self.far.session(client)?.next_timeout());
+            let next = [wires, far, Some(self.near.next_timeout())].into_iter().flatten().min();
+            let next = next.unwrap_or(until).max(self.now);
+            if next > until {
+                self.now = until;
+                return;
+            }
+            // A timeout that has passed is acted upon by speaking.
+            self.now = next.max(self.now + Duration::from_micros(1));
+            self.arrive();
+        }
+    }
+
+    pub(crate) fn run_for(&mut self, time: Duration) {
+        self.run_until(self.now + time);
+    }
+
+    /// A datagram of the program; false if it had to wait.
+    pub(crate) fn send_up(&mut self, datagram: &[u8]) -> bool {
+        let views: Vec<_> =
+            (0..self.up.len()).map(|path| self.near.session().view(PathId::at(path))).collect();
+        let assigned = self.splitters[0].assign(self.now, &views, 1);
+        let Assignment::Send { path, fresh, .. } = assigned else { return false };
+        let mut packet = Vec::new();
+        let sealed = self.near.seal(self.now, path, fresh, datagram, &mut packet);
+        if sealed {
+            self.carry(path, packet, true);
+        }
+        sealed
+    }
+
+    /// A datagram of the server.
+    pub(crate) fn send_down(&mut self, datagram: &[u8]) -> bool {
+        let Some(client) = self.client else { return false };
+        let views: Vec<_> =
+            (0..self.up.len()).map(|path| self.far.view(client, PathId::at(path))).collect();
+        let assigned = self.splitters[1].assign(self.now, &views, 1);
+        let Assignment::Send { path, fresh, .. } = assigned else { return false };
+        let mut packet = Vec::new();
+        let to = self.far.seal(self.now, client, path, fresh, datagram, &mut packet);
+        let Some(to) = to else { return false };
+        let path = self.addresses.iter().position(|address| *address == to);
+        if let Some(path) = path {
+            self.carry(PathId::at(path), packet, false);
+        }
+        true
+    }
+
+    /// The far end is started again: it knows its keys, and nothing else.
+    pub(crate) fn restart_far(&mut self) {
+        let (near_keys, far_keys) = pair(self.seed);
+        let rng = stream(self.seed + 1, 8, "far");
+        self.far = Far::new(far_keys, &[(near_keys.public, [9; 32])], &[], rng);
+        self.client = None;
+    }
+
+    fn carry(&mut self, path: PathId, packet: Vec<u8>, up: bool) {
+        let place = path.index();
+        self.seen[place].push(packet.clone());
+        if !self.cut[place] {
+            let length = packet.len() + 28;
+            let wire = if up { &mut self.up[place] } else { &mut self.down[place] };
+            let _ = wire.push(self.now, packet, length);
+        }
+    }
+
+    fn speak(&mut self) {
+        loop {
+            let mut packet = Vec::new();
+            let wall = WALL + self.now.nanos() / 1_000_000;
+            let Some(path) = self.near.say(self.now, wall, &mut packet) else { break };
+            self.carry(path, packet, true);
+        }
+        while let Some(client) = self.client {
+            let mut packet = Vec::new();
+            let Some(to) = self.far.say(self.now, client, &mut packet) else { break };
+            self.answer(to, packet);
+        }
+        while let Some(datagram) = self.near.session().poll(self.now) {
+            self.out[1].push((self.now, datagram));
+        }
+        let Some(client) = self.client else { return };
+        while let Some(datagram) =
+            self.far.session(client).and_then(|session| session.poll(self.now))
+        {
+            self.out[0].push((self.now, datagram));
+        }
+    }
+
+    fn answer(&mut self, to: SocketAddr, packet: Vec<u8>) {
+        if let Some(place) = self.addresses.iter().position(|address| *address == to) {
+            self.carry(PathId::at(place), packet, false);
+        }
+    }
+
+    fn arrive(&mut self) {
+        for place in 0..self.up.len() {
+            while let Some(mut packet) = self.up[place].pop(self.now) {
+                match self.far.receive(self.now, self.addresses[place], &mut packet) {
+                    Received::Handshake(answer, accepted) => {
+                        if let Some(accepted) = accepted {
+                            assert_eq!(accepted.label, LABEL);
+                            self.client = Some(accepted.client);
+                        }
+                        self.answer(self.addresses[place], answer);
+                    }
+                    Received::Session(_) | Received::Nothing => {}
+                }
+            }
+            while let Some(mut packet) = self.down[place].pop(self.now) {
+                self.near.open(self.now, &mut packet);
+            }
+        }
+    }
+}
+
+pub(crate) fn address(place: usize) -> SocketAddr {
+    SocketAddr::from(([192, 0, 2, place as u8 + 1], 40_000))
+}
+
+/// 100 Mbit/s, this delay each way, and a queue of 50 ms.
+pub(crate) fn path(delay_ms: u64) -> Settings {
+    Settings { delay: Duration::from_millis(delay_ms), ..Settings::with_rate(100_000_000) }
+}

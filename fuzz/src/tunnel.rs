@@ -1,0 +1,118 @@
+//! What strangers, other clients and hostile clients may send to an end of ours: strangers change
+//! nothing and get no answer; a client with keys may say anything, and memory and order stay bounded.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use anabranch_multipath::seed::{Stream, stream};
+use anabranch_multipath::{PathId, Time};
+use anabranch_tunnel::keys::KeyPair;
+use anabranch_tunnel::{ClientId, Far, Near, Received};
+
+use crate::input::Input;
+
+const PATHS: u16 = 3;
+/// Numbers that a client leaves out at once: a packet bears 32 bits, so not 2^31 or more.
+const SKIPS: [u64; 6] = [0, 1, 7, 5_000, 20_000, 1 << 30];
+
+/// The first byte says what the rest is.
+pub fn check(bytes: &[u8]) {
+    let Some((&kind, rest)) = bytes.split_first() else { return };
+    match kind % 3 {
+        0 => stranger(rest),
+        1 => client(rest),
+        _ => shaken(rest),
+    }
+}
+
+struct Ends {
+    now: Time,
+    near: Near<Stream>,
+    far: Far<Stream>,
+    client: ClientId,
+}
+
+fn address() -> SocketAddr {
+    SocketAddr::from(([192, 0, 2, 1], 40_000))
+}
+
+/// Two ends that have shaken hands.
+fn ends() -> Ends {
+    let pair = |entity| KeyPair::generate(&mut stream(1, entity, "keys"));
+    let (own, theirs) = (pair(1), pair(2));
+    let mut far = Far::new(theirs.clone(), &[(own.public, [9; 32])], &[], stream(1, 3, "far"));
+    let near = Near::new(own, (theirs.public, [9; 32]), "a", PATHS, &[], stream(1, 4, "near"));
+    let (mut near, now, mut packet) = (near.expect("sound"), Time::from_secs(1), Vec::new());
+    near.say(now, 1, &mut packet).expect("a handshake");
+    let Received::Handshake(mut answer, Some(accepted)) = far.receive(now, address(), &mut packet)
+    else {
+        panic!("the client is known")
+    };
+    assert!(near.open(now, &mut answer), "the answer is the far end's");
+    Ends { now, near, far, client: accepted.client }
+}
+
+/// Of somebody who has no key, cut and changed from what was seen.
+fn stranger(bytes: &[u8]) {
+    let mut ends = ends();
+    let mut seen = Vec::new();
+    ends.near.seal(ends.now, PathId(0), true, b"seen", &mut seen);
+    let place = usize::from(bytes.first().copied().unwrap_or(0)) % seen.len();
+    let mixed = [&seen[..place], bytes].concat();
+    for packet in [bytes, &mixed] {
+        let received = ends.far.receive(ends.now, address(), &mut packet.to_vec());
+        assert!(packet == seen || received == Received::Nothing, "a stranger is answered");
+        assert!(
+            !ends.near.open(ends.now, &mut packet.to_vec()),
+            "nothing of that is the far end's"
+        );
+    }
+}
+
+/// Of a client: any frames, numbers left out, times that pass.
+fn client(bytes: &[u8]) {
+    let (mut ends, mut input) = (ends(), Input::new(bytes));
+    while !input.is_empty() {
+        let (path, skip) = (PathId(input.byte().into()), input.pick(&SKIPS));
+        ends.now += Duration::from_millis(input.byte().into());
+        let length = input.below(256);
+        let mut packet = Vec::new();
+        if ends.near.forge(path, skip, input.take(length), &mut packet) {
+            let received = ends.far.receive(ends.now, address(), &mut packet.clone());
+            assert_eq!(received, Received::Session(ends.client));
+            let again = ends.far.receive(ends.now, address(), &mut packet);
+            assert_eq!(again, Received::Nothing, "each counts once");
+        }
+        let mut out = Vec::new();
+        while ends.far.say(ends.now, ends.client, &mut out).is_some() {}
+        let Some(session) = ends.far.session(ends.client) else { return };
+        while session.poll(ends.now).is_some() {}
+        let waits = session.next_timeout().is_none_or(|due| due > ends.now);
+        assert!(waits, "what is due was done");
+        assert!(session.patience() <= Duration::from_millis(250));
+    }
+}
+
+/// Packets in any order, some twice, some never: each datagram comes out once at most, and those that
+/// came in order come out in order.
+fn shaken(bytes: &[u8]) {
+    let (mut ends, mut input) = (ends(), Input::new(bytes));
+    let mut packets = Vec::new();
+    for number in 0..40u8 {
+        let mut packet = Vec::new();
+        ends.near.seal(ends.now, PathId(0), false, &[number], &mut packet);
+        packets.push(packet);
+    }
+    let mut out = Vec::new();
+    while !input.is_empty() {
+        ends.now += Duration::from_millis((input.byte() % 8).into());
+        let place = input.below(packets.len());
+        ends.far.receive(ends.now, address(), &mut packets[place].clone());
+        let Some(session) = ends.far.session(ends.client) else { return };
+        out.extend(std::iter::from_fn(|| session.poll(ends.now)));
+    }
+    let mut numbers: Vec<u8> = out.iter().map(|datagram| datagram[0]).collect();
+    numbers.sort_unstable();
+    numbers.dedup();
+    assert_eq!(numbers.len(), out.len(), "a datagram came out twice");
+}
