@@ -43,7 +43,7 @@ USUAL = {
         r"Time to (vote|fetch any|compute|publish)",
         r"Uploaded (my vote|signature)",
         r"Vote posted|Signature\(s\) posted|Consensus computed",
-        r"auth\d+ posted a vote|Retrieved auth\d+'s vote",
+        r"auth\d+ posted a vote|Retrieved auth\d+'s vote|We're missing votes|Got votes",
         r"(Got a|Added a|Added \d+ pending) signature",
         r"Published (ns|microdesc) consensus|Exported consensus transparency",
         r"Choosing valid-after time|Scheduling voting",
@@ -53,23 +53,36 @@ USUAL = {
     "a name or a port that is not there was asked for": (
         r"Have tried resolving or connecting to address '[^']*' at 3 different places",
     ),
-    "among so few relays a guard is often an exit's neighbour": (
+    "among so few relays a guard is often an exit's neighbour, and an exit alone of its kind": (
         r"All current guards excluded by path restriction",
+        r"All routers are down or won't exit -- choosing a doomed exit at random",
+        r"Our circuit \d+ \(id: \d+\) died due to an invalid selected path",
+    ),
+    "on one machine circuits are built faster than it believes": (
+        r"Set buildtimeout to low value",
     ),
 }
-# A relay and an authority come up before any exit is voted for. A client starts later.
-BEFORE_THE_FIRST_VOTES = r"The current consensus (has no|contains) exit nodes"
-_KNOWN = re.compile("|".join(pattern for group in USUAL.values() for pattern in group))
+# So says whoever knows no exit's descriptor yet: anybody while it comes up, relays and authorities
+# until exits are voted for. A client that is up and says so has given all exits up.
+NO_EXITS = "The current consensus has no exit nodes"
+EXITS_AGAIN = "The current consensus contains exit nodes"
+_KNOWN = re.compile(
+    "|".join([*(beginning for group in USUAL.values() for beginning in group), EXITS_AGAIN])
+)
 
 
 def unusual(lines: Iterable[str], *, is_client: bool) -> list[str]:
     """The notices among these lines of a log that no stock tor among its own kind says."""
-    found = []
+    found, is_up = [], False
     for line in lines:
         notice = NOTICE.search(line)
-        if notice is None or _KNOWN.match(notice["message"]):
+        if notice is None:
             continue
-        if is_client or not re.match(BEFORE_THE_FIRST_VOTES, notice["message"]):
+        message = notice["message"]
+        if begun := re.match(r"Bootstrapped (\d+)%", message):
+            is_up = begun[1] == "100"
+        may_lack = message.startswith(NO_EXITS) and not (is_client and is_up)
+        if not may_lack and not _KNOWN.match(message):
             found.append(line)
     return found
 

@@ -98,9 +98,7 @@ impl UpArgs {
 /// Where our own exits refuse, the user can have them let more through.
 fn with_cure(happening: client::Happening) -> client::Happening {
     match happening {
-        client::Happening::Refused(refused)
-            if matches!(refused.why, Why::Policy | Why::NoExit(..)) =>
-        {
+        client::Happening::Refused(refused) if refused.why == Why::Policy => {
             let cure = Some("--exit RULE lets more through");
             client::Happening::Refused(Refused { cure, ..refused })
         }
