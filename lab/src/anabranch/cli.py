@@ -21,6 +21,7 @@ from rich.table import Table
 from anabranch import __version__, commands, io, validate
 from anabranch.defences.base import DefenceError
 from anabranch.defences.command import defend
+from anabranch.io.headers import End, end
 from anabranch.io.parquet import Writer
 from anabranch.splitting import Delay, Split, SplitError
 from anabranch.traces import Traces
@@ -99,12 +100,18 @@ def convert(
     label: Label = "",
     unmonitored: Unmonitored = False,
     unmonitored_y: UnmonitoredY = None,
+    server: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ADDRESS:PORT", help="Of captures: its packets; what it is sent goes up."
+        ),
+    ] = None,
     allow_single: Annotated[
         bool, typer.Option("--allow-single", help="Accept monitored labels with one load.")
     ] = False,
 ) -> None:
     """Converts traces from one format to another, after checking them."""
-    meaning = io.Meaning(label, not unmonitored, unmonitored_y)
+    meaning = io.Meaning(label, not unmonitored, unmonitored_y, _server(server))
     traces = io.read(source_path, form, meaning)
     if not allow_single:
         with source(source_path):
@@ -112,6 +119,13 @@ def convert(
     io.refuse_source(target, source_path, form)
     io.write(traces, target, to)
     print(f"{len(traces)} loads, {traces.times.size} packets: {target}")
+
+
+def _server(text: str | None) -> End | None:
+    try:
+        return None if text is None else end(text)
+    except ValueError as error:
+        raise TraceError(f"--server: {error}") from error
 
 
 @app.command()
@@ -179,7 +193,8 @@ def split(
             with source(source_path):
                 done = plan.split(traces, replica)
             files.enter_context(source(file))
-            writer = files.enter_context(Writer(file, done.facts))
+            counters = done.counters is not None
+            writer = files.enter_context(Writer(file, done.facts, counters=counters))
             writer.add(done)
             writer.close()  # so many may not be open at a time
     print(f"{len(traces)} loads, {traces.times.size} packets, {resplits} splits: {plan}")

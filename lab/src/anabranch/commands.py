@@ -71,10 +71,14 @@ def evaluate(
         str | None, typer.Option(help="Padding of each path by itself, behind the split.")
     ] = None,
     observer: Annotated[
-        str, typer.Option(help="random, largest, merged (all paths) or merged:K.")
+        str,
+        typer.Option(help="random, largest, merged (all paths) or merged:K; each maybe +counter."),
     ] = "random",
     attack: Annotated[
-        str, typer.Option(help="k-fp, k-fp-paths, cumul, p-fp, df, tik-tok, var-cnn or rf.")
+        str,
+        typer.Option(
+            help="k-fp, k-fp-paths, cumul, p-fp, df, tik-tok, var-cnn, rf, rocket, forest or size."
+        ),
     ] = "k-fp",
     parameter: Annotated[
         list[str] | None, typer.Option(metavar="NAME=VALUE", help="Of the attack.")

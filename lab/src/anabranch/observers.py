@@ -53,15 +53,17 @@ class PathSequences(Sequences):
 
     def __getitem__(self, index: slice | ArrayLike) -> PathSequences:
         """The sequences that a slice, a boolean mask or an array of positions selects."""
-        _, offsets, packets = select(self.offsets, index)
-        return PathSequences(self.times[packets], self.sizes[packets], offsets, self.paths[packets])
+        plain = Sequences.__getitem__(self, index)
+        _, _, packets = select(self.offsets, index)
+        own = self.paths[packets]
+        return PathSequences(plain.times, plain.sizes, plain.offsets, own, counts=plain.counts)
 
     @classmethod
     def joined(cls, parts: Sequence[PathSequences]) -> Self:
         """The sequences of all `parts`, one after the other."""
         plain = Sequences.concatenate(parts)
         paths = np.concatenate([part.paths for part in parts])
-        return cls(plain.times, plain.sizes, plain.offsets, paths)
+        return cls(plain.times, plain.sizes, plain.offsets, paths, counts=plain.counts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,18 +74,21 @@ class View:
         traces: the packets seen, on the load's clock; a load of which nothing is seen is empty.
         watched: bool (n, paths), which paths the observer watches.
         share: float64 (n,), the part of the load's packets that is seen.
+        counter: whether the observer reads the counters of `traces`.
     """
 
     traces: Traces
     watched: Bools
     share: Floats
+    counter: bool = False
 
     @property
     def sequences(self) -> PathSequences:
         """The form that attacks take, with the path of each packet."""
         seen = self.traces
         paths = np.full(seen.times.size, -1, np.int16) if seen.paths is None else seen.paths
-        return PathSequences(seen.times, seen.sizes, seen.offsets, paths)
+        counts = carried_forward(seen) if self.counter else None
+        return PathSequences(seen.times, seen.sizes, seen.offsets, paths, counts=counts)
 
     @property
     def path(self) -> Paths:
@@ -102,31 +107,40 @@ class Observer:
             most of its packets (of equals the first); `merged`: several, their packets in the
             order of time.
         paths: how many of them `merged` watches, drawn anew for each load; None is all.
+        counter: whether packets show a counter in clear, as those of WireGuard and Mosh do and
+            those of QUIC do not (RFC 9001, 5.4). At each packet seen the observer then knows how
+            many packets all paths have carried in its direction since the load began.
     """
 
     rule: Literal["random", "largest", "merged"] = "random"
     paths: int | None = None
+    counter: bool = False
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Reads `random`, `largest`, `merged` (all paths) or `merged:K`.
+        """Reads `random`, `largest`, `merged` (all paths) or `merged:K`, maybe with `+counter`.
 
         Raises:
             SettingError: if it is none of these.
         """
-        rule, colon, number = text.partition(":")
-        if rule in ("random", "largest") and not colon:
-            return cls(rule)  # type: ignore[arg-type]  # mypy does not narrow by `in`
-        if rule == "merged" and not colon:
-            return cls("merged")
-        if rule == "merged" and number.isdecimal() and int(number) > 0:
-            return cls("merged", int(number))
+        place, plus, extra = text.partition("+")
+        rule, colon, number = place.partition(":")
+        counter = bool(plus)
+        if extra == ("counter" if plus else ""):
+            if rule in ("random", "largest") and not colon:
+                return cls(rule, counter=counter)  # type: ignore[arg-type]  # not narrowed by `in`
+            if rule == "merged" and not colon:
+                return cls("merged", counter=counter)
+            if rule == "merged" and number.isdecimal() and int(number) > 0:
+                return cls("merged", int(number), counter)
         raise SettingError(
-            f"observer '{text}': there are random, largest, merged (all paths), merged:K (K from 1)"
+            f"observer '{text}': there are random, largest, merged (all paths), merged:K (K from "
+            "1), and each with +counter"
         )
 
     def __str__(self) -> str:
-        return self.rule if self.paths is None else f"{self.rule}:{self.paths}"
+        rule = self.rule if self.paths is None else f"{self.rule}:{self.paths}"
+        return f"{rule}+counter" if self.counter else rule
 
     def see(self, traces: Traces, *, seed: int = 0, replica: int = 0) -> View:
         """What is seen of each load; of loads that are not split, all.
@@ -138,15 +152,19 @@ class Observer:
             SettingError: if more paths are to be merged than there are.
             TraceError: if only some loads are split.
         """
+        if self.counter:
+            traces = traces.counted()
         if traces.paths is None:
             if (self.paths or 1) > 1:
                 raise SettingError(f"observer '{self}': nothing is split, there is one path")
             watched = np.ones((len(traces), 1), np.bool_)
-            return View(traces, watched, (traces.lengths > 0).astype(np.float64))
+            share = (traces.lengths > 0).astype(np.float64)
+            return View(traces, watched, share, self.counter)
         count = path_count(traces)
         watched = self._watched(traces, traces.shares(count), seed, replica)
         seen = _only(traces, watched)
-        return View(seen, watched, seen.lengths / np.maximum(traces.lengths, 1))
+        share = seen.lengths / np.maximum(traces.lengths, 1)
+        return View(seen, watched, share, self.counter)
 
     def _watched(self, traces: Traces, shares: Floats, seed: int, replica: int) -> Bools:
         loads, count = shares.shape
@@ -160,6 +178,20 @@ class Observer:
         keys = zip(traces.run.tolist(), traces.load.tolist(), strict=True)
         drawn = [_draw(count, wanted, (seed, replica, run, load)) for run, load in keys]
         return _marked(np.array(drawn, np.int64).reshape(loads, wanted), count)
+
+
+def carried_forward(traces: Traces) -> NDArray[np.int64]:
+    """int64 (packets,): how many packets of its direction each packet tells of, on all paths.
+
+    That is the greatest counter seen so far in its load and direction: a packet that was overtaken,
+    or shows no counter, tells nothing new.
+    """
+    assert traces.counters is not None, "the traces were counted"
+    told = np.zeros(traces.times.size, np.int64)
+    for way in (traces.sizes > 0, traces.sizes < 0):
+        floor = traces.owners[way] * (int(traces.counters.max(initial=0)) + 1)
+        told[way] = np.maximum.accumulate(floor + traces.counters[way]) - floor
+    return told
 
 
 def path_count(traces: Traces) -> int:

@@ -92,6 +92,8 @@ class Split:
         load's packets are sorted by their new times; packets of equal time keep their order. A
         load's paths depend on its `load`, its `run` and `replica`, not on what else is there.
 
+        Where paths delay, each packet keeps the counter that it was sent with (`Traces.counted`).
+
         Raises:
             TraceError: if the traces are split already, or have no times where runs end by time.
         """
@@ -109,8 +111,16 @@ class Split:
         if not self.delays:
             return replace(traces, paths=paths, facts=facts)
         order, times = core.delay(*where, paths)
-        sizes = traces.sizes[order]
-        return replace(traces, times=times, sizes=sizes, paths=paths[order], facts=facts)
+        counters = traces.counted().counters
+        assert counters is not None  # for mypy: `counted` has made them
+        return replace(
+            traces,
+            times=times,
+            sizes=traces.sizes[order],
+            paths=paths[order],
+            counters=counters[order],
+            facts=facts,
+        )
 
     def replicas(self, traces: Traces) -> Iterator[Traces]:
         """Each of the `resplits` splits, one at a time."""
@@ -152,12 +162,14 @@ def merge(parts: Sequence[Traces]) -> Traces:
     times = np.concatenate([part.times for part in parts])
     order = np.lexsort((times, owners))
     paths = [part.paths for part in parts if part.paths is not None]
+    counters = [part.counters for part in parts if part.counters is not None]
     return replace(
         first,
         offsets=np.sum([part.offsets for part in parts], axis=0, dtype=np.int64),
         times=times[order],
         sizes=np.concatenate([part.sizes for part in parts])[order],
         paths=np.concatenate(paths)[order] if len(paths) == len(parts) else None,
+        counters=np.concatenate(counters)[order] if len(counters) == len(parts) else None,
     )
 
 

@@ -47,6 +47,9 @@ class Traces:
         times: float64 (packets,), seconds, ascending within a load.
         sizes: int32 (packets,), + from client to server, - from server to client, never 0.
         paths: int16 (packets,), or None where nothing is split.
+        counters: int64 (packets,), the number that each packet shows in clear, as its place from 1
+            among the packets of its load and direction, on all paths; 0 where it shows none. None
+            where no file tells: `counted` then makes them up.
         facts: what is true of all.
 
     Raises:
@@ -62,6 +65,7 @@ class Traces:
     times: Floats
     sizes: Sizes
     paths: NDArray[np.int16] | None = None
+    counters: NDArray[np.int64] | None = None
     facts: Facts = field(default_factory=Facts)
 
     def __post_init__(self) -> None:
@@ -83,6 +87,7 @@ class Traces:
             times=self.times[packets],
             sizes=self.sizes[packets],
             paths=None if self.paths is None else self.paths[packets],
+            counters=None if self.counters is None else self.counters[packets],
         )
 
     @property
@@ -126,7 +131,20 @@ class Traces:
             times=self.times[kept],
             sizes=self.sizes[kept],
             paths=None if self.paths is None else self.paths[kept],
+            counters=None if self.counters is None else self.counters[kept],
         )
+
+    def counted(self) -> Traces:
+        """The same with counters: as they are, or as one tunnel for each load would show them.
+
+        Made up, a packet's counter is its place among those of its load and direction, in the order
+        in which they stand, on all paths. That is what WireGuard and Mosh count, dummies included,
+        but for handshakes, which show no counter, and rekeying, which starts again: neither falls
+        into most loads, and an observer sees both.
+        """
+        if self.counters is not None:
+            return self
+        return replace(self, counters=_places(self.offsets, self.sizes))
 
     def shares(self, paths: int) -> Floats:
         """float64 (n, paths): the part of each load's packets on each path; 0 where it is empty."""
@@ -210,6 +228,15 @@ def _int32(values: ArrayLike, column: str) -> NDArray[np.int32]:
     if not np.array_equal(whole, array):
         raise TraceError("holds values that are not whole numbers of 32 bits", column=column)
     return whole
+
+
+def _places(offsets: NDArray[np.int64], sizes: Sizes) -> NDArray[np.int64]:
+    """int64 (packets,): each packet's place, from 1, in its load and direction."""
+    up = ragged.offsets_of(sizes > 0)
+    down = np.arange(up.size) - up
+    first = np.repeat(offsets[:-1], np.diff(offsets))
+    places = np.where(sizes > 0, up[1:] - up[first], down[1:] - down[first])
+    return places.astype(np.int64)
 
 
 def loads(traces: Traces) -> Iterator[tuple[str, Floats, Sizes]]:

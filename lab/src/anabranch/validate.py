@@ -76,6 +76,9 @@ def structure(traces: Traces) -> None:
     _refuse_packet(traces, "size", traces.sizes == 0, "is 0: it has no direction")
     if traces.paths is not None:
         _refuse_packet(traces, "path", traces.paths < -1, "is below -1")
+    if traces.counters is not None:
+        _refuse_packet(traces, "counter", traces.counters < 0, "is below 0")
+        _refuse_packet(traces, "counter", traces.counters > MOST_COUNTED, _COUNTED_TOO_FAR)
 
 
 def filled(traces: Traces, form: str) -> None:
@@ -130,6 +133,10 @@ def watched(traces: Traces) -> None:
         )
 
 
+MOST_COUNTED = 2**40
+"""The greatest counter within a load: far more packets than any load has."""
+
+_COUNTED_TOO_FAR = "is above 2^40: does it count from the load's first packet?"
 _BAD_TIME = "is negative or not a finite number"
 _TOO_LATE = f"is after {_core.LATEST:g} s: is it seconds?"
 
@@ -142,13 +149,15 @@ _DTYPES = {
     "times": np.float64,
     "sizes": np.int32,
     "paths": np.int16,
+    "counters": np.int64,
 }
 
 
 def _lengths(traces: Traces) -> None:
     loads, packets = traces.offsets.size - 1, traces.times.size
     wanted = dict.fromkeys(["load", "run", "label", "monitored"], loads)
-    wanted |= {"offsets": loads + 1, "times": packets, "sizes": packets, "paths": packets}
+    wanted |= {"offsets": loads + 1}
+    wanted |= dict.fromkeys(["times", "sizes", "paths", "counters"], packets)
     for name, length in wanted.items():
         array: NDArray[Any] | None = getattr(traces, name)
         if array is None:

@@ -45,6 +45,9 @@ SMALL: dict[str, dict[str, Any]] = {
         "patience": 30,
         "validation_share": 0.0,
     },
+    "forest": {"moments": 20, "window": 6.0, "trees": 40},
+    "size": {"trees": 40},
+    "rocket": {"slots": 100, "window": 6.0, "convolutions": 8},
     "rf": {
         "slots": 120,
         "window": 6.0,

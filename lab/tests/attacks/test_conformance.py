@@ -288,3 +288,35 @@ print(*[attack().get_params()["seed"] for attack in TABLE.values()])
         [sys.executable, "-c", program], capture_output=True, text=True, check=False
     )
     assert done.stdout.split() == ["0"] * len(TABLE), done.stderr
+
+
+def counted(X: Sequences, hidden: np.ndarray) -> Sequences:
+    """With counters, as if each packet seen had that many unseen ones before it (sequences,)."""
+    own = np.ones(X.times.size, np.int64)
+    steps = own + hidden[X.owners]
+    counts = np.zeros(X.times.size, np.int64)
+    for way in (X.sizes > 0, X.sizes < 0):
+        sums = np.cumsum(steps[way])
+        first = np.searchsorted(X.owners[way], np.arange(len(X)))
+        before = np.concatenate([[0], sums])[first]
+        counts[way] = sums - before[X.owners[way]]
+    return replace(X, counts=counts)
+
+
+def test_counters_are_used_or_refused(name: str, data: Data) -> None:
+    """Equal packets, and counters that alone tell two pages apart."""
+    same = Sequences.concatenate([data.train[:1]] * 40)
+    labels = np.arange(40) % 2
+    X = counted(same, labels * 3)
+    if not TABLE[name].uses_counter:
+        with pytest.raises(AttackError, match=r"^\w+ cannot use counters$"):
+            small(name).fit(X, labels)
+        return
+    attack = small(name).fit(X, labels)
+    assert attack.score(X, labels) == 1.0
+    with pytest.raises(AttackError, match="trained with counters, asked about sequences without"):
+        attack.predict(same)
+    blind = quick(name).fit(same, labels)
+    assert blind.score(same, labels) == 0.5
+    with pytest.raises(AttackError, match="trained without counters"):
+        blind.predict(X)

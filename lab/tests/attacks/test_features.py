@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from anabranch.attacks import AttackError, Sequences
+from anabranch.attacks.discriminant import LinearDiscriminants
 from anabranch.attacks.features import (
+    KFP_COUNTER_FEATURES,
     KFP_FEATURES,
     METADATA_FEATURES,
+    course_features,
     cumul_features,
     directed_times,
     directions,
+    draw_convolutions,
     inter_arrival_times,
     kfp_features,
     metadata,
+    rocket_features,
+    slot_series,
+    total_features,
     traffic_aggregation_matrix,
 )
+from anabranch.attacks.features.rocket import KERNELS, convolved
 from anabranch.attacks.features.segments import Segments
 from anabranch.ragged import offsets_of
 
@@ -167,3 +177,75 @@ def test_one_absurd_time_does_not_exhaust_memory() -> None:
     X = Sequences.from_lists([[0.0, 1e12]], [[1, -1]])
     assert kfp(X)["second_max"][0] == 1
     assert traffic_aggregation_matrix(X)[0, 1, -1] == 1
+
+
+def test_a_course_counts_by_direction_and_carries_forward() -> None:
+    X = replace(TWO, counts=np.array([2, 3, 9]))
+    columns = course_features(X, moments=2, window=4.0)  # after 4 ms and 4 s
+    packets, sizes, told = [1, 2], [100, 1900], [2, 9]
+    up, down = [1, 1], [0, 2]
+    assert columns[0].tolist() == [*packets, *sizes, *told, 2.0, *up, *down, 2, 2, 0, 9]
+    assert columns[1].tolist() == [0.0] * 15
+    assert total_features(X)[0].tolist() == [*packets, *sizes, *told]
+    np.testing.assert_array_equal(
+        course_features(TWO, 2, 4.0)[0], [*packets, *sizes, 2, *up, *down]
+    )
+
+
+def test_k_fp_counts_what_counters_tell() -> None:
+    X = replace(TWO, counts=np.array([2, 3, 9]))
+    names = (*KFP_FEATURES, *KFP_COUNTER_FEATURES)
+    told = dict(zip(names, kfp_features(X).T, strict=True))
+    assert told["counter_out_last"].tolist() == [2, 0]
+    assert told["counter_in_last"].tolist() == [9, 0]
+    assert told["counter_in_step_max"].tolist() == [6, 0]
+    assert told["counter_in_q20"][0] == pytest.approx(3 + 0.2 * 6)
+    assert [told[f"counter_in_second_{k}"][0] for k in (0, 1, 2, 35)] == [3, 3, 9, 9]
+    np.testing.assert_array_equal(kfp_features(X)[:, : len(KFP_FEATURES)], kfp_features(TWO))
+
+
+def test_the_matrix_has_two_rows_more_where_counters_tell() -> None:
+    X = replace(TWO, counts=np.array([2, 3, 9]))
+    rows = traffic_aggregation_matrix(X, 3, 2.0)
+    assert rows[0].tolist() == [[1, 0, 0], [1, 0, 1], [2, 0, 0], [3, 0, 6]]
+    np.testing.assert_array_equal(rows[:, :2], traffic_aggregation_matrix(TWO, 3, 2.0))
+
+
+def test_a_convolution_is_the_plain_sum(data: Data) -> None:
+    series = slot_series(data.train, 40, 6.0)
+    kernel, dilation = 17, 4
+    weights = np.where(np.isin(np.arange(9), KERNELS[kernel]), 2.0, -1.0)
+    wide = np.pad(series[3, 2], 4 * dilation)
+    plain = [
+        (weights * wide[slot : slot + 8 * dilation + 1 : dilation]).sum() for slot in range(40)
+    ]
+    np.testing.assert_allclose(convolved(series[3:4, 2], kernel, dilation)[0], plain, atol=1e-4)
+
+
+def test_rocket_does_not_see_when_something_happens(data: Data) -> None:
+    series = slot_series(data.train, 40, 6.0)
+    drawn = draw_convolutions(series, 30, seed=1)
+    alone = np.zeros((2, series.shape[1], 400), np.float32)
+    alone[0, :, 150:190], alone[1, :, 171:211] = series[5], series[5]
+    first, second = rocket_features(alone, drawn)
+    np.testing.assert_allclose(first, second, rtol=1e-6)
+    with_margin = [each for each in drawn if each.dilation == 1]
+    assert rocket_features(alone, with_margin).max() > 0
+    whole = rocket_features(series, drawn)
+    np.testing.assert_array_equal(rocket_features(series[7:9], drawn), whole[7:9])
+
+
+def test_discriminants_are_those_of_gaussian_classes() -> None:
+    features = np.random.default_rng(3).normal(size=(90, 7))
+    codes = np.arange(90) % 3
+    features[:, 2] += codes
+    *_, machine = LinearDiscriminants.fits(features, codes, [0.9, 0.2])
+    mine = machine.predict_proba(features)
+    scaled = (features - features.mean(axis=0)) / features.std(axis=0)
+    within = sum(np.cov(scaled[codes == c].T, bias=True) for c in range(3)) / 3
+    shrunk = 0.8 * within + 0.2 * np.trace(within) / 7 * np.eye(7)
+    means = np.array([scaled[codes == c].mean(axis=0) for c in range(3)])
+    scores = scaled @ np.linalg.solve(shrunk, means.T)
+    scores -= 0.5 * (means * np.linalg.solve(shrunk, means.T).T).sum(axis=1)
+    theirs = np.exp(scores - scores.max(axis=1, keepdims=True))
+    np.testing.assert_allclose(mine, theirs / theirs.sum(axis=1, keepdims=True), rtol=1e-9)

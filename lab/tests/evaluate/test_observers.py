@@ -1,12 +1,15 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
+from anabranch.defences.front import Front
 from anabranch.evaluate.attack import PathForest
 from anabranch.observers import Observer, PathSequences, SettingError
 from anabranch.splitting import Split
-from anabranch.traces import Traces
+from anabranch.traces import Builder, Traces
 from anabranch.validate import TraceError
 
 SPLIT = Split("weighted", "20p", 3, seed=4)
@@ -134,3 +137,67 @@ def test_the_path_forest_learns_what_only_paths_tell() -> None:
     assert forest.score(X[40:], y[40:]) == 1.0
     blind = PathSequences(times, sizes, offsets, np.full(times.size, -1, np.int16))
     assert PathForest(trees=20).fit(blind[:40], y[:40]).score(blind[40:], y[40:]) == 0.5
+
+
+def test_a_counter_tells_what_all_paths_have_carried(pages: Traces) -> None:
+    split = SPLIT.split(pages)
+    assert split.paths is not None
+    for rule in ("random", "largest", "merged:2"):
+        seen = Observer.parse(f"{rule}+counter").see(split, seed=7)
+        bare = Observer.parse(rule).see(split, seed=7)
+        np.testing.assert_array_equal(seen.watched, bare.watched)
+        assert bare.sequences.counts is None
+        counts = seen.sequences.counts
+        assert counts is not None
+        for k in range(0, len(pages), 17):
+            whole, at = split.packets(k), seen.traces.packets(k)
+            on = np.isin(split.paths[whole], np.flatnonzero(seen.watched[k]))
+            for way in (1, -1):
+                own = np.sign(split.sizes[whole]) == way
+                known = np.cumsum(own)[own & on]
+                assert counts[at][np.sign(seen.traces.sizes[at]) == way].tolist() == known.tolist()
+
+
+def test_a_counter_is_that_of_sending_where_paths_delay(pages: Traces) -> None:
+    """A packet that was overtaken tells nothing new; none is counted by its arrival."""
+    late = Split("uniform", "5p", 2, delays=(0.0, 0.5), seed=1).split(pages)
+    assert late.counters is not None
+    sent = pages.counted().counters
+    assert sent is not None
+    np.testing.assert_array_equal(np.sort(late.counters), np.sort(sent))
+    view = Observer.parse("merged+counter").see(late)
+    order, told = late.counters, view.sequences.counts
+    assert told is not None
+    assert (told >= order).all()
+    assert (told > order).any()
+    assert (view.sequences.increments >= 0).all()
+    up = late.sizes > 0
+    ends = np.bincount(late.owners[up], view.sequences.increments[up], len(late))
+    np.testing.assert_array_equal(ends, np.bincount(pages.owners[pages.sizes > 0]))
+
+
+def test_a_recorded_counter_is_kept_and_gaps_are_carried_forward() -> None:
+    traces = Builder().add("a", [0.0, 1.0, 2.0, 3.0, 4.0], [9, -9, 9, 9, -9]).build()
+    shown = replace(traces, counters=np.array([3, 1, 0, 5, 9]))
+    view = Observer.parse("largest+counter").see(shown)
+    assert view.sequences.counts is not None
+    assert view.sequences.counts.tolist() == [3, 1, 3, 5, 9]
+    assert view.sequences.increments.tolist() == [3, 1, 0, 2, 8]
+
+
+def test_counters_survive_selection_and_joining(pages: Traces) -> None:
+    X = Observer.parse("random+counter").see(SPLIT.split(pages)).sequences
+    joined = PathSequences.joined([X[5:9], X[[2]]])
+    for part in (joined[[4]], X[[2]]):
+        assert part.counts is not None
+        np.testing.assert_array_equal(part.counts, X[2:3].counts)
+        np.testing.assert_array_equal(part.paths, X[2:3].paths)
+
+
+def test_dummies_are_counted_and_recorded_counters_forgotten(pages: Traces) -> None:
+    few = replace(pages[:5], counters=np.full(pages[:5].times.size, 7))
+    padded = Front().apply(few, seed=1)
+    assert padded.counters is None
+    counted = padded.bare().counted().counters
+    assert counted is not None
+    assert counted.size == padded.times.size > few.times.size

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from anabranch.evaluate import Spec
-from anabranch.report import beyond, comparison, published, summary
+from anabranch.report import beyond, comparison, counter, published, summary
 from anabranch.report.collection import WHOLE, Collection
 from anabranch.report.setting import Setting, design, full
-from anabranch.report.tables import NOT_RUN
+from anabranch.report.tables import NOT_RUN, percent
 from anabranch.validate import TraceError
 from report.conftest import WR, result, save_all
 
@@ -191,7 +191,7 @@ def test_the_floor_is_judged_in_a_full_design_alone(tmp_path: Path) -> None:
     ]
     for number, (found, expected) in enumerate(cases):
         folder = save_all([found], tmp_path / str(number))
-        said = [text for text in said_of(Collection.read([folder])) if "RF" in text]
+        said = [text for text in said_of(Collection.read([folder])) if "RF " in text]
         assert expected in said[0]
 
 
@@ -228,3 +228,30 @@ def test_designs_below_the_floor_are_named(tmp_path: Path) -> None:
     (said,) = (text for text in told if "stay below it" in text)
     assert "30 epochs" in said
     assert "9 epochs" not in said
+
+
+def test_a_number_and_its_twin_with_the_counter_stand_side_by_side(tmp_path: Path) -> None:
+    split = {"schedule": "weighted:4", "every": "100ms", "resplits": 3}
+    found = [
+        result(0.14, attack="forest", observer="largest", **split),
+        result(0.80, attack="forest", observer="largest+counter", **split),
+        result(0.07, attack="forest", observer="random", **split),
+        result(0.99, attack="forest", observer="largest+counter", **split | {"resplits": 2}),
+        result(0.30, attack="df", observer="largest", **split),
+    ]
+    bare, counted, at_random, *_ = (percent(each.metrics["accuracy"]["value"]) for each in found)
+    collection = Collection.read([save_all(found, tmp_path)])
+    rows = [
+        [cell.text or [value.text for value in cell.values] for cell in row]
+        for row in counter.table(collection).rows
+    ]
+    setting = "WR:4 100 ms × 3"
+    assert rows == [
+        [setting, "forest", "the largest path", [bare], [counted]],
+        [setting, "forest", "one path at random", [at_random], NOT_RUN],
+    ]
+    rests, only = counter.findings(collection)
+    assert "RFC 9001" in rests
+    assert bare in only.partition("without")[0]
+    assert counted in only.partition("without")[2]
+    assert beyond.watched(collection) == ["random", "largest", "merged:2", "merged"]

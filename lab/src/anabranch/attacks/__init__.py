@@ -10,11 +10,13 @@ from types import MappingProxyType
 from typing import Final
 
 from .base import Attack, AttackError, EpochReport, Sequences, Task
+from .course import CourseForest, Size
 from .cumul import Cumul
 from .df import DeepFingerprinting
 from .kfp import KFingerprinting
 from .pfp import PFP
 from .rf import RobustFingerprinting
+from .rocket import Rocket
 from .tiktok import TikTok
 from .varcnn import VarCNN
 
@@ -27,6 +29,9 @@ ATTACKS: Final[MappingProxyType[str, type[Attack]]] = MappingProxyType(
         "tik-tok": TikTok,
         "var-cnn": VarCNN,
         "rf": RobustFingerprinting,
+        "rocket": Rocket,
+        "forest": CourseForest,
+        "size": Size,
     }
 )
 """Every attack by the name that the command line and result files use."""
@@ -36,12 +41,15 @@ __all__ = [
     "PFP",
     "Attack",
     "AttackError",
+    "CourseForest",
     "Cumul",
     "DeepFingerprinting",
     "EpochReport",
     "KFingerprinting",
     "RobustFingerprinting",
+    "Rocket",
     "Sequences",
+    "Size",
     "Task",
     "TikTok",
     "VarCNN",

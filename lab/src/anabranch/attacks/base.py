@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Self, TypeAlias
 
@@ -49,6 +49,9 @@ class Sequences:
         times: float64 (packets,), seconds, ascending within a sequence; any origin.
         sizes: int32 (packets,), signed bytes: + client to server, - server to client, never 0.
         offsets: int64 (n + 1,): sequence `i` is `[offsets[i], offsets[i + 1])`; it may be empty.
+        counts: int64 (packets,), how many packets of its direction all paths have carried up to
+            and including each packet, as a counter in clear tells; never below 0, never descending
+            in a direction of a sequence. None where packets show no counter.
 
     Raises:
         AttackError: if the arrays do not fit together.
@@ -57,10 +60,16 @@ class Sequences:
     times: Floats
     sizes: NDArray[np.int32]
     offsets: Ints
+    counts: Ints | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         _check_shapes(self.times, self.sizes, self.offsets)
         _check_values(self.times, self.sizes, self.offsets)
+        if self.counts is not None:
+            if self.counts.shape != self.times.shape:
+                raise AttackError(f"counts {self.counts.shape} for {self.times.size} packets")
+            if (self.increments < 0).any():
+                raise AttackError("counts descend")
 
     @classmethod
     def from_lists(cls, times: Iterable[ArrayLike], sizes: Iterable[ArrayLike]) -> Self:
@@ -79,10 +88,14 @@ class Sequences:
     @classmethod
     def concatenate(cls, parts: Sequence[Sequences]) -> Self:
         """The sequences of all `parts`, one after the other."""
+        counts = [part.counts for part in parts if part.counts is not None]
+        if len(counts) not in (0, len(parts)):
+            raise AttackError("counts: some sequences have them, others not")
         return cls(
             np.concatenate([part.times for part in parts]),
             np.concatenate([part.sizes for part in parts]),
             offsets_of(np.concatenate([part.lengths for part in parts])),
+            counts=np.concatenate(counts) if counts else None,
         )
 
     def __len__(self) -> int:
@@ -91,7 +104,8 @@ class Sequences:
     def __getitem__(self, index: slice | ArrayLike) -> Sequences:
         """The sequences that a slice, a boolean mask or an array of positions selects."""
         _, offsets, packets = select(self.offsets, index)
-        return Sequences(self.times[packets], self.sizes[packets], offsets)
+        counts = None if self.counts is None else self.counts[packets]
+        return Sequences(self.times[packets], self.sizes[packets], offsets, counts=counts)
 
     @property
     def lengths(self) -> Ints:
@@ -121,6 +135,21 @@ class Sequences:
     def directions(self) -> NDArray[np.int8]:
         """int8 (packets,): +1 client to server, -1 server to client."""
         return np.sign(self.sizes).astype(np.int8)
+
+    @property
+    def increments(self) -> Ints:
+        """int64 (packets,): the packets of all paths that each packet's counter newly tells of.
+
+        Their sum up to a moment is the count of that moment, carried forward.
+        """
+        assert self.counts is not None, "asked for only where there are counters"
+        told = np.zeros(self.times.size, np.int64)
+        owners = self.owners
+        for way in (self.sizes > 0, self.sizes < 0):
+            own, of = self.counts[way], owners[way]
+            before = np.where(np.diff(of, prepend=-1) == 0, np.concatenate([[0], own[:-1]]), 0)
+            told[way] = own - before
+        return told
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,11 +197,15 @@ class Attack(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-le
     """What each parameter may be, but for those that are true or false."""
     needs_times: ClassVar[bool]
     """Whether it looks at times: on traces that have none it would be another, weaker attack."""
+    uses_counter: ClassVar[bool] = False
+    """Whether it looks at counters in clear (`Sequences.counts`); others refuse to be given any."""
     revision: ClassVar[int] = 0
     """Raised when the same parameters begin to give other predictions: results of the one before
     are then found no more."""
 
     classes_: Labels
+    counted_: bool = False
+    """Whether the training set had counters."""
 
     def fit(
         self,
@@ -206,6 +239,9 @@ class Attack(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-le
             raise AttackError(f"an attack needs two classes or more, not {self.classes_.size}")
         if validation is not None and len(validation[0]) == 0:
             raise AttackError("the validation set is empty")
+        if X.counts is not None and not self.uses_counter:
+            raise AttackError(f"{type(self).__name__} cannot use counters")
+        self.counted_ = X.counts is not None
         grouping = None if groups is None else _labels_for(X, groups, "groups")
         held_out = None if validation is None else (validation[0], self._codes(*validation))
         self._fit(Task(X, codes.astype(np.int64), grouping, held_out, on_epoch, unfinished))
@@ -223,6 +259,12 @@ class Attack(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-le
                 raise AttackError(f"{name} = {value!r} is not like its default, {defaults[name]!r}")
             if name in self.ranges and value not in self.ranges[name]:
                 raise AttackError(f"{name} = {value!r} is not {self.ranges[name]}")
+
+    def _check_counts(self, X: Sequences) -> None:
+        """Refuses sequences that have counters where the training set had none, or the reverse."""
+        if (X.counts is not None) != self.counted_:
+            trained, given = ("with", "without") if self.counted_ else ("without", "with")
+            raise AttackError(f"trained {trained} counters, asked about sequences {given} them")
 
     @abstractmethod
     def _fit(self, task: Task) -> None:

@@ -56,6 +56,7 @@ class NetworkAttack(Attack):
             AttackError: if training led to scores that are no numbers.
         """
         check_is_fitted(self, "weights_")
+        self._check_counts(X)
         require_jax()
         from anabranch.nets.train import logits
 

@@ -26,7 +26,8 @@ class RobustFingerprinting(NetworkAttack):
     at 0.0005 times 0.2^(epoch / 30), weight decay 0.001, no scaling of the counts.
 
     Departures: none in the network; the last mini-batch is filled up, so that one shape is
-    compiled, and the running averages are corrected for their start.
+    compiled, and the running averages are corrected for their start. Where packets show counters,
+    two more rows tell how many packets of all paths they newly told of.
 
     Args:
         slots: columns of the TAM; of fewer than 54 the pooling leaves nothing.
@@ -40,6 +41,7 @@ class RobustFingerprinting(NetworkAttack):
         "width": CHANNELS,
     }
     needs_times = True
+    uses_counter = True
 
     def __init__(
         self,

@@ -254,6 +254,7 @@ def _joined(before: Defended, loads: list[_Load]) -> Defended:
         times=np.concatenate([load.times for load in parts]),
         sizes=np.concatenate([load.sizes for load in parts]),
         paths=paths,
+        counters=None,  # a tunnel counts its dummies, too
     )
     return marked(traces, padding)
 

@@ -44,6 +44,7 @@ class PathForest(Attack):
         "jobs": THREADS,
     }
     needs_times = True
+    uses_counter = True
 
     forest_: SmallForest
 
@@ -59,6 +60,7 @@ class PathForest(Attack):
     def predict_proba(self, X: Sequences) -> Floats:
         """Class probabilities (n, classes)."""
         check_is_fitted(self, "forest_")
+        self._check_counts(X)
         return self.forest_.predict_proba(self._features(X))
 
     def _fit(self, task: Task) -> None:
@@ -101,6 +103,17 @@ def make(name: str, parameters: Mapping[str, Any], seed: int) -> Attack:
     except AttackError as error:
         raise SettingError(f"{name}: {error}") from error
     return attack
+
+
+def refuse_counter(name: str) -> None:
+    """Refuses to show counters to an attack that cannot use them.
+
+    Raises:
+        SettingError: if it is none that can, which it names.
+    """
+    if not TABLE[name].uses_counter:
+        able = ", ".join(each for each, attack in TABLE.items() if attack.uses_counter)
+        raise SettingError(f"observer: {name} cannot use the counter; these can: {able}")
 
 
 def require(name: str) -> None:

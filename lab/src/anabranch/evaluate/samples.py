@@ -90,7 +90,7 @@ class Sampler:
         """Each re-split of the loads at `rows`, and the whole ones if wanted; none is empty."""
         parts = [self.see(rows, replica) for replica in range(self.spec.resplits)]
         if self.spec.merged:
-            parts.append(self.see(rows, 0, Observer("merged")))
+            parts.append(self.see(rows, 0, Observer("merged", counter=self.observer.counter)))
         return Samples.joined(parts).seen
 
     def see(self, rows: Ints, replica: int = 0, observer: Observer | None = None) -> Samples:

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal, Self, get_type_hints
 
 from anabranch.defences import Pipeline, parse
-from anabranch.evaluate.attack import make
+from anabranch.evaluate.attack import make, refuse_counter
 from anabranch.metrics.bootstrap import MOST_RESAMPLES
 from anabranch.observers import Observer, SettingError, unknown
 from anabranch.protocol import PAPER_PARTS, Design, World
@@ -26,7 +26,8 @@ class Spec:
         defence: padding of whole loads before the split, as `anabranch.defences.parse` reads it;
             None is none.
         path_defence: padding of each path by itself, behind the split.
-        observer: `random`, `largest`, `merged` or `merged:K`.
+        observer: `random`, `largest`, `merged` or `merged:K`; `+counter` behind it where packets
+            show a counter in clear.
         attack: its name.
         parameters: of the attack; its seed is `seed` unless given here.
         protocol: `honest` or `paper`.
@@ -80,10 +81,17 @@ class Spec:
             raise SettingError(f"r: {self.r:g} is not a number from 0")
         if not 1 <= self.bootstrap <= MOST_RESAMPLES:
             raise SettingError(f"bootstrap: {self.bootstrap}, give 1 to {MOST_RESAMPLES}")
-        Observer.parse(self.observer)
+        observer = Observer.parse(self.observer)
         self.design()
         self.pipeline()
         make(self.attack, self.parameters, self.seed)
+        if observer.counter:
+            refuse_counter(self.attack)
+        if observer.counter and self.path_defence is not None:
+            raise SettingError(
+                "path_defence: only a far end of ours can take padding of a path off again, and "
+                "behind it no counter shows"
+            )
 
     def split(self) -> Split | None:
         """How loads are split, or None."""

@@ -3,7 +3,7 @@
 | name | what it is |
 |---|---|
 | `parquet` | our schema, docs/formats.md: a row per packet; `anabranch split --trace` writes it |
-| `pcapng` | a folder of captures, one for each path: `anabranch split --pcap` writes it |
+| `pcapng` | a folder of captures, one for each path, by `anabranch split --pcap` or tcpdump |
 | `lists` | Parquet with a row per load: `label`, `instance`, `times`, `sizes` and maybe `run` |
 | `wflib` | npz with `X` = direction times timestamp, zero padded, and `y` |
 | `directions` | npz with `X` = directions, zero padded, and `y`: no times |
@@ -40,7 +40,7 @@ _FOLDERS: Mapping[str, Callable[[Path], list[Path]]] = {
 
 _UNTOLD: Mapping[str, tuple[str, ...]] = {
     "parquet": (),
-    "pcapng": ("label", "monitored"),
+    "pcapng": ("label", "monitored", "server"),
     "lists": ("monitored",),
     "wflib": ("monitored", "unmonitored"),
     "directions": ("monitored", "unmonitored"),
@@ -121,7 +121,7 @@ def detect(path: Path) -> str:
             return _detect_folder(path)
         if not path.exists():
             raise TraceError("no such file or folder")
-        if path.suffix == ".pcapng":
+        if path.suffix in (".pcapng", ".pcap"):
             return "pcapng"
         if path.suffix == ".npz":
             return "directions" if directions.matches(path) else "wflib"
@@ -131,7 +131,7 @@ def detect(path: Path) -> str:
 
 
 def _detect_folder(path: Path) -> str:
-    for ending, form in ((".pcapng", "pcapng"), (".cell", "cells")):
+    for ending, form in ((".pcapng", "pcapng"), (".pcap", "pcapng"), (".cell", "cells")):
         if any(entry.suffix == ending for entry in path.iterdir()):
             return form
-    raise TraceError("this folder holds neither .pcapng nor .cell files")
+    raise TraceError("this folder holds neither .pcapng, .pcap nor .cell files")

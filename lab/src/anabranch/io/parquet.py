@@ -37,10 +37,14 @@ _TYPES = {
     "size": pa.int32(),
 }
 
+_KNOWN = _TYPES | {"counter": pa.int64()}
+"""With the column that a file may have, too."""
+
 _ENCODINGS = {
     "load": "DELTA_BINARY_PACKED",
     "run": "DELTA_BINARY_PACKED",
     "path": "DELTA_BINARY_PACKED",
+    "counter": "DELTA_BINARY_PACKED",
     "time": "BYTE_STREAM_SPLIT",
 }
 
@@ -62,7 +66,8 @@ def read(path: Path, meaning: Meaning | None = None) -> Traces:
             facts = _facts(file.schema_arrow.metadata or {})
             _check_columns(file.schema_arrow)
             parts = _Parts()
-            for batch in file.iter_batches(ROWS, columns=list(_TYPES)):
+            columns = [name for name in _KNOWN if name in file.schema_arrow.names]
+            for batch in file.iter_batches(ROWS, columns=columns):
                 parts.add(batch)
     except pa.ArrowException as error:
         raise TraceError(f"not a readable Parquet file: {error}") from error
@@ -75,19 +80,26 @@ def write(traces: Traces, path: Path) -> None:
     Raises:
         TraceError: if there is no load, or an empty one: a row per packet cannot hold it.
     """
-    with Writer(path, traces.facts) as writer:
+    with Writer(path, traces.facts, counters=traces.counters is not None) as writer:
         writer.add(traces)
 
 
 class Writer:
-    """Writes traces that come piece by piece; the file appears when all is well at the end."""
+    """Writes traces that come piece by piece; the file appears when all is well at the end.
 
-    def __init__(self, path: Path, facts: Facts) -> None:
+    Args:
+        path: of the file.
+        facts: of all pieces.
+        counters: whether the pieces have counters, and the file a column of them.
+    """
+
+    def __init__(self, path: Path, facts: Facts, *, counters: bool = False) -> None:
         self._path = path
         self._open = ExitStack()
         self._loads = 0
+        self._types = _KNOWN if counters else _TYPES
         self._schema = pa.schema(
-            [pa.field(name, kind, nullable=False) for name, kind in _TYPES.items()],
+            [pa.field(name, kind, nullable=False) for name, kind in self._types.items()],
             metadata=_metadata(facts),
         )
 
@@ -101,7 +113,9 @@ class Writer:
                 compression="zstd",
                 write_page_checksum=True,
                 use_dictionary=["label", "size"],
-                column_encoding=_ENCODINGS,
+                column_encoding={
+                    name: _ENCODINGS[name] for name in _ENCODINGS if name in self._types
+                },
             )
             self._file = opening.enter_context(file)
             opening.push(self._refuse_nothing)
@@ -145,7 +159,9 @@ class Writer:
             "time": traces.times[packets],
             "size": traces.sizes[packets],
         }
-        arrays = [pa.array(columns[name], kind) for name, kind in _TYPES.items()]
+        if traces.counters is not None:
+            columns |= {"counter": traces.counters[packets]}
+        arrays = [pa.array(columns[name], kind) for name, kind in self._types.items()]
         return pa.Table.from_arrays(arrays, schema=self._schema)
 
 
@@ -166,15 +182,18 @@ class _Parts:
     times: list[Any1] = field(default_factory=list)
     sizes: list[Any1] = field(default_factory=list)
     paths: list[Any1] = field(default_factory=list)
+    counters: list[Any1] = field(default_factory=list)
     stretches: list[Any1] = field(default_factory=list)
     codes: dict[str, int] = field(default_factory=dict)
     rows: int = 0
 
     def add(self, batch: pa.RecordBatch) -> None:
-        for name in _TYPES:
+        names = batch.schema.names
+        for name in names:
             if batch.column(name).null_count:
                 raise TraceError("holds nulls", column=name)
-        numbers = {name: batch.column(name).to_numpy(zero_copy_only=False) for name in _NUMBERS}
+        plain = (name for name in names if name != "label")
+        numbers = {name: batch.column(name).to_numpy(zero_copy_only=False) for name in plain}
         label = self._label_codes(batch.column("label"))
         keys = np.stack([numbers["load"], numbers["run"], label, numbers["monitored"]], axis=1)
         keys = keys.astype(np.int64)
@@ -184,6 +203,7 @@ class _Parts:
         self.times.append(numbers["time"])
         self.sizes.append(numbers["size"])
         self.paths.append(numbers["path"])
+        self.counters += [numbers["counter"]] if "counter" in numbers else []
         self.rows += len(keys)
 
     def _label_codes(self, column: pa.Array) -> Any1:
@@ -220,11 +240,9 @@ class _Parts:
             times=np.concatenate(self.times)[order],
             sizes=np.concatenate(self.sizes)[order],
             paths=None if (paths == WHOLE).all() else paths,
+            counters=np.concatenate(self.counters)[order] if self.counters else None,
             facts=facts,
         )
-
-
-_NUMBERS = [name for name in _TYPES if name != "label"]
 
 
 def _first_of_each(member: Any1, loads: int) -> Any1:
@@ -256,11 +274,13 @@ def _check_columns(schema: pa.Schema) -> None:
         has = ", ".join(schema.names)
         raise TraceError(f"the columns {', '.join(missing)} are missing; the file has {has}")
     for name in schema.names:
-        if name not in _TYPES:
-            raise TraceError(f"is not known: there are {', '.join(_TYPES)}", column=name)
-    for name, kind in _TYPES.items():
+        if name not in _KNOWN:
+            raise TraceError(f"is not known: there are {', '.join(_KNOWN)}", column=name)
+    for name, kind in _KNOWN.items():
         if schema.names.count(name) > 1:
             raise TraceError("stands twice", column=name)
+        if name not in schema.names:
+            continue
         found = schema.field(name).type
         if found != kind and not (name == "label" and _is_text(found)):
             raise TraceError(f"holds {found}, not {kind}", column=name)

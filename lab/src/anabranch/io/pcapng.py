@@ -1,6 +1,7 @@
-"""The splitter's captures: a folder with NAME.pcapng for each path (docs/formats.md, "Captures").
+"""Captures: a folder with NAME.pcapng or NAME.pcap for each path (docs/formats.md, "Captures").
 
-Captures do not tell which session a datagram belongs to: all of a folder is one load.
+They do not tell which session a datagram belongs to: all of a folder is one load. The splitter's
+own say which way each packet went; of others, the server's address does.
 """
 
 from __future__ import annotations
@@ -15,14 +16,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anabranch import validate
-from anabranch.io import draft
+from anabranch.io import draft, pcap
+from anabranch.io.counters import NEITHER, Clear, clear, counters
+from anabranch.io.headers import RAW_IP, End, check_link, datagram
 from anabranch.io.meaning import Meaning
+from anabranch.io.pcap import Record
 from anabranch.traces import WHOLE, Builder, Facts, Traces
 from anabranch.validate import TraceError, source
 
 _SECTION, _INTERFACE, _PACKET = 0x0A0D0D0A, 1, 6
 _ORDER_MARK = 0x1A2B3C4D
-_RAW_IP = 101
 _IF_NAME, _IF_TSRESOL, _EPB_FLAGS = 2, 9, 2
 _HEADERS = 28
 """Bytes of an IPv4 and a UDP header: what is written of each packet, and the least that it has."""
@@ -30,14 +33,15 @@ _LONGEST = np.iinfo(np.int32).max
 _LATEST = np.iinfo(np.int64).max
 """The largest size [bytes] and the last time [ns since 1970] that arrays of ours hold."""
 
-Rows: TypeAlias = list[tuple[int, int]]
-"""Nanoseconds since 1970 and signed size of each packet."""
+Row: TypeAlias = tuple[int, int, int, int, int]
+"""Nanoseconds since 1970, signed size, and `Clear` of a packet."""
 
 
 def read(path: Path, meaning: Meaning | None = None) -> Traces:
     """Reads a folder, or one file. Paths are numbered by the names of their files.
 
     Times count from the first packet of all; packets of equal time stand in the order of paths.
+    Where every packet is WireGuard's or Mosh's, they keep the counters that they show in clear.
 
     Raises:
         TraceError: names the file and the place in it that is wrong.
@@ -45,27 +49,28 @@ def read(path: Path, meaning: Meaning | None = None) -> Traces:
     meaning = meaning or Meaning()
     captures = files(path) if path.is_dir() else [path]
     if not captures:
-        raise TraceError("this folder holds no .pcapng files")
+        raise TraceError("this folder holds no .pcapng or .pcap files")
     rows: list[NDArray[np.int64]] = []
     for number, file in enumerate(captures):
         with source(file):
-            packets = list(_packets(file.read_bytes()))
-        rows.append(np.array([(*packet, number) for packet in packets], np.int64).reshape(-1, 3))
+            packets = list(_packets(file.read_bytes(), meaning.server))
+        rows.append(np.array([(*packet, number) for packet in packets], np.int64).reshape(-1, 6))
     table = np.concatenate(rows)
     if not len(table):
-        raise TraceError("holds no packets")
+        raise TraceError("holds no packets" + (" of that server" if meaning.server else ""))
     table = table[np.argsort(table[:, 0], kind="stable")]
     times = (table[:, 0] - table[0, 0]) / 1e9
     builder = Builder(Facts(paths=tuple(file.stem for file in captures)))
     builder.add(
         meaning.label, times, table[:, 1], monitored=meaning.monitored and bool(meaning.label)
     )
-    return replace(builder.build(), paths=table[:, 2].astype(np.int16))
+    shown = counters(table[:, 1] > 0, table[:, 2:5])
+    return replace(builder.build(), paths=table[:, 5].astype(np.int16), counters=shown)
 
 
 def files(path: Path) -> list[Path]:
     """What `read` takes of a folder."""
-    return sorted(path.glob("*.pcapng"))
+    return sorted([*path.glob("*.pcapng"), *path.glob("*.pcap")])
 
 
 def write(traces: Traces, path: Path) -> None:
@@ -106,20 +111,46 @@ def _names(known: tuple[str, ...], paths: int) -> list[str]:
     return names
 
 
-def _packets(data: bytes) -> Rows:
-    """The packets of one file."""
-    order, ticks, rows = "<", 1_000_000, []
+def _packets(data: bytes, server: End | None) -> Iterator[Row]:
+    """The packets of one file; where a server is named, those that it sent or was sent."""
+    for record in pcap.records(data) if pcap.matches(data) else _records(data):
+        row = _row(record, server)
+        if row is not None:
+            yield row
+
+
+def _row(record: Record, server: End | None) -> Row | None:
+    found, size, outward = datagram(record.link, record.frame), record.length, record.outward
+    if server is not None:
+        if found is None or server not in (found.sender, found.receiver):
+            return None
+        outward = server == found.receiver
+    elif outward is None:
+        problem = f"the packet at byte {record.at} has no direction in its flags"
+        raise TraceError(f"{problem}: name the server (--server ADDRESS:PORT)")
+    if found is not None and record.link != RAW_IP:
+        size = found.size
+    if not 0 < size <= _LONGEST:
+        raise TraceError(f"the packet at byte {record.at} has {size} bytes")
+    if record.time > _LATEST:
+        raise TraceError(f"the packet at byte {record.at} has a time after the year 2262")
+    shows = Clear(NEITHER) if found is None else clear(found.payload, found.length, outward)
+    return record.time, size if outward else -size, *shows
+
+
+def _records(data: bytes) -> Iterator[Record]:
+    """The packets of a pcapng file."""
+    order, link, ticks = "<", RAW_IP, 1_000_000
     for kind, body, at in _blocks(data):
         try:
             if kind == _SECTION:
                 order = "<" if struct.unpack_from("<I", body)[0] == _ORDER_MARK else ">"
             elif kind == _INTERFACE:
-                ticks = _ticks(body, order)
+                link, ticks = _interface(body, order)
             elif kind == _PACKET:
-                rows.append(_packet(body, order, ticks, at))
+                yield _packet(body, order, (link, ticks), at)
         except (struct.error, IndexError) as error:
             raise TraceError(f"the block at byte {at} is damaged or cut off") from error
-    return rows
 
 
 def _blocks(data: bytes) -> Iterator[tuple[int, bytes, int]]:
@@ -138,27 +169,22 @@ def _blocks(data: bytes) -> Iterator[tuple[int, bytes, int]]:
         at += length
 
 
-def _ticks(body: bytes, order: str) -> int:
-    """Ticks a second of the interface's clock."""
+def _interface(body: bytes, order: str) -> tuple[int, int]:
+    """The link type, and ticks a second of the interface's clock."""
     link = struct.unpack_from(f"{order}H", body)[0]
-    if link != _RAW_IP:
-        raise TraceError(f"link type {link} is not known: the splitter writes {_RAW_IP}, raw IP")
+    check_link(link)
     resolution = _options(body[8:], order).get(_IF_TSRESOL, b"\6")[0]
-    return int(2 ** (resolution & 0x7F)) if resolution & 0x80 else int(10**resolution)
+    return link, int(2 ** (resolution & 0x7F)) if resolution & 0x80 else int(10**resolution)
 
 
-def _packet(body: bytes, order: str, ticks: int, at: int) -> tuple[int, int]:
+def _packet(body: bytes, order: str, interface: tuple[int, int], at: int) -> Record:
     _, high, low, kept, length = struct.unpack_from(f"{order}IIIII", body)
-    if not 0 < length <= _LONGEST:
-        raise TraceError(f"the packet at byte {at} has {length} bytes")
     options = _options(body[20 + (kept + 3) // 4 * 4 :], order)
     flags = struct.unpack(f"{order}I", options[_EPB_FLAGS])[0] if _EPB_FLAGS in options else 0
-    if flags & 3 not in (1, 2):
-        raise TraceError(f"the packet at byte {at} has no direction in its flags")
+    outward = {1: False, 2: True}.get(flags & 3)
+    link, ticks = interface
     time = (high << 32 | low) * 1_000_000_000 // ticks
-    if time > _LATEST:
-        raise TraceError(f"the packet at byte {at} has a time after the year 2262")
-    return time, length if flags & 3 == 2 else -length
+    return Record(time, length, body[20 : 20 + kept], outward, link, at)
 
 
 def _options(data: bytes, order: str) -> dict[int, bytes]:
@@ -177,7 +203,7 @@ def _begin(name: str) -> bytes:
     section = struct.pack("<IHHq", _ORDER_MARK, 1, 0, -1)
     options = _option(_IF_NAME, name.encode()) + _option(_IF_TSRESOL, b"\x09") + _option(0, b"")
     return _block(_SECTION, section) + _block(
-        _INTERFACE, struct.pack("<HHI", _RAW_IP, 0, 0) + options
+        _INTERFACE, struct.pack("<HHI", RAW_IP, 0, 0) + options
     )
 
 

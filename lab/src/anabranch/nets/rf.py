@@ -27,7 +27,8 @@ MOMENTUM, EPSILON = 0.9, 1e-5
 def robust_fingerprinting(rng: np.random.Generator, classes: int, width: int) -> Layer:
     """Four convolutions over both rows, six over time, and an average for each class.
 
-    Input: one array (batch, 2, slots). The published widths are those of `width` = 32.
+    Input: one array (batch, rows, slots), published with two rows. The published widths are those
+    of `width` = 32.
     """
     layers: list[Layer] = [Apply(_time_first)]
     layers += [*_over_rows(rng, 1, width), *_over_rows(rng, width, width)]

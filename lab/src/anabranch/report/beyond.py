@@ -7,6 +7,7 @@ from shlex import quote
 
 from anabranch.report import comparison
 from anabranch.report.collection import WHOLE, Collection, Entry
+from anabranch.report.counter import COUNTER, MASKED
 from anabranch.report.setting import (
     Setting,
     attack,
@@ -36,7 +37,8 @@ def closed_world(collection: Collection) -> Table:
         rows.append((Cell(str(setting), head=True), *cells))
     note = (
         f"{_ONE_PATH}95 % intervals by page. Below each number its design; the stronger a cell's "
-        "colour, the more loads are recognised."
+        "colour, the more loads are recognised. No counter shows: these are numbers of "
+        f"{MASKED}. “Size alone” is what the packets and bytes seen tell without order and time."
     )
     header = ("setting", *map(attack, names))
     title = "Closed-world accuracy of every attack in every setting"
@@ -62,7 +64,8 @@ def observers(collection: Collection) -> Table:
         rows.append((Cell(str(setting), head=True), Cell(attack(name)), *cells))
     note = (
         "Closed-world accuracy, honest protocol, 95 % intervals by page. All paths together have "
-        "to give about what the unsplit trace gives: the last column."
+        "to give about what the unsplit trace gives: the last column. No counter shows: these are "
+        f"numbers of {MASKED}."
     )
     header = ("setting", "attack", *map(observer, rules), "not split")
     return Table("observers", "Observers", note, header, tuple(rows))
@@ -70,7 +73,7 @@ def observers(collection: Collection) -> Table:
 
 def watched(collection: Collection) -> list[str]:
     """Observers of split traces that have results, and the usual ones."""
-    found = {entry.observer for entry in collection if entry.observer != WHOLE}
+    found = {entry.observer for entry in collection if _watches(entry)}
     order = ["random", "largest", "merged:2", "merged:3", "merged:4", "merged"]
     return sorted({*found, "random", "largest", "merged:2", "merged"}, key=lambda rule: (
         order.index(rule) if rule in order else len(order), rule
@@ -82,9 +85,14 @@ def watched_pairs(collection: Collection) -> list[tuple[Setting, str]]:
     pairs = {
         (entry.setting, entry.spec.attack)
         for entry in collection.select(world="closed", protocol="honest")
-        if entry.observer not in ("random", WHOLE)
+        if _watches(entry) and entry.observer != "random"
     }
     return sorted(pairs, key=lambda pair: (pair[0].place, attack_place(pair[1])))
+
+
+def _watches(entry: Entry) -> bool:
+    """Whether it is of an observer of split traces; those with a counter have a table alone."""
+    return entry.observer != WHOLE and not entry.observer.endswith(COUNTER)
 
 
 def protocols(collection: Collection) -> Table:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from anabranch import __version__
-from anabranch.report import beyond, comparison, curves, dots, published, summary
+from anabranch.report import beyond, comparison, counter, curves, dots, published, summary
 from anabranch.report.collection import Collection
 from anabranch.report.drawing import Figure
 from anabranch.report.summary import Finding
@@ -66,7 +66,10 @@ def build(collection: Collection, command: str, note: str = "") -> Page:
     return Page(
         "What the observer of one path learns",
         tuple(_origin(collection, command, note)),
-        tuple(summary.findings(collection)),
+        (
+            Finding("What these numbers rest on", tuple(counter.findings(collection))),
+            *summary.findings(collection),
+        ),
         tuple(_sections(collection, pictures)),
     )
 
@@ -78,6 +81,7 @@ def _sections(collection: Collection, pictures: Sequence[Figure]) -> list[Sectio
     third, fourth, fifth = comparison.tables(collection)
     everything = [
         Section("reading", "How to read this", _reading()),
+        Section("counter-section", "A counter in clear", (counter.table(collection),)),
         Section(
             "figure-6-section",
             "Attacks, as in Table 3 and Figure 6",

@@ -25,6 +25,9 @@ ATTACKS: Mapping[str, str] = {
     "k-fp": "k-FP",
     "cumul": "CUMUL",
     "k-fp-paths": "k-FP by path",
+    "rocket": "rocket",
+    "forest": "forest",
+    "size": "size alone",
 }
 """Names of the attacks, in the order of all tables and figures."""
 
@@ -163,10 +166,11 @@ def full(spec: Spec) -> bool:
 
 def observer(text: str) -> str:
     """An observer for people."""
-    rule, _, number = text.partition(":")
-    if rule == "merged":
-        return f"{number} paths together" if number else "all paths together"
-    return {"random": "one path at random", "largest": "the largest path"}.get(rule, text)
+    place, counter, _ = text.partition("+")
+    rule, _, number = place.partition(":")
+    known = {"random": "one path at random", "largest": "the largest path"}
+    known |= {"merged": f"{number} paths together" if number else "all paths together"}
+    return known.get(rule, place) + (", with the counter" if counter else "")
 
 
 def attack(name: str) -> str:

@@ -11,7 +11,7 @@ import numpy as np
 from anabranch.attacks.network import NetworkAttack
 from anabranch.evaluate import ERRORS, Spec
 from anabranch.evaluate.attack import TABLE
-from anabranch.observers import path_count
+from anabranch.observers import Observer, path_count
 from anabranch.traces import Traces
 
 USED = 0.8
@@ -66,7 +66,7 @@ def _part(loads: int | None, traces: Traces, otherwise: float) -> float:
 def _seen(spec: Spec, traces: Traces) -> float:
     """The part of the packets that is seen, at most."""
     split = spec.schedule is not None or traces.paths is not None
-    by_chance = spec.observer == "random" and spec.protocol == "honest"
+    by_chance = Observer.parse(spec.observer).rule == "random" and spec.protocol == "honest"
     paths = spec.paths if spec.schedule is not None else path_count(traces)
     return 1 / paths if split and by_chance else 1.0
 

@@ -7,6 +7,8 @@ cut as `numpy.array_split` does.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -31,8 +33,12 @@ Columns = dict[str, Floats]
 
 
 def kfp_features(X: Sequences) -> Floats:
-    """float64 (n, 174): the columns of `KFP_FEATURES`; zeros for an empty sequence."""
-    return np.column_stack(list(_columns(X).values())).astype(np.float64)
+    """float64 (n, 174): the columns of `KFP_FEATURES`; zeros for an empty sequence.
+
+    Of sequences with counters those of `KFP_COUNTER_FEATURES` come behind them.
+    """
+    columns = _columns(X) | ({} if X.counts is None else _counters(X))
+    return np.column_stack(list(columns.values())).astype(np.float64)
 
 
 def _columns(X: Sequences) -> Columns:
@@ -146,5 +152,33 @@ def _series(name: str, counts: Segments) -> Columns:
     return columns
 
 
-KFP_FEATURES = tuple(_columns(Sequences.from_lists([[]], [[]])))
+def _counters(X: Sequences) -> Columns:
+    """Packets of all paths, by direction, as counters tell them: ours, in the manner of the rest.
+
+    How many at the end and at each fifth of the packets seen, how many at once, how many each
+    second.
+    """
+    assert X.counts is not None, "asked for only where there are counters"
+    counts, increments = segments_of(X, X.counts), segments_of(X, X.increments)
+    second = np.minimum(X.elapsed, LAST_SECOND).astype(np.int64)
+    columns: Columns = {}
+    for side, mask in (("in", X.sizes < 0), ("out", X.sizes > 0)):
+        told, steps = counts.where(mask), increments.where(mask)
+        columns[f"counter_{side}_last"] = told.max
+        columns |= {f"counter_{side}_q{q}": told.quantile(q / 100) for q in (20, 40, 60, 80)}
+        columns[f"counter_{side}_step_mean"] = steps.mean
+        columns[f"counter_{side}_step_max"] = steps.max
+        columns[f"counter_{side}_step_std"] = steps.deviation
+        early = mask & (second < SERIES)
+        cell = X.owners[early] * SERIES + second[early]
+        rate = np.bincount(cell, X.increments[early], len(X) * SERIES).reshape(-1, SERIES)
+        course = np.cumsum(rate, axis=1).astype(np.float64)
+        columns |= {f"counter_{side}_second_{i}": course[:, i] for i in range(SERIES)}
+    return columns
+
+
+_EMPTY = Sequences.from_lists([[]], [[]])
+KFP_FEATURES = tuple(_columns(_EMPTY))
 """Names of the columns of `kfp_features`."""
+KFP_COUNTER_FEATURES = tuple(_counters(replace(_EMPTY, counts=np.zeros(0, np.int64))))
+"""Names of the further ones where there are counters."""

@@ -1,0 +1,53 @@
+"""How many packets had been seen, and told of by counters, at fixed moments."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from anabranch.attacks.base import Floats, Ints, Sequences
+
+
+def tallies(X: Sequences) -> list[Floats]:
+    """What packets count for, float64 (packets,) each: one, their bytes, and what counters tell.
+
+    The last is `Sequences.increments`, and only there where there are counters.
+    """
+    counted = [np.ones(X.times.size), np.abs(X.sizes).astype(np.float64)]
+    return counted if X.counts is None else [*counted, X.increments.astype(np.float64)]
+
+
+def total_features(X: Sequences) -> Floats:
+    """float64 (n, features): the totals of `tallies`, by direction."""
+    everything = np.zeros(X.times.size, np.int64)
+    return np.column_stack([_sums(X, each, everything, 1)[:, :, 0] for each in tallies(X)])
+
+
+def course_features(X: Sequences, moments: int, window: float) -> Floats:
+    """float64 (n, features): totals, the duration, and counts at fixed moments.
+
+    Counts are packets seen and, where there are counters, packets of all paths, both cumulative,
+    by direction, carried forward. Moments follow each other by equal factors from a thousandth of
+    the window to its end; what comes later is only in the totals.
+
+    Args:
+        X: the sequences.
+        moments: how many, from 1.
+        window: seconds from the first packet seen to the last moment.
+    """
+    ends = window * 1000.0 ** -np.linspace(1, 0, moments) if moments > 1 else np.array([window])
+    moment = np.searchsorted(ends, X.elapsed)
+    duration = np.zeros(len(X))
+    np.maximum.at(duration, X.owners, X.elapsed)
+    seen, _, *told = tallies(X)
+    sums = [np.cumsum(_sums(X, each, moment, moments), axis=2) for each in (seen, *told)]
+    flat = [course.reshape(len(X), 2 * moments) for course in sums]
+    return np.column_stack([total_features(X), duration, *flat])
+
+
+def _sums(X: Sequences, weights: Floats, place: Ints, places: int) -> NDArray[np.float64]:
+    """float64 (n, 2, places): sums of `weights` by `place` (packets,), client to server first."""
+    inside = place < places
+    cell = (X.owners[inside] * 2 + (X.sizes[inside] < 0)) * places + place[inside]
+    counts = np.bincount(cell, weights[inside], len(X) * 2 * places)
+    return counts.astype(np.float64).reshape(len(X), 2, places)

@@ -1,0 +1,95 @@
+"""Counters that tunnels show in clear, read from UDP payloads.
+
+WireGuard (its white paper, 5.4.6): a data message begins with type 4, three zero bytes, the
+receiver's index (4 bytes) and a counter (8 bytes, both little endian) of the messages of this
+direction since the keys were agreed on, keepalives included. Handshakes have no counter; new keys
+come with a new index and begin at 0. Mosh (its `crypto.cc`): a datagram begins with a nonce of 8
+bytes, big endian, whose top bit is the direction (1 to the client) and whose rest counts the
+datagrams of it.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from anabranch.validate import MOST_COUNTED
+
+Bools: TypeAlias = NDArray[np.bool_]
+Ints: TypeAlias = NDArray[np.int64]
+
+NEITHER, WIREGUARD, MOSH = 0, 1, 2
+"""What a datagram looks like."""
+
+_HANDSHAKES = {1: 148, 2: 92, 3: 64}
+"""Bytes of WireGuard's messages without a counter, by type."""
+_LEAST_DATA = 32
+"""Bytes of WireGuard's shortest data message, a keepalive."""
+_LEAST_MOSH = 28
+"""Nonce, two timestamps and the tag."""
+_TO_CLIENT = 1 << 63
+
+
+class Clear(NamedTuple):
+    """What one datagram shows."""
+
+    kind: int
+    """`NEITHER`, `WIREGUARD` or `MOSH`."""
+    session: int = 0
+    """WireGuard's receiver index: with another one, counting begins anew."""
+    number: int = -1
+    """The counter, or -1 where there is none."""
+
+
+def clear(payload: bytes, length: int, outward: bool) -> Clear:
+    """Reads what a datagram shows.
+
+    Args:
+        payload: its first bytes, all or as many as were captured.
+        length: bytes of the whole payload.
+        outward: whether the client sent it.
+    """
+    if len(payload) < 16:
+        return Clear(NEITHER)
+    kind = payload[0]
+    if payload[1:4] == b"\0\0\0" and _HANDSHAKES.get(kind) == length:
+        return Clear(WIREGUARD)
+    if payload[:4] == b"\4\0\0\0" and length >= _LEAST_DATA and length % 16 == 0:
+        index, number = struct.unpack_from("<IQ", payload, 4)
+        return Clear(WIREGUARD, index, number) if number < MOST_COUNTED else Clear(NEITHER)
+    nonce = int.from_bytes(payload[:8])
+    number = nonce & ~_TO_CLIENT
+    if length >= _LEAST_MOSH and number < MOST_COUNTED and bool(nonce & _TO_CLIENT) != outward:
+        return Clear(MOSH, 0, number)
+    return Clear(NEITHER)
+
+
+def counters(outward: Bools, shown: Ints) -> Ints | None:
+    """int64 (packets,): each packet's place, from 1, among those of its direction; 0 without one.
+
+    Counting begins with the least number of the first session, whichever path it came by. A later
+    session goes on from the greatest place of the one before.
+
+    Args:
+        outward: (packets,), whether the client sent it, in the order of time.
+        shown: (packets, 3), `Clear` of each.
+
+    Returns:
+        None unless all packets are of one kind, which they show, and any has a counter.
+    """
+    kinds = np.unique(shown[:, 0])
+    if kinds.tolist() not in ([WIREGUARD], [MOSH]) or (shown[:, 2] < 0).all():
+        return None
+    places = np.zeros(len(shown), np.int64)
+    for way in (outward, ~outward):
+        base = 0
+        counted = way & (shown[:, 2] >= 0)
+        for session in dict.fromkeys(shown[counted, 1].tolist()):
+            own = counted & (shown[:, 1] == session)
+            first = int(shown[own, 2].min()) if base == 0 else 0
+            places[own] = base + shown[own, 2] - first + 1
+            base = int(places[own].max())
+    return places

@@ -1,0 +1,95 @@
+"""From a captured frame to its UDP datagram: link layer, IP, UDP."""
+
+from __future__ import annotations
+
+import struct
+from ipaddress import ip_address
+from typing import NamedTuple, TypeAlias
+
+from anabranch.validate import TraceError
+
+RAW_IP, ETHERNET = 101, 1
+_SKIPPED = {RAW_IP: 0, 12: 0, 14: 0, 228: 0, 229: 0, 0: 4, 108: 4, ETHERNET: 14, 113: 16, 276: 20}
+"""Bytes before the IP header by link type (tcpdump.org/linktypes.html): raw IP, loopback, Ethernet,
+Linux cooked 1 and 2."""
+_TAGGED = (b"\x81\x00", b"\x88\xa8")
+_UDP = 17
+
+End: TypeAlias = tuple[bytes, int]
+"""Address (4 or 16 bytes) and port."""
+
+
+class Datagram(NamedTuple):
+    """What a frame carries."""
+
+    size: int
+    """Bytes of the IP packet."""
+    sender: End
+    receiver: End
+    payload: bytes
+    """As much of it as was captured."""
+    length: int
+    """Bytes of the whole payload."""
+
+
+def check_link(link: int) -> None:
+    """Refuses link types that are not known.
+
+    Raises:
+        TraceError: with the type.
+    """
+    if link not in _SKIPPED:
+        raise TraceError(
+            f"link type {link} is not known: there are raw IP, loopback, Ethernet, Linux cooked"
+        )
+
+
+def datagram(link: int, frame: bytes) -> Datagram | None:
+    """The UDP datagram in a frame; None if it holds none, or a fragment, or its headers are cut."""
+    at = _SKIPPED[link]
+    if link == ETHERNET:
+        while frame[at - 2 : at] in _TAGGED:
+            at += 4
+    packet = frame[at:]
+    version = packet[0] >> 4 if packet else 0
+    found = _ipv4(packet) if version == 4 else _ipv6(packet) if version == 6 else None
+    if found is None:
+        return None
+    size, header, addresses = found
+    if len(packet) < header + 8 or size < header + 8:
+        return None
+    source, target, length = struct.unpack_from(">HHH", packet, header)
+    ends = ((addresses[0], source), (addresses[1], target))
+    return Datagram(size, *ends, packet[header + 8 : size], max(length - 8, 0))
+
+
+def end(text: str) -> End:
+    """Reads `192.0.2.1:51820` or `[2001:db8::1]:51820`.
+
+    Raises:
+        ValueError: if it is no address with a port.
+    """
+    address, colon, port = text.rpartition(":")
+    if not colon or not port.isdecimal() or not 0 < int(port) < 65_536:
+        raise ValueError(f"'{text}' is no address with a port: write 192.0.2.1:51820")
+    bare = address[1:-1] if address[:1] == "[" and address[-1:] == "]" else address
+    if (bare == address) == (":" in bare):
+        raise ValueError(f"'{text}' is no address with a port: write [2001:db8::1]:51820")
+    return ip_address(bare).packed, int(port)
+
+
+def _ipv4(packet: bytes) -> tuple[int, int, tuple[bytes, bytes]] | None:
+    """Length, bytes of the header, addresses."""
+    if len(packet) < 20:
+        return None
+    header, size, fragment = (packet[0] & 15) * 4, *struct.unpack_from(">H2xH", packet, 2)
+    if header < 20 or packet[9] != _UDP or fragment & 0x3FFF:
+        return None
+    return size, header, (packet[12:16], packet[16:20])
+
+
+def _ipv6(packet: bytes) -> tuple[int, int, tuple[bytes, bytes]] | None:
+    """Length, bytes of the header, addresses; no extension headers."""
+    if len(packet) < 40 or packet[6] != _UDP:
+        return None
+    return struct.unpack_from(">H", packet, 4)[0] + 40, 40, (packet[8:24], packet[24:40])

@@ -1,0 +1,64 @@
+"""The classic capture format, as `tcpdump -w` writes it."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from anabranch.io.headers import check_link
+from anabranch.validate import TraceError
+
+_MAGICS = {
+    b"\xd4\xc3\xb2\xa1": ("<", 1_000),
+    b"\xa1\xb2\xc3\xd4": (">", 1_000),
+    b"\x4d\x3c\xb2\xa1": ("<", 1),
+    b"\xa1\xb2\x3c\x4d": (">", 1),
+}
+"""Byte order and nanoseconds of a tick, by the first bytes of a file."""
+_FILE_HEADER, _PACKET_HEADER = 24, 16
+
+
+class Record(NamedTuple):
+    """One captured packet."""
+
+    time: int
+    """Nanoseconds since 1970."""
+    length: int
+    """Bytes of the whole frame."""
+    frame: bytes
+    """As much of it as was captured."""
+    outward: bool | None
+    """Whether the client sent it; None where the capture does not tell."""
+    link: int
+    """The link type."""
+    at: int
+    """Where it stands in the file."""
+
+
+def matches(data: bytes) -> bool:
+    """Whether these are the first bytes of such a file."""
+    return data[:4] in _MAGICS
+
+
+def records(data: bytes) -> Iterator[Record]:
+    """The packets of a file that `matches`.
+
+    Raises:
+        TraceError: if the link type is not known, or the file is cut off.
+    """
+    order, tick = _MAGICS[data[:4]]
+    if len(data) < _FILE_HEADER:
+        raise TraceError("the file's header is cut off")
+    link = struct.unpack_from(f"{order}I", data, 20)[0] & 0xFFFF
+    check_link(link)
+    at = _FILE_HEADER
+    while at < len(data):
+        if at + _PACKET_HEADER > len(data):
+            raise TraceError(f"the packet at byte {at} is cut off")
+        seconds, ticks, kept, length = struct.unpack_from(f"{order}IIII", data, at)
+        frame = data[at + _PACKET_HEADER : at + _PACKET_HEADER + kept]
+        if len(frame) < kept:
+            raise TraceError(f"the packet at byte {at} is cut off")
+        yield Record(seconds * 1_000_000_000 + ticks * tick, length, frame, None, link, at)
+        at += _PACKET_HEADER + kept

@@ -1,0 +1,95 @@
+"""Numbers with and without a counter in clear, side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from anabranch.evaluate.attack import TABLE
+from anabranch.report.collection import WHOLE, Collection, Entry
+from anabranch.report.setting import attack, attack_place, observer
+from anabranch.report.tables import Cell, Table, estimated, inline, missing
+
+COUNTER = "+counter"
+"""What an observer's name ends with where packets show a counter."""
+
+MASKED = "QUIC, whose packet numbers are masked (RFC 9001, 5.4)"
+SHOWN = "WireGuard and Mosh, whose counters are in clear"
+
+_SUMMED_UP = ("rf", "k-fp", "rocket", "forest")
+"""Attacks that the findings name, one by one; the table has the others."""
+
+Pair = tuple[Entry, Entry | None]
+
+
+def pairs(collection: Collection) -> list[Pair]:
+    """Each closed-world result without a counter, of an attack that could use one, and its twin.
+
+    A twin differs in the counter alone.
+    """
+    found = collection.select(world="closed", protocol="honest")
+    twins = {_question(entry): entry for entry in found if entry.observer.endswith(COUNTER)}
+    bare = (
+        entry
+        for entry in found
+        if entry.observer != WHOLE and not entry.observer.endswith(COUNTER)
+        if TABLE[entry.spec.attack].uses_counter
+    )
+    return [(entry, twins.get(_question(entry))) for entry in bare]
+
+
+def table(collection: Collection) -> Table:
+    """What the counter adds, setting by setting."""
+    rows = []
+    for entry, twin in sorted(pairs(collection), key=_place):
+        rows.append(
+            (
+                Cell(str(entry.setting), head=True),
+                Cell(attack(entry.spec.attack)),
+                Cell(observer(entry.observer)),
+                _accuracy(entry, entry.design),
+                missing() if twin is None else _accuracy(twin),
+            )
+        )
+    note = (
+        f"Closed-world accuracy, honest protocol, 95 % intervals by page. Without: {MASKED}. With: "
+        f"{SHOWN}; at each packet seen the observer knows how many packets all paths have carried "
+        "in its direction since the load began. Attacks that have no use for that are left out."
+    )
+    header = ("setting", "attack", "observer", "without the counter", "with it")
+    return Table("counter", "What a counter in clear gives away", note, header, tuple(rows))
+
+
+def findings(collection: Collection) -> Iterator[str]:
+    """What every other number of the page rests on, and what the counter makes of some."""
+    yield (
+        "Every number of this page but those “with the counter” holds where packets show no "
+        f"counter: that is {MASKED}, or a far end that hides it. It does not hold for {SHOWN}: "
+        "from the gaps an observer of one path reads how many packets all paths carry, and when."
+    )
+    known = [(bare, twin) for bare, twin in pairs(collection) if twin is not None]
+    if not known:
+        yield "No number with the counter was run."
+    for bare, twin in sorted(known, key=_place):
+        if bare.spec.attack in _SUMMED_UP and bare.observer == "largest":
+            yield (
+                f"{attack(bare.spec.attack)}, {bare.setting}, {observer(bare.observer)} "
+                f"[{bare.short}]: {inline(bare.estimate('accuracy'))} without the counter, "
+                f"{inline(twin.estimate('accuracy'))} with it."
+            )
+
+
+def _accuracy(entry: Entry, design: str = "") -> Cell:
+    return Cell(values=(estimated(entry.estimate("accuracy"), design, shaded=True),))
+
+
+def _question(entry: Entry) -> tuple[object, ...]:
+    """What a result and its twin have in common."""
+    rule = entry.observer.removesuffix(COUNTER)
+    return (entry.setting, entry.spec.attack, rule, entry.design, entry.result.data)
+
+
+def _place(pair: Pair) -> tuple[object, ...]:
+    """First what has a twin; then as in other tables, the largest path before a random one."""
+    entry, twin = pair
+    where = (entry.setting.place, attack_place(entry.spec.attack), entry.observer, entry.design)
+    return (twin is None, *where)
