@@ -78,7 +78,7 @@ impl Health {
 
     /// The session sends by this path; `server_heard` is when the server was last heard on any path.
     pub(crate) fn on_sent(&mut self, now: Time, server_heard: Option<Time>) {
-        self.rtt.on_sent(now, self.sent);
+        self.rtt.on_sent(now);
         self.sent = Some(now);
         let active = server_heard.is_some_and(|heard| now.since(heard) <= ACTIVE);
         let fresh = Silence { since: now, used: Duration::ZERO, server_was_active: active };
@@ -138,7 +138,7 @@ impl Health {
     ///
     /// A single one might be of a kind that the server never answers (Mosh's acknowledgements), and again the next time.
     pub(crate) fn on_copy(&mut self, now: Time, pause: Duration) {
-        self.rtt.on_sent(now, self.sent);
+        self.rtt.on_sent(now);
         self.sent = Some(now);
         let Some(down) = &mut self.down else { return };
         down.tried = Some(now);

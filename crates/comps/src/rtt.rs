@@ -6,18 +6,25 @@ use anabranch_multipath::Time;
 
 /// A minimum is forgotten after at most two of these.
 const WINDOW: Duration = Duration::from_secs(10);
-/// How long a path must have carried nothing before a first datagram on it can be timed, while nothing is measured.
-const QUIET: Duration = Duration::from_millis(100);
+/// How long a path must have carried nothing before it can be timed, while nothing is measured.
+const UNKNOWN: Duration = Duration::from_millis(100);
+/// The least that a path must have rested, both ways, however short its round-trip time: radio
+/// links and busy machines hand over what they held in bursts that are closer together.
+const LEAST: Duration = Duration::from_millis(20);
 /// An answer later than this answers something else.
 const LATEST: Duration = Duration::from_secs(3);
 
 /// Times the first datagram of a visit to a path against the first answer that comes by that path.
 ///
-/// Every sample is an upper bound (the server may have had nothing to say at once), so the estimate is the minimum over the
-/// last 10-20 s. A visit is timed only if the path was quiet for two round-trip times, so that no answer to an earlier
-/// visit is taken for one to this.
+/// Every sample is an upper bound (the server may have had nothing to say at once), so the estimate
+/// is the minimum over the last 10-20 s. That holds only if no answer to an earlier visit is still
+/// under way when the visit begins: the queue of a path that a download has filled goes on to drain
+/// long after we have left it, and the next old datagram would seem to answer at once. See
+/// [`RttFilter::has_settled`].
 #[derive(Debug, Default)]
 pub(crate) struct RttFilter {
+    sent: Option<Time>,
+    heard: Option<Time>,
     asked: Option<Time>,
     window_began: Time,
     now: Option<Duration>,
@@ -25,16 +32,17 @@ pub(crate) struct RttFilter {
 }
 
 impl RttFilter {
-    /// A datagram leaves; `last_sent` is when the one before left by this path.
-    pub(crate) fn on_sent(&mut self, now: Time, last_sent: Option<Time>) {
-        let quiet = self.rtt().map_or(QUIET, |rtt| rtt * 2);
-        if last_sent.is_none_or(|last| now.since(last) >= quiet) {
+    /// A datagram leaves by this path.
+    pub(crate) fn on_sent(&mut self, now: Time) {
+        if self.has_settled(now) {
             self.asked = Some(now);
         }
+        self.sent = Some(now);
     }
 
     /// A datagram of the server came by this path.
     pub(crate) fn on_heard(&mut self, now: Time) {
+        self.heard = Some(now);
         let Some(asked) = self.asked.take() else { return };
         let sample = now.since(asked);
         if sample <= LATEST {
@@ -50,6 +58,26 @@ impl RttFilter {
         }
     }
 
+    /// Whether no answer to what was sent here before can be under way.
+    ///
+    /// Two round-trip times without a datagram of ours are enough for an empty path. A full one
+    /// delivers without a pause, so its answers are over when they have begun after our last
+    /// datagram and then rested for a round-trip time. Where none has come since then (the server
+    /// had moved on, or went another way), only time tells.
+    fn has_settled(&self, now: Time) -> bool {
+        let Some(sent) = self.sent else { return true };
+        let left = now.since(sent);
+        if left > LATEST {
+            return self.heard.is_none_or(|heard| now.since(heard) >= LEAST);
+        }
+        let rtt = self.rtt();
+        let heard = self.heard.filter(|heard| *heard >= sent);
+        heard.is_some_and(|heard| {
+            left >= rtt.map_or(UNKNOWN, |rtt| rtt * 2).max(LEAST)
+                && now.since(heard) >= rtt.unwrap_or(UNKNOWN).max(LEAST)
+        })
+    }
+
     fn add(&mut self, now: Time, sample: Duration) {
         if now.since(self.window_began) >= WINDOW {
             self.before = self.now.take();
@@ -63,38 +91,80 @@ impl RttFilter {
 mod tests {
     use super::*;
 
+    fn ms(millis: u64) -> Time {
+        Time::from_millis(millis)
+    }
+
     #[test]
     fn the_first_answer_to_a_visit_is_timed() {
         let mut filter = RttFilter::default();
-        filter.on_sent(Time::from_millis(5), None);
-        filter.on_sent(Time::from_millis(6), Some(Time::from_millis(5)));
-        filter.on_heard(Time::from_millis(25));
-        filter.on_heard(Time::from_millis(26));
+        filter.on_sent(ms(5));
+        filter.on_sent(ms(6));
+        filter.on_heard(ms(25));
+        filter.on_heard(ms(26));
         assert_eq!(filter.rtt(), Some(Duration::from_millis(20)));
     }
 
     #[test]
     fn a_return_within_two_round_trips_is_not_timed() {
         let mut filter = RttFilter::default();
-        filter.on_sent(Time::from_millis(0), None);
-        filter.on_heard(Time::from_millis(20));
-        filter.on_sent(Time::from_millis(39), Some(Time::from_millis(0)));
-        filter.on_heard(Time::from_millis(40));
-        assert_eq!(
-            filter.rtt(),
-            Some(Duration::from_millis(20)),
-            "1 ms would be an answer to the first visit"
-        );
+        filter.on_sent(ms(0));
+        filter.on_heard(ms(20));
+        filter.on_sent(ms(39));
+        filter.on_heard(ms(40));
+        let message = "1 ms would be an answer to the first visit";
+        assert_eq!(filter.rtt(), Some(Duration::from_millis(20)), "{message}");
+    }
+
+    #[test]
+    fn a_path_that_still_drains_is_not_timed() {
+        let mut filter = RttFilter::default();
+        filter.on_sent(ms(0));
+        (20..=400).for_each(|at| filter.on_heard(ms(at)));
+        filter.on_sent(ms(401));
+        filter.on_heard(ms(402));
+        assert_eq!(filter.rtt(), Some(Duration::from_millis(20)), "a queue, not an answer");
+        filter.on_sent(ms(500));
+        filter.on_heard(ms(515));
+        assert_eq!(filter.rtt(), Some(Duration::from_millis(15)), "it had rested for 98 ms");
+    }
+
+    #[test]
+    fn a_visit_without_an_answer_leaves_the_next_one_untimed_for_a_while() {
+        let mut filter = RttFilter::default();
+        filter.on_sent(ms(0));
+        filter.on_heard(ms(20));
+        filter.on_sent(ms(200));
+        filter.on_heard(ms(230));
+        filter.on_sent(ms(400));
+        // Its answer comes late, after the next visit has begun.
+        filter.on_sent(ms(700));
+        filter.on_heard(ms(701));
+        assert_eq!(filter.rtt(), Some(Duration::from_millis(20)));
+        filter.on_sent(ms(3800));
+        filter.on_heard(ms(3815));
+        assert_eq!(filter.rtt(), Some(Duration::from_millis(15)));
+    }
+
+    #[test]
+    fn however_short_the_round_trip_a_path_has_to_rest() {
+        let mut filter = RttFilter::default();
+        filter.on_sent(ms(0));
+        filter.on_heard(ms(1));
+        filter.on_sent(ms(10));
+        filter.on_heard(ms(10));
+        assert_eq!(filter.rtt(), Some(Duration::from_millis(1)));
+        filter.on_sent(ms(30));
+        filter.on_heard(ms(30));
+        assert_eq!(filter.rtt(), Some(Duration::ZERO), "20 ms after the last of both");
     }
 
     #[test]
     fn a_path_that_grew_slower_is_believed_after_the_window() {
         let mut filter = RttFilter::default();
-        let mut last = None;
         for second in 0..40 {
             let sent = Time::from_secs(second);
-            filter.on_sent(sent, last);
-            last = Some(sent);
+            filter.on_sent(sent);
             filter.on_heard(sent + Duration::from_millis(if second < 10 { 20 } else { 60 }));
         }
         assert_eq!(filter.rtt(), Some(Duration::from_millis(60)));
