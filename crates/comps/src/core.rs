@@ -12,8 +12,8 @@ use crate::looped::{CHAIN, Prints};
 use crate::session::{Common, Session};
 use crate::tuples::Tuples;
 use crate::{
-    Batch, CloseReason, Config, DownReason, Event, PathCounters, Renumbering, SessionId, Snapshot,
-    TupleId,
+    Batch, CloseReason, Config, DownReason, Event, PathCounters, Protocol, Renumbering, SessionId,
+    Snapshot, TupleId, Unsplit,
 };
 
 /// Between two searches for a session to close in favour of a new one.
@@ -204,6 +204,12 @@ pub struct Core {
     openings_due: Time,
     loop_told: Complaint,
     refusal_told: Complaint,
+    /// Protocols of which it was told that they number their packets in clear.
+    numbered: BTreeSet<Protocol>,
+    /// Before, no session tells that its server does not answer.
+    next_unanswered: Time,
+    /// Sessions that are closed and were never split.
+    unsplit: Unsplit,
     /// Which path a tuple belongs to: the same for all sessions.
     layout: Tuples,
     own: BTreeSet<SocketAddr>,
@@ -228,6 +234,8 @@ macro_rules! common {
             counters: &mut $core.counters,
             no_path: &mut $core.no_path,
             prints: &mut $core.prints,
+            numbered: &mut $core.numbered,
+            next_unanswered: &mut $core.next_unanswered,
             broken: &$core.broken,
             kept: None,
             patience: $patience,
@@ -258,6 +266,9 @@ impl Core {
             openings_due: Time::ZERO,
             loop_told: Complaint::default(),
             refusal_told: Complaint::default(),
+            numbered: BTreeSet::new(),
+            next_unanswered: Time::ZERO,
+            unsplit: Unsplit::default(),
             layout,
             own: BTreeSet::new(),
             prints: Prints::new(),
@@ -323,10 +334,15 @@ impl Core {
             counters.silent_sessions =
                 self.sessions.values().filter(|session| session.finds_silent(index)).count();
         }
+        let mut unsplit = self.unsplit.clone();
+        let alive = self.sessions.values().filter(|session| session.is_unsplit());
+        alive.for_each(|session| unsplit.add(session.id));
         Snapshot {
             paths,
             removed: self.removed,
             sessions: self.sessions.len(),
+            opened: self.next_session,
+            unsplit,
             no_path: self.no_path,
             waiting: self.sessions.values().map(|session| session.waiting()).sum(),
             looped: self.looped,
@@ -501,6 +517,9 @@ impl Core {
             self.unanswered.retain(|id| sessions.get(id).is_some_and(|session| !session.answered));
         }
         self.no_path += session.waiting() as u64;
+        if session.is_unsplit() {
+            self.unsplit.add(id);
+        }
         self.outputs.push_back(Output::Close { session: id });
         self.outputs.push_back(Output::Event(Event::Closed { session: id, reason }));
     }

@@ -30,6 +30,22 @@ pub enum Event {
         /// What it carries.
         protocol: Protocol,
     },
+    /// A protocol was recognised whose packets are numbered in clear: the observer of one path reads
+    /// what all of them carried. Told once for each protocol, where there are several paths.
+    NumbersInClear {
+        /// The protocol.
+        protocol: Protocol,
+    },
+    /// The server has never answered, by whatever path. Told after 10 s, and again after ever longer
+    /// pauses while the client goes on.
+    Unanswered {
+        /// The session.
+        session: SessionId,
+        /// The server that the client named; `None` for the one of all.
+        server: Option<SocketAddr>,
+        /// Since the client's first datagram.
+        waited: Duration,
+    },
     /// Fewer four-tuples are used than the paths and ports would give.
     TuplesCut {
         /// The session.

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::SessionId;
+
 /// One direction of a path.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Flow {
@@ -72,6 +74,27 @@ impl PathCounters {
     }
 }
 
+/// Sessions that were never split: all that their clients sent went by one path.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Unsplit {
+    /// How many.
+    pub sessions: u64,
+    /// The first of them, at most [`Unsplit::NAMED`].
+    pub first: Vec<SessionId>,
+}
+
+impl Unsplit {
+    /// Sessions that are kept by their numbers.
+    pub const NAMED: usize = 10;
+
+    pub(crate) fn add(&mut self, session: SessionId) {
+        self.sessions += 1;
+        if self.first.len() < Unsplit::NAMED {
+            self.first.push(session);
+        }
+    }
+}
+
 /// Counted over the whole splitter.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Snapshot {
@@ -81,6 +104,10 @@ pub struct Snapshot {
     pub removed: PathCounters,
     /// Sessions alive.
     pub sessions: usize,
+    /// Sessions that ever began.
+    pub opened: u64,
+    /// Sessions, alive or not, that one path alone has carried so far.
+    pub unsplit: Unsplit,
     /// Datagrams that waited in vain for a path.
     pub no_path: u64,
     /// Datagrams that wait now.

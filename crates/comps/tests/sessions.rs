@@ -5,7 +5,7 @@ mod world;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use anabranch_comps::{Batch, CloseReason, Config, Event, Input, SessionId};
+use anabranch_comps::{Batch, CloseReason, Config, Event, Input, Protocol, SessionId, Unsplit};
 use anabranch_multipath::{PathId, Time};
 use world::{Follower, Mute, Server, World, client, config, numbered};
 
@@ -204,4 +204,99 @@ fn quic_initial() -> Vec<u8> {
     packet.extend([0, 0, 0x44, 0x9e]);
     packet.resize(1200, 0xa5);
     packet
+}
+
+/// A WireGuard handshake initiation.
+fn initiation() -> Vec<u8> {
+    let mut datagram = vec![0; 148];
+    datagram[0] = 1;
+    datagram
+}
+
+fn told_of_numbers<S: Server>(world: &World<S>) -> Vec<Protocol> {
+    let told = |(_, event): &(Time, Event)| match event {
+        Event::NumbersInClear { protocol } => Some(*protocol),
+        _ => None,
+    };
+    world.events.iter().filter_map(told).collect()
+}
+
+#[test]
+fn numbers_in_clear_are_told_once_for_each_protocol() {
+    let mut world = World::new(config(2, "uniform", "1p"), Mute);
+    let mosh = [&[0; 8][..], &[0x55; 40]].concat();
+    for number in 0..3 {
+        world.client(client(number), &initiation());
+        world.client(client(10 + number), &mosh);
+        world.client(client(20 + number), &[0x55; 40]);
+    }
+    assert_eq!(told_of_numbers(&world), [Protocol::WireGuard, Protocol::Mosh]);
+}
+
+#[test]
+fn where_there_is_one_path_nobody_is_told_of_numbers() {
+    let mut world = World::new(config(1, "uniform", "1p"), Mute);
+    world.client(client(0), &initiation());
+    assert_eq!(told_of_numbers(&world), []);
+}
+
+fn told_of_silence<S: Server>(world: &World<S>) -> Vec<(u64, u64)> {
+    let told = |(at, event): &(Time, Event)| match event {
+        Event::Unanswered { session, waited, .. } => {
+            assert_eq!(at.since(Time::ZERO).as_secs(), waited.as_secs());
+            Some((session.0, waited.as_secs()))
+        }
+        _ => None,
+    };
+    world.events.iter().filter_map(told).collect()
+}
+
+#[test]
+fn a_server_that_never_answers_is_told_of_and_blames_no_path() {
+    let mut world = World::new(config(2, "uniform", "100ms"), Mute);
+    world.stream(client(0), Duration::from_secs(1), Time::from_secs(100));
+    assert_eq!(told_of_silence(&world), [(0, 10), (0, 30), (0, 70)]);
+    assert!(!world.has_event(|event| matches!(event, Event::Down { .. })));
+    let snapshot = world.core.snapshot();
+    assert!(snapshot.paths.iter().all(|path| path.works && path.silent_sessions == 0));
+}
+
+#[test]
+fn many_sessions_without_an_answer_are_one_line_in_ten_seconds() {
+    let mut world = World::new(config(2, "uniform", "100ms"), Mute);
+    for second in 0..12 {
+        for number in 0..50 {
+            world.client(client(number), &numbered(second * 100 + u64::from(number)));
+        }
+        world.run_until(Time::from_secs(second + 1));
+    }
+    assert_eq!(told_of_silence(&world).len(), 1);
+}
+
+#[test]
+fn a_server_that_has_answered_once_is_not_told_of() {
+    let mut world = World::new(config(2, "uniform", "100ms"), Follower::default());
+    world.client(client(0), &numbered(0));
+    world.run_until(Time::from_millis(100));
+    world.cut(0, true);
+    world.cut(1, true);
+    world.stream(client(0), Duration::from_secs(1), Time::from_secs(60));
+    assert_eq!(told_of_silence(&world), []);
+}
+
+#[test]
+fn sessions_shorter_than_a_run_are_counted_as_never_split() {
+    let mut world = World::new(config(2, "round-robin", "3p"), Mute);
+    for number in 0..14 {
+        let datagrams = if number == 4 { 4 } else { 3 };
+        for datagram in 0..datagrams {
+            world.client(client(number), &numbered(100 * u64::from(number) + datagram));
+        }
+    }
+    let alive = world.core.snapshot();
+    assert_eq!((alive.opened, alive.unsplit.sessions), (14, 13));
+    assert_eq!(alive.unsplit.first.len(), Unsplit::NAMED);
+    assert!(!alive.unsplit.first.contains(&SessionId(4)));
+    world.tell(Input::Shutdown);
+    assert_eq!(world.core.snapshot().unsplit, alive.unsplit, "their end changes nothing");
 }

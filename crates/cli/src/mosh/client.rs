@@ -4,6 +4,7 @@ use std::io;
 use std::os::unix::net::UnixStream;
 use std::thread::{self, JoinHandle};
 
+use anabranch_comps::Protocol;
 use anabranch_drive::mosh::{Client, Ended, Key, Terminal};
 use anabranch_drive::split::{Listening, Screen, Settings, run_until};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -33,6 +34,10 @@ pub(super) fn run(
         let names: Vec<_> = about.egresses.iter().map(|egress| egress.name.as_str()).collect();
         let Listening { schedule, every, seed, .. } = about;
         say(&format!("{to} over {}: {schedule}, every {every}, seed {seed}", names.join(", ")));
+        let warnings = split::advice::warnings(about).into_iter();
+        let several = about.egresses.len() > 1;
+        let counter = several.then(|| split::advice::numbers_in_clear(Protocol::Mosh));
+        warnings.chain(counter).for_each(|text| say(&format!("warning: {text}")));
         begun = Some(begin(client, key, about, signals, over));
     });
     let outcome = run_until(stop, settings, &mut screen).map_err(split::blame);

@@ -1,11 +1,14 @@
 //! The splitter below a terminal that is mosh-client's: it says nothing until that has ended.
 
 use std::collections::BTreeSet;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use anabranch_comps::{Event, Snapshot};
 use anabranch_drive::split::{Listening, Screen};
 use anabranch_multipath::Time;
+
+use crate::split::advice;
 
 /// Warnings that are kept to be told at the end.
 const KEPT: usize = 10;
@@ -20,6 +23,9 @@ pub(super) struct Silent<'s> {
     begin: Option<Begin<'s>>,
     names: Vec<String>,
     warnings: BTreeSet<String>,
+    server: Option<SocketAddr>,
+    /// That the server has not answered, as last told.
+    unanswered: Option<String>,
     summary: Option<String>,
 }
 
@@ -34,13 +40,16 @@ impl<'s> Silent<'s> {
             begin: Some(begin),
             names: Vec::new(),
             warnings: BTreeSet::new(),
+            server: None,
+            unanswered: None,
             summary: None,
         }
     }
 
     /// What is to be told when the terminal is ours again, a line each.
     pub(super) fn told(self) -> Vec<String> {
-        let warnings = self.warnings.into_iter().map(|text| format!("warning: {text}"));
+        let warnings =
+            self.warnings.into_iter().chain(self.unanswered).map(|text| format!("warning: {text}"));
         warnings.chain(self.summary).collect()
     }
 }
@@ -48,6 +57,7 @@ impl<'s> Silent<'s> {
 impl Screen for Silent<'_> {
     fn listening(&mut self, about: &Listening) {
         self.names = about.egresses.iter().map(|egress| egress.name.clone()).collect();
+        self.server = about.server;
         if let Some(log) = &mut self.log {
             log.listening(about);
         }
@@ -57,6 +67,9 @@ impl Screen for Silent<'_> {
     }
 
     fn event(&mut self, now: Time, event: &Event) {
+        if let Event::Unanswered { waited, .. } = *event {
+            self.unanswered = Some(advice::unanswered(self.server, waited));
+        }
         if let Some(log) = &mut self.log {
             log.event(now, event);
         }

@@ -8,7 +8,7 @@ use anabranch_drive::steer::Plan;
 
 use anabranch_multipath::Time;
 
-use super::screen::about_json;
+use super::screen::{about_json, advice};
 use crate::failure::Failure;
 use crate::text::table;
 
@@ -35,7 +35,7 @@ fn describe(entrance: &Entrance, about: &Listening) -> String {
         String::new(),
         table(&rows(about)),
     ]);
-    lines.extend(notes(&about.egresses));
+    lines.extend(advice::warnings(about).into_iter().map(|text| format!("note: {text}")));
     lines.extend(mtu(about));
     lines.join("\n")
 }
@@ -86,11 +86,6 @@ fn row(egress: &Egress) -> Vec<String> {
         text(egress.mtu.map(|mtu| mtu.to_string())),
         egress.ports.to_string(),
     ]
-}
-
-fn notes(egresses: &[Egress]) -> Vec<String> {
-    let noted = egresses.iter().filter_map(|egress| Some((&egress.name, egress.note.as_ref()?)));
-    noted.map(|(name, note)| format!("note: path '{name}': {note}")).collect()
 }
 
 /// The last line: what fits through all paths.

@@ -21,7 +21,7 @@ use crate::failure::Failure;
 pub(crate) use options::Options;
 pub(crate) use plan::settings;
 use reread::Source;
-pub(crate) use screen::log;
+pub(crate) use screen::{advice, log};
 
 /// What `--help` ends with.
 const EXAMPLES: &str = "\

@@ -6,7 +6,7 @@ pub mod quic;
 pub mod wireguard;
 
 /// A protocol that the splitter knows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Protocol {
     /// A WireGuard tunnel: the server answers to the address of the last authenticated packet.
     WireGuard,
@@ -32,6 +32,16 @@ impl Protocol {
         }
     }
 
+    /// Whether each packet bears, in clear, a number that counts all packets of its direction.
+    ///
+    /// Whoever sees one path of such a session reads from the gaps how many packets all paths
+    /// carried, each way, and when: WireGuard's 8-byte counter (protocol description, 5.4.6) and
+    /// Mosh's 8-byte nonce (a direction bit and a sequence number). QUIC masks its packet number
+    /// (RFC 9001, 5.4).
+    pub fn shows_numbers(self) -> bool {
+        matches!(self, Protocol::WireGuard | Protocol::Mosh)
+    }
+
     /// The protocol of a session that opens with this datagram of its client.
     ///
     /// The order matters: WireGuard and QUIC have fixed bits, a DNS query parses to its end, and Mosh, whose only mark
@@ -54,6 +64,13 @@ impl Protocol {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn tunnels_with_a_counter_in_clear_are_known() {
+        let known = [Protocol::WireGuard, Protocol::Quic, Protocol::Mosh, Protocol::Dns];
+        let shown: Vec<_> = known.into_iter().filter(|protocol| protocol.shows_numbers()).collect();
+        assert_eq!(shown, [Protocol::WireGuard, Protocol::Mosh]);
+    }
 
     #[test]
     fn garbage_is_nothing_known() {

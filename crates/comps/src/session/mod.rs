@@ -4,8 +4,9 @@ mod copies;
 mod order;
 mod pins;
 mod share;
+mod wait;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -15,6 +16,7 @@ use self::copies::Held;
 use self::order::Order;
 use self::pins::{Lane, Pins};
 use self::share::Share;
+use self::wait::Wait;
 use crate::config::{Config, Guess};
 use crate::core::Ends;
 use crate::health::Health;
@@ -34,6 +36,10 @@ pub(crate) struct Common<'a> {
     pub(crate) counters: &'a mut [PathCounters],
     pub(crate) no_path: &'a mut u64,
     pub(crate) prints: &'a mut Prints,
+    /// Protocols of which it was told that they number their packets in clear.
+    pub(crate) numbered: &'a mut BTreeSet<Protocol>,
+    /// Before, no session tells that its server does not answer.
+    pub(crate) next_unanswered: &'a mut Time,
     /// For each path, what is locally wrong with it.
     pub(crate) broken: &'a [Option<DownReason>],
     /// Since when the batch at hand is of our own keeping, so that outputs must carry its bytes.
@@ -85,9 +91,12 @@ pub(crate) struct Session {
     waiting: Waiting,
     /// While a path that is down is tried: what must not overtake the copy.
     held: Option<Held>,
+    wait: Wait,
     client_heard: Time,
     server_heard: Option<Time>,
     last: Option<(Time, PathId, TupleId)>,
+    /// Whether more than one path has carried what the client sent.
+    split: bool,
 }
 
 impl Session {
@@ -112,9 +121,11 @@ impl Session {
             order: Order::new(paths),
             waiting: Waiting::default(),
             held: None,
+            wait: Wait::new(now),
             client_heard: now,
             server_heard: None,
             last: None,
+            split: false,
         }
     }
 
@@ -126,6 +137,11 @@ impl Session {
     /// Datagrams that wait for a path.
     pub(crate) fn waiting(&self) -> usize {
         self.waiting.len()
+    }
+
+    /// Whether all that the client sent went by one path.
+    pub(crate) fn is_unsplit(&self) -> bool {
+        self.last.is_some() && !self.split
     }
 
     /// The round-trip time of `path`, once measured.
@@ -297,6 +313,19 @@ impl Session {
         }
         self.release_held(now, common);
         self.release_in_order(now, common);
+        self.tell_unanswered(now, common);
+    }
+
+    /// Tells that the server has never answered, where that is due. It blames no path.
+    fn tell_unanswered(&mut self, now: Time, common: &mut Common<'_>) {
+        if self.answered || self.last.is_none() {
+            return;
+        }
+        let Some(waited) = self.wait.overdue(now, self.client_heard) else { return };
+        if now >= *common.next_unanswered {
+            *common.next_unanswered = now + wait::FIRST;
+            common.event(Event::Unanswered { session: self.id, server: self.ends.1, waited });
+        }
     }
 
     /// When [`Session::on_timeout`] is due, the end by idleness included.
@@ -305,7 +334,9 @@ impl Session {
         let others =
             self.waiting.next_timeout().into_iter().chain(self.held.as_ref().map(Held::due));
         let in_order = config.in_order.and_then(|longest| self.order.next_timeout(longest));
-        health.chain(others).chain(in_order).fold(self.client_heard + config.idle, Time::min)
+        let unanswered = (!self.answered && self.last.is_some()).then(|| self.wait.due());
+        let all = health.chain(others).chain(in_order).chain(unanswered);
+        all.fold(self.client_heard + config.idle, Time::min)
     }
 
     /// Learns from the session's first datagram what it carries.
@@ -331,6 +362,10 @@ impl Session {
     fn carries(&mut self, protocol: Protocol, common: &mut Common<'_>) {
         self.protocol = Some(protocol);
         common.event(Event::Recognised { session: self.id, protocol });
+        let paths = self.health.len();
+        if paths > 1 && protocol.shows_numbers() && common.numbered.insert(protocol) {
+            common.event(Event::NumbersInClear { protocol });
+        }
         if protocol != Protocol::Quic {
             return;
         }
@@ -494,6 +529,7 @@ impl Session {
         let last = self.last.replace((now, path, tuple));
         if last.is_none_or(|(_, before, _)| before != path) {
             self.order.visit(now, path);
+            self.split |= last.is_some();
         }
         let Some((since, before, its_tuple)) = last else { return };
         if its_tuple != tuple {

@@ -40,6 +40,7 @@ fn a_split_session_is_told_in_plain_words() {
         "the paths take turns; a switch is due after every 5 packets",
         "Nobody on a single path saw more than <b>50.0 %</b> of what came down",
         "What this page does not show",
+        "reads from the gaps",
         "<bdi>wlan</bdi>",
     ] {
         assert!(page.contains(wanted), "{wanted}\n{page}");

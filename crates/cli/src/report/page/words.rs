@@ -271,6 +271,12 @@ pub(super) fn limits(subject: &Subject<'_>) -> Markup {
             h2 id="limits" { "What this page does not show" }
             ul {
                 li {
+                    strong { "What numbers in clear tell." } " Each packet of WireGuard (its counter) and of Mosh (its \
+                     nonce) bears a number that counts those of all paths: whoever sees one path reads from the gaps \
+                     how many packets all of them carried, each way, and when. Their share above says nothing of \
+                     that. QUIC masks its numbers (RFC 9001, 5.4)."
+                }
+                li {
                     "How much can be guessed from what an observer saw. A part of a session may still give away what \
                      the whole is; measuring that takes attacks on many traces, not a look at one."
                 }

@@ -7,6 +7,7 @@ use anabranch_comps::{CloseReason, DownReason, Event, Protocol, SessionId};
 use anabranch_drive::split::Listening;
 use anabranch_multipath::PathId;
 
+use super::advice;
 use crate::text;
 
 /// An open session.
@@ -29,12 +30,20 @@ impl Session {
 #[derive(Debug, Default)]
 pub(super) struct Book {
     paths: Vec<String>,
+    /// The server of all, where there is one.
+    server: Option<SocketAddr>,
     pub(super) sessions: BTreeMap<u64, Session>,
 }
 
 impl Book {
     pub(super) fn begin(&mut self, about: &Listening) {
         self.paths = about.egresses.iter().map(|egress| egress.name.clone()).collect();
+        self.server = about.server;
+    }
+
+    /// The server that a session reaches, of which the client named `server` or none.
+    pub(super) fn server(&self, server: Option<SocketAddr>) -> Option<SocketAddr> {
+        server.or(self.server)
     }
 
     /// The path's name. A path that was never announced has only a number.
@@ -76,6 +85,11 @@ impl Book {
             }
             Event::Recognised { session, protocol } => {
                 format!("session {}: carries {}", session.0, protocol.name())
+            }
+            Event::NumbersInClear { protocol } => advice::numbers_in_clear(protocol),
+            Event::Unanswered { session, server, waited } => {
+                let words = advice::unanswered(self.server(server), waited);
+                format!("session {}: {words}", session.0)
             }
             Event::TuplesCut { session, wanted, used } => format!(
                 "session {}: QUIC uses {used} of {wanted} four-tuples (--quic-tuples)",
@@ -150,7 +164,9 @@ fn closed(reason: CloseReason) -> &'static str {
 /// Whether a person who wants only warnings wants this one.
 pub(super) fn is_warning(event: &Event) -> bool {
     match event {
-        Event::Down { session: None, .. }
+        Event::NumbersInClear { .. }
+        | Event::Unanswered { .. }
+        | Event::Down { session: None, .. }
         | Event::Skewed { .. }
         | Event::Refused { .. }
         | Event::Loop { .. } => true,

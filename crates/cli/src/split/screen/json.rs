@@ -9,6 +9,7 @@ use anabranch_drive::steer::Plan;
 use anabranch_multipath::Time;
 use serde::Serialize;
 
+use super::advice;
 use super::book::Book;
 use crate::screen::lines::Lines;
 
@@ -48,11 +49,7 @@ impl Screen for Json {
     fn listening(&mut self, about: &Listening) {
         self.book.begin(about);
         self.say(&self::about("listening", Time::ZERO, about));
-        for egress in &about.egresses {
-            if let Some(note) = &egress.note {
-                self.warn(&format!("path '{}': {note}", egress.name));
-            }
-        }
+        advice::warnings(about).iter().for_each(|text| self.warn(text));
     }
 
     fn reloaded(&mut self, now: Time, about: &Listening) {
@@ -125,6 +122,8 @@ struct Line<'a> {
 enum Record<'a> {
     Opened { session: u64, client: String, server: Option<String> },
     Session { session: u64, client: Option<String>, protocol: &'static str },
+    NumbersInClear { protocol: &'static str, text: String },
+    Unanswered { session: u64, server: Option<String>, seconds: f64 },
     TuplesCut { session: u64, wanted: usize, used: usize },
     Pinned { session: u64, path: String },
     Released { session: u64, rtt_ms: f64 },
@@ -142,6 +141,8 @@ enum Record<'a> {
 #[derive(Serialize)]
 struct Stats {
     sessions: usize,
+    opened: u64,
+    never_split: NeverSplit,
     no_path: u64,
     waiting: usize,
     looped: u64,
@@ -151,6 +152,12 @@ struct Stats {
     foreign: u64,
     paths: Vec<Path>,
     removed: Option<Removed>,
+}
+
+#[derive(Serialize)]
+struct NeverSplit {
+    sessions: u64,
+    first: Vec<u64>,
 }
 
 #[derive(Serialize)]
@@ -265,6 +272,11 @@ impl Stats {
         });
         Stats {
             sessions: snapshot.sessions,
+            opened: snapshot.opened,
+            never_split: NeverSplit {
+                sessions: snapshot.unsplit.sessions,
+                first: snapshot.unsplit.first.iter().map(|id| id.0).collect(),
+            },
             no_path: snapshot.no_path,
             waiting: snapshot.waiting,
             looped: snapshot.looped,
@@ -330,6 +342,15 @@ fn record(book: &Book, event: &Event) -> Record<'static> {
             session: session.0,
             client: client(session),
             protocol: protocol.name(),
+        },
+        Event::NumbersInClear { protocol } => Record::NumbersInClear {
+            protocol: protocol.name(),
+            text: advice::numbers_in_clear(protocol),
+        },
+        Event::Unanswered { session, server, waited } => Record::Unanswered {
+            session: session.0,
+            server: book.server(server).map(|server| server.to_string()),
+            seconds: waited.as_secs_f64(),
         },
         Event::TuplesCut { session, wanted, used } => {
             Record::TuplesCut { session: session.0, wanted, used }
@@ -444,6 +465,31 @@ mod tests {
             })
         );
         assert_eq!(lines[1]["session"], Value::Null);
+    }
+
+    #[test]
+    fn numbers_in_clear_and_a_server_without_an_answer_have_events_of_their_own() {
+        let lines = told(|screen| {
+            let protocol = Protocol::WireGuard;
+            screen.event(Time::ZERO, &Event::NumbersInClear { protocol });
+            let (session, server) = (SessionId(2), "192.0.2.1:51820".parse().ok());
+            let waited = std::time::Duration::from_secs(10);
+            let event = Event::Unanswered { session, server, waited };
+            screen.event(Time::from_secs(10), &event);
+        });
+        assert_eq!(lines[0]["event"], "numbers_in_clear");
+        assert_eq!(lines[0]["protocol"], "wireguard");
+        assert!(lines[0]["text"].as_str().unwrap().contains("QUIC masks its numbers"));
+        assert_eq!(
+            lines[1],
+            json!({
+                "event": "unanswered",
+                "session": 2,
+                "server": "192.0.2.1:51820",
+                "seconds": 10.0,
+                "time": 10.0
+            })
+        );
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Where a run shows what happens: a live view on a terminal, lines elsewhere, JSON for machines.
 
+pub(crate) mod advice;
 mod book;
 mod json;
 mod live;

@@ -7,6 +7,7 @@ use anabranch_comps::{Event, Snapshot};
 use anabranch_drive::split::{Listening, Screen};
 use anabranch_multipath::Time;
 
+use super::advice;
 use super::book::is_warning;
 use super::model::{Model, Row, losses, settings};
 use crate::screen::lines::Lines;
@@ -60,11 +61,7 @@ impl Screen for Plain {
         };
         self.say(&format!("{door}{server}: {schedule}, every {every}, seed {seed}"));
         check::mtu(about).into_iter().for_each(|line| self.say(&line));
-        for egress in &about.egresses {
-            if let Some(note) = &egress.note {
-                self.warn(&format!("path '{}': {note}", egress.name));
-            }
-        }
+        advice::warnings(about).iter().for_each(|text| self.warn(text));
     }
 
     fn reloaded(&mut self, now: Time, about: &Listening) {
@@ -94,6 +91,7 @@ impl Screen for Plain {
         self.model.snapshot(now, snapshot);
         let Some(out) = &self.out else { return };
         let mut text = format!("ended after {:.1} s\n", now.secs_f64()) + &summary(&self.model);
+        text.extend(advice::never_split(snapshot).map(|line| format!("\n{line}")));
         text.extend(losses(snapshot).map(|line| format!("\n{line}")));
         out.last(&text, lost);
     }

@@ -1,0 +1,99 @@
+//! Sentences that every screen says: what splitting does not do for the run at hand.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use anabranch_comps::{Protocol, Snapshot};
+use anabranch_drive::split::Listening;
+
+/// What is wrong, or probably not meant, with the paths of a run: to be said when it begins.
+pub(crate) fn warnings(about: &Listening) -> Vec<String> {
+    let noted =
+        about.egresses.iter().filter_map(|egress| Some((&egress.name, egress.note.as_ref()?)));
+    let notes = noted.map(|(name, note)| format!("path '{name}': {note}"));
+    notes.chain(single(about)).collect()
+}
+
+/// Says so where all paths are one to an observer.
+fn single(about: &Listening) -> Option<String> {
+    let ways = about.egresses.iter().map(|egress| (&egress.device, egress.sends_as, egress.proxy));
+    if ways.collect::<BTreeSet<_>>().len() > 1 {
+        return None;
+    }
+    let ports = about.egresses.iter().any(|egress| egress.ports > 1) || about.egresses.len() > 1;
+    let why = if ports { "; source ports of one address hide nothing from him" } else { "" };
+    let name = about.egresses.first().map_or("", |egress| &egress.name);
+    Some(format!(
+        "nothing is split: all goes by one way out ('{name}'), whose observer sees everything{why}; \
+         name a second --path"
+    ))
+}
+
+/// What the observer of one path learns of the others from numbers in clear, and what to do.
+pub(crate) fn numbers_in_clear(protocol: Protocol) -> String {
+    let (name, guide) = match protocol {
+        Protocol::Mosh => ("Mosh", "mosh"),
+        _ => ("WireGuard", "wireguard"),
+    };
+    format!(
+        "{name} numbers its packets in clear: the observer of one path reads from the gaps how many \
+         packets all paths carried, each way, and when; QUIC masks its numbers \
+         (docs/guide/{guide}.md)"
+    )
+}
+
+/// A server that has never answered.
+pub(crate) fn unanswered(server: Option<SocketAddr>, waited: Duration) -> String {
+    let server = server.map_or_else(|| "the server".to_owned(), |server| server.to_string());
+    let seconds = waited.as_secs();
+    format!("no answer from {server} for {seconds} s by any path: port, key, firewall?")
+}
+
+/// Which sessions one path alone carried, if any.
+pub(crate) fn never_split(snapshot: &Snapshot) -> Option<String> {
+    let unsplit = &snapshot.unsplit;
+    if unsplit.sessions == 0 {
+        return None;
+    }
+    let mut names: Vec<_> = unsplit.first.iter().map(|id| id.0.to_string()).collect();
+    if unsplit.sessions > unsplit.first.len() as u64 {
+        names.push("...".to_owned());
+    }
+    Some(format!(
+        "{} of {} sessions never split (shorter than a run): {}",
+        unsplit.sessions,
+        snapshot.opened,
+        names.join(", ")
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use anabranch_comps::{SessionId, Unsplit};
+
+    use super::*;
+
+    #[test]
+    fn sessions_that_were_never_split_are_named_as_far_as_they_are_known() {
+        let told = |sessions, first: &[u64]| {
+            let first = first.iter().map(|id| SessionId(*id)).collect();
+            let unsplit = Unsplit { sessions, first };
+            never_split(&Snapshot { opened: 20, unsplit, ..Snapshot::default() })
+        };
+        assert_eq!(told(0, &[]), None);
+        let two = "2 of 20 sessions never split (shorter than a run): 3, 5";
+        assert_eq!(told(2, &[3, 5]).as_deref(), Some(two));
+        assert!(told(12, &[3, 5]).is_some_and(|text| text.ends_with(": 3, 5, ...")));
+    }
+
+    #[test]
+    fn each_sentence_says_what_to_do() {
+        let server = "192.0.2.1:51820".parse().ok();
+        let text = unanswered(server, Duration::from_millis(10_400));
+        let wanted = "no answer from 192.0.2.1:51820 for 10 s by any path: port, key, firewall?";
+        assert_eq!(text, wanted);
+        let text = numbers_in_clear(Protocol::Mosh);
+        assert!(text.starts_with("Mosh ") && text.contains("docs/guide/mosh.md"), "{text}");
+    }
+}
