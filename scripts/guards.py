@@ -335,9 +335,33 @@ def one_scheduler(repository: Repository) -> Iterator[str]:
                 yield f"{name}:{node.lineno}: {node.name}: a scheduler in Python"
 
 
+# What says the default schedule and its run length, and in which words.
+DEFAULTS = {
+    "README.md": "The default, `{schedule}` every {time}",
+    "examples/tunnel.toml": 'schedule = "{schedule}"\nevery = "{every}"',
+    "examples/interface.toml": 'schedule = "{schedule}"',
+    "lab/src/anabranch/splitting.py": 'DEFAULT_SCHEDULE, DEFAULT_EVERY = "{schedule}", "{every}"',
+}
+
+
+def default_schedule(repository: Repository) -> Iterator[str]:
+    """The program, its examples, its documents and the lab have one default schedule."""
+    core = repository.files.get("crates/comps/src/config.rs", "")
+    found = dict(re.findall(r'pub const (SCHEDULE|EVERY): &str = "([^"]+)";', core))
+    if len(found) != 2:
+        yield "crates/comps/src/config.rs: SCHEDULE and EVERY are not there"
+        return
+    every = found["EVERY"]
+    time = re.sub(r"(?<=\d)(?=[a-z])", " ", every)
+    for name, words in DEFAULTS.items():
+        wanted = words.format(schedule=found["SCHEDULE"], every=every, time=time)
+        if wanted not in repository.files.get(name, ""):
+            yield f"{name}: the default schedule is not said there as {wanted!r}"
+
+
 GUARDS: tuple[Guard, ...] = (
     fences, core_dependencies, unsafe_code, tor_crates, hash_maps, sizes, fuzz_targets,
-    forbidden_words, plain_words, one_scheduler,
+    forbidden_words, plain_words, one_scheduler, default_schedule,
 )  # fmt: skip
 
 

@@ -141,6 +141,19 @@ class Guards(unittest.TestCase):
         twin = "class RoundRobinScheduler:\n    pass\n"
         self.assert_told(guards.one_scheduler, {"lab/traces.py": twin}, "RoundRobinScheduler")
 
+    def test_default_schedule(self) -> None:
+        core = 'pub const SCHEDULE: &str = "uniform";\npub const EVERY: &str = "20ms";\n'
+        said = {
+            name: words.format(schedule="uniform", every="20ms", time="20 ms")
+            for name, words in guards.DEFAULTS.items()
+        }
+        good = {"crates/comps/src/config.rs": core, **said}
+        self.assert_told(guards.default_schedule, good)
+        for name in said:
+            twin = {**good, name: said[name].replace("uniform", "weighted:4")}
+            self.assert_told(guards.default_schedule, twin, name)
+        self.assert_told(guards.default_schedule, said, "are not there")
+
 
 class Fence(unittest.TestCase):
     """The fence of the cores stops what it names: clippy is asked, with the cores' own settings."""

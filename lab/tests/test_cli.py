@@ -39,6 +39,13 @@ def test_inspect_tells_what_there_is(trace: Path) -> None:
     assert "loads per label" in lab("inspect", trace).stdout
 
 
+def test_split_does_by_default_what_the_splitter_does(trace: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.parquet"
+    done = lab("split", trace, out)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert io.read(out).facts.schedule == str(Split("weighted:4", "100ms"))
+
+
 def test_split_writes_what_the_library_splits(trace: Path, tmp_path: Path) -> None:
     out = tmp_path / "out.parquet"
     done = lab("split", trace, out, "--schedule", "batched", "--paths", 5, "--seed", 3,
@@ -74,7 +81,6 @@ def test_bad_input_is_one_line_and_code_2_and_leaves_nothing(trace: Path, tmp_pa
         (["convert", lonely, out], "lonely.parquet: column 'label': 'page 0' has one instance"),
         (["convert", trace, tmp_path / "out.xyz"], "which format"),
         (["inspect", tmp_path / "bad.npz"], "bad.npz: column 'X'"),
-        (["split", trace, out], "every: 'weighted' has no run length"),
         (["split", trace, out, "--every", "50p", "--paths", 0], "paths: 0, give 1 to"),
         (["split", trace, out, "--every", "50p", "--schedule", "weights:0,0,0"], "sum to 0"),
         (["split", trace, out, "--every", "50p", "--paths", -3], "paths: -3, give 1 to"),

@@ -543,6 +543,9 @@ def test_a_run_that_was_killed_is_undone_by_the_next(
         with interface(client, PATHS, *words) as splitter:
             assert any("undid what process" in each["text"] for each in splitter.of("warning"))
         _kill(client, words, how)
+        where = Host("inside", f"/run/netns/{NETNS}") if words else client
+        assert 100 not in udp(where, SERVER, [100])
+        assert tcp(where, SERVER)[1] == 10, "what is pinned goes on by its path"
         said = client.must([anabranch(), "split", "--restore"])
         assert TUN in said
         assert client.must([anabranch(), "split", "--restore"]) == "nothing was left behind\n"

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use std::fs;
-use std::net::UdpSocket;
+use std::net::{TcpListener, UdpSocket};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::thread::sleep;
@@ -87,7 +87,15 @@ fn refused_file(content: &str) -> String {
 #[test]
 fn an_unknown_interface() {
     let message = refused(&[LISTEN, TO, &["--path", "wlan=if:nowhere0"]]);
-    assert_eq!(message, "path 'wlan': there is no interface 'nowhere0'");
+    let wanted = "path 'wlan': there is no interface 'nowhere0'; there are ";
+    assert!(message.starts_with(wanted) && message.contains("lo"), "{message}");
+}
+
+#[test]
+fn a_tunnel_whose_file_is_not_there() {
+    let message = refused(&[LISTEN, TO, &["--path", "vpn=wg:nosuch0.conf"]]);
+    let wanted = "path 'vpn': there is no file 'nosuch0.conf', and no tunnel 'nosuch0' that is up";
+    assert_eq!(message, wanted);
 }
 
 #[test]
@@ -108,7 +116,26 @@ fn a_port_that_is_taken() {
     let holder = UdpSocket::bind("127.0.0.1:0").unwrap();
     let taken = holder.local_addr().unwrap().to_string();
     let message = refused(&[&["--listen", &taken], TO, PATH]);
-    assert!(message.starts_with(&format!("cannot listen on {taken}: ")), "{message}");
+    let ours = format!("(process {}); choose another", std::process::id());
+    let wanted = format!("cannot listen on {taken}: the port is taken by ");
+    assert!(message.starts_with(&wanted) && message.ends_with(&ours), "{message}");
+    let holder = TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = holder.local_addr().unwrap().to_string();
+    let message = refused(&[LISTEN, TO, PATH, &["--metrics", &taken]]);
+    assert!(message.starts_with("--metrics: ") && message.ends_with(&ours), "{message}");
+}
+
+#[test]
+fn an_address_without_its_port_or_with_none_that_exists() {
+    for (flag, value, example) in [
+        ("--listen", "51820", "127.0.0.1:51820"),
+        ("--metrics", "9464", "127.0.0.1:9464"),
+        ("--listen", "127.0.0.1:80000", "127.0.0.1:51820; ports end at 65535"),
+    ] {
+        let message = refused(&[TO, PATH, &[flag, value]]);
+        let wanted = format!("write ADDRESS:PORT, as {example}");
+        assert!(message.contains(flag) && message.ends_with(&wanted), "{message}");
+    }
 }
 
 #[test]
@@ -137,7 +164,12 @@ fn ends_that_are_missing() {
 
 #[test]
 fn no_path_at_all() {
-    assert_eq!(refused(&[LISTEN, TO]), "--path: no path is given: name at least one");
+    for arguments in [&[LISTEN, TO][..], &[]] {
+        let message = refused(arguments);
+        assert!(message.starts_with("--path: no path is given"), "{message}");
+        let cure = message.contains("--path auto") || message.contains("has no uplink");
+        assert!(cure, "{message}");
+    }
 }
 
 #[test]
@@ -260,9 +292,86 @@ fn a_folder_for_captures_that_is_missing() {
     };
     let nowhere = "there is no directory 'nowhere'";
     assert_eq!(missing(&["--trace", "nowhere/out.parquet"]), format!("--trace: {nowhere}"));
-    assert_eq!(missing(&["--pcap", "nowhere"]), format!("--pcap: {nowhere}"));
     assert_eq!(missing(&["--trace", "."]), "--trace: '.' is a directory");
     assert!(listing(folder.path()).is_empty());
+}
+
+#[test]
+fn captures_replace_no_file() {
+    let folder = TempDir::new().unwrap();
+    fs::create_dir(folder.path().join("caps")).unwrap();
+    for file in ["out.parquet", "caps/a.pcapng"] {
+        fs::write(folder.path().join(file), "precious").unwrap();
+    }
+    let check = |captures: &[&str]| {
+        run(folder.path(), &[LISTEN, TO, PATH, captures, &["--check"]].concat())
+    };
+    for captures in [&["--trace", "out.parquet"][..], &["--pcap", "caps"]] {
+        let message = refusal(check(captures));
+        assert!(message.starts_with(captures[0]) && message.contains("--replace"), "{message}");
+        let told = check(&[captures, &["--replace"]].concat());
+        assert_eq!(told.status.code(), Some(0), "{told:?}");
+    }
+}
+
+#[test]
+fn a_wireguard_file_without_its_flag() {
+    let folder = TempDir::new().unwrap();
+    let text = "[Interface]\nPrivateKey = c2VjcmV0\nAddress = 10.0.0.2/32\n\n[Peer]\n";
+    fs::write(folder.path().join("home.conf"), text).unwrap();
+    let message = refused_in(folder.path(), &[&["home.conf"]]);
+    assert_eq!(message, "'home.conf' looks like a wg-quick file: write --wg home.conf");
+}
+
+#[test]
+fn a_path_table_in_single_brackets() {
+    let message = refused_file("[path]\nname = 'a'\ninterface = 'lo'\n");
+    assert!(message.contains("`path`") && message.contains("[[path]]"), "{message}");
+}
+
+#[test]
+fn a_relays_policy_that_is_no_list() {
+    let folder = TempDir::new().unwrap();
+    fs::write(folder.path().join("relay.toml"), "nickname = 'a'\nexit = 'accept *:443'\n").unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_anabranch"));
+    let output = command.arg("relay").arg(folder.path().join("relay.toml")).output().unwrap();
+    let message = refusal(output);
+    assert!(message.contains(":2: `exit` is a list: write exit = ['accept *:443']"), "{message}");
+}
+
+#[test]
+fn a_splitters_file_for_the_emulator() {
+    let folder = TempDir::new().unwrap();
+    let file = folder.path().join("tunnel.toml");
+    fs::write(&file, "# mine\nlisten = '127.0.0.1:1'\nto = 'a:1'\nevery = '1s'\n").unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_anabranch"));
+    let message = refusal(command.arg("emulate").arg(&file).output().unwrap());
+    assert!(message.contains(":2: unknown key `listen`"), "{message}");
+    assert!(message.contains("a splitter's file? anabranch split "), "{message}");
+}
+
+#[test]
+fn a_capture_in_place_of_a_trace() {
+    let folder = TempDir::new().unwrap();
+    let file = folder.path().join("lte.pcapng");
+    fs::write(&file, [0x0a, 0x0d, 0x0d, 0x0a, 0x1c, 0, 0, 0]).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_anabranch"));
+    let message = refusal(command.arg("report").arg(&file).output().unwrap());
+    assert!(message.contains("is a capture") && message.contains("--trace"), "{message}");
+}
+
+#[test]
+fn a_part_of_a_wireguard_tunnel_without_its_file() {
+    for (flags, cure) in [
+        (&["--peer", "2"][..], "add --wg FILE"),
+        (&["--write", "out.conf"], "add --wg FILE"),
+        (&["--overwrite"], "add --write FILE"),
+    ] {
+        let message = refused(&[LISTEN, TO, PATH, flags]);
+        assert!(message.starts_with(flags[0]) && message.ends_with(cure), "{message}");
+    }
+    let message = refused_file("wg = 'home.conf'\nto = 'a:1'\n");
+    assert!(message.starts_with("--wg: takes the place of --to"), "{message}");
 }
 
 #[test]
@@ -291,9 +400,9 @@ fn a_mistyped_key_is_told_with_its_line_and_the_nearest_right_one() {
 #[test]
 fn a_value_of_the_wrong_type_is_told_with_its_line() {
     let message = refused_file("to = '127.0.0.1:9'\nseed = 'seven'\n");
-    assert!(message.starts_with("split.toml:2: invalid type: string"), "{message}");
+    assert!(message.starts_with("split.toml:2: `seed`: invalid type: string"), "{message}");
     let message = refused_file("\nevery = 50\n");
-    assert!(message.starts_with("split.toml:2: invalid type: integer"), "{message}");
+    assert!(message.starts_with("split.toml:2: '50' is no interval: write "), "{message}");
     let message = refused_file("\nevery = '0p'\n");
     assert!(message.starts_with("split.toml:2: '0p' is an empty interval"), "{message}");
 }

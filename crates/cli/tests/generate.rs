@@ -61,6 +61,17 @@ fn bash_offers_what_the_command_line_has() {
     assert_eq!(offered("anabranch split --sche").unwrap(), ["--schedule", "--scheduled"]);
     assert_eq!(offered("anabranch generate completions fi").unwrap(), ["fish"]);
     assert_eq!(offered("anabranch split --nothing-such"), Some(Vec::new()));
+    let schedules = offered("anabranch split --schedule ").unwrap();
+    assert!(schedules.contains(&"round-robin".to_owned()), "{schedules:?}");
+    assert_eq!(offered("anabranch split --schedule wei").unwrap(), ["weighted", "weights"]);
+    assert_eq!(offered("anabranch split --protocol wire").unwrap(), ["wireguard"]);
+    assert_eq!(offered("anabranch split --path au").unwrap(), ["auto"]);
+    assert_eq!(offered("anabranch mosh there --path a=so").unwrap(), ["a=socks5:"]);
+    let devices = fs::read_dir("/sys/class/net").unwrap().map(|entry| entry.unwrap().file_name());
+    for device in devices.map(|name| name.into_string().unwrap()).filter(|name| name != "lo") {
+        let paths = offered("anabranch split --path a=if:").unwrap();
+        assert!(paths.contains(&format!("a=if:{device}")), "{device}: {paths:?}");
+    }
 }
 
 #[test]

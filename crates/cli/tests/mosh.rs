@@ -55,6 +55,28 @@ fn the_clients_exit_status_is_passed_on_and_the_log_tells_of_the_session() {
 }
 
 #[test]
+fn several_paths_are_told_what_mosh_shows_and_its_log_gives_no_advice_for_tunnels() {
+    let folder = TempDir::new().unwrap();
+    let log = folder.path().join("log").display().to_string();
+    let second: &[&str] = &["--path", "b=addr:127.0.0.3"];
+    let client: &[&str] = &["--client", CLIENT, "--log", &log];
+    let output = run(&[&["127.0.0.1", "--port", "9"], PATH, second, client], Some(KEY));
+    let text = String::from_utf8(output.stderr).unwrap();
+    let told = text.lines().filter(|line| line.contains("Mosh numbers its packets in clear"));
+    assert_eq!(told.count(), 1, "{text}");
+    let log = fs::read_to_string(&log).unwrap();
+    assert!(log.contains("listening on") && !log.contains("WireGuard tunnel"), "{log}");
+}
+
+#[test]
+fn one_path_splits_nothing_and_a_login_over_it_says_so() {
+    let client: &[&str] = &["127.0.0.1", "--port", "9", "--client", CLIENT];
+    let text = String::from_utf8(run(&[client, PATH], Some(KEY)).stderr).unwrap();
+    assert!(text.contains("warning: nothing is split: all goes by one way out ('a')"), "{text}");
+    assert!(!text.contains("numbers its packets"), "nobody else to count: {text}");
+}
+
+#[test]
 fn an_answer_of_ssh_leads_to_the_server() {
     let server = UdpSocket::bind("127.0.0.1:0").unwrap();
     let port = server.local_addr().unwrap().port();
@@ -94,7 +116,9 @@ fn what_makes_no_sense_for_a_login_is_refused() {
             "{message}"
         );
     }
-    assert!(refused(&[host]).contains("no path is given"));
+    let bare = refused(&[host]);
+    assert!(bare.contains("no path is given"), "{bare}");
+    assert!(bare.contains("--path auto") || bare.contains("no uplink"), "{bare}");
     assert!(refused(&[host, PATH, &["--json"]]).starts_with("--json says how --log is written"));
     let nowhere = refused(&[host, PATH, &["--client", "true", "--log", "/nowhere/log"]]);
     assert!(nowhere.starts_with("--log: /nowhere/log: "), "{nowhere}");
@@ -119,7 +143,8 @@ fn a_path_that_does_not_lead_there_starts_no_client() {
     let client = format!("sh -c 'test \"$1\" = -c || touch {}' sh", mark.display());
     let options: &[&str] =
         &["127.0.0.1", "--port", "9", "--path", "b=if:nowhere0", "--client", &client];
-    assert_eq!(refused(&[options]), "path 'b': there is no interface 'nowhere0'");
+    let wanted = "path 'b': there is no interface 'nowhere0'; there are ";
+    assert!(refused(&[options]).starts_with(wanted));
     assert!(!mark.exists());
 }
 
@@ -128,10 +153,11 @@ fn a_path_that_leads_nowhere_logs_nobody_in() {
     let folder = TempDir::new().unwrap();
     let mark = folder.path().join("ran");
     let ssh = format!("sh -c 'touch {}'", mark.display());
-    let wanted = "path 'b': there is no interface 'nowhere0'";
+    let wanted = "path 'b': there is no interface 'nowhere0'; there are ";
     for host in [&["there"][..], &["127.0.0.1"], &["localhost", "--remote-ip", "local"]] {
         let log_in: &[&str] = &["--ssh", &ssh, "--client", "true"];
-        assert_eq!(refused(&[host, log_in, PATH, &["--path", "b=if:nowhere0"]]), wanted);
+        let missing = refused(&[host, log_in, PATH, &["--path", "b=if:nowhere0"]]);
+        assert!(missing.starts_with(wanted), "{missing}");
         let foreign = refused(&[host, log_in, &["--path", "b=addr:192.0.2.77"]]);
         assert!(foreign.starts_with("path 'b': ") && foreign.contains("192.0.2.77"), "{foreign}");
         let twins = refused(&[host, log_in, PATH, &["--path", "b=addr:127.0.0.2,ports:2"]]);

@@ -57,6 +57,28 @@ fn the_units_have_nothing_that_systemd_does_not_know() {
 }
 
 #[test]
+fn a_tunnel_of_wg_quick_can_be_bound_to_the_splitter() {
+    let folder = TempDir::new().unwrap();
+    let packaging = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging");
+    unit(folder.path(), "anabranch-split");
+    // Stands for the unit of the package wireguard-tools, which may not be here.
+    let tunnel = folder.path().join("wg-quick@.service");
+    let text = "[Unit]\nDescription=a tunnel\n[Service]\nType=oneshot\nExecStart=/bin/true\n";
+    fs::write(&tunnel, text).unwrap();
+    let drop_ins = folder.path().join("wg-quick@split.service.d");
+    fs::create_dir(&drop_ins).unwrap();
+    fs::copy(packaging.join("drop-ins/wg-quick.conf"), drop_ins.join("anabranch.conf")).unwrap();
+    let tunnel = tunnel.with_file_name("wg-quick@split.service");
+    let Some(said) = analyze(folder.path(), &["verify"], &tunnel) else { return };
+    assert!(said.status.success() && said.stderr.is_empty(), "{said:?}");
+    // The twin: what systemd does not know is told, so the drop-in was read.
+    let text = fs::read_to_string(drop_ins.join("anabranch.conf")).unwrap();
+    fs::write(drop_ins.join("anabranch.conf"), text.replace("BindsTo", "BoundTo")).unwrap();
+    let said = analyze(folder.path(), &["verify"], &tunnel).unwrap();
+    assert!(String::from_utf8_lossy(&said.stderr).contains("BoundTo"), "{said:?}");
+}
+
+#[test]
 fn the_units_are_confined() {
     for name in UNITS {
         let folder = TempDir::new().unwrap();

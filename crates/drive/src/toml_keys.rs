@@ -73,7 +73,10 @@ pub fn read<T: DeserializeOwned>(
     sections: &[Section<'_>],
 ) -> Result<T, TomlError> {
     check(text, file, sections)?;
-    toml::from_str(text).map_err(|error| TomlError::from_toml(text, file, &error))
+    toml::from_str(text).map_err(|error| {
+        let told = TomlError::from_toml(text, file, &error);
+        TomlError { message: with_key(text, &error, told.message), ..told }
+    })
 }
 
 /// Refuses what is not TOML, and the first key that `sections` does not list.
@@ -109,7 +112,10 @@ impl Walk<'_> {
         let Some(section) = self.sections.iter().find(|s| matches(s.path, place)) else {
             return Ok(());
         };
-        for (key, value) in table {
+        // In the order of the file, so that the first mistake is told.
+        let mut entries: Vec<_> = table.iter().collect();
+        entries.sort_by_key(|(key, _)| key.span().start);
+        for (key, value) in entries {
             let name = key.get_ref().as_ref();
             if section.keys != ["*"] && !section.keys.contains(&name) {
                 let message = unknown(name, place, section.keys);
@@ -131,6 +137,41 @@ impl Walk<'_> {
             _ => Ok(()),
         }
     }
+}
+
+/// What serde says of a value, with the key that it stands behind and, where a list is wanted, the
+/// form of one. A caller's own words are left as they are.
+fn with_key(text: &str, error: &toml::de::Error, message: String) -> String {
+    let of_form = message.starts_with("invalid ") || message.starts_with("no text");
+    let Some(at) = error.span().filter(|_| of_form) else { return message };
+    let Ok(document) = DeTable::parse(text) else { return message };
+    match key_at(document.get_ref(), at.start) {
+        Some((key, DeValue::String(value))) if message.ends_with("expected a sequence") => {
+            format!("`{key}` is a list: write {key} = ['{value}']")
+        }
+        Some((key, DeValue::Table(_))) if message.ends_with("expected a sequence") => {
+            format!("`{key}`: write [[{key}]], in double brackets, before each")
+        }
+        Some((key, _)) => format!("`{key}`: {message}"),
+        None => message,
+    }
+}
+
+/// The innermost key whose value holds the byte `at`, and that value.
+fn key_at<'t>(table: &'t DeTable<'_>, at: usize) -> Option<(&'t str, &'t DeValue<'t>)> {
+    let holds = |span: Range<usize>| span.contains(&at);
+    let inner = |value: &'t DeValue<'t>| match value {
+        DeValue::Table(table) => key_at(table, at),
+        DeValue::Array(items) => items.iter().find_map(|item| match item.get_ref() {
+            DeValue::Table(table) => key_at(table, at),
+            _ => None,
+        }),
+        _ => None,
+    };
+    table.iter().find_map(|(key, value)| {
+        let own = || holds(value.span()).then(|| (key.get_ref().as_ref(), value.get_ref()));
+        inner(value.get_ref()).or_else(own)
+    })
 }
 
 /// `text` in one line that does nothing to a terminal: a quoted key may hold any character.
@@ -201,8 +242,33 @@ mod tests {
     #[test]
     fn a_value_of_the_wrong_type_is_told_with_its_line() {
         let message = mistake("[[path]]\nname = 'a'\nweight = 'x'\n");
-        assert!(message.starts_with("f.toml:3: invalid type"), "{message}");
+        assert!(message.starts_with("f.toml:3: `weight`: invalid type"), "{message}");
         assert!(!message.contains('\n'));
+    }
+
+    #[test]
+    fn a_list_is_shown_where_one_value_stands() {
+        #[derive(Debug, serde::Deserialize)]
+        struct Lists {
+            #[serde(rename = "exit", default)]
+            _exit: Vec<String>,
+            #[serde(rename = "path", default)]
+            _path: Vec<Path>,
+        }
+        const LISTS: &[Section] = &[
+            Section { path: "", keys: &["exit", "path"] },
+            Section { path: "path", keys: &["name", "weight"] },
+        ];
+        let mistake = |text| read::<Lists>(text, "f.toml", LISTS).unwrap_err().to_string();
+        let exit = "f.toml:2: `exit` is a list: write exit = ['accept *:443']";
+        assert_eq!(mistake("\nexit = 'accept *:443'\n"), exit);
+        let path = "f.toml:1: `path`: write [[path]], in double brackets, before each";
+        assert_eq!(mistake("[path]\nname = 'a'\n"), path);
+    }
+
+    #[test]
+    fn the_first_mistake_of_a_file_is_told() {
+        assert!(mistake("zebra = 1\nant = 2\n").starts_with("f.toml:1: unknown key `zebra`"));
     }
 
     #[test]

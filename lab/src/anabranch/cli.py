@@ -23,7 +23,14 @@ from anabranch.defences.base import DefenceError
 from anabranch.defences.command import defend
 from anabranch.io.headers import End, end
 from anabranch.io.parquet import Writer
-from anabranch.splitting import Delay, Split, SplitError
+from anabranch.splitting import (
+    DEFAULT_EVERY,
+    DEFAULT_SCHEDULE,
+    Delay,
+    Split,
+    SplitError,
+    published_every,
+)
 from anabranch.traces import Traces
 from anabranch.validate import TraceError, source
 
@@ -157,7 +164,7 @@ def split(
             help="As `anabranch split --schedule`; batched and hywf are papers' own, with "
             "--mode independent."
         ),
-    ] = "weighted",
+    ] = DEFAULT_SCHEDULE,
     every: Annotated[
         str | None,
         typer.Option(help="Length of a run: 50p, ~50p, 50-70p, 100ms, ~100ms, 80-120ms, never."),
@@ -176,10 +183,12 @@ def split(
 ) -> None:
     """Splits traces over paths, as `anabranch split` would have.
 
-    The run length is the schedule's own where --every is not given (batched: 50-70p, hywf: ~20p).
+    The run length is the schedule's own where --every is not given (batched: 50-70p, hywf: ~20p),
+    else the splitter's default.
     """
     delays = tuple(map(parse_delay, delay or []))
     chosen: Literal["together", "independent"] = mode.value  # type: ignore[assignment]
+    every = every or published_every(schedule) or DEFAULT_EVERY
     plan = Split(schedule, every, paths, chosen, delays, resplits, seed)
     if target.suffix != ".parquet":
         raise TraceError(

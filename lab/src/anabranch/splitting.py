@@ -23,6 +23,10 @@ class SplitError(ValueError):
     """A split that cannot be made; the message names the setting."""
 
 
+# What `anabranch split` does where nothing is named (crates/comps/src/config.rs; a guard compares).
+DEFAULT_SCHEDULE, DEFAULT_EVERY = "weighted:4", "100ms"
+
+
 def published_every(schedule: str) -> str | None:
     """The run length that a schedule was published with, or None if it has none of its own.
 

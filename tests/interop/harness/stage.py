@@ -49,7 +49,7 @@ class Stage:
         It shows its live view or prints a line a second, and writes ``name.parquet``.
         """
         listen = f"127.0.0.1:{free_port()}"
-        options = ["--trace", str(self.folder / f"{name}.parquet"), *self.options]
+        options = ["--replace", "--trace", str(self.folder / f"{name}.parquet"), *self.options]
         to = f"{self.address}:{port}"
         if self.live:
             with self._live(listen, to, options):

@@ -1,6 +1,7 @@
 //! `anabranch generate`: what packagers and shells want, made from the command line's own definition.
 
 mod man;
+mod paths;
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -53,7 +54,8 @@ impl GenerateArgs {
 fn completions(shell: Shell, mut program: Command) -> Vec<u8> {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut program, "anabranch", &mut script);
-    script
+    let script = String::from_utf8(script).expect("scripts are text");
+    paths::complete(shell, script).into_bytes()
 }
 
 /// A reader who leaves early is no failure.

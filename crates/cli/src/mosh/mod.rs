@@ -32,6 +32,10 @@ EXAMPLES
 The login itself goes by ssh, as ssh sees fit: over one path, whatever --path says. An observer
 there sees an ssh connection; the session that follows it is split.
 
+ENVIRONMENT
+  MOSH_KEY                    with --port: the key of that mosh-server
+  ANABRANCH_SOCKS5_PASSWORD   the password of proxies that name a user and no password
+
 EXIT CODES
   mosh-client's own (128 and the signal's number if one killed it)
   1 trouble on the way, as a login that fails   2 what was asked cannot be";

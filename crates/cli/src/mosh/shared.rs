@@ -6,8 +6,18 @@ use clap::{ArgMatches, Args, Command, FromArgMatches};
 use crate::split::Options;
 
 /// The options that make sense for a login. All others are refused, and not shown.
-const SHARED: &[&str] =
-    &["paths", "same_egress", "fwmark", "schedule", "every", "seed", "json", "trace", "pcap"];
+const SHARED: &[&str] = &[
+    "paths",
+    "same_egress",
+    "fwmark",
+    "schedule",
+    "every",
+    "seed",
+    "json",
+    "trace",
+    "pcap",
+    "replace",
+];
 
 /// [`Options`], of which only [`SHARED`] can be given.
 #[derive(Debug)]

@@ -4,7 +4,7 @@ mod page;
 mod tables;
 
 use std::fs;
-use std::io::{self, Write as _};
+use std::io::{self, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
 use anabranch_drive::capture::{Courses, Summary, Trace};
@@ -50,7 +50,13 @@ impl ReportArgs {
     /// trouble if nothing can be printed.
     pub(crate) fn run(&self) -> Result<(), Failure> {
         let refuse = |e| Failure::misuse(format!("{}: {e}", self.trace.display()));
-        let trace = Trace::open(&self.trace).map_err(refuse)?;
+        let trace = Trace::open(&self.trace).map_err(|error| match is_capture(&self.trace) {
+            true => Failure::misuse(format!(
+                "{} is a capture (for Wireshark and tcpdump); report reads what --trace FILE wrote",
+                self.trace.display()
+            )),
+            false => refuse(error),
+        })?;
         // Before the long reading: what cannot be written should be known at once.
         let target = self.target()?;
         let summary = Summary::of_trace(&trace).map_err(refuse)?;
@@ -128,6 +134,17 @@ impl ReportArgs {
         places.sort_unstable();
         Ok(places)
     }
+}
+
+/// Whether a file begins as pcapng or pcap does, in either byte order.
+fn is_capture(path: &Path) -> bool {
+    let mut magic = [0; 4];
+    let read = fs::File::open(path).and_then(|mut file| file.read_exact(&mut magic));
+    let number = u32::from_be_bytes(magic);
+    read.is_ok()
+        && [0x0a0d_0d0a, 0xa1b2_c3d4, 0xa1b2_3c4d]
+            .iter()
+            .any(|known| number == *known || number.swap_bytes() == *known)
 }
 
 /// Writes the page whole or not at all, and says where it lies.

@@ -1,8 +1,8 @@
 //! The TOML file.
 
-use std::fmt::Display;
+use std::fmt::{self, Display};
 use std::fs;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
@@ -11,11 +11,12 @@ use anabranch_drive::socks::{Login, Password, Proxy, ProxyError};
 use anabranch_drive::steer::PortRange;
 use anabranch_drive::target::Target;
 use anabranch_drive::toml_keys::{self, Section};
-use serde::de::Error;
+use serde::de::{Error, SeqAccess, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer};
 
 use super::options::Options;
-use super::values::Mark;
+use super::uplinks::PathChoice;
+use super::values::{self, Mark};
 use crate::failure::Failure;
 
 /// The keys of the file: the flags' names, and those of a path.
@@ -43,11 +44,17 @@ const KEYS: &[Section] = &[
             "quic-tuples",
             "in-order",
             "seed",
+            "wg",
+            "write",
+            "overwrite",
+            "peer",
             "json",
             "quiet",
+            "verbose",
             "metrics",
             "trace",
             "pcap",
+            "replace",
         ],
     },
     Section {
@@ -75,7 +82,18 @@ pub(crate) fn read(path: &Path) -> Result<Options, Failure> {
     let name = path.display();
     let text = fs::read_to_string(path)
         .map_err(|error| Failure::misuse(format!("cannot read '{name}': {error}")))?;
-    toml_keys::read(&text, &name.to_string(), KEYS).map_err(Failure::misuse)
+    toml_keys::read(&text, &name.to_string(), KEYS).map_err(|error| {
+        if is_wg_quick(&text) {
+            Failure::misuse(format!("'{name}' looks like a wg-quick file: write --wg {name}"))
+        } else {
+            Failure::misuse(error)
+        }
+    })
+}
+
+/// wg-quick's sections begin so; TOML files of ours have none of that name.
+fn is_wg_quick(text: &str) -> bool {
+    text.lines().any(|line| line.trim().eq_ignore_ascii_case("[interface]"))
 }
 
 /// A value whose text has the form that its flag has.
@@ -84,8 +102,37 @@ where
     D: Deserializer<'de>,
     T: FromStr<Err: Display>,
 {
-    let text = String::deserialize(deserializer)?;
+    let text = Scalar::deserialize(deserializer)?.text();
     text.parse().map(Some).map_err(D::Error::custom)
+}
+
+/// An address with a port.
+pub(super) fn address<'de, D>(deserializer: D) -> Result<Option<SocketAddr>, D::Error>
+where
+    D: Deserializer<'de>,
+{
+    let text = Scalar::deserialize(deserializer)?.text();
+    values::address(&text).map(Some).map_err(D::Error::custom)
+}
+
+/// What stands where a text is wanted: numbers are taken for their text, whose own reader then
+/// shows the right form (`every = 100`: milliseconds or packets?).
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "no text: put the value in quotes, as the flag has it")]
+enum Scalar {
+    Text(String),
+    Whole(i64),
+    Real(f64),
+}
+
+impl Scalar {
+    fn text(self) -> String {
+        match self {
+            Scalar::Text(text) => text,
+            Scalar::Whole(number) => number.to_string(),
+            Scalar::Real(number) => number.to_string(),
+        }
+    }
 }
 
 /// Ports and ranges of ports: numbers, or texts such as `5000-5010`.
@@ -123,10 +170,36 @@ pub(super) fn mark<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<
     text.parse().map(Some).map_err(D::Error::custom)
 }
 
-/// The `[[path]]` tables.
-pub(super) fn paths<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<PathSpec>, D::Error> {
-    let tables = Vec::<PathTable>::deserialize(deserializer)?;
-    Ok(tables.into_iter().map(|table| table.0).collect())
+/// The `[[path]]` tables, or "auto".
+pub(super) fn paths<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Vec<PathChoice>, D::Error> {
+    deserializer.deserialize_any(Paths)
+}
+
+struct Paths;
+
+impl<'de> Visitor<'de> for Paths {
+    type Value = Vec<PathChoice>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("[[path]], in double brackets, before each path, or path = 'auto'")
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<Vec<PathChoice>, E> {
+        match text {
+            "auto" => Ok(vec![PathChoice::Uplinks]),
+            _ => Err(E::invalid_value(Unexpected::Str(text), &self)),
+        }
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut tables: A) -> Result<Vec<PathChoice>, A::Error> {
+        let mut paths = Vec::new();
+        while let Some(PathTable(path)) = tables.next_element()? {
+            paths.push(PathChoice::One(path));
+        }
+        Ok(paths)
+    }
 }
 
 /// One `[[path]]` table. It is checked inside a newtype because the reader puts the line of the
@@ -253,7 +326,10 @@ mod tests {
     fn a_path_through_a_proxy_has_its_password_in_the_file_or_in_another() {
         let proxied = |more: &str| {
             let text = format!("[[path]]\nname = 'p'\nsocks5 = '192.0.2.1:1080'\n{more}");
-            Ok(parse(&text)?.paths[0].clone())
+            match parse(&text)?.paths.remove(0) {
+                PathChoice::One(path) => Ok(path),
+                PathChoice::Uplinks => panic!("a path of its own"),
+            }
         };
         let spec: PathSpec = proxied("user = 'anna'\npassword = 'a,b@c'\n").unwrap();
         assert_eq!(spec.to_string(), "p=socks5:anna:...@192.0.2.1:1080");
@@ -286,8 +362,34 @@ mod tests {
         let file = parse("every = '5p'\nseed = 7\njson = true\n[[path]]\nname = 'a'\nports = 1\n");
         let both = flags.over(file.unwrap());
         assert_eq!((both.every, both.seed), (Some("1s".parse().unwrap()), Some(7)));
-        assert_eq!((both.paths.len(), both.paths[0].name.as_str()), (1, "x"));
+        assert_eq!(both.paths, ["x=ports:2".parse().unwrap()]);
         assert!(both.json);
+    }
+
+    #[test]
+    fn a_tunnel_and_all_uplinks_can_stand_in_a_file() {
+        let text =
+            "wg = 'home.conf'\nwrite = 'split.conf'\noverwrite = true\npeer = 2\npath = 'auto'\n";
+        let options = parse(text).unwrap();
+        assert_eq!(options.paths, [PathChoice::Uplinks]);
+        assert_eq!(options.wg.as_deref(), Some(Path::new("home.conf")));
+        assert!(options.overwrite && options.peer == Some("2".parse().unwrap()));
+    }
+
+    #[test]
+    fn a_form_that_is_not_the_flags_is_shown_the_right_one() {
+        let mistake = |text: &str| parse(text).unwrap_err();
+        for (text, wanted) in [
+            ("every = 100\n", "f.toml:1: '100' "),
+            ("listen = 51820\n", "write ADDRESS:PORT, as 127.0.0.1:51820"),
+            ("[path]\nname = 'a'\n", "[[path]], in double brackets"),
+            ("path = 'all'\n", "path = 'auto'"),
+            ("to = true\n", "`to`: no text: put the value in quotes"),
+            ("scheduled = 'a'\n", "`scheduled` is a list: write scheduled = ['a']"),
+        ] {
+            let message = mistake(text);
+            assert!(message.contains(wanted), "{message}");
+        }
     }
 
     #[test]

@@ -6,6 +6,7 @@ mod options;
 mod plan;
 mod reread;
 mod screen;
+mod uplinks;
 mod values;
 mod wg;
 
@@ -13,6 +14,7 @@ use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use anabranch_drive::holders::{self, Transport};
 use anabranch_drive::metrics::Metered;
 use anabranch_drive::split::{self, Listening, Reread, Screen, Settings};
 use anabranch_drive::steer;
@@ -22,10 +24,12 @@ pub(crate) use options::Options;
 pub(crate) use plan::settings;
 use reread::Source;
 pub(crate) use screen::{advice, log};
+use uplinks::PathChoice;
 
 /// What `--help` ends with.
 const EXAMPLES: &str = "\
 PATHS
+  auto                each of this machine's uplinks, by its interface (shown before it is used)
   NAME=if:DEVICE      leaves by that interface (bound to it; needs no root)
   NAME=wg:FILE        leaves by the tunnel that `wg-quick up FILE` has brought up
   NAME=addr:ADDRESS   leaves with that source address, by the interface of its route
@@ -67,6 +71,16 @@ EXAMPLES
   One path shall carry more than the other, and what observers see is to be kept:
     anabranch split tunnel.toml --schedule weights:0.7,0.3 --trace run.parquet --pcap captures
 
+ENVIRONMENT
+  ANABRANCH_SOCKS5_PASSWORD   the password of proxies that name a user and no password
+  JOURNAL_STREAM              set by systemd: lines then begin with their priority, and the counters
+                              every 5 s are left out unless --verbose asks for them
+  NOTIFY_SOCKET               set by systemd: told when the splitter listens and when it ends
+
+FILES
+  FILE                        settings in TOML: /etc/anabranch/NAME.toml for anabranch-split@NAME
+  /run/anabranch              what a run with --tun will have to undo
+
 SIGNALS
   With a FILE, SIGHUP reads it again; sessions go on under the new settings, and a mistake in the
   file changes nothing. Without one it ends the run, as SIGINT and SIGTERM do; so does the end of
@@ -103,9 +117,6 @@ pub(crate) struct SplitArgs {
     restore: bool,
 
     #[command(flatten)]
-    wg: wg::WgArgs,
-
-    #[command(flatten)]
     options: Options,
 }
 
@@ -120,8 +131,9 @@ impl SplitArgs {
             Some(path) => self.options.clone().over(file::read(path)?),
             None => self.options.clone(),
         };
-        let tunnel = self.wg.begin(&mut options)?;
+        let tunnel = wg::begin(&mut options)?;
         let settings = plan::settings(&options)?;
+        show_uplinks(&options, &settings);
         if self.check {
             let about = Listening::look(&settings).map_err(blame)?;
             let foreseen = about.tun.as_ref().map_or(Ok(()), steer::Plan::foresee);
@@ -144,6 +156,16 @@ impl SplitArgs {
         run(settings, source, metrics, &mut screen)?;
         screen.failure()
     }
+}
+
+/// Says which paths `--path auto` stands for, before they are used. Objects have them in `listening`.
+fn show_uplinks(options: &Options, settings: &Settings) {
+    if options.json || options.quiet || !options.paths.contains(&PathChoice::Uplinks) {
+        return;
+    }
+    let paths: Vec<_> = settings.specs.iter().map(|spec| format!("--path {spec}")).collect();
+    // Nobody may be there to read it.
+    let _ = writeln!(io::stderr(), "--path auto: {}", paths.join(" "));
 }
 
 /// Undoes what killed runs left behind, and says so.
@@ -170,7 +192,13 @@ fn run(
     let go = |screen: &mut dyn Screen| split::run_rereading(settings, reread, screen);
     let Some(address) = metrics else { return go(screen).map(drop).map_err(blame) };
     let metered = Metered::new(screen, address, env!("CARGO_PKG_VERSION"));
-    let cannot = |error| Failure::misuse(format!("--metrics: cannot listen on {address}: {error}"));
+    let cannot = |error: io::Error| {
+        let why = match error.kind() {
+            io::ErrorKind::AddrInUse => holders::taken(Transport::Tcp, address),
+            _ => error.to_string(),
+        };
+        Failure::misuse(format!("--metrics: cannot listen on {address}: {why}"))
+    };
     go(&mut metered.map_err(cannot)?).map(drop).map_err(blame)
 }
 

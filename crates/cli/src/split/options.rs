@@ -5,23 +5,24 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use anabranch_comps::SCHEDULE;
-use anabranch_drive::paths::PathSpec;
 use anabranch_drive::split::Target;
 use anabranch_drive::steer::PortRange;
+use anabranch_drive::wg_quick::PeerChoice;
 use anabranch_multipath::Every;
 use anabranch_multipath::schedule::{FAMILIES, Family, Spec};
 use serde::Deserialize;
 
 use super::file;
-use super::values::{Mark, PathParser, Span, Traffic};
+use super::uplinks::PathChoice;
+use super::values::{Mark, Named, PathParser, Span, Traffic, address};
 
 /// Everything that both the command line and a file may set.
 #[derive(Clone, Debug, Default, clap::Args, Deserialize)]
 #[serde(default, rename_all = "kebab-case")]
 pub(crate) struct Options {
     /// Where clients send their datagrams, such as 127.0.0.1:51820
-    #[arg(long, value_name = "ADDRESS:PORT", help_heading = "Ends")]
-    #[serde(deserialize_with = "file::text")]
+    #[arg(long, value_name = "ADDRESS:PORT", help_heading = "Ends", value_parser = address)]
+    #[serde(deserialize_with = "file::address")]
     pub(crate) listen: Option<SocketAddr>,
 
     /// The server; a name is resolved anew for each session
@@ -60,7 +61,8 @@ pub(crate) struct Options {
     /// What the sessions carry: auto, wireguard, quic, mosh, or any [default: auto]
     ///
     /// "auto" looks at the first datagrams; "any" splits without looking.
-    #[arg(long, value_name = "PROTOCOL", help_heading = "Ends")]
+    #[arg(long, value_name = "PROTOCOL", help_heading = "Ends", hide_possible_values = true)]
+    #[arg(value_parser = Named::<Traffic>::of(Traffic::NAMES))]
     #[serde(deserialize_with = "file::text")]
     pub(crate) protocol: Option<Traffic>,
 
@@ -74,10 +76,10 @@ pub(crate) struct Options {
     pub(crate) max_sessions: Option<NonZeroUsize>,
 
     /// A path: if:DEVICE, wg:FILE, addr:ADDRESS, ports:N or socks5:[USER@]HOST:PORT, combined by
-    /// commas; repeat for each path
+    /// commas; repeat for each path. "auto": all of this machine's uplinks
     #[arg(long = "path", value_name = "NAME=KIND", help_heading = "Paths", value_parser = PathParser)]
     #[serde(rename = "path", deserialize_with = "file::paths")]
-    pub(crate) paths: Vec<PathSpec>,
+    pub(crate) paths: Vec<PathChoice>,
 
     /// Allow two paths with the same interface and the same source address
     ///
@@ -95,6 +97,8 @@ pub(crate) struct Options {
 
     // The help is made of the families and of the core's default.
     #[arg(long, value_name = "SCHEDULE", help_heading = "Schedule", help = schedule(), long_help = schedules())]
+    #[arg(value_parser = Named::<Spec>::of(FAMILIES.iter().map(|family| family.name)))]
+    #[arg(hide_possible_values = true)]
     #[serde(deserialize_with = "file::text")]
     pub(crate) schedule: Option<Spec>,
 
@@ -133,6 +137,26 @@ pub(crate) struct Options {
     #[arg(long, value_name = "N", help_heading = "Schedule")]
     pub(crate) seed: Option<u64>,
 
+    /// Split the tunnel of this wg-quick file: its Endpoint is the server, and what has to change in it
+    /// is shown
+    ///
+    /// Listens on 127.0.0.1, at the Endpoint's port or a free one, unless --listen says otherwise.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["to", "tun"], help_heading = "WireGuard")]
+    pub(crate) wg: Option<PathBuf>,
+
+    /// Write the changed file, keys included, for its owner alone to read; - prints it
+    #[arg(long, value_name = "FILE", help_heading = "WireGuard")]
+    pub(crate) write: Option<PathBuf>,
+
+    /// Let --write replace a file
+    #[arg(long, help_heading = "WireGuard")]
+    pub(crate) overwrite: bool,
+
+    /// The peer to split towards, by public key or place in the file, where several have an Endpoint
+    #[arg(long, value_name = "KEY|N", help_heading = "WireGuard")]
+    #[serde(deserialize_with = "file::text")]
+    pub(crate) peer: Option<PeerChoice>,
+
     /// Tell events as JSON, one object a line (docs/formats.md)
     #[arg(long, help_heading = "Output", conflicts_with = "quiet")]
     pub(crate) json: bool,
@@ -141,21 +165,29 @@ pub(crate) struct Options {
     #[arg(long, help_heading = "Output")]
     pub(crate) quiet: bool,
 
+    /// Tell the counters every 5 s in the journal too, where they are left out otherwise
+    #[arg(long, short, help_heading = "Output", conflicts_with = "quiet")]
+    pub(crate) verbose: bool,
+
     /// Serve counters to Prometheus at http://ADDRESS:PORT/metrics (OpenMetrics; docs/formats.md)
     ///
     /// Whoever reaches that address reads how much is sent and when, though not by or to whom: 127.0.0.1
     /// is a good choice.
-    #[arg(long, value_name = "ADDRESS:PORT", help_heading = "Output")]
-    #[serde(deserialize_with = "file::text")]
+    #[arg(long, value_name = "ADDRESS:PORT", help_heading = "Output", value_parser = address)]
+    #[serde(deserialize_with = "file::address")]
     pub(crate) metrics: Option<SocketAddr>,
 
     /// Write what each observer sees, a row for each datagram (Parquet; docs/formats.md)
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     pub(crate) trace: Option<PathBuf>,
 
-    /// Write the packets of each path to DIR/NAME.pcapng
+    /// Write the packets of each path to DIR/NAME.pcapng; DIR is made where it is missing
     #[arg(long, value_name = "DIR", help_heading = "Output")]
     pub(crate) pcap: Option<PathBuf>,
+
+    /// Let --trace and --pcap replace files
+    #[arg(long, help_heading = "Output")]
+    pub(crate) replace: bool,
 }
 
 impl Options {
@@ -183,11 +215,17 @@ impl Options {
             quic_tuples: self.quic_tuples.or(file.quic_tuples),
             in_order: self.in_order.or(file.in_order),
             seed: self.seed.or(file.seed),
+            wg: self.wg.or(file.wg),
+            write: self.write.or(file.write),
+            overwrite: self.overwrite || file.overwrite,
+            peer: self.peer.or(file.peer),
             json: self.json || (file.json && !self.quiet),
             quiet: self.quiet || (file.quiet && !self.json),
+            verbose: self.verbose || file.verbose,
             metrics: self.metrics.or(file.metrics),
             trace: self.trace.or(file.trace),
             pcap: self.pcap.or(file.pcap),
+            replace: self.replace || file.replace,
         }
     }
 }

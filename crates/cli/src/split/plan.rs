@@ -10,6 +10,7 @@ use anabranch_drive::steer::{Ports, Request, UPLINK};
 use anabranch_multipath::seed::stream;
 
 use super::options::Options;
+use super::uplinks;
 use crate::failure::Failure;
 
 /// Checks `options` and fills in what they leave open.
@@ -17,13 +18,14 @@ use crate::failure::Failure;
 /// # Errors
 /// Something is missing or does not fit together; nothing was opened, asked or written.
 pub(crate) fn settings(options: &Options) -> Result<Settings, Failure> {
-    distinct(&options.paths).map_err(in_setting("path"))?;
-    let entrance = entrance(options)?;
-    let roles = Roles::of(options)?;
-    let paths = roles.order(&options.paths);
+    let paths = uplinks::expand(&options.paths)?;
+    distinct(&paths).map_err(in_setting("path"))?;
+    let entrance = entrance(options, &paths)?;
+    let roles = Roles::of(options, &paths)?;
+    let paths = roles.order(&paths);
     let core = config(options, &paths, &roles)?;
     roles.check_tuples(core.quic_tuples)?;
-    check_outputs(options)?;
+    check_outputs(options, &paths)?;
     Ok(Settings {
         entrance,
         specs: paths,
@@ -36,7 +38,7 @@ pub(crate) fn settings(options: &Options) -> Result<Settings, Failure> {
 }
 
 /// Where clients come in. A file may name a port and the command line an interface, so both are looked at here.
-fn entrance(options: &Options) -> Result<Entrance, Failure> {
+fn entrance(options: &Options, paths: &[PathSpec]) -> Result<Entrance, Failure> {
     let Some(tun) = &options.tun else {
         for (given, setting) in [
             (options.route, "route"),
@@ -62,7 +64,7 @@ fn entrance(options: &Options) -> Result<Entrance, Failure> {
             "only a namespace has name servers of its own: add --netns NAME",
         ));
     }
-    if let Some(path) = options.paths.iter().find(|path| path.proxy.is_some()) {
+    if let Some(path) = paths.iter().find(|path| path.proxy.is_some()) {
         let name = &path.name;
         return Err(in_setting("tun")(format!(
             "path '{name}' is a proxy, which an interface cannot use: TCP and DNS, which it pins to a path, cannot \
@@ -144,8 +146,7 @@ struct Roles {
 }
 
 impl Roles {
-    fn of(options: &Options) -> Result<Roles, Failure> {
-        let paths = &options.paths;
+    fn of(options: &Options, paths: &[PathSpec]) -> Result<Roles, Failure> {
         let name = options.handshake.as_deref();
         let handshake = name.map(|name| find(paths, name, "handshake")).transpose()?;
         let handshake_scheduled = match &options.scheduled {
@@ -221,15 +222,31 @@ fn find(paths: &[PathSpec], name: &str, setting: &str) -> Result<usize, Failure>
 }
 
 /// Files that could not be written at the end are refused at the beginning.
-fn check_outputs(options: &Options) -> Result<(), Failure> {
+fn check_outputs(options: &Options, paths: &[PathSpec]) -> Result<(), Failure> {
     if let Some(trace) = &options.trace {
         let parent = trace.parent().filter(|parent| !parent.as_os_str().is_empty());
         check_directory("trace", parent.unwrap_or(Path::new(".")))?;
         if trace.is_dir() {
             return Err(in_setting("trace")(format!("'{}' is a directory", trace.display())));
         }
+        refuse_existing("trace", trace, options.replace)?;
     }
-    options.pcap.as_deref().map_or(Ok(()), |pcap| check_directory("pcap", pcap))
+    let Some(pcap) = &options.pcap else { return Ok(()) };
+    if pcap.exists() && !pcap.is_dir() {
+        return Err(in_setting("pcap")(format!("'{}' is no directory", pcap.display())));
+    }
+    let mut captures = paths.iter().map(|path| pcap.join(format!("{}.pcapng", path.name)));
+    captures.try_for_each(|capture| refuse_existing("pcap", &capture, options.replace))
+}
+
+fn refuse_existing(setting: &'static str, file: &Path, replace: bool) -> Result<(), Failure> {
+    if replace || !file.exists() {
+        return Ok(());
+    }
+    Err(in_setting(setting)(format!(
+        "'{}' exists: choose another place, or let it be replaced with --replace",
+        file.display()
+    )))
 }
 
 fn check_directory(setting: &'static str, path: &Path) -> Result<(), Failure> {
@@ -264,7 +281,8 @@ mod tests {
     }
 
     fn roles(handshake: Option<&str>, scheduled: Option<&[&str]>) -> Option<(bool, usize)> {
-        let config = Roles::of(&options(handshake, scheduled)).ok()?;
+        let options = options(handshake, scheduled);
+        let config = Roles::of(&options, &uplinks::expand(&options.paths).ok()?).ok()?;
         Some((config.handshake_scheduled, config.scheduled))
     }
 
@@ -333,6 +351,26 @@ mod tests {
         }
         assert!(settings(&Options { route: true, ..options(None, None) }).is_err());
         assert!(settings(&free).is_err());
+    }
+
+    #[test]
+    fn captures_replace_nothing_unless_they_are_told_to() {
+        let folder = tempfile::TempDir::new().unwrap();
+        let (trace, pcap) = (folder.path().join("run.parquet"), folder.path().join("caps"));
+        let with = |replace| {
+            let (trace, pcap) = (Some(trace.clone()), Some(pcap.clone()));
+            let options = Options { trace, pcap, replace, ..options(None, None) };
+            settings(&options).map(drop).map_err(|failure| failure.to_string())
+        };
+        assert_eq!(with(false), Ok(()));
+        std::fs::create_dir(&pcap).unwrap();
+        assert_eq!(with(false), Ok(()), "a folder is there to be used");
+        std::fs::write(pcap.join("b.pcapng"), "").unwrap();
+        let message = with(false).unwrap_err();
+        assert!(message.starts_with("--pcap: ") && message.contains("--replace"), "{message}");
+        std::fs::write(&trace, "").unwrap();
+        assert!(with(false).unwrap_err().starts_with("--trace: "));
+        assert_eq!(with(true), Ok(()));
     }
 
     #[test]

@@ -43,6 +43,8 @@ impl Source {
         for (name, changed) in [
             ("json", self.began.json != options.json),
             ("quiet", self.began.quiet != options.quiet),
+            ("verbose", self.began.verbose != options.verbose),
+            ("wg", self.began.wg != options.wg),
             ("metrics", self.began.metrics != options.metrics),
         ] {
             if changed {

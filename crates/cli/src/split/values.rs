@@ -1,14 +1,17 @@
 //! Values that flags and files share and that no other crate has a text form for.
 
 use std::ffi::OsStr;
-use std::fmt;
+use std::fmt::{self, Display};
+use std::marker::PhantomData;
+use std::net::SocketAddr;
 use std::str::FromStr;
 use std::time::Duration;
 
 use anabranch_comps::{Guess, Protocol};
-use anabranch_drive::paths::PathSpec;
-use clap::builder::TypedValueParser;
+use clap::builder::{PossibleValue, TypedValueParser};
 use clap::error::ErrorKind;
+
+use super::uplinks::PathChoice;
 
 /// A text that is no value of the kind asked for; the message says what would be.
 #[derive(Debug, PartialEq, Eq)]
@@ -94,28 +97,97 @@ impl FromStr for Traffic {
     }
 }
 
-/// Reads a path. Unlike clap's own words about a bad value, its message does not repeat what may be
-/// a password.
-#[derive(Clone, Debug)]
-pub(crate) struct PathParser;
+impl Traffic {
+    /// What can be said.
+    pub(crate) const NAMES: [&str; 5] = ["auto", "wireguard", "quic", "mosh", "any"];
+}
 
-impl TypedValueParser for PathParser {
-    type Value = PathSpec;
+/// An IP address with a port.
+///
+/// # Errors
+/// It is none; the message shows the form.
+pub(crate) fn address(text: &str) -> Result<SocketAddr, ValueError> {
+    let form = || {
+        let port = text.rsplit(':').next().unwrap_or_default();
+        let too_large = port.parse::<u64>().is_ok_and(|port| port > u64::from(u16::MAX));
+        let example = match port.parse::<u16>() {
+            Ok(port) => format!("127.0.0.1:{port}"),
+            Err(_) => "127.0.0.1:51820".to_owned(),
+        };
+        let why = if too_large { "; ports end at 65535" } else { "" };
+        ValueError(format!(
+            "'{text}' is no address with a port: write ADDRESS:PORT, as {example}{why}"
+        ))
+    };
+    text.parse().map_err(|_| form())
+}
+
+/// Reads a value by its own text form, and tells shells how such texts begin.
+#[derive(Clone, Debug)]
+pub(crate) struct Named<T> {
+    names: Vec<&'static str>,
+    value: PhantomData<T>,
+}
+
+impl<T> Named<T> {
+    pub(crate) fn of(names: impl IntoIterator<Item = &'static str>) -> Named<T> {
+        Named { names: names.into_iter().collect(), value: PhantomData }
+    }
+}
+
+impl<T> TypedValueParser for Named<T>
+where
+    T: FromStr<Err: Display> + Clone + Send + Sync + 'static,
+{
+    type Value = T;
 
     fn parse_ref(
         &self,
         command: &clap::Command,
         argument: Option<&clap::Arg>,
         value: &OsStr,
-    ) -> Result<PathSpec, clap::Error> {
+    ) -> Result<T, clap::Error> {
+        let text = value.to_string_lossy();
+        text.parse().map_err(|error| invalid(command, argument, &text, &error))
+    }
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        Some(Box::new(self.names.iter().map(PossibleValue::new)))
+    }
+}
+
+/// What clap says of a bad value.
+fn invalid(
+    command: &clap::Command,
+    argument: Option<&clap::Arg>,
+    shown: &str,
+    error: &impl Display,
+) -> clap::Error {
+    let flag = argument.map(ToString::to_string).unwrap_or_default();
+    let message = format!("invalid value '{shown}' for '{flag}': {error}");
+    clap::Error::raw(ErrorKind::ValueValidation, message).with_cmd(command)
+}
+
+/// Reads a path. Unlike clap's own words about a bad value, its message does not repeat what may be
+/// a password.
+#[derive(Clone, Debug)]
+pub(crate) struct PathParser;
+
+impl TypedValueParser for PathParser {
+    type Value = PathChoice;
+
+    fn parse_ref(
+        &self,
+        command: &clap::Command,
+        argument: Option<&clap::Arg>,
+        value: &OsStr,
+    ) -> Result<PathChoice, clap::Error> {
         let text = value.to_str().unwrap_or_default();
         text.parse().map_err(|error| {
             let shown = text
                 .rsplit_once('@')
                 .map_or_else(|| text.to_owned(), |(_, at)| format!("...@{at}"));
-            let flag = argument.map(ToString::to_string).unwrap_or_default();
-            let message = format!("invalid value '{shown}' for '{flag}': {error}");
-            clap::Error::raw(ErrorKind::ValueValidation, message).with_cmd(command)
+            invalid(command, argument, &shown, &error)
         })
     }
 }
@@ -132,6 +204,21 @@ mod tests {
         for text in ["", "0s", "180", "-1s", "1.5s", "s", "99999999999999999999h"] {
             assert!(seconds(text).is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn an_address_without_its_port_or_with_none_that_exists_is_shown_the_form() {
+        assert_eq!(address("127.0.0.1:1"), Ok("127.0.0.1:1".parse().unwrap()));
+        let message = |text| address(text).unwrap_err().to_string();
+        assert!(message("51820").ends_with("write ADDRESS:PORT, as 127.0.0.1:51820"));
+        assert!(message("9464").ends_with("as 127.0.0.1:9464"));
+        assert!(message("127.0.0.1:80000").ends_with("as 127.0.0.1:51820; ports end at 65535"));
+        assert!(message("localhost:1").ends_with("as 127.0.0.1:1"));
+    }
+
+    #[test]
+    fn every_protocol_that_is_named_can_be_said() {
+        assert!(Traffic::NAMES.iter().all(|name| name.parse::<Traffic>().is_ok()));
     }
 
     #[test]

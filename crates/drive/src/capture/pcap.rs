@@ -1,6 +1,7 @@
 //! A pcapng file per path, with the packets that an observer of the path would have recorded.
 
 use std::borrow::Cow;
+use std::fs;
 use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
@@ -41,10 +42,10 @@ pub struct PcapTap {
 }
 
 impl PcapTap {
-    /// Begins the files of the paths `names` in `folder`; `start` is the wall clock at time zero.
+    /// Begins the files of the paths `names` in `folder`, which is made where it is missing; `start` is the wall clock at time zero.
     ///
     /// # Errors
-    /// The directory does not exist or cannot be written to, a file's name is that of a
+    /// The directory cannot be made or written to, a file's name is that of a
     /// directory, or a path's name cannot be a file's.
     pub fn create(folder: &Path, names: &[String], start: SystemTime) -> io::Result<PcapTap> {
         let start = start.duration_since(SystemTime::UNIX_EPOCH);
@@ -54,6 +55,9 @@ impl PcapTap {
         {
             return Err(invalid(format!("two paths are named {name}")));
         }
+        fs::create_dir_all(folder).map_err(|error| {
+            explain(error, format!("cannot make the directory {}", folder.display()))
+        })?;
         let files: io::Result<Vec<_>> = names.iter().map(|name| begin(folder, name)).collect();
         let sink = PcapSink { files: files?, packet: Vec::new() };
         let worker = Worker::start("pcap", sink)?;

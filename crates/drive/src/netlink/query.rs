@@ -5,7 +5,9 @@ use std::net::IpAddr;
 
 use netlink_packet_route::RouteNetlinkMessage as Message;
 use netlink_packet_route::address::{AddressAttribute, AddressMessage};
-use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkLayerType, LinkMessage};
+use netlink_packet_route::link::{
+    InfoKind, LinkAttribute, LinkFlags, LinkInfo, LinkLayerType, LinkMessage,
+};
 
 use super::socket;
 
@@ -24,6 +26,8 @@ pub struct Link {
     pub running: bool,
     /// What lies below IP.
     pub kind: LinkKind,
+    /// A tunnel of WireGuard's or of a program (TUN): it leads through another interface.
+    pub tunnel: bool,
 }
 
 /// The link layer of an interface (`ARPHRD_*`).
@@ -90,16 +94,22 @@ impl From<&LinkMessage> for Link {
             up: message.header.flags.contains(LinkFlags::Up),
             running: message.header.flags.contains(LinkFlags::Running),
             kind: message.header.link_layer_type.into(),
+            tunnel: false,
         };
         for attribute in &message.attributes {
             match attribute {
                 LinkAttribute::IfName(name) => link.name.clone_from(name),
                 LinkAttribute::Mtu(mtu) => link.mtu = *mtu,
+                LinkAttribute::LinkInfo(infos) => link.tunnel = infos.iter().any(is_tunnel),
                 _ => {}
             }
         }
         link
     }
+}
+
+fn is_tunnel(info: &LinkInfo) -> bool {
+    matches!(info, LinkInfo::Kind(InfoKind::Wireguard | InfoKind::Tun))
 }
 
 impl From<LinkLayerType> for LinkKind {

@@ -103,12 +103,14 @@ pub struct PathError {
 /// What is wrong with a path on this machine, now.
 #[derive(Debug)]
 pub enum Fault {
-    /// No interface has this name.
-    NoDevice(String),
+    /// No interface has this name; those that exist.
+    NoDevice(String, Vec<String>),
     /// The interface is switched off.
     DeviceDown(String),
     /// The tunnel that wg-quick makes of a file is not there: (interface, file).
     NoTunnel(String, String),
+    /// There is neither such a wg-quick file nor its tunnel: (interface, file).
+    NoTunnelFile(String, String),
     /// The address belongs to none of this machine's interfaces.
     ForeignAddress(IpAddr),
     /// The source is IPv4 and the server IPv6, or the other way round: (source, server).
@@ -140,7 +142,10 @@ impl Fault {
     /// absent and being switched off are told alike, with the remedy.
     pub(super) fn of_tunnel(self, spec: &PathSpec) -> Fault {
         match (self, &spec.tunnel) {
-            (Fault::NoDevice(device) | Fault::DeviceDown(device), Some(file)) => {
+            (Fault::NoDevice(device, _), Some(file)) if !Path::new(file).exists() => {
+                Fault::NoTunnelFile(device, file.clone())
+            }
+            (Fault::NoDevice(device, _) | Fault::DeviceDown(device), Some(file)) => {
                 Fault::NoTunnel(device, file.clone())
             }
             (fault, _) => fault,
@@ -165,11 +170,16 @@ impl std::error::Error for PathError {}
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Fault::NoDevice(device) => write!(f, "there is no interface '{device}'"),
+            Fault::NoDevice(device, others) => {
+                write!(f, "there is no interface '{device}'; there are {}", others.join(", "))
+            }
             Fault::DeviceDown(device) => write!(f, "the interface '{device}' is down"),
             Fault::NoTunnel(device, file) => {
                 let file = invocation(Path::new(file));
                 write!(f, "the tunnel '{device}' is not up; bring it up: wg-quick up {file}")
+            }
+            Fault::NoTunnelFile(device, file) => {
+                write!(f, "there is no file '{file}', and no tunnel '{device}' that is up")
             }
             Fault::ForeignAddress(ip) => write!(f, "{ip} is no address of this machine"),
             Fault::Family(source, server) => {

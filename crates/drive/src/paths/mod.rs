@@ -3,7 +3,7 @@
 //! A [`PathSpec`] is what the user wrote (`lte=if:wwan0,ports:4`); [`resolve`] asks the kernel
 //! where it leads and gives an [`Egress`]: all that a driver needs to open the path's sockets;
 //! [`again`] asks once more when the network has changed; [`anywhere`] asks for no server in
-//! particular, [`check`] before the server is known. Resolving sends nothing and opens no UDP
+//! particular, [`check`] before the server is known, and [`uplinks`] says which paths there are. Resolving sends nothing and opens no UDP
 //! socket.
 
 mod egress;
@@ -14,5 +14,5 @@ mod spec;
 pub use egress::{Egress, Mtu, recommended};
 pub use error::{Fault, PathError, SpecError};
 pub(crate) use resolve::refuse_same;
-pub use resolve::{Names, again, anywhere, check, redirect, resolve, resolve_by};
+pub use resolve::{Names, again, anywhere, check, redirect, resolve, resolve_by, uplinks};
 pub use spec::{MAX_NAME, MAX_PORTS, PathSpec, distinct};

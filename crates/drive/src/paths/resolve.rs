@@ -127,6 +127,28 @@ pub fn anywhere(
     Ok(specs.iter().map(look).collect())
 }
 
+/// This machine's uplinks, a path for each, named after its interface: switched on, with a carrier
+/// and a route to far away, and no tunnel, which would lead through one of the others.
+///
+/// # Errors
+/// The kernel did not tell of its interfaces.
+pub fn uplinks() -> io::Result<Vec<PathSpec>> {
+    let machine = Machine::ask()?;
+    let leads_out = |spec: &PathSpec| FAR.iter().any(|&far| machine.way(spec, far, None).is_ok());
+    let candidates = machine
+        .links
+        .iter()
+        .filter(|link| link.running && !link.tunnel && link.kind != LinkKind::Loopback);
+    Ok(candidates.filter_map(|link| uplink(&link.name)).filter(leads_out).collect())
+}
+
+/// The path by one interface. What a path's name cannot have becomes '-'.
+fn uplink(device: &str) -> Option<PathSpec> {
+    let plain = |c: char| if c.is_ascii_alphanumeric() || "_.-".contains(c) { c } else { '-' };
+    let name: String = device.chars().map(plain).collect();
+    PathSpec::new(&name, Some(device), None, None).ok()
+}
+
 /// What can be wrong with paths before their server is known: an interface or an address that is
 /// not there, a proxy's password that cannot be had, two paths that are one. [`resolve`] says the
 /// rest.
@@ -274,8 +296,13 @@ impl Machine {
 
     fn device(&self, name: &str) -> Result<&Link, Fault> {
         let link = self.links.iter().find(|link| link.name == name);
-        let link = link.ok_or_else(|| Fault::NoDevice(name.into()))?;
+        let link = link.ok_or_else(|| Fault::NoDevice(name.into(), self.names()))?;
         if link.up { Ok(link) } else { Err(Fault::DeviceDown(name.into())) }
+    }
+
+    /// The names of all interfaces, for who mistypes one.
+    fn names(&self) -> Vec<String> {
+        self.links.iter().map(|link| link.name.clone()).collect()
     }
 
     fn link(&self, index: u32) -> Option<&Link> {

@@ -28,6 +28,7 @@ use super::ways::Ways;
 use super::{Entrance, Failure, Listening, Screen, Settings, Target};
 use crate::clock::Clock;
 use crate::files;
+use crate::holders::{self, Transport};
 use crate::netlink::Monitor;
 use crate::poller::Poller;
 use crate::steer::Steering;
@@ -152,7 +153,13 @@ fn open_door(
 fn open_port(listen: SocketAddr) -> Result<UdpSocket, Failure> {
     let options =
         UdpOptions { recv_buffer: LISTENER_BUFFER, error_queue: false, ..UdpOptions::default() };
-    UdpSocket::bind(listen, &options).map_err(|error| Failure::Listen(listen, error))
+    UdpSocket::bind(listen, &options).map_err(|error| match error.kind() {
+        io::ErrorKind::AddrInUse => {
+            let why = holders::taken(Transport::Udp, listen);
+            Failure::Listen(listen, io::Error::new(error.kind(), why))
+        }
+        _ => Failure::Listen(listen, error),
+    })
 }
 
 /// What our own packets bear: the user's mark, or with an interface ours, so that they are not led into it.

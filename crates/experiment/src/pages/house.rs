@@ -110,7 +110,7 @@ impl<'a> House<'a> {
             }
         }
         words.extend(["--seed".to_owned(), seed.to_string()]);
-        words.extend(["--trace".to_owned(), trace.display().to_string()]);
+        words.extend(["--replace".to_owned(), "--trace".to_owned(), trace.display().to_string()]);
         self.stage.split(&self.bench.splitter, tunnel::PORT, &words)
     }
 

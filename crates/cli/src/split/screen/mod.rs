@@ -16,6 +16,7 @@ use anabranch_drive::split::Screen;
 use super::options::Options;
 use crate::screen::has_terminal;
 use crate::screen::lines::Lines;
+use plain::Journal;
 
 pub(super) use json::about as about_json;
 
@@ -28,7 +29,7 @@ pub(super) fn of(options: &Options) -> io::Result<Box<dyn Screen>> {
     if options.json {
         return Ok(Box::new(json::Json::new()?));
     }
-    let plain = plain::Plain::new(options.quiet)?;
+    let plain = plain::Plain::new(options.quiet, Journal::of(options.verbose))?;
     if options.quiet || !has_terminal() {
         return Ok(Box::new(plain));
     }
@@ -45,5 +46,5 @@ pub(crate) fn log(path: &Path, json: bool) -> io::Result<Box<dyn Screen>> {
         return Ok(Box::new(json::Json::to(Lines::file(file)?)));
     }
     let warnings = Lines::file(file.try_clone()?)?;
-    Ok(Box::new(plain::Plain::to(Some(Lines::file(file)?), warnings)))
+    Ok(Box::new(plain::Plain::to(Some(Lines::file(file)?), warnings).of_login()))
 }

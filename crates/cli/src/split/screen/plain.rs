@@ -1,6 +1,9 @@
 //! Lines for a log: one an event, one every five seconds, a table at the end.
 
+use std::fs::File;
 use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
 
 use anabranch_comps::{Event, Snapshot};
@@ -14,12 +17,50 @@ use crate::screen::lines::Lines;
 use crate::split::check;
 use crate::text::{millis, percent, scaled, table};
 
+/// What is different where systemd's journal takes the lines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Journal {
+    /// Lines begin with their priority (sd-daemon(3)): the journal knows the time, and filters.
+    priorities: bool,
+    /// The counters come every five seconds: 17,280 lines a day.
+    counters: bool,
+}
+
+impl Journal {
+    /// No journal.
+    pub(super) const NONE: Journal = Journal { priorities: false, counters: true };
+
+    /// What stdout leads to, by the device and inode that systemd names (systemd.exec(5)).
+    pub(super) fn of(verbose: bool) -> Journal {
+        let named = std::env::var("JOURNAL_STREAM").ok();
+        let own = || {
+            let out = File::from(io::stdout().as_fd().try_clone_to_owned().ok()?);
+            let about = out.metadata().ok()?;
+            Some(format!("{}:{}", about.dev(), about.ino()))
+        };
+        let priorities = named.is_some() && named == own();
+        Journal { priorities, counters: verbose || !priorities }
+    }
+
+    /// `text`, each line with the priority: 4 is a warning, 6 is information.
+    fn line(self, priority: u8, text: &str) -> String {
+        if !self.priorities {
+            return text.to_owned();
+        }
+        let lines: Vec<_> = text.lines().map(|line| format!("<{priority}>{line}")).collect();
+        lines.join("\n")
+    }
+}
+
 /// A screen of lines.
 pub(super) struct Plain {
     /// `None` where only warnings are wanted.
     out: Option<Lines>,
     /// Warnings go to stderr, whatever stdout is used for.
     warnings: Lines,
+    journal: Journal,
+    /// The session is a login by Mosh: no tunnel has to be told its MTU.
+    login: bool,
     model: Model,
 }
 
@@ -28,14 +69,20 @@ impl Plain {
     ///
     /// # Errors
     /// The threads that write them cannot be had.
-    pub(super) fn new(quiet: bool) -> io::Result<Plain> {
+    pub(super) fn new(quiet: bool, journal: Journal) -> io::Result<Plain> {
         let out = (!quiet).then(Lines::stdout).transpose()?;
-        Ok(Plain::to(out, Lines::stderr()?))
+        Ok(Plain { journal, ..Plain::to(out, Lines::stderr()?) })
     }
 
     /// Lines to `out`, where there is one, and to `warnings`.
     pub(super) fn to(out: Option<Lines>, warnings: Lines) -> Plain {
-        Plain { out, warnings, model: Model::default() }
+        let (journal, login) = (Journal::NONE, false);
+        Plain { out, warnings, journal, login, model: Model::default() }
+    }
+
+    /// The same for a login by Mosh.
+    pub(super) fn of_login(self) -> Plain {
+        Plain { login: true, ..self }
     }
 
     /// Waits until the reader has taken all lines, but not for long. Whether that is so.
@@ -45,7 +92,14 @@ impl Plain {
 
     fn say(&mut self, text: &str) {
         if let Some(out) = &self.out {
-            out.say(text, lost);
+            out.say(&self.journal.line(6, text), lost);
+        }
+    }
+
+    /// What a WireGuard tunnel has to know.
+    fn say_mtu(&mut self, about: &Listening) {
+        if !self.login {
+            check::mtu(about).into_iter().for_each(|line| self.say(&line));
         }
     }
 }
@@ -60,14 +114,14 @@ impl Screen for Plain {
             (listen, None) => listen.map_or_else(String::new, |at| format!("listening on {at}")),
         };
         self.say(&format!("{door}{server}: {schedule}, every {every}, seed {seed}"));
-        check::mtu(about).into_iter().for_each(|line| self.say(&line));
+        self.say_mtu(about);
         advice::warnings(about).iter().for_each(|text| self.warn(text));
     }
 
     fn reloaded(&mut self, now: Time, about: &Listening) {
         self.model.reloaded(now, about);
         self.say(&format!("{:9.3}  {}", now.secs_f64(), settings(about)));
-        check::mtu(about).into_iter().for_each(|line| self.say(&line));
+        self.say_mtu(about);
     }
 
     fn event(&mut self, now: Time, event: &Event) {
@@ -82,6 +136,9 @@ impl Screen for Plain {
 
     fn snapshot(&mut self, now: Time, snapshot: &Snapshot) {
         self.model.snapshot(now, snapshot);
+        if !self.journal.counters {
+            return;
+        }
         let paths: Vec<_> = self.model.rows.iter().map(brief).collect();
         let (sessions, time) = (snapshot.sessions, now.secs_f64());
         self.say(&format!("{time:9.3}  sessions: {sessions}; {}", paths.join("; ")));
@@ -93,12 +150,12 @@ impl Screen for Plain {
         let mut text = format!("ended after {:.1} s\n", now.secs_f64()) + &summary(&self.model);
         text.extend(advice::never_split(snapshot).map(|line| format!("\n{line}")));
         text.extend(losses(snapshot).map(|line| format!("\n{line}")));
-        out.last(&text, lost);
+        out.last(&self.journal.line(6, &text), lost);
     }
 
     fn warn(&mut self, text: &str) {
         let lost = |lines| format!("warning: {}", lost(lines));
-        self.warnings.say(&format!("warning: {text}"), lost);
+        self.warnings.say(&self.journal.line(4, &format!("warning: {text}")), lost);
     }
 
     fn interval(&self) -> Duration {
@@ -167,7 +224,7 @@ mod tests {
     fn told(quiet: bool) -> String {
         lines_told(|out| {
             let (out, warnings) = ((!quiet).then_some(out), Lines::stderr().unwrap());
-            let mut screen = Plain { out, warnings, model: Model::default() };
+            let mut screen = Plain::to(out, warnings);
             let (session, client) = (SessionId(0), "127.0.0.1:9".parse().unwrap());
             screen.event(Time::from_millis(1500), &Event::Opened { session, client, server: None });
             screen.snapshot(Time::from_secs(2), &snapshot(&[(1000, 3000), (3000, 1000)]));

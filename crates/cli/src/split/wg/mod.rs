@@ -3,10 +3,10 @@
 mod show;
 
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anabranch_drive::split::{Target, free_loopback, may_mark};
-use anabranch_drive::wg_quick::{FULL_TUNNEL_MARK, PeerChoice, WgQuick, Write};
+use anabranch_drive::wg_quick::{FULL_TUNNEL_MARK, WgQuick, Write};
 
 use super::options::Options;
 use super::values::Mark;
@@ -14,75 +14,60 @@ use crate::failure::Failure;
 use show::Sink;
 pub(super) use show::{Announcing, Tunnel};
 
-/// Where to read a WireGuard tunnel from, and where to write it to.
-#[derive(Debug, Default, clap::Args)]
-pub(crate) struct WgArgs {
-    /// Split the tunnel of this wg-quick file: its Endpoint is the server, and what has to change in it
-    /// is shown
-    ///
-    /// Listens on 127.0.0.1, at the Endpoint's port or a free one, unless --listen says otherwise.
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["to", "tun"], help_heading = "WireGuard")]
-    wg: Option<PathBuf>,
-
-    /// Write the changed file, keys included, for its owner alone to read; - prints it
-    #[arg(long, value_name = "FILE", requires = "wg", help_heading = "WireGuard")]
-    write: Option<PathBuf>,
-
-    /// Let --write replace a file
-    #[arg(long, requires = "write", help_heading = "WireGuard")]
-    overwrite: bool,
-
-    /// The peer to split towards, by public key or place in the file, where several have an Endpoint
-    #[arg(long, value_name = "KEY|N", requires = "wg", help_heading = "WireGuard")]
-    peer: Option<PeerChoice>,
+/// Reads the tunnel's file, if `options` name one, and puts what it says into them where they say
+/// nothing.
+///
+/// # Errors
+/// Misuse: the file, or where to write it, is not as it must be. Nothing is left behind.
+pub(super) fn begin(options: &mut Options) -> Result<Option<Tunnel>, Failure> {
+    check(options)?;
+    let Some(source) = options.wg.clone() else { return Ok(None) };
+    let file = WgQuick::read(&source).map_err(Failure::misuse)?;
+    let peer = file.peer(options.peer.as_ref()).map_err(Failure::misuse)?.clone();
+    let server = peer.endpoint.clone().expect("WgQuick::peer gives peers with an endpoint");
+    options.listen = Some(listen(options.listen, &file, &server, &source)?);
+    options.to = Some(server);
+    let (mark, unmarked) = mark(options.fwmark, &file);
+    options.fwmark = mark.filter(|_| !unmarked).map(Mark);
+    let sink = sink(&source, options)?;
+    let (json, quiet) = (options.json, options.quiet);
+    Ok(Some(Tunnel { source, file, peer, mark, unmarked, sink, json, quiet }))
 }
 
-impl WgArgs {
-    /// Reads the file, if one is named, and puts what it says into `options` where they say nothing.
-    ///
-    /// # Errors
-    /// Misuse: the file, or where to write it, is not as it must be. Nothing is left behind.
-    pub(super) fn begin(&self, options: &mut Options) -> Result<Option<Tunnel>, Failure> {
-        let Some(source) = &self.wg else { return Ok(None) };
-        let file = WgQuick::read(source).map_err(Failure::misuse)?;
-        let peer = file.peer(self.peer.as_ref()).map_err(Failure::misuse)?.clone();
-        let server = peer.endpoint.clone().expect("WgQuick::peer gives peers with an endpoint");
-        let listen = listen(options.listen, &file, &server, source)?;
-        options.listen = Some(listen);
-        options.to = Some(server);
-        let (mark, unmarked) = mark(options.fwmark, &file);
-        options.fwmark = mark.filter(|_| !unmarked).map(Mark);
-        let sink = self.sink(source, options)?;
-        let source = source.clone();
-        Ok(Some(Tunnel {
-            source,
-            file,
-            peer,
-            mark,
-            unmarked,
-            sink,
-            json: options.json,
-            quiet: options.quiet,
-        }))
+/// What does not go together: flags and a file may each say a part of it.
+fn check(options: &Options) -> Result<(), Failure> {
+    let refuse = |text: &str| Err(Failure::misuse(text));
+    match (&options.wg, &options.write) {
+        (Some(_), _) if options.to.is_some() || options.tun.is_some() => {
+            refuse("--wg: takes the place of --to and --tun: leave them away")
+        }
+        (None, Some(_)) => refuse("--write: there is nothing to write: add --wg FILE"),
+        (None, _) if options.peer.is_some() => {
+            refuse("--peer: there is no file with peers: add --wg FILE")
+        }
+        (_, None) if options.overwrite => {
+            refuse("--overwrite: it lets --write replace a file: add --write FILE")
+        }
+        _ => Ok(()),
     }
+}
 
-    /// Where the whole file goes. Standard output is then kept free of all else.
-    fn sink(&self, source: &Path, options: &mut Options) -> Result<Sink, Failure> {
-        match &self.write {
-            None => Ok(Sink::None),
-            Some(target) if target == Path::new("-") => {
-                if options.json {
-                    return Err(Failure::misuse(
-                        "--write -: the file and --json would share standard output",
-                    ));
-                }
-                options.quiet = true;
-                Ok(Sink::Stdout)
+/// Where the whole file goes. Standard output is then kept free of all else.
+fn sink(source: &Path, options: &mut Options) -> Result<Sink, Failure> {
+    match &options.write {
+        None => Ok(Sink::None),
+        Some(target) if target == Path::new("-") => {
+            if options.json {
+                return Err(Failure::misuse(
+                    "--write -: the file and --json would share standard output",
+                ));
             }
-            Some(target) => {
-                let begun = Write::begin(target, source, self.overwrite);
-                begun.map(Sink::File).map_err(|error| Failure::misuse(format!("--write: {error}")))
-            }
+            options.quiet = true;
+            Ok(Sink::Stdout)
+        }
+        Some(target) => {
+            let begun = Write::begin(target, source, options.overwrite);
+            begun.map(Sink::File).map_err(|error| Failure::misuse(format!("--write: {error}")))
         }
     }
 }

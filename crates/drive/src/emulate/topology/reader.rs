@@ -139,7 +139,19 @@ impl Reader<'_> {
             Section { path: "event", keys: &with_edits(&["at", "link"]) },
             Section { path: "program", keys: PROGRAM_KEYS },
         ];
-        toml_keys::read(self.text, self.file, &sections)
+        let read = toml_keys::read(self.text, self.file, &sections);
+        read.map_err(|error| self.or_splitters(error))
+    }
+
+    /// The mistake, with a word about the file where its key is one of the splitter's.
+    fn or_splitters(&self, error: TomlError) -> TomlError {
+        let keys = ["listen", "to", "tun", "path", "wg", "schedule", "every"];
+        if !keys.iter().any(|key| error.message.starts_with(&format!("unknown key `{key}`;"))) {
+            return error;
+        }
+        let message =
+            format!("{}; a splitter's file? anabranch split {}", error.message, self.file);
+        TomlError { message, ..error }
     }
 
     fn error(&self, span: Range<usize>, message: impl Into<String>) -> TomlError {

@@ -1,0 +1,90 @@
+//! Who holds a port of this machine, as far as /proc tells: for the message that it is taken.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::Path;
+
+/// A transport protocol with ports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Transport {
+    /// UDP.
+    Udp,
+    /// TCP.
+    Tcp,
+}
+
+/// The program that holds the port of `address`: its name and number, as in `socat (process 17)`.
+/// `None` where /proc does not tell: the program is another user's, or the kernel itself (a
+/// WireGuard interface's `ListenPort`).
+pub fn holder(transport: Transport, address: SocketAddr) -> Option<String> {
+    let tables = match transport {
+        Transport::Udp => ["/proc/net/udp", "/proc/net/udp6"],
+        Transport::Tcp => ["/proc/net/tcp", "/proc/net/tcp6"],
+    };
+    let read = |table: &str| fs::read_to_string(table).unwrap_or_default();
+    let inodes: Vec<_> =
+        tables.iter().flat_map(|table| inodes(&read(table), address.port())).collect();
+    let sockets: Vec<_> = inodes.iter().map(|inode| format!("socket:[{inode}]")).collect();
+    let processes = fs::read_dir("/proc").ok()?.flatten();
+    let numbered =
+        processes.filter(|entry| entry.file_name().as_encoded_bytes()[0].is_ascii_digit());
+    let process = numbered.map(|entry| entry.path()).find(|process| holds(process, &sockets))?;
+    let name = fs::read_to_string(process.join("comm")).ok()?;
+    Some(format!("{} (process {})", name.trim_end(), process.file_name()?.display()))
+}
+
+/// What to say of an address that cannot be listened on because it is taken.
+pub fn taken(transport: Transport, address: SocketAddr) -> String {
+    let by = holder(transport, address);
+    let by = by.unwrap_or_else(|| "another program, or a WireGuard interface".to_owned());
+    format!("the port is taken by {by}; choose another")
+}
+
+/// The inodes of the sockets in `table` whose local port is `port`.
+fn inodes(table: &str, port: u16) -> Vec<String> {
+    let inode = |line: &str| {
+        let mut fields = line.split_whitespace();
+        let (_, local) = fields.nth(1)?.rsplit_once(':')?;
+        let inode = fields.nth(7)?;
+        (u16::from_str_radix(local, 16).ok()? == port && inode != "0").then(|| inode.to_owned())
+    };
+    table.lines().skip(1).filter_map(inode).collect()
+}
+
+fn holds(process: &Path, sockets: &[String]) -> bool {
+    let files = fs::read_dir(process.join("fd")).into_iter().flatten().flatten();
+    let mut targets = files.filter_map(|file| fs::read_link(file.path()).ok());
+    targets.any(|target| sockets.iter().any(|socket| Path::new(socket) == target))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{TcpListener, UdpSocket};
+
+    use super::*;
+
+    #[test]
+    fn a_port_of_our_own_is_found_by_its_transport() {
+        let (udp, tcp) = (UdpSocket::bind("127.0.0.1:0"), TcpListener::bind("127.0.0.1:0"));
+        let (udp, tcp) = (udp.unwrap(), tcp.unwrap());
+        let ours = Some(format!("(process {})", std::process::id()));
+        let found = |transport, address| {
+            let text: Option<String> = holder(transport, address);
+            text.map(|text| text[text.find('(').unwrap()..].to_owned())
+        };
+        assert_eq!(found(Transport::Udp, udp.local_addr().unwrap()), ours);
+        assert_eq!(found(Transport::Tcp, tcp.local_addr().unwrap()), ours);
+    }
+
+    #[test]
+    fn inodes_are_read_by_the_local_port() {
+        let table = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   \
+                     uid  timeout inode ref pointer drops\n \
+                     817: 0100007F:CA6C 00000000:0000 07 00000000:00000000 00:00000000 00000000     \
+                     0        0 5501 2 0000000000000000 0\n \
+                     818: 0100007F:CA6D 00000000:CA6C 07 00000000:00000000 00:00000000 00000000     \
+                     0        0 5502 2 0000000000000000 0\n";
+        assert_eq!(inodes(table, 51820), ["5501"]);
+        assert_eq!(inodes("garbage\n:\n1: x y\n", 1), [""; 0]);
+    }
+}
