@@ -52,6 +52,7 @@ BANNED_CRATES = {
 WIRE = re.compile(r"crates/onion/src/wire(\.rs|/.+\.rs)")
 # Parser -> the fuzz target that reaches it. Folders stand for every file in them.
 PARSERS = {
+    "crates/anonymity/src/consensus.rs": "consensuses",
     "crates/comps/src/protocol/mod.rs": "recognise",
     "crates/comps/src/protocol/quic.rs": "quic_packets",
     "crates/comps/src/protocol/dns.rs": "dns_wireguard_mosh",

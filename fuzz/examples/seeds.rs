@@ -34,6 +34,7 @@ fn main() -> Outcome {
     write(&corpus.join("recognise"), &packets)?;
     write(&corpus.join("quic_packets"), &quic())?;
     write(&corpus.join("dns_wireguard_mosh"), &[wireguard(), dns(), mosh()].concat())?;
+    write(&corpus.join("consensuses"), &consensuses())?;
     write(&corpus.join("core_driver"), &scripts())?;
     write(&corpus.join("documents"), &documents()?)?;
     write(&corpus.join("ip_packets"), &ip_packets()?)?;
@@ -227,6 +228,23 @@ fn cells() -> Seeds {
         ("cut", cut),
         ("too-long", b"\0\0\0\0\0\x81\xff\xff".to_vec()),
     ]
+}
+
+/// A table and a document, one relay each.
+fn consensuses() -> Seeds {
+    let weights = "bandwidth-weights Wgg=6146 Wgd=0 Wee=10000";
+    let table = format!(
+        "# valid-after 2015-10-10 02:00:00\n# params a=1\n# {weights}\n#fp\tnick\n{}\tone\t192.0.2.1\t9001\t0\tSE\t50\t0\t\
+         Exit Fast Guard Stable V2Dir\t0.4\taccept 80,443\t${}\n",
+        "01".repeat(20),
+        "02".repeat(20)
+    );
+    let document = format!(
+        "network-status-version 3\nvalid-after 2022-11-19 10:00:00\nparams a=1\nr seele AAoQ1DAR6kkoo19hBAX5K0QztNw \
+         FF26jNpQfRpYdz65WYv+O9pFPtY 2022-11-19 03:58:26 192.0.2.2 9001 0\ns Fast Guard Stable V2Dir\nw Bandwidth=270\n\
+         p reject 1-65535\n{weights}\ndirectory-signature sha256 A B\n"
+    );
+    vec![("table", table.into_bytes()), ("document", document.into_bytes())]
 }
 
 /// One document of each kind, signed as it should be, behind the byte that names the kind.

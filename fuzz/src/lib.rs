@@ -8,6 +8,7 @@
 //! `fuzz_targets/` and its seeds to `examples/seeds.rs`.
 
 pub mod censor;
+pub mod consensuses;
 pub mod core_driver;
 pub mod dns_wireguard_mosh;
 pub mod documents;
@@ -36,6 +37,7 @@ pub type Check = fn(&[u8]);
 /// Every target: its name, which is that of its corpus too, and its check.
 pub const TARGETS: &[(&str, Check)] = &[
     ("censor", censor::check),
+    ("consensuses", consensuses::check),
     ("core_driver", core_driver::check),
     ("dns_wireguard_mosh", dns_wireguard_mosh::check),
     ("documents", documents::check),

@@ -1,5 +1,6 @@
 //! The `anabranch` program: one sub-command a module.
 
+mod anonymity;
 mod emulate;
 mod experiment;
 mod failure;
@@ -41,6 +42,7 @@ enum Command {
     Up(onion::UpArgs),
     Emulate(emulate::EmulateArgs),
     Experiment(experiment::ExperimentArgs),
+    Anonymity(anonymity::AnonymityArgs),
     Report(report::ReportArgs),
     Generate(generate::GenerateArgs),
 }
@@ -60,6 +62,7 @@ fn run(cli: Cli) -> Result<(), Failure> {
         Command::Up(args) => args.run(),
         Command::Emulate(args) => args.run(),
         Command::Experiment(args) => args.run(),
+        Command::Anonymity(args) => args.run(),
         Command::Report(args) => args.run(),
         Command::Generate(args) => args.run(Cli::command()),
     }

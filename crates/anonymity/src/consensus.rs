@@ -1,0 +1,387 @@
+//! Consensuses as files: documents of the directory protocol (dir-spec 3.4.1) in either flavour,
+//! and tables, one relay a row.
+//!
+//! A table has lines `# KEYWORD REST` with what a document's header says (`valid-after`, `params`,
+//! `bandwidth-weights`), a line that begins with `#fp`, and rows of twelve fields between tabs:
+//! fingerprint, nickname, IPv4 address, OR port, directory port, country, weight, unmeasured,
+//! flags, version, exit policy (`accept 80,443`), family (fingerprints). The last two may be empty
+//! in all rows: they are not known then.
+//!
+//! Signatures are not checked: who analyses a file of years ago has no certificates for it.
+
+use std::collections::BTreeMap;
+use std::fmt::{self, Write as _};
+use std::net::{Ipv4Addr, SocketAddr};
+
+use anabranch_onion::directory::civil::from_utc;
+use anabranch_onion::directory::descriptor::{hex, twenty};
+use anabranch_onion::directory::network::Network;
+use anabranch_onion::wire::netdoc::{Consensus, Flags, RelayStatus, Speaks, parse_microdescs};
+use base64ct::{Base64Unpadded, Encoding};
+
+/// Fields of a row.
+const FIELDS: usize = 12;
+/// An exit of whose ports nothing is known.
+const ANY_PORT: &str = "accept 1-65535";
+/// Relays whose descriptions are parsed at once.
+const BATCH: usize = 1000;
+
+/// Why a file is no consensus: the line, if one is to blame, and what is wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NoConsensus {
+    line: Option<usize>,
+    what: String,
+}
+
+impl fmt::Display for NoConsensus {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.line {
+            Some(line) => write!(out, "line {line}: {}", self.what),
+            None => out.write_str(&self.what),
+        }
+    }
+}
+
+impl std::error::Error for NoConsensus {}
+
+/// A consensus with what the file says of policies and families.
+#[derive(Clone, Debug)]
+pub struct Listed {
+    /// The relays, all of them usable.
+    pub network: Network,
+    /// Whether exit policies are known. If not, whoever has the flag Exit lets streams out to all
+    /// ports.
+    pub has_policies: bool,
+    /// Whether families are known. If not, nobody has one.
+    pub has_families: bool,
+}
+
+/// What a file says of one relay.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Row {
+    nickname: String,
+    id: [u8; 20],
+    address: Option<SocketAddr>,
+    flags: Flags,
+    weight: u32,
+    policy: Option<String>,
+    family: Vec<[u8; 20]>,
+}
+
+/// What a file says of the network.
+#[derive(Debug, Default)]
+struct Header {
+    valid_after: u64,
+    params: BTreeMap<String, i32>,
+    weights: BTreeMap<String, i32>,
+}
+
+/// Reads a consensus.
+///
+/// # Errors
+/// It is none, or not a whole one.
+pub fn read(text: &str) -> Result<Listed, NoConsensus> {
+    if !text.ends_with('\n') {
+        return Err(whole("it ends within a line: it was cut, or it is no consensus"));
+    }
+    let (header, rows) = match text.starts_with("network-status-version 3") {
+        true => document(text)?,
+        false => table(text)?,
+    };
+    if header.weights.is_empty() {
+        return Err(whole("it has no bandwidth-weights: it was cut, or it is no consensus"));
+    }
+    if rows.is_empty() {
+        return Err(whole("it lists no relay"));
+    }
+    listed(header, rows)
+}
+
+fn whole(what: &str) -> NoConsensus {
+    NoConsensus { line: None, what: what.to_owned() }
+}
+
+/// A document of the directory protocol, flavour `ns` or `microdesc`.
+fn document(text: &str) -> Result<(Header, Vec<Row>), NoConsensus> {
+    let (mut header, mut rows, mut is_signed) = (Header::default(), Vec::<Row>::new(), false);
+    let is_ns = !text.starts_with("network-status-version 3 microdesc");
+    for (line, text) in (1..).zip(text.lines()) {
+        let (keyword, rest) = text.split_once(' ').unwrap_or((text, ""));
+        let is_good = match keyword {
+            "r" => routers_line(rest, is_ns).map(|row| rows.push(row)).is_some(),
+            "s" | "w" | "p" => rows.last_mut().is_some_and(|row| row.take(keyword, rest)),
+            _ => header.take(keyword, rest).is_some(),
+        };
+        if !is_good {
+            return Err(bad(line, keyword));
+        }
+        is_signed |= keyword == "directory-signature";
+    }
+    match is_signed {
+        true => Ok((header, rows)),
+        false => Err(whole("nobody signed it: it was cut, or it is no consensus")),
+    }
+}
+
+fn bad(line: usize, what: &str) -> NoConsensus {
+    NoConsensus { line: Some(line), what: format!("{what} has not the form that it should have") }
+}
+
+impl Row {
+    /// A further line of a relay.
+    fn take(&mut self, keyword: &str, rest: &str) -> bool {
+        match keyword {
+            "s" => self.flags = flags(rest),
+            "w" => match weight(rest) {
+                Some(weight) => self.weight = weight,
+                None => return false,
+            },
+            _ => self.policy = Some(rest.to_owned()),
+        }
+        true
+    }
+}
+
+/// `r NICKNAME IDENTITY [DIGEST] DATE TIME IP ORPORT DIRPORT`.
+fn routers_line(rest: &str, is_ns: bool) -> Option<Row> {
+    let fields: Vec<&str> = rest.split(' ').collect();
+    let address = if is_ns { 5 } else { 4 };
+    let id = Base64Unpadded::decode_vec(fields.get(1)?).ok()?.try_into().ok()?;
+    let address = socket(fields.get(address)?, fields.get(address + 1)?)?;
+    Some(Row {
+        nickname: (*fields.first()?).to_owned(),
+        id,
+        address: Some(address),
+        ..Row::default()
+    })
+}
+
+fn socket(address: &str, port: &str) -> Option<SocketAddr> {
+    Some(SocketAddr::from((address.parse::<Ipv4Addr>().ok()?, port.parse().ok()?)))
+}
+
+fn weight(rest: &str) -> Option<u32> {
+    rest.split(' ').find_map(|item| item.strip_prefix("Bandwidth="))?.parse().ok()
+}
+
+fn flags(text: &str) -> Flags {
+    let has = |name: &str| text.split(' ').any(|flag| flag == name);
+    Flags {
+        authority: has("Authority"),
+        bad_exit: has("BadExit"),
+        exit: has("Exit"),
+        fast: has("Fast"),
+        guard: has("Guard"),
+        middle_only: has("MiddleOnly"),
+        stable: has("Stable"),
+        v2dir: has("V2Dir"),
+    }
+}
+
+impl Header {
+    /// A line of the header or the footer; what is not asked for is passed over.
+    fn take(&mut self, keyword: &str, rest: &str) -> Option<()> {
+        match keyword {
+            "valid-after" => self.valid_after = from_utc(rest)?,
+            "params" => self.params = values(rest)?,
+            "bandwidth-weights" => self.weights = values(rest)?,
+            _ => {}
+        }
+        Some(())
+    }
+}
+
+fn values(text: &str) -> Option<BTreeMap<String, i32>> {
+    let pair = |item: &str| {
+        let (name, value) = item.split_once('=')?;
+        Some((name.to_owned(), value.parse().ok()?))
+    };
+    text.split_whitespace().map(pair).collect()
+}
+
+/// A table, one relay a row.
+fn table(text: &str) -> Result<(Header, Vec<Row>), NoConsensus> {
+    let (mut header, mut rows, mut is_table) = (Header::default(), Vec::new(), false);
+    for (line, text) in (1..).zip(text.lines()) {
+        if let Some(said) = text.strip_prefix("# ") {
+            let (keyword, rest) = said.split_once(' ').unwrap_or((said, ""));
+            header.take(keyword, rest).ok_or_else(|| bad(line, keyword))?;
+        } else if text.starts_with("#fp\t") {
+            is_table = true;
+        } else if is_table {
+            rows.push(table_row(text).ok_or_else(|| bad(line, "the row"))?);
+        } else {
+            let what = "it is neither a consensus of the directory protocol nor a table of relays";
+            return Err(whole(what));
+        }
+    }
+    Ok((header, rows))
+}
+
+fn table_row(text: &str) -> Option<Row> {
+    let fields: Vec<&str> = text.split('\t').collect();
+    if fields.len() != FIELDS {
+        return None;
+    }
+    let family = fields[11].split_whitespace();
+    // Some name their family by nickname, which proves nothing and has not counted since 2017.
+    let family = family.filter_map(|name| twenty(name.trim_start_matches('$').get(..40)?));
+    Some(Row {
+        nickname: fields[1].to_owned(),
+        id: twenty(fields[0])?,
+        address: Some(socket(fields[2], fields[3])?),
+        flags: flags(fields[8]),
+        weight: fields[6].parse().ok()?,
+        policy: Some(fields[10].to_owned()).filter(|policy| !policy.is_empty()),
+        family: family.collect(),
+    })
+}
+
+fn listed(header: Header, mut rows: Vec<Row>) -> Result<Listed, NoConsensus> {
+    rows.sort_by_key(|row| row.id);
+    if rows.windows(2).any(|pair| pair[0].id == pair[1].id) {
+        return Err(whole("it lists a relay twice"));
+    }
+    let has_policies = rows.iter().any(|row| row.policy.is_some());
+    let has_families = rows.iter().any(|row| !row.family.is_empty());
+    let mut microdescs = Vec::with_capacity(rows.len());
+    for batch in rows.chunks(BATCH) {
+        let text: String = batch.iter().map(|row| description(row, has_policies)).collect();
+        let (parsed, _) = parse_microdescs(&text).map_err(|error| whole(&error.to_string()))?;
+        microdescs.extend(parsed.into_iter().map(|(microdesc, _)| microdesc));
+    }
+    if microdescs.len() != rows.len() {
+        let count = rows.len() - microdescs.len();
+        return Err(whole(&format!("the exit policies of {count} relays cannot be read")));
+    }
+    let relays = rows.into_iter().zip(&microdescs).map(|(row, one)| status(row, one.digest));
+    let mut network = Network::new(Consensus {
+        valid_after: header.valid_after,
+        fresh_until: header.valid_after + 3600,
+        valid_until: header.valid_after + 3 * 3600,
+        relays: relays.collect(),
+        params: header.params,
+        weights: header.weights,
+    });
+    microdescs.into_iter().for_each(|microdesc| {
+        network.learn(microdesc);
+    });
+    Ok(Listed { network, has_policies, has_families })
+}
+
+/// A microdescriptor with what matters for the choice of paths. Nobody builds a circuit by its
+/// keys.
+fn description(row: &Row, has_policies: bool) -> String {
+    let unknown = (!has_policies && row.flags.exit).then_some(ANY_PORT);
+    let mut key = [0; 32];
+    key[..20].copy_from_slice(&row.id);
+    let key = Base64Unpadded::encode_string(&key);
+    let mut text = format!("onion-key\nntor-onion-key {key}\n");
+    if !row.family.is_empty() {
+        text += "family";
+        row.family.iter().for_each(|id| {
+            let _ = write!(text, " ${}", hex(id));
+        });
+        text += "\n";
+    }
+    if let Some(policy) = row.policy.as_deref().or(unknown) {
+        text += &format!("p {policy}\n");
+    }
+    text + &format!("id ed25519 {key}\n")
+}
+
+fn status(row: Row, microdesc: [u8; 32]) -> RelayStatus {
+    RelayStatus {
+        nickname: row.nickname,
+        rsa_identity: row.id,
+        microdesc,
+        addresses: row.address.into_iter().collect(),
+        flags: row.flags,
+        bandwidth: row.weight,
+        speaks: Speaks::default(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HEAD: &str = "# valid-after 2015-10-10 02:00:00\n# params NumEntryGuards=1\n\
+        # bandwidth-weights Wgg=6146 Wgd=0 Wee=10000\n#fp\tnick\tip\n";
+
+    fn row(place: u8, rest: &str) -> String {
+        let id = hex(&[place; 20]);
+        let at = format!("10.{place}.0.1\t9001\t0");
+        format!("{id}\tr{place}\t{at}\tSE\t50\t0\tExit Fast Guard\t0.4\t{rest}\n")
+    }
+
+    #[test]
+    fn a_table_gives_relays_with_policies_and_families() {
+        let kin = format!("accept 80,443\t${} nickname", hex(&[2; 20]));
+        let text = HEAD.to_owned() + &row(2, "\t") + &row(1, &kin);
+        let listed = read(&text).unwrap();
+        assert!(listed.has_policies && listed.has_families);
+        let relays: Vec<_> = listed.network.relays().collect();
+        assert_eq!(relays.len(), 2);
+        assert!(
+            relays[0].microdesc.exits_to(443, false) && !relays[0].microdesc.exits_to(25, false)
+        );
+        assert_eq!(relays[0].microdesc.family, [[2; 20]]);
+        assert!(!relays[1].microdesc.exits(), "policies are known, and this one has none");
+        assert_eq!(listed.network.consensus().weights["Wgg"], 6146);
+        assert_eq!(listed.network.consensus().valid_after, 1_444_442_400);
+    }
+
+    #[test]
+    fn where_no_policy_is_known_the_flag_says_who_is_an_exit() {
+        let listed = read(&(HEAD.to_owned() + &row(1, "\t"))).unwrap();
+        assert!(!listed.has_policies && !listed.has_families);
+        assert!(listed.network.relays().all(|relay| relay.microdesc.exits_to(25, false)));
+    }
+
+    #[test]
+    fn documents_of_both_flavours_say_the_same() {
+        let footer =
+            "directory-footer\nbandwidth-weights Wgg=6146\ndirectory-signature sha256 A B\n";
+        let of = |flavour: &str, digest: &str, policy: &str| {
+            format!(
+                "network-status-version 3{flavour}\nvalid-after 2022-11-19 10:00:00\nparams a=1\n\
+                 r seele AAoQ1DAR6kkoo19hBAX5K0QztNw {digest}2022-11-19 03:58:26 \
+                 104.53.221.159 9001 0\n\
+                 s Fast Guard Running\nw Bandwidth=270 Unmeasured=1\n{policy}{footer}"
+            )
+        };
+        let ns = read(&of("", "FF26jNpQfRpYdz65WYv+O9pFPtY ", "p accept 80\n")).unwrap();
+        let microdesc = read(&of(" microdesc", "", "m AAAA\n")).unwrap();
+        let only = |listed: &Listed| {
+            let status = listed.network.consensus().relays[0].clone();
+            RelayStatus { microdesc: [0; 32], ..status }
+        };
+        assert_eq!(only(&ns), only(&microdesc));
+        assert_eq!((only(&ns).bandwidth, only(&ns).flags.guard), (270, true));
+        assert!(ns.has_policies && !microdesc.has_policies);
+    }
+
+    #[test]
+    fn what_is_no_whole_consensus_is_refused_in_one_line() {
+        let good = HEAD.to_owned() + &row(1, "accept 80\t") + &row(2, "accept 80\t");
+        let half = &good[..good.len() - 40];
+        let document = "network-status-version 3\nvalid-after 2022-11-19 10:00:00\n";
+        let cases: [(&str, &str); 10] = [
+            ("", "within a line"),
+            ("hello\n", "neither"),
+            (half, "within a line"),
+            (&format!("{half}\n"), "line 6"),
+            (HEAD, "lists no relay"),
+            (&good.replace("# bandwidth-weights", "# weights"), "bandwidth-weights"),
+            (&good.replace("accept 80\t\n", "accept eighty\t\n"), "exit policies of 2"),
+            (&good.replace("\t50\t", "\t-50\t"), "line 5"),
+            (&(good.clone() + &row(1, "\t")), "twice"),
+            (document, "nobody signed it"),
+        ];
+        for (text, says) in cases {
+            let error = read(text).unwrap_err().to_string();
+            assert!(error.contains(says) && !error.contains('\n'), "{error}: not {says}");
+        }
+    }
+}

@@ -1,0 +1,256 @@
+//! Guard fingerprints (section 6.2): a client's set of `m` guards says who it is if few others have
+//! the same.
+//!
+//! The paper's formula, clients over `C(guards, m)`, is the mean over sets of an even draw. Guards
+//! are drawn by weight, and what a client sees is the mean over clients: both are told, with the
+//! size that as many sets of equal size would have.
+
+use anabranch_multipath::seed::stream;
+use anabranch_onion::directory::network::below;
+use anabranch_onion::guards::{GuardParams, Guards};
+
+use crate::figures::Band;
+use crate::town::{Moment, Town};
+use crate::{BadSetting, MOST_LEGS, count, threads};
+
+/// Seconds since 1970 at which clients begin: any time will do.
+const NOW: u64 = 1_500_000_000;
+/// Clients of one piece of work.
+const PIECE: usize = 2000;
+
+/// What is drawn.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FingerprintSettings {
+    /// Clients of each population.
+    pub clients: usize,
+    /// Guards of a client: from 1 to so many.
+    pub legs: usize,
+    /// Populations.
+    pub draws: usize,
+    /// The seed of all draws.
+    pub seed: u64,
+    /// Threads to use.
+    pub threads: usize,
+}
+
+impl Default for FingerprintSettings {
+    /// The paper's clients.
+    fn default() -> FingerprintSettings {
+        FingerprintSettings { clients: 83_000, legs: 3, draws: 10, seed: 1, threads: 1 }
+    }
+}
+
+/// How clients share sets.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Sharing {
+    /// Clients for each set that somebody has.
+    pub over_sets: Band,
+    /// Clients that have a client's set, itself included, in the mean over clients: Σn²/N.
+    pub over_clients: Band,
+    /// The same, the median over clients.
+    pub median: Band,
+    /// The share of clients whose set nobody else has.
+    pub unique: Band,
+    /// Clients of the set that most have.
+    pub largest: Band,
+    /// Clients for each of as many sets of equal size as the entropy of sets has: N / 2^H.
+    pub effective: Band,
+}
+
+/// What came of clients with so many guards.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FingerprintRow {
+    /// Guards of a client.
+    pub legs: usize,
+    /// The paper's formula: clients over `C(guards, legs)`.
+    pub formula: f64,
+    /// Guards that each client draws itself, the first primary ones.
+    pub own: Sharing,
+    /// What it would be if guards were divided into sets of so many, and each client drew a set by
+    /// its weight.
+    pub fixed: Sharing,
+}
+
+/// Draws the guards of clients where entry relays have these weights.
+///
+/// # Errors
+/// A setting makes no sense.
+pub fn fingerprints(
+    weights: &[u64],
+    params: &GuardParams,
+    settings: &FingerprintSettings,
+) -> Result<Vec<FingerprintRow>, BadSetting> {
+    count("the number of clients", settings.clients, 1 << 28)?;
+    count("the number of guards of a client", settings.legs, MOST_LEGS)?;
+    count("the number of draws", settings.draws, 100_000)?;
+    if weights.len() < settings.legs {
+        let (guards, legs) = (weights.len(), settings.legs);
+        return Err(BadSetting(format!("{guards} guards are too few for {legs} a client")));
+    }
+    let row = |legs| FingerprintRow {
+        legs,
+        formula: settings.clients as f64 / combinations(weights.len(), legs),
+        own: sharing(settings, |draw| own(weights, params, settings, legs, draw)),
+        fixed: sharing(settings, |draw| fixed(weights, settings, legs, draw)),
+    };
+    Ok((1..=settings.legs).map(row).collect())
+}
+
+/// `C(all, some)`.
+fn combinations(all: usize, some: usize) -> f64 {
+    (0..some).map(|n| (all - n) as f64 / (n + 1) as f64).product()
+}
+
+/// A client's guards in order of their numbers.
+type Set = [u32; MOST_LEGS];
+
+fn own(
+    weights: &[u64],
+    params: &GuardParams,
+    settings: &FingerprintSettings,
+    legs: usize,
+    draw: u64,
+) -> Vec<Set> {
+    let (town, params) = (Town::still(weights), params.for_legs(legs));
+    let moment = Moment { town: &town, now: NOW };
+    let seed = settings.seed.wrapping_add(draw);
+    let work = |piece: usize| {
+        let clients = piece * PIECE..((piece + 1) * PIECE).min(settings.clients);
+        let client = |client: usize| {
+            let mut rng = stream(seed, client as u64, "fingerprints");
+            let mut guards = Guards::restore(Vec::new());
+            guards.renew(NOW, (NOW, true), &params, &moment, &mut rng);
+            set(guards.primary(), legs)
+        };
+        clients.map(client).collect::<Vec<Set>>()
+    };
+    threads::each(settings.clients.div_ceil(PIECE), settings.threads, work).concat()
+}
+
+fn set(guards: &[u32], legs: usize) -> Set {
+    let mut set = [u32::MAX; MOST_LEGS];
+    set.iter_mut().zip(guards.iter().take(legs)).for_each(|(place, guard)| *place = *guard);
+    set.sort_unstable();
+    set
+}
+
+/// Guards by lot in sets of so many; what is left over joins the last one.
+fn fixed(weights: &[u64], settings: &FingerprintSettings, legs: usize, draw: u64) -> Vec<Set> {
+    let mut rng = stream(settings.seed.wrapping_add(draw), 0, "fixed guard sets");
+    let mut guards: Vec<usize> = (0..weights.len()).collect();
+    for last in (1..guards.len()).rev() {
+        guards.swap(last, below(last as u64 + 1, &mut rng) as usize);
+    }
+    let sets = guards.chunks_exact(legs);
+    let left: u64 = sets.remainder().iter().map(|&guard| weights[guard]).sum();
+    let mut sums: Vec<u64> = Vec::new();
+    for set in sets {
+        let weight: u64 = set.iter().map(|&guard| weights[guard]).sum();
+        sums.push(sums.last().unwrap_or(&0) + weight);
+    }
+    if let Some(last) = sums.last_mut() {
+        *last += left;
+    }
+    let total = sums.last().copied().unwrap_or(0).max(1);
+    let client = |_| {
+        let point = below(total, &mut rng);
+        set(&[u32::try_from(sums.partition_point(|&sum| sum <= point)).unwrap_or(u32::MAX)], 1)
+    };
+    (0..settings.clients).map(client).collect()
+}
+
+fn sharing(settings: &FingerprintSettings, draw: impl Fn(u64) -> Vec<Set>) -> Sharing {
+    let draws: Vec<[f64; 6]> = (0..settings.draws as u64).map(|n| measures(draw(n))).collect();
+    let band = |kind: usize| Band::of(draws.iter().map(|one| one[kind]).collect());
+    Sharing {
+        over_sets: band(0),
+        over_clients: band(1),
+        median: band(2),
+        unique: band(3),
+        largest: band(4),
+        effective: band(5),
+    }
+}
+
+/// The measures of [`Sharing`] in their order.
+fn measures(mut sets: Vec<Set>) -> [f64; 6] {
+    sets.sort_unstable();
+    let mut sizes: Vec<f64> =
+        sets.chunk_by(|one, other| one == other).map(|same| same.len() as f64).collect();
+    sizes.sort_by(f64::total_cmp);
+    let clients = sets.len() as f64;
+    let squares: f64 = sizes.iter().map(|size| size * size).sum();
+    let entropy: f64 = sizes.iter().map(|size| -size / clients * (size / clients).log2()).sum();
+    let mut passed = 0.0;
+    let median = sizes.iter().find(|size| {
+        passed += **size;
+        passed * 2.0 >= clients
+    });
+    let unique = sizes.iter().take_while(|size| **size == 1.0).count() as f64;
+    [
+        clients / sizes.len() as f64,
+        squares / clients,
+        median.copied().unwrap_or(0.0),
+        unique / clients,
+        sizes.last().copied().unwrap_or(0.0),
+        clients / entropy.exp2(),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_told_over_sets_and_over_clients() {
+        let one = |guard| set(&[guard], 1);
+        let sets = vec![one(1), one(2), one(1), one(1), one(3), one(2)];
+        let [over_sets, over_clients, median, unique, largest, effective] = measures(sets);
+        assert_eq!((over_sets, median, largest), (2.0, 2.0, 3.0));
+        assert!((over_clients - 14.0 / 6.0).abs() < 1e-9 && (unique - 1.0 / 6.0).abs() < 1e-9);
+        assert!((effective - 6.0 / 1.459_147_9f64.exp2()).abs() < 1e-6, "{effective}");
+    }
+
+    #[test]
+    fn the_order_of_guards_makes_no_other_set() {
+        assert_eq!(set(&[7, 3, 9], 2), set(&[3, 7], 2));
+        assert_ne!(set(&[7, 3, 9], 3), set(&[3, 7, 8], 3));
+    }
+
+    /// Even draws of 1,889 guards: 43.9 clients a set, 45 in the mean over clients; pairs: 95.3 %
+    /// are unique, four share the largest.
+    #[test]
+    fn even_draws_come_to_the_formula() {
+        let settings = FingerprintSettings { draws: 1, legs: 2, ..FingerprintSettings::default() };
+        let rows = fingerprints(&[5; 1889], &GuardParams::default(), &settings).unwrap();
+        let own = rows[0].own;
+        assert!((own.over_sets.mean - 43.9).abs() < 0.1 && (rows[0].formula - 43.9).abs() < 0.1);
+        assert!((own.over_clients.mean - 44.9).abs() < 0.5, "{own:?}");
+        assert!((rows[1].own.unique.mean - 0.953).abs() < 0.005, "{:?}", rows[1].own);
+        assert!((2.0..=6.0).contains(&rows[1].own.largest.mean));
+        let fixed = rows[1].fixed;
+        assert!((fixed.over_sets.mean - 83_000.0 / 944.0).abs() < 1.0, "{fixed:?}");
+        assert!(fixed.unique.mean == 0.0, "pairs that are given are shared by many");
+    }
+
+    #[test]
+    fn threads_change_nothing_and_bad_settings_are_refused() {
+        let settings =
+            FingerprintSettings { clients: 5000, draws: 2, ..FingerprintSettings::default() };
+        let weights: Vec<u64> = (1..300).collect();
+        let of = |settings: &FingerprintSettings| {
+            fingerprints(&weights, &GuardParams::default(), settings)
+        };
+        let two = FingerprintSettings { threads: 2, ..settings.clone() };
+        assert_eq!(of(&settings).unwrap(), of(&two).unwrap());
+        for bad in [
+            FingerprintSettings { clients: 0, ..settings.clone() },
+            FingerprintSettings { legs: 9, ..settings.clone() },
+            FingerprintSettings { draws: 0, ..settings.clone() },
+        ] {
+            assert!(of(&bad).is_err(), "{bad:?}");
+        }
+        let few = fingerprints(&[1, 2], &GuardParams::default(), &settings);
+        assert_eq!(few.unwrap_err().0, "2 guards are too few for 3 a client");
+    }
+}

@@ -1,0 +1,57 @@
+//! The anonymity analysis of "Analysis of Multi-path Onion Routing" (DBSec 2019, section 6), on
+//! consensuses of the public Tor network and with the client's own guards and path choice.
+//!
+//! From the input to the answers:
+//!
+//! 1. [`consensus`] reads a consensus: one of the directory protocol, or a table with one relay a
+//!    row.
+//! 2. [`hostile`] says which relays are the adversary's.
+//! 3. [`paths`]: the chance that a circuit of `m` legs is compromised, in closed form and by
+//!    drawing paths.
+//! 4. [`year`]: the share of clients that are compromised in a year, by one, two or three entries.
+//!    [`town`] has the relays of that year, who come and go.
+//! 5. [`fingerprints`]: how many clients share a set of `m` guards.
+//! 6. [`figures`] adds up what was drawn.
+//!
+//! Nothing here opens a file, reads a clock or draws entropy: results are a function of input and
+//! seed, whatever the number of threads.
+
+pub mod consensus;
+pub mod figures;
+pub mod fingerprints;
+pub mod hostile;
+pub mod paths;
+mod threads;
+pub mod town;
+pub mod year;
+
+/// The most legs, and with them entries, of one circuit.
+pub const MOST_LEGS: usize = 8;
+
+/// A setting that makes no sense: one line for the user.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BadSetting(pub String);
+
+impl std::fmt::Display for BadSetting {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for BadSetting {}
+
+/// A share that somebody may hold: above 0 and below 1.
+fn share(name: &str, value: f64) -> Result<f64, BadSetting> {
+    match value > 0.0 && value < 1.0 {
+        true => Ok(value),
+        false => Err(BadSetting(format!("{name} is {value}: a share lies between 0 and 1"))),
+    }
+}
+
+/// A count from 1 to `most`.
+fn count(name: &str, value: usize, most: usize) -> Result<usize, BadSetting> {
+    match (1..=most).contains(&value) {
+        true => Ok(value),
+        false => Err(BadSetting(format!("{name} is {value}: from 1 to {most} make sense"))),
+    }
+}

@@ -1,0 +1,198 @@
+//! Entry relays by numbers, as simulated clients know them: places that relays hold one after the
+//! other, each with a weight. A relay that goes leaves its place to another of the same weight.
+
+use anabranch_multipath::seed::Stream;
+use anabranch_onion::directory::network::{Network, Position, below};
+use anabranch_onion::guards::Listing;
+use rand_core::Rng;
+
+/// Seconds of a day.
+pub const DAY: u64 = 86_400;
+/// Draws before all weights are looked at.
+const TRIES: usize = 64;
+
+/// The relays that can be entries. A relay's number is that of its life.
+#[derive(Clone, Debug)]
+pub struct Town {
+    /// The first is 0; the one at `n` is the weight of the places before `n`.
+    sums: Vec<u64>,
+    /// The number of each place's first relay, and at the end that of all relays.
+    first: Vec<u32>,
+    lives: Vec<Life>,
+}
+
+/// From when to when a relay is listed, in seconds, and where.
+#[derive(Clone, Copy, Debug)]
+struct Life {
+    place: u32,
+    born: u64,
+    gone: u64,
+}
+
+/// The relays of one moment.
+#[derive(Clone, Copy, Debug)]
+pub struct Moment<'a> {
+    /// All of them.
+    pub town: &'a Town,
+    /// In seconds.
+    pub now: u64,
+}
+
+/// The identities and weights of the relays that may be entries and have weight.
+#[must_use]
+pub fn entries(network: &Network) -> Vec<([u8; 20], u64)> {
+    let mut all = network.weights(Position::Guard);
+    all.retain(|(_, weight)| *weight > 0);
+    all
+}
+
+impl Town {
+    /// Places of these weights whose relays stay for good: relay and place have the same number.
+    #[must_use]
+    pub fn still(weights: &[u64]) -> Town {
+        Town::of(weights, |_| vec![u64::MAX])
+    }
+
+    /// The same for so many `days`, but for places that are not in `stays` relays go after an
+    /// exponential time of `mean` days.
+    #[must_use]
+    pub fn churning(
+        weights: &[u64],
+        (mean, days): (f64, u64),
+        stays: &[bool],
+        rng: &mut Stream,
+    ) -> Town {
+        Town::of(weights, |place| {
+            let (mut ends, mut now) = (Vec::new(), 0);
+            let leaves = !stays.get(place).copied().unwrap_or(false);
+            while leaves && now <= days * DAY {
+                // In (0, 1]: no time is infinite.
+                let even = ((rng.next_u64() >> 11) + 1) as f64 / (1u64 << 53) as f64;
+                now += 1 + (-even.ln() * mean * DAY as f64) as u64;
+                ends.push(now);
+            }
+            ends.push(u64::MAX);
+            ends
+        })
+    }
+
+    fn of(weights: &[u64], mut ends: impl FnMut(usize) -> Vec<u64>) -> Town {
+        let mut town = Town { sums: vec![0], first: vec![0], lives: Vec::new() };
+        for (place, &weight) in weights.iter().enumerate() {
+            let mut born = 0;
+            for gone in ends(place) {
+                town.lives.push(Life { place: number(place), born, gone });
+                born = gone;
+            }
+            town.sums.push(town.sums[place] + weight);
+            town.first.push(number(town.lives.len()));
+        }
+        town
+    }
+
+    /// Where a relay is.
+    #[must_use]
+    pub fn place(&self, relay: u32) -> usize {
+        self.lives[relay as usize].place as usize
+    }
+
+    /// When it goes, in seconds.
+    #[must_use]
+    pub fn gone(&self, relay: u32) -> u64 {
+        self.lives[relay as usize].gone
+    }
+
+    /// Who holds a place at a time.
+    fn holder(&self, place: usize, now: u64) -> u32 {
+        let lives = &self.lives[self.first[place] as usize..self.first[place + 1] as usize];
+        self.first[place] + number(lives.partition_point(|life| life.gone <= now))
+    }
+}
+
+fn number(count: usize) -> u32 {
+    u32::try_from(count).expect("relays are fewer than 2^32")
+}
+
+impl Listing<u32> for Moment<'_> {
+    fn count(&self) -> usize {
+        self.town.first.len() - 1
+    }
+
+    fn lists(&self, relay: u32) -> bool {
+        let life = self.town.lives[relay as usize];
+        (life.born..life.gone).contains(&self.now)
+    }
+
+    fn allows(&self, _: u32) -> bool {
+        true
+    }
+
+    fn draw(&self, taken: &dyn Fn(u32) -> bool, rng: &mut dyn Rng) -> Option<u32> {
+        let sums = &self.town.sums;
+        let total = *sums.last()?;
+        if total == 0 {
+            return None;
+        }
+        let drawn = (0..TRIES).find_map(|_| {
+            let point = below(total, rng);
+            let place = sums.partition_point(|&sum| sum <= point) - 1;
+            Some(self.town.holder(place, self.now)).filter(|&relay| !taken(relay))
+        });
+        drawn.or_else(|| self.weigh(taken, rng))
+    }
+}
+
+impl Moment<'_> {
+    fn weigh(&self, taken: &dyn Fn(u32) -> bool, rng: &mut dyn Rng) -> Option<u32> {
+        let sums = &self.town.sums;
+        let free: Vec<(u32, u64)> = (0..self.count())
+            .map(|place| (self.town.holder(place, self.now), sums[place + 1] - sums[place]))
+            .filter(|(relay, weight)| *weight > 0 && !taken(*relay))
+            .collect();
+        let total: u64 = free.iter().map(|(_, weight)| weight).sum();
+        let mut left = below(total.max(1), rng);
+        let found = free.iter().find(|(_, weight)| {
+            let here = left < *weight;
+            left = left.saturating_sub(*weight);
+            here
+        });
+        found.map(|(relay, _)| *relay)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use anabranch_multipath::seed::stream;
+
+    use super::*;
+
+    #[test]
+    fn relays_are_drawn_by_weight_and_none_that_is_taken() {
+        let town = Town::still(&[1, 0, 3, 6]);
+        let (now, mut rng) = (Moment { town: &town, now: 5 }, stream(1, 0, "town"));
+        let mut counts = [0; 4];
+        (0..10_000).for_each(|_| counts[now.draw(&|_| false, &mut rng).unwrap() as usize] += 1);
+        assert!((900..1100).contains(&counts[0]) && counts[1] == 0, "{counts:?}");
+        assert!((5800..6200).contains(&counts[3]), "{counts:?}");
+        assert_eq!(now.draw(&|relay| relay != 0, &mut rng), Some(0));
+        assert_eq!(now.draw(&|relay| relay != 1, &mut rng), None, "it has no weight");
+    }
+
+    #[test]
+    fn who_goes_leaves_the_place_to_another_and_who_stays_does_not() {
+        let mut rng = stream(2, 0, "town");
+        let mut stays = vec![false; 1000];
+        stays[..100].fill(true);
+        let town = Town::churning(&[1; 1000], (300.0, 365), &stays, &mut rng);
+        let at = |day: u64| Moment { town: &town, now: day * DAY };
+        for place in 0..1000 {
+            let holders = [0, 100, 365].map(|day| town.holder(place, day * DAY));
+            assert!(holders.iter().zip([0, 100, 365]).all(|(&id, day)| at(day).lists(id)));
+            assert!(holders.iter().all(|&id| town.place(id) == place));
+            assert!(place >= 100 || holders[0] == holders[2]);
+        }
+        let stayed = (100..1000).filter(|&place| town.holder(place, 30 * DAY) == town.first[place]);
+        let share = stayed.count() as f64 / 900.0;
+        assert!((0.87..0.94).contains(&share), "e^-0.1 are still there after 30 days: {share}");
+    }
+}

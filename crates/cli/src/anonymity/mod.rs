@@ -1,0 +1,284 @@
+//! `anabranch anonymity`: what a share of hostile relays learns of clients whose circuits have
+//! several legs, from a consensus.
+
+mod tables;
+
+use std::fs;
+use std::io::{self, Read as _, Write as _};
+use std::num::NonZero;
+use std::path::{Path, PathBuf};
+use std::thread;
+
+use anabranch_anonymity::BadSetting;
+use anabranch_anonymity::consensus::{Listed, read};
+use anabranch_anonymity::fingerprints::{FingerprintSettings, fingerprints};
+use anabranch_anonymity::hostile::Spread;
+use anabranch_anonymity::paths::{PathSettings, paths};
+use anabranch_anonymity::town::entries;
+use anabranch_anonymity::year::{Adversary, YearSettings, year};
+use clap::{Args, Subcommand, ValueEnum};
+
+use crate::failure::Failure;
+
+/// The longest consensus that is read.
+const LONGEST: u64 = 64 << 20;
+/// How files begin that xz and gzip wrote.
+const PACKED: [(&[u8], &str); 2] = [(b"\xfd7zXZ", "xz"), (b"\x1f\x8b", "gzip")];
+
+/// Tells what hostile relays learn of clients with several paths: compromised circuits, a year of
+/// guards, guard fingerprints
+///
+/// The analysis of "Analysis of Multi-path Onion Routing" (DBSec 2019, section 6), with this
+/// program's own guards and path choice, on a consensus of yours: a document of the directory
+/// protocol (ns or microdesc flavour), or a table with one relay a row as docs/formats.md has it.
+/// Signatures are not checked. Results are a function of consensus, settings and --seed.
+#[derive(Args, Debug)]
+#[command(arg_required_else_help = true)]
+pub(crate) struct AnonymityArgs {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Subcommand, Debug)]
+enum What {
+    Paths(PathsArgs),
+    Year(YearArgs),
+    Fingerprints(FingerprintsArgs),
+}
+
+/// What all of them take.
+#[derive(Args, Debug)]
+struct Common {
+    /// The consensus; - is standard input (xz -dc FILE | anabranch anonymity ... -)
+    consensus: PathBuf,
+    /// The seed of all draws
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    seed: u64,
+    /// Threads; results do not depend on them [default: one for each processor]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    threads: Option<u16>,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(ValueEnum, Clone, Copy, Debug)]
+enum Whose {
+    /// Relays by lot
+    Random,
+    /// The heaviest relays
+    Heaviest,
+}
+
+/// The chance that a circuit of 1 to M legs has a hostile entry and a hostile exit, in closed form
+/// and by drawing circuits
+#[derive(Args, Debug)]
+struct PathsArgs {
+    #[command(flatten)]
+    common: Common,
+    /// The adversary's share of the entry weight
+    #[arg(long, default_value_t = 0.1, value_name = "SHARE")]
+    entries: f64,
+    /// Its share of the weight of exits to the port
+    #[arg(long, default_value_t = 0.1, value_name = "SHARE")]
+    exits: f64,
+    /// Whose relays it runs
+    #[arg(long, value_enum, default_value = "random")]
+    hostile: Whose,
+    /// Legs: from 1 to so many
+    #[arg(long, default_value_t = 3, value_name = "M")]
+    legs: usize,
+    /// The port that streams go to
+    #[arg(long, default_value_t = 443)]
+    port: u16,
+    /// Circuits for each number of legs and each draw of the adversary
+    #[arg(long, default_value_t = 5000, value_name = "N")]
+    circuits: u64,
+    /// Draws of the adversary
+    #[arg(long, default_value_t = 20, value_name = "N")]
+    draws: u64,
+}
+
+/// The share of clients that used hostile entries within a year, with one, two and three entries
+/// and COMB
+#[derive(Args, Debug)]
+struct YearArgs {
+    #[command(flatten)]
+    common: Common,
+    /// Clients of each draw
+    #[arg(long, default_value_t = 500_000, value_name = "N")]
+    clients: usize,
+    /// Draws of the adversary
+    #[arg(long, default_value_t = 50, value_name = "N")]
+    draws: usize,
+    /// The adversary's share of the entry weight, its own included
+    #[arg(long, default_value_t = 0.1, value_name = "SHARE")]
+    share: f64,
+    /// It runs these of the consensus' relays
+    #[arg(long, value_enum, default_value = "random")]
+    hostile: Whose,
+    /// It adds N relays of equal weight instead
+    #[arg(long, value_name = "N", conflicts_with = "hostile")]
+    add: Option<usize>,
+    /// Relays go after so many days in the mean, and others take their places; for good if not
+    /// given
+    #[arg(long, value_name = "DAYS")]
+    churn: Option<f64>,
+    /// With --churn: hostile relays go like others; they stay if not given
+    #[arg(long, requires = "churn")]
+    hostile_churn: bool,
+    /// The days at which is counted
+    #[arg(long, value_delimiter = ',', default_value = "30,90,182,365", value_name = "DAY,...")]
+    days: Vec<u64>,
+}
+
+/// How many clients share a set of 1 to M guards, drawn by each client and given out in fixed sets
+#[derive(Args, Debug)]
+struct FingerprintsArgs {
+    #[command(flatten)]
+    common: Common,
+    /// Clients
+    #[arg(long, default_value_t = 83_000, value_name = "N")]
+    clients: usize,
+    /// Guards of a client: from 1 to so many
+    #[arg(long, default_value_t = 3, value_name = "M")]
+    legs: usize,
+    /// Populations that are drawn
+    #[arg(long, default_value_t = 10, value_name = "N")]
+    draws: usize,
+}
+
+impl AnonymityArgs {
+    /// Analyses.
+    ///
+    /// # Errors
+    /// Misuse if the file is no whole consensus or a setting makes no sense.
+    pub(crate) fn run(&self) -> Result<(), Failure> {
+        match &self.what {
+            What::Paths(args) => args.run(),
+            What::Year(args) => args.run(),
+            What::Fingerprints(args) => args.run(),
+        }
+    }
+}
+
+impl PathsArgs {
+    fn run(&self) -> Result<(), Failure> {
+        let settings = PathSettings {
+            entry_share: self.entries,
+            exit_share: self.exits,
+            spread: self.hostile.into(),
+            legs: self.legs,
+            port: self.port,
+            circuits: self.circuits,
+            draws: self.draws,
+            seed: self.common.seed,
+            threads: self.common.threads(),
+        };
+        let listed = self.common.read()?;
+        let (holding, rows) = paths(&listed.network, &settings).map_err(refused)?;
+        self.common.print(
+            || tables::paths_text(&listed, &settings, &holding, &rows),
+            || tables::paths_json(&listed, &settings, &holding, &rows),
+        )
+    }
+}
+
+impl YearArgs {
+    fn run(&self) -> Result<(), Failure> {
+        let settings = YearSettings {
+            clients: self.clients,
+            draws: self.draws,
+            share: self.share,
+            adversary: match self.add {
+                Some(relays) => Adversary::Adds(relays),
+                None => Adversary::Replaces(self.hostile.into()),
+            },
+            churn: self.churn,
+            hostile_churn: self.hostile_churn,
+            days: self.days.clone(),
+            seed: self.common.seed,
+            threads: self.common.threads(),
+        };
+        let listed = self.common.read()?;
+        let rows = year(&weights(&listed), &listed.network.params().guards, &settings);
+        let rows = rows.map_err(refused)?;
+        self.common.print(
+            || tables::year_text(&listed, &settings, &rows),
+            || tables::year_json(&listed, &settings, &rows),
+        )
+    }
+}
+
+impl FingerprintsArgs {
+    fn run(&self) -> Result<(), Failure> {
+        let settings = FingerprintSettings {
+            clients: self.clients,
+            legs: self.legs,
+            draws: self.draws,
+            seed: self.common.seed,
+            threads: self.common.threads(),
+        };
+        let listed = self.common.read()?;
+        let rows = fingerprints(&weights(&listed), &listed.network.params().guards, &settings);
+        let rows = rows.map_err(refused)?;
+        self.common.print(
+            || tables::fingerprints_text(&listed, &settings, &rows),
+            || tables::fingerprints_json(&listed, &settings, &rows),
+        )
+    }
+}
+
+impl Common {
+    fn threads(&self) -> usize {
+        let all = || thread::available_parallelism().map_or(1, NonZero::get);
+        self.threads.map_or_else(all, usize::from)
+    }
+
+    fn read(&self) -> Result<Listed, Failure> {
+        let shown = self.consensus.display();
+        let refuse = |why: &dyn std::fmt::Display| Failure::misuse(format!("{shown}: {why}"));
+        let mut bytes = Vec::new();
+        let read_all = match self.consensus == Path::new("-") {
+            true => io::stdin().lock().take(LONGEST + 1).read_to_end(&mut bytes),
+            false => fs::File::open(&self.consensus)
+                .and_then(|file| file.take(LONGEST + 1).read_to_end(&mut bytes)),
+        };
+        read_all.map_err(|error| refuse(&error))?;
+        if bytes.len() as u64 > LONGEST {
+            return Err(refuse(&format!("it is longer than {} MiB", LONGEST >> 20)));
+        }
+        if let Some((_, with)) = PACKED.iter().find(|(magic, _)| bytes.starts_with(magic)) {
+            let remedy = format!("it is packed: {with} -dc FILE | anabranch anonymity ... -");
+            return Err(refuse(&remedy));
+        }
+        let text = String::from_utf8(bytes).map_err(|_| refuse(&"it is no text"))?;
+        read(&text).map_err(|error| refuse(&error))
+    }
+
+    fn print(
+        &self,
+        text: impl FnOnce() -> String,
+        json: impl FnOnce() -> serde_json::Value,
+    ) -> Result<(), Failure> {
+        let out = if self.json { format!("{}\n", json()) } else { text() };
+        io::stdout().write_all(out.as_bytes()).map_err(Failure::trouble)
+    }
+}
+
+impl From<Whose> for Spread {
+    fn from(whose: Whose) -> Spread {
+        match whose {
+            Whose::Random => Spread::Random,
+            Whose::Heaviest => Spread::Heaviest,
+        }
+    }
+}
+
+fn refused(error: BadSetting) -> Failure {
+    Failure::misuse(error)
+}
+
+fn weights(listed: &Listed) -> Vec<u64> {
+    entries(&listed.network).into_iter().map(|(_, weight)| weight).collect()
+}

@@ -1,0 +1,268 @@
+//! Results as tables and as JSON.
+
+use std::fmt::Write as _;
+
+use anabranch_anonymity::consensus::Listed;
+use anabranch_anonymity::figures::Band;
+use anabranch_anonymity::fingerprints::{FingerprintRow, FingerprintSettings, Sharing};
+use anabranch_anonymity::hostile::Spread;
+use anabranch_anonymity::paths::{Chance, Holding, PathRow, PathSettings};
+use anabranch_anonymity::town::entries;
+use anabranch_anonymity::year::{Adversary, Compromised, YearRow, YearSettings};
+use anabranch_onion::directory::civil::utc;
+use serde_json::{Value, json};
+
+/// One of the chances of a row.
+type OfRow = fn(&PathRow) -> Chance;
+
+/// What the numbers are of.
+fn head(listed: &Listed) -> String {
+    let network = &listed.network;
+    let (relays, guards) = (network.relays().count(), entries(network).len());
+    let unknown = match (listed.has_policies, listed.has_families) {
+        (true, true) => "",
+        (true, false) => "; families are not known",
+        (false, true) => "; exit policies are not known: the flag Exit counts for all ports",
+        (false, false) => {
+            "; neither families nor exit policies are known: the flag Exit counts for all ports"
+        }
+    };
+    let after = utc(network.consensus().valid_after);
+    format!(
+        "consensus of {after}: {relays} relays, {guards} of them entries with weight{unknown}\n"
+    )
+}
+
+fn consensus_json(listed: &Listed) -> Value {
+    json!({
+        "valid_after": listed.network.consensus().valid_after,
+        "relays": listed.network.relays().count(),
+        "entries": entries(&listed.network).len(),
+        "has_policies": listed.has_policies,
+        "has_families": listed.has_families,
+    })
+}
+
+pub(super) fn paths_text(
+    listed: &Listed,
+    settings: &PathSettings,
+    holding: &Holding,
+    rows: &[PathRow],
+) -> String {
+    let Holding { entry, exit, middle, relays } = holding;
+    let mut text = head(listed);
+    let _ = writeln!(
+        text,
+        "the adversary runs {relays:.0} relays: {entry:.4} of the entry weight, {exit:.4} of the \
+         exits to port {}, {middle:.4} of the middles\n{} circuits a row; closed form, then drawn \
+         with its 95 % interval\n",
+        settings.port,
+        settings.circuits * settings.draws,
+    );
+    let kinds: [(&str, OfRow); 4] = [
+        ("one entry and the exit", |row| row.any),
+        ("all entries and the exit", |row| row.all),
+        ("one entry and the merging middle", |row| row.merge),
+        ("all entries: all that is sent", |row| row.entries),
+    ];
+    let _ = writeln!(text, "{:<34} legs   closed    drawn   interval", "hostile are");
+    for (name, chance) in kinds {
+        for row in rows {
+            let Chance { closed, drawn } = chance(row);
+            let _ = writeln!(
+                text,
+                "{name:<34} {:>4}   {closed:.4}   {:.4}   {:.4} to {:.4}",
+                row.legs, drawn.value, drawn.low, drawn.high
+            );
+        }
+    }
+    text += "\nhostile entries of a circuit, each of which sees its part of the bytes (1 / legs \
+             where they are dealt evenly)\n";
+    for row in rows {
+        let _ = write!(text, "{} legs:", row.legs);
+        for (entries, share) in row.seen.iter().enumerate() {
+            let _ = write!(text, "  {entries}: {share:.4}");
+        }
+        text += "\n";
+        if row.unbuilt > 0 {
+            let _ = writeln!(text, "  no relay was left for {} circuits", row.unbuilt);
+        }
+    }
+    text
+}
+
+pub(super) fn paths_json(
+    listed: &Listed,
+    settings: &PathSettings,
+    holding: &Holding,
+    rows: &[PathRow],
+) -> Value {
+    let chance = |chance: &Chance| {
+        let Chance { closed, drawn } = chance;
+        json!({"closed": closed, "drawn": drawn.value, "low": drawn.low, "high": drawn.high})
+    };
+    let row = |row: &PathRow| {
+        json!({
+            "legs": row.legs, "any": chance(&row.any), "all": chance(&row.all),
+            "merge": chance(&row.merge), "entries": chance(&row.entries), "seen": row.seen,
+            "unbuilt": row.unbuilt,
+        })
+    };
+    json!({
+        "consensus": consensus_json(listed), "port": settings.port, "seed": settings.seed,
+        "circuits": settings.circuits, "draws": settings.draws,
+        "holds": {
+            "entries": holding.entry, "exits": holding.exit, "middles": holding.middle,
+            "relays": holding.relays,
+        },
+        "rows": rows.iter().map(row).collect::<Vec<Value>>(),
+    })
+}
+
+fn legs(row: &YearRow) -> String {
+    row.legs.map_or("COMB".to_owned(), |legs| legs.to_string())
+}
+
+/// Names of what is counted, and where.
+const COMPROMISED: [(&str, &str); 4] = [
+    ("any_ever", "until then one entry was hostile"),
+    ("all_ever", "until then all were at a time"),
+    ("any_now", "on that day one is hostile"),
+    ("all_now", "on that day all are"),
+];
+
+fn bands(row: &YearRow, kind: usize) -> Vec<Band> {
+    let of = |at: &Compromised| [at.any_ever, at.all_ever, at.any_now, at.all_now][kind];
+    row.at.iter().map(of).collect()
+}
+
+pub(super) fn year_text(listed: &Listed, settings: &YearSettings, rows: &[YearRow]) -> String {
+    let mut text = head(listed);
+    let whose = match settings.adversary {
+        Adversary::Replaces(_) => "runs relays of the consensus".to_owned(),
+        Adversary::Adds(relays) => format!("adds {relays} relays"),
+    };
+    let stay = match settings.churn {
+        None => "no relay goes".to_owned(),
+        Some(days) if settings.hostile_churn => format!("relays go after {days} days in the mean"),
+        Some(days) => format!("honest relays go after {days} days in the mean"),
+    };
+    let _ = writeln!(
+        text,
+        "{} clients, {} draws; the adversary {whose} with {} of the entry weight; {stay}\n\
+         shares of clients: mean (5 % to 95 % of the draws)\n",
+        settings.clients, settings.draws, settings.share
+    );
+    for (kind, (_, name)) in COMPROMISED.iter().enumerate() {
+        let _ = write!(text, "{name}\nentries  guards");
+        settings.days.iter().for_each(|day| {
+            let _ = write!(text, "   day {day:<16}");
+        });
+        text += "\n";
+        for row in rows {
+            let _ = write!(text, "{:>7} {:>7.1}", legs(row), row.guards);
+            for Band { mean, low, high } in bands(row, kind) {
+                let _ = write!(text, "   {mean:.4} ({low:.3}-{high:.3})");
+            }
+            text += "\n";
+        }
+        text += "\n";
+    }
+    text
+}
+
+pub(super) fn year_json(listed: &Listed, settings: &YearSettings, rows: &[YearRow]) -> Value {
+    let row = |row: &YearRow| {
+        let kinds = COMPROMISED.iter().enumerate().map(|(kind, (name, _))| {
+            ((*name).to_owned(), bands(row, kind).iter().map(band_json).collect::<Value>())
+        });
+        let mut object: serde_json::Map<String, Value> = kinds.collect();
+        object.insert("entries".into(), json!(row.legs));
+        object.insert("guards".into(), json!(row.guards));
+        Value::Object(object)
+    };
+    let (adds, heaviest) = match settings.adversary {
+        Adversary::Adds(relays) => (Some(relays), false),
+        Adversary::Replaces(spread) => (None, spread == Spread::Heaviest),
+    };
+    json!({
+        "consensus": consensus_json(listed), "clients": settings.clients, "draws": settings.draws,
+        "share": settings.share, "churn": settings.churn, "hostile_churn": settings.hostile_churn,
+        "adds": adds, "heaviest": heaviest,
+        "days": settings.days, "seed": settings.seed,
+        "rows": rows.iter().map(row).collect::<Vec<Value>>(),
+    })
+}
+
+fn band_json(band: &Band) -> Value {
+    json!({"mean": band.mean, "low": band.low, "high": band.high})
+}
+
+fn measures(sharing: &Sharing) -> [(&'static str, Band); 6] {
+    [
+        ("over_sets", sharing.over_sets),
+        ("over_clients", sharing.over_clients),
+        ("median", sharing.median),
+        ("unique", sharing.unique),
+        ("largest", sharing.largest),
+        ("effective", sharing.effective),
+    ]
+}
+
+pub(super) fn fingerprints_text(
+    listed: &Listed,
+    settings: &FingerprintSettings,
+    rows: &[FingerprintRow],
+) -> String {
+    let mut text = head(listed);
+    let _ = writeln!(
+        text,
+        "{} clients, mean of {} draws; clients with the same set of guards\n\n\
+         {:<18} {:>9} {:>10} {:>12} {:>8} {:>8} {:>8} {:>10}",
+        settings.clients,
+        settings.draws,
+        "guards",
+        "formula",
+        "over sets",
+        "over clients",
+        "median",
+        "unique",
+        "largest",
+        "effective"
+    );
+    for row in rows {
+        for (name, sharing) in [("drawn", &row.own), ("in fixed sets", &row.fixed)] {
+            let _ = write!(text, "{:<18}", format!("{} {name}", row.legs));
+            let _ = write!(text, " {:>9.4}", row.formula);
+            let [sets, clients, median, unique, largest, effective] =
+                measures(sharing).map(|(_, band)| band.mean);
+            let _ = writeln!(
+                text,
+                " {sets:>10.2} {clients:>12.1} {median:>8.1} {unique:>8.4} {largest:>8.1} \
+                 {effective:>10.2}"
+            );
+        }
+    }
+    text
+}
+
+pub(super) fn fingerprints_json(
+    listed: &Listed,
+    settings: &FingerprintSettings,
+    rows: &[FingerprintRow],
+) -> Value {
+    let sharing = |sharing: &Sharing| -> Value {
+        let all = measures(sharing).map(|(name, band)| (name.to_owned(), band_json(&band)));
+        Value::Object(all.into_iter().collect())
+    };
+    let row = |row: &FingerprintRow| {
+        json!({
+            "guards": row.legs, "formula": row.formula, "drawn": sharing(&row.own),
+            "fixed": sharing(&row.fixed),
+        })
+    };
+    json!({
+        "consensus": consensus_json(listed), "clients": settings.clients, "draws": settings.draws,
+        "seed": settings.seed, "rows": rows.iter().map(row).collect::<Vec<Value>>(),
+    })
+}

@@ -1,0 +1,140 @@
+//! `anabranch anonymity` on a small consensus made here: what it prints, and what it refuses.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use std::fs;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// 300 relays of alike weights, a third of them guards and a third exits.
+fn table() -> String {
+    let mut text = "# valid-after 2019-12-14 21:00:00\n# params a=1\n\
+        # bandwidth-weights Wgg=10000 Wee=10000 Wmm=10000\n#fp\t\n"
+        .to_owned();
+    for place in 0..300 {
+        let (flags, policy) = match place % 3 {
+            0 => ("Fast Guard Running Stable V2Dir Valid", "reject 1-65535"),
+            1 => ("Exit Fast Running Stable Valid", "accept 80,443"),
+            _ => ("Fast Running Valid", "reject 1-65535"),
+        };
+        text += &format!(
+            "{:040X}\tr{place}\t{}.{}.0.1\t9001\t0\tSE\t{}\t0\t{flags}\t0.4\t{policy}\t\n",
+            1 + place * 7,
+            1 + place / 250,
+            place % 250,
+            50 + place % 9
+        );
+    }
+    text
+}
+
+fn anonymity(arguments: &[&str], consensus: &Path) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_anabranch"))
+        .arg("anonymity")
+        .args(arguments)
+        .arg(consensus)
+        .stdin(Stdio::null())
+        .output()
+        .unwrap()
+}
+
+fn written(folder: &TempDir, text: &str) -> PathBuf {
+    let file = folder.path().join("consensus.tsv");
+    fs::write(&file, text).unwrap();
+    file
+}
+
+fn json(arguments: &[&str], consensus: &Path) -> Value {
+    let output = anonymity(&[arguments, &["--json"]].concat(), consensus);
+    assert!(output.status.success(), "{output:?}");
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+#[test]
+fn each_analysis_prints_a_table_and_json() {
+    let folder = TempDir::new().unwrap();
+    let file = written(&folder, &table());
+    let paths = ["paths", "--circuits", "200", "--draws", "3", "--entries", "0.2"];
+    let year = ["year", "--clients", "300", "--draws", "2", "--days", "30,60"];
+    let fingerprints = ["fingerprints", "--clients", "2000", "--draws", "2"];
+    for arguments in [&paths[..], &year[..], &fingerprints[..]] {
+        let output = anonymity(arguments, &file);
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert!(output.status.success() && output.stderr.is_empty(), "{arguments:?}");
+        assert!(
+            text.starts_with("consensus of 2019-12-14 21:00:00: 300 relays, 100 of them"),
+            "{text}"
+        );
+        assert!(text.contains("families are not known"), "{text}");
+    }
+    let paths = json(&paths, &file);
+    assert_eq!(paths["rows"].as_array().unwrap().len(), 3);
+    let any = &paths["rows"][2]["any"];
+    let [closed, drawn] = ["closed", "drawn"].map(|name| any[name].as_f64().unwrap());
+    assert!((closed - 0.1 * (1.0 - 0.8f64.powi(3))).abs() < 0.01 && (closed - drawn).abs() < 0.05);
+    let year = json(&year, &file);
+    assert_eq!(year["rows"].as_array().unwrap().len(), 4);
+    assert!(year["rows"][3]["entries"].is_null(), "COMB");
+    let last = |row: usize| year["rows"][row]["any_ever"][1]["mean"].as_f64().unwrap();
+    assert!(last(0) < last(1) && last(1) < last(2), "{year}");
+    let fingerprints = json(&fingerprints, &file);
+    assert_eq!(fingerprints["rows"][0]["formula"], 20.0);
+}
+
+#[test]
+fn a_consensus_may_come_by_standard_input_and_threads_change_nothing() {
+    let folder = TempDir::new().unwrap();
+    let file = written(&folder, &table());
+    let arguments = ["year", "--clients", "5000", "--draws", "2", "--json"];
+    let mut child = Command::new(env!("CARGO_BIN_EXE_anabranch"))
+        .arg("anonymity")
+        .args(arguments)
+        .args(["--threads", "3", "-"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(table().as_bytes()).unwrap();
+    let output = child.wait_with_output().unwrap();
+    let one = anonymity(&[&arguments[..], &["--threads", "1"]].concat(), &file);
+    assert!(output.status.success() && output.stdout == one.stdout);
+}
+
+#[test]
+fn what_makes_no_sense_is_refused_in_one_line() {
+    let folder = TempDir::new().unwrap();
+    let good = table();
+    let half = &good[..good.len() / 2];
+    let cases: [(&str, &[&str], &str); 10] = [
+        (half, &["paths"], "it was cut"),
+        ("hello\n", &["year"], "neither"),
+        (&good, &["paths", "--entries=1.5"], "between 0 and 1"),
+        (&good, &["paths", "--exits=-0.1"], "between 0 and 1"),
+        (&good, &["paths", "--port=25"], "no exit leads to port 25"),
+        (&good, &["paths", "--legs=9"], "from 1 to 8"),
+        (&good, &["year", "--share=nan"], "between 0 and 1"),
+        (&good, &["year", "--clients=0"], "the number of clients is 0"),
+        (&good, &["year", "--days=90,30"], "in order"),
+        (&good, &["fingerprints", "--clients=0"], "the number of clients is 0"),
+    ];
+    for (text, arguments, says) in cases {
+        let output = anonymity(arguments, &written(&folder, text));
+        let message = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {message}");
+        assert!(message.lines().count() == 1 && message.contains(says), "{arguments:?}: {message}");
+        assert!(output.stdout.is_empty());
+    }
+    let packed = folder.path().join("packed.xz");
+    fs::write(&packed, [0xfd, b'7', b'z', b'X', b'Z', 0, 1]).unwrap();
+    for (file, says) in
+        [(packed, "it is packed: xz -dc"), (folder.path().join("none"), "No such file")]
+    {
+        let output = anonymity(&["paths"], &file);
+        let message = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.code() == Some(2) && message.contains(says), "{message}");
+    }
+}
