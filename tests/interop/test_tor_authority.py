@@ -63,6 +63,7 @@ class World:
         A relay of ours may have been asking when the authority was killed, and asks again.
         """
         assert self.network.warnings() == []
+        assert self.network.notices() == []
         assert self.authority.events("trouble") == []
         assert self.authority.events("refused") == []
         for relay in self.ours:

@@ -325,15 +325,20 @@ class TorNetwork(Closing):
 
     def complaints(self) -> list[str]:
         """What all nodes have to say against others, but for what any stock network says."""
+        warnings = [
+            f"{node.name}: {line}"
+            for node in self.nodes
+            for line in node.log()
+            if ABOUT_OTHERS.search(line) and not _is_usual(node, line)
+        ]
+        return warnings + self.notices()
+
+    def notices(self) -> list[str]:
+        """The notices of all nodes that no node of a network of stock tors alone has."""
         return [
             f"{node.name}: {line}"
             for node in self.nodes
-            for lines in [node.log()]
-            for line in [
-                *(line for line in lines if ABOUT_OTHERS.search(line)),
-                *unusual(lines, is_client=node.role == "client"),
-            ]
-            if not _is_usual(node, line)
+            for line in unusual(node.log(), is_client=node.role == "client")
         ]
 
     def close(self) -> None:
