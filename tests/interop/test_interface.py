@@ -121,12 +121,16 @@ def test_each_tcp_connection_keeps_to_one_path(network: Network, tmp_path: Path)
     client = network.client
     with ExitStack() as stack:
         stack.enter_context(echo(network.server, SERVER))
-        stack.enter_context(interface(client, PATHS))
+        splitter = stack.enter_context(interface(client, PATHS))
         captures = _captures(stack, client, tmp_path / "own", "src 10.77.{}.2")
         strays = _captures(stack, client, tmp_path / "stray", "tcp and not host 10.77.{}.2")
         seen = [tcp(client, SERVER, length=MIB // 8) for _ in range(9)]
         for capture in captures + strays:
             capture.stop()
+        pinned = [path["pinned"] for path in splitter.stop()["paths"]]
+    assert [each["flows"] for each in pinned] == [3, 3, 3]
+    assert all(each["up_bytes"] > 3 * MIB // 8 for each in pinned)
+    assert all(each["down_packets"] >= 3 * 3 for each in pinned)
     assert all(count == MIB // 8 for _, count in seen)
     addresses = [address for address, _ in seen]
     assert {addresses.count(f"10.77.{i}.2") for i in range(3)} == {3}

@@ -343,6 +343,7 @@ impl Core {
             sessions: self.sessions.len(),
             opened: self.next_session,
             unsplit,
+            pinned: Vec::new(),
             no_path: self.no_path,
             waiting: self.sessions.values().map(|session| session.waiting()).sum(),
             looped: self.looped,

@@ -74,6 +74,18 @@ impl PathCounters {
     }
 }
 
+/// What a path carried beside the sessions: flows that are pinned to it, as TCP is. Their packets
+/// do not come by the core; the driver has them counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Pinned {
+    /// Flows that began.
+    pub flows: u64,
+    /// IP packets from clients, and their bytes with all headers.
+    pub up: Flow,
+    /// The same to clients.
+    pub down: Flow,
+}
+
 /// Sessions that were never split: all that their clients sent went by one path.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Unsplit {
@@ -108,6 +120,8 @@ pub struct Snapshot {
     pub opened: u64,
     /// Sessions, alive or not, that one path alone has carried so far.
     pub unsplit: Unsplit,
+    /// One entry a path where flows are pinned, else none (counted by the driver).
+    pub pinned: Vec<Pinned>,
     /// Datagrams that waited in vain for a path.
     pub no_path: u64,
     /// Datagrams that wait now.

@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 use anabranch_comps::protocol::wireguard;
-use anabranch_comps::{Event, Failure as Fault, Input, SessionId};
+use anabranch_comps::{Event, Failure as Fault, Input, Pinned, SessionId};
 use anabranch_multipath::Time;
 
 use super::Failure;
@@ -105,6 +105,17 @@ impl Door {
     pub(super) fn follow(&mut self, exits: Vec<Exit>) -> io::Result<()> {
         let steering = self.interface().and_then(|door| door.steering.as_mut());
         steering.map_or(Ok(()), |steering| steering.follow(exits))
+    }
+
+    /// What flows that are pinned have carried; with `now` read anew.
+    pub(super) fn pinned(&self, now: bool) -> Vec<Pinned> {
+        match self {
+            Door::Port(_) => Vec::new(),
+            Door::Tun(door) => {
+                let steering = door.steering.as_ref();
+                steering.map_or_else(Vec::new, |steering| steering.pinned(now))
+            }
+        }
     }
 
     /// What tells of changes to what was set up, to be polled.

@@ -412,6 +412,7 @@ impl Driver<'_> {
             missed: self.missed + missed,
             not_returned: self.not_returned,
             foreign: self.foreign,
+            pinned: self.door.pinned(self.stopped),
             ..self.core.snapshot()
         }
     }

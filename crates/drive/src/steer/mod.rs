@@ -35,6 +35,7 @@ mod raise;
 mod ruleset;
 mod slot;
 mod sysctl;
+mod tally;
 mod undo;
 
 pub use error::SteerError;

@@ -45,6 +45,17 @@ pub(crate) fn list(nft: &Path, table: &str) -> io::Result<Option<String>> {
     Ok(listed.then(|| String::from_utf8_lossy(&output.stdout).into_owned()))
 }
 
+/// The named counters of a table (of the family `inet`), in the words of `nft`.
+pub(crate) fn counters(nft: &Path, table: &str) -> io::Result<String> {
+    let mut command = Command::new(nft);
+    command.args(["list", "counters", "table", "inet", table]).process_group(0);
+    let output = command.stdin(Stdio::null()).output()?;
+    match output.status.success() {
+        true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
+        false => Err(blame(&String::from_utf8_lossy(&output.stderr))),
+    }
+}
+
 /// An error of what `nft` has said.
 fn blame(said: &str) -> io::Error {
     let line = said.lines().find(|line| !line.trim().is_empty()).unwrap_or("it failed");

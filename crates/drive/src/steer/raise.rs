@@ -5,6 +5,8 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsFd, BorrowedFd};
 
+use anabranch_comps::Pinned;
+
 use super::berth::Berth;
 use super::fence::Fence;
 use super::lead::{self, Led};
@@ -14,6 +16,7 @@ use super::plan::{namespace_number, within};
 use super::ruleset::{self, Subject};
 use super::slot::NOBODY;
 use super::sysctl::{Lent, Setting};
+use super::tally::Tally;
 use super::undo::{remove_cable, undo};
 use super::{Exit, Plan, Request, Slot, SteerError, named};
 use crate::emulate::Namespace;
@@ -44,6 +47,8 @@ pub struct Steering {
     guard: Option<Owned>,
     /// Tells of the interfaces in the namespace.
     inside: Option<Monitor>,
+    /// Counts what is pinned.
+    tally: Option<Tally>,
 }
 
 /// What [`Steering::keep`] has found.
@@ -72,8 +77,9 @@ impl Steering {
         let berth = Berth::take(&mut plan, number.map_err(making)?)?;
         let Berth { ledger, notes, settings, lent, adopted, others, mut warnings } = berth;
         let (ledger, fences, guard, inside) = (Some(ledger), Vec::new(), None, None);
+        let (tun, tally) = (0, None);
         let mut steering =
-            Steering { plan, notes, ledger, namespace, tun: 0, lent, fences, guard, inside };
+            Steering { plan, notes, ledger, namespace, tun, lent, fences, guard, inside, tally };
         let tun = steering.set_up(&settings).and_then(|tun| {
             steering.undo_others(others)?;
             Ok(tun)
@@ -84,12 +90,28 @@ impl Steering {
         }
         let tun = tun?;
         warnings.extend(steering.stand_guard().err().map(unguarded));
+        warnings.extend(
+            steering
+                .count()
+                .err()
+                .map(|error| format!("what is pinned to paths is not counted: {error}")),
+        );
         Ok((steering, tun, warnings))
     }
 
     /// The address that the interface's side speaks from, in each family.
     pub fn here(&self) -> (Ipv4Addr, Ipv6Addr) {
         (self.plan.slot.ends4().0, self.plan.slot.ends6().0)
+    }
+
+    /// What the flows that are pinned have carried, an entry for each path, at most a second old;
+    /// nothing where nothing is pinned. With `now` it is read anew, which takes some milliseconds.
+    pub fn pinned(&self, now: bool) -> Vec<Pinned> {
+        let Some(tally) = &self.tally else { return Vec::new() };
+        if now {
+            tally.refresh();
+        }
+        tally.pinned()
     }
 
     /// What it was made for.
@@ -307,6 +329,13 @@ impl Steering {
             _ => ruleset::of_namespace(&subject),
         };
         self.fences[number].set(&nft, self.plan.slot, &text)
+    }
+
+    fn count(&mut self) -> io::Result<()> {
+        let (Some(nft), true) = (&self.plan.nft, self.plan.request.route) else { return Ok(()) };
+        let paths = self.plan.exits.iter().map(|exit| exit.index + 1).max().unwrap_or_default();
+        self.tally = Some(Tally::begin(nft, self.plan.slot, paths)?);
+        Ok(())
     }
 
     fn stand_guard(&mut self) -> io::Result<()> {

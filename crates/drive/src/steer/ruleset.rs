@@ -10,6 +10,7 @@
 //! * `ours` keeps the splitter's own packets in mind, and ends what the kernel would answer in its name;
 //! * `answers` marks what comes back, for machines that check where packets come from (strict `rp_filter`);
 //! * `addresses` gives a pinned flow the address of its path;
+//! * `number`, `sent` and `came` count what is pinned to each path: flows, and packets each way;
 //! * `fence` lets the namespace's packets leave by paths alone.
 //!
 //! A second table, the *guard*, drops what the first should have marked and has not: it holds while somebody else's flush
@@ -20,7 +21,7 @@ use std::fmt::Write;
 
 use super::slot::{CABLES, MASK};
 use super::sysctl::{Lending, Lent};
-use super::{Exit, Ports, Slot};
+use super::{Exit, Ports, Slot, tally};
 use crate::netlink::policy::Family;
 
 /// WireGuard's first message, on whatever port: type 1, three zeros, 148 bytes below the UDP header of 8.
@@ -50,16 +51,17 @@ pub(crate) fn of_machine(subject: &Subject<'_>) -> String {
     let Subject { slot, .. } = subject;
     let (mask, base) = (MASK, slot.base());
     let body = format!(
-        "{paths}{choices}{split}\
+        "{paths}{choices}{tally}{split}\
          chain classify {{\n{kept}\
-         ct mark & {mask:#x} == {base:#x} return\n\
-         meta nfproto ipv4 jump choose4\nmeta nfproto ipv6 jump choose6\n}}\n\
+         ct mark & {mask:#x} == {base:#x} goto number\n\
+         meta nfproto ipv4 jump choose4\nmeta nfproto ipv6 jump choose6\ngoto number\n}}\n\
          chain steer {{\ntype route hook output priority mangle; policy accept;\n\
          {spared}{sessions}ct direction reply return\n\
          ct mark & {mask:#x} != {base:#x} jump classify\n{marked}}}\n\
          {answers}{addresses}",
         paths = paths(subject.exits),
         choices = choices(*slot, subject.exits),
+        tally = tally::chains(*slot, subject.exits),
         split = split(subject),
         spared = spared(subject),
         sessions = sessions(*slot),
@@ -121,14 +123,16 @@ pub(crate) fn of_cable(subject: &Subject<'_>) -> String {
     let Subject { slot, .. } = subject;
     let (mask, base, cable) = (MASK, slot.base(), slot.cable());
     let body = format!(
-        "{paths}{choices}\
-         chain classify {{\nmeta nfproto ipv4 jump choose4\nmeta nfproto ipv6 jump choose6\n}}\n\
+        "{paths}{choices}{tally}\
+         chain classify {{\nmeta nfproto ipv4 jump choose4\nmeta nfproto ipv6 jump choose6\n\
+         goto number\n}}\n\
          chain enter {{\ntype filter hook prerouting priority mangle; policy accept;\n\
          iifname != \"{cable}\" return\n{NEAR}\
          ct mark & {mask:#x} != {base:#x} jump classify\n{marked}}}\n\
          {fence}{answers}{addresses}",
         paths = paths(subject.exits),
         choices = choices(*slot, subject.exits),
+        tally = tally::chains(*slot, subject.exits),
         marked = marked(*slot, subject.exits),
         fence = fence(subject, "filter"),
         answers = answers(subject),

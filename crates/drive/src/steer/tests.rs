@@ -82,7 +82,7 @@ fn state() -> String {
         String::from_utf8(output.stdout).unwrap()
     };
     [
-        show(&["nft", "list", "ruleset"]),
+        show(&["nft", "--stateless", "list", "ruleset"]),
         show(&["ip", "rule"]),
         show(&["ip", "-6", "rule"]),
         show(&["ip", "route", "show", "table", "all"]),

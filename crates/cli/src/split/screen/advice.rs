@@ -7,6 +7,8 @@ use std::time::Duration;
 use anabranch_comps::{Protocol, Snapshot};
 use anabranch_drive::split::Listening;
 
+use crate::text::scaled;
+
 /// What is wrong, or probably not meant, with the paths of a run: to be said when it begins.
 pub(crate) fn warnings(about: &Listening) -> Vec<String> {
     let noted =
@@ -50,6 +52,23 @@ pub(crate) fn unanswered(server: Option<SocketAddr>, waited: Duration) -> String
     format!("no answer from {server} for {seconds} s by any path: port, key, firewall?")
 }
 
+/// What flows that are pinned to paths have carried, if any are.
+pub(crate) fn pinned(names: &[String], snapshot: &Snapshot) -> Option<String> {
+    let told = names.iter().zip(&snapshot.pinned).map(|(name, pinned)| {
+        let (up, down) = (pinned.up, pinned.down);
+        format!(
+            "{name} {} flows, {} packets ({}) up, {} ({}) down",
+            pinned.flows,
+            up.datagrams,
+            scaled(up.bytes as f64, "B"),
+            down.datagrams,
+            scaled(down.bytes as f64, "B")
+        )
+    });
+    let told = told.collect::<Vec<_>>().join("; ");
+    (!told.is_empty()).then(|| format!("pinned: {told}"))
+}
+
 /// Which sessions one path alone carried, if any.
 pub(crate) fn never_split(snapshot: &Snapshot) -> Option<String> {
     let unsplit = &snapshot.unsplit;
@@ -70,7 +89,7 @@ pub(crate) fn never_split(snapshot: &Snapshot) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use anabranch_comps::{SessionId, Unsplit};
+    use anabranch_comps::{Pinned, SessionId, Unsplit};
 
     use super::*;
 
@@ -85,6 +104,17 @@ mod tests {
         let two = "2 of 20 sessions never split (shorter than a run): 3, 5";
         assert_eq!(told(2, &[3, 5]).as_deref(), Some(two));
         assert!(told(12, &[3, 5]).is_some_and(|text| text.ends_with(": 3, 5, ...")));
+    }
+
+    #[test]
+    fn pinned_flows_are_told_by_path_where_there_are_any() {
+        let names = ["a".to_owned(), "b".to_owned()];
+        assert_eq!(pinned(&names, &Snapshot::default()), None);
+        let one = Pinned { flows: 3, ..Pinned::default() };
+        let snapshot = Snapshot { pinned: vec![one, Pinned::default()], ..Snapshot::default() };
+        let text = pinned(&names, &snapshot).unwrap();
+        assert!(text.starts_with("pinned: a 3 flows, 0 packets "), "{text}");
+        assert!(text.contains("; b 0 flows, "), "{text}");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use anabranch_comps::{CloseReason, DownReason, Drops, Event, PathCounters, Snapshot};
+use anabranch_comps::{CloseReason, DownReason, Drops, Event, PathCounters, Pinned, Snapshot};
 use anabranch_drive::paths::Egress;
 use anabranch_drive::split::{Listening, Screen};
 use anabranch_drive::steer::Plan;
@@ -177,6 +177,7 @@ struct Path {
     name: String,
     state: &'static str,
     silent_sessions: usize,
+    pinned: Option<PinnedFlows>,
     up_packets: u64,
     up_bytes: u64,
     down_packets: u64,
@@ -186,6 +187,27 @@ struct Path {
     copies: u64,
     refused: u64,
     drops: Dropped,
+}
+
+#[derive(Serialize)]
+struct PinnedFlows {
+    flows: u64,
+    up_packets: u64,
+    up_bytes: u64,
+    down_packets: u64,
+    down_bytes: u64,
+}
+
+impl From<Pinned> for PinnedFlows {
+    fn from(Pinned { flows, up, down }: Pinned) -> PinnedFlows {
+        PinnedFlows {
+            flows,
+            up_packets: up.datagrams,
+            up_bytes: up.bytes,
+            down_packets: down.datagrams,
+            down_bytes: down.bytes,
+        }
+    }
 }
 
 #[derive(Serialize)]
@@ -268,7 +290,8 @@ impl Stats {
     fn of(book: &Book, snapshot: &Snapshot) -> Stats {
         let paths = snapshot.paths.iter().enumerate();
         let named = paths.map(|(index, counters)| {
-            Path::of(book.path(anabranch_multipath::PathId::at(index)), counters)
+            let pinned = snapshot.pinned.get(index).copied();
+            Path::of(book.path(anabranch_multipath::PathId::at(index)), counters, pinned)
         });
         Stats {
             sessions: snapshot.sessions,
@@ -312,11 +335,12 @@ impl Dropped {
 }
 
 impl Path {
-    fn of(name: String, counters: &PathCounters) -> Path {
+    fn of(name: String, counters: &PathCounters, pinned: Option<Pinned>) -> Path {
         Path {
             name,
             state: state(counters.works),
             silent_sessions: counters.silent_sessions,
+            pinned: pinned.map(PinnedFlows::from),
             up_packets: counters.up.datagrams,
             up_bytes: counters.up.bytes,
             down_packets: counters.down.datagrams,
@@ -503,5 +527,20 @@ mod tests {
         assert_eq!((&path["up_bytes"], &path["down_bytes"]), (&json!(1000), &json!(3000)));
         assert_eq!((&lines[0]["event"], &lines[1]["event"]), (&json!("stats"), &json!("summary")));
         assert_eq!(lines[0]["paths"], lines[1]["paths"]);
+        assert_eq!(path["pinned"], Value::Null);
+    }
+
+    #[test]
+    fn what_is_pinned_to_a_path_is_told_apart_from_its_sessions() {
+        let up = anabranch_comps::Flow { datagrams: 5, bytes: 300 };
+        let pinned = Pinned { flows: 2, up, ..Pinned::default() };
+        let counters = Snapshot { pinned: vec![pinned], ..snapshot(&[(1000, 3000)]) };
+        let lines = told(|screen| screen.snapshot(Time::ZERO, &counters));
+        let path = &lines[0]["paths"][0];
+        assert_eq!(
+            (&path["pinned"]["flows"], &path["pinned"]["up_bytes"]),
+            (&json!(2), &json!(300))
+        );
+        assert_eq!(path["up_bytes"], 1000);
     }
 }

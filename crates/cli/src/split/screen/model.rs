@@ -5,6 +5,7 @@ use anabranch_drive::paths::Egress;
 use anabranch_drive::split::Listening;
 use anabranch_multipath::Time;
 
+use super::advice;
 use super::book::Book;
 use crate::screen::Recent;
 
@@ -56,6 +57,12 @@ impl Model {
         self.book.open(event);
         self.recent.keep(now, self.book.words(event));
         self.book.close(event);
+    }
+
+    /// What flows that are pinned have carried, in words, where there are any.
+    pub(super) fn pinned(&self) -> Option<String> {
+        let names: Vec<_> = self.rows.iter().map(|row| row.name.clone()).collect();
+        advice::pinned(&names, &self.snapshot)
     }
 
     /// The paths that are no more, as one, if there are any.

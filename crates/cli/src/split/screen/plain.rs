@@ -148,6 +148,7 @@ impl Screen for Plain {
         self.model.snapshot(now, snapshot);
         let Some(out) = &self.out else { return };
         let mut text = format!("ended after {:.1} s\n", now.secs_f64()) + &summary(&self.model);
+        text.extend(self.model.pinned().map(|line| format!("\n{line}")));
         text.extend(advice::never_split(snapshot).map(|line| format!("\n{line}")));
         text.extend(losses(snapshot).map(|line| format!("\n{line}")));
         out.last(&self.journal.line(6, &text), lost);

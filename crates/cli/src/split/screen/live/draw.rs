@@ -97,6 +97,9 @@ fn sessions(model: &Model) -> Text<'_> {
         let protocol = session.protocol.map_or("not recognised yet", |protocol| protocol.name());
         Line::raw(format!("  session {number}  {}  {protocol}", session.ends()))
     });
+    let pinned = model.pinned().map(Line::raw);
+    let room = usize::from(SESSIONS);
+    let lines = pinned.into_iter().chain(lines).take(room);
     std::iter::once(Line::raw(head).bold()).chain(lines).collect()
 }
 

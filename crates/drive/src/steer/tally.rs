@@ -1,0 +1,190 @@
+//! What pinned flows have carried: the splitter does not see them, nftables counts them.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use anabranch_comps::{Flow, Pinned};
+
+use super::{Exit, Slot, nft};
+
+/// Between two readings. `nft` is a program that has to be started, on a thread of its own.
+const PERIOD: Duration = Duration::from_secs(1);
+
+/// The counters of `exits`: objects by name, and the chains that count packets both ways.
+pub(super) fn chains(slot: Slot, exits: &[Exit]) -> String {
+    let mut text = String::new();
+    for exit in exits {
+        for what in ["flows", "up", "down"] {
+            let _ = writeln!(text, "counter {} {{ }}", name(what, exit.index));
+        }
+    }
+    text += "chain number {\n";
+    count(&mut text, slot, exits, "", "flows");
+    text += "}\nchain sent {\ntype filter hook postrouting priority filter; policy accept;\n";
+    count(&mut text, slot, exits, "oifname @paths ct direction original ", "up");
+    text += "}\nchain came {\ntype filter hook prerouting priority mangle + 1; policy accept;\n";
+    count(&mut text, slot, exits, "iifname @paths ct direction reply ", "down");
+    text + "}\n"
+}
+
+fn count(text: &mut String, slot: Slot, exits: &[Exit], which: &str, what: &str) {
+    for exit in exits {
+        let (mark, name) = (slot.path(exit.index), name(what, exit.index));
+        let _ = writeln!(text, "{which}ct mark {mark:#x} counter name \"{name}\" return");
+    }
+}
+
+fn name(what: &str, path: usize) -> String {
+    format!("{what}{path}")
+}
+
+/// The counters of a run, read once a second until it is dropped.
+#[derive(Debug)]
+pub(super) struct Tally {
+    shared: Arc<Shared>,
+    /// Dropped, it ends the thread.
+    end: Option<Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    nft: PathBuf,
+    table: String,
+    sums: Mutex<Sums>,
+}
+
+impl Tally {
+    /// Reads the table of `slot` by the program `nft`.
+    ///
+    /// # Errors
+    /// No thread can be had.
+    pub(super) fn begin(nft: &Path, slot: Slot, paths: usize) -> io::Result<Tally> {
+        let sums = Mutex::new(Sums::new(paths));
+        let shared = Arc::new(Shared { nft: nft.to_owned(), table: slot.ruleset(), sums });
+        let (end, ended) = channel();
+        let reader = Arc::clone(&shared);
+        let thread = thread::Builder::new().name("tally".to_owned()).spawn(move || {
+            while ended.recv_timeout(PERIOD) == Err(RecvTimeoutError::Timeout) {
+                reader.read();
+            }
+        })?;
+        Ok(Tally { shared, end: Some(end), thread: Some(thread) })
+    }
+
+    /// What was read last, an entry for each path.
+    pub(super) fn pinned(&self) -> Vec<Pinned> {
+        self.shared.sums.lock().unwrap_or_else(PoisonError::into_inner).total.clone()
+    }
+
+    /// Reads once more, now.
+    pub(super) fn refresh(&self) {
+        self.shared.read();
+    }
+}
+
+impl Drop for Tally {
+    fn drop(&mut self) {
+        self.end = None;
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Shared {
+    /// A table that somebody has just removed has no counters: what was read before stays.
+    fn read(&self) {
+        if let Ok(listing) = nft::counters(&self.nft, &self.table) {
+            self.sums.lock().unwrap_or_else(PoisonError::into_inner).add(&parse(&listing));
+        }
+    }
+}
+
+/// Packets and bytes by the name of their counter.
+type Counted = BTreeMap<String, (u64, u64)>;
+
+/// Sums that outlive the counters, which begin anew when the table is set again.
+#[derive(Debug)]
+struct Sums {
+    last: Counted,
+    total: Vec<Pinned>,
+}
+
+impl Sums {
+    fn new(paths: usize) -> Sums {
+        Sums { last: Counted::new(), total: vec![Pinned::default(); paths] }
+    }
+
+    fn add(&mut self, counted: &Counted) {
+        let fresh = |name: String| {
+            let (packets, bytes) = counted.get(&name).copied().unwrap_or_default();
+            let (before, bytes_before) = self.last.get(&name).copied().unwrap_or_default();
+            match packets >= before && bytes >= bytes_before {
+                true => Flow { datagrams: packets - before, bytes: bytes - bytes_before },
+                false => Flow { datagrams: packets, bytes },
+            }
+        };
+        for (path, total) in self.total.iter_mut().enumerate() {
+            let [flows, up, down] = ["flows", "up", "down"].map(|what| fresh(name(what, path)));
+            total.flows += flows.datagrams;
+            total.up = sum(total.up, up);
+            total.down = sum(total.down, down);
+        }
+        self.last.clone_from(counted);
+    }
+}
+
+fn sum(one: Flow, other: Flow) -> Flow {
+    Flow { datagrams: one.datagrams + other.datagrams, bytes: one.bytes + other.bytes }
+}
+
+/// The counters in what `nft list counters` prints; what is no counter is passed over.
+fn parse(listing: &str) -> Counted {
+    let (mut counted, mut name) = (Counted::new(), None);
+    for line in listing.lines() {
+        match *line.split_whitespace().collect::<Vec<_>>().as_slice() {
+            ["counter", of, "{"] => name = Some(of.trim_matches('"').to_owned()),
+            ["packets", packets, "bytes", bytes] => {
+                let numbers = packets.parse().ok().zip(bytes.parse().ok());
+                counted.extend(name.take().zip(numbers));
+            }
+            _ => {}
+        }
+    }
+    counted
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LISTING: &str = "table inet anabranch-0 {\n\tcounter flows0 {\n\t\tpackets 3 bytes 180\n\t}\n\
+                           \tcounter up0 {\n\t\tpackets 40 bytes 5000\n\t}\n\
+                           \tcounter down1 {\n\t\tpackets 7 bytes 900\n\t}\n}\n";
+
+    #[test]
+    fn counters_are_read_and_what_is_none_is_passed_over() {
+        let counted = parse(LISTING);
+        assert_eq!(counted["up0"], (40, 5000));
+        assert_eq!(counted.len(), 3);
+        assert!(parse("packets 1 bytes 2\ncounter x {\npackets a bytes b\n").is_empty());
+    }
+
+    #[test]
+    fn sums_go_on_where_the_counters_begin_anew() {
+        let mut sums = Sums::new(2);
+        sums.add(&parse(LISTING));
+        sums.add(&parse(LISTING));
+        assert_eq!((sums.total[0].flows, sums.total[0].up.bytes), (3, 5000));
+        sums.add(&parse(&LISTING.replace("40 bytes 5000", "2 bytes 100")));
+        assert_eq!(sums.total[0].up, Flow { datagrams: 42, bytes: 5100 });
+        assert_eq!(sums.total[1].down.datagrams, 7);
+    }
+}
