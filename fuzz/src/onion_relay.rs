@@ -197,6 +197,7 @@ impl Neighbour {
             peer,
             own: Vec::new(),
             peer_certificate,
+            own_certificate: None,
         };
         relay.handle_link(Time::ZERO, LinkInput::Opened { link, target: None, start: start(None) });
         let mut neighbour = Neighbour {

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 import pytest
 
 from conftest import Results
+from harness import tlslook
 from harness.seeded import MIB
 from harness.tools import wait_for
 from harness.tornet import Node, TorNetwork, free_ports
@@ -184,6 +189,88 @@ def test_a_stock_client_and_our_guard_pad_their_silent_link(world: World) -> Non
         guard.process.wait_until("padding both ways", grown, 120)
     finally:
         client.close()
+    check(world)
+
+
+def test_nobody_tells_a_relay_of_ours_by_its_certificate(world: World) -> None:
+    """Names, key, signature, serial, days: of the form of a stock relay's."""
+    theirs = tlslook.certificate(world.network.of("relay")[0].orport)
+    for relay in world.ours:
+        ours = tlslook.certificate(relay.orport)
+        assert min(ours.days, theirs.days) >= 5
+        assert max(ours.days, theirs.days) <= 364
+        # Of a random number the first bytes may be zero.
+        assert min(ours.serial_bytes, theirs.serial_bytes) >= 6
+        one, two = (replace(each, days=0, serial_bytes=0) for each in (ours, theirs))
+        assert one == two
+    names = {
+        tlslook.session(relay.orport).partition("subject=")[2].split("\n")[0]
+        for relay in world.ours
+    }
+    assert len(names) == len(world.ours), "each has names of its own"
+    check(world)
+
+
+@pytest.mark.parametrize(
+    "offer",
+    [
+        "-tls1_3",
+        "-tls1_3 -ciphersuites TLS_AES_128_GCM_SHA256:TLS_CHACHA20_POLY1305_SHA256",
+        "-tls1_3 -ciphersuites TLS_CHACHA20_POLY1305_SHA256:TLS_AES_256_GCM_SHA384",
+        "-tls1_3 -groups X25519",
+        "-tls1_3 -groups P-256",
+        "-tls1_3 -groups P-384:P-256",
+        "-tls1_3 -groups P-384",
+        "-tls1_3 -alpn h2",
+        "-tls1_2 -groups P-256",
+        "-tls1_2 -cipher ECDHE-RSA-CHACHA20-POLY1305:ECDHE-RSA-AES128-GCM-SHA256",
+        "-tls1_2 -cipher AES256-GCM-SHA384",
+        "-tls1_1 -cipher ALL:@SECLEVEL=0",
+    ],
+)
+def test_a_relay_of_ours_chooses_as_a_stock_one_does(world: World, offer: str) -> None:
+    """Version, cipher, key exchange and ALPN of what a prober offers."""
+    theirs = tlslook.choice(world.network.of("relay")[0].orport, *offer.split())
+    assert tlslook.choice(world.ours[0].orport, *offer.split()) == theirs
+
+
+def test_a_handshake_with_a_relay_of_ours_has_the_same_messages(world: World) -> None:
+    """One ticket comes after it, as long as a stock relay's."""
+    theirs = tlslook.messages(world.network.of("relay")[0].orport)
+    ours = tlslook.messages(world.ours[0].orport)
+    assert [name for name, _ in ours] == [name for name, _ in theirs]
+    assert ours[-1] == theirs[-1]
+    assert ours[-1][0] == "NewSessionTicket"
+    # Certificates differ by the letters of their names.
+    for (name, length), (_, other) in zip(ours, theirs, strict=True):
+        if name not in tlslook.OURS_TO_DIFFER:
+            assert abs(length - other) <= 30, name
+
+
+def test_a_stock_clients_download_goes_on_while_our_relays_read_their_settings_again(
+    world: World, tmp_path: Path
+) -> None:
+    """SIGHUP at all three relays of its path, again and again: every byte arrives."""
+    path = tuple(fingerprint for _, fingerprint in world.path("all"))
+    client = world.network.client("hangup", "ConfluxEnabled 0", path=path)
+    length = 64 * MIB
+
+    def hang_up() -> None:
+        for _ in range(5):
+            for relay in world.ours:
+                os.kill(relay.process.pid, signal.SIGHUP)
+            time.sleep(0.2)
+
+    try:
+        with FileServer() as server, ThreadPoolExecutor() as pool:
+            done = pool.submit(fetch, server.url(length), client.proxy, tmp_path / "got")
+            hang_up()
+            got = done.result()
+        assert not got.fault(length), got.fault(length)
+    finally:
+        client.close()
+    for relay in world.ours:
+        assert len(relay.events("reloaded")) >= 1, relay.name
     check(world)
 
 

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod program;
 mod running;
 
 use std::fs;
@@ -10,6 +11,7 @@ use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use program::{NOBODY, Program};
 use running::{PATIENCE, Running};
 use tempfile::TempDir;
 
@@ -57,6 +59,17 @@ fn the_units_have_nothing_that_systemd_does_not_know() {
 }
 
 #[test]
+fn the_units_reload_by_the_signal_that_the_programs_take() {
+    for name in UNITS {
+        let folder = TempDir::new().unwrap();
+        let text = fs::read_to_string(unit(folder.path(), name)).unwrap();
+        let reloads =
+            |line: &&str| line.starts_with("ExecReload=") && line.ends_with("-HUP $MAINPID");
+        assert_eq!(text.lines().filter(reloads).count(), 1, "{name}");
+    }
+}
+
+#[test]
 fn a_tunnel_of_wg_quick_can_be_bound_to_the_splitter() {
     let folder = TempDir::new().unwrap();
     let packaging = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging");
@@ -94,33 +107,72 @@ fn the_units_are_confined() {
     }
 }
 
+/// Where a service manager listens, and what it is told next.
+struct Manager(UnixDatagram);
+
+impl Manager {
+    fn at(socket: &Path) -> Manager {
+        let manager = UnixDatagram::bind(socket).unwrap();
+        manager.set_read_timeout(Some(PATIENCE)).unwrap();
+        Manager(manager)
+    }
+
+    fn next(&self) -> String {
+        let mut buffer = [0; 512];
+        // A call with a time-out is interrupted by more than handlers (signal(7)).
+        loop {
+            match self.0.recv(&mut buffer) {
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                length => return String::from_utf8(buffer[..length.unwrap()].to_vec()).unwrap(),
+            }
+        }
+    }
+}
+
 #[test]
 fn the_manager_is_told_of_the_beginning_of_new_settings_and_of_the_end() {
     let folder = TempDir::new().unwrap();
     let socket = folder.path().join("notify");
-    let manager = UnixDatagram::bind(&socket).unwrap();
-    manager.set_read_timeout(Some(PATIENCE)).unwrap();
-    let mut buffer = [0; 512];
-    // A call with a time-out is interrupted by more than handlers (signal(7)).
-    let mut next = || loop {
-        match manager.recv(&mut buffer) {
-            Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            length => break String::from_utf8(buffer[..length.unwrap()].to_vec()).unwrap(),
-        }
-    };
+    let manager = Manager::at(&socket);
     let file = folder.path().join("split.toml");
     let settings = "to = '127.0.0.1:9'\nlisten = '127.0.0.1:0'\n[[path]]\nname = 'a'\nports = 1\n";
     fs::write(&file, settings).unwrap();
     let mut running = Running::managed(&socket, &file);
-    let ready = next();
+    let ready = manager.next();
     assert!(ready.contains("READY=1\n") && ready.contains("paths a"), "{ready}");
     fs::write(&file, settings.replace("'a'", "'b'")).unwrap();
     running.signal("-HUP");
-    let reloading = next();
+    let reloading = manager.next();
     assert!(reloading.contains("RELOADING=1\n") && reloading.contains("MONOTONIC_USEC="));
-    let ready = next();
+    let ready = manager.next();
     assert!(ready.contains("READY=1\n") && ready.contains("paths b"), "{ready}");
     running.interrupt();
-    assert!(next().contains("STOPPING=1\n"));
+    assert!(manager.next().contains("STOPPING=1\n"));
     assert!(running.ended().0.success());
+}
+
+#[test]
+fn the_manager_is_told_the_same_by_a_relay() {
+    let folder = TempDir::new().unwrap();
+    let socket = folder.path().join("notify");
+    let manager = Manager::at(&socket);
+    let file = folder.path().join("river.toml");
+    let settings = format!(
+        "nickname = 'river'\naddress = '127.0.0.1'\nlisten = ['127.0.0.1:0']\ndata = '{}'\n\
+         authority = ['{NOBODY}']\ngrace = 0\n",
+        folder.path().join("river").display()
+    );
+    fs::write(&file, &settings).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_anabranch"));
+    let mut relay = Program::of(command.env("NOTIFY_SOCKET", &socket).arg("relay").arg(&file));
+    assert!(manager.next().contains("READY=1\n"));
+    for settings in [settings.replace("grace = 0", "grace = 1"), "no TOML".to_owned()] {
+        fs::write(&file, settings).unwrap();
+        relay.signal("-HUP");
+        assert!(manager.next().contains("RELOADING=1\n"));
+        assert!(manager.next().contains("READY=1\n"), "also if nothing has changed");
+    }
+    relay.signal("-TERM");
+    assert!(manager.next().contains("STOPPING=1\n"));
+    assert!(relay.ended().0.success());
 }

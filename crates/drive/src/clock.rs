@@ -19,6 +19,12 @@ impl Clock {
         Self { start: Instant::now(), wall: SystemTime::now() }
     }
 
+    /// One that began when the machine's clock was wrong: this is what it had then.
+    #[cfg(test)]
+    pub(crate) fn start_at(wall: SystemTime) -> Self {
+        Self { start: Instant::now(), wall }
+    }
+
     /// The time since the start.
     pub fn now(&self) -> Time {
         Time::ZERO + self.start.elapsed()

@@ -24,6 +24,7 @@ pub mod censor;
 pub mod clock;
 pub mod emulate;
 pub mod files;
+pub mod hangup;
 pub mod holders;
 mod manager;
 pub mod metrics;

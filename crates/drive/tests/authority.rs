@@ -263,7 +263,7 @@ fn a_port_or_a_folder_that_is_taken_is_named() {
     drop(other);
     let world = World::start(data.path());
     let error = World::try_start(settings(data.path(), 0)).err().unwrap().to_string();
-    assert!(error.contains("another authority runs on this folder"), "{error}");
+    assert!(error.contains("runs on this folder"), "{error}");
     world.stop();
     World::start(data.path()).stop();
 }

@@ -234,6 +234,18 @@ impl Authority {
         self.random = Some(random);
     }
 
+    /// Goes by other settings from now on, and names this contact: they count for the next
+    /// consensus, and who is banned is given up at once. By what relays were counted so far they
+    /// are counted on: interval, probes, IPv6, private addresses.
+    pub fn adopt(&mut self, unix_now: u64, settings: Settings, contact: String) {
+        let allow_private = self.settings.rules.allow_private;
+        let Settings { interval, running_for, probe_every, ipv6, .. } = self.settings;
+        let rules = Rules { allow_private, ..settings.rules };
+        self.roll.adopt(unix_now, rules.clone());
+        self.settings = Settings { interval, running_for, probe_every, ipv6, rules, ..settings };
+        self.about.contact = contact;
+    }
+
     /// Signs with these keys from now on.
     pub fn set_keys(&mut self, keys: AuthorityKeys) {
         self.keys = keys;

@@ -12,13 +12,14 @@ use crate::event::{Event, Violation};
 use crate::hub::{Hub, Lane, LinkId, Popped};
 use crate::leg::Leg;
 use crate::node::{LinkOutput, StreamOutput};
-use crate::padding::{Rules, Silence, Usage};
+use crate::padding::{Amount, Rules, Silence, Usage};
 use crate::schedule;
 use crate::set::{QUEUE_HIGH, QUEUE_LOW, Set, SetId};
 use crate::stream::StreamKey;
 use crate::table::{Dialling, Slab, Streams};
 use crate::wire::cell::{BODY, Body, Command};
 use crate::wire::extend::Target;
+use crate::wire::link::Padding;
 use crate::wire::message::{
     self, EndReason, Format, Message, RelayCommand, put_sendme, read_sendme,
 };
@@ -157,6 +158,28 @@ where
         self.rules = rules;
         let links: Vec<LinkId> = self.hub.iter().map(|(id, _)| id).collect();
         links.into_iter().for_each(|id| self.watch(id));
+    }
+
+    /// A client's user wants another amount of padding. Neighbours that were told to send none, or
+    /// are to be, are told.
+    pub(crate) fn set_amount(&mut self, amount: Amount) {
+        let before = self.rules.amount;
+        self.set_rules(Rules { amount, ..self.rules });
+        if (before == Amount::Full) == (amount == Amount::Full) {
+            return;
+        }
+        let wanted = if amount == Amount::Full { Padding::Nothing } else { Padding::Stop };
+        let open = self
+            .hub
+            .iter()
+            .filter(|(_, link)| link.channel.is_open() && link.channel.has_padding());
+        let open: Vec<LinkId> = open.map(|(id, _)| id).collect();
+        for id in open {
+            if let Some(link) = self.hub.link(id) {
+                link.channel.ask_padding(wanted);
+                self.hub.wake(id);
+            }
+        }
     }
 
     /// A link is used for this, at least.

@@ -14,15 +14,17 @@ use rand_core::CryptoRng;
 
 use crate::wire::cell::{self, Cell, Command, Width};
 use crate::wire::crypto::{ed25519, random};
-use crate::wire::link::{self, BadCerts, Certified, Identity, Info, Padding};
+use crate::wire::link::{self, BadCerts, Certified, Identity, Info, Padding, RsaKey};
 use transcript::Transcript;
 
 mod transcript;
 
 /// A channel that is not open by then is given up.
 pub const HANDSHAKE: Duration = Duration::from_secs(60);
-/// The link protocols that we speak: 4 has wide circuit IDs, 5 has padding.
-const VERSIONS: [u16; 2] = [4, 5];
+/// The link protocols that we speak, as C tor does: 4 has wide circuit IDs, 5 has padding.
+const VERSIONS: [u16; 3] = [3, 4, 5];
+/// The first one with wide circuit IDs.
+const WITH_WIDE_IDS: u16 = 4;
 /// The first one with padding.
 const WITH_PADDING: u16 = 5;
 /// The longest variable-length cell that is read: CERTS cells of today have some 1,500 bytes.
@@ -34,6 +36,8 @@ pub struct Credentials {
     pub identity: Identity,
     /// SHA-256 of our RSA identity key.
     pub rsa_sha256: [u8; 32],
+    /// The key itself, as [`Certified::rsa`].
+    pub rsa: RsaKey,
     /// Certificates by type, where we are the responder: 2, 4, 5, 7.
     pub as_responder: Vec<(u8, Vec<u8>)>,
     /// Certificates by type, where we are the initiator: 2, 4, 6, 7.
@@ -60,6 +64,30 @@ pub enum Role {
     },
 }
 
+impl Role {
+    /// Whether it proves us on links that showed this TLS certificate (its SHA-256), if that is
+    /// known.
+    pub(crate) fn shows(&self, certificate: Option<[u8; 32]>) -> bool {
+        match (self, certificate) {
+            (Role::Responder(credentials), Some(shown)) => credentials.tls_certificate == shown,
+            _ => true,
+        }
+    }
+}
+
+/// Which circuit IDs one end of a link may choose.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ids {
+    /// Those whose highest bit is set.
+    High,
+    /// Those whose highest bit is not set.
+    Low,
+    /// All, and the other end none.
+    Any,
+    /// None.
+    None,
+}
+
 /// What is known when a link's TLS handshake is done.
 #[derive(Clone, Debug)]
 pub struct Start {
@@ -73,6 +101,9 @@ pub struct Start {
     pub own: Vec<IpAddr>,
     /// SHA-256 of the TLS certificate that the neighbour showed; `None` where we are the responder.
     pub peer_certificate: Option<[u8; 32]>,
+    /// SHA-256 of the TLS certificate that we showed, where we are the responder and it is known: a
+    /// relay has another from time to time.
+    pub own_certificate: Option<[u8; 32]>,
 }
 
 /// What became of a cell.
@@ -121,7 +152,8 @@ pub struct Channel {
     role: Role,
     start: Start,
     stage: Stage,
-    /// The agreed version; 0 before.
+    /// The link protocols that we speak, and the agreed one; 0 before.
+    versions: &'static [u16],
     version: u16,
     certified: Option<Certified>,
     /// The body of an AUTHENTICATE cell that waits for the secret.
@@ -152,9 +184,15 @@ enum Stage {
 impl Channel {
     /// A channel over a link whose TLS handshake is done.
     pub fn new(role: Role, start: Start) -> Channel {
+        Channel::speaking(&VERSIONS, role, start)
+    }
+
+    /// The same that speaks these link protocols alone, as neighbours of another age do.
+    pub fn speaking(versions: &'static [u16], role: Role, start: Start) -> Channel {
         let mut channel = Channel::in_stage(Stage::Versions, role, start);
+        channel.versions = versions;
         if channel.is_initiator() {
-            channel.say_variable(Command::VERSIONS, &link::put_versions(&VERSIONS));
+            channel.say_variable(Command::VERSIONS, &link::put_versions(versions));
         }
         channel
     }
@@ -162,8 +200,14 @@ impl Channel {
     /// A channel between two shards of one relay. They need no proof of each other: it is open from the start.
     pub fn sibling(first: bool) -> Channel {
         let peer = Ipv4Addr::UNSPECIFIED.into();
-        let start =
-            Start { now: Time::ZERO, unix: 0, peer, own: Vec::new(), peer_certificate: None };
+        let start = Start {
+            now: Time::ZERO,
+            unix: 0,
+            peer,
+            own: Vec::new(),
+            peer_certificate: None,
+            own_certificate: None,
+        };
         Channel::in_stage(Stage::Open, Role::Sibling { first }, start)
     }
 
@@ -172,6 +216,7 @@ impl Channel {
             role,
             start,
             stage,
+            versions: &VERSIONS,
             version: 0,
             certified: None,
             authenticate: None,
@@ -188,7 +233,23 @@ impl Channel {
 
     /// How wide circuit IDs are in what comes next.
     pub fn width(&self) -> Width {
-        if self.stage == Stage::Versions { Width::Two } else { Width::Four }
+        if self.version < WITH_WIDE_IDS && !self.is_sibling() { Width::Two } else { Width::Four }
+    }
+
+    /// Which circuit IDs are ours to choose (tor-spec, "Choosing circuit IDs in create cells"):
+    /// those of whoever opened the link have the highest bit set. In link protocol 3 they are those
+    /// of the relay with the larger RSA key, and a nameless client may choose any, its relay none.
+    pub fn ids(&self) -> Ids {
+        if self.width() == Width::Four {
+            return if self.is_initiator() { Ids::High } else { Ids::Low };
+        }
+        let them = self.certified.filter(|_| self.proven).map(|certified| certified.rsa);
+        match (&self.role, them) {
+            (Role::Initiator(us) | Role::Responder(us), Some(them)) if us.rsa > them => Ids::High,
+            (Role::Initiator(_) | Role::Responder(_), Some(_)) => Ids::Low,
+            (Role::Client, _) => Ids::Any,
+            _ => Ids::None,
+        }
     }
 
     /// The longest variable-length cell that is read.
@@ -234,7 +295,13 @@ impl Channel {
     /// Asks the neighbour for padding, or to send none. A client may, once the channel is open.
     pub fn ask_padding(&mut self, wanted: Padding) {
         let body = link::put_padding(wanted);
-        cell::put_fixed(&mut self.outbox, 0, Command::PADDING_NEGOTIATE, &body);
+        self.say(0, Command::PADDING_NEGOTIATE, &body);
+    }
+
+    /// Says a fixed-length cell before anything else.
+    pub fn say(&mut self, circuit: u32, command: Command, body: &[u8]) {
+        let width = self.width();
+        cell::put_fixed_as(&mut self.outbox, width, circuit, command, body);
     }
 
     /// The neighbour's address.
@@ -295,11 +362,12 @@ impl Channel {
     }
 
     fn take_versions(&mut self, rng: &mut dyn CryptoRng, body: &[u8]) -> Result<Taken, Fault> {
-        self.version = link::read_versions(body, &VERSIONS).ok_or(Fault::NoVersion)?;
+        self.version = link::read_versions(body, self.versions).ok_or(Fault::NoVersion)?;
         self.stage = Stage::Proofs;
         if let Role::Responder(credentials) = &self.role {
             let certs = link::put_certs(&credentials.as_responder);
-            self.say_variable_as(Width::Two, Command::VERSIONS, &link::put_versions(&VERSIONS));
+            let versions = link::put_versions(self.versions);
+            self.say_variable_as(Width::Two, Command::VERSIONS, &versions);
             self.say_variable(Command::CERTS, &certs);
             self.say_variable(Command::AUTH_CHALLENGE, &link::put_challenge(&random(rng)));
             self.sent.close();
@@ -405,7 +473,7 @@ impl Channel {
             own: self.start.own.clone(),
         };
         self.said_netinfo = true;
-        cell::put_fixed(&mut self.outbox, 0, Command::NETINFO, &link::put_netinfo(&info));
+        self.say(0, Command::NETINFO, &link::put_netinfo(&info));
     }
 
     fn say_variable(&mut self, command: Command, body: &[u8]) {
@@ -417,5 +485,73 @@ impl Channel {
         let before = self.outbox.len();
         cell::put_variable(&mut self.outbox, width, command, body);
         self.sent.add(&self.outbox[before..], &[]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use anabranch_multipath::seed::stream;
+
+    use super::*;
+    use crate::wire::cell::Cells;
+    use crate::wire::keys::RelayKeys;
+
+    const UNIX: u64 = 1_800_000_000;
+    const TLS: &[u8] = b"the TLS certificate";
+
+    fn credentials(seed: u64) -> Arc<Credentials> {
+        let mut rng = stream(seed, 0, "relay");
+        let keys = RelayKeys::generate(&mut rng, UNIX).unwrap();
+        Arc::new(keys.credentials(&mut rng, TLS, UNIX).unwrap())
+    }
+
+    fn start(peer_certificate: Option<[u8; 32]>) -> Start {
+        let (now, peer) = (Time::ZERO, Ipv4Addr::LOCALHOST.into());
+        let own_certificate = None;
+        Start { now, unix: UNIX, peer, own: Vec::new(), peer_certificate, own_certificate }
+    }
+
+    /// Gives what one says to the other, which may want the secret that both have.
+    fn carry(from: &mut Channel, to: &mut Channel) {
+        let mut rng = stream(9, 0, "link");
+        let mut bytes = std::mem::take(&mut from.outbox);
+        let mut cells = Cells::new(&mut bytes, to.width(), to.longest());
+        while let Some(cell) = cells.next_cell().unwrap() {
+            if let Taken::Export(_) = to.take(&mut rng, &cell).unwrap() {
+                to.exported(&mut rng, [5; 32]).unwrap();
+            }
+            cells.set_width(to.width());
+        }
+    }
+
+    /// Two ends of a link whose initiator speaks these protocols.
+    fn pair(versions: &'static [u16], role: Role, them: &Arc<Credentials>) -> [Channel; 2] {
+        let mut one = Channel::speaking(versions, role, start(Some(them.tls_certificate)));
+        let mut two = Channel::new(Role::Responder(Arc::clone(them)), start(None));
+        for _ in 0..3 {
+            carry(&mut one, &mut two);
+            carry(&mut two, &mut one);
+        }
+        assert!(one.is_open() && two.is_open());
+        [one, two]
+    }
+
+    #[test]
+    fn in_link_protocol_3_the_larger_key_chooses_the_high_circuit_ids() {
+        let (small, large) = (credentials(1), credentials(2));
+        let [small, large] = if small.rsa < large.rsa { [small, large] } else { [large, small] };
+        for (one, two, ids) in
+            [(&small, &large, [Ids::Low, Ids::High]), (&large, &small, [Ids::High, Ids::Low])]
+        {
+            let ends = pair(&[3], Role::Initiator(Arc::clone(one)), two);
+            assert_eq!(ends.each_ref().map(Channel::ids), ids);
+            assert!(ends.iter().all(|end| end.width() == Width::Two && !end.has_padding()));
+            assert_eq!(ends[1].identity(), Some(one.identity), "it has proved who it is");
+        }
+        let ends = pair(&[3, 4, 5], Role::Initiator(Arc::clone(&small)), &large);
+        assert_eq!(ends.each_ref().map(Channel::ids), [Ids::High, Ids::Low]);
+        assert!(ends.iter().all(|end| end.width() == Width::Four && end.has_padding()));
+        let ends = pair(&[3], Role::Client, &large);
+        assert_eq!(ends.each_ref().map(Channel::ids), [Ids::Any, Ids::None]);
     }
 }

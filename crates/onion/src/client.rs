@@ -236,6 +236,11 @@ impl Client {
         self.base.set_rules(Rules { params, ..self.base.rules });
     }
 
+    /// How much padding the user wants, from now on: neighbours are told on links that are open.
+    pub fn set_amount(&mut self, amount: Amount) {
+        self.base.set_amount(amount);
+    }
+
     /// Cells of padding so far: received, sent.
     pub fn padding(&self) -> [u64; 2] {
         self.base.padding

@@ -16,6 +16,10 @@ pub enum Event {
         link: LinkId,
         /// Who the neighbour has proved to be; `None` for a client.
         identity: Option<Identity>,
+        /// Its clock minus ours in seconds, if it told the time.
+        skew: Option<i64>,
+        /// Whether we opened the link.
+        dialled: bool,
     },
     /// A neighbour did what no honest one does.
     Violation {

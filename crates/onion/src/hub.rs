@@ -6,11 +6,11 @@ use std::net::IpAddr;
 use anabranch_multipath::Time;
 use rand_core::CryptoRng;
 
-use crate::channel::Channel;
+use crate::channel::{Channel, Ids};
 use crate::padding::{Quiet, Seen};
 use crate::queue::{Pool, Queue};
 use crate::schedule::{self, Policy};
-use crate::wire::cell::{Body, CELL, Command, HEADER, put_fixed};
+use crate::wire::cell::{Body, CELL, Command, HEADER, Width, put_fixed};
 use crate::wire::extend::Target;
 use crate::wire::link::Identity;
 use crate::wire::message::DestroyReason;
@@ -43,8 +43,6 @@ const AT_ONCE: usize = 64 * CELL;
 const TRIES: usize = 64;
 /// Room that a link keeps when it rests.
 const TRICKLE: usize = 4 << 10;
-/// The bit that tells who made a circuit ID: set by the link's initiator.
-const BY_INITIATOR: u32 = 1 << 31;
 
 /// One link.
 pub(crate) struct Link {
@@ -187,8 +185,14 @@ impl Hub {
     /// Takes a lane whose ID the neighbour chose; false if it is not its to choose, or in use.
     pub(crate) fn accept(&mut self, lane: Lane, owner: Owner) -> bool {
         let Some(link) = self.links.get_mut(&lane.link) else { return false };
-        let by_initiator = lane.id & BY_INITIATOR != 0;
-        if by_initiator == link.channel.is_initiator() || link.lanes.contains_key(&lane.id) {
+        let is_high = lane.id & link.highest_bit() != 0;
+        let is_theirs = match link.channel.ids() {
+            Ids::High => !is_high,
+            Ids::Low => is_high,
+            Ids::Any => false,
+            Ids::None => true,
+        };
+        if !is_theirs || link.lanes.contains_key(&lane.id) {
             return false;
         }
         link.add(lane.id, owner);
@@ -203,9 +207,14 @@ impl Hub {
         rng: &mut dyn CryptoRng,
     ) -> Option<Lane> {
         let link = self.links.get_mut(&id)?;
-        let bit = if link.channel.is_initiator() { BY_INITIATOR } else { 0 };
-        let mut draws = (0..TRIES).map(|_| rng.next_u32() & !BY_INITIATOR | bit);
-        let free = draws.find(|id| id & !BY_INITIATOR != 0 && !link.lanes.contains_key(id))?;
+        let highest = link.highest_bit();
+        let bit = match link.channel.ids() {
+            Ids::High | Ids::Any => highest,
+            Ids::Low => 0,
+            Ids::None => return None,
+        };
+        let mut draws = (0..TRIES).map(|_| rng.next_u32() & (highest - 1) | bit);
+        let free = draws.find(|id| id & (highest - 1) != 0 && !link.lanes.contains_key(id))?;
         link.add(free, owner);
         Some(Lane { link: id, id: free })
     }
@@ -228,7 +237,7 @@ impl Hub {
     /// Sends a cell before all that waits: DESTROY.
     pub(crate) fn say(&mut self, lane: Lane, command: Command, body: &[u8]) {
         if let Some(link) = self.links.get_mut(&lane.link) {
-            put_fixed(&mut link.channel.outbox, lane.id, command, body);
+            link.channel.say(lane.id, command, body);
             let most = (MOST_SAID + link.busiest) * CELL;
             if link.channel.outbox.len() > most && !self.deaf.contains(&lane.link) {
                 self.deaf.push(lane.link);
@@ -248,7 +257,7 @@ impl Hub {
         if std::mem::replace(&mut link.padded, true) {
             return false;
         }
-        put_fixed(&mut link.channel.outbox, 0, Command::PADDING, &[]);
+        link.channel.say(0, Command::PADDING, &[]);
         self.wake(id);
         true
     }
@@ -302,7 +311,12 @@ impl Hub {
             return Popped::Nothing;
         };
         let Some((owner, queue)) = link.lanes.get_mut(&circuit) else { return Popped::Nothing };
+        let start = out.len();
         self.pool.pop(queue, out);
+        if link.channel.width() == Width::Two {
+            // Cells wait with wide circuit IDs.
+            out.drain(start..start + 2);
+        }
         link.quiet.note(now, false);
         let left = queue.len();
         link.policy.sent(now, circuit, left > 0);
@@ -336,6 +350,14 @@ impl Link {
     fn add(&mut self, circuit: u32, owner: Owner) {
         self.lanes.insert(circuit, (owner, Queue::default()));
         self.busiest = self.busiest.max(self.lanes.len());
+    }
+
+    /// Of a circuit ID: the bit that tells who made it.
+    fn highest_bit(&self) -> u32 {
+        match self.channel.width() {
+            Width::Two => 1 << 15,
+            Width::Four => 1 << 31,
+        }
     }
 
     /// Circuits on the link.

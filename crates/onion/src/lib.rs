@@ -15,6 +15,7 @@
 //! * **A role.** [`relay`] (guard, middle, exit) and [`client`] are the two cores. `base` and `node`
 //!   are what both do alike; `table` numbers circuits and streams; [`claims`] lets several relay
 //!   cores of one process share links.
+//!   [`newcomers`] says whose connections are taken at all, [`clocks`] whose clock is wrong.
 //! * **A client's decisions.** [`navigator`] says which circuits to build and which stream goes by
 //!   which; [`guards`] by which relays to enter; [`front`] reads what programs ask for (SOCKS, HTTP).
 //! * **The directory.** [`directory`]: descriptors, documents, who asks whom for which, the network
@@ -31,6 +32,7 @@ pub mod bucket;
 pub mod channel;
 pub mod claims;
 pub mod client;
+pub mod clocks;
 pub mod congestion;
 pub mod crypto;
 pub mod directory;
@@ -42,6 +44,7 @@ pub mod handshake;
 mod hub;
 mod leg;
 pub mod navigator;
+pub mod newcomers;
 mod node;
 pub mod padding;
 mod queue;

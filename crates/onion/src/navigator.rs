@@ -12,7 +12,7 @@ use anabranch_multipath::Time;
 use rand_core::Rng;
 
 use crate::client::{Cause, CircuitKey, Hop, HopKey};
-use crate::directory::network::{Network, NoRelay, Path, Relay, Target, Wishes};
+use crate::directory::network::{Network, NoRelay, Path, Position, Relay, Target, Wishes};
 use crate::directory::params::Params;
 use crate::directory::timeouts::BuildTimes;
 use crate::guards::{Reach, Sampled};
@@ -187,6 +187,23 @@ impl Navigator {
         self.network = Some(network);
         self.hopeless.clear();
         self.entry.network_changed();
+    }
+
+    /// The user wishes other relays, from now on. Streams stay where they are; a circuit that the
+    /// wishes do not allow takes no new ones, and is dropped if it has none.
+    pub fn set_wishes(&mut self, wishes: Wishes) {
+        self.wishes = wishes;
+        self.entry.network_changed();
+        (self.failures, self.paused_until) = (0, Time::ZERO);
+        let unwanted =
+            self.circuits.iter().filter(|(_, circuit)| !allow(&self.wishes, &circuit.path));
+        let unwanted: Vec<CircuitKey> = unwanted.map(|(key, _)| *key).collect();
+        for key in unwanted {
+            match self.circuits.get(&key).is_some_and(|circuit| circuit.streams > 0) {
+                true => self.retire(key),
+                false => self.drop_circuit(key),
+            }
+        }
     }
 
     /// The guards, to be kept.
@@ -590,6 +607,13 @@ impl Circuit {
     }
 }
 
+/// Whether all relays of a path may stand where they do.
+fn allow(wishes: &Wishes, path: &Path) -> bool {
+    let last = Position::Exit(target_of_names());
+    let positions = [Position::Guard, Position::Middle, last];
+    positions.into_iter().zip(path).all(|(position, id)| wishes.allow(position, id))
+}
+
 /// How a relay is asked to be a hop: with its best handshake, and congestion control at the end.
 fn hop(relay: &Relay<'_>, last: bool) -> Hop {
     let onion_key = relay.microdesc.ntor;
@@ -914,6 +938,28 @@ mod tests {
         assert_eq!(stages, [(Stage::Used, 1), (Stage::Spare, 0), (Stage::Building(0), 0)]);
         let guards = world.navigator.entries();
         assert!(guards.iter().any(|(_, reach)| *reach == Reach::Yes), "{guards:?}");
+    }
+
+    #[test]
+    fn other_wishes_leave_streams_where_they_are_and_hold_for_all_that_comes() {
+        let mut world = World::new();
+        world.ask(1, "a");
+        let used = match world.settle()[..] {
+            [Order::Attach(1, key)] => key,
+            ref other => panic!("{other:?}"),
+        };
+        let exit = world.navigator.path(used).unwrap()[2];
+        let exclude = vec![exit];
+        world.navigator.set_wishes(Wishes { exclude, ..Wishes::default() });
+        assert!(world.navigator.path(used).is_some(), "its stream goes on");
+        world.ask(2, "a");
+        let orders = world.settle();
+        assert!(matches!(orders.last(), Some(Order::Attach(2, key)) if *key != used), "{orders:?}");
+        let others = world.navigator.overview().filter(|seen| seen.key != used);
+        let others: Vec<Overview> = others.collect();
+        assert!(!others.is_empty() && others.iter().all(|seen| !seen.path.contains(&exit)));
+        world.navigator.stream_ended(used);
+        assert!(world.orders().contains(&Order::Destroy(used)), "it is of no more use");
     }
 
     #[test]

@@ -325,6 +325,7 @@ pub(crate) trait Node {
         let base = self.base_mut();
         let Some(link) = base.hub.link(id) else { return Ok(()) };
         let (identity, wanted) = (link.channel.identity(), link.wanted.clone());
+        let (skew, dialled) = (link.channel.skew, link.channel.is_initiator());
         let is_wanted = |target: &Target| identity.is_some_and(|identity| is(&identity, target));
         if !wanted.as_ref().is_none_or(is_wanted) {
             return Err(Violation::WrongIdentity);
@@ -332,7 +333,7 @@ pub(crate) trait Node {
         base.hub.opened(id);
         self.settle(now, id);
         let base = self.base_mut();
-        base.put(Event::LinkOpen { link: id, identity });
+        base.put(Event::LinkOpen { link: id, identity, skew, dialled });
         if let Some(target) = wanted {
             self.found(now, &target, id);
         }

@@ -34,7 +34,7 @@ mod extend;
 
 /// What a relay of ours speaks, and a descriptor says (tor-spec, "Subprotocol versioning").
 pub const PROTOCOLS: &str =
-    "Cons=2 Desc=2 DirCache=2 FlowCtrl=1-2 Link=4-5 LinkAuth=3 Microdesc=2 Relay=2-6";
+    "Cons=2 Desc=2 DirCache=2 FlowCtrl=1-2 Link=3-5 LinkAuth=3 Microdesc=2 Relay=2-6";
 
 /// How a relay behaves.
 #[derive(Clone)]
@@ -61,6 +61,17 @@ pub struct Config {
     pub max_half_open: usize,
     /// Streams on one circuit.
     pub max_streams: usize,
+}
+
+/// What of [`Config`] may change while a relay runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Behaviour {
+    /// As [`Config::exit`].
+    pub exit: bool,
+    /// As [`Config::allow_private`].
+    pub allow_private: bool,
+    /// As [`Config::max_cells`].
+    pub max_cells: usize,
 }
 
 /// What happened outside, but for links.
@@ -196,7 +207,8 @@ impl Stats {
 /// A relay's core.
 pub struct Relay {
     config: Config,
-    responder: Role,
+    /// By the TLS certificates that links show: the present one first, then the one before.
+    responders: Vec<Role>,
     initiator: Role,
     stats: Stats,
     base: Base<Circuit, Output>,
@@ -212,7 +224,8 @@ impl Relay {
         rng: Box<dyn CryptoRng + Send>,
     ) -> Relay {
         let base = Base::new(config.policy, config.max_cells, rng);
-        Relay { config, responder, initiator, stats: Stats::default(), base }
+        let responders = vec![responder];
+        Relay { config, responders, initiator, stats: Stats::default(), base }
     }
 
     /// Takes what happened.
@@ -247,9 +260,20 @@ impl Relay {
         self.base.set_rules(Rules { params, ..self.base.rules });
     }
 
+    /// Other settings, for what comes from now on. If more cells wait than may, the longest waiting
+    /// circuits go.
+    pub fn set_behaviour(&mut self, behaviour: Behaviour) {
+        let Behaviour { exit, allow_private, max_cells } = behaviour;
+        (self.config.exit, self.config.allow_private) = (exit, allow_private);
+        self.base.max_cells = max_cells;
+        self.relieve();
+    }
+
     /// How we prove ourselves on links from now on: the TLS certificate or the signing key has changed.
     pub fn set_roles(&mut self, responder: Role, initiator: Role) {
-        (self.responder, self.initiator) = (responder, initiator);
+        self.initiator = initiator;
+        self.responders.insert(0, responder);
+        self.responders.truncate(2);
     }
 
     /// Numbers for people.
@@ -287,7 +311,11 @@ impl Node for Relay {
             return Some(self.initiator.clone());
         }
         let crowded = self.base.hub.half_open(start.peer) >= self.config.max_half_open;
-        (!crowded).then(|| self.responder.clone())
+        if crowded {
+            return None;
+        }
+        let is_shown = |role: &&Role| role.shows(start.own_certificate);
+        self.responders.iter().find(is_shown).or_else(|| self.responders.first()).cloned()
     }
 
     fn take_cell(&mut self, now: Time, link: LinkId, cell: Cell<'_>) -> Result<(), Violation> {

@@ -14,7 +14,7 @@ use anabranch_onion::crypto::{ClientLayer, Tor1Client};
 use anabranch_onion::handshake::extension::Wish;
 use anabranch_onion::handshake::fast;
 use anabranch_onion::relay::{Input, Output};
-use anabranch_onion::wire::cell::{BODY, Cells, Command, put_fixed, put_variable};
+use anabranch_onion::wire::cell::{BODY, Cells, Command, put_fixed, put_fixed_as, put_variable};
 use anabranch_onion::wire::cell::{Body, Width};
 use anabranch_onion::wire::message::{self, Begin, Format, Message, RelayCommand};
 use anabranch_onion::{Core, LinkId, LinkInput, LinkOutput, StreamKey, Violation};
@@ -62,6 +62,11 @@ fn collect(world: &mut World, neighbour: &mut Neighbour) -> (Vec<Came>, bool) {
 impl Neighbour {
     /// A client's link to relay 0 whose handshake is done.
     fn new(world: &mut World) -> Neighbour {
+        Neighbour::speaking(&[4, 5], world)
+    }
+
+    /// The same by one of these link protocols.
+    fn speaking(versions: &'static [u16], world: &mut World) -> Neighbour {
         let link = world.raw_link(0, peer());
         let start = Start {
             now: world.now,
@@ -69,9 +74,10 @@ impl Neighbour {
             peer: peer(),
             own: Vec::new(),
             peer_certificate: Some(world.relays[0].tls_certificate),
+            own_certificate: None,
         };
         let rng = seed::stream(1, 0, "neighbour");
-        let channel = Channel::new(Role::Client, start);
+        let channel = Channel::speaking(versions, Role::Client, start);
         let mut neighbour = Neighbour { link, channel, inbox: Vec::new(), layer: None, rng };
         for _ in 0..3 {
             let said = std::mem::take(&mut neighbour.channel.outbox);
@@ -103,7 +109,7 @@ impl Neighbour {
 
     fn cell(&self, world: &mut World, circuit: u32, command: Command, body: &[u8]) {
         let mut bytes = Vec::new();
-        put_fixed(&mut bytes, circuit, command, body);
+        put_fixed_as(&mut bytes, self.channel.width(), circuit, command, body);
         self.send(world, &bytes);
     }
 
@@ -136,6 +142,40 @@ impl Neighbour {
             came.iter().any(|(id, command, _)| *id == ID && *command == Command::DESTROY);
         (destroyed, closed, std::mem::take(&mut world.relays[0].violations))
     }
+}
+
+/// Makes a circuit with a narrow ID, asks for the directory by it, and counts the bytes that come.
+fn bytes_by_a_narrow_link(world: &mut World, neighbour: &mut Neighbour) -> usize {
+    neighbour.create(world, ID);
+    let begin = Message { command: RelayCommand::BEGIN_DIR, stream: 1, data: &[] };
+    neighbour.say(world, Command::RELAY, begin);
+    let stream = StreamKey(1);
+    let core = &mut world.relays[0].core;
+    core.handle(world.now, Input::Connected { stream, reached: None });
+    core.write(world.now, stream, &[5; 20 * message::DATA]);
+    let (came, _) = collect(world, neighbour);
+    let mut bytes = 0;
+    for (id, _, body) in came.iter().filter(|(_, command, _)| *command == Command::RELAY) {
+        assert_eq!(*id, ID & 0xffff);
+        let mut body: Body = body.clone().try_into().unwrap();
+        neighbour.layer.as_mut().unwrap().inbound(Command::RELAY, &mut body);
+        let message = message::read(Format::V0, &body).unwrap();
+        let is_data = message.command == RelayCommand::DATA;
+        bytes += if is_data { message.data.len() } else { 0 };
+    }
+    bytes
+}
+
+#[test]
+fn a_neighbour_of_link_protocol_3_is_served_by_narrow_circuit_ids() {
+    let (mut world, stream) = honest_world();
+    let mut neighbour = Neighbour::speaking(&[3], &mut world);
+    assert_eq!(neighbour.channel.width(), Width::Two);
+    let bytes = bytes_by_a_narrow_link(&mut world, &mut neighbour);
+    assert_eq!(bytes, 20 * message::DATA);
+    assert_eq!(neighbour.outcome(&mut world).2, []);
+    world.run_for(Duration::from_secs(20));
+    assert_eq!(world.received[&stream].len(), 1_000_000, "wide links are as they were");
 }
 
 /// A world in which an honest client downloads through relay 0.

@@ -136,7 +136,10 @@ impl Seen {
                 *self.troubles.entry(refused.to_string()).or_default() += 1;
             }
             Happening::Trouble(text) => *self.troubles.entry(text).or_default() += 1,
-            Happening::Core(_) | Happening::Fetched(_) => {}
+            Happening::Core(_)
+            | Happening::Fetched(_)
+            | Happening::Reloaded(_)
+            | Happening::Clock(_) => {}
         }
     }
 }

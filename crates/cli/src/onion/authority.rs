@@ -5,20 +5,24 @@ use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use anabranch_drive::onion::authority::{self, AuthorityError, Told};
+use anabranch_drive::onion::authority::{self, AuthorityError, Running, Told};
 use anabranch_drive::onion::keyring::KeyRing;
 use anabranch_drive::onion::office::unix;
-use anabranch_drive::onion::relay::{self, Settings};
+use anabranch_drive::onion::relay::{self, Changes, Live, Settings};
+use anabranch_drive::onion::reload::{Names, Reload, Renewed};
+use anabranch_drive::onion::store::own_folder;
 use anabranch_drive::onion::{generator, stop_signals};
 use anabranch_onion::authority as core;
 use anabranch_onion::authority::{First, Judgement, Rules};
 use anabranch_onion::directory::descriptor::{Description, hex};
+use anabranch_onion::wire::keys::RelayKeys;
 use clap::Args;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::log::Log;
 use super::relay::Screen;
+use super::reread::{Source, common, names, reread};
 use super::{Common, either, fingerprints, platform, read};
 use crate::failure::Failure;
 
@@ -33,7 +37,11 @@ const VALID_INTERVALS: u64 = 3;
 const FIRST: u64 = 120;
 const CERTIFIED_DAYS: u64 = 365;
 const DAY: u64 = 86_400;
-const KEYS: &[&str] = &[
+/// What `--help` ends with.
+const FILES: &str = "\
+FILES
+  /usr/share/doc/anabranch/examples/authority.toml   every setting of a file, with comments";
+pub(super) const KEYS: &[&str] = &[
     "nickname",
     "address",
     "listen",
@@ -59,9 +67,12 @@ const KEYS: &[&str] = &[
 /// the start, and kept in DATA/authorities. Keys are made at the first start and kept in DATA/keys, in C tor's files: the network is lost
 /// with authority_identity_key. Relays, their pasts and the last consensus are kept in DATA as well; a restart serves that again.
 ///
-/// Everything can stand in a TOML file, by the flags' names.
-#[derive(Args, Deserialize, Default)]
+/// Everything can stand in a TOML file, by the flags' names. SIGHUP reads that file again: what can
+/// change without a restart does, from the next consensus on, the rest is named, and a mistake
+/// changes nothing. SIGHUP never ends an authority.
+#[derive(Args, Clone, Deserialize, Default)]
 #[serde(rename_all = "kebab-case", default)]
+#[command(after_long_help = FILES)]
 pub(crate) struct AuthorityArgs {
     #[command(flatten)]
     #[serde(flatten)]
@@ -119,35 +130,48 @@ pub(crate) struct AuthorityArgs {
 impl AuthorityArgs {
     /// Runs until it is told to end.
     pub(crate) fn run(self) -> Result<(), Failure> {
+        let flags = self.clone();
         let args = self.merged()?;
         args.common.is_of_nobody_else()?;
         let stop = stop_signals().map_err(Failure::trouble)?;
         let mut rng = generator().map_err(Failure::trouble)?;
         let data = args.common.data("authority")?;
         let (description, core) = (args.description()?, args.core()?);
+        let log = Arc::new(Log::new(args.common.json, args.common.quiet)?);
+        let tightened = own_folder(&data).map_err(Failure::misuse)?;
+        tightened.into_iter().for_each(|text| say(&log, &Told::Trouble(text)));
         let ring = KeyRing::open(&data, &mut rng, unix()).map_err(Failure::misuse)?;
         // A descriptor that nobody would take is told now, not in the log of a thread.
         description.sign(ring.keys(), unix()).map_err(Failure::misuse)?;
         let (keys, listen) = (Arc::clone(ring.keys()), args.listen_dir.clone());
         let settings = authority::Settings {
             bandwidths: args.bandwidths.clone(),
-            certified_for: args.certified_days.unwrap_or(CERTIFIED_DAYS).max(1) * DAY,
+            certified_for: args.certified_for(),
             ..authority::Settings::new(&description, keys, listen, data, core)
         };
-        let log = Arc::new(Log::new(args.common.json, args.common.quiet)?);
         let teller = Arc::clone(&log);
         let tell = Box::new(move |told: Told| say(&teller, &told));
         let (office, running) = authority::start(settings, tell).map_err(failure)?;
-        let relay = Settings {
-            allow_private: args.allow_private,
-            ..Settings::new(args.listen.clone(), ring, office, description)
-        };
-        let done = relay::run(relay, &stop, &mut Screen(log));
+        let relay_keys = Arc::clone(ring.keys());
+        let live = Live { allow_private: args.allow_private, ..Live::new(description.clone()) };
+        let usual = Settings::new(args.listen.clone(), ring, office, description);
+        let relay = Settings { live, ..usual };
+        let file = flags.common.file.clone();
+        let mut source = Source { flags, running: args, authorities: Vec::new() };
+        let reread = reread(file, || source.read(&relay_keys, &running));
+        let reload = Some(Reload::new(reread).map_err(Failure::trouble)?);
+        let done = relay::run_rereading(relay, &stop, reload, &mut Screen(log));
+        drop(source);
         running.join();
         done.map_err(Failure::trouble)
     }
 
-    fn description(&self) -> Result<Description, Failure> {
+    /// Seconds for which a signing key is certified.
+    fn certified_for(&self) -> u64 {
+        self.certified_days.unwrap_or(CERTIFIED_DAYS).max(1) * DAY
+    }
+
+    pub(super) fn description(&self) -> Result<Description, Failure> {
         let lacks =
             |what: &str| Failure::misuse(format!("{what} is missing: an authority needs one"));
         let or = self.listen.first().ok_or_else(|| lacks("--listen ADDRESS:PORT"))?;
@@ -167,7 +191,7 @@ impl AuthorityArgs {
         })
     }
 
-    fn core(&self) -> Result<core::Settings, Failure> {
+    pub(super) fn core(&self) -> Result<core::Settings, Failure> {
         let interval = self.interval.unwrap_or(INTERVAL);
         if !(LEAST_INTERVAL..=DAY).contains(&interval) {
             let told =
@@ -226,11 +250,75 @@ impl AuthorityArgs {
     }
 }
 
+impl Source<AuthorityArgs> {
+    /// The settings as flags and file give them now; the authority goes by them, and the relay that
+    /// it is is to.
+    ///
+    /// # Errors
+    /// The file cannot be read or makes no sense.
+    fn read(&mut self, keys: &RelayKeys, running: &Running) -> Result<Renewed<Changes>, Failure> {
+        let new = self.flags.clone().merged()?;
+        new.common.is_of_nobody_else()?;
+        let names = new.names(&self.running);
+        let next = new.over_fixed(&self.running);
+        let (description, core) = (next.description()?, next.core()?);
+        description.sign(keys, unix()).map_err(Failure::misuse)?;
+        let usual = authority::Changes::new(&description, core);
+        let (bandwidths, certified_for) = (next.bandwidths.clone(), next.certified_for());
+        running.adopt(authority::Changes { bandwidths, certified_for, ..usual });
+        let live = Live { allow_private: next.allow_private, ..Live::new(description) };
+        self.running = next;
+        Ok(Renewed { settings: Changes { live, authorities: None }, names })
+    }
+}
+
+impl AuthorityArgs {
+    /// What differs from the settings in force.
+    fn names(&self, old: &AuthorityArgs) -> Names {
+        let live = [
+            ("contact", self.contact != old.contact),
+            ("valid-intervals", self.valid_intervals != old.valid_intervals),
+            ("expect", self.expect != old.expect),
+            ("param", self.param != old.param),
+            ("bandwidths", self.bandwidths != old.bandwidths),
+            ("ban", self.ban != old.ban),
+            ("per-address", self.per_address != old.per_address),
+            ("certified-days", self.certified_days != old.certified_days),
+            ("young", self.young != old.young),
+        ];
+        let fixed = [
+            ("nickname", self.nickname != old.nickname),
+            ("address", self.address != old.address),
+            ("listen", self.listen != old.listen),
+            ("listen-dir", self.listen_dir != old.listen_dir),
+            ("interval", self.interval != old.interval),
+            ("ipv6", self.ipv6 != old.ipv6),
+            ("allow-private", self.allow_private != old.allow_private),
+        ];
+        names(&live, &[&fixed[..], &common(&old.common, &self.common)].concat())
+    }
+
+    /// These, but for what wants a restart: that is as it was.
+    fn over_fixed(self, old: &AuthorityArgs) -> AuthorityArgs {
+        AuthorityArgs {
+            common: self.common.over_fixed(&old.common),
+            nickname: old.nickname.clone(),
+            address: old.address,
+            listen: old.listen.clone(),
+            listen_dir: old.listen_dir.clone(),
+            interval: old.interval,
+            ipv6: old.ipv6,
+            allow_private: old.allow_private,
+            ..self
+        }
+    }
+}
+
 /// What is in the way: a port or a folder that somebody else has is no fault of ours.
 fn failure(error: AuthorityError) -> Failure {
     match error {
         AuthorityError::System(_) => Failure::trouble(error),
-        AuthorityError::Store(_) | AuthorityError::Busy(_) => Failure::misuse(error),
+        AuthorityError::Store(_) => Failure::misuse(error),
     }
 }
 

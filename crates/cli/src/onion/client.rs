@@ -2,8 +2,10 @@
 
 use std::net::SocketAddr;
 
-use anabranch_drive::onion::client::{self, Happening, Settings};
+use anabranch_drive::onion::client::{self, Changes, Happening, Settings};
 use anabranch_drive::onion::office::{self, Office};
+use anabranch_drive::onion::reload::{Names, Reload, Renewed};
+use anabranch_drive::onion::store::claim;
 use anabranch_drive::onion::{generator, stop_signals};
 use anabranch_onion::directory::network::Wishes;
 use anabranch_onion::padding::Amount;
@@ -11,6 +13,7 @@ use anabranch_onion::schedule;
 use clap::{Args, ValueEnum};
 use serde::Deserialize;
 
+use super::reread::{Source, common, names, reread};
 use super::screen::Screen;
 use super::{Common, either, fingerprints, read};
 use crate::failure::Failure;
@@ -18,7 +21,11 @@ use crate::failure::Failure;
 /// Where programs come in if nobody says: as at C tor, on another port, so that both may run.
 const LISTEN: &str = "127.0.0.1:9250";
 const MEMORY: usize = 256 << 20;
-const KEYS: &[&str] = &[
+/// What `--help` ends with.
+const FILES: &str = "\
+FILES
+  /usr/share/doc/anabranch/examples/client.toml   every setting of a file, with comments";
+pub(super) const KEYS: &[&str] = &[
     "listen",
     "entry",
     "middle",
@@ -37,9 +44,13 @@ const KEYS: &[&str] = &[
 ///
 /// On a terminal it shows its guards and circuits; elsewhere it writes lines.
 ///
-/// Everything can stand in a TOML file, by the flags' names.
-#[derive(Args, Deserialize, Default)]
+/// Everything can stand in a TOML file, by the flags' names. SIGHUP reads that file and
+/// --authorities again: what can change without a restart does, the rest is named, and a mistake
+/// changes nothing. Streams go on; what ends a client is SIGINT, SIGTERM or the end of its
+/// terminal.
+#[derive(Args, Clone, Deserialize, Default)]
 #[serde(rename_all = "kebab-case", default)]
+#[command(after_long_help = FILES)]
 pub(crate) struct ClientArgs {
     #[command(flatten)]
     #[serde(flatten)]
@@ -74,7 +85,7 @@ pub(crate) struct ClientArgs {
 }
 
 /// How much padding a user wants.
-#[derive(Clone, Copy, Debug, ValueEnum, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum Padding {
     Full,
@@ -95,26 +106,24 @@ impl From<Padding> for Amount {
 impl ClientArgs {
     /// Runs until SIGINT or SIGTERM.
     pub(crate) fn run(self) -> Result<(), Failure> {
+        let flags = self.clone();
         let args = self.merged()?;
         let stop = stop_signals().map_err(Failure::trouble)?;
         let rng = generator().map_err(Failure::trouble)?;
         let data = args.common.data("client")?;
+        let claim = claim(&data).map_err(Failure::misuse)?;
+        let authorities = args.common.authorities()?;
         let office = office::Settings {
-            authorities: args.common.authorities()?,
+            authorities: authorities.clone(),
             data: data.clone(),
             share_subnets: args.share_subnets,
             keys: None,
             cache: false,
             errands: true,
         };
-        let wishes = Wishes {
-            entry: fingerprints("--entry", &args.entry)?,
-            middle: fingerprints("--middle", &args.middle)?,
-            exit: fingerprints("--exit", &args.exit)?,
-            exclude: fingerprints("--exclude", &args.exclude)?,
-        };
+        let wishes = args.wishes()?;
         let usual = LISTEN.parse().expect("a socket address");
-        let listen = if args.listen.is_empty() { vec![usual] } else { args.listen };
+        let listen = if args.listen.is_empty() { vec![usual] } else { args.listen.clone() };
         let office_rng = generator().map_err(Failure::trouble)?;
         let office = Office::start(office, office_rng).map_err(Failure::misuse)?;
         let settings = Settings {
@@ -122,15 +131,54 @@ impl ClientArgs {
             office,
             data,
             wishes,
+            padding: args.amount(),
             extended_errors: args.extended_errors,
-            padding: args.padding.map(Amount::from).unwrap_or_default(),
             memory: MEMORY,
             schedule: schedule::Kind::default(),
         };
         let mut screen =
             Screen::of(args.common.json, args.common.quiet).map_err(Failure::trouble)?;
+        for text in claim.tightened.iter().cloned() {
+            screen.tell(Happening::Trouble(text));
+        }
         let mut tell = |happening: Happening| screen.tell(happening);
-        client::run(settings, rng, &stop, &mut tell).map_err(Failure::misuse)
+        let file = flags.common.file.clone();
+        let mut source = Source { flags, running: args, authorities };
+        let reload = Reload::new(reread(file, move || source.read())).map_err(Failure::trouble)?;
+        let reload = Some(reload.ending_with_terminal());
+        let done = client::run_rereading(settings, rng, &stop, reload, &mut tell);
+        done.map_err(Failure::misuse)
+    }
+
+    pub(super) fn wishes(&self) -> Result<Wishes, Failure> {
+        Ok(Wishes {
+            entry: fingerprints("--entry", &self.entry)?,
+            middle: fingerprints("--middle", &self.middle)?,
+            exit: fingerprints("--exit", &self.exit)?,
+            exclude: fingerprints("--exclude", &self.exclude)?,
+        })
+    }
+
+    fn amount(&self) -> Amount {
+        self.padding.map(Amount::from).unwrap_or_default()
+    }
+
+    /// What differs from the settings in force.
+    fn names(&self, old: &ClientArgs, authorities: bool) -> Names {
+        let live = [
+            ("authorities", authorities),
+            ("entry", self.entry != old.entry),
+            ("middle", self.middle != old.middle),
+            ("exit", self.exit != old.exit),
+            ("exclude", self.exclude != old.exclude),
+            ("share-subnets", self.share_subnets != old.share_subnets),
+            ("padding", self.padding != old.padding),
+        ];
+        let fixed = [
+            ("listen", self.listen != old.listen),
+            ("extended-errors", self.extended_errors != old.extended_errors),
+        ];
+        names(&live, &[&fixed[..], &common(&old.common, &self.common)].concat())
     }
 
     /// The flags, and what the file says where they are silent.
@@ -148,5 +196,28 @@ impl ClientArgs {
             extended_errors: self.extended_errors || file.extended_errors,
             padding: self.padding.or(file.padding),
         })
+    }
+}
+
+impl Source<ClientArgs> {
+    /// The settings as flags and file give them now.
+    ///
+    /// # Errors
+    /// The file cannot be read or makes no sense.
+    fn read(&mut self) -> Result<Renewed<Changes>, Failure> {
+        let new = self.flags.clone().merged()?;
+        let authorities = new.common.authorities()?;
+        let is_new = authorities != self.authorities;
+        let names = new.names(&self.running, is_new);
+        let (wishes, padding) = (new.wishes()?, new.amount());
+        let subnets = new.share_subnets;
+        let trust = (is_new || subnets != self.running.share_subnets)
+            .then(|| (authorities.clone(), subnets));
+        let common = new.common.clone().over_fixed(&self.running.common);
+        let ClientArgs { listen, extended_errors, .. } = &self.running;
+        let (listen, extended_errors) = (listen.clone(), *extended_errors);
+        self.running = ClientArgs { common, listen, extended_errors, ..new };
+        self.authorities = authorities;
+        Ok(Renewed { settings: Changes { wishes, padding, trust }, names })
     }
 }

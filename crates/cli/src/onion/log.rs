@@ -5,15 +5,23 @@ use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
 
+use anabranch_drive::clock::Clock;
 use serde_json::{Value, json};
 
 use crate::failure::Failure;
 use crate::screen::lines::Lines;
 
+/// An object with the seconds since the start beside what it says.
+pub(super) fn stamped(clock: &Clock, mut event: Value) -> String {
+    event["time"] = json!(clock.now().secs_f64());
+    event.to_string()
+}
+
 /// Where it is told.
 pub(super) struct Log {
     pub(super) json: bool,
     quiet: bool,
+    clock: Clock,
     out: Lines,
     warnings: Lines,
 }
@@ -27,7 +35,7 @@ impl Log {
         let stdout = || Lines::file(File::from(io::stdout().as_fd().try_clone_to_owned()?));
         let (out, warnings) =
             (stdout().map_err(Failure::trouble)?, Lines::stderr().map_err(Failure::trouble)?);
-        Ok(Log { json, quiet, out, warnings })
+        Ok(Log { json, quiet, clock: Clock::start(), out, warnings })
     }
 
     /// Tells an event, which `text` says in words.
@@ -42,8 +50,8 @@ impl Log {
     /// Tells an event that only programs want to know.
     pub(super) fn object(&self, event: &Value) {
         if self.json {
-            let lost = |lines| json!({"event": "lost", "lines": lines}).to_string();
-            self.out.say(&event.to_string(), lost);
+            let lost = |lines| stamped(&self.clock, json!({"event": "lost", "lines": lines}));
+            self.out.say(&stamped(&self.clock, event.clone()), lost);
         }
     }
 
@@ -58,4 +66,17 @@ impl Log {
 
 fn lost(lines: u64) -> String {
     format!("{lines} lines not shown: nobody took them")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_object_bears_the_seconds_since_the_start() {
+        let text = stamped(&Clock::start(), json!({"event": "ready", "relays": 3}));
+        let read: Value = serde_json::from_str(&text).unwrap();
+        assert_eq!((&read["event"], &read["relays"]), (&json!("ready"), &json!(3)));
+        assert!((0.0..5.0).contains(&read["time"].as_f64().unwrap()), "{text}");
+    }
 }

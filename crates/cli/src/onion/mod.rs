@@ -4,6 +4,7 @@ mod authority;
 mod client;
 mod log;
 mod relay;
+mod reread;
 mod screen;
 mod up;
 
@@ -24,7 +25,7 @@ pub(crate) use relay::RelayArgs;
 pub(crate) use up::UpArgs;
 
 /// What a client and a relay are told alike.
-#[derive(Args, Deserialize, Default)]
+#[derive(Args, Clone, Deserialize, Default)]
 #[serde(rename_all = "kebab-case", default)]
 pub(crate) struct Common {
     /// A TOML file with these settings; flags that are given go before it
@@ -63,6 +64,12 @@ impl Common {
         }
     }
 
+    /// These, but for what wants a restart: that is as it was.
+    fn over_fixed(self, old: &Common) -> Common {
+        let (data, json, quiet) = (old.data.clone(), old.json, old.quiet);
+        Common { data, json, quiet, ..self }
+    }
+
     /// Where state is kept: for the command of this name, if nobody says.
     fn data(&self, command: &str) -> Result<PathBuf, Failure> {
         self.data.clone().map_or_else(|| state_folder(command), Ok)
@@ -92,9 +99,14 @@ fn read<T: DeserializeOwned>(path: &Path, keys: &[&str]) -> Result<T, Failure> {
     let name = path.display();
     let text = fs::read_to_string(path)
         .map_err(|error| Failure::misuse(format!("cannot read '{name}': {error}")))?;
+    parse(&text, &name.to_string(), keys)
+}
+
+/// The settings in the text of a file of this name.
+fn parse<T: DeserializeOwned>(text: &str, name: &str, keys: &[&str]) -> Result<T, Failure> {
     let keys: Vec<&str> = keys.iter().copied().chain(Common::KEYS).collect();
     let sections = [Section { path: "", keys: &keys }];
-    toml_keys::read(&text, &name.to_string(), &sections).map_err(Failure::misuse)
+    toml_keys::read(text, name, &sections).map_err(Failure::misuse)
 }
 
 /// The authorities of lines and of a file of such lines, as torrc has them.
@@ -137,4 +149,49 @@ fn state_folder(name: &str) -> Result<PathBuf, Failure> {
     let state = std::env::var_os("XDG_STATE_HOME").map(PathBuf::from).or(home);
     let told = || Failure::misuse("neither HOME nor XDG_STATE_HOME is set; give --data DIR");
     Ok(state.ok_or_else(told)?.join("anabranch").join(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An example as it is, and with all that is commented out in it.
+    fn example(name: &str) -> [String; 2] {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");
+        let text = fs::read_to_string(folder.join(name)).unwrap();
+        let is_setting = |line: &str| {
+            let name = line.split_once(" = ").map_or("", |(name, _)| name);
+            !name.is_empty() && !name.contains(' ')
+        };
+        let uncommented = |line: &str| match line.strip_prefix("# ").filter(|rest| is_setting(rest))
+        {
+            Some(rest) => format!("{rest}\n"),
+            None => format!("{line}\n"),
+        };
+        let whole = text.lines().map(uncommented).collect();
+        [text, whole]
+    }
+
+    fn is_read_whole<T: DeserializeOwned>(name: &str, keys: &[&str]) -> [T; 2] {
+        let [text, whole] = example(name);
+        for key in keys.iter().chain(&Common::KEYS) {
+            let named = whole.lines().any(|line| line.starts_with(&format!("{key} = ")));
+            assert!(named, "{name} does not name {key}");
+        }
+        [text, whole].map(|text| parse(&text, name, keys).unwrap_or_else(|error| panic!("{error}")))
+    }
+
+    #[test]
+    fn the_examples_name_every_setting_and_are_what_the_programs_take() {
+        for relay in is_read_whole::<RelayArgs>("relay.toml", relay::KEYS) {
+            relay.live().map_err(|error| error.to_string()).unwrap();
+        }
+        for client in is_read_whole::<ClientArgs>("client.toml", client::KEYS) {
+            client.wishes().map_err(|error| error.to_string()).unwrap();
+        }
+        for authority in is_read_whole::<AuthorityArgs>("authority.toml", authority::KEYS) {
+            authority.core().map_err(|error| error.to_string()).unwrap();
+            authority.description().map_err(|error| error.to_string()).unwrap();
+        }
+    }
 }

@@ -9,17 +9,23 @@ use std::time::Duration;
 use anabranch_drive::onion::keyring::KeyRing;
 use anabranch_drive::onion::metrics::Metered;
 use anabranch_drive::onion::office::{self, Office, unix};
-use anabranch_drive::onion::relay::{self, Numbers, Settings, Watch};
+use anabranch_drive::onion::relay::{self, Changes, Live, Numbers, Settings, Watch};
+use anabranch_drive::onion::reload::{Names, Outcome, Reload, Renewed, in_words};
+use anabranch_drive::onion::skew::Skew;
+use anabranch_drive::onion::store::claim;
 use anabranch_drive::onion::{generator, stop_signals};
 use anabranch_multipath::Time;
 use anabranch_onion::Event;
+use anabranch_onion::clocks::{Verdict, Witness};
 use anabranch_onion::directory::descriptor::{Description, hex};
 use anabranch_onion::directory::policy::ExitPolicy;
+use anabranch_onion::wire::keys::RelayKeys;
 use clap::Args;
 use serde::Deserialize;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::log::Log;
+use super::reread::{Source, common, names, reread};
 use super::{Common, either, fingerprints, platform, read};
 use crate::failure::Failure;
 
@@ -31,7 +37,11 @@ const RATE: u64 = 1 << 30;
 const CLAIM: u64 = 1 << 20;
 /// Fewer serve nobody (C tor's figure).
 const LEAST_RATE: u64 = 75 << 10;
-const KEYS: &[&str] = &[
+/// What `--help` ends with.
+const FILES: &str = "\
+FILES
+  /usr/share/doc/anabranch/examples/relay.toml   every setting of a file, with comments";
+pub(super) const KEYS: &[&str] = &[
     "nickname",
     "address",
     "address6",
@@ -55,9 +65,12 @@ const KEYS: &[&str] = &[
 /// descriptor is published to the authorities. Without --exit no stream leaves by this relay.
 /// SIGTERM or SIGINT lets circuits finish for --grace seconds; a second one ends at once.
 ///
-/// Everything can stand in a TOML file, by the flags' names.
-#[derive(Args, Deserialize, Default)]
+/// Everything can stand in a TOML file, by the flags' names. SIGHUP reads that file and
+/// --authorities again: what can change without a restart does, the rest is named, and a mistake
+/// changes nothing. Circuits go on, and SIGHUP never ends a relay.
+#[derive(Args, Clone, Deserialize, Default)]
 #[serde(rename_all = "kebab-case", default)]
+#[command(after_long_help = FILES)]
 pub(crate) struct RelayArgs {
     #[command(flatten)]
     #[serde(flatten)]
@@ -112,42 +125,59 @@ pub(crate) struct RelayArgs {
 impl RelayArgs {
     /// Runs until it is told to end.
     pub(crate) fn run(self) -> Result<(), Failure> {
+        let flags = self.clone();
         let args = self.merged()?;
         let mut screen = Screen(Arc::new(Log::new(args.common.json, args.common.quiet)?));
         let stop = stop_signals().map_err(Failure::trouble)?;
         let mut rng = generator().map_err(Failure::trouble)?;
         let data = args.common.data("relay")?;
-        let description = args.description()?;
+        let live = args.live()?;
         let authorities = args.common.authorities()?;
+        let claim = claim(&data).map_err(Failure::misuse)?;
+        claim.tightened.iter().for_each(|text| screen.warn(text));
         let ring = KeyRing::open(&data, &mut rng, unix()).map_err(Failure::misuse)?;
         let keys = Arc::clone(ring.keys());
         // A descriptor that nobody would take is told now, not in the log of a thread.
-        description.sign(&keys, unix()).map_err(Failure::misuse)?;
+        live.description.sign(&keys, unix()).map_err(Failure::misuse)?;
         screen.say("fingerprint", &hex(&keys.rsa_identity()));
         let office = office::Settings {
-            authorities,
+            authorities: authorities.clone(),
             data,
             share_subnets: false,
-            keys: Some(keys),
+            keys: Some(Arc::clone(&keys)),
             cache: !args.no_directory,
             errands: false,
         };
         let office = Office::start(office, rng).map_err(Failure::misuse)?;
+        let description = live.description.clone();
         let settings = Settings {
-            allow_private: args.allow_private,
-            memory: args.memory.unwrap_or(MEMORY_MB) << 20,
-            grace: Duration::from_secs(args.grace.unwrap_or(GRACE_S)),
+            live,
             threads: args.threads().get(),
             ..Settings::new(args.listen.clone(), ring, office, description)
         };
-        let Some(address) = args.metrics else {
-            return relay::run(settings, &stop, &mut screen).map_err(Failure::trouble);
+        let (file, metrics) = (flags.common.file.clone(), args.metrics);
+        let mut source = Source { flags, running: args, authorities };
+        let reread = reread(file, move || source.read(&keys));
+        let reload = Some(Reload::new(reread).map_err(Failure::trouble)?);
+        let Some(address) = metrics else {
+            let done = relay::run_rereading(settings, &stop, reload, &mut screen);
+            return done.map_err(Failure::trouble);
         };
         let cannot =
             |error| Failure::misuse(format!("--metrics: cannot listen on {address}: {error}"));
         let mut metered = Metered::new(&mut screen, address, env!("CARGO_PKG_VERSION"));
         let metered = metered.as_mut().map_err(cannot)?;
-        relay::run(settings, &stop, metered).map_err(Failure::trouble)
+        relay::run_rereading(settings, &stop, reload, metered).map_err(Failure::trouble)
+    }
+
+    /// What may change while it runs.
+    pub(super) fn live(&self) -> Result<Live, Failure> {
+        Ok(Live {
+            allow_private: self.allow_private,
+            memory: self.memory.unwrap_or(MEMORY_MB) << 20,
+            grace: Duration::from_secs(self.grace.unwrap_or(GRACE_S)),
+            ..Live::new(self.description()?)
+        })
     }
 
     /// As many as were asked for, or as there are cores.
@@ -183,7 +213,7 @@ impl RelayArgs {
         Ok([rate, burst, self.rate.unwrap_or(CLAIM)])
     }
 
-    fn description(&self) -> Result<Description, Failure> {
+    pub(super) fn description(&self) -> Result<Description, Failure> {
         let lacks = |what: &str| Failure::misuse(format!("{what} is missing: a relay needs one"));
         let first = self.listen.first().ok_or_else(|| lacks("--listen ADDRESS:PORT"))?;
         let policy = match self.exit.is_empty() {
@@ -229,12 +259,74 @@ impl RelayArgs {
     }
 }
 
+impl Source<RelayArgs> {
+    /// The settings as flags and file give them now, for a relay with these keys.
+    ///
+    /// # Errors
+    /// The file cannot be read or makes no sense.
+    fn read(&mut self, keys: &RelayKeys) -> Result<Renewed<Changes>, Failure> {
+        let new = self.flags.clone().merged()?;
+        let authorities = new.common.authorities()?;
+        let names = new.names(&self.running, authorities != self.authorities);
+        let next = new.over_fixed(&self.running);
+        let live = next.live()?;
+        live.description.sign(keys, unix()).map_err(Failure::misuse)?;
+        self.running = next;
+        let trusted = (authorities != self.authorities).then(|| authorities.clone());
+        self.authorities = authorities;
+        Ok(Renewed { settings: Changes { live, authorities: trusted }, names })
+    }
+}
+
+impl RelayArgs {
+    /// What differs from the settings in force.
+    fn names(&self, old: &RelayArgs, authorities: bool) -> Names {
+        let live = [
+            ("authorities", authorities),
+            ("nickname", self.nickname != old.nickname),
+            ("address", self.address != old.address),
+            ("address6", self.address6 != old.address6),
+            ("contact", self.contact != old.contact),
+            ("family", self.family != old.family),
+            ("exit", self.exit != old.exit),
+            ("rate", self.rate != old.rate),
+            ("burst", self.burst != old.burst),
+            ("memory", self.memory != old.memory),
+            ("grace", self.grace != old.grace),
+            ("allow-private", self.allow_private != old.allow_private),
+        ];
+        let fixed = [
+            ("listen", self.listen != old.listen),
+            ("metrics", self.metrics != old.metrics),
+            ("threads", self.threads != old.threads),
+            ("no-directory", self.no_directory != old.no_directory),
+        ];
+        names(&live, &[&fixed[..], &common(&old.common, &self.common)].concat())
+    }
+
+    /// These, but for what wants a restart: that is as it was.
+    fn over_fixed(self, old: &RelayArgs) -> RelayArgs {
+        RelayArgs {
+            common: self.common.over_fixed(&old.common),
+            listen: old.listen.clone(),
+            metrics: old.metrics,
+            threads: old.threads,
+            no_directory: old.no_directory,
+            ..self
+        }
+    }
+}
+
 /// What the operator is told of a relay.
 pub(super) struct Screen(pub(super) Arc<Log>);
 
 impl Screen {
     fn say(&self, event: &str, text: &str) {
         self.0.say(&json!({"event": event, "what": text}), &format!("{event}: {text}"));
+    }
+
+    fn warn(&self, text: &str) {
+        self.0.warn(&json!({"event": "trouble", "what": text}), text);
     }
 }
 
@@ -254,7 +346,7 @@ impl Watch for Screen {
         }
     }
 
-    fn numbers(&mut self, _: Time, Numbers { stats, links, carried }: &Numbers) {
+    fn numbers(&mut self, _: Time, Numbers { stats, links, carried, refused }: &Numbers) {
         if self.0.json {
             self.0.object(&json!({
                 "event": "numbers", "links": links, "circuits": stats.circuits,
@@ -263,6 +355,7 @@ impl Watch for Screen {
                 "sent": carried[1], "relayed": stats.relayed, "violations": stats.violations,
                 "out_of_memory": stats.out_of_memory, "padding_received": stats.padding[0],
                 "padding_sent": stats.padding[1],
+                "connections_refused": refused,
             }));
         }
     }
@@ -270,4 +363,40 @@ impl Watch for Screen {
     fn note(&mut self, text: &str) {
         self.say("note", text);
     }
+
+    fn clock(&mut self, skew: &Skew) {
+        match skew.is_trouble() {
+            true => self.0.warn(&clock(skew), &skew.to_string()),
+            false => self.0.say(&clock(skew), &skew.to_string()),
+        }
+    }
+
+    fn reloaded(&mut self, outcome: &Outcome) {
+        match outcome {
+            Ok(names) => self.0.say(&reloaded(names), &in_words(outcome)),
+            Err(_) => self.warn(&in_words(outcome)),
+        }
+    }
+}
+
+/// Whose clock is wrong, as an object.
+pub(super) fn clock(skew: &Skew) -> Value {
+    let Skew { verdict, name } = skew;
+    match verdict {
+        Verdict::Ours(ahead, Witness::Authority(_)) => {
+            json!({"event": "clock", "whose": "ours", "ahead_s": ahead, "authority": name})
+        }
+        Verdict::Ours(ahead, Witness::Relays(count)) => {
+            json!({"event": "clock", "whose": "ours", "ahead_s": ahead, "relays": count})
+        }
+        Verdict::Right => json!({"event": "clock", "whose": "ours", "ahead_s": 0}),
+        Verdict::Theirs(_, ahead) => {
+            json!({"event": "clock", "whose": "relay", "ahead_s": ahead, "relay": name})
+        }
+    }
+}
+
+/// The same as an object.
+pub(super) fn reloaded(names: &Names) -> Value {
+    json!({"event": "reloaded", "changed": names.changed, "restart": names.restart})
 }

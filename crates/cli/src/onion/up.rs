@@ -4,14 +4,17 @@ use std::io::Write;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use anabranch_drive::clock::Clock;
 use anabranch_drive::onion::authority::AuthorityError;
 use anabranch_drive::onion::client::{self, Refused, Why};
 use anabranch_drive::onion::embedded::{self, EmbeddedError, Happening, Settings};
+use anabranch_drive::onion::reload::Reload;
 use anabranch_drive::onion::stop_signals;
 use anabranch_onion::directory::policy::ExitPolicy;
 use clap::Args;
-use serde_json::json;
+use serde_json::{Value, json};
 
+use super::log::stamped;
 use super::screen::Screen;
 use super::{platform, state_folder};
 use crate::failure::Failure;
@@ -30,6 +33,9 @@ const LOOPBACK: &str = "accept 127.0.0.0/8:*";
 /// Needs no root and no configuration. Each node has a loopback address of its own (127.1.0.1 for the authority, 127.2.0.1 to 127.8.0.1
 /// for the relays, of which the last two are exits), and talks to the others by nothing but the Tor protocol. Exits connect to this
 /// machine alone, unless --exit says otherwise; they look any name up, as programs on this machine do. Keys are made at the first start and kept in --data.
+///
+/// SIGINT and SIGTERM end it, and so does the end of its terminal; SIGHUP does not: there is no
+/// file of settings to be read again.
 ///
 /// Stock tors and other anabranch clients and relays on this machine are welcome: --print-torrc prints what they need.
 #[derive(Args)]
@@ -70,12 +76,15 @@ impl UpArgs {
         let settings = self.settings(data)?;
         let socks = settings.listen[0];
         let mut screen = Screen::of(self.json, self.quiet).map_err(Failure::trouble)?;
-        let (json, quiet) = (self.json, self.quiet);
+        let (json, quiet) = (self.json.then(Clock::start), self.quiet);
         let mut watch = |happening: Happening| match happening {
             Happening::Client(happening) => screen.tell(with_cure(happening)),
-            other => tell(&other, socks, json, quiet),
+            other => tell(&other, socks, json.as_ref(), quiet),
         };
-        embedded::run(settings, &stop, &mut watch).map_err(failure)
+        let nothing = "up takes no file of settings: there is nothing to read again";
+        let reload = Reload::new(Box::new(|| Err(nothing.to_owned()))).map_err(Failure::trouble)?;
+        let reload = Some(reload.ending_with_terminal());
+        embedded::run(settings, &stop, reload, &mut watch).map_err(failure)
     }
 
     fn settings(&self, data: PathBuf) -> Result<Settings, Failure> {
@@ -112,26 +121,28 @@ fn torrc(line: &str) -> String {
 }
 
 /// What is not the client's to tell.
-fn tell(happening: &Happening, socks: SocketAddr, json: bool, quiet: bool) {
+fn tell(happening: &Happening, socks: SocketAddr, json: Option<&Clock>, quiet: bool) {
     let mut out = std::io::stdout();
     // Nobody may be there to read it.
-    let _ = match happening {
-        Happening::Up(line) if json => {
-            writeln!(out, "{}", json!({"event": "network", "authority": line}))
-        }
-        Happening::Up(_) if !quiet => writeln!(out, "{}", greeting(socks)),
-        Happening::Consensus(relays) if json => {
-            writeln!(out, "{}", json!({"event": "consensus", "relays": relays}))
-        }
-        Happening::Trouble(node, text) if json => {
-            writeln!(out, "{}", json!({"event": "trouble", "node": node, "what": text}))
-        }
-        Happening::Trouble(node, text) => {
+    let _ = match (json.zip(value(happening)), happening) {
+        (Some((clock, value)), _) => writeln!(out, "{}", stamped(clock, value)),
+        (None, Happening::Up(_)) if !quiet => writeln!(out, "{}", greeting(socks)),
+        (None, Happening::Trouble(node, text)) => {
             writeln!(std::io::stderr(), "anabranch: {node}: {text}")
         }
         _ => Ok(()),
     };
     let _ = out.flush();
+}
+
+/// The same as an object, if it is not the client's.
+fn value(happening: &Happening) -> Option<Value> {
+    Some(match happening {
+        Happening::Up(line) => json!({"event": "network", "authority": line}),
+        Happening::Consensus(relays) => json!({"event": "consensus", "relays": relays}),
+        Happening::Trouble(node, text) => json!({"event": "trouble", "node": node, "what": text}),
+        Happening::Client(_) => return None,
+    })
 }
 
 fn greeting(socks: SocketAddr) -> String {

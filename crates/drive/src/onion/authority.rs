@@ -11,7 +11,7 @@
 //! * `bureau`: what both ports and the registry have in common; `wholes`: answers that take long to pack.
 
 use std::fmt;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -23,11 +23,10 @@ use anabranch_onion::authority::prober::Probe;
 use anabranch_onion::authority::{self as core, About};
 use anabranch_onion::directory::descriptor::{Description, hex};
 use anabranch_onion::wire::keys::RelayKeys;
-use rustix::fs::{FlockOperation, flock};
 
 use super::office::{self, Office, unix};
-use super::store::{StoreError, private_folder, replace};
-use bureau::Bureau;
+use super::store::{StoreError, locked, private_folder, replace};
+use bureau::{Bureau, Letter};
 use desk::Desk;
 use keys::Cabinet;
 use ledger::Ledger;
@@ -44,7 +43,6 @@ mod vault;
 mod wall;
 mod wholes;
 
-const LOCK: &str = "lock";
 /// The file with our `DirAuthority` line, for `--authorities` and for torrc's `%include`.
 const LINE: &str = "authorities";
 
@@ -90,7 +88,7 @@ impl Settings {
             address: description.address,
             or_port: description.orport,
             listen,
-            contact: description.contact.clone().unwrap_or_else(|| "nobody".to_owned()),
+            contact: contact(description),
             data,
             relay,
             core,
@@ -98,6 +96,32 @@ impl Settings {
             certified_for: CERTIFIED,
         }
     }
+}
+
+/// What an authority was told anew.
+#[derive(Clone, Debug)]
+pub struct Changes {
+    /// How relays are judged; of it what may change ([`core::Authority::adopt`]).
+    pub core: core::Settings,
+    /// How to reach the operator; one line.
+    pub contact: String,
+    /// Bandwidths that somebody measured.
+    pub bandwidths: Option<PathBuf>,
+    /// For how many seconds the next signing key is certified.
+    pub certified_for: u64,
+}
+
+impl Changes {
+    /// Of the authority that is this relay as well; what may differ from that is as in
+    /// [`Settings::new`].
+    #[must_use]
+    pub fn new(description: &Description, core: core::Settings) -> Changes {
+        Changes { core, contact: contact(description), bandwidths: None, certified_for: CERTIFIED }
+    }
+}
+
+fn contact(description: &Description) -> String {
+    description.contact.clone().unwrap_or_else(|| "nobody".to_owned())
 }
 
 /// What an operator is told.
@@ -123,8 +147,6 @@ pub type Tell = Box<dyn FnMut(Told) + Send>;
 pub enum AuthorityError {
     /// A file.
     Store(StoreError),
-    /// Another process, or another authority of this one, has the folder.
-    Busy(PathBuf),
     /// A port cannot be had, or the kernel has nothing left.
     System(io::Error),
 }
@@ -133,9 +155,6 @@ impl fmt::Display for AuthorityError {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             AuthorityError::Store(error) => error.fmt(out),
-            AuthorityError::Busy(path) => {
-                write!(out, "{}: another authority runs on this folder", path.display())
-            }
             AuthorityError::System(error) => write!(out, "the directory port: {error}"),
         }
     }
@@ -155,12 +174,18 @@ pub struct Running {
     pub at: Vec<SocketAddr>,
     /// The line that makes a tor part of its network.
     pub line: String,
+    bureau: Arc<Bureau>,
     threads: [JoinHandle<()>; 2],
     /// Held as long as it runs.
     _lock: File,
 }
 
 impl Running {
+    /// Goes by these settings from now on.
+    pub fn adopt(&self, changes: Changes) {
+        self.bureau.write(Letter::Settings(Box::new(changes)));
+    }
+
     /// Waits until the last state is written.
     pub fn join(self) {
         for thread in self.threads {
@@ -195,11 +220,11 @@ pub fn start(settings: Settings, mut tell: Tell) -> Result<(Office, Running), Au
     let bureau = Bureau::new(letters, [bell, news]);
     let ends = Ends { letters: written, orders, probes };
     let registry = Registry::new(ledger, Arc::clone(&bureau), ends, cabinet, &settings);
-    let (desk, at) = open(settings.listen, bureau, heard, wanted)?;
+    let (desk, at) = open(settings.listen, Arc::clone(&bureau), heard, wanted)?;
     // Without a registry the desk ends as well.
     let thread = thread::Builder::new().name("registry".into());
     let registry = thread.spawn(move || registry.run()).map_err(AuthorityError::System)?;
-    Ok((office, Running { at, line, threads: [desk, registry], _lock: lock }))
+    Ok((office, Running { at, line, bureau, threads: [desk, registry], _lock: lock }))
 }
 
 /// What rings at the desk, and what hears it there.
@@ -239,18 +264,6 @@ pub fn announced(data: &Path) -> Result<String, AuthorityError> {
     let path = data.join(LINE);
     let text = fs::read_to_string(&path).map_err(|error| StoreError::File(path, error))?;
     Ok(text.trim_end().to_owned())
-}
-
-/// The folder for us alone, as long as the file is held.
-pub(super) fn locked(data: &Path) -> Result<File, AuthorityError> {
-    let path = data.join(LOCK);
-    let told = |error| StoreError::File(path.clone(), error);
-    let file =
-        OpenOptions::new().write(true).create(true).truncate(false).open(&path).map_err(told)?;
-    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(file),
-        Err(_) => Err(AuthorityError::Busy(data.to_owned())),
-    }
 }
 
 fn about(settings: &Settings, identity: [u8; 20]) -> About {

@@ -12,18 +12,24 @@ use std::sync::Arc;
 use anabranch_links::Context;
 use anabranch_multipath::Time;
 use anabranch_onion::client::{CircuitKey, Client, Config, Input, Output};
+use anabranch_onion::clocks::{Clocks, Said};
 use anabranch_onion::directory::descriptor::hex;
 use anabranch_onion::directory::network::{Network, Wishes};
 use anabranch_onion::navigator::{Navigator, Order, Refusal};
 use anabranch_onion::padding::Amount;
 use anabranch_onion::{Event, schedule};
 use rand_chacha::ChaCha20Rng;
+use sd_notify::NotifyState;
 
+use super::authorities::Authority;
 use super::office::{Fetched, News, Office, unix};
+use super::reload::{Asked, Outcome, Reload, Renewed};
+use super::skew::Skew;
 use super::state::Kept;
 use super::station::{Station, TICK, Token};
 use crate::clock::Clock;
 use crate::files;
+use crate::manager::tell;
 use crate::poller::Ready;
 use errands::{At, Done, Errands};
 use programs::Programs;
@@ -39,6 +45,7 @@ mod status;
 /// Tokens of the single files.
 const STOP: u64 = 0;
 const NEWS: u64 = 1;
+const HANGUP: u64 = 2;
 
 /// How a client is to run.
 pub struct Settings {
@@ -61,6 +68,17 @@ pub struct Settings {
     pub schedule: schedule::Kind,
 }
 
+/// What a client was told anew.
+#[derive(Debug)]
+pub struct Changes {
+    /// Which relays the user wants, and which not.
+    pub wishes: Wishes,
+    /// How much padding the user wants.
+    pub padding: Amount,
+    /// Whom to ask, and whether relays of one path may share a subnet, if either has changed.
+    pub trust: Option<(Vec<Authority>, bool)>,
+}
+
 /// What a person, or a machine, may want to know.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Happening {
@@ -80,6 +98,10 @@ pub enum Happening {
     Refused(Refused),
     /// A directory request was made.
     Fetched(Fetched),
+    /// SIGHUP has come, and settings were read again.
+    Reloaded(Outcome),
+    /// A clock is wrong, or ours is right again.
+    Clock(Skew),
     /// Something did not work; it will be tried again.
     Trouble(String),
 }
@@ -95,20 +117,36 @@ pub fn run(
     stop: &UnixStream,
     watch: &mut dyn FnMut(Happening),
 ) -> io::Result<()> {
+    run_rereading(settings, rng, stop, None, watch)
+}
+
+/// The same for a client that reads its settings again on SIGHUP. Streams go on under the new ones.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_rereading(
+    settings: Settings,
+    rng: ChaCha20Rng,
+    stop: &UnixStream,
+    reload: Option<Reload<'_, Changes>>,
+    watch: &mut dyn FnMut(Happening),
+) -> io::Result<()> {
     files::raise_limit();
-    let mut desk = Desk::new(settings, rng, stop)?;
+    let mut desk = Desk::new(settings, rng, stop, reload)?;
     watch(Happening::Listening(desk.station.addresses()?));
+    tell(&[NotifyState::Ready]);
     while desk.turn(watch)? {}
     desk.keep(watch);
     Ok(())
 }
 
 /// The two cores, their sockets, and the programs.
-struct Desk {
+struct Desk<'r> {
     station: Station<Client>,
     navigator: Navigator,
     programs: Programs,
     errands: Errands,
+    clocks: Clocks,
     rng: ChaCha20Rng,
     network: Option<Arc<Network>>,
     /// Relays that it lists, and those that can be used.
@@ -116,12 +154,20 @@ struct Desk {
     /// Relays that the user names and it does not list, by the option, as was last said.
     unlisted: Vec<(&'static str, Vec<[u8; 20]>)>,
     settings: Settings,
+    reload: Option<Reload<'r, Changes>>,
+    /// SIGHUP asked for the end.
+    ends: bool,
     unkept: bool,
     ticked: Time,
 }
 
-impl Desk {
-    fn new(settings: Settings, mut rng: ChaCha20Rng, stop: &UnixStream) -> io::Result<Desk> {
+impl<'r> Desk<'r> {
+    fn new(
+        settings: Settings,
+        mut rng: ChaCha20Rng,
+        stop: &UnixStream,
+        reload: Option<Reload<'r, Changes>>,
+    ) -> io::Result<Desk<'r>> {
         let kept = Kept::read(&settings.data).map_err(io::Error::other)?;
         let config = Config {
             params: Arc::default(),
@@ -135,17 +181,22 @@ impl Desk {
         let station = Station::new(Clock::start(), core, context, &settings.listen, Vec::new())?;
         station.watch(stop, STOP)?;
         station.watch(settings.office.waker(), NEWS)?;
+        reload.iter().try_for_each(|reload| station.watch(&reload.hangup, HANGUP))?;
         let wishes = settings.wishes.clone();
+        let authorities = settings.office.authorities().iter();
         Ok(Desk {
             station,
             navigator: Navigator::new(kept.guards, &kept.build_times, wishes),
             programs: Programs::new(settings.extended_errors),
             errands: Errands::default(),
+            clocks: Clocks::new(authorities.map(|one| one.fingerprint)),
             rng,
             network: None,
             relays: [0; 2],
             unlisted: Vec::new(),
             settings,
+            reload,
+            ends: false,
             unkept: false,
             ticked: Time::ZERO,
         })
@@ -167,7 +218,7 @@ impl Desk {
             self.tick(now, watch);
             self.obey(now, watch);
         }
-        Ok(ready.iter().all(|event| event.token != STOP))
+        Ok(!self.ends && ready.iter().all(|event| event.token != STOP))
     }
 
     fn tick(&mut self, now: Time, watch: &mut dyn FnMut(Happening)) {
@@ -217,6 +268,7 @@ impl Desk {
         let Desk { station, navigator, programs, .. } = self;
         match Token::of(ready.token) {
             Token::File(NEWS) => self.take_news(now, watch),
+            Token::File(HANGUP) => self.on_hangup(watch),
             Token::File(_) => {}
             Token::Listener(place) => {
                 if let Err(error) = programs.accept(station, place) {
@@ -227,6 +279,35 @@ impl Desk {
             Token::Stream(number) => programs.take(now, station, navigator, number, ready),
         }
         self.obey(now, watch);
+    }
+
+    /// SIGHUP has come.
+    fn on_hangup(&mut self, watch: &mut dyn FnMut(Happening)) {
+        let Some(reload) = &mut self.reload else { return };
+        let outcome = match reload.take() {
+            Asked::End => return self.ends = true,
+            Asked::Keep(why) => Err(why),
+            Asked::Adopt(Renewed { settings, names }) => {
+                self.adopt(settings, watch);
+                Ok(names)
+            }
+        };
+        tell(&[NotifyState::Ready]);
+        watch(Happening::Reloaded(outcome));
+    }
+
+    fn adopt(&mut self, changes: Changes, watch: &mut dyn FnMut(Happening)) {
+        let Changes { wishes, padding, trust } = changes;
+        if let Some((authorities, share_subnets)) = trust {
+            self.clocks.trust(authorities.iter().map(|one| one.fingerprint));
+            self.settings.office.trust(authorities, share_subnets);
+        }
+        self.station.core.set_amount(padding);
+        self.settings.wishes.clone_from(&wishes);
+        self.navigator.set_wishes(wishes);
+        if let Some(network) = self.network.clone() {
+            self.tell_unlisted(&network, watch);
+        }
     }
 
     fn take_news(&mut self, now: Time, watch: &mut dyn FnMut(Happening)) {
@@ -358,8 +439,31 @@ impl Desk {
             }
             Output::Connected { stream } => programs.connected(now, station, stream),
             Output::Resolved { stream, answers } => programs.resolved(navigator, stream, &answers),
-            Output::Event(event) => watch(Happening::Core(event)),
+            Output::Event(event) => {
+                self.look_at_clocks(now, &event, watch);
+                watch(Happening::Core(event));
+            }
         }
+    }
+
+    /// A relay may have said its time.
+    fn look_at_clocks(&mut self, now: Time, event: &Event, watch: &mut dyn FnMut(Happening)) {
+        let &Event::LinkOpen { identity: Some(identity), skew: Some(skew), dialled, .. } = event
+        else {
+            return;
+        };
+        let said = Said { relay: identity.rsa, skew, dialled };
+        if let Some(verdict) = self.clocks.note(now, self.station.unix(now), said) {
+            watch(Happening::Clock(Skew::new(verdict, |relay| self.name_of(relay))));
+        }
+    }
+
+    /// A relay's nickname, or else its fingerprint.
+    fn name_of(&self, relay: &[u8; 20]) -> String {
+        let authority =
+            self.settings.office.authorities().iter().find(|one| one.fingerprint == *relay);
+        let named = self.name(relay).or_else(|| Some(authority?.name.clone()));
+        named.unwrap_or_else(|| hex(relay))
     }
 
     /// The nicknames of a circuit's relays.
@@ -383,7 +487,7 @@ fn fork(rng: &mut ChaCha20Rng) -> ChaCha20Rng {
 #[cfg(test)]
 mod tests {
     use std::net::TcpListener;
-    use std::time::Duration;
+    use std::time::{Duration, SystemTime};
 
     use anabranch_onion::wire::extend::Target;
 
@@ -392,7 +496,7 @@ mod tests {
     use crate::onion::office;
 
     /// A client of an authority that is not there.
-    fn desk(data: &std::path::Path, stop: &UnixStream) -> Desk {
+    fn desk(data: &std::path::Path, stop: &UnixStream) -> Desk<'static> {
         let line =
             format!("a orport=1 no-v2 v3ident={} 127.0.0.1:1 {}", "0".repeat(40), "1".repeat(40));
         let office = office::Settings {
@@ -413,7 +517,16 @@ mod tests {
             memory: 1 << 20,
             schedule: schedule::Kind::default(),
         };
-        Desk::new(settings, crate::onion::generator().unwrap(), stop).unwrap()
+        Desk::new(settings, crate::onion::generator().unwrap(), stop, None).unwrap()
+    }
+
+    #[test]
+    fn the_time_that_is_told_is_that_of_a_clock_that_was_set_meanwhile() {
+        let (folder, (stop, _)) = (tempfile::tempdir().unwrap(), UnixStream::pair().unwrap());
+        let mut desk = desk(&folder.path().join("state"), &stop);
+        desk.station.clock = Clock::start_at(SystemTime::now() - Duration::from_secs(7200));
+        let told = desk.station.unix(desk.station.clock.now());
+        assert!(told.abs_diff(unix()) <= 1, "{told}");
     }
 
     #[test]

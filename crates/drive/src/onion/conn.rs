@@ -8,6 +8,8 @@ use anabranch_multipath::Time;
 use anabranch_onion::wire::extend::Target;
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 
+use super::newcomers::Place;
+
 /// Bytes that the kernel may hold unsent: the rest waits in the core, where its order may still change.
 const UNSENT: u32 = 32 << 10;
 /// Sealed bytes that may wait for the socket.
@@ -22,6 +24,8 @@ pub(super) struct Conn {
     socket: TcpStream,
     tls: Tls,
     pub(super) peer: SocketAddr,
+    /// Its place among those that others opened.
+    pub(super) admitted: Option<Place>,
     /// Whom it is to lead to, if we opened it.
     pub(super) target: Option<Target>,
     /// By which of its addresses.
@@ -57,8 +61,13 @@ pub(super) enum Brought {
 
 impl Conn {
     /// A connection that a neighbour opened.
-    pub(super) fn accepted(socket: TcpStream, peer: SocketAddr, tls: Tls) -> io::Result<Conn> {
-        Conn::new(socket, peer, tls, None)
+    pub(super) fn accepted(
+        socket: TcpStream,
+        peer: SocketAddr,
+        tls: Tls,
+        place: Place,
+    ) -> io::Result<Conn> {
+        Ok(Conn { admitted: Some(place), ..Conn::new(socket, peer, tls, None)? })
     }
 
     /// A connection that is being opened, to the relay's address at this place.
@@ -82,6 +91,7 @@ impl Conn {
             socket,
             tls,
             peer,
+            admitted: None,
             target,
             place: 0,
             opening: None,

@@ -26,7 +26,8 @@ use super::client;
 use super::keyring::KeyRing;
 use super::office::{self, Office, unix};
 use super::relay::{self, Numbers, Watch};
-use super::store::{StoreError, private_folder};
+use super::reload::Reload;
+use super::store::{StoreError, claim};
 
 /// The port for links of every node, and the authority's for directories.
 const OR_PORT: u16 = 9001;
@@ -100,19 +101,22 @@ impl From<StoreError> for EmbeddedError {
     }
 }
 
-/// Runs a network until `stop` is readable. All nodes end with it.
+/// Runs a network until `stop` is readable. All nodes end with it. SIGHUP is the client's.
 ///
 /// # Errors
 /// [`EmbeddedError`]: no node runs then.
 pub fn run(
     settings: Settings,
     stop: &UnixStream,
+    reload: Option<Reload<'_, client::Changes>>,
     watch: &mut dyn FnMut(Happening),
 ) -> Result<(), EmbeddedError> {
     let (teller, told) = channel();
-    private_folder(&settings.data)?;
     // Before any key is touched: another network may run on them.
-    let _lock = authority::locked(&settings.data).map_err(EmbeddedError::Authority)?;
+    let claim = claim(&settings.data)?;
+    for text in &claim.tightened {
+        watch(Happening::Trouble("up".to_owned(), text.clone()));
+    }
     let rings = keys(&settings)?;
     let mut network = Network { nodes: Vec::new(), authority: None };
     let line = network.start(&settings, rings, &teller)?;
@@ -124,7 +128,7 @@ pub fn run(
         told.try_iter().for_each(|(name, told)| pass_on(name, told, watch));
         watch(Happening::Client(happening));
     };
-    client::run(client, rng, stop, &mut tell).map_err(of("client"))
+    client::run_rereading(client, rng, stop, reload, &mut tell).map_err(of("client"))
 }
 
 /// The line of the network whose state is in this folder, which makes a tor part of it. Nothing is changed there, so that a network may run on
@@ -400,7 +404,8 @@ fn relay_settings(settings: &Settings, node: u8, keys: KeyRing, office: Office) 
         if is_exit(settings, node) { settings.policy.clone() } else { ExitPolicy::reject_all() };
     let description = description(settings, node);
     let usual = relay::Settings::new(listen, keys, office, description);
-    relay::Settings { policy, allow_private: true, ..usual }
+    let live = relay::Live { policy, allow_private: true, ..usual.live };
+    relay::Settings { live, ..usual }
 }
 
 fn is_exit(settings: &Settings, node: u8) -> bool {

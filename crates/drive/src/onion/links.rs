@@ -14,6 +14,7 @@ use anabranch_onion::wire::link::EXPORT_LABEL;
 
 use super::conn::{BATCH, Brought, Conn};
 use super::meter::Meter;
+use super::newcomers::Place;
 use crate::poller::{Interest, Poller, Ready};
 
 /// The least token of a link: its number added to this.
@@ -63,6 +64,8 @@ pub(super) struct Opened {
     pub(super) target: Option<Target>,
     /// SHA-256 of the certificate that the neighbour showed, if we opened it.
     pub(super) certificate: Option<[u8; 32]>,
+    /// SHA-256 of the certificate that we showed, if the neighbour opened it.
+    pub(super) own: Option<[u8; 32]>,
 }
 
 impl Links {
@@ -72,6 +75,11 @@ impl Links {
         let (conns, carried) = (BTreeMap::new(), [0; 2]);
         let (limits, patience) = (None, OPENING);
         Links { context, conns, last: 0, buffer, plain, limits, carried, patience }
+    }
+
+    /// Links that are opened from now on show another certificate.
+    pub(super) fn set_context(&mut self, context: Context) {
+        self.context = context;
     }
 
     /// Holds all links that share these meters to them: what is received, and what is sent.
@@ -138,11 +146,11 @@ impl Links {
     pub(super) fn accept(
         &mut self,
         poller: &Poller,
-        socket: TcpStream,
-        peer: SocketAddr,
+        (socket, peer): (TcpStream, SocketAddr),
+        place: Place,
     ) -> io::Result<()> {
         let tls = self.context.accept().map_err(io::Error::other)?;
-        let conn = Conn::accepted(socket, peer, tls)?;
+        let conn = Conn::accepted(socket, peer, tls, place)?;
         self.add(poller, conn, Interest::READ).map(drop)
     }
 
@@ -222,10 +230,14 @@ impl Links {
             let _ = poller.change(conn.socket(), LINKS + link.0, interest(conn));
         }
         conn.told |= conn.is_open();
+        if let Some(place) = conn.admitted.as_mut().filter(|_| conn.told) {
+            place.opened();
+        }
         let opened = (conn.told && !was_open).then(|| Opened {
             peer: conn.peer,
             target: conn.target.clone(),
             certificate: conn.target.as_ref().and(conn.tls().peer_certificate()).map(sha256),
+            own: conn.target.is_none().then(|| sha256(conn.tls().own_certificate())),
         });
         News { opened, bytes: &self.plain, ended }
     }

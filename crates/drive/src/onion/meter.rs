@@ -13,8 +13,8 @@ const SECOND: u128 = 1_000_000_000;
 #[derive(Clone, Debug)]
 pub(super) struct Meter {
     /// Bytes a second, and the most that is held.
-    rate: u64,
-    burst: u64,
+    rate: Arc<AtomicU64>,
+    burst: Arc<AtomicU64>,
     /// Nanoseconds of the clock's time.
     full_at: Arc<AtomicU64>,
 }
@@ -22,14 +22,32 @@ pub(super) struct Meter {
 impl Meter {
     /// A full one. A rate or a burst of 0 counts as 1.
     pub(super) fn full(rate: u64, burst: u64) -> Meter {
-        Meter { rate: rate.max(1), burst: burst.max(1), full_at: Arc::default() }
+        let meter = Meter { rate: Arc::default(), burst: Arc::default(), full_at: Arc::default() };
+        meter.set(rate, burst);
+        meter
+    }
+
+    /// Has another rate and another burst from now on, for all who share it. It is full then: what
+    /// passed before was by other rules.
+    pub(super) fn set(&self, rate: u64, burst: u64) {
+        self.rate.store(rate.max(1), Ordering::Relaxed);
+        self.burst.store(burst.max(1), Ordering::Relaxed);
+        self.full_at.store(0, Ordering::Relaxed);
+    }
+
+    fn rate(&self) -> u64 {
+        self.rate.load(Ordering::Relaxed)
+    }
+
+    fn burst(&self) -> u64 {
+        self.burst.load(Ordering::Relaxed)
     }
 
     /// Bytes that may pass now.
     pub(super) fn left(&self, now: Time) -> u64 {
         let lacks = self.full_at.load(Ordering::Relaxed).saturating_sub(now.nanos());
-        let missing = u128::from(lacks) * u128::from(self.rate) / SECOND;
-        self.burst.saturating_sub(u64::try_from(missing).unwrap_or(u64::MAX))
+        let missing = u128::from(lacks) * u128::from(self.rate()) / SECOND;
+        self.burst().saturating_sub(u64::try_from(missing).unwrap_or(u64::MAX))
     }
 
     /// Bytes pass.
@@ -42,15 +60,16 @@ impl Meter {
     /// When there will be some ten milliseconds' worth, and more than a few records', if nothing passes until then: not at each byte, which
     /// would cost a call for each.
     pub(super) fn some_at(&self) -> Time {
-        let some = (self.rate / 100).max(4096).min(self.burst);
+        let burst = self.burst();
+        let some = (self.rate() / 100).max(4096).min(burst);
         let full_at = self.full_at.load(Ordering::Relaxed);
-        let nanos = full_at.saturating_sub(self.nanos(self.burst - some));
+        let nanos = full_at.saturating_sub(self.nanos(burst - some));
         Time::ZERO + Duration::from_nanos(nanos)
     }
 
     /// How long so many bytes take.
     fn nanos(&self, bytes: u64) -> u64 {
-        let nanos = (u128::from(bytes) * SECOND).div_ceil(u128::from(self.rate));
+        let nanos = (u128::from(bytes) * SECOND).div_ceil(u128::from(self.rate()));
         u64::try_from(nanos).unwrap_or(u64::MAX)
     }
 }
@@ -82,6 +101,18 @@ mod tests {
         meter.take(at(0), 2000);
         other.take(at(0), 1000);
         assert_eq!((meter.left(at(2000)), other.left(at(2500))), (0, 500));
+    }
+
+    #[test]
+    fn another_rate_holds_for_all_who_share_it_from_now_on() {
+        let meter = Meter::full(1000, 1_000_000);
+        let other = meter.clone();
+        // By the old rate that is made up for in a thousand seconds.
+        meter.take(at(0), 1_000_000);
+        meter.set(50_000, 100_000);
+        assert_eq!(other.left(at(1)), 100_000);
+        other.take(at(1), 100_000);
+        assert_eq!((other.left(at(1)), other.left(at(1001))), (0, 50_000));
     }
 
     #[test]

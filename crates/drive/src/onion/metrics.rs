@@ -12,6 +12,8 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 
 use super::relay::{Numbers, Watch};
+use super::reload::Outcome;
+use super::skew::Skew;
 use crate::metrics::{Page, Server, count, counts, level};
 
 /// A watch that shows what happens to Prometheus too.
@@ -63,6 +65,14 @@ impl Watch for Metered<'_> {
     fn note(&mut self, text: &str) {
         self.inner.note(text);
     }
+
+    fn reloaded(&mut self, outcome: &Outcome) {
+        self.inner.reloaded(outcome);
+    }
+
+    fn clock(&mut self, skew: &Skew) {
+        self.inner.clock(skew);
+    }
 }
 
 #[derive(Debug)]
@@ -82,6 +92,8 @@ impl Collector for Relay {
         count(encoder, "relay_violations", help, stats.violations)?;
         let help = "Circuits that were closed for want of memory";
         count(encoder, "relay_out_of_memory", help, stats.out_of_memory)?;
+        let help = "Connections that were refused because their address had too many";
+        count(encoder, "relay_connections_refused", help, numbers.refused)?;
         let [received, sent] = stats.padding;
         let ways = [("received", received), ("sent", sent)];
         counts(encoder, "relay_padding_cells", "Cells of padding", "direction", &ways)?;
@@ -97,7 +109,7 @@ mod tests {
 
     #[test]
     fn the_page_has_the_latest_numbers() {
-        let mut numbers = Numbers { links: 3, carried: [7, 9], ..Numbers::default() };
+        let mut numbers = Numbers { links: 3, carried: [7, 9], refused: 8, ..Numbers::default() };
         numbers.stats.relayed = 5;
         numbers.stats.padding = [4, 2];
         let page = Page::new(Box::new(Relay(Arc::new(Mutex::new(numbers)))), "1.2.3").text();
@@ -105,6 +117,7 @@ mod tests {
             "anabranch_build_info{version=\"1.2.3\"} 1",
             "anabranch_relay_links 3",
             "anabranch_relay_cells_total 5",
+            "anabranch_relay_connections_refused_total 8",
             "anabranch_relay_padding_cells_total{direction=\"sent\"} 2",
             "anabranch_relay_link_bytes_total{direction=\"received\"} 7",
             "anabranch_relay_link_bytes_total{direction=\"sent\"} 9",

@@ -9,6 +9,7 @@
 //! * [`authority`]: a directory authority's thread beside its relay.
 //! * [`metrics`]: a relay's numbers for Prometheus.
 //! * [`office`]: the thread that talks to authorities.
+//! * [`reload`]: settings that are read again while any of them runs; [`skew`]: whose clock is wrong.
 
 pub mod answers;
 pub mod authorities;
@@ -21,10 +22,13 @@ pub mod keyring;
 mod links;
 mod meter;
 pub mod metrics;
+mod newcomers;
 pub mod office;
 mod outside;
 pub mod relay;
+pub mod reload;
 mod siblings;
+pub mod skew;
 pub mod state;
 mod station;
 pub mod store;

@@ -113,6 +113,7 @@ pub enum News {
 pub(super) enum Order {
     Publish(Box<Description>),
     Sign(Arc<RelayKeys>),
+    Trust(Vec<Authority>, bool),
     Report(Report),
 }
 
@@ -125,6 +126,7 @@ pub(super) struct Report {
 
 /// The thread, as its owner sees it. It ends with its owner.
 pub struct Office {
+    authorities: Vec<Authority>,
     orders: Sender<Order>,
     news: Receiver<News>,
     waker: UnixStream,
@@ -139,8 +141,9 @@ impl Office {
     pub fn start(settings: Settings, rng: ChaCha20Rng) -> Result<Office, StoreError> {
         private_folder(&settings.data)?;
         let path = settings.data.clone();
-        let (office, desk, ordered) =
+        let (mut office, desk, ordered) =
             Office::counters().map_err(|error| StoreError::File(path.clone(), error))?;
+        office.authorities.clone_from(&settings.authorities);
         let clerk = Clerk::new(settings, rng, desk);
         let thread = thread::Builder::new().name("directory".into());
         let started = thread.spawn(move || clerk.run(&ordered));
@@ -157,7 +160,14 @@ impl Office {
         waker.set_nonblocking(true)?;
         bell.set_nonblocking(true)?;
         let ((orders, ordered), (sender, news)) = (channel(), channel());
-        Ok((Office { orders, news, waker }, Desk { news: sender, bell }, ordered))
+        let authorities = Vec::new();
+        Ok((Office { authorities, orders, news, waker }, Desk { news: sender, bell }, ordered))
+    }
+
+    /// Whom it asks and tells.
+    #[must_use]
+    pub fn authorities(&self) -> &[Authority] {
+        &self.authorities
     }
 
     /// Readable when there are news.
@@ -195,6 +205,16 @@ impl Office {
     }
 }
 
+impl Office {
+    /// Asks and tells these authorities from now on, and builds paths with or without relays of one
+    /// subnet. What is known of the network stays as far as they vouch for it; until they do for
+    /// something newer, its owner goes on with what it has.
+    pub fn trust(&mut self, authorities: Vec<Authority>, share_subnets: bool) {
+        self.authorities.clone_from(&authorities);
+        let _ = self.orders.send(Order::Trust(authorities, share_subnets));
+    }
+}
+
 /// Where news are left.
 pub(super) struct Desk {
     news: Sender<News>,
@@ -228,12 +248,8 @@ struct Clerk {
 
 impl Clerk {
     fn new(settings: Settings, rng: ChaCha20Rng, desk: Desk) -> Clerk {
-        let identities = settings.authorities.iter().map(|one| AuthorityIdentity {
-            v3: one.v3,
-            by_circuit: settings.errands && one.orport.is_some(),
-        });
         Clerk {
-            directory: Directory::new(identities.collect(), settings.share_subnets),
+            directory: Directory::new(identities(&settings), settings.share_subnets),
             due: vec![Due::now(); settings.authorities.len()],
             settings,
             cache: Cache::default(),
@@ -273,8 +289,25 @@ impl Clerk {
                 self.settings.keys = Some(keys);
                 self.due.fill(Due::now());
             }
+            Order::Trust(authorities, share_subnets) => self.trust(authorities, share_subnets),
             Order::Report(report) => self.reported(report),
         }
+    }
+
+    /// Begins anew with other authorities, from what is on disk. An authority that stays is not
+    /// told again what it has taken.
+    fn trust(&mut self, authorities: Vec<Authority>, share_subnets: bool) {
+        let before = self.settings.authorities.iter().zip(&self.due);
+        let due = |one: &Authority| {
+            let same = before.clone().find(|(old, _)| *old == one);
+            same.map_or_else(Due::now, |(_, due)| due.clone())
+        };
+        self.due = authorities.iter().map(due).collect();
+        (self.settings.authorities, self.settings.share_subnets) = (authorities, share_subnets);
+        self.directory.begin_anew(identities(&self.settings), share_subnets);
+        // What comes of requests for others is nothing to these.
+        self.out.clear();
+        self.restore();
     }
 
     fn pause(&self) -> Duration {
@@ -496,6 +529,15 @@ impl Clerk {
             self.desk.tell(News::Trouble(text));
         }
     }
+}
+
+/// The authorities as the directory's core wants them.
+fn identities(settings: &Settings) -> Vec<AuthorityIdentity> {
+    let identity = |one: &Authority| AuthorityIdentity {
+        v3: one.v3,
+        by_circuit: settings.errands && one.orport.is_some(),
+    };
+    settings.authorities.iter().map(identity).collect()
 }
 
 /// A time span, in the unit that suits it.

@@ -1,7 +1,7 @@
 //! A relay on real sockets.
 
 use std::io::{self, Read};
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,33 +10,44 @@ use anabranch_links::tls::Context;
 use anabranch_multipath::Time;
 use anabranch_onion::channel::{Credentials, Role};
 use anabranch_onion::directory::descriptor::Description;
-use anabranch_onion::directory::policy::ExitPolicy;
-use anabranch_onion::relay::{Config, Relay, Stats};
-use anabranch_onion::wire::keys::{LinkKey, RelayKeys, link_key};
+use anabranch_onion::relay::{Behaviour, Config, Relay, Stats};
+use anabranch_onion::wire::keys::{LinkKey, RelayKeys};
 use anabranch_onion::{Event, schedule};
 use sd_notify::NotifyState;
 
 use super::keyring::KeyRing;
 use super::meter::Meter;
+use super::newcomers::Entrance;
 use super::office::{News, Office, unix};
+use super::reload::{Outcome, Reload, in_words};
 use super::siblings::{self, Siblings};
+use super::skew::Skew;
 use super::station::{TICK, Token};
 use crate::clock::Clock;
 use crate::files;
 use crate::manager::tell;
+use clocked::Clocked;
 use hands::{Hands, Order};
+use linkkeys::{LinkKeys, link_key};
+pub use live::{Changes, Live};
 use observed::Observed;
-use shard::{Parts, Shard};
+use shard::{Newcomer, Parts, Shard};
 
 mod answers;
+mod clocked;
 mod exits;
 mod hands;
+mod linkkeys;
+mod live;
 mod observed;
 mod shard;
 
 /// Tokens of the first shard's single files, beside those of each.
 const STOP: u64 = 0;
 const DIRECTORY: u64 = 2;
+const HANGUP: u64 = 3;
+/// What a service manager is told of a relay that runs.
+const READY: &str = "links may come";
 /// Certificates of links hold for two days.
 const RECERTIFY: Duration = Duration::from_secs(12 * 3600);
 /// How often we are described anew; what is no news is published only when it is due.
@@ -46,33 +57,19 @@ const DESCRIBE: Duration = Duration::from_secs(3600);
 pub struct Settings {
     /// Where links come in.
     pub listen: Vec<SocketAddr>,
-    /// The addresses that we call ours.
-    pub own: Vec<IpAddr>,
     /// The relay's keys.
     pub keys: KeyRing,
-    /// Where streams may go.
-    pub policy: ExitPolicy,
     /// Whether directory requests are answered.
     pub directory: bool,
-    /// Whether circuits and streams may lead to private addresses.
-    pub allow_private: bool,
-    /// Bytes of cells that may wait.
-    pub memory: usize,
     /// The order among the circuits of a link.
     pub schedule: schedule::Kind,
     /// Who talks to authorities.
     pub office: Office,
-    /// What is published of us; uptime is filled in, and what we were seen to carry once that is more than it says. Links are held to its
-    /// bandwidth.
-    pub description: Description,
-    /// How long circuits may go on after the end was asked for.
-    pub grace: Duration,
+    /// What may change while it runs.
+    pub live: Live,
     /// Event loops, each with a core of its own and its share of the links and of the memory; 0 counts as 1.
     pub threads: usize,
 }
-
-/// Bytes of cells that may wait if nobody says.
-const MEMORY: usize = 128 << 20;
 
 impl Settings {
     /// As the description says, with one event loop and no time of grace; private addresses are nobody's business.
@@ -83,19 +80,13 @@ impl Settings {
         office: Office,
         description: Description,
     ) -> Settings {
-        let v6 = description.v6.map(|v6| IpAddr::from(*v6.ip()));
         Settings {
             listen,
-            own: [IpAddr::from(description.address)].into_iter().chain(v6).collect(),
             keys,
-            policy: description.policy.clone(),
             directory: description.directory_cache,
-            allow_private: false,
-            memory: MEMORY,
             schedule: schedule::Kind::default(),
             office,
-            description,
-            grace: Duration::ZERO,
+            live: Live::new(description),
             threads: 1,
         }
     }
@@ -110,6 +101,8 @@ pub struct Numbers {
     pub links: usize,
     /// Bytes that links received and sent since the beginning.
     pub carried: [u64; 2],
+    /// Connections that were refused because their address had too many.
+    pub refused: u64,
 }
 
 impl Numbers {
@@ -120,6 +113,7 @@ impl Numbers {
             stats: self.stats.with(&other.stats),
             links: self.links + other.links,
             carried: [received, sent],
+            refused: self.refused + other.refused,
         }
     }
 }
@@ -134,6 +128,14 @@ pub trait Watch {
     fn numbers(&mut self, now: Time, numbers: &Numbers);
     /// A line for the log.
     fn note(&mut self, text: &str);
+    /// SIGHUP has come, and settings were read again.
+    fn reloaded(&mut self, outcome: &Outcome) {
+        self.note(&in_words(outcome));
+    }
+    /// A clock is wrong, or ours is right again.
+    fn clock(&mut self, skew: &Skew) {
+        self.note(&skew.to_string());
+    }
 }
 
 /// Runs a relay until `stop` is readable, and then until its circuits are gone or the time of grace is
@@ -142,11 +144,26 @@ pub trait Watch {
 /// # Errors
 /// An address cannot be listened on, or the kernel has no files left at the start.
 pub fn run(settings: Settings, stop: &UnixStream, watch: &mut dyn Watch) -> io::Result<()> {
+    run_rereading(settings, stop, None, watch)
+}
+
+/// The same for a relay that reads its settings again on SIGHUP. Links and circuits go on under the
+/// new ones.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_rereading(
+    settings: Settings,
+    stop: &UnixStream,
+    reload: Option<Reload<'_, Changes>>,
+    watch: &mut dyn Watch,
+) -> io::Result<()> {
     files::raise_limit();
     stop.set_nonblocking(true)?;
-    let mut head = Head::start(settings, stop)?;
+    let watch = &mut Clocked::new(watch, settings.office.authorities());
+    let mut head = Head::start(settings, stop, reload)?;
     watch.listening(&head.shard.station.addresses()?);
-    tell(&[NotifyState::Ready, NotifyState::Status("links may come")]);
+    tell(&[NotifyState::Ready, NotifyState::Status(READY)]);
     if let Some(trouble) = head.shard.trouble() {
         watch.note(trouble);
     }
@@ -155,13 +172,18 @@ pub fn run(settings: Settings, stop: &UnixStream, watch: &mut dyn Watch) -> io::
 }
 
 /// The first shard with the others at hand, and what there is but once.
-struct Head {
+struct Head<'r> {
     shard: Shard,
     hands: Hands,
+    entrance: Entrance,
     settings: Settings,
+    /// Those of all shards: received, sent.
+    meters: [Meter; 2],
+    reload: Option<Reload<'r, Changes>>,
     observed: Observed,
-    /// The TLS certificate that we show.
+    /// The TLS certificate that we show, and who makes the next.
     certificate: Vec<u8>,
+    link_keys: LinkKeys,
     ticked: Time,
     /// When certificates of links were last made anew, and when we were last described.
     certified: Time,
@@ -170,21 +192,32 @@ struct Head {
     ends: Option<[Time; 2]>,
 }
 
-impl Head {
-    fn start(settings: Settings, stop: &UnixStream) -> io::Result<Head> {
-        let key = link_key(&mut super::generator()?, unix()).map_err(io::Error::other)?;
-        let mut parts = shards(&settings, &key)?;
+impl<'r> Head<'r> {
+    fn start(
+        settings: Settings,
+        stop: &UnixStream,
+        reload: Option<Reload<'r, Changes>>,
+    ) -> io::Result<Head<'r>> {
+        let key = link_key(settings.keys.keys())?;
+        let [rate, burst, _] = settings.live.description.bandwidth;
+        let meters = [Meter::full(rate, burst), Meter::full(rate, burst)];
+        let mut parts = shards(&settings, &meters, &key)?;
         let shard = Shard::new(parts.remove(0))?;
         shard.station.watch(stop, STOP)?;
         shard.station.watch(settings.office.waker(), DIRECTORY)?;
+        reload.iter().try_for_each(|reload| shard.station.watch(&reload.hangup, HANGUP))?;
         let hands = Hands::start(parts)?;
-        settings.office.publish(settings.description.clone());
+        settings.office.publish(settings.live.description.clone());
         Ok(Head {
             shard,
             hands,
+            entrance: Entrance::default(),
             settings,
+            meters,
+            reload,
             observed: Observed::default(),
             certificate: key.certificate,
+            link_keys: LinkKeys::default(),
             ticked: Time::ZERO,
             certified: Time::ZERO,
             described: Time::ZERO,
@@ -193,11 +226,12 @@ impl Head {
     }
 
     /// Waits, takes what is ready to the core, does what the core says; false if it is time to end.
-    fn turn(&mut self, stop: &UnixStream, watch: &mut dyn Watch) -> io::Result<bool> {
+    fn turn(&mut self, stop: &UnixStream, watch: &mut Clocked<'_>) -> io::Result<bool> {
         let (now, ready) = self.shard.turn(watch)?;
         for token in ready {
             match token {
                 Token::File(DIRECTORY) => self.take_news(now, watch),
+                Token::File(HANGUP) if !self.on_hangup(watch) => return Ok(false),
                 Token::Listener(place) => self.accept(place, watch),
                 // Signals are read behind all else.
                 _ => {}
@@ -220,7 +254,8 @@ impl Head {
     }
 
     fn numbers(&self) -> Numbers {
-        self.hands.numbers().with(&self.shard.numbers())
+        let numbers = self.hands.numbers().with(&self.shard.numbers());
+        Numbers { refused: self.entrance.refused(), ..numbers }
     }
 
     /// Reads signals; true if it is to end at once.
@@ -240,7 +275,7 @@ impl Head {
         tell(&[NotifyState::Stopping]);
         // What other shards have is told each second.
         let from = if self.settings.threads > 1 { now + 2 * TICK } else { now };
-        self.ends = Some([from, now + self.settings.grace]);
+        self.ends = Some([from, now + self.settings.live.grace]);
         self.shard.station.listeners.clear();
         let circuits = self.numbers().stats.circuits;
         watch.note(&format!("ending: {circuits} circuits may go on for a while"));
@@ -251,23 +286,37 @@ impl Head {
         if now.since(self.certified) >= RECERTIFY {
             self.certified = now;
             self.renew_keys(watch);
-            match credentials(self.settings.keys.keys(), &self.certificate, unix()) {
-                Ok(credentials) => {
-                    let (responder, initiator) = roles(credentials);
-                    self.hands.tell(|| Order::Roles(responder.clone(), initiator.clone()));
-                    self.shard.station.core.set_roles(responder, initiator);
-                }
-                Err(error) => watch.note(&error.to_string()),
+            self.certify(watch);
+        }
+        if let Some(made) = self.link_keys.made(now, self.settings.keys.keys()) {
+            let adopted = made.and_then(|key| self.show(&key, watch));
+            adopted.unwrap_or_else(|error| watch.note(&format!("no new TLS key: {error}")));
+        }
+        self.describe_in_time(now);
+    }
+
+    /// Makes the certificates of CERTS cells anew, for the TLS certificate that we show.
+    fn certify(&mut self, watch: &mut dyn Watch) {
+        match credentials(self.settings.keys.keys(), &self.certificate, unix()) {
+            Ok(credentials) => {
+                let (responder, initiator) = roles(credentials);
+                self.hands.tell(|| Order::Roles(responder.clone(), initiator.clone()));
+                self.shard.station.core.set_roles(responder, initiator);
             }
+            Err(error) => watch.note(&error.to_string()),
         }
-        if now.since(self.described) >= DESCRIBE {
-            self.described = now;
-            let uptime = now.since(Time::ZERO).as_secs();
-            let mut description = Description { uptime, ..self.settings.description.clone() };
-            let [.., observed] = &mut description.bandwidth;
-            *observed = self.observed.most().max(*observed);
-            self.settings.office.publish(description);
-        }
+    }
+
+    /// Shows another TLS certificate from now on. Links that are being opened go on with the one
+    /// before.
+    fn show(&mut self, key: &LinkKey, watch: &mut dyn Watch) -> io::Result<()> {
+        let context = Context::with_certificate(&key.certificate, &key.key);
+        let context = context.map_err(io::Error::other)?;
+        self.certificate.clone_from(&key.certificate);
+        self.certify(watch);
+        self.hands.tell(|| Order::Tls(context.clone()));
+        self.shard.station.links.set_context(context);
+        Ok(())
     }
 
     /// Uses new keys where the present ones have grown old.
@@ -288,9 +337,12 @@ impl Head {
     }
 
     fn accept(&mut self, place: usize, watch: &mut dyn Watch) {
+        let now = self.shard.station.clock.now();
         while let Some((socket, peer)) = self.shard.station.accept(place) {
-            if let Some((socket, peer)) = self.hands.hand(socket, peer) {
-                self.shard.accept(socket, peer, watch);
+            // Whoever has too many is closed, before anything is done for it.
+            let Some(place) = self.entrance.admit(now, peer.ip()) else { continue };
+            if let Some(newcomer) = self.hands.hand(Newcomer { socket, peer, place }) {
+                self.shard.accept(newcomer, watch);
             }
         }
     }
@@ -299,6 +351,7 @@ impl Head {
         for news in self.settings.office.take() {
             match news {
                 News::Network(network) => {
+                    self.entrance.set_network(&network);
                     let params = super::params(&network);
                     let padding = network.params().padding;
                     self.hands.tell(|| Order::Params(Arc::clone(&params), padding));
@@ -326,13 +379,11 @@ fn roles(credentials: Credentials) -> (Role, Role) {
 }
 
 /// All shards, the first of which listens.
-fn shards(settings: &Settings, key: &LinkKey) -> io::Result<Vec<Parts>> {
+fn shards(settings: &Settings, meters: &[Meter; 2], key: &LinkKey) -> io::Result<Vec<Parts>> {
     let clock = Clock::start();
     let credentials = credentials(settings.keys.keys(), &key.certificate, unix())?;
     let config = config(settings, &credentials);
     let (responder, initiator) = roles(credentials);
-    let [rate, burst, _] = settings.description.bandwidth;
-    let meters = [Meter::full(rate, burst), Meter::full(rate, burst)];
     let make = |(number, siblings): (usize, Siblings)| {
         let (config, rng) = (config.clone(), Box::new(super::generator()?));
         let context = Context::with_certificate(&key.certificate, &key.key);
@@ -341,9 +392,9 @@ fn shards(settings: &Settings, key: &LinkKey) -> io::Result<Vec<Parts>> {
             core: Relay::new(config, responder.clone(), initiator.clone(), rng),
             context: context.map_err(io::Error::other)?,
             listen: if number == 0 { settings.listen.clone() } else { Vec::new() },
-            own: settings.own.clone(),
+            own: settings.live.own.clone(),
             meters: meters.clone(),
-            policy: settings.policy.clone(),
+            policy: settings.live.policy.clone(),
             siblings,
         })
     };
@@ -351,15 +402,16 @@ fn shards(settings: &Settings, key: &LinkKey) -> io::Result<Vec<Parts>> {
 }
 
 fn config(settings: &Settings, credentials: &Credentials) -> Config {
+    let Behaviour { exit, allow_private, max_cells } = settings.live.behaviour(settings.threads);
     Config {
         identity: credentials.identity,
         onion_keys: settings.keys.onion_keys(),
         params: Arc::default(),
         policy: settings.schedule,
-        exit: !settings.policy.rejects_all(),
+        exit,
         directory: settings.directory,
-        allow_private: settings.allow_private,
-        max_cells: settings.memory / anabranch_onion::wire::cell::CELL / settings.threads.max(1),
+        allow_private,
+        max_cells,
         max_queue: 50_000,
         max_half_open: (64 / settings.threads.max(1)).max(4),
         max_streams: 10_000,

@@ -3,7 +3,7 @@
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::Duration;
 
 use anabranch_links::tls::Context;
 use anabranch_multipath::Time;
@@ -13,6 +13,7 @@ use anabranch_onion::wire::link::Identity;
 use anabranch_onion::{Core, LinkId, LinkInput, LinkOutput, StreamKey};
 
 use super::links::{LINKS, Links};
+use super::office::unix;
 use super::outside::{Inside, Outside, Stir, Told};
 use super::siblings::{Siblings, is_sibling};
 use crate::clock::Clock;
@@ -39,7 +40,7 @@ pub(super) struct Station<C> {
     pub(super) listeners: Vec<TcpListener>,
     spare: Spare,
     /// The addresses that neighbours are told are ours; none for a client.
-    own: Vec<IpAddr>,
+    pub(super) own: Vec<IpAddr>,
     /// The other shards of a relay that has any.
     siblings: Option<Siblings>,
     /// When links were last looked through for those that do not open, and for those that rest.
@@ -168,6 +169,7 @@ impl<C: Core> Station<C> {
                 peer: opened.peer.ip(),
                 own: self.own.clone(),
                 peer_certificate: opened.certificate,
+                own_certificate: opened.own,
             };
             let target = opened.target;
             self.core.handle_link(now, LinkInput::Opened { link, target, start });
@@ -239,9 +241,10 @@ impl<C: Core> Station<C> {
         told
     }
 
-    /// Seconds since 1970.
-    pub(super) fn unix(&self, now: Time) -> u64 {
-        self.clock.wall(now).duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+    /// Seconds since 1970, as the machine's clock has them now: it may have been set since we
+    /// began, and goes on while the machine sleeps, which ours does not.
+    pub(super) fn unix(&self, _: Time) -> u64 {
+        unix()
     }
 
     /// A link leads to this relay now.

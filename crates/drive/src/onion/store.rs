@@ -1,14 +1,19 @@
-//! A relay's keys on disk, and files that are whole or not there: each is written beside its place and
-//! moved into it.
+//! A relay's keys on disk, the folder around them, and files that are whole or not there: each is
+//! written beside its place and moved into it.
 
 use std::fmt;
 use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use anabranch_onion::wire::keys::{FILES, KeyError, RelayKeys};
 use rand_core::CryptoRng;
+use rustix::fs::{FlockOperation, flock};
+use rustix::process::geteuid;
+
+/// The file that a process locks as long as the folder is its own: C tor's, by the same call.
+const LOCK: &str = "lock";
 
 /// Why there are no keys, or no state.
 #[derive(Debug)]
@@ -17,6 +22,8 @@ pub enum StoreError {
     File(PathBuf, io::Error),
     /// Others may read the folder; what its mode is.
     Open(PathBuf, u32),
+    /// Another process runs on the folder; its number, if it said so.
+    Busy(PathBuf, Option<u32>),
     /// What the folder holds is of no use.
     Keys(PathBuf, KeyError),
 }
@@ -28,6 +35,10 @@ impl fmt::Display for StoreError {
             StoreError::Open(path, mode) => {
                 let path = path.display();
                 write!(out, "{path}: others may look into it (mode {mode:o}); chmod 700 {path}")
+            }
+            StoreError::Busy(path, process) => {
+                let process = process.map_or(String::new(), |id| format!(" {id}"));
+                write!(out, "{}: another process{process} runs on this folder", path.display())
             }
             StoreError::Keys(path, error) => write!(out, "{}: {error}", path.display()),
         }
@@ -45,6 +56,71 @@ pub fn private_folder(path: &Path) -> Result<(), StoreError> {
     DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(told)?;
     let mode = fs::metadata(path).map_err(told)?.permissions().mode() & 0o777;
     if mode & 0o077 == 0 { Ok(()) } else { Err(StoreError::Open(path.to_owned(), mode)) }
+}
+
+/// A data folder that is this process's alone, as long as this is held. The kernel lets go of it
+/// when the process ends, however that ends.
+#[derive(Debug)]
+pub struct Claim {
+    _lock: File,
+    /// What its owner is to be told: others could look into these folders, and cannot any more.
+    pub tightened: Vec<String>,
+}
+
+/// Makes a data folder if it is not there, and takes it for this process alone.
+///
+/// # Errors
+/// [`StoreError::Busy`]: another process has it; and as [`own_folder`].
+pub fn claim(data: &Path) -> Result<Claim, StoreError> {
+    let tightened = own_folder(data)?;
+    Ok(Claim { _lock: locked(data)?, tightened })
+}
+
+/// Makes a data folder if it is not there. One that is ours, and open to others, is closed to them,
+/// and so is its folder of keys: what was done, in words.
+///
+/// # Errors
+/// It cannot be made; or [`StoreError::Open`]: others may look into it, and it is somebody else's.
+pub fn own_folder(data: &Path) -> Result<Vec<String>, StoreError> {
+    let mut tightened = Vec::new();
+    for folder in [data.to_owned(), data.join("keys")] {
+        if folder.exists() {
+            tightened.extend(tighten(&folder)?);
+        }
+    }
+    private_folder(data)?;
+    Ok(tightened)
+}
+
+/// Closes a folder of ours to others; in words, if it was open.
+fn tighten(folder: &Path) -> Result<Option<String>, StoreError> {
+    let told = |error| StoreError::File(folder.to_owned(), error);
+    let metadata = fs::metadata(folder).map_err(told)?;
+    let mode = metadata.permissions().mode() & 0o777;
+    if !metadata.is_dir() || mode & 0o077 == 0 || metadata.uid() != geteuid().as_raw() {
+        return Ok(None);
+    }
+    fs::set_permissions(folder, fs::Permissions::from_mode(0o700)).map_err(told)?;
+    let shown = folder.display();
+    Ok(Some(format!("{shown}: others could look into it (mode {mode:o}); its mode is 700 now")))
+}
+
+/// The folder for this process alone, as long as the file is held.
+pub(super) fn locked(data: &Path) -> Result<File, StoreError> {
+    let path = data.join(LOCK);
+    let told = |error| StoreError::File(path.clone(), error);
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false).mode(0o600);
+    let mut file = options.open(&path).map_err(told)?;
+    if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
+        let mut owner = String::new();
+        // Whoever has it may be a program that does not say who it is, such as C tor.
+        let _ = file.read_to_string(&mut owner);
+        return Err(StoreError::Busy(data.to_owned(), owner.trim().parse().ok()));
+    }
+    file.set_len(0).map_err(told)?;
+    writeln!(file, "{}", std::process::id()).map_err(told)?;
+    Ok(file)
 }
 
 /// Writes a file so that, whatever happens meanwhile, its place holds the old content or the new one.
@@ -194,6 +270,44 @@ mod tests {
         assert!(error.contains("secret_id_key") && error.contains("RSA"), "{error}");
         fs::remove_file(&id).unwrap();
         assert_eq!(files(&data.join("keys")), kept);
+    }
+
+    fn mode(path: &Path) -> u32 {
+        fs::metadata(path).unwrap().permissions().mode() & 0o777
+    }
+
+    #[test]
+    fn a_folder_of_ours_that_is_open_to_others_is_closed_and_one_of_somebody_else_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let data = folder.path().join("relay");
+        assert_eq!(own_folder(&data).unwrap(), Vec::<String>::new());
+        load_or_make(&data, &mut rng(), NOW).unwrap();
+        for path in [data.clone(), data.join("keys")] {
+            fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+        }
+        let told = own_folder(&data).unwrap();
+        assert!(told.len() == 2 && told[0].contains("mode 755"), "{told:?}");
+        assert_eq!((mode(&data), mode(&data.join("keys"))), (0o700, 0o700));
+        assert_eq!(own_folder(&data).unwrap(), Vec::<String>::new(), "once is enough");
+        // Only root may give a folder away.
+        if geteuid().is_root() {
+            fs::set_permissions(&data, fs::Permissions::from_mode(0o755)).unwrap();
+            std::os::unix::fs::chown(&data, Some(65_534), None).unwrap();
+            assert!(matches!(own_folder(&data), Err(StoreError::Open(_, 0o755))));
+            assert_eq!(mode(&data), 0o755);
+        }
+    }
+
+    #[test]
+    fn a_folder_is_one_process_alone_as_long_as_it_is_held() {
+        let folder = tempfile::tempdir().unwrap();
+        let data = folder.path().join("relay");
+        let held = claim(&data).unwrap();
+        let error = claim(&data).unwrap_err().to_string();
+        let us = std::process::id();
+        assert!(error.ends_with(&format!("another process {us} runs on this folder")), "{error}");
+        drop(held);
+        claim(&data).unwrap();
     }
 
     #[test]

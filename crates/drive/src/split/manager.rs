@@ -17,13 +17,6 @@ pub(super) fn ready(about: &Listening) {
     tell(&[NotifyState::Ready, NotifyState::Status(&status)]);
 }
 
-/// The settings are read again; ends with [`ready`].
-pub(super) fn reloading() {
-    // The time is what managers from version 253 on want to have beside it.
-    let time = NotifyState::monotonic_usec_now();
-    tell(&[NotifyState::Reloading].into_iter().chain(time.ok()).collect::<Vec<_>>());
-}
-
 /// The run ends, which may take as long as its captures need.
 pub(super) fn stopping() {
     tell(&[NotifyState::Stopping]);

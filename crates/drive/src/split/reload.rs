@@ -11,6 +11,7 @@ use super::lookup::Found;
 use super::trial::try_paths;
 use super::{Entrance, Failure, Listening, Settings, manager, needed};
 use crate::files;
+use crate::manager::reloading;
 use crate::paths::{self, Egress, PathSpec};
 use crate::target::Target;
 
@@ -22,7 +23,7 @@ impl Driver<'_> {
     /// force stay.
     pub(super) fn on_reload(&mut self) {
         let Some(reread) = &mut self.reread else { return };
-        manager::reloading();
+        reloading();
         self.lookup.dismiss();
         let read = reread(&self.settings).and_then(|settings| {
             refuse_fixed(&self.settings, &settings)?;

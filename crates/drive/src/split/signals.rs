@@ -1,14 +1,14 @@
 //! How a run is told to end, or to read its settings again.
 
-use std::fs::{self, File};
-use std::io::{self, Read};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::io;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::{flag, low_level::pipe};
+
+use crate::hangup::{Hangup, is_ignored};
 
 /// Exit status of a program that SIGINT has ended, as shells tell it.
 const INTERRUPTED: i32 = 128 + SIGINT;
@@ -29,53 +29,6 @@ pub(super) fn signals(
         pipe::register(signal, signalled.try_clone()?)?;
     }
     Ok((stop, hangup))
-}
-
-/// SIGHUP where it asks for the settings to be read again. It also comes when the terminal goes.
-#[derive(Debug)]
-pub(super) struct Hangup {
-    signalled: UnixStream,
-    /// The run began on a terminal, and who began it wanted it to end with that.
-    on_terminal: bool,
-}
-
-impl Hangup {
-    fn watch() -> io::Result<Hangup> {
-        let on_terminal = !is_ignored(SIGHUP) && terminal().is_ok();
-        let (signalled, handler) = UnixStream::pair()?;
-        signalled.set_nonblocking(true)?;
-        pipe::register(SIGHUP, handler)?;
-        Ok(Hangup { signalled, on_terminal })
-    }
-
-    /// Takes all signals so far; whether the terminal has gone.
-    pub(super) fn take(&mut self) -> bool {
-        let mut taken = [0; 64];
-        while self.signalled.read(&mut taken).is_ok_and(|count| count > 0) {}
-        self.on_terminal && terminal().is_err_and(|error| error.raw_os_error() == Some(libc::ENXIO))
-    }
-}
-
-impl AsFd for Hangup {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.signalled.as_fd()
-    }
-}
-
-/// The terminal that controls this process; ENXIO where there is none (tty(4)).
-fn terminal() -> io::Result<File> {
-    File::open("/dev/tty")
-}
-
-fn is_ignored(signal: i32) -> bool {
-    fs::read_to_string("/proc/self/status")
-        .is_ok_and(|status| ignored_signals(&status) >> (signal - 1) & 1 == 1)
-}
-
-/// The mask of ignored signals in what proc_pid_status(5) describes; lowest bit: signal 1.
-fn ignored_signals(status: &str) -> u64 {
-    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
 }
 
 #[cfg(test)]
@@ -191,11 +144,5 @@ mod tests {
         signal(&child, "-TERM");
         until(&mut lines, "ending");
         assert!(child.wait().unwrap().success());
-    }
-
-    #[test]
-    fn the_mask_of_ignored_signals_is_read() {
-        assert_eq!(ignored_signals("Name:\tx\nSigBlk:\t01\nSigIgn:\t0000000000001001\n"), 0x1001);
-        assert_eq!(ignored_signals(""), 0);
     }
 }

@@ -4,15 +4,18 @@ use std::fmt;
 use std::sync::Arc;
 
 use rustls::client::Resumption;
-use rustls::crypto::CryptoProvider;
-use rustls::crypto::aws_lc_rs::{self, kx_group};
+use rustls::crypto::aws_lc_rs::{self, cipher_suite, kx_group};
+use rustls::crypto::{CryptoProvider, SecureRandom};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName};
-use rustls::server::NoServerSessionStorage;
+use rustls::server::{NoServerSessionStorage, ProducesTickets};
 use rustls::{ClientConfig, ClientConnection, ServerConfig, ServerConnection};
 
 use super::Tls;
 use super::certificate::{hostname, self_signed};
 use super::verify::HolderOfKey;
+
+/// Bytes of a ticket: the library's nonce of 32 bytes and these are as long as C tor's of 8 and 32.
+const TICKET: usize = 8;
 
 /// The settings of all links of one process. Cheap to clone.
 #[derive(Clone)]
@@ -64,13 +67,16 @@ impl Context {
         key: PrivateKeyDer<'static>,
     ) -> Result<Context, SetupError> {
         let client = client(&provider)?;
-        let builder = ServerConfig::builder_with_provider(provider.clone())
+        let builder = ServerConfig::builder_with_provider(server_provider(&provider))
             .with_protocol_versions(rustls::ALL_VERSIONS)
             .map_err(setup)?
             .with_no_client_auth();
         let mut server = builder.with_single_cert(vec![own.clone()], key).map_err(setup)?;
-        // Links live for hours; a ticket would only tell an observer that two links are one relay's.
-        server.send_tls13_tickets = 0;
+        // As C tor's server: its own order counts, and after a TLS 1.3 handshake comes one ticket,
+        // of which nobody makes anything.
+        server.ignore_client_order = true;
+        server.send_tls13_tickets = 1;
+        server.ticketer = Arc::new(EmptyTickets(provider.secure_random));
         server.session_storage = Arc::new(NoServerSessionStorage {});
         Ok(Context { provider, client: Arc::new(client), server: Arc::new(server), own })
     }
@@ -124,6 +130,45 @@ impl fmt::Debug for Context {
 pub(super) fn provider() -> Arc<CryptoProvider> {
     let kx_groups = vec![kx_group::X25519, kx_group::SECP256R1, kx_group::SECP384R1];
     Arc::new(CryptoProvider { kx_groups, ..aws_lc_rs::default_provider() })
+}
+
+/// The same for links that come: C tor prefers P-256, and ChaCha20 to the shorter AES key.
+fn server_provider(provider: &Arc<CryptoProvider>) -> Arc<CryptoProvider> {
+    let kx_groups = vec![kx_group::SECP256R1, kx_group::X25519];
+    let cipher_suites = vec![
+        cipher_suite::TLS13_AES_256_GCM_SHA384,
+        cipher_suite::TLS13_CHACHA20_POLY1305_SHA256,
+        cipher_suite::TLS13_AES_128_GCM_SHA256,
+        cipher_suite::TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384,
+        cipher_suite::TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256,
+        cipher_suite::TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256,
+        cipher_suite::TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384,
+    ];
+    Arc::new(CryptoProvider { kx_groups, cipher_suites, ..(**provider).clone() })
+}
+
+/// Tickets that hold nothing: random bytes, as many as make the message as long as C tor's is with
+/// its shorter nonce.
+#[derive(Debug)]
+struct EmptyTickets(&'static dyn SecureRandom);
+
+impl ProducesTickets for EmptyTickets {
+    fn enabled(&self) -> bool {
+        true
+    }
+
+    fn lifetime(&self) -> u32 {
+        7200
+    }
+
+    fn encrypt(&self, _: &[u8]) -> Option<Vec<u8>> {
+        let mut ticket = vec![0; TICKET];
+        self.0.fill(&mut ticket).ok().map(|()| ticket)
+    }
+
+    fn decrypt(&self, _: &[u8]) -> Option<Vec<u8>> {
+        None
+    }
 }
 
 fn client(provider: &Arc<CryptoProvider>) -> Result<ClientConfig, SetupError> {

@@ -241,7 +241,7 @@ mod tests {
     use anabranch_multipath::seed::stream;
 
     use super::*;
-    use crate::wire::keys::{RelayKeys, link_key};
+    use crate::wire::keys::RelayKeys;
 
     const UNIX: u64 = 1_800_000_000;
     const LINK: LinkId = LinkId(7);
@@ -266,7 +266,7 @@ mod tests {
     fn start(certificate: Option<[u8; 32]>) -> Start {
         let peer = IpAddr::from(Ipv4Addr::new(192, 0, 2, 1));
         let (now, own) = (Time::ZERO, Vec::new());
-        Start { now, unix: UNIX, peer, own, peer_certificate: certificate }
+        Start { now, unix: UNIX, peer, own, peer_certificate: certificate, own_certificate: None }
     }
 
     fn verdicts(prober: &mut Prober) -> Vec<bool> {
@@ -282,7 +282,7 @@ mod tests {
     /// Speaks with a relay of these keys whose TLS certificate is as given, or its own, until neither has more to say.
     fn converse(prober: &mut Prober, wanted: Target, there: &RelayKeys, other: Option<[u8; 32]>) {
         let mut rng = stream(2, 0, "relay");
-        let certificate = link_key(&mut rng, UNIX).unwrap().certificate;
+        let certificate = there.link_key(&mut rng, UNIX).unwrap().certificate;
         let credentials = there.credentials(&mut rng, &certificate, UNIX).unwrap();
         let shown = other.unwrap_or(credentials.tls_certificate);
         let mut relay = Channel::new(Role::Responder(Arc::new(credentials)), start(None));

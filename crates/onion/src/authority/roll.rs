@@ -80,6 +80,13 @@ impl Roll {
         Roll { rules, reach, ..Roll::default() }
     }
 
+    /// Goes by other rules: relays that they ban are given up.
+    pub(super) fn adopt(&mut self, now: u64, rules: Rules) {
+        self.rules = rules;
+        let banned = self.rules.banned.clone();
+        banned.iter().for_each(|id| self.remove(now, id));
+    }
+
     /// Takes a descriptor, and the extra-info document that may follow it, from a visitor.
     pub(super) fn upload(
         &mut self,

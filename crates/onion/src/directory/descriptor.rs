@@ -123,10 +123,11 @@ impl Description {
             Description { uptime: 0, bandwidth: [0; 3], ..one.clone() }.write_rest(&mut text);
             (text, one.nickname.clone(), one.address, one.orport, one.protocols.clone())
         };
-        // A rate that more than doubles or halves is news, too.
+        // What the operator allows is news, and so is an observation that more than doubles or
+        // halves.
         let far = |a: u64, b: u64| a > b.saturating_mul(2) || b > a.saturating_mul(2);
-        plain(self) != plain(other)
-            || self.bandwidth.iter().zip(other.bandwidth).any(|(&a, b)| far(a, b))
+        let ([rate, burst, observed], before) = (self.bandwidth, other.bandwidth);
+        plain(self) != plain(other) || [rate, burst] != before[..2] || far(observed, before[2])
     }
 
     fn check(&self) -> Result<(), DescriptionError> {
@@ -339,6 +340,8 @@ mod tests {
         let later =
             Description { uptime: 9_999, bandwidth: [1 << 20, 1 << 21, 1 << 20], ..one.clone() };
         assert!(!one.differs_from(&later));
+        let slower = Description { bandwidth: [900_000, 1 << 21, 1 << 19], ..one.clone() };
+        assert!(one.differs_from(&slower), "the operator allows less");
         assert!(one.differs_from(&Description { orport: 9002, ..one.clone() }));
         assert!(one.differs_from(&Description { bandwidth: [1 << 22; 3], ..one.clone() }));
         assert!(one.differs_from(&Description { policy: ExitPolicy::reject_all(), ..one.clone() }));

@@ -176,6 +176,13 @@ impl Directory {
         }
     }
 
+    /// Forgets all but the numbers of jobs, and goes by other authorities: jobs that are under way
+    /// count no more.
+    pub fn begin_anew(&mut self, authorities: Vec<AuthorityIdentity>, share_subnets: bool) {
+        let next_number = self.next_number;
+        *self = Directory { next_number, ..Directory::new(authorities, share_subnets) };
+    }
+
     /// The network, as soon as a consensus is proven. It may lack microdescriptors.
     #[must_use]
     pub fn network(&self) -> Option<&Network> {

@@ -67,12 +67,13 @@ pub struct Cell<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooLong(pub usize);
 
-/// How wide the circuit IDs are: 2 bytes in VERSIONS cells, which come before anything is agreed, 4 afterwards.
+/// How wide the circuit IDs are: 2 bytes in VERSIONS cells, which come before anything is agreed,
+/// and in link protocol 3.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Width {
-    /// Before VERSIONS cells were exchanged.
+    /// Before VERSIONS cells were exchanged, and in link protocol 3.
     Two,
-    /// From then on (link protocol 4 and later).
+    /// In link protocol 4 and later.
     Four,
 }
 
@@ -144,13 +145,23 @@ impl<'a> Cells<'a> {
     }
 }
 
-/// Appends a fixed-length cell whose body begins with `body` and is zero behind it.
+/// Appends a fixed-length cell whose body begins with `body` and is zero behind it, with a circuit
+/// ID of 4 bytes.
 ///
 /// # Panics
 /// If `body` is longer than [`BODY`].
 pub fn put_fixed(out: &mut Vec<u8>, circuit: u32, command: Command, body: &[u8]) {
+    put_fixed_as(out, Width::Four, circuit, command, body);
+}
+
+/// The same with a circuit ID of this width: of the narrow ones the low 16 bits count.
+///
+/// # Panics
+/// If `body` is longer than [`BODY`].
+pub fn put_fixed_as(out: &mut Vec<u8>, width: Width, circuit: u32, command: Command, body: &[u8]) {
     assert!(body.len() <= BODY && !command.is_variable(), "a fixed-length cell");
-    out.extend_from_slice(&circuit.to_be_bytes());
+    let id = circuit.to_be_bytes();
+    out.extend_from_slice(if width == Width::Two { &id[2..] } else { &id });
     out.push(command.0);
     out.extend_from_slice(body);
     out.resize(out.len() + BODY - body.len(), 0);

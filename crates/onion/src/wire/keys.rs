@@ -10,18 +10,20 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use digest::Digest;
 use rand_core::CryptoRng;
 use rsa::pkcs1::{DecodeRsaPrivateKey, EncodeRsaPrivateKey};
-use rsa::pkcs8::LineEnding;
+use rsa::pkcs8::{EncodePrivateKey, LineEnding};
 use tor_cert::rsa::EncodedRsaCrosscert;
 use tor_cert::{CertType, CertifiedKey, Ed25519Cert};
-use tor_cert_x509::{TlsKeyAndCert, create_legacy_rsa_id_cert};
 use tor_llcrypto::d::{Sha1, Sha256};
 use tor_llcrypto::pk::curve25519::{PublicKey as CurvePublic, StaticKeypair, StaticSecret};
 use tor_llcrypto::pk::ed25519::{Ed25519Identity, ExpandedKeypair, Keypair};
 use tor_llcrypto::pk::keymanip::convert_curve25519_to_ed25519_private;
 use tor_llcrypto::pk::rsa::KeyPair as RsaKeys;
+use tor_llcrypto::util::rng::RngCompat;
 
 use super::link::Identity;
+use super::x509::{self, Draft};
 use crate::channel::Credentials;
+use crate::directory::network::below;
 
 const HOUR: u64 = 3600;
 /// How long a signing key, and a certificate of a link, are good for (C tor's figures).
@@ -29,6 +31,16 @@ const SIGNING_SECONDS: u64 = 30 * 24 * HOUR;
 const LINK_SECONDS: u64 = 2 * 24 * HOUR;
 /// A signing key is replaced when less than this is left of its life.
 const RENEW_SECONDS: u64 = 5 * 24 * HOUR;
+/// The life of a certificate of type 2, and the bounds of that of a TLS certificate (C tor's
+/// figures).
+const IDENTITY_SECONDS: u64 = 365 * DAY;
+const TLS_SECONDS: [u64; 2] = [5 * DAY, 365 * DAY];
+const DAY: u64 = 24 * HOUR;
+/// Bits of a link's RSA key.
+const LINK_BITS: usize = 2048;
+/// Letters of the host names in certificates: C tor's alphabet and figures.
+const LETTERS: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
+const NAME: [u64; 2] = [8, 20];
 /// The hours that a cross certificate of an onion key holds (dir-spec: at least a week).
 const ONION_SECONDS: u64 = 28 * 24 * HOUR;
 
@@ -181,12 +193,15 @@ impl RelayKeys {
         };
         let link_cert = certificate(kind, certified, until, &self.signing, None)?;
         let master = Ed25519Identity::new(self.ed_identity());
-        // The name in it means nothing, as in C tor's.
-        let name = format!("www.{}.com", lower_letters(rng));
-        let rsa = create_legacy_rsa_id_cert(rng, at(unix_now), &name, &self.identity);
+        let shown = match link {
+            LinkSide::Responder { tls_certificate } => x509::issuer(tls_certificate),
+            LinkSide::Initiator { .. } => None,
+        };
+        let name = shown.unwrap_or_else(|| hostname(rng, "com"));
+        let rsa = self.identity_certificate(rng, &name, unix_now)?;
         let cross = EncodedRsaCrosscert::encode_and_sign(&self.identity, &master, until);
         Ok(vec![
-            (u8::from(CertType::RSA_ID_X509), rsa.map_err(making)?),
+            (u8::from(CertType::RSA_ID_X509), rsa),
             (u8::from(CertType::IDENTITY_V_SIGNING), self.signing_cert.clone()),
             (u8::from(kind), link_cert),
             (u8::from(CertType::RSA_ID_V_IDENTITY), cross.map_err(making)?.into()),
@@ -211,11 +226,44 @@ impl RelayKeys {
         Ok(Credentials {
             identity: Identity { rsa: self.rsa_identity(), ed25519: self.ed_identity() },
             rsa_sha256: Sha256::digest(self.rsa_public()).into(),
+            rsa: self.rsa_public().try_into().map_err(|_| making("an identity of another size"))?,
             as_responder: self.certs(rng, responder, unix_now)?,
             as_initiator: self.certs(rng, initiator, unix_now)?,
             auth_key,
             tls_certificate: Sha256::digest(tls_certificate).into(),
         })
+    }
+
+    /// Makes the key that a relay's links use, and the certificate that they show: in all that can
+    /// be seen of it as C tor's. It is an RSA key because C tor closes a link to a relay whose TLS
+    /// key is not (its issue 41226). It takes a moment.
+    ///
+    /// # Errors
+    /// [`KeyError::Making`] if the library cannot make it.
+    pub fn link_key<R: CryptoRng>(&self, rng: &mut R, unix_now: u64) -> Result<LinkKey, KeyError> {
+        let key = rsa::RsaPrivateKey::new(&mut RngCompat::new(&mut *rng), LINK_BITS);
+        let key = key.map_err(making)?;
+        let (subject, issuer) = (hostname(rng, "net"), hostname(rng, "com"));
+        let life = lifetime(rng);
+        let holds = span(rng, unix_now, life);
+        let public = key.to_public_key();
+        let draft = Draft { subject: &subject, issuer: &issuer, holds, key: &public };
+        let certificate = x509::certificate(rng, &draft, self.identity.as_key())?;
+        let key = key.to_pkcs8_der().map_err(making)?.as_bytes().to_vec();
+        Ok(LinkKey { certificate, key })
+    }
+
+    /// The certificate of type 2: the RSA identity's for itself. The name in it means nothing.
+    fn identity_certificate<R: CryptoRng>(
+        &self,
+        rng: &mut R,
+        name: &str,
+        unix_now: u64,
+    ) -> Result<Vec<u8>, KeyError> {
+        let key = self.identity.as_key().to_public_key();
+        let holds = span(rng, unix_now, IDENTITY_SECONDS);
+        let draft = Draft { subject: name, issuer: name, holds, key: &key };
+        x509::certificate(rng, &draft, self.identity.as_key())
     }
 
     /// The files to keep, for [`RelayKeys::from_files`] and for C tor: the formats are its own.
@@ -339,19 +387,6 @@ pub struct LinkKey {
     pub certificate: Vec<u8>,
     /// The private key.
     pub key: Vec<u8>,
-}
-
-/// Makes the key that a relay's links use. It is an RSA key because C tor closes a link to a relay
-/// whose TLS key is not (its issue 41226).
-///
-/// # Errors
-/// [`KeyError::Making`] if the library cannot make it.
-pub fn link_key<R: CryptoRng>(rng: &mut R, unix_now: u64) -> Result<LinkKey, KeyError> {
-    let names = [0, 1].map(|_| format!("www.{}.com", lower_letters(rng)));
-    let made = TlsKeyAndCert::create(rng, at(unix_now), &names[0], &names[1]).map_err(making)?;
-    let certificate = made.certificates_der()[0].to_vec();
-    let key = made.private_key_pkcs8_der().map_err(making)?.to_vec();
-    Ok(LinkKey { certificate, key })
 }
 
 /// SHA-256 of a whole text, such as a TLS certificate in DER.
@@ -487,12 +522,28 @@ fn untag<'a>(
     file.strip_prefix(&head[..]).ok_or(KeyError::Bad(name, "its head is not that of such a key"))
 }
 
-/// Between 8 and 20 random letters for a name that means nothing.
-fn lower_letters<R: CryptoRng>(rng: &mut R) -> String {
-    let mut bytes = [0; 21];
-    rng.fill_bytes(&mut bytes);
-    let length = 8 + usize::from(bytes[20] % 13);
-    bytes[..length].iter().map(|byte| char::from(b'a' + byte % 26)).collect()
+/// A host name like `www.q3xk7ahv.com`, which means nothing.
+fn hostname<R: CryptoRng>(rng: &mut R, domain: &str) -> String {
+    let length = NAME[0] + below(NAME[1] - NAME[0] + 1, rng);
+    let letter = |_| char::from(LETTERS[below(LETTERS.len() as u64, rng) as usize]);
+    let letters: String = (0..length).map(letter).collect();
+    format!("www.{letters}.{domain}")
+}
+
+/// For how many seconds a TLS certificate holds: whole days, or a second less in half of all cases.
+fn lifetime<R: CryptoRng>(rng: &mut R) -> u64 {
+    let [least, most] = TLS_SECONDS;
+    let life = least + below(most - least, rng);
+    life - life % DAY - below(2, rng)
+}
+
+/// From when until when a certificate of this life holds: from the beginning of a day in the past,
+/// and for a day from now at least, so that it does not tell when it was made.
+fn span<R: CryptoRng>(rng: &mut R, now: u64, life: u64) -> [u64; 2] {
+    let earliest = (now + 2 * DAY).saturating_sub(life).min(now);
+    let from = earliest + below((now - earliest).max(1), rng);
+    let from = from - from % DAY;
+    [from, from + life]
 }
 
 #[cfg(test)]
@@ -500,6 +551,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use anabranch_multipath::seed::stream;
+    use x509_cert::der::Decode;
 
     use super::*;
 
@@ -568,6 +620,52 @@ mod tests {
         };
         assert_eq!(kinds(responder, &mut rng), [2, 4, 5, 7]);
         assert_eq!(kinds(initiator, &mut rng), [2, 4, 6, 7]);
+    }
+
+    #[test]
+    fn a_tls_certificate_holds_now_for_whole_days_of_some_length() {
+        let mut rng = stream(8, 0, "links");
+        let (mut lives, mut lesser) = (Vec::new(), 0);
+        for _ in 0..2000 {
+            let life = lifetime(&mut rng);
+            let [from, until] = span(&mut rng, NOW + 12_345, life);
+            assert!(from <= NOW + 12_345 && until >= NOW + 12_345 + DAY);
+            assert_eq!((from % DAY, until - from), (0, life));
+            let lacks = life.next_multiple_of(DAY) - life;
+            assert!(lacks <= 1);
+            lesser += lacks as usize;
+            lives.push(life.div_ceil(DAY));
+        }
+        let ends = [*lives.iter().min().unwrap(), *lives.iter().max().unwrap()];
+        assert_eq!(ends, [5, 364]);
+        assert!((900..1100).contains(&lesser), "half of them end a second before midnight");
+    }
+
+    #[test]
+    fn a_links_certificate_has_the_form_of_c_tors() {
+        let keys = keys(5);
+        let made = keys.link_key(&mut stream(9, 0, "links"), NOW).unwrap();
+        let parsed = x509_cert::Certificate::from_der(&made.certificate).unwrap();
+        let content = &parsed.tbs_certificate;
+        assert_eq!(content.version, x509_cert::Version::V3);
+        assert_eq!(content.extensions, None);
+        assert!(content.serial_number.as_bytes().len() <= 9);
+        let names = [&content.subject, &content.issuer].map(ToString::to_string);
+        for (name, domain) in names.iter().zip([".net", ".com"]) {
+            let letters = name.strip_prefix("CN=www.").and_then(|name| name.strip_suffix(domain));
+            let letters = letters.unwrap();
+            assert!((8..=20).contains(&letters.len()), "{name}");
+            assert!(letters.bytes().all(|letter| LETTERS.contains(&letter)), "{name}");
+        }
+        // After the object identifier of commonName comes a UTF8String (0x0c), in both names.
+        let typed = made.certificate.windows(6).filter(|all| *all == b"\x06\x03\x55\x04\x03\x0c");
+        assert_eq!(typed.count(), 2);
+        // The RSA identity, of 1,024 bits, signs.
+        assert_eq!(parsed.signature.raw_bytes().len(), 128);
+        let side = LinkSide::Responder { tls_certificate: &made.certificate };
+        let certs = keys.certs(&mut stream(1, 0, "name"), side, NOW).unwrap();
+        let identity = x509_cert::Certificate::from_der(&certs[0].1).unwrap().tbs_certificate;
+        assert_eq!(identity.subject, content.issuer, "the same signs both");
     }
 
     #[test]

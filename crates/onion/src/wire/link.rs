@@ -47,6 +47,10 @@ pub struct Identity {
     pub ed25519: [u8; 32],
 }
 
+/// An RSA identity key of 1,024 bits with the usual exponent, in DER (PKCS#1): its order is that of
+/// the moduli.
+pub type RsaKey = [u8; 140];
+
 /// What a CERTS cell says, all of it verified against each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Certified {
@@ -54,6 +58,8 @@ pub struct Certified {
     pub identity: Identity,
     /// SHA-256 of the RSA identity key.
     pub rsa_sha256: [u8; 32],
+    /// The key itself.
+    pub rsa: RsaKey,
     /// The key that signs AUTHENTICATE, if there is a certificate for one.
     pub auth_key: Option<[u8; 32]>,
     /// The TLS certificate's SHA-256, if there is a certificate for it.
@@ -111,6 +117,7 @@ pub fn read_certs(body: &[u8], unix_now: u64) -> Result<Certified, BadCerts> {
     Ok(Certified {
         identity: Identity { rsa: Sha1::digest(&der).into(), ed25519: identity },
         rsa_sha256: Sha256::digest(&der).into(),
+        rsa: der.try_into().map_err(|_| BadCerts::Bad(2))?,
         auth_key: auth.map(|(_, key)| key),
         tls_certificate: tls.map(|(_, digest)| digest),
     })

@@ -1,16 +1,95 @@
-//! X.509, as far as Tor still has it: the certificate in which a relay shows its RSA identity key (tor-spec, "CERTS cells", type 2).
+//! X.509, as far as Tor still has it: the certificate in which a relay shows its RSA identity key
+//! (tor-spec, "CERTS cells", type 2), and the one of its TLS links, in the form that C tor gives
+//! both.
 
-use rsa::pkcs1v15::{Signature, VerifyingKey};
-use rsa::signature::Verifier;
+use std::str::FromStr;
+use std::time::Duration;
+
+use rand_core::CryptoRng;
+use rsa::pkcs1v15::{Signature, SigningKey, VerifyingKey};
+use rsa::signature::{SignatureEncoding, Signer, Verifier};
+use rsa::{RsaPrivateKey, RsaPublicKey};
 use tor_llcrypto::pk::rsa::PublicKey;
-use x509_cert::Certificate;
+use x509_cert::der::asn1::{Any, BitString, GeneralizedTime, UtcTime};
 use x509_cert::der::oid::ObjectIdentifier;
-use x509_cert::der::{Decode, Encode};
+use x509_cert::der::{self, Decode, Encode};
+use x509_cert::name::Name;
+use x509_cert::serial_number::SerialNumber;
+use x509_cert::spki::{AlgorithmIdentifierOwned, SubjectPublicKeyInfoOwned};
+use x509_cert::time::{Time, Validity};
+use x509_cert::{Certificate, TbsCertificate, Version};
 
 use super::crypto::Sha256;
+use super::keys::{KeyError, making};
 
 /// What C tor signs with (RFC 4055).
 const SHA256_WITH_RSA: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.113549.1.1.11");
+
+/// Bytes of a serial number: so many random ones, as in C tor's.
+const SERIAL: usize = 8;
+
+/// What a certificate says.
+pub(super) struct Draft<'d> {
+    /// The host name that it is for.
+    pub(super) subject: &'d str,
+    /// The host name of who signs.
+    pub(super) issuer: &'d str,
+    /// From when until when it holds, in seconds since 1970.
+    pub(super) holds: [u64; 2],
+    /// The key that it certifies.
+    pub(super) key: &'d RsaPublicKey,
+}
+
+/// A certificate in DER, as C tor makes them: of version 3, without extensions, with a random
+/// serial number, signed with SHA-256 and RSA.
+///
+/// # Errors
+/// [`KeyError::Making`] if the library refuses.
+pub(super) fn certificate<R: CryptoRng>(
+    rng: &mut R,
+    draft: &Draft<'_>,
+    signer: &RsaPrivateKey,
+) -> Result<Vec<u8>, KeyError> {
+    let mut serial = [0; SERIAL];
+    rng.fill_bytes(&mut serial);
+    let tbs_certificate = content(draft, &serial).map_err(making)?;
+    let signed = tbs_certificate.to_der().map_err(making)?;
+    let signature = SigningKey::<Sha256>::new(signer.clone()).try_sign(&signed).map_err(making)?;
+    let signature = BitString::from_bytes(&signature.to_vec()).map_err(making)?;
+    let signature_algorithm = tbs_certificate.signature.clone();
+    Certificate { tbs_certificate, signature_algorithm, signature }.to_der().map_err(making)
+}
+
+fn content(draft: &Draft<'_>, serial: &[u8; SERIAL]) -> Result<TbsCertificate, der::Error> {
+    let name = |host: &str| Name::from_str(&format!("CN={host}"));
+    let [not_before, not_after] = draft.holds.map(time);
+    let key = SubjectPublicKeyInfoOwned::from_key(draft.key.clone());
+    Ok(TbsCertificate {
+        version: Version::V3,
+        serial_number: SerialNumber::new(serial)?,
+        signature: AlgorithmIdentifierOwned { oid: SHA256_WITH_RSA, parameters: Some(Any::null()) },
+        issuer: name(draft.issuer)?,
+        validity: Validity { not_before: not_before?, not_after: not_after? },
+        subject: name(draft.subject)?,
+        subject_public_key_info: key.map_err(|_| der::ErrorKind::Failed)?,
+        issuer_unique_id: None,
+        subject_unique_id: None,
+        extensions: None,
+    })
+}
+
+/// In the form that it has until 2049, or in that of later times (RFC 5280, section 4.1.2.5).
+fn time(unix: u64) -> Result<Time, der::Error> {
+    let since = Duration::from_secs(unix);
+    let early = UtcTime::from_unix_duration(since).map(Time::UtcTime);
+    early.or_else(|_| GeneralizedTime::from_unix_duration(since).map(Time::GeneralTime))
+}
+
+/// The host name of who signed a certificate.
+pub(super) fn issuer(der: &[u8]) -> Option<String> {
+    let name = Certificate::from_der(der).ok()?.tbs_certificate.issuer.to_string();
+    name.strip_prefix("CN=").map(str::to_owned)
+}
 
 /// Whether the DER certificate is signed by `key` itself and holds at `unix_now`.
 pub(super) fn is_self_signed(der: &[u8], key: &PublicKey, unix_now: u64) -> bool {

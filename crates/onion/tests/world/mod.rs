@@ -298,6 +298,7 @@ impl World {
             peer: peer.map_or(Ipv4Addr::new(10, 9, 9, 9).into(), |(relay, _)| address(relay)),
             own: own.map(|(relay, _)| address(relay)).into_iter().collect(),
             peer_certificate,
+            own_certificate: None,
         };
         let ours = start(taker, opener, Some(certificate));
         let theirs = start(opener, taker, None);
@@ -422,7 +423,7 @@ impl World {
                 }
             }
             Output::Event(Event::Violation { violation, .. }) => node.violations.push(violation),
-            Output::Event(Event::LinkOpen { link, identity: Some(identity) })
+            Output::Event(Event::LinkOpen { link, identity: Some(identity), .. })
                 if self.pipes[&link].nodes[1] == relay + 1 =>
             {
                 let (of, shard) = self.shard(relay + 1).unwrap();
@@ -471,7 +472,14 @@ impl World {
         self.links += 1;
         let id = LinkId(self.links);
         let unix = UNIX;
-        let start = Start { now: self.now, unix, peer, own: Vec::new(), peer_certificate: None };
+        let start = Start {
+            now: self.now,
+            unix,
+            peer,
+            own: Vec::new(),
+            peer_certificate: None,
+            own_certificate: None,
+        };
         self.tell(relay + 1, LinkInput::Opened { link: id, target: None, start });
         id
     }

@@ -1,16 +1,20 @@
 //! One JSON object a line (`docs/formats.md`).
 
+use anabranch_drive::clock::Clock;
 use anabranch_drive::onion::client::{Happening, Refused, Status};
 use anabranch_drive::onion::office::Fetched;
+use anabranch_drive::onion::reload::in_words;
 use anabranch_onion::Event;
 use serde_json::{Value, json};
 
+use super::super::log::stamped;
+use super::super::relay::{clock, reloaded};
 use crate::screen::lines::Lines;
 
 /// Tells it.
-pub(super) fn tell(out: &Lines, happening: &Happening) {
-    let lost = |lines| json!({"event": "lost", "lines": lines}).to_string();
-    out.say(&value(happening).to_string(), lost);
+pub(super) fn tell(out: &Lines, clock: &Clock, happening: &Happening) {
+    let lost = |lines| stamped(clock, json!({"event": "lost", "lines": lines}));
+    out.say(&stamped(clock, value(happening)), lost);
 }
 
 fn value(happening: &Happening) -> Value {
@@ -41,6 +45,9 @@ fn value(happening: &Happening) -> Value {
             "event": "directory", "what": what, "from": from, "by_circuit": by_circuit,
             "good": is_good,
         }),
+        Happening::Clock(skew) => clock(skew),
+        Happening::Reloaded(Ok(names)) => reloaded(names),
+        Happening::Reloaded(outcome) => json!({"event": "trouble", "what": in_words(outcome)}),
         Happening::Trouble(text) => json!({"event": "trouble", "what": text}),
     }
 }

@@ -8,6 +8,7 @@ mod plain;
 
 use std::io;
 
+use anabranch_drive::clock::Clock;
 use anabranch_drive::onion::client::Happening;
 
 use crate::screen::has_terminal;
@@ -17,7 +18,7 @@ use crate::screen::lines::Lines;
 pub(super) struct Screen(Kind);
 
 enum Kind {
-    Json(Lines),
+    Json(Lines, Clock),
     Plain(plain::Plain),
     Live(Box<live::Live>),
 }
@@ -29,7 +30,7 @@ impl Screen {
     /// The threads that write cannot be had.
     pub(super) fn of(json: bool, quiet: bool) -> io::Result<Screen> {
         if json {
-            return Ok(Screen(Kind::Json(Lines::stdout()?)));
+            return Ok(Screen(Kind::Json(Lines::stdout()?, Clock::start())));
         }
         let plain = plain::Plain::new(quiet)?;
         Ok(Screen(match quiet || !has_terminal() {
@@ -41,7 +42,7 @@ impl Screen {
     /// Something has happened.
     pub(super) fn tell(&mut self, happening: Happening) {
         match &mut self.0 {
-            Kind::Json(out) => json::tell(out, &happening),
+            Kind::Json(out, clock) => json::tell(out, clock, &happening),
             Kind::Plain(plain) => plain.tell(&happening),
             Kind::Live(live) => live.tell(&happening),
         }

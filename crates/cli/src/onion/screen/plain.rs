@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use anabranch_drive::onion::client::Happening;
 use anabranch_drive::onion::office::Fetched;
+use anabranch_drive::onion::reload::in_words;
 use anabranch_onion::Event;
 
 use crate::screen::lines::Lines;
@@ -65,6 +66,8 @@ impl Plain {
 pub(super) fn warning(happening: &Happening) -> Option<String> {
     match happening {
         Happening::Trouble(text) => Some(text.clone()),
+        Happening::Reloaded(outcome @ Err(_)) => Some(in_words(outcome)),
+        Happening::Clock(skew) if skew.is_trouble() => Some(skew.to_string()),
         Happening::Refused(refused) => Some(refused.to_string()),
         Happening::Core(Event::Violation { violation, .. }) => {
             Some(format!("a relay broke the protocol: {violation}"))
@@ -84,6 +87,8 @@ pub(super) fn milestone(happening: &Happening) -> Option<String> {
             Some(format!("programs may come by SOCKS or HTTP CONNECT: {}", at.join(", ")))
         }
         Happening::Ready(relays) => Some(format!("ready: {relays} relays are known")),
+        Happening::Reloaded(outcome @ Ok(_)) => Some(in_words(outcome)),
+        Happening::Clock(skew) => Some(skew.to_string()),
         _ => None,
     }
 }

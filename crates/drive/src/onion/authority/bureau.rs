@@ -12,6 +12,7 @@ use anabranch_onion::directory::http::Request;
 use anabranch_onion::directory::reply::Reply;
 use anabranch_onion::wire::extend::Target;
 
+use super::Changes;
 use super::wholes::Wholes;
 use crate::onion::answers::{Answer, Answers, Promise};
 use crate::onion::office::{Desk as NewsDesk, News};
@@ -24,6 +25,8 @@ pub(super) enum Letter {
     Probed { target: Target, answers: bool, at: u64 },
     /// There is room for probes.
     Room(Room),
+    /// The operator wants something else.
+    Settings(Box<Changes>),
     /// The desk ends; why.
     Ends(String),
 }

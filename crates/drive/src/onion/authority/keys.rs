@@ -63,6 +63,11 @@ impl Cabinet {
         Ok((Cabinet { folder, identity, certified_for, present, before }, keys))
     }
 
+    /// For how many seconds the next signing key is certified.
+    pub fn set_certified_for(&mut self, seconds: u64) {
+        self.certified_for = seconds;
+    }
+
     /// The name in `DirAuthority` lines: `v3ident`.
     #[must_use]
     pub fn identity(&self) -> [u8; 20] {

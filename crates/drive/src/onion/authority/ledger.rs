@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use anabranch_onion::authority::{Authority, Refusal, Taken};
+use anabranch_onion::authority::{Authority, Refusal, Settings, Taken};
 use anabranch_onion::directory::cache::Cache;
 use anabranch_onion::wire::dirkeys::SignatureError;
 use anabranch_onion::wire::netdoc::AuthorityCert;
@@ -114,6 +114,12 @@ impl Ledger {
     pub(super) fn shift(&mut self, unix_now: u64, by: i64) {
         self.authority.shift(unix_now, by);
         self.show_relays(unix_now);
+    }
+
+    /// The authority goes by other settings. Of relays that they ban nothing is left.
+    pub(super) fn adopt(&mut self, unix_now: u64, settings: Settings, contact: String) {
+        self.authority.adopt(unix_now, settings, contact);
+        self.drop_relays();
     }
 
     /// Gives out these certificates.

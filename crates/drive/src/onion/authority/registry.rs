@@ -15,11 +15,11 @@ use anabranch_onion::directory::reply::Reply;
 use anabranch_onion::wire::keys::RelayKeys;
 use rand_core::Rng;
 
-use super::Told;
 use super::bureau::{Bureau, Letter};
 use super::keys::Cabinet;
 use super::ledger::Ledger;
 use super::wall::{Step, Wall, steady};
+use super::{Changes, Told};
 use crate::clock::Clock;
 use crate::onion::answers::Promise;
 use crate::onion::office::{Order, REPUBLISH_S, unix};
@@ -143,10 +143,18 @@ impl Registry {
                     self.bureau.ring();
                 }
             }
+            Letter::Settings(changes) => self.adopt(*changes, unix()),
             Letter::Ends(why) => {
                 self.ledger.tell(Told::Trouble(format!("the directory port is closed: {why}")));
             }
         }
+    }
+
+    fn adopt(&mut self, changes: Changes, unix: u64) {
+        let Changes { core, contact, bandwidths, certified_for } = changes;
+        self.bandwidths = bandwidths;
+        self.cabinet.set_certified_for(certified_for);
+        self.ledger.adopt(unix, core, contact);
     }
 
     /// Gives out what has changed, and then tells those who wait for that.
@@ -172,8 +180,8 @@ impl Registry {
                     }
                 }
                 Ok(Order::Sign(keys)) => (self.relay, self.published) = (keys, 0),
-                // We run no errands.
-                Ok(Order::Report(_)) => {}
+                // We run no errands, and trust ourselves.
+                Ok(Order::Report(_) | Order::Trust(..)) => {}
                 Err(TryRecvError::Empty) => return true,
                 Err(TryRecvError::Disconnected) => return false,
             }

@@ -57,6 +57,11 @@ impl Exits {
         self.names.trouble()
     }
 
+    /// Where streams may go that come from now on.
+    pub(super) fn set_policy(&mut self, policy: ExitPolicy) {
+        self.policy = policy;
+    }
+
     /// Connects a stream, if the policy lets it go where it wants.
     pub(super) fn connect(
         &mut self,

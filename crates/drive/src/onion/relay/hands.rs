@@ -2,20 +2,22 @@
 //! happens.
 
 use std::io;
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{self, JoinHandle};
 
+use anabranch_links::tls::Context;
 use anabranch_multipath::Time;
 use anabranch_onion::Event;
 use anabranch_onion::channel::Role;
 use anabranch_onion::congestion::Params;
 use anabranch_onion::padding::PaddingParams;
+use anabranch_onion::relay::Behaviour;
 use anabranch_onion::wire::crypto::CurveKeys;
 
-use super::shard::{Parts, Shard};
-use super::{Numbers, Watch};
+use super::shard::{Newcomer, Parts, Shard};
+use super::{Live, Numbers, Watch};
 use crate::onion::answers::Answers;
 use crate::onion::siblings::Bell;
 use crate::onion::station::TICK;
@@ -23,12 +25,16 @@ use crate::onion::station::TICK;
 /// What a further shard is told.
 pub(super) enum Order {
     /// A neighbour has opened this connection.
-    Link(TcpStream, SocketAddr),
+    Link(Newcomer),
     Params(Arc<Params>, PaddingParams),
     Cache(Arc<dyn Answers>),
     /// How to prove ourselves on links that came, and on those that we open.
     Roles(Role, Role),
+    /// What TLS links show.
+    Tls(Context),
     OnionKeys(Vec<CurveKeys>),
+    /// Settings that have changed.
+    Live(Box<Live>, Behaviour),
 }
 
 /// What a further shard tells.
@@ -69,19 +75,15 @@ impl Hands {
     }
 
     /// Hands a connection to whose turn it is; given back if that is the first shard.
-    pub(super) fn hand(
-        &mut self,
-        socket: TcpStream,
-        peer: SocketAddr,
-    ) -> Option<(TcpStream, SocketAddr)> {
+    pub(super) fn hand(&mut self, newcomer: Newcomer) -> Option<Newcomer> {
         let turn = self.turn;
         self.turn = (turn + 1) % (self.hands.len() + 1);
         match turn.checked_sub(1) {
             Some(hand) => {
-                self.hands[hand].tell(Order::Link(socket, peer));
+                self.hands[hand].tell(Order::Link(newcomer));
                 None
             }
-            None => Some((socket, peer)),
+            None => Some(newcomer),
         }
     }
 
@@ -178,14 +180,16 @@ fn work(
 fn follow(now: Time, shard: &mut Shard, order: Order, teller: &mut Teller) {
     let core = &mut shard.station.core;
     match order {
-        Order::Link(socket, peer) => shard.accept(socket, peer, teller),
+        Order::Link(newcomer) => shard.accept(newcomer, teller),
         Order::Params(params, padding) => {
             core.set_params(params);
             core.set_padding(padding);
         }
         Order::Cache(cache) => shard.set_cache(now, cache),
         Order::Roles(responder, initiator) => core.set_roles(responder, initiator),
+        Order::Tls(context) => shard.station.links.set_context(context),
         Order::OnionKeys(keys) => core.set_onion_keys(keys),
+        Order::Live(live, behaviour) => shard.adopt(&live, behaviour),
     }
 }
 

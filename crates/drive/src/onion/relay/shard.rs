@@ -7,14 +7,15 @@ use std::sync::Arc;
 use anabranch_links::tls::Context;
 use anabranch_multipath::Time;
 use anabranch_onion::directory::policy::ExitPolicy;
-use anabranch_onion::relay::{Input, Output, Relay};
+use anabranch_onion::relay::{Behaviour, Input, Output, Relay};
 use anabranch_onion::{Event, StreamKey};
 
 use super::exits::Exits;
-use super::{Numbers, Watch};
+use super::{Live, Numbers, Watch};
 use crate::clock::Clock;
 use crate::onion::answers::Answers;
 use crate::onion::meter::Meter;
+use crate::onion::newcomers::Place;
 use crate::onion::outside::Stir;
 use crate::onion::siblings::Siblings;
 use crate::onion::station::{BELL, Station, Token};
@@ -35,6 +36,13 @@ pub(super) struct Parts {
     pub(super) meters: [Meter; 2],
     pub(super) policy: ExitPolicy,
     pub(super) siblings: Siblings,
+}
+
+/// A connection that a neighbour has opened.
+pub(super) struct Newcomer {
+    pub(super) socket: TcpStream,
+    pub(super) peer: SocketAddr,
+    pub(super) place: Place,
 }
 
 /// A core, its links and its streams.
@@ -101,7 +109,7 @@ impl Shard {
                 Output::Directory { stream } => exits.serve(now, station, stream),
                 Output::Resolve { stream, name } => exits.seek(now, station, stream, None, name),
                 Output::Event(event) => {
-                    if let Event::LinkOpen { link, identity: Some(identity) } = &event {
+                    if let Event::LinkOpen { link, identity: Some(identity), .. } = &event {
                         station.opened(*link, identity);
                     }
                     watch.event(now, &event);
@@ -111,11 +119,18 @@ impl Shard {
     }
 
     /// Takes a connection that a neighbour opened.
-    pub(super) fn accept(&mut self, socket: TcpStream, peer: SocketAddr, watch: &mut dyn Watch) {
+    pub(super) fn accept(&mut self, newcomer: Newcomer, watch: &mut dyn Watch) {
         let Station { links, poller, .. } = &mut self.station;
-        if let Err(error) = links.accept(poller, socket, peer) {
+        if let Err(error) = links.accept(poller, (newcomer.socket, newcomer.peer), newcomer.place) {
             watch.note(&format!("a link could not be taken: {error}"));
         }
+    }
+
+    /// Goes by these settings from now on. Streams that are there stay.
+    pub(super) fn adopt(&mut self, live: &Live, behaviour: Behaviour) {
+        self.exits.set_policy(live.policy.clone());
+        self.station.own.clone_from(&live.own);
+        self.station.core.set_behaviour(behaviour);
     }
 
     /// What the directory has to give from now on.
@@ -131,6 +146,6 @@ impl Shard {
     /// Numbers for people.
     pub(super) fn numbers(&self) -> Numbers {
         let Station { core, links, .. } = &self.station;
-        Numbers { stats: core.stats(), links: links.len(), carried: links.carried() }
+        Numbers { stats: core.stats(), links: links.len(), carried: links.carried(), refused: 0 }
     }
 }

@@ -1,0 +1,94 @@
+//! A running `anabranch client`, `relay`, `authority` or `up` for the tests of the program.
+
+#![allow(dead_code, unreachable_pub, reason = "each test file uses its part")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use std::io::{BufRead, BufReader, Read};
+use std::net::TcpListener;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A `DirAuthority` line of an authority that is not there.
+pub const NOBODY: &str = "nobody orport=1 no-v2 v3ident=0000000000000000000000000000000000000000 \
+                          127.0.0.1:1 1111111111111111111111111111111111111111";
+
+/// A program that tells JSON, and ends with the test.
+pub struct Program {
+    pub child: Child,
+    told: Receiver<Value>,
+}
+
+impl Program {
+    /// `anabranch` with these arguments.
+    pub fn start(arguments: &[&str]) -> Program {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_anabranch"));
+        Program::of(command.args(arguments))
+    }
+
+    /// Whatever `command` is, if it becomes such a program.
+    pub fn of(command: &mut Command) -> Program {
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let (teller, told) = channel();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        thread::spawn(move || {
+            let objects = lines.map_while(Result::ok);
+            let objects = objects.filter_map(|line| serde_json::from_str(&line).ok());
+            objects.for_each(|object: Value| drop(teller.send(object)));
+        });
+        Program { child, told }
+    }
+
+    /// The next object whose event is `name`; the others before it are passed over.
+    pub fn next(&mut self, name: &str) -> Value {
+        self.find(name, |_| true)
+    }
+
+    /// The next object whose event is `name` and that is `wanted`.
+    pub fn find(&mut self, name: &str, wanted: impl Fn(&Value) -> bool) -> Value {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            let left = end.saturating_duration_since(Instant::now());
+            let Ok(object) = self.told.recv_timeout(left) else { panic!("no '{name}' was told") };
+            if object["event"] == name && wanted(&object) {
+                return object;
+            }
+        }
+    }
+
+    pub fn signal(&self, name: &str) {
+        let pid = self.child.id().to_string();
+        assert!(Command::new("kill").args([name, &pid]).status().unwrap().success());
+    }
+
+    /// Waits for its end: how it ended, and what it said on standard error.
+    pub fn ended(&mut self) -> (ExitStatus, String) {
+        let deadline = Instant::now() + PATIENCE;
+        while self.child.try_wait().unwrap().is_none() {
+            assert!(Instant::now() < deadline, "the program does not end");
+            thread::sleep(Duration::from_millis(10));
+        }
+        let mut errors = String::new();
+        self.child.stderr.take().unwrap().read_to_string(&mut errors).unwrap();
+        (self.child.wait().unwrap(), errors)
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Ports of this machine that nobody has at the moment.
+pub fn free_ports<const COUNT: usize>() -> [u16; COUNT] {
+    let sockets = [(); COUNT].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
+    sockets.map(|socket| socket.local_addr().unwrap().port())
+}

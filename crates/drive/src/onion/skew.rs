@@ -1,0 +1,77 @@
+//! Whose clock is wrong, for people: what [`anabranch_onion::clocks`] found, with the relay's name.
+
+use std::fmt;
+
+use anabranch_onion::clocks::{Verdict, Witness, in_words};
+
+/// A verdict, and the name of the relay that it speaks of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Skew {
+    /// Whose clock is wrong.
+    pub verdict: Verdict,
+    /// The relay's nickname, or its fingerprint where that is not known; empty if it speaks of none.
+    pub name: String,
+}
+
+impl Skew {
+    /// With names from `name_of`.
+    pub(super) fn new(verdict: Verdict, name_of: impl Fn(&[u8; 20]) -> String) -> Skew {
+        let name = match &verdict {
+            Verdict::Ours(_, Witness::Authority(relay)) | Verdict::Theirs(relay, _) => {
+                name_of(relay)
+            }
+            Verdict::Ours(..) | Verdict::Right => String::new(),
+        };
+        Skew { verdict, name }
+    }
+
+    /// Whether something is wrong.
+    #[must_use]
+    pub fn is_trouble(&self) -> bool {
+        self.verdict != Verdict::Right
+    }
+}
+
+impl fmt::Display for Skew {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = &self.name;
+        match self.verdict {
+            Verdict::Ours(ahead, Witness::Authority(_)) => {
+                let by = in_words(ahead);
+                write!(out, "this machine's clock is {by} that of the authority {name}: set it")
+            }
+            Verdict::Ours(ahead, Witness::Relays(count)) => {
+                let by = in_words(ahead);
+                write!(
+                    out,
+                    "this machine's clock is {by} those of {count} relays, which agree: set it"
+                )
+            }
+            Verdict::Right => out.write_str("this machine's clock is right again"),
+            Verdict::Theirs(_, ahead) => {
+                let by = in_words(ahead);
+                write!(out, "the clock of the relay {name} is {by} ours, and ours is right")
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whose_clock_is_wrong_is_said_in_words() {
+        let told = |verdict| Skew::new(verdict, |_| "dam".to_owned()).to_string();
+        let authority = Witness::Authority([1; 20]);
+        let words = told(Verdict::Ours(-780, authority));
+        assert_eq!(
+            words,
+            "this machine's clock is 13 min behind that of the authority dam: set it"
+        );
+        let words = told(Verdict::Ours(86_400 * 3, Witness::Relays(4)));
+        assert!(words.contains("3 days ahead of those of 4 relays, which agree"), "{words}");
+        let words = told(Verdict::Theirs([1; 20], 7200));
+        assert_eq!(words, "the clock of the relay dam is 2 h ahead of ours, and ours is right");
+    }
+}

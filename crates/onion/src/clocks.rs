@@ -1,0 +1,253 @@
+//! Whose clock is wrong: ours or a relay's, by the times that relays say when a link opens
+//! (tor-spec, "NETINFO cells").
+//!
+//! Ours is wrong if authorities say so. Without them it takes several relays that say the same, of
+//! those that we chose to open links to: anybody may open links to us and say any time.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use anabranch_multipath::Time;
+
+/// A clock that differs by no more seconds than this is right: cells take their time, and nothing in
+/// the protocol goes wrong by it.
+const LIMIT: i64 = 300;
+/// Clocks that differ by no more seconds than this from each other say the same.
+const SAME: i64 = 60;
+/// Relays that have to say the same where no authority says anything.
+const WITNESSES: usize = 3;
+/// Relays whose words are kept: the last ones.
+const KEPT: usize = 64;
+/// What was said is said again after this time, if it still holds.
+const AGAIN: Duration = Duration::from_secs(3600);
+/// Relays of which is said in that time that their clocks are wrong.
+const MOST: usize = 8;
+
+/// What relays' words come to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Our clock is ahead by so many seconds; behind, if negative.
+    Ours(i64, Witness),
+    /// Our clock was wrong, and is not any more.
+    Right,
+    /// The clock of the relay with this RSA identity is ahead by so many seconds; behind, if negative.
+    Theirs([u8; 20], i64),
+}
+
+/// Who says that our clock is wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Witness {
+    /// The authority with this RSA identity.
+    Authority([u8; 20]),
+    /// So many relays, which agree.
+    Relays(usize),
+}
+
+/// What a relay said when a link to it opened.
+#[derive(Clone, Copy, Debug)]
+pub struct Said {
+    /// The relay's RSA identity.
+    pub relay: [u8; 20],
+    /// Its clock minus ours, in seconds.
+    pub skew: i64,
+    /// Whether we opened the link.
+    pub dialled: bool,
+}
+
+/// What was said, and what was told of it.
+#[derive(Debug, Default)]
+pub struct Clocks {
+    authorities: BTreeSet<[u8; 20]>,
+    /// By relay: when it said something, and what its clock would have said at our start.
+    said: BTreeMap<[u8; 20], (Time, i64)>,
+    /// When and by how much our clock was last told to be ahead.
+    told: Option<(Time, i64)>,
+    /// Relays whose clocks were told to be wrong, and when.
+    blamed: BTreeMap<[u8; 20], Time>,
+}
+
+impl Clocks {
+    /// Nothing was said yet. These are the RSA identities of the authorities.
+    #[must_use]
+    pub fn new(authorities: impl IntoIterator<Item = [u8; 20]>) -> Clocks {
+        Clocks { authorities: authorities.into_iter().collect(), ..Clocks::default() }
+    }
+
+    /// These are the authorities from now on.
+    pub fn trust(&mut self, authorities: impl IntoIterator<Item = [u8; 20]>) {
+        self.authorities = authorities.into_iter().collect();
+    }
+
+    /// A relay has said its time; `unix` is ours, in seconds since 1970. What is to be told now: the
+    /// same no more than once an hour.
+    pub fn note(&mut self, now: Time, unix: u64, said: Said) -> Option<Verdict> {
+        let Said { relay, skew, dialled } = said;
+        let ours = i64::try_from(unix).ok()?;
+        let passed = i64::try_from(now.since(Time::ZERO).as_secs()).ok()?;
+        let start = ours.saturating_sub(passed);
+        if dialled || self.authorities.contains(&relay) {
+            self.keep(now, relay, start.saturating_add(skew));
+        }
+        match self.ours(start) {
+            Some((ahead, witness)) if ahead.abs() > LIMIT => self.accuse_us(now, ahead, witness),
+            Some(_) if self.told.take().is_some() => Some(Verdict::Right),
+            Some(_) => self.blame(now, relay, skew),
+            None => None,
+        }
+    }
+
+    fn keep(&mut self, now: Time, relay: [u8; 20], at_start: i64) {
+        self.said.insert(relay, (now, at_start));
+        if self.said.len() > KEPT {
+            let oldest = self.said.iter().min_by_key(|(_, (time, _))| *time).map(|(id, _)| *id);
+            oldest.map(|id| self.said.remove(&id));
+        }
+    }
+
+    /// By how many seconds our clock is ahead, which at our start said `start`, and who says so;
+    /// `None` if nobody says anything that counts.
+    fn ours(&self, start: i64) -> Option<(i64, Witness)> {
+        let ahead =
+            |(relay, (_, said)): (&[u8; 20], &(Time, i64))| (start.saturating_sub(*said), *relay);
+        let trusted = self.said.iter().filter(|(id, _)| self.authorities.contains(*id));
+        let mut trusted: Vec<(i64, [u8; 20])> = trusted.map(ahead).collect();
+        trusted.sort_unstable();
+        if let Some(&(ahead, relay)) = trusted.get(trusted.len() / 2) {
+            return Some((ahead, Witness::Authority(relay)));
+        }
+        let mut all: Vec<(i64, [u8; 20])> = self.said.iter().map(ahead).collect();
+        all.sort_unstable();
+        let (middle, _) = *all.get(all.len() / 2)?;
+        let agree = all.iter().filter(|(other, _)| other.abs_diff(middle) <= SAME as u64).count();
+        let enough = agree >= WITNESSES && 2 * agree > all.len();
+        enough.then_some((middle, Witness::Relays(agree)))
+    }
+
+    fn accuse_us(&mut self, now: Time, ahead: i64, witness: Witness) -> Option<Verdict> {
+        let is_known = |(time, before): (Time, i64)| {
+            now.since(time) < AGAIN && before.abs_diff(ahead) <= LIMIT as u64
+        };
+        if self.told.is_some_and(is_known) {
+            return None;
+        }
+        self.told = Some((now, ahead));
+        Some(Verdict::Ours(ahead, witness))
+    }
+
+    fn blame(&mut self, now: Time, relay: [u8; 20], skew: i64) -> Option<Verdict> {
+        if skew.unsigned_abs() <= LIMIT as u64 {
+            return None;
+        }
+        self.blamed.retain(|_, time| now.since(*time) < AGAIN);
+        if self.blamed.len() >= MOST || self.blamed.contains_key(&relay) {
+            return None;
+        }
+        self.blamed.insert(relay, now);
+        Some(Verdict::Theirs(relay, skew))
+    }
+}
+
+/// A difference of clocks in words, such as "13 min ahead of".
+#[must_use]
+pub fn in_words(ahead: i64) -> String {
+    let (size, way) = (ahead.unsigned_abs(), if ahead < 0 { "behind" } else { "ahead of" });
+    let span = match size {
+        0..120 => format!("{size} s"),
+        120..7200 => format!("{} min", size / 60),
+        7200..172_800 => format!("{} h", size / 3600),
+        _ => format!("{} days", size / 86_400),
+    };
+    format!("{span} {way}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const UNIX: u64 = 1_800_000_000;
+    const DAM: [u8; 20] = [0xda; 20];
+
+    fn clocks() -> Clocks {
+        Clocks::new([DAM])
+    }
+
+    fn at(seconds: u64) -> Time {
+        Time::from_secs(seconds)
+    }
+
+    /// A relay says this after so many seconds, where our clock was not set meanwhile.
+    fn say(
+        clocks: &mut Clocks,
+        after: u64,
+        relay: u8,
+        skew: i64,
+        dialled: bool,
+    ) -> Option<Verdict> {
+        let said = Said { relay: [relay; 20], skew, dialled };
+        clocks.note(at(after), UNIX + after, said)
+    }
+
+    #[test]
+    fn an_authority_says_that_our_clock_is_wrong_once_an_hour_and_when_it_is_right_again() {
+        let mut clocks = clocks();
+        let wrong = Some(Verdict::Ours(-780, Witness::Authority(DAM)));
+        assert_eq!(say(&mut clocks, 1, 0xda, 780, true), wrong);
+        assert_eq!(say(&mut clocks, 2, 0xda, 781, true), None, "that is known");
+        assert_eq!(say(&mut clocks, 3, 1, 780, true), None, "and the relay is not to blame");
+        assert_eq!(say(&mut clocks, 3601, 0xda, 780, true), wrong, "an hour later it still holds");
+        let other = Some(Verdict::Ours(4000, Witness::Authority(DAM)));
+        assert_eq!(say(&mut clocks, 3602, 0xda, -4000, true), other, "this is news");
+        assert_eq!(say(&mut clocks, 3603, 0xda, 10, true), Some(Verdict::Right));
+        assert_eq!(say(&mut clocks, 3604, 0xda, 10, true), None);
+    }
+
+    #[test]
+    fn one_relay_is_no_witness_three_that_agree_are_and_strangers_never() {
+        let mut clocks = clocks();
+        for relay in 10..40 {
+            assert_eq!(say(&mut clocks, 1, relay, 9000, false), None, "who came by itself");
+        }
+        assert_eq!(say(&mut clocks, 1, 1, 9000, true), None);
+        assert_eq!(say(&mut clocks, 1, 2, 9010, true), None);
+        let wrong = Some(Verdict::Ours(-9005, Witness::Relays(3)));
+        assert_eq!(say(&mut clocks, 1, 3, 9005, true), wrong);
+        let mut clocks = self::clocks();
+        for (relay, skew) in [(1, 0), (2, 1), (3, 0), (4, 9000), (5, 9000), (6, 9000)] {
+            let verdict = say(&mut clocks, 1, relay, skew, true);
+            assert!(!matches!(verdict, Some(Verdict::Ours(..))), "no more than half agree");
+        }
+    }
+
+    #[test]
+    fn a_relay_is_blamed_where_ours_is_known_to_be_right_and_none_floods_the_log() {
+        let mut clocks = clocks();
+        assert_eq!(say(&mut clocks, 1, 1, 7200, false), None, "nobody says that ours is right");
+        say(&mut clocks, 1, 0xda, 0, true);
+        let theirs = |relay: u8| Some(Verdict::Theirs([relay; 20], 7200));
+        assert_eq!(say(&mut clocks, 2, 1, 7200, false), theirs(1));
+        assert_eq!(say(&mut clocks, 3, 1, 7200, false), None);
+        let told = (2..40).filter(|&relay| say(&mut clocks, 4, relay, 7200, false).is_some());
+        assert_eq!(told.count(), MOST - 1);
+        assert_eq!(say(&mut clocks, 4000, 1, 7200, false), theirs(1));
+    }
+
+    #[test]
+    fn a_clock_that_is_set_makes_what_was_said_before_count_anew() {
+        let mut clocks = clocks();
+        say(&mut clocks, 1, 0xda, 7200, true);
+        // Ours is set forward by two hours: what a relay says now agrees with what the authority said.
+        let said = Said { relay: [1; 20], skew: 0, dialled: true };
+        assert_eq!(clocks.note(at(10), UNIX + 10 + 7200, said), Some(Verdict::Right));
+    }
+
+    #[test]
+    fn what_is_kept_is_bounded_and_a_difference_is_told_in_words() {
+        let mut clocks = clocks();
+        for relay in 0..200 {
+            say(&mut clocks, u64::from(relay), relay, 0, true);
+        }
+        assert_eq!(clocks.said.len(), KEPT);
+        let words = [-30, 780, -7200, 3 * 86_400, i64::MIN].map(in_words);
+        assert_eq!(words[..4], ["30 s behind", "13 min ahead of", "2 h behind", "3 days ahead of"]);
+    }
+}

@@ -1,0 +1,255 @@
+//! Connections that others open to a relay, counted by their addresses, so that one address cannot
+//! take the places of all.
+//!
+//! Those whose TLS handshake is not done are held to a number always. With `DoSConnectionEnabled` in
+//! the consensus (param-spec, "Denial-of-service parameters") an address is also held to a number of
+//! connections and to a rate, as C tor does it; who goes beyond the rate is turned away for a while.
+//! Addresses of relays are left out there.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, Ipv6Addr};
+use std::time::Duration;
+
+use anabranch_multipath::Time;
+
+/// Connections of one address whose TLS handshake is not done: as many as C tor lets clients of one
+/// address have in all.
+pub const HALF_OPEN: usize = 100;
+/// Addresses that are counted. Who comes when there are more is let in without being counted.
+const MOST: usize = 100_000;
+/// Between two looks for addresses that need not be remembered.
+const SWEEP: Duration = Duration::from_secs(60);
+
+/// The `DoSConnection…` parameters of a consensus.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DosParams {
+    /// `DoSConnectionEnabled`, and `DoSConnectionDefenseType` is to close: the others count.
+    pub enabled: bool,
+    /// `DoSConnectionMaxConcurrentCount`: connections of one address.
+    pub concurrent: usize,
+    /// `DoSConnectionConnectRate`: new ones a second.
+    pub rate: u32,
+    /// `DoSConnectionConnectBurst`: new ones at once after a rest.
+    pub burst: u32,
+    /// `DoSConnectionConnectDefenseTimePeriod`: who goes beyond the rate is turned away for so long.
+    pub period: Duration,
+}
+
+impl DosParams {
+    /// Reads the parameters of a consensus: what is absent has its default, what is out of bounds is
+    /// at them.
+    #[must_use]
+    pub fn new(values: &BTreeMap<String, i32>) -> DosParams {
+        let read = |name: &str, default: i32, least: i32| -> u32 {
+            let name = format!("DoSConnection{name}");
+            values.get(&name).copied().unwrap_or(default).max(least).unsigned_abs()
+        };
+        DosParams {
+            enabled: read("Enabled", 0, 0) == 1 && read("DefenseType", 2, 1) == 2,
+            concurrent: read("MaxConcurrentCount", 100, 1) as usize,
+            rate: read("ConnectRate", 20, 1),
+            burst: read("ConnectBurst", 40, 1),
+            period: Duration::from_secs(read("ConnectDefenseTimePeriod", 24 * 3600, 10).into()),
+        }
+    }
+}
+
+impl Default for DosParams {
+    fn default() -> DosParams {
+        DosParams::new(&BTreeMap::new())
+    }
+}
+
+/// What becomes of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Admission {
+    /// It is taken, and counts until [`Newcomers::left`].
+    Counted,
+    /// It is taken, and does not count.
+    Uncounted,
+    /// It is to be closed at once.
+    Refused,
+}
+
+/// One address.
+#[derive(Clone, Copy, Debug, Default)]
+struct Entry {
+    /// Connections whose TLS handshake is not done, and the others.
+    half: usize,
+    open: usize,
+    /// By the rate, when the next connection would be in order.
+    due: Time,
+    /// It is turned away until then.
+    barred: Time,
+}
+
+/// All addresses that have connections, or had of late.
+#[derive(Debug, Default)]
+pub struct Newcomers {
+    params: DosParams,
+    /// Addresses of relays, to which no more than [`HALF_OPEN`] applies.
+    relays: BTreeSet<IpAddr>,
+    entries: BTreeMap<IpAddr, Entry>,
+    refused: u64,
+    swept: Time,
+}
+
+impl Newcomers {
+    /// What the consensus says from now on: of such connections, and where relays are.
+    pub fn set_network(&mut self, params: DosParams, relays: BTreeSet<IpAddr>) {
+        (self.params, self.relays) = (params, relays);
+    }
+
+    /// Somebody opened a connection.
+    pub fn come(&mut self, now: Time, peer: IpAddr) -> Admission {
+        self.sweep(now);
+        let address = counted_as(peer);
+        if self.entries.len() >= MOST && !self.entries.contains_key(&address) {
+            return Admission::Uncounted;
+        }
+        let rules = self.params.enabled && !self.relays.contains(&peer);
+        let entry = self.entries.entry(address).or_default();
+        if entry.half >= HALF_OPEN || rules && !entry.may_come(now, &self.params) {
+            self.refused += 1;
+            return Admission::Refused;
+        }
+        entry.half += 1;
+        Admission::Counted
+    }
+
+    /// The TLS handshake of a connection that counts is done.
+    pub fn opened(&mut self, peer: IpAddr) {
+        if let Some(entry) = self.entries.get_mut(&counted_as(peer)) {
+            entry.half = entry.half.saturating_sub(1);
+            entry.open += 1;
+        }
+    }
+
+    /// A connection that counts is gone; whether its TLS handshake was done.
+    pub fn left(&mut self, peer: IpAddr, was_open: bool) {
+        if let Some(entry) = self.entries.get_mut(&counted_as(peer)) {
+            let count = if was_open { &mut entry.open } else { &mut entry.half };
+            *count = count.saturating_sub(1);
+        }
+    }
+
+    /// How many were refused since the beginning.
+    #[must_use]
+    pub fn refused(&self) -> u64 {
+        self.refused
+    }
+
+    /// Forgets addresses without connections of which nothing has to be remembered.
+    fn sweep(&mut self, now: Time) {
+        if now.since(self.swept) < SWEEP && self.entries.len() < MOST {
+            return;
+        }
+        if now == self.swept {
+            return;
+        }
+        self.swept = now;
+        let is_needed =
+            |entry: &Entry| entry.half + entry.open > 0 || entry.due > now || entry.barred > now;
+        self.entries.retain(|_, entry| is_needed(entry));
+    }
+}
+
+impl Entry {
+    fn may_come(&mut self, now: Time, params: &DosParams) -> bool {
+        if now < self.barred || self.half + self.open >= params.concurrent {
+            return false;
+        }
+        let pause = Duration::from_secs(1) / params.rate;
+        let due = self.due.max(now);
+        if due > now + pause * (params.burst - 1) {
+            self.barred = now + params.period;
+            return false;
+        }
+        self.due = due + pause;
+        true
+    }
+}
+
+/// Of IPv6 addresses the first half: the rest is for each to choose.
+fn counted_as(peer: IpAddr) -> IpAddr {
+    match peer.to_canonical() {
+        IpAddr::V6(v6) => {
+            let [a, b, c, d, ..] = v6.segments();
+            IpAddr::V6(Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0))
+        }
+        v4 => v4,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ip(text: &str) -> IpAddr {
+        text.parse().unwrap()
+    }
+
+    /// With these `DoSConnection…` parameters.
+    fn newcomers(values: &[(&str, i32)]) -> Newcomers {
+        let named = values.iter().map(|(name, value)| (format!("DoSConnection{name}"), *value));
+        let mut newcomers = Newcomers::default();
+        newcomers.set_network(DosParams::new(&named.collect()), [ip("192.0.2.9")].into());
+        newcomers
+    }
+
+    /// How many of so many that come at this time are taken.
+    fn come(newcomers: &mut Newcomers, seconds: u64, peer: &str, count: usize) -> usize {
+        let now = Time::from_secs(seconds);
+        let taken = |_: &usize| newcomers.come(now, ip(peer)) != Admission::Refused;
+        (0..count).filter(taken).count()
+    }
+
+    #[test]
+    fn handshakes_of_one_address_are_held_to_a_number_beside_those_of_others() {
+        let mut all = newcomers(&[]);
+        assert_eq!(come(&mut all, 1, "192.0.2.1", 1000), HALF_OPEN);
+        assert_eq!(come(&mut all, 1, "192.0.2.2", 5), 5);
+        assert_eq!(all.refused(), 900);
+        (0..10).for_each(|_| all.opened(ip("192.0.2.1")));
+        all.left(ip("192.0.2.1"), false);
+        assert_eq!(come(&mut all, 2, "192.0.2.1", 1000), 11, "places that are free are given");
+        assert_eq!(come(&mut all, 2, "2001:db8::1", 60), 60);
+        assert_eq!(come(&mut all, 2, "2001:db8::2:1", 60), 40, "a /64 counts as one");
+        assert_eq!(come(&mut all, 2, "::ffff:192.0.2.2", 200), 95, "and so does IPv4 as IPv6");
+    }
+
+    #[test]
+    fn the_consensus_may_hold_an_address_to_connections_and_to_a_rate() {
+        let rules = [("Enabled", 1), ("MaxConcurrentCount", 10), ("ConnectRate", 1000)];
+        let mut all = newcomers(&rules);
+        assert_eq!(come(&mut all, 1, "192.0.2.1", 50), 10);
+        (0..10).for_each(|_| all.opened(ip("192.0.2.1")));
+        assert_eq!(come(&mut all, 2, "192.0.2.1", 50), 0, "open ones count");
+        all.left(ip("192.0.2.1"), true);
+        assert_eq!(come(&mut all, 3, "192.0.2.1", 50), 1);
+        assert_eq!(come(&mut all, 3, "192.0.2.9", 50), 50, "a relay's address is left out");
+        let slow = [("ConnectRate", 2), ("ConnectBurst", 4), ("ConnectDefenseTimePeriod", 60)];
+        let mut all = newcomers(&[&[("Enabled", 1)][..], &slow].concat());
+        assert_eq!(come(&mut all, 1, "192.0.2.1", 4), 4, "a burst");
+        assert_eq!(come(&mut all, 2, "192.0.2.1", 2), 2, "then the rate");
+        assert_eq!(come(&mut all, 2, "192.0.2.1", 1), 0, "and who goes beyond is barred");
+        assert_eq!(come(&mut all, 61, "192.0.2.1", 1), 0);
+        assert_eq!(come(&mut all, 62, "192.0.2.1", 1), 1);
+        let mut all = newcomers(&[("Enabled", 1), ("DefenseType", 1), ("ConnectRate", 1)]);
+        assert_eq!(come(&mut all, 1, "192.0.2.1", 100), 100, "a defence that does nothing");
+    }
+
+    #[test]
+    fn addresses_that_have_gone_are_forgotten_and_their_number_is_bounded() {
+        let mut all = newcomers(&[]);
+        let at = |number: u32| IpAddr::from((0x0a00_0000 + number).to_be_bytes());
+        for number in 0..MOST as u32 {
+            assert_eq!(all.come(Time::from_secs(1), at(number)), Admission::Counted);
+        }
+        assert_eq!(all.come(Time::from_secs(1), ip("192.0.2.1")), Admission::Uncounted);
+        assert_eq!(all.come(Time::from_secs(1), at(7)), Admission::Counted, "who is known counts");
+        (0..MOST as u32).for_each(|number| all.left(at(number), false));
+        all.come(Time::from_secs(70), ip("192.0.2.1"));
+        assert_eq!(all.entries.len(), 2);
+    }
+}

@@ -1,0 +1,96 @@
+"""What anybody sees of a relay who opens a TLS connection to it, by ``openssl``."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from harness.tools import tool
+
+DAY = 86_400
+# Handshake messages of which OpenSSL's and our library's differ: docs/notes/c-tor.md says how.
+OURS_TO_DIFFER = {"EncryptedExtensions"}
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """A certificate's form, its random parts left out."""
+
+    version: str
+    signature: str
+    names: tuple[str, ...]
+    serial_bytes: int
+    key: str
+    signature_bytes: int
+    extensions: bool
+    days: int
+    begins_at_midnight: bool
+
+
+def _run(*words: str, given: str = "") -> str:
+    # It fails where a relay refuses, which is as good an answer.
+    command = [tool("openssl"), *words]
+    done = subprocess.run(
+        command, check=False, input=given, capture_output=True, text=True, timeout=20
+    )
+    return done.stdout + done.stderr
+
+
+def session(port: int, *options: str) -> str:
+    """What ``openssl s_client`` prints of a session with a relay on this machine."""
+    return _run("s_client", "-connect", f"127.0.0.1:{port}", *options)
+
+
+def choice(port: int, *options: str) -> tuple[str, ...]:
+    """Protocol, cipher, key exchange and ALPN that the relay chose, or that it refused."""
+    lines = session(port, *options).splitlines()
+    found = [line.strip() for line in lines if re.search("Cipher is|Server Temp Key|ALPN", line)]
+    return tuple(found)
+
+
+def messages(port: int) -> list[tuple[str, int]]:
+    """The server's handshake messages of TLS 1.3 with their lengths, in their order."""
+    said = re.findall(
+        r"^<<< TLS 1\.3, Handshake \[length ([0-9a-f]{4})\], (\w+)",
+        session(port, "-tls1_3", "-msg"),
+        re.MULTILINE,
+    )
+    return [(name, int(length, 16)) for length, name in said]
+
+
+def certificate(port: int) -> Certificate:
+    """The form of the certificate that a relay shows."""
+    pem = session(port)
+    text = _run("x509", "-noout", "-text", given=pem)
+    serial = _run("x509", "-noout", "-serial", given=pem).strip().partition("=")[2]
+    begin, end = (_time(text, name) for name in ("Not Before", "Not After "))
+    seconds = int((end - begin).total_seconds())
+    # A second less in half of all certificates.
+    assert seconds % DAY in (0, DAY - 1), seconds
+    hosts = re.findall(r"(Issuer|Subject): CN = www\.([a-z2-7]+)\.(com|net)\n", text)
+    assert all(8 <= len(letters) <= 20 for _, letters, _ in hosts), hosts
+    signature = text.partition("Signature Value:")[2]
+    return Certificate(
+        version=_find(r"Version: (.*)", text),
+        signature=_find(r"Signature Algorithm: (.*)", text),
+        names=tuple(f"{role} {domain}" for role, _, domain in hosts),
+        serial_bytes=len(serial) // 2,
+        key=_find(r"Public-Key: (.*)", text) + " " + _find(r"Exponent: (.*)", text),
+        signature_bytes=len(re.findall(r"[0-9a-f]{2}(?=[:\n]|$)", signature)),
+        extensions="X509v3 extensions" in text,
+        days=-(-seconds // DAY),
+        begins_at_midnight=begin.hour == begin.minute == begin.second == 0,
+    )
+
+
+def _find(pattern: str, text: str) -> str:
+    found = re.search(pattern, text)
+    assert found is not None, f"{pattern} is not in:\n{text}"
+    return found[1].strip()
+
+
+def _time(text: str, name: str) -> datetime:
+    stamp = datetime.strptime(_find(rf"{name}: (.*) GMT", text), "%b %d %H:%M:%S %Y")
+    return stamp.replace(tzinfo=UTC)
