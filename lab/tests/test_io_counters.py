@@ -85,6 +85,8 @@ def refusal(path: Path) -> str | None:
 
 def test_datagrams_show_what_their_protocols_say() -> None:
     assert clear(data_message(7, 5), 96, True) == Clear(WIREGUARD, 7, 5)
+    # A packet as long as the tunnel's MTU is not padded to a multiple of 16.
+    assert clear(data_message(7, 5, 1420), 1452, True) == Clear(WIREGUARD, 7, 5)
     for kind, size in ((1, 148), (2, 92), (3, 64)):
         handshake = struct.pack("<I", kind) + bytes(size - 4)
         assert clear(handshake, size, True) == Clear(WIREGUARD)

@@ -57,7 +57,7 @@ def clear(payload: bytes, length: int, outward: bool) -> Clear:
     kind = payload[0]
     if payload[1:4] == b"\0\0\0" and _HANDSHAKES.get(kind) == length:
         return Clear(WIREGUARD)
-    if payload[:4] == b"\4\0\0\0" and length >= _LEAST_DATA and length % 16 == 0:
+    if payload[:4] == b"\4\0\0\0" and length >= _LEAST_DATA:
         index, number = struct.unpack_from("<IQ", payload, 4)
         return Clear(WIREGUARD, index, number) if number < MOST_COUNTED else Clear(NEITHER)
     nonce = int.from_bytes(payload[:8])
