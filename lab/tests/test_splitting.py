@@ -12,7 +12,7 @@ from anabranch import _core
 from anabranch.splitting import Split, SplitError, merge, published_every
 from anabranch.traces import Builder, Traces
 from anabranch.validate import TraceError
-from making import made
+from making import made, signs
 
 TABLE = Path(__file__).parents[2] / "crates/multipath/tests/known_splits.txt"
 
@@ -49,8 +49,7 @@ def known() -> list[tuple[str, str]]:
 @pytest.mark.parametrize(("case", "expected"), known())
 def test_the_binding_splits_as_the_core_does(case: str, expected: str) -> None:
     schedule, every, paths, mode, seed, load, run, replica = case.split()
-    assert mode in ("together", "independent")
-    split = Split(schedule, every, int(paths), mode, seed=int(seed))  # type: ignore[arg-type]
+    split = Split(schedule, every, int(paths), mode, seed=int(seed))
     packets = np.arange(60)
     builder = Builder().add(
         "x", packets / 128, np.where(packets % 3 == 0, 100, -1500), load=int(load), run=int(run)
@@ -169,7 +168,10 @@ def test_schedules_know_the_run_length_that_they_were_published_with() -> None:
         ({"every": "70-50p"}, "shorter first"),
         ({"paths": 0}, "paths: 0, give 1 to"),
         ({"paths": -1}, "paths: -1, give 1 to"),
-        ({"mode": "both"}, "mode: together or independent, not 'both'"),
+        ({"mode": "both"}, "mode: together, follow, follow:20ms or independent, not 'both'"),
+        ({"mode": "follow:20p"}, "mode: together, follow, .* not 'follow:20p'"),
+        ({"draw": "session:0"}, "draw: load, session:LOADS .* not 'session:0'"),
+        ({"draw": "silence"}, "draw: load, .* or silence:1s, not 'silence'"),
         ({"delays": (0.1,)}, "delays: 1 delays for 3 paths"),
         ({"delays": (0.1, -1.0, 0.0)}, "delay of path 1"),
         ({"resplits": 0}, "resplits: 0, give 1 to"),
@@ -237,3 +239,26 @@ def test_other_threads_run_while_traces_are_split() -> None:
         return waited < (time.perf_counter() - start) / 2
 
     assert any(went_on_in_the_middle() for _ in range(10))
+
+
+def test_an_unaltered_server_follows_the_client_late() -> None:
+    """The client's packets by turns on both paths; the server's go where the last one came from."""
+    times = [0.0, 0.01, 0.05, 0.06, 0.08, 0.2]
+    load = Builder().add("a", times, [9, -9, 9, -9, -9, -9]).build()
+    split = Split("round-robin", "1p", 2, "follow:30ms").split(load)
+    assert split.paths is not None
+    assert split.paths.tolist() == [0, 0, 1, 0, 1, 1]
+    with pytest.raises(TraceError, match="no times that --mode follow"):
+        Split("uniform", "1p", 2, "follow").split(signs(replace(load, times=load.times * 0)))
+
+
+def test_loads_of_a_session_share_their_chances() -> None:
+    traces = made(40, seed=3)
+    traces = replace(traces, run=np.zeros_like(traces.run))
+    spread = {}
+    for draw in ("load", "session:40", "silence:5ms"):
+        split = Split("weighted", "1p", 3, seed=5, draw=draw).split(traces)
+        spread[draw] = split.shares(3)[:, 0].std()
+        assert f"--draw {draw}" in str(split.facts.schedule) or draw == "load"
+    assert spread["session:40"] < 0.3 * spread["load"]
+    assert spread["silence:5ms"] < 0.7 * spread["load"]

@@ -3,23 +3,18 @@
 //! A trace is a list of times and signed sizes (+ from client to server, - from server to client). What goes by
 //! which path is decided by a [`Splitter`], as behind the splitter's sockets, and by nothing else.
 
+mod ends;
+
 use std::fmt;
+use std::ops::Range;
+
+pub use ends::{Draw, EndsError, Mode};
 
 use crate::schedule::{Spec, SpecError};
 use crate::{Assignment, Boundary, Every, PathView, Splitter, Time, seed};
 
 /// The most paths that one trace is split over.
 pub const MOST_PATHS: usize = 64;
-
-/// Who schedules which direction.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mode {
-    /// One schedule for both directions, as a splitter before the client has: the server answers where it was last asked.
-    /// Packets of both directions count towards a run; that an answer trails the question by a round trip is left out.
-    Together,
-    /// A schedule for each direction with chance of its own, as two multi-path ends have.
-    Independent,
-}
 
 /// What a path adds to the times of its packets, in seconds, by direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -57,6 +52,7 @@ pub struct TraceSplit {
     spec: Spec,
     every: Every,
     mode: Mode,
+    draw: Draw,
     seed: u64,
     delays: Vec<Delay>,
     views: Vec<PathView>,
@@ -77,7 +73,13 @@ impl TraceSplit {
         // Built once for the check, so that no load can fail later.
         spec.build(paths, seed::stream(seed, 0, "check")).map_err(TraceError::Spec)?;
         let views = vec![PathView::open(); paths];
-        Ok(TraceSplit { spec, every, mode, seed, delays: Vec::new(), views })
+        let (draw, delays) = (Draw::default(), Vec::new());
+        Ok(TraceSplit { spec, every, mode, draw, seed, delays, views })
+    }
+
+    /// The same with another life of the chances that a schedule draws.
+    pub fn drawn(self, draw: Draw) -> TraceSplit {
+        TraceSplit { draw, ..self }
     }
 
     /// The same with delays, one for each path. A path's round-trip time is then known to the schedule: up and down together.
@@ -120,6 +122,7 @@ impl TraceSplit {
         assert_eq!(times.len(), out.len(), "a place for each packet");
         match self.mode {
             Mode::Together => self.lane(entity, "both", times, out),
+            Mode::Follow { after } => self.follow(entity, after.as_secs_f64(), (times, sizes), out),
             Mode::Independent => {
                 self.direction(entity, "up", |size| size > 0, (times, sizes), out);
                 self.direction(entity, "down", |size| size < 0, (times, sizes), out);
@@ -141,6 +144,40 @@ impl TraceSplit {
         order.sort_by(|&a, &b| seen[a as usize].total_cmp(&seen[b as usize]));
         let sorted = order.iter().map(|&packet| seen[packet as usize]).collect();
         (order, sorted)
+    }
+
+    /// Assigns the client's packets by the schedule, and the server's to where it was last reached from.
+    ///
+    /// Half of `after` is the way to the server; a path's own delay comes to it. Before anything has
+    /// reached the server, and where the client sends nothing, it is the first path that counts.
+    fn follow(
+        &self,
+        entity: Entity,
+        after: f64,
+        (times, sizes): (&[f64], &[i32]),
+        out: &mut [i16],
+    ) {
+        self.direction(entity, "up", |size| size > 0, (times, sizes), out);
+        let added = |path: i16| self.delays.get(path as usize).map_or(0.0, |delay| delay.up);
+        let up = (0..sizes.len()).filter(|&packet| sizes[packet] > 0);
+        let arrival = |packet: usize| (times[packet] + added(out[packet]) + after, out[packet]);
+        let mut arrivals: Vec<(f64, i16)> = up.map(arrival).collect();
+        let mut latest = arrivals.first().map_or_else(|| self.first(entity), |first| first.1);
+        arrivals.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let mut coming = arrivals.into_iter().peekable();
+        for packet in (0..sizes.len()).filter(|&packet| sizes[packet] < 0) {
+            while let Some((_, path)) = coming.next_if(|arrival| arrival.0 <= times[packet]) {
+                latest = path;
+            }
+            out[packet] = latest;
+        }
+    }
+
+    /// The path of the first packet that the client would send.
+    fn first(&self, entity: Entity) -> i16 {
+        let mut path = [0];
+        self.lane(entity, "up", &[0.0], &mut path);
+        path[0]
     }
 
     /// Assigns the packets of one direction, whose schedule sees nothing of the other.
@@ -168,9 +205,20 @@ impl TraceSplit {
         }
     }
 
-    /// Runs one splitter over the packets of a schedule.
+    /// Assigns the packets of a schedule, by a splitter from each silence to the next where those matter.
     fn lane(&self, entity: Entity, name: &str, times: &[f64], out: &mut [i16]) {
-        let mut splitter = self.splitter(entity, name);
+        let Draw::Silence(least) = self.draw else {
+            return self.stretch(self.splitter(entity, name), times, out);
+        };
+        for (number, packets) in stretches(times, least.as_secs_f64()).enumerate() {
+            let own = if number == 0 { name.into() } else { format!("{name} {number}") };
+            let splitter = self.splitter(entity, &own);
+            self.stretch(splitter, &times[packets.clone()], &mut out[packets]);
+        }
+    }
+
+    /// Runs one splitter over its packets.
+    fn stretch(&self, mut splitter: Splitter, times: &[f64], out: &mut [i16]) {
         let mut done = 0;
         while done < times.len() {
             let units = within(splitter.ends(), &times[done..]);
@@ -190,10 +238,30 @@ impl TraceSplit {
             let purpose = format!("trace {name} {what}, run {run}, replica {replica}");
             seed::stream(self.seed, load.cast_unsigned(), &purpose)
         };
-        let scheduler = self.spec.build(self.paths(), stream("scheduler"));
-        let scheduler = scheduler.expect("the specification was tried out for so many paths");
+        let build = |stream| {
+            let built = self.spec.build(self.paths(), stream);
+            built.expect("the specification was tried out for so many paths")
+        };
+        let scheduler = match self.draw {
+            Draw::Session(loads) => {
+                let session = load.div_euclid(loads.into()).cast_unsigned();
+                let purpose = format!("trace {name} session, run {run}, replica {replica}");
+                let mut scheduler = build(seed::stream(self.seed, session, &purpose));
+                scheduler.reseed(stream("scheduler"));
+                scheduler
+            }
+            Draw::Load | Draw::Silence(_) => build(stream("scheduler")),
+        };
         Splitter::new(scheduler, Boundary::new(self.every, stream("boundary")))
     }
+}
+
+/// The packets between silences of at least `least` seconds.
+fn stretches(times: &[f64], least: f64) -> impl Iterator<Item = Range<usize>> {
+    let mut begin = 0;
+    let after_silence = move |end: &usize| times[*end] - times[*end - 1] >= least;
+    let ends = (1..times.len()).filter(after_silence).chain([times.len()]);
+    ends.map(move |end| std::mem::replace(&mut begin, end)..end).filter(|part| !part.is_empty())
 }
 
 /// How many of the packets come before `ends`, the end of the present run; 1 where it is over, which opens the next.
@@ -352,6 +420,84 @@ mod tests {
             let paths: Vec<i16> = own.iter().map(|&packet| all[packet]).collect();
             assert_eq!(paths, one_by_one(&plan, name, &own_times), "{name}");
         }
+    }
+
+    #[test]
+    fn a_server_follows_the_client_a_round_trip_late_and_only_when_it_sent() {
+        let after = std::time::Duration::from_millis(20);
+        let plan = plan("round-robin", "1p", 3, Mode::Follow { after });
+        let times = [0.0, 0.001, 0.010, 0.015, 0.020, 0.029, 0.030, 0.2, 0.3, 0.4];
+        let sizes = [1, -1, 1, -1, -1, -1, -1, 1, -1, -1];
+        let mut out = [9; 10];
+        plan.assign(LOAD, &times, &sizes, &mut out).unwrap();
+        // The client's three packets go by 0, 1, 2; the third is known to the server from 0.22 s on.
+        assert_eq!(out, [0, 0, 1, 0, 0, 0, 1, 2, 2, 2]);
+    }
+
+    #[test]
+    fn a_server_follows_the_packet_that_came_last_not_the_one_sent_last() {
+        let after = std::time::Duration::from_millis(20);
+        let delays = vec![Delay { up: 0.1, down: 0.0 }, Delay::default()];
+        let plan = plan("round-robin", "1p", 2, Mode::Follow { after }).delayed(delays).unwrap();
+        let mut out = [9; 4];
+        plan.assign(LOAD, &[0.0, 0.01, 0.05, 0.13], &[1, 1, -1, -1], &mut out).unwrap();
+        assert_eq!(out, [0, 1, 1, 0]);
+    }
+
+    #[test]
+    fn a_silent_client_leaves_the_server_where_it_is() {
+        let plan = plan("uniform", "1p", 8, Mode::default());
+        let mut out = [9; 50];
+        let times: Vec<f64> = (0..50).map(f64::from).collect();
+        plan.assign(LOAD, &times, &[-1; 50], &mut out).unwrap();
+        assert!(out.iter().all(|path| *path == out[0]) && (0..8).contains(&out[0]), "{out:?}");
+    }
+
+    #[test]
+    fn the_client_is_split_as_where_both_ends_are() {
+        let (follow, both) = [Mode::default(), Mode::Independent]
+            .map(|mode| assigned(&plan("uniform", "~20p", 3, mode), LOAD))
+            .into();
+        let up = |packet: &usize| sample().1[*packet] > 0;
+        assert!((0..1_000).filter(up).all(|packet| follow[packet] == both[packet]));
+    }
+
+    /// The share of path 0 in each of many loads.
+    fn shares(plan: &TraceSplit) -> Vec<f64> {
+        let share = |load| {
+            let paths = assigned(plan, Entity { load, ..LOAD });
+            paths.iter().filter(|path| **path == 0).count() as f64 / paths.len() as f64
+        };
+        (0..40).map(share).collect()
+    }
+
+    #[test]
+    fn a_session_keeps_its_chances_and_not_its_dice() {
+        let plan = plan("weighted", "1p", 3, Mode::Together);
+        let session = plan.clone().drawn(Draw::Session(20));
+        let spread = |shares: &[f64]| {
+            let mean = shares.iter().sum::<f64>() / shares.len() as f64;
+            shares.iter().map(|share| (share - mean).powi(2)).sum::<f64>() / shares.len() as f64
+        };
+        let (each, same) = (shares(&plan), shares(&session));
+        assert!(spread(&same[..20]) < 0.05 * spread(&each[..20]), "{same:?} {each:?}");
+        assert!((same[0] - same[20]).abs() > 0.02, "another session has other chances");
+        let [first, second] = [0, 1].map(|load| assigned(&session, Entity { load, ..LOAD }));
+        assert_ne!(first, second);
+    }
+
+    #[test]
+    fn a_silence_redraws_the_chances() {
+        let plan = plan("weighted:0.1", "1p", 8, Mode::Together);
+        let redrawn = plan.clone().drawn(Draw::Silence(std::time::Duration::from_millis(250)));
+        let (before, after) = (assigned(&plan, LOAD), assigned(&redrawn, LOAD));
+        // The first silence of the sample comes after six packets, the next after as many.
+        assert_eq!(before[..5], after[..5]);
+        let distinct =
+            |paths: &[i16]| paths.iter().collect::<std::collections::BTreeSet<_>>().len();
+        assert!(distinct(&after) > distinct(&before), "{after:?}");
+        let long = plan.clone().drawn(Draw::Silence(std::time::Duration::from_secs(9)));
+        assert_eq!(assigned(&long, LOAD), before, "no silence is that long");
     }
 
     #[test]

@@ -21,7 +21,7 @@ fn split(case: &str) -> String {
     let [schedule, every, paths, mode, seed, load, run, replica] = fields[..] else {
         panic!("eight fields: {case}")
     };
-    let mode = if mode == "together" { Mode::Together } else { Mode::Independent };
+    let mode: Mode = mode.parse().unwrap();
     let number = |text: &str| text.parse::<u32>().unwrap();
     let (spec, every) = (schedule.parse().unwrap(), every.parse().unwrap());
     let plan =

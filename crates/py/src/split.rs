@@ -4,7 +4,7 @@ use std::fmt::Display;
 use std::ops::Range;
 use std::str::FromStr;
 
-use anabranch_multipath::trace::{self, Delay, Entity, Mode, TraceError};
+use anabranch_multipath::trace::{self, Delay, Entity, TraceError};
 use numpy::{Element, IntoPyArray, PyArray1, PyReadonlyArray1};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -22,9 +22,11 @@ type Seen<'py> = (Bound<'py, PyArray1<i64>>, Bound<'py, PyArray1<f64>>);
 
 #[pymethods]
 impl TraceSplit {
-    /// `mode` is "together" or "independent"; `delays` holds (up, down) in seconds for each path, or nothing.
+    /// `mode` is "together", "follow", "follow:20ms" or "independent"; `delays` holds (up, down) in seconds for each path, or
+    /// nothing; `draw` is "load", "session:20" or "silence:1s".
     #[new]
-    #[pyo3(signature = (schedule, every, paths, mode="together", seed=0, delays=None))]
+    #[pyo3(signature = (schedule, every, paths, mode="together", seed=0, delays=None, draw="load"))]
+    #[expect(clippy::too_many_arguments, reason = "settings of one split")]
     fn new(
         schedule: &str,
         every: &str,
@@ -32,10 +34,14 @@ impl TraceSplit {
         mode: &str,
         seed: u64,
         delays: Option<Vec<(f64, f64)>>,
+        draw: &str,
     ) -> PyResult<TraceSplit> {
         let spec = schedule.parse().map_err(|error| named("schedule", error))?;
         let every = every.parse().map_err(|error| named("every", error))?;
-        let plan = trace::TraceSplit::new(spec, every, paths, mode_of(mode)?, seed);
+        let mode = mode.parse().map_err(|error| named("mode", error))?;
+        let draw = draw.parse().map_err(|error| named("draw", error))?;
+        let plan = trace::TraceSplit::new(spec, every, paths, mode, seed);
+        let plan = plan.map(|plan| plan.drawn(draw));
         let core = match delays {
             Some(delays) => {
                 let delays = delays.into_iter().map(|(up, down)| Delay { up, down }).collect();
@@ -159,14 +165,6 @@ fn bounds(offsets: &[i64], lengths: &[usize]) -> PyResult<Vec<Range<usize>>> {
         ));
     }
     Ok(places.windows(2).map(|pair| pair[0]..pair[1]).collect())
-}
-
-fn mode_of(text: &str) -> PyResult<Mode> {
-    match text {
-        "together" => Ok(Mode::Together),
-        "independent" => Ok(Mode::Independent),
-        _ => Err(named("mode", format_args!("together or independent, not '{text}'"))),
-    }
 }
 
 /// The `ValueError` of a setting that cannot be, with the setting's name.

@@ -38,6 +38,7 @@ class TraceSplit:
         mode: str = "together",
         seed: int = 0,
         delays: list[tuple[float, float]] | None = None,
+        draw: str = "load",
     ) -> TraceSplit: ...
     def assign(
         self,

@@ -11,7 +11,7 @@ import sys
 from contextlib import ExitStack
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, Literal, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import numpy as np
 import typer
@@ -42,7 +42,6 @@ app = typer.Typer(
 )
 
 Form = StrEnum("Form", list(io.FORMATS))  # type: ignore[misc]  # mypy wants the names spelt out
-Mode = StrEnum("Mode", ["together", "independent"])
 
 Input = Annotated[Path, typer.Argument(metavar="IN", help="A file or folder of traces.")]
 InputForm = Annotated[
@@ -171,8 +170,16 @@ def split(
     ] = None,
     paths: Annotated[int, typer.Option(help="How many paths, from 1.")] = 3,
     mode: Annotated[
-        Mode, typer.Option(help="One schedule for both directions, or one for each.")
-    ] = Mode.together,
+        str,
+        typer.Option(
+            help="follow, follow:20ms: an unaltered server sends where it was last reached from; "
+            "independent: a schedule for each direction; together: one for both."
+        ),
+    ] = "together",
+    draw: Annotated[
+        str,
+        typer.Option(help="How long chances are kept: load, session:20 (loads), silence:1s."),
+    ] = "load",
     delay: Annotated[
         list[str] | None,
         typer.Option(metavar="S|UP/DOWN", help="Seconds that a path adds, once for each path."),
@@ -187,9 +194,8 @@ def split(
     else the splitter's default.
     """
     delays = tuple(map(parse_delay, delay or []))
-    chosen: Literal["together", "independent"] = mode.value  # type: ignore[assignment]
     every = every or published_every(schedule) or DEFAULT_EVERY
-    plan = Split(schedule, every, paths, chosen, delays, resplits, seed)
+    plan = Split(schedule, every, paths, mode, delays, resplits, seed, draw)
     if target.suffix != ".parquet":
         raise TraceError(
             "OUT: its name has to end in .parquet; `convert` makes other formats", file=target

@@ -59,7 +59,12 @@ def evaluate(
     ] = None,
     every: Annotated[str | None, typer.Option(help="Length of a run, as `split` has it.")] = None,
     paths: Annotated[int, typer.Option(help="How many paths, from 1.")] = 3,
-    mode: Annotated[str, typer.Option(help="together or independent.")] = "together",
+    mode: Annotated[
+        str, typer.Option(help="together, follow, follow:20ms or independent.")
+    ] = "together",
+    draw: Annotated[
+        str, typer.Option(help="Chances for each load, session:20 (loads) or silence:1s.")
+    ] = "load",
     delay: Annotated[
         list[str] | None, typer.Option(metavar="S|UP/DOWN", help="As `split` has it.")
     ] = None,

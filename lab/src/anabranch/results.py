@@ -88,12 +88,13 @@ def key(spec: Spec, data: str, reading: Mapping[str, Any] | None = None) -> str:
     """
     from anabranch.evaluate.attack import TABLE
 
+    settings = spec.to_dict()
     content = {
         "format": FORMAT,
         "version": __version__,
         "data": data,
         "reading": dict(reading or {}),
-        "spec": spec.to_dict(),
+        "spec": {name: settings[name] for name in settings if settings[name] != _LATER.get(name)},
     }
     revision = TABLE[spec.attack].revision
     content |= {"revision": revision} if revision else {}
@@ -212,6 +213,9 @@ def _attributes(content: Mapping[str, Any]) -> dict[str, Any]:
     except ERRORS as error:
         raise TraceError(f"a result of settings that there are not: {error}") from error
 
+
+_LATER = {"draw": "load"}
+"""Settings that came after the first results: as usual, they are no part of a result's name."""
 
 _PARTS = {"spec": dict, "data": str, "facts": dict, "metrics": dict, "took": dict}
 

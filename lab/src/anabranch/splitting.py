@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import numpy as np
 
@@ -50,11 +49,16 @@ class Split:
         every: the length of a run: `50p`, `~50p`, `50-70p`, `100ms`, `~100ms`, `80-120ms` or
             `never`; None is the schedule's own (`batched`, `hywf`), which others have not.
         paths: how many, from 1.
-        mode: `together`: one schedule for both directions, as a splitter before the client has;
-            `independent`: one for each direction, as two multi-path ends have.
+        mode: `follow` or `follow:20ms`: a schedule for the client's packets; an unaltered server
+            sends where it was last reached from, a round-trip time late (20 ms if not given), and
+            stays there while the client is silent. `independent`: a schedule for each direction, as
+            a splitter with a far end has. `together`: one for both, as in the CoMPS evaluation.
         delays: seconds added on each path, to both directions or (up, down); none if empty.
         resplits: how many splits of each load `replicas` makes.
         seed: of all draws, 0 to 2^64 - 1.
+        draw: how long chances that a schedule draws are kept: `load`: each load has its own;
+            `session:20`: twenty loads of a run that follow by number have the same, as in a
+            splitter's session; `silence:1s`: anew after each silence of the scheduled packets.
 
     Raises:
         SplitError: if a setting is wrong.
@@ -63,10 +67,11 @@ class Split:
     schedule: str = "weighted"
     every: str | None = "50p"
     paths: int = 3
-    mode: Literal["together", "independent"] = "together"
+    mode: str = "together"
     delays: tuple[Delay, ...] = ()
     resplits: int = 1
     seed: int = 0
+    draw: str = "load"
 
     def __post_init__(self) -> None:
         if not 1 <= self.resplits <= MOST_RESPLITS:
@@ -87,6 +92,7 @@ class Split:
 
     def __str__(self) -> str:
         text = f"{self.schedule} --every {self.run_length} --paths {self.paths} --mode {self.mode}"
+        text += "" if self.draw == "load" else f" --draw {self.draw}"
         return text + "".join(f" --delay {_delay_text(delay)}" for delay in self.delays)
 
     def split(self, traces: Traces, replica: int = 0) -> Traces:
@@ -135,7 +141,7 @@ class Split:
         pairs = [delay if isinstance(delay, tuple) else (delay, delay) for delay in self.delays]
         settings = (self.schedule, self.run_length, self.paths, self.mode, self.seed)
         try:
-            return _core.TraceSplit(*settings, pairs or None)
+            return _core.TraceSplit(*settings, pairs or None, self.draw)
         except ValueError as error:
             raise SplitError(str(error)) from error
 
@@ -144,6 +150,9 @@ class Split:
             raise TraceError("these traces are split already", column="path")
         if traces.timeless and self.run_length.endswith("s"):
             problem = f"these traces have no times, so {self.run_length} ends no run: use packets"
+            raise TraceError(problem, column="time")
+        if traces.timeless and (self.mode.startswith("follow") or self.draw.startswith("silence")):
+            problem = f"these traces have no times that --mode {self.mode} --draw {self.draw} needs"
             raise TraceError(problem, column="time")
         if traces.timeless and self.delays:
             raise TraceError("these traces have no times that paths could delay", column="time")

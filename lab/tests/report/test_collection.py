@@ -101,6 +101,12 @@ def test_a_setting_compares_with_the_papers_whatever_its_ends() -> None:
     assert Setting.of(Spec(defence="wtf-pad:normal")).like(comparison.PADDED)
     for other in (Spec(delays=(0.1, 0.0, 0.0), **WR), Spec(path_defence="wtf-pad", **WR), Spec()):
         assert not Setting.of(other).like(comparison.WR)
+    late = Setting.of(Spec(mode="follow:60ms", draw="session:20", **WR))
+    assert not late.like(comparison.WR)
+    assert str(late) == "WR 50p × 3 (the server follows 60ms late; chances for 20 loads)"
+    assert str(Setting.of(Spec(mode="follow", draw="silence:1s", **WR))) == (
+        "WR 50p × 3 (the server follows; chances anew after 1s)"
+    )
 
 
 def test_a_design_says_all_that_makes_numbers_differ() -> None:
@@ -231,7 +237,7 @@ def test_designs_below_the_floor_are_named(tmp_path: Path) -> None:
 
 
 def test_a_number_and_its_twin_with_the_counter_stand_side_by_side(tmp_path: Path) -> None:
-    split = {"schedule": "weighted:4", "every": "100ms", "resplits": 3}
+    split: dict[str, Any] = {"schedule": "weighted:4", "every": "100ms", "resplits": 3}
     found = [
         result(0.14, attack="forest", observer="largest", **split),
         result(0.80, attack="forest", observer="largest+counter", **split),

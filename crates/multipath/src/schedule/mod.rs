@@ -30,6 +30,9 @@ pub trait Scheduler: fmt::Debug + Send {
     /// A load-aware one names a full path only if all usable ones are full.
     fn choose(&mut self, now: Time, paths: &[PathView]) -> Option<PathId>;
 
+    /// Goes on with other dice, and with the chances that it has.
+    fn reseed(&mut self, _stream: Stream) {}
+
     /// Whether the choice depends on the paths' windows.
     fn load_aware(&self) -> bool {
         false

@@ -41,6 +41,10 @@ impl Scheduler for Uniform {
         let all = candidates == paths.len();
         if all { Some(PathId::at(drawn)) } else { usable(paths).nth(drawn).map(PathId::at) }
     }
+
+    fn reseed(&mut self, stream: Stream) {
+        self.stream = stream;
+    }
 }
 
 fn build(argument: Option<&str>, _paths: usize, stream: Stream) -> Built {

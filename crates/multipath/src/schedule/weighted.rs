@@ -101,6 +101,10 @@ impl Scheduler for Weighted {
         }
         self.chances_among(paths).draw(&mut self.stream)
     }
+
+    fn reseed(&mut self, stream: Stream) {
+        self.stream = stream;
+    }
 }
 
 /// The chances of paths, laid end to end.

@@ -22,7 +22,7 @@ class Spec:
     Attributes:
         schedule: of the split, as `anabranch-lab split --schedule`; None leaves traces whole (or
             split as they were recorded).
-        every, paths, mode, delays: of the split, as `Split` has them.
+        every, paths, mode, delays, draw: of the split, as `Split` has them.
         defence: padding of whole loads before the split, as `anabranch.defences.parse` reads it;
             None is none.
         path_defence: padding of each path by itself, behind the split.
@@ -47,8 +47,9 @@ class Spec:
     schedule: str | None = None
     every: str | None = None
     paths: int = 3
-    mode: Literal["together", "independent"] = "together"
+    mode: str = "together"
     delays: tuple[Delay, ...] = ()
+    draw: str = "load"
     defence: str | None = None
     path_defence: str | None = None
     observer: str = "random"
@@ -105,6 +106,7 @@ class Spec:
             self.delays,
             self.resplits,
             self.seed,
+            self.draw,
         )
         return None if whole else split
 
@@ -173,7 +175,7 @@ class Spec:
 
 _IDLE: tuple[tuple[tuple[str, ...], Callable[[Spec], bool], str], ...] = (
     (
-        ("every", "paths", "mode", "delays"),
+        ("every", "paths", "mode", "delays", "draw"),
         lambda spec: spec.schedule is not None,
         "nothing is split without a schedule",
     ),
@@ -191,7 +193,7 @@ _IDLE: tuple[tuple[tuple[str, ...], Callable[[Spec], bool], str], ...] = (
 )
 """Settings, when they do something, and why they do nothing otherwise."""
 
-_TEXTS = ("schedule", "every", "mode", "observer", "attack", "protocol", "world")
+_TEXTS = ("schedule", "every", "mode", "draw", "observer", "attack", "protocol", "world")
 _PADDING = ("defence", "path_defence")
 _KINDS: Mapping[str, str] = {
     **{item.name: "whole number" for item in fields(Spec)},

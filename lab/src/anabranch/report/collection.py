@@ -252,7 +252,7 @@ def _identity(result: Numbers) -> str:
     spec = result.spec.to_dict()
     if not setting.splits:
         # Without a split these settings do nothing.
-        for name in ("every", "paths", "mode", "delays", "observer"):
+        for name in ("every", "paths", "mode", "delays", "draw", "observer"):
             del spec[name]
     return json.dumps([spec, result.data, result.metrics], sort_keys=True)
 

@@ -56,7 +56,7 @@ class Setting:
         schedule: with its parameters, or None where nothing is split by us.
         every: the run length in use.
         paths: how many; 1 where nothing is split.
-        mode, delays, defence, path_defence: as `Spec` has them.
+        mode, delays, defence, path_defence, draw: as `Spec` has them.
         recorded: how the traces had been split when they were recorded, or None.
     """
 
@@ -68,6 +68,7 @@ class Setting:
     defence: str | None = None
     path_defence: str | None = None
     recorded: str | None = None
+    draw: str = "load"
 
     @classmethod
     def of(cls, spec: Spec, recorded: str | None = None) -> Self:
@@ -76,7 +77,8 @@ class Setting:
         if split is None:
             return cls(None, None, 1, "together", (), *padding, recorded)
         length = split.run_length
-        return cls(split.schedule, length, split.paths, split.mode, split.delays, *padding)
+        ends = (split.mode, split.delays)
+        return cls(split.schedule, length, split.paths, *ends, *padding, draw=split.draw)
 
     @property
     def splits(self) -> bool:
@@ -89,6 +91,8 @@ class Setting:
         `wtf-pad` in any configuration is WTF-PAD.
         """
         if self.delays or self.path_defence or self.recorded or other.recorded:
+            return False
+        if self.mode.startswith("follow") or self.draw != "load":
             return False
         mine, theirs = (each.defence and each.defence.partition(":")[0] for each in (self, other))
         split = (self.schedule, self.every, self.paths)
@@ -104,6 +108,8 @@ class Setting:
             parts.append(f"{_padding(self.path_defence)} on each path")
         text = " + ".join(parts) or "undefended"
         notes = ["separate ends"] if self.mode == "independent" else []
+        notes += [_following(self.mode)] if self.mode.startswith("follow") else []
+        notes += [_drawn(self.draw)] if self.draw != "load" else []
         notes += [f"delays {', '.join(map(_delay, self.delays))} s"] if self.delays else []
         return f"{text} ({'; '.join(notes)})" if notes else text
 
@@ -204,6 +210,16 @@ def _length(every: str | None) -> str:
     if found is None or found[3] == "p":
         return every or ""
     return f"{(every or '').removesuffix(found[3])} {found[3]}"
+
+
+def _following(mode: str) -> str:
+    _, colon, late = mode.partition(":")
+    return "the server follows" + (f" {late} late" if colon else "")
+
+
+def _drawn(draw: str) -> str:
+    rule, _, much = draw.partition(":")
+    return f"chances for {much} loads" if rule == "session" else f"chances anew after {much}"
 
 
 def _padding(text: str) -> str:
