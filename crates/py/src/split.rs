@@ -26,7 +26,6 @@ impl TraceSplit {
     /// nothing; `draw` is "load", "session:20" or "silence:1s".
     #[new]
     #[pyo3(signature = (schedule, every, paths, mode="together", seed=0, delays=None, draw="load"))]
-    #[expect(clippy::too_many_arguments, reason = "settings of one split")]
     fn new(
         schedule: &str,
         every: &str,
