@@ -360,8 +360,17 @@ mod tests {
         assert!(refused(folder.path(), &["wlan", "lte"]).contains("is a directory"));
         assert!(refused(folder.path(), &["a", "a"]).contains("two paths are named a"));
         assert!(refused(folder.path(), &["../a"]).contains("cannot be the name of a file"));
-        assert!(refused(&folder.path().join("no"), &["a"]).contains("does not exist"));
-        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+        fs::write(folder.path().join("file"), "").unwrap();
+        assert!(refused(&folder.path().join("file"), &["a"]).contains("cannot make the directory"));
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2);
+    }
+
+    #[test]
+    fn a_folder_that_is_missing_is_made() {
+        let folder = tempfile::tempdir().unwrap();
+        let within = folder.path().join("captures/today");
+        PcapTap::create(&within, &["a".to_owned()], SystemTime::UNIX_EPOCH).unwrap();
+        assert!(within.is_dir());
     }
 
     /// What tshark reads in `file`, a line per packet.
