@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -29,18 +30,21 @@ class Certificate:
     begins_at_midnight: bool
 
 
-def _run(*words: str, given: str = "") -> str:
-    # It fails where a relay refuses, which is as good an answer.
+def _run(*words: str, given: str = "", pause: float = 0.0) -> str:
+    """What ``openssl`` prints; it is given ``given`` after a pause, and the end of it."""
+    pipe = subprocess.PIPE
     command = [tool("openssl"), *words]
-    done = subprocess.run(
-        command, check=False, input=given, capture_output=True, text=True, timeout=20
-    )
-    return done.stdout + done.stderr
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as process:
+        time.sleep(pause)
+        # It fails where a relay refuses, which is as good an answer.
+        out, errors = process.communicate(given, timeout=20)
+    return out + errors
 
 
 def session(port: int, *options: str) -> str:
     """What ``openssl s_client`` prints of a session with a relay on this machine."""
-    return _run("s_client", "-connect", f"127.0.0.1:{port}", *options)
+    # A ticket comes behind the handshake.
+    return _run("s_client", "-connect", f"127.0.0.1:{port}", *options, pause=0.5)
 
 
 def choice(port: int, *options: str) -> tuple[str, ...]:

@@ -183,9 +183,11 @@ mod tests {
 
     #[test]
     fn the_examples_name_every_setting_and_are_what_the_programs_take() {
-        for relay in is_read_whole::<RelayArgs>("relay.toml", relay::KEYS) {
-            relay.live().map_err(|error| error.to_string()).unwrap();
-        }
+        let [relay, whole] = is_read_whole::<RelayArgs>("relay.toml", relay::KEYS);
+        relay.live().map_err(|error| error.to_string()).unwrap();
+        // By itself: the other address wants a port of its own.
+        let error = whole.live().map(drop).unwrap_err().to_string();
+        assert!(error.starts_with("--address6 needs a --listen"), "{error}");
         for client in is_read_whole::<ClientArgs>("client.toml", client::KEYS) {
             client.wishes().map_err(|error| error.to_string()).unwrap();
         }

@@ -72,10 +72,10 @@ impl Context {
             .map_err(setup)?
             .with_no_client_auth();
         let mut server = builder.with_single_cert(vec![own.clone()], key).map_err(setup)?;
-        // As C tor's server: its own order counts, and after a TLS 1.3 handshake comes one ticket,
-        // of which nobody makes anything.
+        // As C tor's server: its own order counts, and after a TLS 1.3 handshake come two
+        // tickets, of which nobody makes anything.
         server.ignore_client_order = true;
-        server.send_tls13_tickets = 1;
+        server.send_tls13_tickets = 2;
         server.ticketer = Arc::new(EmptyTickets(provider.secure_random));
         server.session_storage = Arc::new(NoServerSessionStorage {});
         Ok(Context { provider, client: Arc::new(client), server: Arc::new(server), own })
