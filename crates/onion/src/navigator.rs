@@ -394,10 +394,7 @@ impl Navigator {
             circuit.begun + Duration::from_millis(patience)
         });
         let used = self.circuits.values().filter(|circuit| circuit.built && circuit.streams == 0);
-        let dirty = used.map(|circuit| match circuit.first_used {
-            Some(used) => used + DIRTY,
-            None => circuit.begun + circuit.spare,
-        });
+        let dirty = used.map(Circuit::ends_idle);
         let demands =
             self.demands.iter().flat_map(|(since, _)| [*since + SLUGGISH, *since + PATIENCE]);
         let demands = demands.filter(|&time| time > self.looked);
@@ -440,9 +437,8 @@ impl Navigator {
         let mut over = Vec::new();
         for (&key, circuit) in &mut self.circuits {
             let idle = circuit.built && circuit.streams == 0;
-            let worn = circuit.first_used.is_some_and(|used| now >= used + DIRTY);
-            let stale = circuit.first_used.is_none() && now >= circuit.begun + circuit.spare;
-            if (idle && (worn || stale)) || (!circuit.built && after(circuit, end)) {
+            let over_idle = idle && now >= circuit.ends_idle();
+            if over_idle || (!circuit.built && after(circuit, end)) {
                 over.push(key);
             } else if !circuit.built && !circuit.late && after(circuit, patience) {
                 circuit.late = true;
@@ -586,6 +582,15 @@ impl Circuit {
         let fresh = self.first_used.is_none_or(|used| now < used + DIRTY && used > Time::ZERO);
         let same = self.isolation.as_ref().is_none_or(|isolation| *isolation == demand.isolation);
         self.built && !self.waits && !self.late && fresh && same && self.serves(network, demand)
+    }
+
+    /// When it is closed if it has no stream then: at once, once it takes no new ones.
+    fn ends_idle(&self) -> Time {
+        match self.first_used {
+            None => self.begun + self.spare,
+            Some(Time::ZERO) => Time::ZERO,
+            Some(used) => used + DIRTY,
+        }
     }
 
     fn stage(&self) -> Stage {
