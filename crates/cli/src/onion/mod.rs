@@ -175,6 +175,10 @@ mod tests {
     fn is_read_whole<T: DeserializeOwned>(name: &str, keys: &[&str]) -> [T; 2] {
         let [text, whole] = example(name);
         for key in keys.iter().chain(&Common::KEYS) {
+            // An authority is the only one of its network: it names no other.
+            if name == "authority.toml" && ["authority", "authorities"].contains(key) {
+                continue;
+            }
             let named = whole.lines().any(|line| line.starts_with(&format!("{key} = ")));
             assert!(named, "{name} does not name {key}");
         }
