@@ -149,8 +149,8 @@ class Guards(unittest.TestCase):
         }
         good = {"crates/comps/src/config.rs": core, **said}
         self.assert_told(guards.default_schedule, good)
-        for name in said:
-            twin = {**good, name: said[name].replace("uniform", "weighted:4")}
+        for name, words in said.items():
+            twin = {**good, name: words.replace("uniform", "weighted:4")}
             self.assert_told(guards.default_schedule, twin, name)
         self.assert_told(guards.default_schedule, said, "are not there")
 
