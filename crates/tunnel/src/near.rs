@@ -15,8 +15,8 @@ use crate::session::Session;
 
 /// The keys are renewed after this time (WireGuard: REKEY_AFTER_TIME).
 const RENEW: Duration = Duration::from_secs(120);
-/// A handshake that is not answered is begun anew after this time (WireGuard: REKEY_TIMEOUT), by the
-/// next path.
+/// A handshake that is not answered is begun anew after this time (WireGuard: REKEY_TIMEOUT), by
+/// the next path.
 const RETRY: Duration = Duration::from_secs(5);
 /// The first ones sooner: a path may be cut.
 const HASTE: [Duration; 3] =
@@ -50,7 +50,8 @@ pub struct Near<R> {
     paths: u8,
     session: Session,
     generation: u32,
-    pending: Option<Pending>,
+    /// The handshake that waits for its answer.
+    pending: Option<HandshakeState>,
     cookie: Cookie,
     /// When a handshake is to be begun.
     due: Time,
@@ -58,10 +59,6 @@ pub struct Near<R> {
     agreed: Option<Time>,
     /// The far end's part of the session.
     theirs: Option<[u8; 8]>,
-}
-
-struct Pending {
-    noise: HandshakeState,
 }
 
 /// Why a near end cannot be.
@@ -74,8 +71,8 @@ pub enum NearError {
 }
 
 impl<R: CryptoRng> Near<R> {
-    /// An end with these paths that has said nothing yet. `label` names the server that is wanted behind
-    /// the far end, `sizes` the lengths that packets may have (see [`Session::new`]).
+    /// An end with these paths that has said nothing yet. `label` names the server that is wanted
+    /// behind the far end, `sizes` the lengths that packets may have (see [`Session::new`]).
     ///
     /// # Errors
     /// [`NearError`]
@@ -124,7 +121,8 @@ impl<R: CryptoRng> Near<R> {
         &mut self.session
     }
 
-    /// Appends the packet that carries a datagram by a path; see [`Session`]. False if it has to wait.
+    /// Appends the packet that carries a datagram by a path; see [`Session`]. False if it has to
+    /// wait.
     pub fn seal(
         &mut self,
         now: Time,
@@ -164,9 +162,9 @@ impl<R: CryptoRng> Near<R> {
         };
         let pending = self.pending.as_mut()?;
         let mut payload = vec![0; noise.len()];
-        let length = pending.noise.read_message(noise, &mut payload).ok()?;
+        let length = pending.read_message(noise, &mut payload).ok()?;
         let welcome = Welcome::read(&payload[..length])?;
-        let (out, back) = pending.noise.dangerously_get_raw_split();
+        let (out, back) = pending.dangerously_get_raw_split();
         let epoch = Epoch::new(&out, &back, welcome.paths.min(self.paths).into());
         if self.theirs != Some(welcome.run) {
             self.theirs = Some(welcome.run);
@@ -180,10 +178,12 @@ impl<R: CryptoRng> Near<R> {
     }
 
     /// Appends the next packet that this end has to say by itself: a handshake, or a word of the
-    /// session. The path that it goes by. `unix_millis` is the wall clock: handshakes of one key are in
-    /// its order.
+    /// session. The path that it goes by. `unix_millis` is the wall clock: handshakes of one key
+    /// are in its order.
     pub fn say(&mut self, now: Time, unix_millis: u64, out: &mut Vec<u8>) -> Option<PathId> {
-        let forgotten = self.tries == 0 && self.session.is_up() && self.session.is_deaf();
+        // Paths that were silent before a handshake need a round trip after it to be heard again.
+        let settled = self.agreed.is_some_and(|agreed| now.since(agreed) >= RETRY);
+        let forgotten = self.tries == 0 && settled && self.session.is_deaf();
         if now >= self.due || forgotten {
             return Some(self.greet(now, unix_millis, out));
         }
@@ -208,7 +208,7 @@ impl<R: CryptoRng> Near<R> {
         message.truncate(length.expect("there is room for what the pattern adds"));
         let init = Message::Init { cookie: self.cookie, noise: &message }.write();
         out.extend_from_slice(&self.disguise.hide(&init, &mut self.rng));
-        self.pending = Some(Pending { noise });
+        self.pending = Some(noise);
         path
     }
 

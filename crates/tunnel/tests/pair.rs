@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anabranch_multipath::{PathId, Time};
 use anabranch_netem::{Loss, Settings};
-use anabranch_tunnel::{Received, State};
+use anabranch_tunnel::{PacketKind, State};
 use world::{World, address, near, pair, path};
 
 /// A datagram with this number, of 1,000 bytes.
@@ -107,7 +107,9 @@ fn a_far_end_that_was_started_again_is_found_again() {
     let mut world = ready(5, &[path(20), path(35)], "20ms");
     exchange(&mut world, 500);
     world.restart_far();
+    let handshakes = world.handshakes;
     exchange(&mut world, 8000);
+    assert_eq!(world.handshakes - handshakes, 1, "one is enough");
     let before = [world.out[0].len(), world.out[1].len()];
     exchange(&mut world, 1000);
     assert_eq!(world.out[0].len() - before[0], 1000);
@@ -180,14 +182,14 @@ fn strangers_are_not_answered_and_replays_do_nothing() {
     for packet in &seen {
         // From elsewhere, to draw the session there.
         let received = world.far.receive(world.now, address(99), &mut packet.clone());
-        assert_eq!(received, Received::Nothing);
+        assert_eq!(received, PacketKind::Nothing);
         assert!(!world.near.open(world.now, &mut packet.clone()));
     }
     for length in 0..200usize {
         let noise: Vec<u8> = (0..length).map(|n| (n * 37 + length) as u8).collect();
         assert_eq!(
             world.far.receive(world.now, address(99), &mut noise.clone()),
-            Received::Nothing
+            PacketKind::Nothing
         );
     }
     world.run_for(Duration::from_secs(1));
@@ -225,7 +227,7 @@ fn a_flood_of_handshakes_wants_proof_of_address_and_the_honest_get_in() {
         flooder.say(Time::from_secs(100 * n), n, &mut packet).unwrap();
         let received = world.far.receive(world.now, address(50), &mut packet);
         answers += usize::from(
-            matches!(received, Received::Handshake(ref packet, None) if packet.len() < 60),
+            matches!(received, PacketKind::Handshake(ref packet, None) if packet.len() < 60),
         );
     }
     assert!(answers > 400, "{answers} cookies");

@@ -8,7 +8,7 @@ use anabranch_multipath::seed::{Stream, stream};
 use anabranch_multipath::{Assignment, Boundary, PathId, Splitter, Time};
 use anabranch_netem::{Link, Settings};
 use anabranch_tunnel::keys::{KeyPair, Psk, PublicKey};
-use anabranch_tunnel::{ClientId, Far, Near, Received};
+use anabranch_tunnel::{ClientId, Far, Near, PacketKind};
 
 /// What the server behind the far end is called.
 pub(crate) const LABEL: &str = "home";
@@ -28,6 +28,8 @@ pub(crate) struct World {
     pub(crate) up: Vec<Wire>,
     pub(crate) down: Vec<Wire>,
     pub(crate) cut: Vec<bool>,
+    /// Handshakes that the far end answered.
+    pub(crate) handshakes: usize,
     splitters: [Splitter; 2],
     /// Datagrams that came out at the far end and at the near end, and when.
     pub(crate) out: [Vec<(Time, Vec<u8>)>; 2],
@@ -73,6 +75,7 @@ impl World {
             up: wires(0),
             down: wires(1),
             cut: vec![false; paths.len()],
+            handshakes: 0,
             splitters: [splitter(3), splitter(4)],
             out: [Vec::new(), Vec::new()],
             seen: vec![Vec::new(); paths.len()],
@@ -184,14 +187,15 @@ impl World {
         for place in 0..self.up.len() {
             while let Some(mut packet) = self.up[place].pop(self.now) {
                 match self.far.receive(self.now, self.addresses[place], &mut packet) {
-                    Received::Handshake(answer, accepted) => {
+                    PacketKind::Handshake(answer, accepted) => {
+                        self.handshakes += 1;
                         if let Some(accepted) = accepted {
                             assert_eq!(accepted.label, LABEL);
                             self.client = Some(accepted.client);
                         }
                         self.answer(self.addresses[place], answer);
                     }
-                    Received::Session(_) | Received::Nothing => {}
+                    PacketKind::Session(_) | PacketKind::Nothing => {}
                 }
             }
             while let Some(mut packet) = self.down[place].pop(self.now) {
