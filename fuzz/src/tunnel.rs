@@ -1,5 +1,6 @@
 //! What strangers, other clients and hostile clients may send to an end of ours: strangers change
-//! nothing and get no answer; a client with keys may say anything, and memory and order stay bounded.
+//! nothing and get no answer; a client with keys may say anything, and memory and order stay
+//! bounded.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -7,7 +8,7 @@ use std::time::Duration;
 use anabranch_multipath::seed::{Stream, stream};
 use anabranch_multipath::{PathId, Time};
 use anabranch_tunnel::keys::KeyPair;
-use anabranch_tunnel::{ClientId, Far, Near, Received};
+use anabranch_tunnel::{ClientId, Far, Near, PacketKind};
 
 use crate::input::Input;
 
@@ -44,7 +45,8 @@ fn ends() -> Ends {
     let near = Near::new(own, (theirs.public, [9; 32]), "a", PATHS, &[], stream(1, 4, "near"));
     let (mut near, now, mut packet) = (near.expect("sound"), Time::from_secs(1), Vec::new());
     near.say(now, 1, &mut packet).expect("a handshake");
-    let Received::Handshake(mut answer, Some(accepted)) = far.receive(now, address(), &mut packet)
+    let PacketKind::Handshake(mut answer, Some(accepted)) =
+        far.receive(now, address(), &mut packet)
     else {
         panic!("the client is known")
     };
@@ -61,7 +63,7 @@ fn stranger(bytes: &[u8]) {
     let mixed = [&seen[..place], bytes].concat();
     for packet in [bytes, &mixed] {
         let received = ends.far.receive(ends.now, address(), &mut packet.to_vec());
-        assert!(packet == seen || received == Received::Nothing, "a stranger is answered");
+        assert!(packet == seen || received == PacketKind::Nothing, "a stranger is answered");
         assert!(
             !ends.near.open(ends.now, &mut packet.to_vec()),
             "nothing of that is the far end's"
@@ -79,9 +81,9 @@ fn client(bytes: &[u8]) {
         let mut packet = Vec::new();
         if ends.near.forge(path, skip, input.take(length), &mut packet) {
             let received = ends.far.receive(ends.now, address(), &mut packet.clone());
-            assert_eq!(received, Received::Session(ends.client));
+            assert_eq!(received, PacketKind::Session(ends.client));
             let again = ends.far.receive(ends.now, address(), &mut packet);
-            assert_eq!(again, Received::Nothing, "each counts once");
+            assert_eq!(again, PacketKind::Nothing, "each counts once");
         }
         let mut out = Vec::new();
         while ends.far.say(ends.now, ends.client, &mut out).is_some() {}
@@ -93,8 +95,8 @@ fn client(bytes: &[u8]) {
     }
 }
 
-/// Packets in any order, some twice, some never: each datagram comes out once at most, and those that
-/// came in order come out in order.
+/// Packets in any order, some twice, some never: each datagram comes out once at most, and those
+/// that came in order come out in order.
 fn shaken(bytes: &[u8]) {
     let (mut ends, mut input) = (ends(), Input::new(bytes));
     let mut packets = Vec::new();

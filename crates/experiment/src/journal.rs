@@ -1,4 +1,5 @@
-//! What an experiment has measured so far: a file of lines, each durable before the next unit begins.
+//! What an experiment has measured so far: a file of lines, each durable before the next unit
+//! begins.
 
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
@@ -12,8 +13,9 @@ use serde_json::{Map, Value, json};
 
 /// The records of an experiment, in a file that grows by a line for each.
 ///
-/// The first line says what the experiment is and what carries it out, so that nobody mixes two. A line that was cut
-/// short (by a power cut, or a kill) is dropped: at most the unit under way is lost.
+/// The first line says what the experiment is and what carries it out, so that nobody mixes two. A
+/// line that was cut short (by a power cut, or a kill) is dropped: at most the unit under way is
+/// lost.
 #[derive(Debug)]
 pub struct Journal<R> {
     file: File,
@@ -22,7 +24,8 @@ pub struct Journal<R> {
     records: Vec<R>,
 }
 
-/// The member of the first line to which later runs may add: the peers' programs, as a later run may take more of them.
+/// The member of the first line to which later runs may add: the peers' programs, as a later run
+/// may take more of them.
 const GROWS: &str = "programs";
 /// Members of the first line that nobody sets by an option.
 const ORIGIN: [&str; 3] = ["machine", "program", GROWS];

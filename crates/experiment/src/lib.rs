@@ -1,5 +1,5 @@
-//! Experiments: plans of many measurements on emulated networks that take hours, and go on where they
-//! were stopped.
+//! Experiments: plans of many measurements on emulated networks that take hours, and go on where
+//! they were stopped.
 //!
 //! What every experiment shares is here, each in its file:
 //!
@@ -8,14 +8,15 @@
 //! * [`carry_out_together`]: units shared out among workers; attempts that fail are stored too;
 //! * [`Progress`]: how many are done and how long the rest will take;
 //! * [`Probe`]: how disturbed the machine was meanwhile;
-//! * [`Origin`]: which build, peers and machine a journal's results are of, so that no two are mixed;
+//! * [`Origin`]: which build, peers and machine a journal's results are of, so that no two are
+//!   mixed;
 //! * [`Programs`]: where strangers' software is, or how to get it;
 //! * [`Spread`]: median, least and most; [`quartiles`];
 //! * [`table`]: rows as Parquet.
 //!
-//! An experiment itself is a plan (its units, in a seeded order), a way to carry out one unit, and what
-//! its records amount to: [`overhead`], [`pages`], [`circumvention`]. All stand on a network of a client, a server and a
-//! few paths, with a tunnel by wireguard-go where one is wanted.
+//! An experiment itself is a plan (its units, in a seeded order), a way to carry out one unit, and
+//! what its records amount to: [`overhead`], [`pages`], [`circumvention`]. All stand on a network
+//! of a client, a server and a few paths, with a tunnel by wireguard-go where one is wanted.
 
 pub mod circumvention;
 mod journal;

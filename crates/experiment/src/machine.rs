@@ -16,12 +16,13 @@ const NAP: Duration = Duration::from_millis(5);
 pub struct Disturbance {
     /// The share of CPU time that the hypervisor gave to others (`steal` of proc(5)).
     pub steal: f64,
-    /// The share of the time in which some task waited for a CPU (`some` of `/proc/pressure/cpu`); our own
-    /// processes are among them.
+    /// The share of the time in which some task waited for a CPU (`some` of `/proc/pressure/cpu`);
+    /// our own processes are among them.
     pub pressure: f64,
     /// Processes that ran or waited to, averaged over the last minute.
     pub load: f64,
-    /// By how many milliseconds a thread that wants to be woken after 5 ms was late: the 99th percentile.
+    /// By how many milliseconds a thread that wants to be woken after 5 ms was late: the 99th
+    /// percentile.
     pub late: f64,
 }
 

@@ -13,7 +13,8 @@ use sha2::{Digest, Sha256};
 
 use super::Programs;
 
-/// A script stands in front of these, Debian's and ours: what they say of themselves tells more than its hash.
+/// A script stands in front of these, Debian's and ours: what they say of themselves tells more
+/// than its hash.
 const SCRIPTS: [&str; 2] = ["chromium", "aioquic-server"];
 /// Bytes of a hash that are kept: enough to tell builds apart, few enough to be compared by eye.
 const KEPT: usize = 8;

@@ -32,7 +32,8 @@ impl fmt::Display for Missing {
 
 impl std::error::Error for Missing {}
 
-/// This project's folder among what the user's programs keep and could make again; `None` if the user has no home.
+/// This project's folder among what the user's programs keep and could make again; `None` if the
+/// user has no home.
 pub fn cache() -> Option<PathBuf> {
     let named = env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
     let home = || env::var_os("HOME").map(|home| Path::new(&home).join(".cache"));
@@ -45,8 +46,8 @@ pub fn built() -> Option<PathBuf> {
 }
 
 impl Programs {
-    /// Looks in `own` first, then where the interop tests build what they need, then in `PATH` and where
-    /// Debian keeps servers.
+    /// Looks in `own` first, then where the interop tests build what they need, then in `PATH` and
+    /// where Debian keeps servers.
     pub fn new(own: Option<&Path>) -> Programs {
         let path = env::var_os("PATH").unwrap_or_default();
         let mut folders: Vec<PathBuf> =

@@ -124,7 +124,8 @@ impl<'a> Server<'a> {
         Ok(Server { protocol, path, _process: process })
     }
 
-    /// Fetches from it at the stage's client, by way of `to`, for `seconds` at most; the client asks for `name`.
+    /// Fetches from it at the stage's client, by way of `to`, for `seconds` at most; the client
+    /// asks for `name`.
     ///
     /// # Errors
     /// The client cannot be started, or says nothing.

@@ -9,7 +9,8 @@ use serde::de::DeserializeOwned;
 
 use super::{Journal, JournalError, Progress};
 
-/// Pause before a unit that could not be carried out is tried again: what was in the way may be gone.
+/// Pause before a unit that could not be carried out is tried again: what was in the way may be
+/// gone.
 const PAUSE: Duration = Duration::from_secs(1);
 /// How often a unit is tried.
 const TRIES: u32 = 2;
@@ -58,8 +59,9 @@ impl fmt::Display for Gone {
 
 impl std::error::Error for Gone {}
 
-/// Carries out the units that the journal does not have yet, in their order; `tell` hears of each, with the
-/// progress. True if all are done, false if `stop` was set before; then the unit under way is lost, no other.
+/// Carries out the units that the journal does not have yet, in their order; `tell` hears of each,
+/// with the progress. True if all are done, false if `stop` was set before; then the unit under way
+/// is lost, no other.
 ///
 /// # Errors
 /// [`Gone`]: a unit failed twice, or its record could not be stored.

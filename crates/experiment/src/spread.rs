@@ -25,7 +25,8 @@ impl Spread {
     }
 }
 
-/// Lower quartile, median and upper quartile; between two values where none is in its place. `None` of none.
+/// Lower quartile, median and upper quartile; between two values where none is in its place. `None`
+/// of none.
 pub fn quartiles(values: impl IntoIterator<Item = f64>) -> Option<[f64; 3]> {
     let mut values: Vec<f64> = values.into_iter().collect();
     values.sort_by(f64::total_cmp);

@@ -45,8 +45,8 @@ impl Stage {
         Stage::of(&topology(rtts), links)
     }
 
-    /// Builds a topology with hosts of the names `client` and `server`; of its links, those are counted that are
-    /// named.
+    /// Builds a topology with hosts of the names `client` and `server`; of its links, those are
+    /// counted that are named.
     ///
     /// # Errors
     /// It is none, or the machine refuses.
@@ -199,8 +199,8 @@ impl Carried {
     }
 }
 
-/// The client has an address on each path, the server a single one. Each queue holds 250 kB: what a path of 100 Mbit/s
-/// and 20 ms holds on its way.
+/// The client has an address on each path, the server a single one. Each queue holds 250 kB: what a
+/// path of 100 Mbit/s and 20 ms holds on its way.
 fn topology(rtts: &[u32]) -> String {
     let mut text = format!(
         "[[host]]\nname = 'client'\n[[host]]\nname = 'server'\naddress = ['{SERVER}/32']\n"

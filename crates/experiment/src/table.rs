@@ -78,7 +78,8 @@ impl<R> Rows<'_, R> {
     }
 }
 
-/// Writes `columns`, all of one length, and facts about the whole; the file gets its name when it is complete.
+/// Writes `columns`, all of one length, and facts about the whole; the file gets its name when it
+/// is complete.
 ///
 /// # Errors
 /// Its folder does not exist or cannot be written to; nothing is left behind then.

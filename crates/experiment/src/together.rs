@@ -1,7 +1,8 @@
 //! Units shared out among workers that keep something open between two of them, such as a network.
 //!
-//! Unlike [`carry_out`](super::carry_out) it stores attempts that failed too: a unit is tried again at the end of
-//! the plan, a bounded number of times, and what was given up stays in the journal with its reasons.
+//! Unlike [`carry_out`](super::carry_out) it stores attempts that failed too: a unit is tried again
+//! at the end of the plan, a bounded number of times, and what was given up stays in the journal
+//! with its reasons.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -43,10 +44,12 @@ struct Shared<'a, U, R> {
     gone: Option<Gone>,
 }
 
-/// Has `workers` threads carry out the units that the journal has no good record of, in their order, each at most
-/// `tries` times over all runs. Each runs `work`, which takes units from [`Turns::next`] until there are none.
+/// Has `workers` threads carry out the units that the journal has no good record of, in their
+/// order, each at most `tries` times over all runs. Each runs `work`, which takes units from
+/// [`Turns::next`] until there are none.
 ///
-/// True if nothing is left to do; false if `stop` was set before: then the units under way are lost, no other.
+/// True if nothing is left to do; false if `stop` was set before: then the units under way are
+/// lost, no other.
 ///
 /// # Errors
 /// [`Gone`]: a worker gave up, or a record could not be stored.
@@ -98,8 +101,8 @@ impl<'a, U: Unit, R: Attempt> Turns<'a, U, R> {
         Turns { shared: Mutex::new(shared), changed: Condvar::new(), stop, workers, tries }
     }
 
-    /// The next unit and the number of the attempt at it, from 1; waits where one that is under way may fail and
-    /// have to be tried again. `None`: there is no more to do.
+    /// The next unit and the number of the attempt at it, from 1; waits where one that is under way
+    /// may fail and have to be tried again. `None`: there is no more to do.
     pub fn next(&self) -> Option<(&'a U, u32)> {
         let mut shared = self.lock();
         loop {
@@ -125,7 +128,8 @@ impl<'a, U: Unit, R: Attempt> Turns<'a, U, R> {
         self.stop.load(Ordering::Relaxed)
     }
 
-    /// Stores what came of a unit, after `took`; one that failed is put to the end, unless it was tried often enough.
+    /// Stores what came of a unit, after `took`; one that failed is put to the end, unless it was
+    /// tried often enough.
     pub fn done(&self, unit: &'a U, record: R, took: Duration) {
         let mut shared = self.lock();
         shared.under_way -= 1;

@@ -44,8 +44,8 @@ pub(super) struct Tunnel<'a> {
 }
 
 impl<'a> Tunnel<'a> {
-    /// A tunnel to the stage's server; the client's end speaks to the splitter. Nothing travels yet: the handshake
-    /// comes with the first packet.
+    /// A tunnel to the stage's server; the client's end speaks to the splitter. Nothing travels
+    /// yet: the handshake comes with the first packet.
     ///
     /// # Errors
     /// A program cannot be started or refuses, which the error tells.

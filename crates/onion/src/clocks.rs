@@ -45,7 +45,7 @@ pub enum Witness {
 
 /// What a relay said when a link to it opened.
 #[derive(Clone, Copy, Debug)]
-pub struct Said {
+pub struct PeerTime {
     /// The relay's RSA identity.
     pub relay: [u8; 20],
     /// Its clock minus ours, in seconds.
@@ -80,8 +80,8 @@ impl Clocks {
 
     /// A relay has said its time; `unix` is ours, in seconds since 1970. What is to be told now: the
     /// same no more than once an hour.
-    pub fn note(&mut self, now: Time, unix: u64, said: Said) -> Option<Verdict> {
-        let Said { relay, skew, dialled } = said;
+    pub fn note(&mut self, now: Time, unix: u64, said: PeerTime) -> Option<Verdict> {
+        let PeerTime { relay, skew, dialled } = said;
         let ours = i64::try_from(unix).ok()?;
         let passed = i64::try_from(now.since(Time::ZERO).as_secs()).ok()?;
         let start = ours.saturating_sub(passed);
@@ -183,7 +183,7 @@ mod tests {
         skew: i64,
         dialled: bool,
     ) -> Option<Verdict> {
-        let said = Said { relay: [relay; 20], skew, dialled };
+        let said = PeerTime { relay: [relay; 20], skew, dialled };
         clocks.note(at(after), UNIX + after, said)
     }
 
@@ -236,7 +236,7 @@ mod tests {
         let mut clocks = clocks();
         say(&mut clocks, 1, 0xda, 7200, true);
         // Ours is set forward by two hours: what a relay says now agrees with what the authority said.
-        let said = Said { relay: [1; 20], skew: 0, dialled: true };
+        let said = PeerTime { relay: [1; 20], skew: 0, dialled: true };
         assert_eq!(clocks.note(at(10), UNIX + 10 + 7200, said), Some(Verdict::Right));
     }
 

@@ -138,6 +138,8 @@ struct Circuit {
     late: bool,
     isolation: Option<Isolation>,
     first_used: Option<Time>,
+    /// It takes no new streams.
+    retired: bool,
     /// How long it is kept if nobody uses it.
     spare: Duration,
     streams: usize,
@@ -310,7 +312,7 @@ impl Navigator {
     /// A stream could not be attached to this circuit, or its exit refused it: nothing new goes there.
     pub fn retire(&mut self, key: CircuitKey) {
         if let Some(circuit) = self.circuits.get_mut(&key) {
-            circuit.first_used = Some(Time::ZERO);
+            circuit.retired = true;
         }
     }
 
@@ -515,6 +517,7 @@ impl Navigator {
         let unused = self.circuits.values().filter(|circuit| {
             circuit.isolation.is_none()
                 && circuit.first_used.is_none()
+                && !circuit.retired
                 && !circuit.late
                 && !circuit.waits
                 && circuit.leads_to(network, usual)
@@ -564,6 +567,7 @@ impl Navigator {
                 late: false,
                 isolation: None,
                 first_used: None,
+                retired: false,
                 spare: network.params().padding.spare(rng),
                 streams: 0,
             },
@@ -579,7 +583,7 @@ impl Navigator {
 
 impl Circuit {
     fn takes(&self, network: &Network, demand: &Demand, now: Time) -> bool {
-        let fresh = self.first_used.is_none_or(|used| now < used + DIRTY && used > Time::ZERO);
+        let fresh = !self.retired && self.first_used.is_none_or(|used| now < used + DIRTY);
         let same = self.isolation.as_ref().is_none_or(|isolation| *isolation == demand.isolation);
         self.built && !self.waits && !self.late && fresh && same && self.serves(network, demand)
     }
@@ -587,8 +591,8 @@ impl Circuit {
     /// When it is closed if it has no stream then: at once, once it takes no new ones.
     fn ends_idle(&self) -> Time {
         match self.first_used {
+            _ if self.retired => Time::ZERO,
             None => self.begun + self.spare,
-            Some(Time::ZERO) => Time::ZERO,
             Some(used) => used + DIRTY,
         }
     }
@@ -596,8 +600,8 @@ impl Circuit {
     fn stage(&self) -> Stage {
         match self.first_used {
             _ if !self.built => Stage::Building(self.hops),
+            _ if self.retired => Stage::Ending,
             None => Stage::Spare,
-            Some(Time::ZERO) => Stage::Ending,
             Some(_) => Stage::Used,
         }
     }

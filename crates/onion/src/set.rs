@@ -1,4 +1,5 @@
-//! What streams hang on: a set of legs that lead to one other end, and the streams in turn over them.
+//! What streams hang on: a set of legs that lead to one other end, and the streams in turn over
+//! them.
 //!
 //! Streams, their IDs and their turns belong to the set. Keys, window, SENDME tags and queue belong
 //! to each leg, which is a circuit. Every set has one leg: the null case of a multi-path layer.

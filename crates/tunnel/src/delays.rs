@@ -1,5 +1,5 @@
-//! How much paths differ in delay, from stamps of the sender's clock: one-way delays but for a constant
-//! that is the same for all paths.
+//! How much paths differ in delay, from stamps of the sender's clock: one-way delays but for a
+//! constant that is the same for all paths.
 
 use std::time::Duration;
 
@@ -40,8 +40,8 @@ impl Delays {
         self.paths[path.index()].note(now, delay);
     }
 
-    /// How long a datagram waits for others that were sent before it: what the slowest path takes longer
-    /// than the fastest one.
+    /// How long a datagram waits for others that were sent before it: what the slowest path takes
+    /// longer than the fastest one.
     pub(crate) fn patience(&self) -> Duration {
         let least = self.paths.iter().filter_map(Delay::least).min().unwrap_or_default();
         let most =
@@ -76,7 +76,8 @@ pub(crate) fn micros(now: Time) -> u32 {
 mod tests {
     use super::*;
 
-    /// Packets of three paths with these delays, in milliseconds, beside a clock that is off by `off`.
+    /// Packets of three paths with these delays, in milliseconds, beside a clock that is off by
+    /// `off`.
     fn of(delays: [u64; 3], off: u32) -> Delays {
         let mut known = Delays::default();
         for round in 0..200u64 {

@@ -1,7 +1,8 @@
-//! What those who do not know the far end's public key are not to see: that a packet is one of ours.
+//! What those who do not know the far end's public key are not to see: that a packet is one of
+//! ours.
 //!
-//! Nothing here is secret from another client of the same far end. It keeps strangers from finding a
-//! field at its place, and the far end from answering those who cannot have been told of it.
+//! Nothing here is secret from another client of the same far end. It keeps strangers from finding
+//! a field at its place, and the far end from answering those who cannot have been told of it.
 
 use aws_lc_rs::aead::quic::{AES_128, HeaderProtectionKey};
 use aws_lc_rs::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, Nonce, UnboundKey};
@@ -28,7 +29,8 @@ impl Disguise {
         }
     }
 
-    /// What a packet's ID is hidden with; `sample` are 16 bytes of its ciphertext (RFC 9001, 5.4.2).
+    /// What a packet's ID is hidden with; `sample` are 16 bytes of its ciphertext (RFC 9001,
+    /// 5.4.2).
     pub(crate) fn id_mask(&self, sample: &[u8]) -> [u8; 4] {
         mask(&self.ids, sample)
     }

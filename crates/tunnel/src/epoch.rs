@@ -4,11 +4,12 @@
 //! packet = ID (4) · number (4) · AEAD(frame) · tag (16)
 //! ```
 //!
-//! The AEAD is ChaCha20-Poly1305. Its nonce is the whole number (64 bits), its associated data are ID and
-//! number before they are hidden. Both are then hidden as QUIC hides its packet numbers (RFC 9001, 5.4):
-//! by a cipher over a sample of the ciphertext, the number by a key of this epoch, the ID by one that
-//! follows from the far end's public key. So no byte of a packet is the same, or grows, from one to the
-//! next. Numbers count the packets of all paths; each path has an ID of its own.
+//! The AEAD is ChaCha20-Poly1305. Its nonce is the whole number (64 bits), its associated data are
+//! ID and number before they are hidden. Both are then hidden as QUIC hides its packet numbers (RFC
+//! 9001, 5.4): by a cipher over a sample of the ciphertext, the number by a key of this epoch, the
+//! ID by one that follows from the far end's public key. So no byte of a packet is the same, or
+//! grows, from one to the next. Numbers count the packets of all paths; each path has an ID of its
+//! own.
 
 use anabranch_multipath::PathId;
 use aws_lc_rs::aead::quic::HeaderProtectionKey;
@@ -40,7 +41,8 @@ struct Direction {
 }
 
 impl Epoch {
-    /// Of the keys that a handshake ends in: what we send by, and what the other end does. `paths` have IDs.
+    /// Of the keys that a handshake ends in: what we send by, and what the other end does. `paths`
+    /// have IDs.
     pub(crate) fn new(out: &[u8; 32], back: &[u8; 32], paths: u16) -> Epoch {
         Epoch { out: Direction::new(out, paths), back: Direction::new(back, paths) }
     }
@@ -50,7 +52,8 @@ impl Epoch {
         &self.back.ids
     }
 
-    /// Appends a packet with this frame. `number` is used once in an epoch; `None` if the path has no ID.
+    /// Appends a packet with this frame. `number` is used once in an epoch; `None` if the path has
+    /// no ID.
     pub(crate) fn seal(
         &self,
         disguise: &Disguise,
@@ -72,8 +75,8 @@ impl Epoch {
         Some(())
     }
 
-    /// Opens a packet that bears one of [`Epoch::ids`]: its number and its frame. `near` is a number that
-    /// the packet's is close to. `None` if it is no packet of the other end.
+    /// Opens a packet that bears one of [`Epoch::ids`]: its number and its frame. `near` is a
+    /// number that the packet's is close to. `None` if it is no packet of the other end.
     pub(crate) fn open<'a>(
         &self,
         disguise: &Disguise,
@@ -121,8 +124,8 @@ impl Direction {
     /// Hides ID and number, or shows them again.
     fn hide(&self, disguise: &Disguise, packet: &mut [u8]) {
         let Some(sample) = sample(packet) else { return };
-        let masks = [disguise.id_mask(sample), mask(&self.number, sample)].concat();
-        packet.iter_mut().zip(masks).for_each(|(byte, mask)| *byte ^= mask);
+        let masks = [disguise.id_mask(sample), mask(&self.number, sample)];
+        packet.iter_mut().zip(masks.as_flattened()).for_each(|(byte, mask)| *byte ^= mask);
     }
 }
 

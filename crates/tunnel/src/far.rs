@@ -31,7 +31,7 @@ pub struct ClientId(pub u32);
 
 /// A client's session began anew.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Accepted {
+pub struct NewRun {
     /// Whose.
     pub client: ClientId,
     /// The server that it wants.
@@ -40,11 +40,11 @@ pub struct Accepted {
 
 /// What a packet was.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Received {
+pub enum PacketKind {
     /// Nothing for us; whoever sent it is not answered.
     Nothing,
     /// A handshake: the answer, to go where the packet came from. Some if it is of a new run.
-    Handshake(Vec<u8>, Option<Accepted>),
+    Handshake(Vec<u8>, Option<NewRun>),
     /// A packet of a session: there may be datagrams now.
     Session(ClientId),
 }
@@ -68,10 +68,10 @@ struct Client {
     /// The stamp of the last handshake: older ones are replays.
     stamp: Option<u64>,
     generation: u32,
-    session: Option<Running>,
+    session: Option<ClientSession>,
 }
 
-struct Running {
+struct ClientSession {
     run: [u8; 8],
     /// The name of our part of it.
     ours: [u8; 8],
@@ -112,19 +112,18 @@ impl<R: CryptoRng> Far<R> {
     }
 
     /// Takes a packet that came from there.
-    pub fn receive(&mut self, now: Time, from: SocketAddr, packet: &mut [u8]) -> Received {
+    pub fn receive(&mut self, now: Time, from: SocketAddr, packet: &mut [u8]) -> PacketKind {
         if let Some(client) = self.opened(now, from, packet) {
-            return Received::Session(client);
+            return PacketKind::Session(client);
         }
-        self.greeted(now, from, packet).unwrap_or(Received::Nothing)
+        self.greeted(now, from, packet).unwrap_or(PacketKind::Nothing)
     }
 
     fn opened(&mut self, now: Time, from: SocketAddr, packet: &mut [u8]) -> Option<ClientId> {
         let id = id_of(&self.disguise, packet)?;
         let first = (id, ClientId(0), 0, PathId(0));
         let last = (id, ClientId(u32::MAX), u32::MAX, PathId(u16::MAX));
-        let awaited: Vec<_> = self.ids.range(first..=last).copied().collect();
-        awaited.into_iter().find_map(|(_, client, generation, path)| {
+        self.ids.range(first..=last).find_map(|&(_, client, generation, path)| {
             let running = self.clients.get_mut(client.0 as usize)?.session.as_mut()?;
             let number = running.session.open(now, &self.disguise, generation, path, packet)?;
             running.heard = now;
@@ -136,13 +135,13 @@ impl<R: CryptoRng> Far<R> {
         })
     }
 
-    fn greeted(&mut self, now: Time, from: SocketAddr, packet: &mut [u8]) -> Option<Received> {
+    fn greeted(&mut self, now: Time, from: SocketAddr, packet: &mut [u8]) -> Option<PacketKind> {
         let message = self.disguise.find(packet)?;
         let Message::Init { cookie, noise } = Message::read(message)? else { return None };
         self.cookies.turn(now, &mut self.rng);
         if self.is_crowded(now) && !self.cookies.proves(from, &cookie) {
             let cookie = Message::Cookie(self.cookies.of(from)).write();
-            return Some(Received::Handshake(self.disguise.hide(&cookie, &mut self.rng), None));
+            return Some(PacketKind::Handshake(self.disguise.hide(&cookie, &mut self.rng), None));
         }
         let mut state = noise::responder(&self.own, &mut self.rng);
         let mut payload = vec![0; noise.len()];
@@ -169,7 +168,7 @@ impl<R: CryptoRng> Far<R> {
         let epoch = Epoch::new(&out, &back, paths.into());
         let accepted = self.renew(now, id, (hello, run), epoch);
         let answer = Message::Answer { noise: &answer[..length] }.write();
-        Some(Received::Handshake(self.disguise.hide(&answer, &mut self.rng), accepted))
+        Some(PacketKind::Handshake(self.disguise.hide(&answer, &mut self.rng), accepted))
     }
 
     /// Whether there were too many handshakes in this second.
@@ -188,7 +187,7 @@ impl<R: CryptoRng> Far<R> {
         id: ClientId,
         (hello, ours): (Hello, [u8; 8]),
         epoch: Epoch,
-    ) -> Option<Accepted> {
+    ) -> Option<NewRun> {
         let client = self.clients.get_mut(id.0 as usize)?;
         client.generation += 1;
         let known = client.session.as_ref().is_some_and(|running| running.run == hello.run);
@@ -196,7 +195,7 @@ impl<R: CryptoRng> Far<R> {
             let paths = hello.paths.min(MOST_PATHS);
             let mut session = Session::new(paths.into(), false, &self.sizes);
             session.begin_at(hello.first);
-            client.session = Some(Running {
+            client.session = Some(ClientSession {
                 run: hello.run,
                 ours,
                 session,
@@ -210,7 +209,7 @@ impl<R: CryptoRng> Far<R> {
         self.ids.retain(|(one, client, ..)| *client != id || !gone.contains(one));
         let awaited = running.session.ids();
         self.ids.extend(awaited.map(|(one, generation, path)| (one, id, generation, path)));
-        (!known).then_some(Accepted { client: id, label: hello.label })
+        (!known).then_some(NewRun { client: id, label: hello.label })
     }
 
     /// The session of a client, to look at and to take datagrams from.
@@ -219,8 +218,8 @@ impl<R: CryptoRng> Far<R> {
         Some(&mut running.session)
     }
 
-    /// Appends the packet that carries a datagram to a client by a path; where it goes. `None` if there
-    /// are no keys, or nothing has come by this path yet.
+    /// Appends the packet that carries a datagram to a client by a path; where it goes. `None` if
+    /// there are no keys, or nothing has come by this path yet.
     pub fn seal(
         &mut self,
         now: Time,
@@ -263,7 +262,7 @@ impl<R: CryptoRng> Far<R> {
     pub fn expire(&mut self, now: Time) -> Vec<ClientId> {
         let mut gone = Vec::new();
         for (id, client) in (0..).map(ClientId).zip(&mut self.clients) {
-            let over = |running: &Running| {
+            let over = |running: &ClientSession| {
                 running.session.is_closed() || now.since(running.heard) >= FORGET
             };
             if client.session.as_ref().is_some_and(over) {

@@ -4,8 +4,8 @@
 //! frame = kind (1) · [stamp (4)] · [length (2)] · content · [zeros]
 //! ```
 //!
-//! A stamp is when the packet was sent, in microseconds of the sender's clock (the lowest 32 bits). A
-//! length is there where zeros follow, to make the packet as long as others.
+//! A stamp is when the packet was sent, in microseconds of the sender's clock (the lowest 32 bits).
+//! A length is there where zeros follow, to make the packet as long as others.
 
 /// A frame, read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,8 +64,8 @@ impl<'a> Frame<'a> {
         }
     }
 
-    /// What stands before the content, the content, and the zeros that make the whole as long as the
-    /// least of `sizes` that it fits into.
+    /// What stands before the content, the content, and the zeros that make the whole as long as
+    /// the least of `sizes` that it fits into.
     pub(crate) fn parts(&self, sizes: &[usize], parts: &mut Parts) {
         let (kind, stamp, content): (u8, Option<u32>, &[u8]) = match self {
             Frame::Data { stamp, datagram } => (DATA, *stamp, datagram),

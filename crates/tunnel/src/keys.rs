@@ -1,4 +1,5 @@
-//! Keys that two ends hold before they speak: a static X25519 pair each, and a secret that both know.
+//! Keys that two ends hold before they speak: a static X25519 pair each, and a secret that both
+//! know.
 
 use std::fmt;
 

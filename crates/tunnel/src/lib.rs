@@ -1,19 +1,21 @@
-//! A session between two ends of ours, by several paths, so that nothing on a path tells what went by
-//! another (`docs/spec/far-end.md`).
+//! A session between two ends of ours, by several paths, so that nothing on a path tells what went
+//! by another (`docs/spec/far-end.md`).
 //!
-//! An unaltered server's protocol often shows a counter: WireGuard's and Mosh's packets do. Whoever sees
-//! one path reads from its gaps how much went by the others. Between two ends of ours the whole datagram
-//! is encrypted, the counter with it, and our own number is hidden as QUIC hides its own.
+//! An unaltered server's protocol often shows a counter: WireGuard's and Mosh's packets do. Whoever
+//! sees one path reads from its gaps how much went by the others. Between two ends of ours the
+//! whole datagram is encrypted, the counter with it, and our own number is hidden as QUIC hides its
+//! own.
 //!
 //! The tour, from the wire up:
 //!
 //! * [`keys`]: what both ends hold before they speak.
 //! * `disguise`: what the far end's public key hides from strangers; `noise`: the handshake;
 //!   `hello`: its messages.
-//! * `epoch`: the keys of one handshake, packets sealed and opened; `replay`: each number counts once.
+//! * `epoch`: the keys of one handshake, packets sealed and opened; `replay`: each number counts
+//!   once.
 //! * `frame`: what is in a packet. `delays`: how much the paths differ.
-//! * [`Session`]: both ends' part of a session: numbers, epochs, order. [`Near`] makes one with a far
-//!   end, [`Far`] has those of many clients.
+//! * [`Session`]: both ends' part of a session: numbers, epochs, order. [`Near`] makes one with a
+//!   far end, [`Far`] has those of many clients.
 //!
 //! Deliberately absent: the choice of a path (`multipath` has that), sockets, clocks, entropy.
 
@@ -29,7 +31,7 @@ mod noise;
 mod replay;
 mod session;
 
-pub use far::{Accepted, ClientId, Far, Received};
+pub use far::{ClientId, Far, NewRun, PacketKind};
 pub use hello::LONGEST_LABEL;
 pub use near::{Near, NearError, State};
 pub use session::{OVERHEAD, Session};

@@ -1,7 +1,8 @@
 //! The handshake: Noise IKpsk2 (noiseprotocol.org, revision 34), as WireGuard uses it, by `snow`.
 //!
-//! One round trip. The near end's static key is hidden, both ends are authenticated, keys are forgotten
-//! with each handshake (forward secrecy), and the shared secret is mixed in by the second message.
+//! One round trip. The near end's static key is hidden, both ends are authenticated, keys are
+//! forgotten with each handshake (forward secrecy), and the shared secret is mixed in by the second
+//! message.
 
 use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};

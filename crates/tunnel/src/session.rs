@@ -1,5 +1,5 @@
-//! One session, as either end has it: numbers of what is sent, order of what comes, epochs of keys, and
-//! which paths answer.
+//! One session, as either end has it: numbers of what is sent, order of what comes, epochs of keys,
+//! and which paths answer.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -16,8 +16,8 @@ use crate::replay::Replay;
 pub const OVERHEAD: usize = epoch::OVERHEAD + frame::OVERHEAD;
 /// Datagrams that wait for others: beyond, those that are missing are given up.
 const WAITING: usize = 4_096;
-/// How often paths are asked while there is traffic, and otherwise: NATs forget flows that are silent
-/// for 30 s.
+/// How often paths are asked while there is traffic, and otherwise: NATs forget flows that are
+/// silent for 30 s.
 const ASK_BUSY: Duration = Duration::from_secs(1);
 const ASK_IDLE: Duration = Duration::from_secs(20);
 /// After this silence there is no traffic.
@@ -66,8 +66,8 @@ struct Path {
 }
 
 impl Session {
-    /// Without keys. `asks` is whether this end asks the paths whether they live; packets are as long as
-    /// the least of `sizes` that they fit into, or as long as they are.
+    /// Without keys. `asks` is whether this end asks the paths whether they live; packets are as
+    /// long as the least of `sizes` that they fit into, or as long as they are.
     #[must_use]
     pub fn new(paths: u16, asks: bool, sizes: &[usize]) -> Session {
         Session {
@@ -106,8 +106,8 @@ impl Session {
         self.paths.iter().all(|path| path.unanswered > UNANSWERED)
     }
 
-    /// Takes the keys of a handshake. `confirmed` is whether the other end has them for sure: then we
-    /// send by them. IDs that are no longer awaited come back.
+    /// Takes the keys of a handshake. `confirmed` is whether the other end has them for sure: then
+    /// we send by them. IDs that are no longer awaited come back.
     pub(crate) fn renew(&mut self, generation: u32, epoch: Epoch, confirmed: bool) -> Vec<Id> {
         self.epochs.push_back((generation, epoch));
         if confirmed {
@@ -144,8 +144,9 @@ impl Session {
         self.closed
     }
 
-    /// Appends the packet that carries a datagram by a path; `fresh` is whether it begins a run there.
-    /// False, and nothing is appended, if there are no keys yet or the path is not one of the session.
+    /// Appends the packet that carries a datagram by a path; `fresh` is whether it begins a run
+    /// there. False, and nothing is appended, if there are no keys yet or the path is not one of
+    /// the session.
     pub(crate) fn seal(
         &mut self,
         now: Time,
@@ -258,8 +259,8 @@ impl Session {
         self.order(now, path, number, datagram.unwrap_or_default());
     }
 
-    /// Every number has its place in the order. Those of words carry nothing, and neither does an empty
-    /// datagram.
+    /// Every number has its place in the order. Those of words carry nothing, and neither does an
+    /// empty datagram.
     fn order(&mut self, now: Time, path: PathId, number: u64, datagram: Vec<u8>) {
         let late = number < self.merger.next_number();
         if late || self.merger.pass(path, number) {

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use anabranch_links::Context;
 use anabranch_multipath::Time;
 use anabranch_onion::client::{CircuitKey, Client, Config, Input, Output};
-use anabranch_onion::clocks::{Clocks, Said};
+use anabranch_onion::clocks::{Clocks, PeerTime};
 use anabranch_onion::directory::descriptor::hex;
 use anabranch_onion::directory::network::{Network, Wishes};
 use anabranch_onion::navigator::{Navigator, Order, Refusal};
@@ -452,7 +452,7 @@ impl<'r> Desk<'r> {
         else {
             return;
         };
-        let said = Said { relay: identity.rsa, skew, dialled };
+        let said = PeerTime { relay: identity.rsa, skew, dialled };
         if let Some(verdict) = self.clocks.note(now, self.station.unix(now), said) {
             watch(Happening::Clock(Skew::new(verdict, |relay| self.name_of(relay))));
         }

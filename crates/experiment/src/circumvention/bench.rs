@@ -15,7 +15,8 @@ use super::place::{self, NAME, UPLINK};
 use super::{Access, Reached, Settings, Unit, tls};
 use anabranch_drive::emulate::Member;
 
-/// Of all that is measured: before other work of the machine, behind the thread that carries the packets.
+/// Of all that is measured: before other work of the machine, behind the thread that carries the
+/// packets.
 const NICE: i32 = -5;
 /// Address translation at the VPN's exit.
 const NFT: (&str, &str) = ("nft", "package nftables");
@@ -29,8 +30,8 @@ pub struct Bench {
 }
 
 impl Bench {
-    /// A bench for `settings`; `splitter` is the `anabranch` under test, `programs` a folder that may hold the
-    /// strangers' programs.
+    /// A bench for `settings`; `splitter` is the `anabranch` under test, `programs` a folder that
+    /// may hold the strangers' programs.
     ///
     /// # Errors
     /// Programs that it takes are nowhere; all of them are named.
@@ -63,7 +64,8 @@ impl Bench {
     }
 
     fn run(&self, unit: &Unit, stop: &AtomicBool) -> io::Result<Reached> {
-        // All threads and programs of the measurement have it from this thread. Without privilege it stays.
+        // All threads and programs of the measurement have it from this thread. Without privilege
+        // it stays.
         let _ = rustix::process::setpriority_process(None, NICE);
         let stage = place::build(unit.access)?;
         let _vpn = place::vpn(&stage, &self.programs, unit.access)?;

@@ -1,8 +1,9 @@
 //! Around a censor: the circumvention of CoMPS (PETS 2022), section 3.3, Figure 4.
 //!
-//! A censor on the way to a server cuts every connection whose ClientHello names the server, over TCP and QUIC. The
-//! client has a VPN beside that way, slower and farther. With `anabranch split --handshake vpn` the handshake goes by
-//! the VPN, where nobody reads its name, and all the rest by the direct path, where nobody is told it.
+//! A censor on the way to a server cuts every connection whose ClientHello names the server, over
+//! TCP and QUIC. The client has a VPN beside that way, slower and farther. With `anabranch split
+//! --handshake vpn` the handshake goes by the VPN, where nobody reads its name, and all the rest by
+//! the direct path, where nobody is told it.
 //!
 //! ```text
 //!  client ─ uplink ─ border, the censor ─ direct ─────────── server
@@ -10,9 +11,9 @@
 //!   wireguard-go           wireguard-go, address translation
 //! ```
 //!
-//! The paper did not measure it; here it is. Each measurement is one fetch on a network of its own: without censor
-//! and without splitter (what the others are compared with), straight into the censor, all by the VPN, and with its
-//! handshake by the VPN.
+//! The paper did not measure it; here it is. Each measurement is one fetch on a network of its own:
+//! without censor and without splitter (what the others are compared with), straight into the
+//! censor, all by the VPN, and with its handshake by the VPN.
 //!
 //! * [`Settings`] and [`plan`]: which measurements, in which order;
 //! * [`Bench`]: carries out one of them;

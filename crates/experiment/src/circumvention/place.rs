@@ -24,13 +24,14 @@ pub const RATES: [u32; 2] = [100, 20];
 
 /// Where the VPN listens.
 const EXIT: Ipv4Addr = Ipv4Addr::new(10, 98, 0, 1);
-/// Metrics of the routes to the server: the straight one, and the VPN's where it is preferred, and where it is not.
+/// Metrics of the routes to the server: the straight one, and the VPN's where it is preferred, and
+/// where it is not.
 const METRICS: [u32; 3] = [100, 50, 200];
 /// Until the tunnel stands.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// One way, in milliseconds: the uplink, from the censor to the server, from the censor to the exit, and from there to
-/// the server.
+/// One way, in milliseconds: the uplink, from the censor to the server, from the censor to the
+/// exit, and from there to the server.
 const DELAYS: [u32; 4] = [5, 10, 25, 20];
 
 /// The links whose bytes are counted: the direct path, and the VPN's packets as they travel.
@@ -46,7 +47,8 @@ pub(super) fn build(access: Access) -> io::Result<Stage> {
     Stage::of(&topology(access != Access::Open), COUNTED.map(str::to_owned).to_vec())
 }
 
-/// The VPN, which stands when this returns. Whether it is preferred to the direct path depends on the access.
+/// The VPN, which stands when this returns. Whether it is preferred to the direct path depends on
+/// the access.
 ///
 /// # Errors
 /// A program does not start, or the tunnel does not stand.

@@ -182,8 +182,9 @@ impl runner::Unit for Unit {
     }
 }
 
-/// All measurements in the order in which they are made: repetition after repetition, each in a seeded order of its
-/// own, so that what is compared are neighbours in time and a busy machine disturbs no setting in all its repetitions.
+/// All measurements in the order in which they are made: repetition after repetition, each in a
+/// seeded order of its own, so that what is compared are neighbours in time and a busy machine
+/// disturbs no setting in all its repetitions.
 pub fn plan(settings: &Settings) -> Vec<Unit> {
     let round = |repetition| {
         let of = |&server: &Server| {
@@ -191,7 +192,8 @@ pub fn plan(settings: &Settings) -> Vec<Unit> {
             all.map(move |&access| Unit { server, access, repetition })
         };
         let mut round: Vec<Unit> = settings.servers.iter().flat_map(of).collect();
-        // By dice of each unit's own, so that further servers do not change the order of the others.
+        // By dice of each unit's own, so that further servers do not change the order of the
+        // others.
         round.sort_by_cached_key(|unit| {
             seed::stream(settings.seed, 1, &runner::Unit::id(unit)).next_u64()
         });

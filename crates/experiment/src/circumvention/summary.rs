@@ -34,13 +34,14 @@ pub struct Cell {
 pub struct Verdict {
     /// With which.
     pub server: Server,
-    /// Whether nothing got straight through, and the censor is why: it dropped packets, and without it all came. `None`:
-    /// not measured.
+    /// Whether nothing got straight through, and the censor is why: it dropped packets, and without
+    /// it all came. `None`: not measured.
     pub blocked: Option<bool>,
-    /// Whether everything comes with its handshake by the VPN, each time with enough of it by the direct path. `None`: not
-    /// measured.
+    /// Whether everything comes with its handshake by the VPN, each time with enough of it by the
+    /// direct path. `None`: not measured.
     pub works: Option<bool>,
-    /// By how many seconds the first byte comes later than without censor and splitter, repetition by repetition.
+    /// By how many seconds the first byte comes later than without censor and splitter, repetition
+    /// by repetition.
     pub added: Option<Spread>,
     /// The same against all by the VPN.
     pub added_to_vpn: Option<Spread>,
@@ -97,7 +98,8 @@ fn verdict(server: Server, cells: &[Cell], records: &[Reached]) -> Verdict {
     Verdict { server, blocked, works, added: added(Access::Open), added_to_vpn: added(Access::Vpn) }
 }
 
-/// How much later the first byte comes with the handshake by the VPN than by another way of the same repetition.
+/// How much later the first byte comes with the handshake by the VPN than by another way of the
+/// same repetition.
 fn added(server: Server, to: Access, records: &[Reached]) -> Option<Spread> {
     let by = |access, repetition| {
         records.iter().find(|r| {

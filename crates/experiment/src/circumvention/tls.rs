@@ -36,7 +36,8 @@ pub(super) fn serve<'a>(stage: &'a Stage, programs: &Programs) -> io::Result<Mem
     Ok(process)
 }
 
-/// Fetches the page; the time counts from the client's start. That nothing comes is no error of ours, but what is told.
+/// Fetches the page; the time counts from the client's start. That nothing comes is no error of
+/// ours, but what is told.
 ///
 /// # Errors
 /// The client cannot be started.

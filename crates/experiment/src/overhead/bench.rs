@@ -11,7 +11,8 @@ use super::super::{Missing, Probe, Programs};
 use super::transfer::Arrived;
 use super::{Limit, Measured, Settings, System, Unit, mosh, quic, wireguard};
 
-/// Of all that is measured: before other work of the machine, behind the thread that carries the packets.
+/// Of all that is measured: before other work of the machine, behind the thread that carries the
+/// packets.
 const NICE: i32 = -5;
 
 /// A server that runs, and the client that fetches from it by the splitter.
@@ -37,8 +38,8 @@ pub struct Bench {
 }
 
 impl Bench {
-    /// A bench for `settings`; `splitter` is the `anabranch` under test, `programs` a folder that may hold the
-    /// strangers' programs.
+    /// A bench for `settings`; `splitter` is the `anabranch` under test, `programs` a folder that
+    /// may hold the strangers' programs.
     ///
     /// # Errors
     /// Programs that the systems take are nowhere; all of them are named.
@@ -70,7 +71,8 @@ impl Bench {
     }
 
     fn run(&self, unit: &Unit, stop: &AtomicBool) -> io::Result<Measured> {
-        // All threads and programs of the measurement have it from this thread. Without privilege it stays.
+        // All threads and programs of the measurement have it from this thread. Without privilege
+        // it stays.
         let _ = rustix::process::setpriority_process(None, NICE);
         let stage = Stage::build(&unit.net.rtts()[..unit.paths])?;
         let mut session = self.serve(unit.system, &stage)?;
@@ -107,8 +109,9 @@ impl Bench {
         }
     }
 
-    /// The chances of the paths, and the splitter's options. What never switches takes the paths in turn, one for each
-    /// repetition, and none of the further words: it is what any splitter is compared with.
+    /// The chances of the paths, and the splitter's options. What never switches takes the paths in
+    /// turn, one for each repetition, and none of the further words: it is what any splitter is
+    /// compared with.
     fn schedule(&self, unit: &Unit) -> (Vec<f64>, Vec<String>) {
         let first = unit.repetition as usize % unit.paths;
         let (weights, schedule, every, rotate) = if unit.every == 0 {

@@ -62,15 +62,17 @@ impl Measured {
         self.down.iter().map(|&bytes| bytes as f64 / whole.max(1) as f64).collect()
     }
 
-    /// Whether it was split, so that its cost says something: each path, which has an address of its own, carried
-    /// its part of the downlink. Of three paths 20 to 50 %, of two 30 to 70 %. What never switches always counts.
+    /// Whether it was split, so that its cost says something: each path, which has an address of
+    /// its own, carried its part of the downlink. Of three paths 20 to 50 %, of two 30 to 70 %.
+    /// What never switches always counts.
     pub fn counts(&self) -> bool {
         let (least, most) = if self.paths > 2 { (0.2, 0.5) } else { (0.3, 0.7) };
         self.every == 0 || self.shares().iter().all(|share| (least..=most).contains(share))
     }
 
-    /// Whether the machine was so busy with other things that the figure is doubtful: the hypervisor took a tenth of the
-    /// CPU, or one wake-up in a hundred was later than the paths' round-trip time.
+    /// Whether the machine was so busy with other things that the figure is doubtful: the
+    /// hypervisor took a tenth of the CPU, or one wake-up in a hundred was later than the paths'
+    /// round-trip time.
     pub fn disturbed(&self) -> bool {
         self.machine.steal > 0.1 || self.machine.late > 20.0
     }

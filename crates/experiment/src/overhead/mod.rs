@@ -1,8 +1,8 @@
 //! What splitting costs in throughput: the runs of CoMPS (PETS 2022), sections 4.4 and 6, Figure 8.
 //!
 //! A download through `anabranch split` over two or three emulated paths, weighted random, at one
-//! switching interval after the other and without switching; WireGuard (wireguard-go at both ends), Mosh,
-//! and QUIC servers, all unaltered.
+//! switching interval after the other and without switching; WireGuard (wireguard-go at both ends),
+//! Mosh, and QUIC servers, all unaltered.
 //!
 //! ```text
 //!  client host                                        server host

@@ -1,9 +1,10 @@
 //! Mosh: a file of 10 MB is shown again and again, and what the client draws of it is counted.
 //!
-//! The program at the server is `cat`, in a loop. Mosh does not carry what a program prints but what the screen looks like
-//! after it, as often as the round-trip time allows, and skips what scrolled by in between. So its throughput is that
-//! of its screens: the bytes that mosh-client writes to its terminal. What travels would count
-//! repetitions, too, and how fast the file goes by is only how fast the server's terminal takes text.
+//! The program at the server is `cat`, in a loop. Mosh does not carry what a program prints but
+//! what the screen looks like after it, as often as the round-trip time allows, and skips what
+//! scrolled by in between. So its throughput is that of its screens: the bytes that mosh-client
+//! writes to its terminal. What travels would count repetitions, too, and how fast the file goes by
+//! is only how fast the server's terminal takes text.
 
 use std::fs::File;
 use std::io::{self, Read};

@@ -2,8 +2,8 @@
 
 use super::Kind;
 
-/// A statement of CoMPS, section 6, about the throughput that splitting costs. The figure's own points are not given as numbers
-/// anywhere.
+/// A statement of CoMPS, section 6, about the throughput that splitting costs. The figure's own
+/// points are not given as numbers anywhere.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Claim {
     /// About what.
@@ -40,8 +40,8 @@ pub fn claims() -> &'static [Claim] {
     ]
 }
 
-/// What is wanted at 100 ms on the equal network over three paths: the share of the unsplit goodput that is kept at least;
-/// and what the paper's abstract says is lost.
+/// What is wanted at 100 ms on the equal network over three paths: the share of the unsplit goodput
+/// that is kept at least; and what the paper's abstract says is lost.
 pub(super) fn target(kind: Kind) -> (f64, &'static str) {
     match kind {
         Kind::WireGuard => (0.98, "5-6 % lost"),

@@ -222,11 +222,12 @@ impl Settings {
 }
 
 impl Unit {
-    /// The chances of the paths: a draw of the flat Dirichlet distribution, the same for all systems and intervals
-    /// of a repetition.
+    /// The chances of the paths: a draw of the flat Dirichlet distribution, the same for all
+    /// systems and intervals of a repetition.
     ///
-    /// A draw that leaves a path nearly unused is drawn again: a session that is hardly split costs hardly anything, so
-    /// it would flatter. Kept are draws of 25 to 45 % for each of three paths, 35 to 65 % for each of two.
+    /// A draw that leaves a path nearly unused is drawn again: a session that is hardly split costs
+    /// hardly anything, so it would flatter. Kept are draws of 25 to 45 % for each of three paths,
+    /// 35 to 65 % for each of two.
     pub fn weights(&self, seed: u64) -> Vec<f64> {
         let (least, most) = if self.paths > 2 { (0.25, 0.45) } else { (0.35, 0.65) };
         let purpose = format!("overhead weights {} {}", self.net.name(), self.paths);
@@ -259,9 +260,9 @@ impl runner::Unit for Unit {
     }
 }
 
-/// All measurements in the order in which they are made: repetition after repetition, and in each of them all
-/// settings in an order of their own, so that a machine that is busy for a while disturbs no setting in all its
-/// repetitions.
+/// All measurements in the order in which they are made: repetition after repetition, and in each
+/// of them all settings in an order of their own, so that a machine that is busy for a while
+/// disturbs no setting in all its repetitions.
 pub fn plan(settings: &Settings) -> Vec<Unit> {
     let lasts = settings.limit.about();
     let mut units = Vec::new();
@@ -281,7 +282,8 @@ pub fn plan(settings: &Settings) -> Vec<Unit> {
                 }
             }
         }
-        // By dice of each unit's own, so that further settings do not change the order of the others.
+        // By dice of each unit's own, so that further settings do not change the order of the
+        // others.
         round.sort_by_cached_key(|unit| {
             seed::stream(settings.seed, 1, &runner::Unit::id(unit)).next_u64()
         });

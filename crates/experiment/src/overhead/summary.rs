@@ -18,10 +18,12 @@ pub struct Cell {
     pub goodput: Spread,
     /// Of those repetitions that count ([`Measured::counts`]); `None` if none does.
     pub counted: Option<Spread>,
-    /// The shares of the downlink that single paths carried in those repetitions that do not count; `None` if all do.
+    /// The shares of the downlink that single paths carried in those repetitions that do not count;
+    /// `None` if all do.
     pub uncounted: Option<Spread>,
-    /// Goodput as a share of the median without switching, where that was measured; of the repetitions that count. Where
-    /// none does, of all; but QUIC that was not split has none, since following a client to another path is what costs.
+    /// Goodput as a share of the median without switching, where that was measured; of the
+    /// repetitions that count. Where none does, of all; but QUIC that was not split has none, since
+    /// following a client to another path is what costs.
     pub kept: Option<Spread>,
     /// The longest wait of any repetition, in seconds.
     pub longest_gap: f64,
@@ -42,11 +44,13 @@ pub struct Verdict {
     pub paper: &'static str,
     /// The share that is kept; `None`: not measured, or none of it counts.
     pub kept: Option<Spread>,
-    /// Whether each of two runs or more keeps enough (or none does); `None`: runs are on both sides, or too few.
+    /// Whether each of two runs or more keeps enough (or none does); `None`: runs are on both
+    /// sides, or too few.
     pub reached: Option<bool>,
 }
 
-/// All settings that were measured, in the order of system, network, paths and interval, never last.
+/// All settings that were measured, in the order of system, network, paths and interval, never
+/// last.
 pub fn cells(records: &[Measured]) -> Vec<Cell> {
     let key = |r: &Measured| (r.system, r.net, r.paths, r.every.wrapping_sub(1), r.every);
     let mut keys: Vec<_> = records.iter().map(key).collect();

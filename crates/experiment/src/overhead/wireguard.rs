@@ -57,7 +57,8 @@ impl Session for Tunnel<'_> {
     }
 }
 
-/// A socket that controls congestion as the machines of the paper did, whatever this machine prefers.
+/// A socket that controls congestion as the machines of the paper did, whatever this machine
+/// prefers.
 fn tcp() -> io::Result<Socket> {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
     socket.set_tcp_congestion(b"cubic")?;

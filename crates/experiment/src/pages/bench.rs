@@ -10,7 +10,8 @@ use super::super::{Missing, Programs, runner, tunnel};
 use super::house::House;
 use super::{Loaded, Settings, Unit, Web, browser, caddy};
 
-/// Of browsers, tunnel and server: before other work of the machine, behind the thread that carries the packets.
+/// Of browsers, tunnel and server: before other work of the machine, behind the thread that carries
+/// the packets.
 const NICE: i32 = -5;
 /// After so many failures in a row a network is built anew.
 const FAILURES: u32 = 6;
@@ -37,8 +38,9 @@ pub struct Bench {
 }
 
 impl Bench {
-    /// A bench for `settings`, whose sites are of `web`; `splitter` is the `anabranch` under test, `programs` a folder
-    /// that may hold the strangers' programs. Traces of single loads go to the folder `traces`, an absolute path.
+    /// A bench for `settings`, whose sites are of `web`; `splitter` is the `anabranch` under test,
+    /// `programs` a folder that may hold the strangers' programs. Traces of single loads go to the
+    /// folder `traces`, an absolute path.
     ///
     /// # Errors
     /// Programs that it takes are nowhere; all of them are named.
@@ -70,7 +72,8 @@ impl Bench {
                     fruitless = 0;
                     continue;
                 }
-                // They have failed in other networks: at the end of a plan only such loads may be left.
+                // They have failed in other networks: at the end of a plan only such loads may be
+                // left.
                 Ok(Left::Failing { fresh: false, .. }) => continue,
                 Ok(Left::Failing { .. }) => format!("{FAILURES} loads in a row failed"),
                 Err(error) => error.to_string(),

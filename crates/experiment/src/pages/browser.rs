@@ -1,7 +1,8 @@
 //! An unaltered Chromium without a screen, told what to do over a pipe.
 //!
-//! The pipe speaks the Chrome DevTools Protocol, one JSON message after the other with a zero byte between them
-//! (`--remote-debugging-pipe`). A library for it would bring an asynchronous runtime; six commands do not need one.
+//! The pipe speaks the Chrome DevTools Protocol, one JSON message after the other with a zero byte
+//! between them (`--remote-debugging-pipe`). A library for it would bring an asynchronous runtime;
+//! six commands do not need one.
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::process::{ChildStdin, Command, Stdio};
@@ -23,7 +24,8 @@ pub(super) const NEEDS: &[(&str, &str)] = &[("chromium", "package chromium")];
 /// The browser reads commands from descriptor 3 and answers on 4. What it prints is of no interest.
 const PIPES: &str = r#"exec 3<&0 4>&1 </dev/null >/dev/null 2>&1; exec "$@""#;
 
-/// What a browser does of its own accord has no place in a trace. It has no other way out than the tunnel either.
+/// What a browser does of its own accord has no place in a trace. It has no other way out than the
+/// tunnel either.
 const OPTIONS: [&str; 17] = [
     "--headless=new",
     "--disable-gpu",
@@ -110,8 +112,8 @@ impl<'a> Browser<'a> {
         Ok(())
     }
 
-    /// Opens `url` and waits until it is complete, at most `patience` until its load event. What the browser told,
-    /// and when the visit began.
+    /// Opens `url` and waits until it is complete, at most `patience` until its load event. What
+    /// the browser told, and when the visit began.
     ///
     /// # Errors
     /// It has no load event in time, the browser is gone, or somebody said stop.
@@ -139,7 +141,8 @@ impl<'a> Browser<'a> {
         Ok((visit, started))
     }
 
-    /// One command and its result; what else is told meanwhile goes to `visit`, which began with the limit.
+    /// One command and its result; what else is told meanwhile goes to `visit`, which began with
+    /// the limit.
     fn call(
         &mut self,
         method: &str,
@@ -181,7 +184,8 @@ impl<'a> Browser<'a> {
 
 impl Drop for Browser<'_> {
     fn drop(&mut self) {
-        // The main process takes all others with it; a profile that cannot be removed goes with the crew.
+        // The main process takes all others with it; a profile that cannot be removed goes with the
+        // crew.
         let _ = self.process.kill();
         let _ = self.process.wait();
         let profile = &self.profile;

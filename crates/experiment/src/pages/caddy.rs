@@ -18,7 +18,8 @@ use anabranch_drive::emulate::Member;
 /// What it takes, and what gives it.
 pub(super) const NEEDS: &[(&str, &str)] = &[("caddy", "package caddy")];
 
-/// Starts it at the stage's server, with an address in the tunnel for each site. The pin of its certificates.
+/// Starts it at the stage's server, with an address in the tunnel for each site. The pin of its
+/// certificates.
 ///
 /// # Errors
 /// It cannot be started, or does not listen.
@@ -56,8 +57,9 @@ pub(super) fn serve<'a>(
     Ok((caddy, made.pin))
 }
 
-/// All sites from one folder, by the name that the browser asks for; text is compressed, as on the web. Each
-/// address has sockets of its own: one UDP socket for all would answer from the tunnel's first address.
+/// All sites from one folder, by the name that the browser asks for; text is compressed, as on the
+/// web. Each address has sockets of its own: one UDP socket for all would answer from the tunnel's
+/// first address.
 fn config(sites: &[Site], certificates: &[Value]) -> Value {
     let own = sites.iter().map(Site::address).chain([tunnel::SERVER]);
     let listen: Vec<String> = own.map(|address| format!("{address}:443")).collect();

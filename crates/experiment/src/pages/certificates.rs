@@ -7,8 +7,8 @@ use rcgen::{
 };
 use sha2::{Digest, Sha256};
 
-/// A certificate for each of some hosts, by an authority of its own. All have one key, so that a browser
-/// can be told with one hash to trust them.
+/// A certificate for each of some hosts, by an authority of its own. All have one key, so that a
+/// browser can be told with one hash to trust them.
 pub(super) struct Certificates {
     /// The key of all of them, PEM.
     pub(super) key: String,

@@ -21,7 +21,8 @@ use super::{Mode, RTTS, Unit, Web};
 use anabranch_drive::capture::Trace;
 use anabranch_drive::emulate::Member;
 
-/// How long the first connection through a new splitter may take; the tunnel's handshake may be due.
+/// How long the first connection through a new splitter may take; the tunnel's handshake may be
+/// due.
 const PATIENCE: Duration = Duration::from_secs(15);
 /// What the connection before the visit leaves behind has arrived then.
 const CALM: Duration = Duration::from_millis(250);
@@ -66,7 +67,8 @@ impl<'a> House<'a> {
         Ok(House { bench, stage, pin, _tunnel: tunnel, _caddy: server })
     }
 
-    /// Makes one load; what fails is in its record. Once `stop` is set it ends soon, and is of no use.
+    /// Makes one load; what fails is in its record. Once `stop` is set it ends soon, and is of no
+    /// use.
     pub(super) fn load(&self, unit: &Unit, attempt: u32, stop: &AtomicBool) -> Loaded {
         let begun = Instant::now();
         let mut loaded = self.bench.blank(unit, attempt);
@@ -81,7 +83,8 @@ impl<'a> House<'a> {
         let options = options(unit, &self.pin, loaded.http == "h3");
         let profile = format!("profile-{}", unit.site.number);
         let programs = &self.bench.programs;
-        // Before the splitter: a browser that starts takes long, and the tunnel should not fall silent.
+        // Before the splitter: a browser that starts takes long, and the tunnel should not fall
+        // silent.
         let mut browser = Browser::start(self.stage, programs, &profile, &options, stop)?;
         let trace = self.bench.traces.join(loaded.trace());
         let splitter = self.split(unit.mode, loaded.seed, &trace)?;
@@ -137,8 +140,8 @@ impl Loaded {
     }
 }
 
-/// What the browser needs to know for one site: its address, that its key is to be trusted, and its protocol. No
-/// other name resolves, so nothing asks for any.
+/// What the browser needs to know for one site: its address, that its key is to be trusted, and its
+/// protocol. No other name resolves, so nothing asks for any.
 fn options(unit: &Unit, pin: &str, http3: bool) -> Vec<String> {
     let (host, address) = (unit.site.host(), unit.site.address());
     let protocol = match http3 {

@@ -89,8 +89,8 @@ impl Loaded {
     }
 }
 
-/// The columns of the table of all attempts (`docs/formats.md`). Those that did not fail have the number of their load
-/// in the traces, others -1.
+/// The columns of the table of all attempts (`docs/formats.md`). Those that did not fail have the
+/// number of their load in the traces, others -1.
 pub fn columns(records: &[Loaded]) -> Vec<Column> {
     let rows = Rows(records);
     let number = |(at, r): (usize, &Loaded)| if r.error.is_empty() { at as i64 } else { -1 };

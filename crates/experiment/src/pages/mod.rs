@@ -1,8 +1,9 @@
 //! Page loads as an observer of each path sees them: a data set for the lab.
 //!
 //! Chromium loads a page of a local web, with nothing in its cache, through a WireGuard tunnel that
-//! `anabranch split` splits over three emulated paths; the undefended twin of a load is another load by the
-//! first path alone. Both ends of the tunnel, the browser and the web server are unaltered.
+//! `anabranch split` splits over three emulated paths; the undefended twin of a load is another
+//! load by the first path alone. Both ends of the tunnel, the browser and the web server are
+//! unaltered.
 //!
 //! ```text
 //!  client host                                            server host

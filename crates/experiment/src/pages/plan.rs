@@ -146,9 +146,9 @@ impl runner::Unit for Unit {
     }
 }
 
-/// All loads in the order in which they are made: repetition after repetition, in each of them all monitored pages
-/// and a part of the others, split and undefended, in a seeded order, so that a machine that is busy for a while disturbs
-/// no page in all its loads.
+/// All loads in the order in which they are made: repetition after repetition, in each of them all
+/// monitored pages and a part of the others, split and undefended, in a seeded order, so that a
+/// machine that is busy for a while disturbs no page in all its loads.
 pub fn plan(settings: &Settings) -> Vec<Unit> {
     let mut rounds: Vec<Vec<Unit>> = (0..settings.loads.max(1)).map(|_| Vec::new()).collect();
     for (at, site) in settings.sites.iter().enumerate() {

@@ -36,8 +36,9 @@ impl fmt::Display for SetError {
 impl std::error::Error for SetError {}
 
 impl Set<'_> {
-    /// Writes the trace of all good loads of `mode` to `target`, as `docs/formats.md` has it: times from the moment at which
-    /// the browser was told to open the page. False, and no file, if there are none.
+    /// Writes the trace of all good loads of `mode` to `target`, as `docs/formats.md` has it: times
+    /// from the moment at which the browser was told to open the page. False, and no file, if there
+    /// are none.
     ///
     /// # Errors
     /// A trace cannot be read, or the file cannot be written; nothing is left behind then.
@@ -55,8 +56,8 @@ impl Set<'_> {
         Ok(true)
     }
 
-    /// What holds for all: the splitter's own words of one load, and the seed of the run. Loads have their own
-    /// beginnings.
+    /// What holds for all: the splitter's own words of one load, and the seed of the run. Loads
+    /// have their own beginnings.
     fn facts(&self, load: &Loaded) -> Result<TraceFacts, SetError> {
         let (trace, _) = self.open(load)?;
         Ok(TraceFacts { start: None, seed: Some(self.seed), ..trace.facts().clone() })

@@ -46,8 +46,8 @@ pub struct Counts {
     pub without: usize,
 }
 
-/// How evenly the paths share single loads, of all good split ones. A short load has few runs: what the paths carry of all
-/// loads together says nothing about one.
+/// How evenly the paths share single loads, of all good split ones. A short load has few runs: what
+/// the paths carry of all loads together says nothing about one.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Evenness {
     /// Loads by the number of paths that brought something, from one path on.

@@ -9,8 +9,8 @@ use serde_json::Value;
 const QUIET: Duration = Duration::from_millis(500);
 /// A page that never rests is taken as it is so long after its load event.
 const SETTLE: Duration = Duration::from_secs(10);
-/// Errors of requests that are the page's own, the same in each load: third parties have no address here, and
-/// pages ask for what they may not have.
+/// Errors of requests that are the page's own, the same in each load: third parties have no address
+/// here, and pages ask for what they may not have.
 const ITS_OWN: [&str; 9] = [
     "net::ERR_ABORTED",
     "net::ERR_ACCESS_DENIED",
@@ -110,8 +110,8 @@ impl Visit {
     fn failed(&mut self, about: &Value, id: &str) {
         let asked = self.open.remove(id);
         let why = about["errorText"].as_str().unwrap_or_default();
-        // What the browser itself refuses (an http address in a page that came by https, a foreign origin's file)
-        // has a reason in place of an error's name.
+        // What the browser itself refuses (an http address in a page that came by https, a foreign
+        // origin's file) has a reason in place of an error's name.
         let refused = !about["blockedReason"].is_null() || !about["corsErrorStatus"].is_null();
         let listed = ITS_OWN.iter().any(|start| why.starts_with(start));
         let own = refused || listed || about["canceled"] == true;

@@ -113,8 +113,8 @@ impl Web {
 }
 
 impl Site {
-    /// The name that the browser asks for: that of the folder where it is one of a host, and without what a host's
-    /// name may not have.
+    /// The name that the browser asks for: that of the folder where it is one of a host, and
+    /// without what a host's name may not have.
     pub fn host(&self) -> String {
         let plain = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' };
         let text: String = self.name.chars().map(plain).collect();

@@ -1,4 +1,5 @@
-//! XON and XOFF (proposal 324, section 4): a program that reads slowly stops its peer, and tells it how fast it reads.
+//! XON and XOFF (proposal 324, section 4): a program that reads slowly stops its peer, and tells it
+//! how fast it reads.
 
 use std::sync::Arc;
 
@@ -108,7 +109,8 @@ impl Rates {
         (drain.since, drain.bytes) = (Some(now), 0);
     }
 
-    /// A program that has taken a good deal and left nothing could take more than we told (as C tor has it).
+    /// A program that has taken a good deal and left nothing could take more than we told (as C tor
+    /// has it).
     fn raise(&mut self) {
         let drain = &mut self.drain;
         if drain.told > 0 && drain.bytes >= self.params.xon_rate * DATA as u64 {

@@ -1,4 +1,5 @@
-//! SENDMEs of a stream (tor-spec, "Stream-level flow control"): for circuits without congestion control.
+//! SENDMEs of a stream (tor-spec, "Stream-level flow control"): for circuits without congestion
+//! control.
 
 use std::time::Duration;
 

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use anabranch_multipath::Time;
 use anabranch_onion::Event;
-use anabranch_onion::clocks::{Clocks, Said};
+use anabranch_onion::clocks::{Clocks, PeerTime};
 use anabranch_onion::directory::descriptor::hex;
 
 use super::{Numbers, Watch};
@@ -51,7 +51,7 @@ impl Watch for Clocked<'_> {
         else {
             return;
         };
-        let said = Said { relay: identity.rsa, skew, dialled };
+        let said = PeerTime { relay: identity.rsa, skew, dialled };
         if let Some(verdict) = self.clocks.note(now, unix(), said) {
             let skew = Skew::new(verdict, |relay| self.name(relay));
             self.inner.clock(&skew);
