@@ -1,22 +1,32 @@
 # All that is built or downloaded lies in ${XDG_CACHE_HOME:-~/.cache}/anabranch; the clone stays as it is.
 CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/anabranch
 export CARGO_TARGET_DIR ?= $(CACHE)/target
+PREFIX ?= /usr/local
 PYTHON := $(CACHE)/peers/venv/bin/python
 FUZZ_TARGETS := $(basename $(notdir $(wildcard fuzz/fuzz_targets/*.rs)))
 AREA ?= all
 
-.PHONY: help build demo test check package bench bench-wireguard flame accuracy interop soak experiment-overhead experiment-circumvention experiment-pages lab-results lab-ray web fuzz clean
+.PHONY: help build install picture demo test check package bench bench-wireguard flame accuracy interop soak experiment-overhead experiment-circumvention experiment-pages lab-results lab-ray web fuzz clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## */  make \1\t/p' Makefile | expand -t 20
 
 build:  ## the program, optimised
-	cargo build --release --locked -p anabranch
-	@echo "built $(CARGO_TARGET_DIR)/release/anabranch"
+	scripts/build-release -p anabranch
+	@mkdir -p $(CACHE)
+	@strip -o $(CACHE)/stripped $(CARGO_TARGET_DIR)/release/anabranch
+	@echo "built $(CARGO_TARGET_DIR)/release/anabranch ($$(du -h $(CACHE)/stripped | cut -f 1) stripped)"
+	@rm $(CACHE)/stripped
+
+install: build  ## the program, man pages, completions, documents, below PREFIX=/usr/local (and DESTDIR)
+	packaging/install $(CARGO_TARGET_DIR)/release/anabranch $(abspath $(PREFIX))
+
+picture: demo  ## README's picture, of the demo's traffic
+	python3 scripts/picture.py $(CACHE)/demo/demo.html docs/picture.svg
 
 demo:  ## strangers' WireGuard, QUIC and Mosh servers behind three paths, and what each observer saw
 	@scripts/need demo
-	cargo build --release --locked -p anabranch
+	scripts/build-release -p anabranch
 	ANABRANCH=$(CARGO_TARGET_DIR)/release/anabranch python3 examples/demo.py
 
 test:  ## all tests that need no long wait: Rust, harness, and two sessions against strangers' servers
@@ -45,13 +55,13 @@ check:  ## format, lints, documentation, and the guards of the design's invarian
 
 package:  ## the Debian package: program, service, man pages, completions
 	@scripts/need package
-	cargo build --release --locked -p anabranch
+	scripts/build-release -p anabranch
 	@mkdir -p $(CACHE)/package
 	packaging/deb/build $(CARGO_TARGET_DIR)/release/anabranch $(CACHE)/package
 
 flame:  ## where a middle relay spends its time, as a flame graph (INTO=FILE.svg)
 	@scripts/need flame
-	cargo build --release --locked -p anabranch
+	scripts/build-release -p anabranch
 	cargo install --locked --quiet --version 0.12.8 --root $(CACHE)/inferno inferno
 	tests/interop/setup --area tor
 	PATH=$(CACHE)/inferno/bin:$$PATH ANABRANCH=$(CARGO_TARGET_DIR)/release/anabranch \
@@ -60,12 +70,12 @@ flame:  ## where a middle relay spends its time, as a flame graph (INTO=FILE.svg
 bench:  ## speed, against the targets (ARGS="forward delay" for some areas); AREA=tor: a middle relay's CPU beside C tor's; AREA=network: a client among 7,000 relays
 	@scripts/need bench
 ifeq ($(AREA),network)
-	cargo build --release --locked -p anabranch-bench --bin network
+	scripts/build-release -p anabranch-bench --bin network
 	$(CARGO_TARGET_DIR)/release/network $(ARGS)
 else
 ifeq ($(AREA),tor)
-	cargo build --release --locked -p anabranch -p anabranch-bench --bin anabranch --bin idle-circuits --bin guard-clients --bin relay-limit
-	cargo build --release --locked -p anabranch-drive --example pass
+	scripts/build-release -p anabranch -p anabranch-bench --bin anabranch --bin idle-circuits --bin guard-clients --bin relay-limit
+	scripts/build-release -p anabranch-drive --example pass
 	$(CARGO_TARGET_DIR)/release/idle-circuits
 	$(CARGO_TARGET_DIR)/release/guard-clients
 	$(CARGO_TARGET_DIR)/release/relay-limit
@@ -74,14 +84,14 @@ ifeq ($(AREA),tor)
 	ANABRANCH=$(CARGO_TARGET_DIR)/release/anabranch $(PYTHON) bench/tor.py $(ARGS)
 	ANABRANCH=$(CARGO_TARGET_DIR)/release/anabranch $(PYTHON) bench/tor_streams.py $(ARGS)
 else
-	cargo build --release --locked -p anabranch -p anabranch-bench -p anabranch-drive --bins --examples
+	scripts/build-release -p anabranch -p anabranch-bench -p anabranch-drive --bins --examples
 	$(CARGO_TARGET_DIR)/release/bench $(ARGS)
 	$(if $(ARGS),,$(MAKE) bench-wireguard)
 endif
 endif
 
 bench-wireguard:  ## WireGuard over three emulated paths against one, and on loopback (root; part of bench)
-	cargo build --release --locked -p anabranch
+	scripts/build-release -p anabranch
 	tests/interop/setup --area wireguard
 	ANABRANCH=$(CARGO_TARGET_DIR)/release/anabranch $(PYTHON) bench/wireguard.py
 
@@ -96,28 +106,28 @@ interop:  ## against strangers' software over emulated paths; AREA=quic for a pa
 soak:  ## 20 minutes: 200 clients in one process while relays are killed; SECONDS=, CLIENTS=, SEED= (ARGS="--out FOLDER" keeps what was seen)
 	@scripts/need interop
 	tests/interop/setup --area tor
-	cargo build --release --locked -p anabranch -p anabranch-bench --bin anabranch --bin soak
+	scripts/build-release -p anabranch -p anabranch-bench --bin anabranch --bin soak
 	ANABRANCH=$(CARGO_TARGET_DIR)/release/anabranch $(PYTHON) bench/soak.py --seconds $(or $(SECONDS),1200) \
 		--clients $(or $(CLIENTS),200) --seed $(or $(SEED),1) $(ARGS)
 
 experiment-overhead:  ## an hour and a half: what splitting costs WireGuard, Mosh and QUIC, beside the paper; goes on where it stopped (root; ARGS=--full)
 	@scripts/need interop
 	tests/interop/setup --area experiments
-	cargo build --release --locked -p anabranch
+	scripts/build-release -p anabranch
 	@mkdir -p $(CACHE)/experiments
 	$(CARGO_TARGET_DIR)/release/anabranch experiment overhead $(or $(FOLDER),$(CACHE)/experiments/overhead) $(ARGS)
 
 experiment-circumvention:  ## nine minutes: around a censor with the handshake alone by a VPN, and what it costs; goes on where it stopped (root)
 	@scripts/need interop
 	tests/interop/setup --area experiments
-	cargo build --release --locked -p anabranch
+	scripts/build-release -p anabranch
 	@mkdir -p $(CACHE)/experiments
 	$(CARGO_TARGET_DIR)/release/anabranch experiment circumvention $(or $(FOLDER),$(CACHE)/experiments/circumvention) $(ARGS)
 
 experiment-pages: web  ## hours: page loads in Chromium, split and undefended, as a data set; goes on where it stopped (root; ARGS='--monitored 5 --loads 3')
 	@scripts/need interop
 	tests/interop/setup --area experiments
-	cargo build --release --locked -p anabranch
+	scripts/build-release -p anabranch
 	@mkdir -p $(CACHE)/experiments
 	$(CARGO_TARGET_DIR)/release/anabranch experiment pages $(or $(FOLDER),$(CACHE)/experiments/pages) --web $(CACHE)/web $(ARGS)
 

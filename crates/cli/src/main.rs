@@ -1,6 +1,8 @@
 //! The `anabranch` program: one sub-command a module.
 
 mod anonymity;
+#[cfg(test)]
+mod documents;
 mod emulate;
 mod experiment;
 mod failure;

@@ -1,0 +1,45 @@
+//! Every command of README and the guides is one that can be typed: ours by the command line's own
+//! parser, `make`'s by the Makefile, others by their names.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+#[path = "../tests/guide/mod.rs"]
+mod guide;
+
+use std::fs;
+
+use clap::Parser;
+
+use crate::Cli;
+
+/// Programs of others that the documents use.
+const OTHERS: &str =
+    "cat cp curl ip iptables journalctl mkdir ping pip python3 systemctl wg-quick xz";
+
+/// `crates/cli/tests/documents.rs` runs many of them; `lab/tests/test_documents.py` has the lab's.
+#[test]
+fn every_command_of_the_documents_is_known() {
+    let makefile = fs::read_to_string(guide::root().join("Makefile")).unwrap();
+    let commands = guide::commands();
+    let ours = commands.iter().filter(|typed| typed.words[0] == "anabranch").count();
+    assert!(ours > 30, "only {ours} commands of ours were found");
+    for typed in commands {
+        let (place, words) = (&typed.place, &typed.words);
+        match words[0].as_str() {
+            "anabranch" => {
+                if let Err(error) = Cli::try_parse_from(words) {
+                    panic!("{place}: {}\n{error}", words.join(" "));
+                }
+            }
+            "make" => {
+                let target = format!("\n{}:", words[1]);
+                assert!(makefile.contains(&target), "{place}: make has no {}", words[1]);
+            }
+            "anabranch-lab" => {}
+            other => {
+                let known = OTHERS.split(' ').any(|name| name == other);
+                assert!(known, "{place}: {other} is no program that the documents use");
+            }
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! What README and the guides tell people to type is run: splits up to where they would begin
+//! (`--check`), reports, man pages and completions to their end.
+//!
+//! Their interfaces and servers are not on this machine: paths become loopback addresses, names the
+//! loopback. That every command parses as it stands is tested beside the parser
+//! (`src/documents.rs`).
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod guide;
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use tempfile::TempDir;
+
+const TUNNEL: &str = "[Interface]\nPrivateKey = UEFTU1dPUkQtT0YtVEhFLVRFU1QtTk9ULUEtS0VZISE=\n\
+    Address = 10.8.0.2/32\n[Peer]\nPublicKey = Tk9CT0RZUy1QVUJMSUMtS0VZLUZPUi1URVNUUy1PTkU=\n\
+    AllowedIPs = 10.8.0.0/24\nEndpoint = 127.0.0.9:51820\n";
+
+/// The files that the commands name.
+fn folder() -> TempDir {
+    let folder = TempDir::new().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    for name in ["home.conf", "tunnel.conf", "vpn.conf"] {
+        fs::write(at(name), TUNNEL).unwrap();
+    }
+    let example = fs::read_to_string(guide::root().join("examples/tunnel.toml")).unwrap();
+    let (settings, _) = example.split_once("[[path]]").unwrap();
+    let settings = settings.replace("vpn.example.net", "127.0.0.1").replace("51820\"", "4\"");
+    let paths = "[[path]]\nname = \"a\"\naddress = \"127.0.0.2\"\n";
+    for name in ["home.toml", "tunnel.toml"] {
+        fs::write(at(name), format!("{settings}{paths}")).unwrap();
+    }
+    folder
+}
+
+/// The word as it can be said on this machine; `at` tells paths apart.
+fn here(word: &str, at: usize) -> String {
+    let loopback = format!("addr:127.0.0.{}", 2 + at);
+    match word {
+        "auto" => format!("p{at}={loopback}"),
+        "/etc/wireguard/home.conf" => "home.conf".to_owned(),
+        "/etc/wireguard/split.conf" => "new.conf".to_owned(),
+        "split.conf" => format!("split{at}.conf"),
+        _ => match word.split_once('=') {
+            Some((name, kind)) if kind.starts_with("socks5:") => format!("{name}={loopback}"),
+            Some((name, kind)) if ["if:", "wg:"].iter().any(|of| kind.starts_with(of)) => {
+                let (_, rest) = kind.split_once(',').unwrap_or_default();
+                let comma = if rest.is_empty() { "" } else { "," };
+                format!("{name}={loopback}{comma}{rest}")
+            }
+            _ if word.contains(".net:") => format!("127.0.0.1:{}", 4 + at),
+            _ => word.to_owned(),
+        },
+    }
+}
+
+fn run(folder: &Path, words: &[String]) -> Result<String, String> {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_anabranch"));
+    let output = command.args(words).current_dir(folder).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    if output.status.success() { Ok(said) } else { Err(errors) }
+}
+
+#[test]
+fn every_split_of_the_documents_can_begin() {
+    let folder = folder();
+    let splits = guide::commands().into_iter().filter(|typed| {
+        let has = |word: &str| typed.words.iter().any(|own| own == word);
+        typed.words[0] == "anabranch"
+            && typed.words[1] == "split"
+            && !has("--tun")
+            && !has("--restore")
+    });
+    let mut count = 0;
+    for (at, typed) in splits.enumerate() {
+        let mut words = Vec::new();
+        for (n, word) in typed.words[1..].iter().enumerate() {
+            words.push(if word == "split.conf" { here(word, at) } else { here(word, n) });
+        }
+        words.retain(|word| word != "--check");
+        words.extend(["--check".to_owned(), "--same-egress".to_owned()]);
+        let said = run(folder.path(), &words);
+        let said = said.unwrap_or_else(|error| panic!("{}: {words:?}: {error}", typed.place));
+        assert!(said.contains("schedule  "), "{}: {said}", typed.place);
+        count += 1;
+    }
+    assert!(count > 10, "only {count} splits were found");
+}
+
+#[test]
+fn reports_man_pages_and_completions_of_the_documents_are_made() {
+    let folder = folder();
+    let trace = guide::root().join("docs/results/page-loads/split.parquet");
+    fs::copy(trace, folder.path().join("home.parquet")).unwrap();
+    let mut count = 0;
+    for typed in guide::commands() {
+        let ours = typed.words[0] == "anabranch";
+        if !ours || !["report", "generate"].contains(&typed.words[1].as_str()) {
+            continue;
+        }
+        if let Err(error) = run(folder.path(), &typed.words[1..]) {
+            panic!("{}: {error}", typed.place);
+        }
+        count += 1;
+    }
+    assert!(count > 2, "only {count} were found");
+}

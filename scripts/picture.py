@@ -1,0 +1,117 @@
+#!/usr/bin/env python3
+"""Makes README's picture of a page of `anabranch report`: a session's paths and what each carried.
+
+Usage: scripts/picture.py REPORT.html OUT.svg [SESSION]
+
+The drawing is the report's own: its sketch of the paths, and its lanes of the downlink's rate.
+SESSION is a word of the session's headline, QUIC unless given.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+WIDTH, LANE, LEFT, TOP = 860, 46, 150, 210
+STYLE = """
+  .p0 { fill: #2568b8 } .p1 { fill: #d06a00 } .p2 { fill: #1e8a5a } .whole { fill: #7d8791 }
+  .line { fill: none; stroke-width: 3px }
+  .line.p0 { stroke: #2568b8 } .line.p1 { stroke: #d06a00 } .line.p2 { stroke: #1e8a5a }
+  text { font: 15px system-ui, "DejaVu Sans", sans-serif; fill: #1b1f24 }
+  .muted, .axis { fill: #59626c } .axis { font-size: 12px }
+  .ground { fill: #fdfdfc } .lane { fill: #eef0f2 } .end { fill: #f4f5f6; stroke: #59626c }
+  .white { fill: #fdfdfc; stroke: #1b1f24; stroke-width: 1.5px }
+"""
+
+
+def section(page: str, word: str) -> str:
+    """The part of the page that is about the first session of whose headline ``word`` is a part."""
+    for part in page.split("<section id=")[1:]:
+        headline = re.search(r"<h2[^>]*>(.*?)</h2>", part)
+        if headline and word in headline.group(1):
+            return part.split("</section>")[0]
+    sys.exit(f"picture: the report has no session with {word!r} in its headline")
+
+
+def first(pattern: str, text: str, what: str) -> re.Match[str]:
+    """The first match.
+
+    Raises:
+        SystemExit: there is none: the page is not as this script knows it.
+    """
+    found = re.search(pattern, text, re.DOTALL)
+    if found is None:
+        sys.exit(f"picture: the report has no {what}: has its page changed?")
+    return found
+
+
+def lanes(part: str) -> list[tuple[str, str, str, str]]:
+    """Name, remark, width in units and outline of each lane of the downlink's rate."""
+    figure = first(r"<h3>Rate over time</h3>.*?data-way=\"Downlink\">(.*?)data-way", part, "rates")
+    lane = (
+        r'<bdi>(?P<name>[^<]*)</bdi></span><span class="muted">(?P<remark>[^<]*)</span>.*?'
+        r'viewBox="0 0 (?P<width>[\d.]+) 100".*?<path class="(?P<colour>\w+)" d="(?P<shape>[^"]*)"'
+    )
+    found = list(re.finditer(lane, figure.group(1), re.DOTALL))
+    if len(found) < 3:
+        sys.exit("picture: fewer than two paths have a lane")
+    return [
+        (
+            each["name"],
+            each["remark"],
+            each["width"],
+            f'class="{each["colour"]}" d="{each["shape"]}"',
+        )
+        for each in found
+    ]
+
+
+def shares(part: str) -> dict[str, str]:
+    """What the observer of each path saw of the downlink, as the page says it."""
+    bar = first(r"<title>Downlink: ([^<]*)</title>", part, "shares").group(1)
+    return dict(re.findall(r"(\S+) ([\d.]+ %)", bar))
+
+
+def picture(page: str, word: str) -> str:
+    """The whole SVG."""
+    part = section(page, word)
+    sketch = first(r'<svg class="sketch"[^>]*>(.*?)</svg>', page, "sketch").group(1)
+    # The sketch counts all sessions; this picture is of one.
+    sketch = re.sub(r'<text class="muted"[^>]*>[^<]*</text>', "", sketch)
+    sketch = re.sub(r"<title>.*?</title>", "", sketch)
+    seen, drawn = shares(part), lanes(part)
+    room = WIDTH - LEFT - 20
+    rows = []
+    for at, (name, remark, width, path) in enumerate(drawn):
+        y = TOP + at * (LANE + 12)
+        told = "all together" if name.startswith("all ") else f"{name} saw {seen.get(name, '0 %')}"
+        rows.append(f'<text x="10" y="{y + 20}">{told}</text>')
+        rows.append(f'<text x="10" y="{y + 38}" class="axis">{remark}</text>')
+        rows.append(f'<rect class="lane" x="{LEFT}" y="{y}" width="{room}" height="{LANE}"/>')
+        scale = f"translate({LEFT} {y}) scale({room / float(width):.5f} {LANE / 100:.3f})"
+        rows.append(f'<g transform="{scale}"><path {path}/></g>')
+    height = TOP + len(drawn) * (LANE + 12) + 10
+    body = "\n".join(rows)
+    title = f"One {word} download over {len(drawn) - 1} paths, and what each observer saw of it"
+    return f"""<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" role="img">
+<title>{title}</title>
+<style>{STYLE}</style>
+<rect class="ground" width="{WIDTH}" height="{height}"/>
+<g transform="translate({(WIDTH - 560) // 2} 10)">{sketch}</g>
+{body}
+</svg>
+"""
+
+
+def main() -> None:
+    """Reads the report, writes the picture."""
+    if len(sys.argv) not in (3, 4):
+        sys.exit(__doc__)
+    page = Path(sys.argv[1]).read_text(encoding="utf-8")
+    word = sys.argv[3] if len(sys.argv) == 4 else "QUIC"
+    Path(sys.argv[2]).write_text(picture(page, word), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
