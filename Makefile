@@ -6,7 +6,7 @@ PYTHON := $(CACHE)/peers/venv/bin/python
 FUZZ_TARGETS := $(basename $(notdir $(wildcard fuzz/fuzz_targets/*.rs)))
 AREA ?= all
 
-.PHONY: help build install picture demo test check package bench bench-wireguard flame accuracy interop soak experiment-overhead experiment-circumvention experiment-pages lab-results lab-ray web fuzz clean
+.PHONY: help build install static reproducible picture demo test check package bench bench-wireguard flame accuracy interop soak experiment-overhead experiment-circumvention experiment-pages lab-results lab-ray web fuzz clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## */  make \1\t/p' Makefile | expand -t 20
@@ -20,6 +20,17 @@ build:  ## the program, optimised
 
 install: build  ## the program, man pages, completions, documents, below PREFIX=/usr/local (and DESTDIR)
 	packaging/install $(CARGO_TARGET_DIR)/release/anabranch $(abspath $(PREFIX))
+
+static: TARGET := $(shell uname -m)-unknown-linux-musl
+static:  ## a static program that runs on any Linux (installs Rust's musl target by rustup)
+	@scripts/need static
+	rustup target add $(TARGET)
+	scripts/build-release --target $(TARGET) -p anabranch
+	@strip -o $(CACHE)/anabranch-static $(CARGO_TARGET_DIR)/$(TARGET)/release/anabranch
+	@echo "built $(CACHE)/anabranch-static ($$(du -h $(CACHE)/anabranch-static | cut -f 1))"
+
+reproducible:  ## builds twice, in two folders, and compares the bytes (twice as long as build)
+	scripts/reproducible $(CACHE)/reproducible
 
 picture: demo  ## README's picture, of the demo's traffic
 	python3 scripts/picture.py $(CACHE)/demo/demo.html docs/picture.svg
@@ -52,6 +63,7 @@ check:  ## format, lints, documentation, and the guards of the design's invarian
 	python3 -B scripts/test_guards.py
 	python3 -B scripts/web/test_web.py
 	python3 -B scripts/guards.py
+	python3 -B scripts/licences.py --check
 
 package:  ## the Debian package: program, service, man pages, completions
 	@scripts/need package
@@ -61,7 +73,7 @@ package:  ## the Debian package: program, service, man pages, completions
 
 flame:  ## where a middle relay spends its time, as a flame graph (INTO=FILE.svg)
 	@scripts/need flame
-	scripts/build-release -p anabranch
+	CARGO_PROFILE_RELEASE_DEBUG=line-tables-only scripts/build-release -p anabranch
 	cargo install --locked --quiet --version 0.12.8 --root $(CACHE)/inferno inferno
 	tests/interop/setup --area tor
 	PATH=$(CACHE)/inferno/bin:$$PATH ANABRANCH=$(CARGO_TARGET_DIR)/release/anabranch \

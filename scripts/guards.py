@@ -341,12 +341,12 @@ DEFAULTS = {
     "README.md": "The default, `{schedule}` every {time}",
     "examples/tunnel.toml": 'schedule = "{schedule}"\nevery = "{every}"',
     "examples/interface.toml": 'schedule = "{schedule}"',
-    "lab/src/anabranch/splitting.py": 'DEFAULT_SCHEDULE, DEFAULT_EVERY = "{schedule}", "{every}"',
+    "docs/guide/paths.md": "**Why `{schedule}` every {time}:**",
 }
 
 
 def default_schedule(repository: Repository) -> Iterator[str]:
-    """The program, its examples, its documents and the lab have one default schedule."""
+    """Program, examples and documents have one default schedule; the lab asks the binding."""
     core = repository.files.get("crates/comps/src/config.rs", "")
     found = dict(re.findall(r'pub const (SCHEDULE|EVERY): &str = "([^"]+)";', core))
     if len(found) != 2:

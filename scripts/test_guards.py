@@ -11,6 +11,7 @@ from pathlib import Path
 
 sys.dont_write_bytecode = True
 import guards  # noqa: E402
+import licences  # noqa: E402
 from rust_source import blank, functions, lines_without_tests  # noqa: E402
 
 CORE = {"crates/comps/Cargo.toml": ""}
@@ -180,6 +181,22 @@ class Fence(unittest.TestCase):
         for path in sorted(guards.FENCED_TYPES):
             generic = "<u8, u8>" if path.endswith("Map") else "<u8>" if path.endswith("Set") else ""
             assert "disallowed type" in self.clippy(f"pub fn f(_: {path}{generic}) {{}}")
+
+
+class Licences(unittest.TestCase):
+    """Expressions are met by licences that we take, and by no others."""
+
+    def test_expressions(self) -> None:
+        for taken in ("MIT", "MIT/Apache-2.0", "GPL-3.0 OR MIT", "(MIT OR GPL-2.0) AND ISC",
+                      "Apache-2.0 WITH LLVM-exception OR GPL-3.0"):  # fmt: skip
+            assert licences.is_taken(taken), taken
+        for refused in ("", "GPL-3.0", "MIT AND GPL-3.0", "ISC AND (AGPL-3.0 OR GPL-2.0)"):
+            assert not licences.is_taken(refused), refused
+
+    def test_a_package_whose_licence_is_not_taken(self) -> None:
+        package = {"name": "a", "version": "1", "license": "GPL-3.0"}
+        assert len(licences.breaches([package])) == 1
+        assert not licences.breaches([{**package, "license": "MIT"}])
 
 
 class RustSource(unittest.TestCase):

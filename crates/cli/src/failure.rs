@@ -7,6 +7,8 @@ use std::process::ExitCode;
 
 use clap::error::ErrorKind;
 
+use crate::screen::journal::{Journal, Priority};
+
 /// One message for the user and the exit code for their script.
 #[derive(Debug)]
 pub(crate) struct Failure {
@@ -54,7 +56,8 @@ pub(crate) fn exit_code(result: Result<(), Failure>) -> ExitCode {
     let Err(Failure { code, message }) = result else { return ExitCode::SUCCESS };
     if !message.is_empty() {
         // Nobody may be there to read it: that is no reason to panic.
-        let _ = writeln!(std::io::stderr(), "anabranch: {message}");
+        let text = Journal::of_stderr().line(Priority::Error, &format!("anabranch: {message}"));
+        let _ = writeln!(std::io::stderr(), "{text}");
     }
     ExitCode::from(code)
 }

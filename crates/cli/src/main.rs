@@ -13,6 +13,7 @@ mod onion;
 mod report;
 mod screen;
 mod split;
+mod status;
 mod sudo;
 mod text;
 
@@ -42,6 +43,7 @@ enum Command {
     Relay(Box<onion::RelayArgs>),
     Authority(Box<onion::AuthorityArgs>),
     Up(onion::UpArgs),
+    Status(status::StatusArgs),
     Emulate(emulate::EmulateArgs),
     Experiment(experiment::ExperimentArgs),
     Anonymity(anonymity::AnonymityArgs),
@@ -62,6 +64,7 @@ fn run(cli: Cli) -> Result<(), Failure> {
         Command::Relay(args) => args.run(),
         Command::Authority(args) => args.run(),
         Command::Up(args) => args.run(),
+        Command::Status(args) => args.run(),
         Command::Emulate(args) => args.run(),
         Command::Experiment(args) => args.run(),
         Command::Anonymity(args) => args.run(),

@@ -103,6 +103,47 @@ fn each_sub_command_has_a_man_page_that_groff_sets_without_a_warning() {
 }
 
 #[test]
+fn each_kind_of_file_has_a_man_page_with_its_keys_and_its_example() {
+    let folder = TempDir::new().unwrap();
+    assert!(generate(&["man", folder.path().to_str().unwrap()]).status.success());
+    for (kind, words) in [
+        ("split", ["quic-tuples = N", "password-file", "name = \"wlan\""]),
+        ("client", ["share-subnets = true", "exclude = [", "authorities = \"network.txt\""]),
+        ("relay", ["nickname = NICKNAME", "exit = [RULE, ...]", "accept *:443"]),
+        ("authority", ["per-address = ", "valid-intervals", "dam"]),
+        ("emulate", ["[[link]]", "rate_back", "jitter"]),
+    ] {
+        let page = folder.path().join(format!("anabranch-{kind}.toml.5"));
+        let mut groff = Command::new("groff");
+        groff.args(["-man", "-ww", "-Kutf8", "-Tutf8", "-P-cbuo", "-rLL=200n"]).arg(&page);
+        let Some(output) = run(&mut groff) else { continue };
+        assert!(output.status.success() && output.stderr.is_empty(), "{kind}: {output:?}");
+        let text = String::from_utf8(output.stdout).unwrap();
+        for word in words {
+            assert!(text.contains(word), "{kind}: no {word:?} in\n{text}");
+        }
+    }
+}
+
+#[test]
+fn a_page_says_which_values_options_take_and_where_to_read_on() {
+    let folder = TempDir::new().unwrap();
+    assert!(generate(&["man", folder.path().to_str().unwrap()]).status.success());
+    for name in ["split", "client", "relay", "authority"] {
+        let mut groff = Command::new("groff");
+        groff.args(["-man", "-Kutf8", "-Tutf8", "-P-cbuo", "-rLL=2000n"]);
+        groff.arg(folder.path().join(format!("anabranch-{name}.1")));
+        let Some(output) = run(&mut groff) else { return };
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert!(text.contains("[--listen ADDRESS:PORT]"), "{text}");
+        for section in ["EXAMPLES", "ENVIRONMENT", "FILES", "SEE ALSO"] {
+            assert!(text.contains(section), "{name} has no {section}");
+        }
+        assert!(text.contains(&format!("anabranch-{name}.toml(5)")), "{text}");
+    }
+}
+
+#[test]
 fn pages_are_not_written_to_where_no_directory_is() {
     let folder = TempDir::new().unwrap();
     let missing = folder.path().join("none");

@@ -10,7 +10,7 @@
 //!   traffic into it and undoes that, [`netlink`] asks and tells the kernel.
 //! * **The onion network.** [`onion`] has the loops of client, relay and authority, and their files.
 //! * **What observers see.** [`capture`] writes it down for each path; [`metrics`] counts for
-//!   Prometheus.
+//!   Prometheus, and [`status`] tells a run's owner how it goes.
 //! * **An emulated network.** [`emulate`] makes hosts of namespaces and links of
 //!   `anabranch_netem::Link`; [`censor`] is a middlebox in one.
 //! * **Ground.** [`poller`] waits for files and deadlines, [`clock`] is the monotonic clock as a
@@ -37,6 +37,7 @@ pub mod poller;
 pub mod shell;
 pub mod socks;
 pub mod split;
+pub mod status;
 pub mod steer;
 pub mod target;
 pub mod toml_keys;

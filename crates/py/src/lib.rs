@@ -23,6 +23,8 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add("MOST_PATHS", anabranch_multipath::trace::MOST_PATHS)?;
     module.add("LATEST", LATEST)?;
+    module.add("DEFAULT_SCHEDULE", anabranch_comps::SCHEDULE)?;
+    module.add("DEFAULT_EVERY", anabranch_comps::EVERY)?;
     module.add_class::<split::TraceSplit>()?;
     module.add_function(wrap_pyfunction!(families, module)?)?;
     module.add_function(wrap_pyfunction!(draws::draw_paths, module)?)?;

@@ -8,6 +8,8 @@ from numpy.typing import NDArray
 __version__: str
 MOST_PATHS: int
 LATEST: float
+DEFAULT_SCHEDULE: str
+DEFAULT_EVERY: str
 
 Seen: TypeAlias = tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.bool_]]
 

@@ -109,6 +109,7 @@ def evaluate(
         Path | None,
         typer.Option(metavar="FILE.json", help="Keeps the result; predictions in FILE.parquet."),
     ] = None,
+    replace: Annotated[bool, typer.Option("--replace", help="Let --out replace a result.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Numbers as one JSON object.")] = False,
 ) -> None:
     """Trains an attack on what an observer sees, and measures what it finds out."""
@@ -122,7 +123,7 @@ def evaluate(
         _refuse_idle(spec)
         if form is not None and form not in io.FORMATS:
             raise TraceError(f"--from: there are {', '.join(io.FORMATS)}, not '{form}'")
-        _check_out(out, data, form)
+        _check_out(out, data, form, replace=replace)
         traces = io.read(data, form, io.Meaning(unmonitored=unmonitored_y))
         _refuse_idle(spec, recorded=traces.paths is not None)
         with source(data), _epochs() as on_epoch:
@@ -190,6 +191,7 @@ _NOT_SETTINGS = (
     "delay",
     "parameter",
     "out",
+    "replace",
     "as_json",
 )
 
@@ -231,8 +233,8 @@ def _parameters(texts: list[str]) -> dict[str, Any]:
     return found
 
 
-def _check_out(out: Path | None, data: Path, form: str | None) -> None:
-    """Refuses a target that could not be written after an hour of work, or that is the data."""
+def _check_out(out: Path | None, data: Path, form: str | None, *, replace: bool) -> None:
+    """Refuses a target that could not be written after an hour of work, or is there already."""
     if out is None:
         return
     if out.suffix != ".json":
@@ -249,6 +251,8 @@ def _check_out(out: Path | None, data: Path, form: str | None) -> None:
             io.refuse_source(file, data, form)
         if rows.exists() and not out.exists():
             raise TraceError("--out: predictions would replace a file not theirs", file=rows)
+        if out.exists() and not replace:
+            raise TraceError("--out: it exists: choose another place, or add --replace", file=out)
 
 
 @contextmanager

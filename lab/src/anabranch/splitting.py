@@ -22,8 +22,8 @@ class SplitError(ValueError):
     """A split that cannot be made; the message names the setting."""
 
 
-# What `anabranch split` does where nothing is named (crates/comps/src/config.rs; a guard compares).
-DEFAULT_SCHEDULE, DEFAULT_EVERY = "weighted:4", "100ms"
+DEFAULT_SCHEDULE, DEFAULT_EVERY = _core.DEFAULT_SCHEDULE, _core.DEFAULT_EVERY
+"""What `anabranch split` does where nothing is named."""
 
 
 def published_every(schedule: str) -> str | None:

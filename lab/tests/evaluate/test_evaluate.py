@@ -312,7 +312,12 @@ def test_the_command_shows_and_keeps_a_result(data: Path, tmp_path: Path) -> Non
     kept = results.load(out)
     assert kept.spec.parameters == {"trees": 20}
     assert kept.data == results.digest(data)
-    shown = json.loads(lab("evaluate", data, *options, "--json").stdout)
+    written = out.read_bytes()
+    refused = lab("evaluate", data, *options)
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert "result.json: --out: it exists" in refused.stderr
+    assert out.read_bytes() == written
+    shown = json.loads(lab("evaluate", data, *options, "--replace", "--json").stdout)
     assert shown == kept.metrics
     padded = lab("evaluate", data, "--defence", "front", "--parameter", "trees=20")
     assert re.search(r"padding adds \d+\.\d% bytes and 0\.0% time to 40 test loads", padded.stdout)

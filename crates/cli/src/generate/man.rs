@@ -1,4 +1,4 @@
-//! Man pages: one for the program, one for each sub-command.
+//! Man pages: one for the program, one for each sub-command, one for each kind of file.
 
 use std::fs;
 use std::io;
@@ -6,7 +6,9 @@ use std::path::Path;
 
 use clap::{Arg, Command};
 use clap_mangen::Man;
-use roff::{Roff, roman};
+use roff::{Inline, Roff, bold, italic, roman};
+
+use super::files;
 
 /// Writes the pages `anabranch.1`, `anabranch-split.1`, … of `program` to `directory`.
 ///
@@ -17,6 +19,7 @@ pub(super) fn write(directory: &Path, mut program: Command) -> io::Result<()> {
     program = program.disable_help_subcommand(true);
     program.build();
     let version = program.render_version();
+    files::write(directory, &program, version.trim())?;
     pages(&program).try_for_each(|page| {
         let man = Man::new(with_paragraphs(page.clone()));
         let man = man.source(version.trim()).manual("Anabranch");
@@ -45,7 +48,7 @@ fn render(command: &Command, man: &Man) -> io::Result<Vec<u8>> {
     let mut text = Vec::new();
     man.render_title(&mut text)?;
     man.render_name_section(&mut text)?;
-    man.render_synopsis_section(&mut text)?;
+    synopsis(command).to_writer(&mut text)?;
     man.render_description_section(&mut text)?;
     man.render_options_section(&mut text)?;
     if command.get_subcommands().any(|sub| !sub.is_hide_set()) {
@@ -54,7 +57,51 @@ fn render(command: &Command, man: &Man) -> io::Result<Vec<u8>> {
     if let Some(after) = command.get_after_long_help() {
         closing(&after.to_string()).to_writer(&mut text)?;
     }
+    see_also(command).to_writer(&mut text)?;
     Ok(text)
+}
+
+/// How the command is written, each option with its value.
+fn synopsis(command: &Command) -> Roff {
+    let name = command.get_bin_name().unwrap_or(command.get_name());
+    let mut words = vec![bold(name)];
+    for arg in command.get_arguments().filter(|arg| !arg.is_hide_set()) {
+        let (before, after) = if arg.is_required_set() { (" ", "") } else { (" [", "]") };
+        words.push(roman(before));
+        words.extend(arg.get_long().map(|long| bold(format!("--{long}"))));
+        words.extend(values(arg));
+        words.push(roman(after));
+    }
+    if command.get_subcommands().any(|sub| !sub.is_hide_set()) {
+        words.extend([roman(" "), italic("COMMAND")]);
+    }
+    let mut roff = Roff::new();
+    roff.control("SH", ["SYNOPSIS"]).text(words);
+    roff
+}
+
+/// What an option takes.
+fn values(arg: &Arg) -> Vec<Inline> {
+    if !arg.get_action().takes_values() {
+        return Vec::new();
+    }
+    let names = arg.get_value_names().unwrap_or_default();
+    let names: Vec<&str> = names.iter().map(|name| name.as_str()).collect();
+    let blank = if arg.get_long().is_some() { " " } else { "" };
+    vec![roman(blank), italic(names.join(" "))]
+}
+
+/// The pages beside this one.
+fn see_also(command: &Command) -> Roff {
+    let mut roff = Roff::new();
+    roff.control("SH", ["SEE ALSO"]);
+    let mut words = Vec::new();
+    if let Some(file) = files::page_of(command.get_name()) {
+        words.extend([bold(file), roman("(5), ")]);
+    }
+    words.extend([bold("anabranch"), roman("(1), /usr/share/doc/anabranch")]);
+    roff.text(words);
+    roff
 }
 
 /// What `--help` ends with: its lines as they are, each headline a section.

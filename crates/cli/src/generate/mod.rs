@@ -1,5 +1,6 @@
 //! `anabranch generate`: what packagers and shells want, made from the command line's own definition.
 
+mod files;
 mod man;
 mod paths;
 
@@ -30,7 +31,7 @@ enum What {
         /// The shell
         shell: Shell,
     },
-    /// Write a man page for the program and for each sub-command
+    /// Write man pages: of the program, of each sub-command, of each kind of TOML file
     Man {
         /// An existing directory
         #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]

@@ -39,7 +39,17 @@ const CERTIFIED_DAYS: u64 = 365;
 const DAY: u64 = 86_400;
 /// What `--help` ends with.
 const FILES: &str = "\
+EXAMPLES
+  The only authority of a network of your own; it prints its DirAuthority line:
+    anabranch authority --nickname dam --address 192.0.2.9 --listen 0.0.0.0:9001 \\
+        --listen-dir 0.0.0.0:9030 --contact you@example.net
+
+ENVIRONMENT
+  JOURNAL_STREAM   set by systemd: lines then begin with their priority
+  NOTIFY_SOCKET    set by systemd: told when it is ready and when it ends
+
 FILES
+  ~/.local/state/anabranch/authority                 keys, relays, consensuses (--data)
   /usr/share/doc/anabranch/examples/authority.toml   every setting of a file, with comments";
 pub(super) const KEYS: &[&str] = &[
     "nickname",
@@ -137,7 +147,7 @@ impl AuthorityArgs {
         let mut rng = generator().map_err(Failure::trouble)?;
         let data = args.common.data("authority")?;
         let (description, core) = (args.description()?, args.core()?);
-        let log = Arc::new(Log::new(args.common.json, args.common.quiet)?);
+        let log = Arc::new(Log::new("authority", args.common.json, args.common.quiet)?);
         let tightened = own_folder(&data).map_err(Failure::misuse)?;
         tightened.into_iter().for_each(|text| say(&log, &Told::Trouble(text)));
         let ring = KeyRing::open(&data, &mut rng, unix()).map_err(Failure::misuse)?;

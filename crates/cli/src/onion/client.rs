@@ -23,7 +23,20 @@ const LISTEN: &str = "127.0.0.1:9250";
 const MEMORY: usize = 256 << 20;
 /// What `--help` ends with.
 const FILES: &str = "\
+EXAMPLES
+  A network whose DirAuthority lines stand in network.txt, and a program that uses it:
+    anabranch client --authorities network.txt
+    curl --proxy socks5h://127.0.0.1:9250 http://example.net/
+
+  As a file has it:
+    anabranch client client.toml
+
+ENVIRONMENT
+  JOURNAL_STREAM   set by systemd: lines then begin with their priority
+  NOTIFY_SOCKET    set by systemd: told when it is ready and when it ends
+
 FILES
+  ~/.local/state/anabranch/client                guards and the directory (--data)
   /usr/share/doc/anabranch/examples/client.toml   every setting of a file, with comments";
 pub(super) const KEYS: &[&str] = &[
     "listen",
@@ -137,7 +150,7 @@ impl ClientArgs {
             schedule: schedule::Kind::default(),
         };
         let mut screen =
-            Screen::of(args.common.json, args.common.quiet).map_err(Failure::trouble)?;
+            Screen::of("client", args.common.json, args.common.quiet).map_err(Failure::trouble)?;
         for text in claim.tightened.iter().cloned() {
             screen.tell(Happening::Trouble(text));
         }

@@ -4,12 +4,15 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
+use std::sync::{Mutex, PoisonError};
 
 use anabranch_drive::clock::Clock;
 use serde_json::{Value, json};
 
 use crate::failure::Failure;
+use crate::screen::journal::{Journal, Priority};
 use crate::screen::lines::Lines;
+use crate::status::Standing;
 
 /// An object with the seconds since the start beside what it says.
 pub(super) fn stamped(clock: &Clock, mut event: Value) -> String {
@@ -24,31 +27,37 @@ pub(super) struct Log {
     clock: Clock,
     out: Lines,
     warnings: Lines,
+    journal: Journal,
+    standing: Mutex<Option<Standing>>,
 }
 
 impl Log {
-    /// As the flags want it. Who runs goes on when nobody reads any more.
+    /// As the flags want it, for a program of this name. Who runs goes on when nobody reads any more.
     ///
     /// # Errors
     /// The threads that write cannot be had.
-    pub(super) fn new(json: bool, quiet: bool) -> Result<Log, Failure> {
+    pub(super) fn new(program: &str, json: bool, quiet: bool) -> Result<Log, Failure> {
         let stdout = || Lines::file(File::from(io::stdout().as_fd().try_clone_to_owned()?));
         let (out, warnings) =
             (stdout().map_err(Failure::trouble)?, Lines::stderr().map_err(Failure::trouble)?);
-        Ok(Log { json, quiet, clock: Clock::start(), out, warnings })
+        let standing = Mutex::new(Standing::of(program));
+        let (clock, journal) = (Clock::start(), Journal::of_stdout());
+        Ok(Log { json, quiet, clock, out, warnings, journal, standing })
     }
 
     /// Tells an event, which `text` says in words.
     pub(super) fn say(&self, event: &Value, text: &str) {
-        if self.json {
-            self.object(event);
-        } else if !self.quiet {
-            self.out.say(text, lost);
+        self.object(event);
+        if !self.json && !self.quiet {
+            self.out.say(&self.journal.line(Priority::Information, text), lost);
         }
     }
 
     /// Tells an event that only programs want to know.
     pub(super) fn object(&self, event: &Value) {
+        if let Some(standing) = &mut *self.standing.lock().unwrap_or_else(PoisonError::into_inner) {
+            standing.event(event);
+        }
         if self.json {
             let lost = |lines| stamped(&self.clock, json!({"event": "lost", "lines": lines}));
             self.out.say(&stamped(&self.clock, event.clone()), lost);
@@ -57,9 +66,10 @@ impl Log {
 
     /// Tells what is not as it should be, also who wants nothing else.
     pub(super) fn warn(&self, event: &Value, text: &str) {
-        match self.json {
-            true => self.object(event),
-            false => self.warnings.say(&format!("anabranch: {text}"), lost),
+        self.object(event);
+        if !self.json {
+            let text = format!("anabranch: {text}");
+            self.warnings.say(&self.journal.line(Priority::Warning, &text), lost);
         }
     }
 }

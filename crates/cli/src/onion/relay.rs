@@ -39,7 +39,21 @@ const CLAIM: u64 = 1 << 20;
 const LEAST_RATE: u64 = 75 << 10;
 /// What `--help` ends with.
 const FILES: &str = "\
+EXAMPLES
+  A relay that lets streams out to port 443:
+    anabranch relay --nickname river1 --address 192.0.2.1 --listen 0.0.0.0:9001 \\
+        --authorities network.txt --exit 'accept *:443'
+
+  As a file has it, and as a service:
+    anabranch relay /etc/anabranch/river.toml
+    systemctl enable --now anabranch-relay@river
+
+ENVIRONMENT
+  JOURNAL_STREAM   set by systemd: lines then begin with their priority
+  NOTIFY_SOCKET    set by systemd: told when it is ready and when it ends
+
 FILES
+  ~/.local/state/anabranch/relay                 keys, in C tor's files, and the directory (--data)
   /usr/share/doc/anabranch/examples/relay.toml   every setting of a file, with comments";
 pub(super) const KEYS: &[&str] = &[
     "nickname",
@@ -127,7 +141,7 @@ impl RelayArgs {
     pub(crate) fn run(self) -> Result<(), Failure> {
         let flags = self.clone();
         let args = self.merged()?;
-        let mut screen = Screen(Arc::new(Log::new(args.common.json, args.common.quiet)?));
+        let mut screen = Screen(Arc::new(Log::new("relay", args.common.json, args.common.quiet)?));
         let stop = stop_signals().map_err(Failure::trouble)?;
         let mut rng = generator().map_err(Failure::trouble)?;
         let data = args.common.data("relay")?;
@@ -347,17 +361,15 @@ impl Watch for Screen {
     }
 
     fn numbers(&mut self, _: Time, Numbers { stats, links, carried, refused }: &Numbers) {
-        if self.0.json {
-            self.0.object(&json!({
-                "event": "numbers", "links": links, "circuits": stats.circuits,
-                "circuits_made": stats.circuits_made, "circuits_cgo": stats.circuits_cgo,
-                "streams": stats.streams, "cells": stats.cells, "received": carried[0],
-                "sent": carried[1], "relayed": stats.relayed, "violations": stats.violations,
-                "out_of_memory": stats.out_of_memory, "padding_received": stats.padding[0],
-                "padding_sent": stats.padding[1],
-                "connections_refused": refused,
-            }));
-        }
+        self.0.object(&json!({
+            "event": "numbers", "links": links, "circuits": stats.circuits,
+            "circuits_made": stats.circuits_made, "circuits_cgo": stats.circuits_cgo,
+            "streams": stats.streams, "cells": stats.cells, "received": carried[0],
+            "sent": carried[1], "relayed": stats.relayed, "violations": stats.violations,
+            "out_of_memory": stats.out_of_memory, "padding_received": stats.padding[0],
+            "padding_sent": stats.padding[1],
+            "connections_refused": refused,
+        }));
     }
 
     fn note(&mut self, text: &str) {

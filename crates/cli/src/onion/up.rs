@@ -75,7 +75,7 @@ impl UpArgs {
         let stop = stop_signals().map_err(Failure::trouble)?;
         let settings = self.settings(data)?;
         let socks = settings.listen[0];
-        let mut screen = Screen::of(self.json, self.quiet).map_err(Failure::trouble)?;
+        let mut screen = Screen::of("up", self.json, self.quiet).map_err(Failure::trouble)?;
         let (json, quiet) = (self.json.then(Clock::start), self.quiet);
         let mut watch = |happening: Happening| match happening {
             Happening::Client(happening) => screen.tell(with_cure(happening)),

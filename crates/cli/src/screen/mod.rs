@@ -8,6 +8,7 @@ use ratatui::style::Stylize;
 use ratatui::text::{Line, Text};
 
 pub(crate) mod hush;
+pub(crate) mod journal;
 pub(crate) mod lines;
 pub(crate) mod view;
 

@@ -20,9 +20,11 @@ use anabranch_drive::split::{self, Listening, Reread, Screen, Settings};
 use anabranch_drive::steer;
 
 use crate::failure::Failure;
+use crate::status::Standing;
 pub(crate) use options::Options;
 pub(crate) use plan::settings;
 use reread::Source;
+use screen::{Posting, Pricing};
 pub(crate) use screen::{advice, log};
 use uplinks::PathChoice;
 
@@ -187,6 +189,13 @@ fn run(
     metrics: Option<SocketAddr>,
     screen: &mut dyn Screen,
 ) -> Result<(), Failure> {
+    let mut posting = Standing::of("split").map(|standing| Posting::new(screen, standing));
+    let screen: &mut dyn Screen = match &mut posting {
+        Some(posting) => posting,
+        None => screen,
+    };
+    let in_order = settings.core.in_order.is_some();
+    let screen: &mut dyn Screen = &mut Pricing::new(screen, in_order);
     let reread = source
         .map(|source| -> Reread<'_> { Box::new(move |running: &Settings| source.read(running)) });
     let go = |screen: &mut dyn Screen| split::run_rereading(settings, reread, screen);

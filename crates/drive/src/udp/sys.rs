@@ -133,7 +133,8 @@ pub(super) fn receive(
         headers[i].write(header(name, (iovec, 1), control));
         count += 1;
     }
-    let (fd, now) = (fd.as_raw_fd(), libc::MSG_DONTWAIT);
+    // Flags are signed in glibc and unsigned in musl.
+    let (fd, now) = (fd.as_raw_fd(), libc::MSG_DONTWAIT as _);
     let received = uninterrupted(|| {
         let first = headers.as_mut_ptr().cast();
         // SAFETY: the first `count` headers are written, and each points to storage that outlives
@@ -176,7 +177,7 @@ pub(super) fn send(
         let first = headers.as_mut_ptr().cast();
         // SAFETY: the first `count` headers are written, each points to storage that outlives the
         // call, and the kernel only reads names, pieces and control data when it sends.
-        unsafe { libc::sendmmsg(fd.as_raw_fd(), first, count, libc::MSG_DONTWAIT) as isize }
+        unsafe { libc::sendmmsg(fd.as_raw_fd(), first, count, libc::MSG_DONTWAIT as _) as isize }
     })
 }
 

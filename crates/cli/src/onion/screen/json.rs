@@ -17,7 +17,8 @@ pub(super) fn tell(out: &Lines, clock: &Clock, happening: &Happening) {
     out.say(&stamped(clock, value(happening)), lost);
 }
 
-fn value(happening: &Happening) -> Value {
+/// The same as an object.
+pub(super) fn value(happening: &Happening) -> Value {
     match happening {
         Happening::Listening(at) => {
             let at: Vec<String> = at.iter().map(ToString::to_string).collect();

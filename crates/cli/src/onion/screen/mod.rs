@@ -13,9 +13,13 @@ use anabranch_drive::onion::client::Happening;
 
 use crate::screen::has_terminal;
 use crate::screen::lines::Lines;
+use crate::status::Standing;
 
-/// What the user sees.
-pub(super) struct Screen(Kind);
+/// What the user sees, and what is posted for `anabranch status`.
+pub(super) struct Screen {
+    kind: Kind,
+    standing: Option<Standing>,
+}
 
 enum Kind {
     Json(Lines, Clock),
@@ -24,24 +28,30 @@ enum Kind {
 }
 
 impl Screen {
-    /// The one that suits the options and the place that stdout leads to. None makes the run wait for who reads it.
+    /// The one that suits the options and the place that stdout leads to, for a program of this
+    /// name. None makes the run wait for who reads it.
     ///
     /// # Errors
     /// The threads that write cannot be had.
-    pub(super) fn of(json: bool, quiet: bool) -> io::Result<Screen> {
+    pub(super) fn of(program: &str, json: bool, quiet: bool) -> io::Result<Screen> {
+        let standing = Standing::of(program);
         if json {
-            return Ok(Screen(Kind::Json(Lines::stdout()?, Clock::start())));
+            return Ok(Screen { kind: Kind::Json(Lines::stdout()?, Clock::start()), standing });
         }
         let plain = plain::Plain::new(quiet)?;
-        Ok(Screen(match quiet || !has_terminal() {
+        let kind = match quiet || !has_terminal() {
             true => Kind::Plain(plain),
             false => Kind::Live(Box::new(live::Live::new(plain))),
-        }))
+        };
+        Ok(Screen { kind, standing })
     }
 
     /// Something has happened.
     pub(super) fn tell(&mut self, happening: Happening) {
-        match &mut self.0 {
+        if let Some(standing) = &mut self.standing {
+            standing.event(&json::value(&happening));
+        }
+        match &mut self.kind {
             Kind::Json(out, clock) => json::tell(out, clock, &happening),
             Kind::Plain(plain) => plain.tell(&happening),
             Kind::Live(live) => live.tell(&happening),

@@ -8,6 +8,7 @@ use anabranch_drive::onion::office::Fetched;
 use anabranch_drive::onion::reload::in_words;
 use anabranch_onion::Event;
 
+use crate::screen::journal::{Journal, Priority};
 use crate::screen::lines::Lines;
 
 /// A screen of lines.
@@ -16,6 +17,7 @@ pub(super) struct Plain {
     out: Option<Lines>,
     /// To stderr, whatever stdout is used for.
     warnings: Lines,
+    journal: Journal,
     /// The last refusal of a program's wish, and when it was told: a page has many alike.
     refused: Option<(String, Instant)>,
 }
@@ -30,7 +32,8 @@ impl Plain {
     /// The threads that write them cannot be had.
     pub(super) fn new(quiet: bool) -> io::Result<Plain> {
         let out = (!quiet).then(Lines::stdout).transpose()?;
-        Ok(Plain { out, warnings: Lines::stderr()?, refused: None })
+        let journal = Journal::of_stdout();
+        Ok(Plain { out, warnings: Lines::stderr()?, journal, refused: None })
     }
 
     /// Waits until the reader has taken all lines, but not for long. Whether that is so.
@@ -45,9 +48,10 @@ impl Plain {
             if matches!(happening, Happening::Refused(_)) && !self.is_new(&text, Instant::now()) {
                 return;
             }
-            self.warnings.say(&format!("anabranch: {text}"), lost);
+            let text = format!("anabranch: {text}");
+            self.warnings.say(&self.journal.line(Priority::Warning, &text), lost);
         } else if let (Some(out), Some(text)) = (&self.out, milestone(happening)) {
-            out.say(&text, lost);
+            out.say(&self.journal.line(Priority::Information, &text), lost);
         }
     }
 

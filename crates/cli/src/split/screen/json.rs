@@ -8,6 +8,7 @@ use anabranch_drive::split::{Listening, Screen};
 use anabranch_drive::steer::Plan;
 use anabranch_multipath::Time;
 use serde::Serialize;
+use serde_json::Value;
 
 use super::advice;
 use super::book::Book;
@@ -96,6 +97,12 @@ pub(in crate::split) fn about(name: &str, now: Time, about: &Listening) -> Strin
         tunnel_mtu: about.tunnel_mtu,
         paths: about.egresses.iter().chain(&about.others).map(Way::from).collect(),
     })
+}
+
+/// The counters as an object.
+pub(super) fn stats(book: &Book, snapshot: &Snapshot) -> Value {
+    let stats = serde_json::to_value(Stats::of(book, snapshot));
+    stats.expect("these types have string keys and no failing parts")
 }
 
 fn lost(now: Time, lines: u64) -> String {

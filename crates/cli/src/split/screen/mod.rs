@@ -6,6 +6,8 @@ mod json;
 mod live;
 mod model;
 mod plain;
+mod posting;
+mod pricing;
 
 use std::fs::File;
 use std::io;
@@ -16,9 +18,10 @@ use anabranch_drive::split::Screen;
 use super::options::Options;
 use crate::screen::has_terminal;
 use crate::screen::lines::Lines;
-use plain::Journal;
 
 pub(super) use json::about as about_json;
+pub(super) use posting::Posting;
+pub(super) use pricing::Pricing;
 
 /// The screen that suits the options and the place that stdout leads to. None makes the run wait
 /// for who reads it.
@@ -29,7 +32,7 @@ pub(super) fn of(options: &Options) -> io::Result<Box<dyn Screen>> {
     if options.json {
         return Ok(Box::new(json::Json::new()?));
     }
-    let plain = plain::Plain::new(options.quiet, Journal::of(options.verbose))?;
+    let plain = plain::Plain::new(options.quiet, options.verbose)?;
     if options.quiet || !has_terminal() {
         return Ok(Box::new(plain));
     }

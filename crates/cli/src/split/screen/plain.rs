@@ -1,9 +1,6 @@
 //! Lines for a log: one an event, one every five seconds, a table at the end.
 
-use std::fs::File;
 use std::io;
-use std::os::fd::AsFd;
-use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
 
 use anabranch_comps::{Event, Snapshot};
@@ -13,44 +10,10 @@ use anabranch_multipath::Time;
 use super::advice;
 use super::book::is_warning;
 use super::model::{Model, Row, losses, settings};
+use crate::screen::journal::{Journal, Priority};
 use crate::screen::lines::Lines;
 use crate::split::check;
 use crate::text::{millis, percent, scaled, table};
-
-/// What is different where systemd's journal takes the lines.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Journal {
-    /// Lines begin with their priority (sd-daemon(3)): the journal knows the time, and filters.
-    priorities: bool,
-    /// The counters come every five seconds: 17,280 lines a day.
-    counters: bool,
-}
-
-impl Journal {
-    /// No journal.
-    pub(super) const NONE: Journal = Journal { priorities: false, counters: true };
-
-    /// What stdout leads to, by the device and inode that systemd names (systemd.exec(5)).
-    pub(super) fn of(verbose: bool) -> Journal {
-        let named = std::env::var("JOURNAL_STREAM").ok();
-        let own = || {
-            let out = File::from(io::stdout().as_fd().try_clone_to_owned().ok()?);
-            let about = out.metadata().ok()?;
-            Some(format!("{}:{}", about.dev(), about.ino()))
-        };
-        let priorities = named.is_some() && named == own();
-        Journal { priorities, counters: verbose || !priorities }
-    }
-
-    /// `text`, each line with the priority: 4 is a warning, 6 is information.
-    fn line(self, priority: u8, text: &str) -> String {
-        if !self.priorities {
-            return text.to_owned();
-        }
-        let lines: Vec<_> = text.lines().map(|line| format!("<{priority}>{line}")).collect();
-        lines.join("\n")
-    }
-}
 
 /// A screen of lines.
 pub(super) struct Plain {
@@ -59,25 +22,30 @@ pub(super) struct Plain {
     /// Warnings go to stderr, whatever stdout is used for.
     warnings: Lines,
     journal: Journal,
+    /// The counters come every five seconds: 17,280 lines a day.
+    counters: bool,
     /// The session is a login by Mosh: no tunnel has to be told its MTU.
     login: bool,
     model: Model,
 }
 
 impl Plain {
-    /// Lines to stdout and stderr; with `quiet` only warnings, to stderr.
+    /// Lines to stdout and stderr; with `quiet` only warnings, to stderr. The journal has no counters
+    /// but for a `verbose` run.
     ///
     /// # Errors
     /// The threads that write them cannot be had.
-    pub(super) fn new(quiet: bool, journal: Journal) -> io::Result<Plain> {
+    pub(super) fn new(quiet: bool, verbose: bool) -> io::Result<Plain> {
         let out = (!quiet).then(Lines::stdout).transpose()?;
-        Ok(Plain { journal, ..Plain::to(out, Lines::stderr()?) })
+        let journal = Journal::of_stdout();
+        let counters = verbose || !journal.is_there();
+        Ok(Plain { journal, counters, ..Plain::to(out, Lines::stderr()?) })
     }
 
     /// Lines to `out`, where there is one, and to `warnings`.
     pub(super) fn to(out: Option<Lines>, warnings: Lines) -> Plain {
-        let (journal, login) = (Journal::NONE, false);
-        Plain { out, warnings, journal, login, model: Model::default() }
+        let model = Model::default();
+        Plain { out, warnings, journal: Journal::NONE, counters: true, login: false, model }
     }
 
     /// The same for a login by Mosh.
@@ -92,7 +60,7 @@ impl Plain {
 
     fn say(&mut self, text: &str) {
         if let Some(out) = &self.out {
-            out.say(&self.journal.line(6, text), lost);
+            out.say(&self.journal.line(Priority::Information, text), lost);
         }
     }
 
@@ -136,7 +104,7 @@ impl Screen for Plain {
 
     fn snapshot(&mut self, now: Time, snapshot: &Snapshot) {
         self.model.snapshot(now, snapshot);
-        if !self.journal.counters {
+        if !self.counters {
             return;
         }
         let paths: Vec<_> = self.model.rows.iter().map(brief).collect();
@@ -151,12 +119,12 @@ impl Screen for Plain {
         text.extend(self.model.pinned().map(|line| format!("\n{line}")));
         text.extend(advice::never_split(snapshot).map(|line| format!("\n{line}")));
         text.extend(losses(snapshot).map(|line| format!("\n{line}")));
-        out.last(&self.journal.line(6, &text), lost);
+        out.last(&self.journal.line(Priority::Information, &text), lost);
     }
 
     fn warn(&mut self, text: &str) {
         let lost = |lines| format!("warning: {}", lost(lines));
-        self.warnings.say(&self.journal.line(4, &format!("warning: {text}")), lost);
+        self.warnings.say(&self.journal.line(Priority::Warning, &format!("warning: {text}")), lost);
     }
 
     fn interval(&self) -> Duration {

@@ -1,0 +1,123 @@
+//! Man pages of section 5: one for each kind of TOML file, made of the command line's own definition
+//! (a file's keys are the flags' names) and of the example that is shipped.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use clap::{Arg, ArgAction, Command};
+use roff::{Roff, bold, roman};
+
+/// A kind of file: its command, and its examples.
+const KINDS: [(&str, &[&str]); 5] = [
+    (
+        "split",
+        &[
+            include_str!("../../../../examples/tunnel.toml"),
+            include_str!("../../../../examples/interface.toml"),
+        ],
+    ),
+    ("client", &[include_str!("../../../../examples/client.toml")]),
+    ("relay", &[include_str!("../../../../examples/relay.toml")]),
+    ("authority", &[include_str!("../../../../examples/authority.toml")]),
+    ("emulate", &[include_str!("../../../../examples/emulated.toml")]),
+];
+
+/// Flags that are no settings.
+const NO_KEYS: [&str; 6] = ["help", "version", "config", "check", "restore", "file"];
+
+/// The keys of a splitter's `[[path]]` table.
+const PATH_KEYS: [(&str, &str); 9] = [
+    ("name", "the path's name"),
+    ("interface", "an interface, as if:DEVICE"),
+    ("wg", "the wg-quick file of a tunnel that is up, as wg:FILE"),
+    ("address", "a source address, as addr:ADDRESS"),
+    ("ports", "source ports to rotate over, as ports:N"),
+    ("socks5", "HOST:PORT of a SOCKS5 proxy that relays UDP"),
+    ("user", "the user at that proxy"),
+    ("password", "his password"),
+    ("password-file", "a file whose first line it is"),
+];
+
+/// The name of a command's page.
+pub(super) fn page_of(command: &str) -> Option<String> {
+    let known = KINDS.iter().any(|(kind, _)| *kind == command);
+    known.then(|| format!("anabranch-{command}.toml"))
+}
+
+/// Writes `anabranch-split.toml.5` and so on to `directory`.
+///
+/// # Errors
+/// A page cannot be written; those before it stay.
+pub(super) fn write(directory: &Path, program: &Command, version: &str) -> io::Result<()> {
+    KINDS.iter().try_for_each(|(kind, examples)| {
+        let command = program.find_subcommand(kind).expect("a sub-command of that name");
+        let mut text = Vec::new();
+        page(kind, command, examples, version).to_writer(&mut text)?;
+        fs::write(directory.join(format!("anabranch-{kind}.toml.5")), text)
+    })
+}
+
+fn page(kind: &str, command: &Command, examples: &[&str], version: &str) -> Roff {
+    let name = format!("anabranch-{kind}.toml");
+    let mut roff = Roff::new();
+    roff.control("TH", [name.as_str(), "5", "", version, "Anabranch"]);
+    roff.control("SH", ["NAME"]);
+    roff.text([roman(format!("{name} - settings of anabranch {kind}"))]);
+    roff.control("SH", ["DESCRIPTION"]);
+    if kind == "emulate" {
+        roff.text([roman(
+            "A network in TOML: [[host]], [[link]], [[event]] and [[program]] tables. \
+             /usr/share/doc/anabranch/docs/emulator.md says what each key means.",
+        )]);
+    } else {
+        roff.text([roman(format!(
+            "A file in TOML that `anabranch {kind} FILE` reads. Its keys are the names of the flags; \
+             flags win over it. An unknown key is refused with its line.",
+        ))]);
+        keys(&mut roff, command);
+    }
+    if kind == "split" {
+        roff.control("SH", ["[[PATH]] TABLES"]);
+        roff.text([roman(
+            "One for each path; or path = \"auto\" for all of this machine's uplinks.",
+        )]);
+        PATH_KEYS.iter().for_each(|(key, about)| key_of(&mut roff, key, "", about));
+    }
+    for example in examples {
+        roff.control("SH", ["EXAMPLE"]).control("nf", []);
+        for line in example.lines() {
+            roff.text([roman(line)]);
+        }
+        roff.control("fi", []);
+    }
+    roff.control("SH", ["SEE ALSO"]);
+    roff.text([bold(format!("anabranch-{kind}")), roman("(1)")]);
+    roff
+}
+
+fn keys(roff: &mut Roff, command: &Command) {
+    roff.control("SH", ["KEYS"]);
+    for arg in command.get_arguments() {
+        let Some(name) = arg.get_long().filter(|name| !NO_KEYS.contains(name)) else { continue };
+        let about = arg.get_help().map(ToString::to_string).unwrap_or_default();
+        key_of(roff, name, &form(arg), &about);
+    }
+}
+
+fn key_of(roff: &mut Roff, key: &str, form: &str, about: &str) {
+    roff.control("TP", []);
+    roff.text([bold(key), roman(form)]);
+    roff.text([roman(about)]);
+}
+
+/// What stands behind the key.
+fn form(arg: &Arg) -> String {
+    let names = arg.get_value_names().unwrap_or_default();
+    let value = names.first().map_or("TEXT", |name| name.as_str());
+    match arg.get_action() {
+        ArgAction::SetTrue => " = true".to_owned(),
+        ArgAction::Append => format!(" = [{value}, ...]"),
+        _ => format!(" = {value}"),
+    }
+}

@@ -1,0 +1,99 @@
+//! A screen that says once what a run costs QUIC, where it costs much.
+
+use std::time::Duration;
+
+use anabranch_comps::{Event, Protocol, Snapshot};
+use anabranch_drive::split::{Listening, Screen};
+use anabranch_multipath::{Every, Time};
+
+use super::advice;
+
+/// From this length on servers that begin anew on each path keep nine tenths of their speed
+/// (docs/results/overhead.md).
+const LONG: Duration = Duration::from_millis(500);
+
+/// A screen before which another stands.
+pub(in crate::split) struct Pricing<'s> {
+    inner: &'s mut dyn Screen,
+    /// The user has chosen how QUIC is to keep its speed.
+    settled: bool,
+    /// The length of a run, where it is one that ruins QUIC.
+    short: Option<String>,
+}
+
+impl<'s> Pricing<'s> {
+    /// Shows all on `inner`; `in_order` says that what a new path brings waits for the old one.
+    pub(in crate::split) fn new(inner: &'s mut dyn Screen, in_order: bool) -> Pricing<'s> {
+        Pricing { inner, settled: in_order, short: None }
+    }
+
+    fn begin(&mut self, about: &Listening) {
+        let several = about.egresses.len() > 1;
+        let ruins = several && about.every.parse().is_ok_and(ruins_quic);
+        self.short = (ruins && !self.settled).then(|| about.every.clone());
+    }
+}
+
+/// Whether runs end before a server that begins anew on each path is fast again.
+fn ruins_quic(every: Every) -> bool {
+    match every {
+        Every::Never => false,
+        Every::Packets { .. } | Every::PacketRange { .. } => true,
+        Every::Time { mean, .. } => mean < LONG,
+        Every::TimeRange { least, most } => (least + most) / 2 < LONG,
+    }
+}
+
+impl Screen for Pricing<'_> {
+    fn listening(&mut self, about: &Listening) {
+        self.begin(about);
+        self.inner.listening(about);
+    }
+
+    fn event(&mut self, now: Time, event: &Event) {
+        self.inner.event(now, event);
+        if let Event::Recognised { protocol: Protocol::Quic, .. } = event
+            && let Some(every) = self.short.take()
+        {
+            self.settled = true;
+            self.inner.warn(&advice::quic_price(&every));
+        }
+    }
+
+    fn snapshot(&mut self, now: Time, snapshot: &Snapshot) {
+        self.inner.snapshot(now, snapshot);
+    }
+
+    fn finish(&mut self, now: Time, snapshot: &Snapshot) {
+        self.inner.finish(now, snapshot);
+    }
+
+    fn reloaded(&mut self, now: Time, about: &Listening) {
+        self.begin(about);
+        self.inner.reloaded(now, about);
+    }
+
+    fn warn(&mut self, text: &str) {
+        self.inner.warn(text);
+    }
+
+    fn interval(&self) -> Duration {
+        self.inner.interval()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn short_runs_ruin_quic_and_long_ones_do_not() {
+        let ruins = |text: &str| ruins_quic(text.parse().unwrap());
+        for short in ["100ms", "~100ms", "50p", "50-70p", "80-120ms", "499ms"] {
+            assert!(ruins(short), "{short}");
+        }
+        for long in ["never", "1s", "~500ms", "400-600ms"] {
+            assert!(!ruins(long), "{long}");
+        }
+    }
+}

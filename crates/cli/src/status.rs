@@ -1,0 +1,226 @@
+//! `anabranch status`: what runs now, and what each run keeps posted for it.
+
+use std::io::{self, Write};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use anabranch_drive::status::{self, Board};
+use serde_json::{Map, Value, json};
+
+use crate::failure::Failure;
+use crate::html::legible;
+use crate::text::{percent, scaled, table};
+
+/// Events of an onion program whose latest is posted.
+const KEPT: [&str; 9] = [
+    "listening",
+    "fingerprint",
+    "network",
+    "ready",
+    "consensus",
+    "numbers",
+    "clock",
+    "refused",
+    "trouble",
+];
+
+/// Show what runs of yours do now: splitters, clients, relays and authorities
+///
+/// Each run tells it by a socket that only its user may read (below XDG_RUNTIME_DIR; root's in
+/// /run/anabranch). Root sees the runs of services and of all users. Nothing can be changed by it.
+#[derive(clap::Args)]
+pub(crate) struct StatusArgs {
+    /// Print an object a run, one a line (docs/formats.md)
+    #[arg(long)]
+    json: bool,
+}
+
+impl StatusArgs {
+    /// Asks every run, and prints what it says.
+    pub(crate) fn run(self) -> Result<(), Failure> {
+        let mut out = io::stdout().lock();
+        let texts = status::ask().map_err(Failure::trouble)?;
+        let runs = texts.iter().filter_map(|text| serde_json::from_str::<Value>(text).ok());
+        let told: Vec<String> =
+            runs.map(|run| if self.json { run.to_string() } else { words(&run, now()) }).collect();
+        let text = match (told.is_empty(), self.json) {
+            (true, true) => return Ok(()),
+            (true, false) => "nothing runs that this user may ask".to_owned(),
+            (false, _) => told.join("\n"),
+        };
+        writeln!(out, "{text}").or_else(|error| match error.kind() {
+            io::ErrorKind::BrokenPipe => Ok(()),
+            _ => Err(Failure::trouble(error)),
+        })
+    }
+}
+
+/// Seconds since 1970.
+pub(crate) fn now() -> f64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64())
+}
+
+/// What a run keeps posted.
+pub(crate) struct Standing {
+    board: Board,
+    told: Map<String, Value>,
+}
+
+impl Standing {
+    /// For a run of this kind; `None` where no socket can be had: a run goes on without one.
+    pub(crate) fn of(kind: &str) -> Option<Standing> {
+        let board = Board::open(kind).ok().flatten()?;
+        let mut told = Map::new();
+        told.insert("kind".to_owned(), json!(kind));
+        told.insert("pid".to_owned(), json!(std::process::id()));
+        told.insert("version".to_owned(), json!(env!("CARGO_PKG_VERSION")));
+        told.insert("started".to_owned(), json!(now()));
+        let mut standing = Standing { board, told };
+        standing.post();
+        Some(standing)
+    }
+
+    /// What is so from now on, by its name.
+    pub(crate) fn set(&mut self, name: &str, value: Value) {
+        self.told.insert(name.to_owned(), value);
+        self.post();
+    }
+
+    /// An onion program's event, if it is one of those whose latest is posted.
+    pub(crate) fn event(&mut self, event: &Value) {
+        if let Some(name) = event["event"].as_str().filter(|name| KEPT.contains(name)) {
+            let mut kept = event.clone();
+            kept["at"] = json!(now());
+            let name = name.to_owned();
+            self.set(&name, kept);
+        }
+    }
+
+    fn post(&mut self) {
+        let text = serde_json::to_string(&self.told).expect("the keys are strings");
+        self.board.post(text);
+    }
+}
+
+/// A run for people. What it says may come from another user: nothing of it controls a terminal.
+fn words(run: &Value, now: f64) -> String {
+    let text = |value: &Value| legible(value.as_str().unwrap_or("?"));
+    let since = span(now - run["started"].as_f64().unwrap_or(now));
+    let head = format!("{} {} ({since}): ", text(&run["kind"]), run["pid"]);
+    let body = if run["kind"] == "split" { of_split(run, now) } else { of_onion(run, now) };
+    head + &body
+}
+
+fn of_split(run: &Value, now: f64) -> String {
+    let about = &run["listening"];
+    let text = |value: &Value| value.as_str().map(legible);
+    let ends = match (text(&about["listen"]), text(&about["server"])) {
+        (Some(listen), Some(server)) => format!("{listen} for {server}"),
+        (Some(listen), None) => listen,
+        _ => format!("--tun {}", text(&about["tun"]["name"]).unwrap_or_default()),
+    };
+    let plan = [&about["schedule"], &about["every"]].map(|value| text(value).unwrap_or_default());
+    let sessions = run["stats"]["sessions"].as_u64().unwrap_or(0);
+    let head = format!("{ends}, {} every {}, sessions: {sessions}", plan[0], plan[1]);
+    let none = Vec::new();
+    let paths = run["stats"]["paths"].as_array().unwrap_or(&none);
+    let sum = |way: &str| paths.iter().filter_map(|path| path[way].as_f64()).sum::<f64>();
+    let sums = [sum("up_bytes"), sum("down_bytes")];
+    let mut rows = vec![
+        ["  path", "state", "RTT", "up", "share", "down", "share", "last answer"]
+            .map(str::to_owned)
+            .to_vec(),
+    ];
+    rows.extend(paths.iter().map(|path| row(path, sums, &run["answers"], now)));
+    if rows.len() == 1 { head } else { format!("{head}\n{}", table(&rows)) }
+}
+
+fn row(path: &Value, sums: [f64; 2], answers: &Value, now: f64) -> Vec<String> {
+    let name = path["name"].as_str().unwrap_or("?");
+    let rtt = path["rtt_ms"].as_f64().map_or("-".to_owned(), |rtt| format!("{rtt:.1} ms"));
+    let mut row = vec![format!("  {}", legible(name))];
+    row.push(legible(path["state"].as_str().unwrap_or("?")));
+    row.push(rtt);
+    for (way, sum) in ["up_bytes", "down_bytes"].into_iter().zip(sums) {
+        let bytes = path[way].as_f64().unwrap_or(0.0);
+        row.push(scaled(bytes, "B"));
+        row.push(if sum > 0.0 { percent(bytes / sum) } else { "-".to_owned() });
+    }
+    let answer = answers[name].as_f64();
+    row.push(answer.map_or("none".to_owned(), |at| format!("{} ago", span(now - at))));
+    row
+}
+
+fn of_onion(run: &Value, now: f64) -> String {
+    let at = &run["listening"]["addresses"];
+    let at = at.as_array().map(|all| all.iter().filter_map(Value::as_str).collect::<Vec<_>>());
+    let at = at.map(|all| all.join(", "));
+    let at = at.or_else(|| run["listening"]["what"].as_str().map(str::to_owned));
+    let mut parts = vec![at.map_or("not listening yet".to_owned(), |at| legible(&at))];
+    let count = |name: &str| run["numbers"][name].as_f64();
+    for (name, unit) in
+        [("links", ""), ("circuits", ""), ("streams", ""), ("received", "B"), ("sent", "B")]
+    {
+        parts.extend(count(name).map(|number| format!("{name}: {}", scaled(number, unit))));
+    }
+    let mut text = parts.join(", ");
+    if let (Some(what), Some(at)) = (run["trouble"]["what"].as_str(), run["trouble"]["at"].as_f64())
+    {
+        text += &format!("\n  {} ago: {}", span(now - at), long(what));
+    }
+    text
+}
+
+/// A sentence, of which nothing controls a terminal.
+fn long(text: &str) -> String {
+    text.split(' ').map(legible).collect::<Vec<_>>().join(" ")
+}
+
+/// Seconds in the largest unit that tells two of them apart.
+fn span(seconds: f64) -> String {
+    match seconds.max(0.0) {
+        s if s < 100.0 => format!("{s:.0} s"),
+        s if s < 6000.0 => format!("{:.0} min", s / 60.0),
+        s if s < 360_000.0 => format!("{:.0} h", s / 3600.0),
+        s => format!("{:.0} d", s / 86_400.0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_splitter_is_a_line_and_its_paths_a_table() {
+        let path = |name: &str, bytes: u64| json!({"name": name, "state": "up", "rtt_ms": 20.55, "up_bytes": bytes, "down_bytes": 0});
+        let run = json!({
+            "kind": "split", "pid": 7, "started": 1000.0,
+            "listening": {"listen": "127.0.0.1:5", "server": "192.0.2.1:6", "schedule": "weighted:4", "every": "100ms"},
+            "stats": {"sessions": 1, "paths": [path("wlan", 3000), path("lte\u{1b}[2J", 1000)]},
+            "answers": {"wlan": 1290.0, "lte": null},
+        });
+        let text = words(&run, 1300.0);
+        let lines: Vec<_> = text.lines().collect();
+        assert_eq!(
+            lines[0],
+            "split 7 (5 min): 127.0.0.1:5 for 192.0.2.1:6, weighted:4 every 100ms, sessions: 1"
+        );
+        assert!(lines[2].contains("wlan") && lines[2].contains("75 %"), "{text}");
+        assert!(lines[2].ends_with("10 s ago") && lines[3].ends_with("none"), "{text}");
+        assert!(!text.contains('\u{1b}'), "{text}");
+    }
+
+    #[test]
+    fn a_relay_is_a_line_and_its_last_trouble_another() {
+        let run = json!({
+            "kind": "relay", "pid": 8, "started": 0.0,
+            "listening": {"event": "listening", "what": "0.0.0.0:9001"},
+            "numbers": {"links": 3, "circuits": 5, "streams": 0, "received": 2_000_000, "sent": 1},
+            "trouble": {"what": "no authority answers", "at": 86_400.0},
+        });
+        assert_eq!(
+            words(&run, 2.0 * 86_400.0),
+            "relay 8 (48 h): 0.0.0.0:9001, links: 3, circuits: 5, streams: 0, received: 2.0 MB, sent: 1 B\n  \
+             24 h ago: no authority answers"
+        );
+    }
+}
