@@ -14,7 +14,7 @@ use crate::Cli;
 
 /// Programs of others that the documents use.
 const OTHERS: &str =
-    "cat cp curl ip iptables journalctl mkdir ping pip python3 systemctl wg-quick xz";
+    "cat cp curl export ip iptables journalctl mkdir ping pip python3 systemctl wg-quick xz";
 
 /// `crates/cli/tests/documents.rs` runs many of them; `lab/tests/test_documents.py` has the lab's.
 #[test]

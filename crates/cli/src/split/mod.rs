@@ -189,11 +189,7 @@ fn run(
     metrics: Option<SocketAddr>,
     screen: &mut dyn Screen,
 ) -> Result<(), Failure> {
-    let mut posting = Standing::of("split").map(|standing| Posting::new(screen, standing));
-    let screen: &mut dyn Screen = match &mut posting {
-        Some(posting) => posting,
-        None => screen,
-    };
+    let screen: &mut dyn Screen = &mut Posting::new(screen, Standing::of("split"));
     let in_order = settings.core.in_order.is_some();
     let screen: &mut dyn Screen = &mut Pricing::new(screen, in_order);
     let reread = source

@@ -17,7 +17,7 @@ const FRESH: Duration = Duration::from_secs(1);
 /// A screen before which another stands.
 pub(in crate::split) struct Posting<'s> {
     inner: &'s mut dyn Screen,
-    standing: Standing,
+    standing: Option<Standing>,
     book: Book,
     /// Datagrams that had come by each path, by name, and when one came last, in seconds since 1970.
     answers: Map<String, Value>,
@@ -28,7 +28,10 @@ pub(in crate::split) struct Posting<'s> {
 
 impl<'s> Posting<'s> {
     /// Posts what happens, and shows it on `inner`.
-    pub(in crate::split) fn new(inner: &'s mut dyn Screen, standing: Standing) -> Posting<'s> {
+    pub(in crate::split) fn new(
+        inner: &'s mut dyn Screen,
+        standing: Option<Standing>,
+    ) -> Posting<'s> {
         let (book, answers, counts) = (Book::default(), Map::new(), Vec::new());
         Posting { inner, standing, book, answers, counts, next: Time::ZERO }
     }
@@ -37,7 +40,13 @@ impl<'s> Posting<'s> {
         self.book.begin(about);
         let text = json::about("listening", now, about);
         let about = serde_json::from_str(&text).expect("an object that was just written");
-        self.standing.set("listening", about);
+        self.post("listening", about);
+    }
+
+    fn post(&mut self, name: &str, value: Value) {
+        if let Some(standing) = &mut self.standing {
+            standing.set(name, value);
+        }
     }
 
     /// Notes by which paths something came since the last counters.
@@ -69,11 +78,11 @@ impl Screen for Posting<'_> {
 
     fn snapshot(&mut self, now: Time, snapshot: &Snapshot) {
         self.note(snapshot);
-        self.standing.set("answers", Value::Object(self.answers.clone()));
-        self.standing.set("stats", json::stats(&self.book, snapshot));
+        self.post("answers", Value::Object(self.answers.clone()));
+        self.post("stats", json::stats(&self.book, snapshot));
         if now >= self.next {
-            // Half a turn early rather than a turn late.
-            self.next = now + self.inner.interval() - self.inner.interval() / 2;
+            // Half a turn of ours early rather than a whole one late.
+            self.next = now + self.inner.interval() - self.interval() / 2;
             self.inner.snapshot(now, snapshot);
         }
     }
@@ -93,5 +102,39 @@ impl Screen for Posting<'_> {
 
     fn interval(&self) -> Duration {
         self.inner.interval().min(FRESH)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Wants counters every five seconds, and notes when they come.
+    struct Slow(Vec<u64>);
+
+    impl Screen for Slow {
+        fn listening(&mut self, _: &Listening) {}
+        fn event(&mut self, _: Time, _: &Event) {}
+        fn snapshot(&mut self, now: Time, _: &Snapshot) {
+            self.0.push(now.secs_f64().round() as u64);
+        }
+        fn finish(&mut self, _: Time, _: &Snapshot) {}
+        fn reloaded(&mut self, _: Time, _: &Listening) {}
+        fn warn(&mut self, _: &str) {}
+        fn interval(&self) -> Duration {
+            Duration::from_secs(5)
+        }
+    }
+
+    #[test]
+    fn who_wants_counters_every_five_seconds_gets_them_so() {
+        let mut slow = Slow(Vec::new());
+        let mut posting = Posting::new(&mut slow, None);
+        assert_eq!(posting.interval(), FRESH);
+        for second in 0..=20 {
+            let late = Time::from_secs(second) + Duration::from_millis(second % 3);
+            posting.snapshot(late, &Snapshot::default());
+        }
+        assert_eq!(slow.0, [0, 5, 10, 15, 20]);
     }
 }
