@@ -21,12 +21,15 @@ pub(crate) const AREAS: &[(&str, Area)] = &[
     ("forward", forward),
     ("delay", delay),
     ("sessions", sessions),
+    ("far-end", far_end),
     ("schedulers", schedulers),
     ("traces", traces),
 ];
 
 /// Both ends with offloads, at 8.6 Gbit/s in datagrams of 1,350 bytes.
 const JOINED: Load = Load { rate: 800_000.0, burst: 48, sessions: 1, plain: false };
+/// The same at 1.1 Gbit/s: two ends that encrypt have to find room beside sender and receiver.
+const TUNNEL: Load = Load { rate: 100_000.0, burst: 48, sessions: 1, plain: false };
 /// Both ends without.
 const SINGLE: Load = Load { rate: 100_000.0, burst: 1, sessions: 1, plain: true };
 /// As much as there is CPU for.
@@ -67,6 +70,29 @@ fn delay(rig: &Rig, table: &mut Table) -> io::Result<()> {
         let added = runs.iter().zip(direct).map(|(run, direct)| p50(run) - p50(direct));
         let target = target(*subject, Target::AtMost(50.0));
         table.add("delay added, median", subject.name(), "µs", collect(added), target);
+    }
+    Ok(())
+}
+
+/// What each end of a tunnel takes for a datagram, beside plain splitting in the same run.
+fn far_end(rig: &Rig, table: &mut Table) -> io::Result<()> {
+    let subjects = [Subject::Split(3), Subject::Near, Subject::Far];
+    let runs = interleaved(rig, subjects.into_iter(), TUNNEL)?;
+    let cpu = Measured::cpu_per_packet;
+    add(table, "tunnel: CPU per packet, GSO and GRO", "µs", &runs, Target::None, cpu);
+    let lost = |run: &Measured| run.lost() as f64;
+    add(table, "tunnel: lost", "packets", &runs, Target::None, lost);
+    let [(_, plain), ends @ ..] = &runs[..] else { return Ok(()) };
+    for (subject, runs) in ends {
+        let added = runs.iter().zip(plain).map(|(run, plain)| cpu(run) - cpu(plain));
+        let series = collect(added);
+        table.add(
+            "tunnel: added to plain splitting",
+            subject.name(),
+            "µs",
+            series,
+            Target::AtMost(1.0),
+        );
     }
     Ok(())
 }

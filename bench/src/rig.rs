@@ -23,6 +23,10 @@ pub(crate) enum Subject {
     Naive,
     /// `anabranch split` with so many paths, each a source address.
     Split(u8),
+    /// `anabranch split --key` with three paths, before a far end.
+    Near,
+    /// `anabranch merge`, behind such a splitter.
+    Far,
 }
 
 impl Subject {
@@ -33,6 +37,8 @@ impl Subject {
             Subject::Naive => "naive, 3 paths".into(),
             Subject::Split(1) => "split, 1 path".into(),
             Subject::Split(paths) => format!("split, {paths} paths"),
+            Subject::Near => "split, far end".into(),
+            Subject::Far => "merge".into(),
         }
     }
 
@@ -118,12 +124,13 @@ impl Rig {
         let target = sink.ready()?;
         let forwarder = match subject {
             Subject::Direct => None,
+            Subject::Near | Subject::Far => Some(self.tunnel(subject, target)?),
             _ => Some(self.forwarder(subject, target)?),
         };
-        let to = forwarder.as_ref().map_or(target, |(_, listen)| *listen);
+        let to = forwarder.as_ref().map_or(target, |chain| chain.listen);
         let watch = || match &forwarder {
             None => Ok(Usage::default()),
-            Some((running, _)) => Usage::of(running.child.id()),
+            Some(chain) => Usage::of(chain.watched.child.id()),
         };
         let (usage, sockets) = (watch()?, Sockets::now()?);
         let mut blast = self.blast(to, load)?;
@@ -134,8 +141,9 @@ impl Rig {
         std::thread::sleep(Duration::from_millis(50));
         let usage = [usage, watch()?];
         let sink = sink.result()?;
-        if let Some((running, _)) = forwarder {
-            running.interrupt()?;
+        if let Some(chain) = forwarder {
+            chain.watched.interrupt()?;
+            chain.other.map_or(Ok(()), Running::interrupt)?;
         }
         Ok(Measured { blast, sink, usage, sockets })
     }
@@ -155,7 +163,40 @@ impl Rig {
         Running::start(command, Stdio::piped())
     }
 
-    fn forwarder(&self, subject: Subject, to: SocketAddr) -> io::Result<(Running, SocketAddr)> {
+    /// A splitter and the far end that it speaks to.
+    fn tunnel(&self, subject: Subject, to: SocketAddr) -> io::Result<Chain> {
+        let program = || self.program("anabranch").map(Command::new);
+        let keys = std::env::temp_dir().join(format!("anabranch-bench-{}", std::process::id()));
+        std::fs::create_dir_all(&keys)?;
+        let [far_key, near_key] = ["far.key", "near.key"].map(|name| keys.join(name));
+        let made =
+            program()?.arg("key").arg(&far_key).arg(&near_key).stdout(Stdio::null()).status();
+        let [far_at, listen] = [free_port()?, free_port()?];
+        let [mut merge, mut split] = [program()?, program()?];
+        merge.args(["merge", "--json", "--every", "100ms"]).arg("--key").arg(&far_key);
+        merge.arg(format!("--listen={far_at}")).arg(format!("--to={to}"));
+        split.args(["split", "--same-egress", "--schedule", "weighted", "--every", "100ms"]);
+        split.arg("--json").arg("--key").arg(&near_key);
+        split.arg(format!("--listen={listen}")).arg(format!("--to={far_at}"));
+        split.args((0..3).map(|i| format!("--path=p{i}=addr:127.0.0.{}", i + 2)));
+        let mut merge = Running::start(merge, Stdio::null())?;
+        merge.wait_for(far_at.port())?;
+        let mut split = Running::start(split, Stdio::null())?;
+        split.wait_for(listen.port())?;
+        // A handshake over loopback takes a millisecond.
+        std::thread::sleep(Duration::from_millis(300));
+        std::fs::remove_dir_all(&keys)?;
+        if !made?.success() {
+            return Err(io::Error::other("anabranch key failed"));
+        }
+        let (watched, other) = match subject {
+            Subject::Far => (merge, split),
+            _ => (split, merge),
+        };
+        Ok(Chain { watched, other: Some(other), listen })
+    }
+
+    fn forwarder(&self, subject: Subject, to: SocketAddr) -> io::Result<Chain> {
         let listen = free_port()?;
         let mut command = Command::new(self.program(forwarder(subject))?);
         match subject {
@@ -172,14 +213,24 @@ impl Rig {
         }
         let mut running = Running::start(command, Stdio::null())?;
         running.wait_for(listen.port())?;
-        Ok((running, listen))
+        Ok(Chain { watched: running, other: None, listen })
     }
+}
+
+/// What stands between sender and receiver.
+struct Chain {
+    /// Whose CPU time counts.
+    watched: Running,
+    /// The tunnel's other end.
+    other: Option<Running>,
+    /// Where the sender sends to.
+    listen: SocketAddr,
 }
 
 /// The program of a subject, beside ours.
 fn forwarder(subject: Subject) -> &'static str {
     match subject {
-        Subject::Split(_) => "anabranch",
+        Subject::Split(_) | Subject::Near | Subject::Far => "anabranch",
         _ => "examples/forward",
     }
 }

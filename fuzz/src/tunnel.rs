@@ -46,7 +46,7 @@ fn ends() -> Ends {
     let (mut near, now, mut packet) = (near.expect("sound"), Time::from_secs(1), Vec::new());
     near.say(now, 1, &mut packet).expect("a handshake");
     let PacketKind::Handshake(mut answer, Some(accepted)) =
-        far.receive(now, address(), &mut packet)
+        far.receive(now, address().into(), &mut packet)
     else {
         panic!("the client is known")
     };
@@ -58,11 +58,11 @@ fn ends() -> Ends {
 fn stranger(bytes: &[u8]) {
     let mut ends = ends();
     let mut seen = Vec::new();
-    ends.near.seal(ends.now, PathId(0), true, b"seen", &mut seen);
+    ends.near.seal(ends.now, PathId(0), (1, b"seen"), &mut seen);
     let place = usize::from(bytes.first().copied().unwrap_or(0)) % seen.len();
     let mixed = [&seen[..place], bytes].concat();
     for packet in [bytes, &mixed] {
-        let received = ends.far.receive(ends.now, address(), &mut packet.to_vec());
+        let received = ends.far.receive(ends.now, address().into(), &mut packet.to_vec());
         assert!(packet == seen || received == PacketKind::Nothing, "a stranger is answered");
         assert!(
             !ends.near.open(ends.now, &mut packet.to_vec()),
@@ -80,9 +80,9 @@ fn client(bytes: &[u8]) {
         let length = input.below(256);
         let mut packet = Vec::new();
         if ends.near.forge(path, skip, input.take(length), &mut packet) {
-            let received = ends.far.receive(ends.now, address(), &mut packet.clone());
+            let received = ends.far.receive(ends.now, address().into(), &mut packet.clone());
             assert_eq!(received, PacketKind::Session(ends.client));
-            let again = ends.far.receive(ends.now, address(), &mut packet);
+            let again = ends.far.receive(ends.now, address().into(), &mut packet);
             assert_eq!(again, PacketKind::Nothing, "each counts once");
         }
         let mut out = Vec::new();
@@ -102,18 +102,18 @@ fn shaken(bytes: &[u8]) {
     let mut packets = Vec::new();
     for number in 0..40u8 {
         let mut packet = Vec::new();
-        ends.near.seal(ends.now, PathId(0), false, &[number], &mut packet);
+        ends.near.seal(ends.now, PathId(0), (1, &[number]), &mut packet);
         packets.push(packet);
     }
     let mut out = Vec::new();
     while !input.is_empty() {
         ends.now += Duration::from_millis((input.byte() % 8).into());
         let place = input.below(packets.len());
-        ends.far.receive(ends.now, address(), &mut packets[place].clone());
+        ends.far.receive(ends.now, address().into(), &mut packets[place].clone());
         let Some(session) = ends.far.session(ends.client) else { return };
         out.extend(std::iter::from_fn(|| session.poll(ends.now)));
     }
-    let mut numbers: Vec<u8> = out.iter().map(|datagram| datagram[0]).collect();
+    let mut numbers: Vec<u8> = out.iter().map(|datagram| datagram.bytes[0]).collect();
     numbers.sort_unstable();
     numbers.dedup();
     assert_eq!(numbers.len(), out.len(), "a datagram came out twice");

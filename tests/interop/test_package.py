@@ -96,7 +96,7 @@ def test_an_installed_package_works(package: Path, tmp_path: Path) -> None:
         man -w anabranch-split
         bash -c '. /usr/share/bash-completion/completions/anabranch; complete -p anabranch'
         systemd-analyze verify anabranch-split@home.service anabranch-relay@home.service \
-            && echo unit ok
+            anabranch-merge@home.service && echo unit ok
         dpkg-query --show --showformat='${Conffiles}\n' anabranch
         """,
     )

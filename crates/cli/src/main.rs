@@ -8,6 +8,8 @@ mod experiment;
 mod failure;
 mod generate;
 mod html;
+mod key;
+mod merge;
 mod mosh;
 mod onion;
 mod report;
@@ -35,6 +37,8 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     Split(Box<split::SplitArgs>),
+    Merge(Box<merge::MergeArgs>),
+    Key(key::KeyArgs),
     Mosh(Box<mosh::MoshArgs>),
     /// ssh's way to the server for `anabranch mosh`
     #[command(hide = true)]
@@ -58,6 +62,8 @@ fn main() -> ExitCode {
 fn run(cli: Cli) -> Result<(), Failure> {
     match cli.command {
         Command::Split(args) => args.run(),
+        Command::Merge(args) => args.run(),
+        Command::Key(args) => args.run(),
         Command::Mosh(args) => args.run(),
         Command::MoshProxy(args) => args.run(),
         Command::Client(args) => args.run(),

@@ -26,6 +26,8 @@ fn folder() -> TempDir {
     for name in ["home.conf", "tunnel.conf", "vpn.conf"] {
         fs::write(at(name), TUNNEL).unwrap();
     }
+    let keys = ["key".to_owned(), "far.key".to_owned(), "home.key".to_owned()];
+    run(folder.path(), &keys).unwrap();
     let example = fs::read_to_string(guide::root().join("examples/tunnel.toml")).unwrap();
     let (settings, _) = example.split_once("[[path]]").unwrap();
     let settings = settings.replace("vpn.example.net", "127.0.0.1").replace("51820\"", "4\"");

@@ -38,6 +38,9 @@ pub struct Config {
     pub sessions: usize,
     /// What the sessions carry, or [`Guess::Look`] to find out.
     pub protocol: Guess,
+    /// Whether the server is a far end of ours: the driver asks it by each path whether that is heard, and says so by
+    /// [`Input::Path`](crate::Input::Path). Then no path is blamed for a server's silence, and nothing is copied.
+    pub far_end: bool,
 }
 
 impl Config {
@@ -61,6 +64,7 @@ impl Config {
             idle: Duration::from_secs(180),
             sessions: 4096,
             protocol: Guess::Look,
+            far_end: false,
         }
     }
 }

@@ -128,6 +128,8 @@ pub enum DownReason {
     NoSocket,
     /// Used for a second without an answer, by a server that had followed the session there before.
     Silent,
+    /// The far end is not heard by it: it left questions of ours unanswered.
+    Unheard,
 }
 
 /// Why a session ended.

@@ -36,5 +36,5 @@ pub use core::{Core, Failure, Held, Input, Output, Payload};
 pub use event::{CloseReason, DownReason, Event, SessionId};
 pub use protocol::Protocol;
 pub use renumber::Renumbering;
-pub use stats::{Drops, Flow, PathCounters, Pinned, Snapshot, Unsplit};
+pub use stats::{Drops, FarEndCounters, Flow, PathCounters, Pinned, Snapshot, Unsplit};
 pub use tuples::TupleId;

@@ -107,6 +107,17 @@ impl Unsplit {
     }
 }
 
+/// What is known of a tunnel to a far end of ours (told by the driver).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FarEndCounters {
+    /// Whether it answers.
+    pub up: bool,
+    /// Packets of the far end's that were waited for in vain.
+    pub lost: u64,
+    /// How long a datagram waits at most for those that were sent before it.
+    pub patience: Duration,
+}
+
 /// Counted over the whole splitter.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Snapshot {
@@ -136,4 +147,6 @@ pub struct Snapshot {
     pub not_returned: u64,
     /// Datagrams of proxies that were dropped because they were no whole datagram of the server's (counted by the driver).
     pub foreign: u64,
+    /// The far end, where there is one (told by the driver).
+    pub far_end: Option<FarEndCounters>,
 }

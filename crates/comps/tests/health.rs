@@ -293,3 +293,27 @@ fn what_waits_for_one_path_is_not_kept_young_by_the_comings_and_goings_of_others
     }
     assert_eq!(world.core.snapshot().waiting, 0);
 }
+
+#[test]
+fn before_a_far_end_a_path_is_down_when_the_driver_says_so_and_nothing_is_copied() {
+    let settings = Config { far_end: true, ..config(3, "round-robin", "100ms") };
+    let mut world = World::new(settings, Follower::default());
+    world.stream(client(0), 5 * MS, ms(2000));
+    world.cut(1, true);
+    world.stream(client(0), 5 * MS, ms(8000));
+    assert_eq!(downs(&world), [], "a far end answers by a schedule of its own");
+    let unheard = Some(DownReason::Unheard);
+    world.tell(Input::Path { path: PathId(1), broken: unheard });
+    world.stream(client(0), 5 * MS, ms(12_000));
+    assert_eq!(world.counts(ms(8010), ms(12_000))[1], 0, "nothing tries it by itself");
+    world.cut(1, false);
+    world.tell(Input::Path { path: PathId(1), broken: None });
+    world.stream(client(0), 5 * MS, ms(16_000));
+    assert!(world.counts(ms(12_010), ms(16_000))[1] >= 200);
+    // A keep-alive after a long silence is copied for a splitter's paths, not for a tunnel's.
+    world.run_until(ms(50_000));
+    world.client(client(0), &numbered(1));
+    world.run_until(ms(51_000));
+    let copies: u64 = world.core.snapshot().paths.iter().map(|path| path.copies).sum();
+    assert_eq!(copies, 0);
+}

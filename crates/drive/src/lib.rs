@@ -6,6 +6,8 @@
 //!   user calls a path and finds its way out of this machine; [`socks`] is the paths by proxies.
 //!   [`udp`] carries datagrams in batches. [`wg_quick`] and [`mosh`] prepare a user's own tunnel or
 //!   login. [`target`] is a host and a port as users write them.
+//! * **A far end.** [`merge`] is the driver around `anabranch_tunnel::Far`, in front of a server;
+//!   [`far_end`] is what both ends are told, key files above all.
 //! * **Any program** (`--tun`). [`tun`] is the interface, [`packet`] what comes by it, [`steer`] leads
 //!   traffic into it and undoes that, [`netlink`] asks and tells the kernel.
 //! * **The onion network.** [`onion`] has the loops of client, relay and authority, and their files.
@@ -23,10 +25,12 @@ pub mod capture;
 pub mod censor;
 pub mod clock;
 pub mod emulate;
+pub mod far_end;
 pub mod files;
 pub mod hangup;
 pub mod holders;
 mod manager;
+pub mod merge;
 pub mod metrics;
 pub mod mosh;
 pub mod netlink;

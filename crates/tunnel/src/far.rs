@@ -26,8 +26,24 @@ const COOKIES: Duration = Duration::from_secs(120);
 const FORGET: Duration = Duration::from_secs(540);
 
 /// A client, in the order in which they were named.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ClientId(pub u32);
+
+/// Where packets of a client come from, and the address of ours that they came to: answers leave
+/// from there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Peer {
+    /// The client's address, as it is seen here.
+    pub remote: SocketAddr,
+    /// Ours, where there are several.
+    pub local: Option<IpAddr>,
+}
+
+impl From<SocketAddr> for Peer {
+    fn from(remote: SocketAddr) -> Peer {
+        Peer { remote, local: None }
+    }
+}
 
 /// A client's session began anew.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -77,7 +93,7 @@ struct ClientSession {
     ours: [u8; 8],
     session: Session,
     /// Where each path comes from, and the number that said so.
-    peers: Vec<Option<(SocketAddr, u64)>>,
+    peers: Vec<Option<(Peer, u64)>>,
     heard: Time,
 }
 
@@ -112,14 +128,14 @@ impl<R: CryptoRng> Far<R> {
     }
 
     /// Takes a packet that came from there.
-    pub fn receive(&mut self, now: Time, from: SocketAddr, packet: &mut [u8]) -> PacketKind {
+    pub fn receive(&mut self, now: Time, from: Peer, packet: &mut [u8]) -> PacketKind {
         if let Some(client) = self.opened(now, from, packet) {
             return PacketKind::Session(client);
         }
-        self.greeted(now, from, packet).unwrap_or(PacketKind::Nothing)
+        self.greeted(now, from.remote, packet).unwrap_or(PacketKind::Nothing)
     }
 
-    fn opened(&mut self, now: Time, from: SocketAddr, packet: &mut [u8]) -> Option<ClientId> {
+    fn opened(&mut self, now: Time, from: Peer, packet: &mut [u8]) -> Option<ClientId> {
         let id = id_of(&self.disguise, packet)?;
         let first = (id, ClientId(0), 0, PathId(0));
         let last = (id, ClientId(u32::MAX), u32::MAX, PathId(u16::MAX));
@@ -218,25 +234,24 @@ impl<R: CryptoRng> Far<R> {
         Some(&mut running.session)
     }
 
-    /// Appends the packet that carries a datagram to a client by a path; where it goes. `None` if
-    /// there are no keys, or nothing has come by this path yet.
+    /// Appends the packet that carries a datagram of a flow to a client by a path; where it goes.
+    /// `None` if there are no keys, or nothing has come by this path yet.
     pub fn seal(
         &mut self,
         now: Time,
         client: ClientId,
         path: PathId,
-        fresh: bool,
-        datagram: &[u8],
+        content: (u16, &[u8]),
         out: &mut Vec<u8>,
-    ) -> Option<SocketAddr> {
+    ) -> Option<Peer> {
         let running = self.clients.get_mut(client.0 as usize)?.session.as_mut()?;
         let (to, _) = (*running.peers.get(path.index())?)?;
-        let sealed = running.session.seal(now, &self.disguise, path, fresh, datagram, out);
+        let sealed = running.session.seal(now, &self.disguise, path, content, out);
         sealed.then_some(to)
     }
 
     /// Appends the next packet that this end has to say to a client by itself; where it goes.
-    pub fn say(&mut self, now: Time, client: ClientId, out: &mut Vec<u8>) -> Option<SocketAddr> {
+    pub fn say(&mut self, now: Time, client: ClientId, out: &mut Vec<u8>) -> Option<Peer> {
         let running = self.clients.get_mut(client.0 as usize)?.session.as_mut()?;
         loop {
             let before = out.len();
@@ -247,6 +262,20 @@ impl<R: CryptoRng> Far<R> {
             // Nothing has come by that path: nobody knows where it leads.
             out.truncate(before);
         }
+    }
+
+    /// Paths of a client's session; none where there is no session.
+    #[must_use]
+    pub fn paths(&self, client: ClientId) -> usize {
+        let running = self.clients.get(client.0 as usize).and_then(|one| one.session.as_ref());
+        running.map_or(0, |running| running.peers.len())
+    }
+
+    /// Where a client's path comes from.
+    #[must_use]
+    pub fn peer(&self, client: ClientId, path: PathId) -> Option<Peer> {
+        let running = self.clients.get(client.0 as usize)?.session.as_ref()?;
+        running.peers.get(path.index())?.map(|(peer, _)| peer)
     }
 
     /// Whether a path leads anywhere yet, and what a scheduler may know of it.

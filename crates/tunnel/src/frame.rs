@@ -2,16 +2,18 @@
 //!
 //! ```text
 //! frame = kind (1) · [stamp (4)] · [length (2)] · content · [zeros]
+//! data  = flow (2) · datagram
 //! ```
 //!
 //! A stamp is when the packet was sent, in microseconds of the sender's clock (the lowest 32 bits).
-//! A length is there where zeros follow, to make the packet as long as others.
+//! A length is there where zeros follow, to make the packet as long as others. A flow is one program
+//! of the near end's: the far end speaks to the server from a port of its own for each.
 
 /// A frame, read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Frame<'a> {
-    /// A datagram; when it was sent, if it begins a run.
-    Data { stamp: Option<u32>, datagram: &'a [u8] },
+    /// A datagram of a flow, and when it was sent.
+    Data { stamp: u32, flow: u16, datagram: &'a [u8] },
     /// To be answered by a [`Frame::Pong`] by the same path.
     Ping { stamp: u32 },
     /// The stamp that is answered, and when the answer was sent.
@@ -29,7 +31,11 @@ const STAMPED: u8 = 0x10;
 const PADDED: u8 = 0x20;
 
 /// Bytes that a datagram's frame has more than the datagram, at most.
-pub(crate) const OVERHEAD: usize = 1 + 4 + 2;
+pub(crate) const OVERHEAD: usize = PLAIN + LENGTH;
+/// The same where no zeros follow.
+pub(crate) const PLAIN: usize = 1 + 4 + FLOW;
+const LENGTH: usize = 2;
+const FLOW: usize = 2;
 
 impl<'a> Frame<'a> {
     /// Reads a frame; `None` for kinds of later versions and what is malformed.
@@ -53,7 +59,10 @@ impl<'a> Frame<'a> {
             return None;
         }
         match kind & KIND {
-            DATA => Some(Frame::Data { stamp, datagram: content }),
+            DATA => {
+                let (flow, datagram) = content.split_first_chunk::<FLOW>()?;
+                Some(Frame::Data { stamp: stamp?, flow: u16::from_be_bytes(*flow), datagram })
+            }
             PING => Some(Frame::Ping { stamp: stamp? }),
             PONG => {
                 let echo = u32::from_be_bytes(content.try_into().ok()?);
@@ -64,33 +73,45 @@ impl<'a> Frame<'a> {
         }
     }
 
-    /// What stands before the content, the content, and the zeros that make the whole as long as
+    /// What stands before the datagram, the datagram, and the zeros that make the whole as long as
     /// the least of `sizes` that it fits into.
     pub(crate) fn parts(&self, sizes: &[usize], parts: &mut Parts) {
-        let (kind, stamp, content): (u8, Option<u32>, &[u8]) = match self {
-            Frame::Data { stamp, datagram } => (DATA, *stamp, datagram),
-            Frame::Ping { stamp } => (PING, Some(*stamp), &[]),
-            Frame::Pong { echo, stamp } => {
-                parts.echo = echo.to_be_bytes();
-                (PONG, Some(*stamp), &[])
+        let (kind, stamp, field, datagram) = match self {
+            Frame::Data { stamp, flow, datagram } => {
+                (DATA, Some(*stamp), Field::Flow(flow.to_be_bytes()), datagram.len())
             }
-            Frame::Close => (CLOSE, None, &[]),
+            Frame::Ping { stamp } => (PING, Some(*stamp), Field::None, 0),
+            Frame::Pong { echo, stamp } => (PONG, Some(*stamp), Field::Echo(echo.to_be_bytes()), 0),
+            Frame::Close => (CLOSE, None, Field::None, 0),
         };
-        let length = if kind == PONG { parts.echo.len() } else { content.len() };
+        let length = field.bytes().len() + datagram;
+        let plain = 1 + stamp.map_or(0, |_| 4) + length;
+        let size = sizes.iter().copied().filter(|size| *size >= plain + LENGTH).min();
+        let padded = size.zip(u16::try_from(length).ok());
+        let flags = stamp.map_or(0, |_| STAMPED) | padded.map_or(0, |_| PADDED);
+        parts.zeros = padded.map_or(0, |(size, _)| size - plain - LENGTH);
         parts.head.clear();
-        parts.head.push(kind);
-        if let Some(stamp) = stamp {
-            parts.head[0] |= STAMPED;
-            parts.head.extend_from_slice(&stamp.to_be_bytes());
+        parts.head.push(kind | flags);
+        parts.head.extend(stamp.into_iter().flat_map(u32::to_be_bytes));
+        parts.head.extend(padded.into_iter().flat_map(|(_, length)| length.to_be_bytes()));
+        parts.head.extend_from_slice(field.bytes());
+    }
+}
+
+/// What stands first in a content.
+enum Field {
+    None,
+    Flow([u8; FLOW]),
+    Echo([u8; 4]),
+}
+
+impl Field {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Field::None => &[],
+            Field::Flow(flow) => flow,
+            Field::Echo(echo) => echo,
         }
-        let plain = parts.head.len() + length;
-        let size = sizes.iter().copied().filter(|size| *size >= plain + 2).min();
-        parts.zeros = size.map_or(0, |size| size - plain - 2);
-        if let (Some(_), Ok(length)) = (size, u16::try_from(length)) {
-            parts.head[0] |= PADDED;
-            parts.head.extend_from_slice(&length.to_be_bytes());
-        }
-        parts.is_pong = kind == PONG;
     }
 }
 
@@ -98,8 +119,6 @@ impl<'a> Frame<'a> {
 #[derive(Default)]
 pub(crate) struct Parts {
     head: Vec<u8>,
-    echo: [u8; 4],
-    is_pong: bool,
     zeros: usize,
 }
 
@@ -108,8 +127,7 @@ static ZEROS: [u8; 65_536] = [0; 65_536];
 impl Parts {
     /// The pieces, one behind the other.
     pub(crate) fn around<'a>(&'a self, datagram: &'a [u8]) -> [&'a [u8]; 3] {
-        let content = if self.is_pong { &self.echo[..] } else { datagram };
-        [&self.head, content, &ZEROS[..self.zeros.min(ZEROS.len())]]
+        [&self.head, datagram, &ZEROS[..self.zeros.min(ZEROS.len())]]
     }
 }
 
@@ -127,8 +145,8 @@ mod tests {
     #[test]
     fn what_is_written_is_read() {
         let frames = [
-            Frame::Data { stamp: None, datagram: b"x" },
-            Frame::Data { stamp: Some(7), datagram: b"" },
+            Frame::Data { stamp: 0, flow: 0, datagram: b"x" },
+            Frame::Data { stamp: 7, flow: 0xfffe, datagram: b"" },
             Frame::Ping { stamp: u32::MAX },
             Frame::Pong { echo: 1, stamp: 2 },
             Frame::Close,
@@ -144,18 +162,26 @@ mod tests {
     #[test]
     fn padding_leaves_a_few_sizes_alone() {
         for length in 0..300 {
-            let bytes =
-                written(&Frame::Data { stamp: None, datagram: &vec![1; length] }, &[64, 256]);
-            let size = [64, 256].into_iter().find(|size| length + 3 <= *size);
-            assert_eq!(bytes.len(), size.unwrap_or(length + 1));
+            let datagram = &vec![1; length];
+            let bytes = written(&Frame::Data { stamp: 1, flow: 2, datagram }, &[64, 256]);
+            let size = [64, 256].into_iter().find(|size| length + OVERHEAD <= *size);
+            assert_eq!(bytes.len(), size.unwrap_or(length + PLAIN));
         }
     }
 
     #[test]
     fn frames_of_later_versions_and_short_ones_are_none() {
-        for bytes in
-            [&[][..], &[4], &[0x40], &[PING], &[PONG | STAMPED, 0, 0, 0, 0], &[PADDED, 0, 9]]
-        {
+        let data_without_flow = &[DATA | STAMPED, 0, 0, 0, 0, 1];
+        assert_eq!(Frame::read(data_without_flow), None);
+        for bytes in [
+            &[][..],
+            &[4],
+            &[0x40],
+            &[PING],
+            &[PONG | STAMPED, 0, 0, 0, 0],
+            &[PADDED, 0, 9],
+            &[0; 9],
+        ] {
             assert_eq!(Frame::read(bytes), None, "{bytes:?}");
         }
     }

@@ -31,7 +31,7 @@ mod noise;
 mod replay;
 mod session;
 
-pub use far::{ClientId, Far, NewRun, PacketKind};
+pub use far::{ClientId, Far, NewRun, PacketKind, Peer};
 pub use hello::LONGEST_LABEL;
 pub use near::{Near, NearError, State};
-pub use session::{OVERHEAD, Session};
+pub use session::{Datagram, OVERHEAD, PADDED_OVERHEAD, Session};

@@ -25,10 +25,17 @@ const HASTE: [Duration; 3] =
 /// REJECT_AFTER_TIME): the other end may have forgotten them.
 const REJECT: Duration = Duration::from_secs(180);
 
+/// After the far end's farewell a handshake is begun anew; after each further one that follows soon, twice as
+/// late, as often as this.
+const FAREWELL: Duration = Duration::from_millis(500);
+const FAREWELLS: u32 = 6;
+/// A session that lasted so long was one.
+const LASTING: Duration = Duration::from_secs(10);
+
 /// How far a near end is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// No far end has answered yet, after so many handshakes.
+    /// No far end has answered yet, or any more, after so many handshakes.
     Trying {
         /// Handshakes that were begun.
         tries: u32,
@@ -53,10 +60,14 @@ pub struct Near<R> {
     /// The handshake that waits for its answer.
     pending: Option<HandshakeState>,
     cookie: Cookie,
+    /// The stamp of the last handshake.
+    stamp: u64,
     /// When a handshake is to be begun.
     due: Time,
     tries: u32,
     agreed: Option<Time>,
+    /// How often the far end said farewell, each time soon after it had answered.
+    farewells: u32,
     /// The far end's part of the session.
     theirs: Option<[u8; 8]>,
 }
@@ -103,9 +114,11 @@ impl<R: CryptoRng> Near<R> {
             generation: 0,
             pending: None,
             cookie: [0; 16],
+            stamp: 0,
             due: Time::ZERO,
             tries: 0,
             agreed: None,
+            farewells: 0,
             theirs: None,
         })
     }
@@ -113,7 +126,12 @@ impl<R: CryptoRng> Near<R> {
     /// How far it is.
     #[must_use]
     pub fn state(&self) -> State {
-        if self.session.is_up() { State::Up } else { State::Trying { tries: self.tries } }
+        // A far end that has gone leaves keys that nobody answers to.
+        let is_lost = self.tries > 0 && self.session.is_deaf();
+        match self.session.is_up() && !is_lost {
+            true => State::Up,
+            false => State::Trying { tries: self.tries },
+        }
     }
 
     /// The session, to look at and to take datagrams from.
@@ -121,18 +139,17 @@ impl<R: CryptoRng> Near<R> {
         &mut self.session
     }
 
-    /// Appends the packet that carries a datagram by a path; see [`Session`]. False if it has to
-    /// wait.
+    /// Appends the packet that carries a datagram of a flow by a path; see [`Session`]. False if it
+    /// has to wait.
     pub fn seal(
         &mut self,
         now: Time,
         path: PathId,
-        fresh: bool,
-        datagram: &[u8],
+        content: (u16, &[u8]),
         out: &mut Vec<u8>,
     ) -> bool {
         let sound = self.agreed.is_some_and(|agreed| now.since(agreed) < REJECT);
-        sound && self.session.seal(now, &self.disguise, path, fresh, datagram, out)
+        sound && self.session.seal(now, &self.disguise, path, content, out)
     }
 
     /// Takes a packet that came. Whether it was of the far end.
@@ -142,10 +159,22 @@ impl<R: CryptoRng> Near<R> {
         if let Some((_, generation, path)) = known {
             let opened = self.session.open(now, &self.disguise, generation, path, packet);
             if opened.is_some() {
+                self.follow_farewell(now);
                 return true;
             }
         }
         self.answered(now, packet).is_some()
+    }
+
+    /// The far end has ended the session, as one that is stopped does: another may be there soon.
+    fn follow_farewell(&mut self, now: Time) {
+        let Some(agreed) = self.agreed.take_if(|_| self.session.is_closed()) else { return };
+        if now.since(agreed) >= LASTING {
+            self.farewells = 0;
+        }
+        let pause = FAREWELL * (1 << self.farewells);
+        self.farewells = (self.farewells + 1).min(FAREWELLS);
+        (self.theirs, self.tries, self.due) = (None, 0, now + pause);
     }
 
     /// Takes an answer to a handshake.
@@ -172,6 +201,7 @@ impl<R: CryptoRng> Near<R> {
         }
         self.generation += 1;
         self.session.renew(self.generation, epoch, true);
+        self.session.ask_at(now);
         (self.pending, self.tries, self.agreed) = (None, 0, Some(now));
         self.due = now + RENEW;
         Some(())
@@ -190,14 +220,16 @@ impl<R: CryptoRng> Near<R> {
         self.session.say(now, &self.disguise, out)
     }
 
-    fn greet(&mut self, now: Time, stamp: u64, out: &mut Vec<u8>) -> PathId {
+    fn greet(&mut self, now: Time, unix_millis: u64, out: &mut Vec<u8>) -> PathId {
         let path = PathId::at(self.tries as usize % usize::from(self.paths));
         let pause = HASTE.get(self.tries as usize).copied().unwrap_or(RETRY);
         (self.tries, self.due) = (self.tries.saturating_add(1), now + pause);
+        // A wall clock may be set back.
+        self.stamp = unix_millis.max(self.stamp + 1);
         let hello = Hello {
             run: self.run,
             first: self.session.next_number(),
-            stamp,
+            stamp: self.stamp,
             paths: self.paths,
             label: self.label.clone(),
         };

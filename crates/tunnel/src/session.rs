@@ -2,6 +2,7 @@
 //! and which paths answer.
 
 use std::collections::VecDeque;
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use anabranch_multipath::{Merger, PathId, PathView, Time};
@@ -12,20 +13,37 @@ use crate::epoch::{self, Epoch, Id};
 use crate::frame::{self, Frame, Parts};
 use crate::replay::Replay;
 
-/// Bytes that a packet has more than the datagram in it, at most.
-pub const OVERHEAD: usize = epoch::OVERHEAD + frame::OVERHEAD;
+/// Bytes that a packet has more than the datagram in it where it is not padded.
+pub const OVERHEAD: usize = epoch::OVERHEAD + frame::PLAIN;
+/// The same where it is padded, beside the zeros.
+pub const PADDED_OVERHEAD: usize = epoch::OVERHEAD + frame::OVERHEAD;
 /// Datagrams that wait for others: beyond, those that are missing are given up.
 const WAITING: usize = 4_096;
 /// How often paths are asked while there is traffic, and otherwise: NATs forget flows that are
 /// silent for 30 s.
 const ASK_BUSY: Duration = Duration::from_secs(1);
 const ASK_IDLE: Duration = Duration::from_secs(20);
+/// The same after a question that was not answered: a path's death is to be found out soon.
+const ASK_AGAIN: Duration = Duration::from_millis(300);
+/// Questions that come by several paths within this time are one.
+const ROUND: Duration = Duration::from_millis(150);
 /// After this silence there is no traffic.
 const IDLE: Duration = Duration::from_secs(5);
 /// A path that has not answered so many questions in a row is silent.
 const UNANSWERED: u32 = 3;
 /// Epochs whose packets are opened: the present one, the one before, and one that is not confirmed.
 const EPOCHS: usize = 3;
+
+/// A datagram that came.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Datagram {
+    /// The path that it came by.
+    pub path: PathId,
+    /// Which of the near end's programs it belongs to.
+    pub flow: u16,
+    /// What the other end was given.
+    pub bytes: Vec<u8>,
+}
 
 /// Either end's part of a session.
 pub struct Session {
@@ -38,14 +56,16 @@ pub struct Session {
     /// The number of the next packet.
     number: u64,
     replay: Replay,
-    merger: Merger<Vec<u8>>,
-    ready: VecDeque<Vec<u8>>,
+    merger: Merger<Option<Datagram>>,
+    ready: VecDeque<Datagram>,
     delays: Delays,
     paths: Vec<Path>,
     words: VecDeque<(PathId, Word)>,
     /// When there was traffic last, and when paths are asked next.
     busy: Option<Time>,
     ask: Time,
+    /// When the other end's last questions began to come.
+    asked: Option<Time>,
     closed: bool,
     parts: Parts,
 }
@@ -84,6 +104,7 @@ impl Session {
             words: VecDeque::new(),
             busy: None,
             ask: Time::ZERO,
+            asked: None,
             closed: false,
             parts: Parts::default(),
         }
@@ -104,6 +125,11 @@ impl Session {
     /// Whether no path has answered for so long that the other end may have forgotten us.
     pub(crate) fn is_deaf(&self) -> bool {
         self.paths.iter().all(|path| path.unanswered > UNANSWERED)
+    }
+
+    /// The paths are asked at this time, and not later.
+    pub(crate) fn ask_at(&mut self, now: Time) {
+        self.ask = self.ask.min(now);
     }
 
     /// Takes the keys of a handshake. `confirmed` is whether the other end has them for sure: then
@@ -144,24 +170,22 @@ impl Session {
         self.closed
     }
 
-    /// Appends the packet that carries a datagram by a path; `fresh` is whether it begins a run
-    /// there. False, and nothing is appended, if there are no keys yet or the path is not one of
-    /// the session.
+    /// Appends the packet that carries a datagram of a flow by a path. False, and nothing is
+    /// appended, if there are no keys yet or the path is not one of the session.
     pub(crate) fn seal(
         &mut self,
         now: Time,
         disguise: &Disguise,
         path: PathId,
-        fresh: bool,
-        datagram: &[u8],
+        (flow, datagram): (u16, &[u8]),
         out: &mut Vec<u8>,
     ) -> bool {
         if self.busy.is_none_or(|last| now.since(last) >= IDLE) {
             self.ask = now;
         }
         self.busy = Some(now);
-        let stamp = fresh.then(|| micros(now));
-        self.put(disguise, path, &Frame::Data { stamp, datagram }, datagram, out)
+        let frame = Frame::Data { stamp: micros(now), flow, datagram };
+        self.put(disguise, path, &frame, datagram, out)
     }
 
     fn put(
@@ -224,10 +248,15 @@ impl Session {
     }
 
     fn hear(&mut self, now: Time, path: PathId, is_ping: bool) {
+        // Each path is asked at once: the first question of a round counts for all.
+        let begins = is_ping && self.asked.is_none_or(|asked| now.since(asked) >= ROUND);
+        if begins {
+            self.asked = Some(now);
+        }
         for (place, other) in self.paths.iter_mut().enumerate() {
             if place == path.index() {
                 (other.heard, other.unanswered) = (Some(now), 0);
-            } else if is_ping {
+            } else if begins {
                 other.unanswered = other.unanswered.saturating_add(1);
             }
         }
@@ -236,10 +265,10 @@ impl Session {
     fn take(&mut self, now: Time, path: PathId, number: u64, frame: Option<Frame<'_>>) {
         let mut datagram = None;
         match frame {
-            Some(Frame::Data { stamp, datagram: content }) => {
-                stamp.into_iter().for_each(|stamp| self.delays.note(now, path, stamp));
+            Some(Frame::Data { stamp, flow, datagram: content }) => {
+                self.delays.note(now, path, stamp);
                 self.busy = Some(now);
-                datagram = Some(content.to_vec());
+                datagram = Some(Datagram { path, flow, bytes: content.to_vec() });
             }
             Some(Frame::Ping { stamp }) => {
                 self.delays.note(now, path, stamp);
@@ -256,16 +285,15 @@ impl Session {
             None => {}
         }
         self.merger.set_patience(Some(self.delays.patience()));
-        self.order(now, path, number, datagram.unwrap_or_default());
+        self.order(now, path, number, datagram);
     }
 
-    /// Every number has its place in the order. Those of words carry nothing, and neither does an
-    /// empty datagram.
-    fn order(&mut self, now: Time, path: PathId, number: u64, datagram: Vec<u8>) {
+    /// Every number has its place in the order. Those of words carry nothing.
+    fn order(&mut self, now: Time, path: PathId, number: u64, datagram: Option<Datagram>) {
         let late = number < self.merger.next_number();
         if late || self.merger.pass(path, number) {
             // Late is better than never: its number was given up, and it comes for the first time.
-            self.ready.extend(Some(datagram).filter(|datagram| !datagram.is_empty()));
+            self.ready.extend(datagram);
             return;
         }
         if self.merger.is_full() {
@@ -279,14 +307,12 @@ impl Session {
 
     fn collect(&mut self, now: Time) {
         while let Some((_, datagram)) = self.merger.poll(now) {
-            if !datagram.is_empty() {
-                self.ready.push_back(datagram);
-            }
+            self.ready.extend(datagram);
         }
     }
 
     /// The next datagram, in the order in which the other end sent them.
-    pub fn poll(&mut self, now: Time) -> Option<Vec<u8>> {
+    pub fn poll(&mut self, now: Time) -> Option<Datagram> {
         if self.ready.is_empty() {
             self.collect(now);
         }
@@ -315,8 +341,15 @@ impl Session {
 
     fn question(&mut self, now: Time) {
         let busy = self.busy.is_some_and(|last| now.since(last) < IDLE);
-        let silent = self.paths.iter().any(|path| path.unanswered > 0);
-        self.ask = now + if busy || silent { ASK_BUSY } else { ASK_IDLE };
+        let any = |range: RangeInclusive<u32>| {
+            self.paths.iter().any(|path| range.contains(&path.unanswered))
+        };
+        let pause = match () {
+            () if any(1..=UNANSWERED) => ASK_AGAIN,
+            () if busy || any(1..=u32::MAX) => ASK_BUSY,
+            () => ASK_IDLE,
+        };
+        self.ask = now + pause;
         for (place, path) in self.paths.iter_mut().enumerate() {
             path.unanswered = path.unanswered.saturating_add(1);
             self.words.push_back((PathId::at(place), Word::Ping));

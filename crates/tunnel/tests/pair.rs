@@ -181,14 +181,14 @@ fn strangers_are_not_answered_and_replays_do_nothing() {
     let came = world.out[0].len();
     for packet in &seen {
         // From elsewhere, to draw the session there.
-        let received = world.far.receive(world.now, address(99), &mut packet.clone());
+        let received = world.far.receive(world.now, address(99).into(), &mut packet.clone());
         assert_eq!(received, PacketKind::Nothing);
         assert!(!world.near.open(world.now, &mut packet.clone()));
     }
     for length in 0..200usize {
         let noise: Vec<u8> = (0..length).map(|n| (n * 37 + length) as u8).collect();
         assert_eq!(
-            world.far.receive(world.now, address(99), &mut noise.clone()),
+            world.far.receive(world.now, address(99).into(), &mut noise.clone()),
             PacketKind::Nothing
         );
     }
@@ -225,7 +225,7 @@ fn a_flood_of_handshakes_wants_proof_of_address_and_the_honest_get_in() {
         let mut packet = Vec::new();
         // Each is due at once: time stands still for the far end.
         flooder.say(Time::from_secs(100 * n), n, &mut packet).unwrap();
-        let received = world.far.receive(world.now, address(50), &mut packet);
+        let received = world.far.receive(world.now, address(50).into(), &mut packet);
         answers += usize::from(
             matches!(received, PacketKind::Handshake(ref packet, None) if packet.len() < 60),
         );
@@ -244,4 +244,89 @@ fn an_end_that_says_farewell_is_forgotten() {
     let client = world.client.unwrap();
     assert_eq!(world.far.expire(world.now), [client]);
     assert!(world.far.session(client).is_none());
+}
+
+#[test]
+fn a_slow_path_among_many_is_not_taken_for_dead_while_its_question_is_on_its_way() {
+    let paths = [path(5), path(5), path(5), path(5), path(5), path(60)];
+    let mut world = ready(17, &paths, "20ms");
+    let client = world.client.unwrap();
+    for number in 0..4000 {
+        world.send_down(&datagram(number));
+        world.run_for(Duration::from_millis(1));
+        assert!(world.far.view(client, PathId(5)).usable, "{number} ms");
+    }
+}
+
+#[test]
+fn the_death_of_a_path_is_found_out_by_both_ends_within_three_seconds() {
+    let mut world = ready(18, &[path(20), path(35), path(60)], "20ms");
+    exchange(&mut world, 500);
+    let client = world.client.unwrap();
+    world.cut[2] = true;
+    let cut = world.now;
+    while world.near.session().view(PathId(2)).usable || world.far.view(client, PathId(2)).usable {
+        world.send_up(&datagram(0));
+        world.send_down(&datagram(0));
+        world.run_for(Duration::from_millis(1));
+        assert!(world.now.since(cut) < Duration::from_secs(3));
+    }
+}
+
+#[test]
+fn a_far_end_that_says_farewell_and_is_started_again_is_found_within_a_second() {
+    let mut world = ready(19, &[path(20), path(35)], "20ms");
+    exchange(&mut world, 100);
+    world.far.session(world.client.unwrap()).unwrap().close();
+    world.run_for(Duration::from_millis(100));
+    assert_eq!(world.near.state(), State::Trying { tries: 0 });
+    world.restart_far();
+    world.run_for(Duration::from_secs(1));
+    assert_eq!(world.near.state(), State::Up);
+    let before = [world.out[0].len(), world.out[1].len()];
+    exchange(&mut world, 200);
+    assert_eq!([world.out[0].len() - before[0], world.out[1].len() - before[1]], [200, 200]);
+}
+
+#[test]
+fn a_far_end_that_ends_each_session_at_once_is_greeted_ever_more_seldom() {
+    let mut world = ready(21, &[path(20)], "20ms");
+    let before = world.handshakes;
+    for _ in 0..60_000 {
+        if let Some(session) = world.client.and_then(|client| world.far.session(client)) {
+            session.close();
+        }
+        world.run_for(Duration::from_millis(1));
+        world.far.expire(world.now);
+    }
+    let greeted = world.handshakes - before;
+    assert!((4..12).contains(&greeted), "{greeted} times in a minute");
+}
+
+#[test]
+fn a_far_end_that_vanished_is_known_to_have() {
+    let mut world = ready(22, &[path(20), path(35)], "20ms");
+    exchange(&mut world, 500);
+    world.cut = vec![true, true];
+    for _ in 0..3000 {
+        world.send_up(&datagram(0));
+        world.run_for(Duration::from_millis(1));
+    }
+    // Keys are five seconds old before others are asked for.
+    world.run_for(Duration::from_secs(5));
+    assert!(matches!(world.near.state(), State::Trying { .. }));
+    world.cut = vec![false, false];
+    world.run_for(Duration::from_secs(6));
+    assert_eq!(world.near.state(), State::Up);
+    exchange(&mut world, 100);
+}
+
+#[test]
+fn packets_of_equal_datagrams_are_of_equal_size_wherever_a_run_begins() {
+    let mut world = ready(20, &[path(20), path(20), path(20)], "3p");
+    exchange(&mut world, 300);
+    let sizes = world.seen.concat().into_iter().map(|packet| packet.len());
+    let mut large: Vec<usize> = sizes.filter(|size| *size > 500).collect();
+    large.dedup();
+    assert_eq!(large, [1000 + anabranch_tunnel::OVERHEAD]);
 }

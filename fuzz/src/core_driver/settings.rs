@@ -34,8 +34,10 @@ pub(super) fn read(script: &mut Input<'_>) -> Config {
         idle: Duration::from_secs(script.pick(&[1, 30, 180])),
         sessions: 1 + script.below(4),
         protocol: script.pick(&GUESSES),
+        far_end: false,
     };
     // By a byte that is read already, so that older scripts mean what they meant.
+    let far_end = config.seed >= 240;
     let in_order = (config.seed % 2 == 1).then_some(Duration::from_millis(30));
-    Config { in_order, ..config }
+    Config { in_order, far_end, ..config }
 }

@@ -9,7 +9,7 @@ use clap::{Arg, ArgAction, Command};
 use roff::{Roff, bold, roman};
 
 /// A kind of file: its command, and its examples.
-const KINDS: [(&str, &[&str]); 5] = [
+const KINDS: [(&str, &[&str]); 6] = [
     (
         "split",
         &[
@@ -17,6 +17,7 @@ const KINDS: [(&str, &[&str]); 5] = [
             include_str!("../../../../examples/interface.toml"),
         ],
     ),
+    ("merge", &[include_str!("../../../../examples/merge.toml")]),
     ("client", &[include_str!("../../../../examples/client.toml")]),
     ("relay", &[include_str!("../../../../examples/relay.toml")]),
     ("authority", &[include_str!("../../../../examples/authority.toml")]),

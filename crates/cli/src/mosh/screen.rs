@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use anabranch_comps::{Event, Snapshot};
-use anabranch_drive::split::{Listening, Screen};
+use anabranch_drive::split::{FarEndNews, Listening, Screen};
 use anabranch_multipath::Time;
 
 use crate::split::advice;
@@ -95,6 +95,12 @@ impl Screen for Silent<'_> {
         self.names = about.egresses.iter().map(|egress| egress.name.clone()).collect();
         if let Some(log) = &mut self.log {
             log.reloaded(now, about);
+        }
+    }
+
+    fn far_end(&mut self, now: Time, news: &FarEndNews) {
+        if let Some(log) = &mut self.log {
+            log.far_end(now, news);
         }
     }
 

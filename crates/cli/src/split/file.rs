@@ -44,6 +44,9 @@ const KEYS: &[Section] = &[
             "quic-tuples",
             "in-order",
             "seed",
+            "key",
+            "behind",
+            "pad",
             "wg",
             "write",
             "overwrite",
@@ -97,7 +100,7 @@ fn is_wg_quick(text: &str) -> bool {
 }
 
 /// A value whose text has the form that its flag has.
-pub(super) fn text<'de, D, T>(deserializer: D) -> Result<Option<T>, D::Error>
+pub(crate) fn text<'de, D, T>(deserializer: D) -> Result<Option<T>, D::Error>
 where
     D: Deserializer<'de>,
     T: FromStr<Err: Display>,
@@ -107,7 +110,7 @@ where
 }
 
 /// An address with a port.
-pub(super) fn address<'de, D>(deserializer: D) -> Result<Option<SocketAddr>, D::Error>
+pub(crate) fn address<'de, D>(deserializer: D) -> Result<Option<SocketAddr>, D::Error>
 where
     D: Deserializer<'de>,
 {
@@ -131,6 +134,26 @@ impl Scalar {
             Scalar::Text(text) => text,
             Scalar::Whole(number) => number.to_string(),
             Scalar::Real(number) => number.to_string(),
+        }
+    }
+}
+
+/// A text, or a list of texts.
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "no text: put the value in quotes, or write a list of such")]
+pub(crate) enum OneOrMany {
+    /// One.
+    One(String),
+    /// Any number.
+    Many(Vec<String>),
+}
+
+impl OneOrMany {
+    /// All of them.
+    pub(crate) fn texts(self) -> Vec<String> {
+        match self {
+            OneOrMany::One(text) => vec![text],
+            OneOrMany::Many(texts) => texts,
         }
     }
 }

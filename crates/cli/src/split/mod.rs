@@ -1,13 +1,13 @@
 //! `anabranch split`: from flags and a file to a running splitter.
 
 mod check;
-mod file;
+pub(crate) mod file;
 mod options;
 mod plan;
 mod reread;
 mod screen;
 mod uplinks;
-mod values;
+pub(crate) mod values;
 mod wg;
 
 use std::io::{self, Write};

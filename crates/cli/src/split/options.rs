@@ -135,11 +135,26 @@ pub(crate) struct Options {
     #[arg(long, value_name = "N", help_heading = "Schedule")]
     pub(crate) seed: Option<u64>,
 
+    /// The server of --to is a far end of ours ('anabranch merge'), and this file has our keys and its
+    /// ('anabranch key' makes it)
+    ///
+    /// Then all is encrypted anew, and no path shows what went by another (docs/guide/far-end.md).
+    #[arg(long, value_name = "FILE", help_heading = "Far end")]
+    pub(crate) key: Option<PathBuf>,
+
+    /// The server that is wanted behind the far end, by the name that it has there
+    #[arg(long, value_name = "NAME", help_heading = "Far end")]
+    pub(crate) behind: Option<String>,
+
+    /// Make packets as long as the least of these lengths that they fit into, in bytes of UDP payload
+    #[arg(long, value_name = "BYTES,...", value_delimiter = ',', help_heading = "Far end")]
+    pub(crate) pad: Vec<u16>,
+
     /// Split the tunnel of this wg-quick file: its Endpoint is the server, and what has to change in it
     /// is shown
     ///
     /// Listens on 127.0.0.1, at the Endpoint's port or a free one, unless --listen says otherwise.
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["to", "tun"], help_heading = "WireGuard")]
+    #[arg(long, value_name = "FILE", conflicts_with = "tun", help_heading = "WireGuard")]
     pub(crate) wg: Option<PathBuf>,
 
     /// Write the changed file, keys included, for its owner alone to read; - prints it
@@ -213,6 +228,9 @@ impl Options {
             quic_tuples: self.quic_tuples.or(file.quic_tuples),
             in_order: self.in_order.or(file.in_order),
             seed: self.seed.or(file.seed),
+            key: self.key.or(file.key),
+            behind: self.behind.or(file.behind),
+            pad: if self.pad.is_empty() { file.pad } else { self.pad },
             wg: self.wg.or(file.wg),
             write: self.write.or(file.write),
             overwrite: self.overwrite || file.overwrite,

@@ -3,7 +3,8 @@
 use std::fmt::Display;
 use std::path::Path;
 
-use anabranch_comps::Config;
+use anabranch_comps::{Config, Guess, Protocol};
+use anabranch_drive::far_end::{FarEnd, KeyFile};
 use anabranch_drive::paths::{PathSpec, distinct};
 use anabranch_drive::split::{Entrance, Settings, fresh_seed};
 use anabranch_drive::steer::{Ports, Request, UPLINK};
@@ -20,6 +21,7 @@ use crate::failure::Failure;
 pub(crate) fn settings(options: &Options) -> Result<Settings, Failure> {
     let paths = uplinks::expand(&options.paths)?;
     distinct(&paths).map_err(in_setting("path"))?;
+    let far_end = far_end(options, paths.len())?;
     let entrance = entrance(options, &paths)?;
     let roles = Roles::of(options, &paths)?;
     let paths = roles.order(&paths);
@@ -28,6 +30,7 @@ pub(crate) fn settings(options: &Options) -> Result<Settings, Failure> {
     check_outputs(options, &paths)?;
     Ok(Settings {
         entrance,
+        far_end,
         specs: paths,
         core,
         fwmark: options.fwmark.map(|mark| mark.0),
@@ -89,6 +92,72 @@ fn entrance(options: &Options, paths: &[PathSpec]) -> Result<Entrance, Failure> 
     }))
 }
 
+/// Paths to a far end at most.
+const MOST_PATHS: usize = 64;
+/// Bytes of a server's name behind a far end, at most.
+const LONGEST_NAME: usize = 32;
+
+/// The far end, if the server is one.
+fn far_end(options: &Options, paths: usize) -> Result<Option<FarEnd>, Failure> {
+    let refuse = |setting, why: &str| Err(in_setting(setting)(why));
+    let Some(file) = &options.key else {
+        return match (&options.behind, options.pad.is_empty()) {
+            (Some(_), _) => refuse("behind", "there is no far end: add --key FILE"),
+            (None, false) => refuse("pad", "there is no far end: add --key FILE"),
+            (None, true) => Ok(None),
+        };
+    };
+    check_beside_key(options)?;
+    let behind = options.behind.clone().unwrap_or_default();
+    if behind.len() > LONGEST_NAME {
+        return refuse("behind", "a name has 32 bytes at most");
+    }
+    if paths > MOST_PATHS {
+        return refuse("key", "a far end takes 64 paths at most");
+    }
+    let KeyFile { own, peers } = KeyFile::read(file).map_err(in_setting("key"))?;
+    let [peer] = &peers[..] else {
+        let file = file.display();
+        let count = peers.len();
+        return Err(in_setting("key")(format!(
+            "'{file}' names {count} other ends, and a splitter has one: the far end \
+             ('anabranch key {file} --peer NAME=PUBLIC' adds it)"
+        )));
+    };
+    let pad = options.pad.iter().copied().map(usize::from).collect();
+    Ok(Some(FarEnd { own, public: peer.public, psk: peer.psk, behind, pad }))
+}
+
+/// What has no sense before a far end, which hides what is carried and puts it in order.
+fn check_beside_key(options: &Options) -> Result<(), Failure> {
+    let given = [
+        (
+            options.tun.is_some(),
+            "tun",
+            "a far end leads to servers of its own choice: use --listen and --to",
+        ),
+        (
+            options.handshake.is_some(),
+            "handshake",
+            "a far end's packets all look alike: leave it away",
+        ),
+        (
+            options.in_order.is_some(),
+            "in-order",
+            "a far end and its splitter keep the order: leave it away",
+        ),
+        (
+            options.protocol.is_some(),
+            "protocol",
+            "nothing has to be recognised before a far end: leave it away",
+        ),
+    ];
+    match given.into_iter().find(|(given, ..)| *given) {
+        Some((_, setting, why)) => Err(in_setting(setting)(why)),
+        None => Ok(()),
+    }
+}
+
 /// A name that goes into commands and file names.
 fn check_interface(name: &str, in_namespace: bool) -> Result<(), String> {
     let good = (1..16).contains(&name.len()) && is_plain(name);
@@ -131,6 +200,9 @@ fn config(options: &Options, paths: &[PathSpec], roles: &Roles) -> Result<Config
     config.idle = options.idle.map_or(config.idle, |span| span.0);
     config.sessions = options.max_sessions.map_or(config.sessions, usize::from);
     config.protocol = options.protocol.map_or(config.protocol, |traffic| traffic.0);
+    if options.key.is_some() {
+        (config.far_end, config.protocol) = (true, Guess::Is(Protocol::Other));
+    }
     let trial = config.schedule.build(roles.scheduled, stream(0, 0, "trial"));
     trial.map_err(in_setting("schedule"))?;
     Ok(config)

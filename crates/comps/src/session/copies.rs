@@ -97,7 +97,7 @@ impl Session {
         batch: &Batch<'_>,
         common: &mut Common<'_>,
     ) {
-        if quiet < QUIET {
+        if quiet < QUIET || common.config.far_end {
             return;
         }
         let lane = self.lane(now, batch.datagram(0), common);

@@ -243,7 +243,9 @@ impl Session {
         self.confirm(now, batch, common);
         let slowest = self.health.iter().filter_map(Health::rtt).max();
         let heard = (datagrams, batch.bytes.len() as u64);
-        if let Some((path, percent)) = self.share.on_heard(now, path, heard, slowest) {
+        let skewed = self.share.on_heard(now, path, heard, slowest);
+        // A far end answers by a schedule of its own.
+        if let Some((path, percent)) = skewed.filter(|_| !common.config.far_end) {
             common.event(Event::Skewed { session: self.id, path, percent });
         }
     }
@@ -564,6 +566,9 @@ impl Session {
     /// If all that was used has gone silent, it is the server or the whole network, and no path is to blame. The last
     /// usable path is never taken out by silence.
     fn check_silence(&mut self, now: Time, path: PathId, common: &mut Common<'_>) {
+        if common.config.far_end {
+            return;
+        }
         let Some(since) = self.health[path.index()].silent_since() else { return };
         let is_usable = |index: usize| self.views.get(index).is_some_and(|view| view.usable);
         let others = || self.health.iter().enumerate().filter(|(index, _)| *index != path.index());

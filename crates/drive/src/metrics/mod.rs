@@ -18,7 +18,7 @@ use anabranch_multipath::Time;
 use self::page::{Numbers, Run};
 pub(crate) use self::page::{Page, count, counts, level};
 pub(crate) use self::serve::Server;
-use crate::split::{Listening, Screen};
+use crate::split::{FarEndNews, Listening, Screen};
 
 /// The counters are at most this old.
 const FRESH: Duration = Duration::from_secs(1);
@@ -103,6 +103,10 @@ impl Screen for Metered<'_> {
         self.name_paths(about);
         self.change(|numbers| numbers.reloads += 1);
         self.inner.reloaded(now, about);
+    }
+
+    fn far_end(&mut self, now: Time, news: &FarEndNews) {
+        self.inner.far_end(now, news);
     }
 
     fn warn(&mut self, text: &str) {

@@ -163,6 +163,11 @@ fn sessions(encoder: &mut DescriptorEncoder<'_>, numbers: &Numbers) -> fmt::Resu
     count(encoder, "sessions_opened", "Sessions that began", numbers.opened)?;
     let help = "Times that the configuration was read again and came into force";
     count(encoder, "reloads", help, numbers.reloads)?;
+    if let Some(far) = snapshot.far_end {
+        level(encoder, "far_end_up", "Whether the far end answers", usize::from(far.up))?;
+        let help = "Packets of the far end that were waited for in vain";
+        count(encoder, "far_end_lost_packets", help, far.lost)?;
+    }
     let drops = [
         ("no_path", snapshot.no_path),
         ("refused", snapshot.refused),
@@ -217,7 +222,7 @@ pub(crate) fn level(
 mod tests {
     use std::time::Duration;
 
-    use anabranch_comps::Flow;
+    use anabranch_comps::{FarEndCounters, Flow};
 
     use super::*;
 
@@ -231,6 +236,8 @@ mod tests {
         let up = Flow { datagrams: 3, bytes: 3000 };
         let rtt = Some(Duration::from_millis(20));
         numbers.snapshot.paths[1] = PathCounters { up, rtt, works: true, ..Default::default() };
+        let far = FarEndCounters { up: true, lost: 4, ..FarEndCounters::default() };
+        numbers.snapshot.far_end = Some(far);
         Numbers { opened: 2, ..numbers }
     }
 
@@ -246,6 +253,8 @@ mod tests {
             "anabranch_path_up{path=\"wlan\"} 0.0",
             "anabranch_path_up{path=\"lte\"} 1.0",
             "anabranch_path_rtt_seconds{path=\"lte\"} 0.02",
+            "anabranch_far_end_up 1",
+            "anabranch_far_end_lost_packets_total 4",
             "anabranch_sessions_opened_total 2",
             "anabranch_drops_total{reason=\"no_path\"} 0",
         ] {

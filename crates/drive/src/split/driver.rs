@@ -21,6 +21,7 @@ use super::resolver::Resolver;
 use super::sockets::{CONTROL, Sockets, fresh_drops};
 use super::taps::Taps;
 use super::told::Told;
+use super::tunnel::{TUNNEL, Tunnel};
 use super::ways::Ways;
 use super::{Failure, Listening, Screen, Settings};
 use crate::clock::Clock;
@@ -106,6 +107,8 @@ pub(super) struct Driver<'s> {
     pub(super) ways: Ways,
     pub(super) resolver: Resolver,
     pub(super) proxies: Proxies,
+    /// The near end of a tunnel, where the server is a far end of ours.
+    pub(super) tunnel: Option<Tunnel>,
     /// The server, where the user named an address.
     pub(super) literal: Option<SocketAddr>,
     /// Each session's server.
@@ -148,6 +151,7 @@ impl Driver<'_> {
             self.ways.next_timeout(),
             self.resolver.next_timeout(),
             self.proxies.next_timeout(),
+            self.tunnel.as_ref().map(Tunnel::next_timeout),
             self.keep_at,
             Some(self.next_snapshot),
         ];
@@ -232,6 +236,10 @@ impl Driver<'_> {
                 continue;
             }
             self.taps.see(now, socket, false, run.onward(), self.screen);
+            if self.tunnel.is_some() {
+                self.on_far_end(now, [run]);
+                continue;
+            }
             self.core.handle(now, source.says(batch_of(&run)));
             self.drain(now, Some(&run), &mut outgoing, &mut back);
         }
@@ -305,6 +313,10 @@ impl Driver<'_> {
             self.warn(warning);
         }
         for session in self.resolver.settle(now, server.is_some()) {
+            if session == TUNNEL {
+                self.on_far_end_found(now, server);
+                continue;
+            }
             self.servers.extend(server.map(|server| (session, server)));
             self.core
                 .handle(now, Input::Resolved { session, found: server.is_some(), barred: &[] });
@@ -324,6 +336,7 @@ impl Driver<'_> {
         if self.core.next_timeout().is_some_and(|due| due <= now) {
             self.settle(now);
         }
+        self.tend_tunnel(now);
         for local in self.sockets.close_retired(now) {
             self.core.handle(now, Input::Shut { local });
         }
@@ -384,6 +397,14 @@ impl Driver<'_> {
     /// Finds the server for a new session: at once where it is an address, so that nothing has to
     /// wait, else by asking.
     fn resolve(&mut self, now: Time, session: SessionId) {
+        if let Some(tunnel) = &mut self.tunnel {
+            let far = self.servers.get(&TUNNEL).copied();
+            self.servers.extend(far.map(|far| (session, far)));
+            if tunnel.open_flow(session) {
+                self.core.handle(now, Input::Resolved { session, found: true, barred: &[] });
+            }
+            return;
+        }
         match self.literal {
             Some(server) => {
                 self.servers.insert(session, server);
@@ -395,6 +416,7 @@ impl Driver<'_> {
 
     fn close(&mut self, now: Time, session: SessionId) {
         self.servers.remove(&session);
+        self.tunnel.as_mut().into_iter().for_each(|tunnel| tunnel.close_flow(session));
         self.door.forget(session);
         self.resolver.forget(session);
         self.proxies.forget(session);
@@ -408,13 +430,15 @@ impl Driver<'_> {
     pub(super) fn snapshot(&mut self, missed: u64) -> Snapshot {
         let port = self.door.port();
         self.missed += port.map_or(0, |port| fresh_drops(port, &mut self.counted));
-        Snapshot {
+        let mut snapshot = Snapshot {
             missed: self.missed + missed,
             not_returned: self.not_returned,
             foreign: self.foreign,
             pinned: self.door.pinned(self.stopped),
             ..self.core.snapshot()
-        }
+        };
+        self.tunnel.as_mut().into_iter().for_each(|tunnel| tunnel.complete(&mut snapshot));
+        snapshot
     }
 
     /// Closes the sessions, completes the captures, shows the last counters.
@@ -425,6 +449,7 @@ impl Driver<'_> {
         let snapshot = self.snapshot(missed);
         self.core.handle(now, Input::Shutdown);
         self.settle(now);
+        self.leave_far_end(now);
         let freed = self.door.close();
         // Not before: whoever is impatient must not be left with half a machine's routes.
         self.hasty.store(true, Ordering::Release);

@@ -10,7 +10,9 @@ const OTHERS: u64 = 32;
 /// connection each besides.
 pub(super) fn shortage(config: &Config, proxied: usize, limit: u64) -> Option<String> {
     let ports: u64 = config.ports.iter().copied().map(u64::from).sum::<u64>() + proxied as u64;
-    let most = (config.sessions as u64).saturating_mul(ports).saturating_add(OTHERS);
+    // Before a far end all sessions share their sockets.
+    let sharing = if config.far_end { 1 } else { config.sessions as u64 };
+    let most = sharing.saturating_mul(ports).saturating_add(OTHERS);
     (limit < most).then(|| {
         let sessions = config.sessions;
         format!(

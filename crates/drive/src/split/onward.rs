@@ -61,6 +61,11 @@ impl Outgoing<'_> {
         Outgoing { bytes: Cow::Owned(bytes), stride: self.stride + header.len(), ..*self }
     }
 
+    /// Each of them.
+    pub(super) fn each(&self) -> impl Iterator<Item = &[u8]> {
+        (0..self.count()).map(|place| self.part(place..place + 1).bytes)
+    }
+
     /// How many they are.
     pub(super) fn count(&self) -> usize {
         self.bytes.len().div_ceil(self.stride.max(1)).max(1)

@@ -51,7 +51,7 @@ impl Driver<'_> {
         };
         let Waiting { session, tuple, kept } = &waiting;
         match self.open_socket(now, (*session, *tuple, path), Some((association, now))) {
-            Ok(()) => self.send(now, kept),
+            Ok(()) => self.send_as_is(now, kept),
             Err(failure) => self.disappoint(now, &waiting, failure),
         }
     }
@@ -159,7 +159,7 @@ impl Driver<'_> {
         self.proxies.ask(now, &self.ways);
         for path in self.proxies.paths() {
             let broken = self.proxies.broken(path);
-            self.core.handle(now, Input::Path { path, broken });
+            self.tell_path(now, path, broken);
             for waiting in self.proxies.hopeless(now, path) {
                 self.disappoint(now, &waiting, self.why(path));
             }
@@ -187,7 +187,7 @@ impl Driver<'_> {
             self.sockets.retire(now, look.path);
         }
         let broken = self.proxies.on_look(now, look);
-        self.core.handle(now, Input::Path { path: look.path, broken });
+        self.tell_path(now, look.path, broken);
     }
 
     /// Datagrams that a proxy has relayed to a four-tuple's socket.
@@ -201,6 +201,9 @@ impl Driver<'_> {
             opened.take(&run, server);
         }
         self.foreign += opened.unfit();
+        if self.tunnel.is_some() {
+            return self.on_far_end(now, opened.runs(server));
+        }
         let (mut outgoing, mut back) = (Vec::new(), Vec::new());
         for run in opened.runs(server) {
             self.core.handle(now, source.says(batch_of(&run)));

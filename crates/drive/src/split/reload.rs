@@ -167,7 +167,7 @@ fn places(old: &[PathSpec], new: &[PathSpec]) -> Vec<Option<PathId>> {
 
 /// What holds for a whole run, because sessions or files depend on it.
 fn refuse_fixed(old: &Settings, new: &Settings) -> Result<(), String> {
-    let Settings { entrance, specs, core: _, fwmark, same_egress: _, trace, pcap } = old;
+    let Settings { entrance, specs, core: _, far_end, fwmark, same_egress: _, trace, pcap } = old;
     let listen = |settings: &Settings| match settings.entrance {
         Entrance::Port { listen, .. } => Some(listen),
         Entrance::Tun(_) => None,
@@ -177,8 +177,9 @@ fn refuse_fixed(old: &Settings, new: &Settings) -> Result<(), String> {
         ("listen", listen(old) != listen(new)),
         ("to", entrance.to() != new.entrance.to()),
         ("tun", *entrance != new.entrance),
-        // The machine's routes were made for them.
-        ("path", is_interface && *specs != new.specs),
+        ("key", *far_end != new.far_end),
+        // The machine's routes were made for them, or the far end was told of them.
+        ("path", (is_interface || far_end.is_some()) && *specs != new.specs),
         ("fwmark", *fwmark != new.fwmark),
         ("trace", *trace != new.trace),
         ("pcap", *pcap != new.pcap),

@@ -14,7 +14,7 @@ use crate::udp::{Fault, SendReport};
 
 impl Driver<'_> {
     /// Sends to the server, neighbours for one socket together.
-    pub(super) fn send(&mut self, now: Time, outgoing: &[Outgoing<'_>]) {
+    pub(super) fn send_as_is(&mut self, now: Time, outgoing: &[Outgoing<'_>]) {
         for range in groups(outgoing) {
             self.send_group(now, &outgoing[range]);
         }

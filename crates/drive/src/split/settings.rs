@@ -10,6 +10,7 @@ use anabranch_comps::{Config, Event, Snapshot};
 use anabranch_multipath::Time;
 
 use super::ways::Ways;
+use crate::far_end::FarEnd;
 use crate::paths::{self, Egress, PathError, PathSpec};
 use crate::steer::{Plan, Request, SteerError};
 use crate::target::Target;
@@ -47,6 +48,8 @@ pub struct Settings {
     pub specs: Vec<PathSpec>,
     /// The core's part.
     pub core: Config,
+    /// The far end that `entrance` leads to; `None` for an unaltered server.
+    pub far_end: Option<FarEnd>,
     /// The mark that our own packets bear (SO_MARK), for routing rules to know them by.
     pub fwmark: Option<u32>,
     /// Whether two paths may leave by one interface with one address.
@@ -89,12 +92,30 @@ pub trait Screen {
     fn finish(&mut self, now: Time, snapshot: &Snapshot);
     /// Other settings are in force from `now` on: paths may have come, gone, or changed places.
     fn reloaded(&mut self, now: Time, about: &Listening);
+    /// Something was learnt of the far end, where there is one.
+    fn far_end(&mut self, now: Time, news: &FarEndNews);
     /// Something is wrong that does not end the run.
     fn warn(&mut self, text: &str);
     /// How often the counters are wanted.
     fn interval(&self) -> Duration {
         Duration::from_secs(1)
     }
+}
+
+/// What is learnt of a far end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FarEndNews {
+    /// It has answered: both ends know each other.
+    Up,
+    /// It has not answered: its key or ours is not the right one, it is not there, or packets do not pass.
+    Unanswered {
+        /// For so long.
+        waited: Duration,
+    },
+    /// It is not heard by any path any more.
+    Lost,
+    /// It has said farewell.
+    Left,
 }
 
 /// What a run is about to do: all of it decided, nothing of it begun.
@@ -117,7 +138,9 @@ pub struct Listening {
     pub schedule: String,
     /// The length of a run as the user would write it.
     pub every: String,
-    /// The largest UDP payload in bytes that fits through all paths.
+    /// Whether the server is a far end of ours.
+    pub far_end: bool,
+    /// The largest UDP payload in bytes of a client that fits through all paths.
     pub udp_payload: Option<u32>,
     /// The MTU to give to a WireGuard interface.
     pub tunnel_mtu: Option<u32>,
@@ -163,6 +186,7 @@ impl Listening {
     ) -> Listening {
         // Clients of an interface name servers of both families.
         let mtu = paths::recommended(&[&egresses[..], &others[..]].concat());
+        let added = settings.far_end.as_ref().map_or(0, |far| far.overhead() as u32);
         Listening {
             listen,
             server,
@@ -172,8 +196,9 @@ impl Listening {
             seed: settings.core.seed,
             schedule: settings.core.schedule.to_string(),
             every: settings.core.every.to_string(),
-            udp_payload: mtu.map(|mtu| mtu.udp_payload),
-            tunnel_mtu: mtu.map(|mtu| mtu.tunnel),
+            far_end: settings.far_end.is_some(),
+            udp_payload: mtu.map(|mtu| mtu.udp_payload.saturating_sub(added)),
+            tunnel_mtu: mtu.map(|mtu| mtu.tunnel.saturating_sub(added)),
         }
     }
 }

@@ -17,7 +17,7 @@ const INTERRUPTED: i32 = 128 + SIGINT;
 /// settings then. SIGINT and SIGTERM end it; so does SIGHUP otherwise, unless that was ignored when the
 /// program began (nohup). Once `hasty` is true SIGINT ends it at once: to be set when nothing is left to
 /// do but what may be cut short.
-pub(super) fn signals(
+pub(crate) fn signals(
     rereads: bool,
     hasty: &Arc<AtomicBool>,
 ) -> io::Result<(UnixStream, Option<Hangup>)> {
@@ -61,6 +61,7 @@ mod tests {
         fn reloaded(&mut self, _: Time, _: &Listening) {
             println!("\nreloaded");
         }
+        fn far_end(&mut self, _: Time, _: &crate::split::FarEndNews) {}
         fn warn(&mut self, text: &str) {
             println!("\nwarning: {text}");
         }
@@ -80,6 +81,7 @@ mod tests {
             core: Config::of(1),
             fwmark: None,
             same_egress: false,
+            far_end: None,
             trace: None,
             pcap: None,
         };

@@ -24,6 +24,7 @@ use super::sockets::Sockets;
 use super::taps::Taps;
 use super::told::Told;
 use super::trial::try_paths;
+use super::tunnel::Tunnel;
 use super::ways::Ways;
 use super::{Entrance, Failure, Listening, Screen, Settings, Target};
 use crate::clock::Clock;
@@ -66,6 +67,9 @@ impl<'s> Driver<'s> {
         let resolver = Resolver::start(to).map_err(system("starting the resolver"))?;
         let lookup = Lookup::new().map_err(system("opening a pair of sockets"))?;
         let poller = Poller::new(EVENTS).map_err(system("opening an epoll set"))?;
+        let far_end = settings.far_end.as_ref();
+        let tunnel = far_end.map(|far| Tunnel::new(far, &settings, &about, clock.now()));
+        let tunnel = tunnel.transpose().map_err(system("preparing the tunnel"))?;
         let monitor = Monitor::open().map_err(system("watching the machine's network"))?;
         // Last, because it changes the machine.
         let (door, ways, told) = open_door(&settings, &mut about)?;
@@ -80,6 +84,7 @@ impl<'s> Driver<'s> {
             literal,
             resolver,
             proxies,
+            tunnel,
             servers: HashMap::new(),
             monitor,
             stop,
@@ -107,6 +112,7 @@ impl<'s> Driver<'s> {
         driver.proxies.paths().into_iter().for_each(|path| driver.watch_spare(path));
         manager::ready(&driver.about);
         warnings.iter().for_each(|warning| driver.screen.warn(warning));
+        driver.seek_far_end(driver.clock.now());
         Ok(driver)
     }
 

@@ -5,6 +5,7 @@ use std::io;
 use anabranch_multipath::{PathId, Time};
 
 use super::sockets::PathSocket;
+use super::tunnel::TUNNEL;
 use super::{Screen, Settings};
 use crate::capture::{PcapTap, RowLabels, Seen, Tap, TraceFacts, TraceTap};
 use crate::clock::Clock;
@@ -87,7 +88,8 @@ impl Taps {
         }
         let seen = Seen {
             time: now,
-            session: socket.session.0,
+            // What goes to a far end is one session to those who see it.
+            session: if socket.session == TUNNEL { 0 } else { socket.session.0 },
             path: socket.removed.unwrap_or_else(|| self.number(socket.path)),
             outward,
             client_end: socket.local,

@@ -8,10 +8,12 @@ use anabranch_multipath::seed::{Stream, stream};
 use anabranch_multipath::{Assignment, Boundary, PathId, Splitter, Time};
 use anabranch_netem::{Link, Settings};
 use anabranch_tunnel::keys::{KeyPair, Psk, PublicKey};
-use anabranch_tunnel::{ClientId, Far, Near, PacketKind};
+use anabranch_tunnel::{ClientId, Far, Near, PacketKind, Peer};
 
 /// What the server behind the far end is called.
 pub(crate) const LABEL: &str = "home";
+/// The program whose datagrams are carried.
+const FLOW: u16 = 0xfffe;
 /// The client's wall clock at the beginning, milliseconds.
 const WALL: u64 = 1_800_000_000_000;
 
@@ -110,9 +112,9 @@ impl World {
         let views: Vec<_> =
             (0..self.up.len()).map(|path| self.near.session().view(PathId::at(path))).collect();
         let assigned = self.splitters[0].assign(self.now, &views, 1);
-        let Assignment::Send { path, fresh, .. } = assigned else { return false };
+        let Assignment::Send { path, .. } = assigned else { return false };
         let mut packet = Vec::new();
-        let sealed = self.near.seal(self.now, path, fresh, datagram, &mut packet);
+        let sealed = self.near.seal(self.now, path, (FLOW, datagram), &mut packet);
         if sealed {
             self.carry(path, packet, true);
         }
@@ -125,11 +127,11 @@ impl World {
         let views: Vec<_> =
             (0..self.up.len()).map(|path| self.far.view(client, PathId::at(path))).collect();
         let assigned = self.splitters[1].assign(self.now, &views, 1);
-        let Assignment::Send { path, fresh, .. } = assigned else { return false };
+        let Assignment::Send { path, .. } = assigned else { return false };
         let mut packet = Vec::new();
-        let to = self.far.seal(self.now, client, path, fresh, datagram, &mut packet);
+        let to = self.far.seal(self.now, client, path, (FLOW, datagram), &mut packet);
         let Some(to) = to else { return false };
-        let path = self.addresses.iter().position(|address| *address == to);
+        let path = self.addresses.iter().position(|address| *address == to.remote);
         if let Some(path) = path {
             self.carry(PathId::at(path), packet, false);
         }
@@ -167,18 +169,20 @@ impl World {
             self.answer(to, packet);
         }
         while let Some(datagram) = self.near.session().poll(self.now) {
-            self.out[1].push((self.now, datagram));
+            assert_eq!(datagram.flow, FLOW);
+            self.out[1].push((self.now, datagram.bytes));
         }
         let Some(client) = self.client else { return };
         while let Some(datagram) =
             self.far.session(client).and_then(|session| session.poll(self.now))
         {
-            self.out[0].push((self.now, datagram));
+            assert_eq!(datagram.flow, FLOW);
+            self.out[0].push((self.now, datagram.bytes));
         }
     }
 
-    fn answer(&mut self, to: SocketAddr, packet: Vec<u8>) {
-        if let Some(place) = self.addresses.iter().position(|address| *address == to) {
+    fn answer(&mut self, to: Peer, packet: Vec<u8>) {
+        if let Some(place) = self.addresses.iter().position(|address| *address == to.remote) {
             self.carry(PathId::at(place), packet, false);
         }
     }
@@ -186,14 +190,14 @@ impl World {
     fn arrive(&mut self) {
         for place in 0..self.up.len() {
             while let Some(mut packet) = self.up[place].pop(self.now) {
-                match self.far.receive(self.now, self.addresses[place], &mut packet) {
+                match self.far.receive(self.now, self.addresses[place].into(), &mut packet) {
                     PacketKind::Handshake(answer, accepted) => {
                         self.handshakes += 1;
                         if let Some(accepted) = accepted {
                             assert_eq!(accepted.label, LABEL);
                             self.client = Some(accepted.client);
                         }
-                        self.answer(self.addresses[place], answer);
+                        self.answer(self.addresses[place].into(), answer);
                     }
                     PacketKind::Session(_) | PacketKind::Nothing => {}
                 }

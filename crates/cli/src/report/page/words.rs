@@ -274,7 +274,8 @@ pub(super) fn limits(subject: &Subject<'_>) -> Markup {
                     strong { "What numbers in clear tell." } " Each packet of WireGuard (its counter) and of Mosh (its \
                      nonce) bears a number that counts those of all paths: whoever sees one path reads from the gaps \
                      how many packets all of them carried, each way, and when. Their share above says nothing of \
-                     that. QUIC masks its numbers (RFC 9001, 5.4)."
+                     that. QUIC masks its numbers (RFC 9001, 5.4), and a far end in front of the server hides \
+                     those of all (anabranch merge)."
                 }
                 li {
                     "How much can be guessed from what an observer saw. A part of a session may still give away what \

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use anabranch_comps::{Protocol, Snapshot};
-use anabranch_drive::split::Listening;
+use anabranch_comps::{FarEndCounters, Protocol, Snapshot};
+use anabranch_drive::split::{FarEndNews, Listening};
 
 use crate::text::scaled;
 
@@ -40,8 +40,8 @@ pub(crate) fn numbers_in_clear(protocol: Protocol) -> String {
     };
     format!(
         "{name} numbers its packets in clear: the observer of one path reads from the gaps how many \
-         packets all paths carried, each way, and when; QUIC masks its numbers \
-         (docs/guide/{guide}.md)"
+         packets all paths carried, each way, and when (docs/guide/{guide}.md); a far end in front of \
+         the server hides them ('anabranch merge', docs/guide/far-end.md)"
     )
 }
 
@@ -60,6 +60,40 @@ pub(crate) fn unanswered(server: Option<SocketAddr>, waited: Duration) -> String
     let server = server.map_or_else(|| "the server".to_owned(), |server| server.to_string());
     let seconds = waited.as_secs();
     format!("no answer from {server} for {seconds} s by any path: port, key, firewall?")
+}
+
+/// A server behind a far end that answers itself.
+pub(crate) fn unanswered_behind(waited: Duration) -> String {
+    let seconds = waited.as_secs();
+    format!("the far end answers, but the server behind it has not for {seconds} s: is it running?")
+}
+
+/// What was learnt of a far end.
+pub(crate) fn far_end(far: Option<SocketAddr>, news: &FarEndNews) -> String {
+    let far = far.map_or_else(|| "the far end".to_owned(), |far| far.to_string());
+    match news {
+        FarEndNews::Up => format!("the far end at {far} answers"),
+        FarEndNews::Lost => format!("the far end at {far} is not heard by any path any more"),
+        FarEndNews::Left => format!(
+            "the far end at {far} has ended the session: it was stopped, or has no server of the name \
+             of --behind"
+        ),
+        FarEndNews::Unanswered { waited } => {
+            let seconds = waited.as_secs();
+            format!(
+                "no answer from {far} for {seconds} s: key, port, firewall, or this machine's clock?"
+            )
+        }
+    }
+}
+
+/// What is counted of a tunnel, in words.
+pub(crate) fn far_end_counters(far: &FarEndCounters) -> String {
+    format!(
+        "far end: {} packets waited for in vain, at most {:.1} ms each",
+        far.lost,
+        far.patience.as_secs_f64() * 1000.0
+    )
 }
 
 /// What flows that are pinned to paths have carried, if any are.
@@ -135,6 +169,9 @@ mod tests {
         assert_eq!(text, wanted);
         let text = quic_price("50p");
         assert!(text.contains("--every 50p: ") && text.contains("docs/guide/quic.md"), "{text}");
+        let news = FarEndNews::Unanswered { waited: Duration::from_millis(10_400) };
+        let wanted = "no answer from 192.0.2.1:51820 for 10 s: key, port, firewall, ";
+        assert!(far_end(server, &news).starts_with(wanted));
         let text = numbers_in_clear(Protocol::Mosh);
         assert!(text.starts_with("Mosh ") && text.contains("docs/guide/mosh.md"), "{text}");
     }

@@ -32,6 +32,8 @@ pub(super) struct Book {
     paths: Vec<String>,
     /// The server of all, where there is one.
     server: Option<SocketAddr>,
+    /// Whether that is a far end, which answers where the server behind it does not.
+    far_end: bool,
     pub(super) sessions: BTreeMap<u64, Session>,
 }
 
@@ -39,6 +41,7 @@ impl Book {
     pub(super) fn begin(&mut self, about: &Listening) {
         self.paths = about.egresses.iter().map(|egress| egress.name.clone()).collect();
         self.server = about.server;
+        self.far_end = about.far_end;
     }
 
     /// The server that a session reaches, of which the client named `server` or none.
@@ -88,7 +91,10 @@ impl Book {
             }
             Event::NumbersInClear { protocol } => advice::numbers_in_clear(protocol),
             Event::Unanswered { session, server, waited } => {
-                let words = advice::unanswered(self.server(server), waited);
+                let words = match self.far_end {
+                    true => advice::unanswered_behind(waited),
+                    false => advice::unanswered(self.server(server), waited),
+                };
                 format!("session {}: {words}", session.0)
             }
             Event::TuplesCut { session, wanted, used } => format!(
@@ -148,6 +154,7 @@ fn down(reason: DownReason) -> &'static str {
         DownReason::Proxy => "its proxy is gone or does not serve us",
         DownReason::NoSocket => "the program has all the files that it may have (ulimit -n)",
         DownReason::Silent => "used for a second without an answer",
+        DownReason::Unheard => "the far end is not heard by it",
     }
 }
 

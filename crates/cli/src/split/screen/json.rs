@@ -2,9 +2,11 @@
 
 use std::io;
 
-use anabranch_comps::{CloseReason, DownReason, Drops, Event, PathCounters, Pinned, Snapshot};
+use anabranch_comps::{
+    CloseReason, DownReason, Drops, Event, FarEndCounters, PathCounters, Pinned, Snapshot,
+};
 use anabranch_drive::paths::Egress;
-use anabranch_drive::split::{Listening, Screen};
+use anabranch_drive::split::{FarEndNews, Listening, Screen};
 use anabranch_drive::steer::Plan;
 use anabranch_multipath::Time;
 use serde::Serialize;
@@ -77,6 +79,18 @@ impl Screen for Json {
         self.out.last(&line(now, stats), |lines| lost(now, lines));
     }
 
+    fn far_end(&mut self, now: Time, news: &FarEndNews) {
+        self.now = now;
+        let (state, seconds) = match news {
+            FarEndNews::Up => ("up", None),
+            FarEndNews::Lost => ("lost", None),
+            FarEndNews::Left => ("left", None),
+            FarEndNews::Unanswered { waited } => ("unanswered", Some(waited.as_secs_f64())),
+        };
+        let text = advice::far_end(self.book.server(None), news);
+        self.tell(now, Record::FarEnd { state, seconds, text });
+    }
+
     fn warn(&mut self, text: &str) {
         self.tell(self.now, Record::Warning { text });
     }
@@ -89,6 +103,7 @@ pub(in crate::split) fn about(name: &str, now: Time, about: &Listening) -> Strin
         time: now.secs_f64(),
         listen: about.listen.map(|listen| listen.to_string()),
         server: about.server.map(|server| server.to_string()),
+        far_end: about.far_end,
         tun: about.tun.as_ref().map(Interface::from),
         schedule: &about.schedule,
         every: &about.every,
@@ -131,6 +146,7 @@ enum Record<'a> {
     Session { session: u64, client: Option<String>, protocol: &'static str },
     NumbersInClear { protocol: &'static str, text: String },
     Unanswered { session: u64, server: Option<String>, seconds: f64 },
+    FarEnd { state: &'static str, seconds: Option<f64>, text: String },
     TuplesCut { session: u64, wanted: usize, used: usize },
     Pinned { session: u64, path: String },
     Released { session: u64, rtt_ms: f64 },
@@ -159,6 +175,20 @@ struct Stats {
     foreign: u64,
     paths: Vec<Path>,
     removed: Option<Removed>,
+    far_end: Option<FarEnd>,
+}
+
+#[derive(Serialize)]
+struct FarEnd {
+    up: bool,
+    lost: u64,
+    patience_ms: f64,
+}
+
+impl From<FarEndCounters> for FarEnd {
+    fn from(FarEndCounters { up, lost, patience }: FarEndCounters) -> FarEnd {
+        FarEnd { up, lost, patience_ms: patience.as_secs_f64() * 1000.0 }
+    }
 }
 
 #[derive(Serialize)]
@@ -230,6 +260,7 @@ struct About<'a> {
     time: f64,
     listen: Option<String>,
     server: Option<String>,
+    far_end: bool,
     tun: Option<Interface<'a>>,
     schedule: &'a str,
     every: &'a str,
@@ -316,6 +347,7 @@ impl Stats {
             foreign: snapshot.foreign,
             paths: named.collect(),
             removed: Removed::of(&snapshot.removed),
+            far_end: snapshot.far_end.map(FarEnd::from),
         }
     }
 }
@@ -428,6 +460,7 @@ fn down(reason: DownReason) -> &'static str {
         DownReason::Proxy => "proxy",
         DownReason::NoSocket => "no-socket",
         DownReason::Silent => "silent",
+        DownReason::Unheard => "unheard",
     }
 }
 
@@ -510,7 +543,12 @@ mod tests {
         });
         assert_eq!(lines[0]["event"], "numbers_in_clear");
         assert_eq!(lines[0]["protocol"], "wireguard");
-        assert!(lines[0]["text"].as_str().unwrap().contains("QUIC masks its numbers"));
+        assert!(
+            lines[0]["text"]
+                .as_str()
+                .unwrap()
+                .contains("a far end in front of the server hides them")
+        );
         assert_eq!(
             lines[1],
             json!({

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use anabranch_comps::{Event, Snapshot};
-use anabranch_drive::split::{Listening, Screen};
+use anabranch_drive::split::{FarEndNews, Listening, Screen};
 use anabranch_multipath::Time;
 
 use super::book::is_warning;
@@ -85,6 +85,14 @@ impl Screen for Live {
         self.view = None;
         self._hush = None;
         self.plain.finish(now, snapshot);
+    }
+
+    fn far_end(&mut self, now: Time, news: &FarEndNews) {
+        let Some(view) = self.view() else { return self.plain.far_end(now, news) };
+        let words = view.change(|model| model.far_end(now, news));
+        if *news != FarEndNews::Up {
+            view.keep(format!("{:9.3}  warning: {words}", now.secs_f64()));
+        }
     }
 
     fn warn(&mut self, text: &str) {

@@ -2,7 +2,7 @@
 
 use anabranch_comps::{Event, PathCounters, Snapshot};
 use anabranch_drive::paths::Egress;
-use anabranch_drive::split::Listening;
+use anabranch_drive::split::{FarEndNews, Listening};
 use anabranch_multipath::Time;
 
 use super::advice;
@@ -57,6 +57,13 @@ impl Model {
         self.book.open(event);
         self.recent.keep(now, self.book.words(event));
         self.book.close(event);
+    }
+
+    /// What was learnt of the far end; in words.
+    pub(super) fn far_end(&mut self, now: Time, news: &FarEndNews) -> String {
+        let words = advice::far_end(self.book.server(None), news);
+        self.recent.keep(now, words.clone());
+        words
     }
 
     /// What flows that are pinned have carried, in words, where there are any.
@@ -197,6 +204,7 @@ pub(super) mod tests {
             tun: None,
             others: Vec::new(),
             server: Some(server),
+            far_end: false,
             egresses: anabranch_drive::paths::resolve(&specs, &[server], None, true).unwrap(),
             seed: 7,
             schedule: "uniform".to_owned(),

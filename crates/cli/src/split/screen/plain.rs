@@ -4,7 +4,7 @@ use std::io;
 use std::time::Duration;
 
 use anabranch_comps::{Event, Snapshot};
-use anabranch_drive::split::{Listening, Screen};
+use anabranch_drive::split::{FarEndNews, Listening, Screen};
 use anabranch_multipath::Time;
 
 use super::advice;
@@ -119,7 +119,16 @@ impl Screen for Plain {
         text.extend(self.model.pinned().map(|line| format!("\n{line}")));
         text.extend(advice::never_split(snapshot).map(|line| format!("\n{line}")));
         text.extend(losses(snapshot).map(|line| format!("\n{line}")));
+        text.extend(snapshot.far_end.map(|far| format!("\n{}", advice::far_end_counters(&far))));
         out.last(&self.journal.line(Priority::Information, &text), lost);
+    }
+
+    fn far_end(&mut self, now: Time, news: &FarEndNews) {
+        let words = self.model.far_end(now, news);
+        match news {
+            FarEndNews::Up => self.say(&format!("{:9.3}  {words}", now.secs_f64())),
+            _ => self.warn(&words),
+        }
     }
 
     fn warn(&mut self, text: &str) {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anabranch_comps::{Event, Snapshot};
-use anabranch_drive::split::{Listening, Screen};
+use anabranch_drive::split::{FarEndNews, Listening, Screen};
 use anabranch_multipath::Time;
 use serde_json::{Map, Value, json};
 
@@ -96,6 +96,10 @@ impl Screen for Posting<'_> {
         self.inner.reloaded(now, about);
     }
 
+    fn far_end(&mut self, now: Time, news: &FarEndNews) {
+        self.inner.far_end(now, news);
+    }
+
     fn warn(&mut self, text: &str) {
         self.inner.warn(text);
     }
@@ -120,6 +124,7 @@ mod tests {
         }
         fn finish(&mut self, _: Time, _: &Snapshot) {}
         fn reloaded(&mut self, _: Time, _: &Listening) {}
+        fn far_end(&mut self, _: Time, _: &FarEndNews) {}
         fn warn(&mut self, _: &str) {}
         fn interval(&self) -> Duration {
             Duration::from_secs(5)

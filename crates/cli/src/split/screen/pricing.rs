@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anabranch_comps::{Event, Protocol, Snapshot};
-use anabranch_drive::split::{Listening, Screen};
+use anabranch_drive::split::{FarEndNews, Listening, Screen};
 use anabranch_multipath::{Every, Time};
 
 use super::advice;
@@ -71,6 +71,10 @@ impl Screen for Pricing<'_> {
     fn reloaded(&mut self, now: Time, about: &Listening) {
         self.begin(about);
         self.inner.reloaded(now, about);
+    }
+
+    fn far_end(&mut self, now: Time, news: &FarEndNews) {
+        self.inner.far_end(now, news);
     }
 
     fn warn(&mut self, text: &str) {

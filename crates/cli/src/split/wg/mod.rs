@@ -26,7 +26,8 @@ pub(super) fn begin(options: &mut Options) -> Result<Option<Tunnel>, Failure> {
     let peer = file.peer(options.peer.as_ref()).map_err(Failure::misuse)?.clone();
     let server = peer.endpoint.clone().expect("WgQuick::peer gives peers with an endpoint");
     options.listen = Some(listen(options.listen, &file, &server, &source)?);
-    options.to = Some(server);
+    // With a far end the Endpoint is what stands behind that.
+    options.to = options.to.take().or(Some(server));
     let (mark, unmarked) = mark(options.fwmark, &file);
     options.fwmark = mark.filter(|_| !unmarked).map(Mark);
     let sink = sink(&source, options)?;
@@ -38,8 +39,14 @@ pub(super) fn begin(options: &mut Options) -> Result<Option<Tunnel>, Failure> {
 fn check(options: &Options) -> Result<(), Failure> {
     let refuse = |text: &str| Err(Failure::misuse(text));
     match (&options.wg, &options.write) {
-        (Some(_), _) if options.to.is_some() || options.tun.is_some() => {
-            refuse("--wg: takes the place of --to and --tun: leave them away")
+        (Some(_), _) if options.tun.is_some() => {
+            refuse("--wg: takes the place of --tun: leave that away")
+        }
+        (Some(_), _) if options.to.is_some() && options.key.is_none() => {
+            refuse("--wg: takes the place of --to: leave that away, or add --key for a far end")
+        }
+        (Some(_), _) if options.key.is_some() && options.to.is_none() => {
+            refuse("--key: --to is missing: the far end in front of the WireGuard server")
         }
         (None, Some(_)) => refuse("--write: there is nothing to write: add --wg FILE"),
         (None, _) if options.peer.is_some() => {

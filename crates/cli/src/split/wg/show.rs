@@ -4,7 +4,7 @@ use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
 use anabranch_comps::{Event, Snapshot};
-use anabranch_drive::split::{Listening, Screen};
+use anabranch_drive::split::{FarEndNews, Listening, Screen};
 use anabranch_drive::wg_quick::{
     Changed, Changes, Peer, WgQuick, Write, interface_name, invocation,
 };
@@ -218,6 +218,10 @@ impl Screen for Announcing<'_> {
 
     fn reloaded(&mut self, now: Time, about: &Listening) {
         self.inner.reloaded(now, about);
+    }
+
+    fn far_end(&mut self, now: Time, news: &FarEndNews) {
+        self.inner.far_end(now, news);
     }
 
     fn warn(&mut self, text: &str) {

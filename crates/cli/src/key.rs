@@ -1,0 +1,206 @@
+//! `anabranch key`: key files of splitters and far ends.
+
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use anabranch_drive::far_end::keys::{KeyPair, Psk, PublicKey};
+use anabranch_drive::far_end::{KeyFile, Peer, secret_text};
+use anabranch_drive::onion::generator;
+use rand_core::Rng;
+
+use crate::failure::Failure;
+
+/// What `--help` ends with.
+const EXAMPLES: &str = "\
+EXAMPLES
+  Both files at one place; take home.key to the splitter by a safe way, such as scp, and delete it here:
+    anabranch key far.key home.key
+
+  Each at its place, so that no private key travels. Both commands print a public key:
+    far$  anabranch key far.key
+    home$ anabranch key home.key
+  Then each end is told the other's:
+    far$  anabranch key far.key --peer home=PUBLIC-KEY-OF-HOME
+    home$ anabranch key home.key --peer far=PUBLIC-KEY-OF-FAR
+  A secret that both share besides, against who records now and breaks X25519 one day: the line
+  psk = \"...\" below [[peer]] in both files, with what this prints:
+    anabranch key --psk
+
+EXIT CODES
+  0 done   1 trouble on the way   2 what was asked cannot be";
+
+/// Make the keys of a splitter and of its far end
+///
+/// Makes FILE with a new private key where there is none, for its owner alone to read, and prints its
+/// public key. A second FILE is made for the other end, and each is told the other's public key and a
+/// secret that both share.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = EXAMPLES, after_help = "--help shows examples.")]
+pub(crate) struct KeyArgs {
+    /// The key file of this end
+    #[arg(value_name = "FILE", required_unless_present = "psk")]
+    file: Option<PathBuf>,
+
+    /// The key file of the other end, to be made too
+    #[arg(value_name = "OTHER", conflicts_with = "peer")]
+    other: Option<PathBuf>,
+
+    /// Add another end: its name here, and the public key that 'anabranch key' printed there; repeat
+    /// for more
+    #[arg(long, value_name = "NAME=PUBLIC")]
+    peer: Vec<Named>,
+
+    /// Print a new secret for two ends to share, and stop
+    #[arg(long, exclusive = true)]
+    psk: bool,
+}
+
+/// Another end's name and public key.
+#[derive(Clone, Debug)]
+struct Named {
+    name: String,
+    public: PublicKey,
+}
+
+impl FromStr for Named {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Named, String> {
+        let wrong = || {
+            "write NAME=PUBLIC, with the 44 characters that 'anabranch key' printed at that end"
+                .to_owned()
+        };
+        let (name, public) = text.split_once('=').ok_or_else(wrong)?;
+        check_name(name)?;
+        let public = KeyFile::public_of(public).ok_or_else(wrong)?;
+        Ok(Named { name: name.to_owned(), public })
+    }
+}
+
+/// Names stand in files, logs and metrics.
+fn check_name(name: &str) -> Result<(), String> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "_.-".contains(c);
+    match (1..=32).contains(&name.len()) && name.chars().all(plain) {
+        true => Ok(()),
+        false => Err(format!("'{name}' is no name: use 1 to 32 letters, digits, '_', '.' and '-'")),
+    }
+}
+
+impl KeyArgs {
+    /// Makes or changes key files; prints what the other end has to know.
+    pub(crate) fn run(self) -> Result<(), Failure> {
+        let text = match (&self.file, &self.other) {
+            (None, _) => secret_text(&fresh()?),
+            (Some(file), Some(other)) => {
+                pair(file, other)?;
+                let other = other.display();
+                format!("{} and {other} are a pair: take {other} to the other end", file.display())
+            }
+            (Some(file), None) => secret_text(&own(file, &self.peer)?.0),
+        };
+        writeln!(io::stdout(), "{text}").map_err(Failure::trouble)
+    }
+}
+
+fn fresh() -> Result<Psk, Failure> {
+    let mut secret = [0; 32];
+    generator().map_err(Failure::trouble)?.fill_bytes(&mut secret);
+    Ok(secret)
+}
+
+/// Both ends' files, each with the other's key.
+fn pair(file: &Path, other: &Path) -> Result<(), Failure> {
+    if let Some(there) = [file, other].into_iter().find(|path| path.exists()) {
+        return Err(Failure::misuse(format!(
+            "'{}' exists: a pair is made of two new files (one FILE alone shows its public key)",
+            there.display()
+        )));
+    }
+    let mut rng = generator().map_err(Failure::trouble)?;
+    let [ours, theirs] = [(); 2].map(|()| KeyPair::generate(&mut rng));
+    let psk = fresh()?;
+    let known = |path: &Path, own: &KeyPair| Peer { name: name_of(path), public: own.public, psk };
+    for (path, own, peer) in
+        [(file, &ours, known(other, &theirs)), (other, &theirs, known(file, &ours))]
+    {
+        let mut made = KeyFile::of(own.clone());
+        made.peers.push(peer);
+        made.create(path).map_err(Failure::trouble)?;
+    }
+    Ok(())
+}
+
+/// What an end is called where its file's name says it.
+fn name_of(path: &Path) -> String {
+    let stem = path.file_stem().map(|stem| stem.to_string_lossy().into_owned());
+    stem.filter(|name| check_name(name).is_ok()).unwrap_or_else(|| "other".to_owned())
+}
+
+/// This end's file, made where it is missing; its public key.
+fn own(path: &Path, peers: &[Named]) -> Result<PublicKey, Failure> {
+    let new = !path.exists();
+    let mut file = match new {
+        true => KeyFile::of(KeyPair::generate(&mut generator().map_err(Failure::trouble)?)),
+        false => KeyFile::read(path).map_err(Failure::misuse)?,
+    };
+    for Named { name, public } in peers {
+        let known = file.peers.iter().any(|peer| peer.name == *name || peer.public == *public);
+        if known || *public == file.own.public {
+            return Err(Failure::misuse(format!(
+                "--peer {name}: {} has that name or that key already",
+                path.display()
+            )));
+        }
+        file.peers.push(Peer { name: name.clone(), public: *public, psk: [0; 32] });
+    }
+    let written = match (new, peers.is_empty()) {
+        (true, _) => file.create(path),
+        (false, false) => file.replace(path),
+        (false, true) => Ok(()),
+    };
+    written.map_err(Failure::trouble)?;
+    Ok(file.own.public)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_files_made_as_a_pair_know_each_other() {
+        let folder = tempfile::TempDir::new().unwrap();
+        let [far, home] = ["far.key", "home.key"].map(|name| folder.path().join(name));
+        pair(&far, &home).unwrap();
+        let [far_file, home_file] = [&far, &home].map(|path| KeyFile::read(path).unwrap());
+        assert_eq!(far_file.peers[0].public, home_file.own.public);
+        assert_eq!(home_file.peers[0].public, far_file.own.public);
+        assert_eq!((&*far_file.peers[0].name, &*home_file.peers[0].name), ("home", "far"));
+        assert_eq!(far_file.peers[0].psk, home_file.peers[0].psk);
+        assert_ne!(far_file.peers[0].psk, [0; 32]);
+        assert!(pair(&far, &folder.path().join("x")).is_err(), "nothing is replaced");
+    }
+
+    #[test]
+    fn a_file_keeps_its_key_and_gains_peers() {
+        let folder = tempfile::TempDir::new().unwrap();
+        let (one, two) = (folder.path().join("a.key"), folder.path().join("b.key"));
+        let public = own(&one, &[]).unwrap();
+        let named = Named { name: "b".into(), public: own(&two, &[]).unwrap() };
+        assert_eq!(own(&one, std::slice::from_ref(&named)).unwrap(), public);
+        assert_eq!(KeyFile::read(&one).unwrap().peers[0].public, named.public);
+        assert!(own(&one, &[named]).unwrap_err().to_string().contains("already"));
+        assert_eq!(own(&one, &[]).unwrap(), public);
+    }
+
+    #[test]
+    fn a_peer_is_a_name_and_a_whole_key() {
+        let key = secret_text(&[5; 32]);
+        assert_eq!(format!("home={key}").parse::<Named>().unwrap().public, PublicKey([5; 32]));
+        for text in
+            ["home", &*format!("={key}"), &*format!("a b={key}"), &*format!("a={}", &key[1..])]
+        {
+            assert!(text.parse::<Named>().is_err(), "{text}");
+        }
+    }
+}

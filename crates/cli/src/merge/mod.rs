@@ -1,0 +1,87 @@
+//! `anabranch merge`: from flags and a file to a running far end.
+
+mod options;
+mod screen;
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use anabranch_drive::holders::{self, Transport};
+use anabranch_drive::merge::{self, Metered, Screen};
+
+use crate::failure::Failure;
+use options::Options;
+
+/// What `--help` ends with.
+const EXAMPLES: &str = "\
+EXAMPLES
+  In front of a WireGuard server on this machine; far.key is made by 'anabranch key far.key home.key':
+    anabranch merge --listen [::]:4500 --to 127.0.0.1:51820 --key far.key
+  At home, where home.key is, and the tunnel's Endpoint becomes 127.0.0.1:51820:
+    anabranch split --listen 127.0.0.1:51820 --to vpn.example.net:4500 --key home.key \\
+        --path wlan=if:wlan0 --path lte=if:wwan0
+
+  Two servers behind one far end; a splitter chooses by --behind office:
+    anabranch merge --listen [::]:4500 --to home=127.0.0.1:51820 --to office=192.0.2.7:51820 \\
+        --key far.key
+
+FILES
+  FILE                        settings in TOML: /etc/anabranch/NAME.toml for anabranch-merge@NAME
+
+ENVIRONMENT
+  NOTIFY_SOCKET               set by systemd: told when clients may come and when the run ends
+
+EXIT CODES
+  0 ended by SIGINT (Ctrl-C), SIGTERM or SIGHUP   1 trouble on the way   2 what was asked cannot be";
+
+/// Merge what splitters before it have split, in front of unaltered servers: the far end
+///
+/// Between a splitter with --key and this, the whole of each datagram is encrypted anew, whatever it
+/// carries, and packets are numbered so that nobody between sees it: no path shows what went by
+/// another. Both ends put datagrams in order. Strangers get no answer.
+#[derive(clap::Args)]
+#[command(after_long_help = EXAMPLES, after_help = "--help shows examples.")]
+pub(crate) struct MergeArgs {
+    /// TOML file with the same names as the flags; flags override it
+    #[arg(value_name = "FILE")]
+    file: Option<PathBuf>,
+
+    #[command(flatten)]
+    options: Options,
+}
+
+impl MergeArgs {
+    /// Runs the far end until it is told to end.
+    pub(crate) fn run(self) -> Result<(), Failure> {
+        let options = match &self.file {
+            Some(path) => self.options.over(options::read(path)?),
+            None => self.options,
+        };
+        let settings = options.settings()?;
+        let mut screen = screen::of(&options).map_err(Failure::trouble)?;
+        match options.metrics {
+            None => run(settings, screen.as_mut()),
+            Some(address) => {
+                let metered = Metered::new(screen.as_mut(), address, env!("CARGO_PKG_VERSION"));
+                run(settings, &mut metered.map_err(|error| no_metrics(address, &error))?)
+            }
+        }
+    }
+}
+
+fn run(settings: merge::Settings, screen: &mut dyn Screen) -> Result<(), Failure> {
+    merge::run(settings, screen).map(drop).map_err(blame)
+}
+
+fn no_metrics(address: SocketAddr, error: &io::Error) -> Failure {
+    let why = match error.kind() {
+        io::ErrorKind::AddrInUse => holders::taken(Transport::Tcp, address),
+        _ => error.to_string(),
+    };
+    Failure::misuse(format!("--metrics: cannot listen on {address}: {why}"))
+}
+
+fn blame(failure: merge::Failure) -> Failure {
+    if failure.is_misuse() { Failure::misuse(failure) } else { Failure::trouble(failure) }
+}

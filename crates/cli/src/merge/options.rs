@@ -1,0 +1,264 @@
+//! The settings as a user gives them, by flag or in a file: one list for both.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::time::Duration;
+
+use anabranch_comps::{EVERY, SCHEDULE};
+use anabranch_drive::far_end::KeyFile;
+use anabranch_drive::merge::{Server, Settings};
+use anabranch_drive::split::fresh_seed;
+use anabranch_drive::toml_keys::{self, Section};
+use anabranch_multipath::Every;
+use anabranch_multipath::schedule::Spec;
+use serde::{Deserialize, Deserializer, de};
+
+use crate::failure::Failure;
+use crate::split::file::{self, OneOrMany};
+use crate::split::values::{Span, address};
+
+/// A flow is closed after this time, as a splitter's session is.
+const IDLE: Duration = Duration::from_secs(180);
+/// Flows at once.
+const FLOWS: usize = 4096;
+
+/// The keys of the file: the flags' names.
+const KEYS: &[Section] = &[Section {
+    path: "",
+    keys: &[
+        "listen",
+        "to",
+        "key",
+        "schedule",
+        "every",
+        "seed",
+        "pad",
+        "idle",
+        "max-flows",
+        "json",
+        "quiet",
+        "verbose",
+        "metrics",
+    ],
+}];
+
+/// Everything that both the command line and a file may set.
+#[derive(Clone, Debug, Default, clap::Args, Deserialize)]
+#[serde(default, rename_all = "kebab-case")]
+pub(super) struct Options {
+    /// Where splitters send to, such as [::]:4500
+    #[arg(long, value_name = "ADDRESS:PORT", help_heading = "Ends", value_parser = address)]
+    #[serde(deserialize_with = "file::address")]
+    listen: Option<SocketAddr>,
+
+    /// The server; several have a name each, by which splitters choose (--behind)
+    #[arg(long, value_name = "[NAME=]HOST:PORT", help_heading = "Ends")]
+    #[serde(deserialize_with = "servers")]
+    to: Vec<ServerOption>,
+
+    /// Our keys and those of the splitters that may come; 'anabranch key' makes this file
+    #[arg(long, value_name = "FILE", help_heading = "Ends")]
+    key: Option<PathBuf>,
+
+    /// Who names the path of the next run of answers ('anabranch split --help' lists them) [default:
+    /// weighted:4]
+    #[arg(long, value_name = "SCHEDULE", help_heading = "Schedule")]
+    #[serde(deserialize_with = "file::text")]
+    schedule: Option<Spec>,
+
+    /// Length of a run: packets (50p), time (100ms), or random around that (~100ms) [default: 100ms,
+    /// or what the schedule's authors published]
+    #[arg(long, value_name = "LENGTH", help_heading = "Schedule")]
+    #[serde(deserialize_with = "file::text")]
+    every: Option<Every>,
+
+    /// Repeat the choices of another run [default: drawn from the system, and shown]
+    #[arg(long, value_name = "N", help_heading = "Schedule")]
+    seed: Option<u64>,
+
+    /// Make packets as long as the least of these lengths that they fit into, in bytes of UDP payload
+    #[arg(long, value_name = "BYTES,...", value_delimiter = ',', help_heading = "Ends")]
+    pad: Vec<u16>,
+
+    /// A program's flow that is silent for so long is closed [default: 180s]
+    #[arg(long, value_name = "TIME", help_heading = "Ends")]
+    #[serde(deserialize_with = "file::text")]
+    idle: Option<Span>,
+
+    /// Flows at once; one more closes the one of its client that was idle longest [default: 4096]
+    #[arg(long, value_name = "N", help_heading = "Ends")]
+    max_flows: Option<NonZeroUsize>,
+
+    /// Tell events as JSON, one object a line (docs/formats.md)
+    #[arg(long, help_heading = "Output", conflicts_with = "quiet")]
+    pub(super) json: bool,
+
+    /// Tell only warnings
+    #[arg(long, help_heading = "Output")]
+    pub(super) quiet: bool,
+
+    /// Tell the counters every 5 s in the journal too, where they are left out otherwise
+    #[arg(long, short, help_heading = "Output", conflicts_with = "quiet")]
+    pub(super) verbose: bool,
+
+    /// Serve counters to Prometheus at http://ADDRESS:PORT/metrics (OpenMetrics; docs/formats.md)
+    ///
+    /// Whoever reaches that address reads how much each client sends and when: 127.0.0.1 is a good choice.
+    #[arg(long, value_name = "ADDRESS:PORT", help_heading = "Output", value_parser = address)]
+    #[serde(deserialize_with = "file::address")]
+    pub(super) metrics: Option<SocketAddr>,
+}
+
+/// A server as the user names it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct ServerOption(Server);
+
+impl FromStr for ServerOption {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<ServerOption, String> {
+        let (name, to) = text.split_once('=').unwrap_or(("", text));
+        if name.len() > 32 {
+            return Err(format!("'{name}' is no name: one has 32 bytes at most"));
+        }
+        let to = to.parse().map_err(|error| format!("{error}"))?;
+        Ok(ServerOption(Server { name: name.to_owned(), to }))
+    }
+}
+
+/// One server, or a list.
+fn servers<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<ServerOption>, D::Error> {
+    let texts = OneOrMany::deserialize(deserializer)?.texts();
+    texts.iter().map(|text| text.parse().map_err(de::Error::custom)).collect()
+}
+
+/// Reads the settings in the file at `path`.
+///
+/// # Errors
+/// It cannot be read, is no TOML, or has an unknown key or a value that does not suit: with file and line.
+pub(super) fn read(path: &Path) -> Result<Options, Failure> {
+    let name = path.display();
+    let text = fs::read_to_string(path)
+        .map_err(|error| Failure::misuse(format!("cannot read '{name}': {error}")))?;
+    toml_keys::read(&text, &name.to_string(), KEYS).map_err(Failure::misuse)
+}
+
+impl Options {
+    /// These settings where given, those of `file` elsewhere.
+    pub(super) fn over(self, file: Options) -> Options {
+        Options {
+            listen: self.listen.or(file.listen),
+            to: if self.to.is_empty() { file.to } else { self.to },
+            key: self.key.or(file.key),
+            schedule: self.schedule.or(file.schedule),
+            every: self.every.or(file.every),
+            seed: self.seed.or(file.seed),
+            pad: if self.pad.is_empty() { file.pad } else { self.pad },
+            idle: self.idle.or(file.idle),
+            max_flows: self.max_flows.or(file.max_flows),
+            json: self.json || (file.json && !self.quiet),
+            quiet: self.quiet || (file.quiet && !self.json),
+            verbose: self.verbose || file.verbose,
+            metrics: self.metrics.or(file.metrics),
+        }
+    }
+
+    /// Checks them and fills in what they leave open.
+    pub(super) fn settings(&self) -> Result<Settings, Failure> {
+        let missing = |setting: &str, what: &str| {
+            Failure::misuse(format!(
+                "--{setting} is missing: {what} (or '{setting} = ...' in the file)"
+            ))
+        };
+        let listen = self.listen.ok_or_else(|| missing("listen", "where splitters send to"))?;
+        let file = self.key.as_ref().ok_or_else(|| missing("key", "our keys"))?;
+        let keys =
+            KeyFile::read(file).map_err(|error| Failure::misuse(format!("--key: {error}")))?;
+        if keys.peers.is_empty() {
+            let file = file.display();
+            return Err(Failure::misuse(format!(
+                "--key: '{file}' names no splitter that may come ('anabranch key {file} --peer NAME=PUBLIC' adds one)"
+            )));
+        }
+        let schedule = self
+            .schedule
+            .clone()
+            .unwrap_or_else(|| SCHEDULE.parse().expect("a family of that name exists"));
+        let published = schedule.family().every.unwrap_or(EVERY);
+        let every = published.parse().expect("a family's own run length is well formed");
+        Ok(Settings {
+            listen,
+            keys,
+            servers: self.servers()?,
+            schedule,
+            every: self.every.unwrap_or(every),
+            seed: self.seed.unwrap_or_else(fresh_seed),
+            pad: self.pad.iter().copied().map(usize::from).collect(),
+            idle: self.idle.map_or(IDLE, |span| span.0),
+            flows: self.max_flows.map_or(FLOWS, usize::from),
+        })
+    }
+
+    fn servers(&self) -> Result<Vec<Server>, Failure> {
+        let servers: Vec<Server> =
+            self.to.iter().map(|ServerOption(server)| server.clone()).collect();
+        let refuse = |text: String| Err(Failure::misuse(format!("--to: {text}")));
+        let twice = |(place, server): &(usize, &Server)| {
+            servers[..*place].iter().any(|before| before.name == server.name)
+        };
+        match servers.iter().enumerate().find(twice) {
+            Some((_, server)) if server.name.is_empty() => {
+                refuse("several servers need a name each: write NAME=HOST:PORT".to_owned())
+            }
+            Some((_, server)) => refuse(format!("two servers are called '{}'", server.name)),
+            None if servers.is_empty() => {
+                refuse("it is missing: the server (or 'to = ...' in the file)".to_owned())
+            }
+            None => Ok(servers),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{Args, Command};
+
+    use super::*;
+
+    fn parse(text: &str) -> Result<Options, String> {
+        toml_keys::read(text, "f.toml", KEYS).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn every_flag_of_the_options_is_a_key_and_no_other() {
+        let command = Options::augment_args(Command::new("merge"));
+        let flags = command.get_arguments().filter_map(clap::Arg::get_long);
+        let mut flags: Vec<_> = flags.collect();
+        let mut keys = KEYS[0].keys.to_vec();
+        flags.sort_unstable();
+        keys.sort_unstable();
+        assert_eq!(flags, keys);
+    }
+
+    #[test]
+    fn a_file_names_one_server_or_several() {
+        let one = parse("listen = '[::]:4500'\nto = '127.0.0.1:51820'\nevery = '20ms'\n").unwrap();
+        assert_eq!(one.servers().unwrap()[0].name, "");
+        let two = parse("to = ['a=127.0.0.1:1', 'b=127.0.0.1:2']\npad = [640, 1280]\n").unwrap();
+        let names: Vec<_> = two.servers().unwrap().into_iter().map(|server| server.name).collect();
+        assert_eq!((names.concat(), two.pad), ("ab".to_owned(), vec![640, 1280]));
+        for (text, words) in [
+            ("to = ['a=127.0.0.1:1', 'a=127.0.0.1:2']", "two servers are called 'a'"),
+            ("to = ['127.0.0.1:1', '127.0.0.1:2']", "several servers need a name each"),
+            ("", "it is missing"),
+        ] {
+            let message = parse(text).unwrap().servers().unwrap_err().to_string();
+            assert!(message.contains(words), "{message}");
+        }
+        assert!(parse("to = 'nowhere'").unwrap_err().starts_with("f.toml:1: "));
+        assert!(parse("too = 'a:1'").unwrap_err().contains("did you mean `to`?"));
+    }
+}

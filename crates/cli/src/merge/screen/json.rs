@@ -1,0 +1,194 @@
+//! One JSON object a line for each piece of news, and the counters every second.
+
+use std::io;
+
+use anabranch_drive::far_end::secret_text;
+use anabranch_drive::merge::{ClientSnapshot, Listening, News, Screen, Snapshot};
+use anabranch_multipath::Time;
+use serde::Serialize;
+
+use crate::screen::lines::Lines;
+
+/// A screen of objects.
+pub(super) struct Json {
+    out: Lines,
+    now: Time,
+}
+
+impl Json {
+    /// Objects to stdout.
+    ///
+    /// # Errors
+    /// The thread that writes them cannot be had.
+    pub(super) fn new() -> io::Result<Json> {
+        Ok(Json { out: Lines::stdout()?, now: Time::ZERO })
+    }
+}
+
+#[derive(Serialize)]
+struct Line<'a> {
+    #[serde(flatten)]
+    record: Record<'a>,
+    time: f64,
+}
+
+#[derive(Serialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+enum Record<'a> {
+    Listening {
+        listen: String,
+        public: String,
+        servers: Vec<Server<'a>>,
+        clients: &'a [String],
+        schedule: &'a str,
+        every: &'a str,
+        seed: u64,
+    },
+    Began {
+        client: &'a str,
+        from: String,
+        server: &'a str,
+    },
+    NoServer {
+        client: &'a str,
+        server: &'a str,
+    },
+    Ended {
+        client: &'a str,
+    },
+    Path {
+        client: &'a str,
+        path: u16,
+        state: &'static str,
+        from: Option<String>,
+    },
+    ServerRefused {
+        server: String,
+    },
+    Warning {
+        text: &'a str,
+    },
+    Lost {
+        lines: u64,
+    },
+    Stats(Stats<'a>),
+    Summary(Stats<'a>),
+}
+
+#[derive(Serialize)]
+struct Server<'a> {
+    name: &'a str,
+    at: String,
+}
+
+#[derive(Serialize)]
+struct Stats<'a> {
+    flows: usize,
+    handshakes: u64,
+    strangers: u64,
+    missed: u64,
+    unsent: u64,
+    clients: Vec<Client<'a>>,
+}
+
+#[derive(Serialize)]
+struct Client<'a> {
+    name: &'a str,
+    up: bool,
+    lost: u64,
+    patience_ms: f64,
+    paths: Vec<Path>,
+}
+
+#[derive(Serialize)]
+struct Path {
+    from: Option<String>,
+    up: bool,
+    in_packets: u64,
+    in_bytes: u64,
+    out_packets: u64,
+    out_bytes: u64,
+}
+
+impl Json {
+    fn tell(&mut self, now: Time, record: Record<'_>) {
+        self.now = now;
+        self.out.say(&write(now, record), |lines| write(now, Record::Lost { lines }));
+    }
+}
+
+fn write(now: Time, record: Record<'_>) -> String {
+    let line = Line { record, time: now.secs_f64() };
+    serde_json::to_string(&line).expect("these types have string keys and no failing parts")
+}
+
+fn stats(snapshot: &Snapshot) -> Stats<'_> {
+    let client = |client: &'_ ClientSnapshot| {
+        let paths = client.paths.iter().map(|path| Path {
+            from: path.from.map(|from| from.to_string()),
+            up: path.up,
+            in_packets: path.inward.datagrams,
+            in_bytes: path.inward.bytes,
+            out_packets: path.outward.datagrams,
+            out_bytes: path.outward.bytes,
+        });
+        paths.collect::<Vec<_>>()
+    };
+    let clients = snapshot.clients.iter().map(|one| Client {
+        name: &one.name,
+        up: one.up,
+        lost: one.lost,
+        patience_ms: one.patience.as_secs_f64() * 1000.0,
+        paths: client(one),
+    });
+    let Snapshot { flows, handshakes, strangers, missed, unsent, .. } = *snapshot;
+    Stats { flows, handshakes, strangers, missed, unsent, clients: clients.collect() }
+}
+
+impl Screen for Json {
+    fn listening(&mut self, about: &Listening) {
+        let servers = about.servers.iter().map(|(name, at)| Server { name, at: at.to_string() });
+        let record = Record::Listening {
+            listen: about.listen.to_string(),
+            public: secret_text(&about.public),
+            servers: servers.collect(),
+            clients: &about.clients,
+            schedule: &about.schedule,
+            every: &about.every,
+            seed: about.seed,
+        };
+        self.tell(Time::ZERO, record);
+    }
+
+    fn news(&mut self, now: Time, news: &News) {
+        let record = match news {
+            News::Began { client, from, server } => {
+                Record::Began { client, from: from.to_string(), server }
+            }
+            News::NoServer { client, server } => Record::NoServer { client, server },
+            News::Ended { client } => Record::Ended { client },
+            News::PathUp { client, path, from } => {
+                let from = Some(from.to_string());
+                Record::Path { client, path: path.0, state: "up", from }
+            }
+            News::PathDown { client, path } => {
+                Record::Path { client, path: path.0, state: "down", from: None }
+            }
+            News::ServerRefused { server } => Record::ServerRefused { server: server.to_string() },
+        };
+        self.tell(now, record);
+    }
+
+    fn snapshot(&mut self, now: Time, snapshot: &Snapshot) {
+        self.tell(now, Record::Stats(stats(snapshot)));
+    }
+
+    fn finish(&mut self, now: Time, snapshot: &Snapshot) {
+        let text = write(now, Record::Summary(stats(snapshot)));
+        self.out.last(&text, |lines| write(now, Record::Lost { lines }));
+    }
+
+    fn warn(&mut self, text: &str) {
+        self.tell(self.now, Record::Warning { text });
+    }
+}

@@ -1,0 +1,160 @@
+//! Lines for a log: one for each piece of news, one every five seconds, a table at the end.
+
+use std::io;
+use std::time::Duration;
+
+use anabranch_drive::far_end::secret_text;
+use anabranch_drive::merge::{Listening, News, Screen, Snapshot};
+use anabranch_multipath::Time;
+
+use super::model::{Model, Row};
+use super::{is_warning, words};
+use crate::screen::journal::{Journal, Priority};
+use crate::screen::lines::Lines;
+use crate::text::{scaled, table};
+
+/// A screen of lines.
+pub(super) struct Plain {
+    /// `None` where only warnings are wanted.
+    out: Option<Lines>,
+    warnings: Lines,
+    journal: Journal,
+    /// Whether the counters are told every five seconds.
+    counters: bool,
+    model: Model,
+}
+
+impl Plain {
+    /// Lines to stdout and stderr; with `quiet` only warnings, to stderr; with `verbose` the counters in
+    /// systemd's journal too.
+    ///
+    /// # Errors
+    /// The threads that write them cannot be had.
+    pub(super) fn new(quiet: bool, verbose: bool) -> io::Result<Plain> {
+        let out = (!quiet).then(Lines::stdout).transpose()?;
+        let journal = Journal::of_stdout();
+        let (counters, model) = (verbose || !journal.is_there(), Model::default());
+        Ok(Plain { out, warnings: Lines::stderr()?, journal, counters, model })
+    }
+
+    /// Waits until the reader has taken all lines, but not for long. Whether that is so.
+    pub(super) fn flush(&self) -> bool {
+        self.out.as_ref().is_none_or(Lines::flush)
+    }
+
+    fn say(&self, text: &str) {
+        if let Some(out) = &self.out {
+            out.say(&self.journal.line(Priority::Information, text), lost);
+        }
+    }
+}
+
+fn lost(lines: u64) -> String {
+    format!("{lines} lines not shown: nobody took them")
+}
+
+/// Where clients come to, in words.
+pub(super) fn about(about: &Listening) -> [String; 2] {
+    let servers = about.servers.iter().map(|(name, at)| match name.is_empty() {
+        true => at.to_string(),
+        false => format!("{name}={at}"),
+    });
+    let servers = servers.collect::<Vec<_>>().join(", ");
+    let Listening { listen, schedule, every, seed, .. } = about;
+    let public = secret_text(&about.public);
+    [
+        format!("listening on {listen} for {servers}: {schedule}, every {every}, seed {seed}"),
+        format!("public key {public}; may come: {}", about.clients.join(", ")),
+    ]
+}
+
+impl Screen for Plain {
+    fn listening(&mut self, about: &Listening) {
+        self::about(about).iter().for_each(|line| self.say(line));
+    }
+
+    fn news(&mut self, now: Time, news: &News) {
+        let words = words(news);
+        if is_warning(news) {
+            self.warn(&words);
+        } else {
+            self.say(&format!("{:9.3}  {words}", now.secs_f64()));
+        }
+    }
+
+    fn snapshot(&mut self, now: Time, snapshot: &Snapshot) {
+        self.model.snapshot(now, snapshot);
+        if self.counters && !self.model.rows.is_empty() {
+            let rows: Vec<_> = self.model.rows.iter().map(brief).collect();
+            self.say(&format!("{:9.3}  {}", now.secs_f64(), rows.join("; ")));
+        }
+    }
+
+    fn finish(&mut self, now: Time, snapshot: &Snapshot) {
+        self.model.snapshot(now, snapshot);
+        let Some(out) = &self.out else { return };
+        let mut text = format!("ended after {:.1} s\n", now.secs_f64()) + &summary(snapshot);
+        text.extend(self.model.losses().map(|losses| format!("\n{losses}")));
+        out.last(&self.journal.line(Priority::Information, &text), lost);
+    }
+
+    fn warn(&mut self, text: &str) {
+        let lost = |lines| format!("warning: {}", lost(lines));
+        self.warnings.say(&self.journal.line(Priority::Warning, &format!("warning: {text}")), lost);
+    }
+
+    fn interval(&self) -> Duration {
+        Duration::from_secs(5)
+    }
+}
+
+fn brief(row: &Row) -> String {
+    let state = if row.counters.up { "" } else { " (down)" };
+    let [inward, outward] = row.rates.map(|rate| scaled(rate, "bit/s"));
+    format!("{} {}{state}: in {inward}, out {outward}", row.client, row.path)
+}
+
+/// What each path of each client carried.
+fn summary(snapshot: &Snapshot) -> String {
+    const HEAD: [&str; 7] =
+        ["client", "path", "from", "packets in", "bytes in", "packets out", "bytes out"];
+    let rows = snapshot.clients.iter().flat_map(|client| {
+        client.paths.iter().enumerate().map(|(place, path)| {
+            vec![
+                client.name.clone(),
+                place.to_string(),
+                path.from.map_or_else(|| "-".to_owned(), |from| from.to_string()),
+                path.inward.datagrams.to_string(),
+                path.inward.bytes.to_string(),
+                path.outward.datagrams.to_string(),
+                path.outward.bytes.to_string(),
+            ]
+        })
+    });
+    table(&std::iter::once(HEAD.map(str::to_owned).to_vec()).chain(rows).collect::<Vec<_>>())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::model::tests::snapshot;
+    use super::*;
+    use crate::screen::lines::tests::told;
+
+    #[test]
+    fn news_rates_and_a_summary_are_told_in_lines() {
+        let text = told(|out| {
+            let (warnings, journal) = (Lines::stderr().unwrap(), Journal::NONE);
+            let model = Model::default();
+            let (out, counters) = (Some(out), true);
+            let mut screen = Plain { out, warnings, journal, counters, model };
+            screen.news(Time::from_millis(1500), &News::Ended { client: "home".into() });
+            screen.snapshot(Time::from_secs(1), &snapshot([0, 0]));
+            screen.snapshot(Time::from_secs(2), &snapshot([1000, 0]));
+            screen.finish(Time::from_secs(4), &snapshot([1000, 0]));
+        });
+        let lines: Vec<_> = text.lines().collect();
+        assert_eq!(lines[0], "    1.500  'home' has gone");
+        assert!(lines[2].contains("home 0: in 8.0 kbit/s, out 0 bit/s; home 1: "), "{text}");
+        assert!(lines[4].starts_with("client  path") && lines.len() == 8, "{text}");
+    }
+}

@@ -1,0 +1,175 @@
+//! What lies between a splitter and its far end: a path for each source address, with a delay, losses and
+//! cuts, and an observer who keeps what passes.
+
+#![allow(dead_code, unreachable_pub, reason = "each test file uses its part")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use anabranch_multipath::seed::{Stream, stream};
+use rand::RngExt;
+
+/// How the paths are; the first is that of 127.0.0.2.
+#[derive(Clone, Default)]
+pub struct Conditions {
+    /// One way.
+    pub delays: Vec<Duration>,
+    /// The chance that a packet is lost, each way.
+    pub loss: f64,
+    /// Paths by which nothing passes.
+    pub cut: Vec<usize>,
+    /// Counts up each time that the client's addresses change.
+    pub moves: u32,
+}
+
+/// What an observer saw of a path: packets to the far end, and from it.
+#[derive(Clone, Default)]
+pub struct Seen {
+    pub up: Vec<Vec<u8>>,
+    pub down: Vec<Vec<u8>>,
+}
+
+/// The network between.
+pub struct Between {
+    /// What the splitter takes for the far end.
+    pub at: SocketAddr,
+    conditions: Arc<Mutex<Conditions>>,
+    seen: Arc<Mutex<BTreeMap<usize, Seen>>>,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Between {
+    /// In front of the far end at `far`.
+    pub fn start(far: SocketAddr, conditions: Conditions) -> Between {
+        let front = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let at = front.local_addr().unwrap();
+        let (conditions, seen) = (Arc::new(Mutex::new(conditions)), Arc::default());
+        let stop = Arc::new(AtomicBool::new(false));
+        let wires = Wires {
+            far,
+            front,
+            conditions: conditions.clone(),
+            seen: Arc::clone(&seen),
+            behind: BTreeMap::new(),
+            clients: BTreeMap::new(),
+            moves: 0,
+            waiting: BinaryHeap::new(),
+            count: 0,
+            rng: stream(1, 0, "loss"),
+        };
+        let thread = thread::spawn({
+            let stop = Arc::clone(&stop);
+            move || wires.run(&stop)
+        });
+        Between { at, conditions, seen, stop, thread: Some(thread) }
+    }
+
+    pub fn change(&self, change: impl FnOnce(&mut Conditions)) {
+        change(&mut self.conditions.lock().unwrap());
+    }
+
+    /// What was seen of each path so far.
+    pub fn seen(&self) -> BTreeMap<usize, Seen> {
+        self.seen.lock().unwrap().clone()
+    }
+}
+
+impl Drop for Between {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        let _ = self.thread.take().map(JoinHandle::join);
+    }
+}
+
+type Due = Reverse<(Instant, u64, usize, bool, Vec<u8>)>;
+
+struct Wires {
+    far: SocketAddr,
+    front: UdpSocket,
+    conditions: Arc<Mutex<Conditions>>,
+    seen: Arc<Mutex<BTreeMap<usize, Seen>>>,
+    /// The socket that each path has towards the far end, and where the splitter is on it.
+    behind: BTreeMap<usize, UdpSocket>,
+    clients: BTreeMap<usize, SocketAddr>,
+    moves: u32,
+    waiting: BinaryHeap<Due>,
+    count: u64,
+    rng: Stream,
+}
+
+impl Wires {
+    fn run(mut self, stop: &AtomicBool) {
+        self.front.set_nonblocking(true).unwrap();
+        let mut buffer = [0; 65_536];
+        while !stop.load(Ordering::Relaxed) {
+            let conditions = self.conditions.lock().unwrap().clone();
+            if std::mem::replace(&mut self.moves, conditions.moves) != conditions.moves {
+                self.behind.clear();
+            }
+            let came = self.take(&conditions, &mut buffer);
+            let went = self.deliver();
+            if !came && !went {
+                thread::sleep(Duration::from_micros(200));
+            }
+        }
+    }
+
+    fn take(&mut self, conditions: &Conditions, buffer: &mut [u8]) -> bool {
+        let mut came = false;
+        while let Ok((length, from)) = self.front.recv_from(buffer) {
+            let IpAddr::V4(ip) = from.ip() else { continue };
+            let path = usize::from(ip.octets()[3]).saturating_sub(2);
+            self.clients.insert(path, from);
+            self.behind.entry(path).or_insert_with(|| {
+                let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+                socket.set_nonblocking(true).unwrap();
+                socket
+            });
+            self.carry(conditions, path, true, &buffer[..length]);
+            came = true;
+        }
+        let behind: Vec<(usize, UdpSocket)> =
+            self.behind.iter().map(|(path, one)| (*path, one.try_clone().unwrap())).collect();
+        for (path, socket) in behind {
+            while let Ok(length) = socket.recv(buffer) {
+                self.carry(conditions, path, false, &buffer[..length]);
+                came = true;
+            }
+        }
+        came
+    }
+
+    fn carry(&mut self, conditions: &Conditions, path: usize, up: bool, packet: &[u8]) {
+        let mut seen = self.seen.lock().unwrap();
+        let seen = seen.entry(path).or_default();
+        if up { &mut seen.up } else { &mut seen.down }.push(packet.to_vec());
+        if conditions.cut.contains(&path) || self.rng.random_bool(conditions.loss) {
+            return;
+        }
+        let delay = conditions.delays.get(path).copied().unwrap_or_default();
+        self.count += 1;
+        self.waiting.push(Reverse((Instant::now() + delay, self.count, path, up, packet.to_vec())));
+    }
+
+    fn deliver(&mut self) -> bool {
+        let mut went = false;
+        while self.waiting.peek().is_some_and(|Reverse(first)| first.0 <= Instant::now()) {
+            let Some(Reverse((_, _, path, up, packet))) = self.waiting.pop() else { break };
+            // Nobody may be there any more.
+            let _ = match (up, self.behind.get(&path), self.clients.get(&path)) {
+                (true, Some(socket), _) => socket.send_to(&packet, self.far),
+                (false, _, Some(client)) => self.front.send_to(&packet, client),
+                _ => Ok(0),
+            };
+            went = true;
+        }
+        went
+    }
+}

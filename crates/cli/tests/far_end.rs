@@ -1,0 +1,497 @@
+//! `anabranch split --key` and `anabranch merge` over paths with delays and losses: what arrives, in which order, by
+//! which path, and what strangers and observers learn.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod between;
+mod program;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::net::{SocketAddr, UdpSocket};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use between::{Between, Conditions};
+use program::Program;
+use serde_json::Value;
+use tempfile::TempDir;
+
+const PATHS: [&str; 3] = ["a=addr:127.0.0.2", "b=addr:127.0.0.3", "c=addr:127.0.0.4"];
+const PATIENCE: Duration = Duration::from_secs(20);
+
+fn anabranch(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_anabranch")).args(arguments).output().unwrap()
+}
+
+/// One test at a time: they are about time, and each is a network of its own.
+static TURN: Mutex<()> = Mutex::new(());
+
+/// A far end, the network before it, a splitter before that, and a server that gives everything back.
+struct World {
+    folder: TempDir,
+    far_at: String,
+    server: UdpSocket,
+    far: Program,
+    between: Between,
+    near: Program,
+    /// Where programs send to.
+    listen: SocketAddr,
+    _turn: MutexGuard<'static, ()>,
+}
+
+fn unequal() -> Conditions {
+    let delays = [5, 15, 35].map(Duration::from_millis).to_vec();
+    Conditions { delays, ..Conditions::default() }
+}
+
+fn bound() -> UdpSocket {
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    socket
+}
+
+fn keys(folder: &Path) -> [String; 2] {
+    let files = ["far.key", "home.key"].map(|name| folder.join(name).display().to_string());
+    let made = anabranch(&["key", &files[0], &files[1]]);
+    assert!(made.status.success(), "{made:?}");
+    files
+}
+
+fn start_far(listen: &str, server: SocketAddr, key: &str, options: &[&str]) -> Program {
+    let to = server.to_string();
+    let fixed = ["merge", "--json", "--listen", listen, "--to", &to, "--key", key];
+    Program::start(&[&fixed[..], &["--schedule", "uniform", "--seed", "7"], options].concat())
+}
+
+fn start_near(far: SocketAddr, key: &str, options: &[&str]) -> Program {
+    let to = far.to_string();
+    let fixed = ["split", "--json", "--listen", "127.0.0.1:0", "--to", &to, "--key", key];
+    let schedule = ["--schedule", "uniform", "--seed", "7"];
+    let paths = PATHS.iter().flat_map(|path| ["--path", path]).collect::<Vec<_>>();
+    Program::start(&[&fixed[..], &schedule, &paths, options].concat())
+}
+
+fn listening(program: &mut Program) -> SocketAddr {
+    program.next("listening")["listen"].as_str().unwrap().parse().unwrap()
+}
+
+impl World {
+    fn start(conditions: Conditions, every: &str) -> World {
+        World::with(conditions, &["--every", every])
+    }
+
+    fn with(conditions: Conditions, options: &[&str]) -> World {
+        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        let folder = TempDir::new().unwrap();
+        let [far_key, home_key] = keys(folder.path());
+        let server = bound();
+        let mut far = start_far("127.0.0.1:0", server.local_addr().unwrap(), &far_key, options);
+        let far_at = listening(&mut far);
+        let between = Between::start(far_at, conditions);
+        let mut near = start_near(between.at, &home_key, options);
+        let listen = listening(&mut near);
+        near.find("far_end", |event| event["state"] == "up");
+        World {
+            folder,
+            far_at: far_at.to_string(),
+            server,
+            far,
+            between,
+            near,
+            listen,
+            _turn: turn,
+        }
+    }
+
+    fn key(&self, name: &str) -> String {
+        self.folder.path().join(name).display().to_string()
+    }
+
+    /// `count` datagrams to the server and back, one each millisecond; what came to each, in the order in which it
+    /// came. Ends when all are back, or when nothing came for two seconds after the last was sent.
+    fn exchange(&self, client: &UdpSocket, count: u32) -> [Vec<u32>; 2] {
+        let sent = Arc::new(AtomicBool::new(false));
+        let (server, over) = (self.server.try_clone().unwrap(), Arc::clone(&sent));
+        let echo = thread::spawn(move || {
+            let mut come = Vec::new();
+            receive(&server, count, &over, |datagram, from| {
+                come.push(number(datagram));
+                server.send_to(datagram, from).unwrap();
+            });
+            come
+        });
+        let (sender, listen, over) = (client.try_clone().unwrap(), self.listen, Arc::clone(&sent));
+        let sending = thread::spawn(move || {
+            let start = Instant::now();
+            for number in 0..count {
+                let due = start + Duration::from_millis(number.into());
+                thread::sleep(due.saturating_duration_since(Instant::now()));
+                sender.send_to(&datagram(number), listen).unwrap();
+            }
+            over.store(true, Ordering::Relaxed);
+        });
+        let mut back = Vec::new();
+        receive(client, count, &sent, |datagram, _| back.push(number(datagram)));
+        sending.join().unwrap();
+        [echo.join().unwrap(), back]
+    }
+
+    /// As many as there should be come both ways, and in order.
+    fn passes(&self, client: &UdpSocket, count: u32) {
+        for (way, numbers) in ["up", "back"].into_iter().zip(self.exchange(client, count)) {
+            let come: BTreeSet<u32> = numbers.iter().copied().collect();
+            assert_eq!((numbers.len(), come.len()), (count as usize, count as usize), "{way}");
+            // A machine that stops for longer than the paths differ makes some late.
+            let late = numbers.windows(2).filter(|two| two[0] > two[1]).count();
+            assert!(late <= count as usize / 100, "{way}: {late} of {count} late");
+        }
+    }
+
+    /// Ends both; their summaries.
+    fn end(mut self) -> [Value; 2] {
+        self.near.signal("-INT");
+        let near = self.near.next("summary");
+        self.far.next("ended");
+        self.far.signal("-INT");
+        [near, self.far.next("summary")]
+    }
+}
+
+/// Up to `count` datagrams, for as long as `over` is false and two seconds after the last.
+fn receive(
+    socket: &UdpSocket,
+    count: u32,
+    over: &AtomicBool,
+    mut each: impl FnMut(&[u8], SocketAddr),
+) {
+    socket.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
+    let (mut left, mut last, mut buffer) = (count, Instant::now(), [0; 2048]);
+    while left > 0 && !(over.load(Ordering::Relaxed) && last.elapsed() > Duration::from_secs(2)) {
+        if let Ok((length, from)) = socket.recv_from(&mut buffer) {
+            each(&buffer[..length], from);
+            (left, last) = (left - 1, Instant::now());
+        }
+    }
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+}
+
+fn number(datagram: &[u8]) -> u32 {
+    u32::from_be_bytes(datagram[..4].try_into().unwrap())
+}
+
+/// A datagram whose first bytes count up, as WireGuard's do.
+fn datagram(number: u32) -> Vec<u8> {
+    let mut bytes = vec![7; 600];
+    bytes[..4].copy_from_slice(&number.to_be_bytes());
+    bytes
+}
+
+/// Each path's share of what `field` counts.
+fn shares(paths: &Value, field: &str) -> Vec<f64> {
+    let counts = paths.as_array().unwrap().iter().map(|path| path[field].as_f64().unwrap());
+    let counts: Vec<f64> = counts.collect();
+    counts.iter().map(|count| count / counts.iter().sum::<f64>()).collect()
+}
+
+#[test]
+fn all_arrives_in_order_both_ways_and_each_path_carries_its_share_each_way() {
+    // By packets a share does not depend on how busy this machine is.
+    for (every, least) in [("20ms", 0.1), ("7p", 0.27)] {
+        let world = World::start(unequal(), every);
+        world.passes(&bound(), 3000);
+        let [near, far] = world.end();
+        for (paths, field) in [
+            (&near["paths"], "up_packets"),
+            (&near["paths"], "down_packets"),
+            (&far["clients"][0]["paths"], "in_packets"),
+            (&far["clients"][0]["paths"], "out_packets"),
+        ] {
+            let shares = shares(paths, field);
+            assert!(shares.iter().all(|share| *share > least), "{every} {field} {shares:?}");
+        }
+        assert_eq!(near["paths"][0]["copies"], 0, "nothing is copied before a far end");
+    }
+}
+
+#[test]
+fn what_is_lost_on_a_path_is_lost_and_the_rest_is_in_order() {
+    for loss in [0.01, 0.05] {
+        let world = World::start(Conditions { loss, ..unequal() }, "20ms");
+        let [up, back] = world.exchange(&bound(), 3000);
+        let [least_up, least_back] = [1.0 - 1.6 * loss, 1.0 - 3.0 * loss].map(|part| part * 3000.0);
+        assert!(up.len() as f64 > least_up && back.len() as f64 > least_back, "{}", back.len());
+        for numbers in [&up, &back] {
+            let late = numbers.windows(2).filter(|two| two[0] > two[1]).count();
+            assert!(late <= 30, "{late} late");
+        }
+    }
+}
+
+#[test]
+fn a_path_that_is_cut_is_noticed_by_both_ends_and_comes_back() {
+    let mut world = World::start(unequal(), "20ms");
+    let client = bound();
+    world.passes(&client, 200);
+    world.between.change(|conditions| conditions.cut = vec![1]);
+    world.exchange(&client, 4000);
+    let of_b = |state: &str| {
+        let state = state.to_owned();
+        move |event: &Value| event["path"] == "b" && event["state"] == *state
+    };
+    let down = world.near.find("path", of_b("down"));
+    assert_eq!(down["reason"], "unheard");
+    world.far.find("path", |event| event["path"] == 1 && event["state"] == "down");
+    // Nothing goes by it.
+    world.passes(&client, 1000);
+    world.between.change(|conditions| conditions.cut.clear());
+    world.exchange(&client, 2500);
+    world.near.find("path", of_b("up"));
+    world.far.find("path", |event| event["path"] == 1 && event["state"] == "up");
+    world.passes(&client, 1000);
+}
+
+#[test]
+fn a_far_end_that_is_killed_and_started_again_is_found_again() {
+    let mut world = World::start(unequal(), "20ms");
+    let client = bound();
+    world.passes(&client, 200);
+    world.far.signal("-KILL");
+    world.far.ended();
+    let server = world.server.local_addr().unwrap();
+    world.far = start_far(&world.far_at, server, &world.key("far.key"), &["--every", "20ms"]);
+    listening(&mut world.far);
+    world.exchange(&client, 5000);
+    world.far.next("began");
+    world.passes(&client, 500);
+    // One that says farewell is found again sooner.
+    world.far.signal("-INT");
+    world.near.find("far_end", |event| event["state"] == "left");
+    world.far = start_far(&world.far_at, server, &world.key("far.key"), &["--every", "20ms"]);
+    world.near.find("far_end", |event| event["state"] == "up");
+    world.passes(&client, 500);
+}
+
+#[test]
+fn a_client_that_moves_is_followed() {
+    let world = World::start(unequal(), "20ms");
+    let client = bound();
+    world.passes(&client, 200);
+    world.between.change(|conditions| conditions.moves += 1);
+    world.exchange(&client, 2500);
+    world.passes(&client, 500);
+}
+
+#[test]
+fn two_programs_and_two_splitters_are_told_apart() {
+    let mut world = World::start(unequal(), "20ms");
+    // Another splitter, whose key the far end is told; a running far end has not read it.
+    let other = world.key("other.key");
+    let public = anabranch(&["key", &other]).stdout;
+    let public = String::from_utf8(public).unwrap().trim().to_owned();
+    let far_key = world.key("far.key");
+    let far_public = String::from_utf8(anabranch(&["key", &far_key]).stdout).unwrap();
+    anabranch(&["key", &far_key, "--peer", &format!("other={public}")]);
+    anabranch(&["key", &other, "--peer", &format!("far={}", far_public.trim())]);
+    world.far.signal("-INT");
+    world.near.find("far_end", |event| event["state"] == "left");
+    let server = world.server.local_addr().unwrap();
+    world.far = start_far(&world.far_at, server, &far_key, &[]);
+    listening(&mut world.far);
+    world.near.find("far_end", |event| event["state"] == "up");
+    let second_between = Between::start(world.far_at.parse().unwrap(), unequal());
+    let mut second = start_near(second_between.at, &other, &[]);
+    let second_listen = listening(&mut second);
+    second.find("far_end", |event| event["state"] == "up");
+    // Two programs at the first splitter, one at the second.
+    let programs = [(bound(), world.listen), (bound(), world.listen), (bound(), second_listen)];
+    let mut seen = Vec::new();
+    for (place, (program, listen)) in programs.iter().enumerate() {
+        program.send_to(&datagram(place as u32), listen).unwrap();
+        let mut buffer = [0; 2048];
+        let (_, from) = world.server.recv_from(&mut buffer).unwrap();
+        assert_eq!(number(&buffer), place as u32);
+        seen.push(from);
+    }
+    seen.iter().zip(1000..).for_each(|(program, number)| {
+        world.server.send_to(&datagram(number), program).unwrap();
+    });
+    for ((program, _), expected) in programs.iter().zip(1000..) {
+        let mut buffer = [0; 2048];
+        program.recv(&mut buffer).unwrap();
+        assert_eq!(number(&buffer), expected);
+    }
+    seen.sort_unstable();
+    seen.dedup();
+    assert_eq!(seen.len(), 3, "each has an address of its own at the server");
+}
+
+#[test]
+fn one_of_several_servers_is_chosen_by_name_and_an_unknown_one_is_told() {
+    let folder = TempDir::new().unwrap();
+    let [far_key, home_key] = keys(folder.path());
+    let servers = [bound(), bound()];
+    let named = ["one", "two"].iter().zip(&servers);
+    let named: Vec<String> =
+        named.map(|(name, server)| format!("{name}={}", server.local_addr().unwrap())).collect();
+    let fixed = ["merge", "--json", "--listen", "127.0.0.1:0", "--key", &far_key];
+    let mut far = Program::start(&[&fixed[..], &["--to", &named[0], "--to", &named[1]]].concat());
+    let at = listening(&mut far);
+    let mut near = start_near(at, &home_key, &["--behind", "two"]);
+    let listen = listening(&mut near);
+    bound().send_to(b"to the second", listen).unwrap();
+    assert_eq!(far.next("began")["server"], "two");
+    assert_eq!(servers[1].recv(&mut [0; 64]).unwrap(), 13);
+    drop(near);
+    let _near = start_near(at, &home_key, &["--behind", "three"]);
+    assert_eq!(far.next("no_server")["server"], "three");
+}
+
+#[test]
+fn an_observer_of_a_path_finds_no_field_of_the_session_and_none_that_counts() {
+    let world = World::start(unequal(), "20ms");
+    world.exchange(&bound(), 6000);
+    let seen = world.between.seen();
+    for (path, seen) in &seen {
+        for packets in [&seen.up, &seen.down] {
+            let packets: Vec<&Vec<u8>> =
+                packets.iter().filter(|packet| packet.len() > 600).collect();
+            assert!(packets.len() > 1200, "path {path}: {}", packets.len());
+            let sizes: BTreeSet<usize> = packets.iter().map(|packet| packet.len()).collect();
+            assert_eq!(sizes.len(), 1, "one size within, one size without");
+            for place in 0..packets[0].len() {
+                is_noise(&packets, place);
+            }
+        }
+    }
+}
+
+/// The bytes at a place are uniform, and neither rise nor repeat.
+fn is_noise(packets: &[&Vec<u8>], place: usize) {
+    let mut counts = [0u32; 256];
+    packets.iter().for_each(|packet| counts[usize::from(packet[place])] += 1);
+    let mean = packets.len() as f64 / 256.0;
+    let chi: f64 = counts.iter().map(|&n| (f64::from(n) - mean).powi(2) / mean).sum();
+    // 255 degrees of freedom: one of 10^5 uniform places exceeds 356, and there are 4,000.
+    assert!(chi < 400.0, "byte {place}: {chi}");
+    let rises = packets.windows(2).filter(|two| two[0][place] < two[1][place]).count();
+    let share = rises as f64 / packets.len() as f64;
+    // The deviation is below 0.01 with 1,200 packets.
+    assert!((0.43..0.57).contains(&share), "byte {place} rises in {share} of all packets");
+}
+
+#[test]
+fn strangers_and_replays_are_not_answered() {
+    let world = World::start(unequal(), "20ms");
+    let client = bound();
+    world.exchange(&client, 300);
+    let stranger = bound();
+    stranger.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
+    let seen = world.between.seen();
+    let mut sent = 0;
+    for packet in seen.values().flat_map(|seen| seen.up.iter().chain(&seen.down)) {
+        stranger.send_to(packet, &world.far_at).unwrap();
+        stranger.send_to(&packet[1..], &world.far_at).unwrap();
+        sent += 2;
+        if sent % 64 == 0 {
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+    for length in 0..300usize {
+        let noise: Vec<u8> = (0..length).map(|n| (n * 37 + length) as u8).collect();
+        stranger.send_to(&noise, &world.far_at).unwrap();
+    }
+    assert!(stranger.recv(&mut [0; 2048]).is_err(), "nobody answers");
+    // And nothing was drawn away.
+    world.passes(&client, 300);
+    let [_, far] = world.end();
+    assert!(far["strangers"].as_u64().unwrap() >= 400, "{far}");
+}
+
+#[test]
+fn a_key_that_the_far_end_does_not_know_gets_no_answer_and_the_user_one_line() {
+    let world = World::start(unequal(), "20ms");
+    let folder = TempDir::new().unwrap();
+    let [_, wrong] = keys(folder.path());
+    let between = Between::start(world.far_at.parse().unwrap(), unequal());
+    let mut near = start_near(between.at, &wrong, &[]);
+    let told = near.find("far_end", |event| event["state"] == "unanswered");
+    let text = told["text"].as_str().unwrap();
+    assert!(text.contains(&format!("no answer from {} for 10 s: key, port", between.at)), "{text}");
+    let seen = between.seen();
+    assert!(seen.values().all(|seen| seen.down.is_empty()) && !seen.is_empty());
+}
+
+#[test]
+fn padded_packets_have_few_sizes() {
+    let world = World::with(unequal(), &["--every", "20ms", "--pad", "128,640,1200"]);
+    let client = bound();
+    client.send_to(b"short", world.listen).unwrap();
+    world.server.recv_from(&mut [0; 64]).unwrap();
+    world.passes(&client, 300);
+    let handshakes = 24;
+    let sizes = world.between.seen().into_values().flat_map(|seen| [seen.up, seen.down].concat());
+    let other = sizes.filter(|packet| ![128, 640, 1200].contains(&packet.len())).count();
+    assert!(other < handshakes, "{other} packets of other sizes");
+}
+
+#[test]
+fn what_a_tunnel_is_told_fits_through_the_paths() {
+    let folder = TempDir::new().unwrap();
+    let [_, key] = keys(folder.path());
+    let check = |options: &[&str]| {
+        let fixed =
+            ["split", "--check", "--json", "--listen", "127.0.0.1:1", "--to", "127.0.0.1:9"];
+        let checked = anabranch(&[&fixed[..], &["--path", PATHS[0]], options].concat());
+        let about: Value = serde_json::from_slice(&checked.stdout).unwrap();
+        about["udp_payload"].as_u64().unwrap()
+    };
+    let plain = check(&[]);
+    assert_eq!(check(&["--key", &key]), plain - 31);
+    assert_eq!(check(&["--key", &key, "--pad", "1200"]), plain - 33);
+}
+
+#[test]
+fn what_cannot_be_is_refused_in_one_line_without_a_secret() {
+    let folder = TempDir::new().unwrap();
+    let [far, home] = keys(folder.path());
+    let path = |name: &str| folder.path().join(name);
+    let open: PathBuf = path("open.key");
+    fs::copy(&home, &open).unwrap();
+    fs::set_permissions(&open, fs::Permissions::from_mode(0o644)).unwrap();
+    let alone = path("alone.key").display().to_string();
+    anabranch(&["key", &alone]);
+    let open = open.display().to_string();
+    let absent = path("absent.key").display().to_string();
+    let split = ["split", "--listen", "127.0.0.1:0", "--to", "127.0.0.1:9", "--path", PATHS[0]];
+    let merge = ["merge", "--listen", "127.0.0.1:0", "--to", "127.0.0.1:9"];
+    for (command, options, words) in [
+        (&split[..], &["--key", &open][..], "chmod 600"),
+        (&split, &["--key", &absent], "'anabranch key"),
+        (&split, &["--key", &alone], "names 0 other ends"),
+        (&split, &["--key", &home, "--handshake", "a"], "all look alike"),
+        (&split, &["--key", &home, "--in-order", "30ms"], "keep the order"),
+        (&split, &["--key", &home, "--protocol", "quic"], "nothing has to be recognised"),
+        (&split, &["--behind", "x"], "add --key FILE"),
+        (&split, &["--pad", "64"], "add --key FILE"),
+        (&merge, &[], "--key is missing"),
+        (&merge, &["--key", &alone], "names no splitter"),
+        (&merge, &["--key", &far, "--to", "x=127.0.0.1:8", "--to", "x=127.0.0.1:7"], "called 'x'"),
+        (&["key", &far, &home], &[], "exists"),
+        (&["key", &far, "--peer", "home"], &[], "write NAME=PUBLIC"),
+        (&["key"], &[], "FILE"),
+    ] {
+        let refused = anabranch(&[command, options].concat());
+        let message = String::from_utf8(refused.stderr).unwrap();
+        assert_eq!(refused.status.code(), Some(2), "{options:?}: {message}");
+        assert!(message.contains(words) && message.lines().count() == 1, "{options:?}: {message}");
+        let secret = fs::read_to_string(&home).unwrap();
+        let secret = secret.lines().find(|line| line.starts_with("private")).unwrap().to_owned();
+        assert!(!message.contains(&secret[12..30]));
+    }
+}

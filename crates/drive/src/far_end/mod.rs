@@ -1,0 +1,52 @@
+//! What both ends of a tunnel are told by their user: keys, and how packets are padded. [`crate::split`]
+//! has the near end, [`crate::merge`] the far end.
+
+mod file;
+
+use std::fmt;
+
+use anabranch_tunnel::{OVERHEAD, PADDED_OVERHEAD};
+use keys::{KeyPair, Psk, PublicKey};
+
+pub use anabranch_tunnel::keys;
+pub use file::{KeyFile, KeyFileError, Peer, secret_text};
+
+/// The far end that a splitter speaks to, in front of the server.
+#[derive(Clone)]
+pub struct FarEnd {
+    /// Our own keys.
+    pub own: KeyPair,
+    /// The far end's public key.
+    pub public: PublicKey,
+    /// The secret that both ends know; zeros for none.
+    pub psk: Psk,
+    /// The server that is wanted behind it; empty for the only one.
+    pub behind: String,
+    /// Lengths that packets may have, in bytes of UDP payload; empty for any.
+    pub pad: Vec<usize>,
+}
+
+impl FarEnd {
+    /// Bytes that a packet has more than the datagram in it, at most, zeros left out.
+    #[must_use]
+    pub fn overhead(&self) -> usize {
+        if self.pad.is_empty() { OVERHEAD } else { PADDED_OVERHEAD }
+    }
+}
+
+impl PartialEq for FarEnd {
+    fn eq(&self, other: &FarEnd) -> bool {
+        let FarEnd { own, public, psk, behind, pad } = self;
+        (own.public, *public, *psk) == (other.own.public, other.public, other.psk)
+            && (behind, pad) == (&other.behind, &other.pad)
+    }
+}
+
+impl fmt::Debug for FarEnd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let FarEnd { own, public, behind, pad, psk: _ } = self;
+        let mut shown = f.debug_struct("FarEnd");
+        shown.field("own", &own.public).field("public", public);
+        shown.field("behind", behind).field("pad", pad).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,446 @@
+//! The loop: clients' packets to the core and what comes out to servers, servers' answers to the core and
+//! what comes out to clients.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::net::SocketAddr;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use anabranch_multipath::Time;
+use anabranch_tunnel::{ClientId, Datagram, Far, NewRun, PacketKind, Peer};
+use rand_chacha::ChaCha20Rng;
+use sd_notify::NotifyState;
+
+use super::flows::{FlowKey, Flows};
+use super::guests::Guest;
+use super::outbox::Outbox;
+use super::settings::{Failure, Listening, News, Screen, Settings, Snapshot};
+use crate::clock::Clock;
+use crate::files;
+use crate::holders::{self, Transport};
+use crate::manager::tell;
+use crate::onion::generator;
+use crate::poller::{Poller, Ready};
+use crate::split::signals::signals;
+use crate::udp::{Datagrams, Fault, Received, RecvBatch, SendQueue, UdpOptions, UdpSocket};
+
+/// Tokens of the files that are no flows; those count up from 0.
+const LISTENER: u64 = u64::MAX;
+const STOP: u64 = u64::MAX - 1;
+/// Receive and send buffers of the listener, in bytes: it is shared by all clients.
+const BUFFER: usize = 16 << 20;
+/// Messages taken from a socket at once.
+const RUNS: usize = 32;
+/// Files told of at once.
+const EVENTS: usize = 256;
+/// How often flows and clients are looked at whose time may be over.
+const SWEEP: Duration = Duration::from_secs(1);
+/// Between two words on a server whose port is closed.
+const COMPLAINT: Duration = Duration::from_secs(10);
+
+/// Runs the far end until SIGINT, SIGTERM or SIGHUP. Returns the counters at the end.
+///
+/// # Errors
+/// What the user asked for cannot be done, or the system fails.
+pub fn run(settings: Settings, screen: &mut dyn Screen) -> Result<Snapshot, Failure> {
+    let hasty = Arc::new(AtomicBool::new(false));
+    let (stop, _) =
+        signals(false, &hasty).map_err(|error| Failure::System("watching for signals", error))?;
+    run_driver(Driver::new(settings, screen, stop, hasty)?)
+}
+
+/// The same until `stop` can be read or has no other end any more.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_until(
+    stop: UnixStream,
+    settings: Settings,
+    screen: &mut dyn Screen,
+) -> Result<Snapshot, Failure> {
+    run_driver(Driver::new(settings, screen, stop, Arc::default())?)
+}
+
+fn run_driver(mut driver: Driver<'_>) -> Result<Snapshot, Failure> {
+    let mut buffers = RecvBatch::new(RUNS);
+    let mut ready: Vec<Ready> = Vec::with_capacity(EVENTS);
+    while !driver.stopped {
+        driver.wait(&mut ready)?;
+        for event in ready.drain(..) {
+            match event.token {
+                LISTENER => driver.on_packets(&mut buffers),
+                STOP => driver.stopped = true,
+                token => driver.on_server(token, &mut buffers),
+            }
+        }
+        driver.on_time();
+    }
+    Ok(driver.end())
+}
+
+/// Everything that outlives one turn of the loop.
+struct Driver<'s> {
+    far: Far<ChaCha20Rng>,
+    settings: Settings,
+    servers: Vec<(String, SocketAddr)>,
+    guests: Vec<Guest>,
+    flows: Flows,
+    timers: BTreeSet<(Time, ClientId)>,
+    clock: Clock,
+    poller: Poller,
+    listener: UdpSocket,
+    /// Readable when the run is to end.
+    _stop: UnixStream,
+    hasty: Arc<AtomicBool>,
+    queue: SendQueue,
+    outbox: Outbox,
+    screen: &'s mut dyn Screen,
+    next_snapshot: Time,
+    next_sweep: Time,
+    next_complaint: Time,
+    /// Handshakes answered, packets of strangers, datagrams to clients that did not go.
+    counted: Snapshot,
+    scratch: Vec<u8>,
+    stopped: bool,
+}
+
+impl<'s> Driver<'s> {
+    fn new(
+        settings: Settings,
+        screen: &'s mut dyn Screen,
+        stop: UnixStream,
+        hasty: Arc<AtomicBool>,
+    ) -> Result<Driver<'s>, Failure> {
+        let system = |what| move |error| Failure::System(what, error);
+        let servers = settings.servers.iter().map(|server| {
+            let found = server.to.resolve();
+            let found = found.map_err(|error| Failure::Resolve(server.to.clone(), error))?;
+            Ok((server.name.clone(), found[0]))
+        });
+        let servers = servers.collect::<Result<Vec<_>, Failure>>()?;
+        files::raise_limit();
+        let (clock, peers) = (Clock::start(), &settings.keys.peers);
+        let clients: Vec<_> = peers.iter().map(|peer| (peer.public, peer.psk)).collect();
+        let rng = generator().map_err(system("asking for entropy"))?;
+        let far = Far::new(settings.keys.own.clone(), &clients, &settings.pad, rng);
+        let listener = open_listener(settings.listen)?;
+        let poller = Poller::new(EVENTS).map_err(system("opening an epoll set"))?;
+        poller.add(&listener, LISTENER).map_err(system("filling the epoll set"))?;
+        poller.add(&stop, STOP).map_err(system("filling the epoll set"))?;
+        let named = (0..).map(ClientId).zip(peers);
+        let mut driver = Driver {
+            far,
+            guests: named.map(|(id, peer)| Guest::new(id, &peer.name)).collect(),
+            flows: Flows::new(settings.flows),
+            servers,
+            settings,
+            timers: BTreeSet::new(),
+            clock,
+            poller,
+            listener,
+            _stop: stop,
+            hasty,
+            queue: SendQueue::new(),
+            outbox: Outbox::default(),
+            next_snapshot: clock.now() + screen.interval(),
+            screen,
+            next_sweep: clock.now() + SWEEP,
+            next_complaint: Time::ZERO,
+            counted: Snapshot::default(),
+            scratch: Vec::new(),
+            stopped: false,
+        };
+        driver.announce().map_err(system("asking for the listener's address"))?;
+        Ok(driver)
+    }
+
+    fn announce(&mut self) -> io::Result<()> {
+        let about = Listening {
+            listen: self.listener.local_addr()?,
+            public: self.settings.keys.own.public.0,
+            servers: self.servers.clone(),
+            clients: self.guests.iter().map(Guest::name).collect(),
+            schedule: self.settings.schedule.to_string(),
+            every: self.settings.every.to_string(),
+            seed: self.settings.seed,
+        };
+        self.screen.listening(&about);
+        let status = format!("listening on {}, {} clients", about.listen, about.clients.len());
+        tell(&[NotifyState::Ready, NotifyState::Status(&status)]);
+        Ok(())
+    }
+
+    /// Waits until a file is ready or something is due.
+    fn wait(&mut self, ready: &mut Vec<Ready>) -> Result<(), Failure> {
+        let timer = self.timers.first().map_or(self.next_sweep, |timer| timer.0);
+        let due = timer.min(self.next_sweep).min(self.next_snapshot);
+        let events = self.poller.wait(Some(due.since(self.clock.now())));
+        ready.extend(events.map_err(|error| Failure::System("waiting for packets", error))?);
+        Ok(())
+    }
+
+    /// Packets of clients, or of strangers.
+    fn on_packets(&mut self, buffers: &mut RecvBatch) {
+        let Ok(runs) = buffers.recv(&self.listener) else { return };
+        let now = self.clock.now();
+        let mut spoke = BTreeSet::new();
+        let mut scratch = std::mem::take(&mut self.scratch);
+        for run in runs {
+            let from = Peer { remote: run.from, local: run.to };
+            scratch.clear();
+            scratch.extend_from_slice(run.bytes);
+            for packet in scratch.chunks_mut(run.stride.max(1)) {
+                spoke.extend(self.take(now, from, packet));
+            }
+        }
+        self.scratch = scratch;
+        spoke.into_iter().for_each(|client| self.tend(now, client));
+        self.send();
+    }
+
+    /// Takes a packet; the client that it is of.
+    fn take(&mut self, now: Time, from: Peer, packet: &mut [u8]) -> Option<ClientId> {
+        match self.far.receive(now, from, packet) {
+            PacketKind::Session(client) => Some(client),
+            PacketKind::Handshake(answer, new) => {
+                self.counted.handshakes += 1;
+                let start = self.outbox.bytes.len();
+                self.outbox.bytes.extend_from_slice(&answer);
+                self.outbox.add(from, start);
+                new.map(|new| self.welcome(now, &new, from))
+            }
+            PacketKind::Nothing => {
+                self.counted.strangers += 1;
+                None
+            }
+        }
+    }
+
+    /// A client has begun a session.
+    fn welcome(&mut self, now: Time, new: &NewRun, from: Peer) -> ClientId {
+        let id = new.client;
+        let found = self.servers.iter().find(|(name, _)| *name == new.label);
+        // Who names none means the only one.
+        let only = (new.label.is_empty() && self.servers.len() == 1).then(|| &self.servers[0]);
+        let server = found.or(only).cloned();
+        let paths = self.far.paths(id);
+        let guest = &mut self.guests[id.0 as usize];
+        let fits = guest.begin(&self.settings, paths);
+        guest.server = server.as_ref().map(|(_, server)| *server);
+        let client = guest.name();
+        let news = match server {
+            Some((server, _)) => News::Began { client, from: from.remote, server },
+            None => {
+                self.far.session(id).into_iter().for_each(|session| session.close());
+                News::NoServer { client, server: new.label.clone() }
+            }
+        };
+        self.screen.news(now, &news);
+        if !fits {
+            let (name, schedule) = (self.guests[id.0 as usize].name(), &self.settings.schedule);
+            self.screen.warn(&format!(
+                "the schedule {schedule} does not fit the {paths} paths of '{name}': \
+                 {} is used for it",
+                anabranch_comps::SCHEDULE
+            ));
+        }
+        id
+    }
+
+    /// Hands on what a client has sent, says what is to be said, sets its timer.
+    fn tend(&mut self, now: Time, client: ClientId) {
+        let datagrams = self.datagrams(now, client);
+        self.forward(now, client, &datagrams);
+        loop {
+            let start = self.outbox.bytes.len();
+            let Some(to) = self.far.say(now, client, &mut self.outbox.bytes) else { break };
+            self.outbox.add(to, start);
+        }
+        let guest = &mut self.guests[client.0 as usize];
+        let news = guest.look(&self.far);
+        news.iter().for_each(|news| self.screen.news(now, news));
+        self.arm(now, client);
+    }
+
+    fn datagrams(&mut self, now: Time, client: ClientId) -> Vec<Datagram> {
+        let Some(session) = self.far.session(client) else { return Vec::new() };
+        std::iter::from_fn(|| session.poll(now)).collect()
+    }
+
+    /// Sends a client's datagrams to its server, neighbours of one flow together.
+    fn forward(&mut self, now: Time, client: ClientId, datagrams: &[Datagram]) {
+        let guest = &mut self.guests[client.0 as usize];
+        datagrams.iter().for_each(|datagram| guest.count_in(datagram));
+        let Some(server) = guest.server else { return };
+        for group in datagrams.chunk_by(|one, other| one.flow == other.flow) {
+            self.forward_flow(now, (client, group[0].flow), server, group);
+        }
+    }
+
+    fn forward_flow(&mut self, now: Time, key: FlowKey, server: SocketAddr, group: &[Datagram]) {
+        let flow = match self.flows.of(now, key, server, &self.poller) {
+            Ok(flow) => flow,
+            Err(error) => return self.complain_of(now, &error),
+        };
+        let mut batch = self.queue.batch(&flow.udp);
+        group.iter().for_each(|datagram| batch.push(Datagrams::one(&datagram.bytes)));
+        let report = batch.send();
+        let errno = report.earlier.or(report.failures.first().map(|failure| failure.errno));
+        if errno.is_some_and(|errno| Fault::of(errno) == Fault::Refused) {
+            self.refused(now, server);
+        }
+    }
+
+    fn refused(&mut self, now: Time, server: SocketAddr) {
+        if now >= self.next_complaint {
+            self.next_complaint = now + COMPLAINT;
+            self.screen.news(now, &News::ServerRefused { server });
+        }
+    }
+
+    fn complain_of(&mut self, now: Time, error: &io::Error) {
+        if now >= self.next_complaint {
+            self.next_complaint = now + COMPLAINT;
+            self.screen.warn(&format!("no socket to the server can be opened: {error}"));
+        }
+    }
+
+    /// Answers of a server.
+    fn on_server(&mut self, token: u64, buffers: &mut RecvBatch) {
+        let now = self.clock.now();
+        let Some(flow) = self.flows.by_token(now, token) else { return };
+        let (key, server) = (flow.key, flow.server);
+        let runs = match buffers.recv(&flow.udp) {
+            Ok(runs) => runs,
+            Err(error) if Fault::from_io(&error) == Fault::Refused => {
+                return self.refused(now, server);
+            }
+            Err(_) => return,
+        };
+        for run in runs {
+            self.deal(now, key, &run);
+        }
+        self.send();
+        self.arm(now, key.0);
+    }
+
+    /// Deals a server's datagrams to the client's paths.
+    fn deal(&mut self, now: Time, (client, flow): FlowKey, run: &Received<'_>) {
+        let Some(guest) = self.guests.get_mut(client.0 as usize) else { return };
+        let mut left = run.count() as u64;
+        let mut datagrams = run.datagrams();
+        while left > 0 {
+            let Some((path, units)) = guest.assign(now, left) else {
+                self.counted.unsent += left;
+                return;
+            };
+            for datagram in datagrams.by_ref().take(units as usize) {
+                let start = self.outbox.bytes.len();
+                let content = (flow, datagram);
+                match self.far.seal(now, client, path, content, &mut self.outbox.bytes) {
+                    Some(to) => {
+                        self.outbox.add(to, start);
+                        guest.count_out(path, datagram.len());
+                    }
+                    None => self.counted.unsent += 1,
+                }
+            }
+            left -= units;
+        }
+    }
+
+    fn send(&mut self) {
+        self.counted.unsent += self.outbox.send(&self.listener, &mut self.queue);
+    }
+
+    /// Sets a client's timer, if it is due earlier now.
+    fn arm(&mut self, now: Time, client: ClientId) {
+        let due = self.far.session(client).and_then(|session| session.next_timeout());
+        let Some(due) = due.map(|due| due.max(now)) else { return };
+        let guest = &mut self.guests[client.0 as usize];
+        if guest.armed.is_none_or(|armed| due < armed) {
+            if let Some(armed) = guest.armed.replace(due) {
+                self.timers.remove(&(armed, client));
+            }
+            self.timers.insert((due, client));
+        }
+    }
+
+    /// What time itself brings.
+    fn on_time(&mut self) {
+        let now = self.clock.now();
+        while let Some(&(due, client)) = self.timers.first()
+            && due <= now
+        {
+            self.timers.pop_first();
+            self.guests[client.0 as usize].armed = None;
+            self.tend(now, client);
+        }
+        self.send();
+        if now >= self.next_sweep {
+            self.next_sweep = now + SWEEP;
+            self.sweep(now);
+        }
+        if now >= self.next_snapshot {
+            self.next_snapshot = now + self.screen.interval().max(Duration::from_millis(10));
+            let snapshot = self.snapshot();
+            self.screen.snapshot(now, &snapshot);
+        }
+    }
+
+    fn sweep(&mut self, now: Time) {
+        self.flows.close_idle(now, self.settings.idle);
+        for client in self.far.expire(now) {
+            self.flows.close_all(client);
+            let guest = &mut self.guests[client.0 as usize];
+            guest.end();
+            let news = News::Ended { client: guest.name() };
+            self.screen.news(now, &news);
+        }
+    }
+
+    fn snapshot(&mut self) -> Snapshot {
+        let far = &mut self.far;
+        let memory = self.listener.memory().unwrap_or_default();
+        Snapshot {
+            clients: self.guests.iter().map(|guest| guest.snapshot(far)).collect(),
+            flows: self.flows.len(),
+            missed: memory.drops.into(),
+            ..self.counted.clone()
+        }
+    }
+
+    /// Says farewell to all clients, and shows the last counters.
+    fn end(mut self) -> Snapshot {
+        tell(&[NotifyState::Stopping]);
+        let now = self.clock.now();
+        let snapshot = self.snapshot();
+        for client in (0..self.guests.len() as u32).map(ClientId) {
+            self.far.session(client).into_iter().for_each(|session| session.close());
+            self.tend(now, client);
+        }
+        self.send();
+        self.hasty.store(true, Ordering::Release);
+        self.screen.finish(now, &snapshot);
+        snapshot
+    }
+}
+
+fn open_listener(listen: SocketAddr) -> Result<UdpSocket, Failure> {
+    let options = UdpOptions {
+        recv_buffer: BUFFER,
+        send_buffer: BUFFER,
+        error_queue: false,
+        ..UdpOptions::default()
+    };
+    UdpSocket::bind(listen, &options).map_err(|error| match error.kind() {
+        io::ErrorKind::AddrInUse => {
+            let why = holders::taken(Transport::Udp, listen);
+            Failure::Listen(listen, io::Error::new(error.kind(), why))
+        }
+        _ => Failure::Listen(listen, error),
+    })
+}

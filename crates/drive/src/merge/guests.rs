@@ -1,0 +1,128 @@
+//! What the driver knows of each client beside the core: its server, the schedule of its answers, its paths.
+
+use std::net::SocketAddr;
+
+use anabranch_comps::{Flow, SCHEDULE};
+use anabranch_multipath::schedule::Spec;
+use anabranch_multipath::{Boundary, PathId, PathView, Splitter, Time, seed};
+use anabranch_tunnel::{ClientId, Datagram, Far};
+use rand_chacha::ChaCha20Rng;
+
+use super::settings::{ClientSnapshot, News, PathSnapshot, Settings};
+
+/// A client.
+pub(super) struct Guest {
+    id: ClientId,
+    name: String,
+    /// The server that it asked for; `None` for one that is not here.
+    pub(super) server: Option<SocketAddr>,
+    /// How its answers are dealt to its paths; `None` before it has come.
+    splitter: Option<Splitter>,
+    pub(super) views: Vec<PathView>,
+    paths: Vec<PathSnapshot>,
+    /// When its timer is set in the driver's table.
+    pub(super) armed: Option<Time>,
+}
+
+impl Guest {
+    pub(super) fn new(id: ClientId, name: &str) -> Guest {
+        Guest {
+            id,
+            name: name.to_owned(),
+            server: None,
+            splitter: None,
+            views: Vec::new(),
+            paths: Vec::new(),
+            armed: None,
+        }
+    }
+
+    pub(super) fn name(&self) -> String {
+        self.name.clone()
+    }
+
+    /// It begins a session over so many paths. False if the schedule does not fit these, and the usual one takes its
+    /// place.
+    pub(super) fn begin(&mut self, settings: &Settings, paths: usize) -> bool {
+        let stream = |purpose| seed::stream(settings.seed, self.id.0.into(), purpose);
+        let usual: Spec = SCHEDULE.parse().expect("a family of that name exists");
+        let asked = settings.schedule.build(paths, stream("scheduler"));
+        let fits = asked.is_ok();
+        let scheduler = asked.or_else(|_| usual.build(paths, stream("scheduler")));
+        let boundary = Boundary::new(settings.every, stream("boundary"));
+        self.splitter = scheduler.ok().map(|scheduler| Splitter::new(scheduler, boundary));
+        let mut known = std::mem::take(&mut self.paths);
+        known.iter_mut().for_each(|path| (path.from, path.up) = (None, false));
+        known.resize_with(paths, PathSnapshot::default);
+        self.paths = known;
+        fits
+    }
+
+    pub(super) fn end(&mut self) {
+        (self.server, self.splitter) = (None, None);
+        self.paths.iter_mut().for_each(|path| path.up = false);
+    }
+
+    /// Brings up to date what is known of its paths; tells what has changed.
+    pub(super) fn look(&mut self, far: &Far<ChaCha20Rng>) -> Vec<News> {
+        let view = |path| far.view(self.id, PathId::at(path));
+        self.views.clear();
+        self.views.extend((0..self.paths.len()).map(view));
+        let mut news = Vec::new();
+        for (place, (path, view)) in self.paths.iter_mut().zip(&self.views).enumerate() {
+            let (id, client) = (PathId::at(place), || self.name.clone());
+            let from = far.peer(self.id, id).map(|peer| peer.remote);
+            let before = std::mem::replace(&mut path.from, from);
+            let was_up = std::mem::replace(&mut path.up, view.usable);
+            match (was_up, view.usable, from) {
+                (_, true, Some(at)) if !was_up || before != from => {
+                    news.push(News::PathUp { client: client(), path: id, from: at });
+                }
+                (true, false, _) => news.push(News::PathDown { client: client(), path: id }),
+                _ => {}
+            }
+        }
+        news
+    }
+
+    /// A datagram came from it.
+    pub(super) fn count_in(&mut self, datagram: &Datagram) {
+        if let Some(path) = self.paths.get_mut(datagram.path.index()) {
+            add(&mut path.inward, 1, datagram.bytes.len());
+        }
+    }
+
+    /// A datagram goes to it.
+    pub(super) fn count_out(&mut self, path: PathId, bytes: usize) {
+        if let Some(path) = self.paths.get_mut(path.index()) {
+            add(&mut path.outward, 1, bytes);
+        }
+    }
+
+    /// By which path the next of so many datagrams go, and how many of them.
+    pub(super) fn assign(&mut self, now: Time, count: u64) -> Option<(PathId, u64)> {
+        use anabranch_multipath::Assignment::{Hold, Nowhere, Send};
+        match self.splitter.as_mut()?.assign(now, &self.views, count) {
+            Send { path, units, .. } => Some((path, units)),
+            Hold | Nowhere => None,
+        }
+    }
+
+    pub(super) fn snapshot(&self, far: &mut Far<ChaCha20Rng>) -> ClientSnapshot {
+        let session = far.session(self.id);
+        let (lost, patience) =
+            session.map_or_else(Default::default, |session| (session.lost(), session.patience()));
+        ClientSnapshot {
+            name: self.name(),
+            up: self.splitter.is_some(),
+            paths: self.paths.clone(),
+            lost,
+            patience,
+        }
+    }
+}
+
+fn add(flow: &mut Flow, datagrams: u64, bytes: usize) {
+    flow.datagrams += datagrams;
+    flow.bytes += bytes as u64;
+}

@@ -1,0 +1,19 @@
+//! The far end's driver: sockets and a clock around [`anabranch_tunnel::Far`], in front of UDP servers that
+//! know nothing of it.
+//!
+//! [`run`] is the whole program. Clients' packets come to one socket, whichever path they take; each flow of
+//! a client has a socket of its own to the server. Answers are dealt to the client's paths by a schedule of
+//! its own.
+
+mod driver;
+mod flows;
+mod guests;
+mod metrics;
+mod outbox;
+mod settings;
+
+pub use driver::{run, run_until};
+pub use metrics::Metered;
+pub use settings::{
+    ClientSnapshot, Failure, Listening, News, PathSnapshot, Screen, Server, Settings, Snapshot,
+};

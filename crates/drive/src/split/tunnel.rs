@@ -1,0 +1,367 @@
+//! The near end of a tunnel in the loop: what the core has given a path is sealed for the far end, what
+//! comes from there is opened and handed to the core as the server's.
+//!
+//! The core's sessions are the tunnel's flows. Their datagrams share one socket for each four-tuple,
+//! that of [`TUNNEL`].
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::io;
+use std::net::SocketAddr;
+use std::time::{Duration, UNIX_EPOCH};
+
+use anabranch_comps::{DownReason, FarEndCounters, Input, SessionId, Snapshot, TupleId};
+use anabranch_multipath::{PathId, Time};
+use anabranch_tunnel::{Datagram, Near, State};
+use rand_chacha::ChaCha20Rng;
+
+use super::driver::{Driver, batch_of};
+use super::onward::{Back, Outgoing};
+use super::{FarEndNews, Listening, Settings};
+use crate::far_end::FarEnd;
+use crate::onion::generator;
+use crate::udp::Received;
+
+/// Whose the sockets to the far end are; no session of the core's has this number.
+pub(super) const TUNNEL: SessionId = SessionId(u64::MAX);
+/// A far end that has not answered for so long is told of, and again after each such time.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The near end, and what it has to do with the core.
+pub(super) struct Tunnel {
+    near: Near<ChaCha20Rng>,
+    /// The core's session of each flow.
+    flows: HashMap<u16, SessionId>,
+    /// Sessions whose datagrams wait for the far end.
+    waiting: Vec<SessionId>,
+    /// The four-tuple that each path used last.
+    tuples: Vec<TupleId>,
+    paths: Vec<Condition>,
+    /// Whether the far end answered when that was last looked at.
+    up: bool,
+    /// Since when it has not, and when that is told next.
+    silent: (Time, Time),
+    /// Datagrams that found no keys.
+    unsealed: u64,
+    scratch: Vec<u8>,
+}
+
+/// What is wrong with a path.
+#[derive(Clone, Copy, Default)]
+struct Condition {
+    /// As far as this machine can tell.
+    broken: Option<DownReason>,
+    /// The far end is not heard by it.
+    unheard: bool,
+}
+
+/// Datagrams of one flow that came by one path.
+struct Arrived {
+    session: SessionId,
+    tuple: TupleId,
+    path: PathId,
+    bytes: Vec<u8>,
+    stride: usize,
+}
+
+impl Tunnel {
+    /// A tunnel to the far end of these settings, over their paths.
+    ///
+    /// # Errors
+    /// The system gives no entropy.
+    pub(super) fn new(
+        far: &FarEnd,
+        settings: &Settings,
+        about: &Listening,
+        now: Time,
+    ) -> io::Result<Tunnel> {
+        let ports = &settings.core.ports;
+        // Packets are not made longer than all paths take.
+        let room =
+            about.udp_payload.map_or(usize::MAX, |payload| payload as usize + far.overhead());
+        let pad: Vec<usize> = far.pad.iter().copied().filter(|size| *size <= room).collect();
+        let (own, theirs) = (far.own.clone(), (far.public, far.psk));
+        let near = Near::new(own, theirs, &far.behind, ports.len() as u16, &pad, generator()?);
+        let first = |path: usize| TupleId(ports[..path].iter().sum());
+        Ok(Tunnel {
+            near: near.map_err(|error| io::Error::other(format!("{error:?}")))?,
+            flows: HashMap::new(),
+            waiting: Vec::new(),
+            tuples: (0..ports.len()).map(first).collect(),
+            paths: vec![Condition::default(); ports.len()],
+            up: false,
+            silent: (now, now + PATIENCE),
+            unsealed: 0,
+            scratch: Vec::new(),
+        })
+    }
+
+    /// When [`Driver::tend_tunnel`] has something to do though nothing came.
+    pub(super) fn next_timeout(&self) -> Time {
+        let near = self.near.next_timeout();
+        if self.up { near } else { near.min(self.silent.1) }
+    }
+
+    /// A session's flow may carry datagrams; whether that can begin at once.
+    pub(super) fn open_flow(&mut self, session: SessionId) -> bool {
+        self.flows.insert(flow_of(session), session);
+        if !self.up {
+            self.waiting.push(session);
+        }
+        self.up
+    }
+
+    pub(super) fn close_flow(&mut self, session: SessionId) {
+        self.waiting.retain(|waiting| *waiting != session);
+        if self.flows.get(&flow_of(session)) == Some(&session) {
+            self.flows.remove(&flow_of(session));
+        }
+    }
+
+    /// The packets that carry what the core has given paths.
+    fn seal(&mut self, now: Time, outgoing: &[Outgoing<'_>]) -> Vec<Outgoing<'static>> {
+        let sealed = outgoing.iter().filter_map(|outgoing| self.seal_one(now, outgoing));
+        sealed.collect()
+    }
+
+    fn seal_one(&mut self, now: Time, outgoing: &Outgoing<'_>) -> Option<Outgoing<'static>> {
+        let Outgoing { session, tuple, path, .. } = *outgoing;
+        let mut bytes = Vec::with_capacity(outgoing.bytes.len() + 40 * outgoing.count());
+        let mut stride = None;
+        for datagram in outgoing.each() {
+            if !self.near.seal(now, path, (flow_of(session), datagram), &mut bytes) {
+                self.unsealed += 1;
+                continue;
+            }
+            stride.get_or_insert(bytes.len());
+        }
+        self.tuples[path.index()] = tuple;
+        // Congestion marks of a path could not be told of the datagram within (RFC 6040, 4.1).
+        let (bytes, ecn) = (Cow::Owned(bytes), 0);
+        Some(Outgoing { session: TUNNEL, tuple, path, bytes, stride: stride?, ecn })
+    }
+
+    /// Takes packets that came to a socket.
+    fn open(&mut self, now: Time, run: &Received<'_>) {
+        self.scratch.clear();
+        self.scratch.extend_from_slice(run.bytes);
+        for packet in self.scratch.chunks_mut(run.stride.max(1)) {
+            self.near.open(now, packet);
+        }
+    }
+
+    /// What came out, neighbours of one flow and path together.
+    fn arrived(&mut self, now: Time) -> Vec<Arrived> {
+        let mut arrived: Vec<Arrived> = Vec::new();
+        while let Some(datagram) = self.near.session().poll(now) {
+            let Some(&session) = self.flows.get(&datagram.flow) else { continue };
+            match arrived.last_mut().filter(|last| last.takes(session, &datagram)) {
+                Some(last) => last.bytes.extend_from_slice(&datagram.bytes),
+                None => arrived.push(Arrived {
+                    session,
+                    tuple: self.tuples[datagram.path.index()],
+                    path: datagram.path,
+                    stride: datagram.bytes.len(),
+                    bytes: datagram.bytes,
+                }),
+            }
+        }
+        arrived
+    }
+
+    /// What this end has to say by itself.
+    fn words(&mut self, now: Time) -> Vec<Outgoing<'static>> {
+        let unix = UNIX_EPOCH.elapsed().unwrap_or_default().as_millis() as u64;
+        let mut words = Vec::new();
+        loop {
+            let mut bytes = Vec::new();
+            let Some(path) = self.near.say(now, unix, &mut bytes) else { return words };
+            let (tuple, stride) = (self.tuples[path.index()], bytes.len());
+            let bytes = Cow::Owned(bytes);
+            words.push(Outgoing { session: TUNNEL, tuple, path, bytes, stride, ecn: 0 });
+        }
+    }
+
+    /// The next change of what is known of the far end.
+    fn news(&mut self, now: Time) -> Option<FarEndNews> {
+        let (up, left) = (self.near.state() == State::Up, self.near.session().is_closed());
+        if std::mem::replace(&mut self.up, up) != up {
+            self.silent = (now, now + PATIENCE);
+            return Some(match (up, left) {
+                (true, _) => FarEndNews::Up,
+                (false, true) => FarEndNews::Left,
+                (false, false) => FarEndNews::Lost,
+            });
+        }
+        if up || now < self.silent.1 {
+            return None;
+        }
+        self.silent.1 = now + PATIENCE;
+        Some(FarEndNews::Unanswered { waited: now.since(self.silent.0) })
+    }
+
+    /// What is wrong with a path, where it is not as the core was told.
+    fn changed(&mut self, path: PathId) -> Option<Option<DownReason>> {
+        let unheard = !self.near.session().view(path).usable;
+        let condition = self.paths.get_mut(path.index())?;
+        let changed = std::mem::replace(&mut condition.unheard, unheard) != unheard;
+        changed.then(|| condition.reason())
+    }
+
+    pub(super) fn complete(&mut self, snapshot: &mut Snapshot) {
+        snapshot.no_path += self.unsealed;
+        for (place, path) in snapshot.paths.iter_mut().enumerate() {
+            path.rtt = self.near.session().view(PathId::at(place)).rtt;
+        }
+        let session = self.near.session();
+        let (lost, patience) = (session.lost(), session.patience());
+        snapshot.far_end = Some(FarEndCounters { up: self.up, lost, patience });
+    }
+}
+
+impl Condition {
+    fn reason(&self) -> Option<DownReason> {
+        self.broken.or(self.unheard.then_some(DownReason::Unheard))
+    }
+}
+
+impl Arrived {
+    /// Whether a datagram may stand behind these: all but the last are of one length.
+    fn takes(&self, session: SessionId, datagram: &Datagram) -> bool {
+        (self.session, self.path) == (session, datagram.path)
+            && self.stride > 0
+            && self.bytes.len().is_multiple_of(self.stride)
+            && (1..=self.stride).contains(&datagram.bytes.len())
+    }
+
+    fn run(&self, from: SocketAddr) -> Received<'_> {
+        Received { from, to: None, ecn: 0, stride: self.stride, bytes: &self.bytes }
+    }
+}
+
+/// The flow of a session: its number's lowest bits. As many sessions do not live at once.
+fn flow_of(session: SessionId) -> u16 {
+    session.0 as u16
+}
+
+impl Driver<'_> {
+    /// Finds the far end's address.
+    pub(super) fn seek_far_end(&mut self, now: Time) {
+        if self.tunnel.is_some() {
+            match self.literal {
+                Some(server) => _ = self.servers.insert(TUNNEL, server),
+                None => self.resolver.ask(now, TUNNEL),
+            }
+        }
+    }
+
+    /// The far end's name was looked up: it may be elsewhere now.
+    pub(super) fn on_far_end_found(&mut self, now: Time, found: Option<SocketAddr>) {
+        let Some(far) = found else { return self.resolver.ask(now, TUNNEL) };
+        let before = self.servers.insert(TUNNEL, far);
+        if before.is_some_and(|before| before != far) {
+            (0..self.ways.len()).for_each(|path| self.sockets.retire(now, PathId::at(path)));
+        }
+    }
+
+    /// What the core wants sent, sealed where there is a far end.
+    pub(super) fn send(&mut self, now: Time, outgoing: &[Outgoing<'_>]) {
+        match &mut self.tunnel {
+            Some(tunnel) if !outgoing.is_empty() => {
+                let sealed = tunnel.seal(now, outgoing);
+                self.send_as_is(now, &sealed);
+            }
+            _ => self.send_as_is(now, outgoing),
+        }
+    }
+
+    /// Takes packets of the far end.
+    pub(super) fn on_far_end<'r>(
+        &mut self,
+        now: Time,
+        runs: impl IntoIterator<Item = Received<'r>>,
+    ) {
+        if let Some(tunnel) = &mut self.tunnel {
+            runs.into_iter().for_each(|run| tunnel.open(now, &run));
+        }
+        self.hand_over(now);
+    }
+
+    /// Hands to the core what came out of the tunnel.
+    fn hand_over(&mut self, now: Time) {
+        let Some(tunnel) = &mut self.tunnel else { return };
+        let Some(&far) = self.servers.get(&TUNNEL) else { return };
+        let arrived = tunnel.arrived(now);
+        let (mut outgoing, mut back) = (Vec::new(), Vec::<Back<'_>>::new());
+        for one in &arrived {
+            let (run, session, tuple) = (one.run(far), one.session, one.tuple);
+            self.core.handle(now, Input::Server { session, tuple, batch: batch_of(&run) });
+            self.drain(now, Some(&run), &mut outgoing, &mut back);
+        }
+        self.give_back(&back);
+        self.send(now, &outgoing);
+    }
+
+    /// Does what is due of the tunnel: what waited for others, words of our own, what is known of the
+    /// far end and of each path.
+    pub(super) fn tend_tunnel(&mut self, now: Time) {
+        if self.tunnel.is_none() || !self.servers.contains_key(&TUNNEL) {
+            return;
+        }
+        self.hand_over(now);
+        let words = self.tunnel.as_mut().map(|tunnel| tunnel.words(now)).unwrap_or_default();
+        self.send_as_is(now, &words);
+        while let Some(news) = self.tunnel.as_mut().and_then(|tunnel| tunnel.news(now)) {
+            self.on_far_end_news(now, &news);
+        }
+        let paths = self.tunnel.as_ref().map_or(0, |tunnel| tunnel.paths.len());
+        for path in (0..paths).map(PathId::at) {
+            let changed = self.tunnel.as_mut().and_then(|tunnel| tunnel.changed(path));
+            if let Some(broken) = changed {
+                self.core.handle(now, Input::Path { path, broken });
+                self.settle(now);
+            }
+        }
+    }
+
+    fn on_far_end_news(&mut self, now: Time, news: &FarEndNews) {
+        self.screen.far_end(now, news);
+        match news {
+            FarEndNews::Up => {
+                let waiting =
+                    self.tunnel.as_mut().map(|tunnel| std::mem::take(&mut tunnel.waiting));
+                for session in waiting.unwrap_or_default() {
+                    self.core.handle(now, Input::Resolved { session, found: true, barred: &[] });
+                    self.settle(now);
+                }
+            }
+            // Its name may lead elsewhere since.
+            FarEndNews::Unanswered { .. } if self.literal.is_none() => {
+                self.resolver.ask(now, TUNNEL);
+            }
+            FarEndNews::Unanswered { .. } | FarEndNews::Lost | FarEndNews::Left => {}
+        }
+    }
+
+    /// The core is told what is wrong with a path, as far as this machine can tell; what the far end's
+    /// silence says of it stands beside.
+    pub(super) fn tell_path(&mut self, now: Time, path: PathId, broken: Option<DownReason>) {
+        let tunnel = self.tunnel.as_mut();
+        let condition = tunnel.and_then(|tunnel| tunnel.paths.get_mut(path.index()));
+        let broken = condition.map_or(broken, |condition| {
+            condition.broken = broken;
+            condition.reason()
+        });
+        self.core.handle(now, Input::Path { path, broken });
+    }
+
+    /// Says farewell to the far end.
+    pub(super) fn leave_far_end(&mut self, now: Time) {
+        let Some(tunnel) = &mut self.tunnel else { return };
+        if tunnel.up {
+            tunnel.near.session().close();
+            let words = tunnel.words(now);
+            self.send_as_is(now, &words);
+        }
+    }
+}
