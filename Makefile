@@ -35,10 +35,12 @@ reproducible:  ## builds twice, in two folders, and compares the bytes (twice as
 picture: demo  ## README's picture, of the demo's traffic
 	python3 scripts/picture.py $(CACHE)/demo/demo.html docs/picture.svg
 
+# With the optimised program where there is one, else with one that is built in less time.
+demo: PROFILE = $(if $(wildcard $(CARGO_TARGET_DIR)/release/anabranch),release,quick)
 demo:  ## strangers' WireGuard, QUIC and Mosh servers behind three paths, and what each observer saw
 	@scripts/need demo
-	scripts/build-release -p anabranch
-	ANABRANCH=$(CARGO_TARGET_DIR)/release/anabranch python3 examples/demo.py
+	scripts/build-release --profile $(PROFILE) -p anabranch
+	ANABRANCH=$(CARGO_TARGET_DIR)/$(PROFILE)/anabranch python3 examples/demo.py
 
 test:  ## all tests that need no long wait: Rust, harness, and two sessions against strangers' servers
 	@scripts/need test

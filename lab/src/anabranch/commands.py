@@ -363,6 +363,9 @@ def _show(result: Result) -> None:
         table.add_row(f"  {shares}", _number(estimate["value"]), _interval(estimate))
     print(f"{result.spec.told(result.facts['recorded_split'])}; {result.facts['division']}")
     Console().print(table)
+    if result.spec.world == "closed":
+        pages = result.facts["pages"]
+        print(f"guessing among {pages} pages recognises {1 / pages:.1%}")
     unseen = result.metrics["unseen"]
     print(f"{len(result.outcomes)} predictions, {unseen} of which saw nothing", end="; ")
     print(f"{result.took['wall_s']:.0f} s, {result.took['cpu_s']:.0f} s of the processor")

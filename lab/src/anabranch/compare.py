@@ -67,12 +67,14 @@ def _show(found: Difference, pair: tuple[Result, Result]) -> None:
     rows = (("first", found.first, found.only_first), ("second", found.second, found.only_second))
     for name, estimate, alone in rows:
         table.add_row(name, f"{estimate.value:.1%}", _interval(estimate), f"{alone} loads")
-    table.add_row("second less first", f"{found.gain.value:+.1%}", _interval(found.gain, "+"), "")
+    gain = found.gain
+    points = f"{100 * gain.low:+.1f} to {100 * gain.high:+.1f} points"
+    table.add_row("second less first", f"{100 * gain.value:+.1f} points", points, "")
     for name, result in zip(("first", "second"), pair, strict=True):
         print(f"{name}: {result.spec.told(result.facts.get('recorded_split'))}")
     print(f"{found.loads} loads of {found.pages} pages that both tested")
     Console().print(table)
 
 
-def _interval(estimate: Estimate, sign: str = "") -> str:
-    return f"{estimate.low:{sign}.1%} to {estimate.high:{sign}.1%}"
+def _interval(estimate: Estimate) -> str:
+    return f"{estimate.low:.1%} to {estimate.high:.1%}"

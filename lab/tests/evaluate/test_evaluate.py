@@ -309,6 +309,7 @@ def test_the_command_shows_and_keeps_a_result(data: Path, tmp_path: Path) -> Non
     done = lab("evaluate", data, *options)
     assert (done.returncode, done.stderr) == (0, "")
     assert "accuracy" in done.stdout
+    assert "guessing among 10 pages recognises 10.0%" in done.stdout
     kept = results.load(out)
     assert kept.spec.parameters == {"trees": 20}
     assert kept.data == results.digest(data)

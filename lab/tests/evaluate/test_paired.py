@@ -86,7 +86,7 @@ def test_the_command_compares_two_files(tmp_path: Path) -> None:
         numbers["second"]["value"] - numbers["first"]["value"]
     )
     shown = lab(first, second)
-    assert f"{numbers['gain']['value']:+.1%}" in shown.stdout
+    assert f"{100 * numbers['gain']['value']:+.1f} points" in shown.stdout
     assert "100 loads of 10 pages" in shown.stdout
 
 
