@@ -140,10 +140,12 @@ impl<I: Name> Guards<I> {
         self.sample.iter().map(|guard| guard.kept.over_at(&self.params)).min()
     }
 
-    /// Guards for the legs of a circuit, one for each of `keys` and none twice: the first primary
-    /// guards that may be reached and that `avoid` does not name, best first; beyond those as
-    /// [`Guards::choose`] has it. Fewer if there are no more. The parameters given to
-    /// [`Guards::renew`] should be [`GuardParams::for_legs`].
+    /// Guards for the legs of a circuit, one for each of `keys` and none twice. In use are the first
+    /// primary guards that may be reached and that `avoid` does not name, as many as
+    /// `guard-n-primary-guards-to-use` or the legs, whichever is more: the legs take all of them,
+    /// best first, or by lot where there are more than legs. Beyond those others of the sample, as
+    /// guard-spec 4.6 has it. Fewer if there are no more. A client whose circuits have several legs
+    /// gives [`GuardParams::for_legs`] to [`Guards::renew`].
     pub fn choose_legs(
         &mut self,
         now: u64,
@@ -153,9 +155,10 @@ impl<I: Name> Guards<I> {
         rng: &mut dyn Rng,
     ) -> Vec<Choice<I>> {
         let mut legs: Vec<Choice<I>> = Vec::with_capacity(keys.len());
+        let few = self.params.primary_to_use.saturating_sub(keys.len()) + 1;
         for &key in keys {
             let avoided = |id| avoid(id) || legs.iter().any(|leg| leg.id == id);
-            let Some(choice) = self.choose_among(1, now, key, &avoided, listing, rng) else {
+            let Some(choice) = self.choose_among(few, now, key, &avoided, listing, rng) else {
                 break;
             };
             legs.push(choice);
@@ -164,7 +167,8 @@ impl<I: Name> Guards<I> {
     }
 
     /// A guard for the circuit `key` (guard-spec 4.6), none that `avoid` names: those that do not
-    /// go with the circuit's exit. `None` if there is none at the moment.
+    /// go with the circuit's exit. For traffic it is that of a circuit of one leg
+    /// ([`Guards::choose_legs`]). `None` if there is none at the moment.
     pub fn choose(
         &mut self,
         now: u64,
@@ -174,11 +178,13 @@ impl<I: Name> Guards<I> {
         rng: &mut dyn Rng,
     ) -> Option<Choice<I>> {
         let (key, purpose) = circuit;
-        let few = match purpose {
-            Purpose::Traffic => self.params.primary_to_use,
-            Purpose::Directory => self.params.primary_for_directory,
-        };
-        self.choose_among(few, now, key, avoid, listing, rng)
+        match purpose {
+            Purpose::Traffic => self.choose_legs(now, &[key], avoid, listing, rng).pop(),
+            Purpose::Directory => {
+                let few = self.params.primary_for_directory;
+                self.choose_among(few, now, key, avoid, listing, rng)
+            }
+        }
     }
 
     /// The same among the first `few` primary guards that may be used.

@@ -175,6 +175,26 @@ fn the_legs_of_a_circuit_enter_by_the_first_primary_guards() {
 }
 
 #[test]
+fn as_many_guards_are_in_use_as_the_consensus_says_or_the_circuit_has_legs() {
+    let mut world = world(1000);
+    let params = GuardParams { primary_to_use: 2, ..GuardParams::default() };
+    let (now, town) = (world.now, world.town.clone());
+    world.guards.renew(now, (now, true), &params, &town, &mut world.rng);
+    let primary = world.guards.primary().to_vec();
+    for (legs, in_use) in [(1, 2), (2, 2), (3, 3)] {
+        let keys: Vec<u64> = (100 * legs..101 * legs).collect();
+        let mut circuit =
+            || world.guards.choose_legs(now, &keys, &|_| false, &town, &mut world.rng);
+        let entries: Vec<u32> = (0..50).flat_map(|_| circuit()).map(|leg| leg.id).collect();
+        let used = |guard: &&u32| entries.contains(guard);
+        assert_eq!(primary.iter().filter(used).count(), in_use, "{legs} legs");
+        assert!(entries.iter().all(|guard| primary[..in_use].contains(guard)), "{legs} legs");
+    }
+    let one: Vec<u32> = (0..50).map(|_| world.begin().1.id).collect();
+    assert!(primary[..2].iter().all(|guard| one.contains(guard)), "streams' circuits: {one:?}");
+}
+
+#[test]
 fn until_a_guard_is_over_nothing_changes() {
     let mut world = world(1000);
     world.confirm_primary();
