@@ -23,6 +23,10 @@ use base64ct::{Base64Unpadded, Encoding};
 const FIELDS: usize = 12;
 /// An exit of whose ports nothing is known.
 const ANY_PORT: &str = "accept 1-65535";
+/// The longest file that is read, in bytes.
+pub const LONGEST: u64 = 64 << 20;
+/// How files begin that xz and gzip wrote.
+const PACKED: [(&[u8], &str); 2] = [(b"\xfd7zXZ", "xz"), (b"\x1f\x8b", "gzip")];
 /// Relays whose descriptions are parsed at once.
 const BATCH: usize = 1000;
 
@@ -74,6 +78,20 @@ struct Header {
     valid_after: u64,
     params: BTreeMap<String, i32>,
     weights: BTreeMap<String, i32>,
+}
+
+/// Reads a consensus from the bytes of a file.
+///
+/// # Errors
+/// It is none, or not a whole one; or it is packed.
+pub fn decode(bytes: &[u8]) -> Result<Listed, NoConsensus> {
+    if bytes.len() as u64 > LONGEST {
+        return Err(whole(&format!("it is longer than {} MiB", LONGEST >> 20)));
+    }
+    if let Some((_, with)) = PACKED.iter().find(|(magic, _)| bytes.starts_with(magic)) {
+        return Err(whole(&format!("it is packed: unpack it with {with} -d")));
+    }
+    read(std::str::from_utf8(bytes).map_err(|_| whole("it is no text"))?)
 }
 
 /// Reads a consensus.

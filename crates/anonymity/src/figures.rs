@@ -1,7 +1,9 @@
 //! What many draws come to.
 
+use serde::{Deserialize, Serialize};
+
 /// A mean over draws with the band that nine tenths of them lie in.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Band {
     /// The mean.
     pub mean: f64,
@@ -29,7 +31,7 @@ fn quantile(sorted: &[f64], share: f64) -> f64 {
     sorted[below] + (sorted[above] - sorted[below]) * at.fract()
 }
 
-/// A share that was counted, with its 95 % interval (Wilson's).
+/// A share that was counted, with its 95 % interval.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Share {
     /// What was counted, of all.
@@ -41,7 +43,24 @@ pub struct Share {
 }
 
 impl Share {
-    /// Of `count` among `all`, which is not zero.
+    /// Of what was counted among all in each of several draws: the interval is Student's over the
+    /// draws, so that it holds what one of them differs from another. Of one draw it is Wilson's.
+    #[must_use]
+    pub fn over(draws: &[(u64, u64)]) -> Share {
+        let (count, all) = draws.iter().fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
+        let all = all.max(1);
+        if draws.len() < 2 {
+            return Share::of(count, all);
+        }
+        let value = count as f64 / all as f64;
+        let shares = draws.iter().map(|(count, all)| *count as f64 / (*all).max(1) as f64);
+        let squares: f64 = shares.map(|share| (share - value) * (share - value)).sum();
+        let free = draws.len() - 1;
+        let error = (squares / free as f64 / draws.len() as f64).sqrt() * student(free);
+        Share { value, low: (value - error).max(0.0), high: (value + error).min(1.0) }
+    }
+
+    /// Of `count` among `all`, which is not zero, with Wilson's interval.
     #[must_use]
     pub fn of(count: u64, all: u64) -> Share {
         const Z: f64 = 1.96;
@@ -51,6 +70,21 @@ impl Share {
         let spread = Z * spread / (1.0 + Z * Z / all);
         Share { value, low: (centre - spread).max(0.0), high: (centre + spread).min(1.0) }
     }
+}
+
+/// The 97.5 % quantile of Student's distribution with so many degrees of freedom; from five on by
+/// its expansion around the normal one (Abramowitz and Stegun, 26.7.5), within .01.
+fn student(free: usize) -> f64 {
+    const FEW: [f64; 4] = [12.706, 4.303, 3.182, 2.776];
+    const Z: f64 = 1.96;
+    let few = free.checked_sub(1).and_then(|place| FEW.get(place));
+    let (n, [third, fifth, seventh]) = (free as f64, [3, 5, 7].map(|power| Z.powi(power)));
+    let terms = [
+        (third + Z) / 4.0,
+        (5.0 * fifth + 16.0 * third + 3.0 * Z) / 96.0,
+        (3.0 * seventh + 19.0 * fifth + 17.0 * third - 15.0 * Z) / 384.0,
+    ];
+    few.copied().unwrap_or(Z + terms[0] / n + terms[1] / n.powi(2) + terms[2] / n.powi(3))
 }
 
 #[cfg(test)]
@@ -70,5 +104,24 @@ mod tests {
         let share = Share::of(100, 1000);
         assert!((0.082..0.083).contains(&share.low) && (0.120..0.121).contains(&share.high));
         assert_eq!(Share::of(0, 50).low, 0.0);
+    }
+
+    #[test]
+    fn an_interval_over_draws_holds_what_they_differ_by() {
+        assert_eq!(Share::over(&[(100, 1000)]), Share::of(100, 1000));
+        let alike = Share::over(&[(100, 1000), (100, 1000), (100, 1000)]);
+        assert_eq!((alike.value, alike.low, alike.high), (0.1, 0.1, 0.1));
+        // Mean .1, standard deviation .02, of four: 3.182 × .01 on either side.
+        let spread = [(80, 1000), (120, 1000), (100, 1000), (100, 1000)];
+        let share = Share::over(&spread);
+        let half = 3.182 * (2.0 * 0.02f64 * 0.02 / 3.0 / 4.0).sqrt();
+        assert!((share.high - 0.1 - half).abs() < 1e-9 && (0.1 - share.low - half).abs() < 1e-9);
+    }
+
+    #[test]
+    fn quantiles_of_student_are_those_of_tables() {
+        for (free, table) in [(1, 12.706), (4, 2.776), (5, 2.571), (9, 2.262), (19, 2.093)] {
+            assert!((student(free) - table).abs() < 0.01, "{free}: {}", student(free));
+        }
     }
 }

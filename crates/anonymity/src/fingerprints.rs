@@ -8,10 +8,11 @@
 use anabranch_multipath::seed::stream;
 use anabranch_onion::directory::network::below;
 use anabranch_onion::guards::{GuardParams, Guards};
+use serde::{Deserialize, Serialize};
 
 use crate::figures::Band;
 use crate::town::{Moment, Town};
-use crate::{BadSetting, MOST_LEGS, count, threads};
+use crate::{BadSetting, MOST_LEGS, count, enough_guards, threads};
 
 /// Seconds since 1970 at which clients begin: any time will do.
 const NOW: u64 = 1_500_000_000;
@@ -23,7 +24,7 @@ const PIECE: usize = 2000;
 pub struct FingerprintSettings {
     /// Clients of each population.
     pub clients: usize,
-    /// Guards of a client: from 1 to so many.
+    /// Legs of a circuit, each with a guard of its own: from 1 to so many.
     pub legs: usize,
     /// Populations.
     pub draws: usize,
@@ -41,7 +42,7 @@ impl Default for FingerprintSettings {
 }
 
 /// How clients share sets.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Sharing {
     /// Clients for each set that somebody has.
     pub over_sets: Band,
@@ -57,12 +58,14 @@ pub struct Sharing {
     pub effective: Band,
 }
 
-/// What came of clients with so many guards.
-#[derive(Clone, Debug, PartialEq)]
+/// What came of clients whose circuits have so many legs.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FingerprintRow {
-    /// Guards of a client.
+    /// Legs of a circuit.
     pub legs: usize,
-    /// The paper's formula: clients over `C(guards, legs)`.
+    /// Guards in use by a client: the larger of its legs and what the consensus says.
+    pub in_use: usize,
+    /// The paper's formula: clients over `C(guards, in use)`.
     pub formula: f64,
     /// Guards that each client draws itself, the first primary ones.
     pub own: Sharing,
@@ -83,22 +86,25 @@ pub fn fingerprints(
     count("the number of clients", settings.clients, 1 << 28)?;
     count("the number of guards of a client", settings.legs, MOST_LEGS)?;
     count("the number of draws", settings.draws, 100_000)?;
-    if weights.len() < settings.legs {
-        let (guards, legs) = (weights.len(), settings.legs);
-        return Err(BadSetting(format!("{guards} guards are too few for {legs} a client")));
-    }
-    let row = |legs| FingerprintRow {
-        legs,
-        formula: settings.clients as f64 / combinations(weights.len(), legs),
-        own: sharing(settings, |draw| own(weights, params, settings, legs, draw)),
-        fixed: sharing(settings, |draw| fixed(weights, settings, legs, draw)),
+    enough_guards(weights.len(), params, settings.legs)?;
+    let row = |legs| {
+        let params = params.for_legs(legs);
+        let in_use = params.primary_to_use;
+        FingerprintRow {
+            legs,
+            in_use,
+            formula: settings.clients as f64 / combinations(weights.len(), in_use),
+            own: sharing(settings, |draw| own(weights, &params, settings, draw)),
+            fixed: sharing(settings, |draw| fixed(weights, settings, in_use, draw)),
+        }
     };
     Ok((1..=settings.legs).map(row).collect())
 }
 
-/// `C(all, some)`.
-fn combinations(all: usize, some: usize) -> f64 {
-    (0..some).map(|n| (all - n) as f64 / (n + 1) as f64).product()
+/// `C(all, some)`: in how many ways `some` of `all` can be chosen.
+#[must_use]
+pub fn combinations(all: usize, some: usize) -> f64 {
+    (0..some).map(|n| all.saturating_sub(n) as f64 / (n + 1) as f64).product()
 }
 
 /// A client's guards in order of their numbers.
@@ -108,10 +114,9 @@ fn own(
     weights: &[u64],
     params: &GuardParams,
     settings: &FingerprintSettings,
-    legs: usize,
     draw: u64,
 ) -> Vec<Set> {
-    let (town, params) = (Town::still(weights), params.for_legs(legs));
+    let town = Town::still(weights);
     let moment = Moment { town: &town, now: NOW };
     let seed = settings.seed.wrapping_add(draw);
     let work = |piece: usize| {
@@ -119,29 +124,29 @@ fn own(
         let client = |client: usize| {
             let mut rng = stream(seed, client as u64, "fingerprints");
             let mut guards = Guards::restore(Vec::new());
-            guards.renew(NOW, (NOW, true), &params, &moment, &mut rng);
-            set(guards.primary(), legs)
+            guards.renew(NOW, (NOW, true), params, &moment, &mut rng);
+            set(guards.primary(), params.primary_to_use)
         };
         clients.map(client).collect::<Vec<Set>>()
     };
     threads::each(settings.clients.div_ceil(PIECE), settings.threads, work).concat()
 }
 
-fn set(guards: &[u32], legs: usize) -> Set {
+fn set(guards: &[u32], in_use: usize) -> Set {
     let mut set = [u32::MAX; MOST_LEGS];
-    set.iter_mut().zip(guards.iter().take(legs)).for_each(|(place, guard)| *place = *guard);
+    set.iter_mut().zip(guards.iter().take(in_use)).for_each(|(place, guard)| *place = *guard);
     set.sort_unstable();
     set
 }
 
 /// Guards by lot in sets of so many; what is left over joins the last one.
-fn fixed(weights: &[u64], settings: &FingerprintSettings, legs: usize, draw: u64) -> Vec<Set> {
+fn fixed(weights: &[u64], settings: &FingerprintSettings, of: usize, draw: u64) -> Vec<Set> {
     let mut rng = stream(settings.seed.wrapping_add(draw), 0, "fixed guard sets");
     let mut guards: Vec<usize> = (0..weights.len()).collect();
     for last in (1..guards.len()).rev() {
         guards.swap(last, below(last as u64 + 1, &mut rng) as usize);
     }
-    let sets = guards.chunks_exact(legs);
+    let sets = guards.chunks_exact(of);
     let left: u64 = sets.remainder().iter().map(|&guard| weights[guard]).sum();
     let mut sums: Vec<u64> = Vec::new();
     for set in sets {
@@ -251,6 +256,20 @@ mod tests {
             assert!(of(&bad).is_err(), "{bad:?}");
         }
         let few = fingerprints(&[1, 2], &GuardParams::default(), &settings);
-        assert_eq!(few.unwrap_err().0, "2 guards are too few for 3 a client");
+        assert_eq!(few.unwrap_err().0, "a client uses 3 guards, and there are only 2");
+    }
+
+    #[test]
+    fn a_client_with_one_leg_shows_all_guards_that_the_consensus_lets_it_use() {
+        let settings = FingerprintSettings {
+            clients: 5000,
+            legs: 2,
+            draws: 1,
+            ..FingerprintSettings::default()
+        };
+        let two = GuardParams { primary_to_use: 2, ..GuardParams::default() };
+        let rows = fingerprints(&[5; 300], &two, &settings).unwrap();
+        assert_eq!((rows[0].legs, rows[0].in_use), (1, 2));
+        assert_eq!((rows[0].formula, rows[0].own), (rows[1].formula, rows[1].own));
     }
 }

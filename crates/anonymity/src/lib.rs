@@ -25,6 +25,8 @@ mod threads;
 pub mod town;
 pub mod year;
 
+use anabranch_onion::guards::GuardParams;
+
 /// The most legs, and with them entries, of one circuit.
 pub const MOST_LEGS: usize = 8;
 
@@ -45,6 +47,19 @@ fn share(name: &str, value: f64) -> Result<f64, BadSetting> {
     match value > 0.0 && value < 1.0 {
         true => Ok(value),
         false => Err(BadSetting(format!("{name} is {value}: a share lies between 0 and 1"))),
+    }
+}
+
+/// Whether there are as many guards as clients use whose circuits have up to so many legs, and no
+/// more are used than can be told.
+fn enough_guards(guards: usize, params: &GuardParams, legs: usize) -> Result<(), BadSetting> {
+    let in_use = params.for_legs(legs).primary_to_use;
+    count("the number of guards in use", in_use, MOST_LEGS)?;
+    match in_use <= guards {
+        true => Ok(()),
+        false => {
+            Err(BadSetting(format!("a client uses {in_use} guards, and there are only {guards}")))
+        }
     }
 }
 

@@ -7,15 +7,17 @@
 //! sample, weights, families, /16s, exit policies, no relay in two legs.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 
 use anabranch_multipath::seed::{Stream, stream};
 use anabranch_onion::directory::network::{Network, Position, Target, Wishes};
 use anabranch_onion::guards::{GuardParams, Guards};
+use serde::{Deserialize, Serialize};
 
 use crate::figures::Share;
 use crate::hostile::{Spread, held, take};
 use crate::town::{Moment, Town, entries};
-use crate::{BadSetting, MOST_LEGS, count, share, threads};
+use crate::{BadSetting, MOST_LEGS, count, enough_guards, share, threads};
 
 /// Seconds since 1970 at which clients begin: any time will do.
 const NOW: u64 = 1_500_000_000;
@@ -61,12 +63,21 @@ impl Default for PathSettings {
     }
 }
 
+/// The chances that one entry at least of `legs`, and that all of them, are hostile with the exit,
+/// if relays are independent and the adversary holds these shares of entry and exit weight:
+/// `f_x (1 - (1 - f_g)^m)` and `f_x f_g^m` (section 6.1).
+#[must_use]
+pub fn closed_form(entry: f64, exit: f64, legs: usize) -> (f64, f64) {
+    let power = i32::try_from(legs).unwrap_or(i32::MAX);
+    (exit * (1.0 - (1.0 - entry).powi(power)), exit * entry.powi(power))
+}
+
 /// A chance in closed form and as it was drawn.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Chance {
     /// For independent relays, from the shares that the adversary really had.
     pub closed: f64,
-    /// Of the circuits that were drawn.
+    /// Of the circuits that were drawn, with the 95 % interval over the adversary's draws.
     pub drawn: Share,
 }
 
@@ -75,6 +86,8 @@ pub struct Chance {
 pub struct PathRow {
     /// Legs.
     pub legs: usize,
+    /// Circuits that were built.
+    pub circuits: u64,
     /// One entry at least, and the exit, are hostile.
     pub any: Chance,
     /// All entries and the exit are.
@@ -86,6 +99,8 @@ pub struct PathRow {
     /// Of the circuits, those with 0, 1, … hostile entries. Each sees its part of the bytes, 1 /
     /// legs where legs are dealt evenly.
     pub seen: Vec<f64>,
+    /// The share of the bytes that hostile entries see, in the mean over circuits.
+    pub bytes: f64,
     /// Circuits for which no relay was left, of all that were tried.
     pub unbuilt: u64,
 }
@@ -103,6 +118,31 @@ pub struct Holding {
     pub relays: f64,
 }
 
+/// What came of one draw of the adversary. Shares are of weight.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PathDraw {
+    /// Its share of the entries.
+    pub entry: f64,
+    /// Of the exits to the port.
+    pub exit: f64,
+    /// Of the middles: by the same relays.
+    pub middle: f64,
+    /// How many relays it runs.
+    pub relays: usize,
+    /// Circuits of one leg, of two, and so on.
+    pub circuits: Vec<PathCounts>,
+}
+
+/// Circuits that were counted.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PathCounts {
+    /// By the number of hostile entries, from none to all: all of these, those with a hostile exit,
+    /// those with a hostile merging middle.
+    pub by_entries: Vec<[u64; 3]>,
+    /// Those for which no relay was left.
+    pub unbuilt: u64,
+}
+
 /// Draws circuits of one leg up to [`PathSettings::legs`] against each draw of the adversary.
 ///
 /// # Errors
@@ -111,21 +151,36 @@ pub fn paths(
     network: &Network,
     settings: &PathSettings,
 ) -> Result<(Holding, Vec<PathRow>), BadSetting> {
+    Ok(summary(&draw(network, settings, 0..settings.draws)?))
+}
+
+/// The same for some draws of the adversary, those with these numbers.
+///
+/// # Errors
+/// As [`paths`].
+pub fn draw(
+    network: &Network,
+    settings: &PathSettings,
+    draws: Range<u64>,
+) -> Result<Vec<PathDraw>, BadSetting> {
     settings.check()?;
     let clients = Clients::new(network, settings)?;
-    let adversaries: Vec<Adversary> =
-        (0..settings.draws).map(|draw| clients.adversary(draw)).collect();
-    let rows = (1..=settings.legs).map(|legs| clients.row(&adversaries, legs)).collect();
-    let mean = |of: fn(&Adversary) -> f64| {
-        adversaries.iter().map(of).sum::<f64>() / adversaries.len() as f64
-    };
+    Ok(draws.map(|draw| clients.against(draw)).collect())
+}
+
+/// What draws of the adversary come to: what it holds, and a row for each number of legs.
+#[must_use]
+pub fn summary(draws: &[PathDraw]) -> (Holding, Vec<PathRow>) {
+    let mean =
+        |of: fn(&PathDraw) -> f64| draws.iter().map(of).sum::<f64>() / draws.len().max(1) as f64;
     let holding = Holding {
         entry: mean(|one| one.entry),
         exit: mean(|one| one.exit),
         middle: mean(|one| one.middle),
-        relays: mean(|one| one.relays.len() as f64),
+        relays: mean(|one| one.relays as f64),
     };
-    Ok((holding, rows))
+    let most = draws.iter().map(|one| one.circuits.len()).min().unwrap_or(0);
+    (holding, (1..=most).map(|legs| row(draws, legs)).collect())
 }
 
 impl PathSettings {
@@ -139,7 +194,7 @@ impl PathSettings {
     }
 }
 
-/// One draw of the adversary.
+/// Whose relays are hostile.
 struct Adversary {
     relays: BTreeSet<[u8; 20]>,
     entry: f64,
@@ -156,15 +211,6 @@ struct Clients<'a> {
     target: Target,
 }
 
-/// Circuits that were counted.
-#[derive(Clone, Default)]
-struct Counts {
-    /// By the number of hostile entries: all, those with a hostile exit, those with a hostile
-    /// merging middle.
-    by_entries: [[u64; 3]; MOST_LEGS + 1],
-    unbuilt: u64,
-}
-
 /// Whose relays a circuit has.
 struct Circuit {
     entries: usize,
@@ -175,10 +221,7 @@ struct Circuit {
 impl<'a> Clients<'a> {
     fn new(network: &'a Network, settings: &'a PathSettings) -> Result<Clients<'a>, BadSetting> {
         let guards = entries(network);
-        if guards.len() < settings.legs {
-            let (guards, legs) = (guards.len(), settings.legs);
-            return Err(BadSetting(format!("{guards} entry relays are too few for {legs} legs")));
-        }
+        enough_guards(guards.len(), &network.params().guards, settings.legs)?;
         let target = Target { port: settings.port, v6: false };
         if network.weights(Position::Exit(target)).iter().all(|(_, weight)| *weight == 0) {
             return Err(BadSetting(format!("no exit leads to port {}", settings.port)));
@@ -211,24 +254,31 @@ impl<'a> Clients<'a> {
         Adversary { relays, entry, exit, middle }
     }
 
-    fn row(&self, adversaries: &[Adversary], legs: usize) -> PathRow {
+    /// One draw of the adversary, and the circuits of its clients.
+    fn against(&self, draw: u64) -> PathDraw {
+        let adversary = self.adversary(draw);
+        let legs = 1..=self.settings.legs;
+        let circuits = legs.map(|legs| self.circuits(&adversary, draw, legs)).collect();
+        let Adversary { entry, exit, middle, relays } = adversary;
+        PathDraw { entry, exit, middle, relays: relays.len(), circuits }
+    }
+
+    fn circuits(&self, adversary: &Adversary, draw: u64, legs: usize) -> PathCounts {
         let params = self.network.params().guards.for_legs(legs);
         let pieces = self.settings.circuits.div_ceil(PIECE);
         let work = |piece: usize| {
-            let adversary = &adversaries[piece / pieces as usize];
-            let begin = piece as u64 % pieces * PIECE;
-            let circuits = PIECE.min(self.settings.circuits - begin);
+            let piece = piece as u64;
+            let circuits = PIECE.min(self.settings.circuits - piece * PIECE);
             // The same clients for each number of legs, and others for each adversary.
-            let mut rng = stream(self.settings.seed, piece as u64, "circuits");
-            let mut counts = Counts::default();
+            let mut rng = stream(self.settings.seed, draw * pieces + piece, "circuits");
+            let mut counts = PathCounts::none(legs);
             for _ in 0..circuits {
                 counts.take(self.circuit(adversary, &params, legs, &mut rng));
             }
             counts
         };
-        let all = adversaries.len() * pieces as usize;
-        let counts = threads::each(all, self.settings.threads, work);
-        row(adversaries, legs, &counts.into_iter().fold(Counts::default(), Counts::plus))
+        let counts = threads::each(pieces as usize, self.settings.threads, work);
+        counts.into_iter().fold(PathCounts::none(legs), PathCounts::plus)
     }
 
     /// A new client's circuit, as the client chooses it: the exit, the first primary guards that go
@@ -277,7 +327,11 @@ impl<'a> Clients<'a> {
     }
 }
 
-impl Counts {
+impl PathCounts {
+    fn none(legs: usize) -> PathCounts {
+        PathCounts { by_entries: vec![[0; 3]; legs + 1], unbuilt: 0 }
+    }
+
     fn take(&mut self, circuit: Option<Circuit>) {
         let Some(circuit) = circuit else {
             self.unbuilt += 1;
@@ -288,30 +342,65 @@ impl Counts {
         counts.iter_mut().zip(is).for_each(|(count, is)| *count += u64::from(is));
     }
 
-    fn plus(mut self, other: Counts) -> Counts {
+    fn plus(mut self, other: PathCounts) -> PathCounts {
         let pairs = self.by_entries.iter_mut().flatten().zip(other.by_entries.iter().flatten());
         pairs.for_each(|(sum, more)| *sum += more);
         self.unbuilt += other.unbuilt;
         self
     }
+
+    /// Circuits that were built.
+    fn built(&self) -> u64 {
+        self.by_entries.iter().map(|of| of[0]).sum()
+    }
+
+    /// Those with at least so many hostile entries that are of a kind, and all that were built.
+    fn least(&self, entries: usize, kind: usize) -> (u64, u64) {
+        let of = self.by_entries.iter().skip(entries);
+        (of.map(|of| of[kind]).sum(), self.built())
+    }
 }
 
-fn row(adversaries: &[Adversary], legs: usize, counts: &Counts) -> PathRow {
-    let circuits = counts.by_entries.iter().map(|of| of[0]).sum::<u64>().max(1);
-    let power = i32::try_from(legs).expect("legs are few");
-    let one = |adversary: &Adversary| 1.0 - (1.0 - adversary.entry).powi(power);
-    let all = |adversary: &Adversary| adversary.entry.powi(power);
-    let chance = |closed: &dyn Fn(&Adversary) -> f64, least: usize, kind: usize| Chance {
-        closed: adversaries.iter().map(closed).sum::<f64>() / adversaries.len() as f64,
-        drawn: Share::of(counts.by_entries[least..].iter().map(|of| of[kind]).sum(), circuits),
+/// The rows of draws by the number of legs.
+fn row(draws: &[PathDraw], legs: usize) -> PathRow {
+    let counts = || draws.iter().map(|one| &one.circuits[legs - 1]);
+    let chance = |closed: &dyn Fn(&PathDraw) -> f64, least: usize, kind: usize| {
+        let drawn: Vec<(u64, u64)> = counts().map(|one| one.least(least, kind)).collect();
+        Chance {
+            closed: draws.iter().map(closed).sum::<f64>() / draws.len() as f64,
+            drawn: Share::over(&drawn),
+        }
     };
+    let whole = counts().cloned().fold(PathCounts::none(legs), PathCounts::plus);
+    let circuits = whole.built().max(1) as f64;
+    let seen: Vec<f64> = whole.by_entries.iter().map(|of| of[0] as f64 / circuits).collect();
+    let bytes = seen.iter().zip(0..).map(|(share, entries)| share * f64::from(entries));
     PathRow {
         legs,
-        any: chance(&|adversary| adversary.exit * one(adversary), 1, 1),
-        all: chance(&|adversary| adversary.exit * all(adversary), legs, 1),
-        merge: chance(&|adversary| adversary.middle * one(adversary), 1, 2),
-        entries: chance(&all, legs, 0),
-        seen: counts.by_entries[..=legs].iter().map(|of| of[0] as f64 / circuits as f64).collect(),
-        unbuilt: counts.unbuilt,
+        circuits: whole.built(),
+        any: chance(&|one| closed_form(one.entry, one.exit, legs).0, 1, 1),
+        all: chance(&|one| closed_form(one.entry, one.exit, legs).1, legs, 1),
+        merge: chance(&|one| closed_form(one.entry, one.middle, legs).0, 1, 2),
+        entries: chance(&|one| closed_form(one.entry, 1.0, legs).1, legs, 0),
+        bytes: bytes.sum::<f64>() / legs as f64,
+        seen,
+        unbuilt: whole.unbuilt,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Footnote 14 and the check values of section 6.1.
+    #[test]
+    fn the_closed_form_has_the_values_of_the_paper() {
+        let any = |share, legs| closed_form(share, share, legs).0;
+        assert!((any(0.2, 1) - 0.04).abs() < 1e-9 && (any(0.2, 3) - 0.098).abs() < 5e-4);
+        for (legs, expected) in (1..).zip([0.0100, 0.0190, 0.0271, 0.0344, 0.0410]) {
+            assert!((any(0.1, legs) - expected).abs() < 5e-5, "{legs}");
+            let all = 0.1f64.powi(1 + i32::try_from(legs).unwrap());
+            assert!((closed_form(0.1, 0.1, legs).1 - all).abs() < 1e-9);
+        }
     }
 }

@@ -1,28 +1,40 @@
 //! A year of clients' entries (section 6.2 and Figure 5): the share of clients that an adversary
-//! with a share of the entry weight has compromised, if each uses the first `m` of its primary
-//! guards.
+//! with a share of the entry weight has compromised, if circuits have `m` legs and each enters by a
+//! guard of its own. In use are the first `m` primary guards, or more if the consensus says so
+//! (`guard-n-primary-guards-to-use`, [`Guards::choose_legs`]).
 //!
-//! Two models: one hostile entry is enough (*any*: it confirms or correlates), or all `m` must be
-//! hostile at the same time (*all*: the site is recognised by its traffic). Each is counted up to a
-//! day (*ever*) and on that day (*now*).
+//! Two models: one hostile entry is enough (*any*: it confirms or correlates), or all `m` of a
+//! circuit must be (*all*: the site is recognised by its traffic), which is so if `m` of the guards
+//! in use are hostile at the same time. Each is counted up to a day (*ever*) and on that day
+//! (*now*).
 //!
 //! A client goes from event to event: a guard's time is over, or it is listed no more. Where
 //! hostile relays only bear another label, all draws of the adversary share the same clients.
+//!
+//! Clients and draws are numbered, and what comes of one depends on no other: [`tally`] counts some
+//! of them, [`add`] puts counts together, [`rows`] says what they come to.
+
+use std::ops::Range;
 
 use anabranch_multipath::seed::{Stream, stream};
 use anabranch_onion::guards::{GuardParams, Guards};
+use serde::{Deserialize, Serialize};
 
 use crate::figures::Band;
 use crate::hostile::{Spread, take};
 use crate::town::{DAY, Moment, Town};
-use crate::{BadSetting, MOST_LEGS, count, share, threads};
+use crate::{BadSetting, MOST_LEGS, count, enough_guards, share, threads};
 
 /// When clients begin, in seconds: late enough for dates before it.
 const BEGIN: u64 = 1000 * DAY;
+/// No relay.
+const NOBODY: u32 = u32::MAX;
 /// Clients of one piece of work.
 const PIECE: usize = 2000;
 /// Shares of clients with one, two and three entries (paper, Figure 5).
 pub const COMB: [f64; 3] = [0.6, 0.2, 0.2];
+/// Clients have circuits of one leg up to so many.
+pub const MOST: usize = COMB.len();
 
 /// Where the adversary's weight comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,24 +97,39 @@ pub struct Compromised {
     pub all_now: Band,
 }
 
-/// What came of clients that use so many entries.
+/// What came of clients whose circuits have so many legs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct YearRow {
-    /// Entries of a client; `None` for [`COMB`].
+    /// Legs of a circuit, each with an entry of its own; `None` for [`COMB`].
     pub legs: Option<usize>,
+    /// Guards in use at a time: the larger of the legs and what the consensus says.
+    pub in_use: Option<usize>,
     /// Different guards that a client used, in the mean.
     pub guards: f64,
     /// At each of the days.
     pub at: Vec<Compromised>,
 }
 
-/// How many clients of a draw, by day: any ever, all ever, any now, all now.
-type Tally = Vec<[u64; 4]>;
+/// Which clients and which draws of the adversary, by their numbers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// Clients of each draw.
+    pub clients: Range<usize>,
+    /// Draws.
+    pub draws: Range<usize>,
+}
 
-/// What came of one number of entries: a tally for each draw, and the guards of all clients.
-struct Outcome {
-    tallies: Vec<Tally>,
-    guards: f64,
+/// Clients of one draw of the adversary that were compromised.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DrawTally {
+    /// The number of the draw.
+    pub draw: usize,
+    /// Clients with each number of legs.
+    pub clients: u64,
+    /// Different guards that clients of one leg, of two, … used, in sum.
+    pub guards: [u64; MOST],
+    /// By day and number of legs: any ever, all ever, any now, all now.
+    pub compromised: Vec<[[u64; 4]; MOST]>,
 }
 
 /// Simulates clients with one, two and three entries and [`COMB`], where entry relays have these
@@ -115,40 +142,99 @@ pub fn year(
     params: &GuardParams,
     settings: &YearSettings,
 ) -> Result<Vec<YearRow>, BadSetting> {
-    settings.check(weights)?;
-    let outcomes: Vec<Outcome> =
-        (1..=COMB.len()).map(|legs| outcome(weights, params, settings, legs)).collect();
-    let mut rows: Vec<YearRow> = outcomes
-        .iter()
-        .zip(1..)
-        .map(|(outcome, legs)| YearRow {
-            legs: Some(legs),
-            guards: outcome.guards,
-            at: bands(settings, |draw, day, kind| {
-                outcome.tallies[draw][day][kind] as f64 / settings.clients as f64
-            }),
-        })
-        .collect();
-    rows.push(YearRow {
-        legs: None,
-        guards: outcomes.iter().zip(COMB).map(|(outcome, part)| outcome.guards * part).sum(),
-        at: bands(settings, |draw, day, kind| {
-            let parts = outcomes.iter().zip(COMB);
-            let part = |(outcome, part): (&Outcome, f64)| {
-                outcome.tallies[draw][day][kind] as f64 / settings.clients as f64 * part
-            };
-            parts.map(part).sum()
-        }),
+    Ok(rows(params, &tally(weights, params, settings, &settings.whole())?))
+}
+
+/// Counts a part of the clients and draws of `settings`.
+///
+/// # Errors
+/// A setting makes no sense.
+pub fn tally(
+    weights: &[u64],
+    params: &GuardParams,
+    settings: &YearSettings,
+    part: &Part,
+) -> Result<Vec<DrawTally>, BadSetting> {
+    settings.check(weights, params)?;
+    let worlds = worlds(weights, settings, &part.draws);
+    let tallies = worlds.iter().flat_map(|world| inhabit(world, params, settings, part));
+    Ok(tallies.collect())
+}
+
+/// Adds counts of other clients or other draws.
+pub fn add(sums: &mut Vec<DrawTally>, more: Vec<DrawTally>) {
+    for tally in more {
+        match sums.iter_mut().find(|sum| sum.draw == tally.draw) {
+            Some(sum) => sum.add(&tally),
+            None => sums.push(tally),
+        }
+    }
+}
+
+impl DrawTally {
+    fn none(draw: usize, days: usize) -> DrawTally {
+        DrawTally { draw, clients: 0, guards: [0; MOST], compromised: vec![[[0; 4]; MOST]; days] }
+    }
+
+    fn add(&mut self, other: &DrawTally) {
+        self.clients += other.clients;
+        self.guards.iter_mut().zip(other.guards).for_each(|(sum, more)| *sum += more);
+        let more = other.compromised.iter().flatten().flatten();
+        let counts = self.compromised.iter_mut().flatten().flatten().zip(more);
+        counts.for_each(|(sum, more)| *sum += more);
+    }
+
+    /// The share of clients with so many legs, from 0 for one.
+    fn share(&self, legs: usize, day: usize, kind: usize) -> f64 {
+        self.compromised[day][legs][kind] as f64 / self.clients.max(1) as f64
+    }
+}
+
+/// What counts come to: a row for one, two and three legs, and one for [`COMB`].
+#[must_use]
+pub fn rows(params: &GuardParams, tallies: &[DrawTally]) -> Vec<YearRow> {
+    let guards = |legs: usize| {
+        let used: u64 = tallies.iter().map(|tally| tally.guards[legs]).sum();
+        used as f64 / tallies.iter().map(|tally| tally.clients).sum::<u64>().max(1) as f64
+    };
+    let alone = (0..MOST).map(|legs| YearRow {
+        legs: Some(legs + 1),
+        in_use: Some(params.for_legs(legs + 1).primary_to_use),
+        guards: guards(legs),
+        at: bands(tallies, |tally, day, kind| tally.share(legs, day, kind)),
     });
-    Ok(rows)
+    let comb = YearRow {
+        legs: None,
+        in_use: None,
+        guards: (0..MOST).map(|legs| guards(legs) * COMB[legs]).sum(),
+        at: bands(tallies, |tally, day, kind| {
+            (0..MOST).map(|legs| tally.share(legs, day, kind) * COMB[legs]).sum()
+        }),
+    };
+    alone.chain([comb]).collect()
 }
 
 impl YearSettings {
-    fn check(&self, weights: &[u64]) -> Result<(), BadSetting> {
+    /// All clients, and all draws.
+    #[must_use]
+    pub fn whole(&self) -> Part {
+        Part { clients: 0..self.clients, draws: 0..self.draws }
+    }
+
+    /// Whether clients are the same for all draws of the adversary: then those may be counted
+    /// together at little more than the cost of one.
+    #[must_use]
+    pub fn is_shared(&self) -> bool {
+        let labels = matches!(self.adversary, Adversary::Replaces(_));
+        labels && (self.churn.is_none() || self.hostile_churn)
+    }
+
+    fn check(&self, weights: &[u64], params: &GuardParams) -> Result<(), BadSetting> {
         count("the number of clients", self.clients, 1 << 30)?;
         count("the number of draws", self.draws, 100_000)?;
         share("the adversary's share", self.share)?;
         count("the number of entry relays", weights.len(), 1 << 24)?;
+        enough_guards(weights.len(), params, MOST)?;
         if let Adversary::Adds(relays) = self.adversary {
             count("the number of hostile relays", relays, 1 << 20)?;
         }
@@ -167,10 +253,13 @@ impl YearSettings {
     }
 }
 
-fn bands(settings: &YearSettings, value: impl Fn(usize, usize, usize) -> f64) -> Vec<Compromised> {
-    let band =
-        |day, kind| Band::of((0..settings.draws).map(|draw| value(draw, day, kind)).collect());
-    (0..settings.days.len())
+fn bands(
+    tallies: &[DrawTally],
+    value: impl Fn(&DrawTally, usize, usize) -> f64,
+) -> Vec<Compromised> {
+    let band = |day, kind| Band::of(tallies.iter().map(|tally| value(tally, day, kind)).collect());
+    let days = tallies.iter().map(|tally| tally.compromised.len()).min().unwrap_or(0);
+    (0..days)
         .map(|day| Compromised {
             any_ever: band(day, 0),
             all_ever: band(day, 1),
@@ -180,56 +269,32 @@ fn bands(settings: &YearSettings, value: impl Fn(usize, usize, usize) -> f64) ->
         .collect()
 }
 
-/// All draws of the adversary for clients with so many entries.
-fn outcome(weights: &[u64], params: &GuardParams, settings: &YearSettings, legs: usize) -> Outcome {
-    let params = params.for_legs(legs);
-    let mut outcome = Outcome { tallies: Vec::new(), guards: 0.0 };
-    let worlds = worlds(weights, settings);
-    for (number, world) in worlds.iter().enumerate() {
-        let work = |piece: usize| {
-            let clients = piece * PIECE..((piece + 1) * PIECE).min(settings.clients);
-            let seed = settings.seed.wrapping_add(1 + number as u64);
-            population(world, &params, settings, legs, (clients, seed))
-        };
-        let pieces = threads::each(settings.clients.div_ceil(PIECE), settings.threads, work);
-        let mut tallies = vec![vec![[0; 4]; settings.days.len()]; world.hostile.len()];
-        for (piece, guards) in pieces {
-            outcome.guards += guards as f64 / (settings.clients * worlds.len()) as f64;
-            add(&mut tallies, &piece);
-        }
-        outcome.tallies.extend(tallies);
-    }
-    outcome
-}
-
-fn add(sums: &mut [Tally], more: &[Tally]) {
-    let counts = sums.iter_mut().flatten().flatten().zip(more.iter().flatten().flatten());
-    counts.for_each(|(sum, more)| *sum += more);
-}
-
 /// Relays that clients live among, and the draws of who is hostile among them, by place.
 struct World {
     town: Town,
-    hostile: Vec<Vec<bool>>,
+    /// The number of the first draw that it is made for: another one has other clients.
+    number: usize,
+    draws: Vec<(usize, Vec<bool>)>,
 }
 
-fn worlds(weights: &[u64], settings: &YearSettings) -> Vec<World> {
+fn worlds(weights: &[u64], settings: &YearSettings, draws: &Range<usize>) -> Vec<World> {
     match settings.adversary {
         Adversary::Replaces(spread) => {
-            let labels = |draw| {
+            let labels = |draw: usize| {
                 let mut rng = stream(settings.seed, draw as u64, "hostile entries");
-                take(weights, settings.share, spread, &[], &mut rng)
+                (draw, take(weights, settings.share, spread, &[], &mut rng))
             };
-            let labels: Vec<Vec<bool>> = (0..settings.draws).map(labels).collect();
-            let alike = settings.churn.is_none() || settings.hostile_churn;
-            match alike {
-                true => vec![World { town: town(weights, settings, &[], 0), hostile: labels }],
+            let labels = draws.clone().map(labels);
+            match settings.is_shared() {
+                true => {
+                    let town = town(weights, settings, &[], 0);
+                    vec![World { town, number: 0, draws: labels.collect() }]
+                }
                 false => labels
-                    .into_iter()
-                    .zip(0..)
-                    .map(|(hostile, draw)| World {
+                    .map(|(draw, hostile)| World {
                         town: town(weights, settings, &hostile, draw),
-                        hostile: vec![hostile],
+                        number: draw,
+                        draws: vec![(draw, hostile)],
                     })
                     .collect(),
             }
@@ -244,70 +309,89 @@ fn worlds(weights: &[u64], settings: &YearSettings) -> Vec<World> {
             let stays = if settings.hostile_churn { &[][..] } else { &hostile };
             let world = |draw| World {
                 town: town(&all, settings, stays, draw),
-                hostile: vec![hostile.clone()],
+                number: draw,
+                draws: vec![(draw, hostile.clone())],
             };
-            (0..settings.draws as u64).map(world).collect()
+            draws.clone().map(world).collect()
         }
     }
 }
 
-fn town(weights: &[u64], settings: &YearSettings, stays: &[bool], draw: u64) -> Town {
+fn town(weights: &[u64], settings: &YearSettings, stays: &[bool], draw: usize) -> Town {
     match settings.churn {
         None => Town::still(weights),
         Some(mean) => {
             let days = BEGIN / DAY + settings.last_day();
-            let mut rng = stream(settings.seed, draw, "churn");
+            let mut rng = stream(settings.seed, draw as u64, "churn");
             Town::churning(weights, (mean, days), stays, &mut rng)
         }
     }
 }
 
-/// Some clients: a tally for each draw, and how many guards they used in sum.
+/// Clients of one world, with each number of legs: a tally for each of its draws.
+fn inhabit(
+    world: &World,
+    params: &GuardParams,
+    settings: &YearSettings,
+    part: &Part,
+) -> Vec<DrawTally> {
+    let Range { start, end } = part.clients;
+    let pieces = (end - start).div_ceil(PIECE);
+    let work = |piece: usize| {
+        let start = start + piece * PIECE;
+        population(world, params, settings, start..(start + PIECE).min(end))
+    };
+    let mut sums = Vec::new();
+    threads::each(pieces, settings.threads, work).into_iter().for_each(|more| add(&mut sums, more));
+    sums
+}
+
 fn population(
     world: &World,
     params: &GuardParams,
     settings: &YearSettings,
-    legs: usize,
-    (clients, seed): (std::ops::Range<usize>, u64),
-) -> (Vec<Tally>, u64) {
-    let mut tallies = vec![vec![[0; 4]; settings.days.len()]; world.hostile.len()];
-    let (mut guards, mut stays) = (0, Vec::new());
-    for client in clients {
-        let mut rng = stream(seed, client as u64, "a year");
-        live(&world.town, params, (legs, settings.last_day()), &mut rng, &mut stays);
-        guards += used(&stays, legs);
-        for (hostile, tally) in world.hostile.iter().zip(&mut tallies) {
-            judge(&stays, legs, &settings.days, |relay| hostile[world.town.place(relay)], tally);
+    clients: Range<usize>,
+) -> Vec<DrawTally> {
+    let none = |(draw, _): &(usize, Vec<bool>)| DrawTally::none(*draw, settings.days.len());
+    let mut tallies: Vec<DrawTally> = world.draws.iter().map(none).collect();
+    tallies.iter_mut().for_each(|tally| tally.clients = clients.len() as u64);
+    let seed = settings.seed.wrapping_add(1 + world.number as u64);
+    let mut stays = Vec::new();
+    for legs in 1..=MOST {
+        let params = params.for_legs(legs);
+        for client in clients.clone() {
+            let mut rng = stream(seed, client as u64, "a year");
+            live(&world.town, &params, settings.last_day(), &mut rng, &mut stays);
+            let used = used(&stays);
+            for ((_, hostile), tally) in world.draws.iter().zip(&mut tallies) {
+                tally.guards[legs - 1] += used;
+                judge(&stays, legs, settings, |relay| hostile[world.town.place(relay)], tally);
+            }
         }
     }
-    (tallies, guards)
+    tallies
 }
 
-/// From when on a client uses which entries.
+/// From when on a client uses which entries: as many as are in use, and no relay in the other
+/// places.
 struct Stay {
     since: u64,
     entries: [u32; MOST_LEGS],
 }
 
 /// A client's life from event to event.
-fn live(
-    town: &Town,
-    params: &GuardParams,
-    (legs, days): (usize, u64),
-    rng: &mut Stream,
-    stays: &mut Vec<Stay>,
-) {
+fn live(town: &Town, params: &GuardParams, days: u64, rng: &mut Stream, stays: &mut Vec<Stay>) {
     stays.clear();
     let mut guards = Guards::restore(Vec::new());
     let (mut now, end) = (BEGIN, BEGIN + days * DAY);
     while now <= end {
         let moment = Moment { town, now };
         guards.renew(now, (now, true), params, &moment, rng);
-        let current: Vec<u32> = guards.primary().iter().copied().take(legs).collect();
-        if stays.last().is_none_or(|stay: &Stay| stay.entries[..legs] != current[..]) {
-            enter(&mut guards, &moment, legs, rng);
-            let mut entries = [u32::MAX; MOST_LEGS];
-            entries.iter_mut().zip(&current).for_each(|(entry, id)| *entry = *id);
+        let mut entries = [NOBODY; MOST_LEGS];
+        let current = guards.primary().iter().take(params.primary_to_use);
+        entries.iter_mut().zip(current).for_each(|(entry, id)| *entry = *id);
+        if stays.last().is_none_or(|stay: &Stay| stay.entries != entries) {
+            enter(&mut guards, &moment, params.primary_to_use, rng);
             stays.push(Stay { since: now, entries });
         }
         let listed = guards.kept().filter(|kept| kept.listed);
@@ -317,9 +401,9 @@ fn live(
     }
 }
 
-/// Builds a circuit through each entry, so that it is confirmed.
-fn enter(guards: &mut Guards<u32>, moment: &Moment<'_>, legs: usize, rng: &mut Stream) {
-    let keys: Vec<u64> = (0..legs as u64).collect();
+/// Builds a circuit through each guard in use, so that it is confirmed.
+fn enter(guards: &mut Guards<u32>, moment: &Moment<'_>, in_use: usize, rng: &mut Stream) {
+    let keys: Vec<u64> = (0..in_use as u64).collect();
     for (choice, key) in
         guards.choose_legs(moment.now, &keys, &|_| false, moment, rng).iter().zip(&keys)
     {
@@ -330,8 +414,9 @@ fn enter(guards: &mut Guards<u32>, moment: &Moment<'_>, legs: usize, rng: &mut S
 }
 
 /// How many different relays a client used.
-fn used(stays: &[Stay], legs: usize) -> u64 {
-    let mut all: Vec<u32> = stays.iter().flat_map(|stay| &stay.entries[..legs]).copied().collect();
+fn used(stays: &[Stay]) -> u64 {
+    let all = stays.iter().flat_map(|stay| stay.entries);
+    let mut all: Vec<u32> = all.filter(|id| *id != NOBODY).collect();
     all.sort_unstable();
     all.dedup();
     all.len() as u64
@@ -341,21 +426,21 @@ fn used(stays: &[Stay], legs: usize) -> u64 {
 fn judge(
     stays: &[Stay],
     legs: usize,
-    days: &[u64],
+    settings: &YearSettings,
     is_hostile: impl Fn(u32) -> bool,
-    tally: &mut Tally,
+    tally: &mut DrawTally,
 ) {
     let (mut any_ever, mut all_ever, mut theirs) = (false, false, 0);
     let mut next = stays.iter().peekable();
-    for (day, counts) in days.iter().zip(tally) {
+    for (day, counts) in settings.days.iter().zip(&mut tally.compromised) {
         while let Some(stay) = next.next_if(|stay| stay.since <= BEGIN + day * DAY) {
-            let hostile = |&&id: &&u32| id != u32::MAX && is_hostile(id);
-            theirs = stay.entries[..legs].iter().filter(hostile).count();
+            let entries = stay.entries.iter().take_while(|&&id| id != NOBODY);
+            theirs = entries.filter(|&&id| is_hostile(id)).count();
             any_ever |= theirs > 0;
-            all_ever |= theirs == legs;
+            all_ever |= theirs >= legs;
         }
-        let is = [any_ever, all_ever, theirs > 0, theirs == legs];
-        counts.iter_mut().zip(is).for_each(|(count, is)| *count += u64::from(is));
+        let is = [any_ever, all_ever, theirs > 0, theirs >= legs];
+        counts[legs - 1].iter_mut().zip(is).for_each(|(count, is)| *count += u64::from(is));
     }
 }
 
@@ -427,6 +512,36 @@ mod tests {
     }
 
     #[test]
+    fn parts_come_to_what_the_whole_comes_to() {
+        for adversary in [Adversary::Replaces(Spread::Random), Adversary::Adds(5)] {
+            let settings = YearSettings { clients: 300, draws: 3, ..small(adversary) };
+            let count =
+                |part: &Part| tally(&[100; 900], &GuardParams::default(), &settings, part).unwrap();
+            let mut sums = Vec::new();
+            for (clients, draws) in [(0..100, 0..3), (100..300, 0..1), (100..300, 1..3)] {
+                add(&mut sums, count(&Part { clients, draws }));
+            }
+            assert_eq!(sums, count(&settings.whole()), "{adversary:?}");
+        }
+    }
+
+    /// Tor's consensuses since 2022 let clients use two guards: with one leg either may be in a
+    /// circuit, and with two legs both are.
+    #[test]
+    fn a_consensus_that_lets_two_guards_be_used_exposes_clients_of_one_leg_to_both() {
+        let two = GuardParams { primary_to_use: 2, ..GuardParams::default() };
+        let rows = year(&[100; 900], &two, &small(Adversary::Adds(100))).unwrap();
+        assert_eq!(
+            rows.iter().map(|row| row.in_use).collect::<Vec<_>>(),
+            [Some(2), Some(2), Some(3), None]
+        );
+        let [one, pair] = [0, 1].map(|row| rows[row].at[3]);
+        assert_eq!((one.any_ever, one.any_now), (pair.any_ever, pair.any_now));
+        assert_eq!(one.all_ever, one.any_ever, "one leg through one hostile guard is enough");
+        assert!(pair.all_ever.mean < 0.2 && one.any_ever.mean > 0.6);
+    }
+
+    #[test]
     fn settings_that_make_no_sense_are_refused() {
         let bad = [
             YearSettings { clients: 0, ..YearSettings::default() },
@@ -442,6 +557,7 @@ mod tests {
             let refused = year(&[1; 50], &GuardParams::default(), &settings);
             assert!(refused.is_err(), "{settings:?}");
         }
-        assert!(year(&[], &GuardParams::default(), &YearSettings::default()).is_err());
+        let few = year(&[1, 2], &GuardParams::default(), &YearSettings::default()).unwrap_err();
+        assert_eq!(few.to_string(), "a client uses 3 guards, and there are only 2");
     }
 }

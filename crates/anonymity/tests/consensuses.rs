@@ -102,5 +102,5 @@ fn settings_that_make_no_sense_are_refused() {
         assert!(paths(&listed.network, &bad).is_err(), "{bad:?}");
     }
     let few = paths(&few.unwrap().network, &PathSettings::default()).unwrap_err();
-    assert_eq!(few.to_string(), "1 entry relays are too few for 3 legs");
+    assert_eq!(few.to_string(), "a client uses 3 guards, and there are only 1");
 }

@@ -78,7 +78,7 @@ fn each_analysis_prints_a_table_and_json() {
     assert!((closed - 0.1 * (1.0 - 0.8f64.powi(3))).abs() < 0.01 && (closed - drawn).abs() < 0.05);
     let year = json(&year, &file);
     assert_eq!(year["rows"].as_array().unwrap().len(), 4);
-    assert!(year["rows"][3]["entries"].is_null(), "COMB");
+    assert!(year["rows"][3]["legs"].is_null(), "COMB");
     let last = |row: usize| year["rows"][row]["any_ever"][1]["mean"].as_f64().unwrap();
     assert!(last(0) < last(1) && last(1) < last(2), "{year}");
     let fingerprints = json(&fingerprints, &file);
@@ -109,7 +109,12 @@ fn what_makes_no_sense_is_refused_in_one_line() {
     let folder = TempDir::new().unwrap();
     let good = table();
     let half = &good[..good.len() / 2];
-    let cases: [(&str, &[&str], &str); 10] = [
+    let few: String = good.lines().take(7).map(|line| format!("{line}\n")).collect();
+    let cases: [(&str, &[&str], &str); 14] = [
+        (&few, &["paths"], "a client uses 3 guards, and there are only 1"),
+        (&few, &["year"], "a client uses 3 guards, and there are only 1"),
+        (&few, &["fingerprints"], "a client uses 3 guards, and there are only 1"),
+        (half, &["fingerprints"], "it was cut"),
         (half, &["paths"], "it was cut"),
         ("hello\n", &["year"], "neither"),
         (&good, &["paths", "--entries=1.5"], "between 0 and 1"),
@@ -130,11 +135,93 @@ fn what_makes_no_sense_is_refused_in_one_line() {
     }
     let packed = folder.path().join("packed.xz");
     fs::write(&packed, [0xfd, b'7', b'z', b'X', b'Z', 0, 1]).unwrap();
-    for (file, says) in
-        [(packed, "it is packed: xz -dc"), (folder.path().join("none"), "No such file")]
-    {
+    for (file, says) in [
+        (packed, "it is packed: unpack it with xz -d"),
+        (folder.path().join("none"), "No such file"),
+    ] {
         let output = anonymity(&["paths"], &file);
         let message = String::from_utf8(output.stderr).unwrap();
         assert!(output.status.code() == Some(2) && message.contains(says), "{message}");
+    }
+}
+
+/// The experiment on a consensus, small enough for a test.
+fn experiment(folder: &Path, consensuses: &[&Path], words: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_anabranch"));
+    command.args(["experiment", "anonymity"]).arg(folder);
+    consensuses.iter().for_each(|file| {
+        command.arg("--consensus").arg(file);
+    });
+    let small = ["--clients", "100", "--draws", "2", "--fingerprints", "300"];
+    let small = if consensuses.is_empty() { &[][..] } else { &small[..] };
+    command.args(small).args(words).stdin(Stdio::null()).output().unwrap()
+}
+
+#[test]
+fn the_experiment_makes_everything_and_goes_on_where_it_was_stopped() {
+    let folder = TempDir::new().unwrap();
+    let first = written(&folder, &table());
+    let second = folder.path().join("later.tsv");
+    let later = table().replace("2019-12-14", "2026-04-18");
+    let later = later.replace("a=1", "guard-n-primary-guards-to-use=2");
+    fs::write(&second, later).unwrap();
+    let place = folder.path().join("results");
+    let notes = folder.path().join("notes.md");
+    let mark = "anabranch experiment anonymity";
+    let marks = format!(
+        "<!-- {mark}: from here to the end mark, all is generated -->\n<!-- end of {mark} -->\n"
+    );
+    fs::write(&notes, marks).unwrap();
+    let into = ["--into", notes.to_str().unwrap(), "--threads", "2"];
+    let output = experiment(&place, &[&first, &second], &into);
+    assert!(output.status.success(), "{output:?}");
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert!(said.contains("9.8 %") && said.contains("exponentially"), "{said}");
+    let read = |name: &str| fs::read_to_string(place.join(name)).unwrap();
+    let (page, picture, journal) = (read("anonymity.html"), read("year.svg"), read("units.jsonl"));
+    let markdown = fs::read_to_string(&notes).unwrap();
+    for wanted in ["2019-12-14T21", "2026-04-18T21", "no families", "around twice", "COMB"] {
+        assert!(page.contains(wanted), "{wanted}");
+        assert!(markdown.contains(wanted), "{wanted}");
+    }
+    assert!(!page.contains("<script") && !page.contains("http:") && !page.contains("NaN"));
+    assert!(picture.starts_with("<svg xmlns=") && picture.matches("class=\"band").count() == 16);
+    assert!(fs::metadata(place.join("anonymity.parquet")).unwrap().len() > 1000);
+
+    let lines: Vec<&str> = journal.lines().collect();
+    fs::write(place.join("units.jsonl"), lines[..9].join("\n") + "\n{\"unit\": \"cut").unwrap();
+    let output = experiment(&place, &[&first, &second], &into);
+    assert!(output.status.success(), "{output:?}");
+    let told = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(told.lines().count(), lines.len() - 9, "what was there is not done again");
+    assert_eq!(read("units.jsonl"), journal, "and the rest comes out the same");
+    assert_eq!(read("anonymity.html"), page);
+    let output = experiment(&place, &[], &["--report"]);
+    assert!(output.status.success() && read("anonymity.html") == page, "{output:?}");
+}
+
+#[test]
+fn an_experiment_that_cannot_be_is_refused_in_one_line_and_makes_nothing() {
+    let folder = TempDir::new().unwrap();
+    let good = written(&folder, &table());
+    let cut = folder.path().join("cut.tsv");
+    fs::write(&cut, &table()[..table().len() / 2]).unwrap();
+    let few = folder.path().join("few.tsv");
+    fs::write(&few, table().lines().take(7).map(|line| format!("{line}\n")).collect::<String>())
+        .unwrap();
+    let none = folder.path().join("none.tsv");
+    let place = folder.path().join("results");
+    let cases: [(&[&Path], &str); 4] = [
+        (&[&good, &cut], "it was cut"),
+        (&[&good, &good], "the consensus of 2019-12-14T21 is given twice"),
+        (&[&none], "No such file"),
+        (&[&few], "a client uses 5 guards, and there are only 1"),
+    ];
+    for (consensuses, says) in cases {
+        let output = experiment(&place, consensuses, &[]);
+        let message = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{message}");
+        assert!(message.lines().count() == 1 && message.contains(says), "{message}");
+        assert!(!place.exists(), "{message}");
     }
 }

@@ -1,5 +1,5 @@
-//! Experiments: plans of many measurements on emulated networks that take hours, and go on where
-//! they were stopped.
+//! Experiments: plans of many measurements that take hours, on emulated networks or of what is
+//! computed, and go on where they were stopped.
 //!
 //! What every experiment shares is here, each in its file:
 //!
@@ -15,9 +15,11 @@
 //! * [`table`]: rows as Parquet.
 //!
 //! An experiment itself is a plan (its units, in a seeded order), a way to carry out one unit, and
-//! what its records amount to: [`overhead`], [`pages`], [`circumvention`]. All stand on a network
-//! of a client, a server and a few paths, with a tunnel by wireguard-go where one is wanted.
+//! what its records amount to: [`overhead`], [`pages`], [`circumvention`], which stand on a network
+//! of a client, a server and a few paths, with a tunnel by wireguard-go where one is wanted; and
+//! [`anonymity`], which computes and sends nothing.
 
+pub mod anonymity;
 pub mod circumvention;
 mod journal;
 mod machine;

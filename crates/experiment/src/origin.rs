@@ -58,11 +58,20 @@ fn hash(file: &Path) -> io::Result<String> {
     let told = |e: io::Error| io::Error::new(e.kind(), format!("{}: {e}", file.display()));
     let mut hash = Sha256::new();
     io::copy(&mut File::open(file).map_err(told)?, &mut hash).map_err(told)?;
+    Ok(hex(&hash.finalize()))
+}
+
+/// The first digits of the SHA-256 of these bytes.
+pub(crate) fn digest(bytes: &[u8]) -> String {
+    hex(&Sha256::digest(bytes))
+}
+
+fn hex(hash: &[u8]) -> String {
     let mut text = String::new();
-    for byte in &hash.finalize()[..KEPT] {
+    for byte in &hash[..KEPT] {
         write!(text, "{byte:02x}").expect("writing to a string does not fail");
     }
-    Ok(text)
+    text
 }
 
 /// What a program prints with `--version`.

@@ -10,20 +10,16 @@ use std::path::{Path, PathBuf};
 use std::thread;
 
 use anabranch_anonymity::BadSetting;
-use anabranch_anonymity::consensus::{Listed, read};
+use anabranch_anonymity::consensus::{LONGEST, Listed, decode};
 use anabranch_anonymity::fingerprints::{FingerprintSettings, fingerprints};
 use anabranch_anonymity::hostile::Spread;
 use anabranch_anonymity::paths::{PathSettings, paths};
 use anabranch_anonymity::town::entries;
 use anabranch_anonymity::year::{Adversary, YearSettings, year};
+use anabranch_onion::guards::GuardParams;
 use clap::{Args, Subcommand, ValueEnum};
 
 use crate::failure::Failure;
-
-/// The longest consensus that is read.
-const LONGEST: u64 = 64 << 20;
-/// How files begin that xz and gzip wrote.
-const PACKED: [(&[u8], &str); 2] = [(b"\xfd7zXZ", "xz"), (b"\x1f\x8b", "gzip")];
 
 /// Tells what hostile relays learn of clients with several paths: compromised circuits, a year of
 /// guards, guard fingerprints
@@ -49,11 +45,15 @@ enum What {
 /// What all of them take.
 #[derive(Args, Debug)]
 struct Common {
-    /// The consensus; - is standard input (xz -dc FILE | anabranch anonymity ... -)
+    /// The consensus, unpacked; - is standard input (xz -dc FILE | anabranch anonymity ... -)
     consensus: PathBuf,
     /// The seed of all draws
     #[arg(long, default_value_t = 1, value_name = "N")]
     seed: u64,
+    /// Guards that a client with one leg uses at a time; with more legs as many as legs [default:
+    /// what the consensus says, 1 before 2022 and 2 since]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=8))]
+    guards_in_use: Option<u16>,
     /// Threads; results do not depend on them [default: one for each processor]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
@@ -201,7 +201,7 @@ impl YearArgs {
             threads: self.common.threads(),
         };
         let listed = self.common.read()?;
-        let rows = year(&weights(&listed), &listed.network.params().guards, &settings);
+        let rows = year(&weights(&listed), &self.common.params(&listed), &settings);
         let rows = rows.map_err(refused)?;
         self.common.print(
             || tables::year_text(&listed, &settings, &rows),
@@ -220,7 +220,7 @@ impl FingerprintsArgs {
             threads: self.common.threads(),
         };
         let listed = self.common.read()?;
-        let rows = fingerprints(&weights(&listed), &listed.network.params().guards, &settings);
+        let rows = fingerprints(&weights(&listed), &self.common.params(&listed), &settings);
         let rows = rows.map_err(refused)?;
         self.common.print(
             || tables::fingerprints_text(&listed, &settings, &rows),
@@ -235,6 +235,12 @@ impl Common {
         self.threads.map_or_else(all, usize::from)
     }
 
+    fn params(&self, listed: &Listed) -> GuardParams {
+        let params = listed.network.params().guards.clone();
+        let primary_to_use = self.guards_in_use.map_or(params.primary_to_use, usize::from);
+        GuardParams { primary_to_use, ..params }
+    }
+
     fn read(&self) -> Result<Listed, Failure> {
         let shown = self.consensus.display();
         let refuse = |why: &dyn std::fmt::Display| Failure::misuse(format!("{shown}: {why}"));
@@ -245,15 +251,7 @@ impl Common {
                 .and_then(|file| file.take(LONGEST + 1).read_to_end(&mut bytes)),
         };
         read_all.map_err(|error| refuse(&error))?;
-        if bytes.len() as u64 > LONGEST {
-            return Err(refuse(&format!("it is longer than {} MiB", LONGEST >> 20)));
-        }
-        if let Some((_, with)) = PACKED.iter().find(|(magic, _)| bytes.starts_with(magic)) {
-            let remedy = format!("it is packed: {with} -dc FILE | anabranch anonymity ... -");
-            return Err(refuse(&remedy));
-        }
-        let text = String::from_utf8(bytes).map_err(|_| refuse(&"it is no text"))?;
-        read(&text).map_err(|error| refuse(&error))
+        decode(&bytes).map_err(|error| refuse(&error))
     }
 
     fn print(

@@ -55,7 +55,7 @@ pub(super) fn paths_text(
         text,
         "the adversary runs {relays:.0} relays: {entry:.4} of the entry weight, {exit:.4} of the \
          exits to port {}, {middle:.4} of the middles\n{} circuits a row; closed form, then drawn \
-         with its 95 % interval\n",
+         with its 95 % interval over the draws\n",
         settings.port,
         settings.circuits * settings.draws,
     );
@@ -79,11 +79,11 @@ pub(super) fn paths_text(
     text += "\nhostile entries of a circuit, each of which sees its part of the bytes (1 / legs \
              where they are dealt evenly)\n";
     for row in rows {
-        let _ = write!(text, "{} legs:", row.legs);
+        let _ = write!(text, "{} {}:", row.legs, if row.legs == 1 { "leg" } else { "legs" });
         for (entries, share) in row.seen.iter().enumerate() {
             let _ = write!(text, "  {entries}: {share:.4}");
         }
-        text += "\n";
+        let _ = writeln!(text, "  in the mean {:.4} of the bytes", row.bytes);
         if row.unbuilt > 0 {
             let _ = writeln!(text, "  no relay was left for {} circuits", row.unbuilt);
         }
@@ -105,7 +105,7 @@ pub(super) fn paths_json(
         json!({
             "legs": row.legs, "any": chance(&row.any), "all": chance(&row.all),
             "merge": chance(&row.merge), "entries": chance(&row.entries), "seen": row.seen,
-            "unbuilt": row.unbuilt,
+            "bytes": row.bytes, "unbuilt": row.unbuilt,
         })
     };
     json!({
@@ -154,13 +154,14 @@ pub(super) fn year_text(listed: &Listed, settings: &YearSettings, rows: &[YearRo
         settings.clients, settings.draws, settings.share
     );
     for (kind, (_, name)) in COMPROMISED.iter().enumerate() {
-        let _ = write!(text, "{name}\nentries  guards");
+        let _ = write!(text, "{name}\nlegs  in use  guards");
         settings.days.iter().for_each(|day| {
             let _ = write!(text, "   day {day:<16}");
         });
         text += "\n";
         for row in rows {
-            let _ = write!(text, "{:>7} {:>7.1}", legs(row), row.guards);
+            let in_use = row.in_use.map_or("-".to_owned(), |guards| guards.to_string());
+            let _ = write!(text, "{:>4} {in_use:>7} {:>7.1}", legs(row), row.guards);
             for Band { mean, low, high } in bands(row, kind) {
                 let _ = write!(text, "   {mean:.4} ({low:.3}-{high:.3})");
             }
@@ -177,7 +178,8 @@ pub(super) fn year_json(listed: &Listed, settings: &YearSettings, rows: &[YearRo
             ((*name).to_owned(), bands(row, kind).iter().map(band_json).collect::<Value>())
         });
         let mut object: serde_json::Map<String, Value> = kinds.collect();
-        object.insert("entries".into(), json!(row.legs));
+        object.insert("legs".into(), json!(row.legs));
+        object.insert("in_use".into(), json!(row.in_use));
         object.insert("guards".into(), json!(row.guards));
         Value::Object(object)
     };
@@ -218,10 +220,10 @@ pub(super) fn fingerprints_text(
     let _ = writeln!(
         text,
         "{} clients, mean of {} draws; clients with the same set of guards\n\n\
-         {:<18} {:>9} {:>10} {:>12} {:>8} {:>8} {:>8} {:>10}",
+         {:<26} {:>9} {:>10} {:>12} {:>8} {:>8} {:>8} {:>10}",
         settings.clients,
         settings.draws,
-        "guards",
+        "legs in use",
         "formula",
         "over sets",
         "over clients",
@@ -232,7 +234,7 @@ pub(super) fn fingerprints_text(
     );
     for row in rows {
         for (name, sharing) in [("drawn", &row.own), ("in fixed sets", &row.fixed)] {
-            let _ = write!(text, "{:<18}", format!("{} {name}", row.legs));
+            let _ = write!(text, "{:<4} {:>6}  {name:<13}", row.legs, row.in_use);
             let _ = write!(text, " {:>9.4}", row.formula);
             let [sets, clients, median, unique, largest, effective] =
                 measures(sharing).map(|(_, band)| band.mean);
@@ -257,8 +259,8 @@ pub(super) fn fingerprints_json(
     };
     let row = |row: &FingerprintRow| {
         json!({
-            "guards": row.legs, "formula": row.formula, "drawn": sharing(&row.own),
-            "fixed": sharing(&row.fixed),
+            "legs": row.legs, "in_use": row.in_use, "formula": row.formula,
+            "drawn": sharing(&row.own), "fixed": sharing(&row.fixed),
         })
     };
     json!({

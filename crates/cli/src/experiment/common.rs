@@ -22,21 +22,16 @@ use crate::html;
 /// What was measured, a line for each unit or attempt.
 pub(super) const JOURNAL: &str = "units.jsonl";
 
-/// The options of every experiment.
+/// The options of every experiment: where results go.
 #[derive(Args)]
-pub(super) struct Common {
+pub(super) struct Results {
     /// Where results go; made if it is not there
     #[arg(value_name = "FOLDER")]
     pub(super) folder: PathBuf,
-    /// Of the order, and of all that is drawn: paths' chances, sites' protocols, the splitter's choices
+    /// Of the order, and of all that is drawn: paths' chances, sites' protocols, the splitter's
+    /// choices
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(super) seed: u64,
-    /// A further word for `anabranch split` where it splits, such as --split=--quic-tuples=3; repeat for more
-    #[arg(long, value_name = "WORD", allow_hyphen_values = true)]
-    pub(super) split: Vec<String>,
-    /// Where the peers' programs are, if not where tests/interop/setup builds them or in PATH
-    #[arg(long, value_name = "DIR")]
-    programs: Option<PathBuf>,
     /// Measure nothing: make the results of what is there
     #[arg(long)]
     pub(super) report: bool,
@@ -48,8 +43,23 @@ pub(super) struct Common {
     pub(super) json: bool,
 }
 
+/// The options of every experiment on a network.
+#[derive(Args)]
+pub(super) struct Common {
+    #[command(flatten)]
+    pub(super) results: Results,
+    /// A further word for `anabranch split` where it splits, such as --split=--quic-tuples=3;
+    /// repeat for more
+    #[arg(long, value_name = "WORD", allow_hyphen_values = true)]
+    pub(super) split: Vec<String>,
+    /// Where the peers' programs are, if not where tests/interop/setup builds them or in PATH
+    #[arg(long, value_name = "DIR")]
+    programs: Option<PathBuf>,
+}
+
 impl Common {
-    /// Refuses whoever is not root; `others` are the experiment's own folders that root would look for elsewhere.
+    /// Refuses whoever is not root; `others` are the experiment's own folders that root would look
+    /// for elsewhere.
     ///
     /// # Errors
     /// Misuse.
@@ -73,8 +83,7 @@ impl Common {
         Ok((own, self.programs.as_deref()))
     }
 
-    /// The journal to go on with, in the folder, which is made if it is not there: of these settings, carried out by this
-    /// build with these peers.
+    /// The journal to go on with ([`Results::journal`]) on networks.
     ///
     /// # Errors
     /// Misuse: networks cannot be had, and nothing was made; or the journal is another run's.
@@ -84,7 +93,22 @@ impl Common {
         peers: &Programs,
     ) -> Result<Journal<R>, Failure> {
         need_networks()?;
-        let (own, _) = self.programs()?;
+        self.results.journal(settings, peers)
+    }
+}
+
+impl Results {
+    /// The journal to go on with, in the folder, which is made if it is not there: of these
+    /// settings, carried out by this build with these peers.
+    ///
+    /// # Errors
+    /// Misuse: the journal is another run's.
+    pub(super) fn journal<R: Record>(
+        &self,
+        settings: Value,
+        peers: &Programs,
+    ) -> Result<Journal<R>, Failure> {
+        let own = std::env::current_exe().map_err(Failure::trouble)?;
         let origin = Origin::of(html::GENERATOR, &own, peers).map_err(Failure::misuse)?;
         make(&self.folder)?;
         Journal::open(&self.folder.join(JOURNAL), &origin.join(settings)).map_err(Failure::misuse)
@@ -198,13 +222,15 @@ pub(super) fn between(spread: Spread, scale: f64, digits: usize) -> String {
     }
 }
 
-/// The further words that the splitter was given where it splits, as a shell reads them; empty if there were none.
+/// The further words that the splitter was given where it splits, as a shell reads them; empty if
+/// there were none.
 pub(super) fn splitter(header: &Value) -> String {
     let words = header["splitter"].as_array().into_iter().flatten();
     shell::line(words.filter_map(Value::as_str))
 }
 
-/// The splitter's command, as far as a heading tells it: `words`, and those it was given where it splits.
+/// The splitter's command, as far as a heading tells it: `words`, and those it was given where it
+/// splits.
 pub(super) fn command(words: &str, header: &Value) -> String {
     format!("{words} {}", splitter(header)).trim_end().to_owned()
 }

@@ -1,6 +1,7 @@
 //! `anabranch experiment`: measurements on emulated networks that take hours, and go on where they were stopped.
 
 mod allowed;
+mod anonymity;
 mod bar;
 mod circumvention;
 mod common;
@@ -13,7 +14,7 @@ use clap::{Args, Subcommand};
 
 use crate::failure::Failure;
 
-/// Measure on emulated networks, with unaltered software, what the papers measured
+/// Measure what the papers measured, on emulated networks with unaltered software, or on consensuses
 ///
 /// An experiment is a folder: what was measured so far, and what came of it as Parquet and as one HTML page. The
 /// same command goes on where it was stopped; at most the measurement under way is lost.
@@ -28,6 +29,7 @@ enum Which {
     Overhead(Box<overhead::OverheadArgs>),
     Pages(Box<pages::PagesArgs>),
     Circumvention(Box<circumvention::CircumventionArgs>),
+    Anonymity(Box<anonymity::AnonymityArgs>),
 }
 
 impl ExperimentArgs {
@@ -40,6 +42,7 @@ impl ExperimentArgs {
             Which::Overhead(args) => args.run(),
             Which::Pages(args) => args.run(),
             Which::Circumvention(args) => args.run(),
+            Which::Anonymity(args) => args.run(),
         }
     }
 }

@@ -57,8 +57,8 @@ impl CircumventionArgs {
     /// Measures, and makes table and page of what there is then.
     pub(crate) fn run(self) -> Result<(), Failure> {
         let common = &self.common;
-        if common.report {
-            let (header, records) = common.read()?;
+        if common.results.report {
+            let (header, records) = common.results.read()?;
             return self.tell(&header, &records);
         }
         common.need_root([])?;
@@ -69,7 +69,7 @@ impl CircumventionArgs {
         let units = plan(&settings);
         let whole = self.measure(&units, &bench, &mut journal);
         self.tell(journal.header(), journal.records())?;
-        common.verdict(whole?, &units, journal.records())
+        common.results.verdict(whole?, &units, journal.records())
     }
 
     fn settings(&self) -> Settings {
@@ -79,7 +79,7 @@ impl CircumventionArgs {
             repetitions: self.repetitions.unwrap_or(usual),
             bytes: self.bytes,
             patience: self.patience,
-            seed: self.common.seed,
+            seed: self.common.results.seed,
             splitter: self.common.split.clone(),
         }
     }
@@ -92,7 +92,7 @@ impl CircumventionArgs {
         journal: &mut Journal<Reached>,
     ) -> Result<bool, Failure> {
         let stop = told_to_stop()?;
-        let mut teller = Teller::new(self.common.json, words::outcome);
+        let mut teller = Teller::new(self.common.results.json, words::outcome);
         let work = |unit: &Unit| bench.measure(unit, &stop);
         let whole = carry_out(units, journal, &stop, work, |p, e| teller.hear(p, e));
         teller.end();
@@ -101,12 +101,12 @@ impl CircumventionArgs {
 
     /// Makes table, page and Markdown of what was measured, and says in short what came of it.
     fn tell(&self, header: &Value, records: &[Reached]) -> Result<(), Failure> {
-        self.common.table(TABLE, header, &columns(records))?;
+        self.common.results.table(TABLE, header, &columns(records))?;
         let (cells, verdicts) = (summary::cells(records), summary::verdicts(records));
         let subject = words::Subject { header, records, cells: &cells, verdicts: &verdicts };
-        self.common.write(PAGE, &page::page(&subject))?;
-        self.common.write_markdown("circumvention", || markdown::text(&subject))?;
-        self.common.conclude(&words::plain(&subject), PAGE);
+        self.common.results.write(PAGE, &page::page(&subject))?;
+        self.common.results.write_markdown("circumvention", || markdown::text(&subject))?;
+        self.common.results.conclude(&words::plain(&subject), PAGE);
         Ok(())
     }
 }

@@ -66,8 +66,8 @@ impl OverheadArgs {
     /// Measures, and makes table and page of what there is then.
     pub(crate) fn run(self) -> Result<(), Failure> {
         let common = &self.common;
-        if common.report {
-            let (header, records) = common.read()?;
+        if common.results.report {
+            let (header, records) = common.results.read()?;
             return self.tell(&header, &records);
         }
         common.need_root([])?;
@@ -77,7 +77,7 @@ impl OverheadArgs {
         let mut journal = common.journal(settings.header(), bench.programs())?;
         let whole = self.measure(&settings, &bench, &mut journal);
         self.tell(journal.header(), journal.records())?;
-        common.verdict(whole?, &plan(&settings), journal.records())
+        common.results.verdict(whole?, &plan(&settings), journal.records())
     }
 
     fn settings(&self) -> Settings {
@@ -106,7 +106,7 @@ impl OverheadArgs {
             every: if self.every.is_empty() { every.to_vec() } else { self.every.clone() },
             repetitions: self.repetitions.unwrap_or(usual),
             limit: Limit { seconds, bytes },
-            seed: self.common.seed,
+            seed: self.common.results.seed,
             splitter: self.common.split.clone(),
         }
     }
@@ -119,7 +119,7 @@ impl OverheadArgs {
         journal: &mut Journal<Measured>,
     ) -> Result<bool, Failure> {
         let stop = told_to_stop()?;
-        let mut teller = Teller::new(self.common.json, words::outcome);
+        let mut teller = Teller::new(self.common.results.json, words::outcome);
         let work = |unit: &Unit| bench.measure(unit, &stop);
         let whole = carry_out(&plan(settings), journal, &stop, work, |p, e| teller.hear(p, e));
         teller.end();
@@ -128,12 +128,12 @@ impl OverheadArgs {
 
     /// Makes table, page and Markdown of what was measured, and says in short what came of it.
     fn tell(&self, header: &Value, records: &[Measured]) -> Result<(), Failure> {
-        self.common.table(TABLE, header, &columns(records))?;
+        self.common.results.table(TABLE, header, &columns(records))?;
         let cells = summary::cells(records);
         let subject = words::Subject { header, records, cells: &cells };
-        self.common.write(PAGE, &page::page(&subject))?;
-        self.common.write_markdown("overhead", || markdown::text(&subject))?;
-        self.common.conclude(&words::plain(&cells), PAGE);
+        self.common.results.write(PAGE, &page::page(&subject))?;
+        self.common.results.write_markdown("overhead", || markdown::text(&subject))?;
+        self.common.results.conclude(&words::plain(&cells), PAGE);
         Ok(())
     }
 }

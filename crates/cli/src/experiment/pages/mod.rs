@@ -71,14 +71,15 @@ impl PagesArgs {
     /// Loads, and makes the data set of what there is then.
     pub(crate) fn run(self) -> Result<(), Failure> {
         let common = &self.common;
-        if common.report {
-            let (header, records) = common.read()?;
+        if common.results.report {
+            let (header, records) = common.results.read()?;
             return self.tell(&header, &records);
         }
         common.need_root(self.web.is_none().then(|| ("--web", self.web_folder())))?;
         let web = Web::read(&self.web_folder()).map_err(Failure::misuse)?;
         let settings = self.settings(&web)?;
-        let traces = std::path::absolute(common.folder.join(TRACES)).map_err(Failure::misuse)?;
+        let traces =
+            std::path::absolute(common.results.folder.join(TRACES)).map_err(Failure::misuse)?;
         let files = (traces.clone(), self.browsers);
         let bench = Bench::new(settings.clone(), web, common.programs()?, files);
         let bench = bench.map_err(Failure::misuse)?;
@@ -106,7 +107,7 @@ impl PagesArgs {
             sites,
             web: web.digest.clone(),
             loads: self.loads.unwrap_or(loads),
-            seed: self.common.seed,
+            seed: self.common.results.seed,
             http: self.http,
             splitter: self.common.split.clone(),
             patience: self.patience,
@@ -121,7 +122,7 @@ impl PagesArgs {
         journal: &mut Journal<Loaded>,
     ) -> Result<bool, Failure> {
         let stop = told_to_stop()?;
-        let mut teller = Teller::new(self.common.json, words::outcome);
+        let mut teller = Teller::new(self.common.results.json, words::outcome);
         let work = |turns: &Turns<'_, Unit, Loaded>| bench.work(turns, &stop);
         let limits = (self.browsers, TRIES);
         let whole =
@@ -133,19 +134,19 @@ impl PagesArgs {
     /// Makes traces, table, page and data sheet of what was loaded, and says in short what came of it.
     fn tell(&self, header: &Value, records: &[Loaded]) -> Result<(), Failure> {
         let seed = header["seed"].as_u64().unwrap_or_default();
-        let traces = self.common.folder.join(TRACES);
+        let traces = self.common.results.folder.join(TRACES);
         let set = Set { traces: &traces, records, seed };
         for mode in Mode::ALL {
-            let target = self.common.folder.join(format!("{}.parquet", mode.name()));
+            let target = self.common.results.folder.join(format!("{}.parquet", mode.name()));
             set.write(mode, &target).map_err(Failure::trouble)?;
         }
-        self.common.table(TABLE, header, &columns(records))?;
+        self.common.results.table(TABLE, header, &columns(records))?;
         let pages = summary::pages(records);
         let subject = words::Subject { header, records, pages: &pages };
-        self.common.write(SHEET, &sheet::text(&subject))?;
-        self.common.write(PAGE, &page::page(&subject))?;
-        self.common.write_markdown("pages", || sheet::part(&subject))?;
-        self.common.conclude(&words::plain(&subject), PAGE);
+        self.common.results.write(SHEET, &sheet::text(&subject))?;
+        self.common.results.write(PAGE, &page::page(&subject))?;
+        self.common.results.write_markdown("pages", || sheet::part(&subject))?;
+        self.common.results.conclude(&words::plain(&subject), PAGE);
         Ok(())
     }
 }

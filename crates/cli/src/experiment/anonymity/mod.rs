@@ -1,0 +1,189 @@
+//! `anabranch experiment anonymity`: the anonymity analysis of "Analysis of Multi-path Onion
+//! Routing", whole.
+
+mod markdown;
+mod page;
+mod picture;
+mod words;
+
+use std::collections::BTreeSet;
+use std::num::NonZero;
+use std::path::PathBuf;
+use std::thread;
+
+use anabranch_experiment::anonymity::claims::claims;
+use anabranch_experiment::anonymity::summary::{Summary, values};
+use anabranch_experiment::anonymity::{
+    Analysed, Bench, Named, Settings, Unit, columns, open, plan,
+};
+use anabranch_experiment::{Journal, Programs, carry_out};
+use clap::Args;
+use serde_json::Value;
+
+use super::common::Results;
+use super::telling::{Teller, told_to_stop};
+use crate::failure::Failure;
+
+const TABLE: &str = "anonymity.parquet";
+const PAGE: &str = "anonymity.html";
+const PICTURE: &str = "year.svg";
+
+/// Compute what hostile relays learn of clients with several paths, from consensuses of the Tor
+/// network: "Analysis of Multi-path Onion Routing", section 6
+///
+/// For each consensus: the chance that a circuit is compromised, and how many clients share a set
+/// of guards. For the first one a year of all adversaries (relays by lot, the heaviest, added ones
+/// few and many, with and without churn), for the others the first of them. Then the paper's claims
+/// one by one. Nothing is sent; it takes neither root nor a network.
+///
+/// FOLDER gets units.jsonl (each part when it is done), anonymity.parquet, year.svg and
+/// anonymity.html. The same command goes on where it was stopped. What is computed in parts by one
+/// command alone: `anabranch anonymity`.
+#[derive(Args)]
+pub(crate) struct AnonymityArgs {
+    #[command(flatten)]
+    results: Results,
+    /// A consensus, unpacked: a document of the directory protocol or a table (docs/formats.md);
+    /// repeat for more, the one whose year is simulated whole first
+    #[arg(long, value_name = "FILE", required_unless_present = "report")]
+    consensus: Vec<PathBuf>,
+    /// Clients of a year, for each number of entries and each draw of the adversary; a tenth of
+    /// them for further consensuses, a fiftieth where each draw has clients of its own [default:
+    /// 500000]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(50..=100_000_000))]
+    clients: Option<u32>,
+    /// Draws of the adversary [default: 50]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=10_000))]
+    draws: Option<u16>,
+    /// Clients whose sets of guards are compared
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 83_000,
+        value_parser = clap::value_parser!(u32).range(1..=100_000_000)
+    )]
+    fingerprints: u32,
+    /// In a minute or two: 10,000 clients, 10 draws
+    #[arg(long, conflicts_with_all = ["clients", "draws"])]
+    short: bool,
+    /// Threads; results do not depend on them [default: one for each processor]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    threads: Option<u16>,
+}
+
+impl AnonymityArgs {
+    /// Computes, and makes table, picture and page of what there is then.
+    pub(crate) fn run(self) -> Result<(), Failure> {
+        let results = &self.results;
+        if results.report {
+            let (header, records) = results.read()?;
+            return self.tell(&header, &records);
+        }
+        let settings = self.settings(self.named()?);
+        let nobody = Programs::new(None);
+        let mut journal = results.journal(settings.header(), &nobody)?;
+        let units = plan(&settings);
+        let whole = self.compute(&settings, &units, &mut journal);
+        self.tell(journal.header(), journal.records())?;
+        results.verdict(whole?, &units, journal.records())
+    }
+
+    /// The consensuses, each of which must be one.
+    fn named(&self) -> Result<Vec<Named>, Failure> {
+        let all = self.consensus.iter().map(|file| open(file).map(|(named, _)| named));
+        let all = all.collect::<Result<Vec<Named>, String>>().map_err(Failure::misuse)?;
+        let mut names = BTreeSet::new();
+        match all.iter().find(|one| !names.insert(one.name.clone())) {
+            Some(twice) => {
+                Err(Failure::misuse(format!("the consensus of {} is given twice", twice.name)))
+            }
+            None => Ok(all),
+        }
+    }
+
+    fn settings(&self, consensuses: Vec<Named>) -> Settings {
+        let all = || thread::available_parallelism().map_or(1, NonZero::get);
+        let of = |usual: usize, short: usize| if self.short { short } else { usual };
+        Settings {
+            consensuses,
+            clients: self.clients.map_or(of(500_000, 10_000), |clients| clients as usize),
+            draws: self.draws.map_or(of(50, 10), usize::from),
+            circuits: of(2000, 500) as u64,
+            fingerprints: self.fingerprints as usize,
+            populations: of(10, 2),
+            seed: self.results.seed,
+            threads: self.threads.map_or_else(all, usize::from),
+        }
+    }
+
+    /// True if all was computed, false if somebody said stop.
+    fn compute(
+        &self,
+        settings: &Settings,
+        units: &[Unit],
+        journal: &mut Journal<Analysed>,
+    ) -> Result<bool, Failure> {
+        let (stop, bench) = (told_to_stop()?, Bench::new(settings));
+        let mut teller = Teller::new(self.results.json, words::outcome);
+        let work = |unit: &Unit| bench.analyse(unit);
+        let whole = carry_out(units, journal, &stop, work, |p, e| teller.hear(p, e));
+        teller.end();
+        whole.map_err(Failure::trouble)
+    }
+
+    /// Makes table, picture, page and Markdown of what there is, and says in short what came of it.
+    fn tell(&self, header: &Value, records: &[Analysed]) -> Result<(), Failure> {
+        let summary = Summary::of(records);
+        let claims = claims(&summary);
+        let subject = words::Subject { header, summary: &summary, claims: &claims };
+        self.results.table(TABLE, header, &columns(&values(&summary)))?;
+        if let Some(picture) = picture::year(&subject) {
+            self.results.write(PICTURE, &picture)?;
+        }
+        self.results.write(PAGE, &page::page(&subject))?;
+        self.results.write_markdown("anonymity", || markdown::text(&subject))?;
+        self.results.conclude(&words::plain(&subject), PAGE);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: AnonymityArgs,
+    }
+
+    fn parsed(words: &str) -> Result<AnonymityArgs, clap::Error> {
+        let line = Line::try_parse_from(format!("x folder {words}").split_whitespace());
+        line.map(|line| line.args)
+    }
+
+    #[test]
+    fn the_forms_have_the_sizes_that_they_promise() {
+        let of = |words: &str| parsed(words).unwrap().settings(Vec::new());
+        let usual = of("--consensus a");
+        assert_eq!((usual.clients, usual.draws, usual.fingerprints), (500_000, 50, 83_000));
+        let short = of("--consensus a --short");
+        assert_eq!((short.clients, short.draws), (10_000, 10));
+        let own = of("--consensus a --clients 1000 --draws 3 --threads 1");
+        assert_eq!((own.clients, own.draws, own.threads), (1000, 3, 1));
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused() {
+        for words in [
+            "",
+            "--consensus a --clients 0",
+            "--consensus a --draws 0",
+            "--consensus a --threads 0",
+        ] {
+            assert!(parsed(words).is_err(), "{words}");
+        }
+        assert!(parsed("--report").is_ok());
+    }
+}

@@ -1,0 +1,272 @@
+//! The results as one page.
+
+use anabranch_anonymity::figures::Share;
+use anabranch_experiment::anonymity::SHARES;
+use anabranch_experiment::anonymity::summary::{FingerprintTable, PathTable, YearTable};
+use maud::{Markup, html};
+
+use super::picture::{curves, top};
+use super::words::{self, KINDS, Kind, Subject};
+use crate::html;
+use crate::html::figures::{self, axis, colour, drawing, lane, named, number};
+
+/// The whole page.
+pub(super) fn page(subject: &Subject<'_>) -> String {
+    html::page(
+        "Anonymity of multi-path circuits",
+        &html! {
+            header {
+                h1 { "Anonymity of multi-path circuits" }
+                p.muted {
+                    (words::what(subject)) " (Analysis of Multi-path Onion Routing, section 6)"
+                }
+            }
+            main {
+                (in_short(subject))
+                @if let Some(table) = subject.summary.figure_5() { (year(table)) }
+                (adversaries(subject))
+                (circuits(&subject.summary.paths))
+                (fingerprints(&subject.summary.fingerprints))
+                (conditions(subject))
+            }
+            footer {
+                p {
+                    "Made by " (html::GENERATOR) ", experiment anonymity, seed "
+                    (subject.header["seed"]) "."
+                }
+            }
+        },
+    )
+}
+
+fn in_short(subject: &Subject<'_>) -> Markup {
+    let rows = words::claim_rows(subject.claims);
+    html! {
+        section aria-labelledby="short" {
+            h2 id="short" { "The paper's claims" }
+            (figures::table(
+                "claims",
+                "What the paper says, and what came out",
+                &words::CLAIM_HEAD,
+                rows.iter().map(<[String; 4]>::as_slice),
+            ))
+            details {
+                summary { "When a claim is said to hold" }
+                ul { @for claim in subject.claims { li { (claim.said) ": " (claim.rule) "." } } }
+            }
+        }
+    }
+}
+
+fn year(table: &YearTable) -> Markup {
+    html! {
+        section aria-labelledby="year" {
+            h2 id="year" { "A year (Figure 5)" }
+            p {
+                "Consensus of "
+                (table.listing.name) ", " (table.listing.entries)
+                " entries with weight. The adversary has a tenth of the entry "
+                "weight, relays by lot. Lines are means over "
+                (table.draws) " draws of it, bands hold nine tenths of them. COMB: 60 % of "
+                "clients with one entry, 20 % with two, 20 % with three."
+            }
+            ul.legend {
+                @for (row, place) in table.rows.iter().zip(0i16..) {
+                    li { (named(place, &words::legend(row))) }
+                }
+            }
+            div.ways { @for kind in &KINDS { (course(table, kind)) } }
+            @for kind in &KINDS {
+                @let rows = words::day_rows(table, kind);
+                (figures::numbers(kind.name, &words::day_head(table), &rows))
+            }
+        }
+    }
+}
+
+fn course(table: &YearTable, kind: &Kind) -> Markup {
+    let last = table.days.last().copied().unwrap_or(1) as f64;
+    let title =
+        format!("{}: shares of clients by day, up to {}", kind.name, number(top(table, kind)));
+    let ticks = [0.0, 90.0, 180.0, 270.0, 365.0].map(|day| (day / last, number(day)));
+    html! {
+        figure.way {
+            figcaption {
+                h3 { (kind.name) }
+                p.muted { "from 0 to " (figures::percent(top(table, kind))) " of clients, by day" }
+            }
+            @let shapes = curves(table, kind, (last, 100.0));
+            (drawing("course", last, &title, &[90.0, 180.0, 270.0], &shapes))
+            (axis(&ticks))
+        }
+    }
+}
+
+fn adversaries(subject: &Subject<'_>) -> Markup {
+    let rows = words::last_rows(&subject.summary.years);
+    let variants = words::variant_rows();
+    html! {
+        section aria-labelledby="adversaries" {
+            h2 id="adversaries" { "All adversaries and networks, after a year" }
+            (figures::table(
+                "targets",
+                "Shares of clients, mean (5 % to 95 % of the draws)",
+                &words::LAST_HEAD,
+                rows.iter().map(Vec::as_slice),
+            ))
+            (figures::table(
+                "numbers",
+                "What the adversaries do",
+                &["adversary", "what it does"],
+                variants.iter().map(Vec::as_slice),
+            ))
+            p {
+                "Where each draw has clients of its own, the band holds what so many clients "
+                "differ by chance too. Where relays are added "
+                "and none goes, draws differ by their clients alone; the heaviest relays leave "
+                "nothing to lot."
+            }
+        }
+    }
+}
+
+fn circuits(tables: &[PathTable]) -> Markup {
+    let most = tables.iter().filter_map(|table| table.rows.iter().map(|row| row.legs).max()).max();
+    let rows = words::path_rows(tables);
+    html! {
+        section aria-labelledby="circuits" {
+            h2 id="circuits" { "Circuits (section 6.1)" }
+            p {
+                "The chance that one entry at least and the exit are hostile: each dot a "
+                "consensus, with the 95 % interval over the draws of "
+                "the adversary; the tick is the formula with the shares that it really had."
+            }
+            ul.legend {
+                @for ((share, _), place) in SHARES.iter().zip(0i16..) {
+                    @let name = format!("{:.0} % of entries and of exits", share * 100.0);
+                    li { (named(place, &name)) }
+                }
+            }
+            @for legs in 1..=most.unwrap_or(0) { (chances(tables, legs)) }
+            (axis(&percents(MOST)))
+            @let head = words::PATH_HEAD.map(str::to_owned);
+            (figures::numbers("Circuits: formula and drawn", &head, &rows))
+        }
+    }
+}
+
+/// Ticks of an axis of shares from 0 to `most`.
+fn percents(most: f64) -> [(f64, String); 5] {
+    [0.0, 0.25, 0.5, 0.75, 1.0].map(|at| (at, format!("{} %", number(at * most * 100.0))))
+}
+
+/// The end of the axis of chances.
+const MOST: f64 = 0.12;
+
+fn chances(tables: &[PathTable], legs: usize) -> Markup {
+    let rows = tables.iter().flat_map(|table| {
+        table.rows.iter().filter(|row| row.legs == legs).map(|row| (table.share, row))
+    });
+    let rows: Vec<_> = rows.collect();
+    let shapes = rows.iter().enumerate().map(|(place, (share, row))| {
+        let y = (place as f64 + 0.5) * 100.0 / rows.len() as f64;
+        interval(colour_of(*share), row.any.drawn, y)
+            + &format!(
+                r#"<path class="unsplit" d="M{} {}V{}"/>"#,
+                x(row.any.closed),
+                number(y - 3.0),
+                number(y + 3.0)
+            )
+    });
+    let shapes: String = shapes.collect();
+    let name = if legs == 1 { "one leg".to_owned() } else { format!("{legs} legs") };
+    let title =
+        format!("{name}: chance of a hostile entry and a hostile exit, consensus by consensus");
+    lane(-1, &name, "", &drawing("course", 100.0, &title, &[25.0, 50.0, 75.0], &shapes))
+}
+
+fn x(share: f64) -> String {
+    number(100.0 * (share / MOST).min(1.0))
+}
+
+/// Of the share that the adversary wants: the greater one is the first.
+fn colour_of(share: f64) -> String {
+    colour(i16::from(share < SHARES[0].0))
+}
+
+fn interval(class: String, drawn: Share, y: f64) -> String {
+    let y = number(y);
+    format!(
+        r#"<path class="line {class}" d="M{} {y}H{}"/><path class="dot {class}" d="M{} {y}h0"/>"#,
+        x(drawn.low),
+        x(drawn.high),
+        x(drawn.value)
+    )
+}
+
+fn fingerprints(tables: &[FingerprintTable]) -> Markup {
+    let own = words::sharing_rows(tables, |row| &row.own);
+    let fixed = words::sharing_rows(tables, |row| &row.fixed);
+    let head = words::SHARING_HEAD.map(str::to_owned);
+    html! {
+        section aria-labelledby="fingerprints" {
+            h2 id="fingerprints" { "Guard fingerprints (section 6.2)" }
+            p {
+                "Clients whose set of guards nobody else has: each dot a consensus, where a client "
+                "with one leg uses one guard."
+            }
+            @for legs in 1..=3 { (unique(tables, legs)) }
+            (axis(&percents(1.0)))
+            (figures::numbers("Guards that clients draw themselves", &head, &own))
+            @let given = "Sets that are given out instead: guards divided by lot, each client takes \
+                a set by its weight";
+            (figures::numbers(given, &head, &fixed))
+            p {
+                "Formula: clients over C(guards, in use). Over sets: clients for each set that "
+                "somebody has. Over clients: how many a client "
+                "sees with its set, itself included (Σn²/N). Effective: N / 2^H, H the entropy "
+                "of sets. Mean over populations (5 % to 95 %)."
+            }
+        }
+    }
+}
+
+fn unique(tables: &[FingerprintTable], legs: usize) -> Markup {
+    let alone = tables.iter().filter(|table| table.in_use == 1);
+    let rows = alone.flat_map(|table| table.rows.iter().filter(|row| row.legs == legs));
+    let class = colour(2);
+    let dot = |(place, share): (usize, f64)| {
+        let y = 15 + place * 14 % 70;
+        format!(r#"<path class="dot {class}" d="M{} {y}h0"/>"#, number(share * 100.0))
+    };
+    let shapes: String = rows.map(|row| row.own.unique.mean).enumerate().map(dot).collect();
+    let name = if legs == 1 { "one entry".to_owned() } else { format!("{legs} entries") };
+    let title = format!("{name}: share of clients with a set of their own");
+    lane(2, &name, "", &drawing("first", 100.0, &title, &[25.0, 50.0, 75.0], &shapes))
+}
+
+fn conditions(subject: &Subject<'_>) -> Markup {
+    html! {
+        section aria-labelledby="conditions" {
+            h2 id="conditions" { "How it was computed" }
+            p {
+                "Clients take guards and paths by this program's own code. A client whose "
+                "circuits have m legs uses the first m primary guards, "
+                "or more where the consensus says so ("
+                code { "guard-n-primary-guards-to-use" } ": 2 since 2022); such consensuses have rows "
+                "for one guard in use too, as the paper has it. All clients begin on the same "
+                "day, build circuits all the time, and no guard is "
+                "ever unreachable."
+            }
+            p {
+                "Exit policies and families count where the consensus' file has them; elsewhere "
+                "weights and /16s alone, and the flag Exit for "
+                "all ports: tables say so. A year and fingerprints depend on weights alone. "
+                "Hostile relays are relays by lot, with the families "
+                "and /16s that those have. MORE, which changes circuits with each packet, is not "
+                "analysed."
+            }
+            p { (words::origin(subject.header)) }
+        }
+    }
+}

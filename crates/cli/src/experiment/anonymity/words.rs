@@ -1,0 +1,265 @@
+//! What the results say, in words that page, Markdown and terminal share.
+
+use anabranch_anonymity::figures::{Band, Share};
+use anabranch_anonymity::fingerprints::Sharing;
+use anabranch_anonymity::year::{Compromised, YearRow};
+use anabranch_experiment::anonymity::claims::Claim;
+use anabranch_experiment::anonymity::summary::{FingerprintTable, PathTable, Summary, YearTable};
+use anabranch_experiment::anonymity::{Analysed, Listing, Outcome, VARIANTS};
+use serde_json::Value;
+
+use crate::html::figures::grouped;
+
+/// What page, picture and Markdown are about.
+pub(super) struct Subject<'a> {
+    /// The journal's first line.
+    pub(super) header: &'a Value,
+    /// What was computed.
+    pub(super) summary: &'a Summary,
+    /// What the paper says of it.
+    pub(super) claims: &'a [Claim],
+}
+
+/// What is counted of a year.
+pub(super) struct Kind {
+    /// As headings have it.
+    pub(super) name: &'static str,
+    /// Of one day.
+    pub(super) of: fn(&Compromised) -> Band,
+}
+
+/// The four readings of Figure 5.
+pub(super) const KINDS: [Kind; 4] = [
+    Kind { name: "Model 1, until the day: one entry was hostile", of: |at| at.any_ever },
+    Kind { name: "Model 2, until the day: all entries of a circuit were", of: |at| at.all_ever },
+    Kind { name: "Model 1, on the day: one entry is hostile", of: |at| at.any_now },
+    Kind { name: "Model 2, on the day: all entries of a circuit are", of: |at| at.all_now },
+];
+
+/// The days that tables have; figures have all.
+const TOLD: [u64; 4] = [30, 90, 182, 365];
+
+/// A unit in a few words.
+pub(super) fn outcome(record: &Analysed) -> String {
+    match &record.outcome {
+        Outcome::Paths { draws, .. } => format!("{} draws of the adversary", draws.len()),
+        Outcome::Year { tallies, .. } => {
+            let clients: u64 = tallies.iter().map(|tally| tally.clients).sum();
+            format!("{} client-years with each number of entries", grouped(clients))
+        }
+        Outcome::Fingerprints { rows, .. } => {
+            let unique = rows.get(1).map_or(0.0, |row| row.own.unique.mean);
+            format!("{:.1} % of pairs are unique", unique * 100.0)
+        }
+    }
+}
+
+/// What was computed, in a sentence.
+pub(super) fn what(subject: &Subject<'_>) -> String {
+    let count = subject.header["consensuses"].as_array().map_or(0, Vec::len);
+    let number = |key: &str| grouped(subject.header[key].as_u64().unwrap_or(0));
+    let first = subject.summary.first().map_or("none".to_owned(), |listing| listing.name.clone());
+    format!(
+        "{count} consensuses, the first of {first}; {} clients and {} draws of the adversary for its \
+         year, {} clients for guard fingerprints; seed {}",
+        number("clients"),
+        number("draws"),
+        number("fingerprints"),
+        subject.header["seed"]
+    )
+}
+
+/// By what it was computed.
+pub(super) fn origin(header: &Value) -> String {
+    let told = |key: &str| header[key].as_str().unwrap_or("not noted").to_owned();
+    format!("Program: {}. Machine: {}.", told("program"), told("machine"))
+}
+
+/// What is known of a consensus, if not all.
+pub(super) fn limits(listing: &Listing) -> &'static str {
+    match (listing.has_policies, listing.has_families) {
+        (true, true) => "",
+        (true, false) => "no families",
+        (false, true) => "no policies",
+        (false, false) => "no policies, no families",
+    }
+}
+
+fn consensus(listing: &Listing) -> String {
+    match limits(listing) {
+        "" => listing.name.clone(),
+        limits => format!("{} ({limits})", listing.name),
+    }
+}
+
+/// Of the claims.
+pub(super) const CLAIM_HEAD: [&str; 4] = ["the paper says", "its number", "verdict", "ours"];
+
+/// The claims as rows.
+pub(super) fn claim_rows(claims: &[Claim]) -> Vec<[String; 4]> {
+    let row = |claim: &Claim| {
+        let ours = if claim.ours.is_empty() { "–".to_owned() } else { claim.ours.clone() };
+        [claim.said.to_owned(), claim.paper.to_owned(), claim.verdict.words().to_owned(), ours]
+    };
+    claims.iter().map(row).collect()
+}
+
+fn share(share: Share) -> String {
+    format!("{:.4} ({:.4} to {:.4})", share.value, share.low, share.high)
+}
+
+fn band(band: Band, digits: usize) -> String {
+    format!("{:.digits$} ({:.digits$} to {:.digits$})", band.mean, band.low, band.high)
+}
+
+/// Of circuits.
+pub(super) const PATH_HEAD: [&str; 9] = [
+    "consensus",
+    "share",
+    "legs",
+    "one entry and the exit: formula",
+    "drawn",
+    "all entries and the exit: formula",
+    "drawn",
+    "one entry and a merging middle",
+    "bytes that hostile entries see",
+];
+
+/// Circuits as rows.
+pub(super) fn path_rows(tables: &[PathTable]) -> Vec<Vec<String>> {
+    let rows = tables.iter().flat_map(|table| table.rows.iter().map(move |row| (table, row)));
+    rows.map(|(table, row)| {
+        vec![
+            consensus(&table.listing),
+            format!("{:.4}/{:.4}", table.holding.entry, table.holding.exit),
+            row.legs.to_string(),
+            format!("{:.4}", row.any.closed),
+            share(row.any.drawn),
+            format!("{:.4}", row.all.closed),
+            share(row.all.drawn),
+            share(row.merge.drawn),
+            format!("{:.4}", row.bytes),
+        ]
+    })
+    .collect()
+}
+
+/// Which number of entries a row is of.
+pub(super) fn entries(row: &YearRow) -> String {
+    row.legs.map_or("COMB".to_owned(), |legs| legs.to_string())
+}
+
+/// The same for a legend.
+pub(super) fn legend(row: &YearRow) -> String {
+    match row.legs {
+        Some(1) => "one entry".to_owned(),
+        Some(legs) => format!("{legs} entries"),
+        None => entries(row),
+    }
+}
+
+/// Of a year, day after day.
+pub(super) fn day_head(table: &YearTable) -> Vec<String> {
+    let days = table.days.iter().filter(|day| TOLD.contains(day));
+    let days = days.map(|day| format!("day {day}"));
+    ["entries".to_owned(), "guards a year".to_owned()].into_iter().chain(days).collect()
+}
+
+/// A year as rows.
+pub(super) fn day_rows(table: &YearTable, kind: &Kind) -> Vec<Vec<String>> {
+    let row = |row: &YearRow| {
+        let days = table.days.iter().zip(&row.at).filter(|(day, _)| TOLD.contains(day));
+        let days = days.map(|(_, at)| band((kind.of)(at), 4));
+        [entries(row), format!("{:.1}", row.guards)].into_iter().chain(days).collect()
+    };
+    table.rows.iter().map(row).collect()
+}
+
+/// Of all adversaries, and all consensuses, after the last day.
+pub(super) const LAST_HEAD: [&str; 9] = [
+    "consensus",
+    "adversary",
+    "guards in use with one leg",
+    "clients × draws",
+    "one entry",
+    "any of two",
+    "any of three",
+    "all of two",
+    "all of three",
+];
+
+/// The last day of each year as rows.
+pub(super) fn last_rows(tables: &[YearTable]) -> Vec<Vec<String>> {
+    let row = |table: &YearTable| {
+        let last = |row: usize, of: fn(&Compromised) -> Band| {
+            let at = table.rows.get(row).and_then(|row| row.at.last());
+            at.map_or("–".to_owned(), |at| band(of(at), 4))
+        };
+        vec![
+            table.listing.name.clone(),
+            table.variant.clone(),
+            table.in_use.to_string(),
+            format!("{} × {}", grouped(table.clients), table.draws),
+            last(0, |at| at.any_ever),
+            last(1, |at| at.any_ever),
+            last(2, |at| at.any_ever),
+            last(1, |at| at.all_ever),
+            last(2, |at| at.all_ever),
+        ]
+    };
+    tables.iter().map(row).collect()
+}
+
+/// What the adversaries do, as rows.
+pub(super) fn variant_rows() -> Vec<Vec<String>> {
+    VARIANTS.iter().map(|one| vec![one.name.to_owned(), one.about.to_owned()]).collect()
+}
+
+/// Of guard fingerprints.
+pub(super) const SHARING_HEAD: [&str; 9] = [
+    "consensus",
+    "entries",
+    "in use",
+    "formula",
+    "over sets",
+    "over clients",
+    "unique",
+    "largest",
+    "effective",
+];
+
+/// Guard fingerprints as rows: of guards that clients draw, or of sets that are given out.
+pub(super) fn sharing_rows(
+    tables: &[FingerprintTable],
+    of: fn(&anabranch_anonymity::fingerprints::FingerprintRow) -> &Sharing,
+) -> Vec<Vec<String>> {
+    let rows = tables.iter().flat_map(|table| table.rows.iter().map(move |row| (table, row)));
+    rows.map(|(table, row)| {
+        let sharing = of(row);
+        vec![
+            table.listing.name.clone(),
+            row.legs.to_string(),
+            row.in_use.to_string(),
+            formula(row.formula),
+            format!("{:.2}", sharing.over_sets.mean),
+            band(sharing.over_clients, 2),
+            band(sharing.unique, 3),
+            band(sharing.largest, 0),
+            format!("{:.1}", sharing.effective.mean),
+        ]
+    })
+    .collect()
+}
+
+fn formula(value: f64) -> String {
+    if value < 0.01 { format!("{value:.1e}") } else { format!("{value:.2}") }
+}
+
+/// The results for a terminal.
+pub(super) fn plain(subject: &Subject<'_>) -> String {
+    let line = |claim: &Claim| {
+        let ours = if claim.ours.is_empty() { "nothing yet" } else { &claim.ours };
+        format!("{}: {} — {}\n  {ours}\n", claim.said, claim.paper, claim.verdict.words())
+    };
+    subject.claims.iter().map(line).collect()
+}

@@ -1,0 +1,141 @@
+//! Carries out one unit.
+
+use std::cell::RefCell;
+use std::fs::File;
+use std::io::Read as _;
+use std::path::Path;
+
+use anabranch_anonymity::consensus::{LONGEST, Listed, decode};
+use anabranch_anonymity::fingerprints::{FingerprintSettings, fingerprints};
+use anabranch_anonymity::hostile::Spread;
+use anabranch_anonymity::paths::{PathSettings, draw};
+use anabranch_anonymity::town::entries;
+use anabranch_anonymity::year::{Part, tally};
+use anabranch_onion::directory::civil::utc;
+use anabranch_onion::guards::GuardParams;
+
+use super::super::origin::digest;
+use super::super::runner::Unit as _;
+use super::{Analysed, Analysis, Listing, Named, Outcome, SHARES, Settings, Unit};
+
+/// The port that streams go to.
+const PORT: u16 = 443;
+
+/// Does what units say, one consensus in memory at a time.
+#[derive(Debug)]
+pub struct Bench {
+    settings: Settings,
+    current: RefCell<Option<(String, Listed)>>,
+}
+
+/// Reads a consensus.
+///
+/// # Errors
+/// It cannot be read, is none, or has too few relays: the file's name and why.
+pub fn open(file: &Path) -> Result<(Named, Listed), String> {
+    let told = |why: &dyn std::fmt::Display| format!("{}: {why}", file.display());
+    let mut bytes = Vec::new();
+    let opened = File::open(file).and_then(|file| file.take(LONGEST + 1).read_to_end(&mut bytes));
+    opened.map_err(|error| told(&error))?;
+    let listed = decode(&bytes).map_err(|error| told(&error))?;
+    // No draw of the adversary: whether there are guards and exits enough for any.
+    let legs = SHARES.map(|(_, legs)| legs).into_iter().max().unwrap_or(1);
+    let settings = PathSettings { legs, port: PORT, ..PathSettings::default() };
+    draw(&listed.network, &settings, 0..0).map_err(|error| told(&error))?;
+    let after = utc(listed.network.consensus().valid_after);
+    let name = after.get(..13).unwrap_or(&after).replace(' ', "T");
+    let in_use = listed.network.params().guards.primary_to_use;
+    let hash = digest(&bytes);
+    Ok((Named { name, file: file.to_owned(), hash, in_use }, listed))
+}
+
+impl Bench {
+    /// One for these settings.
+    #[must_use]
+    pub fn new(settings: &Settings) -> Bench {
+        Bench { settings: settings.clone(), current: RefCell::new(None) }
+    }
+
+    /// Does what a unit says.
+    ///
+    /// # Errors
+    /// Its consensus has changed since it was opened, or a setting makes no sense for it.
+    pub fn analyse(&self, unit: &Unit) -> Result<Analysed, String> {
+        self.load(&unit.consensus)?;
+        let current = self.current.borrow();
+        let (_, listed) = current.as_ref().ok_or("no consensus was loaded")?;
+        let outcome = self.outcome(listed, &unit.analysis)?;
+        let listing = Listing::of(&unit.consensus, listed);
+        Ok(Analysed { unit: unit.id(), listing, outcome })
+    }
+
+    fn load(&self, name: &str) -> Result<(), String> {
+        let mut current = self.current.borrow_mut();
+        if current.as_ref().is_some_and(|(loaded, _)| loaded == name) {
+            return Ok(());
+        }
+        let known = self.settings.consensuses.iter().find(|one| one.name == name);
+        let known = known.ok_or_else(|| format!("{name}: no such consensus"))?;
+        let (now, listed) = open(&known.file)?;
+        if now != *known {
+            return Err(format!("{}: it has changed meanwhile", known.file.display()));
+        }
+        *current = Some((name.to_owned(), listed));
+        Ok(())
+    }
+
+    fn outcome(&self, listed: &Listed, analysis: &Analysis) -> Result<Outcome, String> {
+        let weights: Vec<u64> =
+            entries(&listed.network).iter().map(|(_, weight)| *weight).collect();
+        let params = |in_use: usize| GuardParams {
+            primary_to_use: in_use,
+            ..listed.network.params().guards.clone()
+        };
+        let told = |error: anabranch_anonymity::BadSetting| error.to_string();
+        match analysis {
+            Analysis::Paths { share, legs } => {
+                let draws = draw(&listed.network, &self.paths(*share, *legs), 0..self.draws());
+                Ok(Outcome::Paths { share: *share, draws: draws.map_err(told)? })
+            }
+            Analysis::Year { variant, clients, draws, in_use } => {
+                let year = self.settings.year(variant, clients.end);
+                let part = Part { clients: clients.clone(), draws: draws.clone() };
+                let tallies = tally(&weights, &params(*in_use), &year, &part).map_err(told)?;
+                let (variant, days) = (variant.name.to_owned(), year.days);
+                Ok(Outcome::Year { variant, in_use: *in_use, days, tallies })
+            }
+            Analysis::Fingerprints { in_use } => {
+                let rows = fingerprints(&weights, &params(*in_use), &self.fingerprints());
+                Ok(Outcome::Fingerprints { in_use: *in_use, rows: rows.map_err(told)? })
+            }
+        }
+    }
+
+    fn draws(&self) -> u64 {
+        self.settings.draws as u64
+    }
+
+    fn paths(&self, share: f64, legs: usize) -> PathSettings {
+        PathSettings {
+            entry_share: share,
+            exit_share: share,
+            spread: Spread::Random,
+            legs,
+            port: PORT,
+            circuits: self.settings.circuits,
+            draws: self.draws(),
+            seed: self.settings.seed,
+            threads: self.settings.threads,
+        }
+    }
+
+    fn fingerprints(&self) -> FingerprintSettings {
+        FingerprintSettings {
+            clients: self.settings.fingerprints,
+            legs: 3,
+            draws: self.settings.populations,
+            seed: self.settings.seed,
+            threads: self.settings.threads,
+        }
+    }
+}

@@ -1,0 +1,372 @@
+//! What the paper says of anonymity (section 6), what came out here, and whether it holds.
+//!
+//! A verdict is computed from the results by the rule that stands at each claim: nothing is judged
+//! by hand.
+
+use anabranch_anonymity::figures::Band;
+use anabranch_anonymity::fingerprints::{FingerprintRow, combinations};
+use anabranch_anonymity::paths::{Chance, PathRow};
+use anabranch_anonymity::year::{Compromised, YearRow};
+
+use super::SHARES;
+use super::summary::{FingerprintTable, PathTable, Summary, YearTable};
+
+/// Whether a claim holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// In each reading.
+    Holds,
+    /// In some readings, or in some networks.
+    Depends,
+    /// In none.
+    HoldsNot,
+    /// What it takes was not analysed.
+    Unknown,
+}
+
+/// A claim of the paper.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Claim {
+    /// What is claimed.
+    pub said: &'static str,
+    /// The paper's number or word.
+    pub paper: &'static str,
+    /// Ours, with intervals.
+    pub ours: String,
+    /// Whether it holds.
+    pub verdict: Verdict,
+    /// When it is said to hold, and what the readings are.
+    pub rule: &'static str,
+}
+
+impl Verdict {
+    /// In words.
+    #[must_use]
+    pub fn words(self) -> &'static str {
+        match self {
+            Verdict::Holds => "holds",
+            Verdict::Depends => "depends on the reading",
+            Verdict::HoldsNot => "does not hold",
+            Verdict::Unknown => "not analysed",
+        }
+    }
+
+    /// From what is true in each reading.
+    fn of(readings: &[bool]) -> Verdict {
+        let good = readings.iter().filter(|good| **good).count();
+        match (good, readings.len()) {
+            (_, 0) => Verdict::Unknown,
+            (0, _) => Verdict::HoldsNot,
+            (good, all) if good == all => Verdict::Holds,
+            _ => Verdict::Depends,
+        }
+    }
+
+    /// Of a number that the paper took from one network: it depends on the network if the number
+    /// lies between those that came out.
+    fn between(paper: f64, found: &[f64], near: f64) -> Verdict {
+        let readings: Vec<bool> = found.iter().map(|one| (one - paper).abs() <= near).collect();
+        let (least, most) = found
+            .iter()
+            .fold((f64::MAX, f64::MIN), |(least, most), one| (least.min(*one), most.max(*one)));
+        match Verdict::of(&readings) {
+            Verdict::HoldsNot if (least..=most).contains(&paper) => Verdict::Depends,
+            verdict => verdict,
+        }
+    }
+}
+
+/// All claims, in the order of the paper.
+#[must_use]
+pub fn claims(summary: &Summary) -> Vec<Claim> {
+    vec![
+        circuits(summary, 1, ("20 % of entries and exits: so many circuits", "4 %", 0.04)),
+        circuits(summary, 3, ("the same with three entries (footnote 14)", "9.8 %", 0.098)),
+        formula(summary, ("one of m entries and the exit", "f_x (1 - (1 - f_g)^m)", |row| row.any)),
+        formula(summary, ("all m entries and the exit", "f_x f_g^m", |row| row.all)),
+        twice(summary),
+        exponentially(summary),
+        thousand(summary),
+        shared(summary),
+        unique(summary),
+        largest(summary),
+    ]
+}
+
+/// Values with their intervals, each with the network that it is of; all but the first, the least
+/// and the greatest are left out.
+fn listed(found: &[(&str, Band)], digits: usize, scale: f64, unit: &str) -> String {
+    let order = |one: &&(&str, Band), other: &&(&str, Band)| one.1.mean.total_cmp(&other.1.mean);
+    let ends = [found.first(), found.iter().min_by(order), found.iter().max_by(order)];
+    let mut told: Vec<&(&str, Band)> = Vec::new();
+    for one in ends.into_iter().flatten().filter(|one| one.1.mean.is_finite()) {
+        if !told.iter().any(|other| other.0 == one.0) {
+            told.push(one);
+        }
+    }
+    let one = |(name, band): &&(&str, Band)| {
+        let [mean, low, high] = [band.mean, band.low, band.high].map(|value| value * scale);
+        format!("{mean:.digits$}{unit} ({low:.digits$} to {high:.digits$}) in {name}")
+    };
+    let text: Vec<String> = told.iter().map(one).collect();
+    match found.len() > told.len() {
+        true => format!("{}; {} more between", text.join(", "), found.len() - told.len()),
+        false => text.join(", "),
+    }
+}
+
+fn band(chance: &Chance) -> Band {
+    Band { mean: chance.drawn.value, low: chance.drawn.low, high: chance.drawn.high }
+}
+
+/// Whether what was drawn agrees with a number.
+fn is_near(drawn: &Band, number: f64) -> bool {
+    (drawn.mean - number).abs() <= 0.005 || (drawn.low..=drawn.high).contains(&number)
+}
+
+fn month(table: &str) -> &str {
+    table.get(..7).unwrap_or(table)
+}
+
+fn circuits(summary: &Summary, legs: usize, claim: (&'static str, &'static str, f64)) -> Claim {
+    let (said, paper, value) = claim;
+    let of = |table: &PathTable| table.share == SHARES[0].0;
+    let found: Vec<(&str, Band)> = summary
+        .paths
+        .iter()
+        .filter(|table| of(table))
+        .filter_map(|table| {
+            let row = table.rows.iter().find(|row| row.legs == legs)?;
+            Some((month(&table.listing.name), band(&row.any)))
+        })
+        .collect();
+    let good: Vec<bool> = found.iter().map(|(_, one)| is_near(one, value)).collect();
+    Claim {
+        said,
+        paper,
+        ours: listed(&found, 2, 100.0, " %"),
+        verdict: Verdict::of(&good),
+        rule: "holds in networks where what is drawn is within .005 or its interval holds it",
+    }
+}
+
+/// One of the chances of a row.
+type OfRow = fn(&PathRow) -> Chance;
+
+fn formula(summary: &Summary, claim: (&'static str, &'static str, OfRow)) -> Claim {
+    let (said, paper, of) = claim;
+    let rows = || summary.paths.iter().flat_map(|table| &table.rows);
+    let chances: Vec<Chance> = rows().map(of).collect();
+    let apart = chances.iter().map(|one| (one.closed - one.drawn.value).abs());
+    let most = apart.fold(0.0, f64::max);
+    let ours = format!(
+        "at most {most:.4} from what is drawn, over {} networks and up to {} legs",
+        summary.paths.iter().filter(|table| table.share == SHARES[0].0).count(),
+        rows().map(|row| row.legs).max().unwrap_or(0)
+    );
+    let good: Vec<bool> = chances.iter().map(|one| is_near(&band(one), one.closed)).collect();
+    let rule = "holds where what is drawn is within .005 or its interval holds the formula";
+    Claim { said, paper, ours, verdict: Verdict::of(&good), rule }
+}
+
+/// By how much what one leg has is of what two and three have, after the last day.
+fn factors(table: &YearTable, of: fn(&Compromised) -> Band) -> Option<[f64; 3]> {
+    let last = |row: &YearRow| row.at.last().map(|at| of(at).mean);
+    let values: Vec<f64> = table.rows.iter().take(3).filter_map(last).collect();
+    values.try_into().ok()
+}
+
+fn twice(summary: &Summary) -> Claim {
+    let ratios = |of| {
+        summary
+            .figure_5()
+            .and_then(|table| factors(table, of))
+            .map(|[one, two, three]| [two / one, three / one])
+    };
+    let (now, ever) = (ratios(|at| at.any_now), ratios(|at| at.any_ever));
+    let all: Vec<f64> = now.iter().chain(&ever).flatten().copied().collect();
+    let good: Vec<bool> = all.iter().map(|ratio| (1.5..2.5).contains(ratio)).collect();
+    let ours = match (now, ever) {
+        (Some([two, three]), Some([two_ever, three_ever])) => format!(
+            "at a moment {two:.2} times with two entries and {three:.2} with three; within a year \
+             {two_ever:.2} and {three_ever:.2}"
+        ),
+        _ => String::new(),
+    };
+    Claim {
+        said: "model 1 (one hostile entry): clients become more vulnerable",
+        paper: "\"around twice\"",
+        ours,
+        verdict: Verdict::of(&good),
+        rule: "holds in readings (two or three entries, at a moment or within the year) with 1.5 \
+               to 2.5 times",
+    }
+}
+
+fn exponentially(summary: &Summary) -> Claim {
+    let steps = |of| {
+        summary
+            .figure_5()
+            .and_then(|table| factors(table, of))
+            .map(|[one, two, three]| [one / two, two / three])
+    };
+    let (now, ever) = (steps(|at| at.all_now), steps(|at| at.all_ever));
+    let all: Vec<[f64; 2]> = now.iter().chain(&ever).copied().collect();
+    let good: Vec<bool> =
+        all.iter().map(|[first, second]| *first >= 4.0 && *second >= 4.0).collect();
+    let ours = match (now, ever) {
+        (Some([first, second]), Some([first_ever, second_ever])) => format!(
+            "at a moment {first:.1} and {second:.1} times fewer with the second and the third \
+             entry; within a year {first_ever:.1} and {second_ever:.1}"
+        ),
+        _ => String::new(),
+    };
+    Claim {
+        said: "model 2 (all entries hostile): falls with m",
+        paper: "\"exponentially\"",
+        ours,
+        verdict: Verdict::of(&good),
+        rule: "holds in readings (at a moment, within the year) in which each entry more divides \
+               by 4 or more",
+    }
+}
+
+/// The fingerprints of clients of so many legs, of all networks; where a client with one leg uses
+/// one guard.
+fn fingerprints(summary: &Summary, legs: usize) -> Vec<(&str, &FingerprintRow)> {
+    let row = |table: &FingerprintTable| table.rows.iter().position(|row| row.legs == legs);
+    let tables = summary.fingerprints.iter().filter(|table| table.in_use == 1);
+    tables
+        .filter_map(|table| Some((month(&table.listing.name), &table.rows[row(table)?])))
+        .collect()
+}
+
+fn thousand(summary: &Summary) -> Claim {
+    let paper: Vec<f64> = (1..=3).map(|legs| 2_000_000.0 / combinations(2000, legs)).collect();
+    let arithmetic = [1000.0, 1.0005, 0.0015]
+        .iter()
+        .zip(&paper)
+        .all(|(one, ours)| (one / ours - 1.0).abs() < 0.01);
+    // Whether a client sees what the mean over sets says.
+    let ratios: Vec<(&str, f64)> = fingerprints(summary, 1)
+        .iter()
+        .map(|(name, row)| (*name, row.own.over_clients.mean / row.formula))
+        .collect();
+    let mut good: Vec<bool> = ratios.iter().map(|(_, ratio)| *ratio < 1.1).collect();
+    if !good.is_empty() {
+        good.push(arithmetic);
+    }
+    let of = |ratio: &(&str, f64)| format!("{:.1} times in {}", ratio.1, ratio.0);
+    let order = |one: &&(&str, f64), other: &&(&str, f64)| one.1.total_cmp(&other.1);
+    let ends: Vec<String> = [ratios.iter().min_by(order), ratios.iter().max_by(order)]
+        .into_iter()
+        .flatten()
+        .map(of)
+        .collect();
+    Claim {
+        said: "each client shares its entries with so many: 2,000,000 / C(2000, m)",
+        paper: "1000; 1.0005; .0015",
+        ours: format!(
+            "{:.0}; {:.4}; {:.4} as a mean over sets of an even draw; by weight a client sees more: \
+             {}",
+            paper[0],
+            paper[1],
+            paper[2],
+            ends.join(", ")
+        ),
+        verdict: Verdict::of(&good),
+        rule: "holds as arithmetic; as what a client sees (mean over clients, drawn by weight) where \
+               that is within 10 %",
+    }
+}
+
+fn shared(summary: &Summary) -> Claim {
+    let rows = fingerprints(summary, 1);
+    let clients: Vec<(&str, Band)> =
+        rows.iter().map(|(name, row)| (*name, row.own.over_clients)).collect();
+    let sets: Vec<(&str, Band)> =
+        rows.iter().map(|(name, row)| (*name, row.own.over_sets)).collect();
+    let found: Vec<f64> = clients.iter().chain(&sets).map(|(_, band)| band.mean).collect();
+    Claim {
+        said: "83,000 clients, one entry: each shares it in the mean with",
+        paper: "112",
+        ours: format!(
+            "over clients {}; over sets {}",
+            listed(&clients, 1, 1.0, ""),
+            listed(&sets, 1, 1.0, "")
+        ),
+        verdict: Verdict::between(112.0, &found, 11.2),
+        rule: "holds in networks and readings (mean over clients, mean over sets) within 10 %",
+    }
+}
+
+fn unique(summary: &Summary) -> Claim {
+    let rows = fingerprints(summary, 2);
+    let found: Vec<(&str, Band)> = rows.iter().map(|(name, row)| (*name, row.own.unique)).collect();
+    let values: Vec<f64> = found.iter().map(|(_, band)| band.mean).collect();
+    Claim {
+        said: "two entries: so many have a pair of their own",
+        paper: "roughly 90 %",
+        ours: listed(&found, 1, 100.0, " %"),
+        verdict: Verdict::between(0.9, &values, 0.03),
+        rule: "holds in networks within 3 points",
+    }
+}
+
+fn largest(summary: &Summary) -> Claim {
+    let rows = fingerprints(summary, 2);
+    let others =
+        |band: Band| Band { mean: band.mean - 1.0, low: band.low - 1.0, high: band.high - 1.0 };
+    let found: Vec<(&str, Band)> =
+        rows.iter().map(|(name, row)| (*name, others(row.own.largest))).collect();
+    let good: Vec<bool> =
+        found.iter().map(|(_, band)| (band.low..=band.high).contains(&14.0)).collect();
+    let values: Vec<f64> = found.iter().map(|(_, band)| band.mean).collect();
+    let verdict = match Verdict::of(&good) {
+        Verdict::HoldsNot => Verdict::between(14.0, &values, 0.0),
+        verdict => verdict,
+    };
+    Claim {
+        said: "two entries: the largest set shares with so many others",
+        paper: "14",
+        ours: listed(&found, 1, 1.0, ""),
+        verdict,
+        rule: "holds in networks in whose band it lies",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_verdict_is_that_of_all_readings() {
+        assert_eq!(Verdict::of(&[]), Verdict::Unknown);
+        assert_eq!(Verdict::of(&[true, true]), Verdict::Holds);
+        assert_eq!(Verdict::of(&[true, false]), Verdict::Depends);
+        assert_eq!(Verdict::of(&[false]), Verdict::HoldsNot);
+        let between = |found: &[f64]| Verdict::between(112.0, found, 11.2);
+        assert_eq!(between(&[105.0, 120.0]), Verdict::Holds);
+        assert_eq!(between(&[80.0, 230.0]), Verdict::Depends, "some network between them has it");
+        assert_eq!(between(&[40.0, 80.0]), Verdict::HoldsNot);
+        assert_eq!(between(&[]), Verdict::Unknown);
+    }
+
+    #[test]
+    fn what_is_told_names_the_first_the_least_and_the_greatest() {
+        let one = |mean: f64| Band { mean, low: mean - 1.0, high: mean + 1.0 };
+        let found = [("a", one(5.0)), ("b", one(9.0)), ("c", one(2.0)), ("d", one(6.0))];
+        let text = listed(&found, 0, 1.0, " %");
+        let expected = "5 % (4 to 6) in a, 2 % (1 to 3) in c, 9 % (8 to 10) in b; 1 more between";
+        assert_eq!(text, expected);
+        assert_eq!(listed(&found[..1], 0, 1.0, ""), "5 (4 to 6) in a");
+        assert_eq!(listed(&[], 0, 1.0, ""), "");
+    }
+
+    #[test]
+    fn before_anything_was_analysed_nothing_is_claimed() {
+        let claims = claims(&Summary::default());
+        assert_eq!(claims.len(), 10);
+        assert!(claims.iter().all(|claim| claim.verdict == Verdict::Unknown), "{claims:?}");
+    }
+}

@@ -1,0 +1,355 @@
+//! Which analyses there are, in which pieces.
+
+use std::ops::Range;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anabranch_anonymity::hostile::Spread;
+use anabranch_anonymity::year::{Adversary, YearSettings};
+use serde_json::{Value, json};
+
+use super::super::runner;
+
+/// Shares of entry and exit weight that the paper names in its formulas (section 6.1, footnote 14),
+/// each with the most legs that are drawn.
+pub const SHARES: [(f64, usize); 2] = [(0.2, 3), (0.1, 5)];
+/// The share of entry weight of the year's adversary (section 6.2).
+const ENTRY_SHARE: f64 = 0.1;
+/// The days at which is counted.
+const DAYS: [u64; 13] = [7, 30, 60, 90, 120, 150, 182, 210, 240, 270, 300, 330, 365];
+/// Draws of the adversary with clients of their own in one unit.
+const DRAWS: usize = 5;
+/// A unit has one client of so many at least, where all draws share clients.
+const PIECES: usize = 20;
+/// About what a client's year costs with one, two and three legs, in seconds.
+const YEAR: f64 = 150e-6;
+/// About what a circuit costs.
+const CIRCUIT: f64 = 100e-6;
+/// About what a client's guards cost.
+const GUARDS: f64 = 40e-6;
+
+/// Who the adversary of a year is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Variant {
+    /// As tables have it.
+    pub name: &'static str,
+    /// What it does.
+    pub about: &'static str,
+    /// Where its relays come from.
+    pub adversary: Adversary,
+    /// The mean time that relays are listed, in days.
+    pub churn: Option<f64>,
+    /// Whether its relays go too.
+    pub hostile_churn: bool,
+}
+
+const fn variant(
+    name: &'static str,
+    about: &'static str,
+    adversary: Adversary,
+    churn: Option<f64>,
+) -> Variant {
+    Variant { name, about, adversary, churn, hostile_churn: false }
+}
+
+const RANDOM: Adversary = Adversary::Replaces(Spread::Random);
+
+/// All adversaries of a year; the first is the one of Figure 5, for which all consensuses are
+/// asked.
+pub const VARIANTS: [Variant; 9] = [
+    variant("by lot", "relays of the consensus by lot; none goes", RANDOM, None),
+    variant(
+        "heaviest",
+        "the heaviest relays of the consensus; none goes",
+        Adversary::Replaces(Spread::Heaviest),
+        None,
+    ),
+    variant("100 added", "100 relays are added; none goes", Adversary::Adds(100), None),
+    variant("4 added", "4 relays are added; none goes", Adversary::Adds(4), None),
+    Variant {
+        hostile_churn: true,
+        ..variant(
+            "by lot, all go",
+            "relays by lot; all go after 300 days in the mean",
+            RANDOM,
+            Some(300.0),
+        )
+    },
+    variant(
+        "by lot, honest go",
+        "relays by lot; honest ones go after 300 days in the mean",
+        RANDOM,
+        Some(300.0),
+    ),
+    variant(
+        "100 added, honest go",
+        "100 are added; honest ones go after 300 days in the mean",
+        Adversary::Adds(100),
+        Some(300.0),
+    ),
+    variant(
+        "100 added, honest go slowly",
+        "100 are added; honest ones go after 500 days in the mean",
+        Adversary::Adds(100),
+        Some(500.0),
+    ),
+    Variant {
+        hostile_churn: true,
+        ..variant(
+            "100 added, all go",
+            "100 are added; all go after 300 days in the mean",
+            Adversary::Adds(100),
+            Some(300.0),
+        )
+    },
+];
+
+/// A consensus by the hour from which it is valid, such as `2015-10-10T02`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Named {
+    /// The hour.
+    pub name: String,
+    /// The file.
+    pub file: PathBuf,
+    /// The first digits of its SHA-256.
+    pub hash: String,
+    /// `guard-n-primary-guards-to-use`: how many guards a client with one leg uses.
+    pub in_use: usize,
+}
+
+/// Which analyses to make, and how large.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Settings {
+    /// The first is that of Figure 5: all adversaries are set upon it.
+    pub consensuses: Vec<Named>,
+    /// Clients of a year for each number of legs, in all draws of the adversary. Other consensuses
+    /// have a tenth, and adversaries whose draws need clients of their own a fiftieth in each draw.
+    pub clients: usize,
+    /// Draws of the adversary.
+    pub draws: usize,
+    /// Circuits in each draw, for each number of legs.
+    pub circuits: u64,
+    /// Clients whose guards are compared.
+    pub fingerprints: usize,
+    /// Populations of them.
+    pub populations: usize,
+    /// Of all draws.
+    pub seed: u64,
+    /// Threads to use; results do not depend on them.
+    pub threads: usize,
+}
+
+/// What one unit analyses.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Analysis {
+    /// Circuits, where the adversary has this share of entries and of exits.
+    Paths {
+        /// The share.
+        share: f64,
+        /// Circuits of one leg up to so many.
+        legs: usize,
+    },
+    /// A year.
+    Year {
+        /// Who the adversary is.
+        variant: Variant,
+        /// These clients of each draw.
+        clients: Range<usize>,
+        /// These draws.
+        draws: Range<usize>,
+        /// Guards in use by a client with one leg.
+        in_use: usize,
+    },
+    /// Guard fingerprints.
+    Fingerprints {
+        /// Guards in use by a client with one leg.
+        in_use: usize,
+    },
+}
+
+/// One unit of the plan.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Unit {
+    /// The consensus' name.
+    pub consensus: String,
+    /// What is done with it.
+    pub analysis: Analysis,
+}
+
+impl Settings {
+    /// What must not change when a run goes on.
+    pub fn header(&self) -> Value {
+        let consensuses = self.consensuses.iter().map(|one| format!("{} {}", one.name, one.hash));
+        json!({
+            "experiment": "anonymity",
+            "version": 1,
+            "seed": self.seed,
+            "consensuses": consensuses.collect::<Vec<String>>(),
+            "clients": self.clients,
+            "draws": self.draws,
+            "circuits": self.circuits,
+            "fingerprints": self.fingerprints,
+            "populations": self.populations,
+        })
+    }
+
+    /// The settings of a year with so many clients in each draw.
+    pub(super) fn year(&self, variant: &Variant, clients: usize) -> YearSettings {
+        YearSettings {
+            clients,
+            draws: self.draws,
+            share: ENTRY_SHARE,
+            adversary: variant.adversary,
+            churn: variant.churn,
+            hostile_churn: variant.hostile_churn,
+            days: DAYS.to_vec(),
+            seed: self.seed,
+            threads: self.threads,
+        }
+    }
+
+    fn years(&self, consensus: &Named, is_first: bool) -> Vec<Unit> {
+        let variants = if is_first { &VARIANTS[..] } else { &VARIANTS[..1] };
+        let rules = rules(consensus);
+        let each =
+            variants.iter().flat_map(|variant| rules.iter().map(move |rule| (variant, rule)));
+        let parts = each.flat_map(|(variant, &in_use)| {
+            let parts = self.parts(variant, is_first);
+            parts.into_iter().map(move |(clients, draws)| Analysis::Year {
+                variant: *variant,
+                clients,
+                draws,
+                in_use,
+            })
+        });
+        parts.map(|analysis| Unit { consensus: consensus.name.clone(), analysis }).collect()
+    }
+
+    /// Clients and draws of each unit of a year.
+    fn parts(&self, variant: &Variant, is_first: bool) -> Vec<(Range<usize>, Range<usize>)> {
+        let is_fixed = variant.adversary == Adversary::Replaces(Spread::Heaviest);
+        let draws = if is_fixed { 1 } else { self.draws };
+        match self.year(variant, self.clients).is_shared() {
+            true => {
+                let clients = if is_first { self.clients } else { self.clients.div_ceil(10) };
+                let of = chunks(clients, self.clients.div_ceil(PIECES));
+                of.into_iter().map(|clients| (clients, 0..draws)).collect()
+            }
+            false => {
+                let clients = self.clients.div_ceil(50);
+                chunks(draws, DRAWS).into_iter().map(|draws| (0..clients, draws)).collect()
+            }
+        }
+    }
+}
+
+/// How many guards a client with one leg uses: what the consensus says, and one as the paper has
+/// it.
+fn rules(consensus: &Named) -> Vec<usize> {
+    let mut rules = vec![consensus.in_use, 1];
+    rules.dedup();
+    rules
+}
+
+fn chunks(all: usize, size: usize) -> Vec<Range<usize>> {
+    (0..all).step_by(size.max(1)).map(|start| start..(start + size).min(all)).collect()
+}
+
+/// All units in their order: the cheap ones first, so that a page has something of all early.
+#[must_use]
+pub fn plan(settings: &Settings) -> Vec<Unit> {
+    let unit = |consensus: &Named, analysis| Unit { consensus: consensus.name.clone(), analysis };
+    let mut units = Vec::new();
+    for (place, consensus) in settings.consensuses.iter().enumerate() {
+        let shares = if place == 0 { &SHARES[..] } else { &SHARES[..1] };
+        let paths = shares.iter().map(|&(share, legs)| Analysis::Paths { share, legs });
+        units.extend(paths.map(|analysis| unit(consensus, analysis)));
+        let fingerprints =
+            rules(consensus).into_iter().map(|in_use| Analysis::Fingerprints { in_use });
+        units.extend(fingerprints.map(|analysis| unit(consensus, analysis)));
+    }
+    for (place, consensus) in settings.consensuses.iter().enumerate() {
+        units.extend(settings.years(consensus, place == 0));
+    }
+    units
+}
+
+impl runner::Unit for Unit {
+    fn id(&self) -> String {
+        let what = match &self.analysis {
+            Analysis::Paths { share, .. } => format!("paths/{share}"),
+            Analysis::Fingerprints { in_use } => format!("fingerprints/{in_use} in use"),
+            Analysis::Year { variant, clients, draws, in_use } => format!(
+                "year/{}/{in_use} in use/clients {}-{} draws {}-{}",
+                variant.name, clients.start, clients.end, draws.start, draws.end
+            ),
+        };
+        format!("{}/{what}", self.consensus)
+    }
+
+    fn lasts(&self) -> Duration {
+        let seconds = match &self.analysis {
+            Analysis::Paths { legs, .. } => (legs * 100_000) as f64 * CIRCUIT,
+            Analysis::Fingerprints { .. } => 6.0 * 830_000.0 * GUARDS,
+            Analysis::Year { clients, draws, .. } => {
+                let alone = if clients.start == 0 { draws.len() } else { 1 };
+                (clients.len() * alone) as f64 * YEAR
+            }
+        };
+        Duration::from_secs_f64(seconds)
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use std::collections::BTreeSet;
+
+    use super::super::super::runner::Unit as _;
+    use super::*;
+
+    pub(in super::super) fn settings(consensuses: Vec<Named>) -> Settings {
+        Settings {
+            consensuses,
+            clients: 1000,
+            draws: 6,
+            circuits: 50,
+            fingerprints: 500,
+            populations: 2,
+            seed: 1,
+            threads: 2,
+        }
+    }
+
+    fn named(name: &str, in_use: usize) -> Named {
+        Named { name: name.to_owned(), file: PathBuf::new(), hash: "0a".to_owned(), in_use }
+    }
+
+    #[test]
+    fn each_unit_has_a_name_of_its_own_and_years_have_all_clients_and_draws() {
+        let units = plan(&settings(vec![named("a", 1), named("b", 2)]));
+        let ids: BTreeSet<String> = units.iter().map(runner::Unit::id).collect();
+        assert_eq!(ids.len(), units.len());
+        let of = |consensus: &str, name: &str| -> (usize, BTreeSet<usize>) {
+            let parts = units.iter().filter(|unit| unit.consensus == consensus);
+            let parts = parts.filter_map(|unit| match &unit.analysis {
+                Analysis::Year { variant, clients, draws, in_use: 1 } if variant.name == name => {
+                    Some((clients.len(), draws.clone()))
+                }
+                _ => None,
+            });
+            let parts: Vec<_> = parts.collect();
+            (
+                parts.iter().map(|part| part.0).sum(),
+                parts.into_iter().flat_map(|part| part.1).collect(),
+            )
+        };
+        assert_eq!(of("a", "by lot"), (1000, (0..6).collect()));
+        assert_eq!(of("b", "by lot"), (100, (0..6).collect()));
+        assert_eq!(of("a", "heaviest"), (1000, [0].into()));
+        assert_eq!(of("a", "4 added"), (2 * 20, (0..6).collect()), "in two units of 20 clients");
+        assert_eq!(of("b", "4 added"), (0, BTreeSet::new()));
+        let two = |unit: &&Unit| matches!(unit.analysis, Analysis::Fingerprints { in_use: 2 });
+        assert!(units.iter().filter(two).all(|unit| unit.consensus == "b"));
+        assert!(units.iter().all(|unit| unit.lasts() > Duration::ZERO));
+    }
+}

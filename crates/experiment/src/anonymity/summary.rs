@@ -1,0 +1,288 @@
+//! What all records amount to.
+
+use anabranch_anonymity::figures::{Band, Share};
+use anabranch_anonymity::fingerprints::{FingerprintRow, Sharing};
+use anabranch_anonymity::paths::{self, Chance, Holding, PathDraw, PathRow};
+use anabranch_anonymity::year::{self, Compromised, DrawTally, YearRow};
+use anabranch_onion::guards::GuardParams;
+
+use super::{Analysed, Listing, Outcome, VARIANTS};
+
+/// All that was analysed, each in the order of the plan.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Summary {
+    /// Circuits.
+    pub paths: Vec<PathTable>,
+    /// Years.
+    pub years: Vec<YearTable>,
+    /// Guard fingerprints.
+    pub fingerprints: Vec<FingerprintTable>,
+}
+
+/// Circuits of one consensus.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PathTable {
+    /// The consensus.
+    pub listing: Listing,
+    /// The adversary's share of entries and of exits, as it was asked for.
+    pub share: f64,
+    /// What it really held.
+    pub holding: Holding,
+    /// Draws of the adversary.
+    pub draws: usize,
+    /// For each number of legs.
+    pub rows: Vec<PathRow>,
+}
+
+/// A year of one consensus and one adversary.
+#[derive(Clone, Debug, PartialEq)]
+pub struct YearTable {
+    /// The consensus.
+    pub listing: Listing,
+    /// The adversary.
+    pub variant: String,
+    /// Guards in use by a client with one leg.
+    pub in_use: usize,
+    /// The days at which was counted.
+    pub days: Vec<u64>,
+    /// Draws of the adversary.
+    pub draws: usize,
+    /// Clients of each draw, for each number of legs.
+    pub clients: u64,
+    /// One, two and three legs, and COMB.
+    pub rows: Vec<YearRow>,
+}
+
+/// Guard fingerprints of one consensus.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FingerprintTable {
+    /// The consensus.
+    pub listing: Listing,
+    /// Guards in use by a client with one leg.
+    pub in_use: usize,
+    /// One, two and three legs.
+    pub rows: Vec<FingerprintRow>,
+}
+
+impl Summary {
+    /// Of all records.
+    #[must_use]
+    pub fn of(records: &[Analysed]) -> Summary {
+        let mut summary = Summary::default();
+        let mut years: Vec<(&Analysed, &str, usize, Vec<DrawTally>)> = Vec::new();
+        for record in records {
+            let listing = || record.listing.clone();
+            match &record.outcome {
+                Outcome::Paths { share, draws } => {
+                    summary.paths.push(path_table(listing(), *share, draws));
+                }
+                Outcome::Fingerprints { in_use, rows } => {
+                    let (in_use, rows) = (*in_use, rows.clone());
+                    summary.fingerprints.push(FingerprintTable {
+                        listing: listing(),
+                        in_use,
+                        rows,
+                    });
+                }
+                Outcome::Year { variant, in_use, tallies, .. } => {
+                    let key = (&record.listing.name, variant.as_str(), *in_use);
+                    let same = years.iter_mut().find(|(first, variant, in_use, _)| {
+                        (&first.listing.name, *variant, *in_use) == key
+                    });
+                    match same {
+                        Some((.., sum)) => year::add(sum, tallies.clone()),
+                        None => years.push((record, variant, *in_use, tallies.clone())),
+                    }
+                }
+            }
+        }
+        summary.years = years.into_iter().map(year_table).collect();
+        summary
+    }
+
+    /// The consensus that all adversaries are set upon: the one of the first record.
+    #[must_use]
+    pub fn first(&self) -> Option<&Listing> {
+        let years = self.years.iter().map(|table| &table.listing);
+        self.paths.iter().map(|table| &table.listing).chain(years).next()
+    }
+
+    /// The year of Figure 5: of the first consensus and the first adversary, where a client with
+    /// one leg uses one guard.
+    #[must_use]
+    pub fn figure_5(&self) -> Option<&YearTable> {
+        let first = &self.first()?.name;
+        let here = |table: &&YearTable| {
+            table.listing.name == *first && table.variant == VARIANTS[0].name && table.in_use == 1
+        };
+        self.years.iter().find(here)
+    }
+}
+
+fn path_table(listing: Listing, share: f64, draws: &[PathDraw]) -> PathTable {
+    let (holding, rows) = paths::summary(draws);
+    PathTable { listing, share, holding, draws: draws.len(), rows }
+}
+
+fn year_table(
+    (record, variant, in_use, mut tallies): (&Analysed, &str, usize, Vec<DrawTally>),
+) -> YearTable {
+    tallies.sort_by_key(|tally| tally.draw);
+    let params = GuardParams { primary_to_use: in_use, ..GuardParams::default() };
+    let days = match &record.outcome {
+        Outcome::Year { days, .. } => days.clone(),
+        _ => Vec::new(),
+    };
+    YearTable {
+        listing: record.listing.clone(),
+        variant: variant.to_owned(),
+        in_use,
+        days,
+        draws: tallies.len(),
+        clients: tallies.iter().map(|tally| tally.clients).min().unwrap_or(0),
+        rows: year::rows(&params, &tallies),
+    }
+}
+
+/// One value, for a table of all of them.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Value {
+    /// The consensus' name.
+    pub consensus: String,
+    /// `paths`, `year` or `fingerprints`.
+    pub analysis: &'static str,
+    /// The share that it wants, or its name; empty for fingerprints.
+    pub adversary: String,
+    /// Legs of a circuit; 0 for COMB.
+    pub legs: usize,
+    /// Guards in use by a client; 0 for COMB.
+    pub in_use: usize,
+    /// The day of a year; 0 elsewhere.
+    pub day: u64,
+    /// What is told.
+    pub measure: &'static str,
+    /// The value.
+    pub mean: f64,
+    /// Paths: the ends of the 95 % interval over draws; elsewhere the 5 % and 95 % quantiles of the
+    /// draws. The value itself where nothing was drawn.
+    pub low: f64,
+    /// The other end.
+    pub high: f64,
+    /// Clients of each draw, or all circuits that were built.
+    pub clients: u64,
+    /// Draws of the adversary, or populations.
+    pub draws: usize,
+}
+
+/// All values of a summary.
+#[must_use]
+pub fn values(summary: &Summary) -> Vec<Value> {
+    let paths = summary.paths.iter().flat_map(path_values);
+    let years = summary.years.iter().flat_map(year_values);
+    paths.chain(years).chain(summary.fingerprints.iter().flat_map(fingerprint_values)).collect()
+}
+
+impl Value {
+    fn with(&self, measure: &'static str, (mean, low, high): (f64, f64, f64)) -> Value {
+        Value { measure, mean, low, high, ..self.clone() }
+    }
+
+    fn of(listing: &Listing, analysis: &'static str, adversary: String, draws: usize) -> Value {
+        Value {
+            consensus: listing.name.clone(),
+            analysis,
+            adversary,
+            legs: 0,
+            in_use: 0,
+            day: 0,
+            measure: "",
+            mean: 0.0,
+            low: 0.0,
+            high: 0.0,
+            clients: 0,
+            draws,
+        }
+    }
+}
+
+fn band(band: Band) -> (f64, f64, f64) {
+    (band.mean, band.low, band.high)
+}
+
+fn path_values(table: &PathTable) -> Vec<Value> {
+    let of = Value::of(&table.listing, "paths", table.share.to_string(), table.draws);
+    let row = |row: &PathRow| {
+        let in_use = table.listing.in_use.max(row.legs);
+        let one = Value { legs: row.legs, in_use, clients: row.circuits, ..of.clone() };
+        let same = |measure, value| one.with(measure, (value, value, value));
+        let chances: [(&str, &str, Chance); 4] = [
+            ("any", "any_closed", row.any),
+            ("all", "all_closed", row.all),
+            ("merge", "merge_closed", row.merge),
+            ("entries", "entries_closed", row.entries),
+        ];
+        let chances = chances.into_iter().flat_map(|(drawn, closed, chance)| {
+            let Share { value, low, high } = chance.drawn;
+            [one.with(drawn, (value, low, high)), same(closed, chance.closed)]
+        });
+        chances.chain([same("bytes", row.bytes)]).collect::<Vec<Value>>()
+    };
+    table.rows.iter().flat_map(row).collect()
+}
+
+fn year_values(table: &YearTable) -> Vec<Value> {
+    let of = Value::of(&table.listing, "year", table.variant.clone(), table.draws);
+    let row = |row: &YearRow| {
+        let (legs, in_use) = (row.legs.unwrap_or(0), row.in_use.unwrap_or(0));
+        let one = Value { legs, in_use, clients: table.clients, ..of.clone() };
+        let days = table.days.iter().zip(&row.at);
+        let at = days.flat_map(|(&day, at): (&u64, &Compromised)| {
+            let one = Value { day, ..one.clone() };
+            [
+                one.with("any_ever", band(at.any_ever)),
+                one.with("all_ever", band(at.all_ever)),
+                one.with("any_now", band(at.any_now)),
+                one.with("all_now", band(at.all_now)),
+            ]
+        });
+        let guards = one.with("guards", (row.guards, row.guards, row.guards));
+        at.chain([guards]).collect::<Vec<Value>>()
+    };
+    table.rows.iter().flat_map(row).collect()
+}
+
+fn fingerprint_values(table: &FingerprintTable) -> Vec<Value> {
+    let of = Value::of(&table.listing, "fingerprints", String::new(), 0);
+    let row = |row: &FingerprintRow| {
+        let one = Value { legs: row.legs, in_use: row.in_use, ..of.clone() };
+        let measures = |sharing: &Sharing, names: [&'static str; 6]| {
+            let bands = [
+                sharing.over_sets,
+                sharing.over_clients,
+                sharing.median,
+                sharing.unique,
+                sharing.largest,
+                sharing.effective,
+            ];
+            names.into_iter().zip(bands).map(|(name, of)| one.with(name, band(of))).collect()
+        };
+        let own: Vec<Value> = measures(
+            &row.own,
+            ["over_sets", "over_clients", "median", "unique", "largest", "effective"],
+        );
+        let fixed: Vec<Value> = measures(
+            &row.fixed,
+            [
+                "fixed_over_sets",
+                "fixed_over_clients",
+                "fixed_median",
+                "fixed_unique",
+                "fixed_largest",
+                "fixed_effective",
+            ],
+        );
+        let formula = one.with("formula", (row.formula, row.formula, row.formula));
+        own.into_iter().chain(fixed).chain([formula]).collect::<Vec<Value>>()
+    };
+    table.rows.iter().flat_map(row).collect()
+}
