@@ -1,8 +1,10 @@
-//! The schedulers and the trace splitter of `anabranch-multipath`, and Maybenot, for Python: module `anabranch._core`.
+//! The schedulers and the trace splitter of `anabranch-multipath`, Maybenot, and the anonymity analysis, for Python: module
+//! `anabranch._core`.
 //!
 //! Nothing is decided here. Arrays are NumPy's, one-dimensional and contiguous; every error of the core becomes a
 //! `ValueError` with its message; the interpreter lock is released while traces are split.
 
+mod anonymity;
 mod draws;
 mod maybenot;
 mod split;
@@ -30,6 +32,8 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(draws::draw_paths, module)?)?;
     module.add_function(wrap_pyfunction!(draws::draw_run_packets, module)?)?;
     module.add_function(wrap_pyfunction!(draws::draw_run_seconds, module)?)?;
+    module.add_class::<anonymity::Consensus>()?;
+    module.add_function(wrap_pyfunction!(anonymity::closed_form, module)?)?;
     module.add_function(wrap_pyfunction!(maybenot::maybenot_check, module)?)?;
     module.add_function(wrap_pyfunction!(maybenot::maybenot_defend, module)?)
 }

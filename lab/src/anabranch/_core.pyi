@@ -30,6 +30,56 @@ def maybenot_defend(
     pps: int | None = None,
     most_events: int = 2_000_000,
 ) -> Seen: ...
+def closed_form(entry: float, exit: float, legs: int) -> tuple[float, float]: ...
+
+class Consensus:
+    def __new__(cls, data: bytes) -> Consensus: ...
+    @property
+    def valid_after(self) -> int: ...
+    @property
+    def relays(self) -> int: ...
+    @property
+    def has_policies(self) -> bool: ...
+    @property
+    def has_families(self) -> bool: ...
+    @property
+    def guards_in_use(self) -> int: ...
+    def entry_weights(self) -> NDArray[np.uint64]: ...
+    def paths(
+        self,
+        entries: float,
+        exits: float,
+        heaviest: bool,
+        legs: int,
+        port: int,
+        circuits: int,
+        draws: int,
+        seed: int,
+        threads: int,
+    ) -> tuple[
+        tuple[float, float, float, float],
+        NDArray[np.float64],
+        NDArray[np.float64],
+        NDArray[np.float64],
+        list[tuple[int, int]],
+    ]: ...
+    def year(
+        self,
+        clients: int,
+        draws: int,
+        share: float,
+        adds: int | None,
+        heaviest: bool,
+        churn: float | None,
+        hostile_churn: bool,
+        days: list[int],
+        in_use: int | None,
+        seed: int,
+        threads: int,
+    ) -> tuple[list[int | None], list[float], NDArray[np.float64], NDArray[np.float64]]: ...
+    def fingerprints(
+        self, clients: int, legs: int, draws: int, in_use: int | None, seed: int, threads: int
+    ) -> tuple[list[int], list[float], NDArray[np.float64]]: ...
 
 class TraceSplit:
     def __new__(

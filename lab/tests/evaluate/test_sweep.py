@@ -492,3 +492,18 @@ def test_results_of_a_sweep_are_plain_files(listing: Path, tmp_path: Path) -> No
     content = json.loads(report.files[0][1].read_text())
     assert content["spec"]["parameters"] == {"trees": 20}
     assert content["took"]["wall_s"] > 0
+
+
+def test_the_sweep_of_modes_asks_for_each_with_each_draw() -> None:
+    path = Path(__file__).parents[2] / "results" / "follow.toml"
+    units = read(path, Path("loads.parquet"))
+    asked = [
+        (unit.spec.attack, unit.spec.schedule, unit.spec.mode, unit.spec.draw, unit.spec.observer)
+        for unit in units
+    ]
+    assert len(set(asked)) == len(asked) == 3 * 2 * 2 * 3 * 2
+    assert {spec[2:4] for spec in asked} == {
+        (mode, draw)
+        for mode in ("together", "follow")
+        for draw in ("load", "session:20", "silence:1s")
+    }

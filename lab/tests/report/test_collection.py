@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from anabranch.report import beyond, comparison, counter, published, summary
 from anabranch.report.collection import WHOLE, Collection
 from anabranch.report.setting import Setting, design, full
 from anabranch.report.tables import NOT_RUN, percent
+from anabranch.results import Result
 from anabranch.validate import TraceError
 from report.conftest import WR, result, save_all
 
@@ -158,6 +160,21 @@ def test_the_page_says_how_finely_false_positives_are_resolved(folder: Path) -> 
     found = Collection.read([folder])
     honest = "By the honest protocol: The false-positive rate rests on 5 unmonitored pages"
     assert any(text.startswith(honest) for text in said_of(found))
+
+
+def test_where_loads_differ_the_fewest_speak_and_the_most_are_told(tmp_path: Path) -> None:
+    usual = result(0.5, world="open", **WR)
+    loads = usual.metrics["unmonitored_predictions"]
+    more = replace(usual, metrics=usual.metrics | {"unmonitored_predictions": 6 * loads})
+    (one,) = (text for text in _resolution([usual], tmp_path / "a"))
+    assert f"({loads} loads)" in one
+    other = replace(more, spec=replace(more.spec, seed=1))
+    (both,) = (text for text in _resolution([other, usual], tmp_path / "b"))
+    assert f"({loads} loads where fewest loads test, at most {6 * loads})" in both
+
+
+def _resolution(results: list[Result], folder: Path) -> list[str]:
+    return list(summary.resolution(Collection.read([save_all(results, folder)])))
 
 
 def test_k_fp_ahead_of_rf_is_told(tmp_path: Path) -> None:

@@ -105,20 +105,25 @@ def best_threshold(validation: Outcomes, grid: Floats, r: float) -> float:
     return float(grid[np.flatnonzero(scores == scores.max())[-1]])
 
 
-def resolution(numbers: Mapping[str, Any], *, unseen: bool) -> str:
+def resolution(numbers: Mapping[str, Any], *, unseen: bool, most: int | None = None) -> str:
     """How finely so few unmonitored pages can resolve a false-positive rate, in plain words.
 
     Args:
         numbers: as `open_world` has them.
         unseen: whether unmonitored pages that tested did not train.
+        most: if `numbers` speak for several results, the most loads of these pages that test in one
+            of them; `numbers` are then of the one in which fewest do.
     """
     pages, loads = (numbers[f"unmonitored_{name}"] for name in ("pages", "predictions"))
     r = float(numbers["r"])
     if pages == 0:
         return "There are no unmonitored pages: nothing is known of false positives."
     step, bound = 1 / pages, 1 - 0.05 ** (1 / pages)
+    tested = f"{loads} loads"
+    if most is not None and most > loads:
+        tested += f" where fewest loads test, at most {most}"
     fineness = (
-        f"The false-positive rate rests on {pages} unmonitored pages ({loads} loads): a page "
+        f"The false-positive rate rests on {pages} unmonitored pages ({tested}): a page "
         f"always mistaken moves it by {step:.1%} and, with r = {r:g}, weighs like {r * step:.0%} "
         "of the monitored loads. "
     )

@@ -72,21 +72,25 @@ def findings(collection: Collection) -> list[Finding]:
 def resolution(collection: Collection) -> Iterator[str]:
     """How finely false positives are resolved, as the results themselves say it.
 
-    Of results of one protocol that rest on equally many pages, the one with the fewest loads
-    speaks for all. Bootstrap intervals do not contain how thresholds were chosen.
+    Results of one protocol that rest on equally many pages have one sentence: it is about the one
+    with the fewest loads, and says how many the others have at most. Bootstrap intervals do not
+    contain how thresholds were chosen.
     """
-    open_world = collection.select(world="open")
-    ordered = sorted(open_world, key=lambda entry: entry.result.metrics["unmonitored_predictions"])
-    said: dict[tuple[str, int], str] = {}
-    for entry in ordered:
-        metrics, protocol = entry.result.metrics, entry.spec.protocol
+    groups: dict[tuple[str, int], list[Entry]] = {}
+    for entry in collection.select(world="open"):
+        pages = entry.result.metrics["unmonitored_pages"]
+        groups.setdefault((entry.spec.protocol, pages), []).append(entry)
+    for (protocol, _), entries in sorted(groups.items(), key=lambda group: _loads(group[1])[0]):
+        fewest = min(entries, key=lambda entry: _loads([entry]))
         honest = protocol == "honest"
-        text = resolved(metrics, unseen=honest)
+        text = resolved(fewest.result.metrics, unseen=honest, most=_loads(entries)[-1])
         chosen = f" {_THRESHOLDS}" if honest else ""
-        said.setdefault(
-            (protocol, metrics["unmonitored_pages"]), f"By the {protocol} protocol: {text}{chosen}"
-        )
-    yield from said.values()
+        yield f"By the {protocol} protocol: {text}{chosen}"
+
+
+def _loads(entries: list[Entry]) -> list[int]:
+    """How many unmonitored loads test, in order."""
+    return sorted(entry.result.metrics["unmonitored_predictions"] for entry in entries)
 
 
 def _coverage(collection: Collection) -> str:

@@ -1,0 +1,238 @@
+//! What hostile relays learn of clients with several paths, from a consensus; see
+//! `anabranch.anonymity` for the form that people use.
+
+use anabranch_anonymity::consensus::{Listed, decode};
+use anabranch_anonymity::figures::Band;
+use anabranch_anonymity::fingerprints::{FingerprintSettings, Sharing};
+use anabranch_anonymity::hostile::Spread;
+use anabranch_anonymity::paths::{Chance, PathRow, PathSettings};
+use anabranch_anonymity::town::entries;
+use anabranch_anonymity::year::{self, Adversary, Compromised, YearSettings};
+use anabranch_anonymity::{fingerprints, paths};
+use anabranch_onion::guards::GuardParams;
+use numpy::{IntoPyArray, PyArray1};
+use pyo3::prelude::*;
+
+use crate::split::refuse;
+
+/// A flat array of fractions; Python gives it its shape.
+type Flat<'py> = Bound<'py, PyArray1<f64>>;
+/// Entry, exit and middle share and the number of relays; chances of rows × 4 kinds × (closed,
+/// drawn, low, high); hostile entries of rows × (1 + most legs); bytes of rows; circuits of rows ×
+/// (built, not built).
+type Paths<'py> = ((f64, f64, f64, f64), Flat<'py>, Flat<'py>, Flat<'py>, Vec<(u64, u64)>);
+/// Guards in use and different guards of rows; bands of 4 rows × days × 4 kinds × (mean, low,
+/// high); shares of draws × days × 3 numbers of legs × 4 kinds.
+type Year<'py> = (Vec<Option<usize>>, Vec<f64>, Flat<'py>, Flat<'py>);
+/// Guards in use and the formula of rows; bands of rows × (drawn, fixed) × 6 measures × (mean, low,
+/// high).
+type Fingerprints<'py> = (Vec<usize>, Vec<f64>, Flat<'py>);
+
+/// A consensus of the Tor network, read and in memory.
+#[pyclass(frozen, module = "anabranch._core")]
+pub(crate) struct Consensus {
+    listed: Listed,
+}
+
+#[pymethods]
+impl Consensus {
+    /// Reads the bytes of a file: a document of the directory protocol or a table
+    /// (docs/formats.md).
+    #[new]
+    fn new(py: Python<'_>, data: &[u8]) -> PyResult<Consensus> {
+        py.detach(|| decode(data)).map(|listed| Consensus { listed }).map_err(refuse)
+    }
+
+    /// From when on it holds, in seconds since 1970.
+    #[getter]
+    fn valid_after(&self) -> u64 {
+        self.listed.network.consensus().valid_after
+    }
+
+    /// How many relays it lists.
+    #[getter]
+    fn relays(&self) -> usize {
+        self.listed.network.relays().count()
+    }
+
+    #[getter]
+    fn has_policies(&self) -> bool {
+        self.listed.has_policies
+    }
+
+    #[getter]
+    fn has_families(&self) -> bool {
+        self.listed.has_families
+    }
+
+    /// Guards that a client with one leg uses.
+    #[getter]
+    fn guards_in_use(&self) -> usize {
+        self.listed.network.params().guards.primary_to_use
+    }
+
+    /// The weights (uint64) of the relays that may be entries and have weight.
+    fn entry_weights<'py>(&self, py: Python<'py>) -> Bound<'py, PyArray1<u64>> {
+        self.weights().into_pyarray(py)
+    }
+
+    #[pyo3(signature = (entries, exits, heaviest, legs, port, circuits, draws, seed, threads))]
+    #[expect(clippy::too_many_arguments, reason = "settings by name")]
+    fn paths<'py>(
+        &self,
+        py: Python<'py>,
+        entries: f64,
+        exits: f64,
+        heaviest: bool,
+        legs: usize,
+        port: u16,
+        circuits: u64,
+        draws: u64,
+        seed: u64,
+        threads: usize,
+    ) -> PyResult<Paths<'py>> {
+        let (entry_share, exit_share, spread) = (entries, exits, spread(heaviest));
+        let settings = PathSettings {
+            entry_share,
+            exit_share,
+            spread,
+            legs,
+            port,
+            circuits,
+            draws,
+            seed,
+            threads,
+        };
+        let drawn = py.detach(|| paths::paths(&self.listed.network, &settings));
+        let (holding, rows) = drawn.map_err(refuse)?;
+        let most = rows.len() + 1;
+        let seen = rows.iter().flat_map(|row| padded(&row.seen, most));
+        Ok((
+            (holding.entry, holding.exit, holding.middle, holding.relays),
+            rows.iter().flat_map(chances).collect::<Vec<f64>>().into_pyarray(py),
+            seen.collect::<Vec<f64>>().into_pyarray(py),
+            rows.iter().map(|row| row.bytes).collect::<Vec<f64>>().into_pyarray(py),
+            rows.iter().map(|row| (row.circuits, row.unbuilt)).collect(),
+        ))
+    }
+
+    #[pyo3(signature = (
+        clients, draws, share, adds, heaviest, churn, hostile_churn, days, in_use, seed, threads
+    ))]
+    #[expect(clippy::too_many_arguments, reason = "settings by name")]
+    fn year<'py>(
+        &self,
+        py: Python<'py>,
+        clients: usize,
+        draws: usize,
+        share: f64,
+        adds: Option<usize>,
+        heaviest: bool,
+        churn: Option<f64>,
+        hostile_churn: bool,
+        days: Vec<u64>,
+        in_use: Option<usize>,
+        seed: u64,
+        threads: usize,
+    ) -> PyResult<Year<'py>> {
+        let adversary = adds.map_or(Adversary::Replaces(spread(heaviest)), Adversary::Adds);
+        let settings = YearSettings {
+            clients,
+            draws,
+            share,
+            adversary,
+            churn,
+            hostile_churn,
+            days,
+            seed,
+            threads,
+        };
+        let params = self.params(in_use);
+        let whole = settings.whole();
+        let tallies = py.detach(|| year::tally(&self.weights(), &params, &settings, &whole));
+        let tallies = tallies.map_err(refuse)?;
+        let rows = year::rows(&params, &tallies);
+        let bands = rows.iter().flat_map(|row| &row.at).flat_map(kinds).flat_map(band);
+        let shares = tallies.iter().flat_map(|tally| {
+            let clients = tally.clients as f64;
+            tally.compromised.iter().flatten().flatten().map(move |count| *count as f64 / clients)
+        });
+        Ok((
+            rows.iter().map(|row| row.in_use).collect(),
+            rows.iter().map(|row| row.guards).collect(),
+            bands.collect::<Vec<f64>>().into_pyarray(py),
+            shares.collect::<Vec<f64>>().into_pyarray(py),
+        ))
+    }
+
+    #[pyo3(signature = (clients, legs, draws, in_use, seed, threads))]
+    #[expect(clippy::too_many_arguments, reason = "settings by name")]
+    fn fingerprints<'py>(
+        &self,
+        py: Python<'py>,
+        clients: usize,
+        legs: usize,
+        draws: usize,
+        in_use: Option<usize>,
+        seed: u64,
+        threads: usize,
+    ) -> PyResult<Fingerprints<'py>> {
+        let settings = FingerprintSettings { clients, legs, draws, seed, threads };
+        let params = self.params(in_use);
+        let drawn = py.detach(|| fingerprints::fingerprints(&self.weights(), &params, &settings));
+        let rows = drawn.map_err(refuse)?;
+        let sharings = rows.iter().flat_map(|row| [&row.own, &row.fixed]);
+        let bands = sharings.flat_map(measures).flat_map(band);
+        Ok((
+            rows.iter().map(|row| row.in_use).collect(),
+            rows.iter().map(|row| row.formula).collect(),
+            bands.collect::<Vec<f64>>().into_pyarray(py),
+        ))
+    }
+}
+
+impl Consensus {
+    fn weights(&self) -> Vec<u64> {
+        entries(&self.listed.network).into_iter().map(|(_, weight)| weight).collect()
+    }
+
+    fn params(&self, in_use: Option<usize>) -> GuardParams {
+        let params = self.listed.network.params().guards.clone();
+        GuardParams { primary_to_use: in_use.unwrap_or(params.primary_to_use), ..params }
+    }
+}
+
+/// The chances that one of `legs` entries, and that all of them, are hostile with the exit:
+/// independent relays.
+#[pyfunction]
+pub(crate) fn closed_form(entry: f64, exit: f64, legs: usize) -> (f64, f64) {
+    paths::closed_form(entry, exit, legs)
+}
+
+fn spread(heaviest: bool) -> Spread {
+    if heaviest { Spread::Heaviest } else { Spread::Random }
+}
+
+fn chances(row: &PathRow) -> Vec<f64> {
+    let all = [row.any, row.all, row.merge, row.entries];
+    let of = |Chance { closed, drawn }| [closed, drawn.value, drawn.low, drawn.high];
+    all.into_iter().flat_map(of).collect()
+}
+
+fn padded(shares: &[f64], most: usize) -> Vec<f64> {
+    let mut all = shares.to_vec();
+    all.resize(most, 0.0);
+    all
+}
+
+fn kinds(at: &Compromised) -> [Band; 4] {
+    [at.any_ever, at.all_ever, at.any_now, at.all_now]
+}
+
+fn measures(of: &Sharing) -> [Band; 6] {
+    [of.over_sets, of.over_clients, of.median, of.unique, of.largest, of.effective]
+}
+
+fn band(band: Band) -> [f64; 3] {
+    [band.mean, band.low, band.high]
+}

@@ -1,0 +1,397 @@
+"""What hostile relays learn of clients with several paths, from consensuses of the Tor network.
+
+The analysis of "Analysis of Multi-path Onion Routing" (DBSec 2019, section 6). All of it is
+computed by `anabranch._core`, the same Rust code as `anabranch anonymity`, with the client's own
+guards and path choice; this module gives it names and shapes::
+
+    from anabranch.anonymity import Consensus, closed_form
+
+    consensus = Consensus.read("2015-10-10.tsv.xz")
+    print(closed_form(0.2, 0.2, 3))                    # (0.0976, 0.0016)
+    year = consensus.year(clients=20_000, draws=20)
+    print(year.any_ever.mean[:, -1])                   # one, two, three entries, COMB; last day
+    plt.plot(year.days, year.any_ever.mean.T)
+
+Results are a function of consensus, settings and seed, whatever the number of threads.
+"""
+
+from __future__ import annotations
+
+import gzip
+import lzma
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from anabranch import _core
+
+COMB = (0.6, 0.2, 0.2)
+"""Shares of clients with one, two and three entries in COMB (paper, Figure 5)."""
+
+LONGEST = 64 << 20
+"""Bytes of the longest consensus that is read, unpacked."""
+
+Floats = NDArray[np.float64]
+
+
+class AnonymityError(ValueError):
+    """A file that is no whole consensus, or a setting that makes no sense; one line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Band:
+    """Values over draws: each array has the shape that the field says.
+
+    Attributes:
+        mean: over all draws.
+        low: the 5 % quantile of the draws.
+        high: the 95 % quantile.
+    """
+
+    mean: Floats
+    low: Floats
+    high: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class Chance:
+    """Chances by the number of legs, from one on: arrays of shape (legs,).
+
+    Attributes:
+        closed: for independent relays, from the shares that the adversary really had.
+        drawn: the share of the circuits that were drawn.
+        low: the lower end of its 95 % interval over the draws of the adversary.
+        high: the upper end.
+    """
+
+    closed: Floats
+    drawn: Floats
+    low: Floats
+    high: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class Paths:
+    """Circuits of one leg up to `legs` (section 6.1).
+
+    Attributes:
+        entry_share, exit_share, middle_share: what the adversary held of the weight of each
+            position, mean over its draws, 0 to 1.
+        relays: how many relays it ran, mean over its draws.
+        any: one entry at least and the exit are hostile.
+        all: all entries and the exit are.
+        merge: one entry at least and the middle where the legs merge, if that is not the exit.
+        entries: all entries are: what they see together is all that is sent.
+        seen: shape (legs, legs + 1): the share of circuits with 0, 1, ... hostile entries; each
+            sees 1 / legs of the bytes where they are dealt evenly.
+        bytes: shape (legs,): the share of the bytes that hostile entries see, mean over circuits.
+        circuits: shape (legs,): circuits that were built, over all draws.
+        unbuilt: shape (legs,): circuits for which no relay was left.
+    """
+
+    entry_share: float
+    exit_share: float
+    middle_share: float
+    relays: float
+    any: Chance
+    all: Chance
+    merge: Chance
+    entries: Chance
+    seen: Floats
+    bytes: Floats
+    circuits: NDArray[np.int64]
+    unbuilt: NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Year:
+    """Shares of clients that were compromised (section 6.2, Figure 5).
+
+    Bands have shape (4, days): one, two and three entries, then `COMB`.
+
+    Attributes:
+        days: shape (days,): at which was counted.
+        in_use: guards that clients of one, two and three legs use at a time.
+        guards: shape (4,): different guards that a client used, in the mean.
+        any_ever: until the day one entry was hostile (model 1).
+        all_ever: until the day all entries of a circuit were, at a time (model 2).
+        any_now: on the day one is.
+        all_now: on the day all are.
+        draws: shape (draws, days, 3, 4): each draw of the adversary, one to three entries, and the
+            four readings above in their order.
+    """
+
+    days: NDArray[np.int64]
+    in_use: tuple[int, ...]
+    guards: Floats
+    any_ever: Band
+    all_ever: Band
+    any_now: Band
+    all_now: Band
+    draws: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class Sharing:
+    """How clients share sets of guards: bands of shape (legs,), over populations.
+
+    Attributes:
+        over_sets: clients for each set that somebody has.
+        over_clients: clients that have a client's set, itself included, mean over clients: Σn²/N.
+        median: the same, median over clients.
+        unique: the share of clients whose set nobody else has.
+        largest: clients of the set that most have.
+        effective: N / 2^H, where H is the entropy of sets in bits.
+    """
+
+    over_sets: Band
+    over_clients: Band
+    median: Band
+    unique: Band
+    largest: Band
+    effective: Band
+
+
+@dataclass(frozen=True, slots=True)
+class Fingerprints:
+    """Guard fingerprints (section 6.2) of clients with circuits of one leg up to `legs`.
+
+    Attributes:
+        in_use: guards that such clients use at a time.
+        formula: shape (legs,): clients over C(guards, in use), the paper's formula.
+        drawn: guards that each client draws itself.
+        fixed: if guards were divided into sets by lot, and each client drew a set by its weight.
+    """
+
+    in_use: tuple[int, ...]
+    formula: Floats
+    drawn: Sharing
+    fixed: Sharing
+
+
+class Consensus:
+    """A consensus of the Tor network.
+
+    Attributes:
+        valid_after: from when on it holds.
+        relays: how many it lists.
+        has_policies: whether it says which ports exits let through. If not, whoever has the flag
+            Exit lets streams out to all ports.
+        has_families: whether it says who belongs together. If not, nobody does.
+        guards_in_use: guards that a client with one leg uses (`guard-n-primary-guards-to-use`).
+        entry_weights: shape (entries,), uint64: weights of the relays that may be entries.
+    """
+
+    def __init__(self, data: bytes) -> None:
+        """Reads a consensus from the bytes of a file.
+
+        Args:
+            data: a document of the directory protocol (dir-spec 3.4.1, flavour ns or microdesc) or
+                a table (`docs/formats.md`); signatures are not checked.
+
+        Raises:
+            AnonymityError: it is none, or not a whole one.
+        """
+        try:
+            self._core = _core.Consensus(data)
+        except ValueError as error:
+            raise AnonymityError(str(error)) from error
+        self.valid_after = datetime.fromtimestamp(self._core.valid_after, UTC)
+        self.relays = self._core.relays
+        self.has_policies = self._core.has_policies
+        self.has_families = self._core.has_families
+        self.guards_in_use = self._core.guards_in_use
+        self.entry_weights = self._core.entry_weights()
+
+    @classmethod
+    def read(cls, path: str | os.PathLike[str]) -> Consensus:
+        """Reads a file, packed by xz (`.xz`) or gzip (`.gz`) or not at all.
+
+        Raises:
+            AnonymityError: it is no whole consensus; the message names the file.
+            OSError: it cannot be read.
+        """
+        path = Path(path)
+        try:
+            return cls(_unpacked(path))
+        except (ValueError, lzma.LZMAError, gzip.BadGzipFile, EOFError) as error:
+            raise AnonymityError(f"{path}: {error}") from error
+
+    def paths(
+        self,
+        *,
+        entries: float = 0.1,
+        exits: float = 0.1,
+        heaviest: bool = False,
+        legs: int = 3,
+        port: int = 443,
+        circuits: int = 2000,
+        draws: int = 20,
+        seed: int = 1,
+        threads: int | None = None,
+    ) -> Paths:
+        """The chances that a circuit is compromised, in closed form and as drawn (section 6.1).
+
+        Args:
+            entries: the adversary's share of the entry weight, above 0 and below 1.
+            exits: its share of the weight of exits to `port`.
+            heaviest: it runs the heaviest relays; else relays by lot.
+            legs: circuits have from 1 to so many legs.
+            port: of the destination, 1 to 65535.
+            circuits: for each number of legs and each draw, each of a new client.
+            draws: of the adversary.
+            seed: of all draws.
+            threads: to use; None: one for each processor.
+
+        Raises:
+            AnonymityError: a setting makes no sense in this network.
+        """
+        if not 0 <= port < 1 << 16:
+            raise AnonymityError(f"the port is {port}: from 1 to 65535 make sense")
+        settings = (entries, exits, heaviest, _size(legs), port, _size(circuits), _size(draws))
+        try:
+            held, flat, seen, read, counts = self._core.paths(*settings, seed, _threads(threads))
+        except (ValueError, OverflowError) as error:
+            raise AnonymityError(str(error)) from error
+        one, whole, merge, read_all = (
+            Chance(*kind) for kind in flat.reshape(legs, 4, 4).transpose(1, 2, 0)
+        )
+        built, unbuilt = np.array(counts, dtype=np.int64).T
+        seen = seen.reshape(legs, legs + 1)
+        return Paths(*held, one, whole, merge, read_all, seen, read, built, unbuilt)
+
+    def year(
+        self,
+        *,
+        clients: int = 20_000,
+        draws: int = 50,
+        share: float = 0.1,
+        adds: int | None = None,
+        heaviest: bool = False,
+        churn: float | None = None,
+        hostile_churn: bool = False,
+        days: Sequence[int] = (30, 90, 182, 365),
+        guards_in_use: int | None = None,
+        seed: int = 1,
+        threads: int | None = None,
+    ) -> Year:
+        """A year of clients with one, two and three entries, and `COMB` (section 6.2, Figure 5).
+
+        Args:
+            clients: of each draw and each number of entries. 500,000, as the paper has, take a
+                minute of CPU, and a minute for each draw where draws share no clients: where relays
+                are added, or go while hostile ones stay.
+            draws: of the adversary.
+            share: its share of the entry weight, its own included, above 0 and below 1.
+            adds: it adds so many relays of equal weight; None: it runs relays of the consensus.
+            heaviest: these are the heaviest; else relays by lot.
+            churn: days after which relays go, in the mean; None: none goes.
+            hostile_churn: with `churn`: hostile relays go too.
+            days: at which is counted, in order, from 1 to 3650.
+            guards_in_use: by a client with one leg; None: what the consensus says.
+            seed: of all draws.
+            threads: to use; None: one for each processor.
+
+        Raises:
+            AnonymityError: a setting makes no sense in this network.
+        """
+        whose = (share, None if adds is None else _size(adds), heaviest, churn, hostile_churn)
+        when = [_size(day) for day in days]
+        rest = (when, guards_in_use, seed, _threads(threads))
+        try:
+            in_use, guards, flat, shares = self._core.year(
+                _size(clients), _size(draws), *whose, *rest
+            )
+        except (ValueError, OverflowError) as error:
+            raise AnonymityError(str(error)) from error
+        any_ever, all_ever, any_now, all_now = (
+            Band(*kind) for kind in flat.reshape(4, len(when), 4, 3).transpose(2, 3, 0, 1)
+        )
+        return Year(
+            days=np.array(when, dtype=np.int64),
+            in_use=tuple(count for count in in_use if count is not None),
+            guards=np.array(guards),
+            any_ever=any_ever,
+            all_ever=all_ever,
+            any_now=any_now,
+            all_now=all_now,
+            draws=shares.reshape(-1, len(when), 3, 4),
+        )
+
+    def fingerprints(
+        self,
+        *,
+        clients: int = 83_000,
+        legs: int = 3,
+        draws: int = 10,
+        guards_in_use: int | None = None,
+        seed: int = 1,
+        threads: int | None = None,
+    ) -> Fingerprints:
+        """How many clients share a set of guards (section 6.2).
+
+        Args:
+            clients: of each population.
+            legs: circuits have from 1 to so many legs, each with a guard of its own.
+            draws: populations.
+            guards_in_use: by a client with one leg; None: what the consensus says.
+            seed: of all draws.
+            threads: to use; None: one for each processor.
+
+        Raises:
+            AnonymityError: a setting makes no sense in this network.
+        """
+        settings = (_size(clients), _size(legs), _size(draws), guards_in_use, seed)
+        try:
+            in_use, formula, flat = self._core.fingerprints(*settings, _threads(threads))
+        except (ValueError, OverflowError) as error:
+            raise AnonymityError(str(error)) from error
+        measures = flat.reshape(legs, 2, 6, 3).transpose(1, 2, 3, 0)
+        drawn, fixed = (Sharing(*(Band(*band) for band in kind)) for kind in measures)
+        return Fingerprints(tuple(in_use), np.array(formula), drawn, fixed)
+
+
+def closed_form(entry: float, exit: float, legs: int) -> tuple[float, float]:
+    """The chances that one entry at least, and that all entries, are hostile with the exit.
+
+    `f_x (1 - (1 - f_g)^m)` and `f_x f_g^m`, where relays are independent (section 6.1).
+
+    Args:
+        entry: f_g, the adversary's share of the entry weight, 0 to 1.
+        exit: f_x, its share of the exit weight, 0 to 1.
+        legs: m, from 1.
+
+    Raises:
+        AnonymityError: a share is not from 0 to 1, or there is no leg.
+    """
+    if not (0 <= entry <= 1 and 0 <= exit <= 1):
+        raise AnonymityError(f"the shares are {entry} and {exit}: they lie between 0 and 1")
+    if legs < 1:
+        raise AnonymityError(f"the number of legs is {legs}: from 1 on make sense")
+    return _core.closed_form(entry, exit, legs)
+
+
+def _unpacked(path: Path) -> bytes:
+    # One byte more than is read, so that the core refuses what is too long.
+    if path.suffix == ".xz":
+        with lzma.open(path) as packed:
+            return packed.read(LONGEST + 1)
+    if path.suffix == ".gz":
+        with gzip.open(path) as packed:
+            return packed.read(LONGEST + 1)
+    with path.open("rb") as file:
+        return file.read(LONGEST + 1)
+
+
+def _size(value: int) -> int:
+    """A count for the core, which has no numbers below zero: zero is refused there by name."""
+    return max(int(value), 0)
+
+
+def _threads(threads: int | None) -> int:
+    return threads if threads is not None else os.cpu_count() or 1
