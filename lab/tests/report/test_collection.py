@@ -163,7 +163,7 @@ def test_the_page_says_how_finely_false_positives_are_resolved(folder: Path) -> 
 
 
 def test_where_loads_differ_the_fewest_speak_and_the_most_are_told(tmp_path: Path) -> None:
-    usual = result(0.5, world="open", **WR)
+    usual = result(0.5, world="open", monitored=5, **WR)
     loads = usual.metrics["unmonitored_predictions"]
     more = replace(usual, metrics=usual.metrics | {"unmonitored_predictions": 6 * loads})
     (one,) = (text for text in _resolution([usual], tmp_path / "a"))
