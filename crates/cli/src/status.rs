@@ -23,7 +23,7 @@ const KEPT: [&str; 9] = [
     "trouble",
 ];
 
-/// Show what runs of yours do now: splitters, clients, relays and authorities
+/// Show what runs of yours do now: splitters, far ends, clients, relays and authorities
 ///
 /// Each run tells it by a socket that only its user may read (below XDG_RUNTIME_DIR; root's in
 /// /run/anabranch). Root sees the runs of services and of all users. Nothing can be changed by it.
@@ -106,8 +106,36 @@ fn words(run: &Value, now: f64) -> String {
     let text = |value: &Value| legible(value.as_str().unwrap_or("?"));
     let since = span(now - run["started"].as_f64().unwrap_or(now));
     let head = format!("{} {} ({since}): ", text(&run["kind"]), run["pid"]);
-    let body = if run["kind"] == "split" { of_split(run, now) } else { of_onion(run, now) };
+    let body = match run["kind"].as_str() {
+        Some("split") => of_split(run, now),
+        Some("merge") => of_merge(run),
+        _ => of_onion(run, now),
+    };
     head + &body
+}
+
+fn of_merge(run: &Value) -> String {
+    let text = |value: &Value| legible(value.as_str().unwrap_or("?"));
+    let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
+    let servers: Vec<_> =
+        list(&run["listening"]["servers"]).iter().map(|server| text(&server["at"])).collect();
+    let head = format!("{} for {}", text(&run["listening"]["listen"]), servers.join(", "));
+    let mut rows = vec![["  client", "path", "state", "in", "out"].map(str::to_owned).to_vec()];
+    for client in list(&run["stats"]["clients"]) {
+        for path in list(&client["paths"]) {
+            let bytes = |way: &str| scaled(path[way].as_f64().unwrap_or(0.0), "B");
+            let state = if path["up"] == true { "up" } else { "silent" };
+            let from = path["from"].as_str().unwrap_or("-");
+            rows.push(vec![
+                format!("  {}", text(&client["name"])),
+                legible(from),
+                state.to_owned(),
+                bytes("in_bytes"),
+                bytes("out_bytes"),
+            ]);
+        }
+    }
+    if rows.len() == 1 { head } else { format!("{head}\n{}", table(&rows)) }
 }
 
 fn of_split(run: &Value, now: f64) -> String {
@@ -207,6 +235,19 @@ mod tests {
         assert!(lines[2].contains("wlan") && lines[2].contains("75 %"), "{text}");
         assert!(lines[2].ends_with("10 s ago") && lines[3].ends_with("none"), "{text}");
         assert!(!text.contains('\u{1b}'), "{text}");
+    }
+
+    #[test]
+    fn a_far_end_is_a_line_and_its_clients_paths_a_table() {
+        let path = json!({"from": "192.0.2.7:5", "up": true, "in_bytes": 1000, "out_bytes": 5});
+        let run = json!({
+            "kind": "merge", "pid": 9, "started": 0.0,
+            "listening": {"listen": "[::]:4500", "servers": [{"name": "", "at": "127.0.0.1:5"}]},
+            "stats": {"clients": [{"name": "home", "paths": [path]}]},
+        });
+        let text = words(&run, 60.0);
+        assert!(text.starts_with("merge 9 (60 s): [::]:4500 for 127.0.0.1:5\n"), "{text}");
+        assert!(text.ends_with("  home    192.0.2.7:5  up     1.0 kB  5 B"), "{text}");
     }
 
     #[test]

@@ -88,6 +88,20 @@ fn a_splitter_tells_its_paths_shares_and_last_answers_to_its_owner_alone() {
 }
 
 #[test]
+fn a_far_end_tells_where_it_listens_and_for_whom() {
+    let folder = TempDir::new().unwrap();
+    let [far, home] = ["far.key", "home.key"].map(|name| folder.path().join(name));
+    let made = anabranch(folder.path()).arg("key").args([&far, &home]).output().unwrap();
+    assert!(made.status.success(), "{made:?}");
+    let mut command = anabranch(folder.path());
+    command.args(["merge", "--json", "--listen", "127.0.0.1:0", "--to", "127.0.0.1:9", "--key"]);
+    let mut merge = Program::of(command.arg(&far));
+    let listen = merge.next("listening")["listen"].as_str().unwrap().to_owned();
+    standing(folder.path(), merge.child.id(), |run| run["listening"]["listen"] == listen.as_str());
+    assert!(status(folder.path(), &[]).contains(&format!("{listen} for 127.0.0.1:9")));
+}
+
+#[test]
 fn a_killed_run_is_not_told_of() {
     let folder = TempDir::new().unwrap();
     let mut running = splitter(folder.path());

@@ -71,7 +71,7 @@ impl MergeArgs {
 }
 
 fn run(settings: merge::Settings, screen: &mut dyn Screen) -> Result<(), Failure> {
-    merge::run(settings, screen).map(drop).map_err(blame)
+    merge::run(settings, &mut screen::Posting::new(screen)).map(drop).map_err(blame)
 }
 
 fn no_metrics(address: SocketAddr, error: &io::Error) -> Failure {

@@ -6,6 +6,7 @@ use anabranch_drive::far_end::secret_text;
 use anabranch_drive::merge::{ClientSnapshot, Listening, News, Screen, Snapshot};
 use anabranch_multipath::Time;
 use serde::Serialize;
+use serde_json::Value;
 
 use crate::screen::lines::Lines;
 
@@ -122,6 +123,33 @@ fn write(now: Time, record: Record<'_>) -> String {
     serde_json::to_string(&line).expect("these types have string keys and no failing parts")
 }
 
+/// What a run does, as an object.
+pub(super) fn about(about: &Listening) -> Value {
+    value(&listening(about))
+}
+
+/// The counters as an object.
+pub(super) fn counters(snapshot: &Snapshot) -> Value {
+    value(&stats(snapshot))
+}
+
+fn value(object: &impl Serialize) -> Value {
+    serde_json::to_value(object).expect("these types have string keys and no failing parts")
+}
+
+fn listening(about: &Listening) -> Record<'_> {
+    let servers = about.servers.iter().map(|(name, at)| Server { name, at: at.to_string() });
+    Record::Listening {
+        listen: about.listen.to_string(),
+        public: secret_text(&about.public),
+        servers: servers.collect(),
+        clients: &about.clients,
+        schedule: &about.schedule,
+        every: &about.every,
+        seed: about.seed,
+    }
+}
+
 fn stats(snapshot: &Snapshot) -> Stats<'_> {
     let client = |client: &'_ ClientSnapshot| {
         let paths = client.paths.iter().map(|path| Path {
@@ -147,17 +175,7 @@ fn stats(snapshot: &Snapshot) -> Stats<'_> {
 
 impl Screen for Json {
     fn listening(&mut self, about: &Listening) {
-        let servers = about.servers.iter().map(|(name, at)| Server { name, at: at.to_string() });
-        let record = Record::Listening {
-            listen: about.listen.to_string(),
-            public: secret_text(&about.public),
-            servers: servers.collect(),
-            clients: &about.clients,
-            schedule: &about.schedule,
-            every: &about.every,
-            seed: about.seed,
-        };
-        self.tell(Time::ZERO, record);
+        self.tell(Time::ZERO, listening(about));
     }
 
     fn news(&mut self, now: Time, news: &News) {

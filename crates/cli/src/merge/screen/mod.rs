@@ -4,6 +4,7 @@ mod json;
 mod live;
 mod model;
 mod plain;
+mod posting;
 
 use std::io;
 
@@ -11,6 +12,7 @@ use anabranch_drive::merge::{News, Screen};
 
 use super::options::Options;
 use crate::screen::has_terminal;
+pub(super) use posting::Posting;
 
 /// The screen that suits the options and the place that stdout leads to.
 ///
