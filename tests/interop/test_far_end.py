@@ -21,12 +21,15 @@ from harness.farend import FarEnd
 from harness.net import SERVER, Link, Network
 from harness.seeded import MIB
 from harness.splitter import LISTEN, Splitter, interfaces
+from harness.transfer import site
 from harness.wireguard import PORT, Tunnel
 
 pytestmark = pytest.mark.wireguard
 
 PATHS = [Link("p0", delay="10ms"), Link("p1", delay="17ms"), Link("p2", delay="30ms")]
 LENGTH = 25 * MIB
+# What is captured: enough to judge the bytes of an offset, and no more than tcpdump keeps up with.
+SEEN = 8 * MIB
 IPERF_SECONDS = 5
 # The headers of IPv4, UDP and WireGuard around what is in the tunnel.
 AROUND = 20 + 8 + 32
@@ -152,7 +155,7 @@ def test_a_far_end_is_killed_and_started_again(
 
 
 def test_a_capture_of_each_path_holds_no_field_of_wireguard_and_none_that_counts(
-    make_network: MakeNetwork, web_root: Path, tmp_path: Path
+    make_network: MakeNetwork, tmp_path: Path
 ) -> None:
     """By tcpdump at each path: every offset is uniform and none rises, where WireGuard's would."""
     network = make_network(PATHS)
@@ -163,13 +166,13 @@ def test_a_capture_of_each_path_holds_no_field_of_wireguard_and_none_that_counts
             )
             for path in PATHS
         }
-        with world.tunnel.server.web(web_root / "site"):
-            assert not world.tunnel.download(LENGTH).fault(LENGTH)
+        with world.tunnel.server.web(site(tmp_path, SEEN)):
+            assert not world.tunnel.download(SEEN).fault(SEEN)
         seen = {name: dump.stop() for name, dump in dumps.items()}
     for name, packets in seen.items():
         down = [packet for packet in packets if not packet.is_to_port(farend.PORT)]
         full = [packet for packet in down if packet.size == 1500]
-        assert len(full) > 2000, f"{name}: {len(full)} full packets"
+        assert len(full) > 1000, f"{name}: {len(full)} full packets"
         assert not _marked(full, name)
         # A data packet of WireGuard begins so, and its counter stands behind.
         assert not any(packet.payload[:4] == b"\x04\0\0\0" for packet in packets)
@@ -184,7 +187,7 @@ def _marked(packets: Sequence[Packet], name: str) -> list[str]:
         mean = len(values) / 256
         chi = sum((counts[value] - mean) ** 2 / mean for value in range(256))
         rises = statistics.fmean(a < b for a, b in pairwise(values))
-        # 255 degrees of freedom: one offset of 10^6 exceeds 369; rises deviate by 0.007.
+        # 255 degrees of freedom: one offset of 10^6 exceeds 369; rises deviate by 0.01.
         if chi > 390 or not 0.45 < rises < 0.55:
             marked.append(f"{name} byte {place}: {chi:.0f}, rises {rises:.3f}")
     return marked

@@ -14,7 +14,7 @@ use crate::failure::Failure;
 /// What `--help` ends with.
 const EXAMPLES: &str = "\
 EXAMPLES
-  Both files at one place; take home.key to the splitter by a safe way, such as scp, and delete it here:
+  Both files at one place; take home.key to the splitter by a safe way, and delete it here:
     anabranch key far.key home.key
 
   Each at its place, so that no private key travels. Both commands print a public key:
@@ -32,9 +32,9 @@ EXIT CODES
 
 /// Make the keys of a splitter and of its far end
 ///
-/// Makes FILE with a new private key where there is none, for its owner alone to read, and prints its
-/// public key. A second FILE is made for the other end, and each is told the other's public key and a
-/// secret that both share.
+/// Makes FILE with a new private key where there is none, for its owner alone to read, and prints
+/// its public key. A second FILE is made for the other end, and each is told the other's public
+/// key and a secret that both share.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES, after_help = "--help shows examples.")]
 pub(crate) struct KeyArgs {
@@ -46,8 +46,8 @@ pub(crate) struct KeyArgs {
     #[arg(value_name = "OTHER", conflicts_with = "peer")]
     other: Option<PathBuf>,
 
-    /// Add another end: its name here, and the public key that 'anabranch key' printed there; repeat
-    /// for more
+    /// Add another end: its name here, and the public key that 'anabranch key' printed there;
+    /// repeat for more
     #[arg(long, value_name = "NAME=PUBLIC")]
     peer: Vec<Named>,
 

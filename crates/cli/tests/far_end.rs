@@ -5,6 +5,7 @@
 
 mod between;
 mod program;
+mod running;
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -19,6 +20,7 @@ use std::time::{Duration, Instant};
 
 use between::{Between, Conditions};
 use program::Program;
+use running::socks::{Manner, Socks};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -32,7 +34,8 @@ fn anabranch(arguments: &[&str]) -> Output {
 /// One test at a time: they are about time, and each is a network of its own.
 static TURN: Mutex<()> = Mutex::new(());
 
-/// A far end, the network before it, a splitter before that, and a server that gives everything back.
+/// A far end, the network before it, a splitter before that, and a server that gives everything
+/// back.
 struct World {
     folder: TempDir,
     far_at: String,
@@ -70,10 +73,14 @@ fn start_far(listen: &str, server: SocketAddr, key: &str, options: &[&str]) -> P
 }
 
 fn start_near(far: SocketAddr, key: &str, options: &[&str]) -> Program {
+    start_near_by(&PATHS, far, key, options)
+}
+
+fn start_near_by(paths: &[&str], far: SocketAddr, key: &str, options: &[&str]) -> Program {
     let to = far.to_string();
     let fixed = ["split", "--json", "--listen", "127.0.0.1:0", "--to", &to, "--key", key];
     let schedule = ["--schedule", "uniform", "--seed", "7"];
-    let paths = PATHS.iter().flat_map(|path| ["--path", path]).collect::<Vec<_>>();
+    let paths = paths.iter().flat_map(|path| ["--path", path]).collect::<Vec<_>>();
     Program::start(&[&fixed[..], &schedule, &paths, options].concat())
 }
 
@@ -329,6 +336,29 @@ fn two_programs_and_two_splitters_are_told_apart() {
     seen.sort_unstable();
     seen.dedup();
     assert_eq!(seen.len(), 3, "each has an address of its own at the server");
+}
+
+#[test]
+fn a_proxy_is_a_path_to_a_far_end_like_any_other() {
+    let mut world = World::start(unequal(), "7p");
+    let proxy = Socks::start(Manner::Noisy);
+    let paths = [format!("prx=socks5:{}", proxy.at), "b=addr:127.0.0.3".to_owned()];
+    world.near.signal("-INT");
+    world.far.next("ended");
+    let far_at = world.far_at.parse().unwrap();
+    let paths = paths.each_ref().map(String::as_str);
+    let key = world.key("home.key");
+    world.near = start_near_by(&paths, far_at, &key, &["--every", "7p", "--same-egress"]);
+    world.listen = listening(&mut world.near);
+    world.near.find("far_end", |event| event["state"] == "up");
+    // The tests' proxy takes milliseconds for a datagram, so that some are late.
+    let come = world.exchange(&bound(), 150).map(|numbers| numbers.len());
+    assert_eq!(come, [150, 150]);
+    let [near, _] = world.end();
+    for field in ["up_packets", "down_packets"] {
+        let shares = shares(&near["paths"], field);
+        assert!(shares.iter().all(|share| *share > 0.3), "{field} {shares:?}");
+    }
 }
 
 #[test]

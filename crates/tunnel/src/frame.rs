@@ -5,9 +5,10 @@
 //! data  = flow (2) · datagram
 //! ```
 //!
-//! A stamp is when the packet was sent, in microseconds of the sender's clock (the lowest 32 bits).
-//! A length is there where zeros follow, to make the packet as long as others. A flow is one program
-//! of the near end's: the far end speaks to the server from a port of its own for each.
+//! A stamp is when the packet was sent, in microseconds of the sender's clock (the lowest 32
+//! bits). A length is there where zeros follow, to make the packet as long as others. A flow is
+//! one program of the near end's: the far end speaks to the server from a port of its own for
+//! each.
 
 /// A frame, read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

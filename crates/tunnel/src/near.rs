@@ -25,8 +25,8 @@ const HASTE: [Duration; 3] =
 /// REJECT_AFTER_TIME): the other end may have forgotten them.
 const REJECT: Duration = Duration::from_secs(180);
 
-/// After the far end's farewell a handshake is begun anew; after each further one that follows soon, twice as
-/// late, as often as this.
+/// After the far end's farewell a handshake is begun anew; after each further one that follows
+/// soon, twice as late, as often as this.
 const FAREWELL: Duration = Duration::from_millis(500);
 const FAREWELLS: u32 = 6;
 /// A session that lasted so long was one.

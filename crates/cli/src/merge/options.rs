@@ -63,14 +63,14 @@ pub(super) struct Options {
     #[arg(long, value_name = "FILE", help_heading = "Ends")]
     key: Option<PathBuf>,
 
-    /// Who names the path of the next run of answers ('anabranch split --help' lists them) [default:
-    /// weighted:4]
+    /// Who names the path of the next run of answers ('anabranch split --help' lists them)
+    /// [default: weighted:4]
     #[arg(long, value_name = "SCHEDULE", help_heading = "Schedule")]
     #[serde(deserialize_with = "file::text")]
     schedule: Option<Spec>,
 
-    /// Length of a run: packets (50p), time (100ms), or random around that (~100ms) [default: 100ms,
-    /// or what the schedule's authors published]
+    /// Length of a run: packets (50p), time (100ms), or random around that (~100ms) [default:
+    /// 100ms, or what the schedule's authors published]
     #[arg(long, value_name = "LENGTH", help_heading = "Schedule")]
     #[serde(deserialize_with = "file::text")]
     every: Option<Every>,
@@ -79,7 +79,8 @@ pub(super) struct Options {
     #[arg(long, value_name = "N", help_heading = "Schedule")]
     seed: Option<u64>,
 
-    /// Make packets as long as the least of these lengths that they fit into, in bytes of UDP payload
+    /// Make packets as long as the least of these lengths that they fit into, in bytes of UDP
+    /// payload
     #[arg(long, value_name = "BYTES,...", value_delimiter = ',', help_heading = "Ends")]
     pad: Vec<u16>,
 
@@ -106,7 +107,8 @@ pub(super) struct Options {
 
     /// Serve counters to Prometheus at http://ADDRESS:PORT/metrics (OpenMetrics; docs/formats.md)
     ///
-    /// Whoever reaches that address reads how much each client sends and when: 127.0.0.1 is a good choice.
+    /// Whoever reaches that address reads how much each client sends and when: 127.0.0.1 is a good
+    /// choice.
     #[arg(long, value_name = "ADDRESS:PORT", help_heading = "Output", value_parser = address)]
     #[serde(deserialize_with = "file::address")]
     pub(super) metrics: Option<SocketAddr>,
@@ -138,7 +140,8 @@ fn servers<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<ServerOptio
 /// Reads the settings in the file at `path`.
 ///
 /// # Errors
-/// It cannot be read, is no TOML, or has an unknown key or a value that does not suit: with file and line.
+/// It cannot be read, is no TOML, or has an unknown key or a value that does not suit: with file
+/// and line.
 pub(super) fn read(path: &Path) -> Result<Options, Failure> {
     let name = path.display();
     let text = fs::read_to_string(path)
@@ -180,7 +183,8 @@ impl Options {
         if keys.peers.is_empty() {
             let file = file.display();
             return Err(Failure::misuse(format!(
-                "--key: '{file}' names no splitter that may come ('anabranch key {file} --peer NAME=PUBLIC' adds one)"
+                "--key: '{file}' names no splitter that may come ('anabranch key {file} \
+                 --peer NAME=PUBLIC' adds one)"
             )));
         }
         let schedule = self

@@ -1,5 +1,5 @@
-//! What both ends of a tunnel are told by their user: keys, and how packets are padded. [`crate::split`]
-//! has the near end, [`crate::merge`] the far end.
+//! What both ends of a tunnel are told by their user: keys, and how packets are padded.
+//! [`crate::split`] has the near end, [`crate::merge`] the far end.
 
 mod file;
 

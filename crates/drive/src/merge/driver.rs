@@ -1,5 +1,5 @@
-//! The loop: clients' packets to the core and what comes out to servers, servers' answers to the core and
-//! what comes out to clients.
+//! The loop: clients' packets to the core and what comes out to servers, servers' answers to the
+//! core and what comes out to clients.
 
 use std::collections::BTreeSet;
 use std::io;

@@ -1,5 +1,5 @@
-//! Sockets to servers: one for each flow of each client, so that a server sees each program of a client at an
-//! address of its own.
+//! Sockets to servers: one for each flow of each client, so that a server sees each program of a
+//! client at an address of its own.
 
 use std::collections::HashMap;
 use std::io;
@@ -53,8 +53,8 @@ impl Flows {
         Some(flow)
     }
 
-    /// The socket of a flow to `server`, which carries something now; opened if there is none, or if it leads
-    /// elsewhere.
+    /// The socket of a flow to `server`, which carries something now; opened if there is none, or
+    /// if it leads elsewhere.
     ///
     /// # Errors
     /// The kernel's; or there are too many flows, none of them this client's.

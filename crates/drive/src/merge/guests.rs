@@ -1,4 +1,5 @@
-//! What the driver knows of each client beside the core: its server, the schedule of its answers, its paths.
+//! What the driver knows of each client beside the core: its server, the schedule of its answers,
+//! its paths.
 
 use std::net::SocketAddr;
 
@@ -41,8 +42,8 @@ impl Guest {
         self.name.clone()
     }
 
-    /// It begins a session over so many paths. False if the schedule does not fit these, and the usual one takes its
-    /// place.
+    /// It begins a session over so many paths. False if the schedule does not fit these, and the
+    /// usual one takes its place.
     pub(super) fn begin(&mut self, settings: &Settings, paths: usize) -> bool {
         let stream = |purpose| seed::stream(settings.seed, self.id.0.into(), purpose);
         let usual: Spec = SCHEDULE.parse().expect("a family of that name exists");

@@ -1,5 +1,5 @@
-//! A far end's counters for Prometheus, on a port of their own: [`Metered`] decorates a [`Screen`]. Clients stand there by
-//! the names of the key file; no address does.
+//! A far end's counters for Prometheus, on a port of their own: [`Metered`] decorates a
+//! [`Screen`]. Clients stand there by the names of the key file; no address does.
 
 use std::fmt;
 use std::io;
@@ -30,7 +30,8 @@ pub struct Metered<'s> {
 }
 
 impl<'s> Metered<'s> {
-    /// Serves the counters at `address` from now on, until this is dropped; `version` is the program's.
+    /// Serves the counters at `address` from now on, until this is dropped; `version` is the
+    /// program's.
     ///
     /// # Errors
     /// The address cannot be listened on, or no thread can be had.

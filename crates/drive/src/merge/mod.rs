@@ -1,9 +1,9 @@
-//! The far end's driver: sockets and a clock around [`anabranch_tunnel::Far`], in front of UDP servers that
-//! know nothing of it.
+//! The far end's driver: sockets and a clock around [`anabranch_tunnel::Far`], in front of UDP
+//! servers that know nothing of it.
 //!
-//! [`run`] is the whole program. Clients' packets come to one socket, whichever path they take; each flow of
-//! a client has a socket of its own to the server. Answers are dealt to the client's paths by a schedule of
-//! its own.
+//! [`run`] is the whole program. Clients' packets come to one socket, whichever path they take;
+//! each flow of a client has a socket of its own to the server. Answers are dealt to the client's
+//! paths by a schedule of its own.
 
 mod driver;
 mod flows;

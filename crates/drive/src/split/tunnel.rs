@@ -1,8 +1,8 @@
-//! The near end of a tunnel in the loop: what the core has given a path is sealed for the far end, what
-//! comes from there is opened and handed to the core as the server's.
+//! The near end of a tunnel in the loop: what the core has given a path is sealed for the far end,
+//! what comes from there is opened and handed to the core as the server's.
 //!
-//! The core's sessions are the tunnel's flows. Their datagrams share one socket for each four-tuple,
-//! that of [`TUNNEL`].
+//! The core's sessions are the tunnel's flows. Their datagrams share one socket for each
+//! four-tuple, that of [`TUNNEL`].
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -302,8 +302,8 @@ impl Driver<'_> {
         self.send(now, &outgoing);
     }
 
-    /// Does what is due of the tunnel: what waited for others, words of our own, what is known of the
-    /// far end and of each path.
+    /// Does what is due of the tunnel: what waited for others, words of our own, what is known of
+    /// the far end and of each path.
     pub(super) fn tend_tunnel(&mut self, now: Time) {
         if self.tunnel.is_none() || !self.servers.contains_key(&TUNNEL) {
             return;
@@ -343,8 +343,8 @@ impl Driver<'_> {
         }
     }
 
-    /// The core is told what is wrong with a path, as far as this machine can tell; what the far end's
-    /// silence says of it stands beside.
+    /// The core is told what is wrong with a path, as far as this machine can tell; what the far
+    /// end's silence says of it stands beside.
     pub(super) fn tell_path(&mut self, now: Time, path: PathId, broken: Option<DownReason>) {
         let tunnel = self.tunnel.as_mut();
         let condition = tunnel.and_then(|tunnel| tunnel.paths.get_mut(path.index()));

@@ -22,7 +22,8 @@ pub(super) struct Row {
     pub(super) client: String,
     pub(super) path: usize,
     pub(super) counters: PathSnapshot,
-    /// Bits of programs' datagrams per second, to the server and from it, since the snapshot before.
+    /// Bits of programs' datagrams per second, to the server and from it, since the snapshot
+    /// before.
     pub(super) rates: [f64; 2],
 }
 

@@ -25,8 +25,8 @@ pub(super) struct Plain {
 }
 
 impl Plain {
-    /// Lines to stdout and stderr; with `quiet` only warnings, to stderr; with `verbose` the counters in
-    /// systemd's journal too.
+    /// Lines to stdout and stderr; with `quiet` only warnings, to stderr; with `verbose` the
+    /// counters in systemd's journal too.
     ///
     /// # Errors
     /// The threads that write them cannot be had.
