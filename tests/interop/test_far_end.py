@@ -168,7 +168,7 @@ def test_a_capture_of_each_path_holds_no_field_of_wireguard_and_none_that_counts
         }
         with world.tunnel.server.web(site(tmp_path, SEEN)):
             assert not world.tunnel.download(SEEN).fault(SEEN)
-        seen = {name: dump.stop() for name, dump in dumps.items()}
+        seen = {name: dump.stop(most_lost=0.05) for name, dump in dumps.items()}
     for name, packets in seen.items():
         down = [packet for packet in packets if not packet.is_to_port(farend.PORT)]
         full = [packet for packet in down if packet.size == 1500]

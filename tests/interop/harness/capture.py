@@ -49,20 +49,25 @@ class Tcpdump(Closing):
         self._stopped = False
         self.captured = 0
 
-    def stop(self) -> list[Packet]:
+    def stop(self, most_lost: float = 0.0) -> list[Packet]:
         """Ends the capture and reads it.
 
+        ``most_lost`` is the share of the packets that may be missing where nothing is counted.
+
         Raises:
-            PeerFailed: the kernel dropped packets, so that the capture cannot be believed.
+            PeerFailed: the kernel dropped more, so that the capture cannot be believed.
         """
         time.sleep(0.3)  # what was sent last is on its way through the capture's buffer
         self._process.interrupt_and_wait()
         said = self._process.output()
         self.close()
         captured = re.search(r"(\d+) packets? captured", said)
-        if captured is None or not re.search(r"\b0 packets dropped by kernel", said):
+        dropped = re.search(r"(\d+) packets? dropped by kernel", said)
+        if captured is None or dropped is None:
             raise PeerFailed(f"tcpdump: {said}")
         self.captured = int(captured[1])
+        if int(dropped[1]) > most_lost * self.captured:
+            raise PeerFailed(f"tcpdump: {said}")
         return list(read_pcap(self.file))
 
     def close(self) -> None:
