@@ -12,7 +12,8 @@ use anabranch_drive::packet::write as write_packet;
 use anabranch_fuzz::documents::NOW;
 use anabranch_links::{Context, Link};
 use anabranch_multipath::seed::stream;
-use anabranch_onion::directory::descriptor::Description;
+use anabranch_onion::directory::bandwidth::BandwidthHistory;
+use anabranch_onion::directory::descriptor::{Description, Published};
 use anabranch_onion::directory::http;
 use anabranch_onion::directory::policy::ExitPolicy;
 use anabranch_onion::directory::reply::{Encoding, Reply};
@@ -36,6 +37,7 @@ fn main() -> Outcome {
     write(&corpus.join("dns_wireguard_mosh"), &[wireguard(), dns(), mosh()].concat())?;
     write(&corpus.join("consensuses"), &consensuses())?;
     write(&corpus.join("core_driver"), &scripts())?;
+    write(&corpus.join("directory"), &directory()?)?;
     write(&corpus.join("documents"), &documents()?)?;
     write(&corpus.join("ip_packets"), &ip_packets()?)?;
     write(&corpus.join("socks"), &proxies())?;
@@ -266,6 +268,7 @@ fn documents() -> Result<Seeds, Box<dyn Error>> {
         platform: "Anabranch".to_owned(),
         protocols: "Link=4-5 Relay=2-4".to_owned(),
         bandwidth: [1; 3],
+        history: BandwidthHistory::default(),
         uptime: 1,
         contact: None,
         family: Vec::new(),
@@ -293,6 +296,36 @@ fn documents() -> Result<Seeds, Box<dyn Error>> {
         ("request", seed(6, &http::get("/tor/micro/d/abc-def.z"))),
         ("request-post", seed(6, &http::post("/tor/", "127.0.0.1", b"router"))),
         ("exit-policy", seed(7, b"reject private:*\naccept 192.0.2.0/24:80-443\nreject [::]/0:*")),
+    ])
+}
+
+/// Requests of a cache, and what authorities answer to a cache's own, each behind the byte that
+/// names its kind.
+fn directory() -> Result<Seeds, Box<dyn Error>> {
+    let keys = RelayKeys::generate(&mut stream(2, 0, "directory"), NOW)?;
+    let at = std::net::SocketAddrV4::new(Ipv4Addr::new(192, 0, 2, 1), 9001);
+    let description = Description::new("one".to_owned(), at, "Anabranch".to_owned());
+    let Published { server, extra } = description.publish(&keys, NOW)?;
+    let seed = |kind: u8, text: &[u8]| [&[kind], text].concat();
+    let ask = |path: &str| seed(0, &http::get(path));
+    let [one, two, three] = ["01", "22", "33"].map(|byte| byte.repeat(20));
+    let consensus = "network-status-version 3\nvote-status consensus\nconsensus-method 33\n\
+        valid-after 2027-01-15 07:00:00\n";
+    let named = server.lines().find_map(|line| line.strip_prefix("extra-info-digest "));
+    Ok(vec![
+        ("consensus", ask("/tor/status-vote/current/consensus/AAAAAA.z")),
+        ("consensus-diff", ask("/tor/status-vote/current/consensus-microdesc/diff/00/AAAAAA")),
+        ("server-all", ask("/tor/server/all.z")),
+        ("server-authority", ask("/tor/server/authority")),
+        ("server-fp", ask(&format!("/tor/server/fp/{one}+{two}+{one}.z"))),
+        ("server-d", ask(&format!("/tor/server/d/{two}.z"))),
+        ("extra-d", ask(&format!("/tor/extra/d/{three}+x"))),
+        ("extra-fp", ask(&format!("/tor/extra/fp/{one}"))),
+        ("micro", ask(&format!("/tor/micro/d/{}-{0}.z", "A".repeat(43)))),
+        ("keys", ask("/tor/keys/fp-sk/AA-BB.z")),
+        ("documents", seed(1, (server.clone() + &extra + "@note\n" + &server).as_bytes())),
+        ("consensus-text", seed(2, consensus.as_bytes())),
+        ("extra-digests", seed(3, named.unwrap_or_default().as_bytes())),
     ])
 }
 

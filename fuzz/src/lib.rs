@@ -10,6 +10,7 @@
 pub mod censor;
 pub mod consensuses;
 pub mod core_driver;
+pub mod directory;
 pub mod dns_wireguard_mosh;
 pub mod documents;
 mod input;
@@ -39,6 +40,7 @@ pub const TARGETS: &[(&str, Check)] = &[
     ("censor", censor::check),
     ("consensuses", consensuses::check),
     ("core_driver", core_driver::check),
+    ("directory", directory::check),
     ("dns_wireguard_mosh", dns_wireguard_mosh::check),
     ("documents", documents::check),
     ("ip_packets", ip_packets::check),

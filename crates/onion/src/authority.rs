@@ -84,6 +84,9 @@ pub struct Settings {
     pub rules: Rules,
     /// The network's parameters (param-spec).
     pub params: BTreeMap<String, i32>,
+    /// Kilobytes a second that relays count for, by RSA identity, until others are measured
+    /// ([`Authority::measure`]).
+    pub measured: BTreeMap<[u8; 20], u32>,
 }
 
 /// When the first consensus is made: as soon as so many relays run, or so much time has passed.
@@ -108,6 +111,7 @@ impl Default for Settings {
             judgement: Judgement::default(),
             rules: Rules::default(),
             params: BTreeMap::new(),
+            measured: BTreeMap::new(),
         }
     }
 }
@@ -144,7 +148,8 @@ impl Authority {
     /// An authority that knows no relay yet.
     #[must_use]
     pub fn new(about: About, settings: Settings, keys: AuthorityKeys) -> Authority {
-        let roll = Roll::new(settings.rules.clone(), settings.reach());
+        let mut roll = Roll::new(settings.rules.clone(), settings.reach());
+        roll.measure(settings.measured.clone());
         let (documents, shared, random) = (Documents::default(), None, None);
         Authority { about, settings, keys, roll, documents, shared, random, since: None }
     }
@@ -346,6 +351,12 @@ impl Authority {
     #[must_use]
     pub fn identity(&self) -> [u8; 20] {
         self.about.identity
+    }
+
+    /// The RSA identity of the relay that it is as well.
+    #[must_use]
+    pub fn relay(&self) -> [u8; 20] {
+        self.about.relay
     }
 
     /// What is to be kept of relays besides descriptors, by their RSA identities: of those that have ever answered.

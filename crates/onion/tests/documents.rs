@@ -13,6 +13,7 @@ use std::process::Command;
 
 use anabranch_multipath::seed::stream;
 use anabranch_onion::authority::{About, Authority, First, Judgement, Room, Settings};
+use anabranch_onion::directory::bandwidth::BandwidthHistory;
 use anabranch_onion::directory::descriptor::Description;
 use anabranch_onion::directory::policy::ExitPolicy;
 use anabranch_onion::wire::dirkeys::IdentityKey;
@@ -146,6 +147,7 @@ fn description(number: u8) -> Description {
         platform: "Anabranch 0.1.0 on Linux".to_owned(),
         protocols: "FlowCtrl=1-2 Link=4-5 LinkAuth=3 Relay=2-4".to_owned(),
         bandwidth: [1_000_000; 3],
+        history: BandwidthHistory::default(),
         uptime: 100,
         contact: None,
         family: Vec::new(),

@@ -27,6 +27,20 @@ def events_of(process: Background, kind: str = "") -> list[dict[str, object]]:
     return [event for event in told if kind in ("", event["event"])]
 
 
+def http_get(port: int, path: str, **headers: str) -> tuple[int, str, bytes]:
+    """What a directory port answers: the status, how it is packed, and the bytes as they are."""
+    link = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    # Else it would say that it wants nothing packed.
+    link.putrequest("GET", path, skip_accept_encoding=True)
+    for name, value in headers.items():
+        link.putheader(name, value)
+    link.endheaders()
+    answer = link.getresponse()
+    body = answer.read()
+    link.close()
+    return answer.status, answer.getheader("Content-Encoding", "identity"), body
+
+
 def client_command(
     network: TorNetwork, folder: Path, authorities: Sequence[str] | None = None
 ) -> tuple[list[str], int]:
@@ -127,17 +141,9 @@ class OurAuthority(Closing):
         Raises:
             PeerFailed: with the status, if that is not 200.
         """
-        link = http.client.HTTPConnection("127.0.0.1", self.dirport, timeout=30)
-        # Else it would say that it wants nothing packed.
-        link.putrequest("GET", path, skip_accept_encoding=True)
-        for name, value in headers.items():
-            link.putheader(name, value)
-        link.endheaders()
-        answer = link.getresponse()
-        body = answer.read()
-        link.close()
-        if answer.status != HTTPStatus.OK:
-            raise PeerFailed(f"{answer.status} {answer.reason}")
+        status, _, body = http_get(self.dirport, path, **headers)
+        if status != HTTPStatus.OK:
+            raise PeerFailed(f"{status} for {path}")
         return body
 
     def close(self) -> None:

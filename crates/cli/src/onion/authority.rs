@@ -26,9 +26,6 @@ use super::reread::{Source, common, names, reread};
 use super::{Common, either, fingerprints, platform, read};
 use crate::failure::Failure;
 
-/// Bytes a second: an authority carries little.
-const RATE: u64 = 1 << 30;
-const CLAIM: u64 = 100 << 10;
 /// Seconds between consensuses in the public network, and the fewest that make sense.
 const INTERVAL: u64 = 3600;
 const LEAST_INTERVAL: u64 = 10;
@@ -195,7 +192,6 @@ impl AuthorityArgs {
         let at = SocketAddrV4::new(address, or.port());
         Ok(Description {
             dir_port: dir.port(),
-            bandwidth: [RATE, RATE, CLAIM],
             contact: self.contact.clone(),
             ..Description::new(nickname, at, platform())
         })
@@ -231,6 +227,7 @@ impl AuthorityArgs {
                 per_address: self.per_address.unwrap_or(if self.allow_private { 0 } else { 2 }),
             },
             params: params(&self.param)?,
+            ..core::Settings::default()
         })
     }
 

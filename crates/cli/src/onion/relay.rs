@@ -33,8 +33,6 @@ const MEMORY_MB: usize = 512;
 const GRACE_S: u64 = 30;
 /// Bytes a second if nobody says: as good as without limit (C tor's figure).
 const RATE: u64 = 1 << 30;
-/// Bytes a second that a relay says it can carry if nobody says, until it was seen to carry more: at 0 no client would ever try it.
-const CLAIM: u64 = 1 << 20;
 /// Fewer serve nobody (C tor's figure).
 const LEAST_RATE: u64 = 75 << 10;
 /// What `--help` ends with.
@@ -211,7 +209,7 @@ impl RelayArgs {
         Ok(Some(SocketAddrV6::new(address, listen.port(), 0, 0)))
     }
 
-    /// Bytes a second, in bursts, and what the operator thinks of it.
+    /// Bytes a second, and in bursts; what was observed is the relay's to say.
     fn bandwidth(&self) -> Result<[u64; 3], Failure> {
         let rate = self.rate.unwrap_or(RATE);
         let burst = self.burst.unwrap_or(rate);
@@ -224,7 +222,7 @@ impl RelayArgs {
                 format!("--burst {burst} is less than --rate {rate}: it must be as much or more");
             return Err(Failure::misuse(told));
         }
-        Ok([rate, burst, self.rate.unwrap_or(CLAIM)])
+        Ok([rate, burst, 0])
     }
 
     pub(super) fn description(&self) -> Result<Description, Failure> {

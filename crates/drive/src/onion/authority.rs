@@ -8,7 +8,7 @@
 //! * `vault`: descriptors, what is known of relays, the last consensus: all on disk before anybody is told.
 //! * `registry`: the thread that owns all that changes (`ledger`) and does what is due; `wall`: what the machine's clock does meanwhile.
 //! * `desk`: the thread of the port in the clear and of probes; `counter`: its connections.
-//! * `bureau`: what both ports and the registry have in common; `wholes`: answers that take long to pack.
+//! * `bureau`: what both ports and the registry have in common.
 
 use std::fmt;
 use std::fs::{self, File};
@@ -41,7 +41,6 @@ mod ledger;
 mod registry;
 mod vault;
 mod wall;
-mod wholes;
 
 /// The file with our `DirAuthority` line, for `--authorities` and for torrc's `%include`.
 const LINE: &str = "authorities";

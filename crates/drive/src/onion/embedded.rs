@@ -3,6 +3,7 @@
 //!
 //! Addresses are `127.N.0.1`, so that no two nodes are of one /16, and a path takes any three of them.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::io::{self, Write};
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
@@ -36,10 +37,9 @@ const DIR_PORT: u16 = 9030;
 const AUTHORITY: u8 = 1;
 /// Bytes of cells that may wait in the client.
 const MEMORY: usize = 128 << 20;
-/// Bytes a second: as good as without limit.
-const RATE: u64 = 1 << 30;
-/// All relays say that they can carry as much, so that paths are drawn evenly.
-const CLAIM: u64 = 100 << 20;
+/// Kilobytes a second that each relay counts for, so that paths are drawn evenly; as much as C
+/// tor's authorities give at most to one that nobody measured, such as a stranger that joins.
+const EVEN: u32 = 20;
 
 /// How the network is to be.
 pub struct Settings {
@@ -202,9 +202,10 @@ impl Network {
         rings: Vec<KeyRing>,
         teller: &Sender<(String, FromNode)>,
     ) -> Result<String, EmbeddedError> {
+        let even = rings.iter().map(|ring| (ring.keys().rsa_identity(), EVEN)).collect();
         let mut rings = (AUTHORITY..).zip(rings);
         let Some((_, ring)) = rings.next() else { return Ok(String::new()) };
-        let (office, running) = authority(settings, &ring, teller.clone())?;
+        let (office, running) = authority(settings, &ring, even, teller.clone())?;
         let line = running.line.clone();
         self.authority = Some(running);
         self.nodes.push(Node::start(settings, AUTHORITY, ring, office, teller)?);
@@ -336,6 +337,7 @@ impl Watch for Teller {
 fn authority(
     settings: &Settings,
     ring: &KeyRing,
+    measured: BTreeMap<[u8; 20], u32>,
     teller: Sender<(String, FromNode)>,
 ) -> Result<(Office, Running), EmbeddedError> {
     let node = name(AUTHORITY);
@@ -355,7 +357,7 @@ fn authority(
         Arc::clone(ring.keys()),
         listen,
         data,
-        judge(relays, interval),
+        core::Settings { measured, ..judge(relays, interval) },
     );
     authority::start(how, Box::new(tell)).map_err(EmbeddedError::Authority)
 }
@@ -423,7 +425,6 @@ fn description(settings: &Settings, node: u8) -> Description {
     let at = SocketAddrV4::new(address(node), OR_PORT);
     Description {
         dir_port: if node == AUTHORITY { DIR_PORT } else { 0 },
-        bandwidth: [RATE, RATE, CLAIM],
         policy,
         ..Description::new(name(node), at, settings.platform.clone())
     }

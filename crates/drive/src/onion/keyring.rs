@@ -44,6 +44,12 @@ impl KeyRing {
         Ok(ring)
     }
 
+    /// The folder of the relay's data, in which `keys` lies.
+    #[must_use]
+    pub fn data(&self) -> &Path {
+        self.folder.parent().unwrap_or(&self.folder)
+    }
+
     /// The present keys.
     #[must_use]
     pub fn keys(&self) -> &Arc<RelayKeys> {

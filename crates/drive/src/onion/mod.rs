@@ -8,7 +8,8 @@
 //!   as it is given threads, joined by rings.
 //! * [`authority`]: a directory authority's thread beside its relay.
 //! * [`metrics`]: a relay's numbers for Prometheus.
-//! * [`office`]: the thread that talks to authorities.
+//! * [`office`]: the thread that talks to authorities; what it has to give is in its `library`, and
+//!   `wholes` packs what takes long.
 //! * [`reload`]: settings that are read again while any of them runs; [`skew`]: whose clock is wrong.
 
 pub mod answers;
@@ -19,6 +20,7 @@ mod conn;
 mod dns;
 pub mod embedded;
 pub mod keyring;
+mod library;
 mod links;
 mod meter;
 pub mod metrics;
@@ -32,6 +34,7 @@ pub mod skew;
 pub mod state;
 mod station;
 pub mod store;
+mod wholes;
 
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;

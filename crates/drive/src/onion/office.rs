@@ -16,9 +16,9 @@ use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anabranch_onion::directory::cache::Cache;
-use anabranch_onion::directory::descriptor::Description;
+use anabranch_onion::directory::descriptor::{Description, Published, signed_digest};
 use anabranch_onion::directory::fetch::{
-    AuthorityIdentity, Directory, Event, Failure, Job, Source, Want,
+    AuthorityIdentity, Directory, Event, Failure, Job, Source,
 };
 use anabranch_onion::directory::http::{Response, ResponseReader, get, post};
 use anabranch_onion::directory::network::Network;
@@ -27,16 +27,19 @@ use anabranch_onion::wire::keys::RelayKeys;
 use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::Rng;
 
+use copies::Copies;
 use due::Due;
 use texts::Texts;
 
 use super::answers::Answers;
 use super::authorities::Authority;
+use super::library::Library;
 use super::store::{StoreError, private_folder, read_text, replace};
 use crate::clock::Clock;
 
 pub(super) use due::REPUBLISH_S;
 
+mod copies;
 mod due;
 mod texts;
 
@@ -159,6 +162,7 @@ impl Office {
         let (waker, bell) = UnixStream::pair()?;
         waker.set_nonblocking(true)?;
         bell.set_nonblocking(true)?;
+        let bell = Arc::new(bell);
         let ((orders, ordered), (sender, news)) = (channel(), channel());
         let authorities = Vec::new();
         Ok((Office { authorities, orders, news, waker }, Desk { news: sender, bell }, ordered))
@@ -216,16 +220,17 @@ impl Office {
 }
 
 /// Where news are left.
+#[derive(Clone)]
 pub(super) struct Desk {
     news: Sender<News>,
-    bell: UnixStream,
+    bell: Arc<UnixStream>,
 }
 
 impl Desk {
     pub(super) fn tell(&mut self, news: News) {
         let _ = self.news.send(news);
         // A full pipe has been rung already.
-        let _ = self.bell.write(&[1]);
+        let _ = (&*self.bell).write(&[1]);
     }
 }
 
@@ -233,7 +238,10 @@ impl Desk {
 struct Clerk {
     settings: Settings,
     directory: Directory,
-    cache: Cache,
+    /// Who answers from it has another pointer to it, and sees no change.
+    cache: Arc<Cache>,
+    library: Arc<Library>,
+    copies: Copies,
     /// Texts of microdescriptors that are known, to be kept.
     microdescs: Texts,
     description: Option<Description>,
@@ -248,11 +256,19 @@ struct Clerk {
 
 impl Clerk {
     fn new(settings: Settings, rng: ChaCha20Rng, desk: Desk) -> Clerk {
+        let mut directory = Directory::new(identities(&settings), settings.share_subnets);
+        let mut cache = Cache::default();
+        if settings.cache {
+            directory.for_a_cache();
+            settings.keys.iter().for_each(|keys| cache.we_are(keys.rsa_identity()));
+        }
         Clerk {
-            directory: Directory::new(identities(&settings), settings.share_subnets),
+            directory,
+            cache: Arc::new(cache),
+            library: Library::new(desk.clone()),
+            copies: Copies::new(settings.authorities.iter().map(|one| one.v3).collect()),
             due: vec![Due::now(); settings.authorities.len()],
             settings,
-            cache: Cache::default(),
             microdescs: Texts::default(),
             description: None,
             out: BTreeMap::new(),
@@ -269,12 +285,16 @@ impl Clerk {
             let Ok(order) = orders.recv() else { return };
             self.follow(order);
         }
+        self.publish();
+        // There may be much of it, and nobody waits for it.
+        self.restore_copies();
         loop {
             self.publish();
             while let Some(job) = self.directory.poll(self.millis(), unix(), &mut self.rng) {
                 self.carry(job);
             }
-            match orders.recv_timeout(self.pause()) {
+            let pause = if self.copy_some() { Duration::ZERO } else { self.pause() };
+            match orders.recv_timeout(pause) {
                 Ok(order) => self.follow(order),
                 Err(RecvTimeoutError::Timeout) => self.keep_microdescs(false),
                 Err(RecvTimeoutError::Disconnected) => return self.keep_microdescs(true),
@@ -305,9 +325,11 @@ impl Clerk {
         self.due = authorities.iter().map(due).collect();
         (self.settings.authorities, self.settings.share_subnets) = (authorities, share_subnets);
         self.directory.begin_anew(identities(&self.settings), share_subnets);
+        self.copies = Copies::new(self.settings.authorities.iter().map(|one| one.v3).collect());
         // What comes of requests for others is nothing to these.
         self.out.clear();
         self.restore();
+        self.restore_copies();
     }
 
     fn pause(&self) -> Duration {
@@ -315,7 +337,8 @@ impl Clerk {
         let due = self.due.iter().map(|due| due.wait(unix()) * 1000).min();
         let publish = self.description.as_ref().and(due).unwrap_or(u64::MAX);
         let keep = self.microdescs.wait(self.millis()).unwrap_or(u64::MAX);
-        Duration::from_millis(fetch.min(publish).min(keep).clamp(20, 60_000))
+        let wait = fetch.min(publish).min(keep).min(self.copies_wait());
+        Duration::from_millis(wait.clamp(20, 60_000))
     }
 
     fn millis(&self) -> u64 {
@@ -328,6 +351,10 @@ impl Clerk {
         let [certs, consensus, microdescs] = &kept;
         let events = self.directory.restore(certs, consensus, microdescs, unix(), &mut self.rng);
         self.take(events);
+    }
+
+    fn cache_mut(&mut self) -> &mut Cache {
+        Arc::make_mut(&mut self.cache)
     }
 
     fn describe(&mut self, description: Description) {
@@ -402,7 +429,7 @@ impl Clerk {
                     self.keep(CONSENSUS, &text);
                     // Packed in all encodings, with the ways from those before: for nobody, if nobody is answered.
                     if self.settings.cache {
-                        self.cache.consensus(&text, signers);
+                        self.cache_mut().consensus(&text, signers);
                     }
                     self.look_for_us();
                     known = true;
@@ -410,14 +437,14 @@ impl Clerk {
                 Event::Certificates(text) => self.keep(CERTS, &text),
                 Event::Microdesc(digest, text) => {
                     if self.settings.cache {
-                        self.cache.microdesc_text(digest, &text);
+                        self.cache_mut().microdesc_text(digest, &text);
                     }
                     self.microdescs.put(digest, text);
                     known = true;
                 }
                 Event::Late(seconds, is_used) => self.tell_late(seconds, is_used),
                 Event::Ready => ready = true,
-                Event::Failed(want, _, failure) => self.complain(&want, &failure),
+                Event::Failed(want, _, failure) => self.complain(want.name(), &failure),
             }
         }
         self.keep_microdescs(false);
@@ -442,8 +469,7 @@ impl Clerk {
         }
     }
 
-    fn complain(&mut self, want: &Want, failure: &Failure) {
-        let what = want.name();
+    fn complain(&mut self, what: &str, failure: &Failure) {
         self.desk.tell(News::Trouble(format!("{what} could not be had: {failure}; trying again")));
     }
 
@@ -462,8 +488,10 @@ impl Clerk {
             self.desk.tell(News::Network(network));
         }
         if self.settings.cache {
-            self.cache.certs(self.directory.certs().to_vec());
-            self.desk.tell(News::Cache(Arc::new(self.cache.clone())));
+            let certs = self.directory.certs().to_vec();
+            self.cache_mut().certs(certs);
+            self.library.show(Arc::clone(&self.cache));
+            self.library.ring();
         }
     }
 
@@ -479,7 +507,7 @@ impl Clerk {
             network.consensus().relays.iter().map(|relay| relay.microdesc).collect();
         let all = self.microdescs.write(now, &named);
         if self.settings.cache {
-            self.cache.keep_microdescs(&named);
+            self.cache_mut().keep_microdescs(&named);
         }
         self.keep(MICRODESCS, &all);
     }
@@ -500,14 +528,18 @@ impl Clerk {
         if due.is_empty() {
             return;
         }
-        let text = match description.sign(keys, unix()) {
-            Ok(text) => text,
+        let Published { server, extra } = match description.publish(keys, unix()) {
+            Ok(published) => published,
             Err(error) => {
                 self.due.iter_mut().for_each(|due| due.put_off(unix()));
                 return self.desk.tell(News::Trouble(format!("no descriptor: {error}")));
             }
         };
-        self.cache.own_descriptor(text.clone());
+        let (id, digests) =
+            (keys.rsa_identity(), [&server, &extra].map(|text| signed_digest(text)));
+        self.cache_mut().relay(id, (&server, digests[0]), Some((&extra, digests[1])));
+        self.library.show(Arc::clone(&self.cache));
+        let text = server + &extra;
         due.into_iter().for_each(|place| self.publish_to(place, &text));
     }
 

@@ -28,18 +28,18 @@ use crate::files;
 use crate::manager::tell;
 use clocked::Clocked;
 use hands::{Hands, Order};
+use history::Kept;
 use linkkeys::{LinkKeys, link_key};
 pub use live::{Changes, Live};
-use observed::Observed;
 use shard::{Newcomer, Parts, Shard};
 
 mod answers;
 mod clocked;
 mod exits;
 mod hands;
+mod history;
 mod linkkeys;
 mod live;
-mod observed;
 mod shard;
 
 /// Tokens of the first shard's single files, beside those of each.
@@ -51,7 +51,7 @@ const READY: &str = "links may come";
 /// Certificates of links hold for two days.
 const RECERTIFY: Duration = Duration::from_secs(12 * 3600);
 /// How often we are described anew; what is no news is published only when it is due.
-const DESCRIBE: Duration = Duration::from_secs(3600);
+const DESCRIBE: Duration = Duration::from_secs(60);
 
 /// How a relay is to run.
 pub struct Settings {
@@ -168,6 +168,9 @@ pub fn run_rereading(
         watch.note(trouble);
     }
     while head.turn(stop, watch)? {}
+    if let Err(error) = head.kept.write() {
+        watch.note(&format!("{error}; what was carried of late is forgotten"));
+    }
     Ok(())
 }
 
@@ -177,10 +180,10 @@ struct Head<'r> {
     hands: Hands,
     entrance: Entrance,
     settings: Settings,
+    kept: Kept,
     /// Those of all shards: received, sent.
     meters: [Meter; 2],
     reload: Option<Reload<'r, Changes>>,
-    observed: Observed,
     /// The TLS certificate that we show, and who makes the next.
     certificate: Vec<u8>,
     link_keys: LinkKeys,
@@ -207,22 +210,24 @@ impl<'r> Head<'r> {
         shard.station.watch(settings.office.waker(), DIRECTORY)?;
         reload.iter().try_for_each(|reload| shard.station.watch(&reload.hangup, HANGUP))?;
         let hands = Hands::start(parts)?;
-        settings.office.publish(settings.live.description.clone());
-        Ok(Head {
+        let kept = Kept::read(settings.keys.data()).map_err(io::Error::other)?;
+        let head = Head {
             shard,
             hands,
             entrance: Entrance::default(),
             settings,
+            kept,
             meters,
             reload,
-            observed: Observed::default(),
             certificate: key.certificate,
             link_keys: LinkKeys::default(),
             ticked: Time::ZERO,
             certified: Time::ZERO,
             described: Time::ZERO,
             ends: None,
-        })
+        };
+        head.describe();
+        Ok(head)
     }
 
     /// Waits, takes what is ready to the core, does what the core says; false if it is time to end.
@@ -245,7 +250,7 @@ impl<'r> Head<'r> {
             self.ticked = now;
             self.hands.listen(watch)?;
             let numbers = self.numbers();
-            self.observed.note(numbers.carried);
+            self.kept.note(now, unix(), numbers.carried);
             watch.numbers(now, &numbers);
             self.renew(now, watch);
         }

@@ -9,9 +9,8 @@ use super::roll::Rules;
 use super::said::{self, Said};
 use super::turns::Standing;
 use crate::directory::civil::from_utc;
-use crate::directory::descriptor::hex;
+use crate::directory::descriptor::signed_digest;
 use crate::relay::is_public;
-use crate::wire::keys::sha1;
 use crate::wire::netdoc::{Described, DocumentError, check_descriptor};
 
 /// The longest upload: a descriptor and its extra-info document (C tor's figure for a descriptor is 20,000).
@@ -93,14 +92,15 @@ impl Entry {
             return Err(Refusal::Private(address));
         }
         let said = said::read(descriptor);
-        let extra = extra.map(|text| (text.to_owned(), sha1(signed_part(text).as_bytes())));
-        let fits = |(_, digest): &(String, [u8; 20])| said.extra.as_deref() == Some(&hex(digest));
+        let extra = extra.map(|text| (text.to_owned(), signed_digest(text)));
+        let fits =
+            |(text, _): &(String, [u8; 20])| said.extra.is_some_and(|digests| digests.fit(text));
         if !extra.as_ref().is_none_or(fits) {
             return Err(Refusal::Beside);
         }
         Ok(Entry {
             text: descriptor.to_owned(),
-            digest: sha1(signed_part(descriptor).as_bytes()),
+            digest: signed_digest(descriptor),
             reach: described.addresses.iter().map(|address| (*address, None)).collect(),
             weight: (said.bandwidth, false),
             described,
@@ -237,10 +237,4 @@ fn divided(text: &str) -> Result<(&str, Option<&str>), Refusal> {
     };
     let single = one(descriptor, "router ") && extra.is_none_or(|extra| one(extra, "extra-info "));
     if single { Ok((descriptor, extra)) } else { Err(Refusal::Beside) }
-}
-
-/// What a document's digest is over: all but the RSA signature itself (dir-spec, "router-signature").
-fn signed_part(text: &str) -> &str {
-    const MARK: &str = "\nrouter-signature\n";
-    text.find(MARK).map_or(text, |place| &text[..place + MARK.len()])
 }

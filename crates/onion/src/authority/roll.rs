@@ -18,6 +18,9 @@ const MOST: usize = 50_000;
 const GRACE: u64 = 24 * 3600;
 /// Kilobytes a second that a relay counts for at most that nobody measured, where others were (C tor's maxunmeasuredbw).
 const UNMEASURED: u32 = 20;
+/// The same of one that was not seen to carry anything yet: at 0 nobody would ever try it where
+/// others have more.
+const LEAST: u32 = 1;
 
 /// What became of an upload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -387,8 +390,8 @@ impl Roll {
     fn weight(&self, id: &[u8; 20], said: u32) -> (u32, bool) {
         match self.measured.get(id) {
             Some(&measured) => (measured, true),
-            None if self.measured.is_empty() => (said, false),
-            None => (said.min(UNMEASURED), false),
+            None if self.measured.is_empty() => (said.max(LEAST), false),
+            None => (said.clamp(LEAST, UNMEASURED), false),
         }
     }
 }

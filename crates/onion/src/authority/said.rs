@@ -1,6 +1,7 @@
 //! What a descriptor says in plain lines: read from a text whose signatures are checked already.
 
 use super::summary;
+use crate::directory::extra::ExtraDigests;
 use crate::directory::policy::ExitPolicy;
 
 /// The fields that documents repeat.
@@ -27,8 +28,8 @@ pub(super) struct Said {
     pub(super) policy_v6: Option<String>,
     /// Exits to ports 80 and 443 of one /8 at least.
     pub(super) exits: bool,
-    /// SHA-1 of its extra-info document, upper-case hex.
-    pub(super) extra: Option<String>,
+    /// By which it names its extra-info document.
+    pub(super) extra: Option<ExtraDigests>,
 }
 
 /// Reads a checked descriptor.
@@ -50,7 +51,7 @@ pub(super) fn read(text: &str) -> Said {
         policy: policy.summary(),
         policy_v6: find("ipv6-policy").map(str::to_owned).filter(|text| text != "reject 1-65535"),
         exits: summary::exits(&policy),
-        extra: find("extra-info-digest").and_then(|rest| rest.split(' ').next()).map(str::to_owned),
+        extra: find("extra-info-digest").and_then(ExtraDigests::named),
     }
 }
 
@@ -116,7 +117,7 @@ mod tests {
     const TEXT: &str = "router one 192.0.2.1 9001 0 9030\nidentity-ed25519\n-----BEGIN ED25519 CERT-----\nbandwidth 1 1 1\n\
         -----END ED25519 CERT-----\nplatform Tor 0.4.9.11 on Linux\nproto Link=4-5\nbandwidth 9000000 8000000 7000999\n\
         onion-key\n-----BEGIN RSA PUBLIC KEY-----\nMIGJ\n-----END RSA PUBLIC KEY-----\nhibernating 1\n\
-        family $bbbb~x $AAAA zoe Adam $AAAA\nextra-info-digest ABCD base64\nreject 0.0.0.0/8:*\naccept *:80\n\
+        family $bbbb~x $AAAA zoe Adam $AAAA\nextra-info-digest ABCDABCDABCDABCDABCDABCDABCDABCDABCDABCD base64\nreject 0.0.0.0/8:*\naccept *:80\n\
         accept *:443\nreject *:*\ntunnelled-dir-server\nipv6-policy accept 443\n";
 
     #[test]
@@ -130,7 +131,13 @@ mod tests {
         assert!(said.exits && said.hibernating && said.directory);
         let key = "-----BEGIN RSA PUBLIC KEY-----\nMIGJ\n-----END RSA PUBLIC KEY-----\n";
         assert_eq!(said.onion_key.as_deref(), Some(key));
-        assert_eq!(said.extra.as_deref(), Some("ABCD"));
+        assert_eq!(
+            said.extra,
+            Some(ExtraDigests {
+                sha1: [[0xab, 0xcd]; 10].concat().try_into().unwrap(),
+                sha256: None
+            })
+        );
     }
 
     #[test]

@@ -3,7 +3,8 @@ use std::sync::OnceLock;
 use anabranch_multipath::seed::stream;
 
 use super::*;
-use crate::directory::descriptor::Description;
+use crate::directory::bandwidth::BandwidthHistory;
+use crate::directory::descriptor::{Description, Published};
 use crate::directory::policy::ExitPolicy;
 use crate::wire::dirkeys::IdentityKey;
 use crate::wire::keys::RelayKeys;
@@ -41,6 +42,7 @@ fn description(number: u64) -> Description {
         platform: "Anabranch 0.1.0 on Linux".to_owned(),
         protocols: "FlowCtrl=1-2 Link=4-5 LinkAuth=3 Relay=2-4".to_owned(),
         bandwidth: [1_000_000 * (number + 1); 3],
+        history: BandwidthHistory::default(),
         uptime: 100,
         contact: None,
         family: Vec::new(),
@@ -282,6 +284,10 @@ fn what_was_measured_counts_and_claims_count_little_beside_it() {
     assert!(authority.documents().ns.contains("\nw Bandwidth=777\n"));
     authority.measure(BTreeMap::new());
     assert_eq!([1, 2].map(|number| weight(&mut authority, number)), [2_000, 3_000]);
+    // One that was not seen to carry anything is tried all the same.
+    let unseen = Description { bandwidth: [1 << 30, 1 << 30, 0], ..description(2) };
+    authority.receive(NOW, &unseen.sign(&relay(2), NOW + 1).unwrap()).unwrap();
+    assert_eq!(weight(&mut authority, 2), 1);
 }
 
 #[test]
@@ -299,6 +305,19 @@ fn two_relays_with_one_identity_are_one() {
     let same = thief.sign(&relay(1), NOW + 5).unwrap();
     assert!(is_new(&authority.receive(NOW + 5, &same)), "who has the keys is the relay");
     assert_eq!(authority.descriptors(NOW).count(), 2, "the later descriptor holds");
+}
+
+#[test]
+fn an_extra_info_document_is_taken_if_its_descriptor_names_all_of_it() {
+    let mut authority = authority(1);
+    let Published { server, extra } = description(1).publish(&relay(1), NOW).unwrap();
+    let cut = |text: &str| text.find("-----BEGIN SIGNATURE").unwrap();
+    let other = description(2).publish(&relay(2), NOW).unwrap().extra;
+    let forged = [&extra[..cut(&extra)], &other[cut(&other)..]].concat();
+    assert_eq!(authority.receive(NOW, &(server.clone() + &forged)), Err(Refusal::Beside));
+    assert!(is_new(&authority.receive(NOW, &(server + &extra))));
+    let id = relay(1).rsa_identity();
+    assert_eq!(authority.extra(&id).map(|(text, _)| text), Some(&extra[..]));
 }
 
 #[test]

@@ -27,20 +27,29 @@ pub struct Cache {
     microdesc: Flavour,
     ns: Flavour,
     certs: Vec<AuthorityCert>,
+    /// Our own certificate, if we are an authority: its two keys.
+    own_cert: Option<([u8; 20], [u8; 20])>,
     microdescs: BTreeMap<[u8; 32], Arc<str>>,
-    own: Option<Arc<str>>,
+    /// Who we are.
+    own: Option<[u8; 20]>,
     servers: Shelf,
     extras: Shelf,
     edition: u64,
 }
 
 impl Cache {
-    /// Takes a proven consensus of either flavour, and the authorities that signed it. Microdescriptors that it does not
-    /// name stay for those who come with an older one, until the next but one.
+    /// Takes a proven consensus of either flavour, and the authorities that signed it. Of relays'
+    /// documents that were replaced, those of three consensuses stay for clients that come with an
+    /// older one.
     pub fn consensus(&mut self, text: &str, signers: Vec<[u8; 20]>) {
         let is_microdesc = text.starts_with("network-status-version 3 microdesc");
-        let flavour = if is_microdesc { &mut self.microdesc } else { &mut self.ns };
-        flavour.put(text, signers);
+        if is_microdesc {
+            self.microdesc.put(text, signers);
+        } else {
+            self.ns.put(text, signers);
+            self.servers.turn();
+            self.extras.turn();
+        }
     }
 
     /// Whether there is no consensus to give.
@@ -51,6 +60,13 @@ impl Cache {
 
     /// Takes the authorities' certificates.
     pub fn certs(&mut self, certs: Vec<AuthorityCert>) {
+        self.certs = certs;
+    }
+
+    /// Takes those of an authority that we are ourselves: the newest one is our own.
+    pub fn own_certs(&mut self, certs: Vec<AuthorityCert>) {
+        let newest = certs.iter().max_by_key(|cert| cert.holds());
+        self.own_cert = newest.map(AuthorityCert::keys);
         self.certs = certs;
     }
 
@@ -69,12 +85,13 @@ impl Cache {
         self.microdescs.retain(|digest, _| named.contains(digest));
     }
 
-    /// Takes our own descriptor.
-    pub fn own_descriptor(&mut self, text: String) {
-        self.own = Some(text.into());
+    /// Which relay we are ourselves.
+    pub fn we_are(&mut self, id: [u8; 20]) {
+        self.own = Some(id);
     }
 
-    /// Takes a relay's descriptor and its digest, and the same of its extra-info document; the ones before are forgotten.
+    /// Takes a relay's descriptor and its digest, and the same of its extra-info document; the ones
+    /// before become old.
     pub fn relay(
         &mut self,
         id: [u8; 20],
@@ -89,17 +106,43 @@ impl Cache {
         self.edition += u64::from(server || extra);
     }
 
+    /// Takes a descriptor and its digest that somebody else had. What others have of ours is at
+    /// best as new as what we have.
+    pub fn server(&mut self, id: [u8; 20], server: (&str, [u8; 20])) {
+        let put = if self.own == Some(id) { Shelf::put_old } else { Shelf::put };
+        self.edition += u64::from(put(&mut self.servers, id, server));
+    }
+
+    /// The same of an extra-info document.
+    pub fn extra(&mut self, id: [u8; 20], extra: (&str, [u8; 20])) {
+        let put = if self.own == Some(id) { Shelf::put_old } else { Shelf::put };
+        self.edition += u64::from(put(&mut self.extras, id, extra));
+    }
+
     /// Forgets a relay.
     pub fn forget_relay(&mut self, id: &[u8; 20]) {
         let (server, extra) = (self.servers.remove(id), self.extras.remove(id));
         self.edition += u64::from(server || extra);
     }
 
-    /// Forgets relays that are not among these.
+    /// Documents of relays that are not among these become old; ours do not.
     pub fn keep_relays(&mut self, known: &BTreeSet<[u8; 20]>) {
-        let servers = self.servers.keep(known);
-        let extras = self.extras.keep(known);
+        let known = known.iter().copied().chain(self.own).collect();
+        let servers = self.servers.keep(&known);
+        let extras = self.extras.keep(&known);
         self.edition += u64::from(servers || extras);
+    }
+
+    /// All relays' present descriptors, one behind the other.
+    #[must_use]
+    pub fn servers(&self) -> String {
+        self.servers.present().map(|text| &**text).collect()
+    }
+
+    /// All relays' present extra-info documents, one behind the other.
+    #[must_use]
+    pub fn extras(&self) -> String {
+        self.extras.present().map(|text| &**text).collect()
     }
 
     /// A number that changes with relays' documents.
@@ -123,22 +166,37 @@ impl Cache {
         if let Some(rest) = request.path.strip_prefix(CONSENSUS) {
             return self.consensus_for(rest, request).unwrap_or_else(Reply::from);
         }
-        match self.text(&request.path) {
+        match self.text(request) {
             Ok(texts) => Reply::ok(texts.concat().as_bytes(), request.encoding),
             Err(refusal) => refusal.into(),
         }
     }
 
-    fn text(&self, path: &str) -> Result<Vec<&str>, Refusal> {
+    /// How many bytes are to be packed before a request is answered.
+    #[must_use]
+    pub fn unpacked(&self, request: &Request) -> usize {
+        let texts = self.text(request).unwrap_or_default();
+        texts.iter().map(|text| text.len()).sum()
+    }
+
+    fn text(&self, request: &Request) -> Result<Vec<&str>, Refusal> {
+        let path = &request.path;
         let found = match path.strip_prefix("/tor/").and_then(|path| path.split_once('/')) {
             Some(("micro", rest)) => self.microdescs_of(rest)?,
-            Some(("keys", rest)) => self.certs_of(rest)?,
-            Some(("server", "authority")) => self.own.as_deref().into_iter().collect(),
-            Some(("server", rest)) => self.servers.find(rest)?,
-            Some(("extra", rest)) => self.extras.find(rest)?,
+            Some(("keys", rest)) => self.certs_of(rest, request.since)?,
+            Some(("server", rest)) => self.documents_of(&self.servers, rest)?,
+            Some(("extra", rest)) => self.documents_of(&self.extras, rest)?,
             _ => return Err(NOT_FOUND),
         };
         if found.is_empty() { Err(NOT_FOUND) } else { Ok(found) }
+    }
+
+    fn documents_of<'a>(&'a self, shelf: &'a Shelf, rest: &str) -> Result<Vec<&'a str>, Refusal> {
+        let found = match rest {
+            "authority" => self.own.and_then(|own| shelf.of(&own)).into_iter().collect(),
+            _ => shelf.find(rest)?,
+        };
+        Ok(found.into_iter().map(|text| &**text).collect())
     }
 
     /// The consensus, or what is new in it.
@@ -153,32 +211,58 @@ impl Cache {
 
     fn microdescs_of(&self, rest: &str) -> Result<Vec<&str>, Refusal> {
         let items = items(rest.strip_prefix("d/").ok_or(NOT_FOUND)?, '-')?;
-        let found = items.iter().filter_map(|item| {
+        let digests = items.iter().filter_map(|item| {
             let digest = Base64Unpadded::decode_vec(item).ok()?;
-            self.microdescs.get(&<[u8; 32]>::try_from(digest).ok()?)
+            <[u8; 32]>::try_from(digest).ok()
         });
+        let digests: BTreeSet<[u8; 32]> = digests.collect();
+        let found = digests.iter().filter_map(|digest| self.microdescs.get(digest));
         Ok(found.map(|text| &**text).collect())
     }
 
-    fn certs_of(&self, rest: &str) -> Result<Vec<&str>, Refusal> {
-        let wanted: Box<dyn Fn(&AuthorityCert) -> bool> = match rest.split_once('/') {
-            None if rest == "all" || rest == "authority" => Box::new(|_| true),
-            Some((kind @ ("fp" | "sk" | "fp-sk"), list)) => {
-                let ids: BTreeSet<String> =
-                    items(list, '+')?.into_iter().map(str::to_uppercase).collect();
-                Box::new(move |cert| {
-                    let (id, key) = cert.keys();
-                    ids.contains(&match kind {
-                        "fp" => hex(&id),
-                        "sk" => hex(&key),
-                        _ => format!("{}-{}", hex(&id), hex(&key)),
-                    })
-                })
+    /// Certificates, but for those that were there before the time of If-Modified-Since.
+    fn certs_of(&self, rest: &str, since: Option<u64>) -> Result<Vec<&str>, Refusal> {
+        let found = match rest.split_once('/') {
+            None if rest == "all" => self.certs.iter().collect(),
+            None if rest == "authority" => {
+                self.certs.iter().filter(|cert| Some(cert.keys()) == self.own_cert).collect()
             }
-            _ => return Err(NOT_FOUND),
+            Some(("fp", list)) => {
+                let ids = upper(list)?;
+                self.newest().filter(|cert| ids.contains(&hex(&cert.keys().0))).collect()
+            }
+            Some((kind @ ("sk" | "fp-sk"), list)) => {
+                let names = upper(list)?;
+                let name = |(id, key): ([u8; 20], [u8; 20])| match kind {
+                    "sk" => hex(&key),
+                    _ => format!("{}-{}", hex(&id), hex(&key)),
+                };
+                self.certs.iter().filter(|cert| names.contains(&name(cert.keys()))).collect()
+            }
+            _ => return Err((400, "Bad request")),
         };
-        Ok(self.certs.iter().filter(|cert| wanted(cert)).map(AuthorityCert::text).collect())
+        let found: Vec<&AuthorityCert> = found;
+        let is_news = |cert: &&&AuthorityCert| since.is_none_or(|since| cert.holds().0 >= since);
+        let news: Vec<&str> = found.iter().filter(is_news).map(|cert| cert.text()).collect();
+        if news.is_empty() && !found.is_empty() { Err((304, "Not modified")) } else { Ok(news) }
     }
+
+    /// The newest certificate of each authority.
+    fn newest(&self) -> impl Iterator<Item = &AuthorityCert> {
+        let mut newest: BTreeMap<[u8; 20], &AuthorityCert> = BTreeMap::new();
+        for cert in &self.certs {
+            let known = newest.entry(cert.keys().0).or_insert(cert);
+            if cert.holds() > known.holds() {
+                *known = cert;
+            }
+        }
+        newest.into_values()
+    }
+}
+
+/// What a list of hexadecimal names names, in upper case.
+fn upper(list: &str) -> Result<BTreeSet<String>, Refusal> {
+    Ok(items(list, '+')?.into_iter().map(str::to_uppercase).collect())
 }
 
 /// A status and why.

@@ -6,13 +6,15 @@ use std::net::{Ipv4Addr, SocketAddrV4, SocketAddrV6};
 
 use base64ct::{Base64, Base64Unpadded, Encoding};
 
+use super::bandwidth::BandwidthHistory;
 use super::civil::utc;
+use super::extra::{self, ExtraDigests};
 use super::policy::ExitPolicy;
 use crate::relay::PROTOCOLS;
-use crate::wire::keys::{KeyError, RelayKeys};
+use crate::wire::keys::{KeyError, RelayKeys, sha1};
 
 /// What the descriptor's ed25519 signature is over begins with these words.
-const SIGNATURE_PREFIX: &[u8] = b"Tor router descriptor signature v1";
+pub(super) const SIGNATURE_PREFIX: &[u8] = b"Tor router descriptor signature v1";
 
 /// What a relay says of itself. Keys are said by [`RelayKeys`].
 #[derive(Clone, Debug)]
@@ -31,8 +33,10 @@ pub struct Description {
     pub platform: String,
     /// The subprotocols that we really speak, such as `Link=4-5 Relay=2-4`.
     pub protocols: String,
-    /// Bytes a second: long-term, in bursts, and the most that was ever observed.
+    /// Bytes a second: long-term, in bursts, and the most that was observed in the last days.
     pub bandwidth: [u64; 3],
+    /// What it carried, for its extra-info document.
+    pub history: BandwidthHistory,
     /// How long the relay has run, in seconds.
     pub uptime: u64,
     /// How to reach the operator; on one line.
@@ -43,6 +47,15 @@ pub struct Description {
     pub policy: ExitPolicy,
     /// Whether directory requests are answered over BEGIN_DIR.
     pub directory_cache: bool,
+}
+
+/// What a relay publishes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Published {
+    /// Its server descriptor.
+    pub server: String,
+    /// Its extra-info document, which the descriptor names.
+    pub extra: String,
 }
 
 /// Why a description cannot be published.
@@ -71,12 +84,12 @@ impl std::fmt::Display for DescriptionError {
 
 impl std::error::Error for DescriptionError {}
 
-/// Bytes a second of who sets no limit (C tor's figure), and what it says that it was seen to carry: at 0 no client would ever try it.
+/// Bytes a second of who sets no limit (C tor's figure).
 const RATE: u64 = 1 << 30;
-const CLAIM: u64 = 1 << 20;
 
 impl Description {
-    /// Of a relay at this address that speaks all we do, answers directory requests, has no limits and lets no stream out.
+    /// Of a relay at this address that speaks all we do, answers directory requests, has no limits,
+    /// was not seen to carry anything and lets no stream out.
     #[must_use]
     pub fn new(nickname: String, at: SocketAddrV4, platform: String) -> Description {
         Description {
@@ -87,7 +100,8 @@ impl Description {
             v6: None,
             platform,
             protocols: PROTOCOLS.to_owned(),
-            bandwidth: [RATE, RATE, CLAIM],
+            bandwidth: [RATE, RATE, 0],
+            history: BandwidthHistory::default(),
             uptime: 0,
             contact: None,
             family: Vec::new(),
@@ -96,13 +110,36 @@ impl Description {
         }
     }
 
-    /// The signed text, as of `unix_now`.
+    /// The signed descriptor, as of `unix_now`, of a relay that publishes no extra-info document.
     ///
     /// # Errors
     /// A field that does not fit its place, or keys that do not sign.
     pub fn sign(&self, keys: &RelayKeys, unix_now: u64) -> Result<String, DescriptionError> {
+        self.sign_with(keys, unix_now, None)
+    }
+
+    /// The signed descriptor and the signed extra-info document that it names.
+    ///
+    /// # Errors
+    /// As [`Description::sign`].
+    pub fn publish(&self, keys: &RelayKeys, unix_now: u64) -> Result<Published, DescriptionError> {
+        self.check()?;
+        let [rate, ..] = self.bandwidth;
+        let extra = extra::sign(&self.nickname, &self.history, rate, keys, unix_now);
+        let extra = extra.map_err(DescriptionError::Keys)?;
+        let server = self.sign_with(keys, unix_now, Some(ExtraDigests::of(&extra)))?;
+        Ok(Published { server, extra })
+    }
+
+    fn sign_with(
+        &self,
+        keys: &RelayKeys,
+        unix_now: u64,
+        extra: Option<ExtraDigests>,
+    ) -> Result<String, DescriptionError> {
         self.check()?;
         let mut text = String::new();
+        self.write_head(&mut text, keys, unix_now, extra);
         self.write_keys(&mut text, keys, unix_now).map_err(DescriptionError::Keys)?;
         self.write_rest(&mut text);
         text.push_str("router-sig-ed25519 ");
@@ -147,7 +184,13 @@ impl Description {
         }
     }
 
-    fn write_keys(&self, text: &mut String, keys: &RelayKeys, now: u64) -> Result<(), KeyError> {
+    fn write_head(
+        &self,
+        text: &mut String,
+        keys: &RelayKeys,
+        now: u64,
+        extra: Option<ExtraDigests>,
+    ) {
         let (name, address, or, dir) = (&self.nickname, self.address, self.orport, self.dir_port);
         line(text, &format!("router {name} {address} {or} 0 {dir}"));
         line(text, "identity-ed25519");
@@ -161,6 +204,15 @@ impl Description {
         line(text, &format!("uptime {}", self.uptime));
         let [rate, burst, observed] = self.bandwidth;
         line(text, &format!("bandwidth {rate} {burst} {observed}"));
+        if let Some(extra) = extra {
+            line(text, &extra.line());
+            if self.directory_cache {
+                line(text, "caches-extra-info");
+            }
+        }
+    }
+
+    fn write_keys(&self, text: &mut String, keys: &RelayKeys, now: u64) -> Result<(), KeyError> {
         line(text, "onion-key");
         object(text, "RSA PUBLIC KEY", &keys.tap_public());
         line(text, "signing-key");
@@ -228,6 +280,15 @@ pub fn bytes<const N: usize>(text: &str) -> Option<[u8; N]> {
     digits.then(|| std::array::from_fn(|place| byte(place).expect("these are digits")))
 }
 
+/// SHA-1 of what is signed in a server descriptor or an extra-info document, by which it is named:
+/// all but the RSA signature itself (dir-spec, "router-signature").
+#[must_use]
+pub fn signed_digest(document: &str) -> [u8; 20] {
+    const MARK: &str = "\nrouter-signature\n";
+    let end = document.find(MARK).map_or(document.len(), |place| place + MARK.len());
+    sha1(&document.as_bytes()[..end])
+}
+
 /// Upper-case hex in groups of four.
 fn in_fours(bytes: &[u8]) -> String {
     bytes.chunks(2).enumerate().fold(String::new(), |mut text, (place, pair)| {
@@ -260,6 +321,7 @@ mod tests {
             platform: "Anabranch 0.1.0 on Linux".to_owned(),
             protocols: "Cons=2 Desc=2 DirCache=2 FlowCtrl=1 Link=4-5 Relay=2-4".to_owned(),
             bandwidth: [1 << 20, 1 << 21, 1 << 19],
+            history: BandwidthHistory::default(),
             uptime: 10,
             contact: Some("somebody@example.net".to_owned()),
             family: vec!["0123456789ABCDEF0123456789ABCDEF01234567".to_owned()],
@@ -289,6 +351,29 @@ mod tests {
             assert_eq!(described.addresses, ["192.0.2.1:9001".parse().unwrap()]);
             assert_eq!(described.published, NOW);
         }
+    }
+
+    #[test]
+    fn an_extra_info_document_is_named_by_the_descriptor_and_tells_of_days_that_are_over() {
+        let (keys, day) = (keys(1), crate::directory::bandwidth::PERIOD_S);
+        let mut history = BandwidthHistory::default();
+        history.note(anabranch_multipath::Time::ZERO, NOW, [0; 2]);
+        history.note(anabranch_multipath::Time::from_millis(1), NOW + 1, [4096, 8192]);
+        history.note(anabranch_multipath::Time::from_millis(2), NOW + day, [4096, 8192]);
+        let Published { server, extra } =
+            Description { history, ..description() }.publish(&keys, NOW + day).unwrap();
+        check_descriptor(&server, NOW + day).unwrap();
+        let named = server.lines().find_map(|line| line.strip_prefix("extra-info-digest "));
+        assert!(ExtraDigests::named(named.unwrap()).unwrap().fit(&extra));
+        assert!(server.contains("\ncaches-extra-info\n"));
+        assert!(!description().sign(&keys, NOW).unwrap().contains("extra-info"));
+        let id = hex(&keys.rsa_identity());
+        assert!(extra.starts_with(&format!("extra-info anabranch1 {id}\nidentity-ed25519\n-----")));
+        let told = "\npublished 2027-01-16 08:00:00\n\
+            write-history 2027-01-16 08:00:00 (86400 s) 8192\n\
+            read-history 2027-01-16 08:00:00 (86400 s) 4096\nrouter-sig-ed25519 ";
+        assert!(extra.contains(told), "{extra}");
+        assert!(extra.ends_with("-----END SIGNATURE-----\n"));
     }
 
     #[test]
@@ -345,5 +430,7 @@ mod tests {
         assert!(one.differs_from(&Description { orport: 9002, ..one.clone() }));
         assert!(one.differs_from(&Description { bandwidth: [1 << 22; 3], ..one.clone() }));
         assert!(one.differs_from(&Description { policy: ExitPolicy::reject_all(), ..one.clone() }));
+        let unseen = Description { bandwidth: [1 << 20, 1 << 21, 0], ..one.clone() };
+        assert!(one.differs_from(&unseen), "the first that was observed");
     }
 }

@@ -144,6 +144,8 @@ pub struct Directory {
     waiting: Option<String>,
     network: Option<Network>,
     share_subnets: bool,
+    /// Whether others fetch from us.
+    for_a_cache: bool,
     under_way: Vec<Job>,
     next_number: u64,
     /// How often in a row the network said no, and until when we wait for that.
@@ -166,6 +168,7 @@ impl Directory {
             waiting: None,
             network: None,
             share_subnets,
+            for_a_cache: false,
             under_way: Vec::new(),
             next_number: 0,
             failures: 0,
@@ -176,11 +179,17 @@ impl Directory {
         }
     }
 
+    /// Fetches each consensus before clients do, who are to find it here.
+    pub fn for_a_cache(&mut self) {
+        self.for_a_cache = true;
+    }
+
     /// Forgets all but the numbers of jobs, and goes by other authorities: jobs that are under way
     /// count no more.
     pub fn begin_anew(&mut self, authorities: Vec<AuthorityIdentity>, share_subnets: bool) {
-        let next_number = self.next_number;
-        *self = Directory { next_number, ..Directory::new(authorities, share_subnets) };
+        let Directory { next_number, for_a_cache, .. } = *self;
+        let anew = Directory::new(authorities, share_subnets);
+        *self = Directory { next_number, for_a_cache, ..anew };
     }
 
     /// The network, as soon as a consensus is proven. It may lack microdescriptors.
@@ -431,7 +440,11 @@ impl Directory {
         if self.network.as_ref().is_some_and(is_old_news) {
             return Err(Failure::Document(DocumentError::Expired));
         }
-        self.renew_at = renewal(proven.fresh_until, proven.valid_until, unix_now, rng);
+        let times = [proven.valid_after, proven.fresh_until, proven.valid_until];
+        self.renew_at = match self.for_a_cache {
+            true => cache_renewal(times, unix_now, rng),
+            false => renewal(proven.fresh_until, proven.valid_until, unix_now, rng),
+        };
         let is_used = proven.is_reasonably_live(unix_now);
         let mut fresh = match self.network.take() {
             Some(network) => network.renewed(proven),
@@ -497,6 +510,21 @@ pub(super) fn base64(digest: &[u8; 32]) -> String {
 fn renewal(fresh_until: u64, valid_until: u64, unix_now: u64, rng: &mut impl Rng) -> u64 {
     let from = fresh_until.max(unix_now);
     let room = (valid_until.saturating_sub(from) / 2).max(1);
+    from + rng.next_u64() % room
+}
+
+/// A random time in the half interval after the consensus ceases to be fresh and authorities have
+/// had time to agree on the next one (dir-spec, "Directory caches"; C tor's figures), of a
+/// consensus with these times: valid-after, fresh-until, valid-until.
+pub(super) fn cache_renewal(
+    [after, fresh, until]: [u64; 3],
+    unix_now: u64,
+    rng: &mut impl Rng,
+) -> u64 {
+    let interval = fresh.saturating_sub(after);
+    let slack = (interval / 16).clamp(1, 120);
+    let from = (fresh + slack).max(unix_now);
+    let room = (interval / 2).min(until.saturating_sub(from)).max(1);
     from + rng.next_u64() % room
 }
 

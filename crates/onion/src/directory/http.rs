@@ -188,11 +188,8 @@ impl RequestReader {
         }
         let body = self.bytes.get(length..length + wanted).ok_or(HttpError::Truncated)?.to_vec();
         let path = head.path.unwrap_or_default();
-        let encoding = match header(head.headers, "accept-encoding") {
-            Some(accepted) => Encoding::best_of(accepted),
-            None if path.ends_with(".z") => Encoding::Deflate,
-            None => Encoding::Identity,
-        };
+        let accepted = header(head.headers, "accept-encoding").unwrap_or_default();
+        let encoding = Encoding::best_of(accepted, path.ends_with(".z"));
         let since = header(head.headers, "if-modified-since").and_then(from_http_date);
         let named = header(head.headers, "x-or-diff-from-consensus").unwrap_or_default();
         let named = named.split([',', ' ']).filter(|name| !name.is_empty());
@@ -309,6 +306,17 @@ mod tests {
             b"GET /x.z HTTP/1.0\r\nIf-Modified-Since: Fri, 15 Jan 2027 08:00:00 GMT\r\n\r\n";
         let got = asked(since, 9).unwrap().unwrap();
         assert_eq!((got.encoding, got.since), (Encoding::Deflate, Some(1_800_000_000)));
+        // The suffix accepts deflate, whatever else is accepted.
+        for (path, accepted, best) in [
+            ("/x.z", "identity", Encoding::Deflate),
+            ("/x.z", "gzip, identity", Encoding::Deflate),
+            ("/x.z", "x-zstd", Encoding::Zstd),
+            ("/x", "identity", Encoding::Identity),
+        ] {
+            let text = format!("GET {path} HTTP/1.0\r\nAccept-Encoding: {accepted}\r\n\r\n");
+            let got = asked(text.as_bytes(), 50).unwrap().unwrap();
+            assert_eq!((got.encoding, &got.path[..]), (best, "/x"), "{path} {accepted}");
+        }
     }
 
     #[test]

@@ -43,10 +43,15 @@ impl Encoding {
         }
     }
 
-    /// The best of those that an `Accept-Encoding` header names.
+    /// The best of those that an `Accept-Encoding` header names. A path that ends in `.z` accepts
+    /// [`Encoding::Deflate`] besides, even where the header does not (dir-spec, "Standard
+    /// headers").
     #[must_use]
-    pub fn best_of(accepted: &str) -> Encoding {
-        let named = |one: &Encoding| accepted.split(',').any(|name| name.trim() == one.name());
+    pub fn best_of(accepted: &str, suffixed: bool) -> Encoding {
+        let named = |one: &Encoding| {
+            let says_so = accepted.split(',').any(|name| name.trim() == one.name());
+            says_so || (suffixed && *one == Encoding::Deflate)
+        };
         Encoding::PACKED.into_iter().find(named).unwrap_or_default()
     }
 
@@ -133,6 +138,12 @@ impl Reply {
         Arc::ptr_eq(&self.body, &other.body)
     }
 
+    /// A number that its body has in common with no other that is in memory.
+    #[must_use]
+    pub fn body_number(&self) -> usize {
+        self.body.as_ptr().addr()
+    }
+
     /// All its bytes.
     #[must_use]
     pub fn bytes(&self) -> Vec<u8> {
@@ -201,7 +212,7 @@ mod tests {
             ("identity", Encoding::Identity),
             ("", Encoding::Identity),
         ] {
-            assert_eq!(Encoding::best_of(accepted), best, "{accepted}");
+            assert_eq!(Encoding::best_of(accepted, false), best, "{accepted}");
         }
     }
 

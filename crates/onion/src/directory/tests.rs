@@ -279,13 +279,83 @@ fn a_cache_gives_what_it_has_by_every_path_that_clients_use() {
     }
     let digests: Vec<String> =
         parsed.iter().map(|(one, _)| super::fetch::base64(&one.digest)).collect();
-    let ask = format!("/tor/micro/d/{}-AAAA.z", digests[..2].join("-"));
-    assert_eq!(asked(&cache, &ask), (200, parsed[0].1.to_owned() + parsed[1].1));
+    let ask = format!("/tor/micro/d/{0}-AAAA-{0}.z", digests[..2].join("-"));
+    let mut both = [&parsed[0], &parsed[1]];
+    both.sort_by_key(|(one, _)| one.digest);
+    assert_eq!(asked(&cache, &ask), (200, both[0].1.to_owned() + both[1].1), "each once");
+    assert_eq!(asked(&cache, "/tor/keys/authority").0, 404, "we are none");
+    assert_eq!(asked(&cache, "/tor/keys/x").0, 400);
+    cache.own_certs(parse_certs(&world.cert).unwrap().0);
+    assert_eq!(asked(&cache, "/tor/keys/authority"), (200, world.cert.clone()));
     for ask in ["/", "/tor/keys/fp/AA", "/tor/micro/d/AAAA", "/tor/server/authority", "/tor/x"] {
         assert_eq!(asked(&cache, ask).0, 404, "{ask}");
     }
     let flood = format!("/tor/micro/d/{}", ["A"; 501].join("-"));
     assert_eq!(asked(&cache, &flood).0, 400);
+}
+
+#[test]
+fn a_relay_gives_its_own_documents_by_every_name_and_none_that_others_have_of_it_for_new() {
+    let mut cache = Cache::default();
+    let asked = |cache: &Cache, path: &str| {
+        let request = RequestReader::new(0).push(&get(path)).unwrap().unwrap();
+        let mut reader = ResponseReader::new(1 << 20);
+        reader.push(&cache.answer(&request)).unwrap();
+        String::from_utf8(reader.finish().unwrap().body).unwrap()
+    };
+    let (id, own) = (hex(&[1; 20]), [1; 20]);
+    cache.we_are(own);
+    assert_eq!(asked(&cache, "/tor/server/authority"), "");
+    cache.relay(own, ("new", [11; 20]), Some(("new extra", [12; 20])));
+    cache.server([2; 20], ("other", [13; 20]));
+    let edition = cache.edition();
+    cache.server(own, ("old", [14; 20]));
+    cache.extra(own, ("old extra", [15; 20]));
+    assert!(cache.edition() > edition);
+    cache.keep_relays(&[[2; 20]].into());
+    for (path, text) in [
+        ("server/authority", "new"),
+        (&format!("server/fp/{id}"), "new"),
+        (&format!("server/d/{}", hex(&[14; 20])), "old"),
+        ("server/all", "newother"),
+        ("extra/authority", "new extra"),
+        ("extra/all", "new extra"),
+        (&format!("extra/d/{}", hex(&[15; 20])), "old extra"),
+    ] {
+        assert_eq!(asked(&cache, &format!("/tor/{path}")), text, "{path}");
+    }
+    assert_eq!((cache.servers(), cache.extras()), ("newother".into(), "new extra".into()));
+}
+
+#[test]
+fn a_certificate_that_was_there_before_is_no_news() {
+    let world = usual();
+    let mut cache = Cache::default();
+    cache.certs(parse_certs(&world.cert).unwrap().0);
+    let from = parse_certs(&world.cert).unwrap().0[0].holds().0;
+    let status = |since: u64| {
+        let date = super::civil::http_date(since);
+        let text = format!("GET /tor/keys/all HTTP/1.0\r\nIf-Modified-Since: {date}\r\n\r\n");
+        let request = RequestReader::new(0).push(text.as_bytes()).unwrap().unwrap();
+        cache.find(&request).status()
+    };
+    assert_eq!([from - 1, from, from + 1].map(status), [200, 200, 304]);
+}
+
+#[test]
+fn caches_fetch_in_the_half_interval_after_a_consensus_was_fresh() {
+    let mut rng = stream(3, 0, "renewal");
+    let mut draw = |interval: u64, now: u64| {
+        let times = [NOW - interval, NOW, NOW + 2 * interval];
+        super::fetch::cache_renewal(times, now, &mut rng)
+    };
+    for (interval, slack) in [(3600, 120), (60, 3), (10, 1)] {
+        for _ in 0..50 {
+            let at = draw(interval, NOW - 1);
+            assert!((NOW + slack..NOW + slack + interval / 2).contains(&at), "{interval}: {at}");
+        }
+    }
+    assert!((NOW + 6000..NOW + 7200).contains(&draw(3600, NOW + 6000)), "who comes late asks soon");
 }
 
 /// A client that asks this cache, and nobody else, until there is nothing to ask for or it fails.

@@ -19,6 +19,10 @@ use tor_netdoc::doc::routerdesc::RouterDesc;
 use tor_netdoc::types::policy::PortPolicy;
 use tor_netdoc::types::relay_flags::RelayFlag;
 
+pub use plain::{Server, ServerList, check_server, divided, prove_server_list};
+
+mod plain;
+
 /// For so many seconds after its end a consensus is better than none: somebody may be too busy, or
 /// dead, to make another (C tor's "reasonably live").
 pub const REASONABLY_LIVE: u64 = 86_400;

@@ -13,9 +13,9 @@ use anabranch_onion::directory::reply::Reply;
 use anabranch_onion::wire::extend::Target;
 
 use super::Changes;
-use super::wholes::Wholes;
 use crate::onion::answers::{Answer, Answers, Promise};
 use crate::onion::office::{Desk as NewsDesk, News};
+use crate::onion::wholes::Wholes;
 
 /// What the registry is told.
 pub(super) enum Letter {

@@ -35,6 +35,8 @@ impl Ledger {
     ) -> Ledger {
         let cache = Arc::new(Cache::default());
         let mut ledger = Ledger { authority, vault, cache, changed: true, tell };
+        let us = ledger.authority.relay();
+        ledger.cache().we_are(us);
         ledger.certify(certificates);
         ledger.show_documents();
         ledger.show_relays(unix_now);
@@ -76,16 +78,6 @@ impl Ledger {
         taken
     }
 
-    /// Our own descriptor: taken like any other, and given to who asks for it by that name.
-    ///
-    /// # Errors
-    /// [`Refusal`].
-    pub(super) fn own_descriptor(&mut self, unix_now: u64, text: String) -> Result<Taken, Refusal> {
-        let taken = self.upload(unix_now, &text, None)?;
-        self.cache().own_descriptor(text);
-        Ok(taken)
-    }
-
     /// Makes a consensus.
     ///
     /// # Errors
@@ -124,7 +116,7 @@ impl Ledger {
 
     /// Gives out these certificates.
     pub(super) fn certify(&mut self, certificates: Vec<AuthorityCert>) {
-        self.cache().certs(certificates);
+        self.cache().own_certs(certificates);
     }
 
     fn cache(&mut self) -> &mut Cache {

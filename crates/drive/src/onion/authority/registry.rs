@@ -10,7 +10,7 @@ use std::time::Duration;
 use anabranch_multipath::Time;
 use anabranch_onion::authority::prober::Probe;
 use anabranch_onion::authority::{Refusal, Taken, measured};
-use anabranch_onion::directory::descriptor::Description;
+use anabranch_onion::directory::descriptor::{Description, Published};
 use anabranch_onion::directory::reply::Reply;
 use anabranch_onion::wire::keys::RelayKeys;
 use rand_core::Rng;
@@ -263,12 +263,14 @@ impl Registry {
         if self.published <= unix && unix - self.published < REPUBLISH_S {
             return;
         }
-        let taken = match description.sign(&self.relay, unix) {
-            Ok(text) => match self.ledger.own_descriptor(unix, text) {
-                // It was published before the clock was set back, and still holds.
-                Err(refusal) if refusal.is_no_news() => Ok(Taken::Known),
-                taken => taken.map_err(|refusal| refusal.to_string()),
-            },
+        let taken = match description.publish(&self.relay, unix) {
+            Ok(Published { server, extra }) => {
+                match self.ledger.upload(unix, &(server + &extra), None) {
+                    // It was published before the clock was set back, and still holds.
+                    Err(refusal) if refusal.is_no_news() => Ok(Taken::Known),
+                    taken => taken.map_err(|refusal| refusal.to_string()),
+                }
+            }
             Err(error) => Err(error.to_string()),
         };
         match taken {

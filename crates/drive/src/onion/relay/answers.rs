@@ -1,5 +1,9 @@
 //! A directory request by a stream, and its answer.
 
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
 use anabranch_multipath::Time;
 use anabranch_onion::directory::http::RequestReader;
 use anabranch_onion::directory::reply::{Reply, Spoken};
@@ -8,6 +12,48 @@ use anabranch_onion::{Core, StreamKey};
 use crate::onion::answers::{Answers, Waiting};
 use crate::onion::office::unix;
 
+/// Bytes of answers that are being said; beyond, those who ask are told to come again.
+const MOST_SAID: usize = 64 << 20;
+
+/// The bodies of all answers that are being said, each counted once however many hear it.
+#[derive(Clone, Default)]
+pub(super) struct Said(Rc<RefCell<BTreeMap<usize, (usize, usize)>>>);
+
+impl Said {
+    /// The answer that may be said: this one, if there is room for it.
+    fn admit(&self, reply: Reply) -> (Spoken, Hearer) {
+        let (number, length) = (reply.body_number(), reply.length());
+        let mut bodies = self.0.borrow_mut();
+        let bytes: usize = bodies.values().map(|(_, bytes)| bytes).sum();
+        if bodies.contains_key(&number) || bytes + length <= MOST_SAID {
+            bodies.entry(number).or_insert((0, length)).0 += 1;
+            let hearer = Hearer { all: Some(self.clone()), number };
+            return (reply.spoken(), hearer);
+        }
+        let busy = Reply::new(503, "Directory busy, try again later");
+        (busy.spoken(), Hearer { all: None, number })
+    }
+}
+
+/// One that hears a body.
+pub(super) struct Hearer {
+    all: Option<Said>,
+    number: usize,
+}
+
+impl Drop for Hearer {
+    fn drop(&mut self) {
+        let Some(all) = &self.all else { return };
+        let mut bodies = all.0.borrow_mut();
+        if let Some((hearers, _)) = bodies.get_mut(&self.number) {
+            *hearers -= 1;
+            if *hearers == 0 {
+                bodies.remove(&self.number);
+            }
+        }
+    }
+}
+
 /// Where a conversation stands.
 pub(super) enum Answering {
     /// The request is not whole.
@@ -15,13 +61,17 @@ pub(super) enum Answering {
     /// The answer is worth waiting for.
     Waiting(Waiting),
     /// The answer is being said.
-    Saying(Spoken),
+    Saying { answer: Spoken, _hearer: Hearer },
 }
 
 impl Answering {
     /// At the beginning, with the longest request that is taken.
     pub(super) fn new(longest: usize) -> Answering {
         Answering::Reading(RequestReader::new(longest))
+    }
+
+    fn saying((answer, hearer): (Spoken, Hearer)) -> Answering {
+        Answering::Saying { answer, _hearer: hearer }
     }
 
     /// Reads what came, and says as much as there is room for; true if all is said. A request that is none is
@@ -32,6 +82,7 @@ impl Answering {
         core: &mut impl Core,
         stream: StreamKey,
         cache: &dyn Answers,
+        said: &Said,
     ) -> bool {
         let (first, second) = core.read(stream);
         let bytes = [first, second].concat();
@@ -40,16 +91,16 @@ impl Answering {
             *self = match reader.push(&bytes) {
                 Ok(None) => return false,
                 Ok(Some(request)) => Answering::Waiting(Waiting::new(request)),
-                Err(_) => Answering::Saying(Reply::new(400, "Bad request").spoken()),
+                Err(_) => Answering::saying(said.admit(Reply::new(400, "Bad request"))),
             };
         }
         // Where the client is, the circuit does not say.
         if let Answering::Waiting(waiting) = self
             && let Some(reply) = waiting.look(cache, None, unix())
         {
-            *self = Answering::Saying(reply.spoken());
+            *self = Answering::saying(said.admit(reply));
         }
-        let Answering::Saying(answer) = self else { return false };
+        let Answering::Saying { answer, .. } = self else { return false };
         while !answer.next().is_empty() {
             match core.write(now, stream, answer.next()) {
                 0 => return false,
@@ -65,6 +116,7 @@ mod tests {
     use super::*;
     use anabranch_onion::directory::cache::Cache;
     use anabranch_onion::directory::http::{ResponseReader, get};
+    use anabranch_onion::directory::reply::Encoding;
     use anabranch_onion::{LinkId, LinkInput};
 
     const LONGEST: usize = 32 << 10;
@@ -105,15 +157,17 @@ mod tests {
     fn conversation(request: &[u8]) -> (u16, Vec<u8>) {
         let (mut pipe, mut answering, mut cache) =
             (Pipe::default(), Answering::new(LONGEST), Cache::default());
-        cache.own_descriptor("router ".repeat(100));
+        let said = Said::default();
+        cache.we_are([1; 20]);
+        cache.relay([1; 20], (&"router ".repeat(100), [2; 20]), None);
         for piece in request.chunks(10) {
             pipe.came.extend_from_slice(piece);
-            if answering.go_on(Time::ZERO, &mut pipe, StreamKey(1), &cache) {
+            if answering.go_on(Time::ZERO, &mut pipe, StreamKey(1), &cache, &said) {
                 break;
             }
         }
         let mut rounds = 0;
-        while !answering.go_on(Time::ZERO, &mut pipe, StreamKey(1), &cache) && rounds < 50 {
+        while !answering.go_on(Time::ZERO, &mut pipe, StreamKey(1), &cache, &said) && rounds < 50 {
             rounds += 1;
         }
         let mut reader = ResponseReader::new(1 << 20);
@@ -126,6 +180,26 @@ mod tests {
     fn what_is_asked_for_is_said_piece_by_piece() {
         let (status, body) = conversation(&get("/tor/server/authority"));
         assert_eq!((status, body.len()), (200, 700));
+    }
+
+    #[test]
+    fn answers_that_nobody_takes_fill_no_more_than_their_room() {
+        let (said, mut kept) = (Said::default(), Vec::new());
+        let answer = |bytes: usize| Reply::ok(&vec![b'x'; bytes], Encoding::Identity);
+        let status = |spoken: &Spoken| String::from_utf8_lossy(&spoken.next()[9..12]).into_owned();
+        let shared = answer(MOST_SAID / 2);
+        for _ in 0..10 {
+            kept.push(said.admit(shared.clone()));
+        }
+        kept.push(said.admit(answer(MOST_SAID / 2)));
+        assert!(kept.iter().all(|(spoken, _)| status(spoken) == "200"), "ten hear the same");
+        let (busy, _) = said.admit(answer(1));
+        assert_eq!(status(&busy), "503");
+        assert_eq!(status(&said.admit(shared.clone()).0), "200", "it is there already");
+        kept.pop();
+        assert_eq!(status(&said.admit(answer(MOST_SAID / 2)).0), "200");
+        kept.clear();
+        assert!(said.0.borrow().is_empty());
     }
 
     #[test]

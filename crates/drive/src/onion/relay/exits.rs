@@ -13,7 +13,7 @@ use anabranch_onion::relay::{Input, Relay};
 use anabranch_onion::wire::message::{ADDRESS_TTL, Answer, Begin, EndReason};
 use anabranch_onion::{StreamKey, StreamOutput};
 
-use super::answers::Answering;
+use super::answers::{Answering, Said};
 use crate::onion::answers::Answers;
 use crate::onion::dns::{Question, Resolver};
 use crate::onion::outside::{Outside, Stir, Told, reason};
@@ -26,6 +26,7 @@ pub(super) struct Exits {
     /// Streams whose destination's name is being looked up; questions have no destination.
     sought: BTreeMap<StreamKey, Option<Begin>>,
     requests: BTreeMap<StreamKey, Answering>,
+    said: Said,
     names: Resolver,
     /// What the directory has to give.
     cache: Arc<dyn Answers>,
@@ -42,6 +43,7 @@ impl Exits {
             outsides: BTreeMap::new(),
             sought: BTreeMap::new(),
             requests: BTreeMap::new(),
+            said: Said::default(),
             names: Resolver::start()?,
             cache: Arc::new(Cache::default()),
         })
@@ -166,7 +168,7 @@ impl Exits {
         what: Stir,
     ) {
         if let Some(answering) = self.requests.get_mut(&stream) {
-            if answering.go_on(now, &mut station.core, stream, &*self.cache) {
+            if answering.go_on(now, &mut station.core, stream, &*self.cache, &self.said) {
                 self.forget(stream);
                 end(now, station, stream, EndReason::DONE);
             }

@@ -31,8 +31,8 @@ pub struct Live {
     pub allow_private: bool,
     /// Bytes of cells that may wait.
     pub memory: usize,
-    /// What is published of us; uptime is filled in, and what we were seen to carry once that is
-    /// more than it says. Links are held to its bandwidth.
+    /// What is published of us; uptime is filled in, and what we were seen to carry, now and in the
+    /// days before. Links are held to its bandwidth.
     pub description: Description,
     /// How long circuits may go on after the end was asked for.
     pub grace: Duration,
@@ -106,15 +106,16 @@ impl Head<'_> {
     }
 
     /// Has us described as we are; only what is news is published.
-    pub(super) fn describe(&mut self) {
+    pub(super) fn describe(&self) {
         let uptime = self.shard.station.clock.now().since(Time::ZERO).as_secs();
+        let history = self.kept.history.clone();
         let mut description = Description { uptime, ..self.settings.live.description.clone() };
         let [.., observed] = &mut description.bandwidth;
-        *observed = self.observed.most().max(*observed);
-        self.settings.office.publish(description);
+        *observed = history.observed();
+        self.settings.office.publish(Description { history, ..description });
     }
 
-    /// The same once an hour.
+    /// The same once a minute: what is no news is published only when it is due.
     pub(super) fn describe_in_time(&mut self, now: Time) {
         if now.since(self.described) >= DESCRIBE {
             self.described = now;

@@ -29,6 +29,8 @@ struct Present {
     whole: Packed,
     signers: Vec<[u8; 20]>,
     valid_after: u64,
+    /// By which clients say that they have it.
+    digest: Option<[u8; 32]>,
     /// What makes it of another one, by the digest of what that one's signatures are over.
     diffs: BTreeMap<[u8; 32], Packed>,
 }
@@ -56,6 +58,7 @@ impl Flavour {
             whole: Packed::of(text),
             signers,
             valid_after: after.and_then(from_utc).unwrap_or_default(),
+            digest: signed_digest(text),
             diffs: self.before.iter().filter_map(|old| towards(old, text)).collect(),
         }));
     }
@@ -96,11 +99,13 @@ impl Present {
     /// All of it, or what is new in it for who has one of those before; if it is news at all.
     fn find(&self, list: &str, request: &Request) -> Result<Reply, Refusal> {
         self.check(list)?;
-        if request.since.is_some_and(|since| self.valid_after <= since) {
+        let has_it = self.digest.is_some_and(|digest| request.has.contains(&digest));
+        if has_it || request.since.is_some_and(|since| self.valid_after <= since) {
             return Err((304, "Not modified"));
         }
         let diff = request.has.iter().find_map(|has| self.diffs.get(has));
-        Ok(diff.unwrap_or(&self.whole).reply(request.encoding))
+        let reply = diff.unwrap_or(&self.whole).reply(request.encoding);
+        Ok(reply.header("Vary", "X-Or-Diff-From-Consensus"))
     }
 
     /// Whether more than half of the authorities that the client names signed it.
@@ -168,7 +173,7 @@ mod tests {
         let flavour = of_hours(0..20);
         let new = text(19);
         assert_eq!(ask(&flavour, "", &[]), Ok(new.clone()));
-        assert_eq!(ask(&flavour, "", &[19]), Ok(new.clone()), "it has it already");
+        assert_eq!(ask(&flavour, "", &[19]), Err(304), "it has it already");
         assert_eq!(ask(&flavour, "", &[6]), Ok(new.clone()), "too long ago");
         for hour in [7, 18] {
             let expected = diff(&text(hour), &new).unwrap();

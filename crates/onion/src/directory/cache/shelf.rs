@@ -1,89 +1,197 @@
-//! One kind of document, one for each relay: found by the relay's identity and by its own digest.
+//! One kind of document: each relay's present one, found by the relay's identity, and those that
+//! are named by consensuses that clients still have, found by their own digests.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use super::{NOT_FOUND, Refusal, items};
 use crate::directory::descriptor::twenty;
 
+/// An old document stays for so many consensuses: as long as a consensus holds that names it.
+const TURNS: u8 = 3;
+/// Old documents of one relay, however often it publishes.
+const MOST_OLD: usize = 4;
+
 /// The documents.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Shelf {
-    by_relay: BTreeMap<[u8; 20], ([u8; 20], Arc<str>)>,
-    /// Whose document has this digest.
-    by_digest: BTreeMap<[u8; 20], [u8; 20]>,
+    by_relay: BTreeMap<[u8; 20], Pile>,
+    by_digest: BTreeMap<[u8; 20], Arc<str>>,
+}
+
+/// A relay's documents, by their digests.
+#[derive(Clone, Debug, Default)]
+struct Pile {
+    present: Option<[u8; 20]>,
+    /// The newest first, and how many consensuses each has seen since it was old.
+    old: VecDeque<([u8; 20], u8)>,
+}
+
+impl Pile {
+    /// Makes the present document an old one.
+    fn retire(&mut self) {
+        if let Some(digest) = self.present.take() {
+            self.old.push_front((digest, 0));
+        }
+    }
+
+    /// Takes away the old ones that are too many.
+    fn beyond(&mut self) -> Vec<[u8; 20]> {
+        let kept = self.old.len().min(MOST_OLD);
+        self.old.drain(kept..).map(|(digest, _)| digest).collect()
+    }
 }
 
 impl Shelf {
     /// Puts a document and its digest in the place of the relay's last one; whether it is another.
     pub(super) fn put(&mut self, id: [u8; 20], (text, digest): (&str, [u8; 20])) -> bool {
-        if self.by_digest.get(&digest) == Some(&id) {
+        let pile = self.by_relay.entry(id).or_default();
+        if pile.present == Some(digest) {
             return false;
         }
-        self.remove(&id);
-        self.by_relay.insert(id, (digest, text.into()));
-        self.by_digest.insert(digest, id);
+        pile.retire();
+        // It may have been the present one before.
+        pile.old.retain(|(old, _)| *old != digest);
+        pile.present = Some(digest);
+        let beyond = pile.beyond();
+        self.drop(&beyond);
+        self.by_digest.insert(digest, text.into());
         true
     }
 
-    /// Forgets a relay's document; whether there was one.
-    pub(super) fn remove(&mut self, id: &[u8; 20]) -> bool {
-        let old = self.by_relay.remove(id);
-        if let Some((digest, _)) = &old {
-            self.by_digest.remove(digest);
+    /// Puts a document that the relay has replaced already, for those who know it by its digest.
+    pub(super) fn put_old(&mut self, id: [u8; 20], (text, digest): (&str, [u8; 20])) -> bool {
+        if self.by_digest.contains_key(&digest) {
+            return false;
         }
-        old.is_some()
+        let pile = self.by_relay.entry(id).or_default();
+        pile.old.push_front((digest, 0));
+        let beyond = pile.beyond();
+        self.drop(&beyond);
+        self.by_digest.insert(digest, text.into());
+        true
     }
 
-    /// Forgets the documents of relays that are not among these; whether there were any.
+    /// Forgets a relay's documents; whether there were any.
+    pub(super) fn remove(&mut self, id: &[u8; 20]) -> bool {
+        let Some(pile) = self.by_relay.remove(id) else { return false };
+        let digests: Vec<[u8; 20]> =
+            pile.old.iter().map(|(digest, _)| *digest).chain(pile.present).collect();
+        self.drop(&digests);
+        true
+    }
+
+    /// Makes the present documents of relays that are not among these old; whether there were any.
     pub(super) fn keep(&mut self, known: &BTreeSet<[u8; 20]>) -> bool {
-        let before = self.by_relay.len();
-        self.by_relay.retain(|id, _| known.contains(id));
-        self.by_digest.retain(|_, id| known.contains(id));
-        self.by_relay.len() != before
+        let others = self.by_relay.iter_mut().filter(|(id, _)| !known.contains(*id));
+        let present = others.filter(|(_, pile)| pile.present.is_some());
+        present.map(|(_, pile)| pile.retire()).count() > 0
     }
 
-    /// What `all`, `fp/…+…` or `d/…+…` names.
-    pub(super) fn find(&self, rest: &str) -> Result<Vec<&str>, Refusal> {
-        let of_relay = |id: &[u8; 20]| self.by_relay.get(id).map(|(_, text)| &**text);
+    /// There is a new consensus: documents that have been old for [`TURNS`] of them are forgotten.
+    pub(super) fn turn(&mut self) {
+        let mut over = Vec::new();
+        for pile in self.by_relay.values_mut() {
+            pile.old.iter_mut().for_each(|(_, turns)| *turns += 1);
+            over.extend(pile.old.iter().filter(|(_, turns)| *turns > TURNS).map(|(old, _)| *old));
+            pile.old.retain(|(_, turns)| *turns <= TURNS);
+        }
+        self.by_relay.retain(|_, pile| pile.present.is_some() || !pile.old.is_empty());
+        self.drop(&over);
+    }
+
+    /// A relay's present document, and its digest.
+    pub(super) fn of(&self, id: &[u8; 20]) -> Option<&Arc<str>> {
+        self.by_digest.get(&self.by_relay.get(id)?.present?)
+    }
+
+    /// What `all`, `fp/…+…` or `d/…+…` names, each once.
+    pub(super) fn find(&self, rest: &str) -> Result<Vec<&Arc<str>>, Refusal> {
         match rest.split_once('/') {
-            None if rest == "all" => Ok(self.by_relay.values().map(|(_, text)| &**text).collect()),
-            Some(("fp", list)) => {
-                let ids = items(list, '+')?.into_iter().filter_map(twenty);
-                Ok(ids.filter_map(|id| of_relay(&id)).collect())
-            }
+            None if rest == "all" => Ok(self.present().collect()),
+            Some(("fp", list)) => Ok(named(list)?.iter().filter_map(|id| self.of(id)).collect()),
             Some(("d", list)) => {
-                let digests = items(list, '+')?.into_iter().filter_map(twenty);
-                let ids = digests.filter_map(|digest| self.by_digest.get(&digest));
-                Ok(ids.filter_map(of_relay).collect())
+                Ok(named(list)?.iter().filter_map(|digest| self.by_digest.get(digest)).collect())
             }
             _ => Err(NOT_FOUND),
         }
     }
+
+    /// All relays' present documents.
+    pub(super) fn present(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.by_relay.keys().filter_map(|id| self.of(id))
+    }
+
+    fn drop(&mut self, digests: &[[u8; 20]]) {
+        digests.iter().for_each(|digest| drop(self.by_digest.remove(digest)));
+    }
+}
+
+/// The digests of a list, each once. What is none is passed over.
+fn named(list: &str) -> Result<BTreeSet<[u8; 20]>, Refusal> {
+    Ok(items(list, '+')?.into_iter().filter_map(twenty).collect())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn hex(byte: u8) -> String {
+        format!("{byte:02x}").repeat(20)
+    }
+
+    fn find(shelf: &Shelf, rest: &str) -> String {
+        shelf.find(rest).unwrap().into_iter().map(|text| &**text).collect()
+    }
+
     #[test]
-    fn documents_are_found_by_relay_and_by_digest_until_the_next() {
+    fn documents_are_found_by_relay_and_by_digest() {
         let mut shelf = Shelf::default();
         assert!(shelf.put([1; 20], ("one", [11; 20])));
         assert!(!shelf.put([1; 20], ("one", [11; 20])), "it is the same");
         shelf.put([2; 20], ("two", [12; 20]));
-        let hex = |byte: u8| format!("{byte:02x}").repeat(20);
-        let find = |shelf: &Shelf, rest: &str| shelf.find(rest).unwrap().concat();
         assert_eq!(find(&shelf, "all"), "onetwo");
         assert_eq!(find(&shelf, &format!("fp/{}+{}", hex(2), hex(9))), "two");
-        assert_eq!(find(&shelf, &format!("d/{}", hex(11))), "one");
-        shelf.put([1; 20], ("newer", [13; 20]));
-        assert_eq!(find(&shelf, &format!("d/{}", hex(11))), "");
-        assert_eq!(find(&shelf, &format!("d/{}+{}", hex(13).to_uppercase(), hex(12))), "newertwo");
-        assert!(shelf.keep(&BTreeSet::from([[2; 20]])) && !shelf.remove(&[1; 20]));
-        assert_eq!(find(&shelf, "all"), "two");
+        assert_eq!(find(&shelf, &format!("d/{0}+{0}", hex(11))), "one", "once");
+        assert_eq!(find(&shelf, &format!("d/{}+{}", hex(12).to_uppercase(), hex(11))), "onetwo");
         assert!(shelf.find("x").is_err() && shelf.find("fp/é").unwrap().is_empty());
         let flood = format!("d/{}", ["A"; 501].join("+"));
         assert_eq!(shelf.find(&flood).unwrap_err().0, 400);
+        assert!(shelf.remove(&[1; 20]) && !shelf.remove(&[1; 20]));
+        assert_eq!(find(&shelf, &format!("d/{}", hex(11))), "");
+    }
+
+    #[test]
+    fn who_has_an_older_consensus_finds_what_it_names() {
+        let mut shelf = Shelf::default();
+        shelf.put([1; 20], ("one", [11; 20]));
+        shelf.put([1; 20], ("newer", [13; 20]));
+        shelf.put([2; 20], ("two", [12; 20]));
+        assert!(shelf.keep(&BTreeSet::from([[1; 20]])), "the second has gone");
+        assert!(!shelf.keep(&BTreeSet::from([[1; 20]])));
+        let by_digest = format!("d/{}+{}", hex(11), hex(12));
+        for _ in 0..=TURNS {
+            assert_eq!(find(&shelf, "all"), "newer");
+            assert_eq!(find(&shelf, &format!("fp/{}", hex(2))), "");
+            assert_eq!(find(&shelf, &by_digest), "onetwo");
+            shelf.turn();
+        }
+        assert_eq!(find(&shelf, &by_digest), "");
+        assert_eq!((shelf.by_relay.len(), shelf.by_digest.len()), (1, 1));
+    }
+
+    #[test]
+    fn of_a_relay_that_publishes_all_the_time_few_documents_stay() {
+        let mut shelf = Shelf::default();
+        (0..50).for_each(|n| assert!(shelf.put([1; 20], ("text", [n; 20]))));
+        assert!(shelf.put_old([1; 20], ("older", [99; 20])));
+        assert!(!shelf.put_old([1; 20], ("older", [99; 20])));
+        assert_eq!(shelf.by_digest.len(), 1 + MOST_OLD);
+        assert_eq!(find(&shelf, &format!("fp/{}", hex(1))), "text");
+        assert_eq!(find(&shelf, &format!("d/{}", hex(99))), "older");
+        // The first one comes again.
+        assert!(shelf.put([1; 20], ("older", [99; 20])));
+        assert_eq!(find(&shelf, "all"), "older");
+        assert_eq!(shelf.by_digest.len(), 1 + MOST_OLD);
     }
 }

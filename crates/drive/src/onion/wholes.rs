@@ -1,5 +1,5 @@
-//! Answers that hold the documents of all relays: long to pack, so that each is packed once for all who ask before something changes, by a
-//! thread of its own.
+//! Answers that are long to pack: each is packed by a thread of its own. One with the documents of all relays is packed once for all who ask
+//! before something changes.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,15 +11,17 @@ use anabranch_onion::directory::reply::{Encoding, Reply};
 
 use crate::onion::answers::{Answer, Promise};
 
-/// What has such answers.
+/// What is packed once for all.
 const PATHS: [&str; 2] = ["/tor/server/all", "/tor/extra/all"];
+/// Who moves bytes packs no more than so many itself: some milliseconds.
+const QUICK: usize = 256 << 10;
 /// Answers that are packed at once; who wants another one waits.
 const MOST_AT_ONCE: usize = 2;
 /// Bytes of all answers that are kept.
-const MOST_BYTES: usize = 64 << 20;
+const MOST_BYTES: usize = 32 << 20;
 
-/// The place of its path, and how it is packed.
-type Kind = (usize, Encoding);
+/// Its path, and how it is packed.
+type Kind = (String, Encoding);
 
 /// The answers.
 #[derive(Debug, Default)]
@@ -42,25 +44,27 @@ impl Wholes {
         request: &Request,
         ring: impl FnOnce() + Send + 'static,
     ) -> Option<Answer> {
-        let path = PATHS.iter().position(|path| request.path == *path)?;
-        let (edition, kind) = (cache.edition(), (path, request.encoding));
+        if !PATHS.contains(&&request.path[..]) && cache.unpacked(request) <= QUICK {
+            return None;
+        }
+        let (edition, kind) = (cache.edition(), (request.path.clone(), request.encoding));
         let mut shelf = self.shelf();
-        if let Some(reply) = shelf.ready(edition, kind) {
+        if let Some(reply) = shelf.ready(edition, &kind) {
             return Some(Answer::Reply(reply));
         }
-        if let Some(promise) = shelf.coming.get(&(edition, kind)) {
+        if let Some(promise) = shelf.coming.get(&(edition, kind.clone())) {
             return Some(Answer::Promised(promise.clone()));
         }
         if shelf.coming.len() >= MOST_AT_ONCE {
             return Some(Answer::Later);
         }
-        let promise = shelf.coming.entry((edition, kind)).or_default().clone();
+        let promise = shelf.coming.entry((edition, kind.clone())).or_default().clone();
         drop(shelf);
         let (shelf, cache, request) = (Arc::clone(&self.0), Arc::clone(cache), request.clone());
-        let (kept, made) = (promise.clone(), Wholes(shelf));
+        let (kept, made, mine) = (promise.clone(), Wholes(shelf), kind.clone());
         let work = move || {
             let reply = cache.find(&request);
-            made.shelf().put(edition, kind, &reply);
+            made.shelf().put(edition, mine, &reply);
             kept.keep(reply);
             ring();
         };
@@ -78,18 +82,19 @@ impl Wholes {
 }
 
 impl Shelf {
-    fn ready(&mut self, edition: u64, kind: Kind) -> Option<Reply> {
+    fn ready(&mut self, edition: u64, kind: &Kind) -> Option<Reply> {
         if self.edition != edition {
             (self.edition, self.ready) = (edition, BTreeMap::new());
         }
-        self.ready.get(&kind).cloned()
+        self.ready.get(kind).cloned()
     }
 
-    /// Keeps what was made, if it is of these days and there is room.
+    /// Keeps what was made, if many will ask for it, it is of these days, and there is room.
     fn put(&mut self, edition: u64, kind: Kind, reply: &Reply) {
-        self.coming.remove(&(edition, kind));
+        self.coming.remove(&(edition, kind.clone()));
         let bytes: usize = self.ready.values().map(Reply::length).sum();
-        if self.edition == edition && bytes + reply.length() <= MOST_BYTES {
+        let is_asked_often = PATHS.contains(&&kind.0[..]);
+        if is_asked_often && self.edition == edition && bytes + reply.length() <= MOST_BYTES {
             self.ready.insert(kind, reply.clone());
         }
     }
@@ -144,13 +149,31 @@ mod tests {
     }
 
     #[test]
+    fn a_long_list_is_packed_elsewhere_and_not_kept() {
+        let (wholes, (rung, rings)) = (Wholes::default(), channel());
+        let list = |ids: std::ops::Range<u8>| {
+            let names: Vec<String> = ids.map(|id| format!("{id:02x}").repeat(20)).collect();
+            request(&format!("/tor/server/fp/{}", names.join("+")), Encoding::Deflate)
+        };
+        let cache = cache(90);
+        assert!(wholes.answer(&cache, &list(0..30), || ()).is_none(), "210 kB");
+        let ring = move || rung.send(()).unwrap();
+        let Some(Answer::Promised(promise)) = wholes.answer(&cache, &list(0..80), ring) else {
+            panic!("560 kB are promised");
+        };
+        rings.recv().unwrap();
+        assert_eq!((promise.kept().unwrap().status(), wholes.shelf().ready.len()), (200, 0));
+    }
+
+    #[test]
     fn what_is_too_long_to_be_kept_is_told_all_the_same() {
         let mut shelf = Shelf::default();
         let reply = Reply::ok(&vec![0; MOST_BYTES - 1], Encoding::Identity);
-        shelf.put(0, (0, Encoding::Identity), &reply);
-        shelf.put(0, (1, Encoding::Identity), &reply);
+        let kind = |place: usize, encoding| (PATHS[place].to_owned(), encoding);
+        shelf.put(0, kind(0, Encoding::Identity), &reply);
+        shelf.put(0, kind(1, Encoding::Identity), &reply);
         assert_eq!(shelf.ready.len(), 1);
-        shelf.put(7, (1, Encoding::Gzip), &Reply::new(200, "OK"));
+        shelf.put(7, kind(1, Encoding::Gzip), &Reply::new(200, "OK"));
         assert_eq!(shelf.ready.len(), 1, "it is of another edition");
     }
 }

@@ -1,0 +1,124 @@
+//! What a directory cache takes in memory for a network of a given size: both consensuses with what
+//! leads to them from those before, microdescriptors, server descriptors, extra-info documents.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Instant;
+
+use anabranch_bench::proc::Usage;
+use anabranch_multipath::seed::stream;
+use anabranch_onion::directory::cache::Cache;
+use anabranch_onion::directory::descriptor::hex;
+use anabranch_onion::directory::http::{RequestReader, get};
+use anabranch_onion::wire::keys::{sha1, sha256};
+use clap::Parser;
+use rand_core::Rng;
+
+/// Fill a directory cache with documents of the public network's sizes, and print what each kind
+/// takes.
+#[derive(Parser)]
+struct Arguments {
+    /// Relays that the consensus lists.
+    #[arg(long, default_value_t = 7000, value_parser = clap::value_parser!(u64).range(1..))]
+    relays: u64,
+    /// Consensuses that follow one another; a seventh of all relays publishes between two of them.
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u64).range(1..))]
+    consensuses: u64,
+    /// Bytes of a server descriptor.
+    #[arg(long, default_value_t = 2600)]
+    server: usize,
+    /// Bytes of an extra-info document; 0 for none.
+    #[arg(long, default_value_t = 2000)]
+    extra: usize,
+}
+
+fn main() -> io::Result<()> {
+    let arguments = Arguments::parse();
+    let (mut cache, mut last) = (Arc::new(Cache::default()), resident()?);
+    let mut told = |what: &str| -> io::Result<()> {
+        let now = resident()?;
+        println!("{what:<42} {:>7.1} MB more, {:>7.1} MB in all", now - last, now);
+        last = now;
+        Ok(())
+    };
+    told("nothing")?;
+    for number in 0..arguments.consensuses {
+        let mut rng = stream(number, 0, "consensus");
+        for flavour in ["", " microdesc"] {
+            let text = consensus(arguments.relays, flavour, number, &mut rng);
+            // Who answers has the cache before this one until it is given out.
+            let shown = Arc::clone(&cache);
+            Arc::make_mut(&mut cache).consensus(&text, vec![[1; 20]; 9]);
+            drop(shown);
+        }
+        let part = if number == 0 { arguments.relays } else { arguments.relays / 7 };
+        for relay in 0..part {
+            publish(Arc::make_mut(&mut cache), relay, &arguments, &mut rng);
+        }
+        told(&format!("consensus {} and its documents", number + 1))?;
+    }
+    answer(&cache, "/tor/server/all", "")?;
+    answer(&cache, "/tor/server/all", "x-zstd")?;
+    answer(&cache, "/tor/status-vote/current/consensus", "x-zstd")?;
+    told("answers that came and went")
+}
+
+/// A relay's documents, of another digest each time.
+fn publish(cache: &mut Cache, relay: u64, arguments: &Arguments, rng: &mut impl Rng) {
+    let id = id(relay);
+    let (server, extra) = (text(rng, arguments.server), text(rng, arguments.extra));
+    let extra = (arguments.extra > 0).then(|| (&extra[..], sha1(extra.as_bytes())));
+    cache.relay(id, (&server, sha1(server.as_bytes())), extra);
+    let microdesc = text(rng, 600);
+    cache.microdesc_text(sha256(microdesc.as_bytes()), &microdesc);
+}
+
+fn id(relay: u64) -> [u8; 20] {
+    sha1(&relay.to_be_bytes())
+}
+
+/// Text that cannot be packed to less than half, as keys and signatures cannot.
+fn text(rng: &mut impl Rng, bytes: usize) -> String {
+    let mut random = vec![0; bytes.div_ceil(2)];
+    rng.fill_bytes(&mut random);
+    hex(&random)
+}
+
+/// A consensus of so many relays, of which a tenth has changed since the last one.
+fn consensus(relays: u64, flavour: &str, number: u64, rng: &mut impl Rng) -> String {
+    let hour = number % 24;
+    let mut text = format!(
+        "network-status-version 3{flavour}\nvalid-after 2027-01-15 {hour:02}:00:00\n\
+         fresh-until 2027-01-15 {hour:02}:59:59\n"
+    );
+    for relay in 0..relays {
+        let name = hex(&id(relay))[..27].to_owned();
+        let changed = rng.next_u64().is_multiple_of(10);
+        let digest = if changed { rng.next_u64() } else { relay };
+        text.push_str(&format!(
+            "r relay{relay} {name} {digest:027} 2027-01-15 08:00:00 192.0.2.1 9001 0\n\
+             s Fast Guard HSDir Running Stable V2Dir Valid\nv Tor 0.4.9.1\n\
+             pr Conflux=1 Cons=2 Desc=2 DirCache=2 FlowCtrl=1-2 HSDir=2 HSIntro=4-5 HSRend=2 \
+             Link=4-5 LinkAuth=3 Microdesc=2 Padding=2 Relay=2-4\nw Bandwidth={}\np reject 1-65535\n",
+            digest % 100_000
+        ));
+    }
+    text + "directory-footer\ndirectory-signature x\n"
+}
+
+/// How long an answer takes, and how long it is.
+fn answer(cache: &Cache, path: &str, accepted: &str) -> io::Result<()> {
+    let bytes = String::from_utf8_lossy(&get(path)).replace("x-zstd, deflate, identity", accepted);
+    let request = RequestReader::new(0).push(bytes.as_bytes()).map_err(io::Error::other)?;
+    let request = request.ok_or_else(|| io::Error::other("the request is not whole"))?;
+    let begun = Instant::now();
+    let reply = cache.find(&request);
+    let (length, spent) = (reply.length() as f64 / 1e6, begun.elapsed().as_secs_f64() * 1e3);
+    println!("{path} as {accepted:?}: {length:.1} MB in {spent:.0} ms");
+    Ok(())
+}
+
+/// Resident memory, in megabytes.
+fn resident() -> io::Result<f64> {
+    Ok(Usage::of(std::process::id())?.rss as f64 / 1e6)
+}

@@ -1,0 +1,71 @@
+//! What a relay answers directory requests with: the latest cache, and answers that are packed
+//! elsewhere.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use anabranch_onion::directory::cache::Cache;
+use anabranch_onion::directory::http::Request;
+
+use super::answers::{Answer, Answers};
+use super::office::{Desk, News};
+use super::wholes::Wholes;
+
+/// The latest cache, for all who answer.
+pub(super) struct Library {
+    /// Held for no longer than it takes to copy a pointer.
+    shown: Mutex<Arc<Cache>>,
+    wholes: Wholes,
+    /// Who is told that there is something new for those who wait.
+    bell: Mutex<Desk>,
+    me: Weak<Library>,
+}
+
+impl Library {
+    /// With nothing to give yet.
+    pub(super) fn new(bell: Desk) -> Arc<Library> {
+        Arc::new_cyclic(|me| Library {
+            shown: Mutex::default(),
+            wholes: Wholes::default(),
+            bell: Mutex::new(bell),
+            me: me.clone(),
+        })
+    }
+
+    /// Gives out this from now on.
+    pub(super) fn show(&self, cache: Arc<Cache>) {
+        *lock(&self.shown) = cache;
+    }
+
+    /// Tells who answers to look again for those who wait.
+    pub(super) fn ring(&self) {
+        let Some(me) = self.me.upgrade() else { return };
+        lock(&self.bell).tell(News::Cache(me as Arc<dyn Answers>));
+    }
+}
+
+impl Answers for Library {
+    fn answer(&self, request: &Request, _: Option<IpAddr>) -> Answer {
+        let cache = Arc::clone(&lock(&self.shown));
+        let me = self.me.clone();
+        let ring = move || {
+            if let Some(me) = me.upgrade() {
+                me.ring();
+            }
+        };
+        let whole = self.wholes.answer(&cache, request, ring);
+        whole.unwrap_or_else(|| Answer::Reply(cache.find(request)))
+    }
+}
+
+impl fmt::Debug for Library {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("Library").finish_non_exhaustive()
+    }
+}
+
+/// Each change is whole before anything can panic.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

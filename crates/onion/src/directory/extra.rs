@@ -1,0 +1,98 @@
+//! A relay's extra-info document: what it says of its past, for those who study the network
+//! (dir-spec, "Extra-info document format").
+
+use base64ct::{Base64Unpadded, Encoding as _};
+
+use super::bandwidth::BandwidthHistory;
+use super::civil::utc;
+use super::descriptor::{SIGNATURE_PREFIX, hex, line, object, signed_digest};
+use crate::wire::keys::{KeyError, RelayKeys, sha256};
+
+/// The signed text, as of `unix_now`, of a relay of this name that may carry so many bytes a
+/// second.
+pub(super) fn sign(
+    nickname: &str,
+    history: &BandwidthHistory,
+    rate: u64,
+    keys: &RelayKeys,
+    unix_now: u64,
+) -> Result<String, KeyError> {
+    let mut text = String::new();
+    line(&mut text, &format!("extra-info {nickname} {}", hex(&keys.rsa_identity())));
+    line(&mut text, "identity-ed25519");
+    object(&mut text, "ED25519 CERT", keys.signing_cert());
+    line(&mut text, &format!("published {}", utc(unix_now)));
+    text.push_str(&history.lines(rate));
+    text.push_str("router-sig-ed25519 ");
+    let signature = keys.sign_digest(SIGNATURE_PREFIX, text.as_bytes());
+    line(&mut text, &Base64Unpadded::encode_string(&signature));
+    line(&mut text, "router-signature");
+    let signature = keys.sign_sha1(text.as_bytes())?;
+    object(&mut text, "SIGNATURE", &signature);
+    Ok(text)
+}
+
+/// The digests by which a descriptor names an extra-info document: SHA-1 of what is signed, SHA-256
+/// of all of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ExtraDigests {
+    /// By which it is asked for.
+    pub sha1: [u8; 20],
+    /// Descriptors of before 2015 lack it.
+    pub sha256: Option<[u8; 32]>,
+}
+
+impl ExtraDigests {
+    /// Those of a document.
+    #[must_use]
+    pub fn of(document: &str) -> ExtraDigests {
+        let sha256 = Some(sha256(document.as_bytes()));
+        ExtraDigests { sha1: signed_digest(document), sha256 }
+    }
+
+    /// Those that a descriptor names, in the text behind `extra-info-digest`.
+    #[must_use]
+    pub fn named(rest: &str) -> Option<ExtraDigests> {
+        let mut words = rest.split(' ');
+        let sha1 = super::descriptor::twenty(words.next()?)?;
+        let second = words.next().map(|word| Base64Unpadded::decode_vec(word).ok());
+        let sha256 = second.flatten().and_then(|bytes| bytes.try_into().ok());
+        Some(ExtraDigests { sha1, sha256 })
+    }
+
+    /// Whether they are a document's.
+    #[must_use]
+    pub fn fit(&self, document: &str) -> bool {
+        let own = ExtraDigests::of(document);
+        self.sha1 == own.sha1 && (self.sha256.is_none() || self.sha256 == own.sha256)
+    }
+
+    /// As a descriptor names them.
+    pub(super) fn line(&self) -> String {
+        let second =
+            self.sha256.map(|sha256| format!(" {}", Base64Unpadded::encode_string(&sha256)));
+        format!("extra-info-digest {}{}", hex(&self.sha1), second.unwrap_or_default())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = "extra-info one AA\npublished x\nrouter-signature\nsignature\n";
+
+    #[test]
+    fn a_document_is_known_by_both_digests() {
+        let digests = ExtraDigests::of(TEXT);
+        let line = digests.line();
+        let named = ExtraDigests::named(line.strip_prefix("extra-info-digest ").unwrap()).unwrap();
+        assert!(named == digests && named.fit(TEXT));
+        // The signature is no part of the first digest.
+        let other = TEXT.replace("\nsignature", "\nanother");
+        assert!(ExtraDigests { sha256: None, ..digests }.fit(&other) && !digests.fit(&other));
+        assert!(!digests.fit(&TEXT.replace("one", "two")));
+        assert_eq!(ExtraDigests::named("not hex"), None);
+        let old = ExtraDigests::named(&hex(&digests.sha1)).unwrap();
+        assert!(old.sha256.is_none() && old.fit(TEXT));
+    }
+}

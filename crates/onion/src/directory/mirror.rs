@@ -1,0 +1,345 @@
+//! What a directory cache fetches besides what a client does, so that it can answer all that
+//! dir-spec wants of it: the consensus of flavour `ns`, the server descriptors that this names, and
+//! the extra-info documents that those name.
+//!
+//! The owner asks [`Mirror::poll`] for a request, has an authority answer it, and brings the
+//! outcome to [`Mirror::done`]. What is proven comes back as a [`Document`]. The mirror keeps names
+//! alone; texts are the owner's.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use rand_core::Rng;
+
+use super::descriptor::hex;
+use super::extra::ExtraDigests;
+use super::fetch::Failure;
+use super::http::Response;
+use crate::wire::netdoc::{
+    AuthorityCert, DocumentError, LONGEST_CONSENSUS, Server, ServerList, check_server, divided,
+    prove_server_list,
+};
+
+/// Documents in one request (C tor's figure).
+const BATCH: usize = 96;
+/// The longest descriptor and the longest extra-info document that authorities take, in bytes.
+const LONGEST_SERVER: usize = 20_000;
+const LONGEST_EXTRA: usize = 50_000;
+/// Bytes of all present descriptors, and of all extra-info documents; what is beyond is not
+/// fetched.
+const MOST_BYTES: usize = 128 << 20;
+/// The first pause after a failure, and the longest, in milliseconds.
+const FIRST_PAUSE: u64 = 1_000;
+const LONGEST_PAUSE: u64 = 600_000;
+
+/// What is asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Wanted {
+    /// The consensus of flavour `ns`.
+    Consensus,
+    /// The server descriptors with these digests.
+    Servers(Vec<[u8; 20]>),
+    /// The extra-info documents with these digests.
+    Extras(Vec<[u8; 20]>),
+}
+
+impl Wanted {
+    /// In a few words.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        match self {
+            Wanted::Consensus => "consensus with descriptors",
+            Wanted::Servers(_) => "server descriptors",
+            Wanted::Extras(_) => "extra-info documents",
+        }
+    }
+
+    /// The path of the request.
+    #[must_use]
+    pub fn path(&self) -> String {
+        let list = |digests: &[[u8; 20]]| {
+            let names: Vec<String> = digests.iter().map(|digest| hex(digest)).collect();
+            names.join("+")
+        };
+        match self {
+            Wanted::Consensus => "/tor/status-vote/current/consensus.z".to_owned(),
+            Wanted::Servers(digests) => format!("/tor/server/d/{}.z", list(digests)),
+            Wanted::Extras(digests) => format!("/tor/extra/d/{}.z", list(digests)),
+        }
+    }
+
+    /// The most bytes that an honest answer has.
+    #[must_use]
+    pub fn limit(&self) -> usize {
+        match self {
+            Wanted::Consensus => LONGEST_CONSENSUS,
+            Wanted::Servers(digests) => LONGEST_SERVER * digests.len(),
+            Wanted::Extras(digests) => LONGEST_EXTRA * digests.len(),
+        }
+    }
+
+    fn digests(&self) -> &[[u8; 20]] {
+        match self {
+            Wanted::Consensus => &[],
+            Wanted::Servers(digests) | Wanted::Extras(digests) => digests,
+        }
+    }
+}
+
+/// A document that is proven: its text, and by what it is found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Document {
+    /// The consensus, and the authorities that signed it.
+    Consensus(String, Vec<[u8; 20]>),
+    /// A server descriptor: its relay's RSA identity, and its digest.
+    Server([u8; 20], [u8; 20], String),
+    /// An extra-info document: the same.
+    Extra([u8; 20], [u8; 20], String),
+}
+
+/// A descriptor that is there.
+#[derive(Clone, Copy, Debug)]
+struct Held {
+    relay: [u8; 20],
+    extra: Option<ExtraDigests>,
+    bytes: usize,
+}
+
+/// What is there, and what is missing.
+#[derive(Debug, Default)]
+pub struct Mirror {
+    authorities: Vec<[u8; 20]>,
+    list: ServerList,
+    servers: BTreeMap<[u8; 20], Held>,
+    /// Bytes of each extra-info document that is there, by SHA-1.
+    extras: BTreeMap<[u8; 20], usize>,
+    /// What nobody had: how often it was asked for, and until when it is not asked for again.
+    late: BTreeMap<[u8; 20], (u32, u64)>,
+    asked: Option<Wanted>,
+    failures: u32,
+    paused_until: u64,
+}
+
+impl Mirror {
+    /// A mirror of what a majority of these authorities (v3idents) signs, with nothing in it.
+    #[must_use]
+    pub fn new(authorities: Vec<[u8; 20]>) -> Mirror {
+        Mirror { authorities, ..Mirror::default() }
+    }
+
+    /// The next request to make, if there is one, for who has a consensus of microdescriptors that
+    /// holds since `newest` (0: none). One is under way at a time. `now` in milliseconds, of any
+    /// clock that only goes forward.
+    pub fn poll(&mut self, now: u64, newest: u64) -> Option<Wanted> {
+        if self.asked.is_some() || now < self.paused_until {
+            return None;
+        }
+        self.asked = self.wanted(now, newest);
+        self.asked.clone()
+    }
+
+    /// When [`Mirror::poll`] may have something new though nothing was done: milliseconds from
+    /// `now`.
+    #[must_use]
+    pub fn wait(&self, now: u64, newest: u64) -> Option<u64> {
+        if self.wanted(now, newest).is_some() {
+            return Some(self.paused_until.saturating_sub(now));
+        }
+        let soonest = self.late.values().map(|(_, until)| until.saturating_sub(now)).min();
+        soonest.map(|wait| wait.max(self.paused_until.saturating_sub(now)))
+    }
+
+    /// Whether everything is there that can be had now.
+    #[must_use]
+    pub fn is_whole(&self, now: u64, newest: u64) -> bool {
+        self.wanted(now, newest).is_none()
+    }
+
+    /// Brings the outcome of the request that is under way; `certs` are the authorities'
+    /// certificates.
+    ///
+    /// # Errors
+    /// Why it brought nothing: it will be repeated.
+    pub fn done(
+        &mut self,
+        outcome: Result<Response, Failure>,
+        certs: &[AuthorityCert],
+        now: u64,
+        unix_now: u64,
+        rng: &mut impl Rng,
+    ) -> Result<Vec<Document>, Failure> {
+        let Some(asked) = self.asked.take() else { return Ok(Vec::new()) };
+        let taken = outcome.and_then(|response| match (response.status, &asked) {
+            (200, _) => self.take(&asked, &response.body, certs, unix_now),
+            // One that has none of them may be asked for others.
+            (404, Wanted::Servers(_) | Wanted::Extras(_)) => Ok(Vec::new()),
+            (status, _) => Err(Failure::Status(status)),
+        });
+        match taken {
+            Ok(_) => (self.failures, self.paused_until) = (0, 0),
+            Err(_) => {
+                self.paused_until = now + pause(self.failures, rng);
+                self.failures = self.failures.saturating_add(1);
+            }
+        }
+        if taken.is_ok() {
+            self.note_late(&asked, now, rng);
+        }
+        taken
+    }
+
+    /// Takes up what an earlier run kept on disk. What is not proven, or is named by nobody any more,
+    /// is left aside: if that is the consensus, all is, and [`Mirror::take_up`] may find use for the
+    /// rest once there is another one.
+    pub fn restore(
+        &mut self,
+        [consensus, servers, extras]: [&str; 3],
+        certs: &[AuthorityCert],
+        unix_now: u64,
+    ) -> Vec<Document> {
+        match self.take_consensus(consensus, certs, unix_now) {
+            Ok(mut documents) => {
+                documents.extend(self.take_up(servers, extras));
+                documents
+            }
+            Err(_) => Vec::new(),
+        }
+    }
+
+    /// Takes descriptors and extra-info documents that the present consensus names.
+    pub fn take_up(&mut self, servers: &str, extras: &str) -> Vec<Document> {
+        let mut documents = self.take_servers(servers);
+        documents.extend(self.take_extras(extras));
+        documents
+    }
+
+    /// The relays whose descriptors the consensus names.
+    #[must_use]
+    pub fn relays(&self) -> BTreeSet<[u8; 20]> {
+        self.list.servers.values().copied().collect()
+    }
+
+    fn wanted(&self, now: u64, newest: u64) -> Option<Wanted> {
+        if self.list.valid_after < newest {
+            return Some(Wanted::Consensus);
+        }
+        let is_due = |digest: &&[u8; 20]| self.late.get(*digest).is_none_or(|(_, at)| *at <= now);
+        let bytes: usize = self.servers.values().map(|held| held.bytes).sum();
+        if bytes < MOST_BYTES {
+            let named = self.list.servers.keys();
+            let missing = named.filter(|digest| !self.servers.contains_key(*digest));
+            let batch: Vec<_> = missing.filter(is_due).take(BATCH).copied().collect();
+            if !batch.is_empty() {
+                return Some(Wanted::Servers(batch));
+            }
+        }
+        let bytes: usize = self.extras.values().sum();
+        let named = self.servers.values().filter_map(|held| held.extra.as_ref());
+        let missing =
+            named.map(|extra| &extra.sha1).filter(|digest| !self.extras.contains_key(*digest));
+        let batch: Vec<_> = missing.filter(is_due).take(BATCH).copied().collect();
+        (bytes < MOST_BYTES && !batch.is_empty()).then_some(Wanted::Extras(batch))
+    }
+
+    fn take(
+        &mut self,
+        asked: &Wanted,
+        body: &[u8],
+        certs: &[AuthorityCert],
+        unix_now: u64,
+    ) -> Result<Vec<Document>, Failure> {
+        let malformed = |what: &str| Failure::Document(DocumentError::Malformed(what.to_owned()));
+        let text = std::str::from_utf8(body).map_err(|_| malformed("it is no text"))?;
+        let documents = match asked {
+            Wanted::Consensus => {
+                self.take_consensus(text, certs, unix_now).map_err(Failure::Document)?
+            }
+            Wanted::Servers(_) => self.take_servers(text),
+            Wanted::Extras(_) => self.take_extras(text),
+        };
+        if documents.is_empty() {
+            Err(malformed("nothing that was asked for"))
+        } else {
+            Ok(documents)
+        }
+    }
+
+    fn take_consensus(
+        &mut self,
+        text: &str,
+        certs: &[AuthorityCert],
+        unix_now: u64,
+    ) -> Result<Vec<Document>, DocumentError> {
+        let list = prove_server_list(text, &self.authorities, certs, unix_now)?;
+        // An older one than ours is no news, and may be somebody's trick.
+        if list.valid_after < self.list.valid_after {
+            return Err(DocumentError::Expired);
+        }
+        let signers = list.signers.clone();
+        self.servers.retain(|digest, _| list.servers.contains_key(digest));
+        let extras = self.servers.values().filter_map(|held| Some(held.extra?.sha1));
+        let extras: BTreeSet<[u8; 20]> = extras.collect();
+        self.extras.retain(|digest, _| extras.contains(digest));
+        self.late.retain(|digest, _| list.servers.contains_key(digest) || extras.contains(digest));
+        self.list = list;
+        Ok(vec![Document::Consensus(text.to_owned(), signers)])
+    }
+
+    /// Descriptors that the consensus names: a digest says nothing of the last signature, which is
+    /// checked with all the others.
+    fn take_servers(&mut self, text: &str) -> Vec<Document> {
+        let mut documents = Vec::new();
+        for text in divided(text, "router").filter(|text| text.len() <= LONGEST_SERVER) {
+            let Ok(Server { id, digest, extra }) = check_server(text) else { continue };
+            let is_named = self.list.servers.get(&digest) == Some(&id);
+            if is_named && !self.servers.contains_key(&digest) {
+                // One that is not named by a digest of all of it cannot be proven.
+                let extra = extra.filter(|extra| extra.sha256.is_some());
+                self.servers.insert(digest, Held { relay: id, extra, bytes: text.len() });
+                documents.push(Document::Server(id, digest, text.to_owned()));
+            }
+        }
+        documents
+    }
+
+    /// Extra-info documents that descriptors name by both digests: the second one is of all of it,
+    /// signatures included.
+    fn take_extras(&mut self, text: &str) -> Vec<Document> {
+        let named = self.servers.values().filter_map(|held| Some((held.relay, held.extra?)));
+        let named: BTreeMap<[u8; 20], ([u8; 20], ExtraDigests)> =
+            named.map(|(relay, extra)| (extra.sha1, (relay, extra))).collect();
+        let mut documents = Vec::new();
+        for text in divided(text, "extra-info").filter(|text| text.len() <= LONGEST_EXTRA) {
+            let digest = ExtraDigests::of(text).sha1;
+            let Some((relay, extra)) = named.get(&digest) else { continue };
+            if extra.fit(text) && self.extras.insert(digest, text.len()).is_none() {
+                documents.push(Document::Extra(*relay, digest, text.to_owned()));
+            }
+        }
+        documents
+    }
+
+    /// What was asked for and did not come is asked for again after longer and longer pauses.
+    fn note_late(&mut self, asked: &Wanted, now: u64, rng: &mut impl Rng) {
+        let mut pauses = BTreeMap::new();
+        for digest in asked.digests() {
+            if self.servers.contains_key(digest) || self.extras.contains_key(digest) {
+                self.late.remove(digest);
+                continue;
+            }
+            let (tries, until) = self.late.entry(*digest).or_default();
+            // Those that failed as often stay together.
+            *until = now + *pauses.entry(*tries).or_insert_with(|| pause(*tries, rng));
+            *tries = tries.saturating_add(1);
+        }
+    }
+}
+
+/// A random time in the second half of a bound that grows threefold with each failure.
+fn pause(failures: u32, rng: &mut impl Rng) -> u64 {
+    let bound = FIRST_PAUSE.saturating_mul(3u64.saturating_pow(failures.min(10)));
+    let bound = bound.min(LONGEST_PAUSE);
+    bound / 2 + rng.next_u64() % (bound / 2 + 1)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,239 @@
+"""Our relays as directory caches, for those who want more than microdescriptors.
+
+A stock client with ``UseMicrodescriptors 0`` lives on the consensus of flavour ns and on server
+descriptors; stem downloads every kind of document by a relay's ORPort and validates it.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import stem
+from stem.descriptor import DocumentHandler
+from stem.descriptor.remote import Query
+
+from harness.seeded import MIB
+from harness.tools import Background, anabranch, tool, wait_for
+from harness.tornet import TorNetwork, free_ports
+from harness.torours import OurAuthority, OurRelay, events_of, http_get
+from harness.webfiles import FileServer, fetch
+
+pytestmark = [pytest.mark.tor, pytest.mark.timeout(600)]
+
+CONSENSUS = "/tor/status-vote/current/consensus"
+# What stem asks for if nobody says is version 3 of the link protocol, which C tor has, too.
+LINKS = [4, 5]
+OLD_STYLE = "UseMicrodescriptors 0"
+
+
+def download(port: int, path: str, host: str = "127.0.0.1") -> list[Any]:
+    """What stem gets by this ORPort, parsed and validated, signatures and all."""
+    query = Query(path, endpoints=[stem.ORPort(host, port, LINKS)], validate=True, timeout=60)
+    return list(query.run())
+
+
+def consensus(port: int, path: str, host: str = "127.0.0.1") -> Any:
+    """The same of a consensus, as one document."""
+    endpoint = stem.ORPort(host, port, LINKS)
+    handler = DocumentHandler.DOCUMENT
+    query = Query(path, endpoints=[endpoint], validate=True, timeout=60, document_handler=handler)
+    (document,) = query.run()
+    return document
+
+
+def everything(port: int, host: str = "127.0.0.1") -> dict[str, dict[str, str]]:
+    """All documents that a relay has by its ORPort: texts by kind and by relay."""
+    plain = consensus(port, CONSENSUS, host)
+    micro = consensus(port, f"{CONSENSUS}-microdesc", host)
+    digests = [str(router.microdescriptor_digest) for router in micro.routers.values()]
+    found = {
+        "server": download(port, "/tor/server/all", host),
+        "extra": download(port, "/tor/extra/all", host),
+    }
+    texts = {
+        kind: {one.fingerprint: str(one) for one in documents} for kind, documents in found.items()
+    }
+    assert set(plain.routers) == set(micro.routers)
+    # The consensus names descriptors by digest, and these name their extra-info documents.
+    servers = {one.digest(): one for one in found["server"]}
+    extras = {one.digest(): one for one in found["extra"]}
+    for router in plain.routers.values():
+        server = servers[router.digest]
+        assert server.fingerprint == router.fingerprint
+        if server.extra_info_digest is not None:
+            assert extras[server.extra_info_digest].fingerprint == router.fingerprint
+    named = download(port, f"/tor/micro/d/{'-'.join(digests)}", host)
+    texts["microdesc"] = {one.digest(): str(one) for one in named}
+    assert set(texts["microdesc"]) == set(digests)
+    return texts
+
+
+@dataclass
+class World:
+    """Stock authorities, and nobody else but relays of ours."""
+
+    network: TorNetwork
+    ours: list[OurRelay]
+
+    def whole(self, relay: OurRelay) -> bool:
+        """Whether it has fetched all that the authorities have."""
+        told = [str(event["what"]) for event in relay.events("note")]
+        assert not [note for note in told if "could not be had" in note], told
+        try:
+            return set(everything(relay.orport)["extra"]) >= set(self.network.others.values())
+        except (AssertionError, KeyError, ValueError, OSError, stem.ControllerError):
+            return False
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    """Three authorities of C tor's, three relays and two exits of ours."""
+    folder = tmp_path_factory.mktemp("tor")
+    exit_ = ["--exit", "accept *:*"]
+    options: list[Sequence[str]] = [[], [], [], exit_, exit_]
+    with TorNetwork(folder, relays=0, exits=0) as network:
+        ours: list[OurRelay] = []
+        try:
+            for number, more in enumerate(options):
+                name = f"ours{number}"
+                ours.append(OurRelay(network, folder / name, name, *more))
+            network.others = {relay.name: relay.fingerprint for relay in ours}
+            network.other_exits = ["ours3", "ours4"]
+            network.start()
+            network.wait_for_all()
+            yield World(network, ours)
+        finally:
+            for relay in ours:
+                relay.close()
+
+
+def test_stem_downloads_every_document_by_orport(world: World) -> None:
+    """The consensus in both flavours, descriptors, extra-info, microdescriptors; validated."""
+    relay = world.ours[0]
+    wait_for("all documents", lambda: world.whole(relay), 60)
+    texts = everything(relay.orport)
+    fingerprints = {node.fingerprint for node in world.network.of("auth")}
+    assert set(texts["server"]) == fingerprints | set(world.network.others.values())
+    assert set(texts["extra"]) == set(texts["server"]), "the authorities' as well"
+    for own in world.ours:
+        extra = texts["extra"][own.fingerprint]
+        assert extra.startswith(f"extra-info {own.name} {own.fingerprint}\nidentity-ed25519\n")
+        (by_name,) = download(relay.orport, f"/tor/extra/fp/{own.fingerprint}")
+        assert str(by_name) == extra
+        (own_server,) = download(own.orport, "/tor/server/authority")
+        assert own_server.fingerprint == own.fingerprint
+    certificates = download(relay.orport, "/tor/keys/all")
+    assert len(certificates) == len(world.network.of("auth"))
+
+
+def test_stock_authorities_keep_our_extra_info(world: World) -> None:
+    """And their answer is what ours is, byte for byte."""
+    authority = world.network.of("auth")[0]
+    for relay in world.ours:
+        (theirs,) = download(authority.orport, f"/tor/extra/fp/{relay.fingerprint}")
+        (ours,) = download(relay.orport, "/tor/extra/authority")
+        assert str(theirs) == str(ours)
+
+
+@pytest.mark.parametrize("options", [(OLD_STYLE,), ()], ids=["ns", "microdesc"])
+def test_a_stock_client_fetches_by_relays_of_ours_alone(
+    world: World, tmp_path: Path, options: Sequence[str]
+) -> None:
+    """With descriptors instead of microdescriptors, and as usual; by hash, without a complaint."""
+    client = world.network.client(f"client{len(options)}", *options)
+    with FileServer() as server:
+        got = fetch(server.url(5 * MIB), client.proxy, tmp_path / "got")
+    assert not got.fault(5 * MIB), "\n".join(client.log()[-20:])
+    kept = {path.name for path in client.folder.iterdir()}
+    own = "cached-consensus" if options else "cached-microdesc-consensus"
+    assert own in kept, kept
+    client.close()
+    assert world.network.complaints() == []
+    for relay in world.ours:
+        assert relay.events("violation") == []
+
+
+def test_it_is_packed_as_stock_caches_pack_it(world: World, tmp_path: Path) -> None:
+    """What comes back for each suffix and each header, from a stock authority and from ours."""
+    with OurAuthority(tmp_path / "authority") as ours:
+        stock = world.network.of("auth")[0].dirport
+        wait_for("a consensus", lambda: bool(ours.events("consensus")), 150)
+        for path in (f"{CONSENSUS}-microdesc", CONSENSUS, "/tor/keys/all", "/tor/server/all"):
+            for suffix in ("", ".z"):
+                for accepted in ("", "identity", "deflate", "gzip, identity", "x-zstd, deflate"):
+                    headers = {"Accept-Encoding": accepted} if accepted else {}
+                    answers = [
+                        http_get(port, f"{path}{suffix}", **headers)
+                        for port in (stock, ours.dirport)
+                    ]
+                    statuses = [(status, told) for status, told, _ in answers]
+                    assert statuses[0] == statuses[1], (path, suffix, accepted)
+        packed = http_get(ours.dirport, "/tor/keys/all.z", **{"Accept-Encoding": "identity"})[2]
+        assert zlib.decompress(packed) == http_get(ours.dirport, "/tor/keys/all")[2]
+        for path in ("/tor/keys/nothing", "/tor/server/nothing", "/tor/extra/fp/AA", "/tor/x"):
+            told = [http_get(port, path)[0] for port in (stock, ours.dirport)]
+            assert told[0] == told[1], path
+
+
+def test_a_stock_client_without_microdescriptors_lives_in_up(tmp_path: Path) -> None:
+    """``anabranch up``, its authority and its relays: bootstrap, a file by hash, stem."""
+    (socks,) = free_ports(1)
+    state = tmp_path / "up"
+    command = [anabranch(), "up", "--json", "--data", str(state)]
+    with Background([*command, "--listen", f"127.0.0.1:{socks}"]) as network:
+        network.wait_until("it", lambda: bool(events_of(network, "circuit_built")), 60)
+        print_torrc = [anabranch(), "up", "--print-torrc", "--data", str(state)]
+        with Background(print_torrc) as printer:
+            wait_for("the lines", lambda: "DirAuthority" in printer.output(), 30)
+            lines = printer.output()
+        (own,) = free_ports(1)
+        torrc = tmp_path / "torrc"
+        more = [f"SocksPort 127.0.0.1:{own}", f"DataDirectory {tmp_path / 'data'}", OLD_STYLE]
+        torrc.write_text("\n".join([lines, *more, "Log notice stdout"]) + "\n")
+        with Background([tool("tor"), "-f", str(torrc)]) as tor, FileServer() as server:
+            tor.wait_until("a bootstrap", lambda: "Bootstrapped 100%" in tor.output(), 90)
+            got = fetch(server.url(5 * MIB), f"socks5h://127.0.0.1:{own}", tmp_path / "got")
+            log = tor.output()
+        assert not got.fault(5 * MIB), f"{got.fault(5 * MIB)}\n{log[-3000:]}"
+        for host in ("127.1.0.1", "127.2.0.1"):
+            texts = everything(9001, host)
+            assert set(texts["server"]) == set(texts["extra"]), host
+        assert events_of(network, "trouble") == []
+
+
+def test_histories_and_what_was_observed_survive_a_restart(world: World) -> None:
+    """A relay that carried much in the days before says so at once, and no more than that."""
+    relay = world.ours[1]
+    (before,) = download(relay.orport, "/tor/server/authority")
+    assert before.observed_bandwidth < 10_000_000, "not what its rate is"
+    relay.close()
+    kept = relay_history(relay)
+    state = json.loads(kept.read_text())
+    state["past"] = [{"carried": [5_000_000, 6_000_000], "most": [777_000, 888_000]}]
+    kept.write_text(json.dumps(state))
+    relay.start()
+
+    def published() -> bool:
+        try:
+            (after,) = download(relay.orport, "/tor/server/authority")
+        except (ValueError, OSError, stem.ControllerError):
+            return False
+        return bool(after.observed_bandwidth == 777_000)
+
+    wait_for("what was observed", published, 60)
+    (extra,) = download(relay.orport, "/tor/extra/authority")
+    assert (extra.read_history_interval, extra.write_history_interval) == (86_400, 86_400)
+    assert (extra.read_history_values, extra.write_history_values) == ([4_999_168], [5_999_616])
+    assert world.network.complaints() == []
+
+
+def relay_history(relay: OurRelay) -> Path:
+    """The file in which it keeps what it carried."""
+    data = relay.command[relay.command.index("--data") + 1]
+    return Path(data) / "bandwidth.json"
