@@ -205,7 +205,7 @@ mod tests {
         assert!(meter.history.lines(9).contains(" 777600\n"), "no more than the rate");
         (0..6).for_each(|_| meter.run(PERIOD_S, [0, 20]));
         let told = meter.history.lines(1 << 30);
-        let days = vec!["1727488"; 5].join(",");
+        let days = ["1727488"; 5].join(",");
         assert_eq!(told, line("write", 22, &days) + &line("read", 22, "0,0,0,0,0"));
         assert_eq!(meter.history.observed(), 0, "what came was more than five days ago");
     }
