@@ -23,9 +23,9 @@ use crate::node::{LinkOutput, Node, StreamOutput, Why};
 use crate::padding::{Amount, PaddingParams, Rules};
 use crate::schedule;
 use crate::stream::StreamKey;
-use crate::wire::cell::Cell;
+use crate::wire::cell::{Cell, Command};
 use crate::wire::extend::Target;
-use crate::wire::message::{Answer, DestroyReason, EndReason};
+use crate::wire::message::{Answer, DestroyReason, EndReason, RelayCommand};
 use circuit::Circuit;
 pub use streams::NoStream;
 
@@ -89,6 +89,14 @@ pub enum Input {
     Destroy {
         /// The circuit.
         circuit: CircuitKey,
+    },
+    /// Send DROP cells to the last hop of a complete circuit, which forgets them (tor-spec, "Link
+    /// padding" calls this long-range padding). They wait with what waits, and no window counts them.
+    Drop {
+        /// The circuit.
+        circuit: CircuitKey,
+        /// How many.
+        cells: u32,
     },
     /// A stream's program has ended it; what was written before goes first.
     Ended {
@@ -212,6 +220,12 @@ impl Client {
             Input::Destroy { circuit } => {
                 if let Some(&index) = self.keys.get(&circuit) {
                     self.tear_down(index, Cause::Wanted);
+                }
+            }
+            Input::Drop { circuit, cells } => {
+                let index = self.keys.get(&circuit).copied();
+                for index in index.into_iter().cycle().take(cells as usize) {
+                    self.base.say(now, index, Command::RELAY, RelayCommand::DROP, &[]);
                 }
             }
             // What a client says of why is nothing (tor-spec, "Closing streams").

@@ -21,9 +21,11 @@ use crate::wire::extend;
 use crate::wire::message::{IPV6_OKAY, IPV6_PREFERRED};
 use crate::wire::netdoc::Speaks;
 use entry::Entry;
+pub use testing::testing_path;
 
 mod caches;
 mod entry;
+mod testing;
 
 /// A circuit takes no new streams this long after its first (C tor's MaxCircuitDirtiness).
 const DIRTY: Duration = Duration::from_secs(600);

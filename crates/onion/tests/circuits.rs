@@ -437,6 +437,21 @@ fn a_circuit_that_is_torn_down_leaves_nothing_behind() {
 }
 
 #[test]
+fn drop_cells_reach_the_last_hop_and_end_there() {
+    let mut world = World::new(Setting::default());
+    let circuit = world.build_through_all(1, Wish::CongestionControl);
+    let before = world.relays[1].core.stats();
+    world.client.handle(world.now, Input::Drop { circuit, cells: 1000 });
+    world.run_for(Duration::from_secs(10));
+    let after = world.relays[1].core.stats();
+    assert_eq!(after.relayed - before.relayed, 1000);
+    // They are nobody's, and no window counts them: streams go on.
+    begin(&mut world, circuit, "source-1000000");
+    world.run_for(Duration::from_secs(10));
+    assert_eq!(world.client.carried(circuit)[0], 1_000_000);
+}
+
+#[test]
 fn a_relay_that_is_not_who_it_should_be_is_not_built_upon() {
     for wrong in [0, 1] {
         let mut world = World::new(Setting::default());

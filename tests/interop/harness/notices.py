@@ -46,7 +46,7 @@ USUAL = {
         r"auth\d+ posted a vote|Retrieved auth\d+'s vote|We're missing votes|Got votes",
         r"(Got a|Added a|Added \d+ pending) signature",
         r"Published (ns|microdesc) consensus|Exported consensus transparency",
-        r"Choosing valid-after time|Scheduling voting",
+        r"Choosing valid-after time|Scheduling voting|Discarding a vote we already have",
         r"Bandwidth-weight Case|Computed bandwidth weights",
     ),
     "its tester asks it how it is": (r"New control connection opened",),

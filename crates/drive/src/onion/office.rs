@@ -539,6 +539,8 @@ impl Clerk {
             (keys.rsa_identity(), [&server, &extra].map(|text| signed_digest(text)));
         self.cache_mut().relay(id, (&server, digests[0]), Some((&extra, digests[1])));
         self.library.show(Arc::clone(&self.cache));
+        // What we are is to be had by our port before there is a consensus.
+        self.library.ring();
         let text = server + &extra;
         due.into_iter().for_each(|place| self.publish_to(place, &text));
     }

@@ -10,6 +10,7 @@ use anabranch_links::tls::Context;
 use anabranch_multipath::Time;
 use anabranch_onion::channel::{Credentials, Role};
 use anabranch_onion::directory::descriptor::Description;
+use anabranch_onion::directory::network::Network;
 use anabranch_onion::relay::{Behaviour, Config, Relay, Stats};
 use anabranch_onion::wire::keys::{LinkKey, RelayKeys};
 use anabranch_onion::{Event, schedule};
@@ -31,6 +32,7 @@ use hands::{Hands, Order};
 use history::Kept;
 use linkkeys::{LinkKeys, link_key};
 pub use live::{Changes, Live};
+use self_test::{SelfTest, Tested};
 use shard::{Newcomer, Parts, Shard};
 
 mod answers;
@@ -40,6 +42,7 @@ mod hands;
 mod history;
 mod linkkeys;
 mod live;
+mod self_test;
 mod shard;
 
 /// Tokens of the first shard's single files, beside those of each.
@@ -52,6 +55,8 @@ const READY: &str = "links may come";
 const RECERTIFY: Duration = Duration::from_secs(12 * 3600);
 /// How often we are described anew; what is no news is published only when it is due.
 const DESCRIBE: Duration = Duration::from_secs(60);
+/// After this time a rate that was seen is part of the history.
+const SETTLED: Duration = Duration::from_secs(12);
 
 /// How a relay is to run.
 pub struct Settings {
@@ -181,6 +186,8 @@ struct Head<'r> {
     entrance: Entrance,
     settings: Settings,
     kept: Kept,
+    self_test: SelfTest,
+    network: Option<Arc<Network>>,
     /// Those of all shards: received, sent.
     meters: [Meter; 2],
     reload: Option<Reload<'r, Changes>>,
@@ -188,9 +195,10 @@ struct Head<'r> {
     certificate: Vec<u8>,
     link_keys: LinkKeys,
     ticked: Time,
-    /// When certificates of links were last made anew, and when we were last described.
+    /// When certificates of links were last made anew.
     certified: Time,
-    described: Time,
+    /// When we are to be described next.
+    describe_at: Time,
     /// Set when the end was asked for: from when on it ends once there are no circuits, and when it ends in any case.
     ends: Option<[Time; 2]>,
 }
@@ -217,13 +225,15 @@ impl<'r> Head<'r> {
             entrance: Entrance::default(),
             settings,
             kept,
+            self_test: SelfTest::default(),
+            network: None,
             meters,
             reload,
             certificate: key.certificate,
             link_keys: LinkKeys::default(),
             ticked: Time::ZERO,
             certified: Time::ZERO,
-            described: Time::ZERO,
+            describe_at: Time::ZERO + DESCRIBE,
             ends: None,
         };
         head.describe();
@@ -253,13 +263,16 @@ impl<'r> Head<'r> {
             self.kept.note(now, unix(), numbers.carried);
             watch.numbers(now, &numbers);
             self.renew(now, watch);
+            self.test(now, watch);
         }
         let drained = || self.numbers().stats.circuits == 0;
         Ok(!self.ends.is_some_and(|[from, end]| now >= end || now >= from && drained()))
     }
 
     fn numbers(&self) -> Numbers {
-        let numbers = self.hands.numbers().with(&self.shard.numbers());
+        let mut numbers = self.hands.numbers().with(&self.shard.numbers());
+        let of_tests = self.self_test.carried();
+        (0..2).for_each(|way| numbers.carried[way] += of_tests[way]);
         Numbers { refused: self.entrance.refused(), ..numbers }
     }
 
@@ -298,6 +311,24 @@ impl<'r> Head<'r> {
             adopted.unwrap_or_else(|error| watch.note(&format!("no new TLS key: {error}")));
         }
         self.describe_in_time(now);
+    }
+
+    /// Has us tested by a circuit of our own, if that is due.
+    fn test(&mut self, now: Time, watch: &mut dyn Watch) {
+        let Some(network) = self.network.as_deref().filter(|_| self.ends.is_none()) else { return };
+        let relay = Tested {
+            network,
+            keys: self.settings.keys.keys(),
+            description: &self.settings.live.description,
+            clock: self.shard.station.clock,
+            meters: &self.meters,
+        };
+        let observed = self.kept.history.observed();
+        if let Some(said) = self.self_test.turn(now, observed, &relay) {
+            watch.note(&said);
+            // Soon, and once what came is part of ten whole seconds.
+            self.describe_at = self.describe_at.min(now + SETTLED);
+        }
     }
 
     /// Makes the certificates of CERTS cells anew, for the TLS certificate that we show.
@@ -362,6 +393,7 @@ impl<'r> Head<'r> {
                     self.hands.tell(|| Order::Params(Arc::clone(&params), padding));
                     self.shard.station.core.set_params(params);
                     self.shard.station.core.set_padding(padding);
+                    self.network = Some(network);
                 }
                 News::Cache(cache) => {
                     self.hands.tell(|| Order::Cache(Arc::clone(&cache)));

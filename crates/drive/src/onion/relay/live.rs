@@ -117,8 +117,8 @@ impl Head<'_> {
 
     /// The same once a minute: what is no news is published only when it is due.
     pub(super) fn describe_in_time(&mut self, now: Time) {
-        if now.since(self.described) >= DESCRIBE {
-            self.described = now;
+        if now >= self.describe_at {
+            self.describe_at = now + DESCRIBE;
             self.describe();
         }
     }

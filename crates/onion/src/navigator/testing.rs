@@ -1,0 +1,29 @@
+//! A relay's testing circuit: through others, back to itself.
+
+use rand_core::Rng;
+
+use super::hop;
+use crate::client::Hop;
+use crate::directory::network::{Network, Position, Wishes};
+
+/// The most relays before ourselves.
+const OTHERS: usize = 2;
+
+/// A path through two other relays, or through one where two that go together cannot be found, to
+/// the relay `own`; `None` if there is no other. `own` need not be in the consensus: a relay tests
+/// itself before anybody lists it.
+pub fn testing_path(network: &Network, own: Hop, rng: &mut impl Rng) -> Option<Vec<Hop>> {
+    let others = Wishes { exclude: vec![own.target.rsa], ..Wishes::default() };
+    let mut path: Vec<Hop> = Vec::new();
+    let mut beside = Vec::new();
+    while path.len() < OTHERS {
+        let Ok(relay) = network.choose(Position::Middle, &beside, &others, rng) else { break };
+        beside.push(relay.status.rsa_identity);
+        path.push(hop(&relay, false));
+    }
+    if path.is_empty() {
+        return None;
+    }
+    path.push(own);
+    Some(path)
+}
