@@ -16,7 +16,7 @@
 //!   are what both do alike; `table` numbers circuits and streams; [`claims`] lets several relay
 //!   cores of one process share links.
 //!   [`newcomers`] says whose connections are taken at all, [`clocks`] whose clock is wrong.
-//! * **A client's decisions.** [`navigator`] says which circuits to build and which stream goes by
+//! * **A client's decisions.** [`circmgr`] says which circuits to build and which stream goes by
 //!   which; [`guards`] by which relays to enter; [`front`] reads what programs ask for (SOCKS, HTTP).
 //! * **The directory.** [`directory`]: descriptors, documents, who asks whom for which, the network
 //!   and the choice of paths. [`authority`] judges relays and signs what is said of them.
@@ -30,6 +30,7 @@ pub mod authority;
 mod base;
 pub mod bucket;
 pub mod channel;
+pub mod circmgr;
 pub mod claims;
 pub mod client;
 pub mod clocks;
@@ -43,7 +44,6 @@ pub mod guards;
 pub mod handshake;
 mod hub;
 mod leg;
-pub mod navigator;
 pub mod newcomers;
 mod node;
 pub mod padding;

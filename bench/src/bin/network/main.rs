@@ -11,10 +11,10 @@ use anabranch_bench::report::Series;
 use anabranch_bench::table::{Table, Target as Limit};
 use anabranch_multipath::Time;
 use anabranch_multipath::seed::{Stream, stream};
+use anabranch_onion::circmgr::{CircuitManager, KeptGuards, Order};
 use anabranch_onion::directory::fetch::{AuthorityIdentity, Directory, Want};
 use anabranch_onion::directory::http::Response;
 use anabranch_onion::directory::network::{Network, Target, Wishes};
-use anabranch_onion::navigator::{KeptGuards, Navigator, Order};
 use anabranch_onion::wire::netdoc::{Consensus, Unproven, parse_certs, parse_microdescs};
 use clap::Parser;
 use rustix::time::{ClockId, clock_gettime};
@@ -146,22 +146,22 @@ fn each<T>(calls: u32, mut call: impl FnMut() -> Option<T>) -> io::Result<f64> {
 
 /// A client with circuits in store and nothing to do.
 fn idle_turn(_: &Documents, on: &Subjects, is_naive: bool, rng: &mut Stream) -> io::Result<f64> {
-    let mut navigator = Navigator::new(KeptGuards::default(), &[], Wishes::default());
-    navigator.set_network(Arc::clone(&on.ours));
+    let mut circmgr = CircuitManager::new(KeptGuards::default(), &[], Wishes::default());
+    circmgr.set_network(Arc::clone(&on.ours));
     let now = Time::from_secs(1);
     for _ in 0..4 {
-        navigator.work(now, NOW, rng);
-        while let Some(order) = navigator.poll() {
+        circmgr.work(now, NOW, rng);
+        while let Some(order) = circmgr.poll() {
             if let Order::Build(circuit, _) = order {
-                navigator.built(now, NOW, circuit, rng);
+                circmgr.built(now, NOW, circuit, rng);
             }
         }
     }
     let mut millis = 0;
     each(if is_naive { 300 } else { 100_000 }, || {
         millis = (millis + 1) % 1000;
-        navigator.work(now + Duration::from_millis(millis), NOW, rng);
-        let is_idle = navigator.poll().is_none() && (!is_naive || on.naive.is_enough());
+        circmgr.work(now + Duration::from_millis(millis), NOW, rng);
+        let is_idle = circmgr.poll().is_none() && (!is_naive || on.naive.is_enough());
         is_idle.then_some(())
     })
 }
@@ -200,7 +200,7 @@ fn bootstrap(documents: &Documents, rng: &mut Stream) -> io::Result<f64> {
     directory.restore(&documents.certs, &documents.consensus, "", NOW, rng);
     let texts: std::collections::BTreeMap<&[u8; 32], &str> =
         documents.microdescs.iter().map(|(digest, text)| (digest, &text[..])).collect();
-    let mut client = Navigator::new(KeptGuards::default(), &[], Wishes::default());
+    let mut client = CircuitManager::new(KeptGuards::default(), &[], Wishes::default());
     let begun = cpu();
     while let Some(job) = directory.poll(0, NOW, rng) {
         let Want::Microdescs(digests) = &job.want else { continue };

@@ -1,6 +1,6 @@
 //! A client on real sockets: programs come by SOCKS or HTTP CONNECT, and leave by circuits.
 //!
-//! Two cores side by side: the protocol's ([`Client`]) and the client's mind ([`Navigator`]), which says
+//! Two cores side by side: the protocol's ([`Client`]) and the client's mind ([`CircuitManager`]), which says
 //! what circuits are built and which stream goes by which.
 
 use std::io;
@@ -11,11 +11,11 @@ use std::sync::Arc;
 
 use anabranch_links::Context;
 use anabranch_multipath::Time;
+use anabranch_onion::circmgr::{CircuitManager, Order, Refusal};
 use anabranch_onion::client::{CircuitKey, Client, Config, Input, Output};
 use anabranch_onion::clocks::{Clocks, PeerTime};
 use anabranch_onion::directory::descriptor::hex;
 use anabranch_onion::directory::network::{Network, Wishes};
-use anabranch_onion::navigator::{Navigator, Order, Refusal};
 use anabranch_onion::padding::Amount;
 use anabranch_onion::{Event, schedule};
 use rand_chacha::ChaCha20Rng;
@@ -143,7 +143,7 @@ pub fn run_rereading(
 /// The two cores, their sockets, and the programs.
 struct Desk<'r> {
     station: Station<Client>,
-    navigator: Navigator,
+    circmgr: CircuitManager,
     programs: Programs,
     errands: Errands,
     clocks: Clocks,
@@ -186,7 +186,7 @@ impl<'r> Desk<'r> {
         let authorities = settings.office.authorities().iter();
         Ok(Desk {
             station,
-            navigator: Navigator::new(kept.guards, &kept.build_times, wishes),
+            circmgr: CircuitManager::new(kept.guards, &kept.build_times, wishes),
             programs: Programs::new(settings.extended_errors),
             errands: Errands::default(),
             clocks: Clocks::new(authorities.map(|one| one.fingerprint)),
@@ -204,7 +204,7 @@ impl<'r> Desk<'r> {
 
     /// Waits, takes what is ready to the cores, does what they say; false if it is time to end.
     fn turn(&mut self, watch: &mut dyn FnMut(Happening)) -> io::Result<bool> {
-        let ready = self.station.wait(self.navigator.next_timeout())?;
+        let ready = self.station.wait(self.circmgr.next_timeout())?;
         let now = self.station.clock.now();
         for event in &ready {
             self.take(now, *event, watch);
@@ -232,7 +232,7 @@ impl<'r> Desk<'r> {
 
     fn status(&self, now: Time) -> Status {
         let named = |id: &[u8; 20]| self.name(id).unwrap_or_else(|| "?".to_owned());
-        let circuits = self.navigator.overview().map(|seen| Seen {
+        let circuits = self.circmgr.overview().map(|seen| Seen {
             number: seen.key.0,
             path: seen.path.iter().map(named).collect(),
             age: now.since(seen.begun),
@@ -241,7 +241,7 @@ impl<'r> Desk<'r> {
             carried: self.station.core.carried(seen.key),
         });
         let circuits = circuits.collect();
-        let guards = self.navigator.entries();
+        let guards = self.circmgr.entries();
         Status {
             now,
             relays: self.relays,
@@ -256,8 +256,8 @@ impl<'r> Desk<'r> {
     }
 
     fn keep(&mut self, watch: &mut dyn FnMut(Happening)) {
-        let guards = self.navigator.guards();
-        let kept = Kept { guards, build_times: self.navigator.build_times().collect() };
+        let guards = self.circmgr.guards();
+        let kept = Kept { guards, build_times: self.circmgr.build_times().collect() };
         self.unkept = false;
         if let Err(error) = kept.write(&self.settings.data) {
             watch(Happening::Trouble(error.to_string()));
@@ -265,7 +265,7 @@ impl<'r> Desk<'r> {
     }
 
     fn take(&mut self, now: Time, ready: Ready, watch: &mut dyn FnMut(Happening)) {
-        let Desk { station, navigator, programs, .. } = self;
+        let Desk { station, circmgr, programs, .. } = self;
         match Token::of(ready.token) {
             Token::File(NEWS) => self.take_news(now, watch),
             Token::File(HANGUP) => self.on_hangup(watch),
@@ -276,7 +276,7 @@ impl<'r> Desk<'r> {
                 }
             }
             Token::Link(link) => station.take_link(now, link, ready),
-            Token::Stream(number) => programs.take(now, station, navigator, number, ready),
+            Token::Stream(number) => programs.take(now, station, circmgr, number, ready),
         }
         self.obey(now, watch);
     }
@@ -304,7 +304,7 @@ impl<'r> Desk<'r> {
         }
         self.station.core.set_amount(padding);
         self.settings.wishes.clone_from(&wishes);
-        self.navigator.set_wishes(wishes);
+        self.circmgr.set_wishes(wishes);
         if let Some(network) = self.network.clone() {
             self.tell_unlisted(&network, watch);
         }
@@ -316,7 +316,7 @@ impl<'r> Desk<'r> {
                 News::Network(network) => {
                     self.station.core.set_params(super::params(&network));
                     self.station.core.set_padding(network.params().padding);
-                    self.navigator.set_network(Arc::clone(&network));
+                    self.circmgr.set_network(Arc::clone(&network));
                     self.relays = [network.consensus().relays.len(), network.relays().count()];
                     self.tell_unlisted(&network, watch);
                     self.network = Some(network);
@@ -354,9 +354,9 @@ impl<'r> Desk<'r> {
     fn obey(&mut self, now: Time, watch: &mut dyn FnMut(Happening)) {
         loop {
             let unix = self.station.unix(now);
-            self.navigator.work(now, unix, &mut self.rng);
+            self.circmgr.work(now, unix, &mut self.rng);
             let mut quiet = true;
-            while let Some(order) = self.navigator.poll() {
+            while let Some(order) = self.circmgr.poll() {
                 quiet = false;
                 self.follow(now, order, watch);
             }
@@ -385,12 +385,12 @@ impl<'r> Desk<'r> {
     }
 
     fn follow(&mut self, now: Time, order: Order, watch: &mut dyn FnMut(Happening)) {
-        let Desk { station, navigator, programs, .. } = self;
+        let Desk { station, circmgr, programs, .. } = self;
         match order {
             Order::Build(circuit, hops) => station.core.handle(now, Input::Build { circuit, hops }),
             Order::Destroy(circuit) => station.core.handle(now, Input::Destroy { circuit }),
             Order::Attach(program, circuit) => {
-                programs.attach(now, station, navigator, program, circuit);
+                programs.attach(now, station, circmgr, program, circuit);
             }
             Order::Refuse(program, refusal) => {
                 let why = self.why(refusal, self.station.unix(now));
@@ -407,8 +407,8 @@ impl<'r> Desk<'r> {
     /// Does something about errands, and reports what came of them.
     fn at_errands<T>(&mut self, now: Time, act: impl FnOnce(&mut Errands, &mut At<'_>) -> T) -> T {
         let unix = self.station.unix(now);
-        let Desk { station, navigator, rng, .. } = self;
-        let mut at = At { now, unix, core: &mut station.core, navigator, rng };
+        let Desk { station, circmgr, rng, .. } = self;
+        let mut at = At { now, unix, core: &mut station.core, circmgr, rng };
         let done = act(&mut self.errands, &mut at);
         for Done { number, relay, outcome } in self.errands.done() {
             let from = relay.and_then(|id| self.name(&id));
@@ -421,24 +421,24 @@ impl<'r> Desk<'r> {
         if self.errands.concerns(&output) {
             return self.at_errands(now, |errands, at| errands.take(at, output));
         }
-        let Desk { station, navigator, programs, .. } = self;
+        let Desk { station, circmgr, programs, .. } = self;
         match output {
             Output::Link(output) => station.obey(now, output),
-            Output::Stream(output) => programs.stir(now, station, navigator, output),
-            Output::Extended { circuit, hops } => navigator.extended(circuit, hops),
+            Output::Stream(output) => programs.stir(now, station, circmgr, output),
+            Output::Extended { circuit, hops } => circmgr.extended(circuit, hops),
             Output::Built { circuit, cgo } => {
                 watch(Happening::Built(circuit.0, self.names(circuit), cgo));
                 let unix = self.station.unix(now);
-                self.navigator.built(now, unix, circuit, &mut self.rng);
+                self.circmgr.built(now, unix, circuit, &mut self.rng);
             }
             Output::CircuitClosed { circuit, cause, .. } => {
-                if navigator.path(circuit).is_some() {
+                if circmgr.path(circuit).is_some() {
                     watch(Happening::Closed(circuit.0, cause.to_string()));
                 }
-                navigator.closed(now, station.unix(now), circuit, cause);
+                circmgr.closed(now, station.unix(now), circuit, cause);
             }
             Output::Connected { stream } => programs.connected(now, station, stream),
-            Output::Resolved { stream, answers } => programs.resolved(navigator, stream, &answers),
+            Output::Resolved { stream, answers } => programs.resolved(circmgr, stream, &answers),
             Output::Event(event) => {
                 self.look_at_clocks(now, &event, watch);
                 watch(Happening::Core(event));
@@ -468,7 +468,7 @@ impl<'r> Desk<'r> {
 
     /// The nicknames of a circuit's relays.
     fn names(&self, circuit: CircuitKey) -> Vec<String> {
-        let path = self.navigator.path(circuit).unwrap_or_default();
+        let path = self.circmgr.path(circuit).unwrap_or_default();
         path.iter().map(|id| self.name(id).unwrap_or_else(|| "?".to_owned())).collect()
     }
 

@@ -1,7 +1,7 @@
 //! Drawing only: what to show is in the [`Model`].
 
+use anabranch_onion::circmgr::Stage;
 use anabranch_onion::guards::Reach;
-use anabranch_onion::navigator::Stage;
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout};
 use ratatui::style::{Color, Style, Stylize};

@@ -1,7 +1,7 @@
 //! What the live view shows, computed apart from drawing.
 
 use anabranch_drive::onion::client::{Happening, Seen, Status};
-use anabranch_onion::navigator::Stage;
+use anabranch_onion::circmgr::Stage;
 
 use super::plain::news;
 use crate::screen::Recent;

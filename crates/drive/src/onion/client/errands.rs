@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anabranch_multipath::Time;
+use anabranch_onion::circmgr::CircuitManager;
 use anabranch_onion::client::{CircuitKey, Client, Hop, HopKey, Input, Output};
 use anabranch_onion::directory::fetch::Failure;
 use anabranch_onion::directory::http::ResponseReader;
-use anabranch_onion::navigator::Navigator;
 use anabranch_onion::{Core, StreamKey, StreamOutput};
 use rand_chacha::ChaCha20Rng;
 
@@ -25,7 +25,7 @@ pub(super) struct At<'a> {
     /// Seconds since 1970.
     pub(super) unix: u64,
     pub(super) core: &'a mut Client,
-    pub(super) navigator: &'a mut Navigator,
+    pub(super) circmgr: &'a mut CircuitManager,
     pub(super) rng: &'a mut ChaCha20Rng,
 }
 
@@ -81,9 +81,9 @@ impl Errands {
         let whom = match &errand.authority {
             Some(target) => {
                 let hop = Hop { target: target.clone(), key: HopKey::Fast };
-                Some((at.navigator.key(), hop))
+                Some((at.circmgr.key(), hop))
             }
-            None => at.navigator.cache(at.unix, at.rng),
+            None => at.circmgr.cache(at.unix, at.rng),
         };
         let Some((circuit, hop)) = whom else {
             let (number, outcome) = (errand.number, Err(Failure::Unreachable));
@@ -114,7 +114,7 @@ impl Errands {
             Output::Built { circuit, .. } => self.built(at, circuit),
             Output::CircuitClosed { circuit, hops, .. } => {
                 if hops == 0 {
-                    at.navigator.cache_failed(at.unix, circuit);
+                    at.circmgr.cache_failed(at.unix, circuit);
                 }
                 self.finish(at, circuit, Some(Failure::Unreachable));
             }
@@ -137,14 +137,14 @@ impl Errands {
         for circuit in over {
             // One that was built is no longer to blame for being out of reach.
             if !self.streams.values().any(|other| *other == circuit) {
-                at.navigator.cache_failed(at.unix, circuit);
+                at.circmgr.cache_failed(at.unix, circuit);
             }
             self.finish(at, circuit, Some(Failure::Unreachable));
         }
     }
 
     fn built(&mut self, at: &mut At<'_>, circuit: CircuitKey) {
-        at.navigator.cache_reached(at.unix, circuit, at.rng);
+        at.circmgr.cache_reached(at.unix, circuit, at.rng);
         match at.core.begin_directory(at.now, circuit) {
             Ok(stream) => {
                 self.streams.insert(stream, circuit);
@@ -180,7 +180,7 @@ impl Errands {
     fn finish(&mut self, at: &mut At<'_>, circuit: CircuitKey, failure: Option<Failure>) {
         let Some(out) = self.out.remove(&circuit) else { return };
         self.streams.retain(|_, other| *other != circuit);
-        at.navigator.cache_left(circuit);
+        at.circmgr.cache_left(circuit);
         let outcome = failure.map_or(Ok(out.answer), Err);
         self.done.push(Done { number: out.errand.number, relay: Some(out.relay), outcome });
         at.core.handle(at.now, Input::Destroy { circuit });

@@ -5,10 +5,10 @@ use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv6Addr, TcpStream};
 
 use anabranch_multipath::Time;
+use anabranch_onion::circmgr::{CircuitManager, Demand, Isolation, target_of_names};
 use anabranch_onion::client::{CircuitKey, Client, Input};
 use anabranch_onion::directory::network::Target;
 use anabranch_onion::front::{Front, Nonsense, Outcome, Reason, Wish};
-use anabranch_onion::navigator::{Demand, Isolation, Navigator, target_of_names};
 use anabranch_onion::wire::message::{Answer, Begin, EndReason};
 use anabranch_onion::{Core, StreamKey, StreamOutput};
 
@@ -100,17 +100,17 @@ impl Programs {
         &mut self,
         now: Time,
         station: &mut Station<Client>,
-        navigator: &mut Navigator,
+        circmgr: &mut CircuitManager,
         number: u64,
         ready: Ready,
     ) {
         match self.programs.get_mut(&number) {
-            Some(Program::Asking(..)) => self.listen_to(now, station, navigator, number),
+            Some(Program::Asking(..)) => self.listen_to(now, station, circmgr, number),
             Some(Program::Waiting(_)) if ready.error || ready.read => {
-                self.leave(now, station, navigator, number);
+                self.leave(now, station, circmgr, number);
             }
             Some(Program::Streaming(..)) => {
-                self.move_bytes(now, station, navigator, number, Stir::Socket(ready));
+                self.move_bytes(now, station, circmgr, number, Stir::Socket(ready));
             }
             _ => {}
         }
@@ -121,18 +121,18 @@ impl Programs {
         &mut self,
         now: Time,
         station: &mut Station<Client>,
-        navigator: &mut Navigator,
+        circmgr: &mut CircuitManager,
         output: StreamOutput,
     ) {
         let (stream, what) = match output {
             StreamOutput::Readable { stream } => (stream, Stir::Readable),
             StreamOutput::Room { stream } => (stream, Stir::Room),
             StreamOutput::Ended { stream, reason, refused } => {
-                return self.ended(now, navigator, stream, (reason, refused));
+                return self.ended(now, circmgr, stream, (reason, refused));
             }
         };
         if let Some(&(number, _)) = self.streams.get(&stream) {
-            self.move_bytes(now, station, navigator, number, what);
+            self.move_bytes(now, station, circmgr, number, what);
         }
     }
 
@@ -141,17 +141,17 @@ impl Programs {
         &mut self,
         now: Time,
         station: &mut Station<Client>,
-        navigator: &mut Navigator,
+        circmgr: &mut CircuitManager,
         number: u64,
         circuit: CircuitKey,
     ) {
         let Some(Program::Waiting(waiting)) = self.programs.get(&number) else {
-            return navigator.stream_ended(circuit);
+            return circmgr.stream_ended(circuit);
         };
         let core = &mut station.core;
         let opened = match &waiting.wish {
             Wish::Connect { host, port } => {
-                let flags = navigator.begin_flags(circuit, *port);
+                let flags = circmgr.begin_flags(circuit, *port);
                 core.begin(now, circuit, &Begin { host: host.clone(), port: *port, flags })
             }
             Wish::Resolve(name) => core.resolve(now, circuit, name),
@@ -163,7 +163,7 @@ impl Programs {
                 core.write(now, stream, waiting.front.rest());
                 self.streams.insert(stream, (number, circuit));
             }
-            Err(_) => self.again(now, navigator, number, circuit, Reason::General),
+            Err(_) => self.again(now, circmgr, number, circuit, Reason::General),
         }
     }
 
@@ -205,12 +205,12 @@ impl Programs {
     /// A question was answered.
     pub(super) fn resolved(
         &mut self,
-        navigator: &mut Navigator,
+        circmgr: &mut CircuitManager,
         stream: StreamKey,
         answers: &[(Answer, u32)],
     ) {
         let Some((number, circuit)) = self.streams.remove(&stream) else { return };
-        navigator.stream_ended(circuit);
+        circmgr.stream_ended(circuit);
         let Some(Program::Waiting(mut waiting)) = self.programs.remove(&number) else { return };
         let found = answers.iter().find_map(|(answer, _)| match answer {
             Answer::Address(address) => Some(Outcome::Address(*address)),
@@ -226,7 +226,7 @@ impl Programs {
         &mut self,
         now: Time,
         station: &Station<Client>,
-        navigator: &mut Navigator,
+        circmgr: &mut CircuitManager,
         number: u64,
     ) {
         let Some(Program::Asking(socket, front)) = self.programs.get_mut(&number) else { return };
@@ -248,7 +248,7 @@ impl Programs {
             return;
         }
         if let Some(wish) = wish {
-            self.want(now, station, navigator, number, wish);
+            self.want(now, station, circmgr, number, wish);
         }
     }
 
@@ -257,7 +257,7 @@ impl Programs {
         &mut self,
         now: Time,
         station: &Station<Client>,
-        navigator: &mut Navigator,
+        circmgr: &mut CircuitManager,
         number: u64,
         wish: Wish,
     ) {
@@ -267,10 +267,10 @@ impl Programs {
         let _ = station.poller.change(&socket, STREAMS + number, quiet);
         let waiting = Waiting { socket, front, wish, tries: 0, avoid: Vec::new() };
         self.programs.insert(number, Program::Waiting(Box::new(waiting)));
-        self.seek(now, navigator, number);
+        self.seek(now, circmgr, number);
     }
 
-    fn seek(&mut self, now: Time, navigator: &mut Navigator, number: u64) {
+    fn seek(&mut self, now: Time, circmgr: &mut CircuitManager, number: u64) {
         let Some(Program::Waiting(waiting)) = self.programs.get_mut(&number) else { return };
         waiting.tries += 1;
         let target = match &waiting.wish {
@@ -285,22 +285,22 @@ impl Programs {
         };
         let isolation = Isolation(waiting.front.isolation().to_vec());
         let avoid = waiting.avoid.clone();
-        navigator.demand(now, Demand { number, target, isolation, avoid });
+        circmgr.demand(now, Demand { number, target, isolation, avoid });
     }
 
     /// Tries another circuit, unless that was done often enough.
     fn again(
         &mut self,
         now: Time,
-        navigator: &mut Navigator,
+        circmgr: &mut CircuitManager,
         number: u64,
         circuit: CircuitKey,
         reason: Reason,
     ) {
-        navigator.stream_ended(circuit);
-        navigator.retire(circuit);
+        circmgr.stream_ended(circuit);
+        circmgr.retire(circuit);
         if self.may_try_again(number) {
-            self.seek(now, navigator, number);
+            self.seek(now, circmgr, number);
         } else {
             self.fail(number, reason);
         }
@@ -311,20 +311,20 @@ impl Programs {
     fn elsewhere(
         &mut self,
         now: Time,
-        navigator: &mut Navigator,
+        circmgr: &mut CircuitManager,
         number: u64,
         circuit: CircuitKey,
         address: Option<IpAddr>,
     ) {
-        navigator.stream_ended(circuit);
+        circmgr.stream_ended(circuit);
         if address.is_none() {
-            navigator.retire(circuit);
+            circmgr.retire(circuit);
         }
         if let Some(Program::Waiting(waiting)) = self.programs.get_mut(&number) {
-            waiting.avoid.extend(navigator.path(circuit).map(|path| path[2]));
+            waiting.avoid.extend(circmgr.path(circuit).map(|path| path[2]));
         }
         if self.may_try_again(number) {
-            self.seek(now, navigator, number);
+            self.seek(now, circmgr, number);
         } else {
             self.refuse(number, Why::Policy);
         }
@@ -347,7 +347,7 @@ impl Programs {
         &mut self,
         now: Time,
         station: &mut Station<Client>,
-        navigator: &mut Navigator,
+        circmgr: &mut CircuitManager,
         number: u64,
         what: Stir,
     ) {
@@ -356,7 +356,7 @@ impl Programs {
         };
         let stream = *stream;
         if let Told::Ended(_) = station.stir(now, number, outside, what) {
-            self.leave_stream(now, station, navigator, number, stream);
+            self.leave_stream(now, station, circmgr, number, stream);
         }
     }
 
@@ -365,13 +365,13 @@ impl Programs {
         &mut self,
         now: Time,
         station: &mut Station<Client>,
-        navigator: &mut Navigator,
+        circmgr: &mut CircuitManager,
         number: u64,
         stream: StreamKey,
     ) {
         self.programs.remove(&number);
         if let Some((_, circuit)) = self.streams.remove(&stream) {
-            navigator.stream_ended(circuit);
+            circmgr.stream_ended(circuit);
         }
         station.core.handle(now, Input::Ended { stream });
     }
@@ -381,14 +381,14 @@ impl Programs {
         &mut self,
         now: Time,
         station: &mut Station<Client>,
-        navigator: &mut Navigator,
+        circmgr: &mut CircuitManager,
         number: u64,
     ) {
         self.programs.remove(&number);
-        navigator.withdraw(number);
+        circmgr.withdraw(number);
         let stream = self.streams.iter().find(|(_, (owner, _))| *owner == number);
         if let Some((&stream, _)) = stream {
-            self.leave_stream(now, station, navigator, number, stream);
+            self.leave_stream(now, station, circmgr, number, stream);
         }
     }
 
@@ -396,24 +396,24 @@ impl Programs {
     fn ended(
         &mut self,
         now: Time,
-        navigator: &mut Navigator,
+        circmgr: &mut CircuitManager,
         stream: StreamKey,
         (reason, refused): (EndReason, Option<IpAddr>),
     ) {
         let Some((number, circuit)) = self.streams.remove(&stream) else { return };
         match self.programs.get_mut(&number) {
             Some(Program::Waiting(_)) if reason == EndReason::EXIT_POLICY => {
-                self.elsewhere(now, navigator, number, circuit, refused);
+                self.elsewhere(now, circmgr, number, circuit, refused);
             }
             Some(Program::Waiting(_)) if is_worth_another_try(reason) => {
-                self.again(now, navigator, number, circuit, told(reason));
+                self.again(now, circmgr, number, circuit, told(reason));
             }
             Some(Program::Waiting(_)) => {
-                navigator.stream_ended(circuit);
+                circmgr.stream_ended(circuit);
                 self.fail(number, told(reason));
             }
             _ => {
-                navigator.stream_ended(circuit);
+                circmgr.stream_ended(circuit);
                 let program = self.programs.remove(&number);
                 if let Some(Program::Streaming(_, outside)) = program
                     && reason != EndReason::DONE

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use anabranch_multipath::Time;
+use anabranch_onion::circmgr::Stage;
 use anabranch_onion::guards::Reach;
-use anabranch_onion::navigator::Stage;
 
 /// All of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -11,11 +11,11 @@ use std::time::Duration;
 
 use anabranch_links::tls::Context;
 use anabranch_multipath::Time;
+use anabranch_onion::circmgr::testing_path;
 use anabranch_onion::client::{CircuitKey, Client, Config, Hop, HopKey, Input, Output};
 use anabranch_onion::congestion::Params;
 use anabranch_onion::directory::descriptor::Description;
 use anabranch_onion::directory::network::Network;
-use anabranch_onion::navigator::testing_path;
 use anabranch_onion::padding::Amount;
 use anabranch_onion::schedule;
 use anabranch_onion::wire::cell::CELL;

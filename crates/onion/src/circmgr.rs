@@ -1,7 +1,7 @@
 //! A client's mind: which circuits to build, and which stream goes by which (path-spec 2).
 //!
-//! The owner brings demands ([`Navigator::demand`]) and what became of circuits, and does what
-//! [`Navigator::poll`] orders: build, destroy, attach, refuse. Streams share a circuit only if their
+//! The owner brings demands ([`CircuitManager::demand`]) and what became of circuits, and does what
+//! [`CircuitManager::poll`] orders: build, destroy, attach, refuse. Streams share a circuit only if their
 //! isolation is the same; circuits are built ahead, so that a demand need not wait for one.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -93,7 +93,7 @@ pub enum Order {
     Attach(u64, CircuitKey),
     /// Tell whoever made this demand that it cannot be met.
     Refuse(u64, Refusal),
-    /// Guards or build times changed: keep them ([`Navigator::guards`], [`Navigator::build_times`]).
+    /// Guards or build times changed: keep them ([`CircuitManager::guards`], [`CircuitManager::build_times`]).
     Keep,
     /// Warn the user: the wishes leave so few guards that they tell who it is.
     FewGuards(usize),
@@ -149,7 +149,7 @@ struct Circuit {
 
 /// The state of one client.
 #[derive(Debug)]
-pub struct Navigator {
+pub struct CircuitManager {
     network: Option<Arc<Network>>,
     entry: Entry,
     times: BuildTimes,
@@ -166,11 +166,11 @@ pub struct Navigator {
     looked: Time,
 }
 
-impl Navigator {
+impl CircuitManager {
     /// A client that kept these guards and build times (milliseconds) from its last run.
     #[must_use]
-    pub fn new(guards: KeptGuards, build_times: &[u32], wishes: Wishes) -> Navigator {
-        Navigator {
+    pub fn new(guards: KeptGuards, build_times: &[u32], wishes: Wishes) -> CircuitManager {
+        CircuitManager {
             network: None,
             entry: Entry::restore(guards),
             times: BuildTimes::new(Params::default().timeouts, build_times),
@@ -319,7 +319,7 @@ impl Navigator {
     }
 
     /// Looks after demands and circuits: to be called after anything changed, and at
-    /// [`Navigator::next_timeout`].
+    /// [`CircuitManager::next_timeout`].
     pub fn work(&mut self, now: Time, unix_now: u64, rng: &mut impl Rng) {
         self.looked = now;
         self.expire(now, unix_now);
@@ -384,7 +384,7 @@ impl Navigator {
         self.orders.pop_front()
     }
 
-    /// When to call [`Navigator::work`] next, though nothing happens.
+    /// When to call [`CircuitManager::work`] next, though nothing happens.
     #[must_use]
     pub fn next_timeout(&self) -> Option<Time> {
         let building = self.circuits.values().filter(|circuit| !circuit.built);
@@ -667,23 +667,23 @@ mod tests {
     const NOW: u64 = 1_800_000_000;
 
     struct World {
-        navigator: Navigator,
+        circmgr: CircuitManager,
         rng: Stream,
         now: Time,
     }
 
     impl World {
         fn new() -> World {
-            let mut navigator = Navigator::new(KeptGuards::default(), &[], Wishes::default());
-            navigator.set_network(Arc::new(usual_network()));
-            World { navigator, rng: stream(1, 0, "navigator"), now: Time::from_secs(1) }
+            let mut circmgr = CircuitManager::new(KeptGuards::default(), &[], Wishes::default());
+            circmgr.set_network(Arc::new(usual_network()));
+            World { circmgr, rng: stream(1, 0, "navigator"), now: Time::from_secs(1) }
         }
 
         /// All orders that follow, but for those to keep things.
         fn orders(&mut self) -> Vec<Order> {
-            self.navigator.work(self.now, NOW, &mut self.rng);
+            self.circmgr.work(self.now, NOW, &mut self.rng);
             let mut orders = Vec::new();
-            while let Some(order) = self.navigator.poll() {
+            while let Some(order) = self.circmgr.poll() {
                 let is_told = !matches!(order, Order::Keep | Order::FewGuards(_));
                 orders.extend(is_told.then_some(order));
             }
@@ -709,7 +709,7 @@ mod tests {
             let isolation = Isolation(who.as_bytes().to_vec());
             let target = Target { port, v6: false };
             let demand = Demand { number, target, isolation, avoid: avoid.to_vec() };
-            self.navigator.demand(self.now, demand);
+            self.circmgr.demand(self.now, demand);
         }
 
         /// Builds what was begun, until nothing is.
@@ -723,7 +723,7 @@ mod tests {
                 for order in orders {
                     match order {
                         Order::Build(key, _) => {
-                            self.navigator.built(self.now, NOW, key, &mut self.rng);
+                            self.circmgr.built(self.now, NOW, key, &mut self.rng);
                         }
                         other => others.push(other),
                     }
@@ -792,7 +792,7 @@ mod tests {
         assert!(orders.contains(&Order::Refuse(1, nobody_exits_to(25))), "{orders:?}");
         let builds = orders.iter().filter(|order| matches!(order, Order::Build(..))).count();
         assert_eq!(builds, 1 + AHEAD, "{orders:?}");
-        assert_eq!(world.navigator.paused_until, Time::ZERO);
+        assert_eq!(world.circmgr.paused_until, Time::ZERO);
     }
 
     #[test]
@@ -801,15 +801,15 @@ mod tests {
         let mut network = Network::new(usual_network().consensus().clone());
         let known = usual_network();
         known.relays().skip(1).for_each(|relay| assert!(network.learn(relay.microdesc.clone())));
-        world.navigator.set_network(Arc::new(network));
+        world.circmgr.set_network(Arc::new(network));
         world.ask_for(1, "a", 25, &[]);
         let refused = Order::Refuse(1, nobody_exits_to(25));
         assert!(!world.orders().contains(&refused));
-        assert!(world.navigator.next_timeout().unwrap() <= world.now + SLUGGISH);
+        assert!(world.circmgr.next_timeout().unwrap() <= world.now + SLUGGISH);
         world.wait(5);
         assert!(world.orders().contains(&refused));
         world.ask_for(2, "a", 25, &[]);
-        world.navigator.set_network(Arc::new(usual_network()));
+        world.circmgr.set_network(Arc::new(usual_network()));
         assert!(world.orders().contains(&Order::Refuse(2, nobody_exits_to(25))), "all are known");
     }
 
@@ -821,7 +821,7 @@ mod tests {
             world.ask_for(number, "a", 443, &[DUAL_EXIT]);
             for order in world.settle() {
                 let Order::Attach(_, circuit) = order else { panic!("{order:?}") };
-                assert_eq!(world.navigator.path(circuit).unwrap()[2], other);
+                assert_eq!(world.circmgr.path(circuit).unwrap()[2], other);
             }
         }
         world.ask_for(20, "a", 443, &all);
@@ -834,7 +834,7 @@ mod tests {
     #[test]
     fn where_all_relays_are_near_each_other_demands_are_refused_with_the_reason() {
         let mut world = World::new();
-        world.navigator.set_network(Arc::new(network_of_one_subnet()));
+        world.circmgr.set_network(Arc::new(network_of_one_subnet()));
         world.ask(1, "a");
         let none = Refusal::NoPath(NoRelay(Position::Guard));
         assert_eq!(world.orders(), [Order::Refuse(1, none)]);
@@ -846,10 +846,10 @@ mod tests {
         let mut world = World::new();
         let until = usual_network().consensus().valid_until;
         for (late, builds) in [(86_400, AHEAD), (86_401, 0)] {
-            let mut navigator = Navigator::new(KeptGuards::default(), &[], Wishes::default());
-            navigator.set_network(Arc::new(usual_network()));
-            navigator.work(world.now, until + late, &mut world.rng);
-            let orders = std::iter::from_fn(|| navigator.poll());
+            let mut circmgr = CircuitManager::new(KeptGuards::default(), &[], Wishes::default());
+            circmgr.set_network(Arc::new(usual_network()));
+            circmgr.work(world.now, until + late, &mut world.rng);
+            let orders = std::iter::from_fn(|| circmgr.poll());
             let begun = orders.filter(|order| matches!(order, Order::Build(..))).count();
             assert_eq!(begun, builds, "{late}");
         }
@@ -870,13 +870,13 @@ mod tests {
         let mut world = World::new();
         world.ask(1, "a");
         assert_eq!(world.begun().len(), 1 + AHEAD);
-        assert_eq!(world.navigator.next_timeout(), Some(world.now + SLUGGISH));
+        assert_eq!(world.circmgr.next_timeout(), Some(world.now + SLUGGISH));
         world.wait(4);
         assert!(world.begun().is_empty(), "it still waits");
         world.wait(1);
         assert_eq!(world.begun().len(), 1);
         assert!(world.begun().is_empty(), "one is enough");
-        assert_eq!(world.navigator.next_timeout(), Some(world.now + SLUGGISH));
+        assert_eq!(world.circmgr.next_timeout(), Some(world.now + SLUGGISH));
     }
 
     #[test]
@@ -891,7 +891,7 @@ mod tests {
         world.ask(2, "a");
         let orders = world.settle();
         assert!(matches!(orders[..], [Order::Attach(2, key)] if key != used), "{orders:?}");
-        world.navigator.stream_ended(used);
+        world.circmgr.stream_ended(used);
         assert!(world.orders().contains(&Order::Destroy(used)));
     }
 
@@ -899,15 +899,15 @@ mod tests {
     fn a_guard_that_cannot_be_reached_is_left_for_another_after_a_pause() {
         let mut world = World::new();
         let first = world.begun();
-        let guard = world.navigator.path(first[0]).unwrap()[0];
+        let guard = world.circmgr.path(first[0]).unwrap()[0];
         let now = world.now;
-        first.iter().for_each(|key| world.navigator.closed(now, NOW, *key, Cause::Link));
+        first.iter().for_each(|key| world.circmgr.closed(now, NOW, *key, Cause::Link));
         assert!(world.begun().is_empty(), "it pauses");
-        assert!(world.navigator.next_timeout().unwrap() <= now + Duration::from_millis(200));
+        assert!(world.circmgr.next_timeout().unwrap() <= now + Duration::from_millis(200));
         world.wait(1);
         let next = world.begun();
-        assert_ne!(world.navigator.path(next[0]).unwrap()[0], guard);
-        assert_eq!(world.navigator.guards().default.len(), 2);
+        assert_ne!(world.circmgr.path(next[0]).unwrap()[0], guard);
+        assert_eq!(world.circmgr.guards().default.len(), 2);
     }
 
     #[test]
@@ -918,36 +918,36 @@ mod tests {
             world.ask(number, &number.to_string());
             for order in world.settle() {
                 let Order::Attach(_, circuit) = order else { continue };
-                let exit = world.navigator.path(circuit).unwrap()[2];
-                let flags = [443, 25].map(|port| world.navigator.begin_flags(circuit, port));
+                let exit = world.circmgr.path(circuit).unwrap()[2];
+                let flags = [443, 25].map(|port| world.circmgr.begin_flags(circuit, port));
                 seen.push((exit == DUAL_EXIT, flags));
             }
         }
         assert!(seen.contains(&(true, [5, 0])) && seen.contains(&(false, [0, 0])), "{seen:?}");
         assert!(seen.iter().all(|(dual, flags)| *flags == if *dual { [5, 0] } else { [0, 0] }));
-        assert_eq!(world.navigator.begin_flags(CircuitKey(999), 443), 0);
+        assert_eq!(world.circmgr.begin_flags(CircuitKey(999), 443), 0);
     }
 
     #[test]
     fn what_there_is_to_see_follows_a_circuit_from_its_first_hop_to_its_last_stream() {
         let mut world = World::new();
         let begun = world.begun();
-        world.navigator.extended(begun[0], 2);
-        let seen: Vec<Overview> = world.navigator.overview().collect();
+        world.circmgr.extended(begun[0], 2);
+        let seen: Vec<Overview> = world.circmgr.overview().collect();
         assert_eq!(
             (seen[0].key, seen[0].stage, seen[0].begun),
             (begun[0], Stage::Building(2), world.now)
         );
-        assert_eq!(Some(seen[1].path), world.navigator.path(begun[1]));
+        assert_eq!(Some(seen[1].path), world.circmgr.path(begun[1]));
         for key in begun {
-            world.navigator.built(world.now, NOW, key, &mut world.rng);
+            world.circmgr.built(world.now, NOW, key, &mut world.rng);
         }
         world.ask(1, "a");
         world.orders();
         let stages: Vec<(Stage, usize)> =
-            world.navigator.overview().map(|seen| (seen.stage, seen.streams)).collect();
+            world.circmgr.overview().map(|seen| (seen.stage, seen.streams)).collect();
         assert_eq!(stages, [(Stage::Used, 1), (Stage::Spare, 0), (Stage::Building(0), 0)]);
-        let guards = world.navigator.entries();
+        let guards = world.circmgr.entries();
         assert!(guards.iter().any(|(_, reach)| *reach == Reach::Yes), "{guards:?}");
     }
 
@@ -959,17 +959,17 @@ mod tests {
             [Order::Attach(1, key)] => key,
             ref other => panic!("{other:?}"),
         };
-        let exit = world.navigator.path(used).unwrap()[2];
+        let exit = world.circmgr.path(used).unwrap()[2];
         let exclude = vec![exit];
-        world.navigator.set_wishes(Wishes { exclude, ..Wishes::default() });
-        assert!(world.navigator.path(used).is_some(), "its stream goes on");
+        world.circmgr.set_wishes(Wishes { exclude, ..Wishes::default() });
+        assert!(world.circmgr.path(used).is_some(), "its stream goes on");
         world.ask(2, "a");
         let orders = world.settle();
         assert!(matches!(orders.last(), Some(Order::Attach(2, key)) if *key != used), "{orders:?}");
-        let others = world.navigator.overview().filter(|seen| seen.key != used);
+        let others = world.circmgr.overview().filter(|seen| seen.key != used);
         let others: Vec<Overview> = others.collect();
         assert!(!others.is_empty() && others.iter().all(|seen| !seen.path.contains(&exit)));
-        world.navigator.stream_ended(used);
+        world.circmgr.stream_ended(used);
         assert!(world.orders().contains(&Order::Destroy(used)), "it is of no more use");
     }
 
@@ -977,11 +977,11 @@ mod tests {
     fn what_was_learnt_is_kept() {
         let mut world = World::new();
         world.settle();
-        let guards = world.navigator.guards();
-        let times: Vec<u32> = world.navigator.build_times().collect();
+        let guards = world.circmgr.guards();
+        let times: Vec<u32> = world.circmgr.build_times().collect();
         assert_eq!((guards.default.len(), times.len()), (2, AHEAD));
         assert_eq!(guards.default.iter().filter(|one| one.confirmed.is_some()).count(), 1);
-        let mut again = Navigator::new(guards.clone(), &times, Wishes::default());
+        let mut again = CircuitManager::new(guards.clone(), &times, Wishes::default());
         again.set_network(Arc::new(usual_network()));
         again.work(world.now, NOW, &mut stream(99, 0, "navigator"));
         assert_eq!(again.guards(), guards);

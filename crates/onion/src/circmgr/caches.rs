@@ -2,12 +2,12 @@
 
 use rand_core::Rng;
 
-use super::{Navigator, Order, hop};
+use super::{CircuitManager, Order, hop};
 use crate::client::{CircuitKey, Hop, HopKey};
 use crate::directory::network::Network;
 use crate::wire::extend;
 
-impl Navigator {
+impl CircuitManager {
     /// A number for a circuit of the owner's own.
     pub fn key(&mut self) -> CircuitKey {
         self.last_key += 1;
@@ -15,7 +15,7 @@ impl Navigator {
     }
 
     /// A relay to ask, one of the guards, and the number of the circuit that is to lead to it. What becomes of that is to be told:
-    /// [`Navigator::cache_reached`] or [`Navigator::cache_failed`], and [`Navigator::cache_left`]. `None` while no relay is known.
+    /// [`CircuitManager::cache_reached`] or [`CircuitManager::cache_failed`], and [`CircuitManager::cache_left`]. `None` while no relay is known.
     pub fn cache(&mut self, unix_now: u64, rng: &mut impl Rng) -> Option<(CircuitKey, Hop)> {
         let network = self.network.clone()?;
         self.renew(unix_now, &network, rng);
@@ -63,51 +63,51 @@ mod tests {
     use anabranch_multipath::seed::stream;
 
     use super::*;
+    use crate::circmgr::KeptGuards;
     use crate::directory::network::Wishes;
     use crate::directory::tests::usual_network;
-    use crate::navigator::KeptGuards;
 
     const NOW: u64 = 1_800_000_000;
 
-    fn navigator() -> Navigator {
-        let mut navigator = Navigator::new(KeptGuards::default(), &[], Wishes::default());
-        navigator.set_network(Arc::new(usual_network()));
-        navigator
+    fn circmgr() -> CircuitManager {
+        let mut circmgr = CircuitManager::new(KeptGuards::default(), &[], Wishes::default());
+        circmgr.set_network(Arc::new(usual_network()));
+        circmgr
     }
 
     #[test]
     fn without_a_network_nobody_is_asked() {
-        let mut navigator = Navigator::new(KeptGuards::default(), &[], Wishes::default());
-        assert!(navigator.cache(NOW, &mut stream(1, 0, "caches")).is_none());
+        let mut circmgr = CircuitManager::new(KeptGuards::default(), &[], Wishes::default());
+        assert!(circmgr.cache(NOW, &mut stream(1, 0, "caches")).is_none());
     }
 
     #[test]
     fn guards_are_asked_and_one_that_cannot_be_reached_is_not_asked_again_at_once() {
-        let (mut navigator, mut rng) = (navigator(), stream(2, 0, "caches"));
-        let mut ask = |navigator: &mut Navigator| {
-            let (key, hop) = navigator.cache(NOW, &mut rng).unwrap();
+        let (mut circmgr, mut rng) = (circmgr(), stream(2, 0, "caches"));
+        let mut ask = |circmgr: &mut CircuitManager| {
+            let (key, hop) = circmgr.cache(NOW, &mut rng).unwrap();
             assert!(matches!(hop.key, HopKey::NtorV3 { .. } | HopKey::Ntor(_)));
             (key, hop.target.rsa)
         };
-        let (key, dead) = ask(&mut navigator);
-        navigator.cache_failed(NOW, key);
+        let (key, dead) = ask(&mut circmgr);
+        circmgr.cache_failed(NOW, key);
         let mut others = BTreeSet::new();
         for _ in 0..20 {
-            let (key, other) = ask(&mut navigator);
+            let (key, other) = ask(&mut circmgr);
             others.insert(other);
-            navigator.cache_left(key);
+            circmgr.cache_left(key);
         }
-        let kept = navigator.guards().default;
+        let kept = circmgr.guards().default;
         assert!(!others.contains(&dead) && !others.is_empty());
         assert!(others.iter().all(|id| kept.iter().any(|guard| guard.id == *id)), "guards alone");
     }
 
     #[test]
     fn a_cache_that_answers_is_a_guard_that_can_be_reached() {
-        let (mut navigator, mut rng) = (navigator(), stream(3, 0, "caches"));
-        let (key, hop) = navigator.cache(NOW, &mut rng).unwrap();
-        navigator.cache_reached(NOW, key, &mut rng);
-        let kept = navigator.guards().default;
+        let (mut circmgr, mut rng) = (circmgr(), stream(3, 0, "caches"));
+        let (key, hop) = circmgr.cache(NOW, &mut rng).unwrap();
+        circmgr.cache_reached(NOW, key, &mut rng);
+        let kept = circmgr.guards().default;
         let confirmed = kept.iter().find(|guard| guard.confirmed.is_some()).unwrap();
         assert_eq!(confirmed.id, hop.target.rsa);
     }
