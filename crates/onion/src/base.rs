@@ -6,10 +6,10 @@ use std::collections::{BTreeSet, VecDeque};
 use anabranch_multipath::Time;
 use rand_core::CryptoRng;
 
+use crate::channels::{Channels, Lane, LinkId, Popped};
 use crate::crypto::{ClientLayer, RelayLayer, Tag};
 use crate::end::{Filled, Happened};
 use crate::event::{Event, Violation};
-use crate::hub::{Hub, Lane, LinkId, Popped};
 use crate::leg::Leg;
 use crate::node::{LinkOutput, StreamOutput};
 use crate::padding::{Amount, Rules, Silence, Usage};
@@ -91,7 +91,7 @@ pub(crate) trait Ending {
 /// The state that both roles have. `C` is a circuit, `O` what is to be done outside.
 pub(crate) struct Base<C, O> {
     pub(crate) rng: Box<dyn CryptoRng + Send>,
-    pub(crate) hub: Hub,
+    pub(crate) channels: Channels,
     pub(crate) circuits: Slab<C>,
     pub(crate) sets: Slab<Set>,
     pub(crate) streams: Streams,
@@ -122,7 +122,7 @@ where
     ) -> Base<C, O> {
         Base {
             rng,
-            hub: Hub::new(policy),
+            channels: Channels::new(policy),
             circuits: Slab::default(),
             sets: Slab::default(),
             streams: Streams::default(),
@@ -138,7 +138,7 @@ where
 
     /// The next thing to do.
     pub(crate) fn poll(&mut self) -> Option<O> {
-        let link = || self.hub.next_ready().map(|link| LinkOutput::Transmit { link }.into());
+        let link = || self.channels.next_ready().map(|link| LinkOutput::Transmit { link }.into());
         self.outputs.pop_front().or_else(link)
     }
 
@@ -156,7 +156,7 @@ where
     /// The consensus says something else of padding. Links that are padded from now on are watched.
     pub(crate) fn set_rules(&mut self, rules: Rules) {
         self.rules = rules;
-        let links: Vec<LinkId> = self.hub.iter().map(|(id, _)| id).collect();
+        let links: Vec<LinkId> = self.channels.iter().map(|(id, _)| id).collect();
         links.into_iter().for_each(|id| self.watch(id));
     }
 
@@ -170,21 +170,21 @@ where
         }
         let wanted = if amount == Amount::Full { Padding::Nothing } else { Padding::Stop };
         let open = self
-            .hub
+            .channels
             .iter()
             .filter(|(_, link)| link.channel.is_open() && link.channel.has_padding());
         let open: Vec<LinkId> = open.map(|(id, _)| id).collect();
         for id in open {
-            if let Some(link) = self.hub.link(id) {
+            if let Some(link) = self.channels.link(id) {
                 link.channel.ask_padding(wanted);
-                self.hub.wake(id);
+                self.channels.wake(id);
             }
         }
     }
 
     /// A link is used for this, at least.
     pub(crate) fn mark(&mut self, id: LinkId, usage: Usage) {
-        if let Some(link) = self.hub.link(id).filter(|link| link.quiet.usage < usage) {
+        if let Some(link) = self.channels.link(id).filter(|link| link.quiet.usage < usage) {
             link.quiet.usage = usage;
             self.watch(id);
         }
@@ -192,14 +192,14 @@ where
 
     /// The silence after which a link is padded, if it is.
     pub(crate) fn silence(&mut self, id: LinkId) -> Option<Silence> {
-        let link = self.hub.link(id).filter(|link| link.channel.has_padding())?;
+        let link = self.channels.link(id).filter(|link| link.channel.has_padding())?;
         self.rules.silence(link.seen())
     }
 
     /// Sets the timer of a link that is padded, if it is not set.
     pub(crate) fn watch(&mut self, id: LinkId) {
         let Some(silence) = self.silence(id) else { return };
-        let Some(link) = self.hub.link(id) else { return };
+        let Some(link) = self.channels.link(id) else { return };
         if link.quiet.watched.is_none() {
             let first = link.quiet.first_look(silence);
             link.quiet.watched = Some(first);
@@ -210,7 +210,7 @@ where
     /// Looks whether a link has been silent for long enough.
     pub(crate) fn look(&mut self, now: Time, id: LinkId) {
         let silence = self.silence(id);
-        let Some(link) = self.hub.link(id) else { return };
+        let Some(link) = self.channels.link(id) else { return };
         let Some(silence) = silence else {
             link.quiet.watched = None;
             return;
@@ -218,14 +218,14 @@ where
         let (due, next) = link.quiet.look(now, silence, &mut *self.rng);
         link.quiet.watched = Some(next);
         self.timers.insert((next, Timer::Padding(id)));
-        if due && self.hub.pad(id) {
+        if due && self.channels.pad(id) {
             self.padding[1] += 1;
         }
     }
 
     /// Whether a link has been without circuits for so long that it is to be closed.
     pub(crate) fn is_spare(&mut self, now: Time, id: LinkId) -> bool {
-        let Some(link) = self.hub.link(id) else { return false };
+        let Some(link) = self.channels.link(id) else { return false };
         let until = match link.circuits() {
             0 => link.quiet.rests_until(),
             _ => now + link.quiet.rest,
@@ -238,14 +238,14 @@ where
 
     /// Sets the timer that asks whether a link is spare.
     pub(crate) fn rest(&mut self, id: LinkId, until: Time) {
-        let Some(link) = self.hub.link(id) else { return };
+        let Some(link) = self.channels.link(id) else { return };
         link.quiet.resting = Some(until);
         self.timers.insert((until, Timer::Rest(id)));
     }
 
     /// Forgets the timers of a link that closes: links that come and go must not leave an hour's worth of them.
     pub(crate) fn disarm(&mut self, id: LinkId) {
-        let Some(link) = self.hub.link(id) else { return };
+        let Some(link) = self.channels.link(id) else { return };
         let watched = link.quiet.watched.take().map(|time| (time, Timer::Padding(id)));
         let resting = link.quiet.resting.take().map(|time| (time, Timer::Rest(id)));
         for timer in watched.into_iter().chain(resting) {
@@ -269,7 +269,7 @@ where
         limit: usize,
     ) -> bool {
         while out.len() < limit {
-            match self.hub.pop(now, link, out) {
+            match self.channels.pop(now, link, out) {
                 Popped::Nothing => return false,
                 Popped::Cell { owner, left } if left < QUEUE_LOW && owner.outward == C::OUTWARD => {
                     self.pump_by(now, owner.circuit);
@@ -339,7 +339,7 @@ where
         let parts = self.circuits.get_mut(set.leg).and_then(C::parts);
         let Some((lane, Some(leg), layers)) = parts else { return };
         let format = layers.format();
-        for _ in self.hub.waiting(lane)..QUEUE_HIGH {
+        for _ in self.channels.waiting(lane)..QUEUE_HIGH {
             let mut body = [0; BODY];
             let filled = set.end.fill(now, format, leg.has_room(), &mut body, &mut *self.rng);
             let Some(filled) = filled else { break };
@@ -347,7 +347,7 @@ where
             if let (Filled::Data, Some(tag)) = (filled, tag) {
                 leg.sent(now, tag);
             }
-            self.hub.push(now, lane, Command::RELAY, &body);
+            self.channels.push(now, lane, Command::RELAY, &body);
         }
         self.timers.extend(set.end.wake_at().map(|time| (time, Timer::Streams(id))));
         self.tell(id);
@@ -399,7 +399,7 @@ where
         let message = Message { command: what, stream: 0, data };
         message::write(layers.format(), &mut body, message, &mut *self.rng);
         layers.seal(command, &mut body);
-        self.hub.push(now, lane, command, &body);
+        self.channels.push(now, lane, command, &body);
     }
 
     /// A message that comes at either end of a circuit: DATA, END, flow control.
@@ -418,7 +418,7 @@ where
         let Some((lane, Some(leg), _)) = circuit.parts() else { return Err(Violation::Message) };
         let Some(set) = self.sets.get_mut(id.0) else { return Err(Violation::Message) };
         if (message.command, message.stream) == (RelayCommand::SENDME, 0) {
-            let outlet = set.outlet(self.hub.waiting(lane));
+            let outlet = set.outlet(self.channels.waiting(lane));
             let tag = read_sendme(message.data).ok_or(Violation::Sendme)?;
             leg.acknowledged(now, tag, outlet).map_err(|_| Violation::Sendme)?;
             self.pump(now, id);

@@ -14,10 +14,10 @@ use rand_core::CryptoRng;
 
 use crate::base::{Base, Ending};
 use crate::channel::{Role, Start};
+use crate::channels::{LinkId, Owner};
 use crate::congestion::Params;
 use crate::event::{Event, Violation};
 use crate::handshake::extension::Wish;
-use crate::hub::{LinkId, Owner};
 use crate::leg::Leg;
 use crate::node::{LinkOutput, Node, StreamOutput, Why};
 use crate::padding::{Amount, PaddingParams, Rules};
@@ -275,7 +275,7 @@ impl Client {
 
     /// Links to relays, and how many circuits are on each.
     pub fn links(&self) -> impl Iterator<Item = (LinkId, usize)> {
-        self.base.hub.iter().map(|(id, link)| (id, link.circuits()))
+        self.base.channels.iter().map(|(id, link)| (id, link.circuits()))
     }
 }
 

@@ -3,8 +3,8 @@
 use std::fmt;
 
 use crate::channel::Fault;
+use crate::channels::LinkId;
 use crate::handshake::Refused;
-use crate::hub::LinkId;
 use crate::wire::link::Identity;
 
 /// Something worth a line in a log. No payload, no destinations, no keys.

@@ -5,7 +5,7 @@
 //!
 //! * **Bytes.** [`wire`] turns bytes into cells, messages, documents and keys, and back. It alone
 //!   knows the `tor-*` crates.
-//! * **A link.** [`channel`] is its handshake (VERSIONS to NETINFO). `hub` has all links of a core,
+//! * **A link.** [`channel`] is its handshake (VERSIONS to NETINFO). `channels` has all links of a core,
 //!   which circuit is which on each, and the cells that wait in `queue`; [`schedule`] names the
 //!   circuit whose cell goes next, [`padding`] says when a silent link carries a cell, [`bucket`]
 //!   how many bytes it may carry a second.
@@ -30,6 +30,7 @@ pub mod authority;
 mod base;
 pub mod bucket;
 pub mod channel;
+mod channels;
 pub mod circmgr;
 pub mod claims;
 pub mod client;
@@ -42,7 +43,6 @@ mod event;
 pub mod front;
 pub mod guards;
 pub mod handshake;
-mod hub;
 mod leg;
 pub mod newcomers;
 mod node;
@@ -55,7 +55,7 @@ mod stream;
 mod table;
 pub mod wire;
 
+pub use channels::LinkId;
 pub use event::{Event, Violation};
-pub use hub::LinkId;
 pub use node::{Core, LinkInput, LinkOutput, StreamOutput};
 pub use stream::StreamKey;

@@ -8,8 +8,8 @@ use anabranch_multipath::Time;
 
 use crate::base::{Base, Ending, Timer};
 use crate::channel::{Channel, Role, Start, Taken};
+use crate::channels::{LinkId, Owner, is};
 use crate::event::{Event, Violation};
-use crate::hub::{LinkId, Owner, is};
 use crate::padding::Amount;
 use crate::stream::StreamKey;
 use crate::wire::cell::{Cell, Cells, Command};
@@ -157,12 +157,12 @@ impl<N: Node> Core for N {
             LinkInput::Exported { link, secret } => self.exported(now, link, secret),
             LinkInput::Closed { link } => self.closed(now, link),
             LinkInput::Sibling { link, first } => {
-                self.base_mut().hub.open(link, Channel::sibling(first), None);
+                self.base_mut().channels.open(link, Channel::sibling(first), None);
             }
             LinkInput::Elsewhere { target, link } => self.found(now, &target, link),
             LinkInput::Unreachable { target } => self.unreachable(&target, Why::Unreached),
         }
-        while let Some(id) = self.base_mut().hub.take_deaf() {
+        while let Some(id) = self.base_mut().channels.take_deaf() {
             self.fail(now, id, Violation::Deaf);
         }
         self.relieve();
@@ -177,7 +177,7 @@ impl<N: Node> Core for N {
     }
 
     fn rest(&mut self, link: LinkId) -> usize {
-        self.base_mut().hub.link(link).map_or(0, |link| link.rest())
+        self.base_mut().channels.link(link).map_or(0, |link| link.rest())
     }
 
     fn write(&mut self, now: Time, stream: StreamKey, bytes: &[u8]) -> usize {
@@ -245,12 +245,12 @@ pub(crate) trait Node {
         let deadline = channel.deadline().map(|time| (time.max(now), Timer::Handshake(id)));
         let base = self.base_mut();
         base.timers.extend(deadline);
-        base.hub.open(id, channel, target);
+        base.channels.open(id, channel, target);
     }
 
     /// Bytes of a link.
     fn receive(&mut self, now: Time, id: LinkId, bytes: &[u8]) {
-        let Some(link) = self.base_mut().hub.link(id) else { return };
+        let Some(link) = self.base_mut().channels.link(id) else { return };
         link.inbox.extend_from_slice(bytes);
         if !link.waits {
             self.work(now, id);
@@ -260,7 +260,7 @@ pub(crate) trait Node {
     /// The secret that a link waited for.
     fn exported(&mut self, now: Time, id: LinkId, secret: [u8; 32]) {
         let base = self.base_mut();
-        let Some(link) = base.hub.link(id) else { return };
+        let Some(link) = base.channels.link(id) else { return };
         link.waits = false;
         match link.channel.exported(&mut *base.rng, secret) {
             Ok(()) => self.work(now, id),
@@ -270,7 +270,7 @@ pub(crate) trait Node {
 
     /// Takes all whole cells that came.
     fn work(&mut self, now: Time, id: LinkId) {
-        let Some(link) = self.base_mut().hub.link(id) else { return };
+        let Some(link) = self.base_mut().channels.link(id) else { return };
         let mut inbox = std::mem::take(&mut link.inbox);
         let mut cells = Cells::new(&mut inbox, link.channel.width(), link.channel.longest());
         let done = self.take_cells(now, id, &mut cells);
@@ -278,10 +278,10 @@ pub(crate) trait Node {
         if let Err(violation) = done {
             self.fail(now, id, violation);
         }
-        let Some(link) = self.base_mut().hub.link(id) else { return };
+        let Some(link) = self.base_mut().channels.link(id) else { return };
         inbox.drain(..taken);
         link.inbox = inbox;
-        self.base_mut().hub.wake(id);
+        self.base_mut().channels.wake(id);
     }
 
     /// Takes cells until none is whole, or the link must wait.
@@ -296,7 +296,7 @@ pub(crate) trait Node {
     ) -> Result<(), Violation> {
         while let Some(cell) = cells.next_cell().map_err(|_| Violation::TooLong)? {
             let base = self.base_mut();
-            let Some(link) = base.hub.link(id) else { return Ok(()) };
+            let Some(link) = base.channels.link(id) else { return Ok(()) };
             let is_padding = matches!(cell.command, Command::PADDING | Command::VPADDING);
             base.padding[0] += u64::from(is_padding);
             link.quiet.note(now, is_padding);
@@ -311,7 +311,7 @@ pub(crate) trait Node {
                     return Ok(());
                 }
             }
-            let Some(link) = self.base_mut().hub.link(id) else { return Ok(()) };
+            let Some(link) = self.base_mut().channels.link(id) else { return Ok(()) };
             cells.set_width(link.channel.width());
         }
         Ok(())
@@ -323,14 +323,14 @@ pub(crate) trait Node {
     /// It leads to somebody else.
     fn opened(&mut self, now: Time, id: LinkId) -> Result<(), Violation> {
         let base = self.base_mut();
-        let Some(link) = base.hub.link(id) else { return Ok(()) };
+        let Some(link) = base.channels.link(id) else { return Ok(()) };
         let (identity, wanted) = (link.channel.identity(), link.wanted.clone());
         let (skew, dialled) = (link.channel.skew, link.channel.is_initiator());
         let is_wanted = |target: &Target| identity.is_some_and(|identity| is(&identity, target));
         if !wanted.as_ref().is_none_or(is_wanted) {
             return Err(Violation::WrongIdentity);
         }
-        base.hub.opened(id);
+        base.channels.opened(id);
         self.settle(now, id);
         let base = self.base_mut();
         base.put(Event::LinkOpen { link: id, identity, skew, dialled });
@@ -349,7 +349,7 @@ pub(crate) trait Node {
     /// What an open link has from the first: a time for which it stays without circuits, and what we wish of padding.
     fn settle(&mut self, now: Time, id: LinkId) {
         let base = self.base_mut();
-        let Some(link) = base.hub.link(id) else { return };
+        let Some(link) = base.channels.link(id) else { return };
         link.quiet.rest = base.rules.rest(link.channel.is_clients(), &mut *base.rng);
         if base.rules.amount != Amount::Full && link.channel.has_padding() {
             link.channel.ask_padding(Padding::Stop);
@@ -362,7 +362,7 @@ pub(crate) trait Node {
     fn fail(&mut self, now: Time, id: LinkId, violation: Violation) {
         let base = self.base_mut();
         base.violated(id, violation);
-        let wanted = base.hub.link(id).and_then(|link| link.wanted.clone());
+        let wanted = base.channels.link(id).and_then(|link| link.wanted.clone());
         if let (Some(target), Violation::WrongIdentity) = (wanted, violation) {
             self.unreachable(&target, Why::Violation(violation));
         }
@@ -374,9 +374,9 @@ pub(crate) trait Node {
     fn closed(&mut self, now: Time, id: LinkId) {
         let base = self.base_mut();
         base.disarm(id);
-        let Some(link) = base.hub.link(id) else { return };
+        let Some(link) = base.channels.link(id) else { return };
         let wanted = link.wanted.take().filter(|_| !link.channel.is_open());
-        base.hub.close(id).into_iter().for_each(|owner| self.lost(now, owner));
+        base.channels.close(id).into_iter().for_each(|owner| self.lost(now, owner));
         if let Some(target) = wanted {
             self.unreachable(&target, Why::Unreached);
         }
@@ -406,7 +406,7 @@ pub(crate) trait Node {
                     }
                 }
                 Timer::Handshake(id) => {
-                    if base.hub.link(id).is_some_and(|link| !link.channel.is_open()) {
+                    if base.channels.link(id).is_some_and(|link| !link.channel.is_open()) {
                         self.fail(now, id, Violation::HandshakeTimeout);
                     }
                 }
@@ -416,8 +416,8 @@ pub(crate) trait Node {
 
     /// Closes the circuits whose cells have waited longest while too many wait (as C tor does).
     fn relieve(&mut self) {
-        while self.base().hub.used() > self.base().max_cells {
-            let Some(owner) = self.base().hub.oldest() else { return };
+        while self.base().channels.used() > self.base().max_cells {
+            let Some(owner) = self.base().channels.oldest() else { return };
             self.base_mut().put(Event::OutOfMemory);
             self.give_up(owner.circuit, Why::Memory);
         }

@@ -12,9 +12,9 @@ use rand_core::CryptoRng;
 
 use crate::base::{Base, Ending};
 use crate::channel::{Role, Start};
+use crate::channels::{LinkId, Owner};
 use crate::congestion::Params;
 use crate::event::{Event, Violation};
-use crate::hub::{LinkId, Owner};
 use crate::leg::Leg;
 use crate::node::{LinkOutput, Node, StreamOutput, Why};
 use crate::padding::{PaddingParams, Rules};
@@ -283,9 +283,9 @@ impl Relay {
         let windows = legs().map(Leg::window);
         Stats {
             circuits: legs().count(),
-            lanes: self.base.hub.iter().map(|(_, link)| link.circuits()).sum(),
+            lanes: self.base.channels.iter().map(|(_, link)| link.circuits()).sum(),
             streams: self.base.streams.len(),
-            cells: self.base.hub.used(),
+            cells: self.base.channels.used(),
             window: windows.max().unwrap_or_default(),
             violations: self.base.violations,
             padding: self.base.padding,
@@ -310,7 +310,7 @@ impl Node for Relay {
         if dialled {
             return Some(self.initiator.clone());
         }
-        let crowded = self.base.hub.half_open(start.peer) >= self.config.max_half_open;
+        let crowded = self.base.channels.half_open(start.peer) >= self.config.max_half_open;
         if crowded {
             return None;
         }

@@ -13,7 +13,7 @@ use rand_core::CryptoRng;
 use super::turns::Room;
 use crate::StreamKey;
 use crate::channel::{Channel, Role, Start, Taken};
-use crate::hub::{LinkId, is};
+use crate::channels::{LinkId, is};
 use crate::node::{Core, LinkInput, LinkOutput};
 use crate::wire::cell::Cells;
 use crate::wire::extend::Target;

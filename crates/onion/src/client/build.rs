@@ -5,12 +5,12 @@ use rand_core::CryptoRng;
 
 use super::circuit::Circuit;
 use super::{Cause, CircuitKey, Client, Hop, HopKey, Output};
+use crate::channels::{LinkId, Owner};
 use crate::congestion::Params;
 use crate::crypto::Keys;
 use crate::event::Violation;
 use crate::handshake::extension::{self, Agreed, Wish};
 use crate::handshake::{Kind, Refused, fast, ntor, ntor_v3};
-use crate::hub::{LinkId, Owner};
 use crate::leg::Leg;
 use crate::node::Node;
 use crate::padding::Usage;
@@ -79,7 +79,7 @@ impl Client {
             last_id: self.base.rng.next_u32() as u16,
         });
         self.keys.insert(key, index);
-        match self.base.hub.to(&target) {
+        match self.base.channels.to(&target) {
             Some(link) => self.create(now, index, link),
             None => self.base.dial(target, index),
         }
@@ -90,7 +90,7 @@ impl Client {
         let Some(circuit) = self.base.circuits.get_mut(index) else { return };
         let Some(hop) = circuit.wanted.front() else { return };
         let started = Pending::start(&mut *self.base.rng, hop);
-        let lane = self.base.hub.make(link, owner, &mut *self.base.rng);
+        let lane = self.base.channels.make(link, owner, &mut *self.base.rng);
         let (Some((pending, kind, message)), Some(lane)) = (started, lane) else {
             return self.tear_down(index, Cause::Violation(Violation::CircuitId));
         };
@@ -102,7 +102,7 @@ impl Client {
         };
         let mut body = [0; BODY];
         body[..content.len()].copy_from_slice(&content);
-        self.base.hub.push(now, lane, command, &body);
+        self.base.channels.push(now, lane, command, &body);
     }
 
     /// The first relay has agreed.

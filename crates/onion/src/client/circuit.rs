@@ -5,9 +5,9 @@ use anabranch_multipath::Time;
 use super::build::Pending;
 use super::{Cause, CircuitKey, Client, Hop, Output};
 use crate::base::{Ending, Seal};
+use crate::channels::{Lane, LinkId};
 use crate::crypto::{ClientLayer, Tag};
 use crate::event::Violation;
-use crate::hub::{Lane, LinkId};
 use crate::leg::Leg;
 use crate::node::Node;
 use crate::set::SetId;
@@ -69,7 +69,7 @@ impl Client {
         if lane.id == 0 {
             return Err(Violation::NoCircuit);
         }
-        let Some(owner) = self.base.hub.owner(lane) else { return Ok(()) };
+        let Some(owner) = self.base.channels.owner(lane) else { return Ok(()) };
         let Ok(body) = <&mut Body>::try_from(cell.body) else { return Ok(()) };
         match cell.command {
             Command::RELAY => self.inbound(now, owner.circuit, body),
@@ -138,7 +138,7 @@ impl Client {
     pub(super) fn tear_down(&mut self, index: u32, cause: Cause) {
         let Some(circuit) = self.base.circuits.get(index) else { return };
         if let Some(lane) = circuit.lane {
-            self.base.hub.destroy(lane, DestroyReason::NONE);
+            self.base.channels.destroy(lane, DestroyReason::NONE);
         }
         self.drop_circuit(index, cause);
     }
@@ -147,7 +147,7 @@ impl Client {
     pub(super) fn drop_circuit(&mut self, index: u32, cause: Cause) {
         let Some(circuit) = self.base.circuits.remove(index) else { return };
         if let Some(lane) = circuit.lane {
-            self.base.hub.leave(lane);
+            self.base.channels.leave(lane);
         }
         self.keys.remove(&circuit.key);
         self.base.dialling.forget(index);

@@ -4,11 +4,11 @@ use anabranch_multipath::Time;
 
 use super::Relay;
 use crate::base::{Ending, Seal};
+use crate::channels::{Lane, LinkId, Owner};
 use crate::crypto::{Keys, RelayLayer};
 use crate::event::Violation;
 use crate::handshake::extension::{self, Agreed};
 use crate::handshake::{Kind, Refused, fast, ntor, ntor_v3};
-use crate::hub::{Lane, LinkId, Owner};
 use crate::leg::Leg;
 use crate::node::Node;
 use crate::padding::Usage;
@@ -125,7 +125,7 @@ impl Relay {
 
     fn create(&mut self, now: Time, lane: Lane, command: Command, body: &Body) {
         let circuit = self.base.circuits.next_index();
-        if !self.base.hub.accept(lane, Owner { circuit, outward: false }) {
+        if !self.base.channels.accept(lane, Owner { circuit, outward: false }) {
             return self.refuse(lane, Violation::CircuitId);
         }
         match self.agree(command, body) {
@@ -144,11 +144,11 @@ impl Relay {
                 self.base.circuits.insert(Circuit { lane, next, own: Some(own), carried: false });
                 let mut body = [0; BODY];
                 body[..reply.len()].copy_from_slice(&reply);
-                self.base.hub.push(now, lane, answer, &body);
+                self.base.channels.push(now, lane, answer, &body);
             }
             // TAP is refused as C tor may; that alone is no violation.
             Err(refused) => {
-                self.base.hub.destroy(lane, DestroyReason::PROTOCOL);
+                self.base.channels.destroy(lane, DestroyReason::PROTOCOL);
                 if command != Command::CREATE {
                     self.base.violated(lane.link, Violation::Handshake(refused));
                 }
@@ -160,7 +160,7 @@ impl Relay {
     fn bridge(&mut self, now: Time, lane: Lane, body: &Body) {
         let circuit = self.base.circuits.next_index();
         let Some(wish) = Extend::read(body) else { return self.refuse(lane, Violation::Message) };
-        if !self.base.hub.accept(lane, Owner { circuit, outward: false }) {
+        if !self.base.channels.accept(lane, Owner { circuit, outward: false }) {
             return self.refuse(lane, Violation::CircuitId);
         }
         self.base.circuits.insert(Circuit { lane, next: Next::Nothing, own: None, carried: false });
@@ -199,7 +199,7 @@ impl Relay {
 
     fn relay(&mut self, now: Time, lane: Lane, command: Command, body: &mut Body) {
         // A cell of a circuit that is gone: it was under way.
-        let Some(owner) = self.base.hub.owner(lane) else { return };
+        let Some(owner) = self.base.channels.owner(lane) else { return };
         if owner.outward {
             self.inbound(now, owner.circuit, command, body);
         } else {
@@ -234,7 +234,7 @@ impl Relay {
                 if command == Command::RELAY && !std::mem::replace(&mut circuit.carried, true) {
                     self.mark(index, Usage::Streams);
                 }
-                if self.base.hub.push(now, next, command, body) > self.config.max_queue {
+                if self.base.channels.push(now, next, command, body) > self.config.max_queue {
                     self.break_off(index, Violation::Flood);
                 }
             }
@@ -252,7 +252,7 @@ impl Relay {
             self.stats.relayed += 1;
             own.layer.inbound(command, body);
         }
-        if self.base.hub.push(now, circuit.lane, command, body) > self.config.max_queue {
+        if self.base.channels.push(now, circuit.lane, command, body) > self.config.max_queue {
             self.break_off(index, Violation::Flood);
         }
     }
@@ -270,8 +270,8 @@ impl Relay {
     }
 
     fn destroyed(&mut self, now: Time, lane: Lane, reason: DestroyReason) {
-        let Some(owner) = self.base.hub.owner(lane) else { return };
-        self.base.hub.leave(lane);
+        let Some(owner) = self.base.channels.owner(lane) else { return };
+        self.base.channels.leave(lane);
         self.left_by(now, owner, reason);
     }
 
@@ -297,16 +297,16 @@ impl Relay {
     /// Tears a circuit down on both sides.
     pub(super) fn tear_down(&mut self, index: u32, reason: DestroyReason) {
         let Some(lane) = self.base.circuits.get(index).map(|circuit| circuit.lane) else { return };
-        self.base.hub.destroy(lane, reason);
+        self.base.channels.destroy(lane, reason);
         self.drop_circuit(index, reason);
     }
 
     /// Forgets a circuit whose lane to the client is gone, and tells the next relay.
     fn drop_circuit(&mut self, index: u32, reason: DestroyReason) {
         let Some(circuit) = self.base.circuits.remove(index) else { return };
-        self.base.hub.leave(circuit.lane);
+        self.base.channels.leave(circuit.lane);
         if let Some(next) = circuit.next.lane() {
-            self.base.hub.destroy(next, reason);
+            self.base.channels.destroy(next, reason);
         }
         self.base.dialling.forget(index);
         if let Some(set) = circuit.set() {
@@ -317,9 +317,9 @@ impl Relay {
     /// Refuses a cell: the circuit of its ID, if there is one, is closed.
     fn refuse(&mut self, lane: Lane, violation: Violation) {
         self.base.violated(lane.link, violation);
-        match self.base.hub.owner(lane) {
+        match self.base.channels.owner(lane) {
             Some(owner) => self.tear_down(owner.circuit, DestroyReason::PROTOCOL),
-            None => self.base.hub.say(lane, Command::DESTROY, &[DestroyReason::PROTOCOL.0]),
+            None => self.base.channels.say(lane, Command::DESTROY, &[DestroyReason::PROTOCOL.0]),
         }
     }
 }

@@ -90,7 +90,7 @@ impl Relay {
     /// Why a stream is not let through, if it is not.
     fn refusal(&mut self, index: u32, command: RelayCommand) -> Option<EndReason> {
         let circuit = self.base.circuits.get(index)?;
-        let link = self.base.hub.link(circuit.lane.link)?;
+        let link = self.base.channels.link(circuit.lane.link)?;
         let wants_directory = command == RelayCommand::BEGIN_DIR;
         if self.base.sets.get(circuit.set()?.0)?.end.len() >= self.config.max_streams {
             return Some(EndReason::RESOURCES);

@@ -7,8 +7,8 @@ use anabranch_multipath::Time;
 use super::Relay;
 use super::circuit::Next;
 use crate::base::Ending;
+use crate::channels::{Lane, LinkId, Owner};
 use crate::event::Violation;
-use crate::hub::{Lane, LinkId, Owner};
 use crate::node::Node;
 use crate::padding::Usage;
 use crate::wire::cell::{BODY, Body, Command};
@@ -27,7 +27,7 @@ impl Relay {
 
     /// A circuit goes on once there is a link to where it wants to go.
     pub(super) fn head_for(&mut self, now: Time, index: u32, wish: Extend) {
-        if let Some(link) = self.base.hub.to(&wish.target) {
+        if let Some(link) = self.base.channels.to(&wish.target) {
             return self.create_next(now, index, link, &wish);
         }
         let target = wish.target.clone();
@@ -40,7 +40,7 @@ impl Relay {
     fn may_extend(&mut self, index: u32, target: &Target) -> bool {
         let Some(circuit) = self.base.circuits.get(index) else { return false };
         let previous =
-            self.base.hub.link(circuit.lane.link).and_then(|link| link.channel.identity());
+            self.base.channels.link(circuit.lane.link).and_then(|link| link.channel.identity());
         let is_last = matches!(circuit.next, Next::Nothing | Next::Gone);
         let reachable = target.addresses.iter().all(|address| self.is_reachable(address));
         let ours = &self.config.identity;
@@ -65,7 +65,7 @@ impl Relay {
         let is_own = self.base.circuits.get(index).is_some_and(|circuit| circuit.set().is_some());
         let fits = body.len() <= BODY && (is_own || !across);
         let lane = match fits {
-            true => self.base.hub.make(link, owner, &mut *self.base.rng),
+            true => self.base.channels.make(link, owner, &mut *self.base.rng),
             false => None,
         };
         let Some(lane) = lane else {
@@ -73,7 +73,7 @@ impl Relay {
         };
         let mut cell = [0; BODY];
         cell[..body.len()].copy_from_slice(&body);
-        self.base.hub.push(now, lane, command, &cell);
+        self.base.channels.push(now, lane, command, &cell);
         if let Some(circuit) = self.base.circuits.get_mut(index) {
             circuit.next = Next::Creating(lane);
         }
@@ -81,7 +81,7 @@ impl Relay {
 
     /// Whether a link leads to another shard of ours.
     pub(super) fn is_sibling(&mut self, link: LinkId) -> bool {
-        self.base.hub.link(link).is_some_and(|link| link.channel.is_sibling())
+        self.base.channels.link(link).is_some_and(|link| link.channel.is_sibling())
     }
 
     /// A link that a circuit waited for is open.
@@ -94,7 +94,7 @@ impl Relay {
 
     /// The next relay has agreed.
     pub(super) fn created(&mut self, now: Time, lane: Lane, body: &Body) {
-        let owner = self.base.hub.owner(lane).filter(|owner| owner.outward);
+        let owner = self.base.channels.owner(lane).filter(|owner| owner.outward);
         let Some(owner) = owner else { return };
         let Some(circuit) = self.base.circuits.get_mut(owner.circuit) else { return };
         if !matches!(circuit.next, Next::Creating(_)) {
@@ -108,7 +108,7 @@ impl Relay {
         let (back, is_ours) = (circuit.lane, circuit.set().is_some());
         self.mark(owner.circuit, Usage::Circuits);
         if !is_ours {
-            self.base.hub.push(now, back, Command::CREATED2, body);
+            self.base.channels.push(now, back, Command::CREATED2, body);
             return;
         }
         let data = extend::put_created2(reply);
@@ -121,7 +121,7 @@ impl Relay {
         let next = std::mem::replace(&mut circuit.next, Next::Nothing);
         self.base.dialling.forget(index);
         if let Some(lane) = next.lane() {
-            self.base.hub.destroy(lane, DestroyReason::REQUESTED);
+            self.base.channels.destroy(lane, DestroyReason::REQUESTED);
         }
         let reason = DestroyReason::REQUESTED.0;
         self.originate(now, index, RelayCommand::TRUNCATED, &[reason]);

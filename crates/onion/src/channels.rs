@@ -74,7 +74,7 @@ impl Link {
 }
 
 /// All links.
-pub(crate) struct Hub {
+pub(crate) struct Channels {
     links: BTreeMap<LinkId, Link>,
     /// Open links by the RSA identity of the relay that they lead to, oldest first.
     reached: BTreeMap<[u8; 20], Vec<LinkId>>,
@@ -85,11 +85,11 @@ pub(crate) struct Hub {
     deaf: Vec<LinkId>,
 }
 
-impl Hub {
+impl Channels {
     /// Without links.
-    pub(crate) fn new(policy: schedule::Kind) -> Hub {
+    pub(crate) fn new(policy: schedule::Kind) -> Channels {
         let (links, reached) = (BTreeMap::new(), BTreeMap::new());
-        Hub {
+        Channels {
             links,
             reached,
             pool: Pool::default(),
@@ -336,7 +336,7 @@ impl Hub {
     }
 }
 
-/// What [`Hub::pop`] gave.
+/// What [`Channels::pop`] gave.
 pub(crate) enum Popped {
     /// Nothing: there is nothing.
     Nothing,
