@@ -16,7 +16,7 @@ use anabranch_onion::wire::crypto::CurveKeys;
 use anabranch_onion::wire::extend::put_create2;
 use anabranch_onion::wire::keys::RelayKeys;
 use anabranch_onion::wire::link::Identity;
-use anabranch_onion::{Core, LinkId, LinkInput, LinkOutput, schedule};
+use anabranch_onion::{Core, LinkId, LinkInput, LinkOutput, circuitmux};
 use clap::Parser;
 
 const LINK: LinkId = LinkId(1);
@@ -104,7 +104,7 @@ fn config(identity: Identity, onion_key: CurveKeys) -> Config {
         identity,
         onion_keys: vec![onion_key],
         params: Arc::default(),
-        policy: schedule::Kind::default(),
+        policy: circuitmux::Kind::default(),
         exit: true,
         directory: true,
         allow_private: false,

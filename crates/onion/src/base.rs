@@ -7,13 +7,13 @@ use anabranch_multipath::Time;
 use rand_core::CryptoRng;
 
 use crate::channels::{Channels, Lane, LinkId, Popped};
+use crate::circuitmux;
 use crate::crypto::{ClientLayer, RelayLayer, Tag};
 use crate::end::{Filled, Happened};
 use crate::event::{Event, Violation};
 use crate::leg::Leg;
 use crate::node::{LinkOutput, StreamOutput};
 use crate::padding::{Amount, Rules, Silence, Usage};
-use crate::schedule;
 use crate::set::{QUEUE_HIGH, QUEUE_LOW, Set, SetId};
 use crate::stream::StreamKey;
 use crate::table::{Dialling, Slab, Streams};
@@ -116,7 +116,7 @@ where
 {
     /// Without links; `rng` is all the chance that it takes.
     pub(crate) fn new(
-        policy: schedule::Kind,
+        policy: circuitmux::Kind,
         max_cells: usize,
         rng: Box<dyn CryptoRng + Send>,
     ) -> Base<C, O> {

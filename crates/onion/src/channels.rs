@@ -7,9 +7,9 @@ use anabranch_multipath::Time;
 use rand_core::CryptoRng;
 
 use crate::channel::{Channel, Ids};
+use crate::circuitmux::{self, Policy};
 use crate::padding::{Quiet, Seen};
 use crate::queue::{Pool, Queue};
-use crate::schedule::{self, Policy};
 use crate::wire::cell::{Body, CELL, Command, HEADER, Width, put_fixed};
 use crate::wire::extend::Target;
 use crate::wire::link::Identity;
@@ -79,7 +79,7 @@ pub(crate) struct Channels {
     /// Open links by the RSA identity of the relay that they lead to, oldest first.
     reached: BTreeMap<[u8; 20], Vec<LinkId>>,
     pool: Pool,
-    policy: schedule::Kind,
+    policy: circuitmux::Kind,
     ready: VecDeque<LinkId>,
     /// Links whose neighbours do not read what they are told.
     deaf: Vec<LinkId>,
@@ -87,7 +87,7 @@ pub(crate) struct Channels {
 
 impl Channels {
     /// Without links.
-    pub(crate) fn new(policy: schedule::Kind) -> Channels {
+    pub(crate) fn new(policy: circuitmux::Kind) -> Channels {
         let (links, reached) = (BTreeMap::new(), BTreeMap::new());
         Channels {
             links,

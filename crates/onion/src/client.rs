@@ -15,13 +15,13 @@ use rand_core::CryptoRng;
 use crate::base::{Base, Ending};
 use crate::channel::{Role, Start};
 use crate::channels::{LinkId, Owner};
+use crate::circuitmux;
 use crate::congestion::Params;
 use crate::event::{Event, Violation};
 use crate::handshake::extension::Wish;
 use crate::leg::Leg;
 use crate::node::{LinkOutput, Node, StreamOutput, Why};
 use crate::padding::{Amount, PaddingParams, Rules};
-use crate::schedule;
 use crate::stream::StreamKey;
 use crate::wire::cell::{Cell, Command};
 use crate::wire::extend::Target;
@@ -43,7 +43,7 @@ pub struct Config {
     /// The consensus' parameters.
     pub params: Arc<Params>,
     /// The order among the circuits of a link.
-    pub policy: schedule::Kind,
+    pub policy: circuitmux::Kind,
     /// Cells that may wait, of all circuits together.
     pub max_cells: usize,
     /// How much padding the user wants.

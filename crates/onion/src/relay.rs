@@ -13,12 +13,12 @@ use rand_core::CryptoRng;
 use crate::base::{Base, Ending};
 use crate::channel::{Role, Start};
 use crate::channels::{LinkId, Owner};
+use crate::circuitmux;
 use crate::congestion::Params;
 use crate::event::{Event, Violation};
 use crate::leg::Leg;
 use crate::node::{LinkOutput, Node, StreamOutput, Why};
 use crate::padding::{PaddingParams, Rules};
-use crate::schedule;
 use crate::stream::StreamKey;
 use crate::wire::cell::Cell;
 use crate::wire::crypto::CurveKeys;
@@ -46,7 +46,7 @@ pub struct Config {
     /// The consensus' parameters.
     pub params: Arc<Params>,
     /// The order among the circuits of a link.
-    pub policy: schedule::Kind,
+    pub policy: circuitmux::Kind,
     /// Whether streams are let out.
     pub exit: bool,
     /// Whether BEGIN_DIR is answered.

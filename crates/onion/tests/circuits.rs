@@ -7,9 +7,9 @@ mod world;
 use std::net::IpAddr;
 use std::time::Duration;
 
+use anabranch_onion::circuitmux;
 use anabranch_onion::client::{Cause, CircuitKey, Hop, HopKey, Input, Output};
 use anabranch_onion::handshake::extension::Wish;
-use anabranch_onion::schedule;
 use anabranch_onion::wire::message::{Answer, Begin, EndReason};
 use anabranch_onion::{Core, StreamKey, StreamOutput, Violation};
 use world::{Setting, World};
@@ -68,7 +68,7 @@ fn load(world: &mut World, circuit: CircuitKey) -> u64 {
 
 #[test]
 fn ten_megabytes_with_congestion_control_by_each_policy() {
-    for policy in [schedule::Kind::Ewma, schedule::Kind::RoundRobin] {
+    for policy in [circuitmux::Kind::Ewma, circuitmux::Kind::RoundRobin] {
         let setting = Setting { policy, ..Setting::default() };
         ten_megabytes_both_ways(setting, Wish::CongestionControl);
     }

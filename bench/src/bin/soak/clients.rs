@@ -17,7 +17,7 @@ use anabranch_drive::onion::office::{self, Office};
 use anabranch_drive::onion::{generator, stop_signals};
 use anabranch_onion::directory::network::Wishes;
 use anabranch_onion::padding::Amount;
-use anabranch_onion::{Event, schedule};
+use anabranch_onion::{Event, circuitmux};
 use serde_json::{Value, json};
 
 use crate::{HEAP, tell};
@@ -203,7 +203,7 @@ fn settings(authority: &str, data: &Path) -> io::Result<Settings> {
         extended_errors: false,
         padding: Amount::Full,
         memory: MEMORY,
-        schedule: schedule::Kind::default(),
+        circuitmux: circuitmux::Kind::default(),
     })
 }
 

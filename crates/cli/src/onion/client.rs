@@ -7,9 +7,9 @@ use anabranch_drive::onion::office::{self, Office};
 use anabranch_drive::onion::reload::{Names, Reload, Renewed};
 use anabranch_drive::onion::store::claim;
 use anabranch_drive::onion::{generator, stop_signals};
+use anabranch_onion::circuitmux;
 use anabranch_onion::directory::network::Wishes;
 use anabranch_onion::padding::Amount;
-use anabranch_onion::schedule;
 use clap::{Args, ValueEnum};
 use serde::Deserialize;
 
@@ -147,7 +147,7 @@ impl ClientArgs {
             padding: args.amount(),
             extended_errors: args.extended_errors,
             memory: MEMORY,
-            schedule: schedule::Kind::default(),
+            circuitmux: circuitmux::Kind::default(),
         };
         let mut screen =
             Screen::of("client", args.common.json, args.common.quiet).map_err(Failure::trouble)?;

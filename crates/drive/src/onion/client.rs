@@ -17,7 +17,7 @@ use anabranch_onion::clocks::{Clocks, PeerTime};
 use anabranch_onion::directory::descriptor::hex;
 use anabranch_onion::directory::network::{Network, Wishes};
 use anabranch_onion::padding::Amount;
-use anabranch_onion::{Event, schedule};
+use anabranch_onion::{Event, circuitmux};
 use rand_chacha::ChaCha20Rng;
 use sd_notify::NotifyState;
 
@@ -65,7 +65,7 @@ pub struct Settings {
     /// Bytes of cells that may wait.
     pub memory: usize,
     /// The order among the circuits of a link.
-    pub schedule: schedule::Kind,
+    pub circuitmux: circuitmux::Kind,
 }
 
 /// What a client was told anew.
@@ -171,7 +171,7 @@ impl<'r> Desk<'r> {
         let kept = Kept::read(&settings.data).map_err(io::Error::other)?;
         let config = Config {
             params: Arc::default(),
-            policy: settings.schedule,
+            policy: settings.circuitmux,
             padding: settings.padding,
             max_cells: settings.memory / anabranch_onion::wire::cell::CELL,
         };
@@ -515,7 +515,7 @@ mod tests {
             extended_errors: false,
             padding: Amount::Full,
             memory: 1 << 20,
-            schedule: schedule::Kind::default(),
+            circuitmux: circuitmux::Kind::default(),
         };
         Desk::new(settings, crate::onion::generator().unwrap(), stop, None).unwrap()
     }

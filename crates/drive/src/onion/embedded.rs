@@ -19,7 +19,7 @@ use anabranch_onion::directory::descriptor::Description;
 use anabranch_onion::directory::network::Wishes;
 use anabranch_onion::directory::policy::ExitPolicy;
 use anabranch_onion::padding::Amount;
-use anabranch_onion::{Event, schedule};
+use anabranch_onion::{Event, circuitmux};
 
 use super::authorities::Authority;
 use super::authority::{self, AuthorityError, Running, Told};
@@ -448,6 +448,6 @@ fn client(settings: &Settings, line: &str) -> Result<client::Settings, EmbeddedE
         extended_errors: false,
         padding: Amount::Full,
         memory: MEMORY,
-        schedule: schedule::Kind::default(),
+        circuitmux: circuitmux::Kind::default(),
     })
 }

@@ -13,7 +13,7 @@ use anabranch_onion::directory::descriptor::Description;
 use anabranch_onion::directory::network::Network;
 use anabranch_onion::relay::{Behaviour, Config, Relay, Stats};
 use anabranch_onion::wire::keys::{LinkKey, RelayKeys};
-use anabranch_onion::{Event, schedule};
+use anabranch_onion::{Event, circuitmux};
 use sd_notify::NotifyState;
 
 use super::keyring::KeyRing;
@@ -67,7 +67,7 @@ pub struct Settings {
     /// Whether directory requests are answered.
     pub directory: bool,
     /// The order among the circuits of a link.
-    pub schedule: schedule::Kind,
+    pub circuitmux: circuitmux::Kind,
     /// Who talks to authorities.
     pub office: Office,
     /// What may change while it runs.
@@ -89,7 +89,7 @@ impl Settings {
             listen,
             keys,
             directory: description.directory_cache,
-            schedule: schedule::Kind::default(),
+            circuitmux: circuitmux::Kind::default(),
             office,
             live: Live::new(description),
             threads: 1,
@@ -444,7 +444,7 @@ fn config(settings: &Settings, credentials: &Credentials) -> Config {
         identity: credentials.identity,
         onion_keys: settings.keys.onion_keys(),
         params: Arc::default(),
-        policy: settings.schedule,
+        policy: settings.circuitmux,
         exit,
         directory: settings.directory,
         allow_private,

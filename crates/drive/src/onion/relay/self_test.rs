@@ -12,12 +12,12 @@ use std::time::Duration;
 use anabranch_links::tls::Context;
 use anabranch_multipath::Time;
 use anabranch_onion::circmgr::testing_path;
+use anabranch_onion::circuitmux;
 use anabranch_onion::client::{CircuitKey, Client, Config, Hop, HopKey, Input, Output};
 use anabranch_onion::congestion::Params;
 use anabranch_onion::directory::descriptor::Description;
 use anabranch_onion::directory::network::Network;
 use anabranch_onion::padding::Amount;
-use anabranch_onion::schedule;
 use anabranch_onion::wire::cell::CELL;
 use anabranch_onion::wire::extend::Target;
 use anabranch_onion::wire::keys::RelayKeys;
@@ -184,7 +184,7 @@ fn run(parts: Parts, path: Vec<Hop>, carried: &Weak<Carried>) -> Result<(), Stri
 fn station(parts: Parts) -> io::Result<Station<Client>> {
     let config = Config {
         params: parts.params,
-        policy: schedule::Kind::default(),
+        policy: circuitmux::Kind::default(),
         max_cells: 2 * CELLS as usize,
         padding: Amount::Off,
     };
