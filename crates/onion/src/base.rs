@@ -16,7 +16,7 @@ use crate::node::{LinkOutput, StreamOutput};
 use crate::padding::{Amount, Rules, Silence, Usage};
 use crate::set::{QUEUE_HIGH, QUEUE_LOW, Set, SetId};
 use crate::stream::StreamKey;
-use crate::table::{Dialling, Slab, Streams};
+use crate::table::{Dialling, Slab, StreamTable};
 use crate::wire::cell::{BODY, Body, Command};
 use crate::wire::extend::Target;
 use crate::wire::link::Padding;
@@ -30,7 +30,7 @@ pub(crate) enum Timer {
     /// The link's handshake must be done.
     Handshake(LinkId),
     /// A stream of the set that keeps to a rate may send again.
-    Streams(SetId),
+    StreamTable(SetId),
     /// The link may have been silent for long enough to be padded.
     Padding(LinkId),
     /// The link may have been without circuits for too long.
@@ -94,7 +94,7 @@ pub(crate) struct Base<C, O> {
     pub(crate) channels: Channels,
     pub(crate) circuits: Slab<C>,
     pub(crate) sets: Slab<Set>,
-    pub(crate) streams: Streams,
+    pub(crate) streams: StreamTable,
     /// Relays that we are reaching, and which circuits wait for them.
     pub(crate) dialling: Dialling,
     pub(crate) timers: BTreeSet<(Time, Timer)>,
@@ -125,7 +125,7 @@ where
             channels: Channels::new(policy),
             circuits: Slab::default(),
             sets: Slab::default(),
-            streams: Streams::default(),
+            streams: StreamTable::default(),
             dialling: Dialling::default(),
             timers: BTreeSet::new(),
             outputs: VecDeque::new(),
@@ -349,7 +349,7 @@ where
             }
             self.channels.push(now, lane, Command::RELAY, &body);
         }
-        self.timers.extend(set.end.wake_at().map(|time| (time, Timer::Streams(id))));
+        self.timers.extend(set.end.wake_at().map(|time| (time, Timer::StreamTable(id))));
         self.tell(id);
     }
 

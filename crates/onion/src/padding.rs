@@ -96,7 +96,7 @@ pub(crate) enum Usage {
     /// Circuits that go on.
     Circuits,
     /// Users' streams.
-    Streams,
+    StreamTable,
 }
 
 /// What a core goes by.
@@ -119,7 +119,7 @@ impl Rules {
     /// The silence after which padding goes; `None` if none does.
     pub(crate) fn silence(&self, seen: Seen) -> Option<Silence> {
         let params = &self.params;
-        let enough = if params.before_usage { Usage::Circuits } else { Usage::Streams };
+        let enough = if params.before_usage { Usage::Circuits } else { Usage::StreamTable };
         let (low, high) = match self.amount {
             Amount::Full => params.silence,
             Amount::Reduced => params.reduced,
@@ -249,7 +249,7 @@ mod tests {
         let params = PaddingParams { relays: true, before_usage: false, ..rules.params };
         let late = Rules { params, ..rules };
         assert_eq!(late.silence(SEEN), None);
-        let relays = Seen { is_clients: false, usage: Usage::Streams, ..SEEN };
+        let relays = Seen { is_clients: false, usage: Usage::StreamTable, ..SEEN };
         assert_eq!(late.silence(relays), Some((1500, 9500)));
     }
 

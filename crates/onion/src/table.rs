@@ -57,7 +57,7 @@ impl<T> Slab<T> {
 
 /// Where each stream is.
 #[derive(Default)]
-pub(crate) struct Streams {
+pub(crate) struct StreamTable {
     places: BTreeMap<StreamKey, Place>,
     last: u64,
 }
@@ -70,7 +70,7 @@ pub(crate) enum Place {
     Left { bytes: VecDeque<u8>, reason: EndReason },
 }
 
-impl Streams {
+impl StreamTable {
     /// A new stream's key.
     pub(crate) fn add(&mut self, set: SetId, id: u16) -> StreamKey {
         self.last += 1;

@@ -94,7 +94,7 @@ impl Client {
         set.end.add(id, stream);
         set.end.say(command, id, data);
         if let Some(lane) = circuit.lane.filter(|_| circuit.layers.len() > 1) {
-            self.base.mark(lane.link, Usage::Streams);
+            self.base.mark(lane.link, Usage::StreamTable);
         }
         self.base.pump(now, set_id);
         Ok(stream)

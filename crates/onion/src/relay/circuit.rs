@@ -232,7 +232,7 @@ impl Relay {
         match circuit.next {
             Next::Open(next) => {
                 if command == Command::RELAY && !std::mem::replace(&mut circuit.carried, true) {
-                    self.mark(index, Usage::Streams);
+                    self.mark(index, Usage::StreamTable);
                 }
                 if self.base.channels.push(now, next, command, body) > self.config.max_queue {
                     self.break_off(index, Violation::Flood);

@@ -74,7 +74,7 @@ impl Relay {
             };
         }
         if command != RelayCommand::BEGIN_DIR {
-            self.mark(index, Usage::Streams);
+            self.mark(index, Usage::StreamTable);
         }
         self.base.put(match (begin, name) {
             (Some(begin), _) if command == RelayCommand::BEGIN => {
