@@ -9,13 +9,13 @@ use rand_core::CryptoRng;
 use crate::channels::{Channels, Lane, LinkId, Popped};
 use crate::circuitmux;
 use crate::crypto::{ClientLayer, RelayLayer, Tag};
-use crate::end::{Filled, Happened};
 use crate::event::{Event, Violation};
 use crate::leg::Leg;
 use crate::node::{LinkOutput, StreamOutput};
 use crate::padding::{Amount, Rules, Silence, Usage};
 use crate::set::{QUEUE_HIGH, QUEUE_LOW, Set, SetId};
 use crate::stream::StreamKey;
+use crate::streams::{Filled, Happened};
 use crate::table::{Dialling, Slab, StreamTable};
 use crate::wire::cell::{BODY, Body, Command};
 use crate::wire::extend::Target;
@@ -283,7 +283,7 @@ where
     /// Takes bytes of a stream's program; returns how many.
     pub(crate) fn write(&mut self, now: Time, stream: StreamKey, bytes: &[u8]) -> usize {
         let Some((set, id)) = self.streams.live(stream) else { return bytes.len() };
-        let stream = self.set_mut(set).and_then(|set| set.end.stream(id));
+        let stream = self.set_mut(set).and_then(|set| set.streams.stream(id));
         let taken = stream.map_or(bytes.len(), |stream| stream.write(bytes));
         self.pump(now, set);
         taken
@@ -292,7 +292,7 @@ where
     /// The bytes that wait for a stream's program: two pieces, in order.
     pub(crate) fn read(&self, stream: StreamKey) -> (&[u8], &[u8]) {
         if let Some((set, id)) = self.streams.live(stream) {
-            let stream = self.sets.get(set.0).and_then(|set| set.end.peek(id));
+            let stream = self.sets.get(set.0).and_then(|set| set.streams.peek(id));
             return stream.map_or((&[], &[]), |stream| stream.incoming.as_slices());
         }
         self.streams.left(stream).map_or((&[], &[]), VecDeque::as_slices)
@@ -307,7 +307,7 @@ where
             return;
         };
         if let Some(set) = self.set_mut(key) {
-            set.end.consumed(now, id, bytes);
+            set.streams.consumed(now, id, bytes);
             self.pump(now, key);
         }
     }
@@ -315,7 +315,7 @@ where
     /// The program has ended a stream; what it wrote before goes first.
     pub(crate) fn end(&mut self, now: Time, key: StreamKey, reason: EndReason) {
         let Some((set, id)) = self.streams.live(key) else { return self.streams.remove(key) };
-        if let Some(stream) = self.set_mut(set).and_then(|set| set.end.stream(id)) {
+        if let Some(stream) = self.set_mut(set).and_then(|set| set.streams.stream(id)) {
             stream.end(reason);
         }
         self.pump(now, set);
@@ -341,7 +341,7 @@ where
         let format = layers.format();
         for _ in self.channels.waiting(lane)..QUEUE_HIGH {
             let mut body = [0; BODY];
-            let filled = set.end.fill(now, format, leg.has_room(), &mut body, &mut *self.rng);
+            let filled = set.streams.fill(now, format, leg.has_room(), &mut body, &mut *self.rng);
             let Some(filled) = filled else { break };
             let tag = layers.seal(Command::RELAY, &mut body);
             if let (Filled::Data, Some(tag)) = (filled, tag) {
@@ -349,14 +349,14 @@ where
             }
             self.channels.push(now, lane, Command::RELAY, &body);
         }
-        self.timers.extend(set.end.wake_at().map(|time| (time, Timer::StreamTable(id))));
+        self.timers.extend(set.streams.wake_at().map(|time| (time, Timer::StreamTable(id))));
         self.tell(id);
     }
 
     /// Passes on what happened to streams.
     fn tell(&mut self, id: SetId) {
         let Some(set) = self.sets.get_mut(id.0) else { return };
-        while let Some(happened) = set.end.happened() {
+        while let Some(happened) = set.streams.happened() {
             let told = match happened {
                 Happened::Readable(stream) => Some(StreamOutput::Readable { stream }),
                 Happened::Room(stream) => Some(StreamOutput::Room { stream }),
@@ -376,7 +376,7 @@ where
     /// The only leg of a set is gone: so are its streams.
     pub(crate) fn dissolve(&mut self, id: SetId) {
         let Some(mut set) = self.sets.remove(id.0) else { return };
-        for stream in set.end.take_all() {
+        for stream in set.streams.take_all() {
             let (key, reason) = (stream.key, EndReason::DESTROY);
             if let Some(reason) = self.streams.ended(key, reason, stream.incoming) {
                 self.put(StreamOutput::Ended { stream: key, reason, refused: None });

@@ -270,7 +270,7 @@ impl Client {
     pub fn carried(&self, circuit: CircuitKey) -> [u64; 2] {
         let circuit = self.keys.get(&circuit).and_then(|&index| self.base.circuits.get(index));
         let set = circuit.and_then(Ending::set).and_then(|set| self.base.sets.get(set.0));
-        set.map_or([0; 2], |set| set.end.carried)
+        set.map_or([0; 2], |set| set.streams.carried)
     }
 
     /// Links to relays, and how many circuits are on each.

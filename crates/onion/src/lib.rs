@@ -39,7 +39,6 @@ pub mod clocks;
 pub mod congestion;
 pub mod crypto;
 pub mod directory;
-mod end;
 mod event;
 pub mod front;
 pub mod guards;
@@ -52,6 +51,7 @@ mod queue;
 pub mod relay;
 mod set;
 mod stream;
+mod streams;
 mod table;
 pub mod wire;
 

@@ -9,10 +9,10 @@ use std::sync::Arc;
 use anabranch_multipath::Time;
 
 use crate::congestion::{Outlet, Params};
-use crate::end::End;
 use crate::event::Violation;
 use crate::handshake::extension::Agreed;
 use crate::stream::{Broken, Side};
+use crate::streams::Streams;
 use crate::wire::message::{Message, RelayCommand};
 
 /// Cells of a leg that wait for its link before streams are asked for more (C tor's `cellq_high`).
@@ -26,7 +26,7 @@ pub(crate) struct SetId(pub(crate) u32);
 
 /// The streams, and the leg that they go by.
 pub(crate) struct Set {
-    pub(crate) end: End,
+    pub(crate) end: Streams,
     /// The circuit that is the leg, by its number in the core.
     pub(crate) leg: u32,
 }
@@ -34,7 +34,7 @@ pub(crate) struct Set {
 impl Set {
     /// Of one leg, on which this was agreed.
     pub(crate) fn new(side: Side, agreed: Agreed, params: &Arc<Params>, leg: u32) -> Set {
-        Set { end: End::new(side, agreed.sendme_inc.is_some(), params), leg }
+        Set { end: Streams::new(side, agreed.sendme_inc.is_some(), params), leg }
     }
 
     /// What a leg's congestion control is to know when `queued` cells wait for the leg's link.

@@ -40,7 +40,7 @@ pub(crate) enum Filled {
 }
 
 /// The streams of one set.
-pub(crate) struct End {
+pub(crate) struct Streams {
     side: Side,
     congestion_control: bool,
     params: Arc<Params>,
@@ -55,10 +55,10 @@ pub(crate) struct End {
     pub(crate) carried: [u64; 2],
 }
 
-impl End {
+impl Streams {
     /// Without streams.
-    pub(crate) fn new(side: Side, congestion_control: bool, params: &Arc<Params>) -> End {
-        End {
+    pub(crate) fn new(side: Side, congestion_control: bool, params: &Arc<Params>) -> Streams {
+        Streams {
             side,
             congestion_control,
             params: Arc::clone(params),
@@ -232,8 +232,8 @@ mod tests {
     use crate::wire::cell::BODY;
     use anabranch_multipath::seed;
 
-    fn end(congestion_control: bool) -> End {
-        let mut end = End::new(Side::Exit, congestion_control, &Arc::new(Params::default()));
+    fn end(congestion_control: bool) -> Streams {
+        let mut end = Streams::new(Side::Exit, congestion_control, &Arc::new(Params::default()));
         for id in [1, 2] {
             assert!(end.add(id, StreamKey(id.into())));
             end.stream(id).unwrap().open = true;
@@ -241,14 +241,14 @@ mod tests {
         end
     }
 
-    fn filled(end: &mut End) -> Option<(RelayCommand, u16, usize)> {
+    fn filled(end: &mut Streams) -> Option<(RelayCommand, u16, usize)> {
         let mut body = [0; BODY];
         end.fill(Time::ZERO, Format::V0, true, &mut body, &mut seed::stream(1, 0, "end"))?;
         let message = message::read(Format::V0, &body).unwrap();
         Some((message.command, message.stream, message.data.len()))
     }
 
-    fn data(end: &mut End, id: u16) -> Result<(), Broken> {
+    fn data(end: &mut Streams, id: u16) -> Result<(), Broken> {
         end.take(Time::ZERO, Message { command: RelayCommand::DATA, stream: id, data: &[1; 498] })
     }
 

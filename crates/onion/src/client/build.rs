@@ -146,7 +146,7 @@ impl Client {
             (circuit.key, circuit.layers.len(), circuit.wanted.is_empty());
         if is_complete {
             let mut set = Set::new(Side::Client, agreed, &self.params, index);
-            set.end.number_from(circuit.last_id);
+            set.streams.number_from(circuit.last_id);
             let set = SetId(self.base.sets.insert(set));
             circuit.leg = Some((set, Leg::new(agreed, &self.params)));
         }

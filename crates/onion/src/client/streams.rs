@@ -89,10 +89,10 @@ impl Client {
         let circuit = self.base.circuits.get(index).ok_or(NoStream::NotBuilt)?;
         let set_id = circuit.set().ok_or(NoStream::NotBuilt)?;
         let set = self.base.sets.get_mut(set_id.0).ok_or(NoStream::NotBuilt)?;
-        let id = set.end.next_id().ok_or(NoStream::Full)?;
+        let id = set.streams.next_id().ok_or(NoStream::Full)?;
         let stream = self.base.streams.add(set_id, id);
-        set.end.add(id, stream);
-        set.end.say(command, id, data);
+        set.streams.add(id, stream);
+        set.streams.say(command, id, data);
         if let Some(lane) = circuit.lane.filter(|_| circuit.layers.len() > 1) {
             self.base.mark(lane.link, Usage::StreamTable);
         }
@@ -106,7 +106,7 @@ impl Client {
             return self.break_off(index, Violation::Message);
         };
         // A stream that we have ended since: the answer was under way.
-        let Some(stream) = set.end.stream(message.stream) else { return };
+        let Some(stream) = set.streams.stream(message.stream) else { return };
         if stream.open || !is_connected(message.data) {
             return self.break_off(index, Violation::Message);
         }
@@ -124,7 +124,7 @@ impl Client {
         let Some(answers) = read_resolved(message.data) else {
             return self.break_off(index, Violation::Message);
         };
-        let Some(stream) = set.end.remove(message.stream) else { return };
+        let Some(stream) = set.streams.remove(message.stream) else { return };
         self.base.streams.remove(stream.key);
         self.base.put(Output::Resolved { stream: stream.key, answers });
     }

@@ -61,7 +61,7 @@ impl Relay {
         let refusal = self.refusal(index, command);
         let Some(set) = self.base.circuits.get(index).and_then(Ending::set) else { return };
         let key = self.base.streams.add(set, id);
-        let added = self.base.set_mut(set).is_some_and(|set| set.end.add(id, key));
+        let added = self.base.set_mut(set).is_some_and(|set| set.streams.add(id, key));
         if !well_formed || !added {
             self.base.streams.remove(key);
             return self.break_off(index, Violation::Message);
@@ -108,10 +108,10 @@ impl Relay {
     pub(super) fn connected(&mut self, now: Time, key: StreamKey, reached: Option<(IpAddr, u32)>) {
         let Some((set_id, id)) = self.base.streams.live(key) else { return };
         let Some(set) = self.base.set_mut(set_id) else { return };
-        let Some(stream) = set.end.stream(id) else { return };
+        let Some(stream) = set.streams.stream(id) else { return };
         stream.open = true;
         let has_more = !stream.incoming.is_empty();
-        set.end.say(RelayCommand::CONNECTED, id, put_connected(reached));
+        set.streams.say(RelayCommand::CONNECTED, id, put_connected(reached));
         if has_more {
             self.base.put(StreamOutput::Readable { stream: key });
         }
@@ -132,8 +132,8 @@ impl Relay {
         self.base.streams.remove(key);
         let Some((set_id, id)) = place else { return };
         let Some(set) = self.base.set_mut(set_id) else { return };
-        set.end.remove(id);
-        set.end.say(command, id, data);
+        set.streams.remove(id);
+        set.streams.say(command, id, data);
         self.base.pump(now, set_id);
     }
 }
