@@ -17,7 +17,7 @@ use documents::{Flavour, Listed, microdescriptor, unsigned};
 use entry::Reach;
 use flags::Thresholds;
 use prober::Probe;
-use roll::Roll;
+use routerlist::RouterList;
 use shared::Shared;
 
 pub use documents::Times;
@@ -25,7 +25,7 @@ pub use entry::LONGEST_UPLOAD;
 pub use flags::{Flags, Judgement};
 pub use history::{Fields, History};
 pub use refusal::Refusal;
-pub use roll::{Past, Rules, Taken};
+pub use routerlist::{Past, Rules, Taken};
 pub use turns::Room;
 
 mod crowd;
@@ -37,7 +37,7 @@ pub mod measured;
 mod pins;
 pub mod prober;
 mod refusal;
-mod roll;
+mod routerlist;
 mod said;
 mod shared;
 mod summary;
@@ -135,7 +135,7 @@ pub struct Authority {
     about: About,
     settings: Settings,
     keys: AuthorityKeys,
-    roll: Roll,
+    routerlist: RouterList,
     documents: Documents,
     shared: Option<Shared>,
     /// What the next shared random value is made of.
@@ -148,10 +148,10 @@ impl Authority {
     /// An authority that knows no relay yet.
     #[must_use]
     pub fn new(about: About, settings: Settings, keys: AuthorityKeys) -> Authority {
-        let mut roll = Roll::new(settings.rules.clone(), settings.reach());
-        roll.measure(settings.measured.clone());
+        let mut routerlist = RouterList::new(settings.rules.clone(), settings.reach());
+        routerlist.measure(settings.measured.clone());
         let (documents, shared, random) = (Documents::default(), None, None);
-        Authority { about, settings, keys, roll, documents, shared, random, since: None }
+        Authority { about, settings, keys, routerlist, documents, shared, random, since: None }
     }
 
     /// Takes what a relay published: a descriptor, and its extra-info document behind it. Where it came from says how many more of those that
@@ -165,7 +165,7 @@ impl Authority {
         text: &str,
         from: Option<IpAddr>,
     ) -> Result<Taken, Refusal> {
-        self.roll.upload(unix_now, text, Origin::of(from))
+        self.routerlist.upload(unix_now, text, Origin::of(from))
     }
 
     /// Takes up what an earlier run took, of whatever time.
@@ -173,40 +173,40 @@ impl Authority {
     /// # Errors
     /// [`Refusal`].
     pub fn take_up(&mut self, unix_now: u64, text: &str) -> Result<Taken, Refusal> {
-        self.roll.restore(unix_now, text)
+        self.routerlist.restore(unix_now, text)
     }
 
     /// The relays that are to be probed now, each at one address: all but ourselves, in their turns, as many as there is room for.
     pub fn probes(&mut self, unix_now: u64, room: Room) -> Vec<Probe> {
-        self.roll.probes(unix_now, &self.about.relay, room)
+        self.routerlist.probes(unix_now, &self.about.relay, room)
     }
 
     /// A relay answered at the target's address under both its identities, or did not.
     pub fn probed(&mut self, unix_now: u64, target: &Target, answers: bool) {
-        self.roll.observe(unix_now, target, answers);
+        self.routerlist.observe(unix_now, target, answers);
     }
 
     /// Forgets descriptors that are too old or of the future, once the clock has said so for a day by `steady`: seconds of a clock that goes on
     /// and that nobody sets.
     pub fn forget(&mut self, unix_now: u64, steady: u64) {
-        self.roll.forget(unix_now, steady);
+        self.routerlist.forget(unix_now, steady);
     }
 
     /// Whose descriptors were given up since the last call: those that were forgotten, and strangers that made way for others.
     pub fn dropped(&mut self) -> BTreeSet<[u8; 20]> {
-        self.roll.dropped()
+        self.routerlist.dropped()
     }
 
     /// How many relays have a descriptor.
     #[must_use]
     pub fn known(&self) -> usize {
-        self.roll.known()
+        self.routerlist.known()
     }
 
     /// How many relays run, the authority itself aside.
     #[must_use]
     pub fn running(&self, unix_now: u64) -> usize {
-        self.roll.running(unix_now, &self.about.relay)
+        self.routerlist.running(unix_now, &self.about.relay)
     }
 
     /// When the next consensus is due: a multiple of the interval since 1970, at once if the clock has gone back before the present
@@ -226,12 +226,12 @@ impl Authority {
 
     /// The machine's clock was set forward by so many seconds, or back: nobody has been down for that.
     pub fn shift(&mut self, unix_now: u64, by: i64) {
-        self.roll.shift(unix_now, by);
+        self.routerlist.shift(unix_now, by);
     }
 
     /// Takes the bandwidths that somebody measured, in kilobytes a second, in the place of earlier ones.
     pub fn measure(&mut self, measured: BTreeMap<[u8; 20], u32>) {
-        self.roll.measure(measured);
+        self.routerlist.measure(measured);
     }
 
     /// Takes chance for the next shared random value: consensuses have none before.
@@ -246,7 +246,7 @@ impl Authority {
         let allow_private = self.settings.rules.allow_private;
         let Settings { interval, running_for, probe_every, ipv6, .. } = self.settings;
         let rules = Rules { allow_private, ..settings.rules };
-        self.roll.adopt(unix_now, rules.clone());
+        self.routerlist.adopt(unix_now, rules.clone());
         self.settings = Settings { interval, running_for, probe_every, ipv6, rules, ..settings };
         self.about.contact = contact;
     }
@@ -262,10 +262,10 @@ impl Authority {
     /// The key does not sign, or does not hold any more: what there was stays.
     pub fn publish(&mut self, unix_now: u64) -> Result<&Documents, SignatureError> {
         self.keys.holds(unix_now)?;
-        self.roll.is_here(unix_now, &self.about.relay);
-        self.roll.settle(unix_now);
+        self.routerlist.is_here(unix_now, &self.about.relay);
+        self.routerlist.settle(unix_now);
         let times = self.times(unix_now);
-        let relays = listed(&self.roll, unix_now, &self.settings, &self.about);
+        let relays = listed(&self.routerlist, unix_now, &self.settings, &self.about);
         let round = [times.valid_after, self.settings.interval];
         let shared =
             Shared::of(self.shared.as_ref(), round, &self.about.identity, self.random.take());
@@ -332,18 +332,18 @@ impl Authority {
     /// A relay's descriptor, and its digest.
     #[must_use]
     pub fn descriptor(&self, rsa: &[u8; 20]) -> Option<(&str, [u8; 20])> {
-        self.roll.get(rsa).map(|entry| (&entry.text[..], entry.digest))
+        self.routerlist.get(rsa).map(|entry| (&entry.text[..], entry.digest))
     }
 
     /// All descriptors of these days with their relays' identities and their digests.
     pub fn descriptors(&self, unix_now: u64) -> impl Iterator<Item = (&[u8; 20], [u8; 20], &str)> {
-        self.roll.current(unix_now).map(|(id, entry)| (id, entry.digest, &entry.text[..]))
+        self.routerlist.current(unix_now).map(|(id, entry)| (id, entry.digest, &entry.text[..]))
     }
 
     /// A relay's extra-info document, and its digest.
     #[must_use]
     pub fn extra(&self, rsa: &[u8; 20]) -> Option<(&str, [u8; 20])> {
-        let extra = self.roll.get(rsa)?.extra.as_ref();
+        let extra = self.routerlist.get(rsa)?.extra.as_ref();
         extra.map(|(text, digest)| (&text[..], *digest))
     }
 
@@ -361,18 +361,18 @@ impl Authority {
 
     /// What is to be kept of relays besides descriptors, by their RSA identities: of those that have ever answered.
     pub fn pasts(&self) -> impl Iterator<Item = ([u8; 20], Past)> {
-        self.roll.pasts()
+        self.routerlist.pasts()
     }
 
     /// Takes up what an earlier run kept of a relay; false if it contradicts what is known.
     pub fn remember(&mut self, unix_now: u64, rsa: &[u8; 20], past: Past) -> bool {
-        self.roll.remember(unix_now, rsa, past)
+        self.routerlist.remember(unix_now, rsa, past)
     }
 
     /// Flags as they would be given now.
     #[must_use]
     pub fn flags(&self, unix_now: u64) -> Vec<([u8; 20], Flags)> {
-        let relays = listed(&self.roll, unix_now, &self.settings, &self.about);
+        let relays = listed(&self.routerlist, unix_now, &self.settings, &self.about);
         relays.iter().map(|relay| (relay.id, relay.flags)).collect()
     }
 
@@ -407,8 +407,13 @@ fn times_of(text: &str) -> Option<Times> {
     Some(Times { valid_after, fresh_until, valid_until: find("valid-until ")? })
 }
 
-fn listed<'a>(roll: &'a Roll, now: u64, settings: &Settings, about: &About) -> Vec<Listed<'a>> {
-    let all = roll.judged(now, &about.relay);
+fn listed<'a>(
+    routerlist: &'a RouterList,
+    now: u64,
+    settings: &Settings,
+    about: &About,
+) -> Vec<Listed<'a>> {
+    let all = routerlist.judged(now, &about.relay);
     let merits: Vec<flags::Merits> = all.iter().map(|(.., merits)| merits.clone()).collect();
     let thresholds = Thresholds::of(&merits, &settings.judgement);
     let judged = all.into_iter().map(|(id, entry, merits)| Listed {

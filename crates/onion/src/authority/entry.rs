@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use super::flags::Merits;
 use super::history::History;
 use super::refusal::Refusal;
-use super::roll::Rules;
+use super::routerlist::Rules;
 use super::said::{self, Said};
 use super::turns::Standing;
 use crate::directory::civil::from_utc;

@@ -62,7 +62,7 @@ impl Default for Rules {
 
 /// All relays.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Roll {
+pub(super) struct RouterList {
     rules: Rules,
     reach: Reach,
     entries: BTreeMap<[u8; 20], Entry>,
@@ -77,10 +77,10 @@ pub(super) struct Roll {
     dropped: BTreeSet<[u8; 20]>,
 }
 
-impl Roll {
+impl RouterList {
     /// An empty one.
-    pub(super) fn new(rules: Rules, reach: Reach) -> Roll {
-        Roll { rules, reach, ..Roll::default() }
+    pub(super) fn new(rules: Rules, reach: Reach) -> RouterList {
+        RouterList { rules, reach, ..RouterList::default() }
     }
 
     /// Goes by other rules: relays that they ban are given up.
