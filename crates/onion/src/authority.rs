@@ -12,13 +12,13 @@ use crate::wire::dirkeys::{AuthorityKeys, SignatureError};
 use crate::wire::extend::Target;
 use crate::wire::keys::sha256;
 use crate::wire::netdoc::parse_microdescs;
-use crowd::Origin;
 use documents::{Flavour, Listed, microdescriptor, unsigned};
 use entry::Reach;
 use flags::Thresholds;
 use prober::Probe;
 use routerlist::RouterList;
 use shared::Shared;
+use sybil::Origin;
 
 pub use documents::Times;
 pub use entry::LONGEST_UPLOAD;
@@ -28,7 +28,6 @@ pub use refusal::Refusal;
 pub use routerlist::{Past, Rules, Taken};
 pub use turns::Room;
 
-mod crowd;
 mod documents;
 mod entry;
 mod flags;
@@ -41,6 +40,7 @@ mod routerlist;
 mod said;
 mod shared;
 mod summary;
+mod sybil;
 mod turns;
 mod weights;
 

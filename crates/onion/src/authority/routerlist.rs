@@ -2,13 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::crowd::{Candidate, Crowd, Full, Origin, sybils};
 use super::entry::{Entry, Reach};
 use super::flags::Merits;
 use super::history::History;
 use super::pins::Pins;
 use super::prober::Probe;
 use super::refusal::Refusal;
+use super::sybil::{Candidate, Full, Origin, SybilLimits, sybils};
 use super::turns::{Room, Standing, Turns};
 use crate::wire::extend::Target;
 
@@ -68,7 +68,7 @@ pub(super) struct RouterList {
     entries: BTreeMap<[u8; 20], Entry>,
     pins: Pins,
     turns: Turns,
-    crowd: Crowd,
+    sybil: SybilLimits,
     /// Histories of relays without a descriptor, and when each last answered.
     gone: BTreeMap<[u8; 20], (History, Option<u64>)>,
     /// Kilobytes a second that somebody measured.
@@ -126,7 +126,7 @@ impl RouterList {
                 continue;
             }
             if standing == Standing::New {
-                self.crowd.come(entry.turn);
+                self.sybil.come(entry.turn);
             }
             let asked = id != *own && entry.is_current(now);
             (entry.probed, entry.probes) = (Some(now), entry.probes.saturating_add(1));
@@ -304,7 +304,7 @@ impl RouterList {
                 return Err(Refusal::Older);
             }
         }
-        entry.turn = origin.map_or(0, |origin| self.crowd.turn(origin));
+        entry.turn = origin.map_or(0, |origin| self.sybil.turn(origin));
         let makes_way = self.room_for(&id, &entry, origin)?;
         match self.entries.get(&id) {
             Some(before) => entry.follow(before),
@@ -335,7 +335,7 @@ impl RouterList {
         let Some(origin) = origin else { return Ok(BTreeSet::new()) };
         let addresses = entry.addresses(self.reach);
         let stranger = (!is_known).then_some(origin);
-        let full = self.crowd.full(id, &addresses, stranger, self.rules.per_address);
+        let full = self.sybil.full(id, &addresses, stranger, self.rules.per_address);
         let goes = |full: Full| match full {
             Full::All => self.turns.least(entry.turn),
             Full::These(these) => self.turns.least_of(&these, entry.turn),
@@ -345,17 +345,17 @@ impl RouterList {
 
     fn put(&mut self, now: u64, id: [u8; 20], entry: Entry, origin: Option<Origin>) {
         self.pins.pin(id, entry.described.ed_identity);
-        self.crowd.settle(id, &entry.addresses(self.reach));
+        self.sybil.settle(id, &entry.addresses(self.reach));
         let is_new = !entry.is_known();
         if let Some(before) = self.entries.insert(id, entry) {
             let here = self.entries[&id].addresses(self.reach);
             let mut left = before.addresses(self.reach);
             left.retain(|old| !here.iter().any(|new| new.ip() == old.ip()));
-            self.crowd.leave(&id, &left);
+            self.sybil.leave(&id, &left);
         } else if is_new {
             let origin = origin.unwrap_or(Origin::of(None));
-            self.crowd.meet(id, origin);
-            self.crowd.take_turn(origin, self.entries[&id].turn);
+            self.sybil.meet(id, origin);
+            self.sybil.take_turn(origin, self.entries[&id].turn);
         }
         self.dropped.remove(&id);
         self.note(now, &id);
@@ -365,8 +365,8 @@ impl RouterList {
     fn remove(&mut self, now: u64, id: &[u8; 20]) {
         let Some(mut entry) = self.entries.remove(id) else { return };
         self.turns.remove(id);
-        self.crowd.leave(id, &entry.addresses(self.reach));
-        self.crowd.know(id);
+        self.sybil.leave(id, &entry.addresses(self.reach));
+        self.sybil.know(id);
         self.dropped.insert(*id);
         if entry.is_known() {
             entry.history.observe(now, false);
@@ -382,7 +382,7 @@ impl RouterList {
         let Some(entry) = self.entries.get(id) else { return };
         self.turns.put(*id, entry.standing(now, self.reach), entry.due(now, self.reach));
         if entry.is_known() {
-            self.crowd.know(id);
+            self.sybil.know(id);
         }
     }
 

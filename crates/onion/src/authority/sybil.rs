@@ -53,7 +53,7 @@ pub(super) enum Full {
 
 /// Relays by RSA identity.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Crowd {
+pub(super) struct SybilLimits {
     at: BTreeMap<IpAddr, BTreeSet<[u8; 20]>>,
     /// Those that have never answered, and whence each came.
     strangers: BTreeMap<[u8; 20], Origin>,
@@ -64,7 +64,7 @@ pub(super) struct Crowd {
     now: u64,
 }
 
-impl Crowd {
+impl SybilLimits {
     /// A relay is at these addresses.
     pub(super) fn settle(&mut self, id: [u8; 20], addresses: &[SocketAddr]) {
         for address in addresses {
@@ -117,9 +117,9 @@ impl Crowd {
         most: usize,
     ) -> Vec<Full> {
         let mut full = Vec::new();
-        let mut check = |crowd: Option<&BTreeSet<[u8; 20]>>, most: usize| {
-            if let Some(crowd) = crowd.filter(|crowd| crowd.len() >= most && !crowd.contains(id)) {
-                full.push(Full::These(crowd.clone()));
+        let mut check = |sybil: Option<&BTreeSet<[u8; 20]>>, most: usize| {
+            if let Some(sybil) = sybil.filter(|sybil| sybil.len() >= most && !sybil.contains(id)) {
+                full.push(Full::These(sybil.clone()));
             }
         };
         if most > 0 {
@@ -135,9 +135,9 @@ impl Crowd {
 }
 
 fn take<K: Ord>(crowds: &mut BTreeMap<K, BTreeSet<[u8; 20]>>, key: &K, id: &[u8; 20]) {
-    if let Some(crowd) = crowds.get_mut(key) {
-        crowd.remove(id);
-        if crowd.is_empty() {
+    if let Some(sybil) = crowds.get_mut(key) {
+        sybil.remove(id);
+        if sybil.is_empty() {
             crowds.remove(key);
         }
     }
@@ -190,43 +190,44 @@ mod tests {
 
     #[test]
     fn parts_of_the_internet_take_turns() {
-        let mut crowd = Crowd::default();
+        let mut sybil = SybilLimits::default();
         let of = |text: &str| Origin::of(Some(text.parse().unwrap()));
         for number in 0..100 {
             let origin = of(&format!("192.0.{number}.1"));
-            assert_eq!(crowd.turn(origin), number + 1);
-            crowd.take_turn(origin, number + 1);
+            assert_eq!(sybil.turn(origin), number + 1);
+            sybil.take_turn(origin, number + 1);
         }
-        assert_eq!(crowd.turn(of("198.51.100.1")), 1);
-        crowd.come(30);
-        assert_eq!((crowd.turn(of("198.51.100.1")), crowd.turn(of("192.0.9.9"))), (31, 101));
-        crowd.come(100);
+        assert_eq!(sybil.turn(of("198.51.100.1")), 1);
+        sybil.come(30);
+        assert_eq!((sybil.turn(of("198.51.100.1")), sybil.turn(of("192.0.9.9"))), (31, 101));
+        sybil.come(100);
         (0..PARTS as u32).for_each(|n| {
-            crowd.take_turn(Origin::of(Some(Ipv4Addr::from_bits(n << 16).into())), 7)
+            sybil.take_turn(Origin::of(Some(Ipv4Addr::from_bits(n << 16).into())), 7)
         });
-        crowd.take_turn(Origin::of(None), 101);
-        assert_eq!(crowd.parts.len(), 1);
+        sybil.take_turn(Origin::of(None), 101);
+        assert_eq!(sybil.parts.len(), 1);
     }
 
     #[test]
     fn crowds_fill_up_and_empty_again() {
-        let mut crowd = Crowd::default();
+        let mut sybil = SybilLimits::default();
         let (here, there) = (["192.0.2.1:1".parse().unwrap()], ["192.0.2.2:1".parse().unwrap()]);
         let origin = Origin::of(Some("192.0.2.9".parse().unwrap()));
-        let count = |crowd: &Crowd, id: u8, at, from| crowd.full(&[id; 20], at, from, 2).len();
+        let count =
+            |sybil: &SybilLimits, id: u8, at, from| sybil.full(&[id; 20], at, from, 2).len();
         for id in 0..8 {
-            assert_eq!(count(&crowd, id, &here, Some(origin)), 0);
-            crowd.settle([id; 20], &here);
-            crowd.meet([id; 20], origin);
+            assert_eq!(count(&sybil, id, &here, Some(origin)), 0);
+            sybil.settle([id; 20], &here);
+            sybil.meet([id; 20], origin);
         }
-        assert_eq!(count(&crowd, 9, &here, None), 1);
-        assert_eq!(crowd.full(&[9; 20], &here, Some(origin), 0).len(), 0, "without a limit");
-        assert_eq!((count(&crowd, 3, &here, None), count(&crowd, 9, &there, None)), (0, 0));
-        (8..32).for_each(|id| crowd.meet([id; 20], origin));
-        assert_eq!(count(&crowd, 40, &there, Some(origin)), 1);
-        assert_eq!(count(&crowd, 40, &there, None), 0, "who has answered is no stranger");
-        crowd.know(&[3; 20]);
-        crowd.leave(&[3; 20], &here);
-        assert_eq!(count(&crowd, 40, &here, Some(origin)), 0);
+        assert_eq!(count(&sybil, 9, &here, None), 1);
+        assert_eq!(sybil.full(&[9; 20], &here, Some(origin), 0).len(), 0, "without a limit");
+        assert_eq!((count(&sybil, 3, &here, None), count(&sybil, 9, &there, None)), (0, 0));
+        (8..32).for_each(|id| sybil.meet([id; 20], origin));
+        assert_eq!(count(&sybil, 40, &there, Some(origin)), 1);
+        assert_eq!(count(&sybil, 40, &there, None), 0, "who has answered is no stranger");
+        sybil.know(&[3; 20]);
+        sybil.leave(&[3; 20], &here);
+        assert_eq!(count(&sybil, 40, &here, Some(origin)), 0);
     }
 }
