@@ -24,9 +24,9 @@ pub use documents::Times;
 pub use entry::LONGEST_UPLOAD;
 pub use flags::{Flags, Judgement};
 pub use history::{Fields, History};
+pub use probe_queue::Room;
 pub use refusal::Refusal;
 pub use routerlist::{Past, Rules, Taken};
-pub use turns::Room;
 
 mod documents;
 mod entry;
@@ -34,6 +34,7 @@ mod flags;
 mod history;
 pub mod measured;
 mod pins;
+mod probe_queue;
 pub mod prober;
 mod refusal;
 mod routerlist;
@@ -41,7 +42,6 @@ mod said;
 mod shared;
 mod summary;
 mod sybil;
-mod turns;
 mod weights;
 
 /// What a consensus says of its authority.

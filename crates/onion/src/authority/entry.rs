@@ -4,10 +4,10 @@ use std::net::SocketAddr;
 
 use super::flags::Merits;
 use super::history::History;
+use super::probe_queue::Standing;
 use super::refusal::Refusal;
 use super::routerlist::Rules;
 use super::said::{self, Said};
-use super::turns::Standing;
 use crate::directory::civil::from_utc;
 use crate::directory::descriptor::signed_digest;
 use crate::relay::is_public;

@@ -10,7 +10,7 @@ use std::time::Duration;
 use anabranch_multipath::Time;
 use rand_core::CryptoRng;
 
-use super::turns::Room;
+use super::probe_queue::Room;
 use crate::StreamKey;
 use crate::channel::{Channel, Role, Start, Taken};
 use crate::channels::{LinkId, is};

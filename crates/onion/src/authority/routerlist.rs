@@ -6,10 +6,10 @@ use super::entry::{Entry, Reach};
 use super::flags::Merits;
 use super::history::History;
 use super::pins::Pins;
+use super::probe_queue::{ProbeQueue, Room, Standing};
 use super::prober::Probe;
 use super::refusal::Refusal;
 use super::sybil::{Candidate, Full, Origin, SybilLimits, sybils};
-use super::turns::{Room, Standing, Turns};
 use crate::wire::extend::Target;
 
 /// Relays that are kept: beyond, none is taken that is not known.
@@ -67,7 +67,7 @@ pub(super) struct RouterList {
     reach: Reach,
     entries: BTreeMap<[u8; 20], Entry>,
     pins: Pins,
-    turns: Turns,
+    probe_queue: ProbeQueue,
     sybil: SybilLimits,
     /// Histories of relays without a descriptor, and when each last answered.
     gone: BTreeMap<[u8; 20], (History, Option<u64>)>,
@@ -112,17 +112,17 @@ impl RouterList {
     pub(super) fn probes(&mut self, now: u64, own: &[u8; 20], mut room: Room) -> Vec<Probe> {
         let mut probes = Vec::new();
         while room.running > 0 {
-            let up = self.turns.next_up(now);
-            let other = || (room.others > 0).then(|| self.turns.next_other(now)).flatten();
+            let up = self.probe_queue.next_up(now);
+            let other = || (room.others > 0).then(|| self.probe_queue.next_other(now)).flatten();
             let Some(id) = up.or_else(other) else { break };
             let Some(entry) = self.entries.get_mut(&id) else {
-                self.turns.remove(&id);
+                self.probe_queue.remove(&id);
                 continue;
             };
             let standing = entry.standing(now, self.reach);
             if up.is_some() && standing != Standing::Up {
                 // It ran when its turn was noted. Now it waits among others.
-                self.turns.put(id, standing, entry.due(now, self.reach));
+                self.probe_queue.put(id, standing, entry.due(now, self.reach));
                 continue;
             }
             if standing == Standing::New {
@@ -337,8 +337,8 @@ impl RouterList {
         let stranger = (!is_known).then_some(origin);
         let full = self.sybil.full(id, &addresses, stranger, self.rules.per_address);
         let goes = |full: Full| match full {
-            Full::All => self.turns.least(entry.turn),
-            Full::These(these) => self.turns.least_of(&these, entry.turn),
+            Full::All => self.probe_queue.least(entry.turn),
+            Full::These(these) => self.probe_queue.least_of(&these, entry.turn),
         };
         full.into_iter().map(|full| goes(full).ok_or(Refusal::Full)).collect()
     }
@@ -364,7 +364,7 @@ impl RouterList {
     /// Forgets a descriptor, and all of a relay that has never answered.
     fn remove(&mut self, now: u64, id: &[u8; 20]) {
         let Some(mut entry) = self.entries.remove(id) else { return };
-        self.turns.remove(id);
+        self.probe_queue.remove(id);
         self.sybil.leave(id, &entry.addresses(self.reach));
         self.sybil.know(id);
         self.dropped.insert(*id);
@@ -380,7 +380,7 @@ impl RouterList {
     /// Notes when a relay is to be probed next, and whether it is a stranger still.
     fn note(&mut self, now: u64, id: &[u8; 20]) {
         let Some(entry) = self.entries.get(id) else { return };
-        self.turns.put(*id, entry.standing(now, self.reach), entry.due(now, self.reach));
+        self.probe_queue.put(*id, entry.standing(now, self.reach), entry.due(now, self.reach));
         if entry.is_known() {
             self.sybil.know(id);
         }

@@ -138,7 +138,7 @@ fn who_does_not_answer_is_not_listed() {
     let mut expected = [relay(0).rsa_identity(), relay(2).rsa_identity()];
     expected.sort_unstable();
     assert_eq!(ids, expected, "the authority itself, and who answered in the last two minutes");
-    assert_eq!(authority.turns(later).len(), 2, "all but itself are asked again");
+    assert_eq!(authority.probe_queue(later).len(), 2, "all but itself are asked again");
 }
 
 #[test]
@@ -180,12 +180,12 @@ fn relays_are_probed_in_turns_and_sooner_while_they_are_away() {
     let settings = Settings { probe_every: 40, ..settings() };
     let mut authority = Authority::new(about(), settings, keys());
     (0..3).for_each(|n| drop(authority.receive(NOW, &descriptor(n, NOW))));
-    assert_eq!(authority.turns(NOW).len(), 2, "all but itself");
-    assert_eq!(authority.turns(NOW + 9), [], "they have been asked");
+    assert_eq!(authority.probe_queue(NOW).len(), 2, "all but itself");
+    assert_eq!(authority.probe_queue(NOW + 9), [], "they have been asked");
     authority.probed(NOW, &target(1), true);
     authority.probed(NOW, &target(2), false);
-    assert_eq!(authority.turns(NOW + 10), [target(2)]);
-    assert_eq!(authority.turns(NOW + 40).len(), 2);
+    assert_eq!(authority.probe_queue(NOW + 10), [target(2)]);
+    assert_eq!(authority.probe_queue(NOW + 40).len(), 2);
     assert!(is_new(&authority.receive(NOW, &descriptor(1, NOW + 41))));
     assert_eq!(authority.running(NOW + 41), 1, "at the same address it need not answer again");
 }
@@ -197,7 +197,7 @@ fn addresses_of_ipv6_count_where_they_can_be_reached() {
     for ipv6 in [false, true] {
         let mut authority = Authority::new(about(), Settings { ipv6, ..settings() }, keys());
         authority.receive(NOW, &text).unwrap();
-        let targets = authority.turns(NOW);
+        let targets = authority.probe_queue(NOW);
         assert_eq!(targets.len(), 1 + usize::from(ipv6));
         authority.probed(NOW, &target(1), true);
         assert_eq!(authority.running(NOW), usize::from(!ipv6), "both must answer");
@@ -216,7 +216,7 @@ fn a_clock_that_is_set_anew_takes_nobody_out() {
     assert_eq!(authority.running(later), 0, "for so long nobody has answered");
     authority.shift(later, 3_000);
     assert_eq!(authority.running(later), 2, "or so it seemed");
-    assert_eq!(authority.turns(later).len(), 2, "but all are asked again");
+    assert_eq!(authority.probe_queue(later).len(), 2, "but all are asked again");
     let times = authority.publish(later).unwrap().times.unwrap();
     assert!(times.valid_after <= later && times.fresh_until > later);
     authority.shift(NOW, -3_000);
@@ -389,7 +389,7 @@ impl Authority {
     }
 
     /// Who is to be probed, where there is room for all.
-    fn turns(&mut self, now: u64) -> Vec<Target> {
+    fn probe_queue(&mut self, now: u64) -> Vec<Target> {
         let room = Room { running: 1_000, others: 1_000 };
         self.probes(now, room).into_iter().map(|probe| probe.target).collect()
     }

@@ -31,14 +31,14 @@ const OTHERS: [Standing; 3] = [Standing::Away, Standing::New, Standing::Silent];
 /// Relays by RSA identity, each with the time at which it is due: new ones with a number by which they are asked, always due. No operation
 /// looks at more than a few of them.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Turns {
+pub(super) struct ProbeQueue {
     queues: [BTreeSet<(u64, [u8; 20])>; 4],
     places: BTreeMap<[u8; 20], (Standing, u64)>,
     /// Which of [`OTHERS`] comes next.
     next: usize,
 }
 
-impl Turns {
+impl ProbeQueue {
     /// Puts a relay where it belongs, from wherever it was.
     pub(super) fn put(&mut self, id: [u8; 20], standing: Standing, due: u64) {
         self.remove(&id);
@@ -102,44 +102,44 @@ mod tests {
 
     #[test]
     fn who_is_due_longest_comes_first_and_kinds_take_turns() {
-        let mut turns = Turns::default();
-        turns.put([1; 20], Standing::Up, 7);
-        turns.put([2; 20], Standing::Up, 5);
-        assert_eq!((turns.next_up(4), turns.next_up(9)), (None, Some([2; 20])));
-        turns.put([2; 20], Standing::Away, 5);
+        let mut probe_queue = ProbeQueue::default();
+        probe_queue.put([1; 20], Standing::Up, 7);
+        probe_queue.put([2; 20], Standing::Up, 5);
+        assert_eq!((probe_queue.next_up(4), probe_queue.next_up(9)), (None, Some([2; 20])));
+        probe_queue.put([2; 20], Standing::Away, 5);
         assert_eq!(
-            (turns.next_up(9), turns.place(&[2; 20])),
+            (probe_queue.next_up(9), probe_queue.place(&[2; 20])),
             (Some([1; 20]), Some((Standing::Away, 5)))
         );
-        (10..40).for_each(|id| turns.put([id; 20], Standing::New, 0));
-        (40..70).for_each(|id| turns.put([id; 20], Standing::Silent, 0));
+        (10..40).for_each(|id| probe_queue.put([id; 20], Standing::New, 0));
+        (40..70).for_each(|id| probe_queue.put([id; 20], Standing::Silent, 0));
         let kinds: Vec<Standing> = (0..6)
             .map(|_| {
-                let id = turns.next_other(9).unwrap();
-                let (standing, _) = turns.place(&id).unwrap();
-                turns.put(id, standing, 9);
+                let id = probe_queue.next_other(9).unwrap();
+                let (standing, _) = probe_queue.place(&id).unwrap();
+                probe_queue.put(id, standing, 9);
                 standing
             })
             .collect();
         let expected = OTHERS;
         assert_eq!(kinds, [expected, expected].concat());
-        turns.remove(&[2; 20]);
-        assert_eq!(turns.place(&[2; 20]), None);
+        probe_queue.remove(&[2; 20]);
+        assert_eq!(probe_queue.place(&[2; 20]), None);
     }
 
     #[test]
     fn who_was_asked_makes_way_and_else_who_is_to_be_asked_later() {
-        let mut turns = Turns::default();
-        turns.put([1; 20], Standing::Up, 0);
-        turns.put([2; 20], Standing::New, 5);
-        turns.put([3; 20], Standing::New, 8);
+        let mut probe_queue = ProbeQueue::default();
+        probe_queue.put([1; 20], Standing::Up, 0);
+        probe_queue.put([2; 20], Standing::New, 5);
+        probe_queue.put([3; 20], Standing::New, 8);
         let all: BTreeSet<[u8; 20]> = [1, 2, 3, 4].map(|id| [id; 20]).into();
-        let least = |turns: &Turns, due| {
-            assert_eq!(turns.least(due), turns.least_of(&all, due));
-            turns.least(due)
+        let least = |probe_queue: &ProbeQueue, due| {
+            assert_eq!(probe_queue.least(due), probe_queue.least_of(&all, due));
+            probe_queue.least(due)
         };
-        assert_eq!((least(&turns, 8), least(&turns, 7)), (None, Some([3; 20])));
-        turns.put([4; 20], Standing::Silent, 9);
-        assert_eq!(least(&turns, 9), Some([4; 20]));
+        assert_eq!((least(&probe_queue, 8), least(&probe_queue, 7)), (None, Some([3; 20])));
+        probe_queue.put([4; 20], Standing::Silent, 9);
+        assert_eq!(least(&probe_queue, 9), Some([4; 20]));
     }
 }
