@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 use std::thread::{self, JoinHandle};
 
-use anabranch_onion::authority::prober::Probe;
+use anabranch_onion::authority::reachability::Probe;
 use anabranch_onion::authority::{self as core, About};
 use anabranch_onion::directory::descriptor::{Description, hex};
 use anabranch_onion::wire::keys::RelayKeys;

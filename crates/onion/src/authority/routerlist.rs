@@ -7,7 +7,7 @@ use super::flags::Merits;
 use super::history::History;
 use super::pins::Pins;
 use super::probe_queue::{ProbeQueue, Room, Standing};
-use super::prober::Probe;
+use super::reachability::Probe;
 use super::refusal::Refusal;
 use super::sybil::{Candidate, Full, Origin, SybilLimits, sybils};
 use crate::wire::extend::Target;

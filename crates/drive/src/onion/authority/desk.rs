@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anabranch_links::tls::Context;
 use anabranch_multipath::Time;
-use anabranch_onion::authority::prober::{Output, Probe, Prober};
+use anabranch_onion::authority::reachability::{Output, Probe, Reachability};
 
 use super::bureau::{Bureau, Letter};
 use super::counter::Counter;
@@ -27,7 +27,7 @@ const BELL: u64 = 0;
 
 /// The thread's state.
 pub(super) struct Desk {
-    station: Station<Prober>,
+    station: Station<Reachability>,
     counter: Counter,
     bureau: Arc<Bureau>,
     /// Where the bell is.
@@ -49,8 +49,8 @@ impl Desk {
         probes: Receiver<Vec<Probe>>,
     ) -> io::Result<(Desk, Vec<SocketAddr>)> {
         let context = Context::new(unix()).map_err(io::Error::other)?;
-        let prober = Prober::new(PROBES, Box::new(crate::onion::generator()?));
-        let mut station = Station::new(Clock::start(), prober, context, listen, Vec::new())?;
+        let reachability = Reachability::new(PROBES, Box::new(crate::onion::generator()?));
+        let mut station = Station::new(Clock::start(), reachability, context, listen, Vec::new())?;
         station.links.patience = OPENING;
         station.watch(news.waker(), BELL)?;
         let at = station.addresses()?;

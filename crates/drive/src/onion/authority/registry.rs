@@ -8,7 +8,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError};
 use std::time::Duration;
 
 use anabranch_multipath::Time;
-use anabranch_onion::authority::prober::Probe;
+use anabranch_onion::authority::reachability::Probe;
 use anabranch_onion::authority::{Refusal, Taken, measured};
 use anabranch_onion::directory::descriptor::{Description, Published};
 use anabranch_onion::directory::reply::Reply;

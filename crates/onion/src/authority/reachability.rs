@@ -1,6 +1,6 @@
 //! Whether relays answer at their OR ports, and prove to be who they say: a core that opens links and uses none of them.
 //!
-//! [`Prober::probe`] takes a relay's identities and one address, and [`Prober::poll`] tells what came of it. Proof is the link's whole
+//! [`Reachability::probe`] takes a relay's identities and one address, and [`Reachability::poll`] tells what came of it. Proof is the link's whole
 //! handshake: CERTS for both identities, bound to the TLS certificate (tor-spec, "Negotiating and initializing channels"). Half of the links
 //! are for relays that ran when they were asked last: those that are not there take long to say nothing.
 
@@ -45,7 +45,7 @@ pub enum Output {
 }
 
 /// Probes, a few at once.
-pub struct Prober {
+pub struct Reachability {
     rng: Box<dyn CryptoRng + Send>,
     /// How many links there may be at once.
     most: usize,
@@ -67,13 +67,13 @@ struct Attempt {
     over: bool,
 }
 
-impl Prober {
+impl Reachability {
     /// Probes at most `most` relays at once; `rng` is all the chance that it takes.
     #[must_use]
-    pub fn new(most: usize, rng: Box<dyn CryptoRng + Send>) -> Prober {
+    pub fn new(most: usize, rng: Box<dyn CryptoRng + Send>) -> Reachability {
         let (waiting, dialled, outputs) = (VecDeque::new(), Vec::new(), VecDeque::new());
         let (links, under_way) = (BTreeMap::new(), BTreeSet::new());
-        Prober { rng, most, waiting, dialled, links, under_way, outputs }
+        Reachability { rng, most, waiting, dialled, links, under_way, outputs }
     }
 
     /// Probes a relay at the one address that the target names, at once if there is room. One that is being probed there is not probed
@@ -195,7 +195,7 @@ impl Attempt {
     }
 }
 
-impl Core for Prober {
+impl Core for Reachability {
     fn handle_link(&mut self, _: Time, input: LinkInput<'_>) {
         match input {
             LinkInput::Opened { link, target, start } => self.open(link, target, start),
@@ -259,8 +259,8 @@ mod tests {
         Probe { target: target.clone(), runs: true }
     }
 
-    fn prober(most: usize) -> Prober {
-        Prober::new(most, Box::new(stream(1, 0, "prober")))
+    fn reachability(most: usize) -> Reachability {
+        Reachability::new(most, Box::new(stream(1, 0, "prober")))
     }
 
     fn start(certificate: Option<[u8; 32]>) -> Start {
@@ -269,8 +269,8 @@ mod tests {
         Start { now, unix: UNIX, peer, own, peer_certificate: certificate, own_certificate: None }
     }
 
-    fn verdicts(prober: &mut Prober) -> Vec<bool> {
-        let outputs = std::iter::from_fn(|| prober.poll());
+    fn verdicts(reachability: &mut Reachability) -> Vec<bool> {
+        let outputs = std::iter::from_fn(|| reachability.poll());
         outputs
             .filter_map(|output| match output {
                 Output::Probed { answers, .. } => Some(answers),
@@ -280,7 +280,12 @@ mod tests {
     }
 
     /// Speaks with a relay of these keys whose TLS certificate is as given, or its own, until neither has more to say.
-    fn converse(prober: &mut Prober, wanted: Target, there: &RelayKeys, other: Option<[u8; 32]>) {
+    fn converse(
+        reachability: &mut Reachability,
+        wanted: Target,
+        there: &RelayKeys,
+        other: Option<[u8; 32]>,
+    ) {
         let mut rng = stream(2, 0, "relay");
         let certificate = there.link_key(&mut rng, UNIX).unwrap().certificate;
         let credentials = there.credentials(&mut rng, &certificate, UNIX).unwrap();
@@ -288,10 +293,10 @@ mod tests {
         let mut relay = Channel::new(Role::Responder(Arc::new(credentials)), start(None));
         let opened =
             LinkInput::Opened { link: LINK, target: Some(wanted), start: start(Some(shown)) };
-        prober.handle_link(Time::ZERO, opened);
+        reachability.handle_link(Time::ZERO, opened);
         for _ in 0..4 {
             let mut bytes = Vec::new();
-            prober.transmit(Time::ZERO, LINK, &mut bytes, usize::MAX);
+            reachability.transmit(Time::ZERO, LINK, &mut bytes, usize::MAX);
             let mut cells = Cells::new(&mut bytes, relay.width(), relay.longest());
             while let Ok(Some(cell)) = cells.next_cell() {
                 relay.take(&mut rng, &cell).unwrap();
@@ -299,7 +304,7 @@ mod tests {
             }
             let said = std::mem::take(&mut relay.outbox);
             for piece in said.chunks(100) {
-                prober.handle_link(Time::ZERO, LinkInput::Bytes { link: LINK, bytes: piece });
+                reachability.handle_link(Time::ZERO, LinkInput::Bytes { link: LINK, bytes: piece });
             }
         }
     }
@@ -314,63 +319,65 @@ mod tests {
             (half, None, false),
             (target(&one), Some([9; 32]), false),
         ] {
-            let mut prober = prober(1);
-            prober.probe(probe(&wanted));
-            converse(&mut prober, wanted, &one, shown);
-            assert_eq!(verdicts(&mut prober), [answers]);
-            prober.handle_link(Time::ZERO, LinkInput::Closed { link: LINK });
-            assert_eq!(verdicts(&mut prober), [], "it is said once");
+            let mut reachability = reachability(1);
+            reachability.probe(probe(&wanted));
+            converse(&mut reachability, wanted, &one, shown);
+            assert_eq!(verdicts(&mut reachability), [answers]);
+            reachability.handle_link(Time::ZERO, LinkInput::Closed { link: LINK });
+            assert_eq!(verdicts(&mut reachability), [], "it is said once");
         }
     }
 
     #[test]
     fn who_is_away_or_says_nothing_does_not_answer() {
-        let mut prober = prober(5);
+        let mut reachability = reachability(5);
         let (gone, cut, silent) = (target(&keys(1)), target(&keys(2)), target(&keys(3)));
-        [&gone, &cut, &silent, &gone].into_iter().for_each(|one| prober.probe(probe(one)));
-        prober.handle_link(Time::ZERO, LinkInput::Unreachable { target: gone.clone() });
-        prober.handle_link(Time::ZERO, LinkInput::Unreachable { target: gone });
-        assert_eq!(verdicts(&mut prober), [false], "asked twice, probed once");
+        [&gone, &cut, &silent, &gone].into_iter().for_each(|one| reachability.probe(probe(one)));
+        reachability.handle_link(Time::ZERO, LinkInput::Unreachable { target: gone.clone() });
+        reachability.handle_link(Time::ZERO, LinkInput::Unreachable { target: gone });
+        assert_eq!(verdicts(&mut reachability), [false], "asked twice, probed once");
         for (link, one) in [(LINK, cut), (LinkId(8), silent)] {
             let start = start(None);
-            prober.handle_link(Time::ZERO, LinkInput::Opened { link, target: Some(one), start });
+            reachability
+                .handle_link(Time::ZERO, LinkInput::Opened { link, target: Some(one), start });
         }
-        prober.handle_link(Time::ZERO, LinkInput::Bytes { link: LINK, bytes: b"HTTP/1.0 400" });
-        prober.handle_link(Time::ZERO, LinkInput::Closed { link: LINK });
-        assert_eq!(verdicts(&mut prober), [false]);
+        reachability
+            .handle_link(Time::ZERO, LinkInput::Bytes { link: LINK, bytes: b"HTTP/1.0 400" });
+        reachability.handle_link(Time::ZERO, LinkInput::Closed { link: LINK });
+        assert_eq!(verdicts(&mut reachability), [false]);
         let late = Time::ZERO + PATIENCE;
-        assert_eq!(prober.next_timeout(), Some(late));
-        prober.expire(late);
-        assert_eq!(verdicts(&mut prober), [false]);
-        assert_eq!(prober.next_timeout(), None);
+        assert_eq!(reachability.next_timeout(), Some(late));
+        reachability.expire(late);
+        assert_eq!(verdicts(&mut reachability), [false]);
+        assert_eq!(reachability.next_timeout(), None);
     }
 
     #[test]
     fn some_are_probed_at_once_and_the_others_wait() {
-        let mut prober = prober(2);
+        let mut reachability = reachability(2);
         let targets = [target(&keys(1)), target(&keys(2)), target(&keys(3))];
-        targets.iter().for_each(|one| prober.probe(probe(one)));
-        let dials = |prober: &mut Prober| {
-            std::iter::from_fn(|| prober.poll())
+        targets.iter().for_each(|one| reachability.probe(probe(one)));
+        let dials = |reachability: &mut Reachability| {
+            std::iter::from_fn(|| reachability.poll())
                 .filter(|output| matches!(output, Output::Link(LinkOutput::Dial { .. })))
                 .count()
         };
-        assert_eq!(dials(&mut prober), 2);
-        prober.handle_link(Time::ZERO, LinkInput::Unreachable { target: targets[0].clone() });
-        assert_eq!(dials(&mut prober), 1);
+        assert_eq!(dials(&mut reachability), 2);
+        reachability.handle_link(Time::ZERO, LinkInput::Unreachable { target: targets[0].clone() });
+        assert_eq!(dials(&mut reachability), 1);
     }
 
     #[test]
     fn those_that_are_not_there_leave_half_of_the_links() {
-        let mut prober = prober(4);
-        assert_eq!(prober.room(), Room { running: 4, others: 2 });
+        let mut reachability = reachability(4);
+        assert_eq!(reachability.room(), Room { running: 4, others: 2 });
         for seed in 1..3 {
-            prober.probe(Probe { target: target(&keys(seed)), runs: false });
+            reachability.probe(Probe { target: target(&keys(seed)), runs: false });
         }
-        assert_eq!(prober.room(), Room { running: 2, others: 0 });
-        (3..5).for_each(|seed| prober.probe(probe(&target(&keys(seed)))));
-        assert_eq!(prober.room(), Room { running: 0, others: 0 });
-        prober.handle_link(Time::ZERO, LinkInput::Unreachable { target: target(&keys(1)) });
-        assert_eq!(prober.room(), Room { running: 1, others: 1 });
+        assert_eq!(reachability.room(), Room { running: 2, others: 0 });
+        (3..5).for_each(|seed| reachability.probe(probe(&target(&keys(seed)))));
+        assert_eq!(reachability.room(), Room { running: 0, others: 0 });
+        reachability.handle_link(Time::ZERO, LinkInput::Unreachable { target: target(&keys(1)) });
+        assert_eq!(reachability.room(), Room { running: 1, others: 1 });
     }
 }
