@@ -4,10 +4,10 @@ use std::net::SocketAddr;
 
 use super::flags::Merits;
 use super::history::History;
+use super::parsed::{self, ParsedDescriptor};
 use super::probe_queue::Standing;
 use super::refusal::Refusal;
 use super::routerlist::Rules;
-use super::said::{self, Said};
 use crate::directory::civil::from_utc;
 use crate::directory::descriptor::signed_digest;
 use crate::relay::is_public;
@@ -33,7 +33,7 @@ pub(super) struct Entry {
     pub(super) text: String,
     pub(super) digest: [u8; 20],
     pub(super) described: Described,
-    pub(super) said: Said,
+    pub(super) said: ParsedDescriptor,
     /// The extra-info document and its digest.
     pub(super) extra: Option<(String, [u8; 20])>,
     pub(super) history: History,
@@ -91,7 +91,7 @@ impl Entry {
         if let Some(address) = private.filter(|_| !rules.allow_private) {
             return Err(Refusal::Private(address));
         }
-        let said = said::read(descriptor);
+        let said = parsed::read(descriptor);
         let extra = extra.map(|text| (text.to_owned(), signed_digest(text)));
         let fits =
             |(text, _): &(String, [u8; 20])| said.extra.is_some_and(|digests| digests.fit(text));

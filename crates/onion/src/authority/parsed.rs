@@ -6,7 +6,7 @@ use crate::directory::policy::ExitPolicy;
 
 /// The fields that documents repeat.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Said {
+pub(super) struct ParsedDescriptor {
     pub(super) nickname: String,
     /// The dir port, if any, over which it answers in the clear.
     pub(super) dir_port: u16,
@@ -33,12 +33,12 @@ pub(super) struct Said {
 }
 
 /// Reads a checked descriptor.
-pub(super) fn read(text: &str) -> Said {
+pub(super) fn read(text: &str) -> ParsedDescriptor {
     let find = |keyword: &str| lines(text).find_map(|line| after(line, keyword));
     let router: Vec<&str> = find("router").unwrap_or_default().split(' ').collect();
     let rules: Vec<&str> = lines(text).filter(|line| is_rule(line)).collect();
     let policy = ExitPolicy::parse(&rules).unwrap_or_else(|_| ExitPolicy::reject_all());
-    Said {
+    ParsedDescriptor {
         nickname: router.first().unwrap_or(&"Unnamed").to_string(),
         dir_port: router.get(4).and_then(|port| port.parse().ok()).unwrap_or(0),
         version: find("platform").map(version),
