@@ -13,8 +13,8 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use anabranch_drive::onion::authority::{self, AuthorityError, Running, Settings, Told};
+use anabranch_drive::onion::dirclient::{DirClient, unix};
 use anabranch_drive::onion::embedded;
-use anabranch_drive::onion::office::{Office, unix};
 use anabranch_multipath::seed::stream;
 use anabranch_onion::authority::{self as core, First, Judgement, Rules};
 use anabranch_onion::directory::descriptor::{Description, hex};
@@ -28,7 +28,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 /// An authority that runs, and what it tells.
 struct World {
-    office: Option<Office>,
+    dirclient: Option<DirClient>,
     running: Option<Running>,
     told: Receiver<Told>,
     at: SocketAddr,
@@ -42,11 +42,11 @@ impl World {
     fn try_start(settings: Settings) -> Result<World, AuthorityError> {
         let (tell, told) = channel();
         let tell = Box::new(move |one: Told| drop(tell.send(one)));
-        let (office, running) = authority::start(settings, tell)?;
+        let (dirclient, running) = authority::start(settings, tell)?;
         // Its relay would.
-        office.publish(description());
+        dirclient.publish(description());
         let at = running.at[0];
-        Ok(World { office: Some(office), running: Some(running), told, at })
+        Ok(World { dirclient: Some(dirclient), running: Some(running), told, at })
     }
 
     fn publish(&self, body: &str) -> Response {
@@ -67,7 +67,7 @@ impl World {
 
     /// Ends it, and gives all that it told since the last look.
     fn stop(mut self) -> Vec<Told> {
-        drop(self.office.take());
+        drop(self.dirclient.take());
         self.running.take().unwrap().join();
         self.told.try_iter().collect()
     }
@@ -320,8 +320,8 @@ fn who_asks_does_not_wait_for_those_who_publish() {
             let _ = passage.recv();
         }
     });
-    let (office, running) = authority::start(settings(data.path(), 0), tell).unwrap();
-    office.publish(description());
+    let (dirclient, running) = authority::start(settings(data.path(), 0), tell).unwrap();
+    dirclient.publish(description());
     let at = running.at[0];
     assert_eq!(ask(at, &get(CONSENSUS)).status, 200);
     let publishing = std::thread::spawn(move || {
@@ -338,7 +338,7 @@ fn who_asks_does_not_wait_for_those_who_publish() {
     assert!(!publishing.is_finished());
     drop(gate);
     assert_eq!(publishing.join().unwrap(), 200);
-    drop(office);
+    drop(dirclient);
     running.join();
 }
 

@@ -10,8 +10,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anabranch_drive::onion::authorities::Authority;
+use anabranch_drive::onion::dirclient::{self, DirClient, unix};
 use anabranch_drive::onion::keyring::KeyRing;
-use anabranch_drive::onion::office::{self, Office, unix};
 use anabranch_drive::onion::relay::{self, Numbers, Settings, Watch};
 use anabranch_links::{Context, Link, State};
 use anabranch_multipath::Time;
@@ -46,7 +46,7 @@ fn settings(data: &std::path::Path) -> Settings {
     let nobody = format!("nobody orport=1 no-v2 v3ident={id} 127.0.0.1:1 {id}");
     let mut rng = anabranch_drive::onion::generator().unwrap();
     let ring = KeyRing::open(data, &mut rng, unix()).unwrap();
-    let office = office::Settings {
+    let dirclient = dirclient::Settings {
         authorities: vec![Authority::parse(&nobody).unwrap()],
         data: data.to_owned(),
         share_subnets: false,
@@ -54,11 +54,11 @@ fn settings(data: &std::path::Path) -> Settings {
         cache: false,
         errands: false,
     };
-    let office = Office::start(office, rng).unwrap();
+    let dirclient = DirClient::start(dirclient, rng).unwrap();
     let at = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 9001);
     let description = Description::new("river".to_owned(), at, "Anabranch".to_owned());
     let listen = vec![SocketAddr::from((Ipv4Addr::LOCALHOST, 0))];
-    Settings { threads: 2, ..Settings::new(listen, ring, office, description) }
+    Settings { threads: 2, ..Settings::new(listen, ring, dirclient, description) }
 }
 
 /// A connection from this loopback address.

@@ -13,7 +13,7 @@ use std::time::Duration;
 use anabranch_bench::proc::Usage;
 use anabranch_drive::onion::authorities::Authority;
 use anabranch_drive::onion::client::{self, Happening, Settings, Status};
-use anabranch_drive::onion::office::{self, Office};
+use anabranch_drive::onion::dirclient::{self, DirClient};
 use anabranch_drive::onion::{generator, stop_signals};
 use anabranch_onion::directory::network::Wishes;
 use anabranch_onion::padding::Amount;
@@ -187,7 +187,7 @@ fn locked(seen: &Mutex<Seen>) -> MutexGuard<'_, Seen> {
 
 fn settings(authority: &str, data: &Path) -> io::Result<Settings> {
     let authority = Authority::parse(authority).map_err(io::Error::other)?;
-    let office = office::Settings {
+    let dirclient = dirclient::Settings {
         authorities: vec![authority],
         data: data.to_owned(),
         share_subnets: false,
@@ -197,7 +197,7 @@ fn settings(authority: &str, data: &Path) -> io::Result<Settings> {
     };
     Ok(Settings {
         listen: vec![SocketAddr::from(([127, 0, 0, 1], 0))],
-        office: Office::start(office, generator()?).map_err(io::Error::other)?,
+        dirclient: DirClient::start(dirclient, generator()?).map_err(io::Error::other)?,
         data: data.to_owned(),
         wishes: Wishes::default(),
         extended_errors: false,

@@ -1,7 +1,7 @@
 //! The two sides of a soak of the onion network (`bench/soak.py`, which starts the network itself and judges):
 //!
 //! * `soak clients`: many complete clients in this process, each as `anabranch client` runs one: an event loop and a
-//!   directory office on threads of their own, guards and documents in a folder of its own, a SOCKS port of its own.
+//!   directory client on threads of their own, guards and documents in a folder of its own, a SOCKS port of its own.
 //! * `soak load`: the programs of these clients and the server behind the exits, apart, so that what is measured of the
 //!   clients' process is theirs alone.
 

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anabranch_drive::onion::authority::{self, AuthorityError, Running, Told};
+use anabranch_drive::onion::dirclient::unix;
 use anabranch_drive::onion::keyring::KeyRing;
-use anabranch_drive::onion::office::unix;
 use anabranch_drive::onion::relay::{self, Changes, Live, Settings};
 use anabranch_drive::onion::reload::{Names, Reload, Renewed};
 use anabranch_drive::onion::store::own_folder;
@@ -158,10 +158,10 @@ impl AuthorityArgs {
         };
         let teller = Arc::clone(&log);
         let tell = Box::new(move |told: Told| say(&teller, &told));
-        let (office, running) = authority::start(settings, tell).map_err(failure)?;
+        let (dirclient, running) = authority::start(settings, tell).map_err(failure)?;
         let relay_keys = Arc::clone(ring.keys());
         let live = Live { allow_private: args.allow_private, ..Live::new(description.clone()) };
-        let usual = Settings::new(args.listen.clone(), ring, office, description);
+        let usual = Settings::new(args.listen.clone(), ring, dirclient, description);
         let relay = Settings { live, ..usual };
         let file = flags.common.file.clone();
         let mut source = Source { flags, running: args, authorities: Vec::new() };

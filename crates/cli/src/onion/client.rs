@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use anabranch_drive::onion::client::{self, Changes, Happening, Settings};
-use anabranch_drive::onion::office::{self, Office};
+use anabranch_drive::onion::dirclient::{self, DirClient};
 use anabranch_drive::onion::reload::{Names, Reload, Renewed};
 use anabranch_drive::onion::store::claim;
 use anabranch_drive::onion::{generator, stop_signals};
@@ -126,7 +126,7 @@ impl ClientArgs {
         let data = args.common.data("client")?;
         let claim = claim(&data).map_err(Failure::misuse)?;
         let authorities = args.common.authorities()?;
-        let office = office::Settings {
+        let dirclient = dirclient::Settings {
             authorities: authorities.clone(),
             data: data.clone(),
             share_subnets: args.share_subnets,
@@ -137,11 +137,11 @@ impl ClientArgs {
         let wishes = args.wishes()?;
         let usual = LISTEN.parse().expect("a socket address");
         let listen = if args.listen.is_empty() { vec![usual] } else { args.listen.clone() };
-        let office_rng = generator().map_err(Failure::trouble)?;
-        let office = Office::start(office, office_rng).map_err(Failure::misuse)?;
+        let dirclient_rng = generator().map_err(Failure::trouble)?;
+        let dirclient = DirClient::start(dirclient, dirclient_rng).map_err(Failure::misuse)?;
         let settings = Settings {
             listen,
-            office,
+            dirclient,
             data,
             wishes,
             padding: args.amount(),

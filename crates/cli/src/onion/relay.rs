@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use anabranch_drive::onion::dirclient::{self, DirClient, unix};
 use anabranch_drive::onion::keyring::KeyRing;
 use anabranch_drive::onion::metrics::Metered;
-use anabranch_drive::onion::office::{self, Office, unix};
 use anabranch_drive::onion::relay::{self, Changes, Live, Numbers, Settings, Watch};
 use anabranch_drive::onion::reload::{Names, Outcome, Reload, Renewed, in_words};
 use anabranch_drive::onion::skew::Skew;
@@ -152,7 +152,7 @@ impl RelayArgs {
         // A descriptor that nobody would take is told now, not in the log of a thread.
         live.description.sign(&keys, unix()).map_err(Failure::misuse)?;
         screen.say("fingerprint", &hex(&keys.rsa_identity()));
-        let office = office::Settings {
+        let dirclient = dirclient::Settings {
             authorities: authorities.clone(),
             data,
             share_subnets: false,
@@ -160,12 +160,12 @@ impl RelayArgs {
             cache: !args.no_directory,
             errands: false,
         };
-        let office = Office::start(office, rng).map_err(Failure::misuse)?;
+        let dirclient = DirClient::start(dirclient, rng).map_err(Failure::misuse)?;
         let description = live.description.clone();
         let settings = Settings {
             live,
             threads: args.threads().get(),
-            ..Settings::new(args.listen.clone(), ring, office, description)
+            ..Settings::new(args.listen.clone(), ring, dirclient, description)
         };
         let (file, metrics) = (flags.common.file.clone(), args.metrics);
         let mut source = Source { flags, running: args, authorities };

@@ -1,7 +1,7 @@
 //! A directory authority on a machine: [`start`] runs the core of [`anabranch_onion::authority`] on a thread of its own, with its keys
 //! and its files, and its port for requests in the clear and its probes of relays on another.
 //!
-//! The authority is a relay as well, which [`super::relay`] runs: what it publishes goes to us by the [`Office`] that [`start`] gives, and
+//! The authority is a relay as well, which [`super::relay`] runs: what it publishes goes to us by the [`DirClient`] that [`start`] gives, and
 //! both ports answer from the same `Bureau`.
 //!
 //! * [`keys`]: the identity, the signing key and its certificate, which is renewed in time.
@@ -24,7 +24,7 @@ use anabranch_onion::authority::{self as core, About};
 use anabranch_onion::directory::descriptor::{Description, hex};
 use anabranch_onion::wire::keys::RelayKeys;
 
-use super::office::{self, Office, unix};
+use super::dirclient::{self, DirClient, unix};
 use super::store::{StoreError, locked, private_folder, replace};
 use bureau::{Bureau, Letter};
 use desk::Desk;
@@ -167,7 +167,7 @@ impl From<StoreError> for AuthorityError {
     }
 }
 
-/// An authority that runs. It ends when the office's owner lets go of that; then call [`Running::join`].
+/// An authority that runs. It ends when the directory client's owner lets go of that; then call [`Running::join`].
 pub struct Running {
     /// Where it takes requests in the clear.
     pub at: Vec<SocketAddr>,
@@ -194,11 +194,11 @@ impl Running {
     }
 }
 
-/// Starts an authority: reads or makes keys, takes up the state of an earlier run, listens. The office is for its relay.
+/// Starts an authority: reads or makes keys, takes up the state of an earlier run, listens. The directory client is for its relay.
 ///
 /// # Errors
 /// [`AuthorityError`]: nothing runs then, and no file was changed but for keys that were missing.
-pub fn start(settings: Settings, mut tell: Tell) -> Result<(Office, Running), AuthorityError> {
+pub fn start(settings: Settings, mut tell: Tell) -> Result<(DirClient, Running), AuthorityError> {
     private_folder(&settings.data)?;
     let lock = locked(&settings.data)?;
     let mut rng = super::generator().map_err(AuthorityError::System)?;
@@ -212,7 +212,7 @@ pub fn start(settings: Settings, mut tell: Tell) -> Result<(Office, Running), Au
     let troubles = vault.restore(&mut core, unix())?;
     troubles.into_iter().for_each(|text| tell(Told::Trouble(text)));
     let ledger = Ledger::new(core, vault, cabinet.certificates(), tell, unix());
-    let (office, news, orders) = Office::counters().map_err(AuthorityError::System)?;
+    let (dirclient, news, orders) = DirClient::counters().map_err(AuthorityError::System)?;
     let (letters, written) = channel();
     let (probes, wanted) = channel();
     let (bell, heard) = desk_bell().map_err(AuthorityError::System)?;
@@ -223,13 +223,13 @@ pub fn start(settings: Settings, mut tell: Tell) -> Result<(Office, Running), Au
     // Without a registry the desk ends as well.
     let thread = thread::Builder::new().name("registry".into());
     let registry = thread.spawn(move || registry.run()).map_err(AuthorityError::System)?;
-    Ok((office, Running { at, line, bureau, threads: [desk, registry], _lock: lock }))
+    Ok((dirclient, Running { at, line, bureau, threads: [desk, registry], _lock: lock }))
 }
 
 /// What rings at the desk, and what hears it there.
-fn desk_bell() -> io::Result<(office::Desk, Office)> {
+fn desk_bell() -> io::Result<(dirclient::Desk, DirClient)> {
     // Nobody gives orders to a desk.
-    let (heard, bell, _) = Office::counters()?;
+    let (heard, bell, _) = DirClient::counters()?;
     Ok((bell, heard))
 }
 
@@ -237,7 +237,7 @@ fn desk_bell() -> io::Result<(office::Desk, Office)> {
 fn open(
     listen: Vec<SocketAddr>,
     bureau: Arc<Bureau>,
-    heard: Office,
+    heard: DirClient,
     probes: Receiver<Vec<Probe>>,
 ) -> Result<(JoinHandle<()>, Vec<SocketAddr>), AuthorityError> {
     let (ready, listens) = channel();

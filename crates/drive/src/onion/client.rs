@@ -22,7 +22,7 @@ use rand_chacha::ChaCha20Rng;
 use sd_notify::NotifyState;
 
 use super::authorities::Authority;
-use super::office::{Fetched, News, Office, unix};
+use super::dirclient::{DirClient, Fetched, News, unix};
 use super::reload::{Asked, Outcome, Reload, Renewed};
 use super::skew::Skew;
 use super::state::Kept;
@@ -52,7 +52,7 @@ pub struct Settings {
     /// Where programs come in; SOCKS and HTTP are told apart by their first byte.
     pub listen: Vec<SocketAddr>,
     /// Who talks to authorities.
-    pub office: Office,
+    pub dirclient: DirClient,
     /// Where guards and build times are kept.
     pub data: PathBuf,
     /// Which relays the user wants, and which not.
@@ -180,10 +180,10 @@ impl<'r> Desk<'r> {
         // A client tells nobody its addresses.
         let station = Station::new(Clock::start(), core, context, &settings.listen, Vec::new())?;
         station.watch(stop, STOP)?;
-        station.watch(settings.office.waker(), NEWS)?;
+        station.watch(settings.dirclient.waker(), NEWS)?;
         reload.iter().try_for_each(|reload| station.watch(&reload.hangup, HANGUP))?;
         let wishes = settings.wishes.clone();
-        let authorities = settings.office.authorities().iter();
+        let authorities = settings.dirclient.authorities().iter();
         Ok(Desk {
             station,
             circmgr: CircuitManager::new(kept.guards, &kept.build_times, wishes),
@@ -300,7 +300,7 @@ impl<'r> Desk<'r> {
         let Changes { wishes, padding, trust } = changes;
         if let Some((authorities, share_subnets)) = trust {
             self.clocks.trust(authorities.iter().map(|one| one.fingerprint));
-            self.settings.office.trust(authorities, share_subnets);
+            self.settings.dirclient.trust(authorities, share_subnets);
         }
         self.station.core.set_amount(padding);
         self.settings.wishes.clone_from(&wishes);
@@ -311,7 +311,7 @@ impl<'r> Desk<'r> {
     }
 
     fn take_news(&mut self, now: Time, watch: &mut dyn FnMut(Happening)) {
-        for news in self.settings.office.take() {
+        for news in self.settings.dirclient.take() {
             match news {
                 News::Network(network) => {
                     self.station.core.set_params(super::params(&network));
@@ -412,7 +412,7 @@ impl<'r> Desk<'r> {
         let done = act(&mut self.errands, &mut at);
         for Done { number, relay, outcome } in self.errands.done() {
             let from = relay.and_then(|id| self.name(&id));
-            self.settings.office.report(number, from, outcome);
+            self.settings.dirclient.report(number, from, outcome);
         }
         done
     }
@@ -461,7 +461,7 @@ impl<'r> Desk<'r> {
     /// A relay's nickname, or else its fingerprint.
     fn name_of(&self, relay: &[u8; 20]) -> String {
         let authority =
-            self.settings.office.authorities().iter().find(|one| one.fingerprint == *relay);
+            self.settings.dirclient.authorities().iter().find(|one| one.fingerprint == *relay);
         let named = self.name(relay).or_else(|| Some(authority?.name.clone()));
         named.unwrap_or_else(|| hex(relay))
     }
@@ -493,13 +493,13 @@ mod tests {
 
     use super::*;
     use crate::onion::authorities::Authority;
-    use crate::onion::office;
+    use crate::onion::dirclient;
 
     /// A client of an authority that is not there.
     fn desk(data: &std::path::Path, stop: &UnixStream) -> Desk<'static> {
         let line =
             format!("a orport=1 no-v2 v3ident={} 127.0.0.1:1 {}", "0".repeat(40), "1".repeat(40));
-        let office = office::Settings {
+        let dirclient = dirclient::Settings {
             authorities: vec![Authority::parse(&line).unwrap()],
             data: data.to_owned(),
             share_subnets: false,
@@ -509,7 +509,7 @@ mod tests {
         };
         let settings = Settings {
             listen: Vec::new(),
-            office: Office::start(office, crate::onion::generator().unwrap()).unwrap(),
+            dirclient: DirClient::start(dirclient, crate::onion::generator().unwrap()).unwrap(),
             data: data.to_owned(),
             wishes: Wishes::default(),
             extended_errors: false,

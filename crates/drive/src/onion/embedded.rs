@@ -24,8 +24,8 @@ use anabranch_onion::{Event, circuitmux};
 use super::authorities::Authority;
 use super::authority::{self, AuthorityError, Running, Told};
 use super::client;
+use super::dirclient::{self, DirClient, unix};
 use super::keyring::KeyRing;
-use super::office::{self, Office, unix};
 use super::relay::{self, Numbers, Watch};
 use super::reload::Reload;
 use super::store::{StoreError, claim};
@@ -205,13 +205,13 @@ impl Network {
         let even = rings.iter().map(|ring| (ring.keys().rsa_identity(), EVEN)).collect();
         let mut rings = (AUTHORITY..).zip(rings);
         let Some((_, ring)) = rings.next() else { return Ok(String::new()) };
-        let (office, running) = authority(settings, &ring, even, teller.clone())?;
+        let (dirclient, running) = authority(settings, &ring, even, teller.clone())?;
         let line = running.line.clone();
         self.authority = Some(running);
-        self.nodes.push(Node::start(settings, AUTHORITY, ring, office, teller)?);
+        self.nodes.push(Node::start(settings, AUTHORITY, ring, dirclient, teller)?);
         for (node, ring) in rings {
-            let office = relay_office(settings, node, &ring, &line)?;
-            self.nodes.push(Node::start(settings, node, ring, office, teller)?);
+            let dirclient = relay_dirclient(settings, node, &ring, &line)?;
+            self.nodes.push(Node::start(settings, node, ring, dirclient, teller)?);
         }
         Ok(line)
     }
@@ -239,13 +239,13 @@ impl Node {
         settings: &Settings,
         node: u8,
         keys: KeyRing,
-        office: Office,
+        dirclient: DirClient,
         teller: &Sender<(String, FromNode)>,
     ) -> Result<Node, EmbeddedError> {
         let name = name(node);
         let failed = of::<io::Error>(&name);
         let (stop, stopped) = UnixStream::pair().map_err(&failed)?;
-        let settings = relay_settings(settings, node, keys, office);
+        let settings = relay_settings(settings, node, keys, dirclient);
         let mut watch = Teller { name: name.clone(), teller: teller.clone() };
         let work = move || {
             let done = relay::run(settings, &stopped, &mut watch);
@@ -339,7 +339,7 @@ fn authority(
     ring: &KeyRing,
     measured: BTreeMap<[u8; 20], u32>,
     teller: Sender<(String, FromNode)>,
-) -> Result<(Office, Running), EmbeddedError> {
+) -> Result<(DirClient, Running), EmbeddedError> {
     let node = name(AUTHORITY);
     let tell = move |told| {
         let told = match told {
@@ -382,14 +382,14 @@ fn authorities(line: &str) -> Result<Vec<Authority>, EmbeddedError> {
     Ok(vec![Authority::parse(line).map_err(of("authority"))?])
 }
 
-fn relay_office(
+fn relay_dirclient(
     settings: &Settings,
     node: u8,
     ring: &KeyRing,
     line: &str,
-) -> Result<Office, EmbeddedError> {
+) -> Result<DirClient, EmbeddedError> {
     let name = name(node);
-    let office = office::Settings {
+    let dirclient = dirclient::Settings {
         authorities: authorities(line)?,
         data: settings.data.join(&name),
         share_subnets: false,
@@ -397,15 +397,20 @@ fn relay_office(
         cache: true,
         errands: false,
     };
-    Ok(Office::start(office, super::generator().map_err(of(&name))?)?)
+    Ok(DirClient::start(dirclient, super::generator().map_err(of(&name))?)?)
 }
 
-fn relay_settings(settings: &Settings, node: u8, keys: KeyRing, office: Office) -> relay::Settings {
+fn relay_settings(
+    settings: &Settings,
+    node: u8,
+    keys: KeyRing,
+    dirclient: DirClient,
+) -> relay::Settings {
     let listen = vec![SocketAddr::from((address(node), OR_PORT))];
     let policy =
         if is_exit(settings, node) { settings.policy.clone() } else { ExitPolicy::reject_all() };
     let description = description(settings, node);
-    let usual = relay::Settings::new(listen, keys, office, description);
+    let usual = relay::Settings::new(listen, keys, dirclient, description);
     let live = relay::Live { policy, allow_private: true, ..usual.live };
     relay::Settings { live, ..usual }
 }
@@ -432,7 +437,7 @@ fn description(settings: &Settings, node: u8) -> Description {
 
 fn client(settings: &Settings, line: &str) -> Result<client::Settings, EmbeddedError> {
     let data = settings.data.join("client");
-    let office = office::Settings {
+    let dirclient = dirclient::Settings {
         authorities: authorities(line)?,
         data: data.clone(),
         share_subnets: false,
@@ -442,7 +447,7 @@ fn client(settings: &Settings, line: &str) -> Result<client::Settings, EmbeddedE
     };
     Ok(client::Settings {
         listen: settings.listen.clone(),
-        office: Office::start(office, super::generator().map_err(of("client"))?)?,
+        dirclient: DirClient::start(dirclient, super::generator().map_err(of("client"))?)?,
         data,
         wishes: Wishes::default(),
         extended_errors: false,

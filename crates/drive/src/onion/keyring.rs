@@ -130,7 +130,7 @@ mod tests {
     use rand_chacha::rand_core::SeedableRng;
 
     use super::*;
-    use crate::onion::office::unix;
+    use crate::onion::dirclient::unix;
 
     /// Has the present onion key be so old.
     fn age(ring: &KeyRing, days: u64) {

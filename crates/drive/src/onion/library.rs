@@ -9,7 +9,7 @@ use anabranch_onion::directory::cache::Cache;
 use anabranch_onion::directory::http::Request;
 
 use super::answers::{Answer, Answers};
-use super::office::{Desk, News};
+use super::dirclient::{Desk, News};
 use super::wholes::Wholes;
 
 /// The latest cache, for all who answer.

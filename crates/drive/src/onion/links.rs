@@ -327,7 +327,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::onion::office::unix;
+    use crate::onion::dirclient::unix;
 
     #[test]
     fn a_relay_whose_first_address_fails_is_dialled_at_its_second() {

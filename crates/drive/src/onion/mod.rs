@@ -8,7 +8,7 @@
 //!   as it is given threads, joined by rings.
 //! * [`authority`]: a directory authority's thread beside its relay.
 //! * [`metrics`]: a relay's numbers for Prometheus.
-//! * [`office`]: the thread that talks to authorities; what it has to give is in its `library`, and
+//! * [`dirclient`]: the thread that talks to authorities; what it has to give is in its `library`, and
 //!   `wholes` packs what takes long.
 //! * [`reload`]: settings that are read again while any of them runs; [`skew`]: whose clock is wrong.
 
@@ -17,6 +17,7 @@ pub mod authorities;
 pub mod authority;
 pub mod client;
 mod conn;
+pub mod dirclient;
 mod dns;
 pub mod embedded;
 pub mod keyring;
@@ -25,7 +26,6 @@ mod links;
 mod meter;
 pub mod metrics;
 mod newcomers;
-pub mod office;
 mod outside;
 pub mod relay;
 pub mod reload;

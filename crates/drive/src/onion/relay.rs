@@ -16,10 +16,10 @@ use anabranch_onion::wire::keys::{LinkKey, RelayKeys};
 use anabranch_onion::{Event, circuitmux};
 use sd_notify::NotifyState;
 
+use super::dirclient::{DirClient, News, unix};
 use super::keyring::KeyRing;
 use super::meter::Meter;
 use super::newcomers::Entrance;
-use super::office::{News, Office, unix};
 use super::reload::{Outcome, Reload, in_words};
 use super::siblings::{self, Siblings};
 use super::skew::Skew;
@@ -69,7 +69,7 @@ pub struct Settings {
     /// The order among the circuits of a link.
     pub circuitmux: circuitmux::Kind,
     /// Who talks to authorities.
-    pub office: Office,
+    pub dirclient: DirClient,
     /// What may change while it runs.
     pub live: Live,
     /// Event loops, each with a core of its own and its share of the links and of the memory; 0 counts as 1.
@@ -82,7 +82,7 @@ impl Settings {
     pub fn new(
         listen: Vec<SocketAddr>,
         keys: KeyRing,
-        office: Office,
+        dirclient: DirClient,
         description: Description,
     ) -> Settings {
         Settings {
@@ -90,7 +90,7 @@ impl Settings {
             keys,
             directory: description.directory_cache,
             circuitmux: circuitmux::Kind::default(),
-            office,
+            dirclient,
             live: Live::new(description),
             threads: 1,
         }
@@ -165,7 +165,7 @@ pub fn run_rereading(
 ) -> io::Result<()> {
     files::raise_limit();
     stop.set_nonblocking(true)?;
-    let watch = &mut Clocked::new(watch, settings.office.authorities());
+    let watch = &mut Clocked::new(watch, settings.dirclient.authorities());
     let mut head = Head::start(settings, stop, reload)?;
     watch.listening(&head.shard.station.addresses()?);
     tell(&[NotifyState::Ready, NotifyState::Status(READY)]);
@@ -215,7 +215,7 @@ impl<'r> Head<'r> {
         let mut parts = shards(&settings, &meters, &key)?;
         let shard = Shard::new(parts.remove(0))?;
         shard.station.watch(stop, STOP)?;
-        shard.station.watch(settings.office.waker(), DIRECTORY)?;
+        shard.station.watch(settings.dirclient.waker(), DIRECTORY)?;
         reload.iter().try_for_each(|reload| shard.station.watch(&reload.hangup, HANGUP))?;
         let hands = Hands::start(parts)?;
         let kept = Kept::read(settings.keys.data()).map_err(io::Error::other)?;
@@ -366,7 +366,7 @@ impl<'r> Head<'r> {
             Ok(true) => {
                 self.hands.tell(|| Order::OnionKeys(keys.onion_keys()));
                 self.shard.station.core.set_onion_keys(keys.onion_keys());
-                self.settings.office.sign_with(Arc::clone(keys.keys()));
+                self.settings.dirclient.sign_with(Arc::clone(keys.keys()));
             }
             Err(error) => watch.note(&format!("keys could not be renewed: {error}")),
         }
@@ -384,7 +384,7 @@ impl<'r> Head<'r> {
     }
 
     fn take_news(&mut self, now: Time, watch: &mut dyn Watch) {
-        for news in self.settings.office.take() {
+        for news in self.settings.dirclient.take() {
             match news {
                 News::Network(network) => {
                     self.entrance.set_network(&network);

@@ -12,8 +12,8 @@ use anabranch_onion::wire::extend::Target;
 use anabranch_onion::wire::link::Identity;
 use anabranch_onion::{Core, LinkId, LinkInput, LinkOutput, StreamKey};
 
+use super::dirclient::unix;
 use super::links::{LINKS, Links};
-use super::office::unix;
 use super::outside::{Inside, Outside, Stir, Told};
 use super::siblings::{Siblings, is_sibling};
 use crate::clock::Clock;

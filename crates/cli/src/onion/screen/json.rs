@@ -2,7 +2,7 @@
 
 use anabranch_drive::clock::Clock;
 use anabranch_drive::onion::client::{Happening, Refused, Status};
-use anabranch_drive::onion::office::Fetched;
+use anabranch_drive::onion::dirclient::Fetched;
 use anabranch_drive::onion::reload::in_words;
 use anabranch_onion::Event;
 use serde_json::{Value, json};

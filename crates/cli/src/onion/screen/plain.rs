@@ -4,7 +4,7 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use anabranch_drive::onion::client::Happening;
-use anabranch_drive::onion::office::Fetched;
+use anabranch_drive::onion::dirclient::Fetched;
 use anabranch_drive::onion::reload::in_words;
 use anabranch_onion::Event;
 

@@ -14,7 +14,7 @@ use anabranch_onion::wire::extend::Target;
 
 use super::Changes;
 use crate::onion::answers::{Answer, Answers, Promise};
-use crate::onion::office::{Desk as NewsDesk, News};
+use crate::onion::dirclient::{News, NewsSender};
 use crate::onion::wholes::Wholes;
 
 /// What the registry is told.
@@ -38,13 +38,13 @@ pub(super) struct Bureau {
     letters: Mutex<Sender<Letter>>,
     wholes: Wholes,
     /// Who is told that there is something new: the desk, and the relay.
-    bells: Mutex<[NewsDesk; 2]>,
+    bells: Mutex<[NewsSender; 2]>,
     me: Weak<Bureau>,
 }
 
 impl Bureau {
     /// With nothing to give yet. Letters go to the registry, and news to the desk and to the relay.
-    pub(super) fn new(letters: Sender<Letter>, bells: [NewsDesk; 2]) -> Arc<Bureau> {
+    pub(super) fn new(letters: Sender<Letter>, bells: [NewsSender; 2]) -> Arc<Bureau> {
         Arc::new_cyclic(|me| Bureau {
             shown: Mutex::default(),
             letters: Mutex::new(letters),

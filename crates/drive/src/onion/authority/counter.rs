@@ -11,7 +11,7 @@ use anabranch_onion::directory::reply::{Reply, Spoken};
 
 use crate::onion::answers::{Answers, Waiting};
 use crate::onion::conn::is_passing;
-use crate::onion::office::unix;
+use crate::onion::dirclient::unix;
 use crate::onion::station::STREAMS;
 use crate::poller::{Interest, Poller, Ready};
 

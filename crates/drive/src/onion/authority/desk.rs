@@ -14,7 +14,7 @@ use super::bureau::{Bureau, Letter};
 use super::counter::Counter;
 use crate::clock::Clock;
 use crate::onion::answers::Answers;
-use crate::onion::office::{Office, unix};
+use crate::onion::dirclient::{DirClient, unix};
 use crate::onion::station::{Station, TICK, Token};
 use crate::poller::Ready;
 
@@ -31,7 +31,7 @@ pub(super) struct Desk {
     counter: Counter,
     bureau: Arc<Bureau>,
     /// Where the bell is.
-    news: Office,
+    news: DirClient,
     /// Whom to probe.
     probes: Receiver<Vec<Probe>>,
     ticked: Time,
@@ -45,7 +45,7 @@ impl Desk {
     pub(super) fn new(
         listen: &[SocketAddr],
         bureau: Arc<Bureau>,
-        news: Office,
+        news: DirClient,
         probes: Receiver<Vec<Probe>>,
     ) -> io::Result<(Desk, Vec<SocketAddr>)> {
         let context = Context::new(unix()).map_err(io::Error::other)?;

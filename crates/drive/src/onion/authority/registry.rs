@@ -22,7 +22,7 @@ use super::wall::{Step, Wall, steady};
 use super::{Changes, Told};
 use crate::clock::Clock;
 use crate::onion::answers::Promise;
-use crate::onion::office::{Order, REPUBLISH_S, unix};
+use crate::onion::dirclient::{Order, REPUBLISH_S, unix};
 
 /// Between two looks at what is due.
 const TICK: Duration = Duration::from_secs(1);

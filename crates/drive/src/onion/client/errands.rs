@@ -11,7 +11,7 @@ use anabranch_onion::directory::http::ResponseReader;
 use anabranch_onion::{Core, StreamKey, StreamOutput};
 use rand_chacha::ChaCha20Rng;
 
-use crate::onion::office::Errand;
+use crate::onion::dirclient::Errand;
 
 /// A circuit must be built within this time, and something must come within that.
 const PATIENCE: Duration = Duration::from_secs(15);

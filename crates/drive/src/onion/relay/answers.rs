@@ -10,7 +10,7 @@ use anabranch_onion::directory::reply::{Reply, Spoken};
 use anabranch_onion::{Core, StreamKey};
 
 use crate::onion::answers::{Answers, Waiting};
-use crate::onion::office::unix;
+use crate::onion::dirclient::unix;
 
 /// Bytes of answers that are being said; beyond, those who ask are told to come again.
 const MOST_SAID: usize = 64 << 20;

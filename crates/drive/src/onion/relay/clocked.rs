@@ -9,7 +9,7 @@ use anabranch_onion::directory::descriptor::hex;
 
 use super::{Numbers, Watch};
 use crate::onion::authorities::Authority;
-use crate::onion::office::unix;
+use crate::onion::dirclient::unix;
 use crate::onion::reload::Outcome;
 use crate::onion::skew::Skew;
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use anabranch_multipath::Time;
 use anabranch_onion::wire::keys::{LinkKey, RelayKeys};
 
-use crate::onion::office::unix;
+use crate::onion::dirclient::unix;
 
 /// A key and its certificate are shown for so long (C tor's figure): an observer of a relay sees others
 /// as often as at stock ones.

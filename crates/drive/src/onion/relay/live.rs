@@ -92,7 +92,7 @@ impl Head<'_> {
     fn adopt(&mut self, Changes { live, authorities }: Changes, watch: &mut Clocked<'_>) {
         if let Some(authorities) = authorities {
             watch.trust(&authorities);
-            self.settings.office.trust(authorities, false);
+            self.settings.dirclient.trust(authorities, false);
         }
         let [rate, burst, _] = live.description.bandwidth;
         if self.settings.live.description.bandwidth[..2] != [rate, burst] {
@@ -112,7 +112,7 @@ impl Head<'_> {
         let mut description = Description { uptime, ..self.settings.live.description.clone() };
         let [.., observed] = &mut description.bandwidth;
         *observed = history.observed();
-        self.settings.office.publish(Description { history, ..description });
+        self.settings.dirclient.publish(Description { history, ..description });
     }
 
     /// The same once a minute: what is no news is published only when it is due.

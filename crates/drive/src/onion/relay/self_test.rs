@@ -24,8 +24,8 @@ use anabranch_onion::wire::keys::RelayKeys;
 use rand_chacha::ChaCha20Rng;
 
 use crate::clock::Clock;
+use crate::onion::dirclient::unix;
 use crate::onion::meter::Meter;
-use crate::onion::office::unix;
 use crate::onion::station::{Station, Token};
 
 /// DROP cells in one test, at most: with them 54 kB a second for ten seconds were carried.

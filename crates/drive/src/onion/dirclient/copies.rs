@@ -1,4 +1,4 @@
-//! What the office of a relay that caches fetches besides what a client does, and keeps: see
+//! What the directory client of a relay that caches fetches besides what a client does, and keeps: see
 //! [`anabranch_onion::directory::mirror`].
 
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use anabranch_onion::directory::mirror::{Document, Mirror, Wanted};
 use anabranch_onion::wire::netdoc::AuthorityCert;
 use rand_chacha::rand_core::Rng;
 
-use super::{Clerk, Fetched, News, Response, ask, read_text, unix};
+use super::{DirThread, Fetched, News, Response, ask, read_text, unix};
 
 /// C tor's names.
 const CONSENSUS: &str = "cached-consensus";
@@ -34,7 +34,7 @@ impl Copies {
     }
 }
 
-impl Clerk {
+impl DirThread {
     /// Takes up what an earlier run kept.
     pub(super) fn restore_copies(&mut self) {
         if !self.settings.cache {

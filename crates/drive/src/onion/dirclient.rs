@@ -3,7 +3,7 @@
 //!
 //! It has downloaded and proves what [`Directory`] asks for, keeps it on disk, publishes a relay's
 //! descriptor, and brings [`News`] by a queue whose waker an event loop watches. Requests that go by
-//! circuits are errands of that loop ([`News::Errand`], [`Office::report`]).
+//! circuits are errands of that loop ([`News::Errand`], [`DirClient::report`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read, Write};
@@ -51,7 +51,7 @@ const SILENCE: Duration = Duration::from_secs(30);
 /// The longest answer to a descriptor.
 const VERDICT: usize = 64 << 10;
 
-/// What the office is to do.
+/// What the directory client is to do.
 pub struct Settings {
     /// Whom to ask and whom to tell.
     pub authorities: Vec<Authority>,
@@ -70,7 +70,7 @@ pub struct Settings {
 /// A directory request that is to go by a circuit of one hop.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Errand {
-    /// Its number, for [`Office::report`].
+    /// Its number, for [`DirClient::report`].
     pub number: u64,
     /// The authority to ask; `None` for any cache.
     pub authority: Option<Target>,
@@ -128,44 +128,44 @@ pub(super) struct Report {
 }
 
 /// The thread, as its owner sees it. It ends with its owner.
-pub struct Office {
+pub struct DirClient {
     authorities: Vec<Authority>,
     orders: Sender<Order>,
     news: Receiver<News>,
     waker: UnixStream,
 }
 
-impl Office {
+impl DirClient {
     /// Starts the thread. What an earlier run kept is read first: its news come at once. A relay's asks nothing before
-    /// [`Office::publish`].
+    /// [`DirClient::publish`].
     ///
     /// # Errors
     /// The folder cannot be had, or the kernel gives no thread.
-    pub fn start(settings: Settings, rng: ChaCha20Rng) -> Result<Office, StoreError> {
+    pub fn start(settings: Settings, rng: ChaCha20Rng) -> Result<DirClient, StoreError> {
         private_folder(&settings.data)?;
         let path = settings.data.clone();
-        let (mut office, desk, ordered) =
-            Office::counters().map_err(|error| StoreError::File(path.clone(), error))?;
-        office.authorities.clone_from(&settings.authorities);
-        let clerk = Clerk::new(settings, rng, desk);
+        let (mut dirclient, desk, ordered) =
+            DirClient::counters().map_err(|error| StoreError::File(path.clone(), error))?;
+        dirclient.authorities.clone_from(&settings.authorities);
+        let clerk = DirThread::new(settings, rng, desk);
         let thread = thread::Builder::new().name("directory".into());
         let started = thread.spawn(move || clerk.run(&ordered));
         started.map_err(|error| StoreError::File(path, error))?;
-        Ok(office)
+        Ok(dirclient)
     }
 
-    /// Both sides of an office whose thread somebody else runs.
+    /// Both sides of an directory client whose thread somebody else runs.
     ///
     /// # Errors
     /// The kernel's.
-    pub(super) fn counters() -> io::Result<(Office, Desk, Receiver<Order>)> {
+    pub(super) fn counters() -> io::Result<(DirClient, Desk, Receiver<Order>)> {
         let (waker, bell) = UnixStream::pair()?;
         waker.set_nonblocking(true)?;
         bell.set_nonblocking(true)?;
         let bell = Arc::new(bell);
         let ((orders, ordered), (sender, news)) = (channel(), channel());
         let authorities = Vec::new();
-        Ok((Office { authorities, orders, news, waker }, Desk { news: sender, bell }, ordered))
+        Ok((DirClient { authorities, orders, news, waker }, Desk { news: sender, bell }, ordered))
     }
 
     /// Whom it asks and tells.
@@ -209,7 +209,7 @@ impl Office {
     }
 }
 
-impl Office {
+impl DirClient {
     /// Asks and tells these authorities from now on, and builds paths with or without relays of one
     /// subnet. What is known of the network stays as far as they vouch for it; until they do for
     /// something newer, its owner goes on with what it has.
@@ -235,7 +235,7 @@ impl Desk {
 }
 
 /// The state of the thread.
-struct Clerk {
+struct DirThread {
     settings: Settings,
     directory: Directory,
     /// Who answers from it has another pointer to it, and sees no change.
@@ -254,15 +254,15 @@ struct Clerk {
     desk: Desk,
 }
 
-impl Clerk {
-    fn new(settings: Settings, rng: ChaCha20Rng, desk: Desk) -> Clerk {
+impl DirThread {
+    fn new(settings: Settings, rng: ChaCha20Rng, desk: Desk) -> DirThread {
         let mut directory = Directory::new(identities(&settings), settings.share_subnets);
         let mut cache = Cache::default();
         if settings.cache {
             directory.for_a_cache();
             settings.keys.iter().for_each(|keys| cache.we_are(keys.rsa_identity()));
         }
-        Clerk {
+        DirThread {
             directory,
             cache: Arc::new(cache),
             library: Library::new(desk.clone()),
@@ -627,8 +627,8 @@ mod tests {
                 cache,
                 errands: false,
             };
-            let (_office, desk, _orders) = Office::counters().unwrap();
-            let mut clerk = Clerk::new(settings, crate::onion::generator().unwrap(), desk);
+            let (_office, desk, _orders) = DirClient::counters().unwrap();
+            let mut clerk = DirThread::new(settings, crate::onion::generator().unwrap(), desk);
             clerk.take(vec![Event::Consensus("a consensus\n".into(), Vec::new())]);
             assert_eq!(clerk.cache.is_empty(), !cache);
         }
