@@ -158,14 +158,18 @@ impl DirClient {
     ///
     /// # Errors
     /// The kernel's.
-    pub(super) fn counters() -> io::Result<(DirClient, Desk, Receiver<Order>)> {
+    pub(super) fn counters() -> io::Result<(DirClient, NewsSender, Receiver<Order>)> {
         let (waker, bell) = UnixStream::pair()?;
         waker.set_nonblocking(true)?;
         bell.set_nonblocking(true)?;
         let bell = Arc::new(bell);
         let ((orders, ordered), (sender, news)) = (channel(), channel());
         let authorities = Vec::new();
-        Ok((DirClient { authorities, orders, news, waker }, Desk { news: sender, bell }, ordered))
+        Ok((
+            DirClient { authorities, orders, news, waker },
+            NewsSender { news: sender, bell },
+            ordered,
+        ))
     }
 
     /// Whom it asks and tells.
@@ -221,12 +225,12 @@ impl DirClient {
 
 /// Where news are left.
 #[derive(Clone)]
-pub(super) struct Desk {
+pub(super) struct NewsSender {
     news: Sender<News>,
     bell: Arc<UnixStream>,
 }
 
-impl Desk {
+impl NewsSender {
     pub(super) fn tell(&mut self, news: News) {
         let _ = self.news.send(news);
         // A full pipe has been rung already.
@@ -251,11 +255,11 @@ struct DirThread {
     due: Vec<Due>,
     clock: Clock,
     rng: ChaCha20Rng,
-    desk: Desk,
+    desk: NewsSender,
 }
 
 impl DirThread {
-    fn new(settings: Settings, rng: ChaCha20Rng, desk: Desk) -> DirThread {
+    fn new(settings: Settings, rng: ChaCha20Rng, desk: NewsSender) -> DirThread {
         let mut directory = Directory::new(identities(&settings), settings.share_subnets);
         let mut cache = Cache::default();
         if settings.cache {

@@ -9,7 +9,7 @@ use anabranch_onion::directory::cache::Cache;
 use anabranch_onion::directory::http::Request;
 
 use super::answers::{Answer, Answers};
-use super::dirclient::{Desk, News};
+use super::dirclient::{News, NewsSender};
 use super::wholes::Wholes;
 
 /// The latest cache, for all who answer.
@@ -18,13 +18,13 @@ pub(super) struct Library {
     shown: Mutex<Arc<Cache>>,
     wholes: Wholes,
     /// Who is told that there is something new for those who wait.
-    bell: Mutex<Desk>,
+    bell: Mutex<NewsSender>,
     me: Weak<Library>,
 }
 
 impl Library {
     /// With nothing to give yet.
-    pub(super) fn new(bell: Desk) -> Arc<Library> {
+    pub(super) fn new(bell: NewsSender) -> Arc<Library> {
         Arc::new_cyclic(|me| Library {
             shown: Mutex::default(),
             wholes: Wholes::default(),
