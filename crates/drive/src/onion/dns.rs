@@ -76,8 +76,8 @@ impl Resolver {
         let provider = TokioRuntimeProvider::default();
         let builder = TokioResolver::builder_with_config(config, provider).with_options(options);
         let resolver = builder.build().map_err(io::Error::other)?;
-        let office = Office { resolver, answers, bell: Arc::new(bell) };
-        let work = move || runtime.block_on(office.work(asked));
+        let resolving = Resolving { resolver, answers, bell: Arc::new(bell) };
+        let work = move || runtime.block_on(resolving.work(asked));
         thread::Builder::new().name("names".into()).spawn(work)?;
         let places = Arc::new(Semaphore::new(WAITING));
         Ok(Resolver { questions, places, found, waker, trouble: None })
@@ -109,18 +109,18 @@ impl Resolver {
 
 /// What the thread has.
 #[derive(Clone)]
-struct Office {
+struct Resolving {
     resolver: TokioResolver,
     answers: Sender<Found>,
     bell: Arc<UnixStream>,
 }
 
-impl Office {
+impl Resolving {
     async fn work(self, mut asked: UnboundedReceiver<(Question, OwnedSemaphorePermit)>) {
         while let Some((question, place)) = asked.recv().await {
-            let office = self.clone();
+            let resolving = self.clone();
             tokio::spawn(async move {
-                office.answer(question).await;
+                resolving.answer(question).await;
                 drop(place);
             });
         }
