@@ -52,7 +52,7 @@ fn settings(data: &std::path::Path) -> Settings {
         share_subnets: false,
         keys: Some(ring.keys().clone()),
         cache: false,
-        errands: false,
+        dir_requests: false,
     };
     let dirclient = DirClient::start(dirclient, rng).unwrap();
     let at = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 9001);

@@ -193,7 +193,7 @@ fn settings(authority: &str, data: &Path) -> io::Result<Settings> {
         share_subnets: false,
         keys: None,
         cache: false,
-        errands: true,
+        dir_requests: true,
     };
     Ok(Settings {
         listen: vec![SocketAddr::from(([127, 0, 0, 1], 0))],

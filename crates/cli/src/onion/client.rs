@@ -132,7 +132,7 @@ impl ClientArgs {
             share_subnets: args.share_subnets,
             keys: None,
             cache: false,
-            errands: true,
+            dir_requests: true,
         };
         let wishes = args.wishes()?;
         let usual = LISTEN.parse().expect("a socket address");

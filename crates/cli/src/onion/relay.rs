@@ -158,7 +158,7 @@ impl RelayArgs {
             share_subnets: false,
             keys: Some(Arc::clone(&keys)),
             cache: !args.no_directory,
-            errands: false,
+            dir_requests: false,
         };
         let dirclient = DirClient::start(dirclient, rng).map_err(Failure::misuse)?;
         let description = live.description.clone();

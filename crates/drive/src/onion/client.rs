@@ -31,12 +31,12 @@ use crate::clock::Clock;
 use crate::files;
 use crate::manager::tell;
 use crate::poller::Ready;
-use errands::{At, Done, Errands};
+use dir_requests::{At, DirRequests, Done};
 use programs::Programs;
 pub use refused::{Lack, Refused, Why};
 pub use status::{Seen, Status};
 
-mod errands;
+mod dir_requests;
 mod names;
 mod programs;
 mod refused;
@@ -145,7 +145,7 @@ struct Desk<'r> {
     station: Station<Client>,
     circmgr: CircuitManager,
     programs: Programs,
-    errands: Errands,
+    dir_requests: DirRequests,
     clocks: Clocks,
     rng: ChaCha20Rng,
     network: Option<Arc<Network>>,
@@ -188,7 +188,7 @@ impl<'r> Desk<'r> {
             station,
             circmgr: CircuitManager::new(kept.guards, &kept.build_times, wishes),
             programs: Programs::new(settings.extended_errors),
-            errands: Errands::default(),
+            dir_requests: DirRequests::default(),
             clocks: Clocks::new(authorities.map(|one| one.fingerprint)),
             rng,
             network: None,
@@ -226,7 +226,7 @@ impl<'r> Desk<'r> {
         if self.unkept {
             self.keep(watch);
         }
-        self.at_errands(now, Errands::expire);
+        self.at_dir_requests(now, DirRequests::expire);
         self.station.resume(now);
     }
 
@@ -324,8 +324,10 @@ impl<'r> Desk<'r> {
                 News::Ready => {
                     watch(Happening::Ready(self.relays[1]));
                 }
-                News::Errand(errand) => {
-                    self.at_errands(now, |errands, at| errands.begin(at, errand));
+                News::DirRequest(dir_request) => {
+                    self.at_dir_requests(now, |dir_requests, at| {
+                        dir_requests.begin(at, dir_request)
+                    });
                 }
                 News::Fetched(fetched) => watch(Happening::Fetched(fetched)),
                 News::Trouble(text) => watch(Happening::Trouble(text)),
@@ -404,13 +406,17 @@ impl<'r> Desk<'r> {
         }
     }
 
-    /// Does something about errands, and reports what came of them.
-    fn at_errands<T>(&mut self, now: Time, act: impl FnOnce(&mut Errands, &mut At<'_>) -> T) -> T {
+    /// Does something about directory requests, and reports what came of them.
+    fn at_dir_requests<T>(
+        &mut self,
+        now: Time,
+        act: impl FnOnce(&mut DirRequests, &mut At<'_>) -> T,
+    ) -> T {
         let unix = self.station.unix(now);
         let Desk { station, circmgr, rng, .. } = self;
         let mut at = At { now, unix, core: &mut station.core, circmgr, rng };
-        let done = act(&mut self.errands, &mut at);
-        for Done { number, relay, outcome } in self.errands.done() {
+        let done = act(&mut self.dir_requests, &mut at);
+        for Done { number, relay, outcome } in self.dir_requests.done() {
             let from = relay.and_then(|id| self.name(&id));
             self.settings.dirclient.report(number, from, outcome);
         }
@@ -418,8 +424,8 @@ impl<'r> Desk<'r> {
     }
 
     fn carry_out(&mut self, now: Time, output: Output, watch: &mut dyn FnMut(Happening)) {
-        if self.errands.concerns(&output) {
-            return self.at_errands(now, |errands, at| errands.take(at, output));
+        if self.dir_requests.concerns(&output) {
+            return self.at_dir_requests(now, |dir_requests, at| dir_requests.take(at, output));
         }
         let Desk { station, circmgr, programs, .. } = self;
         match output {
@@ -505,7 +511,7 @@ mod tests {
             share_subnets: false,
             keys: None,
             cache: false,
-            errands: true,
+            dir_requests: true,
         };
         let settings = Settings {
             listen: Vec::new(),

@@ -3,7 +3,7 @@
 //!
 //! It has downloaded and proves what [`Directory`] asks for, keeps it on disk, publishes a relay's
 //! descriptor, and brings [`News`] by a queue whose waker an event loop watches. Requests that go by
-//! circuits are errands of that loop ([`News::Errand`], [`DirClient::report`]).
+//! circuits are directory requests of that loop ([`News::DirRequest`], [`DirClient::report`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read, Write};
@@ -63,13 +63,13 @@ pub struct Settings {
     pub keys: Option<Arc<RelayKeys>>,
     /// Whether a cache is to be kept, for answering clients.
     pub cache: bool,
-    /// Whether the owner makes circuits and runs errands by them.
-    pub errands: bool,
+    /// Whether the owner makes circuits and runs directory requests by them.
+    pub dir_requests: bool,
 }
 
 /// A directory request that is to go by a circuit of one hop.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Errand {
+pub struct DirRequest {
     /// Its number, for [`DirClient::report`].
     pub number: u64,
     /// The authority to ask; `None` for any cache.
@@ -105,7 +105,7 @@ pub enum News {
     /// An authority took our descriptor.
     Published(String),
     /// A request is to be made by a circuit.
-    Errand(Errand),
+    DirRequest(DirRequest),
     /// A request was made.
     Fetched(Fetched),
     /// A line for the log: something did not work, and will be tried again.
@@ -120,7 +120,7 @@ pub(super) enum Order {
     Report(Report),
 }
 
-/// What came of an errand.
+/// What came of an directory request.
 pub(super) struct Report {
     number: u64,
     from: Option<String>,
@@ -197,7 +197,7 @@ impl DirClient {
         let _ = self.orders.send(Order::Publish(Box::new(description)));
     }
 
-    /// Brings what came of an errand: the answer, of the relay of this name, if one was asked.
+    /// Brings what came of an directory request: the answer, of the relay of this name, if one was asked.
     pub fn report(
         &self,
         number: u64,
@@ -249,7 +249,7 @@ struct DirThread {
     /// Texts of microdescriptors that are known, to be kept.
     microdescs: Texts,
     description: Option<Description>,
-    /// Jobs whose errands are out.
+    /// Jobs whose directory requests are out.
     out: BTreeMap<u64, Job>,
     /// For each authority: when to publish next.
     due: Vec<Due>,
@@ -375,7 +375,7 @@ impl DirThread {
         let place = match job.source {
             Source::Plain(place) => place,
             // Who makes no circuits asks authorities for what caches have.
-            Source::Cache if !self.settings.errands => {
+            Source::Cache if !self.settings.dir_requests => {
                 (self.rng.next_u64() % authorities.len().max(1) as u64) as usize
             }
             Source::Authority(place) => {
@@ -394,7 +394,7 @@ impl DirThread {
     fn send_out(&mut self, job: Job, authority: Option<Target>) {
         let (number, request, limit) = (job.number, get(&job.path), job.limit);
         self.out.insert(number, job);
-        self.desk.tell(News::Errand(Errand { number, authority, request, limit }));
+        self.desk.tell(News::DirRequest(DirRequest { number, authority, request, limit }));
     }
 
     fn reported(&mut self, report: Report) {
@@ -573,7 +573,7 @@ impl DirThread {
 fn identities(settings: &Settings) -> Vec<AuthorityIdentity> {
     let identity = |one: &Authority| AuthorityIdentity {
         v3: one.v3,
-        by_circuit: settings.errands && one.orport.is_some(),
+        by_circuit: settings.dir_requests && one.orport.is_some(),
     };
     settings.authorities.iter().map(identity).collect()
 }
@@ -629,7 +629,7 @@ mod tests {
                 share_subnets: false,
                 keys: None,
                 cache,
-                errands: false,
+                dir_requests: false,
             };
             let (_office, desk, _orders) = DirClient::counters().unwrap();
             let mut clerk = DirThread::new(settings, crate::onion::generator().unwrap(), desk);

@@ -395,7 +395,7 @@ fn relay_dirclient(
         share_subnets: false,
         keys: Some(Arc::clone(ring.keys())),
         cache: true,
-        errands: false,
+        dir_requests: false,
     };
     Ok(DirClient::start(dirclient, super::generator().map_err(of(&name))?)?)
 }
@@ -443,7 +443,7 @@ fn client(settings: &Settings, line: &str) -> Result<client::Settings, EmbeddedE
         share_subnets: false,
         keys: None,
         cache: false,
-        errands: true,
+        dir_requests: true,
     };
     Ok(client::Settings {
         listen: settings.listen.clone(),

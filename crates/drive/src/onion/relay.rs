@@ -399,7 +399,7 @@ impl<'r> Head<'r> {
                     self.hands.tell(|| Order::Cache(Arc::clone(&cache)));
                     self.shard.set_cache(now, cache);
                 }
-                News::Ready | News::Errand(_) | News::Fetched(_) => {}
+                News::Ready | News::DirRequest(_) | News::Fetched(_) => {}
                 News::Published(name) => {
                     watch.note(&format!("authority {name} took our descriptor"))
                 }

@@ -180,7 +180,7 @@ impl Registry {
                     }
                 }
                 Ok(Order::Sign(keys)) => (self.relay, self.published) = (keys, 0),
-                // We run no errands, and trust ourselves.
+                // We run no directory requests, and trust ourselves.
                 Ok(Order::Report(_) | Order::Trust(..)) => {}
                 Err(TryRecvError::Empty) => return true,
                 Err(TryRecvError::Disconnected) => return false,

@@ -11,15 +11,15 @@ use anabranch_onion::directory::http::ResponseReader;
 use anabranch_onion::{Core, StreamKey, StreamOutput};
 use rand_chacha::ChaCha20Rng;
 
-use crate::onion::dirclient::Errand;
+use crate::onion::dirclient::DirRequest;
 
 /// A circuit must be built within this time, and something must come within that.
 const PATIENCE: Duration = Duration::from_secs(15);
 const SILENCE: Duration = Duration::from_secs(30);
-/// A directory that sends less than so many bytes each second, beyond that patience, is given up: it would hold the errand for hours.
+/// A directory that sends less than so many bytes each second, beyond that patience, is given up: it would hold the directory request for hours.
 const SLOWEST: u64 = 1000;
 
-/// What errands are run with.
+/// What directory requests are run with.
 pub(super) struct At<'a> {
     pub(super) now: Time,
     /// Seconds since 1970.
@@ -29,7 +29,7 @@ pub(super) struct At<'a> {
     pub(super) rng: &'a mut ChaCha20Rng,
 }
 
-/// What came of an errand.
+/// What came of an directory request.
 #[derive(Debug)]
 pub(super) struct Done {
     /// Its number.
@@ -42,7 +42,7 @@ pub(super) struct Done {
 
 /// Errands that are under way, by their circuits.
 #[derive(Default)]
-pub(super) struct Errands {
+pub(super) struct DirRequests {
     out: BTreeMap<CircuitKey, Out>,
     streams: BTreeMap<StreamKey, CircuitKey>,
     done: Vec<Done>,
@@ -50,7 +50,7 @@ pub(super) struct Errands {
 
 /// One of them.
 struct Out {
-    errand: Errand,
+    dir_request: DirRequest,
     relay: [u8; 20],
     /// Bytes of the request that found room.
     said: usize,
@@ -70,15 +70,15 @@ impl Out {
     }
 }
 
-impl Errands {
-    /// What came of errands since the last call.
+impl DirRequests {
+    /// What came of directory requests since the last call.
     pub(super) fn done(&mut self) -> Vec<Done> {
         std::mem::take(&mut self.done)
     }
 
     /// Sets out: to the authority that is named, or to one of the guards.
-    pub(super) fn begin(&mut self, at: &mut At<'_>, errand: Errand) {
-        let whom = match &errand.authority {
+    pub(super) fn begin(&mut self, at: &mut At<'_>, dir_request: DirRequest) {
+        let whom = match &dir_request.authority {
             Some(target) => {
                 let hop = Hop { target: target.clone(), key: HopKey::Fast };
                 Some((at.circmgr.key(), hop))
@@ -86,17 +86,17 @@ impl Errands {
             None => at.circmgr.cache(at.unix, at.rng),
         };
         let Some((circuit, hop)) = whom else {
-            let (number, outcome) = (errand.number, Err(Failure::Unreachable));
+            let (number, outcome) = (dir_request.number, Err(Failure::Unreachable));
             return self.done.push(Done { number, relay: None, outcome });
         };
-        let answer = ResponseReader::new(errand.limit);
+        let answer = ResponseReader::new(dir_request.limit);
         let (relay, deadline) = (hop.target.rsa, at.now + PATIENCE);
-        let out = Out { errand, relay, said: 0, answer, begun: at.now, got: 0, deadline };
+        let out = Out { dir_request, relay, said: 0, answer, begun: at.now, got: 0, deadline };
         self.out.insert(circuit, out);
         at.core.handle(at.now, Input::Build { circuit, hops: vec![hop] });
     }
 
-    /// Whether an output is about an errand.
+    /// Whether an output is about an directory request.
     pub(super) fn concerns(&self, output: &Output) -> bool {
         match output {
             Output::Built { circuit, .. } | Output::CircuitClosed { circuit, .. } => {
@@ -108,7 +108,7 @@ impl Errands {
         }
     }
 
-    /// Does what an output asks for that is about an errand.
+    /// Does what an output asks for that is about an directory request.
     pub(super) fn take(&mut self, at: &mut At<'_>, output: Output) {
         match output {
             Output::Built { circuit, .. } => self.built(at, circuit),
@@ -158,7 +158,7 @@ impl Errands {
     fn say(&mut self, at: &mut At<'_>, stream: StreamKey) {
         let circuit = self.streams.get(&stream);
         let Some(out) = circuit.and_then(|circuit| self.out.get_mut(circuit)) else { return };
-        out.said += at.core.write(at.now, stream, &out.errand.request[out.said..]);
+        out.said += at.core.write(at.now, stream, &out.dir_request.request[out.said..]);
         out.moved(at.now);
     }
 
@@ -176,13 +176,13 @@ impl Errands {
         }
     }
 
-    /// An errand is over, well or not.
+    /// An directory request is over, well or not.
     fn finish(&mut self, at: &mut At<'_>, circuit: CircuitKey, failure: Option<Failure>) {
         let Some(out) = self.out.remove(&circuit) else { return };
         self.streams.retain(|_, other| *other != circuit);
         at.circmgr.cache_left(circuit);
         let outcome = failure.map_or(Ok(out.answer), Err);
-        self.done.push(Done { number: out.errand.number, relay: Some(out.relay), outcome });
+        self.done.push(Done { number: out.dir_request.number, relay: Some(out.relay), outcome });
         at.core.handle(at.now, Input::Destroy { circuit });
     }
 }
@@ -199,12 +199,13 @@ fn stream_of(output: StreamOutput) -> StreamKey {
 mod tests {
     use super::*;
 
-    /// Seconds after which an errand was given up whose answer comes in pieces of so many bytes each 20 s; at most 1,000.
+    /// Seconds after which an directory request was given up whose answer comes in pieces of so many bytes each 20 s; at most 1,000.
     fn lasts(bytes: u64) -> u64 {
-        let errand = Errand { number: 1, authority: None, request: Vec::new(), limit: 1 << 20 };
-        let (answer, begun) = (ResponseReader::new(errand.limit), Time::from_secs(7));
+        let dir_request =
+            DirRequest { number: 1, authority: None, request: Vec::new(), limit: 1 << 20 };
+        let (answer, begun) = (ResponseReader::new(dir_request.limit), Time::from_secs(7));
         let deadline = begun + PATIENCE;
-        let mut out = Out { errand, relay: [1; 20], said: 0, answer, begun, got: 0, deadline };
+        let mut out = Out { dir_request, relay: [1; 20], said: 0, answer, begun, got: 0, deadline };
         (0..1000)
             .step_by(20)
             .find(|&after| {
