@@ -2,13 +2,13 @@
 //! and its files, and its port for requests in the clear and its probes of relays on another.
 //!
 //! The authority is a relay as well, which [`super::relay`] runs: what it publishes goes to us by the [`DirClient`] that [`start`] gives, and
-//! both ports answer from the same `Bureau`.
+//! both ports answer from the same `SharedAnswers`.
 //!
 //! * [`keys`]: the identity, the signing key and its certificate, which is renewed in time.
 //! * `vault`: descriptors, what is known of relays, the last consensus: all on disk before anybody is told.
 //! * `registry`: the thread that owns all that changes (`ledger`) and does what is due; `wall`: what the machine's clock does meanwhile.
 //! * `desk`: the thread of the port in the clear and of probes; `counter`: its connections.
-//! * `bureau`: what both ports and the registry have in common.
+//! * `shared_answers`: what both ports and the registry have in common.
 
 use std::fmt;
 use std::fs::{self, File};
@@ -26,19 +26,19 @@ use anabranch_onion::wire::keys::RelayKeys;
 
 use super::dirclient::{self, DirClient, unix};
 use super::store::{StoreError, locked, private_folder, replace};
-use bureau::{Bureau, Letter};
 use desk::Desk;
 use keys::Cabinet;
 use ledger::Ledger;
 use registry::{Ends, Registry};
+use shared_answers::{Letter, SharedAnswers};
 use vault::Vault;
 
-mod bureau;
 mod counter;
 mod desk;
 pub mod keys;
 mod ledger;
 mod registry;
+mod shared_answers;
 mod vault;
 mod wall;
 
@@ -173,7 +173,7 @@ pub struct Running {
     pub at: Vec<SocketAddr>,
     /// The line that makes a tor part of its network.
     pub line: String,
-    bureau: Arc<Bureau>,
+    shared_answers: Arc<SharedAnswers>,
     threads: [JoinHandle<()>; 2],
     /// Held as long as it runs.
     _lock: File,
@@ -182,7 +182,7 @@ pub struct Running {
 impl Running {
     /// Goes by these settings from now on.
     pub fn adopt(&self, changes: Changes) {
-        self.bureau.write(Letter::Settings(Box::new(changes)));
+        self.shared_answers.write(Letter::Settings(Box::new(changes)));
     }
 
     /// Waits until the last state is written.
@@ -216,14 +216,14 @@ pub fn start(settings: Settings, mut tell: Tell) -> Result<(DirClient, Running),
     let (letters, written) = channel();
     let (probes, wanted) = channel();
     let (bell, heard) = desk_bell().map_err(AuthorityError::System)?;
-    let bureau = Bureau::new(letters, [bell, news]);
+    let shared_answers = SharedAnswers::new(letters, [bell, news]);
     let ends = Ends { letters: written, orders, probes };
-    let registry = Registry::new(ledger, Arc::clone(&bureau), ends, cabinet, &settings);
-    let (desk, at) = open(settings.listen, Arc::clone(&bureau), heard, wanted)?;
+    let registry = Registry::new(ledger, Arc::clone(&shared_answers), ends, cabinet, &settings);
+    let (desk, at) = open(settings.listen, Arc::clone(&shared_answers), heard, wanted)?;
     // Without a registry the desk ends as well.
     let thread = thread::Builder::new().name("registry".into());
     let registry = thread.spawn(move || registry.run()).map_err(AuthorityError::System)?;
-    Ok((dirclient, Running { at, line, bureau, threads: [desk, registry], _lock: lock }))
+    Ok((dirclient, Running { at, line, shared_answers, threads: [desk, registry], _lock: lock }))
 }
 
 /// What rings at the desk, and what hears it there.
@@ -236,13 +236,13 @@ fn desk_bell() -> io::Result<(dirclient::Desk, DirClient)> {
 /// Starts the desk's thread, once its addresses are listened at.
 fn open(
     listen: Vec<SocketAddr>,
-    bureau: Arc<Bureau>,
+    shared_answers: Arc<SharedAnswers>,
     heard: DirClient,
     probes: Receiver<Vec<Probe>>,
 ) -> Result<(JoinHandle<()>, Vec<SocketAddr>), AuthorityError> {
     let (ready, listens) = channel();
     // What a thread waits with stays in that thread.
-    let work = move || match Desk::new(&listen, bureau, heard, probes) {
+    let work = move || match Desk::new(&listen, shared_answers, heard, probes) {
         Ok((desk, at)) => {
             let _ = ready.send(Ok(at));
             desk.run();

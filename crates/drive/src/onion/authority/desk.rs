@@ -10,8 +10,8 @@ use anabranch_links::tls::Context;
 use anabranch_multipath::Time;
 use anabranch_onion::authority::reachability::{Output, Probe, Reachability};
 
-use super::bureau::{Bureau, Letter};
 use super::counter::Counter;
+use super::shared_answers::{Letter, SharedAnswers};
 use crate::clock::Clock;
 use crate::onion::answers::Answers;
 use crate::onion::dirclient::{DirClient, unix};
@@ -29,7 +29,7 @@ const BELL: u64 = 0;
 pub(super) struct Desk {
     station: Station<Reachability>,
     counter: Counter,
-    bureau: Arc<Bureau>,
+    shared_answers: Arc<SharedAnswers>,
     /// Where the bell is.
     news: DirClient,
     /// Whom to probe.
@@ -44,7 +44,7 @@ impl Desk {
     /// An address cannot be listened on, or the kernel has nothing left.
     pub(super) fn new(
         listen: &[SocketAddr],
-        bureau: Arc<Bureau>,
+        shared_answers: Arc<SharedAnswers>,
         news: DirClient,
         probes: Receiver<Vec<Probe>>,
     ) -> io::Result<(Desk, Vec<SocketAddr>)> {
@@ -55,7 +55,7 @@ impl Desk {
         station.watch(news.waker(), BELL)?;
         let at = station.addresses()?;
         let (counter, ticked) = (Counter::default(), Time::ZERO);
-        Ok((Desk { station, counter, bureau, news, probes, ticked }, at))
+        Ok((Desk { station, counter, shared_answers, news, probes, ticked }, at))
     }
 
     /// Works until the registry is gone.
@@ -64,7 +64,7 @@ impl Desk {
             match self.turn() {
                 Ok(true) => {}
                 Ok(false) => return,
-                Err(error) => return self.bureau.write(Letter::Ends(error.to_string())),
+                Err(error) => return self.shared_answers.write(Letter::Ends(error.to_string())),
             }
         }
     }
@@ -84,7 +84,7 @@ impl Desk {
         if now.since(self.ticked) >= TICK {
             self.ticked = now;
             self.counter.expire(now);
-            self.bureau.write(Letter::Room(self.station.core.room()));
+            self.shared_answers.write(Letter::Room(self.station.core.room()));
         }
         Ok(goes_on)
     }
@@ -94,12 +94,12 @@ impl Desk {
             Token::File(_) => {
                 // That there is something new is all that we want to know.
                 self.news.take();
-                self.counter.call(now, &self.station.poller, &*self.bureau);
+                self.counter.call(now, &self.station.poller, &*self.shared_answers);
             }
             Token::Listener(place) => self.accept(now, place),
             Token::Link(link) => self.station.take_link(now, link, ready),
             Token::Stream(number) => {
-                self.counter.serve(now, &self.station.poller, number, ready, &*self.bureau);
+                self.counter.serve(now, &self.station.poller, number, ready, &*self.shared_answers);
             }
         }
         self.obey(now);
@@ -109,7 +109,7 @@ impl Desk {
         while let Some(visitor) = self.station.accept(place) {
             let poller = &self.station.poller;
             // One that the kernel cannot watch is closed.
-            let _ = self.counter.enter(now, poller, visitor, self.bureau.longest());
+            let _ = self.counter.enter(now, poller, visitor, self.shared_answers.longest());
         }
     }
 
@@ -130,7 +130,7 @@ impl Desk {
             match output {
                 Output::Link(output) => self.station.obey(now, output),
                 Output::Probed { target, answers } => {
-                    self.bureau.write(Letter::Probed { target, answers, at: unix() });
+                    self.shared_answers.write(Letter::Probed { target, answers, at: unix() });
                 }
             }
         }

@@ -15,9 +15,9 @@ use anabranch_onion::directory::reply::Reply;
 use anabranch_onion::wire::keys::RelayKeys;
 use rand_core::Rng;
 
-use super::bureau::{Bureau, Letter};
 use super::keys::Cabinet;
 use super::ledger::Ledger;
+use super::shared_answers::{Letter, SharedAnswers};
 use super::wall::{Step, Wall, steady};
 use super::{Changes, Told};
 use crate::clock::Clock;
@@ -41,7 +41,7 @@ pub(super) struct Ends {
 /// The thread's state.
 pub(super) struct Registry {
     ledger: Ledger,
-    bureau: Arc<Bureau>,
+    shared_answers: Arc<SharedAnswers>,
     ends: Ends,
     cabinet: Cabinet,
     relay: Arc<RelayKeys>,
@@ -64,7 +64,7 @@ impl Registry {
     /// Of an authority with consensuses of this interval, that is this relay as well.
     pub(super) fn new(
         ledger: Ledger,
-        bureau: Arc<Bureau>,
+        shared_answers: Arc<SharedAnswers>,
         ends: Ends,
         cabinet: Cabinet,
         settings: &super::Settings,
@@ -73,7 +73,7 @@ impl Registry {
         let wall = Wall::new(clock.now(), steady(), unix(), settings.core.interval);
         let mut registry = Registry {
             ledger,
-            bureau,
+            shared_answers,
             ends,
             cabinet,
             relay: Arc::clone(&settings.relay),
@@ -140,7 +140,7 @@ impl Registry {
                 let probes = self.ledger.authority.probes(unix(), room);
                 // The desk looks there when it is rung.
                 if !probes.is_empty() && self.ends.probes.send(probes).is_ok() {
-                    self.bureau.ring();
+                    self.shared_answers.ring();
                 }
             }
             Letter::Settings(changes) => self.adopt(*changes, unix()),
@@ -161,10 +161,10 @@ impl Registry {
     fn give_out(&mut self) {
         let changed = self.ledger.changed();
         let anything = changed.is_some() || !self.verdicts.is_empty();
-        changed.into_iter().for_each(|cache| self.bureau.show(cache));
+        changed.into_iter().for_each(|cache| self.shared_answers.show(cache));
         self.verdicts.drain(..).for_each(|(promise, reply)| promise.keep(reply));
         if anything {
-            self.bureau.ring();
+            self.shared_answers.ring();
         }
     }
 

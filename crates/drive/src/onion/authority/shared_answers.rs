@@ -32,20 +32,20 @@ pub(super) enum Letter {
 }
 
 /// What both ports have in common.
-pub(super) struct Bureau {
+pub(super) struct SharedAnswers {
     /// Held for no longer than it takes to copy a pointer.
     shown: Mutex<Arc<Cache>>,
     letters: Mutex<Sender<Letter>>,
     wholes: Wholes,
     /// Who is told that there is something new: the desk, and the relay.
     bells: Mutex<[NewsSender; 2]>,
-    me: Weak<Bureau>,
+    me: Weak<SharedAnswers>,
 }
 
-impl Bureau {
+impl SharedAnswers {
     /// With nothing to give yet. Letters go to the registry, and news to the desk and to the relay.
-    pub(super) fn new(letters: Sender<Letter>, bells: [NewsSender; 2]) -> Arc<Bureau> {
-        Arc::new_cyclic(|me| Bureau {
+    pub(super) fn new(letters: Sender<Letter>, bells: [NewsSender; 2]) -> Arc<SharedAnswers> {
+        Arc::new_cyclic(|me| SharedAnswers {
             shown: Mutex::default(),
             letters: Mutex::new(letters),
             wholes: Wholes::default(),
@@ -90,7 +90,7 @@ impl Bureau {
     }
 }
 
-impl Answers for Bureau {
+impl Answers for SharedAnswers {
     fn answer(&self, request: &Request, peer: Option<IpAddr>) -> Answer {
         match (request.get, &request.path[..]) {
             (true, _) => self.look_up(request),
@@ -108,7 +108,7 @@ impl Answers for Bureau {
     }
 }
 
-impl fmt::Debug for Bureau {
+impl fmt::Debug for SharedAnswers {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.debug_struct("Bureau").finish_non_exhaustive()
     }
