@@ -7,7 +7,7 @@
 //! * [`keys`]: the identity, the signing key and its certificate, which is renewed in time.
 //! * `vault`: descriptors, what is known of relays, the last consensus: all on disk before anybody is told.
 //! * `registry`: the thread that owns all that changes (`ledger`) and does what is due; `wall`: what the machine's clock does meanwhile.
-//! * `desk`: the thread of the port in the clear and of probes; `counter`: its connections.
+//! * `dir_port`: the thread of the port in the clear and of probes; `dir_connections`: its connections.
 //! * `shared_answers`: what both ports and the registry have in common.
 
 use std::fmt;
@@ -26,15 +26,15 @@ use anabranch_onion::wire::keys::RelayKeys;
 
 use super::dirclient::{self, DirClient, unix};
 use super::store::{StoreError, locked, private_folder, replace};
-use desk::Desk;
+use dir_port::DirPort;
 use keys::Cabinet;
 use ledger::Ledger;
 use registry::{Ends, Registry};
 use shared_answers::{Letter, SharedAnswers};
 use vault::Vault;
 
-mod counter;
-mod desk;
+mod dir_connections;
+mod dir_port;
 pub mod keys;
 mod ledger;
 mod registry;
@@ -219,15 +219,18 @@ pub fn start(settings: Settings, mut tell: Tell) -> Result<(DirClient, Running),
     let shared_answers = SharedAnswers::new(letters, [bell, news]);
     let ends = Ends { letters: written, orders, probes };
     let registry = Registry::new(ledger, Arc::clone(&shared_answers), ends, cabinet, &settings);
-    let (desk, at) = open(settings.listen, Arc::clone(&shared_answers), heard, wanted)?;
+    let (dir_port, at) = open(settings.listen, Arc::clone(&shared_answers), heard, wanted)?;
     // Without a registry the desk ends as well.
     let thread = thread::Builder::new().name("registry".into());
     let registry = thread.spawn(move || registry.run()).map_err(AuthorityError::System)?;
-    Ok((dirclient, Running { at, line, shared_answers, threads: [desk, registry], _lock: lock }))
+    Ok((
+        dirclient,
+        Running { at, line, shared_answers, threads: [dir_port, registry], _lock: lock },
+    ))
 }
 
 /// What rings at the desk, and what hears it there.
-fn desk_bell() -> io::Result<(dirclient::Desk, DirClient)> {
+fn desk_bell() -> io::Result<(dirclient::DirPort, DirClient)> {
     // Nobody gives orders to a desk.
     let (heard, bell, _) = DirClient::counters()?;
     Ok((bell, heard))
@@ -242,10 +245,10 @@ fn open(
 ) -> Result<(JoinHandle<()>, Vec<SocketAddr>), AuthorityError> {
     let (ready, listens) = channel();
     // What a thread waits with stays in that thread.
-    let work = move || match Desk::new(&listen, shared_answers, heard, probes) {
-        Ok((desk, at)) => {
+    let work = move || match DirPort::new(&listen, shared_answers, heard, probes) {
+        Ok((dir_port, at)) => {
             let _ = ready.send(Ok(at));
-            desk.run();
+            dir_port.run();
         }
         Err(error) => drop(ready.send(Err(error))),
     };

@@ -25,7 +25,7 @@ const PIECE: usize = 16 << 10;
 
 /// All connections, by their numbers.
 #[derive(Default)]
-pub(super) struct Counter {
+pub(super) struct DirConnections {
     visitors: BTreeMap<u64, Visitor>,
     last: u64,
 }
@@ -49,7 +49,7 @@ enum Stage {
     Leaving,
 }
 
-impl Counter {
+impl DirConnections {
     /// Takes a connection.
     ///
     /// # Errors

@@ -10,7 +10,7 @@ use anabranch_links::tls::Context;
 use anabranch_multipath::Time;
 use anabranch_onion::authority::reachability::{Output, Probe, Reachability};
 
-use super::counter::Counter;
+use super::dir_connections::DirConnections;
 use super::shared_answers::{Letter, SharedAnswers};
 use crate::clock::Clock;
 use crate::onion::answers::Answers;
@@ -26,9 +26,9 @@ const OPENING: Duration = Duration::from_secs(10);
 const BELL: u64 = 0;
 
 /// The thread's state.
-pub(super) struct Desk {
+pub(super) struct DirPort {
     station: Station<Reachability>,
-    counter: Counter,
+    dir_connections: DirConnections,
     shared_answers: Arc<SharedAnswers>,
     /// Where the bell is.
     news: DirClient,
@@ -37,7 +37,7 @@ pub(super) struct Desk {
     ticked: Time,
 }
 
-impl Desk {
+impl DirPort {
     /// Listens at these addresses; with those that are listened at.
     ///
     /// # Errors
@@ -47,15 +47,15 @@ impl Desk {
         shared_answers: Arc<SharedAnswers>,
         news: DirClient,
         probes: Receiver<Vec<Probe>>,
-    ) -> io::Result<(Desk, Vec<SocketAddr>)> {
+    ) -> io::Result<(DirPort, Vec<SocketAddr>)> {
         let context = Context::new(unix()).map_err(io::Error::other)?;
         let reachability = Reachability::new(PROBES, Box::new(crate::onion::generator()?));
         let mut station = Station::new(Clock::start(), reachability, context, listen, Vec::new())?;
         station.links.patience = OPENING;
         station.watch(news.waker(), BELL)?;
         let at = station.addresses()?;
-        let (counter, ticked) = (Counter::default(), Time::ZERO);
-        Ok((Desk { station, counter, shared_answers, news, probes, ticked }, at))
+        let (dir_connections, ticked) = (DirConnections::default(), Time::ZERO);
+        Ok((DirPort { station, dir_connections, shared_answers, news, probes, ticked }, at))
     }
 
     /// Works until the registry is gone.
@@ -83,7 +83,7 @@ impl Desk {
         self.obey(now);
         if now.since(self.ticked) >= TICK {
             self.ticked = now;
-            self.counter.expire(now);
+            self.dir_connections.expire(now);
             self.shared_answers.write(Letter::Room(self.station.core.room()));
         }
         Ok(goes_on)
@@ -94,12 +94,18 @@ impl Desk {
             Token::File(_) => {
                 // That there is something new is all that we want to know.
                 self.news.take();
-                self.counter.call(now, &self.station.poller, &*self.shared_answers);
+                self.dir_connections.call(now, &self.station.poller, &*self.shared_answers);
             }
             Token::Listener(place) => self.accept(now, place),
             Token::Link(link) => self.station.take_link(now, link, ready),
             Token::Stream(number) => {
-                self.counter.serve(now, &self.station.poller, number, ready, &*self.shared_answers);
+                self.dir_connections.serve(
+                    now,
+                    &self.station.poller,
+                    number,
+                    ready,
+                    &*self.shared_answers,
+                );
             }
         }
         self.obey(now);
@@ -109,7 +115,7 @@ impl Desk {
         while let Some(visitor) = self.station.accept(place) {
             let poller = &self.station.poller;
             // One that the kernel cannot watch is closed.
-            let _ = self.counter.enter(now, poller, visitor, self.shared_answers.longest());
+            let _ = self.dir_connections.enter(now, poller, visitor, self.shared_answers.longest());
         }
     }
 
