@@ -40,7 +40,7 @@ mod ledger;
 mod registry;
 mod shared_answers;
 mod vault;
-mod wall;
+mod wall_clock;
 
 /// The file with our `DirAuthority` line, for `--authorities` and for torrc's `%include`.
 const LINE: &str = "authorities";

@@ -9,7 +9,7 @@ use anabranch_onion::wire::dirkeys::SignatureError;
 use anabranch_onion::wire::netdoc::AuthorityCert;
 
 use super::vault::Vault;
-use super::wall::steady;
+use super::wall_clock::steady;
 use super::{Tell, Told};
 use crate::onion::store::StoreError;
 

@@ -18,7 +18,7 @@ use rand_core::Rng;
 use super::keys::Cabinet;
 use super::ledger::Ledger;
 use super::shared_answers::{Letter, SharedAnswers};
-use super::wall::{Step, Wall, steady};
+use super::wall_clock::{Step, WallClock, steady};
 use super::{Changes, Told};
 use crate::clock::Clock;
 use crate::onion::answers::Promise;
@@ -55,7 +55,7 @@ pub(super) struct Registry {
     retry: u64,
     clock: Clock,
     ticked: Time,
-    wall: Wall,
+    wall: WallClock,
     /// Answers that are given once what has changed is.
     verdicts: Vec<(Promise, Reply)>,
 }
@@ -70,7 +70,7 @@ impl Registry {
         settings: &super::Settings,
     ) -> Registry {
         let clock = Clock::start();
-        let wall = Wall::new(clock.now(), steady(), unix(), settings.core.interval);
+        let wall = WallClock::new(clock.now(), steady(), unix(), settings.core.interval);
         let mut registry = Registry {
             ledger,
             shared_answers,

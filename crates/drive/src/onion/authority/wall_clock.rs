@@ -19,7 +19,7 @@ pub(super) struct Step {
 }
 
 /// The clock as it was when we last looked; all in seconds.
-pub(super) struct Wall {
+pub(super) struct WallClock {
     /// What it is ahead of the time that we were awake for, and of the time since the machine started.
     awake: i64,
     started: i64,
@@ -29,11 +29,11 @@ pub(super) struct Wall {
     trusted: u64,
 }
 
-impl Wall {
+impl WallClock {
     /// As it is now, for an authority with consensuses of this interval.
-    pub(super) fn new(now: Time, steady: u64, unix: u64, interval: u64) -> Wall {
+    pub(super) fn new(now: Time, steady: u64, unix: u64, interval: u64) -> WallClock {
         let (awake, started) = ahead(now, steady, unix);
-        Wall { awake, started, settling: SETTLING.min(interval), set: 0, trusted: 0 }
+        WallClock { awake, started, settling: SETTLING.min(interval), set: 0, trusted: 0 }
     }
 
     /// What it did since the last call, if anything.
@@ -86,14 +86,14 @@ mod tests {
     const UNIX: u64 = 1_800_000_000;
 
     /// The wall after so many seconds of which the machine slept some, with a clock that was set forward by so many.
-    fn look(wall: &mut Wall, after: u64, slept: u64, set: i64) -> Option<Step> {
+    fn look(wall: &mut WallClock, after: u64, slept: u64, set: i64) -> Option<Step> {
         let unix = (UNIX + after).saturating_add_signed(set);
         wall.look(Time::from_secs(after - slept), 50 + after, unix)
     }
 
     #[test]
     fn a_step_is_told_once_and_drift_and_corrections_are_not() {
-        let mut wall = Wall::new(Time::ZERO, 50, UNIX, 3600);
+        let mut wall = WallClock::new(Time::ZERO, 50, UNIX, 3600);
         assert_eq!(look(&mut wall, 60, 0, 0), None);
         assert_eq!(look(&mut wall, 120, 0, 3), None, "it was corrected");
         assert_eq!(look(&mut wall, 180, 0, 3600), Some(Step { by: 3600, set: 3600 }));
@@ -103,7 +103,7 @@ mod tests {
 
     #[test]
     fn a_machine_that_slept_is_trusted_and_a_clock_that_was_set_is_not_until_it_settles() {
-        let mut wall = Wall::new(Time::ZERO, 50, UNIX, 3600);
+        let mut wall = WallClock::new(Time::ZERO, 50, UNIX, 3600);
         assert_eq!(look(&mut wall, 9_000, 8_000, 0), Some(Step { by: 8_000, set: 0 }));
         assert!(wall.is_trusted(9_050));
         look(&mut wall, 9_060, 8_000, 86_400);
@@ -117,7 +117,7 @@ mod tests {
 
     #[test]
     fn short_intervals_settle_soon() {
-        let mut wall = Wall::new(Time::ZERO, 50, UNIX, 10);
+        let mut wall = WallClock::new(Time::ZERO, 50, UNIX, 10);
         look(&mut wall, 100, 0, 86_400);
         assert!(!wall.is_trusted(159) && wall.is_trusted(160));
     }
