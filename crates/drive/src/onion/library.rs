@@ -9,14 +9,14 @@ use anabranch_onion::directory::cache::Cache;
 use anabranch_onion::directory::http::Request;
 
 use super::answers::{Answer, Answers};
+use super::compressed::CompressedBodies;
 use super::dirclient::{News, NewsSender};
-use super::wholes::Wholes;
 
 /// The latest cache, for all who answer.
 pub(super) struct Library {
     /// Held for no longer than it takes to copy a pointer.
     shown: Mutex<Arc<Cache>>,
-    wholes: Wholes,
+    compressed: CompressedBodies,
     /// Who is told that there is something new for those who wait.
     bell: Mutex<NewsSender>,
     me: Weak<Library>,
@@ -27,7 +27,7 @@ impl Library {
     pub(super) fn new(bell: NewsSender) -> Arc<Library> {
         Arc::new_cyclic(|me| Library {
             shown: Mutex::default(),
-            wholes: Wholes::default(),
+            compressed: CompressedBodies::default(),
             bell: Mutex::new(bell),
             me: me.clone(),
         })
@@ -54,7 +54,7 @@ impl Answers for Library {
                 me.ring();
             }
         };
-        let whole = self.wholes.answer(&cache, request, ring);
+        let whole = self.compressed.answer(&cache, request, ring);
         whole.unwrap_or_else(|| Answer::Reply(cache.find(request)))
     }
 }

@@ -9,13 +9,14 @@
 //! * [`authority`]: a directory authority's thread beside its relay.
 //! * [`metrics`]: a relay's numbers for Prometheus.
 //! * [`dirclient`]: the thread that talks to authorities; what it has to give is in its `library`, and
-//!   `wholes` packs what takes long.
+//!   `compressed` packs what takes long.
 //! * [`reload`]: settings that are read again while any of them runs; [`skew`]: whose clock is wrong.
 
 pub mod answers;
 pub mod authorities;
 pub mod authority;
 pub mod client;
+mod compressed;
 mod conn;
 pub mod dirclient;
 mod dns;
@@ -34,7 +35,6 @@ pub mod skew;
 pub mod state;
 mod station;
 pub mod store;
-mod wholes;
 
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;

@@ -14,8 +14,8 @@ use anabranch_onion::wire::extend::Target;
 
 use super::Changes;
 use crate::onion::answers::{Answer, Answers, Promise};
+use crate::onion::compressed::CompressedBodies;
 use crate::onion::dirclient::{News, NewsSender};
-use crate::onion::wholes::Wholes;
 
 /// What the registry is told.
 pub(super) enum Letter {
@@ -36,7 +36,7 @@ pub(super) struct SharedAnswers {
     /// Held for no longer than it takes to copy a pointer.
     shown: Mutex<Arc<Cache>>,
     letters: Mutex<Sender<Letter>>,
-    wholes: Wholes,
+    compressed: CompressedBodies,
     /// Who is told that there is something new: the desk, and the relay.
     bells: Mutex<[NewsSender; 2]>,
     me: Weak<SharedAnswers>,
@@ -48,7 +48,7 @@ impl SharedAnswers {
         Arc::new_cyclic(|me| SharedAnswers {
             shown: Mutex::default(),
             letters: Mutex::new(letters),
-            wholes: Wholes::default(),
+            compressed: CompressedBodies::default(),
             bells: Mutex::new(bells),
             me: me.clone(),
         })
@@ -85,7 +85,7 @@ impl SharedAnswers {
                 me.ring();
             }
         };
-        let whole = self.wholes.answer(&cache, request, ring);
+        let whole = self.compressed.answer(&cache, request, ring);
         whole.unwrap_or_else(|| Answer::Reply(cache.find(request)))
     }
 }

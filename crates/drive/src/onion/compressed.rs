@@ -25,7 +25,7 @@ type Kind = (String, Encoding);
 
 /// The answers.
 #[derive(Debug, Default)]
-pub(super) struct Wholes(Arc<Mutex<Shelf>>);
+pub(super) struct CompressedBodies(Arc<Mutex<Shelf>>);
 
 #[derive(Debug, Default)]
 struct Shelf {
@@ -36,7 +36,7 @@ struct Shelf {
     coming: BTreeMap<(u64, Kind), Promise>,
 }
 
-impl Wholes {
+impl CompressedBodies {
     /// What becomes of this request, if it is one of these. `ring` is called when there is something new, by another thread.
     pub(super) fn answer(
         &self,
@@ -61,7 +61,7 @@ impl Wholes {
         let promise = shelf.coming.entry((edition, kind.clone())).or_default().clone();
         drop(shelf);
         let (shelf, cache, request) = (Arc::clone(&self.0), Arc::clone(cache), request.clone());
-        let (kept, made, mine) = (promise.clone(), Wholes(shelf), kind.clone());
+        let (kept, made, mine) = (promise.clone(), CompressedBodies(shelf), kind.clone());
         let work = move || {
             let reply = cache.find(&request);
             made.shelf().put(edition, mine, &reply);
@@ -126,11 +126,11 @@ mod tests {
 
     #[test]
     fn an_answer_is_packed_once_until_descriptors_change() {
-        let (wholes, mut cache) = (Wholes::default(), cache(3));
+        let (compressed, mut cache) = (CompressedBodies::default(), cache(3));
         let (rung, rings) = channel();
         let ask = |cache: &Arc<Cache>, encoding| {
             let rung = rung.clone();
-            wholes.answer(cache, &request(PATHS[0], encoding), move || rung.send(()).unwrap())
+            compressed.answer(cache, &request(PATHS[0], encoding), move || rung.send(()).unwrap())
         };
         let Some(Answer::Promised(promise)) = ask(&cache, Encoding::Zstd) else { panic!() };
         rings.recv().unwrap();
@@ -144,25 +144,27 @@ mod tests {
         let Some(Answer::Promised(promise)) = ask(&cache, Encoding::Zstd) else { panic!() };
         rings.recv().unwrap();
         assert!(!first.shares(&promise.kept().unwrap()));
-        assert_eq!(wholes.shelf().ready.len(), 1, "what was is forgotten");
-        assert!(wholes.answer(&cache, &request("/tor/keys/all", Encoding::Zstd), || ()).is_none());
+        assert_eq!(compressed.shelf().ready.len(), 1, "what was is forgotten");
+        assert!(
+            compressed.answer(&cache, &request("/tor/keys/all", Encoding::Zstd), || ()).is_none()
+        );
     }
 
     #[test]
     fn a_long_list_is_packed_elsewhere_and_not_kept() {
-        let (wholes, (rung, rings)) = (Wholes::default(), channel());
+        let (compressed, (rung, rings)) = (CompressedBodies::default(), channel());
         let list = |ids: std::ops::Range<u8>| {
             let names: Vec<String> = ids.map(|id| format!("{id:02x}").repeat(20)).collect();
             request(&format!("/tor/server/fp/{}", names.join("+")), Encoding::Deflate)
         };
         let cache = cache(90);
-        assert!(wholes.answer(&cache, &list(0..30), || ()).is_none(), "210 kB");
+        assert!(compressed.answer(&cache, &list(0..30), || ()).is_none(), "210 kB");
         let ring = move || rung.send(()).unwrap();
-        let Some(Answer::Promised(promise)) = wholes.answer(&cache, &list(0..80), ring) else {
+        let Some(Answer::Promised(promise)) = compressed.answer(&cache, &list(0..80), ring) else {
             panic!("560 kB are promised");
         };
         rings.recv().unwrap();
-        assert_eq!((promise.kept().unwrap().status(), wholes.shelf().ready.len()), (200, 0));
+        assert_eq!((promise.kept().unwrap().status(), compressed.shelf().ready.len()), (200, 0));
     }
 
     #[test]
