@@ -28,22 +28,22 @@ use crate::clock::Clock;
 use crate::files;
 use crate::manager::tell;
 use clocked::Clocked;
-use hands::{Hands, Order};
 use history::Kept;
 use linkkeys::{LinkKeys, link_key};
 pub use live::{Changes, Live};
 use self_test::{SelfTest, Tested};
 use shard::{Newcomer, Parts, Shard};
+use workers::{Order, Workers};
 
 mod answers;
 mod clocked;
 mod exits;
-mod hands;
 mod history;
 mod linkkeys;
 mod live;
 mod self_test;
 mod shard;
+mod workers;
 
 /// Tokens of the first shard's single files, beside those of each.
 const STOP: u64 = 0;
@@ -166,23 +166,23 @@ pub fn run_rereading(
     files::raise_limit();
     stop.set_nonblocking(true)?;
     let watch = &mut Clocked::new(watch, settings.dirclient.authorities());
-    let mut head = Head::start(settings, stop, reload)?;
-    watch.listening(&head.shard.station.addresses()?);
+    let mut main = MainShard::start(settings, stop, reload)?;
+    watch.listening(&main.shard.station.addresses()?);
     tell(&[NotifyState::Ready, NotifyState::Status(READY)]);
-    if let Some(trouble) = head.shard.trouble() {
+    if let Some(trouble) = main.shard.trouble() {
         watch.note(trouble);
     }
-    while head.turn(stop, watch)? {}
-    if let Err(error) = head.kept.write() {
+    while main.turn(stop, watch)? {}
+    if let Err(error) = main.kept.write() {
         watch.note(&format!("{error}; what was carried of late is forgotten"));
     }
     Ok(())
 }
 
 /// The first shard with the others at hand, and what there is but once.
-struct Head<'r> {
+struct MainShard<'r> {
     shard: Shard,
-    hands: Hands,
+    workers: Workers,
     entrance: Entrance,
     settings: Settings,
     kept: Kept,
@@ -203,12 +203,12 @@ struct Head<'r> {
     ends: Option<[Time; 2]>,
 }
 
-impl<'r> Head<'r> {
+impl<'r> MainShard<'r> {
     fn start(
         settings: Settings,
         stop: &UnixStream,
         reload: Option<Reload<'r, Changes>>,
-    ) -> io::Result<Head<'r>> {
+    ) -> io::Result<MainShard<'r>> {
         let key = link_key(settings.keys.keys())?;
         let [rate, burst, _] = settings.live.description.bandwidth;
         let meters = [Meter::full(rate, burst), Meter::full(rate, burst)];
@@ -217,11 +217,11 @@ impl<'r> Head<'r> {
         shard.station.watch(stop, STOP)?;
         shard.station.watch(settings.dirclient.waker(), DIRECTORY)?;
         reload.iter().try_for_each(|reload| shard.station.watch(&reload.hangup, HANGUP))?;
-        let hands = Hands::start(parts)?;
+        let workers = Workers::start(parts)?;
         let kept = Kept::read(settings.keys.data()).map_err(io::Error::other)?;
-        let head = Head {
+        let main = MainShard {
             shard,
-            hands,
+            workers,
             entrance: Entrance::default(),
             settings,
             kept,
@@ -236,8 +236,8 @@ impl<'r> Head<'r> {
             describe_at: Time::ZERO + DESCRIBE,
             ends: None,
         };
-        head.describe();
-        Ok(head)
+        main.describe();
+        Ok(main)
     }
 
     /// Waits, takes what is ready to the core, does what the core says; false if it is time to end.
@@ -258,7 +258,7 @@ impl<'r> Head<'r> {
         }
         if now.since(self.ticked) >= TICK {
             self.ticked = now;
-            self.hands.listen(watch)?;
+            self.workers.listen(watch)?;
             let numbers = self.numbers();
             self.kept.note(now, unix(), numbers.carried);
             watch.numbers(now, &numbers);
@@ -270,7 +270,7 @@ impl<'r> Head<'r> {
     }
 
     fn numbers(&self) -> Numbers {
-        let mut numbers = self.hands.numbers().with(&self.shard.numbers());
+        let mut numbers = self.workers.numbers().with(&self.shard.numbers());
         let of_tests = self.self_test.carried();
         (0..2).for_each(|way| numbers.carried[way] += of_tests[way]);
         Numbers { refused: self.entrance.refused(), ..numbers }
@@ -336,7 +336,7 @@ impl<'r> Head<'r> {
         match credentials(self.settings.keys.keys(), &self.certificate, unix()) {
             Ok(credentials) => {
                 let (responder, initiator) = roles(credentials);
-                self.hands.tell(|| Order::Roles(responder.clone(), initiator.clone()));
+                self.workers.tell(|| Order::Roles(responder.clone(), initiator.clone()));
                 self.shard.station.core.set_roles(responder, initiator);
             }
             Err(error) => watch.note(&error.to_string()),
@@ -350,7 +350,7 @@ impl<'r> Head<'r> {
         let context = context.map_err(io::Error::other)?;
         self.certificate.clone_from(&key.certificate);
         self.certify(watch);
-        self.hands.tell(|| Order::Tls(context.clone()));
+        self.workers.tell(|| Order::Tls(context.clone()));
         self.shard.station.links.set_context(context);
         Ok(())
     }
@@ -364,7 +364,7 @@ impl<'r> Head<'r> {
         match renewed {
             Ok(false) => {}
             Ok(true) => {
-                self.hands.tell(|| Order::OnionKeys(keys.onion_keys()));
+                self.workers.tell(|| Order::OnionKeys(keys.onion_keys()));
                 self.shard.station.core.set_onion_keys(keys.onion_keys());
                 self.settings.dirclient.sign_with(Arc::clone(keys.keys()));
             }
@@ -377,7 +377,7 @@ impl<'r> Head<'r> {
         while let Some((socket, peer)) = self.shard.station.accept(place) {
             // Whoever has too many is closed, before anything is done for it.
             let Some(place) = self.entrance.admit(now, peer.ip()) else { continue };
-            if let Some(newcomer) = self.hands.hand(Newcomer { socket, peer, place }) {
+            if let Some(newcomer) = self.workers.hand(Newcomer { socket, peer, place }) {
                 self.shard.accept(newcomer, watch);
             }
         }
@@ -390,13 +390,13 @@ impl<'r> Head<'r> {
                     self.entrance.set_network(&network);
                     let params = super::params(&network);
                     let padding = network.params().padding;
-                    self.hands.tell(|| Order::Params(Arc::clone(&params), padding));
+                    self.workers.tell(|| Order::Params(Arc::clone(&params), padding));
                     self.shard.station.core.set_params(params);
                     self.shard.station.core.set_padding(padding);
                     self.network = Some(network);
                 }
                 News::Cache(cache) => {
-                    self.hands.tell(|| Order::Cache(Arc::clone(&cache)));
+                    self.workers.tell(|| Order::Cache(Arc::clone(&cache)));
                     self.shard.set_cache(now, cache);
                 }
                 News::Ready | News::DirRequest(_) | News::Fetched(_) => {}

@@ -11,8 +11,8 @@ use anabranch_onion::wire::cell::CELL;
 use sd_notify::NotifyState;
 
 use super::clocked::Clocked;
-use super::hands::Order;
-use super::{DESCRIBE, Head, READY, Watch};
+use super::workers::Order;
+use super::{DESCRIBE, MainShard, READY, Watch};
 use crate::manager::tell;
 use crate::onion::authorities::Authority;
 use crate::onion::reload::{Asked, Renewed};
@@ -72,7 +72,7 @@ pub struct Changes {
     pub authorities: Option<Vec<Authority>>,
 }
 
-impl Head<'_> {
+impl MainShard<'_> {
     /// SIGHUP has come: false if it is to end.
     pub(super) fn on_hangup(&mut self, watch: &mut Clocked<'_>) -> bool {
         let Some(reload) = &mut self.reload else { return true };
@@ -99,7 +99,7 @@ impl Head<'_> {
             self.meters.iter().for_each(|meter| meter.set(rate, burst));
         }
         let behaviour = live.behaviour(self.settings.threads);
-        self.hands.tell(|| Order::Live(Box::new(live.clone()), behaviour));
+        self.workers.tell(|| Order::Live(Box::new(live.clone()), behaviour));
         self.shard.adopt(&live, behaviour);
         self.settings.live = live;
         self.describe();

@@ -46,8 +46,8 @@ enum Told {
 }
 
 /// All further shards.
-pub(super) struct Hands {
-    hands: Vec<Hand>,
+pub(super) struct Workers {
+    workers: Vec<Hand>,
     told: Receiver<Told>,
     numbers: Vec<Numbers>,
     /// Who is to take the next link: 0 is the first shard itself.
@@ -61,26 +61,26 @@ struct Hand {
     thread: Option<JoinHandle<()>>,
 }
 
-impl Hands {
-    /// Sets shards to work. Each is put together on its own thread; if that fails, [`Hands::listen`] says so.
+impl Workers {
+    /// Sets shards to work. Each is put together on its own thread; if that fails, [`Workers::listen`] says so.
     ///
     /// # Errors
     /// The kernel's: it gives no thread.
-    pub(super) fn start(shards: Vec<Parts>) -> io::Result<Hands> {
+    pub(super) fn start(shards: Vec<Parts>) -> io::Result<Workers> {
         let (teller, told) = channel();
         let numbers = vec![Numbers::default(); shards.len()];
         let start = |(number, shard)| Hand::start(number, shard, teller.clone());
-        let hands = shards.into_iter().enumerate().map(start).collect::<io::Result<Vec<_>>>()?;
-        Ok(Hands { hands, told, numbers, turn: 0 })
+        let workers = shards.into_iter().enumerate().map(start).collect::<io::Result<Vec<_>>>()?;
+        Ok(Workers { workers, told, numbers, turn: 0 })
     }
 
     /// Hands a connection to whose turn it is; given back if that is the first shard.
     pub(super) fn hand(&mut self, newcomer: Newcomer) -> Option<Newcomer> {
         let turn = self.turn;
-        self.turn = (turn + 1) % (self.hands.len() + 1);
+        self.turn = (turn + 1) % (self.workers.len() + 1);
         match turn.checked_sub(1) {
             Some(hand) => {
-                self.hands[hand].tell(Order::Link(newcomer));
+                self.workers[hand].tell(Order::Link(newcomer));
                 None
             }
             None => Some(newcomer),
@@ -89,7 +89,7 @@ impl Hands {
 
     /// Tells all of them.
     pub(super) fn tell(&self, order: impl Fn() -> Order) {
-        self.hands.iter().for_each(|hand| hand.tell(order()));
+        self.workers.iter().for_each(|hand| hand.tell(order()));
     }
 
     /// Passes on what they have told.
