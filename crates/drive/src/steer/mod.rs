@@ -22,7 +22,7 @@
 //! (settings of the machine) the last of them puts back. What a name stood for is written down with it: it may be
 //! somebody else's when it is undone.
 
-mod berth;
+mod claim;
 mod error;
 mod fence;
 mod lead;

@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use anabranch_comps::Pinned;
 
-use super::berth::Berth;
+use super::claim::Claim;
 use super::fence::Fence;
 use super::lead::{self, Led};
 use super::ledger::{self, Ledger, Notes};
@@ -74,8 +74,8 @@ impl Steering {
         let namespace = plan.request.netns.is_some().then(Namespace::new).transpose();
         let namespace = namespace.map_err(&making)?;
         let number = namespace.as_ref().map(|namespace| namespace.run(named::number)).transpose();
-        let berth = Berth::take(&mut plan, number.map_err(making)?)?;
-        let Berth { ledger, notes, settings, lent, adopted, others, mut warnings } = berth;
+        let claim = Claim::take(&mut plan, number.map_err(making)?)?;
+        let Claim { ledger, notes, settings, lent, adopted, others, mut warnings } = claim;
         let (ledger, fences, guard, inside) = (Some(ledger), Vec::new(), None, None);
         let (tun, tally) = (0, None);
         let mut steering =

@@ -13,7 +13,7 @@ use super::{Plan, SteerError};
 
 /// A slot, locked, and what is to be done and undone in it, written down.
 #[derive(Debug)]
-pub(super) struct Berth {
+pub(super) struct Claim {
     pub(super) ledger: Ledger,
     /// What this run is to undo.
     pub(super) notes: Notes,
@@ -29,13 +29,13 @@ pub(super) struct Berth {
     pub(super) warnings: Vec<String>,
 }
 
-impl Berth {
+impl Claim {
     /// Takes the slot of a killed run, or a free one; `namespace` is the number of the one that is to be named. Nothing is
     /// undone for a run that cannot come about: what was left still keeps packets from leaving.
     ///
     /// # Errors
     /// Somebody or something is in the way.
-    pub(super) fn take(plan: &mut Plan, namespace: Option<u64>) -> Result<Berth, SteerError> {
+    pub(super) fn take(plan: &mut Plan, namespace: Option<u64>) -> Result<Claim, SteerError> {
         let asking = SteerError::system("using /run/anabranch");
         let here = namespace_number()?;
         let _alone = ledger::alone().map_err(&asking)?;
@@ -52,7 +52,7 @@ impl Berth {
             left.push((free, Notes::default()));
         }
         let (ledger, before) = left.remove(place);
-        let mut berth = Berth {
+        let mut claim = Claim {
             ledger,
             notes: before,
             settings: Vec::new(),
@@ -61,12 +61,12 @@ impl Berth {
             others: left,
             warnings,
         };
-        match berth.fill(plan, namespace, needed) {
-            Err(error) if berth.warnings.is_empty() => {
-                let _ = berth.ledger.discard();
+        match claim.fill(plan, namespace, needed) {
+            Err(error) if claim.warnings.is_empty() => {
+                let _ = claim.ledger.discard();
                 Err(error)
             }
-            other => other.map(|()| berth),
+            other => other.map(|()| claim),
         }
     }
 
