@@ -132,7 +132,7 @@ pub fn run_rereading(
     watch: &mut dyn FnMut(Happening),
 ) -> io::Result<()> {
     files::raise_limit();
-    let mut desk = Desk::new(settings, rng, stop, reload)?;
+    let mut desk = ClientLoop::new(settings, rng, stop, reload)?;
     watch(Happening::Listening(desk.station.addresses()?));
     tell(&[NotifyState::Ready]);
     while desk.turn(watch)? {}
@@ -141,7 +141,7 @@ pub fn run_rereading(
 }
 
 /// The two cores, their sockets, and the programs.
-struct Desk<'r> {
+struct ClientLoop<'r> {
     station: Station<Client>,
     circmgr: CircuitManager,
     programs: Programs,
@@ -161,13 +161,13 @@ struct Desk<'r> {
     ticked: Time,
 }
 
-impl<'r> Desk<'r> {
+impl<'r> ClientLoop<'r> {
     fn new(
         settings: Settings,
         mut rng: ChaCha20Rng,
         stop: &UnixStream,
         reload: Option<Reload<'r, Changes>>,
-    ) -> io::Result<Desk<'r>> {
+    ) -> io::Result<ClientLoop<'r>> {
         let kept = Kept::read(&settings.data).map_err(io::Error::other)?;
         let config = Config {
             params: Arc::default(),
@@ -184,7 +184,7 @@ impl<'r> Desk<'r> {
         reload.iter().try_for_each(|reload| station.watch(&reload.hangup, HANGUP))?;
         let wishes = settings.wishes.clone();
         let authorities = settings.dirclient.authorities().iter();
-        Ok(Desk {
+        Ok(ClientLoop {
             station,
             circmgr: CircuitManager::new(kept.guards, &kept.build_times, wishes),
             programs: Programs::new(settings.extended_errors),
@@ -265,7 +265,7 @@ impl<'r> Desk<'r> {
     }
 
     fn take(&mut self, now: Time, ready: Ready, watch: &mut dyn FnMut(Happening)) {
-        let Desk { station, circmgr, programs, .. } = self;
+        let ClientLoop { station, circmgr, programs, .. } = self;
         match Token::of(ready.token) {
             Token::File(NEWS) => self.take_news(now, watch),
             Token::File(HANGUP) => self.on_hangup(watch),
@@ -387,7 +387,7 @@ impl<'r> Desk<'r> {
     }
 
     fn follow(&mut self, now: Time, order: Order, watch: &mut dyn FnMut(Happening)) {
-        let Desk { station, circmgr, programs, .. } = self;
+        let ClientLoop { station, circmgr, programs, .. } = self;
         match order {
             Order::Build(circuit, hops) => station.core.handle(now, Input::Build { circuit, hops }),
             Order::Destroy(circuit) => station.core.handle(now, Input::Destroy { circuit }),
@@ -413,7 +413,7 @@ impl<'r> Desk<'r> {
         act: impl FnOnce(&mut DirRequests, &mut At<'_>) -> T,
     ) -> T {
         let unix = self.station.unix(now);
-        let Desk { station, circmgr, rng, .. } = self;
+        let ClientLoop { station, circmgr, rng, .. } = self;
         let mut at = At { now, unix, core: &mut station.core, circmgr, rng };
         let done = act(&mut self.dir_requests, &mut at);
         for Done { number, relay, outcome } in self.dir_requests.done() {
@@ -427,7 +427,7 @@ impl<'r> Desk<'r> {
         if self.dir_requests.concerns(&output) {
             return self.at_dir_requests(now, |dir_requests, at| dir_requests.take(at, output));
         }
-        let Desk { station, circmgr, programs, .. } = self;
+        let ClientLoop { station, circmgr, programs, .. } = self;
         match output {
             Output::Link(output) => station.obey(now, output),
             Output::Stream(output) => programs.stir(now, station, circmgr, output),
@@ -502,7 +502,7 @@ mod tests {
     use crate::onion::dirclient;
 
     /// A client of an authority that is not there.
-    fn desk(data: &std::path::Path, stop: &UnixStream) -> Desk<'static> {
+    fn desk(data: &std::path::Path, stop: &UnixStream) -> ClientLoop<'static> {
         let line =
             format!("a orport=1 no-v2 v3ident={} 127.0.0.1:1 {}", "0".repeat(40), "1".repeat(40));
         let dirclient = dirclient::Settings {
@@ -523,7 +523,7 @@ mod tests {
             memory: 1 << 20,
             circuitmux: circuitmux::Kind::default(),
         };
-        Desk::new(settings, crate::onion::generator().unwrap(), stop, None).unwrap()
+        ClientLoop::new(settings, crate::onion::generator().unwrap(), stop, None).unwrap()
     }
 
     #[test]
