@@ -30,7 +30,7 @@ pub(crate) enum Timer {
     /// The link's handshake must be done.
     Handshake(LinkId),
     /// A stream of the set that keeps to a rate may send again.
-    StreamTable(SetId),
+    Streams(SetId),
     /// The link may have been silent for long enough to be padded.
     Padding(LinkId),
     /// The link may have been without circuits for too long.
@@ -349,7 +349,7 @@ where
             }
             self.channels.push(now, lane, Command::RELAY, &body);
         }
-        self.timers.extend(set.streams.wake_at().map(|time| (time, Timer::StreamTable(id))));
+        self.timers.extend(set.streams.wake_at().map(|time| (time, Timer::Streams(id))));
         self.tell(id);
     }
 

@@ -397,7 +397,7 @@ pub(crate) trait Node {
             let base = self.base_mut();
             base.timers.pop_first();
             match timer {
-                Timer::StreamTable(set) => base.pump(now, set),
+                Timer::Streams(set) => base.pump(now, set),
                 Timer::Padding(id) => base.look(now, id),
                 Timer::Rest(id) => {
                     if base.is_spare(now, id) {

@@ -26,7 +26,7 @@ pub(crate) struct SetId(pub(crate) u32);
 
 /// The streams, and the leg that they go by.
 pub(crate) struct Set {
-    pub(crate) end: Streams,
+    pub(crate) streams: Streams,
     /// The circuit that is the leg, by its number in the core.
     pub(crate) leg: u32,
 }
@@ -34,13 +34,13 @@ pub(crate) struct Set {
 impl Set {
     /// Of one leg, on which this was agreed.
     pub(crate) fn new(side: Side, agreed: Agreed, params: &Arc<Params>, leg: u32) -> Set {
-        Set { end: Streams::new(side, agreed.sendme_inc.is_some(), params), leg }
+        Set { streams: Streams::new(side, agreed.sendme_inc.is_some(), params), leg }
     }
 
     /// What a leg's congestion control is to know when `queued` cells wait for the leg's link.
     pub(crate) fn outlet(&self, queued: usize) -> Outlet {
         let blocked = queued >= QUEUE_HIGH;
-        Outlet { queued: queued as u64, blocked, wanting: self.end.is_wanting() }
+        Outlet { queued: queued as u64, blocked, wanting: self.streams.is_wanting() }
     }
 
     /// Takes a message of a stream.
@@ -48,7 +48,7 @@ impl Set {
     /// # Errors
     /// What the other end did that it may not do.
     pub(crate) fn take(&mut self, now: Time, message: Message<'_>) -> Result<(), Violation> {
-        self.end.take(now, message).map_err(|broken| match broken {
+        self.streams.take(now, message).map_err(|broken| match broken {
             Broken::Flood => Violation::Flood,
             _ if message.command == RelayCommand::SENDME => Violation::Sendme,
             _ => Violation::Message,

@@ -92,7 +92,7 @@ impl Relay {
         let circuit = self.base.circuits.get(index)?;
         let link = self.base.channels.link(circuit.lane.link)?;
         let wants_directory = command == RelayCommand::BEGIN_DIR;
-        if self.base.sets.get(circuit.set()?.0)?.end.len() >= self.config.max_streams {
+        if self.base.sets.get(circuit.set()?.0)?.streams.len() >= self.config.max_streams {
             return Some(EndReason::RESOURCES);
         }
         if wants_directory {

@@ -223,7 +223,7 @@ pub const ADDRESS_TTL: u32 = 300;
 /// name holds. Clients take EXITPOLICY without an address for word of an exit that lets nothing out
 /// at all.
 pub fn put_refusal(address: IpAddr, ttl: u32) -> Vec<u8> {
-    encode(msg::Streams::new_exitpolicy(address, ttl)).expect("an address always fits")
+    encode(msg::End::new_exitpolicy(address, ttl)).expect("an address always fits")
 }
 
 /// Reads the data of END: why the stream ends, and the address that the exit's policy refuses, if
