@@ -16,7 +16,7 @@ use anabranch_onion::wire::cell::{BODY, Body, CELL, Cells, Command, put_fixed};
 use anabranch_onion::wire::crypto::CurveKeys;
 use anabranch_onion::wire::keys::{RelayKeys, sha256};
 use anabranch_onion::wire::message::{self, Answer, EndReason, Format, Message, RelayCommand};
-use anabranch_onion::{Core, LinkId, LinkInput, LinkOutput, StreamKey, schedule};
+use anabranch_onion::{Core, LinkId, LinkInput, LinkOutput, StreamKey, circuitmux};
 
 use crate::input::Input;
 
@@ -301,7 +301,7 @@ fn relay() -> Relay {
         identity: credentials.identity,
         onion_keys: vec![CurveKeys::from(keys.ntor().0)],
         params: Arc::default(),
-        policy: schedule::Kind::default(),
+        policy: circuitmux::Kind::default(),
         exit: true,
         directory: true,
         allow_private: false,

@@ -1,7 +1,7 @@
 //! A directory authority as a core (dir-spec 3): takes descriptors and what is known of relays' reachability, and gives signed documents.
 //!
 //! It is the only authority of its network, so that its vote is the outcome: it makes consensus and microdescriptors directly from its
-//! [roll](Authority::upload). The core keeps no clock and opens no connection: its owner says the time, probes relays
+//! [router list](Authority::upload). The core keeps no clock and opens no connection: its owner says the time, probes relays
 //! ([`Authority::probes`]) and hands on what clients ask for ([`Authority::documents`]).
 
 use std::collections::{BTreeMap, BTreeSet};

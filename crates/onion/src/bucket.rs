@@ -41,7 +41,8 @@ impl Bucket {
         self.left = self.left.saturating_sub_unsigned(bytes);
     }
 
-    /// When there will be so many, if nothing passes until then; `None` if there are. More than a burst never are at once.
+    /// When `bytes` will be there if none are taken meanwhile; `None` if they are there now. More
+    /// than a burst counts as a burst.
     #[must_use]
     pub fn when(&self, bytes: u64) -> Option<Time> {
         let wanted = i128::from(bytes.min(self.burst));

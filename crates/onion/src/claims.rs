@@ -10,8 +10,8 @@ pub struct Claims {
 }
 
 impl Claims {
-    /// A shard wants to open a link: the shard by whose link to go on. If that is the asker, it is to open one, and to say when that
-    /// is gone ([`Claims::gone`]).
+    /// Call this before `shard` dials `neighbour`. Returns the shard whose link it is to use. If
+    /// that is `shard` itself, it dials, and calls [`Claims::gone`] when the link has ended.
     pub fn claim(&mut self, neighbour: [u8; 20], shard: usize) -> usize {
         match self.held.get(&neighbour).and_then(|shards| shards.first()) {
             Some(&(other, _)) if other != shard => other,

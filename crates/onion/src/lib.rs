@@ -5,13 +5,13 @@
 //!
 //! * **Bytes.** [`wire`] turns bytes into cells, messages, documents and keys, and back. It alone
 //!   knows the `tor-*` crates.
-//! * **A link.** [`channel`] is its handshake (VERSIONS to NETINFO). `channels` has all links of a core,
-//!   which circuit is which on each, and the cells that wait in `queue`; [`schedule`] names the
-//!   circuit whose cell goes next, [`padding`] says when a silent link carries a cell, [`bucket`]
+//! * **A link.** [`channel`] is its handshake (VERSIONS to NETINFO). `channels` has all links of a
+//!   core, which circuit is which on each, and the cells that wait in `queue`; [`circuitmux`] names
+//!   the circuit whose cell goes next, [`padding`] says when a silent link carries a cell, [`bucket`]
 //!   how many bytes it may carry a second.
 //! * **A circuit.** [`handshake`] agrees on its keys and [`crypto`] uses them. `leg` is its flow
 //!   control, whose window [`congestion`] sets. A `set` is the legs that lead to one other end and
-//!   its streams (`end`, each a `stream`).
+//!   its streams (`streams`, each a `stream`).
 //! * **A role.** [`relay`] (guard, middle, exit) and [`client`] are the two cores. `base` and `node`
 //!   are what both do alike; `table` numbers circuits and streams; [`claims`] lets several relay
 //!   cores of one process share links.

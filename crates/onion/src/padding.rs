@@ -16,7 +16,8 @@ use crate::wire::link::Padding as Asked;
 /// The least and the most silence before a cell of padding, in milliseconds; none is sent if both are 0.
 pub type Silence = (u16, u16);
 
-/// A link at whose end is a client, and on which no circuit is, is closed after this time, or up to half as much more (C tor's figure).
+/// A client's link without circuits closes after this time plus a random part of up to half of it
+/// (C tor's figure).
 const CLIENTS_LINK: Duration = Duration::from_secs(180);
 
 /// The `nf_…` parameters of a consensus (param-spec).

@@ -6,7 +6,7 @@
 //!
 //! * [`keys`]: the identity, the signing key and its certificate, which is renewed in time.
 //! * `vault`: descriptors, what is known of relays, the last consensus: all on disk before anybody is told.
-//! * `registry`: the thread that owns all that changes (`ledger`) and does what is due; `wall`: what the machine's clock does meanwhile.
+//! * `registry`: the thread that owns all that changes (`ledger`) and does what is due; `wall_clock`: what the machine's clock does meanwhile.
 //! * `dir_port`: the thread of the port in the clear and of probes; `dir_connections`: its connections.
 //! * `shared_answers`: what both ports and the registry have in common.
 
@@ -220,7 +220,7 @@ pub fn start(settings: Settings, mut tell: Tell) -> Result<(DirClient, Running),
     let ends = Ends { letters: written, orders, probes };
     let registry = Registry::new(ledger, Arc::clone(&shared_answers), ends, cabinet, &settings);
     let (dir_port, at) = open(settings.listen, Arc::clone(&shared_answers), heard, wanted)?;
-    // Without a registry the desk ends as well.
+    // Without a registry the directory port ends as well.
     let thread = thread::Builder::new().name("registry".into());
     let registry = thread.spawn(move || registry.run()).map_err(AuthorityError::System)?;
     Ok((
@@ -229,14 +229,14 @@ pub fn start(settings: Settings, mut tell: Tell) -> Result<(DirClient, Running),
     ))
 }
 
-/// What rings at the desk, and what hears it there.
-fn desk_bell() -> io::Result<(dirclient::DirPort, DirClient)> {
-    // Nobody gives orders to a desk.
+/// What rings at the directory port's thread, and what hears it there.
+fn desk_bell() -> io::Result<(dirclient::NewsSender, DirClient)> {
+    // Nobody gives orders to it.
     let (heard, bell, _) = DirClient::counters()?;
     Ok((bell, heard))
 }
 
-/// Starts the desk's thread, once its addresses are listened at.
+/// Starts the directory port's thread, once its addresses are listened at.
 fn open(
     listen: Vec<SocketAddr>,
     shared_answers: Arc<SharedAnswers>,

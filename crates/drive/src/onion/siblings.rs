@@ -167,8 +167,8 @@ impl Siblings {
         }
     }
 
-    /// The core wants a link to this relay: the sibling by whose link to go on; `None` if one of ours is to be opened, which then counts
-    /// once [`Siblings::count`] or [`Siblings::failed`] was called.
+    /// The link to the sibling that has a link to `neighbour`. `None` if this shard is to dial, and
+    /// then to call [`Siblings::count`] or [`Siblings::failed`].
     pub(super) fn claim(&self, neighbour: [u8; 20]) -> Option<LinkId> {
         let shard = self.claims().claim(neighbour, self.shard);
         (shard != self.shard).then_some(LinkId(FIRST + shard as u64))

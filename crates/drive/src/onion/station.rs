@@ -136,7 +136,8 @@ impl<C: Core> Station<C> {
         self.listeners.iter().map(TcpListener::local_addr).collect()
     }
 
-    /// Who comes next by the listener at this place; `None` if nobody waits. Those for whom no file is left hear it at once.
+    /// Accepts the next connection of the listener `place`; `None` if there is none. Where file
+    /// descriptors run out, a connection is accepted on a spare one and closed at once.
     pub(super) fn accept(&mut self, place: usize) -> Option<(TcpStream, SocketAddr)> {
         self.spare.accept(self.listeners.get(place)?)
     }

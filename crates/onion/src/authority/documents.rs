@@ -1,4 +1,4 @@
-//! The documents that an authority makes of its roll: microdescriptors, and a consensus in both flavours (dir-spec 3.3, 3.8, 3.9).
+//! The documents that an authority makes of its router list: microdescriptors, and a consensus in both flavours (dir-spec 3.3, 3.8, 3.9).
 
 use std::net::SocketAddr;
 

@@ -22,8 +22,8 @@ const MAX_AGE: u64 = 24 * 3600;
 const SKEW: u64 = 12 * 3600;
 /// Later than this a descriptor is called stale, seconds.
 const STALE: u64 = 18 * 3600;
-/// A relay that does not run is probed so many times as often. Each of the first failures of one that never answered doubles its pause, up to
-/// that of those that run.
+/// A relay that is down is probed MORE_OFTEN times as often as one that runs. For one that never
+/// answered, each of the first DOUBLED failures doubles the pause, up to a running relay's.
 const MORE_OFTEN: u64 = 4;
 const DOUBLED: u32 = 2;
 

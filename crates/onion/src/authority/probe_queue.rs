@@ -73,8 +73,9 @@ impl ProbeQueue {
         Some(id)
     }
 
-    /// Who makes way first for one that is to be asked at `due`, of those that have never answered: who has been asked and is due first, or
-    /// else who is to be asked last, and later than that.
+    /// The relay to evict for a newcomer that is due at `due`, among those that never answered: the
+    /// probed one that is due first, else the unprobed one that is due last, if that is after
+    /// `due`.
     pub(super) fn least(&self, due: u64) -> Option<[u8; 20]> {
         let [silent, new] = [Standing::Silent, Standing::New].map(|one| &self.queues[one as usize]);
         let last = || new.last().filter(|(last, _)| *last > due);

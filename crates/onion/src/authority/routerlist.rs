@@ -14,9 +14,10 @@ use crate::wire::extend::Target;
 
 /// Relays that are kept: beyond, none is taken that is not known.
 const MOST: usize = 50_000;
-/// A descriptor that is not of these days is kept for so long: the clock may be wrong that says so (seconds).
+/// Seconds for which an outdated descriptor is still kept: our own clock may be the wrong one.
 const GRACE: u64 = 24 * 3600;
-/// Kilobytes a second that a relay counts for at most that nobody measured, where others were (C tor's maxunmeasuredbw).
+/// The most that an unmeasured relay's claim counts for, in kB/s, once any relay is measured (C
+/// tor's maxunmeasuredbw).
 const UNMEASURED: u32 = 20;
 /// The same of one that was not seen to carry anything yet: at 0 nobody would ever try it where
 /// others have more.
@@ -386,7 +387,7 @@ impl RouterList {
         }
     }
 
-    /// What a relay counts for that says to have so many kilobytes a second.
+    /// The weight of a relay that claims `said` kB/s, and whether somebody measured it.
     fn weight(&self, id: &[u8; 20], said: u32) -> (u32, bool) {
         match self.measured.get(id) {
             Some(&measured) => (measured, true),

@@ -27,7 +27,8 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    /// The values of the consensus that begins to hold then: those of the last one, or in a new run a new one of `random`, if there is any.
+    /// The shared random values of the consensus that is valid from `valid_after`: those of the
+    /// last one, or, when a run of 24 begins, a fresh one made of `random`.
     pub(super) fn of(
         last: Option<&Shared>,
         [valid_after, interval]: [u64; 2],

@@ -11,10 +11,12 @@ use super::flags::Merits;
 const MOST: usize = 2_000;
 const MOST_OF_ONE: usize = 32;
 const MOST_BY_CIRCUITS: usize = 256;
-/// At one address there are kept so many times as many as count, and at least so many: some are replaced, some do not run.
+/// An address may hold SPARE times as many relays as may be listed of it, and at least LEAST: the
+/// surplus replaces relays that are down.
 const SPARE: usize = 4;
 const LEAST: usize = 8;
-/// Parts of the Internet that are remembered before those whose relays have all had their turns are forgotten.
+/// The most address blocks that are remembered. Beyond it, those whose relays have all been probed
+/// are forgotten first.
 const PARTS: usize = 4_096;
 
 /// Whence a descriptor came: an address of IPv4, or 48 bits of IPv6, which is what one customer may have; or by a circuit.
@@ -43,7 +45,7 @@ impl Origin {
     }
 }
 
-/// A crowd that has no place for one more: who of it may have to go, for those that never answered.
+/// An address or block that has no place for one more: who of it may have to go, for those that never answered.
 pub(super) enum Full {
     /// One of these.
     These(BTreeSet<[u8; 20]>),

@@ -27,8 +27,8 @@ const LONGEST_PAUSE: u64 = 600_000;
 const LONGEST_FIRST_PAUSE: u64 = 8_000;
 /// After so many failures in a row authorities are asked in turn with caches.
 const CACHE_TRIES: u32 = 5;
-/// After so many failures in a row to ask authorities by circuits their directory ports are tried, while there is no network to
-/// ask otherwise.
+/// While there is no consensus, the authorities' directory ports are tried after this many failures
+/// in a row by circuits.
 const LINK_TRIES: u32 = 2;
 
 /// An authority as the user names it.

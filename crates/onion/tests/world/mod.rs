@@ -27,7 +27,7 @@ use anabranch_onion::wire::cell::CELL;
 use anabranch_onion::wire::crypto::{CurveKeys, Sha256};
 use anabranch_onion::wire::extend::Target;
 use anabranch_onion::wire::keys::RelayKeys;
-use anabranch_onion::{Core, LinkId, LinkInput, LinkOutput, StreamKey, StreamOutput, schedule};
+use anabranch_onion::{Core, LinkId, LinkInput, LinkOutput, StreamKey, StreamOutput, circuitmux};
 use digest::Digest;
 use pipe::Pipe;
 pub use server::Server;

@@ -1,4 +1,4 @@
-//! The authority's desk: a thread with its directory port and its probes. It moves bytes, and waits for nothing else.
+//! The thread of an authority's directory port and of its probes. It moves bytes, and waits for nothing else.
 
 use std::io;
 use std::net::SocketAddr;
@@ -130,7 +130,7 @@ impl DirPort {
         }
     }
 
-    /// Does what the prober says.
+    /// Does what the reachability test says.
     fn obey(&mut self, now: Time) {
         while let Some(output) = self.station.core.poll() {
             match output {

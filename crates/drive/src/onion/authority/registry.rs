@@ -138,7 +138,7 @@ impl Registry {
             }
             Letter::Room(room) => {
                 let probes = self.ledger.authority.probes(unix(), room);
-                // The desk looks there when it is rung.
+                // The directory port's thread looks there when it is rung.
                 if !probes.is_empty() && self.ends.probes.send(probes).is_ok() {
                     self.shared_answers.ring();
                 }

@@ -27,7 +27,7 @@ pub(super) enum Letter {
     Room(Room),
     /// The operator wants something else.
     Settings(Box<Changes>),
-    /// The desk ends; why.
+    /// The directory port's thread ends; why.
     Ends(String),
 }
 
@@ -37,13 +37,13 @@ pub(super) struct SharedAnswers {
     shown: Mutex<Arc<Cache>>,
     letters: Mutex<Sender<Letter>>,
     compressed: CompressedBodies,
-    /// Who is told that there is something new: the desk, and the relay.
+    /// Who is told that there is something new: the directory port's thread, and the relay.
     bells: Mutex<[NewsSender; 2]>,
     me: Weak<SharedAnswers>,
 }
 
 impl SharedAnswers {
-    /// With nothing to give yet. Letters go to the registry, and news to the desk and to the relay.
+    /// With nothing to give yet. Letters go to the registry, news to the directory port's thread and to the relay.
     pub(super) fn new(letters: Sender<Letter>, bells: [NewsSender; 2]) -> Arc<SharedAnswers> {
         Arc::new_cyclic(|me| SharedAnswers {
             shown: Mutex::default(),

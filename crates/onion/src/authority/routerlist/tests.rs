@@ -102,7 +102,8 @@ fn thousands_that_are_not_there_delay_nobody_who_runs() {
         // Ten a second, each from a visitor of its own, as from a great many machines.
         for _ in 0..10 {
             strangers += 1;
-            let _ = routerlist.admit(now, entry(strangers, apart(strangers)), from(apart(strangers)));
+            let _ =
+                routerlist.admit(now, entry(strangers, apart(strangers)), from(apart(strangers)));
         }
         if now == NOW + 2000 {
             routerlist.admit(now, entry(900_000, apart(900_000)), from(apart(900_000))).unwrap();
@@ -111,7 +112,11 @@ fn thousands_that_are_not_there_delay_nobody_who_runs() {
         let late = (0..LIVE).filter(|n| now - links.asked.get(&id(*n)).unwrap_or(&NOW) > EVERY + 5);
         assert_eq!(late.count(), 0, "after {} s", now - NOW);
     }
-    assert_eq!(routerlist.running(NOW + 4 * EVERY, &OWN), LIVE as usize + 1, "and one that was new");
+    assert_eq!(
+        routerlist.running(NOW + 4 * EVERY, &OWN),
+        LIVE as usize + 1,
+        "and one that was new"
+    );
     assert!(routerlist.entries.len() <= 2_000 + LIVE as usize + 1, "{}", routerlist.entries.len());
     assert_eq!(routerlist.pasts().count(), LIVE as usize + 1, "of the others nothing is kept");
     assert_eq!(routerlist.pins.iter().count(), routerlist.entries.len());
@@ -123,13 +128,17 @@ fn visitors_have_room_for_a_few_that_never_answered_and_the_asked_make_way() {
     for number in 0..32 {
         routerlist.admit(NOW, entry(number, apart(number)), visitor).unwrap();
     }
-    let one_more = |routerlist: &mut RouterList, origin| routerlist.admit(NOW, entry(40, apart(40)), origin);
+    let one_more =
+        |routerlist: &mut RouterList, origin| routerlist.admit(NOW, entry(40, apart(40)), origin);
     assert_eq!(one_more(&mut routerlist, visitor), Err(Refusal::Full));
     let others = Room { running: 1, others: 1 };
-    let asked = routerlist.probes(NOW, &OWN, others).pop().expect("the first are asked at once").target;
+    let asked =
+        routerlist.probes(NOW, &OWN, others).pop().expect("the first are asked at once").target;
     routerlist.observe(NOW, &asked, false);
     assert!(one_more(&mut routerlist, visitor).is_ok());
-    assert!(routerlist.get(&asked.rsa).is_none() && routerlist.dropped() == BTreeSet::from([asked.rsa]));
+    assert!(
+        routerlist.get(&asked.rsa).is_none() && routerlist.dropped() == BTreeSet::from([asked.rsa])
+    );
     let again = routerlist.admit(NOW, entry(41, apart(41)), visitor);
     assert_eq!(again, Err(Refusal::Full), "the others were not asked yet");
     assert!(routerlist.admit(NOW, entry(41, apart(41)), from(apart(1))).is_ok());
@@ -151,13 +160,15 @@ fn nobody_keeps_a_relay_from_its_own_address() {
     answer(&mut routerlist, NOW + 3, 9, here);
     for number in 20..40 {
         let _ = routerlist.admit(NOW + 4, entry(number, here), from(apart(number)));
-        for Probe { target, .. } in routerlist.probes(NOW + 4, &OWN, Room { running: 9, others: 9 }) {
+        for Probe { target, .. } in routerlist.probes(NOW + 4, &OWN, Room { running: 9, others: 9 })
+        {
             routerlist.observe(NOW + 4, &target, false);
         }
     }
     assert!(routerlist.get(&id(9)).is_some_and(Entry::is_known), "who answers stays");
     assert_eq!(routerlist.entries.len(), 8);
-    let mut free = super::RouterList::new(Rules { per_address: 0, ..Rules::default() }, routerlist.reach);
+    let mut free =
+        super::RouterList::new(Rules { per_address: 0, ..Rules::default() }, routerlist.reach);
     assert!((0..99).all(|n| free.admit(NOW, entry(n, here), from(here)).is_ok()));
 }
 
@@ -176,7 +187,11 @@ fn two_of_one_address_count_the_authority_first_and_then_the_fastest() {
     let ids = |routerlist: &RouterList, own: u32| -> Vec<[u8; 20]> {
         routerlist.judged(NOW, &id(own)).into_iter().map(|(id, ..)| *id).collect()
     };
-    assert_eq!(ids(&routerlist, 9), [3, 4, 6].map(id), "one that does not run takes nobody's place");
+    assert_eq!(
+        ids(&routerlist, 9),
+        [3, 4, 6].map(id),
+        "one that does not run takes nobody's place"
+    );
     assert_eq!(ids(&routerlist, 5), [4, 5, 6].map(id));
     answer(&mut routerlist, NOW, 2, here);
     assert_eq!(ids(&routerlist, 9), [2, 4, 6].map(id));
@@ -190,7 +205,10 @@ fn a_clock_that_is_set_a_day_forward_and_back_costs_nothing() {
     let mut routerlist = of_running(3);
     routerlist.shift(NOW + AHEAD, AHEAD as i64);
     routerlist.forget(NOW + AHEAD, 1_000);
-    assert_eq!((routerlist.current(NOW + AHEAD).count(), routerlist.running(NOW + AHEAD, &OWN)), (0, 0));
+    assert_eq!(
+        (routerlist.current(NOW + AHEAD).count(), routerlist.running(NOW + AHEAD, &OWN)),
+        (0, 0)
+    );
     assert_eq!(routerlist.probes(NOW + AHEAD, &OWN, Room { running: 9, others: 9 }), []);
     routerlist.forget(NOW + AHEAD + 3600, 1_000 + 3600);
     routerlist.shift(NOW + 3600, -(AHEAD as i64));
@@ -200,10 +218,17 @@ fn a_clock_that_is_set_a_day_forward_and_back_costs_nothing() {
     assert_eq!(routerlist.dropped().len(), 0);
     let (late, mut steady) = (NOW + GRACE + 3600, 10_000);
     routerlist.forget(late, steady);
-    assert_eq!((routerlist.entries.len(), routerlist.current(late).count()), (3, 0), "now it is old");
+    assert_eq!(
+        (routerlist.entries.len(), routerlist.current(late).count()),
+        (3, 0),
+        "now it is old"
+    );
     steady += GRACE;
     routerlist.forget(late + GRACE, steady);
-    assert_eq!((routerlist.entries.len(), routerlist.dropped().len(), routerlist.pasts().count()), (0, 3, 3));
+    assert_eq!(
+        (routerlist.entries.len(), routerlist.dropped().len(), routerlist.pasts().count()),
+        (0, 3, 3)
+    );
 }
 
 #[test]
