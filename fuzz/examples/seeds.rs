@@ -95,7 +95,8 @@ fn quic() -> Seeds {
     ]
 }
 
-/// What a client and a server of ours say first, against either role, and records after a handshake.
+/// What a client and a server of ours say first, against either role, and records after a
+/// handshake.
 fn handshakes() -> Result<Seeds, Box<dyn Error>> {
     let context = Context::new(1_800_000_000)?;
     let (mut client, mut server) = (context.connect()?, context.accept()?);
@@ -177,7 +178,8 @@ fn fronts() -> Seeds {
 
 /// Scripts against a relay: see `onion_relay` for what the bytes mean.
 fn neighbours() -> Seeds {
-    // A circuit; then messages: circuit, kind of step, command by its place, stream, early, length, times, data.
+    // A circuit; then messages: circuit, kind of step, command by its place, stream, early, length,
+    // times, data.
     let create = [1, 4];
     let say = |command: u8, stream: u8, early: u8, times: u8, data: &[u8]| {
         let length = (data.len() as u16).to_be_bytes();
@@ -395,7 +397,8 @@ fn ip_packets() -> Result<Seeds, Box<dyn Error>> {
 /// Events as `core_driver` reads them. A client's batch: event, client, length, count, then kind
 /// and mark of each datagram, then whether it is cut short, empty, and its ECN bits.
 fn scripts() -> Seeds {
-    // Three paths of one port, none for handshakes, round robin, 3 packets a run, look at the first.
+    // Three paths of one port, none for handshakes, round robin, 3 packets a run, look at the
+    // first.
     let settings = [2, 0, 0, 0, 0, 0, 1, 7, 3, 2, 3, 0];
     // The same with the last path apart for handshakes.
     let apart = [2, 2, 0, 0, 0, 0, 1, 7, 3, 2, 3, 0];

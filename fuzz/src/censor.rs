@@ -1,4 +1,5 @@
-//! A censor's eyes: any packets, any start of a TLS connection, any frames in a client's first QUIC packet.
+//! A censor's eyes: any packets, any start of a TLS connection, any frames in a client's first QUIC
+//! packet.
 
 use std::net::SocketAddr;
 
@@ -10,7 +11,8 @@ use rustls::quic::{Keys, Version};
 
 const ID: &[u8; 8] = b"a client";
 
-/// The first byte says what the rest is: packets, each behind its length; a TCP stream in pieces; frames.
+/// The first byte says what the rest is: packets, each behind its length; a TCP stream in pieces;
+/// frames.
 pub fn check(input: &[u8]) {
     let Some((&kind, rest)) = input.split_first() else { return };
     let mut censor = Censor::new(["blocked.example".to_owned()]);

@@ -1,8 +1,8 @@
 //! What must hold for any input, however malformed.
 //!
 //! Each module is one target: its `check` takes arbitrary bytes and panics where a promise is
-//! broken. libFuzzer drives it (`make fuzz`, files in `fuzz_targets/`), and `tests/replay.rs` runs it
-//! on the committed corpus with the stable compiler, so that what was once found stays found.
+//! broken. libFuzzer drives it (`make fuzz`, files in `fuzz_targets/`), and `tests/replay.rs` runs
+//! it on the committed corpus with the stable compiler, so that what was once found stays found.
 //!
 //! A new target: write its module, add its line to [`TARGETS`], its `[[bin]]`, its file in
 //! `fuzz_targets/` and its seeds to `examples/seeds.rs`.

@@ -1,4 +1,5 @@
-//! What programs ask a client for: cutting their words anywhere changes nothing, and every wish can be answered.
+//! What programs ask a client for: cutting their words anywhere changes nothing, and every wish can
+//! be answered.
 
 use anabranch_onion::front::{Front, Nonsense, Outcome, Reason, Wish};
 

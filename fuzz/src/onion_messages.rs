@@ -1,4 +1,5 @@
-//! What neighbours and far ends of circuits say: nothing panics, and what was understood means the same when it is said again.
+//! What neighbours and far ends of circuits say: nothing panics, and what was understood means the
+//! same when it is said again.
 
 use anabranch_onion::crypto::Tag;
 use anabranch_onion::handshake::extension::Wish;

@@ -1,5 +1,6 @@
-//! A relay whose neighbour says anything at all: by cells, and by messages under a circuit's own keys. Nothing panics, what waits is
-//! bounded, nothing is left of a link that is gone, and an honest neighbour's circuit stands through it all.
+//! A relay whose neighbour says anything at all: by cells, and by messages under a circuit's own
+//! keys. Nothing panics, what waits is bounded, nothing is left of a link that is gone, and an
+//! honest neighbour's circuit stands through it all.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr};

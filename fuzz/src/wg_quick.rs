@@ -2,7 +2,8 @@
 
 use anabranch_drive::wg_quick::{Change, Changes, ConfError, WgQuick};
 
-/// What is read is shown the same; a change changes its lines alone, and twice is once; no message tells a key.
+/// What is read is shown the same; a change changes its lines alone, and twice is once; no message
+/// tells a key.
 pub fn check(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     match WgQuick::parse(text, "f.conf") {
@@ -52,7 +53,8 @@ fn only_these(before: &str, after: &str, changes: &[Change]) {
     assert_eq!(differ, replaced.len(), "{before:?} became {after:?}");
 }
 
-/// One line that a terminal shows as it is, with a line of the file, and without the values of keys.
+/// One line that a terminal shows as it is, with a line of the file, and without the values of
+/// keys.
 fn is_well_told(error: &ConfError, text: &str) {
     let lines = 1 + text.bytes().filter(|&byte| byte == b'\n').count();
     assert!(error.line.is_none_or(|line| (1..=lines).contains(&line)), "{error}");

@@ -1,4 +1,5 @@
-//! A directory authority on real sockets: what it takes and what it refuses, what it keeps, and what stops it.
+//! A directory authority on real sockets: what it takes and what it refuses, what it keeps, and
+//! what stops it.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -310,8 +311,8 @@ fn the_line_of_a_network_is_read_and_nothing_is_changed() {
 fn who_asks_does_not_wait_for_those_who_publish() {
     let data = folder();
     let (gate, passage) = channel::<()>();
-    // A reader of our lines that stops at the first relay but ours, as a terminal does that somebody has halted; a disk that stalls is
-    // waited for by the same thread.
+    // A reader of our lines that stops at the first relay but ours, as a terminal does that
+    // somebody has halted; a disk that stalls is waited for by the same thread.
     let (mut relays, strange) = (0, Arc::new(AtomicBool::new(false)));
     let halted = Arc::clone(&strange);
     let tell = Box::new(move |told: Told| {

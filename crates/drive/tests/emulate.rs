@@ -37,8 +37,8 @@ fn round_trips(client: &UdpSocket, count: usize) -> Vec<Duration> {
     times
 }
 
-/// Measures until a value is `enough`, three times at most, and gives all. For what a machine that has no time for sender,
-/// link and receiver makes less; what is too much fails at once.
+/// Measures until a value is `enough`, three times at most, and gives all. For what a machine that
+/// has no time for sender, link and receiver makes less; what is too much fails at once.
 fn until_in_time<T>(mut measure: impl FnMut() -> T, enough: impl Fn(&T) -> bool) -> Vec<T> {
     let mut measured = Vec::new();
     while measured.len() < 3 && !measured.last().is_some_and(&enough) {

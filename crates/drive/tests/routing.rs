@@ -61,7 +61,8 @@ fn socket(network: &Network, host: &str, address: &str) -> UdpSocket {
     socket
 }
 
-/// Asks the server at `to` from the client; the address that the server saw, if an answer came back.
+/// Asks the server at `to` from the client; the address that the server saw, if an answer came
+/// back.
 fn ask(network: &Network, from: &str, to: &str) -> io::Result<SocketAddr> {
     let (client, server) = (socket(network, "client", from), socket(network, "server", to));
     client.send_to(b"who am I?", to)?;
@@ -137,7 +138,8 @@ fn nothing_enters_the_links_of_an_idle_network() {
 fn a_packet_that_goes_back_where_it_came_from_is_no_cause_for_advice() {
     let Some(network) = network_of(ROUTERS) else { return };
     let client = socket(&network, "client", "10.1.0.2:0");
-    // Nobody has this address of the first link: the router gives it back to the client, which drops it.
+    // Nobody has this address of the first link: the router gives it back to the client, which
+    // drops it.
     client.send_to(b"to nobody", "10.1.0.9:7000").unwrap();
     thread::sleep(Duration::from_millis(200));
     assert_eq!(entered(&network)["in"], [1, 1]);

@@ -22,7 +22,8 @@ pub struct Promises {
     pub ordered: bool,
     /// They arrive, or the link ends.
     pub reliable: bool,
-    /// The most plain bytes that one record (or datagram) holds. Writes of about this size cost least.
+    /// The most plain bytes that one record (or datagram) holds. Writes of about this size cost
+    /// least.
     pub record: usize,
 }
 
@@ -60,9 +61,9 @@ impl std::error::Error for Fault {}
 /// A link to one neighbour.
 ///
 /// The owner hands it what the network brought ([`Link::receive`]), takes what came out of it
-/// ([`Link::read`]), writes whole cells ([`Link::write`]) and sends what [`Link::transmit`] gives. After
-/// `receive` there may be something to transmit even if nothing was written: a handshake's answer,
-/// or the alert that tells the peer of its fault.
+/// ([`Link::read`]), writes whole cells ([`Link::write`]) and sends what [`Link::transmit`] gives.
+/// After `receive` there may be something to transmit even if nothing was written: a handshake's
+/// answer, or the alert that tells the peer of its fault.
 pub trait Link {
     /// What the layer above may rely on.
     fn promises(&self) -> Promises;
@@ -85,10 +86,12 @@ pub trait Link {
     /// [`Fault::Misuse`] after [`Link::close`].
     fn write(&mut self, plain: &[u8]) -> Result<(), Fault>;
 
-    /// Appends what is to be sent now (of a datagram link: one datagram); false if there is nothing.
+    /// Appends what is to be sent now (of a datagram link: one datagram); false if there is
+    /// nothing.
     fn transmit(&mut self, into: &mut Vec<u8>) -> bool;
 
-    /// Little has come and gone of late: gives back the room that bursts took. How many bytes that was.
+    /// Little has come and gone of late: gives back the room that bursts took. How many bytes that
+    /// was.
     fn rest(&mut self) -> usize;
 
     /// Says goodbye: the last that [`Link::transmit`] gives tells the peer that no more will come.

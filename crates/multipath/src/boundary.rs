@@ -10,7 +10,8 @@ use rand_distr::{Distribution, Exp1, Geometric};
 use crate::Time;
 use crate::seed::Stream;
 
-/// How long a run lasts, as a user writes it: `50p`, `100ms`, `~50p`, `~1s`, `50-70p`, `80-120ms`, `never`.
+/// How long a run lasts, as a user writes it: `50p`, `100ms`, `~50p`, `~1s`, `50-70p`, `80-120ms`,
+/// `never`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Every {
     /// The first choice stands as long as its path lives.
@@ -29,7 +30,8 @@ pub enum Every {
         /// Whether the length is drawn afresh for each run.
         random: bool,
     },
-    /// A run is so many packets, drawn afresh for each run, every number from `least` to `most` with equal chances.
+    /// A run is so many packets, drawn afresh for each run, every number from `least` to `most`
+    /// with equal chances.
     PacketRange {
         /// The shortest run, at least 1.
         least: u64,
@@ -177,8 +179,9 @@ fn unit(spans: &[Duration]) -> (&'static str, u128) {
 
 /// An [`Every`] at work: knows how much of the present run is left.
 ///
-/// A run that time ends is cut on a grid (first run's start + T, + 2 T, …) where T is fixed, so that a late packet does not shift
-/// all later boundaries. Intervals in which nothing was sent end no run: the scheduler is asked once, not once for each.
+/// A run that time ends is cut on a grid (first run's start + T, + 2 T, …) where T is fixed, so
+/// that a late packet does not shift all later boundaries. Intervals in which nothing was sent end
+/// no run: the scheduler is asked once, not once for each.
 #[derive(Debug)]
 pub struct Boundary {
     every: Every,
@@ -189,7 +192,8 @@ pub struct Boundary {
 }
 
 impl Boundary {
-    /// A boundary whose random lengths come from `stream`. The first run has to be opened by [`Boundary::begin`].
+    /// A boundary whose random lengths come from `stream`. The first run has to be opened by
+    /// [`Boundary::begin`].
     pub fn new(every: Every, stream: Stream) -> Boundary {
         Boundary { every, stream, packets_left: 0, ends: Time::ZERO, origin: None }
     }
@@ -247,7 +251,8 @@ impl Boundary {
     }
 }
 
-/// `span` times `factor`, which is not negative; the longest time there is where it would be longer.
+/// `span` times `factor`, which is not negative; the longest time there is where it would be
+/// longer.
 fn times(span: Duration, factor: f64) -> Duration {
     Duration::try_from_secs_f64(span.as_secs_f64() * factor).unwrap_or(Duration::MAX)
 }

@@ -90,7 +90,8 @@ fn ignores_windows(make: &impl Fn(u64) -> Box<dyn Scheduler>) {
     );
 }
 
-/// A saturated sender: each path takes one unit in so many ticks. The split must be that of an idle one.
+/// A saturated sender: each path takes one unit in so many ticks. The split must be that of an idle
+/// one.
 fn holds_for_the_path_it_chose(make: &impl Fn(u64) -> Box<dyn Scheduler>) {
     let boundary =
         || Boundary::new("1p".parse().expect("a literal"), seed::stream(1, 0, "boundary"));

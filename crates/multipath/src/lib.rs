@@ -1,14 +1,17 @@
 //! The shared vocabulary of everything that splits and merges.
 //!
-//! The splitter and the lab use what is here, and whatever else will split; there is no second scheduler
-//! anywhere. A tour, in the order in which a unit meets it:
+//! The splitter and the lab use what is here, and whatever else will split; there is no second
+//! scheduler anywhere. A tour, in the order in which a unit meets it:
 //!
-//! * [`PathView`] is what a scheduler may know of a path: usable or not, its round-trip time, its window.
-//! * A [`Scheduler`](schedule::Scheduler) names the path of the next run of units. One algorithm a file in
-//!   [`schedule`]; [`schedule::FAMILIES`] lists them for command lines and documentation.
-//! * A [`Boundary`] says when a run ends: after N packets or T milliseconds, fixed or of random length.
+//! * [`PathView`] is what a scheduler may know of a path: usable or not, its round-trip time, its
+//!   window.
+//! * A [`Scheduler`](schedule::Scheduler) names the path of the next run of units. One algorithm a
+//!   file in [`schedule`]; [`schedule::FAMILIES`] lists them for command lines and documentation.
+//! * A [`Boundary`] says when a run ends: after N packets or T milliseconds, fixed or of random
+//!   length.
 //! * A [`Splitter`] joins the two, and turns the choice of a path with a closed window into *hold*.
-//! * A [`Merger`] (with [`Reorder`] inside) puts the units of several paths back in order at the other end.
+//! * A [`Merger`] (with [`Reorder`] inside) puts the units of several paths back in order at the
+//!   other end.
 //! * [`trace`] splits what was recorded, for the lab, with the same [`Splitter`].
 //!
 //! Deliberately absent: clocks, entropy, sockets, threads. [`Time`] is handed in; chance comes from

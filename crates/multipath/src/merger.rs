@@ -6,8 +6,9 @@ use crate::{Insertion, PathId, Reorder, Time};
 
 /// Merges numbered units that came by several paths.
 ///
-/// Over reliable paths a missing unit is waited for without end (`patience` = `None`). Over datagram
-/// paths a unit that is here waits for others no longer than `patience`, counted from when it came.
+/// Over reliable paths a missing unit is waited for without end (`patience` = `None`). Over
+/// datagram paths a unit that is here waits for others no longer than `patience`, counted from when
+/// it came.
 #[derive(Debug)]
 pub struct Merger<T> {
     reorder: Reorder<(Time, T)>,
@@ -38,8 +39,8 @@ impl<T> Merger<T> {
         insertion
     }
 
-    /// Counts unit `number` as handed up without waiting, if it is the next one and nothing waits: the
-    /// common case, in which no unit need be kept. False, and nothing is counted, otherwise.
+    /// Counts unit `number` as handed up without waiting, if it is the next one and nothing waits:
+    /// the common case, in which no unit need be kept. False, and nothing is counted, otherwise.
     pub fn pass(&mut self, path: PathId, number: u64) -> bool {
         let passes = self.reorder.pass(number);
         self.taken[path.index()] += u64::from(passes);

@@ -31,11 +31,13 @@ impl fmt::Display for PathId {
 /// One path as a scheduler sees it. Its place in the slice is its [`PathId`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PathView {
-    /// Whether the path is a candidate: a dead path is not, and the weights of the others are renormalised.
+    /// Whether the path is a candidate: a dead path is not, and the weights of the others are
+    /// renormalised.
     pub usable: bool,
     /// The round-trip time, once measured.
     pub rtt: Option<Duration>,
-    /// How many units the path takes now. `None` where the path has no window (UDP): there a full socket drops.
+    /// How many units the path takes now. `None` where the path has no window (UDP): there a full
+    /// socket drops.
     pub window: Option<u64>,
 }
 

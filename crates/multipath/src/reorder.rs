@@ -58,7 +58,8 @@ impl<T> Reorder<T> {
         self.waiting.values().next()
     }
 
-    /// Gives the missing units up: goes on with the first one that is here. Returns how many were given up.
+    /// Gives the missing units up: goes on with the first one that is here. Returns how many were
+    /// given up.
     pub fn skip_gap(&mut self) -> u64 {
         let Some(&first) = self.waiting.keys().next() else { return 0 };
         let lost = first - self.next;

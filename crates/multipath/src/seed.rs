@@ -8,8 +8,9 @@ pub type Stream = ChaCha8Rng;
 
 /// The stream of `entity` for `purpose` in the run `seed`.
 ///
-/// The three numbers are the key of a ChaCha8 generator, so streams are independent and adding an entity shifts
-/// nobody else's dice: two runs that differ in one client are comparable pair by pair.
+/// The three numbers are the key of a ChaCha8 generator, so streams are independent and adding an
+/// entity shifts nobody else's dice: two runs that differ in one client are comparable pair by
+/// pair.
 pub fn stream(seed: u64, entity: u64, purpose: &str) -> Stream {
     let mut key = [0u8; 32];
     key[..8].copy_from_slice(&seed.to_le_bytes());

@@ -23,8 +23,8 @@ pub enum Assignment {
 
 /// Cuts a sequence of units into runs and gives each run a path.
 ///
-/// Only here does the choice of a full path become *hold*: schedulers that do not look at windows keep their split under
-/// any load, instead of degenerating into "whichever path has room".
+/// Only here does the choice of a full path become *hold*: schedulers that do not look at windows
+/// keep their split under any load, instead of degenerating into "whichever path has room".
 #[derive(Debug)]
 pub struct Splitter {
     scheduler: Box<dyn Scheduler>,
@@ -64,12 +64,14 @@ impl Splitter {
         Assignment::Send { path, units, fresh }
     }
 
-    /// When time ends the present run, as [`Boundary::ends`]: units that come before may be assigned together.
+    /// When time ends the present run, as [`Boundary::ends`]: units that come before may be
+    /// assigned together.
     pub fn ends(&self) -> Time {
         self.boundary.ends()
     }
 
-    /// Begins a whole run at `now`, on the path of the present one; where there is none, the next unit is scheduled.
+    /// Begins a whole run at `now`, on the path of the present one; where there is none, the next
+    /// unit is scheduled.
     pub fn begin_run(&mut self, now: Time) {
         self.boundary.restart(now);
     }
@@ -79,7 +81,8 @@ impl Splitter {
         !self.current.is_some_and(usable) || self.boundary.over(now)
     }
 
-    /// A load-aware scheduler chooses again once some window has opened; a load-blind one waits for its path.
+    /// A load-aware scheduler chooses again once some window has opened; a load-blind one waits for
+    /// its path.
     fn reconsider(&mut self) {
         if self.scheduler.load_aware() {
             self.current = None;

@@ -1,7 +1,8 @@
 //! Splits recorded traces: the lab's way to the schedulers.
 //!
-//! A trace is a list of times and signed sizes (+ from client to server, - from server to client). What goes by
-//! which path is decided by a [`Splitter`], as behind the splitter's sockets, and by nothing else.
+//! A trace is a list of times and signed sizes (+ from client to server, - from server to client).
+//! What goes by which path is decided by a [`Splitter`], as behind the splitter's sockets, and by
+//! nothing else.
 
 mod ends;
 
@@ -35,7 +36,8 @@ impl Delay {
     }
 }
 
-/// Names one split of one load: its dice are its own, so a load more or less shifts no other load's.
+/// Names one split of one load: its dice are its own, so a load more or less shifts no other
+/// load's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entity {
     /// The load's number, unique within its run.
@@ -46,7 +48,8 @@ pub struct Entity {
     pub replica: u32,
 }
 
-/// How traces are split: a schedule, run lengths, paths, a seed. Checked once, used for any number of loads.
+/// How traces are split: a schedule, run lengths, paths, a seed. Checked once, used for any number
+/// of loads.
 #[derive(Clone, Debug)]
 pub struct TraceSplit {
     spec: Spec,
@@ -82,7 +85,8 @@ impl TraceSplit {
         TraceSplit { draw, ..self }
     }
 
-    /// The same with delays, one for each path. A path's round-trip time is then known to the schedule: up and down together.
+    /// The same with delays, one for each path. A path's round-trip time is then known to the
+    /// schedule: up and down together.
     pub fn delayed(self, delays: Vec<Delay>) -> Result<TraceSplit, TraceError> {
         if delays.len() != self.views.len() {
             return Err(TraceError::Delays(delays.len(), self.views.len()));
@@ -110,7 +114,8 @@ impl TraceSplit {
 
     /// Writes each packet's path to `out`, a place for each packet.
     ///
-    /// `times` are seconds, not negative and sorted; `sizes` are signed. Delays are not applied: see [`TraceSplit::delay`].
+    /// `times` are seconds, not negative and sorted; `sizes` are signed. Delays are not applied:
+    /// see [`TraceSplit::delay`].
     pub fn assign(
         &self,
         entity: Entity,
@@ -131,10 +136,11 @@ impl TraceSplit {
         Ok(())
     }
 
-    /// The order in which packets are seen once their paths have delayed them, and their times then.
+    /// The order in which packets are seen once their paths have delayed them, and their times
+    /// then.
     ///
-    /// `order[k]` is the place in the trace of the packet that is seen as number `k`; packets seen at the same time keep their
-    /// order. `paths` is what [`TraceSplit::assign`] wrote.
+    /// `order[k]` is the place in the trace of the packet that is seen as number `k`; packets seen
+    /// at the same time keep their order. `paths` is what [`TraceSplit::assign`] wrote.
     pub fn delay(&self, times: &[f64], sizes: &[i32], paths: &[i16]) -> (Vec<u32>, Vec<f64>) {
         let added = |packet: usize| {
             self.delays.get(paths[packet] as usize).map_or(0.0, |delay| delay.of(sizes[packet]))
@@ -146,10 +152,12 @@ impl TraceSplit {
         (order, sorted)
     }
 
-    /// Assigns the client's packets by the schedule, and the server's to where it was last reached from.
+    /// Assigns the client's packets by the schedule, and the server's to where it was last reached
+    /// from.
     ///
-    /// Half of `after` is the way to the server; a path's own delay comes to it. Before anything has
-    /// reached the server, and where the client sends nothing, it is the first path that counts.
+    /// Half of `after` is the way to the server; a path's own delay comes to it. Before anything
+    /// has reached the server, and where the client sends nothing, it is the first path that
+    /// counts.
     fn follow(
         &self,
         entity: Entity,
@@ -189,7 +197,8 @@ impl TraceSplit {
         (times, sizes): (&[f64], &[i32]),
         out: &mut [i16],
     ) {
-        // Written whether it belongs or not: nothing foretells the directions of packets, and a wrong guess costs more.
+        // Written whether it belongs or not: nothing foretells the directions of packets, and a
+        // wrong guess costs more.
         let mut places = vec![0; sizes.len()];
         let mut count = 0;
         for (place, &size) in (0u32..).zip(sizes) {
@@ -205,7 +214,8 @@ impl TraceSplit {
         }
     }
 
-    /// Assigns the packets of a schedule, by a splitter from each silence to the next where those matter.
+    /// Assigns the packets of a schedule, by a splitter from each silence to the next where those
+    /// matter.
     fn lane(&self, entity: Entity, name: &str, times: &[f64], out: &mut [i16]) {
         let Draw::Silence(least) = self.draw else {
             return self.stretch(self.splitter(entity, name), times, out);
@@ -264,7 +274,8 @@ fn stretches(times: &[f64], least: f64) -> impl Iterator<Item = Range<usize>> {
     ends.map(move |end| std::mem::replace(&mut begin, end)..end).filter(|part| !part.is_empty())
 }
 
-/// How many of the packets come before `ends`, the end of the present run; 1 where it is over, which opens the next.
+/// How many of the packets come before `ends`, the end of the present run; 1 where it is over,
+/// which opens the next.
 fn within(ends: Time, times: &[f64]) -> usize {
     if ends == Time::MAX {
         return times.len();
@@ -272,7 +283,8 @@ fn within(ends: Time, times: &[f64]) -> usize {
     times.iter().take_while(|&&seconds| time(seconds) < ends).count().max(1)
 }
 
-/// To the nearest nanosecond, halves upwards, up to 292 years: without a call, as `f64::round` is on a plain x86-64.
+/// To the nearest nanosecond, halves upwards, up to 292 years: without a call, as `f64::round` is
+/// on a plain x86-64.
 fn time(seconds: f64) -> Time {
     let nanos = seconds * 1e9;
     let whole = nanos as i64;
@@ -430,7 +442,8 @@ mod tests {
         let sizes = [1, -1, 1, -1, -1, -1, -1, 1, -1, -1];
         let mut out = [9; 10];
         plan.assign(LOAD, &times, &sizes, &mut out).unwrap();
-        // The client's three packets go by 0, 1, 2; the third is known to the server from 0.22 s on.
+        // The client's three packets go by 0, 1, 2; the third is known to the server from 0.22 s
+        // on.
         assert_eq!(out, [0, 0, 1, 0, 0, 0, 1, 2, 2, 2]);
     }
 

@@ -1,7 +1,8 @@
 //! The same splits on every machine, in every version, in Rust and through the Python binding.
 //!
-//! `known_splits.txt` is read by the lab's tests too. A change here changes what a seed means: published results no longer
-//! replay. On failure the whole table as it is now is printed, to be looked at before it is put in the file.
+//! `known_splits.txt` is read by the lab's tests too. A change here changes what a seed means:
+//! published results no longer replay. On failure the whole table as it is now is printed, to be
+//! looked at before it is put in the file.
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 
@@ -15,7 +16,8 @@ fn sample() -> (Vec<f64>, Vec<i32>) {
     ((0..60u32).map(|packet| f64::from(packet) / 128.0).collect(), (0..60).map(size).collect())
 }
 
-/// The paths of a case, a digit a packet. A case is "schedule every paths mode seed load run replica".
+/// The paths of a case, a digit a packet. A case is "schedule every paths mode seed load run
+/// replica".
 fn split(case: &str) -> String {
     let fields: Vec<&str> = case.split_whitespace().collect();
     let [schedule, every, paths, mode, seed, load, run, replica] = fields[..] else {

@@ -5,8 +5,8 @@
 //! push ─▶ MTU? ─▶ queue (drop-tail, CoDel) ─▶ wire (rate) ─▶ loss ─▶ delay ± jitter ─▶ pop
 //! ```
 //!
-//! Chance is drawn where a unit enters, once for loss and once for jitter, for each unit: its luck is a function of the
-//! seed and of how many entered before it, whatever the queue did to them.
+//! Chance is drawn where a unit enters, once for loss and once for jitter, for each unit: its luck
+//! is a function of the seed and of how many entered before it, whatever the queue did to them.
 //!
 //! A [`Link`] is one direction. It carries whatever it is given (a packet, a buffer's index) and
 //! knows only how many bytes that is. The caller says what time it is:

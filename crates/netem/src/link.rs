@@ -78,8 +78,8 @@ struct Queued<T> {
     jitter: f64,
 }
 
-/// What chance has for a unit, drawn for each that enters: the luck of those behind it must not depend on what the
-/// queue, and so time, does to this one.
+/// What chance has for a unit, drawn for each that enters: the luck of those behind it must not
+/// depend on what the queue, and so time, does to this one.
 #[derive(Clone, Copy, Debug)]
 struct Luck {
     lost: bool,
@@ -109,8 +109,8 @@ impl<T> Link<T> {
     /// Sends `load`, which is `bytes` bytes long.
     ///
     /// # Errors
-    /// [`Dropped`] if it is known not to arrive. That a unit is lost is known at once, though a lost
-    /// one takes its time on the wire; what CoDel drops later is only counted.
+    /// [`Dropped`] if it is known not to arrive. That a unit is lost is known at once, though a
+    /// lost one takes its time on the wire; what CoDel drops later is only counted.
     pub fn push(&mut self, now: Time, load: T, bytes: usize) -> Result<(), Dropped> {
         self.advance(now);
         self.counters.entered.add(bytes);
@@ -408,7 +408,8 @@ mod tests {
             loss,
             ..Settings::default()
         };
-        // Four times as many units as the wire takes, in a second; then, when it is idle, some more.
+        // Four times as many units as the wire takes, in a second; then, when it is idle, some
+        // more.
         let late = |trouble: Settings| {
             let mut link = link(trouble);
             trace(&mut link, 4000, 1000, MS / 4);

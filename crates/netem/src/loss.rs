@@ -25,7 +25,8 @@ pub enum Loss {
         /// Probability of loss in the bad state.
         loss_bad: f64,
     },
-    /// Exactly the units with these numbers, counted from zero since the rule was set, among all that enter.
+    /// Exactly the units with these numbers, counted from zero since the rule was set, among all
+    /// that enter.
     Script(BTreeSet<u64>),
 }
 
@@ -34,7 +35,8 @@ pub enum Loss {
 pub(crate) struct Dice {
     rule: Loss,
     stream: Stream,
-    /// Of the turns between good and bad alone, so that each unit takes one number of `stream` under every rule.
+    /// Of the turns between good and bad alone, so that each unit takes one number of `stream`
+    /// under every rule.
     turns: Stream,
     seen: u64,
     bad: bool,
@@ -55,7 +57,8 @@ impl Dice {
         }
     }
 
-    /// Decides the next unit. It draws under rules that need no chance, too: a change of the rule shifts nobody's luck.
+    /// Decides the next unit. It draws under rules that need no chance, too: a change of the rule
+    /// shifts nobody's luck.
     pub(crate) fn loses_next(&mut self) -> bool {
         let number = self.seen;
         self.seen += 1;

@@ -1,8 +1,10 @@
-//! A directory authority as a core (dir-spec 3): takes descriptors and what is known of relays' reachability, and gives signed documents.
+//! A directory authority as a core (dir-spec 3): takes descriptors and what is known of relays'
+//! reachability, and gives signed documents.
 //!
-//! It is the only authority of its network, so that its vote is the outcome: it makes consensus and microdescriptors directly from its
-//! [router list](Authority::upload). The core keeps no clock and opens no connection: its owner says the time, probes relays
-//! ([`Authority::probes`]) and hands on what clients ask for ([`Authority::documents`]).
+//! It is the only authority of its network, so that its vote is the outcome: it makes consensus and
+//! microdescriptors directly from its [router list](Authority::upload). The core keeps no clock and
+//! opens no connection: its owner says the time, probes relays ([`Authority::probes`]) and hands on
+//! what clients ask for ([`Authority::documents`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
@@ -154,8 +156,9 @@ impl Authority {
         Authority { about, settings, keys, routerlist, documents, shared, random, since: None }
     }
 
-    /// Takes what a relay published: a descriptor, and its extra-info document behind it. Where it came from says how many more of those that
-    /// have never answered may come from there: `None` if by a circuit.
+    /// Takes what a relay published: a descriptor, and its extra-info document behind it. Where it
+    /// came from says how many more of those that have never answered may come from there: `None`
+    /// if by a circuit.
     ///
     /// # Errors
     /// [`Refusal`]: what is known stays as it was.
@@ -176,7 +179,8 @@ impl Authority {
         self.routerlist.restore(unix_now, text)
     }
 
-    /// The relays that are to be probed now, each at one address: all but ourselves, in their turns, as many as there is room for.
+    /// The relays that are to be probed now, each at one address: all but ourselves, in their
+    /// turns, as many as there is room for.
     pub fn probes(&mut self, unix_now: u64, room: Room) -> Vec<Probe> {
         self.routerlist.probes(unix_now, &self.about.relay, room)
     }
@@ -186,13 +190,14 @@ impl Authority {
         self.routerlist.observe(unix_now, target, answers);
     }
 
-    /// Forgets descriptors that are too old or of the future, once the clock has said so for a day by `steady`: seconds of a clock that goes on
-    /// and that nobody sets.
+    /// Forgets descriptors that are too old or of the future, once the clock has said so for a day
+    /// by `steady`: seconds of a clock that goes on and that nobody sets.
     pub fn forget(&mut self, unix_now: u64, steady: u64) {
         self.routerlist.forget(unix_now, steady);
     }
 
-    /// Whose descriptors were given up since the last call: those that were forgotten, and strangers that made way for others.
+    /// Whose descriptors were given up since the last call: those that were forgotten, and
+    /// strangers that made way for others.
     pub fn dropped(&mut self) -> BTreeSet<[u8; 20]> {
         self.routerlist.dropped()
     }
@@ -209,8 +214,8 @@ impl Authority {
         self.routerlist.running(unix_now, &self.about.relay)
     }
 
-    /// When the next consensus is due: a multiple of the interval since 1970, at once if the clock has gone back before the present
-    /// one. For the first see [`First`].
+    /// When the next consensus is due: a multiple of the interval since 1970, at once if the clock
+    /// has gone back before the present one. For the first see [`First`].
     pub fn due(&mut self, unix_now: u64) -> u64 {
         match self.documents.times {
             Some(times) if unix_now >= times.valid_after => times.fresh_until,
@@ -224,12 +229,14 @@ impl Authority {
         }
     }
 
-    /// The machine's clock was set forward by so many seconds, or back: nobody has been down for that.
+    /// The machine's clock was set forward by so many seconds, or back: nobody has been down for
+    /// that.
     pub fn shift(&mut self, unix_now: u64, by: i64) {
         self.routerlist.shift(unix_now, by);
     }
 
-    /// Takes the bandwidths that somebody measured, in kilobytes a second, in the place of earlier ones.
+    /// Takes the bandwidths that somebody measured, in kilobytes a second, in the place of earlier
+    /// ones.
     pub fn measure(&mut self, measured: BTreeMap<[u8; 20], u32>) {
         self.routerlist.measure(measured);
     }
@@ -289,8 +296,9 @@ impl Authority {
         Ok(&self.documents)
     }
 
-    /// Takes up the consensus of an earlier run with the same keys, in both flavours, and its microdescriptors. False, and nothing is
-    /// taken, if a signature is not ours; false, and nothing but its shared random values, if it has expired.
+    /// Takes up the consensus of an earlier run with the same keys, in both flavours, and its
+    /// microdescriptors. False, and nothing is taken, if a signature is not ours; false, and
+    /// nothing but its shared random values, if it has expired.
     pub fn restore(&mut self, unix_now: u64, [ns, microdesc]: [&str; 2], microdescs: &str) -> bool {
         let times = [ns, microdesc].map(times_of);
         let [Some(times), Some(others)] = times else { return false };
@@ -359,7 +367,8 @@ impl Authority {
         self.about.relay
     }
 
-    /// What is to be kept of relays besides descriptors, by their RSA identities: of those that have ever answered.
+    /// What is to be kept of relays besides descriptors, by their RSA identities: of those that
+    /// have ever answered.
     pub fn pasts(&self) -> impl Iterator<Item = ([u8; 20], Past)> {
         self.routerlist.pasts()
     }

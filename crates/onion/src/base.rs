@@ -1,5 +1,5 @@
-//! What a client and a relay have in common: links, circuits, the sets of streams that go by them, and
-//! what is to be done outside.
+//! What a client and a relay have in common: links, circuits, the sets of streams that go by them,
+//! and what is to be done outside.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -243,7 +243,8 @@ where
         self.timers.insert((until, Timer::Rest(id)));
     }
 
-    /// Forgets the timers of a link that closes: links that come and go must not leave an hour's worth of them.
+    /// Forgets the timers of a link that closes: links that come and go must not leave an hour's
+    /// worth of them.
     pub(crate) fn disarm(&mut self, id: LinkId) {
         let Some(link) = self.channels.link(id) else { return };
         let watched = link.quiet.watched.take().map(|time| (time, Timer::Padding(id)));
@@ -260,7 +261,8 @@ where
         }
     }
 
-    /// Appends cells for a link until `out` has `limit` bytes or nothing is left; false if nothing is left.
+    /// Appends cells for a link until `out` has `limit` bytes or nothing is left; false if nothing
+    /// is left.
     pub(crate) fn transmit(
         &mut self,
         now: Time,

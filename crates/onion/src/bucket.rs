@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use anabranch_multipath::Time;
 
-/// Bytes that may pass. What passes may be more than there is: then nothing may until that has been made up for.
+/// Bytes that may pass. What passes may be more than there is: then nothing may until that has been
+/// made up for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bucket {
     /// Bytes a second, and the most that is held.

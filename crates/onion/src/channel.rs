@@ -1,8 +1,8 @@
-//! A channel: one link to a neighbour, from the first VERSIONS cell until both know to whom they speak (tor-spec, "Negotiating and
-//! initializing channels").
+//! A channel: one link to a neighbour, from the first VERSIONS cell until both know to whom they
+//! speak (tor-spec, "Negotiating and initializing channels").
 //!
-//! The channel takes its own cells ([`Channel::take`]) and leaves those of circuits to its owner. What it has to say lies in
-//! [`Channel::outbox`].
+//! The channel takes its own cells ([`Channel::take`]) and leaves those of circuits to its owner.
+//! What it has to say lies in [`Channel::outbox`].
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
@@ -115,8 +115,8 @@ pub enum Taken {
     Opened,
     /// It is of a circuit (or of a command that nobody knows).
     Circuit,
-    /// The channel wants the TLS session's secret for [`link::EXPORT_LABEL`] with this context, by [`Channel::exported`], before the
-    /// next cell.
+    /// The channel wants the TLS session's secret for [`link::EXPORT_LABEL`] with this context, by
+    /// [`Channel::exported`], before the next cell.
     Export([u8; 32]),
 }
 
@@ -197,7 +197,8 @@ impl Channel {
         channel
     }
 
-    /// A channel between two shards of one relay. They need no proof of each other: it is open from the start.
+    /// A channel between two shards of one relay. They need no proof of each other: it is open from
+    /// the start.
     pub fn sibling(first: bool) -> Channel {
         let peer = Ipv4Addr::UNSPECIFIED.into();
         let start = Start {
@@ -382,7 +383,8 @@ impl Channel {
         }
         let certified = link::read_certs(body, self.start.unix).map_err(Fault::Certificates)?;
         if self.is_initiator() {
-            // The certificate binds who speaks to the TLS session; nothing else would keep a third one out of the middle.
+            // The certificate binds who speaks to the TLS session; nothing else would keep a third
+            // one out of the middle.
             let same = certified.tls_certificate == self.start.peer_certificate;
             if certified.tls_certificate.is_none() || !same {
                 return Err(Fault::Certificates(BadCerts::Bad(5)));

@@ -26,18 +26,19 @@ pub(crate) struct Lane {
     pub(crate) id: u32,
 }
 
-/// Whose circuit a lane is: its place in the core's table, and whether the lane leads away from the client.
+/// Whose circuit a lane is: its place in the core's table, and whether the lane leads away from the
+/// client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Owner {
     pub(crate) circuit: u32,
     pub(crate) outward: bool,
 }
 
-/// Cells of its own that a link may have to say beside one for each circuit. Nobody who reads lets them become so many: a neighbour who makes
-/// us answer and does not read is to go.
+/// Cells of its own that a link may have to say beside one for each circuit. Nobody who reads lets
+/// them become so many: a neighbour who makes us answer and does not read is to go.
 const MOST_SAID: usize = 256;
-/// Bytes of cells that a link to another shard may have outside of queues. The other shard has an order among circuits of its own: an order
-/// here is only for what does not pass at once.
+/// Bytes of cells that a link to another shard may have outside of queues. The other shard has an
+/// order among circuits of its own: an order here is only for what does not pass at once.
 const AT_ONCE: usize = 64 * CELL;
 /// Tries to find a free circuit ID (C tor's figure).
 const TRIES: usize = 64;
@@ -262,8 +263,8 @@ impl Channels {
         true
     }
 
-    /// Puts a cell into its lane's queue, or to what a link to another shard sends at once: how many wait there now, 0 if there is no such
-    /// lane.
+    /// Puts a cell into its lane's queue, or to what a link to another shard sends at once: how
+    /// many wait there now, 0 if there is no such lane.
     pub(crate) fn push(&mut self, now: Time, lane: Lane, command: Command, body: &Body) -> usize {
         let Some(link) = self.links.get_mut(&lane.link) else { return 0 };
         let Some((_, queue)) = link.lanes.get_mut(&lane.id) else { return 0 };

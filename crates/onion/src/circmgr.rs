@@ -1,8 +1,8 @@
 //! A client's mind: which circuits to build, and which stream goes by which (path-spec 2).
 //!
 //! The owner brings demands ([`CircuitManager::demand`]) and what became of circuits, and does what
-//! [`CircuitManager::poll`] orders: build, destroy, attach, refuse. Streams share a circuit only if their
-//! isolation is the same; circuits are built ahead, so that a demand need not wait for one.
+//! [`CircuitManager::poll`] orders: build, destroy, attach, refuse. Streams share a circuit only if
+//! their isolation is the same; circuits are built ahead, so that a demand need not wait for one.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -36,9 +36,10 @@ const AHEAD: usize = 2;
 const USUAL_PORT: u16 = 443;
 /// Circuits that are being built at a time.
 const MOST_BUILDING: usize = 16;
-/// A demand waits no longer for a circuit that is being built: another is begun beside it. C tor keeps back all but one of
-/// several DESTROY cells for a link until it has others to send there, so that news of a failure may not come; and before
-/// build times are known, the time to give up is a minute.
+/// A demand waits no longer for a circuit that is being built: another is begun beside it. C tor
+/// keeps back all but one of several DESTROY cells for a link until it has others to send there, so
+/// that news of a failure may not come; and before build times are known, the time to give up is a
+/// minute.
 const SLUGGISH: Duration = Duration::from_secs(5);
 /// After a failure no circuit is begun for so long, doubled with each further one.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
@@ -93,7 +94,8 @@ pub enum Order {
     Attach(u64, CircuitKey),
     /// Tell whoever made this demand that it cannot be met.
     Refuse(u64, Refusal),
-    /// Guards or build times changed: keep them ([`CircuitManager::guards`], [`CircuitManager::build_times`]).
+    /// Guards or build times changed: keep them ([`CircuitManager::guards`],
+    /// [`CircuitManager::build_times`]).
     Keep,
     /// Warn the user: the wishes leave so few guards that they tell who it is.
     FewGuards(usize),
@@ -239,8 +241,8 @@ impl CircuitManager {
         guards.primary().iter().map(|&id| (id, guards.reach(id))).collect()
     }
 
-    /// What a BEGIN for this port says of addresses (tor-spec, "Opening streams"): IPv6 will do, and is preferred, where the exit lets
-    /// such streams out. Stock clients say the same.
+    /// What a BEGIN for this port says of addresses (tor-spec, "Opening streams"): IPv6 will do,
+    /// and is preferred, where the exit lets such streams out. Stock clients say the same.
     #[must_use]
     pub fn begin_flags(&self, circuit: CircuitKey, port: u16) -> u32 {
         let exit = self.path(circuit).map(|path| path[2]);
@@ -311,7 +313,8 @@ impl CircuitManager {
         }
     }
 
-    /// A stream could not be attached to this circuit, or its exit refused it: nothing new goes there.
+    /// A stream could not be attached to this circuit, or its exit refused it: nothing new goes
+    /// there.
     pub fn retire(&mut self, key: CircuitKey) {
         if let Some(circuit) = self.circuits.get_mut(&key) {
             circuit.retired = true;
@@ -418,7 +421,8 @@ impl CircuitManager {
         self.orders.extend(renewed.few.map(Order::FewGuards));
     }
 
-    /// Circuits that waited for a better guard: some need not any more, some have waited for too long.
+    /// Circuits that waited for a better guard: some need not any more, some have waited for too
+    /// long.
     fn upgrade(&mut self, unix_now: u64) {
         for key in self.entry.guards().ready(unix_now) {
             if let Some(circuit) = self.circuits.get_mut(&CircuitKey(key)) {
@@ -468,8 +472,8 @@ impl CircuitManager {
         self.orders.push_back(Order::Destroy(key));
     }
 
-    /// Finds a built circuit for each demand that one fits: one that is in use for the same before a
-    /// fresh one.
+    /// Finds a built circuit for each demand that one fits: one that is in use for the same before
+    /// a fresh one.
     fn attach(&mut self, now: Time) {
         let Some(network) = self.network.clone() else { return };
         let mut waiting = Vec::new();

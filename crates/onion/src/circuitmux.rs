@@ -10,7 +10,8 @@ mod round_robin;
 pub use ewma::Ewma;
 pub use round_robin::RoundRobin;
 
-/// An order among the circuits of one link that have cells to send. Circuits are named by their ID on the link.
+/// An order among the circuits of one link that have cells to send. Circuits are named by their ID
+/// on the link.
 pub trait Policy: Send {
     /// A circuit has cells from now on.
     fn woke(&mut self, circuit: u32);

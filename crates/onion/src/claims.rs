@@ -1,9 +1,11 @@
-//! Which shard of a relay has the link to a neighbour: circuits of the others go on by that one, so that two relays need but one link.
+//! Which shard of a relay has the link to a neighbour: circuits of the others go on by that one, so
+//! that two relays need but one link.
 
 use std::collections::BTreeMap;
 
-/// The links of all shards to other relays, by the neighbour's RSA identity: shards in the order in which they came to have one, and how many each
-/// has, open or being opened. The first one's counts, and when it has none any more the next one's.
+/// The links of all shards to other relays, by the neighbour's RSA identity: shards in the order in
+/// which they came to have one, and how many each has, open or being opened. The first one's
+/// counts, and when it has none any more the next one's.
 #[derive(Debug, Default)]
 pub struct Claims {
     held: BTreeMap<[u8; 20], Vec<(usize, usize)>>,
@@ -22,7 +24,8 @@ impl Claims {
         }
     }
 
-    /// A shard has a link to this neighbour, who opened it. When it is gone, [`Claims::gone`] is to be told.
+    /// A shard has a link to this neighbour, who opened it. When it is gone, [`Claims::gone`] is to
+    /// be told.
     pub fn came(&mut self, neighbour: [u8; 20], shard: usize) {
         let shards = self.held.entry(neighbour).or_default();
         match shards.iter_mut().find(|(other, _)| *other == shard) {

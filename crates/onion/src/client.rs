@@ -1,9 +1,11 @@
 //! The client: circuits over relays that its owner chose, and streams on them, as one core.
 //!
-//! [`Client::handle`] takes an [`Input`], then [`Client::poll`] gives [`Output`]s until there is none. What it has in common with a relay
-//! is its [`Core`](crate::Core): links, cells to send, bytes of streams, time.
+//! [`Client::handle`] takes an [`Input`], then [`Client::poll`] gives [`Output`]s until there is
+//! none. What it has in common with a relay is its [`Core`](crate::Core): links, cells to send,
+//! bytes of streams, time.
 //!
-//! Which relays, when a circuit has taken too long, and which stream goes where is for the owner to say.
+//! Which relays, when a circuit has taken too long, and which stream goes where is for the owner to
+//! say.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -70,7 +72,8 @@ pub enum HopKey {
     NtorV3 {
         /// The onion key.
         onion_key: [u8; 32],
-        /// What to ask for: with the last hop, congestion control (the relay says `FlowCtrl=2`), or that with CGO (`Relay=6`).
+        /// What to ask for: with the last hop, congestion control (the relay says `FlowCtrl=2`), or
+        /// that with CGO (`Relay=6`).
         wish: Wish,
     },
 }
@@ -91,7 +94,8 @@ pub enum Input {
         circuit: CircuitKey,
     },
     /// Send DROP cells to the last hop of a complete circuit, which forgets them (tor-spec, "Link
-    /// padding" calls this long-range padding). They wait with what waits, and no window counts them.
+    /// padding" calls this long-range padding). They wait with what waits, and no window counts
+    /// them.
     Drop {
         /// The circuit.
         circuit: CircuitKey,

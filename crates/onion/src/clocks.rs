@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use anabranch_multipath::Time;
 
-/// A clock that differs by no more seconds than this is right: cells take their time, and nothing in
-/// the protocol goes wrong by it.
+/// A clock that differs by no more seconds than this is right: cells take their time, and nothing
+/// in the protocol goes wrong by it.
 const LIMIT: i64 = 300;
 /// Clocks that differ by no more seconds than this from each other say the same.
 const SAME: i64 = 60;
@@ -30,7 +30,8 @@ pub enum Verdict {
     Ours(i64, Witness),
     /// Our clock was wrong, and is not any more.
     Right,
-    /// The clock of the relay with this RSA identity is ahead by so many seconds; behind, if negative.
+    /// The clock of the relay with this RSA identity is ahead by so many seconds; behind, if
+    /// negative.
     Theirs([u8; 20], i64),
 }
 
@@ -78,8 +79,8 @@ impl Clocks {
         self.authorities = authorities.into_iter().collect();
     }
 
-    /// A relay has said its time; `unix` is ours, in seconds since 1970. What is to be told now: the
-    /// same no more than once an hour.
+    /// A relay has said its time; `unix` is ours, in seconds since 1970. What is to be told now:
+    /// the same no more than once an hour.
     pub fn note(&mut self, now: Time, unix: u64, said: PeerTime) -> Option<Verdict> {
         let PeerTime { relay, skew, dialled } = said;
         let ours = i64::try_from(unix).ok()?;
@@ -235,7 +236,8 @@ mod tests {
     fn a_clock_that_is_set_makes_what_was_said_before_count_anew() {
         let mut clocks = clocks();
         say(&mut clocks, 1, 0xda, 7200, true);
-        // Ours is set forward by two hours: what a relay says now agrees with what the authority said.
+        // Ours is set forward by two hours: what a relay says now agrees with what the authority
+        // said.
         let said = PeerTime { relay: [1; 20], skew: 0, dialled: true };
         assert_eq!(clocks.note(at(10), UNIX + 10 + 7200, said), Some(Verdict::Right));
     }

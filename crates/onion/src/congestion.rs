@@ -1,7 +1,8 @@
-//! How many cells may be under way on a circuit: the sender's window, and the receiver's promise to acknowledge.
+//! How many cells may be under way on a circuit: the sender's window, and the receiver's promise to
+//! acknowledge.
 //!
-//! A policy is one [`Control`]: [`Fixed`] windows (tor-spec, "Circuit-level flow control"), or [`Vegas`] (proposal 324), where both
-//! ends agreed on it. Cells that count are those with DATA.
+//! A policy is one [`Control`]: [`Fixed`] windows (tor-spec, "Circuit-level flow control"), or
+//! [`Vegas`] (proposal 324), where both ends agreed on it. Cells that count are those with DATA.
 
 use std::time::Duration;
 

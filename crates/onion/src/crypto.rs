@@ -1,7 +1,8 @@
-//! Relay crypto: the layers of a circuit. A relay has one for each circuit, a client one for each hop.
+//! Relay crypto: the layers of a circuit. A relay has one for each circuit, a client one for each
+//! hop.
 //!
-//! Layers work on a cell's body where it lies. `tor1` is the construction that all relays speak; [`cgo`] stands beside it behind
-//! the same two traits.
+//! Layers work on a cell's body where it lies. `tor1` is the construction that all relays speak;
+//! [`cgo`] stands beside it behind the same two traits.
 
 use crate::wire::cell::{Body, Command};
 use crate::wire::message::Format;

@@ -59,7 +59,8 @@ pub enum Violation {
     Deaf,
     /// A relay message that cannot be read, or may not come at this point.
     Message,
-    /// EXTEND to ourselves, to where the circuit comes from, to a place that is not allowed, or not in RELAY_EARLY.
+    /// EXTEND to ourselves, to where the circuit comes from, to a place that is not allowed, or not
+    /// in RELAY_EARLY.
     Extend,
     /// A SENDME that is not owed or bears a wrong tag.
     Sendme,

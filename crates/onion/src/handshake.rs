@@ -1,4 +1,5 @@
-//! How a client and a relay agree on a circuit's keys: CREATE_FAST, ntor, ntor-v3 (tor-spec, "CREATE and CREATED cells").
+//! How a client and a relay agree on a circuit's keys: CREATE_FAST, ntor, ntor-v3 (tor-spec,
+//! "CREATE and CREATED cells").
 //!
 //! Each is a pair of pure functions: randomness comes in as a generator, nothing else is drawn.
 

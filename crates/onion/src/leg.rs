@@ -1,4 +1,5 @@
-//! One path's share in flow control: the window of what we send by it, and the acknowledgements of what came by it.
+//! One path's share in flow control: the window of what we send by it, and the acknowledgements of
+//! what came by it.
 //!
 //! Streams are not a leg's: they belong to its [`Set`](crate::set::Set).
 

@@ -7,24 +7,26 @@
 //!   knows the `tor-*` crates.
 //! * **A link.** [`channel`] is its handshake (VERSIONS to NETINFO). `channels` has all links of a
 //!   core, which circuit is which on each, and the cells that wait in `queue`; [`circuitmux`] names
-//!   the circuit whose cell goes next, [`padding`] says when a silent link carries a cell, [`bucket`]
-//!   how many bytes it may carry a second.
+//!   the circuit whose cell goes next, [`padding`] says when a silent link carries a cell,
+//!   [`bucket`] how many bytes it may carry a second.
 //! * **A circuit.** [`handshake`] agrees on its keys and [`crypto`] uses them. `leg` is its flow
 //!   control, whose window [`congestion`] sets. A `set` is the legs that lead to one other end and
 //!   its streams (`streams`, each a `stream`).
-//! * **A role.** [`relay`] (guard, middle, exit) and [`client`] are the two cores. `base` and `node`
-//!   are what both do alike; `table` numbers circuits and streams; [`claims`] lets several relay
-//!   cores of one process share links.
-//!   [`newcomers`] says whose connections are taken at all, [`clocks`] whose clock is wrong.
+//! * **A role.** [`relay`] (guard, middle, exit) and [`client`] are the two cores. `base` and
+//!   `node` are what both do alike; `table` numbers circuits and streams; [`claims`] lets several
+//!   relay cores of one process share links. [`newcomers`] says whose connections are taken at all,
+//!   [`clocks`] whose clock is wrong.
 //! * **A client's decisions.** [`circmgr`] says which circuits to build and which stream goes by
-//!   which; [`guards`] by which relays to enter; [`front`] reads what programs ask for (SOCKS, HTTP).
+//!   which; [`guards`] by which relays to enter; [`front`] reads what programs ask for (SOCKS,
+//!   HTTP).
 //! * **The directory.** [`directory`]: descriptors, documents, who asks whom for which, the network
 //!   and the choice of paths. [`authority`] judges relays and signs what is said of them.
 //!
 //! [`Event`] is what a core tells the person who runs it, and [`Violation`] what a peer did wrong.
 //! To begin reading: [`client`] with `client/build.rs`, then [`relay`] with `relay/circuit.rs`.
 //!
-//! Time is given, random generators are given, bytes are given; what is to be done outside comes back.
+//! Time is given, random generators are given, bytes are given; what is to be done outside comes
+//! back.
 
 pub mod authority;
 mod base;

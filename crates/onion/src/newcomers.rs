@@ -1,10 +1,10 @@
 //! Connections that others open to a relay, counted by their addresses, so that one address cannot
 //! take the places of all.
 //!
-//! Those whose TLS handshake is not done are held to a number always. With `DoSConnectionEnabled` in
-//! the consensus (param-spec, "Denial-of-service parameters") an address is also held to a number of
-//! connections and to a rate, as C tor does it; who goes beyond the rate is turned away for a while.
-//! Addresses of relays are left out there.
+//! Those whose TLS handshake is not done are held to a number always. With `DoSConnectionEnabled`
+//! in the consensus (param-spec, "Denial-of-service parameters") an address is also held to a
+//! number of connections and to a rate, as C tor does it; who goes beyond the rate is turned away
+//! for a while. Addresses of relays are left out there.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv6Addr};
@@ -31,13 +31,14 @@ pub struct DosParams {
     pub rate: u32,
     /// `DoSConnectionConnectBurst`: new ones at once after a rest.
     pub burst: u32,
-    /// `DoSConnectionConnectDefenseTimePeriod`: who goes beyond the rate is turned away for so long.
+    /// `DoSConnectionConnectDefenseTimePeriod`: who goes beyond the rate is turned away for so
+    /// long.
     pub period: Duration,
 }
 
 impl DosParams {
-    /// Reads the parameters of a consensus: what is absent has its default, what is out of bounds is
-    /// at them.
+    /// Reads the parameters of a consensus: what is absent has its default, what is out of bounds
+    /// is at them.
     #[must_use]
     pub fn new(values: &BTreeMap<String, i32>) -> DosParams {
         let read = |name: &str, default: i32, least: i32| -> u32 {

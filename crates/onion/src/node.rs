@@ -20,7 +20,8 @@ use crate::wire::message::EndReason;
 /// What happened to a link.
 #[derive(Debug)]
 pub enum LinkInput<'a> {
-    /// A link whose TLS handshake is done: the neighbour's, or one that [`LinkOutput::Dial`] asked for.
+    /// A link whose TLS handshake is done: the neighbour's, or one that [`LinkOutput::Dial`] asked
+    /// for.
     Opened {
         /// Its number, never used before.
         link: LinkId,
@@ -109,7 +110,8 @@ pub enum StreamOutput {
         /// The stream.
         stream: StreamKey,
     },
-    /// The other end ended the stream, or its circuit is gone, and all of it was read. The key is not used again.
+    /// The other end ended the stream, or its circuit is gone, and all of it was read. The key is
+    /// not used again.
     Ended {
         /// The stream.
         stream: StreamKey,
@@ -120,8 +122,8 @@ pub enum StreamOutput {
     },
 }
 
-/// A client's or a relay's core, as its links and the programs of its streams see it. A stream's program is what
-/// it leads to: at a client the user's, at an exit the destination.
+/// A client's or a relay's core, as its links and the programs of its streams see it. A stream's
+/// program is what it leads to: at a client the user's, at an exit the destination.
 pub trait Core {
     /// Takes what happened to a link.
     fn handle_link(&mut self, now: Time, input: LinkInput<'_>);
@@ -129,17 +131,18 @@ pub trait Core {
     /// When the core wants to be told that this time has come.
     fn next_timeout(&self) -> Option<Time>;
 
-    /// Appends cells for a link until `out` has `limit` bytes or nothing is left; false if nothing is left. Then
-    /// [`LinkOutput::Transmit`] will tell when there is something again.
+    /// Appends cells for a link until `out` has `limit` bytes or nothing is left; false if nothing
+    /// is left. Then [`LinkOutput::Transmit`] will tell when there is something again.
     fn transmit(&mut self, now: Time, link: LinkId, out: &mut Vec<u8>, limit: usize) -> bool;
 
-    /// Little has come by a link of late: gives back the room that bursts took. How many bytes that was; none, for a core that
-    /// takes none.
+    /// Little has come by a link of late: gives back the room that bursts took. How many bytes that
+    /// was; none, for a core that takes none.
     fn rest(&mut self, _link: LinkId) -> usize {
         0
     }
 
-    /// Takes bytes of a stream's program; returns how many. If not all, [`StreamOutput::Room`] follows.
+    /// Takes bytes of a stream's program; returns how many. If not all, [`StreamOutput::Room`]
+    /// follows.
     fn write(&mut self, now: Time, stream: StreamKey, bytes: &[u8]) -> usize;
 
     /// The bytes that wait for a stream's program: two pieces, in order.
@@ -346,7 +349,8 @@ pub(crate) trait Node {
         waiting.into_iter().for_each(|circuit| self.reached(now, circuit, id));
     }
 
-    /// What an open link has from the first: a time for which it stays without circuits, and what we wish of padding.
+    /// What an open link has from the first: a time for which it stays without circuits, and what
+    /// we wish of padding.
     fn settle(&mut self, now: Time, id: LinkId) {
         let base = self.base_mut();
         let Some(link) = base.channels.link(id) else { return };

@@ -1,8 +1,10 @@
-//! Padding of links (padding-spec, "Connection-level padding"), and when links and circuits that nobody uses are closed.
+//! Padding of links (padding-spec, "Connection-level padding"), and when links and circuits that
+//! nobody uses are closed.
 //!
-//! Routers on the way keep records of flows, and begin another one when a flow was silent for some ten seconds. A link that
-//! carries users' circuits is therefore never silent for as long: after a time that each end draws anew, it sends a PADDING
-//! cell. A cell costs no more for it than the noting of its time; the timer looks at that.
+//! Routers on the way keep records of flows, and begin another one when a flow was silent for some
+//! ten seconds. A link that carries users' circuits is therefore never silent for as long: after a
+//! time that each end draws anew, it sends a PADDING cell. A cell costs no more for it than the
+//! noting of its time; the timer looks at that.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,7 +15,8 @@ use rand_core::{CryptoRng, Rng};
 use crate::directory::network::below;
 use crate::wire::link::Padding as Asked;
 
-/// The least and the most silence before a cell of padding, in milliseconds; none is sent if both are 0.
+/// The least and the most silence before a cell of padding, in milliseconds; none is sent if both
+/// are 0.
 pub type Silence = (u16, u16);
 
 /// A client's link without circuits closes after this time plus a random part of up to half of it
@@ -27,18 +30,21 @@ pub struct PaddingParams {
     pub silence: Silence,
     /// `nf_ito_low_reduced`, `nf_ito_high_reduced`: of clients whose users want less.
     pub reduced: Silence,
-    /// `nf_pad_before_usage`: as soon as there are circuits, not only when users' streams have gone by them.
+    /// `nf_pad_before_usage`: as soon as there are circuits, not only when users' streams have gone
+    /// by them.
     pub before_usage: bool,
     /// `nf_pad_relays`: between relays, too.
     pub relays: bool,
     /// `nf_conntimeout_relays`: a link between relays that no circuit uses stays about so long.
     pub relays_link: Duration,
-    /// `nf_conntimeout_clients`: a circuit that was built ahead stays so long, or up to twice as long.
+    /// `nf_conntimeout_clients`: a circuit that was built ahead stays so long, or up to twice as
+    /// long.
     pub spare_circuit: Duration,
 }
 
 impl PaddingParams {
-    /// Reads the parameters of a consensus: what is absent has its default, what is out of bounds is at them.
+    /// Reads the parameters of a consensus: what is absent has its default, what is out of bounds
+    /// is at them.
     #[must_use]
     pub fn new(values: &BTreeMap<String, i32>) -> PaddingParams {
         let read = |name: &str, default: i32, least: i32, most: i32| {
@@ -82,7 +88,8 @@ pub enum Amount {
     /// What the consensus says, both ways.
     #[default]
     Full,
-    /// Less, and from us alone: for who pays for bytes or has a battery (C tor's ReducedConnectionPadding).
+    /// Less, and from us alone: for who pays for bytes or has a battery (C tor's
+    /// ReducedConnectionPadding).
     Reduced,
     /// None.
     Off,
@@ -181,8 +188,9 @@ impl Quiet {
         self.moved + millis(silence.0)
     }
 
-    /// Whether a cell of padding is to go now, and when to look again. No time is drawn before the least silence has passed: a busy
-    /// link is looked at that often, and the silence is as long as if a time had been drawn at each cell.
+    /// Whether a cell of padding is to go now, and when to look again. No time is drawn before the
+    /// least silence has passed: a busy link is looked at that often, and the silence is as long as
+    /// if a time had been drawn at each cell.
     pub(crate) fn look(
         &mut self,
         now: Time,

@@ -1,5 +1,5 @@
-//! Cells that wait for their link: many queues in one pool, so that a cell costs no allocation and all of them together have a
-//! ceiling.
+//! Cells that wait for their link: many queues in one pool, so that a cell costs no allocation and
+//! all of them together have a ceiling.
 
 use anabranch_multipath::Time;
 

@@ -1,8 +1,9 @@
 //! The relay: guard, middle and exit, as one core. It is one shard; a process may have several.
 //!
-//! [`Relay::handle`] takes an [`Input`], then [`Relay::poll`] gives [`Output`]s until there is none. What it has in common with a client is
-//! its [`Core`](crate::Core): links, cells to send (fetched when a link has room, so that the order among circuits is decided as late as
-//! can be), bytes of streams, time.
+//! [`Relay::handle`] takes an [`Input`], then [`Relay::poll`] gives [`Output`]s until there is
+//! none. What it has in common with a client is its [`Core`](crate::Core): links, cells to send
+//! (fetched when a link has room, so that the order among circuits is decided as late as can be),
+//! bytes of streams, time.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -84,7 +85,8 @@ pub enum Input {
         /// The destination's address, and seconds for which its name holds; `None` for a directory.
         reached: Option<(IpAddr, u32)>,
     },
-    /// A stream's destination has ended it, or cannot be reached. What was written before goes first.
+    /// A stream's destination has ended it, or cannot be reached. What was written before goes
+    /// first.
     Ended {
         /// The stream.
         stream: StreamKey,
@@ -215,8 +217,8 @@ pub struct Relay {
 }
 
 impl Relay {
-    /// A relay without links. `responder` and `initiator` say how it proves itself on links that came and that it opened; `rng` is all
-    /// the chance that it takes.
+    /// A relay without links. `responder` and `initiator` say how it proves itself on links that
+    /// came and that it opened; `rng` is all the chance that it takes.
     pub fn new(
         config: Config,
         responder: Role,
@@ -269,7 +271,8 @@ impl Relay {
         self.relieve();
     }
 
-    /// How we prove ourselves on links from now on: the TLS certificate or the signing key has changed.
+    /// How we prove ourselves on links from now on: the TLS certificate or the signing key has
+    /// changed.
     pub fn set_roles(&mut self, responder: Role, initiator: Role) {
         self.initiator = initiator;
         self.responders.insert(0, responder);

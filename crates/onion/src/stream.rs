@@ -1,4 +1,5 @@
-//! A stream at either end of a circuit: bytes that wait for cells, bytes that wait for a program, and what keeps both few.
+//! A stream at either end of a circuit: bytes that wait for cells, bytes that wait for a program,
+//! and what keeps both few.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -62,8 +63,8 @@ pub(crate) struct Stream {
     starved: bool,
 }
 
-/// How much a stream may carry each way, and what it tells its peer of that. One file each: [`Windows`]
-/// and [`Rates`], both over cells that arrive all and in order.
+/// How much a stream may carry each way, and what it tells its peer of that. One file each:
+/// [`Windows`] and [`Rates`], both over cells that arrive all and in order.
 trait Flow: Send {
     /// Whether a DATA cell may go now.
     fn may_send(&mut self, now: Time) -> bool;

@@ -146,7 +146,8 @@ impl Streams {
         }
     }
 
-    /// Takes a message that both ends may receive. One of a stream that is no more is passed over: it was under way.
+    /// Takes a message that both ends may receive. One of a stream that is no more is passed over:
+    /// it was under way.
     pub(crate) fn take(&mut self, now: Time, message: Message<'_>) -> Result<(), Broken> {
         let id = message.stream;
         if message.command == RelayCommand::END {

@@ -1,4 +1,5 @@
-//! Tables of a core: circuits by small numbers that are used again, streams by numbers that are not.
+//! Tables of a core: circuits by small numbers that are used again, streams by numbers that are
+//! not.
 
 use std::collections::{BTreeMap, VecDeque};
 

@@ -1,5 +1,5 @@
-//! Bytes and what they mean. The only module that imports `tor-*` crates: whatever changes there from one of their versions to
-//! the next stays in here.
+//! Bytes and what they mean. The only module that imports `tor-*` crates: whatever changes there
+//! from one of their versions to the next stays in here.
 
 #[cfg(any(test, feature = "testing"))]
 pub mod authority;

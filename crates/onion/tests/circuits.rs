@@ -85,7 +85,8 @@ fn ten_megabytes_with_fixed_windows() {
     ten_megabytes_both_ways(Setting::default(), Wish::Plain);
 }
 
-/// Shards, and a circuit that changes shards within the middle relay: its neighbours have come to different ones.
+/// Shards, and a circuit that changes shards within the middle relay: its neighbours have come to
+/// different ones.
 fn world_of_shards(shards: usize, wish: Wish) -> (World, CircuitKey) {
     let mut world = World::new(Setting { shards, ..Setting::default() });
     let hops = vec![world.hop(1, Wish::Plain), world.hop(2, Wish::Plain)];
@@ -497,7 +498,8 @@ fn when_memory_is_short_the_circuit_whose_cells_waited_longest_goes() {
     let setting = Setting { max_cells: 300, rate: 1_000_000, ..Setting::default() };
     let mut world = World::new(setting);
     let circuit = world.build_through_all(1, Wish::CongestionControl);
-    // The middle's link to the guard is slower than the exit's to the middle, so cells pile up there.
+    // The middle's link to the guard is slower than the exit's to the middle, so cells pile up
+    // there.
     begin(&mut world, circuit, &format!("source-{}", 5 * MEGABYTE));
     world.run_for(Duration::from_secs(20));
     assert!(world.relays.iter().all(|relay| relay.core.stats().cells <= 300));

@@ -1,7 +1,9 @@
-//! Our own authority's documents, and those of the public network, before the same judge: a stranger's parser, every signature, every digest.
+//! Our own authority's documents, and those of the public network, before the same judge: a
+//! stranger's parser, every signature, every digest.
 //!
-//! The public network's documents are no part of this repository: `ANABRANCH_TOR_DOCUMENTS` names a folder with a client's caches as
-//! `consensus-microdesc-DATE.xz`, `cached-certs-DATE.xz` and `cached-microdescs-DATE.xz`, where the days agree.
+//! The public network's documents are no part of this repository: `ANABRANCH_TOR_DOCUMENTS` names a
+//! folder with a client's caches as `consensus-microdesc-DATE.xz`, `cached-certs-DATE.xz` and
+//! `cached-microdescs-DATE.xz`, where the days agree.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -29,7 +31,8 @@ struct Documents {
     microdescs: String,
 }
 
-/// How many relays the consensus lists, and of how many of these the microdescriptors are there, or have no Ed25519 identity.
+/// How many relays the consensus lists, and of how many of these the microdescriptors are there, or
+/// have no Ed25519 identity.
 fn judge(name: &str, documents: &Documents) -> (usize, usize) {
     let (certs, bad) = parse_certs(&documents.certs).unwrap();
     assert!(!certs.is_empty() && bad == 0, "{name}: certificates");

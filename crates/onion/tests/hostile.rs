@@ -1,4 +1,5 @@
-//! Neighbours that break the rules: what they break is closed, it is counted, and nobody else is harmed.
+//! Neighbours that break the rules: what they break is closed, it is counted, and nobody else is
+//! harmed.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
@@ -187,7 +188,8 @@ fn honest_world() -> (World, StreamKey) {
     (world, stream)
 }
 
-/// The circuit is closed and the fault told, the link stays, and the honest client gets all that it wants.
+/// The circuit is closed and the fault told, the link stays, and the honest client gets all that it
+/// wants.
 fn breaks_its_circuit_only(expected: Violation, act: impl FnOnce(&mut World, &mut Neighbour)) {
     let (mut world, stream) = honest_world();
     let mut neighbour = Neighbour::new(&mut world);

@@ -1,4 +1,5 @@
-//! Readers of what peers say, on well-formed bytes that were bent: nothing panics, and what is still understood can be said again.
+//! Readers of what peers say, on well-formed bytes that were bent: nothing panics, and what is
+//! still understood can be said again.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
@@ -100,7 +101,8 @@ fn handshakes() {
     let keys = [CurveKeys::from([7; 32])];
     let (_, create) = ntor::Client::start(&mut rng, [1; 20], *keys[0].public());
     for bytes in bent(&create, "ntor").into_iter().take(200) {
-        // ntor alone does not authenticate the client's part, so a changed key of the client passes.
+        // ntor alone does not authenticate the client's part, so a changed key of the client
+        // passes.
         let named = bytes.starts_with(&create[..52]);
         assert!(named || ntor::accept(&mut rng, &[1; 20], &keys, &bytes).is_err());
         let _ = fast::accept(&mut rng, &bytes);

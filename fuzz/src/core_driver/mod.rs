@@ -1,5 +1,5 @@
-//! The splitter's core under any sequence of events: batches of clients and servers, failures, paths
-//! that break, time that passes.
+//! The splitter's core under any sequence of events: batches of clients and servers, failures,
+//! paths that break, time that passes.
 //!
 //! The input is a script: a few bytes of settings, then a byte for each event and its arguments.
 //! `Ledger` keeps its own account of what the core may do and compares.
@@ -111,8 +111,8 @@ impl Play {
         self.answer(session, tuple, &sent.batch());
     }
 
-    /// Other settings come into force; each path of theirs is one of before, or new. An answer comes late by a path that
-    /// may be gone.
+    /// Other settings come into force; each path of theirs is one of before, or new. An answer
+    /// comes late by a path that may be gone.
     fn reconfigure(&mut self, script: &mut Input<'_>) {
         let config = settings::read(script);
         let mut places: Vec<_> = (0..self.config.ports.len()).map(PathId::at).collect();
@@ -213,7 +213,8 @@ impl Play {
     }
 }
 
-/// A client, and the server that it names: every second client speaks from the address of another, to another server.
+/// A client, and the server that it names: every second client speaks from the address of another,
+/// to another server.
 fn ends(number: usize) -> Ends {
     let server = SocketAddr::from(([192, 0, 2, 1], 443));
     (client(number / 2), (number % 2 == 1).then_some(server))

@@ -11,8 +11,8 @@ use super::{Histogram, PathSummary, Row, Session, Summary, Trace, TraceError};
 /// Steps of time that a course is cut into, at most.
 pub const STEPS: usize = 600;
 
-/// Runs that are kept one by one at the beginning of a session, in each direction. Many: at a switch, packets of the
-/// old path and the new one arrive mixed, and each change ends a run.
+/// Runs that are kept one by one at the beginning of a session, in each direction. Many: at a
+/// switch, packets of the old path and the new one arrive mixed, and each change ends a run.
 pub const RUNS: usize = 400;
 
 /// A value for each direction.
@@ -41,7 +41,8 @@ pub struct Course {
     pub step: f64,
     /// A lane for each path, in ascending order.
     pub lanes: Vec<Lane>,
-    /// The sizes that went in each step, all paths together (or of path -1, where that was recorded).
+    /// The sizes that went in each step, all paths together (or of path -1, where that was
+    /// recorded).
     pub whole: Ways<Vec<u64>>,
     /// The first [`RUNS`] runs one by one; none where several sessions are taken together.
     pub runs: Ways<Vec<Run>>,
@@ -90,8 +91,8 @@ pub struct Courses {
 }
 
 impl Courses {
-    /// Looks at `trace` once more. `chosen` are places in `summary.sessions`; of each course, the `lanes` paths that
-    /// carried most get a lane.
+    /// Looks at `trace` once more. `chosen` are places in `summary.sessions`; of each course, the
+    /// `lanes` paths that carried most get a lane.
     ///
     /// # Errors
     /// As [`Trace::for_each`].
@@ -254,7 +255,8 @@ fn busiest(paths: &[PathSummary], most: usize) -> Vec<i16> {
     numbers
 }
 
-/// The shortest of 1, 2, 5, 10, 20, … microseconds that cuts `seconds` into at most [`STEPS`] steps.
+/// The shortest of 1, 2, 5, 10, 20, … microseconds that cuts `seconds` into at most [`STEPS`]
+/// steps.
 fn step_of(seconds: f64) -> f64 {
     let least = seconds / STEPS as f64;
     let mut ten = 1e-6;

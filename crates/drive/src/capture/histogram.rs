@@ -6,8 +6,8 @@ const CLASSES: usize = 4;
 /// Powers of ten, from 0.01 on.
 const DECADES: usize = 9;
 
-/// Where each class but the first begins. Two and three are in one class, four and five, six to nine: no class of
-/// whole numbers is empty by nature.
+/// Where each class but the first begins. Two and three are in one class, four and five, six to
+/// nine: no class of whole numbers is empty by nature.
 const EDGES: [f64; CLASSES * DECADES] = edges();
 
 const fn edges() -> [f64; CLASSES * DECADES] {

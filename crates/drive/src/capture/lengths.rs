@@ -1,15 +1,18 @@
 //! The distribution of any number of lengths in bounded memory.
 
-/// Bits of a double's mantissa that are left out of a bucket's key: 9 stay, so that a bucket is at most 0.2 % wide.
+/// Bits of a double's mantissa that are left out of a bucket's key: 9 stay, so that a bucket is at
+/// most 0.2 % wide.
 const DROPPED: u32 = 52 - 9;
 
 /// A distribution of lengths: numbers that are not negative.
 ///
-/// Lengths that agree in their first ten binary digits share a bucket, which keeps their number and sum. So there are
-/// at most 512 buckets for each doubling, and whole numbers up to 1,023 have one each.
+/// Lengths that agree in their first ten binary digits share a bucket, which keeps their number and
+/// sum. So there are at most 512 buckets for each doubling, and whole numbers up to 1,023 have one
+/// each.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Lengths {
-    /// Ascending. A tree would take several times the memory where there are many sessions of a few runs each.
+    /// Ascending. A tree would take several times the memory where there are many sessions of a few
+    /// runs each.
     buckets: Vec<Bucket>,
     count: u64,
     longest: f64,
@@ -59,7 +62,8 @@ impl Lengths {
         self.longest
     }
 
-    /// The middle one, or the mean of the middle two; 0 where there is none. Exact to the width of a bucket.
+    /// The middle one, or the mean of the middle two; 0 where there is none. Exact to the width of
+    /// a bucket.
     pub(super) fn median(&self) -> f64 {
         let Some(last) = self.count.checked_sub(1) else { return 0.0 };
         (self.at(last / 2) + self.at(self.count / 2)) / 2.0

@@ -42,7 +42,8 @@ pub struct PcapTap {
 }
 
 impl PcapTap {
-    /// Begins the files of the paths `names` in `folder`, which is made where it is missing; `start` is the wall clock at time zero.
+    /// Begins the files of the paths `names` in `folder`, which is made where it is missing;
+    /// `start` is the wall clock at time zero.
     ///
     /// # Errors
     /// The directory cannot be made or written to, a file's name is that of a

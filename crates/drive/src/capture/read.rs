@@ -152,8 +152,8 @@ thread_local! {
     static DECODING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// A caught panic would still be printed, as if the program had a fault: the error says it all. Other
-/// panics, and those of other threads, are told as before.
+/// A caught panic would still be printed, as if the program had a fault: the error says it all.
+/// Other panics, and those of other threads, are told as before.
 fn keep_quiet_while_decoding() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -218,8 +218,8 @@ fn lies_within(chunk: &ColumnChunkMetaData, length: u64) -> bool {
     end.is_some_and(|end| end <= length)
 }
 
-/// Refuses pages of texts that claim more lengths than values: the decoder would ask for memory for all of them, and a
-/// failed allocation ends the program instead of being an error.
+/// Refuses pages of texts that claim more lengths than values: the decoder would ask for memory for
+/// all of them, and a failed allocation ends the program instead of being an error.
 fn vet_pages(group: &dyn RowGroupReader, place: usize) -> Result<(), TraceError> {
     let optional = group.metadata().column(place).column_descr().max_def_level() > 0;
     let mut pages = group.get_column_page_reader(place)?;
@@ -251,7 +251,8 @@ fn levels_skipped(page: &Page, optional: bool) -> Option<&[u8]> {
     }
 }
 
-/// The third number of a DELTA_BINARY_PACKED header (Parquet format, "Delta Encoding"): how many values follow.
+/// The third number of a DELTA_BINARY_PACKED header (Parquet format, "Delta Encoding"): how many
+/// values follow.
 fn lengths_claimed(values: &[u8]) -> Option<u64> {
     let mut bytes = values.iter();
     let mut number = || {

@@ -108,7 +108,8 @@ impl Summary {
     }
 }
 
-/// A summary in the making, row by row. Its memory grows with the number of sessions and their paths, not of rows.
+/// A summary in the making, row by row. Its memory grows with the number of sessions and their
+/// paths, not of rows.
 #[derive(Default)]
 pub struct SummaryBuilder {
     datagrams: u64,
@@ -157,7 +158,8 @@ impl<T> Both<T> {
     }
 }
 
-/// By number. Boxed: the tree keeps room for eleven in each node, and most sessions have two or three.
+/// By number. Boxed: the tree keeps room for eleven in each node, and most sessions have two or
+/// three.
 type Paths = BTreeMap<i16, Box<Both<Tally>>>;
 
 /// A session in the making.

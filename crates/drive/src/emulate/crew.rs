@@ -25,8 +25,8 @@ pub struct Crew {
     space: PidNamespace,
 }
 
-/// A process of a crew; dropped, it is killed and waited for. That comes before the crew's own end, which would
-/// wait for it.
+/// A process of a crew; dropped, it is killed and waited for. That comes before the crew's own end,
+/// which would wait for it.
 pub struct Member<'a> {
     child: Child,
     crew: PhantomData<&'a Crew>,
@@ -44,8 +44,8 @@ impl Crew {
         Ok(Crew { space })
     }
 
-    /// Starts a process in `host`. It runs in `/` unless it is told where, reads nothing unless it is
-    /// told what, and hears nothing of this terminal's Ctrl-C.
+    /// Starts a process in `host`. It runs in `/` unless it is told where, reads nothing unless it
+    /// is told what, and hears nothing of this terminal's Ctrl-C.
     ///
     /// # Errors
     /// The system's: there is no such program, for instance.

@@ -127,8 +127,9 @@ impl Engine {
         poller.remove(&self.cables[token as usize / 2].tuns[token as usize % 2])
     }
 
-    /// Hands out what is due, in the order of arrival over all links: a late wake-up must not let the packets of one link
-    /// overtake those of another, for a server follows the packet that came last.
+    /// Hands out what is due, in the order of arrival over all links: a late wake-up must not let
+    /// the packets of one link overtake those of another, for a server follows the packet that came
+    /// last.
     pub(super) fn hand_out(&mut self) {
         let mut now = self.clock.now();
         while let Some((due, cable, way)) = self.first_due() {

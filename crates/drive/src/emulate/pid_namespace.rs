@@ -29,7 +29,8 @@ impl PidNamespace {
     /// Makes one.
     ///
     /// # Errors
-    /// `EPERM` without `CAP_SYS_ADMIN`, or where parts of `/proc` are hidden, as in some containers.
+    /// `EPERM` without `CAP_SYS_ADMIN`, or where parts of `/proc` are hidden, as in some
+    /// containers.
     pub(super) fn new() -> io::Result<PidNamespace> {
         let mut first = on_fresh_thread(spawn_first)?;
         match pidfd_open(Pid::from_child(&first), PidfdFlags::empty()) {
@@ -41,8 +42,8 @@ impl PidNamespace {
         }
     }
 
-    /// Runs `work` on a thread of its own. Processes that it starts are born in the namespace; their
-    /// working directory is `/` unless they are given one.
+    /// Runs `work` on a thread of its own. Processes that it starts are born in the namespace;
+    /// their working directory is `/` unless they are given one.
     pub(super) fn run<R: Send>(
         &self,
         work: impl FnOnce() -> io::Result<R> + Send,

@@ -99,7 +99,8 @@ enum Progress {
 }
 
 impl Programs {
-    /// Starts `jobs` in their hosts, each at its time from now; `tell` hears of each, on any thread.
+    /// Starts `jobs` in their hosts, each at its time from now; `tell` hears of each, on any
+    /// thread.
     ///
     /// # Errors
     /// [`SetupError`]: no PID namespace, or no log folder. That a program cannot be started is told

@@ -144,9 +144,10 @@ fn route(oif: u32, end: &End, route: &Route) -> NewRoute {
 /// Settings of the calling thread's namespace. The defaults are inherited by interfaces made later.
 ///
 /// * No reverse-path filter: a server may answer by another path than the one it was asked by.
-/// * No packets of the kernel's own on the links: they would be counted by the observers. What forwards IPv6 is the
-///   namespace, not its interfaces: one that is a router joins the routers' multicast groups and reports that to its link
-///   (RFC 3810). IPv4 redirects are off for all interfaces; those of IPv6 take a link-local address, and there is none.
+/// * No packets of the kernel's own on the links: they would be counted by the observers. What
+///   forwards IPv6 is the namespace, not its interfaces: one that is a router joins the routers'
+///   multicast groups and reports that to its link (RFC 3810). IPv4 redirects are off for all
+///   interfaces; those of IPv6 take a link-local address, and there is none.
 /// * IPv6 addresses stay when an interface is switched off, as those of IPv4 do.
 fn sysctls(host: &Host) -> io::Result<()> {
     // A kernel that prefers another one does not let a namespace choose cubic (it is "restricted"

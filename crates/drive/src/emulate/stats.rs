@@ -67,8 +67,8 @@ impl From<Count> for Tally {
 }
 
 impl WayStats {
-    /// From a link's counters. Of what it delivered, the interface behind did not take `refused`, and `censored` did
-    /// not come so far.
+    /// From a link's counters. Of what it delivered, the interface behind did not take `refused`,
+    /// and `censored` did not come so far.
     pub(super) fn new(
         counters: &Counters,
         refused: Count,

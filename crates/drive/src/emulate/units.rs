@@ -24,7 +24,8 @@ pub struct Span(pub Duration);
 #[serde(try_from = "Written")]
 pub struct Size(pub usize);
 
-/// A value as it stands in the file. A number without a unit is a text without sense, and is refused as such.
+/// A value as it stands in the file. A number without a unit is a text without sense, and is
+/// refused as such.
 #[derive(Deserialize)]
 #[serde(from = "RawWritten")]
 struct Written(String);

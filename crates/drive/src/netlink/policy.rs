@@ -1,7 +1,8 @@
-//! Policy routing: rules by mark, tables of their own, and the virtual cables between namespaces. All changes need
-//! `CAP_NET_ADMIN`.
+//! Policy routing: rules by mark, tables of their own, and the virtual cables between namespaces.
+//! All changes need `CAP_NET_ADMIN`.
 //!
-//! Rules and routes made here carry a protocol number ([`OURS`]), so that they are known again after a crash.
+//! Rules and routes made here carry a protocol number ([`OURS`]), so that they are known again
+//! after a crash.
 
 use std::io;
 use std::net::IpAddr;
@@ -19,8 +20,8 @@ use netlink_packet_route::{AddressFamily, RouteNetlinkMessage as Message};
 
 use super::{Prefix, socket};
 
-/// The protocol number of our rules and routes (`proto 171` for `ip`): nobody else's in the registries of iproute2,
-/// FRRouting and systemd.
+/// The protocol number of our rules and routes (`proto 171` for `ip`): nobody else's in the
+/// registries of iproute2, FRRouting and systemd.
 pub const OURS: u8 = 171;
 /// The number of the main table.
 const MAIN: u32 = 254;
@@ -188,7 +189,8 @@ pub enum Way {
     Nowhere,
 }
 
-/// Sets the default route of `table` (256 or more), in place of the one of the same kind that was there.
+/// Sets the default route of `table` (256 or more), in place of the one of the same kind that was
+/// there.
 pub fn set_default(family: Family, table: u32, way: Way) -> io::Result<()> {
     let mut message = RouteMessage::default();
     message.header.address_family = family.kernel();
@@ -329,7 +331,8 @@ fn is_ours(message: &RouteMessage) -> bool {
     message.header.protocol == RouteProtocol::Other(OURS)
 }
 
-/// Lays a virtual cable: its end `here` in this namespace, its end `there` in that of the descriptor.
+/// Lays a virtual cable: its end `here` in this namespace, its end `there` in that of the
+/// descriptor.
 ///
 /// # Errors
 /// `EEXIST` if a name is taken.

@@ -17,7 +17,8 @@ const NFTABLES: u16 = 10;
 const GENERATION: u16 = 15;
 /// What stands before the attributes (`struct nfgenmsg`), in bytes.
 const HEADER: usize = 4;
-/// The attribute that names the table, whatever the message is about (`NFTA_TABLE_NAME`, `NFTA_CHAIN_TABLE`, …).
+/// The attribute that names the table, whatever the message is about (`NFTA_TABLE_NAME`,
+/// `NFTA_CHAIN_TABLE`, …).
 const TABLE: u16 = 1;
 
 /// Tells whether tables of the namespace of the thread that opened it were changed, by anybody.
@@ -41,8 +42,8 @@ impl TableMonitor {
         Ok(TableMonitor { socket, buffer: vec![0; DATAGRAM] })
     }
 
-    /// Whether `table`, or something in it, was made, changed or removed since this was asked last. True as well if more
-    /// happened than the kernel could queue.
+    /// Whether `table`, or something in it, was made, changed or removed since this was asked last.
+    /// True as well if more happened than the kernel could queue.
     pub fn touched(&mut self, table: &str) -> io::Result<bool> {
         let mut touched = false;
         loop {

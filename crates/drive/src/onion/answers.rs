@@ -1,4 +1,5 @@
-//! Who answers directory requests, at once or after a while: what takes long is done by others, so that no thread that moves bytes waits for it.
+//! Who answers directory requests, at once or after a while: what takes long is done by others, so
+//! that no thread that moves bytes waits for it.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -38,7 +39,8 @@ impl Promise {
 
 /// Who answers directory requests.
 pub trait Answers: fmt::Debug + Send + Sync {
-    /// What becomes of a request from `peer`, if that is known. Takes no longer than looking something up.
+    /// What becomes of a request from `peer`, if that is known. Takes no longer than looking
+    /// something up.
     fn answer(&self, request: &Request, peer: Option<IpAddr>) -> Answer;
 
     /// The longest body of a request that is taken, in bytes.

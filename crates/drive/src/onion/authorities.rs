@@ -37,14 +37,16 @@ impl fmt::Display for AuthorityError {
 impl std::error::Error for AuthorityError {}
 
 impl Authority {
-    /// Where it is reached by a link, if its line says that. Of its keys the line names the RSA identity alone.
+    /// Where it is reached by a link, if its line says that. Of its keys the line names the RSA
+    /// identity alone.
     #[must_use]
     pub fn target(&self) -> Option<Target> {
         let address = SocketAddr::new(self.directory.ip(), self.orport?);
         Some(Target { addresses: vec![address], rsa: self.fingerprint, ed25519: None })
     }
 
-    /// Reads `[DirAuthority] NAME [orport=N] [no-v2] v3ident=HEX ADDRESS:PORT FINGERPRINT`, as torrc has it.
+    /// Reads `[DirAuthority] NAME [orport=N] [no-v2] v3ident=HEX ADDRESS:PORT FINGERPRINT`, as
+    /// torrc has it.
     ///
     /// # Errors
     /// What the line lacks.

@@ -1,13 +1,17 @@
-//! A directory authority on a machine: [`start`] runs the core of [`anabranch_onion::authority`] on a thread of its own, with its keys
-//! and its files, and its port for requests in the clear and its probes of relays on another.
+//! A directory authority on a machine: [`start`] runs the core of [`anabranch_onion::authority`] on
+//! a thread of its own, with its keys and its files, and its port for requests in the clear and its
+//! probes of relays on another.
 //!
-//! The authority is a relay as well, which [`super::relay`] runs: what it publishes goes to us by the [`DirClient`] that [`start`] gives, and
-//! both ports answer from the same `SharedAnswers`.
+//! The authority is a relay as well, which [`super::relay`] runs: what it publishes goes to us by
+//! the [`DirClient`] that [`start`] gives, and both ports answer from the same `SharedAnswers`.
 //!
 //! * [`keys`]: the identity, the signing key and its certificate, which is renewed in time.
-//! * `vault`: descriptors, what is known of relays, the last consensus: all on disk before anybody is told.
-//! * `registry`: the thread that owns all that changes (`ledger`) and does what is due; `wall_clock`: what the machine's clock does meanwhile.
-//! * `dir_port`: the thread of the port in the clear and of probes; `dir_connections`: its connections.
+//! * `vault`: descriptors, what is known of relays, the last consensus: all on disk before anybody
+//!   is told.
+//! * `registry`: the thread that owns all that changes (`ledger`) and does what is due;
+//!   `wall_clock`: what the machine's clock does meanwhile.
+//! * `dir_port`: the thread of the port in the clear and of probes; `dir_connections`: its
+//!   connections.
 //! * `shared_answers`: what both ports and the registry have in common.
 
 use std::fmt;
@@ -167,7 +171,8 @@ impl From<StoreError> for AuthorityError {
     }
 }
 
-/// An authority that runs. It ends when the directory client's owner lets go of that; then call [`Running::join`].
+/// An authority that runs. It ends when the directory client's owner lets go of that; then call
+/// [`Running::join`].
 pub struct Running {
     /// Where it takes requests in the clear.
     pub at: Vec<SocketAddr>,
@@ -194,7 +199,8 @@ impl Running {
     }
 }
 
-/// Starts an authority: reads or makes keys, takes up the state of an earlier run, listens. The directory client is for its relay.
+/// Starts an authority: reads or makes keys, takes up the state of an earlier run, listens. The
+/// directory client is for its relay.
 ///
 /// # Errors
 /// [`AuthorityError`]: nothing runs then, and no file was changed but for keys that were missing.
@@ -258,7 +264,8 @@ fn open(
     Ok((thread, at.map_err(AuthorityError::System)?))
 }
 
-/// The line of the authority that keeps its state in this folder, as its last start wrote it. Nothing is changed there.
+/// The line of the authority that keeps its state in this folder, as its last start wrote it.
+/// Nothing is changed there.
 ///
 /// # Errors
 /// [`AuthorityError::Store`]: no authority has run there.

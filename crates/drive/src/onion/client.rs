@@ -1,7 +1,7 @@
 //! A client on real sockets: programs come by SOCKS or HTTP CONNECT, and leave by circuits.
 //!
-//! Two cores side by side: the protocol's ([`Client`]) and the client's mind ([`CircuitManager`]), which says
-//! what circuits are built and which stream goes by which.
+//! Two cores side by side: the protocol's ([`Client`]) and the client's mind ([`CircuitManager`]),
+//! which says what circuits are built and which stream goes by which.
 
 use std::io;
 use std::net::SocketAddr;
@@ -86,7 +86,8 @@ pub enum Happening {
     Listening(Vec<SocketAddr>),
     /// Circuits can be built: how many relays are known.
     Ready(usize),
-    /// A circuit is complete: its number, its relays, first hop first, and whether its last hop uses Counter Galois Onion.
+    /// A circuit is complete: its number, its relays, first hop first, and whether its last hop
+    /// uses Counter Galois Onion.
     Built(u64, Vec<String>, bool),
     /// A circuit is gone: its number, and why.
     Closed(u64, String),

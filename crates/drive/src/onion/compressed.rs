@@ -1,5 +1,5 @@
-//! Answers that are long to pack: each is packed by a thread of its own. One with the documents of all relays is packed once for all who ask
-//! before something changes.
+//! Answers that are long to pack: each is packed by a thread of its own. One with the documents of
+//! all relays is packed once for all who ask before something changes.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -37,7 +37,8 @@ struct Shelf {
 }
 
 impl CompressedBodies {
-    /// What becomes of this request, if it is one of these. `ring` is called when there is something new, by another thread.
+    /// What becomes of this request, if it is one of these. `ring` is called when there is
+    /// something new, by another thread.
     pub(super) fn answer(
         &self,
         cache: &Arc<Cache>,

@@ -10,13 +10,15 @@ use socket2::{Domain, Protocol, SockRef, Socket, Type};
 
 use super::newcomers::Place;
 
-/// Bytes that the kernel may hold unsent: the rest waits in the core, where its order may still change.
+/// Bytes that the kernel may hold unsent: the rest waits in the core, where its order may still
+/// change.
 const UNSENT: u32 = 32 << 10;
 /// Sealed bytes that may wait for the socket.
 const SEALED: usize = 64 << 10;
 /// Plain bytes fetched at once: two full records.
 pub(super) const BATCH: usize = 32 << 10;
-/// A link rests if it carried less than this since it was last asked; the room that it keeps is for as much.
+/// A link rests if it carried less than this since it was last asked; the room that it keeps is for
+/// as much.
 const TRICKLE: usize = 4 << 10;
 
 /// A link's socket and TLS state.
@@ -146,7 +148,8 @@ impl Conn {
         self.sealed.len() - self.sent < SEALED
     }
 
-    /// If little has come and gone since the last call, gives back the room that bursts took: how many bytes that was.
+    /// If little has come and gone since the last call, gives back the room that bursts took: how
+    /// many bytes that was.
     pub(super) fn rest(&mut self) -> Option<usize> {
         let carried = self.carried.iter().sum();
         let since = carried - std::mem::replace(&mut self.asked, carried);

@@ -1,9 +1,9 @@
-//! Who talks to authorities and keeps what they say: a thread, because its requests block, and because
-//! checking a consensus takes longer than a cell may wait.
+//! Who talks to authorities and keeps what they say: a thread, because its requests block, and
+//! because checking a consensus takes longer than a cell may wait.
 //!
 //! It has downloaded and proves what [`Directory`] asks for, keeps it on disk, publishes a relay's
-//! descriptor, and brings [`News`] by a queue whose waker an event loop watches. Requests that go by
-//! circuits are directory requests of that loop ([`News::DirRequest`], [`DirClient::report`]).
+//! descriptor, and brings [`News`] by a queue whose waker an event loop watches. Requests that go
+//! by circuits are directory requests of that loop ([`News::DirRequest`], [`DirClient::report`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read, Write};
@@ -136,8 +136,8 @@ pub struct DirClient {
 }
 
 impl DirClient {
-    /// Starts the thread. What an earlier run kept is read first: its news come at once. A relay's asks nothing before
-    /// [`DirClient::publish`].
+    /// Starts the thread. What an earlier run kept is read first: its news come at once. A relay's
+    /// asks nothing before [`DirClient::publish`].
     ///
     /// # Errors
     /// The folder cannot be had, or the kernel gives no thread.
@@ -197,7 +197,8 @@ impl DirClient {
         let _ = self.orders.send(Order::Publish(Box::new(description)));
     }
 
-    /// Brings what came of an directory request: the answer, of the relay of this name, if one was asked.
+    /// Brings what came of an directory request: the answer, of the relay of this name, if one was
+    /// asked.
     pub fn report(
         &self,
         number: u64,
@@ -285,7 +286,8 @@ impl DirThread {
     fn run(mut self, orders: &Receiver<Order>) {
         self.restore();
         if self.settings.keys.is_some() {
-            // A relay publishes before it asks: an authority may have those who ask wait until relays have published.
+            // A relay publishes before it asks: an authority may have those who ask wait until
+            // relays have published.
             let Ok(order) = orders.recv() else { return };
             self.follow(order);
         }
@@ -431,7 +433,8 @@ impl DirThread {
             match event {
                 Event::Consensus(text, signers) => {
                     self.keep(CONSENSUS, &text);
-                    // Packed in all encodings, with the ways from those before: for nobody, if nobody is answered.
+                    // Packed in all encodings, with the ways from those before: for nobody, if
+                    // nobody is answered.
                     if self.settings.cache {
                         self.cache_mut().consensus(&text, signers);
                     }
@@ -499,7 +502,8 @@ impl DirThread {
         }
     }
 
-    /// Writes all microdescriptors that the consensus names if that is due or this is the end, and forgets the others.
+    /// Writes all microdescriptors that the consensus names if that is due or this is the end, and
+    /// forgets the others.
     fn keep_microdescs(&mut self, is_end: bool) {
         let Some(network) = self.directory.network() else { return };
         let is_complete = is_end || network.missing().next().is_none();

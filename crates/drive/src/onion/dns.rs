@@ -1,4 +1,5 @@
-//! Names for exits: a stub resolver on a thread of its own, so that no lookup holds up a relay's loop.
+//! Names for exits: a stub resolver on a thread of its own, so that no lookup holds up a relay's
+//! loop.
 
 use std::io;
 use std::net::IpAddr;
@@ -47,8 +48,8 @@ pub(super) struct Resolver {
 }
 
 impl Resolver {
-    /// With the system's name servers (`/etc/resolv.conf`) and table of hosts. Without servers it knows that table alone, and has a
-    /// [`trouble`](Resolver::trouble).
+    /// With the system's name servers (`/etc/resolv.conf`) and table of hosts. Without servers it
+    /// knows that table alone, and has a [`trouble`](Resolver::trouble).
     ///
     /// # Errors
     /// The kernel's.
@@ -163,7 +164,8 @@ fn host(data: &RData) -> Option<Answer> {
     Some(Answer::Name(name.0.to_utf8().trim_end_matches('.').to_owned()))
 }
 
-/// What the client is told where no answer is: that there is none is known for good only if a server said so.
+/// What the client is told where no answer is: that there is none is known for good only if a
+/// server said so.
 fn without_answer(error: &NetError) -> Answer {
     let for_good = error.is_nx_domain() || error.is_no_records_found();
     let no_name = matches!(error, NetError::Proto(_));

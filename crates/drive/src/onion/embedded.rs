@@ -1,7 +1,9 @@
-//! A whole onion network in one process: an authority, relays and a client, each on threads of its own with keys, state and a loopback address of its
-//! own. Every node is what it would be alone: nothing joins them but TCP over loopback.
+//! A whole onion network in one process: an authority, relays and a client, each on threads of its
+//! own with keys, state and a loopback address of its own. Every node is what it would be alone:
+//! nothing joins them but TCP over loopback.
 //!
-//! Addresses are `127.N.0.1`, so that no two nodes are of one /16, and a path takes any three of them.
+//! Addresses are `127.N.0.1`, so that no two nodes are of one /16, and a path takes any three of
+//! them.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -131,8 +133,8 @@ pub fn run(
     client::run_rereading(client, rng, stop, reload, &mut tell).map_err(of("client"))
 }
 
-/// The line of the network whose state is in this folder, which makes a tor part of it. Nothing is changed there, so that a network may run on
-/// it meanwhile.
+/// The line of the network whose state is in this folder, which makes a tor part of it. Nothing is
+/// changed there, so that a network may run on it meanwhile.
 ///
 /// # Errors
 /// No network has run there.
@@ -157,7 +159,8 @@ fn of<E: fmt::Display>(name: &str) -> impl Fn(E) -> EmbeddedError + use<E> {
     move |error| EmbeddedError::Node(name.clone(), io::Error::other(error.to_string()))
 }
 
-/// The keys of all nodes, the authority's first. Those that are not there are made, on all cores at once: that is most of a first start.
+/// The keys of all nodes, the authority's first. Those that are not there are made, on all cores at
+/// once: that is most of a first start.
 fn keys(settings: &Settings) -> Result<Vec<KeyRing>, EmbeddedError> {
     let open = |node: u8| {
         let mut rng = super::generator().map_err(of(&name(node)))?;
@@ -421,7 +424,8 @@ fn is_exit(settings: &Settings, node: u8) -> bool {
 
 /// What a node says of itself.
 fn description(settings: &Settings, node: u8) -> Description {
-    // What is announced is more than what is let through: a policy of loopback alone would be summed up as that of no exit.
+    // What is announced is more than what is let through: a policy of loopback alone would be
+    // summed up as that of no exit.
     let policy = match is_exit(settings, node) {
         true => ExitPolicy::parse(&["accept *:*".to_owned()])
             .unwrap_or_else(|_| ExitPolicy::reject_all()),

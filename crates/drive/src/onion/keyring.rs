@@ -1,5 +1,5 @@
-//! A relay's keys as time passes: signing and onion keys are made anew, and an onion key that was replaced is honoured for a while, for
-//! clients whose consensus still names it.
+//! A relay's keys as time passes: signing and onion keys are made anew, and an onion key that was
+//! replaced is honoured for a while, for clients whose consensus still names it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,13 +13,13 @@ use rand_core::CryptoRng;
 use super::store::{StoreError, load, load_or_make, replace, save};
 
 const DAY_S: u64 = 24 * 3600;
-/// How long an onion key is used, and for how long after (dir-spec: defaults of `onion-key-rotation-days` and
-/// `onion-key-grace-period-days`).
+/// How long an onion key is used, and for how long after (dir-spec: defaults of
+/// `onion-key-rotation-days` and `onion-key-grace-period-days`).
 const ROTATION_S: u64 = 28 * DAY_S;
 const GRACE_S: u64 = 7 * DAY_S;
 
-/// A relay's keys, in the folder `keys` of its data. Replaced onion keys lie beside as C tor leaves them, with `.old` behind their names;
-/// when the present ones were made is the time of their file.
+/// A relay's keys, in the folder `keys` of its data. Replaced onion keys lie beside as C tor leaves
+/// them, with `.old` behind their names; when the present ones were made is the time of their file.
 pub struct KeyRing {
     folder: PathBuf,
     keys: Arc<RelayKeys>,
@@ -63,8 +63,8 @@ impl KeyRing {
         secrets.into_iter().flatten().map(CurveKeys::from).collect()
     }
 
-    /// Replaces keys that are old, and forgets an onion key whose time is over; whether anything has changed. Making an RSA key takes a
-    /// moment, once in 28 days.
+    /// Replaces keys that are old, and forgets an onion key whose time is over; whether anything
+    /// has changed. Making an RSA key takes a moment, once in 28 days.
     ///
     /// # Errors
     /// Files cannot be read or written: the keys stay as they are.

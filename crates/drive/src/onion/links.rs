@@ -98,7 +98,8 @@ impl Links {
         Some(limits.receive.some_at().max(limits.send.some_at()))
     }
 
-    /// The links that were held back, once bytes may pass again: they are read again, and the caller flushes them.
+    /// The links that were held back, once bytes may pass again: they are read again, and the
+    /// caller flushes them.
     pub(super) fn resume(&mut self, now: Time, poller: &Poller) -> Vec<LinkId> {
         let Some(limits) = &mut self.limits else { return Vec::new() };
         if limits.receive.left(now) == 0 || limits.send.left(now) == 0 {
@@ -125,15 +126,16 @@ impl Links {
         self.conns.len()
     }
 
-    /// Links that should have opened long ago, or whose neighbour does not take the last words; to be asked for about once a second.
+    /// Links that should have opened long ago, or whose neighbour does not take the last words; to
+    /// be asked for about once a second.
     pub(super) fn stale(&mut self, now: Time) -> Vec<LinkId> {
         let stale = |conn: &mut Conn| now.since(*conn.opening.get_or_insert(now)) >= self.patience;
         let opening = self.conns.iter_mut().filter(|(_, conn)| !conn.told || conn.closing);
         opening.filter_map(|(link, conn)| stale(conn).then_some(*link)).collect()
     }
 
-    /// Has links that carried next to nothing since the last call give back the room that bursts took: which they are. A relay
-    /// has thousands of links, few of which are busy at a time.
+    /// Has links that carried next to nothing since the last call give back the room that bursts
+    /// took: which they are. A relay has thousands of links, few of which are busy at a time.
     pub(super) fn rest(&mut self) -> Vec<LinkId> {
         let resting = |(link, conn): (&LinkId, &mut Conn)| conn.rest().map(|_| *link);
         self.conns.iter_mut().filter_map(resting).collect()
@@ -154,8 +156,8 @@ impl Links {
         self.add(poller, conn, Interest::READ).map(drop)
     }
 
-    /// Opens a connection to a relay: its number. It leads to the first address, or to another if that one fails
-    /// ([`Links::dial_again`]).
+    /// Opens a connection to a relay: its number. It leads to the first address, or to another if
+    /// that one fails ([`Links::dial_again`]).
     ///
     /// # Errors
     /// The kernel's, or the TLS library's; a relay without an address is not found.
@@ -179,8 +181,8 @@ impl Links {
         Err(failed)
     }
 
-    /// A link is over. If it led to an address of a relay that could not be reached, and the relay has another, that is tried: under
-    /// another number, as the core has not heard of this one.
+    /// A link is over. If it led to an address of a relay that could not be reached, and the relay
+    /// has another, that is tried: under another number, as the core has not heard of this one.
     pub(super) fn dial_again(&mut self, poller: &Poller, link: LinkId) -> Option<LinkId> {
         let conn = self.conns.get(&link).filter(|conn| !conn.told)?;
         let (target, next) = (conn.target.clone()?, conn.place + 1);
@@ -249,8 +251,8 @@ impl Links {
         }
     }
 
-    /// Sends what the core has for a link (`fetch` appends cells and says whether there are more), as long as the socket takes it.
-    /// False if the link is gone.
+    /// Sends what the core has for a link (`fetch` appends cells and says whether there are more),
+    /// as long as the socket takes it. False if the link is gone.
     pub(super) fn flush(
         &mut self,
         now: Time,

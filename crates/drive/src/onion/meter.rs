@@ -8,8 +8,9 @@ use anabranch_multipath::Time;
 
 const SECOND: u128 = 1_000_000_000;
 
-/// A token bucket that threads share without a lock: what it holds follows from the time at which it will be full again. What passes
-/// may be more than there is; then nothing may until that has been made up for.
+/// A token bucket that threads share without a lock: what it holds follows from the time at which
+/// it will be full again. What passes may be more than there is; then nothing may until that has
+/// been made up for.
 #[derive(Clone, Debug)]
 pub(super) struct Meter {
     /// Bytes a second, and the most that is held.
@@ -57,8 +58,8 @@ impl Meter {
         let _ = self.full_at.fetch_update(Ordering::Relaxed, Ordering::Relaxed, later);
     }
 
-    /// When there will be some ten milliseconds' worth, and more than a few records', if nothing passes until then: not at each byte, which
-    /// would cost a call for each.
+    /// When there will be some ten milliseconds' worth, and more than a few records', if nothing
+    /// passes until then: not at each byte, which would cost a call for each.
     pub(super) fn some_at(&self) -> Time {
         let burst = self.burst();
         let some = (self.rate() / 100).max(4096).min(burst);

@@ -1,5 +1,5 @@
-//! A relay's counters for Prometheus, on a port of their own: [`Metered`] decorates a [`Watch`]. Nothing that is told identifies a client,
-//! a relay or a destination.
+//! A relay's counters for Prometheus, on a port of their own: [`Metered`] decorates a [`Watch`].
+//! Nothing that is told identifies a client, a relay or a destination.
 
 use std::fmt;
 use std::io;
@@ -24,7 +24,8 @@ pub struct Metered<'w> {
 }
 
 impl<'w> Metered<'w> {
-    /// Serves the counters at `address` from now on, until this is dropped; `version` is the program's.
+    /// Serves the counters at `address` from now on, until this is dropped; `version` is the
+    /// program's.
     ///
     /// # Errors
     /// The address cannot be listened on, or no thread can be had.

@@ -1,16 +1,18 @@
-//! The onion network on a machine: sockets, files and clocks around the cores of `onion` and `links`.
+//! The onion network on a machine: sockets, files and clocks around the cores of `onion` and
+//! `links`.
 //!
 //! * [`store`]: a relay's keys and other state on disk; [`keyring`]: its keys as time passes.
 //! * [`authorities`]: whom a user trusts, as torrc names them.
-//! * [`relay`] and [`client`]: an event loop around each core: one thread, one `epoll` set. Bytes of a link
-//!   come in large reads, and cells leave many to a record and many records to a write; the kernel
-//!   holds little that is not sent, so that the core's order among circuits counts. A relay has as many
-//!   as it is given threads, joined by rings.
+//! * [`relay`] and [`client`]: an event loop around each core: one thread, one `epoll` set. Bytes
+//!   of a link come in large reads, and cells leave many to a record and many records to a write;
+//!   the kernel holds little that is not sent, so that the core's order among circuits counts. A
+//!   relay has as many as it is given threads, joined by rings.
 //! * [`authority`]: a directory authority's thread beside its relay.
 //! * [`metrics`]: a relay's numbers for Prometheus.
-//! * [`dirclient`]: the thread that talks to authorities; what it has to give is in its `library`, and
-//!   `compressed` packs what takes long.
-//! * [`reload`]: settings that are read again while any of them runs; [`skew`]: whose clock is wrong.
+//! * [`dirclient`]: the thread that talks to authorities; what it has to give is in its `library`,
+//!   and `compressed` packs what takes long.
+//! * [`reload`]: settings that are read again while any of them runs; [`skew`]: whose clock is
+//!   wrong.
 
 pub mod answers;
 pub mod authorities;

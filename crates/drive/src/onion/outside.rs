@@ -87,7 +87,8 @@ impl Outside {
         &self.socket
     }
 
-    /// Ends the connection by a reset, for a stream that was cut: a plain end would pass for that of all its bytes.
+    /// Ends the connection by a reset, for a stream that was cut: a plain end would pass for that
+    /// of all its bytes.
     pub(super) fn cut(self) {
         // Where that is refused, the plain end is all there is.
         let _ = SockRef::from(&self.socket).set_linger(Some(Duration::ZERO));

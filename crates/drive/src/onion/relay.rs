@@ -72,12 +72,14 @@ pub struct Settings {
     pub dirclient: DirClient,
     /// What may change while it runs.
     pub live: Live,
-    /// Event loops, each with a core of its own and its share of the links and of the memory; 0 counts as 1.
+    /// Event loops, each with a core of its own and its share of the links and of the memory; 0
+    /// counts as 1.
     pub threads: usize,
 }
 
 impl Settings {
-    /// As the description says, with one event loop and no time of grace; private addresses are nobody's business.
+    /// As the description says, with one event loop and no time of grace; private addresses are
+    /// nobody's business.
     #[must_use]
     pub fn new(
         listen: Vec<SocketAddr>,
@@ -143,8 +145,8 @@ pub trait Watch {
     }
 }
 
-/// Runs a relay until `stop` is readable, and then until its circuits are gone or the time of grace is
-/// over: no new links are taken meanwhile. What makes `stop` readable once more ends it at once.
+/// Runs a relay until `stop` is readable, and then until its circuits are gone or the time of grace
+/// is over: no new links are taken meanwhile. What makes `stop` readable once more ends it at once.
 ///
 /// # Errors
 /// An address cannot be listened on, or the kernel has no files left at the start.
@@ -199,7 +201,8 @@ struct MainShard<'r> {
     certified: Time,
     /// When we are to be described next.
     describe_at: Time,
-    /// Set when the end was asked for: from when on it ends once there are no circuits, and when it ends in any case.
+    /// Set when the end was asked for: from when on it ends once there are no circuits, and when it
+    /// ends in any case.
     ends: Option<[Time; 2]>,
 }
 

@@ -1,5 +1,6 @@
-//! A shard's way to the other shards of its relay: to each a ring with one writer and one reader, and a bell for who sleeps. Nothing on
-//! the path of a cell is locked; what is known of links by all shards is asked for only when a circuit needs a new one.
+//! A shard's way to the other shards of its relay: to each a ring with one writer and one reader,
+//! and a bell for who sleeps. Nothing on the path of a cell is locked; what is known of links by
+//! all shards is asked for only when a circuit needs a new one.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -13,7 +14,8 @@ use anabranch_onion::wire::cell::CELL;
 use rtrb::{Consumer, Producer, RingBuffer};
 use rustix::event::{EventfdFlags, eventfd};
 
-/// The least number of a link to a sibling: the other shard's number added to this. Links with sockets have smaller ones.
+/// The least number of a link to a sibling: the other shard's number added to this. Links with
+/// sockets have smaller ones.
 const FIRST: u64 = 1 << 59;
 /// Bytes that wait between two shards, each way.
 const RING: usize = 256 * CELL;
@@ -151,8 +153,8 @@ impl Siblings {
         }
     }
 
-    /// Sends what the core has for siblings (`fetch` appends cells for a link, up to a length, and says whether there are more), as far as
-    /// the rings have room.
+    /// Sends what the core has for siblings (`fetch` appends cells for a link, up to a length, and
+    /// says whether there are more), as far as the rings have room.
     pub(super) fn flush(&mut self, mut fetch: impl FnMut(LinkId, &mut Vec<u8>, usize) -> bool) {
         for (&link, other) in &mut self.others {
             other.flush(|out, limit| fetch(link, out, limit));

@@ -9,7 +9,8 @@ use anabranch_onion::clocks::{Verdict, Witness, in_words};
 pub struct Skew {
     /// Whose clock is wrong.
     pub verdict: Verdict,
-    /// The relay's nickname, or its fingerprint where that is not known; empty if it speaks of none.
+    /// The relay's nickname, or its fingerprint where that is not known; empty if it speaks of
+    /// none.
     pub name: String,
 }
 

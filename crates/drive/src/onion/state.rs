@@ -80,7 +80,8 @@ impl Kept {
     /// Reads what the folder holds; nothing if there is nothing.
     ///
     /// # Errors
-    /// The file is not one that we wrote. It is left alone: it may hold a guard that its owner wants.
+    /// The file is not one that we wrote. It is left alone: it may hold a guard that its owner
+    /// wants.
     pub fn read(folder: &Path) -> Result<Kept, StoreError> {
         let path = folder.join(FILE);
         let Some(text) = read_text(&path) else { return Ok(Kept::default()) };

@@ -1,4 +1,5 @@
-//! A core and its links, for either role: one thread's sockets, and the four calls that move bytes between both.
+//! A core and its links, for either role: one thread's sockets, and the four calls that move bytes
+//! between both.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
@@ -20,7 +21,8 @@ use crate::clock::Clock;
 use crate::files::Spare;
 use crate::poller::{Poller, Ready};
 
-/// The least token of a listener: its place added to this. Smaller ones are single files, of the role but for one.
+/// The least token of a listener: its place added to this. Smaller ones are single files, of the
+/// role but for one.
 pub(super) const LISTENERS: u64 = 16;
 /// The token of the bell that siblings ring: then [`Station::take_siblings`] is to be called.
 pub(super) const BELL: u64 = LISTENERS - 1;
@@ -142,7 +144,8 @@ impl<C: Core> Station<C> {
         self.spare.accept(self.listeners.get(place)?)
     }
 
-    /// Waits until a file is ready, or the core (or `other`) wants to be called, or a tick has passed.
+    /// Waits until a file is ready, or the core (or `other`) wants to be called, or a tick has
+    /// passed.
     ///
     /// # Errors
     /// The kernel's.
@@ -185,7 +188,8 @@ impl<C: Core> Station<C> {
         }
     }
 
-    /// Lets links go on that were held back, if they may, gives up those that do not open, and has those that rest take less room.
+    /// Lets links go on that were held back, if they may, gives up those that do not open, and has
+    /// those that rest take less room.
     pub(super) fn resume(&mut self, now: Time) {
         if now.since(self.swept) >= TICK {
             self.swept = now;
@@ -227,8 +231,8 @@ impl<C: Core> Station<C> {
         }
     }
 
-    /// Moves bytes between a stream in the core and its socket outside, which has this number; what the role is
-    /// to do about it.
+    /// Moves bytes between a stream in the core and its socket outside, which has this number; what
+    /// the role is to do about it.
     pub(super) fn stir(
         &mut self,
         now: Time,

@@ -123,7 +123,8 @@ pub(super) fn locked(data: &Path) -> Result<File, StoreError> {
     Ok(file)
 }
 
-/// Writes a file so that, whatever happens meanwhile, its place holds the old content or the new one.
+/// Writes a file so that, whatever happens meanwhile, its place holds the old content or the new
+/// one.
 ///
 /// # Errors
 /// The disk is full, or the like: the old file is as it was, and nothing else is left.
@@ -177,8 +178,8 @@ pub(super) fn load(folder: &Path) -> Result<RelayKeys, StoreError> {
     keys.map_err(|error| StoreError::Keys(folder.to_owned(), error))
 }
 
-/// Writes the keys that have changed. The first run of a relay that is cut short leaves none of them: all are
-/// written before the first is moved into its place.
+/// Writes the keys that have changed. The first run of a relay that is cut short leaves none of
+/// them: all are written before the first is moved into its place.
 pub(super) fn save(folder: &Path, keys: &RelayKeys) -> Result<(), StoreError> {
     let mut files = keys.files().map_err(|error| StoreError::Keys(folder.to_owned(), error))?;
     files.retain(|file| fs::read(folder.join(file.name)).map_or(true, |old| old != file.content));

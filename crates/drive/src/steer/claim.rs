@@ -1,8 +1,8 @@
 //! The slot of a run that begins, and what killed runs have left there and elsewhere.
 //!
-//! What steers the whole machine is *adopted*: rules, tables and nftables' table stay until the new run's take their
-//! place, so that nothing leaves in between. What was made around a namespace is undone first, which cuts it off; only
-//! nftables' table stays until the new run's takes its place.
+//! What steers the whole machine is *adopted*: rules, tables and nftables' table stay until the new
+//! run's take their place, so that nothing leaves in between. What was made around a namespace is
+//! undone first, which cuts it off; only nftables' table stays until the new run's takes its place.
 
 use super::ledger::{self, Ledger, Made, Notes, Survey};
 use super::plan::namespace_number;
@@ -30,8 +30,9 @@ pub(super) struct Claim {
 }
 
 impl Claim {
-    /// Takes the slot of a killed run, or a free one; `namespace` is the number of the one that is to be named. Nothing is
-    /// undone for a run that cannot come about: what was left still keeps packets from leaving.
+    /// Takes the slot of a killed run, or a free one; `namespace` is the number of the one that is
+    /// to be named. Nothing is undone for a run that cannot come about: what was left still keeps
+    /// packets from leaving.
     ///
     /// # Errors
     /// Somebody or something is in the way.
@@ -101,8 +102,8 @@ impl Claim {
     fn clear(&mut self, plan: &Plan, needed: &[Setting]) -> std::io::Result<()> {
         self.adopted = adopts(plan, &self.notes);
         if !self.adopted {
-            // Also where nothing was written: somebody may have removed the file, and all that is ours is known by its
-            // numbers.
+            // Also where nothing was written: somebody may have removed the file, and all that is
+            // ours is known by its numbers.
             let again = plan.request.route && plan.request.netns.is_some();
             let undoing = if again && self.notes.netns.is_some() { undo_within } else { undo };
             undoing(self.ledger.slot, &self.notes, needed)?;

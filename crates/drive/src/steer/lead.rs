@@ -1,4 +1,5 @@
-//! The rules and the tables that lead marked packets, as they should be, whatever somebody else has made of them.
+//! The rules and the tables that lead marked packets, as they should be, whatever somebody else has
+//! made of them.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -14,7 +15,8 @@ const MAIN: u32 = 254;
 /// All bits of a mark.
 const ALL: u32 = u32::MAX;
 
-/// Where a run's packets are led: in the machine for all paths, in the interface's namespace into it.
+/// Where a run's packets are led: in the machine for all paths, in the interface's namespace into
+/// it.
 #[derive(Clone, Debug)]
 pub(super) struct Led {
     slot: Slot,
@@ -42,7 +44,8 @@ impl Led {
         self
     }
 
-    /// Sets what is missing: last resorts first, so that a rule leads nowhere rather than on. How many there were.
+    /// Sets what is missing: last resorts first, so that a rule leads nowhere rather than on. How
+    /// many there were.
     pub(super) fn ensure(&self) -> io::Result<usize> {
         let routes = policy::routes_in(self.slot.tables())?;
         let mut missing = 0;
@@ -71,8 +74,8 @@ impl Led {
         policy::remove_routes_but(self.slot.tables(), |table| self.tables.contains(&table))
     }
 
-    /// Specific routes first, then the table that the mark names; then nowhere, which shows only while somebody has
-    /// emptied that table or removed its rule.
+    /// Specific routes first, then the table that the mark names; then nowhere, which shows only
+    /// while somebody has emptied that table or removed its rule.
     fn rules(&self) -> impl Iterator<Item = Rule> + '_ {
         let (base, nowhere) = (self.slot.base(), self.slot.nowhere());
         let first = self.slot.priorities().start;
@@ -96,8 +99,8 @@ impl Led {
     }
 }
 
-/// Whatever comes from `origin` ("lo": this machine itself) leads nowhere, but for specific routes of the main table:
-/// without nftables nothing tells any more what may leave.
+/// Whatever comes from `origin` ("lo": this machine itself) leads nowhere, but for specific routes
+/// of the main table: without nftables nothing tells any more what may leave.
 pub(super) fn shut(slot: Slot, origin: &str) -> io::Result<()> {
     let first = slot.priorities().start + 3;
     let mut result = Ok(());
@@ -132,8 +135,8 @@ pub(super) fn lead_in(slot: Slot, tun: u32) -> io::Result<()> {
     Ok(())
 }
 
-/// The paths' tables: the way out of each while it has one. Nothing is done where it is so already: each change makes the
-/// kernel tell of one, and us look again.
+/// The paths' tables: the way out of each while it has one. Nothing is done where it is so already:
+/// each change makes the kernel tell of one, and us look again.
 pub(super) fn lead_out(slot: Slot, exits: &[Exit]) -> io::Result<()> {
     let found = policy::routes_in(slot.tables())?;
     let mut result = Ok(());

@@ -1,7 +1,9 @@
-//! What a run changes, written down before it does: whoever starts next undoes it if the run could not.
+//! What a run changes, written down before it does: whoever starts next undoes it if the run could
+//! not.
 //!
-//! A file for each slot and each network namespace lies in `/run/anabranch`. A run holds a lock on its file for as long
-//! as it lives, however it ends, so a file with words in it and no lock tells of a run that was killed.
+//! A file for each slot and each network namespace lies in `/run/anabranch`. A run holds a lock on
+//! its file for as long as it lives, however it ends, so a file with words in it and no lock tells
+//! of a run that was killed.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, Write};
@@ -31,7 +33,8 @@ pub(crate) struct Notes {
     pub(crate) tun: String,
     /// The namespace that it made.
     pub(crate) netns: Option<String>,
-    /// The kernel's number for that namespace: the name may be somebody else's by the time that it is undone.
+    /// The kernel's number for that namespace: the name may be somebody else's by the time that it
+    /// is undone.
     pub(crate) netns_number: Option<u64>,
     /// Settings as they were before any run of ours.
     pub(crate) settings: Vec<Setting>,
@@ -81,8 +84,8 @@ impl Survey {
     }
 }
 
-/// Held by whoever looks at the files of all slots and then changes something: runs that begin and end at once would
-/// else not know of each other.
+/// Held by whoever looks at the files of all slots and then changes something: runs that begin and
+/// end at once would else not know of each other.
 #[derive(Debug)]
 pub(crate) struct Alone {
     _folder: File,
@@ -100,7 +103,8 @@ pub(crate) fn any() -> bool {
     Path::new(FOLDER).is_dir()
 }
 
-/// Waits until nobody else begins or ends, but not for ever: one that hangs must not keep all others from undoing.
+/// Waits until nobody else begins or ends, but not for ever: one that hangs must not keep all
+/// others from undoing.
 ///
 /// # Errors
 /// `PermissionDenied` without the right to write there.
@@ -119,8 +123,8 @@ pub(crate) fn alone() -> io::Result<Alone> {
     }
 }
 
-/// Looks at the files of all slots and locks those that nobody holds. `namespace` tells this network namespace from
-/// others.
+/// Looks at the files of all slots and locks those that nobody holds. `namespace` tells this
+/// network namespace from others.
 ///
 /// # Errors
 /// `PermissionDenied` without the right to read there.
@@ -186,7 +190,8 @@ fn is_at(file: &File, path: &Path) -> bool {
     }
 }
 
-/// What is written in a file. What is damaged or empty tells only that there may be something to clean.
+/// What is written in a file. What is damaged or empty tells only that there may be something to
+/// clean.
 fn read(file: &mut File) -> io::Result<Notes> {
     let mut text = String::new();
     file.read_to_string(&mut text)?;
@@ -195,7 +200,8 @@ fn read(file: &mut File) -> io::Result<Notes> {
 }
 
 impl Ledger {
-    /// Writes `notes`, and returns when they are in the file: before anything that they tell of happens.
+    /// Writes `notes`, and returns when they are in the file: before anything that they tell of
+    /// happens.
     pub(crate) fn write(&mut self, notes: &Notes) -> io::Result<()> {
         let text = serde_json::to_vec(notes).expect("notes are plain texts and numbers");
         self.file.set_len(0)?;
@@ -207,7 +213,8 @@ impl Ledger {
     /// Nothing is left to undo.
     pub(crate) fn discard(self) -> io::Result<()> {
         fs::remove_file(&self.path)?;
-        // Whoever is alone takes the folder away in the end: if it went now, the next one would be alone with another.
+        // Whoever is alone takes the folder away in the end: if it went now, the next one would be
+        // alone with another.
         if let Ok(folder) = File::open(FOLDER)
             && folder.try_lock().is_ok()
             && is_at(&folder, Path::new(FOLDER))

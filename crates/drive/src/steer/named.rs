@@ -1,4 +1,5 @@
-//! Network namespaces with a name, as `ip netns` knows them: a file in `/run/netns` on which the namespace is mounted.
+//! Network namespaces with a name, as `ip netns` knows them: a file in `/run/netns` on which the
+//! namespace is mounted.
 
 use std::fs::{self, File};
 use std::io;
@@ -29,24 +30,28 @@ pub(crate) fn give(name: &str, namespace: &Namespace) -> io::Result<()> {
     Ok(mount_bind(namespace.path(), &file)?)
 }
 
-/// The number of the calling thread's network namespace; on old kernels that of its file, which may be used again.
+/// The number of the calling thread's network namespace; on old kernels that of its file, which may
+/// be used again.
 pub(crate) fn number() -> io::Result<u64> {
     let any = "127.0.0.1:0".parse().expect("an address");
     let cookie = UdpSocket::bind(any, &UdpOptions::default()).and_then(|socket| socket.namespace());
     cookie.or_else(|_| Ok(fs::metadata("/proc/thread-self/ns/net")?.ino()))
 }
 
-/// Whether `name` stands for the namespace with that number. Somebody else may have taken the name since.
+/// Whether `name` stands for the namespace with that number. Somebody else may have taken the name
+/// since.
 pub(crate) fn is_still(name: &str, known: Option<u64>) -> bool {
     let file = file(name);
     match Namespace::open(&file).and_then(|namespace| namespace.run(number)) {
         Ok(found) => known.is_none_or(|known| known == found),
-        // A run that was killed between making the file and mounting on it; or who asks may not enter.
+        // A run that was killed between making the file and mounting on it; or who asks may not
+        // enter.
         Err(_) => fs::metadata(&file).is_ok_and(|about| about.is_file() && about.len() == 0),
     }
 }
 
-/// Removes the name; the namespace goes with the last process inside. One that is gone already is no error.
+/// Removes the name; the namespace goes with the last process inside. One that is gone already is
+/// no error.
 pub(crate) fn remove(name: &str) -> io::Result<()> {
     let file = file(name);
     if !file.exists() {
@@ -59,7 +64,8 @@ pub(crate) fn remove(name: &str) -> io::Result<()> {
     }
 }
 
-/// Lets what is mounted in the folder be seen in other mount namespaces, and removed there, as `ip netns` does.
+/// Lets what is mounted in the folder be seen in other mount namespaces, and removed there, as `ip
+/// netns` does.
 fn share() -> io::Result<()> {
     let flags = MountPropagationFlags::SHARED | MountPropagationFlags::REC;
     if mount_change(FOLDER, flags).is_ok() {

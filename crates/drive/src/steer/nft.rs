@@ -62,8 +62,9 @@ fn blame(said: &str) -> io::Error {
     io::Error::other(format!("nft: {line}"))
 }
 
-/// A table that belongs to this handle: nobody else can change it, remove it, or flush it away with all others, and it
-/// goes with the handle, or with the process. (The kernel's `owner` flag, from 5.12 on.)
+/// A table that belongs to this handle: nobody else can change it, remove it, or flush it away with
+/// all others, and it goes with the handle, or with the process. (The kernel's `owner` flag, from
+/// 5.12 on.)
 #[derive(Debug)]
 pub(crate) struct Owned {
     /// It owns the table for as long as its input is open.

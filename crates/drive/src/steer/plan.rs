@@ -85,8 +85,8 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Looks at the machine and decides. `exits` are the paths that have an interface, `mark` is the user's own mark for
-    /// the splitter's packets.
+    /// Looks at the machine and decides. `exits` are the paths that have an interface, `mark` is
+    /// the user's own mark for the splitter's packets.
     ///
     /// # Errors
     /// What was asked for cannot be had here, as far as that shows without rights.
@@ -144,8 +144,8 @@ impl Plan {
         (settings, lent)
     }
 
-    /// The file that tells programs in the namespace their name servers (`ip netns exec` puts it in the place of
-    /// `/etc/resolv.conf`).
+    /// The file that tells programs in the namespace their name servers (`ip netns exec` puts it in
+    /// the place of `/etc/resolv.conf`).
     pub(crate) fn resolver(&self) -> Option<Made> {
         let name = self.request.netns.as_ref().filter(|_| !self.nameservers.is_empty())?;
         let path = Path::new("/etc/netns").join(name).join("resolv.conf");
@@ -213,8 +213,8 @@ impl Plan {
         check_rights(self.request.netns.is_some())
     }
 
-    /// Looks for what would be in the way of a run, and changes nothing. A run of the same settings that lives is not in
-    /// the way: its successor is being thought about.
+    /// Looks for what would be in the way of a run, and changes nothing. A run of the same settings
+    /// that lives is not in the way: its successor is being thought about.
     ///
     /// # Errors
     /// As [`Steering::raise`](super::Steering::raise), as far as that shows without rights.
@@ -329,8 +329,8 @@ pub(crate) fn namespace_number() -> Result<u64, SteerError> {
     named::number().map_err(SteerError::system("asking for the network namespace"))
 }
 
-/// The machine's name servers, as far as they can be reached from elsewhere. One that listens on the machine itself (as
-/// systemd-resolved does) tells in another file whom it asks.
+/// The machine's name servers, as far as they can be reached from elsewhere. One that listens on
+/// the machine itself (as systemd-resolved does) tells in another file whom it asks.
 fn nameservers() -> Vec<IpAddr> {
     let files = ["/etc/resolv.conf", "/run/systemd/resolve/resolv.conf"];
     let read =

@@ -45,8 +45,8 @@ impl fmt::Display for PortRange {
     }
 }
 
-/// The server ports whose datagrams are split: the usual ones, and those that the user added. Sorted, apart from each
-/// other, never empty.
+/// The server ports whose datagrams are split: the usual ones, and those that the user added.
+/// Sorted, apart from each other, never empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ports(Vec<PortRange>);
 

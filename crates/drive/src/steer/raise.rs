@@ -63,8 +63,8 @@ pub struct Kept {
 }
 
 impl Steering {
-    /// Undoes what killed runs left behind, or takes it over, writes down what this one is about to do, and does it.
-    /// Gives the interface, switched on, and what the user should know.
+    /// Undoes what killed runs left behind, or takes it over, writes down what this one is about to
+    /// do, and does it. Gives the interface, switched on, and what the user should know.
     ///
     /// # Errors
     /// Something could not be had; nothing is left behind then, but for what a killed run has left.
@@ -119,8 +119,8 @@ impl Steering {
         &self.plan
     }
 
-    /// The paths' ways out as they are now: routes are set where they are missing, and new flows go to paths that lead
-    /// somewhere.
+    /// The paths' ways out as they are now: routes are set where they are missing, and new flows go
+    /// to paths that lead somewhere.
     ///
     /// # Errors
     /// The kernel's, or those of `nft`. What is not set leads nowhere.
@@ -165,7 +165,8 @@ impl Steering {
     /// Sets again what others have taken away: rules, tables, nftables' table.
     ///
     /// # Errors
-    /// It cannot be set again. Then all is left closed, as if this run had been killed: the error says what opens it.
+    /// It cannot be set again. Then all is left closed, as if this run had been killed: the error
+    /// says what opens it.
     pub fn keep(&mut self) -> Result<Kept, SteerError> {
         if !self.plan.request.route {
             return Ok(Kept::default());
@@ -293,7 +294,8 @@ impl Steering {
         })
     }
 
-    /// The rules that keep strangers from being forwarded come before the forwarding, and all of them before the cable.
+    /// The rules that keep strangers from being forwarded come before the forwarding, and all of
+    /// them before the cable.
     fn lead(&mut self, settings: &[Setting]) -> io::Result<()> {
         let slot = self.plan.slot;
         self.led_here().ensure()?;
@@ -302,7 +304,8 @@ impl Steering {
         let Some(namespace) = self.namespace.as_ref().map(Namespace::try_clone).transpose()? else {
             lead::lead_in(slot, self.tun)?;
             self.fence_off(0)?;
-            // What a killed run has left of other paths, and of a namespace that it wrote nothing of.
+            // What a killed run has left of other paths, and of a namespace that it wrote nothing
+            // of.
             self.led_here().sweep()?;
             remove_cable(slot)?;
             return settings.iter().try_for_each(Setting::set);
@@ -319,7 +322,8 @@ impl Steering {
         self.fence_off(1)
     }
 
-    /// Makes nftables' table of this process's namespace (0), or of the other (1), whatever is there.
+    /// Makes nftables' table of this process's namespace (0), or of the other (1), whatever is
+    /// there.
     fn fence_off(&mut self, number: usize) -> io::Result<()> {
         let nft = self.plan.nft.clone().expect("a plan with routes has looked for it");
         let subject = self.subject();

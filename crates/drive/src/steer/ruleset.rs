@@ -5,16 +5,20 @@
 //! * `split` names the interface in the conntrack mark of flows that are split;
 //! * `classify` names, once for each other flow, a path there;
 //! * `back` does it for flows of which a server's datagram is the first that is seen;
-//! * `steer` copies that mark to the packets that this machine (or the namespace) sends, before they are routed;
+//! * `steer` copies that mark to the packets that this machine (or the namespace) sends, before
+//!   they are routed;
 //! * `enter` does it for what comes out of the namespace's cable;
-//! * `ours` keeps the splitter's own packets in mind, and ends what the kernel would answer in its name;
-//! * `answers` marks what comes back, for machines that check where packets come from (strict `rp_filter`);
+//! * `ours` keeps the splitter's own packets in mind, and ends what the kernel would answer in its
+//!   name;
+//! * `answers` marks what comes back, for machines that check where packets come from (strict
+//!   `rp_filter`);
 //! * `addresses` gives a pinned flow the address of its path;
 //! * `number`, `sent` and `came` count what is pinned to each path: flows, and packets each way;
 //! * `fence` lets the namespace's packets leave by paths alone.
 //!
-//! A second table, the *guard*, drops what the first should have marked and has not: it holds while somebody else's flush
-//! has taken the first away. It goes with the process, so it cannot be all there is.
+//! A second table, the *guard*, drops what the first should have marked and has not: it holds while
+//! somebody else's flush has taken the first away. It goes with the process, so it cannot be all
+//! there is.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -24,7 +28,8 @@ use super::sysctl::{Lending, Lent};
 use super::{Exit, Ports, Slot, tally};
 use crate::netlink::policy::Family;
 
-/// WireGuard's first message, on whatever port: type 1, three zeros, 148 bytes below the UDP header of 8.
+/// WireGuard's first message, on whatever port: type 1, three zeros, 148 bytes below the UDP header
+/// of 8.
 const INITIATION: &str = "udp length 156 @th,64,32 0x01000000";
 
 /// What the rules are about.
@@ -89,8 +94,9 @@ pub(crate) fn guard_of_machine(subject: &Subject<'_>) -> String {
     in_one_line(&body)
 }
 
-/// What is nobody's flow, or not for us: the splitter's own packets and those of splitters beside us, those on the
-/// machine itself, those that a WireGuard interface takes, and those for this link.
+/// What is nobody's flow, or not for us: the splitter's own packets and those of splitters beside
+/// us, those on the machine itself, those that a WireGuard interface takes, and those for this
+/// link.
 fn spared(subject: &Subject<'_>) -> String {
     let Subject { tun, own, .. } = subject;
     let (of_any, all) = Slot::OWN_OF_ANY;
@@ -141,8 +147,9 @@ pub(crate) fn of_cable(subject: &Subject<'_>) -> String {
     replacement(*slot, &body)
 }
 
-/// The body of the guard for the namespace's cable, in one line. While nothing gives packets back their addresses, answers
-/// to the namespace seem to be for this machine, which must not refuse them.
+/// The body of the guard for the namespace's cable, in one line. While nothing gives packets back
+/// their addresses, answers to the namespace seem to be for this machine, which must not refuse
+/// them.
 pub(crate) fn guard_of_cable(subject: &Subject<'_>) -> String {
     let Subject { slot, exits, .. } = subject;
     let marks: Vec<_> = exits.iter().map(|exit| format!("{:#x}", slot.path(exit.index))).collect();
@@ -156,8 +163,8 @@ pub(crate) fn guard_of_cable(subject: &Subject<'_>) -> String {
     in_one_line(&body)
 }
 
-/// Only what is pinned leaves the cable, and by paths alone; strangers are not forwarded because we had forwarding
-/// switched on. Runs beside us have cables too.
+/// Only what is pinned leaves the cable, and by paths alone; strangers are not forwarded because we
+/// had forwarding switched on. Runs beside us have cables too.
 fn fence(subject: &Subject<'_>, priority: &str) -> String {
     let Subject { slot, ports, lent, .. } = subject;
     let (mask, base, cable) = (MASK, slot.base(), slot.cable());
@@ -242,9 +249,10 @@ fn choice(slot: Slot, exits: &[Exit], family: Family) -> Option<String> {
     }
 }
 
-/// Flows that are split, by their form and whatever direction conntrack has them for: it forgets a silent flow before a
-/// session ends, and knows none that began before the rules, so that the server may be the first whom it sees speak.
-/// What a service of this machine (by a port below 1,024) answers is let be.
+/// Flows that are split, by their form and whatever direction conntrack has them for: it forgets a
+/// silent flow before a session ends, and knows none that began before the rules, so that the
+/// server may be the first whom it sees speak. What a service of this machine (by a port below
+/// 1,024) answers is let be.
 fn split(subject: &Subject<'_>) -> String {
     let Subject { slot, tun, ports, .. } = subject;
     let mark = slot.tun();
@@ -277,8 +285,8 @@ fn kept(slot: Slot, exits: &[Exit]) -> String {
     format!("tcp flags & (syn | rst) == 0 ct mark set meta oifname map {{ {map} }}\n")
 }
 
-/// The flow's mark for its packet; what no path was found for goes nowhere, and so does a flow of an earlier run whose
-/// path is not among ours.
+/// The flow's mark for its packet; what no path was found for goes nowhere, and so does a flow of
+/// an earlier run whose path is not among ours.
 fn marked(slot: Slot, exits: &[Exit]) -> String {
     let paths = exits.iter().map(|exit| slot.path(exit.index));
     let known = paths.chain([slot.tun(), slot.own()]).map(|mark| format!("{mark:#x}"));
@@ -286,12 +294,13 @@ fn marked(slot: Slot, exits: &[Exit]) -> String {
     format!("ct mark {{ {known} }} meta mark set ct mark return\nmeta mark set {nowhere:#x}\n")
 }
 
-/// What comes back bears the mark of the path that it comes by: its flow's, or, for the splitter's own sockets, that of
-/// the interface.
+/// What comes back bears the mark of the path that it comes by: its flow's, or, for the splitter's
+/// own sockets, that of the interface.
 fn answers(subject: &Subject<'_>) -> String {
     let Subject { slot, own, exits, .. } = subject;
     let (mask, base, ours) = (MASK, slot.base(), slot.own());
-    // What else belongs to the splitter's flows is the kernel's: it tells servers of closed ports, by the default route.
+    // What else belongs to the splitter's flows is the kernel's: it tells servers of closed ports,
+    // by the default route.
     let mut text = format!(
         "chain ours {{\ntype filter hook output priority mangle; policy accept;\n\
          meta mark {own:#x} ct mark set {ours:#x} return\nct mark {ours:#x} drop\n}}\n\
@@ -323,7 +332,8 @@ fn addresses(slot: Slot, exits: &[Exit]) -> String {
                 writeln!(text, "ct mark {mark:#x} oifname \"{device}\" snat {family} to {source}");
         }
     }
-    // Also for neighbours on a path's own link, to whom the route leads directly, whatever path the flow has.
+    // Also for neighbours on a path's own link, to whom the route leads directly, whatever path the
+    // flow has.
     let (mask, base) = (MASK, slot.base());
     let _ = writeln!(text, "ct mark & {mask:#x} == {base:#x} oifname @paths masquerade\n}}");
     text

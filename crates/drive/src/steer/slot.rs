@@ -1,6 +1,8 @@
-//! The numbers and names of one run: marks, tables, priorities, the names of its table and its cable.
+//! The numbers and names of one run: marks, tables, priorities, the names of its table and its
+//! cable.
 //!
-//! They are fixed, so that what a run left behind is known again, and what is there already is found to be in the way.
+//! They are fixed, so that what a run left behind is known again, and what is there already is
+//! found to be in the way.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::ops::Range;
@@ -15,7 +17,8 @@ pub(crate) const MASK: u32 = 0xffff_ff00;
 const FIRST: u32 = 0x00ab_0000;
 /// The splitter's own packets, among a run's marks.
 const OWN: u32 = 0xfe;
-/// The first of all priorities: before those that programs choose by themselves, which lie just below 32,766.
+/// The first of all priorities: before those that programs choose by themselves, which lie just
+/// below 32,766.
 const PRIORITY: u32 = 1_000;
 /// Priorities of one run.
 const PRIORITIES: u32 = 10;
@@ -84,15 +87,15 @@ impl Slot {
         format!("{CABLES}{}", self.0)
     }
 
-    /// The cable's IPv4 addresses: of the machine and of the namespace, in a network of 30 bits from the range for
-    /// benchmarks between networks (RFC 2544), which no network uses.
+    /// The cable's IPv4 addresses: of the machine and of the namespace, in a network of 30 bits
+    /// from the range for benchmarks between networks (RFC 2544), which no network uses.
     pub(crate) fn ends4(self) -> (Ipv4Addr, Ipv4Addr) {
         let at = |last| Ipv4Addr::new(198, 18, 171, 4 * self.0 + last);
         (at(1), at(2))
     }
 
-    /// The interface's own addresses. Linux checks where packets come from on an interface without any as strictly as it
-    /// can, and answers come by it from all over the world.
+    /// The interface's own addresses. Linux checks where packets come from on an interface without
+    /// any as strictly as it can, and answers come by it from all over the world.
     pub(crate) fn own_addresses(self) -> (Ipv4Addr, Ipv6Addr) {
         let six = Ipv6Addr::new(0xfd61, 0x6e61, 0x6272, 0xff00 | u16::from(self.0), 0, 0, 0, 1);
         (Ipv4Addr::new(198, 18, 172, 1 + self.0), six)

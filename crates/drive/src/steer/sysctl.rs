@@ -56,19 +56,20 @@ pub(crate) enum Lending {
     All,
 }
 
-/// Whether a setting has to change, or would have to, had not another run of ours done so: `noted` is what such runs
-/// have found before they did.
+/// Whether a setting has to change, or would have to, had not another run of ours done so: `noted`
+/// is what such runs have found before they did.
 fn is_ours(name: &str, from: &str, noted: &[Setting]) -> bool {
     let found = noted.iter().find(|setting| setting.name == name);
     found.map_or_else(|| value(name), |setting| Some(setting.value.clone())).as_deref()
         == Some(from)
 }
 
-/// What forwarding for the interfaces `devices` takes, and who forwards because of it. `noted` is what other runs of ours
-/// have found before they changed it.
+/// What forwarding for the interfaces `devices` takes, and who forwards because of it. `noted` is
+/// what other runs of ours have found before they changed it.
 ///
-/// IPv4 forwards by interface. IPv6 does so too where the kernel has `force_forwarding` (6.17); else only all
-/// interfaces at once can, and those that learn their routes from routers must be told to go on learning first.
+/// IPv4 forwards by interface. IPv6 does so too where the kernel has `force_forwarding` (6.17);
+/// else only all interfaces at once can, and those that learn their routes from routers must be
+/// told to go on learning first.
 pub(crate) fn forwarding(
     devices: &[String],
     with6: bool,
@@ -119,8 +120,8 @@ fn learners(noted: &[Setting]) -> Vec<Setting> {
     names.filter(|name| is_ours(name, "1", noted)).map(|name| Setting::new(name, "2")).collect()
 }
 
-/// What lets answers in where packets are checked for the way that they came by (strict `rp_filter`): the check is to
-/// look at their mark.
+/// What lets answers in where packets are checked for the way that they came by (strict
+/// `rp_filter`): the check is to look at their mark.
 pub(crate) fn answers(devices: &[String], noted: &[Setting]) -> Vec<Setting> {
     let strict = |device: &str| {
         let of = |device| value(&format!("ipv4/conf/{device}/rp_filter"));

@@ -11,8 +11,8 @@ use crate::netlink::policy::{self, Family};
 use crate::netlink::{self, Prefix, configure};
 use crate::tun::Tun;
 
-/// A machine with two uplinks, p0 and p1, each with a router. Without the right to a namespace, or without nft, says so
-/// and passes.
+/// A machine with two uplinks, p0 and p1, each with a router. Without the right to a namespace, or
+/// without nft, says so and passes.
 fn machine(work: impl FnOnce(&[Tun; 2]) + Send) {
     if super::nft::find().is_none() || !std::path::Path::new("/run").is_dir() {
         return println!("skipped: no nft");

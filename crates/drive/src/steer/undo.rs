@@ -11,7 +11,8 @@ use super::sysctl::Setting;
 use super::{Slot, SteerError, named, nft, ruleset};
 use crate::netlink::{self, policy};
 
-/// Undoes all that runs left behind which were killed in this network namespace; gives the names of their interfaces.
+/// Undoes all that runs left behind which were killed in this network namespace; gives the names of
+/// their interfaces.
 ///
 /// # Errors
 /// A right is missing, or something could not be undone.
@@ -34,11 +35,11 @@ pub fn restore() -> Result<Vec<String>, SteerError> {
     Ok(restored)
 }
 
-/// Takes away all that has the slot's names and numbers, and puts back what `notes` tells, but for settings that are
-/// `needed` by runs that live. Nothing is left out because something else failed.
+/// Takes away all that has the slot's names and numbers, and puts back what `notes` tells, but for
+/// settings that are `needed` by runs that live. Nothing is left out because something else failed.
 ///
-/// A namespace is cut off first, and the rules that keep strangers from being forwarded go after the forwarding: at no
-/// moment does anything leave that should not.
+/// A namespace is cut off first, and the rules that keep strangers from being forwarded go after
+/// the forwarding: at no moment does anything leave that should not.
 ///
 /// # Errors
 /// The first.

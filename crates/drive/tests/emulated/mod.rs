@@ -109,7 +109,8 @@ pub fn receive_for(stream: &mut TcpStream, span: Duration) -> usize {
     bytes
 }
 
-/// Offers 120 Mbit/s of UDP to each link in each direction for `span`, and does `meanwhile` beside it.
+/// Offers 120 Mbit/s of UDP to each link in each direction for `span`, and does `meanwhile` beside
+/// it.
 pub fn flood_all<R>(network: &Network, span: Duration, meanwhile: impl FnOnce() -> R) -> R {
     thread::scope(|scope| {
         for i in 0..3 {
@@ -157,8 +158,9 @@ pub fn flood(socket: &UdpSocket, span: Duration) {
     }
 }
 
-/// Sends so many datagrams over the first link, in bursts, each when the one before has entered it and few of all wait
-/// in it or before the server: what a busy machine drops elsewhere is not the link's. How many arrived.
+/// Sends so many datagrams over the first link, in bursts, each when the one before has entered it
+/// and few of all wait in it or before the server: what a busy machine drops elsewhere is not the
+/// link's. How many arrived.
 pub fn send_paced(
     network: &Network,
     client: &UdpSocket,
@@ -198,7 +200,8 @@ pub fn missing(units: u32, arrived: &[u32]) -> Vec<u32> {
     (0..units).filter(|unit| !arrived.contains(unit)).collect()
 }
 
-/// Sends `units` numbered datagrams, one each `gap`: when each was sent, and which arrived, in the order of arrival.
+/// Sends `units` numbered datagrams, one each `gap`: when each was sent, and which arrived, in the
+/// order of arrival.
 pub fn send_numbered(
     client: &UdpSocket,
     server: &UdpSocket,

@@ -50,8 +50,8 @@ impl Context {
         Context::of(provider, own, key)
     }
 
-    /// Presents this certificate (DER) with its key (PKCS#8 in DER). A relay needs an RSA key here: C
-    /// tor closes a link to a relay whose TLS key is another.
+    /// Presents this certificate (DER) with its key (PKCS#8 in DER). A relay needs an RSA key here:
+    /// C tor closes a link to a relay whose TLS key is another.
     ///
     /// # Errors
     /// [`SetupError`] if key and certificate do not belong together, or the library refuses them.
@@ -125,8 +125,9 @@ impl fmt::Debug for Context {
     }
 }
 
-/// AWS-LC's primitives: its AES-GCM takes half of ring's time where a processor has AVX-512. Its post-quantum group is left out:
-/// OpenSSL 3.0, which Debian's tor is linked to, has none, and an observer would tell our links from tor's.
+/// AWS-LC's primitives: its AES-GCM takes half of ring's time where a processor has AVX-512. Its
+/// post-quantum group is left out: OpenSSL 3.0, which Debian's tor is linked to, has none, and an
+/// observer would tell our links from tor's.
 pub(super) fn provider() -> Arc<CryptoProvider> {
     let kx_groups = vec![kx_group::X25519, kx_group::SECP256R1, kx_group::SECP384R1];
     Arc::new(CryptoProvider { kx_groups, ..aws_lc_rs::default_provider() })

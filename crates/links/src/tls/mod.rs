@@ -1,9 +1,10 @@
 //! TLS as Tor uses it (tor-spec, "Negotiating and initializing channels").
 //!
-//! Certificates prove nothing by themselves: each side presents a self-signed one, and the CERTS cell,
-//! sent inside, ties its digest to the relay's identity. So the peer's certificate is accepted as it
-//! is, provided that the peer holds its key; [`Tls::peer_certificate`] gives it to whoever checks
-//! CERTS, and [`Tls::export`] the keying material that AUTHENTICATE signs (RFC 5705, RFC 8446 7.5).
+//! Certificates prove nothing by themselves: each side presents a self-signed one, and the CERTS
+//! cell, sent inside, ties its digest to the relay's identity. So the peer's certificate is
+//! accepted as it is, provided that the peer holds its key; [`Tls::peer_certificate`] gives it to
+//! whoever checks CERTS, and [`Tls::export`] the keying material that AUTHENTICATE signs (RFC 5705,
+//! RFC 8446 7.5).
 
 use std::fmt;
 use std::io::{self, Read, Write};
@@ -34,8 +35,8 @@ pub struct Tls {
 }
 
 impl Tls {
-    /// The DER form of the peer's certificate, once the handshake is done. A client that we accepted
-    /// has none: C tor asks for no certificate there either.
+    /// The DER form of the peer's certificate, once the handshake is done. A client that we
+    /// accepted has none: C tor asks for no certificate there either.
     #[must_use]
     pub fn peer_certificate(&self) -> Option<&[u8]> {
         self.connection.peer_certificates()?.first().map(AsRef::as_ref)

@@ -16,12 +16,12 @@ pub(super) const FAMILY: Family = Family {
     build,
 };
 
-/// HyWF (Henri et al., PoPETs 2020): a session goes to the first of two networks with a chance drawn evenly from 0 to 1,
-/// to the other otherwise, in runs whose length is random with a mean of 20 packets (`~20p`, this family's own run length),
-/// each direction with draws of its own.
+/// HyWF (Henri et al., PoPETs 2020): a session goes to the first of two networks with a chance
+/// drawn evenly from 0 to 1, to the other otherwise, in runs whose length is random with a mean of
+/// 20 packets (`~20p`, this family's own run length), each direction with draws of its own.
 ///
-/// The paper has two paths. More are our extension: what is left is cut evenly again and again, and the pieces are dealt
-/// to the paths at random. For two paths that is the paper's draw.
+/// The paper has two paths. More are our extension: what is left is cut evenly again and again, and
+/// the pieces are dealt to the paths at random. For two paths that is the paper's draw.
 fn build(argument: Option<&str>, paths: usize, mut stream: Stream) -> Built {
     no_argument("hywf", argument)?;
     let chances = cut(paths, &mut stream);

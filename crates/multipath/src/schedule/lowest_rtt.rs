@@ -26,8 +26,9 @@ const HOPELESS: u64 = FULL - 1;
 
 /// Lowest round-trip time first (Conflux "LowRTT", Tor proposal 329, section 3.1).
 ///
-/// Paths not measured yet come first, in order, so that each is measured early; one that took `TRIALS` runs and still
-/// has no measurement ranks last. Load-aware: a path without room is passed over while another has some.
+/// Paths not measured yet come first, in order, so that each is measured early; one that took
+/// `TRIALS` runs and still has no measurement ranks last. Load-aware: a path without room is passed
+/// over while another has some.
 #[derive(Debug, Default)]
 pub struct LowestRtt {
     trials: Vec<u8>,
@@ -39,7 +40,8 @@ impl LowestRtt {
         LowestRtt::default()
     }
 
-    /// The usable path of lowest rank, the first of equals. A plain loop: it takes a third of the time of `min_by_key`.
+    /// The usable path of lowest rank, the first of equals. A plain loop: it takes a third of the
+    /// time of `min_by_key`.
     fn best(&self, paths: &[PathView]) -> Option<usize> {
         let mut best = None;
         let mut lowest = u64::MAX;
@@ -53,8 +55,8 @@ impl LowestRtt {
     }
 }
 
-/// The rank of a path as one number, the lowest first: on trial (by trials), measured (by time), tried in vain; then
-/// the same again for paths without room.
+/// The rank of a path as one number, the lowest first: on trial (by trials), measured (by time),
+/// tried in vain; then the same again for paths without room.
 fn rank(view: &PathView, trials: u8) -> u64 {
     let rank = match view.rtt {
         Some(rtt) => (nanos(rtt) + u64::from(TRIALS)).min(HOPELESS - 1),

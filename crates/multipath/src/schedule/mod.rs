@@ -1,8 +1,8 @@
 //! Schedulers: one algorithm a file, and the table that names them.
 //!
-//! To add one: write its file with its [`Family`], name the file here and the family in [`FAMILIES`]. It then shows in the
-//! splitter's `--schedule`, in reports and, once the binding is built anew (`lab/run-tests --install`), in the lab; the
-//! conformance suite runs on it.
+//! To add one: write its file with its [`Family`], name the file here and the family in
+//! [`FAMILIES`]. It then shows in the splitter's `--schedule`, in reports and, once the binding is
+//! built anew (`lab/run-tests --install`), in the lab; the conformance suite runs on it.
 
 mod batched;
 mod hywf;
@@ -26,8 +26,8 @@ use crate::{PathId, PathView, Time};
 pub trait Scheduler: fmt::Debug + Send {
     /// The path of the next run, always a usable one; `None` if none is usable.
     ///
-    /// A load-blind scheduler ignores windows: the [`Splitter`](crate::Splitter) holds for the path that it names.
-    /// A load-aware one names a full path only if all usable ones are full.
+    /// A load-blind scheduler ignores windows: the [`Splitter`](crate::Splitter) holds for the path
+    /// that it names. A load-aware one names a full path only if all usable ones are full.
     fn choose(&mut self, now: Time, paths: &[PathView]) -> Option<PathId>;
 
     /// Goes on with other dice, and with the chances that it has.
@@ -54,7 +54,8 @@ pub struct Family {
     pub about: &'static str,
     /// What it does, for people who never heard of schedulers.
     pub plain: &'static str,
-    /// The run length that it was published with, as [`Every`](crate::Every) reads it, where that is part of it.
+    /// The run length that it was published with, as [`Every`](crate::Every) reads it, where that
+    /// is part of it.
     pub every: Option<&'static str>,
     /// Makes a scheduler for so many paths from the text after the colon and a stream of chance.
     pub build: fn(Option<&str>, usize, Stream) -> Built,

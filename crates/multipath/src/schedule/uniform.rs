@@ -37,7 +37,8 @@ impl Scheduler for Uniform {
             return None;
         }
         let drawn = self.stream.random_range(0..candidates as u32) as usize;
-        // Where all are usable there is none to count past: as many steps as were drawn are as many as nobody can guess.
+        // Where all are usable there is none to count past: as many steps as were drawn are as many
+        // as nobody can guess.
         let all = candidates == paths.len();
         if all { Some(PathId::at(drawn)) } else { usable(paths).nth(drawn).map(PathId::at) }
     }

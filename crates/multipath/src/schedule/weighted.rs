@@ -29,9 +29,9 @@ pub(super) const FIXED: Family = Family {
 
 /// Weighted random (CoMPS, section 4.2, "WR"): chances fixed for the session's life.
 ///
-/// The weights of the usable paths are renormalised at each choice, so a dead path's share goes to the others in
-/// proportion. If no usable path has a positive weight, the usable paths have equal chances: traffic that the user
-/// wants to send is not refused because the favoured path died.
+/// The weights of the usable paths are renormalised at each choice, so a dead path's share goes to
+/// the others in proportion. If no usable path has a positive weight, the usable paths have equal
+/// chances: traffic that the user wants to send is not refused because the favoured path died.
 #[derive(Debug)]
 pub struct Weighted {
     weights: Vec<f64>,
@@ -56,9 +56,11 @@ impl Weighted {
         Ok(Weighted { weights, chances, stream })
     }
 
-    /// Weights from one draw of the symmetric Dirichlet distribution with concentration `alpha` over `paths` paths.
+    /// Weights from one draw of the symmetric Dirichlet distribution with concentration `alpha`
+    /// over `paths` paths.
     ///
-    /// CoMPS draws with `alpha` = 1 (uniform on the simplex). Larger values pull the shares together.
+    /// CoMPS draws with `alpha` = 1 (uniform on the simplex). Larger values pull the shares
+    /// together.
     pub fn dirichlet(alpha: f64, paths: usize, mut stream: Stream) -> Result<Weighted, SpecError> {
         let gamma = Gamma::new(alpha, 1.0).map_err(|_| SpecError::Number(alpha.to_string()))?;
         let draws: Vec<f64> = (0..paths).map(|_| gamma.sample(&mut stream)).collect();
@@ -70,7 +72,8 @@ impl Weighted {
         if sum > 0.0 {
             return Weighted::fixed(draws.iter().map(|draw| draw / sum).collect(), stream);
         }
-        // A tiny alpha underflows every draw; the limit of the distribution is one path that carries everything.
+        // A tiny alpha underflows every draw; the limit of the distribution is one path that
+        // carries everything.
         let winner = stream.random_range(0..paths.max(1) as u32) as usize;
         Weighted::fixed(
             (0..paths).map(|path| f64::from(u8::from(path == winner))).collect(),
@@ -83,7 +86,8 @@ impl Weighted {
         &self.weights
     }
 
-    /// The chances if only some paths are usable, or there are other paths than there are weights for.
+    /// The chances if only some paths are usable, or there are other paths than there are weights
+    /// for.
     fn chances_among(&self, paths: &[PathView]) -> Chances {
         let chance = |(view, &weight): (&PathView, &f64)| if view.usable { weight } else { 0.0 };
         let chances = Chances::new(paths.iter().zip(&self.weights).map(chance));
@@ -130,7 +134,8 @@ impl Chances {
     /// A path in proportion to its chance; `None` if all chances are 0.
     fn draw(&self, stream: &mut Stream) -> Option<PathId> {
         let point = stream.random::<f64>() * self.total;
-        // To the last, wherever the point falls: nobody can guess where, and a wrong guess costs more than a step.
+        // To the last, wherever the point falls: nobody can guess where, and a wrong guess costs
+        // more than a step.
         let before = self.ends.iter().filter(|&&end| end <= point).count();
         (self.total > 0.0).then(|| PathId::at(before))
     }
@@ -206,7 +211,8 @@ mod tests {
         assert!((shares[1] - 0.5).abs() < 0.025, "{shares:?}");
     }
 
-    /// The mean largest share of a flat Dirichlet draw is (1 + 1/2 + … + 1/n) / n: 0.611 for three paths.
+    /// The mean largest share of a flat Dirichlet draw is (1 + 1/2 + … + 1/n) / n: 0.611 for three
+    /// paths.
     #[test]
     fn a_flat_dirichlet_draw_has_the_known_mean_of_its_largest_share() {
         let sessions = 4_000;

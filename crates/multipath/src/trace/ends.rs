@@ -12,12 +12,14 @@ const NEAR: Duration = Duration::from_millis(20);
 /// Who schedules which direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// One schedule for both directions: the server answers at once where it was last asked. Packets of
-    /// both directions count towards a run; that an answer trails the question is left out.
+    /// One schedule for both directions: the server answers at once where it was last asked.
+    /// Packets of both directions count towards a run; that an answer trails the question is left
+    /// out.
     Together,
-    /// A schedule for the client's packets; the server sends where the newest packet of the client came
-    /// from that had reached it, a round-trip time of `after` before: an unaltered WireGuard, Mosh or
-    /// QUIC server behind a splitter. While the client is silent, the server stays where it is.
+    /// A schedule for the client's packets; the server sends where the newest packet of the client
+    /// came from that had reached it, a round-trip time of `after` before: an unaltered WireGuard,
+    /// Mosh or QUIC server behind a splitter. While the client is silent, the server stays where it
+    /// is.
     Follow {
         /// The round-trip time of paths without a delay of their own.
         after: Duration,
@@ -54,8 +56,9 @@ pub enum Draw {
     /// Each load has its own.
     #[default]
     Load,
-    /// So many loads of a run that follow each other by number have the same, as the splitter's session
-    /// has for all its life. Which path each run of packets takes is drawn for each load all the same.
+    /// So many loads of a run that follow each other by number have the same, as the splitter's
+    /// session has for all its life. Which path each run of packets takes is drawn for each load
+    /// all the same.
     Session(u32),
     /// They are drawn anew after each silence of the scheduled packets that is at least so long.
     Silence(Duration),

@@ -1,4 +1,5 @@
-//! The documents that an authority makes of its router list: microdescriptors, and a consensus in both flavours (dir-spec 3.3, 3.8, 3.9).
+//! The documents that an authority makes of its router list: microdescriptors, and a consensus in
+//! both flavours (dir-spec 3.3, 3.8, 3.9).
 
 use std::net::SocketAddr;
 
@@ -13,11 +14,13 @@ use crate::directory::civil::utc;
 use crate::directory::descriptor::{hex, line};
 use crate::wire::keys::sha256;
 
-/// The way in which documents are made, in the numbers of C tor's authorities: with `family-ids` in microdescriptors.
+/// The way in which documents are made, in the numbers of C tor's authorities: with `family-ids` in
+/// microdescriptors.
 const METHOD: u32 = 35;
 /// What `published` says in a microdescriptor consensus since method 33.
 const NEVER: &str = "2038-01-01 00:00:00";
-/// What a client or relay must speak to take part, and what it should (what C tor 0.4.9's authorities vote for).
+/// What a client or relay must speak to take part, and what it should (what C tor 0.4.9's
+/// authorities vote for).
 const PROTOCOLS: [(&str, &str); 4] = [
     (
         "recommended-client",
@@ -51,7 +54,8 @@ pub(super) enum Flavour {
     Microdesc,
 }
 
-/// When a consensus begins to hold, when it is no longer fresh, and when it ends to hold: seconds since 1970.
+/// When a consensus begins to hold, when it is no longer fresh, and when it ends to hold: seconds
+/// since 1970.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Times {
     /// From when on it holds.

@@ -1,4 +1,5 @@
-//! A relay that an authority knows: its descriptor, once all that can be checked by itself is checked, and how it answered.
+//! A relay that an authority knows: its descriptor, once all that can be checked by itself is
+//! checked, and how it answered.
 
 use std::net::SocketAddr;
 
@@ -13,10 +14,12 @@ use crate::directory::descriptor::signed_digest;
 use crate::relay::is_public;
 use crate::wire::netdoc::{Described, DocumentError, check_descriptor};
 
-/// The longest upload: a descriptor and its extra-info document (C tor's figure for a descriptor is 20,000).
+/// The longest upload: a descriptor and its extra-info document (C tor's figure for a descriptor is
+/// 20,000).
 pub const LONGEST_UPLOAD: usize = 96 << 10;
 const LONGEST_DESCRIPTOR: usize = 20_000;
-/// A descriptor is listed for so long after its publication (C tor's ROUTER_MAX_AGE_TO_PUBLISH), seconds.
+/// A descriptor is listed for so long after its publication (C tor's ROUTER_MAX_AGE_TO_PUBLISH),
+/// seconds.
 const MAX_AGE: u64 = 24 * 3600;
 /// Clocks may differ by so much (ROUTER_ALLOW_SKEW), seconds.
 const SKEW: u64 = 12 * 3600;
@@ -154,7 +157,8 @@ impl Entry {
         }
     }
 
-    /// When it is to be probed next: at once if its last probe was ahead of our clock; among new ones in its turn.
+    /// When it is to be probed next: at once if its last probe was ahead of our clock; among new
+    /// ones in its turn.
     pub(super) fn due(&self, now: u64, reach: Reach) -> u64 {
         let short = (reach.every / MORE_OFTEN).max(1);
         let pause = match self.standing(now, reach) {

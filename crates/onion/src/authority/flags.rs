@@ -1,4 +1,5 @@
-//! Which flags relays get (dir-spec 3.4.2): thresholds over all that are active, then each relay by itself.
+//! Which flags relays get (dir-spec 3.4.2): thresholds over all that are active, then each relay by
+//! itself.
 
 /// What is known of a relay that flags depend on.
 #[derive(Clone, Debug)]
@@ -32,8 +33,8 @@ pub(super) struct Merits {
 /// How the authority judges.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Judgement {
-    /// Every relay that runs is fast and stable, and can be a guard as soon as it answers directory requests: in networks that live for
-    /// minutes.
+    /// Every relay that runs is fast and stable, and can be a guard as soon as it answers directory
+    /// requests: in networks that live for minutes.
     pub young: bool,
     /// Kilobytes a second that make a guard in any case (C tor's AuthDirGuardBWGuarantee).
     pub guard_bandwidth: u32,
@@ -58,7 +59,8 @@ impl Default for Judgement {
 const LEAST_BANDWIDTH: u32 = 4;
 /// So long a time between failures is stable in any case, in seconds.
 const STABLE: f64 = 7.0 * 86_400.0;
-/// So long a relay must be known, in seconds, and so much of the time be up, to be a guard in any case.
+/// So long a relay must be known, in seconds, and so much of the time be up, to be a guard in any
+/// case.
 const KNOWN: f64 = 8.0 * 86_400.0;
 const UP: f64 = 0.98;
 

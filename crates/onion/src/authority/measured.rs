@@ -1,4 +1,5 @@
-//! Bandwidths that somebody measured, in the files that bandwidth authorities write (bandwidth-file-spec), of any version.
+//! Bandwidths that somebody measured, in the files that bandwidth authorities write
+//! (bandwidth-file-spec), of any version.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -30,7 +31,8 @@ impl fmt::Display for MeasuredError {
 
 impl std::error::Error for MeasuredError {}
 
-/// Kilobytes a second by RSA identity. Lines that name no relay or no bandwidth say something else, and are passed over.
+/// Kilobytes a second by RSA identity. Lines that name no relay or no bandwidth say something else,
+/// and are passed over.
 ///
 /// # Errors
 /// [`MeasuredError`].

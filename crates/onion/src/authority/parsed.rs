@@ -85,7 +85,8 @@ fn bandwidth(rest: &str) -> u32 {
     u32::try_from(least).unwrap_or(u32::MAX)
 }
 
-/// Members as a microdescriptor has them: fingerprints in upper case, nicknames in lower case, each once (dir-spec, "family").
+/// Members as a microdescriptor has them: fingerprints in upper case, nicknames in lower case, each
+/// once (dir-spec, "family").
 fn family(rest: &str) -> Vec<String> {
     let mut members: Vec<String> = rest
         .split(' ')

@@ -1,5 +1,5 @@
-//! Which RSA identity belongs to which Ed25519 identity: the first pair that came holds (dir-spec 3.4, "key pinning"), for good once the relay
-//! has answered under both.
+//! Which RSA identity belongs to which Ed25519 identity: the first pair that came holds (dir-spec
+//! 3.4, "key pinning"), for good once the relay has answered under both.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
-//! Whose turn it is to be probed. Anybody can name relays that are not there, in any number, and each costs a probe that takes long; who runs
-//! must not wait for those.
+//! Whose turn it is to be probed. Anybody can name relays that are not there, in any number, and
+//! each costs a probe that takes long; who runs must not wait for those.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -28,8 +28,8 @@ pub(super) enum Standing {
 /// Those that share what relays that run leave.
 const OTHERS: [Standing; 3] = [Standing::Away, Standing::New, Standing::Silent];
 
-/// Relays by RSA identity, each with the time at which it is due: new ones with a number by which they are asked, always due. No operation
-/// looks at more than a few of them.
+/// Relays by RSA identity, each with the time at which it is due: new ones with a number by which
+/// they are asked, always due. No operation looks at more than a few of them.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ProbeQueue {
     queues: [BTreeSet<(u64, [u8; 20])>; 4],
@@ -58,13 +58,14 @@ impl ProbeQueue {
         self.places.get(id).copied()
     }
 
-    /// The one that runs and has been due for longest, if any is. It stays where it is until it is put elsewhere.
+    /// The one that runs and has been due for longest, if any is. It stays where it is until it is
+    /// put elsewhere.
     pub(super) fn next_up(&self, now: u64) -> Option<[u8; 20]> {
         self.first(Standing::Up, now)
     }
 
-    /// One of the others that are due: those who were away, those who are new and those who are silent in turns, so that no kind takes
-    /// the place of another.
+    /// One of the others that are due: those who were away, those who are new and those who are
+    /// silent in turns, so that no kind takes the place of another.
     pub(super) fn next_other(&mut self, now: u64) -> Option<[u8; 20]> {
         let kinds = (0..OTHERS.len()).map(|step| (self.next + step) % OTHERS.len());
         let (kind, id) =

@@ -1,8 +1,11 @@
-//! Whether relays answer at their OR ports, and prove to be who they say: a core that opens links and uses none of them.
+//! Whether relays answer at their OR ports, and prove to be who they say: a core that opens links
+//! and uses none of them.
 //!
-//! [`Reachability::probe`] takes a relay's identities and one address, and [`Reachability::poll`] tells what came of it. Proof is the link's whole
-//! handshake: CERTS for both identities, bound to the TLS certificate (tor-spec, "Negotiating and initializing channels"). Half of the links
-//! are for relays that ran when they were asked last: those that are not there take long to say nothing.
+//! [`Reachability::probe`] takes a relay's identities and one address, and [`Reachability::poll`]
+//! tells what came of it. Proof is the link's whole handshake: CERTS for both identities, bound to
+//! the TLS certificate (tor-spec, "Negotiating and initializing channels"). Half of the links are
+//! for relays that ran when they were asked last: those that are not there take long to say
+//! nothing.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -76,8 +79,8 @@ impl Reachability {
         Reachability { rng, most, waiting, dialled, links, under_way, outputs }
     }
 
-    /// Probes a relay at the one address that the target names, at once if there is room. One that is being probed there is not probed
-    /// twice.
+    /// Probes a relay at the one address that the target names, at once if there is room. One that
+    /// is being probed there is not probed twice.
     pub fn probe(&mut self, probe: Probe) {
         if self.under_way.insert(probe.target.clone()) {
             self.waiting.push_back(probe);
@@ -279,7 +282,8 @@ mod tests {
             .collect()
     }
 
-    /// Speaks with a relay of these keys whose TLS certificate is as given, or its own, until neither has more to say.
+    /// Speaks with a relay of these keys whose TLS certificate is as given, or its own, until
+    /// neither has more to say.
     fn converse(
         reachability: &mut Reachability,
         wanted: Target,

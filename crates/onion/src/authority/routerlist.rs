@@ -35,7 +35,8 @@ pub enum Taken {
 /// What is known of a relay besides its descriptor, and kept from one run to the next.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Past {
-    /// The Ed25519 identity that belongs to its RSA identity, for good once it has answered under both.
+    /// The Ed25519 identity that belongs to its RSA identity, for good once it has answered under
+    /// both.
     pub edwards: [u8; 32],
     /// How reliable it was.
     pub history: History,
@@ -108,8 +109,9 @@ impl RouterList {
         self.admit(now, entry, None)
     }
 
-    /// The relays that are to be probed now, but for `own`: one target for each address. They count as probed. Who runs comes first, and
-    /// there may be one target more than there is room for where a relay has two addresses.
+    /// The relays that are to be probed now, but for `own`: one target for each address. They count
+    /// as probed. Who runs comes first, and there may be one target more than there is room for
+    /// where a relay has two addresses.
     pub(super) fn probes(&mut self, now: u64, own: &[u8; 20], mut room: Room) -> Vec<Probe> {
         let mut probes = Vec::new();
         while room.running > 0 {
@@ -176,7 +178,8 @@ impl RouterList {
         }
     }
 
-    /// Forgets descriptors that have not been of these days for a day, by the seconds of a clock that nobody sets.
+    /// Forgets descriptors that have not been of these days for a day, by the seconds of a clock
+    /// that nobody sets.
     pub(super) fn forget(&mut self, now: u64, steady: u64) {
         let mut over = Vec::new();
         for (id, entry) in &mut self.entries {
@@ -201,7 +204,8 @@ impl RouterList {
         self.entries.len()
     }
 
-    /// The machine's clock was set to another time: what was `by` seconds ago still is, and all are asked again.
+    /// The machine's clock was set to another time: what was `by` seconds ago still is, and all are
+    /// asked again.
     pub(super) fn shift(&mut self, now: u64, by: i64) {
         self.entries.values_mut().for_each(|entry| entry.shift(by));
         for (history, answered) in self.gone.values_mut() {
@@ -230,7 +234,8 @@ impl RouterList {
         self.entries.iter().filter(|(id, entry)| *id != own && runs(entry)).count()
     }
 
-    /// What is to be kept of all relays that have ever answered: others are as new as when they came.
+    /// What is to be kept of all relays that have ever answered: others are as new as when they
+    /// came.
     pub(super) fn pasts(&self) -> impl Iterator<Item = ([u8; 20], Past)> {
         let past = |(id, edwards): (&[u8; 20], &[u8; 32])| {
             let (history, answered) = match self.entries.get(id) {
@@ -321,7 +326,8 @@ impl RouterList {
         Ok(Taken::New(id))
     }
 
-    /// Who has to go so that this one finds room, which is to be asked in its turn: relays that have never answered.
+    /// Who has to go so that this one finds room, which is to be asked in its turn: relays that
+    /// have never answered.
     fn room_for(
         &self,
         id: &[u8; 20],

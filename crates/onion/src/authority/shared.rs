@@ -1,5 +1,6 @@
-//! Shared random values (srv-spec): every 24 consensuses a new one that nobody could foretell, by which clients and onion services find where
-//! descriptors of onion services are. Alone, an authority has nobody to commit to: it reveals its value when it makes it.
+//! Shared random values (srv-spec): every 24 consensuses a new one that nobody could foretell, by
+//! which clients and onion services find where descriptors of onion services are. Alone, an
+//! authority has nobody to commit to: it reveals its value when it makes it.
 
 use base64ct::{Base64, Encoding};
 use digest::Digest;
@@ -66,7 +67,8 @@ impl Shared {
     }
 }
 
-/// Runs begin with rounds whose number can be divided by 24: at midnight, where there is a round each hour.
+/// Runs begin with rounds whose number can be divided by 24: at midnight, where there is a round
+/// each hour.
 fn run(valid_after: u64, interval: u64) -> u64 {
     valid_after / interval.max(1) / ROUNDS
 }

@@ -7,7 +7,8 @@ use crate::directory::policy::ExitPolicy;
 /// Ports that an exit must let out to (dir-spec 3.4.2).
 const PORTS: [u16; 2] = [80, 443];
 
-/// Whether streams are let out to ports 80 and 443 of at least one /8 each. A /8 is looked at in 4,096 places, spread over it.
+/// Whether streams are let out to ports 80 and 443 of at least one /8 each. A /8 is looked at in
+/// 4,096 places, spread over it.
 pub(super) fn exits(policy: &ExitPolicy) -> bool {
     let open = |first: u32, port: u16| {
         (0..4096u32).all(|place| {

@@ -1,5 +1,6 @@
-//! Who is where. Descriptors can be made in any number and name any address, so that relays of one address, and such as have never answered,
-//! are kept up to a number; and the parts of the Internet take turns with their new relays.
+//! Who is where. Descriptors can be made in any number and name any address, so that relays of one
+//! address, and such as have never answered, are kept up to a number; and the parts of the Internet
+//! take turns with their new relays.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -7,7 +8,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use super::flags::Merits;
 
-/// Relays that have never answered: of all, of one visitor, and of all visitors who come by circuits and have no address.
+/// Relays that have never answered: of all, of one visitor, and of all visitors who come by
+/// circuits and have no address.
 const MOST: usize = 2_000;
 const MOST_OF_ONE: usize = 32;
 const MOST_BY_CIRCUITS: usize = 256;
@@ -19,7 +21,8 @@ const LEAST: usize = 8;
 /// are forgotten first.
 const PARTS: usize = 4_096;
 
-/// Whence a descriptor came: an address of IPv4, or 48 bits of IPv6, which is what one customer may have; or by a circuit.
+/// Whence a descriptor came: an address of IPv4, or 48 bits of IPv6, which is what one customer may
+/// have; or by a circuit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Origin(Option<IpAddr>);
 
@@ -45,7 +48,8 @@ impl Origin {
     }
 }
 
-/// An address or block that has no place for one more: who of it may have to go, for those that never answered.
+/// An address or block that has no place for one more: who of it may have to go, for those that
+/// never answered.
 pub(super) enum Full {
     /// One of these.
     These(BTreeSet<[u8; 20]>),
@@ -85,7 +89,8 @@ impl SybilLimits {
         self.of.entry(origin).or_default().insert(id);
     }
 
-    /// The turn of a new relay from there: after one more of each other part, however many of those there are (start-time fair queueing).
+    /// The turn of a new relay from there: after one more of each other part, however many of those
+    /// there are (start-time fair queueing).
     pub(super) fn turn(&self, origin: Origin) -> u64 {
         self.now.max(self.parts.get(&origin.part()).copied().unwrap_or(0)) + 1
     }
@@ -110,7 +115,8 @@ impl SybilLimits {
         }
     }
 
-    /// What is too full for a relay at these addresses, if `most` of each count (0: any number), and for a stranger if it comes from there.
+    /// What is too full for a relay at these addresses, if `most` of each count (0: any number),
+    /// and for a stranger if it comes from there.
     pub(super) fn full(
         &self,
         id: &[u8; 20],
@@ -153,8 +159,9 @@ pub(super) struct Candidate<'a> {
     pub(super) at: BTreeSet<IpAddr>,
 }
 
-/// Those that do not count because `most` others of their address do (dir-spec, "Sybil"; 0: any number): authorities before others, those
-/// that run before those that do not, and more bandwidth before less.
+/// Those that do not count because `most` others of their address do (dir-spec, "Sybil"; 0: any
+/// number): authorities before others, those that run before those that do not, and more bandwidth
+/// before less.
 pub(super) fn sybils(mut all: Vec<Candidate<'_>>, most: usize) -> BTreeSet<[u8; 20]> {
     if most == 0 {
         return BTreeSet::new();

@@ -1,5 +1,5 @@
-//! The bandwidth weights of a consensus (dir-spec 3.8.3): how likely a relay of a kind is taken for a position, so that no position
-//! is short of bandwidth.
+//! The bandwidth weights of a consensus (dir-spec 3.8.3): how likely a relay of a kind is taken for
+//! a position, so that no position is short of bandwidth.
 
 /// Weights are in parts of this (`bwweightscale`).
 const SCALE: i64 = 10_000;
@@ -33,8 +33,8 @@ impl Totals {
     }
 }
 
-/// The weights that a network's totals determine: of guards (g), exits (e) and relays that are both (d), for the positions of guard,
-/// middle and exit.
+/// The weights that a network's totals determine: of guards (g), exits (e) and relays that are both
+/// (d), for the positions of guard, middle and exit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Weights {
     gg: i64,

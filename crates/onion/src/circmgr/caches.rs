@@ -1,4 +1,5 @@
-//! Relays that are asked for directory documents: circuits of one hop, which the owner builds and uses by itself.
+//! Relays that are asked for directory documents: circuits of one hop, which the owner builds and
+//! uses by itself.
 
 use rand_core::Rng;
 
@@ -14,8 +15,10 @@ impl CircuitManager {
         CircuitKey(self.last_key)
     }
 
-    /// A relay to ask, one of the guards, and the number of the circuit that is to lead to it. What becomes of that is to be told:
-    /// [`CircuitManager::cache_reached`] or [`CircuitManager::cache_failed`], and [`CircuitManager::cache_left`]. `None` while no relay is known.
+    /// A relay to ask, one of the guards, and the number of the circuit that is to lead to it. What
+    /// becomes of that is to be told: [`CircuitManager::cache_reached`] or
+    /// [`CircuitManager::cache_failed`], and [`CircuitManager::cache_left`]. `None` while no relay
+    /// is known.
     pub fn cache(&mut self, unix_now: u64, rng: &mut impl Rng) -> Option<(CircuitKey, Hop)> {
         let network = self.network.clone()?;
         self.renew(unix_now, &network, rng);
@@ -41,7 +44,8 @@ impl CircuitManager {
     }
 }
 
-/// A relay as the only hop: without its microdescriptor no onion key is known, and CREATE_FAST has to do.
+/// A relay as the only hop: without its microdescriptor no onion key is known, and CREATE_FAST has
+/// to do.
 fn only_hop(network: &Network, id: &[u8; 20]) -> Option<Hop> {
     if let Some(relay) = network.relay(id) {
         return Some(hop(&relay, false));

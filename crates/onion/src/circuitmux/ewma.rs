@@ -1,4 +1,5 @@
-//! The circuit that sent least lately goes first (Tang and Goldberg, CCS 2010): web pages pass bulk.
+//! The circuit that sent least lately goes first (Tang and Goldberg, CCS 2010): web pages pass
+//! bulk.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -16,7 +17,8 @@ const REBASE: f64 = 500.0;
 ///
 /// Rather than let all counts decay, new cells weigh more and more: only the order matters.
 ///
-/// A busy circuit sends many cells in a row: who goes next is taken out of the order, and comes back into it where another is before it.
+/// A busy circuit sends many cells in a row: who goes next is taken out of the order, and comes
+/// back into it where another is before it.
 #[derive(Clone, Debug)]
 pub struct Ewma {
     half_life: Duration,
@@ -31,7 +33,8 @@ pub struct Ewma {
     behind: BTreeSet<Rank>,
 }
 
-/// A circuit's place in the order: its count (non-negative floats are ordered as their bits are), and its ID.
+/// A circuit's place in the order: its count (non-negative floats are ordered as their bits are),
+/// and its ID.
 type Rank = (u64, u32);
 
 impl Default for Ewma {

@@ -28,7 +28,8 @@ pub(super) enum Pending {
 }
 
 impl Pending {
-    /// Begins: the handshake, its type (none for CREATE_FAST) and its first message; `None` if the onion key is degenerate.
+    /// Begins: the handshake, its type (none for CREATE_FAST) and its first message; `None` if the
+    /// onion key is degenerate.
     fn start(rng: &mut dyn CryptoRng, hop: &Hop) -> Option<(Pending, Option<Kind>, Vec<u8>)> {
         match hop.key {
             HopKey::Fast => {

@@ -64,7 +64,8 @@ impl Client {
         self.add(now, circuit, RelayCommand::BEGIN_DIR, Vec::new())
     }
 
-    /// Asks the circuit's last relay for a name's addresses, or by in-addr.arpa for an address' name.
+    /// Asks the circuit's last relay for a name's addresses, or by in-addr.arpa for an address'
+    /// name.
     ///
     /// # Errors
     /// [`NoStream`]

@@ -25,13 +25,15 @@ pub struct Params {
     pub cwnd_full_minpct: u64,
     /// `cc_cwnd_full_per_cwnd`: whether fullness is judged once a window, else at each change.
     pub cwnd_full_per_cwnd: bool,
-    /// `cc_ewma_cwnd_pct`: SENDMEs that the average of round-trip times spans, percent of a window's.
+    /// `cc_ewma_cwnd_pct`: SENDMEs that the average of round-trip times spans, percent of a
+    /// window's.
     pub ewma_cwnd_pct: u64,
     /// `cc_ewma_max`: at most so many.
     pub ewma_max: u64,
     /// `cc_ewma_ss`: so many in slow start.
     pub ewma_ss: u64,
-    /// `cc_rtt_reset_pct`: how far the least round-trip time gives way when the window is at its least, percent.
+    /// `cc_rtt_reset_pct`: how far the least round-trip time gives way when the window is at its
+    /// least, percent.
     pub rtt_reset_pct: u64,
     /// `cc_ss_max`: slow start ends here.
     pub ss_cwnd_max: u64,
@@ -120,7 +122,8 @@ const LIMITS: &[Limits] = &[
 ];
 
 impl Params {
-    /// Takes one parameter of a consensus, clamped to its limits; names that are not ours are passed over.
+    /// Takes one parameter of a consensus, clamped to its limits; names that are not ours are
+    /// passed over.
     pub fn set(&mut self, name: &str, value: i32) {
         match name {
             "cc_alg" => self.enabled = value == 2,

@@ -1,11 +1,12 @@
-//! TOR_VEGAS (proposal 324, section 3.3): the window follows how many cells wait somewhere on the circuit, which is the window less what
-//! the least round-trip time explains.
+//! TOR_VEGAS (proposal 324, section 3.3): the window follows how many cells wait somewhere on the
+//! circuit, which is the window less what the least round-trip time explains.
 
 use std::time::Duration;
 
 use super::{Control, Outlet, Params};
 
-/// A round-trip time that is so many times the average tells of a clock or a peer that stood still, not of congestion.
+/// A round-trip time that is so many times the average tells of a clock or a peer that stood still,
+/// not of congestion.
 const JUMP: u64 = 5_000;
 
 /// The sender's window of one circuit.
@@ -245,7 +246,8 @@ mod tests {
 
     use super::*;
 
-    /// A path that serves `rate` cells a second behind a delay, fed as the window allows, for some seconds; the window then.
+    /// A path that serves `rate` cells a second behind a delay, fed as the window allows, for some
+    /// seconds; the window then.
     fn drive(rate: f64, delay: Duration, seconds: f64) -> Vegas {
         let mut vegas = Vegas::new(31, &Params::default());
         let mut arrivals: VecDeque<(Time, Time)> = VecDeque::new();

@@ -1,9 +1,10 @@
-//! Counter Galois Onion (proposal 359; Degabriele, Melloni, Münch and Stam, "Onion encryption revisited", 2025): a cell is one wide
-//! block, so that whoever changes a bit of it on the way leaves noise to every relay behind, and keys change with every cell that
-//! ends at a hop.
+//! Counter Galois Onion (proposal 359; Degabriele, Melloni, Münch and Stam, "Onion encryption
+//! revisited", 2025): a cell is one wide block, so that whoever changes a bit of it on the way
+//! leaves noise to every relay behind, and keys change with every cell that ends at a hop.
 //!
-//! A cell's first 16 bytes are its tag, the rest is its content. A relay always encrypts and a client always decrypts, whichever way
-//! a cell goes: what the client "decrypts" with the nonce as tag, the relay encrypts back to that nonce, and so knows it for its own.
+//! A cell's first 16 bytes are its tag, the rest is its content. A relay always encrypts and a
+//! client always decrypts, whichever way a cell goes: what the client "decrypts" with the nonce as
+//! tag, the relay encrypts back to that nonce, and so knows it for its own.
 
 use aes::cipher::consts::U16;
 use aes::cipher::{BlockDecrypt, BlockEncrypt, KeyInit};
@@ -136,7 +137,8 @@ impl<C: KeyInit<KeySize = U16>> Direction<C> {
         body[..TAG].ct_eq(&self.nonce).into()
     }
 
-    /// Behind a cell: replaces keys and nonce, which nobody can compute from the new ones (the proposal's `Update`).
+    /// Behind a cell: replaces keys and nonce, which nobody can compute from the new ones (the
+    /// proposal's `Update`).
     fn renew(&mut self) {
         let (keys, nonce) = self.next.split_at(KEYS);
         self.keys = Keys::new(keys);
@@ -170,7 +172,8 @@ impl Direction<Aes128Dec> {
     }
 }
 
-/// The four keys of a direction: those of the tweakable block cipher (J), and those of the pseudorandom stream (S).
+/// The four keys of a direction: those of the tweakable block cipher (J), and those of the
+/// pseudorandom stream (S).
 struct Keys<C> {
     wide: C,
     wide_hash: Polyval,
@@ -189,7 +192,8 @@ impl<C: KeyInit<KeySize = U16>> Keys<C> {
         }
     }
 
-    /// What a tag is blinded with before and behind the block cipher: POLYVAL over the last tag, the command, and the content.
+    /// What a tag is blinded with before and behind the block cipher: POLYVAL over the last tag,
+    /// the command, and the content.
     fn blind(&self, last: &Block, command: Command, content: &[u8]) -> Block {
         let mut bytes = [0; (TAG + 1 + CONTENT).next_multiple_of(TAG)];
         bytes[..TAG].copy_from_slice(last);
@@ -269,7 +273,8 @@ mod tests {
         Command(bytes::<1>(hex)[0])
     }
 
-    /// Two directions are in one state if they agree about a cell, about what is theirs, and about the keys that come after.
+    /// Two directions are in one state if they agree about a cell, about what is theirs, and about
+    /// the keys that come after.
     fn assert_same<C: KeyInit<KeySize = U16>>(
         mut one: Direction<C>,
         mut other: Direction<C>,

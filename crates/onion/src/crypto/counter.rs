@@ -1,7 +1,8 @@
 //! AES-128 in counter mode, a cell at a time.
 //!
-//! The blocks of a cell are handed to the cipher together, which works on eight at once; counter modes that work on more do what is fewer
-//! one after the other, and take twice as long for the 32 of a cell (`docs/notes/relay-performance.md`).
+//! The blocks of a cell are handed to the cipher together, which works on eight at once; counter
+//! modes that work on more do what is fewer one after the other, and take twice as long for the 32
+//! of a cell (`docs/notes/relay-performance.md`).
 
 use aes::cipher::{BlockEncrypt, KeyInit};
 use aes::{Aes128Enc, Block};
@@ -9,7 +10,8 @@ use aes::{Aes128Enc, Block};
 use crate::wire::cell::BODY;
 
 const BLOCK: usize = 16;
-/// Blocks that are computed at once: as many as a cell can touch but for what is left of the last one's.
+/// Blocks that are computed at once: as many as a cell can touch but for what is left of the last
+/// one's.
 const BATCH: usize = BODY.div_ceil(BLOCK);
 
 /// A key stream, from its start.

@@ -1,4 +1,5 @@
-//! The construction of tor-spec, "Routing relay cells": AES-128 in counter mode, and a running SHA-1 over all cells for a hop.
+//! The construction of tor-spec, "Routing relay cells": AES-128 in counter mode, and a running
+//! SHA-1 over all cells for a hop.
 
 use digest::Digest;
 use subtle::ConstantTimeEq;
@@ -95,8 +96,8 @@ impl Direction {
         Tag::from(digest)
     }
 
-    /// Whether the cell is the next one for us. Nearly all that are not have something else than zero in the first field: the
-    /// digest is computed for the others alone.
+    /// Whether the cell is the next one for us. Nearly all that are not have something else than
+    /// zero in the first field: the digest is computed for the others alone.
     fn recognise(&mut self, body: &mut Body) -> Option<Tag> {
         if body[RECOGNISED] != [0, 0] {
             return None;

@@ -1,5 +1,6 @@
-//! Answers to directory requests (dir-spec, "Directory caches"), by the paths that clients, relays and caches ask for: a relay hands on what
-//! it has proven itself, an authority what it made and took.
+//! Answers to directory requests (dir-spec, "Directory caches"), by the paths that clients, relays
+//! and caches ask for: a relay hands on what it has proven itself, an authority what it made and
+//! took.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,7 +17,8 @@ use shelf::Shelf;
 mod flavour;
 mod shelf;
 
-/// Where the consensus is asked for; the flavour and the authorities that must have signed it follow.
+/// Where the consensus is asked for; the flavour and the authorities that must have signed it
+/// follow.
 pub const CONSENSUS: &str = "/tor/status-vote/current/consensus";
 /// The most items that one request may name: what a client packs into one.
 const MOST_ITEMS: usize = 500;

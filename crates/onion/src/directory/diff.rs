@@ -1,7 +1,9 @@
-//! What differs between two consensuses of one flavour (dir-spec 4.5 and appendix E): whoever has the old one need not fetch all of the new one.
+//! What differs between two consensuses of one flavour (dir-spec 4.5 and appendix E): whoever has
+//! the old one need not fetch all of the new one.
 //!
-//! Relays stand in the order of their identities, so that both texts are walked once, relay by relay. Of a relay, of the head and of the
-//! foot, lines are replaced from the first that differs to the last.
+//! Relays stand in the order of their identities, so that both texts are walked once, relay by
+//! relay. Of a relay, of the head and of the foot, lines are replaced from the first that differs
+//! to the last.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -15,14 +17,16 @@ use crate::wire::crypto::Sha3_256;
 /// Where a consensus' signatures begin. What is signed ends behind this.
 const SIGNATURE: &str = "directory-signature ";
 
-/// SHA3-256 of what a consensus' signatures are over, by which a client says what it has; `None` if there is no signature.
+/// SHA3-256 of what a consensus' signatures are over, by which a client says what it has; `None` if
+/// there is no signature.
 #[must_use]
 pub fn signed_digest(text: &str) -> Option<[u8; 32]> {
     let end = text.find(&format!("\n{SIGNATURE}"))? + 1 + SIGNATURE.len();
     Some(digest(&text[..end]))
 }
 
-/// What makes the new consensus of the old one; `None` if the old one has no signatures, or a line is such that no diff can have it.
+/// What makes the new consensus of the old one; `None` if the old one has no signatures, or a line
+/// is such that no diff can have it.
 #[must_use]
 pub fn diff(old: &str, new: &str) -> Option<String> {
     let (from, to) = (signed_digest(old)?, digest(new));

@@ -1,8 +1,9 @@
-//! What to download next, from whom, and what to make of it: a client's way to a network that it can
-//! build circuits in, and a relay's way to what it hands on.
+//! What to download next, from whom, and what to make of it: a client's way to a network that it
+//! can build circuits in, and a relay's way to what it hands on.
 //!
-//! The owner asks [`Directory::poll`] for jobs, carries their bytes, and brings each [`Job`]'s outcome to
-//! [`Directory::done`]. A proven document comes back as an [`Event`] with its text, to be kept.
+//! The owner asks [`Directory::poll`] for jobs, carries their bytes, and brings each [`Job`]'s
+//! outcome to [`Directory::done`]. A proven document comes back as an [`Event`] with its text, to
+//! be kept.
 
 use std::collections::BTreeSet;
 
@@ -251,7 +252,8 @@ impl Directory {
         Some(job)
     }
 
-    /// When [`Directory::poll`] may have something new though nothing was done: milliseconds from `now`.
+    /// When [`Directory::poll`] may have something new though nothing was done: milliseconds from
+    /// `now`.
     #[must_use]
     pub fn wait(&self, now: u64, unix_now: u64) -> u64 {
         let pause = self.paused_until.saturating_sub(now);

@@ -137,7 +137,8 @@ pub struct Request {
     pub encoding: Encoding,
     /// If-Modified-Since, in seconds since 1970.
     pub since: Option<u64>,
-    /// Consensuses that it has, by SHA3-256 of what their signatures are over (X-Or-Diff-From-Consensus).
+    /// Consensuses that it has, by SHA3-256 of what their signatures are over
+    /// (X-Or-Diff-From-Consensus).
     pub has: Vec<[u8; 32]>,
     /// What it publishes.
     pub body: Vec<u8>,

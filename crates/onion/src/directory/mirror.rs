@@ -187,9 +187,9 @@ impl Mirror {
         taken
     }
 
-    /// Takes up what an earlier run kept on disk. What is not proven, or is named by nobody any more,
-    /// is left aside: if that is the consensus, all is, and [`Mirror::take_up`] may find use for the
-    /// rest once there is another one.
+    /// Takes up what an earlier run kept on disk. What is not proven, or is named by nobody any
+    /// more, is left aside: if that is the consensus, all is, and [`Mirror::take_up`] may find use
+    /// for the rest once there is another one.
     pub fn restore(
         &mut self,
         [consensus, servers, extras]: [&str; 3],

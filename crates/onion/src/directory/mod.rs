@@ -1,5 +1,5 @@
-//! The directory: what relays say of themselves, what authorities say of all relays, and how one and
-//! the other is asked for (dir-spec).
+//! The directory: what relays say of themselves, what authorities say of all relays, and how one
+//! and the other is asked for (dir-spec).
 //!
 //! * [`descriptor`] and [`policy`]: a relay describes itself; [`extra`] and [`bandwidth`]: what it
 //!   carried; [`cache`] answers those who ask   it.

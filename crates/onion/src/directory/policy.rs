@@ -1,4 +1,5 @@
-//! Exit policies: rules that say where streams may go, first match counts (dir-spec, "exit policy").
+//! Exit policies: rules that say where streams may go, first match counts (dir-spec, "exit
+//! policy").
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -63,8 +64,8 @@ impl ExitPolicy {
         ExitPolicy { rules: vec![Rule { accept: false, net: Net::Any, ports: (1, u16::MAX) }] }
     }
 
-    /// Reads rules, each `accept|reject ADDRESS:PORTS`. An address is `*`, `*4`, `*6`, `private`, an
-    /// address or a prefix, those of IPv6 in brackets; ports are `*`, one, or `FIRST-LAST`.
+    /// Reads rules, each `accept|reject ADDRESS:PORTS`. An address is `*`, `*4`, `*6`, `private`,
+    /// an address or a prefix, those of IPv6 in brackets; ports are `*`, one, or `FIRST-LAST`.
     ///
     /// # Errors
     /// The first rule that cannot be read.
@@ -100,9 +101,9 @@ impl ExitPolicy {
         self.rules.iter().map(Rule::to_string).chain(last)
     }
 
-    /// The ports that are open to (nearly) everywhere, as a microdescriptor says it: `accept 80,443`.
-    /// A port counts as open if no rule before the accepting one refuses it to a network larger than
-    /// a /7 of IPv4, which is what C tor overlooks.
+    /// The ports that are open to (nearly) everywhere, as a microdescriptor says it: `accept
+    /// 80,443`. A port counts as open if no rule before the accepting one refuses it to a network
+    /// larger than a /7 of IPv4, which is what C tor overlooks.
     #[must_use]
     pub fn summary(&self) -> String {
         let open: Vec<bool> =

@@ -110,7 +110,8 @@ impl Reply {
         self
     }
 
-    /// With what every answer of a directory says: the time, and where the request came from, unless that is nobody else's business.
+    /// With what every answer of a directory says: the time, and where the request came from,
+    /// unless that is nobody else's business.
     #[must_use]
     pub fn told(self, unix_now: u64, peer: Option<IpAddr>) -> Reply {
         let reply = self.header("Date", http_date(unix_now));

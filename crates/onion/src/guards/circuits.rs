@@ -70,7 +70,8 @@ impl<I: Name> Circuits<I> {
         self.all.values().any(|circuit| circuit.standing == Standing::Waiting)
     }
 
-    /// Completes those that wait and that no better one blocks; `patience` in seconds is for those that are being built.
+    /// Completes those that wait and that no better one blocks; `patience` in seconds is for those
+    /// that are being built.
     pub(super) fn upgrade(
         &mut self,
         now: u64,
@@ -104,7 +105,8 @@ impl<I: Name> Circuits<I> {
 }
 
 impl<I: Name> Circuit<I> {
-    /// Whether this circuit is so much better than the other, or may become so, that the other must wait.
+    /// Whether this circuit is so much better than the other, or may become so, that the other must
+    /// wait.
     fn blocks(
         &self,
         other: &Circuit<I>,

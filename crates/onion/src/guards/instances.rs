@@ -1,5 +1,5 @@
-//! Samples apart for users who allow few relays (guard-spec 2): what such a user samples must not be left behind when the wish is
-//! gone, nor the other way round.
+//! Samples apart for users who allow few relays (guard-spec 2): what such a user samples must not
+//! be left behind when the wish is gone, nor the other way round.
 
 use super::{GuardParams, Guards, Listing, Name, Sampled};
 
@@ -53,8 +53,9 @@ impl<I: Name> Instances<I> {
         }
     }
 
-    /// Chooses the sample by the share of all guards that the user allows: once chosen, it changes only when the share is well beyond the
-    /// bound, so that it does not go back and forth. True if so few are allowed that the user should be warned: once.
+    /// Chooses the sample by the share of all guards that the user allows: once chosen, it changes
+    /// only when the share is well beyond the bound, so that it does not go back and forth. True if
+    /// so few are allowed that the user should be warned: once.
     pub fn select(
         &mut self,
         allowed: usize,
@@ -62,7 +63,8 @@ impl<I: Name> Instances<I> {
         params: &GuardParams,
     ) -> bool {
         let (allowed, all) = (allowed as u64, listing.count() as u64);
-        // Shares in parts of ten thousand, the bound in percent, and five percent of it on either side.
+        // Shares in parts of ten thousand, the bound in percent, and five percent of it on either
+        // side.
         let share = (allowed * 10_000).checked_div(all).unwrap_or(10_000);
         let bound = match self.current {
             None => params.meaningful_restriction * 100,

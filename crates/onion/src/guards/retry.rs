@@ -1,4 +1,5 @@
-//! When a guard that could not be reached is tried again (guard-spec 4.5, A.1): seldom, and ever more so.
+//! When a guard that could not be reached is tried again (guard-spec 4.5, A.1): seldom, and ever
+//! more so.
 
 const MINUTE: u64 = 60;
 const HOUR: u64 = 60 * MINUTE;
@@ -11,7 +12,8 @@ const SCHEDULE: [(u64, u64, u64); 4] = [
     (u64::MAX, 9 * HOUR, 36 * HOUR),
 ];
 
-/// Whether a guard may be tried again that was last tried at `tried` and has failed since `failing`.
+/// Whether a guard may be tried again that was last tried at `tried` and has failed since
+/// `failing`.
 pub(super) fn is_due(now: u64, tried: Option<u64>, failing: Option<u64>, is_primary: bool) -> bool {
     let (Some(tried), Some(failing)) = (tried, failing) else { return true };
     let for_long = now.saturating_sub(failing);

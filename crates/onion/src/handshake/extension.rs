@@ -4,7 +4,8 @@ use super::Refused;
 use crate::wire::extend::{self, Extension};
 use crate::wire::message::Format;
 
-/// The protocol `Relay`, in the numbers of tor-spec ("Subprotocol versioning"), and the version that is Counter Galois Onion.
+/// The protocol `Relay`, in the numbers of tor-spec ("Subprotocol versioning"), and the version
+/// that is Counter Galois Onion.
 const CGO: (u8, u8) = (2, 6);
 
 /// What a client asks a hop for.
@@ -15,14 +16,16 @@ pub enum Wish {
     Plain,
     /// Congestion control, with tor1.
     CongestionControl,
-    /// Congestion control and Counter Galois Onion (proposal 359), which is never without it: its cells know no SENDMEs of streams.
+    /// Congestion control and Counter Galois Onion (proposal 359), which is never without it: its
+    /// cells know no SENDMEs of streams.
     Cgo,
 }
 
 /// What the two ends of a circuit agreed on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Agreed {
-    /// Cells that one SENDME stands for, if congestion control is used (proposal 324); `None` for fixed windows.
+    /// Cells that one SENDME stands for, if congestion control is used (proposal 324); `None` for
+    /// fixed windows.
     pub sendme_inc: Option<u8>,
     /// Whether the relay crypto is Counter Galois Onion.
     pub cgo: bool,
@@ -48,11 +51,12 @@ pub fn request(wish: Wish) -> Vec<u8> {
     extend::put_extensions(&wanted)
 }
 
-/// A relay's answer to a client's message, and what is thereby agreed; `sendme_inc` is the consensus' parameter, `None` where the
-/// consensus does not want congestion control.
+/// A relay's answer to a client's message, and what is thereby agreed; `sendme_inc` is the
+/// consensus' parameter, `None` where the consensus does not want congestion control.
 ///
 /// # Errors
-/// [`Refused::Malformed`], or [`Refused::Unsupported`] for subprotocols that we do not do, or that need what is not granted.
+/// [`Refused::Malformed`], or [`Refused::Unsupported`] for subprotocols that we do not do, or that
+/// need what is not granted.
 pub fn answer(message: &[u8], sendme_inc: Option<u8>) -> Result<(Vec<u8>, Agreed), Refused> {
     let asked = extend::read_requests(message).ok_or(Refused::Malformed)?;
     let wanted = asked.contains(&Extension::CongestionRequest);
@@ -70,11 +74,13 @@ pub fn answer(message: &[u8], sendme_inc: Option<u8>) -> Result<(Vec<u8>, Agreed
     Ok((extend::put_extensions(said.as_slice()), Agreed { sendme_inc, cgo }))
 }
 
-/// What a relay's message says was agreed. `sendme_inc` is the consensus' parameter, to which the relay's may be at most twice and at least
-/// half (proposal 324, section 10.3). A relay that does not refuse a handshake grants the subprotocols that it asked for.
+/// What a relay's message says was agreed. `sendme_inc` is the consensus' parameter, to which the
+/// relay's may be at most twice and at least half (proposal 324, section 10.3). A relay that does
+/// not refuse a handshake grants the subprotocols that it asked for.
 ///
 /// # Errors
-/// [`Refused::Malformed`] if it cannot be read, says what was not asked for, or does not grant what the other wish needs.
+/// [`Refused::Malformed`] if it cannot be read, says what was not asked for, or does not grant what
+/// the other wish needs.
 pub fn read_answer(message: &[u8], wish: Wish, sendme_inc: u8) -> Result<Agreed, Refused> {
     let said = extend::read_answers(message).ok_or(Refused::Malformed)?;
     let granted = said.iter().find_map(|extension| match extension {

@@ -1,4 +1,5 @@
-//! CREATE_FAST: no public keys; the link alone protects it (tor-spec, "CREATE_FAST/CREATED_FAST cells").
+//! CREATE_FAST: no public keys; the link alone protects it (tor-spec, "CREATE_FAST/CREATED_FAST
+//! cells").
 
 use digest::Digest;
 use rand_core::CryptoRng;

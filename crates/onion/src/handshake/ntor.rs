@@ -1,4 +1,5 @@
-//! ntor (tor-spec, "The 'ntor' handshake"): one curve25519 exchange with a key for this circuit, one with the relay's onion key.
+//! ntor (tor-spec, "The 'ntor' handshake"): one curve25519 exchange with a key for this circuit,
+//! one with the relay's onion key.
 
 use hmac::{Hmac, Mac};
 use rand_core::CryptoRng;
@@ -22,7 +23,8 @@ pub struct Client {
 }
 
 impl Client {
-    /// Begins with the relay of this RSA fingerprint and onion key: the client, and the handshake of its CREATE2.
+    /// Begins with the relay of this RSA fingerprint and onion key: the client, and the handshake
+    /// of its CREATE2.
     pub fn start(
         rng: &mut dyn CryptoRng,
         relay: [u8; 20],
@@ -126,7 +128,8 @@ mod tests {
         bytes.iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
-    /// Computed by another implementation, in Python upon RFC 7748 and RFC 5869: tor-spec gives no vectors.
+    /// Computed by another implementation, in Python upon RFC 7748 and RFC 5869: tor-spec gives no
+    /// vectors.
     #[test]
     fn the_vectors_of_another_implementation() {
         let keys = |byte: u8| CurveKeys::from([byte; 32]);

@@ -1,4 +1,5 @@
-//! ntor-v3 (proposal 332): ntor with SHA3, addressed by Ed25519 identity, and with an encrypted message each way.
+//! ntor-v3 (proposal 332): ntor with SHA3, addressed by Ed25519 identity, and with an encrypted
+//! message each way.
 
 use cipher::{KeyIvInit, StreamCipher};
 use digest::{Digest, ExtendableOutput, Update, XofReader};
@@ -28,8 +29,8 @@ pub struct Client {
 }
 
 impl Client {
-    /// Begins with the relay of this Ed25519 identity and onion key, and says `message` to it: the client, and the handshake of
-    /// its CREATE2. None if the onion key is degenerate.
+    /// Begins with the relay of this Ed25519 identity and onion key, and says `message` to it: the
+    /// client, and the handshake of its CREATE2. None if the onion key is degenerate.
     pub fn start(
         rng: &mut dyn CryptoRng,
         relay: [u8; 32],
@@ -94,7 +95,8 @@ pub struct Request<'a> {
     verification: &'a [u8],
 }
 
-/// Reads and verifies a client's handshake; `onion_keys` are the present one and those that are still honoured.
+/// Reads and verifies a client's handshake; `onion_keys` are the present one and those that are
+/// still honoured.
 ///
 /// # Errors
 /// [`Refused`] if it is cut short, for another relay or key, or not authentic.

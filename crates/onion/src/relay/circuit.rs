@@ -26,7 +26,8 @@ pub(crate) struct Circuit {
     /// Towards the client.
     pub(super) lane: Lane,
     pub(super) next: Next,
-    /// What is ours of it; `None` for a circuit of another shard that goes on by a link of this one.
+    /// What is ours of it; `None` for a circuit of another shard that goes on by a link of this
+    /// one.
     own: Option<Own>,
     /// A cell that may be of a stream has gone on.
     carried: bool,
@@ -84,7 +85,8 @@ impl Next {
     }
 }
 
-/// What a new circuit's handshake ended in: the answer's command, its body, the keys, and what was agreed.
+/// What a new circuit's handshake ended in: the answer's command, its body, the keys, and what was
+/// agreed.
 type Made = (Command, Vec<u8>, Keys, Agreed);
 
 impl Relay {

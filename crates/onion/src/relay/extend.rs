@@ -36,7 +36,8 @@ impl Relay {
         self.base.dial(target, index);
     }
 
-    /// A circuit that is the last here may go on to a relay that is neither we nor the one before us.
+    /// A circuit that is the last here may go on to a relay that is neither we nor the one before
+    /// us.
     fn may_extend(&mut self, index: u32, target: &Target) -> bool {
         let Some(circuit) = self.base.circuits.get(index) else { return false };
         let previous =
@@ -61,7 +62,8 @@ impl Relay {
             true => (Command::ONWARD, wish.write()),
             false => (Command::CREATE2, extend::put_create2(wish.kind, &wish.handshake)),
         };
-        // A circuit that came from another shard goes to no third one: shards that know no better would send it in circles.
+        // A circuit that came from another shard goes to no third one: shards that know no better
+        // would send it in circles.
         let is_own = self.base.circuits.get(index).is_some_and(|circuit| circuit.set().is_some());
         let fits = body.len() <= BODY && (is_own || !across);
         let lane = match fits {

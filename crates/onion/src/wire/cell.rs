@@ -1,6 +1,7 @@
 //! Cells on a link (tor-spec, "Cells (messages on channels)"): where one ends and the next begins.
 //!
-//! A cell stays in the bytes that it came in: [`Cells`] lends each of them, and a relay cell is decrypted where it lies.
+//! A cell stays in the bytes that it came in: [`Cells`] lends each of them, and a relay cell is
+//! decrypted where it lies.
 
 /// Bytes of a fixed-length cell of link protocol 4 and later.
 pub const CELL: usize = 514;
@@ -34,7 +35,8 @@ impl Command {
     pub const CREATE2: Command = Command(10);
     pub const CREATED2: Command = Command(11);
     pub const PADDING_NEGOTIATE: Command = Command(12);
-    /// Between two shards of one relay, and on no wire: go on by a link of yours, as this EXTEND2 says.
+    /// Between two shards of one relay, and on no wire: go on by a link of yours, as this EXTEND2
+    /// says.
     pub const ONWARD: Command = Command(64);
     pub const VPADDING: Command = Command(128);
     pub const CERTS: Command = Command(129);
@@ -87,7 +89,8 @@ pub struct Cells<'a> {
 }
 
 impl<'a> Cells<'a> {
-    /// Reads `bytes`, with circuit IDs of `width`. Variable-length bodies may have up to `longest` bytes.
+    /// Reads `bytes`, with circuit IDs of `width`. Variable-length bodies may have up to `longest`
+    /// bytes.
     pub fn new(bytes: &'a mut [u8], width: Width, longest: usize) -> Cells<'a> {
         Cells { rest: bytes, width, longest, taken: 0 }
     }

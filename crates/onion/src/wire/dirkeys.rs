@@ -1,5 +1,5 @@
-//! A directory authority's keys: an identity, which may lie elsewhere, the key that signs, and the certificate by which the first
-//! vouches for the second (dir-spec 3.1).
+//! A directory authority's keys: an identity, which may lie elsewhere, the key that signs, and the
+//! certificate by which the first vouches for the second (dir-spec 3.1).
 
 use std::fmt;
 
@@ -76,7 +76,8 @@ impl IdentityKey {
         key(rng, IDENTITY_BITS).map(IdentityKey)
     }
 
-    /// Reads one in PEM (PKCS#1), as C tor's `authority_identity_key` has it where it is not encrypted.
+    /// Reads one in PEM (PKCS#1), as C tor's `authority_identity_key` has it where it is not
+    /// encrypted.
     ///
     /// # Errors
     /// It is none.
@@ -115,7 +116,8 @@ impl IdentityKey {
 }
 
 impl AuthorityKeys {
-    /// Reads the signing key (PEM) and its certificate, C tor's `authority_signing_key` and `authority_certificate`.
+    /// Reads the signing key (PEM) and its certificate, C tor's `authority_signing_key` and
+    /// `authority_certificate`.
     ///
     /// # Errors
     /// They are none, or do not belong together.
@@ -156,7 +158,8 @@ impl AuthorityKeys {
         }
     }
 
-    /// The item that signs a consensus which lacks nothing else: over SHA-1 for the flavour `ns`, over SHA-256 for others.
+    /// The item that signs a consensus which lacks nothing else: over SHA-1 for the flavour `ns`,
+    /// over SHA-256 for others.
     ///
     /// # Errors
     /// The library's words.

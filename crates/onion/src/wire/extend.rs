@@ -1,4 +1,5 @@
-//! Extending circuits: the bodies of CREATE2, CREATED2, EXTEND2 and EXTENDED2, link specifiers, and the extensions of ntor-v3.
+//! Extending circuits: the bodies of CREATE2, CREATED2, EXTEND2 and EXTENDED2, link specifiers, and
+//! the extensions of ntor-v3.
 
 use std::net::SocketAddr;
 
@@ -32,8 +33,8 @@ pub struct Extend {
 }
 
 impl Extend {
-    /// Reads the data of an EXTEND2 message; `None` if it is malformed, or names no address, not exactly one RSA identity, or two
-    /// Ed25519 identities.
+    /// Reads the data of an EXTEND2 message; `None` if it is malformed, or names no address, not
+    /// exactly one RSA identity, or two Ed25519 identities.
     pub fn read(data: &[u8]) -> Option<Extend> {
         let message = Extend2::decode_from_reader(&mut Reader::from_slice(data)).ok()?;
         let mut target = Target::default();
@@ -41,7 +42,8 @@ impl Extend {
         for specifier in message.linkspecs() {
             match specifier.parse().ok()? {
                 LinkSpec::OrPort(address, port) => {
-                    // One of each kind, as clients have them: whoever names more would have us call at all of them.
+                    // One of each kind, as clients have them: whoever names more would have us call
+                    // at all of them.
                     let address = SocketAddr::from((address, port));
                     if !target.addresses.iter().any(|other| other.is_ipv4() == address.is_ipv4()) {
                         target.addresses.push(address);
@@ -116,7 +118,8 @@ pub enum Extension {
     CongestionRequest,
     /// The relay grants it, with this many cells a SENDME.
     CongestionAnswer(u8),
-    /// The client wants these subprotocols to be used (proposal 346), each a protocol's number and a version, in rising order.
+    /// The client wants these subprotocols to be used (proposal 346), each a protocol's number and
+    /// a version, in rising order.
     Subprotocols(Vec<(u8, u8)>),
 }
 
@@ -158,7 +161,8 @@ pub fn read_answers(message: &[u8]) -> Option<Vec<Extension>> {
     Some(known.collect())
 }
 
-/// The subprotocols that a list of extensions names, which was read before: the library does not give them out.
+/// The subprotocols that a list of extensions names, which was read before: the library does not
+/// give them out.
 fn pairs(message: &[u8]) -> Vec<(u8, u8)> {
     let mut rest = message.get(1..).unwrap_or_default();
     while let Some((&[kind, length], tail)) = rest.split_first_chunk() {

@@ -1,8 +1,8 @@
 //! The long-term keys of a relay, in the files that C tor keeps them in, and what they certify.
 //!
-//! An RSA identity (1024 bits: that is its size by definition) and an ed25519 master identity belong
-//! together for good: authorities pin the pair. The master key certifies a signing key that lives
-//! for a month, and the signing key certifies what changes more often (cert-spec).
+//! An RSA identity (1024 bits: that is its size by definition) and an ed25519 master identity
+//! belong together for good: authorities pin the pair. The master key certifies a signing key that
+//! lives for a month, and the signing key certifies what changes more often (cert-spec).
 
 use std::fmt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -169,8 +169,8 @@ impl RelayKeys {
         Ok(())
     }
 
-    /// The certificates of a CERTS cell by type (tor-spec, "CERTS cells"): 2, 4, 7, and 5 if this side
-    /// is the TLS server with this certificate, 6 for the key that signs AUTHENTICATE.
+    /// The certificates of a CERTS cell by type (tor-spec, "CERTS cells"): 2, 4, 7, and 5 if this
+    /// side is the TLS server with this certificate, 6 for the key that signs AUTHENTICATE.
     ///
     /// # Errors
     /// [`KeyError::Making`] if a certificate cannot be made.
@@ -208,8 +208,8 @@ impl RelayKeys {
         ])
     }
 
-    /// What a relay proves itself with on its links, as long as it presents this TLS certificate (DER): fresh
-    /// certificates, which hold for two days.
+    /// What a relay proves itself with on its links, as long as it presents this TLS certificate
+    /// (DER): fresh certificates, which hold for two days.
     ///
     /// # Errors
     /// [`KeyError::Making`] if a certificate cannot be made.

@@ -1,5 +1,5 @@
-//! The cells of a link's handshake: VERSIONS, CERTS, AUTH_CHALLENGE, AUTHENTICATE, NETINFO, and what they prove
-//! (tor-spec, "Negotiating and initializing channels").
+//! The cells of a link's handshake: VERSIONS, CERTS, AUTH_CHALLENGE, AUTHENTICATE, NETINFO, and
+//! what they prove (tor-spec, "Negotiating and initializing channels").
 
 use std::fmt;
 use std::net::IpAddr;
@@ -100,8 +100,8 @@ pub fn put_certs(certs: &[(u8, Vec<u8>)]) -> Vec<u8> {
     body
 }
 
-/// Reads a CERTS cell and checks every signature in it (cert-spec; C tor demands certificates 2, 4 and 7 of any relay). `unix_now` are
-/// seconds since 1970.
+/// Reads a CERTS cell and checks every signature in it (cert-spec; C tor demands certificates 2, 4
+/// and 7 of any relay). `unix_now` are seconds since 1970.
 ///
 /// # Errors
 /// [`BadCerts`]: nothing in it may be believed.
@@ -142,7 +142,8 @@ fn distinct(body: &[u8]) -> Result<Certs, BadCerts> {
 /// A certificate's signer and subject.
 type Signed = ([u8; 32], [u8; 32]);
 
-/// The signer and the subject of an Ed25519 certificate that is there and sound; `signer` must have signed it, if it is known.
+/// The signer and the subject of an Ed25519 certificate that is there and sound; `signer` must have
+/// signed it, if it is known.
 fn edwards(
     certs: &Certs,
     kind: CertType,
@@ -221,7 +222,8 @@ pub struct Binding {
     pub secret: [u8; 32],
 }
 
-/// The label under which the TLS session exports its secret; the context is SHA-256 of the initiator's RSA identity key.
+/// The label under which the TLS session exports its secret; the context is SHA-256 of the
+/// initiator's RSA identity key.
 pub const EXPORT_LABEL: &[u8] = b"EXPORTER FOR TOR TLS CLIENT BINDING AUTH0003";
 
 impl Binding {
@@ -244,7 +246,8 @@ impl Binding {
         [&AUTH_TYPE.to_be_bytes()[..], &length.to_be_bytes(), &signed, &signature].concat()
     }
 
-    /// Whether an AUTHENTICATE cell proves that its sender has the certified key and is at this link's other end.
+    /// Whether an AUTHENTICATE cell proves that its sender has the certified key and is at this
+    /// link's other end.
     pub fn proves(&self, body: &[u8], key: &[u8; 32]) -> bool {
         let Some((&[t0, t1, l0, l1], rest)) = body.split_first_chunk() else { return false };
         let length = usize::from(u16::from_be_bytes([l0, l1]));

@@ -1,4 +1,5 @@
-//! Relay messages: what one end of a circuit says to another inside a relay cell (tor-spec, "Relay cells").
+//! Relay messages: what one end of a circuit says to another inside a relay cell (tor-spec, "Relay
+//! cells").
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -183,7 +184,8 @@ impl Begin {
         sound.then_some(Begin { host, port: begin.port(), flags: begin.flags().bits() })
     }
 
-    /// Which of the host's addresses the client accepts, those first that it would rather have (tor-spec, "Opening streams").
+    /// Which of the host's addresses the client accepts, those first that it would rather have
+    /// (tor-spec, "Opening streams").
     pub fn acceptable(&self, mut addresses: Vec<IpAddr>) -> Vec<IpAddr> {
         let has = |flag| self.flags & flag != 0;
         addresses.retain(|address| match address {
@@ -200,7 +202,8 @@ impl Begin {
     }
 }
 
-/// The data of CONNECTED: the address that was reached and the seconds for which its name holds; nothing for directory streams.
+/// The data of CONNECTED: the address that was reached and the seconds for which its name holds;
+/// nothing for directory streams.
 pub fn put_connected(reached: Option<(IpAddr, u32)>) -> Vec<u8> {
     let message = match reached {
         Some((address, ttl)) => msg::Connected::new_with_addr(address, ttl),
@@ -300,7 +303,8 @@ pub fn put_resolved(answers: &[(Answer, u32)]) -> Vec<u8> {
     data
 }
 
-/// Reads the data of a circuit's SENDME; `None` if it is malformed or bears no tag (version 0, which nobody speaks any more).
+/// Reads the data of a circuit's SENDME; `None` if it is malformed or bears no tag (version 0,
+/// which nobody speaks any more).
 pub fn read_sendme(data: &[u8]) -> Option<Tag> {
     let message = msg::Sendme::decode_from_reader(&mut Reader::from_slice(data)).ok()?;
     Tag::from_bytes(message.into_sendme_tag()?.as_ref())

@@ -216,7 +216,8 @@ impl fmt::Display for DocumentError {
 
 impl std::error::Error for DocumentError {}
 
-/// The most bytes that we take for a consensus, and for one microdescriptor, certificate, descriptor.
+/// The most bytes that we take for a consensus, and for one microdescriptor, certificate,
+/// descriptor.
 pub const LONGEST_CONSENSUS: usize = 16 << 20;
 /// See [`LONGEST_CONSENSUS`].
 pub const LONGEST_ITEM: usize = 64 << 10;
@@ -327,8 +328,8 @@ pub fn parse_certs(text: &str) -> Result<(Vec<AuthorityCert>, usize), DocumentEr
 /// Microdescriptors with the text of each, and how many were left out.
 pub type Microdescs<'a> = (Vec<(Microdesc, &'a str)>, usize);
 
-/// Parses microdescriptors that follow one another: each with its own text. Those that are malformed
-/// are left out and counted.
+/// Parses microdescriptors that follow one another: each with its own text. Those that are
+/// malformed are left out and counted.
 ///
 /// # Errors
 /// The whole is too long or does not begin as a document.

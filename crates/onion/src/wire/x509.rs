@@ -106,7 +106,8 @@ fn signed_by(certificate: &Certificate, key: &PublicKey) -> Option<bool> {
     let signature = Signature::try_from(certificate.signature.as_bytes()?).ok()?;
     let key = key.as_key().clone();
     let algorithm = &certificate.signature_algorithm;
-    // The outer name of the algorithm is not signed, so it must be that of the inner (RFC 5280, section 4.1.1.2).
+    // The outer name of the algorithm is not signed, so it must be that of the inner (RFC 5280,
+    // section 4.1.1.2).
     let is_signed = *algorithm == certificate.tbs_certificate.signature;
     let as_usual = is_signed && algorithm.oid == SHA256_WITH_RSA;
     as_usual.then(|| VerifyingKey::<Sha256>::new(key).verify(&content, &signature).is_ok())

@@ -1,4 +1,5 @@
-//! A client and relays as cores, joined by reliable pipes with delay and rate. A run is a function of its seed.
+//! A client and relays as cores, joined by reliable pipes with delay and rate. A run is a function
+//! of its seed.
 #![allow(
     dead_code,
     unreachable_pub,

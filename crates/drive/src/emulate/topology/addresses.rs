@@ -7,8 +7,8 @@ use crate::netlink::{Prefix, PrefixError};
 /// Reads an address for an interface that has those `before` already.
 ///
 /// # Errors
-/// What is wrong with it, and what to write instead. The kernel takes most of these without a word, and then no
-/// packet arrives.
+/// What is wrong with it, and what to write instead. The kernel takes most of these without a word,
+/// and then no packet arrives.
 pub(super) fn read(text: &str, before: &[Prefix]) -> Result<Prefix, String> {
     let address: Prefix =
         text.parse().map_err(|error: PrefixError| format!("{error}; write `10.0.0.1/24`"))?;

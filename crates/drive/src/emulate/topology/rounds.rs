@@ -1,8 +1,9 @@
-//! Whether packets to addresses that nobody has would go round: a network in which they do is full of them.
+//! Whether packets to addresses that nobody has would go round: a network in which they do is full
+//! of them.
 //!
-//! All routes treat the addresses between two neighbouring edges of prefixes alike, so one of each such stretch is
-//! followed. In the network of a link or of a loopback interface the search ends: there an address is nobody's, or
-//! will be a program's.
+//! All routes treat the addresses between two neighbouring edges of prefixes alike, so one of each
+//! such stretch is followed. In the network of a link or of a loopback interface the search ends:
+//! there an address is nobody's, or will be a program's.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -10,7 +11,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use super::routing::{Map, Mistake};
 use crate::netlink::Prefix;
 
-/// Addresses for documentation (RFC 5737, RFC 3849): tried first, because people know that nobody has them.
+/// Addresses for documentation (RFC 5737, RFC 3849): tried first, because people know that nobody
+/// has them.
 const SHOWN: [IpAddr; 4] = [
     IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)),
     IpAddr::V4(Ipv4Addr::new(198, 51, 100, 1)),
@@ -67,8 +69,8 @@ fn after(prefix: Prefix) -> Option<IpAddr> {
     }
 }
 
-/// The hosts between which packets to `ip` would go round, the first of them again at the end; and the line of the
-/// first one's route.
+/// The hosts between which packets to `ip` would go round, the first of them again at the end; and
+/// the line of the first one's route.
 fn round(map: &Map<'_>, ip: IpAddr) -> Option<(Vec<usize>, usize)> {
     let mut seen = vec![false; map.topology.hosts.len()];
     for start in 0..seen.len() {
@@ -91,7 +93,8 @@ fn round(map: &Map<'_>, ip: IpAddr) -> Option<(Vec<usize>, usize)> {
 mod tests {
     use crate::emulate::Topology;
 
-    /// Hosts of these names; those that forward bear a star. Links are two of them, each with its routes.
+    /// Hosts of these names; those that forward bear a star. Links are two of them, each with its
+    /// routes.
     fn told(hosts: &[&str], links: &[[(&str, &str); 2]]) -> String {
         let mut text = String::new();
         for name in hosts {

@@ -15,9 +15,10 @@ pub(super) type Mistake = (usize, String);
 /// Checks all ends of all links.
 ///
 /// # Errors
-/// An address that both hosts of a link have, a source address that its host does not have, a gateway that is not at the other end, two routes
-/// that the kernel could not tell apart, a destination without a way, packets that would go round,
-/// translation by a host that forwards nothing.
+/// An address that both hosts of a link have, a source address that its host does not have, a
+/// gateway that is not at the other end, two routes that the kernel could not tell apart, a
+/// destination without a way, packets that would go round, translation by a host that forwards
+/// nothing.
 pub(super) fn check(topology: &Topology) -> Result<(), Mistake> {
     let map = Map::new(topology);
     for link in &topology.links {

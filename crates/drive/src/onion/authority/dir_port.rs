@@ -1,4 +1,5 @@
-//! The thread of an authority's directory port and of its probes. It moves bytes, and waits for nothing else.
+//! The thread of an authority's directory port and of its probes. It moves bytes, and waits for
+//! nothing else.
 
 use std::io;
 use std::net::SocketAddr;
@@ -18,7 +19,8 @@ use crate::onion::dirclient::{DirClient, unix};
 use crate::onion::station::{Station, TICK, Token};
 use crate::poller::Ready;
 
-/// Relays that are probed at once: half of these links are kept for those that run, so that the others have to be enough for many that do not.
+/// Relays that are probed at once: half of these links are kept for those that run, so that the
+/// others have to be enough for many that do not.
 const PROBES: usize = 400;
 /// A relay's port has so long to answer.
 const OPENING: Duration = Duration::from_secs(10);

@@ -1,4 +1,5 @@
-//! An authority's long-term keys on disk, in C tor's files: the identity, which may lie elsewhere, the signing key and its certificate.
+//! An authority's long-term keys on disk, in C tor's files: the identity, which may lie elsewhere,
+//! the signing key and its certificate.
 
 use std::fs;
 use std::io;
@@ -17,7 +18,8 @@ const CERTIFICATE: &str = "authority_certificate";
 const BEFORE: &str = "authority_certificate.old";
 /// A certificate whose signing key is about to take its place.
 const COMING: &str = "authority_certificate.coming";
-/// Before its end a certificate is renewed by so much, or a third of its time if that is less (seconds).
+/// Before its end a certificate is renewed by so much, or a third of its time if that is less
+/// (seconds).
 const EARLY: u64 = 30 * 86_400;
 /// Clocks of others may be behind ours by so much.
 const SKEW: u64 = 600;
@@ -33,7 +35,8 @@ pub struct Cabinet {
 }
 
 impl Cabinet {
-    /// Reads the keys, and makes those that are not there. With `certified_for` seconds a signing key is certified.
+    /// Reads the keys, and makes those that are not there. With `certified_for` seconds a signing
+    /// key is certified.
     ///
     /// # Errors
     /// A file cannot be read or written, is none, or does not fit the others: all is left as it is.
@@ -134,7 +137,8 @@ fn make_identity(folder: &Path, rng: &mut impl CryptoRng) -> Result<IdentityKey,
     Ok(identity)
 }
 
-/// Makes and writes a signing key. Whatever happens meanwhile, key and certificate belong together, or [`signing`] brings them together.
+/// Makes and writes a signing key. Whatever happens meanwhile, key and certificate belong together,
+/// or [`signing`] brings them together.
 fn certify(
     folder: &Path,
     identity: &IdentityKey,

@@ -1,4 +1,5 @@
-//! The authority with its files and what it gives out: whatever changes is on disk before anybody is told.
+//! The authority with its files and what it gives out: whatever changes is on disk before anybody
+//! is told.
 
 use std::net::IpAddr;
 use std::sync::Arc;

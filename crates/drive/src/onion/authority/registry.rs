@@ -1,5 +1,5 @@
-//! The authority's registry: a thread that owns all that changes, takes one letter after another, and does what is due. It alone waits for the
-//! disk and for packing.
+//! The authority's registry: a thread that owns all that changes, takes one letter after another,
+//! and does what is due. It alone waits for the disk and for packing.
 
 use std::fs;
 use std::path::PathBuf;

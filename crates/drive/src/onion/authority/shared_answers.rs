@@ -1,5 +1,6 @@
-//! Who answers requests and takes descriptors, whichever port they come by. Nothing here waits for a disk, for packing or for a reader of our
-//! lines: what takes time is promised, and done by the registry or a thread that packs.
+//! Who answers requests and takes descriptors, whichever port they come by. Nothing here waits for
+//! a disk, for packing or for a reader of our lines: what takes time is promised, and done by the
+//! registry or a thread that packs.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -43,7 +44,8 @@ pub(super) struct SharedAnswers {
 }
 
 impl SharedAnswers {
-    /// With nothing to give yet. Letters go to the registry, news to the directory port's thread and to the relay.
+    /// With nothing to give yet. Letters go to the registry, news to the directory port's thread
+    /// and to the relay.
     pub(super) fn new(letters: Sender<Letter>, bells: [NewsSender; 2]) -> Arc<SharedAnswers> {
         Arc::new_cyclic(|me| SharedAnswers {
             shown: Mutex::default(),

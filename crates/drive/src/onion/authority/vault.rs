@@ -1,7 +1,9 @@
-//! What an authority keeps from one run to the next: descriptors (a file each), what is known of relays besides, the last consensus.
+//! What an authority keeps from one run to the next: descriptors (a file each), what is known of
+//! relays besides, the last consensus.
 //!
-//! Each file is whole or not there. One that somebody cut in half costs what it held and is named: a descriptor comes again from its relay,
-//! and a consensus is made again. What cannot be had again, which identities belong together and how reliable relays were, stops the start.
+//! Each file is whole or not there. One that somebody cut in half costs what it held and is named:
+//! a descriptor comes again from its relay, and a consensus is made again. What cannot be had
+//! again, which identities belong together and how reliable relays were, stops the start.
 
 use std::collections::BTreeMap;
 use std::fs;

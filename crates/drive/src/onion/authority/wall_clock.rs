@@ -1,12 +1,14 @@
-//! The machine's clock, which may be set while we run. Relays were not down for as long as it was set forward; and a consensus of a time that
-//! is soon taken back would be worse than none: whoever has it takes no other until that time comes.
+//! The machine's clock, which may be set while we run. Relays were not down for as long as it was
+//! set forward; and a consensus of a time that is soon taken back would be worse than none: whoever
+//! has it takes no other until that time comes.
 
 use anabranch_multipath::Time;
 use rustix::time::{ClockId, clock_gettime};
 
 /// A step of so much, in seconds, is no mere correction.
 const STEP: i64 = 5;
-/// No consensus is made for so long after the clock was set, or one interval if that is less (seconds).
+/// No consensus is made for so long after the clock was set, or one interval if that is less
+/// (seconds).
 const SETTLING: u64 = 300;
 
 /// What the machine's clock did.
@@ -20,11 +22,13 @@ pub(super) struct Step {
 
 /// The clock as it was when we last looked; all in seconds.
 pub(super) struct WallClock {
-    /// What it is ahead of the time that we were awake for, and of the time since the machine started.
+    /// What it is ahead of the time that we were awake for, and of the time since the machine
+    /// started.
     awake: i64,
     started: i64,
     settling: u64,
-    /// By how much it was set since it was last trusted, and when it is trusted again, by [`steady`].
+    /// By how much it was set since it was last trusted, and when it is trusted again, by
+    /// [`steady`].
     set: i64,
     trusted: u64,
 }
@@ -85,7 +89,8 @@ mod tests {
 
     const UNIX: u64 = 1_800_000_000;
 
-    /// The wall after so many seconds of which the machine slept some, with a clock that was set forward by so many.
+    /// The wall after so many seconds of which the machine slept some, with a clock that was set
+    /// forward by so many.
     fn look(wall: &mut WallClock, after: u64, slept: u64, set: i64) -> Option<Step> {
         let unix = (UNIX + after).saturating_add_signed(set);
         wall.look(Time::from_secs(after - slept), 50 + after, unix)

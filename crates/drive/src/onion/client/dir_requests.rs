@@ -1,4 +1,5 @@
-//! Directory requests by circuits of one hop: each has a circuit, and a stream to the directory at its end.
+//! Directory requests by circuits of one hop: each has a circuit, and a stream to the directory at
+//! its end.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,7 +17,8 @@ use crate::onion::dirclient::DirRequest;
 /// A circuit must be built within this time, and something must come within that.
 const PATIENCE: Duration = Duration::from_secs(15);
 const SILENCE: Duration = Duration::from_secs(30);
-/// A directory that sends less than so many bytes each second, beyond that patience, is given up: it would hold the directory request for hours.
+/// A directory that sends less than so many bytes each second, beyond that patience, is given up:
+/// it would hold the directory request for hours.
 const SLOWEST: u64 = 1000;
 
 /// What directory requests are run with.
@@ -199,7 +201,8 @@ fn stream_of(output: StreamOutput) -> StreamKey {
 mod tests {
     use super::*;
 
-    /// Seconds after which an directory request was given up whose answer comes in pieces of so many bytes each 20 s; at most 1,000.
+    /// Seconds after which an directory request was given up whose answer comes in pieces of so
+    /// many bytes each 20 s; at most 1,000.
     fn lasts(bytes: u64) -> u64 {
         let dir_request =
             DirRequest { number: 1, authority: None, request: Vec::new(), limit: 1 << 20 };

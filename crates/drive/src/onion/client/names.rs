@@ -8,7 +8,8 @@ pub(super) fn is_onion(host: &str) -> bool {
     host.ends_with(".onion")
 }
 
-/// The name under which an address' name is asked for (RFC 1035, section 3.5; RFC 3596, section 2.5).
+/// The name under which an address' name is asked for (RFC 1035, section 3.5; RFC 3596, section
+/// 2.5).
 pub(super) fn arpa(address: IpAddr) -> String {
     match address {
         IpAddr::V4(v4) => {

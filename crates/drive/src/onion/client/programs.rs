@@ -159,7 +159,8 @@ impl Programs {
         };
         match opened {
             Ok(stream) => {
-                // What the program said already goes along: a fresh stream has room for what one read brought.
+                // What the program said already goes along: a fresh stream has room for what one
+                // read brought.
                 core.write(now, stream, waiting.front.rest());
                 self.streams.insert(stream, (number, circuit));
             }

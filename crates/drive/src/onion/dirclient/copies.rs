@@ -1,5 +1,5 @@
-//! What the directory client of a relay that caches fetches besides what a client does, and keeps: see
-//! [`anabranch_onion::directory::mirror`].
+//! What the directory client of a relay that caches fetches besides what a client does, and keeps:
+//! see [`anabranch_onion::directory::mirror`].
 
 use std::sync::Arc;
 

@@ -37,7 +37,8 @@ impl Due {
         *self = Due { at: unix + REPUBLISH_S, taken: unix, ..Due::now() };
     }
 
-    /// It did not; whether that is worth a word: the first refusals are an authority that has not come up yet.
+    /// It did not; whether that is worth a word: the first refusals are an authority that has not
+    /// come up yet.
     pub(super) fn refused(&mut self, unix: u64) -> bool {
         let pause = self.pause;
         (self.at, self.pause) = (unix + pause, (pause * 2).min(LAST_RETRY_S));
@@ -49,8 +50,9 @@ impl Due {
         (self.at, self.pause) = (unix + LAST_RETRY_S, LAST_RETRY_S);
     }
 
-    /// A consensus that was made then does not list us: the authority may have lost what it took. It is published again at once, but not
-    /// before an interval and a half have passed since (C tor: 90 minutes, where an interval is an hour).
+    /// A consensus that was made then does not list us: the authority may have lost what it took.
+    /// It is published again at once, but not before an interval and a half have passed since (C
+    /// tor: 90 minutes, where an interval is an hour).
     pub(super) fn missed(&mut self, unix: u64, valid_after: u64, interval: u64) {
         let ahead = self.taken > unix;
         let long_ago = unix >= self.taken + interval + interval / 2 && valid_after > self.taken;

@@ -74,8 +74,8 @@ impl Answering {
         Answering::Saying { answer, _hearer: hearer }
     }
 
-    /// Reads what came, and says as much as there is room for; true if all is said. A request that is none is
-    /// told so.
+    /// Reads what came, and says as much as there is room for; true if all is said. A request that
+    /// is none is told so.
     pub(super) fn go_on(
         &mut self,
         now: Time,

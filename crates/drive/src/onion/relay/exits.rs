@@ -148,7 +148,8 @@ impl Exits {
             StreamOutput::Readable { stream } => self.stir(now, station, stream, Stir::Readable),
             StreamOutput::Room { stream } => self.stir(now, station, stream, Stir::Room),
             StreamOutput::Ended { stream, reason, .. } => {
-                // Clients say MISC however they end a stream; DESTROY says that it was not they who did.
+                // Clients say MISC however they end a stream; DESTROY says that it was not they who
+                // did.
                 if let Some(outside) = self.outsides.remove(&stream)
                     && reason == EndReason::DESTROY
                 {

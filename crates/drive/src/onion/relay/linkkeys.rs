@@ -11,8 +11,8 @@ use anabranch_onion::wire::keys::{LinkKey, RelayKeys};
 
 use crate::onion::dirclient::unix;
 
-/// A key and its certificate are shown for so long (C tor's figure): an observer of a relay sees others
-/// as often as at stock ones.
+/// A key and its certificate are shown for so long (C tor's figure): an observer of a relay sees
+/// others as often as at stock ones.
 const ROTATION: Duration = Duration::from_secs(2 * 3600);
 
 /// Has keys made, by a thread of their own: an RSA key takes longer than cells may wait.

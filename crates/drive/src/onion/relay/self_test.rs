@@ -1,6 +1,7 @@
 //! A relay's test of itself: a circuit through others that ends here shows that links to us can be
 //! opened, and DROP cells along it give a first figure of what we carry, as C tor's do. Without one
-//! a new relay would claim nothing, and in a network that nobody measures no client would choose it.
+//! a new relay would claim nothing, and in a network that nobody measures no client would choose
+//! it.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};

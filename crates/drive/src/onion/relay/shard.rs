@@ -64,7 +64,8 @@ impl Shard {
         Ok(Shard { station, exits })
     }
 
-    /// Waits, takes what is ready to the core, does what the core says. What is ready and is the caller's is left to it.
+    /// Waits, takes what is ready to the core, does what the core says. What is ready and is the
+    /// caller's is left to it.
     ///
     /// # Errors
     /// The kernel's.

@@ -1,5 +1,5 @@
-//! The further shards of a relay, each on a thread of its own: they are handed links, told what the first one learns, and tell it what
-//! happens.
+//! The further shards of a relay, each on a thread of its own: they are handed links, told what the
+//! first one learns, and tell it what happens.
 
 use std::io;
 use std::net::SocketAddr;
@@ -62,7 +62,8 @@ struct Hand {
 }
 
 impl Workers {
-    /// Sets shards to work. Each is put together on its own thread; if that fails, [`Workers::listen`] says so.
+    /// Sets shards to work. Each is put together on its own thread; if that fails,
+    /// [`Workers::listen`] says so.
     ///
     /// # Errors
     /// The kernel's: it gives no thread.

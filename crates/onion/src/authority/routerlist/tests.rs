@@ -16,7 +16,8 @@ fn routerlist(per_address: usize) -> RouterList {
     RouterList::new(rules, Reach { holds: 2700, every: EVERY, ipv6: false })
 }
 
-/// A relay of this number, at this address: all are made of one descriptor, since keys take long to make.
+/// A relay of this number, at this address: all are made of one descriptor, since keys take long to
+/// make.
 fn entry(number: u32, at: Ipv4Addr) -> Entry {
     static ONE: OnceLock<Entry> = OnceLock::new();
     let mut entry = ONE.get_or_init(one).clone();
@@ -66,7 +67,8 @@ fn of_running(count: u32) -> RouterList {
     routerlist
 }
 
-/// A few links: those that are not there hold theirs for a minute, those that run for no time at all.
+/// A few links: those that are not there hold theirs for a minute, those that run for no time at
+/// all.
 struct Links {
     most: usize,
     busy: Vec<(u64, Target)>,

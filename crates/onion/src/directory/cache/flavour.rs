@@ -10,7 +10,8 @@ use crate::directory::diff::{diff, signed_digest};
 use crate::directory::http::Request;
 use crate::directory::reply::{Encoding, Reply};
 
-/// Consensuses from which differences are told: half a day in the public network, where a client comes every two hours or so.
+/// Consensuses from which differences are told: half a day in the public network, where a client
+/// comes every two hours or so.
 const MOST_BEFORE: usize = 12;
 /// Bytes of them all.
 const MOST_BYTES: usize = 32 << 20;
@@ -68,7 +69,8 @@ impl Flavour {
         self.present.is_none()
     }
 
-    /// What is behind the flavour's name in a path, as dir-spec 4.5.2 and 6.1 have it, and the request's headers.
+    /// What is behind the flavour's name in a path, as dir-spec 4.5.2 and 6.1 have it, and the
+    /// request's headers.
     pub(super) fn find(&self, rest: &str, request: &Request) -> Result<Reply, Refusal> {
         let present = self.present.as_ref().ok_or(super::NOT_FOUND)?;
         match rest.strip_prefix("diff/") {
@@ -88,7 +90,8 @@ impl Flavour {
     }
 }
 
-/// What makes a consensus of an old one, by the old one's digest; none that is longer than the new one.
+/// What makes a consensus of an old one, by the old one's digest; none that is longer than the new
+/// one.
 fn towards(old: &[u8], new: &str) -> Option<([u8; 32], Packed)> {
     let old = std::str::from_utf8(old).ok()?;
     let text = diff(old, new).filter(|text| text.len() < new.len())?;
