@@ -6,7 +6,7 @@
 //! size that as many sets of equal size would have.
 
 use anabranch_multipath::seed::stream;
-use anabranch_onion::directory::network::below;
+use anabranch_onion::draw::below;
 use anabranch_onion::guards::{GuardParams, Guards};
 use serde::{Deserialize, Serialize};
 

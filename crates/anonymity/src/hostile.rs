@@ -3,7 +3,7 @@
 
 use anabranch_multipath::seed::Stream;
 
-use anabranch_onion::directory::network::below;
+use anabranch_onion::draw::below;
 
 /// Whose relays the adversary takes over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

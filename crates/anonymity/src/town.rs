@@ -2,7 +2,8 @@
 //! other, each with a weight. A relay that goes leaves its place to another of the same weight.
 
 use anabranch_multipath::seed::Stream;
-use anabranch_onion::directory::network::{Network, Position, below};
+use anabranch_onion::directory::network::{Network, Position};
+use anabranch_onion::draw::below;
 use anabranch_onion::guards::Listing;
 use rand_core::Rng;
 

@@ -15,7 +15,7 @@
 
 use rand_core::Rng;
 
-use crate::directory::network::below;
+use crate::draw::below;
 
 use circuits::Circuits;
 pub use circuits::Standing;

@@ -41,6 +41,7 @@ pub mod clocks;
 pub mod congestion;
 pub mod crypto;
 pub mod directory;
+pub mod draw;
 mod event;
 pub mod front;
 pub mod guards;

@@ -12,7 +12,7 @@ use std::time::Duration;
 use anabranch_multipath::Time;
 use rand_core::{CryptoRng, Rng};
 
-use crate::directory::network::below;
+use crate::draw::below;
 use crate::wire::link::Padding as Asked;
 
 /// The least and the most silence before a cell of padding, in milliseconds; none is sent if both

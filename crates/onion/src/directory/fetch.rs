@@ -12,7 +12,8 @@ use rand_core::Rng;
 
 use super::descriptor::hex;
 use super::http::{HttpError, Response};
-use super::network::{Network, below};
+use super::network::Network;
+use crate::draw::below;
 use crate::wire::netdoc::{
     AuthorityCert, Consensus, DocumentError, LONGEST_CONSENSUS, LONGEST_ITEM, Unproven,
     parse_certs, parse_microdescs,

@@ -398,14 +398,3 @@ fn share_subnet(one: &[SocketAddr], other: &[SocketAddr]) -> bool {
     };
     one.iter().any(|a| other.iter().any(|b| subnet(a) == subnet(b)))
 }
-
-/// An even draw below `end`, which is above zero: what would favour small numbers is drawn again.
-pub fn below(end: u64, rng: &mut (impl Rng + ?Sized)) -> u64 {
-    let fair = u64::MAX - u64::MAX % end;
-    loop {
-        let drawn = rng.next_u64();
-        if drawn < fair {
-            return drawn % end;
-        }
-    }
-}

@@ -23,7 +23,7 @@ use tor_llcrypto::util::rng::RngCompat;
 use super::link::Identity;
 use super::x509::{self, Draft};
 use crate::channel::Credentials;
-use crate::directory::network::below;
+use crate::draw::below;
 
 const HOUR: u64 = 3600;
 /// How long a signing key, and a certificate of a link, are good for (C tor's figures).

@@ -10,7 +10,8 @@ use std::ops::Range;
 
 use rand_core::Rng;
 
-use super::{Network, Position, Relay, Target, below, is_guard};
+use super::{Network, Position, Relay, Target, is_guard};
+use crate::draw::below;
 
 /// Relays that are drawn before all are weighed.
 const TRIES: usize = 64;
