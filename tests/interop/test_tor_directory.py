@@ -29,8 +29,9 @@ from harness.webfiles import FileServer, fetch
 pytestmark = [pytest.mark.tor, pytest.mark.timeout(600)]
 
 CONSENSUS = "/tor/status-vote/current/consensus"
-# What stem asks for if nobody says is version 3 of the link protocol, which C tor has, too.
 LINKS = [4, 5]
+# What stem speaks if nobody says: circuit IDs of two bytes.
+OLD_LINKS = [3]
 OLD_STYLE = "UseMicrodescriptors 0"
 
 # stem copies its cipher before each cell, to roll back if the cell cannot be sent. Ciphers of
@@ -40,9 +41,12 @@ CIPHER = type(Cipher(algorithms.AES(bytes(16)), modes.CTR(bytes(16))).encryptor(
 copyreg.pickle(CIPHER, lambda cipher: "cipher")
 
 
-def download(port: int, path: str, host: str = "127.0.0.1") -> list[Any]:
+def download(
+    port: int, path: str, host: str = "127.0.0.1", links: Sequence[int] = LINKS
+) -> list[Any]:
     """What stem gets by this ORPort, parsed and validated, signatures and all."""
-    query = Query(path, endpoints=[stem.ORPort(host, port, LINKS)], validate=True, timeout=60)
+    endpoint = stem.ORPort(host, port, list(links))
+    query = Query(path, endpoints=[endpoint], validate=True, timeout=60)
     return list(query.run())
 
 
@@ -145,6 +149,8 @@ def test_stem_downloads_every_document_by_orport(world: World) -> None:
         assert str(by_name) == extra
         (own_server,) = download(own.orport, "/tor/server/authority")
         assert own_server.fingerprint == own.fingerprint
+    (by_old_link,) = download(relay.orport, "/tor/server/authority", links=OLD_LINKS)
+    assert by_old_link.fingerprint == relay.fingerprint
     certificates = download(relay.orport, "/tor/keys/all")
     assert len(certificates) == len(world.network.of("auth"))
 
