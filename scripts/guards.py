@@ -15,6 +15,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -330,6 +331,27 @@ def plain_words(repository: Repository) -> Iterator[str]:
                     yield f"{name}:{number}: a Debug form in a text"
 
 
+# Types of one name; more are told of.
+MANY = 3
+# The widest a comment may be: what rustfmt holds code to.
+COMMENT_WIDTH = 100
+
+
+def comment_width(repository: Repository) -> Iterator[str]:
+    """Comments are no wider than code; examples in them are as wide as they have to be."""
+    for name, text in repository.of(".rs"):
+        fenced = False
+        for number, line in enumerate(text.split("\n"), 1):
+            comment = line.lstrip()
+            if not comment.startswith("//"):
+                fenced = False
+                continue
+            if comment.lstrip("/! ").startswith("```"):
+                fenced = not fenced
+            if len(line) > COMMENT_WIDTH and not fenced:
+                yield f"{name}:{number}: a comment of {len(line)} columns"
+
+
 def one_scheduler(repository: Repository) -> Iterator[str]:
     """Python uses the schedulers of `multipath`; it has none of its own."""
     for name, text in repository.of(".py", "lab/"):
@@ -366,7 +388,7 @@ def default_schedule(repository: Repository) -> Iterator[str]:
 
 GUARDS: tuple[Guard, ...] = (
     fences, core_dependencies, unsafe_code, tor_crates, hash_maps, sizes, fuzz_targets,
-    forbidden_words, plain_words, one_scheduler, default_schedule,
+    forbidden_words, plain_words, comment_width, one_scheduler, default_schedule,
 )  # fmt: skip
 
 
@@ -393,6 +415,7 @@ def main() -> int:
         for breach in found:
             print(f"  {breach}")
     print(_lengths(repository))
+    print(_names(repository))
     return 1 if breaches else 0
 
 
@@ -408,6 +431,17 @@ def _lengths(repository: Repository) -> str:
         f"{len(lengths)} Rust functions without tests: median {median(lengths):g} lines, "
         f"95th percentile {high:g}, longest {lengths[-1]}"
     )
+
+
+def _names(repository: Repository) -> str:
+    """The names that most types share: each costs its readers a look at what it means here."""
+    kinds = re.compile(
+        r"^(?:pub(?:\([a-z ]+\))? )?(?:struct|enum|trait|type) (\w+)", re.MULTILINE
+    )
+    own = [text for name, text in repository.of(".rs") if "/tests" not in name]
+    counts = Counter(name for text in own for name in kinds.findall(without_tests(text)))
+    shared = [f"{name} {count}" for name, count in counts.most_common() if count > MANY]
+    return f"type names defined more than {MANY} times: {', '.join(shared) or 'none'}"
 
 
 def _has_safety(lines: list[str], number: int) -> bool:

@@ -78,6 +78,13 @@ class Guards(unittest.TestCase):
             guards.tor_crates, {"crates/drive/Cargo.toml": 'tor-cell = "1"\n'}, "depends on a tor-*"
         )
 
+    def test_comment_width(self) -> None:
+        """A wide comment is told of; a wide example in one is not."""
+        name, wide = "crates/onion/src/lib.rs", f"/// {'x' * 100}\n"
+        self.assert_told(guards.comment_width, {name: f"/// {'x' * 96}\nfn f() {{}}\n"})
+        self.assert_told(guards.comment_width, {name: f"/// ```\n{wide}/// ```\n"})
+        self.assert_told(guards.comment_width, {name: f"fn f() {{}}\n{wide}"}, f"{name}:2")
+
     def test_plain_words(self) -> None:
         said = 'fn f() { g("{error:?}") }\n'
         tested = f"#[cfg(test)]\nmod tests {{\n{said}}}\n"

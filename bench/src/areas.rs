@@ -181,7 +181,8 @@ fn assignments(scheduler: Box<dyn Scheduler>) -> f64 {
     })
 }
 
-/// Recorded packets split a second, as the lab has them split: from the setting that asks the scheduler most to the mildest.
+/// Recorded packets split a second, as the lab has them split: from the setting that asks the
+/// scheduler most to the mildest.
 fn traces(rig: &Rig, table: &mut Table) -> io::Result<()> {
     let settings = [
         ("weighted, 1p, independent", "weighted", "1p", Mode::Independent),

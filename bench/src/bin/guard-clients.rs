@@ -1,5 +1,5 @@
-//! The guards of very many clients in one process, as a simulation has them: what one client takes in memory, and how long a day of its
-//! life takes.
+//! The guards of very many clients in one process, as a simulation has them: what one client takes
+//! in memory, and how long a day of its life takes.
 
 use std::io;
 use std::time::Instant;

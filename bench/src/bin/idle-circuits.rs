@@ -1,5 +1,5 @@
-//! What idle circuits cost a relay in memory: its core is given many, by a link as it has between shards, where no
-//! TLS session and no handshake of links is in the way.
+//! What idle circuits cost a relay in memory: its core is given many, by a link as it has between
+//! shards, where no TLS session and no handshake of links is in the way.
 
 use std::io::{self, ErrorKind};
 use std::process::ExitCode;

@@ -1,6 +1,6 @@
-//! What a middle relay cannot do without, alone: one layer of AES-CTR on each cell, AES-GCM on each record twice, and
-//! TCP in and out. The sum is what this machine leaves for no relay to beat. Beside it, what other choices cost, and the
-//! layers of Counter Galois Onion.
+//! What a middle relay cannot do without, alone: one layer of AES-CTR on each cell, AES-GCM on each
+//! record twice, and TCP in and out. The sum is what this machine leaves for no relay to beat.
+//! Beside it, what other choices cost, and the layers of Counter Galois Onion.
 
 use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -23,7 +23,8 @@ const RECORD_EXTRA: usize = 22;
 /// Bytes that a relay reads and writes at once.
 const PIECE: usize = 32 << 10;
 
-/// Print what a middle relay cannot do without, in milliseconds of CPU for each megabyte of users' bytes.
+/// Print what a middle relay cannot do without, in milliseconds of CPU for each megabyte of users'
+/// bytes.
 #[derive(Parser)]
 struct Arguments {
     /// Megabytes of users' bytes in each run.
@@ -37,7 +38,8 @@ struct Arguments {
 /// Milliseconds for so many cells.
 type Part = fn(usize) -> io::Result<f64>;
 
-/// What there is to measure, and whether a relay cannot do without it: the others show what a choice costs.
+/// What there is to measure, and whether a relay cannot do without it: the others show what a
+/// choice costs.
 const PARTS: [(&str, bool, Part); 9] = [
     ("AES-CTR", true, layers),
     ("AES-CTR by the library's counter mode", false, library),

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use anabranch_drive::shell::line;
 
-/// `sudo` and the whole command line of this process with the words `more`, the program by its full path (root's `PATH`
-/// may lack it), as a shell reads it.
+/// `sudo` and the whole command line of this process with the words `more`, the program by its full
+/// path (root's `PATH` may lack it), as a shell reads it.
 pub(crate) fn command_line(more: impl IntoIterator<Item = String>) -> String {
     let mut words = env::args_os();
     let named = words.next().map(PathBuf::from).unwrap_or_default();

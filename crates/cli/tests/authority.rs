@@ -1,4 +1,5 @@
-//! `anabranch authority` as an operator meets it: what it prints, and what it says of bad settings, files and ports.
+//! `anabranch authority` as an operator meets it: what it prints, and what it says of bad settings,
+//! files and ports.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 

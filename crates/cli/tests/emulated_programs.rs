@@ -311,8 +311,8 @@ impl Ration {
         enter
     }
 
-    /// Whether no network, PID and mount namespace is left: while one of each is allowed, one can be
-    /// made.
+    /// Whether no network, PID and mount namespace is left: while one of each is allowed, one can
+    /// be made.
     fn is_whole(&self) -> bool {
         let script = "limit() { for kind in net pid mnt; do echo $1 >/proc/sys/user/max_${kind}_namespaces \
                       || exit 1; done; }; limit 1; unshare --net --mount --pid --fork true; \
@@ -347,8 +347,8 @@ fn killed_at_any_moment_it_leaves_no_namespace_no_process_and_no_interface() {
     if !tools::are_here(&["ping"]) {
         return;
     }
-    // A daemon that leaves its parent and one that does not end when told, so that the end takes its
-    // time.
+    // A daemon that leaves its parent and one that does not end when told, so that the end takes
+    // its time.
     let daemon = "setsid sleep 600 & trap '' TERM; while :; do sleep 0.1; done";
     let programs = shell("daemon", "b", daemon, "background = true")
         + &shell("traffic", "a", "ping -c 40 -i 0.01 10.7.0.2", "");

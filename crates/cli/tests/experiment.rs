@@ -1,4 +1,5 @@
-//! `anabranch experiment`: what cannot be is refused and leaves nothing; tables and pages are made of what is there.
+//! `anabranch experiment`: what cannot be is refused and leaves nothing; tables and pages are made
+//! of what is there.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -56,7 +57,8 @@ fn reported(name: &str, folder: &Path, words: &[&str]) -> (String, String) {
     (page, fs::read_to_string(notes).unwrap())
 }
 
-/// That a table says of itself which words the splitter was given: what Parquet tells of a whole file is not packed.
+/// That a table says of itself which words the splitter was given: what Parquet tells of a whole
+/// file is not packed.
 fn tells_the_splitters_words(table: &Path, words: &str) {
     let table = fs::read(table).unwrap();
     let has = |text: &str| table.windows(text.len()).any(|part| part == text.as_bytes());
@@ -150,8 +152,8 @@ fn quic_that_was_not_split_has_no_share_and_no_line_and_the_reason_stands_there(
     assert!(!page.contains("class=\"line") && !page.contains("83.3 %"), "{page}");
 }
 
-/// Two repetitions of all ways, as a run writes them: quic-go's first byte comes 140 ms later with its handshake by
-/// the VPN.
+/// Two repetitions of all ways, as a run writes them: quic-go's first byte comes 140 ms later with
+/// its handshake by the VPN.
 fn fetches() -> Vec<Value> {
     let fetch = |server: &str, access: &str, n: u32, first_byte: f64, direct: u64| {
         let through = first_byte > 0.0;

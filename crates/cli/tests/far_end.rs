@@ -1,5 +1,5 @@
-//! `anabranch split --key` and `anabranch merge` over paths with delays and losses: what arrives, in which order, by
-//! which path, and what strangers and observers learn.
+//! `anabranch split --key` and `anabranch merge` over paths with delays and losses: what arrives,
+//! in which order, by which path, and what strangers and observers learn.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -120,8 +120,9 @@ impl World {
         self.folder.path().join(name).display().to_string()
     }
 
-    /// `count` datagrams to the server and back, one each millisecond; what came to each, in the order in which it
-    /// came. Ends when all are back, or when nothing came for two seconds after the last was sent.
+    /// `count` datagrams to the server and back, one each millisecond; what came to each, in the
+    /// order in which it came. Ends when all are back, or when nothing came for two seconds after
+    /// the last was sent.
     fn exchange(&self, client: &UdpSocket, count: u32) -> [Vec<u32>; 2] {
         let sent = Arc::new(AtomicBool::new(false));
         let (server, over) = (self.server.try_clone().unwrap(), Arc::clone(&sent));

@@ -91,7 +91,8 @@ fn a_client_that_floods_with_garbage_stops_nobody_else() {
         client.send_to(&[b'K', number], &listen).unwrap();
         matches!(client.recv(&mut [0; 64]), Ok(2))
     });
-    // The flood fills the server's own buffer now and then: that loss is the server's, not the splitter's.
+    // The flood fills the server's own buffer now and then: that loss is the server's, not the
+    // splitter's.
     let answered = answered.count();
     let flooded = flood.join().unwrap();
     assert!(

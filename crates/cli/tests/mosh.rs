@@ -1,5 +1,5 @@
-//! `anabranch mosh` with stand-ins for ssh and mosh-client: what is refused, and what is passed on. Against
-//! the real ones: `make interop AREA=mosh`.
+//! `anabranch mosh` with stand-ins for ssh and mosh-client: what is refused, and what is passed on.
+//! Against the real ones: `make interop AREA=mosh`.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -13,7 +13,8 @@ use tempfile::TempDir;
 /// Of nobody: letters in order.
 const KEY: &str = "abcdefghijklmnopqrstuv";
 const PATH: &[&str] = &["--path", "a=addr:127.0.0.2"];
-/// Sends a datagram to the address and port that it is given, as mosh-client would, and ends with 7.
+/// Sends a datagram to the address and port that it is given, as mosh-client would, and ends with
+/// 7.
 const CLIENT: &str =
     "bash -c 'test \"$1\" = -c || { echo hello >/dev/udp/$1/$2; sleep 0.3; exit 7; }' bash";
 

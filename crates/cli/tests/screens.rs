@@ -46,7 +46,8 @@ fn a_reader_who_leaves_ends_the_run_quietly() {
     assert_eq!((status.code(), errors.as_str()), (Some(0), ""));
 }
 
-/// What passes through is nobody's business: not even a run that tells everything to a person shows a byte of it.
+/// What passes through is nobody's business: not even a run that tells everything to a person shows
+/// a byte of it.
 #[test]
 fn nothing_of_the_payload_is_ever_told() {
     let mut running = Running::with("127.0.0.1", &["a=addr:127.0.0.2"], &[]);

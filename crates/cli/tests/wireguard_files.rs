@@ -1,4 +1,5 @@
-//! `anabranch split --wg`: what is read from a wg-quick file, shown and written, and what is refused.
+//! `anabranch split --wg`: what is read from a wg-quick file, shown and written, and what is
+//! refused.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -16,8 +17,8 @@ const PUBLIC: &str = "Tk9CT0RZUy1QVUJMSUMtS0VZLUZPUi1URVNUUy1PTkU=";
 const OTHER: &str = "Tk9CT0RZUy1QVUJMSUMtS0VZLUZPUi1URVNUUy1UV08=";
 const PRESHARED: &str = "UFJFU0hBUkVELUtFWS1PRi1OT0JPRFktNC1URVNUUyE=";
 
-/// A full tunnel with all that wg-quick knows, comments in odd places, and two kinds of line ends. The
-/// server's port is nobody's on this machine, and so small that only root may have it.
+/// A full tunnel with all that wg-quick knows, comments in odd places, and two kinds of line ends.
+/// The server's port is nobody's on this machine, and so small that only root may have it.
 fn tunnel() -> String {
     format!(
         "# Home, made by hand\n[Interface]\nPrivateKey = {PRIVATE}\nAddress = 10.8.0.2/32, fd00::2/128\n\

@@ -4,12 +4,14 @@ use std::ops::Range;
 
 /// A run of datagrams in one buffer: each of `stride` bytes, the last may be shorter.
 ///
-/// Generic receive offload delivers this form, segmentation offload takes it, and nothing in between copies it.
+/// Generic receive offload delivers this form, segmentation offload takes it, and nothing in
+/// between copies it.
 #[derive(Clone, Copy, Debug)]
 pub struct Batch<'a> {
     /// The datagrams, one behind the other.
     pub bytes: &'a [u8],
-    /// Length of each but the last, in bytes. Ignored if `bytes` is empty, which is one empty datagram.
+    /// Length of each but the last, in bytes. Ignored if `bytes` is empty, which is one empty
+    /// datagram.
     pub stride: usize,
     /// The two ECN bits of the IP header, the same for all.
     pub ecn: u8,

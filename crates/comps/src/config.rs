@@ -5,8 +5,9 @@ use std::time::Duration;
 use anabranch_multipath::Every;
 use anabranch_multipath::schedule::Spec;
 
-/// The schedule where none is named: weighted random with chances less uneven than the paper's. The observer of the fullest
-/// path recognises less by it, the others no more within what was measured (docs/results/fingerprinting.md, "Findings").
+/// The schedule where none is named: weighted random with chances less uneven than the paper's. The
+/// observer of the fullest path recognises less by it, the others no more within what was measured
+/// (docs/results/fingerprinting.md, "Findings").
 pub const SCHEDULE: &str = "weighted:4";
 
 /// The length of a run where neither the user nor the schedule's authors name one.
@@ -17,9 +18,11 @@ pub const EVERY: &str = "100ms";
 pub struct Config {
     /// For each path, how many source ports it rotates over (at least 1).
     pub ports: Vec<u16>,
-    /// The path that the handshakes of QUIC and WireGuard and DNS queries take, by its place in `ports`.
+    /// The path that the handshakes of QUIC and WireGuard and DNS queries take, by its place in
+    /// `ports`.
     pub handshake: Option<usize>,
-    /// Whether the schedule may use the handshake path for everything else too. If not, it is the last path.
+    /// Whether the schedule may use the handshake path for everything else too. If not, it is the
+    /// last path.
     pub handshake_scheduled: bool,
     /// Who names the path of the next run.
     pub schedule: Spec,
@@ -29,8 +32,8 @@ pub struct Config {
     pub seed: u64,
     /// Four-tuples that one QUIC connection may use, the handshake path included (at least 1).
     pub quic_tuples: usize,
-    /// How long a path's datagrams to the client may be held until those by the path before have come; `None` delivers all
-    /// as it comes.
+    /// How long a path's datagrams to the client may be held until those by the path before have
+    /// come; `None` delivers all as it comes.
     pub in_order: Option<Duration>,
     /// A session without a datagram from its client for so long is closed.
     pub idle: Duration,
@@ -38,13 +41,15 @@ pub struct Config {
     pub sessions: usize,
     /// What the sessions carry, or [`Guess::Look`] to find out.
     pub protocol: Guess,
-    /// Whether the server is a far end of ours: the driver asks it by each path whether that is heard, and says so by
-    /// [`Input::Path`](crate::Input::Path). Then no path is blamed for a server's silence, and nothing is copied.
+    /// Whether the server is a far end of ours: the driver asks it by each path whether that is
+    /// heard, and says so by [`Input::Path`](crate::Input::Path). Then no path is blamed for a
+    /// server's silence, and nothing is copied.
     pub far_end: bool,
 }
 
 impl Config {
-    /// How many paths the schedule may use: all, or all but the last, which is then the handshake path.
+    /// How many paths the schedule may use: all, or all but the last, which is then the handshake
+    /// path.
     pub fn scheduled(&self) -> usize {
         let apart = self.handshake.is_some() && !self.handshake_scheduled;
         self.ports.len() - usize::from(apart)

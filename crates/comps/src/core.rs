@@ -20,7 +20,8 @@ use crate::{
 const EVICTION_PAUSE: Duration = Duration::from_millis(100);
 /// A session idle for less is not closed in favour of a new one.
 const EVICTABLE: Duration = Duration::from_secs(10);
-/// New sessions a second, once as many as may live at once have been opened in a burst: each costs a socket or more.
+/// New sessions a second, once as many as may live at once have been opened in a burst: each costs
+/// a socket or more.
 const OPENINGS: u64 = 1_000;
 /// Between two reports of the same complaint.
 const COMPLAINT_PAUSE: Duration = Duration::from_secs(1);
@@ -34,7 +35,8 @@ pub enum Input<'a> {
     Client {
         /// Its address.
         client: SocketAddr,
-        /// The server that it wants to reach; `None` for the one that all clients of a listener reach.
+        /// The server that it wants to reach; `None` for the one that all clients of a listener
+        /// reach.
         server: Option<SocketAddr>,
         /// The address of ours that it spoke to, where the listener has several.
         local: Option<IpAddr>,
@@ -57,13 +59,15 @@ pub enum Input<'a> {
         /// The datagrams.
         batch: Batch<'a>,
     },
-    /// The answer to [`Output::Resolve`]; again after [`Core::reconfigure`], and when other paths lead there.
+    /// The answer to [`Output::Resolve`]; again after [`Core::reconfigure`], and when other paths
+    /// lead there.
     Resolved {
         /// The session.
         session: SessionId,
         /// Whether the server has an address.
         found: bool,
-        /// The paths that do not lead there (such as one without IPv6 to a server that has nothing else).
+        /// The paths that do not lead there (such as one without IPv6 to a server that has nothing
+        /// else).
         barred: &'a [PathId],
     },
     /// A socket was opened for a tuple.
@@ -107,7 +111,8 @@ pub enum Failure {
     Full,
     /// Larger than the path's MTU.
     TooBig,
-    /// "Port unreachable": the server was reached, and nobody listens there. Says nothing against the path.
+    /// "Port unreachable": the server was reached, and nobody listens there. Says nothing against
+    /// the path.
     Refused,
     /// No route, or an ICMP error of a router.
     Unreachable,
@@ -119,7 +124,8 @@ pub enum Failure {
     NoSocket,
 }
 
-/// Who speaks with whom: a client, and the server that it named (`None`: the one of all). A session each.
+/// Who speaks with whom: a client, and the server that it named (`None`: the one of all). A session
+/// each.
 pub(crate) type Ends = (SocketAddr, Option<SocketAddr>);
 
 /// What is to be done outside.
@@ -163,7 +169,8 @@ pub enum Output {
     Event(Event),
 }
 
-/// Datagrams to a client that were held for those that left the server before ([`Config::in_order`]).
+/// Datagrams to a client that were held for those that left the server before
+/// ([`Config::in_order`]).
 #[derive(Debug, PartialEq, Eq)]
 pub struct Held {
     /// The datagrams, one behind the other.
@@ -190,7 +197,8 @@ pub enum Payload {
 
 /// The splitter's core.
 ///
-/// After each [`Core::handle`] call [`Core::poll`] until it gives `None`, before the batch's buffer is used again.
+/// After each [`Core::handle`] call [`Core::poll`] until it gives `None`, before the batch's buffer
+/// is used again.
 #[derive(Debug)]
 pub struct Core {
     config: Config,
@@ -200,7 +208,8 @@ pub struct Core {
     unanswered: VecDeque<SessionId>,
     next_session: u64,
     next_eviction: Time,
-    /// When the sessions opened so far would have been due at the steady rate; may run ahead by a burst.
+    /// When the sessions opened so far would have been due at the steady rate; may run ahead by a
+    /// burst.
     openings_due: Time,
     loop_told: Complaint,
     refusal_told: Complaint,
@@ -250,7 +259,8 @@ impl Core {
     /// If the schedule does not fit the number of paths.
     ///
     /// # Panics
-    /// If there is no path, or one without ports, or if a handshake path outside the schedule is not the last.
+    /// If there is no path, or one without ports, or if a handshake path outside the schedule is
+    /// not the last.
     pub fn new(config: Config) -> Result<Core, SpecError> {
         check(&config)?;
         let paths = config.ports.len();
@@ -355,12 +365,14 @@ impl Core {
         }
     }
 
-    /// Puts other settings into force, under live sessions; `before` tells for each path of `config` which path it was, if
-    /// any. Gives the new numbers of paths and tuples, for the sockets that stand for them.
+    /// Puts other settings into force, under live sessions; `before` tells for each path of
+    /// `config` which path it was, if any. Gives the new numbers of paths and tuples, for the
+    /// sockets that stand for them.
     ///
-    /// A path that stays keeps its counters, its health and its sockets. A session whose path goes takes another at its next
-    /// datagram; where the schedule, its paths or the seed changed, each session draws anew. Protocol and the limit on sessions
-    /// hold for sessions to come. Nothing is sent before [`Input::Resolved`] tells again which paths are barred to a session.
+    /// A path that stays keeps its counters, its health and its sockets. A session whose path goes
+    /// takes another at its next datagram; where the schedule, its paths or the seed changed, each
+    /// session draws anew. Protocol and the limit on sessions hold for sessions to come. Nothing is
+    /// sent before [`Input::Resolved`] tells again which paths are barred to a session.
     ///
     /// # Errors
     /// If the schedule does not fit the number of paths; then all is as before.
@@ -415,13 +427,15 @@ impl Core {
         self.with(now, id, |session, common| session.on_late(now, batch, common));
     }
 
-    /// Runs `act` on a session with all that it shares, and sets its timer anew if it is due earlier now.
+    /// Runs `act` on a session with all that it shares, and sets its timer anew if it is due
+    /// earlier now.
     fn with(&mut self, now: Time, id: SessionId, act: impl FnOnce(&mut Session, &mut Common<'_>)) {
         let patience = patience(self.sessions.len());
         let Some(session) = self.sessions.get_mut(&id) else { return };
         act(session, &mut common!(self, patience));
         let due = session.next_timeout(&self.config).max(now);
-        // A timer that rings too early costs one look; setting it anew at each datagram would cost more.
+        // A timer that rings too early costs one look; setting it anew at each datagram would cost
+        // more.
         if session.armed.is_none_or(|armed| due < armed) {
             if let Some(armed) = session.armed.replace(due) {
                 self.timers.remove(&(armed, id));
@@ -465,7 +479,8 @@ impl Core {
 
     /// Whether a session may be opened now; if so, counts it.
     ///
-    /// A program that floods us from ever new ports must not keep us busy with opening sockets for it.
+    /// A program that floods us from ever new ports must not keep us busy with opening sockets for
+    /// it.
     fn may_open(&mut self, now: Time) -> bool {
         let each = Duration::from_secs(1) / OPENINGS as u32;
         let burst = each * u32::try_from(self.config.sessions).unwrap_or(u32::MAX);
@@ -483,8 +498,8 @@ impl Core {
         }
     }
 
-    /// Closes a session if there are too many: the oldest that the server never answered, else the one idle longest. `None` if
-    /// all are in use.
+    /// Closes a session if there are too many: the oldest that the server never answered, else the
+    /// one idle longest. `None` if all are in use.
     fn make_room(&mut self, now: Time) -> Option<()> {
         if self.sessions.len() < self.config.sessions {
             return Some(());

@@ -30,14 +30,14 @@ pub enum Event {
         /// What it carries.
         protocol: Protocol,
     },
-    /// A protocol was recognised whose packets are numbered in clear: the observer of one path reads
-    /// what all of them carried. Told once for each protocol, where there are several paths.
+    /// A protocol was recognised whose packets are numbered in clear: the observer of one path
+    /// reads what all of them carried. Told once for each protocol, where there are several paths.
     NumbersInClear {
         /// The protocol.
         protocol: Protocol,
     },
-    /// The server has never answered, by whatever path. Told after 10 s, and again after ever longer
-    /// pauses while the client goes on.
+    /// The server has never answered, by whatever path. Told after 10 s, and again after ever
+    /// longer pauses while the client goes on.
     Unanswered {
         /// The session.
         session: SessionId,
@@ -85,7 +85,8 @@ pub enum Event {
         /// The session that has it back, `None` for all.
         session: Option<SessionId>,
     },
-    /// The server answers on other paths than those that it is spoken to: uplink and downlink are split differently.
+    /// The server answers on other paths than those that it is spoken to: uplink and downlink are
+    /// split differently.
     Skewed {
         /// The session.
         session: SessionId,
@@ -101,14 +102,16 @@ pub enum Event {
         /// Why.
         reason: CloseReason,
     },
-    /// New clients were turned away: too many at once, or no room for their sessions. Told once a second at most.
+    /// New clients were turned away: too many at once, or no room for their sessions. Told once a
+    /// second at most.
     Refused {
         /// The one turned away last.
         client: SocketAddr,
         /// Datagrams refused since this was last told.
         datagrams: u64,
     },
-    /// A datagram that we sent came back as if from a new client: routes lead our own traffic into us. Told once a second at most.
+    /// A datagram that we sent came back as if from a new client: routes lead our own traffic into
+    /// us. Told once a second at most.
     Loop {
         /// Where it came from.
         client: SocketAddr,

@@ -17,7 +17,8 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(300);
 const ROUND: u8 = 4;
 /// Between two rounds of attempts on a path that is down.
 const RETRY: Duration = Duration::from_secs(1);
-/// A path that a local error took away is believed again if no error follows an attempt for so long.
+/// A path that a local error took away is believed again if no error follows an attempt for so
+/// long.
 const NO_NEWS: Duration = Duration::from_secs(1);
 
 /// A stretch of use without an answer.
@@ -76,14 +77,16 @@ impl Health {
         self.down.map(|down| down.reason)
     }
 
-    /// The session sends by this path; `server_heard` is when the server was last heard on any path.
+    /// The session sends by this path; `server_heard` is when the server was last heard on any
+    /// path.
     pub(crate) fn on_sent(&mut self, now: Time, server_heard: Option<Time>) {
         self.rtt.on_sent(now);
         self.sent = Some(now);
         let active = server_heard.is_some_and(|heard| now.since(heard) <= ACTIVE);
         let fresh = Silence { since: now, used: Duration::ZERO, server_was_active: active };
         match &self.silence {
-            // What began while the server was quiet proves nothing, and must not hide what begins now.
+            // What began while the server was quiet proves nothing, and must not hide what begins
+            // now.
             Some(silence) if silence.server_was_active || !active => {}
             _ => self.silence = Some(fresh),
         }
@@ -105,8 +108,8 @@ impl Health {
         self.down.take().is_some()
     }
 
-    /// Since when the path, which the server had followed us to while both directions were active, has not answered, if
-    /// it has been used long enough for that to mean something.
+    /// Since when the path, which the server had followed us to while both directions were active,
+    /// has not answered, if it has been used long enough for that to mean something.
     pub(crate) fn silent_since(&self) -> Option<Time> {
         let silence =
             self.silence.filter(|silence| silence.used >= SILENCE && silence.server_was_active)?;
@@ -115,7 +118,8 @@ impl Health {
 
     /// Takes the path out. True if it was in.
     ///
-    /// A path that is out keeps its first reason: what was silent needs an answer, whatever errors come on top.
+    /// A path that is out keeps its first reason: what was silent needs an answer, whatever errors
+    /// come on top.
     pub(crate) fn take_down(&mut self, now: Time, reason: DownReason) -> bool {
         let next_try = now + RETRY;
         if let Some(down) = &mut self.down {
@@ -127,16 +131,19 @@ impl Health {
         true
     }
 
-    /// If an attempt on a path that is down is due: which round it belongs to, and whether it opens it.
+    /// If an attempt on a path that is down is due: which round it belongs to, and whether it opens
+    /// it.
     pub(crate) fn due_try(&self, now: Time) -> Option<(u32, bool)> {
         let down = self.down.filter(|down| now >= down.next_try)?;
         Some((down.tries, down.copies == 0))
     }
 
-    /// A copy of a live datagram is on its way by this path, to keep it open or to try it. Attempts come in rounds of a few
-    /// datagrams in a row; the next round comes after `pause`, or after the usual time if that is longer.
+    /// A copy of a live datagram is on its way by this path, to keep it open or to try it. Attempts
+    /// come in rounds of a few datagrams in a row; the next round comes after `pause`, or after the
+    /// usual time if that is longer.
     ///
-    /// A single one might be of a kind that the server never answers (Mosh's acknowledgements), and again the next time.
+    /// A single one might be of a kind that the server never answers (Mosh's acknowledgements), and
+    /// again the next time.
     pub(crate) fn on_copy(&mut self, now: Time, pause: Duration) {
         self.rtt.on_sent(now);
         self.sent = Some(now);
@@ -150,7 +157,8 @@ impl Health {
         }
     }
 
-    /// Believes in a path again if a local error took it away, it was tried since, and no error followed. True if so.
+    /// Believes in a path again if a local error took it away, it was tried since, and no error
+    /// followed. True if so.
     pub(crate) fn no_news_is_good_news(&mut self, now: Time) -> bool {
         let recovers = self.recovers_at().is_some_and(|at| now >= at);
         if recovers {

@@ -1,20 +1,22 @@
-//! The splitter's core (CoMPS, papers/000): it takes the datagrams of sessions that a user already has and says by which
-//! path each of them goes. It does no I/O.
+//! The splitter's core (CoMPS, papers/000): it takes the datagrams of sessions that a user already
+//! has and says by which path each of them goes. It does no I/O.
 //!
 //! The tour:
 //!
-//! * [`Core`] is the whole: [`Core::handle`] takes an [`Input`] (a batch from a client, a batch from the server, an
-//!   error of a socket, a timeout), then [`Core::poll`] gives [`Output`]s until there is none, and
-//!   [`Core::next_timeout`] says when to call again.
-//! * A *session* is one client address and the server that it wants. It has its own draw of the schedule and its own view of each path's health.
+//! * [`Core`] is the whole: [`Core::handle`] takes an [`Input`] (a batch from a client, a batch
+//!   from the server, an error of a socket, a timeout), then [`Core::poll`] gives [`Output`]s until
+//!   there is none, and [`Core::next_timeout`] says when to call again.
+//! * A *session* is one client address and the server that it wants. It has its own draw of the
+//!   schedule and its own view of each path's health.
 //! * The settings may change under live sessions: [`Core::reconfigure`].
-//! * A *tuple* is a path with one of its source ports: together with the server's address a four-tuple. The driver opens a
-//!   socket for a tuple when the first datagram names it.
-//! * [`protocol`] recognises what a session carries; for QUIC it follows each connection's handshake and keeps it on
-//!   one path until the server has confirmed it.
+//! * A *tuple* is a path with one of its source ports: together with the server's address a
+//!   four-tuple. The driver opens a socket for a tuple when the first datagram names it.
+//! * [`protocol`] recognises what a session carries; for QUIC it follows each connection's
+//!   handshake and keeps it on one path until the server has confirmed it.
 //!
-//! Deliberately absent: decryption (the core sees what an observer sees), any packet of our own making (the only
-//! thing it ever adds is a copy of a live datagram), and any way out other than the paths that the user named.
+//! Deliberately absent: decryption (the core sees what an observer sees), any packet of our own
+//! making (the only thing it ever adds is a copy of a live datagram), and any way out other than
+//! the paths that the user named.
 
 mod batch;
 mod config;

@@ -1,9 +1,11 @@
-//! Our own datagrams coming back: a route, a NAT or another forwarder leads what we send into our listener.
+//! Our own datagrams coming back: a route, a NAT or another forwarder leads what we send into our
+//! listener.
 //!
-//! A loop is found in two ways. The plain one: the new client's address is that of one of our own sockets. The other, for
-//! loops through somebody else: the first datagram of a new session equals one that we sent a moment ago for another
-//! session. Encrypted protocols never send the same datagram twice, but a careless test may, so only a *chain* of
-//! such sessions, each opened by a datagram of the one before, counts as a loop.
+//! A loop is found in two ways. The plain one: the new client's address is that of one of our own
+//! sockets. The other, for loops through somebody else: the first datagram of a new session equals
+//! one that we sent a moment ago for another session. Encrypted protocols never send the same
+//! datagram twice, but a careless test may, so only a *chain* of such sessions, each opened by a
+//! datagram of the one before, counts as a loop.
 
 use std::time::Duration;
 
@@ -62,7 +64,8 @@ impl Prints {
     }
 }
 
-/// FNV-1a over the length, the head and the tail: enough to tell ciphertexts apart, cheap on a large datagram.
+/// FNV-1a over the length, the head and the tail: enough to tell ciphertexts apart, cheap on a
+/// large datagram.
 fn hash(datagram: &[u8]) -> u64 {
     let (head, tail) = (&datagram[..SHORTEST], &datagram[datagram.len() - 16..]);
     let length = (datagram.len() as u64).to_le_bytes();

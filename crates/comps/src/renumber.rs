@@ -7,7 +7,8 @@ use crate::{Config, TupleId};
 
 /// From the numbers that paths and tuples had to those that they have.
 ///
-/// A path that stays keeps its tuples, as far as it still has as many ports; one that goes has none.
+/// A path that stays keeps its tuples, as far as it still has as many ports; one that goes has
+/// none.
 #[derive(Debug)]
 pub struct Renumbering {
     /// For each path of now, its number before.

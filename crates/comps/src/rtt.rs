@@ -1,4 +1,5 @@
-//! A round-trip time that nobody tells us: read off the answers of a server that follows the client.
+//! A round-trip time that nobody tells us: read off the answers of a server that follows the
+//! client.
 
 use std::time::Duration;
 

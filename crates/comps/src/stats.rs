@@ -29,7 +29,8 @@ impl Flow {
 /// Datagrams that did not go out, by cause.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Drops {
-    /// The path's socket was full. UDP paths have no window: such datagrams are dropped and counted.
+    /// The path's socket was full. UDP paths have no window: such datagrams are dropped and
+    /// counted.
     pub full: u64,
     /// Larger than the path's MTU (EMSGSIZE).
     pub too_big: u64,
@@ -44,9 +45,11 @@ pub struct PathCounters {
     pub up: Flow,
     /// Server to client.
     pub down: Flow,
-    /// Runs that began here while the run before was on another path, or on another port of this one.
+    /// Runs that began here while the run before was on another path, or on another port of this
+    /// one.
     pub switches: u64,
-    /// Extra copies of live datagrams, sent to try the path or to keep it open at NATs (counted in `up` too).
+    /// Extra copies of live datagrams, sent to try the path or to keep it open at NATs (counted in
+    /// `up` too).
     pub copies: u64,
     /// What did not go out.
     pub drops: Drops,
@@ -123,7 +126,8 @@ pub struct FarEndCounters {
 pub struct Snapshot {
     /// One entry a path, in the order given.
     pub paths: Vec<PathCounters>,
-    /// What the paths had counted that are no more (see [`crate::Core::reconfigure`]), and what came late by them.
+    /// What the paths had counted that are no more (see [`crate::Core::reconfigure`]), and what
+    /// came late by them.
     pub removed: PathCounters,
     /// Sessions alive.
     pub sessions: usize,
@@ -141,11 +145,13 @@ pub struct Snapshot {
     pub looped: u64,
     /// Datagrams of new clients that were turned away.
     pub refused: u64,
-    /// Datagrams dropped on arrival at our sockets because their buffers were full (counted by the driver).
+    /// Datagrams dropped on arrival at our sockets because their buffers were full (counted by the
+    /// driver).
     pub missed: u64,
     /// Datagrams that could not be handed to clients (counted by the driver).
     pub not_returned: u64,
-    /// Datagrams of proxies that were dropped because they were no whole datagram of the server's (counted by the driver).
+    /// Datagrams of proxies that were dropped because they were no whole datagram of the server's
+    /// (counted by the driver).
     pub foreign: u64,
     /// The far end, where there is one (told by the driver).
     pub far_end: Option<FarEndCounters>,

@@ -4,7 +4,8 @@ use anabranch_multipath::PathId;
 
 use crate::{Config, Renumbering};
 
-/// One source port of one path, within a session. Numbers run over all ports of path 0, then path 1, and so on.
+/// One source port of one path, within a session. Numbers run over all ports of path 0, then path
+/// 1, and so on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TupleId(pub u16);
 
@@ -32,7 +33,8 @@ impl Tuples {
         Tuples { first: first.into(), ports: ports.into(), allowed: ports.into(), turn }
     }
 
-    /// Takes these paths out and lets all others in, whatever was barred before; makes a [`Tuples::cut`] undone.
+    /// Takes these paths out and lets all others in, whatever was barred before; makes a
+    /// [`Tuples::cut`] undone.
     pub(crate) fn bar(&mut self, paths: &[PathId]) {
         for (ports, ends) in self.ports.iter_mut().zip(self.first.windows(2)) {
             *ports = ends[1] - ends[0];
@@ -96,8 +98,9 @@ impl Tuples {
         self.allowed[path.index()] > 0
     }
 
-    /// Leaves at most `limit` tuples, but always one for the schedule: first one for the handshake path (which needs no
-    /// more), then one for each other path in order, then further ports in turn.
+    /// Leaves at most `limit` tuples, but always one for the schedule: first one for the handshake
+    /// path (which needs no more), then one for each other path in order, then further ports in
+    /// turn.
     pub(crate) fn cut(
         &mut self,
         limit: usize,

@@ -29,8 +29,8 @@ pub(crate) struct Waiting {
 }
 
 impl Waiting {
-    /// Keeps `count` datagrams of `batch` from number `first` on, which came at `since`, and at most `limit` bytes in
-    /// all. Returns how many datagrams were dropped for want of room.
+    /// Keeps `count` datagrams of `batch` from number `first` on, which came at `since`, and at
+    /// most `limit` bytes in all. Returns how many datagrams were dropped for want of room.
     pub(crate) fn keep(
         &mut self,
         since: Time,

@@ -1,4 +1,5 @@
-//! QUIC connections keep to one path until the server has confirmed their handshake, also where packets are lost.
+//! QUIC connections keep to one path until the server has confirmed their handshake, also where
+//! packets are lost.
 
 mod world;
 
@@ -34,8 +35,8 @@ fn is_long(datagram: &[u8]) -> bool {
     datagram[0] & 0x80 != 0
 }
 
-/// A server of one connection: sends early short headers as soon as it may (the hard case), says so once it is confirmed,
-/// and then answers to the newest address.
+/// A server of one connection: sends early short headers as soon as it may (the hard case), says so
+/// once it is confirmed, and then answers to the newest address.
 #[derive(Default)]
 struct QuicServer {
     confirmed: Option<Time>,
@@ -62,7 +63,8 @@ impl Server for QuicServer {
     }
 }
 
-/// A client: sends its first flight and its last until each is answered, every 60 ms, and data every 4 ms in between.
+/// A client: sends its first flight and its last until each is answered, every 60 ms, and data
+/// every 4 ms in between.
 fn connect(world: &mut World<QuicServer>, end: Time) {
     let mut tick = 0u64;
     while world.now < end {

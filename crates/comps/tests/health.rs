@@ -31,7 +31,8 @@ fn ups<S: Server>(world: &World<S>) -> Vec<(Time, u16)> {
     world.events.iter().filter_map(up).collect()
 }
 
-/// Cuts path 1 from 2 s to 8 s while a client sends every 5 ms; returns when it was left and taken back.
+/// Cuts path 1 from 2 s to 8 s while a client sends every 5 ms; returns when it was left and taken
+/// back.
 fn cut_and_restore(every: &str, links: &[Settings]) -> (Time, Time) {
     let mut world = World::with_links(config(3, "round-robin", every), Follower::default(), links);
     world.stream(client(0), 5 * MS, ms(2000));
@@ -65,7 +66,8 @@ fn a_path_slower_than_the_others_comes_back_too() {
     assert!(up <= ms(12_000), "a copy must outrun its original by 25 ms: back at {up:?}");
 }
 
-/// Follows its client like [`Follower`], but answers only what begins with 0xaa: Mosh does not answer acknowledgements.
+/// Follows its client like [`Follower`], but answers only what begins with 0xaa: Mosh does not
+/// answer acknowledgements.
 #[derive(Default)]
 struct Choosy {
     newest: Option<Seen>,
@@ -219,7 +221,8 @@ fn what_waits_too_long_is_dropped() {
 fn idle_paths_are_kept_open_only_by_copies_of_the_sessions_own_keep_alives() {
     let mut world = World::new(config(3, "round-robin", "never"), Follower::default());
     world.stream(client(0), 10 * MS, ms(500));
-    // Path 0 breaks for a moment, so that path 1 gets a mapping that is worth keeping; path 2 has none.
+    // Path 0 breaks for a moment, so that path 1 gets a mapping that is worth keeping; path 2 has
+    // none.
     world.tell(Input::Path { path: PathId(0), broken: Some(DownReason::Interface) });
     world.stream(client(0), 10 * MS, ms(1000));
     world.tell(Input::Path { path: PathId(0), broken: None });

@@ -1,4 +1,5 @@
-//! `Config::in_order`: what a server sends by one path after another reaches the client in that order.
+//! `Config::in_order`: what a server sends by one path after another reaches the client in that
+//! order.
 
 mod world;
 
@@ -44,7 +45,8 @@ fn world(in_order: Option<Duration>) -> World<Sender> {
     World::with_links(config, Sender::default(), &[slow, link(), link()])
 }
 
-/// A second of a download, a datagram each millisecond. Gives the numbers as the client got them, and the latest delay.
+/// A second of a download, a datagram each millisecond. Gives the numbers as the client got them,
+/// and the latest delay.
 fn download(world: &mut World<Sender>) -> (Vec<u64>, Duration) {
     let mut sent = Vec::new();
     for each in 0..1_000 {
@@ -96,8 +98,8 @@ fn what_is_allowed_is_kept() {
     assert!(slowest <= 31 * MS, "the slow path itself needs 30: {slowest:?}");
 }
 
-/// Two paths alike; the client has moved to the second, and the server has heard it but not answered there. The ends that
-/// it has heard.
+/// Two paths alike; the client has moved to the second, and the server has heard it but not
+/// answered there. The ends that it has heard.
 fn about_to_move() -> (World<Sender>, Seen, Seen) {
     let mut world = World::with_links(
         Config { in_order: Some(30 * MS), ..config(2, "round-robin", "100ms") },
@@ -128,13 +130,15 @@ fn a_probe_on_the_path_that_was_left_does_not_overtake_what_was_sent_before() {
     let (mut world, old, new) = about_to_move();
     world.answer(new, full(1));
     world.run_until(Time::from_millis(150));
-    // Seven full packets take 0.7 ms at 100 Mbit/s; a short one by the other path would be there first.
+    // Seven full packets take 0.7 ms at 100 Mbit/s; a short one by the other path would be there
+    // first.
     (2..=8).for_each(|each| world.answer(new, full(each)));
     world.answer(old, sized(43, 9));
     assert_eq!(arrived(&mut world), [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]);
 }
 
-/// Whether three that were sent later came before another: what QUIC takes for a loss (RFC 9002, section 6.1.1).
+/// Whether three that were sent later came before another: what QUIC takes for a loss (RFC 9002,
+/// section 6.1.1).
 fn looks_lost(numbers: &[u64]) -> bool {
     let mut highest = 0;
     numbers.iter().any(|&number| {

@@ -13,12 +13,13 @@ use world::{Seen, Server, World, client, config};
 
 /// Bytes of a datagram of the download.
 const SIZE: usize = 1250;
-/// Datagrams under way: more than both paths hold without their queues, less than one holds with its.
+/// Datagrams under way: more than both paths hold without their queues, less than one holds with
+/// its.
 const WINDOW: usize = 1700;
 const ONE_WAY: Duration = Duration::from_millis(60);
 
-/// Sends a window to the address of the newest datagram, then a datagram for each that comes: a bulk
-/// transfer whose congestion window has grown until the queues are full.
+/// Sends a window to the address of the newest datagram, then a datagram for each that comes: a
+/// bulk transfer whose congestion window has grown until the queues are full.
 #[derive(Default)]
 struct Bulk {
     newest: Option<(u64, Seen)>,

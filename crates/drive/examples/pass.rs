@@ -1,9 +1,10 @@
-//! What system calls cost a process that takes bytes from one TCP connection and gives them to another, as a relay does:
-//! `pass [MEGABYTES [RUNS]]`.
+//! What system calls cost a process that takes bytes from one TCP connection and gives them to
+//! another, as a relay does: `pass [MEGABYTES [RUNS]]`.
 //!
-//! Three ways take turns, with pieces of several sizes: blocking reads and writes; an epoll that is asked before each read (what
-//! `anabranch relay` does); and io_uring, where one call hands in the write of a piece and the read of the next and waits for both.
-//! What is told is CPU of the passing thread: on loopback it has the senders' half of TCP and, in its writes, the receiver's.
+//! Three ways take turns, with pieces of several sizes: blocking reads and writes; an epoll that is
+//! asked before each read (what `anabranch relay` does); and io_uring, where one call hands in the
+//! write of a piece and the read of the next and waits for both. What is told is CPU of the passing
+//! thread: on loopback it has the senders' half of TCP and, in its writes, the receiver's.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -14,7 +15,8 @@ use anabranch_drive::poller::Poller;
 use io_uring::{IoUring, opcode, squeue, types};
 use rustix::time::{ClockId, clock_gettime};
 
-/// Bytes that are taken at once, at most: a cell, a page, TLS's longest record, and two and four of them.
+/// Bytes that are taken at once, at most: a cell, a page, TLS's longest record, and two and four of
+/// them.
 const PIECES: [usize; 5] = [514, 4 << 10, 16 << 10, 32 << 10, 64 << 10];
 
 /// How bytes are passed: from one, to the other, so many, in pieces of at most so many.
@@ -87,7 +89,8 @@ fn polled(from: &mut TcpStream, to: &mut TcpStream, bytes: usize, piece: usize) 
         poller.wait(None)?.count();
         match from.read(&mut buffer) {
             Ok(count) => {
-                // It blocks where the receiver is slow: a relay would wait for that in the same epoll.
+                // It blocks where the receiver is slow: a relay would wait for that in the same
+                // epoll.
                 to.write_all(&buffer[..some(count)?])?;
                 left -= count;
             }
@@ -133,8 +136,9 @@ fn ringed(from: &mut TcpStream, to: &mut TcpStream, bytes: usize, piece: usize) 
 /// Hands in calls and waits for all of them; what each returned.
 #[allow(unsafe_code, reason = "the kernel is handed addresses of buffers")]
 fn run(ring: &mut IoUring, calls: &[squeue::Entry]) -> io::Result<Vec<(u64, usize)>> {
-    // SAFETY: the buffers that the entries name belong to the caller, who neither moves nor looks at them before this returns; and it
-    // does not return before the kernel has told the end of each.
+    // SAFETY: the buffers that the entries name belong to the caller, who neither moves nor looks
+    // at them before this returns; and it does not return before the kernel has told the end of
+    // each.
     unsafe { ring.submission().push_multiple(calls) }.map_err(io::Error::other)?;
     let mut results = Vec::with_capacity(calls.len());
     while results.len() < calls.len() {

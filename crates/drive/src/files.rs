@@ -1,4 +1,5 @@
-//! How many files the process may have open (each socket is one), and what is done with newcomers when none is left.
+//! How many files the process may have open (each socket is one), and what is done with newcomers
+//! when none is left.
 
 use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -27,8 +28,8 @@ pub fn ran_out(error: &io::Error) -> bool {
     [Errno::MFILE, Errno::NFILE].iter().any(|no| error.raw_os_error() == Some(no.raw_os_error()))
 }
 
-/// A file that is given up where no other is left, so that who wants to come in can be taken and turned away. Left waiting, they would keep
-/// their listener ready, and the program busy.
+/// A file that is given up where no other is left, so that who wants to come in can be taken and
+/// turned away. Left waiting, they would keep their listener ready, and the program busy.
 pub struct Spare(Option<OwnedFd>);
 
 impl Spare {

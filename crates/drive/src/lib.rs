@@ -2,15 +2,16 @@
 //!
 //! A core decides, this crate does. The tour, by what a user runs:
 //!
-//! * **The splitter.** [`split`] is its driver around `anabranch_comps::Core`. [`paths`] reads what a
-//!   user calls a path and finds its way out of this machine; [`socks`] is the paths by proxies.
+//! * **The splitter.** [`split`] is its driver around `anabranch_comps::Core`. [`paths`] reads what
+//!   a user calls a path and finds its way out of this machine; [`socks`] is the paths by proxies.
 //!   [`udp`] carries datagrams in batches. [`wg_quick`] and [`mosh`] prepare a user's own tunnel or
 //!   login. [`target`] is a host and a port as users write them.
 //! * **A far end.** [`merge`] is the driver around `anabranch_tunnel::Far`, in front of a server;
 //!   [`far_end`] is what both ends are told, key files above all.
-//! * **Any program** (`--tun`). [`tun`] is the interface, [`packet`] what comes by it, [`steer`] leads
-//!   traffic into it and undoes that, [`netlink`] asks and tells the kernel.
-//! * **The onion network.** [`onion`] has the loops of client, relay and authority, and their files.
+//! * **Any program** (`--tun`). [`tun`] is the interface, [`packet`] what comes by it, [`steer`]
+//!   leads traffic into it and undoes that, [`netlink`] asks and tells the kernel.
+//! * **The onion network.** [`onion`] has the loops of client, relay and authority, and their
+//!   files.
 //! * **What observers see.** [`capture`] writes it down for each path; [`metrics`] counts for
 //!   Prometheus, and [`status`] tells a run's owner how it goes.
 //! * **An emulated network.** [`emulate`] makes hosts of namespaces and links of

@@ -1,8 +1,9 @@
 //! What runs of ours tell of themselves to their owner: a Unix socket of each, of mode 0600.
 //!
-//! The sockets lie beside root's locks in `/run/anabranch`, in the folder that systemd gives a service
-//! (`RUNTIME_DIRECTORY`), or in `anabranch` below the user's own (`XDG_RUNTIME_DIR`). Who connects
-//! reads one text and its end. Nothing is read from him, so that nothing can be changed by it.
+//! The sockets lie beside root's locks in `/run/anabranch`, in the folder that systemd gives a
+//! service (`RUNTIME_DIRECTORY`), or in `anabranch` below the user's own (`XDG_RUNTIME_DIR`). Who
+//! connects reads one text and its end. Nothing is read from him, so that nothing can be changed by
+//! it.
 
 use std::env;
 use std::ffi::OsString;
@@ -37,7 +38,8 @@ pub struct Board {
 }
 
 impl Board {
-    /// A socket for a run of this kind, such as `split`; `None` where its user has no folder for it.
+    /// A socket for a run of this kind, such as `split`; `None` where its user has no folder for
+    /// it.
     ///
     /// # Errors
     /// The folder or the socket cannot be made, or no thread can be had.

@@ -140,8 +140,8 @@ impl<I: Name> Guards<I> {
         self.sample.iter().map(|guard| guard.kept.over_at(&self.params)).min()
     }
 
-    /// Guards for the legs of a circuit, one for each of `keys` and none twice. In use are the first
-    /// primary guards that may be reached and that `avoid` does not name, as many as
+    /// Guards for the legs of a circuit, one for each of `keys` and none twice. In use are the
+    /// first primary guards that may be reached and that `avoid` does not name, as many as
     /// `guard-n-primary-guards-to-use` or the legs, whichever is more: the legs take all of them,
     /// best first, or by lot where there are more than legs. Beyond those others of the sample, as
     /// guard-spec 4.6 has it. Fewer if there are no more. A client whose circuits have several legs

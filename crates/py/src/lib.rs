@@ -1,8 +1,9 @@
-//! The schedulers and the trace splitter of `anabranch-multipath`, Maybenot, and the anonymity analysis, for Python: module
-//! `anabranch._core`.
+//! The schedulers and the trace splitter of `anabranch-multipath`, Maybenot, and the anonymity
+//! analysis, for Python: module `anabranch._core`.
 //!
-//! Nothing is decided here. Arrays are NumPy's, one-dimensional and contiguous; every error of the core becomes a
-//! `ValueError` with its message; the interpreter lock is released while traces are split.
+//! Nothing is decided here. Arrays are NumPy's, one-dimensional and contiguous; every error of the
+//! core becomes a `ValueError` with its message; the interpreter lock is released while traces are
+//! split.
 
 mod anonymity;
 mod draws;
@@ -15,7 +16,8 @@ use pyo3::prelude::*;
 /// Name, syntax, one line of help and published run length of a family of schedulers.
 type Described = (&'static str, &'static str, &'static str, Option<&'static str>);
 
-/// Seconds: no packet of the lab is later, so that sums, 32-bit floats and a `Duration` hold every time; 1970 is earlier.
+/// Seconds: no packet of the lab is later, so that sums, 32-bit floats and a `Duration` hold every
+/// time; 1970 is earlier.
 const LATEST: f64 = 1e10;
 
 /// What Python imports as `anabranch._core`; the types are in `lab/src/anabranch/_core.pyi`.

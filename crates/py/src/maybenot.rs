@@ -1,8 +1,9 @@
 //! Maybenot machines at both ends of a recorded trace, as Maybenot's own simulator runs them.
 //!
-//! The simulator is given the packets of the trace at the moments at which the client saw them, and answers with what the
-//! client sees once the machines pad and block. It panics where it finds itself in a state that it takes for a bug, and so do the
-//! makers of machines; such a panic becomes an error, as the machines that led there are the user's.
+//! The simulator is given the packets of the trace at the moments at which the client saw them, and
+//! answers with what the client sees once the machines pad and block. It panics where it finds
+//! itself in a state that it takes for a bug, and so do the makers of machines; such a panic
+//! becomes an error, as the machines that led there are the user's.
 
 use std::cell::Cell;
 use std::panic::{self, AssertUnwindSafe, catch_unwind};
@@ -29,7 +30,8 @@ const SERIALISED: &str = "02";
 /// What stands in `origin` for a padding packet.
 const PADDING: i64 = -1;
 
-/// What the client sees: times (float64), origins (int64) and directions (bool, true is up) of all packets.
+/// What the client sees: times (float64), origins (int64) and directions (bool, true is up) of all
+/// packets.
 type Seen<'py> = (Bound<'py, PyArray1<f64>>, Bound<'py, PyArray1<i64>>, Bound<'py, PyArray1<bool>>);
 
 /// Refuses machines that cannot be read or made.
@@ -40,12 +42,14 @@ pub(crate) fn maybenot_check(machines: Vec<String>) -> PyResult<()> {
 
 /// A trace as it is seen at the client when `client` and `server` run machines.
 ///
-/// `times` are float64 seconds, sorted; `up` says which packets the client sends. A machine is serialised (`02eNp...`) or one
-/// of maybenot-machines by its name and numbers (`front 1700 1000000 14000000 50`), which may draw numbers of its own.
-/// `delay` is the way from client to server in seconds, `pps` the most packets a second that go without more delay.
+/// `times` are float64 seconds, sorted; `up` says which packets the client sends. A machine is
+/// serialised (`02eNp...`) or one of maybenot-machines by its name and numbers (`front 1700 1000000
+/// 14000000 50`), which may draw numbers of its own. `delay` is the way from client to server in
+/// seconds, `pps` the most packets a second that go without more delay.
 ///
-/// In the answer, `origin` is the place in `times` of a real packet, and -1 for padding. The real packets of a direction never
-/// overtake each other. A packet that was not delayed keeps its time bit by bit. Gives up after `most_events` steps.
+/// In the answer, `origin` is the place in `times` of a real packet, and -1 for padding. The real
+/// packets of a direction never overtake each other. A packet that was not delayed keeps its time
+/// bit by bit. Gives up after `most_events` steps.
 #[pyfunction]
 #[pyo3(signature = (times, up, client, server, seed, delay, pps=None, most_events=2_000_000))]
 #[expect(clippy::too_many_arguments, reason = "options of one simulation")]
@@ -112,7 +116,8 @@ impl<'a> Trace<'a> {
         Ok(seen)
     }
 
-    /// The packets as the applications of both ends send them, so that the client sees them at their times.
+    /// The packets as the applications of both ends send them, so that the client sees them at
+    /// their times.
     fn queue(&self, start: Instant, delay: Duration) -> SimQueue {
         let mut queue = SimQueue::new();
         for (place, &up) in self.up.iter().enumerate() {
@@ -150,7 +155,8 @@ impl<'a> Trace<'a> {
         (0..self.up.len()).filter(move |&place| self.up[place] == up)
     }
 
-    /// Back to seconds; a packet that was not delayed has its own time, which nanoseconds may have rounded.
+    /// Back to seconds; a packet that was not delayed has its own time, which nanoseconds may have
+    /// rounded.
     fn seconds(&self, origin: Option<usize>, since: Duration) -> f64 {
         match origin {
             Some(place) if since == self.since_first(place) => self.times[place],
@@ -159,7 +165,8 @@ impl<'a> Trace<'a> {
     }
 }
 
-/// Room before the first packet: packets of the server leave it a delay earlier than the client sees them.
+/// Room before the first packet: packets of the server leave it a delay earlier than the client
+/// sees them.
 const ORIGIN: Duration = Duration::from_secs(3600);
 
 /// Whether a packet that passes the client's network interface goes up; `None` for other events.
@@ -179,7 +186,8 @@ fn arguments(seed: u64, delay: f64, pps: Option<u32>, most: usize) -> PyResult<S
     if pps == Some(0) || most == 0 {
         return Err(PyValueError::new_err("pps and the number of steps: give at least 1"));
     }
-    // Without a number the simulator would take one from a trace that it parsed itself; ours is built without a limit.
+    // Without a number the simulator would take one from a trace that it parsed itself; ours is
+    // built without a limit.
     let network = Network::new(delay, Some(pps.unwrap_or(u32::MAX) as usize));
     let mut args = SimulatorArgs::new(network, 0, true);
     args.only_client_events = true;
@@ -229,8 +237,9 @@ pub(crate) fn hush_caught_panics() {
     }));
 }
 
-/// Most states of a FRONT machine. Each has an equal part of the area under a curve that maybenot-machines cuts off where
-/// 1/2,981 of it is left: it would look for the last of more states for ever.
+/// Most states of a FRONT machine. Each has an equal part of the area under a curve that
+/// maybenot-machines cuts off where 1/2,981 of it is left: it would look for the last of more
+/// states for ever.
 const FRONT_STATES: usize = 2_900;
 
 /// Refuses numbers with which maybenot-machines would panic or never end.

@@ -11,7 +11,8 @@ use pyo3::prelude::*;
 
 /// How traces are split; see `anabranch.splitting.Split` for the form that people use.
 ///
-/// Loads lie one after the other in flat arrays: load k has the packets `offsets[k]` to `offsets[k + 1]`.
+/// Loads lie one after the other in flat arrays: load k has the packets `offsets[k]` to `offsets[k
+/// + 1]`.
 #[pyclass(frozen, module = "anabranch._core")]
 pub(crate) struct TraceSplit {
     core: trace::TraceSplit,
@@ -22,8 +23,8 @@ type Seen<'py> = (Bound<'py, PyArray1<i64>>, Bound<'py, PyArray1<f64>>);
 
 #[pymethods]
 impl TraceSplit {
-    /// `mode` is "together", "follow", "follow:20ms" or "independent"; `delays` holds (up, down) in seconds for each path, or
-    /// nothing; `draw` is "load", "session:20" or "silence:1s".
+    /// `mode` is "together", "follow", "follow:20ms" or "independent"; `delays` holds (up, down) in
+    /// seconds for each path, or nothing; `draw` is "load", "session:20" or "silence:1s".
     #[new]
     #[pyo3(signature = (schedule, every, paths, mode="together", seed=0, delays=None, draw="load"))]
     fn new(
@@ -58,8 +59,8 @@ impl TraceSplit {
 
     /// The path of each packet (int16) in split number `replica` of each load.
     ///
-    /// `load` (int64) and `run` (int32) name the loads, `offsets` (int64) bounds them, `times` (float64, seconds) and
-    /// `sizes` (int32, + up, - down) are theirs.
+    /// `load` (int64) and `run` (int32) name the loads, `offsets` (int64) bounds them, `times`
+    /// (float64, seconds) and `sizes` (int32, + up, - down) are theirs.
     #[pyo3(signature = (load, run, offsets, times, sizes, replica=0))]
     #[expect(clippy::too_many_arguments, reason = "columns of one table")]
     fn assign<'py>(
@@ -84,8 +85,9 @@ impl TraceSplit {
         Ok(paths.into_pyarray(py))
     }
 
-    /// The order (int64, places in the flat arrays) in which each load's packets are seen behind their paths' delays,
-    /// and the times (float64) then. `paths` (int16) is what `assign` returned.
+    /// The order (int64, places in the flat arrays) in which each load's packets are seen behind
+    /// their paths' delays, and the times (float64) then. `paths` (int16) is what `assign`
+    /// returned.
     fn delay<'py>(
         &self,
         py: Python<'py>,

@@ -28,7 +28,8 @@ const MEMORY: usize = 128 << 20;
 const AT_ONCE: usize = 16;
 /// Between two lines of numbers.
 const PERIOD: Duration = Duration::from_secs(1);
-/// Threads of directories end by themselves once their clients have; no request of theirs takes longer.
+/// Threads of directories end by themselves once their clients have; no request of theirs takes
+/// longer.
 const LAST_REQUESTS: Duration = Duration::from_secs(60);
 
 /// How many, of which network, and where.

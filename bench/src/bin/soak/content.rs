@@ -1,4 +1,5 @@
-//! The bytes of a stream: made from its number on either side, so that no side takes the other's word for them.
+//! The bytes of a stream: made from its number on either side, so that no side takes the other's
+//! word for them.
 
 use std::io::{self, Read};
 

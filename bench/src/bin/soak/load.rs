@@ -17,7 +17,8 @@ use super::tell;
 
 /// The largest stream.
 const LARGEST: f64 = 4.0 * 1024.0 * 1024.0;
-/// Streams that last: so many bytes in so many seconds, at most, and no longer than a quarter of all.
+/// Streams that last: so many bytes in so many seconds, at most, and no longer than a quarter of
+/// all.
 const DRIPPED: u64 = 100_000;
 const LASTING: u64 = 120;
 /// A slow program takes a piece of 16 KiB in so long: 320 KiB a second.
@@ -110,7 +111,8 @@ impl User {
         Ok(())
     }
 
-    /// What it wants next. Sizes are as likely between 1 and 10 bytes as between 100,000 and a million.
+    /// What it wants next. Sizes are as likely between 1 and 10 bytes as between 100,000 and a
+    /// million.
     fn wish(&mut self, number: u64) -> Wish {
         let length = LARGEST.powf(self.fraction()) as u64;
         let kind = self.below(20);

@@ -1,9 +1,11 @@
-//! The two sides of a soak of the onion network (`bench/soak.py`, which starts the network itself and judges):
+//! The two sides of a soak of the onion network (`bench/soak.py`, which starts the network itself
+//! and judges):
 //!
-//! * `soak clients`: many complete clients in this process, each as `anabranch client` runs one: an event loop and a
-//!   directory client on threads of their own, guards and documents in a folder of its own, a SOCKS port of its own.
-//! * `soak load`: the programs of these clients and the server behind the exits, apart, so that what is measured of the
-//!   clients' process is theirs alone.
+//! * `soak clients`: many complete clients in this process, each as `anabranch client` runs one: an
+//!   event loop and a directory client on threads of their own, guards and documents in a folder of
+//!   its own, a SOCKS port of its own.
+//! * `soak load`: the programs of these clients and the server behind the exits, apart, so that
+//!   what is measured of the clients' process is theirs alone.
 
 mod clients;
 mod content;
@@ -20,7 +22,8 @@ use cap::Cap;
 use clap::Parser;
 use serde::Serialize;
 
-/// The system's allocator, with an account of what is in use: the kernel's tells also of what the allocator keeps for later.
+/// The system's allocator, with an account of what is in use: the kernel's tells also of what the
+/// allocator keeps for later.
 #[global_allocator]
 static HEAP: Cap<System> = Cap::new(System, usize::MAX);
 

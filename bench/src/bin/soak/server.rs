@@ -1,7 +1,9 @@
-//! What stands behind the exits: content by number, at once or drop by drop, and the hash of what is brought.
+//! What stands behind the exits: content by number, at once or drop by drop, and the hash of what
+//! is brought.
 //!
-//! A request is a line: `get NUMBER LENGTH`, `drip NUMBER LENGTH SECONDS` or `put NUMBER LENGTH` with so many bytes behind
-//! it. After its answer the server closes, so that the end of a stream is seen, too.
+//! A request is a line: `get NUMBER LENGTH`, `drip NUMBER LENGTH SECONDS` or `put NUMBER LENGTH`
+//! with so many bytes behind it. After its answer the server closes, so that the end of a stream is
+//! seen, too.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};

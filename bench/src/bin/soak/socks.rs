@@ -1,4 +1,5 @@
-//! A program's side of SOCKS5 (RFC 1928), with a user name (RFC 1929) where streams are to be apart from others.
+//! A program's side of SOCKS5 (RFC 1928), with a user name (RFC 1929) where streams are to be apart
+//! from others.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;

@@ -19,10 +19,10 @@ use work::{Face, Work};
 /// Emulate a network on this machine: hosts, links with rate, delay, loss and queue, and programs
 ///
 /// Hosts are network namespaces without names; enter one with `nsenter --net=PATH`. The network
-/// ends when all programs have that it waits for: those of the topology, and COMMAND. Without any it
-/// ends on SIGINT, SIGTERM, or the end of standard input (with --json). Programs that still run then
-/// are told to end (SIGTERM), and killed two seconds later. Nothing is left of the network and its
-/// programs when this process ends, in whatever way.
+/// ends when all programs have that it waits for: those of the topology, and COMMAND. Without any
+/// it ends on SIGINT, SIGTERM, or the end of standard input (with --json). Programs that still run
+/// then are told to end (SIGTERM), and killed two seconds later. Nothing is left of the network and
+/// its programs when this process ends, in whatever way.
 ///
 /// Exit status: that of COMMAND; 1 if another program did not do as the topology expects.
 #[derive(Args)]
@@ -30,7 +30,8 @@ use work::{Face, Work};
 pub(crate) struct EmulateArgs {
     #[command(subcommand)]
     action: Option<Action>,
-    /// The network, in TOML: [[host]], [[link]], [[event]] and [[program]] tables (docs/emulator.md)
+    /// The network, in TOML: [[host]], [[link]], [[event]] and [[program]] tables
+    /// (docs/emulator.md)
     #[arg(required = true, value_name = "TOPOLOGY.toml")]
     topology: Option<PathBuf>,
     /// Speak JSON lines: events on standard output, commands on standard input

@@ -80,8 +80,8 @@ impl Work {
         verdict(&jobs, &ends)
     }
 
-    /// Ends the programs and shows what they tell meanwhile; without a face, nobody listens. How each
-    /// ended.
+    /// Ends the programs and shows what they tell meanwhile; without a face, nobody listens. How
+    /// each ended.
     fn stop(
         &self,
         programs: Programs,

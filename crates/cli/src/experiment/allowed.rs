@@ -11,8 +11,8 @@ use crate::sudo;
 /// An option, and the folder that it names.
 pub(super) type Folder = (&'static str, PathBuf);
 
-/// Refuses whoever is not root, with the line that does the same as root; `folders` are those that root, who has a home
-/// of its own, would look for elsewhere.
+/// Refuses whoever is not root, with the line that does the same as root; `folders` are those that
+/// root, who has a home of its own, would look for elsewhere.
 ///
 /// # Errors
 /// Misuse.

@@ -1,4 +1,5 @@
-//! How far an experiment is: a line that changes on a terminal, a line for each measurement elsewhere.
+//! How far an experiment is: a line that changes on a terminal, a line for each measurement
+//! elsewhere.
 
 use std::io::{self, IsTerminal, Write};
 use std::time::Duration;

@@ -1,4 +1,5 @@
-//! `anabranch experiment`: measurements on emulated networks that take hours, and go on where they were stopped.
+//! `anabranch experiment`: measurements on emulated networks that take hours, and go on where they
+//! were stopped.
 
 mod allowed;
 mod anonymity;
@@ -14,10 +15,12 @@ use clap::{Args, Subcommand};
 
 use crate::failure::Failure;
 
-/// Measure what the papers measured, on emulated networks with unaltered software, or on consensuses
+/// Measure what the papers measured, on emulated networks with unaltered software, or on
+/// consensuses
 ///
-/// An experiment is a folder: what was measured so far, and what came of it as Parquet and as one HTML page. The
-/// same command goes on where it was stopped; at most the measurement under way is lost.
+/// An experiment is a folder: what was measured so far, and what came of it as Parquet and as one
+/// HTML page. The same command goes on where it was stopped; at most the measurement under way is
+/// lost.
 #[derive(Args)]
 pub(crate) struct ExperimentArgs {
     #[command(subcommand)]
@@ -36,7 +39,8 @@ impl ExperimentArgs {
     /// Runs the experiment to its end, or until it is told to stop.
     ///
     /// # Errors
-    /// Misuse if the machine lacks something (then nothing was created), trouble if not all could be measured.
+    /// Misuse if the machine lacks something (then nothing was created), trouble if not all could
+    /// be measured.
     pub(crate) fn run(self) -> Result<(), Failure> {
         match self.which {
             Which::Overhead(args) => args.run(),

@@ -1,5 +1,5 @@
-//! Man pages of section 5: one for each kind of TOML file, made of the command line's own definition
-//! (a file's keys are the flags' names) and of the example that is shipped.
+//! Man pages of section 5: one for each kind of TOML file, made of the command line's own
+//! definition (a file's keys are the flags' names) and of the example that is shipped.
 
 use std::fs;
 use std::io;

@@ -1,4 +1,5 @@
-//! `anabranch generate`: what packagers and shells want, made from the command line's own definition.
+//! `anabranch generate`: what packagers and shells want, made from the command line's own
+//! definition.
 
 mod files;
 mod man;
@@ -26,7 +27,8 @@ enum What {
     /// Print the completions of a shell
     ///
     /// Bash reads them from ~/.local/share/bash-completion/completions/anabranch, fish from
-    /// ~/.config/fish/completions/anabranch.fish, zsh from a file _anabranch in a folder of its $fpath.
+    /// ~/.config/fish/completions/anabranch.fish, zsh from a file _anabranch in a folder of its
+    /// $fpath.
     Completions {
         /// The shell
         shell: Shell,

@@ -25,8 +25,8 @@ pub(crate) fn lane(path: i16, name: &str, remark: &str, drawing: &Markup) -> Mar
     }
 }
 
-/// A drawing as wide as there is room, with `width` by 100 units of its own. `shapes` are SVG elements made of
-/// numbers and of escaped text only.
+/// A drawing as wide as there is room, with `width` by 100 units of its own. `shapes` are SVG
+/// elements made of numbers and of escaped text only.
 pub(crate) fn drawing(class: &str, width: f64, title: &str, grid: &[f64], shapes: &str) -> Markup {
     html! {
         svg.plot.(class) role="img" preserveAspectRatio="none" viewBox={ "0 0 " (number(width)) " 100" } {
@@ -38,8 +38,8 @@ pub(crate) fn drawing(class: &str, width: f64, title: &str, grid: &[f64], shapes
     }
 }
 
-/// A bar that stands on the base line of a [`drawing`], from `x` on, `height` of 100 high; with a title, where it has
-/// one to tell.
+/// A bar that stands on the base line of a [`drawing`], from `x` on, `height` of 100 high; with a
+/// title, where it has one to tell.
 pub(crate) fn bar(path: i16, (x, width): (f64, f64), height: f64, title: Option<&str>) -> String {
     let top = number(100.0 - height);
     html! {

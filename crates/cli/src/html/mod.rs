@@ -1,7 +1,9 @@
-//! What all HTML pages share: the frame, the style, the figures. No script, no network, no other file.
+//! What all HTML pages share: the frame, the style, the figures. No script, no network, no other
+//! file.
 //!
-//! HTML comes from maud, which escapes every text. The figures are SVG made here: chart libraries fix colours and
-//! sizes of text in the picture, so that it would neither follow a dark theme nor be legible on a phone.
+//! HTML comes from maud, which escapes every text. The figures are SVG made here: chart libraries
+//! fix colours and sizes of text in the picture, so that it would neither follow a dark theme nor
+//! be legible on a phone.
 
 pub(crate) mod figures;
 
@@ -58,8 +60,8 @@ pub(crate) fn is_ours(page: &Path) -> bool {
     read.is_ok() && String::from_utf8_lossy(&head).contains(MARK)
 }
 
-/// A name from data, as a terminal or a page may show it: what controls either, or turns the direction of writing,
-/// is spelt out, and what is too long is cut.
+/// A name from data, as a terminal or a page may show it: what controls either, or turns the
+/// direction of writing, is spelt out, and what is too long is cut.
 pub(crate) fn legible(name: &str) -> String {
     const LONGEST: usize = 60;
     let turns = |c: char| matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');

@@ -37,8 +37,8 @@ EXIT CODES
 
 /// Merge what splitters before it have split, in front of unaltered servers: the far end
 ///
-/// Between a splitter with --key and this, the whole of each datagram is encrypted anew, whatever it
-/// carries, and packets are numbered so that nobody between sees it: no path shows what went by
+/// Between a splitter with --key and this, the whole of each datagram is encrypted anew, whatever
+/// it carries, and packets are numbered so that nobody between sees it: no path shows what went by
 /// another. Both ends put datagrams in order. Strangers get no answer.
 #[derive(clap::Args)]
 #[command(after_long_help = EXAMPLES, after_help = "--help shows examples.")]

@@ -17,8 +17,8 @@ use crate::split;
 
 /// Runs the splitter and, as soon as it listens, the client; both end with the client.
 ///
-/// Signals that would end us are handed to the client, which says goodbye to the server while the splitter
-/// still carries it.
+/// Signals that would end us are handed to the client, which says goodbye to the server while the
+/// splitter still carries it.
 pub(super) fn run(
     client: &Client,
     key: &Key,

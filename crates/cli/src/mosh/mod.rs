@@ -42,8 +42,8 @@ EXIT CODES
 
 /// Log in by Mosh, over several paths
 ///
-/// Logs in by ssh as mosh does, starts mosh-server there, and runs the unaltered mosh-client here, with the
-/// splitter between the two. The splitter says nothing while mosh-client has the terminal.
+/// Logs in by ssh as mosh does, starts mosh-server there, and runs the unaltered mosh-client here,
+/// with the splitter between the two. The splitter says nothing while mosh-client has the terminal.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES, after_help = "--help shows examples.")]
 pub(crate) struct MoshArgs {
@@ -229,8 +229,8 @@ impl MoshArgs {
         split::settings(options)
     }
 
-    /// Whether the address that the session will go to can be told before the login. What ssh makes of a
-    /// name cannot.
+    /// Whether the address that the session will go to can be told before the login. What ssh makes
+    /// of a name cannot.
     fn knows_server(&self, host: &str) -> bool {
         match self.remote_ip {
             How::Local => true,

@@ -16,7 +16,8 @@ const KEPT: usize = 10;
 /// What is done once the splitter listens.
 type Begin<'s> = Box<dyn FnOnce(&Listening) + 's>;
 
-/// A screen that hands what happens to a log, if there is one, and remembers what has to be told later.
+/// A screen that hands what happens to a log, if there is one, and remembers what has to be told
+/// later.
 pub(super) struct Silent<'s> {
     log: Option<Box<dyn Screen>>,
     /// Begins the client once there is something to speak to.

@@ -1,5 +1,5 @@
-//! The options of `anabranch split` that `anabranch mosh` has too: the same definition, less what a login
-//! decides itself.
+//! The options of `anabranch split` that `anabranch mosh` has too: the same definition, less what a
+//! login decides itself.
 
 use clap::{ArgMatches, Args, Command, FromArgMatches};
 

@@ -69,10 +69,12 @@ pub(super) const KEYS: &[&str] = &[
 
 /// Be the directory authority of an onion network of your own
 ///
-/// Takes the descriptors of relays, probes them, and publishes a signed consensus of those that run, in both flavours, for C tor and for
-/// anabranch. It is the only authority of its network: whoever is to be part of that gets the DirAuthority line that is printed at
-/// the start, and kept in DATA/authorities. Keys are made at the first start and kept in DATA/keys, in C tor's files: the network is lost
-/// with authority_identity_key. Relays, their pasts and the last consensus are kept in DATA as well; a restart serves that again.
+/// Takes the descriptors of relays, probes them, and publishes a signed consensus of those that
+/// run, in both flavours, for C tor and for anabranch. It is the only authority of its network:
+/// whoever is to be part of that gets the DirAuthority line that is printed at the start, and kept
+/// in DATA/authorities. Keys are made at the first start and kept in DATA/keys, in C tor's files:
+/// the network is lost with authority_identity_key. Relays, their pasts and the last consensus are
+/// kept in DATA as well; a restart serves that again.
 ///
 /// Everything can stand in a TOML file, by the flags' names. SIGHUP reads that file again: what can
 /// change without a restart does, from the next consensus on, the rest is named, and a mistake
@@ -99,28 +101,33 @@ pub(crate) struct AuthorityArgs {
     /// How to reach you, for the consensus
     #[arg(long)]
     contact: Option<String>,
-    /// Seconds from one consensus to the next; C tor takes less than 600 with TestingTorNetwork alone [default: 3600]
+    /// Seconds from one consensus to the next; C tor takes less than 600 with TestingTorNetwork
+    /// alone [default: 3600]
     #[arg(long, value_name = "SECONDS")]
     interval: Option<u64>,
     /// For how many intervals a consensus holds [default: 3]
     #[arg(long, value_name = "COUNT")]
     valid_intervals: Option<u64>,
-    /// Make the first consensus as soon as so many relays run [default: after two minutes, or one interval]
+    /// Make the first consensus as soon as so many relays run [default: after two minutes, or one
+    /// interval]
     #[arg(long, value_name = "RELAYS")]
     expect: Option<usize>,
     /// A parameter of the network, such as cc_alg=2 (repeatable)
     #[arg(long, value_name = "NAME=VALUE")]
     param: Vec<String>,
-    /// Bandwidths that somebody measured: a file as C tor's V3BandwidthsFile, read for each consensus
+    /// Bandwidths that somebody measured: a file as C tor's V3BandwidthsFile, read for each
+    /// consensus
     #[arg(long, value_name = "FILE")]
     bandwidths: Option<PathBuf>,
     /// Relays that are not taken, by fingerprint
     #[arg(long, value_name = "FINGERPRINT", value_delimiter = ',')]
     ban: Vec<String>,
-    /// How many relays of one address count; 0 for any number [default: 2; with --allow-private any number]
+    /// How many relays of one address count; 0 for any number [default: 2; with --allow-private any
+    /// number]
     #[arg(long, value_name = "RELAYS")]
     per_address: Option<usize>,
-    /// Days for which a signing key is certified; it is made anew a month before, or a third of them [default: 365]
+    /// Days for which a signing key is certified; it is made anew a month before, or a third of
+    /// them [default: 365]
     #[arg(long, value_name = "DAYS")]
     certified_days: Option<u64>,
     /// Call every relay that runs fast and stable: in networks that live for minutes

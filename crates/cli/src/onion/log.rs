@@ -1,5 +1,5 @@
-//! What a relay or an authority tells its operator: lines, or one JSON object a line. Threads of their own write them, so that nobody's circuits
-//! wait for whoever reads them, or does not.
+//! What a relay or an authority tells its operator: lines, or one JSON object a line. Threads of
+//! their own write them, so that nobody's circuits wait for whoever reads them, or does not.
 
 use std::fs::File;
 use std::io;
@@ -32,7 +32,8 @@ pub(super) struct Log {
 }
 
 impl Log {
-    /// As the flags want it, for a program of this name. Who runs goes on when nobody reads any more.
+    /// As the flags want it, for a program of this name. Who runs goes on when nobody reads any
+    /// more.
     ///
     /// # Errors
     /// The threads that write cannot be had.

@@ -1,4 +1,5 @@
-//! `anabranch client`, `anabranch relay`, `anabranch authority` and `anabranch up`: the onion network.
+//! `anabranch client`, `anabranch relay`, `anabranch authority` and `anabranch up`: the onion
+//! network.
 
 mod authority;
 mod client;

@@ -73,8 +73,8 @@ pub(super) const KEYS: &[&str] = &[
 
 /// Be a relay of the onion network: guard, middle or exit
 ///
-/// Speaks the Tor protocol. Keys are made at the first start and kept in --data, in C tor's files; a
-/// descriptor is published to the authorities. Without --exit no stream leaves by this relay.
+/// Speaks the Tor protocol. Keys are made at the first start and kept in --data, in C tor's files;
+/// a descriptor is published to the authorities. Without --exit no stream leaves by this relay.
 /// SIGTERM or SIGINT lets circuits finish for --grace seconds; a second one ends at once.
 ///
 /// Everything can stand in a TOML file, by the flags' names. SIGHUP reads that file and
@@ -105,7 +105,8 @@ pub(crate) struct RelayArgs {
     /// The fingerprints of your other relays
     #[arg(long, value_name = "FINGERPRINT", value_delimiter = ',')]
     family: Vec<String>,
-    /// A rule of the exit policy, such as 'accept *:443'; the first that matches counts (repeatable)
+    /// A rule of the exit policy, such as 'accept *:443'; the first that matches counts
+    /// (repeatable)
     #[arg(long, value_name = "RULE")]
     exit: Vec<String>,
     /// Bytes a second that all links together may carry, each way [default: 1073741824]
@@ -120,7 +121,8 @@ pub(crate) struct RelayArgs {
     /// Megabytes that waiting cells may take; then the longest waiting circuit goes [default: 512]
     #[arg(long, value_name = "MB")]
     memory: Option<usize>,
-    /// Threads that carry cells, each with its share of the links and of --memory [default: one for each core of the machine]
+    /// Threads that carry cells, each with its share of the links and of --memory [default: one for
+    /// each core of the machine]
     #[arg(long, value_name = "N")]
     threads: Option<NonZeroUsize>,
     /// Seconds that circuits may go on after the end was asked for [default: 30]

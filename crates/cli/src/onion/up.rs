@@ -30,27 +30,32 @@ const LOOPBACK: &str = "accept 127.0.0.0/8:*";
 
 /// Bring up an onion network in this process: an authority, seven relays and a client
 ///
-/// Needs no root and no configuration. Each node has a loopback address of its own (127.1.0.1 for the authority, 127.2.0.1 to 127.8.0.1
-/// for the relays, of which the last two are exits), and talks to the others by nothing but the Tor protocol. Exits connect to this
-/// machine alone, unless --exit says otherwise; they look any name up, as programs on this machine do. Keys are made at the first start and kept in --data.
+/// Needs no root and no configuration. Each node has a loopback address of its own (127.1.0.1 for
+/// the authority, 127.2.0.1 to 127.8.0.1 for the relays, of which the last two are exits), and
+/// talks to the others by nothing but the Tor protocol. Exits connect to this machine alone, unless
+/// --exit says otherwise; they look any name up, as programs on this machine do. Keys are made at
+/// the first start and kept in --data.
 ///
 /// SIGINT and SIGTERM end it, and so does the end of its terminal; SIGHUP does not: there is no
 /// file of settings to be read again.
 ///
-/// Stock tors and other anabranch clients and relays on this machine are welcome: --print-torrc prints what they need.
+/// Stock tors and other anabranch clients and relays on this machine are welcome: --print-torrc
+/// prints what they need.
 #[derive(Args)]
 pub(crate) struct UpArgs {
     /// Where programs come in, by SOCKS5, SOCKS4a or HTTP CONNECT (repeatable) [default:
     /// 127.0.0.1:9150]
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen: Vec<SocketAddr>,
-    /// A rule of the exits' policy, such as 'accept *:443'; the first that matches counts (repeatable) [default: accept 127.0.0.0/8:*]
+    /// A rule of the exits' policy, such as 'accept *:443'; the first that matches counts
+    /// (repeatable) [default: accept 127.0.0.0/8:*]
     #[arg(long, value_name = "RULE")]
     exit: Vec<String>,
     /// Where keys and state are kept [default: ~/.local/state/anabranch/up]
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
-    /// Print the lines of torrc by which a stock tor joins the network that runs or ran with this --data, and end
+    /// Print the lines of torrc by which a stock tor joins the network that runs or ran with this
+    /// --data, and end
     #[arg(long, conflicts_with_all = ["json", "quiet"])]
     print_torrc: bool,
     /// Print events as JSON lines
@@ -115,7 +120,8 @@ fn with_cure(happening: client::Happening) -> client::Happening {
     }
 }
 
-/// What makes a stock tor part of the network, for whose short intervals and loopback addresses it needs the first line.
+/// What makes a stock tor part of the network, for whose short intervals and loopback addresses it
+/// needs the first line.
 fn torrc(line: &str) -> String {
     format!("TestingTorNetwork 1\n{line}")
 }

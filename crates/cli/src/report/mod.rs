@@ -20,10 +20,11 @@ const SHOWN: usize = 20;
 /// Sessions that a page takes at most: a browser has to hold them.
 const MOST: usize = 1000;
 
-/// Makes a page of what each observer saw: rates, shares, switches and run lengths per path and direction
+/// Makes a page of what each observer saw: rates, shares, switches and run lengths per path and
+/// direction
 ///
-/// The page is one HTML file that needs no network, no script and no other file. Its numbers are those of --text and
-/// --json. The trace is read twice and never held in memory.
+/// The page is one HTML file that needs no network, no script and no other file. Its numbers are
+/// those of --text and --json. The trace is read twice and never held in memory.
 #[derive(Args, Debug)]
 pub(crate) struct ReportArgs {
     /// The trace, as `anabranch split --trace` writes it
@@ -46,8 +47,8 @@ impl ReportArgs {
     /// Makes the report.
     ///
     /// # Errors
-    /// Misuse if the file is not a trace (the message says why) or the page cannot be written where it should be,
-    /// trouble if nothing can be printed.
+    /// Misuse if the file is not a trace (the message says why) or the page cannot be written where
+    /// it should be, trouble if nothing can be printed.
     pub(crate) fn run(&self) -> Result<(), Failure> {
         let refuse = |e| Failure::misuse(format!("{}: {e}", self.trace.display()));
         let trace = Trace::open(&self.trace).map_err(|error| match is_capture(&self.trace) {
@@ -86,8 +87,8 @@ impl ReportArgs {
         }
     }
 
-    /// Where the page goes, if one is wanted: never over the trace, nor without being told over a page of somebody
-    /// else's.
+    /// Where the page goes, if one is wanted: never over the trace, nor without being told over a
+    /// page of somebody else's.
     fn target(&self) -> Result<Option<PathBuf>, Failure> {
         if self.output.is_none() && (self.text || self.json) {
             return Ok(None);

@@ -1,4 +1,5 @@
-//! What all screens are made of: lines for a reader who may be slow, a view on a terminal, the last events on it.
+//! What all screens are made of: lines for a reader who may be slow, a view on a terminal, the last
+//! events on it.
 
 use std::collections::VecDeque;
 use std::io::{self, IsTerminal};
@@ -21,7 +22,8 @@ pub(crate) fn has_terminal() -> bool {
     !dumb && io::stdout().is_terminal()
 }
 
-/// How many of a table's columns fit, with a space between them, the most important first; always the first, even where it is cut.
+/// How many of a table's columns fit, with a space between them, the most important first; always
+/// the first, even where it is cut.
 pub(crate) fn fitting(columns: &[(&str, u16)], width: u16) -> usize {
     let ends = columns.iter().scan(0, |end, (_, width)| {
         *end += width + 1;

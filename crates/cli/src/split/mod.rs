@@ -160,7 +160,8 @@ impl SplitArgs {
     }
 }
 
-/// Says which paths `--path auto` stands for, before they are used. Objects have them in `listening`.
+/// Says which paths `--path auto` stands for, before they are used. Objects have them in
+/// `listening`.
 fn show_uplinks(options: &Options, settings: &Settings) {
     if options.json || options.quiet || !options.paths.contains(&PathChoice::Uplinks) {
         return;

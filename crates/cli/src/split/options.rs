@@ -30,7 +30,8 @@ pub(crate) struct Options {
     #[serde(deserialize_with = "file::text")]
     pub(crate) to: Option<Target>,
 
-    /// Instead of --listen and --to: an interface of this name takes the datagrams of any program (root)
+    /// Instead of --listen and --to: an interface of this name takes the datagrams of any program
+    /// (root)
     ///
     /// UDP to the ports of QUIC, WireGuard and Mosh is split, each session to the server that its
     /// program names.
@@ -39,8 +40,8 @@ pub(crate) struct Options {
 
     /// Lead traffic into the interface: what can be split is, each other flow is pinned to one path
     ///
-    /// Without it no route changes. All is undone at the end; after a SIGKILL by the next start, or by
-    /// --restore. Needs the program nft.
+    /// Without it no route changes. All is undone at the end; after a SIGKILL by the next start, or
+    /// by --restore. Needs the program nft.
     #[arg(long, help_heading = "Interface")]
     pub(crate) route: bool,
 
@@ -125,8 +126,9 @@ pub(crate) struct Options {
 
     /// Hold what comes by a path until the path before has fallen silent, at most so long
     ///
-    /// Otherwise what still stands in the queues of the path that a server has left is overtaken by what comes by the next,
-    /// and QUIC and TCP slow down as if it were lost. 30ms suits most paths (docs/notes/quic-migration.md).
+    /// Otherwise what still stands in the queues of the path that a server has left is overtaken by
+    /// what comes by the next, and QUIC and TCP slow down as if it were lost. 30ms suits most paths
+    /// (docs/notes/quic-migration.md).
     #[arg(long, value_name = "TIME", help_heading = "Schedule")]
     #[serde(deserialize_with = "file::text")]
     pub(crate) in_order: Option<Span>,
@@ -135,8 +137,8 @@ pub(crate) struct Options {
     #[arg(long, value_name = "N", help_heading = "Schedule")]
     pub(crate) seed: Option<u64>,
 
-    /// The server of --to is a far end of ours ('anabranch merge'), and this file has our keys and its
-    /// ('anabranch key' makes it)
+    /// The server of --to is a far end of ours ('anabranch merge'), and this file has our keys and
+    /// its ('anabranch key' makes it)
     ///
     /// Then all is encrypted anew, and no path shows what went by another (docs/guide/far-end.md).
     #[arg(long, value_name = "FILE", help_heading = "Far end")]
@@ -146,12 +148,13 @@ pub(crate) struct Options {
     #[arg(long, value_name = "NAME", help_heading = "Far end")]
     pub(crate) behind: Option<String>,
 
-    /// Make packets as long as the least of these lengths that they fit into, in bytes of UDP payload
+    /// Make packets as long as the least of these lengths that they fit into, in bytes of UDP
+    /// payload
     #[arg(long, value_name = "BYTES,...", value_delimiter = ',', help_heading = "Far end")]
     pub(crate) pad: Vec<u16>,
 
-    /// Split the tunnel of this wg-quick file: its Endpoint is the server, and what has to change in it
-    /// is shown
+    /// Split the tunnel of this wg-quick file: its Endpoint is the server, and what has to change
+    /// in it is shown
     ///
     /// Listens on 127.0.0.1, at the Endpoint's port or a free one, unless --listen says otherwise.
     #[arg(long, value_name = "FILE", conflicts_with = "tun", help_heading = "WireGuard")]
@@ -165,7 +168,8 @@ pub(crate) struct Options {
     #[arg(long, help_heading = "WireGuard")]
     pub(crate) overwrite: bool,
 
-    /// The peer to split towards, by public key or place in the file, where several have an Endpoint
+    /// The peer to split towards, by public key or place in the file, where several have an
+    /// Endpoint
     #[arg(long, value_name = "KEY|N", help_heading = "WireGuard")]
     #[serde(deserialize_with = "file::text")]
     pub(crate) peer: Option<PeerChoice>,
@@ -184,8 +188,8 @@ pub(crate) struct Options {
 
     /// Serve counters to Prometheus at http://ADDRESS:PORT/metrics (OpenMetrics; docs/formats.md)
     ///
-    /// Whoever reaches that address reads how much is sent and when, though not by or to whom: 127.0.0.1
-    /// is a good choice.
+    /// Whoever reaches that address reads how much is sent and when, though not by or to whom:
+    /// 127.0.0.1 is a good choice.
     #[arg(long, value_name = "ADDRESS:PORT", help_heading = "Output", value_parser = address)]
     #[serde(deserialize_with = "file::address")]
     pub(crate) metrics: Option<SocketAddr>,

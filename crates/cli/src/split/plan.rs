@@ -40,7 +40,8 @@ pub(crate) fn settings(options: &Options) -> Result<Settings, Failure> {
     })
 }
 
-/// Where clients come in. A file may name a port and the command line an interface, so both are looked at here.
+/// Where clients come in. A file may name a port and the command line an interface, so both are
+/// looked at here.
 fn entrance(options: &Options, paths: &[PathSpec]) -> Result<Entrance, Failure> {
     let Some(tun) = &options.tun else {
         for (given, setting) in [

@@ -1,5 +1,5 @@
-//! What lies between a splitter and its far end: a path for each source address, with a delay, losses and
-//! cuts, and an observer who keeps what passes.
+//! What lies between a splitter and its far end: a path for each source address, with a delay,
+//! losses and cuts, and an observer who keeps what passes.
 
 #![allow(dead_code, unreachable_pub, reason = "each test file uses its part")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]

@@ -4,7 +4,8 @@
 
 use std::process::Command;
 
-/// Whether all of them can be started here; prints that the test is skipped, and for want of which, if not.
+/// Whether all of them can be started here; prints that the test is skipped, and for want of which,
+/// if not.
 pub fn are_here(programs: &[&str]) -> bool {
     let starts = |program: &&&str| Command::new(program).arg("--version").output().is_ok();
     let missing: Vec<&str> = programs.iter().filter(|program| !starts(program)).copied().collect();

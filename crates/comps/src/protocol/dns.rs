@@ -5,7 +5,8 @@ const LONGEST_NAME: usize = 255;
 /// The longest label.
 const LONGEST_LABEL: u8 = 63;
 
-/// Whether `datagram` is a query with one well-formed question, at most followed by additional records (EDNS).
+/// Whether `datagram` is a query with one well-formed question, at most followed by additional
+/// records (EDNS).
 pub fn is_query(datagram: &[u8]) -> bool {
     let Some((header, body)) = datagram.split_first_chunk::<12>() else { return false };
     let word = |at: usize| u16::from_be_bytes([header[at], header[at + 1]]);

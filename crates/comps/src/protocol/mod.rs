@@ -44,8 +44,8 @@ impl Protocol {
 
     /// The protocol of a session that opens with this datagram of its client.
     ///
-    /// The order matters: WireGuard and QUIC have fixed bits, a DNS query parses to its end, and Mosh, whose only mark
-    /// is a small counter, comes last.
+    /// The order matters: WireGuard and QUIC have fixed bits, a DNS query parses to its end, and
+    /// Mosh, whose only mark is a small counter, comes last.
     pub fn recognise(datagram: &[u8]) -> Protocol {
         if wireguard::Message::of(datagram).is_some() {
             Protocol::WireGuard

@@ -1,7 +1,9 @@
-//! Mosh datagrams (State Synchronization Protocol): a clear 8-byte nonce, then AES-128-OCB ciphertext.
+//! Mosh datagrams (State Synchronization Protocol): a clear 8-byte nonce, then AES-128-OCB
+//! ciphertext.
 //!
-//! The nonce is a direction bit (0 from the client) and a 63-bit sequence number that starts at 0. Below the 16-byte tag
-//! lie at least two 16-bit timestamps, a fragment's 64-bit number and its 16-bit place.
+//! The nonce is a direction bit (0 from the client) and a 63-bit sequence number that starts at 0.
+//! Below the 16-byte tag lie at least two 16-bit timestamps, a fragment's 64-bit number and its
+//! 16-bit place.
 
 /// Nonce, timestamps, fragment header and tag.
 const SHORTEST: usize = 8 + 4 + 10 + 16;
@@ -10,7 +12,8 @@ const LONGEST: usize = 1400;
 
 /// Whether `datagram` may be a Mosh client's: a young counter and a fitting length.
 ///
-/// There is no other mark, so ask this last. A session counts as young for its first 2^24 datagrams.
+/// There is no other mark, so ask this last. A session counts as young for its first 2^24
+/// datagrams.
 pub fn is_from_client(datagram: &[u8]) -> bool {
     let length = datagram.len();
     (SHORTEST..=LONGEST).contains(&length) && datagram[..5] == [0; 5]

@@ -1,7 +1,7 @@
 //! QUIC packets by their headers (RFC 8999, RFC 9000 section 17, RFC 9369 section 3.2).
 //!
-//! Nothing is decrypted. Of a datagram we need to know: are there packets with a long header in it, of which type, and
-//! under which connection IDs.
+//! Nothing is decrypted. Of a datagram we need to know: are there packets with a long header in it,
+//! of which type, and under which connection IDs.
 
 use std::fmt;
 
@@ -35,7 +35,8 @@ impl Cid {
         &self.bytes[..usize::from(self.length)]
     }
 
-    /// Whether a packet with a short header, which does not say how long its ID is, may carry this one.
+    /// Whether a packet with a short header, which does not say how long its ID is, may carry this
+    /// one.
     pub fn leads(&self, short_packet: &[u8]) -> bool {
         short_packet.get(1..).is_some_and(|after| after.starts_with(self.bytes()))
     }
@@ -78,16 +79,18 @@ pub fn has_long_header(datagram: &[u8]) -> bool {
     datagram.first().is_some_and(|byte| byte & 0x80 != 0)
 }
 
-/// Whether a datagram can be the first of a client: padded, and with an Initial packet of a known version in front.
+/// Whether a datagram can be the first of a client: padded, and with an Initial packet of a known
+/// version in front.
 pub fn is_first(datagram: &[u8]) -> bool {
     datagram.len() >= SMALLEST_INITIAL
         && packets(datagram).next().is_some_and(|packet| packet.kind == Kind::Initial)
 }
 
-/// The packets with long headers in a datagram, in order, up to the first that has none or is malformed.
+/// The packets with long headers in a datagram, in order, up to the first that has none or is
+/// malformed.
 ///
-/// Coalesced packets (RFC 9000, section 12.2) follow each other by their length fields; a packet with a short header can
-/// only be the last.
+/// Coalesced packets (RFC 9000, section 12.2) follow each other by their length fields; a packet
+/// with a short header can only be the last.
 pub fn packets(datagram: &[u8]) -> impl Iterator<Item = Long> + '_ {
     let mut rest = datagram;
     std::iter::from_fn(move || {
@@ -99,7 +102,8 @@ pub fn packets(datagram: &[u8]) -> impl Iterator<Item = Long> + '_ {
 
 /// Whether a datagram ends with a packet with a short header behind its long ones.
 ///
-/// Zero bytes are padding that some stacks put behind the last packet: the fixed bit (RFC 9000, section 17.3.1) is 0 there.
+/// Zero bytes are padding that some stacks put behind the last packet: the fixed bit (RFC 9000,
+/// section 17.3.1) is 0 there.
 pub fn ends_short(datagram: &[u8]) -> bool {
     let mut rest = datagram;
     while let Some((_, after)) = long(rest) {

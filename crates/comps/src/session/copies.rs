@@ -1,7 +1,8 @@
 //! Copies of live datagrams: the only thing that the splitter ever adds.
 //!
-//! We cannot make a packet of the session's own (we have no keys), so a path that is down is tried with a copy of one that
-//! passes, and a path that lies idle is kept open at NATs by a copy of a keep-alive that the session sends anyway.
+//! We cannot make a packet of the session's own (we have no keys), so a path that is down is tried
+//! with a copy of one that passes, and a path that lies idle is kept open at NATs by a copy of a
+//! keep-alive that the session sends anyway.
 
 use std::time::Duration;
 
@@ -11,11 +12,14 @@ use super::pins::Lane;
 use super::{Common, Session};
 use crate::Batch;
 
-/// A client that was quiet for so long and speaks now sends a keep-alive, or something that serves as one.
+/// A client that was quiet for so long and speaks now sends a keep-alive, or something that serves
+/// as one.
 const QUIET: Duration = Duration::from_secs(2);
-/// A path idle for so long gets a copy of it: NATs forget UDP after 30 s (RFC 4787 asks for 120 s, many give 30).
+/// A path idle for so long gets a copy of it: NATs forget UDP after 30 s (RFC 4787 asks for 120 s,
+/// many give 30).
 const IDLE: Duration = Duration::from_secs(15);
-/// How much longer than the round-trip times suggest traffic is held at the second try; doubled at each further one.
+/// How much longer than the round-trip times suggest traffic is held at the second try; doubled at
+/// each further one.
 const FIRST_LAG: Duration = Duration::from_millis(5);
 /// The longest that it is held.
 const LONGEST_LAG: Duration = Duration::from_millis(100);
@@ -42,9 +46,10 @@ impl Held {
 impl Session {
     /// Sends a copy of the first datagram of a batch by each path that is down and due for a try.
     ///
-    /// A server follows its client to the address of the newest packet, and drops replays: it answers the copy only if that
-    /// comes before the original and all that follows. So the session's traffic is held for the difference of the
-    /// round-trip times, and from the second try on for longer each time: a slow path gets its chance too.
+    /// A server follows its client to the address of the newest packet, and drops replays: it
+    /// answers the copy only if that comes before the original and all that follows. So the
+    /// session's traffic is held for the difference of the round-trip times, and from the second
+    /// try on for longer each time: a slow path gets its chance too.
     pub(super) fn try_down_paths(&mut self, now: Time, batch: &Batch<'_>, common: &mut Common<'_>) {
         if self.held.is_some() || !self.health.iter().any(|health| health.due_try(now).is_some()) {
             return;
@@ -88,8 +93,8 @@ impl Session {
         common.kept = outer;
     }
 
-    /// After a keep-alive: copies of it for the paths that have been idle for long. Only for paths that were used: the
-    /// others have no mapping to keep.
+    /// After a keep-alive: copies of it for the paths that have been idle for long. Only for paths
+    /// that were used: the others have no mapping to keep.
     pub(super) fn keep_paths_open(
         &mut self,
         now: Time,
@@ -133,8 +138,8 @@ impl Session {
         (behind + patience(tries)).min(LONGEST_LAG)
     }
 
-    /// A copy leaves only where its original might: handshakes not by the schedule's paths, nothing else by the
-    /// handshake path, and nothing by a path that this machine knows to be broken.
+    /// A copy leaves only where its original might: handshakes not by the schedule's paths, nothing
+    /// else by the handshake path, and nothing by a path that this machine knows to be broken.
     fn takes_copy(&self, path: PathId, lane: Lane, common: &Common<'_>) -> bool {
         let belongs = match (lane, common.handshake()) {
             (Lane::Free, _) => common.is_scheduled(path),

@@ -1,4 +1,5 @@
-//! One session: one client address and the server that it wants, its own draw of the schedule, its own view of the paths' health.
+//! One session: one client address and the server that it wants, its own draw of the schedule, its
+//! own view of the paths' health.
 
 mod copies;
 mod order;
@@ -154,8 +155,8 @@ impl Session {
         self.health[path].reason() == Some(DownReason::Silent)
     }
 
-    /// The server's address is known, and which paths are `barred` because they do not lead there: what waited for it
-    /// goes.
+    /// The server's address is known, and which paths are `barred` because they do not lead there:
+    /// what waited for it goes.
     pub(crate) fn on_resolved(&mut self, now: Time, barred: &[PathId], common: &mut Common<'_>) {
         self.resolved = true;
         self.tuples.bar(barred);
@@ -166,9 +167,11 @@ impl Session {
         self.flush(now, common);
     }
 
-    /// The settings have changed; `draw` is the number of the change, where the schedule is to be drawn anew.
+    /// The settings have changed; `draw` is the number of the change, where the schedule is to be
+    /// drawn anew.
     ///
-    /// Nothing is sent here: which of the new paths lead to the session's server is told afterwards.
+    /// Nothing is sent here: which of the new paths lead to the session's server is told
+    /// afterwards.
     pub(crate) fn reconfigure(
         &mut self,
         now: Time,
@@ -350,8 +353,8 @@ impl Session {
         self.carries(protocol, common);
     }
 
-    /// Whether the session, begun as something without a mark of its own, turns out to be QUIC: a splitter that is
-    /// started anew under a connection sees its packets from the middle.
+    /// Whether the session, begun as something without a mark of its own, turns out to be QUIC: a
+    /// splitter that is started anew under a connection sees its packets from the middle.
     fn turns_out_quic(&self, batch: &Batch<'_>, common: &Common<'_>) -> bool {
         let has_no_mark = matches!(self.protocol, Some(Protocol::Other | Protocol::Mosh));
         let is_quic =
@@ -493,8 +496,9 @@ impl Session {
         *common.no_path += self.waiting.keep(since, batch, at, count, common.patience);
     }
 
-    /// The path for handshakes. The one that the user named, or none: what it is to hide from the others must not
-    /// leave by them. Otherwise one that the schedule names and that is kept until the handshake is confirmed.
+    /// The path for handshakes. The one that the user named, or none: what it is to hide from the
+    /// others must not leave by them. Otherwise one that the schedule names and that is kept until
+    /// the handshake is confirmed.
     fn handshake_path(&mut self, now: Time, common: &mut Common<'_>) -> Option<(PathId, TupleId)> {
         let before = self.pinned_to;
         let still_good = |path: &PathId| self.is_open(*path, common);
@@ -563,8 +567,8 @@ impl Session {
 
     /// Takes `path` out if it has gone silent while others answer, or while no other was tried.
     ///
-    /// If all that was used has gone silent, it is the server or the whole network, and no path is to blame. The last
-    /// usable path is never taken out by silence.
+    /// If all that was used has gone silent, it is the server or the whole network, and no path is
+    /// to blame. The last usable path is never taken out by silence.
     fn check_silence(&mut self, now: Time, path: PathId, common: &mut Common<'_>) {
         if common.config.far_end {
             return;

@@ -1,10 +1,10 @@
 //! One order for what a server sends by one path after another.
 //!
-//! When a server moves to another path, what still stands in the queues of the path before is overtaken by what
-//! comes by the new one. QUIC and TCP take that for loss and slow down. So, where the user asks for it
-//! ([`Config::in_order`](crate::Config::in_order)), the new path's datagrams are held until the path before has fallen
-//! silent, and no longer than the user allows. The server follows our own uplink, so the path that we visited later is
-//! the newer one.
+//! When a server moves to another path, what still stands in the queues of the path before is
+//! overtaken by what comes by the new one. QUIC and TCP take that for loss and slow down. So, where
+//! the user asks for it ([`Config::in_order`](crate::Config::in_order)), the new path's datagrams
+//! are held until the path before has fallen silent, and no longer than the user allows. The server
+//! follows our own uplink, so the path that we visited later is the newer one.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -13,22 +13,25 @@ use anabranch_multipath::{PathId, Time};
 
 use crate::{Batch, Held};
 
-/// A path that brought nothing for so long, while another brought something, has nothing left in its queues.
+/// A path that brought nothing for so long, while another brought something, has nothing left in
+/// its queues.
 const SILENCE: Duration = Duration::from_millis(4);
-/// A pause in which no path brought anything counts as silence for so long at most: it may be our own, or all paths'.
+/// A pause in which no path brought anything counts as silence for so long at most: it may be our
+/// own, or all paths'.
 const PAUSE: Duration = Duration::from_millis(1);
 /// A path that brought nothing for so long is silent, whatever the others did.
 const LONG_SILENCE: Duration = Duration::from_millis(6);
-/// A datagram no longer than this, from a path that was left, is no rest of a queue: it is a probe, and was sent after
-/// what the newer path brings at the moment (s2n-quic challenges both paths). So may be the last one of the path in front
-/// while our uplink is elsewhere already: it is short, and has no queue to wait in, so it is here before the first that
-/// the server sent by the new path.
+/// A datagram no longer than this, from a path that was left, is no rest of a queue: it is a probe,
+/// and was sent after what the newer path brings at the moment (s2n-quic challenges both paths). So
+/// may be the last one of the path in front while our uplink is elsewhere already: it is short, and
+/// has no queue to wait in, so it is here before the first that the server sent by the new path.
 const PROBE: usize = 100;
 /// A probe waits so long, lest it overtake what was sent before it.
 const PROBE_WAITS: Duration = Duration::from_micros(1_000);
-/// A probe waits for no more datagrams than this of a path that is not validated: until then the server sends it a few, and
-/// probes between them. Three that overtake another are a loss, whichever it is (RFC 9002, section 6.1.1); with two, up to four
-/// may have been sent before it. A further probe waits for one more.
+/// A probe waits for no more datagrams than this of a path that is not validated: until then the
+/// server sends it a few, and probes between them. Three that overtake another are a loss,
+/// whichever it is (RFC 9002, section 6.1.1); with two, up to four may have been sent before it. A
+/// further probe waits for one more.
 const PROBE_LETS: usize = 2;
 /// Probes that wait in one session.
 const MOST_PROBES: usize = 16;
@@ -69,8 +72,9 @@ struct Probe {
 #[derive(Debug)]
 struct Front {
     path: PathId,
-    /// From when on it brings what the server sent after it validated it: a round trip after its first datagram, less a part, as
-    /// the first burst after that is the one that must not be mistaken.
+    /// From when on it brings what the server sent after it validated it: a round trip after its
+    /// first datagram, less a part, as the first burst after that is the one that must not be
+    /// mistaken.
     validated: Time,
     heard: Time,
     /// For how long it was silent, pauses of all paths left out.
@@ -110,8 +114,8 @@ impl Order {
         self.visits[path.index()].since = now;
     }
 
-    /// Datagrams have come by `path`: whether they may pass. If not, they are held. What [`Order::release`] gives has to be
-    /// delivered before, and again behind those that may not.
+    /// Datagrams have come by `path`: whether they may pass. If not, they are held. What
+    /// [`Order::release`] gives has to be delivered before, and again behind those that may not.
     pub(super) fn passes(&mut self, now: Time, path: PathId, batch: &Batch<'_>) -> bool {
         self.listen(now, path, batch.bytes.len());
         let held = || Held { bytes: batch.bytes.into(), stride: batch.stride, ecn: batch.ecn };
@@ -146,8 +150,8 @@ impl Order {
         }
     }
 
-    /// What need not be held any more, in order; `longest` is how long anything may be. A path that brought less than the
-    /// one in front meanwhile brought probes: the server has not moved there.
+    /// What need not be held any more, in order; `longest` is how long anything may be. A path that
+    /// brought less than the one in front meanwhile brought probes: the server has not moved there.
     pub(super) fn release(&mut self, now: Time, longest: Duration) -> Vec<Held> {
         let mut free = Vec::new();
         while let Some(probe) = self.probes.pop_front_if(|probe| probe.is_due(now)) {
@@ -221,8 +225,8 @@ impl Order {
                 Place::Probe { lets: if now < front.validated { self.lets() } else { usize::MAX } }
             }
             false => Place::Pass,
-            // A first visit brings little but the challenge by which a server validates the path, and the server waits for
-            // the answer.
+            // A first visit brings little but the challenge by which a server validates the path,
+            // and the server waits for the answer.
             true if !known => Place::Lead,
             true if self.held.is_empty() && self.is_front_silent(now) => Place::Lead,
             true => Place::Hold,

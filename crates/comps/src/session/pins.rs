@@ -1,12 +1,13 @@
 //! QUIC connections whose handshake is not confirmed keep to one path.
 //!
-//! A server may refuse, or charge for, a change of address before the handshake is confirmed (RFC 9000, section 9). Nothing
-//! that confirms it is readable from outside, but this is: the client has sent a packet with a short header, and the
-//! server sent one at least a round-trip time later, so it had the client's last flight. A packet with a long header
-//! that comes after that is a retransmission of the handshake: the connection is pinned again.
+//! A server may refuse, or charge for, a change of address before the handshake is confirmed (RFC
+//! 9000, section 9). Nothing that confirms it is readable from outside, but this is: the client has
+//! sent a packet with a short header, and the server sent one at least a round-trip time later, so
+//! it had the client's last flight. A packet with a long header that comes after that is a
+//! retransmission of the handshake: the connection is pinned again.
 //!
-//! Several connections may share a session (one client address). They are told apart by connection ID, so that a new
-//! connection's handshake does not pull an older one back.
+//! Several connections may share a session (one client address). They are told apart by connection
+//! ID, so that a new connection's handshake does not pull an older one back.
 
 use std::time::Duration;
 
@@ -161,7 +162,8 @@ impl Pins {
             sample = connection.asked.take().map(|asked| now.since(asked)).or(sample);
         }
 
-        // A lost first datagram makes a sample too long, never too short: then we wait longer than need be.
+        // A lost first datagram makes a sample too long, never too short: then we wait longer than
+        // need be.
         if let Some(sample) = sample {
             self.rtt = Some(self.rtt.map_or(sample, |rtt| rtt.min(sample)));
         }

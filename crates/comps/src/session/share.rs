@@ -1,4 +1,5 @@
-//! Does the downlink follow the uplink? A server that keeps answering on one path is to be reported, not hidden.
+//! Does the downlink follow the uplink? A server that keeps answering on one path is to be
+//! reported, not hidden.
 
 use std::time::Duration;
 
@@ -8,7 +9,8 @@ use anabranch_multipath::{PathId, Time};
 const SAMPLE: u64 = 512;
 /// Time between two looks, at least.
 const SPAN: Duration = Duration::from_secs(1);
-/// Round trips between two looks, at least, so that answers on their way to the path before weigh little.
+/// Round trips between two looks, at least, so that answers on their way to the path before weigh
+/// little.
 const ROUND_TRIPS: u32 = 10;
 /// A look is put off for at most so many times that.
 const LONGEST: u32 = 10;
@@ -33,9 +35,10 @@ impl Share {
         self.up[path.index()] += bytes;
     }
 
-    /// Counts what the server sent, as (datagrams, bytes). Names a path, with its share of the downlink's bytes in percent,
-    /// if 95 % of them stay on it although at most 80 % of the uplink's went by any one path; each path is named once in a
-    /// row. `rtt` is the longest round-trip time of the paths.
+    /// Counts what the server sent, as (datagrams, bytes). Names a path, with its share of the
+    /// downlink's bytes in percent, if 95 % of them stay on it although at most 80 % of the
+    /// uplink's went by any one path; each path is named once in a row. `rtt` is the longest
+    /// round-trip time of the paths.
     pub(super) fn on_heard(
         &mut self,
         now: Time,
@@ -52,7 +55,8 @@ impl Share {
         }
         let spread = largest(&self.up).1 <= 80;
         let (favourite, percent) = largest(&self.down);
-        // An uplink that stays on one path is no ground for a verdict; but what it did long ago says nothing of now.
+        // An uplink that stays on one path is no ground for a verdict; but what it did long ago
+        // says nothing of now.
         if spread || age >= span * LONGEST {
             self.begin(now);
         }

@@ -28,8 +28,8 @@ impl Wait {
         self.looked + self.pause
     }
 
-    /// How long the wait has lasted, if that is to be told now: it is time to, and the client, heard
-    /// last at `client_heard`, has spoken again since it was last looked at.
+    /// How long the wait has lasted, if that is to be told now: it is time to, and the client,
+    /// heard last at `client_heard`, has spoken again since it was last looked at.
     pub(super) fn overdue(&mut self, now: Time, client_heard: Time) -> Option<Duration> {
         if now < self.due() {
             return None;

@@ -1,7 +1,7 @@
 //! A splitter, its paths and its peers in memory: no socket, no clock, every run repeatable.
 //!
-//! The core's datagrams cross a `netem::Link` for each path and direction. Clients and the server are small models of
-//! what real ones do with addresses.
+//! The core's datagrams cross a `netem::Link` for each path and direction. Clients and the server
+//! are small models of what real ones do with addresses.
 
 #![allow(
     dead_code,
@@ -67,7 +67,8 @@ pub struct World<S> {
     pub resolves: bool,
     /// The link of each path.
     lines: Vec<usize>,
-    /// The socket of each tuple, under the name that the server sees: its first tuple, or a free one.
+    /// The socket of each tuple, under the name that the server sees: its first tuple, or a free
+    /// one.
     sockets: BTreeMap<Seen, Seen>,
 }
 
@@ -130,8 +131,8 @@ impl<S: Server> World<S> {
         }
     }
 
-    /// Puts other settings into force; `before` tells for each path which it was. A new path has a link of its own, as all
-    /// sockets of paths that stay are the same.
+    /// Puts other settings into force; `before` tells for each path which it was. A new path has a
+    /// link of its own, as all sockets of paths that stay are the same.
     pub fn reconfigure(&mut self, config: Config, before: &[Option<usize>]) {
         let places: Vec<_> = before.iter().map(|path| path.map(PathId::at)).collect();
         let seed = config.seed;
@@ -353,7 +354,8 @@ pub fn numbered(number: u64) -> Vec<u8> {
     datagram
 }
 
-/// Answers every datagram, to the address of the newest one; drops replays. As WireGuard and Mosh do.
+/// Answers every datagram, to the address of the newest one; drops replays. As WireGuard and Mosh
+/// do.
 #[derive(Default)]
 pub struct Follower {
     newest: BTreeMap<SessionId, (Vec<u8>, Seen)>,

@@ -1,4 +1,5 @@
-//! A client's first QUIC packets, opened as anybody on the way can (RFC 9001, section 5.2; RFC 9369).
+//! A client's first QUIC packets, opened as anybody on the way can (RFC 9001, section 5.2; RFC
+//! 9369).
 
 use std::fmt;
 
@@ -122,8 +123,8 @@ fn open(packet: &[u8], header: &Header<'_>, keys: &DirectionalKeys) -> Option<Ve
     Some(keys.packet.decrypt_in_place(number, &head, &mut body[length..]).ok()?.to_vec())
 }
 
-/// Hands out the CRYPTO frames of a packet, each with its place in the stream; all others that may stand there are
-/// passed over.
+/// Hands out the CRYPTO frames of a packet, each with its place in the stream; all others that may
+/// stand there are passed over.
 pub(super) fn crypto_frames(frames: &[u8], mut take: impl FnMut(u64, &[u8])) {
     let mut at = 0;
     while let Some(next) = frame(frames, at, &mut take) {

@@ -1,16 +1,20 @@
 //! A middlebox that drops connections by the name that their ClientHello asks for, as censors do.
 //!
-//! It sees IP packets and says of each whether it may pass. Of QUIC (versions 1 and 2) it derives the keys that protect a
-//! client's first packets from what everybody on the way can read (RFC 9001, section 5.2; RFC 9369), puts the CRYPTO
-//! frames of as many packets as it takes together, and reads the ClientHello. Of TLS over TCP it puts the client's
-//! first segments together. Names below a blocked one are blocked, too. Of a connection that it has recognised no further packet passes, in
-//! either direction; what came before the name was complete has passed, as it has with real ones.
+//! It sees IP packets and says of each whether it may pass. Of QUIC (versions 1 and 2) it derives
+//! the keys that protect a client's first packets from what everybody on the way can read (RFC
+//! 9001, section 5.2; RFC 9369), puts the CRYPTO frames of as many packets as it takes together,
+//! and reads the ClientHello. Of TLS over TCP it puts the client's first segments together. Names
+//! below a blocked one are blocked, too. Of a connection that it has recognised no further packet
+//! passes, in either direction; what came before the name was complete has passed, as it has with
+//! real ones.
 //!
-//! Addresses and ports may serve many connections. Of TCP one follows the other: a SYN that is not the last one sent again
-//! begins anew. Of QUIC several may be there at once (`quic.rs`), and each is judged by its own ClientHello.
+//! Addresses and ports may serve many connections. Of TCP one follows the other: a SYN that is not
+//! the last one sent again begins anew. Of QUIC several may be there at once (`quic.rs`), and each
+//! is judged by its own ClientHello.
 //!
-//! It does no I/O. What it does not do: fragments of IP packets, IP options that hide a header from it, other ports after a
-//! migration (its rule is bound to the addresses and ports of the ClientHello).
+//! It does no I/O. What it does not do: fragments of IP packets, IP options that hide a header from
+//! it, other ports after a migration (its rule is bound to the addresses and ports of the
+//! ClientHello).
 
 mod hello;
 mod initial;

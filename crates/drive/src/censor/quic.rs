@@ -1,8 +1,10 @@
-//! The QUIC connections of two UDP ports: there may be several at once, for clients begin many from one socket.
+//! The QUIC connections of two UDP ports: there may be several at once, for clients begin many from
+//! one socket.
 //!
-//! Initial packets tell whose they are by the keys that open them: those of the first packet of a connection, or of the
-//! first after a Retry, which therefore counts as a connection of its own and says everything once more. A packet sent
-//! again, or sent to the server's own connection ID, has the same keys.
+//! Initial packets tell whose they are by the keys that open them: those of the first packet of a
+//! connection, or of the first after a Retry, which therefore counts as a connection of its own and
+//! says everything once more. A packet sent again, or sent to the server's own connection ID, has
+//! the same keys.
 
 use std::collections::VecDeque;
 
@@ -24,8 +26,9 @@ struct Connection {
 }
 
 impl Quic {
-    /// Whether a datagram of either side may pass. Where it holds no Initial packet of a client, nobody can tell whose it
-    /// is: it may, unless all connections are blocked. Those that are do not come so far as to send others.
+    /// Whether a datagram of either side may pass. Where it holds no Initial packet of a client,
+    /// nobody can tell whose it is: it may, unless all connections are blocked. Those that are do
+    /// not come so far as to send others.
     pub(super) fn pass(&mut self, datagram: &[u8], names: &Names) -> bool {
         let initials = initial::packets(datagram);
         let said: Vec<bool> = initials.filter_map(|packet| self.hear(&packet, names)).collect();
@@ -45,8 +48,8 @@ impl Quic {
         self.0.len()
     }
 
-    /// Takes in what a client said in an Initial packet, and says whether its connection may go on; `None` if it is no
-    /// client's.
+    /// Takes in what a client said in an Initial packet, and says whether its connection may go on;
+    /// `None` if it is no client's.
     fn hear(&mut self, packet: &Initial<'_>, names: &Names) -> Option<bool> {
         let known = self.0.iter().enumerate().rev();
         let known = known.map(|(at, connection)| (at, packet.open(&connection.keys)));

@@ -51,7 +51,8 @@ impl Start {
         }
     }
 
-    /// Decides, if what came is enough for `read`. Nothing more is expected of a start that has grown too long.
+    /// Decides, if what came is enough for `read`. Nothing more is expected of a start that has
+    /// grown too long.
     pub(super) fn decide(&mut self, names: &Names, read: fn(&[u8]) -> Said) {
         let Start::Coming(pieces) = self else { return };
         match read(pieces.front()) {

@@ -39,7 +39,8 @@ impl Tcp {
     /// Whether a segment may pass.
     pub(super) fn pass(&mut self, from: SocketAddr, segment: &Segment<'_>, names: &Names) -> bool {
         if from == self.client {
-            // The SYN has a number of its own, before that of the first byte (which may come with it, RFC 7413).
+            // The SYN has a number of its own, before that of the first byte (which may come with
+            // it, RFC 7413).
             let syn = u32::from(!segment.begins);
             let at = segment.sequence.wrapping_sub(self.syn).wrapping_sub(syn);
             self.start.take(at.into(), segment.payload);

@@ -51,7 +51,8 @@ fn crypto(at: usize, bytes: &[u8]) -> Vec<u8> {
     [&[6][..], &number(at), &number(bytes.len()), bytes].concat()
 }
 
-/// An Initial packet with these frames, from a client whose server has `id`, under the keys of `origin`.
+/// An Initial packet with these frames, from a client whose server has `id`, under the keys of
+/// `origin`.
 fn initial(
     version: Version,
     origin: &[u8],
@@ -216,7 +217,8 @@ fn each_quic_connection_of_two_ports_is_judged_by_its_own_clienthello() {
         assert!(!censor.pass(&first(b"bad one.", "blocked.example")));
         assert!(censor.pass(&short) && censor.pass(&short_back));
     }
-    // What the first sends again, and what it acknowledges under its keys to the server's ID, begins nothing.
+    // What the first sends again, and what it acknowledges under its keys to the server's ID,
+    // begins nothing.
     assert!(censor.pass(&first(b"good one", "good.example")));
     let late = initial(Version::V1, b"good one", b"server's", 1, &[1]);
     assert!(censor.pass(&udp(&late)));

@@ -22,8 +22,8 @@ pub(super) struct Numbers {
 }
 
 impl Numbers {
-    /// Paths may have come, gone, or changed places: until there are new counters, each has those of
-    /// its name.
+    /// Paths may have come, gone, or changed places: until there are new counters, each has those
+    /// of its name.
     pub(super) fn name_paths(&mut self, names: Vec<String>) {
         let before = std::mem::take(&mut self.snapshot.paths);
         let place = |name: &String| self.names.iter().position(|known| known == name);

@@ -1,7 +1,7 @@
 //! As much of an HTTP server as Prometheus needs (RFC 9112): one page, one request a connection.
 //!
-//! What anybody can take up is bounded: so many connections, so many bytes of a request, so much time
-//! for all of it. Who comes when all places are taken is turned away at once.
+//! What anybody can take up is bounded: so many connections, so many bytes of a request, so much
+//! time for all of it. Who comes when all places are taken is turned away at once.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};

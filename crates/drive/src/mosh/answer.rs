@@ -64,13 +64,14 @@ pub struct Answer {
     pub connect: Option<(u16, Key)>,
     /// The address that ssh reached (`MOSH IP ADDRESS`, told by the proxy command).
     pub reached: Option<IpAddr>,
-    /// The server's own end of the login (`MOSH SSH_CONNECTION …`: client, its port, server, its port).
+    /// The server's own end of the login (`MOSH SSH_CONNECTION …`: client, its port, server, its
+    /// port).
     pub remote: Option<IpAddr>,
 }
 
 impl Answer {
-    /// Takes a line, with or without its end. What an earlier one said is not changed by a later one: after
-    /// the server's first answer come only words of a shell.
+    /// Takes a line, with or without its end. What an earlier one said is not changed by a later
+    /// one: after the server's first answer come only words of a shell.
     pub fn take(&mut self, line: &str) -> Said {
         let line = line.trim_end();
         if let Some(rest) = line.strip_prefix("MOSH CONNECT ") {

@@ -27,7 +27,8 @@ pub struct Client {
 }
 
 impl Client {
-    /// How many colours the terminal has, by mosh-client's own word; `None` where it has none to say.
+    /// How many colours the terminal has, by mosh-client's own word; `None` where it has none to
+    /// say.
     ///
     /// # Errors
     /// mosh-client cannot be run.
@@ -75,8 +76,8 @@ impl Running {
         })
     }
 
-    /// Waits for its end. Its exit status; 128 and the signal's number where one killed it, as a shell
-    /// tells it.
+    /// Waits for its end. Its exit status; 128 and the signal's number where one killed it, as a
+    /// shell tells it.
     ///
     /// # Errors
     /// The system does not say.
@@ -113,7 +114,8 @@ impl Terminal {
         Terminal(tcgetattr(io::stdin()).ok())
     }
 
-    /// Puts it back after a client that ended so. What cannot be put right is not ours to complain about.
+    /// Puts it back after a client that ended so. What cannot be put right is not ours to complain
+    /// about.
     pub fn restore(&self, ended: Ended) {
         if let Some(before) = &self.0 {
             let _ = tcsetattr(io::stdin(), OptionalActions::Drain, before);

@@ -51,8 +51,8 @@ impl Family {
 /// How the address of mosh-server is learnt, as mosh(1)'s `--experimental-remote-ip` has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RemoteIp {
-    /// ssh connects through this command (see [`super::carry`]), which tells the address that answered. It
-    /// gets the host and the port as further words.
+    /// ssh connects through this command (see [`super::carry`]), which tells the address that
+    /// answered. It gets the host and the port as further words.
     Proxy(Vec<String>),
     /// The server says at which of its addresses ssh came in (SSH_CONNECTION).
     Remote,
@@ -101,7 +101,8 @@ pub struct Login {
     pub remote: RemoteIp,
     /// Whether ssh asks for a terminal there, as mosh does.
     pub terminal: bool,
-    /// mosh-server as the shell there is to run it; not quoted, so that it may be `env A=b mosh-server`.
+    /// mosh-server as the shell there is to run it; not quoted, so that it may be `env A=b
+    /// mosh-server`.
     pub server: String,
     /// The address that it binds to.
     pub bind: Bind,
@@ -218,7 +219,8 @@ impl Login {
     }
 
     fn arguments(&self, local: Option<IpAddr>) -> Vec<String> {
-        // A connection of its own: a shared one would tell nothing of the address, and keep our pipe open.
+        // A connection of its own: a shared one would tell nothing of the address, and keep our
+        // pipe open.
         let mut words = vec!["-n".to_owned(), "-S".into(), "none".into()];
         match &self.remote {
             RemoteIp::Proxy(proxy) => {
@@ -279,7 +281,8 @@ fn proxy_command(words: &[String]) -> String {
     format!("{} -- %h %p", words.join(" "))
 }
 
-/// Reads until mosh-server has answered or ssh has ended; the rest of the pipe comes back with the answer.
+/// Reads until mosh-server has answered or ssh has ended; the rest of the pipe comes back with the
+/// answer.
 fn read(
     out: PipeReader,
     said: &mut dyn Write,

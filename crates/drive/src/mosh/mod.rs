@@ -1,5 +1,5 @@
-//! Mosh's way in, as mosh(1) describes it: a login by ssh starts mosh-server and learns its address, port
-//! and key; then mosh-client speaks to an address that we name.
+//! Mosh's way in, as mosh(1) describes it: a login by ssh starts mosh-server and learns its
+//! address, port and key; then mosh-client speaks to an address that we name.
 //!
 //! Both programs are run unaltered. The key is in their environment and in the answer of the login,
 //! never on a command line, where every user of the machine could read it.

@@ -7,12 +7,14 @@ use std::time::Duration;
 
 use super::Family;
 
-/// How long an address may take to answer before the next is tried; the kernel alone would wait for over two minutes.
+/// How long an address may take to answer before the next is tried; the kernel alone would wait for
+/// over two minutes.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Does what ssh expects of a `ProxyCommand` (ssh_config(5)): connects to `host`, copies standard input to
-/// it and what comes back to standard output. Before that it says `MOSH IP ADDRESS` on standard error: the
-/// address that answered, which is where the session's datagrams have to go too.
+/// Does what ssh expects of a `ProxyCommand` (ssh_config(5)): connects to `host`, copies standard
+/// input to it and what comes back to standard output. Before that it says `MOSH IP ADDRESS` on
+/// standard error: the address that answered, which is where the session's datagrams have to go
+/// too.
 ///
 /// # Errors
 /// The name has no address of the family, or none of them answers; or a copy fails.

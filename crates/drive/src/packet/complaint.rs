@@ -9,7 +9,8 @@ use etherparse::{Icmpv4Type, Icmpv6Type, IpSlice, PacketBuilder};
 
 use super::write::{HOPS, write};
 
-/// An ICMPv4 message stays within 576 bytes (RFC 1812, section 4.3.2.3), an ICMPv6 message within 1,280.
+/// An ICMPv4 message stays within 576 bytes (RFC 1812, section 4.3.2.3), an ICMPv6 message within
+/// 1,280.
 const QUOTED: (usize, usize) = (576 - 28, 1280 - 48);
 /// No path is narrower: a forged claim must not strangle a session (RFC 791, RFC 8200).
 const NARROWEST: (u32, u32) = (576, 1280);
@@ -27,9 +28,9 @@ pub enum Complaint {
     Prohibited,
 }
 
-/// Appends to `out` the ICMP message to the sender of `packet` (or of what there is of it), as from `here4` or `here6`.
-/// True if there is one: packets without a single sender, or that are complaints themselves, get none (RFC 1122,
-/// section 3.2.2).
+/// Appends to `out` the ICMP message to the sender of `packet` (or of what there is of it), as from
+/// `here4` or `here6`. True if there is one: packets without a single sender, or that are
+/// complaints themselves, get none (RFC 1122, section 3.2.2).
 ///
 /// # Errors
 /// Never for a packet that the kernel has made; else what cannot be built.
@@ -69,8 +70,8 @@ pub fn complain(
     Ok(true)
 }
 
-/// A stand-in for a packet of a session that is gone: its headers and eight bytes, which is what a sender is promised to
-/// see of it.
+/// A stand-in for a packet of a session that is gone: its headers and eight bytes, which is what a
+/// sender is promised to see of it.
 ///
 /// # Errors
 /// The addresses are of different families.
@@ -84,7 +85,8 @@ fn is_one4(ip: Ipv4Addr) -> bool {
     !(ip.is_multicast() || ip.is_unspecified() || ip.is_broadcast())
 }
 
-/// Whether a packet of that protocol may be complained about: not an ICMP message, unless it asks for something.
+/// Whether a packet of that protocol may be complained about: not an ICMP message, unless it asks
+/// for something.
 fn deserves(number: u8, payload: &[u8]) -> bool {
     match (number, payload.first()) {
         (1, Some(&kind)) => kind == 8,

@@ -12,7 +12,8 @@ use super::{Fragment, FragmentId};
 
 /// Datagrams that may be incomplete at once; one more takes the place of the oldest.
 const AT_ONCE: usize = 64;
-/// What is incomplete for so long is forgotten (RFC 8200 allows 60 s; the parts come from this machine).
+/// What is incomplete for so long is forgotten (RFC 8200 allows 60 s; the parts come from this
+/// machine).
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Bytes of a UDP header.
 const HEADER: usize = 8;
@@ -44,8 +45,8 @@ impl Whole {
 }
 
 impl Fragments {
-    /// Takes a part that came at `now`; gives the datagram that it completes. A part that contradicts the others ends
-    /// its datagram.
+    /// Takes a part that came at `now`; gives the datagram that it completes. A part that
+    /// contradicts the others ends its datagram.
     pub fn take(&mut self, now: Time, part: &Fragment<'_>) -> Option<Whole> {
         self.make_room(now, part.id);
         let fresh = || (now, part.ecn, IpDefragBuf::new(IpNumber::UDP, Vec::new(), Vec::new()));

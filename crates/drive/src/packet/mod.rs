@@ -1,11 +1,12 @@
-//! IP packets as the interface of `--tun` hands them over and takes them: read, written, complained about.
+//! IP packets as the interface of `--tun` hands them over and takes them: read, written, complained
+//! about.
 //!
 //! * [`read`] tells what a packet is, and [`Fragments`] puts together those that came in parts;
 //! * [`write()`] builds the packet around a datagram;
 //! * [`complain`] builds the ICMP message that tells its sender why a packet went nowhere.
 //!
-//! Nothing here does I/O. Checksums of what is read are not checked: the kernel made the packet a moment ago, and what
-//! it carries is authenticated by its own protocol.
+//! Nothing here does I/O. Checksums of what is read are not checked: the kernel made the packet a
+//! moment ago, and what it carries is authenticated by its own protocol.
 
 mod complaint;
 mod fragments;

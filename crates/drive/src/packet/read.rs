@@ -57,7 +57,8 @@ pub struct Fragment<'a> {
     pub bytes: &'a [u8],
 }
 
-/// What `packet`, which begins with its IP header, carries. Padding behind the packet is no part of it.
+/// What `packet`, which begins with its IP header, carries. Padding behind the packet is no part of
+/// it.
 pub fn read(packet: &[u8]) -> Content<'_> {
     let Ok(sliced) = SlicedPacket::from_ip(packet) else { return Content::Other };
     let Some(net) = &sliced.net else { return Content::Other };

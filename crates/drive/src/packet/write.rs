@@ -9,7 +9,8 @@ use etherparse::{
 
 use super::invalid;
 
-/// The hop limit in headers that are built here, in both directions: a socket is not told the real one.
+/// The hop limit in headers that are built here, in both directions: a socket is not told the real
+/// one.
 pub(super) const HOPS: u8 = 64;
 
 /// Appends to `out` the IP packet with the UDP datagram `payload` from `from` to `to`.

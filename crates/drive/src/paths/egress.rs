@@ -82,9 +82,9 @@ impl Egress {
         ip_header + UDP_HEADER + self.overhead()
     }
 
-    /// Whether datagrams to `server` leave by this way and no other. A proxy takes them all. Without an interface to bind
-    /// to, only the server that was asked about is known to: the route to another may lead
-    /// anywhere.
+    /// Whether datagrams to `server` leave by this way and no other. A proxy takes them all.
+    /// Without an interface to bind to, only the server that was asked about is known to: the route
+    /// to another may lead anywhere.
     pub fn leads_to(&self, server: SocketAddr) -> bool {
         if self.proxy.is_some() {
             return true;

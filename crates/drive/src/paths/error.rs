@@ -138,8 +138,8 @@ pub enum Fault {
 }
 
 impl Fault {
-    /// The same about a path: where its interface is a tunnel's, whose making is wg-quick's affair, being
-    /// absent and being switched off are told alike, with the remedy.
+    /// The same about a path: where its interface is a tunnel's, whose making is wg-quick's affair,
+    /// being absent and being switched off are told alike, with the remedy.
     pub(super) fn of_tunnel(self, spec: &PathSpec) -> Fault {
         match (self, &spec.tunnel) {
             (Fault::NoDevice(device, _), Some(file)) if !Path::new(file).exists() => {

@@ -3,8 +3,8 @@
 //! A [`PathSpec`] is what the user wrote (`lte=if:wwan0,ports:4`); [`resolve`] asks the kernel
 //! where it leads and gives an [`Egress`]: all that a driver needs to open the path's sockets;
 //! [`again`] asks once more when the network has changed; [`anywhere`] asks for no server in
-//! particular, [`check`] before the server is known, and [`uplinks`] says which paths there are. Resolving sends nothing and opens no UDP
-//! socket.
+//! particular, [`check`] before the server is known, and [`uplinks`] says which paths there are.
+//! Resolving sends nothing and opens no UDP socket.
 
 mod egress;
 mod error;

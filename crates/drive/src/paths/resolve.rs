@@ -105,13 +105,15 @@ pub fn redirect(
     found.iter().find_map(|&at| machine.way_through(&pinned, before.server, at, fwmark).ok())
 }
 
-/// Addresses of a root name server: public, far away, and no one's own. Routes are looked up to them, nothing is sent.
+/// Addresses of a root name server: public, far away, and no one's own. Routes are looked up to
+/// them, nothing is sent.
 const FAR: [SocketAddr; 2] = [
     SocketAddr::new(IpAddr::V4(Ipv4Addr::new(198, 41, 0, 4)), 53),
     SocketAddr::new(IpAddr::V6(Ipv6Addr::new(0x2001, 0x503, 0xba3e, 0, 0, 0, 2, 0x30)), 53),
 ];
 
-/// The ways out of paths to wherever the default routes lead: for each path its way for IPv4 and its way for IPv6.
+/// The ways out of paths to wherever the default routes lead: for each path its way for IPv4 and
+/// its way for IPv6.
 ///
 /// # Errors
 /// The kernel told of no interface at all, so nothing is known of any path.

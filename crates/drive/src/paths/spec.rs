@@ -19,9 +19,9 @@ const PROXY: &str = "socks5";
 /// All words before the parts of a path.
 const KINDS: [&str; 5] = ["if", "wg", "addr", "ports", PROXY];
 
-/// One path: `NAME=KIND[,KIND]…`, where a kind is `if:DEVICE`, `wg:FILE`, `addr:ADDRESS`, `ports:N` or
-/// `socks5:[USER[:PASSWORD]@]HOST:PORT`. The last may have commas in it, and takes all that no kind
-/// follows.
+/// One path: `NAME=KIND[,KIND]…`, where a kind is `if:DEVICE`, `wg:FILE`, `addr:ADDRESS`, `ports:N`
+/// or `socks5:[USER[:PASSWORD]@]HOST:PORT`. The last may have commas in it, and takes all that no
+/// kind follows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PathSpec {
     /// Letters, digits, `_`, `.` and `-`, not only dots; at most [`MAX_NAME`] of them.

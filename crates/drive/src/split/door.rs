@@ -178,8 +178,8 @@ impl TunDoor {
         Ok(())
     }
 
-    /// Whether the splitter splits such datagrams: those that were led here, and not what a route of the user's own
-    /// leads here beside them.
+    /// Whether the splitter splits such datagrams: those that were led here, and not what a route
+    /// of the user's own leads here beside them.
     fn splits(&self, datagram: &Datagram<'_>) -> bool {
         let ports = self.steering.as_ref().map(|steering| &steering.plan().request.ports);
         ports.is_some_and(|ports| ports.contains(datagram.to.port()))
@@ -237,8 +237,8 @@ impl Driver<'_> {
         Ok(())
     }
 
-    /// The datagram in a packet, if it is one to split. Others are answered as a router would that does not carry them;
-    /// parts are kept until they are whole.
+    /// The datagram in a packet, if it is one to split. Others are answered as a router would that
+    /// does not carry them; parts are kept until they are whole.
     fn admit<'p>(&mut self, now: Time, packet: &'p [u8]) -> Option<Datagram<'p>> {
         let door = self.door.interface()?;
         match packet::read(packet) {
@@ -247,7 +247,8 @@ impl Driver<'_> {
                 let whole = door.fragments.take(now, &part);
                 whole.into_iter().for_each(|whole| self.on_whole(now, &whole));
             }
-            // The kernel's own, which it sends by every interface: it asks for routers and names its groups.
+            // The kernel's own, which it sends by every interface: it asks for routers and names
+            // its groups.
             Content::Other if packet::is_for_link(packet) => {}
             _ => {
                 door.complain(Complaint::Prohibited, packet);

@@ -71,11 +71,12 @@ pub fn run_until(
     run_driver(Driver::new(settings, None, screen, Some(stop))?)
 }
 
-/// As [`run`]; with `reread`, SIGHUP reads the settings again instead, and sessions go on under them.
-/// It still ends the run if the terminal that this began on has gone.
+/// As [`run`]; with `reread`, SIGHUP reads the settings again instead, and sessions go on under
+/// them. It still ends the run if the terminal that this began on has gone.
 ///
 /// # Errors
-/// As [`run`]. Settings that cannot be had while running are told to the screen, and change nothing.
+/// As [`run`]. Settings that cannot be had while running are told to the screen, and change
+/// nothing.
 pub fn run_rereading(
     settings: Settings,
     reread: Option<Reread<'_>>,
@@ -361,7 +362,8 @@ impl Driver<'_> {
     }
 
     /// Takes the core's outputs: datagrams for the server into `outgoing`, datagrams for the client
-    /// into `back`, everything else done at once. `run` is the batch that the core has just handled.
+    /// into `back`, everything else done at once. `run` is the batch that the core has just
+    /// handled.
     pub(super) fn drain<'a>(
         &mut self,
         now: Time,

@@ -1,4 +1,5 @@
-//! New settings that wait for the addresses of names, which are asked for beside the forwarding thread.
+//! New settings that wait for the addresses of names, which are asked for beside the forwarding
+//! thread.
 
 use std::io::{self, Read, Write};
 use std::net::SocketAddr;

@@ -94,7 +94,8 @@ pub(super) struct Back<'a> {
 }
 
 impl<'a> Back<'a> {
-    /// What the core wants returned: what it `held`, or else the batch that it has just handled, if one is at hand.
+    /// What the core wants returned: what it `held`, or else the batch that it has just handled, if
+    /// one is at hand.
     pub(super) fn of(
         client: SocketAddr,
         local: Option<IpAddr>,

@@ -56,8 +56,8 @@ impl Driver<'_> {
         }
     }
 
-    /// Paths are about to get other numbers: spares are watched under them afterwards, and what waits
-    /// for a proxy that goes is dropped.
+    /// Paths are about to get other numbers: spares are watched under them afterwards, and what
+    /// waits for a proxy that goes is dropped.
     pub(super) fn leave_proxies(&mut self, now: Time, stays: impl Fn(PathId) -> bool) {
         for path in self.proxies.paths() {
             if let Some(spare) = self.proxies.spare(path) {

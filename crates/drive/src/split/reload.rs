@@ -19,8 +19,8 @@ use crate::target::Target;
 pub type Reread<'r> = Box<dyn FnMut(&Settings) -> Result<Settings, String> + 'r>;
 
 impl Driver<'_> {
-    /// The program is told to read its settings again. What is wrong with them is told, and those in
-    /// force stay.
+    /// The program is told to read its settings again. What is wrong with them is told, and those
+    /// in force stay.
     pub(super) fn on_reload(&mut self) {
         let Some(reread) = &mut self.reread else { return };
         reloading();
@@ -133,8 +133,8 @@ impl Driver<'_> {
         Ok(egresses.into_iter().next().expect("a path has a way out, or an error"))
     }
 
-    /// Tells the core anew which paths lead to each session's server; then it sends again. Where none does
-    /// just now, the session stays and tries all: a family may come back.
+    /// Tells the core anew which paths lead to each session's server; then it sends again. Where
+    /// none does just now, the session stays and tries all: a family may come back.
     pub(super) fn resolve_again(&mut self, now: Time) {
         let mut sessions: Vec<SessionId> = self.servers.keys().copied().collect();
         sessions.sort_unstable();

@@ -31,7 +31,8 @@ pub(super) struct Resolver {
 }
 
 impl Resolver {
-    /// Starts the thread; without a `target`, nothing is ever found. It ends when the resolver is dropped and its last question is answered.
+    /// Starts the thread; without a `target`, nothing is ever found. It ends when the resolver is
+    /// dropped and its last question is answered.
     pub(super) fn start(target: Option<Target>) -> io::Result<Resolver> {
         let (questions, asked) = mpsc::channel();
         let (answered, answers) = mpsc::channel();

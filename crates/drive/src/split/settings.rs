@@ -107,7 +107,8 @@ pub trait Screen {
 pub enum FarEndNews {
     /// It has answered: both ends know each other.
     Up,
-    /// It has not answered: its key or ours is not the right one, it is not there, or packets do not pass.
+    /// It has not answered: its key or ours is not the right one, it is not there, or packets do
+    /// not pass.
     Unanswered {
         /// For so long.
         waited: Duration,
@@ -176,8 +177,8 @@ impl Listening {
         Ok(Listening::about(settings, (None, None), Some(plan), (egresses, others)))
     }
 
-    /// What `settings` come to with these ends, this interface, and these ways out: one of each path, and those for IPv6
-    /// beside those for IPv4.
+    /// What `settings` come to with these ends, this interface, and these ways out: one of each
+    /// path, and those for IPv6 beside those for IPv4.
     pub(super) fn about(
         settings: &Settings,
         (listen, server): (Option<SocketAddr>, Option<SocketAddr>),

@@ -14,9 +14,9 @@ use crate::hangup::{Hangup, is_ignored};
 const INTERRUPTED: i32 = 128 + SIGINT;
 
 /// A stream that becomes readable when the program is told to end, and SIGHUP, if it `rereads` its
-/// settings then. SIGINT and SIGTERM end it; so does SIGHUP otherwise, unless that was ignored when the
-/// program began (nohup). Once `hasty` is true SIGINT ends it at once: to be set when nothing is left to
-/// do but what may be cut short.
+/// settings then. SIGINT and SIGTERM end it; so does SIGHUP otherwise, unless that was ignored when
+/// the program began (nohup). Once `hasty` is true SIGINT ends it at once: to be set when nothing
+/// is left to do but what may be cut short.
 pub(crate) fn signals(
     rereads: bool,
     hasty: &Arc<AtomicBool>,

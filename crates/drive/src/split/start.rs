@@ -168,7 +168,8 @@ fn open_port(listen: SocketAddr) -> Result<UdpSocket, Failure> {
     })
 }
 
-/// What our own packets bear: the user's mark, or with an interface ours, so that they are not led into it.
+/// What our own packets bear: the user's mark, or with an interface ours, so that they are not led
+/// into it.
 fn mark(settings: &Settings, about: &Listening) -> Option<u32> {
     about.tun.as_ref().map(|plan| plan.own).or(settings.fwmark)
 }

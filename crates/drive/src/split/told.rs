@@ -66,7 +66,8 @@ impl Told {
     }
 
     /// A router of `path` says that packets of the usual size do not pass. `name` is the path's,
-    /// `headers` what stands before a datagram there, in bytes. Nothing is done about it: such a claim may be forged.
+    /// `headers` what stands before a datagram there, in bytes. Nothing is done about it: such a
+    /// claim may be forged.
     pub(super) fn narrow(
         &mut self,
         path: PathId,

@@ -54,8 +54,8 @@ pub fn may_mark(mark: u32) -> bool {
     UdpSocket::bind((Ipv4Addr::LOCALHOST, 0).into(), &options).is_ok()
 }
 
-/// An address on loopback to listen on: at `port`, or at a port that the kernel gives where that one is
-/// taken, forbidden, or the one to `avoid`. It is free now; only listening keeps it.
+/// An address on loopback to listen on: at `port`, or at a port that the kernel gives where that
+/// one is taken, forbidden, or the one to `avoid`. It is free now; only listening keeps it.
 ///
 /// # Errors
 /// The kernel gives none.

@@ -229,8 +229,8 @@ impl UdpSocket {
         })
     }
 
-    /// The kernel's number for the network namespace that the socket belongs to, never used twice until the machine
-    /// starts anew (`SO_NETNS_COOKIE`).
+    /// The kernel's number for the network namespace that the socket belongs to, never used twice
+    /// until the machine starts anew (`SO_NETNS_COOKIE`).
     ///
     /// # Errors
     /// The kernel's: before Linux 5.14 it has none.

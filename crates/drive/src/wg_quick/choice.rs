@@ -73,8 +73,8 @@ fn told(peers: &[Peer]) -> String {
     if lines.is_empty() { "none has an Endpoint".to_owned() } else { lines.join(", ") }
 }
 
-/// The interface that wg-quick makes of the file at `path`: its name without `.conf`, 1 to 15 letters,
-/// digits and `_=+.-` (wg-quick(8)). `None` where wg-quick would refuse the name.
+/// The interface that wg-quick makes of the file at `path`: its name without `.conf`, 1 to 15
+/// letters, digits and `_=+.-` (wg-quick(8)). `None` where wg-quick would refuse the name.
 pub fn interface_name(path: &Path) -> Option<&str> {
     let name = path.file_name()?.to_str()?.strip_suffix(".conf")?;
     let allowed = |c: char| c.is_ascii_alphanumeric() || "_=+.-".contains(c);

@@ -8,8 +8,8 @@ use super::parse::{Item, Line, Peer, WgQuick};
 /// What a tunnel must have so that its packets take the splitter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Changes {
-    /// Where the splitter listens. An unspecified address stands for loopback, as a peer must have one
-    /// that packets can be sent to.
+    /// Where the splitter listens. An unspecified address stands for loopback, as a peer must have
+    /// one that packets can be sent to.
     pub endpoint: SocketAddr,
     /// The interface's MTU; `None` leaves it.
     pub mtu: Option<u32>,
@@ -40,8 +40,8 @@ pub struct Changed {
 }
 
 impl WgQuick {
-    /// The file with `changes` for `peer`, which is one of its own; everything else stays as it is: comments,
-    /// order, blanks and line ends too.
+    /// The file with `changes` for `peer`, which is one of its own; everything else stays as it is:
+    /// comments, order, blanks and line ends too.
     pub fn changed(&self, peer: &Peer, changes: &Changes) -> Changed {
         let mut lines = self.lines.clone();
         let mut told = Vec::new();
@@ -74,8 +74,8 @@ fn reachable(listen: SocketAddr) -> SocketAddr {
     SocketAddr::new(ip, listen.port())
 }
 
-/// Gives a key of the interface, or of the peer that is section number `section`, a value. The value as it
-/// was; `None` where a line is added for it.
+/// Gives a key of the interface, or of the peer that is section number `section`, a value. The
+/// value as it was; `None` where a line is added for it.
 fn set(
     lines: &mut Vec<Line>,
     kind: Kind,

@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-/// A mistake in a configuration file, shown as `FILE:LINE: MESSAGE`. It holds no secret: of the file's text,
-/// only names of keys, endpoints, numbers and public keys are told.
+/// A mistake in a configuration file, shown as `FILE:LINE: MESSAGE`. It holds no secret: of the
+/// file's text, only names of keys, endpoints, numbers and public keys are told.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfError {
     /// The file as the user named it.

@@ -1,5 +1,5 @@
-//! wg-quick's configuration files: read as wg-quick(8) and wg(8) read them, and changed in the lines that
-//! are meant, byte for byte the same elsewhere.
+//! wg-quick's configuration files: read as wg-quick(8) and wg(8) read them, and changed in the
+//! lines that are meant, byte for byte the same elsewhere.
 //!
 //! A file holds private keys. None of them is in a message, a [`Change`] or the `Debug` form; only
 //! [`Changed::text`] has them, as only there the whole file is wanted.
@@ -27,6 +27,6 @@ pub use error::ConfError;
 pub use parse::{Peer, WgQuick};
 pub use store::{Write, invocation};
 
-/// The mark that wg-quick gives a full tunnel's own packets where the file names none, and the number of
-/// the routing table that all others are sent to.
+/// The mark that wg-quick gives a full tunnel's own packets where the file names none, and the
+/// number of the routing table that all others are sent to.
 pub const FULL_TUNNEL_MARK: u32 = 51820;

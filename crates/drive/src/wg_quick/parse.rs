@@ -9,8 +9,8 @@ use super::keys::{Key, Kind};
 use crate::target::Target;
 use crate::toml_keys;
 
-/// The longest word that is told as an unknown key. Longer ones are none (the longest known has 19 letters)
-/// and could be a secret on a line of its own.
+/// The longest word that is told as an unknown key. Longer ones are none (the longest known has 19
+/// letters) and could be a secret on a line of its own.
 const LONGEST_WORD: usize = 24;
 
 /// A wg-quick file.
@@ -110,8 +110,8 @@ impl WgQuick {
         mark(self.interface("FwMark")?).ok().flatten()
     }
 
-    /// Whether wg-quick makes this tunnel the default route, by rules that spare only marked packets: an
-    /// allowed network of all addresses, and the routing table left to wg-quick.
+    /// Whether wg-quick makes this tunnel the default route, by rules that spare only marked
+    /// packets: an allowed network of all addresses, and the routing table left to wg-quick.
     pub fn is_full_tunnel(&self) -> bool {
         let table = self.interface("Table").is_none_or(|table| table.eq_ignore_ascii_case("auto"));
         let all = |network: &str| network.trim().ends_with("/0");

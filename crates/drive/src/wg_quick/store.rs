@@ -16,8 +16,8 @@ impl WgQuick {
     /// Reads the file at `path`.
     ///
     /// # Errors
-    /// It cannot be read (the message says what helps), is too large or no text, or [`WgQuick::parse`]
-    /// refuses it.
+    /// It cannot be read (the message says what helps), is too large or no text, or
+    /// [`WgQuick::parse`] refuses it.
     pub fn read(path: &Path) -> Result<WgQuick, ConfError> {
         let name = path.display().to_string();
         let blame = |message: String| ConfError::new(&name, None, message);
@@ -114,8 +114,8 @@ fn folder_of(target: &Path) -> &Path {
     folder.unwrap_or(Path::new("."))
 }
 
-/// The file as wg-quick wants to be told of it: what could be an interface's name is taken for one, so a
-/// bare name gets its folder.
+/// The file as wg-quick wants to be told of it: what could be an interface's name is taken for one,
+/// so a bare name gets its folder.
 pub fn invocation(file: &Path) -> String {
     let text = file.display().to_string();
     if text.contains('/') { text } else { format!("./{text}") }

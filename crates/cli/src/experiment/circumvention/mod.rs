@@ -18,15 +18,18 @@ use crate::failure::Failure;
 const TABLE: &str = "circumvention.parquet";
 const PAGE: &str = "circumvention.html";
 
-/// Measure what it costs to get around a censor with the handshake alone by a VPN: CoMPS, section 3.3, Figure 4
+/// Measure what it costs to get around a censor with the handshake alone by a VPN: CoMPS, section
+/// 3.3, Figure 4
 ///
-/// A censor on the direct path cuts TLS and QUIC connections whose ClientHello names a blocked host. One file is fetched
-/// from unaltered QUIC servers without censor and splitter, straight into the censor, all by a VPN (wireguard-go, far
-/// and slow), and by `anabranch split --handshake vpn`; from OpenSSL's TLS server without censor, straight, and by the VPN.
-/// Reported are what comes through, when its first byte comes, and which share of the bytes the direct path carried.
+/// A censor on the direct path cuts TLS and QUIC connections whose ClientHello names a blocked
+/// host. One file is fetched from unaltered QUIC servers without censor and splitter, straight into
+/// the censor, all by a VPN (wireguard-go, far and slow), and by `anabranch split --handshake vpn`;
+/// from OpenSSL's TLS server without censor, straight, and by the VPN. Reported are what comes
+/// through, when its first byte comes, and which share of the bytes the direct path carried.
 ///
-/// FOLDER gets units.jsonl (each measurement when it is done), circumvention.parquet and circumvention.html. The same
-/// command goes on where it was stopped. It takes root, nftables, and what `tests/interop/setup --area experiments` installs.
+/// FOLDER gets units.jsonl (each measurement when it is done), circumvention.parquet and
+/// circumvention.html. The same command goes on where it was stopped. It takes root, nftables, and
+/// what `tests/interop/setup --area experiments` installs.
 #[derive(Args)]
 pub(crate) struct CircumventionArgs {
     #[command(flatten)]

@@ -20,13 +20,15 @@ const PAGE: &str = "overhead.html";
 
 /// Measure what splitting costs in throughput: CoMPS, section 6, Figure 8
 ///
-/// Downloads through `anabranch split` over two and three emulated paths of 100 Mbit/s, weighted random, at each
-/// switching interval and without switching: WireGuard (wireguard-go at both ends, one TCP connection with cubic),
-/// Mosh (a file of 10 MB, shown again and again), and QUIC servers, all unaltered. Each download lasts ten
-/// seconds; one that stalls counts with what arrived. Repetitions are interleaved, in a seeded order.
+/// Downloads through `anabranch split` over two and three emulated paths of 100 Mbit/s, weighted
+/// random, at each switching interval and without switching: WireGuard (wireguard-go at both ends,
+/// one TCP connection with cubic), Mosh (a file of 10 MB, shown again and again), and QUIC servers,
+/// all unaltered. Each download lasts ten seconds; one that stalls counts with what arrived.
+/// Repetitions are interleaved, in a seeded order.
 ///
-/// FOLDER gets units.jsonl (each measurement when it is done), overhead.parquet and overhead.html. The same command
-/// goes on where it was stopped. It takes root, and the peers that `tests/interop/setup --area experiments` installs.
+/// FOLDER gets units.jsonl (each measurement when it is done), overhead.parquet and overhead.html.
+/// The same command goes on where it was stopped. It takes root, and the peers that
+/// `tests/interop/setup --area experiments` installs.
 #[derive(Args)]
 pub(crate) struct OverheadArgs {
     #[command(flatten)]

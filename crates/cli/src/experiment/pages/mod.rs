@@ -28,20 +28,23 @@ const TRACES: &str = "loads";
 
 /// Load pages of a local web in Chromium, split and undefended, and record what observers see
 ///
-/// Headless Chromium loads a page with an empty cache through WireGuard (wireguard-go at both ends) through
-/// `anabranch split` over three emulated paths of 100 Mbit/s and 20, 35 and 60 ms; its undefended twin is another load
-/// by the first path alone. Caddy serves the sites over HTTP/2 and HTTP/3, an address for each. All loads are made in a
-/// seeded, interleaved order; one that fails is recorded, and tried again at the end, three times at most.
+/// Headless Chromium loads a page with an empty cache through WireGuard (wireguard-go at both ends)
+/// through `anabranch split` over three emulated paths of 100 Mbit/s and 20, 35 and 60 ms; its
+/// undefended twin is another load by the first path alone. Caddy serves the sites over HTTP/2 and
+/// HTTP/3, an address for each. All loads are made in a seeded, interleaved order; one that fails
+/// is recorded, and tried again at the end, three times at most.
 ///
-/// FOLDER gets units.jsonl (each attempt when it is done), loads/ (the trace of each load), and, at the end of each run,
-/// split.parquet and undefended.parquet (traces of all loads, docs/formats.md), loads.parquet, pages.html and DATASHEET.md.
-/// The same command goes on where it was stopped. It takes root, a local web (`make web`), Chromium, Caddy,
-/// and what `tests/interop/setup --area experiments` installs.
+/// FOLDER gets units.jsonl (each attempt when it is done), loads/ (the trace of each load), and, at
+/// the end of each run, split.parquet and undefended.parquet (traces of all loads,
+/// docs/formats.md), loads.parquet, pages.html and DATASHEET.md. The same command goes on where it
+/// was stopped. It takes root, a local web (`make web`), Chromium, Caddy, and what
+/// `tests/interop/setup --area experiments` installs.
 #[derive(Args)]
 pub(crate) struct PagesArgs {
     #[command(flatten)]
     common: Common,
-    /// The local web: a folder with sites.toml, as `make web` makes it [default: ~/.cache/anabranch/web]
+    /// The local web: a folder with sites.toml, as `make web` makes it [default:
+    /// ~/.cache/anabranch/web]
     #[arg(long, value_name = "DIR")]
     web: Option<PathBuf>,
     /// Monitored pages, the first of the list [default: 40]
@@ -56,10 +59,12 @@ pub(crate) struct PagesArgs {
     /// In a minute: 5 monitored pages, twice each, and 4 others
     #[arg(long, conflicts_with_all = ["monitored", "unmonitored", "loads"])]
     short: bool,
-    /// Browsers at once, each in a network of its own; more than the machine bears distort the times
+    /// Browsers at once, each in a network of its own; more than the machine bears distort the
+    /// times
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=16))]
     browsers: u32,
-    /// What the browser speaks: both (HTTP/3 with one half of the sites, HTTP/2 with the other), h2, h3
+    /// What the browser speaks: both (HTTP/3 with one half of the sites, HTTP/2 with the other),
+    /// h2, h3
     #[arg(long, value_name = "NAME", default_value = "both")]
     http: Http,
     /// How long a page may take until its load event
@@ -131,7 +136,8 @@ impl PagesArgs {
         whole.map_err(Failure::trouble)
     }
 
-    /// Makes traces, table, page and data sheet of what was loaded, and says in short what came of it.
+    /// Makes traces, table, page and data sheet of what was loaded, and says in short what came of
+    /// it.
     fn tell(&self, header: &Value, records: &[Loaded]) -> Result<(), Failure> {
         let seed = header["seed"].as_u64().unwrap_or_default();
         let traces = self.common.results.folder.join(TRACES);

@@ -43,7 +43,8 @@ pub(super) fn outcome(load: &Loaded) -> String {
     }
 }
 
-/// The median over pages of the time split by the time undefended; `None` without a page in both modes.
+/// The median over pages of the time split by the time undefended; `None` without a page in both
+/// modes.
 pub(super) fn slower(pages: &[Page], of: fn(&Cell) -> f64) -> Option<Spread> {
     let ratio = |page: &Page| {
         let (split, plain) = (page.split.as_ref()?, page.undefended.as_ref()?);

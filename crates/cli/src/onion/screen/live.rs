@@ -8,7 +8,8 @@ use super::plain::{Plain, warning};
 use crate::screen::hush::Hush;
 use crate::screen::view::View;
 
-/// A screen that redraws itself. On a terminal that does not say where its cursor is, or that is gone, the lines of [`Plain`] remain.
+/// A screen that redraws itself. On a terminal that does not say where its cursor is, or that is
+/// gone, the lines of [`Plain`] remain.
 pub(super) struct Live {
     plain: Plain,
     view: Option<View<Model>>,

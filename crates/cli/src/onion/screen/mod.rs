@@ -1,4 +1,5 @@
-//! Where a client shows what happens: a live view on a terminal, lines elsewhere, JSON for machines.
+//! Where a client shows what happens: a live view on a terminal, lines elsewhere, JSON for
+//! machines.
 
 mod draw;
 mod json;

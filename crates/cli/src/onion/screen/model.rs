@@ -94,7 +94,8 @@ pub(super) mod tests {
 
     use super::*;
 
-    /// At so many seconds: a spare circuit, one with three streams that carried this, one being built.
+    /// At so many seconds: a spare circuit, one with three streams that carried this, one being
+    /// built.
     pub(in crate::onion::screen) fn status(seconds: u64, carried: [u64; 2]) -> Status {
         let seen = |number: u64, stage, streams, carried| Seen {
             number,

@@ -137,14 +137,16 @@ fn weights(lane: &LaneWay, measure: Measure) -> &[u64] {
 /// The classes that a figure shows one by one.
 #[derive(Clone, Copy)]
 struct Shown {
-    /// What is shorter than this class is put into the one before it. It begins with a power of ten.
+    /// What is shorter than this class is put into the one before it. It begins with a power of
+    /// ten.
     first: usize,
     last: usize,
     measure: Measure,
 }
 
 impl Shown {
-    /// From the power of ten below which next to nothing lies to the last that is used. `None` without any runs.
+    /// From the power of ten below which next to nothing lies to the last that is used. `None`
+    /// without any runs.
     fn of(part: &Part<'_>, measure: Measure) -> Option<Shown> {
         let mut sums = [0; Histogram::LEN];
         for (_, _, lane) in Way::BOTH.iter().flat_map(|&way| part.lanes(way)) {
@@ -152,8 +154,8 @@ impl Shown {
         }
         let (total, last) = (sums.iter().sum::<u64>(), sums.iter().rposition(|&sum| sum > 0)?);
         let per = Histogram::PER_DECADE;
-        // Powers of ten begin at classes 1, 5, 9, … Runs of a single packet are in class 0 and look the same under any
-        // name.
+        // Powers of ten begin at classes 1, 5, 9, … Runs of a single packet are in class 0 and look
+        // the same under any name.
         let little = |&first: &usize| {
             sums[1..first].iter().sum::<u64>() as f64 <= NEXT_TO_NOTHING * total as f64
         };

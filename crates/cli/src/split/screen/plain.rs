@@ -30,8 +30,8 @@ pub(super) struct Plain {
 }
 
 impl Plain {
-    /// Lines to stdout and stderr; with `quiet` only warnings, to stderr. The journal has no counters
-    /// but for a `verbose` run.
+    /// Lines to stdout and stderr; with `quiet` only warnings, to stderr. The journal has no
+    /// counters but for a `verbose` run.
     ///
     /// # Errors
     /// The threads that write them cannot be had.

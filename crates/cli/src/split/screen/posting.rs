@@ -19,7 +19,8 @@ pub(in crate::split) struct Posting<'s> {
     inner: &'s mut dyn Screen,
     standing: Option<Standing>,
     book: Book,
-    /// Datagrams that had come by each path, by name, and when one came last, in seconds since 1970.
+    /// Datagrams that had come by each path, by name, and when one came last, in seconds since
+    /// 1970.
     answers: Map<String, Value>,
     counts: Vec<(String, u64)>,
     /// When `inner` wants its next counters.

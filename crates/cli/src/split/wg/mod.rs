@@ -107,8 +107,8 @@ fn listen(
     Ok(listen)
 }
 
-/// The mark of the tunnel's packets and of ours that take their place, and whether ours have to go without
-/// it: a mark that nobody asked for by flag is no reason to need root.
+/// The mark of the tunnel's packets and of ours that take their place, and whether ours have to go
+/// without it: a mark that nobody asked for by flag is no reason to need root.
 fn mark(given: Option<Mark>, file: &WgQuick) -> (Option<u32>, bool) {
     let full = file.is_full_tunnel().then_some(FULL_TUNNEL_MARK);
     match given {

@@ -37,7 +37,8 @@ pub(in crate::split) struct Tunnel {
 }
 
 impl Tunnel {
-    /// Shows what has to change for what a run is `about`, and writes the file where that is wanted.
+    /// Shows what has to change for what a run is `about`, and writes the file where that is
+    /// wanted.
     ///
     /// # Errors
     /// The file cannot be written.
@@ -170,7 +171,8 @@ fn print(text: &str) -> Result<(), Failure> {
     }
 }
 
-/// A screen that first shows the changed file: once the listener is open, so that its port is certain.
+/// A screen that first shows the changed file: once the listener is open, so that its port is
+/// certain.
 pub(in crate::split) struct Announcing<'s> {
     inner: &'s mut dyn Screen,
     tunnel: Option<Tunnel>,

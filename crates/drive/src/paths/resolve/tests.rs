@@ -104,7 +104,8 @@ fn with_three_interfaces(work: impl FnOnce() + Send) {
     }
 }
 
-/// The kernel gives a link its local route a moment after the carrier came, which may take a second.
+/// The kernel gives a link its local route a moment after the carrier came, which may take a
+/// second.
 fn wait_for_the_local_route_of(device: &str) {
     let found = || {
         let show = ["-6", "route", "show", "fe80::/64", "dev", device];

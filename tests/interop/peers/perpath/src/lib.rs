@@ -1,12 +1,13 @@
-//! The bytes that every test server hands out, so that the harness knows the right hash without asking.
+//! The bytes that every test server hands out, so that the harness knows the right hash without
+//! asking.
 
 use sha2::{Digest, Sha256};
 
 /// Digests gathered in a piece, so that a piece is 16 KiB and not 32 bytes.
 const DIGESTS_IN_A_PIECE: u64 = 512;
 
-/// The first `length` bytes of the stream of `seed`, SHA-256("anabranch" || seed || i) for i = 0, 1, 2, …, in pieces of
-/// 16 KiB (the last may be shorter).
+/// The first `length` bytes of the stream of `seed`, SHA-256("anabranch" || seed || i) for i = 0,
+/// 1, 2, …, in pieces of 16 KiB (the last may be shorter).
 pub fn pieces(seed: u64, length: u64) -> impl Iterator<Item = Vec<u8>> {
     let mut left = length;
     let firsts = (0..).step_by(DIGESTS_IN_A_PIECE as usize);

@@ -30,7 +30,8 @@ async fn main() -> Result<(), Failure> {
     Ok(())
 }
 
-/// Defaults throughout; only the certificate (made here, for nobody to trust) and the ALPN are ours.
+/// Defaults throughout; only the certificate (made here, for nobody to trust) and the ALPN are
+/// ours.
 fn configuration() -> Result<quinn::ServerConfig, Failure> {
     let made = rcgen::generate_simple_self_signed(["localhost".to_owned()])?;
     let key = PrivateKeyDer::Pkcs8(made.signing_key.serialize_der().into());
@@ -82,7 +83,8 @@ async fn send_bytes(send: &mut SendStream, seed: u64, length: u64) -> Result<(),
     Ok(())
 }
 
-/// SHA-256("anabranch" || seed || i) for the next `DIGESTS_IN_A_WRITE` values of i, one after another.
+/// SHA-256("anabranch" || seed || i) for the next `DIGESTS_IN_A_WRITE` values of i, one after
+/// another.
 fn digests(seed: u64, first: u64) -> Vec<u8> {
     (first..first + DIGESTS_IN_A_WRITE)
         .flat_map(|block| {

@@ -1,6 +1,6 @@
-//! quiche's HTTP/3 server (tokio-quiche) with its defaults but one: the connection IDs, and so the paths, that it lets
-//! a client have are the last argument (quiche's default is 2). `/bytes/N` answers with the first N bytes of the seeded
-//! stream that all test servers share.
+//! quiche's HTTP/3 server (tokio-quiche) with its defaults but one: the connection IDs, and so the
+//! paths, that it lets a client have are the last argument (quiche's default is 2). `/bytes/N`
+//! answers with the first N bytes of the seeded stream that all test servers share.
 //!
 //! Usage: `quiche-server ADDRESS:PORT CERTIFICATE KEY SEED PATHS`
 
