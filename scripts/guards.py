@@ -435,9 +435,7 @@ def _lengths(repository: Repository) -> str:
 
 def _names(repository: Repository) -> str:
     """The names that most types share: each costs its readers a look at what it means here."""
-    kinds = re.compile(
-        r"^(?:pub(?:\([a-z ]+\))? )?(?:struct|enum|trait|type) (\w+)", re.MULTILINE
-    )
+    kinds = re.compile(r"^(?:pub(?:\([a-z ]+\))? )?(?:struct|enum|trait|type) (\w+)", re.MULTILINE)
     own = [text for name, text in repository.of(".rs") if "/tests" not in name]
     counts = Counter(name for text in own for name in kinds.findall(without_tests(text)))
     shared = [f"{name} {count}" for name, count in counts.most_common() if count > MANY]
