@@ -60,6 +60,11 @@ pub struct Listed {
     pub has_families: bool,
 }
 
+/// A table of so many relays is one of the public network, in which identities are spread evenly.
+const LARGE: usize = 1000;
+/// Relays that are missing at the end of a table which was cut.
+const MISSING: f64 = 40.0;
+
 /// What a file says of one relay.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Row {
@@ -233,7 +238,22 @@ fn table(text: &str) -> Result<(Header, Vec<Row>), NoConsensus> {
             return Err(whole(what));
         }
     }
-    Ok((header, rows))
+    match is_cut(&rows) {
+        true => Err(whole("its relays end before the last identities: it was cut")),
+        false => Ok((header, rows)),
+    }
+}
+
+/// Whether a table that goes by identity ends too early. A table has no last line by which to know
+/// it; but identities are digests, so that as many relays lie behind any point as before it, for
+/// its length. That `MISSING` of them are not there by chance has a probability of `exp(-MISSING)`.
+fn is_cut(rows: &[Row]) -> bool {
+    let is_large = rows.len() >= LARGE && rows.is_sorted_by_key(|row| row.id);
+    rows.last().filter(|_| is_large).is_some_and(|last| {
+        let place = u32::from_be_bytes([last.id[0], last.id[1], last.id[2], last.id[3]]);
+        let before = (f64::from(place) + 1.0) / 2f64.powi(32);
+        rows.len() as f64 * (1.0 - before) / before > MISSING
+    })
 }
 
 fn table_row(text: &str) -> Option<Row> {
@@ -348,6 +368,22 @@ mod tests {
         assert!(!relays[1].microdesc.exits(), "policies are known, and this one has none");
         assert_eq!(listed.network.consensus().weights["Wgg"], 6146);
         assert_eq!(listed.network.consensus().valid_after, 1_444_442_400);
+    }
+
+    #[test]
+    fn a_large_table_that_was_cut_between_two_lines_is_refused() {
+        let row = |place: u32| {
+            let mut id = [0; 20];
+            id[..4].copy_from_slice(&(place * (u32::MAX / 2000)).to_be_bytes());
+            let at = format!("10.{}.{}.1\t9001\t0", place / 256, place % 256);
+            format!("{}\tr{place}\t{at}\tSE\t50\t0\tFast Guard\t0.4\t\t\n", hex(&id))
+        };
+        let of = |rows: u32| HEAD.to_owned() + &(0..rows).map(row).collect::<String>();
+        assert!(read(&of(2000)).is_ok());
+        assert!(read(&of(1970)).is_ok(), "so few may be missing by chance");
+        for rows in [1940, 1000] {
+            assert!(read(&of(rows)).unwrap_err().what.contains("it was cut"), "{rows}");
+        }
     }
 
     #[test]
