@@ -13,7 +13,7 @@ use anabranch_fuzz::documents::NOW;
 use anabranch_links::{Context, Link};
 use anabranch_multipath::seed::stream;
 use anabranch_onion::directory::bandwidth::BandwidthHistory;
-use anabranch_onion::directory::descriptor::{Description, Published};
+use anabranch_onion::directory::descriptor::{Description, RelayDocuments};
 use anabranch_onion::directory::http;
 use anabranch_onion::directory::policy::ExitPolicy;
 use anabranch_onion::directory::reply::{Encoding, Reply};
@@ -307,7 +307,7 @@ fn directory() -> Result<Seeds, Box<dyn Error>> {
     let keys = RelayKeys::generate(&mut stream(2, 0, "directory"), NOW)?;
     let at = std::net::SocketAddrV4::new(Ipv4Addr::new(192, 0, 2, 1), 9001);
     let description = Description::new("one".to_owned(), at, "Anabranch".to_owned());
-    let Published { server, extra } = description.publish(&keys, NOW)?;
+    let RelayDocuments { server, extra } = description.publish(&keys, NOW)?;
     let seed = |kind: u8, text: &[u8]| [&[kind], text].concat();
     let ask = |path: &str| seed(0, &http::get(path));
     let [one, two, three] = ["01", "22", "33"].map(|byte| byte.repeat(20));

@@ -55,12 +55,8 @@ impl<'s> Metered<'s> {
 impl Screen for Metered<'_> {
     fn listening(&mut self, about: &Listening) {
         self.inner.listening(about);
-        let address = self.server.address();
-        if !address.ip().is_loopback() {
-            self.inner.warn(&format!(
-                "metrics are served on {address}: whoever reaches that reads how much each client \
-                 sends, and when"
-            ));
+        if let Some(text) = self.server.exposure("how much each client sends") {
+            self.inner.warn(&text);
         }
     }
 

@@ -69,12 +69,8 @@ impl Screen for Metered<'_> {
     fn listening(&mut self, about: &Listening) {
         self.name_paths(about);
         self.inner.listening(about);
-        let address = self.address();
-        if !address.ip().is_loopback() {
-            self.inner.warn(&format!(
-                "metrics are served on {address}: whoever reaches that reads how much you send, and \
-                 when"
-            ));
+        if let Some(text) = self.server.exposure("how much you send") {
+            self.inner.warn(&text);
         }
     }
 

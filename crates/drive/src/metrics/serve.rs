@@ -55,6 +55,12 @@ impl Server {
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
     }
+
+    /// What to warn of if other machines can reach it: that they read `what`, and when.
+    pub(crate) fn exposure(&self, what: &str) -> Option<String> {
+        let at = Some(self.address).filter(|at| !at.ip().is_loopback())?;
+        Some(format!("metrics are served on {at}: whoever reaches that reads {what}, and when"))
+    }
 }
 
 impl Drop for Server {

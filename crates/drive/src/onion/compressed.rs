@@ -2,7 +2,7 @@
 //! all relays is packed once for all who ask before something changes.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 
 use anabranch_onion::directory::cache::Cache;
@@ -37,9 +37,28 @@ struct Shelf {
 }
 
 impl CompressedBodies {
+    /// What becomes of this request: the reply, or that it is being packed. `owner` is told by
+    /// `ring`, by another thread, when there is something new, if it is still there then.
+    pub(super) fn answer_for<O: Send + Sync + 'static>(
+        &self,
+        cache: &Arc<Cache>,
+        request: &Request,
+        owner: &Weak<O>,
+        ring: fn(&O),
+    ) -> Answer {
+        let owner = owner.clone();
+        let ring = move || {
+            if let Some(owner) = owner.upgrade() {
+                ring(&owner);
+            }
+        };
+        let long = self.answer(cache, request, ring);
+        long.unwrap_or_else(|| Answer::Reply(cache.find(request)))
+    }
+
     /// What becomes of this request, if it is one of these. `ring` is called when there is
     /// something new, by another thread.
-    pub(super) fn answer(
+    fn answer(
         &self,
         cache: &Arc<Cache>,
         request: &Request,

@@ -16,7 +16,7 @@ use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anabranch_onion::directory::cache::Cache;
-use anabranch_onion::directory::descriptor::{Description, Published, signed_digest};
+use anabranch_onion::directory::descriptor::{Description, RelayDocuments, signed_digest};
 use anabranch_onion::directory::fetch::{
     AuthorityIdentity, Directory, Event, Failure, Job, Source,
 };
@@ -536,7 +536,7 @@ impl DirThread {
         if due.is_empty() {
             return;
         }
-        let Published { server, extra } = match description.publish(keys, unix()) {
+        let RelayDocuments { server, extra } = match description.publish(keys, unix()) {
             Ok(published) => published,
             Err(error) => {
                 self.due.iter_mut().for_each(|due| due.put_off(unix()));

@@ -77,7 +77,7 @@ impl Resolver {
         let provider = TokioRuntimeProvider::default();
         let builder = TokioResolver::builder_with_config(config, provider).with_options(options);
         let resolver = builder.build().map_err(io::Error::other)?;
-        let resolving = Resolving { resolver, answers, bell: Arc::new(bell) };
+        let resolving = NameThread { resolver, answers, bell: Arc::new(bell) };
         let work = move || runtime.block_on(resolving.work(asked));
         thread::Builder::new().name("names".into()).spawn(work)?;
         let places = Arc::new(Semaphore::new(WAITING));
@@ -110,13 +110,13 @@ impl Resolver {
 
 /// What the thread has.
 #[derive(Clone)]
-struct Resolving {
+struct NameThread {
     resolver: TokioResolver,
     answers: Sender<Found>,
     bell: Arc<UnixStream>,
 }
 
-impl Resolving {
+impl NameThread {
     async fn work(self, mut asked: UnboundedReceiver<(Question, OwnedSemaphorePermit)>) {
         while let Some((question, place)) = asked.recv().await {
             let resolving = self.clone();

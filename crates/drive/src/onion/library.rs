@@ -48,14 +48,7 @@ impl Library {
 impl Answers for Library {
     fn answer(&self, request: &Request, _: Option<IpAddr>) -> Answer {
         let cache = Arc::clone(&lock(&self.shown));
-        let me = self.me.clone();
-        let ring = move || {
-            if let Some(me) = me.upgrade() {
-                me.ring();
-            }
-        };
-        let whole = self.compressed.answer(&cache, request, ring);
-        whole.unwrap_or_else(|| Answer::Reply(cache.find(request)))
+        self.compressed.answer_for(&cache, request, &self.me, Library::ring)
     }
 }
 

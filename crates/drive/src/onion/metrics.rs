@@ -44,12 +44,8 @@ impl<'w> Metered<'w> {
 impl Watch for Metered<'_> {
     fn listening(&mut self, at: &[SocketAddr]) {
         self.inner.listening(at);
-        let address = self.server.address();
-        if !address.ip().is_loopback() {
-            self.inner.note(&format!(
-                "metrics are served on {address}: whoever reaches that reads how much this relay \
-                 carries, and when"
-            ));
+        if let Some(text) = self.server.exposure("how much this relay carries") {
+            self.inner.note(&text);
         }
     }
 

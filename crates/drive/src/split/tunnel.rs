@@ -56,7 +56,7 @@ struct Condition {
 }
 
 /// Datagrams of one flow that came by one path.
-struct Arrived {
+struct Arrival {
     session: SessionId,
     tuple: TupleId,
     path: PathId,
@@ -151,13 +151,13 @@ impl Tunnel {
     }
 
     /// What came out, neighbours of one flow and path together.
-    fn arrived(&mut self, now: Time) -> Vec<Arrived> {
-        let mut arrived: Vec<Arrived> = Vec::new();
+    fn arrived(&mut self, now: Time) -> Vec<Arrival> {
+        let mut arrived: Vec<Arrival> = Vec::new();
         while let Some(datagram) = self.near.session().poll(now) {
             let Some(&session) = self.flows.get(&datagram.flow) else { continue };
             match arrived.last_mut().filter(|last| last.takes(session, &datagram)) {
                 Some(last) => last.bytes.extend_from_slice(&datagram.bytes),
-                None => arrived.push(Arrived {
+                None => arrived.push(Arrival {
                     session,
                     tuple: self.tuples[datagram.path.index()],
                     path: datagram.path,
@@ -225,7 +225,7 @@ impl Condition {
     }
 }
 
-impl Arrived {
+impl Arrival {
     /// Whether a datagram may stand behind these: all but the last are of one length.
     fn takes(&self, session: SessionId, datagram: &Datagram) -> bool {
         (self.session, self.path) == (session, datagram.path)

@@ -4,7 +4,7 @@ use anabranch_multipath::seed::stream;
 
 use super::*;
 use crate::directory::bandwidth::BandwidthHistory;
-use crate::directory::descriptor::{Description, Published};
+use crate::directory::descriptor::{Description, RelayDocuments};
 use crate::directory::policy::ExitPolicy;
 use crate::wire::dirkeys::IdentityKey;
 use crate::wire::keys::RelayKeys;
@@ -310,7 +310,7 @@ fn two_relays_with_one_identity_are_one() {
 #[test]
 fn an_extra_info_document_is_taken_if_its_descriptor_names_all_of_it() {
     let mut authority = authority(1);
-    let Published { server, extra } = description(1).publish(&relay(1), NOW).unwrap();
+    let RelayDocuments { server, extra } = description(1).publish(&relay(1), NOW).unwrap();
     let cut = |text: &str| text.find("-----BEGIN SIGNATURE").unwrap();
     let other = description(2).publish(&relay(2), NOW).unwrap().extra;
     let forged = [&extra[..cut(&extra)], &other[cut(&other)..]].concat();

@@ -51,7 +51,7 @@ pub struct Description {
 
 /// What a relay publishes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Published {
+pub struct RelayDocuments {
     /// Its server descriptor.
     pub server: String,
     /// Its extra-info document, which the descriptor names.
@@ -122,13 +122,17 @@ impl Description {
     ///
     /// # Errors
     /// As [`Description::sign`].
-    pub fn publish(&self, keys: &RelayKeys, unix_now: u64) -> Result<Published, DescriptionError> {
+    pub fn publish(
+        &self,
+        keys: &RelayKeys,
+        unix_now: u64,
+    ) -> Result<RelayDocuments, DescriptionError> {
         self.check()?;
         let [rate, ..] = self.bandwidth;
         let extra = extra::sign(&self.nickname, &self.history, rate, keys, unix_now);
         let extra = extra.map_err(DescriptionError::Keys)?;
         let server = self.sign_with(keys, unix_now, Some(ExtraDigests::of(&extra)))?;
-        Ok(Published { server, extra })
+        Ok(RelayDocuments { server, extra })
     }
 
     fn sign_with(
@@ -360,7 +364,7 @@ mod tests {
         history.note(anabranch_multipath::Time::ZERO, NOW, [0; 2]);
         history.note(anabranch_multipath::Time::from_millis(1), NOW + 1, [4096, 8192]);
         history.note(anabranch_multipath::Time::from_millis(2), NOW + day, [4096, 8192]);
-        let Published { server, extra } =
+        let RelayDocuments { server, extra } =
             Description { history, ..description() }.publish(&keys, NOW + day).unwrap();
         check_descriptor(&server, NOW + day).unwrap();
         let named = server.lines().find_map(|line| line.strip_prefix("extra-info-digest "));

@@ -33,7 +33,7 @@ const LONGEST_PAUSE: u64 = 600_000;
 
 /// What is asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Wanted {
+pub enum MirrorRequest {
     /// The consensus of flavour `ns`.
     Consensus,
     /// The server descriptors with these digests.
@@ -42,14 +42,14 @@ pub enum Wanted {
     Extras(Vec<[u8; 20]>),
 }
 
-impl Wanted {
+impl MirrorRequest {
     /// In a few words.
     #[must_use]
     pub fn name(&self) -> &'static str {
         match self {
-            Wanted::Consensus => "consensus with descriptors",
-            Wanted::Servers(_) => "server descriptors",
-            Wanted::Extras(_) => "extra-info documents",
+            MirrorRequest::Consensus => "consensus with descriptors",
+            MirrorRequest::Servers(_) => "server descriptors",
+            MirrorRequest::Extras(_) => "extra-info documents",
         }
     }
 
@@ -61,9 +61,9 @@ impl Wanted {
             names.join("+")
         };
         match self {
-            Wanted::Consensus => "/tor/status-vote/current/consensus.z".to_owned(),
-            Wanted::Servers(digests) => format!("/tor/server/d/{}.z", list(digests)),
-            Wanted::Extras(digests) => format!("/tor/extra/d/{}.z", list(digests)),
+            MirrorRequest::Consensus => "/tor/status-vote/current/consensus.z".to_owned(),
+            MirrorRequest::Servers(digests) => format!("/tor/server/d/{}.z", list(digests)),
+            MirrorRequest::Extras(digests) => format!("/tor/extra/d/{}.z", list(digests)),
         }
     }
 
@@ -71,16 +71,16 @@ impl Wanted {
     #[must_use]
     pub fn limit(&self) -> usize {
         match self {
-            Wanted::Consensus => LONGEST_CONSENSUS,
-            Wanted::Servers(digests) => LONGEST_SERVER * digests.len(),
-            Wanted::Extras(digests) => LONGEST_EXTRA * digests.len(),
+            MirrorRequest::Consensus => LONGEST_CONSENSUS,
+            MirrorRequest::Servers(digests) => LONGEST_SERVER * digests.len(),
+            MirrorRequest::Extras(digests) => LONGEST_EXTRA * digests.len(),
         }
     }
 
     fn digests(&self) -> &[[u8; 20]] {
         match self {
-            Wanted::Consensus => &[],
-            Wanted::Servers(digests) | Wanted::Extras(digests) => digests,
+            MirrorRequest::Consensus => &[],
+            MirrorRequest::Servers(digests) | MirrorRequest::Extras(digests) => digests,
         }
     }
 }
@@ -114,7 +114,7 @@ pub struct Mirror {
     extras: BTreeMap<[u8; 20], usize>,
     /// What nobody had: how often it was asked for, and until when it is not asked for again.
     late: BTreeMap<[u8; 20], (u32, u64)>,
-    asked: Option<Wanted>,
+    asked: Option<MirrorRequest>,
     failures: u32,
     paused_until: u64,
 }
@@ -129,7 +129,7 @@ impl Mirror {
     /// The next request to make, if there is one, for who has a consensus of microdescriptors that
     /// holds since `newest` (0: none). One is under way at a time. `now` in milliseconds, of any
     /// clock that only goes forward.
-    pub fn poll(&mut self, now: u64, newest: u64) -> Option<Wanted> {
+    pub fn poll(&mut self, now: u64, newest: u64) -> Option<MirrorRequest> {
         if self.asked.is_some() || now < self.paused_until {
             return None;
         }
@@ -171,7 +171,7 @@ impl Mirror {
         let taken = outcome.and_then(|response| match (response.status, &asked) {
             (200, _) => self.take(&asked, &response.body, certs, unix_now),
             // One that has none of them may be asked for others.
-            (404, Wanted::Servers(_) | Wanted::Extras(_)) => Ok(Vec::new()),
+            (404, MirrorRequest::Servers(_) | MirrorRequest::Extras(_)) => Ok(Vec::new()),
             (status, _) => Err(Failure::Status(status)),
         });
         match taken {
@@ -218,9 +218,9 @@ impl Mirror {
         self.list.servers.values().copied().collect()
     }
 
-    fn wanted(&self, now: u64, newest: u64) -> Option<Wanted> {
+    fn wanted(&self, now: u64, newest: u64) -> Option<MirrorRequest> {
         if self.list.valid_after < newest {
-            return Some(Wanted::Consensus);
+            return Some(MirrorRequest::Consensus);
         }
         let is_due = |digest: &&[u8; 20]| self.late.get(*digest).is_none_or(|(_, at)| *at <= now);
         let bytes: usize = self.servers.values().map(|held| held.bytes).sum();
@@ -229,7 +229,7 @@ impl Mirror {
             let missing = named.filter(|digest| !self.servers.contains_key(*digest));
             let batch: Vec<_> = missing.filter(is_due).take(BATCH).copied().collect();
             if !batch.is_empty() {
-                return Some(Wanted::Servers(batch));
+                return Some(MirrorRequest::Servers(batch));
             }
         }
         let bytes: usize = self.extras.values().sum();
@@ -237,12 +237,12 @@ impl Mirror {
         let missing =
             named.map(|extra| &extra.sha1).filter(|digest| !self.extras.contains_key(*digest));
         let batch: Vec<_> = missing.filter(is_due).take(BATCH).copied().collect();
-        (bytes < MOST_BYTES && !batch.is_empty()).then_some(Wanted::Extras(batch))
+        (bytes < MOST_BYTES && !batch.is_empty()).then_some(MirrorRequest::Extras(batch))
     }
 
     fn take(
         &mut self,
-        asked: &Wanted,
+        asked: &MirrorRequest,
         body: &[u8],
         certs: &[AuthorityCert],
         unix_now: u64,
@@ -250,11 +250,11 @@ impl Mirror {
         let malformed = |what: &str| Failure::Document(DocumentError::Malformed(what.to_owned()));
         let text = std::str::from_utf8(body).map_err(|_| malformed("it is no text"))?;
         let documents = match asked {
-            Wanted::Consensus => {
+            MirrorRequest::Consensus => {
                 self.take_consensus(text, certs, unix_now).map_err(Failure::Document)?
             }
-            Wanted::Servers(_) => self.take_servers(text),
-            Wanted::Extras(_) => self.take_extras(text),
+            MirrorRequest::Servers(_) => self.take_servers(text),
+            MirrorRequest::Extras(_) => self.take_extras(text),
         };
         if documents.is_empty() {
             Err(malformed("nothing that was asked for"))
@@ -319,7 +319,7 @@ impl Mirror {
     }
 
     /// What was asked for and did not come is asked for again after longer and longer pauses.
-    fn note_late(&mut self, asked: &Wanted, now: u64, rng: &mut impl Rng) {
+    fn note_late(&mut self, asked: &MirrorRequest, now: u64, rng: &mut impl Rng) {
         let mut pauses = BTreeMap::new();
         for digest in asked.digests() {
             if self.servers.contains_key(digest) || self.extras.contains_key(digest) {

@@ -10,7 +10,7 @@ use std::time::Duration;
 use anabranch_multipath::Time;
 use anabranch_onion::authority::reachability::Probe;
 use anabranch_onion::authority::{Refusal, Taken, measured};
-use anabranch_onion::directory::descriptor::{Description, Published};
+use anabranch_onion::directory::descriptor::{Description, RelayDocuments};
 use anabranch_onion::directory::reply::Reply;
 use anabranch_onion::wire::keys::RelayKeys;
 use rand_core::Rng;
@@ -264,7 +264,7 @@ impl Registry {
             return;
         }
         let taken = match description.publish(&self.relay, unix) {
-            Ok(Published { server, extra }) => {
+            Ok(RelayDocuments { server, extra }) => {
                 match self.ledger.upload(unix, &(server + &extra), None) {
                     // It was published before the clock was set back, and still holds.
                     Err(refusal) if refusal.is_no_news() => Ok(Taken::Known),

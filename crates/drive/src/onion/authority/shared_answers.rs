@@ -81,14 +81,7 @@ impl SharedAnswers {
             // Tors complain of each answer that is none.
             return Answer::Later;
         }
-        let me = self.me.clone();
-        let ring = move || {
-            if let Some(me) = me.upgrade() {
-                me.ring();
-            }
-        };
-        let whole = self.compressed.answer(&cache, request, ring);
-        whole.unwrap_or_else(|| Answer::Reply(cache.find(request)))
+        self.compressed.answer_for(&cache, request, &self.me, SharedAnswers::ring)
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use anabranch_onion::directory::cache::Cache;
 use anabranch_onion::directory::fetch::Failure;
 use anabranch_onion::directory::http::get;
-use anabranch_onion::directory::mirror::{Document, Mirror, Wanted};
+use anabranch_onion::directory::mirror::{Document, Mirror, MirrorRequest};
 use anabranch_onion::wire::netdoc::AuthorityCert;
 use rand_chacha::rand_core::Rng;
 
@@ -86,7 +86,7 @@ impl DirThread {
         live.map_or(0, |newest| newest.valid_after)
     }
 
-    fn ask_any(&mut self, wanted: &Wanted) -> (Option<String>, Result<Response, Failure>) {
+    fn ask_any(&mut self, wanted: &MirrorRequest) -> (Option<String>, Result<Response, Failure>) {
         let authorities = &self.settings.authorities;
         let place = (self.rng.next_u64() % authorities.len().max(1) as u64) as usize;
         let Some(authority) = authorities.get(place) else {

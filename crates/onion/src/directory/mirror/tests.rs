@@ -6,7 +6,7 @@ use anabranch_multipath::seed::stream;
 use super::*;
 use crate::authority::{About, Authority, Judgement, Room, Settings};
 use crate::directory::cache::Cache;
-use crate::directory::descriptor::{Description, Published, signed_digest};
+use crate::directory::descriptor::{Description, RelayDocuments, signed_digest};
 use crate::directory::http::{RequestReader, ResponseReader, get};
 use crate::wire::dirkeys::IdentityKey;
 use crate::wire::keys::RelayKeys;
@@ -31,7 +31,7 @@ fn relay(number: u64) -> RelayKeys {
 }
 
 /// What a relay publishes; with what clients say nothing of it, its text is always the same.
-fn published(number: u64, now: u64) -> Published {
+fn published(number: u64, now: u64) -> RelayDocuments {
     let address = Ipv4Addr::new(192, 0, u8::try_from(number).unwrap(), 1);
     let at = std::net::SocketAddrV4::new(address, 9001);
     let description = Description::new(format!("relay{number}"), at, "Anabranch on Linux".into());
@@ -59,7 +59,7 @@ impl World {
     /// Takes what these relays publish, and makes a consensus.
     fn publish(&mut self, now: u64, relays: &[u64]) {
         for number in relays {
-            let Published { server, extra } = published(*number, now);
+            let RelayDocuments { server, extra } = published(*number, now);
             self.authority.upload(now, &(server.clone() + &extra), None).unwrap();
             let digests = [&server, &extra].map(|text| signed_digest(text));
             let id = relay(*number).rsa_identity();
@@ -232,7 +232,7 @@ fn what_nobody_has_is_asked_for_less_and_less_often_and_keeps_nothing_else_waiti
     assert!(waits[0] <= 1_000 && waits[4] > 20_000 && waits[7] >= 300_000, "{waits:?}");
     // Then somebody has it.
     world.publish(NOW, &[]);
-    let Published { server, extra } = published(1, NOW);
+    let RelayDocuments { server, extra } = published(1, NOW);
     let id = self::relay(1).rsa_identity();
     let digests = [&server, &extra].map(|text| signed_digest(text));
     world.cache.relay(id, (&server, digests[0]), Some((&extra, digests[1])));
@@ -249,7 +249,7 @@ fn who_does_not_answer_is_asked_again_after_a_pause() {
     assert_eq!((mirror.poll(0, 0), mirror.wait(0, 0)), (None, None), "there is no consensus");
     for status in [503, 404, 500] {
         let now = mirror.paused_until;
-        assert_eq!(mirror.poll(now, NOW), Some(Wanted::Consensus));
+        assert_eq!(mirror.poll(now, NOW), Some(MirrorRequest::Consensus));
         assert_eq!(mirror.poll(now, NOW), None, "one at a time");
         let response = Response { status, reason: String::new(), body: Vec::new() };
         assert!(mirror.done(Ok(response), &[], now, NOW, &mut rng).is_err());
