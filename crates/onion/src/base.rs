@@ -9,7 +9,7 @@ use rand_core::CryptoRng;
 use crate::channels::{Channels, Lane, LinkId, Popped};
 use crate::circuitmux;
 use crate::crypto::{ClientLayer, RelayLayer, Tag};
-use crate::event::{Event, Violation};
+use crate::event::{CircuitFault, Event, Violation};
 use crate::leg::Leg;
 use crate::node::{LinkOutput, StreamOutput};
 use crate::padding::{Amount, Rules, Silence, Usage};
@@ -148,7 +148,8 @@ where
     }
 
     /// A neighbour did what no honest one does.
-    pub(crate) fn violated(&mut self, link: LinkId, violation: Violation) {
+    pub(crate) fn violated(&mut self, link: LinkId, violation: impl Into<Violation>) {
+        let violation = violation.into();
         self.violations += 1;
         self.put(Event::Violation { link, violation });
     }
@@ -414,15 +415,15 @@ where
         index: u32,
         message: Message<'_>,
         tag: Tag,
-    ) -> Result<(), Violation> {
-        let circuit = self.circuits.get_mut(index).ok_or(Violation::Message)?;
-        let id = circuit.set().ok_or(Violation::Message)?;
-        let Some((lane, Some(leg), _)) = circuit.parts() else { return Err(Violation::Message) };
-        let Some(set) = self.sets.get_mut(id.0) else { return Err(Violation::Message) };
+    ) -> Result<(), CircuitFault> {
+        let circuit = self.circuits.get_mut(index).ok_or(CircuitFault::Message)?;
+        let id = circuit.set().ok_or(CircuitFault::Message)?;
+        let Some((lane, Some(leg), _)) = circuit.parts() else { return Err(CircuitFault::Message) };
+        let Some(set) = self.sets.get_mut(id.0) else { return Err(CircuitFault::Message) };
         if (message.command, message.stream) == (RelayCommand::SENDME, 0) {
             let outlet = set.outlet(self.channels.waiting(lane));
-            let tag = read_sendme(message.data).ok_or(Violation::Sendme)?;
-            leg.acknowledged(now, tag, outlet).map_err(|_| Violation::Sendme)?;
+            let tag = read_sendme(message.data).ok_or(CircuitFault::Sendme)?;
+            leg.acknowledged(now, tag, outlet).map_err(|_| CircuitFault::Sendme)?;
             self.pump(now, id);
             return Ok(());
         }

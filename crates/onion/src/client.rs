@@ -19,7 +19,7 @@ use crate::channel::{Role, Start};
 use crate::channels::{LinkId, Owner};
 use crate::circuitmux;
 use crate::congestion::Params;
-use crate::event::{Event, Violation};
+use crate::event::{Event, LinkFault, Violation};
 use crate::handshake::extension::Wish;
 use crate::leg::Leg;
 use crate::node::{LinkOutput, Node, StreamOutput, Why};
@@ -300,7 +300,7 @@ impl Node for Client {
         dialled.then_some(Role::Client)
     }
 
-    fn take_cell(&mut self, now: Time, link: LinkId, cell: Cell<'_>) -> Result<(), Violation> {
+    fn take_cell(&mut self, now: Time, link: LinkId, cell: Cell<'_>) -> Result<(), LinkFault> {
         self.take_circuit_cell(now, link, cell)
     }
 
@@ -315,7 +315,8 @@ impl Node for Client {
     fn give_up(&mut self, circuit: u32, why: Why) {
         let cause = match why {
             Why::Unreached => Cause::Link,
-            Why::Violation(violation) => Cause::Violation(violation),
+            Why::WrongIdentity => Cause::Violation(LinkFault::WrongIdentity.into()),
+            Why::Fault(fault) => Cause::Violation(fault.into()),
             Why::Memory => Cause::OutOfMemory,
         };
         self.tear_down(circuit, cause);

@@ -32,11 +32,20 @@ pub enum Event {
     OutOfMemory,
 }
 
-/// What a neighbour did. All but the first five close one circuit only.
+/// What a neighbour did that no honest one does, by what it costs: its link, or one circuit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Violation {
+    /// The link is closed, and all that is on it.
+    Link(LinkFault),
+    /// One circuit is closed; the link stays.
+    Circuit(CircuitFault),
+}
+
+/// A fault of a whole link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LinkFault {
     /// A fault in the link's own handshake.
-    Link(Fault),
+    Handshake(Fault),
     /// The handshake was not done in time.
     HandshakeTimeout,
     /// Too many links of one address whose handshake is not done.
@@ -47,6 +56,13 @@ pub enum Violation {
     NoCircuit,
     /// A variable-length cell that is too long.
     TooLong,
+    /// A neighbour who makes us answer, and does not read.
+    Deaf,
+}
+
+/// A fault of one circuit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CircuitFault {
     /// A circuit ID that is in use, or not the neighbour's to choose.
     CircuitId,
     /// A handshake for a new circuit that is refused.
@@ -55,8 +71,6 @@ pub enum Violation {
     RelayEarly,
     /// A cell that no layer recognises.
     Unrecognised,
-    /// A neighbour who makes us answer, and does not read.
-    Deaf,
     /// A relay message that cannot be read, or may not come at this point.
     Message,
     /// EXTEND to ourselves, to where the circuit comes from, to a place that is not allowed, or not
@@ -68,27 +82,56 @@ pub enum Violation {
     Flood,
 }
 
+impl From<LinkFault> for Violation {
+    fn from(fault: LinkFault) -> Violation {
+        Violation::Link(fault)
+    }
+}
+
+impl From<CircuitFault> for Violation {
+    fn from(fault: CircuitFault) -> Violation {
+        Violation::Circuit(fault)
+    }
+}
+
 impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let text = match self {
-            Violation::Link(fault) => {
+        match self {
+            Violation::Link(fault) => fault.fmt(f),
+            Violation::Circuit(fault) => fault.fmt(f),
+        }
+    }
+}
+
+impl fmt::Display for LinkFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            LinkFault::Handshake(fault) => {
                 return write!(f, "a fault in the link's handshake: {fault}");
             }
-            Violation::Handshake(refused) => return write!(f, "{refused}"),
-            Violation::HandshakeTimeout => "a link's handshake that was not done in time",
-            Violation::TooManyHalfOpen => "too many half-open links from one address",
-            Violation::WrongIdentity => "a relay that is not the one that was wanted",
-            Violation::NoCircuit => "a cell without a circuit",
-            Violation::TooLong => "a cell that is too long",
-            Violation::CircuitId => "a circuit ID that is in use or not the neighbour's to choose",
-            Violation::RelayEarly => "a RELAY_EARLY cell where none is allowed",
-            Violation::Deaf => "answers that were asked for and not read",
-            Violation::Unrecognised => "a relay cell that nobody recognises",
-            Violation::Message => "a relay message that cannot be read or is out of place",
-            Violation::Extend => "a circuit that may not be extended that way",
-            Violation::Sendme => "a SENDME that is not owed",
-            Violation::Flood => "more cells than any window allows",
-        };
-        f.write_str(text)
+            LinkFault::HandshakeTimeout => "a link's handshake that was not done in time",
+            LinkFault::TooManyHalfOpen => "too many half-open links from one address",
+            LinkFault::WrongIdentity => "a relay that is not the one that was wanted",
+            LinkFault::NoCircuit => "a cell without a circuit",
+            LinkFault::TooLong => "a cell that is too long",
+            LinkFault::Deaf => "answers that were asked for and not read",
+        })
+    }
+}
+
+impl fmt::Display for CircuitFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            CircuitFault::Handshake(refused) => return write!(f, "{refused}"),
+            CircuitFault::CircuitId => {
+                "a circuit ID that is in use or not the neighbour's to choose"
+            }
+            CircuitFault::RelayEarly => "a RELAY_EARLY cell where none is allowed",
+            CircuitFault::Unrecognised => "a relay cell that nobody recognises",
+            CircuitFault::Message => "a relay message that cannot be read or is out of place",
+            CircuitFault::Extend => "a circuit that may not be extended that way",
+            CircuitFault::Sendme => "a SENDME that is not owed",
+            CircuitFault::Flood => "more cells than any window allows",
+        })
     }
 }

@@ -59,6 +59,6 @@ mod table;
 pub mod wire;
 
 pub use channels::LinkId;
-pub use event::{Event, Violation};
+pub use event::{CircuitFault, Event, LinkFault, Violation};
 pub use node::{Core, LinkInput, LinkOutput, StreamOutput};
 pub use stream::StreamKey;

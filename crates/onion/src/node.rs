@@ -9,7 +9,7 @@ use anabranch_multipath::Time;
 use crate::base::{Base, Ending, Timer};
 use crate::channel::{Channel, Role, Start, Taken};
 use crate::channels::{LinkId, Owner, is};
-use crate::event::{Event, Violation};
+use crate::event::{CircuitFault, Event, LinkFault};
 use crate::padding::Amount;
 use crate::stream::StreamKey;
 use crate::wire::cell::{Cell, Cells, Command};
@@ -166,7 +166,7 @@ impl<N: Node> Core for N {
             LinkInput::Unreachable { target } => self.unreachable(&target, Why::Unreached),
         }
         while let Some(id) = self.base_mut().channels.take_deaf() {
-            self.fail(now, id, Violation::Deaf);
+            self.fail(now, id, LinkFault::Deaf);
         }
         self.relieve();
     }
@@ -201,8 +201,10 @@ impl<N: Node> Core for N {
 pub(crate) enum Why {
     /// A link that it needs cannot be had.
     Unreached,
-    /// Somebody broke the rules.
-    Violation(Violation),
+    /// The link that it needs leads to somebody else.
+    WrongIdentity,
+    /// Somebody broke the rules on it.
+    Fault(CircuitFault),
     /// The memory for cells is full, and its cells waited longest.
     Memory,
 }
@@ -227,7 +229,7 @@ pub(crate) trait Node {
     ///
     /// # Errors
     /// A violation that ends the link.
-    fn take_cell(&mut self, now: Time, link: LinkId, cell: Cell<'_>) -> Result<(), Violation>;
+    fn take_cell(&mut self, now: Time, link: LinkId, cell: Cell<'_>) -> Result<(), LinkFault>;
 
     /// A link that a circuit waited for is open.
     fn reached(&mut self, now: Time, circuit: u32, link: LinkId);
@@ -241,7 +243,7 @@ pub(crate) trait Node {
     /// A new link.
     fn open(&mut self, now: Time, id: LinkId, target: Option<Target>, start: Start) {
         let Some(role) = self.role(target.is_some(), &start) else {
-            self.base_mut().violated(id, Violation::TooManyHalfOpen);
+            self.base_mut().violated(id, LinkFault::TooManyHalfOpen);
             return self.base_mut().put(LinkOutput::Close { link: id });
         };
         let channel = Channel::new(role, start);
@@ -267,7 +269,7 @@ pub(crate) trait Node {
         link.waits = false;
         match link.channel.exported(&mut *base.rng, secret) {
             Ok(()) => self.work(now, id),
-            Err(fault) => self.fail(now, id, Violation::Link(fault)),
+            Err(fault) => self.fail(now, id, LinkFault::Handshake(fault)),
         }
     }
 
@@ -278,8 +280,8 @@ pub(crate) trait Node {
         let mut cells = Cells::new(&mut inbox, link.channel.width(), link.channel.longest());
         let done = self.take_cells(now, id, &mut cells);
         let taken = cells.taken();
-        if let Err(violation) = done {
-            self.fail(now, id, violation);
+        if let Err(fault) = done {
+            self.fail(now, id, fault);
         }
         let Some(link) = self.base_mut().channels.link(id) else { return };
         inbox.drain(..taken);
@@ -296,14 +298,14 @@ pub(crate) trait Node {
         now: Time,
         id: LinkId,
         cells: &mut Cells<'_>,
-    ) -> Result<(), Violation> {
-        while let Some(cell) = cells.next_cell().map_err(|_| Violation::TooLong)? {
+    ) -> Result<(), LinkFault> {
+        while let Some(cell) = cells.next_cell().map_err(|_| LinkFault::TooLong)? {
             let base = self.base_mut();
             let Some(link) = base.channels.link(id) else { return Ok(()) };
             let is_padding = matches!(cell.command, Command::PADDING | Command::VPADDING);
             base.padding[0] += u64::from(is_padding);
             link.quiet.note(now, is_padding);
-            match link.channel.take(&mut *base.rng, &cell).map_err(Violation::Link)? {
+            match link.channel.take(&mut *base.rng, &cell).map_err(LinkFault::Handshake)? {
                 Taken::Own if cell.command == Command::PADDING_NEGOTIATE => base.watch(id),
                 Taken::Own => {}
                 Taken::Circuit => self.take_cell(now, id, cell)?,
@@ -324,14 +326,14 @@ pub(crate) trait Node {
     ///
     /// # Errors
     /// It leads to somebody else.
-    fn opened(&mut self, now: Time, id: LinkId) -> Result<(), Violation> {
+    fn opened(&mut self, now: Time, id: LinkId) -> Result<(), LinkFault> {
         let base = self.base_mut();
         let Some(link) = base.channels.link(id) else { return Ok(()) };
         let (identity, wanted) = (link.channel.identity(), link.wanted.clone());
         let (skew, dialled) = (link.channel.skew, link.channel.is_initiator());
         let is_wanted = |target: &Target| identity.is_some_and(|identity| is(&identity, target));
         if !wanted.as_ref().is_none_or(is_wanted) {
-            return Err(Violation::WrongIdentity);
+            return Err(LinkFault::WrongIdentity);
         }
         base.channels.opened(id);
         self.settle(now, id);
@@ -363,12 +365,12 @@ pub(crate) trait Node {
     }
 
     /// A link that broke the rules is closed, with what it still has to say.
-    fn fail(&mut self, now: Time, id: LinkId, violation: Violation) {
+    fn fail(&mut self, now: Time, id: LinkId, fault: LinkFault) {
         let base = self.base_mut();
-        base.violated(id, violation);
+        base.violated(id, fault);
         let wanted = base.channels.link(id).and_then(|link| link.wanted.clone());
-        if let (Some(target), Violation::WrongIdentity) = (wanted, violation) {
-            self.unreachable(&target, Why::Violation(violation));
+        if let (Some(target), LinkFault::WrongIdentity) = (wanted, fault) {
+            self.unreachable(&target, Why::WrongIdentity);
         }
         self.closed(now, id);
         self.base_mut().put(LinkOutput::Close { link: id });
@@ -411,7 +413,7 @@ pub(crate) trait Node {
                 }
                 Timer::Handshake(id) => {
                     if base.channels.link(id).is_some_and(|link| !link.channel.is_open()) {
-                        self.fail(now, id, Violation::HandshakeTimeout);
+                        self.fail(now, id, LinkFault::HandshakeTimeout);
                     }
                 }
             }
@@ -428,12 +430,12 @@ pub(crate) trait Node {
     }
 
     /// Closes a circuit on which somebody broke the rules.
-    fn break_off(&mut self, index: u32, violation: Violation) {
+    fn break_off(&mut self, index: u32, fault: CircuitFault) {
         let base = self.base_mut();
         let Some(circuit) = base.circuits.get_mut(index) else { return };
         if let Some(link) = circuit.lane().map(|lane| lane.link) {
-            base.violated(link, violation);
+            base.violated(link, fault);
         }
-        self.give_up(index, Why::Violation(violation));
+        self.give_up(index, Why::Fault(fault));
     }
 }

@@ -16,7 +16,7 @@ use crate::channel::{Role, Start};
 use crate::channels::{LinkId, Owner};
 use crate::circuitmux;
 use crate::congestion::Params;
-use crate::event::{Event, Violation};
+use crate::event::{Event, LinkFault};
 use crate::leg::Leg;
 use crate::node::{LinkOutput, Node, StreamOutput, Why};
 use crate::padding::{PaddingParams, Rules};
@@ -321,7 +321,7 @@ impl Node for Relay {
         self.responders.iter().find(is_shown).or_else(|| self.responders.first()).cloned()
     }
 
-    fn take_cell(&mut self, now: Time, link: LinkId, cell: Cell<'_>) -> Result<(), Violation> {
+    fn take_cell(&mut self, now: Time, link: LinkId, cell: Cell<'_>) -> Result<(), LinkFault> {
         self.take_circuit_cell(now, link, cell)
     }
 
@@ -336,8 +336,8 @@ impl Node for Relay {
     fn give_up(&mut self, circuit: u32, why: Why) {
         let reason = match why {
             Why::Unreached => DestroyReason::CONNECT_FAILED,
-            Why::Violation(Violation::WrongIdentity) => DestroyReason::WRONG_IDENTITY,
-            Why::Violation(_) => DestroyReason::PROTOCOL,
+            Why::WrongIdentity => DestroyReason::WRONG_IDENTITY,
+            Why::Fault(_) => DestroyReason::PROTOCOL,
             Why::Memory => {
                 self.stats.out_of_memory += 1;
                 DestroyReason::RESOURCES

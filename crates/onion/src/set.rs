@@ -9,7 +9,7 @@ use std::sync::Arc;
 use anabranch_multipath::Time;
 
 use crate::congestion::{Outlet, Params};
-use crate::event::Violation;
+use crate::event::CircuitFault;
 use crate::handshake::extension::Agreed;
 use crate::stream::{Broken, Side};
 use crate::streams::Streams;
@@ -47,11 +47,11 @@ impl Set {
     ///
     /// # Errors
     /// What the other end did that it may not do.
-    pub(crate) fn take(&mut self, now: Time, message: Message<'_>) -> Result<(), Violation> {
+    pub(crate) fn take(&mut self, now: Time, message: Message<'_>) -> Result<(), CircuitFault> {
         self.streams.take(now, message).map_err(|broken| match broken {
-            Broken::Flood => Violation::Flood,
-            _ if message.command == RelayCommand::SENDME => Violation::Sendme,
-            _ => Violation::Message,
+            Broken::Flood => CircuitFault::Flood,
+            _ if message.command == RelayCommand::SENDME => CircuitFault::Sendme,
+            _ => CircuitFault::Message,
         })
     }
 }

@@ -11,7 +11,7 @@ use anabranch_onion::circuitmux;
 use anabranch_onion::client::{Cause, CircuitKey, Hop, HopKey, Input, Output};
 use anabranch_onion::handshake::extension::Wish;
 use anabranch_onion::wire::message::{Answer, Begin, EndReason};
-use anabranch_onion::{Core, StreamKey, StreamOutput, Violation};
+use anabranch_onion::{CircuitFault, Core, LinkFault, StreamKey, StreamOutput};
 use world::{Setting, World};
 
 const MEGABYTE: usize = 1_000_000;
@@ -461,11 +461,11 @@ fn a_relay_that_is_not_who_it_should_be_is_not_built_upon() {
         assert!(!world.build(1, hops));
         let reporter = if wrong == 0 {
             world.outputs.iter().any(|output| {
-                let cause = Cause::Violation(Violation::WrongIdentity);
+                let cause = Cause::Violation(LinkFault::WrongIdentity.into());
                 matches!(output, Output::CircuitClosed { cause: c, .. } if *c == cause)
             })
         } else {
-            world.relays[0].violations == [Violation::WrongIdentity]
+            world.relays[0].violations == [LinkFault::WrongIdentity.into()]
         };
         assert!(reporter, "{:?}", world.outputs);
         assert!(world.outputs.iter().any(|o| matches!(o, Output::CircuitClosed { .. })));
@@ -479,7 +479,7 @@ fn a_relay_refuses_to_extend_to_itself_and_back() {
         let hops = path.iter().map(|&n| world.hop(n, Wish::Plain)).collect();
         assert!(!world.build(1, hops));
         let last = path[path.len() - 2];
-        assert_eq!(world.relays[last].violations, [Violation::Extend], "path {path:?}");
+        assert_eq!(world.relays[last].violations, [CircuitFault::Extend.into()], "path {path:?}");
     }
 }
 

@@ -18,7 +18,9 @@ use anabranch_onion::relay::{Input, Output};
 use anabranch_onion::wire::cell::{BODY, Cells, Command, put_fixed, put_fixed_as, put_variable};
 use anabranch_onion::wire::cell::{Body, Width};
 use anabranch_onion::wire::message::{self, Begin, Format, Message, RelayCommand};
-use anabranch_onion::{Core, LinkId, LinkInput, LinkOutput, StreamKey, Violation};
+use anabranch_onion::{
+    CircuitFault, Core, LinkFault, LinkId, LinkInput, LinkOutput, StreamKey, Violation,
+};
 use rand::RngExt;
 use world::{Setting, World};
 
@@ -190,24 +192,24 @@ fn honest_world() -> (World, StreamKey) {
 
 /// The circuit is closed and the fault told, the link stays, and the honest client gets all that it
 /// wants.
-fn breaks_its_circuit_only(expected: Violation, act: impl FnOnce(&mut World, &mut Neighbour)) {
+fn breaks_its_circuit_only(expected: CircuitFault, act: impl FnOnce(&mut World, &mut Neighbour)) {
     let (mut world, stream) = honest_world();
     let mut neighbour = Neighbour::new(&mut world);
     neighbour.create(&mut world, ID);
     act(&mut world, &mut neighbour);
-    assert_eq!(neighbour.outcome(&mut world), (true, false, vec![expected]));
+    assert_eq!(neighbour.outcome(&mut world), (true, false, vec![expected.into()]));
     neighbour.create(&mut world, ID);
     world.run_for(Duration::from_secs(20));
     assert_eq!(world.received[&stream].len(), 1_000_000);
 }
 
 /// The link is closed and the fault told, and the honest client gets all that it wants.
-fn breaks_its_link_only(expected: Violation, act: impl FnOnce(&mut World, &mut Neighbour)) {
+fn breaks_its_link_only(expected: LinkFault, act: impl FnOnce(&mut World, &mut Neighbour)) {
     let (mut world, stream) = honest_world();
     let mut neighbour = Neighbour::new(&mut world);
     act(&mut world, &mut neighbour);
     let (_, closed, violations) = neighbour.outcome(&mut world);
-    assert_eq!((closed, violations), (true, vec![expected]));
+    assert_eq!((closed, violations), (true, vec![expected.into()]));
     world.run_for(Duration::from_secs(20));
     assert_eq!(world.received[&stream].len(), 1_000_000);
     assert!(world.client.window(CircuitKey(1)).is_some());
@@ -215,7 +217,7 @@ fn breaks_its_link_only(expected: Violation, act: impl FnOnce(&mut World, &mut N
 
 #[test]
 fn a_sendme_that_is_not_owed() {
-    breaks_its_circuit_only(Violation::Sendme, |world, neighbour| {
+    breaks_its_circuit_only(CircuitFault::Sendme, |world, neighbour| {
         let data = [&[1, 0, 20][..], &[7; 20]].concat();
         neighbour.message(world, RelayCommand::SENDME, 0, &data);
     });
@@ -256,13 +258,13 @@ fn a_sendme_with_the_wrong_tag_closes_the_circuit_and_one_with_the_right_tag_doe
         tag[19] ^= 1;
         tag
     };
-    assert_eq!(sendme_with(bent), (true, false, vec![Violation::Sendme]));
+    assert_eq!(sendme_with(bent), (true, false, vec![CircuitFault::Sendme.into()]));
 }
 
 #[test]
 fn more_relay_early_cells_than_eight() {
     let drop = Message { command: RelayCommand::DROP, stream: 0, data: &[] };
-    breaks_its_circuit_only(Violation::RelayEarly, |world, neighbour| {
+    breaks_its_circuit_only(CircuitFault::RelayEarly, |world, neighbour| {
         (0..9).for_each(|_| neighbour.say(world, Command::RELAY_EARLY, drop));
     });
     let mut world = World::new(Setting::default());
@@ -274,7 +276,7 @@ fn more_relay_early_cells_than_eight() {
 
 #[test]
 fn an_extend_in_a_cell_that_is_not_early() {
-    breaks_its_circuit_only(Violation::Extend, |world, neighbour| {
+    breaks_its_circuit_only(CircuitFault::Extend, |world, neighbour| {
         let target = world.relays[1].target.clone();
         let kind = anabranch_onion::handshake::Kind::NTOR;
         let wish = anabranch_onion::wire::extend::Extend { target, kind, handshake: vec![0; 84] };
@@ -284,7 +286,7 @@ fn an_extend_in_a_cell_that_is_not_early() {
 
 #[test]
 fn a_flood_beyond_the_streams_window() {
-    breaks_its_circuit_only(Violation::Flood, |world, neighbour| {
+    breaks_its_circuit_only(CircuitFault::Flood, |world, neighbour| {
         neighbour.message(world, RelayCommand::BEGIN_DIR, 1, &[]);
         for _ in 0..501 {
             neighbour.message(world, RelayCommand::DATA, 1, &[0; 498]);
@@ -294,7 +296,7 @@ fn a_flood_beyond_the_streams_window() {
 
 #[test]
 fn a_circuit_id_that_is_in_use() {
-    breaks_its_circuit_only(Violation::CircuitId, |world, neighbour| {
+    breaks_its_circuit_only(CircuitFault::CircuitId, |world, neighbour| {
         neighbour.cell(world, ID, Command::CREATE_FAST, &[1; 20]);
     });
 }
@@ -305,12 +307,12 @@ fn a_circuit_id_of_our_half() {
     let mut neighbour = Neighbour::new(&mut world);
     neighbour.cell(&mut world, 7, Command::CREATE_FAST, &[1; 20]);
     let (_, closed, violations) = neighbour.outcome(&mut world);
-    assert_eq!((closed, violations), (false, vec![Violation::CircuitId]));
+    assert_eq!((closed, violations), (false, vec![CircuitFault::CircuitId.into()]));
 }
 
 #[test]
 fn a_relay_cell_that_nobody_recognises() {
-    breaks_its_circuit_only(Violation::Unrecognised, |world, neighbour| {
+    breaks_its_circuit_only(CircuitFault::Unrecognised, |world, neighbour| {
         neighbour.cell(world, ID, Command::RELAY, &[3; BODY]);
     });
 }
@@ -318,7 +320,7 @@ fn a_relay_cell_that_nobody_recognises() {
 #[test]
 fn messages_that_only_relays_send() {
     for command in [RelayCommand::CONNECTED, RelayCommand::EXTENDED2, RelayCommand::TRUNCATED] {
-        breaks_its_circuit_only(Violation::Message, |world, neighbour| {
+        breaks_its_circuit_only(CircuitFault::Message, |world, neighbour| {
             neighbour.message(world, command, 0, &[0; 4]);
         });
     }
@@ -326,7 +328,7 @@ fn messages_that_only_relays_send() {
 
 #[test]
 fn a_stream_number_that_is_in_use() {
-    breaks_its_circuit_only(Violation::Message, |world, neighbour| {
+    breaks_its_circuit_only(CircuitFault::Message, |world, neighbour| {
         neighbour.message(world, RelayCommand::BEGIN_DIR, 1, &[]);
         neighbour.message(world, RelayCommand::BEGIN_DIR, 1, &[]);
     });
@@ -334,7 +336,7 @@ fn a_stream_number_that_is_in_use() {
 
 #[test]
 fn a_created_cell_that_nobody_waits_for() {
-    breaks_its_circuit_only(Violation::Message, |world, neighbour| {
+    breaks_its_circuit_only(CircuitFault::Message, |world, neighbour| {
         neighbour.cell(world, ID, Command::CREATED_FAST, &[0; 40]);
     });
 }
@@ -350,7 +352,7 @@ fn a_handshake_that_proves_nothing_makes_no_circuit() {
     neighbour.cell(&mut world, ID, Command::CREATE2, &body);
     let (destroyed, closed, violations) = neighbour.outcome(&mut world);
     assert!(destroyed && !closed);
-    assert!(matches!(violations[..], [Violation::Handshake(_)]));
+    assert!(matches!(violations[..], [Violation::Circuit(CircuitFault::Handshake(_))]));
 }
 
 #[test]
@@ -366,14 +368,14 @@ fn a_client_that_wants_out_over_one_hop_is_refused_that_stream_only() {
 
 #[test]
 fn a_circuit_cell_without_a_circuit() {
-    breaks_its_link_only(Violation::NoCircuit, |world, neighbour| {
+    breaks_its_link_only(LinkFault::NoCircuit, |world, neighbour| {
         neighbour.cell(world, 0, Command::RELAY, &[0; BODY]);
     });
 }
 
 #[test]
 fn a_cell_that_is_too_long() {
-    breaks_its_link_only(Violation::TooLong, |world, neighbour| {
+    breaks_its_link_only(LinkFault::TooLong, |world, neighbour| {
         neighbour.send(world, &[0, 0, 0, 0, 128, 0xff, 0xff]);
     });
 }
@@ -381,7 +383,7 @@ fn a_cell_that_is_too_long() {
 #[test]
 fn a_second_netinfo() {
     breaks_its_link_only(
-        Violation::Link(Fault::OutOfPlace(Command::NETINFO)),
+        LinkFault::Handshake(Fault::OutOfPlace(Command::NETINFO)),
         |world, neighbour| {
             neighbour.cell(world, 0, Command::NETINFO, &[0; 20]);
         },
@@ -397,12 +399,12 @@ fn a_link_that_begins_with_something_else() {
     world.relays[0].core.handle_link(world.now, LinkInput::Bytes { link, bytes: &bytes });
     world.run_for(Duration::from_secs(1));
     let fault = Fault::OutOfPlace(Command::CERTS);
-    assert_eq!(world.relays[0].violations, [Violation::Link(fault)]);
+    assert_eq!(world.relays[0].violations, [LinkFault::Handshake(fault).into()]);
 }
 
 #[test]
 fn a_neighbour_who_makes_us_answer_and_does_not_read_is_left() {
-    breaks_its_link_only(Violation::Deaf, |world, neighbour| {
+    breaks_its_link_only(LinkFault::Deaf, |world, neighbour| {
         // TAP is refused, each time with a DESTROY.
         for circuit in 1..=300 {
             neighbour.cell(world, 1 << 31 | circuit, Command::CREATE, &[]);
@@ -419,10 +421,10 @@ fn half_open_links_are_few_for_each_address_and_do_not_last() {
     });
     world.raw_link(0, other);
     world.run_for(Duration::from_secs(1));
-    let refused = vec![Violation::TooManyHalfOpen; 6];
+    let refused = vec![LinkFault::TooManyHalfOpen.into(); 6];
     assert_eq!(std::mem::take(&mut world.relays[0].violations), refused);
     world.run_for(HANDSHAKE);
-    assert_eq!(world.relays[0].violations, [Violation::HandshakeTimeout; 5]);
+    assert_eq!(world.relays[0].violations, [LinkFault::HandshakeTimeout.into(); 5]);
     world.raw_link(0, peer());
     world.run_for(Duration::from_secs(1));
     assert_eq!(world.relays[0].violations.len(), 5, "there is room again");

@@ -8,7 +8,7 @@ use super::{Cause, CircuitKey, Client, Hop, HopKey, Output};
 use crate::channels::{LinkId, Owner};
 use crate::congestion::Params;
 use crate::crypto::Keys;
-use crate::event::Violation;
+use crate::event::CircuitFault;
 use crate::handshake::extension::{self, Agreed, Wish};
 use crate::handshake::{Kind, Refused, fast, ntor, ntor_v3};
 use crate::leg::Leg;
@@ -67,7 +67,7 @@ impl Pending {
 impl Client {
     pub(super) fn build(&mut self, now: Time, key: CircuitKey, hops: Vec<Hop>) {
         let Some(target) = hops.first().map(|hop| hop.target.clone()) else {
-            let cause = Cause::Violation(Violation::Extend);
+            let cause = Cause::Violation(CircuitFault::Extend.into());
             return self.base.put(Output::CircuitClosed { circuit: key, hops: 0, cause });
         };
         let index = self.base.circuits.insert(Circuit {
@@ -93,7 +93,7 @@ impl Client {
         let started = Pending::start(&mut *self.base.rng, hop);
         let lane = self.base.channels.make(link, owner, &mut *self.base.rng);
         let (Some((pending, kind, message)), Some(lane)) = (started, lane) else {
-            return self.tear_down(index, Cause::Violation(Violation::CircuitId));
+            return self.tear_down(index, Cause::Violation(CircuitFault::CircuitId.into()));
         };
         circuit.lane = Some(lane);
         circuit.pending = Some(pending);
@@ -120,7 +120,7 @@ impl Client {
         };
         match reply.filter(|_| fits && circuit.layers.is_empty()) {
             Some(reply) => self.finish(now, index, reply),
-            None => self.break_off(index, Violation::Message),
+            None => self.break_off(index, CircuitFault::Message),
         }
     }
 
@@ -130,7 +130,7 @@ impl Client {
         let expected = circuit.pending.is_some() && !circuit.layers.is_empty();
         match extend::read_created2(data).filter(|_| expected) {
             Some(reply) => self.finish(now, index, reply),
-            None => self.break_off(index, Violation::Message),
+            None => self.break_off(index, CircuitFault::Message),
         }
     }
 
@@ -139,7 +139,7 @@ impl Client {
         let Some(pending) = circuit.pending.take() else { return };
         let (keys, agreed) = match pending.finish(reply, &self.params) {
             Ok(agreed) => agreed,
-            Err(refused) => return self.break_off(index, Violation::Handshake(refused)),
+            Err(refused) => return self.break_off(index, CircuitFault::Handshake(refused)),
         };
         circuit.wanted.pop_front();
         circuit.layers.push(keys.client_layer());
@@ -167,7 +167,7 @@ impl Client {
         let Some(hop) = circuit.wanted.front() else { return };
         let started = Pending::start(&mut *self.base.rng, hop);
         let Some((pending, Some(kind), handshake)) = started else {
-            return self.tear_down(index, Cause::Violation(Violation::Extend));
+            return self.tear_down(index, Cause::Violation(CircuitFault::Extend.into()));
         };
         let data = Extend { target: hop.target.clone(), kind, handshake }.write();
         circuit.pending = Some(pending);

@@ -7,7 +7,7 @@ use super::{Cause, CircuitKey, Client, Hop, Output};
 use crate::base::{Ending, Seal};
 use crate::channels::{Lane, LinkId};
 use crate::crypto::{ClientLayer, Tag};
-use crate::event::Violation;
+use crate::event::{CircuitFault, LinkFault};
 use crate::leg::Leg;
 use crate::node::Node;
 use crate::set::SetId;
@@ -61,13 +61,13 @@ impl Client {
         now: Time,
         link: LinkId,
         cell: Cell<'_>,
-    ) -> Result<(), Violation> {
+    ) -> Result<(), LinkFault> {
         if !matches!(cell.command.0, 1..=6 | 9..=11) {
             return Ok(());
         }
         let lane = Lane { link, id: cell.circuit };
         if lane.id == 0 {
-            return Err(Violation::NoCircuit);
+            return Err(LinkFault::NoCircuit);
         }
         let Some(owner) = self.base.channels.owner(lane) else { return Ok(()) };
         let Ok(body) = <&mut Body>::try_from(cell.body) else { return Ok(()) };
@@ -80,8 +80,8 @@ impl Client {
                 let reason = DestroyReason(body[0]);
                 self.drop_circuit(owner.circuit, Cause::Destroyed(reason));
             }
-            Command::RELAY_EARLY => self.break_off(owner.circuit, Violation::RelayEarly),
-            _ => self.break_off(owner.circuit, Violation::Message),
+            Command::RELAY_EARLY => self.break_off(owner.circuit, CircuitFault::RelayEarly),
+            _ => self.break_off(owner.circuit, CircuitFault::Message),
         }
         Ok(())
     }
@@ -94,12 +94,12 @@ impl Client {
             Some((hop, layer.format(), tag))
         });
         let Some((hop, format, tag)) = found else {
-            return self.break_off(index, Violation::Unrecognised);
+            return self.break_off(index, CircuitFault::Unrecognised);
         };
         let is_last = hop + 1 == circuit.layers.len();
         match message::read(format, body) {
             Some(message) => self.take_message(now, index, is_last, message, tag),
-            None => self.break_off(index, Violation::Message),
+            None => self.break_off(index, CircuitFault::Message),
         }
     }
 
@@ -117,7 +117,7 @@ impl Client {
                 let reason = message.data.first().copied().unwrap_or_default();
                 self.tear_down(index, Cause::Destroyed(DestroyReason(reason)));
             }
-            _ if !is_last => self.break_off(index, Violation::Message),
+            _ if !is_last => self.break_off(index, CircuitFault::Message),
             (RelayCommand::EXTENDED2, 0) => self.extended(now, index, message.data),
             (RelayCommand::CONNECTED, 1..) => self.connected(now, index, message),
             (RelayCommand::RESOLVED, 1..) => self.resolved(index, message),
@@ -126,11 +126,11 @@ impl Client {
                 RelayCommand::DATA | RelayCommand::END | RelayCommand::XON | RelayCommand::XOFF,
                 1..,
             ) => {
-                if let Err(violation) = self.base.take_message(now, index, message, tag) {
-                    self.break_off(index, violation);
+                if let Err(fault) = self.base.take_message(now, index, message, tag) {
+                    self.break_off(index, fault);
                 }
             }
-            _ => self.break_off(index, Violation::Message),
+            _ => self.break_off(index, CircuitFault::Message),
         }
     }
 

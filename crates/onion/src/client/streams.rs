@@ -6,7 +6,7 @@ use anabranch_multipath::Time;
 
 use super::{CircuitKey, Client, Output};
 use crate::base::Ending;
-use crate::event::Violation;
+use crate::event::CircuitFault;
 use crate::node::Node;
 use crate::padding::Usage;
 use crate::stream::StreamKey;
@@ -104,12 +104,12 @@ impl Client {
     pub(super) fn connected(&mut self, now: Time, index: u32, message: Message<'_>) {
         let id = self.base.circuits.get(index).and_then(Ending::set);
         let Some((id, set)) = id.and_then(|id| Some((id, self.base.set_mut(id)?))) else {
-            return self.break_off(index, Violation::Message);
+            return self.break_off(index, CircuitFault::Message);
         };
         // A stream that we have ended since: the answer was under way.
         let Some(stream) = set.streams.stream(message.stream) else { return };
         if stream.open || !is_connected(message.data) {
-            return self.break_off(index, Violation::Message);
+            return self.break_off(index, CircuitFault::Message);
         }
         stream.open = true;
         let stream = stream.key;
@@ -120,10 +120,10 @@ impl Client {
     pub(super) fn resolved(&mut self, index: u32, message: Message<'_>) {
         let id = self.base.circuits.get(index).and_then(Ending::set);
         let Some(set) = id.and_then(|id| self.base.set_mut(id)) else {
-            return self.break_off(index, Violation::Message);
+            return self.break_off(index, CircuitFault::Message);
         };
         let Some(answers) = read_resolved(message.data) else {
-            return self.break_off(index, Violation::Message);
+            return self.break_off(index, CircuitFault::Message);
         };
         let Some(stream) = set.streams.remove(message.stream) else { return };
         self.base.streams.remove(stream.key);

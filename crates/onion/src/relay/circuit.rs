@@ -6,7 +6,7 @@ use super::Relay;
 use crate::base::{Ending, Seal};
 use crate::channels::{Lane, LinkId, Owner};
 use crate::crypto::{Keys, RelayLayer};
-use crate::event::Violation;
+use crate::event::{CircuitFault, LinkFault};
 use crate::handshake::extension::{self, Agreed};
 use crate::handshake::{Kind, Refused, fast, ntor, ntor_v3};
 use crate::leg::Leg;
@@ -99,7 +99,7 @@ impl Relay {
         now: Time,
         link: LinkId,
         cell: Cell<'_>,
-    ) -> Result<(), Violation> {
+    ) -> Result<(), LinkFault> {
         let lane = Lane { link, id: cell.circuit };
         let known = match cell.command {
             Command::ONWARD => self.is_sibling(link),
@@ -109,7 +109,7 @@ impl Relay {
             return Ok(());
         }
         if lane.id == 0 {
-            return Err(Violation::NoCircuit);
+            return Err(LinkFault::NoCircuit);
         }
         let Ok(body) = <&mut Body>::try_from(cell.body) else { return Ok(()) };
         match cell.command {
@@ -120,7 +120,7 @@ impl Relay {
             Command::CREATED2 => self.created(now, lane, body),
             Command::ONWARD => self.bridge(now, lane, body),
             Command::DESTROY => self.destroyed(now, lane, DestroyReason(body[0])),
-            _ => self.refuse(lane, Violation::Message),
+            _ => self.refuse(lane, CircuitFault::Message),
         }
         Ok(())
     }
@@ -128,7 +128,7 @@ impl Relay {
     fn create(&mut self, now: Time, lane: Lane, command: Command, body: &Body) {
         let circuit = self.base.circuits.next_index();
         if !self.base.channels.accept(lane, Owner { circuit, outward: false }) {
-            return self.refuse(lane, Violation::CircuitId);
+            return self.refuse(lane, CircuitFault::CircuitId);
         }
         match self.agree(command, body) {
             Ok((answer, reply, keys, agreed)) => {
@@ -152,7 +152,7 @@ impl Relay {
             Err(refused) => {
                 self.base.channels.destroy(lane, DestroyReason::PROTOCOL);
                 if command != Command::CREATE {
-                    self.base.violated(lane.link, Violation::Handshake(refused));
+                    self.base.violated(lane.link, CircuitFault::Handshake(refused));
                 }
             }
         }
@@ -161,9 +161,11 @@ impl Relay {
     /// A circuit of another shard is to go on by a link of ours.
     fn bridge(&mut self, now: Time, lane: Lane, body: &Body) {
         let circuit = self.base.circuits.next_index();
-        let Some(wish) = Extend::read(body) else { return self.refuse(lane, Violation::Message) };
+        let Some(wish) = Extend::read(body) else {
+            return self.refuse(lane, CircuitFault::Message);
+        };
         if !self.base.channels.accept(lane, Owner { circuit, outward: false }) {
-            return self.refuse(lane, Violation::CircuitId);
+            return self.refuse(lane, CircuitFault::CircuitId);
         }
         self.base.circuits.insert(Circuit { lane, next: Next::Nothing, own: None, carried: false });
         self.head_for(now, circuit, wish);
@@ -216,7 +218,7 @@ impl Relay {
         if command == Command::RELAY_EARLY {
             own.early += 1;
             if own.early > MAX_EARLY {
-                return self.break_off(index, Violation::RelayEarly);
+                return self.break_off(index, CircuitFault::RelayEarly);
             }
         }
         let Some(tag) = own.layer.outbound(command, body) else {
@@ -224,7 +226,7 @@ impl Relay {
         };
         match message::read(own.layer.format(), body) {
             Some(message) => self.take_message(now, index, command, message, tag),
-            None => self.break_off(index, Violation::Message),
+            None => self.break_off(index, CircuitFault::Message),
         }
     }
 
@@ -237,25 +239,25 @@ impl Relay {
                     self.mark(index, Usage::StreamTable);
                 }
                 if self.base.channels.push(now, next, command, body) > self.config.max_queue {
-                    self.break_off(index, Violation::Flood);
+                    self.break_off(index, CircuitFault::Flood);
                 }
             }
             Next::Gone => {}
-            _ => self.break_off(index, Violation::Unrecognised),
+            _ => self.break_off(index, CircuitFault::Unrecognised),
         }
     }
 
     fn inbound(&mut self, now: Time, index: u32, command: Command, body: &mut Body) {
         let Some(circuit) = self.base.circuits.get_mut(index) else { return };
         if command == Command::RELAY_EARLY || !matches!(circuit.next, Next::Open(_)) {
-            return self.break_off(index, Violation::RelayEarly);
+            return self.break_off(index, CircuitFault::RelayEarly);
         }
         if let Some(own) = &mut circuit.own {
             self.stats.relayed += 1;
             own.layer.inbound(command, body);
         }
         if self.base.channels.push(now, circuit.lane, command, body) > self.config.max_queue {
-            self.break_off(index, Violation::Flood);
+            self.break_off(index, CircuitFault::Flood);
         }
     }
 
@@ -317,8 +319,8 @@ impl Relay {
     }
 
     /// Refuses a cell: the circuit of its ID, if there is one, is closed.
-    fn refuse(&mut self, lane: Lane, violation: Violation) {
-        self.base.violated(lane.link, violation);
+    fn refuse(&mut self, lane: Lane, fault: CircuitFault) {
+        self.base.violated(lane.link, fault);
         match self.base.channels.owner(lane) {
             Some(owner) => self.tear_down(owner.circuit, DestroyReason::PROTOCOL),
             None => self.base.channels.say(lane, Command::DESTROY, &[DestroyReason::PROTOCOL.0]),

@@ -7,7 +7,7 @@ use anabranch_multipath::Time;
 use super::{Output, Relay};
 use crate::base::Ending;
 use crate::crypto::Tag;
-use crate::event::Violation;
+use crate::event::CircuitFault;
 use crate::node::{Node, StreamOutput};
 use crate::padding::Usage;
 use crate::stream::StreamKey;
@@ -39,11 +39,11 @@ impl Relay {
                 RelayCommand::DATA | RelayCommand::END | RelayCommand::XON | RelayCommand::XOFF,
                 1..,
             ) => {
-                if let Err(violation) = self.base.take_message(now, index, message, tag) {
-                    self.break_off(index, violation);
+                if let Err(fault) = self.base.take_message(now, index, message, tag) {
+                    self.break_off(index, fault);
                 }
             }
-            (RelayCommand(1..=15 | 43 | 44), _) => self.break_off(index, Violation::Message),
+            (RelayCommand(1..=15 | 43 | 44), _) => self.break_off(index, CircuitFault::Message),
             // Commands of later designs, and of onion services, are passed over.
             _ => {}
         }
@@ -64,7 +64,7 @@ impl Relay {
         let added = self.base.set_mut(set).is_some_and(|set| set.streams.add(id, key));
         if !well_formed || !added {
             self.base.streams.remove(key);
-            return self.break_off(index, Violation::Message);
+            return self.break_off(index, CircuitFault::Message);
         }
         if let Some(reason) = refusal {
             let address = begin.and_then(|begin| begin.host.parse().ok());

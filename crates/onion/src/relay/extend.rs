@@ -8,7 +8,7 @@ use super::Relay;
 use super::circuit::Next;
 use crate::base::Ending;
 use crate::channels::{Lane, LinkId, Owner};
-use crate::event::Violation;
+use crate::event::CircuitFault;
 use crate::node::Node;
 use crate::padding::Usage;
 use crate::wire::cell::{BODY, Body, Command};
@@ -20,7 +20,7 @@ impl Relay {
     pub(super) fn extend(&mut self, now: Time, index: u32, command: Command, data: &[u8]) {
         let wish = Extend::read(data).filter(|_| command == Command::RELAY_EARLY);
         let Some(wish) = wish.filter(|wish| self.may_extend(index, &wish.target)) else {
-            return self.break_off(index, Violation::Extend);
+            return self.break_off(index, CircuitFault::Extend);
         };
         self.head_for(now, index, wish);
     }
@@ -100,11 +100,11 @@ impl Relay {
         let Some(owner) = owner else { return };
         let Some(circuit) = self.base.circuits.get_mut(owner.circuit) else { return };
         if !matches!(circuit.next, Next::Creating(_)) {
-            return self.break_off(owner.circuit, Violation::Message);
+            return self.break_off(owner.circuit, CircuitFault::Message);
         }
         let reply = extend::read_created2(body).filter(|reply| reply.len() + 2 <= message::DATA);
         let Some(reply) = reply else {
-            return self.break_off(owner.circuit, Violation::Message);
+            return self.break_off(owner.circuit, CircuitFault::Message);
         };
         circuit.next = Next::Open(lane);
         let (back, is_ours) = (circuit.lane, circuit.set().is_some());
