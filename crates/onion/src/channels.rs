@@ -21,7 +21,7 @@ pub struct LinkId(pub u64);
 
 /// A circuit's place on a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Lane {
+pub struct Lane {
     pub(crate) link: LinkId,
     pub(crate) id: u32,
 }
@@ -29,7 +29,7 @@ pub(crate) struct Lane {
 /// Whose circuit a lane is: its place in the core's table, and whether the lane leads away from the
 /// client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Owner {
+pub struct Owner {
     pub(crate) circuit: u32,
     pub(crate) outward: bool,
 }

@@ -14,19 +14,21 @@ use std::sync::Arc;
 use anabranch_multipath::Time;
 use rand_core::CryptoRng;
 
-use crate::base::{Base, Ending};
 use crate::channel::{Role, Start};
 use crate::channels::{LinkId, Owner};
 use crate::circuitmux;
 use crate::congestion::Params;
+use crate::ending::Ending;
 use crate::event::{Event, LinkFault, Violation};
 use crate::handshake::extension::Wish;
+use crate::io::{LinkOutput, StreamOutput};
 use crate::leg::Leg;
-use crate::node::{LinkOutput, Node, StreamOutput, Why};
-use crate::padding::{Amount, PaddingParams, Rules};
+use crate::node::{Node, NodeRole, Why};
+use crate::padding::{Amount, Rules};
 use crate::stream::StreamKey;
 use crate::wire::cell::{Cell, Command};
 use crate::wire::extend::Target;
+use crate::wire::link::Padding;
 use crate::wire::message::{Answer, DestroyReason, EndReason, RelayCommand};
 use circuit::Circuit;
 pub use streams::NoStream;
@@ -203,18 +205,21 @@ impl fmt::Display for Cause {
 }
 
 /// A client's core.
-pub struct Client {
+pub type Client = Node<ClientRole>;
+
+/// What makes a node a client.
+pub struct ClientRole {
     params: Arc<Params>,
     keys: BTreeMap<CircuitKey, u32>,
-    base: Base<Circuit, Output>,
 }
 
 impl Client {
     /// A client without links; `rng` is all the chance that it takes.
     pub fn new(config: Config, rng: Box<dyn CryptoRng + Send>) -> Client {
-        let mut base = Base::new(config.policy, config.max_cells, rng);
-        base.rules.amount = config.padding;
-        Client { params: config.params, keys: BTreeMap::new(), base }
+        let role = ClientRole { params: config.params, keys: BTreeMap::new() };
+        let mut client = Node::with_role(role, config.policy, config.max_cells, rng);
+        client.rules.amount = config.padding;
+        client
     }
 
     /// Takes what is wanted.
@@ -222,103 +227,107 @@ impl Client {
         match input {
             Input::Build { circuit, hops } => self.build(now, circuit, hops),
             Input::Destroy { circuit } => {
-                if let Some(&index) = self.keys.get(&circuit) {
+                if let Some(&index) = self.role.keys.get(&circuit) {
                     self.tear_down(index, Cause::Wanted);
                 }
             }
             Input::Drop { circuit, cells } => {
-                let index = self.keys.get(&circuit).copied();
+                let index = self.role.keys.get(&circuit).copied();
                 for index in index.into_iter().cycle().take(cells as usize) {
-                    self.base.say(now, index, Command::RELAY, RelayCommand::DROP, &[]);
+                    self.say(now, index, Command::RELAY, RelayCommand::DROP, &[]);
                 }
             }
             // What a client says of why is nothing (tor-spec, "Closing streams").
-            Input::Ended { stream } => self.base.end(now, stream, EndReason::MISC),
+            Input::Ended { stream } => self.end(now, stream, EndReason::MISC),
             Input::Timeout => self.timeout(now),
         }
         self.relieve();
     }
 
-    /// The next thing to do, or to know.
-    pub fn poll(&mut self) -> Option<Output> {
-        self.base.poll()
-    }
-
     /// The consensus' parameters, for circuits made from now on.
     pub fn set_params(&mut self, params: Arc<Params>) {
-        self.params = params;
+        self.role.params = params;
     }
 
-    /// What the consensus says of padding, from now on.
-    pub fn set_padding(&mut self, params: PaddingParams) {
-        self.base.set_rules(Rules { params, ..self.base.rules });
-    }
-
-    /// How much padding the user wants, from now on: neighbours are told on links that are open.
+    /// A client's user wants another amount of padding. Neighbours that were told to send none, or
+    /// are to be, are told.
     pub fn set_amount(&mut self, amount: Amount) {
-        self.base.set_amount(amount);
+        let before = self.rules.amount;
+        self.set_rules(Rules { amount, ..self.rules });
+        if (before == Amount::Full) == (amount == Amount::Full) {
+            return;
+        }
+        let wanted = if amount == Amount::Full { Padding::Nothing } else { Padding::Stop };
+        let open = self
+            .channels
+            .iter()
+            .filter(|(_, link)| link.channel.is_open() && link.channel.has_padding());
+        let open: Vec<LinkId> = open.map(|(id, _)| id).collect();
+        for id in open {
+            if let Some(link) = self.channels.link(id) {
+                link.channel.ask_padding(wanted);
+                self.channels.wake(id);
+            }
+        }
     }
 
     /// Cells of padding so far: received, sent.
     pub fn padding(&self) -> [u64; 2] {
-        self.base.padding
+        self.padding
     }
 
     /// The congestion window of a circuit's last hop, in cells.
     pub fn window(&self, circuit: CircuitKey) -> Option<u64> {
-        let circuit = self.base.circuits.get(*self.keys.get(&circuit)?)?;
+        let circuit = self.circuits.get(*self.role.keys.get(&circuit)?)?;
         circuit.leg().map(Leg::window)
     }
 
     /// Bytes of streams that a circuit has carried so far: received, sent.
     pub fn carried(&self, circuit: CircuitKey) -> [u64; 2] {
-        let circuit = self.keys.get(&circuit).and_then(|&index| self.base.circuits.get(index));
-        let set = circuit.and_then(Ending::set).and_then(|set| self.base.sets.get(set.0));
+        let circuit = self.role.keys.get(&circuit).and_then(|&index| self.circuits.get(index));
+        let set = circuit.and_then(Ending::set).and_then(|set| self.sets.get(set.0));
         set.map_or([0; 2], |set| set.streams.carried)
     }
 
     /// Links to relays, and how many circuits are on each.
     pub fn links(&self) -> impl Iterator<Item = (LinkId, usize)> {
-        self.base.channels.iter().map(|(id, link)| (id, link.circuits()))
+        self.channels.iter().map(|(id, link)| (id, link.circuits()))
     }
 }
 
-impl Node for Client {
+impl NodeRole for ClientRole {
     type Circuit = Circuit;
     type Output = Output;
 
-    fn base(&self) -> &Base<Circuit, Output> {
-        &self.base
-    }
-
-    fn base_mut(&mut self) -> &mut Base<Circuit, Output> {
-        &mut self.base
-    }
-
     /// Links that came are not a client's to take.
-    fn role(&self, dialled: bool, _: &Start) -> Option<Role> {
+    fn channel_role(_: &Client, dialled: bool, _: &Start) -> Option<Role> {
         dialled.then_some(Role::Client)
     }
 
-    fn take_cell(&mut self, now: Time, link: LinkId, cell: Cell<'_>) -> Result<(), LinkFault> {
-        self.take_circuit_cell(now, link, cell)
+    fn take_cell(
+        node: &mut Client,
+        now: Time,
+        link: LinkId,
+        cell: Cell<'_>,
+    ) -> Result<(), LinkFault> {
+        node.take_circuit_cell(now, link, cell)
     }
 
-    fn reached(&mut self, now: Time, circuit: u32, link: LinkId) {
-        self.create(now, circuit, link);
+    fn reached(node: &mut Client, now: Time, circuit: u32, link: LinkId) {
+        node.create(now, circuit, link);
     }
 
-    fn lost(&mut self, _: Time, owner: Owner) {
-        self.drop_circuit(owner.circuit, Cause::Link);
+    fn lost(node: &mut Client, _: Time, owner: Owner) {
+        node.drop_circuit(owner.circuit, Cause::Link);
     }
 
-    fn give_up(&mut self, circuit: u32, why: Why) {
+    fn give_up(node: &mut Client, circuit: u32, why: Why) {
         let cause = match why {
             Why::Unreached => Cause::Link,
             Why::WrongIdentity => Cause::Violation(LinkFault::WrongIdentity.into()),
             Why::Fault(fault) => Cause::Violation(fault.into()),
             Why::Memory => Cause::OutOfMemory,
         };
-        self.tear_down(circuit, cause);
+        node.tear_down(circuit, cause);
     }
 }

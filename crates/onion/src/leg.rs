@@ -12,7 +12,7 @@ use crate::crypto::Tag;
 use crate::handshake::extension::Agreed;
 
 /// Window and acknowledgements between two ends of a circuit.
-pub(crate) struct Leg {
+pub struct Leg {
     control: Box<dyn Control>,
     /// Tags of our cells that the peer will acknowledge, oldest first (proposal 289), and when each
     /// was sent.

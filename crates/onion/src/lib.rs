@@ -12,9 +12,10 @@
 //! * **A circuit.** [`handshake`] agrees on its keys and [`crypto`] uses them. `leg` is its flow
 //!   control, whose window [`congestion`] sets. A `set` is the legs that lead to one other end and
 //!   its streams (`streams`, each a `stream`).
-//! * **A role.** [`relay`] (guard, middle, exit) and [`client`] are the two cores. `base` and
-//!   `node` are what both do alike; `table` numbers circuits and streams; [`claims`] lets several
-//!   relay cores of one process share links. [`newcomers`] says whose connections are taken at all,
+//! * **A role.** [`relay`] (guard, middle, exit) and [`client`] are the two cores, each a [`Node`]:
+//!   what both do alike, and what the role adds. `io` is what the outside tells a core and hears
+//!   from it, `table` numbers circuits and streams; [`claims`] lets several relay cores of one
+//!   process share links. [`newcomers`] says whose connections are taken at all,
 //!   [`clocks`] whose clock is wrong.
 //! * **A client's decisions.** [`circmgr`] says which circuits to build and which stream goes by
 //!   which; [`guards`] by which relays to enter; [`front`] reads what programs ask for (SOCKS,
@@ -29,7 +30,6 @@
 //! back.
 
 pub mod authority;
-mod base;
 pub mod bucket;
 pub mod channel;
 mod channels;
@@ -42,10 +42,12 @@ pub mod congestion;
 pub mod crypto;
 pub mod directory;
 pub mod draw;
+mod ending;
 mod event;
 pub mod front;
 pub mod guards;
 pub mod handshake;
+mod io;
 mod leg;
 pub mod newcomers;
 mod node;
@@ -60,5 +62,6 @@ pub mod wire;
 
 pub use channels::LinkId;
 pub use event::{CircuitFault, Event, LinkFault, Violation};
-pub use node::{Core, LinkInput, LinkOutput, StreamOutput};
+pub use io::{Core, LinkInput, LinkOutput, StreamOutput};
+pub use node::Node;
 pub use stream::StreamKey;

@@ -1,204 +1,48 @@
-//! What client and relay do alike: links come and go, cells come by them, streams have programs.
+//! What a client and a relay have in common: links, circuits, the sets of streams that go by them,
+//! and what is to be done outside.
 //!
-//! [`Core`] is what the outside may do with either; [`Node`] is what a role adds to make that work.
+//! [`Node`] has all of it, with a file each for its links, for when they are padded, and for its
+//! streams. [`NodeRole`] is what a role adds to make that work, and seals it: there are two. A
+//! role's own verbs stand in its own files, in `impl Relay` and `impl Client`.
 
-use std::net::IpAddr;
+use std::collections::{BTreeSet, VecDeque};
 
 use anabranch_multipath::Time;
+use rand_core::CryptoRng;
 
-use crate::base::{Base, Ending, Timer};
-use crate::channel::{Channel, Role, Start, Taken};
-use crate::channels::{LinkId, Owner, is};
-use crate::event::{CircuitFault, Event, LinkFault};
-use crate::padding::Amount;
+use crate::channel::{self, Channel, Start};
+use crate::channels::{Channels, LinkId, Owner, Popped};
+use crate::circuitmux;
+use crate::ending::Ending;
+use crate::event::{CircuitFault, Event, LinkFault, Violation};
+use crate::io::{Core, LinkInput, LinkOutput, StreamOutput};
+use crate::padding::Rules;
+use crate::set::{QUEUE_LOW, Set, SetId};
 use crate::stream::StreamKey;
-use crate::wire::cell::{Cell, Cells, Command};
-use crate::wire::extend::Target;
-use crate::wire::link::Padding;
-use crate::wire::message::EndReason;
+use crate::table::{Dialling, Slab, StreamTable};
+use crate::wire::cell::{BODY, Cell, Command};
+use crate::wire::message::{self, Message, RelayCommand};
 
-/// What happened to a link.
-#[derive(Debug)]
-pub enum LinkInput<'a> {
-    /// A link whose TLS handshake is done: the neighbour's, or one that [`LinkOutput::Dial`] asked
-    /// for.
-    Opened {
-        /// Its number, never used before.
-        link: LinkId,
-        /// Whom it was to lead to, if we opened it.
-        target: Option<Target>,
-        /// What is known of it.
-        start: Start,
-    },
-    /// Plain bytes came.
-    Bytes {
-        /// The link.
-        link: LinkId,
-        /// The bytes.
-        bytes: &'a [u8],
-    },
-    /// The answer to [`LinkOutput::Export`].
-    Exported {
-        /// The link.
-        link: LinkId,
-        /// The secret.
-        secret: [u8; 32],
-    },
-    /// A link is gone.
-    Closed {
-        /// The link.
-        link: LinkId,
-    },
-    /// A link to another shard of this relay is there, and stays.
-    Sibling {
-        /// Its number, never used before.
-        link: LinkId,
-        /// True at one end of it, false at the other.
-        first: bool,
-    },
-    /// What [`LinkOutput::Dial`] asked for is another shard's to do, or is done there.
-    Elsewhere {
-        /// Whom we wanted.
-        target: Target,
-        /// The link to that shard.
-        link: LinkId,
-    },
-    /// What [`LinkOutput::Dial`] asked for cannot be had.
-    Unreachable {
-        /// Whom we wanted.
-        target: Target,
-    },
-}
+mod links;
+mod padding;
+mod streams;
 
-/// What is to be done with links.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum LinkOutput {
-    /// Open a link to a relay.
-    Dial {
-        /// To whom.
-        target: Target,
-    },
-    /// Export the TLS session's secret under [`crate::wire::link::EXPORT_LABEL`], 32 bytes.
-    Export {
-        /// The link.
-        link: LinkId,
-        /// The context.
-        context: [u8; 32],
-    },
-    /// The link has something to send: call [`Core::transmit`] when it has room.
-    Transmit {
-        /// The link.
-        link: LinkId,
-    },
-    /// Close a link, once what [`Core::transmit`] still gave has gone.
-    Close {
-        /// The link.
-        link: LinkId,
-    },
-}
-
-/// What a stream's program is to know.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum StreamOutput {
-    /// [`Core::read`] has bytes.
-    Readable {
-        /// The stream.
-        stream: StreamKey,
-    },
-    /// [`Core::write`] takes bytes again.
-    Room {
-        /// The stream.
-        stream: StreamKey,
-    },
-    /// The other end ended the stream, or its circuit is gone, and all of it was read. The key is
-    /// not used again.
-    Ended {
-        /// The stream.
-        stream: StreamKey,
-        /// Why.
-        reason: EndReason,
-        /// The address that the exit's policy refuses, if it told.
-        refused: Option<IpAddr>,
-    },
-}
-
-/// A client's or a relay's core, as its links and the programs of its streams see it. A stream's
-/// program is what it leads to: at a client the user's, at an exit the destination.
-pub trait Core {
-    /// Takes what happened to a link.
-    fn handle_link(&mut self, now: Time, input: LinkInput<'_>);
-
-    /// When the core wants to be told that this time has come.
-    fn next_timeout(&self) -> Option<Time>;
-
-    /// Appends cells for a link until `out` has `limit` bytes or nothing is left; false if nothing
-    /// is left. Then [`LinkOutput::Transmit`] will tell when there is something again.
-    fn transmit(&mut self, now: Time, link: LinkId, out: &mut Vec<u8>, limit: usize) -> bool;
-
-    /// Little has come by a link of late: gives back the room that bursts took. How many bytes that
-    /// was; none, for a core that takes none.
-    fn rest(&mut self, _link: LinkId) -> usize {
-        0
-    }
-
-    /// Takes bytes of a stream's program; returns how many. If not all, [`StreamOutput::Room`]
-    /// follows.
-    fn write(&mut self, now: Time, stream: StreamKey, bytes: &[u8]) -> usize;
-
-    /// The bytes that wait for a stream's program: two pieces, in order.
-    fn read(&self, stream: StreamKey) -> (&[u8], &[u8]);
-
-    /// The program took the first `bytes` of [`Core::read`].
-    fn consume(&mut self, now: Time, stream: StreamKey, bytes: usize);
-}
-
-impl<N: Node> Core for N {
-    fn handle_link(&mut self, now: Time, input: LinkInput<'_>) {
-        match input {
-            LinkInput::Opened { link, target, start } => self.open(now, link, target, start),
-            LinkInput::Bytes { link, bytes } => self.receive(now, link, bytes),
-            LinkInput::Exported { link, secret } => self.exported(now, link, secret),
-            LinkInput::Closed { link } => self.closed(now, link),
-            LinkInput::Sibling { link, first } => {
-                self.base_mut().channels.open(link, Channel::sibling(first), None);
-            }
-            LinkInput::Elsewhere { target, link } => self.found(now, &target, link),
-            LinkInput::Unreachable { target } => self.unreachable(&target, Why::Unreached),
-        }
-        while let Some(id) = self.base_mut().channels.take_deaf() {
-            self.fail(now, id, LinkFault::Deaf);
-        }
-        self.relieve();
-    }
-
-    fn next_timeout(&self) -> Option<Time> {
-        self.base().timers.first().map(|(time, _)| *time)
-    }
-
-    fn transmit(&mut self, now: Time, link: LinkId, out: &mut Vec<u8>, limit: usize) -> bool {
-        self.base_mut().transmit(now, link, out, limit)
-    }
-
-    fn rest(&mut self, link: LinkId) -> usize {
-        self.base_mut().channels.link(link).map_or(0, |link| link.rest())
-    }
-
-    fn write(&mut self, now: Time, stream: StreamKey, bytes: &[u8]) -> usize {
-        self.base_mut().write(now, stream, bytes)
-    }
-
-    fn read(&self, stream: StreamKey) -> (&[u8], &[u8]) {
-        self.base().read(stream)
-    }
-
-    fn consume(&mut self, now: Time, stream: StreamKey, bytes: usize) {
-        self.base_mut().consume(now, stream, bytes);
-    }
+/// When a core wants to be called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Timer {
+    /// The link's handshake must be done.
+    Handshake(LinkId),
+    /// A stream of the set that keeps to a rate may send again.
+    Streams(SetId),
+    /// The link may have been silent for long enough to be padded.
+    Padding(LinkId),
+    /// The link may have been without circuits for too long.
+    Rest(LinkId),
 }
 
 /// Why a circuit is torn down that did not ask for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Why {
+pub enum Why {
     /// A link that it needs cannot be had.
     Unreached,
     /// The link that it needs leads to somebody else.
@@ -209,210 +53,120 @@ pub(crate) enum Why {
     Memory,
 }
 
-/// A role: what it adds to what both do.
-pub(crate) trait Node {
+/// A role: what makes a node a client or a relay.
+pub trait NodeRole: Sized {
     /// Its circuits.
     type Circuit: Ending;
     /// What is to be done outside.
     type Output: From<LinkOutput> + From<StreamOutput> + From<Event>;
 
-    /// What it has in common with the other role.
-    fn base(&self) -> &Base<Self::Circuit, Self::Output>;
-
-    /// What it has in common with the other role.
-    fn base_mut(&mut self) -> &mut Base<Self::Circuit, Self::Output>;
-
-    /// How it speaks on a link that it opened, or that came; `None` if that one may not come.
-    fn role(&self, dialled: bool, start: &Start) -> Option<Role>;
+    /// How the node speaks on a link that it opened, or that came; `None` if that one may not come.
+    fn channel_role(node: &Node<Self>, dialled: bool, start: &Start) -> Option<channel::Role>;
 
     /// A cell that the channel left to circuits.
     ///
     /// # Errors
-    /// A violation that ends the link.
-    fn take_cell(&mut self, now: Time, link: LinkId, cell: Cell<'_>) -> Result<(), LinkFault>;
+    /// A fault that ends the link.
+    fn take_cell(
+        node: &mut Node<Self>,
+        now: Time,
+        link: LinkId,
+        cell: Cell<'_>,
+    ) -> Result<(), LinkFault>;
 
     /// A link that a circuit waited for is open.
-    fn reached(&mut self, now: Time, circuit: u32, link: LinkId);
+    fn reached(node: &mut Node<Self>, now: Time, circuit: u32, link: LinkId);
 
     /// A circuit's lane is gone with its link.
-    fn lost(&mut self, now: Time, owner: Owner);
+    fn lost(node: &mut Node<Self>, now: Time, owner: Owner);
 
     /// A circuit is to be torn down.
-    fn give_up(&mut self, circuit: u32, why: Why);
+    fn give_up(node: &mut Node<Self>, circuit: u32, why: Why);
+}
 
-    /// A new link.
-    fn open(&mut self, now: Time, id: LinkId, target: Option<Target>, start: Start) {
-        let Some(role) = self.role(target.is_some(), &start) else {
-            self.base_mut().violated(id, LinkFault::TooManyHalfOpen);
-            return self.base_mut().put(LinkOutput::Close { link: id });
-        };
-        let channel = Channel::new(role, start);
-        let deadline = channel.deadline().map(|time| (time.max(now), Timer::Handshake(id)));
-        let base = self.base_mut();
-        base.timers.extend(deadline);
-        base.channels.open(id, channel, target);
-    }
+/// A client's or a relay's core: what both have, and what its role has besides.
+pub struct Node<R: NodeRole> {
+    pub(crate) role: R,
+    pub(crate) rng: Box<dyn CryptoRng + Send>,
+    pub(crate) channels: Channels,
+    pub(crate) circuits: Slab<R::Circuit>,
+    pub(crate) sets: Slab<Set>,
+    pub(crate) streams: StreamTable,
+    /// Relays that we are reaching, and which circuits wait for them.
+    pub(crate) dialling: Dialling,
+    pub(crate) timers: BTreeSet<(Time, Timer)>,
+    pub(crate) outputs: VecDeque<R::Output>,
+    /// Cells that may wait, of all circuits together.
+    pub(crate) max_cells: usize,
+    /// What neighbours did that no honest one does.
+    pub(crate) violations: u64,
+    /// When links are padded and closed.
+    pub(crate) rules: Rules,
+    /// Cells of padding: received, sent.
+    pub(crate) padding: [u64; 2],
+}
 
-    /// Bytes of a link.
-    fn receive(&mut self, now: Time, id: LinkId, bytes: &[u8]) {
-        let Some(link) = self.base_mut().channels.link(id) else { return };
-        link.inbox.extend_from_slice(bytes);
-        if !link.waits {
-            self.work(now, id);
+impl<R: NodeRole> Node<R> {
+    /// Without links; `rng` is all the chance that it takes.
+    pub(crate) fn with_role(
+        role: R,
+        policy: circuitmux::Kind,
+        max_cells: usize,
+        rng: Box<dyn CryptoRng + Send>,
+    ) -> Node<R> {
+        Node {
+            role,
+            rng,
+            channels: Channels::new(policy),
+            circuits: Slab::default(),
+            sets: Slab::default(),
+            streams: StreamTable::default(),
+            dialling: Dialling::default(),
+            timers: BTreeSet::new(),
+            outputs: VecDeque::new(),
+            max_cells,
+            violations: 0,
+            rules: Rules::default(),
+            padding: [0; 2],
         }
     }
 
-    /// The secret that a link waited for.
-    fn exported(&mut self, now: Time, id: LinkId, secret: [u8; 32]) {
-        let base = self.base_mut();
-        let Some(link) = base.channels.link(id) else { return };
-        link.waits = false;
-        match link.channel.exported(&mut *base.rng, secret) {
-            Ok(()) => self.work(now, id),
-            Err(fault) => self.fail(now, id, LinkFault::Handshake(fault)),
-        }
+    /// The next thing to do, or to know.
+    pub fn poll(&mut self) -> Option<R::Output> {
+        let link = || self.channels.next_ready().map(|link| LinkOutput::Transmit { link }.into());
+        self.outputs.pop_front().or_else(link)
     }
 
-    /// Takes all whole cells that came.
-    fn work(&mut self, now: Time, id: LinkId) {
-        let Some(link) = self.base_mut().channels.link(id) else { return };
-        let mut inbox = std::mem::take(&mut link.inbox);
-        let mut cells = Cells::new(&mut inbox, link.channel.width(), link.channel.longest());
-        let done = self.take_cells(now, id, &mut cells);
-        let taken = cells.taken();
-        if let Err(fault) = done {
-            self.fail(now, id, fault);
-        }
-        let Some(link) = self.base_mut().channels.link(id) else { return };
-        inbox.drain(..taken);
-        link.inbox = inbox;
-        self.base_mut().channels.wake(id);
+    /// Something is to be done outside.
+    pub(crate) fn put(&mut self, output: impl Into<R::Output>) {
+        self.outputs.push_back(output.into());
     }
 
-    /// Takes cells until none is whole, or the link must wait.
-    ///
-    /// # Errors
-    /// A violation that ends the link.
-    fn take_cells(
-        &mut self,
-        now: Time,
-        id: LinkId,
-        cells: &mut Cells<'_>,
-    ) -> Result<(), LinkFault> {
-        while let Some(cell) = cells.next_cell().map_err(|_| LinkFault::TooLong)? {
-            let base = self.base_mut();
-            let Some(link) = base.channels.link(id) else { return Ok(()) };
-            let is_padding = matches!(cell.command, Command::PADDING | Command::VPADDING);
-            base.padding[0] += u64::from(is_padding);
-            link.quiet.note(now, is_padding);
-            match link.channel.take(&mut *base.rng, &cell).map_err(LinkFault::Handshake)? {
-                Taken::Own if cell.command == Command::PADDING_NEGOTIATE => base.watch(id),
-                Taken::Own => {}
-                Taken::Circuit => self.take_cell(now, id, cell)?,
-                Taken::Opened => self.opened(now, id)?,
-                Taken::Export(context) => {
-                    link.waits = true;
-                    base.put(LinkOutput::Export { link: id, context });
-                    return Ok(());
-                }
-            }
-            let Some(link) = self.base_mut().channels.link(id) else { return Ok(()) };
-            cells.set_width(link.channel.width());
-        }
-        Ok(())
-    }
-
-    /// A link's handshake is done.
-    ///
-    /// # Errors
-    /// It leads to somebody else.
-    fn opened(&mut self, now: Time, id: LinkId) -> Result<(), LinkFault> {
-        let base = self.base_mut();
-        let Some(link) = base.channels.link(id) else { return Ok(()) };
-        let (identity, wanted) = (link.channel.identity(), link.wanted.clone());
-        let (skew, dialled) = (link.channel.skew, link.channel.is_initiator());
-        let is_wanted = |target: &Target| identity.is_some_and(|identity| is(&identity, target));
-        if !wanted.as_ref().is_none_or(is_wanted) {
-            return Err(LinkFault::WrongIdentity);
-        }
-        base.channels.opened(id);
-        self.settle(now, id);
-        let base = self.base_mut();
-        base.put(Event::LinkOpen { link: id, identity, skew, dialled });
-        if let Some(target) = wanted {
-            self.found(now, &target, id);
-        }
-        Ok(())
-    }
-
-    /// There is a link by which circuits come to a relay.
-    fn found(&mut self, now: Time, target: &Target, id: LinkId) {
-        let waiting = self.base_mut().dialling.take(target);
-        waiting.into_iter().for_each(|circuit| self.reached(now, circuit, id));
-    }
-
-    /// What an open link has from the first: a time for which it stays without circuits, and what
-    /// we wish of padding.
-    fn settle(&mut self, now: Time, id: LinkId) {
-        let base = self.base_mut();
-        let Some(link) = base.channels.link(id) else { return };
-        link.quiet.rest = base.rules.rest(link.channel.is_clients(), &mut *base.rng);
-        if base.rules.amount != Amount::Full && link.channel.has_padding() {
-            link.channel.ask_padding(Padding::Stop);
-        }
-        let until = now + link.quiet.rest;
-        base.rest(id, until);
-    }
-
-    /// A link that broke the rules is closed, with what it still has to say.
-    fn fail(&mut self, now: Time, id: LinkId, fault: LinkFault) {
-        let base = self.base_mut();
-        base.violated(id, fault);
-        let wanted = base.channels.link(id).and_then(|link| link.wanted.clone());
-        if let (Some(target), LinkFault::WrongIdentity) = (wanted, fault) {
-            self.unreachable(&target, Why::WrongIdentity);
-        }
-        self.closed(now, id);
-        self.base_mut().put(LinkOutput::Close { link: id });
-    }
-
-    /// A link is gone, and what was on it.
-    fn closed(&mut self, now: Time, id: LinkId) {
-        let base = self.base_mut();
-        base.disarm(id);
-        let Some(link) = base.channels.link(id) else { return };
-        let wanted = link.wanted.take().filter(|_| !link.channel.is_open());
-        base.channels.close(id).into_iter().for_each(|owner| self.lost(now, owner));
-        if let Some(target) = wanted {
-            self.unreachable(&target, Why::Unreached);
-        }
-    }
-
-    /// A relay cannot be reached: whoever waits for it need not.
-    fn unreachable(&mut self, target: &Target, why: Why) {
-        let waiting = self.base_mut().dialling.take(target);
-        waiting.into_iter().for_each(|circuit| self.give_up(circuit, why));
+    /// A neighbour did what no honest one does.
+    pub(crate) fn violated(&mut self, link: LinkId, violation: impl Into<Violation>) {
+        let violation = violation.into();
+        self.violations += 1;
+        self.put(Event::Violation { link, violation });
     }
 
     /// The time of a timer has come.
-    fn timeout(&mut self, now: Time) {
-        while let Some(&(time, timer)) = self.base().timers.first() {
+    pub(crate) fn timeout(&mut self, now: Time) {
+        while let Some(&(time, timer)) = self.timers.first() {
             if time > now {
                 break;
             }
-            let base = self.base_mut();
-            base.timers.pop_first();
+            self.timers.pop_first();
             match timer {
-                Timer::Streams(set) => base.pump(now, set),
-                Timer::Padding(id) => base.look(now, id),
+                Timer::Streams(set) => self.pump(now, set),
+                Timer::Padding(id) => self.look(now, id),
                 Timer::Rest(id) => {
-                    if base.is_spare(now, id) {
+                    if self.is_spare(now, id) {
                         self.closed(now, id);
-                        self.base_mut().put(LinkOutput::Close { link: id });
+                        self.put(LinkOutput::Close { link: id });
                     }
                 }
                 Timer::Handshake(id) => {
-                    if base.channels.link(id).is_some_and(|link| !link.channel.is_open()) {
+                    if self.channels.link(id).is_some_and(|link| !link.channel.is_open()) {
                         self.fail(now, id, LinkFault::HandshakeTimeout);
                     }
                 }
@@ -421,21 +175,105 @@ pub(crate) trait Node {
     }
 
     /// Closes the circuits whose cells have waited longest while too many wait (as C tor does).
-    fn relieve(&mut self) {
-        while self.base().channels.used() > self.base().max_cells {
-            let Some(owner) = self.base().channels.oldest() else { return };
-            self.base_mut().put(Event::OutOfMemory);
-            self.give_up(owner.circuit, Why::Memory);
+    pub(crate) fn relieve(&mut self) {
+        while self.channels.used() > self.max_cells {
+            let Some(owner) = self.channels.oldest() else { return };
+            self.put(Event::OutOfMemory);
+            R::give_up(self, owner.circuit, Why::Memory);
         }
     }
 
     /// Closes a circuit on which somebody broke the rules.
-    fn break_off(&mut self, index: u32, fault: CircuitFault) {
-        let base = self.base_mut();
-        let Some(circuit) = base.circuits.get_mut(index) else { return };
+    pub(crate) fn break_off(&mut self, index: u32, fault: CircuitFault) {
+        let Some(circuit) = self.circuits.get_mut(index) else { return };
         if let Some(link) = circuit.lane().map(|lane| lane.link) {
-            base.violated(link, fault);
+            self.violated(link, fault);
         }
-        self.give_up(index, Why::Fault(fault));
+        R::give_up(self, index, Why::Fault(fault));
+    }
+
+    /// Appends cells for a link until `out` has `limit` bytes or nothing is left; false if nothing
+    /// is left.
+    pub(crate) fn fill_link(
+        &mut self,
+        now: Time,
+        link: LinkId,
+        out: &mut Vec<u8>,
+        limit: usize,
+    ) -> bool {
+        while out.len() < limit {
+            match self.channels.pop(now, link, out) {
+                Popped::Nothing => return false,
+                Popped::Cell { owner, left }
+                    if left < QUEUE_LOW && owner.outward == R::Circuit::OUTWARD =>
+                {
+                    self.pump_by(now, owner.circuit);
+                }
+                Popped::Own | Popped::Cell { .. } => {}
+            }
+        }
+        true
+    }
+
+    /// Sends a message of the circuit itself to its other end.
+    pub(crate) fn say(
+        &mut self,
+        now: Time,
+        index: u32,
+        command: Command,
+        what: RelayCommand,
+        data: &[u8],
+    ) {
+        let parts = self.circuits.get_mut(index).and_then(R::Circuit::parts);
+        let Some((lane, _, layers)) = parts else { return };
+        let mut body = [0; BODY];
+        let message = Message { command: what, stream: 0, data };
+        message::write(layers.format(), &mut body, message, &mut *self.rng);
+        layers.seal(command, &mut body);
+        self.channels.push(now, lane, command, &body);
+    }
+}
+
+impl<R: NodeRole> Core for Node<R> {
+    fn handle_link(&mut self, now: Time, input: LinkInput<'_>) {
+        match input {
+            LinkInput::Opened { link, target, start } => self.open(now, link, target, start),
+            LinkInput::Bytes { link, bytes } => self.receive(now, link, bytes),
+            LinkInput::Exported { link, secret } => self.exported(now, link, secret),
+            LinkInput::Closed { link } => self.closed(now, link),
+            LinkInput::Sibling { link, first } => {
+                self.channels.open(link, Channel::sibling(first), None);
+            }
+            LinkInput::Elsewhere { target, link } => self.found(now, &target, link),
+            LinkInput::Unreachable { target } => self.unreachable(&target, Why::Unreached),
+        }
+        while let Some(id) = self.channels.take_deaf() {
+            self.fail(now, id, LinkFault::Deaf);
+        }
+        self.relieve();
+    }
+
+    fn next_timeout(&self) -> Option<Time> {
+        self.timers.first().map(|(time, _)| *time)
+    }
+
+    fn transmit(&mut self, now: Time, link: LinkId, out: &mut Vec<u8>, limit: usize) -> bool {
+        self.fill_link(now, link, out, limit)
+    }
+
+    fn rest(&mut self, link: LinkId) -> usize {
+        self.channels.link(link).map_or(0, |link| link.rest())
+    }
+
+    fn write(&mut self, now: Time, stream: StreamKey, bytes: &[u8]) -> usize {
+        self.write_stream(now, stream, bytes)
+    }
+
+    fn read(&self, stream: StreamKey) -> (&[u8], &[u8]) {
+        self.read_stream(stream)
+    }
+
+    fn consume(&mut self, now: Time, stream: StreamKey, bytes: usize) {
+        self.consume_stream(now, stream, bytes);
     }
 }

@@ -11,15 +11,15 @@ use std::sync::Arc;
 use anabranch_multipath::Time;
 use rand_core::CryptoRng;
 
-use crate::base::{Base, Ending};
 use crate::channel::{Role, Start};
 use crate::channels::{LinkId, Owner};
 use crate::circuitmux;
 use crate::congestion::Params;
+use crate::ending::Ending;
 use crate::event::{Event, LinkFault};
+use crate::io::{LinkOutput, StreamOutput};
 use crate::leg::Leg;
-use crate::node::{LinkOutput, Node, StreamOutput, Why};
-use crate::padding::{PaddingParams, Rules};
+use crate::node::{Node, NodeRole, Why};
 use crate::stream::StreamKey;
 use crate::wire::cell::Cell;
 use crate::wire::crypto::CurveKeys;
@@ -207,13 +207,15 @@ impl Stats {
 }
 
 /// A relay's core.
-pub struct Relay {
+pub type Relay = Node<RelayRole>;
+
+/// What makes a node a relay.
+pub struct RelayRole {
     config: Config,
     /// By the TLS certificates that links show: the present one first, then the one before.
     responders: Vec<Role>,
     initiator: Role,
     stats: Stats,
-    base: Base<Circuit, Output>,
 }
 
 impl Relay {
@@ -225,16 +227,16 @@ impl Relay {
         initiator: Role,
         rng: Box<dyn CryptoRng + Send>,
     ) -> Relay {
-        let base = Base::new(config.policy, config.max_cells, rng);
-        let responders = vec![responder];
-        Relay { config, responders, initiator, stats: Stats::default(), base }
+        let (policy, max_cells, responders) = (config.policy, config.max_cells, vec![responder]);
+        let role = RelayRole { config, responders, initiator, stats: Stats::default() };
+        Node::with_role(role, policy, max_cells, rng)
     }
 
     /// Takes what happened.
     pub fn handle(&mut self, now: Time, input: Input) {
         match input {
             Input::Connected { stream, reached } => self.connected(now, stream, reached),
-            Input::Ended { stream, reason } => self.base.end(now, stream, reason),
+            Input::Ended { stream, reason } => self.end(now, stream, reason),
             Input::Refused { stream, address } => self.refused(now, stream, address),
             Input::Resolved { stream, answers } => self.resolved(now, stream, &answers),
             Input::Timeout => self.timeout(now),
@@ -242,107 +244,94 @@ impl Relay {
         self.relieve();
     }
 
-    /// The next thing to do.
-    pub fn poll(&mut self) -> Option<Output> {
-        self.base.poll()
-    }
-
     /// The keys that circuits are made with, from now on.
     pub fn set_onion_keys(&mut self, onion_keys: Vec<CurveKeys>) {
-        self.config.onion_keys = onion_keys;
+        self.role.config.onion_keys = onion_keys;
     }
 
     /// The consensus' parameters, for circuits made from now on.
     pub fn set_params(&mut self, params: Arc<Params>) {
-        self.config.params = params;
-    }
-
-    /// What the consensus says of padding, from now on.
-    pub fn set_padding(&mut self, params: PaddingParams) {
-        self.base.set_rules(Rules { params, ..self.base.rules });
+        self.role.config.params = params;
     }
 
     /// Other settings, for what comes from now on. If more cells wait than may, the longest waiting
     /// circuits go.
     pub fn set_behaviour(&mut self, behaviour: Behaviour) {
         let Behaviour { exit, allow_private, max_cells } = behaviour;
-        (self.config.exit, self.config.allow_private) = (exit, allow_private);
-        self.base.max_cells = max_cells;
+        (self.role.config.exit, self.role.config.allow_private) = (exit, allow_private);
+        self.max_cells = max_cells;
         self.relieve();
     }
 
     /// How we prove ourselves on links from now on: the TLS certificate or the signing key has
     /// changed.
     pub fn set_roles(&mut self, responder: Role, initiator: Role) {
-        self.initiator = initiator;
-        self.responders.insert(0, responder);
-        self.responders.truncate(2);
+        self.role.initiator = initiator;
+        self.role.responders.insert(0, responder);
+        self.role.responders.truncate(2);
     }
 
     /// Numbers for people.
     pub fn stats(&self) -> Stats {
         // Those of other shards are counted there.
-        let legs = || self.base.circuits.iter().filter_map(Ending::leg);
+        let legs = || self.circuits.iter().filter_map(Ending::leg);
         let windows = legs().map(Leg::window);
         Stats {
             circuits: legs().count(),
-            lanes: self.base.channels.iter().map(|(_, link)| link.circuits()).sum(),
-            streams: self.base.streams.len(),
-            cells: self.base.channels.used(),
+            lanes: self.channels.iter().map(|(_, link)| link.circuits()).sum(),
+            streams: self.streams.len(),
+            cells: self.channels.used(),
             window: windows.max().unwrap_or_default(),
-            violations: self.base.violations,
-            padding: self.base.padding,
-            ..self.stats
+            violations: self.violations,
+            padding: self.padding,
+            ..self.role.stats
         }
     }
 }
 
-impl Node for Relay {
+impl NodeRole for RelayRole {
     type Circuit = Circuit;
     type Output = Output;
 
-    fn base(&self) -> &Base<Circuit, Output> {
-        &self.base
-    }
-
-    fn base_mut(&mut self) -> &mut Base<Circuit, Output> {
-        &mut self.base
-    }
-
-    fn role(&self, dialled: bool, start: &Start) -> Option<Role> {
+    fn channel_role(node: &Relay, dialled: bool, start: &Start) -> Option<Role> {
         if dialled {
-            return Some(self.initiator.clone());
+            return Some(node.role.initiator.clone());
         }
-        let crowded = self.base.channels.half_open(start.peer) >= self.config.max_half_open;
+        let crowded = node.channels.half_open(start.peer) >= node.role.config.max_half_open;
         if crowded {
             return None;
         }
         let is_shown = |role: &&Role| role.shows(start.own_certificate);
-        self.responders.iter().find(is_shown).or_else(|| self.responders.first()).cloned()
+        node.role.responders.iter().find(is_shown).or_else(|| node.role.responders.first()).cloned()
     }
 
-    fn take_cell(&mut self, now: Time, link: LinkId, cell: Cell<'_>) -> Result<(), LinkFault> {
-        self.take_circuit_cell(now, link, cell)
+    fn take_cell(
+        node: &mut Relay,
+        now: Time,
+        link: LinkId,
+        cell: Cell<'_>,
+    ) -> Result<(), LinkFault> {
+        node.take_circuit_cell(now, link, cell)
     }
 
-    fn reached(&mut self, now: Time, circuit: u32, link: LinkId) {
-        self.go_on(now, circuit, link);
+    fn reached(node: &mut Relay, now: Time, circuit: u32, link: LinkId) {
+        node.go_on(now, circuit, link);
     }
 
-    fn lost(&mut self, now: Time, owner: Owner) {
-        self.left_by(now, owner, DestroyReason::LINK_CLOSED);
+    fn lost(node: &mut Relay, now: Time, owner: Owner) {
+        node.left_by(now, owner, DestroyReason::LINK_CLOSED);
     }
 
-    fn give_up(&mut self, circuit: u32, why: Why) {
+    fn give_up(node: &mut Relay, circuit: u32, why: Why) {
         let reason = match why {
             Why::Unreached => DestroyReason::CONNECT_FAILED,
             Why::WrongIdentity => DestroyReason::WRONG_IDENTITY,
             Why::Fault(_) => DestroyReason::PROTOCOL,
             Why::Memory => {
-                self.stats.out_of_memory += 1;
+                node.role.stats.out_of_memory += 1;
                 DestroyReason::RESOURCES
             }
         };
-        self.tear_down(circuit, reason);
+        node.tear_down(circuit, reason);
     }
 }

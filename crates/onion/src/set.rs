@@ -22,7 +22,7 @@ pub(crate) const QUEUE_LOW: usize = 128;
 
 /// A set's number in its core; used again once the set is gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct SetId(pub(crate) u32);
+pub struct SetId(pub(crate) u32);
 
 /// The streams, and the leg that they go by.
 pub(crate) struct Set {

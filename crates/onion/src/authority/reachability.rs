@@ -17,7 +17,7 @@ use super::probe_queue::Room;
 use crate::StreamKey;
 use crate::channel::{Channel, Role, Start, Taken};
 use crate::channels::{LinkId, is};
-use crate::node::{Core, LinkInput, LinkOutput};
+use crate::io::{Core, LinkInput, LinkOutput};
 use crate::wire::cell::Cells;
 use crate::wire::extend::Target;
 

@@ -12,7 +12,6 @@ use crate::event::CircuitFault;
 use crate::handshake::extension::{self, Agreed, Wish};
 use crate::handshake::{Kind, Refused, fast, ntor, ntor_v3};
 use crate::leg::Leg;
-use crate::node::Node;
 use crate::padding::Usage;
 use crate::set::{Set, SetId};
 use crate::stream::Side;
@@ -68,30 +67,30 @@ impl Client {
     pub(super) fn build(&mut self, now: Time, key: CircuitKey, hops: Vec<Hop>) {
         let Some(target) = hops.first().map(|hop| hop.target.clone()) else {
             let cause = Cause::Violation(CircuitFault::Extend.into());
-            return self.base.put(Output::CircuitClosed { circuit: key, hops: 0, cause });
+            return self.put(Output::CircuitClosed { circuit: key, hops: 0, cause });
         };
-        let index = self.base.circuits.insert(Circuit {
+        let index = self.circuits.insert(Circuit {
             key,
             lane: None,
             wanted: hops.into(),
             pending: None,
             layers: Vec::new(),
             leg: None,
-            last_id: self.base.rng.next_u32() as u16,
+            last_id: self.rng.next_u32() as u16,
         });
-        self.keys.insert(key, index);
-        match self.base.channels.to(&target) {
+        self.role.keys.insert(key, index);
+        match self.channels.to(&target) {
             Some(link) => self.create(now, index, link),
-            None => self.base.dial(target, index),
+            None => self.dial(target, index),
         }
     }
 
     pub(super) fn create(&mut self, now: Time, index: u32, link: LinkId) {
         let owner = Owner { circuit: index, outward: true };
-        let Some(circuit) = self.base.circuits.get_mut(index) else { return };
+        let Some(circuit) = self.circuits.get_mut(index) else { return };
         let Some(hop) = circuit.wanted.front() else { return };
-        let started = Pending::start(&mut *self.base.rng, hop);
-        let lane = self.base.channels.make(link, owner, &mut *self.base.rng);
+        let started = Pending::start(&mut *self.rng, hop);
+        let lane = self.channels.make(link, owner, &mut *self.rng);
         let (Some((pending, kind, message)), Some(lane)) = (started, lane) else {
             return self.tear_down(index, Cause::Violation(CircuitFault::CircuitId.into()));
         };
@@ -103,12 +102,12 @@ impl Client {
         };
         let mut body = [0; BODY];
         body[..content.len()].copy_from_slice(&content);
-        self.base.channels.push(now, lane, command, &body);
+        self.channels.push(now, lane, command, &body);
     }
 
     /// The first relay has agreed.
     pub(super) fn created(&mut self, now: Time, index: u32, command: Command, body: &Body) {
-        let Some(circuit) = self.base.circuits.get_mut(index) else { return };
+        let Some(circuit) = self.circuits.get_mut(index) else { return };
         let fits = match circuit.pending {
             Some(Pending::Fast(_)) => command == Command::CREATED_FAST,
             Some(_) => command == Command::CREATED2,
@@ -126,7 +125,7 @@ impl Client {
 
     /// A further relay has agreed.
     pub(super) fn extended(&mut self, now: Time, index: u32, data: &[u8]) {
-        let Some(circuit) = self.base.circuits.get(index) else { return };
+        let Some(circuit) = self.circuits.get(index) else { return };
         let expected = circuit.pending.is_some() && !circuit.layers.is_empty();
         match extend::read_created2(data).filter(|_| expected) {
             Some(reply) => self.finish(now, index, reply),
@@ -135,9 +134,9 @@ impl Client {
     }
 
     fn finish(&mut self, now: Time, index: u32, reply: &[u8]) {
-        let Some(circuit) = self.base.circuits.get_mut(index) else { return };
+        let Some(circuit) = self.circuits.get_mut(index) else { return };
         let Some(pending) = circuit.pending.take() else { return };
-        let (keys, agreed) = match pending.finish(reply, &self.params) {
+        let (keys, agreed) = match pending.finish(reply, &self.role.params) {
             Ok(agreed) => agreed,
             Err(refused) => return self.break_off(index, CircuitFault::Handshake(refused)),
         };
@@ -146,31 +145,31 @@ impl Client {
         let (key, hops, is_complete) =
             (circuit.key, circuit.layers.len(), circuit.wanted.is_empty());
         if is_complete {
-            let mut set = Set::new(Side::Client, agreed, &self.params, index);
+            let mut set = Set::new(Side::Client, agreed, &self.role.params, index);
             set.streams.number_from(circuit.last_id);
-            let set = SetId(self.base.sets.insert(set));
-            circuit.leg = Some((set, Leg::new(agreed, &self.params)));
+            let set = SetId(self.sets.insert(set));
+            circuit.leg = Some((set, Leg::new(agreed, &self.role.params)));
         }
         if let Some(lane) = circuit.lane.filter(|_| is_complete && hops > 1) {
-            self.base.mark(lane.link, Usage::Circuits);
+            self.mark_link(lane.link, Usage::Circuits);
         }
-        self.base.put(Output::Extended { circuit: key, hops });
+        self.put(Output::Extended { circuit: key, hops });
         if is_complete {
-            self.base.put(Output::Built { circuit: key, cgo: agreed.cgo });
+            self.put(Output::Built { circuit: key, cgo: agreed.cgo });
         } else {
             self.extend(now, index);
         }
     }
 
     fn extend(&mut self, now: Time, index: u32) {
-        let Some(circuit) = self.base.circuits.get_mut(index) else { return };
+        let Some(circuit) = self.circuits.get_mut(index) else { return };
         let Some(hop) = circuit.wanted.front() else { return };
-        let started = Pending::start(&mut *self.base.rng, hop);
+        let started = Pending::start(&mut *self.rng, hop);
         let Some((pending, Some(kind), handshake)) = started else {
             return self.tear_down(index, Cause::Violation(CircuitFault::Extend.into()));
         };
         let data = Extend { target: hop.target.clone(), kind, handshake }.write();
         circuit.pending = Some(pending);
-        self.base.say(now, index, Command::RELAY_EARLY, RelayCommand::EXTEND2, &data);
+        self.say(now, index, Command::RELAY_EARLY, RelayCommand::EXTEND2, &data);
     }
 }

@@ -4,18 +4,17 @@ use anabranch_multipath::Time;
 
 use super::build::Pending;
 use super::{Cause, CircuitKey, Client, Hop, Output};
-use crate::base::{Ending, Seal};
 use crate::channels::{Lane, LinkId};
 use crate::crypto::{ClientLayer, Tag};
+use crate::ending::{Ending, Seal};
 use crate::event::{CircuitFault, LinkFault};
 use crate::leg::Leg;
-use crate::node::Node;
 use crate::set::SetId;
 use crate::wire::cell::{Body, Cell, Command};
 use crate::wire::message::{self, DestroyReason, Message, RelayCommand};
 
 /// One circuit.
-pub(crate) struct Circuit {
+pub struct Circuit {
     pub(super) key: CircuitKey,
     /// Its place on the link, once there is a link.
     pub(super) lane: Option<Lane>,
@@ -69,7 +68,7 @@ impl Client {
         if lane.id == 0 {
             return Err(LinkFault::NoCircuit);
         }
-        let Some(owner) = self.base.channels.owner(lane) else { return Ok(()) };
+        let Some(owner) = self.channels.owner(lane) else { return Ok(()) };
         let Ok(body) = <&mut Body>::try_from(cell.body) else { return Ok(()) };
         match cell.command {
             Command::RELAY => self.inbound(now, owner.circuit, body),
@@ -87,7 +86,7 @@ impl Client {
     }
 
     fn inbound(&mut self, now: Time, index: u32, body: &mut Body) {
-        let Some(circuit) = self.base.circuits.get_mut(index) else { return };
+        let Some(circuit) = self.circuits.get_mut(index) else { return };
         let mut layers = circuit.layers.iter_mut().enumerate();
         let found = layers.find_map(|(hop, layer)| {
             let tag = layer.inbound(Command::RELAY, body)?;
@@ -126,7 +125,7 @@ impl Client {
                 RelayCommand::DATA | RelayCommand::END | RelayCommand::XON | RelayCommand::XOFF,
                 1..,
             ) => {
-                if let Err(fault) = self.base.take_message(now, index, message, tag) {
+                if let Err(fault) = self.take_stream_message(now, index, message, tag) {
                     self.break_off(index, fault);
                 }
             }
@@ -136,25 +135,25 @@ impl Client {
 
     /// Closes a circuit. What a client says of why is nothing (tor-spec, "Tearing down circuits").
     pub(super) fn tear_down(&mut self, index: u32, cause: Cause) {
-        let Some(circuit) = self.base.circuits.get(index) else { return };
+        let Some(circuit) = self.circuits.get(index) else { return };
         if let Some(lane) = circuit.lane {
-            self.base.channels.destroy(lane, DestroyReason::NONE);
+            self.channels.destroy(lane, DestroyReason::NONE);
         }
         self.drop_circuit(index, cause);
     }
 
     /// Forgets a circuit that the first relay has forgotten.
     pub(super) fn drop_circuit(&mut self, index: u32, cause: Cause) {
-        let Some(circuit) = self.base.circuits.remove(index) else { return };
+        let Some(circuit) = self.circuits.remove(index) else { return };
         if let Some(lane) = circuit.lane {
-            self.base.channels.leave(lane);
+            self.channels.leave(lane);
         }
-        self.keys.remove(&circuit.key);
-        self.base.dialling.forget(index);
+        self.role.keys.remove(&circuit.key);
+        self.dialling.forget(index);
         if let Some(set) = circuit.set() {
-            self.base.dissolve(set);
+            self.dissolve(set);
         }
         let hops = circuit.layers.len();
-        self.base.put(Output::CircuitClosed { circuit: circuit.key, hops, cause });
+        self.put(Output::CircuitClosed { circuit: circuit.key, hops, cause });
     }
 }

@@ -5,9 +5,8 @@ use std::fmt;
 use anabranch_multipath::Time;
 
 use super::{CircuitKey, Client, Output};
-use crate::base::Ending;
+use crate::ending::Ending;
 use crate::event::CircuitFault;
-use crate::node::Node;
 use crate::padding::Usage;
 use crate::stream::StreamKey;
 use crate::wire::message::{
@@ -86,24 +85,24 @@ impl Client {
         command: RelayCommand,
         data: Vec<u8>,
     ) -> Result<StreamKey, NoStream> {
-        let index = *self.keys.get(&key).ok_or(NoStream::NotBuilt)?;
-        let circuit = self.base.circuits.get(index).ok_or(NoStream::NotBuilt)?;
+        let index = *self.role.keys.get(&key).ok_or(NoStream::NotBuilt)?;
+        let circuit = self.circuits.get(index).ok_or(NoStream::NotBuilt)?;
         let set_id = circuit.set().ok_or(NoStream::NotBuilt)?;
-        let set = self.base.sets.get_mut(set_id.0).ok_or(NoStream::NotBuilt)?;
+        let set = self.sets.get_mut(set_id.0).ok_or(NoStream::NotBuilt)?;
         let id = set.streams.next_id().ok_or(NoStream::Full)?;
-        let stream = self.base.streams.add(set_id, id);
+        let stream = self.streams.add(set_id, id);
         set.streams.add(id, stream);
         set.streams.say(command, id, data);
         if let Some(lane) = circuit.lane.filter(|_| circuit.layers.len() > 1) {
-            self.base.mark(lane.link, Usage::StreamTable);
+            self.mark_link(lane.link, Usage::StreamTable);
         }
-        self.base.pump(now, set_id);
+        self.pump(now, set_id);
         Ok(stream)
     }
 
     pub(super) fn connected(&mut self, now: Time, index: u32, message: Message<'_>) {
-        let id = self.base.circuits.get(index).and_then(Ending::set);
-        let Some((id, set)) = id.and_then(|id| Some((id, self.base.set_mut(id)?))) else {
+        let id = self.circuits.get(index).and_then(Ending::set);
+        let Some((id, set)) = id.and_then(|id| Some((id, self.set_mut(id)?))) else {
             return self.break_off(index, CircuitFault::Message);
         };
         // A stream that we have ended since: the answer was under way.
@@ -113,20 +112,20 @@ impl Client {
         }
         stream.open = true;
         let stream = stream.key;
-        self.base.put(Output::Connected { stream });
-        self.base.pump(now, id);
+        self.put(Output::Connected { stream });
+        self.pump(now, id);
     }
 
     pub(super) fn resolved(&mut self, index: u32, message: Message<'_>) {
-        let id = self.base.circuits.get(index).and_then(Ending::set);
-        let Some(set) = id.and_then(|id| self.base.set_mut(id)) else {
+        let id = self.circuits.get(index).and_then(Ending::set);
+        let Some(set) = id.and_then(|id| self.set_mut(id)) else {
             return self.break_off(index, CircuitFault::Message);
         };
         let Some(answers) = read_resolved(message.data) else {
             return self.break_off(index, CircuitFault::Message);
         };
         let Some(stream) = set.streams.remove(message.stream) else { return };
-        self.base.streams.remove(stream.key);
-        self.base.put(Output::Resolved { stream: stream.key, answers });
+        self.streams.remove(stream.key);
+        self.put(Output::Resolved { stream: stream.key, answers });
     }
 }

@@ -3,14 +3,13 @@
 use anabranch_multipath::Time;
 
 use super::Relay;
-use crate::base::{Ending, Seal};
 use crate::channels::{Lane, LinkId, Owner};
 use crate::crypto::{Keys, RelayLayer};
+use crate::ending::{Ending, Seal};
 use crate::event::{CircuitFault, LinkFault};
 use crate::handshake::extension::{self, Agreed};
 use crate::handshake::{Kind, Refused, fast, ntor, ntor_v3};
 use crate::leg::Leg;
-use crate::node::Node;
 use crate::padding::Usage;
 use crate::set::{Set, SetId};
 use crate::stream::Side;
@@ -22,7 +21,7 @@ use crate::wire::message::{self, DestroyReason, RelayCommand};
 const MAX_EARLY: u8 = 8;
 
 /// One circuit.
-pub(crate) struct Circuit {
+pub struct Circuit {
     /// Towards the client.
     pub(super) lane: Lane,
     pub(super) next: Next,
@@ -126,33 +125,33 @@ impl Relay {
     }
 
     fn create(&mut self, now: Time, lane: Lane, command: Command, body: &Body) {
-        let circuit = self.base.circuits.next_index();
-        if !self.base.channels.accept(lane, Owner { circuit, outward: false }) {
+        let circuit = self.circuits.next_index();
+        if !self.channels.accept(lane, Owner { circuit, outward: false }) {
             return self.refuse(lane, CircuitFault::CircuitId);
         }
         match self.agree(command, body) {
             Ok((answer, reply, keys, agreed)) => {
-                self.stats.circuits_made += 1;
-                self.stats.circuits_cgo += u64::from(agreed.cgo);
-                let params = &self.config.params;
+                self.role.stats.circuits_made += 1;
+                self.role.stats.circuits_cgo += u64::from(agreed.cgo);
+                let params = &self.role.config.params;
                 let set = Set::new(Side::Exit, agreed, params, circuit);
                 let own = Own {
                     layer: keys.relay_layer(),
                     leg: Leg::new(agreed, params),
-                    set: SetId(self.base.sets.insert(set)),
+                    set: SetId(self.sets.insert(set)),
                     early: 0,
                 };
                 let next = Next::Nothing;
-                self.base.circuits.insert(Circuit { lane, next, own: Some(own), carried: false });
+                self.circuits.insert(Circuit { lane, next, own: Some(own), carried: false });
                 let mut body = [0; BODY];
                 body[..reply.len()].copy_from_slice(&reply);
-                self.base.channels.push(now, lane, answer, &body);
+                self.channels.push(now, lane, answer, &body);
             }
             // TAP is refused as C tor may; that alone is no violation.
             Err(refused) => {
-                self.base.channels.destroy(lane, DestroyReason::PROTOCOL);
+                self.channels.destroy(lane, DestroyReason::PROTOCOL);
                 if command != Command::CREATE {
-                    self.base.violated(lane.link, CircuitFault::Handshake(refused));
+                    self.violated(lane.link, CircuitFault::Handshake(refused));
                 }
             }
         }
@@ -160,19 +159,19 @@ impl Relay {
 
     /// A circuit of another shard is to go on by a link of ours.
     fn bridge(&mut self, now: Time, lane: Lane, body: &Body) {
-        let circuit = self.base.circuits.next_index();
+        let circuit = self.circuits.next_index();
         let Some(wish) = Extend::read(body) else {
             return self.refuse(lane, CircuitFault::Message);
         };
-        if !self.base.channels.accept(lane, Owner { circuit, outward: false }) {
+        if !self.channels.accept(lane, Owner { circuit, outward: false }) {
             return self.refuse(lane, CircuitFault::CircuitId);
         }
-        self.base.circuits.insert(Circuit { lane, next: Next::Nothing, own: None, carried: false });
+        self.circuits.insert(Circuit { lane, next: Next::Nothing, own: None, carried: false });
         self.head_for(now, circuit, wish);
     }
 
     fn agree(&mut self, command: Command, body: &Body) -> Result<Made, Refused> {
-        let (keys, rng) = (&self.config.onion_keys, &mut *self.base.rng);
+        let (keys, rng) = (&self.role.config.onion_keys, &mut *self.rng);
         if command == Command::CREATE_FAST {
             let accepted = fast::accept(rng, body)?;
             let keys = accepted.keys.into();
@@ -184,13 +183,13 @@ impl Relay {
         let (kind, handshake) = extend::read_create2(body).ok_or(Refused::Malformed)?;
         let (reply, keys, agreed) = match kind {
             Kind::NTOR => {
-                let accepted = ntor::accept(rng, &self.config.identity.rsa, keys, handshake)?;
+                let accepted = ntor::accept(rng, &self.role.config.identity.rsa, keys, handshake)?;
                 (accepted.reply, accepted.keys.into(), Agreed::default())
             }
             Kind::NTOR_V3 => {
-                let identity = &self.config.identity.ed25519;
+                let identity = &self.role.config.identity.ed25519;
                 let request = ntor_v3::read(identity, keys, ntor_v3::CIRCUIT, handshake)?;
-                let params = &self.config.params;
+                let params = &self.role.config.params;
                 let offered = params.enabled.then_some(params.sendme_inc);
                 let (answer, agreed) = extension::answer(&request.message, offered)?;
                 let (reply, keys) = request.answer(rng, &answer)?;
@@ -203,7 +202,7 @@ impl Relay {
 
     fn relay(&mut self, now: Time, lane: Lane, command: Command, body: &mut Body) {
         // A cell of a circuit that is gone: it was under way.
-        let Some(owner) = self.base.channels.owner(lane) else { return };
+        let Some(owner) = self.channels.owner(lane) else { return };
         if owner.outward {
             self.inbound(now, owner.circuit, command, body);
         } else {
@@ -212,9 +211,9 @@ impl Relay {
     }
 
     fn outbound(&mut self, now: Time, index: u32, command: Command, body: &mut Body) {
-        let Some(circuit) = self.base.circuits.get_mut(index) else { return };
+        let Some(circuit) = self.circuits.get_mut(index) else { return };
         let Some(own) = &mut circuit.own else { return self.pass_on(now, index, command, body) };
-        self.stats.relayed += 1;
+        self.role.stats.relayed += 1;
         if command == Command::RELAY_EARLY {
             own.early += 1;
             if own.early > MAX_EARLY {
@@ -232,13 +231,13 @@ impl Relay {
 
     /// A cell that is not for us goes on.
     fn pass_on(&mut self, now: Time, index: u32, command: Command, body: &Body) {
-        let Some(circuit) = self.base.circuits.get_mut(index) else { return };
+        let Some(circuit) = self.circuits.get_mut(index) else { return };
         match circuit.next {
             Next::Open(next) => {
                 if command == Command::RELAY && !std::mem::replace(&mut circuit.carried, true) {
-                    self.mark(index, Usage::StreamTable);
+                    self.mark_circuit(index, Usage::StreamTable);
                 }
-                if self.base.channels.push(now, next, command, body) > self.config.max_queue {
+                if self.channels.push(now, next, command, body) > self.role.config.max_queue {
                     self.break_off(index, CircuitFault::Flood);
                 }
             }
@@ -248,34 +247,34 @@ impl Relay {
     }
 
     fn inbound(&mut self, now: Time, index: u32, command: Command, body: &mut Body) {
-        let Some(circuit) = self.base.circuits.get_mut(index) else { return };
+        let Some(circuit) = self.circuits.get_mut(index) else { return };
         if command == Command::RELAY_EARLY || !matches!(circuit.next, Next::Open(_)) {
             return self.break_off(index, CircuitFault::RelayEarly);
         }
         if let Some(own) = &mut circuit.own {
-            self.stats.relayed += 1;
+            self.role.stats.relayed += 1;
             own.layer.inbound(command, body);
         }
-        if self.base.channels.push(now, circuit.lane, command, body) > self.config.max_queue {
+        if self.channels.push(now, circuit.lane, command, body) > self.role.config.max_queue {
             self.break_off(index, CircuitFault::Flood);
         }
     }
 
     /// A circuit's links are used for this.
-    pub(super) fn mark(&mut self, index: u32, usage: Usage) {
-        let Some(circuit) = self.base.circuits.get(index) else { return };
+    pub(super) fn mark_circuit(&mut self, index: u32, usage: Usage) {
+        let Some(circuit) = self.circuits.get(index) else { return };
         let lanes = [Some(circuit.lane), circuit.next.lane()];
-        lanes.into_iter().flatten().for_each(|lane| self.base.mark(lane.link, usage));
+        lanes.into_iter().flatten().for_each(|lane| self.mark_link(lane.link, usage));
     }
 
     /// Sends a message of ours to the client.
     pub(super) fn originate(&mut self, now: Time, index: u32, command: RelayCommand, data: &[u8]) {
-        self.base.say(now, index, Command::RELAY, command, data);
+        self.say(now, index, Command::RELAY, command, data);
     }
 
     fn destroyed(&mut self, now: Time, lane: Lane, reason: DestroyReason) {
-        let Some(owner) = self.base.channels.owner(lane) else { return };
-        self.base.channels.leave(lane);
+        let Some(owner) = self.channels.owner(lane) else { return };
+        self.channels.leave(lane);
         self.left_by(now, owner, reason);
     }
 
@@ -290,7 +289,7 @@ impl Relay {
 
     /// What was beyond us is gone: the client may extend the circuit elsewhere.
     fn truncated(&mut self, now: Time, index: u32, reason: DestroyReason) {
-        let Some(circuit) = self.base.circuits.get_mut(index) else { return };
+        let Some(circuit) = self.circuits.get_mut(index) else { return };
         circuit.next = Next::Gone;
         match circuit.own {
             Some(_) => self.originate(now, index, RelayCommand::TRUNCATED, &[reason.0]),
@@ -300,30 +299,30 @@ impl Relay {
 
     /// Tears a circuit down on both sides.
     pub(super) fn tear_down(&mut self, index: u32, reason: DestroyReason) {
-        let Some(lane) = self.base.circuits.get(index).map(|circuit| circuit.lane) else { return };
-        self.base.channels.destroy(lane, reason);
+        let Some(lane) = self.circuits.get(index).map(|circuit| circuit.lane) else { return };
+        self.channels.destroy(lane, reason);
         self.drop_circuit(index, reason);
     }
 
     /// Forgets a circuit whose lane to the client is gone, and tells the next relay.
     fn drop_circuit(&mut self, index: u32, reason: DestroyReason) {
-        let Some(circuit) = self.base.circuits.remove(index) else { return };
-        self.base.channels.leave(circuit.lane);
+        let Some(circuit) = self.circuits.remove(index) else { return };
+        self.channels.leave(circuit.lane);
         if let Some(next) = circuit.next.lane() {
-            self.base.channels.destroy(next, reason);
+            self.channels.destroy(next, reason);
         }
-        self.base.dialling.forget(index);
+        self.dialling.forget(index);
         if let Some(set) = circuit.set() {
-            self.base.dissolve(set);
+            self.dissolve(set);
         }
     }
 
     /// Refuses a cell: the circuit of its ID, if there is one, is closed.
     fn refuse(&mut self, lane: Lane, fault: CircuitFault) {
-        self.base.violated(lane.link, fault);
-        match self.base.channels.owner(lane) {
+        self.violated(lane.link, fault);
+        match self.channels.owner(lane) {
             Some(owner) => self.tear_down(owner.circuit, DestroyReason::PROTOCOL),
-            None => self.base.channels.say(lane, Command::DESTROY, &[DestroyReason::PROTOCOL.0]),
+            None => self.channels.say(lane, Command::DESTROY, &[DestroyReason::PROTOCOL.0]),
         }
     }
 }

@@ -5,10 +5,10 @@ use std::net::IpAddr;
 use anabranch_multipath::Time;
 
 use super::{Output, Relay};
-use crate::base::Ending;
 use crate::crypto::Tag;
+use crate::ending::Ending;
 use crate::event::CircuitFault;
-use crate::node::{Node, StreamOutput};
+use crate::io::StreamOutput;
 use crate::padding::Usage;
 use crate::stream::StreamKey;
 use crate::wire::cell::Command;
@@ -39,7 +39,7 @@ impl Relay {
                 RelayCommand::DATA | RelayCommand::END | RelayCommand::XON | RelayCommand::XOFF,
                 1..,
             ) => {
-                if let Err(fault) = self.base.take_message(now, index, message, tag) {
+                if let Err(fault) = self.take_stream_message(now, index, message, tag) {
                     self.break_off(index, fault);
                 }
             }
@@ -59,24 +59,24 @@ impl Relay {
             _ => true,
         };
         let refusal = self.refusal(index, command);
-        let Some(set) = self.base.circuits.get(index).and_then(Ending::set) else { return };
-        let key = self.base.streams.add(set, id);
-        let added = self.base.set_mut(set).is_some_and(|set| set.streams.add(id, key));
+        let Some(set) = self.circuits.get(index).and_then(Ending::set) else { return };
+        let key = self.streams.add(set, id);
+        let added = self.set_mut(set).is_some_and(|set| set.streams.add(id, key));
         if !well_formed || !added {
-            self.base.streams.remove(key);
+            self.streams.remove(key);
             return self.break_off(index, CircuitFault::Message);
         }
         if let Some(reason) = refusal {
             let address = begin.and_then(|begin| begin.host.parse().ok());
             return match address.filter(|_| reason == EndReason::EXIT_POLICY) {
                 Some(address) => self.refused(now, key, (address, ADDRESS_TTL)),
-                None => self.base.end(now, key, reason),
+                None => self.end(now, key, reason),
             };
         }
         if command != RelayCommand::BEGIN_DIR {
-            self.mark(index, Usage::StreamTable);
+            self.mark_circuit(index, Usage::StreamTable);
         }
-        self.base.put(match (begin, name) {
+        self.put(match (begin, name) {
             (Some(begin), _) if command == RelayCommand::BEGIN => {
                 Output::Connect { stream: key, begin }
             }
@@ -89,16 +89,16 @@ impl Relay {
 
     /// Why a stream is not let through, if it is not.
     fn refusal(&mut self, index: u32, command: RelayCommand) -> Option<EndReason> {
-        let circuit = self.base.circuits.get(index)?;
-        let link = self.base.channels.link(circuit.lane.link)?;
+        let circuit = self.circuits.get(index)?;
+        let link = self.channels.link(circuit.lane.link)?;
         let wants_directory = command == RelayCommand::BEGIN_DIR;
-        if self.base.sets.get(circuit.set()?.0)?.streams.len() >= self.config.max_streams {
+        if self.sets.get(circuit.set()?.0)?.streams.len() >= self.role.config.max_streams {
             return Some(EndReason::RESOURCES);
         }
         if wants_directory {
-            return (!self.config.directory).then_some(EndReason::NOT_DIRECTORY);
+            return (!self.role.config.directory).then_some(EndReason::NOT_DIRECTORY);
         }
-        if !self.config.exit {
+        if !self.role.config.exit {
             return Some(EndReason::EXIT_POLICY);
         }
         // A client that comes straight to the exit would make it a proxy of one hop.
@@ -106,16 +106,16 @@ impl Relay {
     }
 
     pub(super) fn connected(&mut self, now: Time, key: StreamKey, reached: Option<(IpAddr, u32)>) {
-        let Some((set_id, id)) = self.base.streams.live(key) else { return };
-        let Some(set) = self.base.set_mut(set_id) else { return };
+        let Some((set_id, id)) = self.streams.live(key) else { return };
+        let Some(set) = self.set_mut(set_id) else { return };
         let Some(stream) = set.streams.stream(id) else { return };
         stream.open = true;
         let has_more = !stream.incoming.is_empty();
         set.streams.say(RelayCommand::CONNECTED, id, put_connected(reached));
         if has_more {
-            self.base.put(StreamOutput::Readable { stream: key });
+            self.put(StreamOutput::Readable { stream: key });
         }
-        self.base.pump(now, set_id);
+        self.pump(now, set_id);
     }
 
     pub(super) fn refused(&mut self, now: Time, key: StreamKey, (address, ttl): (IpAddr, u32)) {
@@ -128,12 +128,12 @@ impl Relay {
 
     /// The first thing that is said of a stream is the last.
     fn end_by(&mut self, now: Time, key: StreamKey, command: RelayCommand, data: Vec<u8>) {
-        let place = self.base.streams.live(key);
-        self.base.streams.remove(key);
+        let place = self.streams.live(key);
+        self.streams.remove(key);
         let Some((set_id, id)) = place else { return };
-        let Some(set) = self.base.set_mut(set_id) else { return };
+        let Some(set) = self.set_mut(set_id) else { return };
         set.streams.remove(id);
         set.streams.say(command, id, data);
-        self.base.pump(now, set_id);
+        self.pump(now, set_id);
     }
 }

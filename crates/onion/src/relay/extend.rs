@@ -6,10 +6,9 @@ use anabranch_multipath::Time;
 
 use super::Relay;
 use super::circuit::Next;
-use crate::base::Ending;
 use crate::channels::{Lane, LinkId, Owner};
+use crate::ending::Ending;
 use crate::event::CircuitFault;
-use crate::node::Node;
 use crate::padding::Usage;
 use crate::wire::cell::{BODY, Body, Command};
 use crate::wire::extend::{self, Extend, Target};
@@ -27,24 +26,24 @@ impl Relay {
 
     /// A circuit goes on once there is a link to where it wants to go.
     pub(super) fn head_for(&mut self, now: Time, index: u32, wish: Extend) {
-        if let Some(link) = self.base.channels.to(&wish.target) {
+        if let Some(link) = self.channels.to(&wish.target) {
             return self.create_next(now, index, link, &wish);
         }
         let target = wish.target.clone();
-        let Some(circuit) = self.base.circuits.get_mut(index) else { return };
+        let Some(circuit) = self.circuits.get_mut(index) else { return };
         circuit.next = Next::Dialling(Box::new(wish));
-        self.base.dial(target, index);
+        self.dial(target, index);
     }
 
     /// A circuit that is the last here may go on to a relay that is neither we nor the one before
     /// us.
     fn may_extend(&mut self, index: u32, target: &Target) -> bool {
-        let Some(circuit) = self.base.circuits.get(index) else { return false };
+        let Some(circuit) = self.circuits.get(index) else { return false };
         let previous =
-            self.base.channels.link(circuit.lane.link).and_then(|link| link.channel.identity());
+            self.channels.link(circuit.lane.link).and_then(|link| link.channel.identity());
         let is_last = matches!(circuit.next, Next::Nothing | Next::Gone);
         let reachable = target.addresses.iter().all(|address| self.is_reachable(address));
-        let ours = &self.config.identity;
+        let ours = &self.role.config.identity;
         let same = |a: &crate::wire::link::Identity| {
             a.rsa == target.rsa || target.ed25519.is_some_and(|key| key == a.ed25519)
         };
@@ -52,7 +51,7 @@ impl Relay {
     }
 
     fn is_reachable(&self, address: &SocketAddr) -> bool {
-        address.port() != 0 && (self.config.allow_private || is_public(address.ip()))
+        address.port() != 0 && (self.role.config.allow_private || is_public(address.ip()))
     }
 
     fn create_next(&mut self, now: Time, index: u32, link: LinkId, wish: &Extend) {
@@ -64,10 +63,10 @@ impl Relay {
         };
         // A circuit that came from another shard goes to no third one: shards that know no better
         // would send it in circles.
-        let is_own = self.base.circuits.get(index).is_some_and(|circuit| circuit.set().is_some());
+        let is_own = self.circuits.get(index).is_some_and(|circuit| circuit.set().is_some());
         let fits = body.len() <= BODY && (is_own || !across);
         let lane = match fits {
-            true => self.base.channels.make(link, owner, &mut *self.base.rng),
+            true => self.channels.make(link, owner, &mut *self.rng),
             false => None,
         };
         let Some(lane) = lane else {
@@ -75,20 +74,20 @@ impl Relay {
         };
         let mut cell = [0; BODY];
         cell[..body.len()].copy_from_slice(&body);
-        self.base.channels.push(now, lane, command, &cell);
-        if let Some(circuit) = self.base.circuits.get_mut(index) {
+        self.channels.push(now, lane, command, &cell);
+        if let Some(circuit) = self.circuits.get_mut(index) {
             circuit.next = Next::Creating(lane);
         }
     }
 
     /// Whether a link leads to another shard of ours.
     pub(super) fn is_sibling(&mut self, link: LinkId) -> bool {
-        self.base.channels.link(link).is_some_and(|link| link.channel.is_sibling())
+        self.channels.link(link).is_some_and(|link| link.channel.is_sibling())
     }
 
     /// A link that a circuit waited for is open.
     pub(super) fn go_on(&mut self, now: Time, index: u32, link: LinkId) {
-        let Some(circuit) = self.base.circuits.get_mut(index) else { return };
+        let Some(circuit) = self.circuits.get_mut(index) else { return };
         if let Next::Dialling(wish) = std::mem::replace(&mut circuit.next, Next::Nothing) {
             self.create_next(now, index, link, &wish);
         }
@@ -96,9 +95,9 @@ impl Relay {
 
     /// The next relay has agreed.
     pub(super) fn created(&mut self, now: Time, lane: Lane, body: &Body) {
-        let owner = self.base.channels.owner(lane).filter(|owner| owner.outward);
+        let owner = self.channels.owner(lane).filter(|owner| owner.outward);
         let Some(owner) = owner else { return };
-        let Some(circuit) = self.base.circuits.get_mut(owner.circuit) else { return };
+        let Some(circuit) = self.circuits.get_mut(owner.circuit) else { return };
         if !matches!(circuit.next, Next::Creating(_)) {
             return self.break_off(owner.circuit, CircuitFault::Message);
         }
@@ -108,9 +107,9 @@ impl Relay {
         };
         circuit.next = Next::Open(lane);
         let (back, is_ours) = (circuit.lane, circuit.set().is_some());
-        self.mark(owner.circuit, Usage::Circuits);
+        self.mark_circuit(owner.circuit, Usage::Circuits);
         if !is_ours {
-            self.base.channels.push(now, back, Command::CREATED2, body);
+            self.channels.push(now, back, Command::CREATED2, body);
             return;
         }
         let data = extend::put_created2(reply);
@@ -119,11 +118,11 @@ impl Relay {
 
     /// The client wants what is beyond us gone.
     pub(super) fn truncate(&mut self, now: Time, index: u32) {
-        let Some(circuit) = self.base.circuits.get_mut(index) else { return };
+        let Some(circuit) = self.circuits.get_mut(index) else { return };
         let next = std::mem::replace(&mut circuit.next, Next::Nothing);
-        self.base.dialling.forget(index);
+        self.dialling.forget(index);
         if let Some(lane) = next.lane() {
-            self.base.channels.destroy(lane, DestroyReason::REQUESTED);
+            self.channels.destroy(lane, DestroyReason::REQUESTED);
         }
         let reason = DestroyReason::REQUESTED.0;
         self.originate(now, index, RelayCommand::TRUNCATED, &[reason]);

@@ -1,0 +1,59 @@
+//! A circuit as seen from its end: where its cells go, and the layers on them.
+
+use crate::channels::Lane;
+use crate::crypto::{ClientLayer, RelayLayer, Tag};
+use crate::leg::Leg;
+use crate::set::SetId;
+use crate::wire::cell::{Body, Command};
+use crate::wire::message::Format;
+
+/// Puts our layers on a cell that starts here.
+pub trait Seal {
+    /// Seals it, for the other end of the circuit; its tag, if there is a layer.
+    fn seal(&mut self, command: Command, body: &mut Body) -> Option<Tag>;
+
+    /// How a message lies in it.
+    fn format(&self) -> Format;
+}
+
+impl Seal for Box<dyn RelayLayer> {
+    fn seal(&mut self, command: Command, body: &mut Body) -> Option<Tag> {
+        Some(self.originate(command, body))
+    }
+
+    fn format(&self) -> Format {
+        RelayLayer::format(&**self)
+    }
+}
+
+/// For the last hop, by all others.
+impl Seal for Vec<Box<dyn ClientLayer>> {
+    fn seal(&mut self, command: Command, body: &mut Body) -> Option<Tag> {
+        let (last, before) = self.split_last_mut()?;
+        let tag = last.originate(command, body);
+        before.iter_mut().rev().for_each(|layer| layer.outbound(command, body));
+        Some(tag)
+    }
+
+    fn format(&self) -> Format {
+        self.last().map(|layer| layer.format()).unwrap_or_default()
+    }
+}
+
+/// A circuit as seen from its end, where it may be a leg of a set.
+pub trait Ending {
+    /// Whether what the end sends leads away from the client.
+    const OUTWARD: bool;
+
+    /// The circuit's place on the link that leads to its other end, or on towards it.
+    fn lane(&self) -> Option<Lane>;
+
+    /// The set that it is a leg of, once it is one.
+    fn set(&self) -> Option<SetId>;
+
+    /// Its flow control, once it is a leg.
+    fn leg(&self) -> Option<&Leg>;
+
+    /// Where the end's cells go, their flow control, and the layers.
+    fn parts(&mut self) -> Option<(Lane, Option<&mut Leg>, &mut dyn Seal)>;
+}

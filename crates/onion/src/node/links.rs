@@ -1,0 +1,168 @@
+//! Links come and go, and cells come by them.
+
+use anabranch_multipath::Time;
+
+use super::{Node, NodeRole, Timer, Why};
+use crate::channel::{Channel, Start, Taken};
+use crate::channels::{LinkId, is};
+use crate::event::{Event, LinkFault};
+use crate::io::LinkOutput;
+use crate::padding::Amount;
+use crate::wire::cell::{Cells, Command};
+use crate::wire::extend::Target;
+use crate::wire::link::Padding;
+
+impl<R: NodeRole> Node<R> {
+    /// A new link.
+    pub(super) fn open(&mut self, now: Time, id: LinkId, target: Option<Target>, start: Start) {
+        let Some(role) = R::channel_role(self, target.is_some(), &start) else {
+            self.violated(id, LinkFault::TooManyHalfOpen);
+            return self.put(LinkOutput::Close { link: id });
+        };
+        let channel = Channel::new(role, start);
+        let deadline = channel.deadline().map(|time| (time.max(now), Timer::Handshake(id)));
+        self.timers.extend(deadline);
+        self.channels.open(id, channel, target);
+    }
+
+    /// Bytes of a link.
+    pub(super) fn receive(&mut self, now: Time, id: LinkId, bytes: &[u8]) {
+        let Some(link) = self.channels.link(id) else { return };
+        link.inbox.extend_from_slice(bytes);
+        if !link.waits {
+            self.work(now, id);
+        }
+    }
+
+    /// The secret that a link waited for.
+    pub(super) fn exported(&mut self, now: Time, id: LinkId, secret: [u8; 32]) {
+        let Some(link) = self.channels.link(id) else { return };
+        link.waits = false;
+        match link.channel.exported(&mut *self.rng, secret) {
+            Ok(()) => self.work(now, id),
+            Err(fault) => self.fail(now, id, LinkFault::Handshake(fault)),
+        }
+    }
+
+    /// Takes all whole cells that came.
+    fn work(&mut self, now: Time, id: LinkId) {
+        let Some(link) = self.channels.link(id) else { return };
+        let mut inbox = std::mem::take(&mut link.inbox);
+        let mut cells = Cells::new(&mut inbox, link.channel.width(), link.channel.longest());
+        let done = self.take_cells(now, id, &mut cells);
+        let taken = cells.taken();
+        if let Err(fault) = done {
+            self.fail(now, id, fault);
+        }
+        let Some(link) = self.channels.link(id) else { return };
+        inbox.drain(..taken);
+        link.inbox = inbox;
+        self.channels.wake(id);
+    }
+
+    /// Takes cells until none is whole, or the link must wait.
+    ///
+    /// # Errors
+    /// A violation that ends the link.
+    fn take_cells(
+        &mut self,
+        now: Time,
+        id: LinkId,
+        cells: &mut Cells<'_>,
+    ) -> Result<(), LinkFault> {
+        while let Some(cell) = cells.next_cell().map_err(|_| LinkFault::TooLong)? {
+            let Some(link) = self.channels.link(id) else { return Ok(()) };
+            let is_padding = matches!(cell.command, Command::PADDING | Command::VPADDING);
+            self.padding[0] += u64::from(is_padding);
+            link.quiet.note(now, is_padding);
+            match link.channel.take(&mut *self.rng, &cell).map_err(LinkFault::Handshake)? {
+                Taken::Own if cell.command == Command::PADDING_NEGOTIATE => self.watch(id),
+                Taken::Own => {}
+                Taken::Circuit => R::take_cell(self, now, id, cell)?,
+                Taken::Opened => self.opened(now, id)?,
+                Taken::Export(context) => {
+                    link.waits = true;
+                    self.put(LinkOutput::Export { link: id, context });
+                    return Ok(());
+                }
+            }
+            let Some(link) = self.channels.link(id) else { return Ok(()) };
+            cells.set_width(link.channel.width());
+        }
+        Ok(())
+    }
+
+    /// A link's handshake is done.
+    ///
+    /// # Errors
+    /// It leads to somebody else.
+    fn opened(&mut self, now: Time, id: LinkId) -> Result<(), LinkFault> {
+        let Some(link) = self.channels.link(id) else { return Ok(()) };
+        let (identity, wanted) = (link.channel.identity(), link.wanted.clone());
+        let (skew, dialled) = (link.channel.skew, link.channel.is_initiator());
+        let is_wanted = |target: &Target| identity.is_some_and(|identity| is(&identity, target));
+        if !wanted.as_ref().is_none_or(is_wanted) {
+            return Err(LinkFault::WrongIdentity);
+        }
+        self.channels.opened(id);
+        self.settle(now, id);
+        self.put(Event::LinkOpen { link: id, identity, skew, dialled });
+        if let Some(target) = wanted {
+            self.found(now, &target, id);
+        }
+        Ok(())
+    }
+
+    /// There is a link by which circuits come to a relay.
+    pub(super) fn found(&mut self, now: Time, target: &Target, id: LinkId) {
+        let waiting = self.dialling.take(target);
+        waiting.into_iter().for_each(|circuit| R::reached(self, now, circuit, id));
+    }
+
+    /// What an open link has from the first: a time for which it stays without circuits, and what
+    /// we wish of padding.
+    fn settle(&mut self, now: Time, id: LinkId) {
+        let Some(link) = self.channels.link(id) else { return };
+        link.quiet.rest = self.rules.rest(link.channel.is_clients(), &mut *self.rng);
+        if self.rules.amount != Amount::Full && link.channel.has_padding() {
+            link.channel.ask_padding(Padding::Stop);
+        }
+        let until = now + link.quiet.rest;
+        self.rest_until(id, until);
+    }
+
+    /// A link that broke the rules is closed, with what it still has to say.
+    pub(super) fn fail(&mut self, now: Time, id: LinkId, fault: LinkFault) {
+        self.violated(id, fault);
+        let wanted = self.channels.link(id).and_then(|link| link.wanted.clone());
+        if let (Some(target), LinkFault::WrongIdentity) = (wanted, fault) {
+            self.unreachable(&target, Why::WrongIdentity);
+        }
+        self.closed(now, id);
+        self.put(LinkOutput::Close { link: id });
+    }
+
+    /// A link is gone, and what was on it.
+    pub(super) fn closed(&mut self, now: Time, id: LinkId) {
+        self.disarm(id);
+        let Some(link) = self.channels.link(id) else { return };
+        let wanted = link.wanted.take().filter(|_| !link.channel.is_open());
+        self.channels.close(id).into_iter().for_each(|owner| R::lost(self, now, owner));
+        if let Some(target) = wanted {
+            self.unreachable(&target, Why::Unreached);
+        }
+    }
+
+    /// A relay cannot be reached: whoever waits for it need not.
+    pub(super) fn unreachable(&mut self, target: &Target, why: Why) {
+        let waiting = self.dialling.take(target);
+        waiting.into_iter().for_each(|circuit| R::give_up(self, circuit, why));
+    }
+
+    /// A circuit waits for a link to this relay.
+    pub(crate) fn dial(&mut self, target: Target, circuit: u32) {
+        if self.dialling.add(&target, circuit) {
+            self.put(LinkOutput::Dial { target });
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! When links are padded, and when they close.
+
+use anabranch_multipath::Time;
+
+use super::{Node, NodeRole, Timer};
+use crate::channels::LinkId;
+use crate::padding::{PaddingParams, Rules, Silence, Usage};
+
+impl<R: NodeRole> Node<R> {
+    /// What the consensus says of padding, from now on.
+    pub fn set_padding(&mut self, params: PaddingParams) {
+        self.set_rules(Rules { params, ..self.rules });
+    }
+
+    /// The consensus says something else of padding. Links that are padded from now on are watched.
+    pub(crate) fn set_rules(&mut self, rules: Rules) {
+        self.rules = rules;
+        let links: Vec<LinkId> = self.channels.iter().map(|(id, _)| id).collect();
+        links.into_iter().for_each(|id| self.watch(id));
+    }
+
+    /// A link is used for this, at least.
+    pub(crate) fn mark_link(&mut self, id: LinkId, usage: Usage) {
+        if let Some(link) = self.channels.link(id).filter(|link| link.quiet.usage < usage) {
+            link.quiet.usage = usage;
+            self.watch(id);
+        }
+    }
+
+    /// The silence after which a link is padded, if it is.
+    pub(crate) fn silence(&mut self, id: LinkId) -> Option<Silence> {
+        let link = self.channels.link(id).filter(|link| link.channel.has_padding())?;
+        self.rules.silence(link.seen())
+    }
+
+    /// Sets the timer of a link that is padded, if it is not set.
+    pub(crate) fn watch(&mut self, id: LinkId) {
+        let Some(silence) = self.silence(id) else { return };
+        let Some(link) = self.channels.link(id) else { return };
+        if link.quiet.watched.is_none() {
+            let first = link.quiet.first_look(silence);
+            link.quiet.watched = Some(first);
+            self.timers.insert((first, Timer::Padding(id)));
+        }
+    }
+
+    /// Looks whether a link has been silent for long enough.
+    pub(crate) fn look(&mut self, now: Time, id: LinkId) {
+        let silence = self.silence(id);
+        let Some(link) = self.channels.link(id) else { return };
+        let Some(silence) = silence else {
+            link.quiet.watched = None;
+            return;
+        };
+        let (due, next) = link.quiet.look(now, silence, &mut *self.rng);
+        link.quiet.watched = Some(next);
+        self.timers.insert((next, Timer::Padding(id)));
+        if due && self.channels.pad(id) {
+            self.padding[1] += 1;
+        }
+    }
+
+    /// Whether a link has been without circuits for so long that it is to be closed.
+    pub(crate) fn is_spare(&mut self, now: Time, id: LinkId) -> bool {
+        let Some(link) = self.channels.link(id) else { return false };
+        let until = match link.circuits() {
+            0 => link.quiet.rests_until(),
+            _ => now + link.quiet.rest,
+        };
+        if until > now {
+            self.rest_until(id, until);
+        }
+        until <= now
+    }
+
+    /// Sets the timer that asks whether a link is spare.
+    pub(crate) fn rest_until(&mut self, id: LinkId, until: Time) {
+        let Some(link) = self.channels.link(id) else { return };
+        link.quiet.resting = Some(until);
+        self.timers.insert((until, Timer::Rest(id)));
+    }
+
+    /// Forgets the timers of a link that closes: links that come and go must not leave an hour's
+    /// worth of them.
+    pub(crate) fn disarm(&mut self, id: LinkId) {
+        let Some(link) = self.channels.link(id) else { return };
+        let watched = link.quiet.watched.take().map(|time| (time, Timer::Padding(id)));
+        let resting = link.quiet.resting.take().map(|time| (time, Timer::Rest(id)));
+        for timer in watched.into_iter().chain(resting) {
+            self.timers.remove(&timer);
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! Streams: what their programs write and read, and the cells that carry it.
+
+use std::collections::VecDeque;
+
+use anabranch_multipath::Time;
+
+use super::{Node, NodeRole, Timer};
+use crate::crypto::Tag;
+use crate::ending::Ending;
+use crate::event::CircuitFault;
+use crate::io::StreamOutput;
+use crate::set::{QUEUE_HIGH, Set, SetId};
+use crate::stream::StreamKey;
+use crate::streams::{Filled, Happened};
+use crate::wire::cell::{BODY, Command};
+use crate::wire::message::{EndReason, Message, RelayCommand, put_sendme, read_sendme};
+
+impl<R: NodeRole> Node<R> {
+    /// Takes bytes of a stream's program; returns how many.
+    pub(crate) fn write_stream(&mut self, now: Time, stream: StreamKey, bytes: &[u8]) -> usize {
+        let Some((set, id)) = self.streams.live(stream) else { return bytes.len() };
+        let stream = self.set_mut(set).and_then(|set| set.streams.stream(id));
+        let taken = stream.map_or(bytes.len(), |stream| stream.write(bytes));
+        self.pump(now, set);
+        taken
+    }
+
+    /// The bytes that wait for a stream's program: two pieces, in order.
+    pub(crate) fn read_stream(&self, stream: StreamKey) -> (&[u8], &[u8]) {
+        if let Some((set, id)) = self.streams.live(stream) {
+            let stream = self.sets.get(set.0).and_then(|set| set.streams.peek(id));
+            return stream.map_or((&[], &[]), |stream| stream.incoming.as_slices());
+        }
+        self.streams.left(stream).map_or((&[], &[]), VecDeque::as_slices)
+    }
+
+    /// The program took the first `bytes` of [`Node::read_stream`].
+    pub(crate) fn consume_stream(&mut self, now: Time, stream: StreamKey, bytes: usize) {
+        let Some((key, id)) = self.streams.live(stream) else {
+            if let Some(reason) = self.streams.consumed(stream, bytes) {
+                self.put(StreamOutput::Ended { stream, reason, refused: None });
+            }
+            return;
+        };
+        if let Some(set) = self.set_mut(key) {
+            set.streams.consumed(now, id, bytes);
+            self.pump(now, key);
+        }
+    }
+
+    /// The program has ended a stream; what it wrote before goes first.
+    pub(crate) fn end(&mut self, now: Time, key: StreamKey, reason: EndReason) {
+        let Some((set, id)) = self.streams.live(key) else { return self.streams.remove(key) };
+        if let Some(stream) = self.set_mut(set).and_then(|set| set.streams.stream(id)) {
+            stream.end(reason);
+        }
+        self.pump(now, set);
+    }
+
+    /// The streams of a set.
+    pub(crate) fn set_mut(&mut self, set: SetId) -> Option<&mut Set> {
+        self.sets.get_mut(set.0)
+    }
+
+    /// A circuit's queue has room again: sends what the set has that it is a leg of.
+    pub(super) fn pump_by(&mut self, now: Time, circuit: u32) {
+        if let Some(set) = self.circuits.get(circuit).and_then(R::Circuit::set) {
+            self.pump(now, set);
+        }
+    }
+
+    /// Sends what the set's streams have, as far as window and queue of its leg allow.
+    pub(crate) fn pump(&mut self, now: Time, id: SetId) {
+        let Some(set) = self.sets.get_mut(id.0) else { return };
+        let parts = self.circuits.get_mut(set.leg).and_then(R::Circuit::parts);
+        let Some((lane, Some(leg), layers)) = parts else { return };
+        let format = layers.format();
+        for _ in self.channels.waiting(lane)..QUEUE_HIGH {
+            let mut body = [0; BODY];
+            let filled = set.streams.fill(now, format, leg.has_room(), &mut body, &mut *self.rng);
+            let Some(filled) = filled else { break };
+            let tag = layers.seal(Command::RELAY, &mut body);
+            if let (Filled::Data, Some(tag)) = (filled, tag) {
+                leg.sent(now, tag);
+            }
+            self.channels.push(now, lane, Command::RELAY, &body);
+        }
+        self.timers.extend(set.streams.wake_at().map(|time| (time, Timer::Streams(id))));
+        self.tell(id);
+    }
+
+    /// Passes on what happened to streams.
+    fn tell(&mut self, id: SetId) {
+        let Some(set) = self.sets.get_mut(id.0) else { return };
+        while let Some(happened) = set.streams.happened() {
+            let told = match happened {
+                Happened::Readable(stream) => Some(StreamOutput::Readable { stream }),
+                Happened::Room(stream) => Some(StreamOutput::Room { stream }),
+                Happened::Ended(stream, reason, refused, bytes) => {
+                    let reason = self.streams.ended(stream, reason, bytes);
+                    reason.map(|reason| StreamOutput::Ended { stream, reason, refused })
+                }
+                Happened::Finished(stream) => {
+                    self.streams.remove(stream);
+                    None
+                }
+            };
+            self.outputs.extend(told.map(R::Output::from));
+        }
+    }
+
+    /// The only leg of a set is gone: so are its streams.
+    pub(crate) fn dissolve(&mut self, id: SetId) {
+        let Some(mut set) = self.sets.remove(id.0) else { return };
+        for stream in set.streams.take_all() {
+            let (key, reason) = (stream.key, EndReason::DESTROY);
+            if let Some(reason) = self.streams.ended(key, reason, stream.incoming) {
+                self.put(StreamOutput::Ended { stream: key, reason, refused: None });
+            }
+        }
+    }
+
+    /// A message that comes at either end of a circuit: DATA, END, flow control.
+    ///
+    /// # Errors
+    /// What the other end did that it may not do.
+    pub(crate) fn take_stream_message(
+        &mut self,
+        now: Time,
+        index: u32,
+        message: Message<'_>,
+        tag: Tag,
+    ) -> Result<(), CircuitFault> {
+        let circuit = self.circuits.get_mut(index).ok_or(CircuitFault::Message)?;
+        let id = circuit.set().ok_or(CircuitFault::Message)?;
+        let Some((lane, Some(leg), _)) = circuit.parts() else { return Err(CircuitFault::Message) };
+        let Some(set) = self.sets.get_mut(id.0) else { return Err(CircuitFault::Message) };
+        if (message.command, message.stream) == (RelayCommand::SENDME, 0) {
+            let outlet = set.outlet(self.channels.waiting(lane));
+            let tag = read_sendme(message.data).ok_or(CircuitFault::Sendme)?;
+            leg.acknowledged(now, tag, outlet).map_err(|_| CircuitFault::Sendme)?;
+            self.pump(now, id);
+            return Ok(());
+        }
+        let is_data = message.command == RelayCommand::DATA;
+        let due = if is_data { leg.received(tag) } else { None };
+        let taken = set.take(now, message);
+        if let Some(tag) = due {
+            self.say(now, index, Command::RELAY, RelayCommand::SENDME, &put_sendme(&tag));
+        }
+        self.pump(now, id);
+        taken
+    }
+}
