@@ -8,7 +8,9 @@ use anabranch_bench::report::Series;
 use anabranch_multipath::schedule::{FAMILIES, Family, Scheduler};
 use anabranch_multipath::trace::{Entity, Mode, TraceSplit};
 use anabranch_multipath::{Boundary, PathView, Splitter, Time, seed};
+use aws_lc_rs::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, Nonce, UnboundKey};
 use rand::RngExt;
+use rustix::time::{ClockId, clock_gettime};
 
 use crate::rig::{Load, Measured, Rig, Subject};
 use anabranch_bench::table::{Table, Target};
@@ -74,27 +76,56 @@ fn delay(rig: &Rig, table: &mut Table) -> io::Result<()> {
     Ok(())
 }
 
-/// What each end of a tunnel takes for a datagram, beside plain splitting in the same run.
+/// What each end of a tunnel takes for a datagram, beside plain splitting in the same run; and
+/// sessions of many programs through one tunnel.
 fn far_end(rig: &Rig, table: &mut Table) -> io::Result<()> {
     let subjects = [Subject::Split(3), Subject::Near, Subject::Far];
     let runs = interleaved(rig, subjects.into_iter(), TUNNEL)?;
+    let sealing = collect((0..rig.runs).map(|_| sealing()));
+    table.add("ChaCha20-Poly1305 alone", "seal a packet", "µs", sealing, Target::None);
     let cpu = Measured::cpu_per_packet;
     add(table, "tunnel: CPU per packet, GSO and GRO", "µs", &runs, Target::None, cpu);
     let lost = |run: &Measured| run.lost() as f64;
     add(table, "tunnel: lost", "packets", &runs, Target::None, lost);
     let [(_, plain), ends @ ..] = &runs[..] else { return Ok(()) };
     for (subject, runs) in ends {
-        let added = runs.iter().zip(plain).map(|(run, plain)| cpu(run) - cpu(plain));
-        let series = collect(added);
-        table.add(
-            "tunnel: added to plain splitting",
-            subject.name(),
-            "µs",
-            series,
-            Target::AtMost(1.0),
-        );
+        let what = "tunnel: added to plain splitting";
+        let added = collect(runs.iter().zip(plain).map(|(run, plain)| cpu(run) - cpu(plain)));
+        table.add(what, subject.name(), "µs", added, Target::AtMost(1.0));
+    }
+    crowded_tunnel(rig, table)
+}
+
+/// 1,000 sessions through one tunnel.
+fn crowded_tunnel(rig: &Rig, table: &mut Table) -> io::Result<()> {
+    for (subject, runs) in interleaved(rig, [Subject::Near, Subject::Far].into_iter(), CROWD)? {
+        let lost = collect(runs.iter().map(|run| run.lost() as f64));
+        let what = "tunnel, 1,000 sessions: lost";
+        table.add(what, subject.name(), "packets", lost, Target::AtMost(0.0));
+        let cpu = collect(runs.iter().map(Measured::cpu_per_packet));
+        let what = "tunnel, 1,000 sessions: CPU per packet";
+        table.add(what, subject.name(), "µs", cpu, Target::None);
     }
     Ok(())
+}
+
+/// CPU time that the cipher alone takes for one packet of the tunnel, in microseconds.
+fn sealing() -> f64 {
+    const PACKETS: u32 = 200_000;
+    let spent = || Duration::try_from(clock_gettime(ClockId::ThreadCPUTime));
+    let spent = || spent().expect("a clock that began at 0");
+    let key = UnboundKey::new(&CHACHA20_POLY1305, &[7; 32]).expect("a key of 32 bytes");
+    let (key, mut packet) = (LessSafeKey::new(key), vec![0; 1_350]);
+    let before = spent();
+    for number in 0..u64::from(PACKETS) {
+        let mut nonce = [0; 12];
+        nonce[4..].copy_from_slice(&number.to_be_bytes());
+        let nonce = Nonce::assume_unique_for_key(nonce);
+        let sealed =
+            key.seal_in_place_separate_tag(nonce, Aad::from([0; 8]), black_box(&mut packet));
+        black_box(sealed.expect("a packet is short").as_ref()[0]);
+    }
+    (spent() - before).as_secs_f64() * 1e6 / f64::from(PACKETS)
 }
 
 /// Loss and memory with 1,000 sessions at once.

@@ -45,12 +45,11 @@ fn ends() -> Ends {
     let near = Near::new(own, (theirs.public, [9; 32]), "a", PATHS, &[], stream(1, 4, "near"));
     let (mut near, now, mut packet) = (near.expect("sound"), Time::from_secs(1), Vec::new());
     near.say(now, 1, &mut packet).expect("a handshake");
-    let PacketKind::Handshake(mut answer, Some(accepted)) =
-        far.receive(now, address().into(), &mut packet)
+    let PacketKind::Handshake(answer, Some(accepted)) = far.receive(now, address().into(), &packet)
     else {
         panic!("the client is known")
     };
-    assert!(near.open(now, &mut answer), "the answer is the far end's");
+    assert!(near.open(now, &answer), "the answer is the far end's");
     Ends { now, near, far, client: accepted.client }
 }
 
@@ -62,12 +61,9 @@ fn stranger(bytes: &[u8]) {
     let place = usize::from(bytes.first().copied().unwrap_or(0)) % seen.len();
     let mixed = [&seen[..place], bytes].concat();
     for packet in [bytes, &mixed] {
-        let received = ends.far.receive(ends.now, address().into(), &mut packet.to_vec());
+        let received = ends.far.receive(ends.now, address().into(), packet);
         assert!(packet == seen || received == PacketKind::Nothing, "a stranger is answered");
-        assert!(
-            !ends.near.open(ends.now, &mut packet.to_vec()),
-            "nothing of that is the far end's"
-        );
+        assert!(!ends.near.open(ends.now, packet), "nothing of that is the far end's");
     }
 }
 
@@ -80,9 +76,9 @@ fn client(bytes: &[u8]) {
         let length = input.below(256);
         let mut packet = Vec::new();
         if ends.near.forge(path, skip, input.take(length), &mut packet) {
-            let received = ends.far.receive(ends.now, address().into(), &mut packet.clone());
+            let received = ends.far.receive(ends.now, address().into(), &packet);
             assert_eq!(received, PacketKind::Session(ends.client));
-            let again = ends.far.receive(ends.now, address().into(), &mut packet);
+            let again = ends.far.receive(ends.now, address().into(), &packet);
             assert_eq!(again, PacketKind::Nothing, "each counts once");
         }
         let mut out = Vec::new();
@@ -109,11 +105,11 @@ fn shaken(bytes: &[u8]) {
     while !input.is_empty() {
         ends.now += Duration::from_millis((input.byte() % 8).into());
         let place = input.below(packets.len());
-        ends.far.receive(ends.now, address().into(), &mut packets[place].clone());
+        ends.far.receive(ends.now, address().into(), &packets[place]);
         let Some(session) = ends.far.session(ends.client) else { return };
         out.extend(std::iter::from_fn(|| session.poll(ends.now)));
     }
-    let mut numbers: Vec<u8> = out.iter().map(|datagram| datagram.bytes[0]).collect();
+    let mut numbers: Vec<u8> = out.iter().map(|datagram| datagram.bytes()[0]).collect();
     numbers.sort_unstable();
     numbers.dedup();
     assert_eq!(numbers.len(), out.len(), "a datagram came out twice");

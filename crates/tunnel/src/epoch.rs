@@ -64,6 +64,7 @@ impl Epoch {
     ) -> Option<()> {
         let id = self.out.ids.get(path.index())?;
         let start = out.len();
+        out.reserve(OVERHEAD + frame.iter().map(|part| part.len()).sum::<usize>());
         out.extend_from_slice(id);
         out.extend_from_slice(&short(number));
         frame.iter().for_each(|part| out.extend_from_slice(part));
@@ -75,27 +76,29 @@ impl Epoch {
         Some(())
     }
 
-    /// Opens a packet that bears one of [`Epoch::ids`]: its number and its frame. `near` is a
-    /// number that the packet's is close to. `None` if it is no packet of the other end.
-    pub(crate) fn open<'a>(
+    /// Opens a packet that bears `id`, one of [`Epoch::ids`]: its number, and the length of its
+    /// frame, which then stands first in `frame`. `near` is a number that the packet's is close to.
+    /// `None` if it is no packet of the other end.
+    pub(crate) fn open(
         &self,
-        disguise: &Disguise,
+        id: Id,
         near: u64,
-        packet: &'a mut [u8],
-    ) -> Option<(u64, &'a [u8])> {
-        self.back.hide(disguise, packet);
-        let (header, body) = packet.split_at_mut_checked(HEADER)?;
-        let number = whole(near, header[4..].try_into().ok()?);
-        let opened = self.back.aead.open_in_place(nonce(number), Aad::from(&*header), body).ok();
-        let frame = opened.map(|frame| frame.len());
-        match frame {
-            Some(length) => Some((number, &packet[HEADER..HEADER + length])),
-            // As it was, for whoever else might know it.
-            None => {
-                self.back.hide(disguise, packet);
-                None
-            }
+        packet: &[u8],
+        frame: &mut Vec<u8>,
+    ) -> Option<(u64, usize)> {
+        let mask = mask(&self.back.number, sample(packet)?);
+        let (header, body) = packet.split_first_chunk::<HEADER>()?;
+        let (body, tag) = body.split_last_chunk::<TAG>()?;
+        let short: [u8; 4] = std::array::from_fn(|place| header[4 + place] ^ mask[place]);
+        let number = whole(near, short);
+        let shown = [id, short];
+        // Longer than it has to be: what is used again need not be filled with zeros again.
+        if frame.len() < body.len() {
+            frame.resize(body.len(), 0);
         }
+        let (aad, frame) = (Aad::from(shown.as_flattened()), &mut frame[..body.len()]);
+        let opened = self.back.aead.open_separate_gather(nonce(number), aad, body, tag, frame);
+        opened.ok().map(|()| (number, frame.len()))
     }
 }
 
@@ -121,7 +124,7 @@ impl Direction {
         }
     }
 
-    /// Hides ID and number, or shows them again.
+    /// Hides ID and number.
     fn hide(&self, disguise: &Disguise, packet: &mut [u8]) {
         let Some(sample) = sample(packet) else { return };
         let masks = [disguise.id_mask(sample), mask(&self.number, sample)];
@@ -177,31 +180,42 @@ mod tests {
     fn what_one_end_seals_the_other_opens_by_the_ids_that_it_awaits() {
         let (disguise, near, far) = pair();
         for (path, number) in [(0, 0), (1, 1), (2, u64::from(u32::MAX) + 7)] {
-            let mut packet = sealed(&disguise, &near, path, number);
+            let packet = sealed(&disguise, &near, path, number);
             assert_eq!(packet.len(), 5 + OVERHEAD);
             assert_eq!(id_of(&disguise, &packet), Some(far.ids()[usize::from(path)]));
-            let opened = far.open(&disguise, number.saturating_sub(100), &mut packet);
-            assert_eq!(opened, Some((number, &b"inner"[..])));
+            let (id, mut frame) = (far.ids()[usize::from(path)], Vec::new());
+            let opened = far.open(id, number.saturating_sub(100), &packet, &mut frame);
+            assert_eq!(opened, Some((number, 5)));
+            assert_eq!(frame, b"inner");
         }
         assert!(near.seal(&disguise, PathId(3), 0, &[], &mut Vec::new()).is_none());
     }
 
     #[test]
-    fn a_changed_packet_is_not_opened_and_stays_as_it_came() {
+    fn a_changed_packet_is_not_opened() {
         let (disguise, near, far) = pair();
         let packet = sealed(&disguise, &near, 0, 9);
+        let open = |packet: &[u8]| {
+            let id = id_of(&disguise, packet)?;
+            far.open(id, 9, packet, &mut Vec::new())
+        };
+        assert_eq!(open(&packet), Some((9, 5)));
         for place in 0..packet.len() {
             let mut changed = packet.clone();
             changed[place] ^= 0x40;
-            let before = changed.clone();
-            assert_eq!(far.open(&disguise, 9, &mut changed), None, "byte {place}");
-            // Opening in place leaves noise where the body was; ID and sample's part are restored
-            // only where the sample itself is.
-            assert_eq!(changed.len(), before.len());
+            assert_eq!(open(&changed), None, "byte {place}");
         }
         for length in 0..packet.len() {
-            assert_eq!(far.open(&disguise, 9, &mut packet[..length].to_vec()), None);
+            assert_eq!(open(&packet[..length]), None);
         }
+    }
+
+    #[test]
+    fn a_long_buffer_that_is_used_again_holds_the_frame_first() {
+        let (disguise, near, far) = pair();
+        let (packet, mut frame) = (sealed(&disguise, &near, 0, 9), vec![7; 64]);
+        assert_eq!(far.open(far.ids()[0], 9, &packet, &mut frame), Some((9, 5)));
+        assert_eq!((&frame[..5], frame.len()), (&b"inner"[..], 64));
     }
 
     #[test]

@@ -128,20 +128,20 @@ impl<R: CryptoRng> Far<R> {
     }
 
     /// Takes a packet that came from there.
-    pub fn receive(&mut self, now: Time, from: Peer, packet: &mut [u8]) -> PacketKind {
+    pub fn receive(&mut self, now: Time, from: Peer, packet: &[u8]) -> PacketKind {
         if let Some(client) = self.opened(now, from, packet) {
             return PacketKind::Session(client);
         }
         self.greeted(now, from.remote, packet).unwrap_or(PacketKind::Nothing)
     }
 
-    fn opened(&mut self, now: Time, from: Peer, packet: &mut [u8]) -> Option<ClientId> {
+    fn opened(&mut self, now: Time, from: Peer, packet: &[u8]) -> Option<ClientId> {
         let id = id_of(&self.disguise, packet)?;
         let first = (id, ClientId(0), 0, PathId(0));
         let last = (id, ClientId(u32::MAX), u32::MAX, PathId(u16::MAX));
         self.ids.range(first..=last).find_map(|&(_, client, generation, path)| {
             let running = self.clients.get_mut(client.0 as usize)?.session.as_mut()?;
-            let number = running.session.open(now, &self.disguise, generation, path, packet)?;
+            let number = running.session.open(now, (id, generation, path), packet)?;
             running.heard = now;
             let peer = running.peers.get_mut(path.index())?;
             if peer.is_none_or(|(_, newest)| newest < number) {
@@ -151,9 +151,9 @@ impl<R: CryptoRng> Far<R> {
         })
     }
 
-    fn greeted(&mut self, now: Time, from: SocketAddr, packet: &mut [u8]) -> Option<PacketKind> {
+    fn greeted(&mut self, now: Time, from: SocketAddr, packet: &[u8]) -> Option<PacketKind> {
         let message = self.disguise.find(packet)?;
-        let Message::Init { cookie, noise } = Message::read(message)? else { return None };
+        let Message::Init { cookie, noise } = Message::read(&message)? else { return None };
         self.cookies.turn(now, &mut self.rng);
         if self.is_crowded(now) && !self.cookies.proves(from, &cookie) {
             let cookie = Message::Cookie(self.cookies.of(from)).write();

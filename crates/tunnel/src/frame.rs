@@ -10,6 +10,8 @@
 //! one program of the near end's: the far end speaks to the server from a port of its own for
 //! each.
 
+use std::ops::Range;
+
 /// A frame, read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Frame<'a> {
@@ -74,9 +76,9 @@ impl<'a> Frame<'a> {
         }
     }
 
-    /// What stands before the datagram, the datagram, and the zeros that make the whole as long as
-    /// the least of `sizes` that it fits into.
-    pub(crate) fn parts(&self, sizes: &[usize], parts: &mut Parts) {
+    /// What stands before the datagram, and the zeros that make the whole as long as the least of
+    /// `sizes` that it fits into.
+    pub(crate) fn parts(&self, sizes: &[usize]) -> Parts {
         let (kind, stamp, field, datagram) = match self {
             Frame::Data { stamp, flow, datagram } => {
                 (DATA, Some(*stamp), Field::Flow(flow.to_be_bytes()), datagram.len())
@@ -90,12 +92,20 @@ impl<'a> Frame<'a> {
         let size = sizes.iter().copied().filter(|size| *size >= plain + LENGTH).min();
         let padded = size.zip(u16::try_from(length).ok());
         let flags = stamp.map_or(0, |_| STAMPED) | padded.map_or(0, |_| PADDED);
-        parts.zeros = padded.map_or(0, |(size, _)| size - plain - LENGTH);
-        parts.head.clear();
-        parts.head.push(kind | flags);
-        parts.head.extend(stamp.into_iter().flat_map(u32::to_be_bytes));
-        parts.head.extend(padded.into_iter().flat_map(|(_, length)| length.to_be_bytes()));
-        parts.head.extend_from_slice(field.bytes());
+        let zeros = padded.map_or(0, |(size, _)| size - plain - LENGTH);
+        let mut parts = Parts { head: [0; HEAD], length: 0, zeros };
+        parts.push(&[kind | flags]);
+        stamp.into_iter().for_each(|stamp| parts.push(&stamp.to_be_bytes()));
+        padded.into_iter().for_each(|(_, length)| parts.push(&length.to_be_bytes()));
+        parts.push(field.bytes());
+        parts
+    }
+
+    /// Where the datagram of a data frame lies in the bytes that it was read from.
+    pub(crate) fn place(bytes: &[u8], datagram: &[u8]) -> Range<usize> {
+        let is_padded = bytes.first().is_some_and(|kind| kind & PADDED != 0);
+        let start = PLAIN + if is_padded { LENGTH } else { 0 };
+        start..start + datagram.len()
     }
 }
 
@@ -116,19 +126,27 @@ impl Field {
     }
 }
 
+/// Bytes before a datagram, or of a word, at most.
+const HEAD: usize = 1 + 4 + LENGTH + 4;
+
 /// A frame as it is written, but for a datagram itself, which is not copied for that.
-#[derive(Default)]
 pub(crate) struct Parts {
-    head: Vec<u8>,
+    head: [u8; HEAD],
+    length: usize,
     zeros: usize,
 }
 
 static ZEROS: [u8; 65_536] = [0; 65_536];
 
 impl Parts {
+    fn push(&mut self, bytes: &[u8]) {
+        self.head[self.length..self.length + bytes.len()].copy_from_slice(bytes);
+        self.length += bytes.len();
+    }
+
     /// The pieces, one behind the other.
     pub(crate) fn around<'a>(&'a self, datagram: &'a [u8]) -> [&'a [u8]; 3] {
-        [&self.head, datagram, &ZEROS[..self.zeros.min(ZEROS.len())]]
+        [&self.head[..self.length], datagram, &ZEROS[..self.zeros.min(ZEROS.len())]]
     }
 }
 
@@ -137,10 +155,8 @@ mod tests {
     use super::*;
 
     fn written(frame: &Frame<'_>, sizes: &[usize]) -> Vec<u8> {
-        let mut parts = Parts::default();
-        frame.parts(sizes, &mut parts);
         let datagram = if let Frame::Data { datagram, .. } = frame { datagram } else { &[][..] };
-        parts.around(datagram).concat()
+        frame.parts(sizes).around(datagram).concat()
     }
 
     #[test]
@@ -156,6 +172,9 @@ mod tests {
             for sizes in [&[][..], &[64, 1200], &[3]] {
                 let bytes = written(&frame, sizes);
                 assert_eq!(Frame::read(&bytes), Some(frame), "{sizes:?}");
+                if let Frame::Data { datagram, .. } = frame {
+                    assert_eq!(&bytes[Frame::place(&bytes, datagram)], datagram);
+                }
             }
         }
     }

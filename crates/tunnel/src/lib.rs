@@ -30,6 +30,7 @@ mod near;
 mod noise;
 mod replay;
 mod session;
+mod spare;
 
 pub use far::{ClientId, Far, NewRun, PacketKind, Peer};
 pub use hello::LONGEST_LABEL;

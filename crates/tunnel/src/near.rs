@@ -153,15 +153,12 @@ impl<R: CryptoRng> Near<R> {
     }
 
     /// Takes a packet that came. Whether it was of the far end.
-    pub fn open(&mut self, now: Time, packet: &mut [u8]) -> bool {
+    pub fn open(&mut self, now: Time, packet: &[u8]) -> bool {
         let id = id_of(&self.disguise, packet);
         let known = self.session.ids().find(|(one, ..)| Some(*one) == id);
-        if let Some((_, generation, path)) = known {
-            let opened = self.session.open(now, &self.disguise, generation, path, packet);
-            if opened.is_some() {
-                self.follow_farewell(now);
-                return true;
-            }
+        if known.is_some_and(|known| self.session.open(now, known, packet).is_some()) {
+            self.follow_farewell(now);
+            return true;
         }
         self.answered(now, packet).is_some()
     }
@@ -178,8 +175,9 @@ impl<R: CryptoRng> Near<R> {
     }
 
     /// Takes an answer to a handshake.
-    fn answered(&mut self, now: Time, packet: &mut [u8]) -> Option<()> {
-        let noise = match Message::read(self.disguise.find(packet)?)? {
+    fn answered(&mut self, now: Time, packet: &[u8]) -> Option<()> {
+        let message = self.disguise.find(packet)?;
+        let noise = match Message::read(&message)? {
             Message::Answer { noise } => noise,
             Message::Cookie(cookie) => {
                 // The far end wants proof that we are where we say.

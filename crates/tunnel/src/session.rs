@@ -2,7 +2,7 @@
 //! and which paths answer.
 
 use std::collections::VecDeque;
-use std::ops::RangeInclusive;
+use std::ops::{Range, RangeInclusive};
 use std::time::Duration;
 
 use anabranch_multipath::{Merger, PathId, PathView, Time};
@@ -10,8 +10,9 @@ use anabranch_multipath::{Merger, PathId, PathView, Time};
 use crate::delays::{Delays, micros};
 use crate::disguise::Disguise;
 use crate::epoch::{self, Epoch, Id};
-use crate::frame::{self, Frame, Parts};
+use crate::frame::{self, Frame};
 use crate::replay::Replay;
+use crate::spare::Spare;
 
 /// Bytes that a packet has more than the datagram in it where it is not padded.
 pub const OVERHEAD: usize = epoch::OVERHEAD + frame::PLAIN;
@@ -41,8 +42,16 @@ pub struct Datagram {
     pub path: PathId,
     /// Which of the near end's programs it belongs to.
     pub flow: u16,
+    frame: Vec<u8>,
+    place: Range<usize>,
+}
+
+impl Datagram {
     /// What the other end was given.
-    pub bytes: Vec<u8>,
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        &self.frame[self.place.clone()]
+    }
 }
 
 /// Either end's part of a session.
@@ -67,7 +76,7 @@ pub struct Session {
     /// When the other end's last questions began to come.
     asked: Option<Time>,
     closed: bool,
-    parts: Parts,
+    spare: Spare,
 }
 
 #[derive(Clone, Copy)]
@@ -106,7 +115,7 @@ impl Session {
             ask: Time::ZERO,
             asked: None,
             closed: false,
-            parts: Parts::default(),
+            spare: Spare::default(),
         }
     }
 
@@ -198,9 +207,9 @@ impl Session {
     ) -> bool {
         let current = self.epochs.iter().find(|(one, _)| Some(*one) == self.current);
         let Some((_, epoch)) = current else { return false };
-        frame.parts(&self.sizes, &mut self.parts);
+        let parts = frame.parts(&self.sizes);
         let sealed =
-            epoch.seal(disguise, path, self.number, &self.parts.around(datagram), out).is_some();
+            epoch.seal(disguise, path, self.number, &parts.around(datagram), out).is_some();
         self.number += u64::from(sealed);
         sealed
     }
@@ -222,28 +231,35 @@ impl Session {
         sealed
     }
 
-    /// Takes a packet that bears an ID of this epoch and path. Its number if it is one of the other
-    /// end's that has not come before.
+    /// Takes a packet that bears this ID, of this epoch and path. Its number if it is one of the
+    /// other end's that has not come before.
     pub(crate) fn open(
         &mut self,
         now: Time,
-        disguise: &Disguise,
-        generation: u32,
-        path: PathId,
-        packet: &mut [u8],
+        (id, generation, path): (Id, u32, PathId),
+        packet: &[u8],
     ) -> Option<u64> {
         let (_, epoch) = self.epochs.iter().find(|(one, _)| *one == generation)?;
-        let (number, frame) = epoch.open(disguise, self.replay.next(), packet)?;
-        if !self.replay.accept(number) {
+        let mut room = self.spare.take();
+        let opened = epoch.open(id, self.replay.next(), packet, &mut room);
+        let Some((number, length)) = opened.filter(|(number, _)| self.replay.accept(*number))
+        else {
+            self.spare.give(room);
             return None;
-        }
-        let frame = Frame::read(frame);
+        };
         if self.current.is_none_or(|current| current < generation) {
             // The other end has these keys: it sends by them.
             self.current = Some(generation);
         }
-        self.hear(now, path, matches!(frame, Some(Frame::Ping { .. })));
-        self.take(now, path, number, frame);
+        let datagram = self.take(now, path, &room[..length]);
+        let datagram = match datagram {
+            Some((flow, place)) => Some(Datagram { path, flow, frame: room, place }),
+            None => {
+                self.spare.give(room);
+                None
+            }
+        };
+        self.order(now, path, number, datagram);
         Some(number)
     }
 
@@ -262,13 +278,15 @@ impl Session {
         }
     }
 
-    fn take(&mut self, now: Time, path: PathId, number: u64, frame: Option<Frame<'_>>) {
-        let mut datagram = None;
+    /// Does what a frame says; the flow of the datagram in it, and where that lies.
+    fn take(&mut self, now: Time, path: PathId, bytes: &[u8]) -> Option<(u16, Range<usize>)> {
+        let frame = Frame::read(bytes);
+        self.hear(now, path, matches!(frame, Some(Frame::Ping { .. })));
         match frame {
-            Some(Frame::Data { stamp, flow, datagram: content }) => {
+            Some(Frame::Data { stamp, flow, datagram }) => {
                 self.delays.note(now, path, stamp);
                 self.busy = Some(now);
-                datagram = Some(Datagram { path, flow, bytes: content.to_vec() });
+                return Some((flow, Frame::place(bytes, datagram)));
             }
             Some(Frame::Ping { stamp }) => {
                 self.delays.note(now, path, stamp);
@@ -284,8 +302,7 @@ impl Session {
             Some(Frame::Close) => self.closed = true,
             None => {}
         }
-        self.merger.set_patience(Some(self.delays.patience()));
-        self.order(now, path, number, datagram);
+        None
     }
 
     /// Every number has its place in the order. Those of words carry nothing.
@@ -296,6 +313,7 @@ impl Session {
             self.ready.extend(datagram);
             return;
         }
+        self.merger.set_patience(Some(self.delays.patience()));
         if self.merger.is_full() {
             // No room for what follows a missing one: that is not waited for any longer.
             self.merger.give_up();
@@ -317,6 +335,11 @@ impl Session {
             self.collect(now);
         }
         self.ready.pop_front()
+    }
+
+    /// Gives a datagram's memory back, to be used for others.
+    pub fn recycle(&mut self, datagram: Datagram) {
+        self.spare.give(datagram.frame);
     }
 
     /// Appends the next packet that this end has to say by itself; the path that it goes by.

@@ -6,9 +6,11 @@ mod world;
 
 use std::time::Duration;
 
+use anabranch_multipath::seed::stream;
 use anabranch_multipath::{PathId, Time};
 use anabranch_netem::{Loss, Settings};
 use anabranch_tunnel::{PacketKind, State};
+use rand::RngExt;
 use world::{World, address, near, pair, path};
 
 /// A datagram with this number, of 1,000 bytes.
@@ -181,16 +183,13 @@ fn strangers_are_not_answered_and_replays_do_nothing() {
     let came = world.out[0].len();
     for packet in &seen {
         // From elsewhere, to draw the session there.
-        let received = world.far.receive(world.now, address(99).into(), &mut packet.clone());
+        let received = world.far.receive(world.now, address(99).into(), packet);
         assert_eq!(received, PacketKind::Nothing);
-        assert!(!world.near.open(world.now, &mut packet.clone()));
+        assert!(!world.near.open(world.now, packet));
     }
     for length in 0..200usize {
         let noise: Vec<u8> = (0..length).map(|n| (n * 37 + length) as u8).collect();
-        assert_eq!(
-            world.far.receive(world.now, address(99).into(), &mut noise.clone()),
-            PacketKind::Nothing
-        );
+        assert_eq!(world.far.receive(world.now, address(99).into(), &noise), PacketKind::Nothing);
     }
     world.run_for(Duration::from_secs(1));
     assert_eq!(world.out[0].len(), came);
@@ -225,7 +224,7 @@ fn a_flood_of_handshakes_wants_proof_of_address_and_the_honest_get_in() {
         let mut packet = Vec::new();
         // Each is due at once: time stands still for the far end.
         flooder.say(Time::from_secs(100 * n), n, &mut packet).unwrap();
-        let received = world.far.receive(world.now, address(50).into(), &mut packet);
+        let received = world.far.receive(world.now, address(50).into(), &packet);
         answers += usize::from(
             matches!(received, PacketKind::Handshake(ref packet, None) if packet.len() < 60),
         );
@@ -329,4 +328,34 @@ fn packets_of_equal_datagrams_are_of_equal_size_wherever_a_run_begins() {
     let mut large: Vec<usize> = sizes.filter(|size| *size > 500).collect();
     large.dedup();
     assert_eq!(large, [1000 + anabranch_tunnel::OVERHEAD]);
+}
+
+/// A path is cut for up to 1.5 s, and now and then all are for up to 15 s.
+#[test]
+fn ten_thousand_cuts_of_paths_lose_no_session() {
+    let mut world = ready(23, &[path(20), path(35), path(60)], "20ms");
+    let mut chance = stream(23, 0, "cuts");
+    for cut in 0..10_000u32 {
+        let all = chance.random_ratio(1, 50);
+        let place = chance.random_range(0..3);
+        (0..3).for_each(|path| world.cut[path] = all || path == place);
+        let rounds = chance.random_range(1..if all { 150 } else { 15 });
+        for _ in 0..rounds {
+            world.send_up(b"up");
+            world.send_down(b"down");
+            world.run_for(Duration::from_millis(100));
+        }
+        world.cut = vec![false; 3];
+        world.run_for(Duration::from_millis(100));
+        world.seen.iter_mut().for_each(Vec::clear);
+        if cut % 100 == 99 {
+            // Both ends use all paths again within a few rounds of questions.
+            world.run_for(Duration::from_secs(6));
+            world.out = [Vec::new(), Vec::new()];
+            exchange(&mut world, 30);
+            assert_eq!(world.out.each_ref().map(Vec::len), [30, 30], "after {cut} cuts");
+        }
+        world.out = [Vec::new(), Vec::new()];
+    }
+    assert_eq!(world.begun, 1, "one session, from the first cut to the last");
 }

@@ -103,7 +103,8 @@ struct Driver<'s> {
     next_complaint: Time,
     /// Handshakes answered, packets of strangers, datagrams to clients that did not go.
     counted: Snapshot,
-    scratch: Vec<u8>,
+    /// Empty between calls; kept for its memory alone.
+    came: Vec<Datagram>,
     stopped: bool,
 }
 
@@ -150,7 +151,7 @@ impl<'s> Driver<'s> {
             next_sweep: clock.now() + SWEEP,
             next_complaint: Time::ZERO,
             counted: Snapshot::default(),
-            scratch: Vec::new(),
+            came: Vec::new(),
             stopped: false,
         };
         driver.announce().map_err(system("asking for the listener's address"))?;
@@ -186,23 +187,22 @@ impl<'s> Driver<'s> {
     fn on_packets(&mut self, buffers: &mut RecvBatch) {
         let Ok(runs) = buffers.recv(&self.listener) else { return };
         let now = self.clock.now();
-        let mut spoke = BTreeSet::new();
-        let mut scratch = std::mem::take(&mut self.scratch);
+        let mut spoke = Vec::new();
         for run in runs {
             let from = Peer { remote: run.from, local: run.to };
-            scratch.clear();
-            scratch.extend_from_slice(run.bytes);
-            for packet in scratch.chunks_mut(run.stride.max(1)) {
-                spoke.extend(self.take(now, from, packet));
+            for packet in run.datagrams() {
+                let client = self.take(now, from, packet);
+                spoke.extend(client.filter(|client| spoke.last() != Some(client)));
             }
         }
-        self.scratch = scratch;
+        spoke.sort_unstable();
+        spoke.dedup();
         spoke.into_iter().for_each(|client| self.tend(now, client));
         self.send();
     }
 
     /// Takes a packet; the client that it is of.
-    fn take(&mut self, now: Time, from: Peer, packet: &mut [u8]) -> Option<ClientId> {
+    fn take(&mut self, now: Time, from: Peer, packet: &[u8]) -> Option<ClientId> {
         match self.far.receive(now, from, packet) {
             PacketKind::Session(client) => Some(client),
             PacketKind::Handshake(answer, new) => {
@@ -252,8 +252,7 @@ impl<'s> Driver<'s> {
 
     /// Hands on what a client has sent, says what is to be said, sets its timer.
     fn tend(&mut self, now: Time, client: ClientId) {
-        let datagrams = self.datagrams(now, client);
-        self.forward(now, client, &datagrams);
+        self.hand_on(now, client);
         loop {
             let start = self.outbox.bytes.len();
             let Some(to) = self.far.say(now, client, &mut self.outbox.bytes) else { break };
@@ -265,9 +264,17 @@ impl<'s> Driver<'s> {
         self.arm(now, client);
     }
 
-    fn datagrams(&mut self, now: Time, client: ClientId) -> Vec<Datagram> {
-        let Some(session) = self.far.session(client) else { return Vec::new() };
-        std::iter::from_fn(|| session.poll(now)).collect()
+    /// Hands on what a client has sent.
+    fn hand_on(&mut self, now: Time, client: ClientId) {
+        let Some(session) = self.far.session(client) else { return };
+        let mut came = std::mem::take(&mut self.came);
+        came.extend(std::iter::from_fn(|| session.poll(now)));
+        self.forward(now, client, &came);
+        match self.far.session(client) {
+            Some(session) => came.drain(..).for_each(|datagram| session.recycle(datagram)),
+            None => came.clear(),
+        }
+        self.came = came;
     }
 
     /// Sends a client's datagrams to its server, neighbours of one flow together.
@@ -286,7 +293,7 @@ impl<'s> Driver<'s> {
             Err(error) => return self.complain_of(now, &error),
         };
         let mut batch = self.queue.batch(&flow.udp);
-        group.iter().for_each(|datagram| batch.push(Datagrams::one(&datagram.bytes)));
+        group.iter().for_each(|datagram| batch.push(Datagrams::one(datagram.bytes())));
         let report = batch.send();
         let errno = report.earlier.or(report.failures.first().map(|failure| failure.errno));
         if errno.is_some_and(|errno| Fault::of(errno) == Fault::Refused) {

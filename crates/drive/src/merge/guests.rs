@@ -89,7 +89,7 @@ impl Guest {
     /// A datagram came from it.
     pub(super) fn count_in(&mut self, datagram: &Datagram) {
         if let Some(path) = self.paths.get_mut(datagram.path.index()) {
-            add(&mut path.inward, 1, datagram.bytes.len());
+            add(&mut path.inward, 1, datagram.bytes().len());
         }
     }
 

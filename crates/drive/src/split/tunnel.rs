@@ -8,6 +8,7 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::io;
 use std::net::SocketAddr;
+use std::ops::Range;
 use std::time::{Duration, UNIX_EPOCH};
 
 use anabranch_comps::{DownReason, FarEndCounters, Input, SessionId, Snapshot, TupleId};
@@ -43,7 +44,9 @@ pub(super) struct Tunnel {
     silent: (Time, Time),
     /// Datagrams that found no keys.
     unsealed: u64,
-    scratch: Vec<u8>,
+    /// Memory that is used again: of packets that are sealed, and of what came out.
+    sealed: Vec<u8>,
+    arrived: Vec<u8>,
 }
 
 /// What is wrong with a path.
@@ -55,12 +58,20 @@ struct Condition {
     unheard: bool,
 }
 
-/// Datagrams of one flow that came by one path.
+/// Packets for one four-tuple, a part of the memory that they are sealed in.
+struct Sealed {
+    tuple: TupleId,
+    path: PathId,
+    part: Range<usize>,
+    stride: usize,
+}
+
+/// Datagrams of one flow that came by one path, a part of the memory that they were gathered in.
 struct Arrival {
     session: SessionId,
     tuple: TupleId,
     path: PathId,
-    bytes: Vec<u8>,
+    part: Range<usize>,
     stride: usize,
 }
 
@@ -92,7 +103,8 @@ impl Tunnel {
             up: false,
             silent: (now, now + PATIENCE),
             unsealed: 0,
-            scratch: Vec::new(),
+            sealed: Vec::new(),
+            arrived: Vec::new(),
         })
     }
 
@@ -118,53 +130,52 @@ impl Tunnel {
         }
     }
 
-    /// The packets that carry what the core has given paths.
-    fn seal(&mut self, now: Time, outgoing: &[Outgoing<'_>]) -> Vec<Outgoing<'static>> {
-        let sealed = outgoing.iter().filter_map(|outgoing| self.seal_one(now, outgoing));
-        sealed.collect()
-    }
-
-    fn seal_one(&mut self, now: Time, outgoing: &Outgoing<'_>) -> Option<Outgoing<'static>> {
+    /// Appends the packets that carry what the core has given a path.
+    fn seal(
+        &mut self,
+        now: Time,
+        outgoing: &Outgoing<'_>,
+        packets: &mut Vec<u8>,
+    ) -> Option<Sealed> {
         let Outgoing { session, tuple, path, .. } = *outgoing;
-        let mut bytes = Vec::with_capacity(outgoing.bytes.len() + 40 * outgoing.count());
-        let mut stride = None;
+        let (start, mut stride) = (packets.len(), None);
         for datagram in outgoing.each() {
-            if !self.near.seal(now, path, (flow_of(session), datagram), &mut bytes) {
+            if !self.near.seal(now, path, (flow_of(session), datagram), packets) {
                 self.unsealed += 1;
                 continue;
             }
-            stride.get_or_insert(bytes.len());
+            stride.get_or_insert(packets.len() - start);
         }
         self.tuples[path.index()] = tuple;
-        // Congestion marks of a path could not be told of the datagram within (RFC 6040, 4.1).
-        let (bytes, ecn) = (Cow::Owned(bytes), 0);
-        Some(Outgoing { session: TUNNEL, tuple, path, bytes, stride: stride?, ecn })
+        Some(Sealed { tuple, path, part: start..packets.len(), stride: stride? })
     }
 
     /// Takes packets that came to a socket.
     fn open(&mut self, now: Time, run: &Received<'_>) {
-        self.scratch.clear();
-        self.scratch.extend_from_slice(run.bytes);
-        for packet in self.scratch.chunks_mut(run.stride.max(1)) {
+        for packet in run.datagrams() {
             self.near.open(now, packet);
         }
     }
 
-    /// What came out, neighbours of one flow and path together.
-    fn arrived(&mut self, now: Time) -> Vec<Arrival> {
+    /// What came out, gathered in `bytes`, neighbours of one flow and path together.
+    fn arrived(&mut self, now: Time, bytes: &mut Vec<u8>) -> Vec<Arrival> {
         let mut arrived: Vec<Arrival> = Vec::new();
         while let Some(datagram) = self.near.session().poll(now) {
-            let Some(&session) = self.flows.get(&datagram.flow) else { continue };
-            match arrived.last_mut().filter(|last| last.takes(session, &datagram)) {
-                Some(last) => last.bytes.extend_from_slice(&datagram.bytes),
-                None => arrived.push(Arrival {
-                    session,
-                    tuple: self.tuples[datagram.path.index()],
-                    path: datagram.path,
-                    stride: datagram.bytes.len(),
-                    bytes: datagram.bytes,
-                }),
+            if let Some(&session) = self.flows.get(&datagram.flow) {
+                let start = bytes.len();
+                bytes.extend_from_slice(datagram.bytes());
+                match arrived.last_mut().filter(|last| last.takes(session, &datagram)) {
+                    Some(last) => last.part.end = bytes.len(),
+                    None => arrived.push(Arrival {
+                        session,
+                        tuple: self.tuples[datagram.path.index()],
+                        path: datagram.path,
+                        part: start..bytes.len(),
+                        stride: datagram.bytes().len(),
+                    }),
+                }
             }
+            self.near.session().recycle(datagram);
         }
         arrived
     }
@@ -225,17 +236,26 @@ impl Condition {
     }
 }
 
+impl Sealed {
+    fn outgoing<'p>(&self, packets: &'p [u8]) -> Outgoing<'p> {
+        let (bytes, stride) = (Cow::Borrowed(&packets[self.part.clone()]), self.stride);
+        // Congestion marks of a path could not be told of the datagram within (RFC 6040, 4.1).
+        Outgoing { session: TUNNEL, tuple: self.tuple, path: self.path, bytes, stride, ecn: 0 }
+    }
+}
+
 impl Arrival {
     /// Whether a datagram may stand behind these: all but the last are of one length.
     fn takes(&self, session: SessionId, datagram: &Datagram) -> bool {
         (self.session, self.path) == (session, datagram.path)
             && self.stride > 0
-            && self.bytes.len().is_multiple_of(self.stride)
-            && (1..=self.stride).contains(&datagram.bytes.len())
+            && self.part.len().is_multiple_of(self.stride)
+            && (1..=self.stride).contains(&datagram.bytes().len())
     }
 
-    fn run(&self, from: SocketAddr) -> Received<'_> {
-        Received { from, to: None, ecn: 0, stride: self.stride, bytes: &self.bytes }
+    fn run<'b>(&self, from: SocketAddr, bytes: &'b [u8]) -> Received<'b> {
+        let bytes = &bytes[self.part.clone()];
+        Received { from, to: None, ecn: 0, stride: self.stride, bytes }
     }
 }
 
@@ -266,12 +286,17 @@ impl Driver<'_> {
 
     /// What the core wants sent, sealed where there is a far end.
     pub(super) fn send(&mut self, now: Time, outgoing: &[Outgoing<'_>]) {
-        match &mut self.tunnel {
-            Some(tunnel) if !outgoing.is_empty() => {
-                let sealed = tunnel.seal(now, outgoing);
-                self.send_as_is(now, &sealed);
-            }
-            _ => self.send_as_is(now, outgoing),
+        let Some(tunnel) = self.tunnel.as_mut().filter(|_| !outgoing.is_empty()) else {
+            return self.send_as_is(now, outgoing);
+        };
+        let mut packets = std::mem::take(&mut tunnel.sealed);
+        let sealed = outgoing.iter().filter_map(|each| tunnel.seal(now, each, &mut packets));
+        let sealed: Vec<_> = sealed.collect();
+        let sealed: Vec<_> = sealed.iter().map(|sealed| sealed.outgoing(&packets)).collect();
+        self.send_as_is(now, &sealed);
+        packets.clear();
+        if let Some(tunnel) = &mut self.tunnel {
+            tunnel.sealed = packets;
         }
     }
 
@@ -291,15 +316,20 @@ impl Driver<'_> {
     fn hand_over(&mut self, now: Time) {
         let Some(tunnel) = &mut self.tunnel else { return };
         let Some(&far) = self.servers.get(&TUNNEL) else { return };
-        let arrived = tunnel.arrived(now);
+        let mut bytes = std::mem::take(&mut tunnel.arrived);
+        let arrived = tunnel.arrived(now, &mut bytes);
         let (mut outgoing, mut back) = (Vec::new(), Vec::<Back<'_>>::new());
         for one in &arrived {
-            let (run, session, tuple) = (one.run(far), one.session, one.tuple);
+            let (run, session, tuple) = (one.run(far, &bytes), one.session, one.tuple);
             self.core.handle(now, Input::Server { session, tuple, batch: batch_of(&run) });
             self.drain(now, Some(&run), &mut outgoing, &mut back);
         }
         self.give_back(&back);
         self.send(now, &outgoing);
+        bytes.clear();
+        if let Some(tunnel) = &mut self.tunnel {
+            tunnel.arrived = bytes;
+        }
     }
 
     /// Does what is due of the tunnel: what waited for others, words of our own, what is known of

@@ -32,6 +32,8 @@ pub(crate) struct World {
     pub(crate) cut: Vec<bool>,
     /// Handshakes that the far end answered.
     pub(crate) handshakes: usize,
+    /// Sessions that began at the far end.
+    pub(crate) begun: usize,
     splitters: [Splitter; 2],
     /// Datagrams that came out at the far end and at the near end, and when.
     pub(crate) out: [Vec<(Time, Vec<u8>)>; 2],
@@ -78,6 +80,7 @@ impl World {
             down: wires(1),
             cut: vec![false; paths.len()],
             handshakes: 0,
+            begun: 0,
             splitters: [splitter(3), splitter(4)],
             out: [Vec::new(), Vec::new()],
             seen: vec![Vec::new(); paths.len()],
@@ -170,14 +173,15 @@ impl World {
         }
         while let Some(datagram) = self.near.session().poll(self.now) {
             assert_eq!(datagram.flow, FLOW);
-            self.out[1].push((self.now, datagram.bytes));
+            self.out[1].push((self.now, datagram.bytes().to_vec()));
+            self.near.session().recycle(datagram);
         }
         let Some(client) = self.client else { return };
         while let Some(datagram) =
             self.far.session(client).and_then(|session| session.poll(self.now))
         {
             assert_eq!(datagram.flow, FLOW);
-            self.out[0].push((self.now, datagram.bytes));
+            self.out[0].push((self.now, datagram.bytes().to_vec()));
         }
     }
 
@@ -189,21 +193,22 @@ impl World {
 
     fn arrive(&mut self) {
         for place in 0..self.up.len() {
-            while let Some(mut packet) = self.up[place].pop(self.now) {
-                match self.far.receive(self.now, self.addresses[place].into(), &mut packet) {
+            while let Some(packet) = self.up[place].pop(self.now) {
+                match self.far.receive(self.now, self.addresses[place].into(), &packet) {
                     PacketKind::Handshake(answer, accepted) => {
                         self.handshakes += 1;
                         if let Some(accepted) = accepted {
                             assert_eq!(accepted.label, LABEL);
                             self.client = Some(accepted.client);
+                            self.begun += 1;
                         }
                         self.answer(self.addresses[place].into(), answer);
                     }
                     PacketKind::Session(_) | PacketKind::Nothing => {}
                 }
             }
-            while let Some(mut packet) = self.down[place].pop(self.now) {
-                self.near.open(self.now, &mut packet);
+            while let Some(packet) = self.down[place].pop(self.now) {
+                self.near.open(self.now, &packet);
             }
         }
     }
