@@ -35,11 +35,13 @@ reproducible:  ## builds twice, in two folders, and compares the bytes (twice as
 picture: demo  ## README's picture, of the demo's traffic
 	python3 scripts/picture.py $(CACHE)/demo/demo.html docs/picture.svg
 
-# With the optimised program where there is one, else with one that is built in less time.
+# With the optimised program where there is one, else with one that is built in less time, without
+# the onion network and the experiments.
 demo: PROFILE = $(if $(wildcard $(CARGO_TARGET_DIR)/release/anabranch),release,quick)
+demo: LESS = $(if $(filter quick,$(PROFILE)),--no-default-features)
 demo:  ## strangers' WireGuard, QUIC and Mosh servers behind three paths, and what each observer saw
 	@scripts/need demo
-	scripts/build-release --profile $(PROFILE) -p anabranch
+	@tests/interop/setup --area demo & scripts/build-release --profile $(PROFILE) -p anabranch $(LESS) && wait
 	ANABRANCH=$(CARGO_TARGET_DIR)/$(PROFILE)/anabranch python3 examples/demo.py
 
 test:  ## all tests that need no long wait: Rust, harness, and two sessions against strangers' servers
@@ -50,6 +52,7 @@ check:  ## format, lints, documentation, and the guards of the design's invarian
 	@scripts/need check
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
+	cargo clippy -p anabranch --no-default-features --locked -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --lib --no-deps --locked
 	scripts/venv
 	cd tests/interop && $(PYTHON) -m ruff format --check --no-cache . && $(PYTHON) -m ruff check --no-cache .
@@ -66,6 +69,7 @@ check:  ## format, lints, documentation, and the guards of the design's invarian
 	python3 -B scripts/web/test_web.py
 	python3 -B scripts/guards.py
 	python3 -B scripts/licences.py --check
+	scripts/deny
 
 package:  ## the Debian package: program, service, man pages, completions
 	@scripts/need package

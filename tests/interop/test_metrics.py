@@ -65,6 +65,9 @@ def test_a_strict_parser_reads_what_the_events_tell(
         assert rtt * 1000 == pytest.approx(path["rtt_ms"])
     assert samples["anabranch_sessions", frozenset()] == stats["sessions"]
     assert samples["anabranch_sessions_opened_total", frozenset()] == len(splitter.of("opened"))
+    assert 0 < samples["process_cpu_seconds_total", frozenset()] < 60
+    assert samples["process_open_fds", frozenset()] > 3
+    assert samples["process_resident_memory_bytes", frozenset()] > MIB
     assert "10.77." not in page
     assert SERVER not in page
 

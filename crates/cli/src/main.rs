@@ -1,9 +1,11 @@
 //! The `anabranch` program: one sub-command a module.
 
+#[cfg(feature = "onion")]
 mod anonymity;
 #[cfg(test)]
 mod documents;
 mod emulate;
+#[cfg(feature = "experiments")]
 mod experiment;
 mod failure;
 mod generate;
@@ -11,6 +13,7 @@ mod html;
 mod key;
 mod merge;
 mod mosh;
+#[cfg(feature = "onion")]
 mod onion;
 mod report;
 mod screen;
@@ -43,13 +46,19 @@ enum Command {
     /// ssh's way to the server for `anabranch mosh`
     #[command(hide = true)]
     MoshProxy(mosh::ProxyArgs),
+    #[cfg(feature = "onion")]
     Client(Box<onion::ClientArgs>),
+    #[cfg(feature = "onion")]
     Relay(Box<onion::RelayArgs>),
+    #[cfg(feature = "onion")]
     Authority(Box<onion::AuthorityArgs>),
+    #[cfg(feature = "onion")]
     Up(onion::UpArgs),
     Status(status::StatusArgs),
     Emulate(emulate::EmulateArgs),
+    #[cfg(feature = "experiments")]
     Experiment(experiment::ExperimentArgs),
+    #[cfg(feature = "onion")]
     Anonymity(anonymity::AnonymityArgs),
     Report(report::ReportArgs),
     Generate(generate::GenerateArgs),
@@ -66,13 +75,19 @@ fn run(cli: Cli) -> Result<(), Failure> {
         Command::Key(args) => args.run(),
         Command::Mosh(args) => args.run(),
         Command::MoshProxy(args) => args.run(),
+        #[cfg(feature = "onion")]
         Command::Client(args) => args.run(),
+        #[cfg(feature = "onion")]
         Command::Relay(args) => args.run(),
+        #[cfg(feature = "onion")]
         Command::Authority(args) => args.run(),
+        #[cfg(feature = "onion")]
         Command::Up(args) => args.run(),
         Command::Status(args) => args.run(),
         Command::Emulate(args) => args.run(),
+        #[cfg(feature = "experiments")]
         Command::Experiment(args) => args.run(),
+        #[cfg(feature = "onion")]
         Command::Anonymity(args) => args.run(),
         Command::Report(args) => args.run(),
         Command::Generate(args) => args.run(Cli::command()),

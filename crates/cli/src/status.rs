@@ -11,6 +11,7 @@ use crate::html::legible;
 use crate::text::{percent, scaled, table};
 
 /// Events of an onion program whose latest is posted.
+#[cfg(feature = "onion")]
 const KEPT: [&str; 9] = [
     "listening",
     "fingerprint",
@@ -86,6 +87,7 @@ impl Standing {
     }
 
     /// An onion program's event, if it is one of those whose latest is posted.
+    #[cfg(feature = "onion")]
     pub(crate) fn event(&mut self, event: &Value) {
         if let Some(name) = event["event"].as_str().filter(|name| KEPT.contains(name)) {
             let mut kept = event.clone();

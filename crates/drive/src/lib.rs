@@ -17,8 +17,9 @@
 //! * **An emulated network.** [`emulate`] makes hosts of namespaces and links of
 //!   `anabranch_netem::Link`; [`censor`] is a middlebox in one.
 //! * **Ground.** [`poller`] waits for files and deadlines, [`clock`] is the monotonic clock as a
-//!   run's time line, [`files`] counts open files, [`shell`] reads words as a shell does, and
-//!   [`toml_keys`] reads configuration whose mistakes are told with file and line.
+//!   run's time line, [`entropy`] seeds a core's generator, [`files`] counts open files,
+//!   [`shell`] reads words as a shell does, and [`toml_keys`] reads configuration whose mistakes
+//!   are told with file and line.
 //!
 //! To begin reading: [`split::run`], then `split/driver.rs`, whose loop has four steps.
 
@@ -26,6 +27,7 @@ pub mod capture;
 pub mod censor;
 pub mod clock;
 pub mod emulate;
+pub mod entropy;
 pub mod far_end;
 pub mod files;
 pub mod hangup;
@@ -35,6 +37,7 @@ pub mod merge;
 pub mod metrics;
 pub mod mosh;
 pub mod netlink;
+#[cfg(feature = "onion")]
 pub mod onion;
 pub mod packet;
 pub mod paths;

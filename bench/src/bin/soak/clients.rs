@@ -11,10 +11,11 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use anabranch_bench::proc::Usage;
+use anabranch_drive::entropy::generator;
 use anabranch_drive::onion::authorities::Authority;
 use anabranch_drive::onion::client::{self, Happening, Settings, Status};
 use anabranch_drive::onion::dirclient::{self, DirClient};
-use anabranch_drive::onion::{generator, stop_signals};
+use anabranch_drive::onion::stop_signals;
 use anabranch_onion::directory::network::Wishes;
 use anabranch_onion::padding::Amount;
 use anabranch_onion::{Event, circuitmux};

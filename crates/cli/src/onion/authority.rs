@@ -5,13 +5,14 @@ use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use anabranch_drive::entropy::generator;
 use anabranch_drive::onion::authority::{self, AuthorityError, Running, Told};
 use anabranch_drive::onion::dirclient::unix;
 use anabranch_drive::onion::keyring::KeyRing;
 use anabranch_drive::onion::relay::{self, Changes, Live, Settings};
 use anabranch_drive::onion::reload::{Names, Reload, Renewed};
+use anabranch_drive::onion::stop_signals;
 use anabranch_drive::onion::store::own_folder;
-use anabranch_drive::onion::{generator, stop_signals};
 use anabranch_onion::authority as core;
 use anabranch_onion::authority::{First, Judgement, Rules};
 use anabranch_onion::directory::descriptor::{Description, hex};

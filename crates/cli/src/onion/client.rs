@@ -2,11 +2,12 @@
 
 use std::net::SocketAddr;
 
+use anabranch_drive::entropy::generator;
 use anabranch_drive::onion::client::{self, Changes, Happening, Settings};
 use anabranch_drive::onion::dirclient::{self, DirClient};
 use anabranch_drive::onion::reload::{Names, Reload, Renewed};
+use anabranch_drive::onion::stop_signals;
 use anabranch_drive::onion::store::claim;
-use anabranch_drive::onion::{generator, stop_signals};
 use anabranch_onion::circuitmux;
 use anabranch_onion::directory::network::Wishes;
 use anabranch_onion::padding::Amount;

@@ -6,14 +6,15 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use anabranch_drive::entropy::generator;
 use anabranch_drive::onion::dirclient::{self, DirClient, unix};
 use anabranch_drive::onion::keyring::KeyRing;
 use anabranch_drive::onion::metrics::Metered;
 use anabranch_drive::onion::relay::{self, Changes, Live, Numbers, Settings, Watch};
 use anabranch_drive::onion::reload::{Names, Outcome, Reload, Renewed, in_words};
 use anabranch_drive::onion::skew::Skew;
+use anabranch_drive::onion::stop_signals;
 use anabranch_drive::onion::store::claim;
-use anabranch_drive::onion::{generator, stop_signals};
 use anabranch_multipath::Time;
 use anabranch_onion::Event;
 use anabranch_onion::clocks::{Verdict, Witness};

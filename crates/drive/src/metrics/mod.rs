@@ -5,6 +5,7 @@
 //! its own hands them out, so that whoever asks, however slowly or often, stops no datagram.
 
 mod page;
+mod process;
 mod serve;
 
 use std::io;
@@ -15,8 +16,10 @@ use std::time::Duration;
 use anabranch_comps::{Event, Snapshot};
 use anabranch_multipath::Time;
 
+#[cfg(feature = "onion")]
+pub(crate) use self::page::counts;
 use self::page::{Numbers, Run};
-pub(crate) use self::page::{Page, count, counts, level};
+pub(crate) use self::page::{Page, count, level};
 pub(crate) use self::serve::Server;
 use crate::split::{FarEndNews, Listening, Screen};
 

@@ -5,12 +5,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use anabranch_comps::{PathCounters, Snapshot};
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::text::encode;
+use prometheus_client::encoding::text::{encode, encode_registry};
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
+
+use super::process::Process;
 
 /// What is known of a run.
 #[derive(Debug, Default)]
@@ -39,22 +41,30 @@ impl Numbers {
 
 /// The metrics of a run.
 #[derive(Debug)]
-pub(crate) struct Page(Registry);
+pub(crate) struct Page {
+    ours: Registry,
+    /// The process, by names that bear no prefix.
+    process: Registry,
+}
 
 impl Page {
     /// What a collector has, and which program it is.
     pub(crate) fn new(collector: Box<dyn Collector>, version: &'static str) -> Page {
-        let mut registry = Registry::with_prefix("anabranch");
+        let mut ours = Registry::with_prefix("anabranch");
         let build = Info::new([("version", version)]);
-        registry.register("build", "The program that serves this", build);
-        registry.register_collector(collector);
-        Page(registry)
+        ours.register("build", "The program that serves this", build);
+        ours.register_collector(collector);
+        let mut process = Registry::default();
+        process.register_collector(Box::new(Process::new()));
+        Page { ours, process }
     }
 
     /// The page as OpenMetrics writes it.
     pub(crate) fn text(&self) -> String {
         let mut text = String::new();
-        encode(&mut text, &self.0).expect("writing to a string never fails");
+        let never = "writing to a string never fails";
+        encode_registry(&mut text, &self.ours).expect(never);
+        encode(&mut text, &self.process).expect(never);
         text
     }
 }

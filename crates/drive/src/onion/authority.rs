@@ -207,7 +207,7 @@ impl Running {
 pub fn start(settings: Settings, mut tell: Tell) -> Result<(DirClient, Running), AuthorityError> {
     private_folder(&settings.data)?;
     let lock = locked(&settings.data)?;
-    let mut rng = super::generator().map_err(AuthorityError::System)?;
+    let mut rng = crate::entropy::generator().map_err(AuthorityError::System)?;
     let (cabinet, keys) = Cabinet::open(&settings.data, &mut rng, unix(), settings.certified_for)?;
     let about = about(&settings, cabinet.identity());
     let line = line(&about);

@@ -228,6 +228,9 @@ impl<'r> ClientLoop<'r> {
             self.keep(watch);
         }
         self.at_dir_requests(now, DirRequests::expire);
+        if self.network.is_none() {
+            self.programs.give_up(now, &mut self.circmgr);
+        }
         self.station.resume(now);
     }
 
@@ -493,7 +496,8 @@ fn fork(rng: &mut ChaCha20Rng) -> ChaCha20Rng {
 
 #[cfg(test)]
 mod tests {
-    use std::net::TcpListener;
+    use std::io::{Read, Write};
+    use std::net::{TcpListener, TcpStream};
     use std::time::{Duration, SystemTime};
 
     use anabranch_onion::wire::extend::Target;
@@ -515,8 +519,8 @@ mod tests {
             dir_requests: true,
         };
         let settings = Settings {
-            listen: Vec::new(),
-            dirclient: DirClient::start(dirclient, crate::onion::generator().unwrap()).unwrap(),
+            listen: vec!["127.0.0.1:0".parse().unwrap()],
+            dirclient: DirClient::start(dirclient, crate::entropy::generator().unwrap()).unwrap(),
             data: data.to_owned(),
             wishes: Wishes::default(),
             extended_errors: false,
@@ -524,7 +528,7 @@ mod tests {
             memory: 1 << 20,
             circuitmux: circuitmux::Kind::default(),
         };
-        ClientLoop::new(settings, crate::onion::generator().unwrap(), stop, None).unwrap()
+        ClientLoop::new(settings, crate::entropy::generator().unwrap(), stop, None).unwrap()
     }
 
     #[test]
@@ -534,6 +538,32 @@ mod tests {
         desk.station.clock = Clock::start_at(SystemTime::now() - Duration::from_secs(7200));
         let told = desk.station.unix(desk.station.clock.now());
         assert!(told.abs_diff(unix()) <= 1, "{told}");
+    }
+
+    #[test]
+    fn a_program_waits_fifteen_seconds_for_the_first_consensus_and_hears_that_there_is_none() {
+        let (folder, (stop, _)) = (tempfile::tempdir().unwrap(), UnixStream::pair().unwrap());
+        let mut desk = desk(&folder.path().join("state"), &stop);
+        let mut program = TcpStream::connect(desk.station.addresses().unwrap()[0]).unwrap();
+        program.write_all(b"\x05\x01\x00\x05\x01\x00\x01\x7f\x00\x00\x01\x00\x50").unwrap();
+        while desk.programs.waiting() == 0 {
+            desk.turn(&mut |_| {}).unwrap();
+        }
+        let asked = desk.station.clock.now();
+        desk.programs.give_up(asked + Duration::from_secs(14), &mut desk.circmgr);
+        assert_eq!(desk.programs.waiting(), 1);
+        let (mut said, late) = (Vec::new(), asked + Duration::from_secs(15));
+        let mut watch = |happening| {
+            if let Happening::Refused(refused) = happening {
+                said.push(refused.to_string());
+            }
+        };
+        desk.tick(late, &mut watch);
+        desk.obey(late, &mut watch);
+        assert_eq!(said, ["a stream to port 80 was refused: no consensus came in time"]);
+        let mut heard = [0; 12];
+        program.read_exact(&mut heard).unwrap();
+        assert_eq!(heard[..4], [5, 0, 5, 6], "greeting, then a refusal by SOCKS's code");
     }
 
     #[test]

@@ -636,7 +636,7 @@ mod tests {
                 dir_requests: false,
             };
             let (_office, desk, _orders) = DirClient::counters().unwrap();
-            let mut clerk = DirThread::new(settings, crate::onion::generator().unwrap(), desk);
+            let mut clerk = DirThread::new(settings, crate::entropy::generator().unwrap(), desk);
             clerk.take(vec![Event::Consensus("a consensus\n".into(), Vec::new())]);
             assert_eq!(clerk.cache.is_empty(), !cache);
         }

@@ -125,7 +125,7 @@ pub fn run(
     await_all(&told, network.nodes.len(), watch)?;
     watch(Happening::Up(line.clone()));
     let client = client(&settings, &line)?;
-    let rng = super::generator().map_err(of("client"))?;
+    let rng = crate::entropy::generator().map_err(of("client"))?;
     let mut tell = |happening: client::Happening| {
         told.try_iter().for_each(|(name, told)| pass_on(name, told, watch));
         watch(Happening::Client(happening));
@@ -163,7 +163,7 @@ fn of<E: fmt::Display>(name: &str) -> impl Fn(E) -> EmbeddedError + use<E> {
 /// once: that is most of a first start.
 fn keys(settings: &Settings) -> Result<Vec<KeyRing>, EmbeddedError> {
     let open = |node: u8| {
-        let mut rng = super::generator().map_err(of(&name(node)))?;
+        let mut rng = crate::entropy::generator().map_err(of(&name(node)))?;
         Ok(KeyRing::open(&settings.data.join(name(node)), &mut rng, unix())?)
     };
     thread::scope(|scope| {
@@ -400,7 +400,7 @@ fn relay_dirclient(
         cache: true,
         dir_requests: false,
     };
-    Ok(DirClient::start(dirclient, super::generator().map_err(of(&name))?)?)
+    Ok(DirClient::start(dirclient, crate::entropy::generator().map_err(of(&name))?)?)
 }
 
 fn relay_settings(
@@ -451,7 +451,7 @@ fn client(settings: &Settings, line: &str) -> Result<client::Settings, EmbeddedE
     };
     Ok(client::Settings {
         listen: settings.listen.clone(),
-        dirclient: DirClient::start(dirclient, super::generator().map_err(of("client"))?)?,
+        dirclient: DirClient::start(dirclient, crate::entropy::generator().map_err(of("client"))?)?,
         data,
         wishes: Wishes::default(),
         extended_errors: false,

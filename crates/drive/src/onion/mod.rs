@@ -43,22 +43,8 @@ use std::sync::Arc;
 
 use anabranch_onion::congestion::Params;
 use anabranch_onion::directory::network::Network;
-use rand_chacha::ChaCha20Rng;
-use rand_chacha::rand_core::SeedableRng;
-use rustix::rand::{GetRandomFlags, getrandom};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::low_level::pipe;
-
-/// A generator seeded by the kernel, for a core.
-///
-/// # Errors
-/// The kernel's, which has none as long as it runs.
-pub fn generator() -> std::io::Result<ChaCha20Rng> {
-    let mut seed = [0; 32];
-    let filled = getrandom(&mut seed[..], GetRandomFlags::empty())?;
-    debug_assert_eq!(filled, seed.len(), "up to 256 bytes come whole");
-    Ok(ChaCha20Rng::from_seed(seed))
-}
 
 /// A stream that becomes readable when the program is told to end, by SIGINT or SIGTERM.
 ///

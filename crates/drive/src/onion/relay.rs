@@ -361,7 +361,7 @@ impl<'r> MainShard<'r> {
     /// Uses new keys where the present ones have grown old.
     fn renew_keys(&mut self, watch: &mut dyn Watch) {
         let keys = &mut self.settings.keys;
-        let renewed = super::generator()
+        let renewed = crate::entropy::generator()
             .map_err(|error| error.to_string())
             .and_then(|mut rng| keys.renew(&mut rng, unix()).map_err(|error| error.to_string()));
         match renewed {
@@ -425,7 +425,7 @@ fn shards(settings: &Settings, meters: &[Meter; 2], key: &LinkKey) -> io::Result
     let config = config(settings, &credentials);
     let (responder, initiator) = roles(credentials);
     let make = |(number, siblings): (usize, Siblings)| {
-        let (config, rng) = (config.clone(), Box::new(super::generator()?));
+        let (config, rng) = (config.clone(), Box::new(crate::entropy::generator()?));
         let context = Context::with_certificate(&key.certificate, &key.key);
         Ok(Parts {
             clock,
@@ -460,5 +460,5 @@ fn config(settings: &Settings, credentials: &Credentials) -> Config {
 
 /// What a relay proves itself with on links that show this TLS certificate.
 fn credentials(keys: &RelayKeys, certificate: &[u8], unix: u64) -> io::Result<Credentials> {
-    keys.credentials(&mut super::generator()?, certificate, unix).map_err(io::Error::other)
+    keys.credentials(&mut crate::entropy::generator()?, certificate, unix).map_err(io::Error::other)
 }

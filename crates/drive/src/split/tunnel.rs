@@ -19,8 +19,8 @@ use rand_chacha::ChaCha20Rng;
 use super::driver::{Driver, batch_of};
 use super::onward::{Back, Outgoing};
 use super::{FarEndNews, Listening, Settings};
+use crate::entropy::generator;
 use crate::far_end::FarEnd;
-use crate::onion::generator;
 use crate::udp::Received;
 
 /// Whose the sockets to the far end are; no session of the core's has this number.

@@ -51,7 +51,7 @@ impl DirPort {
         probes: Receiver<Vec<Probe>>,
     ) -> io::Result<(DirPort, Vec<SocketAddr>)> {
         let context = Context::new(unix()).map_err(io::Error::other)?;
-        let reachability = Reachability::new(PROBES, Box::new(crate::onion::generator()?));
+        let reachability = Reachability::new(PROBES, Box::new(crate::entropy::generator()?));
         let mut station = Station::new(Clock::start(), reachability, context, listen, Vec::new())?;
         station.links.patience = OPENING;
         station.watch(news.waker(), BELL)?;

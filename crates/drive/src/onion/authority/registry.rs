@@ -221,7 +221,7 @@ impl Registry {
 
     fn publish(&mut self, unix: u64) {
         // Without it there is no new shared random value, and all else is as it should be.
-        if let Ok(mut rng) = crate::onion::generator() {
+        if let Ok(mut rng) = crate::entropy::generator() {
             let mut random = [0; 32];
             rng.fill_bytes(&mut random);
             self.ledger.authority.stir(random);
@@ -236,7 +236,7 @@ impl Registry {
             return;
         }
         let renewed =
-            crate::onion::generator().map_err(|error| error.to_string()).and_then(|mut rng| {
+            crate::entropy::generator().map_err(|error| error.to_string()).and_then(|mut rng| {
                 self.cabinet.renew(&mut rng, unix).map_err(|error| error.to_string())
             });
         match renewed {

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv6Addr, TcpStream};
+use std::time::Duration;
 
 use anabranch_multipath::Time;
 use anabranch_onion::circmgr::{CircuitManager, Demand, Isolation, target_of_names};
@@ -13,7 +14,7 @@ use anabranch_onion::wire::message::{Answer, Begin, EndReason};
 use anabranch_onion::{Core, StreamKey, StreamOutput};
 
 use super::names::{arpa, is_onion};
-use super::refused::{Refused, Why};
+use super::refused::{Lack, Refused, Why};
 use crate::onion::conn::is_passing;
 use crate::onion::outside::{Outside, Stir, Told};
 use crate::onion::station::{STREAMS, Station};
@@ -23,6 +24,9 @@ use crate::poller::{Interest, Ready};
 const TRIES: u32 = 3;
 /// Programs that may be connected at a time.
 const MOST: usize = 4096;
+/// How long a program waits for the first consensus. A first start on a slow line has it by then;
+/// where authorities are out of reach it would not help to wait as long as for a circuit.
+const UNTIL_CONSENSUS: Duration = Duration::from_secs(15);
 
 /// A program.
 enum Program {
@@ -35,6 +39,7 @@ enum Program {
 }
 
 struct Waiting {
+    since: Time,
     socket: TcpStream,
     front: Front,
     wish: Wish,
@@ -74,6 +79,13 @@ impl Programs {
     /// How many streams they have.
     pub(super) fn streams(&self) -> usize {
         self.streams.len()
+    }
+
+    /// How many wait for a circuit, or for an exit's answer.
+    #[cfg(test)]
+    pub(super) fn waiting(&self) -> usize {
+        let waits = |program: &&Program| matches!(program, Program::Waiting(_));
+        self.programs.values().filter(waits).count()
     }
 
     /// Takes all who come by a listener. Those for whom there is no place hear it at once.
@@ -182,6 +194,20 @@ impl Programs {
         self.fail(number, why.reason());
     }
 
+    /// No consensus is known: who has waited long enough for the first is told so.
+    pub(super) fn give_up(&mut self, now: Time, circmgr: &mut CircuitManager) {
+        let late = |program: &Program| match program {
+            Program::Waiting(waiting) => now.since(waiting.since) >= UNTIL_CONSENSUS,
+            Program::Asking(..) | Program::Streaming(..) => false,
+        };
+        let programs = self.programs.iter().filter(|(_, program)| late(program));
+        let numbers: Vec<u64> = programs.map(|(&number, _)| number).collect();
+        for number in numbers {
+            circmgr.withdraw(number);
+            self.refuse(number, Why::TimedOut(Lack::Consensus));
+        }
+    }
+
     /// A stream's destination is reached.
     pub(super) fn connected(
         &mut self,
@@ -266,7 +292,7 @@ impl Programs {
         // Until it is answered, only its end is of interest.
         let quiet = Interest { read: false, write: false };
         let _ = station.poller.change(&socket, STREAMS + number, quiet);
-        let waiting = Waiting { socket, front, wish, tries: 0, avoid: Vec::new() };
+        let waiting = Waiting { since: now, socket, front, wish, tries: 0, avoid: Vec::new() };
         self.programs.insert(number, Program::Waiting(Box::new(waiting)));
         self.seek(now, circmgr, number);
     }

@@ -47,7 +47,7 @@ impl LinkKeys {
 /// # Errors
 /// The kernel gives no chance, or the library no key.
 pub(super) fn link_key(keys: &RelayKeys) -> io::Result<LinkKey> {
-    keys.link_key(&mut crate::onion::generator()?, unix()).map_err(io::Error::other)
+    keys.link_key(&mut crate::entropy::generator()?, unix()).map_err(io::Error::other)
 }
 
 fn begin(keys: Arc<RelayKeys>) -> io::Result<Receiver<io::Result<LinkKey>>> {

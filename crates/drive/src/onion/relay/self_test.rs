@@ -134,7 +134,7 @@ impl SelfTest {
 
 /// Starts the thread of a test; `None` if there is no other relay.
 fn begin(relay: &Tested<'_>) -> io::Result<Option<UnderWay>> {
-    let mut rng = crate::onion::generator()?;
+    let mut rng = crate::entropy::generator()?;
     let Some(path) = testing_path(relay.network, ourselves(relay), &mut rng) else {
         return Ok(None);
     };
