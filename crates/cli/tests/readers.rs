@@ -82,20 +82,34 @@ fn a_reader_who_stops_for_a_while_stops_nobody() {
     assert_eq!((status.code(), errors.as_str()), (Some(0), ""));
 }
 
-/// Somebody presses Ctrl-S on the live view: the program cannot write to the terminal any more.
-#[test]
-fn a_stalled_terminal_stops_nobody() {
+/// A terminal: our end, and the program's.
+fn terminal() -> (File, File) {
     let terminal = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
     grantpt(&terminal).unwrap();
     unlockpt(&terminal).unwrap();
     let name = ptsname(&terminal, Vec::new()).unwrap();
     let inner = File::options().read(true).write(true).open(name.to_str().unwrap()).unwrap();
+    let ws_row = 30;
+    tcsetwinsize(&terminal, Winsize { ws_row, ws_col: 100, ws_xpixel: 0, ws_ypixel: 0 }).unwrap();
+    (File::from(terminal), inner)
+}
+
+fn ends_well(child: &mut Child) {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while child.try_wait().unwrap().is_none() {
+        assert!(Instant::now() < deadline, "the splitter does not end");
+        thread::sleep(Duration::from_millis(10));
+    }
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+}
+
+/// Somebody presses Ctrl-S on the live view: the program cannot write to the terminal any more.
+#[test]
+fn a_stalled_terminal_stops_nobody() {
     let server = UdpSocket::bind("127.0.0.1:0").unwrap();
     echo(&server);
     let splitter = free_address();
-    let mut terminal = File::from(terminal);
-    let ws_row = 30;
-    tcsetwinsize(&terminal, Winsize { ws_row, ws_col: 100, ws_xpixel: 0, ws_ypixel: 0 }).unwrap();
+    let (mut terminal, inner) = terminal();
     let mut child = on_terminal(&inner, splitter, server.local_addr().unwrap());
     drop(inner);
     answer_until_the_view_is_drawn(&mut terminal);
@@ -103,12 +117,41 @@ fn a_stalled_terminal_stops_nobody() {
     // It ends in reasonable time too, without us reading a byte.
     let pid = child.id().to_string();
     assert!(Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
-    let deadline = Instant::now() + Duration::from_secs(10);
-    while child.try_wait().unwrap().is_none() {
-        assert!(Instant::now() < deadline, "the splitter does not end");
-        thread::sleep(Duration::from_millis(10));
+    ends_well(&mut child);
+}
+
+#[test]
+fn keys_at_the_view_explain_themselves_hold_it_and_end_the_run() {
+    let server = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let (mut terminal, inner) = terminal();
+    let mut child = on_terminal(&inner, free_address(), server.local_addr().unwrap());
+    answer_until_the_view_is_drawn(&mut terminal);
+    for (key, answer) in
+        [(b"?", "keys: q or Ctrl-C ends the run"), (b"p", "held: p lets"), (b"p", "going on")]
+    {
+        terminal.write_all(key).unwrap();
+        read_until(&mut terminal, answer);
     }
-    assert_eq!(child.wait().unwrap().code(), Some(0));
+    // Twice at once is not two Ctrl-C: that would throw captures away.
+    terminal.write_all(b"qq").unwrap();
+    read_until(&mut terminal, "bytes up");
+    ends_well(&mut child);
+    drop(inner);
+}
+
+/// Reads on, and tells where the cursor is whenever that is asked.
+fn read_until(terminal: &mut File, what: &str) {
+    let (mut seen, mut buffer, mut answered) = (String::new(), [0; 4096], 0);
+    let deadline = Instant::now() + PATIENCE;
+    while !seen.contains(what) {
+        assert!(Instant::now() < deadline, "no {what:?}: {seen:?}");
+        let length = terminal.read(&mut buffer).unwrap();
+        seen.push_str(&String::from_utf8_lossy(&buffer[..length]));
+        while seen.matches("\x1b[6n").count() > answered {
+            terminal.write_all(b"\x1b[5;1R").unwrap();
+            answered += 1;
+        }
+    }
 }
 
 /// An address that nobody uses right now.

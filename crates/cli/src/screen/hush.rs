@@ -1,4 +1,5 @@
-//! A terminal that does not echo what is typed into the view, and is given back as it was.
+//! A terminal that does not echo what is typed into the view, hands on each key at once, and is
+//! given back as it was.
 
 use std::io::{self, IsTerminal, Stdin, Write};
 use std::panic;
@@ -8,7 +9,7 @@ use ratatui::crossterm::cursor::{MoveDown, Show};
 use ratatui::crossterm::execute;
 use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
 
-/// Echo is off while this lives. Ctrl-C still sends SIGINT: the terminal is not in raw mode.
+/// Echo and lines are off while this lives. Ctrl-C still sends SIGINT: the terminal is not in raw mode.
 pub(crate) struct Hush {
     stdin: Stdin,
     before: Termios,
@@ -21,7 +22,7 @@ impl Hush {
         let stdin = io::stdin();
         let before = stdin.is_terminal().then(|| tcgetattr(&stdin).ok()).flatten()?;
         let mut silent = before.clone();
-        silent.local_modes -= LocalModes::ECHO;
+        silent.local_modes -= LocalModes::ECHO | LocalModes::ICANON;
         tcsetattr(&stdin, OptionalActions::Now, &silent).ok()?;
         Some(Hush { stdin, before })
     }

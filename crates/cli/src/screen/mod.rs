@@ -10,6 +10,7 @@ use ratatui::text::{Line, Text};
 
 pub(crate) mod hush;
 pub(crate) mod journal;
+pub(crate) mod keys;
 pub(crate) mod lines;
 pub(crate) mod view;
 

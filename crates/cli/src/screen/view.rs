@@ -14,6 +14,8 @@ use ratatui::text::Line;
 use ratatui::widgets::Widget;
 use ratatui::{Frame, Terminal, TerminalOptions, Viewport};
 
+use super::keys::{self, Key};
+
 /// Lines that may wait to be put above the view.
 const KEPT: usize = 256;
 /// How long a terminal may take to open: it has to answer where its cursor is.
@@ -44,6 +46,14 @@ impl<M: Send + 'static> View<M> {
         view.runs().then_some(view)
     }
 
+    /// Follows keys from now on. The terminal must not echo them, nor wait for the end of a line.
+    pub(crate) fn follow_keys(&self) {
+        let shared = Arc::clone(&self.shared);
+        let follow = move || keys::follow(|key| shared.take_key(key));
+        // Without that thread there is still Ctrl-C.
+        let _ = thread::Builder::new().name("keys".to_owned()).spawn(follow);
+    }
+
     /// Whether the terminal is still there.
     pub(crate) fn runs(&self) -> bool {
         self.shared.lock().phase == Phase::Running
@@ -54,16 +64,17 @@ impl<M: Send + 'static> View<M> {
         change(&mut self.shared.lock().model)
     }
 
-    /// Draws anew, as soon as the terminal takes it.
+    /// Draws anew, as soon as the terminal takes it, unless the view is held.
     pub(crate) fn redraw(&self) {
-        self.shared.lock().wanted = true;
+        let mut state = self.shared.lock();
+        state.wanted |= !state.held;
         self.shared.changed.notify_all();
     }
 
     /// A line that stays above the view.
     pub(crate) fn keep(&self, text: String) {
         self.shared.lock().keep(text);
-        self.redraw();
+        self.shared.changed.notify_all();
     }
 }
 
@@ -90,16 +101,28 @@ struct State<M> {
     /// Lines that found no room in `kept`.
     skipped: u64,
     wanted: bool,
+    /// Somebody wants to look at it.
+    held: bool,
+    /// Somebody has asked for the end, and is not heard twice: a second Ctrl-C throws captures away.
+    ends: bool,
     phase: Phase,
 }
 
 impl<M> State<M> {
     fn of(model: M) -> State<M> {
-        let kept = VecDeque::new();
-        State { model, kept, skipped: 0, wanted: false, phase: Phase::Opening }
+        State {
+            model,
+            kept: VecDeque::new(),
+            skipped: 0,
+            wanted: false,
+            held: false,
+            ends: false,
+            phase: Phase::Opening,
+        }
     }
 
     fn keep(&mut self, text: String) {
+        self.wanted = true;
         if self.kept.len() < KEPT {
             self.kept.push_back(text);
         } else {
@@ -135,6 +158,26 @@ impl<M> Shared<M> {
     fn wait(&self, span: Duration, busy: impl FnMut(&mut State<M>) -> bool) {
         // Who waited in vain goes on all the same.
         drop(self.changed.wait_timeout_while(self.lock(), span, busy));
+    }
+
+    /// Does what a key asks for; false where the view has ended.
+    fn take_key(&self, key: Option<Key>) -> bool {
+        let mut state = self.lock();
+        match key {
+            Some(Key::End) if !state.ends => {
+                state.ends = true;
+                keys::end_run();
+            }
+            Some(Key::Hold) => {
+                state.held = !state.held;
+                let words = if state.held { "held: p lets the view go on" } else { "going on" };
+                state.keep(words.to_owned());
+            }
+            Some(Key::Help) => state.keep(keys::HELP.to_owned()),
+            Some(Key::End) | None => {}
+        }
+        self.changed.notify_all();
+        state.phase == Phase::Running
     }
 
     /// The thread: opens the terminal, draws when asked, clears the view at the end. A terminal

@@ -46,8 +46,11 @@ fn whole(model: &Model) -> Text<'_> {
     let status = &model.status;
     let [down, up] = model.rates.map(|rate| scaled(rate, "bit/s"));
     let [received, sent] = status.padding;
-    let state =
-        format!("{:.0} s; {}; down {down}, up {up}", status.now.secs_f64(), model.progress());
+    let state = format!(
+        "{:.0} s (q ends it, ? for keys); {}; down {down}, up {up}",
+        status.now.secs_f64(),
+        model.progress()
+    );
     let (built, building) = status.circuits();
     let numbers = format!(
         "programs: {}; streams: {}; circuits: {built} and {building} being built; links: {}; \

@@ -44,8 +44,10 @@ impl Live {
         if self.plain.flush() {
             self.view = View::open(draw::HEIGHT, Model::default(), draw::draw);
         }
-        if self.view.is_some() {
-            self._hush = Hush::begin(draw::HEIGHT);
-        }
+        self._hush = self.view.as_ref().and_then(|view| {
+            let hush = Hush::begin(draw::HEIGHT)?;
+            view.follow_keys();
+            Some(hush)
+        });
     }
 }

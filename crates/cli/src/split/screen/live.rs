@@ -52,9 +52,12 @@ impl Screen for Live {
             model.begin(about);
             self.view = View::open(height, model, draw::draw);
         }
-        if self.view().is_some() {
-            self._hush = Hush::begin(height);
-        }
+        let hush = self.view().and_then(|view| {
+            let hush = Hush::begin(height)?;
+            view.follow_keys();
+            Some(hush)
+        });
+        self._hush = hush;
     }
 
     fn event(&mut self, now: Time, event: &Event) {

@@ -86,7 +86,7 @@ fn colour(row: &Row) -> Style {
 fn sessions(model: &Model) -> Text<'_> {
     let snapshot = &model.snapshot;
     let head = format!(
-        "{:.0} s (Ctrl-C ends it); sessions: {}; datagrams that wait for a path: {}{}",
+        "{:.0} s (q ends it, ? for keys); sessions: {}; datagrams that wait for a path: {}{}",
         model.time.secs_f64(),
         snapshot.sessions,
         snapshot.waiting,
