@@ -24,6 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "interop"
 
 from harness import quic
 from harness.fair import difference
+from harness.interface import interface
 from harness.net import SERVER, Counts, Network, links, topology
 from harness.report import table
 from harness.seeded import MIB
@@ -77,6 +78,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--ports", type=int, default=1, help="source ports of each path (1)")
     parser.add_argument("--delay", default="10ms", help="one way, or three with commas (10ms)")
     parser.add_argument("--schedule", default="round-robin", help="the schedule (round-robin)")
+    parser.add_argument("--tun", action="store_true", help="by --tun --route, not by a local port")
     parser.add_argument("--target", type=float, default=0.8, help="share of unsplit kept (0.8)")
     parser.add_argument("--strict", action="store_true", help="a missed target is a failure")
     parsed = parser.parse_args()
@@ -92,7 +94,8 @@ def measure(kind: str, args: argparse.Namespace) -> dict[str, list[tuple[Run, Ru
     fixed = f"--schedule {args.schedule}"
     length = int(RATE * args.seconds * 1.1) // MIB * MIB
     paths = [replace(link, delay=delay) for link, delay in zip(links(3), delays, strict=True)]
-    with tempfile.TemporaryDirectory() as folder, Network(topology(paths)) as network:
+    whole = topology(paths, default_routes=args.tun)
+    with tempfile.TemporaryDirectory() as folder, Network(whole) as network:
         site(Path(folder) / "site", *([length] if kind in FILES else []))
         with quic.serving(kind, network.server, Path(folder)):
             quic.download(network.client, kind, TO, length, seconds=WARMING)
@@ -107,6 +110,7 @@ def measure(kind: str, args: argparse.Namespace) -> dict[str, list[tuple[Run, Ru
                         f"{fixed} --seed {number + 1} {options}",
                         length=length,
                         seconds=args.seconds,
+                        tun=args.tun,
                     )
                     say(kind, options, run, unsplit)
                     pairs[options].append((unsplit, run))
@@ -119,20 +123,24 @@ def direct(network: Network, kind: str, length: int, seconds: int) -> Run:
 
 
 def split(
-    network: Network, kind: str, paths: list[str], options: str, *, length: int, seconds: int
+    network: Network,
+    kind: str,
+    paths: list[str],
+    options: str,
+    *,
+    length: int,
+    seconds: int,
+    tun: bool = False,
 ) -> Run:
     """A download through the splitter over `paths` with `options`."""
     before = network.stats()
-    with Splitter(
-        network.client,
-        TO,
-        paths,
-        every=None,
-        schedule=None,
-        seed=None,
-        options=options.split(),
-    ) as splitter:
-        goodput = quic.goodput(network.client, kind, LISTEN, length, seconds)
+    words, unset = options.split(), dict.fromkeys(("every", "schedule", "seed"))
+    if tun:
+        splitter = interface(network.client, paths, "--udp", str(quic.PORT), *words, **unset)
+    else:
+        splitter = Splitter(network.client, TO, paths, options=words, **unset)
+    with splitter:
+        goodput = quic.goodput(network.client, kind, TO if tun else LISTEN, length, seconds)
         summary = splitter.stop()
     shares = downlink(difference(network.stats(), before))
     switches = sum(path["switches"] for path in summary["paths"])

@@ -1,5 +1,6 @@
 //! What README and the guides tell people to type is run: splits up to where they would begin
-//! (`--check`), reports, man pages and completions to their end.
+//! (`--check`), far ends, relays, clients, authorities and `up` until they listen; reports, man
+//! pages, completions and `status` to their end.
 //!
 //! Their interfaces and servers are not on this machine: paths become loopback addresses, names the
 //! loopback. That every command parses as it stands is tested beside the parser
@@ -8,11 +9,13 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod guide;
+mod program;
 
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 
+use program::{NOBODY, Program, free_ports};
 use tempfile::TempDir;
 
 const TUNNEL: &str = "[Interface]\nPrivateKey = UEFTU1dPUkQtT0YtVEhFLVRFU1QtTk9ULUEtS0VZISE=\n\
@@ -101,7 +104,7 @@ fn reports_man_pages_and_completions_of_the_documents_are_made() {
     let mut count = 0;
     for typed in guide::commands() {
         let ours = typed.words[0] == "anabranch";
-        if !ours || !["report", "generate"].contains(&typed.words[1].as_str()) {
+        if !ours || !["report", "generate", "status"].contains(&typed.words[1].as_str()) {
             continue;
         }
         if let Err(error) = run(folder.path(), &typed.words[1..]) {
@@ -110,4 +113,50 @@ fn reports_man_pages_and_completions_of_the_documents_are_made() {
         count += 1;
     }
     assert!(count > 2, "only {count} were found");
+}
+
+/// The word of a program that listens; the addresses are this machine's.
+fn served(word: &str) -> String {
+    let [port] = free_ports();
+    match word {
+        "127.0.0.1:51820" | "home=127.0.0.1:51820" | "office=192.0.2.7:51820" => word.to_owned(),
+        _ if word.starts_with("0.0.0.0:") || word.starts_with("[::]:") => {
+            format!("127.0.0.1:{port}")
+        }
+        _ if word.starts_with("192.0.2.") => "127.0.0.1".to_owned(),
+        _ => word.to_owned(),
+    }
+}
+
+#[test]
+fn programs_of_the_documents_that_serve_begin_and_end() {
+    let folder = folder();
+    fs::write(folder.path().join("network.txt"), format!("{NOBODY}\n")).unwrap();
+    let mut seen = Vec::new();
+    for typed in guide::commands() {
+        let kind = typed.words.get(1).map_or("", String::as_str);
+        let serves = ["merge", "up", "authority", "relay", "client"].contains(&kind);
+        let from_file = typed.words.iter().any(|word| word.ends_with(".toml"));
+        if typed.words[0] != "anabranch" || !serves || from_file {
+            continue;
+        }
+        let mut words: Vec<String> = typed.words[1..].iter().map(|word| served(word)).collect();
+        words.push("--json".to_owned());
+        let more: &[&str] = match kind {
+            "up" | "client" => &["--listen", "127.0.0.1:0"],
+            "relay" | "authority" => &["--allow-private"],
+            _ => &[],
+        };
+        let mut command = Command::new(env!("CARGO_BIN_EXE_anabranch"));
+        command.args(&words).args(more).current_dir(folder.path()).env("HOME", folder.path());
+        let mut program = Program::of(command.env_remove("XDG_STATE_HOME"));
+        program.next("listening");
+        program.signal("-INT");
+        let (status, errors) = program.ended();
+        assert_eq!(status.code(), Some(0), "{}: {words:?}: {errors}", typed.place);
+        seen.push(kind.to_owned());
+    }
+    seen.sort();
+    seen.dedup();
+    assert_eq!(seen, ["authority", "client", "merge", "relay", "up"]);
 }

@@ -9,7 +9,8 @@ use ratatui::crossterm::cursor::{MoveDown, Show};
 use ratatui::crossterm::execute;
 use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
 
-/// Echo and lines are off while this lives. Ctrl-C still sends SIGINT: the terminal is not in raw mode.
+/// Echo and lines are off while this lives. Ctrl-C still sends SIGINT: the terminal is not in raw
+/// mode.
 pub(crate) struct Hush {
     stdin: Stdin,
     before: Termios,

@@ -103,7 +103,8 @@ struct State<M> {
     wanted: bool,
     /// Somebody wants to look at it.
     held: bool,
-    /// Somebody has asked for the end, and is not heard twice: a second Ctrl-C throws captures away.
+    /// Somebody has asked for the end, and is not heard twice: a second Ctrl-C throws captures
+    /// away.
     ends: bool,
     phase: Phase,
 }
