@@ -10,6 +10,7 @@ use std::path::Path;
 use anabranch_drive::capture::{Row, SizeUnit, TraceFacts, TraceWriter};
 use anabranch_drive::packet::write as write_packet;
 use anabranch_fuzz::documents::NOW;
+use anabranch_fuzz::onion_services::CIRCUIT;
 use anabranch_links::{Context, Link};
 use anabranch_multipath::seed::stream;
 use anabranch_onion::directory::bandwidth::BandwidthHistory;
@@ -22,9 +23,11 @@ use anabranch_onion::wire::authority::{Authority, Listed, unsigned_consensus};
 use anabranch_onion::wire::cell::{self, Command, Width};
 use anabranch_onion::wire::crypto::CurveKeys;
 use anabranch_onion::wire::extend::{Extend, Target, put_create2};
+use anabranch_onion::wire::hsdesc::{self, HsDescOuter};
 use anabranch_onion::wire::keys::RelayKeys;
 use anabranch_onion::wire::link;
 use anabranch_onion::wire::message::{Answer, Begin, put_resolved, put_xon};
+use anabranch_onion::wire::rend::saying;
 
 type Outcome = Result<(), Box<dyn Error>>;
 type Seeds = Vec<(&'static str, Vec<u8>)>;
@@ -46,6 +49,7 @@ fn main() -> Outcome {
     write(&corpus.join("onion_front"), &fronts())?;
     write(&corpus.join("onion_messages"), &messages())?;
     write(&corpus.join("onion_relay"), &neighbours())?;
+    write(&corpus.join("onion_services"), &services())?;
     write(&corpus.join("texts"), &texts())?;
     write(&corpus.join("tls_link"), &handshakes()?)?;
     write(&corpus.join("toml_keys"), &settings())?;
@@ -54,6 +58,25 @@ fn main() -> Outcome {
     write(&corpus.join("uploads"), &uploads())?;
     write(&corpus.join("wg_quick"), &tunnels())?;
     traces(&corpus.join("trace_reader"))
+}
+
+/// Descriptors, requests, and what services and clients say.
+fn services() -> Seeds {
+    let made = HsDescOuter::made([[1; 32], [2; 32]], NOW + 86_400, 7, &[3; 500]).text();
+    let odd = made.replace("revision-counter 7", "revision-counter 7 more");
+    let put = http::post("/tor/hs/3/publish", "127.0.0.1", made.as_bytes());
+    let ask = http::get(&format!("/tor/hs/3/{}", hsdesc::put_blinded_key(&[9; 32])));
+    let kinds: [(&'static str, u8, Vec<u8>); 8] = [
+        ("descriptor", 0, made.clone().into()),
+        ("descriptor-odd", 0, odd.into()),
+        ("publish", 1, put),
+        ("ask", 1, ask),
+        ("establish-intro", 2, saying::establish_intro(3, &CIRCUIT, None)),
+        ("establish-intro-limited", 2, saying::establish_intro(3, &CIRCUIT, Some([25, 200]))),
+        ("introduce1", 3, saying::introduce1(3, b"sealed")),
+        ("rendezvous1", 3, vec![5; 84]),
+    ];
+    kinds.into_iter().map(|(name, kind, data)| (name, [&[kind][..], &data].concat())).collect()
 }
 
 fn write(folder: &Path, seeds: &Seeds) -> Outcome {

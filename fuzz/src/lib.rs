@@ -20,6 +20,7 @@ pub mod onion_cells;
 pub mod onion_front;
 pub mod onion_messages;
 pub mod onion_relay;
+pub mod onion_services;
 pub mod quic_packets;
 pub mod recognise;
 pub mod socks;
@@ -49,6 +50,7 @@ pub const TARGETS: &[(&str, Check)] = &[
     ("onion_front", onion_front::check),
     ("onion_messages", onion_messages::check),
     ("onion_relay", onion_relay::check),
+    ("onion_services", onion_services::check),
     ("quic_packets", quic_packets::check),
     ("recognise", recognise::check),
     ("socks", socks::check),

@@ -156,7 +156,7 @@ impl World {
                 }
                 Output::Connect { stream, .. }
                 | Output::Resolve { stream, .. }
-                | Output::Directory { stream } => self.wanted.push_back(stream),
+                | Output::Directory { stream, .. } => self.wanted.push_back(stream),
                 Output::Link(LinkOutput::Export { .. }) | Output::Stream(_) | Output::Event(_) => {}
             }
         }

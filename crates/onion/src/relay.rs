@@ -35,7 +35,7 @@ mod extend;
 
 /// What a relay of ours speaks, and a descriptor says (tor-spec, "Subprotocol versioning").
 pub const PROTOCOLS: &str =
-    "Cons=2 Desc=2 DirCache=2 FlowCtrl=1-2 Link=3-5 LinkAuth=3 Microdesc=2 Relay=2-6";
+    "Cons=2 Desc=2 DirCache=2 FlowCtrl=1-2 HSDir=2 Link=3-5 LinkAuth=3 Microdesc=2 Relay=2-6";
 
 /// How a relay behaves.
 #[derive(Clone)]
@@ -129,6 +129,8 @@ pub enum Output {
     Directory {
         /// The stream.
         stream: StreamKey,
+        /// Whether the circuit comes from a relay: then who asks cannot be seen here.
+        by_relay: bool,
     },
     /// A client asks for a name or, by in-addr.arpa, for an address.
     Resolve {

@@ -29,6 +29,7 @@ use crate::files;
 use crate::manager::tell;
 use clocked::Clocked;
 use history::Kept;
+use hsdir::SharedHsDir;
 use linkkeys::{LinkKeys, link_key};
 pub use live::{Changes, Live};
 use self_test::{SelfTest, Tested};
@@ -39,6 +40,7 @@ mod answers;
 mod clocked;
 mod exits;
 mod history;
+mod hsdir;
 mod linkkeys;
 mod live;
 mod self_test;
@@ -424,6 +426,7 @@ fn shards(settings: &Settings, meters: &[Meter; 2], key: &LinkKey) -> io::Result
     let credentials = credentials(settings.keys.keys(), &key.certificate, unix())?;
     let config = config(settings, &credentials);
     let (responder, initiator) = roles(credentials);
+    let hsdir = SharedHsDir::default();
     let make = |(number, siblings): (usize, Siblings)| {
         let (config, rng) = (config.clone(), Box::new(crate::entropy::generator()?));
         let context = Context::with_certificate(&key.certificate, &key.key);
@@ -436,6 +439,7 @@ fn shards(settings: &Settings, meters: &[Meter; 2], key: &LinkKey) -> io::Result
             meters: meters.clone(),
             policy: settings.live.policy.clone(),
             siblings,
+            hsdir: hsdir.clone(),
         })
     };
     siblings::shards(settings.threads.max(1))?.into_iter().enumerate().map(make).collect()

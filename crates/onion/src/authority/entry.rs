@@ -141,7 +141,7 @@ impl Entry {
             up_for: self.history.up_for(now),
             directory: self.said.directory || self.said.dir_port != 0,
             exits: self.said.exits,
-            onion_services: self.said.protocols.as_ref().is_some_and(|all| all.contains("HSDir=")),
+            onion_services: self.said.hsdir && self.said.directory,
             stale: self.described.published + STALE < now,
             authority,
         }

@@ -18,6 +18,8 @@ pub(super) struct ParsedDescriptor {
     pub(super) hibernating: bool,
     /// Directory requests are answered over links.
     pub(super) directory: bool,
+    /// It stores what onion services publish.
+    pub(super) hsdir: bool,
     /// The TAP key, as it is written.
     pub(super) onion_key: Option<String>,
     /// What it calls its family, in the order of the alphabet.
@@ -46,6 +48,7 @@ pub(super) fn read(text: &str) -> ParsedDescriptor {
         bandwidth: find("bandwidth").map_or(0, bandwidth),
         hibernating: find("hibernating") == Some("1"),
         directory: lines(text).any(|line| line == "tunnelled-dir-server"),
+        hsdir: lines(text).any(|line| line == "hidden-service-dir"),
         onion_key: object_after(text, "onion-key"),
         family: find("family").map(family).unwrap_or_default(),
         policy: policy.summary(),
@@ -119,7 +122,7 @@ mod tests {
         -----END ED25519 CERT-----\nplatform Tor 0.4.9.11 on Linux\nproto Link=4-5\nbandwidth 9000000 8000000 7000999\n\
         onion-key\n-----BEGIN RSA PUBLIC KEY-----\nMIGJ\n-----END RSA PUBLIC KEY-----\nhibernating 1\n\
         family $bbbb~x $AAAA zoe Adam $AAAA\nextra-info-digest ABCDABCDABCDABCDABCDABCDABCDABCDABCDABCD base64\nreject 0.0.0.0/8:*\naccept *:80\n\
-        accept *:443\nreject *:*\ntunnelled-dir-server\nipv6-policy accept 443\n";
+        accept *:443\nreject *:*\nhidden-service-dir\ntunnelled-dir-server\nipv6-policy accept 443\n";
 
     #[test]
     fn lines_are_read_and_those_inside_objects_are_not() {
@@ -129,7 +132,7 @@ mod tests {
         assert_eq!(said.family, ["$AAAA", "$BBBB", "adam", "zoe"]);
         assert_eq!(said.policy, "accept 80,443");
         assert_eq!(said.policy_v6.as_deref(), Some("accept 443"));
-        assert!(said.exits && said.hibernating && said.directory);
+        assert!(said.exits && said.hibernating && said.directory && said.hsdir);
         let key = "-----BEGIN RSA PUBLIC KEY-----\nMIGJ\n-----END RSA PUBLIC KEY-----\n";
         assert_eq!(said.onion_key.as_deref(), Some(key));
         assert_eq!(
@@ -145,6 +148,7 @@ mod tests {
     fn what_is_not_said_is_missing() {
         let said = read("router two 192.0.2.1 9001 0 0\nreject *:*\n");
         assert_eq!((said.bandwidth, said.directory, said.exits), (0, false, false));
+        assert!(!said.hsdir);
         assert_eq!(said.policy, "reject 1-65535");
         assert!(said.version.is_none() && said.onion_key.is_none() && said.family.is_empty());
     }

@@ -244,6 +244,7 @@ impl Description {
         }
         self.policy.rules().for_each(|rule| line(text, &rule));
         if self.directory_cache {
+            line(text, "hidden-service-dir");
             line(text, "tunnelled-dir-server");
         }
     }

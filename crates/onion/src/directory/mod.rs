@@ -5,7 +5,7 @@
 //!   carried; [`cache`] answers those who ask   it.
 //! * [`http`] and [`reply`]: how requests and answers are written.
 //! * [`fetch`]: what is to be downloaded next, from whom, and what is made of it.
-//! * [`mirror`]: what a cache fetches besides.
+//! * [`mirror`]: what a cache fetches besides; [`hsdir`]: what onion services publish at it.
 //! * [`network`]: the relays a client knows, and which of them it takes ([`params`], [`timeouts`]).
 
 pub mod bandwidth;
@@ -15,6 +15,7 @@ pub mod descriptor;
 pub mod diff;
 pub mod extra;
 pub mod fetch;
+pub mod hsdir;
 pub mod http;
 pub mod mirror;
 pub mod network;

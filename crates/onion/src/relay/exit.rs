@@ -76,6 +76,7 @@ impl Relay {
         if command != RelayCommand::BEGIN_DIR {
             self.mark_circuit(index, Usage::StreamTable);
         }
+        let by_relay = self.comes_by_relay(index);
         self.put(match (begin, name) {
             (Some(begin), _) if command == RelayCommand::BEGIN => {
                 Output::Connect { stream: key, begin }
@@ -83,7 +84,7 @@ impl Relay {
             (_, Some(name)) if command == RelayCommand::RESOLVE => {
                 Output::Resolve { stream: key, name }
             }
-            _ => Output::Directory { stream: key },
+            _ => Output::Directory { stream: key, by_relay },
         });
     }
 
@@ -103,6 +104,13 @@ impl Relay {
         }
         // A client that comes straight to the exit would make it a proxy of one hop.
         link.channel.identity().is_none().then_some(EndReason::PROTOCOL)
+    }
+
+    /// Whether a circuit comes to us from a relay, and not straight from a client.
+    pub(super) fn comes_by_relay(&mut self, index: u32) -> bool {
+        let lane = self.circuits.get(index).map(|circuit| circuit.lane);
+        let link = lane.and_then(|lane| self.channels.link(lane.link));
+        link.is_some_and(|link| link.channel.identity().is_some())
     }
 
     pub(super) fn connected(&mut self, now: Time, key: StreamKey, reached: Option<(IpAddr, u32)>) {

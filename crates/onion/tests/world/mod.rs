@@ -405,7 +405,7 @@ impl World {
                 server.connect(now, &mut node.core, stream);
                 node.servers.insert(stream, server);
             }
-            Output::Directory { stream } => {
+            Output::Directory { stream, .. } => {
                 let mut server = Server::directory();
                 server.connect(now, &mut node.core, stream);
                 node.servers.insert(stream, server);

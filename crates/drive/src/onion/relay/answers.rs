@@ -9,6 +9,7 @@ use anabranch_onion::directory::http::RequestReader;
 use anabranch_onion::directory::reply::{Reply, Spoken};
 use anabranch_onion::{Core, StreamKey};
 
+use super::hsdir::SharedHsDir;
 use crate::onion::answers::{Answers, Waiting};
 use crate::onion::dirclient::unix;
 
@@ -54,10 +55,19 @@ impl Drop for Hearer {
     }
 }
 
+/// What requests are answered from.
+pub(super) struct Shelves<'a> {
+    /// The directory of relays.
+    pub(super) cache: &'a dyn Answers,
+    /// That of onion services.
+    pub(super) hsdir: &'a SharedHsDir,
+    pub(super) said: &'a Said,
+}
+
 /// Where a conversation stands.
 pub(super) enum Answering {
-    /// The request is not whole.
-    Reading(RequestReader),
+    /// The request is not whole. Whether it comes by a relay.
+    Reading(RequestReader, bool),
     /// The answer is worth waiting for.
     Waiting(Waiting),
     /// The answer is being said.
@@ -65,9 +75,9 @@ pub(super) enum Answering {
 }
 
 impl Answering {
-    /// At the beginning, with the longest request that is taken.
-    pub(super) fn new(longest: usize) -> Answering {
-        Answering::Reading(RequestReader::new(longest))
+    /// At the beginning, with the longest request that is taken, and whether it comes by a relay.
+    pub(super) fn new(longest: usize, by_relay: bool) -> Answering {
+        Answering::Reading(RequestReader::new(longest), by_relay)
     }
 
     fn saying((answer, hearer): (Spoken, Hearer)) -> Answering {
@@ -81,24 +91,26 @@ impl Answering {
         now: Time,
         core: &mut impl Core,
         stream: StreamKey,
-        cache: &dyn Answers,
-        said: &Said,
+        from: &Shelves<'_>,
     ) -> bool {
         let (first, second) = core.read(stream);
         let bytes = [first, second].concat();
         core.consume(now, stream, bytes.len());
-        if let Answering::Reading(reader) = self {
+        if let Answering::Reading(reader, by_relay) = self {
             *self = match reader.push(&bytes) {
                 Ok(None) => return false,
-                Ok(Some(request)) => Answering::Waiting(Waiting::new(request)),
-                Err(_) => Answering::saying(said.admit(Reply::new(400, "Bad request"))),
+                Ok(Some(request)) => match from.hsdir.answer(&request, *by_relay, unix()) {
+                    Some(reply) => Answering::saying(from.said.admit(reply.told(unix(), None))),
+                    None => Answering::Waiting(Waiting::new(request)),
+                },
+                Err(_) => Answering::saying(from.said.admit(Reply::new(400, "Bad request"))),
             };
         }
         // Where the client is, the circuit does not say.
         if let Answering::Waiting(waiting) = self
-            && let Some(reply) = waiting.look(cache, None, unix())
+            && let Some(reply) = waiting.look(from.cache, None, unix())
         {
-            *self = Answering::saying(said.admit(reply));
+            *self = Answering::saying(from.said.admit(reply));
         }
         let Answering::Saying { answer, .. } = self else { return false };
         while !answer.next().is_empty() {
@@ -115,7 +127,7 @@ impl Answering {
 mod tests {
     use super::*;
     use anabranch_onion::directory::cache::Cache;
-    use anabranch_onion::directory::http::{ResponseReader, get};
+    use anabranch_onion::directory::http::{ResponseReader, get, post};
     use anabranch_onion::directory::reply::Encoding;
     use anabranch_onion::{LinkId, LinkInput};
 
@@ -156,18 +168,20 @@ mod tests {
 
     fn conversation(request: &[u8]) -> (u16, Vec<u8>) {
         let (mut pipe, mut answering, mut cache) =
-            (Pipe::default(), Answering::new(LONGEST), Cache::default());
+            (Pipe::default(), Answering::new(LONGEST, true), Cache::default());
         let said = Said::default();
         cache.we_are([1; 20]);
         cache.relay([1; 20], (&"router ".repeat(100), [2; 20]), None);
+        let hsdir = SharedHsDir::default();
+        let shelves = Shelves { cache: &cache, hsdir: &hsdir, said: &said };
         for piece in request.chunks(10) {
             pipe.came.extend_from_slice(piece);
-            if answering.go_on(Time::ZERO, &mut pipe, StreamKey(1), &cache, &said) {
+            if answering.go_on(Time::ZERO, &mut pipe, StreamKey(1), &shelves) {
                 break;
             }
         }
         let mut rounds = 0;
-        while !answering.go_on(Time::ZERO, &mut pipe, StreamKey(1), &cache, &said) && rounds < 50 {
+        while !answering.go_on(Time::ZERO, &mut pipe, StreamKey(1), &shelves) && rounds < 50 {
             rounds += 1;
         }
         let mut reader = ResponseReader::new(1 << 20);
@@ -207,5 +221,6 @@ mod tests {
         assert_eq!(conversation(b"\x16\x03\x01 no HTTP at all\r\n\r\n").0, 400);
         assert_eq!(conversation(&[b'x'; LONGEST + 1]).0, 400);
         assert_eq!(conversation(&get("/nothing/here")).0, 404);
+        assert_eq!(conversation(&post("/tor/hs/3/publish", "x", b"no descriptor")).0, 400);
     }
 }

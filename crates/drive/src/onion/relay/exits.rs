@@ -10,10 +10,12 @@ use anabranch_multipath::Time;
 use anabranch_onion::directory::cache::Cache;
 use anabranch_onion::directory::policy::ExitPolicy;
 use anabranch_onion::relay::{Input, Relay};
+use anabranch_onion::wire::hsdesc;
 use anabranch_onion::wire::message::{ADDRESS_TTL, Answer, Begin, EndReason};
 use anabranch_onion::{StreamKey, StreamOutput};
 
-use super::answers::{Answering, Said};
+use super::answers::{Answering, Said, Shelves};
+use super::hsdir::SharedHsDir;
 use crate::onion::answers::Answers;
 use crate::onion::dns::{Question, Resolver};
 use crate::onion::outside::{Outside, Stir, Told, reason};
@@ -27,6 +29,8 @@ pub(super) struct Exits {
     sought: BTreeMap<StreamKey, Option<Begin>>,
     requests: BTreeMap<StreamKey, Answering>,
     said: Said,
+    /// What onion services publish here.
+    hsdir: SharedHsDir,
     names: Resolver,
     /// What the directory has to give.
     cache: Arc<dyn Answers>,
@@ -37,13 +41,14 @@ impl Exits {
     ///
     /// # Errors
     /// The kernel's: no threads for names.
-    pub(super) fn new(policy: ExitPolicy) -> io::Result<Exits> {
+    pub(super) fn new(policy: ExitPolicy, hsdir: SharedHsDir) -> io::Result<Exits> {
         Ok(Exits {
             policy,
             outsides: BTreeMap::new(),
             sought: BTreeMap::new(),
             requests: BTreeMap::new(),
             said: Said::default(),
+            hsdir,
             names: Resolver::start()?,
             cache: Arc::new(Cache::default()),
         })
@@ -102,9 +107,16 @@ impl Exits {
         }
     }
 
-    /// A client wants the directory.
-    pub(super) fn serve(&mut self, now: Time, station: &mut Station<Relay>, stream: StreamKey) {
-        self.requests.insert(stream, Answering::new(self.cache.longest()));
+    /// A client wants the directory; `by_relay` says whether its circuit comes from a relay.
+    pub(super) fn serve(
+        &mut self,
+        now: Time,
+        station: &mut Station<Relay>,
+        stream: StreamKey,
+        by_relay: bool,
+    ) {
+        let longest = self.cache.longest().max(hsdesc::LONGEST);
+        self.requests.insert(stream, Answering::new(longest, by_relay));
         station.core.handle(now, Input::Connected { stream, reached: None });
     }
 
@@ -169,7 +181,8 @@ impl Exits {
         what: Stir,
     ) {
         if let Some(answering) = self.requests.get_mut(&stream) {
-            if answering.go_on(now, &mut station.core, stream, &*self.cache, &self.said) {
+            let shelves = Shelves { cache: &*self.cache, hsdir: &self.hsdir, said: &self.said };
+            if answering.go_on(now, &mut station.core, stream, &shelves) {
                 self.forget(stream);
                 end(now, station, stream, EndReason::DONE);
             }

@@ -11,6 +11,7 @@ use anabranch_onion::relay::{Behaviour, Input, Output, Relay};
 use anabranch_onion::{Event, StreamKey};
 
 use super::exits::Exits;
+use super::hsdir::SharedHsDir;
 use super::{Live, Numbers, Watch};
 use crate::clock::Clock;
 use crate::onion::answers::Answers;
@@ -36,6 +37,7 @@ pub(super) struct Parts {
     pub(super) meters: [Meter; 2],
     pub(super) policy: ExitPolicy,
     pub(super) siblings: Siblings,
+    pub(super) hsdir: SharedHsDir,
 }
 
 /// A connection that a neighbour has opened.
@@ -55,11 +57,11 @@ impl Shard {
     /// # Errors
     /// An address cannot be listened on (it is named), or the kernel has no files left.
     pub(super) fn new(parts: Parts) -> io::Result<Shard> {
-        let Parts { clock, core, context, listen, own, meters, policy, siblings } = parts;
+        let Parts { clock, core, context, listen, own, meters, policy, siblings, hsdir } = parts;
         let mut station = Station::new(clock, core, context, &listen, own)?;
         station.links.limit(meters);
         station.join(siblings)?;
-        let exits = Exits::new(policy)?;
+        let exits = Exits::new(policy, hsdir)?;
         station.watch(exits.waker(), NAMES)?;
         Ok(Shard { station, exits })
     }
@@ -107,7 +109,9 @@ impl Shard {
                 Output::Link(output) => station.obey(now, output),
                 Output::Stream(output) => exits.take(now, station, output),
                 Output::Connect { stream, begin } => exits.connect(now, station, stream, begin),
-                Output::Directory { stream } => exits.serve(now, station, stream),
+                Output::Directory { stream, by_relay } => {
+                    exits.serve(now, station, stream, by_relay)
+                }
                 Output::Resolve { stream, name } => exits.seek(now, station, stream, None, name),
                 Output::Event(event) => {
                     if let Event::LinkOpen { link, identity: Some(identity), .. } = &event {

@@ -1,0 +1,329 @@
+//! The directory of onion services: what they publish here, for those who know whom to ask for
+//! (rend-spec-v3 2.2.6).
+//!
+//! Which directories are responsible for a service follows from the time period, the shared random
+//! value and the replica, and is worked out by services and clients. A directory takes what it is
+//! given, as C tor does: a service and its directory may know different consensuses. A blinded key
+//! serves for one time period, and its certificate ends soon after that.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use super::http::Request;
+use super::reply::{Encoding, Reply};
+use crate::wire::hsdesc::{HsDescError, HsDescOuter, read_blinded_key};
+
+/// Where descriptors are asked for: the blinded key follows.
+const BY_KEY: &str = "/tor/hs/3/";
+/// Where they are published.
+const PUBLISH: &str = "/tor/hs/3/publish";
+/// Bytes that all descriptors of a directory may take.
+pub const MOST_BYTES: usize = 100 << 20;
+/// What a descriptor takes beside its own bytes: its key, its place in the table.
+const BESIDE: usize = 128;
+/// The share of [`MOST_BYTES`] that is made free at once: an eighth.
+const SPARE: usize = 8;
+/// Descriptors that have ended are looked for this often, in seconds.
+const SWEEP: u64 = 60;
+const SIGNATURE: usize = 64;
+
+/// Why a descriptor is not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotStored {
+    /// It is none that its service can have made.
+    Bad(HsDescError),
+    /// One with this revision counter is here, which is as high or higher.
+    Old(u64),
+}
+
+impl fmt::Display for NotStored {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            NotStored::Bad(error) => error.fmt(out),
+            NotStored::Old(revision) => write!(out, "revision {revision} is here already"),
+        }
+    }
+}
+
+/// Descriptors by their blinded keys.
+#[derive(Debug)]
+pub struct HsDir {
+    stored: BTreeMap<[u8; 32], Stored>,
+    bytes: usize,
+    most: usize,
+    swept: u64,
+}
+
+impl Default for HsDir {
+    fn default() -> HsDir {
+        HsDir::new(MOST_BYTES)
+    }
+}
+
+/// A descriptor.
+#[derive(Debug)]
+struct Stored {
+    revision: u64,
+    /// Seconds since 1970.
+    ends: u64,
+    kept: Kept,
+    lifetime: u16,
+    fetched: u32,
+}
+
+/// What its text is made of again: base64 takes a third more.
+#[derive(Debug)]
+enum Kept {
+    /// Certificate (so many bytes), signature, encrypted part, one behind the other.
+    Parts(Box<[u8]>, u16),
+    /// The text itself, which is not as stock services write it.
+    Text(Box<str>),
+}
+
+impl Stored {
+    fn new(text: &str, outer: &HsDescOuter, ends: u64) -> Stored {
+        let kept = match u16::try_from(outer.cert.len()) {
+            Ok(length) if outer.text() == text => {
+                let parts = [&outer.cert[..], &outer.signature, &outer.encrypted].concat();
+                Kept::Parts(parts.into(), length)
+            }
+            _ => Kept::Text(text.into()),
+        };
+        Stored { revision: outer.revision, ends, kept, lifetime: outer.lifetime, fetched: 0 }
+    }
+
+    fn bytes(&self) -> usize {
+        BESIDE
+            + match &self.kept {
+                Kept::Parts(parts, _) => parts.len(),
+                Kept::Text(text) => text.len(),
+            }
+    }
+
+    fn text(&self, blinded_key: [u8; 32]) -> String {
+        let (parts, length) = match &self.kept {
+            Kept::Text(text) => return text.to_string(),
+            Kept::Parts(parts, length) => (parts, usize::from(*length)),
+        };
+        let (cert, rest) = parts.split_at(length);
+        let (signature, encrypted) = rest.split_at(SIGNATURE);
+        let outer = HsDescOuter {
+            blinded_key,
+            revision: self.revision,
+            lifetime: self.lifetime,
+            cert: cert.to_vec(),
+            encrypted: encrypted.to_vec(),
+            signature: signature.try_into().expect("it was put so"),
+        };
+        outer.text()
+    }
+}
+
+impl HsDir {
+    /// An empty one, whose descriptors may take `most` bytes.
+    #[must_use]
+    pub fn new(most: usize) -> HsDir {
+        HsDir { stored: BTreeMap::new(), bytes: 0, most, swept: 0 }
+    }
+
+    /// Whether a request is for a directory of onion services.
+    #[must_use]
+    pub fn is_asked(request: &Request) -> bool {
+        request.path.starts_with("/tor/hs/")
+    }
+
+    /// The answer to such a request. `by_relay` says whether it came through a relay: else who asks
+    /// could be seen to, and is refused, as C tor does.
+    pub fn answer(&mut self, request: &Request, by_relay: bool, unix_now: u64) -> Reply {
+        if !by_relay {
+            return Reply::new(503, "Onion services are asked for by circuits of several hops");
+        }
+        if request.get {
+            let key = request.path.strip_prefix(BY_KEY).and_then(read_blinded_key);
+            return match key.and_then(|key| self.find(&key, unix_now)) {
+                Some(text) => Reply::packed(text.into_bytes().into(), Encoding::Identity),
+                None => Reply::new(404, "Not found"),
+            };
+        }
+        let text = std::str::from_utf8(&request.body).ok().filter(|_| request.path == PUBLISH);
+        match text.map(|text| self.publish(text, unix_now)) {
+            Some(Ok(())) => Reply::new(200, "HS descriptor stored successfully."),
+            Some(Err(why)) => Reply::new(400, &format!("HS descriptor rejected: {why}")),
+            None => Reply::new(400, "HS descriptor rejected"),
+        }
+    }
+
+    /// Takes a descriptor.
+    ///
+    /// # Errors
+    /// [`NotStored`].
+    pub fn publish(&mut self, text: &str, unix_now: u64) -> Result<(), NotStored> {
+        self.sweep(unix_now);
+        let outer = HsDescOuter::check(text, unix_now).map_err(NotStored::Bad)?;
+        if let Some(old) = self.stored.get(&outer.blinded_key)
+            && old.ends > unix_now
+            && old.revision >= outer.revision
+        {
+            return Err(NotStored::Old(old.revision));
+        }
+        let ends = unix_now + 60 * u64::from(outer.lifetime);
+        let stored = Stored::new(text, &outer, ends);
+        self.bytes += stored.bytes();
+        let before = self.stored.insert(outer.blinded_key, stored);
+        self.bytes -= before.map_or(0, |before| before.bytes());
+        self.relieve(&outer.blinded_key);
+        Ok(())
+    }
+
+    /// The text of a descriptor that has not ended.
+    pub fn find(&mut self, blinded_key: &[u8; 32], unix_now: u64) -> Option<String> {
+        let stored = self.stored.get_mut(blinded_key).filter(|stored| stored.ends > unix_now)?;
+        stored.fetched = stored.fetched.saturating_add(1);
+        Some(stored.text(*blinded_key))
+    }
+
+    /// Descriptors that are here.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.stored.len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.stored.is_empty()
+    }
+
+    /// Bytes that they take.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Forgets what has ended, once a minute; and when the clock was set back.
+    fn sweep(&mut self, unix_now: u64) {
+        if (self.swept..self.swept + SWEEP).contains(&unix_now) {
+            return;
+        }
+        self.swept = unix_now;
+        self.stored.retain(|_, stored| stored.ends > unix_now);
+        self.bytes = self.stored.values().map(Stored::bytes).sum();
+    }
+
+    /// Makes room, if there is none: those that were fetched least go first, of these those that
+    /// end first. What was just published stays (C tor: who publishes cannot see where the limit
+    /// is).
+    fn relieve(&mut self, newest: &[u8; 32]) {
+        if self.bytes <= self.most {
+            return;
+        }
+        let others = self.stored.iter().filter(|(key, _)| *key != newest);
+        let mut order: Vec<(u32, u64, [u8; 32])> =
+            others.map(|(key, stored)| (stored.fetched, stored.ends, *key)).collect();
+        order.sort_unstable();
+        for (_, _, key) in order {
+            if self.bytes <= self.most - self.most / SPARE {
+                break;
+            }
+            self.bytes -= self.stored.remove(&key).map_or(0, |stored| stored.bytes());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::directory::http::{RequestReader, get, post};
+    use crate::wire::hsdesc::put_blinded_key;
+
+    const NOW: u64 = 1_800_000_000;
+
+    fn descriptor(service: u8, revision: u64, bytes: usize) -> HsDescOuter {
+        let seeds = [[service; 32], [service ^ 128; 32]];
+        HsDescOuter::made(seeds, NOW + 86_400, revision, &vec![service; bytes])
+    }
+
+    fn status(dir: &mut HsDir, bytes: &[u8], by_relay: bool) -> (u16, String) {
+        let request = RequestReader::new(60_000).push(bytes).unwrap().unwrap();
+        assert!(HsDir::is_asked(&request));
+        let reply = dir.answer(&request, by_relay, NOW);
+        let text = String::from_utf8(reply.bytes()).unwrap();
+        let (_, body) = text.split_once("\r\n\r\n").unwrap();
+        (reply.status(), body.to_owned())
+    }
+
+    #[test]
+    fn what_is_published_is_found_by_its_blinded_key_until_it_ends() {
+        let (mut dir, one) = (HsDir::default(), descriptor(1, 5, 10_048));
+        let put = post(PUBLISH, "127.0.0.1", one.text().as_bytes());
+        let ask = get(&format!("{BY_KEY}{}", put_blinded_key(&one.blinded_key)));
+        assert_eq!(status(&mut dir, &ask, true).0, 404);
+        assert_eq!(status(&mut dir, &put, true).0, 200);
+        assert_eq!(status(&mut dir, &ask, true), (200, one.text()));
+        assert_eq!(status(&mut dir, &get("/tor/hs/3/nonsense"), true).0, 404);
+        assert_eq!(status(&mut dir, &get("/tor/hs/2/abc"), true).0, 404);
+        assert_eq!(dir.find(&one.blinded_key, NOW + 3 * 3600), None, "three hours later");
+        dir.publish(&descriptor(2, 1, 10).text(), NOW + 3 * 3600).unwrap();
+        assert_eq!((dir.len(), dir.bytes() < 1000), (1, true), "it is forgotten");
+    }
+
+    #[test]
+    fn who_comes_without_a_relay_is_refused() {
+        let (mut dir, one) = (HsDir::default(), descriptor(1, 5, 100));
+        let put = post(PUBLISH, "127.0.0.1", one.text().as_bytes());
+        let ask = get(&format!("{BY_KEY}{}", put_blinded_key(&one.blinded_key)));
+        assert_eq!(status(&mut dir, &put, false).0, 503);
+        assert!(dir.is_empty());
+        assert_eq!(status(&mut dir, &put, true).0, 200);
+        assert_eq!(status(&mut dir, &ask, false).0, 503);
+    }
+
+    #[test]
+    fn only_a_higher_revision_takes_the_place_of_one() {
+        let mut dir = HsDir::default();
+        let mut publish = |revision| dir.publish(&descriptor(1, revision, 100).text(), NOW);
+        assert_eq!(publish(5), Ok(()));
+        assert_eq!(publish(5), Err(NotStored::Old(5)), "replayed");
+        assert_eq!(publish(4), Err(NotStored::Old(5)));
+        assert_eq!(publish(6), Ok(()));
+        let bytes = dir.bytes();
+        let key = descriptor(1, 6, 100).blinded_key;
+        assert_eq!(dir.find(&key, NOW), Some(descriptor(1, 6, 100).text()));
+        dir.sweep(NOW + 61);
+        assert_eq!((dir.len(), dir.bytes()), (1, bytes));
+        let put = post(PUBLISH, "x", descriptor(1, 5, 100).text().as_bytes());
+        assert_eq!(status(&mut dir, &put, true).0, 400);
+        assert_eq!(status(&mut dir, &post("/tor/hs/2/publish", "x", b"y"), true).0, 400);
+        assert_eq!(status(&mut dir, &post(PUBLISH, "x", b"\xff"), true).0, 400);
+    }
+
+    #[test]
+    fn what_is_not_written_as_stock_services_do_is_given_back_as_it_came() {
+        // Signed all the same: by a service that says more than it must.
+        let outer = descriptor(3, 1, 100);
+        let text = outer.text().replace("hs-descriptor 3\n", "hs-descriptor 3\nnews\n");
+        let stored = Stored::new(&text, &outer, NOW);
+        assert_eq!(
+            (stored.text(outer.blinded_key), stored.bytes()),
+            (text.clone(), BESIDE + text.len())
+        );
+    }
+
+    #[test]
+    fn a_flood_of_descriptors_is_bounded_and_drives_out_what_nobody_fetches() {
+        let most = 200_000;
+        let mut dir = HsDir::new(most);
+        let wanted = descriptor(200, 1, 5_000);
+        dir.publish(&wanted.text(), NOW).unwrap();
+        (0..2).for_each(|_| assert!(dir.find(&wanted.blinded_key, NOW).is_some()));
+        for service in 0..120 {
+            let one = descriptor(service, 1, 5_000);
+            dir.publish(&one.text(), NOW + u64::from(service)).unwrap();
+            assert!(dir.bytes() <= most, "{} bytes", dir.bytes());
+            assert!(dir.find(&one.blinded_key, NOW + u64::from(service)).is_some());
+        }
+        let sum: usize = dir.stored.values().map(Stored::bytes).sum();
+        assert_eq!(sum, dir.bytes());
+        assert!(dir.len() > 20 && dir.find(&wanted.blinded_key, NOW + 200).is_some());
+    }
+}

@@ -1,0 +1,320 @@
+//! Onion services' descriptors, as directories see them: the outer wrapper (rend-spec-v3 2.4). What
+//! it wraps is encrypted for clients.
+
+use std::fmt;
+use std::time::{Duration, UNIX_EPOCH};
+
+use base64ct::{Base64, Base64Unpadded, Encoding};
+use tor_cert::{CertType, Ed25519Cert};
+use tor_checkable::{SelfSigned, TimeBound};
+
+use super::crypto::ed25519::{PublicKey, Signature};
+use crate::directory::descriptor::{line, object};
+
+/// The longest descriptor that is taken, in bytes (`HSV3MaxDescriptorSize`'s default).
+pub const LONGEST: usize = 50_000;
+/// Minutes for which a descriptor may ask to be kept.
+const LIFETIMES: std::ops::RangeInclusive<u16> = 30..=720;
+/// What its signature is over begins with.
+const SIGNED_FOR: &[u8] = b"Tor onion service descriptor sig v3";
+const CERT: &str = "ED25519 CERT";
+const MESSAGE: &str = "MESSAGE";
+
+/// Why a descriptor is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HsDescError {
+    /// It has this many bytes, more than [`LONGEST`].
+    TooLong(usize),
+    /// It is not of its format; the part that is not.
+    Malformed(&'static str),
+    /// Its certificate, or what the certified key signs, is not signed as it must be.
+    BadSignature,
+    /// Its certificate has expired.
+    Expired,
+}
+
+impl fmt::Display for HsDescError {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            HsDescError::TooLong(length) => write!(out, "{length} bytes are too many for it"),
+            HsDescError::Malformed(what) => write!(out, "it is malformed: {what}"),
+            HsDescError::BadSignature => out.write_str("a signature in it is wrong"),
+            HsDescError::Expired => out.write_str("its certificate has expired"),
+        }
+    }
+}
+
+impl std::error::Error for HsDescError {}
+
+/// A descriptor's outer wrapper, whose signatures are right.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HsDescOuter {
+    /// The service's blinded key of a time period, by which the descriptor is asked for.
+    pub blinded_key: [u8; 32],
+    /// Of two descriptors of one blinded key the one with the higher number is newer.
+    pub revision: u64,
+    /// Minutes for which it is to be kept.
+    pub lifetime: u16,
+    /// The certificate by which the blinded key vouches for the key that signs (cert-spec, type 8).
+    pub cert: Vec<u8>,
+    /// What is encrypted for clients.
+    pub encrypted: Vec<u8>,
+    /// Over all before it.
+    pub signature: [u8; 64],
+}
+
+impl HsDescOuter {
+    /// Reads a descriptor and checks what its directory can check, at `unix_now`.
+    ///
+    /// # Errors
+    /// [`HsDescError`].
+    pub fn check(text: &str, unix_now: u64) -> Result<HsDescOuter, HsDescError> {
+        if text.len() > LONGEST {
+            return Err(HsDescError::TooLong(text.len()));
+        }
+        let items = Items::read(text)?;
+        if items.one("hs-descriptor")?.argument != "3" {
+            return Err(HsDescError::Malformed("its version"));
+        }
+        let lifetime = items.number("descriptor-lifetime", "its lifetime")?;
+        let lifetime = u16::try_from(lifetime).ok().filter(|minutes| LIFETIMES.contains(minutes));
+        let cert = items.object("descriptor-signing-key-cert", CERT, "its certificate")?;
+        let signature = items.one("signature")?.argument;
+        let signature: [u8; 64] = decoded(signature).ok_or(HsDescError::Malformed("signature"))?;
+        let (blinded_key, key) = certified(&cert, unix_now)?;
+        let signed = text.rfind("\nsignature ").map(|place| &text.as_bytes()[..=place]);
+        let signed = [SIGNED_FOR, signed.ok_or(HsDescError::Malformed("signature"))?].concat();
+        let key = PublicKey::from_bytes(&key).map_err(|_| HsDescError::BadSignature)?;
+        key.verify(&signed, &Signature::from_bytes(&signature))
+            .map_err(|_| HsDescError::BadSignature)?;
+        Ok(HsDescOuter {
+            blinded_key,
+            revision: items.number("revision-counter", "its revision counter")?,
+            lifetime: lifetime.ok_or(HsDescError::Malformed("its lifetime"))?,
+            cert,
+            encrypted: items.object("superencrypted", MESSAGE, "its message")?,
+            signature,
+        })
+    }
+
+    /// The text that says this and no more, as stock services write it.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let mut text = String::with_capacity(self.encrypted.len() * 3 / 2 + 1000);
+        line(&mut text, "hs-descriptor 3");
+        line(&mut text, &format!("descriptor-lifetime {}", self.lifetime));
+        line(&mut text, "descriptor-signing-key-cert");
+        object(&mut text, CERT, &self.cert);
+        line(&mut text, &format!("revision-counter {}", self.revision));
+        line(&mut text, "superencrypted");
+        object(&mut text, MESSAGE, &self.encrypted);
+        line(&mut text, &format!("signature {}", Base64Unpadded::encode_string(&self.signature)));
+        text
+    }
+}
+
+/// The key in the path of a request for a descriptor (rend-spec-v3 2.2.6).
+#[must_use]
+pub fn read_blinded_key(text: &str) -> Option<[u8; 32]> {
+    decoded(text.trim_end_matches('='))
+}
+
+/// That key as a request names it.
+#[must_use]
+pub fn put_blinded_key(key: &[u8; 32]) -> String {
+    Base64Unpadded::encode_string(key)
+}
+
+fn decoded<const N: usize>(text: &str) -> Option<[u8; N]> {
+    let mut bytes = [0; N];
+    let length = Base64Unpadded::decode(text, &mut bytes).ok()?.len();
+    (length == N).then_some(bytes)
+}
+
+/// The signer and the subject of the certificate, if its signature is right and it holds.
+fn certified(cert: &[u8], unix_now: u64) -> Result<([u8; 32], [u8; 32]), HsDescError> {
+    let bad = HsDescError::Malformed("its certificate");
+    let cert = Ed25519Cert::decode(cert).map_err(|_| bad)?;
+    if cert.peek_cert_type() != CertType::HS_BLINDED_ID_V_SIGNING {
+        return Err(bad);
+    }
+    let cert = cert.should_have_signing_key().map_err(|_| bad)?;
+    let signer = (*cert.peek_signing_key()).into();
+    let subject = cert.peek_subject_key().as_ed25519().copied().ok_or(bad)?;
+    let cert = cert.check_signature().map_err(|_| HsDescError::BadSignature)?;
+    let now = UNIX_EPOCH + Duration::from_secs(unix_now);
+    cert.check_valid_at(&now).map_err(|_| HsDescError::Expired)?;
+    Ok((signer, subject.into()))
+}
+
+/// A line, and the object that follows it.
+struct Item<'a> {
+    keyword: &'a str,
+    /// What stands behind the keyword, up to the next space.
+    argument: &'a str,
+    object: Option<(&'a str, Vec<u8>)>,
+}
+
+/// All lines, in their order.
+struct Items<'a>(Vec<Item<'a>>);
+
+impl<'a> Items<'a> {
+    /// # Errors
+    /// [`HsDescError::Malformed`]: an object that does not end or is not base64, a last line that
+    /// does, or a document that does not begin and end as it must.
+    fn read(text: &'a str) -> Result<Items<'a>, HsDescError> {
+        let whole = text.strip_suffix('\n').ok_or(HsDescError::Malformed("its end"))?;
+        let (mut items, mut lines) = (Vec::new(), whole.split('\n'));
+        while let Some(line) = lines.next() {
+            if let Some(kind) = boundary(line, "-----BEGIN ") {
+                let object = Items::read_object(kind, &mut lines)?;
+                let of: &mut Item = items.last_mut().ok_or(HsDescError::Malformed("its start"))?;
+                if of.object.replace((kind, object)).is_some() {
+                    return Err(HsDescError::Malformed("an object without a line"));
+                }
+                continue;
+            }
+            let mut words = line.split(' ');
+            let keyword = words.next().unwrap_or_default();
+            items.push(Item { keyword, argument: words.next().unwrap_or_default(), object: None });
+        }
+        let starts = items.first().is_some_and(|item| item.keyword == "hs-descriptor");
+        let ends = items.last().is_some_and(|item| item.keyword == "signature");
+        if starts && ends { Ok(Items(items)) } else { Err(HsDescError::Malformed("its ends")) }
+    }
+
+    fn read_object(
+        kind: &str,
+        lines: &mut dyn Iterator<Item = &'a str>,
+    ) -> Result<Vec<u8>, HsDescError> {
+        let mut encoded = String::new();
+        for line in lines {
+            if boundary(line, "-----END ") == Some(kind) {
+                let bytes = Base64::decode_vec(&encoded);
+                return bytes.map_err(|_| HsDescError::Malformed("its base64"));
+            }
+            encoded.push_str(line);
+        }
+        Err(HsDescError::Malformed("an object without an end"))
+    }
+
+    /// The one line with this keyword.
+    fn one(&self, keyword: &'static str) -> Result<&Item<'a>, HsDescError> {
+        let mut found = self.0.iter().filter(|item| item.keyword == keyword);
+        match (found.next(), found.next()) {
+            (Some(item), None) => Ok(item),
+            _ => Err(HsDescError::Malformed(keyword)),
+        }
+    }
+
+    fn number(&self, keyword: &'static str, what: &'static str) -> Result<u64, HsDescError> {
+        self.one(keyword)?.argument.parse().map_err(|_| HsDescError::Malformed(what))
+    }
+
+    fn object(
+        &self,
+        keyword: &'static str,
+        kind: &str,
+        what: &'static str,
+    ) -> Result<Vec<u8>, HsDescError> {
+        let object = self.one(keyword)?.object.as_ref().filter(|(found, _)| *found == kind);
+        object.map(|(_, bytes)| bytes.clone()).ok_or(HsDescError::Malformed(what))
+    }
+}
+
+/// What kind of object this line begins or ends.
+fn boundary<'a>(line: &'a str, mark: &str) -> Option<&'a str> {
+    line.strip_prefix(mark)?.strip_suffix("-----")
+}
+
+#[cfg(any(test, feature = "testing"))]
+mod making {
+    use std::time::{Duration, UNIX_EPOCH};
+
+    use tor_cert::{CertType, CertifiedKey, Ed25519Cert};
+    use tor_llcrypto::pk::ed25519::{ExpandedKeypair, Keypair};
+
+    use super::{HsDescOuter, SIGNED_FOR};
+
+    impl HsDescOuter {
+        /// A signed one of nobody's service, for tests: keys from these seeds, certified until
+        /// `until`, wrapping `encrypted`.
+        #[must_use]
+        pub fn made(seeds: [[u8; 32]; 2], until: u64, revision: u64, encrypted: &[u8]) -> Self {
+            let [blinded, signing] = seeds.map(|seed| Keypair::from_bytes(&seed));
+            let blinded_key = blinded.verifying_key().to_bytes();
+            let cert = Ed25519Cert::builder()
+                .expiration(UNIX_EPOCH + Duration::from_secs(until))
+                .cert_type(CertType::HS_BLINDED_ID_V_SIGNING)
+                .cert_key(CertifiedKey::Ed25519(signing.verifying_key().into()))
+                .signing_key(blinded.verifying_key().into())
+                .encode_and_sign(&ExpandedKeypair::from(&blinded))
+                .expect("keys of the right kind");
+            let (cert, encrypted) = (cert.to_vec(), encrypted.to_vec());
+            let signature = [0; 64];
+            let (lifetime, text) = (180, String::new());
+            let mut made =
+                HsDescOuter { blinded_key, revision, lifetime, cert, encrypted, signature };
+            let text = text + &made.text();
+            let end = text.find("\nsignature ").expect("it is signed") + 1;
+            let signed = [SIGNED_FOR, &text.as_bytes()[..end]].concat();
+            made.signature = signing.sign(&signed).to_bytes();
+            made
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of a stock tor 0.4.9.11's service, and the time at which it was published.
+    const STOCK: &str = include_str!("../../testdata/hs-descriptor.txt");
+    const THEN: u64 = 1_795_541_696;
+
+    #[test]
+    fn a_stock_services_descriptor_is_read_and_written_again() {
+        let read = HsDescOuter::check(STOCK, THEN).unwrap();
+        assert_eq!((read.lifetime, read.encrypted.len() % 10_000), (180, 48));
+        assert_eq!(read.text(), STOCK);
+        let named = put_blinded_key(&read.blinded_key);
+        assert_eq!(read_blinded_key(&named), Some(read.blinded_key));
+        assert_eq!(read_blinded_key(&(named + "=")), Some(read.blinded_key));
+        assert_eq!(read_blinded_key("abc"), None);
+    }
+
+    #[test]
+    fn a_descriptor_of_the_wrong_time_is_refused() {
+        let late = THEN + 10 * 86_400;
+        assert_eq!(HsDescOuter::check(STOCK, late), Err(HsDescError::Expired));
+    }
+
+    #[test]
+    fn a_changed_byte_anywhere_is_refused() {
+        for place in (0..STOCK.len()).step_by(61) {
+            let mut bytes = STOCK.as_bytes().to_vec();
+            bytes[place] ^= 1;
+            let Ok(text) = String::from_utf8(bytes) else { continue };
+            assert!(HsDescOuter::check(&text, THEN).is_err(), "byte {place}");
+        }
+        for length in (0..STOCK.len()).step_by(97) {
+            assert!(HsDescOuter::check(&STOCK[..length], THEN).is_err(), "{length} bytes");
+        }
+    }
+
+    #[test]
+    fn what_is_too_long_comes_twice_or_is_missing_is_refused() {
+        let good = HsDescOuter::made([[1; 32], [2; 32]], THEN + 9_000, 7, &[3; 500]);
+        let text = good.text();
+        assert_eq!(HsDescOuter::check(&text, THEN), Ok(good));
+        let long = HsDescOuter::made([[1; 32], [2; 32]], THEN + 9_000, 7, &[3; 40_000]).text();
+        assert_eq!(HsDescOuter::check(&long, THEN), Err(HsDescError::TooLong(long.len())));
+        let twice =
+            text.replace("revision-counter 7\n", "revision-counter 7\nrevision-counter 8\n");
+        assert!(HsDescOuter::check(&twice, THEN).is_err());
+        let none = text.replace("revision-counter 7\n", "");
+        assert!(HsDescOuter::check(&none, THEN).is_err());
+        let more = text.replace("revision-counter 7\n", "revision-counter 7\nhs-new-thing 1\n");
+        assert_eq!(HsDescOuter::check(&more, THEN), Err(HsDescError::BadSignature));
+    }
+}

@@ -1,0 +1,289 @@
+//! What services and clients say to introduction points and rendezvous points (rend-spec-v3 3 and
+//! 4), as far as a relay reads it. What clients and services tell each other is encrypted for them.
+
+use digest::Digest;
+use subtle::ConstantTimeEq;
+use tor_bytes::Reader;
+
+use super::crypto::Sha3_256;
+use super::crypto::ed25519::{PublicKey, Signature};
+
+/// Bytes of a rendezvous cookie.
+pub const COOKIE: usize = 20;
+/// Bytes of what a circuit's handshake leaves both ends with to bind ESTABLISH_INTRO to it.
+pub const NONCE: usize = 20;
+/// The type of an Ed25519 key in ESTABLISH_INTRO and INTRODUCE1.
+const ED25519: u8 = 2;
+/// What the signature of ESTABLISH_INTRO is over begins with.
+const SIGNED_FOR: &[u8] = b"Tor establish-intro cell v1";
+/// The extension with limits of INTRODUCE2, and its parameters.
+const DOS_PARAMS: u8 = 1;
+const DOS_RATE: u8 = 1;
+const DOS_BURST: u8 = 2;
+
+/// How many INTRODUCE2 a service wants of its introduction point at most.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum IntroLimit {
+    /// As the consensus has it.
+    #[default]
+    Consensus,
+    /// As many as come.
+    None,
+    /// So many a second, and so many at once.
+    Rate {
+        /// A second.
+        rate: u32,
+        /// At once.
+        burst: u32,
+    },
+}
+
+impl IntroLimit {
+    /// Of numbers as they came: zero, more than 31 bits, or a burst below the rate are none (C tor,
+    /// proposal 305).
+    #[must_use]
+    pub fn new(rate: u64, burst: u64) -> IntroLimit {
+        match (i32::try_from(rate), i32::try_from(burst)) {
+            (Ok(rate @ 1..), Ok(burst)) if burst >= rate => {
+                IntroLimit::Rate { rate: rate.unsigned_abs(), burst: burst.unsigned_abs() }
+            }
+            _ => IntroLimit::None,
+        }
+    }
+}
+
+/// ESTABLISH_INTRO: a service asks to be introduced by the circuit that this comes by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EstablishIntro {
+    /// The key by which clients name the introduction point.
+    pub auth_key: [u8; 32],
+    /// The service's wish.
+    pub limit: IntroLimit,
+}
+
+impl EstablishIntro {
+    /// Reads the data of ESTABLISH_INTRO that came by a circuit with this nonce; `None` if it is
+    /// malformed, for another circuit, or not signed by its key.
+    #[must_use]
+    pub fn check(data: &[u8], nonce: &[u8; NONCE]) -> Option<EstablishIntro> {
+        let mut reader = Reader::from_slice(data);
+        let auth_key = read_auth_key(&mut reader)?;
+        let mut limit = IntroLimit::Consensus;
+        for _ in 0..reader.take_u8().ok()? {
+            let (kind, length) = (reader.take_u8().ok()?, reader.take_u8().ok()?);
+            let field = reader.take(usize::from(length)).ok()?;
+            if kind == DOS_PARAMS {
+                limit = read_limit(field).unwrap_or(limit);
+            }
+        }
+        let authenticated = &data[..reader.consumed()];
+        let mac = reader.take(32).ok()?;
+        let signed = &data[..reader.consumed()];
+        let (length, signature) = (reader.take_u16().ok()?, reader.take(64).ok()?);
+        let is_ours = bool::from(mac.ct_eq(&authenticate(nonce, authenticated)));
+        let signature = Signature::from_bytes(signature.try_into().ok()?);
+        let key = PublicKey::from_bytes(&auth_key).ok()?;
+        let is_signed = key.verify(&[SIGNED_FOR, signed].concat(), &signature).is_ok();
+        (is_ours && length == 64 && is_signed).then_some(EstablishIntro { auth_key, limit })
+    }
+}
+
+/// The limits of an extension; `None` if it is malformed or has parameters that are not known.
+fn read_limit(field: &[u8]) -> Option<IntroLimit> {
+    let mut reader = Reader::from_slice(field);
+    let (mut rate, mut burst) = (0, 0);
+    for _ in 0..reader.take_u8().ok()? {
+        let (kind, value) = (reader.take_u8().ok()?, reader.take_u64().ok()?);
+        match kind {
+            DOS_RATE => rate = value,
+            DOS_BURST => burst = value,
+            _ => return None,
+        }
+    }
+    Some(IntroLimit::new(rate, burst))
+}
+
+/// SHA3-256 over key and message, the key's length before it (rend-spec-v3 0.3).
+fn authenticate(nonce: &[u8; NONCE], message: &[u8]) -> [u8; 32] {
+    let length = (NONCE as u64).to_be_bytes();
+    let hash = Sha3_256::new().chain_update(length).chain_update(nonce).chain_update(message);
+    hash.finalize().into()
+}
+
+fn read_auth_key(reader: &mut Reader<'_>) -> Option<[u8; 32]> {
+    let (kind, length) = (reader.take_u8().ok()?, reader.take_u16().ok()?);
+    let key = reader.take(32).ok()?.try_into().ok()?;
+    (kind == ED25519 && length == 32).then_some(key)
+}
+
+/// Reads the data of INTRODUCE1: the key of the introduction point that is meant. All of the data
+/// goes on to the service.
+#[must_use]
+pub fn read_introduce1(data: &[u8]) -> Option<[u8; 32]> {
+    let mut reader = Reader::from_slice(data);
+    // Where services of an older kind were named.
+    let is_new = reader.take(20).ok()?.iter().all(|&byte| byte == 0);
+    let auth_key = read_auth_key(&mut reader)?;
+    for _ in 0..reader.take_u8().ok()? {
+        reader.take_u8().ok()?;
+        let length = reader.take_u8().ok()?;
+        reader.advance(usize::from(length)).ok()?;
+    }
+    (is_new && reader.remaining() > 0).then_some(auth_key)
+}
+
+/// Reads the data of ESTABLISH_RENDEZVOUS: a cookie and no more.
+#[must_use]
+pub fn read_establish_rendezvous(data: &[u8]) -> Option<[u8; COOKIE]> {
+    data.try_into().ok()
+}
+
+/// Reads the data of RENDEZVOUS1: a cookie, and what is the client's.
+#[must_use]
+pub fn read_rendezvous1(data: &[u8]) -> Option<(&[u8; COOKIE], &[u8])> {
+    data.split_first_chunk()
+}
+
+/// What became of INTRODUCE1 (rend-spec-v3 3.2.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IntroStatus {
+    /// The service was told.
+    Success,
+    /// No service has an introduction point by this key here, or it wants no more for now.
+    Unknown,
+    /// It cannot be read.
+    Malformed,
+    /// It cannot be passed on.
+    CannotRelay,
+}
+
+impl IntroStatus {
+    /// The data of INTRODUCE_ACK: without extensions.
+    #[must_use]
+    pub fn put(self) -> [u8; 3] {
+        [0, self.code(), 0]
+    }
+
+    /// Its number.
+    #[must_use]
+    pub fn code(self) -> u8 {
+        self as u8
+    }
+
+    /// Of this number; those that are not known say that something cannot be passed on.
+    #[must_use]
+    pub fn of(code: u8) -> IntroStatus {
+        match code {
+            0 => IntroStatus::Success,
+            1 => IntroStatus::Unknown,
+            2 => IntroStatus::Malformed,
+            _ => IntroStatus::CannotRelay,
+        }
+    }
+}
+
+/// The data of INTRO_ESTABLISHED: no extensions.
+pub const INTRO_ESTABLISHED: [u8; 1] = [0];
+
+#[cfg(any(test, feature = "testing"))]
+pub mod saying {
+    //! What services and clients say, for tests.
+
+    use tor_llcrypto::pk::ed25519::Keypair;
+
+    use super::{DOS_BURST, DOS_PARAMS, DOS_RATE, ED25519, NONCE, SIGNED_FOR, authenticate};
+
+    /// The key of an introduction point whose secret half is made of this seed.
+    #[must_use]
+    pub fn auth_key(seed: u8) -> [u8; 32] {
+        Keypair::from_bytes(&[seed; 32]).verifying_key().to_bytes()
+    }
+
+    /// The data of ESTABLISH_INTRO for a circuit, by such a key, with limits (rate, burst) if there
+    /// are any.
+    #[must_use]
+    pub fn establish_intro(seed: u8, nonce: &[u8; NONCE], limit: Option<[u64; 2]>) -> Vec<u8> {
+        let mut data = [&[ED25519, 0, 32][..], &auth_key(seed)].concat();
+        match limit {
+            Some([rate, burst]) => {
+                data.extend([1, DOS_PARAMS, 19, 2, DOS_RATE]);
+                data.extend(rate.to_be_bytes());
+                data.push(DOS_BURST);
+                data.extend(burst.to_be_bytes());
+            }
+            None => data.push(0),
+        }
+        data.extend(authenticate(nonce, &data));
+        let signed = [SIGNED_FOR, &data].concat();
+        let signature = Keypair::from_bytes(&[seed; 32]).sign(&signed);
+        [&data[..], &[0, 64], &signature.to_bytes()].concat()
+    }
+
+    /// The data of INTRODUCE1 for such a key, with this encrypted part.
+    #[must_use]
+    pub fn introduce1(seed: u8, encrypted: &[u8]) -> Vec<u8> {
+        [&[0; 20][..], &[ED25519, 0, 32], &auth_key(seed), &[0], encrypted].concat()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::saying::{auth_key, establish_intro, introduce1};
+    use super::*;
+
+    const MINE: [u8; NONCE] = [7; NONCE];
+
+    #[test]
+    fn a_service_asks_with_limits_or_without() {
+        let limit = |asked| EstablishIntro::check(&establish_intro(3, &MINE, asked), &MINE);
+        let of = |limit| Some(EstablishIntro { auth_key: auth_key(3), limit });
+        assert_eq!(limit(None), of(IntroLimit::Consensus));
+        assert_eq!(limit(Some([25, 200])), of(IntroLimit::Rate { rate: 25, burst: 200 }));
+        for none in [[0, 200], [25, 0], [25, 24], [1 << 31, 1 << 32], [u64::MAX, u64::MAX]] {
+            assert_eq!(limit(Some(none)), of(IntroLimit::None), "{none:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_for_another_circuit_changed_or_cut_is_refused() {
+        let data = establish_intro(3, &MINE, Some([25, 200]));
+        assert_eq!(EstablishIntro::check(&data, &[8; NONCE]), None, "replayed");
+        for place in 0..data.len() {
+            let mut changed = data.clone();
+            changed[place] ^= 1;
+            assert_eq!(EstablishIntro::check(&changed, &MINE), None, "byte {place}");
+            assert_eq!(EstablishIntro::check(&data[..place], &MINE), None, "{place} bytes");
+        }
+    }
+
+    #[test]
+    fn limits_that_are_not_known_leave_the_consensus() {
+        let known = [&[1, DOS_RATE][..], &9u64.to_be_bytes()].concat();
+        assert_eq!(read_limit(&known), Some(IntroLimit::None));
+        assert_eq!(read_limit(&[&[1, 77][..], &9u64.to_be_bytes()].concat()), None);
+        assert_eq!(read_limit(&known[..5]), None);
+    }
+
+    #[test]
+    fn a_client_names_the_key_of_an_introduction_point() {
+        let data = introduce1(3, b"sealed");
+        assert_eq!(read_introduce1(&data), Some(auth_key(3)));
+        assert_eq!(read_introduce1(&introduce1(3, b"")), None, "nothing for the service");
+        let old = [&[1; 20][..], &data[20..]].concat();
+        assert_eq!(read_introduce1(&old), None, "an older kind");
+        for length in 0..data.len() - b"sealed".len() {
+            assert_eq!(read_introduce1(&data[..length]), None, "{length} bytes");
+        }
+    }
+
+    #[test]
+    fn cookies_have_their_length() {
+        assert_eq!(read_establish_rendezvous(&[1; 20]), Some([1; 20]));
+        assert_eq!(read_establish_rendezvous(&[1; 21]), None);
+        assert_eq!(read_rendezvous1(&[1; 19]), None);
+        assert_eq!(read_rendezvous1(&[1; 23]), Some((&[1; 20], &[1, 1, 1][..])));
+        for code in 0..4 {
+            assert_eq!(IntroStatus::of(code).put(), [0, code, 0]);
+        }
+    }
+}
