@@ -12,7 +12,7 @@ use anabranch_multipath::seed::{self, Stream};
 use anabranch_onion::channel::{Channel, Role, Start};
 use anabranch_onion::crypto::{ClientLayer, Tor1Client};
 use anabranch_onion::handshake::fast;
-use anabranch_onion::relay::{Config, Input as RelayInput, Output, Relay};
+use anabranch_onion::relay::{Config, Input as RelayInput, Output, Relay, ServiceParams};
 use anabranch_onion::wire::cell::{BODY, Body, CELL, Cells, Command, put_fixed};
 use anabranch_onion::wire::crypto::CurveKeys;
 use anabranch_onion::wire::keys::{RelayKeys, sha256};
@@ -94,8 +94,9 @@ impl World {
 
     /// A message that the relay can decrypt, of any command and with any data.
     fn message(&mut self, input: &mut Input<'_>, id: u32) {
-        let command =
-            RelayCommand(input.pick(&[1, 2, 3, 4, 5, 8, 9, 11, 12, 13, 14, 15, 43, 44, 77]));
+        let command = RelayCommand(input.pick(&[
+            1, 2, 3, 4, 5, 8, 9, 11, 12, 13, 14, 15, 43, 44, 77, 32, 33, 34, 35, 36, 38, 40,
+        ]));
         let stream = input.pick(&[0, 1, 2, 3, u16::MAX]);
         let early = if input.coin() { Command::RELAY_EARLY } else { Command::RELAY };
         let length = usize::from(input.word()) % (message::DATA + 1);
@@ -308,6 +309,7 @@ fn relay() -> Relay {
         allow_private: false,
         max_cells: MAX_CELLS,
         max_queue: 1000,
+        services: ServiceParams::default(),
         max_half_open: 4,
         max_streams: 3,
     };

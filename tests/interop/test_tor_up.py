@@ -6,6 +6,8 @@ import os
 import subprocess
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,7 +16,7 @@ from conftest import Results
 from harness.closing import Closing
 from harness.notices import unusual
 from harness.seeded import MIB
-from harness.tools import Background, anabranch, tool
+from harness.tools import Background, anabranch, tool, wait_for
 from harness.tornet import free_ports
 from harness.torours import events_of
 from harness.webfiles import FileServer, fetch, fetch_all
@@ -121,6 +123,44 @@ def test_a_stock_tor_joins_with_the_lines_that_are_printed(up: Up, tmp_path: Pat
     about_us = ("authority", "relay", "consensus", "protocol", "certificate")
     warnings = [line for line in log.splitlines() if "[warn]" in line or "[err]" in line]
     assert [line for line in warnings if any(word in line for word in about_us)] == []
+
+
+def test_a_stock_onion_service_is_reached_by_a_stock_client(up: Up, tmp_path: Path) -> None:
+    """By our relays alone: its descriptor, its introductions, its rendezvous; by hash."""
+    command = [anabranch(), "up", "--print-torrc", "--data", str(up.folder)]
+    lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    (socks,) = free_ports(1)
+    service = tmp_path / "service"
+    with FileServer() as server, ExitStack() as stack:
+        tors = []
+        for name, own in (
+            (
+                "host",
+                [f"HiddenServiceDir {service}", f"HiddenServicePort 80 127.0.0.1:{server.port}"],
+            ),
+            ("client", []),
+        ):
+            listens = f"SocksPort 127.0.0.1:{socks}" if name == "client" else "SocksPort 0"
+            torrc = tmp_path / f"torrc-{name}"
+            usual = [listens, f"DataDirectory {tmp_path / name}", "Log notice stdout"]
+            torrc.write_text("\n".join([lines, *usual, *own]) + "\n")
+            tor = stack.enter_context(Background([tool("tor"), "-f", str(torrc)]))
+            tor.wait_until("a bootstrap", partial(_bootstrapped, tor), 60.0)
+            tors.append(tor)
+        url = f"http://{(service / 'hostname').read_text().strip()}/bytes/"
+        proxy = f"socks5h://127.0.0.1:{socks}"
+        got = partial(fetch, into=tmp_path / "got", proxy=proxy)
+        wait_for("the service", lambda: not got(f"{url}1").fault(1), 120.0)
+        fault = got(f"{url}{5 * MIB}").fault(5 * MIB)
+        assert not fault, "\n".join([fault, *(tor.output()[-2000:] for tor in tors)])
+        for tor in tors:
+            about_us = ("relay", "protocol", "circuit", "descriptor")
+            warnings = [line for line in tor.output().splitlines() if "[warn]" in line]
+            assert [line for line in warnings if any(word in line for word in about_us)] == []
+
+
+def _bootstrapped(tor: Background) -> bool:
+    return "Bootstrapped 100%" in tor.output()
 
 
 def test_a_second_one_on_the_same_machine_says_what_is_in_its_way(up: Up, tmp_path: Path) -> None:

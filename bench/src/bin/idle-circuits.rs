@@ -10,7 +10,7 @@ use anabranch_multipath::{Time, seed};
 use anabranch_onion::channel::Role;
 use anabranch_onion::handshake::extension::{self, Wish};
 use anabranch_onion::handshake::{Kind, ntor_v3};
-use anabranch_onion::relay::{Config, Output, Relay};
+use anabranch_onion::relay::{Config, Output, Relay, ServiceParams};
 use anabranch_onion::wire::cell::{CELL, Command, put_fixed};
 use anabranch_onion::wire::crypto::CurveKeys;
 use anabranch_onion::wire::extend::put_create2;
@@ -68,7 +68,7 @@ fn measure(circuits: u32, wish: Wish) -> io::Result<(Relay, f64)> {
     let rng = Box::new(seed::stream(1, 1, "idle circuits"));
     let config = config(identity, CurveKeys::from(secret));
     let mut relay = Relay::new(config, Role::Client, Role::Client, rng);
-    relay.handle_link(Time::ZERO, LinkInput::Sibling { link: LINK, first: false });
+    relay.handle_link(Time::ZERO, LinkInput::Sibling { link: LINK, first: false, shard: 1 });
     let before = Usage::of(std::process::id())?.rss;
     let mut rng = seed::stream(1, 2, "idle circuits");
     for number in 0..circuits {
@@ -110,6 +110,7 @@ fn config(identity: Identity, onion_key: CurveKeys) -> Config {
         allow_private: false,
         max_cells: 1_000_000,
         max_queue: 50_000,
+        services: ServiceParams::default(),
         max_half_open: 64,
         max_streams: 10_000,
     }

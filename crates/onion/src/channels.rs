@@ -77,6 +77,8 @@ impl Link {
 /// All links.
 pub(crate) struct Channels {
     links: BTreeMap<LinkId, Link>,
+    /// Links to other shards, by the shard.
+    siblings: BTreeMap<usize, LinkId>,
     /// Open links by the RSA identity of the relay that they lead to, oldest first.
     reached: BTreeMap<[u8; 20], Vec<LinkId>>,
     pool: Pool,
@@ -93,6 +95,7 @@ impl Channels {
         Channels {
             links,
             reached,
+            siblings: BTreeMap::new(),
             pool: Pool::default(),
             policy,
             ready: VecDeque::new(),
@@ -116,6 +119,17 @@ impl Channels {
         };
         self.links.insert(id, link);
         self.wake(id);
+    }
+
+    /// A link to another shard of ours.
+    pub(crate) fn join(&mut self, id: LinkId, channel: Channel, shard: usize) {
+        self.open(id, channel, None);
+        self.siblings.insert(shard, id);
+    }
+
+    /// The link to another shard of ours.
+    pub(crate) fn sibling(&self, shard: usize) -> Option<LinkId> {
+        self.siblings.get(&shard).copied()
     }
 
     /// Removes a link: whose circuits were on it.
@@ -235,12 +249,13 @@ impl Channels {
         self.say(lane, Command::DESTROY, &[reason.0]);
     }
 
-    /// Sends a cell before all that waits: DESTROY.
+    /// Sends a cell before all that waits: DESTROY. Other shards always read.
     pub(crate) fn say(&mut self, lane: Lane, command: Command, body: &[u8]) {
         if let Some(link) = self.links.get_mut(&lane.link) {
             link.channel.say(lane.id, command, body);
             let most = (MOST_SAID + link.busiest) * CELL;
-            if link.channel.outbox.len() > most && !self.deaf.contains(&lane.link) {
+            let is_deaf = link.channel.outbox.len() > most && !link.channel.is_sibling();
+            if is_deaf && !self.deaf.contains(&lane.link) {
                 self.deaf.push(lane.link);
             }
             self.wake(lane.link);

@@ -6,6 +6,7 @@
 use std::fmt;
 
 use crate::crypto::KeyMaterial;
+use crate::wire::rend::NONCE;
 
 pub mod extension;
 pub mod fast;
@@ -29,6 +30,8 @@ pub struct Accepted {
     pub reply: Vec<u8>,
     /// The circuit's keys.
     pub keys: KeyMaterial,
+    /// What binds messages to the circuit (tor-spec's KH).
+    pub nonce: [u8; NONCE],
 }
 
 /// A handshake that failed: malformed, for another relay, or not authentic.

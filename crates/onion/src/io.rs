@@ -49,6 +49,8 @@ pub enum LinkInput<'a> {
         link: LinkId,
         /// True at one end of it, false at the other.
         first: bool,
+        /// The other shard's number.
+        shard: usize,
     },
     /// What [`LinkOutput::Dial`] asked for is another shard's to do, or is done there.
     Elsewhere {

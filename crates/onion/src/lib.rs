@@ -14,7 +14,8 @@
 //!   its streams (`streams`, each a `stream`).
 //! * **A role.** [`relay`] (guard, middle, exit) and [`client`] are the two cores, each a [`Node`]:
 //!   what both do alike, and what the role adds. `io` is what the outside tells a core and hears
-//!   from it, `table` numbers circuits and streams; [`claims`] lets several relay cores of one
+//!   from it, `table` numbers circuits and streams; [`points`] says where onion services meet their
+//!   clients; [`claims`] lets several relay cores of one
 //!   process share links. [`newcomers`] says whose connections are taken at all,
 //!   [`clocks`] whose clock is wrong.
 //! * **A client's decisions.** [`circmgr`] says which circuits to build and which stream goes by
@@ -52,6 +53,7 @@ mod leg;
 pub mod newcomers;
 mod node;
 pub mod padding;
+pub mod points;
 mod queue;
 pub mod relay;
 mod set;

@@ -241,8 +241,8 @@ impl<R: NodeRole> Core for Node<R> {
             LinkInput::Bytes { link, bytes } => self.receive(now, link, bytes),
             LinkInput::Exported { link, secret } => self.exported(now, link, secret),
             LinkInput::Closed { link } => self.closed(now, link),
-            LinkInput::Sibling { link, first } => {
-                self.channels.open(link, Channel::sibling(first), None);
+            LinkInput::Sibling { link, first, shard } => {
+                self.channels.join(link, Channel::sibling(first), shard);
             }
             LinkInput::Elsewhere { target, link } => self.found(now, &target, link),
             LinkInput::Unreachable { target } => self.unreachable(&target, Why::Unreached),

@@ -20,6 +20,7 @@ use crate::event::{Event, LinkFault};
 use crate::io::{LinkOutput, StreamOutput};
 use crate::leg::Leg;
 use crate::node::{Node, NodeRole, Why};
+use crate::points::{PointTable, Points};
 use crate::stream::StreamKey;
 use crate::wire::cell::Cell;
 use crate::wire::crypto::CurveKeys;
@@ -28,14 +29,16 @@ use crate::wire::message::{Answer, Begin, DestroyReason, EndReason};
 use circuit::Circuit;
 
 pub(crate) use extend::is_public;
+pub use services::ServiceParams;
 
 mod circuit;
 mod exit;
 mod extend;
+mod services;
 
 /// What a relay of ours speaks, and a descriptor says (tor-spec, "Subprotocol versioning").
-pub const PROTOCOLS: &str =
-    "Cons=2 Desc=2 DirCache=2 FlowCtrl=1-2 HSDir=2 Link=3-5 LinkAuth=3 Microdesc=2 Relay=2-6";
+pub const PROTOCOLS: &str = "Cons=2 Desc=2 DirCache=2 FlowCtrl=1-2 HSDir=2 HSIntro=4-5 HSRend=2 Link=3-5 LinkAuth=3 \
+     Microdesc=2 Relay=2-6";
 
 /// How a relay behaves.
 #[derive(Clone)]
@@ -46,6 +49,8 @@ pub struct Config {
     pub onion_keys: Vec<CurveKeys>,
     /// The consensus' parameters.
     pub params: Arc<Params>,
+    /// What the consensus says of onion services.
+    pub services: ServiceParams,
     /// The order among the circuits of a link.
     pub policy: circuitmux::Kind,
     /// Whether streams are let out.
@@ -218,6 +223,10 @@ pub struct RelayRole {
     responders: Vec<Role>,
     initiator: Role,
     stats: Stats,
+    /// Which of the relay's shards this is.
+    shard: usize,
+    /// Introduction and rendezvous points of all shards.
+    points: Box<dyn PointTable>,
 }
 
 impl Relay {
@@ -230,7 +239,14 @@ impl Relay {
         rng: Box<dyn CryptoRng + Send>,
     ) -> Relay {
         let (policy, max_cells, responders) = (config.policy, config.max_cells, vec![responder]);
-        let role = RelayRole { config, responders, initiator, stats: Stats::default() };
+        let role = RelayRole {
+            config,
+            responders,
+            initiator,
+            stats: Stats::default(),
+            shard: 0,
+            points: Box::<Points>::default(),
+        };
         Node::with_role(role, policy, max_cells, rng)
     }
 
@@ -254,6 +270,17 @@ impl Relay {
     /// The consensus' parameters, for circuits made from now on.
     pub fn set_params(&mut self, params: Arc<Params>) {
         self.role.config.params = params;
+    }
+
+    /// What the consensus says of onion services, for points from now on.
+    pub fn set_services(&mut self, services: ServiceParams) {
+        self.role.config.services = services;
+    }
+
+    /// Before anything happens, at a relay of several shards: the number of this one, and the table
+    /// that all share.
+    pub fn share_points(&mut self, shard: usize, points: Box<dyn PointTable>) {
+        (self.role.shard, self.role.points) = (shard, points);
     }
 
     /// Other settings, for what comes from now on. If more cells wait than may, the longest waiting

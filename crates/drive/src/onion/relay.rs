@@ -11,7 +11,7 @@ use anabranch_multipath::Time;
 use anabranch_onion::channel::{Credentials, Role};
 use anabranch_onion::directory::descriptor::Description;
 use anabranch_onion::directory::network::Network;
-use anabranch_onion::relay::{Behaviour, Config, Relay, Stats};
+use anabranch_onion::relay::{Behaviour, Config, Relay, ServiceParams, Stats};
 use anabranch_onion::wire::keys::{LinkKey, RelayKeys};
 use anabranch_onion::{Event, circuitmux};
 use sd_notify::NotifyState;
@@ -395,9 +395,11 @@ impl<'r> MainShard<'r> {
                     self.entrance.set_network(&network);
                     let params = super::params(&network);
                     let padding = network.params().padding;
-                    self.workers.tell(|| Order::Params(Arc::clone(&params), padding));
+                    let services = ServiceParams::new(&network.consensus().params);
+                    self.workers.tell(|| Order::Params(Arc::clone(&params), padding, services));
                     self.shard.station.core.set_params(params);
                     self.shard.station.core.set_padding(padding);
+                    self.shard.station.core.set_services(services);
                     self.network = Some(network);
                 }
                 News::Cache(cache) => {
@@ -451,6 +453,7 @@ fn config(settings: &Settings, credentials: &Credentials) -> Config {
         identity: credentials.identity,
         onion_keys: settings.keys.onion_keys(),
         params: Arc::default(),
+        services: ServiceParams::default(),
         policy: settings.circuitmux,
         exit,
         directory: settings.directory,

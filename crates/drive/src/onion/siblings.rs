@@ -6,10 +6,11 @@ use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering, fence};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use anabranch_onion::LinkId;
 use anabranch_onion::claims::Claims;
+use anabranch_onion::points::{Point, PointPlace, PointTable, Points};
 use anabranch_onion::wire::cell::CELL;
 use rtrb::{Consumer, Producer, RingBuffer};
 use rustix::event::{EventfdFlags, eventfd};
@@ -62,8 +63,42 @@ pub(super) struct Siblings {
     bell: Arc<Bell>,
     others: BTreeMap<LinkId, Other>,
     claims: Arc<Mutex<Claims>>,
+    points: Arc<Mutex<Points>>,
     /// Links with sockets that count in the claims, and to whom they lead.
     counted: BTreeMap<LinkId, [u8; 20]>,
+}
+
+/// A link to another shard.
+pub(super) struct SiblingLink {
+    pub(super) link: LinkId,
+    /// Whether ours is the first end of it.
+    pub(super) first: bool,
+    /// The other shard's number.
+    pub(super) shard: usize,
+}
+
+/// The points of all shards. They are locked for as long as it takes to look one up.
+struct SharedPoints(Arc<Mutex<Points>>);
+
+impl SharedPoints {
+    fn table(&self) -> MutexGuard<'_, Points> {
+        // A table of numbers is sound, whatever happened to who held it.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl PointTable for SharedPoints {
+    fn enter(&mut self, point: Point, place: PointPlace) -> Option<PointPlace> {
+        self.table().enter(point, place)
+    }
+
+    fn find(&self, point: &Point) -> Option<PointPlace> {
+        self.table().find(point)
+    }
+
+    fn leave(&mut self, point: &Point, place: PointPlace) {
+        self.table().leave(point, place);
+    }
 }
 
 /// Another shard.
@@ -90,13 +125,14 @@ struct Way<End> {
 /// The kernel's: no files are left.
 pub(super) fn shards(count: usize) -> io::Result<Vec<Siblings>> {
     let bells = (0..count).map(|_| Bell::new().map(Arc::new)).collect::<io::Result<Vec<_>>>()?;
-    let claims = Arc::default();
+    let (claims, points) = (Arc::default(), Arc::default());
     let mut shards: Vec<Siblings> = (0..count)
         .map(|shard| Siblings {
             shard,
             bell: Arc::clone(&bells[shard]),
             others: BTreeMap::new(),
             claims: Arc::clone(&claims),
+            points: Arc::clone(&points),
             counted: BTreeMap::new(),
         })
         .collect();
@@ -140,10 +176,25 @@ impl Siblings {
         &self.bell
     }
 
-    /// The links to the others, and whether ours is the first end of each.
-    pub(super) fn links(&self) -> Vec<(LinkId, bool)> {
+    /// Which of the shards this is.
+    pub(super) fn shard(&self) -> usize {
+        self.shard
+    }
+
+    /// The introduction and rendezvous points of all shards.
+    pub(super) fn points(&self) -> Box<dyn PointTable> {
+        Box::new(SharedPoints(Arc::clone(&self.points)))
+    }
+
+    /// The links to the others.
+    pub(super) fn links(&self) -> Vec<SiblingLink> {
         let own = FIRST + self.shard as u64;
-        self.others.keys().map(|link| (*link, own < link.0)).collect()
+        let link = |link: &LinkId| SiblingLink {
+            link: *link,
+            first: own < link.0,
+            shard: (link.0 - FIRST) as usize,
+        };
+        self.others.keys().map(link).collect()
     }
 
     /// The core has something to send to a sibling.
@@ -208,7 +259,7 @@ impl Siblings {
         }
     }
 
-    fn claims(&self) -> std::sync::MutexGuard<'_, Claims> {
+    fn claims(&self) -> MutexGuard<'_, Claims> {
         // A table of numbers is sound, whatever happened to who held it.
         self.claims.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -281,8 +332,8 @@ mod tests {
     fn each_shard_has_a_link_to_each_other_and_the_ends_differ() {
         let shards = shards(3).unwrap();
         let ends: Vec<_> = shards.iter().map(Siblings::links).collect();
-        assert!(ends.iter().flatten().all(|(link, _)| is_sibling(*link)));
-        let first = |shard: usize| ends[shard].iter().filter(|(_, first)| *first).count();
+        assert!(ends.iter().flatten().all(|end| is_sibling(end.link)));
+        let first = |shard: usize| ends[shard].iter().filter(|end| end.first).count();
         assert_eq!([first(0), first(1), first(2)], [2, 1, 0]);
         assert!(shards_alone().links().is_empty());
     }
@@ -295,7 +346,7 @@ mod tests {
     fn send(mut shard: Siblings, bytes: u64) {
         let mut poller = Poller::new(4).unwrap();
         poller.add(&*shard.bell, 0).unwrap();
-        let link = shard.links()[0].0;
+        let link = shard.links()[0].link;
         let mut next = 0u64;
         let mut fetch = |_: LinkId, out: &mut Vec<u8>, limit: usize| {
             while out.len() < limit && next < bytes {

@@ -16,7 +16,7 @@ use anabranch_onion::{Core, LinkId, LinkInput, LinkOutput, StreamKey};
 use super::dirclient::unix;
 use super::links::{LINKS, Links};
 use super::outside::{Inside, Outside, Stir, Told};
-use super::siblings::{Siblings, is_sibling};
+use super::siblings::{SiblingLink, Siblings, is_sibling};
 use crate::clock::Clock;
 use crate::files::Spare;
 use crate::poller::{Poller, Ready};
@@ -114,8 +114,9 @@ impl<C: Core> Station<C> {
     /// The kernel's.
     pub(super) fn join(&mut self, siblings: Siblings) -> io::Result<()> {
         self.watch(&**siblings.bell(), BELL)?;
-        for (link, first) in siblings.links() {
-            self.core.handle_link(self.clock.now(), LinkInput::Sibling { link, first });
+        for SiblingLink { link, first, shard } in siblings.links() {
+            let input = LinkInput::Sibling { link, first, shard };
+            self.core.handle_link(self.clock.now(), input);
         }
         self.siblings = Some(siblings);
         Ok(())

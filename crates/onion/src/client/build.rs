@@ -55,7 +55,7 @@ impl Pending {
             Pending::Fast(client) => Ok((client.finish(reply)?.into(), Agreed::default())),
             Pending::Ntor(client) => Ok((client.finish(reply)?.into(), Agreed::default())),
             Pending::NtorV3 { client, wish } => {
-                let (keys, said) = client.finish(reply)?;
+                let (mut keys, said) = client.finish(reply)?;
                 let agreed = extension::read_answer(&said, wish, params.sendme_inc)?;
                 Ok((keys.of(agreed), agreed))
             }

@@ -44,7 +44,7 @@ pub fn accept(rng: &mut dyn CryptoRng, create: &[u8]) -> Result<Accepted, Refuse
     let theirs = create.first_chunk::<HALF>().ok_or(Refused::Malformed)?;
     let ours: [u8; HALF] = random(rng);
     let (proof, keys) = derive(theirs, &ours);
-    Ok(Accepted { reply: [ours, proof].concat(), keys })
+    Ok(Accepted { reply: [ours, proof].concat(), keys, nonce: proof })
 }
 
 /// KDF-TOR: SHA-1 over both halves and a counter.

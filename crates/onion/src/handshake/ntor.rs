@@ -8,6 +8,7 @@ use subtle::ConstantTimeEq;
 use super::{Accepted, Refused, take};
 use crate::crypto::{KEY_BYTES, KeyMaterial};
 use crate::wire::crypto::{CurveKeys, Sha256, new_curve_keys};
+use crate::wire::rend::NONCE;
 
 const PROTOID: &[u8] = b"ntor-curve25519-sha256-1";
 const T_MAC: &[u8] = b"ntor-curve25519-sha256-1:mac";
@@ -49,7 +50,7 @@ impl Client {
         let ephemeral = self.ours.agree(&theirs).ok_or(Refused::NotAuthentic)?;
         let lasting = self.ours.agree(&self.onion_key).ok_or(Refused::NotAuthentic)?;
         let keys = [&self.onion_key, self.ours.public(), &theirs];
-        let (expected, material) = derive(&ephemeral, &lasting, &self.relay, keys);
+        let (expected, (material, _)) = derive(&ephemeral, &lasting, &self.relay, keys);
         if bool::from(expected.ct_eq(&proof)) { Ok(material) } else { Err(Refused::NotAuthentic) }
     }
 }
@@ -82,17 +83,20 @@ fn accept_with(
     let ephemeral = ours.agree(&theirs).ok_or(Refused::NotAuthentic)?;
     let lasting = onion.agree(&theirs).ok_or(Refused::NotAuthentic)?;
     let publics = [onion.public(), &theirs, ours.public()];
-    let (proof, keys) = derive(&ephemeral, &lasting, relay, publics);
-    Ok(Accepted { reply: [*ours.public(), proof].concat(), keys })
+    let (proof, (keys, nonce)) = derive(&ephemeral, &lasting, relay, publics);
+    Ok(Accepted { reply: [*ours.public(), proof].concat(), keys, nonce })
 }
 
-/// The relay's proof and the circuit's keys; `keys` are onion key, client's key, relay's key.
+/// The circuit's keys, and what binds messages to it.
+type Derived = (KeyMaterial, [u8; NONCE]);
+
+/// The relay's proof, and what was derived; `keys` are onion key, client's key, relay's key.
 fn derive(
     ephemeral: &[u8; 32],
     lasting: &[u8; 32],
     relay: &[u8; 20],
     keys: [&[u8; 32]; 3],
-) -> ([u8; 32], KeyMaterial) {
+) -> ([u8; 32], Derived) {
     let [onion, client, server] = keys;
     let input = [&ephemeral[..], lasting, relay, onion, client, server, PROTOID].concat();
     let seed = hash(&[&input], T_KEY);
@@ -102,14 +106,15 @@ fn derive(
 }
 
 /// HKDF's second half (RFC 5869) with ntor's label.
-fn expand(seed: &[u8; 32]) -> KeyMaterial {
+fn expand(seed: &[u8; 32]) -> Derived {
     let mut stream = [0; 96];
     let mut last: [u8; 32] = hash(&[M_EXPAND, &[1]], seed);
     for (counter, block) in (2u8..).zip(stream.chunks_mut(32)) {
         block.copy_from_slice(&last);
         last = hash(&[&last, M_EXPAND, &[counter]], seed);
     }
-    KeyMaterial::from(stream.first_chunk::<KEY_BYTES>().expect("96 are enough"))
+    let (keys, rest) = stream.split_first_chunk::<KEY_BYTES>().expect("96 are enough");
+    (KeyMaterial::from(keys), *rest.first_chunk().expect("so they are"))
 }
 
 /// HMAC-SHA256 over the parts.

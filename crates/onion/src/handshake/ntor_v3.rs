@@ -12,6 +12,7 @@ use crate::crypto::{KEY_BYTES, KeyMaterial, Keys, cgo};
 use crate::wire::crypto::{
     Aes256Ctr, CurveKeys, Sha3_256, Shake256, Shake256Reader, new_curve_keys,
 };
+use crate::wire::rend::NONCE;
 
 /// What a handshake for extending a circuit is bound to.
 pub const CIRCUIT: &[u8] = b"circuit extend";
@@ -280,7 +281,7 @@ impl KeyStream {
 
     /// The circuit's keys, for the relay crypto that was agreed on.
     #[must_use]
-    pub fn of(mut self, agreed: Agreed) -> Keys {
+    pub fn of(&mut self, agreed: Agreed) -> Keys {
         if agreed.cgo {
             let mut seed = Box::new([0; cgo::KEY_BYTES]);
             self.reader.read(&mut *seed);
@@ -289,6 +290,14 @@ impl KeyStream {
         let mut bytes = [0; KEY_BYTES];
         self.reader.read(&mut bytes);
         Keys::Tor1(KeyMaterial::from(&bytes))
+    }
+
+    /// Once the keys were taken: what binds messages to the circuit.
+    #[must_use]
+    pub fn nonce(&mut self) -> [u8; NONCE] {
+        let mut nonce = [0; NONCE];
+        self.reader.read(&mut nonce);
+        nonce
     }
 }
 
@@ -357,7 +366,7 @@ mod tests {
         let keys = [onion];
         let request = read(&relay, &keys, b"xyzzy", &create).unwrap();
         assert_eq!(request.message, b"hello world");
-        let (reply, stream) = request.reply(&server, b"Hola Mundo").unwrap();
+        let (reply, mut stream) = request.reply(&server, b"Hola Mundo").unwrap();
         assert_eq!(
             reply,
             hex(
@@ -370,7 +379,7 @@ mod tests {
         let expected = KeyMaterial::from(expected.first_chunk::<KEY_BYTES>().unwrap());
         let expected = Keys::Tor1(expected);
         assert!(stream.of(Agreed::default()) == expected);
-        let (keys, message) = client.finish(&reply).unwrap();
+        let (mut keys, message) = client.finish(&reply).unwrap();
         assert!(keys.of(Agreed::default()) == expected);
         assert_eq!(message, b"Hola Mundo");
     }

@@ -3,12 +3,13 @@
 use anabranch_multipath::Time;
 
 use super::Relay;
+use super::services::Meeting;
 use crate::channels::{Lane, LinkId, Owner};
 use crate::crypto::{Keys, RelayLayer};
 use crate::ending::{Ending, Seal};
 use crate::event::{CircuitFault, LinkFault};
 use crate::handshake::extension::{self, Agreed};
-use crate::handshake::{Kind, Refused, fast, ntor, ntor_v3};
+use crate::handshake::{Accepted, Kind, Refused, fast, ntor, ntor_v3};
 use crate::leg::Leg;
 use crate::padding::Usage;
 use crate::set::{Set, SetId};
@@ -16,6 +17,7 @@ use crate::stream::Side;
 use crate::wire::cell::{BODY, Body, Cell, Command};
 use crate::wire::extend::{self, Extend};
 use crate::wire::message::{self, DestroyReason, RelayCommand};
+use crate::wire::rend::NONCE;
 
 /// RELAY_EARLY cells that a circuit may have (tor-spec, "Relay cells").
 const MAX_EARLY: u8 = 8;
@@ -25,6 +27,8 @@ pub struct Circuit {
     /// Towards the client.
     pub(super) lane: Lane,
     pub(super) next: Next,
+    /// Its client asked for an introduction: once is all it may.
+    pub(super) introduced: bool,
     /// What is ours of it; `None` for a circuit of another shard that goes on by a link of this
     /// one.
     own: Option<Own>,
@@ -38,6 +42,8 @@ struct Own {
     leg: Leg,
     set: SetId,
     early: u8,
+    /// What the handshake left both ends with to bind messages to the circuit.
+    nonce: [u8; NONCE],
 }
 
 impl Ending for Circuit {
@@ -73,20 +79,54 @@ pub(super) enum Next {
     Creating(Lane),
     /// The circuit goes on.
     Open(Lane),
+    /// Services and clients meet here.
+    Point(Box<Meeting>),
+    /// Another shard was asked to introduce the client.
+    Introducing(Lane),
+    /// The circuit of ours that it met at a rendezvous point.
+    Joined(u32),
+    /// The lane to the shard whose circuit it met.
+    Across(Lane),
+}
+
+impl Circuit {
+    fn new(lane: Lane, own: Option<Own>) -> Circuit {
+        Circuit { lane, next: Next::Nothing, introduced: false, own, carried: false }
+    }
+
+    /// What binds messages to the circuit, if it is ours.
+    pub(super) fn nonce(&self) -> Option<[u8; NONCE]> {
+        self.own.as_ref().map(|own| own.nonce)
+    }
 }
 
 impl Next {
+    /// Whether services and clients meet there, or have met.
+    pub(super) fn is_of_services(&self) -> bool {
+        matches!(self, Next::Point(_) | Next::Introducing(_) | Next::Joined(_) | Next::Across(_))
+    }
+
     pub(super) fn lane(&self) -> Option<Lane> {
         match self {
-            Next::Creating(lane) | Next::Open(lane) => Some(*lane),
-            Next::Nothing | Next::Gone | Next::Dialling(_) => None,
+            Next::Creating(lane)
+            | Next::Open(lane)
+            | Next::Introducing(lane)
+            | Next::Across(lane) => Some(*lane),
+            Next::Nothing | Next::Gone | Next::Dialling(_) | Next::Point(_) | Next::Joined(_) => {
+                None
+            }
         }
     }
 }
 
-/// What a new circuit's handshake ended in: the answer's command, its body, the keys, and what was
-/// agreed.
-type Made = (Command, Vec<u8>, Keys, Agreed);
+/// What a new circuit's handshake ended in.
+struct Handshake {
+    /// The answer's command and body.
+    answer: (Command, Vec<u8>),
+    keys: Keys,
+    agreed: Agreed,
+    nonce: [u8; NONCE],
+}
 
 impl Relay {
     /// Takes a cell that the channel left to circuits.
@@ -101,7 +141,7 @@ impl Relay {
     ) -> Result<(), LinkFault> {
         let lane = Lane { link, id: cell.circuit };
         let known = match cell.command {
-            Command::ONWARD => self.is_sibling(link),
+            Command::ONWARD | Command::INTRODUCE | Command::MEET => self.is_sibling(link),
             Command(number) => matches!(number, 1..=6 | 9..=11),
         };
         if !known {
@@ -118,6 +158,8 @@ impl Relay {
             }
             Command::CREATED2 => self.created(now, lane, body),
             Command::ONWARD => self.bridge(now, lane, body),
+            Command::INTRODUCE => self.introduce_for_sibling(now, lane, body),
+            Command::MEET => self.meet_for_sibling(now, lane, body),
             Command::DESTROY => self.destroyed(now, lane, DestroyReason(body[0])),
             _ => self.refuse(lane, CircuitFault::Message),
         }
@@ -130,7 +172,7 @@ impl Relay {
             return self.refuse(lane, CircuitFault::CircuitId);
         }
         match self.agree(command, body) {
-            Ok((answer, reply, keys, agreed)) => {
+            Ok(Handshake { answer: (answer, reply), keys, agreed, nonce }) => {
                 self.role.stats.circuits_made += 1;
                 self.role.stats.circuits_cgo += u64::from(agreed.cgo);
                 let params = &self.role.config.params;
@@ -140,9 +182,9 @@ impl Relay {
                     leg: Leg::new(agreed, params),
                     set: SetId(self.sets.insert(set)),
                     early: 0,
+                    nonce,
                 };
-                let next = Next::Nothing;
-                self.circuits.insert(Circuit { lane, next, own: Some(own), carried: false });
+                self.circuits.insert(Circuit::new(lane, Some(own)));
                 let mut body = [0; BODY];
                 body[..reply.len()].copy_from_slice(&reply);
                 self.channels.push(now, lane, answer, &body);
@@ -166,25 +208,26 @@ impl Relay {
         if !self.channels.accept(lane, Owner { circuit, outward: false }) {
             return self.refuse(lane, CircuitFault::CircuitId);
         }
-        self.circuits.insert(Circuit { lane, next: Next::Nothing, own: None, carried: false });
+        self.circuits.insert(Circuit::new(lane, None));
         self.head_for(now, circuit, wish);
     }
 
-    fn agree(&mut self, command: Command, body: &Body) -> Result<Made, Refused> {
+    fn agree(&mut self, command: Command, body: &Body) -> Result<Handshake, Refused> {
         let (keys, rng) = (&self.role.config.onion_keys, &mut *self.rng);
         if command == Command::CREATE_FAST {
-            let accepted = fast::accept(rng, body)?;
-            let keys = accepted.keys.into();
-            return Ok((Command::CREATED_FAST, accepted.reply, keys, Agreed::default()));
+            let Accepted { reply, keys, nonce } = fast::accept(rng, body)?;
+            let (answer, agreed) = ((Command::CREATED_FAST, reply), Agreed::default());
+            return Ok(Handshake { answer, keys: keys.into(), agreed, nonce });
         }
         if command != Command::CREATE2 {
             return Err(Refused::Unsupported);
         }
         let (kind, handshake) = extend::read_create2(body).ok_or(Refused::Malformed)?;
-        let (reply, keys, agreed) = match kind {
+        let (reply, keys, agreed, nonce) = match kind {
             Kind::NTOR => {
-                let accepted = ntor::accept(rng, &self.role.config.identity.rsa, keys, handshake)?;
-                (accepted.reply, accepted.keys.into(), Agreed::default())
+                let rsa = &self.role.config.identity.rsa;
+                let Accepted { reply, keys, nonce } = ntor::accept(rng, rsa, keys, handshake)?;
+                (reply, keys.into(), Agreed::default(), nonce)
             }
             Kind::NTOR_V3 => {
                 let identity = &self.role.config.identity.ed25519;
@@ -192,12 +235,14 @@ impl Relay {
                 let params = &self.role.config.params;
                 let offered = params.enabled.then_some(params.sendme_inc);
                 let (answer, agreed) = extension::answer(&request.message, offered)?;
-                let (reply, keys) = request.answer(rng, &answer)?;
-                (reply, keys.of(agreed), agreed)
+                let (reply, mut stream) = request.answer(rng, &answer)?;
+                let keys = stream.of(agreed);
+                (reply, keys, agreed, stream.nonce())
             }
             _ => return Err(Refused::Unsupported),
         };
-        Ok((Command::CREATED2, extend::put_created2(&reply), keys, agreed))
+        let answer = (Command::CREATED2, extend::put_created2(&reply));
+        Ok(Handshake { answer, keys, agreed, nonce })
     }
 
     fn relay(&mut self, now: Time, lane: Lane, command: Command, body: &mut Body) {
@@ -230,9 +275,17 @@ impl Relay {
     }
 
     /// A cell that is not for us goes on.
-    fn pass_on(&mut self, now: Time, index: u32, command: Command, body: &Body) {
+    fn pass_on(&mut self, now: Time, index: u32, command: Command, body: &mut Body) {
         let Some(circuit) = self.circuits.get_mut(index) else { return };
         match circuit.next {
+            // Cells of either client go towards the other, where none is RELAY_EARLY.
+            Next::Joined(other) => self.inbound(now, other, Command::RELAY, body),
+            Next::Across(next) => {
+                if self.channels.push(now, next, Command::RELAY, body) > self.role.config.max_queue
+                {
+                    self.break_off(index, CircuitFault::Flood);
+                }
+            }
             Next::Open(next) => {
                 if command == Command::RELAY && !std::mem::replace(&mut circuit.carried, true) {
                     self.mark_circuit(index, Usage::StreamTable);
@@ -248,7 +301,8 @@ impl Relay {
 
     fn inbound(&mut self, now: Time, index: u32, command: Command, body: &mut Body) {
         let Some(circuit) = self.circuits.get_mut(index) else { return };
-        if command == Command::RELAY_EARLY || !matches!(circuit.next, Next::Open(_)) {
+        let goes_on = matches!(circuit.next, Next::Open(_) | Next::Joined(_) | Next::Across(_));
+        if command == Command::RELAY_EARLY || !goes_on {
             return self.break_off(index, CircuitFault::RelayEarly);
         }
         if let Some(own) = &mut circuit.own {
@@ -289,6 +343,9 @@ impl Relay {
 
     /// What was beyond us is gone: the client may extend the circuit elsewhere.
     fn truncated(&mut self, now: Time, index: u32, reason: DestroyReason) {
+        if self.left_by_sibling(now, index, reason) {
+            return;
+        }
         let Some(circuit) = self.circuits.get_mut(index) else { return };
         circuit.next = Next::Gone;
         match circuit.own {
@@ -312,6 +369,7 @@ impl Relay {
             self.channels.destroy(next, reason);
         }
         self.dialling.forget(index);
+        self.unjoin(index, &circuit.next, reason);
         if let Some(set) = circuit.set() {
             self.dissolve(set);
         }

@@ -43,8 +43,9 @@ impl Relay {
                     self.break_off(index, fault);
                 }
             }
+            (RelayCommand(32..=40), _) => self.take_service_message(now, index, message),
             (RelayCommand(1..=15 | 43 | 44), _) => self.break_off(index, CircuitFault::Message),
-            // Commands of later designs, and of onion services, are passed over.
+            // Commands of later designs are passed over.
             _ => {}
         }
     }

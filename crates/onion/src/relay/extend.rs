@@ -119,6 +119,9 @@ impl Relay {
     /// The client wants what is beyond us gone.
     pub(super) fn truncate(&mut self, now: Time, index: u32) {
         let Some(circuit) = self.circuits.get_mut(index) else { return };
+        if circuit.next.is_of_services() {
+            return self.break_off(index, CircuitFault::Message);
+        }
         let next = std::mem::replace(&mut circuit.next, Next::Nothing);
         self.dialling.forget(index);
         if let Some(lane) = next.lane() {

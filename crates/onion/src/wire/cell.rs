@@ -38,6 +38,12 @@ impl Command {
     /// Between two shards of one relay, and on no wire: go on by a link of yours, as this EXTEND2
     /// says.
     pub const ONWARD: Command = Command(64);
+    /// Between two shards of one relay: pass this INTRODUCE1 on to a service of yours. DESTROY
+    /// answers.
+    pub const INTRODUCE: Command = Command(65);
+    /// Between two shards of one relay: join this circuit, which brought a RENDEZVOUS1, to a client
+    /// of yours.
+    pub const MEET: Command = Command(66);
     pub const VPADDING: Command = Command(128);
     pub const CERTS: Command = Command(129);
     pub const AUTH_CHALLENGE: Command = Command(130);

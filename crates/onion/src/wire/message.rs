@@ -43,6 +43,12 @@ impl Format {
         BODY - self.header(RelayCommand::DATA)
     }
 
+    /// The most bytes that a message of this command carries.
+    #[must_use]
+    pub const fn most(self, command: RelayCommand) -> usize {
+        BODY - self.header(command)
+    }
+
     const fn header(self, command: RelayCommand) -> usize {
         match self {
             Format::V0 => HEADER_V0,
@@ -56,7 +62,7 @@ impl Format {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RelayCommand(pub u8);
 
-/// The commands of tor-spec, "Relay cells", and of proposal 324.
+/// The commands of tor-spec, "Relay cells", of rend-spec-v3 and of proposal 324.
 #[allow(missing_docs)]
 impl RelayCommand {
     pub const BEGIN: RelayCommand = RelayCommand(1);
@@ -74,6 +80,15 @@ impl RelayCommand {
     pub const BEGIN_DIR: RelayCommand = RelayCommand(13);
     pub const EXTEND2: RelayCommand = RelayCommand(14);
     pub const EXTENDED2: RelayCommand = RelayCommand(15);
+    pub const ESTABLISH_INTRO: RelayCommand = RelayCommand(32);
+    pub const ESTABLISH_RENDEZVOUS: RelayCommand = RelayCommand(33);
+    pub const INTRODUCE1: RelayCommand = RelayCommand(34);
+    pub const INTRODUCE2: RelayCommand = RelayCommand(35);
+    pub const RENDEZVOUS1: RelayCommand = RelayCommand(36);
+    pub const RENDEZVOUS2: RelayCommand = RelayCommand(37);
+    pub const INTRO_ESTABLISHED: RelayCommand = RelayCommand(38);
+    pub const RENDEZVOUS_ESTABLISHED: RelayCommand = RelayCommand(39);
+    pub const INTRODUCE_ACK: RelayCommand = RelayCommand(40);
     pub const XOFF: RelayCommand = RelayCommand(43);
     pub const XON: RelayCommand = RelayCommand(44);
 }

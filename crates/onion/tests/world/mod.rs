@@ -12,7 +12,7 @@ mod server;
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anabranch_multipath::{Time, seed};
@@ -23,7 +23,8 @@ use anabranch_onion::client::{self, CircuitKey, Client, Hop, HopKey};
 use anabranch_onion::congestion::Params;
 use anabranch_onion::handshake::extension::Wish;
 use anabranch_onion::padding::{Amount, PaddingParams};
-use anabranch_onion::relay::{self, Relay};
+use anabranch_onion::points::{Point, PointPlace, PointTable, Points};
+use anabranch_onion::relay::{self, Relay, ServiceParams};
 use anabranch_onion::wire::cell::CELL;
 use anabranch_onion::wire::crypto::{CurveKeys, Sha256};
 use anabranch_onion::wire::extend::Target;
@@ -65,6 +66,7 @@ pub struct Setting {
     pub max_cells: usize,
     pub params: Params,
     pub padding: PaddingParams,
+    pub services: ServiceParams,
     /// What the client's user wants of padding.
     pub amount: Amount,
 }
@@ -82,8 +84,27 @@ impl Default for Setting {
             max_cells: 100_000,
             params: Params::default(),
             padding: PaddingParams::default(),
+            services: ServiceParams::default(),
             amount: Amount::Full,
         }
+    }
+}
+
+/// The points of a relay's shards.
+#[derive(Clone, Default)]
+struct SharedPoints(Arc<Mutex<Points>>);
+
+impl PointTable for SharedPoints {
+    fn enter(&mut self, point: Point, place: PointPlace) -> Option<PointPlace> {
+        self.0.lock().unwrap().enter(point, place)
+    }
+
+    fn find(&self, point: &Point) -> Option<PointPlace> {
+        self.0.lock().unwrap().find(point)
+    }
+
+    fn leave(&mut self, point: &Point, place: PointPlace) {
+        self.0.lock().unwrap().leave(point, place);
     }
 }
 
@@ -120,7 +141,14 @@ fn address(relay: usize) -> IpAddr {
 impl World {
     pub fn new(setting: Setting) -> World {
         let shards = setting.relays * setting.shards;
-        let relays = (0..shards).map(|n| new_relay(&setting, n)).collect();
+        let mut relays: Vec<RelayNode> = (0..shards).map(|n| new_relay(&setting, n)).collect();
+        for one in relays.chunks_mut(setting.shards) {
+            let points = SharedPoints::default();
+            let share = |(shard, node): (usize, &mut RelayNode)| {
+                node.core.share_points(shard, Box::new(points.clone()));
+            };
+            one.iter_mut().enumerate().for_each(share);
+        }
         let config = client::Config {
             params: Arc::new(setting.params.clone()),
             policy: setting.policy,
@@ -163,8 +191,9 @@ impl World {
             self.pipes.insert(link, Pipe::sibling(&self.setting, self.links, pair));
             self.siblings.insert(pair, link);
             let [a, b] = pair;
-            self.tell(a, LinkInput::Sibling { link, first: true });
-            self.tell(b, LinkInput::Sibling { link, first: false });
+            let [first, second] = pair.map(|node| (node - 1) % shards);
+            self.tell(a, LinkInput::Sibling { link, first: true, shard: second });
+            self.tell(b, LinkInput::Sibling { link, first: false, shard: first });
         }
     }
 
@@ -425,7 +454,7 @@ impl World {
             }
             Output::Event(Event::Violation { violation, .. }) => node.violations.push(violation),
             Output::Event(Event::LinkOpen { link, identity: Some(identity), .. })
-                if self.pipes[&link].nodes[1] == relay + 1 =>
+                if self.pipes.get(&link).is_some_and(|pipe| pipe.nodes[1] == relay + 1) =>
             {
                 let (of, shard) = self.shard(relay + 1).unwrap();
                 self.claims[of].came(identity.rsa, shard);
@@ -526,6 +555,7 @@ fn new_relay(setting: &Setting, place: usize) -> RelayNode {
         identity: credentials.identity,
         onion_keys: vec![CurveKeys::from(secret)],
         params: Arc::new(setting.params.clone()),
+        services: setting.services,
         policy: setting.policy,
         exit: setting.exit,
         directory: true,

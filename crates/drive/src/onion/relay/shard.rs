@@ -57,7 +57,9 @@ impl Shard {
     /// # Errors
     /// An address cannot be listened on (it is named), or the kernel has no files left.
     pub(super) fn new(parts: Parts) -> io::Result<Shard> {
-        let Parts { clock, core, context, listen, own, meters, policy, siblings, hsdir } = parts;
+        let Parts { clock, mut core, context, listen, own, meters, policy, siblings, hsdir } =
+            parts;
+        core.share_points(siblings.shard(), siblings.points());
         let mut station = Station::new(clock, core, context, &listen, own)?;
         station.links.limit(meters);
         station.join(siblings)?;

@@ -13,7 +13,7 @@ use anabranch_onion::Event;
 use anabranch_onion::channel::Role;
 use anabranch_onion::congestion::Params;
 use anabranch_onion::padding::PaddingParams;
-use anabranch_onion::relay::Behaviour;
+use anabranch_onion::relay::{Behaviour, ServiceParams};
 use anabranch_onion::wire::crypto::CurveKeys;
 
 use super::shard::{Newcomer, Parts, Shard};
@@ -26,7 +26,7 @@ use crate::onion::station::TICK;
 pub(super) enum Order {
     /// A neighbour has opened this connection.
     Link(Newcomer),
-    Params(Arc<Params>, PaddingParams),
+    Params(Arc<Params>, PaddingParams, ServiceParams),
     Cache(Arc<dyn Answers>),
     /// How to prove ourselves on links that came, and on those that we open.
     Roles(Role, Role),
@@ -182,9 +182,10 @@ fn follow(now: Time, shard: &mut Shard, order: Order, teller: &mut Teller) {
     let core = &mut shard.station.core;
     match order {
         Order::Link(newcomer) => shard.accept(newcomer, teller),
-        Order::Params(params, padding) => {
+        Order::Params(params, padding, services) => {
             core.set_params(params);
             core.set_padding(padding);
+            core.set_services(services);
         }
         Order::Cache(cache) => shard.set_cache(now, cache),
         Order::Roles(responder, initiator) => core.set_roles(responder, initiator),

@@ -1,0 +1,63 @@
+//! What a directory of onion services takes in memory, and how fast it takes and gives descriptors
+//! of the size that stock services publish.
+
+use std::io;
+use std::time::Instant;
+
+use anabranch_bench::proc::Usage;
+use anabranch_multipath::seed::stream;
+use anabranch_onion::directory::hsdir::HsDir;
+use anabranch_onion::wire::hsdesc::HsDescOuter;
+use clap::Parser;
+use rand_core::Rng;
+
+const NOW: u64 = 1_800_000_000;
+
+/// Publish descriptors at a directory, and print what they take.
+#[derive(Parser)]
+struct Arguments {
+    /// Services that publish, each once.
+    #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(1..))]
+    services: u64,
+    /// Encrypted bytes in a descriptor: stock services pad to multiples of 10,000.
+    #[arg(long, default_value_t = 10_048)]
+    encrypted: usize,
+}
+
+fn main() -> io::Result<()> {
+    let arguments = Arguments::parse();
+    let (mut dir, before) = (HsDir::default(), resident()?);
+    let (mut spent, mut length, mut last) = (0.0, 0, [0; 32]);
+    for number in 0..arguments.services {
+        let one = descriptor(number, arguments.encrypted);
+        let text = one.text();
+        let begun = Instant::now();
+        dir.publish(&text, NOW).map_err(|error| io::Error::other(error.to_string()))?;
+        spent += begun.elapsed().as_secs_f64();
+        (length, last) = (text.len(), one.blinded_key);
+    }
+    let taken = resident()? - before;
+    let (kept, counted) = (dir.len(), dir.bytes() as f64 / 1e6);
+    let each = spent * 1e6 / arguments.services as f64;
+    println!("{} descriptors of {length} bytes, {kept} kept", arguments.services);
+    println!("memory: {taken:.1} MB ({counted:.1} MB by the directory's own count)");
+    println!("taken in {each:.0} us each, signatures and all");
+    let begun = Instant::now();
+    let times = 1_000;
+    (0..times).for_each(|_| drop(dir.find(&last, NOW)));
+    println!("given in {:.0} us each", begun.elapsed().as_secs_f64() * 1e6 / f64::from(times));
+    Ok(())
+}
+
+fn descriptor(number: u64, encrypted: usize) -> HsDescOuter {
+    let mut rng = stream(number, 0, "service");
+    let (mut seeds, mut bytes) = ([[0; 32]; 2], vec![0; encrypted]);
+    seeds.iter_mut().for_each(|seed| rng.fill_bytes(seed));
+    rng.fill_bytes(&mut bytes);
+    HsDescOuter::made(seeds, NOW + 86_400, number, &bytes)
+}
+
+/// Megabytes (1,000,000 bytes) in memory.
+fn resident() -> io::Result<f64> {
+    Ok(Usage::of(std::process::id())?.rss as f64 / 1e6)
+}

@@ -1,0 +1,350 @@
+//! Onion services: introduction points and rendezvous points (rend-spec-v3 3 and 4).
+//!
+//! A point is a circuit that ends here. Two circuits that met at a rendezvous point are joined:
+//! what one brings for nobody here goes on by the other, as it would by a link to a next relay. If
+//! the other is another shard's, a lane of the link between the shards joins them.
+
+use std::collections::BTreeMap;
+
+use anabranch_multipath::Time;
+
+use super::Relay;
+use super::circuit::Next;
+use crate::bucket::Bucket;
+use crate::channels::{Lane, Owner};
+use crate::ending::Ending;
+use crate::event::CircuitFault;
+use crate::padding::Usage;
+use crate::points::{Point, PointPlace};
+use crate::wire::cell::{BODY, Body, Command};
+use crate::wire::message::{DestroyReason, Message, RelayCommand};
+use crate::wire::rend::{
+    EstablishIntro, INTRO_ESTABLISHED, IntroLimit, IntroStatus, read_establish_rendezvous,
+    read_introduce1, read_rendezvous1,
+};
+
+/// What the consensus says of onion services (param-spec).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ServiceParams {
+    /// `HiddenServiceEnableIntroDoSDefense` and the rate and burst that go with it: for services
+    /// that have no wish of their own.
+    pub intro_limit: IntroLimit,
+    /// `DoSRefuseSingleHopClientRendezvous`: who comes straight to us may not wait here.
+    pub refuse_single_hop: bool,
+}
+
+impl ServiceParams {
+    /// Reads the parameters of a consensus.
+    #[must_use]
+    pub fn new(values: &BTreeMap<String, i32>) -> ServiceParams {
+        let read = |name: &str, default: i32| values.get(name).copied().unwrap_or(default).max(0);
+        let number = |name, default| u64::from(read(name, default).unsigned_abs());
+        let rate = number("HiddenServiceEnableIntroDoSRatePerSec", 25);
+        let burst = number("HiddenServiceEnableIntroDoSBurstPerSec", 200);
+        let is_limited = read("HiddenServiceEnableIntroDoSDefense", 0) == 1;
+        ServiceParams {
+            intro_limit: if is_limited { IntroLimit::new(rate, burst) } else { IntroLimit::None },
+            refuse_single_hop: read("DoSRefuseSingleHopClientRendezvous", 0) == 1,
+        }
+    }
+}
+
+/// INTRODUCE2 that may wait for a service's link; beyond, clients are refused.
+const MOST_INTRODUCTIONS: usize = 256;
+/// Bytes before the data in a cell from shard to shard: its length.
+const LENGTH: usize = 2;
+
+/// A point that a circuit is.
+pub(super) struct Meeting {
+    point: Point,
+    /// How many INTRODUCE2 its service takes, if it says.
+    limit: Option<Bucket>,
+}
+
+impl Relay {
+    /// Takes a message of services' and clients' that is for us.
+    pub(super) fn take_service_message(&mut self, now: Time, index: u32, message: Message<'_>) {
+        let data = message.data;
+        let taken = match message.command {
+            RelayCommand::ESTABLISH_INTRO => self.establish_intro(now, index, data),
+            RelayCommand::ESTABLISH_RENDEZVOUS => self.establish_rendezvous(now, index, data),
+            RelayCommand::INTRODUCE1 => self.introduce1(now, index, data),
+            RelayCommand::RENDEZVOUS1 => self.rendezvous1(now, index, data),
+            // What points say to services and clients, and nobody to points.
+            _ => return,
+        };
+        if let Err(violation) = taken {
+            self.break_off(index, violation);
+        }
+    }
+
+    /// A service wants to be introduced by a circuit.
+    ///
+    /// # Errors
+    /// It may not: the circuit is something else, or the message is not the service's.
+    fn establish_intro(&mut self, now: Time, index: u32, data: &[u8]) -> Result<(), CircuitFault> {
+        let nonce = self.nonce_of_last(index)?;
+        let wish = EstablishIntro::check(data, &nonce).ok_or(CircuitFault::Message)?;
+        let limit = match wish.limit {
+            IntroLimit::Consensus => self.role.config.services.intro_limit,
+            limit => limit,
+        };
+        let limit = match limit {
+            IntroLimit::Rate { rate, burst } => {
+                Some(Bucket::full(now, u64::from(rate), u64::from(burst)))
+            }
+            IntroLimit::None | IntroLimit::Consensus => None,
+        };
+        let (point, place) = (Point::Introduction(wish.auth_key), self.place(index));
+        let before = self.role.points.enter(point, place);
+        if let Some(before) = before.filter(|before| before.shard == self.role.shard) {
+            self.tear_down(before.circuit, DestroyReason::FINISHED);
+        }
+        self.set_next(index, Next::Point(Box::new(Meeting { point, limit })));
+        self.originate(now, index, RelayCommand::INTRO_ESTABLISHED, &INTRO_ESTABLISHED);
+        Ok(())
+    }
+
+    /// A client wants to wait for a service.
+    ///
+    /// # Errors
+    /// It may not: the circuit is something else, the message is malformed, or somebody waits by
+    /// this cookie.
+    fn establish_rendezvous(
+        &mut self,
+        now: Time,
+        index: u32,
+        data: &[u8],
+    ) -> Result<(), CircuitFault> {
+        self.nonce_of_last(index)?;
+        if self.role.config.services.refuse_single_hop && !self.comes_by_relay(index) {
+            return Ok(());
+        }
+        let cookie = read_establish_rendezvous(data).ok_or(CircuitFault::Message)?;
+        let (point, place) = (Point::Rendezvous(cookie), self.place(index));
+        if self.role.points.enter(point, place).is_some() {
+            return Err(CircuitFault::Message);
+        }
+        self.set_next(index, Next::Point(Box::new(Meeting { point, limit: None })));
+        self.originate(now, index, RelayCommand::RENDEZVOUS_ESTABLISHED, &[]);
+        Ok(())
+    }
+
+    /// A client wants to be introduced, once by each circuit and by circuits of several hops only:
+    /// so that each introduction costs it one.
+    ///
+    /// # Errors
+    /// It may not.
+    fn introduce1(&mut self, now: Time, index: u32, data: &[u8]) -> Result<(), CircuitFault> {
+        self.nonce_of_last(index)?;
+        let circuit = self.circuits.get_mut(index).ok_or(CircuitFault::Message)?;
+        let is_first = !std::mem::replace(&mut circuit.introduced, true);
+        if !is_first || !self.comes_by_relay(index) {
+            return Err(CircuitFault::Message);
+        }
+        let Some(auth_key) = read_introduce1(data) else {
+            self.acknowledge(now, index, IntroStatus::Malformed);
+            return Ok(());
+        };
+        match self.role.points.find(&Point::Introduction(auth_key)) {
+            None => self.acknowledge(now, index, IntroStatus::Unknown),
+            Some(place) if place.shard == self.role.shard => {
+                let status = self.introduce2(now, place.circuit, auth_key, data);
+                self.acknowledge(now, index, status);
+            }
+            Some(place) => match self.cross(now, index, place.shard, Command::INTRODUCE, data) {
+                Some(lane) => self.set_next(index, Next::Introducing(lane)),
+                None => self.acknowledge(now, index, IntroStatus::CannotRelay),
+            },
+        }
+        Ok(())
+    }
+
+    /// Passes an introduction on to the service on this circuit, if it is the one that is meant.
+    fn introduce2(
+        &mut self,
+        now: Time,
+        index: u32,
+        auth_key: [u8; 32],
+        data: &[u8],
+    ) -> IntroStatus {
+        let Some(circuit) = self.circuits.get_mut(index) else { return IntroStatus::Unknown };
+        let Next::Point(meeting) = &mut circuit.next else { return IntroStatus::Unknown };
+        if meeting.point != Point::Introduction(auth_key) {
+            return IntroStatus::Unknown;
+        }
+        if let Some(bucket) = &mut meeting.limit {
+            if bucket.left(now) == 0 {
+                return IntroStatus::Unknown;
+            }
+            bucket.take(1);
+        }
+        let (lane, command) = (circuit.lane, RelayCommand::INTRODUCE2);
+        let most = circuit.parts().map_or(0, |(_, _, layer)| layer.format().most(command));
+        if data.len() > most || self.channels.waiting(lane) >= MOST_INTRODUCTIONS {
+            return IntroStatus::CannotRelay;
+        }
+        self.originate(now, index, command, data);
+        IntroStatus::Success
+    }
+
+    /// Tells a client what became of its introduction.
+    fn acknowledge(&mut self, now: Time, index: u32, status: IntroStatus) {
+        self.originate(now, index, RelayCommand::INTRODUCE_ACK, &status.put());
+    }
+
+    /// A service wants to meet a client.
+    ///
+    /// # Errors
+    /// It may not: the circuit is something else, or the message is malformed.
+    fn rendezvous1(&mut self, now: Time, index: u32, data: &[u8]) -> Result<(), CircuitFault> {
+        self.nonce_of_last(index)?;
+        let (cookie, rest) = read_rendezvous1(data).ok_or(CircuitFault::Message)?;
+        match self.role.points.find(&Point::Rendezvous(*cookie)) {
+            Some(place) if place.shard == self.role.shard => {
+                match self.meet(now, place.circuit, *cookie, rest, Next::Joined(index)) {
+                    true => self.set_next(index, Next::Joined(place.circuit)),
+                    false => self.tear_down(index, DestroyReason::PROTOCOL),
+                }
+            }
+            Some(place) => match self.cross(now, index, place.shard, Command::MEET, data) {
+                Some(lane) => self.set_next(index, Next::Across(lane)),
+                None => self.tear_down(index, DestroyReason::RESOURCES),
+            },
+            // No fault of anybody: clients give up.
+            None => self.tear_down(index, DestroyReason::PROTOCOL),
+        }
+        Ok(())
+    }
+
+    /// Joins the client's circuit to what leads to the service; false if no client waits there by
+    /// this cookie.
+    fn meet(
+        &mut self,
+        now: Time,
+        index: u32,
+        cookie: [u8; 20],
+        rest: &[u8],
+        service: Next,
+    ) -> bool {
+        let point = Point::Rendezvous(cookie);
+        let next = self.circuits.get(index).map(|circuit| &circuit.next);
+        if !matches!(next, Some(Next::Point(meeting)) if meeting.point == point) {
+            return false;
+        }
+        self.role.points.leave(&point, self.place(index));
+        self.set_next(index, service);
+        self.originate(now, index, RelayCommand::RENDEZVOUS2, rest);
+        true
+    }
+
+    /// Asks another shard, by a lane of the link to it.
+    fn cross(
+        &mut self,
+        now: Time,
+        index: u32,
+        shard: usize,
+        command: Command,
+        data: &[u8],
+    ) -> Option<Lane> {
+        let link = self.channels.sibling(shard)?;
+        let owner = Owner { circuit: index, outward: true };
+        let lane = self.channels.make(link, owner, &mut *self.rng)?;
+        let mut body = [0; BODY];
+        body[..LENGTH].copy_from_slice(&(data.len() as u16).to_be_bytes());
+        body[LENGTH..LENGTH + data.len()].copy_from_slice(data);
+        self.channels.push(now, lane, command, &body);
+        Some(lane)
+    }
+
+    /// Another shard has an introduction for a service of ours. DESTROY answers it, with the status
+    /// for a reason.
+    pub(super) fn introduce_for_sibling(&mut self, now: Time, lane: Lane, body: &Body) {
+        let data = crossed(body);
+        let place = read_introduce1(data).and_then(|auth_key| {
+            let place = self.role.points.find(&Point::Introduction(auth_key))?;
+            (place.shard == self.role.shard).then_some((place.circuit, auth_key))
+        });
+        let status = match place {
+            Some((circuit, auth_key)) => self.introduce2(now, circuit, auth_key, data),
+            None => IntroStatus::Unknown,
+        };
+        self.channels.say(lane, Command::DESTROY, &[status.code()]);
+    }
+
+    /// Another shard has a service that wants to meet a client of ours.
+    pub(super) fn meet_for_sibling(&mut self, now: Time, lane: Lane, body: &Body) {
+        let refused = [DestroyReason::PROTOCOL.0];
+        let place = read_rendezvous1(crossed(body)).and_then(|(cookie, rest)| {
+            let place = self.role.points.find(&Point::Rendezvous(*cookie))?;
+            (place.shard == self.role.shard).then_some((place.circuit, *cookie, rest))
+        });
+        let Some((circuit, cookie, rest)) = place else {
+            return self.channels.say(lane, Command::DESTROY, &refused);
+        };
+        if !self.channels.accept(lane, Owner { circuit, outward: true }) {
+            return self.channels.say(lane, Command::DESTROY, &refused);
+        }
+        if !self.meet(now, circuit, cookie, rest, Next::Across(lane)) {
+            self.channels.destroy(lane, DestroyReason::PROTOCOL);
+        }
+    }
+
+    /// What another shard was asked, it has answered; or what was joined there is gone. False if
+    /// the circuit was neither.
+    pub(super) fn left_by_sibling(&mut self, now: Time, index: u32, reason: DestroyReason) -> bool {
+        let Some(circuit) = self.circuits.get_mut(index) else { return false };
+        match circuit.next {
+            Next::Introducing(_) => {
+                circuit.next = Next::Nothing;
+                self.acknowledge(now, index, IntroStatus::of(reason.0));
+                true
+            }
+            Next::Across(_) => {
+                self.tear_down(index, reason);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// What lay beyond a circuit that is gone: a point is none any more, and who was joined goes
+    /// too.
+    pub(super) fn unjoin(&mut self, index: u32, next: &Next, reason: DestroyReason) {
+        match next {
+            Next::Point(meeting) => self.role.points.leave(&meeting.point, self.place(index)),
+            Next::Joined(other) => self.tear_down(*other, reason),
+            _ => {}
+        }
+    }
+
+    /// What binds a message to a circuit of ours on which nothing was begun.
+    ///
+    /// # Errors
+    /// Something was.
+    fn nonce_of_last(&self, index: u32) -> Result<[u8; 20], CircuitFault> {
+        let circuit = self.circuits.get(index);
+        let last = circuit.filter(|one| matches!(one.next, Next::Nothing | Next::Gone));
+        last.and_then(|circuit| circuit.nonce()).ok_or(CircuitFault::Message)
+    }
+
+    fn place(&self, index: u32) -> PointPlace {
+        PointPlace { shard: self.role.shard, circuit: index }
+    }
+
+    fn set_next(&mut self, index: u32, next: Next) {
+        let joins = matches!(next, Next::Joined(_) | Next::Across(_));
+        if let Some(circuit) = self.circuits.get_mut(index) {
+            circuit.next = next;
+        }
+        if joins {
+            self.mark_circuit(index, Usage::StreamTable);
+        }
+    }
+}
+
+/// The data in a cell from another shard.
+fn crossed(body: &Body) -> &[u8] {
+    let length = usize::from(u16::from_be_bytes([body[0], body[1]]));
+    body.get(LENGTH..LENGTH + length).unwrap_or_default()
+}

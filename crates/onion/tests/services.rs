@@ -1,0 +1,493 @@
+//! Introduction points and rendezvous points: services and clients meet, whichever shards they came
+//! to, and nobody else hears of it.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
+
+mod world;
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anabranch_multipath::seed;
+use anabranch_onion::channel::{Channel, Role, Start, Taken};
+use anabranch_onion::crypto::{ClientLayer, Tor1Client};
+use anabranch_onion::handshake::fast;
+use anabranch_onion::relay::ServiceParams;
+use anabranch_onion::wire::cell::{BODY, Body, CELL, Cells, Command, HEADER, put_fixed};
+use anabranch_onion::wire::crypto::Sha256;
+use anabranch_onion::wire::keys::RelayKeys;
+use anabranch_onion::wire::message::{self, Format, Message, RelayCommand};
+use anabranch_onion::wire::rend::IntroLimit;
+use anabranch_onion::wire::rend::saying::{establish_intro, introduce1};
+use anabranch_onion::{CircuitFault, Core, LinkId, LinkInput, Violation};
+use digest::Digest;
+use world::{Setting, World};
+
+const COOKIE: [u8; 20] = [9; 20];
+/// The seed of a service's key.
+const SERVICE: u8 = 3;
+const MESSAGE: Violation = Violation::Circuit(CircuitFault::Message);
+
+/// What came by a circuit.
+#[derive(Debug, PartialEq, Eq)]
+enum Came {
+    /// A message of the relay's.
+    Message(RelayCommand, Vec<u8>),
+    /// A cell of somebody beyond it, without the relay's layer.
+    Cell(Box<Body>),
+    Destroyed,
+}
+
+/// A link to a shard, and circuits on it whose cells the test writes.
+struct Party {
+    node: usize,
+    link: LinkId,
+    channel: Channel,
+    inbox: Vec<u8>,
+    circuits: BTreeMap<u32, (Tor1Client, [u8; 20])>,
+    rng: seed::Stream,
+    last: u32,
+}
+
+impl Party {
+    /// Who comes straight to a shard: a service, or a client that hides nothing.
+    fn direct(world: &mut World, node: usize) -> Party {
+        Party::new(world, node, Role::Client, 66)
+    }
+
+    /// Who comes through another relay.
+    fn by_relay(world: &mut World, node: usize) -> Party {
+        let mut rng = seed::stream(77, node as u64, "a relay before");
+        let keys = RelayKeys::generate(&mut rng, world::UNIX).unwrap();
+        let credentials = keys.credentials(&mut rng, b"its certificate", world::UNIX).unwrap();
+        Party::new(world, node, Role::Initiator(Arc::new(credentials)), 67)
+    }
+
+    fn new(world: &mut World, node: usize, role: Role, number: u8) -> Party {
+        let peer = IpAddr::from([10, 66, node as u8, number]);
+        let link = world.raw_link(node, peer);
+        let start = Start {
+            now: world.now,
+            unix: world::UNIX,
+            peer,
+            own: Vec::new(),
+            peer_certificate: Some(world.relays[node].tls_certificate),
+            own_certificate: None,
+        };
+        let rng = seed::stream(u64::from(number), node as u64, "party");
+        let channel = Channel::new(role, start);
+        let (inbox, circuits) = (Vec::new(), BTreeMap::new());
+        let mut party = Party { node, link, channel, inbox, circuits, rng, last: 0x8000_0000 };
+        (0..4).for_each(|_| drop(party.hear(world)));
+        assert!(party.channel.is_open());
+        party
+    }
+
+    fn send(&self, world: &mut World, bytes: &[u8]) {
+        let input = LinkInput::Bytes { link: self.link, bytes };
+        world.relays[self.node].core.handle_link(world.now, input);
+    }
+
+    /// Says what the channel has to say, has all go on, and reads what came.
+    fn hear(&mut self, world: &mut World) -> Vec<(u32, Came)> {
+        let said = std::mem::take(&mut self.channel.outbox);
+        self.send(world, &said);
+        world.run_for(Duration::from_millis(100));
+        let core = &mut world.relays[self.node].core;
+        core.transmit(world.now, self.link, &mut self.inbox, usize::MAX);
+        let mut inbox = std::mem::take(&mut self.inbox);
+        let mut cells = Cells::new(&mut inbox, self.channel.width(), 10_000);
+        let mut came = Vec::new();
+        while let Some(cell) = cells.next_cell().unwrap() {
+            if let Taken::Export(context) = self.channel.take(&mut self.rng, &cell).unwrap() {
+                let number = self.link.0.to_be_bytes();
+                let secret = Sha256::new().chain_update(number).chain_update(context).finalize();
+                self.channel.exported(&mut self.rng, secret.into()).unwrap();
+            }
+            cells.set_width(self.channel.width());
+            came.push((cell.circuit, cell.command, cell.body.to_vec()));
+        }
+        came.into_iter().filter_map(|(id, command, body)| self.read(id, command, &body)).collect()
+    }
+
+    fn read(&mut self, id: u32, command: Command, body: &[u8]) -> Option<(u32, Came)> {
+        if command == Command::DESTROY {
+            return Some((id, Came::Destroyed));
+        }
+        let (layer, _) = self.circuits.get_mut(&id).filter(|_| command == Command::RELAY)?;
+        let mut body: Body = body.try_into().unwrap();
+        Some((
+            id,
+            match layer.inbound(command, &mut body) {
+                Some(_) => {
+                    let message = message::read(Format::V0, &body).unwrap();
+                    Came::Message(message.command, message.data.to_vec())
+                }
+                None => Came::Cell(Box::new(body)),
+            },
+        ))
+    }
+
+    /// A circuit of one hop.
+    fn circuit(&mut self, world: &mut World) -> u32 {
+        self.last += 1;
+        let (client, create) = fast::Client::start(&mut self.rng);
+        self.cell(world, self.last, Command::CREATE_FAST, &create);
+        world.run_for(Duration::from_millis(1));
+        let core = &mut world.relays[self.node].core;
+        core.transmit(world.now, self.link, &mut self.inbox, usize::MAX);
+        let head = [&self.last.to_be_bytes()[..], &[Command::CREATED_FAST.0]].concat();
+        let place = self.inbox.chunks(CELL).position(|cell| cell.starts_with(&head)).unwrap();
+        let cell: Vec<u8> = self.inbox.drain(place * CELL..(place + 1) * CELL).collect();
+        let body = &cell[HEADER..];
+        let nonce = body[20..40].try_into().unwrap();
+        let keys = client.finish(body).unwrap();
+        self.circuits.insert(self.last, (Tor1Client::new(&keys), nonce));
+        self.last
+    }
+
+    fn cell(&self, world: &mut World, id: u32, command: Command, body: &[u8]) {
+        let mut bytes = Vec::new();
+        put_fixed(&mut bytes, id, command, body);
+        self.send(world, &bytes);
+    }
+
+    /// A message to the relay.
+    fn say(&mut self, world: &mut World, id: u32, command: RelayCommand, data: &[u8]) {
+        let mut body = [0; BODY];
+        let message = Message { command, stream: 0, data };
+        message::write(Format::V0, &mut body, message, &mut self.rng);
+        let (layer, _) = self.circuits.get_mut(&id).unwrap();
+        layer.originate(Command::RELAY, &mut body);
+        self.cell(world, id, Command::RELAY, &body);
+    }
+
+    /// A cell for somebody beyond the relay.
+    fn pass(&mut self, world: &mut World, id: u32, command: Command, mut body: Body) {
+        self.circuits.get_mut(&id).unwrap().0.outbound(command, &mut body);
+        self.cell(world, id, command, &body);
+    }
+
+    /// Says it, and hears what comes of it.
+    fn ask(
+        &mut self,
+        world: &mut World,
+        id: u32,
+        command: RelayCommand,
+        data: &[u8],
+    ) -> Vec<(u32, Came)> {
+        self.say(world, id, command, data);
+        self.hear(world)
+    }
+
+    /// An introduction point of the service's.
+    fn establish(&mut self, world: &mut World, limit: Option<[u64; 2]>) -> u32 {
+        let id = self.circuit(world);
+        let data = establish_intro(SERVICE, &self.circuits[&id].1, limit);
+        let came = self.ask(world, id, RelayCommand::ESTABLISH_INTRO, &data);
+        assert_eq!(came, [(id, Came::Message(RelayCommand::INTRO_ESTABLISHED, vec![0]))]);
+        id
+    }
+
+    /// The status of an introduction on a circuit of its own.
+    fn introduce(&mut self, world: &mut World, data: &[u8]) -> u8 {
+        let id = self.circuit(world);
+        match &self.ask(world, id, RelayCommand::INTRODUCE1, data)[..] {
+            [(_, Came::Message(RelayCommand::INTRODUCE_ACK, ack))] if ack[0] == 0 => ack[1],
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// A circuit that waits by this cookie.
+    fn wait(&mut self, world: &mut World, cookie: &[u8]) -> u32 {
+        let id = self.circuit(world);
+        let came = self.ask(world, id, RelayCommand::ESTABLISH_RENDEZVOUS, cookie);
+        assert_eq!(came, [(id, Came::Message(RelayCommand::RENDEZVOUS_ESTABLISHED, vec![]))]);
+        id
+    }
+}
+
+/// A relay of these shards, a service that came to the first and a client that came to the last.
+fn world(shards: usize) -> (World, Party, Party) {
+    let mut world = World::new(Setting { relays: 1, shards, ..Setting::default() });
+    let service = Party::direct(&mut world, 0);
+    let client = Party::by_relay(&mut world, shards - 1);
+    (world, service, client)
+}
+
+fn violations(world: &mut World) -> Vec<Violation> {
+    world.relays.iter_mut().flat_map(|relay| std::mem::take(&mut relay.violations)).collect()
+}
+
+fn circuits(world: &World) -> usize {
+    world.relays.iter().map(|relay| relay.core.stats().circuits).sum()
+}
+
+/// Nothing is left but so many circuits: no lane of others, no cell.
+fn only(world: &World, count: usize) {
+    let stats = world.relays.iter().map(|relay| relay.core.stats());
+    let sum = stats.fold((0, 0, 0), |sum, stats| {
+        (sum.0 + stats.circuits, sum.1 + stats.lanes, sum.2 + stats.cells)
+    });
+    assert_eq!(sum, (count, count, 0));
+}
+
+#[test]
+fn a_client_is_introduced_once_by_each_circuit() {
+    for shards in [1, 3] {
+        let (mut world, mut service, mut client) = world(shards);
+        let point = service.establish(&mut world, None);
+        let data = introduce1(SERVICE, b"sealed for the service");
+        assert_eq!(client.introduce(&mut world, &data), 0, "{shards} shards");
+        let came = service.hear(&mut world);
+        assert_eq!(came, [(point, Came::Message(RelayCommand::INTRODUCE2, data.clone()))]);
+        only(&world, 2);
+        // The circuit may go on elsewhere, but introduces nobody any more.
+        let id = client.last;
+        let came = client.ask(&mut world, id, RelayCommand::INTRODUCE1, &data);
+        assert_eq!(came, [(id, Came::Destroyed)]);
+        assert_eq!((service.hear(&mut world), violations(&mut world)), (vec![], vec![MESSAGE]));
+    }
+}
+
+#[test]
+fn an_introduction_that_finds_nobody_or_cannot_be_read_is_told_so() {
+    for shards in [1, 2] {
+        let (mut world, mut service, mut client) = world(shards);
+        let data = introduce1(SERVICE, b"sealed");
+        assert_eq!(client.introduce(&mut world, &data), 1, "nobody is there");
+        service.establish(&mut world, None);
+        assert_eq!(client.introduce(&mut world, &introduce1(SERVICE + 1, b"sealed")), 1);
+        assert_eq!(client.introduce(&mut world, &data[..40]), 2);
+        assert_eq!(client.introduce(&mut world, &introduce1(SERVICE, b"")), 2);
+        assert_eq!((service.hear(&mut world), violations(&mut world)), (vec![], vec![]));
+    }
+}
+
+#[test]
+fn a_client_that_hides_nothing_is_not_introduced() {
+    let (mut world, mut service, _) = world(1);
+    service.establish(&mut world, None);
+    let id = service.circuit(&mut world);
+    let came = service.ask(&mut world, id, RelayCommand::INTRODUCE1, &introduce1(SERVICE, b"x"));
+    assert_eq!((came, violations(&mut world)), (vec![(id, Came::Destroyed)], vec![MESSAGE]));
+}
+
+#[test]
+fn a_service_that_wants_few_introductions_gets_few() {
+    for (wish, consensus) in [
+        (Some([1, 3]), IntroLimit::None),
+        (None, IntroLimit::Rate { rate: 1, burst: 3 }),
+        (Some([0, 0]), IntroLimit::Rate { rate: 1, burst: 3 }),
+    ] {
+        let services = ServiceParams { intro_limit: consensus, refuse_single_hop: false };
+        let mut world =
+            World::new(Setting { relays: 1, shards: 2, services, ..Setting::default() });
+        let mut service = Party::direct(&mut world, 0);
+        let mut client = Party::by_relay(&mut world, 1);
+        service.establish(&mut world, wish);
+        let data = introduce1(SERVICE, b"sealed");
+        let mut introduce = |world: &mut World| client.introduce(world, &data);
+        let statuses: Vec<u8> = (0..6).map(|_| introduce(&mut world)).collect();
+        let limited = wish != Some([0, 0]);
+        assert_eq!(statuses, if limited { [0, 0, 0, 1, 1, 1] } else { [0; 6] }, "{wish:?}");
+        world.now += Duration::from_secs(1);
+        assert_eq!(introduce(&mut world), 0, "another second");
+    }
+}
+
+#[test]
+fn a_flood_of_introductions_for_a_service_that_does_not_read_is_bounded() {
+    for shards in [1, 2] {
+        let (mut world, mut service, mut client) = world(shards);
+        let point = service.establish(&mut world, None);
+        let data = introduce1(SERVICE, &[5; 400]);
+        let mut statuses = Vec::new();
+        for _ in 0..400 {
+            // The service's link takes what is fetched for it, and here nobody fetches.
+            let id = client.circuit(&mut world);
+            client.say(&mut world, id, RelayCommand::INTRODUCE1, &data);
+        }
+        for (_, came) in client.hear(&mut world) {
+            let Came::Message(RelayCommand::INTRODUCE_ACK, ack) = came else { panic!("{came:?}") };
+            statuses.push(ack[1]);
+        }
+        assert_eq!(statuses.len(), 400);
+        let told = statuses.iter().filter(|&&status| status == 0).count();
+        assert_eq!((told, statuses[399]), (256, 3), "{shards} shards");
+        assert!(world.relays[0].core.stats().cells <= 256);
+        let came = service.hear(&mut world);
+        assert!(came.iter().all(|(id, _)| *id == point) && came.len() == 256);
+        assert_eq!(client.introduce(&mut world, &data), 0, "it reads again");
+        assert_eq!(violations(&mut world), []);
+    }
+}
+
+#[test]
+fn establish_intro_is_for_one_circuit_and_the_newest_counts() {
+    for shards in [1, 2] {
+        let (mut world, mut service, mut client) = world(shards);
+        let first = service.establish(&mut world, None);
+        // Another one cannot use what it heard.
+        let heard = establish_intro(SERVICE, &service.circuits[&first].1, None);
+        let mut thief = Party::by_relay(&mut world, 0);
+        let id = thief.circuit(&mut world);
+        let came = thief.ask(&mut world, id, RelayCommand::ESTABLISH_INTRO, &heard);
+        assert_eq!(came, [(id, Came::Destroyed)]);
+        assert_eq!(violations(&mut world), [MESSAGE]);
+        // The service comes anew, to another shard if there is one.
+        let mut again = Party::direct(&mut world, shards - 1);
+        let second = again.establish(&mut world, None);
+        let data = introduce1(SERVICE, b"sealed");
+        assert_eq!(client.introduce(&mut world, &data), 0);
+        let came = again.hear(&mut world);
+        assert_eq!(came, [(second, Came::Message(RelayCommand::INTRODUCE2, data.clone()))]);
+        let left = if shards == 1 { vec![(first, Came::Destroyed)] } else { vec![] };
+        assert_eq!(service.hear(&mut world), left);
+        again.cell(&mut world, second, Command::DESTROY, &[9]);
+        assert_eq!(client.introduce(&mut world, &data), 1, "it is gone");
+    }
+}
+
+/// A client and a service that have met.
+fn joined(shards: usize) -> (World, [(Party, u32); 2]) {
+    let (mut world, mut service, mut client) = world(shards);
+    let waits = client.wait(&mut world, &COOKIE);
+    let comes = service.circuit(&mut world);
+    let data = [&COOKIE[..], b"for the client"].concat();
+    assert_eq!(service.ask(&mut world, comes, RelayCommand::RENDEZVOUS1, &data), []);
+    let told = Came::Message(RelayCommand::RENDEZVOUS2, b"for the client".to_vec());
+    assert_eq!(client.hear(&mut world), [(waits, told)]);
+    (world, [(client, waits), (service, comes)])
+}
+
+#[test]
+fn joined_circuits_carry_cells_both_ways_in_order() {
+    for shards in [1, 2, 4] {
+        let (mut world, mut ends) = joined(shards);
+        for (from, to) in [(0, 1), (1, 0)] {
+            let bodies: Vec<Body> = (0..600u16).map(|n| [n as u8 ^ 0x5a; BODY]).collect();
+            let (sender, id) = &mut ends[from];
+            for (n, body) in bodies.iter().enumerate() {
+                // The first cells of a circuit come as RELAY_EARLY.
+                let command = if n < 5 { Command::RELAY_EARLY } else { Command::RELAY };
+                sender.pass(&mut world, *id, command, *body);
+            }
+            let (receiver, id) = &mut ends[to];
+            let mut came = Vec::new();
+            (0..20).for_each(|_| came.extend(receiver.hear(&mut world)));
+            let wanted: Vec<_> =
+                bodies.into_iter().map(|body| (*id, Came::Cell(Box::new(body)))).collect();
+            assert!(came == wanted, "{} cells came over {shards} shards", came.len());
+        }
+        assert_eq!(violations(&mut world), []);
+    }
+}
+
+#[test]
+fn what_ends_one_of_two_joined_circuits_ends_both() {
+    for shards in [1, 2] {
+        for (leaves, stays) in [(0, 1), (1, 0)] {
+            let (mut world, mut ends) = joined(shards);
+            let (party, id) = &mut ends[leaves];
+            party.cell(&mut world, *id, Command::DESTROY, &[9]);
+            party.hear(&mut world);
+            let (party, id) = &mut ends[stays];
+            assert_eq!(party.hear(&mut world), [(*id, Came::Destroyed)]);
+            only(&world, 0);
+            // And the cookie leads nowhere any more.
+            let again = party.circuit(&mut world);
+            let came = party.ask(&mut world, again, RelayCommand::RENDEZVOUS1, &COOKIE);
+            assert_eq!(came, [(again, Came::Destroyed)]);
+            assert_eq!(violations(&mut world), []);
+        }
+    }
+}
+
+#[test]
+fn a_cookie_leads_to_who_waits_by_it_and_once() {
+    for shards in [1, 2] {
+        let (mut world, mut service, mut client) = world(shards);
+        let waits = client.wait(&mut world, &COOKIE);
+        let mut thief = Party::by_relay(&mut world, 0);
+        // Guessed cookies lead nowhere; nobody is to blame, as clients give up.
+        for guess in 0..50u8 {
+            let id = thief.circuit(&mut world);
+            let came = thief.ask(&mut world, id, RelayCommand::RENDEZVOUS1, &[guess | 128; 60]);
+            assert_eq!(came, [(id, Came::Destroyed)]);
+        }
+        // A cookie that is taken cannot be taken again.
+        let id = thief.circuit(&mut world);
+        let came = thief.ask(&mut world, id, RelayCommand::ESTABLISH_RENDEZVOUS, &COOKIE);
+        assert_eq!((came, violations(&mut world)), (vec![(id, Came::Destroyed)], vec![MESSAGE]));
+        let comes = service.circuit(&mut world);
+        assert_eq!(service.ask(&mut world, comes, RelayCommand::RENDEZVOUS1, &COOKIE), []);
+        let told = Came::Message(RelayCommand::RENDEZVOUS2, Vec::new());
+        assert_eq!(client.hear(&mut world), [(waits, told)]);
+        // Who comes later with the same cookie meets nobody.
+        let id = thief.circuit(&mut world);
+        let came = thief.ask(&mut world, id, RelayCommand::RENDEZVOUS1, &COOKIE);
+        assert_eq!(came, [(id, Came::Destroyed)]);
+        assert_eq!((client.hear(&mut world), service.hear(&mut world)), (vec![], vec![]));
+        service.pass(&mut world, comes, Command::RELAY, [7; BODY]);
+        assert_eq!(client.hear(&mut world), [(waits, Came::Cell(Box::new([7; BODY])))]);
+        assert_eq!(violations(&mut world), []);
+    }
+}
+
+#[test]
+fn a_circuit_that_is_a_point_or_joined_is_nothing_else() {
+    let breaks = |act: &dyn Fn(&mut World, &mut Party, u32)| {
+        let (mut world, mut ends) = joined(2);
+        let (client, id) = &mut ends[0];
+        act(&mut world, client, *id);
+        assert!(client.hear(&mut world).contains(&(*id, Came::Destroyed)));
+        assert_eq!(violations(&mut world).len(), 1);
+        let (service, id) = &mut ends[1];
+        assert_eq!(service.hear(&mut world), [(*id, Came::Destroyed)]);
+        only(&world, 0);
+    };
+    for command in [
+        RelayCommand::ESTABLISH_RENDEZVOUS,
+        RelayCommand::RENDEZVOUS1,
+        RelayCommand::INTRODUCE1,
+        RelayCommand::TRUNCATE,
+        RelayCommand::EXTEND2,
+    ] {
+        breaks(&|world, party, id| party.say(world, id, command, &[8; 20]));
+    }
+    let (mut world, mut service, _) = world(1);
+    let point = service.establish(&mut world, None);
+    service.pass(&mut world, point, Command::RELAY, [7; BODY]);
+    assert_eq!(service.hear(&mut world), [(point, Came::Destroyed)], "nobody is beyond it");
+    only(&world, 0);
+}
+
+#[test]
+fn messages_that_are_cut_or_too_long_end_their_circuit() {
+    for (command, data) in [
+        (RelayCommand::ESTABLISH_RENDEZVOUS, &[1; 21][..]),
+        (RelayCommand::ESTABLISH_RENDEZVOUS, &[1; 19]),
+        (RelayCommand::RENDEZVOUS1, &[1; 19]),
+        (RelayCommand::ESTABLISH_INTRO, &[]),
+        (RelayCommand::ESTABLISH_INTRO, &[2; 200]),
+    ] {
+        let (mut world, mut service, _) = world(1);
+        let id = service.circuit(&mut world);
+        assert_eq!(service.ask(&mut world, id, command, data), [(id, Came::Destroyed)]);
+        assert_eq!((violations(&mut world), circuits(&world)), (vec![MESSAGE], 0));
+    }
+}
+
+#[test]
+fn where_the_consensus_says_so_who_comes_straight_to_us_does_not_wait_here() {
+    let services = ServiceParams { refuse_single_hop: true, ..ServiceParams::default() };
+    let mut world = World::new(Setting { relays: 1, services, ..Setting::default() });
+    let mut direct = Party::direct(&mut world, 0);
+    let id = direct.circuit(&mut world);
+    assert_eq!(direct.ask(&mut world, id, RelayCommand::ESTABLISH_RENDEZVOUS, &COOKIE), []);
+    let mut hidden = Party::by_relay(&mut world, 0);
+    hidden.wait(&mut world, &COOKIE);
+}

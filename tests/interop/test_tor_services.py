@@ -1,0 +1,167 @@
+"""Onion services of stock tors by relays of ours: introduced, met, found in their directories.
+
+Stock services and clients in networks of our relays alone, of both kinds, and of stock relays alone
+for a twin; pages are compared by hash, and none may be lost.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from conftest import Results
+from harness.seeded import MIB
+from harness.tools import wait_for
+from harness.tornet import Node, TorNetwork
+from harness.torours import OurAuthority, OurRelay
+from harness.webfiles import FileServer, fetch
+
+pytestmark = [pytest.mark.tor, pytest.mark.timeout(900)]
+
+CONNECTIONS = 200
+AT_ONCE = 8
+PAGE = 60_000
+BULK = 20 * MIB
+FIRSTS, BULKS = 9, 3
+RELAYS = 6
+EXIT = ["--exit", "accept *:*"]
+# Circuits are built within a minute, or the client gives up; the descriptor is up before that.
+PUBLISHED_S = 120.0
+
+
+@dataclass
+class World:
+    """A network with a service in it."""
+
+    kind: str
+    network: TorNetwork
+    ours: list[OurRelay]
+    server: FileServer
+    host: Node
+    hostname: str
+    clients: list[Node] = field(default_factory=list)
+
+    def url(self, length: int) -> str:
+        """Where the service has so many bytes."""
+        return f"http://{self.hostname}/bytes/{length}"
+
+    def page(self, client: Node, length: int, into: Path, isolation: str) -> str:
+        """Fetches by circuits of its own: what was wrong, or nothing."""
+        proxy = f"socks5h://{isolation}:x@127.0.0.1:{client.socks}"
+        return fetch(self.url(length), proxy, into).fault(length)
+
+    def is_found(self, client: Node) -> bool:
+        """Whether a page of one byte comes."""
+        return not self.page(client, 1, self.network.folder / "first", "scout")
+
+    def complaints(self) -> list[str]:
+        """What stock tors have to say against others."""
+        return self.network.complaints()
+
+
+def service(network: TorNetwork, port: int) -> tuple[Node, str]:
+    """A stock tor with a service on port 80, and its name."""
+    folder = network.folder / "service"
+    host = network.client(
+        "host", f"HiddenServiceDir {folder}", f"HiddenServicePort 80 127.0.0.1:{port}"
+    )
+    return host, (folder / "hostname").read_text().strip()
+
+
+def alone(folder: Path, stack: ExitStack) -> tuple[TorNetwork, list[OurRelay]]:
+    """An authority and relays of ours, and nobody else's."""
+    authority = stack.enter_context(OurAuthority(folder / "authority", "--expect", str(RELAYS)))
+    network = stack.enter_context(
+        TorNetwork(folder, authorities=0, relays=0, exits=0, others=[authority.line])
+    )
+    return network, relays(network, folder, stack, RELAYS)
+
+
+def relays(network: TorNetwork, folder: Path, stack: ExitStack, count: int) -> list[OurRelay]:
+    """Relays of ours: the last one is an exit, the first has two shards."""
+    made = []
+    for number in range(count):
+        more: Sequence[str] = EXIT if number == count - 1 else ()
+        threads = ["--threads", "2"] if number == 0 else []
+        name = f"ours{number}"
+        made.append(stack.enter_context(OurRelay(network, folder / name, name, *more, *threads)))
+    network.others = {relay.name: relay.fingerprint for relay in made}
+    network.other_exits = [made[-1].name] if made else []
+    return made
+
+
+@pytest.fixture(scope="module", params=["ours", "mixed", "stock"])
+def world(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[World]:
+    """A network of each kind, in which a service was found once."""
+    kind: str = request.param
+    folder = tmp_path_factory.mktemp(kind)
+    with ExitStack() as stack:
+        server = stack.enter_context(FileServer())
+        if kind == "ours":
+            network, ours = alone(folder, stack)
+        else:
+            stock = RELAYS // 2 if kind == "mixed" else RELAYS
+            network = stack.enter_context(TorNetwork(folder, relays=stock - 1, exits=1))
+            ours = relays(network, folder, stack, RELAYS - stock)
+        network.start()
+        host, hostname = service(network, server.port)
+        made = World(kind, network, ours, server, host, hostname)
+        made.clients = [network.client(f"client{number}") for number in range(2)]
+        for client in made.clients:
+            wait_for("the service to be found", partial(made.is_found, client), PUBLISHED_S)
+        yield made
+
+
+def test_no_connection_to_a_stock_service_is_lost(
+    world: World, tmp_path: Path, results: Results
+) -> None:
+    """Each by a rendezvous of its own: pages by hash, and no stock tor complains of us."""
+
+    def one(number: int) -> str:
+        client = world.clients[number % len(world.clients)]
+        return world.page(client, PAGE, tmp_path / str(number), f"user{number}")
+
+    begun = time.monotonic()
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        faults = [fault for fault in pool.map(one, range(CONNECTIONS)) if fault]
+    seconds = time.monotonic() - begun
+    results.add(
+        "onion services", network=world.kind, connections=CONNECTIONS, lost=len(faults),
+        seconds=f"{seconds:.0f}",
+    )  # fmt: skip
+    assert not faults, faults[:3]
+    assert world.complaints() == []
+
+
+def test_first_connections_and_bulk(world: World, tmp_path: Path, results: Results) -> None:
+    """From an unknown descriptor to the first byte; and 20 MiB by a circuit that stands."""
+    client = world.clients[0]
+    firsts = []
+    for number in range(FIRSTS):
+        with client.control() as control:
+            control.ask("SIGNAL NEWNYM")
+        time.sleep(1)
+        begun = time.monotonic()
+        assert not world.page(client, 1, tmp_path / "one", f"first{number}")
+        firsts.append(time.monotonic() - begun)
+    rates = []
+    for _ in range(BULKS):
+        begun = time.monotonic()
+        assert not world.page(client, BULK, tmp_path / "bulk", "bulk")
+        rates.append(BULK / (time.monotonic() - begun) / 1e6)
+    results.add(
+        "onion services: first connection and bulk", network=world.kind,
+        first_s=f"{statistics.median(firsts):.2f} ({min(firsts):.2f}-{max(firsts):.2f})",
+        bulk_mb_s=f"{statistics.median(rates):.1f} ({min(rates):.1f}-{max(rates):.1f})",
+    )  # fmt: skip
+    assert world.complaints() == []
