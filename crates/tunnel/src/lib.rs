@@ -13,6 +13,7 @@
 //!   `hello`: its messages.
 //! * `epoch`: the keys of one handshake, packets sealed and opened; `replay`: each number counts
 //!   once.
+//! * [`Inner`]: addresses of the ends where what is carried are IP packets.
 //! * `frame`: what is in a packet. `delays`: how much the paths differ.
 //! * [`Session`]: both ends' part of a session: numbers, epochs, order. [`Near`] makes one with a
 //!   far end, [`Far`] has those of many clients.
@@ -25,6 +26,7 @@ mod epoch;
 mod far;
 mod frame;
 mod hello;
+mod inner;
 pub mod keys;
 mod near;
 mod noise;
@@ -34,5 +36,6 @@ mod spare;
 
 pub use far::{ClientId, Far, NewRun, PacketKind, Peer};
 pub use hello::LONGEST_LABEL;
+pub use inner::{INTERFACE, Inner};
 pub use near::{Near, NearError, State};
 pub use session::{Datagram, OVERHEAD, PADDED_OVERHEAD, Session};

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import tempfile
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,14 +23,24 @@ OVERHEAD = 31
 class FarEnd(Closing):
     """``anabranch merge --json`` on a host, from its start to its summary."""
 
-    def __init__(self, host: Host, to: str, key: Path, *, every: str = "100ms"):
-        """Starts it in front of the server at ``to``.
+    def __init__(
+        self,
+        host: Host,
+        to: str | None,
+        key: Path,
+        *,
+        every: str = "100ms",
+        schedule: str = "uniform",
+        options: Sequence[str] = (),
+    ):
+        """Starts it in front of the server at ``to``, or with what ``options`` say.
 
         Raises:
             PeerFailed: it ended before it was ready; the message holds its error.
         """
-        command = [anabranch(), "merge", "--json", "--listen", f"{SERVER}:{PORT}", "--to", to]
-        command += ["--key", str(key), "--schedule", "uniform", "--every", every, "--seed", "7"]
+        command = [anabranch(), "merge", "--json", "--listen", f"{SERVER}:{PORT}", *options]
+        command += ["--to", to] if to else []
+        command += ["--key", str(key), "--schedule", schedule, "--every", every, "--seed", "7"]
         self.events: list[dict[str, Any]] = []
         self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 (closed with the far end)
         self._process = subprocess.Popen(

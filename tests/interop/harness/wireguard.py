@@ -166,9 +166,9 @@ class Tunnel:
         self._stack.close()
 
 
-def fetch(host: Host, length: int, seconds: float) -> Transfer:
+def fetch(host: Host, length: int, seconds: float, server: str = INSIDE_SERVER) -> Transfer:
     """Downloads ``bytes/length`` from the tunnel's other end with curl and hashes it."""
-    url = f"http://{INSIDE_SERVER}/bytes/{length}"
+    url = f"http://{server}/bytes/{length}"
     command = host.command(["curl", "-sSf", "--max-time", str(seconds), url])
     start = last = time.monotonic()
     total, gap, count = hashlib.sha256(), 0.0, 0

@@ -8,7 +8,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use anabranch_comps::{EVERY, SCHEDULE};
-use anabranch_drive::far_end::KeyFile;
+use anabranch_drive::far_end::{INTERFACE, KeyFile};
 use anabranch_drive::merge::{Server, Settings};
 use anabranch_drive::split::fresh_seed;
 use anabranch_drive::toml_keys::{self, Section};
@@ -31,6 +31,7 @@ const KEYS: &[Section] = &[Section {
     keys: &[
         "listen",
         "to",
+        "tun",
         "key",
         "schedule",
         "every",
@@ -58,6 +59,11 @@ pub(super) struct Options {
     #[arg(long, value_name = "[NAME=]HOST:PORT", help_heading = "Ends")]
     #[serde(deserialize_with = "servers")]
     to: Vec<ServerOption>,
+
+    /// Make an interface of this name, by which the IP packets of splitters with --tun go on, as this
+    /// machine's routes and firewall have it (CAP_NET_ADMIN)
+    #[arg(long, value_name = "NAME", help_heading = "Ends")]
+    tun: Option<String>,
 
     /// Our keys and those of the splitters that may come; 'anabranch key' makes this file
     #[arg(long, value_name = "FILE", help_heading = "Ends")]
@@ -155,6 +161,7 @@ impl Options {
         Options {
             listen: self.listen.or(file.listen),
             to: if self.to.is_empty() { file.to } else { self.to },
+            tun: self.tun.or(file.tun),
             key: self.key.or(file.key),
             schedule: self.schedule.or(file.schedule),
             every: self.every.or(file.every),
@@ -197,6 +204,7 @@ impl Options {
             listen,
             keys,
             servers: self.servers()?,
+            tun: self.tun.clone(),
             schedule,
             every: self.every.unwrap_or(every),
             seed: self.seed.unwrap_or_else(fresh_seed),
@@ -218,7 +226,10 @@ impl Options {
                 refuse("several servers need a name each: write NAME=HOST:PORT".to_owned())
             }
             Some((_, server)) => refuse(format!("two servers are called '{}'", server.name)),
-            None if servers.is_empty() => {
+            None if servers.iter().any(|server| server.name == INTERFACE) => {
+                refuse("'*' stands for the interface of --tun: choose another name".to_owned())
+            }
+            None if servers.is_empty() && self.tun.is_none() => {
                 refuse("it is missing: the server (or 'to = ...' in the file)".to_owned())
             }
             None => Ok(servers),
@@ -257,11 +268,13 @@ mod tests {
         for (text, words) in [
             ("to = ['a=127.0.0.1:1', 'a=127.0.0.1:2']", "two servers are called 'a'"),
             ("to = ['127.0.0.1:1', '127.0.0.1:2']", "several servers need a name each"),
+            ("to = '*=127.0.0.1:1'", "'*' stands for the interface"),
             ("", "it is missing"),
         ] {
             let message = parse(text).unwrap().servers().unwrap_err().to_string();
             assert!(message.contains(words), "{message}");
         }
+        assert!(parse("tun = 'far0'").unwrap().servers().unwrap().is_empty());
         assert!(parse("to = 'nowhere'").unwrap_err().starts_with("f.toml:1: "));
         assert!(parse("too = 'a:1'").unwrap_err().contains("did you mean `to`?"));
     }

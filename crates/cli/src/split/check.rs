@@ -28,6 +28,10 @@ fn describe(entrance: &Entrance, about: &Listening) -> String {
             vec![format!("listen    {listen}"), format!("server    {}", server(to, about))]
         }
         Entrance::Tun(_) => about.tun.iter().flat_map(Plan::describe).collect(),
+        Entrance::Packets { to, .. } => {
+            let far_end = format!("far end   {}", server(to, about));
+            about.tun.iter().flat_map(Plan::describe).chain([far_end]).collect()
+        }
     };
     let Listening { schedule, every, seed, .. } = about;
     lines.extend([

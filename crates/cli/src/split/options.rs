@@ -34,8 +34,8 @@ pub(crate) struct Options {
     /// (root)
     ///
     /// UDP to the ports of QUIC, WireGuard and Mosh is split, each session to the server that its
-    /// program names.
-    #[arg(long, value_name = "NAME", help_heading = "Interface", conflicts_with_all = ["listen", "to"])]
+    /// program names. With --to and --key all packets go to a far end with an interface of its own.
+    #[arg(long, value_name = "NAME", help_heading = "Interface", conflicts_with = "listen")]
     pub(crate) tun: Option<String>,
 
     /// Lead traffic into the interface: what can be split is, each other flow is pinned to one path

@@ -4,7 +4,7 @@ use std::fmt::Display;
 use std::path::Path;
 
 use anabranch_comps::{Config, Guess, Protocol};
-use anabranch_drive::far_end::{FarEnd, KeyFile};
+use anabranch_drive::far_end::{FarEnd, INTERFACE, Inner, KeyFile};
 use anabranch_drive::paths::{PathSpec, distinct};
 use anabranch_drive::split::{Entrance, Settings, fresh_seed};
 use anabranch_drive::steer::{Ports, Request, UPLINK};
@@ -22,7 +22,7 @@ pub(crate) fn settings(options: &Options) -> Result<Settings, Failure> {
     let paths = uplinks::expand(&options.paths)?;
     distinct(&paths).map_err(in_setting("path"))?;
     let far_end = far_end(options, paths.len())?;
-    let entrance = entrance(options, &paths)?;
+    let (entrance, far_end) = entrance(options, &paths, far_end)?;
     let roles = Roles::of(options, &paths)?;
     let paths = roles.order(&paths);
     let core = config(options, &paths, &roles)?;
@@ -42,7 +42,11 @@ pub(crate) fn settings(options: &Options) -> Result<Settings, Failure> {
 
 /// Where clients come in. A file may name a port and the command line an interface, so both are
 /// looked at here.
-fn entrance(options: &Options, paths: &[PathSpec]) -> Result<Entrance, Failure> {
+fn entrance(
+    options: &Options,
+    paths: &[PathSpec],
+    far_end: Option<FarEnd>,
+) -> Result<(Entrance, Option<FarEnd>), Failure> {
     let Some(tun) = &options.tun else {
         for (given, setting) in [
             (options.route, "route"),
@@ -58,8 +62,11 @@ fn entrance(options: &Options, paths: &[PathSpec]) -> Result<Entrance, Failure> 
         }
         let listen = options.listen.ok_or_else(|| missing("listen", "where clients send to"))?;
         let to = options.to.clone().ok_or_else(|| missing("to", "the server"))?;
-        return Ok(Entrance::Port { listen, to });
+        return Ok((Entrance::Port { listen, to }, far_end));
     };
+    if let Some(far_end) = far_end {
+        return for_packets(options, tun, far_end);
+    }
     if options.listen.is_some() || options.to.is_some() {
         return Err(in_setting("tun")("takes the place of --listen and --to: leave them away"));
     }
@@ -84,13 +91,62 @@ fn entrance(options: &Options, paths: &[PathSpec]) -> Result<Entrance, Failure> 
         ));
     }
     options.netns.as_deref().map_or(Ok(()), check_namespace).map_err(in_setting("netns"))?;
-    Ok(Entrance::Tun(Request {
-        tun: tun.clone(),
+    Ok((Entrance::Tun(request(options, tun, None)), far_end))
+}
+
+fn request(options: &Options, tun: &str, inner: Option<Inner>) -> Request {
+    Request {
+        tun: tun.to_owned(),
         netns: options.netns.clone(),
         route: options.route,
         ports: Ports::with(&options.udp),
         dns: options.dns.clone(),
-    }))
+        inner,
+    }
+}
+
+/// An interface whose packets all go to a far end.
+fn for_packets(
+    options: &Options,
+    tun: &str,
+    far_end: FarEnd,
+) -> Result<(Entrance, Option<FarEnd>), Failure> {
+    let to = options.to.clone().ok_or_else(|| missing("to", "the far end"))?;
+    let refused = [
+        (
+            options.listen.is_some(),
+            "listen",
+            "the interface of --tun takes its place: leave it away",
+        ),
+        (
+            !options.udp.is_empty(),
+            "udp",
+            "all packets of the interface go to the far end: leave it away",
+        ),
+        (
+            options.behind.is_some(),
+            "behind",
+            "the far end's interface takes the place of a server: leave it away",
+        ),
+        (
+            options.route && options.netns.is_none(),
+            "route",
+            "before a far end only a namespace is led into the interface: add --netns NAME, or set \
+             routes of your own",
+        ),
+        (
+            !options.dns.is_empty() && options.netns.is_none(),
+            "dns",
+            "only a namespace has name servers of its own: add --netns NAME",
+        ),
+    ];
+    if let Some((_, setting, why)) = refused.into_iter().find(|(given, ..)| *given) {
+        return Err(in_setting(setting)(why));
+    }
+    check_interface(tun, options.netns.is_some()).map_err(in_setting("tun"))?;
+    options.netns.as_deref().map_or(Ok(()), check_namespace).map_err(in_setting("netns"))?;
+    let request = request(options, tun, Some(far_end.inner()));
+    Ok((Entrance::Packets { request, to }, Some(far_end.for_packets())))
 }
 
 /// Paths to a far end at most.
@@ -110,8 +166,8 @@ fn far_end(options: &Options, paths: usize) -> Result<Option<FarEnd>, Failure> {
     };
     check_beside_key(options)?;
     let behind = options.behind.clone().unwrap_or_default();
-    if behind.len() > LONGEST_NAME {
-        return refuse("behind", "a name has 32 bytes at most");
+    if behind.len() > LONGEST_NAME || behind == INTERFACE {
+        return refuse("behind", "a name has 32 bytes at most, and is not '*'");
     }
     if paths > MOST_PATHS {
         return refuse("key", "a far end takes 64 paths at most");
@@ -132,11 +188,6 @@ fn far_end(options: &Options, paths: usize) -> Result<Option<FarEnd>, Failure> {
 /// What has no sense before a far end, which hides what is carried and puts it in order.
 fn check_beside_key(options: &Options) -> Result<(), Failure> {
     let given = [
-        (
-            options.tun.is_some(),
-            "tun",
-            "a far end leads to servers of its own choice: use --listen and --to",
-        ),
         (
             options.handshake.is_some(),
             "handshake",

@@ -8,7 +8,7 @@ use std::fmt;
 use anabranch_tunnel::{OVERHEAD, PADDED_OVERHEAD};
 use keys::{KeyPair, Psk, PublicKey};
 
-pub use anabranch_tunnel::keys;
+pub use anabranch_tunnel::{INTERFACE, Inner, keys};
 pub use file::{KeyFile, KeyFileError, Peer, secret_text};
 
 /// The far end that a splitter speaks to, in front of the server.
@@ -27,6 +27,18 @@ pub struct FarEnd {
 }
 
 impl FarEnd {
+    /// The same with its interface wanted in the place of a server.
+    #[must_use]
+    pub fn for_packets(self) -> FarEnd {
+        FarEnd { behind: INTERFACE.to_owned(), ..self }
+    }
+
+    /// Our addresses where IP packets are carried.
+    #[must_use]
+    pub fn inner(&self) -> Inner {
+        Inner::of(&self.public, &self.own.public)
+    }
+
     /// Bytes that a packet has more than the datagram in it, at most, zeros left out.
     #[must_use]
     pub fn overhead(&self) -> usize {

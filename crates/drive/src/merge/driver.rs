@@ -10,16 +10,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anabranch_multipath::Time;
-use anabranch_tunnel::{ClientId, Datagram, Far, NewRun, PacketKind, Peer};
+use anabranch_tunnel::{ClientId, Datagram, Far, INTERFACE, NewRun, PacketKind, Peer};
 use rand_chacha::ChaCha20Rng;
 use sd_notify::NotifyState;
 
 use super::flows::{FlowKey, Flows};
-use super::guests::Guest;
+use super::guests::{Guest, Wanted};
+use super::hub::Hub;
 use super::outbox::Outbox;
 use super::settings::{Failure, Listening, News, Screen, Settings, Snapshot};
 use crate::clock::Clock;
 use crate::entropy::generator;
+use crate::far_end::Inner;
 use crate::files;
 use crate::holders::{self, Transport};
 use crate::manager::tell;
@@ -30,10 +32,13 @@ use crate::udp::{Datagrams, Fault, Received, RecvBatch, SendQueue, UdpOptions, U
 /// Tokens of the files that are no flows; those count up from 0.
 const LISTENER: u64 = u64::MAX;
 const STOP: u64 = u64::MAX - 1;
+const HUB: u64 = u64::MAX - 2;
 /// Receive and send buffers of the listener, in bytes: it is shared by all clients.
 const BUFFER: usize = 16 << 20;
 /// Messages taken from a socket at once.
 const RUNS: usize = 32;
+/// Packets taken from the interface at once.
+const ROUND: usize = 64;
 /// Files told of at once.
 const EVENTS: usize = 256;
 /// How often flows and clients are looked at whose time may be over.
@@ -73,6 +78,7 @@ fn run_driver(mut driver: Driver<'_>) -> Result<Snapshot, Failure> {
             match event.token {
                 LISTENER => driver.on_packets(&mut buffers),
                 STOP => driver.stopped = true,
+                HUB => driver.on_hub()?,
                 token => driver.on_server(token, &mut buffers),
             }
         }
@@ -86,6 +92,8 @@ struct Driver<'s> {
     far: Far<ChaCha20Rng>,
     settings: Settings,
     servers: Vec<(String, SocketAddr)>,
+    /// The interface, where there is one.
+    hub: Option<Hub>,
     guests: Vec<Guest>,
     flows: Flows,
     timers: BTreeSet<(Time, ClientId)>,
@@ -128,15 +136,19 @@ impl<'s> Driver<'s> {
         let rng = generator().map_err(system("asking for entropy"))?;
         let far = Far::new(settings.keys.own.clone(), &clients, &settings.pad, rng);
         let listener = open_listener(settings.listen)?;
+        let hub = settings.tun.as_ref().map(|name| Hub::open(name, &settings.keys)).transpose()?;
         let poller = Poller::new(EVENTS).map_err(system("opening an epoll set"))?;
         poller.add(&listener, LISTENER).map_err(system("filling the epoll set"))?;
         poller.add(&stop, STOP).map_err(system("filling the epoll set"))?;
+        let hub_added = hub.as_ref().map_or(Ok(()), |hub| poller.add(hub, HUB));
+        hub_added.map_err(system("filling the epoll set"))?;
         let named = (0..).map(ClientId).zip(peers);
         let mut driver = Driver {
             far,
             guests: named.map(|(id, peer)| Guest::new(id, &peer.name)).collect(),
             flows: Flows::new(settings.flows),
             servers,
+            hub,
             settings,
             timers: BTreeSet::new(),
             clock,
@@ -163,6 +175,10 @@ impl<'s> Driver<'s> {
             listen: self.listener.local_addr()?,
             public: self.settings.keys.own.public.0,
             servers: self.servers.clone(),
+            tun: self.hub.as_ref().map(|hub| {
+                let own = self.settings.keys.own.public;
+                (hub.name.clone(), Inner::of(&own, &own))
+            }),
             clients: self.guests.iter().map(Guest::name).collect(),
             schedule: self.settings.schedule.to_string(),
             every: self.settings.every.to_string(),
@@ -222,16 +238,13 @@ impl<'s> Driver<'s> {
     /// A client has begun a session.
     fn welcome(&mut self, now: Time, new: &NewRun, from: Peer) -> ClientId {
         let id = new.client;
-        let found = self.servers.iter().find(|(name, _)| *name == new.label);
-        // Who names none means the only one.
-        let only = (new.label.is_empty() && self.servers.len() == 1).then(|| &self.servers[0]);
-        let server = found.or(only).cloned();
+        let wanted = self.wanted(&new.label);
         let paths = self.far.paths(id);
         let guest = &mut self.guests[id.0 as usize];
         let fits = guest.begin(&self.settings, paths);
-        guest.server = server.as_ref().map(|(_, server)| *server);
+        guest.wanted = wanted.as_ref().map(|(_, wanted)| *wanted);
         let client = guest.name();
-        let news = match server {
+        let news = match wanted {
             Some((server, _)) => News::Began { client, from: from.remote, server },
             None => {
                 self.far.session(id).into_iter().for_each(|session| session.close());
@@ -248,6 +261,17 @@ impl<'s> Driver<'s> {
             ));
         }
         id
+    }
+
+    /// What a client wants by this label, and what that is called here.
+    fn wanted(&self, label: &str) -> Option<(String, Wanted)> {
+        if label == INTERFACE {
+            return self.hub.as_ref().map(|hub| (hub.name.clone(), Wanted::Interface));
+        }
+        let found = self.servers.iter().find(|(name, _)| name == label);
+        // Who names none means the only one.
+        let only = (label.is_empty() && self.servers.len() == 1).then(|| &self.servers[0]);
+        found.or(only).map(|(name, server)| (name.clone(), Wanted::Server(*server)))
     }
 
     /// Hands on what a client has sent, says what is to be said, sets its timer.
@@ -281,7 +305,15 @@ impl<'s> Driver<'s> {
     fn forward(&mut self, now: Time, client: ClientId, datagrams: &[Datagram]) {
         let guest = &mut self.guests[client.0 as usize];
         datagrams.iter().for_each(|datagram| guest.count_in(datagram));
-        let Some(server) = guest.server else { return };
+        let server = match (guest.wanted, &self.hub) {
+            (Some(Wanted::Server(server)), _) => server,
+            (Some(Wanted::Interface), Some(hub)) => {
+                let taken = datagrams.iter().filter(|one| hub.write(client, one.bytes())).count();
+                self.counted.refused += (datagrams.len() - taken) as u64;
+                return;
+            }
+            _ => return,
+        };
         for group in datagrams.chunk_by(|one, other| one.flow == other.flow) {
             self.forward_flow(now, (client, group[0].flow), server, group);
         }
@@ -332,6 +364,24 @@ impl<'s> Driver<'s> {
         }
         self.send();
         self.arm(now, key.0);
+    }
+
+    /// Packets for clients that came by the interface.
+    fn on_hub(&mut self) -> Result<(), Failure> {
+        let Some(hub) = &mut self.hub else { return Ok(()) };
+        let packets = hub.read(ROUND);
+        let packets = packets
+            .map_err(|error| Failure::System("the interface of --tun was removed", error))?;
+        let now = self.clock.now();
+        for (client, packet) in &packets {
+            let flow = self.guests[client.0 as usize].flow;
+            let (from, stride) = (self.settings.listen, packet.len());
+            let run = Received { from, to: None, ecn: 0, stride, bytes: packet };
+            self.deal(now, (*client, flow), &run);
+        }
+        self.send();
+        packets.iter().for_each(|(client, _)| self.arm(now, *client));
+        Ok(())
     }
 
     /// Deals a server's datagrams to the client's paths.

@@ -11,12 +11,23 @@ use rand_chacha::ChaCha20Rng;
 
 use super::settings::{ClientSnapshot, News, PathSnapshot, Settings};
 
+/// Where a client's datagrams go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Wanted {
+    /// To a server.
+    Server(SocketAddr),
+    /// They are IP packets, and go by the interface.
+    Interface,
+}
+
 /// A client.
 pub(super) struct Guest {
     id: ClientId,
     name: String,
-    /// The server that it asked for; `None` for one that is not here.
-    pub(super) server: Option<SocketAddr>,
+    /// What it asked for; `None` if that is not here.
+    pub(super) wanted: Option<Wanted>,
+    /// The flow that its datagrams are of: of the last that came.
+    pub(super) flow: u16,
     /// How its answers are dealt to its paths; `None` before it has come.
     splitter: Option<Splitter>,
     pub(super) views: Vec<PathView>,
@@ -30,7 +41,8 @@ impl Guest {
         Guest {
             id,
             name: name.to_owned(),
-            server: None,
+            wanted: None,
+            flow: 0,
             splitter: None,
             views: Vec::new(),
             paths: Vec::new(),
@@ -60,7 +72,7 @@ impl Guest {
     }
 
     pub(super) fn end(&mut self) {
-        (self.server, self.splitter) = (None, None);
+        (self.wanted, self.splitter) = (None, None);
         self.paths.iter_mut().for_each(|path| path.up = false);
     }
 
@@ -88,6 +100,7 @@ impl Guest {
 
     /// A datagram came from it.
     pub(super) fn count_in(&mut self, datagram: &Datagram) {
+        self.flow = datagram.flow;
         if let Some(path) = self.paths.get_mut(datagram.path.index()) {
             add(&mut path.inward, 1, datagram.bytes().len());
         }

@@ -110,7 +110,9 @@ impl Collector for Run {
         let help = "Packets dropped on arrival because the socket's buffer was full";
         count(encoder, "merge_missed_packets", help, snapshot.missed)?;
         let help = "Datagrams to clients that did not go out";
-        count(encoder, "merge_unsent_packets", help, snapshot.unsent)
+        count(encoder, "merge_unsent_packets", help, snapshot.unsent)?;
+        let help = "Packets of clients that the interface did not take";
+        count(encoder, "merge_refused_packets", help, snapshot.refused)
     }
 }
 

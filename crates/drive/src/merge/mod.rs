@@ -8,6 +8,7 @@
 mod driver;
 mod flows;
 mod guests;
+mod hub;
 mod metrics;
 mod outbox;
 mod settings;

@@ -9,7 +9,7 @@ use anabranch_comps::Flow;
 use anabranch_multipath::schedule::Spec;
 use anabranch_multipath::{Every, PathId, Time};
 
-use crate::far_end::KeyFile;
+use crate::far_end::{Inner, KeyFile};
 use crate::target::Target;
 
 /// The settings of one run.
@@ -19,8 +19,11 @@ pub struct Settings {
     pub listen: SocketAddr,
     /// Our keys, and those of the clients.
     pub keys: KeyFile,
-    /// The servers, at least one; names are looked up once, at the beginning.
+    /// The servers, at least one where there is no interface; names are looked up once, at the
+    /// beginning.
     pub servers: Vec<Server>,
+    /// The interface to make, by which clients' IP packets go on.
+    pub tun: Option<String>,
     /// Who names the path of the next run of answers.
     pub schedule: Spec,
     /// How long a run is.
@@ -53,6 +56,8 @@ pub struct Listening {
     pub public: [u8; 32],
     /// The servers' names and addresses.
     pub servers: Vec<(String, SocketAddr)>,
+    /// The interface, and our addresses there.
+    pub tun: Option<(String, Inner)>,
     /// The clients' names.
     pub clients: Vec<String>,
     /// The schedule as the user would write it.
@@ -72,7 +77,7 @@ pub enum News {
         client: String,
         /// Where its handshake came from.
         from: SocketAddr,
-        /// The server that it asked for.
+        /// The server that it asked for, or the interface.
         server: String,
     },
     /// A client asked for a server that is not here.
@@ -125,6 +130,9 @@ pub struct Snapshot {
     pub missed: u64,
     /// Datagrams to clients that did not go out.
     pub unsent: u64,
+    /// Packets of clients that the interface did not take: from an address that is not theirs, or
+    /// no IP packets.
+    pub refused: u64,
 }
 
 /// One client.
@@ -178,6 +186,10 @@ pub trait Screen {
 pub enum Failure {
     /// A server's name does not resolve.
     Resolve(Target, io::Error),
+    /// Two clients would have one address behind the interface.
+    Alike(String, String),
+    /// The interface of this name cannot be made.
+    Interface(String, io::Error),
     /// The socket for clients cannot be opened.
     Listen(SocketAddr, io::Error),
     /// The system refused something else: (what was tried, its answer).
@@ -198,6 +210,16 @@ impl fmt::Display for Failure {
             Failure::Resolve(to, error) => {
                 write!(f, "the server's name '{}' does not resolve: {error}", to.host)
             }
+            Failure::Alike(one, other) => write!(
+                f,
+                "the keys of '{one}' and '{other}' lead to one address behind --tun, which happens \
+                 once in millions: make one of them anew"
+            ),
+            Failure::Interface(name, error) => write!(
+                f,
+                "cannot make the interface '{name}': {error} (it takes CAP_NET_ADMIN, and \
+                 /dev/net/tun)"
+            ),
             Failure::Listen(address, error) => write!(f, "cannot listen on {address}: {error}"),
             Failure::System(what, error) => write!(f, "{what}: {error}"),
         }

@@ -17,7 +17,7 @@ use std::io;
 
 pub use complaint::{Complaint, complain, quote};
 pub use fragments::{Fragments, Whole};
-pub use read::{Content, Datagram, Fragment, FragmentId, is_for_link, read};
+pub use read::{Content, Datagram, Fragment, FragmentId, ends, is_for_link, read};
 pub use write::write;
 
 /// An error of the caller's making.

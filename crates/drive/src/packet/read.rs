@@ -62,7 +62,7 @@ pub struct Fragment<'a> {
 pub fn read(packet: &[u8]) -> Content<'_> {
     let Ok(sliced) = SlicedPacket::from_ip(packet) else { return Content::Other };
     let Some(net) = &sliced.net else { return Content::Other };
-    let Some((from, to, ecn)) = ends(net) else { return Content::Other };
+    let Some((from, to, ecn)) = ends_and_ecn(net) else { return Content::Other };
     match (&sliced.transport, fragment(net, (from, to), ecn)) {
         (Some(TransportSlice::Udp(udp)), None) => Content::Datagram(Datagram {
             from: SocketAddr::new(from, udp.source_port()),
@@ -84,8 +84,14 @@ pub fn is_for_link(packet: &[u8]) -> bool {
     }
 }
 
+/// Where a packet comes from, and where it goes; `None` for what is no IP packet.
+pub fn ends(packet: &[u8]) -> Option<(IpAddr, IpAddr)> {
+    let ip = IpSlice::from_slice(packet).ok()?;
+    Some((ip.source_addr(), ip.destination_addr()))
+}
+
 /// Source, destination and ECN bits.
-fn ends(net: &NetSlice<'_>) -> Option<(IpAddr, IpAddr, u8)> {
+fn ends_and_ecn(net: &NetSlice<'_>) -> Option<(IpAddr, IpAddr, u8)> {
     match net {
         NetSlice::Ipv4(ip) => {
             let header = ip.header();
@@ -164,6 +170,7 @@ mod tests {
                 let (from, to) = (from.parse().unwrap(), to.parse().unwrap());
                 let datagram = Datagram { from, to, ecn: 0b01, payload };
                 assert_eq!(read(&bytes), Content::Datagram(datagram));
+                assert_eq!(ends(&bytes), Some((from.ip(), to.ip())));
             }
         }
     }
@@ -181,6 +188,7 @@ mod tests {
         let whole = packet("[2001:db8::1]:7", "[2001:db8::2]:443", b"query");
         for end in 0..whole.len() {
             assert_eq!(read(&whole[..end]), Content::Other, "{end}");
+            assert_eq!(ends(&whole[..end]), None, "{end}");
         }
         let mut tcp = packet("192.0.2.1:1000", "192.0.2.2:443", &[0; 20]);
         tcp[9] = 6;

@@ -13,6 +13,7 @@ use anabranch_multipath::Time;
 use super::Failure;
 use super::driver::Driver;
 use super::sockets::PathSocket;
+use crate::far_end::Inner;
 use crate::netlink::Change;
 use crate::packet::{self, Complaint, Content, Datagram, Fragments, Whole};
 use crate::steer::{Exit, Kept, SteerError, Steering};
@@ -77,6 +78,11 @@ impl Door {
             Door::Port(_) => None,
             Door::Tun(door) => Some(door),
         }
+    }
+
+    /// The interface, where all its packets go to a far end.
+    pub(super) fn whole(&mut self) -> Option<&mut TunDoor> {
+        self.interface().filter(|door| door.inner().is_some())
     }
 
     /// Keeps in mind who speaks with whom.
@@ -178,6 +184,16 @@ impl TunDoor {
         Ok(())
     }
 
+    /// Our addresses, where all packets go to a far end.
+    fn inner(&self) -> Option<Inner> {
+        self.steering.as_ref().and_then(|steering| steering.plan().request.inner)
+    }
+
+    /// Hands packets of the far end to the machine or the namespace; tells how many did not go.
+    pub(super) fn take(&self, packets: &Received<'_>) -> u64 {
+        packets.datagrams().map(|packet| u64::from(self.tun.write(packet).is_err())).sum()
+    }
+
     /// Whether the splitter splits such datagrams: those that were led here, and not what a route
     /// of the user's own leads here beside them.
     fn splits(&self, datagram: &Datagram<'_>) -> bool {
@@ -220,14 +236,22 @@ impl Driver<'_> {
         let empty = Arena { bytes: Box::default(), lengths: Vec::new() };
         let arena = std::mem::replace(&mut door.arena, empty);
         let now = self.clock.now();
+        let inner = self.door.whole().and_then(|door| door.inner());
         // What is returned here goes to the interface, not into `back`.
         let (mut outgoing, mut back) = (Vec::with_capacity(ROUND), Vec::new());
         for (packet, length) in arena.bytes.chunks_exact(ROOM).zip(&arena.lengths) {
-            if let Some(datagram) = self.admit(now, &packet[..*length]) {
-                let run = run_of(&datagram);
-                self.core.handle(now, input(&datagram, &run));
-                self.drain(now, Some(&run), &mut outgoing, &mut back);
-            }
+            let packet = &packet[..*length];
+            let (run, input) = match inner {
+                Some(_) if packet::is_for_link(packet) => continue,
+                Some(inner) => whole(inner, packet),
+                None => {
+                    let Some(datagram) = self.admit(now, packet) else { continue };
+                    let run = run_of(&datagram);
+                    (run, input(&datagram, &run))
+                }
+            };
+            self.core.handle(now, input);
+            self.drain(now, Some(&run), &mut outgoing, &mut back);
         }
         self.send(now, &outgoing);
         drop(outgoing);
@@ -331,6 +355,14 @@ pub(super) fn widest(socket: Option<&PathSocket>) -> Option<u32> {
 fn run_of<'a>(datagram: &Datagram<'a>) -> Received<'a> {
     let Datagram { from, ecn, payload, .. } = *datagram;
     Received { from, to: None, ecn, stride: payload.len(), bytes: payload }
+}
+
+/// A packet for the far end as a datagram: all of them are one session's.
+fn whole(inner: Inner, packet: &[u8]) -> (Received<'_>, Input<'_>) {
+    let client = SocketAddr::from((inner.four, 0));
+    let run = Received { from: client, to: None, ecn: 0, stride: packet.len(), bytes: packet };
+    let batch = super::driver::batch_of(&run);
+    (run, Input::Client { client, server: None, local: None, batch })
 }
 
 fn input<'a>(datagram: &Datagram<'_>, run: &Received<'a>) -> Input<'a> {

@@ -170,9 +170,9 @@ fn refuse_fixed(old: &Settings, new: &Settings) -> Result<(), String> {
     let Settings { entrance, specs, core: _, far_end, fwmark, same_egress: _, trace, pcap } = old;
     let listen = |settings: &Settings| match settings.entrance {
         Entrance::Port { listen, .. } => Some(listen),
-        Entrance::Tun(_) => None,
+        Entrance::Tun(_) | Entrance::Packets { .. } => None,
     };
-    let is_interface = matches!(entrance, Entrance::Tun(_));
+    let is_interface = !matches!(entrance, Entrance::Port { .. });
     let changed = [
         ("listen", listen(old) != listen(new)),
         ("to", entrance.to() != new.entrance.to()),

@@ -27,13 +27,20 @@ pub enum Entrance {
     },
     /// An interface: each packet names its server.
     Tun(Request),
+    /// An interface whose packets all go to a far end.
+    Packets {
+        /// The interface; its `inner` addresses are there.
+        request: Request,
+        /// The far end.
+        to: Target,
+    },
 }
 
 impl Entrance {
     /// The server of all clients, if there is one.
     pub fn to(&self) -> Option<&Target> {
         match self {
-            Entrance::Port { to, .. } => Some(to),
+            Entrance::Port { to, .. } | Entrance::Packets { to, .. } => Some(to),
             Entrance::Tun(_) => None,
         }
     }
@@ -155,13 +162,18 @@ impl Listening {
     pub fn look(settings: &Settings) -> Result<Listening, Failure> {
         match &settings.entrance {
             Entrance::Port { listen, to } => {
-                let servers = to.resolve();
-                let servers = servers.map_err(|error| Failure::Resolve(to.clone(), error))?;
-                let (fwmark, same_egress) = (settings.fwmark, settings.same_egress);
-                let egresses = paths::resolve(&settings.specs, &servers, fwmark, same_egress)?;
-                let server = egresses.first().map(|egress| egress.server);
+                let (server, egresses) = towards(settings, to)?;
                 let ends = (Some(*listen), server);
                 Ok(Listening::about(settings, ends, None, (egresses, Vec::new())))
+            }
+            Entrance::Packets { request, to } => {
+                let (server, egresses) = towards(settings, to)?;
+                let ways = (egresses, Vec::new());
+                let about = Listening::about(settings, (None, server), None, ways);
+                // A packet is the payload of a datagram; IPv6 wants 1,280 bytes (RFC 8200, 5).
+                let mtu = about.udp_payload.unwrap_or(1280).clamp(1280, 65_535);
+                let plan = Plan::look(request.clone(), Vec::new(), mtu, settings.fwmark)?;
+                Ok(Listening { tun: Some(plan), ..about })
             }
             Entrance::Tun(request) => Listening::look_around(settings, request),
         }
@@ -202,6 +214,15 @@ impl Listening {
             tunnel_mtu: mtu.map(|mtu| mtu.tunnel.saturating_sub(added)),
         }
     }
+}
+
+/// The server's address, and the paths' ways out to it.
+fn towards(settings: &Settings, to: &Target) -> Result<(Option<SocketAddr>, Vec<Egress>), Failure> {
+    let servers = to.resolve();
+    let servers = servers.map_err(|error| Failure::Resolve(to.clone(), error))?;
+    let (fwmark, same_egress) = (settings.fwmark, settings.same_egress);
+    let egresses = paths::resolve(&settings.specs, &servers, fwmark, same_egress)?;
+    Ok((egresses.first().map(|egress| egress.server), egresses))
 }
 
 /// Why a run did not begin, or ended before it was told to. One line each.

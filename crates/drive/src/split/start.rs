@@ -145,6 +145,14 @@ fn open_door(
             let ways = Ways::new(specs, about.egresses.clone(), fwmark);
             Ok((Door::Port(listener), ways, Vec::new()))
         }
+        (Entrance::Packets { .. }, plan) => {
+            let plan = plan.expect("a look at these settings makes a plan");
+            let (specs, fwmark) = (settings.specs.clone(), settings.fwmark);
+            let ways = Ways::new(specs, about.egresses.clone(), fwmark);
+            let (steering, tun, warnings) = Steering::raise(plan)?;
+            about.tun = Some(steering.plan().clone());
+            Ok((Door::tun(tun, steering), ways, warnings))
+        }
         (Entrance::Tun(_), plan) => {
             let plan = plan.expect("a look at these settings makes a plan");
             let ways = Ways::anywhere(settings)?;
@@ -171,5 +179,8 @@ fn open_port(listen: SocketAddr) -> Result<UdpSocket, Failure> {
 /// What our own packets bear: the user's mark, or with an interface ours, so that they are not led
 /// into it.
 fn mark(settings: &Settings, about: &Listening) -> Option<u32> {
-    about.tun.as_ref().map(|plan| plan.own).or(settings.fwmark)
+    match settings.entrance {
+        Entrance::Tun(_) => about.tun.as_ref().map(|plan| plan.own),
+        _ => settings.fwmark,
+    }
 }

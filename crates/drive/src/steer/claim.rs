@@ -104,7 +104,7 @@ impl Claim {
         if !self.adopted {
             // Also where nothing was written: somebody may have removed the file, and all that is
             // ours is known by its numbers.
-            let again = plan.request.route && plan.request.netns.is_some();
+            let again = plan.request.pins() && plan.request.netns.is_some();
             let undoing = if again && self.notes.netns.is_some() { undo_within } else { undo };
             undoing(self.ledger.slot, &self.notes, needed)?;
             self.notes = Notes::default();
@@ -120,7 +120,7 @@ impl Claim {
 
 /// Whether what is left closes what the plan will close: the whole machine.
 fn adopts(plan: &Plan, left: &Notes) -> bool {
-    plan.request.route && plan.request.netns.is_none() && left.netns.is_none()
+    plan.request.pins() && plan.request.netns.is_none() && left.netns.is_none()
 }
 
 fn undone(notes: &Notes) -> String {

@@ -12,6 +12,7 @@ use super::slot::MOST_PATHS;
 use super::sysctl::{self, Lent, Setting};
 use super::{Ports, Slot, SteerError, ledger, named, nft};
 use crate::emulate::Namespace;
+use crate::far_end::Inner;
 use crate::netlink;
 use crate::netlink::policy::{self, Family, FoundRoute};
 
@@ -28,6 +29,15 @@ pub struct Request {
     pub ports: Ports,
     /// Name servers for the namespace; the machine's where there is none.
     pub dns: Vec<IpAddr>,
+    /// The interface's addresses where all packets go to a far end; nothing is pinned then.
+    pub inner: Option<Inner>,
+}
+
+impl Request {
+    /// Whether traffic is led into the interface that is not split, and so is pinned to a path.
+    pub(crate) fn pins(&self) -> bool {
+        self.route && self.inner.is_none()
+    }
 }
 
 /// A path's way out for flows that are pinned to it.
@@ -97,14 +107,14 @@ impl Plan {
         mark: Option<u32>,
     ) -> Result<Plan, SteerError> {
         let slot = ledger::likely(namespace_number()?).ok_or(SteerError::Slots)?;
-        if request.route && exits.is_empty() {
+        if request.pins() && exits.is_empty() {
             return Err(SteerError::NoExit);
         }
         if exits.iter().any(|exit| exit.index >= MOST_PATHS) {
             return Err(SteerError::Paths);
         }
         let nft = nft::find();
-        if request.route && nft.is_none() {
+        if request.pins() && nft.is_none() {
             return Err(SteerError::NoNft);
         }
         let nameservers = match (&request.netns, request.dns.is_empty()) {
@@ -132,7 +142,7 @@ impl Plan {
     ///
     /// `noted` is what other runs of ours have found before they changed it.
     pub(crate) fn settings(&self, noted: &[Setting]) -> (Vec<Setting>, Lent) {
-        if !self.request.route {
+        if !self.request.pins() {
             return (Vec::new(), Lent::default());
         }
         let devices = self.devices();
@@ -160,10 +170,17 @@ impl Plan {
             netns.as_ref().map_or(String::new(), |name| format!(" in the new namespace '{name}'"));
         let mut lines = vec![
             format!("interface '{tun}'{place}, MTU {}", self.mtu),
-            format!("split: UDP to the ports {ports}, and WireGuard to any"),
+            match &self.request.inner {
+                None => format!("split: UDP to the ports {ports}, and WireGuard to any"),
+                Some(Inner { four, six }) => {
+                    format!("split: all packets, from {four} and {six}, by way of the far end")
+                }
+            },
         ];
-        if *route {
+        if self.request.pins() {
             lines.extend(self.describe_routes());
+        } else if *route {
+            lines.push("routes: all of the namespace leads into the interface".to_owned());
         } else {
             lines.push("routes: none changes without --route".to_owned());
         }
@@ -265,7 +282,7 @@ impl Plan {
         if let Some(file) = resolver.filter(|file| file.exists() && !is_ours(file)) {
             return Err(SteerError::Resolver(file));
         }
-        if self.request.route { self.check_routes() } else { Ok(()) }
+        if self.request.pins() { self.check_routes() } else { Ok(()) }
     }
 
     fn check_interface(&self) -> Result<(), SteerError> {

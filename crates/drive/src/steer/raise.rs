@@ -20,7 +20,7 @@ use super::tally::Tally;
 use super::undo::{remove_cable, undo};
 use super::{Exit, Plan, Request, Slot, SteerError, named};
 use crate::emulate::Namespace;
-use crate::netlink::configure;
+use crate::netlink::configure::{self, NewRoute};
 use crate::netlink::policy::{self, Family};
 use crate::netlink::{self, Change, Monitor, Prefix};
 use crate::tun::Tun;
@@ -125,7 +125,7 @@ impl Steering {
     /// # Errors
     /// The kernel's, or those of `nft`. What is not set leads nowhere.
     pub fn follow(&mut self, exits: Vec<Exit>) -> io::Result<()> {
-        if !self.plan.request.route {
+        if !self.plan.request.pins() {
             return Ok(());
         }
         let (slot, is_other) = (self.plan.slot, exits != self.plan.exits);
@@ -168,7 +168,7 @@ impl Steering {
     /// It cannot be set again. Then all is left closed, as if this run had been killed: the error
     /// says what opens it.
     pub fn keep(&mut self) -> Result<Kept, SteerError> {
-        if !self.plan.request.route {
+        if !self.plan.request.pins() {
             return Ok(Kept::default());
         }
         match self.restore() {
@@ -266,7 +266,7 @@ impl Steering {
         let step = format!("making the interface '{}'", self.plan.request.tun);
         let tun = self.interface().map_err(SteerError::system(&step))?;
         self.tun = tun.index();
-        if self.plan.request.route {
+        if self.plan.request.pins() {
             self.lead(settings).map_err(SteerError::system("setting up routes"))?;
         }
         self.write_resolver().map_err(SteerError::system("writing below /etc/netns"))?;
@@ -275,8 +275,11 @@ impl Steering {
 
     fn interface(&self) -> io::Result<Tun> {
         let Plan { request: Request { tun, .. }, mtu, slot, .. } = &self.plan;
-        let (four, six) = slot.own_addresses();
-        let with6 = self.plan.has(Family::Six);
+        let (four, six) = match self.plan.request.inner {
+            Some(inner) => (inner.four, inner.six),
+            None => slot.own_addresses(),
+        };
+        let with6 = self.plan.request.inner.is_some() || self.plan.has(Family::Six);
         within(self.namespace.as_ref(), || {
             let tun = Tun::create(tun)?;
             configure::set_mtu(tun.index(), *mtu)?;
@@ -289,6 +292,9 @@ impl Steering {
             }
             if self.plan.request.netns.is_some() {
                 configure::set_up(LO, true)?;
+            }
+            if self.plan.request.inner.is_some() && self.plan.request.route {
+                all_into(tun.index())?;
             }
             Ok(tun)
         })
@@ -336,14 +342,14 @@ impl Steering {
     }
 
     fn count(&mut self) -> io::Result<()> {
-        let (Some(nft), true) = (&self.plan.nft, self.plan.request.route) else { return Ok(()) };
+        let (Some(nft), true) = (&self.plan.nft, self.plan.request.pins()) else { return Ok(()) };
         let paths = self.plan.exits.iter().map(|exit| exit.index + 1).max().unwrap_or_default();
         self.tally = Some(Tally::begin(nft, self.plan.slot, paths)?);
         Ok(())
     }
 
     fn stand_guard(&mut self) -> io::Result<()> {
-        let (Some(nft), true) = (&self.plan.nft, self.plan.request.route) else { return Ok(()) };
+        let (Some(nft), true) = (&self.plan.nft, self.plan.request.pins()) else { return Ok(()) };
         let (subject, name) = (self.subject(), self.plan.slot.guard());
         let body = match self.namespace {
             None => ruleset::guard_of_machine(&subject),
@@ -424,6 +430,16 @@ fn ends(slot: Slot, with6: bool) -> Vec<(IpAddr, IpAddr, u8)> {
     let (here6, there6) = slot.ends6();
     let six = with6.then_some((here6.into(), there6.into(), 64));
     [(here4.into(), there4.into(), 30)].into_iter().chain(six).collect()
+}
+
+/// All packets of this namespace go by this interface.
+fn all_into(oif: u32) -> io::Result<()> {
+    let all = [Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()];
+    all.into_iter().try_for_each(|ip: IpAddr| {
+        let dst = Prefix { ip, len: 0 };
+        let (gateway, prefsrc, metric, congestion_control) = (None, None, None, None);
+        configure::add_route(NewRoute { dst, oif, gateway, prefsrc, metric, congestion_control })
+    })
 }
 
 fn index_of(name: &str) -> io::Result<u32> {

@@ -40,6 +40,7 @@ enum Record<'a> {
         listen: String,
         public: String,
         servers: Vec<Server<'a>>,
+        tun: Option<Interface<'a>>,
         clients: &'a [String],
         schedule: &'a str,
         every: &'a str,
@@ -83,12 +84,19 @@ struct Server<'a> {
 }
 
 #[derive(Serialize)]
+struct Interface<'a> {
+    name: &'a str,
+    addresses: [String; 2],
+}
+
+#[derive(Serialize)]
 struct Stats<'a> {
     flows: usize,
     handshakes: u64,
     strangers: u64,
     missed: u64,
     unsent: u64,
+    refused: u64,
     clients: Vec<Client<'a>>,
 }
 
@@ -143,6 +151,10 @@ fn listening(about: &Listening) -> Record<'_> {
         listen: about.listen.to_string(),
         public: secret_text(&about.public),
         servers: servers.collect(),
+        tun: about.tun.as_ref().map(|(name, inner)| Interface {
+            name,
+            addresses: [inner.four.to_string(), inner.six.to_string()],
+        }),
         clients: &about.clients,
         schedule: &about.schedule,
         every: &about.every,
@@ -169,8 +181,9 @@ fn stats(snapshot: &Snapshot) -> Stats<'_> {
         patience_ms: one.patience.as_secs_f64() * 1000.0,
         paths: client(one),
     });
-    let Snapshot { flows, handshakes, strangers, missed, unsent, .. } = *snapshot;
-    Stats { flows, handshakes, strangers, missed, unsent, clients: clients.collect() }
+    let Snapshot { flows, handshakes, strangers, missed, unsent, refused, .. } = *snapshot;
+    let clients = clients.collect();
+    Stats { flows, handshakes, strangers, missed, unsent, refused, clients }
 }
 
 impl Screen for Json {

@@ -8,6 +8,7 @@ mod posting;
 
 use std::io;
 
+use anabranch_drive::far_end::INTERFACE;
 use anabranch_drive::merge::{News, Screen};
 
 use super::options::Options;
@@ -40,6 +41,9 @@ fn words(news: &News) -> String {
         }
         News::NoServer { client, server } if server.is_empty() => {
             format!("'{client}' names none of the servers here: it needs --behind NAME")
+        }
+        News::NoServer { client, server } if server == INTERFACE => {
+            format!("'{client}' has IP packets to send, and there is no interface here: see --tun")
         }
         News::NoServer { client, server } => {
             format!("'{client}' asks for '{server}', which is not here: see --to")

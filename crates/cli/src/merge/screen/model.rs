@@ -43,11 +43,12 @@ impl Model {
 
     /// What was not carried, in words, if there was any.
     pub(super) fn losses(&self) -> Option<String> {
-        let Snapshot { strangers, missed, unsent, .. } = self.snapshot;
+        let Snapshot { strangers, missed, unsent, refused, .. } = self.snapshot;
         let counts = [
             (strangers, "packets of strangers or that came twice, not answered"),
             (missed, "packets missed on arrival"),
             (unsent, "datagrams to clients not sent"),
+            (refused, "packets that --tun refused"),
         ];
         let told = counts.into_iter().filter(|(count, _)| *count > 0);
         let told: Vec<_> = told.map(|(count, what)| format!("{count} {what}")).collect();

@@ -3,7 +3,7 @@
 use std::io;
 use std::time::Duration;
 
-use anabranch_drive::far_end::secret_text;
+use anabranch_drive::far_end::{Inner, secret_text};
 use anabranch_drive::merge::{Listening, News, Screen, Snapshot};
 use anabranch_multipath::Time;
 
@@ -59,7 +59,9 @@ pub(super) fn about(about: &Listening) -> [String; 2] {
         true => at.to_string(),
         false => format!("{name}={at}"),
     });
-    let servers = servers.collect::<Vec<_>>().join(", ");
+    let interface = about.tun.iter();
+    let interface = interface.map(|(name, Inner { four, six })| format!("{name} ({four}, {six})"));
+    let servers = servers.chain(interface).collect::<Vec<_>>().join(", ");
     let Listening { listen, schedule, every, seed, .. } = about;
     let public = secret_text(&about.public);
     [
