@@ -163,6 +163,13 @@ def show_observers(stage: Stage, folder: Path) -> str:
     }
     print("\nWhat each of the three observers saw (sizes of IP packets):\n")
     print(observers_table(seen, stage.path_names))
+    if paths := seen["WireGuard"]:
+        own, every = paths[0]["down"]["packets"], sum(path["down"]["packets"] for path in paths)
+        told = f"""
+WireGuard and Mosh number their packets in clear. The observer of {stage.path_names[0]} saw {own} of
+WireGuard's packets down, and reads from their numbers that {every} went by all paths. Behind a far
+end (docs/guide/far-end.md) he reads nothing of that."""
+        print(told)
     idle = [
         f"{stage.path_names[path['path']]} saw nothing of {name}"
         for name, paths in seen.items()

@@ -81,7 +81,9 @@ def test_tcp_is_split_over_all_paths_both_ways_and_nothing_else_leaves(
     network = make_network(PATHS)
     with _world(network, tmp_path) as world, ExitStack() as stack:
         seen = stack.enter_context(
-            Tcpdump(network.client, "p1", tmp_path / "p1.pcap", f"ip and not udp port {farend.PORT}")
+            Tcpdump(
+                network.client, "p1", tmp_path / "p1.pcap", f"ip and not udp port {farend.PORT}"
+            )
         )
         with _web(network.server, world.far4, tmp_path, LENGTH):
             transfer = fetch(world.inside, LENGTH, 60, world.far4)

@@ -526,3 +526,71 @@ fn what_cannot_be_is_refused_in_one_line_without_a_secret() {
         assert!(!message.contains(&secret[12..30]));
     }
 }
+
+#[test]
+fn clients_and_servers_come_and_go_while_it_runs() {
+    let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let folder = TempDir::new().unwrap();
+    let [far_key, home_key] = keys(folder.path());
+    let servers = [bound(), bound()];
+    let [one, two] = servers.each_ref().map(|server| server.local_addr().unwrap());
+    let file = folder.path().join("far.toml");
+    let write = |to: String| {
+        let text = format!("listen = '127.0.0.1:0'\nto = {to}\nkey = '{far_key}'\njson = true\n");
+        fs::write(&file, text).unwrap();
+    };
+    write(format!("['one={one}']"));
+    let mut far = Program::start(&["merge", &file.display().to_string()]);
+    let at = listening(&mut far);
+    let mut near = start_near(at, &home_key, &["--behind", "one"]);
+    let listen = listening(&mut near);
+    let client = bound();
+    let passes = || {
+        client.send_to(b"there", listen).unwrap();
+        let (length, from) = servers[0].recv_from(&mut [0; 64]).unwrap();
+        servers[0].send_to(b"and back", from).unwrap();
+        assert_eq!((length, client.recv(&mut [0; 64]).unwrap()), (5, 8));
+    };
+    passes();
+    let known = fs::read_to_string(&far_key).unwrap();
+    let second = folder.path().join("second.key").display().to_string();
+    let made = anabranch(&["key", &second]);
+    let public = String::from_utf8(made.stdout).unwrap();
+    let public = public.split_whitespace().find(|word| word.len() == 44).unwrap().to_owned();
+    assert!(anabranch(&["key", &far_key, "--peer", &format!("second={public}")]).status.success());
+    write(format!("['one={one}', 'two={two}']"));
+    far.signal("-HUP");
+    let reloaded = far.next("reloaded");
+    assert_eq!(reloaded["clients"], serde_json::json!(["home", "second"]));
+    assert_eq!(reloaded["listen"], at.to_string(), "it listens where it did");
+    passes();
+    // The second one finds the server that is new.
+    let far_public = near_peer(&home_key);
+    assert!(anabranch(&["key", &second, "--peer", &format!("far={far_public}")]).status.success());
+    let mut other = start_near(at, &second, &["--behind", "two"]);
+    let other_at = listening(&mut other);
+    other.find("far_end", |event| event["state"] == "up");
+    bound().send_to(b"to the second", other_at).unwrap();
+    assert_eq!(servers[1].recv(&mut [0; 64]).unwrap(), 13);
+    // What makes no sense changes nothing.
+    fs::write(&file, "listen = 7").unwrap();
+    far.signal("-HUP");
+    let told = far.next("warning")["text"].as_str().unwrap().to_owned();
+    assert!(told.contains("far.toml:1") && told.ends_with("the settings in force stay"), "{told}");
+    passes();
+    // A key that is taken away ends its session.
+    write(format!("['one={one}', 'two={two}']"));
+    fs::write(&far_key, known).unwrap();
+    far.signal("-HUP");
+    assert_eq!(far.next("reloaded")["clients"], serde_json::json!(["home"]));
+    other.find("far_end", |event| event["state"] == "left");
+    passes();
+    drop(turn);
+}
+
+/// The public key of the other end in a key file.
+fn near_peer(file: &str) -> String {
+    let text = fs::read_to_string(file).unwrap();
+    let line = text.lines().find(|line| line.starts_with("public = ")).unwrap();
+    line.split('"').nth(1).unwrap().to_owned()
+}

@@ -87,6 +87,12 @@ struct Client {
     session: Option<ClientSession>,
 }
 
+impl Client {
+    fn new(psk: Psk) -> Client {
+        Client { psk, stamp: None, generation: 0, session: None }
+    }
+}
+
 struct ClientSession {
     run: [u8; 8],
     /// The name of our part of it.
@@ -106,12 +112,6 @@ struct Cookies {
 impl<R: CryptoRng> Far<R> {
     /// A far end of these clients. `sizes`: see [`Session::new`].
     pub fn new(own: KeyPair, clients: &[(PublicKey, Psk)], sizes: &[usize], mut rng: R) -> Far<R> {
-        let known = |(_, psk): &(PublicKey, Psk)| Client {
-            psk: *psk,
-            stamp: None,
-            generation: 0,
-            session: None,
-        };
         let mut secrets = [[0; 32]; 2];
         secrets.iter_mut().for_each(|secret| rng.fill_bytes(secret));
         Far {
@@ -119,12 +119,38 @@ impl<R: CryptoRng> Far<R> {
             own,
             rng,
             sizes: sizes.to_vec(),
-            clients: clients.iter().map(known).collect(),
+            clients: clients.iter().map(|(_, psk)| Client::new(*psk)).collect(),
             keys: (0..).map(ClientId).zip(clients).map(|(id, (key, _))| (*key, id)).collect(),
             ids: BTreeSet::new(),
             cookies: Cookies { secrets, until: Time::ZERO + COOKIES },
             second: (0, 0),
         }
+    }
+
+    /// Other clients from now on, or other secrets. Who stays keeps his name and his session, who is
+    /// new gets a name of his own, and who goes is forgotten. The names of `clients`, in their
+    /// order, and of those who have gone.
+    pub fn replace_clients(
+        &mut self,
+        clients: &[(PublicKey, Psk)],
+    ) -> (Vec<ClientId>, Vec<ClientId>) {
+        let before = std::mem::take(&mut self.keys);
+        let named = clients.iter().map(|(key, psk)| {
+            let id = before.get(key).copied().unwrap_or_else(|| {
+                self.clients.push(Client::new(*psk));
+                ClientId(self.clients.len() as u32 - 1)
+            });
+            self.clients[id.0 as usize].psk = *psk;
+            self.keys.insert(*key, id);
+            id
+        });
+        let named: Vec<ClientId> = named.collect();
+        let gone: Vec<ClientId> = before.into_values().filter(|id| !named.contains(id)).collect();
+        for id in &gone {
+            self.clients[id.0 as usize].session = None;
+        }
+        self.ids.retain(|(_, id, ..)| !gone.contains(id));
+        (named, gone)
     }
 
     /// Takes a packet that came from there.

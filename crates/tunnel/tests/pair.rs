@@ -359,3 +359,28 @@ fn ten_thousand_cuts_of_paths_lose_no_session() {
     }
     assert_eq!(world.begun, 1, "one session, from the first cut to the last");
 }
+
+#[test]
+fn clients_come_and_go_and_who_stays_keeps_his_session() {
+    let mut world = ready(24, &[path(20), path(35)], "20ms");
+    exchange(&mut world, 100);
+    let (near_keys, other) = (pair(24).0, pair(25).0);
+    let (home, away) = ((near_keys.public, [9; 32]), (other.public, [0; 32]));
+    let client = world.client.unwrap();
+    let (named, gone) = world.far.replace_clients(&[away, home]);
+    assert_eq!((named.len(), named[1], gone.len()), (2, client, 0));
+    assert_ne!(named[0], client);
+    world.out = [Vec::new(), Vec::new()];
+    exchange(&mut world, 100);
+    assert_eq!(world.out.each_ref().map(Vec::len), [100, 100]);
+    assert_eq!(world.begun, 1);
+    let (_, gone) = world.far.replace_clients(&[away]);
+    assert_eq!(gone, [client]);
+    assert!(world.far.session(client).is_none());
+    world.run_for(Duration::from_secs(60));
+    assert!(matches!(world.near.state(), State::Trying { .. }), "its key is not known any more");
+    let (named, _) = world.far.replace_clients(&[home, away]);
+    assert_ne!(named[0], client, "a name is not given twice");
+    world.run_for(Duration::from_secs(10));
+    assert_eq!(world.near.state(), State::Up);
+}

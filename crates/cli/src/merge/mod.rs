@@ -1,6 +1,7 @@
 //! `anabranch merge`: from flags and a file to a running far end.
 
 mod options;
+mod reread;
 mod screen;
 
 use std::io;
@@ -8,10 +9,11 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use anabranch_drive::holders::{self, Transport};
-use anabranch_drive::merge::{self, Metered, Screen};
+use anabranch_drive::merge::{self, Metered, Reread, Screen};
 
 use crate::failure::Failure;
 use options::Options;
+use reread::Source;
 
 /// What `--help` ends with.
 const EXAMPLES: &str = "\
@@ -33,7 +35,11 @@ ENVIRONMENT
   NOTIFY_SOCKET               set by systemd: told when clients may come and when the run ends
 
 EXIT CODES
-  0 ended by SIGINT (Ctrl-C), SIGTERM or SIGHUP   1 trouble on the way   2 what was asked cannot be";
+  0 ended by SIGINT (Ctrl-C) or SIGTERM, or by SIGHUP where it has no FILE   1 trouble on the way
+  2 what was asked cannot be
+
+SIGNALS
+  SIGHUP                      reads FILE and its keys again: clients, servers, schedule, limits";
 
 /// Merge what splitters before it have split, in front of unaltered servers: the far end
 ///
@@ -55,23 +61,33 @@ impl MergeArgs {
     /// Runs the far end until it is told to end.
     pub(crate) fn run(self) -> Result<(), Failure> {
         let options = match &self.file {
-            Some(path) => self.options.over(options::read(path)?),
-            None => self.options,
+            Some(path) => self.options.clone().over(options::read(path)?),
+            None => self.options.clone(),
         };
         let settings = options.settings()?;
+        let source =
+            self.file.map(|file| Source { flags: self.options, file, began: options.clone() });
+        let reread =
+            source.map(|source| -> Reread<'_> { Box::new(move |running| source.read(running)) });
         let mut screen = screen::of(&options).map_err(Failure::trouble)?;
         match options.metrics {
-            None => run(settings, screen.as_mut()),
+            None => run(settings, reread, screen.as_mut()),
             Some(address) => {
                 let metered = Metered::new(screen.as_mut(), address, env!("CARGO_PKG_VERSION"));
-                run(settings, &mut metered.map_err(|error| no_metrics(address, &error))?)
+                let mut metered = metered.map_err(|error| no_metrics(address, &error))?;
+                run(settings, reread, &mut metered)
             }
         }
     }
 }
 
-fn run(settings: merge::Settings, screen: &mut dyn Screen) -> Result<(), Failure> {
-    merge::run(settings, &mut screen::Posting::new(screen)).map(drop).map_err(blame)
+fn run(
+    settings: merge::Settings,
+    reread: Option<Reread<'_>>,
+    screen: &mut dyn Screen,
+) -> Result<(), Failure> {
+    let mut screen = screen::Posting::new(screen);
+    merge::run_rereading(settings, reread, &mut screen).map(drop).map_err(blame)
 }
 
 fn no_metrics(address: SocketAddr, error: &io::Error) -> Failure {

@@ -176,6 +176,22 @@ impl Options {
         }
     }
 
+    /// The same with this seed where none is given.
+    pub(super) fn seeded(self, seed: u64) -> Options {
+        Options { seed: self.seed.or(Some(seed)), ..self }
+    }
+
+    /// What the screen was made by and is not as in `before`.
+    pub(super) fn changed(&self, before: &Options) -> Option<&'static str> {
+        let changed = [
+            ("json", self.json != before.json),
+            ("quiet", self.quiet != before.quiet),
+            ("verbose", self.verbose != before.verbose),
+            ("metrics", self.metrics != before.metrics),
+        ];
+        changed.into_iter().find(|(_, changed)| *changed).map(|(name, _)| name)
+    }
+
     /// Checks them and fills in what they leave open.
     pub(super) fn settings(&self) -> Result<Settings, Failure> {
         let missing = |setting: &str, what: &str| {

@@ -18,11 +18,13 @@ use super::flows::{FlowKey, Flows};
 use super::guests::{Guest, Wanted};
 use super::hub::Hub;
 use super::outbox::Outbox;
-use super::settings::{Failure, Listening, News, Screen, Settings, Snapshot};
+use super::reload::Reread;
+use super::settings::{Failure, Listening, News, Screen, Server, Settings, Snapshot};
 use crate::clock::Clock;
 use crate::entropy::generator;
 use crate::far_end::Inner;
 use crate::files;
+use crate::hangup::Hangup;
 use crate::holders::{self, Transport};
 use crate::manager::tell;
 use crate::poller::{Poller, Ready};
@@ -33,6 +35,7 @@ use crate::udp::{Datagrams, Fault, Received, RecvBatch, SendQueue, UdpOptions, U
 const LISTENER: u64 = u64::MAX;
 const STOP: u64 = u64::MAX - 1;
 const HUB: u64 = u64::MAX - 2;
+const RELOAD: u64 = u64::MAX - 3;
 /// Receive and send buffers of the listener, in bytes: it is shared by all clients.
 const BUFFER: usize = 16 << 20;
 /// Messages taken from a socket at once.
@@ -51,10 +54,28 @@ const COMPLAINT: Duration = Duration::from_secs(10);
 /// # Errors
 /// What the user asked for cannot be done, or the system fails.
 pub fn run(settings: Settings, screen: &mut dyn Screen) -> Result<Snapshot, Failure> {
+    run_rereading(settings, None, screen)
+}
+
+/// The same; SIGHUP makes it read its settings again, where there is something to read.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_rereading(
+    settings: Settings,
+    reread: Option<Reread<'_>>,
+    screen: &mut dyn Screen,
+) -> Result<Snapshot, Failure> {
     let hasty = Arc::new(AtomicBool::new(false));
-    let (stop, _) =
-        signals(false, &hasty).map_err(|error| Failure::System("watching for signals", error))?;
-    run_driver(Driver::new(settings, screen, stop, hasty)?)
+    let watched = signals(reread.is_some(), &hasty);
+    let (stop, hangup) = watched.map_err(|error| Failure::System("watching for signals", error))?;
+    let mut driver = Driver::new(settings, screen, stop, hasty)?;
+    if let Some(hangup) = &hangup {
+        let added = driver.poller.add(hangup, RELOAD);
+        added.map_err(|error| Failure::System("filling the epoll set", error))?;
+    }
+    (driver.hangup, driver.reread) = (hangup, reread);
+    run_driver(driver)
 }
 
 /// The same until `stop` can be read or has no other end any more.
@@ -79,6 +100,7 @@ fn run_driver(mut driver: Driver<'_>) -> Result<Snapshot, Failure> {
                 LISTENER => driver.on_packets(&mut buffers),
                 STOP => driver.stopped = true,
                 HUB => driver.on_hub()?,
+                RELOAD => driver.on_hangup(),
                 token => driver.on_server(token, &mut buffers),
             }
         }
@@ -88,24 +110,27 @@ fn run_driver(mut driver: Driver<'_>) -> Result<Snapshot, Failure> {
 }
 
 /// Everything that outlives one turn of the loop.
-struct Driver<'s> {
-    far: Far<ChaCha20Rng>,
-    settings: Settings,
-    servers: Vec<(String, SocketAddr)>,
+pub(super) struct Driver<'s> {
+    pub(super) far: Far<ChaCha20Rng>,
+    pub(super) settings: Settings,
+    pub(super) servers: Vec<(String, SocketAddr)>,
     /// The interface, where there is one.
-    hub: Option<Hub>,
-    guests: Vec<Guest>,
-    flows: Flows,
+    pub(super) hub: Option<Hub>,
+    pub(super) guests: Vec<Guest>,
+    pub(super) flows: Flows,
     timers: BTreeSet<(Time, ClientId)>,
-    clock: Clock,
+    pub(super) clock: Clock,
     poller: Poller,
     listener: UdpSocket,
     /// Readable when the run is to end.
     _stop: UnixStream,
+    pub(super) hangup: Option<Hangup>,
+    /// Reads the settings again.
+    pub(super) reread: Option<Reread<'s>>,
     hasty: Arc<AtomicBool>,
     queue: SendQueue,
     outbox: Outbox,
-    screen: &'s mut dyn Screen,
+    pub(super) screen: &'s mut dyn Screen,
     next_snapshot: Time,
     next_sweep: Time,
     next_complaint: Time,
@@ -113,7 +138,7 @@ struct Driver<'s> {
     counted: Snapshot,
     /// Empty between calls; kept for its memory alone.
     came: Vec<Datagram>,
-    stopped: bool,
+    pub(super) stopped: bool,
 }
 
 impl<'s> Driver<'s> {
@@ -124,12 +149,7 @@ impl<'s> Driver<'s> {
         hasty: Arc<AtomicBool>,
     ) -> Result<Driver<'s>, Failure> {
         let system = |what| move |error| Failure::System(what, error);
-        let servers = settings.servers.iter().map(|server| {
-            let found = server.to.resolve();
-            let found = found.map_err(|error| Failure::Resolve(server.to.clone(), error))?;
-            Ok((server.name.clone(), found[0]))
-        });
-        let servers = servers.collect::<Result<Vec<_>, Failure>>()?;
+        let servers = look_up(&settings.servers)?;
         files::raise_limit();
         let (clock, peers) = (Clock::start(), &settings.keys.peers);
         let clients: Vec<_> = peers.iter().map(|peer| (peer.public, peer.psk)).collect();
@@ -143,9 +163,9 @@ impl<'s> Driver<'s> {
         let hub_added = hub.as_ref().map_or(Ok(()), |hub| poller.add(hub, HUB));
         hub_added.map_err(system("filling the epoll set"))?;
         let named = (0..).map(ClientId).zip(peers);
-        let mut driver = Driver {
+        let driver = Driver {
             far,
-            guests: named.map(|(id, peer)| Guest::new(id, &peer.name)).collect(),
+            guests: named.map(|(id, peer)| Guest::new(id, &peer.name, peer.public)).collect(),
             flows: Flows::new(settings.flows),
             servers,
             hub,
@@ -155,6 +175,8 @@ impl<'s> Driver<'s> {
             poller,
             listener,
             _stop: stop,
+            hangup: None,
+            reread: None,
             hasty,
             queue: SendQueue::new(),
             outbox: Outbox::default(),
@@ -166,28 +188,38 @@ impl<'s> Driver<'s> {
             came: Vec::new(),
             stopped: false,
         };
-        driver.announce().map_err(system("asking for the listener's address"))?;
+        let about = driver.about();
+        driver.screen.listening(&about);
+        driver.tell_ready();
         Ok(driver)
     }
 
-    fn announce(&mut self) -> io::Result<()> {
-        let about = Listening {
-            listen: self.listener.local_addr()?,
+    /// What the run does, as of now.
+    pub(super) fn about(&self) -> Listening {
+        Listening {
+            listen: self.listener.local_addr().unwrap_or(self.settings.listen),
             public: self.settings.keys.own.public.0,
             servers: self.servers.clone(),
             tun: self.hub.as_ref().map(|hub| {
                 let own = self.settings.keys.own.public;
                 (hub.name.clone(), Inner::of(&own, &own))
             }),
-            clients: self.guests.iter().map(Guest::name).collect(),
+            clients: self.present().map(Guest::name).collect(),
             schedule: self.settings.schedule.to_string(),
             every: self.settings.every.to_string(),
             seed: self.settings.seed,
-        };
-        self.screen.listening(&about);
-        let status = format!("listening on {}, {} clients", about.listen, about.clients.len());
+        }
+    }
+
+    /// Clients that may come.
+    fn present(&self) -> impl Iterator<Item = &Guest> {
+        self.guests.iter().filter(|guest| !guest.is_gone())
+    }
+
+    pub(super) fn tell_ready(&self) {
+        let (listen, clients) = (self.about().listen, self.present().count());
+        let status = format!("listening on {listen}, {clients} clients");
         tell(&[NotifyState::Ready, NotifyState::Status(&status)]);
-        Ok(())
     }
 
     /// Waits until a file is ready or something is due.
@@ -275,7 +307,7 @@ impl<'s> Driver<'s> {
     }
 
     /// Hands on what a client has sent, says what is to be said, sets its timer.
-    fn tend(&mut self, now: Time, client: ClientId) {
+    pub(super) fn tend(&mut self, now: Time, client: ClientId) {
         self.hand_on(now, client);
         loop {
             let start = self.outbox.bytes.len();
@@ -409,7 +441,7 @@ impl<'s> Driver<'s> {
         }
     }
 
-    fn send(&mut self) {
+    pub(super) fn send(&mut self) {
         self.counted.unsent += self.outbox.send(&self.listener, &mut self.queue);
     }
 
@@ -460,10 +492,11 @@ impl<'s> Driver<'s> {
     }
 
     fn snapshot(&mut self) -> Snapshot {
+        let present = self.guests.iter().filter(|guest| !guest.is_gone());
         let far = &mut self.far;
         let memory = self.listener.memory().unwrap_or_default();
         Snapshot {
-            clients: self.guests.iter().map(|guest| guest.snapshot(far)).collect(),
+            clients: present.map(|guest| guest.snapshot(far)).collect(),
             flows: self.flows.len(),
             missed: memory.drops.into(),
             ..self.counted.clone()
@@ -484,6 +517,16 @@ impl<'s> Driver<'s> {
         self.screen.finish(now, &snapshot);
         snapshot
     }
+}
+
+/// The servers' names and addresses.
+pub(super) fn look_up(servers: &[Server]) -> Result<Vec<(String, SocketAddr)>, Failure> {
+    let found = servers.iter().map(|server| {
+        let found = server.to.resolve();
+        let found = found.map_err(|error| Failure::Resolve(server.to.clone(), error))?;
+        Ok((server.name.clone(), found[0]))
+    });
+    found.collect()
 }
 
 fn open_listener(listen: SocketAddr) -> Result<UdpSocket, Failure> {

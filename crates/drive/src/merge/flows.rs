@@ -42,6 +42,11 @@ impl Flows {
         Flows { sockets: HashMap::new(), tokens: HashMap::new(), next: 0, most }
     }
 
+    /// At most so many from now on.
+    pub(super) fn set_most(&mut self, most: usize) {
+        self.most = most;
+    }
+
     pub(super) fn len(&self) -> usize {
         self.sockets.len()
     }

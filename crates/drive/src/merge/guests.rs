@@ -10,6 +10,7 @@ use anabranch_tunnel::{ClientId, Datagram, Far};
 use rand_chacha::ChaCha20Rng;
 
 use super::settings::{ClientSnapshot, News, PathSnapshot, Settings};
+use crate::far_end::keys::PublicKey;
 
 /// Where a client's datagrams go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,6 +25,9 @@ pub(super) enum Wanted {
 pub(super) struct Guest {
     id: ClientId,
     name: String,
+    pub(super) public: PublicKey,
+    /// Whether its key was taken away: it stays as a place among the others.
+    gone: bool,
     /// What it asked for; `None` if that is not here.
     pub(super) wanted: Option<Wanted>,
     /// The flow that its datagrams are of: of the last that came.
@@ -37,10 +41,12 @@ pub(super) struct Guest {
 }
 
 impl Guest {
-    pub(super) fn new(id: ClientId, name: &str) -> Guest {
+    pub(super) fn new(id: ClientId, name: &str, public: PublicKey) -> Guest {
         Guest {
             id,
             name: name.to_owned(),
+            public,
+            gone: false,
             wanted: None,
             flow: 0,
             splitter: None,
@@ -52,6 +58,25 @@ impl Guest {
 
     pub(super) fn name(&self) -> String {
         self.name.clone()
+    }
+
+    /// Which client it is.
+    pub(super) fn id(&self) -> ClientId {
+        self.id
+    }
+
+    pub(super) fn is_gone(&self) -> bool {
+        self.gone
+    }
+
+    pub(super) fn rename(&mut self, name: &str) {
+        name.clone_into(&mut self.name);
+    }
+
+    /// It may not come any more.
+    pub(super) fn leave(&mut self) {
+        self.end();
+        self.gone = true;
     }
 
     /// It begins a session over so many paths. False if the schedule does not fit these, and the

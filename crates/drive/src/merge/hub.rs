@@ -9,7 +9,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 use anabranch_tunnel::ClientId;
 
 use super::settings::Failure;
-use crate::far_end::{Inner, KeyFile};
+use crate::far_end::keys::PublicKey;
+use crate::far_end::{Inner, KeyFile, Peer};
 use crate::netlink::Prefix;
 use crate::netlink::configure::{self, NewRoute};
 use crate::packet;
@@ -34,37 +35,52 @@ impl Hub {
     /// # Errors
     /// Two clients have one address; or the kernel's, which says what is missing.
     pub(super) fn open(name: &str, keys: &KeyFile) -> Result<Hub, Failure> {
+        alike(keys)?;
         let far = keys.own.public;
-        let mut clients = HashMap::new();
-        for (id, peer) in (0..).map(ClientId).zip(&keys.peers) {
-            let Inner { four, six } = Inner::of(&far, &peer.public);
-            for address in [IpAddr::from(four), six.into()] {
-                if let Some(ClientId(other)) = clients.insert(address, id) {
-                    let other = keys.peers[other as usize].name.clone();
-                    return Err(Failure::Alike(other, peer.name.clone()));
-                }
-            }
-        }
-        let opened = Hub::make(name, Inner::of(&far, &far), clients.keys().copied());
-        let tun = opened.map_err(|error| Failure::Interface(name.to_owned(), error))?;
-        Ok(Hub { name: name.to_owned(), tun, clients, room: vec![0; ROOM] })
+        let cannot = |error| Failure::Interface(name.to_owned(), error);
+        let tun = Hub::make(name, Inner::of(&far, &far)).map_err(cannot)?;
+        let (clients, room) = (HashMap::new(), vec![0; ROOM]);
+        let mut hub = Hub { name: name.to_owned(), tun, clients, room };
+        let named = (0..).map(ClientId).zip(&keys.peers);
+        hub.lead_to(named, &far).map_err(cannot)?;
+        Ok(hub)
     }
 
-    fn make(name: &str, own: Inner, clients: impl Iterator<Item = IpAddr>) -> io::Result<Tun> {
+    fn make(name: &str, own: Inner) -> io::Result<Tun> {
         let tun = Tun::create(name)?;
-        let oif = tun.index();
-        configure::set_mtu(oif, MTU)?;
-        configure::set_up(oif, true)?;
+        configure::set_mtu(tun.index(), MTU)?;
+        configure::set_up(tun.index(), true)?;
         for address in [IpAddr::from(own.four), own.six.into()] {
-            configure::add_address(oif, whole(address))?;
-        }
-        for client in clients {
-            let (dst, gateway, metric, congestion_control) = (whole(client), None, None, None);
-            let prefsrc = Some(if client.is_ipv4() { own.four.into() } else { own.six.into() });
-            let route = NewRoute { dst, oif, gateway, prefsrc, metric, congestion_control };
-            configure::add_route(route)?;
+            configure::add_address(tun.index(), whole(address))?;
         }
         Ok(tun)
+    }
+
+    /// It leads to these clients from now on, and to no others. The route of one who has gone stays
+    /// until the interface goes; nobody is there.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub(super) fn lead_to<'p>(
+        &mut self,
+        named: impl Iterator<Item = (ClientId, &'p Peer)>,
+        far: &PublicKey,
+    ) -> io::Result<()> {
+        let (own, oif) = (Inner::of(far, far), self.tun.index());
+        self.clients.clear();
+        for (id, peer) in named {
+            for client in addresses(far, peer) {
+                self.clients.insert(client, id);
+                let (dst, gateway, metric, congestion_control) = (whole(client), None, None, None);
+                let prefsrc = Some(if client.is_ipv4() { own.four.into() } else { own.six.into() });
+                let route = NewRoute { dst, oif, gateway, prefsrc, metric, congestion_control };
+                let added = configure::add_route(route);
+                // It is there if this was a client before.
+                let is_there = |error: &io::Error| error.kind() == io::ErrorKind::AlreadyExists;
+                added.or_else(|error| if is_there(&error) { Ok(()) } else { Err(error) })?;
+            }
+        }
+        Ok(())
     }
 
     /// Hands a client's packet to the kernel. False, and nothing is handed over, if it does not
@@ -96,6 +112,24 @@ impl AsFd for Hub {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.tun.as_fd()
     }
+}
+
+/// Refuses keys of which two lead to one address.
+pub(super) fn alike(keys: &KeyFile) -> Result<(), Failure> {
+    let mut known: HashMap<IpAddr, &str> = HashMap::new();
+    for peer in &keys.peers {
+        for address in addresses(&keys.own.public, peer) {
+            if let Some(other) = known.insert(address, &peer.name) {
+                return Err(Failure::Alike(other.to_owned(), peer.name.clone()));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn addresses(far: &PublicKey, peer: &Peer) -> [IpAddr; 2] {
+    let Inner { four, six } = Inner::of(far, &peer.public);
+    [four.into(), six.into()]
 }
 
 fn whole(ip: IpAddr) -> Prefix {

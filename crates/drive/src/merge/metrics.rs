@@ -60,6 +60,10 @@ impl Screen for Metered<'_> {
         }
     }
 
+    fn reloaded(&mut self, now: Time, about: &Listening) {
+        self.inner.reloaded(now, about);
+    }
+
     fn news(&mut self, now: Time, news: &News) {
         self.inner.news(now, news);
     }

@@ -11,10 +11,12 @@ mod guests;
 mod hub;
 mod metrics;
 mod outbox;
+mod reload;
 mod settings;
 
-pub use driver::{run, run_until};
+pub use driver::{run, run_rereading, run_until};
 pub use metrics::Metered;
+pub use reload::Reread;
 pub use settings::{
     ClientSnapshot, Failure, Listening, News, PathSnapshot, Screen, Server, Settings, Snapshot,
 };

@@ -167,6 +167,8 @@ pub struct PathSnapshot {
 pub trait Screen {
     /// Clients may come.
     fn listening(&mut self, about: &Listening);
+    /// Other settings are in force from `now` on.
+    fn reloaded(&mut self, now: Time, about: &Listening);
     /// Something happened at `now`.
     fn news(&mut self, now: Time, news: &News);
     /// The counters at `now`; comes every [`Screen::interval`].

@@ -36,45 +36,29 @@ struct Line<'a> {
 #[derive(Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 enum Record<'a> {
-    Listening {
-        listen: String,
-        public: String,
-        servers: Vec<Server<'a>>,
-        tun: Option<Interface<'a>>,
-        clients: &'a [String],
-        schedule: &'a str,
-        every: &'a str,
-        seed: u64,
-    },
-    Began {
-        client: &'a str,
-        from: String,
-        server: &'a str,
-    },
-    NoServer {
-        client: &'a str,
-        server: &'a str,
-    },
-    Ended {
-        client: &'a str,
-    },
-    Path {
-        client: &'a str,
-        path: u16,
-        state: &'static str,
-        from: Option<String>,
-    },
-    ServerRefused {
-        server: String,
-    },
-    Warning {
-        text: &'a str,
-    },
-    Lost {
-        lines: u64,
-    },
+    Listening(About<'a>),
+    Reloaded(About<'a>),
+    Began { client: &'a str, from: String, server: &'a str },
+    NoServer { client: &'a str, server: &'a str },
+    Ended { client: &'a str },
+    Path { client: &'a str, path: u16, state: &'static str, from: Option<String> },
+    ServerRefused { server: String },
+    Warning { text: &'a str },
+    Lost { lines: u64 },
     Stats(Stats<'a>),
     Summary(Stats<'a>),
+}
+
+#[derive(Serialize)]
+struct About<'a> {
+    listen: String,
+    public: String,
+    servers: Vec<Server<'a>>,
+    tun: Option<Interface<'a>>,
+    clients: &'a [String],
+    schedule: &'a str,
+    every: &'a str,
+    seed: u64,
 }
 
 #[derive(Serialize)]
@@ -133,7 +117,7 @@ fn write(now: Time, record: Record<'_>) -> String {
 
 /// What a run does, as an object.
 pub(super) fn about(about: &Listening) -> Value {
-    value(&listening(about))
+    value(&Record::Listening(About::from(about)))
 }
 
 /// The counters as an object.
@@ -145,20 +129,22 @@ fn value(object: &impl Serialize) -> Value {
     serde_json::to_value(object).expect("these types have string keys and no failing parts")
 }
 
-fn listening(about: &Listening) -> Record<'_> {
-    let servers = about.servers.iter().map(|(name, at)| Server { name, at: at.to_string() });
-    Record::Listening {
-        listen: about.listen.to_string(),
-        public: secret_text(&about.public),
-        servers: servers.collect(),
-        tun: about.tun.as_ref().map(|(name, inner)| Interface {
-            name,
-            addresses: [inner.four.to_string(), inner.six.to_string()],
-        }),
-        clients: &about.clients,
-        schedule: &about.schedule,
-        every: &about.every,
-        seed: about.seed,
+impl<'a> From<&'a Listening> for About<'a> {
+    fn from(about: &'a Listening) -> About<'a> {
+        let servers = about.servers.iter().map(|(name, at)| Server { name, at: at.to_string() });
+        About {
+            listen: about.listen.to_string(),
+            public: secret_text(&about.public),
+            servers: servers.collect(),
+            tun: about.tun.as_ref().map(|(name, inner)| Interface {
+                name,
+                addresses: [inner.four.to_string(), inner.six.to_string()],
+            }),
+            clients: &about.clients,
+            schedule: &about.schedule,
+            every: &about.every,
+            seed: about.seed,
+        }
     }
 }
 
@@ -188,7 +174,11 @@ fn stats(snapshot: &Snapshot) -> Stats<'_> {
 
 impl Screen for Json {
     fn listening(&mut self, about: &Listening) {
-        self.tell(Time::ZERO, listening(about));
+        self.tell(Time::ZERO, Record::Listening(About::from(about)));
+    }
+
+    fn reloaded(&mut self, now: Time, about: &Listening) {
+        self.tell(now, Record::Reloaded(About::from(about)));
     }
 
     fn news(&mut self, now: Time, news: &News) {

@@ -11,7 +11,7 @@ use ratatui::text::Line;
 use ratatui::widgets::{Cell, Paragraph, Row as TableRow, Table};
 
 use super::model::{Model, Row};
-use super::plain::Plain;
+use super::plain::{Plain, reloaded as words_of};
 use super::{is_warning, words};
 use crate::screen::fitting;
 use crate::screen::hush::Hush;
@@ -67,6 +67,11 @@ impl Screen for Live {
         if self.view().is_some() {
             self._hush = Hush::begin(HEIGHT);
         }
+    }
+
+    fn reloaded(&mut self, now: Time, about: &Listening) {
+        let Some(view) = self.view() else { return self.plain.reloaded(now, about) };
+        view.change(|model| model.recent.keep(now, words_of(about)));
     }
 
     fn news(&mut self, now: Time, news: &News) {

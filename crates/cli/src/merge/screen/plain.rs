@@ -53,6 +53,12 @@ fn lost(lines: u64) -> String {
     format!("{lines} lines not shown: nobody took them")
 }
 
+/// That other settings are in force, in words.
+pub(super) fn reloaded(of: &Listening) -> String {
+    let [listening, clients] = about(of);
+    format!("settings read again: {listening}; {clients}")
+}
+
 /// Where clients come to, in words.
 pub(super) fn about(about: &Listening) -> [String; 2] {
     let servers = about.servers.iter().map(|(name, at)| match name.is_empty() {
@@ -73,6 +79,10 @@ pub(super) fn about(about: &Listening) -> [String; 2] {
 impl Screen for Plain {
     fn listening(&mut self, about: &Listening) {
         self::about(about).iter().for_each(|line| self.say(line));
+    }
+
+    fn reloaded(&mut self, now: Time, about: &Listening) {
+        self.say(&format!("{:9.3}  {}", now.secs_f64(), reloaded(about)));
     }
 
     fn news(&mut self, now: Time, news: &News) {

@@ -39,6 +39,11 @@ impl Screen for Posting<'_> {
         self.inner.listening(about);
     }
 
+    fn reloaded(&mut self, now: Time, about: &Listening) {
+        self.post("listening", json::about(about));
+        self.inner.reloaded(now, about);
+    }
+
     fn news(&mut self, now: Time, news: &News) {
         self.inner.news(now, news);
     }
