@@ -127,8 +127,8 @@ impl<R: CryptoRng> Far<R> {
         }
     }
 
-    /// Other clients from now on, or other secrets. Who stays keeps his name and his session, who is
-    /// new gets a name of his own, and who goes is forgotten. The names of `clients`, in their
+    /// Other clients from now on, or other secrets. Who stays keeps his name and his session, who
+    /// is new gets a name of his own, and who goes is forgotten. The names of `clients`, in their
     /// order, and of those who have gone.
     pub fn replace_clients(
         &mut self,

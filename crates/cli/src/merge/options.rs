@@ -60,8 +60,8 @@ pub(super) struct Options {
     #[serde(deserialize_with = "servers")]
     to: Vec<ServerOption>,
 
-    /// Make an interface of this name, by which the IP packets of splitters with --tun go on, as this
-    /// machine's routes and firewall have it (CAP_NET_ADMIN)
+    /// Make an interface of this name, by which the IP packets of splitters with --tun go on, as
+    /// this machine's routes and firewall have it (CAP_NET_ADMIN)
     #[arg(long, value_name = "NAME", help_heading = "Ends")]
     tun: Option<String>,
 

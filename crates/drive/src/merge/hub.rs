@@ -1,5 +1,5 @@
-//! An interface by which clients' IP packets go on, and the answers come back: the kernel routes and
-//! filters them as it does those of any other interface.
+//! An interface by which clients' IP packets go on, and the answers come back: the kernel routes
+//! and filters them as it does those of any other interface.
 
 use std::collections::HashMap;
 use std::io;
