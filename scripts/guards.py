@@ -28,7 +28,7 @@ from rust_source import blank, functions, lines_without_tests, without_tests  # 
 ROOT = Path(__file__).resolve().parent.parent
 
 # Crates that do no I/O; `stego` and `sim` join when they come into being.
-CORES = ("multipath", "netem", "comps", "links", "onion", "tunnel", "stego", "sim")
+CORES = ("multipath", "netem", "comps", "links", "onion", "tunnel", "proxy", "stego", "sim")
 # The TLS library of `links` draws its own randomness: there alone it may. The tor-* crates of
 # `onion` link entropy and sockets for functions that the core does not call: it is handed its
 # generators, and its clippy.toml forbids the ways around them.
@@ -127,7 +127,7 @@ PARSERS = {
     "crates/onion/src/wire/message.rs": "onion_messages",
     "crates/onion/src/wire/tag.rs": "onion_messages",
     "crates/onion/src/wire/x509.rs": "onion_messages",
-    "crates/onion/src/front.rs": "onion_front",
+    "crates/proxy/src/dialogue.rs": "proxy_requests",
 }
 # In these folders every file is a parser with a target, or stands below with what it is instead.
 PARSER_FOLDERS = (

@@ -46,7 +46,7 @@ fn main() -> Outcome {
     write(&corpus.join("socks"), &proxies())?;
     write(&corpus.join("mosh_login"), &logins())?;
     write(&corpus.join("onion_cells"), &cells())?;
-    write(&corpus.join("onion_front"), &fronts())?;
+    write(&corpus.join("proxy_requests"), &proxy_requests())?;
     write(&corpus.join("onion_messages"), &messages())?;
     write(&corpus.join("onion_relay"), &neighbours())?;
     write(&corpus.join("onion_services"), &services())?;
@@ -181,7 +181,7 @@ fn messages() -> Seeds {
 }
 
 /// What programs say to a client, behind a byte that says how it is cut.
-fn fronts() -> Seeds {
+fn proxy_requests() -> Seeds {
     let seed = |text: &[u8]| [&[3], text].concat();
     vec![
         ("socks-name", seed(b"\x05\x01\0\x05\x01\0\x03\x0bexample.com\x01\xbbGET")),

@@ -17,10 +17,10 @@ mod input;
 pub mod ip_packets;
 pub mod mosh_login;
 pub mod onion_cells;
-pub mod onion_front;
 pub mod onion_messages;
 pub mod onion_relay;
 pub mod onion_services;
+pub mod proxy_requests;
 pub mod quic_packets;
 pub mod recognise;
 pub mod socks;
@@ -47,10 +47,10 @@ pub const TARGETS: &[(&str, Check)] = &[
     ("ip_packets", ip_packets::check),
     ("mosh_login", mosh_login::check),
     ("onion_cells", onion_cells::check),
-    ("onion_front", onion_front::check),
     ("onion_messages", onion_messages::check),
     ("onion_relay", onion_relay::check),
     ("onion_services", onion_services::check),
+    ("proxy_requests", proxy_requests::check),
     ("quic_packets", quic_packets::check),
     ("recognise", recognise::check),
     ("socks", socks::check),

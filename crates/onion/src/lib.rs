@@ -19,8 +19,8 @@
 //!   process share links. [`newcomers`] says whose connections are taken at all,
 //!   [`clocks`] whose clock is wrong.
 //! * **A client's decisions.** [`circmgr`] says which circuits to build and which stream goes by
-//!   which; [`guards`] by which relays to enter; [`front`] reads what programs ask for (SOCKS,
-//!   HTTP).
+//!   which; [`guards`] by which relays to enter. What programs ask for is read by the crate
+//!   `proxy`.
 //! * **The directory.** [`directory`]: descriptors, documents, who asks whom for which, the network
 //!   and the choice of paths. [`authority`] judges relays and signs what is said of them.
 //!
@@ -45,7 +45,6 @@ pub mod directory;
 pub mod draw;
 mod ending;
 mod event;
-pub mod front;
 pub mod guards;
 pub mod handshake;
 mod io;

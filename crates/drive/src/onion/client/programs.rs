@@ -9,9 +9,9 @@ use anabranch_multipath::Time;
 use anabranch_onion::circmgr::{CircuitManager, Demand, Isolation, target_of_names};
 use anabranch_onion::client::{CircuitKey, Client, Input};
 use anabranch_onion::directory::network::Target;
-use anabranch_onion::front::{Front, Nonsense, Outcome, Reason, Wish};
 use anabranch_onion::wire::message::{Answer, Begin, EndReason};
 use anabranch_onion::{Core, StreamKey, StreamOutput};
+use anabranch_proxy::{Dialogue, Nonsense, Outcome, ProxyRequest, Reason};
 
 use super::names::{arpa, is_onion};
 use super::refused::{Lack, Refused, Why};
@@ -31,7 +31,7 @@ const UNTIL_CONSENSUS: Duration = Duration::from_secs(15);
 /// A program.
 enum Program {
     /// It has not said what it wants.
-    Asking(TcpStream, Front),
+    Asking(TcpStream, Dialogue),
     /// It waits for a circuit, or for the exit's answer.
     Waiting(Box<Waiting>),
     /// Its stream is open.
@@ -41,8 +41,8 @@ enum Program {
 struct Waiting {
     since: Time,
     socket: TcpStream,
-    front: Front,
-    wish: Wish,
+    dialogue: Dialogue,
+    request: ProxyRequest,
     tries: u32,
     /// Exits whose policy refused it.
     avoid: Vec<[u8; 20]>,
@@ -61,7 +61,7 @@ pub(super) struct Programs {
 }
 
 impl Programs {
-    /// None yet. `extended_errors` as in [`Front::new`].
+    /// None yet. `extended_errors` as in [`Dialogue::new`].
     pub(super) fn new(extended_errors: bool) -> Programs {
         Programs { extended_errors, ..Programs::default() }
     }
@@ -101,8 +101,8 @@ impl Programs {
             socket.set_nonblocking(true)?;
             socket.set_nodelay(true)?;
             station.poller.add(&socket, STREAMS + self.last)?;
-            let front = Front::new(self.extended_errors);
-            self.programs.insert(self.last, Program::Asking(socket, front));
+            let dialogue = Dialogue::new(self.extended_errors);
+            self.programs.insert(self.last, Program::Asking(socket, dialogue));
         }
         Ok(())
     }
@@ -161,19 +161,19 @@ impl Programs {
             return circmgr.stream_ended(circuit);
         };
         let core = &mut station.core;
-        let opened = match &waiting.wish {
-            Wish::Connect { host, port } => {
+        let opened = match &waiting.request {
+            ProxyRequest::Connect { host, port } => {
                 let flags = circmgr.begin_flags(circuit, *port);
                 core.begin(now, circuit, &Begin { host: host.clone(), port: *port, flags })
             }
-            Wish::Resolve(name) => core.resolve(now, circuit, name),
-            Wish::Name(address) => core.resolve(now, circuit, &arpa(*address)),
+            ProxyRequest::Resolve(name) => core.resolve(now, circuit, name),
+            ProxyRequest::Name(address) => core.resolve(now, circuit, &arpa(*address)),
         };
         match opened {
             Ok(stream) => {
                 // What the program said already goes along: a fresh stream has room for what one
                 // read brought.
-                core.write(now, stream, waiting.front.rest());
+                core.write(now, stream, waiting.dialogue.rest());
                 self.streams.insert(stream, (number, circuit));
             }
             Err(_) => self.again(now, circmgr, number, circuit, Reason::General),
@@ -183,9 +183,9 @@ impl Programs {
     /// No circuit leads where a program wants to go: it is told, and so is the user.
     pub(super) fn refuse(&mut self, number: u64, why: Why) {
         let Some(Program::Waiting(waiting)) = self.programs.get(&number) else { return };
-        let port = match waiting.wish {
-            Wish::Connect { port, .. } => Some(port),
-            Wish::Resolve(_) | Wish::Name(_) => None,
+        let port = match waiting.request {
+            ProxyRequest::Connect { port, .. } => Some(port),
+            ProxyRequest::Resolve(_) | ProxyRequest::Name(_) => None,
         };
         // Where all exits have refused it, none is left that would take it.
         let by_policy = matches!(why, Why::NoExit(..)) && !waiting.avoid.is_empty();
@@ -217,8 +217,8 @@ impl Programs {
     ) {
         let Some(&(number, _)) = self.streams.get(&stream) else { return };
         let Some(Program::Waiting(waiting)) = self.programs.remove(&number) else { return };
-        let Waiting { mut socket, front, .. } = *waiting;
-        let greeted = socket.write_all(&front.answer(&Outcome::Connected));
+        let Waiting { mut socket, dialogue, .. } = *waiting;
+        let greeted = socket.write_all(&dialogue.answer(&Outcome::Connected));
         match greeted.and_then(|()| Outside::of(stream, socket)) {
             Ok(outside) => {
                 let interest = outside.interest();
@@ -245,7 +245,7 @@ impl Programs {
             Answer::Later | Answer::Never => None,
         });
         let outcome = found.unwrap_or(Outcome::Failed(Reason::Unreachable));
-        let _ = waiting.socket.write_all(&waiting.front.answer(&outcome));
+        let _ = waiting.socket.write_all(&waiting.dialogue.answer(&outcome));
     }
 
     /// Reads a program's words until it has said what it wants.
@@ -256,16 +256,18 @@ impl Programs {
         circmgr: &mut CircuitManager,
         number: u64,
     ) {
-        let Some(Program::Asking(socket, front)) = self.programs.get_mut(&number) else { return };
+        let Some(Program::Asking(socket, dialogue)) = self.programs.get_mut(&number) else {
+            return;
+        };
         let (mut buffer, mut replies) = ([0; 4096], Vec::new());
         let taken = match socket.read(&mut buffer) {
             Ok(0) => Err(Nonsense(Vec::new())),
-            Ok(count) => front.take(&buffer[..count], &mut replies),
+            Ok(count) => dialogue.take(&buffer[..count], &mut replies),
             Err(error) if is_passing(&error) => return,
             Err(_) => Err(Nonsense(Vec::new())),
         };
-        let (wish, last) = match taken {
-            Ok(wish) => (wish, None),
+        let (request, last) = match taken {
+            Ok(request) => (request, None),
             Err(Nonsense(answer)) => (None, Some(answer)),
         };
         replies.extend(last.as_deref().unwrap_or_default());
@@ -274,25 +276,25 @@ impl Programs {
             self.programs.remove(&number);
             return;
         }
-        if let Some(wish) = wish {
-            self.want(now, station, circmgr, number, wish);
+        if let Some(request) = request {
+            self.want(now, station, circmgr, number, request);
         }
     }
 
-    /// Has a circuit found for a program's wish.
+    /// Has a circuit found for a program's request.
     fn want(
         &mut self,
         now: Time,
         station: &Station<Client>,
         circmgr: &mut CircuitManager,
         number: u64,
-        wish: Wish,
+        request: ProxyRequest,
     ) {
-        let Some(Program::Asking(socket, front)) = self.programs.remove(&number) else { return };
+        let Some(Program::Asking(socket, dialogue)) = self.programs.remove(&number) else { return };
         // Until it is answered, only its end is of interest.
         let quiet = Interest { read: false, write: false };
         let _ = station.poller.change(&socket, STREAMS + number, quiet);
-        let waiting = Waiting { since: now, socket, front, wish, tries: 0, avoid: Vec::new() };
+        let waiting = Waiting { since: now, socket, dialogue, request, tries: 0, avoid: Vec::new() };
         self.programs.insert(number, Program::Waiting(Box::new(waiting)));
         self.seek(now, circmgr, number);
     }
@@ -300,17 +302,17 @@ impl Programs {
     fn seek(&mut self, now: Time, circmgr: &mut CircuitManager, number: u64) {
         let Some(Program::Waiting(waiting)) = self.programs.get_mut(&number) else { return };
         waiting.tries += 1;
-        let target = match &waiting.wish {
+        let target = match &waiting.request {
             // Onion services are another network, and their names are no one else's business.
-            Wish::Connect { host, .. } | Wish::Resolve(host) if is_onion(host) => {
+            ProxyRequest::Connect { host, .. } | ProxyRequest::Resolve(host) if is_onion(host) => {
                 return self.refuse(number, Why::Onion);
             }
-            Wish::Connect { host, port } => {
+            ProxyRequest::Connect { host, port } => {
                 Target { port: *port, v6: host.parse::<Ipv6Addr>().is_ok() }
             }
-            Wish::Resolve(_) | Wish::Name(_) => target_of_names(),
+            ProxyRequest::Resolve(_) | ProxyRequest::Name(_) => target_of_names(),
         };
-        let isolation = Isolation(waiting.front.isolation().to_vec());
+        let isolation = Isolation(waiting.dialogue.isolation().to_vec());
         let avoid = waiting.avoid.clone();
         circmgr.demand(now, Demand { number, target, isolation, avoid });
     }
@@ -362,10 +364,10 @@ impl Programs {
         matches!(program, Some(Program::Waiting(waiting)) if waiting.tries < TRIES)
     }
 
-    /// Tells a program that its wish cannot be met.
+    /// Tells a program that its request cannot be met.
     fn fail(&mut self, number: u64, reason: Reason) {
         if let Some(Program::Waiting(mut waiting)) = self.programs.remove(&number) {
-            let answer = waiting.front.answer(&Outcome::Failed(reason));
+            let answer = waiting.dialogue.answer(&Outcome::Failed(reason));
             let _ = waiting.socket.write_all(&answer);
         }
     }

@@ -4,7 +4,7 @@
 use std::fmt;
 
 use anabranch_onion::directory::network::{NoRelay, Position};
-use anabranch_onion::front::Reason;
+use anabranch_proxy::Reason;
 
 /// A wish that could not be met.
 #[derive(Clone, Debug, PartialEq, Eq)]

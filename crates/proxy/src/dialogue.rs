@@ -1,10 +1,11 @@
-//! What programs ask a client for, as bytes: SOCKS5 with user and password (RFC 1928, RFC 1929),
-//! SOCKS4 and 4a, Tor's RESOLVE and RESOLVE_PTR, and HTTP's CONNECT (RFC 9110, section 9.3.6). No
-//! I/O.
-//!
-//! User and password open nothing: streams that bear different ones never share a circuit.
+//! A program's first words, read however they are cut.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use crate::answer::{
+    REJECTED_4, http_answer, http_reply, socks_answer, socks_reply, socks4_answer, socks4_reply,
+};
+use crate::{Outcome, ProxyRequest, Reason};
 
 /// The longest head of an HTTP request.
 const LONGEST: usize = 8192;
@@ -18,61 +19,12 @@ const PAGE: &str = "<!doctype html><title>Not a web server</title>\
 const CONNECT: u8 = 1;
 const RESOLVE: u8 = 0xf0;
 const RESOLVE_PTR: u8 = 0xf1;
-/// Codes of SOCKS4's replies.
-const GRANTED_4: u8 = 0x5a;
-const REJECTED_4: u8 = 0x5b;
 /// Tor's own code of SOCKS5: no descriptor of an onion service is found (proposal 304).
 const NO_DESCRIPTOR: u8 = 0xf0;
 
-/// What a program wants.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Wish {
-    /// A stream to a host, by name or address.
-    Connect {
-        /// The name, or the address without brackets.
-        host: String,
-        /// The port.
-        port: u16,
-    },
-    /// The addresses of a name.
-    Resolve(String),
-    /// The name of an address.
-    Name(IpAddr),
-}
-
-/// What came of a wish, to be told in the program's own protocol.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// The stream is open.
-    Connected,
-    /// A name has this address.
-    Address(IpAddr),
-    /// An address has this name.
-    Name(String),
-    /// It cannot be had.
-    Failed(Reason),
-}
-
-/// Why not.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reason {
-    /// No circuit could be built, or the exit is at fault.
-    General,
-    /// No exit lets us go there.
-    Forbidden,
-    /// There is no such host, or no way to it.
-    Unreachable,
-    /// It is an onion service, and there is nobody here who reaches those.
-    NoService,
-    /// The host refused.
-    Refused,
-    /// It took too long.
-    TimedOut,
-}
-
 /// A program's first words.
 #[derive(Debug, Default)]
-pub struct Front {
+pub struct Dialogue {
     inbox: Vec<u8>,
     stage: Stage,
     isolation: Vec<u8>,
@@ -95,36 +47,40 @@ enum Stage {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Nonsense(pub Vec<u8>);
 
-impl Front {
+impl Dialogue {
     /// One that answers by SOCKS5 what is wrong with an onion service in codes of Tor's own
     /// (proposal 304), if `extended`: not all programs know them.
     #[must_use]
-    pub fn new(extended: bool) -> Front {
-        Front { extended, ..Front::default() }
+    pub fn new(extended: bool) -> Dialogue {
+        Dialogue { extended, ..Dialogue::default() }
     }
 
-    /// Takes bytes; appends answers to `out`, and gives the wish once it is whole.
+    /// Takes bytes; appends answers to `out`, and gives the request once it is whole.
     ///
     /// # Errors
     /// It is none.
-    pub fn take(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> Result<Option<Wish>, Nonsense> {
+    pub fn take(
+        &mut self,
+        bytes: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<Option<ProxyRequest>, Nonsense> {
         self.inbox.extend_from_slice(bytes);
         loop {
             let before = self.stage;
-            let wish = match self.stage {
+            let request = match self.stage {
                 Stage::Greeting => self.greet(out).map(|()| None),
                 Stage::Login => self.log_in(out).map(|()| None),
                 Stage::Request => self.request(),
                 Stage::Request4 => self.socks4_request(),
                 Stage::Socks | Stage::Socks4 | Stage::Http => return Ok(None),
             }?;
-            if wish.is_some() || before == self.stage {
-                return Ok(wish);
+            if request.is_some() || before == self.stage {
+                return Ok(request);
             }
         }
     }
 
-    /// What came behind the wish: the first bytes of the stream.
+    /// What came behind the request: the first bytes of the stream.
     #[must_use]
     pub fn rest(&self) -> &[u8] {
         &self.inbox
@@ -196,7 +152,7 @@ impl Front {
         Ok(())
     }
 
-    fn request(&mut self) -> Result<Option<Wish>, Nonsense> {
+    fn request(&mut self) -> Result<Option<ProxyRequest>, Nonsense> {
         match self.inbox.first() {
             None => Ok(None),
             Some(5) => self.socks_request(),
@@ -205,7 +161,7 @@ impl Front {
         }
     }
 
-    fn socks_request(&mut self) -> Result<Option<Wish>, Nonsense> {
+    fn socks_request(&mut self) -> Result<Option<ProxyRequest>, Nonsense> {
         let [_, command, _, kind, rest @ ..] = &self.inbox[..] else { return Ok(None) };
         let length = match (kind, rest.first()) {
             (1, _) => 4,
@@ -218,20 +174,20 @@ impl Front {
         let Some(&[high, low]) = rest.get(length..length + 2) else { return Ok(None) };
         let host = host(*kind, address).ok_or_else(|| Nonsense(socks_reply(1)))?;
         let port = u16::from_be_bytes([high, low]);
-        let wish = match (*command, host.parse::<IpAddr>()) {
-            (CONNECT, _) if port != 0 => Wish::Connect { host, port },
-            (RESOLVE, _) => Wish::Resolve(host),
-            (RESOLVE_PTR, Ok(address)) => Wish::Name(address),
+        let request = match (*command, host.parse::<IpAddr>()) {
+            (CONNECT, _) if port != 0 => ProxyRequest::Connect { host, port },
+            (RESOLVE, _) => ProxyRequest::Resolve(host),
+            (RESOLVE_PTR, Ok(address)) => ProxyRequest::Name(address),
             (CONNECT | RESOLVE_PTR, _) => return Err(Nonsense(socks_reply(1))),
             // BIND and UDP ASSOCIATE are not Tor's to give.
             _ => return Err(Nonsense(socks_reply(7))),
         };
         self.inbox.drain(..4 + length + 2);
         self.stage = Stage::Socks;
-        Ok(Some(wish))
+        Ok(Some(request))
     }
 
-    fn socks4_request(&mut self) -> Result<Option<Wish>, Nonsense> {
+    fn socks4_request(&mut self) -> Result<Option<ProxyRequest>, Nonsense> {
         let nonsense = || Nonsense(socks4_reply(REJECTED_4, [0; 4]));
         let [_, command, high, low, a, b, c, d, words @ ..] = &self.inbox[..] else {
             return Ok(None);
@@ -249,18 +205,18 @@ impl Front {
             Ipv4Addr::new(*a, *b, *c, *d).to_string()
         };
         let port = u16::from_be_bytes([*high, *low]);
-        let wish = match *command {
-            CONNECT if port != 0 => Wish::Connect { host, port },
-            RESOLVE => Wish::Resolve(host),
+        let request = match *command {
+            CONNECT if port != 0 => ProxyRequest::Connect { host, port },
+            RESOLVE => ProxyRequest::Resolve(host),
             _ => return Err(nonsense()),
         };
         self.isolation = [b"socks4", user].concat();
         self.inbox.drain(..length);
         self.stage = Stage::Socks4;
-        Ok(Some(wish))
+        Ok(Some(request))
     }
 
-    fn http_request(&mut self) -> Result<Option<Wish>, Nonsense> {
+    fn http_request(&mut self) -> Result<Option<ProxyRequest>, Nonsense> {
         let mut headers = [httparse::EMPTY_HEADER; 64];
         let mut head = httparse::Request::new(&mut headers);
         let length = match head.parse(&self.inbox) {
@@ -284,7 +240,7 @@ impl Front {
         self.isolation = [&b"http"[..], login.map_or(&[], |header| header.value)].concat();
         self.inbox.drain(..length);
         self.stage = Stage::Http;
-        Ok(Some(Wish::Connect { host, port }))
+        Ok(Some(ProxyRequest::Connect { host, port }))
     }
 }
 
@@ -327,94 +283,38 @@ fn authority(text: &str) -> Option<(String, u16)> {
     Some((host, port))
 }
 
-fn socks_answer(outcome: &Outcome) -> Vec<u8> {
-    match outcome {
-        Outcome::Connected => socks_reply(0),
-        Outcome::Address(IpAddr::V4(address)) => {
-            [&[5, 0, 0, 1][..], &address.octets(), &[0, 0]].concat()
-        }
-        Outcome::Address(IpAddr::V6(address)) => {
-            [&[5, 0, 0, 4][..], &address.octets(), &[0, 0]].concat()
-        }
-        Outcome::Name(name) => {
-            let name = &name.as_bytes()[..name.len().min(255)];
-            let length = u8::try_from(name.len()).expect("it was cut to 255");
-            [&[5, 0, 0, 3, length][..], name, &[0, 0]].concat()
-        }
-        Outcome::Failed(Reason::General | Reason::NoService) => socks_reply(1),
-        Outcome::Failed(Reason::Forbidden) => socks_reply(2),
-        Outcome::Failed(Reason::Unreachable) => socks_reply(4),
-        Outcome::Failed(Reason::Refused) => socks_reply(5),
-        Outcome::Failed(Reason::TimedOut) => socks_reply(6),
-    }
-}
-
-/// A reply without an address.
-fn socks_reply(code: u8) -> Vec<u8> {
-    vec![5, code, 0, 1, 0, 0, 0, 0, 0, 0]
-}
-
-fn socks4_answer(outcome: &Outcome) -> Vec<u8> {
-    match outcome {
-        Outcome::Connected => socks4_reply(GRANTED_4, [0; 4]),
-        Outcome::Address(IpAddr::V4(address)) => socks4_reply(GRANTED_4, address.octets()),
-        // It has no room for others, nor for names.
-        Outcome::Address(IpAddr::V6(_)) | Outcome::Name(_) | Outcome::Failed(_) => {
-            socks4_reply(REJECTED_4, [0; 4])
-        }
-    }
-}
-
-fn socks4_reply(code: u8, [a, b, c, d]: [u8; 4]) -> Vec<u8> {
-    vec![0, code, 0, 0, a, b, c, d]
-}
-
-fn http_answer(outcome: &Outcome) -> Vec<u8> {
-    match outcome {
-        Outcome::Failed(Reason::Forbidden) => http_reply("403 Forbidden", ""),
-        Outcome::Failed(Reason::NoService) => http_reply("501 Not Implemented", ""),
-        Outcome::Failed(Reason::TimedOut) => http_reply("504 Gateway Timeout", ""),
-        Outcome::Failed(_) => http_reply("502 Bad Gateway", ""),
-        _ => b"HTTP/1.1 200 Connection established\r\n\r\n".to_vec(),
-    }
-}
-
-/// `status` may have headers behind it.
-fn http_reply(status: &str, page: &str) -> Vec<u8> {
-    let length = page.len();
-    format!("HTTP/1.1 {status}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{page}")
-        .into_bytes()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// What a front says and gives when these bytes come in pieces of this length.
-    fn said(bytes: &[u8], piece: usize) -> (Result<Option<Wish>, Nonsense>, Vec<u8>, Front) {
-        let (mut front, mut out, mut wish) = (Front::default(), Vec::new(), None);
+    /// What a dialogue says and gives when these bytes come in pieces of this length.
+    fn said(
+        bytes: &[u8],
+        piece: usize,
+    ) -> (Result<Option<ProxyRequest>, Nonsense>, Vec<u8>, Dialogue) {
+        let (mut dialogue, mut out, mut request) = (Dialogue::default(), Vec::new(), None);
         for piece in bytes.chunks(piece) {
-            match front.take(piece, &mut out) {
-                Ok(found) => wish = wish.or(found),
-                Err(nonsense) => return (Err(nonsense), out, front),
+            match dialogue.take(piece, &mut out) {
+                Ok(found) => request = request.or(found),
+                Err(nonsense) => return (Err(nonsense), out, dialogue),
             }
         }
-        (Ok(wish), out, front)
+        (Ok(request), out, dialogue)
     }
 
-    fn connect(host: &str, port: u16) -> Wish {
-        Wish::Connect { host: host.to_owned(), port }
+    fn connect(host: &str, port: u16) -> ProxyRequest {
+        ProxyRequest::Connect { host: host.to_owned(), port }
     }
 
     #[test]
     fn a_socks_request_is_read_however_it_is_cut() {
         let bytes = b"\x05\x01\0\x05\x01\0\x03\x0bexample.com\x01\xbbGET";
         for piece in [1, 2, 5, 100] {
-            let (wish, out, front) = said(bytes, piece);
-            assert_eq!(wish, Ok(Some(connect("example.com", 443))));
+            let (request, out, dialogue) = said(bytes, piece);
+            assert_eq!(request, Ok(Some(connect("example.com", 443))));
             assert_eq!(out, [5, 0]);
-            assert_eq!(front.rest(), b"GET");
-            assert_eq!(front.answer(&Outcome::Connected)[..2], [5, 0]);
+            assert_eq!(dialogue.rest(), b"GET");
+            assert_eq!(dialogue.answer(&Outcome::Connected)[..2], [5, 0]);
         }
         let v4 = said(b"\x05\x01\0\x05\x01\0\x01\x7f\0\0\x01\0\x50", 3).0;
         assert_eq!(v4, Ok(Some(connect("127.0.0.1", 80))));
@@ -429,9 +329,12 @@ mod tests {
             let login = [&[1, lengths.0], user, &[lengths.1], password].concat();
             let bytes =
                 [b"\x05\x02\0\x02", &login[..], b"\x05\x01\0\x01\x7f\0\0\x01\0\x50"].concat();
-            let (wish, out, front) = said(&bytes, 2);
-            assert_eq!((wish, &out[..]), (Ok(Some(connect("127.0.0.1", 80))), &[5, 2, 1, 0][..]));
-            front.isolation().to_vec()
+            let (request, out, dialogue) = said(&bytes, 2);
+            assert_eq!(
+                (request, &out[..]),
+                (Ok(Some(connect("127.0.0.1", 80))), &[5, 2, 1, 0][..])
+            );
+            dialogue.isolation().to_vec()
         };
         assert_eq!(with(b"a", b"b"), with(b"a", b"b"));
         assert_ne!(with(b"a", b"b"), with(b"a", b"c"));
@@ -444,13 +347,13 @@ mod tests {
         let ask = |command: u8, rest: &[u8]| {
             said(&[&[5, 1, 0, 5, command, 0][..], rest, &[0, 0]].concat(), 9).0
         };
-        assert_eq!(ask(0xf0, b"\x03\x01x"), Ok(Some(Wish::Resolve("x".to_owned()))));
+        assert_eq!(ask(0xf0, b"\x03\x01x"), Ok(Some(ProxyRequest::Resolve("x".to_owned()))));
         let address = "192.0.2.1".parse().unwrap();
-        assert_eq!(ask(0xf1, b"\x01\xc0\0\x02\x01"), Ok(Some(Wish::Name(address))));
+        assert_eq!(ask(0xf1, b"\x01\xc0\0\x02\x01"), Ok(Some(ProxyRequest::Name(address))));
         assert!(ask(0xf1, b"\x03\x01x").is_err());
-        let front = said(b"\x05\x01\0\x05\xf0\0\x03\x01x\0\0", 9).2;
-        assert_eq!(front.answer(&Outcome::Address(address)), b"\x05\0\0\x01\xc0\0\x02\x01\0\0");
-        assert_eq!(front.answer(&Outcome::Name("a.b".into())), b"\x05\0\0\x03\x03a.b\0\0");
+        let dialogue = said(b"\x05\x01\0\x05\xf0\0\x03\x01x\0\0", 9).2;
+        assert_eq!(dialogue.answer(&Outcome::Address(address)), b"\x05\0\0\x01\xc0\0\x02\x01\0\0");
+        assert_eq!(dialogue.answer(&Outcome::Name("a.b".into())), b"\x05\0\0\x03\x03a.b\0\0");
     }
 
     #[test]
@@ -458,14 +361,14 @@ mod tests {
         let head =
             "CONNECT example.com:443 HTTP/1.1\r\nProxy-Authorization: Basic YTpi\r\n\r\nrest";
         for piece in [1, 7, 1000] {
-            let (wish, out, front) = said(head.as_bytes(), piece);
-            assert_eq!(wish, Ok(Some(connect("example.com", 443))));
+            let (request, out, dialogue) = said(head.as_bytes(), piece);
+            assert_eq!(request, Ok(Some(connect("example.com", 443))));
             assert!(out.is_empty());
-            assert_eq!(front.rest(), b"rest");
-            assert_eq!(front.isolation(), b"httpBasic YTpi");
-            assert!(front.answer(&Outcome::Connected).starts_with(b"HTTP/1.1 200"));
+            assert_eq!(dialogue.rest(), b"rest");
+            assert_eq!(dialogue.isolation(), b"httpBasic YTpi");
+            assert!(dialogue.answer(&Outcome::Connected).starts_with(b"HTTP/1.1 200"));
             let failed = Outcome::Failed(Reason::Forbidden);
-            assert!(front.answer(&failed).starts_with(b"HTTP/1.1 403"));
+            assert!(dialogue.answer(&failed).starts_with(b"HTTP/1.1 403"));
         }
         let v6 = said(b"CONNECT [2001:db8::1]:80 HTTP/1.1\r\n\r\n", 9).0;
         assert_eq!(v6, Ok(Some(connect("2001:db8::1", 80))));
@@ -481,21 +384,21 @@ mod tests {
                 (named, "example.com", 80, b"socks4"),
             ];
             for (words, host, port, isolation) in cases {
-                let (wish, out, front) = said(words, piece);
-                assert_eq!((wish, out), (Ok(Some(connect(host, port))), vec![]));
-                assert_eq!((front.rest(), front.isolation()), (&b"GET"[..], isolation));
-                assert_eq!(front.answer(&Outcome::Connected), [0, 0x5a, 0, 0, 0, 0, 0, 0]);
+                let (request, out, dialogue) = said(words, piece);
+                assert_eq!((request, out), (Ok(Some(connect(host, port))), vec![]));
+                assert_eq!((dialogue.rest(), dialogue.isolation()), (&b"GET"[..], isolation));
+                assert_eq!(dialogue.answer(&Outcome::Connected), [0, 0x5a, 0, 0, 0, 0, 0, 0]);
                 let refused = Outcome::Failed(Reason::Forbidden);
-                assert_eq!(front.answer(&refused), [0, 0x5b, 0, 0, 0, 0, 0, 0]);
+                assert_eq!(dialogue.answer(&refused), [0, 0x5b, 0, 0, 0, 0, 0, 0]);
             }
         }
     }
 
     #[test]
     fn socks4a_resolves_names_to_addresses_that_it_has_room_for() {
-        let (wish, _, front) = said(b"\x04\xf0\0\0\0\0\0\x01\0x.example\0", 4);
-        assert_eq!(wish, Ok(Some(Wish::Resolve("x.example".to_owned()))));
-        let answer = |text: &str| front.answer(&Outcome::Address(text.parse().unwrap()));
+        let (request, _, dialogue) = said(b"\x04\xf0\0\0\0\0\0\x01\0x.example\0", 4);
+        assert_eq!(request, Ok(Some(ProxyRequest::Resolve("x.example".to_owned()))));
+        let answer = |text: &str| dialogue.answer(&Outcome::Address(text.parse().unwrap()));
         assert_eq!(answer("192.0.2.1"), [0, 0x5a, 0, 0, 192, 0, 2, 1]);
         assert_eq!(answer("2001:db8::1")[..2], [0, 0x5b]);
     }
@@ -504,10 +407,10 @@ mod tests {
     fn an_onion_service_is_refused_in_tors_own_code_where_the_user_wants_that() {
         let refused = Outcome::Failed(Reason::NoService);
         for (extended, code) in [(false, 1), (true, 0xf0)] {
-            let mut front = Front::new(extended);
+            let mut dialogue = Dialogue::new(extended);
             let words = b"\x05\x01\0\x05\x01\0\x03\x07x.onion\0\x50";
-            assert!(front.take(words, &mut Vec::new()).unwrap().is_some());
-            assert_eq!(front.answer(&refused)[..2], [5, code]);
+            assert!(dialogue.take(words, &mut Vec::new()).unwrap().is_some());
+            assert_eq!(dialogue.answer(&refused)[..2], [5, code]);
         }
         let http = said(b"CONNECT x.onion:80 HTTP/1.1\r\n\r\n", 99).2;
         assert!(http.answer(&refused).starts_with(b"HTTP/1.1 501"));

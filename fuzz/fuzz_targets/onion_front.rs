@@ -1,4 +1,0 @@
-//! libFuzzer's way into [`anabranch_fuzz::onion_front`].
-#![no_main]
-
-libfuzzer_sys::fuzz_target!(|data: &[u8]| anabranch_fuzz::onion_front::check(data));
