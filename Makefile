@@ -6,7 +6,7 @@ PYTHON := $(CACHE)/peers/venv/bin/python
 FUZZ_TARGETS := $(basename $(notdir $(wildcard fuzz/fuzz_targets/*.rs)))
 AREA ?= all
 
-.PHONY: help build install static reproducible picture demo test check package bench bench-wireguard flame accuracy interop soak experiment-overhead experiment-circumvention experiment-pages lab-results lab-ray web fuzz clean
+.PHONY: to-add help build install static reproducible picture demo test check package bench bench-wireguard flame accuracy interop soak experiment-overhead experiment-circumvention experiment-pages lab-results lab-ray web fuzz clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## */  make \1\t/p' Makefile | expand -t 20
@@ -70,6 +70,11 @@ check:  ## format, lints, documentation, and the guards of the design's invarian
 	python3 -B scripts/guards.py
 	python3 -B scripts/licences.py --check
 	scripts/deny
+
+to-add:  ## ARCHITECTURE.md says which files a new scheduler, command, attack or experiment touches: so it is
+	@scripts/need check
+	lab/run-tests --install
+	LAB_PYTHON=$(CACHE)/venv-lab/bin/python scripts/to_add.py $(CACHE)/to-add
 
 package:  ## the Debian package: program, service, man pages, completions
 	@scripts/need package

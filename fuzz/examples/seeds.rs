@@ -12,6 +12,7 @@ use anabranch_drive::packet::write as write_packet;
 use anabranch_fuzz::documents::NOW;
 use anabranch_fuzz::onion_services::CIRCUIT;
 use anabranch_links::{Context, Link};
+use anabranch_multipath::Time;
 use anabranch_multipath::seed::stream;
 use anabranch_onion::directory::bandwidth::BandwidthHistory;
 use anabranch_onion::directory::descriptor::{Description, RelayDocuments};
@@ -124,9 +125,9 @@ fn handshakes() -> Result<Seeds, Box<dyn Error>> {
     let context = Context::new(1_800_000_000)?;
     let (mut client, mut server) = (context.connect()?, context.accept()?);
     let (mut hello, mut answer) = (Vec::new(), Vec::new());
-    client.transmit(&mut hello);
-    server.receive(&hello)?;
-    server.transmit(&mut answer);
+    client.transmit(Time::ZERO, &mut hello);
+    server.receive(Time::ZERO, &hello)?;
+    server.transmit(Time::ZERO, &mut answer);
     // Two coins (finished, the client is attacked), then pieces: a length less one, and its bytes.
     let script = |finished: u8, client: u8, bytes: &[u8]| {
         let pieces = bytes.chunks(200).flat_map(|p| [&[p.len() as u8 - 1], p].concat());

@@ -200,6 +200,7 @@ impl Neighbour {
             own: Vec::new(),
             peer_certificate,
             own_certificate: None,
+            whole: true,
         };
         relay.handle_link(Time::ZERO, LinkInput::Opened { link, target: None, start: start(None) });
         let mut neighbour = Neighbour {

@@ -4,6 +4,7 @@
 use std::sync::OnceLock;
 
 use anabranch_links::{Context, Link, State, Tls};
+use anabranch_multipath::Time;
 
 use crate::input::Input;
 
@@ -26,9 +27,9 @@ pub fn check(bytes: &[u8]) {
     let mut victim = if attack_client { client } else { server };
     while !input.is_empty() {
         let length = 1 + input.below(256);
-        let faulty = victim.receive(input.take(length)).is_err();
+        let faulty = victim.receive(Time::ZERO, input.take(length)).is_err();
         assert!(!faulty || victim.state() == State::Ended, "a fault ends the link");
-        victim.transmit(&mut Vec::new());
+        victim.transmit(Time::ZERO, &mut Vec::new());
     }
     // Without the keys nobody makes a record that opens.
     assert_eq!(victim.read(&mut Vec::new()), 0, "plain bytes out of nothing");
@@ -37,11 +38,11 @@ pub fn check(bytes: &[u8]) {
 fn handshake(client: &mut Tls, server: &mut Tls) {
     for _ in 0..4 {
         let mut wire = Vec::new();
-        client.transmit(&mut wire);
-        server.receive(&wire).expect("an honest client");
+        client.transmit(Time::ZERO, &mut wire);
+        server.receive(Time::ZERO, &wire).expect("an honest client");
         wire.clear();
-        server.transmit(&mut wire);
-        client.receive(&wire).expect("an honest server");
+        server.transmit(Time::ZERO, &mut wire);
+        client.receive(Time::ZERO, &wire).expect("an honest server");
     }
     assert_eq!((client.state(), server.state()), (State::Open, State::Open));
 }

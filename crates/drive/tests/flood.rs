@@ -86,13 +86,13 @@ fn opens(mut socket: TcpStream) -> bool {
     let mut buffer = [0; 4096];
     while link.state() == State::Handshaking && Instant::now() < end {
         let mut wire = Vec::new();
-        link.transmit(&mut wire);
+        link.transmit(Time::ZERO, &mut wire);
         if socket.write_all(&wire).is_err() {
             return false;
         }
         match socket.read(&mut buffer) {
             Ok(0) => return false,
-            Ok(count) => link.receive(&buffer[..count]).unwrap(),
+            Ok(count) => link.receive(Time::ZERO, &buffer[..count]).unwrap(),
             Err(error) if error.kind() == ErrorKind::WouldBlock => {}
             Err(_) => return false,
         }

@@ -9,6 +9,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anabranch_links::{Context, Link, State, Tls};
+use anabranch_multipath::Time;
 
 const NOW: u64 = 1_800_000_000;
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -40,10 +41,10 @@ fn carry(link: &mut Tls, socket: &mut TcpStream, mut done: impl FnMut(&mut Tls) 
     while !done(link) {
         assert!(Instant::now() < end, "nothing more came: {:?}", link.state());
         let mut wire = Vec::new();
-        link.transmit(&mut wire);
+        link.transmit(Time::ZERO, &mut wire);
         socket.write_all(&wire).unwrap();
         match socket.read(&mut buffer) {
-            Ok(count) => link.receive(&buffer[..count]).unwrap(),
+            Ok(count) => link.receive(Time::ZERO, &buffer[..count]).unwrap(),
             Err(error) => assert!(error.kind() == std::io::ErrorKind::WouldBlock, "{error}"),
         }
     }
@@ -148,7 +149,7 @@ fn openssls_client_and_our_server_agree_on_bytes_and_keys() {
         link.write(b"bye\n").unwrap();
         link.close();
         let mut wire = Vec::new();
-        link.transmit(&mut wire);
+        link.transmit(Time::ZERO, &mut wire);
         socket.write_all(&wire).unwrap();
         drop(socket);
         let mut said = String::new();

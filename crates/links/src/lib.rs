@@ -1,8 +1,9 @@
 //! OR links: what carries cells between two neighbours, as cores without sockets.
 //!
 //! A link takes plain bytes from the channel above and gives bytes for the network below, and the
-//! other way round. It promises certain things of what it carries ([`Promises`]); the channel asks
-//! for what it needs and refuses a link that does not promise it.
+//! other way round. It is told the time, and says when it wants to be called. It promises certain
+//! things of what it carries ([`Promises`]): the channel above refuses a link on which cells may
+//! be lost or overtake each other, unless it knows how to number them.
 //!
 //! * [`tls`]: TLS 1.2 and 1.3 over a byte stream, as C tor speaks it: ordered and reliable.
 //!
@@ -11,6 +12,8 @@
 
 use std::fmt;
 
+use anabranch_multipath::Time;
+
 pub mod tls;
 
 pub use tls::{Context, Tls};
@@ -18,10 +21,8 @@ pub use tls::{Context, Tls};
 /// What a link promises of the bytes that it carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Promises {
-    /// They arrive in the order in which they were written.
-    pub ordered: bool,
-    /// They arrive, or the link ends.
-    pub reliable: bool,
+    /// They arrive in the order in which they were written, and all of them, or the link ends.
+    pub whole: bool,
     /// The most plain bytes that one record (or datagram) holds. Writes of about this size cost
     /// least.
     pub record: usize,
@@ -75,7 +76,10 @@ pub trait Link {
     ///
     /// # Errors
     /// [`Fault::Peer`]: the link is over. What [`Link::transmit`] still gives is to be sent first.
-    fn receive(&mut self, bytes: &[u8]) -> Result<(), Fault>;
+    fn receive(&mut self, now: Time, bytes: &[u8]) -> Result<(), Fault>;
+
+    /// When [`Link::transmit`] is to be called though nothing came and nothing was written.
+    fn next_timeout(&self) -> Option<Time>;
 
     /// Appends all plain bytes that have arrived, and returns how many there were.
     fn read(&mut self, into: &mut Vec<u8>) -> usize;
@@ -88,7 +92,21 @@ pub trait Link {
 
     /// Appends what is to be sent now (of a datagram link: one datagram); false if there is
     /// nothing.
-    fn transmit(&mut self, into: &mut Vec<u8>) -> bool;
+    fn transmit(&mut self, now: Time, into: &mut Vec<u8>) -> bool;
+
+    /// The DER form of the peer's certificate, once the handshake is done. A client that we
+    /// accepted has none: C tor asks for no certificate there either.
+    fn peer_certificate(&self) -> Option<&[u8]>;
+
+    /// The DER form of the certificate that we present as a server: a type 5 certificate in CERTS
+    /// names its SHA-256 digest.
+    fn own_certificate(&self) -> &[u8];
+
+    /// Keying material of this connection (RFC 5705), 32 bytes, the same on both sides.
+    ///
+    /// # Errors
+    /// [`Fault::Misuse`] before the handshake is done.
+    fn export(&self, label: &[u8], context: &[u8]) -> Result<[u8; 32], Fault>;
 
     /// Little has come and gone of late: gives back the room that bursts took. How many bytes that
     /// was.

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests; clippy only knows the tests themselves")]
 
 use anabranch_links::{Context, Fault, Link, State, Tls};
+use anabranch_multipath::Time;
 use anabranch_multipath::seed::stream;
 use rand::{Rng, RngExt};
 
@@ -29,11 +30,11 @@ impl Pair {
                     false => (&mut self.server, &mut self.client),
                 };
                 let mut wire = Vec::new();
-                moved |= from.transmit(&mut wire);
+                moved |= from.transmit(Time::ZERO, &mut wire);
                 let mut rest = &wire[..];
                 while !rest.is_empty() {
                     let (piece, left) = rest.split_at(cut().clamp(1, rest.len()));
-                    to.receive(piece)?;
+                    to.receive(Time::ZERO, piece)?;
                     rest = left;
                 }
             }
@@ -83,8 +84,8 @@ fn both_sides_export_the_same_keys_and_know_the_certificate() {
         let pair = Pair::open(&context);
         let label = b"EXPORTER FOR TOR TLS CLIENT BINDING AUTH0003";
         let keys: [u8; 32] = pair.client.export(label, b"identity").unwrap();
-        assert_eq!(keys, pair.server.export::<32>(label, b"identity").unwrap());
-        assert_ne!(keys, pair.server.export::<32>(label, b"another").unwrap());
+        assert_eq!(keys, pair.server.export(label, b"identity").unwrap());
+        assert_ne!(keys, pair.server.export(label, b"another").unwrap());
         assert_eq!(pair.client.peer_certificate(), Some(pair.server.own_certificate()));
         assert_eq!(pair.server.peer_certificate(), None);
     }
@@ -93,7 +94,7 @@ fn both_sides_export_the_same_keys_and_know_the_certificate() {
 #[test]
 fn nothing_is_exported_before_the_keys_are_agreed() {
     let pair = Pair::new(&Context::new(NOW).unwrap());
-    assert!(matches!(pair.client.export::<32>(b"label", b""), Err(Fault::Misuse(_))));
+    assert!(matches!(pair.client.export(b"label", b""), Err(Fault::Misuse(_))));
     assert_eq!(pair.client.state(), State::Handshaking);
 }
 
@@ -109,7 +110,7 @@ fn a_batch_of_cells_shares_records() {
     let batch = vec![7; 32 * 514];
     let mut wire = Vec::new();
     pair.client.write(&batch).unwrap();
-    pair.client.transmit(&mut wire);
+    pair.client.transmit(Time::ZERO, &mut wire);
     let records = batch.len().div_ceil(pair.client.promises().record);
     assert!(wire.len() <= batch.len() + records * 40, "{} bytes", wire.len());
 }
@@ -130,19 +131,19 @@ fn a_changed_byte_ends_the_link_with_an_alert() {
     let mut pair = Pair::open(&Context::new(NOW).unwrap());
     let mut wire = Vec::new();
     pair.client.write(b"a cell").unwrap();
-    pair.client.transmit(&mut wire);
+    pair.client.transmit(Time::ZERO, &mut wire);
     *wire.last_mut().unwrap() ^= 1;
-    assert!(matches!(pair.server.receive(&wire), Err(Fault::Peer(_))));
+    assert!(matches!(pair.server.receive(Time::ZERO, &wire), Err(Fault::Peer(_))));
     assert_eq!(pair.server.state(), State::Ended);
     assert_eq!(arrived(&mut pair.server), b"");
-    assert!(pair.server.transmit(&mut Vec::new()), "an alert tells the peer");
+    assert!(pair.server.transmit(Time::ZERO, &mut Vec::new()), "an alert tells the peer");
 }
 
 #[test]
 fn what_is_not_tls_is_refused_by_both_roles() {
     let context = Context::new(NOW).unwrap();
     for mut link in [context.connect().unwrap(), context.accept().unwrap()] {
-        let answer = link.receive(b"GET / HTTP/1.0\r\n\r\n");
+        let answer = link.receive(Time::ZERO, b"GET / HTTP/1.0\r\n\r\n");
         assert!(matches!(answer, Err(Fault::Peer(_))), "{answer:?}");
         assert_eq!(link.state(), State::Ended);
     }

@@ -104,6 +104,8 @@ pub struct Start {
     /// SHA-256 of the TLS certificate that we showed, where we are the responder and it is known: a
     /// relay has another from time to time.
     pub own_certificate: Option<[u8; 32]>,
+    /// Whether all bytes arrive by the link, in the order in which they were sent, or it ends.
+    pub whole: bool,
 }
 
 /// What became of a cell.
@@ -208,6 +210,7 @@ impl Channel {
             own: Vec::new(),
             peer_certificate: None,
             own_certificate: None,
+            whole: true,
         };
         Channel::in_stage(Stage::Open, Role::Sibling { first }, start)
     }
@@ -510,7 +513,8 @@ mod tests {
     fn start(peer_certificate: Option<[u8; 32]>) -> Start {
         let (now, peer) = (Time::ZERO, Ipv4Addr::LOCALHOST.into());
         let own_certificate = None;
-        Start { now, unix: UNIX, peer, own: Vec::new(), peer_certificate, own_certificate }
+        let (own, whole) = (Vec::new(), true);
+        Start { now, unix: UNIX, peer, own, peer_certificate, own_certificate, whole }
     }
 
     /// Gives what one says to the other, which may want the secret that both have.

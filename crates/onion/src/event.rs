@@ -48,6 +48,8 @@ pub enum LinkFault {
     Handshake(Fault),
     /// The handshake was not done in time.
     HandshakeTimeout,
+    /// Cells may be lost on it, or overtake each other.
+    NotWhole,
     /// Too many links of one address whose handshake is not done.
     TooManyHalfOpen,
     /// The relay that we reached is not the one that we wanted.
@@ -110,6 +112,7 @@ impl fmt::Display for LinkFault {
                 return write!(f, "a fault in the link's handshake: {fault}");
             }
             LinkFault::HandshakeTimeout => "a link's handshake that was not done in time",
+            LinkFault::NotWhole => "a link that may lose cells or let them overtake each other",
             LinkFault::TooManyHalfOpen => "too many half-open links from one address",
             LinkFault::WrongIdentity => "a relay that is not the one that was wanted",
             LinkFault::NoCircuit => "a cell without a circuit",

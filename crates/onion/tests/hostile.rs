@@ -78,6 +78,7 @@ impl Neighbour {
             own: Vec::new(),
             peer_certificate: Some(world.relays[0].tls_certificate),
             own_certificate: None,
+            whole: true,
         };
         let rng = seed::stream(1, 0, "neighbour");
         let channel = Channel::speaking(versions, Role::Client, start);
@@ -410,6 +411,14 @@ fn a_neighbour_who_makes_us_answer_and_does_not_read_is_left() {
             neighbour.cell(world, 1 << 31 | circuit, Command::CREATE, &[]);
         }
     });
+}
+
+#[test]
+fn a_link_on_which_cells_may_be_lost_is_refused() {
+    let mut world = World::new(Setting::default());
+    world.raw_link_that_is(false, 0, peer());
+    world.run_for(Duration::from_secs(1));
+    assert_eq!(world.relays[0].violations, [LinkFault::NotWhole.into()]);
 }
 
 #[test]

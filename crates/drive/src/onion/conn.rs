@@ -1,9 +1,9 @@
-//! One link: a TCP connection and the TLS upon it.
+//! One link: a TCP connection and what makes a link of it.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
-use anabranch_links::{Fault, Link, State, Tls};
+use anabranch_links::{Fault, Link, State};
 use anabranch_multipath::Time;
 use anabranch_onion::wire::extend::Target;
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
@@ -15,16 +15,16 @@ use super::newcomers::Place;
 const UNSENT: u32 = 32 << 10;
 /// Sealed bytes that may wait for the socket.
 const SEALED: usize = 64 << 10;
-/// Plain bytes fetched at once: two full records.
-pub(super) const BATCH: usize = 32 << 10;
+/// Full records fetched at once.
+const RECORDS: usize = 2;
 /// A link rests if it carried less than this since it was last asked; the room that it keeps is for
 /// as much.
 const TRICKLE: usize = 4 << 10;
 
-/// A link's socket and TLS state.
+/// A link and its socket.
 pub(super) struct Conn {
     socket: TcpStream,
-    tls: Tls,
+    link: Box<dyn Link + Send>,
     pub(super) peer: SocketAddr,
     /// Its place among those that others opened.
     pub(super) admitted: Option<Place>,
@@ -48,6 +48,8 @@ pub(super) struct Conn {
     pub(super) carried: [u64; 2],
     /// Both, when it was last asked whether it rests.
     asked: u64,
+    /// When the link wants to be called, as [`Links`](super::links::Links) has noted it.
+    pub(super) due: Option<Time>,
     sealed: Vec<u8>,
     sent: usize,
 }
@@ -66,24 +68,28 @@ impl Conn {
     pub(super) fn accepted(
         socket: TcpStream,
         peer: SocketAddr,
-        tls: Tls,
+        link: Box<dyn Link + Send>,
         place: Place,
     ) -> io::Result<Conn> {
-        Ok(Conn { admitted: Some(place), ..Conn::new(socket, peer, tls, None)? })
+        Ok(Conn { admitted: Some(place), ..Conn::new(socket, peer, link, None)? })
     }
 
     /// A connection that is being opened, to the relay's address at this place.
-    pub(super) fn dial(target: Target, place: usize, tls: Tls) -> io::Result<Conn> {
+    pub(super) fn dial(
+        target: Target,
+        place: usize,
+        link: Box<dyn Link + Send>,
+    ) -> io::Result<Conn> {
         let address = *target.addresses.get(place).ok_or(ErrorKind::NotFound)?;
         let socket = connecting(address)?;
-        let conn = Conn::new(socket, address, tls, Some(target))?;
+        let conn = Conn::new(socket, address, link, Some(target))?;
         Ok(Conn { place, ..conn })
     }
 
     fn new(
         socket: TcpStream,
         peer: SocketAddr,
-        tls: Tls,
+        link: Box<dyn Link + Send>,
         target: Option<Target>,
     ) -> io::Result<Conn> {
         socket.set_nonblocking(true)?;
@@ -91,7 +97,7 @@ impl Conn {
         SockRef::from(&socket).set_tcp_notsent_lowat(UNSENT)?;
         Ok(Conn {
             socket,
-            tls,
+            link,
             peer,
             admitted: None,
             target,
@@ -104,6 +110,7 @@ impl Conn {
             paused: false,
             carried: [0; 2],
             asked: 0,
+            due: None,
             sealed: Vec::new(),
             sent: 0,
         })
@@ -114,18 +121,23 @@ impl Conn {
         &self.socket
     }
 
-    /// The TLS state.
-    pub(super) fn tls(&self) -> &Tls {
-        &self.tls
+    /// What carries bytes over the socket.
+    pub(super) fn link(&self) -> &dyn Link {
+        &*self.link
     }
 
-    /// Whether the TLS handshake is done.
+    /// Whether the link's own handshake is done.
     pub(super) fn is_open(&self) -> bool {
-        self.tls.state() == State::Open
+        self.link.state() == State::Open
+    }
+
+    /// Plain bytes to fetch at once.
+    pub(super) fn batch(&self) -> usize {
+        RECORDS * self.link.promises().record
     }
 
     /// Reads once, and appends the plain bytes.
-    pub(super) fn read(&mut self, buffer: &mut [u8], plain: &mut Vec<u8>) -> Brought {
+    pub(super) fn read(&mut self, now: Time, buffer: &mut [u8], plain: &mut Vec<u8>) -> Brought {
         let count = match self.socket.read(buffer) {
             Ok(0) => return Brought::End(None),
             Ok(count) => count,
@@ -133,12 +145,12 @@ impl Conn {
             Err(error) => return Brought::End(Some(error.to_string())),
         };
         self.carried[0] += count as u64;
-        let received = self.tls.receive(&buffer[..count]);
-        self.tls.read(plain);
+        let received = self.link.receive(now, &buffer[..count]);
+        self.link.read(plain);
         match received {
             Err(Fault::Peer(text)) => Brought::End(Some(text)),
             Err(Fault::Misuse(text)) => Brought::End(Some(text.to_owned())),
-            Ok(()) if self.tls.state() == State::Ended => Brought::End(None),
+            Ok(()) if self.link.state() == State::Ended => Brought::End(None),
             Ok(()) => Brought::Bytes,
         }
     }
@@ -158,26 +170,26 @@ impl Conn {
         }
         let before = self.sealed.capacity();
         self.sealed.shrink_to(TRICKLE);
-        Some(before - self.sealed.capacity() + self.tls.rest())
+        Some(before - self.sealed.capacity() + self.link.rest())
     }
 
     /// Seals plain bytes.
     pub(super) fn seal(&mut self, plain: &[u8]) {
         // Misuse: the link was closed, and what was to be said is moot.
-        let _ = self.tls.write(plain);
+        let _ = self.link.write(plain);
     }
 
     /// Says goodbye, behind what was sealed.
     pub(super) fn say_goodbye(&mut self) {
-        self.tls.close();
+        self.link.close();
     }
 
     /// Writes what is sealed; true if all of it has gone.
     ///
     /// # Errors
     /// The socket's: the link is over.
-    pub(super) fn flush(&mut self) -> io::Result<bool> {
-        self.tls.transmit(&mut self.sealed);
+    pub(super) fn flush(&mut self, now: Time) -> io::Result<bool> {
+        self.link.transmit(now, &mut self.sealed);
         while self.sent < self.sealed.len() {
             match self.socket.write(&self.sealed[self.sent..]) {
                 Ok(count) => {

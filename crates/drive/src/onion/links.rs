@@ -12,7 +12,7 @@ use anabranch_onion::wire::extend::Target;
 use anabranch_onion::wire::keys::sha256;
 use anabranch_onion::wire::link::EXPORT_LABEL;
 
-use super::conn::{BATCH, Brought, Conn};
+use super::conn::{Brought, Conn};
 use super::meter::Meter;
 use super::newcomers::Place;
 use crate::poller::{Interest, Poller, Ready};
@@ -29,6 +29,8 @@ pub(super) struct Links {
     last: u64,
     buffer: Vec<u8>,
     plain: Vec<u8>,
+    /// When links want to be called, besides when bytes come and go.
+    timeouts: BTreeSet<(Time, LinkId)>,
     /// How much they may carry, all together.
     limits: Option<Limits>,
     /// Bytes that went over the wire: received, sent.
@@ -66,6 +68,8 @@ pub(super) struct Opened {
     pub(super) certificate: Option<[u8; 32]>,
     /// SHA-256 of the certificate that we showed, if the neighbour opened it.
     pub(super) own: Option<[u8; 32]>,
+    /// Whether all bytes arrive by it, in order.
+    pub(super) whole: bool,
 }
 
 impl Links {
@@ -74,7 +78,8 @@ impl Links {
         let (buffer, plain) = (vec![0; 64 << 10], Vec::new());
         let (conns, carried) = (BTreeMap::new(), [0; 2]);
         let (limits, patience) = (None, OPENING);
-        Links { context, conns, last: 0, buffer, plain, limits, carried, patience }
+        let timeouts = BTreeSet::new();
+        Links { context, conns, last: 0, buffer, plain, timeouts, limits, carried, patience }
     }
 
     /// Links that are opened from now on show another certificate.
@@ -92,15 +97,31 @@ impl Links {
         self.carried
     }
 
-    /// When links that are held back may go on: then call [`Links::resume`].
+    /// When a link wants to be called, or those that are held back may go on: then call
+    /// [`Links::resume`].
     pub(super) fn next_timeout(&self) -> Option<Time> {
-        let limits = self.limits.as_ref().filter(|limits| !limits.held.is_empty())?;
-        Some(limits.receive.some_at().max(limits.send.some_at()))
+        let limits = self.limits.as_ref().filter(|limits| !limits.held.is_empty());
+        let free = limits.map(|limits| limits.receive.some_at().max(limits.send.some_at()));
+        let due = self.timeouts.first().map(|&(time, _)| time);
+        free.into_iter().chain(due).min()
     }
 
-    /// The links that were held back, once bytes may pass again: they are read again, and the
-    /// caller flushes them.
+    /// The links whose time has come, and those that were held back, once bytes may pass again and
+    /// they are read again: the caller flushes them.
     pub(super) fn resume(&mut self, now: Time, poller: &Poller) -> Vec<LinkId> {
+        let mut links = self.released(now, poller);
+        while let Some((_, link)) = self.timeouts.first().filter(|(time, _)| *time <= now).copied()
+        {
+            self.timeouts.pop_first();
+            links.push(link);
+            if let Some(conn) = self.conns.get_mut(&link) {
+                conn.due = None;
+            }
+        }
+        links
+    }
+
+    fn released(&mut self, now: Time, poller: &Poller) -> Vec<LinkId> {
         let Some(limits) = &mut self.limits else { return Vec::new() };
         if limits.receive.left(now) == 0 || limits.send.left(now) == 0 {
             return Vec::new();
@@ -151,8 +172,8 @@ impl Links {
         (socket, peer): (TcpStream, SocketAddr),
         place: Place,
     ) -> io::Result<()> {
-        let tls = self.context.accept().map_err(io::Error::other)?;
-        let conn = Conn::accepted(socket, peer, tls, place)?;
+        let link = Box::new(self.context.accept().map_err(io::Error::other)?);
+        let conn = Conn::accepted(socket, peer, link, place)?;
         self.add(poller, conn, Interest::READ).map(drop)
     }
 
@@ -169,8 +190,8 @@ impl Links {
     fn dial_from(&mut self, poller: &Poller, target: &Target, first: usize) -> io::Result<LinkId> {
         let mut failed = io::ErrorKind::NotFound.into();
         for place in first..target.addresses.len() {
-            let tls = self.context.connect().map_err(io::Error::other)?;
-            match Conn::dial(target.clone(), place, tls) {
+            let link = Box::new(self.context.connect().map_err(io::Error::other)?);
+            match Conn::dial(target.clone(), place, link) {
                 Ok(mut conn) => {
                     conn.watched = true;
                     return self.add(poller, conn, Interest { read: true, write: true });
@@ -187,7 +208,7 @@ impl Links {
         let conn = self.conns.get(&link).filter(|conn| !conn.told)?;
         let (target, next) = (conn.target.clone()?, conn.place + 1);
         let again = self.dial_from(poller, &target, next).ok()?;
-        self.conns.remove(&link);
+        self.forget(link);
         Some(again)
     }
 
@@ -218,7 +239,7 @@ impl Links {
         if (ready.read || ready.error) && allowed > 0 {
             let before = conn.carried[0];
             let buffer = &mut self.buffer[..allowed];
-            ended = conn.read(buffer, &mut self.plain) != Brought::Bytes;
+            ended = conn.read(now, buffer, &mut self.plain) != Brought::Bytes;
             let bytes = conn.carried[0] - before;
             self.carried[0] += bytes;
             if let Some(limits) = &self.limits {
@@ -238,8 +259,9 @@ impl Links {
         let opened = (conn.told && !was_open).then(|| Opened {
             peer: conn.peer,
             target: conn.target.clone(),
-            certificate: conn.target.as_ref().and(conn.tls().peer_certificate()).map(sha256),
-            own: conn.target.is_none().then(|| sha256(conn.tls().own_certificate())),
+            certificate: conn.target.as_ref().and(conn.link().peer_certificate()).map(sha256),
+            own: conn.target.is_none().then(|| sha256(conn.link().own_certificate())),
+            whole: conn.link().promises().whole,
         });
         News { opened, bytes: &self.plain, ended }
     }
@@ -263,7 +285,7 @@ impl Links {
         let Some(conn) = self.conns.get_mut(&link) else { return true };
         let before = conn.carried[1];
         let done = loop {
-            let flushed = conn.flush();
+            let flushed = conn.flush(now);
             if !flushed.as_ref().is_ok_and(|&all| all) || !conn.is_open() {
                 break flushed;
             }
@@ -277,8 +299,9 @@ impl Links {
                 break Ok(true);
             }
             self.plain.clear();
-            while self.plain.len() < BATCH && conn.wants && conn.has_room() {
-                conn.wants = fetch(&mut self.plain, BATCH);
+            let batch = conn.batch();
+            while self.plain.len() < batch && conn.wants && conn.has_room() {
+                conn.wants = fetch(&mut self.plain, batch);
             }
             conn.seal(&self.plain);
             if let Some(limits) = &self.limits {
@@ -286,6 +309,13 @@ impl Links {
             }
         };
         self.carried[1] += conn.carried[1] - before;
+        let due = conn.link().next_timeout();
+        if due != conn.due {
+            self.timeouts.extend(due.map(|time| (time, link)));
+            if let Some(time) = std::mem::replace(&mut conn.due, due) {
+                self.timeouts.remove(&(time, link));
+            }
+        }
         let over = done.is_err() || conn.closing && done.as_ref().is_ok_and(|&all| all);
         if over {
             return false;
@@ -309,13 +339,21 @@ impl Links {
 
     /// Forgets a link; whom it was to lead to, if the core was never told of it.
     pub(super) fn remove(&mut self, link: LinkId) -> Option<Target> {
-        let conn = self.conns.remove(&link)?;
+        let conn = self.forget(link)?;
         conn.target.filter(|_| !conn.told)
+    }
+
+    fn forget(&mut self, link: LinkId) -> Option<Conn> {
+        let conn = self.conns.remove(&link)?;
+        if let Some(time) = conn.due {
+            self.timeouts.remove(&(time, link));
+        }
+        Some(conn)
     }
 
     /// The secret that AUTHENTICATE signs.
     pub(super) fn export(&self, link: LinkId, context: &[u8; 32]) -> Option<[u8; 32]> {
-        self.conns.get(&link)?.tls().export(EXPORT_LABEL, context).ok()
+        self.conns.get(&link)?.link().export(EXPORT_LABEL, context).ok()
     }
 }
 
@@ -325,11 +363,88 @@ fn interest(conn: &Conn) -> Interest {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Read;
     use std::net::TcpListener;
     use std::time::Duration;
 
+    use anabranch_links::{Fault, Link, Promises, State};
+
     use super::*;
     use crate::onion::dirclient::unix;
+
+    /// A link that has nothing to say before a certain time, and then one byte.
+    struct Late(Option<Time>);
+
+    impl Link for Late {
+        fn promises(&self) -> Promises {
+            Promises { whole: true, record: 1 }
+        }
+
+        fn state(&self) -> State {
+            State::Open
+        }
+
+        fn receive(&mut self, _: Time, _: &[u8]) -> Result<(), Fault> {
+            Ok(())
+        }
+
+        fn next_timeout(&self) -> Option<Time> {
+            self.0
+        }
+
+        fn read(&mut self, _: &mut Vec<u8>) -> usize {
+            0
+        }
+
+        fn write(&mut self, _: &[u8]) -> Result<(), Fault> {
+            Ok(())
+        }
+
+        fn transmit(&mut self, now: Time, into: &mut Vec<u8>) -> bool {
+            let due = self.0.take_if(|time| *time <= now).is_some();
+            into.extend(due.then_some(7));
+            due
+        }
+
+        fn peer_certificate(&self) -> Option<&[u8]> {
+            None
+        }
+
+        fn own_certificate(&self) -> &[u8] {
+            &[]
+        }
+
+        fn export(&self, _: &[u8], _: &[u8]) -> Result<[u8; 32], Fault> {
+            Err(Fault::Misuse("it has no keys"))
+        }
+
+        fn rest(&mut self) -> usize {
+            0
+        }
+
+        fn close(&mut self) {}
+    }
+
+    #[test]
+    fn a_link_that_has_a_clock_is_called_when_it_wants() {
+        let poller = Poller::new(16).unwrap();
+        let mut links = Links::new(Context::new(unix()).unwrap());
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let addresses = vec![listener.local_addr().unwrap()];
+        let target = Target { addresses, ..Target::default() };
+        let due = Time::from_millis(30);
+        let conn = Conn::dial(target, 0, Box::new(Late(Some(due)))).unwrap();
+        let link = links.add(&poller, conn, Interest::READ).unwrap();
+        let (mut far, _) = listener.accept().unwrap();
+        assert!(links.flush(Time::ZERO, &poller, link, |_, _| false));
+        assert_eq!(links.next_timeout(), Some(due));
+        assert_eq!(links.resume(Time::ZERO, &poller), []);
+        assert_eq!(links.resume(due, &poller), [link]);
+        assert!(links.flush(due, &poller, link, |_, _| false));
+        let mut came = [0];
+        far.read_exact(&mut came).unwrap();
+        assert_eq!((came, links.next_timeout()), ([7], None));
+    }
 
     #[test]
     fn a_relay_whose_first_address_fails_is_dialled_at_its_second() {

@@ -175,6 +175,7 @@ impl<C: Core> Station<C> {
                 own: self.own.clone(),
                 peer_certificate: opened.certificate,
                 own_certificate: opened.own,
+                whole: opened.whole,
             };
             let target = opened.target;
             self.core.handle_link(now, LinkInput::Opened { link, target, start });

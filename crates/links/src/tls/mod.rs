@@ -2,13 +2,14 @@
 //!
 //! Certificates prove nothing by themselves: each side presents a self-signed one, and the CERTS
 //! cell, sent inside, ties its digest to the relay's identity. So the peer's certificate is
-//! accepted as it is, provided that the peer holds its key; [`Tls::peer_certificate`] gives it to
-//! whoever checks CERTS, and [`Tls::export`] the keying material that AUTHENTICATE signs (RFC 5705,
-//! RFC 8446 7.5).
+//! accepted as it is, provided that the peer holds its key; [`Link::peer_certificate`] gives it to
+//! whoever checks CERTS, and [`Link::export`] the keying material that AUTHENTICATE signs (RFC
+//! 5705, RFC 8446 7.5).
 
 use std::fmt;
 use std::io::{self, Read, Write};
 
+use anabranch_multipath::Time;
 use rustls::pki_types::CertificateDer;
 use rustls::{ClientConnection, Connection, ServerConnection};
 
@@ -35,34 +36,6 @@ pub struct Tls {
 }
 
 impl Tls {
-    /// The DER form of the peer's certificate, once the handshake is done. A client that we
-    /// accepted has none: C tor asks for no certificate there either.
-    #[must_use]
-    pub fn peer_certificate(&self) -> Option<&[u8]> {
-        self.connection.peer_certificates()?.first().map(AsRef::as_ref)
-    }
-
-    /// The DER form of the certificate that we present as a server: a type 5 certificate in CERTS
-    /// names its SHA-256 digest.
-    #[must_use]
-    pub fn own_certificate(&self) -> &[u8] {
-        &self.own
-    }
-
-    /// Keying material of this connection (RFC 5705), the same on both sides.
-    ///
-    /// # Errors
-    /// [`Fault::Misuse`] before the handshake is done.
-    pub fn export<const LENGTH: usize>(
-        &self,
-        label: &[u8],
-        context: &[u8],
-    ) -> Result<[u8; LENGTH], Fault> {
-        self.connection
-            .export_keying_material([0; LENGTH], label, Some(context))
-            .map_err(|_| Fault::Misuse("a link exports no keys before its handshake is done"))
-    }
-
     fn client(connection: ClientConnection, own: CertificateDer<'static>) -> Tls {
         Tls::new(connection.into(), own)
     }
@@ -101,7 +74,7 @@ impl Tls {
 
 impl Link for Tls {
     fn promises(&self) -> Promises {
-        Promises { ordered: true, reliable: true, record: RECORD }
+        Promises { whole: true, record: RECORD }
     }
 
     fn state(&self) -> State {
@@ -112,7 +85,7 @@ impl Link for Tls {
         }
     }
 
-    fn receive(&mut self, mut bytes: &[u8]) -> Result<(), Fault> {
+    fn receive(&mut self, _: Time, mut bytes: &[u8]) -> Result<(), Fault> {
         while !bytes.is_empty() && !self.ended {
             match self.connection.read_tls(&mut bytes) {
                 Ok(0) => break,
@@ -124,6 +97,25 @@ impl Link for Tls {
             }
         }
         Ok(())
+    }
+
+    /// TLS over a stream waits for nothing but bytes.
+    fn next_timeout(&self) -> Option<Time> {
+        None
+    }
+
+    fn peer_certificate(&self) -> Option<&[u8]> {
+        self.connection.peer_certificates()?.first().map(AsRef::as_ref)
+    }
+
+    fn own_certificate(&self) -> &[u8] {
+        &self.own
+    }
+
+    fn export(&self, label: &[u8], context: &[u8]) -> Result<[u8; 32], Fault> {
+        self.connection
+            .export_keying_material([0; 32], label, Some(context))
+            .map_err(|_| Fault::Misuse("a link exports no keys before its handshake is done"))
     }
 
     fn read(&mut self, into: &mut Vec<u8>) -> usize {
@@ -141,7 +133,7 @@ impl Link for Tls {
         Ok(())
     }
 
-    fn transmit(&mut self, into: &mut Vec<u8>) -> bool {
+    fn transmit(&mut self, _: Time, into: &mut Vec<u8>) -> bool {
         let before = into.len();
         while self.connection.wants_write() {
             let written = self.connection.write_tls(&mut Appended(into));

@@ -56,6 +56,7 @@ impl ServerCertVerifier for HolderOfKey {
 
 #[cfg(test)]
 mod tests {
+    use anabranch_multipath::Time;
     use rustls::sign::{CertifiedKey, SingleCertAndKey};
     use rustls::{ServerConfig, ServerConnection};
 
@@ -87,11 +88,11 @@ mod tests {
         let mut client = context.connect().unwrap();
         for _ in 0..4 {
             let mut wire = Vec::new();
-            client.transmit(&mut wire);
-            server.receive(&wire)?;
+            client.transmit(Time::ZERO, &mut wire);
+            server.receive(Time::ZERO, &wire)?;
             wire.clear();
-            server.transmit(&mut wire);
-            client.receive(&wire)?;
+            server.transmit(Time::ZERO, &mut wire);
+            client.receive(Time::ZERO, &wire)?;
         }
         Ok(client.state())
     }

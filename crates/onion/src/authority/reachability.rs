@@ -268,8 +268,9 @@ mod tests {
 
     fn start(certificate: Option<[u8; 32]>) -> Start {
         let peer = IpAddr::from(Ipv4Addr::new(192, 0, 2, 1));
-        let (now, own) = (Time::ZERO, Vec::new());
-        Start { now, unix: UNIX, peer, own, peer_certificate: certificate, own_certificate: None }
+        let (now, own, own_certificate) = (Time::ZERO, Vec::new(), None);
+        let peer_certificate = certificate;
+        Start { now, unix: UNIX, peer, own, peer_certificate, own_certificate, whole: true }
     }
 
     fn verdicts(reachability: &mut Reachability) -> Vec<bool> {

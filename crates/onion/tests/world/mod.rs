@@ -329,6 +329,7 @@ impl World {
             own: own.map(|(relay, _)| address(relay)).into_iter().collect(),
             peer_certificate,
             own_certificate: None,
+            whole: true,
         };
         let ours = start(taker, opener, Some(certificate));
         let theirs = start(opener, taker, None);
@@ -499,6 +500,11 @@ impl World {
 
     /// A link of nobody's making: for hostile neighbours, whose bytes the test writes.
     pub fn raw_link(&mut self, relay: usize, peer: IpAddr) -> LinkId {
+        self.raw_link_that_is(true, relay, peer)
+    }
+
+    /// The same; if it is not `whole`, cells may be lost on it.
+    pub fn raw_link_that_is(&mut self, whole: bool, relay: usize, peer: IpAddr) -> LinkId {
         self.links += 1;
         let id = LinkId(self.links);
         let unix = UNIX;
@@ -509,6 +515,7 @@ impl World {
             own: Vec::new(),
             peer_certificate: None,
             own_certificate: None,
+            whole,
         };
         self.tell(relay + 1, LinkInput::Opened { link: id, target: None, start });
         id

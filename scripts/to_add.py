@@ -1,0 +1,293 @@
+#!/usr/bin/env python3
+"""Holds ARCHITECTURE.md's table "To add ..." to its word.
+
+Adds the least scheduler, relay command, attack and experiment to a copy of the repository, each in
+the files of its row alone, and sees them work. Fails where a stub had to touch another file, where
+a row names one that it did not touch, or where the copy does not compile.
+
+Usage: scripts/to_add.py FOLDER (for the copy; kept between runs, so that a second one is quick).
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+ROW = re.compile(r"^\| (?P<what>(?:a|an) [^|]+) \| (?P<files>[^|]+) \|$", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Stub:
+    """The least thing of one kind.
+
+    Attributes:
+        what: its row in the table.
+        new: files by path.
+        lines: (path, the line to stand behind, lines).
+    """
+
+    what: str
+    new: dict[str, str] = field(default_factory=dict)
+    lines: tuple[tuple[str, str, str], ...] = ()
+
+    @property
+    def touched(self) -> set[str]:
+        """The files that it touches."""
+        return {*self.new, *(path for path, _, _ in self.lines)}
+
+    def add_to(self, copy: Path) -> None:
+        """Writes it into a copy of the repository."""
+        for path, text in self.new.items():
+            (copy / path).parent.mkdir(parents=True, exist_ok=True)
+            (copy / path).write_text(text)
+        for path, anchor, text in self.lines:
+            old = (copy / path).read_text()
+            if old.count(anchor) != 1:
+                sys.exit(f"{path}: {old.count(anchor)} times the line behind which to add: {anchor!r}")
+            (copy / path).write_text(old.replace(anchor, anchor + text))
+
+
+SCHEDULER = Stub(
+    "a scheduler",
+    {
+        "crates/multipath/src/schedule/stub.rs": '''\
+//! The first path that is usable, always.
+
+use super::{Built, Family, Scheduler, no_argument};
+use crate::path::usable;
+use crate::seed::Stream;
+use crate::{PathId, PathView, Time};
+
+pub(super) const FAMILY: Family = Family {
+    name: "stub",
+    syntax: "stub",
+    example: "stub",
+    about: "the first path",
+    plain: "all by one path",
+    every: None,
+    build,
+};
+
+#[derive(Debug)]
+struct Stub;
+
+impl Scheduler for Stub {
+    fn choose(&mut self, _now: Time, paths: &[PathView]) -> Option<PathId> {
+        usable(paths).next().map(PathId::at)
+    }
+}
+
+fn build(argument: Option<&str>, _paths: usize, _stream: Stream) -> Built {
+    no_argument("stub", argument)?;
+    Ok(Box::new(Stub))
+}
+'''
+    },
+    (
+        ("crates/multipath/src/schedule/mod.rs", "mod round_robin;\n", "mod stub;\n"),
+        (
+            "crates/multipath/src/schedule/mod.rs",
+            "    lowest_rtt::FAMILY,\n",
+            "    stub::FAMILY,\n",
+        ),
+    ),
+)
+RELAY_COMMAND = Stub(
+    "a relay command",
+    lines=(
+        (
+            "crates/onion/src/wire/message.rs",
+            "    pub const XON: RelayCommand = RelayCommand(44);\n",
+            "    pub const STUB: RelayCommand = RelayCommand(200);\n",
+        ),
+        (
+            "crates/onion/src/relay/exit.rs",
+            "            (RelayCommand::TRUNCATE, 0) => self.truncate(now, index),\n",
+            "            (RelayCommand::STUB, 0) => self.truncate(now, index),\n",
+        ),
+        (
+            "crates/onion/src/client/circuit.rs",
+            "            (RelayCommand::DROP, _) => {}\n",
+            "            (RelayCommand::STUB, 0) => {}\n",
+        ),
+    ),
+)
+ATTACK = Stub(
+    "an attack",
+    {
+        "lab/src/anabranch/attacks/stub.py": '''\
+"""Always guesses how often each class came."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+
+from .base import Attack, Floats, Sequences, Task
+from .ranges import Ranges
+
+
+class Stub(Attack):
+    """The shares of the classes."""
+
+    ranges: ClassVar[Ranges] = Attack.ranges
+    needs_times = False
+
+    def __init__(self, *, seed: int = 0) -> None:
+        self.seed = seed
+
+    def predict_proba(self, X: Sequences) -> Floats:
+        """Class probabilities (n, classes)."""
+        return np.tile(self.shares_, (len(X), 1))
+
+    def _fit(self, task: Task) -> None:
+        counts = np.bincount(task.codes).astype(np.float64)
+        self.shares_ = counts / counts.sum()
+'''
+    },
+    (
+        (
+            "lab/src/anabranch/attacks/__init__.py",
+            "from .rocket import Rocket\n",
+            "from .stub import Stub\n",
+        ),
+        ("lab/src/anabranch/attacks/__init__.py", '        "size": Size,\n', '        "stub": Stub,\n'),
+    ),
+)
+EXPERIMENT = Stub(
+    "an experiment",
+    {
+        "crates/experiment/src/stub/mod.rs": '''\
+//! Measures nothing.
+
+/// How many units there are.
+pub const UNITS: usize = 0;
+''',
+        "crates/cli/src/experiment/stub/mod.rs": '''\
+//! `anabranch experiment stub`.
+
+use anabranch_experiment::stub::UNITS;
+use clap::Args;
+
+use crate::failure::Failure;
+
+/// Measure nothing
+#[derive(Args)]
+pub(super) struct StubArgs {}
+
+impl StubArgs {
+    pub(super) fn run(self) -> Result<(), Failure> {
+        println!("{UNITS} units");
+        Ok(())
+    }
+}
+''',
+    },
+    (
+        ("crates/experiment/src/lib.rs", "mod stage;\n", "pub mod stub;\n"),
+        ("crates/cli/src/experiment/mod.rs", "mod pages;\n", "mod stub;\n"),
+        (
+            "crates/cli/src/experiment/mod.rs",
+            "    Anonymity(Box<anonymity::AnonymityArgs>),\n",
+            "    Stub(Box<stub::StubArgs>),\n",
+        ),
+        (
+            "crates/cli/src/experiment/mod.rs",
+            "            Which::Anonymity(args) => args.run(),\n",
+            "            Which::Stub(args) => args.run(),\n",
+        ),
+    ),
+)
+STUBS = (SCHEDULER, RELAY_COMMAND, ATTACK, EXPERIMENT)
+
+
+def rows(architecture: str) -> dict[str, list[str]]:
+    """The table's rows: what is added, and patterns of the files to touch.
+
+    A row names files from the repository's root between backticks; ``NAME`` is the new thing's.
+    """
+    table = architecture.split("## To add …", 1)[1].split("\n## ", 1)[0]
+    return {
+        row["what"]: [name.replace("NAME", "*") for name in re.findall(r"`([^`]+)`", row["files"])]
+        for row in ROW.finditer(table)
+    }
+
+
+def breaches(stub: Stub, patterns: list[str]) -> list[str]:
+    """Where a stub and its row differ."""
+    names = sorted(stub.touched)
+    beside = [n for n in names if not any(fnmatch.fnmatch(n, p) for p in patterns)]
+    idle = [p for p in patterns if not any(fnmatch.fnmatch(n, p) for n in names)]
+    return [f"{stub.what}: {name} had to change, and its row does not say so" for name in beside] + [
+        f"{stub.what}: its row says {pattern}, and nothing had to change there" for pattern in idle
+    ]
+
+
+def copy_to(folder: Path) -> None:
+    """Makes ``folder`` what the repository's tracked files are now with the stubs added.
+
+    A file that is as it was keeps its time, so that it is not compiled again.
+    """
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True)
+    names = [name for name in listed.stdout.decode().split("\0") if (ROOT / name).is_file()]
+    with tempfile.TemporaryDirectory(dir=folder.parent) as fresh:
+        for name in names:
+            (Path(fresh) / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(ROOT / name, Path(fresh) / name)
+        for stub in STUBS:
+            stub.add_to(Path(fresh))
+        wanted = {path.relative_to(fresh) for path in Path(fresh).rglob("*") if path.is_file()}
+        there = {path.relative_to(folder) for path in folder.rglob("*") if path.is_file()}
+        for path in there - wanted:
+            (folder / path).unlink()
+        for path in wanted:
+            if path in there and (folder / path).read_bytes() == (Path(fresh) / path).read_bytes():
+                continue
+            (folder / path).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(Path(fresh) / path, folder / path)
+
+
+def attack_is_listed(copy: Path) -> list[str]:
+    """Asks the lab of the copy, with the binding that was built beside the repository's."""
+    python, binding = os.environ.get("LAB_PYTHON"), [*ROOT.glob("lab/src/anabranch/_core*.so")]
+    if not python or not binding:
+        print("skipped: the attack is not run (LAB_PYTHON, or lab/run-tests --install, is missing)")
+        return []
+    shutil.copyfile(binding[0], copy / binding[0].relative_to(ROOT))
+    seen = "from anabranch.attacks import ATTACKS; print(*ATTACKS)"
+    environment = os.environ | {"PYTHONPATH": str(copy / "lab/src")}
+    done = subprocess.run(
+        [python, "-B", "-c", seen], env=environment, capture_output=True, text=True, check=True
+    )
+    return [] if "stub" in done.stdout.split() else ["an attack: the lab does not list it"]
+
+
+def main() -> int:
+    """Prints each breach; exit status 1 then."""
+    copy = Path(sys.argv[1]).resolve()
+    table = rows((ROOT / "ARCHITECTURE.md").read_text())
+    found = [line for stub in STUBS for line in breaches(stub, table.get(stub.what, []))]
+    copy.mkdir(parents=True, exist_ok=True)
+    copy_to(copy)
+    cargo = ["cargo", "-q"]
+    subprocess.run([*cargo, "check", "--workspace", "--locked"], cwd=copy, check=True)
+    # The conformance suite runs on every family.
+    suite = [*cargo, "test", "-p", "anabranch-multipath", "--locked", "--lib", "conformance"]
+    subprocess.run(suite, cwd=copy, check=True, stdout=subprocess.DEVNULL)
+    found += attack_is_listed(copy)
+    print(*found, sep="\n", end="\n" if found else "")
+    print(f"to add: {', '.join(stub.what for stub in STUBS)}: {len(found)} breaches")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
