@@ -99,6 +99,22 @@ class Guards(unittest.TestCase):
         off = "#[allow(clippy::disallowed_types)]\nfn f() {}\n"
         self.assert_told(guards.hash_maps, CORE | {name: off}, "switches the core's fence off")
 
+    def test_import_circles(self) -> None:
+        def core(**texts: str) -> dict[str, str]:
+            sources = {f"crates/comps/src/{name.replace('__', '/')}.rs": t for name, t in texts.items()}
+            return CORE | sources
+
+        line = {"a": "use crate::b::{B, C};\n", "b": "use std::fmt;\n"}
+        self.assert_told(guards.import_circles, core(**line))
+        two = {"a": "use crate::{\n    b::{B, C as D},\n    c,\n};\n", "b": "use super::a::A;\n"}
+        self.assert_told(guards.import_circles, core(**two, c=""), "a, b import each other")
+        long = {"a": "use crate::b;", "b": "use crate::c::X;", "c": "pub use super::a;"}
+        self.assert_told(guards.import_circles, core(**long), "a, b, c import each other")
+        facade = {"a__mod": "mod part;\nuse part::P;\n", "a__part": "use super::A;\n"}
+        self.assert_told(guards.import_circles, core(**facade))
+        tests = {"a": "use crate::b;", "b": "#[cfg(test)]\nmod tests {\n    use crate::a;\n}\n"}
+        self.assert_told(guards.import_circles, core(**tests))
+
     def test_sizes(self) -> None:
         body = "    let x = 1;\n"
         self.assert_told(guards.sizes, {"a.rs": f"fn f() {{\n{body * 98}}}\n"})

@@ -8,9 +8,9 @@ use std::time::Instant;
 use anabranch_bench::proc::Usage;
 use anabranch_multipath::seed::stream;
 use anabranch_onion::directory::cache::Cache;
-use anabranch_onion::directory::descriptor::hex;
 use anabranch_onion::directory::http::{RequestReader, get};
 use anabranch_onion::wire::keys::{sha1, sha256};
+use anabranch_onion::wire::text::hex;
 use clap::Parser;
 use rand_core::Rng;
 

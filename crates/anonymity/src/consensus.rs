@@ -14,9 +14,9 @@ use std::fmt::{self, Write as _};
 use std::net::{Ipv4Addr, SocketAddr};
 
 use anabranch_onion::directory::civil::from_utc;
-use anabranch_onion::directory::descriptor::{hex, twenty};
 use anabranch_onion::directory::network::Network;
 use anabranch_onion::wire::netdoc::{Consensus, Flags, RelayStatus, Speaks, parse_microdescs};
+use anabranch_onion::wire::text::{hex, twenty};
 use base64ct::{Base64Unpadded, Encoding};
 
 /// Fields of a row.

@@ -23,6 +23,7 @@ mod config;
 mod core;
 mod event;
 mod health;
+mod io;
 mod looped;
 pub mod protocol;
 mod renumber;
@@ -34,8 +35,9 @@ mod waiting;
 
 pub use batch::Batch;
 pub use config::{Config, EVERY, Guess, SCHEDULE};
-pub use core::{Core, Failure, Held, Input, Output, Payload};
+pub use core::Core;
 pub use event::{CloseReason, DownReason, Event, SessionId};
+pub use io::{Failure, Held, Input, Output, Payload};
 pub use protocol::Protocol;
 pub use renumber::Renumbering;
 pub use stats::{Drops, FarEndCounters, Flow, PathCounters, Pinned, Snapshot, Unsplit};

@@ -18,11 +18,12 @@ use anabranch_drive::onion::dirclient::{DirClient, unix};
 use anabranch_drive::onion::embedded;
 use anabranch_multipath::seed::stream;
 use anabranch_onion::authority::{self as core, First, Judgement, Rules};
-use anabranch_onion::directory::descriptor::{Description, hex};
+use anabranch_onion::directory::descriptor::Description;
 use anabranch_onion::directory::http::{Response, ResponseReader, get, post};
 use anabranch_onion::wire::dirkeys::IdentityKey;
 use anabranch_onion::wire::keys::RelayKeys;
 use anabranch_onion::wire::netdoc::{Unproven, parse_certs};
+use anabranch_onion::wire::text::hex;
 
 const CONSENSUS: &str = "/tor/status-vote/current/consensus-microdesc";
 const PATIENCE: Duration = Duration::from_secs(20);

@@ -28,7 +28,8 @@ pub use flags::{Flags, Judgement};
 pub use history::{Fields, History};
 pub use probe_queue::Room;
 pub use refusal::Refusal;
-pub use routerlist::{Past, Rules, Taken};
+pub use routerlist::{Past, Taken};
+pub use rules::Rules;
 
 mod documents;
 mod entry;
@@ -41,6 +42,7 @@ mod probe_queue;
 pub mod reachability;
 mod refusal;
 mod routerlist;
+mod rules;
 mod shared;
 mod summary;
 mod sybil;

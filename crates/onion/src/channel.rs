@@ -13,8 +13,9 @@ use anabranch_multipath::Time;
 use rand_core::CryptoRng;
 
 use crate::wire::cell::{self, Cell, Command, Width};
-use crate::wire::crypto::{ed25519, random};
-use crate::wire::link::{self, BadCerts, Certified, Identity, Info, Padding, RsaKey};
+use crate::wire::crypto::random;
+pub use crate::wire::keys::Credentials;
+use crate::wire::link::{self, BadCerts, Certified, Identity, Info, Padding};
 use transcript::Transcript;
 
 mod transcript;
@@ -29,24 +30,6 @@ const WITH_WIDE_IDS: u16 = 4;
 const WITH_PADDING: u16 = 5;
 /// The longest variable-length cell that is read: CERTS cells of today have some 1,500 bytes.
 const LONGEST: usize = 8192;
-
-/// What a relay proves itself with: made from its keys, good for one TLS certificate.
-pub struct Credentials {
-    /// Who we are.
-    pub identity: Identity,
-    /// SHA-256 of our RSA identity key.
-    pub rsa_sha256: [u8; 32],
-    /// The key itself, as [`Certified::rsa`].
-    pub rsa: RsaKey,
-    /// Certificates by type, where we are the responder: 2, 4, 5, 7.
-    pub as_responder: Vec<(u8, Vec<u8>)>,
-    /// Certificates by type, where we are the initiator: 2, 4, 6, 7.
-    pub as_initiator: Vec<(u8, Vec<u8>)>,
-    /// The key that certificate 6 is for.
-    pub auth_key: ed25519::Keypair,
-    /// SHA-256 of the TLS certificate that we show.
-    pub tls_certificate: [u8; 32],
-}
 
 /// Which end of a link we are, and how we speak there.
 #[derive(Clone)]

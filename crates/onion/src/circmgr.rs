@@ -17,6 +17,7 @@ use crate::directory::params::Params;
 use crate::directory::timeouts::BuildTimes;
 use crate::guards::{Reach, Sampled};
 use crate::handshake::extension::Wish;
+use crate::moment::Moment;
 use crate::wire::extend;
 use crate::wire::message::{IPV6_OKAY, IPV6_PREFERRED};
 use crate::wire::netdoc::Speaks;
@@ -275,7 +276,8 @@ impl CircuitManager {
     }
 
     /// A circuit is complete.
-    pub fn built(&mut self, now: Time, unix_now: u64, key: CircuitKey, rng: &mut impl Rng) {
+    pub fn built(&mut self, at: Moment, key: CircuitKey, rng: &mut impl Rng) {
+        let Moment { now, unix: unix_now } = at;
         let Some(circuit) = self.circuits.get_mut(&key) else { return };
         circuit.built = true;
         circuit.waits = !self.entry.guards().succeeded(unix_now, key.0, rng);
@@ -289,7 +291,8 @@ impl CircuitManager {
     }
 
     /// A circuit is gone.
-    pub fn closed(&mut self, now: Time, unix_now: u64, key: CircuitKey, cause: Cause) {
+    pub fn closed(&mut self, at: Moment, key: CircuitKey, cause: Cause) {
+        let Moment { now, unix: unix_now } = at;
         let Some(circuit) = self.circuits.remove(&key) else { return };
         if circuit.built || cause == Cause::Wanted {
             return self.entry.guards().closed(key.0);
@@ -323,7 +326,8 @@ impl CircuitManager {
 
     /// Looks after demands and circuits: to be called after anything changed, and at
     /// [`CircuitManager::next_timeout`].
-    pub fn work(&mut self, now: Time, unix_now: u64, rng: &mut impl Rng) {
+    pub fn work(&mut self, at: Moment, rng: &mut impl Rng) {
+        let Moment { now, unix: unix_now } = at;
         self.looked = now;
         self.expire(now, unix_now);
         let network = self.network.clone().filter(|network| {
@@ -685,7 +689,7 @@ mod tests {
 
         /// All orders that follow, but for those to keep things.
         fn orders(&mut self) -> Vec<Order> {
-            self.circmgr.work(self.now, NOW, &mut self.rng);
+            self.circmgr.work(Moment { now: self.now, unix: NOW }, &mut self.rng);
             let mut orders = Vec::new();
             while let Some(order) = self.circmgr.poll() {
                 let is_told = !matches!(order, Order::Keep | Order::FewGuards(_));
@@ -727,7 +731,11 @@ mod tests {
                 for order in orders {
                     match order {
                         Order::Build(key, _) => {
-                            self.circmgr.built(self.now, NOW, key, &mut self.rng);
+                            self.circmgr.built(
+                                Moment { now: self.now, unix: NOW },
+                                key,
+                                &mut self.rng,
+                            );
                         }
                         other => others.push(other),
                     }
@@ -852,7 +860,7 @@ mod tests {
         for (late, builds) in [(86_400, AHEAD), (86_401, 0)] {
             let mut circmgr = CircuitManager::new(KeptGuards::default(), &[], Wishes::default());
             circmgr.set_network(Arc::new(usual_network()));
-            circmgr.work(world.now, until + late, &mut world.rng);
+            circmgr.work(Moment { now: world.now, unix: until + late }, &mut world.rng);
             let orders = std::iter::from_fn(|| circmgr.poll());
             let begun = orders.filter(|order| matches!(order, Order::Build(..))).count();
             assert_eq!(begun, builds, "{late}");
@@ -905,7 +913,9 @@ mod tests {
         let first = world.begun();
         let guard = world.circmgr.path(first[0]).unwrap()[0];
         let now = world.now;
-        first.iter().for_each(|key| world.circmgr.closed(now, NOW, *key, Cause::Link));
+        first
+            .iter()
+            .for_each(|key| world.circmgr.closed(Moment { now, unix: NOW }, *key, Cause::Link));
         assert!(world.begun().is_empty(), "it pauses");
         assert!(world.circmgr.next_timeout().unwrap() <= now + Duration::from_millis(200));
         world.wait(1);
@@ -944,7 +954,7 @@ mod tests {
         );
         assert_eq!(Some(seen[1].path), world.circmgr.path(begun[1]));
         for key in begun {
-            world.circmgr.built(world.now, NOW, key, &mut world.rng);
+            world.circmgr.built(Moment { now: world.now, unix: NOW }, key, &mut world.rng);
         }
         world.ask(1, "a");
         world.orders();
@@ -987,7 +997,7 @@ mod tests {
         assert_eq!(guards.default.iter().filter(|one| one.confirmed.is_some()).count(), 1);
         let mut again = CircuitManager::new(guards.clone(), &times, Wishes::default());
         again.set_network(Arc::new(usual_network()));
-        again.work(world.now, NOW, &mut stream(99, 0, "navigator"));
+        again.work(Moment { now: world.now, unix: NOW }, &mut stream(99, 0, "navigator"));
         assert_eq!(again.guards(), guards);
     }
 }

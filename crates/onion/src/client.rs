@@ -35,6 +35,7 @@ pub use streams::NoStream;
 
 mod build;
 mod circuit;
+mod pending;
 mod streams;
 
 /// A circuit's number, which the owner gives.

@@ -27,8 +27,8 @@
 //! [`Event`] is what a core tells the person who runs it, and [`Violation`] what a peer did wrong.
 //! To begin reading: [`client`] with `client/build.rs`, then [`relay`] with `relay/circuit.rs`.
 //!
-//! Time is given, random generators are given, bytes are given; what is to be done outside comes
-//! back.
+//! Time is given (where both clocks matter, as a [`Moment`]), random generators are given, bytes
+//! are given; what is to be done outside comes back.
 
 pub mod authority;
 pub mod bucket;
@@ -49,6 +49,7 @@ pub mod guards;
 pub mod handshake;
 mod io;
 mod leg;
+mod moment;
 pub mod newcomers;
 mod node;
 pub mod padding;
@@ -64,5 +65,6 @@ pub mod wire;
 pub use channels::LinkId;
 pub use event::{CircuitFault, Event, LinkFault, Violation};
 pub use io::{Core, LinkInput, LinkOutput, StreamOutput};
+pub use moment::Moment;
 pub use node::Node;
 pub use stream::StreamKey;

@@ -6,7 +6,7 @@ use std::fmt;
 use rand_core::CryptoRng;
 use snow::Builder;
 
-use crate::noise;
+use crate::suite;
 
 /// A secret that both ends know; all zeros where there is none (Noise, section 9).
 pub type Psk = [u8; 32];
@@ -40,7 +40,7 @@ impl KeyPair {
     /// A new pair.
     #[must_use]
     pub fn generate(rng: &mut impl CryptoRng) -> KeyPair {
-        let made = Builder::with_resolver(noise::params(), noise::resolver(rng)).generate_keypair();
+        let made = Builder::with_resolver(suite::params(), suite::resolver(rng)).generate_keypair();
         let pair = made.expect("a generator of ours fills any buffer");
         KeyPair { secret: whole(&pair.private), public: PublicKey(whole(&pair.public)) }
     }
@@ -48,7 +48,7 @@ impl KeyPair {
     /// The pair of this secret key.
     #[must_use]
     pub fn of(secret: [u8; 32]) -> KeyPair {
-        KeyPair { secret, public: PublicKey(noise::public_of(&secret)) }
+        KeyPair { secret, public: PublicKey(suite::public_of(&secret)) }
     }
 
     /// The secret key.

@@ -9,8 +9,8 @@
 //! The tour, from the wire up:
 //!
 //! * [`keys`]: what both ends hold before they speak.
-//! * `disguise`: what the far end's public key hides from strangers; `noise`: the handshake;
-//!   `hello`: its messages.
+//! * `disguise`: what the far end's public key hides from strangers; `noise`: the handshake, of
+//!   `suite`'s primitives; `hello`: its messages.
 //! * `epoch`: the keys of one handshake, packets sealed and opened; `replay`: each number counts
 //!   once.
 //! * [`Inner`]: addresses of the ends where what is carried are IP packets.
@@ -33,6 +33,7 @@ mod noise;
 mod replay;
 mod session;
 mod spare;
+mod suite;
 
 pub use far::{ClientId, Far, NewRun, PacketKind, Peer};
 pub use hello::LONGEST_LABEL;

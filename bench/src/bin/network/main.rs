@@ -11,6 +11,7 @@ use anabranch_bench::report::Series;
 use anabranch_bench::table::{Table, Target as Limit};
 use anabranch_multipath::Time;
 use anabranch_multipath::seed::{Stream, stream};
+use anabranch_onion::Moment;
 use anabranch_onion::circmgr::{CircuitManager, KeptGuards, Order};
 use anabranch_onion::directory::fetch::{AuthorityIdentity, Directory, Want};
 use anabranch_onion::directory::http::Response;
@@ -150,17 +151,17 @@ fn idle_turn(_: &Documents, on: &Subjects, is_naive: bool, rng: &mut Stream) -> 
     circmgr.set_network(Arc::clone(&on.ours));
     let now = Time::from_secs(1);
     for _ in 0..4 {
-        circmgr.work(now, NOW, rng);
+        circmgr.work(Moment { now, unix: NOW }, rng);
         while let Some(order) = circmgr.poll() {
             if let Order::Build(circuit, _) = order {
-                circmgr.built(now, NOW, circuit, rng);
+                circmgr.built(Moment { now, unix: NOW }, circuit, rng);
             }
         }
     }
     let mut millis = 0;
     each(if is_naive { 300 } else { 100_000 }, || {
         millis = (millis + 1) % 1000;
-        circmgr.work(now + Duration::from_millis(millis), NOW, rng);
+        circmgr.work(Moment { now: now + Duration::from_millis(millis), unix: NOW }, rng);
         let is_idle = circmgr.poll().is_none() && (!is_naive || on.naive.is_enough());
         is_idle.then_some(())
     })
@@ -196,19 +197,20 @@ fn guard_draw(_: &Documents, on: &Subjects, is_naive: bool, rng: &mut Stream) ->
 /// network handed on after each; seconds.
 fn bootstrap(documents: &Documents, rng: &mut Stream) -> io::Result<f64> {
     let authority = AuthorityIdentity { v3: documents.authority, by_circuit: false };
+    let at = Moment { now: Time::from_secs(1), unix: NOW };
     let mut directory = Directory::new(vec![authority], false);
     directory.restore(&documents.certs, &documents.consensus, "", NOW, rng);
     let texts: std::collections::BTreeMap<&[u8; 32], &str> =
         documents.microdescs.iter().map(|(digest, text)| (digest, &text[..])).collect();
     let mut client = CircuitManager::new(KeptGuards::default(), &[], Wishes::default());
     let begun = cpu();
-    while let Some(job) = directory.poll(0, NOW, rng) {
+    while let Some(job) = directory.poll(at, rng) {
         let Want::Microdescs(digests) = &job.want else { continue };
         let body: String = digests.iter().map(|digest| texts[digest]).collect();
         let response = answer(body);
-        directory.done(job.number, Ok(response), 0, NOW, rng);
+        directory.done(job.number, Ok(response), at, rng);
         client.set_network(Arc::new(directory.network().cloned().expect("restored above")));
-        client.work(Time::from_secs(1), NOW, rng);
+        client.work(at, rng);
         while let Some(order) = client.poll() {
             std::hint::black_box(order);
         }

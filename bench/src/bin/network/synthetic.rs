@@ -7,8 +7,8 @@ use std::io;
 
 use anabranch_multipath::seed::{Stream, stream};
 use anabranch_onion::directory::civil::utc;
-use anabranch_onion::directory::descriptor::hex;
 use anabranch_onion::wire::dirkeys::IdentityKey;
+use anabranch_onion::wire::text::hex;
 use base64ct::{Base64Unpadded, Encoding};
 use rand::RngExt;
 use rand_core::Rng;

@@ -3,8 +3,8 @@
 use std::fmt;
 use std::net::SocketAddr;
 
-use anabranch_onion::directory::descriptor::twenty;
 use anabranch_onion::wire::extend::Target;
+use anabranch_onion::wire::text::twenty;
 
 /// One authority.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -25,8 +25,9 @@ use std::thread::{self, JoinHandle};
 
 use anabranch_onion::authority::reachability::Probe;
 use anabranch_onion::authority::{self as core, About};
-use anabranch_onion::directory::descriptor::{Description, hex};
+use anabranch_onion::directory::descriptor::Description;
 use anabranch_onion::wire::keys::RelayKeys;
+use anabranch_onion::wire::text::hex;
 
 use super::dirclient::{self, DirClient, unix};
 use super::store::{StoreError, locked, private_folder, replace};

@@ -14,9 +14,9 @@ use anabranch_multipath::Time;
 use anabranch_onion::circmgr::{CircuitManager, Order, Refusal};
 use anabranch_onion::client::{CircuitKey, Client, Config, Input, Output};
 use anabranch_onion::clocks::{Clocks, PeerTime};
-use anabranch_onion::directory::descriptor::hex;
 use anabranch_onion::directory::network::{Network, Wishes};
 use anabranch_onion::padding::Amount;
+use anabranch_onion::wire::text::hex;
 use anabranch_onion::{Event, circuitmux};
 use rand_chacha::ChaCha20Rng;
 use sd_notify::NotifyState;
@@ -359,8 +359,8 @@ impl<'r> ClientLoop<'r> {
     /// Does what both cores say, until neither has anything to say.
     fn obey(&mut self, now: Time, watch: &mut dyn FnMut(Happening)) {
         loop {
-            let unix = self.station.unix(now);
-            self.circmgr.work(now, unix, &mut self.rng);
+            let at = self.station.moment(now);
+            self.circmgr.work(at, &mut self.rng);
             let mut quiet = true;
             while let Some(order) = self.circmgr.poll() {
                 quiet = false;
@@ -438,14 +438,14 @@ impl<'r> ClientLoop<'r> {
             Output::Extended { circuit, hops } => circmgr.extended(circuit, hops),
             Output::Built { circuit, cgo } => {
                 watch(Happening::Built(circuit.0, self.names(circuit), cgo));
-                let unix = self.station.unix(now);
-                self.circmgr.built(now, unix, circuit, &mut self.rng);
+                let at = self.station.moment(now);
+                self.circmgr.built(at, circuit, &mut self.rng);
             }
             Output::CircuitClosed { circuit, cause, .. } => {
                 if circmgr.path(circuit).is_some() {
                     watch(Happening::Closed(circuit.0, cause.to_string()));
                 }
-                circmgr.closed(now, station.unix(now), circuit, cause);
+                circmgr.closed(station.moment(now), circuit, cause);
             }
             Output::Connected { stream } => programs.connected(now, station, stream),
             Output::Resolved { stream, answers } => programs.resolved(circmgr, stream, &answers),

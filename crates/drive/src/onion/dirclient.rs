@@ -15,8 +15,10 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use anabranch_multipath::Time;
+use anabranch_onion::Moment;
 use anabranch_onion::directory::cache::Cache;
-use anabranch_onion::directory::descriptor::{Description, RelayDocuments, signed_digest};
+use anabranch_onion::directory::descriptor::{Description, RelayDocuments};
 use anabranch_onion::directory::fetch::{
     AuthorityIdentity, Directory, Event, Failure, Job, Source,
 };
@@ -24,6 +26,7 @@ use anabranch_onion::directory::http::{Response, ResponseReader, get, post};
 use anabranch_onion::directory::network::Network;
 use anabranch_onion::wire::extend::Target;
 use anabranch_onion::wire::keys::RelayKeys;
+use anabranch_onion::wire::text::signed_digest;
 use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::Rng;
 
@@ -239,6 +242,10 @@ impl NewsSender {
     }
 }
 
+fn millis(time: Time) -> u64 {
+    time.nanos() / 1_000_000
+}
+
 /// The state of the thread.
 struct DirThread {
     settings: Settings,
@@ -296,7 +303,7 @@ impl DirThread {
         self.restore_copies();
         loop {
             self.publish();
-            while let Some(job) = self.directory.poll(self.millis(), unix(), &mut self.rng) {
+            while let Some(job) = self.directory.poll(self.moment(), &mut self.rng) {
                 self.carry(job);
             }
             let pause = if self.copy_some() { Duration::ZERO } else { self.pause() };
@@ -339,7 +346,8 @@ impl DirThread {
     }
 
     fn pause(&self) -> Duration {
-        let fetch = self.directory.wait(self.millis(), unix());
+        let at = self.moment();
+        let fetch = millis(self.directory.next_timeout(at)).saturating_sub(millis(at.now));
         let due = self.due.iter().map(|due| due.wait(unix()) * 1000).min();
         let publish = self.description.as_ref().and(due).unwrap_or(u64::MAX);
         let keep = self.microdescs.wait(self.millis()).unwrap_or(u64::MAX);
@@ -347,8 +355,12 @@ impl DirThread {
         Duration::from_millis(wait.clamp(20, 60_000))
     }
 
+    fn moment(&self) -> Moment {
+        Moment { now: self.clock.now(), unix: unix() }
+    }
+
     fn millis(&self) -> u64 {
-        self.clock.now().nanos() / 1_000_000
+        millis(self.clock.now())
     }
 
     fn restore(&mut self) {
@@ -418,8 +430,8 @@ impl DirThread {
         by_circuit: bool,
         outcome: Result<Response, Failure>,
     ) {
-        let (now, unix) = (self.millis(), unix());
-        let events = self.directory.done(job.number, outcome, now, unix, &mut self.rng);
+        let at = self.moment();
+        let events = self.directory.done(job.number, outcome, at, &mut self.rng);
         let is_good = !events.iter().any(|event| matches!(event, Event::Failed(..)));
         let what = job.want.name();
         self.desk.tell(News::Fetched(Fetched { what, from, by_circuit, is_good }));

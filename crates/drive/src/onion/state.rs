@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use anabranch_onion::circmgr::KeptGuards;
-use anabranch_onion::directory::descriptor::hex;
 use anabranch_onion::guards::{Confirmed, Sampled};
+use anabranch_onion::wire::text::hex;
 use serde::{Deserialize, Serialize};
 
 use super::authorities::digest;

@@ -11,7 +11,7 @@ use anabranch_multipath::Time;
 use anabranch_onion::channel::Start;
 use anabranch_onion::wire::extend::Target;
 use anabranch_onion::wire::link::Identity;
-use anabranch_onion::{Core, LinkId, LinkInput, LinkOutput, StreamKey};
+use anabranch_onion::{Core, LinkId, LinkInput, LinkOutput, Moment, StreamKey};
 
 use super::dirclient::unix;
 use super::links::{LINKS, Links};
@@ -252,6 +252,11 @@ impl<C: Core> Station<C> {
     /// began, and goes on while the machine sleeps, which ours does not.
     pub(super) fn unix(&self, _: Time) -> u64 {
         unix()
+    }
+
+    /// That, and our own clock.
+    pub(super) fn moment(&self, now: Time) -> Moment {
+        Moment { now, unix: self.unix(now) }
     }
 
     /// A link leads to this relay now.

@@ -5,7 +5,7 @@ use rustls::crypto::CryptoProvider;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use time::{Duration, OffsetDateTime};
 
-use super::context::{SetupError, setup};
+use super::setup::{SetupError, setup};
 
 /// Letters of a random host name, as C tor draws it: 4 to 25 of the base32 alphabet.
 const ALPHABET: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";

@@ -12,6 +12,7 @@ use rustls::{ClientConfig, ClientConnection, ServerConfig, ServerConnection};
 
 use super::Tls;
 use super::certificate::{hostname, self_signed};
+use super::setup::{SetupError, setup};
 use super::verify::HolderOfKey;
 
 /// Bytes of a ticket: the library's nonce of 32 bytes and these are as long as C tor's of 8 and 32.
@@ -25,18 +26,6 @@ pub struct Context {
     server: Arc<ServerConfig>,
     own: CertificateDer<'static>,
 }
-
-/// The library refused the settings, which it does not as long as its version is the pinned one.
-#[derive(Debug)]
-pub struct SetupError(pub(crate) String);
-
-impl fmt::Display for SetupError {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "TLS cannot be set up: {}", self.0)
-    }
-}
-
-impl std::error::Error for SetupError {}
 
 impl Context {
     /// Makes a fresh link key (P-256) and a self-signed certificate for it, valid for a year around
@@ -188,8 +177,4 @@ fn client_of(
         .with_no_client_auth();
     config.resumption = Resumption::disabled();
     Ok(config)
-}
-
-pub(super) fn setup(error: impl fmt::Display) -> SetupError {
-    SetupError(error.to_string())
 }

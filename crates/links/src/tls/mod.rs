@@ -17,9 +17,11 @@ use crate::{Fault, Link, Promises, State};
 
 mod certificate;
 mod context;
+mod setup;
 mod verify;
 
-pub use context::{Context, SetupError};
+pub use context::Context;
+pub use setup::SetupError;
 
 /// Plain bytes in a full TLS record (RFC 8446, section 5.1).
 const RECORD: usize = 16_384;

@@ -11,8 +11,8 @@ use super::shared::Shared;
 use super::weights::{Totals, Weights};
 use super::{About, Settings};
 use crate::directory::civil::utc;
-use crate::directory::descriptor::{hex, line};
 use crate::wire::keys::sha256;
+use crate::wire::text::{hex, line};
 
 /// The way in which documents are made, in the numbers of C tor's authorities: with `family-ids` in
 /// microdescriptors.

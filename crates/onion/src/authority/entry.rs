@@ -8,11 +8,11 @@ use super::history::History;
 use super::parsed::{self, ParsedDescriptor};
 use super::probe_queue::Standing;
 use super::refusal::Refusal;
-use super::routerlist::Rules;
+use super::rules::Rules;
 use crate::directory::civil::from_utc;
-use crate::directory::descriptor::signed_digest;
 use crate::relay::is_public;
 use crate::wire::netdoc::{Described, DocumentError, check_descriptor};
+use crate::wire::text::signed_digest;
 
 /// The longest upload: a descriptor and its extra-info document (C tor's figure for a descriptor is
 /// 20,000).

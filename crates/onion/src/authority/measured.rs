@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use crate::directory::descriptor::twenty;
+use crate::wire::text::twenty;
 
 /// Older than this, what was measured counts no longer (C tor's figure), seconds.
 const OLD: u64 = 15 * 86_400;

@@ -9,6 +9,7 @@ use super::pins::Pins;
 use super::probe_queue::{ProbeQueue, Room, Standing};
 use super::reachability::Probe;
 use super::refusal::Refusal;
+use super::rules::Rules;
 use super::sybil::{Candidate, Full, Origin, SybilLimits, sybils};
 use crate::wire::extend::Target;
 
@@ -42,24 +43,6 @@ pub struct Past {
     pub history: History,
     /// When it last answered at all its addresses, seconds since 1970.
     pub answered: Option<u64>,
-}
-
-/// What the operator decided.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Rules {
-    /// Whether relays may have private addresses: in networks for tests.
-    pub allow_private: bool,
-    /// Relays that are not taken, by RSA identity.
-    pub banned: Vec<[u8; 20]>,
-    /// How many relays of one address count (C tor's AuthDirMaxServersPerAddr); 0 for any number.
-    pub per_address: usize,
-}
-
-impl Default for Rules {
-    /// As in the public network.
-    fn default() -> Rules {
-        Rules { allow_private: false, banned: Vec::new(), per_address: 2 }
-    }
 }
 
 /// All relays.

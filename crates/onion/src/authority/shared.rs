@@ -5,8 +5,8 @@
 use base64ct::{Base64, Encoding};
 use digest::Digest;
 
-use crate::directory::descriptor::hex;
 use crate::wire::crypto::Sha3_256;
+use crate::wire::text::hex;
 
 /// Consensuses of one run of the protocol.
 const ROUNDS: u64 = 24;

@@ -2,7 +2,7 @@
 
 use anabranch_multipath::Time;
 
-use super::build::Pending;
+use super::pending::Pending;
 use super::{Cause, CircuitKey, Client, Hop, Output};
 use crate::channels::{Lane, LinkId};
 use crate::crypto::{ClientLayer, Tag};

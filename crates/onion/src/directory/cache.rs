@@ -7,10 +7,10 @@ use std::sync::Arc;
 
 use base64ct::{Base64Unpadded, Encoding as _};
 
-use super::descriptor::hex;
 use super::http::Request;
 use super::reply::Reply;
 use crate::wire::netdoc::{AuthorityCert, Microdesc};
+use crate::wire::text::hex;
 use flavour::Flavour;
 use shelf::Shelf;
 

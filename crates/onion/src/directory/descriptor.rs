@@ -11,10 +11,8 @@ use super::civil::utc;
 use super::extra::{self, ExtraDigests};
 use super::policy::ExitPolicy;
 use crate::relay::PROTOCOLS;
-use crate::wire::keys::{KeyError, RelayKeys, sha1};
-
-/// What the descriptor's ed25519 signature is over begins with these words.
-pub(super) const SIGNATURE_PREFIX: &[u8] = b"Tor router descriptor signature v1";
+use crate::wire::keys::{KeyError, RelayKeys};
+use crate::wire::text::{SIGNATURE_PREFIX, line, object};
 
 /// What a relay says of itself. Keys are said by [`RelayKeys`].
 #[derive(Clone, Debug)]
@@ -250,50 +248,6 @@ impl Description {
     }
 }
 
-pub(crate) fn line(text: &mut String, content: &str) {
-    text.push_str(content);
-    text.push('\n');
-}
-
-/// An object in the manner of PEM: base64 in lines of 64 characters.
-pub(crate) fn object(text: &mut String, kind: &str, content: &[u8]) {
-    line(text, &format!("-----BEGIN {kind}-----"));
-    let encoded = Base64::encode_string(content);
-    for start in (0..encoded.len()).step_by(64) {
-        line(text, &encoded[start..encoded.len().min(start + 64)]);
-    }
-    line(text, &format!("-----END {kind}-----"));
-}
-
-/// Upper-case hex, as documents write fingerprints.
-#[must_use]
-pub fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02X}")).collect()
-}
-
-/// Twenty bytes of 40 hexadecimal digits, as documents name relays and documents.
-#[must_use]
-pub fn twenty(text: &str) -> Option<[u8; 20]> {
-    bytes(text)
-}
-
-/// Bytes of as many pairs of hexadecimal digits; of either case.
-#[must_use]
-pub fn bytes<const N: usize>(text: &str) -> Option<[u8; N]> {
-    let digits = text.len() == 2 * N && text.bytes().all(|digit| digit.is_ascii_hexdigit());
-    let byte = |place: usize| u8::from_str_radix(&text[2 * place..2 * place + 2], 16);
-    digits.then(|| std::array::from_fn(|place| byte(place).expect("these are digits")))
-}
-
-/// SHA-1 of what is signed in a server descriptor or an extra-info document, by which it is named:
-/// all but the RSA signature itself (dir-spec, "router-signature").
-#[must_use]
-pub fn signed_digest(document: &str) -> [u8; 20] {
-    const MARK: &str = "\nrouter-signature\n";
-    let end = document.find(MARK).map_or(document.len(), |place| place + MARK.len());
-    sha1(&document.as_bytes()[..end])
-}
-
 /// Upper-case hex in groups of four.
 fn in_fours(bytes: &[u8]) -> String {
     bytes.chunks(2).enumerate().fold(String::new(), |mut text, (place, pair)| {
@@ -309,6 +263,7 @@ mod tests {
 
     use super::*;
     use crate::wire::netdoc::{DocumentError, check_descriptor};
+    use crate::wire::text::hex;
 
     const NOW: u64 = 1_800_000_000;
 

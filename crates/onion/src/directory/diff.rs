@@ -11,8 +11,8 @@ use std::ops::Range;
 
 use digest::Digest;
 
-use super::descriptor::{hex, line};
 use crate::wire::crypto::Sha3_256;
+use crate::wire::text::{hex, line};
 
 /// Where a consensus' signatures begin. What is signed ends behind this.
 const SIGNATURE: &str = "directory-signature ";

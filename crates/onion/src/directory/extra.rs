@@ -5,8 +5,8 @@ use base64ct::{Base64Unpadded, Encoding as _};
 
 use super::bandwidth::BandwidthHistory;
 use super::civil::utc;
-use super::descriptor::{SIGNATURE_PREFIX, hex, line, object, signed_digest};
 use crate::wire::keys::{KeyError, RelayKeys, sha256};
+use crate::wire::text::{SIGNATURE_PREFIX, hex, line, object, signed_digest};
 
 /// The signed text, as of `unix_now`, of a relay of this name that may carry so many bytes a
 /// second.
@@ -54,7 +54,7 @@ impl ExtraDigests {
     #[must_use]
     pub fn named(rest: &str) -> Option<ExtraDigests> {
         let mut words = rest.split(' ');
-        let sha1 = super::descriptor::twenty(words.next()?)?;
+        let sha1 = crate::wire::text::twenty(words.next()?)?;
         let second = words.next().map(|word| Base64Unpadded::decode_vec(word).ok());
         let sha256 = second.flatten().and_then(|bytes| bytes.try_into().ok());
         Some(ExtraDigests { sha1, sha256 })

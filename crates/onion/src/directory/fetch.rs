@@ -6,18 +6,21 @@
 //! be kept.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
+use anabranch_multipath::Time;
 use base64ct::{Base64Unpadded, Encoding};
 use rand_core::Rng;
 
-use super::descriptor::hex;
 use super::http::{HttpError, Response};
 use super::network::Network;
 use crate::draw::below;
+use crate::moment::Moment;
 use crate::wire::netdoc::{
     AuthorityCert, Consensus, DocumentError, LONGEST_CONSENSUS, LONGEST_ITEM, Unproven,
     parse_certs, parse_microdescs,
 };
+use crate::wire::text::hex;
 
 /// Microdescriptors in one request: so many keep its line short enough for every server.
 const BATCH: usize = 90;
@@ -27,6 +30,9 @@ const AT_ONCE: usize = 3;
 const FIRST_PAUSE: u64 = 500;
 const LONGEST_PAUSE: u64 = 600_000;
 const LONGEST_FIRST_PAUSE: u64 = 8_000;
+/// How often to look whether the consensus is to be renewed, as the world's clock may be set: at
+/// the least and at the most, in seconds.
+const LOOK: (u64, u64) = (1, 3_600);
 /// After so many failures in a row authorities are asked in turn with caches.
 const CACHE_TRIES: u32 = 5;
 /// While there is no consensus, the authorities' directory ports are tried after this many failures
@@ -154,7 +160,7 @@ pub struct Directory {
     failures: u32,
     /// How often in a row authorities could not be asked by circuits.
     unlinked: u32,
-    paused_until: u64,
+    paused_until: Time,
     /// When the next consensus is to be fetched, in seconds since 1970.
     renew_at: u64,
     was_ready: bool,
@@ -175,7 +181,7 @@ impl Directory {
             next_number: 0,
             failures: 0,
             unlinked: 0,
-            paused_until: 0,
+            paused_until: Time::ZERO,
             renew_at: 0,
             was_ready: false,
         }
@@ -238,14 +244,13 @@ impl Directory {
         events
     }
 
-    /// The next request to make, if there is one. `now` in milliseconds, of any clock that only
-    /// goes forward.
-    pub fn poll(&mut self, now: u64, unix_now: u64, rng: &mut impl Rng) -> Option<Job> {
-        if self.under_way.len() >= AT_ONCE || now < self.paused_until {
+    /// The next request to make, if there is one.
+    pub fn poll(&mut self, at: Moment, rng: &mut impl Rng) -> Option<Job> {
+        if self.under_way.len() >= AT_ONCE || at.now < self.paused_until {
             return None;
         }
-        let want = self.next_want(unix_now)?;
-        let source = self.source(unix_now, rng);
+        let want = self.next_want(at.unix)?;
+        let source = self.source(at.unix, rng);
         let (path, limit) = self.request(&want);
         let job = Job { number: self.next_number, want, source, path, limit };
         self.next_number += 1;
@@ -253,14 +258,15 @@ impl Directory {
         Some(job)
     }
 
-    /// When [`Directory::poll`] may have something new though nothing was done: milliseconds from
-    /// `now`.
+    /// When [`Directory::poll`] may have something new though nothing was done.
     #[must_use]
-    pub fn wait(&self, now: u64, unix_now: u64) -> u64 {
-        let pause = self.paused_until.saturating_sub(now);
-        match self.next_want(unix_now) {
-            Some(_) if self.under_way.len() < AT_ONCE => pause,
-            _ => self.renew_at.saturating_sub(unix_now).saturating_mul(1000).clamp(1000, 3_600_000),
+    pub fn next_timeout(&self, at: Moment) -> Time {
+        match self.next_want(at.unix) {
+            Some(_) if self.under_way.len() < AT_ONCE => self.paused_until.max(at.now),
+            _ => {
+                let seconds = self.renew_at.saturating_sub(at.unix).clamp(LOOK.0, LOOK.1);
+                at.now + Duration::from_secs(seconds)
+            }
         }
     }
 
@@ -269,8 +275,7 @@ impl Directory {
         &mut self,
         number: u64,
         outcome: Result<Response, Failure>,
-        now: u64,
-        unix_now: u64,
+        at: Moment,
         rng: &mut impl Rng,
     ) -> Vec<Event> {
         let Some(place) = self.under_way.iter().position(|job| job.number == number) else {
@@ -281,15 +286,15 @@ impl Directory {
         self.note_way(job.source, &outcome);
         let outcome = outcome
             .and_then(|response| text_of(&response))
-            .and_then(|text| self.take(&job.want, &text, unix_now, rng, &mut events));
+            .and_then(|text| self.take(&job.want, &text, at.unix, rng, &mut events));
         match outcome {
-            Ok(()) => (self.failures, self.paused_until) = (0, 0),
+            Ok(()) => (self.failures, self.paused_until) = (0, Time::ZERO),
             Err(failure) => {
-                self.pause(now, unix_now, rng);
+                self.pause(at, rng);
                 events.push(Event::Failed(job.want, job.source, failure));
             }
         }
-        self.tell_ready(unix_now, &mut events);
+        self.tell_ready(at.unix, &mut events);
         events
     }
 
@@ -493,13 +498,14 @@ impl Directory {
     }
 
     /// Waits for a random time up to a bound that grows threefold with each failure.
-    fn pause(&mut self, now: u64, unix_now: u64, rng: &mut impl Rng) {
+    fn pause(&mut self, at: Moment, rng: &mut impl Rng) {
         let bound = FIRST_PAUSE.saturating_mul(3u64.saturating_pow(self.failures.min(10)));
         // Without any network there is nothing to do but to ask; a young one has no consensus yet.
-        let longest = if self.is_live(unix_now) { LONGEST_PAUSE } else { LONGEST_FIRST_PAUSE };
+        let longest = if self.is_live(at.unix) { LONGEST_PAUSE } else { LONGEST_FIRST_PAUSE };
         let bound = bound.min(longest);
         self.failures = self.failures.saturating_add(1);
-        self.paused_until = now + bound / 2 + rng.next_u64() % (bound / 2 + 1);
+        let pause = bound / 2 + rng.next_u64() % (bound / 2 + 1);
+        self.paused_until = at.now + Duration::from_millis(pause);
     }
 }
 

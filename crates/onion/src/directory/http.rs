@@ -8,8 +8,8 @@ use std::io::Read;
 use miniz_oxide::inflate::decompress_to_vec_zlib_with_limit;
 
 use super::civil::from_http_date;
-use super::descriptor::bytes;
 use super::reply::Encoding;
+use crate::wire::text::bytes;
 
 /// The most bytes of a head, and headers in it.
 const LONGEST_HEAD: usize = 16 << 10;

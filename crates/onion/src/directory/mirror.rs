@@ -10,7 +10,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rand_core::Rng;
 
-use super::descriptor::hex;
 use super::extra::ExtraDigests;
 use super::fetch::Failure;
 use super::http::Response;
@@ -18,6 +17,7 @@ use crate::wire::netdoc::{
     AuthorityCert, DocumentError, LONGEST_CONSENSUS, Server, ServerList, check_server, divided,
     prove_server_list,
 };
+use crate::wire::text::hex;
 
 /// Documents in one request (C tor's figure).
 const BATCH: usize = 96;

@@ -2,15 +2,17 @@
 
 use std::collections::BTreeMap;
 
+use anabranch_multipath::Time;
 use anabranch_multipath::seed::{Stream, stream};
 
 use super::cache::Cache;
-use super::descriptor::hex;
 use super::fetch::{AuthorityIdentity, Directory, Event, Failure, Source, Want};
 use super::http::{RequestReader, ResponseReader, get};
 use super::network::{Network, NoRelay, Path, Position, Target, Wishes};
+use crate::moment::Moment;
 use crate::wire::authority::{Authority, Listed, microdescriptor, unsigned_consensus};
 use crate::wire::netdoc::{DocumentError, Unproven, parse_certs, parse_microdescs};
+use crate::wire::text::hex;
 
 const NOW: u64 = 1_800_000_000;
 const WEB: Target = Target { port: 443, v6: false };
@@ -262,7 +264,7 @@ fn a_cache_gives_what_it_has_by_every_path_that_clients_use() {
     cache.consensus(&world.consensus, vec![world.authority]);
     let (certs, _) = parse_certs(&world.cert).unwrap();
     let (id, key) = certs[0].keys();
-    let (id, key) = (super::descriptor::hex(&id), super::descriptor::hex(&key));
+    let (id, key) = (crate::wire::text::hex(&id), crate::wire::text::hex(&key));
     cache.certs(certs);
     let (parsed, _) = parse_microdescs(&world.microdescs).unwrap();
     parsed.iter().for_each(|(one, text)| cache.microdesc(one, text));
@@ -368,12 +370,12 @@ fn bootstrap_at(directory: &mut Directory, cache: &Cache, millis: u64, now: u64)
     let mut rng = stream(8, 0, "fetch");
     let mut events = Vec::new();
     for _ in 0..20 {
-        let Some(job) = directory.poll(millis, now, &mut rng) else { break };
+        let Some(job) = directory.poll(at(millis, now), &mut rng) else { break };
         let request = RequestReader::new(0).push(&get(&job.path)).unwrap().unwrap();
         let mut reader = ResponseReader::new(job.limit);
         reader.push(&cache.answer(&request)).unwrap();
         let outcome = reader.finish().map_err(Failure::Http);
-        events.extend(directory.done(job.number, outcome, millis, now, &mut rng));
+        events.extend(directory.done(job.number, outcome, at(millis, now), &mut rng));
     }
     events
 }
@@ -385,6 +387,17 @@ fn filled(world: &World) -> Cache {
     let (parsed, _) = parse_microdescs(&world.microdescs).unwrap();
     parsed.iter().for_each(|(one, text)| cache.microdesc(one, text));
     cache
+}
+
+/// So many milliseconds after we began.
+fn at(millis: u64, unix: u64) -> Moment {
+    Moment { now: Time::from_millis(millis), unix }
+}
+
+/// Milliseconds from then until there may be something to ask for.
+fn pause(directory: &Directory, millis: u64, unix: u64) -> u64 {
+    let at = at(millis, unix);
+    directory.next_timeout(at).since(at.now).as_millis() as u64
 }
 
 fn client(world: &World) -> Directory {
@@ -414,12 +427,12 @@ fn a_client_comes_to_a_network_that_it_can_use_and_keeps_it() {
     let mut rng = stream(9, 0, "restore");
     let mut again = client(&world);
     again.restore(&kept[0], &kept[1], &kept[2], NOW, &mut rng);
-    assert!(again.is_ready(NOW) && again.poll(0, NOW, &mut rng).is_none());
+    assert!(again.is_ready(NOW) && again.poll(at(0, NOW), &mut rng).is_none());
     let late = NOW + 100_000;
     let mut expired = client(&world);
     expired.restore(&kept[0], &kept[1], &kept[2], late, &mut rng);
     assert!(!expired.is_ready(late), "what has expired is not taken up");
-    assert_eq!(again.poll(0, NOW + 110, &mut rng).unwrap().want, Want::Consensus, "it renews");
+    assert_eq!(again.poll(at(0, NOW + 110), &mut rng).unwrap().want, Want::Consensus, "it renews");
 }
 
 #[test]
@@ -435,11 +448,11 @@ fn a_consensus_that_is_not_proven_is_not_taken_and_the_next_try_waits() {
     };
     assert!(events.iter().any(refused), "{events:?}");
     assert!(directory.network().is_none());
-    let pause = directory.wait(0, NOW);
+    let pause = pause(&directory, 0, NOW);
     assert!((1..=500).contains(&pause), "{pause} ms");
     let mut rng = stream(10, 0, "fetch");
-    assert!(directory.poll(pause - 1, NOW, &mut rng).is_none());
-    assert!(directory.poll(pause, NOW, &mut rng).is_some());
+    assert!(directory.poll(at(pause - 1, NOW), &mut rng).is_none());
+    assert!(directory.poll(at(pause, NOW), &mut rng).is_some());
 }
 
 #[test]
@@ -449,19 +462,19 @@ fn pauses_grow_and_end_with_the_first_success() {
     let mut rng = stream(11, 0, "fetch");
     let (mut now, mut pauses) = (0, Vec::new());
     for _ in 0..12 {
-        let job = directory.poll(now, NOW, &mut rng).unwrap();
-        directory.done(job.number, Err(Failure::Unreachable), now, NOW, &mut rng);
-        pauses.push(directory.wait(now, NOW));
+        let job = directory.poll(at(now, NOW), &mut rng).unwrap();
+        directory.done(job.number, Err(Failure::Unreachable), at(now, NOW), &mut rng);
+        pauses.push(pause(&directory, now, NOW));
         now += pauses.last().unwrap();
     }
     assert!(pauses[0] <= 500 && pauses[4] >= 4_000 && pauses[11] <= 8_000, "{pauses:?}");
     let cache = filled(&world);
-    let job = directory.poll(now, NOW, &mut rng).unwrap();
+    let job = directory.poll(at(now, NOW), &mut rng).unwrap();
     let request = RequestReader::new(0).push(&get(&job.path)).unwrap().unwrap();
     let mut reader = ResponseReader::new(job.limit);
     reader.push(&cache.answer(&request)).unwrap();
-    directory.done(job.number, Ok(reader.finish().unwrap()), now, NOW, &mut rng);
-    assert_eq!(directory.wait(now, NOW), 0);
+    directory.done(job.number, Ok(reader.finish().unwrap()), at(now, NOW), &mut rng);
+    assert_eq!(pause(&directory, now, NOW), 0);
 }
 
 /// Whom a directory asks while everybody fails, time after time.
@@ -470,9 +483,9 @@ fn asked_in_vain(directory: &mut Directory, now: u64, times: usize) -> Vec<Sourc
     let mut millis = 0;
     let mut asked = Vec::new();
     while asked.len() < times {
-        millis += directory.wait(millis, now);
-        let job = directory.poll(millis, now, &mut rng).unwrap();
-        directory.done(job.number, Err(Failure::Unreachable), millis, now, &mut rng);
+        millis += pause(&directory, millis, now);
+        let job = directory.poll(at(millis, now), &mut rng).unwrap();
+        directory.done(job.number, Err(Failure::Unreachable), at(millis, now), &mut rng);
         asked.push(job.source);
     }
     asked
@@ -550,16 +563,16 @@ fn the_same_late_consensus_again_is_no_success_and_asking_goes_on_with_pauses() 
     let mut rng = stream(14, 0, "fetch");
     let mut millis = 0;
     for _ in 0..8 {
-        let job = directory.poll(millis, now, &mut rng).unwrap();
+        let job = directory.poll(at(millis, now), &mut rng).unwrap();
         assert_eq!(job.want, Want::Consensus);
         let (asked, cache) = (get(&job.path), filled(&world));
         let mut reader = ResponseReader::new(job.limit);
         reader.push(&cache.answer(&RequestReader::new(0).push(&asked).unwrap().unwrap())).unwrap();
         let outcome = reader.finish().map_err(Failure::Http);
-        let events = directory.done(job.number, outcome, millis, now, &mut rng);
+        let events = directory.done(job.number, outcome, at(millis, now), &mut rng);
         assert!(matches!(events[..], [Event::Failed(..)]), "{events:?}");
         assert!(directory.is_ready(now), "what is known serves on");
-        millis += directory.wait(millis, now);
+        millis += pause(&directory, millis, now);
     }
     assert!(millis > 60_000, "{millis} ms for 8 requests");
 }

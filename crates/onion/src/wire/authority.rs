@@ -8,8 +8,8 @@ use tor_llcrypto::d::Sha256;
 use tor_llcrypto::pk::rsa::KeyPair;
 
 use super::dirkeys;
+use super::text::{hex, line, object};
 use crate::directory::civil::utc;
-use crate::directory::descriptor::{hex, line, object};
 use crate::wire::keys::RelayKeys;
 
 const SIGNS: &str = "a key of this size signs";

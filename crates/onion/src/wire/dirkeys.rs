@@ -12,8 +12,8 @@ use tor_llcrypto::pk::rsa::KeyPair;
 use tor_llcrypto::util::rng::RngCompat;
 
 use super::netdoc::{AuthorityCert, parse_certs};
+use super::text::{hex, line, object};
 use crate::directory::civil::utc;
-use crate::directory::descriptor::{hex, line, object};
 
 /// Bits of an identity key, and of a signing key (C tor's figures).
 const IDENTITY_BITS: usize = 3072;

@@ -20,9 +20,10 @@ use tor_llcrypto::pk::keymanip::convert_curve25519_to_ed25519_private;
 use tor_llcrypto::pk::rsa::KeyPair as RsaKeys;
 use tor_llcrypto::util::rng::RngCompat;
 
-use super::link::Identity;
+pub use super::key_error::KeyError;
+use super::key_error::making;
+use super::link::{Identity, RsaKey};
 use super::x509::{self, Draft};
-use crate::channel::Credentials;
 use crate::draw::below;
 
 const HOUR: u64 = 3600;
@@ -77,28 +78,23 @@ pub struct KeyFile {
     pub content: Vec<u8>,
 }
 
-/// Keys that cannot be used, and why.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum KeyError {
-    /// This file is missing while others are there.
-    Missing(&'static str),
-    /// This file does not hold what its name says; what is wrong with it.
-    Bad(&'static str, &'static str),
-    /// A key or a certificate could not be made.
-    Making(String),
+/// What a relay proves itself with: made from its keys, good for one TLS certificate.
+pub struct Credentials {
+    /// Who we are.
+    pub identity: Identity,
+    /// SHA-256 of our RSA identity key.
+    pub rsa_sha256: [u8; 32],
+    /// The key itself, as [`Certified::rsa`].
+    pub rsa: RsaKey,
+    /// Certificates by type, where we are the responder: 2, 4, 5, 7.
+    pub as_responder: Vec<(u8, Vec<u8>)>,
+    /// Certificates by type, where we are the initiator: 2, 4, 6, 7.
+    pub as_initiator: Vec<(u8, Vec<u8>)>,
+    /// The key that certificate 6 is for.
+    pub auth_key: Keypair,
+    /// SHA-256 of the TLS certificate that we show.
+    pub tls_certificate: [u8; 32],
 }
-
-impl fmt::Display for KeyError {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            KeyError::Missing(name) => write!(out, "{name} is missing, while other keys are there"),
-            KeyError::Bad(name, what) => write!(out, "{name}: {what}"),
-            KeyError::Making(what) => write!(out, "keys cannot be made: {what}"),
-        }
-    }
-}
-
-impl std::error::Error for KeyError {}
 
 impl RelayKeys {
     /// Makes all keys of a new relay.
@@ -399,10 +395,6 @@ pub fn sha256(text: &[u8]) -> [u8; 32] {
 #[must_use]
 pub fn sha1(text: &[u8]) -> [u8; 20] {
     Sha1::digest(text).into()
-}
-
-pub(super) fn making(error: impl fmt::Display) -> KeyError {
-    KeyError::Making(error.to_string())
 }
 
 /// The system's form of a time in seconds since 1970.

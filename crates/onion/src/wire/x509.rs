@@ -20,7 +20,7 @@ use x509_cert::time::{Time, Validity};
 use x509_cert::{Certificate, TbsCertificate, Version};
 
 use super::crypto::Sha256;
-use super::keys::{KeyError, making};
+use super::key_error::{KeyError, making};
 
 /// What C tor signs with (RFC 4055).
 const SHA256_WITH_RSA: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.113549.1.1.11");

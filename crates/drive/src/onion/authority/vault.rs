@@ -10,7 +10,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anabranch_onion::authority::{Authority, Documents, Fields, History, Past};
-use anabranch_onion::directory::descriptor::{bytes, hex, twenty};
+use anabranch_onion::wire::text::{bytes, hex, twenty};
 use serde::{Deserialize, Serialize};
 
 use crate::onion::store::{StoreError, private_folder, read_text, replace};

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use anabranch_multipath::Time;
 use anabranch_onion::Event;
 use anabranch_onion::clocks::{Clocks, PeerTime};
-use anabranch_onion::directory::descriptor::hex;
+use anabranch_onion::wire::text::hex;
 
 use super::{Numbers, Watch};
 use crate::onion::authorities::Authority;

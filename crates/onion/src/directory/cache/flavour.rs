@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use super::Refusal;
 use crate::directory::civil::from_utc;
-use crate::directory::descriptor::hex;
 use crate::directory::diff::{diff, signed_digest};
 use crate::directory::http::Request;
 use crate::directory::reply::{Encoding, Reply};
+use crate::wire::text::hex;
 
 /// Consensuses from which differences are told: half a day in the public network, where a client
 /// comes every two hours or so.
@@ -78,7 +78,7 @@ impl Flavour {
             Some(rest) => {
                 let (hash, list) = rest.split_once('/').unwrap_or((rest, ""));
                 present.check(list)?;
-                let wanted = crate::directory::descriptor::bytes(hash);
+                let wanted = crate::wire::text::bytes(hash);
                 let diff = wanted.and_then(|hash| present.diffs.get(&hash));
                 Ok(diff.ok_or(super::NOT_FOUND)?.reply(request.encoding))
             }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use super::{NOT_FOUND, Refusal, items};
-use crate::directory::descriptor::twenty;
+use crate::wire::text::twenty;
 
 /// An old document stays for so many consensuses: as long as a consensus holds that names it.
 const TURNS: u8 = 3;

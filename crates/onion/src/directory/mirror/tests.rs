@@ -6,11 +6,12 @@ use anabranch_multipath::seed::stream;
 use super::*;
 use crate::authority::{About, Authority, Judgement, Room, Settings};
 use crate::directory::cache::Cache;
-use crate::directory::descriptor::{Description, RelayDocuments, signed_digest};
+use crate::directory::descriptor::{Description, RelayDocuments};
 use crate::directory::http::{RequestReader, ResponseReader, get};
 use crate::wire::dirkeys::IdentityKey;
 use crate::wire::keys::RelayKeys;
 use crate::wire::netdoc::parse_certs;
+use crate::wire::text::signed_digest;
 
 const NOW: u64 = 1_800_000_000;
 const INTERVAL: u64 = 60;

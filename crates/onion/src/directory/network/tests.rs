@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use anabranch_multipath::seed::{Stream, stream};
 
 use super::*;
-use crate::directory::descriptor::hex;
 use crate::directory::tests::{Sketch, network_of};
+use crate::wire::text::hex;
 
 const DRAWS: usize = 40_000;
 const WEB: Position = Position::Exit(Target { port: 443, v6: false });

@@ -12,8 +12,8 @@ use super::{
     fits, malformed, unix,
 };
 use crate::directory::civil::from_utc;
-use crate::directory::descriptor::signed_digest;
 use crate::directory::extra::ExtraDigests;
+use crate::wire::text::signed_digest;
 
 /// What a consensus of flavour `ns` that enough authorities signed says of descriptors.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -1,0 +1,19 @@
+//! Why TLS cannot be set up.
+
+use std::fmt;
+
+/// The library refused the settings, which it does not as long as its version is the pinned one.
+#[derive(Debug)]
+pub struct SetupError(pub(crate) String);
+
+impl fmt::Display for SetupError {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "TLS cannot be set up: {}", self.0)
+    }
+}
+
+impl std::error::Error for SetupError {}
+
+pub(super) fn setup(error: impl fmt::Display) -> SetupError {
+    SetupError(error.to_string())
+}
