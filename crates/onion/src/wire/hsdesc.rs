@@ -9,7 +9,7 @@ use tor_cert::{CertType, Ed25519Cert};
 use tor_checkable::{SelfSigned, TimeBound};
 
 use super::crypto::ed25519::{PublicKey, Signature};
-use crate::directory::descriptor::{line, object};
+use super::text::{line, object};
 
 /// The longest descriptor that is taken, in bytes (`HSV3MaxDescriptorSize`'s default).
 pub const LONGEST: usize = 50_000;

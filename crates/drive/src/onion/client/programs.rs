@@ -294,7 +294,8 @@ impl Programs {
         // Until it is answered, only its end is of interest.
         let quiet = Interest { read: false, write: false };
         let _ = station.poller.change(&socket, STREAMS + number, quiet);
-        let waiting = Waiting { since: now, socket, dialogue, request, tries: 0, avoid: Vec::new() };
+        let waiting =
+            Waiting { since: now, socket, dialogue, request, tries: 0, avoid: Vec::new() };
         self.programs.insert(number, Program::Waiting(Box::new(waiting)));
         self.seek(now, circmgr, number);
     }
