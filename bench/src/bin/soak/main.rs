@@ -9,6 +9,7 @@
 
 mod clients;
 mod content;
+mod failure;
 mod load;
 mod server;
 mod socks;

@@ -4,7 +4,7 @@
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
 
-use super::stream::Failure;
+use super::failure::Failure;
 
 const VERSION: u8 = 5;
 const PLAIN: u8 = 0;

@@ -32,6 +32,8 @@ use rand_chacha::rand_core::Rng;
 
 use copies::Copies;
 use due::Due;
+pub use news::{DirRequest, Fetched, News};
+pub(super) use news::NewsSender;
 use texts::Texts;
 
 use super::answers::Answers;
@@ -44,6 +46,7 @@ pub(super) use due::REPUBLISH_S;
 
 mod copies;
 mod due;
+pub(super) mod news;
 mod texts;
 
 const CERTS: &str = "cached-certs";
@@ -68,51 +71,6 @@ pub struct Settings {
     pub cache: bool,
     /// Whether the owner makes circuits and runs directory requests by them.
     pub dir_requests: bool,
-}
-
-/// A directory request that is to go by a circuit of one hop.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DirRequest {
-    /// Its number, for [`DirClient::report`].
-    pub number: u64,
-    /// The authority to ask; `None` for any cache.
-    pub authority: Option<Target>,
-    /// The bytes of the request.
-    pub request: Vec<u8>,
-    /// The most bytes that an honest answer's body has.
-    pub limit: usize,
-}
-
-/// What came of a directory request.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fetched {
-    /// What it was for.
-    pub what: &'static str,
-    /// The name of the relay or authority that was asked, if anybody was.
-    pub from: Option<String>,
-    /// Whether it went by a circuit, not to a directory port.
-    pub by_circuit: bool,
-    /// Whether what came was of use.
-    pub is_good: bool,
-}
-
-/// What happened there.
-#[derive(Clone, Debug)]
-pub enum News {
-    /// What is known of the network has changed.
-    Network(Arc<Network>),
-    /// What a directory cache can answer has changed.
-    Cache(Arc<dyn Answers>),
-    /// Circuits can be built.
-    Ready,
-    /// An authority took our descriptor.
-    Published(String),
-    /// A request is to be made by a circuit.
-    DirRequest(DirRequest),
-    /// A request was made.
-    Fetched(Fetched),
-    /// A line for the log: something did not work, and will be tried again.
-    Trouble(String),
 }
 
 /// What the thread is told.
@@ -224,21 +182,6 @@ impl DirClient {
     pub fn trust(&mut self, authorities: Vec<Authority>, share_subnets: bool) {
         self.authorities.clone_from(&authorities);
         let _ = self.orders.send(Order::Trust(authorities, share_subnets));
-    }
-}
-
-/// Where news are left.
-#[derive(Clone)]
-pub(super) struct NewsSender {
-    news: Sender<News>,
-    bell: Arc<UnixStream>,
-}
-
-impl NewsSender {
-    pub(super) fn tell(&mut self, news: News) {
-        let _ = self.news.send(news);
-        // A full pipe has been rung already.
-        let _ = (&*self.bell).write(&[1]);
     }
 }
 

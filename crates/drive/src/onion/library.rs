@@ -10,7 +10,7 @@ use anabranch_onion::directory::http::Request;
 
 use super::answers::{Answer, Answers};
 use super::compressed::CompressedBodies;
-use super::dirclient::{News, NewsSender};
+use super::dirclient::news::{News, NewsSender};
 
 /// The latest cache, for all who answer.
 pub(super) struct Library {

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::str::FromStr;
 
-use super::parse::Peer;
+use super::peer::Peer;
 
 /// A peer as a user names it.
 #[derive(Clone, Debug, PartialEq, Eq)]

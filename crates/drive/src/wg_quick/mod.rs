@@ -19,12 +19,14 @@ mod edit;
 mod error;
 mod keys;
 mod parse;
+mod peer;
 mod store;
 
 pub use choice::{PeerChoice, interface_name};
 pub use edit::{Change, Changed, Changes};
 pub use error::ConfError;
-pub use parse::{Peer, WgQuick};
+pub use parse::WgQuick;
+pub use peer::Peer;
 pub use store::{Write, invocation};
 
 /// The mark that wg-quick gives a full tunnel's own packets where the file names none, and the

@@ -6,6 +6,7 @@ use std::ops::Range;
 use super::choice::PeerChoice;
 use super::error::ConfError;
 use super::keys::{Key, Kind};
+use super::peer::Peer;
 use crate::target::Target;
 use crate::toml_keys;
 
@@ -43,20 +44,6 @@ pub(super) enum Item {
         key: Key,
         value: Range<usize>,
     },
-}
-
-/// A peer as far as the splitter is concerned.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Peer {
-    /// Its place among the peers of the file, from 1.
-    pub number: usize,
-    /// Its public key, in base64.
-    pub public_key: String,
-    /// Where it is, if the file says so.
-    pub endpoint: Option<Target>,
-    /// The line of its header, from 1.
-    pub line: usize,
-    pub(super) section: usize,
 }
 
 impl WgQuick {

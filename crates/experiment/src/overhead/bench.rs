@@ -8,24 +8,13 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use super::super::runner::Unit as _;
 use super::super::stage::Stage;
 use super::super::{Missing, Probe, Programs};
+use super::session::Session;
 use super::transfer::Arrived;
 use super::{Limit, Measured, Settings, System, Unit, mosh, quic, wireguard};
 
 /// Of all that is measured: before other work of the machine, behind the thread that carries the
 /// packets.
 const NICE: i32 = -5;
-
-/// A server that runs, and the client that fetches from it by the splitter.
-pub(super) trait Session {
-    /// The server's UDP port, which is the splitter's too.
-    fn port(&self) -> u16;
-
-    /// Fetches until the limit.
-    ///
-    /// # Errors
-    /// The transfer could not begin.
-    fn transfer(&mut self, stage: &Stage, limit: Limit, stop: &AtomicBool) -> io::Result<Arrived>;
-}
 
 /// Makes measurements, each in a network of its own that is gone afterwards.
 #[derive(Debug)]

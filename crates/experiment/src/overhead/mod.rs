@@ -22,6 +22,7 @@ mod mosh;
 mod paper;
 mod plan;
 mod quic;
+mod session;
 pub mod summary;
 mod transfer;
 mod wireguard;

@@ -20,7 +20,7 @@ use rustix::termios::{Winsize, tcsetwinsize};
 
 use super::super::Programs;
 use super::super::stage::{SERVER, Stage, command};
-use super::bench::Session;
+use super::session::Session;
 use super::transfer::{Arrived, Limit, Meter};
 
 /// What it takes, and what gives it.

@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 use super::super::Programs;
 use super::super::quic::{Maker, PORT, Server, Told};
 use super::super::stage::Stage;
-use super::bench::Session;
+use super::session::Session;
 use super::transfer::{Arrived, Limit};
 
 /// The name that the client asks for: nobody minds.

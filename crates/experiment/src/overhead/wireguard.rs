@@ -11,7 +11,7 @@ use socket2::{Domain, Socket, Type};
 use super::super::Programs;
 use super::super::stage::Stage;
 use super::super::tunnel::{PORT, SERVER, Tunnel};
-use super::bench::Session;
+use super::session::Session;
 use super::transfer::{Arrived, Limit, Meter};
 
 pub(super) use super::super::tunnel::NEEDS;

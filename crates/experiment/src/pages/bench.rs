@@ -6,8 +6,9 @@ use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 use super::super::together::Turns;
-use super::super::{Missing, Programs, runner, tunnel};
+use super::super::{Missing, Programs, tunnel};
 use super::house::House;
+use super::setup::Setup;
 use super::{Loaded, Settings, Unit, Web, browser, caddy};
 
 /// Of browsers, tunnel and server: before other work of the machine, behind the thread that carries
@@ -29,12 +30,7 @@ enum Left {
 /// Makes loads. Each browser has a network, a tunnel and a web server of its own.
 #[derive(Debug)]
 pub struct Bench {
-    pub(super) programs: Programs,
-    pub(super) splitter: PathBuf,
-    pub(super) web: Web,
-    pub(super) settings: Settings,
-    pub(super) traces: PathBuf,
-    browsers: u32,
+    setup: Setup,
 }
 
 impl Bench {
@@ -52,12 +48,14 @@ impl Bench {
     ) -> Result<Bench, Missing> {
         let mut found = Programs::new(programs);
         found.find(&[browser::NEEDS, caddy::NEEDS, tunnel::NEEDS].concat())?;
-        Ok(Bench { programs: found, splitter, web, settings, traces, browsers })
+        let programs = found;
+        let setup = Setup { programs, splitter, web, settings, traces, browsers };
+        Ok(Bench { setup })
     }
 
     /// What was found for it.
     pub fn programs(&self) -> &Programs {
-        &self.programs
+        &self.setup.programs
     }
 
     /// Takes loads as long as there are any: the work of one browser.
@@ -88,7 +86,7 @@ impl Bench {
     /// Makes loads in one house, until there are no more or too many fail in a row.
     fn inhabit(&self, turns: &Turns<'_, Unit, Loaded>, stop: &AtomicBool) -> io::Result<Left> {
         let stage = House::stage()?;
-        let house = House::open(self, &stage)?;
+        let house = House::open(&self.setup, &stage)?;
         let (mut good, mut failures, mut fresh) = (0, 0, false);
         while failures < FAILURES {
             let Some((unit, attempt)) = turns.next() else { return Ok(Left::Done) };
@@ -103,32 +101,5 @@ impl Bench {
             turns.done(unit, loaded, begun.elapsed());
         }
         Ok(Left::Failing { good, fresh })
-    }
-
-    /// The record of a load of which nothing is known yet.
-    pub(super) fn blank(&self, unit: &Unit, attempt: u32) -> Loaded {
-        Loaded {
-            unit: runner::Unit::id(unit),
-            site: unit.site.name.clone(),
-            page: unit.site.url(),
-            monitored: unit.site.monitored,
-            mode: unit.mode,
-            repetition: unit.repetition,
-            attempt,
-            seed: unit.seed(self.settings.seed),
-            http: if self.settings.is_http3(&unit.site) { "h3" } else { "h2" }.to_owned(),
-            started: 0.0,
-            seconds: 0.0,
-            took: 0.0,
-            requests: 0,
-            refused: 0,
-            up_packets: Vec::new(),
-            up: Vec::new(),
-            down_packets: Vec::new(),
-            down: Vec::new(),
-            browsers: self.browsers,
-            error: String::new(),
-            machine: super::super::Disturbance::default(),
-        }
     }
 }

@@ -12,10 +12,10 @@ use rustix::process::{Pid, Signal, kill_process};
 use super::super::stage::Stage;
 use super::super::tunnel::{self, Tunnel};
 use super::super::{Disturbance, Probe};
-use super::bench::Bench;
 use super::browser::Browser;
 use super::caddy;
 use super::loaded::Loaded;
+use super::setup::Setup;
 use super::visit::Visit;
 use super::{Mode, RTTS, Unit, Web};
 use anabranch_drive::capture::Trace;
@@ -31,7 +31,7 @@ const ENDING: Duration = Duration::from_secs(15);
 
 /// The hosts, the tunnel between them and the web server, for any number of loads.
 pub(super) struct House<'a> {
-    bench: &'a Bench,
+    setup: &'a Setup,
     stage: &'a Stage,
     pin: String,
     _tunnel: Tunnel<'a>,
@@ -60,18 +60,18 @@ impl<'a> House<'a> {
     ///
     /// # Errors
     /// A program does not start.
-    pub(super) fn open(bench: &'a Bench, stage: &'a Stage) -> io::Result<House<'a>> {
-        let tunnel = Tunnel::open(stage, &bench.programs)?;
-        let Web { folder, sites, .. } = &bench.web;
-        let (server, pin) = caddy::serve(stage, &bench.programs, (folder, sites))?;
-        Ok(House { bench, stage, pin, _tunnel: tunnel, _caddy: server })
+    pub(super) fn open(setup: &'a Setup, stage: &'a Stage) -> io::Result<House<'a>> {
+        let tunnel = Tunnel::open(stage, &setup.programs)?;
+        let Web { folder, sites, .. } = &setup.web;
+        let (server, pin) = caddy::serve(stage, &setup.programs, (folder, sites))?;
+        Ok(House { setup, stage, pin, _tunnel: tunnel, _caddy: server })
     }
 
     /// Makes one load; what fails is in its record. Once `stop` is set it ends soon, and is of no
     /// use.
     pub(super) fn load(&self, unit: &Unit, attempt: u32, stop: &AtomicBool) -> Loaded {
         let begun = Instant::now();
-        let mut loaded = self.bench.blank(unit, attempt);
+        let mut loaded = self.setup.blank(unit, attempt);
         if let Err(error) = self.try_to_load(unit, &mut loaded, stop) {
             loaded.error = error.to_string();
         }
@@ -82,15 +82,15 @@ impl<'a> House<'a> {
     fn try_to_load(&self, unit: &Unit, loaded: &mut Loaded, stop: &AtomicBool) -> io::Result<()> {
         let options = options(unit, &self.pin, loaded.http == "h3");
         let profile = format!("profile-{}", unit.site.number);
-        let programs = &self.bench.programs;
+        let programs = &self.setup.programs;
         // Before the splitter: a browser that starts takes long, and the tunnel should not fall
         // silent.
         let mut browser = Browser::start(self.stage, programs, &profile, &options, stop)?;
-        let trace = self.bench.traces.join(loaded.trace());
+        let trace = self.setup.traces.join(loaded.trace());
         let splitter = self.split(unit.mode, loaded.seed, &trace)?;
         self.warm_up()?;
         let probe = Probe::start();
-        let patience = Duration::from_secs_f64(self.bench.settings.patience);
+        let patience = Duration::from_secs_f64(self.setup.settings.patience);
         let visited = browser.visit(&unit.site.url(), patience, stop);
         let machine = probe.finish();
         end(splitter)?;
@@ -107,14 +107,14 @@ impl<'a> House<'a> {
             .flat_map(|path| ["--path".to_owned(), format!("p{path}=if:p{path}")])
             .collect();
         match mode {
-            Mode::Split => words.extend(self.bench.settings.splitter.iter().cloned()),
+            Mode::Split => words.extend(self.setup.settings.splitter.iter().cloned()),
             Mode::Undefended => {
                 words.extend(["--schedule", "round-robin", "--every", "never"].map(str::to_owned));
             }
         }
         words.extend(["--seed".to_owned(), seed.to_string()]);
         words.extend(["--replace".to_owned(), "--trace".to_owned(), trace.display().to_string()]);
-        self.stage.split(&self.bench.splitter, tunnel::PORT, &words)
+        self.stage.split(&self.setup.splitter, tunnel::PORT, &words)
     }
 
     /// A connection in the tunnel, so that it stands by the new splitter before the page is opened.

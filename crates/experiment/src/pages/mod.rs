@@ -27,6 +27,7 @@ mod house;
 mod loaded;
 mod plan;
 mod set;
+mod setup;
 pub mod summary;
 mod visit;
 mod web;

@@ -108,7 +108,7 @@ impl Topology {
     pub fn parse(text: &str, file: &str) -> Result<Topology, TomlError> {
         let topology = Reader { text, file }.topology()?;
         let error = |(line, message)| TomlError { file: file.to_owned(), line, message };
-        routing::check(&topology).map_err(error)?;
+        routing::check(&topology).and_then(|map| rounds::check(&map)).map_err(error)?;
         Ok(topology)
     }
 }

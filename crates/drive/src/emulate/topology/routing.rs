@@ -6,20 +6,19 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use super::{Cable, End, Route, Topology, rounds};
+use super::{Cable, End, Route, Topology};
 use crate::netlink::Prefix;
 
 /// The line of a mistake, counted from 1, and what is wrong.
 pub(super) type Mistake = (usize, String);
 
-/// Checks all ends of all links.
+/// Checks all ends of all links; the map by which packets are followed.
 ///
 /// # Errors
 /// An address that both hosts of a link have, a source address that its host does not have, a
 /// gateway that is not at the other end, two routes that the kernel could not tell apart, a
-/// destination without a way, packets that would go round, translation by a host that forwards
-/// nothing.
-pub(super) fn check(topology: &Topology) -> Result<(), Mistake> {
+/// destination without a way, translation by a host that forwards nothing.
+pub(super) fn check(topology: &Topology) -> Result<Map<'_>, Mistake> {
     let map = Map::new(topology);
     for link in &topology.links {
         for (end, other) in [(0, 1), (1, 0)] {
@@ -27,7 +26,7 @@ pub(super) fn check(topology: &Topology) -> Result<(), Mistake> {
         }
     }
     (0..topology.hosts.len()).try_for_each(|host| map.check_twins(host))?;
-    rounds::check(&map)
+    Ok(map)
 }
 
 pub(super) struct Map<'t> {

@@ -1,0 +1,48 @@
+//! What every load needs: programs, web, settings.
+
+use std::path::PathBuf;
+
+use super::super::{Programs, runner};
+use super::{Loaded, Settings, Unit, Web};
+
+/// What every load needs.
+#[derive(Debug)]
+pub(super) struct Setup {
+    pub(super) programs: Programs,
+    pub(super) splitter: PathBuf,
+    pub(super) web: Web,
+    pub(super) settings: Settings,
+    /// The folder of single loads' traces.
+    pub(super) traces: PathBuf,
+    /// Browsers at work at a time.
+    pub(super) browsers: u32,
+}
+
+impl Setup {
+    /// The record of a load of which nothing is known yet.
+    pub(super) fn blank(&self, unit: &Unit, attempt: u32) -> Loaded {
+        Loaded {
+            unit: runner::Unit::id(unit),
+            site: unit.site.name.clone(),
+            page: unit.site.url(),
+            monitored: unit.site.monitored,
+            mode: unit.mode,
+            repetition: unit.repetition,
+            attempt,
+            seed: unit.seed(self.settings.seed),
+            http: if self.settings.is_http3(&unit.site) { "h3" } else { "h2" }.to_owned(),
+            started: 0.0,
+            seconds: 0.0,
+            took: 0.0,
+            requests: 0,
+            refused: 0,
+            up_packets: Vec::new(),
+            up: Vec::new(),
+            down_packets: Vec::new(),
+            down: Vec::new(),
+            browsers: self.browsers,
+            error: String::new(),
+            machine: super::super::Disturbance::default(),
+        }
+    }
+}
