@@ -75,6 +75,7 @@ impl Party {
             own: Vec::new(),
             peer_certificate: Some(world.relays[node].tls_certificate),
             own_certificate: None,
+            whole: true,
         };
         let rng = seed::stream(u64::from(number), node as u64, "party");
         let channel = Channel::new(role, start);

@@ -1,7 +1,6 @@
 //! One stream of a program, from its first word to its end.
 
-use std::fmt;
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};

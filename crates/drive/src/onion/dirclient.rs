@@ -23,7 +23,6 @@ use anabranch_onion::directory::fetch::{
     AuthorityIdentity, Directory, Event, Failure, Job, Source,
 };
 use anabranch_onion::directory::http::{Response, ResponseReader, get, post};
-use anabranch_onion::directory::network::Network;
 use anabranch_onion::wire::extend::Target;
 use anabranch_onion::wire::keys::RelayKeys;
 use anabranch_onion::wire::text::signed_digest;
@@ -32,11 +31,10 @@ use rand_chacha::rand_core::Rng;
 
 use copies::Copies;
 use due::Due;
-pub use news::{DirRequest, Fetched, News};
 pub(super) use news::NewsSender;
+pub use news::{DirRequest, Fetched, News};
 use texts::Texts;
 
-use super::answers::Answers;
 use super::authorities::Authority;
 use super::library::Library;
 use super::store::{StoreError, private_folder, read_text, replace};

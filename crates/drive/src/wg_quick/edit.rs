@@ -3,7 +3,8 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use super::keys::Kind;
-use super::parse::{Item, Line, Peer, WgQuick};
+use super::parse::{Item, Line, WgQuick};
+use super::peer::Peer;
 
 /// What a tunnel must have so that its packets take the splitter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -9,7 +9,6 @@ use super::super::runner::Unit as _;
 use super::super::stage::Stage;
 use super::super::{Missing, Probe, Programs};
 use super::session::Session;
-use super::transfer::Arrived;
 use super::{Limit, Measured, Settings, System, Unit, mosh, quic, wireguard};
 
 /// Of all that is measured: before other work of the machine, behind the thread that carries the
