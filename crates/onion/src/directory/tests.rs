@@ -483,7 +483,7 @@ fn asked_in_vain(directory: &mut Directory, now: u64, times: usize) -> Vec<Sourc
     let mut millis = 0;
     let mut asked = Vec::new();
     while asked.len() < times {
-        millis += pause(&directory, millis, now);
+        millis += pause(directory, millis, now);
         let job = directory.poll(at(millis, now), &mut rng).unwrap();
         directory.done(job.number, Err(Failure::Unreachable), at(millis, now), &mut rng);
         asked.push(job.source);
