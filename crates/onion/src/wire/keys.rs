@@ -84,7 +84,7 @@ pub struct Credentials {
     pub identity: Identity,
     /// SHA-256 of our RSA identity key.
     pub rsa_sha256: [u8; 32],
-    /// The key itself, as [`Certified::rsa`].
+    /// The key itself, as [`Certified::rsa`](super::link::Certified::rsa).
     pub rsa: RsaKey,
     /// Certificates by type, where we are the responder: 2, 4, 5, 7.
     pub as_responder: Vec<(u8, Vec<u8>)>,
