@@ -38,7 +38,7 @@ pub enum Input<'a> {
         /// The datagrams.
         batch: Batch<'a>,
     },
-    /// The answer to [`Output::Resolve`]; again after [`Core::reconfigure`], and when other paths
+    /// The answer to [`Output::Resolve`]; again after [`Core::reconfigure`](crate::Core::reconfigure), and when other paths
     /// lead there.
     Resolved {
         /// The session.
@@ -149,7 +149,7 @@ pub enum Output {
 }
 
 /// Datagrams to a client that were held for those that left the server before
-/// ([`Config::in_order`]).
+/// ([`Config::in_order`](crate::Config::in_order)).
 #[derive(Debug, PartialEq, Eq)]
 pub struct Held {
     /// The datagrams, one behind the other.
