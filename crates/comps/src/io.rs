@@ -38,8 +38,8 @@ pub enum Input<'a> {
         /// The datagrams.
         batch: Batch<'a>,
     },
-    /// The answer to [`Output::Resolve`]; again after [`Core::reconfigure`](crate::Core::reconfigure), and when other paths
-    /// lead there.
+    /// The answer to [`Output::Resolve`]; again when other paths lead there, and after
+    /// [`Core::reconfigure`](crate::Core::reconfigure).
     Resolved {
         /// The session.
         session: SessionId,

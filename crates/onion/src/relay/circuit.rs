@@ -3,7 +3,7 @@
 use anabranch_multipath::Time;
 
 use super::Relay;
-use super::services::Meeting;
+use crate::bucket::Bucket;
 use crate::channels::{Lane, LinkId, Owner};
 use crate::crypto::{Keys, RelayLayer};
 use crate::ending::{Ending, Seal};
@@ -12,6 +12,7 @@ use crate::handshake::extension::{self, Agreed};
 use crate::handshake::{Accepted, Kind, Refused, fast, ntor, ntor_v3};
 use crate::leg::Leg;
 use crate::padding::Usage;
+use crate::points::Point;
 use crate::set::{Set, SetId};
 use crate::stream::Side;
 use crate::wire::cell::{BODY, Body, Cell, Command};
@@ -65,6 +66,13 @@ impl Ending for Circuit {
         let own = self.own.as_mut()?;
         Some((self.lane, Some(&mut own.leg), &mut own.layer))
     }
+}
+
+/// A point that a circuit is.
+pub(super) struct Meeting {
+    pub(super) point: Point,
+    /// How many INTRODUCE2 its service takes, if it says.
+    pub(super) limit: Option<Bucket>,
 }
 
 /// What lies beyond us.

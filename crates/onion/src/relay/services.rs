@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use anabranch_multipath::Time;
 
 use super::Relay;
-use super::circuit::Next;
+use super::circuit::{Meeting, Next};
 use crate::bucket::Bucket;
 use crate::channels::{Lane, Owner};
 use crate::ending::Ending;
@@ -53,13 +53,6 @@ impl ServiceParams {
 const MOST_INTRODUCTIONS: usize = 256;
 /// Bytes before the data in a cell from shard to shard: its length.
 const LENGTH: usize = 2;
-
-/// A point that a circuit is.
-pub(super) struct Meeting {
-    point: Point,
-    /// How many INTRODUCE2 its service takes, if it says.
-    limit: Option<Bucket>,
-}
 
 impl Relay {
     /// Takes a message of services' and clients' that is for us.
