@@ -90,11 +90,18 @@ flame:  ## where a middle relay spends its time, as a flame graph (INTO=FILE.svg
 	PATH=$(CACHE)/inferno/bin:$$PATH ANABRANCH=$(CARGO_TARGET_DIR)/release/anabranch \
 		$(PYTHON) bench/flame.py --into $(or $(INTO),docs/notes/relay-flame.svg) $(ARGS)
 
-bench:  ## speed, against the targets (ARGS="forward delay" for some areas); AREA=tor: a middle relay's CPU beside C tor's; AREA=network: a client among 7,000 relays
+bench:  ## speed, against the targets (ARGS="forward delay" for some areas); AREA=tor: a middle relay's CPU beside C tor's; AREA=network: a client among 7,000 relays; AREA=far-end: its CPU, and goodput by way of it (root)
 	@scripts/need bench
 ifeq ($(AREA),network)
 	scripts/build-release -p anabranch-bench --bin network
 	$(CARGO_TARGET_DIR)/release/network $(ARGS)
+else
+ifeq ($(AREA),far-end)
+	scripts/build-release -p anabranch -p anabranch-bench -p anabranch-drive --bins --examples
+	$(CARGO_TARGET_DIR)/release/bench far-end
+	tests/interop/setup --area wireguard
+	tests/interop/setup --area quic
+	ANABRANCH=$(CARGO_TARGET_DIR)/release/anabranch $(PYTHON) bench/far_end.py $(ARGS)
 else
 ifeq ($(AREA),tor)
 	scripts/build-release -p anabranch -p anabranch-bench --bin anabranch --bin idle-circuits --bin guard-clients --bin relay-limit
@@ -110,6 +117,7 @@ else
 	scripts/build-release -p anabranch -p anabranch-bench -p anabranch-drive --bins --examples
 	$(CARGO_TARGET_DIR)/release/bench $(ARGS)
 	$(if $(ARGS),,$(MAKE) bench-wireguard)
+endif
 endif
 endif
 

@@ -17,8 +17,9 @@ use std::ops::Range;
 pub(crate) enum Frame<'a> {
     /// A datagram of a flow, and when it was sent.
     Data { stamp: u32, flow: u16, datagram: &'a [u8] },
-    /// To be answered by a [`Frame::Pong`] by the same path.
-    Ping { stamp: u32 },
+    /// To be answered by a [`Frame::Pong`] by the same path. `deaf` says that nothing comes by that
+    /// path to who asks.
+    Ping { stamp: u32, deaf: bool },
     /// The stamp that is answered, and when the answer was sent.
     Pong { echo: u32, stamp: u32 },
     /// The other end ends the session.
@@ -66,7 +67,7 @@ impl<'a> Frame<'a> {
                 let (flow, datagram) = content.split_first_chunk::<FLOW>()?;
                 Some(Frame::Data { stamp: stamp?, flow: u16::from_be_bytes(*flow), datagram })
             }
-            PING => Some(Frame::Ping { stamp: stamp? }),
+            PING => Some(Frame::Ping { stamp: stamp?, deaf: content.first() == Some(&1) }),
             PONG => {
                 let echo = u32::from_be_bytes(content.try_into().ok()?);
                 Some(Frame::Pong { echo, stamp: stamp? })
@@ -83,7 +84,7 @@ impl<'a> Frame<'a> {
             Frame::Data { stamp, flow, datagram } => {
                 (DATA, Some(*stamp), Field::Flow(flow.to_be_bytes()), datagram.len())
             }
-            Frame::Ping { stamp } => (PING, Some(*stamp), Field::None, 0),
+            Frame::Ping { stamp, deaf } => (PING, Some(*stamp), Field::Deaf([u8::from(*deaf)]), 0),
             Frame::Pong { echo, stamp } => (PONG, Some(*stamp), Field::Echo(echo.to_be_bytes()), 0),
             Frame::Close => (CLOSE, None, Field::None, 0),
         };
@@ -114,6 +115,7 @@ enum Field {
     None,
     Flow([u8; FLOW]),
     Echo([u8; 4]),
+    Deaf([u8; 1]),
 }
 
 impl Field {
@@ -122,6 +124,7 @@ impl Field {
             Field::None => &[],
             Field::Flow(flow) => flow,
             Field::Echo(echo) => echo,
+            Field::Deaf(deaf) => deaf,
         }
     }
 }
@@ -164,7 +167,8 @@ mod tests {
         let frames = [
             Frame::Data { stamp: 0, flow: 0, datagram: b"x" },
             Frame::Data { stamp: 7, flow: 0xfffe, datagram: b"" },
-            Frame::Ping { stamp: u32::MAX },
+            Frame::Ping { stamp: u32::MAX, deaf: false },
+            Frame::Ping { stamp: 3, deaf: true },
             Frame::Pong { echo: 1, stamp: 2 },
             Frame::Close,
         ];

@@ -81,7 +81,7 @@ pub struct Session {
 
 #[derive(Clone, Copy)]
 enum Word {
-    Ping,
+    Ping { deaf: bool },
     Pong { echo: u32 },
     Close,
 }
@@ -92,6 +92,8 @@ struct Path {
     heard: Option<Time>,
     /// Questions since it was heard last: our own, or those that came by other paths.
     unanswered: u32,
+    /// Whether the other end has said that nothing comes by it.
+    deaf: bool,
 }
 
 impl Session {
@@ -288,8 +290,9 @@ impl Session {
                 self.busy = Some(now);
                 return Some((flow, Frame::place(bytes, datagram)));
             }
-            Some(Frame::Ping { stamp }) => {
+            Some(Frame::Ping { stamp, deaf }) => {
                 self.delays.note(now, path, stamp);
+                self.paths.get_mut(path.index()).into_iter().for_each(|path| path.deaf = deaf);
                 self.words.push_back((path, Word::Pong { echo: stamp }));
             }
             Some(Frame::Pong { echo, stamp }) => {
@@ -355,7 +358,7 @@ impl Session {
         let (path, word) = self.words.pop_front()?;
         let stamp = micros(now);
         let frame = match word {
-            Word::Ping => Frame::Ping { stamp },
+            Word::Ping { deaf } => Frame::Ping { stamp, deaf },
             Word::Pong { echo } => Frame::Pong { echo, stamp },
             Word::Close => Frame::Close,
         };
@@ -375,7 +378,8 @@ impl Session {
         self.ask = now + pause;
         for (place, path) in self.paths.iter_mut().enumerate() {
             path.unanswered = path.unanswered.saturating_add(1);
-            self.words.push_back((PathId::at(place), Word::Ping));
+            let deaf = path.unanswered > UNANSWERED;
+            self.words.push_back((PathId::at(place), Word::Ping { deaf }));
         }
     }
 
@@ -396,7 +400,7 @@ impl Session {
     #[must_use]
     pub fn view(&self, path: PathId) -> PathView {
         let known = self.paths.get(path.index());
-        let usable = known.is_some_and(|path| path.unanswered <= UNANSWERED);
+        let usable = known.is_some_and(|path| path.unanswered <= UNANSWERED && !path.deaf);
         PathView { usable, rtt: known.and_then(|path| path.rtt), window: None }
     }
 

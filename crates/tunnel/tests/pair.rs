@@ -384,3 +384,21 @@ fn clients_come_and_go_and_who_stays_keeps_his_session() {
     world.run_for(Duration::from_secs(10));
     assert_eq!(world.near.state(), State::Up);
 }
+
+#[test]
+fn a_path_that_is_dead_in_one_direction_is_left_by_both_ends_and_comes_back() {
+    let mut world = ready(26, &[path(20), path(35), path(60)], "20ms");
+    exchange(&mut world, 500);
+    world.cut_down[1] = true;
+    exchange(&mut world, 4000);
+    let client = world.client.unwrap();
+    assert!(!world.near.session().view(PathId(1)).usable);
+    assert!(!world.far.view(client, PathId(1)).usable, "it hears the path, and is told");
+    world.out = [Vec::new(), Vec::new()];
+    exchange(&mut world, 1000);
+    assert_eq!(world.out.each_ref().map(Vec::len), [1000, 1000]);
+    world.cut_down[1] = false;
+    exchange(&mut world, 4000);
+    assert!(world.near.session().view(PathId(1)).usable);
+    assert!(world.far.view(client, PathId(1)).usable);
+}

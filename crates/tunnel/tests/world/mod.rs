@@ -30,6 +30,8 @@ pub(crate) struct World {
     pub(crate) up: Vec<Wire>,
     pub(crate) down: Vec<Wire>,
     pub(crate) cut: Vec<bool>,
+    /// Paths by which nothing comes down, while what goes up arrives.
+    pub(crate) cut_down: Vec<bool>,
     /// Handshakes that the far end answered.
     pub(crate) handshakes: usize,
     /// Sessions that began at the far end.
@@ -79,6 +81,7 @@ impl World {
             up: wires(0),
             down: wires(1),
             cut: vec![false; paths.len()],
+            cut_down: vec![false; paths.len()],
             handshakes: 0,
             begun: 0,
             splitters: [splitter(3), splitter(4)],
@@ -152,7 +155,7 @@ impl World {
     fn carry(&mut self, path: PathId, packet: Vec<u8>, up: bool) {
         let place = path.index();
         self.seen[place].push(packet.clone());
-        if !self.cut[place] {
+        if !self.cut[place] && (up || !self.cut_down[place]) {
             let length = packet.len() + 28;
             let wire = if up { &mut self.up[place] } else { &mut self.down[place] };
             let _ = wire.push(self.now, packet, length);

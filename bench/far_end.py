@@ -1,0 +1,199 @@
+"""Goodput through a far end over three emulated paths, beside the same without it on one path.
+
+What runs: wireguard-go at both ends with TCP cubic inside, quic-go, quinn. Paths of 100 Mbit/s with
+a queue of 250 kB. The baseline is `unsplit`: the same programs over path p0 alone, without any
+program of ours. Runs take turns (unsplit, then each setting, and again); a ratio is that of two
+values of one turn, and what counts is the median of the ratios.
+
+The last rows are about adding paths up: three of 30 Mbit/s against one of them, packet by packet.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import statistics
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "interop"))
+
+from harness import farend, quic
+from harness.farend import FarEnd
+from harness.net import SERVER, Link, Network, topology
+from harness.report import table
+from harness.seeded import MIB
+from harness.splitter import LISTEN, Splitter, interfaces
+from harness.wireguard import INSIDE_SERVER, PORT, Tunnel
+
+# The headers of IPv4, UDP and WireGuard around what is in the tunnel.
+MTU = 1500 - 20 - 8 - 32 - farend.OVERHEAD
+LENGTH = 25 * MIB
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One way from the client to the server."""
+
+    name: str
+    delays: tuple[int, int, int]
+    every: str = ""
+    schedule: str = "uniform"
+    rate: str = "100mbit"
+    queue: str = "250kB"
+    target: float = 0.0
+
+    def links(self) -> list[Link]:
+        """The three paths."""
+        return [
+            Link(f"p{place}", rate=self.rate, delay=f"{delay}ms", queue=self.queue)
+            for place, delay in enumerate(self.delays)
+        ]
+
+
+EQUAL, UNEQUAL = (20, 20, 20), (20, 35, 60)
+TUNNELS = [
+    Setting("unsplit", EQUAL),
+    Setting("far end, 20/20/20 ms, every 100ms", EQUAL, "100ms", target=0.95),
+    Setting("far end, 20/20/20 ms, every 20ms", EQUAL, "20ms", target=0.95),
+    Setting("far end, 20/35/60 ms, every 100ms", UNEQUAL, "100ms", target=0.95),
+    Setting("far end, 20/35/60 ms, every 20ms", UNEQUAL, "20ms", target=0.95),
+]
+SERVERS = [
+    Setting("unsplit", EQUAL),
+    Setting("far end, 20/20/20 ms, every 100ms", EQUAL, "100ms", target=0.9),
+]
+SUMS = [
+    Setting("unsplit", EQUAL, rate="30mbit", queue="100kB"),
+    Setting(
+        "far end, 20/20/20 ms, every 1p", EQUAL, "1p", "round-robin",
+        rate="30mbit", queue="100kB", target=2.5,
+    ),
+]  # fmt: skip
+
+
+def main() -> int:
+    """Measures what the command line asks for and prints a table; 1 if a target was missed."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("what", nargs="*", help="wireguard, sum, quic-go, quinn (all)")
+    parser.add_argument("--runs", type=int, default=5, help="turns (5)")
+    parser.add_argument("--seconds", type=int, default=8, help="length of a run of WireGuard (8)")
+    parser.add_argument("--strict", action="store_true", help="a missed target is a failure")
+    args = parser.parse_args()
+    measures: dict[str, tuple[list[Setting], Callable[[Setting], dict[str, float]]]] = {
+        "wireguard": (TUNNELS, lambda setting: wireguard(setting, args.seconds)),
+        "sum": (SUMS, lambda setting: wireguard(setting, args.seconds)),
+        "quic-go": (SERVERS, lambda setting: download(setting, "quic-go")),
+        "quinn": (SERVERS, lambda setting: download(setting, "quinn")),
+    }
+    rows: list[list[object]] = []
+    for what in args.what or measures:
+        settings, measure = measures[what]
+        turns = [[measured(what, one, measure) for one in settings] for _ in range(args.runs)]
+        rows += compare(what, settings, turns)
+    head = ["program", "way", "direction", "Mbit/s", "of unsplit", "target", ""]
+    print(table(head, rows))
+    return int(args.strict and any(row[-1] == "MISSED" for row in rows))
+
+
+def measured(
+    what: str, setting: Setting, measure: Callable[[Setting], dict[str, float]]
+) -> dict[str, float]:
+    """One run, told on standard error."""
+    values = measure(setting)
+    told = ", ".join(f"{way} {value:.1f}" for way, value in values.items())
+    print(f"  {what}: {setting.name}: {told}", file=sys.stderr, flush=True)
+    return values
+
+
+def compare(
+    what: str, settings: list[Setting], turns: list[list[dict[str, float]]]
+) -> list[list[object]]:
+    """The lines of one program's table."""
+    rows: list[list[object]] = []
+    for place, setting in enumerate(settings):
+        for way in turns[0][0]:
+            values = [turn[place][way] for turn in turns]
+            ratios = [turn[place][way] / turn[0][way] for turn in turns]
+            ratio = statistics.median(ratios)
+            verdict = "ok" if ratio >= setting.target else "MISSED"
+            target = f">= {setting.target}" if setting.target else ""
+            rows.append(
+                [what, setting.name, way, spread(values, 1), spread(ratios, 2), target,
+                 verdict if target else ""]
+            )  # fmt: skip
+    return rows
+
+
+def wireguard(setting: Setting, seconds: int) -> dict[str, float]:
+    """TCP cubic in a new tunnel, one direction after the other; its slow start is left out."""
+    with (
+        way(setting, f"{SERVER}:{PORT}", LISTEN) as (network, endpoint),
+        Tunnel(network.server, network.client, endpoint) as tunnel,
+    ):
+        for host, name in [(network.client, tunnel.name), (network.server, tunnel.server.name)]:
+            host.must(["ip", "link", "set", name, "mtu", str(MTU)])
+        tunnel.ping()
+        up, down = (iperf(tunnel, seconds, options) for options in ([], ["-R"]))
+        return {"up": up, "down": down}
+
+
+def iperf(tunnel: Tunnel, seconds: int, options: list[str]) -> float:
+    """What the receiver got, Mbit/s."""
+    command = ["iperf3", "-c", INSIDE_SERVER, "-J", "-C", "cubic", "-O", "2"]
+    command += ["-t", str(seconds), *options]
+    with tunnel.server.iperf():
+        end = json.loads(tunnel.client.must(command, timeout=seconds + 20))["end"]
+    return float(end["sum_received"]["bits_per_second"]) / 1e6
+
+
+def download(setting: Setting, kind: str) -> dict[str, float]:
+    """One download by quic-go's client; its hash is right."""
+    listen = f"127.0.0.1:{quic.PORT}"
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        way(setting, f"{SERVER}:{quic.PORT}", listen) as (network, endpoint),
+        quic.serving(kind, network.server, Path(folder)),
+    ):
+        transfer = quic.download(network.client, kind, endpoint, LENGTH, seconds=120)
+        if fault := transfer.fault(LENGTH):
+            raise SystemExit(f"{kind}, {setting.name}: {fault}")
+        return {"down": transfer.goodput_mbits}
+
+
+@contextlib.contextmanager
+def way(setting: Setting, server: str, listen: str) -> Iterator[tuple[Network, str]]:
+    """The network, and where the client's program is to send to."""
+    with contextlib.ExitStack() as stack:
+        network = stack.enter_context(Network(topology(setting.links())))
+        if not setting.every:
+            yield network, server
+            return
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        far_key, home_key = farend.make_keys(folder)
+        far = FarEnd(
+            network.server, server, far_key, every=setting.every,
+            schedule=setting.schedule,
+        )  # fmt: skip
+        stack.enter_context(far)
+        splitter = Splitter(
+            network.client, f"{SERVER}:{farend.PORT}", interfaces(3), every=setting.every,
+            schedule=setting.schedule, listen=listen, options=["--key", str(home_key)],
+        )  # fmt: skip
+        stack.enter_context(splitter)
+        splitter.wait_event("far_end", state="up")
+        yield network, listen
+
+
+def spread(values: list[float], digits: int) -> str:
+    """`median (lowest-highest)`."""
+    low, middle, high = min(values), statistics.median(values), max(values)
+    return f"{middle:.{digits}f} ({low:.{digits}f}-{high:.{digits}f})"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
