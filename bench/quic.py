@@ -19,6 +19,7 @@ import tempfile
 from collections import defaultdict
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "interop"))
 
@@ -134,7 +135,8 @@ def split(
 ) -> Run:
     """A download through the splitter over `paths` with `options`."""
     before = network.stats()
-    words, unset = options.split(), dict.fromkeys(("every", "schedule", "seed"))
+    words = options.split()
+    unset: dict[str, Any] = dict.fromkeys(("every", "schedule", "seed"))
     if tun:
         splitter = interface(network.client, paths, "--udp", str(quic.PORT), *words, **unset)
     else:

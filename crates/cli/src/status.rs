@@ -142,6 +142,9 @@ fn of_merge(run: &Value) -> String {
 
 fn of_split(run: &Value, now: f64) -> String {
     let about = &run["listening"];
+    if about.is_null() {
+        return "about to begin".to_owned();
+    }
     let text = |value: &Value| value.as_str().map(legible);
     let ends = match (text(&about["listen"]), text(&about["server"])) {
         (Some(listen), Some(server)) => format!("{listen} for {server}"),

@@ -94,13 +94,25 @@ fn terminal() -> (File, File) {
     (File::from(terminal), inner)
 }
 
-fn ends_well(child: &mut Child) {
-    let deadline = Instant::now() + Duration::from_secs(10);
-    while child.try_wait().unwrap().is_none() {
-        assert!(Instant::now() < deadline, "the splitter does not end");
-        thread::sleep(Duration::from_millis(10));
+/// A splitter on a terminal, which does not outlive its test.
+struct Shown(Child);
+
+impl Shown {
+    fn ends_well(&mut self) {
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while self.0.try_wait().unwrap().is_none() {
+            assert!(Instant::now() < deadline, "the splitter does not end");
+            thread::sleep(Duration::from_millis(10));
+        }
+        assert_eq!(self.0.wait().unwrap().code(), Some(0));
     }
-    assert_eq!(child.wait().unwrap().code(), Some(0));
+}
+
+impl Drop for Shown {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
 }
 
 /// Somebody presses Ctrl-S on the live view: the program cannot write to the terminal any more.
@@ -115,9 +127,9 @@ fn a_stalled_terminal_stops_nobody() {
     answer_until_the_view_is_drawn(&mut terminal);
     goes_on(splitter, 2000);
     // It ends in reasonable time too, without us reading a byte.
-    let pid = child.id().to_string();
+    let pid = child.0.id().to_string();
     assert!(Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
-    ends_well(&mut child);
+    child.ends_well();
 }
 
 #[test]
@@ -135,7 +147,7 @@ fn keys_at_the_view_explain_themselves_hold_it_and_end_the_run() {
     // Twice at once is not two Ctrl-C: that would throw captures away.
     terminal.write_all(b"qq").unwrap();
     read_until(&mut terminal, "bytes up");
-    ends_well(&mut child);
+    child.ends_well();
     drop(inner);
 }
 
@@ -159,9 +171,10 @@ fn free_address() -> SocketAddr {
     UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
 }
 
-fn on_terminal(terminal: &File, listen: SocketAddr, server: SocketAddr) -> Child {
+fn on_terminal(terminal: &File, listen: SocketAddr, server: SocketAddr) -> Shown {
     let stdio = || Stdio::from(terminal.try_clone().unwrap());
-    Command::new(env!("CARGO_BIN_EXE_anabranch"))
+    let mut command = Command::new(env!("CARGO_BIN_EXE_anabranch"));
+    command
         .args(["split", "--listen", &listen.to_string(), "--to", &server.to_string()])
         .args(["--path", "a=addr:127.0.0.2", "--path", "b=addr:127.0.0.3", "--same-egress"])
         // Far more is written than a terminal holds: there is a warning for each session too many.
@@ -169,9 +182,8 @@ fn on_terminal(terminal: &File, listen: SocketAddr, server: SocketAddr) -> Child
         .env("TERM", "xterm")
         .stdin(stdio())
         .stdout(stdio())
-        .stderr(stdio())
-        .spawn()
-        .unwrap()
+        .stderr(stdio());
+    Shown(command.spawn().unwrap())
 }
 
 /// Tells where the cursor is, as a terminal does, and reads until the heads of the columns came.

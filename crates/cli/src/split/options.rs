@@ -263,7 +263,7 @@ fn every() -> String {
 fn prices() -> String {
     format!(
         "{}\n\n100ms costs WireGuard and Mosh nothing over paths of like delay. QUIC servers keep 13 to \
-         61 % of their speed at 100ms and 81 to 96 % at 1s (docs/guide/quic.md); of page loads the \
+         76 % of their speed at 100ms and 81 to 96 % at 1s (docs/guide/quic.md); of page loads the \
          observer of one path recognises 12 % at 100ms and 38 % at 1s, of the fullest path 22 % and \
          70 % (docs/results/fingerprinting.md).",
         every()
