@@ -221,7 +221,14 @@ fn neighbours() -> Seeds {
         kind: Kind::NTOR,
         handshake: vec![5; 84],
     };
+    // Two circuits meet, and one brings what is for the other.
+    let comes = |command: u8, data: &[u8]| {
+        let length = (data.len() as u16).to_be_bytes();
+        [&[0, 2, command, 0, 0], &length[..], &[0], data].concat()
+    };
+    let (waits, meets) = (say(16, 0, 0, 0, &[9; 20]), comes(19, &[9; 84]));
     vec![
+        ("rendezvous", script(&[&create, &waits, &[0, 4], &meets, &comes(14, &[7; 400])])),
         ("download", script(&[&create, &begin, &connected, &bytes, &bytes])),
         ("upload", script(&[&create, &begin, &connected, &say(1, 1, 0, 5, &[7; 498])])),
         ("directory", script(&[&create, &say(9, 2, 0, 0, b""), &connected, &bytes])),

@@ -389,14 +389,10 @@ impl Authority {
 
     fn times(&self, now: u64) -> Times {
         let interval = self.settings.interval.max(1);
-        // The first one begins at once, so that a network need not wait for its first hour.
-        let first = self.documents.times.is_none_or(|times| now < times.valid_after);
-        let valid_after = if first { now } else { now / interval * interval };
-        let mut fresh_until = (now / interval + 1) * interval;
-        if fresh_until - valid_after < interval.div_ceil(2) {
-            // C tor takes none that is fresh for too short a time.
-            fresh_until += interval;
-        }
+        // The first one, too, is of a whole interval, which has begun already: onion services and
+        // their clients count time periods by the interval of the consensus that they know.
+        let valid_after = now / interval * interval;
+        let fresh_until = valid_after + interval;
         let valid_until = fresh_until + self.settings.valid_intervals.saturating_sub(1) * interval;
         Times { valid_after, fresh_until, valid_until }
     }

@@ -55,6 +55,8 @@ USUAL = {
     ),
     "among so few relays a guard is often an exit's neighbour, and an exit alone of its kind": (
         r"All current guards excluded by path restriction",
+        # What it says behind the warning that none of its vanguards fits.
+        r"Failed to find node for hop #\d+ of our path",
         r"All routers are down or won't exit -- choosing a doomed exit at random",
         r"Our circuit \d+ \(id: \d+\) died due to an invalid selected path",
     ),
