@@ -240,6 +240,8 @@ mod tests {
         assert!(lines[2].contains("wlan") && lines[2].contains("75 %"), "{text}");
         assert!(lines[2].ends_with("10 s ago") && lines[3].ends_with("none"), "{text}");
         assert!(!text.contains('\u{1b}'), "{text}");
+        let begins = json!({"kind": "split", "pid": 7, "started": 1299.0});
+        assert_eq!(words(&begins, 1300.0), "split 7 (1 s): about to begin");
     }
 
     #[test]
