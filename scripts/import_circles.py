@@ -63,9 +63,7 @@ def _paths(tree: str) -> Iterator[str]:
             start = at + 1
 
 
-def _resolved(
-    module: Module, path: list[str], modules: Mapping[Module, str]
-) -> Module | None:
+def _resolved(module: Module, path: list[str], modules: Mapping[Module, str]) -> Module | None:
     """The module of the crate that a path leads into; `None` for other crates."""
     ups = len(list(takewhile(lambda part: part == "super", path)))
     if path[0] == "crate":

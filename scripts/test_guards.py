@@ -101,7 +101,9 @@ class Guards(unittest.TestCase):
 
     def test_import_circles(self) -> None:
         def core(**texts: str) -> dict[str, str]:
-            sources = {f"crates/comps/src/{name.replace('__', '/')}.rs": t for name, t in texts.items()}
+            sources = {
+                f"crates/comps/src/{name.replace('__', '/')}.rs": t for name, t in texts.items()
+            }
             return CORE | sources
 
         line = {"a": "use crate::b::{B, C};\n", "b": "use std::fmt;\n"}

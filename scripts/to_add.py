@@ -51,14 +51,16 @@ class Stub:
         for path, anchor, text in self.lines:
             old = (copy / path).read_text()
             if old.count(anchor) != 1:
-                sys.exit(f"{path}: {old.count(anchor)} times the line behind which to add: {anchor!r}")
+                sys.exit(
+                    f"{path}: {old.count(anchor)} times the line behind which to add: {anchor!r}"
+                )
             (copy / path).write_text(old.replace(anchor, anchor + text))
 
 
 SCHEDULER = Stub(
     "a scheduler",
     {
-        "crates/multipath/src/schedule/stub.rs": '''\
+        "crates/multipath/src/schedule/stub.rs": """\
 //! The first path that is usable, always.
 
 use super::{Built, Family, Scheduler, no_argument};
@@ -89,7 +91,7 @@ fn build(argument: Option<&str>, _paths: usize, _stream: Stream) -> Built {
     no_argument("stub", argument)?;
     Ok(Box::new(Stub))
 }
-'''
+"""
     },
     (
         ("crates/multipath/src/schedule/mod.rs", "mod round_robin;\n", "mod stub;\n"),
@@ -160,19 +162,23 @@ class Stub(Attack):
             "from .rocket import Rocket\n",
             "from .stub import Stub\n",
         ),
-        ("lab/src/anabranch/attacks/__init__.py", '        "size": Size,\n', '        "stub": Stub,\n'),
+        (
+            "lab/src/anabranch/attacks/__init__.py",
+            '        "size": Size,\n',
+            '        "stub": Stub,\n',
+        ),
     ),
 )
 EXPERIMENT = Stub(
     "an experiment",
     {
-        "crates/experiment/src/stub/mod.rs": '''\
+        "crates/experiment/src/stub/mod.rs": """\
 //! Measures nothing.
 
 /// How many units there are.
 pub const UNITS: usize = 0;
-''',
-        "crates/cli/src/experiment/stub/mod.rs": '''\
+""",
+        "crates/cli/src/experiment/stub/mod.rs": """\
 //! `anabranch experiment stub`.
 
 use anabranch_experiment::stub::UNITS;
@@ -190,7 +196,7 @@ impl StubArgs {
         Ok(())
     }
 }
-''',
+""",
     },
     (
         ("crates/experiment/src/lib.rs", "mod stage;\n", "pub mod stub;\n"),
@@ -227,7 +233,9 @@ def breaches(stub: Stub, patterns: list[str]) -> list[str]:
     names = sorted(stub.touched)
     beside = [n for n in names if not any(fnmatch.fnmatch(n, p) for p in patterns)]
     idle = [p for p in patterns if not any(fnmatch.fnmatch(n, p) for n in names)]
-    return [f"{stub.what}: {name} had to change, and its row does not say so" for name in beside] + [
+    return [
+        f"{stub.what}: {name} had to change, and its row does not say so" for name in beside
+    ] + [
         f"{stub.what}: its row says {pattern}, and nothing had to change there" for pattern in idle
     ]
 
