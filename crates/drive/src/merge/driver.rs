@@ -15,7 +15,7 @@ use rand_chacha::ChaCha20Rng;
 use sd_notify::NotifyState;
 
 use super::flows::{FlowKey, Flows};
-use super::guests::{Guest, Wanted};
+use super::guests::{Destination, Guest};
 use super::hub::Hub;
 use super::outbox::Outbox;
 use super::reload::Reread;
@@ -296,14 +296,14 @@ impl<'s> Driver<'s> {
     }
 
     /// What a client wants by this label, and what that is called here.
-    fn wanted(&self, label: &str) -> Option<(String, Wanted)> {
+    fn wanted(&self, label: &str) -> Option<(String, Destination)> {
         if label == INTERFACE {
-            return self.hub.as_ref().map(|hub| (hub.name.clone(), Wanted::Interface));
+            return self.hub.as_ref().map(|hub| (hub.name.clone(), Destination::Interface));
         }
         let found = self.servers.iter().find(|(name, _)| name == label);
         // Who names none means the only one.
         let only = (label.is_empty() && self.servers.len() == 1).then(|| &self.servers[0]);
-        found.or(only).map(|(name, server)| (name.clone(), Wanted::Server(*server)))
+        found.or(only).map(|(name, server)| (name.clone(), Destination::Server(*server)))
     }
 
     /// Hands on what a client has sent, says what is to be said, sets its timer.
@@ -338,8 +338,8 @@ impl<'s> Driver<'s> {
         let guest = &mut self.guests[client.0 as usize];
         datagrams.iter().for_each(|datagram| guest.count_in(datagram));
         let server = match (guest.wanted, &self.hub) {
-            (Some(Wanted::Server(server)), _) => server,
-            (Some(Wanted::Interface), Some(hub)) => {
+            (Some(Destination::Server(server)), _) => server,
+            (Some(Destination::Interface), Some(hub)) => {
                 let taken = datagrams.iter().filter(|one| hub.write(client, one.bytes())).count();
                 self.counted.refused += (datagrams.len() - taken) as u64;
                 return;

@@ -14,7 +14,7 @@ use crate::far_end::keys::PublicKey;
 
 /// Where a client's datagrams go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Wanted {
+pub(super) enum Destination {
     /// To a server.
     Server(SocketAddr),
     /// They are IP packets, and go by the interface.
@@ -29,7 +29,7 @@ pub(super) struct Guest {
     /// Whether its key was taken away: it stays as a place among the others.
     gone: bool,
     /// What it asked for; `None` if that is not here.
-    pub(super) wanted: Option<Wanted>,
+    pub(super) wanted: Option<Destination>,
     /// The flow that its datagrams are of: of the last that came.
     pub(super) flow: u16,
     /// How its answers are dealt to its paths; `None` before it has come.

@@ -15,7 +15,6 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use anabranch_multipath::Time;
 use anabranch_onion::Moment;
 use anabranch_onion::directory::cache::Cache;
 use anabranch_onion::directory::descriptor::{Description, RelayDocuments};
@@ -183,10 +182,6 @@ impl DirClient {
     }
 }
 
-fn millis(time: Time) -> u64 {
-    time.nanos() / 1_000_000
-}
-
 /// The state of the thread.
 struct DirThread {
     settings: Settings,
@@ -288,7 +283,7 @@ impl DirThread {
 
     fn pause(&self) -> Duration {
         let at = self.moment();
-        let fetch = millis(self.directory.next_timeout(at)).saturating_sub(millis(at.now));
+        let fetch = self.directory.next_timeout(at).since(at.now).as_millis() as u64;
         let due = self.due.iter().map(|due| due.wait(unix()) * 1000).min();
         let publish = self.description.as_ref().and(due).unwrap_or(u64::MAX);
         let keep = self.microdescs.wait(self.millis()).unwrap_or(u64::MAX);
@@ -301,7 +296,7 @@ impl DirThread {
     }
 
     fn millis(&self) -> u64 {
-        millis(self.clock.now())
+        self.clock.now().nanos() / 1_000_000
     }
 
     fn restore(&mut self) {

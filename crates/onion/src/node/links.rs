@@ -16,17 +16,11 @@ impl<R: NodeRole> Node<R> {
     /// A new link.
     pub(super) fn open(&mut self, now: Time, id: LinkId, target: Option<Target>, start: Start) {
         // To put cells back into order, ours and the neighbour's would have to be numbered.
-        let role = match R::channel_role(self, target.is_some(), &start) {
-            _ if !start.whole => Err(LinkFault::NotWhole),
-            None => Err(LinkFault::TooManyHalfOpen),
-            Some(role) => Ok(role),
-        };
-        let role = match role {
-            Ok(role) => role,
-            Err(fault) => {
-                self.violated(id, fault);
-                return self.put(LinkOutput::Close { link: id });
-            }
+        let role = R::channel_role(self, target.is_some(), &start).filter(|_| start.whole);
+        let Some(role) = role else {
+            let fault = if start.whole { LinkFault::TooManyHalfOpen } else { LinkFault::NotWhole };
+            self.violated(id, fault);
+            return self.put(LinkOutput::Close { link: id });
         };
         let channel = Channel::new(role, start);
         let deadline = channel.deadline().map(|time| (time.max(now), Timer::Handshake(id)));

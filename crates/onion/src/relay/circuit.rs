@@ -68,8 +68,8 @@ impl Ending for Circuit {
     }
 }
 
-/// A point that a circuit is.
-pub(super) struct Meeting {
+/// The introduction or rendezvous point that a circuit is.
+pub(super) struct ServicePoint {
     pub(super) point: Point,
     /// How many INTRODUCE2 its service takes, if it says.
     pub(super) limit: Option<Bucket>,
@@ -88,7 +88,7 @@ pub(super) enum Next {
     /// The circuit goes on.
     Open(Lane),
     /// Services and clients meet here.
-    Point(Box<Meeting>),
+    Point(Box<ServicePoint>),
     /// Another shard was asked to introduce the client.
     Introducing(Lane),
     /// The circuit of ours that it met at a rendezvous point.

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use anabranch_multipath::Time;
 
 use super::Relay;
-use super::circuit::{Meeting, Next};
+use super::circuit::{Next, ServicePoint};
 use crate::bucket::Bucket;
 use crate::channels::{Lane, Owner};
 use crate::ending::Ending;
@@ -66,8 +66,8 @@ impl Relay {
             // What points say to services and clients, and nobody to points.
             _ => return,
         };
-        if let Err(violation) = taken {
-            self.break_off(index, violation);
+        if let Err(fault) = taken {
+            self.break_off(index, fault);
         }
     }
 
@@ -93,7 +93,7 @@ impl Relay {
         if let Some(before) = before.filter(|before| before.shard == self.role.shard) {
             self.tear_down(before.circuit, DestroyReason::FINISHED);
         }
-        self.set_next(index, Next::Point(Box::new(Meeting { point, limit })));
+        self.set_next(index, Next::Point(Box::new(ServicePoint { point, limit })));
         self.originate(now, index, RelayCommand::INTRO_ESTABLISHED, &INTRO_ESTABLISHED);
         Ok(())
     }
@@ -118,7 +118,7 @@ impl Relay {
         if self.role.points.enter(point, place).is_some() {
             return Err(CircuitFault::Message);
         }
-        self.set_next(index, Next::Point(Box::new(Meeting { point, limit: None })));
+        self.set_next(index, Next::Point(Box::new(ServicePoint { point, limit: None })));
         self.originate(now, index, RelayCommand::RENDEZVOUS_ESTABLISHED, &[]);
         Ok(())
     }

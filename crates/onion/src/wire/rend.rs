@@ -149,7 +149,8 @@ pub fn read_rendezvous1(data: &[u8]) -> Option<(&[u8; COOKIE], &[u8])> {
 pub enum IntroStatus {
     /// The service was told.
     Success,
-    /// No service has an introduction point by this key here, or it wants no more for now.
+    /// No service has an introduction point by this key here, or it has had as many as it
+    /// takes a second.
     Unknown,
     /// It cannot be read.
     Malformed,

@@ -1,0 +1,328 @@
+use anabranch_multipath::seed::{Stream, stream};
+
+use super::*;
+use crate::directory::network::Position;
+use crate::directory::tests::{DUAL_EXIT, network_of_one_subnet, usual_network};
+
+const NOW: u64 = 1_800_000_000;
+
+struct World {
+    circmgr: CircuitManager,
+    rng: Stream,
+    now: Time,
+}
+
+impl World {
+    fn new() -> World {
+        let mut circmgr = CircuitManager::new(KeptGuards::default(), &[], Wishes::default());
+        circmgr.set_network(Arc::new(usual_network()));
+        World { circmgr, rng: stream(1, 0, "navigator"), now: Time::from_secs(1) }
+    }
+
+    /// All orders that follow, but for those to keep things.
+    fn orders(&mut self) -> Vec<Order> {
+        self.circmgr.work(Moment { now: self.now, unix: NOW }, &mut self.rng);
+        let mut orders = Vec::new();
+        while let Some(order) = self.circmgr.poll() {
+            let is_told = !matches!(order, Order::Keep | Order::FewGuards(_));
+            orders.extend(is_told.then_some(order));
+        }
+        orders
+    }
+
+    fn begun(&mut self) -> Vec<CircuitKey> {
+        let built = |order| match order {
+            Order::Build(key, hops) => {
+                assert_eq!(hops.len(), 3);
+                Some(key)
+            }
+            _ => None,
+        };
+        self.orders().into_iter().filter_map(built).collect()
+    }
+
+    fn ask(&mut self, number: u64, who: &str) {
+        self.ask_for(number, who, 443, &[]);
+    }
+
+    fn ask_for(&mut self, number: u64, who: &str, port: u16, avoid: &[[u8; 20]]) {
+        let isolation = Isolation(who.as_bytes().to_vec());
+        let target = Target { port, v6: false };
+        let demand = Demand { number, target, isolation, avoid: avoid.to_vec() };
+        self.circmgr.demand(self.now, demand);
+    }
+
+    /// Builds what was begun, until nothing is.
+    fn settle(&mut self) -> Vec<Order> {
+        let mut others = Vec::new();
+        loop {
+            let orders = self.orders();
+            if orders.is_empty() {
+                return others;
+            }
+            for order in orders {
+                match order {
+                    Order::Build(key, _) => {
+                        self.circmgr.built(Moment { now: self.now, unix: NOW }, key, &mut self.rng);
+                    }
+                    other => others.push(other),
+                }
+            }
+        }
+    }
+
+    fn wait(&mut self, seconds: u64) {
+        self.now += Duration::from_secs(seconds);
+    }
+}
+
+#[test]
+fn circuits_are_built_ahead_and_one_is_replaced_when_it_is_used() {
+    let mut world = World::new();
+    assert_eq!(world.begun().len(), AHEAD);
+    assert!(world.orders().is_empty(), "no more than these");
+    let mut world = World::new();
+    assert!(world.settle().is_empty());
+    world.ask(1, "a");
+    assert!(matches!(world.orders()[..], [Order::Attach(1, _), Order::Build(..)]));
+    assert!(world.orders().is_empty());
+}
+
+#[test]
+fn streams_share_a_circuit_only_with_their_own_kind() {
+    let mut world = World::new();
+    world.settle();
+    (0..4).for_each(|number| world.ask(number, if number % 2 == 0 { "a" } else { "b" }));
+    let attached: Vec<CircuitKey> = world
+        .settle()
+        .into_iter()
+        .filter_map(|order| match order {
+            Order::Attach(_, key) => Some(key),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(attached.len(), 4);
+    assert_eq!((attached[0], attached[1]), (attached[2], attached[3]));
+    assert_ne!(attached[0], attached[1]);
+}
+
+#[test]
+fn a_demand_waits_for_its_circuit_and_is_refused_in_the_end() {
+    let mut world = World::new();
+    world.ask(7, "a");
+    assert!(world.orders().iter().all(|order| matches!(order, Order::Build(..))));
+    let refused = Order::Refuse(7, Refusal::TimedOut);
+    world.wait(119);
+    assert!(!world.orders().contains(&refused));
+    world.wait(1);
+    assert!(world.orders().contains(&refused));
+}
+
+/// What is said to a demand for a port that nobody exits to.
+fn nobody_exits_to(port: u16) -> Refusal {
+    Refusal::NoPath(NoRelay(Position::Exit(Target { port, v6: false })))
+}
+
+#[test]
+fn a_demand_that_no_exit_takes_is_refused_at_once_and_keeps_nobody_waiting() {
+    let mut world = World::new();
+    world.ask_for(1, "a", 25, &[]);
+    world.ask(2, "b");
+    let orders = world.orders();
+    assert!(orders.contains(&Order::Refuse(1, nobody_exits_to(25))), "{orders:?}");
+    let builds = orders.iter().filter(|order| matches!(order, Order::Build(..))).count();
+    assert_eq!(builds, 1 + AHEAD, "{orders:?}");
+    assert_eq!(world.circmgr.paused_until, Time::ZERO);
+}
+
+#[test]
+fn a_demand_that_no_known_exit_takes_waits_a_while_for_relays_that_are_not_known_yet() {
+    let mut world = World::new();
+    let mut network = Network::new(usual_network().consensus().clone());
+    let known = usual_network();
+    known.relays().skip(1).for_each(|relay| assert!(network.learn(relay.microdesc.clone())));
+    world.circmgr.set_network(Arc::new(network));
+    world.ask_for(1, "a", 25, &[]);
+    let refused = Order::Refuse(1, nobody_exits_to(25));
+    assert!(!world.orders().contains(&refused));
+    assert!(world.circmgr.next_timeout().unwrap() <= world.now + SLUGGISH);
+    world.wait(5);
+    assert!(world.orders().contains(&refused));
+    world.ask_for(2, "a", 25, &[]);
+    world.circmgr.set_network(Arc::new(usual_network()));
+    assert!(world.orders().contains(&Order::Refuse(2, nobody_exits_to(25))), "all are known");
+}
+
+#[test]
+fn an_exit_that_refused_a_demand_is_not_asked_for_it_again() {
+    let mut world = World::new();
+    let (all, other) = ([[5; 20], DUAL_EXIT], [5; 20]);
+    for number in 0..20 {
+        world.ask_for(number, "a", 443, &[DUAL_EXIT]);
+        for order in world.settle() {
+            let Order::Attach(_, circuit) = order else { panic!("{order:?}") };
+            assert_eq!(world.circmgr.path(circuit).unwrap()[2], other);
+        }
+    }
+    world.ask_for(20, "a", 443, &all);
+    world.ask(21, "b");
+    let orders = world.settle();
+    assert!(orders.contains(&Order::Refuse(20, nobody_exits_to(443))), "{orders:?}");
+    assert!(orders.iter().any(|order| matches!(order, Order::Attach(21, _))), "{orders:?}");
+}
+
+#[test]
+fn where_all_relays_are_near_each_other_demands_are_refused_with_the_reason() {
+    let mut world = World::new();
+    world.circmgr.set_network(Arc::new(network_of_one_subnet()));
+    world.ask(1, "a");
+    let none = Refusal::NoPath(NoRelay(Position::Guard));
+    assert_eq!(world.orders(), [Order::Refuse(1, none)]);
+    assert!(world.orders().is_empty(), "nothing is built ahead in vain");
+}
+
+#[test]
+fn a_consensus_of_the_day_before_is_used_and_an_older_one_is_not() {
+    let mut world = World::new();
+    let until = usual_network().consensus().valid_until;
+    for (late, builds) in [(86_400, AHEAD), (86_401, 0)] {
+        let mut circmgr = CircuitManager::new(KeptGuards::default(), &[], Wishes::default());
+        circmgr.set_network(Arc::new(usual_network()));
+        circmgr.work(Moment { now: world.now, unix: until + late }, &mut world.rng);
+        let orders = std::iter::from_fn(|| circmgr.poll());
+        let begun = orders.filter(|order| matches!(order, Order::Build(..))).count();
+        assert_eq!(begun, builds, "{late}");
+    }
+}
+
+#[test]
+fn a_circuit_that_is_too_slow_is_not_waited_for() {
+    let mut world = World::new();
+    let slow = world.begun();
+    world.wait(60);
+    let orders = world.orders();
+    assert!(slow.iter().all(|key| orders.contains(&Order::Destroy(*key))), "{orders:?}");
+    assert!(orders.iter().any(|order| matches!(order, Order::Build(..))), "others are tried");
+}
+
+#[test]
+fn a_demand_has_another_circuit_begun_beside_one_that_is_sluggish() {
+    let mut world = World::new();
+    world.ask(1, "a");
+    assert_eq!(world.begun().len(), 1 + AHEAD);
+    assert_eq!(world.circmgr.next_timeout(), Some(world.now + SLUGGISH));
+    world.wait(4);
+    assert!(world.begun().is_empty(), "it still waits");
+    world.wait(1);
+    assert_eq!(world.begun().len(), 1);
+    assert!(world.begun().is_empty(), "one is enough");
+    assert_eq!(world.circmgr.next_timeout(), Some(world.now + SLUGGISH));
+}
+
+#[test]
+fn a_circuit_grows_old_takes_no_more_streams_and_is_dropped_when_it_is_idle() {
+    let mut world = World::new();
+    world.ask(1, "a");
+    let used = match world.settle()[..] {
+        [Order::Attach(1, key)] => key,
+        ref other => panic!("{other:?}"),
+    };
+    world.wait(601);
+    world.ask(2, "a");
+    let orders = world.settle();
+    assert!(matches!(orders[..], [Order::Attach(2, key)] if key != used), "{orders:?}");
+    world.circmgr.stream_ended(used);
+    assert!(world.orders().contains(&Order::Destroy(used)));
+}
+
+#[test]
+fn a_guard_that_cannot_be_reached_is_left_for_another_after_a_pause() {
+    let mut world = World::new();
+    let first = world.begun();
+    let guard = world.circmgr.path(first[0]).unwrap()[0];
+    let now = world.now;
+    first.iter().for_each(|key| world.circmgr.closed(Moment { now, unix: NOW }, *key, Cause::Link));
+    assert!(world.begun().is_empty(), "it pauses");
+    assert!(world.circmgr.next_timeout().unwrap() <= now + Duration::from_millis(200));
+    world.wait(1);
+    let next = world.begun();
+    assert_ne!(world.circmgr.path(next[0]).unwrap()[0], guard);
+    assert_eq!(world.circmgr.guards().default.len(), 2);
+}
+
+#[test]
+fn a_stream_may_go_to_ipv6_where_the_exit_lets_it_out() {
+    let mut world = World::new();
+    let mut seen = Vec::new();
+    for number in 0..20 {
+        world.ask(number, &number.to_string());
+        for order in world.settle() {
+            let Order::Attach(_, circuit) = order else { continue };
+            let exit = world.circmgr.path(circuit).unwrap()[2];
+            let flags = [443, 25].map(|port| world.circmgr.begin_flags(circuit, port));
+            seen.push((exit == DUAL_EXIT, flags));
+        }
+    }
+    assert!(seen.contains(&(true, [5, 0])) && seen.contains(&(false, [0, 0])), "{seen:?}");
+    assert!(seen.iter().all(|(dual, flags)| *flags == if *dual { [5, 0] } else { [0, 0] }));
+    assert_eq!(world.circmgr.begin_flags(CircuitKey(999), 443), 0);
+}
+
+#[test]
+fn what_there_is_to_see_follows_a_circuit_from_its_first_hop_to_its_last_stream() {
+    let mut world = World::new();
+    let begun = world.begun();
+    world.circmgr.extended(begun[0], 2);
+    let seen: Vec<Overview> = world.circmgr.overview().collect();
+    assert_eq!(
+        (seen[0].key, seen[0].stage, seen[0].begun),
+        (begun[0], Stage::Building(2), world.now)
+    );
+    assert_eq!(Some(seen[1].path), world.circmgr.path(begun[1]));
+    for key in begun {
+        world.circmgr.built(Moment { now: world.now, unix: NOW }, key, &mut world.rng);
+    }
+    world.ask(1, "a");
+    world.orders();
+    let stages: Vec<(Stage, usize)> =
+        world.circmgr.overview().map(|seen| (seen.stage, seen.streams)).collect();
+    assert_eq!(stages, [(Stage::Used, 1), (Stage::Spare, 0), (Stage::Building(0), 0)]);
+    let guards = world.circmgr.entries();
+    assert!(guards.iter().any(|(_, reach)| *reach == Reach::Yes), "{guards:?}");
+}
+
+#[test]
+fn other_wishes_leave_streams_where_they_are_and_hold_for_all_that_comes() {
+    let mut world = World::new();
+    world.ask(1, "a");
+    let used = match world.settle()[..] {
+        [Order::Attach(1, key)] => key,
+        ref other => panic!("{other:?}"),
+    };
+    let exit = world.circmgr.path(used).unwrap()[2];
+    let exclude = vec![exit];
+    world.circmgr.set_wishes(Wishes { exclude, ..Wishes::default() });
+    assert!(world.circmgr.path(used).is_some(), "its stream goes on");
+    world.ask(2, "a");
+    let orders = world.settle();
+    assert!(matches!(orders.last(), Some(Order::Attach(2, key)) if *key != used), "{orders:?}");
+    let others = world.circmgr.overview().filter(|seen| seen.key != used);
+    let others: Vec<Overview> = others.collect();
+    assert!(!others.is_empty() && others.iter().all(|seen| !seen.path.contains(&exit)));
+    world.circmgr.stream_ended(used);
+    assert!(world.orders().contains(&Order::Destroy(used)), "it is of no more use");
+}
+
+#[test]
+fn what_was_learnt_is_kept() {
+    let mut world = World::new();
+    world.settle();
+    let guards = world.circmgr.guards();
+    let times: Vec<u32> = world.circmgr.build_times().collect();
+    assert_eq!((guards.default.len(), times.len()), (2, AHEAD));
+    assert_eq!(guards.default.iter().filter(|one| one.confirmed.is_some()).count(), 1);
+    let mut again = CircuitManager::new(guards.clone(), &times, Wishes::default());
+    again.set_network(Arc::new(usual_network()));
+    again.work(Moment { now: world.now, unix: NOW }, &mut stream(99, 0, "navigator"));
+    assert_eq!(again.guards(), guards);
+}
