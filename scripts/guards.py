@@ -277,12 +277,13 @@ def hash_maps(repository: Repository) -> Iterator[str]:
 
 
 def import_circles(repository: Repository) -> Iterator[str]:
-    """In a core no files import each other in a circle, but for a facade and its parts."""
-    for core in repository.cores:
-        source = f"crates/{core}/src/"
+    """In a crate no files import each other in a circle, but for a facade and its parts."""
+    crates = {name.split("/")[1] for name, _ in repository.of("/Cargo.toml", "crates/")}
+    for crate in sorted(crates):
+        source = f"crates/{crate}/src/"
         files = {name.removeprefix(source): text for name, text in repository.of(".rs", source)}
         for circle in circles(files):
-            yield f"crates/{core}: {', '.join(circle)} import each other in a circle"
+            yield f"crates/{crate}: {', '.join(circle)} import each other in a circle"
 
 
 def sizes(repository: Repository) -> Iterator[str]:

@@ -1,6 +1,6 @@
 //! What a login by ssh says, from a machine that may say anything; and commands in a shell's words.
 
-use anabranch_drive::mosh::{Answer, Key, Said, Words};
+use anabranch_drive::mosh::{Answer, AnswerLine, Key, Words};
 
 /// An answer is taken from its own lines alone, the first of each kind counts, and no key is shown.
 pub fn check(bytes: &[u8]) {
@@ -9,8 +9,10 @@ pub fn check(bytes: &[u8]) {
     for line in text.split_inclusive('\n') {
         let before = answer.clone();
         match answer.take(line) {
-            Said::Part => assert!(line.starts_with("MOSH "), "{line:?} is an answer"),
-            Said::Other | Said::Malformed => assert_eq!(answer, before, "{line:?} changes nothing"),
+            AnswerLine::Part => assert!(line.starts_with("MOSH "), "{line:?} is an answer"),
+            AnswerLine::Other | AnswerLine::Malformed => {
+                assert_eq!(answer, before, "{line:?} changes nothing")
+            }
         }
         kept(&before, &answer);
     }

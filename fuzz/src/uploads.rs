@@ -6,7 +6,9 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::OnceLock;
 
 use anabranch_multipath::seed::stream;
-use anabranch_onion::authority::{About, Authority, Room, Rules, Settings, Taken, measured};
+use anabranch_onion::authority::{
+    About, Authority, Room, Rules, Settings, UploadOutcome, measured,
+};
 use anabranch_onion::directory::descriptor::Description;
 use anabranch_onion::directory::diff::diff;
 use anabranch_onion::wire::dirkeys::{AuthorityKeys, IdentityKey};
@@ -77,14 +79,14 @@ fn uploaded(text: &str) {
     let mut authority = authority();
     match authority.upload(NOW, text, Some([192, 0, 2, 7].into())) {
         Err(refusal) => assert!(!refusal.to_string().is_empty()),
-        Ok(Taken::Known) => panic!("nobody was known"),
-        Ok(Taken::New(id)) => listed(authority, id),
+        Ok(UploadOutcome::Known) => panic!("nobody was known"),
+        Ok(UploadOutcome::New(id)) => listed(authority, id),
     }
 }
 
 fn taken_up(text: &str) {
     let mut authority = authority();
-    if let Ok(Taken::New(id)) = authority.take_up(NOW, text) {
+    if let Ok(UploadOutcome::New(id)) = authority.take_up(NOW, text) {
         assert!(authority.descriptor(&id).is_some(), "what was taken is there");
     }
     assert!(!authority.restore(NOW, [text, text], text), "nobody else signs for us");

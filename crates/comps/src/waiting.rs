@@ -15,7 +15,7 @@ const PATIENCE: Duration = Duration::from_secs(3);
 
 /// A datagram of our own keeping.
 #[derive(Debug)]
-pub(crate) struct Kept {
+pub(crate) struct QueuedDatagram {
     pub(crate) since: Time,
     pub(crate) bytes: Box<[u8]>,
     pub(crate) ecn: u8,
@@ -23,12 +23,12 @@ pub(crate) struct Kept {
 
 /// A bounded queue: the oldest goes first, out to a path or overboard.
 #[derive(Debug, Default)]
-pub(crate) struct Waiting {
-    kept: VecDeque<Kept>,
+pub(crate) struct WaitQueue {
+    kept: VecDeque<QueuedDatagram>,
     bytes: usize,
 }
 
-impl Waiting {
+impl WaitQueue {
     /// Keeps `count` datagrams of `batch` from number `first` on, which came at `since`, and at
     /// most `limit` bytes in all. Returns how many datagrams were dropped for want of room.
     pub(crate) fn keep(
@@ -43,7 +43,7 @@ impl Waiting {
         for index in first..first + count {
             let bytes: Box<[u8]> = batch.datagram(index).into();
             self.bytes += bytes.len();
-            self.kept.push_back(Kept { since, bytes, ecn: batch.ecn });
+            self.kept.push_back(QueuedDatagram { since, bytes, ecn: batch.ecn });
             while self.kept.len() > LIMIT || self.bytes > limit {
                 self.take();
                 dropped += 1;
@@ -53,7 +53,7 @@ impl Waiting {
     }
 
     /// The oldest datagram.
-    pub(crate) fn take(&mut self) -> Option<Kept> {
+    pub(crate) fn take(&mut self) -> Option<QueuedDatagram> {
         let kept = self.kept.pop_front()?;
         self.bytes -= kept.bytes.len();
         Some(kept)
@@ -85,7 +85,7 @@ mod tests {
 
     #[test]
     fn the_queue_is_bounded_in_datagrams_and_bytes_and_drops_the_oldest() {
-        let mut waiting = Waiting::default();
+        let mut waiting = WaitQueue::default();
         let small: Vec<u8> = (0..=255).collect();
         let batch = Batch { bytes: &small, stride: 1, ecn: 0 };
         assert_eq!(waiting.keep(Time::ZERO, &batch, 0, 256, 9999), 128);
@@ -98,7 +98,7 @@ mod tests {
 
     #[test]
     fn what_waited_too_long_is_dropped() {
-        let mut waiting = Waiting::default();
+        let mut waiting = WaitQueue::default();
         waiting.keep(Time::ZERO, &Batch::single(b"a", 0), 0, 1, 99);
         waiting.keep(Time::from_secs(1), &Batch::single(b"b", 0), 0, 1, 99);
         assert_eq!(waiting.next_timeout(), Some(Time::from_secs(3)));

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anabranch_comps::{Config, DownReason, Event, Failure, Input, SessionId, TupleId};
 use anabranch_multipath::{PathId, Time};
-use anabranch_netem::Settings;
+use anabranch_netem::LinkSettings;
 use world::{DELAY, Follower, Mute, Seen, Server, Stubborn, World, client, config, link, numbered};
 
 const MS: Duration = Duration::from_millis(1);
@@ -33,7 +33,7 @@ fn ups<S: Server>(world: &World<S>) -> Vec<(Time, u16)> {
 
 /// Cuts path 1 from 2 s to 8 s while a client sends every 5 ms; returns when it was left and taken
 /// back.
-fn cut_and_restore(every: &str, links: &[Settings]) -> (Time, Time) {
+fn cut_and_restore(every: &str, links: &[LinkSettings]) -> (Time, Time) {
     let mut world = World::with_links(config(3, "round-robin", every), Follower::default(), links);
     world.stream(client(0), 5 * MS, ms(2000));
     world.cut(1, true);

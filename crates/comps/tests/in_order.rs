@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anabranch_comps::{Config, Event};
 use anabranch_multipath::Time;
-use anabranch_netem::Settings;
+use anabranch_netem::LinkSettings;
 use world::{Seen, Server, World, client, config, link, numbered};
 
 const MS: Duration = Duration::from_millis(1);
@@ -40,7 +40,7 @@ fn number(datagram: &[u8]) -> u64 {
 
 /// Three paths, of which the first has 20 ms more of queue than the others, changed every 100 ms.
 fn world(in_order: Option<Duration>) -> World<Sender> {
-    let slow = Settings { delay: 30 * MS, ..link() };
+    let slow = LinkSettings { delay: 30 * MS, ..link() };
     let config = Config { in_order, ..config(3, "round-robin", "100ms") };
     World::with_links(config, Sender::default(), &[slow, link(), link()])
 }

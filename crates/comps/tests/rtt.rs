@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anabranch_comps::Batch;
 use anabranch_multipath::Time;
-use anabranch_netem::Settings;
+use anabranch_netem::LinkSettings;
 use world::{Seen, Server, World, client, config};
 
 /// Bytes of a datagram of the download.
@@ -45,7 +45,8 @@ fn acknowledgement(number: u64) -> Vec<u8> {
 
 /// Two paths of 60 ms, 50 Mbit/s and a queue of 2 MB (320 ms).
 fn world(schedule: &str) -> World<Bulk> {
-    let link = Settings { delay: ONE_WAY, queue: 2_000_000, ..Settings::with_rate(50_000_000) };
+    let link =
+        LinkSettings { delay: ONE_WAY, queue: 2_000_000, ..LinkSettings::with_rate(50_000_000) };
     World::with_links(config(2, schedule, "100ms"), Bulk::default(), &[link.clone(), link])
 }
 

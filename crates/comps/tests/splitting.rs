@@ -97,7 +97,7 @@ fn a_further_session_shifts_nobody_elses_dice() {
 
 #[test]
 fn loss_reordering_and_duplication_are_survived() {
-    let rough = anabranch_netem::Settings { jitter: 8 * MS, reorder: true, ..lossy(0.1) };
+    let rough = anabranch_netem::LinkSettings { jitter: 8 * MS, reorder: true, ..lossy(0.1) };
     let mut world =
         World::with_links(config(3, "uniform", "10ms"), Follower::default(), &vec![rough; 3]);
     world.duplicate = true;

@@ -13,7 +13,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use anabranch_drive::onion::authority::{self, AuthorityError, Running, Settings, Told};
+use anabranch_drive::onion::authority::{self, AuthorityError, AuthorityEvent, Running, Settings};
 use anabranch_drive::onion::dirclient::{DirClient, unix};
 use anabranch_drive::onion::embedded;
 use anabranch_multipath::seed::stream;
@@ -32,7 +32,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 struct World {
     dirclient: Option<DirClient>,
     running: Option<Running>,
-    told: Receiver<Told>,
+    told: Receiver<AuthorityEvent>,
     at: SocketAddr,
 }
 
@@ -43,7 +43,7 @@ impl World {
 
     fn try_start(settings: Settings) -> Result<World, AuthorityError> {
         let (tell, told) = channel();
-        let tell = Box::new(move |one: Told| drop(tell.send(one)));
+        let tell = Box::new(move |one: AuthorityEvent| drop(tell.send(one)));
         let (dirclient, running) = authority::start(settings, tell)?;
         // Its relay would.
         dirclient.publish(description());
@@ -56,7 +56,7 @@ impl World {
     }
 
     /// Waits for something that it tells.
-    fn wait(&self, wanted: impl Fn(&Told) -> bool) -> Told {
+    fn wait(&self, wanted: impl Fn(&AuthorityEvent) -> bool) -> AuthorityEvent {
         let end = Instant::now() + PATIENCE;
         loop {
             let left = end.saturating_duration_since(Instant::now());
@@ -68,7 +68,7 @@ impl World {
     }
 
     /// Ends it, and gives all that it told since the last look.
-    fn stop(mut self) -> Vec<Told> {
+    fn stop(mut self) -> Vec<AuthorityEvent> {
         drop(self.dirclient.take());
         self.running.take().unwrap().join();
         self.told.try_iter().collect()
@@ -209,9 +209,9 @@ fn a_restart_serves_the_same_consensus_and_knows_the_same_relays() {
     assert_eq!(ask(world.at, &known).body, before);
     assert_eq!(ask(world.at, &get(&format!("{CONSENSUS}/{}", hex(&identity)))).status, 200);
     assert_eq!(world.publish(&describe(&relay(1), unix() - 100)).status, 200, "no news");
-    world.wait(|told| matches!(told, Told::Consensus(..)));
+    world.wait(|told| matches!(told, AuthorityEvent::Consensus(..)));
     let told = world.stop();
-    assert!(!told.iter().any(|told| matches!(told, Told::Trouble(_))), "{told:?}");
+    assert!(!told.iter().any(|told| matches!(told, AuthorityEvent::Trouble(_))), "{told:?}");
 }
 
 #[test]
@@ -229,7 +229,7 @@ fn files_that_were_cut_in_half_are_named_and_nothing_else_is_lost() {
     let told = world.told.try_iter().collect::<Vec<_>>();
     let complains = |of: &Path| {
         let of = of.display().to_string();
-        told.iter().any(|told| matches!(told, Told::Trouble(text) if text.contains(&of)))
+        told.iter().any(|told| matches!(told, AuthorityEvent::Trouble(text) if text.contains(&of)))
     };
     assert!(complains(&lost) && complains(&data.path().join("consensus")), "{told:?}");
     let found = [1, 2].map(|seed| {
@@ -283,7 +283,7 @@ fn descriptors_of_another_time_are_kept_for_when_the_clock_is_right() {
         path
     });
     let world = World::start(data.path());
-    world.wait(|told| matches!(told, Told::Consensus(..)));
+    world.wait(|told| matches!(told, AuthorityEvent::Consensus(..)));
     let all = String::from_utf8(ask(world.at, &get("/tor/server/all")).body).unwrap();
     assert_eq!(all.matches("\nrouter-signature\n").count(), 1, "ours alone is of these days");
     assert_eq!(
@@ -292,7 +292,7 @@ fn descriptors_of_another_time_are_kept_for_when_the_clock_is_right() {
         "it is not held against it"
     );
     let told = world.stop();
-    assert!(!told.iter().any(|told| matches!(told, Told::Trouble(_))), "{told:?}");
+    assert!(!told.iter().any(|told| matches!(told, AuthorityEvent::Trouble(_))), "{told:?}");
     assert!(files.iter().all(|path| path.exists()));
 }
 
@@ -316,8 +316,8 @@ fn who_asks_does_not_wait_for_those_who_publish() {
     // somebody has halted; a disk that stalls is waited for by the same thread.
     let (mut relays, strange) = (0, Arc::new(AtomicBool::new(false)));
     let halted = Arc::clone(&strange);
-    let tell = Box::new(move |told: Told| {
-        relays += usize::from(matches!(told, Told::Relay(..)));
+    let tell = Box::new(move |told: AuthorityEvent| {
+        relays += usize::from(matches!(told, AuthorityEvent::Relay(..)));
         if relays > 1 && !halted.swap(true, Ordering::SeqCst) {
             let _ = passage.recv();
         }

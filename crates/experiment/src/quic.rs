@@ -42,7 +42,7 @@ pub(super) struct Server<'a> {
 
 /// What quic-client prints of a download.
 #[derive(Clone, Debug, Deserialize, PartialEq)]
-pub(super) struct Told {
+pub(super) struct ClientReport {
     pub(super) bytes: u64,
     /// From its start on.
     pub(super) seconds: f64,
@@ -135,7 +135,7 @@ impl<'a> Server<'a> {
         (to, name): (SocketAddr, &str),
         seconds: f64,
         stop: &AtomicBool,
-    ) -> io::Result<Told> {
+    ) -> io::Result<ClientReport> {
         let mut command = command(programs, CLIENT.0);
         command.args(["-server", &to.to_string(), "-name", name, "-protocol", self.protocol]);
         command.args(["-path", &self.path, "-timeout", &format!("{seconds}s")]);
@@ -191,7 +191,7 @@ mod tests {
     fn what_the_client_prints_is_read() {
         let line = r#"{"bytes":5,"sha256":"00","seconds":1.5,"goodput_mbits":1,"longest_gap_s":0.1,
             "first_byte_s":0.2,"error":""}"#;
-        let told: Told = serde_json::from_str(line).unwrap();
+        let told: ClientReport = serde_json::from_str(line).unwrap();
         assert_eq!((told.bytes, told.seconds, told.first_byte_s), (5, 1.5, 0.2));
     }
 }

@@ -10,7 +10,7 @@ use rand::RngExt;
 
 use crate::codel::{Backlog, Law};
 use crate::loss::Dice;
-use crate::{Count, Counters, Settings};
+use crate::{Count, Counters, LinkSettings};
 
 /// One direction of a network link that carries units of type `T`.
 ///
@@ -18,7 +18,7 @@ use crate::{Count, Counters, Settings};
 /// calls.
 #[derive(Clone, Debug)]
 pub struct Link<T> {
-    settings: Settings,
+    settings: LinkSettings,
     dice: Dice,
     jitter: Stream,
     law: Law,
@@ -89,7 +89,7 @@ struct Luck {
 impl<T> Link<T> {
     /// A link with the chances of `entity` in the run `seed`. The two directions of a link are two
     /// entities.
-    pub fn new(settings: Settings, seed: u64, entity: u64) -> Link<T> {
+    pub fn new(settings: LinkSettings, seed: u64, entity: u64) -> Link<T> {
         Link {
             dice: Dice::new(settings.loss.clone(), seed, entity),
             jitter: seed::stream(seed, entity, "link jitter"),
@@ -149,7 +149,7 @@ impl<T> Link<T> {
 
     /// Changes the properties from `now` on. What is on the wire leaves as it would have, what is
     /// past it arrives as it would have; but a link that goes down drops all that is on the way.
-    pub fn change(&mut self, now: Time, edit: impl FnOnce(&mut Settings)) {
+    pub fn change(&mut self, now: Time, edit: impl FnOnce(&mut LinkSettings)) {
         self.advance(now);
         let codel = self.settings.codel;
         edit(&mut self.settings);
@@ -163,7 +163,7 @@ impl<T> Link<T> {
     }
 
     /// The properties as they are.
-    pub fn settings(&self) -> &Settings {
+    pub fn settings(&self) -> &LinkSettings {
         &self.settings
     }
 
@@ -266,7 +266,7 @@ impl<T> Link<T> {
     }
 
     fn delay(&self, place: f64) -> Duration {
-        let Settings { delay, jitter, .. } = self.settings;
+        let LinkSettings { delay, jitter, .. } = self.settings;
         (delay + jitter.mul_f64(2.0 * place)).saturating_sub(jitter)
     }
 
@@ -287,7 +287,7 @@ mod tests {
 
     const MS: Duration = Duration::from_millis(1);
 
-    fn link(settings: Settings) -> Link<u32> {
+    fn link(settings: LinkSettings) -> Link<u32> {
         Link::new(settings, 5, 0)
     }
 
@@ -318,7 +318,8 @@ mod tests {
 
     #[test]
     fn units_follow_each_other_at_the_rate_and_arrive_after_the_delay() {
-        let mut link = link(Settings { delay: 10 * MS, ..Settings::with_rate(100_000_000) });
+        let mut link =
+            link(LinkSettings { delay: 10 * MS, ..LinkSettings::with_rate(100_000_000) });
         let seen = trace(&mut link, 4, 1500, Duration::ZERO);
         let expected = [10_120_000, 10_240_000, 10_360_000, 10_480_000];
         assert_eq!(seen.iter().map(|&(t, _)| t).collect::<Vec<_>>(), expected);
@@ -326,21 +327,21 @@ mod tests {
 
     #[test]
     fn an_idle_wire_does_not_save_up_credit() {
-        let mut link = link(Settings::with_rate(8_000_000));
+        let mut link = link(LinkSettings::with_rate(8_000_000));
         let seen = trace(&mut link, 3, 1000, 5 * MS);
         assert_eq!(seen, [(1_000_000, 0), (6_000_000, 1), (11_000_000, 2)]);
     }
 
     #[test]
     fn without_a_rate_the_delay_is_exact() {
-        let mut link = link(Settings { delay: 3 * MS, ..Settings::default() });
+        let mut link = link(LinkSettings { delay: 3 * MS, ..LinkSettings::default() });
         let seen = trace(&mut link, 3, 1000, MS);
         assert_eq!(seen, [(3_000_000, 0), (4_000_000, 1), (5_000_000, 2)]);
     }
 
     #[test]
     fn the_queue_holds_its_bytes_and_drops_the_tail() {
-        let mut link = link(Settings { queue: 3000, ..Settings::with_rate(8_000_000) });
+        let mut link = link(LinkSettings { queue: 3000, ..LinkSettings::with_rate(8_000_000) });
         let results = [0, 1, 2, 3].map(|unit| link.push(Time::ZERO, unit, 1000));
         assert_eq!(results, [Ok(()), Ok(()), Ok(()), Err(Dropped::QueueFull)]);
         // One has left after 1 ms: there is room for one.
@@ -351,21 +352,21 @@ mod tests {
 
     #[test]
     fn an_idle_link_takes_a_unit_larger_than_its_queue() {
-        let mut link = link(Settings { queue: 10, ..Settings::with_rate(8_000_000) });
+        let mut link = link(LinkSettings { queue: 10, ..LinkSettings::with_rate(8_000_000) });
         assert_eq!(link.push(Time::ZERO, 0, 1000), Ok(()));
         assert_eq!(link.push(Time::ZERO, 1, 1), Err(Dropped::QueueFull));
     }
 
     #[test]
     fn only_units_up_to_the_mtu_pass() {
-        let mut link = link(Settings { mtu: 1500, ..Settings::default() });
+        let mut link = link(LinkSettings { mtu: 1500, ..LinkSettings::default() });
         assert_eq!(link.push(Time::ZERO, 0, 1500), Ok(()));
         assert_eq!(link.push(Time::ZERO, 1, 1501), Err(Dropped::TooBig));
     }
 
     #[test]
     fn jitter_stays_in_its_bounds_and_in_order() {
-        let settings = Settings { delay: 10 * MS, jitter: 4 * MS, ..Settings::default() };
+        let settings = LinkSettings { delay: 10 * MS, jitter: 4 * MS, ..LinkSettings::default() };
         let seen = trace(&mut link(settings), 2000, 100, MS);
         assert!(seen.iter().map(|&(_, unit)| unit).eq(0..2000));
         for (arrival, unit) in seen {
@@ -376,8 +377,12 @@ mod tests {
 
     #[test]
     fn jitter_that_may_reorder_is_uniform_and_does_reorder() {
-        let settings =
-            Settings { delay: 10 * MS, jitter: 4 * MS, reorder: true, ..Settings::default() };
+        let settings = LinkSettings {
+            delay: 10 * MS,
+            jitter: 4 * MS,
+            reorder: true,
+            ..LinkSettings::default()
+        };
         let seen = trace(&mut link(settings), 20_000, 100, MS);
         let overtaken = seen.windows(2).filter(|pair| pair[0].1 > pair[1].1).count();
         assert!(overtaken > 5_000, "{overtaken}");
@@ -390,7 +395,7 @@ mod tests {
     #[test]
     fn lost_units_take_their_time_on_the_wire() {
         let loss = Loss::Script([0].into());
-        let mut link = link(Settings { loss, ..Settings::with_rate(8_000_000) });
+        let mut link = link(LinkSettings { loss, ..LinkSettings::with_rate(8_000_000) });
         assert_eq!(link.push(Time::ZERO, 0, 1000), Err(Dropped::Lost));
         assert_eq!(link.push(Time::ZERO, 1, 1000), Ok(()));
         assert_eq!(link.pop(Time::from_micros(1_999)), None);
@@ -401,16 +406,16 @@ mod tests {
     #[test]
     fn a_unit_has_its_luck_whatever_became_of_those_before_it() {
         let loss = Loss::Bernoulli(0.2);
-        let calm = Settings {
+        let calm = LinkSettings {
             delay: 50 * MS,
             jitter: 40 * MS,
             reorder: true,
             loss,
-            ..Settings::default()
+            ..LinkSettings::default()
         };
         // Four times as many units as the wire takes, in a second; then, when it is idle, some
         // more.
-        let late = |trouble: Settings| {
+        let late = |trouble: LinkSettings| {
             let mut link = link(trouble);
             trace(&mut link, 4000, 1000, MS / 4);
             link.change(Time::from_secs(10), |settings| *settings = calm.clone());
@@ -420,19 +425,19 @@ mod tests {
             drain(&mut link, Time::MAX, &mut seen);
             (lost, seen, *link.counters())
         };
-        let slow = Settings { rate: Settings::with_rate(8_000_000).rate, ..calm.clone() };
+        let slow = LinkSettings { rate: LinkSettings::with_rate(8_000_000).rate, ..calm.clone() };
         let codel = Some(crate::Codel::default());
         let (lost, seen, before) = late(calm.clone());
         assert_eq!(before.entered.units, before.delivered.units + before.lost.units);
         for (trouble, dropped) in [
             (
-                Settings { queue: 5_000, ..slow.clone() },
+                LinkSettings { queue: 5_000, ..slow.clone() },
                 (|c| c.queue_full) as fn(&Counters) -> Count,
             ),
-            (Settings { codel, ..slow }, |c| c.codel),
-            (Settings { mtu: 500, ..calm.clone() }, |c| c.too_big),
-            (Settings { down: true, ..calm.clone() }, |c| c.down),
-            (Settings { loss: Loss::None, jitter: Duration::ZERO, ..calm.clone() }, |c| {
+            (LinkSettings { codel, ..slow }, |c| c.codel),
+            (LinkSettings { mtu: 500, ..calm.clone() }, |c| c.too_big),
+            (LinkSettings { down: true, ..calm.clone() }, |c| c.down),
+            (LinkSettings { loss: Loss::None, jitter: Duration::ZERO, ..calm.clone() }, |c| {
                 c.delivered
             }),
         ] {
@@ -444,7 +449,7 @@ mod tests {
 
     #[test]
     fn a_cut_drops_what_is_on_the_way_and_what_comes_until_it_is_mended() {
-        let mut link = link(Settings { delay: 5 * MS, ..Settings::with_rate(8_000_000) });
+        let mut link = link(LinkSettings { delay: 5 * MS, ..LinkSettings::with_rate(8_000_000) });
         assert!((0..3).all(|unit| link.push(Time::ZERO, unit, 1000).is_ok()));
         link.change(Time::from_millis(2), |settings| settings.down = true);
         assert_eq!(link.next_timeout(), None);
@@ -457,10 +462,10 @@ mod tests {
 
     #[test]
     fn a_new_rate_and_delay_hold_from_the_next_unit_on() {
-        let mut link = link(Settings { delay: 10 * MS, ..Settings::with_rate(8_000_000) });
+        let mut link = link(LinkSettings { delay: 10 * MS, ..LinkSettings::with_rate(8_000_000) });
         assert!((0..2).all(|unit| link.push(Time::ZERO, unit, 1000).is_ok()));
         link.change(Time::from_micros(500), |settings| {
-            settings.rate = Settings::with_rate(80_000_000).rate;
+            settings.rate = LinkSettings::with_rate(80_000_000).rate;
             settings.delay = 2 * MS;
         });
         let mut seen = Vec::new();
@@ -471,7 +476,7 @@ mod tests {
 
     #[test]
     fn a_shorter_delay_does_not_reorder() {
-        let mut link = link(Settings { delay: 10 * MS, ..Settings::default() });
+        let mut link = link(LinkSettings { delay: 10 * MS, ..LinkSettings::default() });
         link.push(Time::ZERO, 0, 10).unwrap();
         link.change(Time::from_millis(1), |settings| settings.delay = MS);
         link.push(Time::from_millis(1), 1, 10).unwrap();
@@ -483,7 +488,8 @@ mod tests {
     #[test]
     fn every_unit_is_accounted_for() {
         let loss = Loss::Bernoulli(0.1);
-        let settings = Settings { loss, queue: 5000, mtu: 900, ..Settings::with_rate(8_000_000) };
+        let settings =
+            LinkSettings { loss, queue: 5000, mtu: 900, ..LinkSettings::with_rate(8_000_000) };
         let mut link = link(settings);
         for unit in 0..1000u32 {
             let now = Time::from_micros(u64::from(unit) * 300);
@@ -498,12 +504,12 @@ mod tests {
 
     #[test]
     fn a_run_is_a_function_of_its_seed() {
-        let settings = Settings {
+        let settings = LinkSettings {
             delay: 5 * MS,
             jitter: 2 * MS,
             reorder: true,
             loss: Loss::Bernoulli(0.2),
-            ..Settings::with_rate(1_000_000)
+            ..LinkSettings::with_rate(1_000_000)
         };
         let run =
             |seed, entity| trace(&mut Link::new(settings.clone(), seed, entity), 500, 300, MS);

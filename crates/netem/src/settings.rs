@@ -8,7 +8,7 @@ use crate::{Codel, Loss};
 /// The properties of one direction of a link. The default is a perfect one: no limit, no delay, no
 /// loss.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Settings {
+pub struct LinkSettings {
     /// Bits per second; `None` for a wire that takes no time.
     pub rate: Option<NonZeroU64>,
     /// From the last bit's sending to its arrival.
@@ -30,9 +30,9 @@ pub struct Settings {
     pub down: bool,
 }
 
-impl Default for Settings {
-    fn default() -> Settings {
-        Settings {
+impl Default for LinkSettings {
+    fn default() -> LinkSettings {
+        LinkSettings {
             rate: None,
             delay: Duration::ZERO,
             jitter: Duration::ZERO,
@@ -46,10 +46,10 @@ impl Default for Settings {
     }
 }
 
-impl Settings {
+impl LinkSettings {
     /// A perfect link, but for its rate in bits per second. Zero means no limit.
-    pub fn with_rate(bits_per_second: u64) -> Settings {
-        Settings { rate: NonZeroU64::new(bits_per_second), ..Settings::default() }
+    pub fn with_rate(bits_per_second: u64) -> LinkSettings {
+        LinkSettings { rate: NonZeroU64::new(bits_per_second), ..LinkSettings::default() }
     }
 
     /// The time that `bytes` bytes take on the wire, rounded up to a nanosecond.

@@ -5,15 +5,15 @@
 use std::time::Duration;
 
 use anabranch_multipath::Time;
-use anabranch_netem::{Codel, Link, Loss, Settings};
+use anabranch_netem::{Codel, Link, LinkSettings, Loss};
 
 /// 1,000 units of 1,000 bytes a second.
 const RATE: u64 = 8_000_000;
 const UNIT: usize = 1_000;
 const MS: Duration = Duration::from_millis(1);
 
-fn settings(codel: Option<Codel>) -> Settings {
-    Settings { codel, mtu: 1_500, queue: 1_000_000, ..Settings::with_rate(RATE) }
+fn settings(codel: Option<Codel>) -> LinkSettings {
+    LinkSettings { codel, mtu: 1_500, queue: 1_000_000, ..LinkSettings::with_rate(RATE) }
 }
 
 /// Offers `per_second` units a second, evenly, for `seconds`; the waits in the queue of those that
@@ -107,7 +107,7 @@ fn the_drops_of_a_link_are_as_far_apart_as_the_law_says() {
 #[test]
 fn every_unit_is_accounted_for_whatever_drops_it() {
     let loss = Loss::Bernoulli(0.1);
-    let mut link = Link::new(Settings { loss, ..settings(Some(Codel::default())) }, 1, 0);
+    let mut link = Link::new(LinkSettings { loss, ..settings(Some(Codel::default())) }, 1, 0);
     overload(&mut link, 1_300, 20);
     while let Some(at) = link.next_timeout() {
         link.pop(at);

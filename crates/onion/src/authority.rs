@@ -19,7 +19,7 @@ use entry::Reach;
 use flags::Thresholds;
 use reachability::Probe;
 use routerlist::RouterList;
-use shared::Shared;
+use shared::SharedRandom;
 use sybil::Origin;
 
 pub use documents::Times;
@@ -28,7 +28,7 @@ pub use flags::{Flags, Judgement};
 pub use history::{Fields, History};
 pub use probe_queue::Room;
 pub use refusal::Refusal;
-pub use routerlist::{Past, Taken};
+pub use routerlist::{Past, UploadOutcome};
 pub use rules::Rules;
 
 mod documents;
@@ -141,7 +141,7 @@ pub struct Authority {
     keys: AuthorityKeys,
     routerlist: RouterList,
     documents: Documents,
-    shared: Option<Shared>,
+    shared: Option<SharedRandom>,
     /// What the next shared random value is made of.
     random: Option<[u8; 32]>,
     /// Since when the first consensus is waited for.
@@ -169,7 +169,7 @@ impl Authority {
         unix_now: u64,
         text: &str,
         from: Option<IpAddr>,
-    ) -> Result<Taken, Refusal> {
+    ) -> Result<UploadOutcome, Refusal> {
         self.routerlist.upload(unix_now, text, Origin::of(from))
     }
 
@@ -177,7 +177,7 @@ impl Authority {
     ///
     /// # Errors
     /// [`Refusal`].
-    pub fn take_up(&mut self, unix_now: u64, text: &str) -> Result<Taken, Refusal> {
+    pub fn take_up(&mut self, unix_now: u64, text: &str) -> Result<UploadOutcome, Refusal> {
         self.routerlist.restore(unix_now, text)
     }
 
@@ -277,7 +277,7 @@ impl Authority {
         let relays = listed(&self.routerlist, unix_now, &self.settings, &self.about);
         let round = [times.valid_after, self.settings.interval];
         let shared =
-            Shared::of(self.shared.as_ref(), round, &self.about.identity, self.random.take());
+            SharedRandom::of(self.shared.as_ref(), round, &self.about.identity, self.random.take());
         let make = |flavour| {
             let text =
                 unsigned(flavour, times, &self.settings, &self.about, shared.as_ref(), &relays);
@@ -307,7 +307,7 @@ impl Authority {
         if times != others || !self.is_ours(ns, true) || !self.is_ours(microdesc, false) {
             return false;
         }
-        self.shared = Shared::read(ns, [times.valid_after, self.settings.interval]);
+        self.shared = SharedRandom::read(ns, [times.valid_after, self.settings.interval]);
         if unix_now > times.valid_until {
             return false;
         }

@@ -93,7 +93,7 @@ pub struct Start {
 
 /// What became of a cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Taken {
+pub enum CellOutcome {
     /// The channel took it.
     Own,
     /// The channel took it, and is open now.
@@ -300,7 +300,7 @@ impl Channel {
     ///
     /// # Errors
     /// [`Fault`]: the link is to be closed.
-    pub fn take(&mut self, rng: &mut dyn CryptoRng, cell: &Cell<'_>) -> Result<Taken, Fault> {
+    pub fn take(&mut self, rng: &mut dyn CryptoRng, cell: &Cell<'_>) -> Result<CellOutcome, Fault> {
         if cell.command == Command::AUTHENTICATE {
             // What the initiator signs is all that it sent before.
             return self.take_authenticate(cell.body);
@@ -311,21 +311,21 @@ impl Channel {
         match (self.stage, cell.command) {
             (Stage::Versions, Command::VERSIONS) => self.take_versions(rng, cell.body),
             (Stage::Versions, command) => Err(Fault::OutOfPlace(command)),
-            (_, Command::PADDING | Command::VPADDING | Command::AUTHORIZE) => Ok(Taken::Own),
+            (_, Command::PADDING | Command::VPADDING | Command::AUTHORIZE) => Ok(CellOutcome::Own),
             (Stage::Proofs, Command::CERTS) => self.take_certs(cell.body),
             (Stage::Proofs, Command::AUTH_CHALLENGE) => self.take_challenge(cell.body),
             (Stage::Proofs, Command::NETINFO) => self.take_netinfo(cell.body),
-            (Stage::Proofs, command) if command.is_variable() => Ok(Taken::Own),
+            (Stage::Proofs, command) if command.is_variable() => Ok(CellOutcome::Own),
             (Stage::Proofs, command) => Err(Fault::OutOfPlace(command)),
             (Stage::Open, Command::PADDING_NEGOTIATE) => self.take_padding(cell.body),
             (Stage::Open, Command::NETINFO | Command::CERTS | Command::AUTH_CHALLENGE) => {
                 Err(Fault::OutOfPlace(cell.command))
             }
-            (Stage::Open, _) => Ok(Taken::Circuit),
+            (Stage::Open, _) => Ok(CellOutcome::Circuit),
         }
     }
 
-    /// The secret that [`Taken::Export`] asked for.
+    /// The secret that [`CellOutcome::Export`] asked for.
     ///
     /// # Errors
     /// [`Fault::NotAuthentic`] if the neighbour's proof does not hold for this link.
@@ -348,7 +348,11 @@ impl Channel {
         }
     }
 
-    fn take_versions(&mut self, rng: &mut dyn CryptoRng, body: &[u8]) -> Result<Taken, Fault> {
+    fn take_versions(
+        &mut self,
+        rng: &mut dyn CryptoRng,
+        body: &[u8],
+    ) -> Result<CellOutcome, Fault> {
         self.version = link::read_versions(body, self.versions).ok_or(Fault::NoVersion)?;
         self.stage = Stage::Proofs;
         if let Role::Responder(credentials) = &self.role {
@@ -360,10 +364,10 @@ impl Channel {
             self.sent.close();
             self.say_netinfo();
         }
-        Ok(Taken::Own)
+        Ok(CellOutcome::Own)
     }
 
-    fn take_certs(&mut self, body: &[u8]) -> Result<Taken, Fault> {
+    fn take_certs(&mut self, body: &[u8]) -> Result<CellOutcome, Fault> {
         if self.certified.is_some() {
             return Err(Fault::OutOfPlace(Command::CERTS));
         }
@@ -378,10 +382,10 @@ impl Channel {
             self.proven = true;
         }
         self.certified = Some(certified);
-        Ok(Taken::Own)
+        Ok(CellOutcome::Own)
     }
 
-    fn take_challenge(&mut self, body: &[u8]) -> Result<Taken, Fault> {
+    fn take_challenge(&mut self, body: &[u8]) -> Result<CellOutcome, Fault> {
         let malformed = Fault::Malformed(Command::AUTH_CHALLENGE);
         let may_authenticate = link::read_challenge(body).ok_or(malformed)?;
         if !self.is_initiator() || !self.proven || self.said_netinfo {
@@ -390,7 +394,7 @@ impl Channel {
         self.received.close();
         let Role::Initiator(credentials) = &self.role else {
             self.say_netinfo();
-            return Ok(Taken::Own);
+            return Ok(CellOutcome::Own);
         };
         if !may_authenticate {
             return Err(malformed);
@@ -398,20 +402,20 @@ impl Channel {
         let (context, certs) = (credentials.rsa_sha256, link::put_certs(&credentials.as_initiator));
         self.say_variable(Command::CERTS, &certs);
         self.sent.close();
-        Ok(Taken::Export(context))
+        Ok(CellOutcome::Export(context))
     }
 
-    fn take_authenticate(&mut self, body: &[u8]) -> Result<Taken, Fault> {
+    fn take_authenticate(&mut self, body: &[u8]) -> Result<CellOutcome, Fault> {
         let certified = self.certified.filter(|_| self.stage == Stage::Proofs);
         let in_place = !self.is_initiator() && !self.proven && self.authenticate.is_none();
         let certified = certified.filter(|_| in_place);
         let certified = certified.ok_or(Fault::OutOfPlace(Command::AUTHENTICATE))?;
         self.received.close();
         self.authenticate = Some(body.to_vec());
-        Ok(Taken::Export(certified.rsa_sha256))
+        Ok(CellOutcome::Export(certified.rsa_sha256))
     }
 
-    fn take_netinfo(&mut self, body: &[u8]) -> Result<Taken, Fault> {
+    fn take_netinfo(&mut self, body: &[u8]) -> Result<CellOutcome, Fault> {
         let info = link::read_netinfo(body).ok_or(Fault::Malformed(Command::NETINFO))?;
         if self.is_initiator() && !self.proven {
             return Err(Fault::OutOfPlace(Command::NETINFO));
@@ -422,16 +426,16 @@ impl Channel {
             self.say_netinfo();
         }
         self.stage = Stage::Open;
-        Ok(Taken::Opened)
+        Ok(CellOutcome::Opened)
     }
 
-    fn take_padding(&mut self, body: &[u8]) -> Result<Taken, Fault> {
+    fn take_padding(&mut self, body: &[u8]) -> Result<CellOutcome, Fault> {
         let command = Command::PADDING_NEGOTIATE;
         if self.is_initiator() || !self.has_padding() {
             return Err(Fault::OutOfPlace(command));
         }
         self.padding = link::read_padding(body).ok_or(Fault::Malformed(command))?;
-        Ok(Taken::Own)
+        Ok(CellOutcome::Own)
     }
 
     fn binding(&self, secret: [u8; 32]) -> Option<link::Binding> {
@@ -506,7 +510,7 @@ mod tests {
         let mut bytes = std::mem::take(&mut from.outbox);
         let mut cells = Cells::new(&mut bytes, to.width(), to.longest());
         while let Some(cell) = cells.next_cell().unwrap() {
-            if let Taken::Export(_) = to.take(&mut rng, &cell).unwrap() {
+            if let CellOutcome::Export(_) = to.take(&mut rng, &cell).unwrap() {
                 to.exported(&mut rng, [5; 32]).unwrap();
             }
             cells.set_width(to.width());

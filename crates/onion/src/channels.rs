@@ -8,7 +8,7 @@ use rand_core::CryptoRng;
 
 use crate::channel::{Channel, Ids};
 use crate::circuitmux::{self, Policy};
-use crate::padding::{Quiet, Seen};
+use crate::padding::{LinkUse, Quiet};
 use crate::queue::{Pool, Queue};
 use crate::wire::cell::{Body, CELL, Command, HEADER, Width, put_fixed};
 use crate::wire::extend::Target;
@@ -382,8 +382,8 @@ impl Link {
     }
 
     /// What the rules of padding look at.
-    pub(crate) fn seen(&self) -> Seen {
-        Seen {
+    pub(crate) fn seen(&self) -> LinkUse {
+        LinkUse {
             is_clients: self.channel.is_clients(),
             usage: self.quiet.usage,
             asked: self.channel.padding,

@@ -104,7 +104,7 @@ pub(crate) enum Usage {
     /// Circuits that go on.
     Circuits,
     /// Users' streams.
-    StreamTable,
+    Streams,
 }
 
 /// What a core goes by.
@@ -116,7 +116,7 @@ pub(crate) struct Rules {
 
 /// What the rules look at in a link.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Seen {
+pub(crate) struct LinkUse {
     /// A client is at one of its ends.
     pub(crate) is_clients: bool,
     pub(crate) usage: Usage,
@@ -125,9 +125,9 @@ pub(crate) struct Seen {
 
 impl Rules {
     /// The silence after which padding goes; `None` if none does.
-    pub(crate) fn silence(&self, seen: Seen) -> Option<Silence> {
+    pub(crate) fn silence(&self, seen: LinkUse) -> Option<Silence> {
         let params = &self.params;
-        let enough = if params.before_usage { Usage::Circuits } else { Usage::StreamTable };
+        let enough = if params.before_usage { Usage::Circuits } else { Usage::Streams };
         let (low, high) = match self.amount {
             Amount::Full => params.silence,
             Amount::Reduced => params.reduced,
@@ -237,7 +237,8 @@ mod tests {
 
     use super::*;
 
-    const SEEN: Seen = Seen { is_clients: true, usage: Usage::Circuits, asked: Asked::Nothing };
+    const SEEN: LinkUse =
+        LinkUse { is_clients: true, usage: Usage::Circuits, asked: Asked::Nothing };
 
     #[test]
     fn the_consensus_says_how_long_a_silence_may_be_within_bounds() {
@@ -253,26 +254,26 @@ mod tests {
     fn directories_and_relays_among_themselves_are_not_padded() {
         let rules = Rules::default();
         assert_eq!(rules.silence(SEEN), Some((1500, 9500)));
-        assert_eq!(rules.silence(Seen { usage: Usage::Directories, ..SEEN }), None);
-        assert_eq!(rules.silence(Seen { is_clients: false, ..SEEN }), None);
+        assert_eq!(rules.silence(LinkUse { usage: Usage::Directories, ..SEEN }), None);
+        assert_eq!(rules.silence(LinkUse { is_clients: false, ..SEEN }), None);
         let params = PaddingParams { relays: true, before_usage: false, ..rules.params };
         let late = Rules { params, ..rules };
         assert_eq!(late.silence(SEEN), None);
-        let relays = Seen { is_clients: false, usage: Usage::StreamTable, ..SEEN };
+        let relays = LinkUse { is_clients: false, usage: Usage::Streams, ..SEEN };
         assert_eq!(late.silence(relays), Some((1500, 9500)));
     }
 
     #[test]
     fn a_client_may_ask_for_less_and_not_for_more() {
         let rules = Rules::default();
-        let asked = |asked| rules.silence(Seen { asked, ..SEEN });
+        let asked = |asked| rules.silence(LinkUse { asked, ..SEEN });
         assert_eq!(asked(Asked::Stop), None);
         assert_eq!(asked(Asked::Start(0, 0)), Some((1500, 9500)));
         assert_eq!(asked(Asked::Start(20_000, 30_000)), Some((20_000, 30_000)));
         assert_eq!(asked(Asked::Start(3000, 4000)), Some((3000, 9500)));
         let silent = PaddingParams { silence: (0, 0), ..rules.params };
         let rules = Rules { params: silent, ..rules };
-        assert_eq!(rules.silence(Seen { asked: Asked::Start(2000, 3000), ..SEEN }), None);
+        assert_eq!(rules.silence(LinkUse { asked: Asked::Start(2000, 3000), ..SEEN }), None);
         let reduced = Rules { amount: Amount::Reduced, ..Rules::default() };
         assert_eq!(reduced.silence(SEEN), Some((9000, 14_000)));
         assert_eq!(Rules { amount: Amount::Off, ..reduced }.silence(SEEN), None);

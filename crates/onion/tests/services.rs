@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anabranch_multipath::seed;
-use anabranch_onion::channel::{Channel, Role, Start, Taken};
+use anabranch_onion::channel::{CellOutcome, Channel, Role, Start};
 use anabranch_onion::crypto::{ClientLayer, Tor1Client};
 use anabranch_onion::handshake::fast;
 use anabranch_onion::relay::ServiceParams;
@@ -102,7 +102,7 @@ impl Party {
         let mut cells = Cells::new(&mut inbox, self.channel.width(), 10_000);
         let mut came = Vec::new();
         while let Some(cell) = cells.next_cell().unwrap() {
-            if let Taken::Export(context) = self.channel.take(&mut self.rng, &cell).unwrap() {
+            if let CellOutcome::Export(context) = self.channel.take(&mut self.rng, &cell).unwrap() {
                 let number = self.link.0.to_be_bytes();
                 let secret = Sha256::new().chain_update(number).chain_update(context).finalize();
                 self.channel.exported(&mut self.rng, secret.into()).unwrap();

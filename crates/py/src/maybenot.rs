@@ -32,7 +32,8 @@ const PADDING: i64 = -1;
 
 /// What the client sees: times (float64), origins (int64) and directions (bool, true is up) of all
 /// packets.
-type Seen<'py> = (Bound<'py, PyArray1<f64>>, Bound<'py, PyArray1<i64>>, Bound<'py, PyArray1<bool>>);
+type PathEvents<'py> =
+    (Bound<'py, PyArray1<f64>>, Bound<'py, PyArray1<i64>>, Bound<'py, PyArray1<bool>>);
 
 /// Refuses machines that cannot be read or made.
 #[pyfunction]
@@ -63,7 +64,7 @@ pub(crate) fn maybenot_defend<'py>(
     delay: f64,
     pps: Option<u32>,
     most_events: usize,
-) -> PyResult<Seen<'py>> {
+) -> PyResult<PathEvents<'py>> {
     let trace = Trace::new(times.as_slice()?, up.as_slice()?)?;
     let client = machines_of(&client, seed, "maybenot client")?;
     let server = machines_of(&server, seed, "maybenot server")?;

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anabranch_multipath::seed::stream;
 use anabranch_multipath::{PathId, Time};
-use anabranch_netem::{Loss, Settings};
+use anabranch_netem::{LinkSettings, Loss};
 use anabranch_tunnel::{PacketKind, State};
 use rand::RngExt;
 use world::{World, address, near, pair, path};
@@ -37,7 +37,7 @@ fn exchange(world: &mut World, count: u32) -> Vec<Time> {
     sent
 }
 
-fn ready(seed: u64, paths: &[Settings], every: &str) -> World {
+fn ready(seed: u64, paths: &[LinkSettings], every: &str) -> World {
     let mut world = World::new(seed, paths, every);
     world.run_for(Duration::from_secs(2));
     assert_eq!(world.near.state(), State::Up);
@@ -72,7 +72,7 @@ fn each_path_carries_its_share_each_way() {
 
 #[test]
 fn a_lost_datagram_delays_others_by_no_more_than_the_paths_differ() {
-    let lossy = |delay| Settings { loss: Loss::Bernoulli(0.05), ..path(delay) };
+    let lossy = |delay| LinkSettings { loss: Loss::Bernoulli(0.05), ..path(delay) };
     let mut world = ready(3, &[lossy(20), lossy(35), lossy(60)], "20ms");
     let sent = exchange(&mut world, 3000);
     for out in &world.out {

@@ -13,7 +13,7 @@ use std::time::Duration;
 use anabranch_bench::proc::Usage;
 use anabranch_drive::entropy::generator;
 use anabranch_drive::onion::authorities::Authority;
-use anabranch_drive::onion::client::{self, Happening, Settings, Status};
+use anabranch_drive::onion::client::{self, ClientEvent, Settings, Status};
 use anabranch_drive::onion::dirclient::{self, DirClient};
 use anabranch_drive::onion::stop_signals;
 use anabranch_onion::directory::network::Wishes;
@@ -126,22 +126,22 @@ struct Seen {
 }
 
 impl Seen {
-    fn take(&mut self, happening: Happening) {
+    fn take(&mut self, happening: ClientEvent) {
         match happening {
-            Happening::Listening(at) => self.listening = at.first().copied(),
-            Happening::Ready(_) => self.ready = true,
-            Happening::Built(..) => self.built += 1,
-            Happening::Closed(..) => self.closed += 1,
-            Happening::Status(status) => self.status = *status,
-            Happening::Core(Event::Violation { .. }) => self.violations += 1,
-            Happening::Refused(refused) => {
+            ClientEvent::Listening(at) => self.listening = at.first().copied(),
+            ClientEvent::Ready(_) => self.ready = true,
+            ClientEvent::Built(..) => self.built += 1,
+            ClientEvent::Closed(..) => self.closed += 1,
+            ClientEvent::Status(status) => self.status = *status,
+            ClientEvent::Core(Event::Violation { .. }) => self.violations += 1,
+            ClientEvent::Refused(refused) => {
                 *self.troubles.entry(refused.to_string()).or_default() += 1;
             }
-            Happening::Trouble(text) => *self.troubles.entry(text).or_default() += 1,
-            Happening::Core(_)
-            | Happening::Fetched(_)
-            | Happening::Reloaded(_)
-            | Happening::Clock(_) => {}
+            ClientEvent::Trouble(text) => *self.troubles.entry(text).or_default() += 1,
+            ClientEvent::Core(_)
+            | ClientEvent::Fetched(_)
+            | ClientEvent::Reloaded(_)
+            | ClientEvent::Clock(_) => {}
         }
     }
 }

@@ -17,7 +17,7 @@ use anabranch_multipath::schedule::Spec;
 use serde::{Deserialize, Deserializer, de};
 
 use crate::failure::Failure;
-use crate::split::file::{self, OneOrMany};
+use crate::split::forms::{self, OneOrMany};
 use crate::split::values::{Span, address};
 
 /// A flow is closed after this time, as a splitter's session is.
@@ -52,7 +52,7 @@ const KEYS: &[Section] = &[Section {
 pub(super) struct Options {
     /// Where splitters send to, such as [::]:4500
     #[arg(long, value_name = "ADDRESS:PORT", help_heading = "Ends", value_parser = address)]
-    #[serde(deserialize_with = "file::address")]
+    #[serde(deserialize_with = "forms::address")]
     listen: Option<SocketAddr>,
 
     /// The server; several have a name each, by which splitters choose (--behind)
@@ -72,13 +72,13 @@ pub(super) struct Options {
     /// Who names the path of the next run of answers ('anabranch split --help' lists them)
     /// [default: weighted:4]
     #[arg(long, value_name = "SCHEDULE", help_heading = "Schedule")]
-    #[serde(deserialize_with = "file::text")]
+    #[serde(deserialize_with = "forms::text")]
     schedule: Option<Spec>,
 
     /// Length of a run: packets (50p), time (100ms), or random around that (~100ms) [default:
     /// 100ms, or what the schedule's authors published]
     #[arg(long, value_name = "LENGTH", help_heading = "Schedule")]
-    #[serde(deserialize_with = "file::text")]
+    #[serde(deserialize_with = "forms::text")]
     every: Option<Every>,
 
     /// Repeat the choices of another run [default: drawn from the system, and shown]
@@ -92,7 +92,7 @@ pub(super) struct Options {
 
     /// A program's flow that is silent for so long is closed [default: 180s]
     #[arg(long, value_name = "TIME", help_heading = "Ends")]
-    #[serde(deserialize_with = "file::text")]
+    #[serde(deserialize_with = "forms::text")]
     idle: Option<Span>,
 
     /// Flows at once; one more closes the one of its client that was idle longest [default: 4096]
@@ -116,7 +116,7 @@ pub(super) struct Options {
     /// Whoever reaches that address reads how much each client sends and when: 127.0.0.1 is a good
     /// choice.
     #[arg(long, value_name = "ADDRESS:PORT", help_heading = "Output", value_parser = address)]
-    #[serde(deserialize_with = "file::address")]
+    #[serde(deserialize_with = "forms::address")]
     pub(super) metrics: Option<SocketAddr>,
 }
 

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anabranch_drive::entropy::generator;
-use anabranch_drive::onion::authority::{self, AuthorityError, Running, Told};
+use anabranch_drive::onion::authority::{self, AuthorityError, AuthorityEvent, Running};
 use anabranch_drive::onion::dirclient::unix;
 use anabranch_drive::onion::keyring::KeyRing;
 use anabranch_drive::onion::relay::{self, Changes, Live, Settings};
@@ -155,7 +155,7 @@ impl AuthorityArgs {
         let (description, core) = (args.description()?, args.core()?);
         let log = Arc::new(Log::new("authority", args.common.json, args.common.quiet)?);
         let tightened = own_folder(&data).map_err(Failure::misuse)?;
-        tightened.into_iter().for_each(|text| say(&log, &Told::Trouble(text)));
+        tightened.into_iter().for_each(|text| say(&log, &AuthorityEvent::Trouble(text)));
         let ring = KeyRing::open(&data, &mut rng, unix()).map_err(Failure::misuse)?;
         // A descriptor that nobody would take is told now, not in the log of a thread.
         description.sign(ring.keys(), unix()).map_err(Failure::misuse)?;
@@ -166,7 +166,7 @@ impl AuthorityArgs {
             ..authority::Settings::new(&description, keys, listen, data, core)
         };
         let teller = Arc::clone(&log);
-        let tell = Box::new(move |told: Told| say(&teller, &told));
+        let tell = Box::new(move |told: AuthorityEvent| say(&teller, &told));
         let (dirclient, running) = authority::start(settings, tell).map_err(failure)?;
         let relay_keys = Arc::clone(ring.keys());
         let live = Live { allow_private: args.allow_private, ..Live::new(description.clone()) };
@@ -352,26 +352,30 @@ fn params(texts: &[String]) -> Result<BTreeMap<String, i32>, Failure> {
     texts.iter().map(read).collect()
 }
 
-fn say(log: &Log, told: &Told) {
+fn say(log: &Log, told: &AuthorityEvent) {
     let text = match told {
-        Told::Trouble(text) => return log.warn(&value(told), text),
-        Told::Line(line) => line.clone(),
-        Told::Consensus(relays, _) => format!("consensus: {relays} relays run"),
-        Told::Relay(id, known) => format!("relay: {} is described; {known} are known", hex(id)),
-        Told::Refused(text) => format!("refused: {text}"),
+        AuthorityEvent::Trouble(text) => return log.warn(&value(told), text),
+        AuthorityEvent::Line(line) => line.clone(),
+        AuthorityEvent::Consensus(relays, _) => format!("consensus: {relays} relays run"),
+        AuthorityEvent::Relay(id, known) => {
+            format!("relay: {} is described; {known} are known", hex(id))
+        }
+        AuthorityEvent::Refused(text) => format!("refused: {text}"),
     };
     log.say(&value(told), &text);
 }
 
-fn value(told: &Told) -> Value {
+fn value(told: &AuthorityEvent) -> Value {
     match told {
-        Told::Line(line) => json!({"event": "authority", "what": line}),
-        Told::Consensus(relays, times) => json!({
+        AuthorityEvent::Line(line) => json!({"event": "authority", "what": line}),
+        AuthorityEvent::Consensus(relays, times) => json!({
             "event": "consensus", "relays": relays, "valid_after": times.valid_after,
             "fresh_until": times.fresh_until, "valid_until": times.valid_until,
         }),
-        Told::Relay(id, known) => json!({"event": "relay", "relay": hex(id), "known": known}),
-        Told::Refused(text) => json!({"event": "refused", "what": text}),
-        Told::Trouble(text) => json!({"event": "trouble", "what": text}),
+        AuthorityEvent::Relay(id, known) => {
+            json!({"event": "relay", "relay": hex(id), "known": known})
+        }
+        AuthorityEvent::Refused(text) => json!({"event": "refused", "what": text}),
+        AuthorityEvent::Trouble(text) => json!({"event": "trouble", "what": text}),
     }
 }

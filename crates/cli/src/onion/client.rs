@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use anabranch_drive::entropy::generator;
-use anabranch_drive::onion::client::{self, Changes, Happening, Settings};
+use anabranch_drive::onion::client::{self, Changes, ClientEvent, Settings};
 use anabranch_drive::onion::dirclient::{self, DirClient};
 use anabranch_drive::onion::reload::{Names, Reload, Renewed};
 use anabranch_drive::onion::stop_signals;
@@ -153,9 +153,9 @@ impl ClientArgs {
         let mut screen =
             Screen::of("client", args.common.json, args.common.quiet).map_err(Failure::trouble)?;
         for text in claim.tightened.iter().cloned() {
-            screen.tell(Happening::Trouble(text));
+            screen.tell(ClientEvent::Trouble(text));
         }
-        let mut tell = |happening: Happening| screen.tell(happening);
+        let mut tell = |happening: ClientEvent| screen.tell(happening);
         let file = flags.common.file.clone();
         let mut source = Source { flags, running: args, authorities };
         let reload = Reload::new(reread(file, move || source.read())).map_err(Failure::trouble)?;

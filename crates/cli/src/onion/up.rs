@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use anabranch_drive::clock::Clock;
 use anabranch_drive::onion::authority::AuthorityError;
 use anabranch_drive::onion::client::{self, Refused, Why};
-use anabranch_drive::onion::embedded::{self, EmbeddedError, Happening, Settings};
+use anabranch_drive::onion::embedded::{self, EmbeddedError, EmbeddedEvent, Settings};
 use anabranch_drive::onion::reload::Reload;
 use anabranch_drive::onion::stop_signals;
 use anabranch_onion::directory::policy::ExitPolicy;
@@ -82,8 +82,8 @@ impl UpArgs {
         let socks = settings.listen[0];
         let mut screen = Screen::of("up", self.json, self.quiet).map_err(Failure::trouble)?;
         let (json, quiet) = (self.json.then(Clock::start), self.quiet);
-        let mut watch = |happening: Happening| match happening {
-            Happening::Client(happening) => screen.tell(with_cure(happening)),
+        let mut watch = |happening: EmbeddedEvent| match happening {
+            EmbeddedEvent::Client(happening) => screen.tell(with_cure(happening)),
             other => tell(&other, socks, json.as_ref(), quiet),
         };
         let nothing = "up takes no file of settings: there is nothing to read again";
@@ -110,11 +110,11 @@ impl UpArgs {
 }
 
 /// Where our own exits refuse, the user can have them let more through.
-fn with_cure(happening: client::Happening) -> client::Happening {
+fn with_cure(happening: client::ClientEvent) -> client::ClientEvent {
     match happening {
-        client::Happening::Refused(refused) if refused.why == Why::Policy => {
+        client::ClientEvent::Refused(refused) if refused.why == Why::Policy => {
             let cure = Some("--exit RULE lets more through");
-            client::Happening::Refused(Refused { cure, ..refused })
+            client::ClientEvent::Refused(Refused { cure, ..refused })
         }
         other => other,
     }
@@ -127,13 +127,13 @@ fn torrc(line: &str) -> String {
 }
 
 /// What is not the client's to tell.
-fn tell(happening: &Happening, socks: SocketAddr, json: Option<&Clock>, quiet: bool) {
+fn tell(happening: &EmbeddedEvent, socks: SocketAddr, json: Option<&Clock>, quiet: bool) {
     let mut out = std::io::stdout();
     // Nobody may be there to read it.
     let _ = match (json.zip(value(happening)), happening) {
         (Some((clock, value)), _) => writeln!(out, "{}", stamped(clock, value)),
-        (None, Happening::Up(_)) if !quiet => writeln!(out, "{}", greeting(socks)),
-        (None, Happening::Trouble(node, text)) => {
+        (None, EmbeddedEvent::Up(_)) if !quiet => writeln!(out, "{}", greeting(socks)),
+        (None, EmbeddedEvent::Trouble(node, text)) => {
             writeln!(std::io::stderr(), "anabranch: {node}: {text}")
         }
         _ => Ok(()),
@@ -142,12 +142,14 @@ fn tell(happening: &Happening, socks: SocketAddr, json: Option<&Clock>, quiet: b
 }
 
 /// The same as an object, if it is not the client's.
-fn value(happening: &Happening) -> Option<Value> {
+fn value(happening: &EmbeddedEvent) -> Option<Value> {
     Some(match happening {
-        Happening::Up(line) => json!({"event": "network", "authority": line}),
-        Happening::Consensus(relays) => json!({"event": "consensus", "relays": relays}),
-        Happening::Trouble(node, text) => json!({"event": "trouble", "node": node, "what": text}),
-        Happening::Client(_) => return None,
+        EmbeddedEvent::Up(line) => json!({"event": "network", "authority": line}),
+        EmbeddedEvent::Consensus(relays) => json!({"event": "consensus", "relays": relays}),
+        EmbeddedEvent::Trouble(node, text) => {
+            json!({"event": "trouble", "node": node, "what": text})
+        }
+        EmbeddedEvent::Client(_) => return None,
     })
 }
 

@@ -1,22 +1,11 @@
 //! The TOML file.
 
-use std::fmt::{self, Display};
 use std::fs;
-use std::net::{IpAddr, SocketAddr};
-use std::path::{Path, PathBuf};
-use std::str::FromStr;
+use std::path::Path;
 
-use anabranch_drive::paths::{PathSpec, SpecError};
-use anabranch_drive::socks::{Login, Password, Proxy, ProxyError};
-use anabranch_drive::steer::PortRange;
-use anabranch_drive::target::Target;
 use anabranch_drive::toml_keys::{self, Section};
-use serde::de::{Error, SeqAccess, Unexpected, Visitor};
-use serde::{Deserialize, Deserializer};
 
 use super::options::Options;
-use super::uplinks::PathChoice;
-use super::values::{self, Mark};
 use crate::failure::Failure;
 
 /// The keys of the file: the flags' names, and those of a path.
@@ -99,220 +88,14 @@ fn is_wg_quick(text: &str) -> bool {
     text.lines().any(|line| line.trim().eq_ignore_ascii_case("[interface]"))
 }
 
-/// A value whose text has the form that its flag has.
-pub(crate) fn text<'de, D, T>(deserializer: D) -> Result<Option<T>, D::Error>
-where
-    D: Deserializer<'de>,
-    T: FromStr<Err: Display>,
-{
-    let text = Scalar::deserialize(deserializer)?.text();
-    text.parse().map(Some).map_err(D::Error::custom)
-}
-
-/// An address with a port.
-pub(crate) fn address<'de, D>(deserializer: D) -> Result<Option<SocketAddr>, D::Error>
-where
-    D: Deserializer<'de>,
-{
-    let text = Scalar::deserialize(deserializer)?.text();
-    values::address(&text).map(Some).map_err(D::Error::custom)
-}
-
-/// What stands where a text is wanted: numbers are taken for their text, whose own reader then
-/// shows the right form (`every = 100`: milliseconds or packets?).
-#[derive(Deserialize)]
-#[serde(untagged, expecting = "no text: put the value in quotes, as the flag has it")]
-enum Scalar {
-    Text(String),
-    Whole(i64),
-    Real(f64),
-}
-
-impl Scalar {
-    fn text(self) -> String {
-        match self {
-            Scalar::Text(text) => text,
-            Scalar::Whole(number) => number.to_string(),
-            Scalar::Real(number) => number.to_string(),
-        }
-    }
-}
-
-/// A text, or a list of texts.
-#[derive(Deserialize)]
-#[serde(untagged, expecting = "no text: put the value in quotes, or write a list of such")]
-pub(crate) enum OneOrMany {
-    /// One.
-    One(String),
-    /// Any number.
-    Many(Vec<String>),
-}
-
-impl OneOrMany {
-    /// All of them.
-    pub(crate) fn texts(self) -> Vec<String> {
-        match self {
-            OneOrMany::One(text) => vec![text],
-            OneOrMany::Many(texts) => texts,
-        }
-    }
-}
-
-/// Ports and ranges of ports: numbers, or texts such as `5000-5010`.
-pub(super) fn ranges<'de, D: Deserializer<'de>>(
-    deserializer: D,
-) -> Result<Vec<PortRange>, D::Error> {
-    #[derive(Deserialize)]
-    #[serde(
-        untagged,
-        expecting = "no port: write a number such as 5000 or a range such as '5000-5010'"
-    )]
-    enum Either {
-        Number(u16),
-        Text(String),
-    }
-    let texts = Vec::<Either>::deserialize(deserializer)?.into_iter().map(|either| match either {
-        Either::Number(number) => number.to_string(),
-        Either::Text(text) => text,
-    });
-    texts.map(|text| text.parse().map_err(D::Error::custom)).collect()
-}
-
-/// A mark: a number (TOML knows 0x... itself), or the text of one.
-pub(super) fn mark<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Mark>, D::Error> {
-    #[derive(Deserialize)]
-    #[serde(untagged, expecting = "no mark: write a number such as 51820 or 0xca6c")]
-    enum Either {
-        Number(u32),
-        Text(String),
-    }
-    let text = match Either::deserialize(deserializer)? {
-        Either::Number(number) => number.to_string(),
-        Either::Text(text) => text,
-    };
-    text.parse().map(Some).map_err(D::Error::custom)
-}
-
-/// The `[[path]]` tables, or "auto".
-pub(super) fn paths<'de, D: Deserializer<'de>>(
-    deserializer: D,
-) -> Result<Vec<PathChoice>, D::Error> {
-    deserializer.deserialize_any(Paths)
-}
-
-struct Paths;
-
-impl<'de> Visitor<'de> for Paths {
-    type Value = Vec<PathChoice>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("[[path]], in double brackets, before each path, or path = 'auto'")
-    }
-
-    fn visit_str<E: Error>(self, text: &str) -> Result<Vec<PathChoice>, E> {
-        match text {
-            "auto" => Ok(vec![PathChoice::Uplinks]),
-            _ => Err(E::invalid_value(Unexpected::Str(text), &self)),
-        }
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut tables: A) -> Result<Vec<PathChoice>, A::Error> {
-        let mut paths = Vec::new();
-        while let Some(PathTable(path)) = tables.next_element()? {
-            paths.push(PathChoice::One(path));
-        }
-        Ok(paths)
-    }
-}
-
-/// One `[[path]]` table. It is checked inside a newtype because the reader puts the line of the
-/// table to errors from there; to those from further out it puts the line of the first table.
-#[derive(Deserialize)]
-struct PathTable(#[serde(deserialize_with = "path")] PathSpec);
-
-fn path<'de, D: Deserializer<'de>>(deserializer: D) -> Result<PathSpec, D::Error> {
-    let fields = PathFields::deserialize(deserializer)?;
-    let proxy = fields.proxy().map_err(D::Error::custom)?;
-    let way = fields.way(proxy.is_some()).map_err(D::Error::custom)?;
-    Ok(match proxy {
-        Some(proxy) => way.by(proxy),
-        None => way,
-    })
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "kebab-case")]
-struct PathFields {
-    name: String,
-    interface: Option<String>,
-    wg: Option<String>,
-    address: Option<IpAddr>,
-    ports: Option<u16>,
-    socks5: Option<String>,
-    user: Option<String>,
-    password: Option<Hidden>,
-    password_file: Option<PathBuf>,
-}
-
-impl PathFields {
-    /// The way to the server, or to the proxy if the path is `proxied`.
-    fn way(&self, proxied: bool) -> Result<PathSpec, SpecError> {
-        let PathFields { name, interface, wg, address, ports, .. } = self;
-        let ports = match ports {
-            Some(_) if proxied => return Err(SpecError::ProxyPorts),
-            None if proxied => Some(1),
-            ports => *ports,
-        };
-        match wg {
-            Some(_) if interface.is_some() => Err(SpecError::Both(name.clone())),
-            Some(file) => PathSpec::through(name, file, *address, ports),
-            None => PathSpec::new(name, interface.as_deref(), *address, ports),
-        }
-    }
-
-    /// The proxy that the path leads through, if any.
-    fn proxy(&self) -> Result<Option<Proxy>, String> {
-        let password = match (&self.password, &self.password_file) {
-            (Some(_), Some(_)) => {
-                return Err("'password' and 'password-file' exclude each other".into());
-            }
-            (Some(Hidden::Text(text)), None) => Some(Password::Text(text.clone())),
-            (None, Some(file)) => Some(Password::File(file.clone())),
-            (None, None) => None,
-        };
-        let Some(at) = &self.socks5 else {
-            let stray = self.user.is_some() || password.is_some();
-            return match stray {
-                true => Err("'user' and 'password' belong to a path with 'socks5'".into()),
-                false => Ok(None),
-            };
-        };
-        let login = match (&self.user, password) {
-            (None, Some(_)) => return Err("there is a password, but no 'user'".into()),
-            (None, None) => None,
-            (Some(user), password) => {
-                let password = password.unwrap_or(Password::Environment);
-                Some(Login::new(user, password).map_err(|error| error.to_string())?)
-            }
-        };
-        // Here a user name would be a second way to say the same, and has its own key.
-        let at: Target = at.parse().map_err(|_| ProxyError::Form.to_string())?;
-        Ok(Some(Proxy { at, login }))
-    }
-}
-
-/// A text that no message repeats.
-#[derive(Deserialize)]
-#[serde(untagged, expecting = "a password is a text: put it in quotes")]
-enum Hidden {
-    Text(String),
-}
-
 #[cfg(test)]
 mod tests {
+    use anabranch_drive::paths::PathSpec;
     use clap::{Args, FromArgMatches};
 
     use super::*;
+    use crate::split::uplinks::PathChoice;
+    use crate::split::values::Mark;
 
     fn parse(text: &str) -> Result<Options, String> {
         toml_keys::read(text, "f.toml", KEYS).map_err(|error| error.to_string())

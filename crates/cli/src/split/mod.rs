@@ -1,7 +1,8 @@
 //! `anabranch split`: from flags and a file to a running splitter.
 
 mod check;
-pub(crate) mod file;
+mod file;
+pub(crate) mod forms;
 mod options;
 mod plan;
 mod reread;

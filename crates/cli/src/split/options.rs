@@ -12,7 +12,7 @@ use anabranch_multipath::Every;
 use anabranch_multipath::schedule::{FAMILIES, Family, Spec};
 use serde::Deserialize;
 
-use super::file;
+use super::forms;
 use super::uplinks::PathChoice;
 use super::values::{Mark, Named, PathParser, Span, Traffic, address};
 
@@ -22,12 +22,12 @@ use super::values::{Mark, Named, PathParser, Span, Traffic, address};
 pub(crate) struct Options {
     /// Where clients send their datagrams, such as 127.0.0.1:51820
     #[arg(long, value_name = "ADDRESS:PORT", help_heading = "Ends", value_parser = address)]
-    #[serde(deserialize_with = "file::address")]
+    #[serde(deserialize_with = "forms::address")]
     pub(crate) listen: Option<SocketAddr>,
 
     /// The server; a name is resolved anew for each session
     #[arg(long, value_name = "HOST:PORT", help_heading = "Ends")]
-    #[serde(deserialize_with = "file::text")]
+    #[serde(deserialize_with = "forms::text")]
     pub(crate) to: Option<Target>,
 
     /// Instead of --listen and --to: an interface of this name takes the datagrams of any program
@@ -52,7 +52,7 @@ pub(crate) struct Options {
 
     /// Split UDP to these ports too; repeat for more [443, 51820 and 60000-61000 always]
     #[arg(long, value_name = "PORT[-PORT]", help_heading = "Interface")]
-    #[serde(deserialize_with = "file::ranges")]
+    #[serde(deserialize_with = "forms::ranges")]
     pub(crate) udp: Vec<PortRange>,
 
     /// A name server for the namespace; repeat for more [default: this machine's]
@@ -64,12 +64,12 @@ pub(crate) struct Options {
     /// "auto" looks at the first datagrams; "any" splits without looking.
     #[arg(long, value_name = "PROTOCOL", help_heading = "Ends", hide_possible_values = true)]
     #[arg(value_parser = Named::<Traffic>::of(Traffic::NAMES))]
-    #[serde(deserialize_with = "file::text")]
+    #[serde(deserialize_with = "forms::text")]
     pub(crate) protocol: Option<Traffic>,
 
     /// A session whose client is silent for so long is closed [default: 180s]
     #[arg(long, value_name = "TIME", help_heading = "Ends")]
-    #[serde(deserialize_with = "file::text")]
+    #[serde(deserialize_with = "forms::text")]
     pub(crate) idle: Option<Span>,
 
     /// Sessions at once; one more closes the one that was idle longest [default: 4096]
@@ -79,7 +79,7 @@ pub(crate) struct Options {
     /// A path: if:DEVICE, wg:FILE, addr:ADDRESS, ports:N or socks5:[USER@]HOST:PORT, combined by
     /// commas; repeat for each path. "auto": all of this machine's uplinks
     #[arg(long = "path", value_name = "NAME=KIND", help_heading = "Paths", value_parser = PathParser)]
-    #[serde(rename = "path", deserialize_with = "file::paths")]
+    #[serde(rename = "path", deserialize_with = "forms::paths")]
     pub(crate) paths: Vec<PathChoice>,
 
     /// Allow two paths with the same interface and the same source address
@@ -93,19 +93,19 @@ pub(crate) struct Options {
     ///
     /// Needs CAP_NET_ADMIN. Not with --route, which marks them by itself.
     #[arg(long, value_name = "MARK", help_heading = "Paths")]
-    #[serde(deserialize_with = "file::mark")]
+    #[serde(deserialize_with = "forms::mark")]
     pub(crate) fwmark: Option<Mark>,
 
     // The help is made of the families and of the core's default.
     #[arg(long, value_name = "SCHEDULE", help_heading = "Schedule", help = schedule(), long_help = schedules())]
     #[arg(value_parser = Named::<Spec>::of(FAMILIES.iter().map(|family| family.name)))]
     #[arg(hide_possible_values = true)]
-    #[serde(deserialize_with = "file::text")]
+    #[serde(deserialize_with = "forms::text")]
     pub(crate) schedule: Option<Spec>,
 
     // The help is made of the core's default.
     #[arg(long, value_name = "LENGTH", help_heading = "Schedule", help = every(), long_help = prices())]
-    #[serde(deserialize_with = "file::text")]
+    #[serde(deserialize_with = "forms::text")]
     pub(crate) every: Option<Every>,
 
     /// The path that the handshakes of QUIC and WireGuard and DNS queries take
@@ -130,7 +130,7 @@ pub(crate) struct Options {
     /// what comes by the next, and QUIC and TCP slow down as if it were lost. 30ms suits most paths
     /// (docs/notes/quic-migration.md).
     #[arg(long, value_name = "TIME", help_heading = "Schedule")]
-    #[serde(deserialize_with = "file::text")]
+    #[serde(deserialize_with = "forms::text")]
     pub(crate) in_order: Option<Span>,
 
     /// Repeat the choices of another run [default: drawn from the system, and shown]
@@ -171,7 +171,7 @@ pub(crate) struct Options {
     /// The peer to split towards, by public key or place in the file, where several have an
     /// Endpoint
     #[arg(long, value_name = "KEY|N", help_heading = "WireGuard")]
-    #[serde(deserialize_with = "file::text")]
+    #[serde(deserialize_with = "forms::text")]
     pub(crate) peer: Option<PeerChoice>,
 
     /// Tell events as JSON, one object a line (docs/formats.md)
@@ -191,7 +191,7 @@ pub(crate) struct Options {
     /// Whoever reaches that address reads how much is sent and when, though not by or to whom:
     /// 127.0.0.1 is a good choice.
     #[arg(long, value_name = "ADDRESS:PORT", help_heading = "Output", value_parser = address)]
-    #[serde(deserialize_with = "file::address")]
+    #[serde(deserialize_with = "forms::address")]
     pub(crate) metrics: Option<SocketAddr>,
 
     /// Write what each observer sees, a row for each datagram (Parquet; docs/formats.md)

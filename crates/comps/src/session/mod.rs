@@ -14,7 +14,7 @@ use std::time::Duration;
 use anabranch_multipath::{Assignment, Boundary, PathId, PathView, Splitter, Time, seed};
 
 use self::copies::Held;
-use self::order::Order;
+use self::order::InOrder;
 use self::pins::{Lane, Pins};
 use self::share::Share;
 use self::wait::Wait;
@@ -24,7 +24,7 @@ use crate::io::Ends;
 use crate::looped::Prints;
 use crate::protocol::{quic, wireguard};
 use crate::tuples::Tuples;
-use crate::waiting::Waiting;
+use crate::waiting::WaitQueue;
 use crate::{
     Batch, DownReason, Event, Held as HeldInOrder, Output, PathCounters, Payload, Protocol,
     Renumbering, SessionId, TupleId,
@@ -88,8 +88,8 @@ pub(crate) struct Session {
     health: Box<[Health]>,
     tuples: Tuples,
     share: Share,
-    order: Order,
-    waiting: Waiting,
+    order: InOrder,
+    waiting: WaitQueue,
     /// While a path that is down is tried: what must not overtake the copy.
     held: Option<Held>,
     wait: Wait,
@@ -119,8 +119,8 @@ impl Session {
             health: (0..paths).map(|_| Health::default()).collect(),
             tuples: Tuples::new(&config.ports),
             share: Share::new(now, paths),
-            order: Order::new(paths),
-            waiting: Waiting::default(),
+            order: InOrder::new(paths),
+            waiting: WaitQueue::default(),
             held: None,
             wait: Wait::new(now),
             client_heard: now,
@@ -189,7 +189,7 @@ impl Session {
         for held in self.order.release_all() {
             self.return_to_client(Some(held), common);
         }
-        self.order = Order::new(self.health.len());
+        self.order = InOrder::new(self.health.len());
         let pinned = self.pinned_to.and_then(|(_, tuple)| numbers.tuple(tuple));
         self.pinned_to = pinned;
         self.last = self

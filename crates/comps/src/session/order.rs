@@ -40,7 +40,7 @@ const MOST: usize = 1 << 20;
 
 /// What is held of one session, and why.
 #[derive(Debug)]
-pub(super) struct Order {
+pub(super) struct InOrder {
     /// When our uplink last moved to each path.
     visits: Box<[Visit]>,
     /// The path whose datagrams are delivered as they come.
@@ -97,9 +97,9 @@ enum Place {
     Behind,
 }
 
-impl Order {
-    pub(super) fn new(paths: usize) -> Order {
-        Order {
+impl InOrder {
+    pub(super) fn new(paths: usize) -> InOrder {
+        InOrder {
             visits: vec![Visit { since: Time::ZERO, known: false }; paths].into(),
             front: None,
             heard: Time::ZERO,
@@ -115,7 +115,7 @@ impl Order {
     }
 
     /// Datagrams have come by `path`: whether they may pass. If not, they are held. What
-    /// [`Order::release`] gives has to be delivered before, and again behind those that may not.
+    /// [`InOrder::release`] gives has to be delivered before, and again behind those that may not.
     pub(super) fn passes(&mut self, now: Time, path: PathId, batch: &Batch<'_>) -> bool {
         self.listen(now, path, batch.bytes.len());
         let held = || Held { bytes: batch.bytes.into(), stride: batch.stride, ecn: batch.ecn };
@@ -182,7 +182,7 @@ impl Order {
         free
     }
 
-    /// When [`Order::release`] has something to give, if nothing comes before.
+    /// When [`InOrder::release`] has something to give, if nothing comes before.
     pub(super) fn next_timeout(&self, longest: Duration) -> Option<Time> {
         let probe = self.probes.front().map(|probe| probe.due);
         let held = self.held.front().map(|(since, _, _)| {

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use anabranch_comps::{Batch, Config, Core, Event, Input, Output, Payload, SessionId, TupleId};
 use anabranch_multipath::{PathId, Time};
-use anabranch_netem::{Link, Loss, Settings};
+use anabranch_netem::{Link, LinkSettings, Loss};
 
 /// One way of a path, in milliseconds, unless a test says otherwise.
 pub const DELAY: Duration = Duration::from_millis(10);
@@ -85,12 +85,12 @@ pub fn config(paths: usize, schedule: &str, every: &str) -> Config {
     }
 }
 
-pub fn link() -> Settings {
-    Settings { delay: DELAY, ..Settings::with_rate(100_000_000) }
+pub fn link() -> LinkSettings {
+    LinkSettings { delay: DELAY, ..LinkSettings::with_rate(100_000_000) }
 }
 
-pub fn lossy(loss: f64) -> Settings {
-    Settings { loss: Loss::Bernoulli(loss), ..link() }
+pub fn lossy(loss: f64) -> LinkSettings {
+    LinkSettings { loss: Loss::Bernoulli(loss), ..link() }
 }
 
 impl<S: Server> World<S> {
@@ -99,7 +99,7 @@ impl<S: Server> World<S> {
         World::with_links(config, server, &links)
     }
 
-    pub fn with_links(config: Config, server: S, links: &[Settings]) -> World<S> {
+    pub fn with_links(config: Config, server: S, links: &[LinkSettings]) -> World<S> {
         let entity = |index: usize, back: u64| 2 * index as u64 + back;
         let seed = config.seed;
         World {

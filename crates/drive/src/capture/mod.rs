@@ -44,7 +44,7 @@ const UDP_HEADER: usize = 8;
 
 /// One batch of datagrams as an observer of the path sees it.
 #[derive(Clone, Copy, Debug)]
-pub struct Seen<'a> {
+pub struct ObservedBatch<'a> {
     /// When the batch was received from, or handed to, the path's socket.
     pub time: Time,
     /// The session that it belongs to.
@@ -65,7 +65,7 @@ pub struct Seen<'a> {
     pub stride: usize,
 }
 
-impl<'a> Seen<'a> {
+impl<'a> ObservedBatch<'a> {
     /// The UDP payloads of the batch, in order; an empty batch is one empty datagram.
     pub fn datagrams(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
         cut(self.bytes, self.stride)
@@ -87,7 +87,7 @@ pub trait Tap: Send {
     /// # Errors
     /// The file cannot be written, the disk falls behind, or the batch is malformed. The tap is of
     /// no further use then: drop it, which removes what it wrote.
-    fn seen(&mut self, seen: &Seen<'_>) -> io::Result<()>;
+    fn seen(&mut self, seen: &ObservedBatch<'_>) -> io::Result<()>;
 
     /// Completes the files and gives them their names.
     ///
@@ -96,7 +96,7 @@ pub trait Tap: Send {
     fn finish(self: Box<Self>) -> io::Result<()>;
 }
 
-/// The datagrams of a batch, as [`Seen::datagrams`] tells.
+/// The datagrams of a batch, as [`ObservedBatch::datagrams`] tells.
 fn cut(bytes: &[u8], stride: usize) -> impl Iterator<Item = &[u8]> {
     let stride = if stride == 0 { bytes.len().max(1) } else { stride };
     let empty = bytes.is_empty().then_some(bytes);
@@ -120,11 +120,21 @@ fn invalid(why: impl Into<String>) -> io::Error {
 mod tests {
     use super::*;
 
-    fn batch(bytes: &[u8], stride: usize) -> Seen<'_> {
+    fn batch(bytes: &[u8], stride: usize) -> ObservedBatch<'_> {
         let end = "127.0.0.1:1".parse().unwrap();
         let (time, session) = (Time::ZERO, 1);
         let (path, outward, ecn) = (0, true, 0);
-        Seen { time, session, path, outward, client_end: end, server: end, ecn, bytes, stride }
+        ObservedBatch {
+            time,
+            session,
+            path,
+            outward,
+            client_end: end,
+            server: end,
+            ecn,
+            bytes,
+            stride,
+        }
     }
 
     fn lengths(bytes: &[u8], stride: usize) -> Vec<usize> {
@@ -143,8 +153,8 @@ mod tests {
     #[test]
     fn an_ipv4_address_in_an_ipv6_socket_counts_as_ipv4() {
         let server = "[::ffff:192.0.2.1]:443".parse().unwrap();
-        assert_eq!(Seen { server, ..batch(&[0], 0) }.overhead(), 28);
+        assert_eq!(ObservedBatch { server, ..batch(&[0], 0) }.overhead(), 28);
         let server = "[2001:db8::1]:443".parse().unwrap();
-        assert_eq!(Seen { server, ..batch(&[0], 0) }.overhead(), 48);
+        assert_eq!(ObservedBatch { server, ..batch(&[0], 0) }.overhead(), 48);
     }
 }

@@ -17,7 +17,7 @@ use pcap_file::{DataLink, Endianness, PcapError};
 
 use super::draft::{Draft, explain};
 use super::worker::{Sink, Worker};
-use super::{Seen, Tap, cut, invalid};
+use super::{ObservedBatch, Tap, cut, invalid};
 use crate::packet;
 
 /// Bytes of payload, or batches, after which the writing thread takes over.
@@ -65,19 +65,19 @@ impl PcapTap {
         Ok(PcapTap { batch: Batch::default(), start, paths: names.len(), worker })
     }
 
-    fn record(&self, seen: &Seen<'_>) -> Record {
+    fn record(&self, seen: &ObservedBatch<'_>) -> Record {
         let (from, to) = match seen.outward {
             true => (seen.client_end, seen.server),
             false => (seen.server, seen.client_end),
         };
         let at = self.start + Duration::from_nanos(seen.time.nanos());
-        let Seen { path, outward, ecn, stride, .. } = *seen;
+        let ObservedBatch { path, outward, ecn, stride, .. } = *seen;
         Record { at, path, outward, from, to, ecn, stride, length: seen.bytes.len() }
     }
 }
 
 impl Tap for PcapTap {
-    fn seen(&mut self, seen: &Seen<'_>) -> io::Result<()> {
+    fn seen(&mut self, seen: &ObservedBatch<'_>) -> io::Result<()> {
         if usize::from(seen.path) >= self.paths {
             return Err(invalid(format!("path {} is not one of the capture's", seen.path)));
         }
@@ -95,7 +95,7 @@ impl Tap for PcapTap {
     }
 }
 
-/// What is kept of a [`Seen`]; its bytes lie in the same order in [`Batch::bytes`].
+/// What is kept of a [`ObservedBatch`]; its bytes lie in the same order in [`Batch::bytes`].
 struct Record {
     at: Duration,
     path: u16,
@@ -228,8 +228,8 @@ mod tests {
         Box::new(PcapTap::create(folder, &names, SystemTime::UNIX_EPOCH + START).unwrap())
     }
 
-    fn seen(path: u16, outward: bool, bytes: &[u8], stride: usize) -> Seen<'_> {
-        Seen {
+    fn seen(path: u16, outward: bool, bytes: &[u8], stride: usize) -> ObservedBatch<'_> {
+        ObservedBatch {
             time: Time::from_nanos(1_000_000_007),
             session: 1,
             path,
@@ -247,13 +247,13 @@ mod tests {
         let mut tap = tap(folder);
         tap.seen(&seen(0, true, b"aaaabbbbcc", 4)).unwrap();
         tap.seen(&seen(0, false, b"answer", 0)).unwrap();
-        let six = Seen {
+        let six = ObservedBatch {
             client_end: "[2001:db8::1]:4001".parse().unwrap(),
             server: "[2001:db8::2]:443".parse().unwrap(),
             ..seen(1, true, &[7; 1201], 0)
         };
         tap.seen(&six).unwrap();
-        tap.seen(&Seen { outward: false, bytes: b"", ..six }).unwrap();
+        tap.seen(&ObservedBatch { outward: false, bytes: b"", ..six }).unwrap();
         tap.finish().unwrap();
     }
 

@@ -17,7 +17,7 @@ use parquet::schema::types::ColumnPath;
 use super::draft::{Draft, explain};
 use super::facts::{COLUMNS, MESSAGE};
 use super::worker::{Sink, Worker};
-use super::{Seen, Tap, TraceFacts, invalid, same_label};
+use super::{ObservedBatch, Tap, TraceFacts, invalid, same_label};
 
 /// Rows in a group: 4 MB in memory.
 const GROUP: usize = 1 << 17;
@@ -119,7 +119,7 @@ impl TraceTap {
     }
 
     /// The columns that all datagrams of the batch share; `label` and `size` are still open.
-    fn row(&self, seen: &Seen<'_>) -> io::Result<Row<'static>> {
+    fn row(&self, seen: &ObservedBatch<'_>) -> io::Result<Row<'static>> {
         let RowLabels { monitored, run, .. } = self.labels;
         let time = seen.time.secs_f64();
         if usize::from(seen.path) >= self.paths {
@@ -135,7 +135,7 @@ impl TraceTap {
 }
 
 impl Tap for TraceTap {
-    fn seen(&mut self, seen: &Seen<'_>) -> io::Result<()> {
+    fn seen(&mut self, seen: &ObservedBatch<'_>) -> io::Result<()> {
         let row = self.row(seen)?;
         let (label, overhead) = (self.labels.label.as_str(), seen.overhead());
         self.latest = row.time;
@@ -320,8 +320,14 @@ mod tests {
         Box::new(TraceTap::create(target, &facts(), labels).unwrap())
     }
 
-    fn seen(micros: u64, path: u16, outward: bool, bytes: &[u8], stride: usize) -> Seen<'_> {
-        Seen {
+    fn seen(
+        micros: u64,
+        path: u16,
+        outward: bool,
+        bytes: &[u8],
+        stride: usize,
+    ) -> ObservedBatch<'_> {
+        ObservedBatch {
             time: Time::from_micros(micros),
             session: 5,
             path,
@@ -355,7 +361,7 @@ mod tests {
         tap.seen(&seen(0, 0, true, &[0; 2500], 1000)).unwrap();
         tap.seen(&seen(1500, 1, false, &[0; 40], 40)).unwrap();
         let server = "[2001:db8::2]:443".parse().unwrap();
-        tap.seen(&Seen { server, session: 6, ..seen(1500, 1, false, &[], 0) }).unwrap();
+        tap.seen(&ObservedBatch { server, session: 6, ..seen(1500, 1, false, &[], 0) }).unwrap();
         tap.finish().unwrap();
         let up = [(5, 0, 0.0, 1028), (5, 0, 0.0, 1028), (5, 0, 0.0, 528)];
         let down = [(5, 1, 0.0015, -68), (6, 1, 0.0015, -48)];
@@ -432,7 +438,7 @@ mod tests {
         assert!(refused(&mut tap, seen(9, 0, true, b"x", 0)).contains("time runs backwards"));
         assert!(refused(&mut tap, seen(10, 2, true, b"x", 0)).contains("path 2"));
         let session = u64::MAX;
-        let beyond = Seen { session, ..seen(10, 0, true, b"x", 0) };
+        let beyond = ObservedBatch { session, ..seen(10, 0, true, b"x", 0) };
         assert!(refused(&mut tap, beyond).contains("63 bits"));
     }
 

@@ -23,7 +23,7 @@ pub(super) trait Sink: Send + 'static {
     fn commit(self) -> io::Result<()>;
 }
 
-enum Order<B> {
+enum SinkCommand<B> {
     Write(B),
     Commit,
 }
@@ -31,7 +31,7 @@ enum Order<B> {
 /// A sink on a thread of its own, fed through a fixed number of batches: bounded memory.
 pub(super) struct Worker<S: Sink> {
     /// `None` once the worker was told to end.
-    orders: Option<Sender<Order<S::Batch>>>,
+    orders: Option<Sender<SinkCommand<S::Batch>>>,
     spare: Receiver<S::Batch>,
     /// `None` once its result was taken, or once it hangs and nobody should wait for it.
     thread: Option<JoinHandle<io::Result<()>>>,
@@ -55,7 +55,7 @@ impl<S: Sink> Worker<S> {
     /// # Errors
     /// Writing failed earlier, or the disk fell behind by more than [`PATIENCE`].
     pub(super) fn swap(&mut self, full: &mut S::Batch) -> io::Result<()> {
-        self.order(Order::Write(std::mem::take(full)))?;
+        self.order(SinkCommand::Write(std::mem::take(full)))?;
         *full = match self.spare.recv_timeout(PATIENCE) {
             Ok(batch) => batch,
             Err(RecvTimeoutError::Disconnected) => return Err(self.cause()),
@@ -66,13 +66,13 @@ impl<S: Sink> Worker<S> {
 
     /// Writes the `last` batch, completes the files and waits for the end.
     pub(super) fn finish(mut self, last: S::Batch) -> io::Result<()> {
-        self.order(Order::Write(last))?;
-        self.order(Order::Commit)?;
+        self.order(SinkCommand::Write(last))?;
+        self.order(SinkCommand::Commit)?;
         self.orders = None;
         self.result()
     }
 
-    fn order(&mut self, order: Order<S::Batch>) -> io::Result<()> {
+    fn order(&mut self, order: SinkCommand<S::Batch>) -> io::Result<()> {
         let sent = self.orders.as_ref().is_some_and(|orders| orders.send(order).is_ok());
         if sent { Ok(()) } else { Err(self.cause()) }
     }
@@ -108,11 +108,11 @@ impl<S: Sink> Drop for Worker<S> {
 
 fn serve<S: Sink>(
     mut sink: S,
-    orders: Receiver<Order<S::Batch>>,
+    orders: Receiver<SinkCommand<S::Batch>>,
     recycle: Sender<S::Batch>,
 ) -> io::Result<()> {
     for order in orders {
-        let Order::Write(mut batch) = order else { return sink.commit() };
+        let SinkCommand::Write(mut batch) = order else { return sink.commit() };
         sink.write(&mut batch)?;
         // The other side may have gone; whether it meant to commit shows at the next order.
         let _ = recycle.send(batch);

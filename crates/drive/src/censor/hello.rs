@@ -2,7 +2,7 @@
 
 /// What the start of a connection says.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Said {
+pub(super) enum ServerName {
     /// It asks for this host.
     Name(String),
     /// It is not a ClientHello, or one without a name.
@@ -17,13 +17,13 @@ const SERVER_NAME: u16 = 0;
 const HOST_NAME: u8 = 0;
 
 /// Of TLS records, the first of which may not be whole.
-pub(super) fn of_records(mut stream: &[u8]) -> Said {
+pub(super) fn of_records(mut stream: &[u8]) -> ServerName {
     let mut message = Vec::new();
     loop {
         match stream {
             [] => return server_name(&message),
             [HANDSHAKE_RECORD, ..] => {}
-            _ if message.is_empty() => return Said::None,
+            _ if message.is_empty() => return ServerName::None,
             _ => return server_name(&message),
         }
         let [_, _, _, high, low, rest @ ..] = stream else { return server_name(&message) };
@@ -34,25 +34,25 @@ pub(super) fn of_records(mut stream: &[u8]) -> Said {
 }
 
 /// Of the start of a handshake's messages. The name may be there before the whole message is.
-pub(super) fn server_name(message: &[u8]) -> Said {
-    let Some(&kind) = message.first() else { return Said::NotYet };
+pub(super) fn server_name(message: &[u8]) -> ServerName {
+    let Some(&kind) = message.first() else { return ServerName::NotYet };
     if kind != CLIENT_HELLO {
-        return Said::None;
+        return ServerName::None;
     }
-    let Some(length) = message.get(1..4) else { return Said::NotYet };
+    let Some(length) = message.get(1..4) else { return ServerName::NotYet };
     let length = u32::from_be_bytes([0, length[0], length[1], length[2]]) as usize;
     let body = &message[4..];
     let whole = body.len() >= length;
     let body = &body[..length.min(body.len())];
     match search(body) {
         Some(said) => said,
-        None if whole => Said::None,
-        None => Said::NotYet,
+        None if whole => ServerName::None,
+        None => ServerName::NotYet,
     }
 }
 
 /// What a ClientHello's body says; `None` where it ends before that.
-fn search(body: &[u8]) -> Option<Said> {
+fn search(body: &[u8]) -> Option<ServerName> {
     let mut rest = Reader(body);
     rest.skip(2 + 32)?; // version and random
     let session = rest.byte()?;
@@ -66,11 +66,11 @@ fn search(body: &[u8]) -> Option<Said> {
         let (kind, length) = (rest.number()?, usize::from(rest.number()?));
         let content = rest.take(length)?;
         if kind == SERVER_NAME {
-            return Some(host(content).map_or(Said::None, Said::Name));
+            return Some(host(content).map_or(ServerName::None, ServerName::Name));
         }
         left = left.saturating_sub(4 + length);
     }
-    Some(Said::None)
+    Some(ServerName::None)
 }
 
 /// The host of the extension's list.

@@ -1,6 +1,6 @@
 //! How far the start of a connection was heard, and what became of it.
 
-use super::hello::Said;
+use super::hello::ServerName;
 use super::pieces::Pieces;
 
 /// Names of hosts, each standing for all names below it.
@@ -53,11 +53,11 @@ impl Start {
 
     /// Decides, if what came is enough for `read`. Nothing more is expected of a start that has
     /// grown too long.
-    pub(super) fn decide(&mut self, names: &Names, read: fn(&[u8]) -> Said) {
+    pub(super) fn decide(&mut self, names: &Names, read: fn(&[u8]) -> ServerName) {
         let Start::Coming(pieces) = self else { return };
         match read(pieces.front()) {
-            Said::Name(name) if names.hold(&name) => *self = Start::Blocked,
-            Said::NotYet if !pieces.is_full() => {}
+            ServerName::Name(name) if names.hold(&name) => *self = Start::Blocked,
+            ServerName::NotYet if !pieces.is_full() => {}
             _ => *self = Start::Free,
         }
     }

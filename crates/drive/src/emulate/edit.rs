@@ -1,6 +1,6 @@
 //! The properties of a link as a topology states them, and as they are changed while it runs.
 
-use anabranch_netem::{Loss, Settings};
+use anabranch_netem::{LinkSettings, Loss};
 use serde::Deserialize;
 
 use super::units::{LossRule, QueueRule, Rate, Span};
@@ -57,7 +57,7 @@ pub const EDIT_KEYS: [&str; 13] = [
 
 impl Edit {
     /// Applies what is set to one direction: `back` is the one from the second end to the first.
-    pub fn apply(&self, settings: &mut Settings, back: bool) {
+    pub fn apply(&self, settings: &mut LinkSettings, back: bool) {
         let pick = Pick { back };
         pick.set(&self.rate, &self.rate_back, |rate| settings.rate = rate.0);
         pick.set(&self.delay, &self.delay_back, |span| settings.delay = span.0);
@@ -94,8 +94,8 @@ mod tests {
     use super::*;
     use std::time::Duration;
 
-    fn applied(json: &str, back: bool) -> Settings {
-        let mut settings = Settings::with_rate(1000);
+    fn applied(json: &str, back: bool) -> LinkSettings {
+        let mut settings = LinkSettings::with_rate(1000);
         serde_json::from_str::<Edit>(json).unwrap().apply(&mut settings, back);
         settings
     }

@@ -37,10 +37,10 @@ pub(super) struct Engine {
 struct Wired {
     name: String,
     tuns: [Tun; 2],
-    ways: [Way; 2],
+    ways: [LinkDirection; 2],
 }
 
-struct Way {
+struct LinkDirection {
     link: Link<Box<[u8]>>,
     /// The index of the host that it leads to.
     to: usize,
@@ -64,7 +64,7 @@ impl Engine {
     /// Adds a link; its two directions have their own dice.
     pub(super) fn add(&mut self, cable: &Cable, tuns: [Tun; 2], seed: u64) {
         let entity = 2 * self.cables.len() as u64;
-        let way = |settings: &anabranch_netem::Settings, end: usize, entity| Way {
+        let way = |settings: &anabranch_netem::LinkSettings, end: usize, entity| LinkDirection {
             link: Link::new(settings.clone(), seed, entity),
             to: cable.ends[end].host,
             refused: Count::default(),
@@ -176,7 +176,7 @@ impl Wired {
 
     /// Hands out the packet that has arrived first, if any has by `now`.
     fn hand_out(&mut self, way: usize, now: Time, censors: &mut BTreeMap<usize, Censor>) {
-        let Way { link, to, refused, censored, .. } = &mut self.ways[way];
+        let LinkDirection { link, to, refused, censored, .. } = &mut self.ways[way];
         let Some(packet) = link.pop(now) else { return };
         if censors.get_mut(to).is_some_and(|censor| !censor.pass(&packet)) {
             censored.add(packet.len());
@@ -186,7 +186,7 @@ impl Wired {
     }
 }
 
-impl Way {
+impl LinkDirection {
     fn enter(&mut self, now: Time, packet: &[u8], way: usize) {
         if let Some(ports) = udp_ports(packet) {
             self.count_udp(ports[1 - way], packet.len());

@@ -16,7 +16,7 @@ mod settings;
 
 pub use driver::{run, run_rereading, run_until};
 pub use metrics::Metered;
-pub use reload::Reread;
 pub use settings::{
-    ClientSnapshot, Failure, Listening, News, PathSnapshot, Screen, Server, Settings, Snapshot,
+    ClientSnapshot, Failure, Listening, News, PathSnapshot, Reread, Screen, Server, Settings,
+    Snapshot,
 };

@@ -6,9 +6,6 @@ use super::hub::alike;
 use super::settings::Settings;
 use crate::manager::reloading;
 
-/// Reads the settings again, given those in force; else says in one line what is wrong and where.
-pub type Reread<'r> = Box<dyn FnMut(&Settings) -> Result<Settings, String> + 'r>;
-
 impl Driver<'_> {
     /// The program is told to read its settings again, or its terminal has gone.
     pub(super) fn on_hangup(&mut self) {

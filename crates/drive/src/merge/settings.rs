@@ -163,6 +163,9 @@ pub struct PathSnapshot {
     pub outward: Flow,
 }
 
+/// Reads the settings again, given those in force; else says in one line what is wrong and where.
+pub type Reread<'r> = Box<dyn FnMut(&Settings) -> Result<Settings, String> + 'r>;
+
 /// Where a run shows what happens.
 pub trait Screen {
     /// Clients may come.

@@ -6,6 +6,7 @@
 
 mod page;
 mod process;
+mod samples;
 mod serve;
 
 use std::io;
@@ -16,10 +17,11 @@ use std::time::Duration;
 use anabranch_comps::{Event, Snapshot};
 use anabranch_multipath::Time;
 
-#[cfg(feature = "onion")]
-pub(crate) use self::page::counts;
+pub(crate) use self::page::Page;
 use self::page::{Numbers, Run};
-pub(crate) use self::page::{Page, count, level};
+#[cfg(feature = "onion")]
+pub(crate) use self::samples::counts;
+pub(crate) use self::samples::{count, level};
 pub(crate) use self::serve::Server;
 use crate::split::{FarEndNews, Listening, Screen};
 

@@ -11,7 +11,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Unit;
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
-use super::page::level;
+use super::samples::level;
 use crate::files;
 
 /// This process.

@@ -48,7 +48,7 @@ impl std::error::Error for KeyError {}
 
 /// What one line says.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Said {
+pub enum AnswerLine {
     /// It is for the user, or nobody.
     Other,
     /// Something that the answer needs.
@@ -72,7 +72,7 @@ pub struct Answer {
 impl Answer {
     /// Takes a line, with or without its end. What an earlier one said is not changed by a later
     /// one: after the server's first answer come only words of a shell.
-    pub fn take(&mut self, line: &str) -> Said {
+    pub fn take(&mut self, line: &str) -> AnswerLine {
         let line = line.trim_end();
         if let Some(rest) = line.strip_prefix("MOSH CONNECT ") {
             return keep(&mut self.connect, connect(rest));
@@ -83,14 +83,14 @@ impl Answer {
         if let Some(rest) = line.strip_prefix("MOSH IP ") {
             return keep(&mut self.reached, rest.parse().ok());
         }
-        Said::Other
+        AnswerLine::Other
     }
 }
 
-fn keep<T>(place: &mut Option<T>, value: Option<T>) -> Said {
-    let Some(value) = value else { return Said::Malformed };
+fn keep<T>(place: &mut Option<T>, value: Option<T>) -> AnswerLine {
+    let Some(value) = value else { return AnswerLine::Malformed };
     place.get_or_insert(value);
-    Said::Part
+    AnswerLine::Part
 }
 
 fn connect(text: &str) -> Option<(u16, Key)> {
@@ -109,10 +109,13 @@ mod tests {
     #[test]
     fn an_answer_is_read_from_among_other_lines() {
         let mut answer = Answer::default();
-        assert_eq!(answer.take("Warning: Permanently added 'h'.\r\n"), Said::Other);
-        assert_eq!(answer.take("MOSH IP 2001:db8::1\n"), Said::Part);
-        assert_eq!(answer.take("MOSH SSH_CONNECTION 192.0.2.7 5000 192.0.2.1 22\r\n"), Said::Part);
-        assert_eq!(answer.take(&format!("MOSH CONNECT 60001 {KEY}\r\n")), Said::Part);
+        assert_eq!(answer.take("Warning: Permanently added 'h'.\r\n"), AnswerLine::Other);
+        assert_eq!(answer.take("MOSH IP 2001:db8::1\n"), AnswerLine::Part);
+        assert_eq!(
+            answer.take("MOSH SSH_CONNECTION 192.0.2.7 5000 192.0.2.1 22\r\n"),
+            AnswerLine::Part
+        );
+        assert_eq!(answer.take(&format!("MOSH CONNECT 60001 {KEY}\r\n")), AnswerLine::Part);
         let (port, key) = answer.connect.clone().unwrap();
         assert_eq!((port, key.expose()), (60001, KEY));
         assert_eq!(answer.reached, "2001:db8::1".parse().ok());
@@ -124,7 +127,7 @@ mod tests {
     fn the_first_answer_counts() {
         let mut answer = Answer::default();
         answer.take("MOSH IP 192.0.2.1");
-        assert_eq!(answer.take("MOSH IP 192.0.2.2"), Said::Part);
+        assert_eq!(answer.take("MOSH IP 192.0.2.2"), AnswerLine::Part);
         assert_eq!(answer.reached, "192.0.2.1".parse().ok());
     }
 
@@ -140,8 +143,12 @@ mod tests {
             "MOSH SSH_CONNECTION 192.0.2.7 5000",
         ] {
             let mut answer = Answer::default();
-            assert_eq!((answer.take(line), answer), (Said::Malformed, Answer::default()), "{line}");
+            assert_eq!(
+                (answer.take(line), answer),
+                (AnswerLine::Malformed, Answer::default()),
+                "{line}"
+            );
         }
-        assert_eq!(Answer::default().take(" MOSH IP 192.0.2.1"), Said::Other);
+        assert_eq!(Answer::default().take(" MOSH IP 192.0.2.1"), AnswerLine::Other);
     }
 }

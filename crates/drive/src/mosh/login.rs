@@ -7,7 +7,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::str::FromStr;
 use std::thread;
 
-use super::answer::{Answer, Key, Said};
+use super::answer::{Answer, AnswerLine, Key};
 use super::words::Words;
 use crate::shell::quoted;
 
@@ -296,10 +296,10 @@ fn read(
             break;
         }
         match answer.take(&String::from_utf8_lossy(&line)) {
-            Said::Part => {}
-            Said::Malformed => return Err(LoginError::Malformed),
+            AnswerLine::Part => {}
+            AnswerLine::Malformed => return Err(LoginError::Malformed),
             // Nobody may be there to read it.
-            Said::Other => _ = said.write_all(&line).and_then(|()| said.flush()),
+            AnswerLine::Other => _ = said.write_all(&line).and_then(|()| said.flush()),
         }
     }
     Ok((answer, lines))

@@ -10,7 +10,7 @@ mod login;
 mod proxy;
 mod words;
 
-pub use answer::{Answer, Key, KeyError, Said};
+pub use answer::{Answer, AnswerLine, Key, KeyError};
 pub use client::{Client, Ended, Running, Terminal};
 pub use login::{Bind, Family, Learnt, Login, LoginError, RemoteIp};
 pub use proxy::carry;

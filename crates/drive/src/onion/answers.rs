@@ -57,16 +57,16 @@ impl Answers for Cache {
 
 /// A request that has no answer yet.
 #[derive(Debug)]
-pub struct Waiting {
+pub struct PendingRequest {
     request: Request,
     promise: Option<Promise>,
 }
 
-impl Waiting {
+impl PendingRequest {
     /// A request that came.
     #[must_use]
-    pub fn new(request: Request) -> Waiting {
-        Waiting { request, promise: None }
+    pub fn new(request: Request) -> PendingRequest {
+        PendingRequest { request, promise: None }
     }
 
     /// The answer, if it is there by now; with what every directory says besides, at `unix_now`.
@@ -125,7 +125,7 @@ mod tests {
             has: Vec::new(),
             body: Vec::new(),
         };
-        let mut waiting = Waiting::new(request);
+        let mut waiting = PendingRequest::new(request);
         let mut look = || waiting.look(&slow, None, 1_800_000_000);
         assert_eq!((look(), look(), look()), (None, None, None));
         slow.promise.keep(Reply::new(200, "OK"));

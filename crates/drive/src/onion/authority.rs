@@ -130,7 +130,7 @@ fn contact(description: &Description) -> String {
 
 /// What an operator is told.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Told {
+pub enum AuthorityEvent {
     /// The line by which tors and we are told of this authority.
     Line(String),
     /// A consensus was made: how many relays it lists, and when it holds.
@@ -144,7 +144,7 @@ pub enum Told {
 }
 
 /// Who is told; called by the thread that does all the work, which waits for it.
-pub type Tell = Box<dyn FnMut(Told) + Send>;
+pub type Tell = Box<dyn FnMut(AuthorityEvent) + Send>;
 
 /// Why there is no authority.
 #[derive(Debug)]
@@ -213,11 +213,11 @@ pub fn start(settings: Settings, mut tell: Tell) -> Result<(DirClient, Running),
     let about = about(&settings, cabinet.identity());
     let line = line(&about);
     replace(&settings.data.join(LINE), format!("{line}\n").as_bytes())?;
-    tell(Told::Line(line.clone()));
+    tell(AuthorityEvent::Line(line.clone()));
     let vault = Vault::open(&settings.data)?;
     let mut core = core::Authority::new(about, settings.core.clone(), keys);
     let troubles = vault.restore(&mut core, unix())?;
-    troubles.into_iter().for_each(|text| tell(Told::Trouble(text)));
+    troubles.into_iter().for_each(|text| tell(AuthorityEvent::Trouble(text)));
     let ledger = Ledger::new(core, vault, cabinet.certificates(), tell, unix());
     let (dirclient, news, orders) = DirClient::counters().map_err(AuthorityError::System)?;
     let (letters, written) = channel();

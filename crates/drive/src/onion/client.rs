@@ -25,7 +25,7 @@ use super::authorities::Authority;
 use super::dirclient::{DirClient, Fetched, News, unix};
 use super::reload::{Asked, Outcome, Reload, Renewed};
 use super::skew::Skew;
-use super::state::Kept;
+use super::state::ClientState;
 use super::station::{Station, TICK, Token};
 use crate::clock::Clock;
 use crate::files;
@@ -34,7 +34,7 @@ use crate::poller::Ready;
 use dir_requests::{At, DirRequests, Done};
 use programs::Programs;
 pub use refused::{Lack, Refused, Why};
-pub use status::{Seen, Status};
+pub use status::{CircuitStatus, Status};
 
 mod dir_requests;
 mod names;
@@ -81,7 +81,7 @@ pub struct Changes {
 
 /// What a person, or a machine, may want to know.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Happening {
+pub enum ClientEvent {
     /// Programs may come, at these addresses.
     Listening(Vec<SocketAddr>),
     /// Circuits can be built: how many relays are known.
@@ -116,7 +116,7 @@ pub fn run(
     settings: Settings,
     rng: ChaCha20Rng,
     stop: &UnixStream,
-    watch: &mut dyn FnMut(Happening),
+    watch: &mut dyn FnMut(ClientEvent),
 ) -> io::Result<()> {
     run_rereading(settings, rng, stop, None, watch)
 }
@@ -130,11 +130,11 @@ pub fn run_rereading(
     rng: ChaCha20Rng,
     stop: &UnixStream,
     reload: Option<Reload<'_, Changes>>,
-    watch: &mut dyn FnMut(Happening),
+    watch: &mut dyn FnMut(ClientEvent),
 ) -> io::Result<()> {
     files::raise_limit();
     let mut desk = ClientLoop::new(settings, rng, stop, reload)?;
-    watch(Happening::Listening(desk.station.addresses()?));
+    watch(ClientEvent::Listening(desk.station.addresses()?));
     tell(&[NotifyState::Ready]);
     while desk.turn(watch)? {}
     desk.keep(watch);
@@ -169,7 +169,7 @@ impl<'r> ClientLoop<'r> {
         stop: &UnixStream,
         reload: Option<Reload<'r, Changes>>,
     ) -> io::Result<ClientLoop<'r>> {
-        let kept = Kept::read(&settings.data).map_err(io::Error::other)?;
+        let kept = ClientState::read(&settings.data).map_err(io::Error::other)?;
         let config = Config {
             params: Arc::default(),
             policy: settings.circuitmux,
@@ -204,7 +204,7 @@ impl<'r> ClientLoop<'r> {
     }
 
     /// Waits, takes what is ready to the cores, does what they say; false if it is time to end.
-    fn turn(&mut self, watch: &mut dyn FnMut(Happening)) -> io::Result<bool> {
+    fn turn(&mut self, watch: &mut dyn FnMut(ClientEvent)) -> io::Result<bool> {
         let ready = self.station.wait(self.circmgr.next_timeout())?;
         let now = self.station.clock.now();
         for event in &ready {
@@ -222,8 +222,8 @@ impl<'r> ClientLoop<'r> {
         Ok(!self.ends && ready.iter().all(|event| event.token != STOP))
     }
 
-    fn tick(&mut self, now: Time, watch: &mut dyn FnMut(Happening)) {
-        watch(Happening::Status(Box::new(self.status(now))));
+    fn tick(&mut self, now: Time, watch: &mut dyn FnMut(ClientEvent)) {
+        watch(ClientEvent::Status(Box::new(self.status(now))));
         if self.unkept {
             self.keep(watch);
         }
@@ -236,7 +236,7 @@ impl<'r> ClientLoop<'r> {
 
     fn status(&self, now: Time) -> Status {
         let named = |id: &[u8; 20]| self.name(id).unwrap_or_else(|| "?".to_owned());
-        let circuits = self.circmgr.overview().map(|seen| Seen {
+        let circuits = self.circmgr.overview().map(|seen| CircuitStatus {
             number: seen.key.0,
             path: seen.path.iter().map(named).collect(),
             age: now.since(seen.begun),
@@ -259,16 +259,16 @@ impl<'r> ClientLoop<'r> {
         }
     }
 
-    fn keep(&mut self, watch: &mut dyn FnMut(Happening)) {
+    fn keep(&mut self, watch: &mut dyn FnMut(ClientEvent)) {
         let guards = self.circmgr.guards();
-        let kept = Kept { guards, build_times: self.circmgr.build_times().collect() };
+        let kept = ClientState { guards, build_times: self.circmgr.build_times().collect() };
         self.unkept = false;
         if let Err(error) = kept.write(&self.settings.data) {
-            watch(Happening::Trouble(error.to_string()));
+            watch(ClientEvent::Trouble(error.to_string()));
         }
     }
 
-    fn take(&mut self, now: Time, ready: Ready, watch: &mut dyn FnMut(Happening)) {
+    fn take(&mut self, now: Time, ready: Ready, watch: &mut dyn FnMut(ClientEvent)) {
         let ClientLoop { station, circmgr, programs, .. } = self;
         match Token::of(ready.token) {
             Token::File(NEWS) => self.take_news(now, watch),
@@ -276,7 +276,7 @@ impl<'r> ClientLoop<'r> {
             Token::File(_) => {}
             Token::Listener(place) => {
                 if let Err(error) = programs.accept(station, place) {
-                    watch(Happening::Trouble(format!("a program was lost: {error}")));
+                    watch(ClientEvent::Trouble(format!("a program was lost: {error}")));
                 }
             }
             Token::Link(link) => station.take_link(now, link, ready),
@@ -286,7 +286,7 @@ impl<'r> ClientLoop<'r> {
     }
 
     /// SIGHUP has come.
-    fn on_hangup(&mut self, watch: &mut dyn FnMut(Happening)) {
+    fn on_hangup(&mut self, watch: &mut dyn FnMut(ClientEvent)) {
         let Some(reload) = &mut self.reload else { return };
         let outcome = match reload.take() {
             Asked::End => return self.ends = true,
@@ -297,10 +297,10 @@ impl<'r> ClientLoop<'r> {
             }
         };
         tell(&[NotifyState::Ready]);
-        watch(Happening::Reloaded(outcome));
+        watch(ClientEvent::Reloaded(outcome));
     }
 
-    fn adopt(&mut self, changes: Changes, watch: &mut dyn FnMut(Happening)) {
+    fn adopt(&mut self, changes: Changes, watch: &mut dyn FnMut(ClientEvent)) {
         let Changes { wishes, padding, trust } = changes;
         if let Some((authorities, share_subnets)) = trust {
             self.clocks.trust(authorities.iter().map(|one| one.fingerprint));
@@ -314,7 +314,7 @@ impl<'r> ClientLoop<'r> {
         }
     }
 
-    fn take_news(&mut self, now: Time, watch: &mut dyn FnMut(Happening)) {
+    fn take_news(&mut self, now: Time, watch: &mut dyn FnMut(ClientEvent)) {
         for news in self.settings.dirclient.take() {
             match news {
                 News::Network(network) => {
@@ -326,22 +326,22 @@ impl<'r> ClientLoop<'r> {
                     self.network = Some(network);
                 }
                 News::Ready => {
-                    watch(Happening::Ready(self.relays[1]));
+                    watch(ClientEvent::Ready(self.relays[1]));
                 }
                 News::DirRequest(dir_request) => {
                     self.at_dir_requests(now, |dir_requests, at| {
                         dir_requests.begin(at, dir_request)
                     });
                 }
-                News::Fetched(fetched) => watch(Happening::Fetched(fetched)),
-                News::Trouble(text) => watch(Happening::Trouble(text)),
+                News::Fetched(fetched) => watch(ClientEvent::Fetched(fetched)),
+                News::Trouble(text) => watch(ClientEvent::Trouble(text)),
                 News::Cache(_) | News::Published(_) => {}
             }
         }
     }
 
     /// Says which relays that the user names there are none of, if that has changed.
-    fn tell_unlisted(&mut self, network: &Network, watch: &mut dyn FnMut(Happening)) {
+    fn tell_unlisted(&mut self, network: &Network, watch: &mut dyn FnMut(ClientEvent)) {
         let unlisted = self.settings.wishes.unlisted(network);
         if unlisted == self.unlisted {
             return;
@@ -351,13 +351,13 @@ impl<'r> ClientLoop<'r> {
             let which = names.join(", ");
             let text =
                 format!("--{option}: no relay of the consensus has this fingerprint: {which}");
-            watch(Happening::Trouble(text));
+            watch(ClientEvent::Trouble(text));
         }
         self.unlisted = unlisted;
     }
 
     /// Does what both cores say, until neither has anything to say.
-    fn obey(&mut self, now: Time, watch: &mut dyn FnMut(Happening)) {
+    fn obey(&mut self, now: Time, watch: &mut dyn FnMut(ClientEvent)) {
         loop {
             let at = self.station.moment(now);
             self.circmgr.work(at, &mut self.rng);
@@ -371,7 +371,12 @@ impl<'r> ClientLoop<'r> {
                 self.carry_out(now, output, watch);
             }
             if quiet {
-                return self.programs.refused().into_iter().map(Happening::Refused).for_each(watch);
+                return self
+                    .programs
+                    .refused()
+                    .into_iter()
+                    .map(ClientEvent::Refused)
+                    .for_each(watch);
             }
         }
     }
@@ -390,7 +395,7 @@ impl<'r> ClientLoop<'r> {
         }
     }
 
-    fn follow(&mut self, now: Time, order: Order, watch: &mut dyn FnMut(Happening)) {
+    fn follow(&mut self, now: Time, order: Order, watch: &mut dyn FnMut(ClientEvent)) {
         let ClientLoop { station, circmgr, programs, .. } = self;
         match order {
             Order::Build(circuit, hops) => station.core.handle(now, Input::Build { circuit, hops }),
@@ -403,7 +408,7 @@ impl<'r> ClientLoop<'r> {
                 self.programs.refuse(program, why);
             }
             Order::Keep => self.unkept = true,
-            Order::FewGuards(count) => watch(Happening::Trouble(format!(
+            Order::FewGuards(count) => watch(ClientEvent::Trouble(format!(
                 "--entry and --exclude leave {count} of the relays as first hops: so few tell who \
                  you are"
             ))),
@@ -427,7 +432,7 @@ impl<'r> ClientLoop<'r> {
         done
     }
 
-    fn carry_out(&mut self, now: Time, output: Output, watch: &mut dyn FnMut(Happening)) {
+    fn carry_out(&mut self, now: Time, output: Output, watch: &mut dyn FnMut(ClientEvent)) {
         if self.dir_requests.concerns(&output) {
             return self.at_dir_requests(now, |dir_requests, at| dir_requests.take(at, output));
         }
@@ -437,13 +442,13 @@ impl<'r> ClientLoop<'r> {
             Output::Stream(output) => programs.stir(now, station, circmgr, output),
             Output::Extended { circuit, hops } => circmgr.extended(circuit, hops),
             Output::Built { circuit, cgo } => {
-                watch(Happening::Built(circuit.0, self.names(circuit), cgo));
+                watch(ClientEvent::Built(circuit.0, self.names(circuit), cgo));
                 let at = self.station.moment(now);
                 self.circmgr.built(at, circuit, &mut self.rng);
             }
             Output::CircuitClosed { circuit, cause, .. } => {
                 if circmgr.path(circuit).is_some() {
-                    watch(Happening::Closed(circuit.0, cause.to_string()));
+                    watch(ClientEvent::Closed(circuit.0, cause.to_string()));
                 }
                 circmgr.closed(station.moment(now), circuit, cause);
             }
@@ -451,20 +456,20 @@ impl<'r> ClientLoop<'r> {
             Output::Resolved { stream, answers } => programs.resolved(circmgr, stream, &answers),
             Output::Event(event) => {
                 self.look_at_clocks(now, &event, watch);
-                watch(Happening::Core(event));
+                watch(ClientEvent::Core(event));
             }
         }
     }
 
     /// A relay may have said its time.
-    fn look_at_clocks(&mut self, now: Time, event: &Event, watch: &mut dyn FnMut(Happening)) {
+    fn look_at_clocks(&mut self, now: Time, event: &Event, watch: &mut dyn FnMut(ClientEvent)) {
         let &Event::LinkOpen { identity: Some(identity), skew: Some(skew), dialled, .. } = event
         else {
             return;
         };
         let said = PeerTime { relay: identity.rsa, skew, dialled };
         if let Some(verdict) = self.clocks.note(now, self.station.unix(now), said) {
-            watch(Happening::Clock(Skew::new(verdict, |relay| self.name_of(relay))));
+            watch(ClientEvent::Clock(Skew::new(verdict, |relay| self.name_of(relay))));
         }
     }
 
@@ -554,7 +559,7 @@ mod tests {
         assert_eq!(desk.programs.waiting(), 1);
         let (mut said, late) = (Vec::new(), asked + Duration::from_secs(15));
         let mut watch = |happening| {
-            if let Happening::Refused(refused) = happening {
+            if let ClientEvent::Refused(refused) = happening {
                 said.push(refused.to_string());
             }
         };

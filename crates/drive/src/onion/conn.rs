@@ -8,7 +8,7 @@ use anabranch_multipath::Time;
 use anabranch_onion::wire::extend::Target;
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 
-use super::newcomers::Place;
+use super::newcomers::ConnectionSlot;
 
 /// Bytes that the kernel may hold unsent: the rest waits in the core, where its order may still
 /// change.
@@ -27,7 +27,7 @@ pub(super) struct Conn {
     link: Box<dyn Link + Send>,
     pub(super) peer: SocketAddr,
     /// Its place among those that others opened.
-    pub(super) admitted: Option<Place>,
+    pub(super) admitted: Option<ConnectionSlot>,
     /// Whom it is to lead to, if we opened it.
     pub(super) target: Option<Target>,
     /// By which of its addresses.
@@ -56,7 +56,7 @@ pub(super) struct Conn {
 
 /// What a link's socket brought.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Brought {
+pub(super) enum SocketRead {
     /// Plain bytes, maybe none.
     Bytes,
     /// The end, and why if it was not in order.
@@ -69,7 +69,7 @@ impl Conn {
         socket: TcpStream,
         peer: SocketAddr,
         link: Box<dyn Link + Send>,
-        place: Place,
+        place: ConnectionSlot,
     ) -> io::Result<Conn> {
         Ok(Conn { admitted: Some(place), ..Conn::new(socket, peer, link, None)? })
     }
@@ -137,21 +137,21 @@ impl Conn {
     }
 
     /// Reads once, and appends the plain bytes.
-    pub(super) fn read(&mut self, now: Time, buffer: &mut [u8], plain: &mut Vec<u8>) -> Brought {
+    pub(super) fn read(&mut self, now: Time, buffer: &mut [u8], plain: &mut Vec<u8>) -> SocketRead {
         let count = match self.socket.read(buffer) {
-            Ok(0) => return Brought::End(None),
+            Ok(0) => return SocketRead::End(None),
             Ok(count) => count,
-            Err(error) if is_passing(&error) => return Brought::Bytes,
-            Err(error) => return Brought::End(Some(error.to_string())),
+            Err(error) if is_passing(&error) => return SocketRead::Bytes,
+            Err(error) => return SocketRead::End(Some(error.to_string())),
         };
         self.carried[0] += count as u64;
         let received = self.link.receive(now, &buffer[..count]);
         self.link.read(plain);
         match received {
-            Err(Fault::Peer(text)) => Brought::End(Some(text)),
-            Err(Fault::Misuse(text)) => Brought::End(Some(text.to_owned())),
-            Ok(()) if self.link.state() == State::Ended => Brought::End(None),
-            Ok(()) => Brought::Bytes,
+            Err(Fault::Peer(text)) => SocketRead::End(Some(text)),
+            Err(Fault::Misuse(text)) => SocketRead::End(Some(text.to_owned())),
+            Ok(()) if self.link.state() == State::Ended => SocketRead::End(None),
+            Ok(()) => SocketRead::Bytes,
         }
     }
 

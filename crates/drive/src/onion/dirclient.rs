@@ -71,7 +71,7 @@ pub struct Settings {
 }
 
 /// What the thread is told.
-pub(super) enum Order {
+pub(super) enum DirCommand {
     Publish(Box<Description>),
     Sign(Arc<RelayKeys>),
     Trust(Vec<Authority>, bool),
@@ -88,7 +88,7 @@ pub(super) struct Report {
 /// The thread, as its owner sees it. It ends with its owner.
 pub struct DirClient {
     authorities: Vec<Authority>,
-    orders: Sender<Order>,
+    orders: Sender<DirCommand>,
     news: Receiver<News>,
     waker: UnixStream,
 }
@@ -116,7 +116,7 @@ impl DirClient {
     ///
     /// # Errors
     /// The kernel's.
-    pub(super) fn counters() -> io::Result<(DirClient, NewsSender, Receiver<Order>)> {
+    pub(super) fn counters() -> io::Result<(DirClient, NewsSender, Receiver<DirCommand>)> {
         let (waker, bell) = UnixStream::pair()?;
         waker.set_nonblocking(true)?;
         bell.set_nonblocking(true)?;
@@ -152,7 +152,7 @@ impl DirClient {
     /// Has this published, now and whenever it is due.
     pub fn publish(&self, description: Description) {
         // The thread lives as long as we hold its queue.
-        let _ = self.orders.send(Order::Publish(Box::new(description)));
+        let _ = self.orders.send(DirCommand::Publish(Box::new(description)));
     }
 
     /// Brings what came of an directory request: the answer, of the relay of this name, if one was
@@ -163,12 +163,12 @@ impl DirClient {
         from: Option<String>,
         outcome: Result<ResponseReader, Failure>,
     ) {
-        let _ = self.orders.send(Order::Report(Report { number, from, outcome }));
+        let _ = self.orders.send(DirCommand::Report(Report { number, from, outcome }));
     }
 
     /// Has descriptors signed with these keys from now on: what is published is published anew.
     pub fn sign_with(&self, keys: Arc<RelayKeys>) {
-        let _ = self.orders.send(Order::Sign(keys));
+        let _ = self.orders.send(DirCommand::Sign(keys));
     }
 }
 
@@ -178,7 +178,7 @@ impl DirClient {
     /// something newer, its owner goes on with what it has.
     pub fn trust(&mut self, authorities: Vec<Authority>, share_subnets: bool) {
         self.authorities.clone_from(&authorities);
-        let _ = self.orders.send(Order::Trust(authorities, share_subnets));
+        let _ = self.orders.send(DirCommand::Trust(authorities, share_subnets));
     }
 }
 
@@ -226,7 +226,7 @@ impl DirThread {
         }
     }
 
-    fn run(mut self, orders: &Receiver<Order>) {
+    fn run(mut self, orders: &Receiver<DirCommand>) {
         self.restore();
         if self.settings.keys.is_some() {
             // A relay publishes before it asks: an authority may have those who ask wait until
@@ -251,15 +251,15 @@ impl DirThread {
         }
     }
 
-    fn follow(&mut self, order: Order) {
+    fn follow(&mut self, order: DirCommand) {
         match order {
-            Order::Publish(description) => self.describe(*description),
-            Order::Sign(keys) => {
+            DirCommand::Publish(description) => self.describe(*description),
+            DirCommand::Sign(keys) => {
                 self.settings.keys = Some(keys);
                 self.due.fill(Due::now());
             }
-            Order::Trust(authorities, share_subnets) => self.trust(authorities, share_subnets),
-            Order::Report(report) => self.reported(report),
+            DirCommand::Trust(authorities, share_subnets) => self.trust(authorities, share_subnets),
+            DirCommand::Report(report) => self.reported(report),
         }
     }
 

@@ -24,7 +24,7 @@ use anabranch_onion::padding::Amount;
 use anabranch_onion::{Event, circuitmux};
 
 use super::authorities::Authority;
-use super::authority::{self, AuthorityError, Running, Told};
+use super::authority::{self, AuthorityError, AuthorityEvent, Running};
 use super::client;
 use super::dirclient::{self, DirClient, unix};
 use super::keyring::KeyRing;
@@ -63,13 +63,13 @@ pub struct Settings {
 
 /// What happens.
 #[derive(Clone, Debug)]
-pub enum Happening {
+pub enum EmbeddedEvent {
     /// All nodes listen: the line that makes a tor part of the network.
     Up(String),
     /// A consensus was made: how many relays it lists.
     Consensus(usize),
     /// The client's.
-    Client(client::Happening),
+    Client(client::ClientEvent),
     /// Something did not work at a node of this name, or is not as it should be.
     Trouble(String, String),
 }
@@ -111,24 +111,24 @@ pub fn run(
     settings: Settings,
     stop: &UnixStream,
     reload: Option<Reload<'_, client::Changes>>,
-    watch: &mut dyn FnMut(Happening),
+    watch: &mut dyn FnMut(EmbeddedEvent),
 ) -> Result<(), EmbeddedError> {
     let (teller, told) = channel();
     // Before any key is touched: another network may run on them.
     let claim = claim(&settings.data)?;
     for text in &claim.tightened {
-        watch(Happening::Trouble("up".to_owned(), text.clone()));
+        watch(EmbeddedEvent::Trouble("up".to_owned(), text.clone()));
     }
     let rings = keys(&settings)?;
     let mut network = Network { nodes: Vec::new(), authority: None };
     let line = network.start(&settings, rings, &teller)?;
     await_all(&told, network.nodes.len(), watch)?;
-    watch(Happening::Up(line.clone()));
+    watch(EmbeddedEvent::Up(line.clone()));
     let client = client(&settings, &line)?;
     let rng = crate::entropy::generator().map_err(of("client"))?;
-    let mut tell = |happening: client::Happening| {
+    let mut tell = |happening: client::ClientEvent| {
         told.try_iter().for_each(|(name, told)| pass_on(name, told, watch));
-        watch(Happening::Client(happening));
+        watch(EmbeddedEvent::Client(happening));
     };
     client::run_rereading(client, rng, stop, reload, &mut tell).map_err(of("client"))
 }
@@ -263,7 +263,7 @@ impl Node {
 fn await_all(
     told: &Receiver<(String, FromNode)>,
     nodes: usize,
-    watch: &mut dyn FnMut(Happening),
+    watch: &mut dyn FnMut(EmbeddedEvent),
 ) -> Result<(), EmbeddedError> {
     let mut listening = 0;
     while listening < nodes {
@@ -280,11 +280,11 @@ fn await_all(
     Ok(())
 }
 
-fn pass_on(name: String, told: FromNode, watch: &mut dyn FnMut(Happening)) {
+fn pass_on(name: String, told: FromNode, watch: &mut dyn FnMut(EmbeddedEvent)) {
     match told {
-        FromNode::Consensus(relays) => watch(Happening::Consensus(relays)),
-        FromNode::Trouble(text) => watch(Happening::Trouble(name, text)),
-        FromNode::Ended(Err(error)) => watch(Happening::Trouble(name, error.to_string())),
+        FromNode::Consensus(relays) => watch(EmbeddedEvent::Consensus(relays)),
+        FromNode::Trouble(text) => watch(EmbeddedEvent::Trouble(name, text)),
+        FromNode::Ended(Err(error)) => watch(EmbeddedEvent::Trouble(name, error.to_string())),
         FromNode::Listens | FromNode::Ended(Ok(())) => {}
     }
 }
@@ -346,9 +346,11 @@ fn authority(
     let node = name(AUTHORITY);
     let tell = move |told| {
         let told = match told {
-            Told::Consensus(relays, _) => FromNode::Consensus(relays),
-            Told::Trouble(text) | Told::Refused(text) => FromNode::Trouble(text),
-            Told::Line(_) | Told::Relay(..) => return,
+            AuthorityEvent::Consensus(relays, _) => FromNode::Consensus(relays),
+            AuthorityEvent::Trouble(text) | AuthorityEvent::Refused(text) => {
+                FromNode::Trouble(text)
+            }
+            AuthorityEvent::Line(_) | AuthorityEvent::Relay(..) => return,
         };
         let _ = teller.send((node.clone(), told));
     };

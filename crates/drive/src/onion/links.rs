@@ -12,9 +12,9 @@ use anabranch_onion::wire::extend::Target;
 use anabranch_onion::wire::keys::sha256;
 use anabranch_onion::wire::link::EXPORT_LABEL;
 
-use super::conn::{Brought, Conn};
+use super::conn::{Conn, SocketRead};
 use super::meter::Meter;
-use super::newcomers::Place;
+use super::newcomers::ConnectionSlot;
 use crate::poller::{Interest, Poller, Ready};
 
 /// The least token of a link: its number added to this.
@@ -170,7 +170,7 @@ impl Links {
         &mut self,
         poller: &Poller,
         (socket, peer): (TcpStream, SocketAddr),
-        place: Place,
+        place: ConnectionSlot,
     ) -> io::Result<()> {
         let link = Box::new(self.context.accept().map_err(io::Error::other)?);
         let conn = Conn::accepted(socket, peer, link, place)?;
@@ -239,7 +239,7 @@ impl Links {
         if (ready.read || ready.error) && allowed > 0 {
             let before = conn.carried[0];
             let buffer = &mut self.buffer[..allowed];
-            ended = conn.read(now, buffer, &mut self.plain) != Brought::Bytes;
+            ended = conn.read(now, buffer, &mut self.plain) != SocketRead::Bytes;
             let bytes = conn.carried[0] - before;
             self.carried[0] += bytes;
             if let Some(limits) = &self.limits {

@@ -13,7 +13,7 @@ pub(super) struct Entrance(Arc<Mutex<Newcomers>>);
 
 /// A connection's place, as long as it has it.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct ConnectionSlot {
     entrance: Entrance,
     peer: IpAddr,
     is_open: bool,
@@ -23,10 +23,10 @@ pub(super) struct Place {
 
 impl Entrance {
     /// Somebody opened a connection: its place, if it may have one.
-    pub(super) fn admit(&self, now: Time, peer: IpAddr) -> Option<Place> {
+    pub(super) fn admit(&self, now: Time, peer: IpAddr) -> Option<ConnectionSlot> {
         let admission = self.newcomers().come(now, peer);
         let counts = admission == Admission::Counted;
-        let place = Place { entrance: self.clone(), peer, is_open: false, counts };
+        let place = ConnectionSlot { entrance: self.clone(), peer, is_open: false, counts };
         (admission != Admission::Refused).then_some(place)
     }
 
@@ -49,7 +49,7 @@ impl Entrance {
     }
 }
 
-impl Place {
+impl ConnectionSlot {
     /// The TLS handshake is done.
     pub(super) fn opened(&mut self) {
         if self.counts && !std::mem::replace(&mut self.is_open, true) {
@@ -58,7 +58,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionSlot {
     fn drop(&mut self) {
         if self.counts {
             self.entrance.newcomers().left(self.peer, self.is_open);

@@ -40,7 +40,7 @@ pub(super) struct Outside {
 
 /// What the core is to be told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Told {
+pub(super) enum OutsideEvent {
     /// Nothing.
     Nothing,
     /// The destination is reached, at this address.
@@ -101,38 +101,38 @@ impl Outside {
     }
 
     /// Moves what can be moved.
-    pub(super) fn stir(&mut self, what: Stir, inside: &mut impl Inside) -> Told {
+    pub(super) fn stir(&mut self, what: Stir, inside: &mut impl Inside) -> OutsideEvent {
         match what {
             Stir::Socket(ready) if !self.connected => {
                 if ready.write {
                     self.connected()
                 } else {
-                    Told::Nothing
+                    OutsideEvent::Nothing
                 }
             }
             Stir::Socket(ready) => {
                 if ready.write
                     && let Err(error) = self.drain(inside)
                 {
-                    return Told::Ended(reason(&error));
+                    return OutsideEvent::Ended(reason(&error));
                 }
-                if ready.read { self.fill(inside) } else { Told::Nothing }
+                if ready.read { self.fill(inside) } else { OutsideEvent::Nothing }
             }
             Stir::Readable => match self.drain(inside) {
-                Ok(()) => Told::Nothing,
-                Err(error) => Told::Ended(reason(&error)),
+                Ok(()) => OutsideEvent::Nothing,
+                Err(error) => OutsideEvent::Ended(reason(&error)),
             },
             Stir::Room => self.has_room(inside),
         }
     }
 
-    fn has_room(&mut self, inside: &mut impl Inside) -> Told {
+    fn has_room(&mut self, inside: &mut impl Inside) -> OutsideEvent {
         let taken = inside.give(self.stream, &self.held);
         self.held.drain(..taken);
         if self.silent && self.held.is_empty() {
-            Told::Ended(EndReason::DONE)
+            OutsideEvent::Ended(EndReason::DONE)
         } else {
-            Told::Nothing
+            OutsideEvent::Nothing
         }
     }
 
@@ -156,30 +156,34 @@ impl Outside {
         Ok(())
     }
 
-    fn connected(&mut self) -> Told {
+    fn connected(&mut self) -> OutsideEvent {
         match self.socket.take_error() {
             Ok(None) => {
                 (self.connected, self.blocked) = (true, false);
-                Told::Connected(self.peer.ip())
+                OutsideEvent::Connected(self.peer.ip())
             }
-            Ok(Some(error)) | Err(error) => Told::Ended(reason(&error)),
+            Ok(Some(error)) | Err(error) => OutsideEvent::Ended(reason(&error)),
         }
     }
 
-    fn fill(&mut self, inside: &mut impl Inside) -> Told {
+    fn fill(&mut self, inside: &mut impl Inside) -> OutsideEvent {
         let mut buffer = [0; PIECE];
         match self.socket.read(&mut buffer) {
             Ok(0) => {
                 self.silent = true;
-                if self.held.is_empty() { Told::Ended(EndReason::DONE) } else { Told::Nothing }
+                if self.held.is_empty() {
+                    OutsideEvent::Ended(EndReason::DONE)
+                } else {
+                    OutsideEvent::Nothing
+                }
             }
             Ok(count) => {
                 let taken = inside.give(self.stream, &buffer[..count]);
                 self.held.extend_from_slice(&buffer[taken..count]);
-                Told::Nothing
+                OutsideEvent::Nothing
             }
-            Err(error) if is_passing(&error) => Told::Nothing,
-            Err(error) => Told::Ended(reason(&error)),
+            Err(error) if is_passing(&error) => OutsideEvent::Nothing,
+            Err(error) => OutsideEvent::Ended(reason(&error)),
         }
     }
 }

@@ -28,13 +28,13 @@ use crate::clock::Clock;
 use crate::files;
 use crate::manager::tell;
 use clocked::Clocked;
-use history::Kept;
+use history::HistoryFile;
 use hsdir::SharedHsDir;
 use linkkeys::{LinkKeys, link_key};
 pub use live::{Changes, Live};
 use self_test::{SelfTest, Tested};
 use shard::{Newcomer, Parts, Shard};
-use workers::{Order, Workers};
+use workers::{WorkerOrder, Workers};
 
 mod answers;
 mod clocked;
@@ -189,7 +189,7 @@ struct MainShard<'r> {
     workers: Workers,
     entrance: Entrance,
     settings: Settings,
-    kept: Kept,
+    kept: HistoryFile,
     self_test: SelfTest,
     network: Option<Arc<Network>>,
     /// Those of all shards: received, sent.
@@ -223,7 +223,7 @@ impl<'r> MainShard<'r> {
         shard.station.watch(settings.dirclient.waker(), DIRECTORY)?;
         reload.iter().try_for_each(|reload| shard.station.watch(&reload.hangup, HANGUP))?;
         let workers = Workers::start(parts)?;
-        let kept = Kept::read(settings.keys.data()).map_err(io::Error::other)?;
+        let kept = HistoryFile::read(settings.keys.data()).map_err(io::Error::other)?;
         let main = MainShard {
             shard,
             workers,
@@ -341,7 +341,7 @@ impl<'r> MainShard<'r> {
         match credentials(self.settings.keys.keys(), &self.certificate, unix()) {
             Ok(credentials) => {
                 let (responder, initiator) = roles(credentials);
-                self.workers.tell(|| Order::Roles(responder.clone(), initiator.clone()));
+                self.workers.tell(|| WorkerOrder::Roles(responder.clone(), initiator.clone()));
                 self.shard.station.core.set_roles(responder, initiator);
             }
             Err(error) => watch.note(&error.to_string()),
@@ -355,7 +355,7 @@ impl<'r> MainShard<'r> {
         let context = context.map_err(io::Error::other)?;
         self.certificate.clone_from(&key.certificate);
         self.certify(watch);
-        self.workers.tell(|| Order::Tls(context.clone()));
+        self.workers.tell(|| WorkerOrder::Tls(context.clone()));
         self.shard.station.links.set_context(context);
         Ok(())
     }
@@ -369,7 +369,7 @@ impl<'r> MainShard<'r> {
         match renewed {
             Ok(false) => {}
             Ok(true) => {
-                self.workers.tell(|| Order::OnionKeys(keys.onion_keys()));
+                self.workers.tell(|| WorkerOrder::OnionKeys(keys.onion_keys()));
                 self.shard.station.core.set_onion_keys(keys.onion_keys());
                 self.settings.dirclient.sign_with(Arc::clone(keys.keys()));
             }
@@ -396,14 +396,15 @@ impl<'r> MainShard<'r> {
                     let params = super::params(&network);
                     let padding = network.params().padding;
                     let services = ServiceParams::new(&network.consensus().params);
-                    self.workers.tell(|| Order::Params(Arc::clone(&params), padding, services));
+                    self.workers
+                        .tell(|| WorkerOrder::Params(Arc::clone(&params), padding, services));
                     self.shard.station.core.set_params(params);
                     self.shard.station.core.set_padding(padding);
                     self.shard.station.core.set_services(services);
                     self.network = Some(network);
                 }
                 News::Cache(cache) => {
-                    self.workers.tell(|| Order::Cache(Arc::clone(&cache)));
+                    self.workers.tell(|| WorkerOrder::Cache(Arc::clone(&cache)));
                     self.shard.set_cache(now, cache);
                 }
                 News::Ready | News::DirRequest(_) | News::Fetched(_) => {}

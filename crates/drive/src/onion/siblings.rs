@@ -104,8 +104,8 @@ impl PointTable for SharedPoints {
 /// Another shard.
 struct Other {
     bell: Arc<Bell>,
-    out: Way<Producer<u8>>,
-    into: Way<Consumer<u8>>,
+    out: RingEnd<Producer<u8>>,
+    into: RingEnd<Consumer<u8>>,
     /// What was fetched and not yet put into the ring.
     rest: Vec<u8>,
     /// The core has more.
@@ -113,7 +113,7 @@ struct Other {
 }
 
 /// One end of a ring.
-struct Way<End> {
+struct RingEnd<End> {
     ring: End,
     /// The writer waits for room.
     full: Arc<AtomicBool>,
@@ -147,10 +147,10 @@ pub(super) fn shards(count: usize) -> io::Result<Vec<Siblings>> {
 }
 
 /// A ring, by its two ends.
-fn way() -> (Way<Producer<u8>>, Way<Consumer<u8>>) {
+fn way() -> (RingEnd<Producer<u8>>, RingEnd<Consumer<u8>>) {
     let (writer, reader) = RingBuffer::new(RING);
     let full = Arc::default();
-    (Way { ring: writer, full: Arc::clone(&full) }, Way { ring: reader, full })
+    (RingEnd { ring: writer, full: Arc::clone(&full) }, RingEnd { ring: reader, full })
 }
 
 /// Whether a link leads to a sibling.
@@ -163,8 +163,8 @@ impl Siblings {
         &mut self,
         shard: usize,
         bell: &Arc<Bell>,
-        out: Way<Producer<u8>>,
-        into: Way<Consumer<u8>>,
+        out: RingEnd<Producer<u8>>,
+        into: RingEnd<Consumer<u8>>,
     ) {
         let bell = Arc::clone(bell);
         let other = Other { bell, out, into, rest: Vec::new(), wants: false };

@@ -14,7 +14,7 @@ const FILE: &str = "state.json";
 
 /// The kept state.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Kept {
+pub struct ClientState {
     /// Guards, in the order in which they were drawn.
     pub guards: KeptGuards,
     /// Build times in milliseconds, oldest first.
@@ -76,15 +76,15 @@ impl WrittenGuard {
     }
 }
 
-impl Kept {
+impl ClientState {
     /// Reads what the folder holds; nothing if there is nothing.
     ///
     /// # Errors
     /// The file is not one that we wrote. It is left alone: it may hold a guard that its owner
     /// wants.
-    pub fn read(folder: &Path) -> Result<Kept, StoreError> {
+    pub fn read(folder: &Path) -> Result<ClientState, StoreError> {
         let path = folder.join(FILE);
-        let Some(text) = read_text(&path) else { return Ok(Kept::default()) };
+        let Some(text) = read_text(&path) else { return Ok(ClientState::default()) };
         let strange = |error: String| {
             let told = format!("{error}; remove the file to choose new guards");
             StoreError::File(path.clone(), std::io::Error::other(told))
@@ -100,7 +100,7 @@ impl Kept {
         let default = read(written.guards).map_err(told)?;
         let restricted = read(written.restricted_guards).map_err(told)?;
         let guards = KeptGuards { default, restricted };
-        Ok(Kept { guards, build_times: written.build_times_ms })
+        Ok(ClientState { guards, build_times: written.build_times_ms })
     }
 
     /// Writes it; the old file stays if that fails.
@@ -125,7 +125,7 @@ mod tests {
     #[test]
     fn what_is_kept_comes_back_and_what_is_strange_is_told() {
         let folder = tempfile::tempdir().unwrap();
-        assert_eq!(Kept::read(folder.path()).unwrap(), Kept::default());
+        assert_eq!(ClientState::read(folder.path()).unwrap(), ClientState::default());
         let new = Sampled {
             id: [0xab; 20],
             added: 1,
@@ -136,16 +136,16 @@ mod tests {
         let confirmed = Some(Confirmed { on: 2, place: 3 });
         let old = Sampled { listed: false, unlisted_since: Some(4), confirmed, ..new.clone() };
         let guards = KeptGuards { default: vec![old, new.clone()], restricted: vec![new] };
-        let kept = Kept { guards, build_times: vec![5, 6] };
+        let kept = ClientState { guards, build_times: vec![5, 6] };
         kept.write(folder.path()).unwrap();
-        assert_eq!(Kept::read(folder.path()).unwrap(), kept);
+        assert_eq!(ClientState::read(folder.path()).unwrap(), kept);
         let path = folder.path().join(FILE);
         let written = std::fs::read_to_string(&path).unwrap();
         let half = &written[..written.len() / 2];
         let unnamed = written.replace("ABAB", "XYXY");
         for strange in ["", "{}", "[1]", half, &unnamed] {
             std::fs::write(&path, strange).unwrap();
-            let error = Kept::read(folder.path()).unwrap_err().to_string();
+            let error = ClientState::read(folder.path()).unwrap_err().to_string();
             assert!(error.contains("state.json") && error.contains("remove"), "{error}");
         }
     }

@@ -15,7 +15,7 @@ use anabranch_onion::{Core, LinkId, LinkInput, LinkOutput, Moment, StreamKey};
 
 use super::dirclient::unix;
 use super::links::{LINKS, Links};
-use super::outside::{Inside, Outside, Stir, Told};
+use super::outside::{Inside, Outside, OutsideEvent, Stir};
 use super::siblings::{SiblingLink, Siblings, is_sibling};
 use crate::clock::Clock;
 use crate::files::Spare;
@@ -241,7 +241,7 @@ impl<C: Core> Station<C> {
         number: u64,
         outside: &mut Outside,
         what: Stir,
-    ) -> Told {
+    ) -> OutsideEvent {
         let told = outside.stir(what, &mut Within { core: &mut self.core, now });
         // It is watched as long as it is in its role's table.
         let _ = self.poller.change(outside.socket(), STREAMS + number, outside.interest());

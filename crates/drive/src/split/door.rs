@@ -4,28 +4,21 @@ use std::collections::HashMap;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::time::Duration;
 
 use anabranch_comps::protocol::wireguard;
-use anabranch_comps::{Event, Failure as Fault, Input, Pinned, SessionId};
-use anabranch_multipath::Time;
+use anabranch_comps::{Event, Pinned, SessionId};
 
-use super::Failure;
-use super::driver::Driver;
-use super::sockets::PathSocket;
 use crate::far_end::Inner;
 use crate::netlink::Change;
-use crate::packet::{self, Complaint, Content, Datagram, Fragments, Whole};
-use crate::steer::{Exit, Kept, SteerError, Steering};
+use crate::packet::{self, Complaint, Datagram, Fragments};
+use crate::steer::{Exit, SteerError, Steering, Upkeep};
 use crate::tun::Tun;
 use crate::udp::{Received, UdpSocket};
 
 /// Packets taken from the interface before anything else is looked at.
-const ROUND: usize = 64;
-/// The next look at what was set up after one that the system did not answer.
-const AGAIN: Duration = Duration::from_millis(100);
+pub(super) const ROUND: usize = 64;
 /// Room for each: no interface of ours has a larger MTU.
-const ROOM: usize = 65_536;
+pub(super) const ROOM: usize = 65_536;
 
 /// Where clients come in.
 #[derive(Debug)]
@@ -41,19 +34,19 @@ pub(super) enum Door {
 pub(super) struct TunDoor {
     tun: Tun,
     steering: Option<Steering>,
-    fragments: Fragments,
+    pub(super) fragments: Fragments,
     /// Who speaks with whom, for complaints about what is not at hand any more.
     ends: HashMap<SessionId, (SocketAddr, SocketAddr)>,
-    arena: Arena,
+    pub(super) arena: Arena,
     /// Where packets are built.
     packet: Vec<u8>,
 }
 
 /// Packets of one round.
 #[derive(Debug)]
-struct Arena {
-    bytes: Box<[u8]>,
-    lengths: Vec<usize>,
+pub(super) struct Arena {
+    pub(super) bytes: Box<[u8]>,
+    pub(super) lengths: Vec<usize>,
 }
 
 impl Door {
@@ -73,7 +66,7 @@ impl Door {
         }
     }
 
-    fn interface(&mut self) -> Option<&mut TunDoor> {
+    pub(super) fn interface(&mut self) -> Option<&mut TunDoor> {
         match self {
             Door::Port(_) => None,
             Door::Tun(door) => Some(door),
@@ -133,9 +126,9 @@ impl Door {
     }
 
     /// Sets again what others have taken away.
-    fn keep(&mut self) -> Result<Kept, SteerError> {
+    pub(super) fn keep(&mut self) -> Result<Upkeep, SteerError> {
         let steering = self.interface().and_then(|door| door.steering.as_mut());
-        steering.map_or(Ok(Kept::default()), Steering::keep)
+        steering.map_or(Ok(Upkeep::default()), Steering::keep)
     }
 
     /// Whether nothing is amiss that the kernel does not tell of.
@@ -173,7 +166,7 @@ impl AsFd for Door {
 
 impl TunDoor {
     /// Takes what waits, as much as a round holds.
-    fn read(&mut self) -> io::Result<()> {
+    pub(super) fn read(&mut self) -> io::Result<()> {
         self.arena.lengths.clear();
         for room in self.arena.bytes.chunks_exact_mut(ROOM) {
             match self.tun.read(room)? {
@@ -185,7 +178,7 @@ impl TunDoor {
     }
 
     /// Our addresses, where all packets go to a far end.
-    fn inner(&self) -> Option<Inner> {
+    pub(super) fn inner(&self) -> Option<Inner> {
         self.steering.as_ref().and_then(|steering| steering.plan().request.inner)
     }
 
@@ -196,14 +189,14 @@ impl TunDoor {
 
     /// Whether the splitter splits such datagrams: those that were led here, and not what a route
     /// of the user's own leads here beside them.
-    fn splits(&self, datagram: &Datagram<'_>) -> bool {
+    pub(super) fn splits(&self, datagram: &Datagram<'_>) -> bool {
         let ports = self.steering.as_ref().map(|steering| &steering.plan().request.ports);
         ports.is_some_and(|ports| ports.contains(datagram.to.port()))
             || wireguard::Message::of(datagram.payload).is_some()
     }
 
     /// Best effort, as all ICMP is.
-    fn complain(&mut self, complaint: Complaint, packet: &[u8]) {
+    pub(super) fn complain(&mut self, complaint: Complaint, packet: &[u8]) {
         let Some(here) = self.steering.as_ref().map(Steering::here) else { return };
         self.packet.clear();
         if let Ok(true) = packet::complain(&mut self.packet, here, complaint, packet) {
@@ -212,7 +205,12 @@ impl TunDoor {
     }
 
     /// Hands a server's datagrams to a client; tells how many did not go.
-    fn deliver(&mut self, server: SocketAddr, client: SocketAddr, run: &Received<'_>) -> u64 {
+    pub(super) fn deliver(
+        &mut self,
+        server: SocketAddr,
+        client: SocketAddr,
+        run: &Received<'_>,
+    ) -> u64 {
         let mut failed = 0;
         for datagram in run.datagrams() {
             self.packet.clear();
@@ -221,151 +219,4 @@ impl TunDoor {
         }
         failed
     }
-}
-
-impl Driver<'_> {
-    /// Packets of the machine's or the namespace's programs.
-    ///
-    /// # Errors
-    /// Somebody has removed the interface.
-    pub(super) fn on_packets(&mut self) -> Result<(), Failure> {
-        let Some(door) = self.door.interface() else { return Ok(()) };
-        let read = door.read();
-        read.map_err(|error| Failure::System("the interface of --tun was removed", error))?;
-        // It is lent to what the core wants sent, and comes back at the end.
-        let empty = Arena { bytes: Box::default(), lengths: Vec::new() };
-        let arena = std::mem::replace(&mut door.arena, empty);
-        let now = self.clock.now();
-        let inner = self.door.whole().and_then(|door| door.inner());
-        // What is returned here goes to the interface, not into `back`.
-        let (mut outgoing, mut back) = (Vec::with_capacity(ROUND), Vec::new());
-        for (packet, length) in arena.bytes.chunks_exact(ROOM).zip(&arena.lengths) {
-            let packet = &packet[..*length];
-            let (run, input) = match inner {
-                Some(_) if packet::is_for_link(packet) => continue,
-                Some(inner) => whole(inner, packet),
-                None => {
-                    let Some(datagram) = self.admit(now, packet) else { continue };
-                    let run = run_of(&datagram);
-                    (run, input(&datagram, &run))
-                }
-            };
-            self.core.handle(now, input);
-            self.drain(now, Some(&run), &mut outgoing, &mut back);
-        }
-        self.send(now, &outgoing);
-        drop(outgoing);
-        if let Some(door) = self.door.interface() {
-            door.arena = arena;
-        }
-        Ok(())
-    }
-
-    /// The datagram in a packet, if it is one to split. Others are answered as a router would that
-    /// does not carry them; parts are kept until they are whole.
-    fn admit<'p>(&mut self, now: Time, packet: &'p [u8]) -> Option<Datagram<'p>> {
-        let door = self.door.interface()?;
-        match packet::read(packet) {
-            Content::Datagram(datagram) if door.splits(&datagram) => return Some(datagram),
-            Content::Fragment(part) => {
-                let whole = door.fragments.take(now, &part);
-                whole.into_iter().for_each(|whole| self.on_whole(now, &whole));
-            }
-            // The kernel's own, which it sends by every interface: it asks for routers and names
-            // its groups.
-            Content::Other if packet::is_for_link(packet) => {}
-            _ => {
-                door.complain(Complaint::Prohibited, packet);
-                let warning = self.told.unsplit();
-                self.warn(warning);
-            }
-        }
-        None
-    }
-
-    /// A datagram that came in parts leaves in parts: its sender wants it so.
-    fn on_whole(&mut self, now: Time, whole: &Whole) {
-        let Whole { from, to, ecn, .. } = *whole;
-        let datagram = Datagram { from, to, ecn, payload: whole.payload() };
-        if !self.door.interface().is_some_and(|door| door.splits(&datagram)) {
-            return;
-        }
-        let (mut outgoing, mut back) = (Vec::new(), Vec::new());
-        let run = run_of(&datagram);
-        self.core.handle(now, input(&datagram, &run));
-        self.drain(now, Some(&run), &mut outgoing, &mut back);
-        self.in_parts = true;
-        self.send(now, &outgoing);
-        self.in_parts = false;
-    }
-
-    /// Hands a server's datagrams to a client of the interface.
-    pub(super) fn deliver(&mut self, server: SocketAddr, client: SocketAddr, run: &Received<'_>) {
-        if let Some(door) = self.door.interface() {
-            self.not_returned += door.deliver(server, client, run);
-        }
-    }
-
-    /// Finds the way to the server that a client named.
-    pub(super) fn resolve_named(&mut self, now: Time, session: SessionId, server: SocketAddr) {
-        self.servers.insert(session, server);
-        let barred = self.ways.barred(server);
-        if barred.len() == self.ways.len() {
-            self.door.complain(session, Complaint::Unreachable);
-        }
-        self.core.handle(now, Input::Resolved { session, found: true, barred: &barred });
-    }
-
-    /// Lets a client of the interface know of an error as it would without the splitter.
-    pub(super) fn pass_on(&mut self, session: SessionId, socket: Option<u32>, failure: Fault) {
-        match (failure, socket) {
-            (Fault::TooBig, Some(mtu)) => self.door.complain(session, Complaint::TooBig(mtu)),
-            (Fault::Refused, _) => self.door.complain(session, Complaint::Port),
-            _ => {}
-        }
-    }
-
-    /// Somebody may have changed what was set up. It is there again before anything else is done.
-    ///
-    /// # Errors
-    /// It cannot be; everything is left closed.
-    pub(super) fn on_steered(&mut self) -> Result<(), Failure> {
-        let Kept { told, network, again } = self.door.keep()?;
-        told.iter().for_each(|line| self.screen.warn(line));
-        self.keep_at = again.then(|| self.clock.now() + AGAIN);
-        if network {
-            self.ways.on_change(self.clock.now());
-        }
-        Ok(())
-    }
-
-    /// The machine's routes keep up with the paths.
-    pub(super) fn steer(&mut self) {
-        if let Err(error) = self.door.follow(self.ways.exits()) {
-            self.screen.warn(&format!("the routes do not follow the paths: {error}"));
-        }
-    }
-}
-
-/// The largest packet that leaves by a socket, in bytes.
-pub(super) fn widest(socket: Option<&PathSocket>) -> Option<u32> {
-    socket.and_then(|socket| socket.udp.mtu().ok())
-}
-
-fn run_of<'a>(datagram: &Datagram<'a>) -> Received<'a> {
-    let Datagram { from, ecn, payload, .. } = *datagram;
-    Received { from, to: None, ecn, stride: payload.len(), bytes: payload }
-}
-
-/// A packet for the far end as a datagram: all of them are one session's.
-fn whole(inner: Inner, packet: &[u8]) -> (Received<'_>, Input<'_>) {
-    let client = SocketAddr::from((inner.four, 0));
-    let run = Received { from: client, to: None, ecn: 0, stride: packet.len(), bytes: packet };
-    let batch = super::driver::batch_of(&run);
-    (run, Input::Client { client, server: None, local: None, batch })
-}
-
-fn input<'a>(datagram: &Datagram<'_>, run: &Received<'a>) -> Input<'a> {
-    let batch = super::driver::batch_of(run);
-    Input::Client { client: datagram.from, server: Some(datagram.to), local: None, batch }
 }

@@ -1,35 +1,24 @@
 //! The loop: what is ready goes to the core, and what the core says is done.
 
-use std::collections::HashMap;
 use std::io::ErrorKind;
-use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
-use anabranch_comps::{Batch, Core, Input, Output, SessionId, Snapshot};
+use anabranch_comps::{Core, Input, Output, SessionId, Snapshot};
 use anabranch_multipath::{PathId, Time};
 
+use super::control::Control;
 use super::door::Door;
-use super::lookup::Lookup;
-use super::manager;
-use super::onward::{Back, Outgoing};
-use super::proxies::Proxies;
-use super::reload::Reread;
-use super::resolver::Resolver;
-use super::sockets::{CONTROL, Sockets, fresh_drops};
-use super::taps::Taps;
-use super::told::Told;
+use super::onward::{Back, Outgoing, batch_of};
+use super::report::Report;
+use super::sockets::CONTROL;
 use super::tunnel::{TUNNEL, Tunnel};
-use super::ways::Ways;
-use super::{Failure, Listening, Screen, Settings};
+use super::uplinks::Uplinks;
+use super::warnings::Warnings;
+use super::{Failure, Listening, Reread, Screen, Settings, manager};
 use crate::clock::Clock;
-use crate::hangup::Hangup;
-use crate::netlink::Monitor;
 use crate::packet::Complaint;
 use crate::poller::{Poller, Ready};
-use crate::udp::{Fault, QueuedError, Received, RecvBatch, SendQueue};
+use crate::udp::{Fault, QueuedError, Received, RecvBatch};
 
 /// Tokens of the files that are no path sockets; those count up from 0.
 pub(super) const LISTENER: u64 = u64::MAX;
@@ -88,7 +77,7 @@ pub fn run_rereading(
 fn run_driver(mut driver: Driver<'_>) -> Result<Snapshot, Failure> {
     let mut buffers = RecvBatch::new(RUNS);
     let mut ready = Vec::with_capacity(EVENTS);
-    while !driver.stopped {
+    while !driver.control.stopped {
         driver.wait(&mut ready)?;
         for event in ready.drain(..) {
             driver.on_ready(event.token, event.error, &mut buffers)?;
@@ -98,49 +87,26 @@ fn run_driver(mut driver: Driver<'_>) -> Result<Snapshot, Failure> {
     driver.end()
 }
 
-/// Everything that outlives one turn of the loop.
+/// The core, and the parts that do what it says.
 pub(super) struct Driver<'s> {
     pub(super) core: Core,
     pub(super) clock: Clock,
     pub(super) poller: Poller,
+    /// Where clients come in.
     pub(super) door: Door,
-    pub(super) sockets: Sockets,
-    pub(super) ways: Ways,
-    pub(super) resolver: Resolver,
-    pub(super) proxies: Proxies,
+    /// What leads out.
+    pub(super) uplinks: Uplinks,
     /// The near end of a tunnel, where the server is a far end of ours.
     pub(super) tunnel: Option<Tunnel>,
-    /// The server, where the user named an address.
-    pub(super) literal: Option<SocketAddr>,
-    /// Each session's server.
-    pub(super) servers: HashMap<SessionId, SocketAddr>,
-    pub(super) monitor: Monitor,
-    pub(super) stop: UnixStream,
-    pub(super) hangup: Option<Hangup>,
-    /// Whether SIGINT ends the program at once.
-    pub(super) hasty: Arc<AtomicBool>,
-    /// Reads the settings again.
-    pub(super) reread: Option<Reread<'s>>,
-    /// New settings that wait for names.
-    pub(super) lookup: Lookup<Settings>,
+    /// What comes from outside to a running splitter.
+    pub(super) control: Control<'s>,
+    /// What the run tells.
+    pub(super) report: Report<'s>,
     /// The settings in force, and what follows from them.
     pub(super) settings: Settings,
     pub(super) about: Listening,
-    pub(super) taps: Taps,
-    pub(super) queue: SendQueue,
-    pub(super) screen: &'s mut dyn Screen,
-    pub(super) next_snapshot: Time,
-    pub(super) told: Told,
-    /// Drops of the listener that are counted, and their sum.
-    pub(super) counted: u32,
-    pub(super) missed: u64,
-    pub(super) not_returned: u64,
-    pub(super) foreign: u64,
-    /// When to look at what was set up on the machine, where a look could not be had.
-    pub(super) keep_at: Option<Time>,
     /// Whether what is being sent may leave in parts, because it came in parts.
     pub(super) in_parts: bool,
-    pub(super) stopped: bool,
 }
 
 impl Driver<'_> {
@@ -148,13 +114,10 @@ impl Driver<'_> {
     fn wait(&mut self, ready: &mut Vec<Ready>) -> Result<(), Failure> {
         let dues = [
             self.core.next_timeout(),
-            self.sockets.next_timeout(),
-            self.ways.next_timeout(),
-            self.resolver.next_timeout(),
-            self.proxies.next_timeout(),
+            self.uplinks.next_timeout(),
             self.tunnel.as_ref().map(Tunnel::next_timeout),
-            self.keep_at,
-            Some(self.next_snapshot),
+            self.control.keep_at,
+            Some(self.report.next_snapshot),
         ];
         let due = dues.into_iter().flatten().min();
         let timeout = due.map(|due| due.since(self.clock.now()));
@@ -175,7 +138,7 @@ impl Driver<'_> {
         match token {
             LISTENER if self.door.port().is_none() => self.on_packets()?,
             LISTENER => self.on_clients(buffers),
-            STOP => self.stopped = true,
+            STOP => self.control.stopped = true,
             NETWORK => self.on_network()?,
             STEERED => self.on_steered()?,
             NAMES => self.on_names(),
@@ -190,8 +153,8 @@ impl Driver<'_> {
     }
 
     fn on_hangup(&mut self) {
-        match self.hangup.as_mut().is_some_and(Hangup::take) {
-            true => self.stopped = true,
+        match self.control.is_hung_up() {
+            true => self.control.stopped = true,
             false => self.on_reload(),
         }
     }
@@ -219,7 +182,7 @@ impl Driver<'_> {
         if error {
             self.on_late_errors(now, token);
         }
-        let Some(socket) = self.sockets.by_token(token) else { return };
+        let Some(socket) = self.uplinks.sockets.by_token(token) else { return };
         let source = socket.source();
         let relayed = socket.relay.is_some();
         let runs = match buffers.recv(&socket.udp) {
@@ -232,11 +195,11 @@ impl Driver<'_> {
         }
         let (mut outgoing, mut back) = (Vec::new(), Vec::with_capacity(RUNS));
         for run in runs {
-            let Some(socket) = self.sockets.by_token(token) else { break };
+            let Some(socket) = self.uplinks.sockets.by_token(token) else { break };
             if !socket.is_to(run.from) {
                 continue;
             }
-            self.taps.see(now, socket, false, run.onward(), self.screen);
+            self.report.see(now, socket, false, run.onward());
             if self.tunnel.is_some() {
                 self.on_far_end(now, [run]);
                 continue;
@@ -250,7 +213,7 @@ impl Driver<'_> {
 
     /// Errors of earlier datagrams that wait in a socket's error queue.
     fn on_late_errors(&mut self, now: Time, token: u64) {
-        while let Some(socket) = self.sockets.by_token(token) {
+        while let Some(socket) = self.uplinks.sockets.by_token(token) {
             let Ok(Some(error)) = socket.udp.take_error() else { return };
             self.warn_narrow(token, &error);
             self.blame(now, token, error.fault);
@@ -258,47 +221,43 @@ impl Driver<'_> {
     }
 
     fn warn_narrow(&mut self, token: u64, error: &QueuedError) {
-        if let Some(socket) = self.sockets.by_token(token).filter(|_| self.sockets.is_in_use(token))
+        if let Some(socket) =
+            self.uplinks.sockets.by_token(token).filter(|_| self.uplinks.sockets.is_in_use(token))
         {
-            let (session, egress) = (socket.session, self.ways.of(socket.path));
-            let warning = self.told.narrow(socket.path, &egress.name, egress.headers(), error);
-            if let Some(mtu) = Told::narrowed(error) {
+            let (session, egress) = (socket.session, self.uplinks.ways.of(socket.path));
+            let warning =
+                self.report.warnings.narrow(socket.path, &egress.name, egress.headers(), error);
+            if let Some(mtu) = Warnings::narrowed(error) {
                 self.door.complain(session, Complaint::TooBig(mtu));
             }
-            self.warn(warning);
-        }
-    }
-
-    pub(super) fn warn(&mut self, warning: Option<String>) {
-        if let Some(warning) = warning {
-            self.screen.warn(&warning);
+            self.report.warn(warning);
         }
     }
 
     /// Something changed in the machine's network: a path may have gone, come, or moved.
     fn on_network(&mut self) -> Result<(), Failure> {
-        let changes = self.monitor.drain();
+        let changes = self.control.monitor.drain();
         let changes = changes.map_err(|error| Failure::System("reading network changes", error))?;
         if self.door.concerns(&changes) {
             self.on_steered()?;
         }
         if !changes.is_empty() {
-            self.ways.on_change(self.clock.now());
+            self.uplinks.ways.on_change(self.clock.now());
         }
         Ok(())
     }
 
     /// Looks at the paths if something changed.
     fn look_again(&mut self, now: Time) {
-        let families = self.ways.led();
-        let looks = self.ways.look_again(now);
+        let families = self.uplinks.ways.led();
+        let looks = self.uplinks.ways.look_again(now);
         if looks.is_empty() {
             return;
         }
         looks.iter().for_each(|look| self.on_look(now, look));
         self.steer();
         // Whichever comes, the core's outputs are done once.
-        match self.ways.led() == families {
+        match self.uplinks.ways.led() == families {
             true => self.tend(now),
             false => self.resolve_again(now),
         }
@@ -306,19 +265,19 @@ impl Driver<'_> {
 
     /// The server's name was looked up.
     fn on_names(&mut self) {
-        let Some(found) = self.resolver.answer() else { return };
+        let Some(found) = self.uplinks.resolver.answer() else { return };
         let now = self.clock.now();
-        let server = self.ways.suitable(&found);
+        let server = self.uplinks.ways.suitable(&found);
         if server.is_none() && !found.is_empty() {
-            let warning = self.told.unsuitable(&found, self.ways.server());
-            self.warn(warning);
+            let warning = self.report.warnings.unsuitable(&found, self.uplinks.ways.server());
+            self.report.warn(warning);
         }
-        for session in self.resolver.settle(now, server.is_some()) {
+        for session in self.uplinks.resolver.settle(now, server.is_some()) {
             if session == TUNNEL {
                 self.on_far_end_found(now, server);
                 continue;
             }
-            self.servers.extend(server.map(|server| (session, server)));
+            self.uplinks.servers.extend(server.map(|server| (session, server)));
             self.core
                 .handle(now, Input::Resolved { session, found: server.is_some(), barred: &[] });
             self.settle(now);
@@ -328,24 +287,23 @@ impl Driver<'_> {
     /// What time itself brings.
     fn on_time(&mut self) -> Result<(), Failure> {
         let now = self.clock.now();
-        if self.keep_at.take_if(|due| *due <= now).is_some() {
+        if self.control.keep_at.take_if(|due| *due <= now).is_some() {
             self.on_steered()?;
         }
         self.look_again(now);
-        self.resolver.on_time(now);
+        self.uplinks.resolver.on_time(now);
         self.on_proxy_time(now);
         if self.core.next_timeout().is_some_and(|due| due <= now) {
             self.settle(now);
         }
         self.tend_tunnel(now);
-        for local in self.sockets.close_retired(now) {
+        for local in self.uplinks.sockets.close_retired(now) {
             self.core.handle(now, Input::Shut { local });
         }
-        if now >= self.next_snapshot {
-            self.next_snapshot = now + self.screen.interval().max(Duration::from_millis(10));
-            let missed = self.sockets.missed(now);
+        if self.report.is_due(now) {
+            let missed = self.uplinks.sockets.missed(now);
             let snapshot = self.snapshot(missed);
-            self.screen.snapshot(now, &snapshot);
+            self.report.screen.snapshot(now, &snapshot);
             if !self.door.is_guarded() {
                 self.on_steered()?;
             }
@@ -390,7 +348,7 @@ impl Driver<'_> {
                 Output::Close { session } => self.close(now, session),
                 Output::Event(event) => {
                     self.door.note(&event);
-                    self.screen.event(now, &event);
+                    self.report.screen.event(now, &event);
                 }
             }
         }
@@ -400,29 +358,26 @@ impl Driver<'_> {
     /// wait, else by asking.
     fn resolve(&mut self, now: Time, session: SessionId) {
         if let Some(tunnel) = &mut self.tunnel {
-            let far = self.servers.get(&TUNNEL).copied();
-            self.servers.extend(far.map(|far| (session, far)));
+            let far = self.uplinks.servers.get(&TUNNEL).copied();
+            self.uplinks.servers.extend(far.map(|far| (session, far)));
             if tunnel.open_flow(session) {
                 self.core.handle(now, Input::Resolved { session, found: true, barred: &[] });
             }
             return;
         }
-        match self.literal {
+        match self.uplinks.literal {
             Some(server) => {
-                self.servers.insert(session, server);
+                self.uplinks.servers.insert(session, server);
                 self.core.handle(now, Input::Resolved { session, found: true, barred: &[] });
             }
-            None => self.resolver.ask(now, session),
+            None => self.uplinks.resolver.ask(now, session),
         }
     }
 
     fn close(&mut self, now: Time, session: SessionId) {
-        self.servers.remove(&session);
         self.tunnel.as_mut().into_iter().for_each(|tunnel| tunnel.close_flow(session));
         self.door.forget(session);
-        self.resolver.forget(session);
-        self.proxies.forget(session);
-        for local in self.sockets.close(session) {
+        for local in self.uplinks.close(session) {
             self.core.handle(now, Input::Shut { local });
         }
     }
@@ -430,15 +385,9 @@ impl Driver<'_> {
     /// The counters, with what only the sockets know; `missed` is what those of the paths have
     /// dropped.
     pub(super) fn snapshot(&mut self, missed: u64) -> Snapshot {
-        let port = self.door.port();
-        self.missed += port.map_or(0, |port| fresh_drops(port, &mut self.counted));
-        let mut snapshot = Snapshot {
-            missed: self.missed + missed,
-            not_returned: self.not_returned,
-            foreign: self.foreign,
-            pinned: self.door.pinned(self.stopped),
-            ..self.core.snapshot()
-        };
+        let pinned = self.door.pinned(self.control.stopped);
+        let snapshot = Snapshot { pinned, ..self.core.snapshot() };
+        let mut snapshot = self.report.complete(self.door.port(), missed, snapshot);
         self.tunnel.as_mut().into_iter().for_each(|tunnel| tunnel.complete(&mut snapshot));
         snapshot
     }
@@ -447,25 +396,21 @@ impl Driver<'_> {
     fn end(mut self) -> Result<Snapshot, Failure> {
         manager::stopping();
         let now = self.clock.now();
-        let missed = self.sockets.missed_by_all();
+        let missed = self.uplinks.sockets.missed_by_all();
         let snapshot = self.snapshot(missed);
         self.core.handle(now, Input::Shutdown);
         self.settle(now);
         self.leave_far_end(now);
         let freed = self.door.close();
         // Not before: whoever is impatient must not be left with half a machine's routes.
-        self.hasty.store(true, Ordering::Release);
+        self.control.be_hasty();
         // First the screen, which may hold a terminal: the captures may take long, and be cut
         // short.
-        self.screen.finish(now, &snapshot);
-        self.taps.finish().map_err(Failure::Unfinished)?;
+        self.report.screen.finish(now, &snapshot);
+        self.report.taps.finish().map_err(Failure::Unfinished)?;
         freed.map_err(|error| {
             Failure::System("undoing the routes (the next start tries again)", error)
         })?;
         Ok(snapshot)
     }
-}
-
-pub(super) fn batch_of<'a>(run: &Received<'a>) -> Batch<'a> {
-    Batch { bytes: run.bytes, stride: run.stride, ecn: run.ecn }
 }

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
 
-use anabranch_comps::{Held, Payload, SessionId, TupleId};
+use anabranch_comps::{Batch, Held, Payload, SessionId, TupleId};
 use anabranch_multipath::PathId;
 
 use crate::socks::Header;
@@ -119,6 +119,11 @@ impl<'a> Back<'a> {
         let Back { client, ref bytes, stride, ecn, .. } = *self;
         Received { from: client, to: None, ecn, stride, bytes }
     }
+}
+
+/// Received datagrams as the core takes them.
+pub(super) fn batch_of<'a>(run: &Received<'a>) -> Batch<'a> {
+    Batch { bytes: run.bytes, stride: run.stride, ecn: run.ecn }
 }
 
 /// The ranges of neighbours for the same socket, in order.

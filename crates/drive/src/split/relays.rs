@@ -6,9 +6,9 @@ use std::net::SocketAddr;
 use anabranch_comps::{Failure, Input, Renumbering, SessionId, TupleId};
 use anabranch_multipath::{PathId, Time};
 
-use super::driver::{Driver, SPARES, batch_of};
-use super::onward::Outgoing;
-use super::proxies::{Outcome, Waiting};
+use super::driver::{Driver, SPARES};
+use super::onward::{Outgoing, batch_of};
+use super::proxies::{Outcome, WaitingTuple};
 use super::ways::Look;
 use crate::paths::PathSpec;
 use crate::socks::{Association, Opened, ProxyFault};
@@ -18,7 +18,7 @@ impl Driver<'_> {
     /// Answers of proxies to our attempts.
     pub(super) fn on_proxies(&mut self) {
         let now = self.clock.now();
-        while let Some((path, outcome)) = self.proxies.answer() {
+        while let Some((path, outcome)) = self.uplinks.proxies.answer() {
             match outcome {
                 Outcome::Relay(association) => self.on_association(now, path, association),
                 Outcome::Fault(fault) => self.on_fault(now, path, fault),
@@ -29,14 +29,14 @@ impl Driver<'_> {
     }
 
     fn on_fault(&mut self, now: Time, path: PathId, fault: ProxyFault) {
-        let alone = !self.sockets.has_relay(path);
-        let warning = self.proxies.on_fault(now, path, fault, alone);
-        self.warn(warning);
+        let alone = !self.uplinks.sockets.has_relay(path);
+        let warning = self.uplinks.proxies.on_fault(now, path, fault, alone);
+        self.report.warn(warning);
     }
 
     /// The name of a path's proxy leads elsewhere now.
     fn on_moved(&mut self, now: Time, path: PathId, found: &[SocketAddr]) {
-        match self.ways.redirect(path, found) {
+        match self.uplinks.ways.redirect(path, found) {
             Some(look) => self.on_look(now, &look),
             None => {
                 let error = io::ErrorKind::NetworkUnreachable.into();
@@ -46,10 +46,11 @@ impl Driver<'_> {
     }
 
     fn on_association(&mut self, now: Time, path: PathId, association: Association) {
-        let Some((waiting, association)) = self.proxies.on_relay(now, path, association) else {
+        let Some((waiting, association)) = self.uplinks.proxies.on_relay(now, path, association)
+        else {
             return self.watch_spare(path);
         };
-        let Waiting { session, tuple, kept } = &waiting;
+        let WaitingTuple { session, tuple, kept } = &waiting;
         match self.open_socket(now, (*session, *tuple, path), Some((association, now))) {
             Ok(()) => self.send_as_is(now, kept),
             Err(failure) => self.disappoint(now, &waiting, failure),
@@ -59,13 +60,13 @@ impl Driver<'_> {
     /// Paths are about to get other numbers: spares are watched under them afterwards, and what
     /// waits for a proxy that goes is dropped.
     pub(super) fn leave_proxies(&mut self, now: Time, stays: impl Fn(PathId) -> bool) {
-        for path in self.proxies.paths() {
-            if let Some(spare) = self.proxies.spare(path) {
+        for path in self.uplinks.proxies.paths() {
+            if let Some(spare) = self.uplinks.proxies.spare(path) {
                 // What is not watched cannot be forgotten either, and need not be.
                 let _ = self.poller.remove(&spare.control);
             }
             if !stays(path) {
-                for waiting in self.proxies.dismiss(path) {
+                for waiting in self.uplinks.proxies.dismiss(path) {
                     self.disappoint(now, &waiting, Failure::Full);
                 }
             }
@@ -74,33 +75,33 @@ impl Driver<'_> {
 
     /// Paths have other numbers, and new ones may lead through proxies.
     pub(super) fn renumber_proxies(&mut self, numbers: &Renumbering, specs: &[PathSpec]) {
-        self.proxies.renumber(numbers, specs);
-        self.proxies.paths().into_iter().for_each(|path| self.watch_spare(path));
+        self.uplinks.proxies.renumber(numbers, specs);
+        self.uplinks.proxies.paths().into_iter().for_each(|path| self.watch_spare(path));
     }
 
     /// Watches the connection of a path's spare association.
     pub(super) fn watch_spare(&mut self, path: PathId) {
-        if let Some(spare) = self.proxies.spare(path)
+        if let Some(spare) = self.uplinks.proxies.spare(path)
             && self.poller.add(&spare.control, SPARES + path.index() as u64).is_err()
         {
             // Unwatched, its end would show when it is taken, and no sooner.
             let warning =
-                format!("path '{}': its proxy cannot be watched", self.ways.of(path).name);
-            self.warn(Some(warning));
+                format!("path '{}': its proxy cannot be watched", self.uplinks.ways.of(path).name);
+            self.report.warn(Some(warning));
         }
     }
 
     /// The connection of a spare association is readable.
     pub(super) fn on_spare(&mut self, path: PathId) {
         let now = self.clock.now();
-        if self.proxies.on_spare(now, path) {
+        if self.uplinks.proxies.on_spare(now, path) {
             self.tend(now);
         }
     }
 
     /// The connection behind a four-tuple's socket, which has this token, is readable.
     pub(super) fn on_control(&mut self, token: u64) {
-        let Some(socket) = self.sockets.by_token(token) else { return };
+        let Some(socket) = self.uplinks.sockets.by_token(token) else { return };
         if socket.relay.as_ref().is_some_and(|relay| relay.is_over()) {
             self.lose(self.clock.now(), token);
         }
@@ -108,14 +109,14 @@ impl Driver<'_> {
 
     /// The association behind a socket has ended, and the socket with it.
     pub(super) fn lose(&mut self, now: Time, token: u64) {
-        let in_use = self.sockets.is_in_use(token);
-        let Some(socket) = self.sockets.by_token(token) else { return };
+        let in_use = self.uplinks.sockets.is_in_use(token);
+        let Some(socket) = self.uplinks.sockets.by_token(token) else { return };
         let (path, made) = (socket.path, socket.relay.as_ref().map(|relay| relay.made));
-        if let Some(local) = self.sockets.discard(token) {
+        if let Some(local) = self.uplinks.sockets.discard(token) {
             self.core.handle(now, Input::Shut { local });
         }
         if let Some(made) = made.filter(|_| in_use) {
-            self.proxies.on_loss(now, path, made);
+            self.uplinks.proxies.on_loss(now, path, made);
         }
         self.tend(now);
     }
@@ -126,11 +127,11 @@ impl Driver<'_> {
         now: Time,
         key: (SessionId, TupleId, PathId),
     ) -> Option<Result<(), Failure>> {
-        let (spare, made) = self.proxies.take(key.2)?;
+        let (spare, made) = self.uplinks.proxies.take(key.2)?;
         // From now on it is watched by its four-tuple's token.
         let _ = self.poller.remove(&spare.control);
         let opened = self.open_socket(now, key, Some((spare, made)));
-        self.proxies.ask(now, &self.ways);
+        self.uplinks.proxies.ask(now, &self.uplinks.ways);
         Some(opened)
     }
 
@@ -143,8 +144,8 @@ impl Driver<'_> {
     ) {
         let count = || group.iter().map(Outgoing::count).sum::<usize>();
         let bytes = || group.iter().map(|outgoing| outgoing.bytes.len()).sum::<usize>();
-        let kept = self.proxies.keep(now, key, group);
-        self.proxies.ask(now, &self.ways);
+        let kept = self.uplinks.proxies.keep(now, key, group);
+        self.uplinks.proxies.ask(now, &self.uplinks.ways);
         match kept {
             Some((0, _)) => {}
             Some((datagrams, bytes)) => {
@@ -156,11 +157,11 @@ impl Driver<'_> {
 
     /// Does what is due about proxies, and tells the core which of their paths work.
     pub(super) fn tend(&mut self, now: Time) {
-        self.proxies.ask(now, &self.ways);
-        for path in self.proxies.paths() {
-            let broken = self.proxies.broken(path);
+        self.uplinks.proxies.ask(now, &self.uplinks.ways);
+        for path in self.uplinks.proxies.paths() {
+            let broken = self.uplinks.proxies.broken(path);
             self.tell_path(now, path, broken);
-            for waiting in self.proxies.hopeless(now, path) {
+            for waiting in self.uplinks.proxies.hopeless(now, path) {
                 self.disappoint(now, &waiting, self.why(path));
             }
         }
@@ -169,12 +170,12 @@ impl Driver<'_> {
 
     /// What time brings to proxies.
     pub(super) fn on_proxy_time(&mut self, now: Time) {
-        if self.proxies.next_timeout().is_none_or(|due| due > now) {
+        if self.uplinks.proxies.next_timeout().is_none_or(|due| due > now) {
             return;
         }
-        let sockets = &self.sockets;
-        for path in self.proxies.on_time(now, |path| !sockets.has_relay(path)) {
-            for waiting in self.proxies.dismiss(path) {
+        let sockets = &self.uplinks.sockets;
+        for path in self.uplinks.proxies.on_time(now, |path| !sockets.has_relay(path)) {
+            for waiting in self.uplinks.proxies.dismiss(path) {
                 self.disappoint(now, &waiting, self.why(path));
             }
         }
@@ -184,23 +185,23 @@ impl Driver<'_> {
     /// A path was looked at again: what became of it.
     pub(super) fn on_look(&mut self, now: Time, look: &Look) {
         if look.moved {
-            self.sockets.retire(now, look.path);
+            self.uplinks.sockets.retire(now, look.path);
         }
-        let broken = self.proxies.on_look(now, look);
+        let broken = self.uplinks.proxies.on_look(now, look);
         self.tell_path(now, look.path, broken);
     }
 
     /// Datagrams that a proxy has relayed to a four-tuple's socket.
     pub(super) fn on_relayed(&mut self, now: Time, token: u64, runs: udp::Batch<'_>) {
-        let Some(socket) = self.sockets.by_token(token) else { return };
+        let Some(socket) = self.uplinks.sockets.by_token(token) else { return };
         let Some(relay) = &socket.relay else { return };
         let (source, server) = (socket.source(), relay.header.server());
         let mut opened = Opened::default();
         for run in runs.filter(|run| socket.is_to(run.from)) {
-            self.taps.see(now, socket, false, run.onward(), self.screen);
+            self.report.see(now, socket, false, run.onward());
             opened.take(&run, server);
         }
-        self.foreign += opened.unfit();
+        self.report.foreign += opened.unfit();
         if self.tunnel.is_some() {
             return self.on_far_end(now, opened.runs(server));
         }
@@ -213,7 +214,7 @@ impl Driver<'_> {
         self.send(now, &outgoing);
     }
 
-    fn disappoint(&mut self, now: Time, waiting: &Waiting, failure: Failure) {
+    fn disappoint(&mut self, now: Time, waiting: &WaitingTuple, failure: Failure) {
         let (datagrams, bytes) = waiting.load();
         self.fail(now, waiting.session, waiting.tuple, failure, datagrams, bytes);
     }
@@ -221,6 +222,6 @@ impl Driver<'_> {
     /// Why a session gets no association. Where the whole path is down, its sessions need not be
     /// told one by one: what they kept is dropped and counted.
     fn why(&self, path: PathId) -> Failure {
-        if self.proxies.broken(path).is_some() { Failure::Full } else { Failure::Proxy }
+        if self.uplinks.proxies.broken(path).is_some() { Failure::Full } else { Failure::Proxy }
     }
 }

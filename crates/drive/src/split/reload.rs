@@ -15,25 +15,22 @@ use crate::manager::reloading;
 use crate::paths::{self, Egress, PathSpec};
 use crate::target::Target;
 
-/// Reads the settings again, given those in force; else says in one line what is wrong and where.
-pub type Reread<'r> = Box<dyn FnMut(&Settings) -> Result<Settings, String> + 'r>;
-
 impl Driver<'_> {
     /// The program is told to read its settings again. What is wrong with them is told, and those
     /// in force stay.
     pub(super) fn on_reload(&mut self) {
-        let Some(reread) = &mut self.reread else { return };
+        let Some(reread) = &mut self.control.reread else { return };
         reloading();
-        self.lookup.dismiss();
+        self.control.lookup.dismiss();
         let read = reread(&self.settings).and_then(|settings| {
             refuse_fixed(&self.settings, &settings)?;
-            self.taps.may_have(&settings)?;
+            self.report.taps.may_have(&settings)?;
             Ok(settings)
         });
         match read.map(|settings| (names(&self.settings.specs, &settings.specs), settings)) {
             Ok((names, settings)) if names.is_empty() => self.take_over(settings, &Found::new()),
             Ok((names, settings)) => {
-                if let Err(error) = self.lookup.begin(settings, names) {
+                if let Err(error) = self.control.lookup.begin(settings, names) {
                     self.end_reload(Err(format!("looking up the names of proxies: {error}")));
                 }
             }
@@ -43,7 +40,7 @@ impl Driver<'_> {
 
     /// The names of new proxies were looked up, while sessions went on.
     pub(super) fn on_looked_up(&mut self) {
-        if let Some((settings, found)) = self.lookup.answer() {
+        if let Some((settings, found)) = self.control.lookup.answer() {
             self.take_over(settings, &found);
         }
     }
@@ -55,7 +52,7 @@ impl Driver<'_> {
 
     fn end_reload(&mut self, done: Result<(), String>) {
         if let Err(why) = done {
-            self.screen.warn(&format!("{why}; the settings in force stay"));
+            self.report.screen.warn(&format!("{why}; the settings in force stay"));
         }
         manager::ready(&self.about);
     }
@@ -66,28 +63,29 @@ impl Driver<'_> {
         let egresses = self.egresses(&settings, &before, found);
         let egresses = egresses.map_err(|failure| failure.to_string())?;
         // The last counters of paths that go.
-        let missed = self.sockets.missed(now);
+        let missed = self.uplinks.sockets.missed(now);
         let snapshot = self.snapshot(missed);
-        self.screen.snapshot(now, &snapshot);
+        self.report.screen.snapshot(now, &snapshot);
         self.leave_proxies(now, |path| before.contains(&Some(path)));
         let numbers = self.core.reconfigure(now, settings.core.clone(), &before);
         let numbers = numbers.map_err(|error| format!("schedule: {error}"))?;
-        self.sockets.renumber(now, &numbers, &self.taps);
-        self.taps.renumber(&settings);
+        let taps = &self.report.taps;
+        self.uplinks.sockets.renumber(now, &numbers, |path| taps.number(path));
+        self.report.taps.renumber(&settings);
         self.renumber_proxies(&numbers, &settings.specs);
-        self.told.forget_paths();
+        self.report.warnings.forget_paths();
         let others = std::mem::take(&mut self.about.others);
         let ends = (self.about.listen, self.about.server);
         let tun = self.about.tun.take();
         if tun.is_none() {
-            self.ways.replace(now, settings.specs.clone(), egresses.clone());
+            self.uplinks.ways.replace(now, settings.specs.clone(), egresses.clone());
         }
         self.about = Listening::about(&settings, ends, tun, (egresses, others));
         self.settings = settings;
-        self.screen.reloaded(now, &self.about);
-        needed::shortage(&self.settings.core, self.proxies.len(), files::limit())
+        self.report.screen.reloaded(now, &self.about);
+        needed::shortage(&self.settings.core, self.uplinks.proxies.len(), files::limit())
             .into_iter()
-            .for_each(|warning| self.screen.warn(&warning));
+            .for_each(|warning| self.report.screen.warn(&warning));
         self.resolve_again(now);
         Ok(())
     }
@@ -99,11 +97,11 @@ impl Driver<'_> {
         before: &[Option<PathId>],
         found: &Found,
     ) -> Result<Vec<Egress>, Failure> {
-        let server = self.ways.server();
+        let server = self.uplinks.ways.server();
         let mut egresses = Vec::new();
         for (spec, before) in settings.specs.iter().zip(before) {
             let egress = match before {
-                Some(path) => Egress { ports: spec.ports, ..self.ways.of(*path).clone() },
+                Some(path) => Egress { ports: spec.ports, ..self.uplinks.ways.of(*path).clone() },
                 None => self.look_at(spec, server, found)?,
             };
             egresses.push(egress);
@@ -129,20 +127,16 @@ impl Driver<'_> {
         let (specs, mark) = (std::slice::from_ref(spec), self.settings.fwmark);
         let egresses = paths::resolve_by(specs, &[server], mark, true, &known)?;
         let warnings = try_paths(&egresses, self.settings.fwmark)?;
-        warnings.iter().for_each(|warning| self.screen.warn(warning));
+        warnings.iter().for_each(|warning| self.report.screen.warn(warning));
         Ok(egresses.into_iter().next().expect("a path has a way out, or an error"))
     }
 
-    /// Tells the core anew which paths lead to each session's server; then it sends again. Where
-    /// none does just now, the session stays and tries all: a family may come back.
+    /// Tells the core anew which paths lead to each session's server; then it sends again.
     pub(super) fn resolve_again(&mut self, now: Time) {
-        let mut sessions: Vec<SessionId> = self.servers.keys().copied().collect();
+        let mut sessions: Vec<SessionId> = self.uplinks.servers.keys().copied().collect();
         sessions.sort_unstable();
         for session in sessions {
-            let mut barred = self.ways.barred(self.servers[&session]);
-            if barred.len() == self.ways.len() {
-                barred.clear();
-            }
+            let barred = self.uplinks.barred(self.uplinks.servers[&session]);
             self.core.handle(now, Input::Resolved { session, found: true, barred: &barred });
         }
         self.tend(now);

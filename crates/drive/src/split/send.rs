@@ -5,9 +5,9 @@ use std::io;
 use anabranch_comps::{Failure, Input, SessionId, TupleId};
 use anabranch_multipath::{PathId, Time};
 
-use super::door::widest;
 use super::driver::Driver;
 use super::onward::{Back, Outgoing, gone, groups};
+use super::sockets::PathSocket;
 use crate::files;
 use crate::socks::{Association, Header};
 use crate::udp::{Fault, SendReport};
@@ -23,7 +23,7 @@ impl Driver<'_> {
     fn send_group(&mut self, now: Time, group: &[Outgoing<'_>]) {
         let first = &group[0];
         let key = (first.session, first.tuple, first.path);
-        if self.sockets.of(key.0, key.1).is_none() {
+        if self.uplinks.sockets.of(key.0, key.1).is_none() {
             match self.open(now, key) {
                 Some(Ok(())) => {}
                 Some(Err(failure)) => return self.fail_group(now, group, failure),
@@ -36,14 +36,14 @@ impl Driver<'_> {
     /// Sends to the server by the socket of the group's tuple, which is open.
     fn send_open(&mut self, now: Time, group: &[Outgoing<'_>]) {
         let (session, tuple) = (group[0].session, group[0].tuple);
-        let Some(socket) = self.sockets.of(session, tuple) else { return };
+        let Some(socket) = self.uplinks.sockets.of(session, tuple) else { return };
         let header = socket.relay.as_ref().map(|relay| &relay.header);
         let wrapped: Option<Vec<_>> =
             header.map(|header| group.iter().map(|each| each.behind(header)).collect());
         let added = header.map_or(0, Header::len);
         let group = wrapped.as_deref().unwrap_or(group);
         let in_parts = self.in_parts && socket.udp.allow_fragments(true).is_ok();
-        let mut batch = self.queue.batch(&socket.udp);
+        let mut batch = self.uplinks.queue.batch(&socket.udp);
         group.iter().for_each(|outgoing| batch.push(outgoing.datagrams()));
         let report = batch.send();
         if in_parts {
@@ -51,7 +51,7 @@ impl Driver<'_> {
             let _ = socket.udp.allow_fragments(false);
         }
         for (outgoing, part) in gone(group, &report) {
-            self.taps.see(now, socket, true, outgoing.part(part), self.screen);
+            self.report.see(now, socket, true, outgoing.part(part));
         }
         let failures = failures(&report);
         let lost = added > 0 && failures.iter().any(|failure| failure.0 == Failure::Refused);
@@ -60,7 +60,7 @@ impl Driver<'_> {
             self.fail(now, session, tuple, failure, datagrams, bytes);
         }
         // A relay whose port is closed is none: the proxy has gone, or forgotten us.
-        if let Some(token) = self.sockets.token(session, tuple).filter(|_| lost) {
+        if let Some(token) = self.uplinks.sockets.token(session, tuple).filter(|_| lost) {
             self.lose(now, token);
         }
     }
@@ -71,7 +71,7 @@ impl Driver<'_> {
         now: Time,
         key: (SessionId, TupleId, PathId),
     ) -> Option<Result<(), Failure>> {
-        match self.proxies.has(key.2) {
+        match self.uplinks.proxies.has(key.2) {
             true => self.open_spare(now, key),
             false => Some(self.open_socket(now, key, None)),
         }
@@ -84,9 +84,8 @@ impl Driver<'_> {
         key: (SessionId, TupleId, PathId),
         by: Option<(Association, Time)>,
     ) -> Result<(), Failure> {
-        let server = *self.servers.get(&key.0).ok_or(Failure::Unreachable)?;
-        let egress = self.ways.towards(key.2, server).ok_or(Failure::Unreachable)?;
-        match self.sockets.open(key, egress, server, by, &self.poller) {
+        let opened = self.uplinks.open(key, by, &self.poller).ok_or(Failure::Unreachable)?;
+        match opened {
             Ok(local) => self.core.handle(now, Input::Opened { local }),
             Err(error) => return Err(self.cannot_open(&error)),
         }
@@ -104,23 +103,24 @@ impl Driver<'_> {
         if !files::ran_out(error) {
             return meaning(Fault::from_io(error));
         }
-        let warning = self.told.no_files(files::limit());
-        self.warn(warning);
+        let warning = self.report.warnings.no_files(files::limit());
+        self.report.warn(warning);
         Failure::NoSocket
     }
 
     /// Sends to clients.
     pub(super) fn give_back(&mut self, back: &[Back<'_>]) {
         if let Some(door) = self.door.whole() {
-            self.not_returned += back.iter().map(|answer| door.take(&answer.run())).sum::<u64>();
+            self.report.not_returned +=
+                back.iter().map(|answer| door.take(&answer.run())).sum::<u64>();
             return;
         }
         let Some(port) = self.door.port().filter(|_| !back.is_empty()) else { return };
-        let mut batch = self.queue.batch(port);
+        let mut batch = self.uplinks.queue.batch(port);
         back.iter().for_each(|answer| batch.push(answer.datagrams()));
         // A client that is gone, or too slow to take its datagrams, loses them as it would on any
         // network.
-        self.not_returned += batch.send().failed() as u64;
+        self.report.not_returned += batch.send().failed() as u64;
     }
 
     /// Tells the core of an error, and does what it then wants.
@@ -134,7 +134,7 @@ impl Driver<'_> {
         bytes: usize,
     ) {
         let (datagrams, bytes) = (datagrams as u64, bytes as u64);
-        let width = widest(self.sockets.of(session, tuple));
+        let width = self.uplinks.sockets.of(session, tuple).and_then(PathSocket::mtu);
         self.pass_on(session, width, failure);
         self.core.handle(now, Input::Failed { session, tuple, failure, datagrams, bytes });
         // An error by itself makes the core tell of it, not send; what a timer that is due by now
@@ -145,11 +145,11 @@ impl Driver<'_> {
     /// An error that a socket tells of late, after its datagrams left. That of a retired socket
     /// says nothing about the one that sends for the tuple now.
     pub(super) fn blame(&mut self, now: Time, token: u64, fault: Fault) {
-        let Some(socket) = self.sockets.by_token(token) else { return };
+        let Some(socket) = self.uplinks.sockets.by_token(token) else { return };
         if socket.relay.is_some() && fault == Fault::Refused {
             return self.lose(now, token);
         }
-        if self.sockets.is_in_use(token) {
+        if self.uplinks.sockets.is_in_use(token) {
             self.fail(now, socket.session, socket.tuple, meaning(fault), 0, 0);
         }
     }

@@ -87,6 +87,9 @@ pub fn fresh_seed() -> u64 {
     u64::from_ne_bytes(bytes) >> 11
 }
 
+/// Reads the settings again, given those in force; else says in one line what is wrong and where.
+pub type Reread<'r> = Box<dyn FnMut(&Settings) -> Result<Settings, String> + 'r>;
+
 /// Where a run shows what happens.
 pub trait Screen {
     /// The splitter is ready for clients.

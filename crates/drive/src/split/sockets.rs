@@ -8,7 +8,6 @@ use std::time::Duration;
 use anabranch_comps::{Batch, Input, Renumbering, SessionId, TupleId};
 use anabranch_multipath::{PathId, Time};
 
-use super::taps::Taps;
 use crate::paths::Egress;
 use crate::poller::Poller;
 use crate::socks::{self, Association, Header};
@@ -51,6 +50,11 @@ impl PathSocket {
     /// datagrams of anybody.
     pub(super) fn is_to(&self, from: SocketAddr) -> bool {
         (self.server.ip(), self.server.port()) == (from.ip(), from.port())
+    }
+
+    /// The largest packet that leaves by it, in bytes.
+    pub(super) fn mtu(&self) -> Option<u32> {
+        self.udp.mtu().ok()
     }
 
     /// Whose answers it takes.
@@ -249,8 +253,14 @@ impl Sockets {
         self.retired.extend(of_path.map(|(_, index)| (now + LINGER, index)));
     }
 
-    /// Paths and tuples have other numbers. What is no more listens on, for a while.
-    pub(super) fn renumber(&mut self, now: Time, numbers: &Renumbering, taps: &Taps) {
+    /// Paths and tuples have other numbers. What is no more listens on, for a while, under the
+    /// number that its path has `in_captures`.
+    pub(super) fn renumber(
+        &mut self,
+        now: Time,
+        numbers: &Renumbering,
+        in_captures: impl Fn(PathId) -> u16,
+    ) {
         self.live.clear();
         let retired: HashSet<u32> = self.retired.iter().map(|retired| retired.1).collect();
         for (index, slot) in (0..).zip(&mut self.slots) {
@@ -260,7 +270,7 @@ impl Sockets {
             };
             match numbers.tuple(socket.tuple) {
                 Some((path, tuple)) => (socket.path, socket.tuple) = (path, tuple),
-                None => socket.removed = Some(taps.number(socket.path)),
+                None => socket.removed = Some(in_captures(socket.path)),
             }
             match (retired.contains(&index), socket.removed) {
                 (true, _) => {}

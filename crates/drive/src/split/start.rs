@@ -1,39 +1,33 @@
 //! From settings to a driver that is ready for clients.
 
-use std::collections::HashMap;
 use std::io;
 use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use anabranch_comps::Core;
 
+use super::control::Control;
 use super::door::Door;
 use super::driver::{
     Driver, EVENTS, LISTENER, LOOKED_UP, NAMES, NETWORK, PROXIES, RELOAD, STEERED, STOP,
 };
-use super::lookup::Lookup;
 use super::manager;
 use super::needed;
 use super::proxies::Proxies;
-use super::reload::Reread;
+use super::report::Report;
 use super::resolver::Resolver;
-use super::signals::signals;
-use super::sockets::Sockets;
 use super::taps::Taps;
-use super::told::Told;
 use super::trial::try_paths;
 use super::tunnel::Tunnel;
+use super::uplinks::Uplinks;
 use super::ways::Ways;
-use super::{Entrance, Failure, Listening, Screen, Settings, Target};
+use super::{Entrance, Failure, Listening, Reread, Screen, Settings, Target};
 use crate::clock::Clock;
 use crate::files;
 use crate::holders::{self, Transport};
-use crate::netlink::Monitor;
 use crate::poller::Poller;
 use crate::steer::Steering;
-use crate::udp::{SendQueue, UdpOptions, UdpSocket};
+use crate::udp::{UdpOptions, UdpSocket};
 
 /// Receive buffer of the listener, in bytes: it is shared by all clients.
 const LISTENER_BUFFER: usize = 16 << 20;
@@ -57,77 +51,62 @@ impl<'s> Driver<'s> {
             .expect("the settings' schedule was checked against its paths");
         let clock = Clock::start();
         // Before the captures: a signal must not leave their unfinished files behind.
-        let hasty = Arc::new(AtomicBool::new(false));
-        let watched =
-            stop.map_or_else(|| signals(reread.is_some(), &hasty), |stop| Ok((stop, None)));
-        let (stop, hangup) = watched.map_err(system("watching for signals"))?;
+        let control = Control::start(reread, stop)?;
         let taps = Taps::create(&settings, &clock).map_err(Failure::Capture)?;
         let to = settings.entrance.to().cloned();
         let literal = to.as_ref().and_then(Target::literal);
         let resolver = Resolver::start(to).map_err(system("starting the resolver"))?;
-        let lookup = Lookup::new().map_err(system("opening a pair of sockets"))?;
         let poller = Poller::new(EVENTS).map_err(system("opening an epoll set"))?;
         let far_end = settings.far_end.as_ref();
         let tunnel = far_end.map(|far| Tunnel::new(far, &settings, &about, clock.now()));
         let tunnel = tunnel.transpose().map_err(system("preparing the tunnel"))?;
-        let monitor = Monitor::open().map_err(system("watching the machine's network"))?;
         // Last, because it changes the machine.
         let (door, ways, told) = open_door(&settings, &mut about)?;
         warnings.extend(told);
+        let fwmark = mark(&settings, &about);
+        let uplinks = Uplinks::new((ways, fwmark), proxies, (resolver, literal));
+        let report = Report::new(screen, taps, clock.now());
+        let in_parts = false;
         let mut driver = Driver {
             core,
             clock,
             poller,
             door,
-            sockets: Sockets::new(mark(&settings, &about)),
-            ways,
-            literal,
-            resolver,
-            proxies,
+            uplinks,
             tunnel,
-            servers: HashMap::new(),
-            monitor,
-            stop,
-            hangup,
-            hasty,
-            reread,
-            lookup,
+            control,
+            report,
             settings,
             about,
-            taps,
-            queue: SendQueue::new(),
-            next_snapshot: clock.now() + screen.interval(),
-            screen,
-            told: Told::default(),
-            counted: 0,
-            missed: 0,
-            not_returned: 0,
-            foreign: 0,
-            keep_at: None,
-            in_parts: false,
-            stopped: false,
+            in_parts,
         };
-        driver.watch_all().map_err(system("filling the epoll set"))?;
-        driver.screen.listening(&driver.about);
-        driver.proxies.paths().into_iter().for_each(|path| driver.watch_spare(path));
-        manager::ready(&driver.about);
-        warnings.iter().for_each(|warning| driver.screen.warn(warning));
-        driver.seek_far_end(driver.clock.now());
+        driver.begin(&warnings).map_err(system("filling the epoll set"))?;
         Ok(driver)
+    }
+
+    /// Watches all files, and says that clients may come.
+    fn begin(&mut self, warnings: &[String]) -> io::Result<()> {
+        self.watch_all()?;
+        self.report.screen.listening(&self.about);
+        self.uplinks.proxies.paths().into_iter().for_each(|path| self.watch_spare(path));
+        manager::ready(&self.about);
+        warnings.iter().for_each(|warning| self.report.screen.warn(warning));
+        self.seek_far_end(self.clock.now());
+        Ok(())
     }
 
     fn watch_all(&self) -> io::Result<()> {
         self.poller.add(&self.door, LISTENER)?;
-        self.poller.add(&self.stop, STOP)?;
-        self.hangup.as_ref().map_or(Ok(()), |hangup| self.poller.add(hangup, RELOAD))?;
-        self.poller.add(&self.monitor, NETWORK)?;
+        self.poller.add(&self.control.stop, STOP)?;
+        self.control.hangup.as_ref().map_or(Ok(()), |hangup| self.poller.add(hangup, RELOAD))?;
+        self.poller.add(&self.control.monitor, NETWORK)?;
         self.door
             .watched()
             .into_iter()
             .try_for_each(|watched| self.poller.add(watched, STEERED))?;
-        self.poller.add(&self.resolver, NAMES)?;
-        self.poller.add(&self.lookup, LOOKED_UP)?;
-        self.poller.add(&self.proxies, PROXIES)
+        self.poller.add(&self.uplinks.resolver, NAMES)?;
+        self.poller.add(&self.control.lookup, LOOKED_UP)?;
+        self.poller.add(&self.uplinks.proxies, PROXIES)
     }
 }
 

@@ -7,7 +7,7 @@ use anabranch_multipath::{PathId, Time};
 use super::sockets::PathSocket;
 use super::tunnel::TUNNEL;
 use super::{Screen, Settings};
-use crate::capture::{PcapTap, RowLabels, Seen, Tap, TraceFacts, TraceTap};
+use crate::capture::{ObservedBatch, PcapTap, RowLabels, Tap, TraceFacts, TraceTap};
 use crate::clock::Clock;
 use crate::udp::Datagrams;
 
@@ -86,7 +86,7 @@ impl Taps {
         if self.taps.is_empty() {
             return;
         }
-        let seen = Seen {
+        let seen = ObservedBatch {
             time: now,
             // What goes to a far end is one session to those who see it.
             session: if socket.session == TUNNEL { 0 } else { socket.session.0 },

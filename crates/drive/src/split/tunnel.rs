@@ -11,13 +11,12 @@ use std::net::SocketAddr;
 use std::ops::Range;
 use std::time::{Duration, UNIX_EPOCH};
 
-use anabranch_comps::{DownReason, FarEndCounters, Input, SessionId, Snapshot, TupleId};
+use anabranch_comps::{DownReason, FarEndCounters, SessionId, Snapshot, TupleId};
 use anabranch_multipath::{PathId, Time};
 use anabranch_tunnel::{Datagram, Near, State};
 use rand_chacha::ChaCha20Rng;
 
-use super::driver::{Driver, batch_of};
-use super::onward::{Back, Outgoing};
+use super::onward::Outgoing;
 use super::{FarEndNews, Listening, Settings};
 use crate::entropy::generator;
 use crate::far_end::FarEnd;
@@ -45,8 +44,8 @@ pub(super) struct Tunnel {
     /// Datagrams that found no keys.
     unsealed: u64,
     /// Memory that is used again: of packets that are sealed, and of what came out.
-    sealed: Vec<u8>,
-    arrived: Vec<u8>,
+    pub(super) sealed: Vec<u8>,
+    pub(super) arrived: Vec<u8>,
 }
 
 /// What is wrong with a path.
@@ -59,7 +58,7 @@ struct Condition {
 }
 
 /// Packets for one four-tuple, a part of the memory that they are sealed in.
-struct Sealed {
+pub(super) struct Sealed {
     tuple: TupleId,
     path: PathId,
     part: Range<usize>,
@@ -67,9 +66,9 @@ struct Sealed {
 }
 
 /// Datagrams of one flow that came by one path, a part of the memory that they were gathered in.
-struct Arrival {
-    session: SessionId,
-    tuple: TupleId,
+pub(super) struct Arrival {
+    pub(super) session: SessionId,
+    pub(super) tuple: TupleId,
     path: PathId,
     part: Range<usize>,
     stride: usize,
@@ -130,8 +129,39 @@ impl Tunnel {
         }
     }
 
+    /// The sessions that wait for the far end, which is there now.
+    pub(super) fn take_waiting(&mut self) -> Vec<SessionId> {
+        std::mem::take(&mut self.waiting)
+    }
+
+    /// How many paths lead to the far end.
+    pub(super) fn paths(&self) -> usize {
+        self.paths.len()
+    }
+
+    /// What is wrong with a path as far as this machine can tell; gives what is wrong with it in
+    /// all, the far end's silence included.
+    pub(super) fn note_broken(
+        &mut self,
+        path: PathId,
+        broken: Option<DownReason>,
+    ) -> Option<DownReason> {
+        let Some(condition) = self.paths.get_mut(path.index()) else { return broken };
+        condition.broken = broken;
+        condition.reason()
+    }
+
+    /// A farewell to the far end, if it hears us.
+    pub(super) fn leave(&mut self, now: Time) -> Vec<Outgoing<'static>> {
+        if !self.up {
+            return Vec::new();
+        }
+        self.near.session().close();
+        self.words(now)
+    }
+
     /// Appends the packets that carry what the core has given a path.
-    fn seal(
+    pub(super) fn seal(
         &mut self,
         now: Time,
         outgoing: &Outgoing<'_>,
@@ -151,14 +181,14 @@ impl Tunnel {
     }
 
     /// Takes packets that came to a socket.
-    fn open(&mut self, now: Time, run: &Received<'_>) {
+    pub(super) fn open(&mut self, now: Time, run: &Received<'_>) {
         for packet in run.datagrams() {
             self.near.open(now, packet);
         }
     }
 
     /// What came out, gathered in `bytes`, neighbours of one flow and path together.
-    fn arrived(&mut self, now: Time, bytes: &mut Vec<u8>) -> Vec<Arrival> {
+    pub(super) fn arrived(&mut self, now: Time, bytes: &mut Vec<u8>) -> Vec<Arrival> {
         let mut arrived: Vec<Arrival> = Vec::new();
         while let Some(datagram) = self.near.session().poll(now) {
             if let Some(&session) = self.flows.get(&datagram.flow) {
@@ -181,7 +211,7 @@ impl Tunnel {
     }
 
     /// What this end has to say by itself.
-    fn words(&mut self, now: Time) -> Vec<Outgoing<'static>> {
+    pub(super) fn words(&mut self, now: Time) -> Vec<Outgoing<'static>> {
         let unix = UNIX_EPOCH.elapsed().unwrap_or_default().as_millis() as u64;
         let mut words = Vec::new();
         loop {
@@ -194,7 +224,7 @@ impl Tunnel {
     }
 
     /// The next change of what is known of the far end.
-    fn news(&mut self, now: Time) -> Option<FarEndNews> {
+    pub(super) fn news(&mut self, now: Time) -> Option<FarEndNews> {
         let (up, left) = (self.near.state() == State::Up, self.near.session().is_closed());
         if std::mem::replace(&mut self.up, up) != up {
             self.silent = (now, now + PATIENCE);
@@ -212,7 +242,7 @@ impl Tunnel {
     }
 
     /// What is wrong with a path, where it is not as the core was told.
-    fn changed(&mut self, path: PathId) -> Option<Option<DownReason>> {
+    pub(super) fn changed(&mut self, path: PathId) -> Option<Option<DownReason>> {
         let unheard = !self.near.session().view(path).usable;
         let condition = self.paths.get_mut(path.index())?;
         let changed = std::mem::replace(&mut condition.unheard, unheard) != unheard;
@@ -237,7 +267,7 @@ impl Condition {
 }
 
 impl Sealed {
-    fn outgoing<'p>(&self, packets: &'p [u8]) -> Outgoing<'p> {
+    pub(super) fn outgoing<'p>(&self, packets: &'p [u8]) -> Outgoing<'p> {
         let (bytes, stride) = (Cow::Borrowed(&packets[self.part.clone()]), self.stride);
         // Congestion marks of a path could not be told of the datagram within (RFC 6040, 4.1).
         Outgoing { session: TUNNEL, tuple: self.tuple, path: self.path, bytes, stride, ecn: 0 }
@@ -253,7 +283,7 @@ impl Arrival {
             && (1..=self.stride).contains(&datagram.bytes().len())
     }
 
-    fn run<'b>(&self, from: SocketAddr, bytes: &'b [u8]) -> Received<'b> {
+    pub(super) fn run<'b>(&self, from: SocketAddr, bytes: &'b [u8]) -> Received<'b> {
         let bytes = &bytes[self.part.clone()];
         Received { from, to: None, ecn: 0, stride: self.stride, bytes }
     }
@@ -262,136 +292,4 @@ impl Arrival {
 /// The flow of a session: its number's lowest bits. As many sessions do not live at once.
 fn flow_of(session: SessionId) -> u16 {
     session.0 as u16
-}
-
-impl Driver<'_> {
-    /// Finds the far end's address.
-    pub(super) fn seek_far_end(&mut self, now: Time) {
-        if self.tunnel.is_some() {
-            match self.literal {
-                Some(server) => _ = self.servers.insert(TUNNEL, server),
-                None => self.resolver.ask(now, TUNNEL),
-            }
-        }
-    }
-
-    /// The far end's name was looked up: it may be elsewhere now.
-    pub(super) fn on_far_end_found(&mut self, now: Time, found: Option<SocketAddr>) {
-        let Some(far) = found else { return self.resolver.ask(now, TUNNEL) };
-        let before = self.servers.insert(TUNNEL, far);
-        if before.is_some_and(|before| before != far) {
-            (0..self.ways.len()).for_each(|path| self.sockets.retire(now, PathId::at(path)));
-        }
-    }
-
-    /// What the core wants sent, sealed where there is a far end.
-    pub(super) fn send(&mut self, now: Time, outgoing: &[Outgoing<'_>]) {
-        let Some(tunnel) = self.tunnel.as_mut().filter(|_| !outgoing.is_empty()) else {
-            return self.send_as_is(now, outgoing);
-        };
-        let mut packets = std::mem::take(&mut tunnel.sealed);
-        let sealed = outgoing.iter().filter_map(|each| tunnel.seal(now, each, &mut packets));
-        let sealed: Vec<_> = sealed.collect();
-        let sealed: Vec<_> = sealed.iter().map(|sealed| sealed.outgoing(&packets)).collect();
-        self.send_as_is(now, &sealed);
-        packets.clear();
-        if let Some(tunnel) = &mut self.tunnel {
-            tunnel.sealed = packets;
-        }
-    }
-
-    /// Takes packets of the far end.
-    pub(super) fn on_far_end<'r>(
-        &mut self,
-        now: Time,
-        runs: impl IntoIterator<Item = Received<'r>>,
-    ) {
-        if let Some(tunnel) = &mut self.tunnel {
-            runs.into_iter().for_each(|run| tunnel.open(now, &run));
-        }
-        self.hand_over(now);
-    }
-
-    /// Hands to the core what came out of the tunnel.
-    fn hand_over(&mut self, now: Time) {
-        let Some(tunnel) = &mut self.tunnel else { return };
-        let Some(&far) = self.servers.get(&TUNNEL) else { return };
-        let mut bytes = std::mem::take(&mut tunnel.arrived);
-        let arrived = tunnel.arrived(now, &mut bytes);
-        let (mut outgoing, mut back) = (Vec::new(), Vec::<Back<'_>>::new());
-        for one in &arrived {
-            let (run, session, tuple) = (one.run(far, &bytes), one.session, one.tuple);
-            self.core.handle(now, Input::Server { session, tuple, batch: batch_of(&run) });
-            self.drain(now, Some(&run), &mut outgoing, &mut back);
-        }
-        self.give_back(&back);
-        self.send(now, &outgoing);
-        bytes.clear();
-        if let Some(tunnel) = &mut self.tunnel {
-            tunnel.arrived = bytes;
-        }
-    }
-
-    /// Does what is due of the tunnel: what waited for others, words of our own, what is known of
-    /// the far end and of each path.
-    pub(super) fn tend_tunnel(&mut self, now: Time) {
-        if self.tunnel.is_none() || !self.servers.contains_key(&TUNNEL) {
-            return;
-        }
-        self.hand_over(now);
-        let words = self.tunnel.as_mut().map(|tunnel| tunnel.words(now)).unwrap_or_default();
-        self.send_as_is(now, &words);
-        while let Some(news) = self.tunnel.as_mut().and_then(|tunnel| tunnel.news(now)) {
-            self.on_far_end_news(now, &news);
-        }
-        let paths = self.tunnel.as_ref().map_or(0, |tunnel| tunnel.paths.len());
-        for path in (0..paths).map(PathId::at) {
-            let changed = self.tunnel.as_mut().and_then(|tunnel| tunnel.changed(path));
-            if let Some(broken) = changed {
-                self.core.handle(now, Input::Path { path, broken });
-                self.settle(now);
-            }
-        }
-    }
-
-    fn on_far_end_news(&mut self, now: Time, news: &FarEndNews) {
-        self.screen.far_end(now, news);
-        match news {
-            FarEndNews::Up => {
-                let waiting =
-                    self.tunnel.as_mut().map(|tunnel| std::mem::take(&mut tunnel.waiting));
-                for session in waiting.unwrap_or_default() {
-                    self.core.handle(now, Input::Resolved { session, found: true, barred: &[] });
-                    self.settle(now);
-                }
-            }
-            // Its name may lead elsewhere since.
-            FarEndNews::Unanswered { .. } if self.literal.is_none() => {
-                self.resolver.ask(now, TUNNEL);
-            }
-            FarEndNews::Unanswered { .. } | FarEndNews::Lost | FarEndNews::Left => {}
-        }
-    }
-
-    /// The core is told what is wrong with a path, as far as this machine can tell; what the far
-    /// end's silence says of it stands beside.
-    pub(super) fn tell_path(&mut self, now: Time, path: PathId, broken: Option<DownReason>) {
-        let tunnel = self.tunnel.as_mut();
-        let condition = tunnel.and_then(|tunnel| tunnel.paths.get_mut(path.index()));
-        let broken = condition.map_or(broken, |condition| {
-            condition.broken = broken;
-            condition.reason()
-        });
-        self.core.handle(now, Input::Path { path, broken });
-    }
-
-    /// Says farewell to the far end.
-    pub(super) fn leave_far_end(&mut self, now: Time) {
-        let Some(tunnel) = &mut self.tunnel else { return };
-        if tunnel.up {
-            tunnel.near.session().close();
-            let words = tunnel.words(now);
-            self.send_as_is(now, &words);
-        }
-    }
 }

@@ -4,7 +4,7 @@
 //! run's take their place, so that nothing leaves in between. What was made around a namespace is
 //! undone first, which cuts it off; only nftables' table stays until the new run's takes its place.
 
-use super::ledger::{self, Ledger, Made, Notes, Survey};
+use super::ledger::{self, Ledger, MadeFile, Notes, Survey};
 use super::plan::namespace_number;
 use super::slot::NOBODY;
 use super::sysctl::{Lent, Setting};
@@ -136,7 +136,7 @@ fn notes(plan: &Plan) -> Notes {
         process: std::process::id(),
         tun: plan.request.tun.clone(),
         netns: plan.request.netns.clone(),
-        files: resolver.into_iter().collect::<Vec<Made>>(),
+        files: resolver.into_iter().collect::<Vec<MadeFile>>(),
         folders,
         ..Notes::default()
     }

@@ -39,20 +39,20 @@ pub(crate) struct Notes {
     /// Settings as they were before any run of ours.
     pub(crate) settings: Vec<Setting>,
     /// Files that it made.
-    pub(crate) files: Vec<Made>,
+    pub(crate) files: Vec<MadeFile>,
     /// Folders that it made, to be removed if nothing else is in them.
     pub(crate) folders: Vec<PathBuf>,
 }
 
 /// A file that a run made.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Made {
+pub(crate) struct MadeFile {
     pub(crate) path: PathBuf,
     /// What was written in it.
     pub(crate) text: String,
 }
 
-impl Made {
+impl MadeFile {
     /// Whether it is there, and nobody else's. A run may have been killed while it wrote.
     pub(crate) fn is_still(&self) -> bool {
         fs::read_to_string(&self.path).is_ok_and(|found| self.text.starts_with(&found))
@@ -249,7 +249,7 @@ mod tests {
     #[test]
     fn a_file_that_somebody_else_has_written_since_is_not_ours() {
         let path = std::env::temp_dir().join(format!("anabranch-made-{}", std::process::id()));
-        let made = Made { path: path.clone(), text: "nameserver 192.0.2.53\n".into() };
+        let made = MadeFile { path: path.clone(), text: "nameserver 192.0.2.53\n".into() };
         assert!(!made.is_still());
         for (text, ours) in
             [("", true), ("nameserver 192", true), ("nameserver 192.0.2.9\n", false)]

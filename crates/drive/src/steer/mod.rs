@@ -43,7 +43,7 @@ mod undo;
 pub use error::SteerError;
 pub use plan::{Exit, Out, Plan, Request};
 pub use ports::{PortRange, PortRangeError, Ports};
-pub use raise::{Kept, Steering, UPLINK};
+pub use raise::{Steering, UPLINK, Upkeep};
 pub use slot::Slot;
 pub use undo::restore;
 

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::thread::{CapabilitySet, CapabilitySets, capabilities};
 
-use super::ledger::{Made, Notes};
+use super::ledger::{MadeFile, Notes};
 use super::slot::MOST_PATHS;
 use super::sysctl::{self, Lent, Setting};
 use super::{Ports, Slot, SteerError, ledger, named, nft};
@@ -156,11 +156,11 @@ impl Plan {
 
     /// The file that tells programs in the namespace their name servers (`ip netns exec` puts it in
     /// the place of `/etc/resolv.conf`).
-    pub(crate) fn resolver(&self) -> Option<Made> {
+    pub(crate) fn resolver(&self) -> Option<MadeFile> {
         let name = self.request.netns.as_ref().filter(|_| !self.nameservers.is_empty())?;
         let path = Path::new("/etc/netns").join(name).join("resolv.conf");
         let lines = self.nameservers.iter().map(|server| format!("nameserver {server}\n"));
-        Some(Made { path, text: lines.collect() })
+        Some(MadeFile { path, text: lines.collect() })
     }
 
     /// What would be done, a line for each kind of change.
@@ -184,7 +184,7 @@ impl Plan {
         } else {
             lines.push("routes: none changes without --route".to_owned());
         }
-        if let Some(Made { path, .. }) = self.resolver() {
+        if let Some(MadeFile { path, .. }) = self.resolver() {
             let servers: Vec<_> = self.nameservers.iter().map(IpAddr::to_string).collect();
             lines.push(format!("name servers: {} in {}", servers.join(", "), path.display()));
         }

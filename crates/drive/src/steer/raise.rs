@@ -53,7 +53,7 @@ pub struct Steering {
 
 /// What [`Steering::keep`] has found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Kept {
+pub struct Upkeep {
     /// What others had taken away, and is there again, or cannot be; a line each.
     pub told: Vec<String>,
     /// Whether an interface in the namespace has changed.
@@ -167,12 +167,12 @@ impl Steering {
     /// # Errors
     /// It cannot be set again. Then all is left closed, as if this run had been killed: the error
     /// says what opens it.
-    pub fn keep(&mut self) -> Result<Kept, SteerError> {
+    pub fn keep(&mut self) -> Result<Upkeep, SteerError> {
         if !self.plan.request.pins() {
-            return Ok(Kept::default());
+            return Ok(Upkeep::default());
         }
         match self.restore() {
-            Err(error) if is_passing(&error) => Ok(Kept { again: true, ..Kept::default() }),
+            Err(error) if is_passing(&error) => Ok(Upkeep { again: true, ..Upkeep::default() }),
             Err(error) => {
                 let shut = lead::shut(self.plan.slot, &self.origin());
                 self.forsake();
@@ -182,8 +182,8 @@ impl Steering {
         }
     }
 
-    fn restore(&mut self) -> io::Result<Kept> {
-        let mut kept = Kept::default();
+    fn restore(&mut self) -> io::Result<Upkeep> {
+        let mut kept = Upkeep::default();
         let changes = self.inside.as_mut().map(Monitor::drain).transpose()?;
         kept.network = changes.is_some_and(|changes| !changes.is_empty());
         let mut missing = self.led_here().ensure()?;

@@ -263,7 +263,7 @@ fn what_others_take_away_is_set_again() {
             let kept = steering.keep().unwrap();
             assert!(kept.told[0].contains("routing rules"), "{kept:?}");
             assert_eq!(sorted(), during);
-            assert_eq!(steering.keep().unwrap(), Kept::default());
+            assert_eq!(steering.keep().unwrap(), Upkeep::default());
             run(&format!("nft add rule inet {} addresses drop", slot.ruleset()));
             assert_eq!(steering.keep().unwrap().told.len(), 1, "something was added");
             assert_eq!(sorted(), during);

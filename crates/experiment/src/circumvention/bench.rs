@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use super::super::quic::{self, Maker, Told};
+use super::super::quic::{self, ClientReport, Maker};
 use super::super::runner::Unit as _;
 use super::super::stage::{SERVER, Stage};
 use super::super::tunnel::{self, CLIENT_END};
@@ -118,7 +118,11 @@ impl<'a> Measurement<'a> {
     }
 
     /// The record of a fetch of which `wanted` bytes should come.
-    fn fetch(&self, wanted: u64, work: impl FnOnce() -> io::Result<Told>) -> io::Result<Reached> {
+    fn fetch(
+        &self,
+        wanted: u64,
+        work: impl FnOnce() -> io::Result<ClientReport>,
+    ) -> io::Result<Reached> {
         let (before, probe) = (self.stage.carried(), Probe::start());
         let cut = self.stage.censored(UPLINK);
         let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();

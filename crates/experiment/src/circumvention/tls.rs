@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::super::Programs;
-use super::super::quic::{Told, certificate};
+use super::super::quic::{ClientReport, certificate};
 use super::super::stage::{SERVER, Stage, command};
 use super::place::NAME;
 use anabranch_drive::emulate::Member;
@@ -41,7 +41,11 @@ pub(super) fn serve<'a>(stage: &'a Stage, programs: &Programs) -> io::Result<Mem
 ///
 /// # Errors
 /// The client cannot be started.
-pub(super) fn fetch(stage: &Stage, programs: &Programs, stop: &AtomicBool) -> io::Result<Told> {
+pub(super) fn fetch(
+    stage: &Stage,
+    programs: &Programs,
+    stop: &AtomicBool,
+) -> io::Result<ClientReport> {
     let mut client = command(programs, "openssl");
     client.args(["s_client", "-quiet", "-connect", &format!("{SERVER}:{PORT}")]);
     client.args(["-servername", NAME]).stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -51,7 +55,7 @@ pub(super) fn fetch(stage: &Stage, programs: &Programs, stop: &AtomicBool) -> io
     // A client that has ended says nothing more, which is what counts.
     let _ = pen.write_all(b"GET / HTTP/1.0\r\n\r\n");
     let pieces = pieces(client.stdout.take().expect("it was given a pipe"));
-    let mut told = Told {
+    let mut told = ClientReport {
         bytes: 0,
         seconds: 0.0,
         first_byte_s: 0.0,

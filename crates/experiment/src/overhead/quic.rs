@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::atomic::AtomicBool;
 
 use super::super::Programs;
-use super::super::quic::{Maker, PORT, Server, Told};
+use super::super::quic::{ClientReport, Maker, PORT, Server};
 use super::super::stage::Stage;
 use super::session::Session;
 use super::transfer::{Arrived, Limit};
@@ -46,7 +46,7 @@ impl Session for Serving<'_> {
 }
 
 /// That the time is over is no error. What broke off before has had all its time.
-fn arrived(told: Told, limit: Limit) -> Arrived {
+fn arrived(told: ClientReport, limit: Limit) -> Arrived {
     let early = told.seconds < limit.seconds * 0.98;
     let whole = limit.bytes.is_some_and(|bytes| told.bytes >= bytes);
     let broke = early && !told.error.is_empty() && !whole;
@@ -63,9 +63,9 @@ fn arrived(told: Told, limit: Limit) -> Arrived {
 mod tests {
     use super::*;
 
-    fn told(bytes: u64, seconds: f64, error: &str) -> Told {
+    fn told(bytes: u64, seconds: f64, error: &str) -> ClientReport {
         let error = error.to_owned();
-        Told { bytes, seconds, first_byte_s: 0.1, longest_gap_s: 0.5, error }
+        ClientReport { bytes, seconds, first_byte_s: 0.1, longest_gap_s: 0.5, error }
     }
 
     #[test]

@@ -7,7 +7,7 @@ use base64ct::{Base64Unpadded, Encoding};
 
 use super::entry::Entry;
 use super::flags::{Flags, KNOWN_FLAGS};
-use super::shared::Shared;
+use super::shared::SharedRandom;
 use super::weights::{Totals, Weights};
 use super::{About, Settings};
 use crate::directory::civil::utc;
@@ -95,7 +95,7 @@ pub(super) fn unsigned(
     times: Times,
     settings: &Settings,
     about: &About,
-    shared: Option<&Shared>,
+    shared: Option<&SharedRandom>,
     relays: &[Listed<'_>],
 ) -> String {
     let mut text = match flavour {
@@ -115,7 +115,7 @@ fn preamble(
     times: Times,
     settings: &Settings,
     about: &About,
-    shared: Option<&Shared>,
+    shared: Option<&SharedRandom>,
 ) {
     line(text, "vote-status consensus");
     line(text, &format!("consensus-method {METHOD}"));
@@ -131,7 +131,7 @@ fn preamble(
     let params: Vec<String> =
         settings.params.iter().map(|(name, value)| format!("{name}={value}")).collect();
     line(text, format!("params {}", params.join(" ")).trim_end());
-    text.push_str(&shared.map(Shared::lines).unwrap_or_default());
+    text.push_str(&shared.map(SharedRandom::lines).unwrap_or_default());
     let (id, address) = (hex(&about.identity), about.address);
     let (name, dir, or) = (&about.nickname, about.dir_port, about.or_port);
     line(text, &format!("dir-source {name} {id} {address} {address} {dir} {or}"));

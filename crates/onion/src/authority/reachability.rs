@@ -15,7 +15,7 @@ use rand_core::CryptoRng;
 
 use super::probe_queue::Room;
 use crate::StreamKey;
-use crate::channel::{Channel, Role, Start, Taken};
+use crate::channel::{CellOutcome, Channel, Role, Start};
 use crate::channels::{LinkId, is};
 use crate::io::{Core, LinkInput, LinkOutput};
 use crate::wire::cell::Cells;
@@ -185,11 +185,11 @@ impl Attempt {
             let Ok(cell) = cells.next_cell() else { break Some(false) };
             let Some(cell) = cell else { break None };
             match channel.take(rng, &cell) {
-                Ok(Taken::Opened) => {
+                Ok(CellOutcome::Opened) => {
                     break Some(channel.identity().is_some_and(|who| is(&who, target)));
                 }
-                Ok(Taken::Own) => cells.set_width(channel.width()),
-                Ok(Taken::Circuit | Taken::Export(_)) | Err(_) => break Some(false),
+                Ok(CellOutcome::Own) => cells.set_width(channel.width()),
+                Ok(CellOutcome::Circuit | CellOutcome::Export(_)) | Err(_) => break Some(false),
             }
         };
         let taken = cells.taken();

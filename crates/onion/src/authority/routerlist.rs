@@ -26,7 +26,7 @@ const LEAST: u32 = 1;
 
 /// What became of an upload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Taken {
+pub enum UploadOutcome {
     /// It is listed from now on: the RSA identity of the relay.
     New([u8; 20]),
     /// It was known.
@@ -81,13 +81,13 @@ impl RouterList {
         now: u64,
         text: &str,
         origin: Origin,
-    ) -> Result<Taken, Refusal> {
+    ) -> Result<UploadOutcome, Refusal> {
         let entry = Entry::published(now, text, &self.rules)?;
         self.admit(now, entry, Some(origin))
     }
 
     /// Takes a descriptor that an earlier run took.
-    pub(super) fn restore(&mut self, now: u64, text: &str) -> Result<Taken, Refusal> {
+    pub(super) fn restore(&mut self, now: u64, text: &str) -> Result<UploadOutcome, Refusal> {
         let entry = Entry::kept(text, &self.rules)?;
         self.admit(now, entry, None)
     }
@@ -277,7 +277,7 @@ impl RouterList {
         now: u64,
         mut entry: Entry,
         origin: Option<Origin>,
-    ) -> Result<Taken, Refusal> {
+    ) -> Result<UploadOutcome, Refusal> {
         let id = entry.described.rsa_identity;
         if !self.pins.agree(&id, &entry.described.ed_identity) {
             return Err(Refusal::Identity);
@@ -285,7 +285,7 @@ impl RouterList {
         let known = self.entries.get(&id);
         if let Some(known) = known {
             if known.digest == entry.digest {
-                return Ok(Taken::Known);
+                return Ok(UploadOutcome::Known);
             }
             // One of the future was taken by a clock that was wrong.
             let later = known.described.published >= entry.described.published;
@@ -306,7 +306,7 @@ impl RouterList {
         makes_way.iter().for_each(|other| self.remove(now, other));
         entry.weight = self.weight(&id, entry.said.bandwidth);
         self.put(now, id, entry, origin);
-        Ok(Taken::New(id))
+        Ok(UploadOutcome::New(id))
     }
 
     /// Who has to go so that this one finds room, which is to be asked in its turn: relays that

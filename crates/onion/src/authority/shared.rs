@@ -19,7 +19,7 @@ const CURRENT: &str = "shared-rand-current-value";
 
 /// The values of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Shared {
+pub(super) struct SharedRandom {
     /// The run's number, since 1970.
     run: u64,
     current: [u8; 32],
@@ -27,22 +27,22 @@ pub(super) struct Shared {
     previous: Option<[u8; 32]>,
 }
 
-impl Shared {
+impl SharedRandom {
     /// The shared random values of the consensus that is valid from `valid_after`: those of the
     /// last one, or, when a run of 24 begins, a fresh one made of `random`.
     pub(super) fn of(
-        last: Option<&Shared>,
+        last: Option<&SharedRandom>,
         [valid_after, interval]: [u64; 2],
         identity: &[u8; 20],
         random: Option<[u8; 32]>,
-    ) -> Option<Shared> {
+    ) -> Option<SharedRandom> {
         let run = run(valid_after, interval);
         let Some(random) = random.filter(|_| last.is_none_or(|last| last.run < run)) else {
             return last.cloned();
         };
         let previous = last.filter(|last| last.run + 1 == run).map(|last| last.current);
         let current = value(valid_after, identity, random, previous.unwrap_or_default());
-        Some(Shared { run, current, previous })
+        Some(SharedRandom { run, current, previous })
     }
 
     /// The lines of a consensus.
@@ -55,7 +55,7 @@ impl Shared {
     }
 
     /// Those of a consensus of ours that began to hold then.
-    pub(super) fn read(text: &str, [valid_after, interval]: [u64; 2]) -> Option<Shared> {
+    pub(super) fn read(text: &str, [valid_after, interval]: [u64; 2]) -> Option<SharedRandom> {
         let find = |keyword: &str| -> Option<[u8; 32]> {
             let mut lines = text.lines();
             let rest = lines.find_map(|line| line.strip_prefix(keyword)?.strip_prefix(' '))?;
@@ -63,7 +63,7 @@ impl Shared {
             Base64::decode_vec(value).ok()?.try_into().ok()
         };
         let run = run(valid_after, interval);
-        Some(Shared { run, current: find(CURRENT)?, previous: find(PREVIOUS) })
+        Some(SharedRandom { run, current: find(CURRENT)?, previous: find(PREVIOUS) })
     }
 }
 
@@ -96,8 +96,8 @@ mod tests {
     const MIDNIGHT: u64 = 1_800_057_600;
     const HOUR: u64 = 3600;
 
-    fn of(last: Option<&Shared>, at: u64, random: u8) -> Shared {
-        Shared::of(last, [at, HOUR], &ID, Some([random; 32])).unwrap()
+    fn of(last: Option<&SharedRandom>, at: u64, random: u8) -> SharedRandom {
+        SharedRandom::of(last, [at, HOUR], &ID, Some([random; 32])).unwrap()
     }
 
     #[test]
@@ -111,7 +111,7 @@ mod tests {
         let late = of(Some(&second), MIDNIGHT + 72 * HOUR, 5);
         assert_eq!(late.previous, None, "there was none of the day before");
         assert_eq!(of(Some(&late), MIDNIGHT, 6), late, "a clock that went back changes nothing");
-        assert_eq!(Shared::of(None, [MIDNIGHT, HOUR], &ID, None), None);
+        assert_eq!(SharedRandom::of(None, [MIDNIGHT, HOUR], &ID, None), None);
     }
 
     #[test]
@@ -120,10 +120,10 @@ mod tests {
         let second = of(Some(&first), MIDNIGHT + 24 * HOUR, 2);
         assert!(second.lines().starts_with("shared-rand-previous-value 1 "));
         let text = format!("network-status-version 3\n{}r x\n", second.lines());
-        assert_eq!(Shared::read(&text, [MIDNIGHT + 30 * HOUR, HOUR]), Some(second));
+        assert_eq!(SharedRandom::read(&text, [MIDNIGHT + 30 * HOUR, HOUR]), Some(second));
         let text = first.lines();
         assert_eq!((text.lines().count(), text.len()), (1, 73));
-        assert_eq!(Shared::read(&text, [MIDNIGHT, HOUR]), Some(first));
-        assert_eq!(Shared::read("r x\n", [MIDNIGHT, HOUR]), None);
+        assert_eq!(SharedRandom::read(&text, [MIDNIGHT, HOUR]), Some(first));
+        assert_eq!(SharedRandom::read("r x\n", [MIDNIGHT, HOUR]), None);
     }
 }

@@ -73,8 +73,8 @@ fn about() -> About {
     }
 }
 
-fn is_new(taken: &Result<Taken, Refusal>) -> bool {
-    matches!(taken, Ok(Taken::New(_)))
+fn is_new(taken: &Result<UploadOutcome, Refusal>) -> bool {
+    matches!(taken, Ok(UploadOutcome::New(_)))
 }
 
 fn target(number: u64) -> Target {
@@ -324,7 +324,7 @@ fn bad_uploads_are_refused_and_leave_what_is_known() {
     let mut other = authority.clone_without_keys();
     let good = descriptor(1, NOW - 10);
     assert!(is_new(&other.receive(NOW, &good)));
-    assert_eq!(other.receive(NOW, &good), Ok(Taken::Known));
+    assert_eq!(other.receive(NOW, &good), Ok(UploadOutcome::Known));
     assert_eq!(other.receive(NOW, &descriptor(1, NOW - 1000)), Err(Refusal::Older));
     let old = authority.receive(NOW, &descriptor(2, NOW - 90_000));
     assert!(matches!(old, Err(Refusal::Time | Refusal::Document(_))), "{old:?}");
@@ -382,7 +382,7 @@ fn descriptors_that_grow_old_are_dropped_and_pasts_are_kept() {
 
 impl Authority {
     /// Takes a descriptor from somewhere.
-    fn receive(&mut self, now: u64, text: &str) -> Result<Taken, Refusal> {
+    fn receive(&mut self, now: u64, text: &str) -> Result<UploadOutcome, Refusal> {
         self.upload(now, text, None)
     }
 

@@ -94,7 +94,7 @@ impl Client {
         set.streams.add(id, stream);
         set.streams.say(command, id, data);
         if let Some(lane) = circuit.lane.filter(|_| circuit.layers.len() > 1) {
-            self.mark_link(lane.link, Usage::StreamTable);
+            self.mark_link(lane.link, Usage::Streams);
         }
         self.pump(now, set_id);
         Ok(stream)

@@ -3,7 +3,7 @@
 use anabranch_multipath::Time;
 
 use super::{Node, NodeRole, Timer, Why};
-use crate::channel::{Channel, Start, Taken};
+use crate::channel::{CellOutcome, Channel, Start};
 use crate::channels::{LinkId, is};
 use crate::event::{Event, LinkFault};
 use crate::io::LinkOutput;
@@ -79,11 +79,11 @@ impl<R: NodeRole> Node<R> {
             self.padding[0] += u64::from(is_padding);
             link.quiet.note(now, is_padding);
             match link.channel.take(&mut *self.rng, &cell).map_err(LinkFault::Handshake)? {
-                Taken::Own if cell.command == Command::PADDING_NEGOTIATE => self.watch(id),
-                Taken::Own => {}
-                Taken::Circuit => R::take_cell(self, now, id, cell)?,
-                Taken::Opened => self.opened(now, id)?,
-                Taken::Export(context) => {
+                CellOutcome::Own if cell.command == Command::PADDING_NEGOTIATE => self.watch(id),
+                CellOutcome::Own => {}
+                CellOutcome::Circuit => R::take_cell(self, now, id, cell)?,
+                CellOutcome::Opened => self.opened(now, id)?,
+                CellOutcome::Export(context) => {
                     link.waits = true;
                     self.put(LinkOutput::Export { link: id, context });
                     return Ok(());

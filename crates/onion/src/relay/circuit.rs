@@ -296,7 +296,7 @@ impl Relay {
             }
             Next::Open(next) => {
                 if command == Command::RELAY && !std::mem::replace(&mut circuit.carried, true) {
-                    self.mark_circuit(index, Usage::StreamTable);
+                    self.mark_circuit(index, Usage::Streams);
                 }
                 if self.channels.push(now, next, command, body) > self.role.config.max_queue {
                     self.break_off(index, CircuitFault::Flood);

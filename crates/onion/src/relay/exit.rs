@@ -75,7 +75,7 @@ impl Relay {
             };
         }
         if command != RelayCommand::BEGIN_DIR {
-            self.mark_circuit(index, Usage::StreamTable);
+            self.mark_circuit(index, Usage::Streams);
         }
         let by_relay = self.comes_by_relay(index);
         self.put(match (begin, name) {

@@ -331,7 +331,7 @@ impl Relay {
             circuit.next = next;
         }
         if joins {
-            self.mark_circuit(index, Usage::StreamTable);
+            self.mark_circuit(index, Usage::Streams);
         }
     }
 }

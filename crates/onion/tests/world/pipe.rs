@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anabranch_multipath::Time;
 use anabranch_multipath::seed::{self, Stream};
-use anabranch_netem::{Link, Settings};
+use anabranch_netem::{Link, LinkSettings};
 use anabranch_onion::wire::extend::Target;
 use rand::RngExt;
 
@@ -26,7 +26,8 @@ pub struct Pipe {
 
 impl Pipe {
     pub fn new(setting: &Setting, id: u64, nodes: [usize; 2], now: Time, target: Target) -> Pipe {
-        let settings = || Settings { delay: setting.delay, ..Settings::with_rate(setting.rate) };
+        let settings =
+            || LinkSettings { delay: setting.delay, ..LinkSettings::with_rate(setting.rate) };
         let wire = |side| Link::new(settings(), setting.seed, 2 * id + side);
         Pipe {
             nodes,

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anabranch_multipath::schedule::Spec;
 use anabranch_multipath::seed::{Stream, stream};
 use anabranch_multipath::{Assignment, Boundary, PathId, Splitter, Time};
-use anabranch_netem::{Link, Settings};
+use anabranch_netem::{Link, LinkSettings};
 use anabranch_tunnel::keys::{KeyPair, Psk, PublicKey};
 use anabranch_tunnel::{ClientId, Far, Near, PacketKind, Peer};
 
@@ -55,13 +55,13 @@ pub(crate) fn near(seed: u64, far: PublicKey, own: KeyPair, psk: Psk, paths: u16
 
 impl World {
     /// With paths of these settings, each way.
-    pub(crate) fn new(seed: u64, paths: &[Settings], every: &str) -> World {
+    pub(crate) fn new(seed: u64, paths: &[LinkSettings], every: &str) -> World {
         let (near_keys, far_keys) = pair(seed);
         let psk = [9; 32];
         let clients = [(near_keys.public, psk)];
         let far_public = far_keys.public;
         let wires = |way: u64| {
-            let wire = |(place, one): (usize, &Settings)| {
+            let wire = |(place, one): (usize, &LinkSettings)| {
                 Link::new(one.clone(), seed, 2 * place as u64 + way)
             };
             paths.iter().enumerate().map(wire).collect()
@@ -222,6 +222,6 @@ pub(crate) fn address(place: usize) -> SocketAddr {
 }
 
 /// 100 Mbit/s, this delay each way, and a queue of 50 ms.
-pub(crate) fn path(delay_ms: u64) -> Settings {
-    Settings { delay: Duration::from_millis(delay_ms), ..Settings::with_rate(100_000_000) }
+pub(crate) fn path(delay_ms: u64) -> LinkSettings {
+    LinkSettings { delay: Duration::from_millis(delay_ms), ..LinkSettings::with_rate(100_000_000) }
 }

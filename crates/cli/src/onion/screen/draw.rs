@@ -119,7 +119,7 @@ fn age(seconds: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use anabranch_drive::onion::client::{Happening, Seen};
+    use anabranch_drive::onion::client::{CircuitStatus, ClientEvent};
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
 
@@ -134,12 +134,14 @@ mod tests {
 
     fn model(more: u64) -> Model {
         let mut model = Model::default();
-        model.take(&Happening::Ready(9));
-        model.take(&Happening::Status(Box::new(status(1, [0; 2]))));
+        model.take(&ClientEvent::Ready(9));
+        model.take(&ClientEvent::Status(Box::new(status(1, [0; 2]))));
         let mut later = status(2, [1500, 250]);
         let spare = later.circuits[0].clone();
-        later.circuits.extend((10..10 + more).map(|number| Seen { number, ..spare.clone() }));
-        model.take(&Happening::Status(Box::new(later)));
+        later
+            .circuits
+            .extend((10..10 + more).map(|number| CircuitStatus { number, ..spare.clone() }));
+        model.take(&ClientEvent::Status(Box::new(later)));
         model
     }
 

@@ -1,6 +1,6 @@
 //! The live view on a terminal: the state of the whole, guards, circuits, the last events.
 
-use anabranch_drive::onion::client::Happening;
+use anabranch_drive::onion::client::ClientEvent;
 
 use super::draw;
 use super::model::Model;
@@ -22,8 +22,8 @@ impl Live {
         Live { plain, view: None, _hush: None }
     }
 
-    pub(super) fn tell(&mut self, happening: &Happening) {
-        if let Happening::Listening(_) = happening {
+    pub(super) fn tell(&mut self, happening: &ClientEvent) {
+        if let ClientEvent::Listening(_) = happening {
             self.begin(happening);
         }
         self.view = self.view.take().filter(View::runs);
@@ -32,13 +32,13 @@ impl Live {
         if let Some(text) = warning(happening) {
             view.keep(format!("warning: {text}"));
         }
-        if let Happening::Status(_) = happening {
+        if let ClientEvent::Status(_) = happening {
             view.redraw();
         }
     }
 
     /// Where programs may come stays above the view.
-    fn begin(&mut self, happening: &Happening) {
+    fn begin(&mut self, happening: &ClientEvent) {
         self.plain.tell(happening);
         // A terminal that takes no lines would take no view either.
         if self.plain.flush() {

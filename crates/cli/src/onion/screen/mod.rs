@@ -10,7 +10,7 @@ mod plain;
 use std::io;
 
 use anabranch_drive::clock::Clock;
-use anabranch_drive::onion::client::Happening;
+use anabranch_drive::onion::client::ClientEvent;
 
 use crate::screen::has_terminal;
 use crate::screen::lines::Lines;
@@ -48,7 +48,7 @@ impl Screen {
     }
 
     /// Something has happened.
-    pub(super) fn tell(&mut self, happening: Happening) {
+    pub(super) fn tell(&mut self, happening: ClientEvent) {
         if let Some(standing) = &mut self.standing {
             standing.event(&json::value(&happening));
         }

@@ -1,6 +1,6 @@
 //! What the live view shows, computed apart from drawing.
 
-use anabranch_drive::onion::client::{Happening, Seen, Status};
+use anabranch_drive::onion::client::{CircuitStatus, ClientEvent, Status};
 use anabranch_onion::circmgr::Stage;
 
 use super::plain::news;
@@ -22,19 +22,19 @@ pub(super) struct Model {
 /// One circuit.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Row {
-    pub(super) seen: Seen,
+    pub(super) seen: CircuitStatus,
     /// Bits of streams a second since the status before: received, sent.
     pub(super) rates: [f64; 2],
 }
 
 impl Model {
-    pub(super) fn take(&mut self, happening: &Happening) {
+    pub(super) fn take(&mut self, happening: &ClientEvent) {
         if let Some(words) = news(happening) {
             self.recent.keep(self.status.now, words);
         }
         match happening {
-            Happening::Ready(_) => self.ready = true,
-            Happening::Status(status) => self.renew(status),
+            ClientEvent::Ready(_) => self.ready = true,
+            ClientEvent::Status(status) => self.renew(status),
             _ => {}
         }
     }
@@ -45,7 +45,7 @@ impl Model {
             let circuit = self.status.circuits.iter().find(|seen| seen.number == number);
             circuit.map_or([0; 2], |seen| seen.carried)
         };
-        let row = |seen: &Seen| Row {
+        let row = |seen: &CircuitStatus| Row {
             rates: rates(before(seen.number), seen.carried, seconds),
             seen: seen.clone(),
         };
@@ -97,7 +97,7 @@ pub(super) mod tests {
     /// At so many seconds: a spare circuit, one with three streams that carried this, one being
     /// built.
     pub(in crate::onion::screen) fn status(seconds: u64, carried: [u64; 2]) -> Status {
-        let seen = |number: u64, stage, streams, carried| Seen {
+        let seen = |number: u64, stage, streams, carried| CircuitStatus {
             number,
             path: ["guard", "middle", "exit"].map(|name| format!("{name}{number}")).to_vec(),
             age: Duration::from_secs(seconds),
@@ -125,8 +125,8 @@ pub(super) mod tests {
     #[test]
     fn rates_are_of_the_last_interval_and_the_busiest_circuit_comes_first() {
         let mut model = Model::default();
-        model.take(&Happening::Status(Box::new(status(1, [1000, 500]))));
-        model.take(&Happening::Status(Box::new(status(3, [5000, 500]))));
+        model.take(&ClientEvent::Status(Box::new(status(1, [1000, 500]))));
+        model.take(&ClientEvent::Status(Box::new(status(3, [5000, 500]))));
         let numbers: Vec<u64> = model.rows.iter().map(|row| row.seen.number).collect();
         assert_eq!(numbers, [2, 3, 1]);
         assert_eq!((model.rows[0].rates, model.rates), ([16_000.0, 0.0], [16_000.0, 0.0]));
@@ -135,7 +135,7 @@ pub(super) mod tests {
     #[test]
     fn two_looks_at_one_moment_give_no_infinite_rate() {
         let mut model = Model::default();
-        model.take(&Happening::Status(Box::new(status(0, [1000, 500]))));
+        model.take(&ClientEvent::Status(Box::new(status(0, [1000, 500]))));
         assert_eq!(model.rates, [0.0; 2]);
     }
 
@@ -143,9 +143,9 @@ pub(super) mod tests {
     fn progress_goes_from_nothing_to_ready() {
         let mut model = Model::default();
         assert_eq!(model.progress(), "waiting for a consensus");
-        model.take(&Happening::Status(Box::new(status(1, [0; 2]))));
+        model.take(&ClientEvent::Status(Box::new(status(1, [0; 2]))));
         assert_eq!(model.progress(), "9 of 10 relays known");
-        model.take(&Happening::Ready(9));
+        model.take(&ClientEvent::Ready(9));
         assert_eq!(model.progress(), "ready, 9 relays");
         assert_eq!(model.recent.last(), Some("ready: 9 relays are known"));
     }

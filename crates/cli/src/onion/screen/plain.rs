@@ -3,7 +3,7 @@
 use std::io;
 use std::time::{Duration, Instant};
 
-use anabranch_drive::onion::client::Happening;
+use anabranch_drive::onion::client::ClientEvent;
 use anabranch_drive::onion::dirclient::Fetched;
 use anabranch_drive::onion::reload::in_words;
 use anabranch_onion::Event;
@@ -42,10 +42,10 @@ impl Plain {
     }
 
     /// Tells what is worth a line.
-    pub(super) fn tell(&mut self, happening: &Happening) {
+    pub(super) fn tell(&mut self, happening: &ClientEvent) {
         let lost = |lines| format!("{lines} lines not shown: nobody took them");
         if let Some(text) = warning(happening) {
-            if matches!(happening, Happening::Refused(_)) && !self.is_new(&text, Instant::now()) {
+            if matches!(happening, ClientEvent::Refused(_)) && !self.is_new(&text, Instant::now()) {
                 return;
             }
             let text = format!("anabranch: {text}");
@@ -67,16 +67,16 @@ impl Plain {
 }
 
 /// What has gone wrong, in words.
-pub(super) fn warning(happening: &Happening) -> Option<String> {
+pub(super) fn warning(happening: &ClientEvent) -> Option<String> {
     match happening {
-        Happening::Trouble(text) => Some(text.clone()),
-        Happening::Reloaded(outcome @ Err(_)) => Some(in_words(outcome)),
-        Happening::Clock(skew) if skew.is_trouble() => Some(skew.to_string()),
-        Happening::Refused(refused) => Some(refused.to_string()),
-        Happening::Core(Event::Violation { violation, .. }) => {
+        ClientEvent::Trouble(text) => Some(text.clone()),
+        ClientEvent::Reloaded(outcome @ Err(_)) => Some(in_words(outcome)),
+        ClientEvent::Clock(skew) if skew.is_trouble() => Some(skew.to_string()),
+        ClientEvent::Refused(refused) => Some(refused.to_string()),
+        ClientEvent::Core(Event::Violation { violation, .. }) => {
             Some(format!("a relay broke the protocol: {violation}"))
         }
-        Happening::Core(Event::OutOfMemory) => {
+        ClientEvent::Core(Event::OutOfMemory) => {
             Some("cells filled the memory that they may have: a circuit was closed".to_owned())
         }
         _ => None,
@@ -84,31 +84,31 @@ pub(super) fn warning(happening: &Happening) -> Option<String> {
 }
 
 /// What anybody wants to know of a run.
-pub(super) fn milestone(happening: &Happening) -> Option<String> {
+pub(super) fn milestone(happening: &ClientEvent) -> Option<String> {
     match happening {
-        Happening::Listening(at) => {
+        ClientEvent::Listening(at) => {
             let at: Vec<String> = at.iter().map(ToString::to_string).collect();
             Some(format!("programs may come by SOCKS or HTTP CONNECT: {}", at.join(", ")))
         }
-        Happening::Ready(relays) => Some(format!("ready: {relays} relays are known")),
-        Happening::Reloaded(outcome @ Ok(_)) => Some(in_words(outcome)),
-        Happening::Clock(skew) => Some(skew.to_string()),
+        ClientEvent::Ready(relays) => Some(format!("ready: {relays} relays are known")),
+        ClientEvent::Reloaded(outcome @ Ok(_)) => Some(in_words(outcome)),
+        ClientEvent::Clock(skew) => Some(skew.to_string()),
         _ => None,
     }
 }
 
 /// What is worth a line for as long as there is nothing newer.
-pub(super) fn news(happening: &Happening) -> Option<String> {
+pub(super) fn news(happening: &ClientEvent) -> Option<String> {
     match happening {
-        Happening::Built(circuit, path, _) => {
+        ClientEvent::Built(circuit, path, _) => {
             Some(format!("circuit {circuit} is built: {}", path.join(", ")))
         }
-        Happening::Closed(circuit, cause) => Some(format!("circuit {circuit} is gone: {cause}")),
-        Happening::Fetched(Fetched { what, from: Some(from), by_circuit, is_good: true }) => {
+        ClientEvent::Closed(circuit, cause) => Some(format!("circuit {circuit} is gone: {cause}")),
+        ClientEvent::Fetched(Fetched { what, from: Some(from), by_circuit, is_good: true }) => {
             let way = if *by_circuit { "by a circuit" } else { "at its directory port" };
             Some(format!("{what}: had of {from} {way}"))
         }
-        Happening::Core(Event::LinkOpen { .. }) => Some("a link is open".to_owned()),
+        ClientEvent::Core(Event::LinkOpen { .. }) => Some("a link is open".to_owned()),
         other => milestone(other).or_else(|| warning(other)),
     }
 }
@@ -117,19 +117,19 @@ pub(super) fn news(happening: &Happening) -> Option<String> {
 mod tests {
     use super::*;
 
-    fn fetched(by_circuit: bool, is_good: bool) -> Happening {
+    fn fetched(by_circuit: bool, is_good: bool) -> ClientEvent {
         let from = Some("river1".to_owned());
-        Happening::Fetched(Fetched { what: "consensus", from, by_circuit, is_good })
+        ClientEvent::Fetched(Fetched { what: "consensus", from, by_circuit, is_good })
     }
 
     #[test]
     fn a_log_has_milestones_and_warnings_and_a_view_has_news_as_well() {
-        let built = Happening::Built(7, vec!["a".to_owned(), "b".to_owned()], false);
+        let built = ClientEvent::Built(7, vec!["a".to_owned(), "b".to_owned()], false);
         assert_eq!((milestone(&built), warning(&built)), (None, None));
         assert_eq!(news(&built).as_deref(), Some("circuit 7 is built: a, b"));
-        let trouble = Happening::Trouble("no consensus".to_owned());
+        let trouble = ClientEvent::Trouble("no consensus".to_owned());
         assert_eq!(warning(&trouble), news(&trouble));
-        assert_eq!(milestone(&Happening::Ready(9)).as_deref(), Some("ready: 9 relays are known"));
+        assert_eq!(milestone(&ClientEvent::Ready(9)).as_deref(), Some("ready: 9 relays are known"));
     }
 
     #[test]

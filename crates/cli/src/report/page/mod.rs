@@ -48,46 +48,46 @@ struct Part<'a> {
 
 /// A direction.
 #[derive(Clone, Copy, PartialEq)]
-enum Way {
+enum Direction {
     Down,
     Up,
 }
 
-impl Way {
-    const BOTH: [Way; 2] = [Way::Down, Way::Up];
+impl Direction {
+    const BOTH: [Direction; 2] = [Direction::Down, Direction::Up];
 
     fn name(self) -> &'static str {
         match self {
-            Way::Down => "Downlink",
-            Way::Up => "Uplink",
+            Direction::Down => "Downlink",
+            Direction::Up => "Uplink",
         }
     }
 
     fn about(self) -> &'static str {
         match self {
-            Way::Down => "from the server to the client",
-            Way::Up => "from the client to the server",
+            Direction::Down => "from the server to the client",
+            Direction::Up => "from the client to the server",
         }
     }
 
     fn of<T>(self, ways: &Ways<T>) -> &T {
         match self {
-            Way::Down => &ways.down,
-            Way::Up => &ways.up,
+            Direction::Down => &ways.down,
+            Direction::Up => &ways.up,
         }
     }
 
     fn flow(self, path: &PathSummary) -> &Flow {
         match self {
-            Way::Down => &path.down,
-            Way::Up => &path.up,
+            Direction::Down => &path.down,
+            Direction::Up => &path.up,
         }
     }
 }
 
 impl<'a> Part<'a> {
     /// The paths that have a lane, with their summaries.
-    fn lanes(&self, way: Way) -> impl Iterator<Item = (i16, &'a Flow, &'a LaneWay)> {
+    fn lanes(&self, way: Direction) -> impl Iterator<Item = (i16, &'a Flow, &'a LaneWay)> {
         let (paths, course) = (self.paths, self.course);
         course.lanes.iter().filter_map(move |lane| {
             let path = paths.iter().find(|path| path.path == lane.path)?;

@@ -3,7 +3,7 @@
 use anabranch_drive::capture::{Flow, PathSummary};
 use maud::{Markup, html};
 
-use super::{Part, Way};
+use super::{Direction, Part};
 use crate::html::figures::{colour, grouped, named, number, percent, span};
 
 /// Rows of the table, two for each path; a trace may name thousands.
@@ -17,12 +17,12 @@ pub(super) fn shares(part: &Part<'_>) -> Markup {
                 h3 { "Shares" }
                 p { "Who saw how much: the whole bar is all " (part.units.plural()) " that went that way." }
             }
-            div.ways { @for way in Way::BOTH { (bar(part, way)) } }
+            div.ways { @for way in Direction::BOTH { (bar(part, way)) } }
         }
     }
 }
 
-fn bar(part: &Part<'_>, way: Way) -> Markup {
+fn bar(part: &Part<'_>, way: Direction) -> Markup {
     let mut from = 0.0;
     let mut pieces = Vec::new();
     for path in part.paths.iter().take(PATHS) {
@@ -102,9 +102,9 @@ fn rows(part: &Part<'_>, path: &PathSummary) -> Markup {
     let name = if path.path < 0 { "all together".to_owned() } else { part.name(path.path) };
     html! {
         tbody data-path=(path.path) {
-            @for way in Way::BOTH {
+            @for way in Direction::BOTH {
                 tr data-way=(way.name()) {
-                    @if way == Way::BOTH[0] { th rowspan="2" scope="rowgroup" { (named(path.path, &name)) } }
+                    @if way == Direction::BOTH[0] { th rowspan="2" scope="rowgroup" { (named(path.path, &name)) } }
                     th scope="row" { (way.name()) }
                     (cells(part, way.flow(path)))
                 }

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use maud::{Markup, html};
 
-use super::{Part, Way};
+use super::{Direction, Part};
 use crate::html::figures::{self, axis, drawing, lane, number, span, times};
 
 /// Rows of the table of rates, at most.
@@ -22,13 +22,13 @@ pub(super) fn figure(part: &Part<'_>) -> Markup {
                     " long; time counts from the first " (part.units.one()) "."
                 }
             }
-            div.ways { @for way in Way::BOTH { (direction(part, way)) } }
+            div.ways { @for way in Direction::BOTH { (direction(part, way)) } }
             (numbers(part))
         }
     }
 }
 
-fn direction(part: &Part<'_>, way: Way) -> Markup {
+fn direction(part: &Part<'_>, way: Direction) -> Markup {
     let whole = way.of(&part.course.whole);
     // The whole can lie below a lane where it was recorded by itself.
     let lanes = part.lanes(way).flat_map(|(_, _, lane)| &lane.sizes);
@@ -82,7 +82,7 @@ fn numbers(part: &Part<'_>) -> Markup {
     let chunk = steps.div_ceil(ROWS).max(1);
     let mut head = vec!["from".to_owned()];
     let mut columns = Vec::new();
-    for way in Way::BOTH {
+    for way in Direction::BOTH {
         head.push(format!("{}, all", way.name()));
         columns.push(way.of(&course.whole).as_slice());
         for (path, _, lane) in part.lanes(way) {

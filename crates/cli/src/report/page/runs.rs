@@ -4,7 +4,7 @@ use anabranch_drive::capture::{Histogram, LaneWay, Run};
 use maud::{Markup, html};
 
 use super::words::{self, Measure};
-use super::{Part, Way};
+use super::{Direction, Part};
 use crate::html::figures::{self, axis, drawing, grouped, lane, number, span, times};
 
 /// Units of width of the close view.
@@ -40,13 +40,13 @@ pub(super) fn closely(part: &Part<'_>) -> Markup {
                      row is empty, the observer of that path saw nothing of this session."
                 }
             }
-            div.ways { @for way in Way::BOTH { (close_direction(part, way, lasts)) } }
+            div.ways { @for way in Direction::BOTH { (close_direction(part, way, lasts)) } }
             (close_numbers(part, lasts))
         }
     }
 }
 
-fn close_direction(part: &Part<'_>, way: Way, lasts: f64) -> Markup {
+fn close_direction(part: &Part<'_>, way: Direction, lasts: f64) -> Markup {
     let runs = way.of(&part.course.runs);
     let row = |path: i16| {
         let own = || {
@@ -85,13 +85,13 @@ fn block(part: &Part<'_>, run: &Run, lasts: f64) -> String {
 
 fn close_numbers(part: &Part<'_>, lasts: f64) -> Markup {
     let head = ["from", "direction", "path", part.units.plural(), "lasted"].map(str::to_owned);
-    let mut runs: Vec<(Way, &Run)> = Way::BOTH
+    let mut runs: Vec<(Direction, &Run)> = Direction::BOTH
         .iter()
         .flat_map(|&way| way.of(&part.course.runs).iter().map(move |run| (way, run)))
         .collect();
     runs.retain(|(_, run)| run.first - part.course.begins <= lasts);
     runs.sort_by(|(_, one), (_, other)| one.first.total_cmp(&other.first));
-    let row = |&(way, run): &(Way, &Run)| {
+    let row = |&(way, run): &(Direction, &Run)| {
         let from = format!("{:.4} s", run.first - part.course.begins);
         let name = part.name(run.path);
         vec![from, way.name().to_owned(), name, grouped(run.packets), span(run.last - run.first)]
@@ -121,7 +121,7 @@ pub(super) fn lengths(part: &Part<'_>) -> Markup {
                     (part.units.plural()) "."
                 }
             }
-            div.ways { @for way in Way::BOTH { (length_direction(part, way, shown)) } }
+            div.ways { @for way in Direction::BOTH { (length_direction(part, way, shown)) } }
             (length_numbers(part, shown))
         }
     }
@@ -149,7 +149,7 @@ impl Shown {
     /// without any runs.
     fn of(part: &Part<'_>, measure: Measure) -> Option<Shown> {
         let mut sums = [0; Histogram::LEN];
-        for (_, _, lane) in Way::BOTH.iter().flat_map(|&way| part.lanes(way)) {
+        for (_, _, lane) in Direction::BOTH.iter().flat_map(|&way| part.lanes(way)) {
             sums.iter_mut().zip(weights(lane, measure)).for_each(|(sum, weight)| *sum += weight);
         }
         let (total, last) = (sums.iter().sum::<u64>(), sums.iter().rposition(|&sum| sum > 0)?);
@@ -191,7 +191,7 @@ impl Shown {
     }
 }
 
-fn length_direction(part: &Part<'_>, way: Way, shown: Shown) -> Markup {
+fn length_direction(part: &Part<'_>, way: Direction, shown: Shown) -> Markup {
     let lanes: Vec<_> =
         part.lanes(way).map(|(path, flow, lane)| (path, flow, shown.of_lane(lane))).collect();
     let most = lanes.iter().flat_map(|(_, _, weights)| weights).copied().max().unwrap_or(0);
@@ -240,7 +240,7 @@ fn length_numbers(part: &Part<'_>, shown: Shown) -> Markup {
         Measure::Packets => format!("in runs of so many {}", part.units.plural()),
     }];
     let mut columns = Vec::new();
-    for way in Way::BOTH {
+    for way in Direction::BOTH {
         for (path, _, lane) in part.lanes(way) {
             head.push(format!("{}, {}", way.name(), part.name(path)));
             columns.push(shown.of_lane(lane));

@@ -5,7 +5,7 @@ use anabranch_multipath::Every;
 use anabranch_multipath::schedule::FAMILIES;
 use maud::{Markup, html};
 
-use super::{Part, Subject, Way, sketch};
+use super::{Direction, Part, Subject, sketch};
 use crate::html::figures::{grouped, named, percent, span};
 use crate::html::legible;
 use crate::text::scaled;
@@ -231,11 +231,12 @@ fn observer(part: &Part<'_>, path: i16) -> Markup {
 
 /// The greatest shares, and a plain word where a direction was not split at all.
 fn nobody(part: &Part<'_>) -> Markup {
-    let most = |way: Way| part.paths.iter().map(|path| way.flow(path).share).fold(0.0, f64::max);
-    let (down, up) = (most(Way::Down), most(Way::Up));
-    let whole = |way: Way| most(way) > NEARLY_ALL;
+    let most =
+        |way: Direction| part.paths.iter().map(|path| way.flow(path).share).fold(0.0, f64::max);
+    let (down, up) = (most(Direction::Down), most(Direction::Up));
+    let whole = |way: Direction| most(way) > NEARLY_ALL;
     html! {
-        @match (part.paths.len(), whole(Way::Down), whole(Way::Up)) {
+        @match (part.paths.len(), whole(Direction::Down), whole(Direction::Up)) {
             (0, ..) => "The trace tells of no paths: this is what an observer of everything saw.",
             (1, ..) => "There was one path only: its observer saw everything.",
             (_, true, true) => {

@@ -110,7 +110,7 @@ pub(in crate::split) fn about(name: &str, now: Time, about: &Listening) -> Strin
         seed: about.seed,
         udp_payload: about.udp_payload,
         tunnel_mtu: about.tunnel_mtu,
-        paths: about.egresses.iter().chain(&about.others).map(Way::from).collect(),
+        paths: about.egresses.iter().chain(&about.others).map(PathFields::from).collect(),
     })
 }
 
@@ -267,7 +267,7 @@ struct About<'a> {
     seed: u64,
     udp_payload: Option<u32>,
     tunnel_mtu: Option<u32>,
-    paths: Vec<Way<'a>>,
+    paths: Vec<PathFields<'a>>,
 }
 
 #[derive(Serialize)]
@@ -296,7 +296,7 @@ impl<'a> From<&'a Plan> for Interface<'a> {
 }
 
 #[derive(Serialize)]
-struct Way<'a> {
+struct PathFields<'a> {
     name: &'a str,
     interface: Option<&'a str>,
     source: Option<String>,
@@ -308,9 +308,9 @@ struct Way<'a> {
     note: Option<&'a str>,
 }
 
-impl<'a> From<&'a Egress> for Way<'a> {
-    fn from(egress: &'a Egress) -> Way<'a> {
-        Way {
+impl<'a> From<&'a Egress> for PathFields<'a> {
+    fn from(egress: &'a Egress) -> PathFields<'a> {
+        PathFields {
             name: &egress.name,
             interface: egress.device.as_deref(),
             source: egress.sends_as.map(|ip| ip.to_string()),

@@ -56,8 +56,12 @@ impl Tunnel {
                 Some(target)
             }
         };
-        let told =
-            Told { source: &self.source, peer: &self.peer, changed: &changed, written: &written };
+        let told = Summary {
+            source: &self.source,
+            peer: &self.peer,
+            changed: &changed,
+            written: &written,
+        };
         match (self.json, self.quiet) {
             (true, _) => print(&format!("{}\n", told.json())),
             (false, true) => Ok(()),
@@ -97,14 +101,14 @@ impl Tunnel {
 }
 
 /// What a person or a program is told of the changes: never a key but the peer's public one.
-struct Told<'t> {
+struct Summary<'t> {
     source: &'t Path,
     peer: &'t Peer,
     changed: &'t Changed,
     written: &'t Option<PathBuf>,
 }
 
-impl Told<'_> {
+impl Summary<'_> {
     fn text(&self) -> String {
         let source = self.source.display();
         let endpoint = self.peer.endpoint.as_ref().map_or(String::new(), |end| format!(" ({end})"));

@@ -8,7 +8,7 @@ mod routing;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use anabranch_netem::Settings;
+use anabranch_netem::LinkSettings;
 
 use super::edit::Edit;
 use super::program::Program;
@@ -52,9 +52,9 @@ pub struct Cable {
     /// Where it ends.
     pub ends: [End; 2],
     /// From the first end to the second.
-    pub forward: Settings,
+    pub forward: LinkSettings,
     /// From the second end to the first.
-    pub back: Settings,
+    pub back: LinkSettings,
     /// Of both interfaces, in bytes.
     pub mtu: u32,
 }

@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anabranch_netem::Settings;
+use anabranch_netem::LinkSettings;
 use serde::Deserialize;
 use toml::Spanned;
 
@@ -337,7 +337,7 @@ impl Reader<'_> {
         let ends =
             two.ok_or_else(|| self.error(ends_span, "`ends` are two, on two different hosts"))?;
         let mtu = raw.mtu.map_or(Ok(1500), |mtu| self.mtu(&mtu))?;
-        let both = Settings { mtu: mtu as usize, ..Settings::default() };
+        let both = LinkSettings { mtu: mtu as usize, ..LinkSettings::default() };
         let (mut forward, mut back) = (both.clone(), both);
         edit.apply(&mut forward, false);
         edit.apply(&mut back, true);

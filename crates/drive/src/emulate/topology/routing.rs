@@ -32,11 +32,11 @@ pub(super) fn check(topology: &Topology) -> Result<Map<'_>, Mistake> {
 pub(super) struct Map<'t> {
     pub(super) topology: &'t Topology,
     /// Of each host, those to the links' own networks included.
-    ways: Vec<Vec<Way>>,
+    ways: Vec<Vec<HostRoute>>,
 }
 
 /// A route of a host.
-struct Way {
+struct HostRoute {
     to: Prefix,
     metric: u32,
     next: usize,
@@ -57,12 +57,16 @@ enum Fate {
 
 impl<'t> Map<'t> {
     fn new(topology: &'t Topology) -> Map<'t> {
-        let mut ways: Vec<Vec<Way>> = topology.hosts.iter().map(|_| Vec::new()).collect();
+        let mut ways: Vec<Vec<HostRoute>> = topology.hosts.iter().map(|_| Vec::new()).collect();
         for (end, next) in topology.links.iter().flat_map(both_ends) {
             let connected = end.address.iter().map(|prefix| prefix.network());
-            let connected =
-                connected.map(|to| Way { to, metric: connected_metric(to.ip), next, line: None });
-            let declared = end.routes.iter().map(|route| Way {
+            let connected = connected.map(|to| HostRoute {
+                to,
+                metric: connected_metric(to.ip),
+                next,
+                line: None,
+            });
+            let declared = end.routes.iter().map(|route| HostRoute {
                 to: route.to.network(),
                 metric: metric(end, route),
                 next,
@@ -194,7 +198,7 @@ impl<'t> Map<'t> {
     }
 
     /// The way of a packet from `host`: the longest prefix, then the smallest metric.
-    fn best(&self, host: usize, ip: IpAddr) -> Option<&Way> {
+    fn best(&self, host: usize, ip: IpAddr) -> Option<&HostRoute> {
         let ways = self.ways[host].iter().filter(|way| way.to.contains(ip));
         ways.min_by_key(|way| (std::cmp::Reverse(way.to.len), way.metric))
     }

@@ -9,7 +9,7 @@ use anabranch_multipath::Time;
 use anabranch_onion::directory::http::RequestReader;
 use anabranch_onion::directory::reply::{Reply, Spoken};
 
-use crate::onion::answers::{Answers, Waiting};
+use crate::onion::answers::{Answers, PendingRequest};
 use crate::onion::conn::is_passing;
 use crate::onion::dirclient::unix;
 use crate::onion::station::STREAMS;
@@ -42,7 +42,7 @@ enum Stage {
     /// The request is not whole.
     Asking(RequestReader),
     /// The answer is worth waiting for.
-    Waiting(Waiting),
+    Waiting(PendingRequest),
     /// The answer is being said.
     Answered(Spoken),
     /// All is said. What still comes is read, or the kernel would take the answer back.
@@ -145,7 +145,7 @@ impl Visitor {
         let Stage::Asking(reader) = &mut self.stage else { return Ok(true) };
         match reader.push(&buffer[..count]) {
             Ok(None) => {}
-            Ok(Some(request)) => self.stage = Stage::Waiting(Waiting::new(request)),
+            Ok(Some(request)) => self.stage = Stage::Waiting(PendingRequest::new(request)),
             Err(error) => {
                 let reply = Reply::new(400, &error.to_string()).told(unix(), Some(self.peer));
                 self.stage = Stage::Answered(reply.spoken());

@@ -4,14 +4,14 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use anabranch_onion::authority::{Authority, Refusal, Settings, Taken};
+use anabranch_onion::authority::{Authority, Refusal, Settings, UploadOutcome};
 use anabranch_onion::directory::cache::Cache;
 use anabranch_onion::wire::dirkeys::SignatureError;
 use anabranch_onion::wire::netdoc::AuthorityCert;
 
 use super::vault::Vault;
 use super::wall_clock::steady;
-use super::{Tell, Told};
+use super::{AuthorityEvent, Tell};
 use crate::onion::store::StoreError;
 
 /// All that the registry keeps.
@@ -50,7 +50,7 @@ impl Ledger {
     }
 
     /// Tells the operator.
-    pub(super) fn tell(&mut self, told: Told) {
+    pub(super) fn tell(&mut self, told: AuthorityEvent) {
         (self.tell)(told);
     }
 
@@ -63,18 +63,18 @@ impl Ledger {
         unix_now: u64,
         text: &str,
         peer: Option<IpAddr>,
-    ) -> Result<Taken, Refusal> {
+    ) -> Result<UploadOutcome, Refusal> {
         let taken = self.authority.upload(unix_now, text, peer);
         match &taken {
-            Ok(Taken::New(id)) => {
+            Ok(UploadOutcome::New(id)) => {
                 self.keep_relay(*id);
                 self.drop_relays();
                 let known = self.authority.known();
-                self.tell(Told::Relay(*id, known));
+                self.tell(AuthorityEvent::Relay(*id, known));
             }
-            Ok(Taken::Known) => {}
+            Ok(UploadOutcome::Known) => {}
             Err(refusal) if refusal.is_no_news() => {}
-            Err(refusal) => self.tell(Told::Refused(refusal.to_string())),
+            Err(refusal) => self.tell(AuthorityEvent::Refused(refusal.to_string())),
         }
         taken
     }
@@ -90,7 +90,7 @@ impl Ledger {
         self.show_documents();
         self.show_relays(unix_now);
         if let Some(times) = times {
-            self.tell(Told::Consensus(relays, times));
+            self.tell(AuthorityEvent::Consensus(relays, times));
         }
         Ok(())
     }
@@ -144,7 +144,7 @@ impl Ledger {
 
     fn complain(&mut self, kept: Result<(), StoreError>) {
         if let Err(error) = kept {
-            self.tell(Told::Trouble(format!("{error}; going on without it on disk")));
+            self.tell(AuthorityEvent::Trouble(format!("{error}; going on without it on disk")));
         }
     }
 

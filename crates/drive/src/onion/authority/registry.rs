@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anabranch_multipath::Time;
 use anabranch_onion::authority::reachability::Probe;
-use anabranch_onion::authority::{Refusal, Taken, measured};
+use anabranch_onion::authority::{Refusal, UploadOutcome, measured};
 use anabranch_onion::directory::descriptor::{Description, RelayDocuments};
 use anabranch_onion::directory::reply::Reply;
 use anabranch_onion::wire::keys::RelayKeys;
@@ -19,10 +19,10 @@ use super::keys::Cabinet;
 use super::ledger::Ledger;
 use super::shared_answers::{Letter, SharedAnswers};
 use super::wall_clock::{Step, WallClock, steady};
-use super::{Changes, Told};
+use super::{AuthorityEvent, Changes};
 use crate::clock::Clock;
 use crate::onion::answers::Promise;
-use crate::onion::dirclient::{Order, REPUBLISH_S, unix};
+use crate::onion::dirclient::{DirCommand, REPUBLISH_S, unix};
 
 /// Between two looks at what is due.
 const TICK: Duration = Duration::from_secs(1);
@@ -34,7 +34,7 @@ const BATCH: usize = 100;
 /// Where what the registry does begins and ends.
 pub(super) struct Ends {
     pub(super) letters: Receiver<Letter>,
-    pub(super) orders: Receiver<Order>,
+    pub(super) orders: Receiver<DirCommand>,
     pub(super) probes: Sender<Vec<Probe>>,
 }
 
@@ -145,7 +145,8 @@ impl Registry {
             }
             Letter::Settings(changes) => self.adopt(*changes, unix()),
             Letter::Ends(why) => {
-                self.ledger.tell(Told::Trouble(format!("the directory port is closed: {why}")));
+                self.ledger
+                    .tell(AuthorityEvent::Trouble(format!("the directory port is closed: {why}")));
             }
         }
     }
@@ -172,16 +173,16 @@ impl Registry {
     fn take_orders(&mut self) -> bool {
         loop {
             match self.ends.orders.try_recv() {
-                Ok(Order::Publish(description)) => {
+                Ok(DirCommand::Publish(description)) => {
                     let old = self.description.replace(*description);
                     let new = self.description.as_ref();
                     if old.zip(new).is_none_or(|(old, new)| new.differs_from(&old)) {
                         self.published = 0;
                     }
                 }
-                Ok(Order::Sign(keys)) => (self.relay, self.published) = (keys, 0),
+                Ok(DirCommand::Sign(keys)) => (self.relay, self.published) = (keys, 0),
                 // We run no directory requests, and trust ourselves.
-                Ok(Order::Report(_) | Order::Trust(..)) => {}
+                Ok(DirCommand::Report(_) | DirCommand::Trust(..)) => {}
                 Err(TryRecvError::Empty) => return true,
                 Err(TryRecvError::Disconnected) => return false,
             }
@@ -212,7 +213,7 @@ impl Registry {
         if set != 0 {
             let way = if set > 0 { "forward" } else { "back" };
             let wait = self.wall.settling();
-            self.ledger.tell(Told::Trouble(format!(
+            self.ledger.tell(AuthorityEvent::Trouble(format!(
                 "the machine's clock was set {way} by {} s: no consensus is made for {wait} s, or until it is set to what it was",
                 set.abs()
             )));
@@ -267,7 +268,7 @@ impl Registry {
             Ok(RelayDocuments { server, extra }) => {
                 match self.ledger.upload(unix, &(server + &extra), None) {
                     // It was published before the clock was set back, and still holds.
-                    Err(refusal) if refusal.is_no_news() => Ok(Taken::Known),
+                    Err(refusal) if refusal.is_no_news() => Ok(UploadOutcome::Known),
                     taken => taken.map_err(|refusal| refusal.to_string()),
                 }
             }
@@ -289,24 +290,24 @@ impl Registry {
             Err(error) => {
                 let told =
                     format!("{}: {error}; what was measured before counts on", path.display());
-                self.ledger.tell(Told::Trouble(told));
+                self.ledger.tell(AuthorityEvent::Trouble(told));
             }
         }
     }
 
     fn fail(&mut self, unix: u64, what: &str) {
         self.retry = unix + RETRY;
-        self.ledger.tell(Told::Trouble(what.to_owned()));
+        self.ledger.tell(AuthorityEvent::Trouble(what.to_owned()));
     }
 }
 
 /// What a relay is told.
-fn verdict(taken: &Result<Taken, Refusal>) -> Reply {
+fn verdict(taken: &Result<UploadOutcome, Refusal>) -> Reply {
     // The words that C tor's relays know.
     let no_news = || Reply::new(200, "OK").header("X-Descriptor-Not-New", "Yes");
     match taken {
-        Ok(Taken::New(_)) => Reply::new(200, "OK"),
-        Ok(Taken::Known) => no_news(),
+        Ok(UploadOutcome::New(_)) => Reply::new(200, "OK"),
+        Ok(UploadOutcome::Known) => no_news(),
         Err(refusal) if refusal.is_no_news() => no_news(),
         Err(refusal) => Reply::new(400, &refusal.to_string()),
     }

@@ -16,7 +16,7 @@ use anabranch_proxy::{Dialogue, Nonsense, Outcome, ProxyRequest, Reason};
 use super::names::{arpa, is_onion};
 use super::refused::{Lack, Refused, Why};
 use crate::onion::conn::is_passing;
-use crate::onion::outside::{Outside, Stir, Told};
+use crate::onion::outside::{Outside, OutsideEvent, Stir};
 use crate::onion::station::{STREAMS, Station};
 use crate::poller::{Interest, Ready};
 
@@ -33,12 +33,12 @@ enum Program {
     /// It has not said what it wants.
     Asking(TcpStream, Dialogue),
     /// It waits for a circuit, or for the exit's answer.
-    Waiting(Box<Waiting>),
+    Waiting(Box<PendingProgram>),
     /// Its stream is open.
     Streaming(StreamKey, Outside),
 }
 
-struct Waiting {
+struct PendingProgram {
     since: Time,
     socket: TcpStream,
     dialogue: Dialogue,
@@ -217,7 +217,7 @@ impl Programs {
     ) {
         let Some(&(number, _)) = self.streams.get(&stream) else { return };
         let Some(Program::Waiting(waiting)) = self.programs.remove(&number) else { return };
-        let Waiting { mut socket, dialogue, .. } = *waiting;
+        let PendingProgram { mut socket, dialogue, .. } = *waiting;
         let greeted = socket.write_all(&dialogue.answer(&Outcome::Connected));
         match greeted.and_then(|()| Outside::of(stream, socket)) {
             Ok(outside) => {
@@ -295,7 +295,7 @@ impl Programs {
         let quiet = Interest { read: false, write: false };
         let _ = station.poller.change(&socket, STREAMS + number, quiet);
         let waiting =
-            Waiting { since: now, socket, dialogue, request, tries: 0, avoid: Vec::new() };
+            PendingProgram { since: now, socket, dialogue, request, tries: 0, avoid: Vec::new() };
         self.programs.insert(number, Program::Waiting(Box::new(waiting)));
         self.seek(now, circmgr, number);
     }
@@ -385,7 +385,7 @@ impl Programs {
             return;
         };
         let stream = *stream;
-        if let Told::Ended(_) = station.stir(now, number, outside, what) {
+        if let OutsideEvent::Ended(_) = station.stir(now, number, outside, what) {
             self.leave_stream(now, station, circmgr, number, stream);
         }
     }

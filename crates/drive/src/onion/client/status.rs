@@ -16,7 +16,7 @@ pub struct Status {
     /// The primary guards by nickname, best first.
     pub guards: Vec<(String, Reach)>,
     /// The circuits for programs, the oldest first.
-    pub circuits: Vec<Seen>,
+    pub circuits: Vec<CircuitStatus>,
     /// Programs that are connected.
     pub programs: usize,
     /// Streams of theirs.
@@ -33,7 +33,7 @@ impl Status {
     /// How many circuits are built, and how many are being built.
     #[must_use]
     pub fn circuits(&self) -> (usize, usize) {
-        let is_built = |seen: &&Seen| !matches!(seen.stage, Stage::Building(_));
+        let is_built = |seen: &&CircuitStatus| !matches!(seen.stage, Stage::Building(_));
         let built = self.circuits.iter().filter(is_built).count();
         (built, self.circuits.len() - built)
     }
@@ -41,7 +41,7 @@ impl Status {
 
 /// A circuit.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Seen {
+pub struct CircuitStatus {
     /// Its number.
     pub number: u64,
     /// The nicknames of its relays, first hop first.

@@ -10,7 +10,7 @@ use anabranch_onion::directory::reply::{Reply, Spoken};
 use anabranch_onion::{Core, StreamKey};
 
 use super::hsdir::SharedHsDir;
-use crate::onion::answers::{Answers, Waiting};
+use crate::onion::answers::{Answers, PendingRequest};
 use crate::onion::dirclient::unix;
 
 /// Bytes of answers that are being said; beyond, those who ask are told to come again.
@@ -18,9 +18,9 @@ const MOST_SAID: usize = 64 << 20;
 
 /// The bodies of all answers that are being said, each counted once however many hear it.
 #[derive(Clone, Default)]
-pub(super) struct Said(Rc<RefCell<BTreeMap<usize, (usize, usize)>>>);
+pub(super) struct ReplyBudget(Rc<RefCell<BTreeMap<usize, (usize, usize)>>>);
 
-impl Said {
+impl ReplyBudget {
     /// The answer that may be said: this one, if there is room for it.
     fn admit(&self, reply: Reply) -> (Spoken, Hearer) {
         let (number, length) = (reply.body_number(), reply.length());
@@ -38,7 +38,7 @@ impl Said {
 
 /// One that hears a body.
 pub(super) struct Hearer {
-    all: Option<Said>,
+    all: Option<ReplyBudget>,
     number: usize,
 }
 
@@ -61,7 +61,7 @@ pub(super) struct Shelves<'a> {
     pub(super) cache: &'a dyn Answers,
     /// That of onion services.
     pub(super) hsdir: &'a SharedHsDir,
-    pub(super) said: &'a Said,
+    pub(super) said: &'a ReplyBudget,
 }
 
 /// Where a conversation stands.
@@ -69,7 +69,7 @@ pub(super) enum Answering {
     /// The request is not whole. Whether it comes by a relay.
     Reading(RequestReader, bool),
     /// The answer is worth waiting for.
-    Waiting(Waiting),
+    Waiting(PendingRequest),
     /// The answer is being said.
     Saying { answer: Spoken, _hearer: Hearer },
 }
@@ -101,7 +101,7 @@ impl Answering {
                 Ok(None) => return false,
                 Ok(Some(request)) => match from.hsdir.answer(&request, *by_relay, unix()) {
                     Some(reply) => Answering::saying(from.said.admit(reply.told(unix(), None))),
-                    None => Answering::Waiting(Waiting::new(request)),
+                    None => Answering::Waiting(PendingRequest::new(request)),
                 },
                 Err(_) => Answering::saying(from.said.admit(Reply::new(400, "Bad request"))),
             };
@@ -169,7 +169,7 @@ mod tests {
     fn conversation(request: &[u8]) -> (u16, Vec<u8>) {
         let (mut pipe, mut answering, mut cache) =
             (Pipe::default(), Answering::new(LONGEST, true), Cache::default());
-        let said = Said::default();
+        let said = ReplyBudget::default();
         cache.we_are([1; 20]);
         cache.relay([1; 20], (&"router ".repeat(100), [2; 20]), None);
         let hsdir = SharedHsDir::default();
@@ -198,7 +198,7 @@ mod tests {
 
     #[test]
     fn answers_that_nobody_takes_fill_no_more_than_their_room() {
-        let (said, mut kept) = (Said::default(), Vec::new());
+        let (said, mut kept) = (ReplyBudget::default(), Vec::new());
         let answer = |bytes: usize| Reply::ok(&vec![b'x'; bytes], Encoding::Identity);
         let status = |spoken: &Spoken| String::from_utf8_lossy(&spoken.next()[9..12]).into_owned();
         let shared = answer(MOST_SAID / 2);

@@ -14,11 +14,11 @@ use anabranch_onion::wire::hsdesc;
 use anabranch_onion::wire::message::{ADDRESS_TTL, Answer, Begin, EndReason};
 use anabranch_onion::{StreamKey, StreamOutput};
 
-use super::answers::{Answering, Said, Shelves};
+use super::answers::{Answering, ReplyBudget, Shelves};
 use super::hsdir::SharedHsDir;
 use crate::onion::answers::Answers;
 use crate::onion::dns::{Question, Resolver};
-use crate::onion::outside::{Outside, Stir, Told, reason};
+use crate::onion::outside::{Outside, OutsideEvent, Stir, reason};
 use crate::onion::station::{STREAMS, Station};
 
 /// All streams of a relay's core.
@@ -28,7 +28,7 @@ pub(super) struct Exits {
     /// Streams whose destination's name is being looked up; questions have no destination.
     sought: BTreeMap<StreamKey, Option<Begin>>,
     requests: BTreeMap<StreamKey, Answering>,
-    said: Said,
+    said: ReplyBudget,
     /// What onion services publish here.
     hsdir: SharedHsDir,
     names: Resolver,
@@ -47,7 +47,7 @@ impl Exits {
             outsides: BTreeMap::new(),
             sought: BTreeMap::new(),
             requests: BTreeMap::new(),
-            said: Said::default(),
+            said: ReplyBudget::default(),
             hsdir,
             names: Resolver::start()?,
             cache: Arc::new(Cache::default()),
@@ -190,12 +190,12 @@ impl Exits {
         }
         let Some(outside) = self.outsides.get_mut(&stream) else { return };
         match station.stir(now, stream.0, outside, what) {
-            Told::Nothing => {}
-            Told::Connected(address) => {
+            OutsideEvent::Nothing => {}
+            OutsideEvent::Connected(address) => {
                 let reached = Some((address, ADDRESS_TTL));
                 station.core.handle(now, Input::Connected { stream, reached });
             }
-            Told::Ended(reason) => {
+            OutsideEvent::Ended(reason) => {
                 self.forget(stream);
                 end(now, station, stream, reason);
             }

@@ -17,7 +17,7 @@ const FILE: &str = "bandwidth.json";
 const KEEP: Duration = Duration::from_secs(600);
 
 /// The history and its file.
-pub(super) struct Kept {
+pub(super) struct HistoryFile {
     pub(super) history: BandwidthHistory,
     path: PathBuf,
     written: Time,
@@ -53,12 +53,12 @@ impl From<&WrittenPeriod> for Period {
     }
 }
 
-impl Kept {
+impl HistoryFile {
     /// What an earlier run kept in this folder, or nothing.
     ///
     /// # Errors
     /// There is a file, and it is none that we wrote.
-    pub(super) fn read(data: &Path) -> Result<Kept, StoreError> {
+    pub(super) fn read(data: &Path) -> Result<HistoryFile, StoreError> {
         let path = data.join(FILE);
         let history = match fs::read_to_string(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => BandwidthHistory::default(),
@@ -68,7 +68,7 @@ impl Kept {
                 StoreError::File(path.clone(), io::Error::other(told))
             })?,
         };
-        Ok(Kept { history, path, written: Time::ZERO })
+        Ok(HistoryFile { history, path, written: Time::ZERO })
     }
 
     /// Takes what was carried since the start; writes it from time to time, on a thread that may
@@ -116,18 +116,18 @@ mod tests {
     #[test]
     fn what_was_carried_comes_back_and_what_is_strange_is_told() {
         let folder = tempfile::tempdir().unwrap();
-        let mut kept = Kept::read(folder.path()).unwrap();
+        let mut kept = HistoryFile::read(folder.path()).unwrap();
         assert_eq!(kept.history.observed(), 0);
         let at = |second: u64| Time::from_millis(second * 1000);
         (0..20).for_each(|n| kept.note(at(n), NOW + n, [n * 900, n * 700]));
         kept.write().unwrap();
-        let again = Kept::read(folder.path()).unwrap();
+        let again = HistoryFile::read(folder.path()).unwrap();
         assert_eq!((again.history.observed(), kept.history.observed()), (700, 700));
         assert_eq!(again.history.fields(), kept.history.fields());
         let path = folder.path().join(FILE);
         for strange in ["", "{}", "{\"ends\":1,\"present\":{\"carried\":[1,2]},\"past\":[]}"] {
             fs::write(&path, strange).unwrap();
-            let Err(error) = Kept::read(folder.path()) else { panic!("{strange}") };
+            let Err(error) = HistoryFile::read(folder.path()) else { panic!("{strange}") };
             assert!(error.to_string().contains("remove the file"), "{error}");
         }
     }
@@ -135,7 +135,7 @@ mod tests {
     #[test]
     fn it_is_written_by_itself_before_a_kill() {
         let folder = tempfile::tempdir().unwrap();
-        let mut kept = Kept::read(folder.path()).unwrap();
+        let mut kept = HistoryFile::read(folder.path()).unwrap();
         kept.note(Time::from_millis(599_000), NOW, [0; 2]);
         assert!(!folder.path().join(FILE).exists());
         kept.note(Time::from_millis(600_000), NOW + 1, [5; 2]);
@@ -143,7 +143,7 @@ mod tests {
         while !folder.path().join(FILE).exists() && std::time::Instant::now() < until {
             thread::sleep(Duration::from_millis(5));
         }
-        let (_, present, _) = Kept::read(folder.path()).unwrap().history.fields();
+        let (_, present, _) = HistoryFile::read(folder.path()).unwrap().history.fields();
         assert_eq!(present.carried, [5; 2]);
     }
 }

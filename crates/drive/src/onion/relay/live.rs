@@ -11,7 +11,7 @@ use anabranch_onion::wire::cell::CELL;
 use sd_notify::NotifyState;
 
 use super::clocked::Clocked;
-use super::workers::Order;
+use super::workers::WorkerOrder;
 use super::{DESCRIBE, MainShard, READY, Watch};
 use crate::manager::tell;
 use crate::onion::authorities::Authority;
@@ -99,7 +99,7 @@ impl MainShard<'_> {
             self.meters.iter().for_each(|meter| meter.set(rate, burst));
         }
         let behaviour = live.behaviour(self.settings.threads);
-        self.workers.tell(|| Order::Live(Box::new(live.clone()), behaviour));
+        self.workers.tell(|| WorkerOrder::Live(Box::new(live.clone()), behaviour));
         self.shard.adopt(&live, behaviour);
         self.settings.live = live;
         self.describe();

@@ -16,7 +16,7 @@ use super::{Live, Numbers, Watch};
 use crate::clock::Clock;
 use crate::onion::answers::Answers;
 use crate::onion::meter::Meter;
-use crate::onion::newcomers::Place;
+use crate::onion::newcomers::ConnectionSlot;
 use crate::onion::outside::Stir;
 use crate::onion::siblings::Siblings;
 use crate::onion::station::{BELL, Station, Token};
@@ -44,7 +44,7 @@ pub(super) struct Parts {
 pub(super) struct Newcomer {
     pub(super) socket: TcpStream,
     pub(super) peer: SocketAddr,
-    pub(super) place: Place,
+    pub(super) place: ConnectionSlot,
 }
 
 /// A core, its links and its streams.

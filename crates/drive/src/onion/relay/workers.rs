@@ -23,7 +23,7 @@ use crate::onion::siblings::Bell;
 use crate::onion::station::TICK;
 
 /// What a further shard is told.
-pub(super) enum Order {
+pub(super) enum WorkerOrder {
     /// A neighbour has opened this connection.
     Link(Newcomer),
     Params(Arc<Params>, PaddingParams, ServiceParams),
@@ -38,7 +38,7 @@ pub(super) enum Order {
 }
 
 /// What a further shard tells.
-enum Told {
+enum WorkerReport {
     Event(Time, Event),
     Note(String),
     Numbers(usize, Numbers),
@@ -48,7 +48,7 @@ enum Told {
 /// All further shards.
 pub(super) struct Workers {
     workers: Vec<Hand>,
-    told: Receiver<Told>,
+    told: Receiver<WorkerReport>,
     numbers: Vec<Numbers>,
     /// Who is to take the next link: 0 is the first shard itself.
     turn: usize,
@@ -56,7 +56,7 @@ pub(super) struct Workers {
 
 struct Hand {
     /// Dropped to end the thread.
-    orders: Option<Sender<Order>>,
+    orders: Option<Sender<WorkerOrder>>,
     bell: Arc<Bell>,
     thread: Option<JoinHandle<()>>,
 }
@@ -81,7 +81,7 @@ impl Workers {
         self.turn = (turn + 1) % (self.workers.len() + 1);
         match turn.checked_sub(1) {
             Some(hand) => {
-                self.workers[hand].tell(Order::Link(newcomer));
+                self.workers[hand].tell(WorkerOrder::Link(newcomer));
                 None
             }
             None => Some(newcomer),
@@ -89,7 +89,7 @@ impl Workers {
     }
 
     /// Tells all of them.
-    pub(super) fn tell(&self, order: impl Fn() -> Order) {
+    pub(super) fn tell(&self, order: impl Fn() -> WorkerOrder) {
         self.workers.iter().for_each(|hand| hand.tell(order()));
     }
 
@@ -100,10 +100,10 @@ impl Workers {
     pub(super) fn listen(&mut self, watch: &mut dyn Watch) -> io::Result<()> {
         while let Ok(told) = self.told.try_recv() {
             match told {
-                Told::Event(now, event) => watch.event(now, &event),
-                Told::Note(text) => watch.note(&text),
-                Told::Numbers(number, numbers) => self.numbers[number] = numbers,
-                Told::Failed(error) => return Err(error),
+                WorkerReport::Event(now, event) => watch.event(now, &event),
+                WorkerReport::Note(text) => watch.note(&text),
+                WorkerReport::Numbers(number, numbers) => self.numbers[number] = numbers,
+                WorkerReport::Failed(error) => return Err(error),
             }
         }
         Ok(())
@@ -116,7 +116,7 @@ impl Workers {
 }
 
 impl Hand {
-    fn start(number: usize, parts: Parts, told: Sender<Told>) -> io::Result<Hand> {
+    fn start(number: usize, parts: Parts, told: Sender<WorkerReport>) -> io::Result<Hand> {
         let bell = Arc::clone(parts.siblings.bell());
         let (orders, ordered) = channel();
         let work = move || {
@@ -124,14 +124,14 @@ impl Hand {
             let worked =
                 Shard::new(parts).and_then(|shard| work(number, shard, &ordered, &mut teller));
             if let Err(error) = worked {
-                teller.tell(Told::Failed(error));
+                teller.tell(WorkerReport::Failed(error));
             }
         };
         let thread = thread::Builder::new().name(format!("shard {}", number + 1)).spawn(work)?;
         Ok(Hand { orders: Some(orders), bell, thread: Some(thread) })
     }
 
-    fn tell(&self, order: Order) {
+    fn tell(&self, order: WorkerOrder) {
         // A shard that has failed has said so.
         let _ = self.orders.as_ref().map(|orders| orders.send(order));
         self.bell.ring();
@@ -156,7 +156,7 @@ impl Drop for Hand {
 fn work(
     number: usize,
     mut shard: Shard,
-    orders: &Receiver<Order>,
+    orders: &Receiver<WorkerOrder>,
     teller: &mut Teller,
 ) -> io::Result<()> {
     use std::sync::mpsc::TryRecvError;
@@ -173,33 +173,33 @@ fn work(
         shard.obey(now, teller);
         if now.since(ticked) >= TICK {
             ticked = now;
-            teller.tell(Told::Numbers(number, shard.numbers()));
+            teller.tell(WorkerReport::Numbers(number, shard.numbers()));
         }
     }
 }
 
-fn follow(now: Time, shard: &mut Shard, order: Order, teller: &mut Teller) {
+fn follow(now: Time, shard: &mut Shard, order: WorkerOrder, teller: &mut Teller) {
     let core = &mut shard.station.core;
     match order {
-        Order::Link(newcomer) => shard.accept(newcomer, teller),
-        Order::Params(params, padding, services) => {
+        WorkerOrder::Link(newcomer) => shard.accept(newcomer, teller),
+        WorkerOrder::Params(params, padding, services) => {
             core.set_params(params);
             core.set_padding(padding);
             core.set_services(services);
         }
-        Order::Cache(cache) => shard.set_cache(now, cache),
-        Order::Roles(responder, initiator) => core.set_roles(responder, initiator),
-        Order::Tls(context) => shard.station.links.set_context(context),
-        Order::OnionKeys(keys) => core.set_onion_keys(keys),
-        Order::Live(live, behaviour) => shard.adopt(&live, behaviour),
+        WorkerOrder::Cache(cache) => shard.set_cache(now, cache),
+        WorkerOrder::Roles(responder, initiator) => core.set_roles(responder, initiator),
+        WorkerOrder::Tls(context) => shard.station.links.set_context(context),
+        WorkerOrder::OnionKeys(keys) => core.set_onion_keys(keys),
+        WorkerOrder::Live(live, behaviour) => shard.adopt(&live, behaviour),
     }
 }
 
 /// Tells the first shard's thread.
-struct Teller(Sender<Told>);
+struct Teller(Sender<WorkerReport>);
 
 impl Teller {
-    fn tell(&self, told: Told) {
+    fn tell(&self, told: WorkerReport) {
         // Who listens no more wants an end of this one, too.
         let _ = self.0.send(told);
     }
@@ -210,7 +210,7 @@ impl Drop for Teller {
     fn drop(&mut self) {
         if thread::panicking() {
             let error = io::Error::other("a thread that carries cells has panicked");
-            self.tell(Told::Failed(error));
+            self.tell(WorkerReport::Failed(error));
         }
     }
 }
@@ -219,12 +219,12 @@ impl Watch for Teller {
     fn listening(&mut self, _: &[SocketAddr]) {}
 
     fn event(&mut self, now: Time, event: &Event) {
-        self.tell(Told::Event(now, event.clone()));
+        self.tell(WorkerReport::Event(now, event.clone()));
     }
 
     fn numbers(&mut self, _: Time, _: &Numbers) {}
 
     fn note(&mut self, text: &str) {
-        self.tell(Told::Note(text.to_owned()));
+        self.tell(WorkerReport::Note(text.to_owned()));
     }
 }

@@ -46,13 +46,13 @@ pub(super) enum Outcome {
 
 /// A four-tuple without an association, and what it has to send.
 #[derive(Debug)]
-pub(super) struct Waiting {
+pub(super) struct WaitingTuple {
     pub(super) session: SessionId,
     pub(super) tuple: TupleId,
     pub(super) kept: Vec<Outgoing<'static>>,
 }
 
-impl Waiting {
+impl WaitingTuple {
     fn renumber(&mut self, path: PathId, tuple: TupleId) {
         self.tuple = tuple;
         self.kept.iter_mut().for_each(|outgoing| (outgoing.path, outgoing.tuple) = (path, tuple));
@@ -67,13 +67,13 @@ impl Waiting {
 
 /// One path through a proxy.
 #[derive(Debug)]
-struct Place {
+struct ProxyPath {
     name: String,
     proxy: Proxy,
     vigil: Vigil,
     /// With the time of its making.
     spare: Option<(Association, Time)>,
-    waiting: VecDeque<Waiting>,
+    waiting: VecDeque<WaitingTuple>,
     /// What is wrong with the way to the proxy.
     way: Option<DownReason>,
     /// Answers to attempts of an earlier era come from another way out.
@@ -82,9 +82,9 @@ struct Place {
     told: Option<String>,
 }
 
-impl Place {
-    fn new(name: &str, proxy: &Proxy) -> Place {
-        Place {
+impl ProxyPath {
+    fn new(name: &str, proxy: &Proxy) -> ProxyPath {
+        ProxyPath {
             name: name.into(),
             proxy: proxy.clone(),
             vigil: Vigil::default(),
@@ -112,7 +112,7 @@ impl Place {
 /// All paths through proxies.
 #[derive(Debug)]
 pub(super) struct Proxies {
-    places: BTreeMap<PathId, Place>,
+    places: BTreeMap<PathId, ProxyPath>,
     /// How often the paths were renumbered; the upper half of each era.
     generation: u64,
     fwmark: Option<u32>,
@@ -175,14 +175,14 @@ impl Proxies {
         }
         for (index, spec) in specs.iter().enumerate() {
             if let Some(proxy) = &spec.proxy {
-                let place = || Place { era, ..Place::new(&spec.name, proxy) };
+                let place = || ProxyPath { era, ..ProxyPath::new(&spec.name, proxy) };
                 self.places.entry(PathId::at(index)).or_insert_with(place);
             }
         }
     }
 
     fn add(&mut self, path: PathId, name: &str, proxy: &Proxy, egress: &Egress) {
-        let mut place = Place::new(name, proxy);
+        let mut place = ProxyPath::new(name, proxy);
         place.vigil.begin(Time::ZERO, 1);
         self.desk.ask(path, &place, egress, self.fwmark, false);
         self.places.insert(path, place);
@@ -256,7 +256,7 @@ impl Proxies {
         let known = place.waiting.iter().position(|w| (w.session, w.tuple) == (session, tuple));
         let index = known.unwrap_or_else(|| {
             place.vigil.on_wait(now);
-            place.waiting.push_back(Waiting { session, tuple, kept: Vec::new() });
+            place.waiting.push_back(WaitingTuple { session, tuple, kept: Vec::new() });
             place.waiting.len() - 1
         });
         let waiting = &mut place.waiting[index];
@@ -308,7 +308,7 @@ impl Proxies {
         now: Time,
         path: PathId,
         association: Association,
-    ) -> Option<(Waiting, Association)> {
+    ) -> Option<(WaitingTuple, Association)> {
         let place = self.places.get_mut(&path)?;
         place.vigil.on_success();
         place.told = None;
@@ -344,7 +344,7 @@ impl Proxies {
     }
 
     /// Those who waited in vain, where attempts cannot help them any more.
-    pub(super) fn hopeless(&mut self, now: Time, path: PathId) -> Vec<Waiting> {
+    pub(super) fn hopeless(&mut self, now: Time, path: PathId) -> Vec<WaitingTuple> {
         let Some(place) = self.places.get_mut(&path) else { return Vec::new() };
         let hope = place.way.is_none() && place.vigil.is_hopeful(now);
         if hope { Vec::new() } else { place.waiting.drain(..).collect() }
@@ -399,7 +399,7 @@ impl Proxies {
     }
 
     /// Takes away all who wait for an association of `path`.
-    pub(super) fn dismiss(&mut self, path: PathId) -> Vec<Waiting> {
+    pub(super) fn dismiss(&mut self, path: PathId) -> Vec<WaitingTuple> {
         let place = self.places.get_mut(&path);
         place.map(|place| place.waiting.drain(..).collect()).unwrap_or_default()
     }
@@ -413,7 +413,14 @@ impl AsFd for Proxies {
 
 impl Desk {
     /// Begins an attempt on a thread of its own. `afresh`: the proxy's name is looked up again.
-    fn ask(&self, path: PathId, place: &Place, egress: &Egress, fwmark: Option<u32>, afresh: bool) {
+    fn ask(
+        &self,
+        path: PathId,
+        place: &ProxyPath,
+        egress: &Egress,
+        fwmark: Option<u32>,
+        afresh: bool,
+    ) {
         let (desk, proxy, era) = (self.clone(), place.proxy.clone(), place.era);
         let at = egress.remote(egress.peer());
         let reach = Reach {

@@ -10,14 +10,14 @@ use crate::udp::{Fault, Origin, QueuedError};
 
 /// What the user has been warned of. Each method gives the warning, or `None` if it was given.
 #[derive(Debug, Default)]
-pub(super) struct Told {
+pub(super) struct Warnings {
     no_files: bool,
     unsuitable: bool,
     unsplit: bool,
     narrow: BTreeSet<PathId>,
 }
 
-impl Told {
+impl Warnings {
     /// Paths have new numbers: what was told of one is told again.
     pub(super) fn forget_paths(&mut self) {
         self.narrow.clear();
@@ -75,7 +75,7 @@ impl Told {
         headers: u32,
         error: &QueuedError,
     ) -> Option<String> {
-        let mtu = Told::narrowed(error)?;
+        let mtu = Warnings::narrowed(error)?;
         self.narrow.insert(path).then(|| {
             let router = error.offender.map_or_else(|| "a router".to_owned(), router);
             format!(
@@ -108,7 +108,7 @@ mod tests {
 
     #[test]
     fn a_routers_claim_is_told_once_for_each_path() {
-        let (mut told, headers) = (Told::default(), 28);
+        let (mut told, headers) = (Warnings::default(), 28);
         let icmp = claim(Origin::Icmp { kind: 3, code: 4 });
         let text = told.narrow(PathId(0), "a", headers, &icmp).unwrap();
         assert!(text.starts_with("path 'a': the router 192.0.2.254 says that its MTU is 1400:"));
@@ -120,7 +120,7 @@ mod tests {
 
     #[test]
     fn our_own_refusal_of_a_large_datagram_is_no_routers_claim() {
-        let (mut told, headers) = (Told::default(), 28);
+        let (mut told, headers) = (Warnings::default(), 28);
         assert_eq!(told.narrow(PathId(0), "a", headers, &claim(Origin::Local)), None);
         let closed =
             QueuedError { fault: Fault::Refused, ..claim(Origin::Icmp { kind: 3, code: 3 }) };
@@ -129,7 +129,7 @@ mod tests {
 
     #[test]
     fn a_server_that_moved_out_of_reach_is_told_with_both_addresses() {
-        let mut told = Told::default();
+        let mut told = Warnings::default();
         let (found, wanted) = ("[2001:db8::1]:9".parse().unwrap(), "192.0.2.1:9".parse().unwrap());
         let text = told.unsuitable(&[found], wanted).unwrap();
         assert!(text.contains("[2001:db8::1]:9") && text.contains("192.0.2.1:9"), "{text}");
