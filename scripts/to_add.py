@@ -75,6 +75,7 @@ pub(super) const FAMILY: Family = Family {
     about: "the first path",
     plain: "all by one path",
     every: None,
+    needs_windows: false,
     build,
 };
 

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anabranch_bench::report::Series;
 use anabranch_multipath::schedule::{FAMILIES, Family, Scheduler};
 use anabranch_multipath::trace::{Entity, Mode, TraceSplit};
-use anabranch_multipath::{Boundary, PathView, Splitter, Time, seed};
+use anabranch_multipath::{Boundary, LegView, PathView, Splitter, Time, seed};
 use aws_lc_rs::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, Nonce, UnboundKey};
 use rand::RngExt;
 use rustix::time::{ClockId, clock_gettime};
@@ -167,12 +167,15 @@ fn schedulers(rig: &Rig, table: &mut Table) -> io::Result<()> {
     let mut units = alone.clone();
     for _ in 0..rig.runs {
         for (i, family) in FAMILIES.iter().enumerate() {
-            alone[i].push(decisions(build(family)?.as_mut()) / 1e6);
-            units[i].push(assignments(build(family)?) / 1e6);
+            let paths = if family.needs_windows { &LEGS } else { &PATHS };
+            alone[i].push(decisions(build(family)?.as_mut(), paths) / 1e6);
+            units[i].push(assignments(build(family)?, paths) / 1e6);
         }
     }
-    let target = Target::AtLeast(50.0);
     for (family, (alone, units)) in FAMILIES.iter().zip(alone.into_iter().zip(units)) {
+        // A circuit's is asked once a cell, of which a relay's thread forwards a few million a
+        // second at most.
+        let target = Target::AtLeast(if family.needs_windows { 10.0 } else { 50.0 });
         table.add("decisions of the scheduler", family.name, "M/s", alone, target);
         table.add("units assigned, --every 100ms", family.name, "M/s", units, Target::None);
     }
@@ -181,14 +184,28 @@ fn schedulers(rig: &Rig, table: &mut Table) -> io::Result<()> {
 
 /// One of the family, for three paths.
 fn build(family: &Family) -> io::Result<Box<dyn Scheduler>> {
-    let argument = (family.name == "weights").then_some("0.6,0.3,0.1");
+    let argument = family.example.split_once(':').map(|(_, argument)| argument);
     let built = (family.build)(argument, PATHS.len(), seed::stream(7, 0, "bench"));
     built.map_err(|error| io::Error::other(error.to_string()))
 }
 
 /// Three paths, all measured and without windows.
-const PATHS: [PathView; 3] =
-    [PathView { usable: true, rtt: Some(Duration::from_millis(20)), window: None }; 3];
+const PATHS: [PathView; 3] = [PathView { rtt: Some(RTT), ..PathView::open() }; 3];
+/// Three circuits, all measured, with room.
+const LEGS: [PathView; 3] = [PathView::leg(
+    Some(RTT),
+    62,
+    LegView {
+        least_rtt: RTT,
+        size: 124,
+        inflight: 62,
+        step: 31,
+        bdp: 50,
+        queued: 10,
+        ..LegView::NOTHING
+    },
+); 3];
+const RTT: Duration = Duration::from_millis(20);
 
 /// How long a scheduler is asked.
 const ASKED: Duration = Duration::from_millis(200);
@@ -196,19 +213,19 @@ const ASKED: Duration = Duration::from_millis(200);
 const BLOCK: u64 = 100_000;
 
 /// Choices per second.
-fn decisions(scheduler: &mut dyn Scheduler) -> f64 {
+fn decisions(scheduler: &mut dyn Scheduler, paths: &[PathView; 3]) -> f64 {
     rate(|number| {
-        black_box(scheduler.choose(Time::from_nanos(number), black_box(&PATHS)));
+        black_box(scheduler.choose(Time::from_nanos(number), black_box(paths)));
     })
 }
 
 /// Units assigned per second, one at a time, 10 µs apart.
-fn assignments(scheduler: Box<dyn Scheduler>) -> f64 {
+fn assignments(scheduler: Box<dyn Scheduler>, paths: &[PathView; 3]) -> f64 {
     let every = "100ms".parse().expect("a boundary as the documentation writes it");
     let boundary = Boundary::new(every, seed::stream(7, 0, "boundary"));
     let mut splitter = Splitter::new(scheduler, boundary);
     rate(|number| {
-        black_box(splitter.assign(Time::from_micros(10 * number), black_box(&PATHS), 1));
+        black_box(splitter.assign(Time::from_micros(10 * number), black_box(paths), 1));
     })
 }
 

@@ -2,6 +2,7 @@
 
 use std::fmt::{Debug, Display};
 use std::str::FromStr;
+use std::time::Duration;
 
 use anabranch_drive::netlink::Prefix;
 use anabranch_drive::onion::authorities::Authority;
@@ -9,7 +10,7 @@ use anabranch_drive::paths::{MAX_NAME, MAX_PORTS, PathSpec};
 use anabranch_drive::steer::{PortRange, Ports};
 use anabranch_drive::target::Target;
 use anabranch_multipath::schedule::Spec;
-use anabranch_multipath::{Boundary, Every, PathView, Time, seed};
+use anabranch_multipath::{Boundary, Every, LegView, PathView, Time, seed};
 
 /// Every kind of text that a flag of `anabranch split` takes.
 pub fn check(bytes: &[u8]) {
@@ -26,8 +27,11 @@ pub fn check(bytes: &[u8]) {
         Ok(authority) => assert!(!authority.name.is_empty(), "{text:?}"),
         Err(error) => assert!(!error.to_string().contains('\n'), "more than one line: {text:?}"),
     }
+    if let Ok(spec) = Spec::over_windows(text) {
+        schedule(&spec, PathView::leg(Some(RTT), 9, LegView::NOTHING));
+    }
     if let Ok(spec) = text.parse::<Spec>() {
-        schedule(&spec);
+        schedule(&spec, PathView::open());
     }
 }
 
@@ -76,11 +80,14 @@ fn boundary(every: Every) {
     }
 }
 
+/// The round-trip time of a circuit.
+const RTT: Duration = Duration::from_millis(20);
+
 /// An accepted schedule names only paths that exist and are usable.
-fn schedule(spec: &Spec) {
+fn schedule(spec: &Spec, open: PathView) {
     for paths in 1..=4 {
         let Ok(mut scheduler) = spec.build(paths, seed::stream(1, 0, "fuzz")) else { continue };
-        let mut views = vec![PathView::open(); paths];
+        let mut views = vec![open; paths];
         for round in 0..8 {
             let dead = round % paths;
             views[dead].usable = paths == 1;

@@ -1,11 +1,13 @@
 //! One suite that every scheduler passes.
 //!
-//! Call [`check`] from a scheduler's test. It panics with the name of the rule that was broken.
+//! Call [`check`] from a scheduler's test, [`check_over_windows`] for paths with windows. They
+//! panic with the name of the rule that was broken.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use crate::schedule::Scheduler;
-use crate::{Assignment, Boundary, PathView, Splitter, Time, seed};
+use crate::{Assignment, Boundary, LegView, PathView, Splitter, Time, seed};
 
 const PATHS: usize = 3;
 
@@ -14,22 +16,43 @@ const PATHS: usize = 3;
 /// # Panics
 /// If a rule is broken.
 pub fn check(make: impl Fn(u64) -> Box<dyn Scheduler>) {
-    names_only_usable_paths(&make);
-    names_none_when_none_is_usable(&make);
-    is_a_function_of_its_seed(&make);
-    tolerates_a_path_that_comes_back(&make);
-    if make(1).load_aware() {
-        passes_over_full_paths(&make);
-    } else {
-        ignores_windows(&make);
-        holds_for_the_path_it_chose(&make);
-    }
+    Rules { make, open: PathView::open() }.check();
 }
 
-/// The views of three paths, each usable or not by one bit of `mask`.
-fn views(mask: usize) -> Vec<PathView> {
-    let view = |index| if mask >> index & 1 == 1 { PathView::open() } else { PathView::dead() };
-    (0..PATHS).map(view).collect()
+/// The same over paths with windows, measured, as circuits are; and that no path is chosen that has
+/// not been measured, and that everything is sent in the end.
+///
+/// # Panics
+/// If a rule is broken.
+pub fn check_over_windows(make: impl Fn(u64) -> Box<dyn Scheduler>) {
+    let rules = Rules { make, open: leg(0) };
+    rules.check();
+    rules.names_no_unmeasured_path();
+    rules.sends_everything();
+}
+
+/// The window of a path in this suite, and what one acknowledgement opens.
+const WINDOW: u64 = 124;
+const STEP: u64 = 31;
+
+/// A measured path with so much under way.
+fn leg(inflight: u64) -> PathView {
+    let rtt = Duration::from_millis(40);
+    let leg = LegView {
+        least_rtt: rtt,
+        size: WINDOW,
+        inflight,
+        step: STEP,
+        bdp: 100,
+        ..LegView::default()
+    };
+    PathView::leg(Some(rtt), WINDOW - inflight, leg)
+}
+
+struct Rules<M> {
+    make: M,
+    /// A path that is a candidate.
+    open: PathView,
 }
 
 fn choices(scheduler: &mut dyn Scheduler, paths: &[PathView], n: u64) -> Vec<Option<usize>> {
@@ -37,107 +60,175 @@ fn choices(scheduler: &mut dyn Scheduler, paths: &[PathView], n: u64) -> Vec<Opt
     (0..n).map(choice).collect()
 }
 
-fn names_only_usable_paths(make: &impl Fn(u64) -> Box<dyn Scheduler>) {
-    for mask in 1..1 << PATHS {
-        let paths = views(mask);
-        for choice in choices(&mut *make(1), &paths, 200) {
-            let named = choice.expect("rule: names a path while one is usable");
+fn boundary() -> Boundary {
+    Boundary::new("1p".parse().expect("a literal"), seed::stream(1, 0, "boundary"))
+}
+
+impl<M: Fn(u64) -> Box<dyn Scheduler>> Rules<M> {
+    fn check(&self) {
+        self.names_only_usable_paths();
+        self.names_none_when_none_is_usable();
+        self.is_a_function_of_its_seed();
+        self.tolerates_a_path_that_comes_back();
+        if !self.make(1).load_aware() {
+            self.ignores_windows();
+            self.holds_for_the_path_it_chose();
+        } else if !self.make(1).waits() {
+            self.passes_over_full_paths();
+        }
+    }
+
+    fn make(&self, seed: u64) -> Box<dyn Scheduler> {
+        (self.make)(seed)
+    }
+
+    /// The views of three paths, each usable or not by one bit of `mask`.
+    fn views(&self, mask: usize) -> Vec<PathView> {
+        let view = |index| if mask >> index & 1 == 1 { self.open } else { PathView::dead() };
+        (0..PATHS).map(view).collect()
+    }
+
+    /// Three paths with so much room each.
+    fn with_room(&self, room: impl Fn(usize) -> u64) -> Vec<PathView> {
+        let view = |index| PathView { window: Some(room(index)), ..self.open };
+        (0..PATHS).map(view).collect()
+    }
+
+    fn names_only_usable_paths(&self) {
+        for mask in 1..1 << PATHS {
+            let paths = self.views(mask);
+            for choice in choices(&mut *self.make(1), &paths, 200) {
+                let named = choice.expect("rule: names a path while one is usable");
+                assert!(
+                    paths[named].usable,
+                    "rule: names only usable paths (mask {mask:b}, named {named})"
+                );
+            }
+        }
+    }
+
+    fn names_none_when_none_is_usable(&self) {
+        let none = choices(&mut *self.make(1), &self.views(0), 1);
+        assert_eq!(none, [None], "rule: names none when none is usable");
+        let none = choices(&mut *self.make(1), &[], 1);
+        assert_eq!(none, [None], "rule: an empty list is no error");
+    }
+
+    fn is_a_function_of_its_seed(&self) {
+        for seed in 0..8 {
+            let draw = || choices(&mut *self.make(seed), &self.views(7), 500);
+            assert_eq!(draw(), draw(), "rule: the same seed gives the same choices (seed {seed})");
+        }
+    }
+
+    fn tolerates_a_path_that_comes_back(&self) {
+        let mut scheduler = self.make(1);
+        for step in 0..600u64 {
+            let paths = self.views(1 + (step as usize / 7) % 7);
+            let named = scheduler.choose(Time::from_millis(step), &paths);
+            let named = named.expect("rule: names a path while one is usable");
             assert!(
-                paths[named].usable,
-                "rule: names only usable paths (mask {mask:b}, named {named})"
+                paths[named.index()].usable,
+                "rule: names only usable paths while they come and go"
             );
         }
     }
-}
 
-fn names_none_when_none_is_usable(make: &impl Fn(u64) -> Box<dyn Scheduler>) {
-    assert_eq!(
-        choices(&mut *make(1), &views(0), 1),
-        [None],
-        "rule: names none when none is usable"
-    );
-    assert_eq!(choices(&mut *make(1), &[], 1), [None], "rule: an empty list is no error");
-}
-
-fn is_a_function_of_its_seed(make: &impl Fn(u64) -> Box<dyn Scheduler>) {
-    for seed in 0..8 {
-        let (first, second) =
-            (choices(&mut *make(seed), &views(7), 500), choices(&mut *make(seed), &views(7), 500));
-        assert_eq!(first, second, "rule: the same seed gives the same choices (seed {seed})");
-    }
-}
-
-fn tolerates_a_path_that_comes_back(make: &impl Fn(u64) -> Box<dyn Scheduler>) {
-    let mut scheduler = make(1);
-    for step in 0..600u64 {
-        let paths = views(1 + (step as usize / 7) % 7);
-        let named = scheduler.choose(Time::from_millis(step), &paths);
-        let named = named.expect("rule: names a path while one is usable");
-        assert!(
-            paths[named.index()].usable,
-            "rule: names only usable paths while they come and go"
+    fn ignores_windows(&self) {
+        let draw = |paths: &[PathView]| choices(&mut *self.make(3), paths, 500);
+        assert_eq!(
+            draw(&self.views(7)),
+            draw(&self.with_room(|_| 0)),
+            "rule: a load-blind scheduler makes the same choices whatever the windows"
         );
     }
-}
 
-fn ignores_windows(make: &impl Fn(u64) -> Box<dyn Scheduler>) {
-    let open = views(7);
-    let full: Vec<_> = open.iter().map(|view| PathView { window: Some(0), ..*view }).collect();
-    assert_eq!(
-        choices(&mut *make(3), &open, 500),
-        choices(&mut *make(3), &full, 500),
-        "rule: a load-blind scheduler makes the same choices whatever the windows"
-    );
-}
-
-/// A saturated sender: each path takes one unit in so many ticks. The split must be that of an idle
-/// one.
-fn holds_for_the_path_it_chose(make: &impl Fn(u64) -> Box<dyn Scheduler>) {
-    let boundary =
-        || Boundary::new("1p".parse().expect("a literal"), seed::stream(1, 0, "boundary"));
-    let mut free = Splitter::new(make(5), boundary());
-    let mut tight = Splitter::new(make(5), boundary());
-    let expected: Vec<_> = (0..300).map(|_| free.assign(Time::ZERO, &views(7), 1)).collect();
-    let mut got = Vec::new();
-    for tick in 0usize.. {
-        let open = |index: usize| u64::from(tick.is_multiple_of(index * 3 + 1));
-        let paths: Vec<_> = views(7)
-            .iter()
-            .enumerate()
-            .map(|(i, view)| PathView { window: Some(open(i)), ..*view })
-            .collect();
-        let sent = tight.assign(Time::ZERO + Duration::from_micros(tick as u64), &paths, 1);
-        if sent != Assignment::Hold {
-            got.push(path_of(sent));
+    /// A saturated sender: each path takes one unit in so many ticks. The split must be that of an
+    /// idle one.
+    fn holds_for_the_path_it_chose(&self) {
+        let mut free = Splitter::new(self.make(5), boundary());
+        let mut tight = Splitter::new(self.make(5), boundary());
+        let views = self.views(7);
+        let expected: Vec<_> =
+            (0..300).map(|_| path_of(free.assign(Time::ZERO, &views, 1))).collect();
+        let mut got = Vec::new();
+        for tick in 0usize.. {
+            let paths = self.with_room(|index| u64::from(tick.is_multiple_of(index * 3 + 1)));
+            let sent = tight.assign(Time::ZERO + Duration::from_micros(tick as u64), &paths, 1);
+            if sent != Assignment::Hold {
+                got.push(path_of(sent));
+            }
+            if got.len() == expected.len() {
+                break;
+            }
         }
-        if got.len() == expected.len() {
-            break;
+        assert_eq!(
+            got, expected,
+            "rule: windows delay a load-blind scheduler's choices, they do not change them"
+        );
+    }
+
+    fn passes_over_full_paths(&self) {
+        for open in 0..PATHS {
+            let paths = self.with_room(|index| u64::from(index == open));
+            for choice in choices(&mut *self.make(1), &paths, 50) {
+                let rule = "rule: a load-aware scheduler takes the path with room";
+                assert_eq!(choice, Some(open), "{rule}");
+            }
         }
     }
-    let expected: Vec<_> = expected.into_iter().map(path_of).collect();
-    assert_eq!(
-        got, expected,
-        "rule: windows delay a load-blind scheduler's choices, they do not change them"
-    );
+
+    fn names_no_unmeasured_path(&self) {
+        let unmeasured = PathView::leg(None, WINDOW, LegView::default());
+        for measured in 0..PATHS {
+            let mut paths = vec![unmeasured; PATHS];
+            assert_eq!(
+                choices(&mut *self.make(1), &paths, 1),
+                [None],
+                "rule: an unmeasured path with a window carries nothing"
+            );
+            paths[measured] = leg(0);
+            let chosen = choices(&mut *self.make(1), &paths, 50);
+            assert_eq!(chosen, [Some(measured); 50], "rule: only a measured path carries anything");
+        }
+    }
+
+    /// Three paths that acknowledge after 1, 3 and 10 ticks.
+    fn sends_everything(&self) {
+        let mut splitter = Splitter::new(self.make(9), boundary());
+        let mut acknowledgements: Vec<VecDeque<u64>> = vec![VecDeque::new(); PATHS];
+        let mut inflight = [0u64; PATHS];
+        let (mut left, mut tick) = (20_000u64, 0);
+        while left > 0 {
+            assert!(tick < 20_000, "rule: nothing waits for ever ({left} of 20000 left)");
+            for (path, due) in acknowledgements.iter_mut().enumerate() {
+                while due.pop_front_if(|at| *at <= tick).is_some() {
+                    inflight[path] -= STEP;
+                }
+            }
+            while left > 0 {
+                let paths = inflight.map(leg);
+                let now = Time::from_millis(tick);
+                let Assignment::Send { path, units, .. } = splitter.assign(now, &paths, left)
+                else {
+                    break;
+                };
+                let path = path.index();
+                assert_eq!(units, 1, "rule: a run of one is one");
+                inflight[path] += 1;
+                left -= 1;
+                if inflight[path].is_multiple_of(STEP) {
+                    acknowledgements[path].push_back(tick + [1, 3, 10][path]);
+                }
+            }
+            tick += 1;
+        }
+    }
 }
 
 fn path_of(assignment: Assignment) -> usize {
     match assignment {
         Assignment::Send { path, .. } => path.index(),
         other => panic!("rule: a run with room is sent, not {other:?}"),
-    }
-}
-
-fn passes_over_full_paths(make: &impl Fn(u64) -> Box<dyn Scheduler>) {
-    for open in 0..PATHS {
-        let window = |index| Some(u64::from(index == open));
-        let paths: Vec<_> = views(7)
-            .iter()
-            .enumerate()
-            .map(|(i, view)| PathView { window: window(i), ..*view })
-            .collect();
-        for choice in choices(&mut *make(1), &paths, 50) {
-            assert_eq!(choice, Some(open), "rule: a load-aware scheduler takes the path with room");
-        }
     }
 }

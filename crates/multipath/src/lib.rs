@@ -4,9 +4,11 @@
 //! scheduler anywhere. A tour, in the order in which a unit meets it:
 //!
 //! * [`PathView`] is what a scheduler may know of a path: usable or not, its round-trip time, its
-//!   window.
+//!   window, and with a window (a circuit) the state of that and of the first hop's link
+//!   ([`LegView`], [`LinkView`]).
 //! * A [`Scheduler`](schedule::Scheduler) names the path of the next run of units. One algorithm a
 //!   file in [`schedule`]; [`schedule::FAMILIES`] lists them for command lines and documentation.
+//!   Those that need windows are for circuits alone.
 //! * A [`Boundary`] says when a run ends: after N packets or T milliseconds, fixed or of random
 //!   length.
 //! * A [`Splitter`] joins the two, and turns the choice of a path with a closed window into *hold*.
@@ -30,7 +32,7 @@ pub mod trace;
 
 pub use boundary::{Boundary, Every, EveryError};
 pub use merger::Merger;
-pub use path::{PathId, PathView};
+pub use path::{LegView, LinkView, PathId, PathView};
 pub use reorder::{Insertion, Reorder};
 pub use splitter::{Assignment, Splitter};
 pub use time::Time;

@@ -32,24 +32,90 @@ impl fmt::Display for PathId {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PathView {
     /// Whether the path is a candidate: a dead path is not, and the weights of the others are
-    /// renormalised.
+    /// renormalised. A path with a window is none before its round-trip time has been measured
+    /// ([`PathView::leg`]).
     pub usable: bool,
     /// The round-trip time, once measured.
     pub rtt: Option<Duration>,
     /// How many units the path takes now. `None` where the path has no window (UDP): there a full
     /// socket drops.
     pub window: Option<u64>,
+    /// What is known besides of a path with a window; all 0 where there is none.
+    pub leg: LegView,
+}
+
+/// What a path with a window tells a scheduler beyond its room. Units are cells.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LegView {
+    /// The least round-trip time so far.
+    pub least_rtt: Duration,
+    /// The window's size: what may be under way at once.
+    pub size: u64,
+    /// Units under way: sent, and not acknowledged.
+    pub inflight: u64,
+    /// Units that one acknowledgement stands for.
+    pub step: u64,
+    /// Units that the path holds by itself, without a queue, as congestion control estimates it.
+    pub bdp: u64,
+    /// Units of ours that wait for the first hop's link.
+    pub queued: u64,
+    /// Whether the window still grows as slow start has it.
+    pub slow_start: bool,
+    /// Whether it carried the last unit.
+    pub current: bool,
+    /// The first hop's link, where the system tells of it.
+    pub link: Option<LinkView>,
+}
+
+/// A TCP connection as its sender's kernel sees it (Linux `TCP_INFO` and `SIOCOUTQNSD`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LinkView {
+    /// The congestion window, in segments.
+    pub snd_cwnd: u32,
+    /// Segments under way.
+    pub unacked: u32,
+    /// Bytes of a segment.
+    pub mss: u32,
+    /// Bytes in the socket that have not been sent yet.
+    pub notsent: u32,
+    /// The round-trip time of that hop.
+    pub rtt: Duration,
+    /// Bytes a second that were delivered lately; 0 where that is not known.
+    pub delivery_rate: u64,
+    /// How many of 1,000 cells that the link carried lately were of this circuit; 0 where that is
+    /// not known.
+    pub share: u16,
+    /// How long ago the peer acknowledged anything.
+    pub quiet: Duration,
+    /// How old this sample is.
+    pub age: Duration,
+}
+
+/// Round-trip times of a first hop without an acknowledgement after which it counts as stuck.
+const STUCK: u32 = 3;
+
+impl LinkView {
+    /// Whether something is under way and nothing has been acknowledged for three round trips.
+    pub fn is_stuck(&self) -> bool {
+        self.unacked > 0 && self.quiet + self.age > self.rtt * STUCK
+    }
 }
 
 impl PathView {
     /// A live path of unknown round-trip time and without a window.
     pub const fn open() -> PathView {
-        PathView { usable: true, rtt: None, window: None }
+        PathView { usable: true, rtt: None, window: None, leg: LegView::NOTHING }
     }
 
     /// A path that is not a candidate.
     pub const fn dead() -> PathView {
-        PathView { usable: false, rtt: None, window: None }
+        PathView { usable: false, ..PathView::open() }
+    }
+
+    /// A path that takes `room` units now. Unmeasured (`rtt` is `None`), it is no candidate: a leg
+    /// of unknown delay carries no data (Tor proposal 329, as C tor has it).
+    pub const fn leg(rtt: Option<Duration>, room: u64, leg: LegView) -> PathView {
+        PathView { usable: rtt.is_some(), rtt, window: Some(room), leg }
     }
 
     /// Whether the path takes at least one unit now.
@@ -58,7 +124,32 @@ impl PathView {
     }
 }
 
+impl LegView {
+    /// Of a path without a window.
+    pub const NOTHING: LegView = LegView {
+        least_rtt: Duration::ZERO,
+        size: 0,
+        inflight: 0,
+        step: 0,
+        bdp: 0,
+        queued: 0,
+        slow_start: false,
+        current: false,
+        link: None,
+    };
+}
+
 /// The places of the usable paths.
 pub(crate) fn usable(paths: &[PathView]) -> impl Iterator<Item = usize> + '_ {
     paths.iter().enumerate().filter(|(_, view)| view.usable).map(|(index, _)| index)
+}
+
+/// The places of the usable paths that take a unit now.
+pub(crate) fn ready(paths: &[PathView]) -> impl Iterator<Item = usize> + '_ {
+    usable(paths).filter(|&index| paths[index].has_room())
+}
+
+/// Of some places the one with the lowest round-trip time, the first of equals.
+pub(crate) fn quickest(paths: &[PathView], places: impl Iterator<Item = usize>) -> Option<usize> {
+    places.min_by_key(|&index| paths[index].rtt.unwrap_or(Duration::MAX))
 }

@@ -53,6 +53,14 @@ impl<T> Reorder<T> {
         passes
     }
 
+    /// Counts unit `number` as handed up at once, if it is the next one, whether or not others
+    /// wait behind it: they are popped after it.
+    pub fn advance(&mut self, number: u64) -> bool {
+        let next = number == self.next;
+        self.next += u64::from(next);
+        next
+    }
+
     /// The first of the units that wait.
     pub fn first(&self) -> Option<&T> {
         self.waiting.values().next()
@@ -125,6 +133,14 @@ mod tests {
         assert_eq!(reorder.insert(3, ()), Insertion::Full);
         assert_eq!(reorder.insert(0, ()), Insertion::Taken);
         assert_eq!(std::iter::from_fn(|| reorder.pop()).count(), 3);
+    }
+
+    #[test]
+    fn the_missing_unit_may_be_handed_up_without_being_kept() {
+        let mut reorder = Reorder::new(1, 9);
+        reorder.insert(2, 'b');
+        assert!(!reorder.advance(2) && reorder.advance(1) && !reorder.advance(1));
+        assert_eq!((reorder.pop(), reorder.pop()), (Some((2, 'b')), None));
     }
 
     #[test]

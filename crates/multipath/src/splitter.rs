@@ -43,21 +43,22 @@ impl Splitter {
         self.current
     }
 
-    /// Assigns the next `units` (at least 1) at `now`; `paths[i]` describes path `i`.
+    /// Assigns the next `units` (at least 1) at `now`; `paths[i]` describes path `i`. `units` is
+    /// all that waits, as far as that is known: a scheduler may wait for a better path if little
+    /// is left.
     ///
     /// A run ends at its boundary or with its path's life, whichever comes first.
     #[inline]
     pub fn assign(&mut self, now: Time, paths: &[PathView], units: u64) -> Assignment {
         let fresh = self.needs_choice(now, paths);
         if fresh {
-            self.current = self.scheduler.choose(now, paths);
+            self.current = self.scheduler.deal(now, paths, units);
             self.boundary.begin(now);
         }
         let Some(path) = self.current else { return Assignment::Nowhere };
         let room = paths[path.index()].window.unwrap_or(u64::MAX);
         if room == 0 {
-            self.reconsider();
-            return Assignment::Hold;
+            return self.when_full(now, paths, units, fresh);
         }
         let units = units.min(room).min(self.boundary.packets_left());
         self.boundary.spend(units);
@@ -81,18 +82,22 @@ impl Splitter {
         !self.current.is_some_and(usable) || self.boundary.over(now)
     }
 
-    /// A load-aware scheduler chooses again once some window has opened; a load-blind one waits for
-    /// its path.
-    fn reconsider(&mut self) {
-        if self.scheduler.load_aware() {
-            self.current = None;
+    /// A load-blind scheduler waits for its path. A load-aware one, whose path became full during a
+    /// run, chooses at once; if it has just named a full path, it is asked again when some window
+    /// has opened.
+    fn when_full(&mut self, now: Time, paths: &[PathView], units: u64, fresh: bool) -> Assignment {
+        if !self.scheduler.load_aware() {
+            return Assignment::Hold;
         }
+        self.current = None;
+        if fresh { Assignment::Hold } else { self.assign(now, paths, units) }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::LegView;
     use crate::schedule::{LowestRtt, RoundRobin};
     use crate::seed::stream;
 
@@ -156,10 +161,19 @@ mod tests {
     fn a_load_aware_scheduler_takes_the_path_with_room() {
         let mut splitter = splitter(LowestRtt::new(), "1p");
         let rtt = |ms| Some(std::time::Duration::from_millis(ms));
-        let mut paths = [PathView { window: Some(0), rtt: rtt(10), usable: true }; 2];
-        paths[1].rtt = rtt(20);
+        let leg = |ms, room| PathView::leg(rtt(ms), room, LegView::NOTHING);
+        let mut paths = [leg(10, 0), leg(20, 0)];
         assert_eq!(splitter.assign(Time::ZERO, &paths, 1), Assignment::Hold);
         paths[1].window = Some(1);
         assert_eq!(path_of(splitter.assign(Time::ZERO, &paths, 1)), 1);
+    }
+
+    #[test]
+    fn a_load_aware_scheduler_leaves_a_path_that_fills_during_a_run() {
+        let mut splitter = splitter(LowestRtt::new(), "10p");
+        let rtt = |ms| Some(std::time::Duration::from_millis(ms));
+        let leg = |ms, room| PathView::leg(rtt(ms), room, LegView::NOTHING);
+        assert_eq!(path_of(splitter.assign(Time::ZERO, &[leg(10, 4), leg(20, 9)], 4)), 0);
+        assert_eq!(path_of(splitter.assign(Time::ZERO, &[leg(10, 0), leg(20, 9)], 4)), 1);
     }
 }

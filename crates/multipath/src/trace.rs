@@ -369,7 +369,7 @@ impl std::error::Error for TraceError {}
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::schedule::FAMILIES;
+    use crate::schedule::without_windows;
 
     const LOAD: Entity = Entity { load: 7, run: 2, replica: 0 };
 
@@ -410,7 +410,7 @@ mod tests {
 
     #[test]
     fn whole_runs_at_once_are_assigned_as_packets_one_by_one_would_be() {
-        for family in FAMILIES {
+        for family in without_windows() {
             let name = family.example;
             for every in ["1p", "50p", "~20p", "50-70p", "30ms", "~30ms", "10-50ms", "never"] {
                 let plan = plan(name, every, 3, Mode::Together);

@@ -10,7 +10,7 @@ mod draws;
 mod maybenot;
 mod split;
 
-use anabranch_multipath::schedule::FAMILIES;
+use anabranch_multipath::schedule::without_windows;
 use pyo3::prelude::*;
 
 /// Name, syntax, one line of help and published run length of a family of schedulers.
@@ -40,11 +40,12 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(maybenot::maybenot_defend, module)?)
 }
 
-/// Every family of schedulers: (name, syntax, about, run length it was published with or None).
+/// Every family of schedulers for paths without windows: (name, syntax, about, run length it was
+/// published with or None).
 #[pyfunction]
 fn families() -> Vec<Described> {
     let describe = |family: &anabranch_multipath::schedule::Family| {
         (family.name, family.syntax, family.about, family.every)
     };
-    FAMILIES.iter().map(describe).collect()
+    without_windows().map(describe).collect()
 }

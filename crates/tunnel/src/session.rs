@@ -401,7 +401,7 @@ impl Session {
     pub fn view(&self, path: PathId) -> PathView {
         let known = self.paths.get(path.index());
         let usable = known.is_some_and(|path| path.unanswered <= UNANSWERED && !path.deaf);
-        PathView { usable, rtt: known.and_then(|path| path.rtt), window: None }
+        PathView { usable, rtt: known.and_then(|path| path.rtt), ..PathView::open() }
     }
 
     /// How long a datagram waits at most for one that was sent before it.

@@ -9,7 +9,7 @@ use anabranch_drive::split::Target;
 use anabranch_drive::steer::PortRange;
 use anabranch_drive::wg_quick::PeerChoice;
 use anabranch_multipath::Every;
-use anabranch_multipath::schedule::{FAMILIES, Family, Spec};
+use anabranch_multipath::schedule::{Family, Spec, without_windows};
 use serde::Deserialize;
 
 use super::forms;
@@ -98,7 +98,7 @@ pub(crate) struct Options {
 
     // The help is made of the families and of the core's default.
     #[arg(long, value_name = "SCHEDULE", help_heading = "Schedule", help = schedule(), long_help = schedules())]
-    #[arg(value_parser = Named::<Spec>::of(FAMILIES.iter().map(|family| family.name)))]
+    #[arg(value_parser = Named::<Spec>::of(without_windows().map(|family| family.name)))]
     #[arg(hide_possible_values = true)]
     #[serde(deserialize_with = "forms::text")]
     pub(crate) schedule: Option<Spec>,
@@ -277,9 +277,9 @@ fn schedule() -> String {
     )
 }
 
-/// Help on `--schedule`: every family there is.
+/// Help on `--schedule`: every family for paths without windows.
 fn schedules() -> String {
     let line = |family: &Family| format!("{}: {}", family.syntax, family.about);
-    let lines: Vec<_> = FAMILIES.iter().map(line).collect();
+    let lines: Vec<_> = without_windows().map(line).collect();
     format!("Who names the path of the next run [default: {SCHEDULE}]\n\n{}", lines.join("\n"))
 }

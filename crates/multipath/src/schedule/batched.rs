@@ -10,6 +10,7 @@ pub(super) const FAMILY: Family = Family {
     about: "TrafficSliver's batched weighted random: as weighted, in batches of 50 to 70 packets",
     plain: "a path is drawn by lot for each batch, with chances that were themselves drawn anew for each session",
     every: Some("50-70p"),
+    needs_windows: false,
     build,
 };
 

@@ -13,6 +13,7 @@ pub(super) const FAMILY: Family = Family {
     about: "HyWF: chances cut at random for each session, runs of 20 packets on average",
     plain: "a path is drawn by lot, with chances that were cut at random for each session",
     every: Some("~20p"),
+    needs_windows: false,
     build,
 };
 

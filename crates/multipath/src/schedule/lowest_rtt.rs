@@ -14,6 +14,7 @@ pub(super) const FAMILY: Family = Family {
     about: "the path with the lowest round-trip time; paths not measured yet are tried first",
     plain: "the path that answers quickest is taken",
     every: None,
+    needs_windows: false,
     build,
 };
 
@@ -28,7 +29,7 @@ const HOPELESS: u64 = FULL - 1;
 ///
 /// Paths not measured yet come first, in order, so that each is measured early; one that took
 /// `TRIALS` runs and still has no measurement ranks last. Load-aware: a path without room is passed
-/// over while another has some.
+/// over while another has some. C tor's own rule, for legs that are all measured, is `lowrtt`.
 #[derive(Debug, Default)]
 pub struct LowestRtt {
     trials: Vec<u8>,

@@ -2,11 +2,24 @@
 //!
 //! To add one: write its file with its [`Family`], name the file here and the family in
 //! [`FAMILIES`]. It then shows in the splitter's `--schedule`, in reports and, once the binding is
-//! built anew (`lab/run-tests --install`), in the lab; the conformance suite runs on it.
+//! built anew (`lab/run-tests --install`), in the lab; the conformance suite runs on it. One that
+//! needs windows (`needs_windows`) is for circuits: splitter and lab do not list it, and refuse it.
+//!
+//! **Push and pull are one interface.** A scheduler is asked for each run where it is to go. A
+//! sender that has more than its windows take is asked only after a window has opened: then the leg
+//! that was acknowledged is the only one with room, so "the leg that is woken takes the next cells"
+//! (mTor) is to name, in turn, a leg with room.
 
 mod batched;
+mod conflux_2013;
+mod cwndrtt;
+mod eta;
 mod hywf;
 mod lowest_rtt;
+mod lowrtt;
+mod minrtt;
+mod mix;
+mod pull;
 mod round_robin;
 mod uniform;
 mod weighted;
@@ -27,14 +40,26 @@ pub trait Scheduler: fmt::Debug + Send {
     /// The path of the next run, always a usable one; `None` if none is usable.
     ///
     /// A load-blind scheduler ignores windows: the [`Splitter`](crate::Splitter) holds for the path
-    /// that it names. A load-aware one names a full path only if all usable ones are full.
+    /// that it names. A load-aware one names a full path only if all usable ones are full, or to
+    /// wait for it ([`Scheduler::waits`]).
     fn choose(&mut self, now: Time, paths: &[PathView]) -> Option<PathId>;
+
+    /// The same, where `units` are all that waits to be sent.
+    fn deal(&mut self, now: Time, paths: &[PathView], _units: u64) -> Option<PathId> {
+        self.choose(now, paths)
+    }
 
     /// Goes on with other dice, and with the chances that it has.
     fn reseed(&mut self, _stream: Stream) {}
 
     /// Whether the choice depends on the paths' windows.
     fn load_aware(&self) -> bool {
+        false
+    }
+
+    /// Whether it may name a full path while another has room, to wait for it. Only a load-aware
+    /// one does, and only for a path on which something is under way.
+    fn waits(&self) -> bool {
         false
     }
 }
@@ -57,6 +82,8 @@ pub struct Family {
     /// The run length that it was published with, as [`Every`](crate::Every) reads it, where that
     /// is part of it.
     pub every: Option<&'static str>,
+    /// Whether it is only for paths with windows and measured round-trip times: circuits.
+    pub needs_windows: bool,
     /// Makes a scheduler for so many paths from the text after the colon and a stream of chance.
     pub build: fn(Option<&str>, usize, Stream) -> Built,
 }
@@ -70,7 +97,19 @@ pub const FAMILIES: &[Family] = &[
     batched::FAMILY,
     hywf::FAMILY,
     lowest_rtt::FAMILY,
+    lowrtt::FAMILY,
+    minrtt::FAMILY,
+    cwndrtt::FAMILY,
+    conflux_2013::FAMILY,
+    pull::FAMILY,
+    mix::FAMILY,
+    eta::FAMILY,
 ];
+
+/// The families for paths without windows: interfaces, ports, proxies, recorded traces.
+pub fn without_windows() -> impl Iterator<Item = &'static Family> {
+    FAMILIES.iter().filter(|family| !family.needs_windows)
+}
 
 /// A scheduler as a user names it, such as `weighted:0.5`; makes one scheduler for each session.
 #[derive(Clone)]
@@ -85,6 +124,28 @@ impl Spec {
         (self.family.build)(self.argument.as_deref(), paths, stream)
     }
 
+    /// Reads a scheduler for paths with windows (circuits): any family will do. `parse` is for
+    /// paths without, and refuses those that need them.
+    ///
+    /// # Errors
+    /// No family has this name.
+    pub fn over_windows(text: &str) -> Result<Spec, SpecError> {
+        Spec::among(text, FAMILIES.iter())
+    }
+
+    fn among(
+        text: &str,
+        mut families: impl Iterator<Item = &'static Family>,
+    ) -> Result<Spec, SpecError> {
+        let (name, argument) = match text.split_once(':') {
+            Some((name, argument)) => (name, Some(argument.to_owned())),
+            None => (text, None),
+        };
+        let family = families.find(|family| family.name == name);
+        let family = family.ok_or_else(|| SpecError::Unknown(name.to_owned()))?;
+        Ok(Spec { family, argument })
+    }
+
     /// The family that it belongs to.
     pub fn family(&self) -> &'static Family {
         self.family
@@ -96,6 +157,8 @@ impl Spec {
 pub enum SpecError {
     /// No family has this name.
     Unknown(String),
+    /// The family is for circuits: these paths have no windows.
+    NeedsWindows(&'static str),
     /// The family takes no argument.
     Superfluous(&'static str),
     /// The family needs an argument.
@@ -116,9 +179,13 @@ impl fmt::Display for SpecError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             SpecError::Unknown(name) => {
-                let known: Vec<_> = FAMILIES.iter().map(|family| family.syntax).collect();
-                write!(f, "no scheduler is called '{name}'; there are {}", known.join(", "))
+                write!(f, "no scheduler is called '{name}'; there are {}", known())
             }
+            SpecError::NeedsWindows(name) => write!(
+                f,
+                "'{name}' deals by the windows of circuits, and these paths have none; there are {}",
+                known()
+            ),
             SpecError::Superfluous(name) => write!(f, "'{name}' takes no argument"),
             SpecError::Missing(syntax) => write!(f, "an argument is missing: write {syntax}"),
             SpecError::Number(text) => write!(f, "'{text}' is no positive number"),
@@ -136,19 +203,22 @@ impl fmt::Display for SpecError {
     }
 }
 
+/// The forms of those for paths without windows.
+fn known() -> String {
+    without_windows().map(|family| family.syntax).collect::<Vec<_>>().join(", ")
+}
+
 impl std::error::Error for SpecError {}
 
 impl FromStr for Spec {
     type Err = SpecError;
 
     fn from_str(text: &str) -> Result<Spec, SpecError> {
-        let (name, argument) = match text.split_once(':') {
-            Some((name, argument)) => (name, Some(argument.to_owned())),
-            None => (text, None),
-        };
-        let family = FAMILIES.iter().find(|family| family.name == name);
-        let family = family.ok_or_else(|| SpecError::Unknown(name.to_owned()))?;
-        Ok(Spec { family, argument })
+        let spec = Spec::over_windows(text)?;
+        match spec.family.needs_windows {
+            true => Err(SpecError::NeedsWindows(spec.family.name)),
+            false => Ok(spec),
+        }
     }
 }
 
@@ -182,8 +252,24 @@ mod tests {
     #[test]
     fn every_family_passes_the_conformance_suite() {
         for family in FAMILIES {
-            let spec: Spec = family.example.parse().unwrap();
-            conformance::check(|seed| spec.build(3, stream(seed, 0, "scheduler")).unwrap());
+            let spec = Spec::over_windows(family.example).unwrap();
+            let make = |seed| spec.build(3, stream(seed, 0, "scheduler")).unwrap();
+            conformance::check_over_windows(make);
+            if !family.needs_windows {
+                conformance::check(make);
+            }
+        }
+    }
+
+    #[test]
+    fn what_needs_windows_is_refused_where_there_are_none_with_a_list_of_the_others() {
+        let error = "lowrtt".parse::<Spec>().unwrap_err();
+        assert_eq!(error, SpecError::NeedsWindows("lowrtt"));
+        let text = error.to_string();
+        assert!(!text.contains('\n') && text.contains("lowest-rtt") && !text.contains("minrtt"));
+        for family in FAMILIES {
+            let parsed = family.example.parse::<Spec>();
+            assert_eq!(parsed.is_err(), family.needs_windows, "{}", family.name);
         }
     }
 

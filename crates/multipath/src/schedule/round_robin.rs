@@ -12,6 +12,7 @@ pub(super) const FAMILY: Family = Family {
     about: "each path in turn",
     plain: "the paths take turns",
     every: None,
+    needs_windows: false,
     build,
 };
 

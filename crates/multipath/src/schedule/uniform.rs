@@ -14,6 +14,7 @@ pub(super) const FAMILY: Family = Family {
     about: "each run by a path drawn with equal chances",
     plain: "a path is drawn by lot, all with the same chances",
     every: None,
+    needs_windows: false,
     build,
 };
 

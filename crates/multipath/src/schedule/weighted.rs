@@ -14,6 +14,7 @@ pub(super) const DIRICHLET: Family = Family {
     about: "as uniform, with chances from a fresh symmetric Dirichlet draw for each session (ALPHA 1 if not given)",
     plain: "a path is drawn by lot, with chances that were themselves drawn anew for each session",
     every: None,
+    needs_windows: false,
     build: build_dirichlet,
 };
 
@@ -24,6 +25,7 @@ pub(super) const FIXED: Family = Family {
     about: "as uniform, with the chances given, one for each path",
     plain: "a path is drawn by lot, with chances that the user gave",
     every: None,
+    needs_windows: false,
     build: build_fixed,
 };
 

@@ -1,0 +1,45 @@
+//! Conflux as it was published in 2013.
+
+use super::mix::Mix;
+use super::{Built, Family, no_argument};
+use crate::seed::Stream;
+
+pub(super) const FAMILY: Family = Family {
+    name: "conflux-2013",
+    syntax: "conflux-2013",
+    example: "conflux-2013",
+    about: "Conflux of 2013: legs in inverse proportion to the time that their last SENDME took",
+    plain: "circuits that are acknowledged quicker carry more",
+    every: Some("1p"),
+    needs_windows: true,
+    build,
+};
+
+/// Conflux (AlSabah et al., PETS 2013): a leg's congestion is the time from sending the cell that a
+/// SENDME acknowledges to that SENDME (the 100th with fixed windows), and cells are dealt in
+/// inverse proportion to it. That time is the view's `rtt`, which fixed windows do not smooth.
+///
+/// That is `mix:1`. The published code knew two circuits, paper 001 extended it to more. Neither
+/// says what becomes of a circuit whose window is closed: here it is passed over.
+fn build(argument: Option<&str>, _paths: usize, _stream: Stream) -> Built {
+    no_argument("conflux-2013", argument)?;
+    Ok(Box::new(Mix::new(1.0)))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::{LegView, PathView, Time, seed};
+
+    #[test]
+    fn a_leg_whose_sendme_took_three_times_as_long_carries_a_third() {
+        let leg = |ms| PathView::leg(Some(Duration::from_millis(ms)), 1_000, LegView::default());
+        let mut scheduler = build(None, 2, seed::stream(1, 0, "scheduler")).unwrap();
+        let legs = [leg(60), leg(20)];
+        let first =
+            (0..400).filter(|_| scheduler.choose(Time::ZERO, &legs).unwrap().0 == 0).count();
+        assert_eq!(first, 100);
+    }
+}

@@ -1,0 +1,90 @@
+//! C tor's CWNDRTT, which no peer can ask for.
+
+use std::time::Duration;
+
+use super::{Built, Family, Scheduler, no_argument};
+use crate::path::{quickest, ready, usable};
+use crate::seed::Stream;
+use crate::{PathId, PathView, Time};
+
+pub(super) const FAMILY: Family = Family {
+    name: "cwndrtt",
+    syntax: "cwndrtt",
+    example: "cwndrtt",
+    about: "C tor's CWNDRTT: the quickest leg, else the last whose window suffices until that is back",
+    plain: "the circuit that answers quickest is taken, then whichever can carry something meanwhile",
+    every: Some("1p"),
+    needs_windows: true,
+    build,
+};
+
+/// The leg with the lowest round-trip time if it is ready; else a ready leg that can send something
+/// while the acknowledgements of the quickest are under way: room × least RTT / own RTT > 0, in
+/// whole cells, or any room in slow start (C tor's `conflux_decide_circ_cwndrtt`).
+///
+/// Of several such legs C tor's comment says that the one with the lowest round-trip time is taken;
+/// its loop takes the *last* in the list. This does as the loop does. No desired UX leads to it.
+#[derive(Debug)]
+struct CwndRtt;
+
+impl Scheduler for CwndRtt {
+    fn choose(&mut self, _now: Time, paths: &[PathView]) -> Option<PathId> {
+        let best = quickest(paths, usable(paths))?;
+        if paths[best].has_room() {
+            return Some(PathId::at(best));
+        }
+        let least = paths[best].rtt.unwrap_or(Duration::ZERO);
+        let other = ready(paths).filter(|&index| suffices(&paths[index], least)).last();
+        Some(PathId::at(other.unwrap_or(best)))
+    }
+
+    fn load_aware(&self) -> bool {
+        true
+    }
+
+    fn waits(&self) -> bool {
+        true
+    }
+}
+
+/// Whether a leg with room sends at least a cell in its share of `least`.
+fn suffices(view: &PathView, least: Duration) -> bool {
+    let room = u128::from(view.window.unwrap_or(u64::MAX));
+    let own = view.rtt.unwrap_or(Duration::MAX).as_micros().max(1);
+    view.leg.slow_start || room * least.as_micros() / own > 0
+}
+
+fn build(argument: Option<&str>, _paths: usize, _stream: Stream) -> Built {
+    no_argument("cwndrtt", argument)?;
+    Ok(Box::new(CwndRtt))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::LegView;
+
+    fn leg(ms: u64, room: u64, slow_start: bool) -> PathView {
+        let leg = LegView { slow_start, ..LegView::default() };
+        PathView::leg(Some(Duration::from_millis(ms)), room, leg)
+    }
+
+    fn choice(legs: &[PathView]) -> Option<PathId> {
+        CwndRtt.choose(Time::ZERO, legs)
+    }
+
+    #[test]
+    fn of_the_legs_whose_window_suffices_the_last_is_taken_not_the_quickest() {
+        let full = leg(10, 0, false);
+        assert_eq!(choice(&[leg(20, 1, false), leg(10, 1, false)]), Some(PathId(1)));
+        assert_eq!(choice(&[full, leg(20, 9, false), leg(90, 9, false)]), Some(PathId(2)));
+    }
+
+    #[test]
+    fn a_window_that_is_too_small_does_not_suffice_but_in_slow_start() {
+        let full = leg(10, 0, false);
+        assert_eq!(choice(&[full, leg(100, 9, false)]), Some(PathId(0)), "9 × 10 / 100 is 0");
+        assert_eq!(choice(&[full, leg(100, 10, false)]), Some(PathId(1)));
+        assert_eq!(choice(&[full, leg(100, 1, true)]), Some(PathId(1)));
+    }
+}

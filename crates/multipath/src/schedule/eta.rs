@@ -1,0 +1,168 @@
+//! The leg by which a cell is expected first, with what is known of the transport below.
+
+use std::time::Duration;
+
+use super::{Built, Family, Scheduler, no_argument};
+use crate::path::usable;
+use crate::seed::Stream;
+use crate::{LegView, PathId, PathView, Time};
+
+pub(super) const FAMILY: Family = Family {
+    name: "eta",
+    syntax: "eta",
+    example: "eta",
+    about: "the leg by which a cell is expected first, by its window, its queues and its first hop's TCP",
+    plain: "the circuit is taken by which the next piece should arrive first",
+    every: Some("1p"),
+    needs_windows: true,
+    build,
+};
+
+/// Bytes of a cell on a link, with a share of TLS's record (514, and 22 a record of 16 KiB).
+const CELL: f64 = 515.0;
+
+/// Expected time of arrival. Paper 001 (section 7) asks for circuit-level estimates that know what
+/// TCP on each link knows; this is our answer.
+///
+/// T = q/(s·d) + notsent/d + max(0, inflight − q − bdp)/R + least RTT/2. The bytes in the first
+/// hop's socket leave at its delivery rate d, the q cells in our own queue at our share s of it
+/// (where d is unknown, at R). What is under way beyond the path's own capacity stands in queues
+/// further on, which drain at R = window/RTT. A leg without room is expected later by half the time
+/// that one acknowledgement's cells take. A leg whose first hop is stuck
+/// ([`crate::LinkView::is_stuck`]) is passed over while another is not.
+///
+/// If the best leg has no room, a worse one is taken only if its cell would come no later than the
+/// best leg would deliver all that waits. That is ECF's rule (Lim et al., CoNEXT 2017): the end of
+/// a short object waits for the better leg, a long one uses both.
+#[derive(Debug)]
+struct Eta;
+
+impl Eta {
+    /// The best leg, or the best with room if `units` would have to wait longer for the best.
+    fn best(paths: &[PathView], units: u64) -> Option<usize> {
+        let stuck = |index: &usize| paths[*index].leg.link.is_some_and(|link| link.is_stuck());
+        let all_stuck = usable(paths).all(|index| stuck(&index));
+        let (mut best, mut with_room) = (None, None);
+        for index in usable(paths).filter(|index| all_stuck || !stuck(index)) {
+            let expected = arrival(&paths[index]);
+            let sooner = |than: &Option<(usize, f64)>| than.is_none_or(|(_, at)| expected < at);
+            if sooner(&best) {
+                best = Some((index, expected));
+            }
+            if paths[index].has_room() && sooner(&with_room) {
+                with_room = Some((index, expected));
+            }
+        }
+        let (best, at) = best?;
+        let Some((other, then)) = with_room.filter(|_| !paths[best].has_room()) else {
+            return Some(best);
+        };
+        let rest = units.saturating_sub(1) as f64 / rate(&paths[best]);
+        let waits = paths[best].leg.inflight > 0 && then > at + rest;
+        Some(if waits { best } else { other })
+    }
+}
+
+/// Seconds until a cell that is given to this leg now should arrive.
+fn arrival(view: &PathView) -> f64 {
+    let LegView { queued, inflight, bdp, step, .. } = view.leg;
+    let rate = rate(view);
+    let queued_here = match view.leg.link {
+        Some(link) if link.delivery_rate > 0 => {
+            let share = if link.share == 0 { 1.0 } else { f64::from(link.share) / 1e3 };
+            (queued as f64 * CELL / share + f64::from(link.notsent)) / link.delivery_rate as f64
+        }
+        _ => queued as f64 / rate,
+    };
+    let beyond = inflight.saturating_sub(queued).saturating_sub(bdp) as f64 / rate;
+    let closed = if view.has_room() { 0.0 } else { step as f64 / 2.0 / rate };
+    queued_here + beyond + closed + least(view).as_secs_f64() / 2.0
+}
+
+/// Cells a second that the leg's window allows: its size over the round-trip time.
+fn rate(view: &PathView) -> f64 {
+    let rtt = view.rtt.unwrap_or_default().max(Duration::from_micros(1));
+    view.leg.size.max(1) as f64 / rtt.as_secs_f64()
+}
+
+/// The least round-trip time, or the present one where no other is known.
+fn least(view: &PathView) -> Duration {
+    match view.leg.least_rtt {
+        Duration::ZERO => view.rtt.unwrap_or_default(),
+        least => least,
+    }
+}
+
+impl Scheduler for Eta {
+    fn choose(&mut self, now: Time, paths: &[PathView]) -> Option<PathId> {
+        self.deal(now, paths, u64::MAX)
+    }
+
+    fn deal(&mut self, _now: Time, paths: &[PathView], units: u64) -> Option<PathId> {
+        Eta::best(paths, units).map(PathId::at)
+    }
+
+    fn load_aware(&self) -> bool {
+        true
+    }
+
+    fn waits(&self) -> bool {
+        true
+    }
+}
+
+fn build(argument: Option<&str>, _paths: usize, _stream: Stream) -> Built {
+    no_argument("eta", argument)?;
+    Ok(Box::new(Eta))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::LinkView;
+
+    fn leg(ms: u64, inflight: u64) -> PathView {
+        let least_rtt = Duration::from_millis(ms);
+        let leg =
+            LegView { least_rtt, size: 124, inflight, step: 31, bdp: 62, ..LegView::default() };
+        PathView::leg(Some(least_rtt), 124 - inflight, leg)
+    }
+
+    fn choice(legs: &[PathView], units: u64) -> u16 {
+        Eta.deal(Time::ZERO, legs, units).unwrap().0
+    }
+
+    #[test]
+    fn a_queue_on_the_quick_leg_makes_the_slow_one_the_sooner() {
+        assert_eq!(choice(&[leg(50, 62), leg(40, 62)], 9), 1);
+        // 50 cells more than the path holds, at 124 cells in 40 ms: 16 ms later.
+        assert_eq!(choice(&[leg(50, 62), leg(40, 112)], 9), 0);
+    }
+
+    #[test]
+    fn what_waits_in_the_first_hops_socket_counts_at_its_delivery_rate() {
+        let link = LinkView { notsent: 125_000, delivery_rate: 1_250_000, ..LinkView::default() };
+        let mut quick = leg(40, 0);
+        assert_eq!(choice(&[leg(100, 0), quick], 9), 1);
+        quick.leg.link = Some(link);
+        assert_eq!(choice(&[leg(100, 0), quick], 9), 0, "100 ms in the socket");
+    }
+
+    #[test]
+    fn the_end_of_an_object_waits_for_the_better_leg_and_a_long_one_does_not() {
+        let full = leg(20, 124);
+        assert_eq!(choice(&[full, leg(120, 0)], 1), 0);
+        assert_eq!(choice(&[full, leg(120, 0)], 1_000), 1);
+        assert_eq!(choice(&[full, leg(30, 0)], 1), 1, "the other would deliver before");
+    }
+
+    #[test]
+    fn a_leg_whose_first_hop_is_stuck_is_passed_over_while_another_is_not() {
+        let (rtt, quiet) = (Duration::from_millis(10), Duration::from_millis(31));
+        let link = LinkView { unacked: 1, rtt, quiet, ..LinkView::default() };
+        let mut stuck = leg(20, 0);
+        stuck.leg.link = Some(link);
+        assert_eq!(choice(&[stuck, leg(500, 0)], 9), 1);
+        assert_eq!(choice(&[stuck], 9), 0);
+    }
+}

@@ -1,0 +1,60 @@
+//! C tor's LOWRTT.
+
+use super::{Built, Family, Scheduler, no_argument};
+use crate::path::{quickest, ready, usable};
+use crate::seed::Stream;
+use crate::{PathId, PathView, Time};
+
+pub(super) const FAMILY: Family = Family {
+    name: "lowrtt",
+    syntax: "lowrtt",
+    example: "lowrtt",
+    about: "C tor's LOWRTT: of the legs with room the one with the lowest round-trip time",
+    plain: "the circuit that answers quickest is taken while it has room",
+    every: Some("1p"),
+    needs_windows: true,
+    build,
+};
+
+/// Of the legs that are ready the one with the lowest round-trip time, the first of equals (Tor
+/// proposal 329, section 3.1; C tor's `conflux_decide_circ_lowrtt`). Ready is a leg with room in
+/// its window and in its queue. It fills one window before the next leg carries anything.
+#[derive(Debug)]
+struct LowRtt;
+
+impl Scheduler for LowRtt {
+    fn choose(&mut self, _now: Time, paths: &[PathView]) -> Option<PathId> {
+        let chosen = quickest(paths, ready(paths)).or_else(|| quickest(paths, usable(paths)));
+        chosen.map(PathId::at)
+    }
+
+    fn load_aware(&self) -> bool {
+        true
+    }
+}
+
+fn build(argument: Option<&str>, _paths: usize, _stream: Stream) -> Built {
+    no_argument("lowrtt", argument)?;
+    Ok(Box::new(LowRtt))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::LegView;
+
+    #[test]
+    fn the_quickest_leg_with_room_is_taken_and_the_first_of_equals() {
+        let leg =
+            |ms, room| PathView::leg(Some(Duration::from_millis(ms)), room, LegView::default());
+        let choice = |legs: &[PathView]| LowRtt.choose(Time::ZERO, legs);
+        assert_eq!(choice(&[leg(30, 1), leg(20, 1), leg(20, 1)]), Some(PathId(1)));
+        assert_eq!(choice(&[leg(30, 1), leg(20, 0), leg(40, 1)]), Some(PathId(0)));
+        assert_eq!(choice(&[leg(30, 0), leg(20, 0)]), Some(PathId(1)), "held for");
+        let unmeasured = PathView::leg(None, 124, LegView::default());
+        assert_eq!(choice(&[unmeasured, leg(900, 1)]), Some(PathId(1)));
+        assert_eq!(choice(&[unmeasured]), None);
+    }
+}

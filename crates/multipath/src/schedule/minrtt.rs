@@ -1,0 +1,59 @@
+//! C tor's MINRTT.
+
+use super::{Built, Family, Scheduler, no_argument};
+use crate::path::{quickest, usable};
+use crate::seed::Stream;
+use crate::{PathId, PathView, Time};
+
+pub(super) const FAMILY: Family = Family {
+    name: "minrtt",
+    syntax: "minrtt",
+    example: "minrtt",
+    about: "C tor's MINRTT: the leg with the lowest round-trip time, room or not",
+    plain: "everything waits for the circuit that answers quickest",
+    every: Some("1p"),
+    needs_windows: true,
+    build,
+};
+
+/// The leg with the lowest round-trip time; nothing is sent while that one has no room (Tor
+/// proposal 329, section 3.1; C tor's `conflux_decide_circ_minrtt`). C tor's clients upload by it,
+/// because its exits ask for it.
+#[derive(Debug)]
+struct MinRtt;
+
+impl Scheduler for MinRtt {
+    fn choose(&mut self, _now: Time, paths: &[PathView]) -> Option<PathId> {
+        quickest(paths, usable(paths)).map(PathId::at)
+    }
+
+    fn load_aware(&self) -> bool {
+        true
+    }
+
+    fn waits(&self) -> bool {
+        true
+    }
+}
+
+fn build(argument: Option<&str>, _paths: usize, _stream: Stream) -> Built {
+    no_argument("minrtt", argument)?;
+    Ok(Box::new(MinRtt))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::LegView;
+
+    #[test]
+    fn the_quickest_leg_is_waited_for() {
+        let leg =
+            |ms, room| PathView::leg(Some(Duration::from_millis(ms)), room, LegView::default());
+        let choice = |legs: &[PathView]| MinRtt.choose(Time::ZERO, legs);
+        assert_eq!(choice(&[leg(30, 9), leg(20, 0)]), Some(PathId(1)));
+        assert_eq!(choice(&[leg(20, 1), leg(20, 1)]), Some(PathId(0)));
+    }
+}

@@ -1,0 +1,66 @@
+//! mTor's dealing: the legs pull.
+
+use super::{Built, Family, Scheduler, no_argument};
+use crate::path::{ready, usable};
+use crate::seed::Stream;
+use crate::{PathId, PathView, Time};
+
+pub(super) const FAMILY: Family = Family {
+    name: "pull",
+    syntax: "pull",
+    example: "pull",
+    about: "mTor: whichever leg has room takes the next cell, in turn",
+    plain: "each circuit takes the next piece as soon as it can carry one",
+    every: Some("1p"),
+    needs_windows: true,
+    build,
+};
+
+/// A leg pulls the oldest cell whenever its window is not closed (mTor: Yang and Li, CNS 2015;
+/// paper 001, section 3.2), which with fixed windows is the stream's, with congestion control the
+/// leg's. No estimate is needed: while more waits than the windows take, the leg that a SENDME has
+/// just opened is the only one with room, so the shares follow the rates of SENDMEs. Where several
+/// have room they take turns.
+#[derive(Debug, Default)]
+struct Pull {
+    next: usize,
+}
+
+impl Scheduler for Pull {
+    fn choose(&mut self, _now: Time, paths: &[PathView]) -> Option<PathId> {
+        let later = ready(paths).find(|&index| index >= self.next);
+        let Some(index) = later.or_else(|| ready(paths).next()) else {
+            return usable(paths).next().map(PathId::at);
+        };
+        self.next = index + 1;
+        Some(PathId::at(index))
+    }
+
+    fn load_aware(&self) -> bool {
+        true
+    }
+}
+
+fn build(argument: Option<&str>, _paths: usize, _stream: Stream) -> Built {
+    no_argument("pull", argument)?;
+    Ok(Box::new(Pull::default()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::LegView;
+
+    #[test]
+    fn legs_with_room_take_turns_and_a_woken_one_takes_all() {
+        let leg = |room| PathView::leg(Some(Duration::from_millis(9)), room, LegView::default());
+        let mut pull = Pull::default();
+        let mut choices = |legs: &[PathView], n: usize| -> Vec<u16> {
+            (0..n).map(|_| pull.choose(Time::ZERO, legs).unwrap().0).collect()
+        };
+        assert_eq!(choices(&[leg(9), leg(9), leg(9)], 4), [0, 1, 2, 0]);
+        assert_eq!(choices(&[leg(0), leg(0), leg(31)], 3), [2, 2, 2]);
+    }
+}
