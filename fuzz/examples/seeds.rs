@@ -22,6 +22,7 @@ use anabranch_onion::directory::reply::{Encoding, Reply};
 use anabranch_onion::handshake::{Kind, ntor, ntor_v3};
 use anabranch_onion::wire::authority::{Authority, Listed, unsigned_consensus};
 use anabranch_onion::wire::cell::{self, Command, Width};
+use anabranch_onion::wire::conflux::{ConfluxLink, DesiredUx, put_switch};
 use anabranch_onion::wire::crypto::CurveKeys;
 use anabranch_onion::wire::extend::{Extend, Target, put_create2};
 use anabranch_onion::wire::hsdesc::{self, HsDescOuter};
@@ -39,6 +40,7 @@ fn main() -> Outcome {
     write(&corpus.join("recognise"), &packets)?;
     write(&corpus.join("quic_packets"), &quic())?;
     write(&corpus.join("dns_wireguard_mosh"), &[wireguard(), dns(), mosh()].concat())?;
+    write(&corpus.join("conflux"), &sets())?;
     write(&corpus.join("consensuses"), &consensuses())?;
     write(&corpus.join("core_driver"), &scripts())?;
     write(&corpus.join("directory"), &directory()?)?;
@@ -59,6 +61,32 @@ fn main() -> Outcome {
     write(&corpus.join("uploads"), &uploads())?;
     write(&corpus.join("wg_quick"), &tunnels())?;
     traces(&corpus.join("trace_reader"))
+}
+
+/// The data of LINK and SWITCH, and what two ends of a set do: two bytes a step.
+fn sets() -> Seeds {
+    let (nonce, ux) = ([7; 32].into(), DesiredUx::HighThroughput);
+    let link = ConfluxLink { nonce, sent: 1, received: 2, ux }.write();
+    let switch = [&put_switch(124)[..], &[0; 494]].concat();
+    // Three legs are launched and linked; then both ends send by all and what came is delivered.
+    let mut legs = vec![14, 0, 14, 0, 14, 0];
+    for (what, leg) in [(7, 0), (6, 0), (7, 0), (7, 1), (6, 1), (7, 1), (7, 2), (6, 2), (7, 2)] {
+        legs.extend([what, leg]);
+    }
+    for turn in 0..60u8 {
+        legs.extend([turn % 2, turn % 3, 5 + turn % 7, turn / 2 % 3]);
+    }
+    let seed = |which: u8, data: &[u8]| [&[which][..], data].concat();
+    let cut = [&legs[..], &[12, 0, 0, 1, 7, 1, 7, 2]].concat();
+    let odd = [&legs[..24], &[13, 1, 7, 1, 29, 2, 7, 2]].concat();
+    vec![
+        ("link", seed(0, &link)),
+        ("switch", seed(0, &switch)),
+        ("counted", seed(1, &legs)),
+        ("explicit", seed(2, &legs)),
+        ("cut", seed(1, &cut)),
+        ("injected", seed(1, &odd)),
+    ]
 }
 
 /// Descriptors, requests, and what services and clients say.
@@ -551,6 +579,8 @@ fn texts() -> Seeds {
         ("schedule-weighted", "weighted:0.5"),
         ("schedule-weights", "weights:0.6,0.3,0.1"),
         ("schedule-rtt", "lowest-rtt"),
+        ("schedule-eta", "eta"),
+        ("schedule-mix", "mix:1.5"),
         ("schedule-tiny", "weights:1e-310,0"),
     ];
     texts.map(|(name, text)| (name, text.as_bytes().to_vec())).to_vec()

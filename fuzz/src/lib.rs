@@ -8,6 +8,7 @@
 //! `fuzz_targets/` and its seeds to `examples/seeds.rs`.
 
 pub mod censor;
+pub mod conflux;
 pub mod consensuses;
 pub mod core_driver;
 pub mod directory;
@@ -39,6 +40,7 @@ pub type Check = fn(&[u8]);
 /// Every target: its name, which is that of its corpus too, and its check.
 pub const TARGETS: &[(&str, Check)] = &[
     ("censor", censor::check),
+    ("conflux", conflux::check),
     ("consensuses", consensuses::check),
     ("core_driver", core_driver::check),
     ("directory", directory::check),

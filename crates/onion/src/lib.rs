@@ -11,7 +11,7 @@
 //!   [`bucket`] how many bytes it may carry a second.
 //! * **A circuit.** [`handshake`] agrees on its keys and [`crypto`] uses them. `leg` is its flow
 //!   control, whose window [`congestion`] sets. A `set` is the legs that lead to one other end and
-//!   its streams (`streams`, each a `stream`).
+//!   its streams (`streams`, each a `stream`); [`conflux`] is what it takes to have several legs.
 //! * **A role.** [`relay`] (guard, middle, exit) and [`client`] are the two cores, each a [`Node`]:
 //!   what both do alike, and what the role adds. `io` is what the outside tells a core and hears
 //!   from it, `table` numbers circuits and streams; [`points`] says where onion services meet their
@@ -39,6 +39,7 @@ pub mod circuitmux;
 pub mod claims;
 pub mod client;
 pub mod clocks;
+pub mod conflux;
 pub mod congestion;
 pub mod crypto;
 pub mod directory;

@@ -4,6 +4,7 @@
 #[cfg(any(test, feature = "testing"))]
 pub mod authority;
 pub mod cell;
+pub mod conflux;
 pub mod crypto;
 pub mod dirkeys;
 pub mod extend;

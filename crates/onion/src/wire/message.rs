@@ -62,7 +62,7 @@ impl Format {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RelayCommand(pub u8);
 
-/// The commands of tor-spec, "Relay cells", of rend-spec-v3 and of proposal 324.
+/// The commands of tor-spec, "Relay cells", of rend-spec-v3 and of proposals 324 and 329.
 #[allow(missing_docs)]
 impl RelayCommand {
     pub const BEGIN: RelayCommand = RelayCommand(1);
@@ -80,6 +80,10 @@ impl RelayCommand {
     pub const BEGIN_DIR: RelayCommand = RelayCommand(13);
     pub const EXTEND2: RelayCommand = RelayCommand(14);
     pub const EXTENDED2: RelayCommand = RelayCommand(15);
+    pub const CONFLUX_LINK: RelayCommand = RelayCommand(19);
+    pub const CONFLUX_LINKED: RelayCommand = RelayCommand(20);
+    pub const CONFLUX_LINKED_ACK: RelayCommand = RelayCommand(21);
+    pub const CONFLUX_SWITCH: RelayCommand = RelayCommand(22);
     pub const ESTABLISH_INTRO: RelayCommand = RelayCommand(32);
     pub const ESTABLISH_RENDEZVOUS: RelayCommand = RelayCommand(33);
     pub const INTRODUCE1: RelayCommand = RelayCommand(34);

@@ -1,0 +1,30 @@
+//! Sets of several circuits to one end (proposal 329, "Conflux"): the parts that know no circuit.
+//!
+//! * [`numbering`]: which number a message has, and what must be said for the other end to know it.
+//!   [`Counted`] is proposal 329's, [`Explicit`] ours; [`conformance`] holds for both.
+//! * [`reorder`]: messages that wait for others, bounded in bytes.
+//! * [`ends`]: one end of a set. Who may join it, with which numbers; what comes by a leg, in
+//!   order; what the loss of a leg means.
+//!
+//! Legs are known by their places in the set ([`PathId`](anabranch_multipath::PathId)), as
+//! schedulers know them. A relay or a client says what came by which leg and does what the set
+//! says; keys, windows and cells are its own affair. Nothing here is bound to circuits yet: `Set`
+//! has one leg.
+
+pub mod conformance;
+mod counted;
+pub mod ends;
+mod explicit;
+mod fault;
+pub mod numbering;
+pub mod reorder;
+
+#[cfg(test)]
+mod tests;
+
+pub use counted::Counted;
+pub use ends::{Arrival, ConfluxEnd, Fate, Limits, may_carry};
+pub use explicit::Explicit;
+pub use fault::{Closes, ConfluxFault};
+pub use numbering::{Bases, Mark, Numbering, is_counted};
+pub use reorder::{Held, Offer, ReorderQueue};

@@ -1,0 +1,338 @@
+//! What every numbering must hold, and two ends of a set in memory to try it with.
+//!
+//! Call [`check`] from a test, or play with a [`Pair`] as the fuzz target `conflux` does.
+
+use std::collections::VecDeque;
+
+use anabranch_multipath::{PathId, Time, seed};
+use rand_core::Rng as _;
+
+use super::fault::ConfluxFault;
+use super::{Arrival, ConfluxEnd, Fate, Limits, Mark, Numbering};
+use crate::wire::conflux::{ConfluxLink, DesiredUx, SetNonce, put_switch};
+use crate::wire::message::{Message, RelayCommand};
+
+/// Makes one end's numbering.
+pub type Make = fn() -> Box<dyn Numbering>;
+
+/// One of the two ends of a [`Pair`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// Who builds the circuits.
+    Client,
+    /// Who answers.
+    Exit,
+}
+
+impl Side {
+    /// Who hears it.
+    #[must_use]
+    pub const fn other(self) -> Side {
+        match self {
+            Side::Client => Side::Exit,
+            Side::Exit => Side::Client,
+        }
+    }
+
+    const fn index(self) -> usize {
+        self as usize
+    }
+}
+
+/// What is under way on a leg.
+#[derive(Clone, Debug)]
+enum Said {
+    Link(ConfluxLink),
+    Linked(ConfluxLink),
+    Acknowledged,
+    Message(RelayCommand, u16, Vec<u8>),
+}
+
+/// A leg: its places at both ends, and what is under way to each.
+#[derive(Debug, Default)]
+struct Wire {
+    places: [Option<PathId>; 2],
+    to: [VecDeque<Said>; 2],
+}
+
+/// A client's end and an exit's, with any number of legs between. Each message bears its number, so
+/// that whoever delivers one knows whether it was its turn.
+#[derive(Debug)]
+pub struct Pair {
+    ends: [ConfluxEnd; 2],
+    wires: Vec<Wire>,
+    sent: [u64; 2],
+    delivered: [u64; 2],
+    in_order: bool,
+}
+
+impl Pair {
+    /// Both ends of a new set.
+    #[must_use]
+    pub fn new(make: Make) -> Pair {
+        let nonce = SetNonce::from([7; 32]);
+        let client = ConfluxEnd::client(nonce, make(), Limits::default());
+        let exit = ConfluxEnd::exit(nonce, make(), Limits::default());
+        let (ends, wires) = ([client, exit], Vec::new());
+        Pair { ends, wires, sent: [0; 2], delivered: [0; 2], in_order: true }
+    }
+
+    /// Order is no longer to be expected: an end has said what no honest one says, and was
+    /// believed.
+    pub fn distrust(&mut self) {
+        self.in_order = false;
+    }
+
+    /// An end.
+    pub fn end(&mut self, side: Side) -> &mut ConfluxEnd {
+        &mut self.ends[side.index()]
+    }
+
+    /// The place of a leg at an end, once it has one.
+    #[must_use]
+    pub fn place(&self, side: Side, wire: usize) -> Option<PathId> {
+        self.wires.get(wire)?.places[side.index()]
+    }
+
+    /// Legs so far.
+    #[must_use]
+    pub fn legs(&self) -> usize {
+        self.wires.len()
+    }
+
+    /// Messages sent towards an end, and delivered there.
+    #[must_use]
+    pub fn carried(&self, to: Side) -> (u64, u64) {
+        (self.sent[to.other().index()], self.delivered[to.index()])
+    }
+
+    /// Things under way to an end by a leg.
+    #[must_use]
+    pub fn under_way(&self, to: Side, wire: usize) -> usize {
+        self.wires[wire].to[to.index()].len()
+    }
+
+    /// The client launches a further leg.
+    ///
+    /// # Errors
+    /// As [`ConfluxEnd::launch`].
+    pub fn launch(&mut self, now: Time) -> Result<usize, ConfluxFault> {
+        let client = &mut self.ends[Side::Client.index()];
+        let (place, link) = client.launch(now, DesiredUx::HighThroughput)?;
+        let mut wire = Wire { places: [Some(place), None], ..Wire::default() };
+        wire.to[Side::Exit.index()].push_back(Said::Link(link));
+        self.wires.push(wire);
+        Ok(self.wires.len() - 1)
+    }
+
+    /// An end sends a message by a leg.
+    ///
+    /// # Errors
+    /// As [`ConfluxEnd::send`], and if it has no such leg.
+    pub fn send(&mut self, from: Side, wire: usize) -> Result<(), ConfluxFault> {
+        let place = self.place(from, wire).ok_or(ConfluxFault::NotLinked)?;
+        let mark = self.ends[from.index()].send(place)?;
+        let number = self.sent[from.index()] + 1;
+        self.sent[from.index()] = number;
+        let queue = &mut self.wires[wire].to[from.other().index()];
+        let mut data = number.to_be_bytes().to_vec();
+        match mark {
+            Mark::Nothing => {}
+            Mark::Switch(by) => {
+                let switch = put_switch(by).to_vec();
+                queue.push_back(Said::Message(RelayCommand::CONFLUX_SWITCH, 0, switch));
+            }
+            Mark::Prefix(prefix) => data.splice(..0, prefix).for_each(drop),
+        }
+        queue.push_back(Said::Message(RelayCommand::DATA, 1, data));
+        Ok(())
+    }
+
+    /// Something that no honest end says is put on a leg, behind what is under way.
+    pub fn inject(&mut self, to: Side, wire: usize, command: RelayCommand, data: &[u8]) {
+        let queue = &mut self.wires[wire].to[to.index()];
+        queue.push_back(Said::Message(command, 1, data.to_vec()));
+    }
+
+    /// The next thing that is under way to an end by a leg arrives; false if there is none.
+    ///
+    /// # Errors
+    /// As the end's.
+    ///
+    /// # Panics
+    /// If a message is delivered out of turn.
+    pub fn deliver(&mut self, now: Time, to: Side, wire: usize) -> Result<bool, ConfluxFault> {
+        let Some(said) = self.wires[wire].to[to.index()].pop_front() else { return Ok(false) };
+        let end = &mut self.ends[to.index()];
+        let place = self.wires[wire].places[to.index()];
+        match said {
+            Said::Link(link) => {
+                let (place, linked) = end.link(now, &link, true, DesiredUx::HighThroughput)?;
+                self.wires[wire].places[to.index()] = Some(place);
+                self.answer(to, wire, Said::Linked(linked));
+            }
+            Said::Linked(linked) => {
+                end.linked(now, place.ok_or(ConfluxFault::NotLinked)?, &linked)?;
+                self.answer(to, wire, Said::Acknowledged);
+            }
+            Said::Acknowledged => {
+                end.acknowledged(now, place.ok_or(ConfluxFault::NotLinked)?)?;
+            }
+            Said::Message(command, stream, data) => {
+                let place = place.ok_or(ConfluxFault::NotLinked)?;
+                let message = Message { command, stream, data: &data };
+                if let Arrival::Now(data) = end.receive(place, message)? {
+                    self.take(to, data);
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    fn answer(&mut self, from: Side, wire: usize, said: Said) {
+        self.wires[wire].to[from.other().index()].push_back(said);
+    }
+
+    /// Takes a message whose turn it is, and those that waited for it.
+    fn take(&mut self, to: Side, data: &[u8]) {
+        self.count(to, data);
+        while let Some(held) = self.ends[to.index()].pop() {
+            self.count(to, &held.data);
+        }
+    }
+
+    fn count(&mut self, to: Side, data: &[u8]) {
+        let delivered = &mut self.delivered[to.index()];
+        *delivered += 1;
+        let in_order = data == delivered.to_be_bytes();
+        assert!(in_order || !self.in_order, "rule: messages are delivered in their order");
+    }
+
+    /// A leg breaks: nothing under way on it arrives. What each end makes of it.
+    pub fn cut(&mut self, wire: usize, unacknowledged: [bool; 2]) -> [Fate; 2] {
+        self.wires[wire].to.iter_mut().for_each(VecDeque::clear);
+        let places = std::mem::take(&mut self.wires[wire].places);
+        [Side::Client, Side::Exit].map(|side| {
+            let at = side.index();
+            match places[at] {
+                Some(place) => self.ends[at].lose(place, unacknowledged[at]),
+                None => Fate::Lives,
+            }
+        })
+    }
+
+    /// Links so many legs at once.
+    ///
+    /// # Panics
+    /// If an end refuses what the other says.
+    pub fn link(&mut self, now: Time, legs: usize) {
+        for _ in 0..legs {
+            let wire = self.launch(now).expect("rule: a leg may join");
+            for to in [Side::Exit, Side::Client, Side::Exit] {
+                self.deliver(now, to, wire).expect("rule: an honest end is not refused");
+            }
+        }
+    }
+}
+
+/// Runs every rule on a numbering.
+///
+/// # Panics
+/// If a rule is broken.
+pub fn check(make: Make) {
+    for legs in 1..=8 {
+        for seed in 0..8 {
+            delivers_in_order(make, legs, seed);
+        }
+    }
+    takes_legs_that_join_late(make);
+    is_not_moved_by_what_it_refuses(make);
+    refuses_legs_that_are_none(make);
+}
+
+/// A number below `n`.
+fn draw(stream: &mut seed::Stream, n: usize) -> usize {
+    stream.next_u32() as usize % n
+}
+
+/// Delivers whatever is under way, a leg at a time, in the order of the legs.
+fn drain(pair: &mut Pair) {
+    for wire in 0..pair.legs() {
+        for to in [Side::Client, Side::Exit] {
+            while pair.deliver(Time::ZERO, to, wire).expect("rule: an honest end is not refused") {}
+        }
+    }
+}
+
+fn delivers_in_order(make: Make, legs: usize, seed: u64) {
+    let mut pair = Pair::new(make);
+    pair.link(Time::ZERO, legs);
+    let mut stream = seed::stream(seed, legs as u64, "interleaving");
+    for _ in 0..2_000 {
+        let wire = draw(&mut stream, legs);
+        let side = if draw(&mut stream, 2) == 0 { Side::Client } else { Side::Exit };
+        match draw(&mut stream, 2) {
+            0 => pair.send(side, wire).expect("rule: a linked leg may be sent by"),
+            _ => {
+                let delivered = pair.deliver(Time::ZERO, side, wire);
+                delivered.expect("rule: an honest end is not refused");
+            }
+        }
+    }
+    drain(&mut pair);
+    for to in [Side::Client, Side::Exit] {
+        let (sent, delivered) = pair.carried(to);
+        assert_eq!(sent, delivered, "rule: everything is delivered ({legs} legs, seed {seed})");
+        assert_eq!(pair.end(to).bytes(), 0, "rule: nothing waits in the end");
+    }
+}
+
+fn takes_legs_that_join_late(make: Make) {
+    let mut pair = Pair::new(make);
+    for legs in 1..=8 {
+        pair.link(Time::ZERO, 1);
+        for turn in 0..300 {
+            for from in [Side::Client, Side::Exit] {
+                pair.send(from, turn % legs).expect("rule: a leg that joined late is sent by");
+            }
+        }
+        drain(&mut pair);
+    }
+    for to in [Side::Exit, Side::Client] {
+        assert_eq!(pair.carried(to), (2_400, 2_400), "rule: everything is delivered");
+    }
+}
+
+fn is_not_moved_by_what_it_refuses(make: Make) {
+    let mut pair = Pair::new(make);
+    pair.link(Time::ZERO, 3);
+    let hostile = [
+        (RelayCommand::CONFLUX_SWITCH, vec![0; 4]),
+        (RelayCommand::CONFLUX_SWITCH, vec![255; 4]),
+        (RelayCommand::CONFLUX_SWITCH, vec![0; 3]),
+    ];
+    for turn in 0..300 {
+        pair.send(Side::Client, turn % 3).expect("rule: a linked leg may be sent by");
+        let (command, data) = &hostile[turn % hostile.len()];
+        // At the third leg nothing is under way but this.
+        drain(&mut pair);
+        pair.inject(Side::Exit, (turn + 1) % 3, *command, data);
+        let refused = pair.deliver(Time::ZERO, Side::Exit, (turn + 1) % 3);
+        assert!(refused.is_err(), "rule: what cannot be is refused");
+    }
+    assert_eq!(pair.carried(Side::Exit), (300, 300), "rule: a refused message moves nothing");
+}
+
+fn refuses_legs_that_are_none(make: Make) {
+    let mut numbering = make();
+    let (none, other) = (PathId(3), PathId(0));
+    numbering.join(other, super::Bases::default()).expect("rule: a leg may join");
+    numbering.leave(other);
+    for leg in [none, other] {
+        assert_eq!(numbering.send(leg), Err(ConfluxFault::NotLinked), "rule: no leg, no number");
+        assert!(numbering.received(leg, &[0; 9], 1).is_err(), "rule: no leg, no number");
+        assert!(numbering.switched(leg, 1, 1).is_err(), "rule: no leg, no switch");
+        assert!(!numbering.leads(leg), "rule: what is no leg leads nobody");
+    }
+    assert_eq!(numbering.last_sent(), 0, "rule: a refused message moves nothing");
+}

@@ -1,0 +1,193 @@
+//! Proposal 329's numbers: each leg counts, and SWITCH says by how much another is behind.
+
+use anabranch_multipath::PathId;
+
+use super::fault::ConfluxFault;
+use super::numbering::{AHEAD, Bases, Mark, Numbering};
+
+/// One leg's counters.
+#[derive(Clone, Copy, Debug)]
+struct Counters {
+    bases: Bases,
+    /// SWITCH came, and no message since.
+    switched: bool,
+}
+
+/// Numbers as proposal 329 has them (section 3; C tor's `last_seq_sent` and `last_seq_recv`).
+///
+/// The leg that was used last always holds the highest number sent. Who changes to another leg says
+/// there by how much that one is behind, and from then on it leads. So SWITCH is never 0 and never
+/// stands alone, which C tor's senders do not promise and Arti's receivers demand.
+#[derive(Debug, Default)]
+pub struct Counted {
+    legs: Vec<Option<Counters>>,
+    sent: u64,
+}
+
+impl Counted {
+    /// Without legs.
+    #[must_use]
+    pub fn new() -> Counted {
+        Counted::default()
+    }
+
+    fn leg(&mut self, leg: PathId) -> Result<&mut Counters, ConfluxFault> {
+        self.legs.get_mut(leg.index()).and_then(Option::as_mut).ok_or(ConfluxFault::NotLinked)
+    }
+}
+
+impl Numbering for Counted {
+    fn join(&mut self, leg: PathId, bases: Bases) -> Result<(), ConfluxFault> {
+        if bases.sent > self.sent {
+            return Err(ConfluxFault::DataLoss);
+        }
+        let places = self.legs.len().max(leg.index() + 1);
+        self.legs.resize(places, None);
+        self.legs[leg.index()] = Some(Counters { bases, switched: false });
+        Ok(())
+    }
+
+    fn leave(&mut self, leg: PathId) {
+        if let Some(place) = self.legs.get_mut(leg.index()) {
+            *place = None;
+        }
+    }
+
+    fn overhead(&self) -> usize {
+        0
+    }
+
+    fn send(&mut self, leg: PathId) -> Result<Mark, ConfluxFault> {
+        let last = self.sent;
+        let counters = self.leg(leg)?;
+        let behind = last.checked_sub(counters.bases.sent).ok_or(ConfluxFault::Incoherent)?;
+        let behind = u32::try_from(behind).ok().filter(|by| *by < u32::MAX);
+        let by = behind.ok_or(ConfluxFault::Incoherent)?;
+        counters.bases.sent = last + 1;
+        self.sent = last + 1;
+        Ok(if by == 0 { Mark::Nothing } else { Mark::Switch(by) })
+    }
+
+    fn switched(&mut self, leg: PathId, by: u32, next: u64) -> Result<(), ConfluxFault> {
+        let counters = self.leg(leg)?;
+        let received = counters.bases.received.saturating_add(by.into());
+        if by == 0 {
+            return Err(ConfluxFault::SwitchZero);
+        }
+        if counters.switched {
+            return Err(ConfluxFault::SwitchTwice);
+        }
+        if received > next.saturating_add(AHEAD) {
+            return Err(ConfluxFault::TooFar);
+        }
+        *counters = Counters { bases: Bases { received, ..counters.bases }, switched: true };
+        Ok(())
+    }
+
+    fn received<'d>(
+        &mut self,
+        leg: PathId,
+        data: &'d [u8],
+        next: u64,
+    ) -> Result<(u64, &'d [u8]), ConfluxFault> {
+        let counters = self.leg(leg)?;
+        let number = counters.bases.received.saturating_add(1);
+        if number > next.saturating_add(AHEAD) {
+            return Err(ConfluxFault::TooFar);
+        }
+        (counters.bases.received, counters.switched) = (number, false);
+        Ok((number, data))
+    }
+
+    fn resends(&self) -> bool {
+        false
+    }
+
+    fn leads(&self, leg: PathId) -> bool {
+        let all = || self.legs.iter().enumerate().filter_map(|(at, leg)| Some((at, (*leg)?.bases)));
+        let Some((_, own)) = all().find(|(at, _)| *at == leg.index()) else { return false };
+        let others = || all().filter(|(at, _)| *at != leg.index()).map(|(_, bases)| bases);
+        own.sent > others().map(|bases| bases.sent).max().unwrap_or(0)
+            || own.received > others().map(|bases| bases.received).max().unwrap_or(0)
+    }
+
+    fn passed(&self, number: u64) -> bool {
+        self.legs.iter().flatten().all(|leg| leg.bases.received >= number)
+    }
+
+    fn last_sent(&self) -> u64 {
+        self.sent
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FIRST: PathId = PathId(0);
+    const SECOND: PathId = PathId(1);
+
+    fn numbering() -> Counted {
+        let mut numbering = Counted::new();
+        [FIRST, SECOND].iter().for_each(|leg| numbering.join(*leg, Bases::default()).unwrap());
+        numbering
+    }
+
+    #[test]
+    fn after_n_messages_on_one_leg_the_first_switch_on_another_says_n() {
+        let mut sender = numbering();
+        let marks: Vec<Mark> =
+            [0, 0, 0, 1, 1, 0, 0, 1].map(|leg| sender.send(PathId(leg)).unwrap()).to_vec();
+        let (nothing, switch) = (Mark::Nothing, Mark::Switch);
+        assert_eq!(
+            marks,
+            [nothing, nothing, nothing, switch(3), nothing, switch(2), nothing, switch(2)]
+        );
+        assert_eq!(sender.last_sent(), 8);
+    }
+
+    #[test]
+    fn whichever_leg_is_used_first_begins_without_a_switch() {
+        assert_eq!(numbering().send(SECOND), Ok(Mark::Nothing));
+        let mut sender = numbering();
+        sender.send(FIRST).unwrap();
+        assert_eq!(sender.join(PathId(2), Bases::default()), Ok(()));
+        assert_eq!(sender.send(PathId(2)), Ok(Mark::Switch(1)), "a leg that came late, by (0, 0)");
+    }
+
+    #[test]
+    fn a_switch_by_nothing_twice_or_far_ahead_is_refused_and_changes_nothing() {
+        let mut receiver = numbering();
+        assert_eq!(receiver.switched(SECOND, 0, 1), Err(ConfluxFault::SwitchZero));
+        assert_eq!(receiver.switched(SECOND, u32::MAX, 1), Err(ConfluxFault::TooFar));
+        assert_eq!(receiver.switched(SECOND, 3, 1), Ok(()));
+        assert_eq!(receiver.switched(SECOND, 3, 1), Err(ConfluxFault::SwitchTwice));
+        assert_eq!(receiver.received(SECOND, b"x", 1), Ok((4, &b"x"[..])));
+        assert_eq!(receiver.switched(SECOND, 3, 1), Ok(()));
+        assert_eq!(receiver.received(SECOND, b"", 1), Ok((8, &b""[..])));
+        assert_eq!(receiver.switched(PathId(7), 3, 1), Err(ConfluxFault::NotLinked));
+    }
+
+    #[test]
+    fn bases_beyond_what_was_sent_are_refused_and_too_large_a_difference_is_never_told() {
+        let mut sender = numbering();
+        let beyond = Bases { sent: 1 << 63, received: 0 };
+        assert_eq!(sender.join(PathId(2), beyond), Err(ConfluxFault::DataLoss));
+        sender.sent = u64::from(u32::MAX);
+        assert_eq!(sender.send(FIRST), Err(ConfluxFault::Incoherent));
+        sender.sent -= 1;
+        assert_eq!(sender.send(FIRST), Ok(Mark::Switch(u32::MAX - 1)));
+    }
+
+    #[test]
+    fn the_leg_with_the_highest_number_sent_or_received_leads() {
+        let mut end = numbering();
+        assert!(!end.leads(FIRST) && !end.leads(SECOND), "nothing was sent");
+        end.send(FIRST).unwrap();
+        assert!(end.leads(FIRST) && !end.leads(SECOND));
+        end.received(SECOND, b"", 1).unwrap();
+        assert!(end.leads(SECOND));
+        end.send(SECOND).unwrap();
+        assert!(!end.leads(FIRST));
+    }
+}

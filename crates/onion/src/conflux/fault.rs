@@ -1,0 +1,83 @@
+//! What the other end of a set may not do, and what that closes.
+
+use std::fmt;
+
+/// What closes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Closes {
+    /// The leg by which it came. What that means for the set is another question
+    /// ([`Fate`](super::Fate)).
+    Leg,
+    /// The whole set: all its legs, linked or not.
+    Set,
+}
+
+/// What the other end of a set did that it may not do (C tor's `conflux_pool.c` and `conflux.c`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ConfluxFault {
+    /// A message that only the other role says.
+    Role,
+    /// A message that cannot be read.
+    Unreadable,
+    /// LINK, LINKED or LINKED_ACK where it has been said already.
+    Twice,
+    /// LINK on a circuit that has or had streams.
+    Streams,
+    /// LINKED with the nonce of another set.
+    Nonce,
+    /// More legs than a set may have.
+    TooManyLegs,
+    /// LINKED, LINKED_ACK or a message that has a number, on a circuit that is no leg.
+    NotLinked,
+    /// The set is gone.
+    Gone,
+    /// The other end sent what we never received, or received what we never sent.
+    DataLoss,
+    /// Our own numbers cannot be told: they differ by 2^32 - 1 or more.
+    Incoherent,
+    /// SWITCH that does not go on.
+    SwitchZero,
+    /// SWITCH behind a SWITCH.
+    SwitchTwice,
+    /// A number so far ahead that no window explains it.
+    TooFar,
+    /// A number that has been before.
+    Repeated,
+    /// More waits for a missing message than may.
+    Full,
+}
+
+impl ConfluxFault {
+    /// What closes: the leg, or the set where the streams of the set cannot go on whole.
+    #[must_use]
+    pub const fn closes(self) -> Closes {
+        match self {
+            ConfluxFault::DataLoss | ConfluxFault::Incoherent => Closes::Set,
+            _ => Closes::Leg,
+        }
+    }
+}
+
+impl fmt::Display for ConfluxFault {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(match self {
+            ConfluxFault::Role => "a message of a set that its end may not say",
+            ConfluxFault::Unreadable => "a message of a set that cannot be read",
+            ConfluxFault::Twice => "a circuit linked twice",
+            ConfluxFault::Streams => "a circuit with streams linked to a set",
+            ConfluxFault::Nonce => "a circuit linked to another set",
+            ConfluxFault::TooManyLegs => "too many circuits in a set",
+            ConfluxFault::NotLinked => "a message of a set on a circuit that is in none",
+            ConfluxFault::Gone => "a message of a set that is gone",
+            ConfluxFault::DataLoss => "a set whose ends disagree about what was sent",
+            ConfluxFault::Incoherent => "a set whose circuits are too far apart",
+            ConfluxFault::SwitchZero => "a switch between circuits by nothing",
+            ConfluxFault::SwitchTwice => "two switches between circuits in a row",
+            ConfluxFault::TooFar => "a message of a set with a number too far ahead",
+            ConfluxFault::Repeated => "a message of a set with a number that was there before",
+            ConfluxFault::Full => "too many messages of a set that wait for another",
+        })
+    }
+}
+
+impl std::error::Error for ConfluxFault {}

@@ -1,0 +1,77 @@
+//! Two ends of a set of circuits: any interleaving of legs delivers in order, and whatever is
+//! injected, the queue stays within its budget and a set that is gone holds nothing.
+
+use anabranch_multipath::Time;
+use anabranch_onion::conflux::conformance::{Pair, Side};
+use anabranch_onion::conflux::{Counted, Explicit, Fate, Numbering};
+use anabranch_onion::wire::conflux::{ConfluxLink, put_switch, read_switch};
+use anabranch_onion::wire::message::RelayCommand;
+
+/// The first byte says what the rest is: the data of LINK and SWITCH, or what two ends do.
+pub fn check(input: &[u8]) {
+    let Some((&which, data)) = input.split_first() else { return };
+    match which % 3 {
+        0 => messages(data),
+        1 => play(data, || Box::new(Counted::new())),
+        _ => play(data, || Box::new(Explicit::new())),
+    }
+}
+
+fn messages(data: &[u8]) {
+    if let Some(link) = ConfluxLink::read(data) {
+        assert_eq!(link.write(), data[..50]);
+    }
+    if let Some(by) = read_switch(data) {
+        assert_eq!(put_switch(by), data[..4]);
+    }
+}
+
+/// Two bytes a step: what, and by which leg. Ends where an end refuses something: then the circuit
+/// would be closed, and the set, or the leg.
+fn play(steps: &[u8], make: fn() -> Box<dyn Numbering>) {
+    let mut pair = Pair::new(make);
+    let mut honest = true;
+    for (step, bytes) in steps.as_chunks::<2>().0.iter().enumerate() {
+        let now = Time::from_millis(step as u64);
+        let [what, leg] = *bytes;
+        let side = if what & 1 == 0 { Side::Client } else { Side::Exit };
+        if pair.legs() == 0 || what % 16 >= 14 {
+            _ = pair.launch(now);
+            continue;
+        }
+        let wire = usize::from(leg) % pair.legs();
+        match what % 16 {
+            0..=4 => _ = pair.send(side, wire),
+            5..=11 => {
+                let Err(fault) = pair.deliver(now, side, wire) else { continue };
+                assert!(!honest, "an honest end was refused: {fault}");
+                return end(&mut pair);
+            }
+            12 => {
+                let lost = [Side::Client, Side::Exit].map(|to| pair.under_way(to, wire) > 0);
+                if pair.cut(wire, [lost[0] || lost[1]; 2]).contains(&Fate::Dies) {
+                    return end(&mut pair);
+                }
+            }
+            _ => {
+                honest = false;
+                pair.distrust();
+                pair.inject(side, wire, RelayCommand::CONFLUX_SWITCH, &put_switch(what.into()));
+            }
+        }
+        for side in [Side::Client, Side::Exit] {
+            let queue = pair.end(side).queue();
+            assert!(queue.bytes() <= queue.budget(), "more waits than may");
+        }
+    }
+}
+
+/// Both ends end: nothing is left of either.
+fn end(pair: &mut Pair) {
+    for side in [Side::Client, Side::Exit] {
+        pair.end(side).die();
+        assert_eq!(pair.end(side).bytes(), 0, "accounted for after teardown");
+        assert!(pair.end(side).pop().is_none());
+        assert!(pair.send(side, 0).is_err());
+    }
+}
