@@ -6,6 +6,8 @@
 
 use std::time::Duration;
 
+use anabranch_multipath::PathView;
+
 mod fixed;
 mod params;
 mod vegas;
@@ -40,6 +42,9 @@ pub trait Control: Send {
     fn sendme_inc(&self) -> u64;
     /// The window's size, for people to look at.
     fn window(&self) -> u64;
+    /// What a scheduler may know of the circuit, but for what its link knows (`queued`, `link`). It
+    /// carries no data for a set before a round-trip time was measured.
+    fn view(&self) -> PathView;
 }
 
 /// The window that both ends agreed on.

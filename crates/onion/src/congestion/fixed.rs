@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use anabranch_multipath::{LegView, PathView};
+
 use super::{Control, Outlet};
 
 /// A window that SENDMEs open again by steps.
@@ -10,17 +12,19 @@ pub struct Fixed {
     room: u64,
     size: u64,
     step: u64,
+    /// How long the last SENDME took, not smoothed: Conflux of 2013 deals by it. And the least.
+    rtt: Option<(Duration, Duration)>,
 }
 
 impl Fixed {
     /// Of a circuit.
     pub fn circuit() -> Fixed {
-        Fixed { room: 1000, size: 1000, step: 100 }
+        Fixed { room: 1000, size: 1000, step: 100, rtt: None }
     }
 
     /// Of a stream.
     pub fn stream() -> Fixed {
-        Fixed { room: 500, size: 500, step: 50 }
+        Fixed { room: 500, size: 500, step: 50, rtt: None }
     }
 }
 
@@ -37,7 +41,8 @@ impl Control for Fixed {
         self.room = self.room.saturating_sub(1);
     }
 
-    fn acknowledged(&mut self, _rtt: Duration, _outlet: Outlet) -> bool {
+    fn acknowledged(&mut self, rtt: Duration, _outlet: Outlet) -> bool {
+        self.rtt = Some((rtt, self.rtt.map_or(rtt, |(_, least)| least.min(rtt))));
         let opened = self.room + self.step;
         let owed = opened <= self.size;
         self.room = opened.min(self.size);
@@ -50,6 +55,21 @@ impl Control for Fixed {
 
     fn window(&self) -> u64 {
         self.size
+    }
+
+    fn view(&self) -> PathView {
+        let (rtt, least_rtt) = self.rtt.unzip();
+        let least_rtt = least_rtt.unwrap_or_default();
+        let part = rtt.filter(|rtt| !rtt.is_zero()).map(|rtt| least_rtt.div_duration_f64(rtt));
+        let leg = LegView {
+            least_rtt,
+            size: self.size,
+            inflight: self.size - self.room,
+            step: self.step,
+            bdp: (self.size as f64 * part.unwrap_or(1.0)) as u64,
+            ..LegView::default()
+        };
+        PathView::leg(rtt, self.room, leg)
     }
 }
 
@@ -71,6 +91,20 @@ mod tests {
         assert_eq!(window.room(), 0);
         assert!(window.acknowledged(Duration::ZERO, Outlet::default()));
         assert_eq!(window.room(), 100);
+    }
+
+    #[test]
+    fn a_scheduler_sees_how_long_the_last_sendme_took() {
+        let mut window = Fixed::circuit();
+        assert!(!window.view().usable, "not measured");
+        (0..250).for_each(|_| window.sent());
+        for ms in [40, 80] {
+            assert!(window.acknowledged(Duration::from_millis(ms), Outlet::default()));
+        }
+        let PathView { rtt, window: room, leg, .. } = window.view();
+        assert_eq!((rtt, room), (Some(Duration::from_millis(80)), Some(950)));
+        assert_eq!((leg.least_rtt, leg.bdp), (Duration::from_millis(40), 500));
+        assert_eq!((leg.size, leg.inflight, leg.step), (1_000, 50, 100));
     }
 
     #[test]

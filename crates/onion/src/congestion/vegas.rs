@@ -3,6 +3,8 @@
 
 use std::time::Duration;
 
+use anabranch_multipath::{LegView, PathView};
+
 use super::{Control, Outlet, Params};
 
 /// A round-trip time that is so many times the average tells of a clock or a peer that stood still,
@@ -232,6 +234,20 @@ impl Control for Vegas {
     fn window(&self) -> u64 {
         self.window
     }
+
+    fn view(&self) -> PathView {
+        let average = (self.rtt.average > 0).then(|| Duration::from_micros(self.rtt.average));
+        let leg = LegView {
+            least_rtt: Duration::from_micros(self.rtt.least),
+            size: self.window,
+            inflight: self.inflight,
+            step: self.sendme_inc,
+            bdp: self.bdp(),
+            slow_start: self.slow_start,
+            ..LegView::default()
+        };
+        PathView::leg(average, self.room(), leg)
+    }
 }
 
 fn micros(span: Duration) -> u64 {
@@ -277,6 +293,21 @@ mod tests {
         let window = vegas.window() as f64;
         assert!(!vegas.slow_start);
         assert!(window > path && window < path + 400.0, "{window} cells on a path of {path}");
+    }
+
+    #[test]
+    fn a_scheduler_sees_window_round_trip_time_and_what_the_path_holds() {
+        let fresh = Vegas::new(31, &Params::default()).view();
+        assert_eq!((fresh.usable, fresh.rtt, fresh.window), (false, None, Some(124)));
+        assert!(fresh.leg.slow_start);
+        let vegas = drive(10_000.0, Duration::from_millis(100), 60.0);
+        let PathView { rtt, leg, .. } = vegas.view();
+        let rtt = rtt.unwrap();
+        // 1,000 cells under way at 10,000 a second; what the window has more waits.
+        assert!((100..140).contains(&rtt.as_millis()), "{rtt:?}");
+        assert!((990..1_100).contains(&leg.bdp), "{} cells", leg.bdp);
+        assert_eq!((leg.size, leg.inflight, leg.step), (vegas.window, vegas.inflight, 31));
+        assert!(!leg.slow_start);
     }
 
     #[test]
