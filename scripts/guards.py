@@ -58,6 +58,8 @@ PARSERS = {
     "crates/comps/src/protocol/mod.rs": "recognise",
     "crates/comps/src/protocol/quic.rs": "quic_packets",
     "crates/comps/src/protocol/dns.rs": "dns_wireguard_mosh",
+    "crates/comps/src/protocol/dtls.rs": "recognise",
+    "crates/comps/src/protocol/stun.rs": "recognise",
     "crates/comps/src/protocol/wireguard.rs": "dns_wireguard_mosh",
     "crates/comps/src/protocol/mosh.rs": "dns_wireguard_mosh",
     "crates/comps/src/core.rs": "core_driver",
@@ -407,9 +409,31 @@ def default_schedule(repository: Repository) -> Iterator[str]:
             yield f"{name}: the default schedule is not said there as {wanted!r}"
 
 
+# What says the version, and how it stands there; Cargo.toml comes first.
+VERSIONS = {
+    "Cargo.toml": r'^version = "(.+)"$',
+    "lab/pyproject.toml": r'^version = "(.+)"$',
+    "CITATION.cff": r"^version: (.+)$",
+    "CHANGELOG.md": r"^## ([0-9][^ ,]*)",
+}
+
+
+def one_version(repository: Repository) -> Iterator[str]:
+    """Program, lab, citation and the newest section of the changelog have one version."""
+    found = {}
+    for name, form in VERSIONS.items():
+        match = re.search(form, repository.files.get(name, ""), re.MULTILINE)
+        found[name] = match and match.group(1)
+    wanted = found["Cargo.toml"]
+    for name, version in found.items():
+        if version is None or version != wanted:
+            yield f"{name}: version {version or 'unsaid'}, Cargo.toml: {wanted or 'unsaid'}"
+
+
 GUARDS: tuple[Guard, ...] = (
     fences, core_dependencies, unsafe_code, tor_crates, hash_maps, import_circles, sizes,
     fuzz_targets, forbidden_words, plain_words, comment_width, one_scheduler, default_schedule,
+    one_version,
 )  # fmt: skip
 
 

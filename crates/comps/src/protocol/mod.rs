@@ -1,8 +1,10 @@
 //! What a session carries, recognised from what an observer sees.
 
 pub mod dns;
+pub mod dtls;
 pub mod mosh;
 pub mod quic;
+pub mod stun;
 pub mod wireguard;
 
 /// A protocol that the splitter knows.
@@ -16,6 +18,10 @@ pub enum Protocol {
     Mosh,
     /// DNS queries: each is answered to the four-tuple that asked.
     Dns,
+    /// DTLS: VPNs such as AnyConnect and OpenConnect. A server knows its client by the address.
+    Dtls,
+    /// STUN: calls (WebRTC) and TURN. Both ends know each other by their addresses.
+    Stun,
     /// Something else: split as the user asked.
     Other,
 }
@@ -28,6 +34,8 @@ impl Protocol {
             Protocol::Quic => "quic",
             Protocol::Mosh => "mosh",
             Protocol::Dns => "dns",
+            Protocol::Dtls => "dtls",
+            Protocol::Stun => "stun",
             Protocol::Other => "other",
         }
     }
@@ -42,15 +50,24 @@ impl Protocol {
         matches!(self, Protocol::WireGuard | Protocol::Mosh)
     }
 
+    /// Whether a session keeps to one path, because its server would not know it by another.
+    pub fn keeps_to_one_path(self) -> bool {
+        matches!(self, Protocol::Dtls | Protocol::Stun)
+    }
+
     /// The protocol of a session that opens with this datagram of its client.
     ///
-    /// The order matters: WireGuard and QUIC have fixed bits, a DNS query parses to its end, and
-    /// Mosh, whose only mark is a small counter, comes last.
+    /// The order matters: WireGuard, QUIC, DTLS and STUN have fixed bits, a DNS query parses to its
+    /// end, and Mosh, whose only mark is a small counter, comes last.
     pub fn recognise(datagram: &[u8]) -> Protocol {
         if wireguard::Message::of(datagram).is_some() {
             Protocol::WireGuard
         } else if quic::is_first(datagram) {
             Protocol::Quic
+        } else if dtls::is_record(datagram) {
+            Protocol::Dtls
+        } else if stun::is_message(datagram) {
+            Protocol::Stun
         } else if dns::is_query(datagram) {
             Protocol::Dns
         } else if mosh::is_from_client(datagram) {

@@ -11,7 +11,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::net::IpAddr;
 use std::time::Duration;
 
-use anabranch_multipath::{Assignment, Boundary, PathId, PathView, Splitter, Time, seed};
+use anabranch_multipath::{Assignment, Boundary, Every, PathId, PathView, Splitter, Time, seed};
 
 use self::copies::Held;
 use self::order::InOrder;
@@ -114,7 +114,7 @@ impl Session {
             protocol: None,
             pins: Pins::default(),
             pinned_to: None,
-            splitter: splitter(id, config, None),
+            splitter: splitter(id, config, config.every, None),
             views: vec![PathView::open(); config.scheduled()].into(),
             health: (0..paths).map(|_| Health::default()).collect(),
             tuples: Tuples::new(&config.ports),
@@ -180,7 +180,8 @@ impl Session {
         common: &mut Common<'_>,
     ) {
         if draw.is_some() {
-            self.splitter = splitter(self.id, common.config, draw);
+            let every = self.every(common.config);
+            self.splitter = splitter(self.id, common.config, every, draw);
         }
         let health = std::mem::take(&mut self.health);
         self.health = numbers.carry(health).0.into();
@@ -367,6 +368,9 @@ impl Session {
     fn carries(&mut self, protocol: Protocol, common: &mut Common<'_>) {
         self.protocol = Some(protocol);
         common.event(Event::Recognised { session: self.id, protocol });
+        if self.every(common.config) != common.config.every {
+            self.splitter = splitter(self.id, common.config, Every::Never, None);
+        }
         let paths = self.health.len();
         if paths > 1 && protocol.shows_numbers() && common.numbered.insert(protocol) {
             common.event(Event::NumbersInClear { protocol });
@@ -381,6 +385,12 @@ impl Session {
             common.event(Event::TuplesCut { session: self.id, wanted, used });
         }
         self.refresh(common);
+    }
+
+    /// How long the session's runs are. A far end puts together what no server would.
+    fn every(&self, config: &Config) -> Every {
+        let keeps = self.protocol.is_some_and(Protocol::keeps_to_one_path);
+        if keeps && !config.far_end { Every::Never } else { config.every }
     }
 
     /// Leaves as many four-tuples as a QUIC connection may have.
@@ -644,10 +654,10 @@ impl Session {
 }
 
 /// The session's own draw of the schedule: the first, or the one of that change of the settings.
-fn splitter(id: SessionId, config: &Config, change: Option<u64>) -> Splitter {
+fn splitter(id: SessionId, config: &Config, every: Every, change: Option<u64>) -> Splitter {
     let suffix = change.map_or_else(String::new, |change| format!(" {change}"));
     let stream = |purpose| seed::stream(config.seed, id.0, &format!("{purpose}{suffix}"));
     let scheduler = config.schedule.build(config.scheduled(), stream("scheduler"));
     let scheduler = scheduler.expect("the core has built this schedule for this number of paths");
-    Splitter::new(scheduler, Boundary::new(config.every, stream("boundary")))
+    Splitter::new(scheduler, Boundary::new(every, stream("boundary")))
 }

@@ -7,6 +7,8 @@ use anabranch_multipath::{PathId, Time};
 
 /// Downlink datagrams between two looks, at least.
 const SAMPLE: u64 = 512;
+/// Fewer do if all of them came by one path, and took so long.
+const FEW: (u64, Duration) = (64, Duration::from_secs(10));
 /// Time between two looks, at least.
 const SPAN: Duration = Duration::from_secs(1);
 /// Round trips between two looks, at least, so that answers on their way to the path before weigh
@@ -37,8 +39,8 @@ impl Share {
 
     /// Counts what the server sent, as (datagrams, bytes). Names a path, with its share of the
     /// downlink's bytes in percent, if 95 % of them stay on it although at most 80 % of the
-    /// uplink's went by any one path; each path is named once in a row. `rtt` is the longest
-    /// round-trip time of the paths.
+    /// uplink's went by any one path; each path is named once in a row. A slow session is judged by
+    /// [`FEW`]. `rtt` is the longest round-trip time of the paths.
     pub(super) fn on_heard(
         &mut self,
         now: Time,
@@ -50,11 +52,14 @@ impl Share {
         self.down[path.index()] += bytes;
         let span = rtt.map_or(SPAN, |rtt| SPAN.max(rtt * ROUND_TRIPS));
         let age = now.since(self.since);
-        if age < span || self.heard < SAMPLE {
+        if age < span || self.heard < FEW.0 {
+            return None;
+        }
+        let (favourite, percent) = largest(&self.down);
+        if self.heard < SAMPLE && (age < FEW.1 || percent < 100) {
             return None;
         }
         let spread = largest(&self.up).1 <= 80;
-        let (favourite, percent) = largest(&self.down);
         // An uplink that stays on one path is no ground for a verdict; but what it did long ago
         // says nothing of now.
         if spread || age >= span * LONGEST {
@@ -107,6 +112,21 @@ mod tests {
         assert_eq!(run([500, 500], [300, 700]), None);
         assert_eq!(run([1000, 10], [990, 10]), None, "the uplink stays there too");
         assert_eq!(run([500, 500], [0, 100]), None, "too few to judge");
+    }
+
+    #[test]
+    fn a_slow_session_is_judged_late_and_only_if_all_comes_by_one_path() {
+        let judged = |seconds, down: [u64; 2]| {
+            let mut share = Share::new(Time::ZERO, 2);
+            (0..2).for_each(|path| share.on_sent(PathId::at(path), 500));
+            let now = Time::from_secs(seconds);
+            let first = share.on_heard(now, PathId(0), (down[0], down[0]), None);
+            first.or(share.on_heard(now, PathId(1), (down[1], down[1]), None))
+        };
+        assert_eq!(judged(10, [0, 64]), Some((PathId(1), 100)));
+        assert_eq!(judged(9, [0, 64]), None);
+        assert_eq!(judged(10, [0, 63]), None);
+        assert_eq!(judged(10, [1, 300]), None);
     }
 
     #[test]
