@@ -19,6 +19,45 @@ fn line(row: &[String], widths: &[usize]) -> String {
     padded.join("  ").trim_end().to_owned()
 }
 
+/// `text` in lines of at most `width` columns, broken between words; further lines are indented.
+/// Only a word that has no room in any line is broken.
+pub(crate) fn wrapped(text: &str, width: usize) -> Vec<String> {
+    let width = width.max(2 * INDENT.len());
+    let (mut lines, mut line) = (Vec::new(), String::new());
+    for (at, word) in text.split(' ').enumerate() {
+        let is_long = line.chars().count() + 1 + word.chars().count() > width;
+        if is_long && !line.trim().is_empty() {
+            lines.extend(pieces(&line, width));
+            INDENT.clone_into(&mut line);
+        } else if at > 0 {
+            line.push(' ');
+        }
+        line.push_str(word);
+    }
+    lines.extend(pieces(&line, width));
+    lines
+}
+
+/// What a further line of a wrapped text begins with.
+const INDENT: &str = "  ";
+
+/// One line, cut where it is too long.
+fn pieces(line: &str, width: usize) -> Vec<String> {
+    let letters: Vec<char> = line.trim_end().chars().collect();
+    let pieces = letters.chunks(width).map(|piece| piece.iter().collect());
+    if letters.is_empty() { vec![String::new()] } else { pieces.collect() }
+}
+
+/// Numbers as bars of one height, the greatest of all being `most`.
+pub(crate) fn bars(numbers: impl Iterator<Item = f64>, most: f64) -> String {
+    const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+    let bar = |number: f64| match number > 0.0 {
+        true => BARS[((number / most * 8.0) as usize).min(7)],
+        false => ' ',
+    };
+    numbers.map(bar).collect()
+}
+
 /// `number` with three digits at least and one of the prefixes k, M, G, T (steps of 1000).
 pub(crate) fn scaled(number: f64, unit: &str) -> String {
     let mut number = number;
@@ -58,6 +97,25 @@ mod tests {
         assert_eq!(scaled(123_456_789.0, "bit/s"), "123 Mbit/s");
         assert_eq!(scaled(5e12, "B"), "5.0 TB");
         assert_eq!(scaled(7.0, ""), "7");
+    }
+
+    #[test]
+    fn long_lines_break_between_words_and_keep_every_letter() {
+        let text = "    1.234  warning: two words";
+        assert_eq!(wrapped(text, 80), [text]);
+        assert_eq!(wrapped(text, 20), ["    1.234  warning:", "  two words"]);
+        assert_eq!(wrapped("a bcdefghijk l", 6), ["a", "  bcde", "fghijk", "  l"]);
+        assert_eq!(wrapped("", 20), [""]);
+        for width in 1..30 {
+            let letters = |text: &str| text.replace(' ', "");
+            assert_eq!(letters(&wrapped(text, width).concat()), letters(text), "{width}");
+        }
+    }
+
+    #[test]
+    fn bars_are_as_high_as_their_share_of_the_greatest() {
+        assert_eq!(bars([0.0, 1.0, 4.0, 8.0].into_iter(), 8.0), " ▂▅█");
+        assert_eq!(bars([0.0, 0.0].into_iter(), 0.0), "  ");
     }
 
     #[test]

@@ -3,10 +3,14 @@
 
 use std::collections::VecDeque;
 use std::io::{self, IsTerminal};
+use std::os::fd::AsFd;
 
 use anabranch_multipath::Time;
 use ratatui::style::Stylize;
 use ratatui::text::{Line, Text};
+use rustix::termios::tcgetwinsize;
+
+use crate::text::wrapped;
 
 pub(crate) mod hush;
 pub(crate) mod journal;
@@ -21,6 +25,15 @@ const RECENT: usize = 32;
 pub(crate) fn has_terminal() -> bool {
     let dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
     !dumb && io::stdout().is_terminal()
+}
+
+/// `text` as a terminal shows it whole, broken between words; as it is where `to` is none.
+pub(crate) fn folded(text: &str, to: impl AsFd) -> String {
+    let columns = tcgetwinsize(to).map_or(0, |size| usize::from(size.ws_col));
+    match columns {
+        0 => text.to_owned(),
+        _ => text.lines().flat_map(|line| wrapped(line, columns)).collect::<Vec<_>>().join("\n"),
+    }
 }
 
 /// How many of a table's columns fit, with a space between them, the most important first; always

@@ -10,11 +10,12 @@ use ratatui::backend::CrosstermBackend;
 use ratatui::crossterm::cursor::{MoveTo, Show};
 use ratatui::crossterm::execute;
 use ratatui::crossterm::terminal::{Clear, ClearType};
-use ratatui::text::Line;
+use ratatui::text::{Line, Text};
 use ratatui::widgets::Widget;
 use ratatui::{Frame, Terminal, TerminalOptions, Viewport};
 
 use super::keys::{self, Key};
+use crate::text::wrapped;
 
 /// Lines that may wait to be put above the view.
 const KEPT: usize = 256;
@@ -208,8 +209,11 @@ impl<M> Shared<M> {
 
     fn draw(&self, terminal: &mut Screen, kept: Vec<String>, draw: Draw<M>) -> io::Result<()> {
         for text in kept {
-            let line = Line::raw(text);
-            terminal.insert_before(1, |buffer| line.render(buffer.area, buffer))?;
+            let width = usize::from(terminal.get_frame().area().width);
+            let lines: Vec<Line<'_>> = wrapped(&text, width).into_iter().map(Line::raw).collect();
+            let height = u16::try_from(lines.len()).unwrap_or(u16::MAX);
+            let text = Text::from(lines);
+            terminal.insert_before(height, |buffer| text.render(buffer.area, buffer))?;
         }
         // Only while the frame is made is the model held, not while it is written.
         terminal.draw(|frame| draw(frame, &self.lock().model)).map(drop)

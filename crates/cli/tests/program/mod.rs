@@ -56,6 +56,7 @@ impl Program {
         loop {
             let left = end.saturating_duration_since(Instant::now());
             let Ok(object) = self.told.recv_timeout(left) else { panic!("no '{name}' was told") };
+            assert!(object["time"].is_number(), "an event without its time: {object}");
             if object["event"] == name && wanted(&object) {
                 return object;
             }

@@ -100,6 +100,7 @@ impl Running {
             let length = self.lines.as_mut().unwrap().read_line(&mut line).unwrap();
             assert_ne!(length, 0, "ended without '{name}'");
             let object: Value = serde_json::from_str(&line).unwrap();
+            assert!(object["time"].is_number(), "an event without its time: {object}");
             if object["event"] == name {
                 return object;
             }

@@ -8,6 +8,7 @@ use anabranch_drive::onion::dirclient::Fetched;
 use anabranch_drive::onion::reload::in_words;
 use anabranch_onion::Event;
 
+use crate::screen::folded;
 use crate::screen::journal::{Journal, Priority};
 use crate::screen::lines::Lines;
 
@@ -48,9 +49,10 @@ impl Plain {
             if matches!(happening, ClientEvent::Refused(_)) && !self.is_new(&text, Instant::now()) {
                 return;
             }
-            let text = format!("anabranch: {text}");
+            let text = folded(&format!("anabranch: {text}"), io::stderr());
             self.warnings.say(&self.journal.line(Priority::Warning, &text), lost);
         } else if let (Some(out), Some(text)) = (&self.out, milestone(happening)) {
+            let text = folded(&text, io::stdout());
             out.say(&self.journal.line(Priority::Information, &text), lost);
         }
     }

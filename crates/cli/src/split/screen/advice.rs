@@ -124,7 +124,7 @@ pub(crate) fn never_split(snapshot: &Snapshot) -> Option<String> {
         names.push("...".to_owned());
     }
     Some(format!(
-        "{} of {} sessions never split (shorter than a run): {}",
+        "{} of {} sessions never split (shorter than a run, or kept to one path): {}",
         unsplit.sessions,
         snapshot.opened,
         names.join(", ")
@@ -145,7 +145,7 @@ mod tests {
             never_split(&Snapshot { opened: 20, unsplit, ..Snapshot::default() })
         };
         assert_eq!(told(0, &[]), None);
-        let two = "2 of 20 sessions never split (shorter than a run): 3, 5";
+        let two = "2 of 20 sessions never split (shorter than a run, or kept to one path): 3, 5";
         assert_eq!(told(2, &[3, 5]).as_deref(), Some(two));
         assert!(told(12, &[3, 5]).is_some_and(|text| text.ends_with(": 3, 5, ...")));
     }

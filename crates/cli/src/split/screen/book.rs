@@ -87,7 +87,10 @@ impl Book {
                 format!("session {}: opened by {}", session.0, ends(client, server))
             }
             Event::Recognised { session, protocol } => {
-                format!("session {}: carries {}", session.0, protocol.name())
+                let keeps = protocol.keeps_to_one_path() && !self.far_end;
+                let kept =
+                    if keeps { " and keeps to one path (--protocol any splits it)" } else { "" };
+                format!("session {}: carries {}{kept}", session.0, protocol.name())
             }
             Event::NumbersInClear { protocol } => advice::numbers_in_clear(protocol),
             Event::Unanswered { session, server, waited } => {
@@ -120,7 +123,8 @@ impl Book {
             }
             Event::Skewed { session, path, percent } => format!(
                 "session {}: {percent} % of the server's bytes come by '{}': it does not follow \
-                 the uplink",
+                 the uplink; if the session is slow or stalls, it takes nothing by the other paths \
+                 either (docs/guide/any-program.md)",
                 session.0,
                 self.path(path)
             ),

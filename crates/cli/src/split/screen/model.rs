@@ -1,5 +1,7 @@
 //! The numbers of the live view and of the lines, computed apart from drawing.
 
+use std::collections::VecDeque;
+
 use anabranch_comps::{Event, PathCounters, Snapshot};
 use anabranch_drive::paths::Egress;
 use anabranch_drive::split::{FarEndNews, Listening};
@@ -26,6 +28,38 @@ pub(super) struct Row {
     pub(super) counters: PathCounters,
     pub(super) up: Direction,
     pub(super) down: Direction,
+    pub(super) past: Past,
+}
+
+/// What a path carried in each of the last seconds, both ways.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Past {
+    /// When the present second began, and the bytes until then.
+    since: (Time, u64),
+    /// Bytes a second, the newest last.
+    rates: VecDeque<f64>,
+}
+
+impl Past {
+    /// Seconds that are kept.
+    pub(super) const SECONDS: u16 = 12;
+
+    fn follow(&mut self, now: Time, bytes: u64) {
+        let seconds = now.since(self.since.0).as_secs_f64();
+        if seconds < 1.0 {
+            return;
+        }
+        self.rates.push_back(bytes.saturating_sub(self.since.1) as f64 / seconds);
+        if self.rates.len() > usize::from(Past::SECONDS) {
+            self.rates.pop_front();
+        }
+        self.since = (now, bytes);
+    }
+
+    /// Bytes a second, the newest last.
+    pub(super) fn rates(&self) -> impl Iterator<Item = f64> {
+        self.rates.iter().copied()
+    }
 }
 
 /// One direction of one path.
@@ -81,6 +115,7 @@ impl Model {
             counters,
             up: direction(counters.up.bytes, counters.up.bytes, 0.0, totals.0),
             down: direction(counters.down.bytes, counters.down.bytes, 0.0, totals.1),
+            past: Past::default(),
         })
     }
 
@@ -90,8 +125,13 @@ impl Model {
         let before = &self.snapshot.paths;
         let rows = snapshot.paths.iter().enumerate().map(|(index, counters)| {
             let earlier = before.get(index).copied().unwrap_or_default();
+            let name = self.book.path(anabranch_multipath::PathId::at(index));
+            let row = self.rows.iter().find(|row| row.name == name);
+            let mut past = row.map_or_else(Past::default, |row| row.past.clone());
+            past.follow(now, counters.up.bytes + counters.down.bytes);
             Row {
-                name: self.book.path(anabranch_multipath::PathId::at(index)),
+                name,
+                past,
                 counters: *counters,
                 up: direction(earlier.up.bytes, counters.up.bytes, seconds, totals.0),
                 down: direction(earlier.down.bytes, counters.down.bytes, seconds, totals.1),
@@ -212,6 +252,23 @@ pub(super) mod tests {
             udp_payload: None,
             tunnel_mtu: None,
         }
+    }
+
+    #[test]
+    fn a_path_has_a_past_of_a_few_seconds_that_goes_with_its_name() {
+        let mut model = Model::default();
+        model.begin(&about(&["a", "b"]));
+        for quarter in 1..=80_u64 {
+            let now = Time::from_millis(quarter * 250);
+            model.snapshot(now, &snapshot(&[(quarter * 100, 0), (0, quarter * 50)]));
+        }
+        let rates = |model: &Model, row: usize| model.rows[row].past.rates().collect::<Vec<_>>();
+        assert_eq!(rates(&model, 0), [400.0; Past::SECONDS as usize]);
+        assert_eq!(rates(&model, 1), [200.0; Past::SECONDS as usize]);
+        model.reloaded(Time::from_secs(20), &about(&["b", "c"]));
+        model.snapshot(Time::from_millis(20_250), &snapshot(&[(0, 4000), (7, 0)]));
+        assert_eq!(rates(&model, 0), [200.0; Past::SECONDS as usize]);
+        assert_eq!(rates(&model, 1), [0.0; 0]);
     }
 
     #[test]

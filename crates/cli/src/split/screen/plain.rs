@@ -10,6 +10,7 @@ use anabranch_multipath::Time;
 use super::advice;
 use super::book::is_warning;
 use super::model::{Model, Row, losses, settings};
+use crate::screen::folded;
 use crate::screen::journal::{Journal, Priority};
 use crate::screen::lines::Lines;
 use crate::split::check;
@@ -60,7 +61,8 @@ impl Plain {
 
     fn say(&mut self, text: &str) {
         if let Some(out) = &self.out {
-            out.say(&self.journal.line(Priority::Information, text), lost);
+            let text = folded(text, io::stdout());
+            out.say(&self.journal.line(Priority::Information, &text), lost);
         }
     }
 
@@ -133,7 +135,8 @@ impl Screen for Plain {
 
     fn warn(&mut self, text: &str) {
         let lost = |lines| format!("warning: {}", lost(lines));
-        self.warnings.say(&self.journal.line(Priority::Warning, &format!("warning: {text}")), lost);
+        let text = folded(&format!("warning: {text}"), io::stderr());
+        self.warnings.say(&self.journal.line(Priority::Warning, &text), lost);
     }
 
     fn interval(&self) -> Duration {

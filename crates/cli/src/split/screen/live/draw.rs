@@ -6,16 +6,16 @@ use ratatui::style::{Color, Style, Stylize};
 use ratatui::text::{Line, Text};
 use ratatui::widgets::{Cell, Paragraph, Row as TableRow, Table};
 
-use super::super::model::{Model, Row, losses};
+use super::super::model::{Model, Past, Row, losses};
 use crate::screen::fitting;
-use crate::text::{millis, percent, scaled};
+use crate::text::{bars, millis, percent, scaled};
 
 /// Sessions that have a line of their own.
 const SESSIONS: u16 = 4;
 /// Events that are shown.
 const EVENTS: u16 = 5;
 /// Column heads and their widths, the most important first: a narrow terminal shows as many as fit.
-const COLUMNS: [(&str, u16); 11] = [
+const COLUMNS: [(&str, u16); 12] = [
     ("path", 12),
     ("state", 9),
     ("rate up", 11),
@@ -24,6 +24,7 @@ const COLUMNS: [(&str, u16); 11] = [
     ("share", 5),
     ("RTT", 8),
     ("dropped", 7),
+    ("last 12 s", Past::SECONDS),
     ("switches", 8),
     ("packets up", 10),
     ("packets down", 12),
@@ -53,11 +54,14 @@ fn paths_table(model: &Model, width: u16) -> Table<'_> {
     let columns = &COLUMNS[..fitting(&COLUMNS, width)];
     let heads = columns.iter().map(|(head, _)| Cell::from(*head));
     let widths = columns.iter().map(|(_, width)| Constraint::Length(*width));
-    let rows = model.rows.iter().map(|row| path(row, columns.len()));
+    let rates = model.rows.iter().flat_map(|row| row.past.rates());
+    let most = rates.fold(0.0, f64::max);
+    let rows = model.rows.iter().map(|row| path(row, columns.len(), most));
     Table::new(rows, widths).header(TableRow::new(heads).bold())
 }
 
-fn path(row: &Row, columns: usize) -> TableRow<'_> {
+/// One path; `most` is what any carried in a second of those that are shown.
+fn path(row: &Row, columns: usize, most: f64) -> TableRow<'_> {
     let counters = &row.counters;
     let cells = [
         row.name.clone(),
@@ -68,6 +72,7 @@ fn path(row: &Row, columns: usize) -> TableRow<'_> {
         percent(row.down.share),
         millis(counters.rtt),
         scaled(row.dropped() as f64, ""),
+        bars(row.past.rates(), most),
         scaled(counters.switches as f64, ""),
         scaled(counters.up.datagrams as f64, ""),
         scaled(counters.down.datagrams as f64, ""),
@@ -132,6 +137,7 @@ mod tests {
     #[test]
     fn the_view_shows_rates_shares_sessions_and_events() {
         let text = drawn(&model(), 120);
+        assert!(text.contains("last 12 s") && text.contains('█'), "{text}");
         for part in
             ["4.0 kbit/s", "25 %", "12.0 kbit/s", "75 %", "down", "sessions: 1", "opened by"]
         {
@@ -142,7 +148,7 @@ mod tests {
     #[test]
     fn the_usual_width_of_80_has_room_for_rates_shares_and_times() {
         let text = drawn(&model(), 80);
-        assert!(text.contains("dropped") && !text.contains("switches"), "{text}");
+        assert!(text.contains("dropped") && !text.contains("last 12 s"), "{text}");
         assert!(text.contains("12.0 kbit/s") && text.contains("75 %"), "{text}");
     }
 

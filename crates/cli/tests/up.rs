@@ -1,0 +1,82 @@
+//! `anabranch up` as its user meets it: what its exits refuse.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::thread;
+use std::time::Duration;
+
+use tempfile::TempDir;
+
+const PATIENCE: Duration = Duration::from_secs(60);
+/// SOCKS5's "connection not allowed by ruleset" (RFC 1928, section 6).
+const NOT_ALLOWED: u8 = 2;
+
+/// Ends with the test.
+struct Up(Child);
+
+impl Drop for Up {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// What is read, line by line.
+fn lines(from: impl Read + Send + 'static) -> Receiver<String> {
+    let (teller, told) = channel();
+    thread::spawn(move || {
+        let lines = BufReader::new(from).lines().map_while(Result::ok);
+        lines.for_each(|line| drop(teller.send(line)));
+    });
+    told
+}
+
+/// The next line that holds `text`.
+fn line(told: &Receiver<String>, text: &str) -> String {
+    loop {
+        let line = told.recv_timeout(PATIENCE).unwrap_or_else(|_| panic!("no line with {text:?}"));
+        if line.contains(text) {
+            return line;
+        }
+    }
+}
+
+/// The code with which the proxy answers a wish for this address (of RFC 5737, nobody's).
+fn connect(socks: &str, to: [u8; 4], port: u16) -> u8 {
+    let mut stream = TcpStream::connect(socks).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.write_all(&[5, 1, 0]).unwrap();
+    stream.read_exact(&mut [0; 2]).unwrap();
+    let request = [&[5, 1, 0, 1][..], &to, &port.to_be_bytes()].concat();
+    stream.write_all(&request).unwrap();
+    let mut answer = [0; 10];
+    stream.read_exact(&mut answer).unwrap();
+    answer[1]
+}
+
+#[test]
+fn an_address_that_its_exits_refuse_is_told_to_the_program_and_in_one_line_with_the_cure() {
+    let folder = TempDir::new().unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_anabranch"));
+    command.args(["up", "--listen", "127.0.0.1:0", "--data"]).arg(folder.path().join("up"));
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut up = Up(command.spawn().unwrap());
+    let out = lines(up.0.stdout.take().unwrap());
+    let errors = lines(up.0.stderr.take().unwrap());
+    let listening = line(&out, "programs may come by SOCKS");
+    let socks = listening.rsplit(' ').next().unwrap();
+    line(&out, "ready: ");
+    for _ in 0..2 {
+        assert_eq!(connect(socks, [192, 0, 2, 1], 80), NOT_ALLOWED);
+    }
+    let told = line(&errors, "refused");
+    let wanted = "anabranch: a stream to port 80 was refused: the exits' policies refuse its \
+                  address; --exit RULE lets more through";
+    assert_eq!(told, wanted);
+    let more = errors.recv_timeout(Duration::from_millis(500));
+    assert!(more.is_err(), "the same again is told once, no destination: {more:?}");
+}
