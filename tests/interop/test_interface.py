@@ -116,6 +116,31 @@ def test_wireguard_on_another_port_is_known_by_its_first_message(
         assert session["protocol"] == "wireguard"
 
 
+def test_dtls_at_the_port_of_quic_keeps_to_one_path(network: Network, tmp_path: Path) -> None:
+    """Its server knows a client by the address: split, not one of these lines would come back."""
+    key, certificate = tmp_path / "key", tmp_path / "certificate"
+    own = ["-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=dtls"]
+    files = ["-keyout", str(key), "-out", str(certificate)]
+    network.server.must(["openssl", "req", *own, *files])
+    serve = ["gnutls-serv", "--udp", "--port", "443", "--echo"]
+    serve += ["--x509keyfile", str(key), "--x509certfile", str(certificate)]
+    call = f"{tool('gnutls-cli')} --udp --insecure --port 443 {SERVER}"
+    type_ = "for i in $(seq 10); do echo line $i; sleep 0.15; done; sleep 1"
+    with (
+        network.server.start(serve) as server,
+        interface(network.client, PATHS) as splitter,
+    ):
+        server.wait_bound(443)
+        said = network.client.run(["sh", "-c", f"({type_}) | {call}"]).stdout
+        assert [line for line in said.splitlines() if line.startswith("line ")] == [
+            f"line {i}" for i in range(1, 11)
+        ], said
+        (session,) = splitter.of("session")
+        assert session["protocol"] == "dtls"
+        used = [path for path in splitter.stop()["paths"] if path["up_packets"]]
+        assert len(used) == 1, used
+
+
 def test_each_tcp_connection_keeps_to_one_path(network: Network, tmp_path: Path) -> None:
     """Nine connections, three on each path, each with the address of its path throughout."""
     client = network.client
