@@ -180,6 +180,20 @@ class Guards(unittest.TestCase):
             self.assert_told(guards.default_schedule, twin, name)
         self.assert_told(guards.default_schedule, said, "are not there")
 
+    def test_one_version(self) -> None:
+        good = {
+            "Cargo.toml": '[workspace.package]\nversion = "0.2.0"\n',
+            "lab/pyproject.toml": '[project]\nversion = "0.2.0"\n',
+            "CITATION.cff": "title: x\nversion: 0.2.0\n",
+            "CHANGELOG.md": "# Changelog\n\n## 0.2.0, not released\n\n## 0.1.0, 1 May\n",
+        }
+        self.assert_told(guards.one_version, good)
+        for name in list(good)[1:]:
+            twin = {**good, name: good[name].replace("0.2.0", "0.1.1")}
+            self.assert_told(guards.one_version, twin, f"{name}: version 0.1.1, Cargo.toml: 0.2.0")
+        unsaid = {**good, "CHANGELOG.md": "# Changelog\n\n## Unreleased\n"}
+        self.assert_told(guards.one_version, unsaid, "CHANGELOG.md: version unsaid")
+
 
 class Fence(unittest.TestCase):
     """The fence of the cores stops what it names: clippy is asked, with the cores' own settings."""
