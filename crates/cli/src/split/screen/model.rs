@@ -34,8 +34,8 @@ pub(super) struct Row {
 /// What a path carried in each of the last seconds, both ways.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Past {
-    /// When the present second began, and the bytes until then.
-    since: (Time, u64),
+    /// When the present second began, and the bytes until then; `None` of a path that is new.
+    since: Option<(Time, u64)>,
     /// Bytes a second, the newest last.
     rates: VecDeque<f64>,
 }
@@ -45,15 +45,16 @@ impl Past {
     pub(super) const SECONDS: u16 = 12;
 
     fn follow(&mut self, now: Time, bytes: u64) {
-        let seconds = now.since(self.since.0).as_secs_f64();
+        let (began, before) = *self.since.get_or_insert((now, bytes));
+        let seconds = now.since(began).as_secs_f64();
         if seconds < 1.0 {
             return;
         }
-        self.rates.push_back(bytes.saturating_sub(self.since.1) as f64 / seconds);
+        self.rates.push_back(bytes.saturating_sub(before) as f64 / seconds);
         if self.rates.len() > usize::from(Past::SECONDS) {
             self.rates.pop_front();
         }
-        self.since = (now, bytes);
+        self.since = Some((now, bytes));
     }
 
     /// Bytes a second, the newest last.
@@ -266,7 +267,7 @@ pub(super) mod tests {
         assert_eq!(rates(&model, 0), [400.0; Past::SECONDS as usize]);
         assert_eq!(rates(&model, 1), [200.0; Past::SECONDS as usize]);
         model.reloaded(Time::from_secs(20), &about(&["b", "c"]));
-        model.snapshot(Time::from_millis(20_250), &snapshot(&[(0, 4000), (7, 0)]));
+        model.snapshot(Time::from_millis(20_100), &snapshot(&[(0, 4000), (7, 0)]));
         assert_eq!(rates(&model, 0), [200.0; Past::SECONDS as usize]);
         assert_eq!(rates(&model, 1), [0.0; 0]);
     }

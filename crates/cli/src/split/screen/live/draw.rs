@@ -128,6 +128,7 @@ mod tests {
         let mut model = Model::default();
         let (session, client) = (SessionId(0), "127.0.0.1:9".parse().unwrap());
         model.event(Time::ZERO, &Event::Opened { session, client, server: None });
+        model.snapshot(Time::ZERO, &snapshot(&[(0, 0), (0, 0)]));
         let mut counters = snapshot(&[(1000, 3000), (3000, 1000)]);
         counters.paths[1].works = false;
         model.snapshot(Time::from_secs(2), &counters);
