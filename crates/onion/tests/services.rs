@@ -226,6 +226,11 @@ fn circuits(world: &World) -> usize {
     world.relays.iter().map(|relay| relay.core.stats().circuits).sum()
 }
 
+/// RELAY cells that all shards passed on.
+fn relayed(world: &World) -> u64 {
+    world.relays.iter().map(|relay| relay.core.stats().relayed).sum()
+}
+
 /// Nothing is left but so many circuits: no lane of others, no cell.
 fn only(world: &World, count: usize) {
     let stats = world.relays.iter().map(|relay| relay.core.stats());
@@ -345,8 +350,7 @@ fn establish_intro_is_for_one_circuit_and_the_newest_counts() {
         assert_eq!(client.introduce(&mut world, &data), 0);
         let came = again.hear(&mut world);
         assert_eq!(came, [(second, Came::Message(RelayCommand::INTRODUCE2, data.clone()))]);
-        let left = if shards == 1 { vec![(first, Came::Destroyed)] } else { vec![] };
-        assert_eq!(service.hear(&mut world), left);
+        assert_eq!(service.hear(&mut world), [(first, Came::Destroyed)], "{shards} shards");
         again.cell(&mut world, second, Command::DESTROY, &[9]);
         assert_eq!(client.introduce(&mut world, &data), 1, "it is gone");
     }
@@ -368,6 +372,7 @@ fn joined(shards: usize) -> (World, [(Party, u32); 2]) {
 fn joined_circuits_carry_cells_both_ways_in_order() {
     for shards in [1, 2, 4] {
         let (mut world, mut ends) = joined(shards);
+        let before = relayed(&world);
         for (from, to) in [(0, 1), (1, 0)] {
             let bodies: Vec<Body> = (0..600u16).map(|n| [n as u8 ^ 0x5a; BODY]).collect();
             let (sender, id) = &mut ends[from];
@@ -383,6 +388,7 @@ fn joined_circuits_carry_cells_both_ways_in_order() {
                 bodies.into_iter().map(|body| (*id, Came::Cell(Box::new(body)))).collect();
             assert!(came == wanted, "{} cells came over {shards} shards", came.len());
         }
+        assert_eq!(relayed(&world) - before, 2 * 600, "each counts once");
         assert_eq!(violations(&mut world), []);
     }
 }

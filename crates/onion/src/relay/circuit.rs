@@ -149,13 +149,15 @@ impl Relay {
     ) -> Result<(), LinkFault> {
         let lane = Lane { link, id: cell.circuit };
         let known = match cell.command {
-            Command::ONWARD | Command::INTRODUCE | Command::MEET => self.is_sibling(link),
+            Command::ONWARD | Command::INTRODUCE | Command::MEET | Command::REPLACED => {
+                self.is_sibling(link)
+            }
             Command(number) => matches!(number, 1..=6 | 9..=11),
         };
         if !known {
             return Ok(());
         }
-        if lane.id == 0 {
+        if lane.id == 0 && cell.command != Command::REPLACED {
             return Err(LinkFault::NoCircuit);
         }
         let Ok(body) = <&mut Body>::try_from(cell.body) else { return Ok(()) };
@@ -168,6 +170,7 @@ impl Relay {
             Command::ONWARD => self.bridge(now, lane, body),
             Command::INTRODUCE => self.introduce_for_sibling(now, lane, body),
             Command::MEET => self.meet_for_sibling(now, lane, body),
+            Command::REPLACED => self.replaced_by_sibling(body),
             Command::DESTROY => self.destroyed(now, lane, DestroyReason(body[0])),
             _ => self.refuse(lane, CircuitFault::Message),
         }
@@ -313,8 +316,10 @@ impl Relay {
         if command == Command::RELAY_EARLY || !goes_on {
             return self.break_off(index, CircuitFault::RelayEarly);
         }
+        // What comes from a circuit that it met was counted there.
+        let comes_by_link = matches!(circuit.next, Next::Open(_));
         if let Some(own) = &mut circuit.own {
-            self.role.stats.relayed += 1;
+            self.role.stats.relayed += u64::from(comes_by_link);
             own.layer.inbound(command, body);
         }
         if self.channels.push(now, circuit.lane, command, body) > self.role.config.max_queue {

@@ -89,13 +89,36 @@ impl Relay {
             IntroLimit::None | IntroLimit::Consensus => None,
         };
         let (point, place) = (Point::Introduction(wish.auth_key), self.place(index));
-        let before = self.role.points.enter(point, place);
-        if let Some(before) = before.filter(|before| before.shard == self.role.shard) {
-            self.tear_down(before.circuit, DestroyReason::FINISHED);
+        if let Some(before) = self.role.points.enter(point, place) {
+            self.replace(before, &wish.auth_key);
         }
         self.set_next(index, Next::Point(Box::new(ServicePoint { point, limit })));
         self.originate(now, index, RelayCommand::INTRO_ESTABLISHED, &INTRO_ESTABLISHED);
         Ok(())
+    }
+
+    /// Closes the introduction point in whose place the service has a newer one, whichever shard's
+    /// it is (rend-spec-v3 3.1.1).
+    fn replace(&mut self, before: PointPlace, auth_key: &[u8; 32]) {
+        if before.shard == self.role.shard {
+            return self.tear_down(before.circuit, DestroyReason::FINISHED);
+        }
+        let Some(link) = self.channels.sibling(before.shard) else { return };
+        let body = [&before.circuit.to_be_bytes()[..], auth_key].concat();
+        self.channels.say(Lane { link, id: 0 }, Command::REPLACED, &body);
+    }
+
+    /// Another shard has a newer introduction point of a service. The circuit may be gone since, and
+    /// its number another's.
+    pub(super) fn replaced_by_sibling(&mut self, body: &Body) {
+        let Some((circuit, rest)) = body.split_first_chunk() else { return };
+        let Some(auth_key) = rest.first_chunk() else { return };
+        let (index, point) = (u32::from_be_bytes(*circuit), Point::Introduction(*auth_key));
+        let next = self.circuits.get(index).map(|circuit| &circuit.next);
+        let is_it = matches!(next, Some(Next::Point(meeting)) if meeting.point == point);
+        if is_it && self.role.points.find(&point) != Some(self.place(index)) {
+            self.tear_down(index, DestroyReason::FINISHED);
+        }
     }
 
     /// A client wants to wait for a service.

@@ -44,6 +44,9 @@ impl Command {
     /// Between two shards of one relay: join this circuit, which brought a RENDEZVOUS1, to a client
     /// of yours.
     pub const MEET: Command = Command(66);
+    /// Between two shards of one relay, of no circuit of theirs: close that introduction point of
+    /// yours, a service has a newer one.
+    pub const REPLACED: Command = Command(67);
     pub const VPADDING: Command = Command(128);
     pub const CERTS: Command = Command(129);
     pub const AUTH_CHALLENGE: Command = Command(130);
