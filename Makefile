@@ -6,7 +6,7 @@ PYTHON := $(CACHE)/peers/venv/bin/python
 FUZZ_TARGETS := $(basename $(notdir $(wildcard fuzz/fuzz_targets/*.rs)))
 AREA ?= all
 
-.PHONY: to-add help build install static reproducible picture demo test check package bench bench-wireguard flame accuracy interop soak experiment-overhead experiment-circumvention experiment-pages lab-results lab-ray web fuzz clean
+.PHONY: to-add help build install static reproducible picture demo test check package bench bench-wireguard flame accuracy interop soak mixed-soak experiment-overhead experiment-circumvention experiment-pages lab-results lab-ray web fuzz clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## */  make \1\t/p' Makefile | expand -t 20
@@ -140,6 +140,13 @@ soak:  ## 20 minutes: 200 clients in one process while relays are killed; SECOND
 	scripts/build-release -p anabranch -p anabranch-bench --bin anabranch --bin soak
 	ANABRANCH=$(CARGO_TARGET_DIR)/release/anabranch $(PYTHON) bench/soak.py --seconds $(or $(SECONDS),1200) \
 		--clients $(or $(CLIENTS),200) --seed $(or $(SEED),1) $(ARGS)
+
+mixed-soak:  ## 20 minutes: stock relays and ours are killed under stock clients and an onion service, beside a twin of stock relays alone; SECONDS=, SEED= (ARGS="--out FOLDER")
+	@scripts/need interop
+	tests/interop/setup --area tor
+	scripts/build-release -p anabranch -p anabranch-bench --bin anabranch --bin soak
+	ANABRANCH=$(CARGO_TARGET_DIR)/release/anabranch $(PYTHON) bench/mixed_soak.py --seconds $(or $(SECONDS),1200) \
+		--seed $(or $(SEED),1) $(ARGS)
 
 experiment-overhead:  ## an hour and a half: what splitting costs WireGuard, Mosh and QUIC, beside the paper; goes on where it stopped (root; ARGS=--full)
 	@scripts/need interop

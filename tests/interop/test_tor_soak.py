@@ -11,6 +11,8 @@ import pytest
 
 from conftest import Results
 from harness.flat import Sample, growth
+from harness.mixed import MixedPlan, by_chance, judge, kind_of, trial
+from harness.mixed import report as mixed_report
 from harness.seeded import MIB
 from harness.soak import Plan, soak
 
@@ -32,6 +34,32 @@ def test_relays_are_killed_and_streams_end_whole_or_with_an_error(
     assert found.faults == [], "\n".join([*said, *found.notes])
     assert len(found.kills) >= 2
     assert complete >= 50
+
+
+def test_among_stock_relays_ours_lose_no_more_streams_than_a_stock_network(
+    tmp_path: Path, results: Results
+) -> None:
+    """``make mixed-soak`` in short: two clients, one minute, both networks at once."""
+    plan = MixedPlan(clients=2, users=3, seconds=60, kill_s=12, pause_s=2)
+    seen = trial(plan, tmp_path / "networks")
+    for one in seen.values():
+        results.add(
+            "a mixed network and its twin in short", network=one.kind, kills=len(one.kills),
+            streams=len(one.streams), failed=len(one.failed),
+        )  # fmt: skip
+        assert len(one.kills) >= 2
+        assert len(one.streams) - len(one.failed) >= 30
+    assert judge(seen) == [], mixed_report(seen)
+
+
+def test_what_chance_explains_is_told_from_what_it_does_not() -> None:
+    """By Fisher's test, and by lines without what differs from run to run."""
+    assert by_chance((0, 100), (0, 100)) == pytest.approx(1)
+    assert by_chance((3, 4), (1, 4)) == pytest.approx(17 / 70)
+    assert by_chance((20, 100), (2, 100)) < 0.001
+    line = "exit0: Nov 24 22:00:00 [warn] {CIRC} Guard ours1 ($" + 40 * "A" + ") fails 70 of 151"
+    other = "relay2: Nov 24 23:00:01 [warn] {CIRC} Guard relay0 ($" + 40 * "B" + ") fails 1 of 2"
+    assert kind_of(line) == kind_of(other) == "Guard NAME (NAME) fails # of #"
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import signal
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 from harness.closing import Closing
 from harness.flat import Sample, sample
@@ -161,6 +162,20 @@ class Network(Closing):
             node.close()
 
 
+class Victim(Protocol):
+    """A relay that can be killed and started again."""
+
+    @property
+    def name(self) -> str:
+        """What it is called."""
+
+    def start(self) -> None:
+        """Starts it with the state that it has."""
+
+    def end(self, how: signal.Signals) -> int:
+        """Ends it; its exit status (negative: the signal that killed it)."""
+
+
 @dataclass
 class Killer:
     """Kills one of ``victims`` now and then, and starts it again a few seconds later.
@@ -169,7 +184,7 @@ class Killer:
     already when its turn comes is passed over.
     """
 
-    victims: Sequence[Node]
+    victims: Sequence[Victim]
     chance: random.Random
     mean_s: float
     until: float
@@ -181,7 +196,7 @@ class Killer:
     def __post_init__(self) -> None:
         self._next = self._draw(0.0)
 
-    def _draw(self, after: float) -> tuple[float, Node, float]:
+    def _draw(self, after: float) -> tuple[float, Victim, float]:
         at = after + self.chance.expovariate(1 / self.mean_s)
         return at, self.chance.choice(self.victims), self.chance.uniform(*DOWN_S)
 

@@ -307,7 +307,7 @@ class TorNetwork(Closing):
                 continue
             assert node.process is not None, "it runs"
             cookie = node.folder / "control_auth_cookie"
-            node.process.wait_until("its control port", cookie.exists)
+            node.process.wait_until("its control port", cookie.exists, seconds)
             node.process.wait_bound(node.control_port, "tcp")
             what = f"a consensus with {', '.join(names)}"
             node.process.wait_until(what, partial(_lists, node, wanted), seconds)

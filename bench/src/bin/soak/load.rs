@@ -4,6 +4,7 @@ use std::fs;
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -17,12 +18,13 @@ use super::tell;
 
 /// The largest stream.
 const LARGEST: f64 = 4.0 * 1024.0 * 1024.0;
-/// Streams that last: so many bytes in so many seconds, at most, and no longer than a quarter of
-/// all.
+/// Bytes of a stream that is drawn out, at most.
 const DRIPPED: u64 = 100_000;
-const LASTING: u64 = 120;
 /// A slow program takes a piece of 16 KiB in so long: 320 KiB a second.
 const SLOW: Duration = Duration::from_millis(50);
+
+/// How programs name the server, of which exits reach no more than loopback.
+const DESTINATIONS: [&str; 3] = ["127.0.0.1", "127.0.0.1", "localhost"];
 
 /// Through whom, for how long, how much.
 #[derive(clap::Args)]
@@ -42,6 +44,15 @@ pub(crate) struct Arguments {
     /// The mean of a user's pauses, in seconds
     #[arg(long, default_value_t = 15.0)]
     pause: f64,
+    /// The longest stream that is drawn out, in seconds; a quarter of all, if that is less
+    #[arg(long, default_value_t = 120, value_parser = clap::value_parser!(u64).range(1..))]
+    lasting: u64,
+    /// What programs ask for, each as often as it is named; without a port, the server's
+    #[arg(long, value_name = "HOST[:PORT]", num_args = 1.., default_values = DESTINATIONS)]
+    to: Vec<String>,
+    /// The server's port, where somebody must know it beforehand
+    #[arg(long, default_value_t = 0)]
+    port: u16,
 }
 
 /// Runs all users until the last one's last stream has ended; a line for each stream.
@@ -50,11 +61,13 @@ pub(crate) fn run(arguments: &Arguments) -> io::Result<()> {
         .lines()
         .map(|line| line.trim().parse().map_err(io::Error::other))
         .collect::<io::Result<_>>()?;
-    let server = server::start()?;
+    let server = server::start(arguments.port)?;
+    let to = arguments.to.iter().map(|one| destination(one, server.port()));
+    let to: Arc<[(String, u16)]> = to.collect::<io::Result<Vec<_>>>()?.into();
     let begin = Instant::now();
     let threads = (0..proxies.len() as u64 * arguments.users).map(|number| {
         let proxy = proxies[(number / arguments.users) as usize];
-        let user = User::new(arguments, number, proxy, server.port());
+        let user = User::new(arguments, number, proxy, Arc::clone(&to));
         thread::Builder::new().stack_size(STACK).spawn(move || user.work(begin))
     });
     for thread in threads.collect::<io::Result<Vec<_>>>()? {
@@ -63,12 +76,20 @@ pub(crate) fn run(arguments: &Arguments) -> io::Result<()> {
     tell(&json!({"event": "done"}))
 }
 
+/// A host, and the port behind it or this one.
+fn destination(named: &str, port: u16) -> io::Result<(String, u16)> {
+    match named.rsplit_once(':') {
+        Some((host, port)) => Ok((host.into(), port.parse().map_err(io::Error::other)?)),
+        None => Ok((named.into(), port)),
+    }
+}
+
 /// One user of one client.
 struct User {
     number: u64,
     chance: seed::Stream,
     proxy: SocketAddr,
-    port: u16,
+    to: Arc<[(String, u16)]>,
     pause: f64,
     /// For how long it begins streams, and the longest that one is drawn out, in seconds.
     all: Duration,
@@ -76,11 +97,16 @@ struct User {
 }
 
 impl User {
-    fn new(arguments: &Arguments, number: u64, proxy: SocketAddr, port: u16) -> User {
+    fn new(
+        arguments: &Arguments,
+        number: u64,
+        proxy: SocketAddr,
+        to: Arc<[(String, u16)]>,
+    ) -> User {
         let chance = seed::stream(arguments.seed, number, "soak user");
-        let lasting = (arguments.seconds / 4).clamp(1, LASTING);
+        let lasting = (arguments.seconds / 4).clamp(1, arguments.lasting);
         let all = Duration::from_secs(arguments.seconds);
-        User { number, chance, proxy, port, pause: arguments.pause, all, lasting }
+        User { number, chance, proxy, to, pause: arguments.pause, all, lasting }
     }
 
     fn work(mut self, begin: Instant) -> io::Result<()> {
@@ -93,13 +119,13 @@ impl User {
                 break;
             }
             let wish = self.wish(self.number << 32 | stream);
-            let outcome = stream::run(self.proxy, self.port, &wish);
+            let outcome = stream::run(self.proxy, &wish);
             tell(&json!({
                 "event": "stream",
                 "proxy": self.proxy,
                 "request": wish.request.line().trim_end(),
                 "slow": wish.pause > Duration::ZERO,
-                "host": wish.host,
+                "host": wish.to.0,
                 "user": wish.user,
                 "opened": outcome.opened,
                 "came": outcome.came,
@@ -126,9 +152,10 @@ impl User {
             }
         };
         let is_slow = kind.is_multiple_of(6);
+        let to = self.below(self.to.len() as u64) as usize;
         Wish {
             request,
-            host: ["127.0.0.1", "127.0.0.1", "localhost"][self.below(3) as usize],
+            to: self.to[to].clone(),
             user: [None, None, Some("anne"), Some("bert")][self.below(4) as usize],
             pause: if is_slow { SLOW } else { Duration::ZERO },
         }

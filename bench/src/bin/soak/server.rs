@@ -57,12 +57,12 @@ impl Request {
     }
 }
 
-/// Serves on a port of loopback for as long as the process lives: its address.
+/// Serves on a port of loopback (0: any) for as long as the process lives: its address.
 ///
 /// # Errors
 /// No port can be had, or no thread.
-pub(crate) fn start() -> io::Result<SocketAddr> {
-    let listener = TcpListener::bind("127.0.0.1:0")?;
+pub(crate) fn start(port: u16) -> io::Result<SocketAddr> {
+    let listener = TcpListener::bind(("127.0.0.1", port))?;
     let address = listener.local_addr()?;
     let serve = move || {
         for socket in listener.incoming().flatten() {

@@ -22,8 +22,8 @@ const STALL: Duration = Duration::from_secs(90);
 pub(crate) struct Wish {
     /// What it asks for.
     pub(crate) request: Request,
-    /// How the destination is named.
-    pub(crate) host: &'static str,
+    /// The destination's name and port.
+    pub(crate) to: (String, u16),
     /// Who asks: streams of different users share no circuit.
     pub(crate) user: Option<&'static str>,
     /// The pause behind each piece, for programs that read slowly.
@@ -44,19 +44,20 @@ pub(crate) struct Outcome {
 }
 
 /// Does what a program wants through the proxy at `at`.
-pub(crate) fn run(at: SocketAddr, port: u16, wish: &Wish) -> Outcome {
+pub(crate) fn run(at: SocketAddr, wish: &Wish) -> Outcome {
     let begun = Instant::now();
     let mut outcome = Outcome { opened: false, came: 0, took: Duration::ZERO, end: Ok(()) };
-    outcome.end = attempt(at, port, wish, &mut outcome);
+    outcome.end = attempt(at, wish, &mut outcome);
     outcome.took = begun.elapsed();
     outcome
 }
 
-fn attempt(at: SocketAddr, port: u16, wish: &Wish, outcome: &mut Outcome) -> Result<(), Failure> {
+fn attempt(at: SocketAddr, wish: &Wish, outcome: &mut Outcome) -> Result<(), Failure> {
     let mut socket = TcpStream::connect(at)?;
     socket.set_nodelay(true)?;
     socket.set_read_timeout(Some(OPENING))?;
-    socks::connect(&mut socket, wish.user, wish.host, port)?;
+    let (host, port) = &wish.to;
+    socks::connect(&mut socket, wish.user, host, *port)?;
     outcome.opened = true;
     socket.set_read_timeout(Some(STALL))?;
     socket.set_write_timeout(Some(STALL))?;

@@ -1,0 +1,333 @@
+"""A network of eight relays that are killed, and its twin of stock relays alone, at the same time.
+
+Four stock clients fetch from behind exits and from a stock onion service. The same seed kills, in
+both networks, the relay of the same place at the same moment, and draws the same streams. In the
+mixed network each second place is ours, one of the two exits too. What is counted is which streams
+fail; what must hold is in :func:`judge`.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import random
+import re
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from threading import Barrier
+
+from harness.report import table
+from harness.soak import AFTERMATH_S, LAST_STREAMS_S, SAMPLE_S, helper
+from harness.soaknet import Killer, Victim
+from harness.tools import Background, wait_for
+from harness.tornet import Node, TorNetwork, free_ports
+from harness.torours import OurRelay, events_of
+from harness.webfiles import FileServer, fetch
+
+KINDS = ("mixed", "stock")
+RELAYS, EXITS = 6, 2
+EXIT = ("--exit", "accept *:*")
+# On loopback stock tors learn to give circuits 26 ms, and a busy machine then costs connections.
+PATIENT = "LearnCircuitBuildTimeout 0"
+PUBLISHED_S = 120.0
+# Worse than the twin is who fails more streams than chance explains once in twenty times.
+CHANCE = 0.05
+OUR_WORDS = ("panicked at", '"event":"violation"', '"event":"out_of_memory"')
+_NAMES = re.compile(r"\$?[0-9A-F]{40}([~=]\w+)?|\b(relay|exit|ours|auth|client|host)\d+\b")
+# What a line is about, without its time and domains.
+_HEAD = re.compile(r"^.*?\[(warn|err|notice)\] (\{[^}]*\} )?")
+
+
+@dataclass(frozen=True)
+class MixedPlan:
+    """How long, how rough."""
+
+    seconds: int = 1200
+    seed: int = 1
+    clients: int = 4
+    #: Who has a stream each at a time, of each client.
+    users: int = 4
+    #: Between two kills, in the mean.
+    kill_s: float = 20.0
+    #: The mean pause of a user between streams.
+    pause_s: float = 4.0
+    #: The longest stream that is drawn out.
+    lasting_s: int = 10
+
+
+@dataclass
+class Seen:
+    """What one of the networks saw."""
+
+    kind: str
+    #: Second, and name of the relay; ours begin with ``ours``.
+    kills: list[tuple[float, str]] = field(default_factory=list)
+    streams: list[dict[str, object]] = field(default_factory=list)
+    complaints: list[str] = field(default_factory=list)
+    #: What relays of ours said that they may not say.
+    ours: list[str] = field(default_factory=list)
+    #: Relays that ended of themselves.
+    gone: list[str] = field(default_factory=list)
+    load: list[float] = field(default_factory=list)
+
+    @property
+    def failed(self) -> list[dict[str, object]]:
+        """Streams that were not complete."""
+        return [stream for stream in self.streams if stream["end"] != "complete"]
+
+    def after(self, ours: bool) -> int:
+        """Streams that failed in the seconds after a kill of one of ours, or of a stock relay."""
+        kills = [at for at, name in self.kills if name.startswith("ours") == ours]
+        return sum(any(_follows(stream, at) for at in kills) for stream in self.failed)
+
+    @property
+    def strays(self) -> int:
+        """Streams that failed while nobody had been killed."""
+        kills = [at for at, _ in self.kills]
+        return sum(not any(_follows(stream, at) for at in kills) for stream in self.failed)
+
+
+def _follows(stream: dict[str, object], kill: float) -> bool:
+    return -1 <= float(str(stream["ended"])) - kill <= AFTERMATH_S
+
+
+class _StockRelay:
+    """A stock relay that can be killed and started again."""
+
+    def __init__(self, network: TorNetwork, node: Node):
+        self.name = node.name
+        self._network, self._node = network, node
+
+    def start(self) -> None:
+        """Starts it with the state that it has."""
+        self._network.restart(self._node)
+
+    def end(self, how: signal.Signals) -> int:
+        """Ends it; its exit status."""
+        assert self._node.process, "it runs"
+        status = self._node.process.stop(how)
+        self._node.process = None
+        return status
+
+
+class _OurRelay:
+    """One of ours; what it said in each life is kept."""
+
+    def __init__(self, relay: OurRelay):
+        self.name = relay.name
+        self._relay = relay
+        self._said: list[str] = []
+
+    def start(self) -> None:
+        """Starts it with the state that it has."""
+        self._relay.start()
+
+    def end(self, how: signal.Signals) -> int:
+        """Ends it; its exit status."""
+        self._said.append(self._relay.process.output())
+        return self._relay.process.stop(how)
+
+    def faults(self) -> list[str]:
+        """What it said that it may not say."""
+        lives = [*self._said, self._relay.process.output()]
+        lines = [line for life in lives for line in life.splitlines()]
+        return [f"{self.name}: {line}" for line in lines if any(word in line for word in OUR_WORDS)]
+
+
+def trial(
+    plan: MixedPlan, folder: Path, say: Callable[[str], None] = lambda _: None
+) -> dict[str, Seen]:
+    """Runs both networks at once, so that the machine is as busy for one as for the other."""
+    begin = Barrier(len(KINDS))
+
+    def run(kind: str) -> Seen:
+        try:
+            with _World(kind, plan, folder / kind) as world:
+                say(f"{kind}: the service is found by all clients")
+                begin.wait()
+                world.run(lambda line: say(f"{kind}: {line}"))
+                return world.seen
+        finally:
+            # Nobody waits for one that did not come up.
+            begin.abort()
+
+    with ThreadPoolExecutor(len(KINDS)) as pool:
+        return dict(zip(KINDS, pool.map(run, KINDS), strict=True))
+
+
+class _World(ExitStack):
+    """One of the networks, with its service and its clients."""
+
+    def __init__(self, kind: str, plan: MixedPlan, folder: Path):
+        super().__init__()
+        folder.mkdir(parents=True)
+        self.plan, self.folder, self.seen = plan, folder, Seen(kind)
+        try:
+            self._build(kind)
+        except BaseException:
+            self.close()
+            raise
+
+    def _build(self, kind: str) -> None:
+        places = range(RELAYS + EXITS)
+        stock = [place for place in places if kind == "stock" or place % 2 == 0]
+        exits = sum(place >= RELAYS for place in stock)
+        made = TorNetwork(self.folder, relays=len(stock) - exits, exits=exits)
+        self.network = self.enter_context(made)
+        self.ours = {
+            place: _OurRelay(self._our_relay(place)) for place in places if place not in stock
+        }
+        theirs = [_StockRelay(made, node) for role in ("relay", "exit") for node in made.of(role)]
+        both: dict[int, Victim] = {**self.ours, **dict(zip(stock, theirs, strict=True))}
+        self.victims = [both[place] for place in places]
+        made.start()
+        self._service_and_clients()
+
+    def _our_relay(self, place: int) -> OurRelay:
+        name = f"ours{place}"
+        options = EXIT if place >= RELAYS else ()
+        threads = ("--threads", str(1 + place // 2 % 2))
+        relay = OurRelay(self.network, self.folder / name, name, *options, *threads)
+        self.enter_context(relay)
+        self.network.others[name] = relay.fingerprint
+        if place >= RELAYS:
+            self.network.other_exits.append(name)
+        return relay
+
+    def _service_and_clients(self) -> None:
+        (self.port,) = free_ports(1)
+        service = self.folder / "service"
+        with FileServer() as scouted:
+            self.network.client(
+                "host0", PATIENT, f"HiddenServiceDir {service}",
+                f"HiddenServicePort 80 127.0.0.1:{self.port}",
+                f"HiddenServicePort 81 127.0.0.1:{scouted.port}",
+            )  # fmt: skip
+            self.hostname = (service / "hostname").read_text().strip()
+            names = [f"client{number}" for number in range(self.plan.clients)]
+            self.clients = [self.network.client(name, PATIENT) for name in names]
+            for client in self.clients:
+                wait_for("the service to be found", partial(self._is_found, client), PUBLISHED_S)
+
+    def _is_found(self, client: Node) -> bool:
+        url = f"http://{self.hostname}:81/bytes/1"
+        return not fetch(url, client.proxy, self.folder / "scouted").fault(1)
+
+    def run(self, say: Callable[[str], None]) -> None:
+        """All streams, and all kills beside them."""
+        plan, ports = self.plan, self.folder / "ports"
+        ports.write_text("\n".join(f"127.0.0.1:{client.socks}" for client in self.clients))
+        command = [helper(), "load", "--clients", str(ports), "--seconds", str(plan.seconds)]
+        command += ["--seed", str(plan.seed), "--users", str(plan.users)]
+        command += ["--pause", str(plan.pause_s), "--lasting", str(plan.lasting_s)]
+        command += ["--port", str(self.port), "--to", "127.0.0.1", f"{self.hostname}:80"]
+        chance = random.Random(plan.seed)
+        killer = Killer(self.victims, chance, plan.kill_s, plan.seconds, self.seen.kills)
+        with Background(command) as load:
+            self._watch(load, killer, say)
+            self.seen.streams = events_of(load, "stream")
+        killer.restore()
+        self.seen.gone = killer.gone
+        self.seen.complaints = self.network.complaints()
+        self.seen.ours = [line for relay in self.ours.values() for line in relay.faults()]
+
+    def _watch(self, load: Background, killer: Killer, say: Callable[[str], None]) -> None:
+        begun, samples = time.monotonic(), 0
+        while load.is_running:
+            now = time.monotonic() - begun
+            killer.work(now)
+            if now >= samples * SAMPLE_S:
+                samples += 1
+                self.seen.load.append(os.getloadavg()[0])
+                kills = len(self.seen.kills)
+                say(f"{now:6.0f} s  {kills} kills  load {self.seen.load[-1]:.1f}")
+            if now > self.plan.seconds + LAST_STREAMS_S:
+                self.seen.gone.append("the last stream did not end")
+                return
+            time.sleep(0.1)
+
+
+def kind_of(line: str) -> str:
+    """A line of a log without what differs from run to run: names, addresses, numbers."""
+    return re.sub(r"\d+", "#", _NAMES.sub("NAME", _HEAD.sub("", line.partition(": ")[2])))
+
+
+def new_complaints(seen: dict[str, Seen]) -> list[str]:
+    """What stock tors say in the mixed network, and none in the twin: the first line of each."""
+    usual = {kind_of(line) for line in seen["stock"].complaints}
+    first: dict[str, str] = {}
+    for line in seen["mixed"].complaints:
+        first.setdefault(kind_of(line), line)
+    return [line for kind, line in first.items() if kind not in usual]
+
+
+def by_chance(mixed: tuple[int, int], stock: tuple[int, int]) -> float:
+    """Fisher's exact test, one-sided.
+
+    How often as many of the mixed network's streams or more would fail if both failed alike; each
+    pair is how many failed, of how many.
+    """
+    (failed, count), (others_failed, others) = mixed, stock
+    all_failed, total = failed + others_failed, count + others
+    ways = sum(
+        math.comb(all_failed, of_ours) * math.comb(total - all_failed, count - of_ours)
+        for of_ours in range(failed, min(all_failed, count) + 1)
+    )
+    return ways / math.comb(total, count)
+
+
+def judge(seen: dict[str, Seen]) -> list[str]:
+    """What does not hold.
+
+    In neither network does a stream bring wrong bytes. The mixed one fails no more streams than its
+    twin, but for what chance explains. No stock log complains of what it would not say in the twin,
+    none of ours panics, tells of a neighbour that breaks rules, or ends of itself.
+    """
+    mixed, stock = (seen[kind] for kind in KINDS)
+    faults = [
+        f"wrong bytes in the {one.kind} network: {stream}"
+        for one in (mixed, stock)
+        for stream in one.failed
+        if stream["end"] == "wrong bytes"
+    ]
+    counts = [(len(one.failed), len(one.streams)) for one in (mixed, stock)]
+    if (chance := by_chance(*counts)) < CHANCE:
+        faults.append(f"mixed {counts[0]}, twin {counts[1]} streams failed: by chance {chance:.3f}")
+    faults += [f"a complaint that the twin has not: {line}" for line in new_complaints(seen)]
+    return (
+        faults + mixed.ours + [f"{one.kind}: {line}" for one in (mixed, stock) for line in one.gone]
+    )
+
+
+def report(seen: dict[str, Seen]) -> str:
+    """For a person."""
+    rows = [
+        (
+            one.kind, len(one.streams), sum(str(s["host"]).endswith(".onion") for s in one.streams),
+            len(one.failed), one.after(ours=True), one.after(ours=False), one.strays,
+            len(one.kills), sum(name.startswith("ours") for _, name in one.kills),
+            f"{min(one.load):.1f}-{max(one.load):.1f}",
+        )
+        for one in seen.values()
+    ]  # fmt: skip
+    head = ["network", "streams", "by onion", "failed", "after a kill of ours", "of a stock relay",
+            "with no kill", "kills", "of ours", "load"]  # fmt: skip
+    ends = Counter((one.kind, str(s["end"])) for one in seen.values() for s in one.failed)
+    parts = [
+        table(head, rows),
+        table(
+            ["network", "end of stream", "streams"], [(*end, n) for end, n in sorted(ends.items())]
+        ),
+    ]
+    counts: Sequence[tuple[int, int]] = [(len(seen[k].failed), len(seen[k].streams)) for k in KINDS]
+    parts.append(f"as many or more of the mixed network's fail by chance: {by_chance(*counts):.2f}")
+    faults = judge(seen)
+    parts.append("\n".join(f"FAULT: {fault}" for fault in faults) or "all holds")
+    return "\n\n".join(parts)
