@@ -244,7 +244,7 @@ mod tests {
     use anabranch_multipath::seed::stream;
 
     use super::*;
-    use crate::wire::keys::RelayKeys;
+    use crate::wire::keys::{RelayKeys, private_key};
 
     const UNIX: u64 = 1_800_000_000;
     const LINK: LinkId = LinkId(7);
@@ -292,7 +292,7 @@ mod tests {
         other: Option<[u8; 32]>,
     ) {
         let mut rng = stream(2, 0, "relay");
-        let certificate = there.link_key(&mut rng, UNIX).unwrap().certificate;
+        let certificate = there.link_key(&mut rng, private_key(2), UNIX).unwrap().certificate;
         let credentials = there.credentials(&mut rng, &certificate, UNIX).unwrap();
         let shown = other.unwrap_or(credentials.tls_certificate);
         let mut relay = Channel::new(Role::Responder(Arc::new(credentials)), start(None));

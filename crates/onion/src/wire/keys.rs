@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use digest::Digest;
 use rand_core::CryptoRng;
 use rsa::pkcs1::{DecodeRsaPrivateKey, EncodeRsaPrivateKey};
-use rsa::pkcs8::{EncodePrivateKey, LineEnding};
+use rsa::pkcs8::{DecodePrivateKey, LineEnding};
 use tor_cert::rsa::EncodedRsaCrosscert;
 use tor_cert::{CertType, CertifiedKey, Ed25519Cert};
 use tor_llcrypto::d::{Sha1, Sha256};
@@ -18,7 +18,6 @@ use tor_llcrypto::pk::curve25519::{PublicKey as CurvePublic, StaticKeypair, Stat
 use tor_llcrypto::pk::ed25519::{Ed25519Identity, ExpandedKeypair, Keypair};
 use tor_llcrypto::pk::keymanip::convert_curve25519_to_ed25519_private;
 use tor_llcrypto::pk::rsa::KeyPair as RsaKeys;
-use tor_llcrypto::util::rng::RngCompat;
 
 pub use super::key_error::KeyError;
 use super::key_error::making;
@@ -37,8 +36,6 @@ const RENEW_SECONDS: u64 = 5 * 24 * HOUR;
 const IDENTITY_SECONDS: u64 = 365 * DAY;
 const TLS_SECONDS: [u64; 2] = [5 * DAY, 365 * DAY];
 const DAY: u64 = 24 * HOUR;
-/// Bits of a link's RSA key.
-const LINK_BITS: usize = 2048;
 /// Letters of the host names in certificates: C tor's alphabet and figures.
 const LETTERS: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
 const NAME: [u64; 2] = [8, 20];
@@ -230,22 +227,24 @@ impl RelayKeys {
         })
     }
 
-    /// Makes the key that a relay's links use, and the certificate that they show: in all that can
-    /// be seen of it as C tor's. It is an RSA key because C tor closes a link to a relay whose TLS
-    /// key is not (its issue 41226). It takes a moment.
+    /// Makes the certificate that a relay's links show with this key (PKCS#8 in DER): in all that
+    /// can be seen of it as C tor's, whose key has 2,048 bits. It is an RSA key because C tor closes
+    /// a link to a relay whose TLS key is not (its issue 41226).
     ///
     /// # Errors
-    /// [`KeyError::Making`] if the library cannot make it.
-    pub fn link_key<R: CryptoRng>(&self, rng: &mut R, unix_now: u64) -> Result<LinkKey, KeyError> {
-        let key = rsa::RsaPrivateKey::new(&mut RngCompat::new(&mut *rng), LINK_BITS);
-        let key = key.map_err(making)?;
+    /// [`KeyError::Making`] if it is none, or the library cannot make a certificate.
+    pub fn link_key<R: CryptoRng>(
+        &self,
+        rng: &mut R,
+        key: Vec<u8>,
+        unix_now: u64,
+    ) -> Result<LinkKey, KeyError> {
+        let public = rsa::RsaPrivateKey::from_pkcs8_der(&key).map_err(making)?.to_public_key();
         let (subject, issuer) = (hostname(rng, "net"), hostname(rng, "com"));
         let life = lifetime(rng);
         let holds = span(rng, unix_now, life);
-        let public = key.to_public_key();
         let draft = Draft { subject: &subject, issuer: &issuer, holds, key: &public };
         let certificate = x509::certificate(rng, &draft, self.identity.as_key())?;
-        let key = key.to_pkcs8_der().map_err(making)?.as_bytes().to_vec();
         Ok(LinkKey { certificate, key })
     }
 
@@ -538,6 +537,16 @@ fn span<R: CryptoRng>(rng: &mut R, now: u64, life: u64) -> [u64; 2] {
     [from, from + life]
 }
 
+/// A link's private key, for tests of this crate.
+#[cfg(test)]
+pub(crate) fn private_key(seed: u64) -> Vec<u8> {
+    use rsa::pkcs8::EncodePrivateKey;
+    use tor_llcrypto::util::rng::RngCompat;
+    let mut rng = anabranch_multipath::seed::stream(seed, 0, "a link's key");
+    let key = rsa::RsaPrivateKey::new(&mut RngCompat::new(&mut rng), 2048).expect("it can be made");
+    key.to_pkcs8_der().expect("it can be written").as_bytes().to_vec()
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
@@ -636,7 +645,7 @@ mod tests {
     #[test]
     fn a_links_certificate_has_the_form_of_c_tors() {
         let keys = keys(5);
-        let made = keys.link_key(&mut stream(9, 0, "links"), NOW).unwrap();
+        let made = keys.link_key(&mut stream(9, 0, "links"), private_key(9), NOW).unwrap();
         let parsed = x509_cert::Certificate::from_der(&made.certificate).unwrap();
         let content = &parsed.tbs_certificate;
         assert_eq!(content.version, x509_cert::Version::V3);
