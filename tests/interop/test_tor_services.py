@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -21,7 +21,7 @@ from conftest import Results
 from harness.seeded import MIB
 from harness.tools import wait_for
 from harness.tornet import Node, TorNetwork
-from harness.torours import OurAuthority, OurRelay
+from harness.torours import OurRelay, network_of_ours, relays_of_ours
 from harness.webfiles import FileServer, fetch
 
 pytestmark = [pytest.mark.tor, pytest.mark.timeout(900)]
@@ -34,7 +34,6 @@ FIRSTS, BULKS = 5, 3
 # Tor forgets all circuits and descriptors once in ten seconds at most.
 NEWNYM_S = 10.5
 RELAYS = 6
-EXIT = ["--exit", "accept *:*"]
 # On loopback stock tors learn to give circuits 26 ms, and a busy machine then costs connections.
 PATIENT = "LearnCircuitBuildTimeout 0"
 # Circuits are built within a minute, or the client gives up; the descriptor is up before that.
@@ -80,28 +79,6 @@ def service(network: TorNetwork, port: int) -> tuple[Node, str]:
     return host, (folder / "hostname").read_text().strip()
 
 
-def alone(folder: Path, stack: ExitStack) -> tuple[TorNetwork, list[OurRelay]]:
-    """An authority and relays of ours, and nobody else's."""
-    authority = stack.enter_context(OurAuthority(folder / "authority", "--expect", str(RELAYS)))
-    network = stack.enter_context(
-        TorNetwork(folder, authorities=0, relays=0, exits=0, others=[authority.line])
-    )
-    return network, relays(network, folder, stack, RELAYS)
-
-
-def relays(network: TorNetwork, folder: Path, stack: ExitStack, count: int) -> list[OurRelay]:
-    """Relays of ours: the last one is an exit, the first has two shards."""
-    made = []
-    for number in range(count):
-        more: Sequence[str] = EXIT if number == count - 1 else ()
-        threads = ["--threads", "2"] if number == 0 else []
-        name = f"ours{number}"
-        made.append(stack.enter_context(OurRelay(network, folder / name, name, *more, *threads)))
-    network.others = {relay.name: relay.fingerprint for relay in made}
-    network.other_exits = [made[-1].name] if made else []
-    return made
-
-
 @pytest.fixture(scope="module", params=["ours", "mixed", "stock"])
 def world(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
@@ -112,11 +89,11 @@ def world(
     with ExitStack() as stack:
         server = stack.enter_context(FileServer())
         if kind == "ours":
-            network, ours = alone(folder, stack)
+            network, ours = network_of_ours(folder, stack, RELAYS)
         else:
             stock = RELAYS // 2 if kind == "mixed" else RELAYS
             network = stack.enter_context(TorNetwork(folder, relays=stock - 1, exits=1))
-            ours = relays(network, folder, stack, RELAYS - stock)
+            ours = relays_of_ours(network, folder, stack, RELAYS - stock)
         network.start()
         host, hostname = service(network, server.port)
         made = World(kind, network, ours, server, host, hostname)

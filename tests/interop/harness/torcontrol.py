@@ -37,7 +37,7 @@ class Control(Closing):
         """The lines of an answer without their status codes.
 
         Raises:
-            ControlError: the status is not 250.
+            ControlError: the status is none of success, 250 to 259.
         """
         self._file.write(command.encode() + b"\r\n")
         self._file.flush()
@@ -45,7 +45,7 @@ class Control(Closing):
         while True:
             line = self._line()
             status, kind, text = line[:3], line[3:4], line[4:]
-            if status != "250":
+            if not status.startswith("25"):
                 raise ControlError(f"{command.split(maxsplit=1)[0]}: {line}")
             lines.append(text)
             if kind == "+":

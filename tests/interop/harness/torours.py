@@ -7,6 +7,7 @@ import json
 import signal
 import urllib.request
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from http import HTTPStatus
 from pathlib import Path
 
@@ -16,6 +17,10 @@ from harness.tools import Background, PeerFailed, anabranch, wait_for
 from harness.tornet import Node, TorNetwork, free_ports
 
 CELL = 514
+# Seconds between consensuses of networks that live for minutes.
+INTERVAL_S = 20
+# Stock tors of test networks count onion services' time by 24 of these; others ask the consensus.
+PERIOD_MINUTES = 24 * INTERVAL_S // 60
 
 
 def events_of(process: Background, kind: str = "") -> list[dict[str, object]]:
@@ -105,7 +110,7 @@ class OurClient(Closing):
 class OurAuthority(Closing):
     """``anabranch authority`` with its state in ``folder``, for a network of nobody else's."""
 
-    def __init__(self, folder: Path, *options: str, interval: int = 20):
+    def __init__(self, folder: Path, *options: str, interval: int = INTERVAL_S):
         """Starts it, with a consensus each ``interval`` seconds."""
         folder.mkdir(mode=0o700, exist_ok=True)
         self.data = folder / "state"
@@ -163,12 +168,13 @@ class OurRelay(Closing):
         """
         folder.mkdir(exist_ok=True)
         self.name = name
+        self.data = folder / "state"
         authorities = folder / "authorities"
         authorities.write_text("\n".join(network.authorities) + "\n")
         self.orport, self.metrics = free_ports(2)
         self.command = [program or anabranch(), "relay", "--json", "--nickname", name]
         self.command += ["--address", "127.0.0.1", "--listen", f"127.0.0.1:{self.orport}"]
-        self.command += ["--data", str(folder / "state"), "--authorities", str(authorities)]
+        self.command += ["--data", str(self.data), "--authorities", str(authorities)]
         self.command += ["--allow-private", "--grace", "0"]
         self.command += ["--metrics", f"127.0.0.1:{self.metrics}", *options]
         if "--rate" not in options:
@@ -213,6 +219,33 @@ class OurRelay(Closing):
     def close(self) -> None:
         """Ends it."""
         self.process.stop()
+
+
+def network_of_ours(
+    folder: Path, stack: ExitStack, count: int
+) -> tuple[TorNetwork, list[OurRelay]]:
+    """An authority and so many relays of ours, and nobody else's; to be started for clients."""
+    options = ["--expect", str(count), "--param", f"hsdir_interval={PERIOD_MINUTES}"]
+    authority = stack.enter_context(OurAuthority(folder / "authority", *options))
+    network = stack.enter_context(
+        TorNetwork(folder, authorities=0, relays=0, exits=0, others=[authority.line])
+    )
+    return network, relays_of_ours(network, folder, stack, count)
+
+
+def relays_of_ours(
+    network: TorNetwork, folder: Path, stack: ExitStack, count: int
+) -> list[OurRelay]:
+    """Relays of ours in a network: the last one is an exit, the first has two shards."""
+    made = []
+    for number in range(count):
+        more = ["--exit", "accept *:*"] if number == count - 1 else []
+        more += ["--threads", "2"] if number == 0 else []
+        name = f"ours{number}"
+        made.append(stack.enter_context(OurRelay(network, folder / name, name, *more)))
+    network.others = {relay.name: relay.fingerprint for relay in made}
+    network.other_exits = [made[-1].name] if made else []
+    return made
 
 
 def kill_who_carries(candidates: Sequence[OurRelay | Node]) -> Callable[[], OurRelay | Node]:
