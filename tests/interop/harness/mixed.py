@@ -39,7 +39,15 @@ PATIENT = "LearnCircuitBuildTimeout 0"
 PUBLISHED_S = 120.0
 # Worse than the twin is who fails more streams than chance explains once in twenty times.
 CHANCE = 0.05
+PLACES = {False: "by exits", True: "to the service"}
 OUR_WORDS = ("panicked at", '"event":"violation"', '"event":"out_of_memory"')
+# A tor of so small a network builds A-B-A; stock relays refuse that too (harness/tornet.py).
+TURNS_BACK = "a circuit that may not be extended that way"
+# What any stock tor may say where relays die, and the twin need not have said in its turn: that a
+# stream found no circuit, or that a padding circuit, kept beyond its time, was cut (TRUNCATED).
+WHERE_RELAYS_DIE = re.compile(
+    r"Tried for \d+ seconds to get a connection|Ignored cell \(9\) that arrived in padding circuit"
+)
 _NAMES = re.compile(r"\$?[0-9A-F]{40}([~=]\w+)?|\b(relay|exit|ours|auth|client|host)\d+\b")
 # What a line is about, without its time and domains.
 _HEAD = re.compile(r"^.*?\[(warn|err|notice)\] (\{[^}]*\} )?")
@@ -77,25 +85,24 @@ class Seen:
     gone: list[str] = field(default_factory=list)
     load: list[float] = field(default_factory=list)
 
-    @property
-    def failed(self) -> list[dict[str, object]]:
-        """Streams that were not complete."""
-        return [stream for stream in self.streams if stream["end"] != "complete"]
+    def to(self, onion: bool) -> list[dict[str, object]]:
+        """Streams to the onion service, or those that left by exits."""
+        return [one for one in self.streams if str(one["host"]).endswith(".onion") == onion]
 
-    def after(self, ours: bool) -> int:
-        """Streams that failed in the seconds after a kill of one of ours, or of a stock relay."""
-        kills = [at for at, name in self.kills if name.startswith("ours") == ours]
-        return sum(any(_follows(stream, at) for at in kills) for stream in self.failed)
-
-    @property
-    def strays(self) -> int:
-        """Streams that failed while nobody had been killed."""
-        kills = [at for at, _ in self.kills]
-        return sum(not any(_follows(stream, at) for at in kills) for stream in self.failed)
+    def killed(self, ours: bool) -> list[float]:
+        """When relays of ours were killed, or stock ones."""
+        return [at for at, name in self.kills if name.startswith("ours") == ours]
 
 
-def _follows(stream: dict[str, object], kill: float) -> bool:
-    return -1 <= float(str(stream["ended"])) - kill <= AFTERMATH_S
+def failed(streams: Sequence[dict[str, object]]) -> list[dict[str, object]]:
+    """Streams that were not complete."""
+    return [stream for stream in streams if stream["end"] != "complete"]
+
+
+def _after(streams: Sequence[dict[str, object]], kills: Sequence[float]) -> int:
+    """How many of these ended in the seconds after a kill."""
+    ends = [float(str(stream["ended"])) for stream in streams]
+    return sum(any(-1 <= end - kill <= AFTERMATH_S for kill in kills) for end in ends)
 
 
 class _StockRelay:
@@ -264,7 +271,8 @@ def new_complaints(seen: dict[str, Seen]) -> list[str]:
     usual = {kind_of(line) for line in seen["stock"].complaints}
     first: dict[str, str] = {}
     for line in seen["mixed"].complaints:
-        first.setdefault(kind_of(line), line)
+        if not WHERE_RELAYS_DIE.search(line):
+            first.setdefault(kind_of(line), line)
     return [line for kind, line in first.items() if kind not in usual]
 
 
@@ -294,40 +302,42 @@ def judge(seen: dict[str, Seen]) -> list[str]:
     faults = [
         f"wrong bytes in the {one.kind} network: {stream}"
         for one in (mixed, stock)
-        for stream in one.failed
+        for stream in one.streams
         if stream["end"] == "wrong bytes"
     ]
-    counts = [(len(one.failed), len(one.streams)) for one in (mixed, stock)]
-    if (chance := by_chance(*counts)) < CHANCE:
-        faults.append(f"mixed {counts[0]}, twin {counts[1]} streams failed: by chance {chance:.3f}")
+    for onion, named in PLACES.items():
+        counts = [(len(failed(one.to(onion))), len(one.to(onion))) for one in (mixed, stock)]
+        if (chance := by_chance(*counts)) < CHANCE:
+            faults.append(f"{named}: {counts[0]} failed, twin {counts[1]}: by chance {chance:.3f}")
     faults += [f"a complaint that the twin has not: {line}" for line in new_complaints(seen)]
-    return (
-        faults + mixed.ours + [f"{one.kind}: {line}" for one in (mixed, stock) for line in one.gone]
-    )
+    faults += mixed.ours
+    return faults + [f"{one.kind}: {line}" for one in (mixed, stock) for line in one.gone]
 
 
 def report(seen: dict[str, Seen]) -> str:
     """For a person."""
     rows = [
         (
-            one.kind, len(one.streams), sum(str(s["host"]).endswith(".onion") for s in one.streams),
-            len(one.failed), one.after(ours=True), one.after(ours=False), one.strays,
-            len(one.kills), sum(name.startswith("ours") for _, name in one.kills),
-            f"{min(one.load):.1f}-{max(one.load):.1f}",
+            one.kind, named, len(one.to(onion)), len(bad := failed(one.to(onion))),
+            _after(bad, one.killed(ours=True)), _after(bad, one.killed(ours=False)),
         )
+        for onion, named in PLACES.items()
         for one in seen.values()
     ]  # fmt: skip
-    head = ["network", "streams", "by onion", "failed", "after a kill of ours", "of a stock relay",
-            "with no kill", "kills", "of ours", "load"]  # fmt: skip
-    ends = Counter((one.kind, str(s["end"])) for one in seen.values() for s in one.failed)
+    head = ["network", "streams", "all", "failed", "in 5 s of a kill of ours", "of a stock relay"]
+    ends = Counter(
+        (one.kind, str(bad["end"])) for one in seen.values() for bad in failed(one.streams)
+    )
     parts = [
         table(head, rows),
-        table(
-            ["network", "end of stream", "streams"], [(*end, n) for end, n in sorted(ends.items())]
-        ),
+        table(["network", "end", "streams"], [(*end, n) for end, n in sorted(ends.items())]),
     ]
-    counts: Sequence[tuple[int, int]] = [(len(seen[k].failed), len(seen[k].streams)) for k in KINDS]
-    parts.append(f"as many or more of the mixed network's fail by chance: {by_chance(*counts):.2f}")
+    for one in seen.values():
+        ours = len(one.killed(ours=True))
+        parts.append(
+            f"{one.kind}: {len(one.kills)} kills, {ours} of ours; "
+            f"load of the machine {min(one.load):.1f} to {max(one.load):.1f}"
+        )
     faults = judge(seen)
     parts.append("\n".join(f"FAULT: {fault}" for fault in faults) or "all holds")
     return "\n\n".join(parts)
