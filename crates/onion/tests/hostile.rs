@@ -286,6 +286,25 @@ fn an_extend_in_a_cell_that_is_not_early() {
 }
 
 #[test]
+fn what_lies_beyond_a_relay_ends_the_circuit_with_it() {
+    let mut world = World::new(Setting::default());
+    let mut neighbour = Neighbour::new(&mut world);
+    neighbour.create(&mut world, ID);
+    // The next relay refuses what proves nothing, by DESTROY.
+    let target = world.relays[1].target.clone();
+    let kind = anabranch_onion::handshake::Kind::NTOR;
+    let wish = anabranch_onion::wire::extend::Extend { target, kind, handshake: vec![0; 84] };
+    let (command, data) = (RelayCommand::EXTEND2, &wish.write()[..]);
+    neighbour.say(&mut world, Command::RELAY_EARLY, Message { command, stream: 0, data });
+    world.run_for(Duration::from_secs(1));
+    let (relay, link) = (&mut world.relays[0].core, neighbour.link);
+    relay.transmit(world.now, link, &mut neighbour.inbox, usize::MAX);
+    let came: Vec<_> = neighbour.take().into_iter().filter(|(id, ..)| *id == ID).collect();
+    assert!(matches!(came[..], [(_, Command::DESTROY, _)]), "and no TRUNCATED: {came:?}");
+    assert_eq!(world.relays[0].core.stats().lanes, 0);
+}
+
+#[test]
 fn a_flood_beyond_the_streams_window() {
     breaks_its_circuit_only(CircuitFault::Flood, |world, neighbour| {
         neighbour.message(world, RelayCommand::BEGIN_DIR, 1, &[]);

@@ -43,11 +43,8 @@ PLACES = {False: "by exits", True: "to the service"}
 OUR_WORDS = ("panicked at", '"event":"violation"', '"event":"out_of_memory"')
 # A tor of so small a network builds A-B-A; stock relays refuse that too (harness/tornet.py).
 TURNS_BACK = "a circuit that may not be extended that way"
-# What any stock tor may say where relays die, and the twin need not have said in its turn: that a
-# stream found no circuit, or that a padding circuit, kept beyond its time, was cut (TRUNCATED).
-WHERE_RELAYS_DIE = re.compile(
-    r"Tried for \d+ seconds to get a connection|Ignored cell \(9\) that arrived in padding circuit"
-)
+# What any stock tor may say where relays die, and the twin need not have said in its turn.
+WHERE_RELAYS_DIE = re.compile(r"Tried for \d+ seconds to get a connection")
 _NAMES = re.compile(r"\$?[0-9A-F]{40}([~=]\w+)?|\b(relay|exit|ours|auth|client|host)\d+\b")
 # What a line is about, without its time and domains.
 _HEAD = re.compile(r"^.*?\[(warn|err|notice)\] (\{[^}]*\} )?")

@@ -79,8 +79,6 @@ pub(super) struct ServicePoint {
 pub(super) enum Next {
     /// We are the last.
     Nothing,
-    /// What was there is gone; until the client knows, its cells may still come.
-    Gone,
     /// A link to the next relay is being opened.
     Dialling(Box<Extend>),
     /// CREATE2 has gone.
@@ -120,9 +118,7 @@ impl Next {
             | Next::Open(lane)
             | Next::Introducing(lane)
             | Next::Across(lane) => Some(*lane),
-            Next::Nothing | Next::Gone | Next::Dialling(_) | Next::Point(_) | Next::Joined(_) => {
-                None
-            }
+            Next::Nothing | Next::Dialling(_) | Next::Point(_) | Next::Joined(_) => None,
         }
     }
 }
@@ -305,7 +301,6 @@ impl Relay {
                     self.break_off(index, CircuitFault::Flood);
                 }
             }
-            Next::Gone => {}
             _ => self.break_off(index, CircuitFault::Unrecognised),
         }
     }
@@ -348,22 +343,17 @@ impl Relay {
     /// A lane is gone. If it was the client's, what the client says of why is passed on.
     pub(super) fn left_by(&mut self, now: Time, owner: Owner, reason: DestroyReason) {
         if owner.outward {
-            self.truncated(now, owner.circuit, reason);
+            self.cut_off(now, owner.circuit, reason);
         } else {
             self.drop_circuit(owner.circuit, reason);
         }
     }
 
-    /// What was beyond us is gone: the client may extend the circuit elsewhere.
-    fn truncated(&mut self, now: Time, index: u32, reason: DestroyReason) {
-        if self.left_by_sibling(now, index, reason) {
-            return;
-        }
-        let Some(circuit) = self.circuits.get_mut(index) else { return };
-        circuit.next = Next::Gone;
-        match circuit.own {
-            Some(_) => self.originate(now, index, RelayCommand::TRUNCATED, &[reason.0]),
-            None => self.tear_down(index, reason),
+    /// What was beyond us is gone, and so is the circuit: a client that was told by TRUNCATED would
+    /// leave relays before us queueing cells (C tor since 0.4.7.11, its issue 40623).
+    fn cut_off(&mut self, now: Time, index: u32, reason: DestroyReason) {
+        if !self.introduced_by_sibling(now, index, reason) {
+            self.tear_down(index, reason);
         }
     }
 

@@ -41,7 +41,7 @@ impl Relay {
         let Some(circuit) = self.circuits.get(index) else { return false };
         let previous =
             self.channels.link(circuit.lane.link).and_then(|link| link.channel.identity());
-        let is_last = matches!(circuit.next, Next::Nothing | Next::Gone);
+        let is_last = matches!(circuit.next, Next::Nothing);
         let reachable = target.addresses.iter().all(|address| self.is_reachable(address));
         let ours = &self.role.config.identity;
         let same = |a: &crate::wire::link::Identity| {

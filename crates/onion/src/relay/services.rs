@@ -306,22 +306,20 @@ impl Relay {
         }
     }
 
-    /// What another shard was asked, it has answered; or what was joined there is gone. False if
-    /// the circuit was neither.
-    pub(super) fn left_by_sibling(&mut self, now: Time, index: u32, reason: DestroyReason) -> bool {
-        let Some(circuit) = self.circuits.get_mut(index) else { return false };
-        match circuit.next {
-            Next::Introducing(_) => {
-                circuit.next = Next::Nothing;
-                self.acknowledge(now, index, IntroStatus::of(reason.0));
-                true
-            }
-            Next::Across(_) => {
-                self.tear_down(index, reason);
-                true
-            }
-            _ => false,
-        }
+    /// Another shard has answered whether it introduced a client. False if it was not asked that.
+    pub(super) fn introduced_by_sibling(
+        &mut self,
+        now: Time,
+        index: u32,
+        reason: DestroyReason,
+    ) -> bool {
+        let circuit = self.circuits.get_mut(index);
+        let Some(circuit) = circuit.filter(|one| matches!(one.next, Next::Introducing(_))) else {
+            return false;
+        };
+        circuit.next = Next::Nothing;
+        self.acknowledge(now, index, IntroStatus::of(reason.0));
+        true
     }
 
     /// What lay beyond a circuit that is gone: a point is none any more, and who was joined goes
@@ -340,7 +338,7 @@ impl Relay {
     /// Something was.
     fn nonce_of_last(&self, index: u32) -> Result<[u8; 20], CircuitFault> {
         let circuit = self.circuits.get(index);
-        let last = circuit.filter(|one| matches!(one.next, Next::Nothing | Next::Gone));
+        let last = circuit.filter(|one| matches!(one.next, Next::Nothing));
         last.and_then(|circuit| circuit.nonce()).ok_or(CircuitFault::Message)
     }
 
