@@ -108,8 +108,8 @@ impl Relay {
         self.channels.say(Lane { link, id: 0 }, Command::REPLACED, &body);
     }
 
-    /// Another shard has a newer introduction point of a service. The circuit may be gone since, and
-    /// its number another's.
+    /// Another shard has a newer introduction point of a service. The circuit may be gone since,
+    /// and its number another's.
     pub(super) fn replaced_by_sibling(&mut self, body: &Body) {
         let Some((circuit, rest)) = body.split_first_chunk() else { return };
         let Some(auth_key) = rest.first_chunk() else { return };

@@ -228,8 +228,8 @@ impl RelayKeys {
     }
 
     /// Makes the certificate that a relay's links show with this key (PKCS#8 in DER): in all that
-    /// can be seen of it as C tor's, whose key has 2,048 bits. It is an RSA key because C tor closes
-    /// a link to a relay whose TLS key is not (its issue 41226).
+    /// can be seen of it as C tor's, whose key has 2,048 bits. It is an RSA key because C tor
+    /// closes a link to a relay whose TLS key is not (its issue 41226).
     ///
     /// # Errors
     /// [`KeyError::Making`] if it is none, or the library cannot make a certificate.
