@@ -483,8 +483,8 @@ fn what_a_tunnel_is_told_fits_through_the_paths() {
         about["udp_payload"].as_u64().unwrap()
     };
     let plain = check(&[]);
-    assert_eq!(check(&["--key", &key]), plain - 31);
-    assert_eq!(check(&["--key", &key, "--pad", "1200"]), plain - 33);
+    assert_eq!(check(&["--key", &key]), plain - 33);
+    assert_eq!(check(&["--key", &key, "--pad", "1200"]), plain - 35);
 }
 
 #[test]

@@ -47,6 +47,11 @@ impl<T> Merger<T> {
         passes
     }
 
+    /// Whether unit `number` waits for others.
+    pub fn holds(&self, number: u64) -> bool {
+        self.reorder.holds(number)
+    }
+
     /// The next unit in order, with its number.
     pub fn poll(&mut self, now: Time) -> Option<(u64, T)> {
         if self.next_timeout().is_some_and(|due| now >= due) {

@@ -39,6 +39,11 @@ impl<T> Reorder<T> {
         Insertion::Taken
     }
 
+    /// Whether unit `number` waits.
+    pub fn holds(&self, number: u64) -> bool {
+        self.waiting.contains_key(&number)
+    }
+
     /// The next unit in order, if it is there.
     pub fn pop(&mut self) -> Option<(u64, T)> {
         let unit = self.waiting.remove(&self.next)?;

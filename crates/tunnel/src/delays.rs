@@ -24,13 +24,14 @@ struct Delay {
     /// The least of the present span and of the one before, microseconds.
     least: [Option<i64>; 2],
     until: Time,
-    /// How far above the least delays are on average, times eight.
-    above: i64,
+    /// Delays on average, times eight, and their mean deviation from it, times four.
+    mean: Option<i64>,
+    deviation: i64,
 }
 
 impl Delays {
-    /// A packet with this stamp came by this path.
-    pub(crate) fn note(&mut self, now: Time, path: PathId, stamp: u32) {
+    /// A packet with this stamp came by this path: when it would have come by the fastest one.
+    pub(crate) fn note(&mut self, now: Time, path: PathId, stamp: u32) -> Time {
         let difference = micros(now).wrapping_sub(stamp);
         let base = *self.base.get_or_insert(difference);
         let delay = i64::from(difference.wrapping_sub(base).cast_signed());
@@ -38,16 +39,28 @@ impl Delays {
             self.paths.resize_with(path.index() + 1, Delay::default);
         }
         self.paths[path.index()].note(now, delay);
+        let longer = (delay - self.least()).clamp(0, MOST.as_micros() as i64).unsigned_abs();
+        Time::from_nanos(now.nanos().saturating_sub(longer * 1000))
     }
 
-    /// How long a datagram waits for others that were sent before it: what the slowest path takes
-    /// longer than the fastest one.
+    /// How long after a datagram would have come by the fastest path those are waited for that were
+    /// sent before it: what the slowest path takes longer.
     pub(crate) fn patience(&self) -> Duration {
-        let least = self.paths.iter().filter_map(Delay::least).min().unwrap_or_default();
-        let most =
-            self.paths.iter().filter_map(|path| Some(path.least()? + path.above / 8 * 4)).max();
-        let spread = most.map_or(0, |most| (most - least).max(0).unsigned_abs());
+        let most = self.paths.iter().filter_map(Delay::usual).max();
+        let spread = most.map_or(0, |most| (most - self.least()).max(0).unsigned_abs());
         Duration::from_micros(spread).clamp(LEAST, MOST)
+    }
+
+    /// What the slowest path takes longer than this one, queues left out.
+    pub(crate) fn shorter(&self, path: PathId) -> Duration {
+        let most = self.paths.iter().filter_map(Delay::least).max();
+        let own = self.paths.get(path.index()).and_then(Delay::least);
+        let shorter = most.zip(own).map_or(0, |(most, own)| (most - own).unsigned_abs());
+        Duration::from_micros(shorter).min(MOST)
+    }
+
+    fn least(&self) -> i64 {
+        self.paths.iter().filter_map(Delay::least).min().unwrap_or_default()
     }
 }
 
@@ -58,8 +71,19 @@ impl Delay {
             self.until = now + SPAN;
         }
         self.least[0] = Some(self.least[0].map_or(delay, |least| least.min(delay)));
-        let above = delay - self.least().unwrap_or(delay);
-        self.above += above - self.above / 8;
+        let Some(mean) = &mut self.mean else {
+            (self.mean, self.deviation) = (Some(delay * 8), 0);
+            return;
+        };
+        let error = delay - *mean / 8;
+        *mean += error;
+        // Rounded up, so that it comes to nothing where nothing varies.
+        self.deviation += error.abs() - (self.deviation + 3) / 4;
+    }
+
+    /// Hardly a packet takes longer.
+    fn usual(&self) -> Option<i64> {
+        Some(self.mean? / 8 + self.deviation)
     }
 
     fn least(&self) -> Option<i64> {

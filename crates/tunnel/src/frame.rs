@@ -2,21 +2,22 @@
 //!
 //! ```text
 //! frame = kind (1) · [stamp (4)] · [length (2)] · content · [zeros]
-//! data  = flow (2) · datagram
+//! data  = flow (2) · run (2) · datagram
 //! ```
 //!
 //! A stamp is when the packet was sent, in microseconds of the sender's clock (the lowest 32
 //! bits). A length is there where zeros follow, to make the packet as long as others. A flow is
 //! one program of the near end's: the far end speaks to the server from a port of its own for
-//! each.
+//! each. A run is how many packets before this one, each numbered one less than the next, went by
+//! the same path: what is missing of them is lost, if later ones of the path are here.
 
 use std::ops::Range;
 
 /// A frame, read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Frame<'a> {
-    /// A datagram of a flow, and when it was sent.
-    Data { stamp: u32, flow: u16, datagram: &'a [u8] },
+    /// A datagram of a flow, when it was sent, and how long the path's run is before it.
+    Data { stamp: u32, flow: u16, run: u16, datagram: &'a [u8] },
     /// To be answered by a [`Frame::Pong`] by the same path. `deaf` says that nothing comes by that
     /// path to who asks.
     Ping { stamp: u32, deaf: bool },
@@ -37,9 +38,10 @@ const PADDED: u8 = 0x20;
 /// Bytes that a datagram's frame has more than the datagram, at most.
 pub(crate) const OVERHEAD: usize = PLAIN + LENGTH;
 /// The same where no zeros follow.
-pub(crate) const PLAIN: usize = 1 + 4 + FLOW;
+pub(crate) const PLAIN: usize = 1 + 4 + FLOW + RUN;
 const LENGTH: usize = 2;
 const FLOW: usize = 2;
+const RUN: usize = 2;
 
 impl<'a> Frame<'a> {
     /// Reads a frame; `None` for kinds of later versions and what is malformed.
@@ -64,8 +66,10 @@ impl<'a> Frame<'a> {
         }
         match kind & KIND {
             DATA => {
-                let (flow, datagram) = content.split_first_chunk::<FLOW>()?;
-                Some(Frame::Data { stamp: stamp?, flow: u16::from_be_bytes(*flow), datagram })
+                let (flow, rest) = content.split_first_chunk::<FLOW>()?;
+                let (run, datagram) = rest.split_first_chunk::<RUN>()?;
+                let [flow, run] = [*flow, *run].map(u16::from_be_bytes);
+                Some(Frame::Data { stamp: stamp?, flow, run, datagram })
             }
             PING => Some(Frame::Ping { stamp: stamp?, deaf: content.first() == Some(&1) }),
             PONG => {
@@ -77,12 +81,28 @@ impl<'a> Frame<'a> {
         }
     }
 
+    /// When it was sent, if it says so.
+    pub(crate) fn stamp(&self) -> Option<u32> {
+        match self {
+            Frame::Data { stamp, .. } | Frame::Ping { stamp, .. } | Frame::Pong { stamp, .. } => {
+                Some(*stamp)
+            }
+            Frame::Close => None,
+        }
+    }
+
+    /// So many packets before it, numbered without a gap, went by the same path; words do not say.
+    pub(crate) fn run(self) -> u16 {
+        if let Frame::Data { run, .. } = self { run } else { 0 }
+    }
+
     /// What stands before the datagram, and the zeros that make the whole as long as the least of
     /// `sizes` that it fits into.
     pub(crate) fn parts(&self, sizes: &[usize]) -> Parts {
         let (kind, stamp, field, datagram) = match self {
-            Frame::Data { stamp, flow, datagram } => {
-                (DATA, Some(*stamp), Field::Flow(flow.to_be_bytes()), datagram.len())
+            Frame::Data { stamp, flow, run, datagram } => {
+                let ([a, b], [c, d]) = (flow.to_be_bytes(), run.to_be_bytes());
+                (DATA, Some(*stamp), Field::Data([a, b, c, d]), datagram.len())
             }
             Frame::Ping { stamp, deaf } => (PING, Some(*stamp), Field::Deaf([u8::from(*deaf)]), 0),
             Frame::Pong { echo, stamp } => (PONG, Some(*stamp), Field::Echo(echo.to_be_bytes()), 0),
@@ -113,7 +133,7 @@ impl<'a> Frame<'a> {
 /// What stands first in a content.
 enum Field {
     None,
-    Flow([u8; FLOW]),
+    Data([u8; FLOW + RUN]),
     Echo([u8; 4]),
     Deaf([u8; 1]),
 }
@@ -122,7 +142,7 @@ impl Field {
     fn bytes(&self) -> &[u8] {
         match self {
             Field::None => &[],
-            Field::Flow(flow) => flow,
+            Field::Data(both) => both,
             Field::Echo(echo) => echo,
             Field::Deaf(deaf) => deaf,
         }
@@ -165,8 +185,8 @@ mod tests {
     #[test]
     fn what_is_written_is_read() {
         let frames = [
-            Frame::Data { stamp: 0, flow: 0, datagram: b"x" },
-            Frame::Data { stamp: 7, flow: 0xfffe, datagram: b"" },
+            Frame::Data { stamp: 0, flow: 0, run: 0, datagram: b"x" },
+            Frame::Data { stamp: 7, flow: 0xfffe, run: 513, datagram: b"" },
             Frame::Ping { stamp: u32::MAX, deaf: false },
             Frame::Ping { stamp: 3, deaf: true },
             Frame::Pong { echo: 1, stamp: 2 },
@@ -187,7 +207,7 @@ mod tests {
     fn padding_leaves_a_few_sizes_alone() {
         for length in 0..300 {
             let datagram = &vec![1; length];
-            let bytes = written(&Frame::Data { stamp: 1, flow: 2, datagram }, &[64, 256]);
+            let bytes = written(&Frame::Data { stamp: 1, flow: 2, run: 3, datagram }, &[64, 256]);
             let size = [64, 256].into_iter().find(|size| length + OVERHEAD <= *size);
             assert_eq!(bytes.len(), size.unwrap_or(length + PLAIN));
         }
@@ -195,8 +215,8 @@ mod tests {
 
     #[test]
     fn frames_of_later_versions_and_short_ones_are_none() {
-        let data_without_flow = &[DATA | STAMPED, 0, 0, 0, 0, 1];
-        assert_eq!(Frame::read(data_without_flow), None);
+        let data_without_run = &[DATA | STAMPED, 0, 0, 0, 0, 1, 2, 3];
+        assert_eq!(Frame::read(data_without_run), None);
         for bytes in [
             &[][..],
             &[4],

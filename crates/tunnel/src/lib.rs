@@ -14,7 +14,8 @@
 //! * `epoch`: the keys of one handshake, packets sealed and opened; `replay`: each number counts
 //!   once.
 //! * [`Inner`]: addresses of the ends where what is carried are IP packets.
-//! * `frame`: what is in a packet. `delays`: how much the paths differ.
+//! * `frame`: what is in a packet. `resequencer`: order and evenness of what came, by `delays` (how
+//!   much the paths differ) and the `pacer`.
 //! * [`Session`]: both ends' part of a session: numbers, epochs, order. [`Near`] makes one with a
 //!   far end, [`Far`] has those of many clients.
 //!
@@ -30,7 +31,9 @@ mod inner;
 pub mod keys;
 mod near;
 mod noise;
+mod pacer;
 mod replay;
+mod resequencer;
 mod session;
 mod spare;
 mod suite;

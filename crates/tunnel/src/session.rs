@@ -5,21 +5,20 @@ use std::collections::VecDeque;
 use std::ops::{Range, RangeInclusive};
 use std::time::Duration;
 
-use anabranch_multipath::{Merger, PathId, PathView, Time};
+use anabranch_multipath::{PathId, PathView, Time};
 
-use crate::delays::{Delays, micros};
+use crate::delays::micros;
 use crate::disguise::Disguise;
 use crate::epoch::{self, Epoch, Id};
 use crate::frame::{self, Frame};
 use crate::replay::Replay;
+use crate::resequencer::{Arrival, Resequencer};
 use crate::spare::Spare;
 
 /// Bytes that a packet has more than the datagram in it where it is not padded.
 pub const OVERHEAD: usize = epoch::OVERHEAD + frame::PLAIN;
 /// The same where it is padded, beside the zeros.
 pub const PADDED_OVERHEAD: usize = epoch::OVERHEAD + frame::OVERHEAD;
-/// Datagrams that wait for others: beyond, those that are missing are given up.
-const WAITING: usize = 4_096;
 /// How often paths are asked while there is traffic, and otherwise: NATs forget flows that are
 /// silent for 30 s.
 const ASK_BUSY: Duration = Duration::from_secs(1);
@@ -62,12 +61,11 @@ pub struct Session {
     epochs: VecDeque<(u32, Epoch)>,
     /// The epoch that we send by.
     current: Option<u32>,
-    /// The number of the next packet.
+    /// The number of the next packet, and the present path's packets before it.
     number: u64,
+    run: Run,
     replay: Replay,
-    merger: Merger<Option<Datagram>>,
-    ready: VecDeque<Datagram>,
-    delays: Delays,
+    order: Resequencer<Datagram>,
     paths: Vec<Path>,
     words: VecDeque<(PathId, Word)>,
     /// When there was traffic last, and when paths are asked next.
@@ -77,6 +75,28 @@ pub struct Session {
     asked: Option<Time>,
     closed: bool,
     spare: Spare,
+}
+
+/// Packets of one path with consecutive numbers.
+#[derive(Clone, Default)]
+struct Run {
+    path: Option<PathId>,
+    numbers: Range<u64>,
+}
+
+impl Run {
+    fn before(&self, path: PathId, number: u64) -> u16 {
+        let goes_on = self.path == Some(path) && self.numbers.end == number;
+        let length = self.numbers.end - self.numbers.start;
+        if goes_on { u16::try_from(length).unwrap_or(u16::MAX) } else { 0 }
+    }
+
+    fn sent(&mut self, path: PathId, number: u64) {
+        if self.path != Some(path) || self.numbers.end != number {
+            *self = Run { path: Some(path), numbers: number..number };
+        }
+        self.numbers.end += 1;
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -107,10 +127,9 @@ impl Session {
             epochs: VecDeque::new(),
             current: None,
             number: 0,
+            run: Run::default(),
             replay: Replay::new(),
-            merger: Merger::new(usize::from(paths), 0, WAITING, Some(Duration::ZERO)),
-            ready: VecDeque::new(),
-            delays: Delays::default(),
+            order: Resequencer::new(paths.into()),
             paths: vec![Path::default(); usize::from(paths)],
             words: VecDeque::new(),
             busy: None,
@@ -129,7 +148,7 @@ impl Session {
     /// What the other end sends begins with this number: it knows nothing of what was before.
     pub(crate) fn begin_at(&mut self, first: u64) {
         self.replay = Replay::new();
-        self.merger = Merger::new(self.paths.len(), first, WAITING, Some(self.delays.patience()));
+        self.order.begin_at(first);
         self.closed = false;
     }
 
@@ -195,7 +214,8 @@ impl Session {
             self.ask = now;
         }
         self.busy = Some(now);
-        let frame = Frame::Data { stamp: micros(now), flow, datagram };
+        let run = self.run.before(path, self.number);
+        let frame = Frame::Data { stamp: micros(now), flow, run, datagram };
         self.put(disguise, path, &frame, datagram, out)
     }
 
@@ -212,7 +232,10 @@ impl Session {
         let parts = frame.parts(&self.sizes);
         let sealed =
             epoch.seal(disguise, path, self.number, &parts.around(datagram), out).is_some();
-        self.number += u64::from(sealed);
+        if sealed {
+            self.run.sent(path, self.number);
+            self.number += 1;
+        }
         sealed
     }
 
@@ -253,15 +276,18 @@ impl Session {
             // The other end has these keys: it sends by them.
             self.current = Some(generation);
         }
-        let datagram = self.take(now, path, &room[..length]);
-        let datagram = match datagram {
+        let frame = Frame::read(&room[..length]);
+        self.hear(now, path, matches!(frame, Some(Frame::Ping { .. })));
+        let (stamp, run) = (frame.and_then(|frame| frame.stamp()), frame.map_or(0, Frame::run));
+        let carried = frame.and_then(|frame| self.take(now, path, frame, &room));
+        let content = match carried {
             Some((flow, place)) => Some(Datagram { path, flow, frame: room, place }),
             None => {
                 self.spare.give(room);
                 None
             }
         };
-        self.order(now, path, number, datagram);
+        self.order.take(now, Arrival { path, number, stamp, run, content });
         Some(number)
     }
 
@@ -280,64 +306,37 @@ impl Session {
         }
     }
 
-    /// Does what a frame says; the flow of the datagram in it, and where that lies.
-    fn take(&mut self, now: Time, path: PathId, bytes: &[u8]) -> Option<(u16, Range<usize>)> {
-        let frame = Frame::read(bytes);
-        self.hear(now, path, matches!(frame, Some(Frame::Ping { .. })));
+    /// Does what a frame says; the flow of the datagram in it, and where that lies in `bytes`.
+    fn take(
+        &mut self,
+        now: Time,
+        path: PathId,
+        frame: Frame<'_>,
+        bytes: &[u8],
+    ) -> Option<(u16, Range<usize>)> {
         match frame {
-            Some(Frame::Data { stamp, flow, datagram }) => {
-                self.delays.note(now, path, stamp);
+            Frame::Data { flow, datagram, .. } => {
                 self.busy = Some(now);
                 return Some((flow, Frame::place(bytes, datagram)));
             }
-            Some(Frame::Ping { stamp, deaf }) => {
-                self.delays.note(now, path, stamp);
+            Frame::Ping { stamp, deaf } => {
                 self.paths.get_mut(path.index()).into_iter().for_each(|path| path.deaf = deaf);
                 self.words.push_back((path, Word::Pong { echo: stamp }));
             }
-            Some(Frame::Pong { echo, stamp }) => {
-                self.delays.note(now, path, stamp);
+            Frame::Pong { echo, .. } => {
                 let rtt = Duration::from_micros(micros(now).wrapping_sub(echo).into());
                 if let Some(path) = self.paths.get_mut(path.index()) {
                     path.rtt = Some(rtt);
                 }
             }
-            Some(Frame::Close) => self.closed = true,
-            None => {}
+            Frame::Close => self.closed = true,
         }
         None
     }
 
-    /// Every number has its place in the order. Those of words carry nothing.
-    fn order(&mut self, now: Time, path: PathId, number: u64, datagram: Option<Datagram>) {
-        let late = number < self.merger.next_number();
-        if late || self.merger.pass(path, number) {
-            // Late is better than never: its number was given up, and it comes for the first time.
-            self.ready.extend(datagram);
-            return;
-        }
-        self.merger.set_patience(Some(self.delays.patience()));
-        if self.merger.is_full() {
-            // No room for what follows a missing one: that is not waited for any longer.
-            self.merger.give_up();
-            self.collect(now);
-        }
-        let _ = self.merger.handle(now, path, number, datagram);
-        self.collect(now);
-    }
-
-    fn collect(&mut self, now: Time) {
-        while let Some((_, datagram)) = self.merger.poll(now) {
-            self.ready.extend(datagram);
-        }
-    }
-
     /// The next datagram, in the order in which the other end sent them.
     pub fn poll(&mut self, now: Time) -> Option<Datagram> {
-        if self.ready.is_empty() {
-            self.collect(now);
-        }
-        self.ready.pop_front()
+        self.order.poll(now)
     }
 
     /// Gives a datagram's memory back, to be used for others.
@@ -393,7 +392,7 @@ impl Session {
     #[must_use]
     pub fn next_timeout(&self) -> Option<Time> {
         let ask = (self.asks && self.is_up()).then_some(self.ask);
-        [self.merger.next_timeout(), ask].into_iter().flatten().min()
+        [self.order.next_timeout(), ask].into_iter().flatten().min()
     }
 
     /// What a scheduler may know of a path.
@@ -407,12 +406,12 @@ impl Session {
     /// How long a datagram waits at most for one that was sent before it.
     #[must_use]
     pub fn patience(&self) -> Duration {
-        self.delays.patience()
+        self.order.patience()
     }
 
     /// Datagrams that were waited for in vain.
     #[must_use]
     pub fn lost(&self) -> u64 {
-        self.merger.lost()
+        self.order.lost()
     }
 }

@@ -17,7 +17,7 @@ from harness.tools import PeerFailed, anabranch, wait_for
 
 PORT = 4500
 # What a packet has more than the datagram in it.
-OVERHEAD = 31
+OVERHEAD = 33
 
 
 class FarEnd(Closing):

@@ -1,5 +1,8 @@
 //! A near end, a far end and the paths between them, in memory.
 
+#[allow(dead_code, reason = "goodput.rs alone uses it")]
+pub(crate) mod tcp;
+
 use std::net::SocketAddr;
 use std::time::Duration;
 

@@ -1,0 +1,227 @@
+//! What came, in the order in which the other end sent it, and as evenly as the paths bring it.
+//!
+//! Three rules keep a bulk transfer whole, which a plain reorder queue breaks (`tests/goodput.rs`
+//! has the figures of each):
+//!
+//! * What is missing of a path's run is lost as soon as later packets of that run are here. Only
+//!   the end of a run has to be waited for.
+//! * Datagrams of a faster path leave as much later as the slowest path takes longer, each of them:
+//!   else round-trip times leap with every run, and what waited comes as one burst.
+//! * What had to wait for a queue to drain leaves as it came, not at once ([`Pacer`]).
+
+use std::time::Duration;
+
+use anabranch_multipath::{Insertion, Merger, PathId, Time};
+
+use crate::delays::Delays;
+use crate::pacer::Pacer;
+
+/// Datagrams that wait for others: beyond, those that are missing are given up.
+const WAITING: usize = 4_096;
+/// Packets of one path overtake so many others of it at most (as QUIC counts: RFC 9002, 6.1.1).
+const DISORDER: u64 = 3;
+
+/// A packet, as far as its place in the order is concerned.
+pub(crate) struct Arrival<T> {
+    pub(crate) path: PathId,
+    pub(crate) number: u64,
+    /// When the other end sent it, if it says so.
+    pub(crate) stamp: Option<u32>,
+    /// So many packets before it, numbered without a gap, went by the same path.
+    pub(crate) run: u16,
+    /// `None` for one that carries nothing to hand on.
+    pub(crate) content: Option<T>,
+}
+
+/// A unit that waits for others: its path and when it came.
+type Waiting<T> = (PathId, Time, T);
+
+/// Puts the packets of one session in order.
+pub(crate) struct Resequencer<T> {
+    merger: Merger<Option<Waiting<T>>>,
+    ready: Pacer<T>,
+    delays: Delays,
+    /// For each path: before this number nothing is missing of it, or is known to be lost.
+    checked: Vec<u64>,
+    missed: u64,
+}
+
+impl<T> Resequencer<T> {
+    /// Of so many paths, from number 0 on.
+    pub(crate) fn new(paths: usize) -> Resequencer<T> {
+        let merger = Merger::new(paths, 0, WAITING, Some(Duration::ZERO));
+        let (ready, delays) = (Pacer::default(), Delays::default());
+        Resequencer { merger, ready, delays, checked: vec![0; paths], missed: 0 }
+    }
+
+    /// The first number is this one from now on; what waited is forgotten.
+    pub(crate) fn begin_at(&mut self, first: u64) {
+        let patience = Some(self.delays.patience());
+        self.merger = Merger::new(self.checked.len(), first, WAITING, patience);
+        self.checked.fill(first);
+    }
+
+    /// Takes a packet that came now. Its number must not have come before.
+    pub(crate) fn take(&mut self, now: Time, arrival: Arrival<T>) {
+        let Arrival { path, number, stamp, run, content } = arrival;
+        let came = stamp.map_or(now, |stamp| self.delays.note(now, path, stamp));
+        if number < self.merger.next_number() || self.merger.holds(number) {
+            // Late is better than never: its number was given up.
+            content.into_iter().for_each(|content| self.ready.push_first(now, content));
+            return;
+        }
+        if self.merger.pass(path, number) {
+            let steady = now + self.delays.shorter(path);
+            content.into_iter().for_each(|content| self.ready.push(now, steady, content));
+            return;
+        }
+        self.merger.set_patience(Some(self.delays.patience()));
+        if self.merger.is_full() {
+            // No room for what follows a missing one: that is not waited for any longer.
+            self.merger.give_up();
+            self.collect(now);
+        }
+        let waiting = content.map(|content| (path, now, content));
+        let _ = self.merger.handle(came, path, number, waiting);
+        self.miss(now, path, number, run);
+        self.collect(now);
+    }
+
+    /// What is missing of a run before this packet is lost.
+    fn miss(&mut self, now: Time, path: PathId, number: u64, run: u16) {
+        let Some(checked) = self.checked.get_mut(path.index()) else { return };
+        let begin = number.saturating_sub(run.into()).max(self.merger.next_number()).max(*checked);
+        let end = (number + 1).saturating_sub(DISORDER);
+        *checked = end.max(*checked);
+        for missing in begin..end {
+            if !self.merger.holds(missing) {
+                let taken = self.merger.handle(now, path, missing, None);
+                self.missed += u64::from(taken == Insertion::Taken);
+            }
+        }
+    }
+
+    fn collect(&mut self, now: Time) {
+        while let Some((_, unit)) = self.merger.poll(now) {
+            if let Some((path, came, content)) = unit {
+                self.ready.push(now, came + self.delays.shorter(path), content);
+            }
+        }
+    }
+
+    /// The next content that is due.
+    pub(crate) fn poll(&mut self, now: Time) -> Option<T> {
+        self.collect(now);
+        self.ready.pop(now)
+    }
+
+    /// When [`Resequencer::poll`] has something, if nothing comes until then.
+    pub(crate) fn next_timeout(&self) -> Option<Time> {
+        [self.merger.next_timeout(), self.ready.next_timeout()].into_iter().flatten().min()
+    }
+
+    /// How long a datagram waits at most for one that was sent before it.
+    pub(crate) fn patience(&self) -> Duration {
+        self.delays.patience()
+    }
+
+    /// Packets that were waited for in vain, or known to be lost.
+    pub(crate) fn lost(&self) -> u64 {
+        self.merger.lost() + self.missed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::delays::micros;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    /// Packets of two paths, the second of which takes 30 ms longer than the first, 10 ms.
+    struct Ends {
+        resequencer: Resequencer<u64>,
+        came: Vec<u64>,
+    }
+
+    impl Ends {
+        fn new() -> Ends {
+            let mut ends = Ends { resequencer: Resequencer::new(2), came: Vec::new() };
+            for number in 0..200 {
+                ends.send(Time::from_millis(number), (number % 2) as usize, number, 0);
+            }
+            ends.poll(Time::from_secs(1));
+            ends.came.clear();
+            ends
+        }
+
+        /// It comes as much later as its path takes.
+        fn send(&mut self, sent: Time, path: usize, number: u64, run: u16) -> Time {
+            let now = sent + MS * [10, 40][path];
+            let (path, stamp) = (PathId::at(path), Some(micros(sent)));
+            let content = Some(number);
+            self.resequencer.take(now, Arrival { path, number, stamp, run, content });
+            now
+        }
+
+        fn poll(&mut self, now: Time) -> Vec<u64> {
+            self.came.extend(std::iter::from_fn(|| self.resequencer.poll(now)));
+            std::mem::take(&mut self.came)
+        }
+    }
+
+    #[test]
+    fn a_faster_path_waits_for_the_slowest_and_no_longer() {
+        let mut ends = Ends::new();
+        let now = ends.send(Time::from_secs(2), 0, 200, 0);
+        assert_eq!(ends.poll(now + MS * 28), []);
+        assert_eq!(ends.poll(now + MS * 30), [200]);
+        let now = ends.send(Time::from_secs(3), 1, 201, 0);
+        assert_eq!(ends.poll(now), [201]);
+    }
+
+    #[test]
+    fn a_loss_within_a_run_is_not_waited_for() {
+        let mut ends = Ends::new();
+        let start = Time::from_secs(2);
+        ends.send(start, 1, 200, 0);
+        for run in [2, 3, 4] {
+            ends.send(start + MS * run, 1, 200 + u64::from(run), run as u16);
+        }
+        let now = start + MS * 44;
+        assert_eq!(ends.poll(now), [200, 202, 203, 204], "201 is known to be lost");
+        assert_eq!(ends.resequencer.lost(), 1);
+        ends.send(start + MS * 5, 1, 201, 1);
+        assert_eq!(ends.poll(start + MS * 45), [201], "late is better than never");
+    }
+
+    #[test]
+    fn the_end_of_a_run_is_waited_for_as_long_as_paths_differ() {
+        let mut ends = Ends::new();
+        let start = Time::from_secs(2);
+        // 200, by the slow path, is lost.
+        let now = ends.send(start, 0, 201, 0);
+        assert_eq!(ends.poll(now + MS * 29), []);
+        let due = ends.resequencer.next_timeout().unwrap();
+        assert!((now + MS * 30..now + MS * 34).contains(&due), "{due:?}");
+        assert_eq!(ends.poll(due), [201]);
+    }
+
+    #[test]
+    fn what_waited_for_a_queue_leaves_as_it_came() {
+        let mut ends = Ends::new();
+        let start = Time::from_secs(2);
+        // The last packet of the slow path came through a queue of 20 ms.
+        for number in 201..221 {
+            ends.send(start + MS * (number - 200) as u32, 0, number, (number - 201) as u16);
+        }
+        let drained = start + MS * 60;
+        let stamp = Some(micros(start));
+        let (path, number, content) = (PathId(1), 200, Some(200));
+        ends.resequencer.take(drained, Arrival { path, number, stamp, run: 0, content });
+        assert!(ends.poll(drained).len() < 4, "no burst");
+        assert!((8..13).contains(&ends.poll(drained + MS * 10).len()));
+        let all = ends.poll(drained + MS * 30);
+        assert_eq!(all.last(), Some(&220));
+    }
+}

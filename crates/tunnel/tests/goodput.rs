@@ -1,0 +1,131 @@
+//! What a bulk transfer gets through both ends over emulated paths, beside one path without them.
+//! Everything is emulated: a seed gives the same figure on any machine (`--nocapture` prints them).
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
+#![allow(dead_code, reason = "other tests use the rest of the world")]
+
+mod world;
+
+use std::time::Duration;
+
+use anabranch_multipath::Time;
+use anabranch_netem::{Link, LinkSettings};
+use world::World;
+use world::tcp::{Receiver, Sender};
+
+const STEP: Duration = Duration::from_micros(50);
+/// How long a transfer takes, and what is left out of it: slow start.
+const LASTS: Duration = Duration::from_secs(10);
+const LEFT_OUT: Duration = Duration::from_secs(2);
+/// Headers of the outer packet, which the links count.
+const OUTER: usize = 60;
+
+/// 100 Mbit/s with a queue of 20 ms.
+fn link(delay_ms: u64) -> LinkSettings {
+    let delay = Duration::from_millis(delay_ms);
+    LinkSettings { delay, queue: 250_000, ..LinkSettings::with_rate(100_000_000) }
+}
+
+/// One transfer, as it goes on.
+struct Transfer {
+    start: Time,
+    sender: Sender,
+    receiver: Receiver,
+    left_out: u64,
+}
+
+impl Transfer {
+    fn new(start: Time) -> Transfer {
+        Transfer { start, sender: Sender::new(start), receiver: Receiver::default(), left_out: 0 }
+    }
+
+    /// Whether it goes on at `now`.
+    fn goes_on(&mut self, now: Time) -> bool {
+        if now.since(self.start) < LEFT_OUT {
+            self.left_out = self.receiver.bytes;
+        }
+        now.since(self.start) < LASTS
+    }
+
+    /// Mbit/s, slow start left out.
+    fn rate(&self) -> f64 {
+        let counted = (self.receiver.bytes - self.left_out) as f64;
+        counted * 8.0 / 1e6 / (LASTS - LEFT_OUT).as_secs_f64()
+    }
+}
+
+/// Over one path, without the ends.
+fn alone(delay_ms: u64) -> f64 {
+    let [mut down, mut up] = [0, 1].map(|way| Link::<Vec<u8>>::new(link(delay_ms), 1, way));
+    let mut now = Time::from_millis(10);
+    let mut transfer = Transfer::new(now);
+    while transfer.goes_on(now) {
+        now += STEP;
+        while let Some(ack) = up.pop(now) {
+            transfer.sender.acknowledged(now, &ack);
+        }
+        transfer.sender.tick(now);
+        while let Some(segment) = transfer.sender.poll(now) {
+            let length = segment.len() + OUTER;
+            let _ = down.push(now, segment, length);
+        }
+        while let Some(segment) = down.pop(now) {
+            if let Some(ack) = transfer.receiver.take(&segment) {
+                let length = ack.len() + OUTER;
+                let _ = up.push(now, ack, length);
+            }
+        }
+    }
+    transfer.rate()
+}
+
+/// From the far end to the near one, by three paths, both ends by uniform runs.
+fn split(seed: u64, delays: [u64; 3], every: &str) -> f64 {
+    let mut world = World::new(seed, &delays.map(link), every);
+    world.run_for(Duration::from_secs(2));
+    let mut transfer = Transfer::new(world.now);
+    while transfer.goes_on(world.now) {
+        world.run_for(STEP);
+        let [up, down] = world.out.each_mut().map(std::mem::take);
+        for (_, ack) in up {
+            transfer.sender.acknowledged(world.now, &ack);
+        }
+        transfer.sender.tick(world.now);
+        while let Some(segment) = transfer.sender.poll(world.now) {
+            world.send_down(&segment);
+        }
+        for (_, segment) in down {
+            if let Some(ack) = transfer.receiver.take(&segment) {
+                world.send_up(&ack);
+            }
+        }
+        world.seen.iter_mut().for_each(Vec::clear);
+    }
+    let lost = world.near.session().lost();
+    println!("  {delays:?} {every}, seed {seed}: {:.1} Mbit/s, {lost} lost", transfer.rate());
+    transfer.rate()
+}
+
+#[test]
+fn a_bulk_transfer_keeps_its_speed_over_equal_paths() {
+    let unsplit = alone(20);
+    println!("unsplit: {unsplit:.1} Mbit/s");
+    for every in ["100ms", "20ms"] {
+        for seed in 1..4 {
+            let share = split(seed, [20, 20, 20], every) / unsplit;
+            assert!(share >= 0.95, "every {every}, seed {seed}: {share:.2} of unsplit");
+        }
+    }
+}
+
+#[test]
+fn over_unequal_paths_it_is_as_fast_as_over_the_slowest_alone() {
+    let slowest = alone(60);
+    println!("the slowest path alone: {slowest:.1} Mbit/s");
+    for every in ["100ms", "20ms"] {
+        for seed in 1..4 {
+            let share = split(seed, [20, 35, 60], every) / slowest;
+            assert!(share >= 0.95, "every {every}, seed {seed}: {share:.2} of the slowest path");
+        }
+    }
+}

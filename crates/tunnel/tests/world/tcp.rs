@@ -1,0 +1,227 @@
+//! A bulk transfer by TCP as far as goodput depends on it: CUBIC (RFC 9438), selective
+//! acknowledgements, losses by time (RACK, RFC 8985), every second segment acknowledged, slow start
+//! left early as Linux does (HyStart).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use anabranch_multipath::Time;
+
+/// Bytes of a segment and of an acknowledgement, headers included.
+pub(crate) const SEGMENT: usize = 1_380;
+const ACK: usize = 100;
+const C: f64 = 0.4;
+const BETA: f64 = 0.7;
+const LEAST_RTO: Duration = Duration::from_millis(200);
+
+/// The end that sends without end.
+pub(crate) struct Sender {
+    next: u32,
+    /// What is under way: when it was sent, and whether it is taken for lost.
+    out: BTreeMap<u32, (Time, bool)>,
+    lost: BTreeSet<u32>,
+    window: f64,
+    threshold: f64,
+    most: f64,
+    epoch: Option<Time>,
+    /// Losses of segments before this one are of the same recovery.
+    recovery: u32,
+    srtt: Duration,
+    least: Duration,
+    /// HyStart: the end of the round, its least round trip and how many were seen, and that of the
+    /// round before.
+    round: (u32, Duration, u32),
+    /// When the round's train of acknowledgements began, and its last one.
+    train: (Time, Time),
+    /// Whether slow start ended without a loss.
+    early: bool,
+    /// The sending time of the newest segment that arrived.
+    newest: Time,
+    acked_at: Time,
+}
+
+impl Sender {
+    pub(crate) fn new(now: Time) -> Sender {
+        Sender {
+            next: 0,
+            out: BTreeMap::new(),
+            lost: BTreeSet::new(),
+            window: 10.0,
+            threshold: f64::MAX,
+            most: 0.0,
+            epoch: None,
+            recovery: 0,
+            srtt: Duration::from_millis(100),
+            least: Duration::from_secs(9),
+            round: (0, Duration::from_secs(9), 0),
+            train: (now, now),
+            early: false,
+            newest: Time::ZERO,
+            acked_at: now,
+        }
+    }
+
+    /// The next segment that may leave.
+    pub(crate) fn poll(&mut self, now: Time) -> Option<Vec<u8>> {
+        if self.out.len() - self.lost.len() >= self.window as usize {
+            return None;
+        }
+        let number = match self.lost.pop_first() {
+            Some(number) => number,
+            None => {
+                self.next += 1;
+                self.next - 1
+            }
+        };
+        self.out.insert(number, (now, false));
+        let mut segment = vec![0; SEGMENT];
+        segment[..4].copy_from_slice(&number.to_be_bytes());
+        Some(segment)
+    }
+
+    pub(crate) fn acknowledged(&mut self, now: Time, ack: &[u8]) {
+        self.acked_at = now;
+        let numbers = ack.chunks_exact(4).map(|four| u32::from_be_bytes(four.try_into().unwrap()));
+        let numbers: Vec<u32> = numbers.collect();
+        let (cumulative, arrived) = (numbers[0], &numbers[2..2 + numbers[1] as usize]);
+        let mut fresh = 0.0;
+        let all: Vec<u32> = self
+            .out
+            .range(..cumulative)
+            .map(|(one, _)| *one)
+            .chain(arrived.iter().copied())
+            .collect();
+        for number in all {
+            let Some((sent, _)) = self.out.remove(&number) else { continue };
+            self.lost.remove(&number);
+            fresh += 1.0;
+            self.newest = self.newest.max(sent);
+            let rtt = now.since(sent);
+            self.least = self.least.min(rtt);
+            self.srtt = (self.srtt * 7 + rtt) / 8;
+            self.hystart(now, number, rtt);
+        }
+        self.grow(now, fresh);
+        let window = self.least / 4;
+        let newest = self.newest;
+        let late = |sent: Time| sent + window < newest;
+        let late: Vec<u32> = self
+            .out
+            .iter()
+            .filter(|(_, (sent, lost))| !lost && late(*sent))
+            .map(|(number, _)| *number)
+            .collect();
+        self.lose(now, &late);
+    }
+
+    /// What time alone brings.
+    pub(crate) fn tick(&mut self, now: Time) {
+        let patience = LEAST_RTO.max(self.srtt * 2);
+        if !self.out.is_empty() && now.since(self.acked_at) > patience {
+            self.acked_at = now;
+            let all: Vec<u32> =
+                self.out.iter().filter(|(_, (_, lost))| !lost).map(|(number, _)| *number).collect();
+            (self.most, self.early) = (self.window, false);
+            self.threshold = self.window * BETA;
+            (self.window, self.epoch, self.recovery) = (2.0, None, self.next);
+            for number in all {
+                self.mark(number);
+            }
+        }
+    }
+
+    fn mark(&mut self, number: u32) {
+        if let Some(out) = self.out.get_mut(&number) {
+            out.1 = true;
+            self.lost.insert(number);
+        }
+    }
+
+    fn lose(&mut self, now: Time, numbers: &[u32]) {
+        for number in numbers {
+            self.mark(*number);
+            if *number >= self.recovery {
+                self.recovery = self.next;
+                (self.most, self.early) = (self.window, false);
+                self.window = (self.window * BETA).max(2.0);
+                self.threshold = self.window;
+                self.epoch = Some(now);
+            }
+        }
+    }
+
+    /// Slow start ends when the first eight round trips of a round are all longer than the least by
+    /// an eighth (4 to 16 ms), or when a round's acknowledgements, none more than 2 ms after
+    /// another, come for half the least round trip: HyStart as Linux has it (tcp_cubic.c).
+    fn hystart(&mut self, now: Time, number: u32, rtt: Duration) {
+        if number >= self.round.0 {
+            self.round = (self.next, rtt, 0);
+            self.train = (now, now);
+        }
+        self.round.1 = self.round.1.min(rtt);
+        self.round.2 += 1;
+        if self.window >= self.threshold || self.window < 16.0 {
+            return;
+        }
+        let step = (self.least / 8).clamp(Duration::from_millis(4), Duration::from_millis(16));
+        let slower = self.round.2 == 8 && self.round.1 >= self.least + step;
+        let mut long = false;
+        if now.since(self.train.1) <= Duration::from_millis(2) {
+            self.train.1 = now;
+            long = now.since(self.train.0) > self.least / 2;
+        }
+        if slower || long {
+            (self.threshold, self.most, self.early) = (self.window, self.window, true);
+        }
+    }
+
+    fn grow(&mut self, now: Time, fresh: f64) {
+        if self.window < self.threshold {
+            self.window += fresh;
+            return;
+        }
+        let epoch = *self.epoch.get_or_insert(now);
+        let since = now.since(epoch).as_secs_f64() + self.srtt.as_secs_f64();
+        let k = if self.early { 0.0 } else { (self.most * (1.0 - BETA) / C).cbrt() };
+        let target = C * (since - k).powi(3) + self.most;
+        let reno = self.most * if self.early { 1.0 } else { BETA }
+            + 3.0 * (1.0 - BETA) / (1.0 + BETA) * since / self.srtt.as_secs_f64();
+        let target = target.max(reno).min(self.window * 1.5);
+        if target > self.window {
+            self.window += fresh * (target - self.window) / self.window;
+        }
+    }
+}
+
+/// The end that receives.
+#[derive(Default)]
+pub(crate) struct Receiver {
+    next: u32,
+    waiting: BTreeSet<u32>,
+    owed: Vec<u32>,
+    /// Bytes that came in order.
+    pub(crate) bytes: u64,
+}
+
+impl Receiver {
+    /// Takes a segment; an acknowledgement, if one is due.
+    pub(crate) fn take(&mut self, segment: &[u8]) -> Option<Vec<u8>> {
+        let number = u32::from_be_bytes(segment[..4].try_into().unwrap());
+        if number >= self.next {
+            self.waiting.insert(number);
+        }
+        while self.waiting.remove(&self.next) {
+            self.next += 1;
+            self.bytes += SEGMENT as u64;
+        }
+        self.owed.push(number);
+        if self.owed.len() < 2 && self.waiting.is_empty() {
+            return None;
+        }
+        let owed = std::mem::take(&mut self.owed);
+        let numbers = [self.next, owed.len() as u32].into_iter().chain(owed);
+        let mut ack: Vec<u8> = numbers.flat_map(u32::to_be_bytes).collect();
+        ack.resize(ACK, 0);
+        Some(ack)
+    }
+}
