@@ -10,7 +10,9 @@ const TOGETHER: Duration = Duration::from_millis(1);
 /// What was late is made up for by this part of the time.
 const FASTER: u32 = 16;
 /// Nothing waits longer here.
-const MOST: Duration = Duration::from_millis(250);
+const LONGEST: Duration = Duration::from_millis(250);
+/// Beyond so many the first leave, due or not: memory is bounded whatever the rate.
+const MOST: usize = 8_192;
 
 /// A queue in order.
 pub(crate) struct Pacer<T> {
@@ -38,7 +40,7 @@ impl<T> Pacer<T> {
             let apart = steady.since(before);
             last + (apart - apart / FASTER)
         });
-        let due = due.max(steady).clamp(now, now + MOST);
+        let due = due.max(steady).clamp(now, now + LONGEST);
         self.last = Some((due, steady));
         self.queue.push_back((due, one));
     }
@@ -46,7 +48,7 @@ impl<T> Pacer<T> {
     /// The next one that is due.
     pub(crate) fn pop(&mut self, now: Time) -> Option<T> {
         let due = self.queue.front()?.0;
-        if due > now + TOGETHER {
+        if due > now + TOGETHER && self.queue.len() <= MOST {
             return None;
         }
         Some(self.queue.pop_front()?.1)
@@ -54,5 +56,55 @@ impl<T> Pacer<T> {
 
     pub(crate) fn next_timeout(&self) -> Option<Time> {
         self.queue.front().map(|one| one.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+    const START: Time = Time::from_secs(1);
+
+    /// When each leaves.
+    fn leaves(pacer: &mut Pacer<u32>) -> Vec<(u32, Duration)> {
+        let mut out = Vec::new();
+        while let Some(due) = pacer.next_timeout() {
+            out.extend(std::iter::from_fn(|| pacer.pop(due)).map(|one| (one, due.since(START))));
+        }
+        out
+    }
+
+    #[test]
+    fn what_is_late_makes_up_for_a_sixteenth_of_the_time() {
+        let mut pacer = Pacer::default();
+        // It came 32 ms late; those behind it came every 16 ms.
+        pacer.push(START + MS * 32, START, 0);
+        for one in 1..5 {
+            pacer.push(START + MS * 32, START + MS * 16 * one, one);
+        }
+        let all = leaves(&mut pacer);
+        assert_eq!(all, [(0, MS * 32), (1, MS * 47), (2, MS * 62), (3, MS * 77), (4, MS * 92)]);
+    }
+
+    #[test]
+    fn nothing_leaves_before_its_time_or_waits_for_long() {
+        let mut pacer = Pacer::default();
+        pacer.push(START, START + MS * 40, 0);
+        assert_eq!(pacer.pop(START + MS * 38), None);
+        assert_eq!(pacer.pop(START + MS * 39), Some(0), "within a millisecond they leave together");
+        pacer.push(START + MS * 40, START + MS * 9_000, 1);
+        assert_eq!(pacer.next_timeout(), Some(START + MS * 40 + LONGEST));
+        pacer.push_first(START + MS * 41, 2);
+        assert_eq!(pacer.pop(START + MS * 41), Some(2), "late ones go before all others");
+    }
+
+    #[test]
+    fn memory_is_bounded() {
+        let mut pacer = Pacer::default();
+        for one in 0..MOST as u32 + 2 {
+            pacer.push(START, START + MS * 100, one);
+        }
+        assert_eq!([(); 3].map(|()| pacer.pop(START)), [Some(0), Some(1), None]);
     }
 }
