@@ -13,11 +13,11 @@
 //!
 //! ```
 //! use anabranch_multipath::Time;
-//! use anabranch_netem::{Link, Settings};
+//! use anabranch_netem::{Link, LinkSettings};
 //! use std::time::Duration;
 //!
-//! let settings = Settings { delay: Duration::from_millis(10), ..Settings::with_rate(100_000_000)
-//! };
+//! let delay = Duration::from_millis(10);
+//! let settings = LinkSettings { delay, ..LinkSettings::with_rate(100_000_000) };
 //! let mut link = Link::new(settings, 7, 0);
 //! link.push(Time::ZERO, "packet", 1500).unwrap();
 //! // 1500 bytes take 120 µs at 100 Mbit/s, then 10 ms to the other end.

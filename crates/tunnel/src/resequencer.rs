@@ -54,8 +54,10 @@ impl<T> Resequencer<T> {
         Resequencer { merger, ready, delays, checked: vec![0; paths], missed: 0 }
     }
 
-    /// The first number is this one from now on; what waited is forgotten.
+    /// The first number is this one from now on. What waited for others is forgotten, and what was
+    /// known of delays: the other end's clock may be another.
     pub(crate) fn begin_at(&mut self, first: u64) {
+        self.delays = Delays::default();
         let patience = Some(self.delays.patience());
         self.merger = Merger::new(self.checked.len(), first, WAITING, patience);
         self.checked.fill(first);
