@@ -15,15 +15,13 @@ from conftest import Results
 from harness.arti import Arti
 from harness.seeded import MIB
 from harness.tools import wait_for
-from harness.tornet import Node, TorNetwork
+from harness.tornet import PATIENT, Node, TorNetwork
 from harness.torours import OurRelay, network_of_ours
 from harness.webfiles import FileServer, fetch
 
 pytestmark = [pytest.mark.tor, pytest.mark.timeout(900)]
 
 RELAYS = 6
-# On loopback stock tors learn to give circuits 26 ms, and a busy machine then costs connections.
-PATIENT = "LearnCircuitBuildTimeout 0"
 PUBLISHED_S = 180.0
 FETCHES = 20
 PAGE = 60_000

@@ -22,7 +22,7 @@ from pathlib import Path
 import pytest
 
 from harness.tools import Background, tool, wait_for
-from harness.tornet import Node, TorNetwork
+from harness.tornet import PATIENT, Node, TorNetwork
 from harness.torours import network_of_ours
 from harness.webfiles import FileServer, fetch
 
@@ -30,8 +30,6 @@ pytestmark = [pytest.mark.tor, pytest.mark.timeout(600)]
 
 RELAYS = 6
 PAGE = 60_000
-# On loopback stock tors learn to give circuits 26 ms, and a busy machine then costs connections.
-PATIENT = "LearnCircuitBuildTimeout 0"
 PUBLISHED_S = 120.0
 
 

@@ -20,7 +20,7 @@ import pytest
 from conftest import Results
 from harness.seeded import MIB
 from harness.tools import wait_for
-from harness.tornet import Node, TorNetwork
+from harness.tornet import PATIENT, Node, TorNetwork
 from harness.torours import OurRelay, network_of_ours, relays_of_ours
 from harness.webfiles import FileServer, fetch
 
@@ -34,8 +34,6 @@ FIRSTS, BULKS = 5, 3
 # Tor forgets all circuits and descriptors once in ten seconds at most.
 NEWNYM_S = 10.5
 RELAYS = 6
-# On loopback stock tors learn to give circuits 26 ms, and a busy machine then costs connections.
-PATIENT = "LearnCircuitBuildTimeout 0"
 # Circuits are built within a minute, or the client gives up; the descriptor is up before that.
 PUBLISHED_S = 120.0
 

@@ -1,6 +1,9 @@
 //! Numbers and tables for people.
 
+use std::borrow::Cow;
 use std::time::Duration;
+
+use textwrap::{Options, WordSeparator, WordSplitter, WrapAlgorithm};
 
 /// Columns two spaces apart, as wide as their widest cell; no line ends in spaces.
 pub(crate) fn table(rows: &[Vec<String>]) -> String {
@@ -22,31 +25,16 @@ fn line(row: &[String], widths: &[usize]) -> String {
 /// `text` in lines of at most `width` columns, broken between words; further lines are indented.
 /// Only a word that has no room in any line is broken.
 pub(crate) fn wrapped(text: &str, width: usize) -> Vec<String> {
-    let width = width.max(2 * INDENT.len());
-    let (mut lines, mut line) = (Vec::new(), String::new());
-    for (at, word) in text.split(' ').enumerate() {
-        let is_long = line.chars().count() + 1 + word.chars().count() > width;
-        if is_long && !line.trim().is_empty() {
-            lines.extend(pieces(&line, width));
-            INDENT.clone_into(&mut line);
-        } else if at > 0 {
-            line.push(' ');
-        }
-        line.push_str(word);
-    }
-    lines.extend(pieces(&line, width));
-    lines
+    let options = Options::new(width.max(2 * INDENT.len()))
+        .subsequent_indent(INDENT)
+        .word_splitter(WordSplitter::NoHyphenation)
+        .word_separator(WordSeparator::AsciiSpace)
+        .wrap_algorithm(WrapAlgorithm::FirstFit);
+    textwrap::wrap(text, options).into_iter().map(Cow::into_owned).collect()
 }
 
 /// What a further line of a wrapped text begins with.
 const INDENT: &str = "  ";
-
-/// One line, cut where it is too long.
-fn pieces(line: &str, width: usize) -> Vec<String> {
-    let letters: Vec<char> = line.trim_end().chars().collect();
-    let pieces = letters.chunks(width).map(|piece| piece.iter().collect());
-    if letters.is_empty() { vec![String::new()] } else { pieces.collect() }
-}
 
 /// Numbers as bars of one height, the greatest of all being `most`.
 pub(crate) fn bars(numbers: impl Iterator<Item = f64>, most: f64) -> String {
@@ -104,7 +92,7 @@ mod tests {
         let text = "    1.234  warning: two words";
         assert_eq!(wrapped(text, 80), [text]);
         assert_eq!(wrapped(text, 20), ["    1.234  warning:", "  two words"]);
-        assert_eq!(wrapped("a bcdefghijk l", 6), ["a", "  bcde", "fghijk", "  l"]);
+        assert_eq!(wrapped("a bcdefghijk l", 6), ["a", "  bcde", "  fghi", "  jk l"]);
         assert_eq!(wrapped("", 20), [""]);
         for width in 1..30 {
             let letters = |text: &str| text.replace(' ', "");

@@ -16,6 +16,7 @@ mod counted;
 pub mod ends;
 mod explicit;
 mod fault;
+mod legs;
 pub mod numbering;
 pub mod reorder;
 

@@ -9,7 +9,7 @@ use anabranch_multipath::{PathId, Time};
 const SPAN: Duration = Duration::from_secs(10);
 /// The shortest and the longest time that a datagram waits for one that is missing.
 const LEAST: Duration = Duration::from_millis(2);
-const MOST: Duration = Duration::from_millis(250);
+pub(crate) const LONGEST: Duration = Duration::from_millis(250);
 
 /// What is known of each path.
 #[derive(Default)]
@@ -39,7 +39,7 @@ impl Delays {
             self.paths.resize_with(path.index() + 1, Delay::default);
         }
         self.paths[path.index()].note(now, delay);
-        let longer = (delay - self.least()).clamp(0, MOST.as_micros() as i64).unsigned_abs();
+        let longer = (delay - self.least()).clamp(0, LONGEST.as_micros() as i64).unsigned_abs();
         Time::from_nanos(now.nanos().saturating_sub(longer * 1000))
     }
 
@@ -48,7 +48,7 @@ impl Delays {
     pub(crate) fn patience(&self) -> Duration {
         let most = self.paths.iter().filter_map(Delay::usual).max();
         let spread = most.map_or(0, |most| (most - self.least()).max(0).unsigned_abs());
-        Duration::from_micros(spread).clamp(LEAST, MOST)
+        Duration::from_micros(spread).clamp(LEAST, LONGEST)
     }
 
     /// What the slowest path takes longer than this one, queues left out.
@@ -56,7 +56,7 @@ impl Delays {
         let most = self.paths.iter().filter_map(Delay::least).max();
         let own = self.paths.get(path.index()).and_then(Delay::least);
         let shorter = most.zip(own).map_or(0, |(most, own)| (most - own).unsigned_abs());
-        Duration::from_micros(shorter).min(MOST)
+        Duration::from_micros(shorter).min(LONGEST)
     }
 
     fn least(&self) -> i64 {
@@ -120,7 +120,7 @@ mod tests {
             assert_eq!(of([20, 35, 60], off).patience(), Duration::from_millis(40), "{off}");
         }
         assert_eq!(of([20, 20, 20], 5).patience(), LEAST);
-        assert_eq!(of([20, 35, 900], 5).patience(), MOST);
+        assert_eq!(of([20, 35, 900], 5).patience(), LONGEST);
         assert_eq!(Delays::default().patience(), LEAST);
     }
 

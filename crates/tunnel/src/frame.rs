@@ -82,10 +82,10 @@ impl<'a> Frame<'a> {
     }
 
     /// When it was sent, if it says so.
-    pub(crate) fn stamp(&self) -> Option<u32> {
+    pub(crate) fn stamp(self) -> Option<u32> {
         match self {
             Frame::Data { stamp, .. } | Frame::Ping { stamp, .. } | Frame::Pong { stamp, .. } => {
-                Some(*stamp)
+                Some(stamp)
             }
             Frame::Close => None,
         }

@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use anabranch_multipath::Time;
 
+use crate::delays::LONGEST;
+
 /// Those that are due within this time leave together.
 const TOGETHER: Duration = Duration::from_millis(1);
 /// What was late is made up for by this part of the time.
 const FASTER: u32 = 16;
-/// Nothing waits longer here.
-const LONGEST: Duration = Duration::from_millis(250);
 /// Beyond so many the first leave, due or not: memory is bounded whatever the rate.
 const MOST: usize = 8_192;
 

@@ -1,7 +1,7 @@
 //! What came, in the order in which the other end sent it, and as evenly as the paths bring it.
 //!
-//! Three rules keep a bulk transfer whole, which a plain reorder queue breaks (`tests/goodput.rs`
-//! has the figures of each):
+//! A plain reorder queue breaks a bulk transfer. Three rules keep it whole (`tests/goodput.rs`
+//! measures them together):
 //!
 //! * What is missing of a path's run is lost as soon as later packets of that run are here. Only
 //!   the end of a run has to be waited for.

@@ -278,7 +278,7 @@ impl Session {
         }
         let frame = Frame::read(&room[..length]);
         self.hear(now, path, matches!(frame, Some(Frame::Ping { .. })));
-        let (stamp, run) = (frame.and_then(|frame| frame.stamp()), frame.map_or(0, Frame::run));
+        let (stamp, run) = (frame.and_then(Frame::stamp), frame.map_or(0, Frame::run));
         let carried = frame.and_then(|frame| self.take(now, path, frame, &room));
         let content = match carried {
             Some((flow, place)) => Some(Datagram { path, flow, frame: room, place }),
@@ -409,7 +409,7 @@ impl Session {
         self.order.patience()
     }
 
-    /// Datagrams that were waited for in vain.
+    /// Packets that were waited for in vain, or known to be lost; some may have come late.
     #[must_use]
     pub fn lost(&self) -> u64 {
         self.order.lost()

@@ -27,15 +27,13 @@ from harness.report import table
 from harness.soak import AFTERMATH_S, LAST_STREAMS_S, SAMPLE_S, helper
 from harness.soaknet import Killer, Victim
 from harness.tools import Background, wait_for
-from harness.tornet import Node, TorNetwork, free_ports
+from harness.tornet import PATIENT, Node, TorNetwork, free_ports
 from harness.torours import OurRelay, events_of
 from harness.webfiles import FileServer, fetch
 
 KINDS = ("mixed", "stock")
 RELAYS, EXITS = 6, 2
 EXIT = ("--exit", "accept *:*")
-# On loopback stock tors learn to give circuits 26 ms, and a busy machine then costs connections.
-PATIENT = "LearnCircuitBuildTimeout 0"
 PUBLISHED_S = 120.0
 # Worse than the twin is who fails more streams than chance explains once in twenty times.
 CHANCE = 0.05

@@ -46,6 +46,8 @@ LONG_RUN = 10_000_000
 MEASURED_KB = 1000  # a second, of each relay
 GUARD = {"Fast", "Guard", "Running", "Stable", "V2Dir", "Valid"}
 PINS = ("EntryNodes", "MiddleNodes", "ExitNodes")
+# On loopback stock tors learn to give circuits 26 ms, and a busy machine then costs connections.
+PATIENT = "LearnCircuitBuildTimeout 0"
 
 COMMON = """\
 TestingTorNetwork 1

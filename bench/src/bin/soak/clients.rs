@@ -126,8 +126,8 @@ struct Seen {
 }
 
 impl Seen {
-    fn take(&mut self, happening: ClientEvent) {
-        match happening {
+    fn take(&mut self, event: ClientEvent) {
+        match event {
             ClientEvent::Listening(at) => self.listening = at.first().copied(),
             ClientEvent::Ready(_) => self.ready = true,
             ClientEvent::Built(..) => self.built += 1,
@@ -160,7 +160,7 @@ impl Running {
         let (stop, stopped) = UnixStream::pair()?;
         let seen = Arc::new(Mutex::new(Seen::default()));
         let (rng, told) = (generator()?, Arc::clone(&seen));
-        let mut watch = move |happening| locked(&told).take(happening);
+        let mut watch = move |event| locked(&told).take(event);
         let work = move || client::run(settings, rng, &stopped, &mut watch);
         let thread = thread::Builder::new().name(format!("client{number:03}")).spawn(work)?;
         Ok(Running { stop, thread, seen })

@@ -155,7 +155,7 @@ impl ClientArgs {
         for text in claim.tightened.iter().cloned() {
             screen.tell(ClientEvent::Trouble(text));
         }
-        let mut tell = |happening: ClientEvent| screen.tell(happening);
+        let mut tell = |event: ClientEvent| screen.tell(event);
         let file = flags.common.file.clone();
         let mut source = Source { flags, running: args, authorities };
         let reload = Reload::new(reread(file, move || source.read())).map_err(Failure::trouble)?;

@@ -82,8 +82,8 @@ impl UpArgs {
         let socks = settings.listen[0];
         let mut screen = Screen::of("up", self.json, self.quiet).map_err(Failure::trouble)?;
         let (json, quiet) = (self.json.then(Clock::start), self.quiet);
-        let mut watch = |happening: EmbeddedEvent| match happening {
-            EmbeddedEvent::Client(happening) => screen.tell(with_cure(happening)),
+        let mut watch = |event: EmbeddedEvent| match event {
+            EmbeddedEvent::Client(event) => screen.tell(with_cure(event)),
             other => tell(&other, socks, json.as_ref(), quiet),
         };
         let nothing = "up takes no file of settings: there is nothing to read again";
@@ -110,8 +110,8 @@ impl UpArgs {
 }
 
 /// Where our own exits refuse, the user can have them let more through.
-fn with_cure(happening: client::ClientEvent) -> client::ClientEvent {
-    match happening {
+fn with_cure(event: client::ClientEvent) -> client::ClientEvent {
+    match event {
         client::ClientEvent::Refused(refused) if refused.why == Why::Policy => {
             let cure = Some("--exit RULE lets more through");
             client::ClientEvent::Refused(Refused { cure, ..refused })
@@ -127,10 +127,10 @@ fn torrc(line: &str) -> String {
 }
 
 /// What is not the client's to tell.
-fn tell(happening: &EmbeddedEvent, socks: SocketAddr, json: Option<&Clock>, quiet: bool) {
+fn tell(event: &EmbeddedEvent, socks: SocketAddr, json: Option<&Clock>, quiet: bool) {
     let mut out = std::io::stdout();
     // Nobody may be there to read it.
-    let _ = match (json.zip(value(happening)), happening) {
+    let _ = match (json.zip(value(event)), event) {
         (Some((clock, value)), _) => writeln!(out, "{}", stamped(clock, value)),
         (None, EmbeddedEvent::Up(_)) if !quiet => writeln!(out, "{}", greeting(socks)),
         (None, EmbeddedEvent::Trouble(node, text)) => {
@@ -142,8 +142,8 @@ fn tell(happening: &EmbeddedEvent, socks: SocketAddr, json: Option<&Clock>, quie
 }
 
 /// The same as an object, if it is not the client's.
-fn value(happening: &EmbeddedEvent) -> Option<Value> {
-    Some(match happening {
+fn value(event: &EmbeddedEvent) -> Option<Value> {
+    Some(match event {
         EmbeddedEvent::Up(line) => json!({"event": "network", "authority": line}),
         EmbeddedEvent::Consensus(relays) => json!({"event": "consensus", "relays": relays}),
         EmbeddedEvent::Trouble(node, text) => {

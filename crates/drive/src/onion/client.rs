@@ -558,8 +558,8 @@ mod tests {
         desk.programs.give_up(asked + Duration::from_secs(14), &mut desk.circmgr);
         assert_eq!(desk.programs.waiting(), 1);
         let (mut said, late) = (Vec::new(), asked + Duration::from_secs(15));
-        let mut watch = |happening| {
-            if let ClientEvent::Refused(refused) = happening {
+        let mut watch = |event| {
+            if let ClientEvent::Refused(refused) = event {
                 said.push(refused.to_string());
             }
         };

@@ -126,9 +126,9 @@ pub fn run(
     watch(EmbeddedEvent::Up(line.clone()));
     let client = client(&settings, &line)?;
     let rng = crate::entropy::generator().map_err(of("client"))?;
-    let mut tell = |happening: client::ClientEvent| {
+    let mut tell = |event: client::ClientEvent| {
         told.try_iter().for_each(|(name, told)| pass_on(name, told, watch));
-        watch(EmbeddedEvent::Client(happening));
+        watch(EmbeddedEvent::Client(event));
     };
     client::run_rereading(client, rng, stop, reload, &mut tell).map_err(of("client"))
 }

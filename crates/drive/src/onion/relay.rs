@@ -177,7 +177,7 @@ pub fn run_rereading(
         watch.note(trouble);
     }
     while main.turn(stop, watch)? {}
-    if let Err(error) = main.kept.write() {
+    if let Err(error) = main.history_file.write() {
         watch.note(&format!("{error}; what was carried of late is forgotten"));
     }
     Ok(())
@@ -189,7 +189,7 @@ struct MainShard<'r> {
     workers: Workers,
     entrance: Entrance,
     settings: Settings,
-    kept: HistoryFile,
+    history_file: HistoryFile,
     self_test: SelfTest,
     network: Option<Arc<Network>>,
     /// Those of all shards: received, sent.
@@ -223,13 +223,13 @@ impl<'r> MainShard<'r> {
         shard.station.watch(settings.dirclient.waker(), DIRECTORY)?;
         reload.iter().try_for_each(|reload| shard.station.watch(&reload.hangup, HANGUP))?;
         let workers = Workers::start(parts)?;
-        let kept = HistoryFile::read(settings.keys.data()).map_err(io::Error::other)?;
+        let history_file = HistoryFile::read(settings.keys.data()).map_err(io::Error::other)?;
         let main = MainShard {
             shard,
             workers,
             entrance: Entrance::default(),
             settings,
-            kept,
+            history_file,
             self_test: SelfTest::default(),
             network: None,
             meters,
@@ -265,7 +265,7 @@ impl<'r> MainShard<'r> {
             self.ticked = now;
             self.workers.listen(watch)?;
             let numbers = self.numbers();
-            self.kept.note(now, unix(), numbers.carried);
+            self.history_file.note(now, unix(), numbers.carried);
             watch.numbers(now, &numbers);
             self.renew(now, watch);
             self.test(now, watch);
@@ -328,7 +328,7 @@ impl<'r> MainShard<'r> {
             clock: self.shard.station.clock,
             meters: &self.meters,
         };
-        let observed = self.kept.history.observed();
+        let observed = self.history_file.history.observed();
         if let Some(said) = self.self_test.turn(now, observed, &relay) {
             watch.note(&said);
             // Soon, and once what came is part of ten whole seconds.

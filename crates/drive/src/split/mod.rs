@@ -4,12 +4,12 @@
 //! what the core says, show the counters. It holds no protocol thought; which path a datagram takes
 //! is the core's affair.
 //!
-//! Between the core and the machine stand five parts, which know neither the loop nor each other:
-//! the `door` where clients come in; the `uplinks` that lead out (`ways`, `sockets`, `proxies`,
-//! `resolver`); the `tunnel` to a far end, if there is one; `control`, what a running splitter is
-//! told (signals, new settings, the machine's network); `report`, what it tells (screen, captures,
-//! counters). What the loop does with them stands in files of its own: `send`, `relays` (proxies),
-//! `far_end`, `packets` (the interface), `reload`.
+//! Between the core and the machine stand five parts, none of which knows the loop: the `door`
+//! where clients come in; the `uplinks` that lead out (`ways`, `sockets`, `proxies`, `resolver`);
+//! the `tunnel` to a far end, if there is one; `control`, what a running splitter is told (signals,
+//! new settings, the machine's network); `report`, what it tells (screen, captures, counters). What
+//! the loop does with them stands in files of its own: `send`, `relays` (proxies), `far_end`,
+//! `packets` (the interface), `reload`.
 
 mod control;
 mod door;

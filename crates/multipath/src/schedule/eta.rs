@@ -11,7 +11,7 @@ pub(super) const FAMILY: Family = Family {
     name: "eta",
     syntax: "eta",
     example: "eta",
-    about: "the leg by which a cell is expected first, by its window, its queues and its first hop's TCP",
+    about: "the leg by which a cell is expected first, by window, queues and first hop's TCP",
     plain: "the circuit is taken by which the next piece should arrive first",
     every: Some("1p"),
     needs_windows: true,

@@ -11,7 +11,7 @@ pub(super) const FAMILY: Family = Family {
     name: "mix",
     syntax: "mix:ALPHA",
     example: "mix:2",
-    about: "legs with room in proportion to 1/RTT^ALPHA: 0 in turn, 1 as conflux-2013, large as lowrtt",
+    about: "legs with room, in proportion to 1/RTT^ALPHA (0: in turn, large: as lowrtt)",
     plain: "circuits that answer quicker carry more, by a measure that the user gave",
     every: Some("1p"),
     needs_windows: true,

@@ -183,7 +183,7 @@ impl fmt::Display for SpecError {
             }
             SpecError::NeedsWindows(name) => write!(
                 f,
-                "'{name}' deals by the windows of circuits, and these paths have none; there are {}",
+                "'{name}' needs circuits' windows, and these paths have none; there are {}",
                 known()
             ),
             SpecError::Superfluous(name) => write!(f, "'{name}' takes no argument"),

@@ -3,6 +3,7 @@
 use anabranch_multipath::PathId;
 
 use super::fault::ConfluxFault;
+use super::legs::Legs;
 use super::numbering::{AHEAD, Bases, Mark, Numbering};
 
 /// One leg's counters.
@@ -20,7 +21,7 @@ struct Counters {
 /// stands alone, which C tor's senders do not promise and Arti's receivers demand.
 #[derive(Debug, Default)]
 pub struct Counted {
-    legs: Vec<Option<Counters>>,
+    legs: Legs<Counters>,
     sent: u64,
 }
 
@@ -30,10 +31,6 @@ impl Counted {
     pub fn new() -> Counted {
         Counted::default()
     }
-
-    fn leg(&mut self, leg: PathId) -> Result<&mut Counters, ConfluxFault> {
-        self.legs.get_mut(leg.index()).and_then(Option::as_mut).ok_or(ConfluxFault::NotLinked)
-    }
 }
 
 impl Numbering for Counted {
@@ -41,16 +38,12 @@ impl Numbering for Counted {
         if bases.sent > self.sent {
             return Err(ConfluxFault::DataLoss);
         }
-        let places = self.legs.len().max(leg.index() + 1);
-        self.legs.resize(places, None);
-        self.legs[leg.index()] = Some(Counters { bases, switched: false });
+        self.legs.set(leg, Counters { bases, switched: false });
         Ok(())
     }
 
     fn leave(&mut self, leg: PathId) {
-        if let Some(place) = self.legs.get_mut(leg.index()) {
-            *place = None;
-        }
+        self.legs.remove(leg);
     }
 
     fn overhead(&self) -> usize {
@@ -59,7 +52,7 @@ impl Numbering for Counted {
 
     fn send(&mut self, leg: PathId) -> Result<Mark, ConfluxFault> {
         let last = self.sent;
-        let counters = self.leg(leg)?;
+        let counters = self.legs.get_mut(leg)?;
         let behind = last.checked_sub(counters.bases.sent).ok_or(ConfluxFault::Incoherent)?;
         let behind = u32::try_from(behind).ok().filter(|by| *by < u32::MAX);
         let by = behind.ok_or(ConfluxFault::Incoherent)?;
@@ -69,7 +62,7 @@ impl Numbering for Counted {
     }
 
     fn switched(&mut self, leg: PathId, by: u32, next: u64) -> Result<(), ConfluxFault> {
-        let counters = self.leg(leg)?;
+        let counters = self.legs.get_mut(leg)?;
         let received = counters.bases.received.saturating_add(by.into());
         if by == 0 {
             return Err(ConfluxFault::SwitchZero);
@@ -90,7 +83,7 @@ impl Numbering for Counted {
         data: &'d [u8],
         next: u64,
     ) -> Result<(u64, &'d [u8]), ConfluxFault> {
-        let counters = self.leg(leg)?;
+        let counters = self.legs.get_mut(leg)?;
         let number = counters.bases.received.saturating_add(1);
         if number > next.saturating_add(AHEAD) {
             return Err(ConfluxFault::TooFar);
@@ -104,15 +97,14 @@ impl Numbering for Counted {
     }
 
     fn leads(&self, leg: PathId) -> bool {
-        let all = || self.legs.iter().enumerate().filter_map(|(at, leg)| Some((at, (*leg)?.bases)));
-        let Some((_, own)) = all().find(|(at, _)| *at == leg.index()) else { return false };
-        let others = || all().filter(|(at, _)| *at != leg.index()).map(|(_, bases)| bases);
+        let Ok(Counters { bases: own, .. }) = self.legs.get(leg) else { return false };
+        let others = || self.legs.iter().filter(|(at, _)| *at != leg).map(|(_, one)| one.bases);
         own.sent > others().map(|bases| bases.sent).max().unwrap_or(0)
             || own.received > others().map(|bases| bases.received).max().unwrap_or(0)
     }
 
     fn passed(&self, number: u64) -> bool {
-        self.legs.iter().flatten().all(|leg| leg.bases.received >= number)
+        self.legs.iter().all(|(_, leg)| leg.bases.received >= number)
     }
 
     fn last_sent(&self) -> u64 {

@@ -5,6 +5,7 @@ use std::time::Duration;
 use anabranch_multipath::{PathId, Time};
 
 use super::fault::ConfluxFault;
+use super::legs::Legs;
 use super::numbering::{Bases, Mark, Numbering, is_counted};
 use super::reorder::{Held, Offer, ReorderQueue};
 use crate::wire::conflux::{ConfluxLink, DesiredUx, SetNonce, read_switch};
@@ -71,7 +72,7 @@ pub struct ConfluxEnd {
     limits: Limits,
     numbering: Box<dyn Numbering>,
     queue: ReorderQueue,
-    legs: Vec<Option<State>>,
+    legs: Legs<State>,
     /// The leg that was sent by last.
     current: Option<PathId>,
     desired: DesiredUx,
@@ -106,7 +107,7 @@ impl ConfluxEnd {
             limits,
             numbering,
             queue: ReorderQueue::new(),
-            legs: Vec::new(),
+            legs: Legs::default(),
             current: None,
             desired: DesiredUx::None,
             maimed: false,
@@ -181,7 +182,7 @@ impl ConfluxEnd {
             // as they do.
             State::Launched(said) => {
                 self.desired = linked.ux;
-                self.set(leg, State::Ready(now.since(said)));
+                self.legs.set(leg, State::Ready(now.since(said)));
                 Ok(())
             }
             State::Linked(_) | State::Ready(_) => Err(ConfluxFault::Twice),
@@ -196,7 +197,7 @@ impl ConfluxEnd {
         self.check(Role::Exit)?;
         match self.state(leg)? {
             State::Linked(said) => {
-                self.set(leg, State::Ready(now.since(said)));
+                self.legs.set(leg, State::Ready(now.since(said)));
                 Ok(())
             }
             State::Launched(_) | State::Ready(_) => Err(ConfluxFault::Twice),
@@ -263,7 +264,7 @@ impl ConfluxEnd {
         let was_linked = !matches!(state, State::Launched(_));
         let lost = was_linked
             && (unacknowledged || self.current == Some(leg) || self.numbering.leads(leg));
-        self.legs[leg.index()] = None;
+        self.legs.remove(leg);
         self.numbering.leave(leg);
         self.maimed |= was_linked;
         // Legs that are being linked do not keep a set whose last linked leg has closed: who came
@@ -291,14 +292,13 @@ impl ConfluxEnd {
     /// The legs whose other end has not answered in time. They are to be closed.
     pub fn late(&self, now: Time) -> impl Iterator<Item = PathId> + '_ {
         let due = move |state: &State| self.due(state).is_some_and(|due| due <= now);
-        let at = self.legs.iter().enumerate();
-        at.filter(move |(_, leg)| leg.as_ref().is_some_and(due)).map(|(at, _)| PathId::at(at))
+        self.legs.iter().filter(move |(_, state)| due(state)).map(|(leg, _)| leg)
     }
 
     /// When the first leg will be late.
     #[must_use]
     pub fn next_timeout(&self) -> Option<Time> {
-        self.legs.iter().flatten().filter_map(|state| self.due(state)).min()
+        self.legs.iter().filter_map(|(_, state)| self.due(state)).min()
     }
 
     fn due(&self, state: &State) -> Option<Time> {
@@ -338,8 +338,8 @@ impl ConfluxEnd {
     /// Legs that are linked.
     #[must_use]
     pub fn linked_legs(&self) -> usize {
-        let linked = |state: &&State| !matches!(state, State::Launched(_));
-        self.legs.iter().flatten().filter(linked).count()
+        let launched = |state: &State| matches!(state, State::Launched(_));
+        self.legs.iter().filter(|(_, state)| !launched(state)).count()
     }
 
     /// Messages that wait for others.
@@ -367,26 +367,18 @@ impl ConfluxEnd {
     }
 
     fn state(&self, leg: PathId) -> Result<State, ConfluxFault> {
-        let state = self.legs.get(leg.index()).copied().flatten();
-        state.ok_or(if self.gone { ConfluxFault::Gone } else { ConfluxFault::NotLinked })
-    }
-
-    fn set(&mut self, leg: PathId, state: State) {
-        self.legs[leg.index()] = Some(state);
+        self.alive()?;
+        self.legs.get(leg).copied()
     }
 
     /// Takes the first free place.
     fn add(&mut self, state: State, bases: Bases) -> Result<PathId, ConfluxFault> {
-        if self.legs.iter().flatten().count() >= self.limits.legs {
+        if self.legs.iter().count() >= self.limits.legs {
             return Err(ConfluxFault::TooManyLegs);
         }
-        let free = self.legs.iter().position(Option::is_none).unwrap_or(self.legs.len());
-        let leg = PathId::at(free);
+        let leg = self.legs.free();
         self.numbering.join(leg, bases)?;
-        if free == self.legs.len() {
-            self.legs.push(None);
-        }
-        self.legs[free] = Some(state);
+        self.legs.set(leg, state);
         Ok(leg)
     }
 }

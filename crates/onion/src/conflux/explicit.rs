@@ -3,6 +3,7 @@
 use anabranch_multipath::PathId;
 
 use super::fault::ConfluxFault;
+use super::legs::Legs;
 use super::numbering::{AHEAD, Bases, Mark, Numbering};
 
 /// The low 32 bits of a message's number stand before its data. That costs .8 % of a cell, and a
@@ -14,7 +15,7 @@ use super::numbering::{AHEAD, Bases, Mark, Numbering};
 #[derive(Debug, Default)]
 pub struct Explicit {
     /// The last number that came by each leg.
-    legs: Vec<Option<u64>>,
+    legs: Legs<u64>,
     sent: u64,
 }
 
@@ -23,10 +24,6 @@ impl Explicit {
     #[must_use]
     pub fn new() -> Explicit {
         Explicit::default()
-    }
-
-    fn leg(&mut self, leg: PathId) -> Result<&mut u64, ConfluxFault> {
-        self.legs.get_mut(leg.index()).and_then(Option::as_mut).ok_or(ConfluxFault::NotLinked)
     }
 }
 
@@ -41,16 +38,12 @@ impl Numbering for Explicit {
         if bases.sent > self.sent {
             return Err(ConfluxFault::DataLoss);
         }
-        let places = self.legs.len().max(leg.index() + 1);
-        self.legs.resize(places, None);
-        self.legs[leg.index()] = Some(bases.received);
+        self.legs.set(leg, bases.received);
         Ok(())
     }
 
     fn leave(&mut self, leg: PathId) {
-        if let Some(place) = self.legs.get_mut(leg.index()) {
-            *place = None;
-        }
+        self.legs.remove(leg);
     }
 
     fn overhead(&self) -> usize {
@@ -58,7 +51,7 @@ impl Numbering for Explicit {
     }
 
     fn send(&mut self, leg: PathId) -> Result<Mark, ConfluxFault> {
-        self.leg(leg)?;
+        self.legs.get(leg)?;
         self.sent += 1;
         Ok(Mark::Prefix((self.sent as u32).to_be_bytes()))
     }
@@ -73,7 +66,7 @@ impl Numbering for Explicit {
         data: &'d [u8],
         next: u64,
     ) -> Result<(u64, &'d [u8]), ConfluxFault> {
-        let last = self.leg(leg)?;
+        let last = self.legs.get_mut(leg)?;
         let (low, data) = data.split_first_chunk().ok_or(ConfluxFault::Unreadable)?;
         let number = nearest(u32::from_be_bytes(*low), next);
         if number > next.saturating_add(AHEAD) {
@@ -92,7 +85,7 @@ impl Numbering for Explicit {
     }
 
     fn passed(&self, number: u64) -> bool {
-        self.legs.iter().flatten().all(|last| *last >= number)
+        self.legs.iter().all(|(_, last)| *last >= number)
     }
 
     fn last_sent(&self) -> u64 {

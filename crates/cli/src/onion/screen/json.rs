@@ -12,14 +12,14 @@ use super::super::relay::{clock, reloaded};
 use crate::screen::lines::Lines;
 
 /// Tells it.
-pub(super) fn tell(out: &Lines, clock: &Clock, happening: &ClientEvent) {
+pub(super) fn tell(out: &Lines, clock: &Clock, event: &ClientEvent) {
     let lost = |lines| stamped(clock, json!({"event": "lost", "lines": lines}));
-    out.say(&stamped(clock, value(happening)), lost);
+    out.say(&stamped(clock, value(event)), lost);
 }
 
 /// The same as an object.
-pub(super) fn value(happening: &ClientEvent) -> Value {
-    match happening {
+pub(super) fn value(event: &ClientEvent) -> Value {
+    match event {
         ClientEvent::Listening(at) => {
             let at: Vec<String> = at.iter().map(ToString::to_string).collect();
             json!({"event": "listening", "addresses": at})

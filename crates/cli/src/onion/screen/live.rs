@@ -22,24 +22,24 @@ impl Live {
         Live { plain, view: None, _hush: None }
     }
 
-    pub(super) fn tell(&mut self, happening: &ClientEvent) {
-        if let ClientEvent::Listening(_) = happening {
-            self.begin(happening);
+    pub(super) fn tell(&mut self, event: &ClientEvent) {
+        if let ClientEvent::Listening(_) = event {
+            self.begin(event);
         }
         self.view = self.view.take().filter(View::runs);
-        let Some(view) = &self.view else { return self.plain.tell(happening) };
-        view.change(|model| model.take(happening));
-        if let Some(text) = warning(happening) {
+        let Some(view) = &self.view else { return self.plain.tell(event) };
+        view.change(|model| model.take(event));
+        if let Some(text) = warning(event) {
             view.keep(format!("warning: {text}"));
         }
-        if let ClientEvent::Status(_) = happening {
+        if let ClientEvent::Status(_) = event {
             view.redraw();
         }
     }
 
     /// Where programs may come stays above the view.
-    fn begin(&mut self, happening: &ClientEvent) {
-        self.plain.tell(happening);
+    fn begin(&mut self, event: &ClientEvent) {
+        self.plain.tell(event);
         // A terminal that takes no lines would take no view either.
         if self.plain.flush() {
             self.view = View::open(draw::HEIGHT, Model::default(), draw::draw);

@@ -48,14 +48,14 @@ impl Screen {
     }
 
     /// Something has happened.
-    pub(super) fn tell(&mut self, happening: ClientEvent) {
+    pub(super) fn tell(&mut self, event: ClientEvent) {
         if let Some(standing) = &mut self.standing {
-            standing.event(&json::value(&happening));
+            standing.event(&json::value(&event));
         }
         match &mut self.kind {
-            Kind::Json(out, clock) => json::tell(out, clock, &happening),
-            Kind::Plain(plain) => plain.tell(&happening),
-            Kind::Live(live) => live.tell(&happening),
+            Kind::Json(out, clock) => json::tell(out, clock, &event),
+            Kind::Plain(plain) => plain.tell(&event),
+            Kind::Live(live) => live.tell(&event),
         }
     }
 }

@@ -28,11 +28,11 @@ pub(super) struct Row {
 }
 
 impl Model {
-    pub(super) fn take(&mut self, happening: &ClientEvent) {
-        if let Some(words) = news(happening) {
+    pub(super) fn take(&mut self, event: &ClientEvent) {
+        if let Some(words) = news(event) {
             self.recent.keep(self.status.now, words);
         }
-        match happening {
+        match event {
             ClientEvent::Ready(_) => self.ready = true,
             ClientEvent::Status(status) => self.renew(status),
             _ => {}

@@ -43,15 +43,15 @@ impl Plain {
     }
 
     /// Tells what is worth a line.
-    pub(super) fn tell(&mut self, happening: &ClientEvent) {
+    pub(super) fn tell(&mut self, event: &ClientEvent) {
         let lost = |lines| format!("{lines} lines not shown: nobody took them");
-        if let Some(text) = warning(happening) {
-            if matches!(happening, ClientEvent::Refused(_)) && !self.is_new(&text, Instant::now()) {
+        if let Some(text) = warning(event) {
+            if matches!(event, ClientEvent::Refused(_)) && !self.is_new(&text, Instant::now()) {
                 return;
             }
             let text = folded(&format!("anabranch: {text}"), io::stderr());
             self.warnings.say(&self.journal.line(Priority::Warning, &text), lost);
-        } else if let (Some(out), Some(text)) = (&self.out, milestone(happening)) {
+        } else if let (Some(out), Some(text)) = (&self.out, milestone(event)) {
             let text = folded(&text, io::stdout());
             out.say(&self.journal.line(Priority::Information, &text), lost);
         }
@@ -69,8 +69,8 @@ impl Plain {
 }
 
 /// What has gone wrong, in words.
-pub(super) fn warning(happening: &ClientEvent) -> Option<String> {
-    match happening {
+pub(super) fn warning(event: &ClientEvent) -> Option<String> {
+    match event {
         ClientEvent::Trouble(text) => Some(text.clone()),
         ClientEvent::Reloaded(outcome @ Err(_)) => Some(in_words(outcome)),
         ClientEvent::Clock(skew) if skew.is_trouble() => Some(skew.to_string()),
@@ -86,8 +86,8 @@ pub(super) fn warning(happening: &ClientEvent) -> Option<String> {
 }
 
 /// What anybody wants to know of a run.
-pub(super) fn milestone(happening: &ClientEvent) -> Option<String> {
-    match happening {
+pub(super) fn milestone(event: &ClientEvent) -> Option<String> {
+    match event {
         ClientEvent::Listening(at) => {
             let at: Vec<String> = at.iter().map(ToString::to_string).collect();
             Some(format!("programs may come by SOCKS or HTTP CONNECT: {}", at.join(", ")))
@@ -100,8 +100,8 @@ pub(super) fn milestone(happening: &ClientEvent) -> Option<String> {
 }
 
 /// What is worth a line for as long as there is nothing newer.
-pub(super) fn news(happening: &ClientEvent) -> Option<String> {
-    match happening {
+pub(super) fn news(event: &ClientEvent) -> Option<String> {
+    match event {
         ClientEvent::Built(circuit, path, _) => {
             Some(format!("circuit {circuit} is built: {}", path.join(", ")))
         }

@@ -104,7 +104,9 @@ fn rows(part: &Part<'_>, path: &PathSummary) -> Markup {
         tbody data-path=(path.path) {
             @for way in Direction::BOTH {
                 tr data-way=(way.name()) {
-                    @if way == Direction::BOTH[0] { th rowspan="2" scope="rowgroup" { (named(path.path, &name)) } }
+                    @if way == Direction::BOTH[0] {
+                        th rowspan="2" scope="rowgroup" { (named(path.path, &name)) }
+                    }
                     th scope="row" { (way.name()) }
                     (cells(part, way.flow(path)))
                 }

@@ -61,7 +61,7 @@ pub(super) struct Shelves<'a> {
     pub(super) cache: &'a dyn Answers,
     /// That of onion services.
     pub(super) hsdir: &'a SharedHsDir,
-    pub(super) said: &'a ReplyBudget,
+    pub(super) budget: &'a ReplyBudget,
 }
 
 /// Where a conversation stands.
@@ -100,17 +100,17 @@ impl Answering {
             *self = match reader.push(&bytes) {
                 Ok(None) => return false,
                 Ok(Some(request)) => match from.hsdir.answer(&request, *by_relay, unix()) {
-                    Some(reply) => Answering::saying(from.said.admit(reply.told(unix(), None))),
+                    Some(reply) => Answering::saying(from.budget.admit(reply.told(unix(), None))),
                     None => Answering::Waiting(PendingRequest::new(request)),
                 },
-                Err(_) => Answering::saying(from.said.admit(Reply::new(400, "Bad request"))),
+                Err(_) => Answering::saying(from.budget.admit(Reply::new(400, "Bad request"))),
             };
         }
         // Where the client is, the circuit does not say.
         if let Answering::Waiting(waiting) = self
             && let Some(reply) = waiting.look(from.cache, None, unix())
         {
-            *self = Answering::saying(from.said.admit(reply));
+            *self = Answering::saying(from.budget.admit(reply));
         }
         let Answering::Saying { answer, .. } = self else { return false };
         while !answer.next().is_empty() {
@@ -169,11 +169,11 @@ mod tests {
     fn conversation(request: &[u8]) -> (u16, Vec<u8>) {
         let (mut pipe, mut answering, mut cache) =
             (Pipe::default(), Answering::new(LONGEST, true), Cache::default());
-        let said = ReplyBudget::default();
+        let budget = ReplyBudget::default();
         cache.we_are([1; 20]);
         cache.relay([1; 20], (&"router ".repeat(100), [2; 20]), None);
         let hsdir = SharedHsDir::default();
-        let shelves = Shelves { cache: &cache, hsdir: &hsdir, said: &said };
+        let shelves = Shelves { cache: &cache, hsdir: &hsdir, budget: &budget };
         for piece in request.chunks(10) {
             pipe.came.extend_from_slice(piece);
             if answering.go_on(Time::ZERO, &mut pipe, StreamKey(1), &shelves) {
@@ -198,22 +198,22 @@ mod tests {
 
     #[test]
     fn answers_that_nobody_takes_fill_no_more_than_their_room() {
-        let (said, mut kept) = (ReplyBudget::default(), Vec::new());
+        let (budget, mut kept) = (ReplyBudget::default(), Vec::new());
         let answer = |bytes: usize| Reply::ok(&vec![b'x'; bytes], Encoding::Identity);
         let status = |spoken: &Spoken| String::from_utf8_lossy(&spoken.next()[9..12]).into_owned();
         let shared = answer(MOST_SAID / 2);
         for _ in 0..10 {
-            kept.push(said.admit(shared.clone()));
+            kept.push(budget.admit(shared.clone()));
         }
-        kept.push(said.admit(answer(MOST_SAID / 2)));
+        kept.push(budget.admit(answer(MOST_SAID / 2)));
         assert!(kept.iter().all(|(spoken, _)| status(spoken) == "200"), "ten hear the same");
-        let (busy, _) = said.admit(answer(1));
+        let (busy, _) = budget.admit(answer(1));
         assert_eq!(status(&busy), "503");
-        assert_eq!(status(&said.admit(shared.clone()).0), "200", "it is there already");
+        assert_eq!(status(&budget.admit(shared.clone()).0), "200", "it is there already");
         kept.pop();
-        assert_eq!(status(&said.admit(answer(MOST_SAID / 2)).0), "200");
+        assert_eq!(status(&budget.admit(answer(MOST_SAID / 2)).0), "200");
         kept.clear();
-        assert!(said.0.borrow().is_empty());
+        assert!(budget.0.borrow().is_empty());
     }
 
     #[test]

@@ -28,7 +28,7 @@ pub(super) struct Exits {
     /// Streams whose destination's name is being looked up; questions have no destination.
     sought: BTreeMap<StreamKey, Option<Begin>>,
     requests: BTreeMap<StreamKey, Answering>,
-    said: ReplyBudget,
+    budget: ReplyBudget,
     /// What onion services publish here.
     hsdir: SharedHsDir,
     names: Resolver,
@@ -47,7 +47,7 @@ impl Exits {
             outsides: BTreeMap::new(),
             sought: BTreeMap::new(),
             requests: BTreeMap::new(),
-            said: ReplyBudget::default(),
+            budget: ReplyBudget::default(),
             hsdir,
             names: Resolver::start()?,
             cache: Arc::new(Cache::default()),
@@ -181,7 +181,7 @@ impl Exits {
         what: Stir,
     ) {
         if let Some(answering) = self.requests.get_mut(&stream) {
-            let shelves = Shelves { cache: &*self.cache, hsdir: &self.hsdir, said: &self.said };
+            let shelves = Shelves { cache: &*self.cache, hsdir: &self.hsdir, budget: &self.budget };
             if answering.go_on(now, &mut station.core, stream, &shelves) {
                 self.forget(stream);
                 end(now, station, stream, EndReason::DONE);

@@ -108,7 +108,7 @@ impl MainShard<'_> {
     /// Has us described as we are; only what is news is published.
     pub(super) fn describe(&self) {
         let uptime = self.shard.station.clock.now().since(Time::ZERO).as_secs();
-        let history = self.kept.history.clone();
+        let history = self.history_file.history.clone();
         let mut description = Description { uptime, ..self.settings.live.description.clone() };
         let [.., observed] = &mut description.bandwidth;
         *observed = history.observed();

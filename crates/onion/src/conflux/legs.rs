@@ -1,0 +1,64 @@
+//! What is known of each leg of a set, by its place.
+
+use anabranch_multipath::PathId;
+
+use super::fault::ConfluxFault;
+
+/// A table of legs. Places are used again.
+#[derive(Debug)]
+pub(super) struct Legs<T>(Vec<Option<T>>);
+
+impl<T> Default for Legs<T> {
+    fn default() -> Legs<T> {
+        Legs(Vec::new())
+    }
+}
+
+impl<T> Legs<T> {
+    /// The first place without a leg.
+    pub(super) fn free(&self) -> PathId {
+        PathId::at(self.0.iter().position(Option::is_none).unwrap_or(self.0.len()))
+    }
+
+    /// A leg is there now, or is known otherwise.
+    pub(super) fn set(&mut self, leg: PathId, known: T) {
+        if leg.index() >= self.0.len() {
+            self.0.resize_with(leg.index() + 1, || None);
+        }
+        self.0[leg.index()] = Some(known);
+    }
+
+    /// A leg is gone.
+    pub(super) fn remove(&mut self, leg: PathId) {
+        self.0.get_mut(leg.index()).into_iter().for_each(|place| *place = None);
+    }
+
+    /// All legs are gone.
+    pub(super) fn clear(&mut self) {
+        self.0.clear();
+    }
+
+    /// A leg.
+    ///
+    /// # Errors
+    /// There is none at this place.
+    pub(super) fn get(&self, leg: PathId) -> Result<&T, ConfluxFault> {
+        let known = self.0.get(leg.index()).and_then(Option::as_ref);
+        known.ok_or(ConfluxFault::NotLinked)
+    }
+
+    /// The same, to be changed.
+    ///
+    /// # Errors
+    /// There is none at this place.
+    pub(super) fn get_mut(&mut self, leg: PathId) -> Result<&mut T, ConfluxFault> {
+        let known = self.0.get_mut(leg.index()).and_then(Option::as_mut);
+        known.ok_or(ConfluxFault::NotLinked)
+    }
+
+    /// All legs with their places.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (PathId, &T)> {
+        let places = self.0.iter().enumerate();
+        places.filter_map(|(at, leg)| Some((PathId::at(at), leg.as_ref()?)))
+    }
+}
