@@ -35,7 +35,8 @@ type Outcome = Result<(), Box<dyn Error>>;
 type Seeds = Vec<(&'static str, Vec<u8>)>;
 
 fn main() -> Outcome {
-    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus");
+    let root = std::env::var_os("CARGO_MANIFEST_DIR").ok_or("run it by cargo")?;
+    let corpus = Path::new(&root).join("corpus");
     let packets = [quic(), wireguard(), dns(), mosh()].concat();
     write(&corpus.join("recognise"), &packets)?;
     write(&corpus.join("quic_packets"), &quic())?;

@@ -92,7 +92,7 @@ mod tests {
         let text = "    1.234  warning: two words";
         assert_eq!(wrapped(text, 80), [text]);
         assert_eq!(wrapped(text, 20), ["    1.234  warning:", "  two words"]);
-        assert_eq!(wrapped("a bcdefghijk l", 6), ["a", "  bcde", "  fghi", "  jk l"]);
+        assert_eq!(wrapped("a bcdefghijk l", 6), ["a bcde", "  fghi", "  jk l"]);
         assert_eq!(wrapped("", 20), [""]);
         for width in 1..30 {
             let letters = |text: &str| text.replace(' ', "");

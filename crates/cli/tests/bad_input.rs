@@ -419,7 +419,8 @@ fn sound_settings_pass_the_check() {
 
 #[test]
 fn a_trace_on_which_the_decoder_panics_is_refused_in_one_line() {
-    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/trace_reader");
+    let corpus = Path::new(&std::env::var_os("CARGO_MANIFEST_DIR").unwrap())
+        .join("../../fuzz/corpus/trace_reader");
     let damaged = corpus.join("dictionary-missing.parquet");
     let mut command = Command::new(env!("CARGO_BIN_EXE_anabranch"));
     let message = refusal(command.arg("report").arg(damaged).output().unwrap());

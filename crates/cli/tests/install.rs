@@ -10,7 +10,10 @@ use std::process::Command;
 use tempfile::TempDir;
 
 fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
+    Path::new(&std::env::var_os("CARGO_MANIFEST_DIR").unwrap())
+        .join("../..")
+        .canonicalize()
+        .unwrap()
 }
 
 fn installed(folder: &Path) -> PathBuf {

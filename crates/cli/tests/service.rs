@@ -23,7 +23,8 @@ const UNITS: [&str; 2] = ["anabranch-split", "anabranch-relay"];
 
 /// A unit as an installed system has it, but for the program, which lies elsewhere here.
 fn unit(folder: &Path, name: &str) -> PathBuf {
-    let packaging = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging");
+    let packaging =
+        Path::new(&std::env::var_os("CARGO_MANIFEST_DIR").unwrap()).join("../../packaging");
     let text = fs::read_to_string(packaging.join(format!("{name}@.service"))).unwrap();
     let here = text.replace("/usr/bin/anabranch", env!("CARGO_BIN_EXE_anabranch"));
     assert_ne!(text, here);
@@ -72,7 +73,8 @@ fn the_units_reload_by_the_signal_that_the_programs_take() {
 #[test]
 fn a_tunnel_of_wg_quick_can_be_bound_to_the_splitter() {
     let folder = TempDir::new().unwrap();
-    let packaging = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging");
+    let packaging =
+        Path::new(&std::env::var_os("CARGO_MANIFEST_DIR").unwrap()).join("../../packaging");
     unit(folder.path(), "anabranch-split");
     // Stands for the unit of the package wireguard-tools, which may not be here.
     let tunnel = folder.path().join("wg-quick@.service");

@@ -19,7 +19,10 @@ pub struct Typed {
 
 /// The folder of the whole repository.
 pub fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
+    Path::new(&std::env::var_os("CARGO_MANIFEST_DIR").unwrap())
+        .join("../..")
+        .canonicalize()
+        .unwrap()
 }
 
 /// Every command of README and the guides.
