@@ -10,6 +10,7 @@ use std::time::Duration;
 use anabranch_multipath::Time;
 use anabranch_multipath::seed::{self, Stream};
 use anabranch_onion::channel::{Channel, Role, Start};
+use anabranch_onion::conflux::ConfluxParams;
 use anabranch_onion::crypto::{ClientLayer, Tor1Client};
 use anabranch_onion::handshake::fast;
 use anabranch_onion::relay::{Config, Input as RelayInput, Output, Relay, ServiceParams};
@@ -306,6 +307,8 @@ fn relay() -> Relay {
         params: Arc::default(),
         policy: circuitmux::Kind::default(),
         exit: true,
+        conflux: ConfluxParams::default(),
+        dealing: None,
         directory: true,
         allow_private: false,
         max_cells: MAX_CELLS,

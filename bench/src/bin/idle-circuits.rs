@@ -8,6 +8,7 @@ use std::sync::Arc;
 use anabranch_bench::proc::Usage;
 use anabranch_multipath::{Time, seed};
 use anabranch_onion::channel::Role;
+use anabranch_onion::conflux::ConfluxParams;
 use anabranch_onion::handshake::extension::{self, Wish};
 use anabranch_onion::handshake::{Kind, ntor_v3};
 use anabranch_onion::relay::{Config, Output, Relay, ServiceParams};
@@ -106,6 +107,8 @@ fn config(identity: Identity, onion_key: CurveKeys) -> Config {
         params: Arc::default(),
         policy: circuitmux::Kind::default(),
         exit: true,
+        conflux: ConfluxParams::default(),
+        dealing: None,
         directory: true,
         allow_private: false,
         max_cells: 1_000_000,

@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use anabranch_multipath::{Time, seed};
 use anabranch_onion::channel::Role;
+use anabranch_onion::conflux::ConfluxParams;
 use anabranch_onion::crypto::{ClientLayer, Tor1Client};
 use anabranch_onion::handshake::{Kind, fast};
 use anabranch_onion::relay::{Config, Output, Relay, ServiceParams};
@@ -169,6 +170,8 @@ fn config(identity: Identity, onion_key: CurveKeys) -> Config {
         services: ServiceParams::default(),
         policy: circuitmux::Kind::default(),
         exit: false,
+        conflux: ConfluxParams::default(),
+        dealing: None,
         directory: false,
         allow_private: true,
         max_cells: 1_000_000,

@@ -4,7 +4,7 @@
 //! [`CircuitManager::poll`] orders: build, destroy, attach, refuse. Streams share a circuit only if
 //! their isolation is the same; circuits are built ahead, so that a demand need not wait for one.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,6 +12,7 @@ use anabranch_multipath::Time;
 use rand_core::Rng;
 
 use crate::client::{Cause, CircuitKey, Hop, HopKey};
+use crate::conflux::ConfluxParams;
 use crate::directory::network::{Network, NoRelay, Path, Position, Relay, Target, Wishes};
 use crate::directory::params::Params;
 use crate::directory::timeouts::BuildTimes;
@@ -22,10 +23,12 @@ use crate::wire::extend;
 use crate::wire::message::{IPV6_OKAY, IPV6_PREFERRED};
 use crate::wire::netdoc::Speaks;
 use entry::Entry;
+use legs::LegState;
 pub use testing::testing_path;
 
 mod caches;
 mod entry;
+mod legs;
 mod testing;
 
 /// A circuit takes no new streams this long after its first (C tor's MaxCircuitDirtiness).
@@ -91,6 +94,8 @@ pub enum Order {
     Build(CircuitKey, Vec<Hop>),
     /// Tear a circuit down.
     Destroy(CircuitKey),
+    /// Make this circuit a leg: of a new set, or of the set of the other.
+    Link(CircuitKey, Option<CircuitKey>),
     /// Open the stream of this demand on this circuit.
     Attach(u64, CircuitKey),
     /// Tell whoever made this demand that it cannot be met.
@@ -100,6 +105,9 @@ pub enum Order {
     Keep,
     /// Warn the user: the wishes leave so few guards that they tell who it is.
     FewGuards(usize),
+    /// Tell the user: sets have only so many legs of those that are wanted, because no relays are
+    /// left that go with the others.
+    FewLegs(usize, usize),
 }
 
 /// What there is to see of a circuit.
@@ -115,6 +123,8 @@ pub struct Overview {
     pub stage: Stage,
     /// Streams on it.
     pub streams: usize,
+    /// The circuit that names the set of which it is a linked leg.
+    pub set: Option<CircuitKey>,
 }
 
 /// Where a circuit stands.
@@ -148,6 +158,7 @@ struct Circuit {
     /// How long it is kept if nobody uses it.
     spare: Duration,
     streams: usize,
+    leg: LegState,
 }
 
 /// The state of one client.
@@ -167,6 +178,18 @@ pub struct CircuitManager {
     paused_until: Time,
     /// When guards and circuits were last looked after.
     looked: Time,
+    /// What the consensus says of sets, and how many legs the user wants.
+    conflux: ConfluxParams,
+    wanted_legs: Option<usize>,
+    /// Most exits link circuits.
+    many_link: bool,
+    /// Exits that did not answer when they were to link a circuit.
+    unlinkable: BTreeSet<[u8; 20]>,
+    told_few_legs: bool,
+    /// When somebody last wanted to go somewhere.
+    asked: Option<Time>,
+    /// By which circuit a set is known now whose first is gone.
+    heirs: BTreeMap<CircuitKey, CircuitKey>,
 }
 
 impl CircuitManager {
@@ -186,11 +209,22 @@ impl CircuitManager {
             failures: 0,
             paused_until: Time::ZERO,
             looked: Time::ZERO,
+            conflux: ConfluxParams::default(),
+            wanted_legs: Some(1),
+            many_link: false,
+            unlinkable: BTreeSet::new(),
+            told_few_legs: false,
+            asked: None,
+            heirs: BTreeMap::new(),
         }
     }
 
     /// What is known of the network, from now on. Circuits stay.
     pub fn set_network(&mut self, network: Arc<Network>) {
+        self.conflux = ConfluxParams::new(&network.consensus().params);
+        self.many_link = legs::many_link(&network, self.conflux.low_exits);
+        (self.told_few_legs, self.unlinkable) = (false, BTreeSet::new());
+        self.entry.set_legs(self.legs());
         self.network = Some(network);
         self.hopeless.clear();
         self.entry.network_changed();
@@ -204,7 +238,8 @@ impl CircuitManager {
         (self.failures, self.paused_until) = (0, Time::ZERO);
         let unwanted =
             self.circuits.iter().filter(|(_, circuit)| !allow(&self.wishes, &circuit.path));
-        let unwanted: Vec<CircuitKey> = unwanted.map(|(key, _)| *key).collect();
+        let unwanted: Vec<CircuitKey> =
+            unwanted.map(|(key, circuit)| circuit.leg.head.unwrap_or(*key)).collect();
         for key in unwanted {
             match self.circuits.get(&key).is_some_and(|circuit| circuit.streams > 0) {
                 true => self.retire(key),
@@ -232,6 +267,7 @@ impl CircuitManager {
             begun: circuit.begun,
             stage: circuit.stage(),
             streams: circuit.streams,
+            set: circuit.leg.linked.then(|| circuit.leg.head.unwrap_or(key)),
         })
     }
 
@@ -255,11 +291,12 @@ impl CircuitManager {
     /// The relays of a circuit, first hop first.
     #[must_use]
     pub fn path(&self, circuit: CircuitKey) -> Option<Path> {
-        self.circuits.get(&circuit).map(|circuit| circuit.path)
+        self.circuits.get(&self.head_of(circuit)).map(|circuit| circuit.path)
     }
 
     /// Somebody wants to go somewhere: [`Order::Attach`] or [`Order::Refuse`] follows.
     pub fn demand(&mut self, now: Time, demand: Demand) {
+        self.asked = Some(now);
         self.demands.push((now, demand));
     }
 
@@ -294,11 +331,14 @@ impl CircuitManager {
     pub fn closed(&mut self, at: Moment, key: CircuitKey, cause: Cause) {
         let Moment { now, unix: unix_now } = at;
         let Some(circuit) = self.circuits.remove(&key) else { return };
+        self.left_set(now, key, &circuit, cause);
         if circuit.built || cause == Cause::Wanted {
             return self.entry.guards().closed(key.0);
         }
         self.unbuilt(unix_now, key, circuit.hops);
-        self.pause(now);
+        if circuit.leg.head.is_none() {
+            self.pause(now);
+        }
     }
 
     /// A circuit could not be built: its guard is to blame if not even that was reached.
@@ -311,7 +351,8 @@ impl CircuitManager {
 
     /// A stream that was attached to this circuit has ended.
     pub fn stream_ended(&mut self, key: CircuitKey) {
-        if let Some(circuit) = self.circuits.get_mut(&key) {
+        let head = self.head_of(key);
+        if let Some(circuit) = self.circuits.get_mut(&head) {
             circuit.streams = circuit.streams.saturating_sub(1);
         }
     }
@@ -319,7 +360,8 @@ impl CircuitManager {
     /// A stream could not be attached to this circuit, or its exit refused it: nothing new goes
     /// there.
     pub fn retire(&mut self, key: CircuitKey) {
-        if let Some(circuit) = self.circuits.get_mut(&key) {
+        let head = self.head_of(key);
+        if let Some(circuit) = self.circuits.get_mut(&head) {
             circuit.retired = true;
         }
     }
@@ -337,6 +379,9 @@ impl CircuitManager {
             self.renew(unix_now, network, rng);
         }
         self.upgrade(unix_now);
+        if let Some(network) = &network {
+            self.link(network);
+        }
         self.attach(now);
         let Some(network) = network else { return };
         if now < self.paused_until {
@@ -346,7 +391,7 @@ impl CircuitManager {
         let usual = (Target { port: USUAL_PORT, v6: false }, Vec::new());
         let [mut begun, mut failed] = [false; 2];
         for (target, avoid) in unmet.into_iter().chain(std::iter::repeat_n(usual, ahead)) {
-            if self.circuits.values().filter(|circuit| !circuit.built).count() >= MOST_BUILDING {
+            if self.building() >= MOST_BUILDING {
                 return;
             }
             match self.begin(&network, (target, &avoid), now, unix_now, rng) {
@@ -355,10 +400,16 @@ impl CircuitManager {
                 Err(None) => failed = true,
             }
         }
+        let most = MOST_BUILDING.saturating_sub(self.building());
+        self.begin_legs(&network, at, most, rng);
         // What one demand lacks is no reason to keep the others waiting.
         if failed && !begun {
             self.pause(now);
         }
+    }
+
+    fn building(&self) -> usize {
+        self.circuits.values().filter(|circuit| !circuit.built).count()
     }
 
     /// Refuses whoever wants to go where no path leads; at once if all relays are known, else after
@@ -404,7 +455,7 @@ impl CircuitManager {
                 if circuit.late { self.times.close_timeout() } else { self.times.timeout() };
             circuit.begun + Duration::from_millis(patience)
         });
-        let used = self.circuits.values().filter(|circuit| circuit.built && circuit.streams == 0);
+        let used = self.circuits.values().filter(|circuit| circuit.is_idle());
         let dirty = used.map(Circuit::ends_idle);
         let demands =
             self.demands.iter().flat_map(|(since, _)| [*since + SLUGGISH, *since + PATIENCE]);
@@ -414,6 +465,7 @@ impl CircuitManager {
         late.chain(sluggish)
             .chain(waits.then_some(self.looked + LOOK))
             .chain(dirty)
+            .chain(self.leg_due())
             .chain(demands)
             .chain(paused.filter(|_| self.network.is_some()))
             .min()
@@ -448,8 +500,7 @@ impl CircuitManager {
             |circuit: &Circuit, millis| now >= circuit.begun + Duration::from_millis(millis);
         let mut over = Vec::new();
         for (&key, circuit) in &mut self.circuits {
-            let idle = circuit.built && circuit.streams == 0;
-            let over_idle = idle && now >= circuit.ends_idle();
+            let over_idle = circuit.is_idle() && now >= circuit.ends_idle();
             if over_idle || (!circuit.built && after(circuit, end)) {
                 over.push(key);
             } else if !circuit.built && !circuit.late && after(circuit, patience) {
@@ -474,6 +525,7 @@ impl CircuitManager {
         self.circuits.remove(&key);
         self.entry.guards().closed(key.0);
         self.orders.push_back(Order::Destroy(key));
+        self.drop_further(key);
     }
 
     /// Finds a built circuit for each demand that one fits: one that is in use for the same before
@@ -502,8 +554,10 @@ impl CircuitManager {
     /// The targets of demands for which no circuit is being built, each with the exits that it
     /// avoids: one circuit for all demands that may share it.
     fn unmet(&self, network: &Network, now: Time) -> Vec<(Target, Vec<[u8; 20]>)> {
-        let is_coming =
-            |circuit: &&Circuit| !circuit.built && !circuit.late && now < circuit.begun + SLUGGISH;
+        let is_coming = |circuit: &&Circuit| {
+            let hopeful = !circuit.late && now < circuit.begun + SLUGGISH;
+            !circuit.built && hopeful && circuit.leg.head.is_none()
+        };
         let mut coming: Vec<&Circuit> = self.circuits.values().filter(is_coming).collect();
         let mut met: Vec<(&Isolation, Target, &[[u8; 20]])> = Vec::new();
         let mut unmet = Vec::new();
@@ -530,6 +584,7 @@ impl CircuitManager {
                 && !circuit.retired
                 && !circuit.late
                 && !circuit.waits
+                && circuit.leg.head.is_none()
                 && circuit.leads_to(network, usual)
         });
         AHEAD.saturating_sub(unused.count())
@@ -552,10 +607,20 @@ impl CircuitManager {
         }
         let key = CircuitKey(self.last_key + 1);
         let more = (!avoid.is_empty()).then(|| self.wishes.without(avoid));
-        let (entry, wishes) = (&mut self.entry, more.as_ref().unwrap_or(&self.wishes));
-        let path = network.path(target, wishes, rng, |exit, rng| {
-            entry.choose(unix_now, key.0, exit, network, wishes, rng)
-        });
+        let in_use = self.entry.in_use();
+        let wishes = more.as_ref().unwrap_or(&self.wishes);
+        let apart = (!in_use.is_empty()).then(|| wishes.without(&in_use));
+        let entry = &mut self.entry;
+        let mut draw = |wishes: &Wishes, rng: &mut _| {
+            network.path(target, wishes, rng, |exit, rng| {
+                entry.choose(unix_now, key.0, exit, network, wishes, rng)
+            })
+        };
+        // What other legs of the set need as guards is no middle, as long as there are others.
+        let path = match &apart {
+            Some(apart) => draw(apart, rng).or_else(|_| draw(wishes, rng)),
+            None => draw(wishes, rng),
+        };
         let Ok(path) = path else {
             self.entry.guards().closed(key.0);
             let none = network.has_path(target, wishes).err();
@@ -566,22 +631,8 @@ impl CircuitManager {
         let relays: Vec<Relay<'_>> = path.iter().filter_map(|id| network.relay(id)).collect();
         let hops = relays.iter().enumerate().map(|(place, relay)| hop(relay, place + 1 == 3));
         self.orders.push_back(Order::Build(key, hops.collect()));
-        self.circuits.insert(
-            key,
-            Circuit {
-                path,
-                begun: now,
-                built: false,
-                waits: false,
-                hops: 0,
-                late: false,
-                isolation: None,
-                first_used: None,
-                retired: false,
-                spare: network.params().padding.spare(rng),
-                streams: 0,
-            },
-        );
+        let spare = network.params().padding.spare(rng);
+        self.circuits.insert(key, Circuit::begun(path, now, spare));
         Ok(())
     }
 
@@ -592,10 +643,38 @@ impl CircuitManager {
 }
 
 impl Circuit {
+    fn begun(path: Path, begun: Time, spare: Duration) -> Circuit {
+        Circuit {
+            path,
+            begun,
+            built: false,
+            waits: false,
+            hops: 0,
+            late: false,
+            isolation: None,
+            first_used: None,
+            retired: false,
+            spare,
+            streams: 0,
+            leg: LegState::default(),
+        }
+    }
+
+    /// Whether it could carry something.
+    fn is_ready(&self) -> bool {
+        self.built && !self.waits && !self.late
+    }
+
+    /// Whether nothing keeps it: a further leg of a set is kept by the set.
+    fn is_idle(&self) -> bool {
+        self.built && self.streams == 0 && self.leg.head.is_none()
+    }
+
     fn takes(&self, network: &Network, demand: &Demand, now: Time) -> bool {
         let fresh = !self.retired && self.first_used.is_none_or(|used| now < used + DIRTY);
         let same = self.isolation.as_ref().is_none_or(|isolation| *isolation == demand.isolation);
-        self.built && !self.waits && !self.late && fresh && same && self.serves(network, demand)
+        let is_head = self.leg.head.is_none();
+        self.is_ready() && is_head && fresh && same && self.serves(network, demand)
     }
 
     /// When it is closed if it has no stream then: at once, once it takes no new ones.

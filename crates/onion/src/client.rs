@@ -10,6 +10,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anabranch_multipath::Time;
 use rand_core::CryptoRng;
@@ -17,24 +18,29 @@ use rand_core::CryptoRng;
 use crate::channel::{Role, Start};
 use crate::channels::{LinkId, Owner};
 use crate::circuitmux;
+use crate::conflux::Dealing;
 use crate::congestion::Params;
 use crate::ending::Ending;
-use crate::event::{Event, LinkFault, Violation};
+use crate::event::{CircuitFault, Event, LinkFault, Violation};
 use crate::handshake::extension::Wish;
 use crate::io::{LinkOutput, StreamOutput};
 use crate::leg::Leg;
 use crate::node::{Node, NodeRole, Why};
 use crate::padding::{Amount, Rules};
+use crate::set::SetId;
 use crate::stream::StreamKey;
 use crate::wire::cell::{Cell, Command};
+use crate::wire::conflux::SetNonce;
 use crate::wire::extend::Target;
 use crate::wire::link::Padding;
-use crate::wire::message::{Answer, DestroyReason, EndReason, RelayCommand};
+use crate::wire::message::{Answer, DestroyReason, EndReason, Message, RelayCommand};
 use circuit::Circuit;
+pub use conflux::NoSet;
 pub use streams::NoStream;
 
 mod build;
 mod circuit;
+mod conflux;
 mod pending;
 mod streams;
 
@@ -53,6 +59,8 @@ pub struct Config {
     pub max_cells: usize,
     /// How much padding the user wants.
     pub padding: Amount,
+    /// How messages are dealt among the circuits of a set; `None`: as the last relay wishes.
+    pub dealing: Option<Dealing>,
 }
 
 /// One relay of a circuit.
@@ -135,6 +143,13 @@ pub enum Output {
         /// The circuit.
         circuit: CircuitKey,
     },
+    /// A circuit is a leg of its set now, and may carry data.
+    Linked {
+        /// The circuit.
+        circuit: CircuitKey,
+        /// How long its last relay took to answer.
+        rtt: Duration,
+    },
     /// A circuit is gone. Its streams end by outputs of their own.
     CircuitClosed {
         /// The circuit.
@@ -191,6 +206,10 @@ pub enum Cause {
     Violation(Violation),
     /// The memory for cells was full.
     OutOfMemory,
+    /// Another circuit of its set is gone, with data on it.
+    SetEnded,
+    /// Its last relay did not answer in time that it is to be a leg of a set.
+    Unlinked,
 }
 
 impl fmt::Display for Cause {
@@ -200,6 +219,8 @@ impl fmt::Display for Cause {
             Cause::Link => out.write_str("the link to its first relay could not be had, or broke"),
             Cause::Destroyed(reason) => write!(out, "a relay tore it down: {reason}"),
             Cause::Violation(violation) => write!(out, "a relay broke the protocol: {violation}"),
+            Cause::SetEnded => out.write_str("another circuit of its set took data with it"),
+            Cause::Unlinked => out.write_str("its last relay did not link it to a set in time"),
             Cause::OutOfMemory => out.write_str("its cells filled the memory that they may have"),
         }
     }
@@ -211,13 +232,15 @@ pub type Client = Node<ClientRole>;
 /// What makes a node a client.
 pub struct ClientRole {
     params: Arc<Params>,
+    dealing: Option<Dealing>,
     keys: BTreeMap<CircuitKey, u32>,
 }
 
 impl Client {
     /// A client without links; `rng` is all the chance that it takes.
     pub fn new(config: Config, rng: Box<dyn CryptoRng + Send>) -> Client {
-        let role = ClientRole { params: config.params, keys: BTreeMap::new() };
+        let role =
+            ClientRole { params: config.params, dealing: config.dealing, keys: BTreeMap::new() };
         let mut client = Node::with_role(role, config.policy, config.max_cells, rng);
         client.rules.amount = config.padding;
         client
@@ -328,7 +351,20 @@ impl NodeRole for ClientRole {
             Why::WrongIdentity => Cause::Violation(LinkFault::WrongIdentity.into()),
             Why::Fault(fault) => Cause::Violation(fault.into()),
             Why::Memory => Cause::OutOfMemory,
+            Why::Set => Cause::SetEnded,
+            Why::Unlinked => Cause::Unlinked,
         };
         node.tear_down(circuit, cause);
     }
+
+    fn take_set_message(
+        node: &mut Client,
+        now: Time,
+        circuit: u32,
+        message: Message<'_>,
+    ) -> Result<(), CircuitFault> {
+        node.take_turn(now, circuit, message)
+    }
+
+    fn set_ended(_: &mut Client, _: SetId, _: &SetNonce) {}
 }

@@ -3,29 +3,33 @@
 //! * [`numbering`]: which number a message has, and what must be said for the other end to know it.
 //!   [`Counted`] is proposal 329's, [`Explicit`] ours; [`conformance`] holds for both.
 //! * [`reorder`]: messages that wait for others, bounded in bytes.
+//! * [`Dealing`]: by which scheduler, and in which runs.
 //! * [`ends`]: one end of a set. Who may join it, with which numbers; what comes by a leg, in
 //!   order; what the loss of a leg means.
 //!
 //! Legs are known by their places in the set ([`PathId`](anabranch_multipath::PathId)), as
 //! schedulers know them. A relay or a client says what came by which leg and does what the set
-//! says; keys, windows and cells are its own affair. Nothing here is bound to circuits yet: `Set`
-//! has one leg.
+//! says; keys, windows and cells are its own affair: `set` joins the two.
 
 pub mod conformance;
 mod counted;
+mod dealing;
 pub mod ends;
 mod explicit;
 mod fault;
-mod legs;
+pub(crate) mod legs;
 pub mod numbering;
+mod params;
 pub mod reorder;
 
 #[cfg(test)]
 mod tests;
 
 pub use counted::Counted;
+pub use dealing::Dealing;
 pub use ends::{Arrival, ConfluxEnd, Fate, Limits, may_carry};
 pub use explicit::Explicit;
 pub use fault::{Closes, ConfluxFault};
 pub use numbering::{Bases, Mark, Numbering, is_counted};
+pub use params::ConfluxParams;
 pub use reorder::{Held, Offer, ReorderQueue};

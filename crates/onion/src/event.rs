@@ -4,6 +4,7 @@ use std::fmt;
 
 use crate::channel::Fault;
 use crate::channels::LinkId;
+use crate::conflux::ConfluxFault;
 use crate::handshake::Refused;
 use crate::wire::link::Identity;
 
@@ -82,6 +83,14 @@ pub enum CircuitFault {
     Sendme,
     /// More cells than any window allows.
     Flood,
+    /// What a set of several circuits does not allow.
+    Conflux(ConfluxFault),
+}
+
+impl From<ConfluxFault> for CircuitFault {
+    fn from(fault: ConfluxFault) -> CircuitFault {
+        CircuitFault::Conflux(fault)
+    }
 }
 
 impl From<LinkFault> for Violation {
@@ -126,6 +135,7 @@ impl fmt::Display for CircuitFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             CircuitFault::Handshake(refused) => return write!(f, "{refused}"),
+            CircuitFault::Conflux(fault) => return write!(f, "{fault}"),
             CircuitFault::CircuitId => {
                 "a circuit ID that is in use or not the neighbour's to choose"
             }

@@ -155,15 +155,48 @@ impl<I: Name> Guards<I> {
         rng: &mut dyn Rng,
     ) -> Vec<Choice<I>> {
         let mut legs: Vec<Choice<I>> = Vec::with_capacity(keys.len());
-        let few = self.params.primary_to_use.saturating_sub(keys.len()) + 1;
         for &key in keys {
             let avoided = |id| avoid(id) || legs.iter().any(|leg| leg.id == id);
-            let Some(choice) = self.choose_among(few, now, key, &avoided, listing, rng) else {
+            let circuit = (key, keys.len());
+            let Some(choice) = self.choose_leg(now, circuit, &avoided, listing, rng) else {
                 break;
             };
             legs.push(choice);
         }
         legs
+    }
+
+    /// A guard for the first leg of a circuit that is to have so many, or for the next one if
+    /// `avoid` names those of the others ([`Guards::choose_legs`]).
+    pub fn choose_leg(
+        &mut self,
+        now: u64,
+        (key, legs): (u64, usize),
+        avoid: &dyn Fn(I) -> bool,
+        listing: &impl Listing<I>,
+        rng: &mut dyn Rng,
+    ) -> Option<Choice<I>> {
+        let few = self.params.primary_to_use.saturating_sub(legs) + 1;
+        self.choose_among(few, now, key, avoid, listing, rng)
+    }
+
+    /// A guard for a further leg: the best of those in use that `avoid` does not name, and never
+    /// one beyond them. A set has fewer legs rather than a guard more (C tor's issue 40876).
+    pub fn choose_further_leg(
+        &mut self,
+        now: u64,
+        key: u64,
+        avoid: &dyn Fn(I) -> bool,
+    ) -> Option<Choice<I>> {
+        self.retry(now);
+        let usable = |id: &&I| self.find(**id).is_some_and(Guard::is_usable);
+        let mut in_use = self.primary.iter().filter(usable).take(self.params.primary_to_use);
+        let id = *in_use.find(|id| !avoid(**id))?;
+        let choice = Choice { id, standing: Standing::OnCompletion };
+        let avoided = self.sample.iter().map(|guard| guard.kept.id).filter(|&id| avoid(id));
+        self.circuits.began(key, choice, now, avoided.collect());
+        self.guard(id)?.tried = Some(now);
+        Some(choice)
     }
 
     /// A guard for the circuit `key` (guard-spec 4.6), none that `avoid` names: those that do not

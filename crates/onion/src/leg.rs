@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 
-use anabranch_multipath::Time;
+use anabranch_multipath::{PathView, Time};
 
 use crate::congestion::{self, Control, Outlet, Params};
 use crate::crypto::Tag;
@@ -35,6 +35,16 @@ impl Leg {
     /// Whether a DATA cell may be sent.
     pub(crate) fn has_room(&self) -> bool {
         self.control.room() > 0
+    }
+
+    /// What a scheduler may know of it.
+    pub(crate) fn view(&self) -> PathView {
+        self.control.view()
+    }
+
+    /// Whether as much is under way as one SENDME stands for: C tor takes a set for lost with it.
+    pub(crate) fn has_unacknowledged(&self) -> bool {
+        self.control.view().leg.inflight >= self.control.sendme_inc()
     }
 
     /// The present window, in cells.

@@ -58,6 +58,7 @@ pub mod points;
 mod queue;
 pub mod relay;
 mod set;
+pub mod set_table;
 mod stream;
 mod streams;
 mod table;

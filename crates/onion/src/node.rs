@@ -20,11 +20,13 @@ use crate::padding::Rules;
 use crate::set::{QUEUE_LOW, Set, SetId};
 use crate::stream::StreamKey;
 use crate::table::{Dialling, Slab, StreamTable};
-use crate::wire::cell::{BODY, Cell, Command};
+use crate::wire::cell::{BODY, CELL, Cell, Command};
+use crate::wire::conflux::SetNonce;
 use crate::wire::message::{self, Message, RelayCommand};
 
 mod links;
 mod padding;
+mod several;
 mod streams;
 
 /// When a core wants to be called.
@@ -34,6 +36,8 @@ pub(crate) enum Timer {
     Handshake(LinkId),
     /// A stream of the set that keeps to a rate may send again.
     Streams(SetId),
+    /// A leg of the set may have waited for its other end for too long.
+    Linking(SetId),
     /// The link may have been silent for long enough to be padded.
     Padding(LinkId),
     /// The link may have been without circuits for too long.
@@ -51,6 +55,10 @@ pub enum Why {
     Fault(CircuitFault),
     /// The memory for cells is full, and its cells waited longest.
     Memory,
+    /// The set of which it is a leg has ended.
+    Set,
+    /// The other end did not answer in time that it is to be a leg.
+    Unlinked,
 }
 
 /// A role: what makes a node a client or a relay.
@@ -82,6 +90,20 @@ pub trait NodeRole: Sized {
 
     /// A circuit is to be torn down.
     fn give_up(node: &mut Node<Self>, circuit: u32, why: Why);
+
+    /// A message of a stream whose turn has come; it came by this circuit.
+    ///
+    /// # Errors
+    /// What the other end did that it may not do.
+    fn take_set_message(
+        node: &mut Node<Self>,
+        now: Time,
+        circuit: u32,
+        message: Message<'_>,
+    ) -> Result<(), CircuitFault>;
+
+    /// A set that several circuits could join is ending.
+    fn set_ended(node: &mut Node<Self>, set: SetId, nonce: &SetNonce);
 }
 
 /// A client's or a relay's core: what both have, and what its role has besides.
@@ -96,8 +118,10 @@ pub struct Node<R: NodeRole> {
     pub(crate) dialling: Dialling,
     pub(crate) timers: BTreeSet<(Time, Timer)>,
     pub(crate) outputs: VecDeque<R::Output>,
-    /// Cells that may wait, of all circuits together.
+    /// Cells that may wait, of all circuits together, with what waits in sets.
     pub(crate) max_cells: usize,
+    /// Bytes that wait in sets for messages of other legs.
+    pub(crate) reordered: usize,
     /// What neighbours did that no honest one does.
     pub(crate) violations: u64,
     /// When links are padded and closed.
@@ -125,6 +149,7 @@ impl<R: NodeRole> Node<R> {
             timers: BTreeSet::new(),
             outputs: VecDeque::new(),
             max_cells,
+            reordered: 0,
             violations: 0,
             rules: Rules::default(),
             padding: [0; 2],
@@ -158,6 +183,7 @@ impl<R: NodeRole> Node<R> {
             self.timers.pop_first();
             match timer {
                 Timer::Streams(set) => self.pump(now, set),
+                Timer::Linking(set) => self.look_for_late_legs(now, set),
                 Timer::Padding(id) => self.look(now, id),
                 Timer::Rest(id) => {
                     if self.is_spare(now, id) {
@@ -175,8 +201,20 @@ impl<R: NodeRole> Node<R> {
     }
 
     /// Closes the circuits whose cells have waited longest while too many wait (as C tor does).
+    /// What waits in sets counts: where it is more than half, the fullest set is closed. (C tor
+    /// counts it and frees none of it.)
     pub(crate) fn relieve(&mut self) {
-        while self.channels.used() > self.max_cells {
+        loop {
+            let reordered = self.reordered / CELL;
+            if self.channels.used() + reordered <= self.max_cells {
+                return;
+            }
+            if reordered > self.channels.used() {
+                let Some(set) = self.fullest_set() else { return };
+                self.put(Event::OutOfMemory);
+                self.end_set(set, Why::Memory);
+                continue;
+            }
             let Some(owner) = self.channels.oldest() else { return };
             self.put(Event::OutOfMemory);
             R::give_up(self, owner.circuit, Why::Memory);

@@ -14,31 +14,37 @@ use rand_core::CryptoRng;
 use crate::channel::{Role, Start};
 use crate::channels::{LinkId, Owner};
 use crate::circuitmux;
+use crate::conflux::{ConfluxFault, ConfluxParams, Dealing};
 use crate::congestion::Params;
 use crate::ending::Ending;
-use crate::event::{Event, LinkFault};
+use crate::event::{CircuitFault, Event, LinkFault};
 use crate::io::{LinkOutput, StreamOutput};
 use crate::leg::Leg;
 use crate::node::{Node, NodeRole, Why};
+use crate::padding::PaddingParams;
 use crate::points::{PointTable, Points};
+use crate::set::SetId;
+use crate::set_table::{SetPlace, SetTable, Sets};
 use crate::stream::StreamKey;
 use crate::wire::cell::Cell;
+use crate::wire::conflux::SetNonce;
 use crate::wire::crypto::CurveKeys;
 use crate::wire::link::Identity;
-use crate::wire::message::{Answer, Begin, DestroyReason, EndReason};
+use crate::wire::message::{Answer, Begin, DestroyReason, EndReason, Message};
 use circuit::Circuit;
 
 pub(crate) use extend::is_public;
 pub use services::ServiceParams;
 
 mod circuit;
+mod conflux;
 mod exit;
 mod extend;
 mod services;
 
 /// What a relay of ours speaks, and a descriptor says (tor-spec, "Subprotocol versioning").
-pub const PROTOCOLS: &str = "Cons=2 Desc=2 DirCache=2 FlowCtrl=1-2 HSDir=2 HSIntro=4-5 HSRend=2 Link=3-5 LinkAuth=3 \
-     Microdesc=2 Relay=2-6";
+pub const PROTOCOLS: &str = "Conflux=1 Cons=2 Desc=2 DirCache=2 FlowCtrl=1-2 HSDir=2 HSIntro=4-5 HSRend=2 Link=3-5 \
+     LinkAuth=3 Microdesc=2 Relay=2-6";
 
 /// How a relay behaves.
 #[derive(Clone)]
@@ -55,6 +61,10 @@ pub struct Config {
     pub policy: circuitmux::Kind,
     /// Whether streams are let out.
     pub exit: bool,
+    /// What the consensus says of sets of several circuits.
+    pub conflux: ConfluxParams,
+    /// How messages are dealt among the circuits of a set; `None`: as the client wishes.
+    pub dealing: Option<Dealing>,
     /// Whether BEGIN_DIR is answered.
     pub directory: bool,
     /// Whether circuits are extended to private and loopback addresses: in private networks alone.
@@ -67,6 +77,19 @@ pub struct Config {
     pub max_half_open: usize,
     /// Streams on one circuit.
     pub max_streams: usize,
+}
+
+/// What a consensus tells a relay.
+#[derive(Clone, Debug)]
+pub struct NetworkParams {
+    /// Congestion and flow control.
+    pub circuits: Arc<Params>,
+    /// When links are padded and closed.
+    pub padding: PaddingParams,
+    /// Onion services.
+    pub services: ServiceParams,
+    /// Sets of several circuits.
+    pub conflux: ConfluxParams,
 }
 
 /// What of [`Config`] may change while a relay runs.
@@ -179,6 +202,12 @@ pub struct Stats {
     pub lanes: usize,
     /// Streams that live.
     pub streams: usize,
+    /// Sets that several circuits may join.
+    pub sets: usize,
+    /// Circuits that are legs of these.
+    pub legs: usize,
+    /// Bytes that wait in sets for messages of other legs.
+    pub reordered: usize,
     /// Cells that wait.
     pub cells: usize,
     /// The widest congestion window of circuits that live, in cells.
@@ -203,6 +232,9 @@ impl Stats {
             circuits: self.circuits + other.circuits,
             lanes: self.lanes + other.lanes,
             streams: self.streams + other.streams,
+            sets: self.sets + other.sets,
+            legs: self.legs + other.legs,
+            reordered: self.reordered + other.reordered,
             cells: self.cells + other.cells,
             window: self.window.max(other.window),
             relayed: self.relayed + other.relayed,
@@ -227,6 +259,8 @@ pub struct RelayRole {
     shard: usize,
     /// Introduction and rendezvous points of all shards.
     points: Box<dyn PointTable>,
+    /// Sets of several circuits of all shards.
+    sets: Box<dyn SetTable>,
 }
 
 impl Relay {
@@ -246,6 +280,7 @@ impl Relay {
             stats: Stats::default(),
             shard: 0,
             points: Box::<Points>::default(),
+            sets: Box::<Sets>::default(),
         };
         Node::with_role(role, policy, max_cells, rng)
     }
@@ -267,20 +302,19 @@ impl Relay {
         self.role.config.onion_keys = onion_keys;
     }
 
-    /// The consensus' parameters, for circuits made from now on.
-    pub fn set_params(&mut self, params: Arc<Params>) {
-        self.role.config.params = params;
+    /// The consensus' parameters, for circuits, points and sets that are made from now on.
+    pub fn set_network_params(&mut self, params: &NetworkParams) {
+        let NetworkParams { circuits, padding, services, conflux } = params;
+        self.role.config.params = Arc::clone(circuits);
+        (self.role.config.services, self.role.config.conflux) = (*services, *conflux);
+        self.set_padding(*padding);
     }
 
-    /// What the consensus says of onion services, for points from now on.
-    pub fn set_services(&mut self, services: ServiceParams) {
-        self.role.config.services = services;
-    }
-
-    /// Before anything happens, at a relay of several shards: the number of this one, and the table
-    /// that all share.
-    pub fn share_points(&mut self, shard: usize, points: Box<dyn PointTable>) {
-        (self.role.shard, self.role.points) = (shard, points);
+    /// Before anything happens, at a relay of several shards: the number of this one, and the
+    /// tables that all share.
+    pub fn share(&mut self, shard: usize, points: Box<dyn PointTable>, sets: Box<dyn SetTable>) {
+        self.role.shard = shard;
+        (self.role.points, self.role.sets) = (points, sets);
     }
 
     /// Other settings, for what comes from now on. If more cells wait than may, the longest waiting
@@ -305,7 +339,11 @@ impl Relay {
         // Those of other shards are counted there.
         let legs = || self.circuits.iter().filter_map(Ending::leg);
         let windows = legs().map(Leg::window);
+        let sets = || self.sets.iter().filter_map(|set| set.linked());
         Stats {
+            sets: sets().count(),
+            legs: sets().sum(),
+            reordered: self.reordered,
             circuits: legs().count(),
             lanes: self.channels.iter().map(|(_, link)| link.circuits()).sum(),
             streams: self.streams.len(),
@@ -355,12 +393,31 @@ impl NodeRole for RelayRole {
         let reason = match why {
             Why::Unreached => DestroyReason::CONNECT_FAILED,
             Why::WrongIdentity => DestroyReason::WRONG_IDENTITY,
+            Why::Fault(CircuitFault::Conflux(ConfluxFault::Full | ConfluxFault::TooManyLegs)) => {
+                DestroyReason::RESOURCES
+            }
             Why::Fault(_) => DestroyReason::PROTOCOL,
+            Why::Set => DestroyReason::FINISHED,
+            Why::Unlinked => DestroyReason::TIMEOUT,
             Why::Memory => {
                 node.role.stats.out_of_memory += 1;
                 DestroyReason::RESOURCES
             }
         };
         node.tear_down(circuit, reason);
+    }
+
+    fn take_set_message(
+        node: &mut Relay,
+        now: Time,
+        circuit: u32,
+        message: Message<'_>,
+    ) -> Result<(), CircuitFault> {
+        node.take_turn(now, circuit, message)
+    }
+
+    fn set_ended(node: &mut Relay, set: SetId, nonce: &SetNonce) {
+        let place = SetPlace { shard: node.role.shard, set: set.0 };
+        node.role.sets.leave(nonce, place);
     }
 }

@@ -2,18 +2,22 @@
 //! them.
 //!
 //! Streams, their IDs and their turns belong to the set. Keys, window, SENDME tags and queue belong
-//! to each leg, which is a circuit. Every set has one leg: the null case of a multi-path layer.
+//! to each leg, which is a circuit. A set of one leg is the null case of the multi-path layer; what
+//! it takes to have several is [`Several`].
 
 use std::sync::Arc;
 
-use anabranch_multipath::Time;
+use anabranch_multipath::{PathId, Time};
 
 use crate::congestion::{Outlet, Params};
 use crate::event::CircuitFault;
 use crate::handshake::extension::Agreed;
 use crate::stream::{Broken, Side};
-use crate::streams::Streams;
+use crate::streams::{Next, Streams};
 use crate::wire::message::{Message, RelayCommand};
+pub(crate) use several::Several;
+
+mod several;
 
 /// Cells of a leg that wait for its link before streams are asked for more (C tor's `cellq_high`).
 pub(crate) const QUEUE_HIGH: usize = 256;
@@ -24,17 +28,57 @@ pub(crate) const QUEUE_LOW: usize = 128;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SetId(pub(crate) u32);
 
-/// The streams, and the leg that they go by.
+/// The streams, and the legs that they go by.
 pub(crate) struct Set {
     pub(crate) streams: Streams,
-    /// The circuit that is the leg, by its number in the core.
-    pub(crate) leg: u32,
+    pub(crate) route: Route,
+}
+
+/// By what a set's messages go.
+pub(crate) enum Route {
+    /// One circuit, by its number in the core.
+    One(u32),
+    /// Legs of a set that several may join.
+    Several(Box<Several>),
 }
 
 impl Set {
     /// Of one leg, on which this was agreed.
     pub(crate) fn new(side: Side, agreed: Agreed, params: &Arc<Params>, leg: u32) -> Set {
-        Set { streams: Streams::new(side, agreed.sendme_inc.is_some(), params), leg }
+        let streams = Streams::new(side, agreed.sendme_inc.is_some(), params);
+        Set { streams, route: Route::One(leg) }
+    }
+
+    /// What it takes to have several legs, if it may.
+    pub(crate) fn several(&mut self) -> Option<&mut Several> {
+        match &mut self.route {
+            Route::One(_) => None,
+            Route::Several(several) => Some(several),
+        }
+    }
+
+    /// How many legs are linked, if several may be.
+    pub(crate) fn linked(&self) -> Option<usize> {
+        match &self.route {
+            Route::One(_) => None,
+            Route::Several(several) => Some(several.end.linked_legs()),
+        }
+    }
+
+    /// The leg that carries the next cells, what they are, and how many at most; `None` if there is
+    /// nothing to send, or no leg takes it. About so many cells of data wait.
+    pub(crate) fn choose(&mut self, now: Time, waiting: u64) -> Option<(PathId, Next, u64)> {
+        let next = self.streams.next(now, true)?;
+        let several = self.several()?;
+        if next == Next::Data
+            && let Some((leg, cells)) = several.assign(now, waiting)
+        {
+            return Some((leg, Next::Data, cells));
+        }
+        // Where no leg takes data, what is none goes all the same: no window counts it.
+        let leg = several.control()?;
+        let next = self.streams.next(now, false)?;
+        Some((leg, next, 1))
     }
 
     /// What a leg's congestion control is to know when `queued` cells wait for the leg's link.

@@ -75,16 +75,19 @@ trait Flow: Send {
     /// A DATA cell with this many bytes was sent.
     fn sent(&mut self, bytes: usize);
 
-    /// A DATA cell came, with which `waiting` bytes wait for the program.
+    /// A DATA cell came.
     ///
     /// # Errors
     /// More came than the peer may send.
     fn received(
         &mut self,
         now: Time,
-        waiting: usize,
+        arrived: Arrived,
         replies: &mut Replies<'_>,
     ) -> Result<(), Broken>;
+
+    /// The peer is to rest, or may go on; `waiting` bytes wait for the program.
+    fn rest(&mut self, now: Time, rest: bool, waiting: usize, replies: &mut Replies<'_>);
 
     /// The program took bytes; `waiting` are left.
     fn consumed(&mut self, now: Time, bytes: usize, waiting: usize, replies: &mut Replies<'_>);
@@ -100,6 +103,17 @@ trait Flow: Send {
     /// # Errors
     /// It may not come.
     fn told_rate(&mut self, now: Time, rate: Option<u32>) -> Result<(), Broken>;
+}
+
+/// A DATA cell that came. All in bytes.
+#[derive(Clone, Copy, Debug)]
+struct Arrived {
+    /// Its data.
+    bytes: usize,
+    /// What waits for the program, with it.
+    waiting: usize,
+    /// What may have come at once, besides a window's.
+    burst: usize,
 }
 
 /// Where a stream's flow control leaves messages for the peer.
@@ -189,6 +203,17 @@ impl Stream {
         (length, fed)
     }
 
+    /// Bytes that wait for cells.
+    pub(crate) fn unsent(&self) -> usize {
+        if self.may_begin() { self.outgoing.len() } else { 0 }
+    }
+
+    /// The peer is to rest, or may go on.
+    pub(crate) fn rest(&mut self, now: Time, rest: bool, say: &mut VecDeque<Say>) {
+        let waiting = self.incoming.len();
+        self.flow.rest(now, rest, waiting, &mut Replies { stream: self.id, say });
+    }
+
     /// The END that is due: all bytes before it have gone.
     pub(crate) fn due_end(&self) -> Option<EndReason> {
         self.ending.filter(|_| self.outgoing.is_empty())
@@ -199,10 +224,12 @@ impl Stream {
         &mut self,
         now: Time,
         data: &[u8],
+        burst: usize,
         say: &mut VecDeque<Say>,
     ) -> Result<bool, Broken> {
-        let waiting = self.incoming.len() + data.len();
-        self.flow.received(now, waiting, &mut Replies { stream: self.id, say })?;
+        let bytes = data.len();
+        let arrived = Arrived { bytes, waiting: self.incoming.len() + bytes, burst };
+        self.flow.received(now, arrived, &mut Replies { stream: self.id, say })?;
         let woke = self.incoming.is_empty() && !data.is_empty();
         self.incoming.extend(data);
         Ok(woke)

@@ -8,12 +8,12 @@ use std::sync::Arc;
 use anabranch_multipath::Time;
 use rand_core::CryptoRng;
 
+use crate::conflux::is_counted;
 use crate::congestion::Params;
 use crate::stream::{Broken, Say, Side, Stream, StreamKey};
 use crate::wire::cell::Body;
 use crate::wire::message::{
-    self, EndReason, Format, Message, RelayCommand, data_of, is_xoff, read_end, read_xon,
-    write_header,
+    EndReason, Format, Message, RelayCommand, data_of, is_xoff, read_end, read_xon, write_header,
 };
 
 /// What happened to a stream that its program should know.
@@ -39,10 +39,21 @@ pub(crate) enum Filled {
     Control,
 }
 
+/// What a cell would carry now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Next {
+    /// DATA, which the window counts and a set numbers.
+    Data,
+    /// Something else; whether a set numbers it.
+    Control { counted: bool },
+}
+
 /// The streams of one set.
 pub(crate) struct Streams {
     side: Side,
     congestion_control: bool,
+    /// Whether there ever was one.
+    used: bool,
     params: Arc<Params>,
     streams: BTreeMap<u16, Stream>,
     /// The stream that sent last.
@@ -51,6 +62,9 @@ pub(crate) struct Streams {
     last_id: u16,
     say: VecDeque<Say>,
     happened: VecDeque<Happened>,
+    /// Bytes that may come at once besides those of a window: what waited for messages of other
+    /// legs.
+    burst: usize,
     /// Bytes of streams: received, sent.
     pub(crate) carried: [u64; 2],
 }
@@ -61,12 +75,14 @@ impl Streams {
         Streams {
             side,
             congestion_control,
+            used: false,
             params: Arc::clone(params),
             streams: BTreeMap::new(),
             turn: 0,
             last_id: 0,
             say: VecDeque::new(),
             happened: VecDeque::new(),
+            burst: 0,
             carried: [0; 2],
         }
     }
@@ -78,7 +94,19 @@ impl Streams {
         }
         let stream = Stream::new(key, id, self.side, self.congestion_control, &self.params);
         self.streams.insert(id, stream);
+        self.used = true;
         true
+    }
+
+    /// Whether there ever was a stream, or a look-up.
+    pub(crate) fn were_used(&self) -> bool {
+        self.used
+    }
+
+    /// Whether circuits with congestion control carry them: then flow control knows no SENDME of
+    /// streams.
+    pub(crate) fn have_congestion_control(&self) -> bool {
+        self.congestion_control
     }
 
     /// IDs of streams that begin here are those after this one.
@@ -161,7 +189,7 @@ impl Streams {
         match message.command {
             RelayCommand::DATA if stream.open || self.side == Side::Exit => {
                 self.carried[0] += message.data.len() as u64;
-                if stream.received(now, message.data, &mut self.say)? && stream.open {
+                if stream.received(now, message.data, self.burst, &mut self.say)? && stream.open {
                     self.happened.push_back(Happened::Readable(stream.key));
                 }
                 Ok(())
@@ -177,20 +205,48 @@ impl Streams {
         }
     }
 
+    /// Cells of data that wait.
+    pub(crate) fn waiting(&self, format: Format) -> u64 {
+        let bytes: usize = self.streams.values().map(Stream::unsent).sum();
+        bytes.div_ceil(format.data()) as u64
+    }
+
+    /// Tells all peers to rest, or that they may go on: what they sent waits for messages of other
+    /// legs.
+    pub(crate) fn rest(&mut self, now: Time, rest: bool) {
+        for stream in self.streams.values_mut() {
+            stream.rest(now, rest, &mut self.say);
+        }
+    }
+
+    /// So many bytes may come at once, besides those of a window.
+    pub(crate) fn allow_burst(&mut self, bytes: usize) {
+        self.burst = bytes;
+    }
+
+    /// What [`Streams::fill`] would write now; DATA only if it may.
+    pub(crate) fn next(&mut self, now: Time, data: bool) -> Option<Next> {
+        if let Some(Say { command, stream, .. }) = self.say.front() {
+            return Some(Next::Control { counted: is_counted(*command, *stream) });
+        }
+        let (_, end) = self.next_in_turn(now, data)?;
+        Some(if end.is_some() { Next::Control { counted: true } } else { Next::Data })
+    }
+
     /// Writes the next message into a cell's body, as messages lie on the leg that it goes by; DATA
-    /// only if the leg has room for it.
+    /// only if the leg has room for it. `prefix` stands before the message's data.
     pub(crate) fn fill(
         &mut self,
         now: Time,
         format: Format,
         leg_has_room: bool,
+        prefix: &[u8],
         body: &mut Body,
         rng: &mut dyn CryptoRng,
     ) -> Option<Filled> {
         if let Some(say) = self.say.pop_front() {
             let Say { command, stream, data } = &say;
-            let message = Message { command: *command, stream: *stream, data };
-            message::write(format, body, message, rng);
+            write_control(format, body, (*command, *stream), [prefix, data], rng);
             return Some(Filled::Control);
         }
         let (id, due) = self.next_in_turn(now, leg_has_room)?;
@@ -198,17 +254,18 @@ impl Streams {
         if let Some(reason) = due {
             let stream = self.streams.remove(&id).expect("found above");
             self.happened.push_back(Happened::Finished(stream.key));
-            let message = Message { command: RelayCommand::END, stream: id, data: &[reason.0] };
-            message::write(format, body, message, rng);
+            write_control(format, body, (RelayCommand::END, id), [prefix, &[reason.0]], rng);
             return Some(Filled::Control);
         }
         let stream = self.streams.get_mut(&id).expect("found above");
-        let (length, fed) = stream.fill(data_of(format, body));
+        let (before, data) = data_of(format, RelayCommand::DATA, body).split_at_mut(prefix.len());
+        before.copy_from_slice(prefix);
+        let (length, fed) = stream.fill(data);
         if fed {
             self.happened.push_back(Happened::Room(stream.key));
         }
         self.carried[1] += length as u64;
-        write_header(format, body, RelayCommand::DATA, id, length, rng);
+        write_header(format, body, RelayCommand::DATA, id, prefix.len() + length, rng);
         Some(Filled::Data)
     }
 
@@ -227,10 +284,26 @@ impl Streams {
     }
 }
 
+/// Writes a message of a stream that is not DATA, of two pieces of data.
+fn write_control(
+    format: Format,
+    body: &mut Body,
+    (command, stream): (RelayCommand, u16),
+    data: [&[u8]; 2],
+    rng: &mut dyn CryptoRng,
+) {
+    let [before, rest] = data;
+    let (front, back) = data_of(format, command, body).split_at_mut(before.len());
+    front.copy_from_slice(before);
+    back[..rest.len()].copy_from_slice(rest);
+    write_header(format, body, command, stream, before.len() + rest.len(), rng);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::wire::cell::BODY;
+    use crate::wire::message;
     use anabranch_multipath::seed;
 
     fn end(congestion_control: bool) -> Streams {
@@ -244,7 +317,7 @@ mod tests {
 
     fn filled(end: &mut Streams) -> Option<(RelayCommand, u16, usize)> {
         let mut body = [0; BODY];
-        end.fill(Time::ZERO, Format::V0, true, &mut body, &mut seed::stream(1, 0, "end"))?;
+        end.fill(Time::ZERO, Format::V0, true, &[], &mut body, &mut seed::stream(1, 0, "end"))?;
         let message = message::read(Format::V0, &body).unwrap();
         Some((message.command, message.stream, message.data.len()))
     }

@@ -50,6 +50,11 @@ impl<T> Slab<T> {
         Some(value)
     }
 
+    /// All of them, with their numbers.
+    pub(crate) fn numbered(&self) -> impl Iterator<Item = (u32, &T)> {
+        self.values.iter().zip(0..).filter_map(|(value, index)| Some((index, value.as_ref()?)))
+    }
+
     /// All of them.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
         self.values.iter().flatten()

@@ -11,12 +11,15 @@ use std::time::Duration;
 use anabranch_multipath::seed;
 use anabranch_onion::channel::{Channel, Fault, HANDSHAKE, Role, Start};
 use anabranch_onion::client::CircuitKey;
-use anabranch_onion::crypto::{ClientLayer, Tor1Client};
-use anabranch_onion::handshake::extension::Wish;
-use anabranch_onion::handshake::fast;
+use anabranch_onion::conflux::ConfluxFault;
+use anabranch_onion::crypto::{ClientLayer, Keys, Tor1Client};
+use anabranch_onion::handshake::extension::{self, Wish};
+use anabranch_onion::handshake::{Kind, fast, ntor_v3};
 use anabranch_onion::relay::{Input, Output};
 use anabranch_onion::wire::cell::{BODY, Cells, Command, put_fixed, put_fixed_as, put_variable};
 use anabranch_onion::wire::cell::{Body, Width};
+use anabranch_onion::wire::conflux::{ConfluxLink, DesiredUx, SetNonce, put_switch};
+use anabranch_onion::wire::extend::{put_create2, read_created2};
 use anabranch_onion::wire::message::{self, Begin, Format, Message, RelayCommand};
 use anabranch_onion::{
     CircuitFault, Core, LinkFault, LinkId, LinkInput, LinkOutput, StreamKey, Violation,
@@ -536,4 +539,241 @@ fn noise_after_the_handshake_harms_nobody() {
     collect(&mut world, &mut neighbour);
     world.run_for(Duration::from_secs(20));
     assert_eq!(world.received[&stream].len(), 1_000_000);
+}
+
+/// A circuit of one hop with congestion control: what a leg takes.
+fn create_with_congestion_control(
+    world: &mut World,
+    neighbour: &mut Neighbour,
+    id: u32,
+) -> Tor1Client {
+    let (identity, onion_key) =
+        (world.relays[0].target.ed25519.unwrap(), world.relays[0].onion_key);
+    let said = extension::request(Wish::CongestionControl);
+    let rng = &mut neighbour.rng;
+    let (client, message) =
+        ntor_v3::Client::start(rng, identity, onion_key, &said, ntor_v3::CIRCUIT).unwrap();
+    neighbour.cell(world, id, Command::CREATE2, &put_create2(Kind::NTOR_V3, &message));
+    let (came, _) = collect(world, neighbour);
+    let created = came.iter().find(|(_, command, _)| *command == Command::CREATED2).unwrap();
+    let body: &Body = (&created.2[..]).try_into().unwrap();
+    let (mut keys, said) = client.finish(read_created2(body).unwrap()).unwrap();
+    let agreed = extension::read_answer(&said, Wish::CongestionControl, 31).unwrap();
+    match keys.of(agreed) {
+        Keys::Tor1(keys) => Tor1Client::new(&keys),
+        Keys::Cgo(_) => panic!("nobody asked for it"),
+    }
+}
+
+/// Circuits of one neighbour, each with its layer.
+struct Legs {
+    neighbour: Neighbour,
+    layers: Vec<Tor1Client>,
+}
+
+impl Legs {
+    fn new(world: &mut World, count: usize) -> Legs {
+        let mut neighbour = Neighbour::new(world);
+        let ids = (ID..).take(count);
+        let layers = ids.map(|id| create_with_congestion_control(world, &mut neighbour, id));
+        let layers = layers.collect();
+        Legs { neighbour, layers }
+    }
+
+    fn say(&mut self, world: &mut World, leg: usize, command: RelayCommand, data: &[u8]) {
+        self.say_on(world, leg, command, 0, data);
+    }
+
+    fn say_on(
+        &mut self,
+        world: &mut World,
+        leg: usize,
+        command: RelayCommand,
+        stream: u16,
+        data: &[u8],
+    ) {
+        let mut body = [0; BODY];
+        let message = Message { command, stream, data };
+        message::write(Format::V0, &mut body, message, &mut self.neighbour.rng);
+        self.layers[leg].originate(Command::RELAY, &mut body);
+        self.neighbour.cell(world, ID + leg as u32, Command::RELAY, &body);
+    }
+
+    fn link(&mut self, world: &mut World, leg: usize, nonce: u8, received: u64) {
+        let nonce = SetNonce::from([nonce; 32]);
+        let link = ConfluxLink { nonce, sent: 0, received, ux: DesiredUx::HighThroughput };
+        self.say(world, leg, RelayCommand::CONFLUX_LINK, &link.write());
+    }
+
+    /// Commands that came by each leg, and the legs that were closed; what the relay complained of.
+    fn outcome(
+        &mut self,
+        world: &mut World,
+    ) -> (Vec<(usize, RelayCommand)>, Vec<usize>, Vec<Violation>) {
+        let (came, closed) = collect(world, &mut self.neighbour);
+        assert!(!closed, "the link stays");
+        let (mut said, mut gone) = (Vec::new(), Vec::new());
+        for (id, command, body) in came {
+            let leg = (id - ID) as usize;
+            if command == Command::DESTROY {
+                gone.push(leg);
+            } else if command == Command::RELAY {
+                let mut body: Body = body.try_into().unwrap();
+                self.layers[leg].inbound(Command::RELAY, &mut body).unwrap();
+                said.push((leg, message::read(Format::V0, &body).unwrap().command));
+            }
+        }
+        gone.sort_unstable();
+        (said, gone, std::mem::take(&mut world.relays[0].violations))
+    }
+}
+
+/// What a client does with linked legs that no honest one does: which legs close, with which fault.
+/// An honest client's download goes on.
+fn breaks_legs(
+    closes: &[usize],
+    expected: &[ConfluxFault],
+    act: impl FnOnce(&mut World, &mut Legs),
+) {
+    let (mut world, stream) = honest_world();
+    let mut legs = Legs::new(&mut world, 10);
+    act(&mut world, &mut legs);
+    let (_, gone, violations) = legs.outcome(&mut world);
+    let faults: Vec<Violation> =
+        expected.iter().map(|fault| CircuitFault::Conflux(*fault).into()).collect();
+    assert_eq!((&gone[..], violations), (closes, faults));
+    world.run_for(Duration::from_secs(20));
+    assert_eq!(world.received[&stream].len(), 1_000_000);
+}
+
+const LINKED_ACK: RelayCommand = RelayCommand::CONFLUX_LINKED_ACK;
+const SWITCH: RelayCommand = RelayCommand::CONFLUX_SWITCH;
+
+#[test]
+fn legs_are_linked_and_a_ninth_is_refused_alone() {
+    let (mut world, _) = honest_world();
+    let mut legs = Legs::new(&mut world, 10);
+    (0..9).for_each(|leg| legs.link(&mut world, leg, 7, 0));
+    let (said, gone, violations) = legs.outcome(&mut world);
+    let linked: Vec<_> = (0..8).map(|leg| (leg, RelayCommand::CONFLUX_LINKED)).collect();
+    assert_eq!((said, gone), (linked, vec![8]));
+    assert_eq!(violations, [CircuitFault::Conflux(ConfluxFault::TooManyLegs).into()]);
+    let stats = world.relays[0].core.stats();
+    assert_eq!((stats.sets, stats.legs), (1, 8));
+}
+
+#[test]
+fn what_may_not_be_said_of_sets_closes_the_leg_that_says_it() {
+    use ConfluxFault as Fault;
+    breaks_legs(&[0], &[Fault::Unreadable], |world, legs| {
+        legs.say(world, 0, RelayCommand::CONFLUX_LINK, &[1; 49]);
+    });
+    breaks_legs(&[0], &[Fault::Role], |world, legs| {
+        legs.say(world, 0, RelayCommand::CONFLUX_LINKED, &[1; 50]);
+    });
+    breaks_legs(&[0], &[Fault::NotLinked], |world, legs| legs.say(world, 0, LINKED_ACK, &[]));
+    breaks_legs(&[0], &[Fault::NotLinked], |world, legs| {
+        legs.say(world, 0, SWITCH, &put_switch(3));
+    });
+    breaks_legs(&[0], &[Fault::Twice], |world, legs| {
+        legs.link(world, 0, 7, 0);
+        legs.link(world, 0, 7, 0);
+    });
+    for (first, fault) in [(0, Fault::SwitchZero), (1 << 25, Fault::TooFar)] {
+        breaks_legs(&[1], &[fault], |world, legs| {
+            (0..2).for_each(|leg| legs.link(world, leg, 7, 0));
+            legs.say(world, 1, SWITCH, &put_switch(first));
+        });
+    }
+    // By its first SWITCH it leads, so the set goes with it.
+    breaks_legs(&[0, 1], &[Fault::SwitchTwice], |world, legs| {
+        (0..2).for_each(|leg| legs.link(world, leg, 7, 0));
+        (0..2).for_each(|_| legs.say(world, 1, SWITCH, &put_switch(9)));
+    });
+    breaks_legs(&[1], &[Fault::Twice], |world, legs| {
+        (0..2).for_each(|leg| legs.link(world, leg, 7, 0));
+        (0..2).for_each(|_| legs.say(world, 1, LINKED_ACK, &[]));
+    });
+    breaks_legs(&[1], &[Fault::Role], |world, legs| {
+        (0..2).for_each(|leg| legs.link(world, leg, 7, 0));
+        legs.say(world, 1, RelayCommand::EXTEND2, &[0; 60]);
+    });
+}
+
+#[test]
+fn numbers_that_were_before_and_numbers_that_we_never_sent_end_what_they_must() {
+    // Leg 1 repeats number 1: it closes, and leg 0, which leads, lives on.
+    breaks_legs(&[1], &[ConfluxFault::Repeated], |world, legs| {
+        (0..2).for_each(|leg| legs.link(world, leg, 7, 0));
+        (0..2).for_each(|leg| legs.say_on(world, leg, RelayCommand::DATA, 5, &[0; 20]));
+    });
+    // Who says to have received what we never sent is not of this set: all of it goes.
+    breaks_legs(&[0, 1, 2], &[ConfluxFault::DataLoss], |world, legs| {
+        (0..2).for_each(|leg| legs.link(world, leg, 7, 0));
+        legs.link(world, 2, 7, 1 << 63);
+    });
+}
+
+#[test]
+fn a_circuit_that_had_a_stream_is_no_leg() {
+    for command in [RelayCommand::BEGIN_DIR, RelayCommand::RESOLVE] {
+        breaks_legs(&[0], &[ConfluxFault::Streams], |world, legs| {
+            legs.say_on(world, 0, command, 1, b"known\0");
+            legs.say_on(world, 0, RelayCommand::END, 1, &[6]);
+            legs.link(world, 0, 7, 0);
+        });
+    }
+}
+
+#[test]
+fn a_directory_request_on_a_leg_is_refused_and_the_leg_stays() {
+    let (mut world, _) = honest_world();
+    let mut legs = Legs::new(&mut world, 1);
+    legs.link(&mut world, 0, 7, 0);
+    legs.outcome(&mut world);
+    legs.say_on(&mut world, 0, RelayCommand::BEGIN_DIR, 3, &[]);
+    let (said, gone, violations) = legs.outcome(&mut world);
+    assert_eq!((said, gone, violations), (vec![(0, RelayCommand::END)], vec![], vec![]));
+}
+
+#[test]
+fn a_fixed_window_is_no_leg() {
+    breaks_its_circuit_only(CircuitFault::Conflux(ConfluxFault::Role), |world, neighbour| {
+        let nonce = SetNonce::from([7; 32]);
+        let link = ConfluxLink { nonce, sent: 0, received: 0, ux: DesiredUx::None };
+        neighbour.message(world, RelayCommand::CONFLUX_LINK, 0, &link.write());
+    });
+}
+
+#[test]
+fn messages_far_ahead_fill_a_bounded_queue_and_then_their_leg_closes() {
+    let (mut world, stream) = honest_world();
+    let mut legs = Legs::new(&mut world, 3);
+    (0..3).for_each(|leg| legs.link(&mut world, leg, 7, 0));
+    legs.outcome(&mut world);
+    legs.say(&mut world, 1, SWITCH, &put_switch(9));
+    let mut most = 0;
+    let closed = (0..100_000).find(|_| {
+        legs.say_on(&mut world, 1, RelayCommand::DATA, 5, &[0; 498]);
+        most = most.max(world.relays[0].core.stats().reordered);
+        let (_, gone, _) = legs.outcome(&mut world);
+        !gone.is_empty()
+    });
+    assert!(closed.is_some() && most > 1 << 19, "{closed:?}, {most} bytes");
+    assert!(most <= 4 * 594 * closed.unwrap().max(442), "{most} bytes");
+    let stats = world.relays[0].core.stats();
+    assert_eq!((stats.reordered, stats.sets), (0, 0), "what it held went with it");
+    world.run_for(Duration::from_secs(20));
+    assert_eq!(world.received[&stream].len(), 1_000_000);
+}
+
+#[test]
+fn legs_that_never_acknowledge_are_closed_after_a_minute() {
+    let (mut world, _) = honest_world();
+    let mut legs = Legs::new(&mut world, 2);
+    (0..2).for_each(|leg| legs.link(&mut world, leg, 7, 0));
+    legs.outcome(&mut world);
+    world.relays[0].core.handle(world.now + Duration::from_secs(61), Input::Timeout);
+    let (_, gone, violations) = legs.outcome(&mut world);
+    assert_eq!((gone, violations), (vec![0, 1], vec![]));
 }

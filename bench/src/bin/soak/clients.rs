@@ -139,6 +139,7 @@ impl Seen {
             }
             ClientEvent::Trouble(text) => *self.troubles.entry(text).or_default() += 1,
             ClientEvent::Core(_)
+            | ClientEvent::Linked(..)
             | ClientEvent::Fetched(_)
             | ClientEvent::Reloaded(_)
             | ClientEvent::Clock(_) => {}
@@ -206,6 +207,8 @@ fn settings(authority: &str, data: &Path) -> io::Result<Settings> {
         padding: Amount::Full,
         memory: MEMORY,
         circuitmux: circuitmux::Kind::default(),
+        legs: None,
+        dealing: None,
     })
 }
 

@@ -8,7 +8,10 @@ use anabranch_drive::onion::dirclient::{self, DirClient};
 use anabranch_drive::onion::reload::{Names, Reload, Renewed};
 use anabranch_drive::onion::stop_signals;
 use anabranch_drive::onion::store::claim;
+use anabranch_multipath::schedule::{Spec, SpecError};
+use anabranch_multipath::seed;
 use anabranch_onion::circuitmux;
+use anabranch_onion::conflux::Dealing;
 use anabranch_onion::directory::network::Wishes;
 use anabranch_onion::padding::Amount;
 use clap::{Args, ValueEnum};
@@ -21,6 +24,8 @@ use crate::failure::Failure;
 
 /// Where programs come in if nobody says: as at C tor, on another port, so that both may run.
 const LISTEN: &str = "127.0.0.1:9250";
+/// Circuits of a set at most, by a consensus that says nothing else.
+const MOST_LEGS: usize = 8;
 const MEMORY: usize = 256 << 20;
 /// What `--help` ends with.
 const FILES: &str = "\
@@ -47,6 +52,9 @@ pub(super) const KEYS: &[&str] = &[
     "exclude",
     "share-subnets",
     "padding",
+    "legs",
+    "schedule",
+    "every",
     "extended-errors",
 ];
 
@@ -92,6 +100,18 @@ pub(crate) struct ClientArgs {
     /// Let relays of one /16 share a path: for networks on one machine
     #[arg(long)]
     share_subnets: bool,
+    /// Circuits that carry a stream together, 1 to 8, each by a guard and a middle of its own:
+    /// faster, and each guard sees a part; but so many guards see you [default: as many as the
+    /// network says, mostly 2]
+    #[arg(long, value_name = "N")]
+    legs: Option<usize>,
+    /// Which circuit of several takes the next cells that you send [default: as the exit wishes]
+    #[arg(long, value_name = "SCHEDULE")]
+    schedule: Option<String>,
+    /// How long a run of cells on one of several circuits is: cells (50p), time (100ms) [default:
+    /// 1p]
+    #[arg(long, value_name = "LENGTH")]
+    every: Option<String>,
     /// Tell SOCKS5 programs what is wrong with an onion service in Tor's own codes (F0): browsers
     /// made for it know them
     #[arg(long)]
@@ -149,6 +169,8 @@ impl ClientArgs {
             extended_errors: args.extended_errors,
             memory: MEMORY,
             circuitmux: circuitmux::Kind::default(),
+            legs: args.legs()?,
+            dealing: args.dealing()?,
         };
         let mut screen =
             Screen::of("client", args.common.json, args.common.quiet).map_err(Failure::trouble)?;
@@ -173,6 +195,34 @@ impl ClientArgs {
         })
     }
 
+    /// # Errors
+    /// No set has so many.
+    fn legs(&self) -> Result<Option<usize>, Failure> {
+        match self.legs {
+            Some(legs) if !(1..=MOST_LEGS).contains(&legs) => Err(Failure::misuse(format!(
+                "--legs {legs}: a stream goes by 1 to {MOST_LEGS} circuits"
+            ))),
+            legs => Ok(legs),
+        }
+    }
+
+    /// # Errors
+    /// No scheduler has this name, or no run is so long.
+    fn dealing(&self) -> Result<Option<Dealing>, Failure> {
+        let every = self.every.as_deref().unwrap_or("1p");
+        let every = every.parse().map_err(|error| Failure::misuse(format!("--every: {error}")))?;
+        let Some(name) = &self.schedule else {
+            return match &self.every {
+                None => Ok(None),
+                Some(_) => Err(Failure::misuse("--every goes with --schedule")),
+            };
+        };
+        let wrong = |error: SpecError| Failure::misuse(format!("--schedule: {error}"));
+        let schedule = Spec::over_windows(name).map_err(wrong)?;
+        schedule.build(MOST_LEGS, seed::stream(0, 0, "schedule")).map_err(wrong)?;
+        Ok(Some(Dealing { schedule, every }))
+    }
+
     fn amount(&self) -> Amount {
         self.padding.map(Amount::from).unwrap_or_default()
     }
@@ -187,9 +237,12 @@ impl ClientArgs {
             ("exclude", self.exclude != old.exclude),
             ("share-subnets", self.share_subnets != old.share_subnets),
             ("padding", self.padding != old.padding),
+            ("legs", self.legs != old.legs),
         ];
         let fixed = [
             ("listen", self.listen != old.listen),
+            ("schedule", self.schedule != old.schedule),
+            ("every", self.every != old.every),
             ("extended-errors", self.extended_errors != old.extended_errors),
         ];
         names(&live, &[&fixed[..], &common(&old.common, &self.common)].concat())
@@ -209,6 +262,9 @@ impl ClientArgs {
             share_subnets: self.share_subnets || file.share_subnets,
             extended_errors: self.extended_errors || file.extended_errors,
             padding: self.padding.or(file.padding),
+            legs: self.legs.or(file.legs),
+            schedule: self.schedule.or(file.schedule),
+            every: self.every.or(file.every),
         })
     }
 }
@@ -223,15 +279,14 @@ impl Source<ClientArgs> {
         let authorities = new.common.authorities()?;
         let is_new = authorities != self.authorities;
         let names = new.names(&self.running, is_new);
-        let (wishes, padding) = (new.wishes()?, new.amount());
+        let (wishes, padding, legs) = (new.wishes()?, new.amount(), new.legs()?);
         let subnets = new.share_subnets;
         let trust = (is_new || subnets != self.running.share_subnets)
             .then(|| (authorities.clone(), subnets));
         let common = new.common.clone().over_fixed(&self.running.common);
-        let ClientArgs { listen, extended_errors, .. } = &self.running;
-        let (listen, extended_errors) = (listen.clone(), *extended_errors);
-        self.running = ClientArgs { common, listen, extended_errors, ..new };
+        let ClientArgs { listen, extended_errors, schedule, every, .. } = self.running.clone();
+        self.running = ClientArgs { common, listen, extended_errors, schedule, every, ..new };
         self.authorities = authorities;
-        Ok(Renewed { settings: Changes { wishes, padding, trust }, names })
+        Ok(Renewed { settings: Changes { wishes, padding, legs, trust }, names })
     }
 }

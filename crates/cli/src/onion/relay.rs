@@ -366,6 +366,7 @@ impl Watch for Screen {
         self.0.object(&json!({
             "event": "numbers", "links": links, "circuits": stats.circuits,
             "circuits_made": stats.circuits_made, "circuits_cgo": stats.circuits_cgo,
+            "sets": stats.sets, "legs": stats.legs, "reordered": stats.reordered,
             "streams": stats.streams, "cells": stats.cells, "received": carried[0],
             "sent": carried[1], "relayed": stats.relayed, "violations": stats.violations,
             "out_of_memory": stats.out_of_memory, "padding_received": stats.padding[0],

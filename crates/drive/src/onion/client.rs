@@ -8,12 +8,14 @@ use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anabranch_links::Context;
 use anabranch_multipath::Time;
 use anabranch_onion::circmgr::{CircuitManager, Order, Refusal};
 use anabranch_onion::client::{CircuitKey, Client, Config, Input, Output};
 use anabranch_onion::clocks::{Clocks, PeerTime};
+use anabranch_onion::conflux::Dealing;
 use anabranch_onion::directory::network::{Network, Wishes};
 use anabranch_onion::padding::Amount;
 use anabranch_onion::wire::text::hex;
@@ -66,6 +68,10 @@ pub struct Settings {
     pub memory: usize,
     /// The order among the circuits of a link.
     pub circuitmux: circuitmux::Kind,
+    /// Legs of a circuit; `None`: as many as the network wants.
+    pub legs: Option<usize>,
+    /// How what programs send is dealt among legs; `None`: as the exit wishes.
+    pub dealing: Option<Dealing>,
 }
 
 /// What a client was told anew.
@@ -75,6 +81,8 @@ pub struct Changes {
     pub wishes: Wishes,
     /// How much padding the user wants.
     pub padding: Amount,
+    /// Legs of a circuit, as in [`Settings`].
+    pub legs: Option<usize>,
     /// Whom to ask, and whether relays of one path may share a subnet, if either has changed.
     pub trust: Option<(Vec<Authority>, bool)>,
 }
@@ -89,6 +97,8 @@ pub enum ClientEvent {
     /// A circuit is complete: its number, its relays, first hop first, and whether its last hop
     /// uses Counter Galois Onion.
     Built(u64, Vec<String>, bool),
+    /// A circuit is a leg of a set now: its number, and how long its last relay took to say so.
+    Linked(u64, Duration),
     /// A circuit is gone: its number, and why.
     Closed(u64, String),
     /// What there is to see, each second.
@@ -175,6 +185,7 @@ impl<'r> ClientLoop<'r> {
             policy: settings.circuitmux,
             padding: settings.padding,
             max_cells: settings.memory / anabranch_onion::wire::cell::CELL,
+            dealing: settings.dealing.clone(),
         };
         let core = Client::new(config, Box::new(fork(&mut rng)));
         let context = Context::new(unix()).map_err(io::Error::other)?;
@@ -185,9 +196,11 @@ impl<'r> ClientLoop<'r> {
         reload.iter().try_for_each(|reload| station.watch(&reload.hangup, HANGUP))?;
         let wishes = settings.wishes.clone();
         let authorities = settings.dirclient.authorities().iter();
+        let mut circmgr = CircuitManager::new(kept.guards, &kept.build_times, wishes);
+        circmgr.set_legs(settings.legs);
         Ok(ClientLoop {
             station,
-            circmgr: CircuitManager::new(kept.guards, &kept.build_times, wishes),
+            circmgr,
             programs: Programs::new(settings.extended_errors),
             dir_requests: DirRequests::default(),
             clocks: Clocks::new(authorities.map(|one| one.fingerprint)),
@@ -301,7 +314,7 @@ impl<'r> ClientLoop<'r> {
     }
 
     fn adopt(&mut self, changes: Changes, watch: &mut dyn FnMut(ClientEvent)) {
-        let Changes { wishes, padding, trust } = changes;
+        let Changes { wishes, padding, legs, trust } = changes;
         if let Some((authorities, share_subnets)) = trust {
             self.clocks.trust(authorities.iter().map(|one| one.fingerprint));
             self.settings.dirclient.trust(authorities, share_subnets);
@@ -309,6 +322,7 @@ impl<'r> ClientLoop<'r> {
         self.station.core.set_amount(padding);
         self.settings.wishes.clone_from(&wishes);
         self.circmgr.set_wishes(wishes);
+        self.circmgr.set_legs(legs);
         if let Some(network) = self.network.clone() {
             self.tell_unlisted(&network, watch);
         }
@@ -400,6 +414,15 @@ impl<'r> ClientLoop<'r> {
         match order {
             Order::Build(circuit, hops) => station.core.handle(now, Input::Build { circuit, hops }),
             Order::Destroy(circuit) => station.core.handle(now, Input::Destroy { circuit }),
+            Order::Link(circuit, with) => {
+                if station.core.link(now, circuit, with).is_err() {
+                    circmgr.not_linked(circuit);
+                }
+            }
+            Order::FewLegs(found, wanted) => watch(ClientEvent::Trouble(format!(
+                "circuits have {found} of {wanted} legs: no relays are left that share nothing with \
+                 the others"
+            ))),
             Order::Attach(program, circuit) => {
                 programs.attach(now, station, circmgr, program, circuit);
             }
@@ -445,6 +468,10 @@ impl<'r> ClientLoop<'r> {
                 watch(ClientEvent::Built(circuit.0, self.names(circuit), cgo));
                 let at = self.station.moment(now);
                 self.circmgr.built(at, circuit, &mut self.rng);
+            }
+            Output::Linked { circuit, rtt } => {
+                circmgr.linked(circuit);
+                watch(ClientEvent::Linked(circuit.0, rtt));
             }
             Output::CircuitClosed { circuit, cause, .. } => {
                 if circmgr.path(circuit).is_some() {
@@ -532,6 +559,8 @@ mod tests {
             padding: Amount::Full,
             memory: 1 << 20,
             circuitmux: circuitmux::Kind::default(),
+            legs: None,
+            dealing: None,
         };
         ClientLoop::new(settings, crate::entropy::generator().unwrap(), stop, None).unwrap()
     }

@@ -460,5 +460,7 @@ fn client(settings: &Settings, line: &str) -> Result<client::Settings, EmbeddedE
         padding: Amount::Full,
         memory: MEMORY,
         circuitmux: circuitmux::Kind::default(),
+        legs: None,
+        dealing: None,
     })
 }

@@ -9,9 +9,10 @@ use std::time::Duration;
 use anabranch_links::tls::Context;
 use anabranch_multipath::Time;
 use anabranch_onion::channel::{Credentials, Role};
+use anabranch_onion::conflux::ConfluxParams;
 use anabranch_onion::directory::descriptor::Description;
 use anabranch_onion::directory::network::Network;
-use anabranch_onion::relay::{Behaviour, Config, Relay, ServiceParams, Stats};
+use anabranch_onion::relay::{Behaviour, Config, NetworkParams, Relay, ServiceParams, Stats};
 use anabranch_onion::wire::keys::{LinkKey, RelayKeys};
 use anabranch_onion::{Event, circuitmux};
 use sd_notify::NotifyState;
@@ -393,14 +394,15 @@ impl<'r> MainShard<'r> {
             match news {
                 News::Network(network) => {
                     self.entrance.set_network(&network);
-                    let params = super::params(&network);
-                    let padding = network.params().padding;
-                    let services = ServiceParams::new(&network.consensus().params);
-                    self.workers
-                        .tell(|| WorkerOrder::Params(Arc::clone(&params), padding, services));
-                    self.shard.station.core.set_params(params);
-                    self.shard.station.core.set_padding(padding);
-                    self.shard.station.core.set_services(services);
+                    let said = &network.consensus().params;
+                    let params = NetworkParams {
+                        circuits: super::params(&network),
+                        padding: network.params().padding,
+                        services: ServiceParams::new(said),
+                        conflux: ConfluxParams::new(said),
+                    };
+                    self.workers.tell(|| WorkerOrder::Params(params.clone()));
+                    self.shard.station.core.set_network_params(&params);
                     self.network = Some(network);
                 }
                 News::Cache(cache) => {
@@ -457,6 +459,8 @@ fn config(settings: &Settings, credentials: &Credentials) -> Config {
         services: ServiceParams::default(),
         policy: settings.circuitmux,
         exit,
+        conflux: ConfluxParams::default(),
+        dealing: None,
         directory: settings.directory,
         allow_private,
         max_cells,

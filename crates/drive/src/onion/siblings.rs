@@ -11,7 +11,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use anabranch_onion::LinkId;
 use anabranch_onion::claims::Claims;
 use anabranch_onion::points::{Point, PointPlace, PointTable, Points};
+use anabranch_onion::set_table::{Orphan, SetPlace, SetTable, Sets};
 use anabranch_onion::wire::cell::CELL;
+use anabranch_onion::wire::conflux::SetNonce;
 use rtrb::{Consumer, Producer, RingBuffer};
 use rustix::event::{EventfdFlags, eventfd};
 
@@ -64,6 +66,7 @@ pub(super) struct Siblings {
     others: BTreeMap<LinkId, Other>,
     claims: Arc<Mutex<Claims>>,
     points: Arc<Mutex<Points>>,
+    sets: Arc<Mutex<Sets>>,
     /// Links with sockets that count in the claims, and to whom they lead.
     counted: BTreeMap<LinkId, [u8; 20]>,
 }
@@ -77,17 +80,39 @@ pub(super) struct SiblingLink {
     pub(super) shard: usize,
 }
 
-/// The points of all shards. They are locked for as long as it takes to look one up.
-struct SharedPoints(Arc<Mutex<Points>>);
+/// A table of all shards. It is locked for as long as it takes to look something up.
+struct Shared<T>(Arc<Mutex<T>>);
 
-impl SharedPoints {
-    fn table(&self) -> MutexGuard<'_, Points> {
+impl<T> Shared<T> {
+    fn table(&self) -> MutexGuard<'_, T> {
         // A table of numbers is sound, whatever happened to who held it.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl PointTable for SharedPoints {
+impl SetTable for Shared<Sets> {
+    fn enter(&mut self, nonce: &SetNonce, place: SetPlace) -> Option<SetPlace> {
+        self.table().enter(nonce, place)
+    }
+
+    fn find(&self, nonce: &SetNonce) -> Option<SetPlace> {
+        self.table().find(nonce)
+    }
+
+    fn leave(&mut self, nonce: &SetNonce, place: SetPlace) {
+        self.table().leave(nonce, place);
+    }
+
+    fn hand_over(&mut self, orphan: Orphan) -> u64 {
+        self.table().hand_over(orphan)
+    }
+
+    fn take_over(&mut self, number: u64) -> Option<Orphan> {
+        self.table().take_over(number)
+    }
+}
+
+impl PointTable for Shared<Points> {
     fn enter(&mut self, point: Point, place: PointPlace) -> Option<PointPlace> {
         self.table().enter(point, place)
     }
@@ -125,7 +150,7 @@ struct RingEnd<End> {
 /// The kernel's: no files are left.
 pub(super) fn shards(count: usize) -> io::Result<Vec<Siblings>> {
     let bells = (0..count).map(|_| Bell::new().map(Arc::new)).collect::<io::Result<Vec<_>>>()?;
-    let (claims, points) = (Arc::default(), Arc::default());
+    let (claims, points, sets) = (Arc::default(), Arc::default(), Arc::default());
     let mut shards: Vec<Siblings> = (0..count)
         .map(|shard| Siblings {
             shard,
@@ -133,6 +158,7 @@ pub(super) fn shards(count: usize) -> io::Result<Vec<Siblings>> {
             others: BTreeMap::new(),
             claims: Arc::clone(&claims),
             points: Arc::clone(&points),
+            sets: Arc::clone(&sets),
             counted: BTreeMap::new(),
         })
         .collect();
@@ -183,7 +209,12 @@ impl Siblings {
 
     /// The introduction and rendezvous points of all shards.
     pub(super) fn points(&self) -> Box<dyn PointTable> {
-        Box::new(SharedPoints(Arc::clone(&self.points)))
+        Box::new(Shared(Arc::clone(&self.points)))
+    }
+
+    /// The sets of several circuits of all shards.
+    pub(super) fn sets(&self) -> Box<dyn SetTable> {
+        Box::new(Shared(Arc::clone(&self.sets)))
     }
 
     /// The links to the others.

@@ -11,6 +11,8 @@ use crate::guards::{Guards, Instance, Instances, Listing, Purpose};
 pub(super) struct Entry {
     instances: Instances<[u8; 20]>,
     stale: bool,
+    /// Legs of a circuit: as many guards are in use at least.
+    legs: usize,
 }
 
 /// What came of a look at the network.
@@ -24,13 +26,25 @@ pub(super) struct Renewed {
 
 impl Entry {
     pub(super) fn restore(kept: KeptGuards) -> Entry {
-        Entry { instances: Instances::restore(kept.default, kept.restricted), stale: true }
+        Entry { instances: Instances::restore(kept.default, kept.restricted), stale: true, legs: 1 }
     }
 
     /// What is to be kept.
     pub(super) fn kept(&self) -> KeptGuards {
         let all = |instance| self.instances.of(instance).kept().cloned().collect();
         KeptGuards { default: all(Instance::Default), restricted: all(Instance::Restricted) }
+    }
+
+    /// Circuits have so many legs from now on.
+    pub(super) fn set_legs(&mut self, legs: usize) {
+        self.stale |= legs != self.legs;
+        self.legs = legs;
+    }
+
+    /// The guards of circuits of several legs; none where circuits have one.
+    pub(super) fn in_use(&self) -> Vec<[u8; 20]> {
+        let primary = self.current().primary().iter().copied();
+        if self.legs < 2 { Vec::new() } else { primary.take(self.legs).collect() }
     }
 
     /// There is another consensus, or more of its relays are known.
@@ -59,7 +73,7 @@ impl Entry {
         if !std::mem::take(&mut self.stale) {
             return Renewed::default();
         }
-        let params = &network.params().guards;
+        let params = &network.params().guards.for_legs(self.legs);
         let allowed = network.guards().filter(|one| allows(wishes, &one.rsa_identity)).count();
         let all = Eligible { network, wishes, only_allowed: false };
         let extreme = self.instances.select(allowed, &all, params);
@@ -83,9 +97,22 @@ impl Entry {
     ) -> Option<[u8; 20]> {
         let eligible = self.eligible(network, wishes);
         let avoid = |id: [u8; 20]| !network.agree(&id, exit);
-        let circuit = (key, Purpose::Traffic);
-        let choice = self.instances.guards().choose(unix_now, circuit, &avoid, &eligible, rng)?;
-        Some(choice.id)
+        let (legs, guards) = (self.legs, self.instances.guards());
+        Some(guards.choose_leg(unix_now, (key, legs), &avoid, &eligible, rng)?.id)
+    }
+
+    /// A guard for a further leg of a set that has the relays `beside`: one of those in use.
+    pub(super) fn choose_leg(
+        &mut self,
+        unix_now: u64,
+        key: u64,
+        beside: &[[u8; 20]],
+        network: &Network,
+        wishes: &Wishes,
+    ) -> Option<[u8; 20]> {
+        let goes = |id: &[u8; 20]| beside.iter().all(|other| network.agree(id, other));
+        let avoid = |id: [u8; 20]| !goes(&id) || !allows(wishes, &id);
+        Some(self.instances.guards().choose_further_leg(unix_now, key, &avoid)?.id)
     }
 
     /// One of the first few guards, for a circuit of one hop (guard-spec 4.6).

@@ -2,7 +2,8 @@ use anabranch_multipath::seed::{Stream, stream};
 
 use super::*;
 use crate::directory::network::Position;
-use crate::directory::tests::{DUAL_EXIT, network_of_one_subnet, usual_network};
+use crate::directory::tests::{DUAL_EXIT, network_of, network_of_one_subnet, usual_network};
+use crate::wire::message::DestroyReason;
 
 const NOW: u64 = 1_800_000_000;
 
@@ -24,7 +25,7 @@ impl World {
         self.circmgr.work(Moment { now: self.now, unix: NOW }, &mut self.rng);
         let mut orders = Vec::new();
         while let Some(order) = self.circmgr.poll() {
-            let is_told = !matches!(order, Order::Keep | Order::FewGuards(_));
+            let is_told = !matches!(order, Order::Keep | Order::FewGuards(_) | Order::FewLegs(..));
             orders.extend(is_told.then_some(order));
         }
         orders
@@ -325,4 +326,195 @@ fn what_was_learnt_is_kept() {
     again.set_network(Arc::new(usual_network()));
     again.work(Moment { now: world.now, unix: NOW }, &mut stream(99, 0, "navigator"));
     assert_eq!(again.guards(), guards);
+}
+
+/// A client whose circuits have so many legs, and a network of many subnets.
+fn world_of_legs(legs: usize) -> World {
+    let subnets: Vec<String> = (1..20).map(|n| format!("{n}.1")).collect();
+    let sketch = |(place, net): (usize, &'static str)| match place % 3 {
+        0 => ("Fast Guard Running Stable V2Dir Valid", 100, net, ""),
+        1 => ("Fast Running Stable V2Dir Valid", 100, net, ""),
+        _ => ("Exit Fast Running Stable V2Dir Valid", 100, net, "p accept 80,443\n"),
+    };
+    let subnets = subnets.into_iter().map(|net| &*net.leak());
+    let sketches: Vec<_> = subnets.enumerate().map(sketch).collect();
+    let mut world = World::new();
+    world.circmgr.set_legs(Some(legs));
+    world.circmgr.set_network(Arc::new(network_of(&sketches)));
+    world
+}
+
+impl World {
+    fn built(&mut self, key: CircuitKey) {
+        self.circmgr.built(Moment { now: self.now, unix: NOW }, key, &mut self.rng);
+    }
+
+    fn linked(&mut self, orders: &[Order]) {
+        for order in orders {
+            if let Order::Link(key, _) = order {
+                self.circmgr.linked(*key);
+            }
+        }
+    }
+
+    fn gone(&mut self, key: CircuitKey, cause: Cause) {
+        self.circmgr.closed(Moment { now: self.now, unix: NOW }, key, cause);
+    }
+
+    /// The legs of a set, its head first.
+    fn legs(&self, head: CircuitKey) -> Vec<CircuitKey> {
+        let of = self.circmgr.overview().filter(|seen| seen.set == Some(head));
+        of.map(|seen| seen.key).collect()
+    }
+
+    /// Somebody wants something; the circuit that he gets, once its legs are linked.
+    fn used(&mut self) -> CircuitKey {
+        let orders = self.settle();
+        self.linked(&orders);
+        self.ask(1, "a");
+        let orders = self.settle();
+        self.linked(&orders);
+        let attached = orders.iter().find_map(|order| match order {
+            Order::Attach(1, key) => Some(*key),
+            _ => None,
+        });
+        attached.unwrap()
+    }
+}
+
+#[test]
+fn a_circuit_is_linked_when_it_is_built_and_gets_its_legs_when_it_is_used() {
+    let mut world = world_of_legs(3);
+    let orders = world.settle();
+    let links = |orders: &[Order]| {
+        orders.iter().filter(|order| matches!(order, Order::Link(_, None))).count()
+    };
+    assert_eq!(links(&orders), AHEAD);
+    assert_eq!(world.circmgr.overview().count(), AHEAD, "an idle client builds no further legs");
+    world.linked(&orders);
+    let head = world.used();
+    assert_eq!(world.legs(head).len(), 3);
+    let others =
+        world.circmgr.overview().filter(|seen| seen.key != head && seen.set == Some(seen.key));
+    assert_eq!(others.count(), AHEAD, "what is kept ready has legs, too, once somebody came");
+}
+
+#[test]
+fn legs_share_their_exit_and_nothing_else_and_use_few_guards() {
+    let mut guards = std::collections::BTreeSet::new();
+    for legs in [2, 3] {
+        for seed in 0..40 {
+            let mut world = world_of_legs(legs);
+            world.rng = stream(seed, 0, "circmgr");
+            let head = world.used();
+            let paths: Vec<Path> =
+                world.legs(head).iter().map(|key| world.circmgr.path(*key).unwrap()).collect();
+            assert_eq!(paths.len(), legs);
+            let relays: std::collections::BTreeSet<[u8; 20]> =
+                paths.iter().flat_map(|[guard, middle, _]| [*guard, *middle]).collect();
+            assert_eq!(relays.len(), 2 * legs, "no relay twice, in whatever position");
+            assert!(paths.iter().all(|path| path[2] == paths[0][2] && !relays.contains(&path[2])));
+            let entries: Vec<[u8; 20]> = world.circmgr.entries().iter().map(|one| one.0).collect();
+            assert!(paths.iter().all(|path| entries[..legs].contains(&path[0])));
+            guards.extend(paths.iter().map(|path| path[0]));
+        }
+    }
+    assert!(guards.len() > 3, "the samples differ");
+}
+
+#[test]
+fn a_leg_that_fails_is_begun_again_a_second_later_and_not_for_ever() {
+    let mut world = world_of_legs(2);
+    let orders = world.settle();
+    world.linked(&orders);
+    world.ask(1, "a");
+    let mut begun = 0;
+    for second in 0..200 {
+        let before = begun;
+        // Other circuits are built meanwhile.
+        for _ in 0..5 {
+            for order in world.orders() {
+                match order {
+                    Order::Build(key, _) if world.circmgr.circuits[&key].leg.head.is_some() => {
+                        begun += 1;
+                        // Its guard is not to blame.
+                        world.circmgr.extended(key, 1);
+                        world.gone(key, Cause::Destroyed(DestroyReason::CONNECT_FAILED));
+                    }
+                    Order::Build(key, _) => world.built(key),
+                    _ => {}
+                }
+            }
+        }
+        assert!(begun - before <= 3, "second {second}: at most one a set");
+        world.now += Duration::from_secs(1);
+    }
+    // The set that is used, and two that are ready.
+    assert_eq!(begun, 3 * (1 + world.circmgr.conflux.retries));
+}
+
+#[test]
+fn where_no_relays_are_left_there_are_fewer_legs_and_the_user_is_told_once() {
+    let mut world = World::new();
+    world.circmgr.set_legs(Some(4));
+    world.circmgr.set_network(Arc::new(usual_network()));
+    world.ask(1, "a");
+    let mut told = 0;
+    for _ in 0..20 {
+        world.circmgr.work(Moment { now: world.now, unix: NOW }, &mut world.rng);
+        while let Some(order) = world.circmgr.poll() {
+            match order {
+                Order::Build(key, _) => world.built(key),
+                Order::FewLegs(found, wanted) => {
+                    assert!(found < wanted && wanted == 4);
+                    told += 1;
+                }
+                _ => {}
+            }
+        }
+        world.now += Duration::from_secs(1);
+    }
+    assert_eq!(told, 1);
+}
+
+#[test]
+fn a_set_that_goes_on_without_its_first_circuit_keeps_its_streams() {
+    let mut world = world_of_legs(2);
+    let head = world.used();
+    let heir = world.legs(head)[1];
+    world.gone(head, Cause::Link);
+    assert_eq!(world.legs(heir).len(), 1);
+    let seen = world.circmgr.overview().find(|seen| seen.key == heir).unwrap();
+    assert_eq!((seen.streams, seen.stage), (1, Stage::Used));
+    assert!(world.circmgr.path(head).is_some(), "its streams ask by the old name");
+    world.ask(2, "a");
+    let orders = world.settle();
+    assert!(orders.contains(&Order::Attach(2, heir)));
+    world.linked(&orders);
+    assert_eq!(world.legs(heir).len(), 2, "and gets another leg");
+    world.circmgr.stream_ended(head);
+    world.circmgr.stream_ended(heir);
+    world.wait(601);
+    let orders = world.orders();
+    let destroyed = |order: &&Order| matches!(order, Order::Destroy(_));
+    assert!(orders.contains(&Order::Destroy(heir)));
+    assert!(orders.iter().filter(destroyed).count() >= 2, "with its other leg");
+    assert!(world.circmgr.heirs.is_empty());
+}
+
+#[test]
+fn an_exit_that_does_not_answer_is_not_asked_to_link_again() {
+    let mut world = world_of_legs(2);
+    let orders = world.settle();
+    let Some(Order::Link(key, None)) = orders.first() else { panic!("{orders:?}") };
+    let exit = world.circmgr.path(*key).unwrap()[2];
+    world.gone(*key, Cause::Unlinked);
+    for number in 0..30 {
+        world.ask(number, &number.to_string());
+    }
+    for order in world.settle() {
+        if let Order::Link(key, _) = order {
+            assert_ne!(world.circmgr.path(key).unwrap()[2], exit);
+        }
+    }
 }

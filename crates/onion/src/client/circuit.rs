@@ -118,14 +118,22 @@ impl Client {
             }
             _ if !is_last => self.break_off(index, CircuitFault::Message),
             (RelayCommand::EXTENDED2, 0) => self.extended(now, index, message.data),
-            (RelayCommand::CONNECTED, 1..) => self.connected(now, index, message),
-            (RelayCommand::RESOLVED, 1..) => self.resolved(index, message),
             (RelayCommand::SENDME, _)
             | (
-                RelayCommand::DATA | RelayCommand::END | RelayCommand::XON | RelayCommand::XOFF,
+                RelayCommand::CONNECTED
+                | RelayCommand::RESOLVED
+                | RelayCommand::DATA
+                | RelayCommand::END
+                | RelayCommand::XON
+                | RelayCommand::XOFF,
                 1..,
             ) => {
                 if let Err(fault) = self.take_stream_message(now, index, message, tag) {
+                    self.break_off(index, fault);
+                }
+            }
+            (RelayCommand(19..=22), _) => {
+                if let Err(fault) = self.take_conflux(now, index, message) {
                     self.break_off(index, fault);
                 }
             }
@@ -150,8 +158,8 @@ impl Client {
         }
         self.role.keys.remove(&circuit.key);
         self.dialling.forget(index);
-        if let Some(set) = circuit.set() {
-            self.dissolve(set);
+        if let Some((set, leg)) = circuit.leg {
+            self.leave_set(set, index, leg.has_unacknowledged());
         }
         let hops = circuit.layers.len();
         self.put(Output::CircuitClosed { circuit: circuit.key, hops, cause });

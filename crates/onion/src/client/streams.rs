@@ -5,6 +5,7 @@ use std::fmt;
 use anabranch_multipath::Time;
 
 use super::{CircuitKey, Client, Output};
+use crate::conflux::may_carry;
 use crate::ending::Ending;
 use crate::event::CircuitFault;
 use crate::padding::Usage;
@@ -22,6 +23,8 @@ pub enum NoStream {
     BadName,
     /// All of the circuit's stream IDs are in use.
     Full,
+    /// The circuit is a leg of a set, and those carry no directory requests.
+    Leg,
 }
 
 impl fmt::Display for NoStream {
@@ -29,6 +32,7 @@ impl fmt::Display for NoStream {
         f.write_str(match self {
             NoStream::NotBuilt => "the circuit is not complete",
             NoStream::BadName => "not a host name or an address",
+            NoStream::Leg => "the circuit is one of a set, which has no directory",
             NoStream::Full => "the circuit has no stream number left",
         })
     }
@@ -89,6 +93,9 @@ impl Client {
         let circuit = self.circuits.get(index).ok_or(NoStream::NotBuilt)?;
         let set_id = circuit.set().ok_or(NoStream::NotBuilt)?;
         let set = self.sets.get_mut(set_id.0).ok_or(NoStream::NotBuilt)?;
+        if !may_carry(command) && set.several().is_some() {
+            return Err(NoStream::Leg);
+        }
         let id = set.streams.next_id().ok_or(NoStream::Full)?;
         let stream = self.streams.add(set_id, id);
         set.streams.add(id, stream);
@@ -100,32 +107,37 @@ impl Client {
         Ok(stream)
     }
 
-    pub(super) fn connected(&mut self, now: Time, index: u32, message: Message<'_>) {
-        let id = self.circuits.get(index).and_then(Ending::set);
-        let Some((id, set)) = id.and_then(|id| Some((id, self.set_mut(id)?))) else {
-            return self.break_off(index, CircuitFault::Message);
-        };
-        // A stream that we have ended since: the answer was under way.
-        let Some(stream) = set.streams.stream(message.stream) else { return };
-        if stream.open || !is_connected(message.data) {
-            return self.break_off(index, CircuitFault::Message);
+    /// A message of a stream, in its turn.
+    ///
+    /// # Errors
+    /// What the last relay may not say.
+    pub(super) fn take_turn(
+        &mut self,
+        now: Time,
+        index: u32,
+        message: Message<'_>,
+    ) -> Result<(), CircuitFault> {
+        let set = self.circuits.get(index).and_then(Ending::set);
+        let set = set.and_then(|set| self.set_mut(set)).ok_or(CircuitFault::Message)?;
+        match message.command {
+            RelayCommand::CONNECTED => {
+                // A stream that we have ended since: the answer was under way.
+                let Some(stream) = set.streams.stream(message.stream) else { return Ok(()) };
+                if stream.open || !is_connected(message.data) {
+                    return Err(CircuitFault::Message);
+                }
+                stream.open = true;
+                let stream = stream.key;
+                self.put(Output::Connected { stream });
+            }
+            RelayCommand::RESOLVED => {
+                let answers = read_resolved(message.data).ok_or(CircuitFault::Message)?;
+                let Some(stream) = set.streams.remove(message.stream) else { return Ok(()) };
+                self.streams.remove(stream.key);
+                self.put(Output::Resolved { stream: stream.key, answers });
+            }
+            _ => set.take(now, message)?,
         }
-        stream.open = true;
-        let stream = stream.key;
-        self.put(Output::Connected { stream });
-        self.pump(now, id);
-    }
-
-    pub(super) fn resolved(&mut self, index: u32, message: Message<'_>) {
-        let id = self.circuits.get(index).and_then(Ending::set);
-        let Some(set) = id.and_then(|id| self.set_mut(id)) else {
-            return self.break_off(index, CircuitFault::Message);
-        };
-        let Some(answers) = read_resolved(message.data) else {
-            return self.break_off(index, CircuitFault::Message);
-        };
-        let Some(stream) = set.streams.remove(message.stream) else { return };
-        self.streams.remove(stream.key);
-        self.put(Output::Resolved { stream: stream.key, answers });
+        Ok(())
     }
 }

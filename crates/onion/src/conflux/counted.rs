@@ -103,6 +103,10 @@ impl Numbering for Counted {
             || own.received > others().map(|bases| bases.received).max().unwrap_or(0)
     }
 
+    fn behind(&self, leg: PathId) -> u64 {
+        self.legs.get(leg).map_or(0, |leg| self.sent.saturating_sub(leg.bases.sent))
+    }
+
     fn passed(&self, number: u64) -> bool {
         self.legs.iter().all(|(_, leg)| leg.bases.received >= number)
     }

@@ -317,10 +317,58 @@ impl ConfluxEnd {
         }
     }
 
+    /// The longest of what linking measured.
+    #[must_use]
+    pub fn longest_rtt(&self) -> Duration {
+        self.legs.iter().filter_map(|(leg, _)| self.rtt(leg)).max().unwrap_or_default()
+    }
+
     /// How the other end wants to be sent to.
     #[must_use]
     pub const fn desired(&self) -> DesiredUx {
         self.desired
+    }
+
+    /// Whether a leg may be sent messages that are no data: it is linked.
+    #[must_use]
+    pub fn may_send(&self, leg: PathId) -> bool {
+        matches!(self.state(leg), Ok(State::Linked(_) | State::Ready(_)))
+    }
+
+    /// Legs that are measured: they may carry data.
+    #[must_use]
+    pub fn measured_legs(&self) -> usize {
+        self.legs.iter().filter(|(_, state)| matches!(state, State::Ready(_))).count()
+    }
+
+    /// Legs of a set at once.
+    #[must_use]
+    pub const fn most_legs(&self) -> usize {
+        self.limits.legs
+    }
+
+    /// Whether this is the exit's end.
+    #[must_use]
+    pub fn is_exit(&self) -> bool {
+        self.role == Role::Exit
+    }
+
+    /// What the set's circuits have in common.
+    #[must_use]
+    pub const fn nonce(&self) -> &SetNonce {
+        &self.nonce
+    }
+
+    /// The number of our last message.
+    #[must_use]
+    pub fn last_sent(&self) -> u64 {
+        self.numbering.last_sent()
+    }
+
+    /// By how much SWITCH would bring a leg forward.
+    #[must_use]
+    pub fn behind(&self, leg: PathId) -> u64 {
+        self.numbering.behind(leg)
     }
 
     /// The leg that was sent by last.

@@ -84,6 +84,10 @@ impl Numbering for Explicit {
         false
     }
 
+    fn behind(&self, _leg: PathId) -> u64 {
+        0
+    }
+
     fn passed(&self, number: u64) -> bool {
         self.legs.iter().all(|(_, last)| *last >= number)
     }

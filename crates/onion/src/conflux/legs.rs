@@ -6,7 +6,7 @@ use super::fault::ConfluxFault;
 
 /// A table of legs. Places are used again.
 #[derive(Debug)]
-pub(super) struct Legs<T>(Vec<Option<T>>);
+pub(crate) struct Legs<T>(Vec<Option<T>>);
 
 impl<T> Default for Legs<T> {
     fn default() -> Legs<T> {
@@ -16,12 +16,12 @@ impl<T> Default for Legs<T> {
 
 impl<T> Legs<T> {
     /// The first place without a leg.
-    pub(super) fn free(&self) -> PathId {
+    pub(crate) fn free(&self) -> PathId {
         PathId::at(self.0.iter().position(Option::is_none).unwrap_or(self.0.len()))
     }
 
     /// A leg is there now, or is known otherwise.
-    pub(super) fn set(&mut self, leg: PathId, known: T) {
+    pub(crate) fn set(&mut self, leg: PathId, known: T) {
         if leg.index() >= self.0.len() {
             self.0.resize_with(leg.index() + 1, || None);
         }
@@ -29,12 +29,12 @@ impl<T> Legs<T> {
     }
 
     /// A leg is gone.
-    pub(super) fn remove(&mut self, leg: PathId) {
+    pub(crate) fn remove(&mut self, leg: PathId) {
         self.0.get_mut(leg.index()).into_iter().for_each(|place| *place = None);
     }
 
     /// All legs are gone.
-    pub(super) fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         self.0.clear();
     }
 
@@ -42,7 +42,7 @@ impl<T> Legs<T> {
     ///
     /// # Errors
     /// There is none at this place.
-    pub(super) fn get(&self, leg: PathId) -> Result<&T, ConfluxFault> {
+    pub(crate) fn get(&self, leg: PathId) -> Result<&T, ConfluxFault> {
         let known = self.0.get(leg.index()).and_then(Option::as_ref);
         known.ok_or(ConfluxFault::NotLinked)
     }
@@ -51,13 +51,13 @@ impl<T> Legs<T> {
     ///
     /// # Errors
     /// There is none at this place.
-    pub(super) fn get_mut(&mut self, leg: PathId) -> Result<&mut T, ConfluxFault> {
+    pub(crate) fn get_mut(&mut self, leg: PathId) -> Result<&mut T, ConfluxFault> {
         let known = self.0.get_mut(leg.index()).and_then(Option::as_mut);
         known.ok_or(ConfluxFault::NotLinked)
     }
 
     /// All legs with their places.
-    pub(super) fn iter(&self) -> impl Iterator<Item = (PathId, &T)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (PathId, &T)> {
         let places = self.0.iter().enumerate();
         places.filter_map(|(at, leg)| Some((PathId::at(at), leg.as_ref()?)))
     }

@@ -31,6 +31,17 @@ pub enum Mark {
     Prefix([u8; 4]),
 }
 
+impl Mark {
+    /// What stands before the message's data.
+    #[must_use]
+    pub const fn prefix(&self) -> &[u8] {
+        match self {
+            Mark::Nothing | Mark::Switch(_) => &[],
+            Mark::Prefix(bytes) => bytes,
+        }
+    }
+}
+
 /// Which number a message has. Each direction counts for itself, from 1.
 ///
 /// A call that fails changes nothing.
@@ -76,6 +87,9 @@ pub trait Numbering: fmt::Debug + Send {
     /// Whether what this leg alone knows is lost with it: its number of the last message sent, or
     /// received, is above those of all others.
     fn leads(&self, leg: PathId) -> bool;
+
+    /// How far the numbers sent by this leg are behind our last message's, where SWITCH must tell.
+    fn behind(&self, leg: PathId) -> u64;
 
     /// Whether every leg has received this number or a later one: who has not got it yet never
     /// will, because each leg's numbers grow.

@@ -77,7 +77,7 @@ fn world_at_for(sketches: &[Sketch<'_>], now: u64, certified: u64) -> World {
             },
             at: format!("{net}.{place}.1 9001"),
             flags: flags.to_owned(),
-            protocols: "FlowCtrl=1-2 Link=4-5 Relay=2-4".to_owned(),
+            protocols: "Conflux=1 FlowCtrl=1-2 Link=4-5 Relay=2-4".to_owned(),
             bandwidth,
         })
         .collect();

@@ -9,7 +9,7 @@ use crate::crypto::Tag;
 use crate::ending::Ending;
 use crate::event::CircuitFault;
 use crate::io::StreamOutput;
-use crate::set::{QUEUE_HIGH, Set, SetId};
+use crate::set::{QUEUE_HIGH, Route, Set, SetId, Several};
 use crate::stream::StreamKey;
 use crate::streams::{Filled, Happened};
 use crate::wire::cell::{BODY, Command};
@@ -69,15 +69,27 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Sends what the set's streams have, as far as window and queue of its leg allow.
+    /// Sends what the set's streams have, as far as windows and queues of its legs allow.
     pub(crate) fn pump(&mut self, now: Time, id: SetId) {
+        match self.sets.get_mut(id.0).map(|set| &set.route) {
+            Some(&Route::One(leg)) => self.send_by_one(now, id, leg),
+            Some(Route::Several(_)) => self.deal(now, id),
+            None => return,
+        }
+        let wake_at = self.set_mut(id).and_then(|set| set.streams.wake_at());
+        self.timers.extend(wake_at.map(|time| (time, Timer::Streams(id))));
+        self.tell(id);
+    }
+
+    /// Sends what the streams have by the only leg.
+    fn send_by_one(&mut self, now: Time, id: SetId, leg: u32) {
         let Some(set) = self.sets.get_mut(id.0) else { return };
-        let parts = self.circuits.get_mut(set.leg).and_then(R::Circuit::parts);
+        let parts = self.circuits.get_mut(leg).and_then(R::Circuit::parts);
         let Some((lane, Some(leg), layers)) = parts else { return };
         let format = layers.format();
         for _ in self.channels.waiting(lane)..QUEUE_HIGH {
-            let mut body = [0; BODY];
-            let filled = set.streams.fill(now, format, leg.has_room(), &mut body, &mut *self.rng);
+            let (mut body, has_room) = ([0; BODY], leg.has_room());
+            let filled = set.streams.fill(now, format, has_room, &[], &mut body, &mut *self.rng);
             let Some(filled) = filled else { break };
             let tag = layers.seal(Command::RELAY, &mut body);
             if let (Filled::Data, Some(tag)) = (filled, tag) {
@@ -85,8 +97,6 @@ impl<R: NodeRole> Node<R> {
             }
             self.channels.push(now, lane, Command::RELAY, &body);
         }
-        self.timers.extend(set.streams.wake_at().map(|time| (time, Timer::Streams(id))));
-        self.tell(id);
     }
 
     /// Passes on what happened to streams.
@@ -120,7 +130,7 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// A message that comes at either end of a circuit: DATA, END, flow control.
+    /// A message of a stream, or a leg's SENDME, that comes at either end of a circuit.
     ///
     /// # Errors
     /// What the other end did that it may not do.
@@ -139,12 +149,16 @@ impl<R: NodeRole> Node<R> {
             let outlet = set.outlet(self.channels.waiting(lane));
             let tag = read_sendme(message.data).ok_or(CircuitFault::Sendme)?;
             leg.acknowledged(now, tag, outlet).map_err(|_| CircuitFault::Sendme)?;
+            set.several().into_iter().for_each(Several::opened);
             self.pump(now, id);
             return Ok(());
         }
         let is_data = message.command == RelayCommand::DATA;
         let due = if is_data { leg.received(tag) } else { None };
-        let taken = set.take(now, message);
+        let taken = match set.route {
+            Route::One(_) => R::take_set_message(self, now, index, message),
+            Route::Several(_) => self.take_by_leg(now, id, index, message),
+        };
         if let Some(tag) = due {
             self.say(now, index, Command::RELAY, RelayCommand::SENDME, &put_sendme(&tag));
         }

@@ -35,13 +35,17 @@ pub struct Circuit {
     own: Option<Own>,
     /// A cell that may be of a stream has gone on.
     carried: bool,
+    /// The number by which another shard was to ask for what was ours of it.
+    pub(super) ticket: Option<u64>,
 }
 
 /// What a relay has of a circuit: a layer, and what it takes to be a leg.
-struct Own {
+pub(super) struct Own {
     layer: Box<dyn RelayLayer>,
     leg: Leg,
-    set: SetId,
+    pub(super) set: SetId,
+    /// Whether it came to us from a relay, if it came to another shard.
+    pub(super) by_relay: Option<bool>,
     early: u8,
     /// What the handshake left both ends with to bind messages to the circuit.
     nonce: [u8; NONCE],
@@ -96,8 +100,25 @@ pub(super) enum Next {
 }
 
 impl Circuit {
-    fn new(lane: Lane, own: Option<Own>) -> Circuit {
-        Circuit { lane, next: Next::Nothing, introduced: false, own, carried: false }
+    pub(super) fn new(lane: Lane, own: Option<Own>) -> Circuit {
+        let next = Next::Nothing;
+        Circuit { lane, next, introduced: false, own, carried: false, ticket: None }
+    }
+
+    /// It is a leg of this set from now on.
+    pub(super) fn move_to(&mut self, set: SetId) {
+        self.own.iter_mut().for_each(|own| own.set = set);
+    }
+
+    /// Another shard takes what was ours of it, and it goes on to there.
+    pub(super) fn give_away(&mut self, lane: Lane) -> Option<Own> {
+        self.next = Next::Open(lane);
+        self.own.take()
+    }
+
+    /// Whether it came to us from a relay, if it came to another shard.
+    pub(super) fn by_relay(&self) -> Option<bool> {
+        self.own.as_ref().and_then(|own| own.by_relay)
     }
 
     /// What binds messages to the circuit, if it is ours.
@@ -145,9 +166,11 @@ impl Relay {
     ) -> Result<(), LinkFault> {
         let lane = Lane { link, id: cell.circuit };
         let known = match cell.command {
-            Command::ONWARD | Command::INTRODUCE | Command::MEET | Command::REPLACED => {
-                self.is_sibling(link)
-            }
+            Command::ONWARD
+            | Command::INTRODUCE
+            | Command::MEET
+            | Command::REPLACED
+            | Command::ADOPT => self.is_sibling(link),
             Command(number) => matches!(number, 1..=6 | 9..=11),
         };
         if !known {
@@ -167,6 +190,7 @@ impl Relay {
             Command::INTRODUCE => self.introduce_for_sibling(now, lane, body),
             Command::MEET => self.meet_for_sibling(now, lane, body),
             Command::REPLACED => self.replaced_by_sibling(body),
+            Command::ADOPT => self.adopt(now, lane, body),
             Command::DESTROY => self.destroyed(now, lane, DestroyReason(body[0])),
             _ => self.refuse(lane, CircuitFault::Message),
         }
@@ -188,6 +212,7 @@ impl Relay {
                     layer: keys.relay_layer(),
                     leg: Leg::new(agreed, params),
                     set: SetId(self.sets.insert(set)),
+                    by_relay: None,
                     early: 0,
                     nonce,
                 };
@@ -371,15 +396,18 @@ impl Relay {
         if let Some(next) = circuit.next.lane() {
             self.channels.destroy(next, reason);
         }
+        if let Some(ticket) = circuit.ticket {
+            self.role.sets.take_over(ticket);
+        }
         self.dialling.forget(index);
         self.unjoin(index, &circuit.next, reason);
-        if let Some(set) = circuit.set() {
-            self.dissolve(set);
+        if let (Some(set), Some(leg)) = (circuit.set(), circuit.leg()) {
+            self.leave_set(set, index, leg.has_unacknowledged());
         }
     }
 
     /// Refuses a cell: the circuit of its ID, if there is one, is closed.
-    fn refuse(&mut self, lane: Lane, fault: CircuitFault) {
+    pub(super) fn refuse(&mut self, lane: Lane, fault: CircuitFault) {
         self.violated(lane.link, fault);
         match self.channels.owner(lane) {
             Some(owner) => self.tear_down(owner.circuit, DestroyReason::PROTOCOL),

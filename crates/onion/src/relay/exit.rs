@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use anabranch_multipath::Time;
 
 use super::{Output, Relay};
+use crate::conflux::ConfluxFault;
 use crate::crypto::Tag;
 use crate::ending::Ending;
 use crate::event::CircuitFault;
@@ -28,18 +29,29 @@ impl Relay {
         tag: Tag,
     ) {
         match (message.command, message.stream) {
+            (RelayCommand::EXTEND2, 0) if self.is_barred(index, RelayCommand::EXTEND2) => {
+                self.break_off(index, ConfluxFault::Role.into());
+            }
             (RelayCommand::EXTEND2, 0) => self.extend(now, index, command, message.data),
             (RelayCommand::TRUNCATE, 0) => self.truncate(now, index),
             (RelayCommand::DROP, _) => {}
-            (RelayCommand::BEGIN | RelayCommand::BEGIN_DIR | RelayCommand::RESOLVE, 1..) => {
-                self.begin(now, index, message);
-            }
             (RelayCommand::SENDME, _)
             | (
-                RelayCommand::DATA | RelayCommand::END | RelayCommand::XON | RelayCommand::XOFF,
+                RelayCommand::BEGIN
+                | RelayCommand::BEGIN_DIR
+                | RelayCommand::RESOLVE
+                | RelayCommand::DATA
+                | RelayCommand::END
+                | RelayCommand::XON
+                | RelayCommand::XOFF,
                 1..,
             ) => {
                 if let Err(fault) = self.take_stream_message(now, index, message, tag) {
+                    self.break_off(index, fault);
+                }
+            }
+            (RelayCommand(19..=22), _) => {
+                if let Err(fault) = self.take_conflux(now, index, message) {
                     self.break_off(index, fault);
                 }
             }
@@ -50,7 +62,29 @@ impl Relay {
         }
     }
 
-    fn begin(&mut self, now: Time, index: u32, message: Message<'_>) {
+    /// A message of a stream, in its turn.
+    ///
+    /// # Errors
+    /// What the client may not say.
+    pub(super) fn take_turn(
+        &mut self,
+        now: Time,
+        index: u32,
+        message: Message<'_>,
+    ) -> Result<(), CircuitFault> {
+        match message.command {
+            RelayCommand::BEGIN | RelayCommand::BEGIN_DIR | RelayCommand::RESOLVE => {
+                self.begin(now, index, message)
+            }
+            _ => {
+                let set = self.circuits.get(index).and_then(Ending::set);
+                let set = set.and_then(|set| self.set_mut(set)).ok_or(CircuitFault::Message)?;
+                set.take(now, message)
+            }
+        }
+    }
+
+    fn begin(&mut self, now: Time, index: u32, message: Message<'_>) -> Result<(), CircuitFault> {
         let (command, id) = (message.command, message.stream);
         let begin = Begin::read(message.data);
         let name = read_resolve(message.data);
@@ -60,19 +94,20 @@ impl Relay {
             _ => true,
         };
         let refusal = self.refusal(index, command);
-        let Some(set) = self.circuits.get(index).and_then(Ending::set) else { return };
+        let set = self.circuits.get(index).and_then(Ending::set).ok_or(CircuitFault::Message)?;
         let key = self.streams.add(set, id);
         let added = self.set_mut(set).is_some_and(|set| set.streams.add(id, key));
         if !well_formed || !added {
             self.streams.remove(key);
-            return self.break_off(index, CircuitFault::Message);
+            return Err(CircuitFault::Message);
         }
         if let Some(reason) = refusal {
             let address = begin.and_then(|begin| begin.host.parse().ok());
-            return match address.filter(|_| reason == EndReason::EXIT_POLICY) {
+            match address.filter(|_| reason == EndReason::EXIT_POLICY) {
                 Some(address) => self.refused(now, key, (address, ADDRESS_TTL)),
                 None => self.end(now, key, reason),
-            };
+            }
+            return Ok(());
         }
         if command != RelayCommand::BEGIN_DIR {
             self.mark_circuit(index, Usage::Streams);
@@ -87,31 +122,36 @@ impl Relay {
             }
             _ => Output::Directory { stream: key, by_relay },
         });
+        Ok(())
     }
 
     /// Why a stream is not let through, if it is not.
     fn refusal(&mut self, index: u32, command: RelayCommand) -> Option<EndReason> {
-        let circuit = self.circuits.get(index)?;
-        let link = self.channels.link(circuit.lane.link)?;
+        let by_relay = self.comes_by_relay(index);
         let wants_directory = command == RelayCommand::BEGIN_DIR;
-        if self.sets.get(circuit.set()?.0)?.streams.len() >= self.role.config.max_streams {
+        let set = self.circuits.get(index).and_then(Ending::set)?;
+        let set = self.sets.get_mut(set.0)?;
+        if set.streams.len() >= self.role.config.max_streams {
             return Some(EndReason::RESOURCES);
         }
         if wants_directory {
-            return (!self.role.config.directory).then_some(EndReason::NOT_DIRECTORY);
+            // A leg is for exits (C tor's TROVE-2026-008).
+            let is_leg = set.several().is_some();
+            return (is_leg || !self.role.config.directory).then_some(EndReason::NOT_DIRECTORY);
         }
         if !self.role.config.exit {
             return Some(EndReason::EXIT_POLICY);
         }
         // A client that comes straight to the exit would make it a proxy of one hop.
-        link.channel.identity().is_none().then_some(EndReason::PROTOCOL)
+        (!by_relay).then_some(EndReason::PROTOCOL)
     }
 
     /// Whether a circuit comes to us from a relay, and not straight from a client.
     pub(super) fn comes_by_relay(&mut self, index: u32) -> bool {
-        let lane = self.circuits.get(index).map(|circuit| circuit.lane);
-        let link = lane.and_then(|lane| self.channels.link(lane.link));
-        link.is_some_and(|link| link.channel.identity().is_some())
+        let Some(circuit) = self.circuits.get(index) else { return false };
+        let link = self.channels.link(circuit.lane.link);
+        let here = || link.is_some_and(|link| link.channel.identity().is_some());
+        circuit.by_relay().unwrap_or_else(here)
     }
 
     pub(super) fn connected(&mut self, now: Time, key: StreamKey, reached: Option<(IpAddr, u32)>) {

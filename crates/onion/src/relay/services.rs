@@ -336,7 +336,12 @@ impl Relay {
     ///
     /// # Errors
     /// Something was.
-    fn nonce_of_last(&self, index: u32) -> Result<[u8; 20], CircuitFault> {
+    /// The circuit's nonce, if it ends here and is no leg of a set.
+    fn nonce_of_last(&mut self, index: u32) -> Result<[u8; 20], CircuitFault> {
+        let set = self.circuits.get(index).and_then(Ending::set);
+        if set.is_some_and(|set| self.several(set).is_some()) {
+            return Err(CircuitFault::Message);
+        }
         let circuit = self.circuits.get(index);
         let last = circuit.filter(|one| matches!(one.next, Next::Nothing));
         last.and_then(|circuit| circuit.nonce()).ok_or(CircuitFault::Message)

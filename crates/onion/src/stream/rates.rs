@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use anabranch_multipath::Time;
 
-use super::{Broken, Flow, Replies, Side};
+use super::{Arrived, Broken, Flow, Replies, Side};
 use crate::bucket::Bucket;
 use crate::congestion::Params;
 use crate::wire::message::{DATA, RelayCommand, put_xon};
@@ -17,6 +17,11 @@ pub(super) struct Rates {
     limit: usize,
     peers_limit: u64,
     said_xoff: bool,
+    /// It is to rest for another reason than our program.
+    resting: bool,
+    /// Bytes that came in all, and how often we have stopped the peer.
+    came: u64,
+    stopped_peer: u64,
     drain: Drain,
     /// The peer said XOFF.
     stopped: bool,
@@ -48,6 +53,9 @@ impl Rates {
             limit: ours as usize * DATA,
             peers_limit: peers * DATA as u64,
             said_xoff: false,
+            resting: false,
+            came: 0,
+            stopped_peer: 0,
             drain: Drain::default(),
             stopped: false,
             bucket: None,
@@ -57,8 +65,9 @@ impl Rates {
     }
 
     /// Whether more waits than a peer may have had under way when we said XOFF.
-    fn is_flooded(&self, waiting: usize) -> bool {
-        waiting > self.limit + self.params.ss_cwnd_max.min(self.params.cwnd_max) as usize * DATA
+    fn is_flooded(&self, waiting: usize, burst: usize) -> bool {
+        waiting.saturating_sub(burst)
+            > self.limit + self.params.ss_cwnd_max.min(self.params.cwnd_max) as usize * DATA
     }
 
     /// So much waits for the program; true if the peer is to be stopped.
@@ -71,9 +80,14 @@ impl Rates {
         if waiting <= self.limit {
             return false;
         }
-        self.said_xoff = true;
-        self.drain = Drain::default();
+        self.stop();
         true
+    }
+
+    fn stop(&mut self) {
+        self.said_xoff = true;
+        self.stopped_peer += 1;
+        self.drain = Drain::default();
     }
 
     /// The program took bytes; the rate for an XON, if one is due.
@@ -83,13 +97,15 @@ impl Rates {
             self.drain.since = None;
             self.raise();
         }
-        let due = if self.said_xoff { waiting == 0 } else { self.rate_changed() };
-        if !due {
-            return None;
-        }
+        let due = if self.said_xoff { waiting == 0 && !self.resting } else { self.rate_changed() };
+        due.then(|| self.release())
+    }
+
+    /// The peer may go on, at this rate.
+    fn release(&mut self) -> u32 {
         self.said_xoff = false;
         self.drain.told = self.drain.average;
-        Some(u32::try_from(self.drain.average).unwrap_or(u32::MAX))
+        u32::try_from(self.drain.average).unwrap_or(u32::MAX)
     }
 
     fn measure(&mut self, now: Time, bytes: u64) {
@@ -148,16 +164,32 @@ impl Flow for Rates {
     fn received(
         &mut self,
         now: Time,
-        waiting: usize,
+        Arrived { bytes, waiting, burst }: Arrived,
         replies: &mut Replies<'_>,
     ) -> Result<(), Broken> {
-        if self.is_flooded(waiting) {
+        self.came += bytes as u64;
+        if self.is_flooded(waiting, burst) {
             return Err(Broken::Flood);
         }
         if self.filled(now, waiting) {
             replies.say(RelayCommand::XOFF, vec![0]);
         }
         Ok(())
+    }
+
+    /// Peers refuse to be stopped more often than the bytes that they sent explain, so a stream
+    /// that has brought little is left alone.
+    fn rest(&mut self, _now: Time, rest: bool, waiting: usize, replies: &mut Replies<'_>) {
+        let may_stop = self.came >= self.limit as u64 * (self.stopped_peer + 1);
+        if rest && !self.said_xoff && may_stop {
+            self.stop();
+            replies.say(RelayCommand::XOFF, vec![0]);
+        }
+        if !rest && self.resting && self.said_xoff && waiting == 0 {
+            let rate = self.release();
+            replies.say(RelayCommand::XON, put_xon(rate).to_vec());
+        }
+        self.resting = rest;
     }
 
     fn consumed(&mut self, now: Time, bytes: usize, waiting: usize, replies: &mut Replies<'_>) {
@@ -190,6 +222,8 @@ impl Flow for Rates {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::VecDeque;
+
     use super::*;
 
     fn rates(side: Side) -> Rates {
@@ -226,7 +260,7 @@ mod tests {
     #[test]
     fn a_stopped_stream_holds_no_more_than_was_under_way() {
         let ours = rates(Side::Client);
-        assert!(!ours.is_flooded(5500 * DATA) && ours.is_flooded(5501 * DATA));
+        assert!(!ours.is_flooded(5500 * DATA, 0) && ours.is_flooded(5501 * DATA, 0));
     }
 
     #[test]
@@ -256,5 +290,24 @@ mod tests {
         assert!((99_000.0..115_000.0).contains(&rate), "{rate} bytes a second");
         ours.told_rate(now, Some(0)).unwrap();
         assert!(ours.may_send(now) && ours.wake_at().is_none());
+    }
+
+    #[test]
+    fn a_stream_that_has_brought_enough_rests_and_goes_on_when_it_may() {
+        let mut ours = rates(Side::Client);
+        let mut say = VecDeque::new();
+        let mut rest = |ours: &mut Rates, rest| {
+            let mut replies = Replies { stream: 7, say: &mut say };
+            ours.rest(Time::ZERO, rest, 0, &mut replies);
+            say.drain(..).map(|said| said.command).collect::<Vec<_>>()
+        };
+        assert_eq!(rest(&mut ours, true), [], "a stock peer would take it for a flood");
+        rest(&mut ours, false);
+        ours.came = 500 * DATA as u64;
+        assert_eq!(rest(&mut ours, true), [RelayCommand::XOFF]);
+        assert_eq!(rest(&mut ours, true), []);
+        assert_eq!(ours.drained(Time::ZERO, DATA, 0), None, "its program does not end the rest");
+        assert_eq!(rest(&mut ours, false), [RelayCommand::XON]);
+        assert_eq!(rest(&mut ours, true), [], "not twice for the same bytes");
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anabranch_multipath::Time;
 
-use super::{Broken, Flow, Replies};
+use super::{Arrived, Broken, Flow, Replies};
 use crate::congestion::{Control, Fixed, Outlet};
 use crate::wire::message::{DATA, RelayCommand};
 
@@ -50,13 +50,16 @@ impl Flow for Windows {
     fn received(
         &mut self,
         _now: Time,
-        waiting: usize,
+        Arrived { waiting, .. }: Arrived,
         replies: &mut Replies<'_>,
     ) -> Result<(), Broken> {
         self.left = self.left.checked_sub(1).ok_or(Broken::Flood)?;
         self.open(waiting, replies);
         Ok(())
     }
+
+    /// A fixed window bounds what comes anyhow.
+    fn rest(&mut self, _: Time, _: bool, _: usize, _: &mut Replies<'_>) {}
 
     fn consumed(&mut self, _now: Time, _bytes: usize, waiting: usize, replies: &mut Replies<'_>) {
         self.open(waiting, replies);

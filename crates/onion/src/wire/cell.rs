@@ -47,6 +47,9 @@ impl Command {
     /// Between two shards of one relay, of no circuit of theirs: close that introduction point of
     /// yours, a service has a newer one.
     pub const REPLACED: Command = Command(67);
+    /// Between two shards of one relay: a leg of a set of yours came to us. Ask for it by this
+    /// number; its cells follow.
+    pub const ADOPT: Command = Command(68);
     pub const VPADDING: Command = Command(128);
     pub const CERTS: Command = Command(129);
     pub const AUTH_CHALLENGE: Command = Command(130);

@@ -171,9 +171,9 @@ pub fn write_header(
     rng.fill_bytes(random);
 }
 
-/// Where the data of a DATA message lies.
-pub fn data_of(format: Format, body: &mut Body) -> &mut [u8] {
-    &mut body[format.header(RelayCommand::DATA)..]
+/// Where the data of a message lies.
+pub fn data_of(format: Format, command: RelayCommand, body: &mut Body) -> &mut [u8] {
+    &mut body[format.header(command)..]
 }
 
 /// BEGIN flag: addresses of IPv6 will do.

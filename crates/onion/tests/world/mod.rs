@@ -20,12 +20,15 @@ use anabranch_onion::Event;
 use anabranch_onion::channel::{Credentials, Role, Start};
 use anabranch_onion::claims::Claims;
 use anabranch_onion::client::{self, CircuitKey, Client, Hop, HopKey};
+use anabranch_onion::conflux::{ConfluxParams, Dealing};
 use anabranch_onion::congestion::Params;
 use anabranch_onion::handshake::extension::Wish;
 use anabranch_onion::padding::{Amount, PaddingParams};
 use anabranch_onion::points::{Point, PointPlace, PointTable, Points};
 use anabranch_onion::relay::{self, Relay, ServiceParams};
+use anabranch_onion::set_table::{Orphan, SetPlace, SetTable, Sets};
 use anabranch_onion::wire::cell::CELL;
+use anabranch_onion::wire::conflux::SetNonce;
 use anabranch_onion::wire::crypto::{CurveKeys, Sha256};
 use anabranch_onion::wire::extend::Target;
 use anabranch_onion::wire::keys::RelayKeys;
@@ -62,6 +65,10 @@ pub struct Setting {
     pub shards: usize,
     pub rate: u64,
     pub delay: Duration,
+    /// Other rates and delays, of links that are opened to these relays.
+    pub lines: BTreeMap<usize, (u64, Duration)>,
+    /// How the exit and the client deal among the legs of a set.
+    pub dealing: Option<Dealing>,
     pub policy: circuitmux::Kind,
     pub max_cells: usize,
     pub params: Params,
@@ -80,6 +87,8 @@ impl Default for Setting {
             shards: 1,
             rate: 100_000_000,
             delay: Duration::from_millis(5),
+            lines: BTreeMap::new(),
+            dealing: None,
             policy: circuitmux::Kind::Ewma,
             max_cells: 100_000,
             params: Params::default(),
@@ -93,6 +102,32 @@ impl Default for Setting {
 /// The points of a relay's shards.
 #[derive(Clone, Default)]
 struct SharedPoints(Arc<Mutex<Points>>);
+
+/// The sets of a relay's shards.
+#[derive(Clone, Default)]
+struct SharedSets(Arc<Mutex<Sets>>);
+
+impl SetTable for SharedSets {
+    fn enter(&mut self, nonce: &SetNonce, place: SetPlace) -> Option<SetPlace> {
+        self.0.lock().unwrap().enter(nonce, place)
+    }
+
+    fn find(&self, nonce: &SetNonce) -> Option<SetPlace> {
+        self.0.lock().unwrap().find(nonce)
+    }
+
+    fn leave(&mut self, nonce: &SetNonce, place: SetPlace) {
+        self.0.lock().unwrap().leave(nonce, place);
+    }
+
+    fn hand_over(&mut self, orphan: Orphan) -> u64 {
+        self.0.lock().unwrap().hand_over(orphan)
+    }
+
+    fn take_over(&mut self, number: u64) -> Option<Orphan> {
+        self.0.lock().unwrap().take_over(number)
+    }
+}
 
 impl PointTable for SharedPoints {
     fn enter(&mut self, point: Point, place: PointPlace) -> Option<PointPlace> {
@@ -143,9 +178,9 @@ impl World {
         let shards = setting.relays * setting.shards;
         let mut relays: Vec<RelayNode> = (0..shards).map(|n| new_relay(&setting, n)).collect();
         for one in relays.chunks_mut(setting.shards) {
-            let points = SharedPoints::default();
+            let (points, sets) = (SharedPoints::default(), SharedSets::default());
             let share = |(shard, node): (usize, &mut RelayNode)| {
-                node.core.share_points(shard, Box::new(points.clone()));
+                node.core.share(shard, Box::new(points.clone()), Box::new(sets.clone()));
             };
             one.iter_mut().enumerate().for_each(share);
         }
@@ -154,6 +189,7 @@ impl World {
             policy: setting.policy,
             max_cells: setting.max_cells,
             padding: setting.amount,
+            dealing: setting.dealing.clone(),
         };
         let rng = Box::new(seed::stream(setting.seed, 1000, "client"));
         let mut client = Client::new(config, rng);
@@ -485,7 +521,11 @@ impl World {
         let turn = &mut self.came[to / self.setting.shards];
         let nodes = [from, to + 1 + *turn % self.setting.shards];
         *turn += 1;
-        let pipe = Pipe::new(&self.setting, self.links, nodes, self.now, target);
+        let relay = to / self.setting.shards;
+        let usual = (self.setting.rate, self.setting.delay);
+        let (rate, delay) = self.setting.lines.get(&relay).copied().unwrap_or(usual);
+        let line = Setting { rate, delay, ..self.setting.clone() };
+        let pipe = Pipe::new(&line, self.links, nodes, self.now, target);
         self.pipes.insert(LinkId(self.links), pipe);
     }
 
@@ -565,6 +605,8 @@ fn new_relay(setting: &Setting, place: usize) -> RelayNode {
         services: setting.services,
         policy: setting.policy,
         exit: setting.exit,
+        conflux: ConfluxParams::default(),
+        dealing: setting.dealing.clone(),
         directory: true,
         allow_private: true,
         max_cells: setting.max_cells,

@@ -28,6 +28,9 @@ pub(super) fn value(event: &ClientEvent) -> Value {
         ClientEvent::Built(circuit, path, cgo) => {
             json!({"event": "circuit_built", "circuit": circuit, "path": path, "cgo": cgo})
         }
+        ClientEvent::Linked(circuit, rtt) => {
+            json!({"event": "circuit_linked", "circuit": circuit, "seconds": rtt.as_secs_f64()})
+        }
         ClientEvent::Closed(circuit, cause) => {
             json!({"event": "circuit_closed", "circuit": circuit, "cause": cause})
         }

@@ -187,6 +187,7 @@ fn station(parts: Parts) -> io::Result<Station<Client>> {
         params: parts.params,
         policy: circuitmux::Kind::default(),
         max_cells: 2 * CELLS as usize,
+        dealing: None,
         padding: Amount::Off,
     };
     let core = Client::new(config, Box::new(parts.rng));

@@ -59,7 +59,7 @@ impl Shard {
     pub(super) fn new(parts: Parts) -> io::Result<Shard> {
         let Parts { clock, mut core, context, listen, own, meters, policy, siblings, hsdir } =
             parts;
-        core.share_points(siblings.shard(), siblings.points());
+        core.share(siblings.shard(), siblings.points(), siblings.sets());
         let mut station = Station::new(clock, core, context, &listen, own)?;
         station.links.limit(meters);
         station.join(siblings)?;

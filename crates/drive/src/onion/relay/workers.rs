@@ -11,9 +11,7 @@ use anabranch_links::tls::Context;
 use anabranch_multipath::Time;
 use anabranch_onion::Event;
 use anabranch_onion::channel::Role;
-use anabranch_onion::congestion::Params;
-use anabranch_onion::padding::PaddingParams;
-use anabranch_onion::relay::{Behaviour, ServiceParams};
+use anabranch_onion::relay::{Behaviour, NetworkParams};
 use anabranch_onion::wire::crypto::CurveKeys;
 
 use super::shard::{Newcomer, Parts, Shard};
@@ -26,7 +24,7 @@ use crate::onion::station::TICK;
 pub(super) enum WorkerOrder {
     /// A neighbour has opened this connection.
     Link(Newcomer),
-    Params(Arc<Params>, PaddingParams, ServiceParams),
+    Params(NetworkParams),
     Cache(Arc<dyn Answers>),
     /// How to prove ourselves on links that came, and on those that we open.
     Roles(Role, Role),
@@ -182,11 +180,7 @@ fn follow(now: Time, shard: &mut Shard, order: WorkerOrder, teller: &mut Teller)
     let core = &mut shard.station.core;
     match order {
         WorkerOrder::Link(newcomer) => shard.accept(newcomer, teller),
-        WorkerOrder::Params(params, padding, services) => {
-            core.set_params(params);
-            core.set_padding(padding);
-            core.set_services(services);
-        }
+        WorkerOrder::Params(params) => core.set_network_params(&params),
         WorkerOrder::Cache(cache) => shard.set_cache(now, cache),
         WorkerOrder::Roles(responder, initiator) => core.set_roles(responder, initiator),
         WorkerOrder::Tls(context) => shard.station.links.set_context(context),

@@ -1,0 +1,232 @@
+//! Sets of several circuits (proposal 329): which circuits are linked, and which are built to be
+//! further legs.
+//!
+//! The first circuit of a set is its head: streams are attached to it. It is linked as soon as it
+//! is built, before it has a stream; what is built for it later joins the set, in use or not. A
+//! client that nobody has used for an hour builds no further legs: C tor's built and dropped sets
+//! for as long as they ran (its issue 40981).
+
+use std::time::Duration;
+
+use anabranch_multipath::Time;
+use rand_core::Rng;
+
+use super::{Circuit, CircuitManager, Order};
+use crate::client::{Cause, CircuitKey};
+use crate::directory::network::{Network, Path, Position, Relay};
+use crate::moment::Moment;
+
+/// After a demand, further legs are built ahead for so long (C tor's
+/// PredictedPortsRelevanceTime).
+const RELEVANT: Duration = Duration::from_secs(3600);
+/// A leg that failed is not begun again before this time.
+const AGAIN: Duration = Duration::from_secs(1);
+
+/// What is known of a circuit that may be a leg.
+#[derive(Clone, Debug, Default)]
+pub(super) struct LegState {
+    /// The circuit that began its set, if it is not that one itself.
+    pub(super) head: Option<CircuitKey>,
+    /// It was ordered to be linked.
+    pub(super) linking: bool,
+    /// Its last relay has linked it.
+    pub(super) linked: bool,
+    /// It could not be linked: it goes alone.
+    alone: bool,
+    /// Further legs that were begun for it, and when the next may be.
+    begun: usize,
+    again: Time,
+}
+
+impl CircuitManager {
+    /// The user wishes circuits of so many legs; `None`: as many as the consensus says. 1 is for
+    /// circuits that go alone.
+    pub fn set_legs(&mut self, legs: Option<usize>) {
+        self.wanted_legs = legs;
+        self.entry.set_legs(self.legs());
+    }
+
+    /// Legs that a set is to have.
+    pub(super) fn legs(&self) -> usize {
+        if !self.conflux.enabled {
+            return 1;
+        }
+        self.wanted_legs.unwrap_or(self.conflux.legs).clamp(1, self.conflux.max_legs)
+    }
+
+    /// A circuit was linked by its last relay.
+    pub fn linked(&mut self, key: CircuitKey) {
+        if let Some(circuit) = self.circuits.get_mut(&key) {
+            circuit.leg.linked = true;
+        }
+    }
+
+    /// A circuit cannot be linked. If it was to be a further leg, it is of no use.
+    pub fn not_linked(&mut self, key: CircuitKey) {
+        let Some(circuit) = self.circuits.get_mut(&key) else { return };
+        (circuit.leg.linking, circuit.leg.alone) = (false, true);
+        if circuit.leg.head.is_some() {
+            self.drop_circuit(key);
+        }
+    }
+
+    /// Orders circuits to be linked that are built and were never used.
+    pub(super) fn link(&mut self, network: &Network) {
+        if self.legs() < 2 {
+            return;
+        }
+        let ready = |circuit: &Circuit| circuit.is_ready() && !circuit.leg.linking;
+        let joins = |head: CircuitKey| self.circuits.get(&head).is_some_and(|one| one.leg.linking);
+        let fits = |circuit: &Circuit| match circuit.leg.head {
+            Some(head) => joins(head),
+            None => circuit.first_used.is_none() && self.may_link(network, circuit),
+        };
+        let fitting = self.circuits.iter().filter(|(_, circuit)| ready(circuit) && fits(circuit));
+        let fitting: Vec<(CircuitKey, Option<CircuitKey>)> =
+            fitting.map(|(key, circuit)| (*key, circuit.leg.head)).collect();
+        for (key, head) in fitting {
+            self.circuits.entry(key).and_modify(|circuit| circuit.leg.linking = true);
+            self.orders.push_back(Order::Link(key, head));
+        }
+    }
+
+    fn may_link(&self, network: &Network, circuit: &Circuit) -> bool {
+        let exit = circuit.path[2];
+        let speaks = network.relay(&exit).map(|exit| exit.status.speaks);
+        let speaks = speaks.is_some_and(|speaks| speaks.conflux && speaks.congestion_control);
+        speaks && !circuit.leg.alone && !circuit.retired && !self.unlinkable.contains(&exit)
+    }
+
+    /// Begins further legs of sets that lack some; no more than `most`.
+    pub(super) fn begin_legs(
+        &mut self,
+        network: &Network,
+        at: Moment,
+        most: usize,
+        rng: &mut impl Rng,
+    ) {
+        let legs = self.legs();
+        let heads =
+            self.circuits.iter().filter(|(key, head)| self.lacks(at.now, legs, **key, head));
+        let heads: Vec<CircuitKey> = heads.map(|(key, _)| *key).take(most).collect();
+        for head in heads {
+            if !self.begin_leg(network, head, at, rng) {
+                self.circuits.entry(head).and_modify(|circuit| circuit.leg.begun = usize::MAX);
+                if !std::mem::replace(&mut self.told_few_legs, true) {
+                    let found = 1 + self.further(head).count();
+                    self.orders.push_back(Order::FewLegs(found, legs));
+                }
+            }
+        }
+    }
+
+    fn lacks(&self, now: Time, legs: usize, key: CircuitKey, head: &Circuit) -> bool {
+        let is_head = head.leg.head.is_none() && head.leg.linking && !head.retired;
+        let asked = self.asked.is_some_and(|asked| now < asked + RELEVANT);
+        let ahead = asked && self.many_link;
+        let wanted = head.streams > 0 || head.first_used.is_some() || ahead;
+        let retries = legs - 1 + self.conflux.retries;
+        is_head
+            && wanted
+            && head.leg.begun < retries
+            && now >= head.leg.again
+            && 1 + self.further(key).count() < legs
+    }
+
+    /// The further legs of a set.
+    fn further(&self, head: CircuitKey) -> impl Iterator<Item = (CircuitKey, &Circuit)> {
+        let of = move |circuit: &&Circuit| circuit.leg.head == Some(head);
+        self.circuits.iter().map(|(key, circuit)| (*key, circuit)).filter(move |(_, one)| of(one))
+    }
+
+    /// Begins a leg that has the head's exit and else no relay, no family and no subnet in common
+    /// with the set. False if nobody was found for it: then the set has fewer legs. It takes no
+    /// guard beyond those in use: more guards see the client in the long run.
+    fn begin_leg(
+        &mut self,
+        network: &Network,
+        head: CircuitKey,
+        at: Moment,
+        rng: &mut impl Rng,
+    ) -> bool {
+        let Some(first) = self.circuits.get(&head).map(|circuit| circuit.path) else { return true };
+        let paths = std::iter::once(first).chain(self.further(head).map(|(_, leg)| leg.path));
+        let others: Vec<[u8; 20]> = paths.flat_map(|[guard, middle, _]| [guard, middle]).collect();
+        let (key, exit) = (CircuitKey(self.last_key + 1), first[2]);
+        let mut beside: Vec<[u8; 20]> = others.iter().copied().chain([exit]).collect();
+        let guard = self.entry.choose_leg(at.unix, key.0, &beside, network, &self.wishes);
+        let Some(guard) = guard else { return false };
+        beside.push(guard);
+        let middle = network.choose(Position::Middle, &beside, &self.wishes, rng);
+        let Ok(middle) = middle.map(|relay| relay.status.rsa_identity) else {
+            self.entry.guards().closed(key.0);
+            return false;
+        };
+        self.last_key = key.0;
+        let path: Path = [guard, middle, exit];
+        let relays: Vec<Relay<'_>> = path.iter().filter_map(|id| network.relay(id)).collect();
+        let hops = relays.iter().enumerate().map(|(place, relay)| super::hop(relay, place == 2));
+        self.orders.push_back(Order::Build(key, hops.collect()));
+        let spare = network.params().padding.spare(rng);
+        let leg = LegState { head: Some(head), ..LegState::default() };
+        self.circuits.insert(key, Circuit { leg, ..Circuit::begun(path, at.now, spare) });
+        self.circuits.entry(head).and_modify(|circuit| circuit.leg.begun += 1);
+        true
+    }
+
+    /// A circuit is gone: what that means for its set. If its set may go on without its head,
+    /// another leg takes the head's place.
+    pub(super) fn left_set(&mut self, now: Time, key: CircuitKey, gone: &Circuit, cause: Cause) {
+        if cause == Cause::Unlinked {
+            self.unlinkable.insert(gone.path[2]);
+        }
+        if let Some(head) = gone.leg.head {
+            self.circuits.entry(head).and_modify(|circuit| circuit.leg.again = now + AGAIN);
+            return;
+        }
+        let heir = self.further(key).find(|(_, leg)| leg.leg.linked).map(|(key, _)| key);
+        let rest: Vec<CircuitKey> = self.further(key).map(|(key, _)| key).collect();
+        let Some(heir) = heir else {
+            return rest.into_iter().for_each(|leg| self.drop_circuit(leg));
+        };
+        for leg in rest.into_iter().filter(|leg| *leg != heir) {
+            self.circuits.entry(leg).and_modify(|circuit| circuit.leg.head = Some(heir));
+        }
+        self.circuits.entry(heir).and_modify(|circuit| {
+            circuit.isolation.clone_from(&gone.isolation);
+            (circuit.first_used, circuit.streams) = (gone.first_used, gone.streams);
+            circuit.retired |= gone.retired;
+            (circuit.leg.head, circuit.leg.begun) = (None, gone.leg.begun);
+        });
+        self.heirs.values_mut().filter(|of| **of == key).for_each(|of| *of = heir);
+        self.heirs.insert(key, heir);
+    }
+
+    /// The circuit by which a set is known now.
+    pub(super) fn head_of(&self, key: CircuitKey) -> CircuitKey {
+        self.heirs.get(&key).copied().unwrap_or(key)
+    }
+
+    /// The circuits of a set go with its head.
+    pub(super) fn drop_further(&mut self, head: CircuitKey) {
+        let legs: Vec<CircuitKey> = self.further(head).map(|(key, _)| key).collect();
+        legs.into_iter().for_each(|leg| self.drop_circuit(leg));
+        self.heirs.retain(|_, heir| *heir != head);
+    }
+
+    /// When a leg may be begun again.
+    pub(super) fn leg_due(&self) -> Option<Time> {
+        let due = self.circuits.values().map(|circuit| circuit.leg.again);
+        due.filter(|again| *again > self.looked).min()
+    }
+}
+
+/// Whether so many exits link circuits that sets are kept ready (`cfx_low_exit_threshold`).
+pub(super) fn many_link(network: &Network, threshold: u32) -> bool {
+    let (mut exits, mut linking) = (0u64, 0u64);
+    for relay in network.consensus().relays.iter().filter(|relay| relay.flags.exit) {
+        exits += 1;
+        linking += u64::from(relay.speaks.conflux);
+    }
+    linking > 0 && linking * 10_000 >= exits * u64::from(threshold)
+}

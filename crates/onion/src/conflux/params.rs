@@ -1,0 +1,63 @@
+//! The consensus' parameters of sets (proposal 329, section 5; C tor's `conflux_params.c`).
+
+use std::collections::BTreeMap;
+
+/// What a consensus says of sets. What is absent or out of bounds is as if it had been within.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConfluxParams {
+    /// `cfx_enabled`: whether circuits may be linked at all.
+    pub enabled: bool,
+    /// `cfx_num_legs_set`: circuits that a client launches for a set.
+    pub legs: usize,
+    /// `cfx_max_legs_set`: circuits of a set at once.
+    pub max_legs: usize,
+    /// `cfx_max_prebuilt_set`: sets that a client keeps ready.
+    pub prebuilt: usize,
+    /// `cfx_max_unlinked_leg_retry`: circuits that a client launches in place of those that failed.
+    pub retries: usize,
+    /// `cfx_low_exit_threshold`: below this share of exits with `Conflux=1`, of 10,000, clients
+    /// keep no set ready.
+    pub low_exits: u32,
+}
+
+impl ConfluxParams {
+    /// Reads the parameters of a consensus.
+    #[must_use]
+    pub fn new(values: &BTreeMap<String, i32>) -> ConfluxParams {
+        let read = |name: &str, default: i32, least: i32, most: i32| {
+            let value = values.get(name).copied().unwrap_or(default).clamp(least, most);
+            value.unsigned_abs()
+        };
+        let count = |name, default, least| read(name, default, least, 255) as usize;
+        ConfluxParams {
+            enabled: read("cfx_enabled", 1, 0, 1) == 1,
+            legs: count("cfx_num_legs_set", 2, 0),
+            max_legs: count("cfx_max_legs_set", 8, 3),
+            prebuilt: count("cfx_max_prebuilt_set", 3, 0),
+            retries: count("cfx_max_unlinked_leg_retry", 3, 0),
+            low_exits: read("cfx_low_exit_threshold", 6_000, 0, 10_000),
+        }
+    }
+}
+
+impl Default for ConfluxParams {
+    fn default() -> ConfluxParams {
+        ConfluxParams::new(&BTreeMap::new())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_consensus_says_counts_within_bounds() {
+        let said = [("cfx_enabled", 0), ("cfx_num_legs_set", 300), ("cfx_max_legs_set", 1)];
+        let values = said.iter().map(|&(name, value)| (name.to_owned(), value)).collect();
+        let params = ConfluxParams::new(&values);
+        assert_eq!((params.enabled, params.legs, params.max_legs), (false, 255, 3));
+        let usual = ConfluxParams::default();
+        assert_eq!((usual.enabled, usual.legs, usual.max_legs), (true, 2, 8));
+        assert_eq!((usual.prebuilt, usual.retries, usual.low_exits), (3, 3, 6_000));
+    }
+}

@@ -1,0 +1,191 @@
+//! Sets of several legs: what goes by which of them, what comes by them, and their end.
+
+use anabranch_multipath::{PathId, Time};
+
+use super::{Node, NodeRole, Timer, Why};
+use crate::conflux::{Arrival, Closes, ConfluxFault, Fate, Mark};
+use crate::ending::Ending;
+use crate::event::CircuitFault;
+use crate::set::{Route, Set, SetId, Several};
+use crate::streams::{Filled, Next};
+use crate::wire::cell::{BODY, Command};
+use crate::wire::conflux::put_switch;
+use crate::wire::message::{self, Format, Message, RelayCommand};
+
+impl<R: NodeRole> Node<R> {
+    /// Sends what the set's streams have, by the legs that its scheduler names.
+    pub(super) fn deal(&mut self, now: Time, id: SetId) {
+        let Some(set) = self.sets.get_mut(id.0) else { return };
+        if set.streams.next(now, true).is_none() {
+            return;
+        }
+        let mut waiting = set.streams.waiting(Format::V0);
+        let Some(several) = set.several() else { return };
+        several.look(&self.circuits, &self.channels);
+        while let Some((leg, next, cells)) =
+            self.set_mut(id).and_then(|set| set.choose(now, waiting))
+        {
+            match self.send_run(now, id, leg, (next, cells)) {
+                Ok(sent) => waiting = waiting.saturating_sub(sent),
+                Err(_) => return self.end_set(id, Why::Set),
+            }
+        }
+    }
+
+    /// Sends up to so many cells of one kind by a leg; returns how many.
+    fn send_run(
+        &mut self,
+        now: Time,
+        id: SetId,
+        leg: PathId,
+        (next, cells): (Next, u64),
+    ) -> Result<u64, ConfluxFault> {
+        let Node { sets, circuits, channels, rng, .. } = self;
+        let Some(Set { streams, route: Route::Several(several) }) = sets.get_mut(id.0) else {
+            return Err(ConfluxFault::Gone);
+        };
+        let circuit = several.circuit(leg).and_then(|circuit| circuits.get_mut(circuit));
+        let circuit = circuit.ok_or(ConfluxFault::NotLinked)?;
+        let Some((lane, Some(control), layers)) = circuit.parts() else {
+            return Err(ConfluxFault::NotLinked);
+        };
+        let format = layers.format();
+        let mut sent = 0;
+        while sent < cells && (sent == 0 || streams.next(now, true) == Some(next)) {
+            let counted = next != Next::Control { counted: false };
+            let mark = if counted { several.end.send(leg)? } else { Mark::Nothing };
+            let mut body = [0; BODY];
+            if let Mark::Switch(by) = mark {
+                let (command, data) = (RelayCommand::CONFLUX_SWITCH, &put_switch(by));
+                message::write(format, &mut body, Message { command, stream: 0, data }, rng);
+                layers.seal(Command::RELAY, &mut body);
+                channels.push(now, lane, Command::RELAY, &body);
+            }
+            let data = next == Next::Data;
+            let filled = streams.fill(now, format, data, mark.prefix(), &mut body, rng);
+            let tag = layers.seal(Command::RELAY, &mut body);
+            if let (Some(Filled::Data), Some(tag)) = (filled, tag) {
+                control.sent(now, tag);
+            }
+            channels.push(now, lane, Command::RELAY, &body);
+            sent += 1;
+        }
+        several.look_at(leg, circuit, channels);
+        Ok(sent)
+    }
+
+    /// A message that came by a leg of a set of several: it is taken if its turn has come, and then
+    /// all that waited for it.
+    ///
+    /// # Errors
+    /// What the other end did that it may not do.
+    pub(crate) fn take_by_leg(
+        &mut self,
+        now: Time,
+        id: SetId,
+        index: u32,
+        message: Message<'_>,
+    ) -> Result<(), CircuitFault> {
+        let set = self.sets.get_mut(id.0).ok_or(CircuitFault::Message)?;
+        let Route::Several(several) = &mut set.route else { return Err(CircuitFault::Message) };
+        let leg = several.leg(index).ok_or(CircuitFault::Message)?;
+        if message.command == RelayCommand::DATA {
+            set.streams.allow_burst(several.came(now));
+        }
+        match several.end.receive(leg, message) {
+            Ok(Arrival::Now(data)) => {
+                R::take_set_message(self, now, index, Message { data, ..message })?;
+                self.take_waiting(now, id, index);
+            }
+            Ok(Arrival::Later | Arrival::Known) => {}
+            Err(fault) => {
+                if fault.closes() == Closes::Set {
+                    several.end.die();
+                }
+                return Err(fault.into());
+            }
+        }
+        self.rest_or_go_on(now, id);
+        self.recount(id);
+        Ok(())
+    }
+
+    /// Counts what waits in a set for messages of other legs.
+    fn recount(&mut self, id: SetId) {
+        let Some([before, now]) = self.several(id).map(Several::recount) else { return };
+        self.reordered = self.reordered + now - before;
+    }
+
+    /// The set in which most waits for messages of other legs.
+    pub(super) fn fullest_set(&self) -> Option<SetId> {
+        let waiting = self.sets.numbered().filter_map(|(id, set)| match &set.route {
+            Route::One(_) => None,
+            Route::Several(several) => Some((several.end.bytes(), id)),
+        });
+        waiting.max().map(|(_, id)| SetId(id))
+    }
+
+    /// Takes what waited, as long as it is next and the set lives: any message may end it.
+    fn take_waiting(&mut self, now: Time, id: SetId, index: u32) {
+        while let Some(held) = self.several(id).and_then(|several| several.end.pop()) {
+            let circuit = self.several(id).and_then(|several| several.circuit(held.leg));
+            let circuit = circuit.unwrap_or(index);
+            let (command, stream) = (held.command, held.stream);
+            let message = Message { command, stream, data: &held.data };
+            if let Err(fault) = R::take_set_message(self, now, circuit, message) {
+                self.break_off(circuit, fault);
+            }
+        }
+    }
+
+    /// Streams rest while much waits for messages that have not come, and go on then.
+    fn rest_or_go_on(&mut self, now: Time, id: SetId) {
+        let Some(Set { streams, route: Route::Several(several) }) = self.sets.get_mut(id.0) else {
+            return;
+        };
+        if let Some(rest) = several.rest_changed() {
+            streams.rest(now, rest);
+        }
+    }
+
+    /// The legs of a set, if it may have several.
+    pub(crate) fn several(&mut self, id: SetId) -> Option<&mut Several> {
+        self.set_mut(id).and_then(Set::several)
+    }
+
+    /// A circuit is gone, and with it its set if that was the only leg, or if what was on it is
+    /// lost. `unacknowledged` says whether data was under way on it.
+    pub(crate) fn leave_set(&mut self, id: SetId, circuit: u32, unacknowledged: bool) {
+        let Some(several) = self.several(id) else { return self.dissolve(id) };
+        if several.lose(circuit, unacknowledged) == Fate::Dies {
+            self.end_set(id, Why::Set);
+        }
+    }
+
+    /// Ends a set of several legs, its streams and all its circuits.
+    pub(crate) fn end_set(&mut self, id: SetId, why: Why) {
+        let Some(several) = self.several(id) else { return };
+        several.end.die();
+        self.recount(id);
+        let Some(several) = self.several(id) else { return };
+        let (nonce, circuits) = (*several.end.nonce(), several.circuits().collect::<Vec<_>>());
+        R::set_ended(self, id, &nonce);
+        self.dissolve(id);
+        circuits.into_iter().for_each(|circuit| R::give_up(self, circuit, why));
+    }
+
+    /// Legs whose other end has not answered in time are closed.
+    pub(super) fn look_for_late_legs(&mut self, now: Time, id: SetId) {
+        let Some(several) = self.several(id) else { return };
+        let late: Vec<PathId> = several.end.late(now).collect();
+        let circuits: Vec<u32> = late.iter().filter_map(|leg| several.circuit(*leg)).collect();
+        circuits.into_iter().for_each(|circuit| R::give_up(self, circuit, Why::Unlinked));
+        self.await_links(id);
+    }
+
+    /// The other end has so long to answer what was said to link a leg.
+    pub(crate) fn await_links(&mut self, id: SetId) {
+        let due = self.several(id).and_then(|several| several.end.next_timeout());
+        self.timers.extend(due.map(|time| (time, Timer::Linking(id))));
+    }
+}

@@ -1,0 +1,182 @@
+//! Circuits that clients link to sets (proposal 329): this end is the exit's.
+//!
+//! A set lives whole in the shard of its first leg. A leg that came to another shard is handed over
+//! with its keys; its cells go on by the link between the two.
+
+use anabranch_multipath::Time;
+
+use super::Relay;
+use super::circuit::{Circuit, Next, Own};
+use crate::channels::{Lane, Owner};
+use crate::conflux::{Closes, ConfluxEnd, ConfluxFault, Counted, Limits, may_carry};
+use crate::ending::Ending;
+use crate::event::CircuitFault;
+use crate::node::Why;
+use crate::set::{Route, Set, SetId, Several};
+use crate::set_table::SetPlace;
+use crate::wire::cell::{BODY, Body, Command};
+use crate::wire::conflux::{ConfluxLink, DesiredUx};
+use crate::wire::message::{Message, RelayCommand};
+
+/// We want to be sent to by all legs: C tor's clients upload by one where an exit does not say so.
+const UX: DesiredUx = DesiredUx::HighThroughput;
+
+/// A leg that is handed over to another shard.
+struct HandedLeg {
+    own: Own,
+    /// The set that it was alone.
+    set: Set,
+    by_relay: bool,
+    link: ConfluxLink,
+}
+
+impl Relay {
+    /// Takes a message about sets.
+    ///
+    /// # Errors
+    /// What the client may not say.
+    pub(super) fn take_conflux(
+        &mut self,
+        now: Time,
+        index: u32,
+        message: Message<'_>,
+    ) -> Result<(), CircuitFault> {
+        match message.command {
+            RelayCommand::CONFLUX_LINK => self.link(now, index, message.data),
+            RelayCommand::CONFLUX_LINKED_ACK => self.link_acknowledged(now, index),
+            RelayCommand::CONFLUX_SWITCH => self.take_switch(now, index, message),
+            _ => Err(ConfluxFault::Role.into()),
+        }
+    }
+
+    fn link(&mut self, now: Time, index: u32, data: &[u8]) -> Result<(), CircuitFault> {
+        let link = ConfluxLink::read(data).ok_or(ConfluxFault::Unreadable)?;
+        let circuit = self.circuits.get(index).ok_or(ConfluxFault::Gone)?;
+        let is_last = matches!(circuit.next, Next::Nothing);
+        let set = circuit.set().and_then(|set| self.sets.get_mut(set.0));
+        let set = set.ok_or(ConfluxFault::Gone)?;
+        if set.several().is_some() {
+            return Err(ConfluxFault::Twice.into());
+        }
+        let may =
+            is_last && set.streams.have_congestion_control() && self.role.config.conflux.enabled;
+        if !may {
+            return Err(ConfluxFault::Role.into());
+        }
+        if set.streams.were_used() {
+            return Err(ConfluxFault::Streams.into());
+        }
+        self.join(now, index, &link)
+    }
+
+    /// A circuit becomes a leg of the set that the nonce names: a new one, one of ours, or one of
+    /// another shard.
+    fn join(&mut self, now: Time, index: u32, link: &ConfluxLink) -> Result<(), CircuitFault> {
+        let own = self.circuits.get(index).and_then(Ending::set).ok_or(ConfluxFault::Gone)?;
+        let here = SetPlace { shard: self.role.shard, set: own.0 };
+        let id = match self.role.sets.enter(&link.nonce, here) {
+            None => {
+                self.found_set(own, link);
+                own
+            }
+            Some(place) if place.shard == self.role.shard => SetId(place.set),
+            Some(place) => return self.hand_over(now, index, place.shard, *link),
+        };
+        let several = self.several(id).ok_or(ConfluxFault::Gone)?;
+        let linked = several.end.link(now, link, true, UX);
+        let (leg, linked) = linked.inspect_err(|fault| {
+            if id == own || fault.closes() == Closes::Set {
+                self.end_set(id, Why::Set);
+            }
+        })?;
+        self.several(id).into_iter().for_each(|several| several.add(leg, index));
+        if id != own {
+            self.sets.remove(own.0);
+            self.circuits.get_mut(index).into_iter().for_each(|circuit| circuit.move_to(id));
+        }
+        self.originate(now, index, RelayCommand::CONFLUX_LINKED, &linked.write());
+        self.await_links(id);
+        Ok(())
+    }
+
+    /// A circuit's set may have several legs from now on.
+    fn found_set(&mut self, id: SetId, link: &ConfluxLink) {
+        let (dealing, seed) = (self.role.config.dealing.clone(), self.rng.next_u64());
+        let limits = Limits { legs: self.role.config.conflux.max_legs, ..Limits::default() };
+        let end = ConfluxEnd::exit(link.nonce, Box::new(Counted::new()), limits);
+        if let Some(set) = self.set_mut(id) {
+            set.route = Route::Several(Box::new(Several::new(end, dealing, seed)));
+        }
+    }
+
+    fn take_switch(
+        &mut self,
+        now: Time,
+        index: u32,
+        message: Message<'_>,
+    ) -> Result<(), CircuitFault> {
+        let id = self.circuits.get(index).and_then(Ending::set).ok_or(ConfluxFault::Gone)?;
+        if self.several(id).is_none() {
+            return Err(ConfluxFault::NotLinked.into());
+        }
+        self.take_by_leg(now, id, index, message)
+    }
+
+    /// Whether a circuit is a leg of a set that several may join, which does not carry this.
+    pub(super) fn is_barred(&mut self, index: u32, command: RelayCommand) -> bool {
+        let set = self.circuits.get(index).and_then(Ending::set);
+        !may_carry(command) && set.is_some_and(|set| self.several(set).is_some())
+    }
+
+    fn link_acknowledged(&mut self, now: Time, index: u32) -> Result<(), CircuitFault> {
+        let id = self.circuits.get(index).and_then(Ending::set).ok_or(ConfluxFault::Gone)?;
+        let several = self.several(id).ok_or(ConfluxFault::NotLinked)?;
+        let leg = several.leg(index).ok_or(ConfluxFault::NotLinked)?;
+        several.end.acknowledged(now, leg)?;
+        self.pump(now, id);
+        Ok(())
+    }
+
+    /// Gives a leg to the shard that has its set; from now on its cells pass through here.
+    fn hand_over(
+        &mut self,
+        now: Time,
+        index: u32,
+        shard: usize,
+        link: ConfluxLink,
+    ) -> Result<(), CircuitFault> {
+        let by_relay = self.comes_by_relay(index);
+        let sibling = self.channels.sibling(shard).ok_or(ConfluxFault::Gone)?;
+        let owner = Owner { circuit: index, outward: true };
+        let lane = self.channels.make(sibling, owner, &mut *self.rng).ok_or(ConfluxFault::Gone)?;
+        let circuit = self.circuits.get_mut(index).ok_or(ConfluxFault::Gone)?;
+        let own = circuit.give_away(lane).ok_or(ConfluxFault::Gone)?;
+        let set = self.sets.remove(own.set.0).ok_or(ConfluxFault::Gone)?;
+        let number = self.role.sets.hand_over(Box::new(HandedLeg { own, set, by_relay, link }));
+        self.circuits.get_mut(index).into_iter().for_each(|circuit| circuit.ticket = Some(number));
+        let mut body = [0; BODY];
+        body[..8].copy_from_slice(&number.to_be_bytes());
+        self.channels.push(now, lane, Command::ADOPT, &body);
+        Ok(())
+    }
+
+    /// A leg of a set of ours came to a sibling, which gives it to us.
+    pub(super) fn adopt(&mut self, now: Time, lane: Lane, body: &Body) {
+        let number = body.first_chunk().map(|number| u64::from_be_bytes(*number));
+        let orphan = number.and_then(|number| self.role.sets.take_over(number));
+        let orphan = orphan.and_then(|orphan| orphan.downcast::<HandedLeg>().ok());
+        let circuit = self.circuits.next_index();
+        let accepted = self.channels.accept(lane, Owner { circuit, outward: false });
+        let Some(orphan) = orphan.filter(|_| accepted) else {
+            return self.refuse(lane, CircuitFault::Message);
+        };
+        let HandedLeg { mut own, mut set, by_relay, link } = *orphan;
+        set.route = Route::One(circuit);
+        own.set = SetId(self.sets.insert(set));
+        own.by_relay = Some(by_relay);
+        self.circuits.insert(Circuit::new(lane, Some(own)));
+        if let Err(fault) = self.join(now, circuit, &link) {
+            self.break_off(circuit, fault);
+        }
+    }
+}

@@ -1,0 +1,211 @@
+//! What a set has besides its streams when several legs may join it: who its legs are, how messages
+//! are dealt among them, and how much of what comes may wait.
+
+use std::time::Duration;
+
+use anabranch_multipath::{Assignment, Boundary, LegView, PathId, PathView, Splitter, Time, seed};
+
+use super::QUEUE_HIGH;
+use crate::channels::Channels;
+use crate::conflux::legs::Legs;
+use crate::conflux::{ConfluxEnd, Dealing, Fate};
+use crate::ending::Ending;
+use crate::table::Slab;
+use crate::wire::conflux::DesiredUx;
+
+/// Messages that an exit sends at first before a client has acknowledged any: Arti closes a leg
+/// whose first SWITCH says more before anything was delivered, though its sender may be right.
+const FIRST: u64 = 124;
+/// A round trip is taken to be at least as long: what waits on the way is not in what linking
+/// measures.
+const UNMEASURED: Duration = Duration::from_millis(200);
+
+/// The legs of a set, and the policy among them.
+pub(crate) struct Several {
+    pub(crate) end: ConfluxEnd,
+    /// The circuits that are its legs.
+    circuits: Legs<u32>,
+    /// What came lately, by all legs.
+    arrivals: Arrivals,
+    /// How messages are dealt, if that does not follow the other end's wish.
+    dealing: Option<Dealing>,
+    splitter: Option<(DesiredUx, Splitter)>,
+    seed: u64,
+    views: Vec<PathView>,
+    /// The other end has acknowledged something.
+    opened: bool,
+    /// Its streams were told to rest.
+    resting: bool,
+    /// Bytes that wait for others, as its core counts them.
+    counted: usize,
+}
+
+/// DATA that came within the longest round trip of a leg: the windows had room for so many.
+#[derive(Clone, Copy, Debug, Default)]
+struct Arrivals {
+    since: Time,
+    cells: u64,
+}
+
+impl Several {
+    /// Without legs. `seed` is all the chance of its scheduler.
+    pub(crate) fn new(end: ConfluxEnd, dealing: Option<Dealing>, seed: u64) -> Several {
+        Several {
+            end,
+            circuits: Legs::default(),
+            arrivals: Arrivals::default(),
+            dealing,
+            splitter: None,
+            seed,
+            views: Vec::new(),
+            opened: false,
+            resting: false,
+            counted: 0,
+        }
+    }
+
+    /// Bytes that wait for others: as counted last, and now.
+    pub(crate) fn recount(&mut self) -> [usize; 2] {
+        let now = self.end.bytes();
+        [std::mem::replace(&mut self.counted, now), now]
+    }
+
+    /// A circuit is this leg of the set.
+    pub(crate) fn add(&mut self, leg: PathId, circuit: u32) {
+        self.circuits.set(leg, circuit);
+    }
+
+    /// A circuit is no leg any more: what that means for the set.
+    pub(crate) fn lose(&mut self, circuit: u32, unacknowledged: bool) -> Fate {
+        let Some(leg) = self.leg(circuit) else { return Fate::Lives };
+        self.circuits.remove(leg);
+        let fate = self.end.lose(leg, unacknowledged);
+        if self.circuits.iter().next().is_none() { Fate::Dies } else { fate }
+    }
+
+    /// Which leg a circuit is.
+    pub(crate) fn leg(&self, circuit: u32) -> Option<PathId> {
+        self.circuits.iter().find(|(_, other)| **other == circuit).map(|(leg, _)| leg)
+    }
+
+    /// The circuit that is a leg.
+    pub(crate) fn circuit(&self, leg: PathId) -> Option<u32> {
+        self.circuits.get(leg).ok().copied()
+    }
+
+    /// All of its circuits.
+    pub(crate) fn circuits(&self) -> impl Iterator<Item = u32> {
+        self.circuits.iter().map(|(_, circuit)| *circuit)
+    }
+
+    /// The other end has acknowledged something.
+    pub(crate) fn opened(&mut self) {
+        self.opened = true;
+    }
+
+    /// Looks at all legs.
+    pub(crate) fn look<C: Ending>(&mut self, circuits: &Slab<C>, channels: &Channels) {
+        self.views.clear();
+        let views = self.circuits.iter().map(|(leg, circuit)| {
+            let view = circuits.get(*circuit).map(|circuit| self.view(leg, circuit, channels));
+            (leg, view.unwrap_or(PathView::dead()))
+        });
+        let views: Vec<_> = views.collect();
+        for (leg, view) in views {
+            self.views.resize(self.views.len().max(leg.index() + 1), PathView::dead());
+            self.views[leg.index()] = view;
+        }
+    }
+
+    /// Looks at one leg again.
+    pub(crate) fn look_at<C: Ending>(&mut self, leg: PathId, circuit: &C, channels: &Channels) {
+        let view = self.view(leg, circuit, channels);
+        self.views.iter_mut().for_each(|view| view.leg.current = false);
+        self.views[leg.index()] = view;
+    }
+
+    /// A leg as schedulers see it. Before its first SENDME the round-trip time is that of linking.
+    fn view<C: Ending>(&self, leg: PathId, circuit: &C, channels: &Channels) -> PathView {
+        let linking = self.end.rtt(leg);
+        let (Some(lane), Some(control), Some(linking)) = (circuit.lane(), circuit.leg(), linking)
+        else {
+            return PathView::dead();
+        };
+        let seen = control.view();
+        let queued = channels.waiting(lane);
+        let rtt = seen.rtt.unwrap_or(linking);
+        let room = seen.window.unwrap_or(0).min(QUEUE_HIGH.saturating_sub(queued) as u64);
+        let least_rtt = if seen.rtt.is_none() { rtt } else { seen.leg.least_rtt };
+        let current = self.end.current() == Some(leg);
+        let known = LegView { least_rtt, queued: queued as u64, current, ..seen.leg };
+        PathView::leg(Some(rtt), room.min(self.first_room(leg)), known)
+    }
+
+    /// What a leg may carry before anything was acknowledged.
+    fn first_room(&self, leg: PathId) -> u64 {
+        if self.opened || !self.end.is_exit() || self.end.measured_legs() < 2 {
+            return u64::MAX;
+        }
+        match self.end.behind(leg) {
+            0 => match FIRST.saturating_sub(self.end.last_sent()) {
+                0 => u64::MAX,
+                left => left,
+            },
+            behind if behind <= FIRST => u64::MAX,
+            _ => 0,
+        }
+    }
+
+    /// The leg of the next `cells` of data, and how many of them.
+    pub(crate) fn assign(&mut self, now: Time, cells: u64) -> Option<(PathId, u64)> {
+        let desired = self.end.desired();
+        if self.splitter.as_ref().is_none_or(|(of, _)| *of != desired && self.dealing.is_none()) {
+            self.splitter = Some((desired, self.make_splitter(desired)));
+        }
+        let (_, splitter) = self.splitter.as_mut()?;
+        match splitter.assign(now, &self.views, cells.max(1)) {
+            Assignment::Send { path, units, .. } => Some((path, units)),
+            Assignment::Hold | Assignment::Nowhere => None,
+        }
+    }
+
+    fn make_splitter(&self, desired: DesiredUx) -> Splitter {
+        let as_desired = || Dealing::as_desired(desired);
+        let Dealing { schedule, every } = self.dealing.clone().unwrap_or_else(as_desired);
+        let most = self.end.most_legs();
+        let chance = |purpose| seed::stream(self.seed, 0, purpose);
+        let scheduler = schedule.build(most, chance("scheduler"));
+        let scheduler = scheduler.or_else(|_| Dealing::usual().build(most, chance("scheduler")));
+        let scheduler = scheduler.expect("the usual scheduler takes no argument");
+        Splitter::new(scheduler, Boundary::new(every, chance("boundary")))
+    }
+
+    /// The leg of what is no data: the one that carried the last message, for there no SWITCH is
+    /// needed; before that the quickest, and before one is measured any that is linked.
+    pub(crate) fn control(&self) -> Option<PathId> {
+        let measured = self.circuits.iter().map(|(leg, _)| leg);
+        let quickest =
+            measured.filter_map(|leg| Some((self.end.rtt(leg)?, leg))).min().map(|(_, leg)| leg);
+        let linked = self.circuits.iter().map(|(leg, _)| leg).find(|leg| self.end.may_send(*leg));
+        let leg = self.end.current().or(quickest).or(linked)?;
+        let queued = self.views.get(leg.index()).map_or(0, |view| view.leg.queued);
+        (queued < QUEUE_HIGH as u64).then_some(leg)
+    }
+
+    /// DATA came: notes what window that tells of, and says how many bytes may wait.
+    pub(crate) fn came(&mut self, now: Time) -> usize {
+        if now.since(self.arrivals.since) > self.end.longest_rtt().max(UNMEASURED) {
+            self.arrivals = Arrivals { since: now, cells: 0 };
+        }
+        self.arrivals.cells += 1;
+        let queue = self.end.queue();
+        queue.saw_window(self.arrivals.cells);
+        queue.budget()
+    }
+
+    /// Whether the streams are to be told something: to rest, or that they may go on.
+    pub(crate) fn rest_changed(&mut self) -> Option<bool> {
+        let pressed = self.end.queue().is_pressed();
+        (std::mem::replace(&mut self.resting, pressed) != pressed).then_some(pressed)
+    }
+}

@@ -1,0 +1,269 @@
+//! Sets of several circuits between a client and an exit of ours: over guards and middles of their
+//! own, with delays and rates of their own.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
+
+mod world;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use anabranch_multipath::schedule::Spec;
+use anabranch_onion::client::{CircuitKey, Hop, Input, NoSet, NoStream, Output};
+use anabranch_onion::conflux::Dealing;
+use anabranch_onion::handshake::extension::Wish;
+use anabranch_onion::wire::message::{Begin, EndReason};
+use anabranch_onion::{Core, StreamKey, StreamOutput};
+use world::{Server, Setting, World};
+
+const MEGABYTE: usize = 1_000_000;
+
+/// One way, of each link of a leg.
+type Line = (u64, Duration);
+
+fn line(megabits: u64, millis: u64) -> Line {
+    (megabits * 1_000_000, Duration::from_millis(millis))
+}
+
+/// A world in which leg `n` goes by guard `n`, whose line this is, and by middle `legs + n`; the
+/// last relay is the exit.
+fn setting(lines: &[Line]) -> Setting {
+    let legs = lines.len();
+    let lines: BTreeMap<usize, Line> = lines.iter().copied().enumerate().collect();
+    Setting { relays: 2 * legs + 1, lines, ..Setting::default() }
+}
+
+/// The hops of a leg.
+fn hops(world: &World, leg: usize, legs: usize, wish: Wish) -> Vec<Hop> {
+    vec![world.hop(leg, Wish::Plain), world.hop(legs + leg, Wish::Plain), world.hop(2 * legs, wish)]
+}
+
+/// A client with a set of linked legs.
+struct Set {
+    world: World,
+    legs: Vec<CircuitKey>,
+}
+
+impl Set {
+    fn new(setting: Setting, wish: Wish) -> Set {
+        let (count, world) = (setting.lines.len(), World::new(setting));
+        let mut set = Set { world, legs: Vec::new() };
+        (0..count).for_each(|leg| set.build(leg, count, wish));
+        (0..count).for_each(|leg| set.link(leg));
+        set.world.run_for(Duration::from_secs(2));
+        let linked = |output: &&Output| matches!(output, Output::Linked { .. });
+        assert_eq!(set.world.outputs.iter().filter(linked).count(), count);
+        set
+    }
+
+    fn build(&mut self, leg: usize, legs: usize, wish: Wish) {
+        let key = 1 + leg as u64;
+        let hops = hops(&self.world, leg, legs, wish);
+        assert!(self.world.build(key, hops), "{:?}", self.world.outputs);
+        self.legs.push(CircuitKey(key));
+    }
+
+    fn link(&mut self, leg: usize) {
+        let with = (leg > 0).then(|| self.legs[0]);
+        self.world.client.link(self.world.now, self.legs[leg], with).unwrap();
+    }
+
+    fn begin(&mut self, host: &str) -> StreamKey {
+        let begin = Begin { host: host.into(), port: 80, flags: 0 };
+        self.world.client.begin(self.world.now, self.legs[0], &begin).unwrap()
+    }
+
+    fn upload(&mut self, stream: StreamKey, bytes: usize) {
+        let mut sent = 0;
+        while sent < bytes {
+            let end = bytes.min(sent + 20_000);
+            let piece: Vec<u8> = (sent..end).map(Server::byte).collect();
+            let taken = self.world.client.write(self.world.now, stream, &piece);
+            sent += taken;
+            if taken < piece.len() {
+                self.world.run_for(Duration::from_millis(5));
+            }
+        }
+        self.world.client.handle(self.world.now, Input::Ended { stream });
+    }
+
+    /// What came for a stream, checked.
+    fn received(&self, stream: StreamKey) -> usize {
+        let received = self.world.received.get(&stream).map_or(&[][..], Vec::as_slice);
+        assert!(received.iter().enumerate().all(|(at, found)| *found == Server::byte(at)));
+        received.len()
+    }
+
+    fn taken(&self) -> usize {
+        let servers = self.world.relays.iter().flat_map(|relay| relay.servers.values());
+        servers.map(|server| server.received).sum()
+    }
+
+    /// Bytes that came to the client by each leg's link.
+    fn carried(&self) -> Vec<u64> {
+        let links = self.world.links_of(0);
+        links.iter().map(|link| self.world.pipes[link].carried).collect()
+    }
+
+    fn nothing_is_left_and_nobody_complained(&self) {
+        assert!(self.world.relays.iter().all(|relay| relay.violations.is_empty()));
+        assert!(self.world.relays.iter().all(|relay| relay.core.stats().cells == 0));
+    }
+}
+
+/// 10 MB both ways at once over a set; the trace's hash.
+fn ten_megabytes_both_ways(setting: Setting, wish: Wish) -> u64 {
+    let mut set = Set::new(setting, wish);
+    let down = set.begin(&format!("source-{}", 10 * MEGABYTE));
+    let up = set.begin("sink");
+    set.upload(up, 10 * MEGABYTE);
+    set.world.run_for(Duration::from_secs(200));
+    let (relays, legs) = (&set.world.relays, set.legs.len());
+    let faults: Vec<_> = relays.iter().flat_map(|relay| &relay.violations).collect();
+    assert_eq!(set.received(down), 10 * MEGABYTE, "{legs} legs: {faults:?}");
+    assert_eq!(set.taken(), 10 * MEGABYTE);
+    assert!(set.world.outputs.contains(&Output::Stream(StreamOutput::Ended {
+        stream: down,
+        reason: EndReason::DONE,
+        refused: None
+    })));
+    set.nothing_is_left_and_nobody_complained();
+    set.world.trace
+}
+
+/// Unequal legs, the first of them the quickest.
+fn lines(legs: u64) -> Vec<Line> {
+    (0..legs).map(|leg| line(100 / (leg + 1), 5 + 7 * leg)).collect()
+}
+
+#[test]
+fn ten_megabytes_both_ways_over_one_to_eight_unequal_legs() {
+    for legs in 1..=8 {
+        ten_megabytes_both_ways(setting(&lines(legs)), Wish::CongestionControl);
+    }
+}
+
+#[test]
+fn a_seed_replays_with_counter_galois_onion() {
+    let run = || ten_megabytes_both_ways(setting(&lines(3)), Wish::Cgo);
+    assert_eq!(run(), run());
+}
+
+#[test]
+fn ten_megabytes_both_ways_whoever_deals() {
+    for (name, every) in [
+        ("round-robin", "1p"),
+        ("uniform", "50p"),
+        ("weighted:4", "100ms"),
+        ("minrtt", "1p"),
+        ("cwndrtt", "1p"),
+        ("conflux-2013", "1p"),
+        ("pull", "1p"),
+        ("mix:0.5", "20p"),
+        ("eta", "1p"),
+    ] {
+        let schedule = Spec::over_windows(name).unwrap();
+        let dealing = Some(Dealing { schedule, every: every.parse().unwrap() });
+        let setting = Setting { dealing, ..setting(&lines(3)) };
+        ten_megabytes_both_ways(setting, Wish::CongestionControl);
+    }
+}
+
+/// Seconds until 5 MB have come over so many legs of 20 Mbit/s.
+fn seconds_for_five_megabytes(legs: usize) -> f64 {
+    let mut set = Set::new(setting(&vec![line(20, 20); legs]), Wish::CongestionControl);
+    let begun = set.world.now;
+    let stream = set.begin(&format!("source-{}", 5 * MEGABYTE));
+    while set.received(stream) < 5 * MEGABYTE {
+        set.world.run_for(Duration::from_millis(10));
+        assert!(set.world.now.since(begun) < Duration::from_secs(60));
+    }
+    set.world.now.since(begun).as_secs_f64()
+}
+
+#[test]
+fn two_bottlenecks_carry_1_8_times_one_and_three_2_6_times() {
+    let [one, two, three] = [1, 2, 3].map(seconds_for_five_megabytes);
+    println!("5 MB over 1, 2, 3 legs of 20 Mbit/s: {one:.2}, {two:.2}, {three:.2} s");
+    assert!(one / two >= 1.8, "{one} and {two} s");
+    assert!(one / three >= 2.6, "{one} and {three} s");
+}
+
+#[test]
+fn legs_that_come_to_different_shards_are_one_set() {
+    for (shards, wish) in [(2, Wish::CongestionControl), (4, Wish::Cgo)] {
+        let setting = Setting { shards, ..setting(&lines(4)) };
+        ten_megabytes_both_ways(setting, wish);
+    }
+}
+
+/// A leg's death by the loss of its guard's link.
+fn cut(set: &mut Set, leg: usize) {
+    let link = set.world.links_of(0)[leg];
+    set.world.cut(link);
+}
+
+#[test]
+fn a_leg_that_dies_in_mid_download_ends_the_set_at_both_ends_and_the_next_works() {
+    let mut set = Set::new(setting(&lines(2)), Wish::CongestionControl);
+    let stream = set.begin(&format!("source-{}", 50 * MEGABYTE));
+    set.world.run_for(Duration::from_secs(2));
+    cut(&mut set, 1);
+    set.world.run_for(Duration::from_secs(2));
+    let received = set.received(stream);
+    assert!(received > MEGABYTE && received < 50 * MEGABYTE);
+    let ended = StreamOutput::Ended { stream, reason: EndReason::DESTROY, refused: None };
+    assert!(set.world.outputs.contains(&Output::Stream(ended)), "an error, never a short file");
+    let closed = |output: &&Output| matches!(output, Output::CircuitClosed { .. });
+    assert_eq!(set.world.outputs.iter().filter(closed).count(), 2);
+    assert!(set.world.relays.iter().all(|relay| relay.core.stats().lanes == 0), "no leg is left");
+    assert_eq!(set.world.relays[4].core.stats().streams, 0);
+    set.nothing_is_left_and_nobody_complained();
+    let hops = hops(&set.world, 0, 2, Wish::CongestionControl);
+    assert!(set.world.build(9, hops));
+    set.legs = vec![CircuitKey(9)];
+    set.link(0);
+    let stream = set.begin("source-1000000");
+    set.world.run_for(Duration::from_secs(10));
+    assert_eq!(set.received(stream), MEGABYTE);
+}
+
+#[test]
+fn an_idle_leg_may_die_and_a_late_one_join_a_set_in_use() {
+    let lines = [line(10, 5), line(10, 12), line(10, 19)];
+    let mut set = Set::new(setting(&lines), Wish::CongestionControl);
+    let stream = set.begin("source-2000");
+    set.world.run_for(Duration::from_secs(2));
+    assert_eq!(set.received(stream), 2_000);
+    cut(&mut set, 2);
+    set.world.run_for(Duration::from_secs(1));
+    let stream = set.begin(&format!("source-{}", 20 * MEGABYTE));
+    set.world.run_for(Duration::from_secs(1));
+    let hops = hops(&set.world, 2, 3, Wish::CongestionControl);
+    assert!(set.world.build(9, hops), "while the others carry");
+    set.world.client.link(set.world.now, CircuitKey(9), Some(set.legs[0])).unwrap();
+    set.world.run_for(Duration::from_secs(60));
+    assert_eq!(set.received(stream), 20 * MEGABYTE);
+    assert!(*set.carried().last().unwrap() > MEGABYTE as u64 / 2, "{:?}", set.carried());
+    set.nothing_is_left_and_nobody_complained();
+}
+
+#[test]
+fn a_client_refuses_what_cannot_be_a_leg() {
+    let mut world = World::new(setting(&lines(2)));
+    for (key, wish) in [(1, Wish::Plain), (2, Wish::CongestionControl), (3, Wish::Cgo)] {
+        let hops = hops(&world, 0, 2, wish);
+        assert!(world.build(key, hops));
+    }
+    let key = CircuitKey;
+    let now = world.now;
+    assert_eq!(world.client.link(now, key(1), None), Err(NoSet::NoCongestionControl));
+    assert_eq!(world.client.link(now, key(7), None), Err(NoSet::NotBuilt));
+    assert_eq!(world.client.link(now, key(2), Some(key(3))), Err(NoSet::Gone), "no set yet");
+    let begin = Begin { host: "sink".into(), port: 80, flags: 0 };
+    world.client.begin(now, key(2), &begin).unwrap();
+    assert_eq!(world.client.link(now, key(2), None), Err(NoSet::Used));
+    world.client.link(now, key(3), None).unwrap();
+    assert_eq!(world.client.link(now, key(3), None), Err(NoSet::Used));
+    assert_eq!(world.client.begin_directory(now, key(3)), Err(NoStream::Leg));
+}

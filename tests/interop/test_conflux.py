@@ -1,0 +1,175 @@
+"""Sets of several circuits (Conflux, proposal 329) between stock tors and ours."""
+
+from __future__ import annotations
+
+import hashlib
+import subprocess
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from conftest import Results
+from harness.seeded import MIB
+from harness.tools import tool
+from harness.tornet import PATIENT, Node, TorNetwork
+from harness.torours import OurClient, OurRelay
+from harness.webfiles import FileServer, fetch, fetch_all
+
+pytestmark = [pytest.mark.tor, pytest.mark.conflux, pytest.mark.timeout(900)]
+
+#: Stock relays besides the exits: a guard and a middle for each of three legs.
+RELAYS = 6
+#: The least share that a leg carries of what two equal legs carry.
+SHARE = 0.2
+
+
+@dataclass
+class World:
+    """A network with an exit of each kind, and relays of both."""
+
+    network: TorNetwork
+    exit: OurRelay
+    ours: list[OurRelay]
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    """Three authorities, six relays and an exit of C tor's; two relays and an exit of ours."""
+    folder = tmp_path_factory.mktemp("tor")
+    with ExitStack() as all_of_it:
+        network = all_of_it.enter_context(TorNetwork(folder, relays=RELAYS, exits=1))
+        rules = ["--exit", "accept *:*", "--threads", "2"]
+        start = partial(OurRelay, network)
+        ours = [
+            all_of_it.enter_context(start(folder / name, name, *options))
+            for name, options in (("ours0", []), ("ours1", []), ("oursexit", rules))
+        ]
+        network.others = {relay.name: relay.fingerprint for relay in ours}
+        network.other_exits = ["oursexit"]
+        network.start()
+        network.wait_for_all()
+        yield World(network, ours[2], ours[:2])
+
+
+def check(world: World) -> None:
+    """Nobody complains of anybody."""
+    assert world.network.complaints() == []
+    for relay in (*world.ours, world.exit):
+        assert relay.events("violation") == [], relay.name
+
+
+def stock_client(world: World, name: str, exit_: str) -> Node:
+    """A stock client that uploads and downloads by sets, all of which end at one exit."""
+    only = ["ConfluxEnabled 1", "ConfluxClientUX throughput", PATIENT]
+    return world.network.client(name, *only, f"ExitNodes {exit_}", "StrictNodes 1")
+
+
+def linked(node: Node) -> list[str]:
+    """A stock client's circuits that are legs."""
+    with node.control() as control:
+        status = control.info("circuit-status")
+    return [line for line in status if "PURPOSE=CONFLUX_LINKED" in line]
+
+
+def carried(world: World) -> dict[str, int]:
+    """Bytes that have come to each relay that may be a middle or a guard."""
+    stock = {node.name: node.carried() for node in world.network.of("relay")}
+    return stock | {relay.name: relay.number("received") for relay in world.ours}
+
+
+def by_legs(before: dict[str, int], after: dict[str, int], least: int) -> list[str]:
+    """The relays that have carried ``least`` bytes since, or more."""
+    return [name for name in before if after[name] - before[name] >= least]
+
+
+def post(proxy: str, body: Path, url: str) -> str:
+    """What the server answers to an upload: the hash of what came."""
+    command = [tool("curl"), "-sS", "--noproxy", "", "--proxy", proxy, "-m", "120"]
+    command += ["-H", "Expect:", "--data-binary", f"@{body}", url]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+def upload(proxy: str, folder: Path) -> None:
+    """20 MB arrive with their hash."""
+    body = folder / "body"
+    body.write_bytes(bytes(range(256)) * 80_000)
+    with FileServer() as server:
+        assert post(proxy, body, server.url(0)) == hashlib.sha256(body.read_bytes()).hexdigest()
+
+
+def test_a_stock_clients_sets_link_at_our_exit_and_carry_by_both_legs(
+    world: World, tmp_path: Path, results: Results
+) -> None:
+    """1 B to 200 MiB by hash, down and up; both legs carry a fifth of it, or more.
+
+    Two legs of C tor's may meet: the guard of one is the middle of the other now and then.
+    """
+    client = stock_client(world, "clientsets", world.exit.fingerprint)
+    assert client.process is not None, "it runs"
+    client.process.wait_until("a set of two legs", lambda: len(linked(client)) >= 2, 120.0)
+    assert world.exit.number("sets") >= 1
+    before = carried(world)
+    fetch_all(client.proxy, tmp_path, partial(results.add, "stock client's set, our exit"))
+    after = carried(world)
+    assert len(by_legs(before, after, int(SHARE * 200 * MIB))) >= 3, (before, after)
+    upload(client.proxy, tmp_path)
+    client.close()
+    check(world)
+
+
+@pytest.mark.parametrize("legs", [1, 2, 3])
+@pytest.mark.parametrize("kind", ["stock", "ours"])
+def test_our_client_has_sets_at_either_kind_of_exit(
+    world: World, kind: str, legs: int, tmp_path: Path, results: Results
+) -> None:
+    """1 B to 200 MiB by hash, down and up, over one to three legs."""
+    stock = world.network.of("exit")[0].fingerprint
+    exit_ = {"stock": stock, "ours": world.exit.fingerprint}[kind]
+    options = ["--legs", str(legs), "--exit", exit_]
+    with OurClient(world.network, tmp_path / "client", *options) as client:
+        client.wait_ready()
+        with FileServer() as server:
+            got = fetch(server.url(MIB), client.proxy, tmp_path / "first")
+        assert not got.fault(MIB), got.fault(MIB)
+        wanted = 0 if legs == 1 else legs
+        has = lambda: len(client.events("circuit_linked")) >= wanted  # noqa: E731
+        client.process.wait_until(f"{legs} legs", has, 60.0)
+        before = carried(world)
+        add = partial(results.add, "our client's set", exit=kind, legs=legs)
+        fetch_all(client.proxy, tmp_path, add)
+        least = int(SHARE * 200 * MIB / max(1, legs - 1))
+        assert len(by_legs(before, carried(world), least)) >= min(2 * legs, 4), before
+        upload(client.proxy, tmp_path)
+        assert client.events("violation") == []
+    check(world)
+
+
+def test_a_leg_that_is_cut_gives_an_error_and_the_next_request_goes(
+    world: World, tmp_path: Path
+) -> None:
+    """By proposal 329 the set may die with its leg: never a short file that looks whole."""
+    options = ["--legs", "2", "--exit", world.exit.fingerprint]
+    with OurClient(world.network, tmp_path / "client", *options) as client, FileServer() as server:
+        client.wait_ready()
+        fetch(server.url(MIB), client.proxy, tmp_path / "first")
+        has = lambda: len(client.events("circuit_linked")) >= 2  # noqa: E731
+        client.process.wait_until("two legs", has, 60.0)
+        guards = [path[0] for path in client.paths()]
+        victim = next(node for node in world.network.of("relay") if node.name in guards)
+        command: Sequence[str] = [tool("curl"), "-sS", "--noproxy", "", "--proxy", client.proxy]
+        command = [*command, "-m", "60", "-o", str(tmp_path / "got"), server.url(200 * MIB)]
+        with subprocess.Popen(command, stderr=subprocess.DEVNULL) as going:
+            before = victim.carried()
+            assert client.process is not None
+            moved = lambda: victim.carried() - before > 8 * MIB  # noqa: E731
+            client.process.wait_until("bytes by that leg", moved, 60.0)
+            victim.kill()
+            assert going.wait(60.0) != 0, "an error, though the file is short"
+        got = fetch(server.url(MIB), client.proxy, tmp_path / "next", 60.0)
+        assert not got.fault(MIB), got.fault(MIB)
+        world.network.restart(victim)
+        world.network.wait(victim)
