@@ -23,6 +23,8 @@ pytestmark = [pytest.mark.tor, pytest.mark.conflux, pytest.mark.timeout(900)]
 
 #: Stock relays besides the exits: a guard and a middle for each of three legs.
 RELAYS = 6
+#: A stock exit writes a report for each cell of a set that has more legs than this.
+PARAMS = "cfx_num_legs_set=3"
 #: The least share that a leg carries of what two equal legs carry.
 SHARE = 0.2
 
@@ -41,7 +43,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     """Three authorities, six relays and an exit of C tor's; two relays and an exit of ours."""
     folder = tmp_path_factory.mktemp("tor")
     with ExitStack() as all_of_it:
-        network = all_of_it.enter_context(TorNetwork(folder, relays=RELAYS, exits=1))
+        network = all_of_it.enter_context(TorNetwork(folder, relays=RELAYS, exits=1, params=PARAMS))
         rules = ["--exit", "accept *:*", "--threads", "2"]
         start = partial(OurRelay, network)
         ours = [
@@ -104,9 +106,9 @@ def upload(proxy: str, folder: Path) -> None:
 def test_a_stock_clients_sets_link_at_our_exit_and_carry_by_both_legs(
     world: World, tmp_path: Path, results: Results
 ) -> None:
-    """1 B to 200 MiB by hash, down and up; both legs carry a fifth of it, or more.
+    """1 B to 200 MiB by hash, down and up; two legs at least carry a tenth of it, or more.
 
-    Two legs of C tor's may meet: the guard of one is the middle of the other now and then.
+    Legs of C tor's may meet: the guard of one is the middle of another now and then.
     """
     client = stock_client(world, "clientsets", world.exit.fingerprint)
     assert client.process is not None, "it runs"
@@ -115,7 +117,7 @@ def test_a_stock_clients_sets_link_at_our_exit_and_carry_by_both_legs(
     before = carried(world)
     fetch_all(client.proxy, tmp_path, partial(results.add, "stock client's set, our exit"))
     after = carried(world)
-    assert len(by_legs(before, after, int(SHARE * 200 * MIB))) >= 3, (before, after)
+    assert len(by_legs(before, after, int(SHARE / 2 * 200 * MIB))) >= 3, (before, after)
     upload(client.proxy, tmp_path)
     client.close()
     check(world)

@@ -221,12 +221,15 @@ class TorNetwork(Closing):
         relays: int = 3,
         exits: int = 2,
         others: Sequence[str] = (),
+        params: str = "",
     ):
         """Makes keys and configurations; nothing runs before :meth:`start`.
 
-        ``others`` are ``DirAuthority`` lines of authorities that are not ours to start.
+        ``others`` are ``DirAuthority`` lines of authorities that are not ours to start, ``params``
+        what the consensus says of parameters.
         """
         self.folder = folder
+        self._params = [f"ConsensusParams {params}"] if params else []
         self.nodes: list[Node] = []
         self._lines: list[str] = []
         #: Relays that are not ours to start, but must be in the consensus: fingerprints by name.
@@ -404,7 +407,8 @@ class TorNetwork(Closing):
             dirport=node.dirport, socks=node.socks, resolv=self.folder / "resolv.conf",
             bandwidths=self.folder / "bandwidths",
         )  # fmt: skip
-        lines = "\n".join([*self._lines, *node.options])
+        params = self._params if node.role == "auth" else []
+        lines = "\n".join([*self._lines, *params, *node.options])
         (node.folder / "torrc").write_text(f"{filled}{lines}\n")
 
 
