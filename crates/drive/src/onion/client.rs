@@ -255,7 +255,11 @@ impl<'r> ClientLoop<'r> {
             age: now.since(seen.begun),
             stage: seen.stage,
             streams: seen.streams,
-            carried: self.station.core.carried(seen.key),
+            // What a set carried is told once, with its first circuit.
+            carried: match seen.set.is_none_or(|head| head == seen.key) {
+                true => self.station.core.carried(seen.key),
+                false => [0; 2],
+            },
         });
         let circuits = circuits.collect();
         let guards = self.circmgr.entries();
