@@ -5,7 +5,9 @@ a queue of 250 kB. The baseline is `unsplit`: the same programs over path p0 alo
 program of ours. Runs take turns (unsplit, then each setting, and again); a ratio is that of two
 values of one turn, and what counts is the median of the ratios.
 
-The last rows are about adding paths up: three of 30 Mbit/s against one of them, packet by packet.
+`sum` and `unlike` are about adding paths up, by schedules that look at each path's window, beside
+those that do not: three paths of 30 Mbit/s, and paths of 50, 30 and 10. There `unsplit` is the best
+path alone.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ import statistics
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "interop"))
@@ -43,15 +45,15 @@ class Setting:
     delays: tuple[int, int, int]
     every: str = ""
     schedule: str = "uniform"
-    rate: str = "100mbit"
+    rates: tuple[int, int, int] = (100, 100, 100)
     queue: str = "250kB"
     target: float = 0.0
 
     def links(self) -> list[Link]:
         """The three paths."""
         return [
-            Link(f"p{place}", rate=self.rate, delay=f"{delay}ms", queue=self.queue)
-            for place, delay in enumerate(self.delays)
+            Link(f"p{place}", rate=f"{rate}mbit", delay=f"{delay}ms", queue=self.queue)
+            for place, (delay, rate) in enumerate(zip(self.delays, self.rates, strict=True))
         ]
 
 
@@ -67,19 +69,27 @@ SERVERS = [
     Setting("unsplit", EQUAL),
     Setting("far end, 20/20/20 ms, every 100ms", EQUAL, "100ms", target=0.9),
 ]
-SUMS = [
-    Setting("unsplit", EQUAL, rate="30mbit", queue="100kB"),
-    Setting(
-        "far end, 20/20/20 ms, every 1p", EQUAL, "1p", "round-robin",
-        rate="30mbit", queue="100kB", target=2.5,
-    ),
-]  # fmt: skip
+
+
+def sums(rates: tuple[int, int, int], target: float) -> list[Setting]:
+    """One path, schedules that do not look at windows, and some that do."""
+    ways = [
+        Setting("far end, uniform, every 100ms", EQUAL, "100ms"),
+        Setting("far end, round-robin, every 1p", EQUAL, "1p", "round-robin"),
+        Setting("far end, conflux-2013", EQUAL, "1p", "conflux-2013", target=target),
+        Setting("far end, pull", EQUAL, "1p", "pull", target=target),
+    ]
+    return [replace(one, rates=rates, queue="100kB") for one in [Setting("unsplit", EQUAL), *ways]]
+
+
+SUMS = sums((30, 30, 30), 2.5)
+UNLIKE = sums((50, 30, 10), 1.0)
 
 
 def main() -> int:
     """Measures what the command line asks for and prints a table; 1 if a target was missed."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("what", nargs="*", help="wireguard, sum, quic-go, quinn (all)")
+    parser.add_argument("what", nargs="*", help="wireguard, sum, unlike, quic-go, quinn (all)")
     parser.add_argument("--runs", type=int, default=5, help="turns (5)")
     parser.add_argument("--seconds", type=int, default=8, help="length of a run of WireGuard (8)")
     parser.add_argument("--strict", action="store_true", help="a missed target is a failure")
@@ -87,6 +97,7 @@ def main() -> int:
     measures: dict[str, tuple[list[Setting], Callable[[Setting], dict[str, float]]]] = {
         "wireguard": (TUNNELS, lambda setting: wireguard(setting, args.seconds)),
         "sum": (SUMS, lambda setting: wireguard(setting, args.seconds)),
+        "unlike": (UNLIKE, lambda setting: wireguard(setting, args.seconds)),
         "quic-go": (SERVERS, lambda setting: download(setting, "quic-go")),
         "quinn": (SERVERS, lambda setting: download(setting, "quinn")),
     }

@@ -70,6 +70,8 @@ fn stranger(bytes: &[u8]) {
 /// Of a client: any frames, numbers left out, times that pass.
 fn client(bytes: &[u8]) {
     let (mut ends, mut input) = (ends(), Input::new(bytes));
+    // What the client says has arrived makes windows.
+    ends.far.session(ends.client).expect("it has shaken hands").keep_windows(true);
     while !input.is_empty() {
         let (path, skip) = (PathId(input.byte().into()), input.pick(&SKIPS));
         ends.now += Duration::from_millis(input.byte().into());
@@ -82,6 +84,11 @@ fn client(bytes: &[u8]) {
             assert_eq!(again, PacketKind::Nothing, "each counts once");
         }
         let mut out = Vec::new();
+        for path in (0..PATHS).map(PathId) {
+            ends.far.seal(ends.now, ends.client, path, (1, b"answer"), &mut out);
+            let view = ends.far.view(ends.client, path);
+            assert!(view.leg.size < 1 << 40, "{view:?}");
+        }
         while ends.far.say(ends.now, ends.client, &mut out).is_some() {}
         let Some(session) = ends.far.session(ends.client) else { return };
         while session.poll(ends.now).is_some() {}

@@ -55,15 +55,18 @@ class World:
 
 
 @contextmanager
-def _world(network: Network, folder: Path, every: str) -> Iterator[World]:
+def _world(
+    network: Network, folder: Path, every: str, schedule: str = "uniform"
+) -> Iterator[World]:
     far_key, home_key = farend.make_keys(folder)
     with ExitStack() as stack:
         server = f"{SERVER}:{PORT}"
-        far = stack.enter_context(FarEnd(network.server, server, far_key, every=every))
+        far = FarEnd(network.server, server, far_key, every=every, schedule=schedule)
+        stack.enter_context(far)
         options = ["--key", str(home_key)]
         splitter = Splitter(
             network.client, f"{SERVER}:{farend.PORT}", interfaces(3),
-            every=every, schedule="uniform", options=options,
+            every=every, schedule=schedule, options=options,
         )  # fmt: skip
         stack.enter_context(splitter)
         splitter.wait_event("far_end", state="up")
@@ -97,6 +100,32 @@ def test_a_tunnel_behind_a_far_end_goes_by_all_paths_both_ways(
         "WireGuard behind a far end, 10/17/30 ms, Mbit/s",
         every=every, HTTP=transfer.goodput_mbits, iperf_up=up, iperf_down=down,
     )  # fmt: skip
+
+
+@pytest.mark.parametrize("schedule", ["conflux-2013", "pull"])
+def test_a_schedule_that_looks_at_windows_uses_paths_as_they_can(
+    make_network: MakeNetwork, web_root: Path, tmp_path: Path, results: Results, schedule: str
+) -> None:
+    """All paths carry both ways, the fastest most; with one cut a download is whole."""
+    rates = [30, 20, 10]
+    paths = [
+        Link(f"p{place}", rate=f"{rate}mbit", delay="10ms", queue="100kB")
+        for place, rate in enumerate(rates)
+    ]
+    with _world(make_network(paths), tmp_path, "1p", schedule) as world:
+        before = world.network.stats()
+        up, down = world.tunnel.iperf(IPERF_SECONDS)
+        carried = difference(world.network.stats(), before)
+        shares = [carried[path.name] for path in paths]
+        for sent in [[one.up_bytes for one in shares], [one.down_bytes for one in shares]]:
+            assert min(sent) > 0.05 * sum(sent) and sent[0] > sent[2], sent
+        world.network.set("p1", down=True)
+        with world.tunnel.server.web(web_root / "site"):
+            transfer = world.tunnel.download(4 * MIB, 60)
+        assert not transfer.fault(4 * MIB)
+    results.add(
+        "WireGuard behind a far end, 30 + 20 + 10 Mbit/s", schedule=schedule, up=up, down=down
+    )
 
 
 @pytest.mark.parametrize("loss", [0.01, 0.05])

@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use anabranch_multipath::schedule::SpecError;
-use anabranch_multipath::{PathId, Time, seed};
+use anabranch_multipath::{PathId, PathView, Time, seed};
 
 use crate::io::{Ends, Failure, Input, Output};
 use crate::looped::{CHAIN, Prints};
@@ -26,8 +26,9 @@ const EVICTABLE: Duration = Duration::from_secs(10);
 const OPENINGS: u64 = 1_000;
 /// Between two reports of the same complaint.
 const COMPLAINT_PAUSE: Duration = Duration::from_secs(1);
-/// Bytes that may wait for a path in all sessions together, and in any one.
+/// Bytes that may wait for a path in all sessions together, in any one, and for a window in any one.
 const WAITING: (usize, usize) = (64 << 20, 192 << 10);
+const FOR_A_WINDOW: usize = 2 << 20;
 
 /// The splitter's core.
 ///
@@ -58,6 +59,10 @@ pub struct Core {
     own: BTreeSet<SocketAddr>,
     prints: Prints,
     broken: Vec<Option<DownReason>>,
+    /// What each path takes, where the schedule looks at that, and the sessions that wait for it,
+    /// in turn.
+    windows: Option<Vec<PathView>>,
+    held: VecDeque<SessionId>,
     counters: Vec<PathCounters>,
     removed: PathCounters,
     /// How often the settings have changed.
@@ -80,6 +85,8 @@ macro_rules! common {
             numbered: &mut $core.numbered,
             next_unanswered: &mut $core.next_unanswered,
             broken: &$core.broken,
+            windows: $core.windows.as_deref_mut(),
+            held: &mut $core.held,
             kept: None,
             patience: $patience,
         }
@@ -100,7 +107,6 @@ impl Core {
         let paths = config.ports.len();
         let layout = Tuples::new(&config.ports);
         Ok(Core {
-            config,
             sessions: BTreeMap::new(),
             clients: BTreeMap::new(),
             timers: BTreeSet::new(),
@@ -117,6 +123,8 @@ impl Core {
             own: BTreeSet::new(),
             prints: Prints::new(),
             broken: vec![None; paths],
+            windows: closed(&config),
+            held: VecDeque::new(),
             counters: vec![PathCounters::default(); paths],
             removed: PathCounters::default(),
             changes: 0,
@@ -124,6 +132,7 @@ impl Core {
             looped: 0,
             refused: 0,
             outputs: VecDeque::new(),
+            config,
         })
     }
 
@@ -147,6 +156,7 @@ impl Core {
                 self.on_failure(now, session, tuple, failure, datagrams, bytes);
             }
             Input::Path { path, broken } => self.on_path_change(now, path, broken),
+            Input::Windows(views) => self.on_windows(now, views),
             Input::Shutdown => self.close_all(),
         }
     }
@@ -224,6 +234,7 @@ impl Core {
         let old = std::mem::replace(&mut self.config, config);
         self.changes += 1;
         self.layout = Tuples::new(&self.config.ports);
+        self.windows = closed(&self.config);
         self.broken = numbers.carry(self.broken.drain(..)).0;
         let (counters, gone) = numbers.carry(self.counters.drain(..));
         self.counters = counters;
@@ -264,7 +275,7 @@ impl Core {
     /// Runs `act` on a session with all that it shares, and sets its timer anew if it is due
     /// earlier now.
     fn with(&mut self, now: Time, id: SessionId, act: impl FnOnce(&mut Session, &mut Common<'_>)) {
-        let patience = patience(self.sessions.len());
+        let patience = patience(self.sessions.len(), self.windows.is_some());
         let Some(session) = self.sessions.get_mut(&id) else { return };
         act(session, &mut common!(self, patience));
         let due = session.next_timeout(&self.config).max(now);
@@ -380,6 +391,20 @@ impl Core {
         all.into_iter().for_each(|id| self.close(id, CloseReason::Shutdown));
     }
 
+    /// What waits for a window goes, a few datagrams of each session in turn.
+    fn on_windows(&mut self, now: Time, views: &[PathView]) {
+        let Some(windows) = &mut self.windows else { return };
+        windows.iter_mut().zip(views).for_each(|(window, view)| *window = *view);
+        let mut goes_on = true;
+        while goes_on {
+            goes_on = false;
+            for _ in 0..self.held.len() {
+                let Some(id) = self.held.pop_front() else { break };
+                self.with(now, id, |session, common| goes_on |= session.use_windows(now, common));
+            }
+        }
+    }
+
     fn on_timeout(&mut self, now: Time, id: SessionId) {
         let Some(session) = self.sessions.get_mut(&id) else { return };
         session.armed = None;
@@ -452,6 +477,12 @@ fn check(config: &Config) -> Result<(), SpecError> {
     config.schedule.build(config.scheduled(), seed::stream(config.seed, 0, "trial")).map(drop)
 }
 
+/// No path takes anything before it is known what it takes; `None` where nobody looks at that.
+fn closed(config: &Config) -> Option<Vec<PathView>> {
+    let looks = config.schedule.family().needs_windows;
+    looks.then(|| vec![PathView::dead(); config.ports.len()])
+}
+
 /// Whether sessions may go on with the draw that they have.
 fn draws_alike(old: &Config, new: &Config, numbers: &Renumbering) -> bool {
     let drawn = |config: &Config| {
@@ -480,6 +511,7 @@ impl Complaint {
 }
 
 /// Bytes that each of so many sessions may let wait.
-fn patience(sessions: usize) -> usize {
-    (WAITING.0 / sessions.max(1)).min(WAITING.1)
+fn patience(sessions: usize, windows: bool) -> usize {
+    let most = if windows { FOR_A_WINDOW } else { WAITING.1 };
+    (WAITING.0 / sessions.max(1)).min(most)
 }

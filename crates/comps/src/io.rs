@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
 
-use anabranch_multipath::PathId;
+use anabranch_multipath::{PathId, PathView};
 
 use crate::{Batch, DownReason, Event, SessionId, TupleId};
 
@@ -79,6 +79,9 @@ pub enum Input<'a> {
         /// What is wrong with it.
         broken: Option<DownReason>,
     },
+    /// What each path takes now, by a schedule that looks at windows; one view a path. What waited
+    /// for a window goes.
+    Windows(&'a [PathView]),
     /// The program ends.
     Shutdown,
 }

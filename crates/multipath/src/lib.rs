@@ -12,6 +12,7 @@
 //! * A [`Boundary`] says when a run ends: after N packets or T milliseconds, fixed or of random
 //!   length.
 //! * A [`Splitter`] joins the two, and turns the choice of a path with a closed window into *hold*.
+//! * A [`Backlog`] is what waits while no window has room.
 //! * A [`Merger`] (with [`Reorder`] inside) puts the units of several paths back in order at the
 //!   other end.
 //! * [`trace`] splits what was recorded, for the lab, with the same [`Splitter`].
@@ -19,6 +20,7 @@
 //! Deliberately absent: clocks, entropy, sockets, threads. [`Time`] is handed in; chance comes from
 //! [`seed::stream`], so a run is a function of its scenario and its seed.
 
+mod backlog;
 mod boundary;
 pub mod conformance;
 mod merger;
@@ -30,6 +32,7 @@ mod splitter;
 mod time;
 pub mod trace;
 
+pub use backlog::Backlog;
 pub use boundary::{Boundary, Every, EveryError};
 pub use merger::Merger;
 pub use path::{LegView, LinkView, PathId, PathView};

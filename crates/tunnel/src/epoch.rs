@@ -4,7 +4,8 @@
 //! packet = ID (4) · number (4) · AEAD(frame) · tag (16)
 //! ```
 //!
-//! The AEAD is ChaCha20-Poly1305. Its nonce is the whole number (64 bits), its associated data are
+//! The AEAD is AES-256-GCM where both ends have instructions for it, else ChaCha20-Poly1305. Its
+//! nonce is the whole number (64 bits), its associated data are
 //! ID and number before they are hidden. Both are then hidden as QUIC hides its packet numbers (RFC
 //! 9001, 5.4): by a cipher over a sample of the ciphertext, the number by a key of this epoch, the
 //! ID by one that follows from the far end's public key. So no byte of a packet is the same, or
@@ -13,7 +14,7 @@
 
 use anabranch_multipath::PathId;
 use aws_lc_rs::aead::quic::HeaderProtectionKey;
-use aws_lc_rs::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, Nonce, UnboundKey};
+use aws_lc_rs::aead::{AES_256_GCM, Aad, CHACHA20_POLY1305, LessSafeKey, Nonce, UnboundKey};
 use aws_lc_rs::hkdf::{HKDF_SHA256, Prk};
 use aws_lc_rs::hmac;
 
@@ -42,9 +43,9 @@ struct Direction {
 
 impl Epoch {
     /// Of the keys that a handshake ends in: what we send by, and what the other end does. `paths`
-    /// have IDs.
-    pub(crate) fn new(out: &[u8; 32], back: &[u8; 32], paths: u16) -> Epoch {
-        Epoch { out: Direction::new(out, paths), back: Direction::new(back, paths) }
+    /// have IDs; `aes` is whether packets are sealed by AES.
+    pub(crate) fn new(out: &[u8; 32], back: &[u8; 32], paths: u16, aes: bool) -> Epoch {
+        Epoch { out: Direction::new(out, paths, aes), back: Direction::new(back, paths, aes) }
     }
 
     /// IDs of what the other end sends, path after path.
@@ -109,9 +110,10 @@ pub(crate) fn id_of(disguise: &Disguise, packet: &[u8]) -> Option<Id> {
 }
 
 impl Direction {
-    fn new(key: &[u8; 32], paths: u16) -> Direction {
+    fn new(key: &[u8; 32], paths: u16, aes: bool) -> Direction {
         let prk = Prk::new_less_safe(HKDF_SHA256, key);
-        let aead = UnboundKey::new(&CHACHA20_POLY1305, &derived::<32>(&prk, b"packets"));
+        let algorithm = if aes { &AES_256_GCM } else { &CHACHA20_POLY1305 };
+        let aead = UnboundKey::new(algorithm, &derived::<32>(&prk, b"packets"));
         let named = hmac::Key::new(hmac::HMAC_SHA256, &derived::<32>(&prk, b"ids"));
         let id = |path: u16| -> Id {
             let tag = hmac::sign(&named, &path.to_be_bytes());
@@ -164,10 +166,14 @@ mod tests {
     use super::*;
     use crate::keys::PublicKey;
 
-    fn pair() -> (Disguise, Epoch, Epoch) {
+    fn pair_by(aes: bool) -> (Disguise, Epoch, Epoch) {
         let disguise = Disguise::of(&PublicKey([3; 32]));
-        let (near, far) = (Epoch::new(&[1; 32], &[2; 32], 3), Epoch::new(&[2; 32], &[1; 32], 3));
-        (disguise, near, far)
+        let near = Epoch::new(&[1; 32], &[2; 32], 3, aes);
+        (disguise, near, Epoch::new(&[2; 32], &[1; 32], 3, aes))
+    }
+
+    fn pair() -> (Disguise, Epoch, Epoch) {
+        pair_by(false)
     }
 
     fn sealed(disguise: &Disguise, epoch: &Epoch, path: u16, number: u64) -> Vec<u8> {
@@ -178,22 +184,34 @@ mod tests {
 
     #[test]
     fn what_one_end_seals_the_other_opens_by_the_ids_that_it_awaits() {
-        let (disguise, near, far) = pair();
+        for aes in [false, true] {
+            opens(&pair_by(aes));
+        }
+    }
+
+    fn opens((disguise, near, far): &(Disguise, Epoch, Epoch)) {
         for (path, number) in [(0, 0), (1, 1), (2, u64::from(u32::MAX) + 7)] {
-            let packet = sealed(&disguise, &near, path, number);
+            let packet = sealed(disguise, near, path, number);
             assert_eq!(packet.len(), 5 + OVERHEAD);
-            assert_eq!(id_of(&disguise, &packet), Some(far.ids()[usize::from(path)]));
+            assert_eq!(id_of(disguise, &packet), Some(far.ids()[usize::from(path)]));
             let (id, mut frame) = (far.ids()[usize::from(path)], Vec::new());
             let opened = far.open(id, number.saturating_sub(100), &packet, &mut frame);
             assert_eq!(opened, Some((number, 5)));
             assert_eq!(frame, b"inner");
         }
-        assert!(near.seal(&disguise, PathId(3), 0, &[], &mut Vec::new()).is_none());
+        assert!(near.seal(disguise, PathId(3), 0, &[], &mut Vec::new()).is_none());
+    }
+
+    #[test]
+    fn one_cipher_does_not_open_what_the_other_sealed() {
+        let ((disguise, near, _), (_, _, far)) = (pair_by(true), pair_by(false));
+        let packet = sealed(&disguise, &near, 0, 9);
+        assert_eq!(far.open(far.ids()[0], 9, &packet, &mut Vec::new()), None);
     }
 
     #[test]
     fn a_changed_packet_is_not_opened() {
-        let (disguise, near, far) = pair();
+        let (disguise, near, far) = pair_by(true);
         let packet = sealed(&disguise, &near, 0, 9);
         let open = |packet: &[u8]| {
             let id = id_of(&disguise, packet)?;
@@ -220,7 +238,11 @@ mod tests {
 
     #[test]
     fn no_byte_of_the_packets_of_a_path_tells_of_numbers() {
-        let (disguise, near, _) = pair();
+        [false, true].into_iter().for_each(tells_nothing);
+    }
+
+    fn tells_nothing(aes: bool) {
+        let (disguise, near, _) = pair_by(aes);
         let packets: Vec<Vec<u8>> =
             (0..4096).map(|number| sealed(&disguise, &near, 0, number)).collect();
         for place in 0..packets[0].len() {

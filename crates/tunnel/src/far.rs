@@ -71,6 +71,7 @@ pub struct Far<R> {
     disguise: Disguise,
     rng: R,
     sizes: Vec<usize>,
+    aes: bool,
     clients: Vec<Client>,
     keys: BTreeMap<PublicKey, ClientId>,
     ids: BTreeSet<(Id, ClientId, u32, PathId)>,
@@ -119,12 +120,19 @@ impl<R: CryptoRng> Far<R> {
             own,
             rng,
             sizes: sizes.to_vec(),
+            aes: false,
             clients: clients.iter().map(|(_, psk)| Client::new(*psk)).collect(),
             keys: (0..).map(ClientId).zip(clients).map(|(id, (key, _))| (*key, id)).collect(),
             ids: BTreeSet::new(),
             cookies: Cookies { secrets, until: Time::ZERO + COOKIES },
             second: (0, 0),
         }
+    }
+
+    /// Whether AES is quick on this machine: with clients where it is so, too, packets are sealed
+    /// by it.
+    pub fn prefer_aes(&mut self, aes: bool) {
+        self.aes = aes;
     }
 
     /// Other clients from now on, or other secrets. Who stays keeps his name and his session, who
@@ -203,11 +211,12 @@ impl<R: CryptoRng> Far<R> {
         let known = client.session.as_ref().filter(|running| running.run == hello.run);
         let (run, first) =
             known.map_or((fresh, 0), |known| (known.ours, known.session.next_number()));
-        let welcome = Welcome { run, first, paths }.write(&mut self.rng);
+        let aes = self.aes && hello.aes;
+        let welcome = Welcome { run, first, paths, aes }.write(&mut self.rng);
         let mut answer = vec![0; welcome.len() + 128];
         let length = state.write_message(&welcome, &mut answer).ok()?;
         let (back, out) = state.dangerously_get_raw_split();
-        let epoch = Epoch::new(&out, &back, paths.into());
+        let epoch = Epoch::new(&out, &back, paths.into(), aes);
         let accepted = self.renew(now, id, (hello, run), epoch);
         let answer = Message::Answer { noise: &answer[..length] }.write();
         Some(PacketKind::Handshake(self.disguise.hide(&answer, &mut self.rng), accepted))

@@ -3,26 +3,33 @@
 //! ```text
 //! frame = kind (1) · [stamp (4)] · [length (2)] · content · [zeros]
 //! data  = flow (2) · run (2) · datagram
+//! ack   = largest (4) · count (4) · ago (4)
 //! ```
 //!
 //! A stamp is when the packet was sent, in microseconds of the sender's clock (the lowest 32
 //! bits). A length is there where zeros follow, to make the packet as long as others. A flow is
 //! one program of the near end's: the far end speaks to the server from a port of its own for
 //! each. A run is how many packets before this one, each numbered one less than the next, went by
-//! the same path: what is missing of them is lost, if later ones of the path are here.
+//! the same path: what is missing of them is lost, if later ones of the path are here. A sender
+//! with windows has its data acknowledged, each path's by that path.
 
 use std::ops::Range;
+
+use crate::window::Receipt;
 
 /// A frame, read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Frame<'a> {
-    /// A datagram of a flow, when it was sent, and how long the path's run is before it.
-    Data { stamp: u32, flow: u16, run: u16, datagram: &'a [u8] },
+    /// A datagram of a flow, when it was sent, how long the path's run is before it, and whether it
+    /// is to be acknowledged.
+    Data { stamp: u32, flow: u16, run: u16, counted: bool, datagram: &'a [u8] },
     /// To be answered by a [`Frame::Pong`] by the same path. `deaf` says that nothing comes by that
-    /// path to who asks.
-    Ping { stamp: u32, deaf: bool },
+    /// path to who asks, `rtt` what round-trip time was measured there, in microseconds, or 0.
+    Ping { stamp: u32, deaf: bool, rtt: u32 },
     /// The stamp that is answered, and when the answer was sent.
     Pong { echo: u32, stamp: u32 },
+    /// What of the path's counted data has come.
+    Ack(Receipt),
     /// The other end ends the session.
     Close,
 }
@@ -31,9 +38,11 @@ const DATA: u8 = 0;
 const PING: u8 = 1;
 const PONG: u8 = 2;
 const CLOSE: u8 = 3;
+const ACK: u8 = 4;
 const KIND: u8 = 0x0f;
 const STAMPED: u8 = 0x10;
 const PADDED: u8 = 0x20;
+const COUNTED: u8 = 0x40;
 
 /// Bytes that a datagram's frame has more than the datagram, at most.
 pub(crate) const OVERHEAD: usize = PLAIN + LENGTH;
@@ -61,7 +70,8 @@ impl<'a> Frame<'a> {
                 rest.get(..usize::from(u16::from_be_bytes(*length)))?
             }
         };
-        if kind & !(KIND | STAMPED | PADDED) != 0 {
+        let counted = kind & COUNTED != 0;
+        if kind & !(KIND | STAMPED | PADDED | COUNTED) != 0 || counted && kind & KIND != DATA {
             return None;
         }
         match kind & KIND {
@@ -69,12 +79,25 @@ impl<'a> Frame<'a> {
                 let (flow, rest) = content.split_first_chunk::<FLOW>()?;
                 let (run, datagram) = rest.split_first_chunk::<RUN>()?;
                 let [flow, run] = [*flow, *run].map(u16::from_be_bytes);
-                Some(Frame::Data { stamp: stamp?, flow, run, datagram })
+                Some(Frame::Data { stamp: stamp?, flow, run, counted, datagram })
             }
-            PING => Some(Frame::Ping { stamp: stamp?, deaf: content.first() == Some(&1) }),
+            PING => {
+                let (deaf, rest) = content.split_first()?;
+                let rtt = u32::from_be_bytes(*rest.first_chunk()?);
+                Some(Frame::Ping { stamp: stamp?, deaf: *deaf == 1, rtt })
+            }
             PONG => {
                 let echo = u32::from_be_bytes(content.try_into().ok()?);
                 Some(Frame::Pong { echo, stamp: stamp? })
+            }
+            ACK => {
+                let fields: &[u8; 12] = content.try_into().ok()?;
+                let word = |place: usize| {
+                    let four = std::array::from_fn(|byte| fields[4 * place + byte]);
+                    u32::from_be_bytes(four)
+                };
+                let [largest, count, ago] = [0, 1, 2].map(word);
+                Some(Frame::Ack(Receipt { largest, count, ago }))
             }
             CLOSE => Some(Frame::Close),
             _ => None,
@@ -87,7 +110,7 @@ impl<'a> Frame<'a> {
             Frame::Data { stamp, .. } | Frame::Ping { stamp, .. } | Frame::Pong { stamp, .. } => {
                 Some(stamp)
             }
-            Frame::Close => None,
+            Frame::Ack(_) | Frame::Close => None,
         }
     }
 
@@ -100,12 +123,22 @@ impl<'a> Frame<'a> {
     /// `sizes` that it fits into.
     pub(crate) fn parts(&self, sizes: &[usize]) -> Parts {
         let (kind, stamp, field, datagram) = match self {
-            Frame::Data { stamp, flow, run, datagram } => {
+            Frame::Data { stamp, flow, run, counted, datagram } => {
                 let ([a, b], [c, d]) = (flow.to_be_bytes(), run.to_be_bytes());
-                (DATA, Some(*stamp), Field::Data([a, b, c, d]), datagram.len())
+                let kind = if *counted { DATA | COUNTED } else { DATA };
+                (kind, Some(*stamp), Field::Data([a, b, c, d]), datagram.len())
             }
-            Frame::Ping { stamp, deaf } => (PING, Some(*stamp), Field::Deaf([u8::from(*deaf)]), 0),
+            Frame::Ping { stamp, deaf, rtt } => {
+                let [a, b, c, d] = rtt.to_be_bytes();
+                (PING, Some(*stamp), Field::Ping([u8::from(*deaf), a, b, c, d]), 0)
+            }
             Frame::Pong { echo, stamp } => (PONG, Some(*stamp), Field::Echo(echo.to_be_bytes()), 0),
+            Frame::Ack(Receipt { largest, count, ago }) => {
+                let mut fields = [0; 12];
+                let words = [largest, count, ago].into_iter().flat_map(|word| word.to_be_bytes());
+                fields.iter_mut().zip(words).for_each(|(field, byte)| *field = byte);
+                (ACK, None, Field::Ack(fields), 0)
+            }
             Frame::Close => (CLOSE, None, Field::None, 0),
         };
         let length = field.bytes().len() + datagram;
@@ -135,7 +168,8 @@ enum Field {
     None,
     Data([u8; FLOW + RUN]),
     Echo([u8; 4]),
-    Deaf([u8; 1]),
+    Ping([u8; 5]),
+    Ack([u8; 12]),
 }
 
 impl Field {
@@ -144,13 +178,14 @@ impl Field {
             Field::None => &[],
             Field::Data(both) => both,
             Field::Echo(echo) => echo,
-            Field::Deaf(deaf) => deaf,
+            Field::Ping(both) => both,
+            Field::Ack(fields) => fields,
         }
     }
 }
 
 /// Bytes before a datagram, or of a word, at most.
-const HEAD: usize = 1 + 4 + LENGTH + 4;
+const HEAD: usize = 1 + 4 + LENGTH + 12;
 
 /// A frame as it is written, but for a datagram itself, which is not copied for that.
 pub(crate) struct Parts {
@@ -185,10 +220,11 @@ mod tests {
     #[test]
     fn what_is_written_is_read() {
         let frames = [
-            Frame::Data { stamp: 0, flow: 0, run: 0, datagram: b"x" },
-            Frame::Data { stamp: 7, flow: 0xfffe, run: 513, datagram: b"" },
-            Frame::Ping { stamp: u32::MAX, deaf: false },
-            Frame::Ping { stamp: 3, deaf: true },
+            Frame::Data { stamp: 0, flow: 0, run: 0, counted: false, datagram: b"x" },
+            Frame::Data { stamp: 7, flow: 0xfffe, run: 513, counted: true, datagram: b"" },
+            Frame::Ack(Receipt { largest: 1, count: u32::MAX, ago: 70_000 }),
+            Frame::Ping { stamp: u32::MAX, deaf: false, rtt: 0 },
+            Frame::Ping { stamp: 3, deaf: true, rtt: 20_000 },
             Frame::Pong { echo: 1, stamp: 2 },
             Frame::Close,
         ];
@@ -207,7 +243,8 @@ mod tests {
     fn padding_leaves_a_few_sizes_alone() {
         for length in 0..300 {
             let datagram = &vec![1; length];
-            let bytes = written(&Frame::Data { stamp: 1, flow: 2, run: 3, datagram }, &[64, 256]);
+            let data = Frame::Data { stamp: 1, flow: 2, run: 3, counted: true, datagram };
+            let bytes = written(&data, &[64, 256]);
             let size = [64, 256].into_iter().find(|size| length + OVERHEAD <= *size);
             assert_eq!(bytes.len(), size.unwrap_or(length + PLAIN));
         }
@@ -219,8 +256,11 @@ mod tests {
         assert_eq!(Frame::read(data_without_run), None);
         for bytes in [
             &[][..],
-            &[4],
-            &[0x40],
+            &[5],
+            &[0x80],
+            &[PING | STAMPED, 0, 0, 0, 0, 1, 0, 0, 0],
+            &[COUNTED | PING | STAMPED, 0, 0, 0, 0, 1, 0, 0, 0, 0],
+            &[ACK, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
             &[PING],
             &[PONG | STAMPED, 0, 0, 0, 0],
             &[PADDED, 0, 9],

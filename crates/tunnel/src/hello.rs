@@ -4,8 +4,9 @@
 //! INIT   = 1 · cookie (16, or zeros) · Noise message 1 (hello)
 //! ANSWER = 2 · Noise message 2 (welcome)
 //! COOKIE = 3 · cookie (16)
-//! hello  = version (1) · run (8) · first (8) · stamp (8) · paths (1) · length (1) · label · zeros
-//! welcome = version (1) · run (8) · first (8) · paths (1) · zeros
+//! hello  = version (1) · run (8) · first (8) · stamp (8) · paths (1) · aes (1) · length (1) · label
+//!          · zeros
+//! welcome = version (1) · run (8) · first (8) · paths (1) · aes (1) · zeros
 //! ```
 //!
 //! The zeros are of random number, so that handshakes have no length of their own.
@@ -66,6 +67,8 @@ pub(crate) struct Hello {
     pub(crate) stamp: u64,
     /// How many paths there are.
     pub(crate) paths: u8,
+    /// Whether AES is quick here.
+    pub(crate) aes: bool,
     /// The server that is wanted, as the far end's user named it; empty for the only one.
     pub(crate) label: String,
 }
@@ -76,20 +79,21 @@ impl Hello {
         let (run, rest) = rest.split_first_chunk()?;
         let (first, rest) = rest.split_first_chunk()?;
         let (stamp, rest) = rest.split_first_chunk()?;
-        let (&[paths, length], rest) = rest.split_first_chunk()?;
+        let (&[paths, aes, length], rest) = rest.split_first_chunk()?;
         let label = rest.get(..usize::from(length)).filter(|label| label.len() <= LONGEST_LABEL)?;
         let label = std::str::from_utf8(label).ok()?.to_owned();
         let (first, stamp) = (u64::from_be_bytes(*first), u64::from_be_bytes(*stamp));
         // Nobody sends so many packets: the next numbers have to fit, too.
-        let sound = paths > 0 && first < MOST_SENT;
-        sound.then_some(Hello { run: *run, first, stamp, paths, label })
+        let (sound, aes) = (paths > 0 && first < MOST_SENT, aes == 1);
+        sound.then_some(Hello { run: *run, first, stamp, paths, aes, label })
     }
 
     pub(crate) fn write(&self, rng: &mut impl CryptoRng) -> Vec<u8> {
         let label = self.label.as_bytes();
         let length = u8::try_from(label.len()).expect("labels are short");
         let (first, stamp) = (self.first.to_be_bytes(), self.stamp.to_be_bytes());
-        let head = [&[VERSION][..], &self.run, &first, &stamp, &[self.paths, length], label];
+        let last = [self.paths, u8::from(self.aes), length];
+        let head = [&[VERSION][..], &self.run, &first, &stamp, &last, label];
         padded(head.concat(), rng)
     }
 }
@@ -103,6 +107,8 @@ pub(crate) struct Welcome {
     pub(crate) first: u64,
     /// How many paths it takes.
     pub(crate) paths: u8,
+    /// Whether packets are sealed by AES.
+    pub(crate) aes: bool,
 }
 
 impl Welcome {
@@ -110,13 +116,15 @@ impl Welcome {
         let (&[VERSION], rest) = bytes.split_first_chunk()? else { return None };
         let (run, rest) = rest.split_first_chunk()?;
         let (first, rest) = rest.split_first_chunk()?;
-        let (first, paths) = (u64::from_be_bytes(*first), *rest.first()?);
-        (paths > 0 && first < MOST_SENT).then_some(Welcome { run: *run, first, paths })
+        let (first, [paths, aes]) = (u64::from_be_bytes(*first), *rest.first_chunk()?);
+        let (sound, aes) = (paths > 0 && first < MOST_SENT, aes == 1);
+        sound.then_some(Welcome { run: *run, first, paths, aes })
     }
 
     pub(crate) fn write(self, rng: &mut impl CryptoRng) -> Vec<u8> {
         let first = self.first.to_be_bytes();
-        padded([&[VERSION][..], &self.run, &first, &[self.paths]].concat(), rng)
+        let last = [self.paths, u8::from(self.aes)];
+        padded([&[VERSION][..], &self.run, &first, &last].concat(), rng)
     }
 }
 
@@ -137,9 +145,9 @@ mod tests {
     fn what_is_written_is_read() {
         let rng = &mut stream(1, 0, "hello");
         let label = "home".to_owned();
-        let hello = Hello { run: [7; 8], first: 9, stamp: 1 << 41, paths: 3, label };
+        let hello = Hello { run: [7; 8], first: 9, stamp: 1 << 41, paths: 3, aes: true, label };
         assert_eq!(Hello::read(&hello.write(rng)), Some(hello));
-        let welcome = Welcome { run: [1; 8], first: 3, paths: 2 };
+        let welcome = Welcome { run: [1; 8], first: 3, paths: 2, aes: true };
         assert_eq!(Welcome::read(&welcome.write(rng)), Some(welcome));
         let noise = &[1, 2, 3][..];
         for message in [
@@ -155,9 +163,9 @@ mod tests {
     fn later_versions_and_what_is_cut_are_none() {
         let rng = &mut stream(2, 0, "hello");
         let label = "ab".to_owned();
-        let hello = Hello { run: [7; 8], first: 0, stamp: 1, paths: 1, label };
+        let hello = Hello { run: [7; 8], first: 0, stamp: 1, paths: 1, aes: false, label };
         let mut bytes = hello.write(rng);
-        (0..29).for_each(|length| assert_eq!(Hello::read(&bytes[..length]), None, "{length}"));
+        (0..30).for_each(|length| assert_eq!(Hello::read(&bytes[..length]), None, "{length}"));
         bytes[0] = 2;
         assert_eq!(Hello::read(&bytes), None);
         assert_eq!(Welcome::read(&[1]), None);

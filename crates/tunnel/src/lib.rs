@@ -16,6 +16,7 @@
 //! * [`Inner`]: addresses of the ends where what is carried are IP packets.
 //! * `frame`: what is in a packet. `resequencer`: order and evenness of what came, by `delays` (how
 //!   much the paths differ) and the `pacer`.
+//! * `window`: what may be under way on each path, for schedules that look at that.
 //! * [`Session`]: both ends' part of a session: numbers, epochs, order. [`Near`] makes one with a
 //!   far end, [`Far`] has those of many clients.
 //!
@@ -37,6 +38,7 @@ mod resequencer;
 mod session;
 mod spare;
 mod suite;
+mod window;
 
 pub use far::{ClientId, Far, NewRun, PacketKind, Peer};
 pub use hello::LONGEST_LABEL;

@@ -17,8 +17,8 @@ const MOST: usize = 8_192;
 /// A queue in order.
 pub(crate) struct Pacer<T> {
     queue: VecDeque<(Time, T)>,
-    /// When the last one is due, and its steady time.
-    last: Option<(Time, Time)>,
+    /// When the last one is due, its steady time, and when it was sent by the sender's clock.
+    last: Option<(Time, Time, u32)>,
 }
 
 impl<T> Default for Pacer<T> {
@@ -34,14 +34,17 @@ impl<T> Pacer<T> {
     }
 
     /// One that leaves at `steady` or later: behind all others, and not closer to the one before
-    /// than their steady times are, or nearly.
-    pub(crate) fn push(&mut self, now: Time, steady: Time, one: T) {
-        let due = self.last.map_or(now, |(last, before)| {
-            let apart = steady.since(before);
+    /// than their steady times are, or nearly. Of paths that are used at once, one brings its part
+    /// at longer distances than the whole was sent at: then those count, by the sender's `stamp` in
+    /// microseconds.
+    pub(crate) fn push(&mut self, now: Time, (steady, stamp): (Time, u32), one: T) {
+        let due = self.last.map_or(now, |(last, before, sent)| {
+            let sent = Duration::from_micros(stamp.wrapping_sub(sent).into());
+            let apart = steady.since(before).min(sent);
             last + (apart - apart / FASTER)
         });
         let due = due.max(steady).clamp(now, now + LONGEST);
-        self.last = Some((due, steady));
+        self.last = Some((due, steady, stamp));
         self.queue.push_back((due, one));
     }
 
@@ -79,9 +82,9 @@ mod tests {
     fn what_is_late_makes_up_for_a_sixteenth_of_the_time() {
         let mut pacer = Pacer::default();
         // It came 32 ms late; those behind it came every 16 ms.
-        pacer.push(START + MS * 32, START, 0);
+        pacer.push(START + MS * 32, (START, 0), 0);
         for one in 1..5 {
-            pacer.push(START + MS * 32, START + MS * 16 * one, one);
+            pacer.push(START + MS * 32, (START + MS * 16 * one, 16_000 * one), one);
         }
         let all = leaves(&mut pacer);
         assert_eq!(all, [(0, MS * 32), (1, MS * 47), (2, MS * 62), (3, MS * 77), (4, MS * 92)]);
@@ -90,10 +93,10 @@ mod tests {
     #[test]
     fn nothing_leaves_before_its_time_or_waits_for_long() {
         let mut pacer = Pacer::default();
-        pacer.push(START, START + MS * 40, 0);
+        pacer.push(START, (START + MS * 40, 0), 0);
         assert_eq!(pacer.pop(START + MS * 38), None);
         assert_eq!(pacer.pop(START + MS * 39), Some(0), "within a millisecond they leave together");
-        pacer.push(START + MS * 40, START + MS * 9_000, 1);
+        pacer.push(START + MS * 40, (START + MS * 9_000, 9_000_000), 1);
         assert_eq!(pacer.next_timeout(), Some(START + MS * 40 + LONGEST));
         pacer.push_first(START + MS * 41, 2);
         assert_eq!(pacer.pop(START + MS * 41), Some(2), "late ones go before all others");
@@ -103,7 +106,7 @@ mod tests {
     fn memory_is_bounded() {
         let mut pacer = Pacer::default();
         for one in 0..MOST as u32 + 2 {
-            pacer.push(START, START + MS * 100, one);
+            pacer.push(START, (START + MS * 100, one), one);
         }
         assert_eq!([(); 3].map(|()| pacer.pop(START)), [Some(0), Some(1), None]);
     }

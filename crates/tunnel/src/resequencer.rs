@@ -3,12 +3,13 @@
 //! A plain reorder queue breaks a bulk transfer. Three rules keep it whole (`tests/goodput.rs`
 //! measures them together):
 //!
-//! * What is missing of a path's run is lost as soon as later packets of that run are here. Only
-//!   the end of a run has to be waited for.
+//! * What is missing of a path's run is lost as soon as later packets of that run are here, and what
+//!   every path has left behind. Only the end of a run has to be waited for.
 //! * Datagrams of a faster path leave as much later as the slowest path takes longer, each of them:
 //!   else round-trip times leap with every run, and what waited comes as one burst.
 //! * What had to wait for a queue to drain leaves as it came, not at once ([`Pacer`]).
 
+use std::ops::Range;
 use std::time::Duration;
 
 use anabranch_multipath::{Insertion, Merger, PathId, Time};
@@ -33,8 +34,8 @@ pub(crate) struct Arrival<T> {
     pub(crate) content: Option<T>,
 }
 
-/// A unit that waits for others: its path and when it came.
-type Waiting<T> = (PathId, Time, T);
+/// A unit that waits for others: its path, when it came, and its stamp.
+type Waiting<T> = (PathId, Time, u32, T);
 
 /// Puts the packets of one session in order.
 pub(crate) struct Resequencer<T> {
@@ -43,6 +44,8 @@ pub(crate) struct Resequencer<T> {
     delays: Delays,
     /// For each path: before this number nothing is missing of it, or is known to be lost.
     checked: Vec<u64>,
+    /// The number after the greatest that came by each path.
+    newest: Vec<u64>,
     missed: u64,
 }
 
@@ -51,7 +54,8 @@ impl<T> Resequencer<T> {
     pub(crate) fn new(paths: usize) -> Resequencer<T> {
         let merger = Merger::new(paths, 0, WAITING, Some(Duration::ZERO));
         let (ready, delays) = (Pacer::default(), Delays::default());
-        Resequencer { merger, ready, delays, checked: vec![0; paths], missed: 0 }
+        let (checked, newest) = (vec![0; paths], vec![0; paths]);
+        Resequencer { merger, ready, delays, checked, newest, missed: 0 }
     }
 
     /// The first number is this one from now on. What waited for others is forgotten, and what was
@@ -61,19 +65,23 @@ impl<T> Resequencer<T> {
         let patience = Some(self.delays.patience());
         self.merger = Merger::new(self.checked.len(), first, WAITING, patience);
         self.checked.fill(first);
+        self.newest.fill(first);
     }
 
     /// Takes a packet that came now. Its number must not have come before.
     pub(crate) fn take(&mut self, now: Time, arrival: Arrival<T>) {
         let Arrival { path, number, stamp, run, content } = arrival;
         let came = stamp.map_or(now, |stamp| self.delays.note(now, path, stamp));
+        if let Some(newest) = self.newest.get_mut(path.index()) {
+            *newest = (number + 1).max(*newest);
+        }
         if number < self.merger.next_number() || self.merger.holds(number) {
             // Late is better than never: its number was given up.
             content.into_iter().for_each(|content| self.ready.push_first(now, content));
             return;
         }
         if self.merger.pass(path, number) {
-            let steady = now + self.delays.shorter(path);
+            let steady = (now + self.delays.shorter(path), stamp.unwrap_or_default());
             content.into_iter().for_each(|content| self.ready.push(now, steady, content));
             return;
         }
@@ -83,7 +91,7 @@ impl<T> Resequencer<T> {
             self.merger.give_up();
             self.collect(now);
         }
-        let waiting = content.map(|content| (path, now, content));
+        let waiting = content.map(|content| (path, now, stamp.unwrap_or_default(), content));
         let _ = self.merger.handle(came, path, number, waiting);
         self.miss(now, path, number, run);
         self.collect(now);
@@ -95,7 +103,19 @@ impl<T> Resequencer<T> {
         let begin = number.saturating_sub(run.into()).max(self.merger.next_number()).max(*checked);
         let end = (number + 1).saturating_sub(DISORDER);
         *checked = end.max(*checked);
-        for missing in begin..end {
+        self.lose(now, path, begin..end);
+        // What every path has left behind is lost, whichever it went by.
+        let passed = self.newest.iter().min().copied().unwrap_or_default();
+        let passed = passed.saturating_sub(DISORDER * self.newest.len() as u64);
+        let next = self.merger.next_number();
+        if next < passed {
+            self.lose(now, path, next..passed);
+        }
+    }
+
+    /// What is missing of these is lost.
+    fn lose(&mut self, now: Time, path: PathId, numbers: Range<u64>) {
+        for missing in numbers {
             if !self.merger.holds(missing) {
                 let taken = self.merger.handle(now, path, missing, None);
                 self.missed += u64::from(taken == Insertion::Taken);
@@ -105,8 +125,9 @@ impl<T> Resequencer<T> {
 
     fn collect(&mut self, now: Time) {
         while let Some((_, unit)) = self.merger.poll(now) {
-            if let Some((path, came, content)) = unit {
-                self.ready.push(now, came + self.delays.shorter(path), content);
+            if let Some((path, came, stamp, content)) = unit {
+                let steady = came + self.delays.shorter(path);
+                self.ready.push(now, (steady, stamp), content);
             }
         }
     }

@@ -14,6 +14,7 @@ use crate::frame::{self, Frame};
 use crate::replay::Replay;
 use crate::resequencer::{Arrival, Resequencer};
 use crate::spare::Spare;
+use crate::window::{Receipt, Tally, Window};
 
 /// Bytes that a packet has more than the datagram in it where it is not padded.
 pub const OVERHEAD: usize = epoch::OVERHEAD + frame::PLAIN;
@@ -68,6 +69,8 @@ pub struct Session {
     order: Resequencer<Datagram>,
     paths: Vec<Path>,
     words: VecDeque<(PathId, Word)>,
+    /// Whether each path has a window: then our data are acknowledged.
+    has_windows: bool,
     /// When there was traffic last, and when paths are asked next.
     busy: Option<Time>,
     ask: Time,
@@ -106,7 +109,7 @@ enum Word {
     Close,
 }
 
-#[derive(Clone, Default)]
+#[derive(Default)]
 struct Path {
     rtt: Option<Duration>,
     heard: Option<Time>,
@@ -114,6 +117,9 @@ struct Path {
     unanswered: u32,
     /// Whether the other end has said that nothing comes by it.
     deaf: bool,
+    /// What is under way by it, and what came by it.
+    window: Window,
+    tally: Tally,
 }
 
 impl Session {
@@ -130,8 +136,9 @@ impl Session {
             run: Run::default(),
             replay: Replay::new(),
             order: Resequencer::new(paths.into()),
-            paths: vec![Path::default(); usize::from(paths)],
+            paths: (0..paths).map(|_| Path::default()).collect(),
             words: VecDeque::new(),
+            has_windows: false,
             busy: None,
             ask: Time::ZERO,
             asked: None,
@@ -150,6 +157,21 @@ impl Session {
         self.replay = Replay::new();
         self.order.begin_at(first);
         self.closed = false;
+        for path in &mut self.paths {
+            (path.window, path.tally) = (Window::default(), Tally::default());
+        }
+    }
+
+    /// Whether each path has a window, for a schedule that needs them: from now on the other end
+    /// acknowledges our data, and [`Session::view`] tells what a path takes.
+    pub fn keep_windows(&mut self, keep: bool) {
+        self.has_windows = keep;
+    }
+
+    /// Whether each path has a window.
+    #[must_use]
+    pub fn has_windows(&self) -> bool {
+        self.has_windows
     }
 
     /// Whether no path has answered for so long that the other end may have forgotten us.
@@ -215,8 +237,14 @@ impl Session {
         }
         self.busy = Some(now);
         let run = self.run.before(path, self.number);
-        let frame = Frame::Data { stamp: micros(now), flow, run, datagram };
-        self.put(disguise, path, &frame, datagram, out)
+        let counted = self.has_windows;
+        let frame = Frame::Data { stamp: micros(now), flow, run, counted, datagram };
+        let (number, start) = (self.number, out.len());
+        let sealed = self.put(disguise, path, &frame, datagram, out);
+        if let Some(path) = self.paths.get_mut(path.index()).filter(|_| sealed && counted) {
+            path.window.sent(now, number, out.len() - start);
+        }
+        sealed
     }
 
     fn put(
@@ -279,6 +307,10 @@ impl Session {
         let frame = Frame::read(&room[..length]);
         self.hear(now, path, matches!(frame, Some(Frame::Ping { .. })));
         let (stamp, run) = (frame.and_then(Frame::stamp), frame.map_or(0, Frame::run));
+        if let Some(Frame::Data { counted: true, .. }) = frame {
+            let path = self.paths.get_mut(path.index());
+            path.into_iter().for_each(|path| path.tally.note(now, number));
+        }
         let carried = frame.and_then(|frame| self.take(now, path, frame, &room));
         let content = match carried {
             Some((flow, place)) => Some(Datagram { path, flow, frame: room, place }),
@@ -319,8 +351,12 @@ impl Session {
                 self.busy = Some(now);
                 return Some((flow, Frame::place(bytes, datagram)));
             }
-            Frame::Ping { stamp, deaf } => {
-                self.paths.get_mut(path.index()).into_iter().for_each(|path| path.deaf = deaf);
+            Frame::Ping { stamp, deaf, rtt } => {
+                if let Some(path) = self.paths.get_mut(path.index()) {
+                    path.deaf = deaf;
+                    let known = (rtt > 0).then(|| Duration::from_micros(rtt.into()));
+                    path.rtt = known.or(path.rtt);
+                }
                 self.words.push_back((path, Word::Pong { echo: stamp }));
             }
             Frame::Pong { echo, .. } => {
@@ -329,9 +365,15 @@ impl Session {
                     path.rtt = Some(rtt);
                 }
             }
+            Frame::Ack(receipt) => self.acknowledged(now, path, receipt),
             Frame::Close => self.closed = true,
         }
         None
+    }
+
+    fn acknowledged(&mut self, now: Time, path: PathId, receipt: Receipt) {
+        let path = self.paths.get_mut(path.index()).filter(|_| self.has_windows);
+        path.into_iter().for_each(|path| path.window.acknowledged(now, receipt));
     }
 
     /// The next datagram, in the order in which the other end sent them.
@@ -354,10 +396,22 @@ impl Session {
         if self.asks && self.is_up() && now >= self.ask {
             self.question(now);
         }
+        self.paths.iter_mut().for_each(|path| _ = path.window.expire(now));
+        let receipt =
+            self.paths.iter_mut().zip(0..).find_map(|(path, place)| {
+                path.tally.take(now).map(|receipt| (PathId(place), receipt))
+            });
+        if let Some((path, receipt)) = receipt {
+            return self.put(disguise, path, &Frame::Ack(receipt), &[], out).then_some(path);
+        }
         let (path, word) = self.words.pop_front()?;
         let stamp = micros(now);
         let frame = match word {
-            Word::Ping { deaf } => Frame::Ping { stamp, deaf },
+            Word::Ping { deaf } => {
+                let rtt = self.paths.get(path.index()).and_then(|path| path.rtt);
+                let rtt = rtt.map_or(0, |rtt| u32::try_from(rtt.as_micros()).unwrap_or(u32::MAX));
+                Frame::Ping { stamp, deaf, rtt }
+            }
             Word::Pong { echo } => Frame::Pong { echo, stamp },
             Word::Close => Frame::Close,
         };
@@ -392,7 +446,10 @@ impl Session {
     #[must_use]
     pub fn next_timeout(&self) -> Option<Time> {
         let ask = (self.asks && self.is_up()).then_some(self.ask);
-        [self.order.next_timeout(), ask].into_iter().flatten().min()
+        let windows = self.paths.iter().filter_map(|path| {
+            [path.tally.due(), path.window.next_timeout()].into_iter().flatten().min()
+        });
+        [self.order.next_timeout(), ask].into_iter().flatten().chain(windows).min()
     }
 
     /// What a scheduler may know of a path.
@@ -400,7 +457,10 @@ impl Session {
     pub fn view(&self, path: PathId) -> PathView {
         let known = self.paths.get(path.index());
         let usable = known.is_some_and(|path| path.unanswered <= UNANSWERED && !path.deaf);
-        PathView { usable, rtt: known.and_then(|path| path.rtt), ..PathView::open() }
+        let Some(known) = known.filter(|_| usable && self.has_windows) else {
+            return PathView { usable, rtt: known.and_then(|path| path.rtt), ..PathView::open() };
+        };
+        known.window.view(known.rtt, self.run.path == Some(path))
     }
 
     /// How long a datagram waits at most for one that was sent before it.

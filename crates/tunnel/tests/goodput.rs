@@ -26,6 +26,12 @@ fn link(delay_ms: u64) -> LinkSettings {
     LinkSettings { delay, queue: 250_000, ..LinkSettings::with_rate(100_000_000) }
 }
 
+/// 30 Mbit/s with a queue of 27 ms.
+fn narrow(delay_ms: u64) -> LinkSettings {
+    let delay = Duration::from_millis(delay_ms);
+    LinkSettings { delay, queue: 100_000, ..LinkSettings::with_rate(30_000_000) }
+}
+
 /// One transfer, as it goes on.
 struct Transfer {
     start: Time,
@@ -55,8 +61,8 @@ impl Transfer {
 }
 
 /// Over one path, without the ends.
-fn alone(delay_ms: u64) -> f64 {
-    let [mut down, mut up] = [0, 1].map(|way| Link::<Vec<u8>>::new(link(delay_ms), 1, way));
+fn alone(link: &LinkSettings) -> f64 {
+    let [mut down, mut up] = [0, 1].map(|way| Link::<Vec<u8>>::new(link.clone(), 1, way));
     let mut now = Time::from_millis(10);
     let mut transfer = Transfer::new(now);
     while transfer.goes_on(now) {
@@ -81,7 +87,19 @@ fn alone(delay_ms: u64) -> f64 {
 
 /// From the far end to the near one, by three paths, both ends by uniform runs.
 fn split(seed: u64, delays: [u64; 3], every: &str) -> f64 {
-    let mut world = World::new(seed, &delays.map(link), every);
+    let rate = transfer(World::new(seed, &delays.map(link), every));
+    println!("  {delays:?} {every}, seed {seed}: {rate:.1} Mbit/s");
+    rate
+}
+
+/// The same by a schedule that looks at windows.
+fn summed(seed: u64, links: &[LinkSettings], schedule: &str) -> f64 {
+    let rate = transfer(World::scheduled(seed, links, schedule, "1p"));
+    println!("  {schedule}, seed {seed}: {rate:.1} Mbit/s");
+    rate
+}
+
+fn transfer(mut world: World) -> f64 {
     world.run_for(Duration::from_secs(2));
     let mut transfer = Transfer::new(world.now);
     while transfer.goes_on(world.now) {
@@ -101,14 +119,12 @@ fn split(seed: u64, delays: [u64; 3], every: &str) -> f64 {
         }
         world.seen.iter_mut().for_each(Vec::clear);
     }
-    let lost = world.near.session().lost();
-    println!("  {delays:?} {every}, seed {seed}: {:.1} Mbit/s, {lost} lost", transfer.rate());
     transfer.rate()
 }
 
 #[test]
 fn a_bulk_transfer_keeps_its_speed_over_equal_paths() {
-    let unsplit = alone(20);
+    let unsplit = alone(&link(20));
     println!("unsplit: {unsplit:.1} Mbit/s");
     for every in ["100ms", "20ms"] {
         for seed in 1..4 {
@@ -120,12 +136,41 @@ fn a_bulk_transfer_keeps_its_speed_over_equal_paths() {
 
 #[test]
 fn over_unequal_paths_it_is_as_fast_as_over_the_slowest_alone() {
-    let slowest = alone(60);
+    let slowest = alone(&link(60));
     println!("the slowest path alone: {slowest:.1} Mbit/s");
     for every in ["100ms", "20ms"] {
         for seed in 1..4 {
             let share = split(seed, [20, 35, 60], every) / slowest;
             assert!(share >= 0.95, "every {every}, seed {seed}: {share:.2} of the slowest path");
         }
+    }
+}
+
+/// The schedules that a user is told to take for that; all the same with any seed.
+const SUMS: [&str; 4] = ["conflux-2013", "mix:2", "pull", "eta"];
+
+#[test]
+fn schedules_that_look_at_windows_add_equal_paths_up() {
+    let one = alone(&narrow(20));
+    println!("one path: {one:.1} Mbit/s");
+    for schedule in SUMS {
+        let sum = summed(1, &[20, 20, 20].map(narrow), schedule) / one;
+        assert!(sum >= 2.5, "{schedule}: {sum:.2} times one path");
+    }
+}
+
+#[test]
+fn of_paths_with_unlike_rates_they_give_more_than_the_best_and_than_turns() {
+    let rates = [(50, 150_000), (30, 100_000), (10, 60_000)];
+    let links = rates.map(|(mbits, queue)| LinkSettings {
+        delay: Duration::from_millis(20),
+        queue,
+        ..LinkSettings::with_rate(mbits * 1_000_000)
+    });
+    let (best, turns) = (alone(&links[0]), summed(1, &links, "round-robin"));
+    println!("the best path alone: {best:.1} Mbit/s");
+    for schedule in SUMS {
+        let sum = summed(1, &links, schedule);
+        assert!(sum >= 1.15 * best && sum >= 1.9 * turns, "{schedule}: {sum:.1} Mbit/s");
     }
 }

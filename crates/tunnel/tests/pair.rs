@@ -402,3 +402,75 @@ fn a_path_that_is_dead_in_one_direction_is_left_by_both_ends_and_comes_back() {
     assert!(world.near.session().view(PathId(1)).usable);
     assert!(world.far.view(client, PathId(1)).usable);
 }
+
+/// Both ends by a schedule that looks at windows.
+fn by_windows(seed: u64, schedule: &str, delays: [u64; 2]) -> World {
+    let mut world = World::scheduled(seed, &delays.map(path), schedule, "1p");
+    world.run_for(Duration::from_secs(2));
+    assert_eq!(world.near.state(), State::Up);
+    world
+}
+
+#[test]
+fn ends_agree_on_a_cipher_and_one_that_changes_its_mind_is_followed() {
+    let mut world = ready(29, &[path(20), path(35)], "20ms");
+    for (near, far) in [(true, true), (false, true), (true, false), (true, true)] {
+        world.near.prefer_aes(near);
+        world.far.prefer_aes(far);
+        // Another handshake, with packets of the keys before under way.
+        for number in 0..1300 {
+            world.send_up(&datagram(number));
+            world.send_down(&datagram(number));
+            world.run_for(Duration::from_millis(100));
+        }
+        world.run_for(Duration::from_secs(1));
+        for out in &mut world.out {
+            assert_eq!(numbers(out), (0..1300).collect::<Vec<u32>>());
+            out.clear();
+        }
+    }
+    assert!(world.handshakes > 4, "{}", world.handshakes);
+}
+
+#[test]
+fn windows_outlive_a_cut_path_and_a_far_end_that_is_started_again() {
+    let mut world = by_windows(27, "conflux-2013", [20, 35]);
+    let all = |count: u32| (0..count).collect::<Vec<u32>>();
+    let whole = |world: &mut World, count: u32| {
+        world.out = [Vec::new(), Vec::new()];
+        world.seen.iter_mut().for_each(Vec::clear);
+        exchange(world, count);
+        for out in &world.out {
+            assert_eq!(numbers(out), all(count));
+        }
+        world.seen.iter().map(Vec::len).collect::<Vec<usize>>()
+    };
+    let used = whole(&mut world, 2000);
+    assert!(used.iter().all(|packets| *packets > 800), "{used:?}");
+    world.cut[0] = true;
+    exchange(&mut world, 3000);
+    whole(&mut world, 1000);
+    world.cut[0] = false;
+    world.run_for(Duration::from_secs(6));
+    let used = whole(&mut world, 2000);
+    assert!(used[0] > 800, "it is used again: {used:?}");
+    world.restart_far();
+    world.run_for(Duration::from_secs(12));
+    let used = whole(&mut world, 2000);
+    assert!(used.iter().all(|packets| *packets > 800), "{used:?}");
+}
+
+#[test]
+fn what_a_path_took_is_acknowledged_by_that_path_alone() {
+    let mut world = by_windows(28, "minrtt", [20, 60]);
+    world.run_for(Duration::from_secs(5));
+    world.seen.iter_mut().for_each(Vec::clear);
+    for number in 0..2000 {
+        world.send_up(&datagram(number));
+        world.run_for(Duration::from_millis(1));
+    }
+    let large = |path: usize| world.seen[path].iter().filter(|packet| packet.len() > 900).count();
+    let small = [0, 1].map(|path| world.seen[path].len() - large(path));
+    assert_eq!((large(0), large(1)), (2000, 0));
+    assert!(small[0] > 125 && small[1] <= 8, "{small:?}: questions and answers alone");
+}

@@ -13,12 +13,11 @@ use anabranch_drive::merge::{Server, Settings};
 use anabranch_drive::split::fresh_seed;
 use anabranch_drive::toml_keys::{self, Section};
 use anabranch_multipath::Every;
-use anabranch_multipath::schedule::Spec;
 use serde::{Deserialize, Deserializer, de};
 
 use crate::failure::Failure;
 use crate::split::forms::{self, OneOrMany};
-use crate::split::values::{Span, address};
+use crate::split::values::{AnySchedule, Span, address};
 
 /// A flow is closed after this time, as a splitter's session is.
 const IDLE: Duration = Duration::from_secs(180);
@@ -73,7 +72,7 @@ pub(super) struct Options {
     /// [default: weighted:4]
     #[arg(long, value_name = "SCHEDULE", help_heading = "Schedule")]
     #[serde(deserialize_with = "forms::text")]
-    schedule: Option<Spec>,
+    schedule: Option<AnySchedule>,
 
     /// Length of a run: packets (50p), time (100ms), or random around that (~100ms) [default:
     /// 100ms, or what the schedule's authors published]
@@ -210,10 +209,8 @@ impl Options {
                  --peer NAME=PUBLIC' adds one)"
             )));
         }
-        let schedule = self
-            .schedule
-            .clone()
-            .unwrap_or_else(|| SCHEDULE.parse().expect("a family of that name exists"));
+        let usual = || SCHEDULE.parse().expect("a family of that name exists");
+        let schedule = self.schedule.clone().map_or_else(usual, |schedule| schedule.0);
         let published = schedule.family().every.unwrap_or(EVERY);
         let every = published.parse().expect("a family's own run length is well formed");
         Ok(Settings {

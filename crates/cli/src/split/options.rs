@@ -9,12 +9,12 @@ use anabranch_drive::split::Target;
 use anabranch_drive::steer::PortRange;
 use anabranch_drive::wg_quick::PeerChoice;
 use anabranch_multipath::Every;
-use anabranch_multipath::schedule::{Family, Spec, without_windows};
+use anabranch_multipath::schedule::{FAMILIES, Family, without_windows};
 use serde::Deserialize;
 
 use super::forms;
 use super::uplinks::PathChoice;
-use super::values::{Mark, Named, PathParser, Span, Traffic, address};
+use super::values::{AnySchedule, Mark, Named, PathParser, Span, Traffic, address};
 
 /// Everything that both the command line and a file may set.
 #[derive(Clone, Debug, Default, clap::Args, Deserialize)]
@@ -98,10 +98,10 @@ pub(crate) struct Options {
 
     // The help is made of the families and of the core's default.
     #[arg(long, value_name = "SCHEDULE", help_heading = "Schedule", help = schedule(), long_help = schedules())]
-    #[arg(value_parser = Named::<Spec>::of(without_windows().map(|family| family.name)))]
+    #[arg(value_parser = Named::<AnySchedule>::of(FAMILIES.iter().map(|family| family.name)))]
     #[arg(hide_possible_values = true)]
     #[serde(deserialize_with = "forms::text")]
-    pub(crate) schedule: Option<Spec>,
+    pub(crate) schedule: Option<AnySchedule>,
 
     // The help is made of the core's default.
     #[arg(long, value_name = "LENGTH", help_heading = "Schedule", help = every(), long_help = prices())]
@@ -277,9 +277,16 @@ fn schedule() -> String {
     )
 }
 
-/// Help on `--schedule`: every family for paths without windows.
+/// Help on `--schedule`: every family.
 fn schedules() -> String {
     let line = |family: &Family| format!("{}: {}", family.syntax, family.about);
     let lines: Vec<_> = without_windows().map(line).collect();
-    format!("Who names the path of the next run [default: {SCHEDULE}]\n\n{}", lines.join("\n"))
+    let others = FAMILIES.iter().filter(|family| family.needs_windows).map(line);
+    format!(
+        "Who names the path of the next run [default: {SCHEDULE}]\n\n{}\n\nWith a far end (--key) \
+         also, by each path's window (a leg is a path); they add paths up, and tell the observer of \
+         one how full the others are (docs/guide/far-end.md):\n\n{}",
+        lines.join("\n"),
+        others.collect::<Vec<_>>().join("\n")
+    )
 }

@@ -12,6 +12,7 @@ use anabranch_multipath::seed::stream;
 
 use super::options::Options;
 use super::uplinks;
+use super::values::AnySchedule;
 use crate::failure::Failure;
 
 /// Checks `options` and fills in what they leave open.
@@ -241,7 +242,12 @@ fn config(options: &Options, paths: &[PathSpec], roles: &Roles) -> Result<Config
     config.ports = paths.iter().map(|spec| spec.ports).collect();
     config.handshake = roles.place(paths.len());
     config.handshake_scheduled = roles.handshake_scheduled;
-    config.schedule = options.schedule.clone().unwrap_or(config.schedule);
+    if let Some(AnySchedule(schedule)) = &options.schedule {
+        if options.key.is_none() {
+            schedule.check_without_windows().map_err(in_setting("schedule"))?;
+        }
+        config.schedule = schedule.clone();
+    }
     let published = config.schedule.family().every;
     let published =
         published.map(|text| text.parse().expect("a family's own run length is well formed"));

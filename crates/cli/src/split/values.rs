@@ -8,6 +8,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use anabranch_comps::{Guess, Protocol};
+use anabranch_multipath::schedule::{Spec, SpecError};
 use clap::builder::{PossibleValue, TypedValueParser};
 use clap::error::ErrorKind;
 
@@ -127,6 +128,18 @@ pub(crate) fn address(text: &str) -> Result<SocketAddr, ValueError> {
 pub(crate) struct Named<T> {
     names: Vec<&'static str>,
     value: PhantomData<T>,
+}
+
+/// A schedule, be it one for paths with windows: those to a far end have some.
+#[derive(Clone, Debug)]
+pub(crate) struct AnySchedule(pub(crate) Spec);
+
+impl FromStr for AnySchedule {
+    type Err = SpecError;
+
+    fn from_str(text: &str) -> Result<AnySchedule, SpecError> {
+        Spec::over_windows(text).map(AnySchedule)
+    }
 }
 
 impl<T> Named<T> {

@@ -11,7 +11,9 @@ use std::collections::{BTreeSet, VecDeque};
 use std::net::IpAddr;
 use std::time::Duration;
 
-use anabranch_multipath::{Assignment, Boundary, Every, PathId, PathView, Splitter, Time, seed};
+use anabranch_multipath::{
+    Assignment, Backlog, Boundary, Every, PathId, PathView, Splitter, Time, seed,
+};
 
 use self::copies::Held;
 use self::order::InOrder;
@@ -24,11 +26,14 @@ use crate::io::Ends;
 use crate::looped::Prints;
 use crate::protocol::{quic, wireguard};
 use crate::tuples::Tuples;
-use crate::waiting::WaitQueue;
+use crate::waiting::{QueuedDatagram, WaitQueue};
 use crate::{
     Batch, DownReason, Event, Held as HeldInOrder, Output, PathCounters, Payload, Protocol,
     Renumbering, SessionId, TupleId,
 };
+
+/// Datagrams of a session that waited for a window and go in its turn.
+const TURN: u64 = 16;
 
 /// What all sessions of a core share, lent to one of them for a call.
 pub(crate) struct Common<'a> {
@@ -43,6 +48,10 @@ pub(crate) struct Common<'a> {
     pub(crate) next_unanswered: &'a mut Time,
     /// For each path, what is locally wrong with it.
     pub(crate) broken: &'a [Option<DownReason>],
+    /// What each path takes, where the schedule looks at that.
+    pub(crate) windows: Option<&'a mut [PathView]>,
+    /// Sessions that wait for a window.
+    pub(crate) held: &'a mut VecDeque<SessionId>,
     /// Since when the batch at hand is of our own keeping, so that outputs must carry its bytes.
     pub(crate) kept: Option<Time>,
     /// Bytes that a session may let wait.
@@ -90,6 +99,8 @@ pub(crate) struct Session {
     share: Share,
     order: InOrder,
     waiting: WaitQueue,
+    /// What waits for a window.
+    backlog: Backlog<QueuedDatagram>,
     /// While a path that is down is tried: what must not overtake the copy.
     held: Option<Held>,
     wait: Wait,
@@ -121,6 +132,7 @@ impl Session {
             share: Share::new(now, paths),
             order: InOrder::new(paths),
             waiting: WaitQueue::default(),
+            backlog: Backlog::default(),
             held: None,
             wait: Wait::new(now),
             client_heard: now,
@@ -137,7 +149,7 @@ impl Session {
 
     /// Datagrams that wait for a path.
     pub(crate) fn waiting(&self) -> usize {
-        self.waiting.len()
+        self.waiting.len() + self.backlog.len()
     }
 
     /// Whether all that the client sent went by one path.
@@ -196,6 +208,10 @@ impl Session {
         self.last = self
             .last
             .and_then(|(at, _, tuple)| numbers.tuple(tuple).map(|(path, tuple)| (at, path, tuple)));
+        if common.windows.is_none() {
+            *common.no_path += self.backlog.len() as u64;
+            self.backlog = Backlog::default();
+        }
         let rtts = self.health.iter().take(common.config.scheduled()).map(Health::rtt);
         self.views = rtts.map(|rtt| PathView { rtt, ..PathView::open() }).collect();
         if self.protocol == Some(Protocol::Quic) {
@@ -238,7 +254,7 @@ impl Session {
         self.server_heard = Some(now);
         self.pass_in_order(now, path, batch, common);
         let is_back = self.health[path.index()].on_heard(now);
-        if let Some(view) = self.views.get_mut(path.index()) {
+        if let Some(view) = self.views.get_mut(path.index()).filter(|_| common.windows.is_none()) {
             view.rtt = self.health[path.index()].rtt();
         }
         if is_back {
@@ -465,20 +481,98 @@ impl Session {
         count: u64,
         common: &mut Common<'_>,
     ) -> u64 {
-        match self.splitter.assign(now, &self.views, count) {
+        // Nothing overtakes what waits for a window.
+        let next = match self.backlog.is_empty() {
+            true => {
+                self.look(common);
+                self.splitter.assign(now, &self.views, count)
+            }
+            false => Assignment::Hold,
+        };
+        match next {
             Assignment::Send { path, units, fresh } => {
-                if fresh {
-                    self.tuples.rotate(path);
-                }
-                let tuple = self.tuples.current(path);
-                self.emit(now, (path, tuple), batch, at, units, common);
+                self.emit_run(now, (path, fresh), (batch, at, units), common);
                 units
+            }
+            Assignment::Nowhere | Assignment::Hold if common.windows.is_some() => {
+                self.await_window(now, (batch, at, count), common);
+                count
             }
             Assignment::Nowhere | Assignment::Hold => {
                 self.keep(now, batch, at, count, common);
                 count
             }
         }
+    }
+
+    /// Sends units that the splitter has given a path.
+    fn emit_run(
+        &mut self,
+        now: Time,
+        (path, fresh): (PathId, bool),
+        (batch, at, units): (&Batch<'_>, u64, u64),
+        common: &mut Common<'_>,
+    ) {
+        if fresh {
+            self.tuples.rotate(path);
+        }
+        if let Some(windows) = &mut common.windows {
+            let window = windows[path.index()].window.as_mut();
+            window.into_iter().for_each(|room| *room = room.saturating_sub(units));
+        }
+        let tuple = self.tuples.current(path);
+        self.emit(now, (path, tuple), batch, at, units, common);
+    }
+
+    /// The scheduler sees the windows as they are now.
+    fn look(&mut self, common: &Common<'_>) {
+        let Some(windows) = &common.windows else { return };
+        for index in 0..self.views.len() {
+            let usable = windows[index].usable && self.is_open(PathId::at(index), common);
+            self.views[index] = PathView { usable, ..windows[index] };
+        }
+    }
+
+    /// Lets datagrams wait for a window.
+    fn await_window(
+        &mut self,
+        now: Time,
+        (batch, at, count): (&Batch<'_>, u64, u64),
+        common: &mut Common<'_>,
+    ) {
+        if self.backlog.is_empty() {
+            common.held.push_back(self.id);
+        }
+        for index in at..at + count {
+            let bytes: Box<[u8]> = batch.datagram(index).into();
+            let length = bytes.len();
+            let queued = QueuedDatagram { since: now, bytes, ecn: batch.ecn };
+            self.backlog.push(now, (queued, length), common.patience);
+        }
+        *common.no_path += self.backlog.take_dropped();
+    }
+
+    /// Sends some of what waits for a window; the rest waits for its next turn. Whether any went.
+    pub(crate) fn use_windows(&mut self, now: Time, common: &mut Common<'_>) -> bool {
+        let (mut went, outer) = (0, common.kept);
+        while went < TURN {
+            self.look(common);
+            let next = self.backlog.assign(now, &mut self.splitter, &self.views);
+            let Some((path, units, mut fresh)) = next else { break };
+            for _ in 0..units {
+                let Some(queued) = self.backlog.pop() else { break };
+                common.kept = Some(queued.since);
+                let batch = Batch::single(&queued.bytes, queued.ecn);
+                self.emit_run(now, (path, std::mem::take(&mut fresh)), (&batch, 0, 1), common);
+            }
+            went += units;
+        }
+        common.kept = outer;
+        *common.no_path += self.backlog.take_dropped();
+        if !self.backlog.is_empty() {
+            common.held.push_back(self.id);
+        }
+        went > 0
     }
 
     /// Sends datagrams by the path that handshakes take; returns for how many it is settled (all).

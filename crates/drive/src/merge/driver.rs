@@ -21,7 +21,7 @@ use super::outbox::Outbox;
 use super::settings::{Failure, Listening, News, Reread, Screen, Server, Settings, Snapshot};
 use crate::clock::Clock;
 use crate::entropy::generator;
-use crate::far_end::Inner;
+use crate::far_end::{Inner, has_aes};
 use crate::files;
 use crate::hangup::Hangup;
 use crate::holders::{self, Transport};
@@ -153,7 +153,8 @@ impl<'s> Driver<'s> {
         let (clock, peers) = (Clock::start(), &settings.keys.peers);
         let clients: Vec<_> = peers.iter().map(|peer| (peer.public, peer.psk)).collect();
         let rng = generator().map_err(system("asking for entropy"))?;
-        let far = Far::new(settings.keys.own.clone(), &clients, &settings.pad, rng);
+        let mut far = Far::new(settings.keys.own.clone(), &clients, &settings.pad, rng);
+        far.prefer_aes(has_aes());
         let listener = open_listener(settings.listen)?;
         let hub = settings.tun.as_ref().map(|name| Hub::open(name, &settings.keys)).transpose()?;
         let poller = Poller::new(EVENTS).map_err(system("opening an epoll set"))?;
@@ -273,6 +274,8 @@ impl<'s> Driver<'s> {
         let paths = self.far.paths(id);
         let guest = &mut self.guests[id.0 as usize];
         let fits = guest.begin(&self.settings, paths);
+        let windows = guest.has_windows();
+        self.far.session(id).into_iter().for_each(|session| session.keep_windows(windows));
         guest.wanted = wanted.as_ref().map(|(_, wanted)| *wanted);
         let client = guest.name();
         let news = match wanted {
@@ -313,6 +316,7 @@ impl<'s> Driver<'s> {
             let Some(to) = self.far.say(now, client, &mut self.outbox.bytes) else { break };
             self.outbox.add(to, start);
         }
+        self.use_windows(now, client);
         let guest = &mut self.guests[client.0 as usize];
         let news = guest.look(&self.far);
         news.iter().for_each(|news| self.screen.news(now, news));
@@ -400,24 +404,29 @@ impl<'s> Driver<'s> {
     /// Packets for clients that came by the interface.
     fn on_hub(&mut self) -> Result<(), Failure> {
         let Some(hub) = &mut self.hub else { return Ok(()) };
-        let packets = hub.read(ROUND);
-        let packets = packets
-            .map_err(|error| Failure::System("the interface of --tun was removed", error))?;
+        let arena = hub.read(ROUND);
+        let arena =
+            arena.map_err(|error| Failure::System("the interface of --tun was removed", error))?;
         let now = self.clock.now();
-        for (client, packet) in &packets {
+        for (client, packet) in arena.packets() {
             let flow = self.guests[client.0 as usize].flow;
             let (from, stride) = (self.settings.listen, packet.len());
             let run = Received { from, to: None, ecn: 0, stride, bytes: packet };
-            self.deal(now, (*client, flow), &run);
+            self.deal(now, (client, flow), &run);
         }
         self.send();
-        packets.iter().for_each(|(client, _)| self.arm(now, *client));
+        arena.packets().for_each(|(client, _)| self.arm(now, client));
+        self.hub.as_mut().into_iter().for_each(|hub| hub.recycle(arena));
         Ok(())
     }
 
     /// Deals a server's datagrams to the client's paths.
     fn deal(&mut self, now: Time, (client, flow): FlowKey, run: &Received<'_>) {
         let Some(guest) = self.guests.get_mut(client.0 as usize) else { return };
+        if guest.has_windows() {
+            self.counted.unsent += guest.await_window(now, flow, run);
+            return self.use_windows(now, client);
+        }
         let mut left = run.count() as u64;
         let mut datagrams = run.datagrams();
         while left > 0 {
@@ -438,6 +447,26 @@ impl<'s> Driver<'s> {
             }
             left -= units;
         }
+    }
+
+    /// Sends what waits for a window, as far as there is room.
+    fn use_windows(&mut self, now: Time, client: ClientId) {
+        let guest = &mut self.guests[client.0 as usize];
+        while let Some((path, units)) = guest.next_run(now, &self.far) {
+            for _ in 0..units {
+                let Some((flow, datagram)) = guest.next_answer() else { break };
+                let start = self.outbox.bytes.len();
+                let content = (flow, &*datagram);
+                match self.far.seal(now, client, path, content, &mut self.outbox.bytes) {
+                    Some(to) => {
+                        self.outbox.add(to, start);
+                        guest.count_out(path, datagram.len());
+                    }
+                    None => self.counted.unsent += 1,
+                }
+            }
+        }
+        self.counted.unsent += guest.take_dropped();
     }
 
     pub(super) fn send(&mut self) {

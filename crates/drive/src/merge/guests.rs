@@ -5,12 +5,16 @@ use std::net::SocketAddr;
 
 use anabranch_comps::{Flow, SCHEDULE};
 use anabranch_multipath::schedule::Spec;
-use anabranch_multipath::{Boundary, PathId, PathView, Splitter, Time, seed};
+use anabranch_multipath::{Backlog, Boundary, PathId, PathView, Splitter, Time, seed};
 use anabranch_tunnel::{ClientId, Datagram, Far};
 use rand_chacha::ChaCha20Rng;
 
 use super::settings::{ClientSnapshot, News, PathSnapshot, Settings};
 use crate::far_end::keys::PublicKey;
+use crate::udp::Received;
+
+/// Bytes of answers that wait for a window at most.
+const BACKLOG: usize = 2 << 20;
 
 /// Where a client's datagrams go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,6 +39,8 @@ pub(super) struct Guest {
     /// How its answers are dealt to its paths; `None` before it has come.
     splitter: Option<Splitter>,
     pub(super) views: Vec<PathView>,
+    /// Answers that wait for a window, each with its flow, where the schedule looks at windows.
+    backlog: Option<Backlog<(u16, Box<[u8]>)>>,
     paths: Vec<PathSnapshot>,
     /// When its timer is set in the driver's table.
     pub(super) armed: Option<Time>,
@@ -51,6 +57,7 @@ impl Guest {
             flow: 0,
             splitter: None,
             views: Vec::new(),
+            backlog: None,
             paths: Vec::new(),
             armed: None,
         }
@@ -86,6 +93,8 @@ impl Guest {
         let usual: Spec = SCHEDULE.parse().expect("a family of that name exists");
         let asked = settings.schedule.build(paths, stream("scheduler"));
         let fits = asked.is_ok();
+        let looks = fits && settings.schedule.family().needs_windows;
+        self.backlog = looks.then(Backlog::default);
         let scheduler = asked.or_else(|_| usual.build(paths, stream("scheduler")));
         let boundary = Boundary::new(settings.every, stream("boundary"));
         self.splitter = scheduler.ok().map(|scheduler| Splitter::new(scheduler, boundary));
@@ -97,15 +106,51 @@ impl Guest {
     }
 
     pub(super) fn end(&mut self) {
-        (self.wanted, self.splitter) = (None, None);
+        (self.wanted, self.splitter, self.backlog) = (None, None, None);
         self.paths.iter_mut().for_each(|path| path.up = false);
+    }
+
+    /// Whether its schedule looks at windows.
+    pub(super) fn has_windows(&self) -> bool {
+        self.backlog.is_some()
+    }
+
+    /// Answers wait for a window. How many older ones had to go for them.
+    pub(super) fn await_window(&mut self, now: Time, flow: u16, datagrams: &Received<'_>) -> u64 {
+        let Some(backlog) = &mut self.backlog else { return 0 };
+        for datagram in datagrams.datagrams() {
+            backlog.push(now, ((flow, datagram.into()), datagram.len()), BACKLOG);
+        }
+        backlog.take_dropped()
+    }
+
+    /// By which path the next of the answers go that wait for a window, and how many of them.
+    pub(super) fn next_run(&mut self, now: Time, far: &Far<ChaCha20Rng>) -> Option<(PathId, u64)> {
+        self.refresh(far);
+        let backlog = self.backlog.as_mut()?;
+        let run = backlog.assign(now, self.splitter.as_mut()?, &self.views);
+        run.map(|(path, units, _)| (path, units))
+    }
+
+    /// The oldest answer that waits for a window, and its flow.
+    pub(super) fn next_answer(&mut self) -> Option<(u16, Box<[u8]>)> {
+        self.backlog.as_mut()?.pop()
+    }
+
+    /// Answers that waited too long since this was asked last.
+    pub(super) fn take_dropped(&mut self) -> u64 {
+        self.backlog.as_mut().map_or(0, Backlog::take_dropped)
+    }
+
+    fn refresh(&mut self, far: &Far<ChaCha20Rng>) {
+        let view = |path| far.view(self.id, PathId::at(path));
+        self.views.clear();
+        self.views.extend((0..self.paths.len()).map(view));
     }
 
     /// Brings up to date what is known of its paths; tells what has changed.
     pub(super) fn look(&mut self, far: &Far<ChaCha20Rng>) -> Vec<News> {
-        let view = |path| far.view(self.id, PathId::at(path));
-        self.views.clear();
-        self.views.extend((0..self.paths.len()).map(view));
+        self.refresh(far);
         let mut news = Vec::new();
         for (place, (path, view)) in self.paths.iter_mut().zip(&self.views).enumerate() {
             let (id, client) = (PathId::at(place), || self.name.clone());

@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use anabranch_tunnel::ClientId;
@@ -26,7 +27,21 @@ pub(super) struct Hub {
     pub(super) name: String,
     tun: Tun,
     clients: HashMap<IpAddr, ClientId>,
-    room: Vec<u8>,
+    arena: Arena,
+}
+
+/// Packets that came by the interface, one behind the other, and the client that each is for.
+#[derive(Default)]
+pub(super) struct Arena {
+    bytes: Vec<u8>,
+    places: Vec<(ClientId, Range<usize>)>,
+}
+
+impl Arena {
+    /// Each packet, and the client that it is for.
+    pub(super) fn packets(&self) -> impl Iterator<Item = (ClientId, &[u8])> {
+        self.places.iter().map(|(client, place)| (*client, &self.bytes[place.clone()]))
+    }
 }
 
 impl Hub {
@@ -39,8 +54,8 @@ impl Hub {
         let far = keys.own.public;
         let cannot = |error| Failure::Interface(name.to_owned(), error);
         let tun = Hub::make(name, Inner::of(&far, &far)).map_err(cannot)?;
-        let (clients, room) = (HashMap::new(), vec![0; ROOM]);
-        let mut hub = Hub { name: name.to_owned(), tun, clients, room };
+        let (clients, arena) = (HashMap::new(), Arena::default());
+        let mut hub = Hub { name: name.to_owned(), tun, clients, arena };
         let named = (0..).map(ClientId).zip(&keys.peers);
         hub.lead_to(named, &far).map_err(cannot)?;
         Ok(hub)
@@ -92,19 +107,32 @@ impl Hub {
     }
 
     /// Packets that wait for clients, at most so many; those for nobody are dropped.
+    /// [`Hub::recycle`] takes the memory back.
     ///
     /// # Errors
     /// The interface is gone.
-    pub(super) fn read(&mut self, most: usize) -> io::Result<Vec<(ClientId, Vec<u8>)>> {
-        let mut packets = Vec::new();
+    pub(super) fn read(&mut self, most: usize) -> io::Result<Arena> {
+        let mut arena = std::mem::take(&mut self.arena);
+        let mut start = 0;
         for _ in 0..most {
-            let Some(length) = self.tun.read(&mut self.room)? else { break };
-            let packet = &self.room[..length];
-            let to = packet::ends(packet).map(|(_, to)| to);
-            let client = to.and_then(|to| self.clients.get(&to));
-            packets.extend(client.map(|client| (*client, packet.to_vec())));
+            if arena.bytes.len() < start + ROOM {
+                arena.bytes.resize(start + ROOM, 0);
+            }
+            let Some(length) = self.tun.read(&mut arena.bytes[start..])? else { break };
+            let place = start..start + length;
+            let to = packet::ends(&arena.bytes[place.clone()]).map(|(_, to)| to);
+            if let Some(client) = to.and_then(|to| self.clients.get(&to)) {
+                start = place.end;
+                arena.places.push((*client, place));
+            }
         }
-        Ok(packets)
+        Ok(arena)
+    }
+
+    /// Takes the memory of packets back.
+    pub(super) fn recycle(&mut self, mut arena: Arena) {
+        arena.places.clear();
+        self.arena = arena;
     }
 }
 

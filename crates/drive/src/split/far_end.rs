@@ -99,6 +99,15 @@ impl Driver<'_> {
                 self.settle(now);
             }
         }
+        self.look_at_windows(now);
+    }
+
+    /// The core is told what the paths take, where the schedule looks at that.
+    fn look_at_windows(&mut self, now: Time) {
+        if let Some(windows) = self.tunnel.as_mut().and_then(Tunnel::windows) {
+            self.core.handle(now, Input::Windows(windows));
+            self.settle(now);
+        }
     }
 
     fn on_far_end_news(&mut self, now: Time, news: &FarEndNews) {

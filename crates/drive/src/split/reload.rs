@@ -82,6 +82,8 @@ impl Driver<'_> {
         }
         self.about = Listening::about(&settings, ends, tun, (egresses, others));
         self.settings = settings;
+        let tunnel = self.tunnel.iter_mut();
+        tunnel.for_each(|tunnel| tunnel.keep_windows(&self.settings.core.schedule));
         self.report.screen.reloaded(now, &self.about);
         needed::shortage(&self.settings.core, self.uplinks.proxies.len(), files::limit())
             .into_iter()

@@ -12,14 +12,15 @@ use std::ops::Range;
 use std::time::{Duration, UNIX_EPOCH};
 
 use anabranch_comps::{DownReason, FarEndCounters, SessionId, Snapshot, TupleId};
-use anabranch_multipath::{PathId, Time};
+use anabranch_multipath::schedule::Spec;
+use anabranch_multipath::{PathId, PathView, Time};
 use anabranch_tunnel::{Datagram, Near, State};
 use rand_chacha::ChaCha20Rng;
 
 use super::onward::Outgoing;
 use super::{FarEndNews, Listening, Settings};
 use crate::entropy::generator;
-use crate::far_end::FarEnd;
+use crate::far_end::{FarEnd, has_aes};
 use crate::udp::Received;
 
 /// Whose the sockets to the far end are; no session of the core's has this number.
@@ -37,6 +38,8 @@ pub(super) struct Tunnel {
     /// The four-tuple that each path used last.
     tuples: Vec<TupleId>,
     paths: Vec<Condition>,
+    /// Kept for its memory alone.
+    views: Vec<PathView>,
     /// Whether the far end answered when that was last looked at.
     up: bool,
     /// Since when it has not, and when that is told next.
@@ -92,9 +95,14 @@ impl Tunnel {
         let pad: Vec<usize> = far.pad.iter().copied().filter(|size| *size <= room).collect();
         let (own, theirs) = (far.own.clone(), (far.public, far.psk));
         let near = Near::new(own, theirs, &far.behind, ports.len() as u16, &pad, generator()?);
+        let mut near = near.map_err(|error| io::Error::other(format!("{error:?}")))?;
+        let windows = settings.core.schedule.family().needs_windows;
+        near.session().keep_windows(windows);
+        near.prefer_aes(has_aes());
         let first = |path: usize| TupleId(ports[..path].iter().sum());
         Ok(Tunnel {
-            near: near.map_err(|error| io::Error::other(format!("{error:?}")))?,
+            near,
+            views: Vec::new(),
             flows: HashMap::new(),
             waiting: Vec::new(),
             tuples: (0..ports.len()).map(first).collect(),
@@ -158,6 +166,19 @@ impl Tunnel {
         }
         self.near.session().close();
         self.words(now)
+    }
+
+    /// Whether each path has a window from now on.
+    pub(super) fn keep_windows(&mut self, schedule: &Spec) {
+        self.near.session().keep_windows(schedule.family().needs_windows);
+    }
+
+    /// What each path takes now, where the schedule looks at that.
+    pub(super) fn windows(&mut self) -> Option<&[PathView]> {
+        let (session, paths) = (self.near.session(), self.paths.len());
+        self.views.clear();
+        self.views.extend((0..paths).map(|path| session.view(PathId::at(path))));
+        session.has_windows().then_some(&self.views)
     }
 
     /// Appends the packets that carry what the core has given a path.

@@ -3,7 +3,8 @@
 //! To add one: write its file with its [`Family`], name the file here and the family in
 //! [`FAMILIES`]. It then shows in the splitter's `--schedule`, in reports and, once the binding is
 //! built anew (`lab/run-tests --install`), in the lab; the conformance suite runs on it. One that
-//! needs windows (`needs_windows`) is for circuits: splitter and lab do not list it, and refuse it.
+//! needs windows (`needs_windows`) is for circuits and for the paths to a far end: the lab, and the
+//! splitter without a far end, refuse it.
 //!
 //! **Push and pull are one interface.** A scheduler is asked for each run where it is to go. A
 //! sender that has more than its windows take is asked only after a window has opened: then the leg
@@ -82,7 +83,8 @@ pub struct Family {
     /// The run length that it was published with, as [`Every`](crate::Every) reads it, where that
     /// is part of it.
     pub every: Option<&'static str>,
-    /// Whether it is only for paths with windows and measured round-trip times: circuits.
+    /// Whether it is only for paths with windows and measured round-trip times: circuits, and those
+    /// to a far end.
     pub needs_windows: bool,
     /// Makes a scheduler for so many paths from the text after the colon and a stream of chance.
     pub build: fn(Option<&str>, usize, Stream) -> Built,
@@ -124,13 +126,24 @@ impl Spec {
         (self.family.build)(self.argument.as_deref(), paths, stream)
     }
 
-    /// Reads a scheduler for paths with windows (circuits): any family will do. `parse` is for
-    /// paths without, and refuses those that need them.
+    /// Reads a scheduler for paths with windows (circuits, the paths to a far end): any family will
+    /// do. `parse` is for paths without, and refuses those that need them.
     ///
     /// # Errors
     /// No family has this name.
     pub fn over_windows(text: &str) -> Result<Spec, SpecError> {
         Spec::among(text, FAMILIES.iter())
+    }
+
+    /// The same for paths without windows.
+    ///
+    /// # Errors
+    /// The family needs them.
+    pub fn check_without_windows(&self) -> Result<(), SpecError> {
+        match self.family.needs_windows {
+            true => Err(SpecError::NeedsWindows(self.family.name)),
+            false => Ok(()),
+        }
     }
 
     fn among(
@@ -157,7 +170,7 @@ impl Spec {
 pub enum SpecError {
     /// No family has this name.
     Unknown(String),
-    /// The family is for circuits: these paths have no windows.
+    /// The family is for paths with windows, and these have none.
     NeedsWindows(&'static str),
     /// The family takes no argument.
     Superfluous(&'static str),
@@ -183,7 +196,8 @@ impl fmt::Display for SpecError {
             }
             SpecError::NeedsWindows(name) => write!(
                 f,
-                "'{name}' needs circuits' windows, and these paths have none; there are {}",
+                "'{name}' needs paths with windows: circuits, or those to a far end (--key); without \
+                 there are {}",
                 known()
             ),
             SpecError::Superfluous(name) => write!(f, "'{name}' takes no argument"),
@@ -215,10 +229,7 @@ impl FromStr for Spec {
 
     fn from_str(text: &str) -> Result<Spec, SpecError> {
         let spec = Spec::over_windows(text)?;
-        match spec.family.needs_windows {
-            true => Err(SpecError::NeedsWindows(spec.family.name)),
-            false => Ok(spec),
-        }
+        spec.check_without_windows().map(|()| spec)
     }
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anabranch_multipath::schedule::Spec;
 use anabranch_multipath::seed::{Stream, stream};
-use anabranch_multipath::{Assignment, Boundary, PathId, Splitter, Time};
+use anabranch_multipath::{Assignment, Backlog, Boundary, PathId, PathView, Splitter, Time};
 use anabranch_netem::{Link, LinkSettings};
 use anabranch_tunnel::keys::{KeyPair, Psk, PublicKey};
 use anabranch_tunnel::{ClientId, Far, Near, PacketKind, Peer};
@@ -40,6 +40,9 @@ pub(crate) struct World {
     /// Sessions that began at the far end.
     pub(crate) begun: usize,
     splitters: [Splitter; 2],
+    /// Whether the schedule looks at windows, and what waits for them upwards and downwards.
+    windows: bool,
+    pub(crate) backlogs: [Backlog<Vec<u8>>; 2],
     /// Datagrams that came out at the far end and at the near end, and when.
     pub(crate) out: [Vec<(Time, Vec<u8>)>; 2],
     /// Everything that an observer of each path saw.
@@ -53,12 +56,27 @@ pub(crate) fn pair(seed: u64) -> (KeyPair, KeyPair) {
 }
 
 pub(crate) fn near(seed: u64, far: PublicKey, own: KeyPair, psk: Psk, paths: u16) -> Near<Stream> {
-    Near::new(own, (far, psk), LABEL, paths, &[], stream(seed, 7, "near")).unwrap()
+    let near = Near::new(own, (far, psk), LABEL, paths, &[], stream(seed, 7, "near"));
+    let mut near = near.unwrap();
+    near.prefer_aes(true);
+    near
 }
 
 impl World {
     /// With paths of these settings, each way.
     pub(crate) fn new(seed: u64, paths: &[LinkSettings], every: &str) -> World {
+        World::scheduled(seed, paths, "uniform", every)
+    }
+
+    /// The same by this schedule.
+    pub(crate) fn scheduled(
+        seed: u64,
+        paths: &[LinkSettings],
+        schedule: &str,
+        every: &str,
+    ) -> World {
+        let spec = Spec::over_windows(schedule).unwrap();
+        let windows = spec.family().needs_windows;
         let (near_keys, far_keys) = pair(seed);
         let psk = [9; 32];
         let clients = [(near_keys.public, psk)];
@@ -70,14 +88,17 @@ impl World {
             paths.iter().enumerate().map(wire).collect()
         };
         let splitter = |entity| {
-            let spec: Spec = "uniform".parse().unwrap();
             let scheduler = spec.build(paths.len(), stream(seed, entity, "schedule")).unwrap();
             let boundary = Boundary::new(every.parse().unwrap(), stream(seed, entity, "runs"));
             Splitter::new(scheduler, boundary)
         };
+        let mut near = near(seed, far_public, near_keys, psk, paths.len() as u16);
+        if windows {
+            near.session().keep_windows(true);
+        }
         World {
             now: Time::from_millis(10),
-            near: near(seed, far_public, near_keys, psk, paths.len() as u16),
+            near,
             far: Far::new(far_keys, &clients, &[], stream(seed, 8, "far")),
             client: None,
             addresses: (0..paths.len()).map(address).collect(),
@@ -88,6 +109,8 @@ impl World {
             handshakes: 0,
             begun: 0,
             splitters: [splitter(3), splitter(4)],
+            windows,
+            backlogs: Default::default(),
             out: [Vec::new(), Vec::new()],
             seen: vec![Vec::new(); paths.len()],
             seed,
@@ -116,12 +139,41 @@ impl World {
         self.run_until(self.now + time);
     }
 
-    /// A datagram of the program; false if it had to wait.
+    /// A datagram of the program; false if it had to wait, or was lost.
     pub(crate) fn send_up(&mut self, datagram: &[u8]) -> bool {
-        let views: Vec<_> =
-            (0..self.up.len()).map(|path| self.near.session().view(PathId::at(path))).collect();
+        if self.windows {
+            self.backlogs[0].push(self.now, (datagram.to_vec(), datagram.len()), 2 << 20);
+            self.drain_up();
+            return self.backlogs[0].is_empty();
+        }
+        let views = self.views_up();
         let assigned = self.splitters[0].assign(self.now, &views, 1);
         let Assignment::Send { path, .. } = assigned else { return false };
+        self.seal_up(path, datagram)
+    }
+
+    /// A datagram of the server.
+    pub(crate) fn send_down(&mut self, datagram: &[u8]) -> bool {
+        if self.windows {
+            self.backlogs[1].push(self.now, (datagram.to_vec(), datagram.len()), 2 << 20);
+            self.drain_down();
+            return self.backlogs[1].is_empty();
+        }
+        let Some(client) = self.client else { return false };
+        let assigned = self.splitters[1].assign(self.now, &self.views_down(client), 1);
+        let Assignment::Send { path, .. } = assigned else { return false };
+        self.seal_down(client, path, datagram)
+    }
+
+    pub(crate) fn views_up(&mut self) -> Vec<PathView> {
+        (0..self.up.len()).map(|path| self.near.session().view(PathId::at(path))).collect()
+    }
+
+    pub(crate) fn views_down(&self, client: ClientId) -> Vec<PathView> {
+        (0..self.up.len()).map(|path| self.far.view(client, PathId::at(path))).collect()
+    }
+
+    fn seal_up(&mut self, path: PathId, datagram: &[u8]) -> bool {
         let mut packet = Vec::new();
         let sealed = self.near.seal(self.now, path, (FLOW, datagram), &mut packet);
         if sealed {
@@ -130,13 +182,7 @@ impl World {
         sealed
     }
 
-    /// A datagram of the server.
-    pub(crate) fn send_down(&mut self, datagram: &[u8]) -> bool {
-        let Some(client) = self.client else { return false };
-        let views: Vec<_> =
-            (0..self.up.len()).map(|path| self.far.view(client, PathId::at(path))).collect();
-        let assigned = self.splitters[1].assign(self.now, &views, 1);
-        let Assignment::Send { path, .. } = assigned else { return false };
+    fn seal_down(&mut self, client: ClientId, path: PathId, datagram: &[u8]) -> bool {
         let mut packet = Vec::new();
         let to = self.far.seal(self.now, client, path, (FLOW, datagram), &mut packet);
         let Some(to) = to else { return false };
@@ -145,6 +191,31 @@ impl World {
             self.carry(PathId::at(path), packet, false);
         }
         true
+    }
+
+    /// What waits upwards goes as far as windows have room.
+    fn drain_up(&mut self) {
+        loop {
+            let views = self.views_up();
+            let next = self.backlogs[0].assign(self.now, &mut self.splitters[0], &views);
+            let Some((path, units, _)) = next else { return };
+            for _ in 0..units {
+                let Some(datagram) = self.backlogs[0].pop() else { break };
+                self.seal_up(path, &datagram);
+            }
+        }
+    }
+
+    fn drain_down(&mut self) {
+        while let Some(client) = self.client {
+            let views = self.views_down(client);
+            let next = self.backlogs[1].assign(self.now, &mut self.splitters[1], &views);
+            let Some((path, units, _)) = next else { return };
+            for _ in 0..units {
+                let Some(datagram) = self.backlogs[1].pop() else { break };
+                self.seal_down(client, path, &datagram);
+            }
+        }
     }
 
     /// The far end is started again: it knows its keys, and nothing else.
@@ -206,6 +277,10 @@ impl World {
                         if let Some(accepted) = accepted {
                             assert_eq!(accepted.label, LABEL);
                             self.client = Some(accepted.client);
+                            if self.windows {
+                                let session = self.far.session(accepted.client).unwrap();
+                                session.keep_windows(true);
+                            }
                             self.begun += 1;
                         }
                         self.answer(self.addresses[place].into(), answer);
@@ -216,6 +291,10 @@ impl World {
             while let Some(packet) = self.down[place].pop(self.now) {
                 self.near.open(self.now, &packet);
             }
+        }
+        if self.windows {
+            self.drain_up();
+            self.drain_down();
         }
     }
 }
