@@ -118,7 +118,8 @@ def test_a_schedule_that_looks_at_windows_uses_paths_as_they_can(
         carried = difference(world.network.stats(), before)
         shares = [carried[path.name] for path in paths]
         for sent in [[one.up_bytes for one in shares], [one.down_bytes for one in shares]]:
-            assert min(sent) > 0.05 * sum(sent) and sent[0] > sent[2], sent
+            assert min(sent) > 0.05 * sum(sent), sent
+            assert sent[0] > sent[2], sent
         world.network.set("p1", down=True)
         with world.tunnel.server.web(web_root / "site"):
             transfer = world.tunnel.download(4 * MIB, 60)

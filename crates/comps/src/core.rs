@@ -26,8 +26,9 @@ const EVICTABLE: Duration = Duration::from_secs(10);
 const OPENINGS: u64 = 1_000;
 /// Between two reports of the same complaint.
 const COMPLAINT_PAUSE: Duration = Duration::from_secs(1);
-/// Bytes that may wait for a path in all sessions together, in any one, and for a window in any one.
+/// Bytes that may wait for a path in all sessions together, and in any one.
 const WAITING: (usize, usize) = (64 << 20, 192 << 10);
+/// Bytes that may wait for a window in any session.
 const FOR_A_WINDOW: usize = 2 << 20;
 
 /// The splitter's core.

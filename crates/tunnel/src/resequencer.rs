@@ -3,8 +3,8 @@
 //! A plain reorder queue breaks a bulk transfer. Three rules keep it whole (`tests/goodput.rs`
 //! measures them together):
 //!
-//! * What is missing of a path's run is lost as soon as later packets of that run are here, and what
-//!   every path has left behind. Only the end of a run has to be waited for.
+//! * What is missing of a path's run is lost as soon as later packets of that run are here, and so
+//!   is what every path has left behind. Only the end of a run has to be waited for.
 //! * Datagrams of a faster path leave as much later as the slowest path takes longer, each of them:
 //!   else round-trip times leap with every run, and what waited comes as one burst.
 //! * What had to wait for a queue to drain leaves as it came, not at once ([`Pacer`]).
