@@ -508,6 +508,7 @@ fn what_cannot_be_is_refused_in_one_line_without_a_secret() {
         (&split, &["--key", &home, "--handshake", "a"], "all look alike"),
         (&split, &["--key", &home, "--in-order", "30ms"], "keep the order"),
         (&split, &["--key", &home, "--protocol", "quic"], "nothing has to be recognised"),
+        (&split, &["--schedule", "lowrtt"], "those to a far end (--key)"),
         (&split, &["--behind", "x"], "add --key FILE"),
         (&split, &["--pad", "64"], "add --key FILE"),
         (&merge, &[], "--key is missing"),
@@ -525,6 +526,44 @@ fn what_cannot_be_is_refused_in_one_line_without_a_secret() {
         let secret = secret.lines().find(|line| line.starts_with("private")).unwrap().to_owned();
         assert!(!message.contains(&secret[12..30]));
     }
+}
+
+#[test]
+fn neither_a_server_that_is_gone_nor_a_datagram_too_long_for_all_paths_ends_a_session() {
+    let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let folder = TempDir::new().unwrap();
+    let [far_key, home_key] = keys(folder.path());
+    let server = bound();
+    let address = server.local_addr().unwrap();
+    drop(server);
+    let mut far = start_far("127.0.0.1:0", address, &far_key, &[]);
+    let mut near = start_near(listening(&mut far), &home_key, &[]);
+    let (listen, client) = (listening(&mut near), bound());
+    near.find("far_end", |event| event["state"] == "up");
+    client.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
+    let ask = |datagram: &[u8]| {
+        client.send_to(datagram, listen).unwrap();
+        _ = client.recv(&mut [0; 64]);
+    };
+    (0..3).for_each(|_| ask(b"is anybody there"));
+    assert_eq!(far.next("server_refused")["server"], address.to_string());
+    // The longest that UDP has: 33 bytes more are no datagram.
+    ask(&vec![0; 65_507]);
+    let server = UdpSocket::bind(address).unwrap();
+    server.set_read_timeout(Some(PATIENCE)).unwrap();
+    ask(b"and now");
+    let mut room = [0; 64];
+    let (length, from) = server.recv_from(&mut room).unwrap();
+    assert_eq!(&room[..length], b"and now", "no part of the long one came");
+    server.send_to(b"yes", from).unwrap();
+    client.set_read_timeout(Some(PATIENCE)).unwrap();
+    assert_eq!(client.recv(&mut [0; 64]).unwrap(), 3);
+    near.signal("-INT");
+    let summary = near.next("summary");
+    let too_big = |path: &Value| path["drops"]["too_big"].as_u64().unwrap();
+    let paths = summary["paths"].as_array().unwrap();
+    assert_eq!(paths.iter().map(too_big).sum::<u64>(), 1, "{summary}");
+    drop(turn);
 }
 
 #[test]
