@@ -416,7 +416,9 @@ impl<'s> Driver<'s> {
         }
         self.send();
         arena.packets().for_each(|(client, _)| self.arm(now, client));
-        self.hub.as_mut().into_iter().for_each(|hub| hub.recycle(arena));
+        if let Some(hub) = &mut self.hub {
+            hub.recycle(arena);
+        }
         Ok(())
     }
 
