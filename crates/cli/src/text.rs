@@ -23,7 +23,7 @@ fn line(row: &[String], widths: &[usize]) -> String {
 }
 
 /// `text` in lines of at most `width` columns, broken between words; further lines are indented.
-/// Only a word that has no room in any line is broken.
+/// Only a word that has no room in any line is broken, where the line that it begins in is full.
 pub(crate) fn wrapped(text: &str, width: usize) -> Vec<String> {
     let options = Options::new(width.max(2 * INDENT.len()))
         .subsequent_indent(INDENT)
