@@ -31,6 +31,7 @@ use crate::manager::tell;
 use clocked::Clocked;
 use history::HistoryFile;
 use hsdir::SharedHsDir;
+use limiter::Limiter;
 use linkkeys::{LinkKeys, link_key};
 pub use live::{Changes, Live};
 use self_test::{SelfTest, Tested};
@@ -42,6 +43,7 @@ mod clocked;
 mod exits;
 mod history;
 mod hsdir;
+mod limiter;
 mod linkkeys;
 mod live;
 mod self_test;
@@ -170,6 +172,7 @@ pub fn run_rereading(
 ) -> io::Result<()> {
     files::raise_limit();
     stop.set_nonblocking(true)?;
+    let watch = &mut Limiter::new(watch);
     let watch = &mut Clocked::new(watch, settings.dirclient.authorities());
     let mut main = MainShard::start(settings, stop, reload)?;
     watch.listening(&main.shard.station.addresses()?);

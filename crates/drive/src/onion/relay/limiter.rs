@@ -1,0 +1,127 @@
+//! A watch by which nobody fills a log: a kind of violation is told once a minute.
+//!
+//! Any client can make a relay say that the protocol was broken, with each cell that it sends.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use anabranch_multipath::Time;
+use anabranch_onion::{Event, Violation};
+
+use super::{Numbers, Watch};
+use crate::onion::reload::Outcome;
+use crate::onion::skew::Skew;
+
+/// Between two lines about one kind.
+const PAUSE: Duration = Duration::from_secs(60);
+
+/// Decorates a watch.
+pub(super) struct Limiter<'w> {
+    inner: &'w mut dyn Watch,
+    /// Those that were met; there are no more than the protocol's faults.
+    kinds: Vec<Kind>,
+}
+
+/// One kind of violation.
+struct Kind {
+    violation: Violation,
+    told: Time,
+    /// How many came since then.
+    more: u64,
+}
+
+impl<'w> Limiter<'w> {
+    pub(super) fn new(inner: &'w mut dyn Watch) -> Limiter<'w> {
+        Limiter { inner, kinds: Vec::new() }
+    }
+
+    /// Whether this one is told; if so, how many of its kind were not since the last.
+    fn admit(&mut self, now: Time, violation: Violation) -> Option<u64> {
+        let Some(kind) = self.kinds.iter_mut().find(|kind| kind.violation == violation) else {
+            self.kinds.push(Kind { violation, told: now, more: 0 });
+            return Some(0);
+        };
+        if now.since(kind.told) < PAUSE {
+            kind.more += 1;
+            return None;
+        }
+        kind.told = now;
+        Some(std::mem::take(&mut kind.more))
+    }
+}
+
+impl Watch for Limiter<'_> {
+    fn listening(&mut self, at: &[SocketAddr]) {
+        self.inner.listening(at);
+    }
+
+    fn event(&mut self, now: Time, event: &Event) {
+        let &Event::Violation { violation, .. } = event else {
+            return self.inner.event(now, event);
+        };
+        let Some(more) = self.admit(now, violation) else { return };
+        self.inner.event(now, event);
+        if more > 0 {
+            self.inner.note(&format!("{more} more like this since the last: {violation}"));
+        }
+    }
+
+    fn numbers(&mut self, now: Time, numbers: &Numbers) {
+        self.inner.numbers(now, numbers);
+    }
+
+    fn note(&mut self, text: &str) {
+        self.inner.note(text);
+    }
+
+    fn reloaded(&mut self, outcome: &Outcome) {
+        self.inner.reloaded(outcome);
+    }
+
+    fn clock(&mut self, skew: &Skew) {
+        self.inner.clock(skew);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use anabranch_onion::{CircuitFault, LinkFault, LinkId};
+
+    use super::*;
+
+    /// Keeps what it is told.
+    #[derive(Default)]
+    struct Lines(Vec<String>);
+
+    impl Watch for Lines {
+        fn listening(&mut self, _: &[SocketAddr]) {}
+        fn event(&mut self, _: Time, event: &Event) {
+            if let Event::Violation { violation, .. } = event {
+                self.0.push(violation.to_string());
+            }
+        }
+        fn numbers(&mut self, _: Time, _: &Numbers) {}
+        fn note(&mut self, text: &str) {
+            self.0.push(text.to_owned());
+        }
+    }
+
+    #[test]
+    fn a_kind_of_violation_is_told_once_a_minute_with_how_many_more_there_were() {
+        let mut lines = Lines::default();
+        let mut limiter = Limiter::new(&mut lines);
+        let mut met = |second, violation| {
+            let event = Event::Violation { link: LinkId(1), violation };
+            limiter.event(Time::ZERO + Duration::from_secs(second), &event);
+        };
+        for second in 0..1000 {
+            met(second / 20, CircuitFault::Extend.into());
+        }
+        met(50, LinkFault::NoCircuit.into());
+        met(60, CircuitFault::Extend.into());
+        met(120, CircuitFault::Extend.into());
+        let extend = "a circuit that may not be extended that way";
+        let more = format!("999 more like this since the last: {extend}");
+        assert_eq!(lines.0, [extend, "a cell without a circuit", extend, &more, extend]);
+    }
+}
