@@ -402,9 +402,9 @@ fn a_value_of_the_wrong_type_is_told_with_its_line() {
     let message = refused_file("to = '127.0.0.1:9'\nseed = 'seven'\n");
     assert!(message.starts_with("split.toml:2: `seed`: invalid type: string"), "{message}");
     let message = refused_file("\nevery = 50\n");
-    assert!(message.starts_with("split.toml:2: '50' is no interval: write "), "{message}");
+    assert!(message.starts_with("split.toml:2: `every`: '50' is no interval: write "), "{message}");
     let message = refused_file("\nevery = '0p'\n");
-    assert!(message.starts_with("split.toml:2: '0p' is an empty interval"), "{message}");
+    assert!(message.starts_with("split.toml:2: `every`: '0p' is an empty interval"), "{message}");
 }
 
 #[test]

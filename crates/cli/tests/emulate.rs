@@ -136,11 +136,14 @@ fn eventually(what: &str, condition: impl Fn() -> bool) {
 fn bad_input_is_one_message_and_exit_code_2() {
     let cases = [
         (TOPOLOGY.replace("delay", "dleay"), "t.toml:8: unknown key `dleay` in [link]; did you"),
-        (TOPOLOGY.replace("5ms", "5"), "t.toml:8: `5` is no time"),
-        (TOPOLOGY.replace("'5ms'", "-5"), "t.toml:8: `-5` is no time from 0 to 1000000s; write"),
+        (TOPOLOGY.replace("5ms", "5"), "t.toml:8: `delay`: `5` is no time"),
+        (
+            TOPOLOGY.replace("'5ms'", "-5"),
+            "t.toml:8: `delay`: `-5` is no time from 0 to 1000000s; write",
+        ),
         (
             TOPOLOGY.replace("delay = '5ms'", "rate = 0"),
-            "t.toml:8: `0` is no rate above zero; write",
+            "t.toml:8: `rate`: `0` is no rate above zero; write",
         ),
         (
             TOPOLOGY.replace("'p0'", "'all'"),

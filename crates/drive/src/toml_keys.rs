@@ -139,11 +139,11 @@ impl Walk<'_> {
     }
 }
 
-/// What serde says of a value, with the key that it stands behind and, where a list is wanted, the
-/// form of one. A caller's own words are left as they are.
+/// What is wrong with a value, with the key that it stands behind unless the words name it, and the
+/// form of a list where one is wanted.
 fn with_key(text: &str, error: &toml::de::Error, message: String) -> String {
-    let of_form = message.starts_with("invalid ") || message.starts_with("no text");
-    let Some(at) = error.span().filter(|_| of_form) else { return message };
+    let of_value = !message.starts_with("missing field");
+    let Some(at) = error.span().filter(|_| of_value) else { return message };
     let Ok(document) = DeTable::parse(text) else { return message };
     match key_at(document.get_ref(), at.start) {
         Some((key, DeValue::String(value))) if message.ends_with("expected a sequence") => {
@@ -152,8 +152,8 @@ fn with_key(text: &str, error: &toml::de::Error, message: String) -> String {
         Some((key, DeValue::Table(_))) if message.ends_with("expected a sequence") => {
             format!("`{key}`: write [[{key}]], in double brackets, before each")
         }
-        Some((key, _)) => format!("`{key}`: {message}"),
-        None => message,
+        Some((key, _)) if !message.contains(&format!("`{key}`")) => format!("`{key}`: {message}"),
+        _ => message,
     }
 }
 

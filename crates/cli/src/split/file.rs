@@ -186,7 +186,7 @@ mod tests {
     fn a_form_that_is_not_the_flags_is_shown_the_right_one() {
         let mistake = |text: &str| parse(text).unwrap_err();
         for (text, wanted) in [
-            ("every = 100\n", "f.toml:1: '100' "),
+            ("every = 100\n", "f.toml:1: `every`: '100' "),
             ("listen = 51820\n", "write ADDRESS:PORT, as 127.0.0.1:51820"),
             ("[path]\nname = 'a'\n", "[[path]], in double brackets"),
             ("path = 'all'\n", "path = 'auto'"),
