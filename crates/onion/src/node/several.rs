@@ -62,9 +62,11 @@ impl<R: NodeRole> Node<R> {
                 channels.push(now, lane, Command::RELAY, &body);
             }
             let data = next == Next::Data;
+            // A number that no message bears would desynchronise the set for good.
             let filled = streams.fill(now, format, data, mark.prefix(), &mut body, rng);
+            let filled = filled.ok_or(ConfluxFault::Incoherent)?;
             let tag = layers.seal(Command::RELAY, &mut body);
-            if let (Some(Filled::Data), Some(tag)) = (filled, tag) {
+            if let (Filled::Data, Some(tag)) = (filled, tag) {
                 control.sent(now, tag);
             }
             channels.push(now, lane, Command::RELAY, &body);
@@ -80,6 +82,19 @@ impl<R: NodeRole> Node<R> {
     /// # Errors
     /// What the other end did that it may not do.
     pub(crate) fn take_by_leg(
+        &mut self,
+        now: Time,
+        id: SetId,
+        index: u32,
+        message: Message<'_>,
+    ) -> Result<(), CircuitFault> {
+        let taken = self.take_in_turn(now, id, index, message);
+        self.rest_or_go_on(now, id);
+        self.recount(id);
+        taken
+    }
+
+    fn take_in_turn(
         &mut self,
         now: Time,
         id: SetId,
@@ -105,8 +120,6 @@ impl<R: NodeRole> Node<R> {
                 return Err(fault.into());
             }
         }
-        self.rest_or_go_on(now, id);
-        self.recount(id);
         Ok(())
     }
 
