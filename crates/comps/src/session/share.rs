@@ -24,23 +24,29 @@ pub(super) struct Share {
     heard: u64,
     up: Box<[u64]>,
     down: Box<[u64]>,
+    /// Where the uplink is.
+    at: Option<PathId>,
+    /// Bytes of the downlink that came by another path than the uplink was on.
+    away: u64,
     reported: Option<PathId>,
 }
 
 impl Share {
     pub(super) fn new(now: Time, paths: usize) -> Share {
         let none = || vec![0; paths].into();
-        Share { since: now, heard: 0, up: none(), down: none(), reported: None }
+        Share { since: now, heard: 0, up: none(), down: none(), at: None, away: 0, reported: None }
     }
 
     pub(super) fn on_sent(&mut self, path: PathId, bytes: u64) {
         self.up[path.index()] += bytes;
+        self.at = Some(path);
     }
 
     /// Counts what the server sent, as (datagrams, bytes). Names a path, with its share of the
     /// downlink's bytes in percent, if 95 % of them stay on it although at most 80 % of the
-    /// uplink's went by any one path; each path is named once in a row. A slow session is judged by
-    /// [`FEW`]. `rtt` is the longest round-trip time of the paths.
+    /// uplink's went by any one path, and if a tenth came while the uplink was elsewhere: a
+    /// download that begins and ends within one run says nothing. Each path is named once in a row.
+    /// A slow session is judged by [`FEW`]. `rtt` is the longest round-trip time of the paths.
     pub(super) fn on_heard(
         &mut self,
         now: Time,
@@ -50,6 +56,7 @@ impl Share {
     ) -> Option<(PathId, u8)> {
         self.heard += datagrams;
         self.down[path.index()] += bytes;
+        self.away += if self.at == Some(path) { 0 } else { bytes };
         let span = rtt.map_or(SPAN, |rtt| SPAN.max(rtt * ROUND_TRIPS));
         let age = now.since(self.since);
         if age < span || self.heard < FEW.0 {
@@ -60,12 +67,13 @@ impl Share {
             return None;
         }
         let spread = largest(&self.up).1 <= 80;
+        let away = self.away * 10 >= self.down.iter().sum();
         // An uplink that stays on one path is no ground for a verdict; but what it did long ago
         // says nothing of now.
         if spread || age >= span * LONGEST {
             self.begin(now);
         }
-        if !spread || percent < 95 || self.reported == Some(favourite) {
+        if !spread || !away || percent < 95 || self.reported == Some(favourite) {
             return None;
         }
         self.reported = Some(favourite);
@@ -73,7 +81,7 @@ impl Share {
     }
 
     fn begin(&mut self, now: Time) {
-        (self.since, self.heard) = (now, 0);
+        (self.since, self.heard, self.away) = (now, 0, 0);
         self.up.fill(0);
         self.down.fill(0);
     }
@@ -92,14 +100,22 @@ fn largest(counts: &[u64]) -> (PathId, u8) {
 mod tests {
     use super::*;
 
-    fn run(up: [u64; 2], down: [u64; 2]) -> Option<(PathId, u8)> {
+    /// The uplink is on each path once; half of what comes does so in either run.
+    fn run_until(now: Time, up: [u64; 2], down: [u64; 2]) -> Option<(PathId, u8)> {
         let mut share = Share::new(Time::ZERO, 2);
-        let now = Time::ZERO + SPAN;
+        let mut named = None;
         for (path, &bytes) in up.iter().enumerate() {
             share.on_sent(PathId::at(path), bytes);
+            for (by, &all) in down.iter().enumerate() {
+                let part = all / 2 + all % 2 * path as u64;
+                named = named.or(share.on_heard(now, PathId::at(by), (part, part), None));
+            }
         }
-        let first = share.on_heard(now, PathId(0), (down[0], down[0]), None);
-        first.or(share.on_heard(now, PathId(1), (down[1], down[1]), None))
+        named
+    }
+
+    fn run(up: [u64; 2], down: [u64; 2]) -> Option<(PathId, u8)> {
+        run_until(Time::ZERO + SPAN, up, down)
     }
 
     #[test]
@@ -116,17 +132,20 @@ mod tests {
 
     #[test]
     fn a_slow_session_is_judged_late_and_only_if_all_comes_by_one_path() {
-        let judged = |seconds, down: [u64; 2]| {
-            let mut share = Share::new(Time::ZERO, 2);
-            (0..2).for_each(|path| share.on_sent(PathId::at(path), 500));
-            let now = Time::from_secs(seconds);
-            let first = share.on_heard(now, PathId(0), (down[0], down[0]), None);
-            first.or(share.on_heard(now, PathId(1), (down[1], down[1]), None))
-        };
+        let judged = |seconds, down| run_until(Time::from_secs(seconds), [500, 500], down);
         assert_eq!(judged(10, [0, 64]), Some((PathId(1), 100)));
         assert_eq!(judged(9, [0, 64]), None);
         assert_eq!(judged(10, [0, 63]), None);
         assert_eq!(judged(10, [1, 300]), None);
+    }
+
+    #[test]
+    fn a_download_within_one_run_is_no_server_that_stays() {
+        let mut share = Share::new(Time::ZERO, 2);
+        share.on_sent(PathId(0), 500);
+        assert_eq!(share.on_heard(Time::ZERO, PathId(0), (10, 10), None), None);
+        share.on_sent(PathId(1), 500);
+        assert_eq!(share.on_heard(Time::ZERO + SPAN, PathId(1), (1000, 1000), None), None);
     }
 
     #[test]
