@@ -122,8 +122,8 @@ def test_a_schedule_that_looks_at_windows_uses_paths_as_they_can(
             assert sent[0] > sent[2], sent
         world.network.set("p1", down=True)
         with world.tunnel.server.web(web_root / "site"):
-            transfer = world.tunnel.download(4 * MIB, 60)
-        assert not transfer.fault(4 * MIB)
+            transfer = world.tunnel.download(LENGTH, 60)
+        assert not transfer.fault(LENGTH)
     results.add(
         "WireGuard behind a far end, 30 + 20 + 10 Mbit/s", schedule=schedule, up=up, down=down
     )

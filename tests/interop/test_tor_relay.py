@@ -18,7 +18,7 @@ from harness import tlslook
 from harness.seeded import MIB
 from harness.tools import wait_for
 from harness.tornet import Node, TorNetwork, free_ports
-from harness.torours import OurClient, OurRelay, kill_who_carries
+from harness.torours import BACK, OurClient, OurRelay, kill_who_carries
 from harness.webfiles import (
     AT_ONCE,
     BROKEN,
@@ -31,8 +31,6 @@ from harness.webfiles import (
 
 pytestmark = [pytest.mark.tor, pytest.mark.timeout(600)]
 
-# In so small a network stock tors ask each other, too, to extend a circuit to where it comes from.
-BACK = "a circuit that may not be extended that way"
 # Bytes a second of the slow one.
 RATE = 1_000_000
 WAYS = ("received", "sent")

@@ -28,7 +28,7 @@ from harness.soak import AFTERMATH_S, LAST_STREAMS_S, SAMPLE_S, helper
 from harness.soaknet import Killer, Victim
 from harness.tools import Background, wait_for
 from harness.tornet import PATIENT, Node, TorNetwork, free_ports
-from harness.torours import OurRelay, events_of
+from harness.torours import BACK, OurRelay, events_of
 from harness.webfiles import FileServer, fetch
 
 KINDS = ("mixed", "stock")
@@ -39,8 +39,6 @@ PUBLISHED_S = 120.0
 CHANCE = 0.05
 PLACES = {False: "by exits", True: "to the service"}
 OUR_WORDS = ("panicked at", '"event":"violation"', '"event":"out_of_memory"')
-# A tor of so small a network builds A-B-A; stock relays refuse that too (harness/tornet.py).
-TURNS_BACK = "a circuit that may not be extended that way"
 # What any stock tor may say where relays die, and the twin need not have said in its turn.
 WHERE_RELAYS_DIE = re.compile(r"Tried for \d+ seconds to get a connection")
 _NAMES = re.compile(r"\$?[0-9A-F]{40}([~=]\w+)?|\b(relay|exit|ours|auth|client|host)\d+\b")
@@ -141,7 +139,7 @@ class _OurRelay:
         lives = [*self._said, self._relay.process.output()]
         lines = [line for life in lives for line in life.splitlines()]
         told = [line for line in lines if any(word in line for word in OUR_WORDS)]
-        return [f"{self.name}: {line}" for line in told if TURNS_BACK not in line]
+        return [f"{self.name}: {line}" for line in told if BACK not in line]
 
 
 def trial(

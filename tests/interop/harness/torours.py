@@ -16,6 +16,8 @@ from harness.seeded import MIB
 from harness.tools import Background, PeerFailed, anabranch, wait_for
 from harness.tornet import Node, TorNetwork, free_ports
 
+#: In so small a network stock tors ask each other, too, to extend a circuit to where it comes from.
+BACK = "a circuit that may not be extended that way"
 CELL = 514
 # Seconds between consensuses of networks that live for minutes.
 INTERVAL_S = 20
