@@ -175,13 +175,17 @@ impl CircuitManager {
     }
 
     /// A circuit is gone: what that means for its set. If its set may go on without its head,
-    /// another leg takes the head's place.
+    /// another leg takes the head's place. A set that lost a leg takes no new streams: the exit may
+    /// not have noticed yet, and send by that leg.
     pub(super) fn left_set(&mut self, now: Time, key: CircuitKey, gone: &Circuit, cause: Cause) {
         if cause == Cause::Unlinked {
             self.unlinkable.insert(gone.path[2]);
         }
         if let Some(head) = gone.leg.head {
-            self.circuits.entry(head).and_modify(|circuit| circuit.leg.again = now + AGAIN);
+            self.circuits.entry(head).and_modify(|circuit| {
+                circuit.leg.again = now + AGAIN;
+                circuit.retired |= gone.leg.linked;
+            });
             return;
         }
         let heir = self.further(key).find(|(_, leg)| leg.leg.linked).map(|(key, _)| key);
@@ -195,7 +199,7 @@ impl CircuitManager {
         self.circuits.entry(heir).and_modify(|circuit| {
             circuit.isolation.clone_from(&gone.isolation);
             (circuit.first_used, circuit.streams) = (gone.first_used, gone.streams);
-            circuit.retired |= gone.retired;
+            circuit.retired = true;
             (circuit.leg.head, circuit.leg.begun) = (None, gone.leg.begun);
         });
         self.heirs.values_mut().filter(|of| **of == key).for_each(|of| *of = heir);
