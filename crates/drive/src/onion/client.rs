@@ -424,8 +424,8 @@ impl<'r> ClientLoop<'r> {
                 }
             }
             Order::FewLegs(found, wanted) => watch(ClientEvent::Trouble(format!(
-                "circuits have {found} of {wanted} legs: no relays are left that share nothing with \
-                 the others"
+                "circuits have {found} of {wanted} legs: no relays are left that share nothing \
+                 with the others"
             ))),
             Order::Attach(program, circuit) => {
                 programs.attach(now, station, circmgr, program, circuit);

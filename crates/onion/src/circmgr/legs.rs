@@ -200,7 +200,7 @@ impl CircuitManager {
             circuit.isolation.clone_from(&gone.isolation);
             (circuit.first_used, circuit.streams) = (gone.first_used, gone.streams);
             circuit.retired = true;
-            (circuit.leg.head, circuit.leg.begun) = (None, gone.leg.begun);
+            circuit.leg.head = None;
         });
         self.heirs.values_mut().filter(|of| **of == key).for_each(|of| *of = heir);
         self.heirs.insert(key, heir);

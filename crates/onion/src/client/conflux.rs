@@ -57,7 +57,7 @@ impl Client {
         circuit: CircuitKey,
         with: Option<CircuitKey>,
     ) -> Result<(), NoSet> {
-        let (index, own) = self.set_of(circuit).ok_or(NoSet::NotBuilt)?;
+        let (index, own) = self.place(circuit).ok_or(NoSet::NotBuilt)?;
         let set = self.set_mut(own).ok_or(NoSet::NotBuilt)?;
         if set.several().is_some() || set.streams.were_used() {
             return Err(NoSet::Used);
@@ -66,7 +66,7 @@ impl Client {
             return Err(NoSet::NoCongestionControl);
         }
         let id = match with {
-            Some(other) => self.set_of(other).ok_or(NoSet::Gone)?.1,
+            Some(other) => self.place(other).ok_or(NoSet::Gone)?.1,
             None => self.found_set(own),
         };
         let several = self.several(id).ok_or(NoSet::Gone)?;
@@ -82,7 +82,8 @@ impl Client {
         Ok(())
     }
 
-    fn set_of(&self, key: CircuitKey) -> Option<(u32, SetId)> {
+    /// Number and set of a circuit that is complete.
+    fn place(&self, key: CircuitKey) -> Option<(u32, SetId)> {
         let index = *self.role.keys.get(&key)?;
         Some((index, self.circuits.get(index)?.set()?))
     }
@@ -108,7 +109,7 @@ impl Client {
         index: u32,
         message: Message<'_>,
     ) -> Result<(), CircuitFault> {
-        let id = self.circuits.get(index).and_then(Ending::set).ok_or(ConfluxFault::NotLinked)?;
+        let id = self.set_of(index).ok_or(ConfluxFault::NotLinked)?;
         let several = self.several(id).ok_or(ConfluxFault::NotLinked)?;
         match message.command {
             RelayCommand::CONFLUX_LINKED => {

@@ -117,7 +117,7 @@ impl Client {
         index: u32,
         message: Message<'_>,
     ) -> Result<(), CircuitFault> {
-        let set = self.circuits.get(index).and_then(Ending::set);
+        let set = self.set_of(index);
         let set = set.and_then(|set| self.set_mut(set)).ok_or(CircuitFault::Message)?;
         match message.command {
             RelayCommand::CONNECTED => {

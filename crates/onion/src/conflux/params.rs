@@ -11,8 +11,6 @@ pub struct ConfluxParams {
     pub legs: usize,
     /// `cfx_max_legs_set`: circuits of a set at once.
     pub max_legs: usize,
-    /// `cfx_max_prebuilt_set`: sets that a client keeps ready.
-    pub prebuilt: usize,
     /// `cfx_max_unlinked_leg_retry`: circuits that a client launches in place of those that failed.
     pub retries: usize,
     /// `cfx_low_exit_threshold`: below this share of exits with `Conflux=1`, of 10,000, clients
@@ -33,7 +31,6 @@ impl ConfluxParams {
             enabled: read("cfx_enabled", 1, 0, 1) == 1,
             legs: count("cfx_num_legs_set", 2, 0),
             max_legs: count("cfx_max_legs_set", 8, 3),
-            prebuilt: count("cfx_max_prebuilt_set", 3, 0),
             retries: count("cfx_max_unlinked_leg_retry", 3, 0),
             low_exits: read("cfx_low_exit_threshold", 6_000, 0, 10_000),
         }
@@ -58,6 +55,6 @@ mod tests {
         assert_eq!((params.enabled, params.legs, params.max_legs), (false, 255, 3));
         let usual = ConfluxParams::default();
         assert_eq!((usual.enabled, usual.legs, usual.max_legs), (true, 2, 8));
-        assert_eq!((usual.prebuilt, usual.retries, usual.low_exits), (3, 3, 6_000));
+        assert_eq!((usual.retries, usual.low_exits), (3, 6_000));
     }
 }

@@ -177,8 +177,7 @@ impl<R: NodeRole> Node<R> {
 
     /// Ends a set of several legs, its streams and all its circuits.
     pub(crate) fn end_set(&mut self, id: SetId, why: Why) {
-        let Some(several) = self.several(id) else { return };
-        several.end.die();
+        self.several(id).into_iter().for_each(|several| several.end.die());
         self.recount(id);
         let Some(several) = self.several(id) else { return };
         let (nonce, circuits) = (*several.end.nonce(), several.circuits().collect::<Vec<_>>());

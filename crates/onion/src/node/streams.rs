@@ -57,6 +57,11 @@ impl<R: NodeRole> Node<R> {
         self.pump(now, set);
     }
 
+    /// The set of which a circuit is a leg.
+    pub(crate) fn set_of(&self, circuit: u32) -> Option<SetId> {
+        self.circuits.get(circuit).and_then(R::Circuit::set)
+    }
+
     /// The streams of a set.
     pub(crate) fn set_mut(&mut self, set: SetId) -> Option<&mut Set> {
         self.sets.get_mut(set.0)

@@ -8,7 +8,7 @@ use anabranch_multipath::Time;
 use super::Relay;
 use super::circuit::{Circuit, Next, Own};
 use crate::channels::{Lane, Owner};
-use crate::conflux::{Closes, ConfluxEnd, ConfluxFault, Counted, Limits, may_carry};
+use crate::conflux::{Closes, ConfluxEnd, ConfluxFault, Counted, Limits};
 use crate::ending::Ending;
 use crate::event::CircuitFault;
 use crate::node::Why;
@@ -72,7 +72,7 @@ impl Relay {
     /// A circuit becomes a leg of the set that the nonce names: a new one, one of ours, or one of
     /// another shard.
     fn join(&mut self, now: Time, index: u32, link: &ConfluxLink) -> Result<(), CircuitFault> {
-        let own = self.circuits.get(index).and_then(Ending::set).ok_or(ConfluxFault::Gone)?;
+        let own = self.set_of(index).ok_or(ConfluxFault::Gone)?;
         let here = SetPlace { shard: self.role.shard, set: own.0 };
         let id = match self.role.sets.enter(&link.nonce, here) {
             None => {
@@ -115,21 +115,21 @@ impl Relay {
         index: u32,
         message: Message<'_>,
     ) -> Result<(), CircuitFault> {
-        let id = self.circuits.get(index).and_then(Ending::set).ok_or(ConfluxFault::Gone)?;
+        let id = self.set_of(index).ok_or(ConfluxFault::Gone)?;
         if self.several(id).is_none() {
             return Err(ConfluxFault::NotLinked.into());
         }
         self.take_by_leg(now, id, index, message)
     }
 
-    /// Whether a circuit is a leg of a set that several may join, which does not carry this.
-    pub(super) fn is_barred(&mut self, index: u32, command: RelayCommand) -> bool {
-        let set = self.circuits.get(index).and_then(Ending::set);
-        !may_carry(command) && set.is_some_and(|set| self.several(set).is_some())
+    /// Whether a circuit is a leg of a set that several may join: it carries no directory requests,
+    /// is not extended, and is no introduction or rendezvous point.
+    pub(super) fn is_leg(&mut self, index: u32) -> bool {
+        self.set_of(index).is_some_and(|set| self.several(set).is_some())
     }
 
     fn link_acknowledged(&mut self, now: Time, index: u32) -> Result<(), CircuitFault> {
-        let id = self.circuits.get(index).and_then(Ending::set).ok_or(ConfluxFault::Gone)?;
+        let id = self.set_of(index).ok_or(ConfluxFault::Gone)?;
         let several = self.several(id).ok_or(ConfluxFault::NotLinked)?;
         let leg = several.leg(index).ok_or(ConfluxFault::NotLinked)?;
         several.end.acknowledged(now, leg)?;

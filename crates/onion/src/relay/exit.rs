@@ -7,7 +7,6 @@ use anabranch_multipath::Time;
 use super::{Output, Relay};
 use crate::conflux::ConfluxFault;
 use crate::crypto::Tag;
-use crate::ending::Ending;
 use crate::event::CircuitFault;
 use crate::io::StreamOutput;
 use crate::padding::Usage;
@@ -29,7 +28,7 @@ impl Relay {
         tag: Tag,
     ) {
         match (message.command, message.stream) {
-            (RelayCommand::EXTEND2, 0) if self.is_barred(index, RelayCommand::EXTEND2) => {
+            (RelayCommand::EXTEND2, 0) if self.is_leg(index) => {
                 self.break_off(index, ConfluxFault::Role.into());
             }
             (RelayCommand::EXTEND2, 0) => self.extend(now, index, command, message.data),
@@ -77,7 +76,7 @@ impl Relay {
                 self.begin(now, index, message)
             }
             _ => {
-                let set = self.circuits.get(index).and_then(Ending::set);
+                let set = self.set_of(index);
                 let set = set.and_then(|set| self.set_mut(set)).ok_or(CircuitFault::Message)?;
                 set.take(now, message)
             }
@@ -94,7 +93,7 @@ impl Relay {
             _ => true,
         };
         let refusal = self.refusal(index, command);
-        let set = self.circuits.get(index).and_then(Ending::set).ok_or(CircuitFault::Message)?;
+        let set = self.set_of(index).ok_or(CircuitFault::Message)?;
         let key = self.streams.add(set, id);
         let added = self.set_mut(set).is_some_and(|set| set.streams.add(id, key));
         if !well_formed || !added {
@@ -129,7 +128,7 @@ impl Relay {
     fn refusal(&mut self, index: u32, command: RelayCommand) -> Option<EndReason> {
         let by_relay = self.comes_by_relay(index);
         let wants_directory = command == RelayCommand::BEGIN_DIR;
-        let set = self.circuits.get(index).and_then(Ending::set)?;
+        let set = self.set_of(index)?;
         let set = self.sets.get_mut(set.0)?;
         if set.streams.len() >= self.role.config.max_streams {
             return Some(EndReason::RESOURCES);

@@ -338,8 +338,7 @@ impl Relay {
     /// Something was.
     /// The circuit's nonce, if it ends here and is no leg of a set.
     fn nonce_of_last(&mut self, index: u32) -> Result<[u8; 20], CircuitFault> {
-        let set = self.circuits.get(index).and_then(Ending::set);
-        if set.is_some_and(|set| self.several(set).is_some()) {
+        if self.is_leg(index) {
             return Err(CircuitFault::Message);
         }
         let circuit = self.circuits.get(index);
