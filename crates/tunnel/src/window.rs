@@ -378,6 +378,8 @@ mod tests {
         queue: u64,
         arrived: u64,
         lost: u64,
+        /// Both ends share a core: each runs for so long, and then the other one does.
+        shift: Option<Duration>,
     }
 
     const EACH: Duration = Duration::from_micros(400);
@@ -395,29 +397,50 @@ mod tests {
                 queue,
                 arrived: 0,
                 lost: 0,
+                shift: None,
             }
+        }
+
+        /// Whether the sending (0) or the receiving end (1) runs now.
+        fn runs(&self, end: u128) -> bool {
+            let at = Duration::from_nanos(self.now.nanos());
+            self.shift.is_none_or(|shift| at.as_micros() / shift.as_micros() % 2 == end)
         }
 
         /// For so long; one packet in `lossy` is lost on the way (0: none).
         fn run(&mut self, time: Duration, lossy: u64) {
             let end = self.now + time;
             while self.now < end {
-                while self.window.room() > 0 {
-                    self.send(lossy);
+                if self.runs(0) {
+                    while self.window.room() > 0 {
+                        self.send(lossy);
+                    }
                 }
-                while let Some((_, number)) = self.forth.pop_front_if(|(at, _)| *at <= self.now) {
-                    self.arrived += 1;
-                    self.tally.note(self.now, number);
+                if self.runs(1) {
+                    self.receive();
                 }
-                if let Some(receipt) = self.tally.take(self.now) {
-                    self.back.push_back((self.now + MS * 20, receipt));
+                if self.runs(0) {
+                    self.hear();
                 }
-                while let Some((_, receipt)) = self.back.pop_front_if(|(at, _)| *at <= self.now) {
-                    self.window.acknowledged(self.now, receipt);
-                }
-                self.window.expire(self.now);
                 self.now += MS / 10;
             }
+        }
+
+        fn receive(&mut self) {
+            while let Some((_, number)) = self.forth.pop_front_if(|(at, _)| *at <= self.now) {
+                self.arrived += 1;
+                self.tally.note(self.now, number);
+            }
+            if let Some(receipt) = self.tally.take(self.now) {
+                self.back.push_back((self.now + MS * 20, receipt));
+            }
+        }
+
+        fn hear(&mut self) {
+            while let Some((_, receipt)) = self.back.pop_front_if(|(at, _)| *at <= self.now) {
+                self.window.acknowledged(self.now, receipt);
+            }
+            self.window.expire(self.now);
         }
 
         fn send(&mut self, lossy: u64) {
@@ -461,6 +484,17 @@ mod tests {
             path.run(MS * 2_000, one_in);
             let rate = path.rate(MS * 5_000, one_in) / (1.0 - 1.0 / one_in as f64);
             assert!(rate > 2_500.0 * least, "one in {one_in}: {rate} of 2,500");
+        }
+    }
+
+    #[test]
+    fn ends_that_have_to_wait_for_a_core_do_not_close_it() {
+        for shift in [2, 5, 10, 15] {
+            let mut path = Path::new(100);
+            path.shift = Some(MS * shift);
+            path.run(MS * 3_000, 0);
+            let rate = path.rate(MS * 8_000, 0);
+            assert!(rate > 2_500.0 * 0.9, "{shift} ms each: {rate} of 2,500");
         }
     }
 
