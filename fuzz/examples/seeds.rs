@@ -51,6 +51,7 @@ fn main() -> Outcome {
     write(&corpus.join("mosh_login"), &logins())?;
     write(&corpus.join("onion_cells"), &cells())?;
     write(&corpus.join("proxy_requests"), &proxy_requests())?;
+    write(&corpus.join("onion_legs"), &legs())?;
     write(&corpus.join("onion_messages"), &messages())?;
     write(&corpus.join("onion_relay"), &neighbours())?;
     write(&corpus.join("onion_services"), &services())?;
@@ -226,6 +227,27 @@ fn proxy_requests() -> Seeds {
         ),
         ("connect-v6", seed(b"CONNECT [2001:db8::1]:80 HTTP/1.0\r\n\r\n")),
         ("get", seed(b"GET / HTTP/1.1\r\n\r\n")),
+    ]
+}
+
+/// Scripts of a client with sets: see `onion_legs` for what the bytes mean.
+fn legs() -> Seeds {
+    let link = |leg: u8, received: u8| [leg, 1, 0, 0, received, 2, 0];
+    let say = |leg: u8, command: u8, times: u8, data: &[u8]| {
+        let length = (data.len() as u16).to_be_bytes();
+        [&[leg, 4, command, 1], &length[..], data, &[times]].concat()
+    };
+    let linked = [&link(0, 0)[..], &link(1, 0), &[0, 2, 1, 2]].concat();
+    let begun = [&linked[..], &say(0, 0, 0, &[]), &[0, 5, 0, 1]].concat();
+    let (data, switch) = (say(0, 1, 6, &[7; 400]), [1, 3, 4]);
+    let other = say(1, 1, 4, &[8; 400]);
+    let bytes = [0, 6, 0, 0xff, 0xff, 0xff, 0xff];
+    vec![
+        ("linked", linked.clone()),
+        ("download", [&begun[..], &bytes, &[0, 7, 9], &bytes].concat()),
+        ("upload", [&begun[..], &data, &switch, &other].concat()),
+        ("gap", [&begun[..], &switch, &other, &other, &other, &[0, 7, 15]].concat()),
+        ("late", [&begun[..], &data, &link(2, 1), &[2, 2], &say(2, 1, 2, &[9; 300])].concat()),
     ]
 }
 

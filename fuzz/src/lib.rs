@@ -18,6 +18,7 @@ mod input;
 pub mod ip_packets;
 pub mod mosh_login;
 pub mod onion_cells;
+pub mod onion_legs;
 pub mod onion_messages;
 pub mod onion_relay;
 pub mod onion_services;
@@ -49,6 +50,7 @@ pub const TARGETS: &[(&str, Check)] = &[
     ("ip_packets", ip_packets::check),
     ("mosh_login", mosh_login::check),
     ("onion_cells", onion_cells::check),
+    ("onion_legs", onion_legs::check),
     ("onion_messages", onion_messages::check),
     ("onion_relay", onion_relay::check),
     ("onion_services", onion_services::check),

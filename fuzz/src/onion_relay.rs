@@ -9,14 +9,16 @@ use std::time::Duration;
 
 use anabranch_multipath::Time;
 use anabranch_multipath::seed::{self, Stream};
-use anabranch_onion::channel::{Channel, Role, Start};
+use anabranch_onion::channel::{CellOutcome, Channel, Role, Start};
 use anabranch_onion::conflux::ConfluxParams;
-use anabranch_onion::crypto::{ClientLayer, Tor1Client};
-use anabranch_onion::handshake::fast;
+use anabranch_onion::crypto::{ClientLayer, Keys, Tor1Client};
+use anabranch_onion::handshake::extension::{self, Wish};
+use anabranch_onion::handshake::{Kind, fast, ntor_v3};
 use anabranch_onion::relay::{Config, Input as RelayInput, Output, Relay, ServiceParams};
 use anabranch_onion::wire::cell::{BODY, Body, CELL, Cells, Command, put_fixed};
 use anabranch_onion::wire::crypto::CurveKeys;
-use anabranch_onion::wire::keys::{RelayKeys, sha256};
+use anabranch_onion::wire::extend::{put_create2, read_created2};
+use anabranch_onion::wire::keys::{Credentials, RelayKeys, sha256};
 use anabranch_onion::wire::message::{self, Answer, EndReason, Format, Message, RelayCommand};
 use anabranch_onion::{Core, LinkId, LinkInput, LinkOutput, StreamKey, circuitmux};
 
@@ -25,43 +27,54 @@ use crate::input::Input;
 /// Seconds since 1970 in all runs.
 pub const NOW: u64 = 1_800_000_000;
 const CERTIFICATE: &[u8] = b"a TLS certificate";
+/// What both ends of a link export from its TLS session.
+const SECRET: [u8; 32] = [5; 32];
 const HONEST: LinkId = LinkId(1);
 const HOSTILE: LinkId = LinkId(2);
 /// Circuit IDs of a link's initiator.
-const IDS: [u32; 3] = [0x8000_0001, 0x8000_0002, 0x8000_0003];
-const MAX_CELLS: usize = 400;
+pub(crate) const IDS: [u32; 3] = [0x8000_0001, 0x8000_0002, 0x8000_0003];
+pub(crate) const MAX_CELLS: usize = 400;
 
-/// A script of what the hostile neighbour does, and what happens at the relay meanwhile.
+/// A script of what the hostile neighbour does, and what happens at the relay meanwhile. It is
+/// played twice: exits serve circuits of one hop for relays only, and clients are refused.
 pub fn check(input: &[u8]) {
+    for hostile in [Role::Client, other_relay()] {
+        play(input, hostile).closes();
+    }
+}
+
+fn play(input: &[u8], hostile: Role) -> World {
     let mut input = Input::new(input);
-    let mut world = World::new();
-    world.honest.create(&mut world.relay, IDS[0]);
-    world.collect();
+    let mut world = World::new(hostile);
     while !input.is_empty() && !world.hostile.gone {
         world.step(&mut input);
         assert!(world.relay.stats().cells <= MAX_CELLS, "more waits than may");
     }
-    world.closes();
+    world
 }
 
-struct World {
-    relay: Relay,
+/// A relay between an honest neighbour and a hostile one.
+pub(crate) struct World {
+    pub(crate) relay: Relay,
     honest: Neighbour,
-    hostile: Neighbour,
-    now: Time,
+    pub(crate) hostile: Neighbour,
+    pub(crate) now: Time,
     /// Streams that wait for an answer from outside, and those that were answered.
     wanted: VecDeque<StreamKey>,
     open: Vec<StreamKey>,
 }
 
 impl World {
-    fn new() -> World {
+    /// The honest neighbour has a circuit; the hostile one is a client, or another relay.
+    pub(crate) fn new(hostile: Role) -> World {
         let mut relay = relay();
-        let certificate = sha256(CERTIFICATE);
-        let [honest, hostile] =
-            [HONEST, HOSTILE].map(|link| Neighbour::new(&mut relay, link, certificate));
+        let [honest, hostile] = [(HONEST, Role::Client), (HOSTILE, hostile)]
+            .map(|(link, role)| Neighbour::new(&mut relay, link, role));
         let (wanted, open) = (VecDeque::new(), Vec::new());
-        World { relay, honest, hostile, now: Time::ZERO, wanted, open }
+        let mut world = World { relay, honest, hostile, now: Time::ZERO, wanted, open };
+        world.honest.create(&mut world.relay, IDS[0]);
+        world.collect();
+        world
     }
 
     fn step(&mut self, input: &mut Input<'_>) {
@@ -110,7 +123,7 @@ impl World {
     }
 
     /// What a stream wanted comes, or does not.
-    fn outside(&mut self, input: &mut Input<'_>) {
+    pub(crate) fn outside(&mut self, input: &mut Input<'_>) {
         let Some(stream) = self.wanted.pop_front() else { return };
         self.relay.handle(
             self.now,
@@ -128,7 +141,7 @@ impl World {
     }
 
     /// A destination says something and takes what there is.
-    fn bytes(&mut self, input: &mut Input<'_>) {
+    pub(crate) fn bytes(&mut self, input: &mut Input<'_>) {
         let which = input.byte();
         let Some(&stream) = self.open.get(usize::from(which) % self.open.len().max(1)) else {
             return;
@@ -141,7 +154,7 @@ impl World {
     }
 
     /// Does what the relay says.
-    fn collect(&mut self) {
+    pub(crate) fn collect(&mut self) {
         while let Some(output) = self.relay.poll() {
             match output {
                 Output::Link(LinkOutput::Transmit { link }) => {
@@ -165,7 +178,7 @@ impl World {
     }
 
     /// The hostile neighbour goes: nothing is left of it, and the honest one is served.
-    fn closes(&mut self) {
+    pub(crate) fn closes(&mut self) {
         self.relay.handle_link(self.now, LinkInput::Closed { link: HOSTILE });
         self.collect();
         let stats = self.relay.stats();
@@ -178,21 +191,27 @@ impl World {
     }
 }
 
+/// A handshake of a circuit.
+enum Pending {
+    Fast(fast::Client),
+    Leg(ntor_v3::Client),
+}
+
 /// A client's side of a link.
-struct Neighbour {
+pub(crate) struct Neighbour {
     link: LinkId,
     channel: Channel,
     inbox: Vec<u8>,
     rng: Stream,
     /// Handshakes that go on and circuits that stand, by ID.
-    pending: Vec<(u32, fast::Client)>,
+    pending: Vec<(u32, Pending)>,
     layers: Vec<(u32, Tor1Client)>,
-    gone: bool,
+    pub(crate) gone: bool,
 }
 
 impl Neighbour {
     /// A link whose handshake is done.
-    fn new(relay: &mut Relay, link: LinkId, certificate: [u8; 32]) -> Neighbour {
+    fn new(relay: &mut Relay, link: LinkId, role: Role) -> Neighbour {
         let peer = IpAddr::from([192, 0, 2, link.0 as u8]);
         let start = |peer_certificate| Start {
             now: Time::ZERO,
@@ -206,7 +225,7 @@ impl Neighbour {
         relay.handle_link(Time::ZERO, LinkInput::Opened { link, target: None, start: start(None) });
         let mut neighbour = Neighbour {
             link,
-            channel: Channel::new(Role::Client, start(Some(certificate))),
+            channel: Channel::new(role, start(Some(sha256(CERTIFICATE)))),
             inbox: Vec::new(),
             rng: seed::stream(link.0, 0, "neighbour"),
             pending: Vec::new(),
@@ -217,6 +236,7 @@ impl Neighbour {
             let said = std::mem::take(&mut neighbour.channel.outbox);
             neighbour.send(relay, Time::ZERO, &said);
             neighbour.receive(relay, Time::ZERO);
+            answer_exports(relay);
         }
         assert!(neighbour.channel.is_open());
         neighbour
@@ -229,14 +249,28 @@ impl Neighbour {
     /// Begins a circuit.
     fn create(&mut self, relay: &mut Relay, id: u32) {
         let (client, create) = fast::Client::start(&mut self.rng);
-        self.pending.push((id, client));
+        self.pending.push((id, Pending::Fast(client)));
         let mut cell = Vec::new();
         put_fixed(&mut cell, id, Command::CREATE_FAST, &create);
         self.send(relay, Time::ZERO, &cell);
     }
 
+    /// Begins a circuit with congestion control: a leg of a set has it.
+    pub(crate) fn create_leg(&mut self, relay: &mut Relay, now: Time, id: u32) {
+        let (identity, onion_key) = (keys().ed_identity(), keys().ntor().1);
+        let said = extension::request(Wish::CongestionControl);
+        let rng = &mut self.rng;
+        let (client, message) =
+            ntor_v3::Client::start(rng, identity, onion_key, &said, ntor_v3::CIRCUIT)
+                .expect("a sound onion key");
+        self.pending.push((id, Pending::Leg(client)));
+        let mut cell = Vec::new();
+        put_fixed(&mut cell, id, Command::CREATE2, &put_create2(Kind::NTOR_V3, &message));
+        self.send(relay, now, &cell);
+    }
+
     /// Says something to the relay under a circuit's keys.
-    fn say(
+    pub(crate) fn say(
         &mut self,
         relay: &mut Relay,
         now: Time,
@@ -263,12 +297,12 @@ impl Neighbour {
         while let Ok(Some(cell)) = cells.next_cell() {
             let id = cell.circuit;
             match cell.command {
-                Command::CREATED_FAST => {
+                Command::CREATED_FAST | Command::CREATED2 => {
                     let place = self.pending.iter().position(|(other, _)| *other == id);
-                    let keys = place.map(|place| self.pending.remove(place).1.finish(cell.body));
+                    let layer =
+                        place.and_then(|place| layer(self.pending.remove(place).1, cell.body));
                     self.layers.retain(|(other, _)| *other != id);
-                    self.layers
-                        .extend(keys.and_then(Result::ok).map(|k| (id, Tor1Client::new(&k))));
+                    self.layers.extend(layer.map(|layer| (id, layer)));
                 }
                 Command::DESTROY => {
                     self.layers.retain(|(other, _)| *other != id);
@@ -277,7 +311,9 @@ impl Neighbour {
                 Command::RELAY => self.read(id, cell.body),
                 _ => {}
             }
-            let _ = self.channel.take(&mut self.rng, &cell);
+            if let Ok(CellOutcome::Export(_)) = self.channel.take(&mut self.rng, &cell) {
+                self.channel.exported(&mut self.rng, SECRET).expect("an honest handshake");
+            }
             cells.set_width(self.channel.width());
         }
         let taken = cells.taken();
@@ -294,11 +330,51 @@ impl Neighbour {
     }
 }
 
-fn relay() -> Relay {
-    static KEYS: OnceLock<RelayKeys> = OnceLock::new();
-    let keys = KEYS.get_or_init(|| {
-        RelayKeys::generate(&mut seed::stream(1, 0, "keys"), NOW).expect("keys can be made")
+/// While links are made nothing else happens.
+fn answer_exports(relay: &mut Relay) {
+    while let Some(output) = relay.poll() {
+        if let Output::Link(LinkOutput::Export { link, .. }) = output {
+            relay.handle_link(Time::ZERO, LinkInput::Exported { link, secret: SECRET });
+        }
+    }
+}
+
+/// Another relay, as the one that begins a link.
+pub(crate) fn other_relay() -> Role {
+    static CREDENTIALS: OnceLock<Arc<Credentials>> = OnceLock::new();
+    let credentials = CREDENTIALS.get_or_init(|| {
+        let mut rng = seed::stream(2, 0, "keys");
+        let keys = RelayKeys::generate(&mut rng, NOW).expect("keys can be made");
+        Arc::new(keys.credentials(&mut rng, b"another certificate", NOW).expect("sound keys"))
     });
+    Role::Initiator(Arc::clone(credentials))
+}
+
+/// The layer that a finished handshake gives.
+fn layer(pending: Pending, body: &[u8]) -> Option<Tor1Client> {
+    let client = match pending {
+        Pending::Fast(client) => {
+            return client.finish(body).ok().map(|keys| Tor1Client::new(&keys));
+        }
+        Pending::Leg(client) => client,
+    };
+    let created = Body::try_from(body).ok()?;
+    let (mut keys, said) = client.finish(read_created2(&created)?).ok()?;
+    match keys.of(extension::read_answer(&said, Wish::CongestionControl, 31).ok()?) {
+        Keys::Tor1(keys) => Some(Tor1Client::new(&keys)),
+        Keys::Cgo(_) => None,
+    }
+}
+
+fn keys() -> &'static RelayKeys {
+    static KEYS: OnceLock<RelayKeys> = OnceLock::new();
+    KEYS.get_or_init(|| {
+        RelayKeys::generate(&mut seed::stream(1, 0, "keys"), NOW).expect("keys can be made")
+    })
+}
+
+fn relay() -> Relay {
+    let keys = keys();
     let mut rng = seed::stream(1, 0, "credentials");
     let credentials = keys.credentials(&mut rng, CERTIFICATE, NOW).expect("sound keys");
     let config = Config {
@@ -321,4 +397,16 @@ fn relay() -> Relay {
     let responder = Role::Responder(Arc::clone(&credentials));
     let rng = Box::new(seed::stream(1, 0, "relay"));
     Relay::new(config, responder, Role::Initiator(credentials), rng)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_seed_of_a_download_opens_a_stream_for_a_relay_and_none_for_a_client() {
+        let seed = include_bytes!("../corpus/onion_relay/download");
+        let streams = |hostile| play(seed, hostile).relay.stats().streams;
+        assert_eq!((streams(Role::Client), streams(other_relay())), (0, 1));
+    }
 }

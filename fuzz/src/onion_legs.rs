@@ -1,0 +1,107 @@
+//! A relay whose client links circuits to sets and says anything by the legs: LINK, its
+//! acknowledgement, SWITCH, and the messages of streams, in any order, on any leg. Nothing panics,
+//! what waits for other legs is bounded, and of a client that is gone nothing is left.
+
+use std::time::Duration;
+
+use anabranch_multipath::Time;
+use anabranch_onion::relay::Input as RelayInput;
+use anabranch_onion::wire::cell::Command;
+use anabranch_onion::wire::conflux::{ConfluxLink, DesiredUx, SetNonce, put_switch};
+use anabranch_onion::wire::message::{self, Begin, Message, RelayCommand};
+
+use crate::input::Input;
+use crate::onion_relay::{IDS, MAX_CELLS, World, other_relay};
+
+/// What may wait for other legs at a relay that keeps 400 cells.
+const MAX_REORDERED: usize = 1 << 20;
+
+/// A script of what the client says.
+pub fn check(input: &[u8]) {
+    let mut world = play(input);
+    world.closes();
+    let stats = world.relay.stats();
+    assert_eq!((stats.sets, stats.legs, stats.reordered), (0, 0, 0), "nothing is left of the sets");
+}
+
+fn play(input: &[u8]) -> World {
+    let mut input = Input::new(input);
+    let mut world = World::new(other_relay());
+    for id in IDS {
+        world.hostile.create_leg(&mut world.relay, Time::ZERO, id);
+    }
+    world.collect();
+    while !input.is_empty() && !world.hostile.gone {
+        step(&mut world, &mut input);
+        world.relay.handle(world.now, RelayInput::Timeout);
+        world.collect();
+        let stats = world.relay.stats();
+        assert!(stats.cells <= MAX_CELLS, "more cells wait than may");
+        assert!(stats.reordered <= MAX_REORDERED, "{} bytes wait for other legs", stats.reordered);
+        assert!(stats.legs <= IDS.len() && stats.sets <= stats.legs, "a set without legs");
+    }
+    world
+}
+
+fn step(world: &mut World, input: &mut Input<'_>) {
+    let leg = IDS[input.below(IDS.len())];
+    match input.below(8) {
+        0 => world.hostile.create_leg(&mut world.relay, world.now, leg),
+        1 => say(world, leg, RelayCommand::CONFLUX_LINK, 0, &link(input)),
+        2 => say(world, leg, RelayCommand::CONFLUX_LINKED_ACK, 0, &[]),
+        3 => {
+            let by = input.pick(&[0, 1, 2, 3, 31, 500, 1 << 20, u32::MAX]);
+            say(world, leg, RelayCommand::CONFLUX_SWITCH, 0, &put_switch(by));
+        }
+        4 => message(world, input, leg),
+        5 => world.outside(input),
+        6 => world.bytes(input),
+        _ => world.now += Duration::from_millis(1 << input.below(16)),
+    }
+}
+
+/// One of two sets, as new or as one in use, with a true number or any; or data of any length.
+fn link(input: &mut Input<'_>) -> Vec<u8> {
+    let nonce = SetNonce::from([input.byte() & 1; 32]);
+    let [sent, received] = [(); 2].map(|()| input.pick(&[0, 0, 0, 1, 2, u64::MAX]));
+    let ux = input.pick(&[DesiredUx::None, DesiredUx::MinLatency, DesiredUx::HighThroughput]);
+    let mut data = ConfluxLink { nonce, sent, received, ux }.write().to_vec();
+    if input.byte() == 7 {
+        data.truncate(input.below(51));
+    }
+    data
+}
+
+/// A message of a stream or of the set, once or many times.
+fn message(world: &mut World, input: &mut Input<'_>, leg: u32) {
+    let command = RelayCommand(input.pick(&[1, 2, 3, 5, 11, 13, 20, 43, 44, 21, 10, 14]));
+    let stream = input.pick(&[0, 1, 2, 3]);
+    let length = usize::from(input.word()) % (message::DATA + 1);
+    let data = match command {
+        RelayCommand::BEGIN => {
+            Begin { host: "192.0.2.1".to_owned(), port: 80, flags: 0 }.write().unwrap_or_default()
+        }
+        _ => input.take(length).to_vec(),
+    };
+    for _ in 0..1 << input.below(8) {
+        say(world, leg, command, stream, &data);
+    }
+}
+
+fn say(world: &mut World, leg: u32, command: RelayCommand, stream: u16, data: &[u8]) {
+    let message = Message { command, stream, data };
+    world.hostile.say(&mut world.relay, world.now, leg, Command::RELAY, message);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_seeds_link_legs_and_let_messages_wait() {
+        let linked = play(include_bytes!("../corpus/onion_legs/linked")).relay.stats();
+        assert_eq!((linked.sets, linked.legs), (1, 2));
+        let gap = play(include_bytes!("../corpus/onion_legs/gap")).relay.stats();
+        assert!(gap.streams == 1 && gap.reordered > 0, "{gap:?}");
+    }
+}
