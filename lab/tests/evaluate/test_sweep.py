@@ -503,7 +503,8 @@ def test_the_sweep_of_modes_asks_for_each_with_each_draw() -> None:
     ]
     # RF takes hours: by two schedules with two draws, where the server follows.
     rf = [spec for spec in asked if spec[0] == "rf"]
-    assert len(set(rf)) == len(rf) == 2 * 2 and {spec[2] for spec in rf} == {"follow"}
+    assert len(set(rf)) == len(rf) == 2 * 2
+    assert {spec[2] for spec in rf} == {"follow"}
     cheap = [spec for spec in asked if spec[0] != "rf"]
     assert len(set(cheap)) == len(cheap) == 3 * 2 * 2 * 3 * 2
     assert {spec[2:4] for spec in cheap} == {
