@@ -13,7 +13,7 @@ use anabranch_onion::wire::message::{self, Begin, Message, RelayCommand};
 use crate::input::Input;
 use crate::onion_relay::{IDS, MAX_CELLS, World, other_relay};
 
-/// What may wait for other legs at a relay that keeps 400 cells.
+/// A set's least reorder budget; the memory of this relay, 400 cells, is less.
 const MAX_REORDERED: usize = 1 << 20;
 
 /// A script of what the client says.

@@ -191,10 +191,28 @@ impl World {
     }
 }
 
-/// A handshake of a circuit.
-enum Pending {
+/// The handshake of a circuit.
+enum Handshake {
     Fast(fast::Client),
     Leg(ntor_v3::Client),
+}
+
+impl Handshake {
+    /// The circuit's layer, by the relay's answer.
+    fn finish(self, body: &[u8]) -> Option<Tor1Client> {
+        let client = match self {
+            Handshake::Fast(client) => {
+                return client.finish(body).ok().map(|keys| Tor1Client::new(&keys));
+            }
+            Handshake::Leg(client) => client,
+        };
+        let created = Body::try_from(body).ok()?;
+        let (mut keys, said) = client.finish(read_created2(&created)?).ok()?;
+        match keys.of(extension::read_answer(&said, Wish::CongestionControl, 31).ok()?) {
+            Keys::Tor1(keys) => Some(Tor1Client::new(&keys)),
+            Keys::Cgo(_) => None,
+        }
+    }
 }
 
 /// A client's side of a link.
@@ -204,7 +222,7 @@ pub(crate) struct Neighbour {
     inbox: Vec<u8>,
     rng: Stream,
     /// Handshakes that go on and circuits that stand, by ID.
-    pending: Vec<(u32, Pending)>,
+    pending: Vec<(u32, Handshake)>,
     layers: Vec<(u32, Tor1Client)>,
     pub(crate) gone: bool,
 }
@@ -249,7 +267,7 @@ impl Neighbour {
     /// Begins a circuit.
     fn create(&mut self, relay: &mut Relay, id: u32) {
         let (client, create) = fast::Client::start(&mut self.rng);
-        self.pending.push((id, Pending::Fast(client)));
+        self.pending.push((id, Handshake::Fast(client)));
         let mut cell = Vec::new();
         put_fixed(&mut cell, id, Command::CREATE_FAST, &create);
         self.send(relay, Time::ZERO, &cell);
@@ -263,7 +281,7 @@ impl Neighbour {
         let (client, message) =
             ntor_v3::Client::start(rng, identity, onion_key, &said, ntor_v3::CIRCUIT)
                 .expect("a sound onion key");
-        self.pending.push((id, Pending::Leg(client)));
+        self.pending.push((id, Handshake::Leg(client)));
         let mut cell = Vec::new();
         put_fixed(&mut cell, id, Command::CREATE2, &put_create2(Kind::NTOR_V3, &message));
         self.send(relay, now, &cell);
@@ -300,7 +318,7 @@ impl Neighbour {
                 Command::CREATED_FAST | Command::CREATED2 => {
                     let place = self.pending.iter().position(|(other, _)| *other == id);
                     let layer =
-                        place.and_then(|place| layer(self.pending.remove(place).1, cell.body));
+                        place.and_then(|place| self.pending.remove(place).1.finish(cell.body));
                     self.layers.retain(|(other, _)| *other != id);
                     self.layers.extend(layer.map(|layer| (id, layer)));
                 }
@@ -348,22 +366,6 @@ pub(crate) fn other_relay() -> Role {
         Arc::new(keys.credentials(&mut rng, b"another certificate", NOW).expect("sound keys"))
     });
     Role::Initiator(Arc::clone(credentials))
-}
-
-/// The layer that a finished handshake gives.
-fn layer(pending: Pending, body: &[u8]) -> Option<Tor1Client> {
-    let client = match pending {
-        Pending::Fast(client) => {
-            return client.finish(body).ok().map(|keys| Tor1Client::new(&keys));
-        }
-        Pending::Leg(client) => client,
-    };
-    let created = Body::try_from(body).ok()?;
-    let (mut keys, said) = client.finish(read_created2(&created)?).ok()?;
-    match keys.of(extension::read_answer(&said, Wish::CongestionControl, 31).ok()?) {
-        Keys::Tor1(keys) => Some(Tor1Client::new(&keys)),
-        Keys::Cgo(_) => None,
-    }
 }
 
 fn keys() -> &'static RelayKeys {

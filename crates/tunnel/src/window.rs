@@ -378,7 +378,7 @@ mod tests {
         queue: u64,
         arrived: u64,
         lost: u64,
-        /// Both ends share a core: each runs for so long, and then the other one does.
+        /// Both ends share a core: they take turns of this length. `None`: a core for each.
         shift: Option<Duration>,
     }
 
