@@ -8,9 +8,6 @@ from pathlib import Path
 from harness.tornet import TorNetwork
 from harness.torours import OurRelay
 
-# Bytes a second that nobody reaches here: C tor's relays are not held to a rate either.
-FREELY = "1000000000"
-
 
 def three_relays(
     stack: contextlib.ExitStack, network: TorNetwork, folder: Path, *options: str
@@ -21,9 +18,7 @@ def three_relays(
     """
     ours = [
         stack.enter_context(
-            OurRelay(
-                network, folder / f"ours{place}", f"ours{place}", "--rate", FREELY, *options, *more
-            )
+            OurRelay(network, folder / f"ours{place}", f"ours{place}", *options, *more)
         )
         for place, more in enumerate([(), (), ("--exit", "accept *:*")])
     ]

@@ -31,7 +31,6 @@ from harness.seeded import MIB
 from harness.tornet import Node, TorNetwork
 from harness.torours import OurRelay
 from harness.webfiles import FileServer
-from threefold import FREELY
 
 # CPU of ours, as a share of C tor's.
 TARGET = 0.5
@@ -151,7 +150,7 @@ class Way:
 
 def relay(network: TorNetwork, name: str, build: Build) -> OurRelay:
     """A relay of ours that nobody holds to a rate."""
-    options = ("--rate", FREELY, "--threads", str(build.threads))
+    options = ("--threads", str(build.threads))
     return OurRelay(network, network.folder / name, name, *options, program=build.program)
 
 
