@@ -55,7 +55,8 @@ pub struct LegView {
     pub inflight: u64,
     /// Units that one acknowledgement stands for.
     pub step: u64,
-    /// Units that the path holds by itself, without a queue, as congestion control estimates it.
+    /// Units that the path holds by itself, without a queue, as congestion control estimates it; 0
+    /// before an acknowledgement has come.
     pub bdp: u64,
     /// Units of ours that wait for the first hop's link.
     pub queued: u64,

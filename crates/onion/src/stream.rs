@@ -164,6 +164,11 @@ impl Stream {
         taken
     }
 
+    /// Whether the program has more bytes than there was room for.
+    pub(crate) fn has_more(&self) -> bool {
+        self.starved && self.ending.is_none()
+    }
+
     /// No more bytes will come from the program.
     pub(crate) fn end(&mut self, reason: EndReason) {
         self.ending = Some(reason);

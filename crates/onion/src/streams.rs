@@ -205,8 +205,11 @@ impl Streams {
         }
     }
 
-    /// Cells of data that wait.
+    /// Cells of data that wait: no end of them, while a program has more than there is room for.
     pub(crate) fn waiting(&self, format: Format) -> u64 {
+        if self.streams.values().any(Stream::has_more) {
+            return u64::MAX;
+        }
         let bytes: usize = self.streams.values().map(Stream::unsent).sum();
         bytes.div_ceil(format.data()) as u64
     }

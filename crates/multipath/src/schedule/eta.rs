@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{Built, Family, Scheduler, no_argument};
-use crate::path::usable;
+use crate::path::{quickest, ready, usable};
 use crate::seed::Stream;
 use crate::{LegView, PathId, PathView, Time};
 
@@ -21,50 +21,88 @@ pub(super) const FAMILY: Family = Family {
 /// Bytes of a cell on a link, with a share of TLS's record (514, and 22 a record of 16 KiB).
 const CELL: f64 = 515.0;
 
+/// Cells by which another leg has to be sooner than the present one. Two legs that are as good take
+/// turns of about so many; each turn costs a SWITCH (proposal 329), which is a cell.
+const STICKY: f64 = 16.0;
+
 /// Expected time of arrival. Paper 001 (section 7) asks for circuit-level estimates that know what
 /// TCP on each link knows; this is our answer.
 ///
-/// T = q/(s·d) + notsent/d + max(0, inflight − q − bdp)/R + least RTT/2. The bytes in the first
-/// hop's socket leave at its delivery rate d, the q cells in our own queue at our share s of it
-/// (where d is unknown, at R). What is under way beyond the path's own capacity stands in queues
-/// further on, which drain at R = window/RTT. A leg without room is expected later by half the time
-/// that one acknowledgement's cells take. A leg whose first hop is stuck
-/// ([`crate::LinkView::is_stuck`]) is passed over while another is not.
+/// T = q/(s·d) + notsent/d + max(beyond, burst) + least RTT/2. The bytes in the first hop's socket
+/// leave at its delivery rate d, the q cells in our own queue at our share s of it (where d is
+/// unknown, at R = window/RTT). What is under way beyond the path's own capacity stands in queues
+/// further on: beyond = max(0, inflight − q − bdp)/R. So does what was sent faster than R: burst is
+/// when the last of it is through. A leg without room is expected later by half the time that one
+/// acknowledgement's cells take. A leg whose first hop is stuck ([`crate::LinkView::is_stuck`]) is
+/// passed over while another is not.
+///
+/// Until each leg has acknowledged something, their rates are guesses, and legs are filled in the
+/// order of their round-trip times, as `lowrtt` does.
 ///
 /// If the best leg has no room, a worse one is taken only if its cell would come no later than the
 /// best leg would deliver all that waits. That is ECF's rule (Lim et al., CoNEXT 2017): the end of
 /// a short object waits for the better leg, a long one uses both.
-#[derive(Debug)]
-struct Eta;
+#[derive(Debug, Default)]
+struct Eta {
+    courses: Vec<Course>,
+}
 
-impl Eta {
-    /// The best leg, or the best with room if `units` would have to wait longer for the best.
-    fn best(paths: &[PathView], units: u64) -> Option<usize> {
-        let stuck = |index: &usize| paths[*index].leg.link.is_some_and(|link| link.is_stuck());
-        let all_stuck = usable(paths).all(|index| stuck(&index));
-        let (mut best, mut with_room) = (None, None);
-        for index in usable(paths).filter(|index| all_stuck || !stuck(index)) {
-            let expected = arrival(&paths[index]);
-            let sooner = |than: &Option<(usize, f64)>| than.is_none_or(|(_, at)| expected < at);
-            if sooner(&best) {
-                best = Some((index, expected));
-            }
-            if paths[index].has_room() && sooner(&with_room) {
-                with_room = Some((index, expected));
-            }
-        }
-        let (best, at) = best?;
-        let Some((other, then)) = with_room.filter(|_| !paths[best].has_room()) else {
-            return Some(best);
-        };
-        let rest = units.saturating_sub(1) as f64 / rate(&paths[best]);
-        let waits = paths[best].leg.inflight > 0 && then > at + rest;
-        Some(if waits { best } else { other })
+/// What a leg's narrowest link has still to pass on, were it the only one that sends.
+#[derive(Clone, Copy, Debug, Default)]
+struct Course {
+    /// Cells under way when it was last looked at.
+    inflight: u64,
+    /// When the last of them is through.
+    free: Time,
+}
+
+impl Course {
+    /// Seconds until all that was sent so far is through.
+    fn burst(&mut self, now: Time, view: &PathView) -> f64 {
+        let sent = view.leg.inflight.saturating_sub(self.inflight);
+        let takes = Duration::try_from_secs_f64(sent as f64 / rate(view)).unwrap_or_default();
+        self.inflight = view.leg.inflight;
+        self.free = self.free.max(now) + takes;
+        self.free.since(now).as_secs_f64()
     }
 }
 
-/// Seconds until a cell that is given to this leg now should arrive.
-fn arrival(view: &PathView) -> f64 {
+impl Eta {
+    /// Seconds until a cell that is given to each leg now should arrive.
+    fn arrivals(&mut self, now: Time, paths: &[PathView]) -> Vec<f64> {
+        self.courses.resize(paths.len(), Course::default());
+        let courses = self.courses.iter_mut().zip(paths);
+        courses.map(|(course, path)| arrival(path, course.burst(now, path))).collect()
+    }
+
+    /// The best leg, or the best with room if `units` would have to wait longer for the best.
+    fn best(&mut self, now: Time, paths: &[PathView], units: u64) -> Option<usize> {
+        let arrivals = self.arrivals(now, paths);
+        if usable(paths).any(|index| paths[index].leg.bdp == 0) {
+            return quickest(paths, ready(paths)).or_else(|| quickest(paths, usable(paths)));
+        }
+        let expected = |index: usize| {
+            let path = &paths[index];
+            arrivals[index] - if path.leg.current { STICKY / rate(path) } else { 0.0 }
+        };
+        let soonest = |places: &mut dyn Iterator<Item = usize>| {
+            places.min_by(|&one, &other| expected(one).total_cmp(&expected(other)))
+        };
+        let stuck = |index: &usize| paths[*index].leg.link.is_some_and(|link| link.is_stuck());
+        let all_stuck = usable(paths).all(|index| stuck(&index));
+        let candidates = || usable(paths).filter(|index| all_stuck || !stuck(index));
+        let best = soonest(&mut candidates())?;
+        let with_room = soonest(&mut candidates().filter(|&index| paths[index].has_room()));
+        let Some(other) = with_room.filter(|_| !paths[best].has_room()) else {
+            return Some(best);
+        };
+        let rest = units.saturating_sub(1) as f64 / rate(&paths[best]);
+        let later = expected(other) > expected(best) + rest;
+        Some(if paths[best].leg.inflight > 0 && later { best } else { other })
+    }
+}
+
+fn arrival(view: &PathView, burst: f64) -> f64 {
     let LegView { queued, inflight, bdp, step, .. } = view.leg;
     let rate = rate(view);
     let queued_here = match view.leg.link {
@@ -76,7 +114,7 @@ fn arrival(view: &PathView) -> f64 {
     };
     let beyond = inflight.saturating_sub(queued).saturating_sub(bdp) as f64 / rate;
     let closed = if view.has_room() { 0.0 } else { step as f64 / 2.0 / rate };
-    queued_here + beyond + closed + least(view).as_secs_f64() / 2.0
+    queued_here + beyond.max(burst) + closed + least(view).as_secs_f64() / 2.0
 }
 
 /// Cells a second that the leg's window allows: its size over the round-trip time.
@@ -98,8 +136,8 @@ impl Scheduler for Eta {
         self.deal(now, paths, u64::MAX)
     }
 
-    fn deal(&mut self, _now: Time, paths: &[PathView], units: u64) -> Option<PathId> {
-        Eta::best(paths, units).map(PathId::at)
+    fn deal(&mut self, now: Time, paths: &[PathView], units: u64) -> Option<PathId> {
+        self.best(now, paths, units).map(PathId::at)
     }
 
     fn load_aware(&self) -> bool {
@@ -113,7 +151,7 @@ impl Scheduler for Eta {
 
 fn build(argument: Option<&str>, _paths: usize, _stream: Stream) -> Built {
     no_argument("eta", argument)?;
-    Ok(Box::new(Eta))
+    Ok(Box::new(Eta::default()))
 }
 
 #[cfg(test)]
@@ -129,7 +167,10 @@ mod tests {
     }
 
     fn choice(legs: &[PathView], units: u64) -> u16 {
-        Eta.deal(Time::ZERO, legs, units).unwrap().0
+        // Another has looked before: what is under way was not sent just now.
+        let mut eta = Eta::default();
+        eta.deal(Time::ZERO, legs, units);
+        eta.deal(Time::from_secs(1), legs, units).unwrap().0
     }
 
     #[test]
@@ -137,6 +178,26 @@ mod tests {
         assert_eq!(choice(&[leg(50, 62), leg(40, 62)], 9), 1);
         // 50 cells more than the path holds, at 124 cells in 40 ms: 16 ms later.
         assert_eq!(choice(&[leg(50, 62), leg(40, 112)], 9), 0);
+    }
+
+    #[test]
+    fn what_was_sent_at_once_comes_one_behind_the_other() {
+        let mut eta = Eta::default();
+        let at = Time::from_secs(1);
+        assert_eq!(eta.deal(at, &[leg(50, 0), leg(40, 0)], 9), Some(PathId(1)));
+        // 62 cells at 124 in 40 ms take 20 ms, though the path holds as many without a queue.
+        assert_eq!(eta.deal(at, &[leg(50, 0), leg(40, 62)], 9), Some(PathId(0)));
+        let later = at + Duration::from_millis(20);
+        assert_eq!(eta.deal(later, &[leg(50, 0), leg(40, 62)], 9), Some(PathId(1)));
+    }
+
+    #[test]
+    fn the_present_leg_is_kept_until_another_is_sooner_by_a_turn() {
+        let mut present = leg(40, 0);
+        present.leg.current = true;
+        // 16 cells at 124 in 40 ms: 5.2 ms.
+        assert_eq!(choice(&[leg(31, 0), present], 9), 1);
+        assert_eq!(choice(&[leg(29, 0), present], 9), 0);
     }
 
     #[test]
@@ -154,6 +215,18 @@ mod tests {
         assert_eq!(choice(&[full, leg(120, 0)], 1), 0);
         assert_eq!(choice(&[full, leg(120, 0)], 1_000), 1);
         assert_eq!(choice(&[full, leg(30, 0)], 1), 1, "the other would deliver before");
+    }
+
+    #[test]
+    fn legs_of_unknown_rate_are_filled_in_the_order_of_their_round_trip_times() {
+        let fresh = |ms, inflight| {
+            let mut leg = leg(ms, inflight);
+            leg.leg.bdp = 0;
+            leg
+        };
+        assert_eq!(choice(&[fresh(50, 0), fresh(40, 123)], 9), 1);
+        assert_eq!(choice(&[fresh(50, 0), fresh(40, 124)], 9), 0);
+        assert_eq!(choice(&[leg(50, 0), fresh(40, 123)], 9), 1);
     }
 
     #[test]

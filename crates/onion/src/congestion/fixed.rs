@@ -60,13 +60,17 @@ impl Control for Fixed {
     fn view(&self) -> PathView {
         let (rtt, least_rtt) = self.rtt.unzip();
         let least_rtt = least_rtt.unwrap_or_default();
-        let part = rtt.filter(|rtt| !rtt.is_zero()).map(|rtt| least_rtt.div_duration_f64(rtt));
+        let part = match rtt {
+            None => 0.0,
+            Some(Duration::ZERO) => 1.0,
+            Some(rtt) => least_rtt.div_duration_f64(rtt),
+        };
         let leg = LegView {
             least_rtt,
             size: self.size,
             inflight: self.size - self.room,
             step: self.step,
-            bdp: (self.size as f64 * part.unwrap_or(1.0)) as u64,
+            bdp: (self.size as f64 * part) as u64,
             ..LegView::default()
         };
         PathView::leg(rtt, self.room, leg)

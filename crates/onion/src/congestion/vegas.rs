@@ -242,7 +242,7 @@ impl Control for Vegas {
             size: self.window,
             inflight: self.inflight,
             step: self.sendme_inc,
-            bdp: self.bdp(),
+            bdp: average.map_or(0, |_| self.bdp()),
             slow_start: self.slow_start,
             ..LegView::default()
         };
