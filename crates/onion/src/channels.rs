@@ -3,13 +3,14 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;
 
-use anabranch_multipath::Time;
+use anabranch_multipath::{LinkView, Time};
 use rand_core::CryptoRng;
 
 use crate::channel::{Channel, Ids};
 use crate::circuitmux::{self, Policy};
 use crate::padding::{LinkUse, Quiet};
 use crate::queue::{Pool, Queue};
+use crate::transport::{Lately, Transport};
 use crate::wire::cell::{Body, CELL, Command, HEADER, Width, put_fixed};
 use crate::wire::extend::Target;
 use crate::wire::link::Identity;
@@ -45,6 +46,13 @@ const TRIES: usize = 64;
 /// Room that a link keeps when it rests.
 const TRICKLE: usize = 4 << 10;
 
+/// A circuit on a link, its cells that wait, and how many left lately.
+struct Waiting {
+    owner: Owner,
+    queue: Queue,
+    lately: Lately,
+}
+
 /// One link.
 pub(crate) struct Link {
     pub(crate) channel: Channel,
@@ -58,7 +66,10 @@ pub(crate) struct Link {
     pub(crate) quiet: Quiet,
     /// A cell of padding is among what the channel has to say.
     padded: bool,
-    lanes: BTreeMap<u32, (Owner, Queue)>,
+    lanes: BTreeMap<u32, Waiting>,
+    transport: Transport,
+    /// Cells of circuits that left lately.
+    lately: Lately,
     /// The most circuits at a time since the neighbour last took what we had to say.
     busiest: usize,
     policy: Box<dyn Policy>,
@@ -113,6 +124,8 @@ impl Channels {
             quiet: Quiet::default(),
             padded: false,
             lanes: BTreeMap::new(),
+            transport: Transport::default(),
+            lately: Lately::default(),
             busiest: 0,
             policy: self.policy.policy(),
             told: false,
@@ -144,8 +157,8 @@ impl Channels {
                 self.reached.remove(&identity.rsa);
             }
         }
-        link.lanes.values_mut().for_each(|(_, queue)| self.pool.clear(queue));
-        link.lanes.into_values().map(|(owner, _)| owner).collect()
+        link.lanes.values_mut().for_each(|lane| self.pool.clear(&mut lane.queue));
+        link.lanes.into_values().map(|lane| lane.owner).collect()
     }
 
     /// A link.
@@ -194,7 +207,7 @@ impl Channels {
 
     /// Whose circuit has this ID on this link.
     pub(crate) fn owner(&self, lane: Lane) -> Option<Owner> {
-        self.links.get(&lane.link)?.lanes.get(&lane.id).map(|(owner, _)| *owner)
+        self.links.get(&lane.link)?.lanes.get(&lane.id).map(|lane| lane.owner)
     }
 
     /// Takes a lane whose ID the neighbour chose; false if it is not its to choose, or in use.
@@ -237,8 +250,8 @@ impl Channels {
     /// Removes a lane with all that waits on it.
     pub(crate) fn leave(&mut self, lane: Lane) {
         let Some(link) = self.links.get_mut(&lane.link) else { return };
-        if let Some((_, mut queue)) = link.lanes.remove(&lane.id) {
-            self.pool.clear(&mut queue);
+        if let Some(mut left) = link.lanes.remove(&lane.id) {
+            self.pool.clear(&mut left.queue);
             link.policy.gone(lane.id);
         }
     }
@@ -282,7 +295,7 @@ impl Channels {
     /// many wait there now, 0 if there is no such lane.
     pub(crate) fn push(&mut self, now: Time, lane: Lane, command: Command, body: &Body) -> usize {
         let Some(link) = self.links.get_mut(&lane.link) else { return 0 };
-        let Some((_, queue)) = link.lanes.get_mut(&lane.id) else { return 0 };
+        let Some(Waiting { queue, .. }) = link.lanes.get_mut(&lane.id) else { return 0 };
         let was_empty = queue.is_empty();
         let channel = &mut link.channel;
         if was_empty && channel.is_sibling() && channel.outbox.len() < AT_ONCE {
@@ -306,7 +319,30 @@ impl Channels {
     /// Cells that wait on a lane.
     pub(crate) fn waiting(&self, lane: Lane) -> usize {
         let link = self.links.get(&lane.link);
-        link.and_then(|link| link.lanes.get(&lane.id)).map_or(0, |(_, queue)| queue.len())
+        link.and_then(|link| link.lanes.get(&lane.id)).map_or(0, |lane| lane.queue.len())
+    }
+
+    /// What is known of the connection below a lane's link; asks for a look if that is old. `None`
+    /// where the system does not tell, or has not yet, and for links to other shards.
+    pub(crate) fn look(&mut self, now: Time, lane: Lane) -> Option<LinkView> {
+        let link = self.links.get_mut(&lane.link).filter(|link| !link.channel.is_sibling())?;
+        let seen = link.transport.ask(now)?;
+        let of_link = link.lately.cells(now).max(1);
+        let of_lane = link.lanes.get(&lane.id).map_or(0, |lane| lane.lately.cells(now));
+        let share = u64::from(of_lane) * 1_000 / u64::from(of_link);
+        Some(LinkView { share: u16::try_from(share).unwrap_or(1_000), ..seen })
+    }
+
+    /// Whether somebody asked for a look at a link's connection.
+    pub(crate) fn wants_look(&self, id: LinkId) -> bool {
+        self.links.get(&id).is_some_and(|link| link.transport.is_asked())
+    }
+
+    /// A link's connection was looked at.
+    pub(crate) fn saw(&mut self, now: Time, id: LinkId, view: LinkView) {
+        if let Some(link) = self.links.get_mut(&id) {
+            link.transport.saw(now, view);
+        }
     }
 
     /// Appends the next cell to send, or what the channel has to say.
@@ -326,17 +362,19 @@ impl Channels {
             link.told = false;
             return Popped::Nothing;
         };
-        let Some((owner, queue)) = link.lanes.get_mut(&circuit) else { return Popped::Nothing };
+        let Some(lane) = link.lanes.get_mut(&circuit) else { return Popped::Nothing };
         let start = out.len();
-        self.pool.pop(queue, out);
+        self.pool.pop(&mut lane.queue, out);
+        lane.lately.note(now);
+        link.lately.note(now);
         if link.channel.width() == Width::Two {
             // Cells wait with wide circuit IDs.
             out.drain(start..start + 2);
         }
         link.quiet.note(now, false);
-        let left = queue.len();
+        let (owner, left) = (lane.owner, lane.queue.len());
         link.policy.sent(now, circuit, left > 0);
-        Popped::Cell { owner: *owner, left }
+        Popped::Cell { owner, left }
     }
 
     /// Cells that wait on all links.
@@ -347,7 +385,7 @@ impl Channels {
     /// The circuit whose first cell waits longest.
     pub(crate) fn oldest(&self) -> Option<Owner> {
         let lanes = self.links.values().flat_map(|link| link.lanes.values());
-        let aged = lanes.filter_map(|(owner, queue)| Some((self.pool.oldest(queue)?, *owner)));
+        let aged = lanes.filter_map(|lane| Some((self.pool.oldest(&lane.queue)?, lane.owner)));
         aged.min_by_key(|(came, _)| *came).map(|(_, owner)| owner)
     }
 }
@@ -364,7 +402,8 @@ pub(crate) enum Popped {
 
 impl Link {
     fn add(&mut self, circuit: u32, owner: Owner) {
-        self.lanes.insert(circuit, (owner, Queue::default()));
+        let (queue, lately) = (Queue::default(), Lately::default());
+        self.lanes.insert(circuit, Waiting { owner, queue, lately });
         self.busiest = self.busiest.max(self.lanes.len());
     }
 

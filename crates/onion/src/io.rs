@@ -3,7 +3,7 @@
 
 use std::net::IpAddr;
 
-use anabranch_multipath::Time;
+use anabranch_multipath::{LinkView, Time};
 
 use crate::channel::Start;
 use crate::channels::LinkId;
@@ -37,6 +37,13 @@ pub enum LinkInput<'a> {
         link: LinkId,
         /// The secret.
         secret: [u8; 32],
+    },
+    /// What [`Core::wants_look`] asked for.
+    Seen {
+        /// The link.
+        link: LinkId,
+        /// Its connection, as the system sees it.
+        view: LinkView,
     },
     /// A link is gone.
     Closed {
@@ -130,6 +137,11 @@ pub trait Core {
     /// Appends cells for a link until `out` has `limit` bytes or nothing is left; false if nothing
     /// is left. Then [`LinkOutput::Transmit`] will tell when there is something again.
     fn transmit(&mut self, now: Time, link: LinkId, out: &mut Vec<u8>, limit: usize) -> bool;
+
+    /// Whether a scheduler wants to know how a link's connection is doing ([`LinkInput::Seen`]).
+    fn wants_look(&self, _link: LinkId) -> bool {
+        false
+    }
 
     /// Little has come by a link of late: gives back the room that bursts took. How many bytes that
     /// was; none, for a core that takes none.

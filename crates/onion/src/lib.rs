@@ -8,7 +8,8 @@
 //! * **A link.** [`channel`] is its handshake (VERSIONS to NETINFO). `channels` has all links of a
 //!   core, which circuit is which on each, and the cells that wait in `queue`; [`circuitmux`] names
 //!   the circuit whose cell goes next, [`padding`] says when a silent link carries a cell,
-//!   [`bucket`] how many bytes it may carry a second.
+//!   [`bucket`] how many bytes it may carry a second. `transport` is what the system tells of the
+//!   connection below.
 //! * **A circuit.** [`handshake`] agrees on its keys and [`crypto`] uses them. `leg` is its flow
 //!   control, whose window [`congestion`] sets. A `set` is the legs that lead to one other end and
 //!   its streams (`streams`, each a `stream`); [`conflux`] is what it takes to have several legs.
@@ -62,6 +63,7 @@ pub mod set_table;
 mod stream;
 mod streams;
 mod table;
+mod transport;
 pub mod wire;
 
 pub use channels::LinkId;

@@ -278,6 +278,7 @@ impl<R: NodeRole> Core for Node<R> {
             LinkInput::Opened { link, target, start } => self.open(now, link, target, start),
             LinkInput::Bytes { link, bytes } => self.receive(now, link, bytes),
             LinkInput::Exported { link, secret } => self.exported(now, link, secret),
+            LinkInput::Seen { link, view } => self.channels.saw(now, link, view),
             LinkInput::Closed { link } => self.closed(now, link),
             LinkInput::Sibling { link, first, shard } => {
                 self.channels.join(link, Channel::sibling(first), shard);
@@ -297,6 +298,10 @@ impl<R: NodeRole> Core for Node<R> {
 
     fn transmit(&mut self, now: Time, link: LinkId, out: &mut Vec<u8>, limit: usize) -> bool {
         self.fill_link(now, link, out, limit)
+    }
+
+    fn wants_look(&self, link: LinkId) -> bool {
+        self.channels.wants_look(link)
     }
 
     fn rest(&mut self, link: LinkId) -> usize {

@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 use anabranch_links::tls::Context;
-use anabranch_multipath::Time;
+use anabranch_multipath::{LinkView, Time};
 use anabranch_onion::LinkId;
 use anabranch_onion::wire::extend::Target;
 use anabranch_onion::wire::keys::sha256;
@@ -15,6 +15,7 @@ use anabranch_onion::wire::link::EXPORT_LABEL;
 use super::conn::{Conn, SocketRead};
 use super::meter::Meter;
 use super::newcomers::ConnectionSlot;
+use super::tcp_info;
 use crate::poller::{Interest, Poller, Ready};
 
 /// The least token of a link: its number added to this.
@@ -327,6 +328,11 @@ impl Links {
             return poller.change(conn.socket(), LINKS + link.0, interest(conn)).is_ok();
         }
         true
+    }
+
+    /// How a link's connection is doing, where the kernel tells.
+    pub(super) fn look(&self, link: LinkId) -> Option<LinkView> {
+        tcp_info::look(self.conns.get(&link)?.socket()).ok()
     }
 
     /// Closes a link once what is sealed has gone.

@@ -37,6 +37,7 @@ pub mod skew;
 pub mod state;
 mod station;
 pub mod store;
+mod tcp_info;
 
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;

@@ -302,7 +302,13 @@ impl<C: Core> Station<C> {
         let core = &mut self.core;
         let fetch = |out: &mut Vec<u8>, limit| core.transmit(now, link, out, limit);
         if !self.links.flush(now, &self.poller, link, fetch) {
-            self.gone(now, link);
+            return self.gone(now, link);
+        }
+        // Behind a flush, when the queue in the kernel is as it will stay for a while.
+        if self.core.wants_look(link)
+            && let Some(view) = self.links.look(link)
+        {
+            self.core.handle_link(now, LinkInput::Seen { link, view });
         }
     }
 

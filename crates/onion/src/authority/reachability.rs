@@ -205,8 +205,9 @@ impl Core for Reachability {
             LinkInput::Bytes { link, bytes } => self.receive(link, bytes),
             LinkInput::Closed { link } => self.closed(link),
             LinkInput::Unreachable { target } => self.unreachable(target),
-            // A client proves nothing, and there is but one of us.
+            // A client proves nothing, asks for no look, and there is but one of us.
             LinkInput::Exported { .. }
+            | LinkInput::Seen { .. }
             | LinkInput::Sibling { .. }
             | LinkInput::Elsewhere { .. } => {}
         }

@@ -21,7 +21,7 @@ impl<R: NodeRole> Node<R> {
         }
         let mut waiting = set.streams.waiting(Format::V0);
         let Some(several) = set.several() else { return };
-        several.look(&self.circuits, &self.channels);
+        several.look(now, &self.circuits, &mut self.channels);
         while let Some((leg, next, cells)) =
             self.set_mut(id).and_then(|set| set.choose(now, waiting))
         {
@@ -72,7 +72,7 @@ impl<R: NodeRole> Node<R> {
             channels.push(now, lane, Command::RELAY, &body);
             sent += 1;
         }
-        several.look_at(leg, circuit, channels);
+        several.look_at(now, leg, circuit, channels);
         Ok(sent)
     }
 

@@ -104,28 +104,44 @@ impl Several {
     }
 
     /// Looks at all legs.
-    pub(crate) fn look<C: Ending>(&mut self, circuits: &Slab<C>, channels: &Channels) {
-        self.views.clear();
-        let views = self.circuits.iter().map(|(leg, circuit)| {
-            let view = circuits.get(*circuit).map(|circuit| self.view(leg, circuit, channels));
-            (leg, view.unwrap_or(PathView::dead()))
-        });
-        let views: Vec<_> = views.collect();
-        for (leg, view) in views {
-            self.views.resize(self.views.len().max(leg.index() + 1), PathView::dead());
-            self.views[leg.index()] = view;
+    pub(crate) fn look<C: Ending>(
+        &mut self,
+        now: Time,
+        circuits: &Slab<C>,
+        channels: &mut Channels,
+    ) {
+        let mut views = std::mem::take(&mut self.views);
+        views.clear();
+        for (leg, circuit) in self.circuits.iter() {
+            let circuit = circuits.get(*circuit);
+            let view = circuit.map(|circuit| self.view(now, leg, circuit, channels));
+            views.resize(views.len().max(leg.index() + 1), PathView::dead());
+            views[leg.index()] = view.unwrap_or(PathView::dead());
         }
+        self.views = views;
     }
 
     /// Looks at one leg again.
-    pub(crate) fn look_at<C: Ending>(&mut self, leg: PathId, circuit: &C, channels: &Channels) {
-        let view = self.view(leg, circuit, channels);
+    pub(crate) fn look_at<C: Ending>(
+        &mut self,
+        now: Time,
+        leg: PathId,
+        circuit: &C,
+        channels: &mut Channels,
+    ) {
+        let view = self.view(now, leg, circuit, channels);
         self.views.iter_mut().for_each(|view| view.leg.current = false);
         self.views[leg.index()] = view;
     }
 
     /// A leg as schedulers see it. Before its first SENDME the round-trip time is that of linking.
-    fn view<C: Ending>(&self, leg: PathId, circuit: &C, channels: &Channels) -> PathView {
+    fn view<C: Ending>(
+        &self,
+        now: Time,
+        leg: PathId,
+        circuit: &C,
+        channels: &mut Channels,
+    ) -> PathView {
         let linking = self.end.rtt(leg);
         let (Some(lane), Some(control), Some(linking)) = (circuit.lane(), circuit.leg(), linking)
         else {
@@ -137,7 +153,8 @@ impl Several {
         let room = seen.window.unwrap_or(0).min(QUEUE_HIGH.saturating_sub(queued) as u64);
         let least_rtt = if seen.rtt.is_none() { rtt } else { seen.leg.least_rtt };
         let current = self.end.current() == Some(leg);
-        let known = LegView { least_rtt, queued: queued as u64, current, ..seen.leg };
+        let link = channels.look(now, lane);
+        let known = LegView { least_rtt, queued: queued as u64, current, link, ..seen.leg };
         PathView::leg(Some(rtt), room.min(self.first_room(leg)), known)
     }
 

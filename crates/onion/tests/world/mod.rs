@@ -423,7 +423,13 @@ impl World {
         };
         let (node, now, mut out) = (pipe.nodes[side], self.now, Vec::new());
         let more = self.core(node).transmit(now, id, &mut out, BATCH);
-        self.pipes.get_mut(&id).is_some_and(|pipe| pipe.push(now, side, out, more))
+        let Some(pipe) = self.pipes.get_mut(&id) else { return false };
+        let moved = pipe.push(now, side, out, more);
+        let view = pipe.view(side);
+        if self.core(node).wants_look(id) {
+            self.core(node).handle_link(now, LinkInput::Seen { link: id, view });
+        }
+        moved
     }
 
     fn link_said(&mut self, node: usize, output: LinkOutput) {

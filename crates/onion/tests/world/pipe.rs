@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use anabranch_multipath::Time;
 use anabranch_multipath::seed::{self, Stream};
+use anabranch_multipath::{LinkView, Time};
 use anabranch_netem::{Link, LinkSettings};
 use anabranch_onion::wire::extend::Target;
 use rand::RngExt;
@@ -16,6 +16,8 @@ pub struct Pipe {
     /// Bytes that were sent, both ways.
     pub carried: u64,
     wires: [Link<Vec<u8>>; 2],
+    /// Bits a second.
+    rate: u64,
     /// Which cores have something to send.
     ready: [bool; 2],
     opens: Option<(Time, Target)>,
@@ -33,6 +35,7 @@ impl Pipe {
             nodes,
             carried: 0,
             wires: [wire(0), wire(1)],
+            rate: setting.rate,
             ready: [false; 2],
             // As long as TLS 1.3 takes.
             opens: Some((now + 2 * setting.delay, target)),
@@ -91,6 +94,17 @@ impl Pipe {
             self.wires[side].push(now, bytes, length).expect("a pipe loses nothing");
         }
         length > 0
+    }
+
+    /// What a kernel would tell a side of a TCP connection that has grown to the line's rate.
+    pub fn view(&self, side: usize) -> LinkView {
+        let settings = self.wires[side].settings();
+        LinkView {
+            notsent: u32::try_from(self.wires[side].backlog()).unwrap_or(u32::MAX),
+            rtt: 2 * settings.delay,
+            delivery_rate: self.rate / 8,
+            ..LinkView::default()
+        }
     }
 
     /// Changes the delay of what is sent from now on.

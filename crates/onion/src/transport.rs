@@ -1,0 +1,101 @@
+//! What the system tells of the connections below links, for schedulers that look there.
+//!
+//! A look costs a system call, so nobody looks unless a scheduler asked, and none again within
+//! [`FRESH`].
+
+use std::time::Duration;
+
+use anabranch_multipath::{LinkView, Time};
+
+/// What is no older is not looked at again.
+const FRESH: Duration = Duration::from_millis(10);
+/// Cells of the last one to two spans of 2^27 ns (134 ms) are "lately".
+const SPAN: u32 = 27;
+
+/// A connection as it was seen last.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Transport {
+    seen: Option<(Time, LinkView)>,
+    asked: bool,
+}
+
+impl Transport {
+    /// What is known, and how old it is; asks for another look if that is not fresh.
+    pub(crate) fn ask(&mut self, now: Time) -> Option<LinkView> {
+        let seen = self.seen.map(|(at, view)| LinkView { age: now.since(at), ..view });
+        self.asked |= seen.is_none_or(|view| view.age >= FRESH);
+        seen
+    }
+
+    /// Whether a look is due.
+    pub(crate) fn is_asked(&self) -> bool {
+        self.asked
+    }
+
+    /// The system was asked.
+    pub(crate) fn saw(&mut self, now: Time, view: LinkView) {
+        *self = Transport { seen: Some((now, view)), asked: false };
+    }
+}
+
+/// How many cells passed lately.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Lately {
+    span: u64,
+    cells: u32,
+    before: u32,
+}
+
+impl Lately {
+    /// A cell passed.
+    pub(crate) fn note(&mut self, now: Time) {
+        *self = self.at(now);
+        self.cells += 1;
+    }
+
+    /// Cells of the present span and of the one before.
+    pub(crate) fn cells(&self, now: Time) -> u32 {
+        let Lately { cells, before, .. } = self.at(now);
+        cells + before
+    }
+
+    fn at(self, now: Time) -> Lately {
+        let span = now.nanos() >> SPAN;
+        match span - self.span.min(span) {
+            0 => self,
+            1 => Lately { span, cells: 0, before: self.cells },
+            _ => Lately { span, ..Lately::default() },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_look_is_asked_for_once_and_not_again_while_it_is_fresh() {
+        let at = Time::from_millis;
+        let mut transport = Transport::default();
+        assert!(!transport.is_asked(), "nobody asked");
+        assert_eq!(transport.ask(at(0)), None);
+        assert!(transport.is_asked());
+        transport.saw(at(1), LinkView { mss: 1_448, ..LinkView::default() });
+        assert!(!transport.is_asked());
+        let known = transport.ask(at(10)).unwrap();
+        assert_eq!((known.mss, known.age), (1_448, Duration::from_millis(9)));
+        assert!(!transport.is_asked());
+        assert_eq!(transport.ask(at(12)).unwrap().age, Duration::from_millis(11));
+        assert!(transport.is_asked());
+    }
+
+    #[test]
+    fn cells_are_forgotten_after_two_spans() {
+        let mut lately = Lately::default();
+        let at = |span: u64| Time::from_nanos(span << SPAN);
+        (0..5).for_each(|_| lately.note(at(3)));
+        assert_eq!([3, 4, 5].map(|span| lately.cells(at(span))), [5, 5, 0]);
+        lately.note(at(4));
+        assert_eq!([4, 5, 6].map(|span| lately.cells(at(span))), [6, 1, 0]);
+    }
+}

@@ -1,0 +1,206 @@
+//! What schedulers do with unequal legs: downloads over sets of two and three circuits, in emulated
+//! time, beside the better leg alone.
+//!
+//! `make bench AREA=legs` prints the table.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
+
+mod world;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use anabranch_multipath::schedule::Spec;
+use anabranch_onion::client::{CircuitKey, Output};
+use anabranch_onion::conflux::Dealing;
+use anabranch_onion::handshake::extension::Wish;
+use anabranch_onion::wire::message::Begin;
+use world::{Setting, World};
+
+const KIB: usize = 1 << 10;
+const MIB: usize = 1 << 20;
+/// Objects of a page, and bulk.
+const SIZES: [usize; 4] = [50 * KIB, 320 * KIB, MIB, 200 * MIB];
+/// Bytes of a DATA message in a cell of 514 bytes.
+const PAYLOAD: f64 = 498.0 / 514.0;
+
+/// A scheduler, and the length of its runs.
+type Dealer = (&'static str, &'static str);
+
+/// All are played by SWITCH, which costs a cell whenever the leg changes: what was published with
+/// a number in each cell deals a cell at a time, and beside it in runs of 16.
+const DEALERS: [Dealer; 9] = [
+    LOWRTT,
+    ("round-robin", "1p"),
+    ("round-robin", "16p"),
+    ("conflux-2013", "1p"),
+    ("conflux-2013", "16p"),
+    ("pull", "1p"),
+    ("pull", "16p"),
+    ("weighted:4", "50p"),
+    ETA,
+];
+const LOWRTT: Dealer = ("lowrtt", "1p");
+const ETA: Dealer = ("eta", "1p");
+
+/// Mbit/s and milliseconds one way of each leg's first link; two more links follow, of 100 Mbit/s
+/// and 5 ms.
+type Lines = &'static [(u64, u64)];
+
+const TOPOLOGIES: [(&str, Lines); 4] = [
+    ("20 + 20 Mbit/s", &[(20, 20), (20, 20)]),
+    ("20 + 5 Mbit/s", &[(20, 20), (5, 20)]),
+    ("20 + 120 ms", &[(20, 20), (20, 120)]),
+    ("3 x 20 Mbit/s", &[(20, 20), (20, 20), (20, 20)]),
+];
+
+/// Seconds until the first byte and until the last.
+#[derive(Clone, Copy, Debug)]
+struct Took {
+    first: f64,
+    last: f64,
+}
+
+/// A set of linked legs.
+struct Rig {
+    world: World,
+    legs: Vec<CircuitKey>,
+}
+
+impl Rig {
+    /// The legs of `lines` whose places are in `used`, as `dealer` has it.
+    fn new(lines: Lines, used: &[usize], dealer: Option<Dealer>, seed: u64) -> Rig {
+        let speeds = |(rate, delay): &(u64, u64)| (rate * 1_000_000, Duration::from_millis(*delay));
+        let lines: BTreeMap<usize, _> = lines.iter().map(speeds).enumerate().collect();
+        let legs = lines.len();
+        let dealing = dealer.map(|(name, every)| Dealing {
+            schedule: Spec::over_windows(name).unwrap(),
+            every: every.parse().unwrap(),
+        });
+        let setting = Setting { relays: 2 * legs + 1, lines, dealing, seed, ..Setting::default() };
+        let mut rig = Rig { world: World::new(setting), legs: Vec::new() };
+        for &leg in used {
+            rig.build(leg, legs);
+        }
+        rig.world.run_for(Duration::from_secs(2));
+        let linked = |output: &&Output| matches!(output, Output::Linked { .. });
+        assert_eq!(rig.world.outputs.iter().filter(linked).count(), used.len());
+        rig
+    }
+
+    fn build(&mut self, leg: usize, legs: usize) {
+        let hops = [(leg, Wish::Plain), (legs + leg, Wish::Plain), (2 * legs, Wish::Cgo)];
+        let hops = hops.iter().map(|&(relay, wish)| self.world.hop(relay, wish)).collect();
+        let key = CircuitKey(1 + leg as u64);
+        assert!(self.world.build(key.0, hops), "{:?}", self.world.outputs);
+        let with = self.legs.first().copied();
+        self.legs.push(key);
+        self.world.client.link(self.world.now, key, with).unwrap();
+    }
+
+    fn download(&mut self, bytes: usize) -> Took {
+        let begun = self.world.now;
+        let begin = Begin { host: format!("source-{bytes}"), port: 80, flags: 0 };
+        let stream = self.world.client.begin(begun, self.legs[0], &begin).unwrap();
+        let mut first = None;
+        loop {
+            self.world.run_for(Duration::from_millis(1));
+            let received = self.world.received.get(&stream).map_or(0, Vec::len);
+            let seconds = self.world.now.since(begun).as_secs_f64();
+            assert!(seconds < 600.0, "{received} of {bytes} bytes");
+            if received > 0 {
+                first.get_or_insert(seconds);
+            }
+            if received == bytes {
+                return Took { first: first.unwrap(), last: seconds };
+            }
+        }
+    }
+}
+
+/// How a download is asked for.
+#[derive(Clone, Copy)]
+struct Ask {
+    lines: Lines,
+    bytes: usize,
+    /// By a set that has carried 2 MiB and then rested for a second, instead of a new one.
+    in_use: bool,
+}
+
+impl Ask {
+    /// What it takes by these legs. Nothing but keys and nonces is drawn: one run is enough for who
+    /// draws no lots.
+    fn by(self, legs: &[usize], dealer: Option<Dealer>) -> Took {
+        let mut rig = Rig::new(self.lines, legs, dealer, 1);
+        if self.in_use {
+            rig.download(2 * MIB);
+            rig.world.run_for(Duration::from_secs(1));
+        }
+        rig.download(self.bytes)
+    }
+
+    fn by_all(self, dealer: Dealer) -> Took {
+        let all: Vec<usize> = (0..self.lines.len()).collect();
+        self.by(&all, Some(dealer))
+    }
+
+    /// By the leg that alone is best for it.
+    fn best_alone(self) -> Took {
+        let alone = (0..self.lines.len()).map(|leg| self.by(&[leg], None));
+        alone.min_by(|one, other| one.last.total_cmp(&other.last)).unwrap()
+    }
+
+    /// By all lines together, if nothing but their rates counted.
+    fn by_sum(self) -> f64 {
+        let rate: u64 = self.lines.iter().map(|(rate, _)| rate * 1_000_000).sum();
+        8.0 * self.bytes as f64 / PAYLOAD / rate as f64
+    }
+}
+
+#[test]
+fn eta_is_never_slower_than_the_better_leg_for_small_objects_and_uses_both_for_large_ones() {
+    for (name, lines) in TOPOLOGIES {
+        for in_use in [false, true] {
+            let small = Ask { lines, bytes: 50 * KIB, in_use };
+            let (alone, both) = (small.best_alone(), small.by_all(ETA));
+            assert!(both.last <= 1.01 * alone.last, "{name}: {both:?}, alone {alone:?}");
+            assert!(both.first <= 1.05 * alone.first, "{name}: {both:?}, alone {alone:?}");
+        }
+        let large = Ask { lines, bytes: 5 * MIB, in_use: true };
+        let (eta, lowrtt) = (large.by_all(ETA).last, large.by_all(LOWRTT).last);
+        let part = large.by_sum() / eta;
+        println!("{name}: 5 MiB by eta {part:.2} of the sum; lowrtt takes {:.2}", lowrtt / eta);
+        // By 2.3 % slower with equal legs; quicker with all others.
+        assert!(eta <= 1.03 * lowrtt, "{name}: {eta} s, lowrtt {lowrtt} s");
+        assert!(eta <= 0.9 * large.best_alone().last, "{name}: {eta} s");
+    }
+}
+
+/// Prints, for each size, how long all legs took to the last byte (and to the first, if that was
+/// later) in times of the best leg alone.
+#[test]
+#[ignore = "takes minutes: make bench AREA=legs"]
+fn table() {
+    for (name, lines) in TOPOLOGIES {
+        for in_use in [false, true] {
+            let asks = SIZES.map(|bytes| Ask { lines, bytes, in_use });
+            let alone = asks.map(Ask::best_alone);
+            println!("\n{name}, a {} set", if in_use { "used" } else { "new" });
+            let seconds = alone.map(|took| format!("{:10.3} s", took.last));
+            println!("{:20}{}", "best leg alone", seconds.concat());
+            for dealer in DEALERS {
+                let took = asks.map(|ask| ask.by_all(dealer));
+                let cells = took.iter().zip(&alone).map(|(took, alone)| cell(*took, *alone));
+                let part = asks[SIZES.len() - 1].by_sum() / took[SIZES.len() - 1].last;
+                let cells: String = cells.collect();
+                println!("{:20}{cells}   {part:.2} of the sum", [dealer.0, dealer.1].join(" "));
+            }
+        }
+    }
+}
+
+fn cell(took: Took, alone: Took) -> String {
+    let (first, last) = (took.first / alone.first, took.last / alone.last);
+    let late = if first > 1.05 { format!(" ({first:.2})") } else { String::new() };
+    format!("{:>12}", format!("{last:.2}{late}"))
+}
