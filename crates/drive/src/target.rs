@@ -20,7 +20,11 @@ pub struct TargetError(String);
 
 impl fmt::Display for TargetError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "'{}' is no server: write HOST:PORT, with an IPv6 address in brackets", self.0)
+        let port = self.0.rsplit(':').next().unwrap_or_default();
+        let bad_port = port.parse::<u64>().is_ok_and(|port| !(1..=65_535).contains(&port));
+        let why = if bad_port { "; ports are 1 to 65535" } else { "" };
+        let form = "write HOST:PORT, with an IPv6 address in brackets";
+        write!(f, "'{}' is no server: {form}{why}", self.0)
     }
 }
 
@@ -82,6 +86,14 @@ mod tests {
         assert_eq!(literal("[2001:db8::1]:443"), "[2001:db8::1]:443".parse().ok());
         assert_eq!(literal("vpn.example.net:443"), None);
         assert_eq!(literal("[fe80::1%eth0]:443"), None);
+    }
+
+    #[test]
+    fn a_port_out_of_range_is_named() {
+        let why = |text: &str| text.parse::<Target>().unwrap_err().to_string();
+        assert!(why("vpn:80000").ends_with("in brackets; ports are 1 to 65535"));
+        assert!(why("vpn:0").ends_with("; ports are 1 to 65535"));
+        assert!(why("vpn:http").ends_with("in brackets"));
     }
 
     #[test]
