@@ -92,12 +92,46 @@ impl Stage {
         port: u16,
         words: &[String],
     ) -> io::Result<Member<'_>> {
+        self.split_to(program, (port, port), words)
+    }
+
+    /// Starts the splitter at the client, between a port there and another of the server's.
+    ///
+    /// # Errors
+    /// It ended before it listened; the error holds what it said.
+    pub(super) fn split_to(
+        &self,
+        program: &Path,
+        (here, there): (u16, u16),
+        words: &[String],
+    ) -> io::Result<Member<'_>> {
         let mut command = Command::new(program);
-        command.args(["split", "--json", "--listen", &format!("127.0.0.1:{port}")]);
-        command.args(["--to", &format!("{SERVER}:{port}")]).args(words);
+        command.args(["split", "--json", "--listen", &format!("127.0.0.1:{here}")]);
+        command.args(["--to", &format!("{SERVER}:{there}")]).args(words);
+        self.listening(self.client(), &mut command)
+    }
+
+    /// Starts a far end before the server's port of this number.
+    ///
+    /// # Errors
+    /// It ended before it listened; the error holds what it said.
+    pub(super) fn merge(
+        &self,
+        program: &Path,
+        (here, server): (u16, u16),
+        words: &[String],
+    ) -> io::Result<Member<'_>> {
+        let mut command = Command::new(program);
+        command.args(["merge", "--json", "--listen", &format!("{SERVER}:{here}")]);
+        command.args(["--to", &format!("127.0.0.1:{server}")]).args(words);
+        self.listening(self.server(), &mut command)
+    }
+
+    /// Starts one of our programs, and waits until it says that it listens.
+    fn listening(&self, host: &Namespace, command: &mut Command) -> io::Result<Member<'_>> {
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut splitter = self.crew.start(self.client(), &mut command)?;
-        let stdout = splitter.stdout.take().expect("it was given a pipe");
+        let mut program = self.crew.start(host, command)?;
+        let stdout = program.stdout.take().expect("it was given a pipe");
         let (ready, listening) = mpsc::channel();
         // Read to its end, or the splitter would have to drop what it tells.
         thread::spawn(move || {
@@ -108,12 +142,12 @@ impl Stage {
             }
         });
         match listening.recv_timeout(READY) {
-            Ok(()) => Ok(splitter),
-            Err(RecvTimeoutError::Timeout) => Err(io::Error::other("the splitter does not listen")),
+            Ok(()) => Ok(program),
+            Err(RecvTimeoutError::Timeout) => Err(io::Error::other("it does not listen")),
             Err(RecvTimeoutError::Disconnected) => {
-                let said = splitter.finish()?.stderr;
+                let said = program.finish()?.stderr;
                 let said = String::from_utf8_lossy(&said).trim().to_owned();
-                Err(io::Error::other(format!("the splitter ended: {said}")))
+                Err(io::Error::other(format!("it ended: {said}")))
             }
         }
     }

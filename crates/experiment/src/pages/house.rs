@@ -14,6 +14,7 @@ use super::super::tunnel::{self, Tunnel};
 use super::super::{Disturbance, Probe};
 use super::browser::Browser;
 use super::caddy;
+use super::far_end::FarEnd;
 use super::loaded::Loaded;
 use super::setup::Setup;
 use super::visit::Visit;
@@ -34,6 +35,7 @@ pub(super) struct House<'a> {
     setup: &'a Setup,
     stage: &'a Stage,
     pin: String,
+    far_end: Option<FarEnd<'a>>,
     _tunnel: Tunnel<'a>,
     _caddy: Member<'a>,
 }
@@ -56,7 +58,7 @@ impl<'a> House<'a> {
         Stage::build(&RTTS)
     }
 
-    /// Sets up the tunnel and the web server.
+    /// Sets up the tunnel, the web server, and a far end before the tunnel where one is wanted.
     ///
     /// # Errors
     /// A program does not start.
@@ -64,7 +66,9 @@ impl<'a> House<'a> {
         let tunnel = Tunnel::open(stage, &setup.programs)?;
         let Web { folder, sites, .. } = &setup.web;
         let (server, pin) = caddy::serve(stage, &setup.programs, (folder, sites))?;
-        Ok(House { setup, stage, pin, _tunnel: tunnel, _caddy: server })
+        let words = setup.settings.far_end.as_ref();
+        let far_end = words.map(|words| FarEnd::open(stage, &setup.splitter, words)).transpose()?;
+        Ok(House { setup, stage, pin, far_end, _tunnel: tunnel, _caddy: server })
     }
 
     /// Makes one load; what fails is in its record. Once `stop` is set it ends soon, and is of no
@@ -114,7 +118,10 @@ impl<'a> House<'a> {
         }
         words.extend(["--seed".to_owned(), seed.to_string()]);
         words.extend(["--replace".to_owned(), "--trace".to_owned(), trace.display().to_string()]);
-        self.stage.split(&self.setup.splitter, tunnel::PORT, &words)
+        let far_end = self.far_end.as_ref().filter(|_| mode == Mode::Split);
+        words.extend(far_end.iter().flat_map(|end| end.words()));
+        let there = far_end.map_or(tunnel::PORT, FarEnd::port);
+        self.stage.split_to(&self.setup.splitter, (tunnel::PORT, there), &words)
     }
 
     /// A connection in the tunnel, so that it stands by the new splitter before the page is opened.

@@ -3,7 +3,7 @@
 //! Chromium loads a page of a local web, with nothing in its cache, through a WireGuard tunnel that
 //! `anabranch split` splits over three emulated paths; the undefended twin of a load is another
 //! load by the first path alone. Both ends of the tunnel, the browser and the web server are
-//! unaltered.
+//! unaltered; before the tunnel's server a far end (`anabranch merge`) may stand.
 //!
 //! ```text
 //!  client host                                            server host
@@ -23,6 +23,7 @@ mod bench;
 mod browser;
 mod caddy;
 mod certificates;
+mod far_end;
 mod house;
 mod loaded;
 mod plan;

@@ -30,6 +30,9 @@ pub struct Settings {
     pub http: Http,
     /// Further words for the splitter where it splits; none: its own schedule.
     pub splitter: Vec<String>,
+    /// Where it splits, a far end stands before the tunnel's server, with these further words; none:
+    /// the server is unaltered.
+    pub far_end: Option<Vec<String>>,
     /// How long a page may take until its load event, in seconds.
     pub patience: f64,
 }
@@ -104,7 +107,7 @@ impl FromStr for Http {
 impl Settings {
     /// What must not change when a run goes on; the number of pages and loads may grow.
     pub fn header(&self) -> Value {
-        json!({
+        let mut header = json!({
             "experiment": "pages",
             "version": 3,
             "seed": self.seed,
@@ -114,7 +117,12 @@ impl Settings {
             "default": format!("{SCHEDULE} --every {EVERY}"),
             "rtts": RTTS,
             "patience": self.patience,
-        })
+        });
+        // Sets from before there were far ends go on, too.
+        if let (Some(words), Some(header)) = (&self.far_end, header.as_object_mut()) {
+            header.insert("far_end".to_owned(), json!(words));
+        }
+        header
     }
 
     /// Whether a site is loaded over HTTP/3: the site's own, whatever others there are.
@@ -181,7 +189,16 @@ pub(super) mod tests {
     pub(in super::super) fn settings(monitored: u32, other: u32, loads: u32) -> Settings {
         let sites = (0..monitored + other).map(|n| site(n, n < monitored)).collect();
         let (web, splitter) = ("web".to_owned(), Vec::new());
-        Settings { sites, web, loads, seed: 1, http: Http::Both, splitter, patience: 30.0 }
+        Settings {
+            sites,
+            web,
+            loads,
+            seed: 1,
+            http: Http::Both,
+            splitter,
+            far_end: None,
+            patience: 30.0,
+        }
     }
 
     #[test]

@@ -67,6 +67,13 @@ pub(crate) struct PagesArgs {
     /// h2, h3
     #[arg(long, value_name = "NAME", default_value = "both")]
     http: Http,
+    /// Split by way of a far end (anabranch merge) before the tunnel's server: no packet shows the
+    /// tunnel's counter
+    #[arg(long)]
+    far_end: bool,
+    /// A further word for the far end, such as --merge=--every=20ms; repeat for more
+    #[arg(long, value_name = "WORD", allow_hyphen_values = true, requires = "far_end")]
+    merge: Vec<String>,
     /// How long a page may take until its load event
     #[arg(long, value_name = "SECONDS", default_value_t = 30.0, value_parser = patience)]
     patience: f64,
@@ -115,6 +122,7 @@ impl PagesArgs {
             seed: self.common.results.seed,
             http: self.http,
             splitter: self.common.split.clone(),
+            far_end: self.far_end.then(|| self.merge.clone()),
             patience: self.patience,
         })
     }

@@ -107,6 +107,7 @@ fn made(subject: &Subject<'_>) -> String {
          during a load, as in life.\n\
          * **Splitter**: `anabranch split`, a new process with a seed of its own for each load. Schedule: {}. Undefended: the same program with the first \
          path alone.\n\
+         * **Far end**: {}.\n\
          * **Network**: emulated (`anabranch emulate`): three paths of 100 Mbit/s, round-trip times of {first}, {second} and {third} ms, queues of 250 kB, no loss. \
          TCP in the tunnel: cubic.\n\
          * **Order**: seeded (seed {}), repetition after repetition, split and undefended loads and all pages mixed.\n\
@@ -117,12 +118,13 @@ fn made(subject: &Subject<'_>) -> String {
         subject.header["http"].as_str().unwrap_or_default(),
         subject.header["patience"],
         subject.schedule(),
+        subject.far_end(),
         subject.header["seed"],
         origin(subject.header),
     )
 }
 
-const SEEN: &str = "Rows are the outer packets, WireGuard over UDP: time, size of the IP packet, direction. They were taken where the splitter hands \
+const SEEN: &str = "Rows are the outer packets, WireGuard over UDP or, to a far end, what `docs/spec/far-end.md` makes of it: time, size of the IP packet, direction. They were taken where the splitter hands \
 them to a path, at the client: delays of the path come after that for packets to the server, before it for those from there.\n\n\
 No DNS: the browser was told the one address that it needs (`--host-resolver-rules`), and no other name resolves. A resolver in the tunnel would \
 add two packets of nearly the same size to each load; one outside would tell the name.\n\n\
@@ -185,8 +187,16 @@ mod tests {
             "--every 50p; where that leaves it open, the splitter's default, weighted:4",
             "20, 35 and 60 ms",
             "No third parties",
+            "**Far end**: none: the tunnel's server is unaltered, and follows the client",
         ] {
             assert!(text.contains(part), "{part}");
         }
+        let mut header = header;
+        header["far_end"] = json!(["--every", "20ms"]);
+        let text = super::text(&Subject { header: &header, records: &[], pages: &[] });
+        assert!(
+            text.contains("where it splits, `anabranch merge --every 20ms` stands before"),
+            "{text}"
+        );
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use anabranch_drive::shell;
 use anabranch_experiment::Spread;
 use anabranch_experiment::pages::summary::{
     Cell, Counts, Evenness, NEARLY_ALL, Page, counts, evenness, shares,
@@ -31,6 +32,20 @@ impl Subject<'_> {
         let words = splitter(self.header);
         let words = if words.is_empty() { words } else { words + "; where that leaves it open, " };
         format!("{words}the splitter's default, {default}")
+    }
+
+    /// Who splits what the server sends.
+    pub(super) fn far_end(&self) -> String {
+        let Some(words) = self.header["far_end"].as_array() else {
+            return "none: the tunnel's server is unaltered, and follows the client".to_owned();
+        };
+        let words = shell::line(words.iter().filter_map(Value::as_str));
+        let command = format!("anabranch merge {words}");
+        let command = command.trim_end();
+        format!(
+            "where it splits, `{command}` stands before the tunnel's server, and splits by a \
+             schedule of its own"
+        )
     }
 }
 

@@ -1,0 +1,52 @@
+//! A far end before the tunnel's server: keys, the program, and what splitters are told of it.
+
+use std::io;
+use std::path::Path;
+use std::process::Command;
+
+use super::super::stage::Stage;
+use super::super::tunnel;
+use anabranch_drive::emulate::Member;
+use tempfile::TempDir;
+
+/// Where splitters send to.
+const PORT: u16 = 4500;
+
+/// One far end for any number of splitters that come one after the other. Dropped, it is gone.
+pub(super) struct FarEnd<'a> {
+    keys: TempDir,
+    _merge: Member<'a>,
+}
+
+impl<'a> FarEnd<'a> {
+    /// Makes keys and starts it, with further words of its own.
+    ///
+    /// # Errors
+    /// The program refuses, which the error tells.
+    pub(super) fn open(
+        stage: &'a Stage,
+        program: &Path,
+        words: &[String],
+    ) -> io::Result<FarEnd<'a>> {
+        let keys = TempDir::new()?;
+        let (near, far) = (keys.path().join("near.key"), keys.path().join("far.key"));
+        let made = Command::new(program).arg("key").args([&far, &near]).output()?;
+        if !made.status.success() {
+            let said = String::from_utf8_lossy(&made.stderr).trim().to_owned();
+            return Err(io::Error::other(format!("no keys were made: {said}")));
+        }
+        let key = ["--key".to_owned(), far.display().to_string()];
+        let merge = stage.merge(program, (PORT, tunnel::PORT), &[&key, words].concat())?;
+        Ok(FarEnd { keys, _merge: merge })
+    }
+
+    /// The port of the server's that a splitter sends to.
+    pub(super) const fn port(&self) -> u16 {
+        PORT
+    }
+
+    /// What a splitter is told besides.
+    pub(super) fn words(&self) -> [String; 2] {
+        ["--key".to_owned(), self.keys.path().join("near.key").display().to_string()]
+    }
+}
