@@ -12,7 +12,7 @@ use std::fs;
 use std::net::{SocketAddr, UdpSocket};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -632,4 +632,92 @@ fn near_peer(file: &str) -> String {
     let text = fs::read_to_string(file).unwrap();
     let line = text.lines().find(|line| line.starts_with("public = ")).unwrap();
     line.split('"').nth(1).unwrap().to_owned()
+}
+
+/// A program whose output goes to a file, in words or as JSON.
+struct Logged {
+    child: Child,
+    file: PathBuf,
+}
+
+impl Logged {
+    fn start(file: PathBuf, arguments: &[&str]) -> Logged {
+        let out = fs::File::create(&file).unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_anabranch"));
+        command.args(arguments).stdin(Stdio::null());
+        command.stdout(out.try_clone().unwrap()).stderr(out);
+        Logged { child: command.spawn().unwrap(), file }
+    }
+
+    /// Waits until it has said this.
+    fn says(&self, words: &str) {
+        let end = Instant::now() + PATIENCE;
+        while !fs::read_to_string(&self.file).unwrap().contains(words) {
+            assert!(Instant::now() < end, "'{words}' was not said");
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Ends it: all that it said.
+    fn end(mut self) -> String {
+        let pid = self.child.id().to_string();
+        assert!(Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
+        assert!(self.child.wait().unwrap().success());
+        fs::read_to_string(&self.file).unwrap()
+    }
+}
+
+impl Drop for Logged {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The secrets of a key file, as it has them.
+fn secrets(file: &str) -> Vec<String> {
+    let text = fs::read_to_string(file).unwrap();
+    let secret = |line: &str| line.starts_with("private") || line.starts_with("psk");
+    let quoted = text.lines().filter(|line| secret(line)).filter_map(|line| line.split('"').nth(1));
+    quoted.map(str::to_owned).collect()
+}
+
+#[test]
+fn no_key_and_no_byte_of_a_datagram_is_in_any_log() {
+    const INSIDE: &str = "what-nobody-may-read";
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    for json in [false, true] {
+        let folder = TempDir::new().unwrap();
+        let file = |name: &str| folder.path().join(name);
+        let [far_key, home_key] = keys(folder.path());
+        let server = bound();
+        let to = server.local_addr().unwrap().to_string();
+        let [far_port, near_port] = [bound(), bound()].map(|s| s.local_addr().unwrap().to_string());
+        let format = if json { "--json" } else { "--verbose" };
+        let merge = ["merge", format, "--listen", &far_port, "--to", &to, "--key", &far_key];
+        let far = Logged::start(file("far.log"), &merge);
+        far.says("listening");
+        let split =
+            ["split", format, "--listen", &near_port, "--to", &far_port, "--key", &home_key];
+        let paths: Vec<&str> = PATHS.iter().flat_map(|path| ["--path", *path]).collect();
+        let near = Logged::start(file("near.log"), &[&split[..], &paths].concat());
+        near.says("listening");
+        let client = bound();
+        let mut buffer = [0; 2_000];
+        for _ in 0..20 {
+            client.send_to(&INSIDE.repeat(20).into_bytes(), &near_port).unwrap();
+            let (length, from) = server.recv_from(&mut buffer).unwrap();
+            server.send_to(&buffer[..length], from).unwrap();
+            assert_eq!(client.recv(&mut buffer).unwrap(), INSIDE.len() * 20);
+        }
+        let said = [near.end(), far.end()].concat();
+        assert!(said.lines().count() > 4, "{said}");
+        let hidden = [secrets(&far_key), secrets(&home_key)].concat();
+        assert!(hidden.len() >= 4, "two private keys and the secret of both, twice");
+        let hex: String = INSIDE.bytes().map(|byte| format!("{byte:02x}")).collect();
+        let inside = [INSIDE.to_owned(), hex, "d2hhdC1ub2JvZHktbWF5LXJlYWQ".to_owned()];
+        for word in hidden.iter().chain(&inside) {
+            assert!(!said.contains(word.as_str()), "{word} in {said}");
+        }
+    }
 }
