@@ -37,12 +37,14 @@ use crate::wire::message::{Answer, DestroyReason, EndReason, Message, RelayComma
 use circuit::Circuit;
 pub use conflux::NoSet;
 pub use streams::NoStream;
+pub use watch::CellSeen;
 
 mod build;
 mod circuit;
 mod conflux;
 mod pending;
 mod streams;
+mod watch;
 
 /// A circuit's number, which the owner gives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -234,13 +236,15 @@ pub struct ClientRole {
     params: Arc<Params>,
     dealing: Option<Dealing>,
     keys: BTreeMap<CircuitKey, u32>,
+    /// Cells since they were last asked for, if anybody is to ask.
+    seen: Option<Vec<CellSeen>>,
 }
 
 impl Client {
     /// A client without links; `rng` is all the chance that it takes.
     pub fn new(config: Config, rng: Box<dyn CryptoRng + Send>) -> Client {
-        let role =
-            ClientRole { params: config.params, dealing: config.dealing, keys: BTreeMap::new() };
+        let Config { params, dealing, .. } = config;
+        let role = ClientRole { params, dealing, keys: BTreeMap::new(), seen: None };
         let mut client = Node::with_role(role, config.policy, config.max_cells, rng);
         client.rules.amount = config.padding;
         client
@@ -265,6 +269,13 @@ impl Client {
             Input::Ended { stream } => self.end(now, stream, EndReason::MISC),
             Input::Timeout => self.timeout(now),
         }
+        self.relieve();
+    }
+
+    /// So many cells may wait from now on, of all circuits together. If more do, what waits
+    /// longest, or most, goes.
+    pub fn set_max_cells(&mut self, max_cells: usize) {
+        self.max_cells = max_cells;
         self.relieve();
     }
 
@@ -335,6 +346,10 @@ impl NodeRole for ClientRole {
         cell: Cell<'_>,
     ) -> Result<(), LinkFault> {
         node.take_circuit_cell(now, link, cell)
+    }
+
+    fn sent_cell(node: &mut Client, now: Time, owner: Owner) {
+        node.note_cell(now, owner.circuit, true);
     }
 
     fn reached(node: &mut Client, now: Time, circuit: u32, link: LinkId) {

@@ -54,6 +54,16 @@ pub trait Ending {
     /// Its flow control, once it is a leg.
     fn leg(&self) -> Option<&Leg>;
 
+    /// The number that its owner gave it, if it has an owner.
+    fn number(&self) -> Option<u64> {
+        None
+    }
+
+    /// Cells so far: received, sent. Of all kinds where the core counts those, else with DATA.
+    fn cells(&self) -> [u64; 2] {
+        self.leg().map(Leg::carried).unwrap_or_default()
+    }
+
     /// Where the end's cells go, their flow control, and the layers.
     fn parts(&mut self) -> Option<(Lane, Option<&mut Leg>, &mut dyn Seal)>;
 }

@@ -19,6 +19,8 @@ pub struct Leg {
     owed: VecDeque<(Tag, Time)>,
     /// DATA cells that came since the last acknowledgement.
     unacknowledged: u64,
+    /// DATA cells: received, sent.
+    carried: [u64; 2],
 }
 
 /// A SENDME that is not owed, or acknowledges what was never sent.
@@ -29,7 +31,7 @@ impl Leg {
     /// A new circuit's.
     pub(crate) fn new(agreed: Agreed, params: &Params) -> Leg {
         let control = congestion::control(agreed.sendme_inc, params);
-        Leg { control, owed: VecDeque::new(), unacknowledged: 0 }
+        Leg { control, owed: VecDeque::new(), unacknowledged: 0, carried: [0; 2] }
     }
 
     /// Whether a DATA cell may be sent.
@@ -52,16 +54,23 @@ impl Leg {
         self.control.window()
     }
 
+    /// DATA cells so far: received, sent.
+    pub(crate) fn carried(&self) -> [u64; 2] {
+        self.carried
+    }
+
     /// A DATA cell was sent.
     pub(crate) fn sent(&mut self, now: Time, tag: Tag) {
         if self.control.is_marked() {
             self.owed.push_back((tag, now));
         }
+        self.carried[1] += 1;
         self.control.sent();
     }
 
     /// A DATA cell came: the tag to send back in a SENDME, if one is due.
     pub(crate) fn received(&mut self, tag: Tag) -> Option<Tag> {
+        self.carried[0] += 1;
         self.unacknowledged += 1;
         if self.unacknowledged < self.control.sendme_inc() {
             return None;

@@ -25,7 +25,8 @@
 //! * **The directory.** [`directory`]: descriptors, documents, who asks whom for which, the network
 //!   and the choice of paths. [`authority`] judges relays and signs what is said of them.
 //!
-//! [`Event`] is what a core tells the person who runs it, and [`Violation`] what a peer did wrong.
+//! [`Event`] is what a core tells the person who runs it, [`Violation`] what a peer did wrong, and
+//! [`SetNumbers`] what there is to see of a set.
 //! To begin reading: [`client`] with `client/build.rs`, then [`relay`] with `relay/circuit.rs`.
 //!
 //! Time is given (where both clocks matter, as a [`Moment`]), random generators are given, bytes
@@ -71,4 +72,5 @@ pub use event::{CircuitFault, Event, LinkFault, Violation};
 pub use io::{Core, LinkInput, LinkOutput, StreamOutput};
 pub use moment::Moment;
 pub use node::Node;
+pub use set::numbers::{LegNumbers, NumberSpread, SetNumbers};
 pub use stream::StreamKey;

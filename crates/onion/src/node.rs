@@ -82,6 +82,9 @@ pub trait NodeRole: Sized {
         cell: Cell<'_>,
     ) -> Result<(), LinkFault>;
 
+    /// A cell of a circuit was handed to its link.
+    fn sent_cell(_: &mut Node<Self>, _: Time, _: Owner) {}
+
     /// A link that a circuit waited for is open.
     fn reached(node: &mut Node<Self>, now: Time, circuit: u32, link: LinkId);
 
@@ -122,6 +125,10 @@ pub struct Node<R: NodeRole> {
     pub(crate) max_cells: usize,
     /// Bytes that wait in sets for messages of other legs.
     pub(crate) reordered: usize,
+    /// The most that any set that is gone had at a time.
+    pub(crate) most_reordered: usize,
+    /// So many cells wait that sets which hold some rest.
+    pub(crate) scarce: bool,
     /// What neighbours did that no honest one does.
     pub(crate) violations: u64,
     /// When links are padded and closed.
@@ -150,6 +157,8 @@ impl<R: NodeRole> Node<R> {
             outputs: VecDeque::new(),
             max_cells,
             reordered: 0,
+            most_reordered: 0,
+            scarce: false,
             violations: 0,
             rules: Rules::default(),
             padding: [0; 2],
@@ -205,11 +214,10 @@ impl<R: NodeRole> Node<R> {
     /// counts it and frees none of it.)
     pub(crate) fn relieve(&mut self) {
         loop {
-            let reordered = self.reordered / CELL;
-            if self.channels.used() + reordered <= self.max_cells {
+            if self.waiting_cells() <= self.max_cells {
                 return;
             }
-            if reordered > self.channels.used() {
+            if self.reordered / CELL > self.channels.used() {
                 let Some(set) = self.fullest_set() else { return };
                 self.put(Event::OutOfMemory);
                 self.end_set(set, Why::Memory);
@@ -219,6 +227,19 @@ impl<R: NodeRole> Node<R> {
             self.put(Event::OutOfMemory);
             R::give_up(self, owner.circuit, Why::Memory);
         }
+    }
+
+    /// Cells that wait, for links and for those of other legs.
+    pub(crate) fn waiting_cells(&self) -> usize {
+        self.channels.used() + self.reordered.div_ceil(CELL)
+    }
+
+    /// Whether so many cells wait that sets are to rest: from half of what may on, until a quarter
+    /// is left. (C tor looks at what waits only when it is too much.)
+    pub(crate) fn is_scarce(&mut self) -> bool {
+        let most = self.max_cells / if self.scarce { 4 } else { 2 };
+        self.scarce = self.waiting_cells() > most;
+        self.scarce
     }
 
     /// Closes a circuit on which somebody broke the rules.
@@ -242,12 +263,13 @@ impl<R: NodeRole> Node<R> {
         while out.len() < limit {
             match self.channels.pop(now, link, out) {
                 Popped::Nothing => return false,
-                Popped::Cell { owner, left }
-                    if left < QUEUE_LOW && owner.outward == R::Circuit::OUTWARD =>
-                {
-                    self.pump_by(now, owner.circuit);
+                Popped::Cell { owner, left } => {
+                    R::sent_cell(self, now, owner);
+                    if left < QUEUE_LOW && owner.outward == R::Circuit::OUTWARD {
+                        self.pump_by(now, owner.circuit);
+                    }
                 }
-                Popped::Own | Popped::Cell { .. } => {}
+                Popped::Own => {}
             }
         }
         true

@@ -7,6 +7,7 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anabranch_multipath::Time;
 use rand_core::CryptoRng;
@@ -24,6 +25,7 @@ use crate::node::{Node, NodeRole, Why};
 use crate::padding::PaddingParams;
 use crate::points::{PointTable, Points};
 use crate::set::SetId;
+use crate::set::numbers::NumberSpread;
 use crate::set_table::{SetPlace, SetTable, Sets};
 use crate::stream::StreamKey;
 use crate::wire::cell::Cell;
@@ -208,6 +210,14 @@ pub struct Stats {
     pub legs: usize,
     /// Bytes that wait in sets for messages of other legs.
     pub reordered: usize,
+    /// The most that ever waited in one set.
+    pub most_reordered: usize,
+    /// Round-trip times of legs that are linked, in microseconds, smoothed.
+    pub leg_rtts: NumberSpread,
+    /// Congestion windows of legs, in cells.
+    pub leg_windows: NumberSpread,
+    /// Cells of legs that are under way.
+    pub legs_inflight: u64,
     /// Cells that wait.
     pub cells: usize,
     /// The widest congestion window of circuits that live, in cells.
@@ -235,6 +245,10 @@ impl Stats {
             sets: self.sets + other.sets,
             legs: self.legs + other.legs,
             reordered: self.reordered + other.reordered,
+            most_reordered: self.most_reordered.max(other.most_reordered),
+            leg_rtts: self.leg_rtts.with(other.leg_rtts),
+            leg_windows: self.leg_windows.with(other.leg_windows),
+            legs_inflight: self.legs_inflight + other.legs_inflight,
             cells: self.cells + other.cells,
             window: self.window.max(other.window),
             relayed: self.relayed + other.relayed,
@@ -340,10 +354,16 @@ impl Relay {
         let legs = || self.circuits.iter().filter_map(Ending::leg);
         let windows = legs().map(Leg::window);
         let sets = || self.sets.iter().filter_map(|set| set.linked());
+        let linked: Vec<_> = self.legs_of_sets().filter(|leg| leg.is_linked).collect();
+        let micros = |rtt: Duration| u64::try_from(rtt.as_micros()).unwrap_or(u64::MAX);
         Stats {
             sets: sets().count(),
             legs: sets().sum(),
             reordered: self.reordered,
+            most_reordered: self.most_reordered(),
+            leg_rtts: linked.iter().filter_map(|leg| leg.rtt.map(micros)).collect(),
+            leg_windows: linked.iter().map(|leg| leg.window).collect(),
+            legs_inflight: linked.iter().map(|leg| leg.inflight).sum(),
             circuits: legs().count(),
             lanes: self.channels.iter().map(|(_, link)| link.circuits()).sum(),
             streams: self.streams.len(),

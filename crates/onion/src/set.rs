@@ -17,6 +17,7 @@ use crate::streams::{Next, Streams};
 use crate::wire::message::{Message, RelayCommand};
 pub(crate) use several::Several;
 
+pub(crate) mod numbers;
 mod several;
 
 /// Cells of a leg that wait for its link before streams are asked for more (C tor's `cellq_high`).

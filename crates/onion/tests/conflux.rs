@@ -12,8 +12,10 @@ use anabranch_multipath::schedule::Spec;
 use anabranch_onion::client::{CircuitKey, Hop, Input, NoSet, NoStream, Output};
 use anabranch_onion::conflux::Dealing;
 use anabranch_onion::handshake::extension::Wish;
+use anabranch_onion::padding::Amount;
+use anabranch_onion::wire::cell::CELL;
 use anabranch_onion::wire::message::{Begin, EndReason};
-use anabranch_onion::{Core, StreamKey, StreamOutput};
+use anabranch_onion::{Core, Event, SetNumbers, StreamKey, StreamOutput};
 use world::{Server, Setting, World};
 
 const MEGABYTE: usize = 1_000_000;
@@ -46,7 +48,8 @@ struct Set {
 
 impl Set {
     fn new(setting: Setting, wish: Wish) -> Set {
-        let (count, world) = (setting.lines.len(), World::new(setting));
+        let (count, mut world) = (setting.lines.len(), World::new(setting));
+        world.client.watch_cells();
         let mut set = Set { world, legs: Vec::new() };
         (0..count).for_each(|leg| set.build(leg, count, wish));
         (0..count).for_each(|leg| set.link(leg));
@@ -246,6 +249,97 @@ fn an_idle_leg_may_die_and_a_late_one_join_a_set_in_use() {
     assert_eq!(set.received(stream), 20 * MEGABYTE);
     assert!(*set.carried().last().unwrap() > MEGABYTE as u64 / 2, "{:?}", set.carried());
     set.nothing_is_left_and_nobody_complained();
+}
+
+/// The only set of a core.
+fn only(sets: Vec<SetNumbers>) -> SetNumbers {
+    assert_eq!(sets.len(), 1, "{sets:?}");
+    sets.into_iter().next().unwrap()
+}
+
+#[test]
+fn what_is_told_of_each_leg_is_what_its_guard_sees_cell_by_cell() {
+    let setting = Setting { amount: Amount::Off, ..setting(&lines(2)) };
+    let mut set = Set::new(setting, Wish::CongestionControl);
+    let stream = set.begin(&format!("source-{}", 2 * MEGABYTE));
+    set.world.run_for(Duration::from_secs(20));
+    assert_eq!(set.received(stream), 2 * MEGABYTE);
+    let seen = set.world.client.take_seen();
+    assert!(seen.is_sorted_by_key(|cell| cell.time), "in the order of time");
+    let told = only(set.world.client.fullest_sets(9));
+    assert_eq!((told.design, told.schedule.as_str()), ("conflux", "lowrtt --every 1p"));
+    assert_eq!((told.streams, told.carried), (0, [2 * MEGABYTE as u64, 0]));
+    for (leg, link) in told.legs.iter().zip(set.world.links_of(0)) {
+        let way = |outward: bool| {
+            let of = |cell: &&anabranch_onion::client::CellSeen| {
+                Some(cell.circuit.0) == leg.circuit && cell.outward == outward
+            };
+            seen.iter().filter(of).count() as u64
+        };
+        assert_eq!(leg.cells, [way(false), way(true)]);
+        assert!(leg.is_linked && leg.cells[0] > 500, "{leg:?}");
+        // Beside them there is the handshake of the link.
+        let beside = set.world.pipes[&link].carried - leg.total() * CELL as u64;
+        assert!((1..8_000).contains(&beside), "{beside} bytes");
+    }
+    let shares = told.shares();
+    for way in [0, 1] {
+        assert!((shares[0][way] + shares[1][way] - 1.0).abs() < 1e-9, "{shares:?}");
+    }
+    assert!(told.most_reordered > 0 && told.most_reordered <= told.budget, "{told:?}");
+    assert_eq!(told.reordered, 0);
+}
+
+#[test]
+fn an_exit_tells_windows_and_round_trip_times_of_legs_and_not_whose_they_are() {
+    let mut set = Set::new(setting(&lines(2)), Wish::CongestionControl);
+    let stream = set.begin(&format!("source-{}", 2 * MEGABYTE));
+    set.world.run_for(Duration::from_secs(20));
+    assert_eq!(set.received(stream), 2 * MEGABYTE);
+    let (client, exit) = (only(set.world.client.fullest_sets(9)), &set.world.relays[4].core);
+    let (told, stats) = (only(exit.fullest_sets(9)), exit.stats());
+    assert_eq!(told.carried, [client.carried[1], client.carried[0]]);
+    assert!(told.legs.iter().all(|leg| leg.circuit.is_none()), "{told:?}");
+    let data: u64 = told.legs.iter().map(|leg| leg.cells[1]).sum();
+    // A cell with what a write left over is not full.
+    let full = 2 * MEGABYTE as u64 / 498;
+    assert!((full..full + 100).contains(&data), "{told:?}");
+    let rtts: Vec<u64> = told.legs.iter().map(|leg| leg.rtt.unwrap().as_micros() as u64).collect();
+    assert!(rtts[0] > 20_000 && rtts[1] > rtts[0], "{rtts:?}");
+    assert!(told.legs.iter().all(|leg| leg.least_rtt <= leg.rtt && leg.window >= 124));
+    assert_eq!(stats.leg_rtts, rtts.into_iter().collect());
+    assert_eq!(stats.leg_windows, told.legs.iter().map(|leg| leg.window).collect());
+    assert!(exit.fullest_sets(0).is_empty());
+}
+
+/// A download of 5 MB by turns over unequal legs, in so many cells of the client's memory: whether
+/// its set ever rested, and how often memory was full.
+fn download_in(max_cells: usize) -> (bool, usize) {
+    let schedule = Spec::over_windows("round-robin").unwrap();
+    let dealing = Some(Dealing { schedule, every: "1p".parse().unwrap() });
+    let lines = [line(100, 5), line(5, 150)];
+    let mut set = Set::new(Setting { dealing, ..setting(&lines) }, Wish::CongestionControl);
+    set.world.client.set_max_cells(max_cells);
+    let stream = set.begin(&format!("source-{}", 5 * MEGABYTE));
+    let mut rested = false;
+    for _ in 0..1_000 {
+        set.world.run_for(Duration::from_millis(50));
+        rested |= set.world.client.fullest_sets(1).iter().any(|told| told.resting);
+        let [waiting, reordered, _] = set.world.client.waiting();
+        assert!(reordered <= waiting && waiting <= max_cells * CELL, "{waiting} bytes");
+    }
+    let full = |output: &&Output| matches!(output, Output::Event(Event::OutOfMemory));
+    let full = set.world.outputs.iter().filter(full).count();
+    assert_eq!(set.received(stream) == 5 * MEGABYTE, full == 0, "whole, or ended with an error");
+    (rested, full)
+}
+
+/// About 280 kB wait at most, which is less than half of what one set may have.
+#[test]
+fn sets_rest_from_half_of_memory_on_and_the_fullest_goes_where_that_is_not_enough() {
+    assert_eq!(download_in(100_000), (false, 0));
+    assert_eq!(download_in(1_000), (true, 0), "half are 257 kB");
+    assert_eq!(download_in(200).1, 1, "all are 103 kB");
 }
 
 #[test]

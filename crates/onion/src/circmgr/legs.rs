@@ -61,6 +61,12 @@ impl CircuitManager {
         }
     }
 
+    /// The circuit at the head of the set of which this one is, or is to be, a further leg.
+    #[must_use]
+    pub fn head(&self, key: CircuitKey) -> Option<CircuitKey> {
+        self.circuits.get(&key)?.leg.head
+    }
+
     /// A circuit cannot be linked. If it was to be a further leg, it is of no use.
     pub fn not_linked(&mut self, key: CircuitKey) {
         let Some(circuit) = self.circuits.get_mut(&key) else { return };

@@ -29,6 +29,7 @@ impl Client {
             layers: Vec::new(),
             leg: None,
             last_id: self.rng.next_u32() as u16,
+            cells: [0; 2],
         });
         self.role.keys.insert(key, index);
         match self.channels.to(&target) {

@@ -28,6 +28,8 @@ pub struct Circuit {
     pub(super) leg: Option<(SetId, Leg)>,
     /// Its streams' IDs begin behind this one.
     pub(super) last_id: u16,
+    /// Cells of it that its link carried: received, sent.
+    pub(super) cells: [u64; 2],
 }
 
 impl Ending for Circuit {
@@ -43,6 +45,14 @@ impl Ending for Circuit {
 
     fn leg(&self) -> Option<&Leg> {
         self.leg.as_ref().map(|(_, leg)| leg)
+    }
+
+    fn number(&self) -> Option<u64> {
+        Some(self.key.0)
+    }
+
+    fn cells(&self) -> [u64; 2] {
+        self.cells
     }
 
     fn parts(&mut self) -> Option<(Lane, Option<&mut Leg>, &mut dyn Seal)> {
@@ -70,6 +80,7 @@ impl Client {
         }
         let Some(owner) = self.channels.owner(lane) else { return Ok(()) };
         let Ok(body) = <&mut Body>::try_from(cell.body) else { return Ok(()) };
+        self.note_cell(now, owner.circuit, false);
         match cell.command {
             Command::RELAY => self.inbound(now, owner.circuit, body),
             Command::CREATED_FAST | Command::CREATED2 => {

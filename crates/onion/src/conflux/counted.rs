@@ -34,6 +34,10 @@ impl Counted {
 }
 
 impl Numbering for Counted {
+    fn name(&self) -> &'static str {
+        "conflux"
+    }
+
     fn join(&mut self, leg: PathId, bases: Bases) -> Result<(), ConfluxFault> {
         if bases.sent > self.sent {
             return Err(ConfluxFault::DataLoss);

@@ -395,6 +395,18 @@ impl ConfluxEnd {
         &mut self.queue
     }
 
+    /// The same to look at.
+    #[must_use]
+    pub const fn waiting(&self) -> &ReorderQueue {
+        &self.queue
+    }
+
+    /// How messages are numbered, by name.
+    #[must_use]
+    pub fn design(&self) -> &'static str {
+        self.numbering.name()
+    }
+
     /// Bytes that wait.
     #[must_use]
     pub const fn bytes(&self) -> usize {

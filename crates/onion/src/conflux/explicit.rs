@@ -34,6 +34,10 @@ fn nearest(low: u32, next: u64) -> u64 {
 }
 
 impl Numbering for Explicit {
+    fn name(&self) -> &'static str {
+        "explicit"
+    }
+
     fn join(&mut self, leg: PathId, bases: Bases) -> Result<(), ConfluxFault> {
         if bases.sent > self.sent {
             return Err(ConfluxFault::DataLoss);

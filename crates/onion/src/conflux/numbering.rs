@@ -46,6 +46,9 @@ impl Mark {
 ///
 /// A call that fails changes nothing.
 pub trait Numbering: fmt::Debug + Send {
+    /// What people call it.
+    fn name(&self) -> &'static str;
+
     /// A leg is added, at a place where there is none.
     ///
     /// # Errors

@@ -51,6 +51,7 @@ pub enum Offer {
 pub struct ReorderQueue {
     waiting: Reorder<Held>,
     bytes: usize,
+    most: usize,
     window: usize,
     pressed: bool,
 }
@@ -58,7 +59,7 @@ pub struct ReorderQueue {
 impl Default for ReorderQueue {
     fn default() -> ReorderQueue {
         let waiting = Reorder::new(1, usize::MAX);
-        ReorderQueue { waiting, bytes: 0, window: 0, pressed: false }
+        ReorderQueue { waiting, bytes: 0, most: 0, window: 0, pressed: false }
     }
 }
 
@@ -86,6 +87,12 @@ impl ReorderQueue {
         self.bytes
     }
 
+    /// The most bytes that ever waited.
+    #[must_use]
+    pub const fn most(&self) -> usize {
+        self.most
+    }
+
     /// The number of the message that is to be delivered next.
     #[must_use]
     pub fn next_number(&self) -> u64 {
@@ -106,6 +113,7 @@ impl ReorderQueue {
         match self.waiting.insert(number, held) {
             Insertion::Taken => {
                 self.bytes += cost;
+                self.most = self.most.max(self.bytes);
                 Offer::Waits
             }
             Insertion::Duplicate => Offer::Repeated,
@@ -130,8 +138,8 @@ impl ReorderQueue {
 
     /// Forgets all that waits.
     pub fn clear(&mut self) {
-        let window = self.window;
-        *self = ReorderQueue { window, ..ReorderQueue::default() };
+        let ReorderQueue { window, most, .. } = *self;
+        *self = ReorderQueue { window, most, ..ReorderQueue::default() };
     }
 }
 
@@ -155,7 +163,7 @@ mod tests {
         assert_eq!(queue.pop(), None);
         assert_eq!(offer(&mut queue, 1), Offer::Next);
         assert_eq!(std::iter::from_fn(|| queue.pop()).count(), 2);
-        assert_eq!((queue.next_number(), queue.bytes()), (4, 0));
+        assert_eq!((queue.next_number(), queue.bytes(), queue.most()), (4, 0, 2 * 594));
         assert_eq!(offer(&mut queue, 3), Offer::Repeated);
         assert_eq!(offer(&mut queue, 4), Offer::Next);
     }

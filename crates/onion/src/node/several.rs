@@ -1,11 +1,14 @@
 //! Sets of several legs: what goes by which of them, what comes by them, and their end.
 
+use std::cmp::Reverse;
+
 use anabranch_multipath::{PathId, Time};
 
 use super::{Node, NodeRole, Timer, Why};
 use crate::conflux::{Arrival, Closes, ConfluxFault, Fate, Mark};
 use crate::ending::Ending;
 use crate::event::CircuitFault;
+use crate::set::numbers::{LegNumbers, SetNumbers};
 use crate::set::{Route, Set, SetId, Several};
 use crate::streams::{Filled, Next};
 use crate::wire::cell::{BODY, Command};
@@ -89,8 +92,8 @@ impl<R: NodeRole> Node<R> {
         message: Message<'_>,
     ) -> Result<(), CircuitFault> {
         let taken = self.take_in_turn(now, id, index, message);
-        self.rest_or_go_on(now, id);
         self.recount(id);
+        self.rest_or_go_on(now, id);
         taken
     }
 
@@ -131,11 +134,43 @@ impl<R: NodeRole> Node<R> {
 
     /// The set in which most waits for messages of other legs.
     pub(super) fn fullest_set(&self) -> Option<SetId> {
-        let waiting = self.sets.numbered().filter_map(|(id, set)| match &set.route {
-            Route::One(_) => None,
-            Route::Several(several) => Some((several.end.bytes(), id)),
-        });
+        let waiting = self.all_several().map(|(id, several)| (several.end.bytes(), id));
         waiting.max().map(|(_, id)| SetId(id))
+    }
+
+    /// Sets that several circuits may join, those first in which most waits, and no more than so
+    /// many.
+    pub fn fullest_sets(&self, most: usize) -> Vec<SetNumbers> {
+        let waiting = self.all_several().map(|(id, several)| (Reverse(several.end.bytes()), id));
+        let mut waiting: Vec<_> = waiting.collect();
+        waiting.sort_unstable();
+        waiting.iter().take(most).filter_map(|(_, id)| self.set_numbers(*id)).collect()
+    }
+
+    fn set_numbers(&self, id: u32) -> Option<SetNumbers> {
+        let set = self.sets.get(id)?;
+        let Route::Several(several) = &set.route else { return None };
+        let (streams, carried) = (set.streams.len(), set.streams.carried);
+        Some(SetNumbers { streams, carried, ..several.numbers(&self.circuits, &self.channels) })
+    }
+
+    /// All legs of sets.
+    pub(crate) fn legs_of_sets(&self) -> impl Iterator<Item = LegNumbers> {
+        self.all_several().flat_map(|(_, several)| several.legs(&self.circuits, &self.channels))
+    }
+
+    /// The most bytes that ever waited in one set for messages of other legs.
+    pub(crate) fn most_reordered(&self) -> usize {
+        let living = self.all_several().map(|(_, several)| several.end.waiting().most());
+        living.max().unwrap_or_default().max(self.most_reordered)
+    }
+
+    /// What has to do with several legs, of all sets that may have them, by their numbers.
+    fn all_several(&self) -> impl Iterator<Item = (u32, &Several)> {
+        self.sets.numbered().filter_map(|(id, set)| match &set.route {
+            Route::One(_) => None,
+            Route::Several(several) => Some((id, &**several)),
+        })
     }
 
     /// Takes what waited, as long as it is next and the set lives: any message may end it.
@@ -151,12 +186,14 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Streams rest while much waits for messages that have not come, and go on then.
+    /// Streams rest while much waits for messages that have not come, in their set or in all, and
+    /// go on then.
     fn rest_or_go_on(&mut self, now: Time, id: SetId) {
+        let scarce = self.is_scarce();
         let Some(Set { streams, route: Route::Several(several) }) = self.sets.get_mut(id.0) else {
             return;
         };
-        if let Some(rest) = several.rest_changed() {
+        if let Some(rest) = several.rest_changed(scarce) {
             streams.rest(now, rest);
         }
     }
@@ -180,7 +217,9 @@ impl<R: NodeRole> Node<R> {
         self.several(id).into_iter().for_each(|several| several.end.die());
         self.recount(id);
         let Some(several) = self.several(id) else { return };
+        let most = several.end.waiting().most();
         let (nonce, circuits) = (*several.end.nonce(), several.circuits().collect::<Vec<_>>());
+        self.most_reordered = self.most_reordered.max(most);
         R::set_ended(self, id, &nonce);
         self.dissolve(id);
         circuits.into_iter().for_each(|circuit| R::give_up(self, circuit, why));

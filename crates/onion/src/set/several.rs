@@ -6,10 +6,12 @@ use std::time::Duration;
 use anabranch_multipath::{Assignment, Boundary, LegView, PathId, PathView, Splitter, Time, seed};
 
 use super::QUEUE_HIGH;
+use super::numbers::{LegNumbers, SetNumbers};
 use crate::channels::Channels;
 use crate::conflux::legs::Legs;
 use crate::conflux::{ConfluxEnd, Dealing, Fate};
 use crate::ending::Ending;
+use crate::leg::Leg;
 use crate::table::Slab;
 use crate::wire::conflux::DesiredUx;
 
@@ -186,9 +188,13 @@ impl Several {
         }
     }
 
+    /// How messages are dealt: as this end was told, or else as the other end wishes.
+    fn dealing(&self, desired: DesiredUx) -> Dealing {
+        self.dealing.clone().unwrap_or_else(|| Dealing::as_desired(desired))
+    }
+
     fn make_splitter(&self, desired: DesiredUx) -> Splitter {
-        let as_desired = || Dealing::as_desired(desired);
-        let Dealing { schedule, every } = self.dealing.clone().unwrap_or_else(as_desired);
+        let Dealing { schedule, every } = self.dealing(desired);
         let most = self.end.most_legs();
         let chance = |purpose| seed::stream(self.seed, 0, purpose);
         let scheduler = schedule.build(most, chance("scheduler"));
@@ -209,6 +215,49 @@ impl Several {
         (queued < QUEUE_HIGH as u64).then_some(leg)
     }
 
+    /// Numbers for people, but for those of its streams.
+    pub(crate) fn numbers<C: Ending>(&self, circuits: &Slab<C>, channels: &Channels) -> SetNumbers {
+        let Dealing { schedule, every } = self.dealing(self.end.desired());
+        let waiting = self.end.waiting();
+        SetNumbers {
+            design: self.end.design(),
+            schedule: format!("{schedule} --every {every}"),
+            streams: 0,
+            carried: [0; 2],
+            reordered: waiting.bytes(),
+            most_reordered: waiting.most(),
+            budget: waiting.budget(),
+            resting: self.resting,
+            legs: self.legs(circuits, channels).collect(),
+        }
+    }
+
+    /// The same of each of its legs.
+    pub(crate) fn legs<C: Ending>(
+        &self,
+        circuits: &Slab<C>,
+        channels: &Channels,
+    ) -> impl Iterator<Item = LegNumbers> {
+        self.circuits.iter().filter_map(|(leg, circuit)| {
+            Some(self.leg_numbers(leg, circuits.get(*circuit)?, channels))
+        })
+    }
+
+    fn leg_numbers<C: Ending>(&self, leg: PathId, circuit: &C, channels: &Channels) -> LegNumbers {
+        let linking = self.end.rtt(leg);
+        let seen = circuit.leg().map(Leg::view).unwrap_or(PathView::dead());
+        LegNumbers {
+            circuit: circuit.number(),
+            is_linked: linking.is_some(),
+            cells: circuit.cells(),
+            rtt: seen.rtt.or(linking),
+            least_rtt: seen.rtt.map_or(linking, |_| Some(seen.leg.least_rtt)),
+            window: seen.leg.size,
+            inflight: seen.leg.inflight,
+            queued: circuit.lane().map_or(0, |lane| channels.waiting(lane)) as u64,
+        }
+    }
+
     /// DATA came: notes what window that tells of, and says how many bytes may wait.
     pub(crate) fn came(&mut self, now: Time) -> usize {
         if now.since(self.arrivals.since) > self.end.longest_rtt().max(UNMEASURED) {
@@ -220,9 +269,11 @@ impl Several {
         queue.budget()
     }
 
-    /// Whether the streams are to be told something: to rest, or that they may go on.
-    pub(crate) fn rest_changed(&mut self) -> Option<bool> {
-        let pressed = self.end.queue().is_pressed();
+    /// Whether the streams are to be told something: to rest, or that they may go on. Where memory
+    /// is `scarce`, a set with anything that waits rests: what it waits for comes, or ends it.
+    pub(crate) fn rest_changed(&mut self, scarce: bool) -> Option<bool> {
+        let waits = scarce && self.end.bytes() > 0;
+        let pressed = self.end.queue().is_pressed() || waits;
         (std::mem::replace(&mut self.resting, pressed) != pressed).then_some(pressed)
     }
 }
