@@ -101,6 +101,8 @@ fn reports_man_pages_and_completions_of_the_documents_are_made() {
     let folder = folder();
     let trace = guide::root().join("docs/results/page-loads/split.parquet");
     fs::copy(trace, folder.path().join("home.parquet")).unwrap();
+    let of_guards = guide::root().join("lab/tests/data/client-trace.parquet");
+    fs::copy(of_guards, folder.path().join("guards.parquet")).unwrap();
     let mut count = 0;
     for typed in guide::commands() {
         let ours = typed.words[0] == "anabranch";

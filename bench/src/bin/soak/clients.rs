@@ -209,6 +209,7 @@ fn settings(authority: &str, data: &Path) -> io::Result<Settings> {
         circuitmux: circuitmux::Kind::default(),
         legs: None,
         dealing: None,
+        trace: None,
     })
 }
 

@@ -1,9 +1,10 @@
 //! `anabranch client`: programs to the onion network by SOCKS and HTTP CONNECT.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 
 use anabranch_drive::entropy::generator;
-use anabranch_drive::onion::client::{self, Changes, ClientEvent, Settings};
+use anabranch_drive::onion::client::{self, Changes, ClientEvent, ClientMetrics, Settings};
 use anabranch_drive::onion::dirclient::{self, DirClient};
 use anabranch_drive::onion::reload::{Names, Reload, Renewed};
 use anabranch_drive::onion::stop_signals;
@@ -19,14 +20,17 @@ use serde::Deserialize;
 
 use super::reread::{Source, common, names, reread};
 use super::screen::Screen;
-use super::{Common, either, fingerprints, read};
+use super::{Common, either, fingerprints, memory, read};
 use crate::failure::Failure;
+use crate::split::check_file;
 
 /// Where programs come in if nobody says: as at C tor, on another port, so that both may run.
 const LISTEN: &str = "127.0.0.1:9250";
 /// Circuits of a set at most, by a consensus that says nothing else.
 const MOST_LEGS: usize = 8;
-const MEMORY: usize = 256 << 20;
+const MEMORY_MB: usize = 256;
+/// Megabytes of it at least: a set alone may have one for cells that wait for other circuits.
+const LEAST_MEMORY_MB: usize = 4;
 /// What `--help` ends with.
 const FILES: &str = "\
 EXAMPLES
@@ -56,6 +60,10 @@ pub(super) const KEYS: &[&str] = &[
     "schedule",
     "every",
     "extended-errors",
+    "memory",
+    "metrics",
+    "trace",
+    "replace",
 ];
 
 /// Carry programs' connections through the onion network: a SOCKS and HTTP CONNECT proxy
@@ -116,6 +124,23 @@ pub(crate) struct ClientArgs {
     /// made for it know them
     #[arg(long)]
     extended_errors: bool,
+    /// Megabytes that waiting cells may take, with those that wait in sets for other circuits, all
+    /// sets together: from half of it on those sets rest, and at the end what waits longest, or
+    /// most, is closed [default: 256]
+    #[arg(long, value_name = "MB")]
+    memory: Option<usize>,
+    /// Serve counters to Prometheus at http://ADDRESS:PORT/metrics (OpenMetrics; docs/formats.md)
+    ///
+    /// Whoever reaches that address reads how much is sent by how many circuits and when, though
+    /// not by which relays or to whom: 127.0.0.1 is a good choice.
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    metrics: Option<SocketAddr>,
+    /// Write what each guard sees, a row for each cell of each circuit (Parquet; docs/formats.md)
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
+    /// Let --trace replace a file
+    #[arg(long)]
+    replace: bool,
 }
 
 /// How much padding a user wants.
@@ -167,17 +192,23 @@ impl ClientArgs {
             wishes,
             padding: args.amount(),
             extended_errors: args.extended_errors,
-            memory: MEMORY,
+            memory: args.memory()?,
             circuitmux: circuitmux::Kind::default(),
             legs: args.legs()?,
             dealing: args.dealing()?,
+            trace: args.trace()?,
         };
+        let metrics = args.metrics()?;
         let mut screen =
             Screen::of("client", args.common.json, args.common.quiet).map_err(Failure::trouble)?;
         for text in claim.tightened.iter().cloned() {
             screen.tell(ClientEvent::Trouble(text));
         }
-        let mut tell = |event: ClientEvent| screen.tell(event);
+        let mut tell = |event: ClientEvent| {
+            let exposed = metrics.as_ref().and_then(|metrics| metrics.note(&event));
+            screen.tell(event);
+            exposed.into_iter().for_each(|text| screen.tell(ClientEvent::Trouble(text)));
+        };
         let file = flags.common.file.clone();
         let mut source = Source { flags, running: args, authorities };
         let reload = Reload::new(reread(file, move || source.read())).map_err(Failure::trouble)?;
@@ -204,6 +235,28 @@ impl ClientArgs {
             ))),
             legs => Ok(legs),
         }
+    }
+
+    fn memory(&self) -> Result<usize, Failure> {
+        memory(self.memory.unwrap_or(MEMORY_MB), LEAST_MEMORY_MB)
+    }
+
+    /// Serves counters, if that is wanted.
+    ///
+    /// # Errors
+    /// The address cannot be listened on.
+    fn metrics(&self) -> Result<Option<ClientMetrics>, Failure> {
+        let Some(address) = self.metrics else { return Ok(None) };
+        let cannot =
+            |error| Failure::misuse(format!("--metrics: cannot listen on {address}: {error}"));
+        ClientMetrics::new(address, env!("CARGO_PKG_VERSION")).map(Some).map_err(cannot)
+    }
+
+    /// # Errors
+    /// The trace could not be written at the end, or would replace a file.
+    fn trace(&self) -> Result<Option<PathBuf>, Failure> {
+        self.trace.iter().try_for_each(|trace| check_file("trace", trace, self.replace))?;
+        Ok(self.trace.clone())
     }
 
     /// # Errors
@@ -238,14 +291,33 @@ impl ClientArgs {
             ("share-subnets", self.share_subnets != old.share_subnets),
             ("padding", self.padding != old.padding),
             ("legs", self.legs != old.legs),
+            ("memory", self.memory != old.memory),
         ];
         let fixed = [
             ("listen", self.listen != old.listen),
             ("schedule", self.schedule != old.schedule),
             ("every", self.every != old.every),
             ("extended-errors", self.extended_errors != old.extended_errors),
+            ("metrics", self.metrics != old.metrics),
+            ("trace", self.trace != old.trace),
+            ("replace", self.replace != old.replace),
         ];
         names(&live, &[&fixed[..], &common(&old.common, &self.common)].concat())
+    }
+
+    /// These, but for what wants a restart: that is as it was.
+    fn over_fixed(self, common: Common, old: &ClientArgs) -> ClientArgs {
+        ClientArgs {
+            common,
+            listen: old.listen.clone(),
+            extended_errors: old.extended_errors,
+            schedule: old.schedule.clone(),
+            every: old.every.clone(),
+            metrics: old.metrics,
+            trace: old.trace.clone(),
+            replace: old.replace,
+            ..self
+        }
     }
 
     /// The flags, and what the file says where they are silent.
@@ -265,6 +337,10 @@ impl ClientArgs {
             legs: self.legs.or(file.legs),
             schedule: self.schedule.or(file.schedule),
             every: self.every.or(file.every),
+            memory: self.memory.or(file.memory),
+            metrics: self.metrics.or(file.metrics),
+            trace: self.trace.or(file.trace),
+            replace: self.replace || file.replace,
         })
     }
 }
@@ -280,13 +356,13 @@ impl Source<ClientArgs> {
         let is_new = authorities != self.authorities;
         let names = new.names(&self.running, is_new);
         let (wishes, padding, legs) = (new.wishes()?, new.amount(), new.legs()?);
+        let memory = new.memory()?;
         let subnets = new.share_subnets;
         let trust = (is_new || subnets != self.running.share_subnets)
             .then(|| (authorities.clone(), subnets));
         let common = new.common.clone().over_fixed(&self.running.common);
-        let ClientArgs { listen, extended_errors, schedule, every, .. } = self.running.clone();
-        self.running = ClientArgs { common, listen, extended_errors, schedule, every, ..new };
+        self.running = new.over_fixed(common, &self.running);
         self.authorities = authorities;
-        Ok(Renewed { settings: Changes { wishes, padding, legs, trust }, names })
+        Ok(Renewed { settings: Changes { wishes, padding, legs, memory, trust }, names })
     }
 }

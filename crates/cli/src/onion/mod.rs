@@ -7,6 +7,7 @@ mod log;
 mod relay;
 mod reread;
 mod screen;
+mod sets;
 mod up;
 
 use std::fs;
@@ -128,6 +129,13 @@ fn authorities(lines: &[String], file: Option<&Path>) -> Result<Vec<Authority>, 
         ));
     }
     Ok(found)
+}
+
+/// Bytes of so many megabytes for waiting cells, which are at least `least`.
+fn memory(megabytes: usize, least: usize) -> Result<usize, Failure> {
+    let bytes = megabytes.checked_mul(1 << 20).filter(|_| megabytes >= least);
+    let told = || format!("--memory {megabytes}: it is in megabytes, {least} or more");
+    bytes.ok_or_else(|| Failure::misuse(told()))
 }
 
 /// Relays by fingerprint.

@@ -28,7 +28,7 @@ use serde_json::{Value, json};
 
 use super::log::Log;
 use super::reread::{Source, common, names, reread};
-use super::{Common, either, fingerprints, platform, read};
+use super::{Common, either, fingerprints, memory, platform, read, sets};
 use crate::failure::Failure;
 
 const MEMORY_MB: usize = 512;
@@ -120,7 +120,9 @@ pub(crate) struct RelayArgs {
     /// Serve counters to Prometheus at http://ADDRESS:PORT/metrics (OpenMetrics; docs/formats.md)
     #[arg(long, value_name = "ADDRESS:PORT")]
     metrics: Option<SocketAddr>,
-    /// Megabytes that waiting cells may take; then the longest waiting circuit goes [default: 512]
+    /// Megabytes that waiting cells may take, with those that wait in sets for other circuits: from
+    /// half of it on those sets rest, and at the end what waits longest, or most, is closed
+    /// [default: 512]
     #[arg(long, value_name = "MB")]
     memory: Option<usize>,
     /// Threads that carry cells, each with its share of the links and of --memory [default: one for
@@ -190,7 +192,7 @@ impl RelayArgs {
     pub(super) fn live(&self) -> Result<Live, Failure> {
         Ok(Live {
             allow_private: self.allow_private,
-            memory: self.memory.unwrap_or(MEMORY_MB) << 20,
+            memory: memory(self.memory.unwrap_or(MEMORY_MB), 1)?,
             grace: Duration::from_secs(self.grace.unwrap_or(GRACE_S)),
             ..Live::new(self.description()?)
         })
@@ -362,7 +364,9 @@ impl Watch for Screen {
         }
     }
 
-    fn numbers(&mut self, _: Time, Numbers { stats, links, carried, refused }: &Numbers) {
+    fn numbers(&mut self, _: Time, numbers: &Numbers) {
+        let Numbers { stats, links, carried, refused, sets: fullest } = numbers;
+        let fullest: Vec<Value> = fullest.iter().map(sets::of_exit).collect();
         self.0.object(&json!({
             "event": "numbers", "links": links, "circuits": stats.circuits,
             "circuits_made": stats.circuits_made, "circuits_cgo": stats.circuits_cgo,
@@ -371,7 +375,8 @@ impl Watch for Screen {
             "sent": carried[1], "relayed": stats.relayed, "violations": stats.violations,
             "out_of_memory": stats.out_of_memory, "padding_received": stats.padding[0],
             "padding_sent": stats.padding[1],
-            "connections_refused": refused,
+            "connections_refused": refused, "reordered_most": stats.most_reordered,
+            "fullest_sets": fullest,
         }));
     }
 

@@ -23,6 +23,8 @@ use anabranch_drive::steer;
 use crate::failure::Failure;
 use crate::status::Standing;
 pub(crate) use options::Options;
+#[cfg(feature = "onion")]
+pub(crate) use plan::check_file;
 pub(crate) use plan::settings;
 use reread::Source;
 use screen::{Posting, Pricing};

@@ -353,20 +353,24 @@ fn find(paths: &[PathSpec], name: &str, setting: &str) -> Result<usize, Failure>
 
 /// Files that could not be written at the end are refused at the beginning.
 fn check_outputs(options: &Options, paths: &[PathSpec]) -> Result<(), Failure> {
-    if let Some(trace) = &options.trace {
-        let parent = trace.parent().filter(|parent| !parent.as_os_str().is_empty());
-        check_directory("trace", parent.unwrap_or(Path::new(".")))?;
-        if trace.is_dir() {
-            return Err(in_setting("trace")(format!("'{}' is a directory", trace.display())));
-        }
-        refuse_existing("trace", trace, options.replace)?;
-    }
+    let mut trace = options.trace.iter();
+    trace.try_for_each(|trace| check_file("trace", trace, options.replace))?;
     let Some(pcap) = &options.pcap else { return Ok(()) };
     if pcap.exists() && !pcap.is_dir() {
         return Err(in_setting("pcap")(format!("'{}' is no directory", pcap.display())));
     }
     let mut captures = paths.iter().map(|path| pcap.join(format!("{}.pcapng", path.name)));
     captures.try_for_each(|capture| refuse_existing("pcap", &capture, options.replace))
+}
+
+/// Refuses a file that could not be written at the end, or is there and not to be replaced.
+pub(crate) fn check_file(setting: &'static str, file: &Path, replace: bool) -> Result<(), Failure> {
+    let parent = file.parent().filter(|parent| !parent.as_os_str().is_empty());
+    check_directory(setting, parent.unwrap_or(Path::new(".")))?;
+    if file.is_dir() {
+        return Err(in_setting(setting)(format!("'{}' is a directory", file.display())));
+    }
+    refuse_existing(setting, file, replace)
 }
 
 fn refuse_existing(setting: &'static str, file: &Path, replace: bool) -> Result<(), Failure> {

@@ -19,9 +19,9 @@ use anabranch_multipath::Time;
 
 pub(crate) use self::page::Page;
 use self::page::{Numbers, Run};
-#[cfg(feature = "onion")]
-pub(crate) use self::samples::counts;
 pub(crate) use self::samples::{count, level};
+#[cfg(feature = "onion")]
+pub(crate) use self::samples::{counter_family, counts, levels};
 pub(crate) use self::serve::Server;
 use crate::split::{FarEndNews, Listening, Screen};
 

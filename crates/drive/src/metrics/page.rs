@@ -8,12 +8,11 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::{encode, encode_registry};
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::counter::ConstCounter;
-use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
 
 use super::process::Process;
-use super::samples::{count, counts, level};
+use super::samples::{count, counts, level, levels};
 
 /// What is known of a run.
 #[derive(Debug, Default)]
@@ -144,27 +143,12 @@ fn path_gauges(encoder: &mut DescriptorEncoder<'_>, numbers: &Numbers) -> fmt::R
         values.filter_map(|(path, value)| Some((vec![("path", path)], value?))).collect::<Vec<_>>()
     };
     let up = of_paths(|path| Some(f64::from(u8::from(path.works))));
-    gauge(encoder, "path_up", "Whether this machine can send by a path", None, &up)?;
+    levels(encoder, "path_up", "Whether this machine can send by a path", None, &up)?;
     let silent = of_paths(|path| Some(path.silent_sessions as f64));
-    gauge(encoder, "path_silent_sessions", "Sessions without an answer by a path", None, &silent)?;
+    levels(encoder, "path_silent_sessions", "Sessions without an answer by a path", None, &silent)?;
     let rtt = of_paths(|path| path.rtt.map(|rtt| rtt.as_secs_f64()));
     let help = "Lowest round-trip time of late; an upper bound, read off answers";
-    gauge(encoder, "path_rtt", help, Some(&Unit::Seconds), &rtt)
-}
-
-fn gauge(
-    encoder: &mut DescriptorEncoder<'_>,
-    name: &str,
-    help: &str,
-    unit: Option<&Unit>,
-    values: &[(Vec<(&str, &str)>, f64)],
-) -> fmt::Result {
-    let kind = ConstGauge::new(0f64).metric_type();
-    let mut family = encoder.encode_descriptor(name, help, unit, kind)?;
-    for (labels, value) in values {
-        ConstGauge::new(*value).encode(family.encode_family(labels)?)?;
-    }
-    Ok(())
+    levels(encoder, "path_rtt", help, Some(&Unit::Seconds), &rtt)
 }
 
 fn sessions(encoder: &mut DescriptorEncoder<'_>, numbers: &Numbers) -> fmt::Result {

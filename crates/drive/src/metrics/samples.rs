@@ -2,9 +2,10 @@
 
 use std::fmt;
 
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::registry::Unit;
 
 /// A counter for each value of a label.
 pub(crate) fn counts(
@@ -14,10 +15,37 @@ pub(crate) fn counts(
     label: &str,
     values: &[(&str, u64)],
 ) -> fmt::Result {
+    let labelled = values.iter().map(|(value, number)| ([(label, *value)], *number));
+    counter_family(encoder, name, help, &labelled.collect::<Vec<_>>())
+}
+
+/// A counter for each set of labels.
+pub(crate) fn counter_family<L: EncodeLabelSet>(
+    encoder: &mut DescriptorEncoder<'_>,
+    name: &str,
+    help: &str,
+    values: &[(L, u64)],
+) -> fmt::Result {
     let kind = ConstCounter::new(0u64).metric_type();
     let mut family = encoder.encode_descriptor(name, help, None, kind)?;
-    for (value, number) in values {
-        ConstCounter::new(*number).encode(family.encode_family(&[(label, *value)])?)?;
+    for (labels, number) in values {
+        ConstCounter::new(*number).encode(family.encode_family(labels)?)?;
+    }
+    Ok(())
+}
+
+/// A gauge for each set of labels.
+pub(crate) fn levels<L: EncodeLabelSet>(
+    encoder: &mut DescriptorEncoder<'_>,
+    name: &str,
+    help: &str,
+    unit: Option<&Unit>,
+    values: &[(L, f64)],
+) -> fmt::Result {
+    let kind = ConstGauge::new(0f64).metric_type();
+    let mut family = encoder.encode_descriptor(name, help, unit, kind)?;
+    for (labels, value) in values {
+        ConstGauge::new(*value).encode(family.encode_family(labels)?)?;
     }
     Ok(())
 }

@@ -3,6 +3,7 @@
 //! Two cores side by side: the protocol's ([`Client`]) and the client's mind ([`CircuitManager`]),
 //! which says what circuits are built and which stream goes by which.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
@@ -16,10 +17,11 @@ use anabranch_onion::circmgr::{CircuitManager, Order, Refusal};
 use anabranch_onion::client::{CircuitKey, Client, Config, Input, Output};
 use anabranch_onion::clocks::{Clocks, PeerTime};
 use anabranch_onion::conflux::Dealing;
-use anabranch_onion::directory::network::{Network, Wishes};
+use anabranch_onion::directory::network::{Network, Path, Wishes};
 use anabranch_onion::padding::Amount;
+use anabranch_onion::wire::cell::CELL;
 use anabranch_onion::wire::text::hex;
-use anabranch_onion::{Event, circuitmux};
+use anabranch_onion::{Event, LegNumbers, SetNumbers, circuitmux};
 use rand_chacha::ChaCha20Rng;
 use sd_notify::NotifyState;
 
@@ -34,15 +36,21 @@ use crate::files;
 use crate::manager::tell;
 use crate::poller::Ready;
 use dir_requests::{At, DirRequests, Done};
+pub use metrics::ClientMetrics;
 use programs::Programs;
 pub use refused::{Lack, Refused, Why};
-pub use status::{CircuitStatus, Status};
+use sets::SetBook;
+pub use status::{CircuitStatus, LegPlace, RelayName, SetStatus, Status};
+use trace::CellTrace;
 
 mod dir_requests;
+mod metrics;
 mod names;
 mod programs;
 mod refused;
+mod sets;
 mod status;
+mod trace;
 
 /// Tokens of the single files.
 const STOP: u64 = 0;
@@ -72,6 +80,8 @@ pub struct Settings {
     pub legs: Option<usize>,
     /// How what programs send is dealt among legs; `None`: as the exit wishes.
     pub dealing: Option<Dealing>,
+    /// Where what each guard sees is written, if anywhere.
+    pub trace: Option<PathBuf>,
 }
 
 /// What a client was told anew.
@@ -83,6 +93,8 @@ pub struct Changes {
     pub padding: Amount,
     /// Legs of a circuit, as in [`Settings`].
     pub legs: Option<usize>,
+    /// Bytes of cells that may wait.
+    pub memory: usize,
     /// Whom to ask, and whether relays of one path may share a subnet, if either has changed.
     pub trust: Option<(Vec<Authority>, bool)>,
 }
@@ -120,8 +132,8 @@ pub enum ClientEvent {
 /// Runs a client until `stop` is readable.
 ///
 /// # Errors
-/// An address cannot be listened on, the state that was kept cannot be read, or the kernel has no
-/// files left at the start.
+/// An address cannot be listened on, the state that was kept cannot be read, the kernel has no
+/// files left at the start, or the trace cannot be written.
 pub fn run(
     settings: Settings,
     rng: ChaCha20Rng,
@@ -148,7 +160,7 @@ pub fn run_rereading(
     tell(&[NotifyState::Ready]);
     while desk.turn(watch)? {}
     desk.keep(watch);
-    Ok(())
+    desk.trace.map_or(Ok(()), CellTrace::finish)
 }
 
 /// The two cores, their sockets, and the programs.
@@ -158,6 +170,8 @@ struct ClientLoop<'r> {
     programs: Programs,
     dir_requests: DirRequests,
     clocks: Clocks,
+    sets: SetBook,
+    trace: Option<CellTrace>,
     rng: ChaCha20Rng,
     network: Option<Arc<Network>>,
     /// Relays that it lists, and those that can be used.
@@ -184,13 +198,18 @@ impl<'r> ClientLoop<'r> {
             params: Arc::default(),
             policy: settings.circuitmux,
             padding: settings.padding,
-            max_cells: settings.memory / anabranch_onion::wire::cell::CELL,
+            max_cells: settings.memory / CELL,
             dealing: settings.dealing.clone(),
         };
-        let core = Client::new(config, Box::new(fork(&mut rng)));
+        let mut core = Client::new(config, Box::new(fork(&mut rng)));
+        let clock = Clock::start();
+        let trace = settings.trace.as_ref().map(|target| {
+            core.watch_cells();
+            CellTrace::create(target, &clock, settings.dealing.as_ref())
+        });
         let context = Context::new(unix()).map_err(io::Error::other)?;
         // A client tells nobody its addresses.
-        let station = Station::new(Clock::start(), core, context, &settings.listen, Vec::new())?;
+        let station = Station::new(clock, core, context, &settings.listen, Vec::new())?;
         station.watch(stop, STOP)?;
         station.watch(settings.dirclient.waker(), NEWS)?;
         reload.iter().try_for_each(|reload| station.watch(&reload.hangup, HANGUP))?;
@@ -204,6 +223,8 @@ impl<'r> ClientLoop<'r> {
             programs: Programs::new(settings.extended_errors),
             dir_requests: DirRequests::default(),
             clocks: Clocks::new(authorities.map(|one| one.fingerprint)),
+            sets: SetBook::default(),
+            trace: trace.transpose()?,
             rng,
             network: None,
             relays: [0; 2],
@@ -263,16 +284,59 @@ impl<'r> ClientLoop<'r> {
         });
         let circuits = circuits.collect();
         let guards = self.circmgr.entries();
+        let [waiting, reordered, most_reordered] = self.station.core.waiting();
         Status {
             now,
             relays: self.relays,
             guards: guards.into_iter().map(|(id, reach)| (named(&id), reach)).collect(),
             circuits,
+            sets: self.set_status(),
             programs: self.programs.len(),
             streams: self.programs.streams(),
             links: self.station.links.len(),
             wire: self.station.links.carried(),
             padding: self.station.core.padding(),
+            waiting: [waiting, reordered],
+            most_reordered,
+            memory: self.settings.memory,
+        }
+    }
+
+    fn set_status(&self) -> Vec<SetStatus> {
+        let overview = self.circmgr.overview().map(|seen| (seen.key.0, seen.path));
+        let paths: BTreeMap<u64, Path> = overview.collect();
+        let place = |circuit: u64| {
+            let place = self.sets.get(CircuitKey(circuit))?;
+            let relays = paths.get(&circuit)?.iter().map(|id| self.relay_name(id)).collect();
+            Some((place.set, LegPlace { leg: place.leg, relays }))
+        };
+        let of_set = |mut seen: SetNumbers| {
+            let known = |leg: &LegNumbers| leg.circuit.and_then(place);
+            // What is gone for the circuit manager is being closed.
+            seen.legs.retain(|leg| known(leg).is_some());
+            let (numbers, places): (Vec<u64>, _) = seen.legs.iter().filter_map(known).unzip();
+            Some(SetStatus { number: *numbers.first()?, seen, places })
+        };
+        let sets = self.station.core.fullest_sets(usize::MAX).into_iter();
+        let mut sets: Vec<SetStatus> = sets.filter_map(of_set).collect();
+        sets.sort_by_key(|set| set.number);
+        sets
+    }
+
+    fn relay_name(&self, id: &[u8; 20]) -> RelayName {
+        let nickname = self.name(id).unwrap_or_else(|| "?".to_owned());
+        RelayName { nickname, fingerprint: hex(id).to_uppercase() }
+    }
+
+    /// Writes the cells that were seen to the trace, if there is one.
+    fn trace_cells(&mut self, watch: &mut dyn FnMut(ClientEvent)) {
+        let Some(trace) = &mut self.trace else { return };
+        let seen = self.station.core.take_seen();
+        let mut placed = seen.iter().filter_map(|cell| Some((cell, self.sets.get(cell.circuit)?)));
+        if let Err(error) = placed.try_for_each(|(cell, place)| trace.push(cell, place)) {
+            self.trace = None;
+            let told = format!("the trace ends early and is discarded: {error}");
+            watch(ClientEvent::Trouble(told));
         }
     }
 
@@ -318,7 +382,7 @@ impl<'r> ClientLoop<'r> {
     }
 
     fn adopt(&mut self, changes: Changes, watch: &mut dyn FnMut(ClientEvent)) {
-        let Changes { wishes, padding, legs, trust } = changes;
+        let Changes { wishes, padding, legs, memory, trust } = changes;
         if let Some((authorities, share_subnets)) = trust {
             self.clocks.trust(authorities.iter().map(|one| one.fingerprint));
             self.settings.dirclient.trust(authorities, share_subnets);
@@ -327,6 +391,8 @@ impl<'r> ClientLoop<'r> {
         self.settings.wishes.clone_from(&wishes);
         self.circmgr.set_wishes(wishes);
         self.circmgr.set_legs(legs);
+        self.settings.memory = memory;
+        self.station.core.set_max_cells(memory / CELL);
         if let Some(network) = self.network.clone() {
             self.tell_unlisted(&network, watch);
         }
@@ -389,6 +455,7 @@ impl<'r> ClientLoop<'r> {
                 self.carry_out(now, output, watch);
             }
             if quiet {
+                self.trace_cells(watch);
                 return self
                     .programs
                     .refused()
@@ -416,7 +483,10 @@ impl<'r> ClientLoop<'r> {
     fn follow(&mut self, now: Time, order: Order, watch: &mut dyn FnMut(ClientEvent)) {
         let ClientLoop { station, circmgr, programs, .. } = self;
         match order {
-            Order::Build(circuit, hops) => station.core.handle(now, Input::Build { circuit, hops }),
+            Order::Build(circuit, hops) => {
+                self.sets.begin(circuit, circmgr.head(circuit));
+                station.core.handle(now, Input::Build { circuit, hops });
+            }
             Order::Destroy(circuit) => station.core.handle(now, Input::Destroy { circuit }),
             Order::Link(circuit, with) => {
                 if station.core.link(now, circuit, with).is_err() {
@@ -482,6 +552,8 @@ impl<'r> ClientLoop<'r> {
                     watch(ClientEvent::Closed(circuit.0, cause.to_string()));
                 }
                 circmgr.closed(station.moment(now), circuit, cause);
+                self.trace_cells(watch);
+                self.sets.end(circuit);
             }
             Output::Connected { stream } => programs.connected(now, station, stream),
             Output::Resolved { stream, answers } => programs.resolved(circmgr, stream, &answers),
@@ -565,6 +637,7 @@ mod tests {
             circuitmux: circuitmux::Kind::default(),
             legs: None,
             dealing: None,
+            trace: None,
         };
         ClientLoop::new(settings, crate::entropy::generator().unwrap(), stop, None).unwrap()
     }

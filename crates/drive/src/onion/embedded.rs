@@ -462,5 +462,6 @@ fn client(settings: &Settings, line: &str) -> Result<client::Settings, EmbeddedE
         circuitmux: circuitmux::Kind::default(),
         legs: None,
         dealing: None,
+        trace: None,
     })
 }

@@ -7,14 +7,16 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use anabranch_multipath::Time;
-use anabranch_onion::Event;
+use anabranch_onion::relay::Stats;
+use anabranch_onion::{Event, NumberSpread};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
+use prometheus_client::registry::Unit;
 
 use super::relay::{Numbers, Watch};
 use super::reload::Outcome;
 use super::skew::Skew;
-use crate::metrics::{Page, Server, count, counts, level};
+use crate::metrics::{Page, Server, count, counts, level, levels};
 
 /// A watch that shows what happens to Prometheus too.
 pub struct Metered<'w> {
@@ -55,7 +57,7 @@ impl Watch for Metered<'_> {
 
     fn numbers(&mut self, now: Time, numbers: &Numbers) {
         // Numbers are never left half changed.
-        *self.numbers.lock().unwrap_or_else(PoisonError::into_inner) = *numbers;
+        self.numbers.lock().unwrap_or_else(PoisonError::into_inner).clone_from(numbers);
         self.inner.numbers(now, numbers);
     }
 
@@ -77,7 +79,7 @@ struct Relay(Arc<Mutex<Numbers>>);
 
 impl Collector for Relay {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let numbers = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let numbers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let (stats, encoder) = (numbers.stats, &mut encoder);
         level(encoder, "relay_links", "Links to other relays and clients", numbers.links)?;
         level(encoder, "relay_circuits", "Circuits that live", stats.circuits)?;
@@ -96,8 +98,33 @@ impl Collector for Relay {
         counts(encoder, "relay_padding_cells", "Cells of padding", "direction", &ways)?;
         let [received, sent] = numbers.carried;
         let ways = [("received", received), ("sent", sent)];
-        counts(encoder, "relay_link_bytes", "Bytes of links", "direction", &ways)
+        counts(encoder, "relay_link_bytes", "Bytes of links", "direction", &ways)?;
+        of_sets(encoder, &stats)
     }
+}
+
+/// Of sets of several circuits: all together, for one set is one client's.
+fn of_sets(encoder: &mut DescriptorEncoder<'_>, stats: &Stats) -> fmt::Result {
+    level(encoder, "relay_sets", "Sets that several circuits may join", stats.sets)?;
+    level(encoder, "relay_legs", "Circuits that are legs of sets", stats.legs)?;
+    let help = "Bytes that wait in sets for those of other legs";
+    level(encoder, "relay_reordered_bytes", help, stats.reordered)?;
+    let help = "The most that ever waited in one set";
+    level(encoder, "relay_reordered_most_bytes", help, stats.most_reordered)?;
+    let help = "Cells of legs that are under way";
+    let inflight = usize::try_from(stats.legs_inflight).unwrap_or(usize::MAX);
+    level(encoder, "relay_leg_inflight_cells", help, inflight)?;
+    let help = "Congestion windows of legs";
+    levels(encoder, "relay_leg_window_cells", help, None, &spread(stats.leg_windows, 1.0))?;
+    let (help, rtts) = ("Round-trip times of legs, smoothed", spread(stats.leg_rtts, 1e6));
+    levels(encoder, "relay_leg_rtt", help, Some(&Unit::Seconds), &rtts)
+}
+
+/// The least, the mean and the most, in a unit that has so many of ours; nothing of nothing.
+fn spread(spread: NumberSpread, unit: f64) -> Vec<([(&'static str, &'static str); 1], f64)> {
+    let Some(mean) = spread.mean() else { return Vec::new() };
+    let numbers = [("least", spread.least as f64), ("mean", mean), ("most", spread.most as f64)];
+    numbers.map(|(of, number)| ([("of", of)], number / unit)).to_vec()
 }
 
 #[cfg(test)]
@@ -109,6 +136,8 @@ mod tests {
         let mut numbers = Numbers { links: 3, carried: [7, 9], refused: 8, ..Numbers::default() };
         numbers.stats.relayed = 5;
         numbers.stats.padding = [4, 2];
+        numbers.stats.leg_rtts = [30_000, 50_000].into_iter().collect();
+        numbers.stats.most_reordered = 6;
         let page = Page::new(Box::new(Relay(Arc::new(Mutex::new(numbers)))), "1.2.3").text();
         for line in [
             "anabranch_build_info{version=\"1.2.3\"} 1",
@@ -118,8 +147,13 @@ mod tests {
             "anabranch_relay_padding_cells_total{direction=\"sent\"} 2",
             "anabranch_relay_link_bytes_total{direction=\"received\"} 7",
             "anabranch_relay_link_bytes_total{direction=\"sent\"} 9",
+            "anabranch_relay_reordered_most_bytes 6",
+            "anabranch_relay_leg_rtt_seconds{of=\"least\"} 0.03",
+            "anabranch_relay_leg_rtt_seconds{of=\"mean\"} 0.04",
+            "anabranch_relay_leg_rtt_seconds{of=\"most\"} 0.05",
         ] {
             assert_eq!(page.lines().filter(|found| *found == line).count(), 1, "{line}\n{page}");
         }
+        assert!(!page.contains("leg_window_cells{"), "no leg, no window\n{page}");
     }
 }

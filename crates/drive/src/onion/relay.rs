@@ -1,5 +1,6 @@
 //! A relay on real sockets.
 
+use std::cmp::Reverse;
 use std::io::{self, Read};
 use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
@@ -14,7 +15,7 @@ use anabranch_onion::directory::descriptor::Description;
 use anabranch_onion::directory::network::Network;
 use anabranch_onion::relay::{Behaviour, Config, NetworkParams, Relay, ServiceParams, Stats};
 use anabranch_onion::wire::keys::{LinkKey, RelayKeys};
-use anabranch_onion::{Event, circuitmux};
+use anabranch_onion::{Event, SetNumbers, circuitmux};
 use sd_notify::NotifyState;
 
 use super::dirclient::{DirClient, News, unix};
@@ -104,8 +105,11 @@ impl Settings {
     }
 }
 
+/// Sets whose numbers are told.
+const SETS: usize = 16;
+
 /// Numbers for people.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Numbers {
     /// The core's.
     pub stats: Stats,
@@ -115,13 +119,19 @@ pub struct Numbers {
     pub carried: [u64; 2],
     /// Connections that were refused because their address had too many.
     pub refused: u64,
+    /// Sets that end here, those first in which most waits; so many that a line holds them.
+    pub sets: Vec<SetNumbers>,
 }
 
 impl Numbers {
     /// Those of two shards together.
     fn with(self, other: &Numbers) -> Numbers {
         let [received, sent] = [0, 1].map(|way| self.carried[way] + other.carried[way]);
+        let mut sets = [self.sets, other.sets.clone()].concat();
+        sets.sort_by_key(|set| Reverse(set.reordered));
+        sets.truncate(SETS);
         Numbers {
+            sets,
             stats: self.stats.with(&other.stats),
             links: self.links + other.links,
             carried: [received, sent],

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use super::super::log::stamped;
 use super::super::relay::{clock, reloaded};
+use super::super::sets;
 use crate::screen::lines::Lines;
 
 /// Tells it.
@@ -62,13 +63,15 @@ fn numbers(status: &Status) -> Value {
         "event": "numbers", "circuits": built, "building": building, "programs": status.programs,
         "streams": status.streams, "links": status.links, "received": status.wire[0],
         "sent": status.wire[1], "padding_received": status.padding[0],
-        "padding_sent": status.padding[1],
+        "padding_sent": status.padding[1], "memory": status.memory, "waiting": status.waiting[0],
+        "reordered": status.waiting[1], "reordered_most": status.most_reordered,
+        "sets": status.sets.iter().map(sets::of_client).collect::<Vec<_>>(),
     })
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::model::tests::status;
+    use super::super::model::tests::{status, with_set};
     use super::*;
 
     #[test]
@@ -77,5 +80,20 @@ mod tests {
         let read = ["circuits", "building", "streams", "received", "padding_sent"]
             .map(|name| value[name].as_u64().unwrap());
         assert_eq!(read, [2, 1, 3, 1000, 4]);
+    }
+
+    #[test]
+    fn a_set_has_its_queue_and_each_leg_its_relays_share_and_window() {
+        let value = value(&ClientEvent::Status(Box::new(with_set(2, [1000, 100]))));
+        let set = &value["sets"][0];
+        assert_eq!((&set["set"], &set["schedule"]), (&json!(4), &json!("lowrtt --every 1p")));
+        assert_eq!((&set["reordered"], &set["reordered_most"]), (&json!(12_000), &json!(40_000)));
+        let [first, second] = [0, 1].map(|leg| &set["legs"][leg]);
+        assert_eq!(first["relays"][0], json!({"nickname": "guard4", "fingerprint": "AA"}));
+        assert_eq!((&first["received"], &first["share_received"]), (&json!(15_420), &json!(0.75)));
+        assert_eq!((&first["rtt_ms"], &first["least_rtt_ms"]), (&json!(40.0), &json!(38.0)));
+        assert_eq!((&first["window"], &first["inflight"]), (&json!(124), &json!(31)));
+        let linking = (&second["leg"], &second["state"], &second["rtt_ms"]);
+        assert_eq!(linking, (&json!(1), &json!("linking"), &Value::Null));
     }
 }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use anabranch_multipath::Time;
+use anabranch_onion::SetNumbers;
 use anabranch_onion::circmgr::Stage;
 use anabranch_onion::guards::Reach;
 
@@ -17,6 +18,8 @@ pub struct Status {
     pub guards: Vec<(String, Reach)>,
     /// The circuits for programs, the oldest first.
     pub circuits: Vec<CircuitStatus>,
+    /// The sets that several circuits may join, the oldest first.
+    pub sets: Vec<SetStatus>,
     /// Programs that are connected.
     pub programs: usize,
     /// Streams of theirs.
@@ -27,6 +30,12 @@ pub struct Status {
     pub wire: [u64; 2],
     /// Cells of padding: received, sent.
     pub padding: [u64; 2],
+    /// Bytes of cells that wait, for links and for those of other legs; the latter alone.
+    pub waiting: [usize; 2],
+    /// The most that ever waited in one set for those of other legs.
+    pub most_reordered: usize,
+    /// How many may wait (`--memory`).
+    pub memory: usize,
 }
 
 impl Status {
@@ -37,6 +46,35 @@ impl Status {
         let built = self.circuits.iter().filter(is_built).count();
         (built, self.circuits.len() - built)
     }
+}
+
+/// A set that several circuits may join.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SetStatus {
+    /// The number of the circuit that began it.
+    pub number: u64,
+    /// What the core knows of it.
+    pub seen: SetNumbers,
+    /// What else is known of its legs, in the order of [`SetNumbers::legs`].
+    pub places: Vec<LegPlace>,
+}
+
+/// Where a leg stands.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LegPlace {
+    /// Its number in the set, from 0; used again when it is gone.
+    pub leg: usize,
+    /// Its relays, first hop first.
+    pub relays: Vec<RelayName>,
+}
+
+/// A relay.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RelayName {
+    /// Its nickname; `?` if it is listed no more.
+    pub nickname: String,
+    /// Its fingerprint, upper-case hex.
+    pub fingerprint: String,
 }
 
 /// A circuit.

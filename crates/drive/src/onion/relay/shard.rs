@@ -12,7 +12,7 @@ use anabranch_onion::{Event, StreamKey};
 
 use super::exits::Exits;
 use super::hsdir::SharedHsDir;
-use super::{Live, Numbers, Watch};
+use super::{Live, Numbers, SETS, Watch};
 use crate::clock::Clock;
 use crate::onion::answers::Answers;
 use crate::onion::meter::Meter;
@@ -153,6 +153,12 @@ impl Shard {
     /// Numbers for people.
     pub(super) fn numbers(&self) -> Numbers {
         let Station { core, links, .. } = &self.station;
-        Numbers { stats: core.stats(), links: links.len(), carried: links.carried(), refused: 0 }
+        Numbers {
+            stats: core.stats(),
+            links: links.len(),
+            carried: links.carried(),
+            refused: 0,
+            sets: core.fullest_sets(SETS),
+        }
     }
 }

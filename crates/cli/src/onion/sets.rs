@@ -1,0 +1,59 @@
+//! Sets of several circuits as objects (`docs/formats.md`): a client's and a relay's alike.
+
+use std::time::Duration;
+
+use anabranch_drive::onion::client::{LegPlace, RelayName, SetStatus};
+use anabranch_onion::wire::cell::CELL;
+use anabranch_onion::{LegNumbers, SetNumbers};
+use serde_json::{Value, json};
+
+/// A set as its exit sees it: without anything that tells whose it is.
+pub(super) fn of_exit(seen: &SetNumbers) -> Value {
+    let legs = seen.legs.iter().zip(seen.shares());
+    let leg = |(leg, shares): (&LegNumbers, [f64; 2])| {
+        let mut value = leg_value(leg, shares);
+        value["cells_received"] = json!(leg.cells[0]);
+        value["cells_sent"] = json!(leg.cells[1]);
+        value
+    };
+    set_value(seen, legs.map(leg).collect())
+}
+
+/// A set as its client sees it.
+pub(super) fn of_client(set: &SetStatus) -> Value {
+    let SetStatus { number, seen, places } = set;
+    let legs = places.iter().zip(seen.legs.iter().zip(seen.shares()));
+    let leg = |(place, (leg, shares)): (&LegPlace, (&LegNumbers, [f64; 2]))| {
+        let mut value = leg_value(leg, shares);
+        value["leg"] = json!(place.leg);
+        value["circuit"] = json!(leg.circuit);
+        value["relays"] = place.relays.iter().map(relay).collect();
+        value["received"] = json!(leg.cells[0] * CELL as u64);
+        value["sent"] = json!(leg.cells[1] * CELL as u64);
+        value
+    };
+    let mut value = set_value(seen, legs.map(leg).collect());
+    value["set"] = json!(number);
+    value
+}
+
+fn relay(RelayName { nickname, fingerprint }: &RelayName) -> Value {
+    json!({"nickname": nickname, "fingerprint": fingerprint})
+}
+
+fn set_value(seen: &SetNumbers, legs: Vec<Value>) -> Value {
+    json!({
+        "design": seen.design, "schedule": seen.schedule, "streams": seen.streams,
+        "reordered": seen.reordered, "reordered_most": seen.most_reordered,
+        "reorder_limit": seen.budget, "resting": seen.resting, "legs": legs,
+    })
+}
+
+fn leg_value(leg: &LegNumbers, [received, sent]: [f64; 2]) -> Value {
+    let ms = |rtt: Option<Duration>| rtt.map(|rtt| rtt.as_secs_f64() * 1e3);
+    json!({
+        "state": if leg.is_linked { "linked" } else { "linking" }, "share_received": received,
+        "share_sent": sent, "rtt_ms": ms(leg.rtt), "least_rtt_ms": ms(leg.least_rtt),
+        "window": leg.window, "inflight": leg.inflight, "queued": leg.queued,
+    })
+}

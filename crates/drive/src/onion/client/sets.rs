@@ -1,0 +1,67 @@
+//! Which circuits belong together: those of a set, whose number is that of the circuit that began
+//! it, whichever circuit stands at its head by now.
+
+use std::collections::BTreeMap;
+
+use anabranch_onion::client::CircuitKey;
+
+/// A circuit's place among those of its set. One that goes alone is a set of one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct SetLeg {
+    /// The number of the circuit that began the set.
+    pub(super) set: u64,
+    /// From 0; used again once the circuit is gone.
+    pub(super) leg: usize,
+}
+
+/// The circuits for programs, and the places that they have.
+#[derive(Default)]
+pub(super) struct SetBook(BTreeMap<CircuitKey, SetLeg>);
+
+impl SetBook {
+    /// A circuit is begun: with a head it is to be a further leg of that one's set.
+    pub(super) fn begin(&mut self, circuit: CircuitKey, head: Option<CircuitKey>) {
+        let set = head.and_then(|head| self.get(head)).map_or(circuit.0, |place| place.set);
+        let is_taken =
+            |leg: &usize| self.0.values().any(|other| *other == SetLeg { set, leg: *leg });
+        let leg = (0..).find(|leg| !is_taken(leg)).expect("more numbers than circuits");
+        self.0.insert(circuit, SetLeg { set, leg });
+    }
+
+    /// A circuit is gone.
+    pub(super) fn end(&mut self, circuit: CircuitKey) {
+        self.0.remove(&circuit);
+    }
+
+    /// A circuit's place, if it is one for programs.
+    pub(super) fn get(&self, circuit: CircuitKey) -> Option<SetLeg> {
+        self.0.get(&circuit).copied()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place(book: &SetBook, circuit: u64) -> Option<(u64, usize)> {
+        book.get(CircuitKey(circuit)).map(|SetLeg { set, leg }| (set, leg))
+    }
+
+    #[test]
+    fn a_set_keeps_its_number_without_its_head_and_a_place_is_used_again() {
+        let mut book = SetBook::default();
+        book.begin(CircuitKey(4), None);
+        book.begin(CircuitKey(5), Some(CircuitKey(4)));
+        book.begin(CircuitKey(6), None);
+        book.begin(CircuitKey(7), Some(CircuitKey(4)));
+        assert_eq!(
+            [4, 5, 6, 7].map(|n| place(&book, n).unwrap()),
+            [(4, 0), (4, 1), (6, 0), (4, 2)]
+        );
+        book.end(CircuitKey(4));
+        assert_eq!(place(&book, 4), None);
+        // The circuit 5 is the head now.
+        book.begin(CircuitKey(8), Some(CircuitKey(5)));
+        assert_eq!((place(&book, 5), place(&book, 8)), (Some((4, 1)), Some((4, 0))));
+    }
+}
