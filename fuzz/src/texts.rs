@@ -10,7 +10,7 @@ use anabranch_drive::paths::{MAX_NAME, MAX_PORTS, PathSpec};
 use anabranch_drive::steer::{PortRange, Ports};
 use anabranch_drive::target::Target;
 use anabranch_multipath::schedule::Spec;
-use anabranch_multipath::{Boundary, Every, LegView, PathView, Time, seed};
+use anabranch_multipath::{Boundary, Every, Jitter, LegView, PathView, Silence, Time, seed};
 
 /// Every kind of text that a flag of `anabranch split` takes.
 pub fn check(bytes: &[u8]) {
@@ -23,6 +23,8 @@ pub fn check(bytes: &[u8]) {
     if let Some(every) = reads_back::<Every>(text) {
         boundary(every);
     }
+    reads_back::<Silence>(text).inspect(|silence| assert!(!silence.least().is_zero()));
+    reads_back::<Jitter>(text).inspect(|jitter| assert!(!jitter.most().is_zero()));
     match Authority::parse(text) {
         Ok(authority) => assert!(!authority.name.is_empty(), "{text:?}"),
         Err(error) => assert!(!error.to_string().contains('\n'), "more than one line: {text:?}"),

@@ -166,6 +166,9 @@ def test_schedules_know_the_run_length_that_they_were_published_with() -> None:
         ({"schedule": "weights:1,1"}, "2 weights for 3 paths"),
         ({"every": "50"}, "every: '50' is no interval"),
         ({"every": "70-50p"}, "shorter first"),
+        ({"every": "grow:10-5ms"}, "shorter first"),
+        ({"every": "grow:5-10p"}, "every: 'grow:5-10p' is no interval"),
+        ({"draw": "silence:0s"}, "silence:1s, not 'silence:0s'"),
         ({"paths": 0}, "paths: 0, give 1 to"),
         ({"paths": -1}, "paths: -1, give 1 to"),
         ({"mode": "both"}, "mode: together, follow, follow:20ms or independent, not 'both'"),
@@ -218,6 +221,9 @@ def test_draws_are_those_of_their_laws() -> None:
     assert lengths.mean() == pytest.approx(60, abs=5 * 6.06 / 20_000**0.5)
     seconds = _core.draw_run_seconds("~100ms", 20_000, seed=1)
     assert seconds.mean() == pytest.approx(0.1, abs=5 * 0.1 / 20_000**0.5)
+    first = _core.draw_run_seconds("grow:10-100ms", 20_000, seed=1)
+    assert (first.min() >= 0.005, first.max() <= 0.015) == (True, True)
+    assert first.mean() == pytest.approx(0.01, abs=5 * 0.0029 / 20_000**0.5)
     assert set(_core.draw_paths("round-robin", 3, 6, seed=1).tolist()) == {0, 1, 2}
     with pytest.raises(ValueError, match="number of packets"):
         _core.draw_run_packets("100ms", 1, seed=1)

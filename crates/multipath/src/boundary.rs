@@ -7,11 +7,11 @@ use std::time::Duration;
 use rand::RngExt;
 use rand_distr::{Distribution, Exp1, Geometric};
 
-use crate::Time;
 use crate::seed::Stream;
+use crate::{Time, growth};
 
 /// How long a run lasts, as a user writes it: `50p`, `100ms`, `~50p`, `~1s`, `50-70p`, `80-120ms`,
-/// `never`.
+/// `grow:10-100ms`, `never`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Every {
     /// The first choice stands as long as its path lives.
@@ -45,12 +45,20 @@ pub enum Every {
         /// The longest run, at least `least`.
         most: Duration,
     },
+    /// Runs begin short after a silence and grow with the time since (`growth.rs` has the law).
+    Growing {
+        /// The mean of the first runs, above zero.
+        least: Duration,
+        /// The mean that they grow to, at least `least`.
+        most: Duration,
+    },
 }
 
 /// Why a text is no [`Every`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EveryError {
-    /// Not of the form `50p`, `100ms`, `~50p`, `~100ms`, `50-70p`, `80-120ms`, `never`.
+    /// Not of the form `50p`, `100ms`, `~50p`, `~100ms`, `50-70p`, `80-120ms`, `grow:10-100ms`,
+    /// `never`.
     Form(String),
     /// A run of no packets or no time would never carry anything.
     Zero(String),
@@ -64,7 +72,8 @@ impl fmt::Display for EveryError {
             EveryError::Form(text) => write!(
                 f,
                 "'{text}' is no interval: write packets (50p), time (100ms, 2s) or never; ~50p and ~100ms give random \
-                 lengths with that mean, 50-70p and 80-120ms lengths from that range"
+                 lengths with that mean, 50-70p and 80-120ms lengths from that range, grow:10-100ms \
+                 lengths that grow from the one to the other after each silence"
             ),
             EveryError::Zero(text) => {
                 write!(f, "'{text}' is an empty interval: a run needs at least 1p or 1us")
@@ -87,6 +96,9 @@ impl FromStr for Every {
     fn from_str(text: &str) -> Result<Every, EveryError> {
         if text == "never" {
             return Ok(Every::Never);
+        }
+        if let Some(rest) = text.strip_prefix("grow:") {
+            return growing(text, rest);
         }
         let (random, length) = match text.strip_prefix('~') {
             Some(rest) => (true, rest),
@@ -131,6 +143,16 @@ fn range(text: &str, least: &str, rest: &str) -> Result<Every, EveryError> {
     }
 }
 
+/// `10-100ms`, what stands before it taken off `text`.
+fn growing(text: &str, rest: &str) -> Result<Every, EveryError> {
+    let form = || EveryError::Form(text.into());
+    let (least, most) = rest.split_once('-').ok_or_else(form)?;
+    match range(text, least, most)? {
+        Every::TimeRange { least, most } => Ok(Every::Growing { least, most }),
+        _ => Err(form()),
+    }
+}
+
 fn parse_length(text: &str, length: &str) -> Result<Length, EveryError> {
     let digits = length.find(|c: char| !c.is_ascii_digit()).unwrap_or(length.len());
     let (number, unit) = length.split_at(digits);
@@ -142,7 +164,7 @@ fn parse_length(text: &str, length: &str) -> Result<Length, EveryError> {
     if number == 0 { Err(EveryError::Zero(text.into())) } else { Ok(length) }
 }
 
-fn span(number: u64, unit: &str) -> Option<Duration> {
+pub(crate) fn span(number: u64, unit: &str) -> Option<Duration> {
     match unit {
         "us" => Some(Duration::from_micros(number)),
         "ms" => Some(Duration::from_millis(number)),
@@ -162,12 +184,23 @@ impl fmt::Display for Every {
                 let (unit, micros) = unit(&[mean]);
                 write!(f, "{}{}{unit}", tilde(random), mean.as_micros() / micros)
             }
-            Every::TimeRange { least, most } => {
-                let (unit, micros) = unit(&[least, most]);
-                write!(f, "{}-{}{unit}", least.as_micros() / micros, most.as_micros() / micros)
+            Every::TimeRange { least, most } => write_range(f, least, most),
+            Every::Growing { least, most } => {
+                f.write_str("grow:")?;
+                write_range(f, least, most)
             }
         }
     }
+}
+
+/// `80-120ms`.
+pub(crate) fn write_range(
+    f: &mut fmt::Formatter<'_>,
+    least: Duration,
+    most: Duration,
+) -> fmt::Result {
+    let (unit, micros) = unit(&[least, most]);
+    write!(f, "{}-{}{unit}", least.as_micros() / micros, most.as_micros() / micros)
 }
 
 /// The coarsest unit in which all `spans` are whole numbers, and its microseconds.
@@ -218,13 +251,16 @@ impl Boundary {
             Every::Time { mean, random: false } => self.ends = next_on_grid(origin, now, mean),
             Every::Time { mean, random: true } => {
                 let factor: f64 = Exp1.sample(&mut self.stream);
-                self.ends = now + times(mean, factor);
+                self.ends = now + growth::times(mean, factor);
             }
             Every::PacketRange { least, most } => {
                 self.packets_left = self.stream.random_range(least..=most)
             }
             Every::TimeRange { least, most } => {
                 self.ends = now + self.stream.random_range(least..=most)
+            }
+            Every::Growing { least, most } => {
+                self.ends = now + growth::length(least, most, now.since(origin), &mut self.stream)
             }
         }
     }
@@ -233,6 +269,15 @@ impl Boundary {
     pub fn restart(&mut self, now: Time) {
         self.origin = None;
         self.begin(now);
+    }
+
+    /// A silence has ended: runs that grow begin short again, and the present one is over. Others
+    /// go on as they are.
+    pub fn after_silence(&mut self) {
+        if matches!(self.every, Every::Growing { .. }) {
+            self.origin = None;
+            self.packets_left = 0;
+        }
     }
 
     /// Counts `units` towards the run.
@@ -249,12 +294,6 @@ impl Boundary {
     pub fn ends(&self) -> Time {
         self.ends
     }
-}
-
-/// `span` times `factor`, which is not negative; the longest time there is where it would be
-/// longer.
-fn times(span: Duration, factor: f64) -> Duration {
-    Duration::try_from_secs_f64(span.as_secs_f64() * factor).unwrap_or(Duration::MAX)
 }
 
 /// The first point of the grid `origin` + step, `origin` + 2 step, … after `now`.
@@ -289,6 +328,8 @@ mod tests {
             "50-70p",
             "1-2s",
             "80-1200ms",
+            "grow:10-100ms",
+            "grow:500-1500us",
         ] {
             assert_eq!(text.parse::<Every>().unwrap().to_string(), text);
         }
@@ -296,10 +337,10 @@ mod tests {
 
     #[test]
     fn empty_and_malformed_intervals_are_told_apart() {
-        for text in ["0p", "0ms", "~0p", "0-70p"] {
+        for text in ["0p", "0ms", "~0p", "0-70p", "grow:0-9ms"] {
             assert_eq!(text.parse::<Every>(), Err(EveryError::Zero(text.into())));
         }
-        for text in ["70-50p", "2-1ms"] {
+        for text in ["70-50p", "2-1ms", "grow:9-8ms"] {
             assert_eq!(text.parse::<Every>(), Err(EveryError::Backwards(text.into())));
         }
         for text in [
@@ -318,6 +359,12 @@ mod tests {
             "5p-7p",
             "5-",
             "5-7-9p",
+            "grow:",
+            "grow:10ms",
+            "grow:5-7p",
+            "grow:~5-7ms",
+            "grow:never",
+            "~grow:5-7ms",
         ] {
             assert_eq!(text.parse::<Every>(), Err(EveryError::Form(text.into())), "{text}");
         }
@@ -368,6 +415,29 @@ mod tests {
         let mean = now.secs_f64() / 20_000.0;
         assert!((mean - 0.1).abs() < 0.003, "mean {mean}, standard error 0.0007");
     }
+
+    #[test]
+    fn growing_runs_begin_short_again_after_a_silence_and_no_others_do() {
+        let begun = |every: &str, silence: bool| {
+            let mut boundary = Boundary::new(every.parse().unwrap(), stream(1, 0, "boundary"));
+            boundary.begin(Time::ZERO);
+            let later = Time::from_secs(5);
+            if silence {
+                boundary.after_silence();
+            }
+            let over = boundary.over(Time::from_millis(1));
+            boundary.begin(later);
+            (over, boundary.ends().since(later))
+        };
+        let (short, long) = (Duration::from_millis(15), Duration::from_millis(50));
+        assert!(matches!(begun("grow:10-100ms", true), (true, length) if length <= short));
+        assert!(matches!(begun("grow:10-100ms", false), (false, length) if length >= long));
+        for other in ["never", "50p", "~50p", "100ms", "~100ms", "50-70p", "80-120ms"] {
+            assert_eq!(begun(other, true), begun(other, false), "{other}");
+            assert!(!begun(other, true).0, "{other}");
+        }
+    }
+
     #[test]
     fn a_range_of_packets_gives_each_length_its_equal_share() {
         let mut boundary = Boundary::new("50-70p".parse().unwrap(), stream(1, 0, "boundary"));

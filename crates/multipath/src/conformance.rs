@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use crate::schedule::Scheduler;
-use crate::{Assignment, Boundary, LegView, PathView, Splitter, Time, seed};
+use crate::{Assignment, Boundary, LegView, PathView, Silence, Splitter, Time, seed};
 
 const PATHS: usize = 3;
 
@@ -70,6 +70,7 @@ impl<M: Fn(u64) -> Box<dyn Scheduler>> Rules<M> {
         self.names_none_when_none_is_usable();
         self.is_a_function_of_its_seed();
         self.tolerates_a_path_that_comes_back();
+        self.begins_anew_after_a_silence();
         if !self.make(1).load_aware() {
             self.ignores_windows();
             self.holds_for_the_path_it_chose();
@@ -132,6 +133,26 @@ impl<M: Fn(u64) -> Box<dyn Scheduler>> Rules<M> {
                 "rule: names only usable paths while they come and go"
             );
         }
+    }
+
+    /// A splitter that draws anew after silences: each load is as the first of another.
+    fn begins_anew_after_a_silence(&self) {
+        let views = self.views(7);
+        let load = |splitter: &mut Splitter, begins: Time| -> Vec<usize> {
+            let at = |unit: u64| begins + Duration::from_millis(5 * unit);
+            (0..300).map(|unit| path_of(splitter.assign(at(unit), &views, 1))).collect()
+        };
+        let (first, second) = (self.make(11), self.make(12));
+        let alone = [first, second]
+            .map(|scheduler| load(&mut Splitter::new(scheduler, boundary()), Time::ZERO));
+        let parts = std::sync::Mutex::new(vec![self.make(12), self.make(11)]);
+        let draw = move |_| {
+            let next = parts.lock().ok().and_then(|mut parts| parts.pop());
+            (next.expect("rule: one draw a load"), boundary())
+        };
+        let mut session = Splitter::redrawing(Silence::USUAL, Box::new(draw));
+        let loads = [0, 9].map(|second| load(&mut session, Time::from_secs(second)));
+        assert_eq!(loads, alone, "rule: behind a silence a schedule begins anew");
     }
 
     fn ignores_windows(&self) {

@@ -9,9 +9,11 @@
 //! * A [`Scheduler`](schedule::Scheduler) names the path of the next run of units. One algorithm a
 //!   file in [`schedule`]; [`schedule::FAMILIES`] lists them for command lines and documentation.
 //!   Those that need windows are for circuits alone.
-//! * A [`Boundary`] says when a run ends: after N packets or T milliseconds, fixed or of random
-//!   length.
-//! * A [`Splitter`] joins the two, and turns the choice of a path with a closed window into *hold*.
+//! * A [`Boundary`] says when a run ends: after N packets or T milliseconds, fixed, of random
+//!   length or growing with the load.
+//! * A [`Splitter`] joins the two, turns the choice of a path with a closed window into *hold*, and
+//!   draws both anew after silences where that is wanted.
+//! * [`Delayed`] units wait before the split for a time drawn from a [`Jitter`].
 //! * A [`Backlog`] is what waits while no window has room.
 //! * A [`Merger`] (with [`Reorder`] inside) puts the units of several paths back in order at the
 //!   other end.
@@ -23,19 +25,24 @@
 mod backlog;
 mod boundary;
 pub mod conformance;
+mod growth;
+mod jitter;
 mod merger;
 mod path;
 mod reorder;
 pub mod schedule;
 pub mod seed;
+mod silence;
 mod splitter;
 mod time;
 pub mod trace;
 
 pub use backlog::Backlog;
 pub use boundary::{Boundary, Every, EveryError};
+pub use jitter::{DELAYED_BYTES, Delayed, Jitter, JitterError};
 pub use merger::Merger;
 pub use path::{LegView, LinkView, PathId, PathView};
 pub use reorder::{Insertion, Reorder};
-pub use splitter::{Assignment, Splitter};
+pub use silence::{Silence, SilenceError};
+pub use splitter::{Assignment, DrawSchedule, Splitter};
 pub use time::Time;

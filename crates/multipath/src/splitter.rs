@@ -1,7 +1,11 @@
 //! A scheduler and a boundary joined: which path takes the next units.
 
-use crate::schedule::Scheduler;
-use crate::{Boundary, PathId, PathView, Time};
+use std::fmt;
+use std::time::Duration;
+
+use crate::schedule::{Scheduler, Spec, SpecError};
+use crate::seed::Stream;
+use crate::{Boundary, Every, PathId, PathView, Silence, Time};
 
 /// What becomes of the next units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,12 +34,81 @@ pub struct Splitter {
     scheduler: Box<dyn Scheduler>,
     boundary: Boundary,
     current: Option<PathId>,
+    /// When the last units came; [`Time::MAX`] before the first.
+    heard: Time,
+    silence: Silence,
+    redraw: Option<Redraw>,
+}
+
+/// Draws a schedule: its scheduler, and the boundary of its runs.
+pub type DrawSchedule = dyn Fn(u64) -> (Box<dyn Scheduler>, Boundary) + Send;
+
+/// Where the schedules after silences come from.
+struct Redraw {
+    draw: Box<DrawSchedule>,
+    /// How often it was asked.
+    draws: u64,
+}
+
+impl fmt::Debug for Redraw {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Redraw({})", self.draws)
+    }
 }
 
 impl Splitter {
-    /// A splitter that has not chosen yet.
+    /// A splitter that has not chosen yet. It keeps its schedule for all its life.
     pub fn new(scheduler: Box<dyn Scheduler>, boundary: Boundary) -> Splitter {
-        Splitter { scheduler, boundary, current: None }
+        Splitter {
+            scheduler,
+            boundary,
+            current: None,
+            heard: Time::MAX,
+            silence: Silence::USUAL,
+            redraw: None,
+        }
+    }
+
+    /// A splitter that draws its schedule anew after each `silence`, so that
+    /// each load of a session is to its observers as the first of another.
+    ///
+    /// `draw(0)` gives the first schedule, `draw(n)` the one after the nth silence: with dice of
+    /// its own for each.
+    pub fn redrawing(silence: Silence, draw: Box<DrawSchedule>) -> Splitter {
+        let (scheduler, boundary) = draw(0);
+        let redraw = Some(Redraw { draw, draws: 1 });
+        Splitter { silence, redraw, ..Splitter::new(scheduler, boundary) }
+    }
+
+    /// A splitter by `spec` over `paths` paths, in runs of `every`; with `redraw` one that draws
+    /// its schedule anew after such silences.
+    ///
+    /// `dice` gives the stream of a purpose, which is `scheduler` or `boundary`, and behind the nth
+    /// silence `scheduler draw n` or `boundary draw n`.
+    ///
+    /// # Errors
+    /// The schedule does not fit so many paths.
+    pub fn drawn(
+        spec: &Spec,
+        paths: usize,
+        every: Every,
+        redraw: Option<Silence>,
+        dice: impl Fn(&str) -> Stream + Send + 'static,
+    ) -> Result<Splitter, SpecError> {
+        let first = spec.build(paths, dice("scheduler"))?;
+        let boundary = Boundary::new(every, dice("boundary"));
+        let Some(silence) = redraw else { return Ok(Splitter::new(first, boundary)) };
+        let spec = spec.clone();
+        let draw = move |draws: u64| {
+            let name = |what: &str| match draws {
+                0 => what.to_owned(),
+                _ => format!("{what} draw {draws}"),
+            };
+            let scheduler = spec.build(paths, dice(&name("scheduler")));
+            let scheduler = scheduler.expect("it was built for so many paths before");
+            (scheduler, Boundary::new(every, dice(&name("boundary"))))
+        };
+        Ok(Splitter::redrawing(silence, Box::new(draw)))
     }
 
     /// The path of the present run.
@@ -50,6 +123,9 @@ impl Splitter {
     /// A run ends at its boundary or with its path's life, whichever comes first.
     #[inline]
     pub fn assign(&mut self, now: Time, paths: &[PathView], units: u64) -> Assignment {
+        if self.speaks(now) >= self.silence.least() {
+            self.after_silence();
+        }
         let fresh = self.needs_choice(now, paths);
         if fresh {
             self.current = self.scheduler.deal(now, paths, units);
@@ -62,7 +138,33 @@ impl Splitter {
         }
         let units = units.min(room).min(self.boundary.packets_left());
         self.boundary.spend(units);
+        self.scheduler.carried(now, path, units);
         Assignment::Send { path, units, fresh }
+    }
+
+    /// Units that were assigned together came until `now`: a silence is counted from there. For how
+    /// long there had been none before.
+    pub fn speaks(&mut self, now: Time) -> Duration {
+        now.since(std::mem::replace(&mut self.heard, now))
+    }
+
+    /// How long a silence is, behind which the schedule begins anew.
+    pub fn silence(&self) -> Silence {
+        self.silence
+    }
+
+    fn after_silence(&mut self) {
+        match &mut self.redraw {
+            Some(redraw) => {
+                (self.scheduler, self.boundary) = (redraw.draw)(redraw.draws);
+                redraw.draws += 1;
+                self.current = None;
+            }
+            None => {
+                self.scheduler.after_silence();
+                self.boundary.after_silence();
+            }
+        }
     }
 
     /// When time ends the present run, as [`Boundary::ends`]: units that come before may be
@@ -175,5 +277,44 @@ mod tests {
         let leg = |ms, room| PathView::leg(rtt(ms), room, LegView::NOTHING);
         assert_eq!(path_of(splitter.assign(Time::ZERO, &[leg(10, 4), leg(20, 9)], 4)), 0);
         assert_eq!(path_of(splitter.assign(Time::ZERO, &[leg(10, 0), leg(20, 9)], 4)), 1);
+    }
+
+    /// Sends a unit every 10 ms for 400 ms from `second` on; where each went, and where runs began.
+    fn load(splitter: &mut Splitter, second: u64) -> (Vec<u16>, usize) {
+        let mut runs = 0;
+        let paths = (0..40).map(|unit| {
+            let now = Time::from_secs(second) + Duration::from_millis(10 * unit);
+            let assigned = splitter.assign(now, &[PathView::open(); 3], 1);
+            runs += usize::from(matches!(assigned, Assignment::Send { fresh: true, .. }));
+            path_of(assigned)
+        });
+        (paths.collect(), runs)
+    }
+
+    #[test]
+    fn only_a_silence_draws_anew() {
+        let draw = |draws: u64| -> (Box<dyn Scheduler>, Boundary) {
+            let weights = (0..3).map(|path| f64::from(u8::from(path == draws % 3))).collect();
+            let chosen = crate::schedule::Weighted::fixed(weights, stream(1, draws, "scheduler"));
+            let every = "never".parse().unwrap();
+            (Box::new(chosen.unwrap()), Boundary::new(every, stream(1, draws, "boundary")))
+        };
+        let mut splitter = Splitter::redrawing("2s".parse().unwrap(), Box::new(draw));
+        assert_eq!(load(&mut splitter, 0), (vec![0; 40], 1));
+        assert_eq!(load(&mut splitter, 2), (vec![0; 40], 0), "1.61 s are no silence");
+        splitter.speaks(Time::from_millis(3_200));
+        assert_eq!(load(&mut splitter, 5), (vec![0; 40], 0), "units assigned together lasted");
+        assert_eq!(load(&mut splitter, 8), (vec![1; 40], 1));
+        assert_eq!(load(&mut splitter, 60), (vec![2; 40], 1));
+    }
+
+    #[test]
+    fn runs_that_grow_are_short_at_the_beginning_of_each_load() {
+        let mut splitter = splitter(RoundRobin::new(), "grow:10-100ms");
+        let (_, first) = load(&mut splitter, 0);
+        let (_, later) = load(&mut splitter, 1);
+        assert!(first > 8 && later < 6, "{first} {later}: the pause was .6 s");
+        let (_, again) = load(&mut splitter, 9);
+        assert!(again > 8, "{again}");
     }
 }

@@ -4,14 +4,17 @@
 //! What goes by which path is decided by a [`Splitter`], as behind the splitter's sockets, and by
 //! nothing else.
 
+mod delayed;
 mod ends;
 
 use std::fmt;
 use std::ops::Range;
+use std::time::Duration;
 
+pub use delayed::delayed;
 pub use ends::{Draw, EndsError, Mode};
 
-use crate::schedule::{Spec, SpecError};
+use crate::schedule::{Scheduler, Spec, SpecError};
 use crate::{Assignment, Boundary, Every, PathView, Splitter, Time, seed};
 
 /// The most paths that one trace is split over.
@@ -95,8 +98,7 @@ impl TraceSplit {
         if let Some(path) = delays.iter().position(unsound) {
             return Err(TraceError::Delay(path));
         }
-        let rtt =
-            |delay: &Delay| std::time::Duration::try_from_secs_f64(delay.up + delay.down).ok();
+        let rtt = |delay: &Delay| Duration::try_from_secs_f64(delay.up + delay.down).ok();
         let view = |delay| PathView { rtt: rtt(delay), ..PathView::open() };
         let views = delays.iter().map(view).collect();
         Ok(TraceSplit { delays, views, ..self })
@@ -214,21 +216,17 @@ impl TraceSplit {
         }
     }
 
-    /// Assigns the packets of a schedule, by a splitter from each silence to the next where those
-    /// matter.
+    /// Assigns the packets of a schedule.
     fn lane(&self, entity: Entity, name: &str, times: &[f64], out: &mut [i16]) {
-        let Draw::Silence(least) = self.draw else {
-            return self.stretch(self.splitter(entity, name), times, out);
-        };
-        for (number, packets) in stretches(times, least.as_secs_f64()).enumerate() {
-            let own = if number == 0 { name.into() } else { format!("{name} {number}") };
-            let splitter = self.splitter(entity, &own);
-            self.stretch(splitter, &times[packets.clone()], &mut out[packets]);
+        let mut splitter = self.splitter(entity, name);
+        // What is assigned together has no silence in it.
+        for packets in stretches(times, splitter.silence().least()) {
+            self.stretch(&mut splitter, &times[packets.clone()], &mut out[packets]);
         }
     }
 
-    /// Runs one splitter over its packets.
-    fn stretch(&self, mut splitter: Splitter, times: &[f64], out: &mut [i16]) {
+    /// Runs a splitter over packets without a silence between them.
+    fn stretch(&self, splitter: &mut Splitter, times: &[f64], out: &mut [i16]) {
         let mut done = 0;
         while done < times.len() {
             let units = within(splitter.ends(), &times[done..]);
@@ -238,11 +236,26 @@ impl TraceSplit {
             };
             let end = done + units as usize;
             out[done..end].fill(path.0 as i16);
+            splitter.speaks(time(times[end - 1]));
             done = end;
         }
     }
 
     fn splitter(&self, entity: Entity, name: &str) -> Splitter {
+        let Draw::Silence(least) = self.draw else {
+            let (scheduler, boundary) = self.draw(entity, name);
+            return Splitter::new(scheduler, boundary);
+        };
+        let (plan, name) = (self.clone(), name.to_owned());
+        let draw = move |draws: u64| match draws {
+            0 => plan.draw(entity, &name),
+            draws => plan.draw(entity, &format!("{name} {draws}")),
+        };
+        Splitter::redrawing(least, Box::new(draw))
+    }
+
+    /// One draw of the schedule.
+    fn draw(&self, entity: Entity, name: &str) -> (Box<dyn Scheduler>, Boundary) {
         let Entity { load, run, replica } = entity;
         let stream = |what: &str| {
             let purpose = format!("trace {name} {what}, run {run}, replica {replica}");
@@ -262,14 +275,14 @@ impl TraceSplit {
             }
             Draw::Load | Draw::Silence(_) => build(stream("scheduler")),
         };
-        Splitter::new(scheduler, Boundary::new(self.every, stream("boundary")))
+        (scheduler, Boundary::new(self.every, stream("boundary")))
     }
 }
 
-/// The packets between silences of at least `least` seconds.
-fn stretches(times: &[f64], least: f64) -> impl Iterator<Item = Range<usize>> {
+/// The packets between silences of at least `least`.
+fn stretches(times: &[f64], least: Duration) -> impl Iterator<Item = Range<usize>> {
     let mut begin = 0;
-    let after_silence = move |end: &usize| times[*end] - times[*end - 1] >= least;
+    let after_silence = move |end: &usize| time(times[*end]).since(time(times[*end - 1])) >= least;
     let ends = (1..times.len()).filter(after_silence).chain([times.len()]);
     ends.map(move |end| std::mem::replace(&mut begin, end)..end).filter(|part| !part.is_empty())
 }
@@ -436,7 +449,7 @@ mod tests {
 
     #[test]
     fn a_server_follows_the_client_a_round_trip_late_and_only_when_it_sent() {
-        let after = std::time::Duration::from_millis(20);
+        let after = Duration::from_millis(20);
         let plan = plan("round-robin", "1p", 3, Mode::Follow { after });
         let times = [0.0, 0.001, 0.010, 0.015, 0.020, 0.029, 0.030, 0.2, 0.3, 0.4];
         let sizes = [1, -1, 1, -1, -1, -1, -1, 1, -1, -1];
@@ -449,7 +462,7 @@ mod tests {
 
     #[test]
     fn a_server_follows_the_packet_that_came_last_not_the_one_sent_last() {
-        let after = std::time::Duration::from_millis(20);
+        let after = Duration::from_millis(20);
         let delays = vec![Delay { up: 0.1, down: 0.0 }, Delay::default()];
         let plan = plan("round-robin", "1p", 2, Mode::Follow { after }).delayed(delays).unwrap();
         let mut out = [9; 4];
@@ -502,14 +515,14 @@ mod tests {
     #[test]
     fn a_silence_redraws_the_chances() {
         let plan = plan("weighted:0.1", "1p", 8, Mode::Together);
-        let redrawn = plan.clone().drawn(Draw::Silence(std::time::Duration::from_millis(250)));
+        let redrawn = plan.clone().drawn(Draw::Silence("250ms".parse().unwrap()));
         let (before, after) = (assigned(&plan, LOAD), assigned(&redrawn, LOAD));
         // The first silence of the sample comes after six packets, the next after as many.
         assert_eq!(before[..5], after[..5]);
         let distinct =
             |paths: &[i16]| paths.iter().collect::<std::collections::BTreeSet<_>>().len();
         assert!(distinct(&after) > distinct(&before), "{after:?}");
-        let long = plan.clone().drawn(Draw::Silence(std::time::Duration::from_secs(9)));
+        let long = plan.clone().drawn(Draw::Silence("9s".parse().unwrap()));
         assert_eq!(assigned(&long, LOAD), before, "no silence is that long");
     }
 

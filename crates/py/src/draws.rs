@@ -52,7 +52,8 @@ pub(crate) fn draw_run_packets<'py>(
     Ok((0..runs).map(length).collect::<Vec<_>>().into_pyarray(py))
 }
 
-/// The lengths of `runs` runs that time ends, as float64 seconds.
+/// The lengths of `runs` runs that time ends, as float64 seconds; of those that grow, the first of
+/// a load.
 #[pyfunction]
 #[pyo3(signature = (every, runs, seed, entity=0))]
 pub(crate) fn draw_run_seconds<'py>(
@@ -63,7 +64,7 @@ pub(crate) fn draw_run_seconds<'py>(
     entity: u64,
 ) -> PyResult<Bound<'py, PyArray1<f64>>> {
     let every = text(every)?;
-    if !matches!(every, Every::Time { .. } | Every::TimeRange { .. }) {
+    if !matches!(every, Every::Time { .. } | Every::TimeRange { .. } | Every::Growing { .. }) {
         return Err(PyValueError::new_err(format!("no time ends a run of '{every}'")));
     }
     let mut boundary = Boundary::new(every, seed::stream(seed, entity, "boundary"));

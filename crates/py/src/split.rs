@@ -4,6 +4,7 @@ use std::fmt::Display;
 use std::ops::Range;
 use std::str::FromStr;
 
+use anabranch_multipath::seed;
 use anabranch_multipath::trace::{self, Delay, Entity, TraceError};
 use numpy::{Element, IntoPyArray, PyArray1, PyReadonlyArray1};
 use pyo3::exceptions::PyValueError;
@@ -104,6 +105,26 @@ impl TraceSplit {
         let (order, seen) = py.detach(|| self.delay_all(bounds, times, sizes, paths));
         Ok((order.into_pyarray(py), seen.into_pyarray(py)))
     }
+}
+
+/// When packets of one direction leave (float64, seconds) that a splitter delays by times drawn
+/// from `jitter` (`0-20ms`).
+///
+/// `times` (float64, seconds, sorted) and `sizes` (int32, signed bytes) are those with which they
+/// came.
+#[pyfunction]
+pub(crate) fn delayed<'py>(
+    py: Python<'py>,
+    jitter: &str,
+    seed: u64,
+    times: PyReadonlyArray1<'py, f64>,
+    sizes: PyReadonlyArray1<'py, i32>,
+) -> PyResult<Bound<'py, PyArray1<f64>>> {
+    let (times, sizes) = (flat(&times)?, flat(&sizes)?);
+    let jitter = text(jitter)?;
+    let stream = seed::stream(seed, 0, "trace jitter");
+    let left = py.detach(|| trace::delayed(jitter, stream, times, sizes)).map_err(refuse)?;
+    Ok(left.into_pyarray(py))
 }
 
 impl TraceSplit {

@@ -81,6 +81,10 @@ class Consensus:
         self, clients: int, legs: int, draws: int, in_use: int | None, seed: int, threads: int
     ) -> tuple[list[int], list[float], NDArray[np.float64]]: ...
 
+def delayed(
+    jitter: str, seed: int, times: NDArray[np.float64], sizes: NDArray[np.int32]
+) -> NDArray[np.float64]: ...
+
 class TraceSplit:
     def __new__(
         cls,

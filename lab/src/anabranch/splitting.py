@@ -46,8 +46,9 @@ class Split:
 
     Attributes:
         schedule: as `anabranch split --schedule`: `weighted`, `weights:0.6,0.4`, `batched`, ...
-        every: the length of a run: `50p`, `~50p`, `50-70p`, `100ms`, `~100ms`, `80-120ms` or
-            `never`; None is the schedule's own (`batched`, `hywf`), which others have not.
+        every: the length of a run: `50p`, `~50p`, `50-70p`, `100ms`, `~100ms`, `80-120ms`,
+            `grow:10-100ms` or `never`; None is the schedule's own (`batched`, `hywf`), which others
+            have not.
         paths: how many, from 1.
         mode: `follow` or `follow:20ms`: a schedule for the client's packets; an unaltered server
             sends where it was last reached from, a round-trip time late (20 ms if not given), and
@@ -58,7 +59,8 @@ class Split:
         seed: of all draws, 0 to 2^64 - 1.
         draw: how long chances that a schedule draws are kept: `load`: each load has its own;
             `session:20`: twenty loads of a run that follow by number have the same, as in a
-            splitter's session; `silence:1s`: anew after each silence of the scheduled packets.
+            splitter's session; `silence:1s`: anew after each silence of the scheduled packets, as
+            with `anabranch split --redraw 1s`.
 
     Raises:
         SplitError: if a setting is wrong.

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from anabranch.defences import FAMILIES, DefenceError, Front, Maybenot, WtfPad, parse
+from anabranch.defences import FAMILIES, DefenceError, Front, Jitter, Maybenot, WtfPad, parse
 
 MACHINE = "02eNpjYEAHjOgCAAA0AAI="
 
@@ -13,6 +13,8 @@ MACHINE = "02eNpjYEAHjOgCAAA0AAI="
         ("front", Front()),
         ("front:client=1700,server=2500", Front(1700, 2500)),
         (" front: w_min = 2 , w_max=3,size=600", Front(w_min=2.0, w_max=3.0, size=600)),
+        ("jitter:0-50ms", Jitter("0-50ms")),
+        ("jitter:ends=client", Jitter("0-20ms", "client")),
         ("wtf-pad", WtfPad("normal_rcv")),
         ("wtf-pad:normal", WtfPad("normal")),
         ("wtf-pad:config=normal", WtfPad("normal")),
@@ -49,6 +51,8 @@ def test_texts(text: str, defence: object) -> None:
         ("front:client=1,client=2", "client is given twice"),
         ("front:w_max=nan", "w_max=nan"),
         ("wtf-pad:heavy", "config=heavy is none of"),
+        ("jitter:20ms", "'20ms' delays every datagram alike"),
+        ("jitter:ends=server", "ends=server is none of"),
         ("maybenot:daita", "machines=daita is none of"),
         ("maybenot:clinet=02eN=", "no setting 'clinet'"),
         ("maybenot:02eN=", "machine '02eN=': invalid machine"),
@@ -66,4 +70,4 @@ def test_every_family_is_told() -> None:
     for name, family in FAMILIES.items():
         assert family.syntax.startswith(name)
         assert family.about
-        assert "size" in family.settings
+        assert "size" in family.settings or name == "jitter"  # which adds nothing

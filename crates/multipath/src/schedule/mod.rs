@@ -15,6 +15,7 @@ mod batched;
 mod conflux_2013;
 mod cwndrtt;
 mod eta;
+mod evened;
 mod hywf;
 mod lowest_rtt;
 mod lowrtt;
@@ -49,6 +50,12 @@ pub trait Scheduler: fmt::Debug + Send {
     fn deal(&mut self, now: Time, paths: &[PathView], _units: u64) -> Option<PathId> {
         self.choose(now, paths)
     }
+
+    /// Units go by a path that it named; part by part, if a window cut them.
+    fn carried(&mut self, _now: Time, _path: PathId, _units: u64) {}
+
+    /// A silence has ended: what it knows of the load before is over.
+    fn after_silence(&mut self) {}
 
     /// Goes on with other dice, and with the chances that it has.
     fn reseed(&mut self, _stream: Stream) {}
@@ -96,6 +103,7 @@ pub const FAMILIES: &[Family] = &[
     uniform::FAMILY,
     weighted::DIRICHLET,
     weighted::FIXED,
+    evened::FAMILY,
     batched::FAMILY,
     hywf::FAMILY,
     lowest_rtt::FAMILY,

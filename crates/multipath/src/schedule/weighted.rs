@@ -88,11 +88,23 @@ impl Weighted {
         &self.weights
     }
 
+    /// A usable path, its chance multiplied by the `tilt` of its place, which is positive.
+    pub(super) fn choose_tilted(
+        &mut self,
+        paths: &[PathView],
+        tilt: impl Fn(usize) -> f64,
+    ) -> Option<PathId> {
+        self.chances_among(paths, tilt).draw(&mut self.stream)
+    }
+
     /// The chances if only some paths are usable, or there are other paths than there are weights
     /// for.
-    fn chances_among(&self, paths: &[PathView]) -> Chances {
-        let chance = |(view, &weight): (&PathView, &f64)| if view.usable { weight } else { 0.0 };
-        let chances = Chances::new(paths.iter().zip(&self.weights).map(chance));
+    fn chances_among(&self, paths: &[PathView], tilt: impl Fn(usize) -> f64) -> Chances {
+        let chance = |(place, (view, &weight)): (usize, (&PathView, &f64))| match view.usable {
+            true => weight * tilt(place),
+            false => 0.0,
+        };
+        let chances = Chances::new(paths.iter().zip(&self.weights).enumerate().map(chance));
         if chances.total > 0.0 {
             return chances;
         }
@@ -105,7 +117,7 @@ impl Scheduler for Weighted {
         if paths.len() == self.weights.len() && paths.iter().all(|view| view.usable) {
             return self.chances.draw(&mut self.stream);
         }
-        self.chances_among(paths).draw(&mut self.stream)
+        self.choose_tilted(paths, |_| 1.0)
     }
 
     fn reseed(&mut self, stream: Stream) {
@@ -161,7 +173,7 @@ fn number(text: &str) -> Result<f64, SpecError> {
     text.trim().parse().map_err(|_| SpecError::Number(text.to_owned()))
 }
 
-fn positive(text: &str) -> Result<f64, SpecError> {
+pub(super) fn positive(text: &str) -> Result<f64, SpecError> {
     let value = number(text)?;
     if value.is_finite() && value > 0.0 {
         Ok(value)

@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use crate::Every;
+use crate::{Every, Silence};
 
 /// How late a server follows where nothing else is said: the round-trip time of a near one.
 const NEAR: Duration = Duration::from_millis(20);
@@ -61,7 +61,7 @@ pub enum Draw {
     /// all the same.
     Session(u32),
     /// They are drawn anew after each silence of the scheduled packets that is at least so long.
-    Silence(Duration),
+    Silence(Silence),
 }
 
 impl FromStr for Draw {
@@ -76,7 +76,7 @@ impl FromStr for Draw {
                 Ok(loads) if loads > 0 => Ok(Draw::Session(loads)),
                 _ => Err(refused()),
             },
-            Some(("silence", time)) => Ok(Draw::Silence(span(time).ok_or_else(refused)?)),
+            Some(("silence", time)) => Ok(Draw::Silence(time.parse().map_err(|_| refused())?)),
             _ => Err(refused()),
         }
     }
@@ -124,7 +124,7 @@ mod tests {
         assert_eq!("follow:60ms".parse(), Ok(Mode::Follow { after }));
         assert_eq!("follow".parse(), Ok(Mode::default()));
         assert_eq!("session:20".parse(), Ok(Draw::Session(20)));
-        assert_eq!("silence:2s".parse(), Ok(Draw::Silence(Duration::from_secs(2))));
+        assert_eq!("silence:2s".parse(), Ok(Draw::Silence("2s".parse().unwrap())));
         assert_eq!("load".parse(), Ok(Draw::default()));
     }
 

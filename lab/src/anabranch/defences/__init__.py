@@ -1,4 +1,4 @@
-"""Defences that pad, to be combined with splitting: before it, or on each path behind it.
+"""Defences that pad or delay, to be combined with splitting: before it, or on each path behind it.
 
 ```python
 from anabranch.defences import Pipeline, overhead, parse
@@ -12,6 +12,7 @@ print(overhead(traces, defended).bandwidth)
 
 from anabranch.defences.base import Defence, DefenceError, Defended
 from anabranch.defences.front import Front
+from anabranch.defences.jitter import Jitter
 from anabranch.defences.maybenot import Maybenot
 from anabranch.defences.overhead import Overhead, overhead
 from anabranch.defences.pipeline import Pipeline
@@ -24,6 +25,7 @@ __all__ = [
     "DefenceError",
     "Defended",
     "Front",
+    "Jitter",
     "Maybenot",
     "Overhead",
     "Pipeline",

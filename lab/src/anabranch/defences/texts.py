@@ -9,6 +9,7 @@ from typing import Any
 
 from anabranch.defences.base import Defence, DefenceError
 from anabranch.defences.front import Front
+from anabranch.defences.jitter import Jitter
 from anabranch.defences.maybenot import NAMED, Maybenot
 from anabranch.defences.wtf_pad import CONFIGURATIONS, WtfPad
 
@@ -64,6 +65,13 @@ FAMILIES: Mapping[str, Family] = MappingProxyType(
             f"wtf-pad[:{'|'.join(CONFIGURATIONS)}]",
             "adaptive padding with the published histograms",
         ),
+        "jitter": Family(
+            Jitter,
+            {"delay": str, "ends": str},
+            "delay",
+            "jitter:0-20ms[,ends=client]",
+            "a random delay of each packet before the split, order kept, nothing added",
+        ),
         "maybenot": Family(
             _maybenot,
             {
@@ -81,7 +89,7 @@ FAMILIES: Mapping[str, Family] = MappingProxyType(
         ),
     }
 )
-"""Every family by its name. All have `size`, the bytes of a dummy."""
+"""Every family by its name. All that pad have `size`, the bytes of a dummy."""
 
 
 def parse(text: str) -> Defence:

@@ -148,7 +148,9 @@ fn every(schedule: &str) -> Option<Every> {
 /// What the schedule counts; packets where nobody knows.
 pub(super) fn measure(facts: &TraceFacts) -> Measure {
     match facts.schedule.as_deref().and_then(every) {
-        Some(Every::Time { .. } | Every::TimeRange { .. } | Every::Never) => Measure::Time,
+        Some(
+            Every::Time { .. } | Every::TimeRange { .. } | Every::Growing { .. } | Every::Never,
+        ) => Measure::Time,
         _ => Measure::Packets,
     }
 }
@@ -178,6 +180,11 @@ fn due(every: Every) -> String {
         Every::TimeRange { least, most } => {
             format!("a switch is due after {} to {}, at random", ms(least), ms(most))
         }
+        Every::Growing { least, most } => format!(
+            "a switch is due after about {} at the beginning of a load, later after about {}, at random",
+            ms(least),
+            ms(most)
+        ),
     }
 }
 
@@ -316,6 +323,7 @@ mod tests {
             ("uniform --every ~50p", "after 50 packets on average, at random"),
             ("batched --every 50-70p", "after 50 to 70 packets, at random"),
             ("weighted:2 --every 80-120ms", "after 80 ms to 120 ms, at random"),
+            ("evened --every grow:10-100ms --redraw 1s", "10 ms at the beginning of a load, later"),
             ("weights:0.5,0.5 --every 20p", "after every 20 packets"),
             ("hywf --every never", "the first choice stands"),
         ];

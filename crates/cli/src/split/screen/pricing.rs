@@ -41,6 +41,7 @@ fn ruins_quic(every: Every) -> bool {
         Every::Packets { .. } | Every::PacketRange { .. } => true,
         Every::Time { mean, .. } => mean < LONG,
         Every::TimeRange { least, most } => (least + most) / 2 < LONG,
+        Every::Growing { most, .. } => most < LONG,
     }
 }
 

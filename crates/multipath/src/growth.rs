@@ -1,0 +1,86 @@
+//! Runs that begin short after a silence and grow with the load.
+//!
+//! A page that is loaded in half a second leaves 73-75 % of its bytes on one path where runs last
+//! 100 ms; runs of 10-20 ms throughout cost long downloads their speed. So a run's length follows
+//! the time since the silence: its mean is a quarter of that, within the bounds that the user gave.
+//! A load has as many runs from 50 to 100 ms as from 100 to 200 ms, and with a longest run of
+//! 100 ms has grown up after 400 ms.
+
+use std::time::Duration;
+
+use rand::RngExt;
+
+use crate::seed::Stream;
+
+/// A run's mean length, relative to the time since the silence.
+const PART: u32 = 4;
+
+/// The length of a run that begins `since` the first of a load.
+///
+/// Drawn evenly from half to one and a half times its mean: runs that all grew alike would tell
+/// when the load began.
+pub(crate) fn length(
+    least: Duration,
+    most: Duration,
+    since: Duration,
+    stream: &mut Stream,
+) -> Duration {
+    let mean = (since / PART).clamp(least, most);
+    times(mean, stream.random_range(0.5..=1.5)).max(Duration::from_nanos(1))
+}
+
+/// `span` times `factor`, which is not negative; the longest time there is where it would be
+/// longer.
+pub(crate) fn times(span: Duration, factor: f64) -> Duration {
+    Duration::try_from_secs_f64(span.as_secs_f64() * factor).unwrap_or(Duration::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::seed::stream;
+
+    fn millis(millis: u64) -> Duration {
+        Duration::from_millis(millis)
+    }
+
+    /// The mean length of runs that begin so long after a silence, in seconds.
+    fn mean(since: Duration) -> f64 {
+        let mut stream = stream(1, 0, "growth");
+        let mut lengths = (0..10_000).map(|_| length(millis(10), millis(100), since, &mut stream));
+        lengths.by_ref().take(10_000).map(|length| length.as_secs_f64()).sum::<f64>() / 1e4
+    }
+
+    #[test]
+    fn runs_grow_with_the_load_between_their_bounds() {
+        let close = |since, expected: f64| {
+            let mean = mean(millis(since));
+            // Five standard errors: the standard deviation is 29 % of the mean.
+            assert!((mean / expected - 1.0).abs() < 0.015, "after {since} ms: {mean}");
+        };
+        close(0, 0.010);
+        close(40, 0.010);
+        close(200, 0.050);
+        close(400, 0.100);
+        close(90_000, 0.100);
+    }
+
+    #[test]
+    fn no_two_loads_have_the_same_boundaries() {
+        let mut stream = stream(1, 0, "growth");
+        let lengths: std::collections::BTreeSet<_> = (0..100)
+            .map(|_| length(millis(10), millis(100), Duration::ZERO, &mut stream))
+            .collect();
+        assert_eq!(lengths.len(), 100);
+        assert!(lengths.iter().all(|length| (millis(5)..=millis(15)).contains(length)));
+    }
+
+    #[test]
+    fn bounds_at_the_ends_of_what_can_be_written_are_lengths() {
+        let mut stream = stream(1, 0, "growth");
+        let short = Duration::from_micros(1);
+        assert!(length(short, short, Duration::ZERO, &mut stream) > Duration::ZERO);
+        let long = Duration::from_secs(u64::MAX);
+        assert!(length(long, long, Duration::ZERO, &mut stream) > millis(1));
+    }
+}

@@ -1,0 +1,317 @@
+//! A random delay before the split.
+//!
+//! What a path shows of a page is noise and the page's own rhythm. A random share of the page makes
+//! the noise of a split; a random delay adds some where the share cannot. It stands before the
+//! scheduler, so that all paths see the same delayed sequence.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use rand::RngExt;
+
+use crate::boundary::write_range;
+use crate::seed::Stream;
+use crate::{Every, Time};
+
+/// Units that wait at most.
+const MOST: usize = 4_096;
+/// Bytes that an owner with one queue lets wait: what 1.6 Gbit/s send in 20 ms.
+pub const DELAYED_BYTES: usize = 4 << 20;
+
+/// A delay drawn evenly from a range for each unit: `0-20ms`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Jitter {
+    least: Duration,
+    most: Duration,
+}
+
+/// Why a text is no [`Jitter`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum JitterError {
+    /// Not of the form `0-20ms`.
+    Form(String),
+    /// Every unit would be delayed alike, which hides nothing.
+    Fixed(String),
+    /// The range goes from the longer to the shorter.
+    Backwards(String),
+}
+
+impl Jitter {
+    /// No delay.
+    pub const NONE: Jitter = Jitter { least: Duration::ZERO, most: Duration::ZERO };
+
+    /// The longest delay: no unit waits longer.
+    pub const fn most(self) -> Duration {
+        self.most
+    }
+}
+
+impl FromStr for Jitter {
+    type Err = JitterError;
+
+    /// Reads a range as run lengths have it, from 0 on too: `0-20ms`, `500-1500us`.
+    fn from_str(text: &str) -> Result<Jitter, JitterError> {
+        let form = || JitterError::Form(text.into());
+        let Some((least, rest)) = text.split_once('-') else {
+            let fixed = matches!(text.parse(), Ok(Every::Time { random: false, .. }));
+            return Err(if fixed { JitterError::Fixed(text.into()) } else { form() });
+        };
+        let unit = rest.trim_start_matches(|c: char| c.is_ascii_digit());
+        let (least, most) = (length(least, unit), length(&rest[..rest.len() - unit.len()], unit));
+        let (least, most) = (least.ok_or_else(form)?, most.ok_or_else(form)?);
+        match least.cmp(&most) {
+            std::cmp::Ordering::Less => Ok(Jitter { least, most }),
+            std::cmp::Ordering::Equal => Err(JitterError::Fixed(text.into())),
+            std::cmp::Ordering::Greater => Err(JitterError::Backwards(text.into())),
+        }
+    }
+}
+
+/// So many of a unit of time, 0 included.
+fn length(digits: &str, unit: &str) -> Option<Duration> {
+    let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+    crate::boundary::span(digits.parse().ok().filter(|_| is_number)?, unit)
+}
+
+impl fmt::Display for Jitter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write_range(f, self.least, self.most)
+    }
+}
+
+impl fmt::Display for JitterError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            JitterError::Form(text) => {
+                write!(f, "'{text}' is no range of delays: write 0-20ms, in us, ms or s")
+            }
+            JitterError::Fixed(text) => write!(
+                f,
+                "'{text}' delays every datagram alike, which hides nothing: write a range, such as \
+                 0-20ms"
+            ),
+            JitterError::Backwards(text) => {
+                write!(
+                    f,
+                    "'{text}' is a range from the longer to the shorter: write the shorter first"
+                )
+            }
+        }
+    }
+}
+
+impl std::error::Error for JitterError {}
+
+/// Units that are delayed, in the order in which they came.
+///
+/// Each draws a delay of its own, and none overtakes another: a unit leaves when its own delay is
+/// over and all before it have left. So what comes densely is held nearly as long as the longest
+/// delay, and leaves in clusters of random size; no clock says when.
+///
+/// At most 4,096 units and so many bytes as the owner allows wait. Where there are more, the oldest
+/// leave before their time: nothing is lost. They are counted.
+#[derive(Debug)]
+pub struct Delayed<T> {
+    jitter: Jitter,
+    stream: Stream,
+    /// When each leaves, its bytes, and the unit.
+    units: VecDeque<(Time, usize, T)>,
+    bytes: usize,
+    most_bytes: usize,
+    last: Time,
+    hurried: u64,
+}
+
+impl<T> Delayed<T> {
+    /// Nothing waits yet. Delays come from `stream`.
+    pub fn new(jitter: Jitter, stream: Stream) -> Delayed<T> {
+        Delayed {
+            jitter,
+            stream,
+            units: VecDeque::new(),
+            bytes: 0,
+            most_bytes: usize::MAX,
+            last: Time::ZERO,
+            hurried: 0,
+        }
+    }
+
+    /// A unit of so many bytes came at `now`; at most `most` bytes may wait. [`Delayed::pop`] gives
+    /// what leaves.
+    pub fn push(&mut self, now: Time, (unit, bytes): (T, usize), most: usize) {
+        let Jitter { least, most: longest } = self.jitter;
+        self.last = self.last.max(now + self.stream.random_range(least..=longest));
+        self.units.push_back((self.last, bytes, unit));
+        self.bytes += bytes;
+        self.most_bytes = most;
+    }
+
+    /// The oldest, if it leaves by `now`.
+    pub fn pop(&mut self, now: Time) -> Option<T> {
+        let is_full = self.is_full();
+        let (due, bytes, unit) = self.units.pop_front_if(|(due, ..)| is_full || *due <= now)?;
+        self.bytes -= bytes;
+        self.hurried += u64::from(due > now);
+        Some(unit)
+    }
+
+    /// When [`Delayed::pop`] has something to give, if nothing comes before; `None` if nothing
+    /// waits.
+    pub fn next_due(&self) -> Option<Time> {
+        let (due, ..) = self.units.front()?;
+        Some(if self.is_full() { Time::ZERO } else { *due })
+    }
+
+    fn is_full(&self) -> bool {
+        self.units.len() > MOST || self.bytes > self.most_bytes
+    }
+
+    /// Units to come are delayed so; those that wait keep their time.
+    pub fn set(&mut self, jitter: Jitter) {
+        self.jitter = jitter;
+    }
+
+    /// How many wait.
+    pub fn len(&self) -> usize {
+        self.units.len()
+    }
+
+    /// Whether nothing waits.
+    pub fn is_empty(&self) -> bool {
+        self.units.is_empty()
+    }
+
+    /// How many left before their time since this was asked last.
+    pub fn take_hurried(&mut self) -> u64 {
+        std::mem::take(&mut self.hurried)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::seed::stream;
+
+    fn delayed<T>(jitter: &str) -> Delayed<T> {
+        Delayed::new(jitter.parse().unwrap(), stream(1, 0, "jitter"))
+    }
+
+    /// When each of the units leaves that come at `times`: (number, when it came, when it left).
+    fn carry(jitter: &str, times: &[Time]) -> Vec<(usize, Time, Time)> {
+        let mut queue = delayed(jitter);
+        let mut left = Vec::new();
+        let leave = |queue: &mut Delayed<(usize, Time)>, until: Time, left: &mut Vec<_>| {
+            while let Some(due) = queue.next_due().filter(|due| *due <= until) {
+                let (number, came) = queue.pop(due).unwrap();
+                left.push((number, came, due));
+            }
+        };
+        for (number, &now) in times.iter().enumerate() {
+            leave(&mut queue, now, &mut left);
+            queue.push(now, ((number, now), 1_000), usize::MAX);
+        }
+        leave(&mut queue, Time::MAX, &mut left);
+        assert_eq!((queue.len(), queue.take_hurried()), (0, 0));
+        left
+    }
+
+    #[test]
+    fn every_unit_leaves_in_order_and_within_the_range() {
+        let times: Vec<Time> =
+            (0..5_000).map(|n| Time::from_micros(n * n % 700 + n * 900)).collect();
+        let mut sorted = times;
+        sorted.sort_unstable();
+        let left = carry("3-20ms", &sorted);
+        assert!(left.iter().map(|each| each.0).eq(0..5_000), "the order is kept");
+        for (_, came, went) in left {
+            let delay = went.since(came);
+            let range = Duration::from_millis(3)..=Duration::from_millis(20);
+            assert!(range.contains(&delay), "{delay:?}");
+        }
+    }
+
+    #[test]
+    fn lone_units_are_delayed_evenly_and_dense_ones_nearly_as_long_as_may_be() {
+        let mean = |spacing: Duration| {
+            let times: Vec<Time> = (0..20_000).map(|n| Time::ZERO + spacing * n).collect();
+            let left = carry("0-20ms", &times);
+            left.iter().map(|(_, came, went)| went.since(*came).as_secs_f64()).sum::<f64>() / 2e4
+        };
+        let lone = mean(Duration::from_secs(1));
+        assert!((lone - 0.010).abs() < 2.1e-4, "five standard errors: {lone}");
+        let dense = mean(Duration::from_micros(100));
+        assert!((0.0175..0.02).contains(&dense), "{dense}");
+    }
+
+    #[test]
+    fn nothing_leaves_on_a_grid() {
+        let times: Vec<Time> = (0..2_000).map(|n| Time::from_millis(50 * n)).collect();
+        let mut phases: Vec<u64> =
+            carry("0-20ms", &times).iter().map(|each| each.2.nanos() % 1_000_000).collect();
+        phases.sort_unstable();
+        phases.dedup();
+        assert!(phases.len() > 1_990, "{} phases of a millisecond", phases.len());
+        // Evenly over the millisecond: none of ten parts has a fifth of them.
+        for part in 0..10 {
+            let own = phases.iter().filter(|phase| *phase / 100_000 == part).count();
+            assert!((130..270).contains(&own), "{own} in part {part}");
+        }
+    }
+
+    #[test]
+    fn what_is_more_than_may_wait_leaves_at_once_in_order_and_is_counted() {
+        let mut queue = delayed("9000-9001ms");
+        (0..MOST + 3).for_each(|unit| queue.push(Time::ZERO, (unit, 1), usize::MAX));
+        assert_eq!(queue.next_due(), Some(Time::ZERO));
+        let early: Vec<usize> = std::iter::from_fn(|| queue.pop(Time::ZERO)).collect();
+        assert_eq!((early, queue.len(), queue.take_hurried()), (vec![0, 1, 2], MOST, 3));
+        queue.push(Time::ZERO, (9_999, 1_000), MOST);
+        assert_eq!(std::iter::from_fn(|| queue.pop(Time::ZERO)).count(), 1_000);
+        assert_eq!(queue.take_hurried(), 1_000);
+        assert!(queue.next_due().is_some_and(|due| due >= Time::from_secs(9)));
+    }
+
+    #[test]
+    fn other_settings_hold_for_what_comes_and_the_order_stays() {
+        let mut queue = delayed("900-901ms");
+        queue.push(Time::ZERO, ('a', 1), 99);
+        queue.set("0-1ms".parse().unwrap());
+        queue.push(Time::ZERO, ('b', 1), 99);
+        assert_eq!(queue.pop(Time::from_millis(899)), None);
+        let late = Time::from_millis(901);
+        assert_eq!([queue.pop(late), queue.pop(late)], [Some('a'), Some('b')]);
+    }
+
+    #[test]
+    fn what_is_written_reads_back_and_each_mistake_has_its_own_error() {
+        for text in ["0-20ms", "5-6s", "500-1500us"] {
+            assert_eq!(text.parse::<Jitter>().unwrap().to_string(), text);
+        }
+        for text in [
+            "",
+            "20",
+            "0-20",
+            "0-20p",
+            "-5ms",
+            "-5-20ms",
+            "0--20ms",
+            "0ms-20ms",
+            "+0-20ms",
+            "~20ms",
+            "0-20m",
+            "0-+20ms",
+            "0-99999999999999999999ms",
+            "grow:0-20ms",
+            "never",
+            "0-",
+        ] {
+            assert_eq!(text.parse::<Jitter>(), Err(JitterError::Form(text.into())), "{text}");
+        }
+        for text in ["20ms", "20-20ms", "0-0ms"] {
+            assert_eq!(text.parse::<Jitter>(), Err(JitterError::Fixed(text.into())), "{text}");
+        }
+        assert_eq!("20-0ms".parse::<Jitter>(), Err(JitterError::Backwards("20-0ms".into())));
+    }
+}

@@ -1,0 +1,119 @@
+//! Chances as `weighted`, with a weak pull to equal shares while a load is young.
+
+use std::time::Duration;
+
+use super::weighted::{Weighted, positive};
+use super::{Built, Family, Scheduler};
+use crate::seed::Stream;
+use crate::{PathId, PathView, Time};
+
+pub(super) const FAMILY: Family = Family {
+    name: "evened",
+    syntax: "evened[:ALPHA]",
+    example: "evened:4",
+    about: "as weighted, but in the first half second after a silence paths that carried less have better chances",
+    plain: "a path is drawn by lot, at first with better chances for those that carried less",
+    every: None,
+    needs_windows: false,
+    build,
+};
+
+/// How long a load is young.
+const YOUNG: Duration = Duration::from_millis(500);
+/// How strong the pull is: a path that carried everything has 1/e of the chance that it would have
+/// if it had carried nothing.
+const PULL: f64 = 1.0;
+
+/// As [`Weighted`], but in the first half second of a load a path's chance is multiplied by
+/// exp(-share), its share of what the load has sent so far.
+///
+/// Half a second of runs of 100 ms is five draws: one path often gets most of a short load. Equal
+/// shares for a whole load are no cure: random shares hide a page's size, and equal ones tell it.
+/// So the pull is weak, a factor of at most e between two paths, and ends while the load goes on.
+#[derive(Debug)]
+struct Evened {
+    weighted: Weighted,
+    /// When the load began.
+    since: Option<Time>,
+    /// Units that each path has carried since.
+    carried: Vec<u64>,
+}
+
+impl Scheduler for Evened {
+    fn choose(&mut self, now: Time, paths: &[PathView]) -> Option<PathId> {
+        let since = *self.since.get_or_insert(now);
+        let total: u64 = self.carried.iter().sum();
+        if total == 0 || now.since(since) >= YOUNG {
+            return self.weighted.choose(now, paths);
+        }
+        let carried = &self.carried;
+        let share = |path: usize| carried.get(path).map_or(0.0, |&own| own as f64 / total as f64);
+        self.weighted.choose_tilted(paths, |path| (-PULL * share(path)).exp())
+    }
+
+    fn carried(&mut self, _now: Time, path: PathId, units: u64) {
+        if let Some(carried) = self.carried.get_mut(path.index()) {
+            *carried = carried.saturating_add(units).min(u64::from(u32::MAX));
+        }
+    }
+
+    fn after_silence(&mut self) {
+        self.since = None;
+        self.carried.fill(0);
+    }
+
+    fn reseed(&mut self, stream: Stream) {
+        self.weighted.reseed(stream);
+    }
+}
+
+fn build(argument: Option<&str>, paths: usize, stream: Stream) -> Built {
+    let alpha = argument.map_or(Ok(1.0), positive)?;
+    let weighted = Weighted::dirichlet(alpha, paths, stream)?;
+    Ok(Box::new(Evened { weighted, since: None, carried: vec![0; paths] }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::seed::stream;
+
+    /// Of many loads with equal chances, the share in which the run at `now` goes by the path that
+    /// has carried all before.
+    fn stays(now: Time, silence: bool) -> f64 {
+        let mut evened = build(Some("1e9"), 3, stream(1, 0, "scheduler")).unwrap();
+        let paths = [PathView::open(); 3];
+        let stayed = (0..30_000).filter(|_| {
+            evened.after_silence();
+            let first = evened.choose(Time::ZERO, &paths).unwrap();
+            evened.carried(Time::ZERO, first, 40);
+            if silence {
+                evened.after_silence();
+            }
+            evened.choose(now, &paths) == Some(first)
+        });
+        stayed.count() as f64 / 30_000.0
+    }
+
+    #[test]
+    fn a_path_that_carried_all_has_a_lesser_chance_in_the_first_half_second() {
+        let pulled = (-1f64).exp() / (2.0 + (-1f64).exp());
+        // Five standard errors of a share of a third.
+        let close = |share: f64, expected: f64| (share - expected).abs() < 0.0137;
+        let early = stays(Time::from_millis(499), false);
+        assert!(close(early, pulled), "{early} for {pulled}");
+        let late = stays(Time::from_millis(500), false);
+        assert!(close(late, 1.0 / 3.0), "{late}");
+        let rested = stays(Time::from_millis(499), true);
+        assert!(close(rested, 1.0 / 3.0), "{rested}");
+    }
+
+    #[test]
+    fn what_a_path_carried_that_is_dead_pulls_nobody_to_it() {
+        let mut evened = build(None, 2, stream(1, 0, "scheduler")).unwrap();
+        let paths = [PathView::open(), PathView::dead()];
+        evened.carried(Time::ZERO, PathId(0), u64::MAX);
+        evened.carried(Time::ZERO, PathId(0), u64::MAX);
+        assert!((0..99).all(|_| evened.choose(Time::ZERO, &paths) == Some(PathId(0))));
+    }
+}

@@ -1,0 +1,74 @@
+//! What parts one load of a session from the next.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use crate::Every;
+
+/// A time without units, after which what comes is another load. Above zero.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Silence(Duration);
+
+/// Why a text is no [`Silence`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SilenceError(String);
+
+impl Silence {
+    /// Where nobody says how long a silence is: a second, longer than the pauses within a page load
+    /// over a slow path and shorter than a reader's between two.
+    pub const USUAL: Silence = Silence(Duration::from_secs(1));
+
+    /// So long; `None` for no time at all.
+    pub fn new(least: Duration) -> Option<Silence> {
+        (!least.is_zero()).then_some(Silence(least))
+    }
+
+    /// The shortest pause that is one.
+    pub const fn least(self) -> Duration {
+        self.0
+    }
+}
+
+impl FromStr for Silence {
+    type Err = SilenceError;
+
+    /// Reads a time as run lengths have it: `1s`, `500ms`.
+    fn from_str(text: &str) -> Result<Silence, SilenceError> {
+        match text.parse() {
+            Ok(Every::Time { mean, random: false }) => Ok(Silence(mean)),
+            _ => Err(SilenceError(text.into())),
+        }
+    }
+}
+
+impl fmt::Display for Silence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        Every::Time { mean: self.0, random: false }.fmt(f)
+    }
+}
+
+impl fmt::Display for SilenceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "'{}' is no silence: write a time above zero, such as 1s or 500ms", self.0)
+    }
+}
+
+impl std::error::Error for SilenceError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_silence_is_a_time_above_zero_and_nothing_else() {
+        for text in ["1s", "500ms", "250us"] {
+            assert_eq!(text.parse::<Silence>().unwrap().to_string(), text);
+        }
+        for text in ["", "0s", "-1s", "1", "5p", "~1s", "1-2s", "grow:1-2s", "never"] {
+            let error = text.parse::<Silence>().unwrap_err().to_string();
+            assert!(error.starts_with(&format!("'{text}' is no silence")), "{error}");
+        }
+        assert_eq!(Silence::new(Duration::ZERO), None);
+    }
+}
