@@ -229,6 +229,47 @@ fn an_empty_run() {
 }
 
 #[test]
+fn a_run_that_grows_from_the_longer_to_the_shorter_or_in_packets() {
+    let message = refused(&[LISTEN, TO, PATH, &["--every", "grow:100-10ms"]]);
+    assert!(message.contains("from the longer to the shorter"), "{message}");
+    let message = refused(&[LISTEN, TO, PATH, &["--every", "grow:5-50p"]]);
+    assert!(message.contains("'grow:5-50p' is no interval"), "{message}");
+}
+
+#[test]
+fn a_draw_after_no_silence() {
+    for silence in ["0s", "-1s", "5p", "~1s", "always"] {
+        let message = refused(&[LISTEN, TO, PATH, &[&format!("--redraw={silence}")]]);
+        assert!(message.contains(&format!("'{silence}' is no silence: write")), "{message}");
+    }
+    let message = refused_file("\nredraw = '0s'\n");
+    assert!(message.starts_with("split.toml:2: `redraw`: '0s' is no silence"), "{message}");
+    let message = refused(&[LISTEN, TO, PATH, &["--redraw"]]);
+    assert!(message.contains("--redraw"), "{message}");
+}
+
+#[test]
+fn a_delay_that_is_none_or_alike_for_all_or_longer_than_a_protocols_timer() {
+    for (jitter, words) in [
+        ("20ms", "delays every datagram alike, which hides nothing"),
+        ("0-0ms", "delays every datagram alike"),
+        ("20-0ms", "from the longer to the shorter"),
+        ("-5-20ms", "no range of delays: write 0-20ms"),
+        ("0-20p", "no range of delays"),
+        ("0-1s", "QUIC waits for an answer, 999 ms (the first probe timeout, RFC 9002"),
+    ] {
+        let message = refused(&[LISTEN, TO, PATH, &[&format!("--jitter={jitter}")]]);
+        assert!(message.contains(&format!("'{jitter}'")), "{message}");
+        assert!(message.contains(words), "{message}");
+    }
+    let long = ["--jitter", "0-5s", "--protocol", "wireguard"];
+    let message = refused(&[LISTEN, TO, PATH, &long]);
+    assert!(message.contains("WireGuard waits for an answer, 5000 ms (Rekey-Timeout"), "{message}");
+    let message = refused_file("\njitter = '20ms'\n");
+    assert!(message.starts_with("split.toml:2: `jitter`: '20ms' delays every"), "{message}");
+}
+
+#[test]
 fn a_handshake_path_that_is_no_path() {
     let message = refused(&[LISTEN, TO, PATH, &["--handshake", "b"]]);
     assert_eq!(message, "--handshake: no path is called 'b'; there are a");

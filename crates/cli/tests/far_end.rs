@@ -242,6 +242,28 @@ fn what_is_lost_on_a_path_is_lost_and_the_rest_is_in_order() {
 }
 
 #[test]
+fn both_ends_delay_before_the_split_and_keep_the_order() {
+    let options = ["--every", "grow:10-50ms", "--redraw", "1s", "--jitter", "30-90ms"];
+    // Paths of one delay: only the delay before the split could change the order.
+    let delays = vec![Duration::from_millis(5); 3];
+    let world = World::with(Conditions { delays, ..Conditions::default() }, &options);
+    let client = bound();
+    world.passes(&client, 400);
+    let (start, mut room) = (Instant::now(), [0; 2_000]);
+    client.send_to(&datagram(7), world.listen).unwrap();
+    let (length, from) = world.server.recv_from(&mut room).unwrap();
+    let up = start.elapsed();
+    world.server.send_to(&room[..length], from).unwrap();
+    client.recv_from(&mut room).unwrap();
+    // The least delay, and the path's.
+    let least = Duration::from_millis(30 + 5);
+    assert!(up >= least && start.elapsed() - up >= least, "{up:?} {:?}", start.elapsed());
+    for summary in world.end() {
+        assert_eq!(summary["hurried"], 0, "{summary}");
+    }
+}
+
+#[test]
 fn a_path_that_is_cut_is_noticed_by_both_ends_and_comes_back() {
     let mut world = World::start(unequal(), "20ms");
     let client = bound();
@@ -512,6 +534,10 @@ fn what_cannot_be_is_refused_in_one_line_without_a_secret() {
         (&split, &["--behind", "x"], "add --key FILE"),
         (&split, &["--pad", "64"], "add --key FILE"),
         (&merge, &[], "--key is missing"),
+        (&merge, &["--key", &far, "--redraw", "0s"], "'0s' is no silence"),
+        (&merge, &["--key", &far, "--jitter", "20ms"], "delays every datagram alike"),
+        (&merge, &["--key", &far, "--jitter", "0-500ms"], "half of what QUIC waits"),
+        (&split, &["--key", &home, "--jitter", "0-500ms"], "half of what QUIC waits"),
         (&merge, &["--key", &alone], "names no splitter"),
         (&merge, &["--key", &far, "--to", "x=127.0.0.1:8", "--to", "x=127.0.0.1:7"], "called 'x'"),
         (&["key", &far, &home], &[], "exists"),

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use anabranch_multipath::Every;
 use anabranch_multipath::schedule::Spec;
+use anabranch_multipath::{Every, Jitter, Silence};
 
 /// The schedule where none is named: weighted random with chances less uneven than the paper's. The
 /// observer of the fullest path recognises less by it, the others no more within what was measured
@@ -28,6 +28,11 @@ pub struct Config {
     pub schedule: Spec,
     /// How long a run is.
     pub every: Every,
+    /// The silence of a session after which its schedule is drawn anew; `None` keeps the first draw
+    /// for all its life.
+    pub redraw: Option<Silence>,
+    /// How long each datagram of a client is delayed before the split; `None` delays nothing.
+    pub jitter: Option<Jitter>,
     /// Source of all chance.
     pub seed: u64,
     /// Four-tuples that one QUIC connection may use, the handshake path included (at least 1).
@@ -63,6 +68,8 @@ impl Config {
             handshake_scheduled: true,
             schedule: SCHEDULE.parse().expect("a family of that name exists"),
             every: EVERY.parse().expect("a run length"),
+            redraw: None,
+            jitter: None,
             seed: 0,
             quic_tuples: 4,
             in_order: None,

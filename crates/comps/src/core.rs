@@ -6,11 +6,11 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use anabranch_multipath::schedule::SpecError;
-use anabranch_multipath::{PathId, PathView, Time, seed};
+use anabranch_multipath::{DELAYED_BYTES, PathId, PathView, Time, seed};
 
 use crate::io::{Ends, Failure, Input, Output};
 use crate::looped::{CHAIN, Prints};
-use crate::session::{Common, Session};
+use crate::session::{Common, Room, Session};
 use crate::tuples::Tuples;
 use crate::{
     Batch, CloseReason, Config, DownReason, Event, PathCounters, Protocol, Renumbering, SessionId,
@@ -69,6 +69,7 @@ pub struct Core {
     /// How often the settings have changed.
     changes: u64,
     no_path: u64,
+    hurried: u64,
     looped: u64,
     refused: u64,
     outputs: VecDeque<Output>,
@@ -76,12 +77,13 @@ pub struct Core {
 
 /// Splits the core's fields so that one session can be lent all others.
 macro_rules! common {
-    ($core:ident, $patience:expr) => {
+    ($core:ident, $room:expr) => {
         Common {
             config: &$core.config,
             outputs: &mut $core.outputs,
             counters: &mut $core.counters,
             no_path: &mut $core.no_path,
+            hurried: &mut $core.hurried,
             prints: &mut $core.prints,
             numbered: &mut $core.numbered,
             next_unanswered: &mut $core.next_unanswered,
@@ -89,7 +91,7 @@ macro_rules! common {
             windows: $core.windows.as_deref_mut(),
             held: &mut $core.held,
             kept: None,
-            patience: $patience,
+            room: $room,
         }
     };
 }
@@ -130,6 +132,7 @@ impl Core {
             removed: PathCounters::default(),
             changes: 0,
             no_path: 0,
+            hurried: 0,
             looped: 0,
             refused: 0,
             outputs: VecDeque::new(),
@@ -201,6 +204,7 @@ impl Core {
             pinned: Vec::new(),
             no_path: self.no_path,
             waiting: self.sessions.values().map(|session| session.waiting()).sum(),
+            hurried: self.hurried,
             looped: self.looped,
             refused: self.refused,
             missed: 0,
@@ -276,9 +280,11 @@ impl Core {
     /// Runs `act` on a session with all that it shares, and sets its timer anew if it is due
     /// earlier now.
     fn with(&mut self, now: Time, id: SessionId, act: impl FnOnce(&mut Session, &mut Common<'_>)) {
-        let patience = patience(self.sessions.len(), self.windows.is_some());
+        let most = if self.windows.is_some() { FOR_A_WINDOW } else { WAITING.1 };
+        let share = WAITING.0 / self.sessions.len().max(1);
+        let room = Room { patience: share.min(most), delayed: share.min(DELAYED_BYTES) };
         let Some(session) = self.sessions.get_mut(&id) else { return };
-        act(session, &mut common!(self, patience));
+        act(session, &mut common!(self, room));
         let due = session.next_timeout(&self.config).max(now);
         // A timer that rings too early costs one look; setting it anew at each datagram would cost
         // more.
@@ -487,7 +493,7 @@ fn closed(config: &Config) -> Option<Vec<PathView>> {
 /// Whether sessions may go on with the draw that they have.
 fn draws_alike(old: &Config, new: &Config, numbers: &Renumbering) -> bool {
     let drawn = |config: &Config| {
-        (config.schedule.to_string(), config.every, config.seed, config.scheduled())
+        (config.schedule.to_string(), config.every, config.redraw, config.seed, config.scheduled())
     };
     drawn(old) == drawn(new) && numbers.keeps_first(new.scheduled())
 }
@@ -509,10 +515,4 @@ impl Complaint {
         self.next = now + COMPLAINT_PAUSE;
         Some(std::mem::take(&mut self.untold))
     }
-}
-
-/// Bytes that each of so many sessions may let wait.
-fn patience(sessions: usize, windows: bool) -> usize {
-    let most = if windows { FOR_A_WINDOW } else { WAITING.1 };
-    (WAITING.0 / sessions.max(1)).min(most)
 }

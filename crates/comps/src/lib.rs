@@ -30,6 +30,7 @@ mod renumber;
 mod rtt;
 mod session;
 mod stats;
+mod timers;
 mod tuples;
 mod waiting;
 
@@ -41,4 +42,5 @@ pub use io::{Failure, Held, Input, Output, Payload};
 pub use protocol::Protocol;
 pub use renumber::Renumbering;
 pub use stats::{Drops, FarEndCounters, Flow, PathCounters, Pinned, Snapshot, Unsplit};
+pub use timers::{JitterTooLong, check_jitter};
 pub use tuples::TupleId;

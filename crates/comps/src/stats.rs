@@ -139,8 +139,10 @@ pub struct Snapshot {
     pub pinned: Vec<Pinned>,
     /// Datagrams that waited in vain for a path.
     pub no_path: u64,
-    /// Datagrams that wait now.
+    /// Datagrams that wait now, those that are delayed among them.
     pub waiting: usize,
+    /// Datagrams that left before their delay was over, because more waited than may.
+    pub hurried: u64,
     /// Datagrams refused because they were our own coming back.
     pub looped: u64,
     /// Datagrams of new clients that were turned away.

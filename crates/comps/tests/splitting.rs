@@ -4,8 +4,8 @@ mod world;
 
 use std::time::Duration;
 
-use anabranch_comps::{Batch, Event, Input, SessionId};
-use anabranch_multipath::Time;
+use anabranch_comps::{Batch, Config, Event, Input, SessionId};
+use anabranch_multipath::{Assignment, PathView, Splitter, Time, seed};
 use world::{Follower, Mute, World, client, config, lossy, numbered};
 
 const MS: Duration = Duration::from_millis(1);
@@ -63,6 +63,63 @@ fn each_session_has_its_own_draw() {
     };
     let difference: usize = shares(0).iter().zip(shares(1)).map(|(a, b)| a.abs_diff(b)).sum();
     assert!(difference > 150, "{:?} {:?}", shares(0), shares(1));
+}
+
+/// Twenty loads of 100 datagrams, a datagram each millisecond, with pauses of 1.4 s between.
+fn loads() -> impl Iterator<Item = Time> {
+    (0..20).flat_map(|load| (0..100).map(move |ms| Time::from_millis(load * 1_500 + ms)))
+}
+
+/// The paths that a session takes for these loads.
+fn paths_of_loads(config: Config) -> Vec<u16> {
+    let mut world = World::new(config, Mute);
+    for (number, at) in (0..).zip(loads()) {
+        world.run_until(at);
+        world.client(client(0), &numbered(number));
+    }
+    world.sent.iter().map(|sent| sent.path.0).collect()
+}
+
+#[test]
+fn behind_a_silence_a_session_draws_anew_and_as_the_lab_does() {
+    let redrawn = Config { redraw: "1s".parse().ok(), ..config(3, "weighted:0.01", "grow:5-20ms") };
+    let seed = redrawn.seed;
+    let dice = move |purpose: &str| seed::stream(seed, 0, purpose);
+    let plan = (&redrawn.schedule, 3, redrawn.every, redrawn.redraw);
+    // The lab splits traces by a splitter like this one.
+    let mut alone = Splitter::drawn(plan.0, plan.1, plan.2, plan.3, dice).unwrap();
+    let path = |at| match alone.assign(at, &[PathView::open(); 3], 1) {
+        Assignment::Send { path, .. } => path.0,
+        other => panic!("{other:?}"),
+    };
+    let expected: Vec<u16> = loads().map(path).collect();
+    let paths = paths_of_loads(redrawn.clone());
+    assert_eq!(paths, expected);
+    let favourites = |paths: &[u16]| {
+        let of = |load: &[u16]| {
+            (0..3u16).max_by_key(|own| load.iter().filter(|path| *path == own).count())
+        };
+        paths.chunks(100).map(of).collect::<std::collections::BTreeSet<_>>()
+    };
+    assert_eq!(favourites(&paths).len(), 3, "each load has chances of its own");
+    let kept = paths_of_loads(Config { redraw: None, ..redrawn.clone() });
+    assert_eq!(favourites(&kept).len(), 1, "the session's chances: one path has nearly all");
+    let patient = paths_of_loads(Config { redraw: "2s".parse().ok(), ..redrawn });
+    assert_eq!(favourites(&patient).len(), 1, "1.4 s are no silence of 2 s");
+}
+
+#[test]
+fn what_keeps_to_one_path_keeps_to_it_through_silences() {
+    let redrawn = Config { redraw: "1s".parse().ok(), ..config(3, "weighted", "1p") };
+    let mut world = World::new(redrawn, Mute);
+    // A DTLS ClientHello: its server knows a client by its address.
+    let hello = [&[22, 0xfe, 0xfd][..], &[0; 8], &[0, 50], &[1], &[0; 49]].concat();
+    for second in 0..30 {
+        world.run_until(Time::from_secs(3 * second));
+        world.client(client(0), &hello);
+    }
+    assert_eq!(world.sent.len(), 30);
+    assert!(world.sent.iter().all(|sent| sent.path == world.sent[0].path));
 }
 
 #[test]

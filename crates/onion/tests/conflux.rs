@@ -166,7 +166,7 @@ fn ten_megabytes_both_ways_whoever_deals() {
         ("eta", "1p"),
     ] {
         let schedule = Spec::over_windows(name).unwrap();
-        let dealing = Some(Dealing { schedule, every: every.parse().unwrap() });
+        let dealing = Some(Dealing { schedule, every: every.parse().unwrap(), redraw: None });
         let setting = Setting { dealing, ..setting(&lines(3)) };
         ten_megabytes_both_ways(setting, Wish::CongestionControl);
     }
@@ -316,7 +316,7 @@ fn an_exit_tells_windows_and_round_trip_times_of_legs_and_not_whose_they_are() {
 /// its set ever rested, and how often memory was full.
 fn download_in(max_cells: usize) -> (bool, usize) {
     let schedule = Spec::over_windows("round-robin").unwrap();
-    let dealing = Some(Dealing { schedule, every: "1p".parse().unwrap() });
+    let dealing = Some(Dealing { schedule, every: "1p".parse().unwrap(), redraw: None });
     let lines = [line(100, 5), line(5, 150)];
     let mut set = Set::new(Setting { dealing, ..setting(&lines) }, Wish::CongestionControl);
     set.world.client.set_max_cells(max_cells);

@@ -76,6 +76,7 @@ impl Rig {
         let dealing = dealer.map(|(name, every)| Dealing {
             schedule: Spec::over_windows(name).unwrap(),
             every: every.parse().unwrap(),
+            redraw: None,
         });
         let setting = Setting { relays: 2 * legs + 1, lines, dealing, seed, ..Setting::default() };
         let mut rig = Rig { world: World::new(setting), legs: Vec::new() };

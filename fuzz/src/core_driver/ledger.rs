@@ -12,6 +12,8 @@ use anabranch_multipath::PathId;
 
 /// Datagrams that a session keeps while it has no path (`comps::waiting`).
 const WAITING: usize = 128;
+/// Datagrams of a session that are delayed before the split (`multipath::Delayed`).
+const DELAYED: usize = 4_096;
 
 /// Who speaks with whom: a client, and the server that it named.
 pub(super) type Ends = (SocketAddr, Option<SocketAddr>);
@@ -56,6 +58,8 @@ pub(super) struct Ledger {
     removed: Outgoing,
     /// As many paths as there ever were at once.
     most_paths: usize,
+    /// Datagrams of a session that may wait by any settings so far.
+    most_waiting: usize,
     /// A lower limit closes no session.
     most_sessions: usize,
     used: Vec<(SessionId, TupleId)>,
@@ -74,6 +78,7 @@ impl Ledger {
             paths: vec![Outgoing::default(); paths],
             removed: Outgoing::default(),
             most_paths: paths,
+            most_waiting: most_waiting(config),
             most_sessions: config.sessions,
             used: Vec::new(),
             events: Vec::new(),
@@ -126,6 +131,7 @@ impl Ledger {
         self.used = used.filter_map(|(id, its)| Some((id, tuple(&its)?))).collect();
         self.most_paths = self.most_paths.max(before.len());
         self.most_sessions = self.most_sessions.max(config.sessions);
+        self.most_waiting = self.most_waiting.max(most_waiting(config));
         self.config = config.clone();
     }
 
@@ -173,7 +179,7 @@ impl Ledger {
     pub(super) fn is_bounded(&self, snapshot: &Snapshot) {
         assert!(snapshot.sessions <= self.most_sessions, "{snapshot:?}");
         assert_eq!(snapshot.sessions, self.sessions.len());
-        assert!(snapshot.waiting <= WAITING * snapshot.sessions, "{snapshot:?}");
+        assert!(snapshot.waiting <= self.most_waiting * snapshot.sessions, "{snapshot:?}");
         let removed = (&snapshot.removed, &self.removed);
         for (counters, outgoing) in snapshot.paths.iter().zip(&self.paths).chain([removed]) {
             assert_eq!(counters.up.datagrams, outgoing.sent - outgoing.lost, "{snapshot:?}");
@@ -296,6 +302,10 @@ impl Ledger {
         });
         found.unwrap_or_else(|| panic!("{tuple:?} belongs to no path"))
     }
+}
+
+fn most_waiting(config: &Config) -> usize {
+    WAITING + config.jitter.map_or(0, |_| DELAYED)
 }
 
 fn dropped(counters: &PathCounters) -> u64 {

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use anabranch_comps::{Config, Guess, Protocol};
+use anabranch_multipath::Silence;
 
 use crate::input::Input;
 
@@ -28,6 +29,8 @@ pub(super) fn read(script: &mut Input<'_>) -> Config {
         handshake_scheduled,
         schedule: script.pick(&SCHEDULES).parse().expect("a schedule that exists"),
         every: script.pick(&EVERY).parse().expect("an interval above zero"),
+        redraw: None,
+        jitter: None,
         seed: u64::from(script.byte()),
         quic_tuples: 1 + script.below(6),
         in_order: None,
@@ -39,5 +42,20 @@ pub(super) fn read(script: &mut Input<'_>) -> Config {
     // By a byte that is read already, so that older scripts mean what they meant.
     let far_end = config.seed >= 240;
     let in_order = (config.seed % 2 == 1).then_some(Duration::from_millis(30));
-    Config { in_order, far_end, ..config }
+    let config = Config { in_order, far_end, ..config };
+    match config.seed {
+        208..240 => of_loads(config),
+        _ => config,
+    }
+}
+
+/// The same with all that makes each load another: draws, runs that grow, delays.
+fn of_loads(config: Config) -> Config {
+    Config {
+        redraw: Some(Silence::USUAL),
+        jitter: config.seed.is_multiple_of(2).then(|| "0-20ms".parse().expect("a range")),
+        schedule: "evened".parse().expect("a schedule that exists"),
+        every: "grow:1-50ms".parse().expect("an interval above zero"),
+        ..config
+    }
 }

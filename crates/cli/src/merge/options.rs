@@ -7,12 +7,12 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
-use anabranch_comps::{EVERY, SCHEDULE};
+use anabranch_comps::{EVERY, Guess, SCHEDULE, check_jitter};
 use anabranch_drive::far_end::{INTERFACE, KeyFile};
 use anabranch_drive::merge::{Server, Settings};
 use anabranch_drive::split::fresh_seed;
 use anabranch_drive::toml_keys::{self, Section};
-use anabranch_multipath::Every;
+use anabranch_multipath::{Every, Jitter, Silence};
 use serde::{Deserialize, Deserializer, de};
 
 use crate::failure::Failure;
@@ -34,6 +34,8 @@ const KEYS: &[Section] = &[Section {
         "key",
         "schedule",
         "every",
+        "redraw",
+        "jitter",
         "seed",
         "pad",
         "idle",
@@ -74,11 +76,26 @@ pub(super) struct Options {
     #[serde(deserialize_with = "forms::text")]
     schedule: Option<AnySchedule>,
 
-    /// Length of a run: packets (50p), time (100ms), or random around that (~100ms) [default:
-    /// 100ms, or what the schedule's authors published]
+    /// Length of a run: packets (50p), time (100ms), random around that (~100ms), or short after a
+    /// silence and then growing (grow:10-100ms) [default: 100ms, or what the schedule's authors
+    /// published]
     #[arg(long, value_name = "LENGTH", help_heading = "Schedule")]
     #[serde(deserialize_with = "forms::text")]
     every: Option<Every>,
+
+    /// Draw the schedule anew after each silence of a client's server that is so long, such as 1s
+    #[arg(long, value_name = "SILENCE", help_heading = "Schedule")]
+    #[serde(deserialize_with = "forms::text")]
+    redraw: Option<Silence>,
+
+    /// Delay each answer before the split by a time drawn from this range, such as 0-20ms; none
+    /// overtakes another
+    ///
+    /// At most 4,096 datagrams and 4 MiB for a client wait; what is more leaves early and is
+    /// counted (hurried).
+    #[arg(long, value_name = "RANGE", help_heading = "Schedule")]
+    #[serde(deserialize_with = "forms::text")]
+    jitter: Option<Jitter>,
 
     /// Repeat the choices of another run [default: drawn from the system, and shown]
     #[arg(long, value_name = "N", help_heading = "Schedule")]
@@ -164,6 +181,8 @@ impl Options {
             key: self.key.or(file.key),
             schedule: self.schedule.or(file.schedule),
             every: self.every.or(file.every),
+            redraw: self.redraw.or(file.redraw),
+            jitter: self.jitter.or(file.jitter),
             seed: self.seed.or(file.seed),
             pad: if self.pad.is_empty() { file.pad } else { self.pad },
             idle: self.idle.or(file.idle),
@@ -209,6 +228,10 @@ impl Options {
                  --peer NAME=PUBLIC' adds one)"
             )));
         }
+        if let Some(jitter) = self.jitter {
+            check_jitter(jitter, Guess::Look, true)
+                .map_err(|error| Failure::misuse(format!("--jitter: {error}")))?;
+        }
         let usual = || SCHEDULE.parse().expect("a family of that name exists");
         let schedule = self.schedule.clone().map_or_else(usual, |schedule| schedule.0);
         let published = schedule.family().every.unwrap_or(EVERY);
@@ -220,6 +243,8 @@ impl Options {
             tun: self.tun.clone(),
             schedule,
             every: self.every.unwrap_or(every),
+            redraw: self.redraw,
+            jitter: self.jitter,
             seed: self.seed.unwrap_or_else(fresh_seed),
             pad: self.pad.iter().copied().map(usize::from).collect(),
             idle: self.idle.map_or(IDLE, |span| span.0),

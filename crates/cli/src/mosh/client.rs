@@ -32,8 +32,8 @@ pub(super) fn run(
     let mut begun = None;
     let mut screen = Silent::new(log, |about| {
         let names: Vec<_> = about.egresses.iter().map(|egress| egress.name.as_str()).collect();
-        let Listening { schedule, every, seed, .. } = about;
-        say(&format!("{to} over {}: {schedule}, every {every}, seed {seed}", names.join(", ")));
+        let (dealing, seed) = (about.dealing(), about.seed);
+        say(&format!("{to} over {}: {dealing}, seed {seed}", names.join(", ")));
         let warnings = split::advice::warnings(about).into_iter();
         let several = about.egresses.len() > 1;
         let counter = several.then(|| split::advice::numbers_in_clear(Protocol::Mosh));

@@ -12,6 +12,8 @@ const SHARED: &[&str] = &[
     "fwmark",
     "schedule",
     "every",
+    "redraw",
+    "jitter",
     "seed",
     "json",
     "trace",

@@ -59,6 +59,7 @@ pub(super) const KEYS: &[&str] = &[
     "legs",
     "schedule",
     "every",
+    "redraw",
     "extended-errors",
     "memory",
     "metrics",
@@ -120,6 +121,9 @@ pub(crate) struct ClientArgs {
     /// 1p]
     #[arg(long, value_name = "LENGTH")]
     every: Option<String>,
+    /// Draw the schedule anew after each silence of a set of circuits that is so long, such as 1s
+    #[arg(long, value_name = "SILENCE")]
+    redraw: Option<String>,
     /// Tell SOCKS5 programs what is wrong with an onion service in Tor's own codes (F0): browsers
     /// made for it know them
     #[arg(long)]
@@ -260,20 +264,23 @@ impl ClientArgs {
     }
 
     /// # Errors
-    /// No scheduler has this name, or no run is so long.
+    /// No scheduler has this name, or no run or silence is so long.
     fn dealing(&self) -> Result<Option<Dealing>, Failure> {
         let every = self.every.as_deref().unwrap_or("1p");
         let every = every.parse().map_err(|error| Failure::misuse(format!("--every: {error}")))?;
+        let redraw = self.redraw.as_deref().map(str::parse).transpose();
+        let redraw = redraw.map_err(|error| Failure::misuse(format!("--redraw: {error}")))?;
         let Some(name) = &self.schedule else {
-            return match &self.every {
-                None => Ok(None),
-                Some(_) => Err(Failure::misuse("--every goes with --schedule")),
+            return match (&self.every, &self.redraw) {
+                (None, None) => Ok(None),
+                (Some(_), _) => Err(Failure::misuse("--every goes with --schedule")),
+                (None, Some(_)) => Err(Failure::misuse("--redraw goes with --schedule")),
             };
         };
         let wrong = |error: SpecError| Failure::misuse(format!("--schedule: {error}"));
         let schedule = Spec::over_windows(name).map_err(wrong)?;
         schedule.build(MOST_LEGS, seed::stream(0, 0, "schedule")).map_err(wrong)?;
-        Ok(Some(Dealing { schedule, every }))
+        Ok(Some(Dealing { schedule, every, redraw }))
     }
 
     fn amount(&self) -> Amount {
@@ -297,6 +304,7 @@ impl ClientArgs {
             ("listen", self.listen != old.listen),
             ("schedule", self.schedule != old.schedule),
             ("every", self.every != old.every),
+            ("redraw", self.redraw != old.redraw),
             ("extended-errors", self.extended_errors != old.extended_errors),
             ("metrics", self.metrics != old.metrics),
             ("trace", self.trace != old.trace),
@@ -313,6 +321,7 @@ impl ClientArgs {
             extended_errors: old.extended_errors,
             schedule: old.schedule.clone(),
             every: old.every.clone(),
+            redraw: old.redraw.clone(),
             metrics: old.metrics,
             trace: old.trace.clone(),
             replace: old.replace,
@@ -337,6 +346,7 @@ impl ClientArgs {
             legs: self.legs.or(file.legs),
             schedule: self.schedule.or(file.schedule),
             every: self.every.or(file.every),
+            redraw: self.redraw.or(file.redraw),
             memory: self.memory.or(file.memory),
             metrics: self.metrics.or(file.metrics),
             trace: self.trace.or(file.trace),

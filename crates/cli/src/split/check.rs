@@ -33,9 +33,8 @@ fn describe(entrance: &Entrance, about: &Listening) -> String {
             about.tun.iter().flat_map(Plan::describe).chain([far_end]).collect()
         }
     };
-    let Listening { schedule, every, seed, .. } = about;
     lines.extend([
-        format!("schedule  {schedule}, every {every}, seed {seed}"),
+        format!("schedule  {}, seed {}", about.dealing(), about.seed),
         String::new(),
         table(&rows(about)),
     ]);

@@ -28,6 +28,8 @@ const KEYS: &[Section] = &[
             "fwmark",
             "schedule",
             "every",
+            "redraw",
+            "jitter",
             "handshake",
             "scheduled",
             "quic-tuples",

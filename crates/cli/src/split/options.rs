@@ -8,8 +8,8 @@ use anabranch_comps::{EVERY, SCHEDULE};
 use anabranch_drive::split::Target;
 use anabranch_drive::steer::PortRange;
 use anabranch_drive::wg_quick::PeerChoice;
-use anabranch_multipath::Every;
 use anabranch_multipath::schedule::{FAMILIES, Family, without_windows};
+use anabranch_multipath::{Every, Jitter, Silence};
 use serde::Deserialize;
 
 use super::forms;
@@ -107,6 +107,26 @@ pub(crate) struct Options {
     #[arg(long, value_name = "LENGTH", help_heading = "Schedule", help = every(), long_help = prices())]
     #[serde(deserialize_with = "forms::text")]
     pub(crate) every: Option<Every>,
+
+    /// Draw the schedule anew after each silence of a session that is so long, such as 1s
+    ///
+    /// Otherwise chances that a schedule draws (weighted) are kept for all of a session's life, and
+    /// what is learnt of them in one page load holds in the next. A silence is one of the client;
+    /// runs that grow and the pull of evened begin anew after it, too [there: 1s if not given].
+    #[arg(long, value_name = "SILENCE", help_heading = "Schedule")]
+    #[serde(deserialize_with = "forms::text")]
+    pub(crate) redraw: Option<Silence>,
+
+    /// Delay each datagram before the split by a time drawn from this range, such as 0-20ms; none
+    /// overtakes another
+    ///
+    /// What an observer sees of a path gets noise that no share of it can give. It costs nearly its
+    /// longest delay in each round trip. At most 4,096 datagrams and 4 MiB of a session wait; what
+    /// is more leaves early and is counted (hurried). Answers are delayed only by a far end that
+    /// has the option, too.
+    #[arg(long, value_name = "RANGE", help_heading = "Schedule")]
+    #[serde(deserialize_with = "forms::text")]
+    pub(crate) jitter: Option<Jitter>,
 
     /// The path that the handshakes of QUIC and WireGuard and DNS queries take
     ///
@@ -227,6 +247,8 @@ impl Options {
             fwmark: self.fwmark.or(file.fwmark),
             schedule: self.schedule.or(file.schedule),
             every: self.every.or(file.every),
+            redraw: self.redraw.or(file.redraw),
+            jitter: self.jitter.or(file.jitter),
             handshake: self.handshake.or(file.handshake),
             scheduled: self.scheduled.or(file.scheduled),
             quic_tuples: self.quic_tuples.or(file.quic_tuples),
@@ -254,7 +276,8 @@ impl Options {
 fn every() -> String {
     format!(
         "Length of a run: packets (50p), time (100ms) or never; ~50p and ~100ms are random with that \
-         mean, 50-70p and 80-120ms random in that range [default: {EVERY}, or what the schedule's \
+         mean, 50-70p and 80-120ms random in that range, grow:10-100ms short after a silence and \
+         then growing [default: {EVERY}, or what the schedule's \
          authors published]"
     )
 }

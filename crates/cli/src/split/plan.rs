@@ -3,7 +3,7 @@
 use std::fmt::Display;
 use std::path::Path;
 
-use anabranch_comps::{Config, Guess, Protocol};
+use anabranch_comps::{Config, Guess, Protocol, check_jitter};
 use anabranch_drive::far_end::{FarEnd, INTERFACE, Inner, KeyFile};
 use anabranch_drive::paths::{PathSpec, distinct};
 use anabranch_drive::split::{Entrance, Settings, fresh_seed};
@@ -252,6 +252,8 @@ fn config(options: &Options, paths: &[PathSpec], roles: &Roles) -> Result<Config
     let published =
         published.map(|text| text.parse().expect("a family's own run length is well formed"));
     config.every = options.every.or(published).unwrap_or(config.every);
+    config.redraw = options.redraw;
+    config.jitter = options.jitter;
     config.seed = options.seed.unwrap_or_else(fresh_seed);
     config.in_order = options.in_order.map(|longest| longest.0);
     config.quic_tuples = options.quic_tuples.map_or(config.quic_tuples, usize::from);
@@ -260,6 +262,9 @@ fn config(options: &Options, paths: &[PathSpec], roles: &Roles) -> Result<Config
     config.protocol = options.protocol.map_or(config.protocol, |traffic| traffic.0);
     if options.key.is_some() {
         (config.far_end, config.protocol) = (true, Guess::Is(Protocol::Other));
+    }
+    if let Some(jitter) = config.jitter {
+        check_jitter(jitter, config.protocol, config.far_end).map_err(in_setting("jitter"))?;
     }
     let trial = config.schedule.build(roles.scheduled, stream(0, 0, "trial"));
     trial.map_err(in_setting("schedule"))?;

@@ -12,7 +12,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use anabranch_multipath::{
-    Assignment, Backlog, Boundary, Every, PathId, PathView, Splitter, Time, seed,
+    Assignment, Backlog, Delayed, Every, Jitter, PathId, PathView, Splitter, Time, seed,
 };
 
 use self::copies::Held;
@@ -41,6 +41,7 @@ pub(crate) struct Common<'a> {
     pub(crate) outputs: &'a mut VecDeque<Output>,
     pub(crate) counters: &'a mut [PathCounters],
     pub(crate) no_path: &'a mut u64,
+    pub(crate) hurried: &'a mut u64,
     pub(crate) prints: &'a mut Prints,
     /// Protocols of which it was told that they number their packets in clear.
     pub(crate) numbered: &'a mut BTreeSet<Protocol>,
@@ -54,8 +55,16 @@ pub(crate) struct Common<'a> {
     pub(crate) held: &'a mut VecDeque<SessionId>,
     /// Since when the batch at hand is of our own keeping, so that outputs must carry its bytes.
     pub(crate) kept: Option<Time>,
-    /// Bytes that a session may let wait.
+    pub(crate) room: Room,
+}
+
+/// Bytes of a session that may wait.
+#[derive(Clone, Copy)]
+pub(crate) struct Room {
+    /// For a path, or for a window.
     pub(crate) patience: usize,
+    /// Before the split.
+    pub(crate) delayed: usize,
 }
 
 impl Common<'_> {
@@ -98,6 +107,8 @@ pub(crate) struct Session {
     tuples: Tuples,
     share: Share,
     order: InOrder,
+    /// What is delayed before the split.
+    delay: Option<Box<Delayed<QueuedDatagram>>>,
     waiting: WaitQueue,
     /// What waits for a window.
     backlog: Backlog<QueuedDatagram>,
@@ -105,6 +116,8 @@ pub(crate) struct Session {
     held: Option<Held>,
     wait: Wait,
     client_heard: Time,
+    /// When a datagram of the client's was last split.
+    taken: Time,
     server_heard: Option<Time>,
     last: Option<(Time, PathId, TupleId)>,
     /// Whether more than one path has carried what the client sent.
@@ -125,17 +138,19 @@ impl Session {
             protocol: None,
             pins: Pins::default(),
             pinned_to: None,
-            splitter: splitter(id, config, config.every, None),
+            splitter: splitter(id, config, false, None),
             views: vec![PathView::open(); config.scheduled()].into(),
             health: (0..paths).map(|_| Health::default()).collect(),
             tuples: Tuples::new(&config.ports),
             share: Share::new(now, paths),
             order: InOrder::new(paths),
+            delay: delay(id, config),
             waiting: WaitQueue::default(),
             backlog: Backlog::default(),
             held: None,
             wait: Wait::new(now),
             client_heard: now,
+            taken: now,
             server_heard: None,
             last: None,
             split: false,
@@ -149,7 +164,8 @@ impl Session {
 
     /// Datagrams that wait for a path.
     pub(crate) fn waiting(&self) -> usize {
-        self.waiting.len() + self.backlog.len()
+        let delayed = self.delay.as_ref().map_or(0, |delay| delay.len());
+        delayed + self.waiting.len() + self.backlog.len()
     }
 
     /// Whether all that the client sent went by one path.
@@ -192,9 +208,10 @@ impl Session {
         common: &mut Common<'_>,
     ) {
         if draw.is_some() {
-            let every = self.every(common.config);
-            self.splitter = splitter(self.id, common.config, every, draw);
+            let keeps = self.keeps_to_one_path(common.config);
+            self.splitter = splitter(self.id, common.config, keeps, draw);
         }
+        self.delay_as(common.config);
         let health = std::mem::take(&mut self.health);
         self.health = numbers.carry(health).0.into();
         self.tuples = self.tuples.renumbered(common.config, numbers);
@@ -220,10 +237,41 @@ impl Session {
         self.refresh(common);
     }
 
+    /// Delays what comes as the settings have it now; what waits keeps its time.
+    fn delay_as(&mut self, config: &Config) {
+        match (&mut self.delay, config.jitter) {
+            (Some(delay), jitter) => delay.set(jitter.unwrap_or(Jitter::NONE)),
+            (None, _) => self.delay = delay(self.id, config),
+        }
+    }
+
     /// Datagrams of the client.
     pub(crate) fn on_client(&mut self, now: Time, batch: &Batch<'_>, common: &mut Common<'_>) {
-        let quiet = now.since(self.client_heard);
         self.client_heard = now;
+        let Some(delay) = &mut self.delay else { return self.take(now, batch, common) };
+        for index in 0..batch.count() {
+            let bytes: Box<[u8]> = batch.datagram(index).into();
+            let length = bytes.len();
+            let queued = QueuedDatagram { since: now, bytes, ecn: batch.ecn };
+            delay.push(now, (queued, length), common.room.delayed);
+        }
+        self.take_delayed(now, common);
+    }
+
+    /// Splits what was delayed for long enough.
+    fn take_delayed(&mut self, now: Time, common: &mut Common<'_>) {
+        let outer = common.kept.replace(now);
+        while let Some(queued) = self.delay.as_mut().and_then(|delay| delay.pop(now)) {
+            self.take(now, &Batch::single(&queued.bytes, queued.ecn), common);
+        }
+        common.kept = outer;
+        *common.hurried += self.delay.as_mut().map_or(0, |delay| delay.take_hurried());
+        self.delay.take_if(|delay| common.config.jitter.is_none() && delay.is_empty());
+    }
+
+    /// Splits datagrams of the client.
+    fn take(&mut self, now: Time, batch: &Batch<'_>, common: &mut Common<'_>) {
+        let quiet = now.since(std::mem::replace(&mut self.taken, now));
         if self.protocol.is_none() {
             self.recognise(batch.datagram(0), common);
         }
@@ -333,6 +381,7 @@ impl Session {
                 self.come_back(now, PathId::at(index), common);
             }
         }
+        self.take_delayed(now, common);
         self.release_held(now, common);
         self.release_in_order(now, common);
         self.tell_unanswered(now, common);
@@ -357,7 +406,8 @@ impl Session {
             self.waiting.next_timeout().into_iter().chain(self.held.as_ref().map(Held::due));
         let in_order = config.in_order.and_then(|longest| self.order.next_timeout(longest));
         let unanswered = (!self.answered && self.last.is_some()).then(|| self.wait.due());
-        let all = health.chain(others).chain(in_order).chain(unanswered);
+        let delayed = self.delay.as_ref().and_then(|delay| delay.next_due());
+        let all = health.chain(others).chain(in_order).chain(unanswered).chain(delayed);
         all.fold(self.client_heard + config.idle, Time::min)
     }
 
@@ -384,8 +434,8 @@ impl Session {
     fn carries(&mut self, protocol: Protocol, common: &mut Common<'_>) {
         self.protocol = Some(protocol);
         common.event(Event::Recognised { session: self.id, protocol });
-        if self.every(common.config) != common.config.every {
-            self.splitter = splitter(self.id, common.config, Every::Never, None);
+        if self.keeps_to_one_path(common.config) {
+            self.splitter = splitter(self.id, common.config, true, None);
         }
         let paths = self.health.len();
         if paths > 1 && protocol.shows_numbers() && common.numbered.insert(protocol) {
@@ -403,10 +453,9 @@ impl Session {
         self.refresh(common);
     }
 
-    /// How long the session's runs are. A far end puts together what no server would.
-    fn every(&self, config: &Config) -> Every {
-        let keeps = self.protocol.is_some_and(Protocol::keeps_to_one_path);
-        if keeps && !config.far_end { Every::Never } else { config.every }
+    /// Whether the session's first run never ends. A far end puts together what no server would.
+    fn keeps_to_one_path(&self, config: &Config) -> bool {
+        !config.far_end && self.protocol.is_some_and(Protocol::keeps_to_one_path)
     }
 
     /// Leaves as many four-tuples as a QUIC connection may have.
@@ -547,7 +596,7 @@ impl Session {
             let bytes: Box<[u8]> = batch.datagram(index).into();
             let length = bytes.len();
             let queued = QueuedDatagram { since: now, bytes, ecn: batch.ecn };
-            self.backlog.push(now, (queued, length), common.patience);
+            self.backlog.push(now, (queued, length), common.room.patience);
         }
         *common.no_path += self.backlog.take_dropped();
     }
@@ -597,7 +646,7 @@ impl Session {
     /// Lets datagrams wait for a path.
     fn keep(&mut self, now: Time, batch: &Batch<'_>, at: u64, count: u64, common: &mut Common<'_>) {
         let since = common.kept.unwrap_or(now);
-        *common.no_path += self.waiting.keep(since, batch, at, count, common.patience);
+        *common.no_path += self.waiting.keep(since, batch, at, count, common.room.patience);
     }
 
     /// The path for handshakes. The one that the user named, or none: what it is to hide from the
@@ -747,11 +796,19 @@ impl Session {
     }
 }
 
-/// The session's own draw of the schedule: the first, or the one of that change of the settings.
-fn splitter(id: SessionId, config: &Config, every: Every, change: Option<u64>) -> Splitter {
+/// What delays the session's datagrams.
+fn delay(id: SessionId, config: &Config) -> Option<Box<Delayed<QueuedDatagram>>> {
+    let stream = seed::stream(config.seed, id.0, "jitter");
+    config.jitter.map(|jitter| Box::new(Delayed::new(jitter, stream)))
+}
+
+/// The session's own draw of the schedule: the first, or the one of that change of the settings. If
+/// it `keeps` to one path, it does so through all silences.
+fn splitter(id: SessionId, config: &Config, keeps: bool, change: Option<u64>) -> Splitter {
     let suffix = change.map_or_else(String::new, |change| format!(" {change}"));
-    let stream = |purpose| seed::stream(config.seed, id.0, &format!("{purpose}{suffix}"));
-    let scheduler = config.schedule.build(config.scheduled(), stream("scheduler"));
-    let scheduler = scheduler.expect("the core has built this schedule for this number of paths");
-    Splitter::new(scheduler, Boundary::new(every, stream("boundary")))
+    let seed = config.seed;
+    let dice = move |purpose: &str| seed::stream(seed, id.0, &format!("{purpose}{suffix}"));
+    let (every, redraw) = if keeps { (Every::Never, None) } else { (config.every, config.redraw) };
+    let drawn = Splitter::drawn(&config.schedule, config.scheduled(), every, redraw, dice);
+    drawn.expect("the core has built this schedule for this number of paths")
 }

@@ -207,6 +207,8 @@ impl<'s> Driver<'s> {
             clients: self.present().map(Guest::name).collect(),
             schedule: self.settings.schedule.to_string(),
             every: self.settings.every.to_string(),
+            redraw: self.settings.redraw.map(|silence| silence.to_string()),
+            jitter: self.settings.jitter.map(|jitter| jitter.to_string()),
             seed: self.settings.seed,
         }
     }
@@ -316,6 +318,7 @@ impl<'s> Driver<'s> {
             let Some(to) = self.far.say(now, client, &mut self.outbox.bytes) else { break };
             self.outbox.add(to, start);
         }
+        self.deal_delayed(now, client);
         self.use_windows(now, client);
         let guest = &mut self.guests[client.0 as usize];
         let news = guest.look(&self.far);
@@ -422,9 +425,28 @@ impl<'s> Driver<'s> {
         Ok(())
     }
 
-    /// Deals a server's datagrams to the client's paths.
-    fn deal(&mut self, now: Time, (client, flow): FlowKey, run: &Received<'_>) {
-        let Some(guest) = self.guests.get_mut(client.0 as usize) else { return };
+    /// Deals a server's datagrams to the client's paths, once their delay is over.
+    fn deal(&mut self, now: Time, key: FlowKey, run: &Received<'_>) {
+        let Some(guest) = self.guests.get_mut(key.0.0 as usize) else { return };
+        match guest.delays(now, key.1, run) {
+            true => self.deal_delayed(now, key.0),
+            false => self.deal_now(now, key, run),
+        }
+    }
+
+    /// Deals what was delayed for long enough.
+    fn deal_delayed(&mut self, now: Time, client: ClientId) {
+        let place = client.0 as usize;
+        while let Some((flow, bytes)) = self.guests[place].next_delayed(now) {
+            let (from, stride) = (self.settings.listen, bytes.len());
+            let run = Received { from, to: None, ecn: 0, stride, bytes: &bytes };
+            self.deal_now(now, (client, flow), &run);
+        }
+        self.counted.hurried += self.guests[place].take_hurried();
+    }
+
+    fn deal_now(&mut self, now: Time, (client, flow): FlowKey, run: &Received<'_>) {
+        let guest = &mut self.guests[client.0 as usize];
         if guest.has_windows() {
             self.counted.unsent += guest.await_window(now, flow, run);
             return self.use_windows(now, client);
@@ -478,8 +500,9 @@ impl<'s> Driver<'s> {
     /// Sets a client's timer, if it is due earlier now.
     fn arm(&mut self, now: Time, client: ClientId) {
         let due = self.far.session(client).and_then(|session| session.next_timeout());
-        let Some(due) = due.map(|due| due.max(now)) else { return };
         let guest = &mut self.guests[client.0 as usize];
+        let due = due.into_iter().chain(guest.next_due()).min();
+        let Some(due) = due.map(|due| due.max(now)) else { return };
         if guest.armed.is_none_or(|armed| due < armed) {
             if let Some(armed) = guest.armed.replace(due) {
                 self.timers.remove(&(armed, client));

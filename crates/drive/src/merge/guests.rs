@@ -5,7 +5,9 @@ use std::net::SocketAddr;
 
 use anabranch_comps::{Flow, SCHEDULE};
 use anabranch_multipath::schedule::Spec;
-use anabranch_multipath::{Backlog, Boundary, PathId, PathView, Splitter, Time, seed};
+use anabranch_multipath::{
+    Backlog, DELAYED_BYTES, Delayed, PathId, PathView, Splitter, Time, seed,
+};
 use anabranch_tunnel::{ClientId, Datagram, Far};
 use rand_chacha::ChaCha20Rng;
 
@@ -39,6 +41,8 @@ pub(super) struct Guest {
     /// How its answers are dealt to its paths; `None` before it has come.
     splitter: Option<Splitter>,
     pub(super) views: Vec<PathView>,
+    /// Answers that are delayed before the split, each with its flow.
+    delay: Option<Delayed<(u16, Box<[u8]>)>>,
     /// Answers that wait for a window, each with its flow, where the schedule looks at windows.
     backlog: Option<Backlog<(u16, Box<[u8]>)>>,
     paths: Vec<PathSnapshot>,
@@ -57,6 +61,7 @@ impl Guest {
             flow: 0,
             splitter: None,
             views: Vec::new(),
+            delay: None,
             backlog: None,
             paths: Vec::new(),
             armed: None,
@@ -89,15 +94,19 @@ impl Guest {
     /// It begins a session over so many paths. False if the schedule does not fit these, and the
     /// usual one takes its place.
     pub(super) fn begin(&mut self, settings: &Settings, paths: usize) -> bool {
-        let stream = |purpose| seed::stream(settings.seed, self.id.0.into(), purpose);
+        let (seed, id) = (settings.seed, self.id.0.into());
+        let splitter = |schedule: &Spec| {
+            let dice = move |purpose: &str| seed::stream(seed, id, purpose);
+            Splitter::drawn(schedule, paths, settings.every, settings.redraw, dice)
+        };
+        let delay = |jitter| Delayed::new(jitter, seed::stream(seed, id, "jitter"));
+        self.delay = settings.jitter.map(delay);
         let usual: Spec = SCHEDULE.parse().expect("a family of that name exists");
-        let asked = settings.schedule.build(paths, stream("scheduler"));
+        let asked = splitter(&settings.schedule);
         let fits = asked.is_ok();
         let looks = fits && settings.schedule.family().needs_windows;
         self.backlog = looks.then(Backlog::default);
-        let scheduler = asked.or_else(|_| usual.build(paths, stream("scheduler")));
-        let boundary = Boundary::new(settings.every, stream("boundary"));
-        self.splitter = scheduler.ok().map(|scheduler| Splitter::new(scheduler, boundary));
+        self.splitter = asked.or_else(|_| splitter(&usual)).ok();
         let mut known = std::mem::take(&mut self.paths);
         known.iter_mut().for_each(|path| (path.from, path.up) = (None, false));
         known.resize_with(paths, PathSnapshot::default);
@@ -106,8 +115,33 @@ impl Guest {
     }
 
     pub(super) fn end(&mut self) {
-        (self.wanted, self.splitter, self.backlog) = (None, None, None);
+        (self.wanted, self.splitter) = (None, None);
+        (self.delay, self.backlog) = (None, None);
         self.paths.iter_mut().for_each(|path| path.up = false);
+    }
+
+    /// Delays answers, if any are. Whether that is so; [`Guest::next_delayed`] has them then.
+    pub(super) fn delays(&mut self, now: Time, flow: u16, datagrams: &Received<'_>) -> bool {
+        let Some(delay) = &mut self.delay else { return false };
+        for datagram in datagrams.datagrams() {
+            delay.push(now, ((flow, datagram.into()), datagram.len()), DELAYED_BYTES);
+        }
+        true
+    }
+
+    /// The oldest answer that was delayed for long enough, and its flow.
+    pub(super) fn next_delayed(&mut self, now: Time) -> Option<(u16, Box<[u8]>)> {
+        self.delay.as_mut()?.pop(now)
+    }
+
+    /// When the oldest that is delayed leaves.
+    pub(super) fn next_due(&self) -> Option<Time> {
+        self.delay.as_ref()?.next_due()
+    }
+
+    /// Answers that left before their delay was over, since this was asked last.
+    pub(super) fn take_hurried(&mut self) -> u64 {
+        self.delay.as_mut().map_or(0, Delayed::take_hurried)
     }
 
     /// Whether its schedule looks at windows.

@@ -115,6 +115,8 @@ impl Collector for Run {
         count(encoder, "merge_missed_packets", help, snapshot.missed)?;
         let help = "Datagrams to clients that did not go out";
         count(encoder, "merge_unsent_packets", help, snapshot.unsent)?;
+        let help = "Datagrams to clients that left before their delay was over";
+        count(encoder, "merge_hurried_packets", help, snapshot.hurried)?;
         let help = "Packets of clients that the interface did not take";
         count(encoder, "merge_refused_packets", help, snapshot.refused)
     }

@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use anabranch_comps::Flow;
 use anabranch_multipath::schedule::Spec;
-use anabranch_multipath::{Every, PathId, Time};
+use anabranch_multipath::{Every, Jitter, PathId, Silence, Time};
 
 use crate::far_end::{Inner, KeyFile};
+use crate::split::dealing;
 use crate::target::Target;
 
 /// The settings of one run.
@@ -28,6 +29,10 @@ pub struct Settings {
     pub schedule: Spec,
     /// How long a run is.
     pub every: Every,
+    /// The silence of a client's server after which its schedule is drawn anew, if it ever is.
+    pub redraw: Option<Silence>,
+    /// How long each answer of a server is delayed before the split, if it is.
+    pub jitter: Option<Jitter>,
     /// Source of the schedules' chance.
     pub seed: u64,
     /// Lengths that packets may have, in bytes of UDP payload; empty for any.
@@ -64,8 +69,20 @@ pub struct Listening {
     pub schedule: String,
     /// The length of a run as the user would write it.
     pub every: String,
+    /// The silence after which a client's schedule is drawn anew, as the user would write it, if
+    /// there is one.
+    pub redraw: Option<String>,
+    /// How long answers are delayed before the split, as the user would write it, if they are.
+    pub jitter: Option<String>,
     /// The seed that repeats this run's choices.
     pub seed: u64,
+}
+
+impl Listening {
+    /// Schedule and runs in words.
+    pub fn dealing(&self) -> String {
+        dealing(&self.schedule, &self.every, [self.redraw.as_deref(), self.jitter.as_deref()])
+    }
 }
 
 /// Something that happened and that a person may want to see; clients by name. No payload, no keys.
@@ -130,6 +147,8 @@ pub struct Snapshot {
     pub missed: u64,
     /// Datagrams to clients that did not go out.
     pub unsent: u64,
+    /// Datagrams to clients that left before their delay was over, because more waited than may.
+    pub hurried: u64,
     /// Packets of clients that the interface did not take: from an address that is not theirs, or
     /// no IP packets.
     pub refused: u64,

@@ -156,6 +156,8 @@ fn sessions(encoder: &mut DescriptorEncoder<'_>, numbers: &Numbers) -> fmt::Resu
     level(encoder, "sessions", "Sessions that are open", snapshot.sessions)?;
     level(encoder, "waiting_packets", "Datagrams that wait for a path", snapshot.waiting)?;
     count(encoder, "sessions_opened", "Sessions that began", numbers.opened)?;
+    let help = "Datagrams that left before their delay was over";
+    count(encoder, "hurried_packets", help, snapshot.hurried)?;
     let help = "Times that the configuration was read again and came into force";
     count(encoder, "reloads", help, numbers.reloads)?;
     if let Some(far) = snapshot.far_end {

@@ -39,6 +39,7 @@ mod ways;
 
 pub use crate::target::{Target, TargetError};
 pub use driver::{run, run_rereading, run_until};
+pub(crate) use settings::dealing;
 pub use settings::{
     Entrance, Failure, FarEndNews, Listening, Reread, Screen, Settings, fresh_seed,
 };

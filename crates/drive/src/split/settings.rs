@@ -149,6 +149,11 @@ pub struct Listening {
     pub schedule: String,
     /// The length of a run as the user would write it.
     pub every: String,
+    /// The silence after which a session draws anew, as the user would write it, if there is one.
+    pub redraw: Option<String>,
+    /// How long clients' datagrams are delayed before the split, as the user would write it, if
+    /// they are.
+    pub jitter: Option<String>,
     /// Whether the server is a far end of ours.
     pub far_end: bool,
     /// The largest UDP payload in bytes of a client that fits through all paths.
@@ -158,6 +163,11 @@ pub struct Listening {
 }
 
 impl Listening {
+    /// Schedule and runs in words.
+    pub fn dealing(&self) -> String {
+        dealing(&self.schedule, &self.every, [self.redraw.as_deref(), self.jitter.as_deref()])
+    }
+
     /// Resolves the server's name and every path; opens no UDP socket and sends nothing on a path.
     ///
     /// # Errors
@@ -212,6 +222,8 @@ impl Listening {
             seed: settings.core.seed,
             schedule: settings.core.schedule.to_string(),
             every: settings.core.every.to_string(),
+            redraw: settings.core.redraw.map(|silence| silence.to_string()),
+            jitter: settings.core.jitter.map(|jitter| jitter.to_string()),
             far_end: settings.far_end.is_some(),
             udp_payload: mtu.map(|mtu| mtu.udp_payload.saturating_sub(added)),
             tunnel_mtu: mtu.map(|mtu| mtu.tunnel.saturating_sub(added)),
@@ -226,6 +238,13 @@ fn towards(settings: &Settings, to: &Target) -> Result<(Option<SocketAddr>, Vec<
     let (fwmark, same_egress) = (settings.fwmark, settings.same_egress);
     let egresses = paths::resolve(&settings.specs, &servers, fwmark, same_egress)?;
     Ok((egresses.first().map(|egress| egress.server), egresses))
+}
+
+/// How datagrams are dealt, in words.
+pub(crate) fn dealing(schedule: &str, every: &str, [redraw, jitter]: [Option<&str>; 2]) -> String {
+    let redraw = redraw.map(|silence| format!(", drawn anew after {silence}"));
+    let jitter = jitter.map(|jitter| format!(", delayed by {jitter}"));
+    format!("{schedule}, every {every}{}{}", redraw.unwrap_or_default(), jitter.unwrap_or_default())
 }
 
 /// Why a run did not begin, or ended before it was told to. One line each.

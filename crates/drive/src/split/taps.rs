@@ -2,6 +2,7 @@
 
 use std::io;
 
+use anabranch_comps::Config;
 use anabranch_multipath::{PathId, Time};
 
 use super::sockets::PathSocket;
@@ -34,10 +35,7 @@ impl Taps {
                 paths: names.clone(),
                 start: Some(clock.wall_start()),
                 seed: Some(settings.core.seed),
-                schedule: Some(format!(
-                    "{} --every {}",
-                    settings.core.schedule, settings.core.every
-                )),
+                schedule: Some(schedule(&settings.core)),
                 ..TraceFacts::default()
             };
             taps.push(Box::new(TraceTap::create(file, &facts, RowLabels::default())?));
@@ -111,6 +109,13 @@ impl Taps {
     pub(super) fn finish(self) -> io::Result<()> {
         self.taps.into_iter().try_for_each(Tap::finish)
     }
+}
+
+/// The schedule as the command line has it.
+fn schedule(core: &Config) -> String {
+    let redraw = core.redraw.map_or_else(String::new, |silence| format!(" --redraw {silence}"));
+    let jitter = core.jitter.map_or_else(String::new, |jitter| format!(" --jitter {jitter}"));
+    format!("{} --every {}{redraw}{jitter}", core.schedule, core.every)
 }
 
 fn names(settings: &Settings) -> Vec<String> {

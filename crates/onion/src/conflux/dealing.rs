@@ -1,7 +1,7 @@
 //! How the messages of a set are dealt among its legs.
 
-use anabranch_multipath::Every;
 use anabranch_multipath::schedule::Spec;
+use anabranch_multipath::{Every, Silence};
 
 use crate::wire::conflux::DesiredUx;
 
@@ -12,6 +12,8 @@ pub struct Dealing {
     pub schedule: Spec,
     /// How long a run is.
     pub every: Every,
+    /// The silence after which the schedule is drawn anew, if it ever is.
+    pub redraw: Option<Silence>,
 }
 
 impl Dealing {
@@ -25,7 +27,7 @@ impl Dealing {
     #[must_use]
     pub fn as_desired(desired: DesiredUx) -> Dealing {
         let schedule = Spec::over_windows(desired.scheduler()).unwrap_or_else(|_| Dealing::usual());
-        Dealing { schedule, every: Every::Packets { mean: 1, random: false } }
+        Dealing { schedule, every: Every::Packets { mean: 1, random: false }, redraw: None }
     }
 }
 
@@ -42,7 +44,7 @@ mod tests {
             (DesiredUx::HighThroughput, "lowrtt"),
             (DesiredUx::LowMemThroughput, "minrtt"),
         ] {
-            let Dealing { schedule, every } = Dealing::as_desired(desired);
+            let Dealing { schedule, every, .. } = Dealing::as_desired(desired);
             assert_eq!((schedule.to_string().as_str(), every.to_string().as_str()), (name, "1p"));
         }
         assert_eq!(Dealing::usual().to_string(), "lowrtt");

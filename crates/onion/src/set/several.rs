@@ -3,7 +3,8 @@
 
 use std::time::Duration;
 
-use anabranch_multipath::{Assignment, Boundary, LegView, PathId, PathView, Splitter, Time, seed};
+use anabranch_multipath::schedule::Spec;
+use anabranch_multipath::{Assignment, LegView, PathId, PathView, Splitter, Time, seed};
 
 use super::QUEUE_HIGH;
 use super::numbers::{LegNumbers, SetNumbers};
@@ -194,13 +195,14 @@ impl Several {
     }
 
     fn make_splitter(&self, desired: DesiredUx) -> Splitter {
-        let Dealing { schedule, every } = self.dealing(desired);
-        let most = self.end.most_legs();
-        let chance = |purpose| seed::stream(self.seed, 0, purpose);
-        let scheduler = schedule.build(most, chance("scheduler"));
-        let scheduler = scheduler.or_else(|_| Dealing::usual().build(most, chance("scheduler")));
-        let scheduler = scheduler.expect("the usual scheduler takes no argument");
-        Splitter::new(scheduler, Boundary::new(every, chance("boundary")))
+        let Dealing { schedule, every, redraw } = self.dealing(desired);
+        let (seed, most) = (self.seed, self.end.most_legs());
+        let splitter = |schedule: &Spec| {
+            let dice = move |purpose: &str| seed::stream(seed, 0, purpose);
+            Splitter::drawn(schedule, most, every, redraw, dice)
+        };
+        let drawn = splitter(&schedule).or_else(|_| splitter(&Dealing::usual()));
+        drawn.expect("the usual scheduler takes no argument")
     }
 
     /// The leg of what is no data: the one that carried the last message, for there no SWITCH is
@@ -217,7 +219,7 @@ impl Several {
 
     /// Numbers for people, but for those of its streams.
     pub(crate) fn numbers<C: Ending>(&self, circuits: &Slab<C>, channels: &Channels) -> SetNumbers {
-        let Dealing { schedule, every } = self.dealing(self.end.desired());
+        let Dealing { schedule, every, .. } = self.dealing(self.end.desired());
         let waiting = self.end.waiting();
         SetNumbers {
             design: self.end.design(),

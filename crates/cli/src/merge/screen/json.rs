@@ -58,6 +58,8 @@ struct About<'a> {
     clients: &'a [String],
     schedule: &'a str,
     every: &'a str,
+    redraw: Option<&'a str>,
+    jitter: Option<&'a str>,
     seed: u64,
 }
 
@@ -80,6 +82,7 @@ struct Stats<'a> {
     strangers: u64,
     missed: u64,
     unsent: u64,
+    hurried: u64,
     refused: u64,
     clients: Vec<Client<'a>>,
 }
@@ -143,6 +146,8 @@ impl<'a> From<&'a Listening> for About<'a> {
             clients: &about.clients,
             schedule: &about.schedule,
             every: &about.every,
+            redraw: about.redraw.as_deref(),
+            jitter: about.jitter.as_deref(),
             seed: about.seed,
         }
     }
@@ -167,9 +172,9 @@ fn stats(snapshot: &Snapshot) -> Stats<'_> {
         patience_ms: one.patience.as_secs_f64() * 1000.0,
         paths: client(one),
     });
-    let Snapshot { flows, handshakes, strangers, missed, unsent, refused, .. } = *snapshot;
+    let Snapshot { flows, handshakes, strangers, missed, unsent, hurried, refused, .. } = *snapshot;
     let clients = clients.collect();
-    Stats { flows, handshakes, strangers, missed, unsent, refused, clients }
+    Stats { flows, handshakes, strangers, missed, unsent, hurried, refused, clients }
 }
 
 impl Screen for Json {

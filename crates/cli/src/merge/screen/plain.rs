@@ -68,10 +68,11 @@ pub(super) fn about(about: &Listening) -> [String; 2] {
     let interface = about.tun.iter();
     let interface = interface.map(|(name, Inner { four, six })| format!("{name} ({four}, {six})"));
     let servers = servers.chain(interface).collect::<Vec<_>>().join(", ");
-    let Listening { listen, schedule, every, seed, .. } = about;
+    let Listening { listen, seed, .. } = about;
+    let dealing = about.dealing();
     let public = secret_text(&about.public);
     [
-        format!("listening on {listen} for {servers}: {schedule}, every {every}, seed {seed}"),
+        format!("listening on {listen} for {servers}: {dealing}, seed {seed}"),
         format!("public key {public}; may come: {}", about.clients.join(", ")),
     ]
 }

@@ -164,8 +164,7 @@ impl Row {
 /// What is in force since the settings were read again, in words.
 pub(super) fn settings(about: &Listening) -> String {
     let names: Vec<_> = about.egresses.iter().map(|egress| egress.name.as_str()).collect();
-    let Listening { schedule, every, .. } = about;
-    format!("settings read again: {schedule}, every {every}, paths {}", names.join(", "))
+    format!("settings read again: {}, paths {}", about.dealing(), names.join(", "))
 }
 
 /// Datagrams that met their end at the splitter itself, outside any path; `None` where none did.
@@ -250,6 +249,8 @@ pub(super) mod tests {
             seed: 7,
             schedule: "uniform".to_owned(),
             every: "1s".to_owned(),
+            redraw: None,
+            jitter: None,
             udp_payload: None,
             tunnel_mtu: None,
         }

@@ -78,12 +78,11 @@ impl Screen for Plain {
     fn listening(&mut self, about: &Listening) {
         self.model.begin(about);
         let server = about.server.map_or_else(String::new, |server| format!(" for {server}"));
-        let Listening { schedule, every, seed, .. } = about;
         let door = match (&about.listen, &about.tun) {
             (_, Some(plan)) => format!("interface {} is up", plan.request.tun),
             (listen, None) => listen.map_or_else(String::new, |at| format!("listening on {at}")),
         };
-        self.say(&format!("{door}{server}: {schedule}, every {every}, seed {seed}"));
+        self.say(&format!("{door}{server}: {}, seed {}", about.dealing(), about.seed));
         self.say_mtu(about);
         advice::warnings(about).iter().for_each(|text| self.warn(text));
     }

@@ -33,7 +33,7 @@ impl CellTrace {
         dealing: Option<&Dealing>,
     ) -> io::Result<CellTrace> {
         let schedule =
-            |Dealing { schedule, every }: &Dealing| format!("{schedule} --every {every}");
+            |Dealing { schedule, every, .. }: &Dealing| format!("{schedule} --every {every}");
         let facts = TraceFacts {
             paths: (0..NAMED).map(|leg| format!("leg {leg}")).collect(),
             start: Some(clock.wall_start()),

@@ -1,0 +1,107 @@
+//! What protocols wait for, as far as a delay of ours must not outlast it.
+
+use std::fmt;
+use std::time::Duration;
+
+use anabranch_multipath::Jitter;
+
+use crate::{Guess, Protocol};
+
+/// A timer of a protocol that sends again when it ends.
+struct Timer {
+    whose: &'static str,
+    lasts: Duration,
+    source: &'static str,
+}
+
+/// WireGuard's wait for the answer to a handshake.
+const REKEY_TIMEOUT: Timer = Timer {
+    whose: "WireGuard",
+    lasts: Duration::from_secs(5),
+    source: "Rekey-Timeout, its paper, section 6.1",
+};
+
+/// QUIC's first probe timeout: with an initial round trip of 333 ms and half of that as its
+/// variation, 333 + 4 x 166.5 ms.
+const FIRST_PTO: Timer = Timer {
+    whose: "QUIC",
+    lasts: Duration::from_millis(999),
+    source: "the first probe timeout, RFC 9002, section 6.2.2",
+};
+
+/// A [`Jitter`] that outlasts a timer: what is sent would be sent again, each time.
+#[derive(Debug)]
+pub struct JitterTooLong {
+    jitter: Jitter,
+    timer: Timer,
+    /// Whether both ends delay, each half of the timer at most.
+    halved: bool,
+}
+
+impl fmt::Debug for Timer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.whose)
+    }
+}
+
+/// Whether sessions that carry this bear such a delay.
+///
+/// Where it is not known what they carry, it may be QUIC. To a `far_end`, which delays as well,
+/// each end has half of what a protocol waits.
+///
+/// # Errors
+/// It outlasts the protocol's timer.
+pub fn check_jitter(jitter: Jitter, carry: Guess, far_end: bool) -> Result<(), JitterTooLong> {
+    let timer = match carry {
+        Guess::Is(Protocol::WireGuard) => REKEY_TIMEOUT,
+        _ => FIRST_PTO,
+    };
+    let longest = if far_end { timer.lasts / 2 } else { timer.lasts };
+    match jitter.most() < longest {
+        true => Ok(()),
+        false => Err(JitterTooLong { jitter, timer, halved: far_end }),
+    }
+}
+
+impl fmt::Display for JitterTooLong {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Timer { whose, lasts, source } = &self.timer;
+        let half = if self.halved { "half of what" } else { "what" };
+        write!(
+            f,
+            "'{}' delays by {half} {whose} waits for an answer, {} ms ({source}), or more: it would \
+             send everything again",
+            self.jitter,
+            lasts.as_millis()
+        )
+    }
+}
+
+impl std::error::Error for JitterTooLong {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(jitter: &str, carry: Guess, far_end: bool) -> Option<String> {
+        let checked = check_jitter(jitter.parse().unwrap(), carry, far_end);
+        checked.err().map(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_jitter_that_outlasts_a_timer_is_refused_with_the_timers_name_and_source() {
+        let look = Guess::Look;
+        assert_eq!(refused("0-998ms", look, false), None);
+        let quic = refused("0-999ms", look, false).unwrap();
+        assert!(
+            quic.contains("QUIC") && quic.contains("999 ms (the first probe timeout, RFC 9002")
+        );
+        let wireguard = Guess::Is(Protocol::WireGuard);
+        assert_eq!(refused("0-4999ms", wireguard, false), None);
+        let text = refused("0-5s", wireguard, false).unwrap();
+        assert!(text.contains("WireGuard") && text.contains("5000 ms (Rekey-Timeout"), "{text}");
+        assert_eq!(refused("0-499ms", Guess::Is(Protocol::Other), true), None);
+        let half = refused("0-500ms", Guess::Is(Protocol::Other), true).unwrap();
+        assert!(half.contains("half of what QUIC waits") && !half.contains('\n'), "{half}");
+    }
+}
