@@ -125,6 +125,7 @@ PARSERS = {
     "crates/onion/src/handshake/ntor.rs": "onion_messages",
     "crates/onion/src/handshake/ntor_v3.rs": "onion_messages",
     "crates/onion/src/wire/cell.rs": "onion_cells",
+    "crates/onion/src/wire/ancestors.rs": "conflux",
     "crates/onion/src/wire/conflux.rs": "conflux",
     "crates/onion/src/wire/dirkeys.rs": "uploads",
     "crates/onion/src/wire/extend.rs": "onion_messages",

@@ -20,6 +20,7 @@ use anabranch_onion::directory::http;
 use anabranch_onion::directory::policy::ExitPolicy;
 use anabranch_onion::directory::reply::{Encoding, Reply};
 use anabranch_onion::handshake::{Kind, ntor, ntor_v3};
+use anabranch_onion::wire::ancestors::{Ancestor, AncestorLink};
 use anabranch_onion::wire::authority::{Authority, Listed, unsigned_consensus};
 use anabranch_onion::wire::cell::{self, Command, Width};
 use anabranch_onion::wire::conflux::{ConfluxLink, DesiredUx, put_switch};
@@ -70,6 +71,9 @@ fn sets() -> Seeds {
     let (nonce, ux) = ([7; 32].into(), DesiredUx::HighThroughput);
     let link = ConfluxLink { nonce, sent: 1, received: 2, ux }.write();
     let switch = [&put_switch(124)[..], &[0; 494]].concat();
+    let ancestor = |design, dealing: &str| {
+        AncestorLink { design, nonce, dealing: dealing.to_owned() }.write().unwrap_or_default()
+    };
     // Three legs are launched and linked; then both ends send by all and what came is delivered.
     let mut legs = vec![14, 0, 14, 0, 14, 0];
     for (what, leg) in [(7, 0), (6, 0), (7, 0), (7, 1), (6, 1), (7, 1), (7, 2), (6, 2), (7, 2)] {
@@ -86,6 +90,9 @@ fn sets() -> Seeds {
         ("switch", seed(0, &switch)),
         ("counted", seed(1, &legs)),
         ("explicit", seed(2, &legs)),
+        ("once", seed(3, &legs)),
+        ("link-2013", seed(0, &ancestor(Ancestor::Conflux2013, ""))),
+        ("link-mtor", seed(0, &ancestor(Ancestor::MTor, "weights:1,2,3,4,5,6,7,8 100ms"))),
         ("cut", seed(1, &cut)),
         ("injected", seed(1, &odd)),
     ]

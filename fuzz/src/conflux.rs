@@ -3,17 +3,19 @@
 
 use anabranch_multipath::Time;
 use anabranch_onion::conflux::conformance::{Pair, Side};
-use anabranch_onion::conflux::{Counted, Explicit, Fate, Numbering};
+use anabranch_onion::conflux::{Counted, Dealing, Explicit, Fate, Numbering};
+use anabranch_onion::wire::ancestors::{AncestorLink, DEALING};
 use anabranch_onion::wire::conflux::{ConfluxLink, put_switch, read_switch};
 use anabranch_onion::wire::message::RelayCommand;
 
-/// The first byte says what the rest is: the data of LINK and SWITCH, or what two ends do.
+/// The first byte says what the rest is: the data of LINKs and SWITCH, or what two ends do.
 pub fn check(input: &[u8]) {
     let Some((&which, data)) = input.split_first() else { return };
-    match which % 3 {
+    match which % 4 {
         0 => messages(data),
         1 => play(data, || Box::new(Counted::new())),
-        _ => play(data, || Box::new(Explicit::new())),
+        2 => play(data, || Box::new(Explicit::new())),
+        _ => play(data, || Box::new(Explicit::once())),
     }
 }
 
@@ -23,6 +25,13 @@ fn messages(data: &[u8]) {
     }
     if let Some(by) = read_switch(data) {
         assert_eq!(put_switch(by), data[..4]);
+    }
+    if let Some(link) = AncestorLink::read(data) {
+        assert!(link.dealing.len() <= DEALING);
+        assert!(link.write().is_some_and(|written| data.starts_with(&written)));
+        if let Some(dealing) = Dealing::read(&link.dealing, 8) {
+            assert!(Dealing::read(&dealing.to_string(), 8).is_some(), "{dealing}");
+        }
     }
 }
 

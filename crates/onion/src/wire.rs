@@ -1,6 +1,7 @@
 //! Bytes and what they mean. The only module that imports `tor-*` crates: whatever changes there
 //! from one of their versions to the next stays in here.
 
+pub mod ancestors;
 #[cfg(any(test, feature = "testing"))]
 pub mod authority;
 pub mod cell;

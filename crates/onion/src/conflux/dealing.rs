@@ -1,9 +1,14 @@
 //! How the messages of a set are dealt among its legs.
 
+use std::fmt;
+
 use anabranch_multipath::schedule::Spec;
-use anabranch_multipath::{Every, Silence};
+use anabranch_multipath::{Every, Silence, seed};
 
 use crate::wire::conflux::DesiredUx;
+
+/// Each cell is dealt anew.
+const EACH: Every = Every::Packets { mean: 1, random: false };
 
 /// A scheduler, and the length of its runs in cells or in time.
 #[derive(Clone, Debug)]
@@ -23,11 +28,38 @@ impl Dealing {
         Spec::over_windows("lowrtt").expect("a scheduler of this name exists")
     }
 
+    /// A design's own scheduler and its length of runs.
+    ///
+    /// # Panics
+    /// If there is no scheduler of this name.
+    #[must_use]
+    pub fn of(name: &str) -> Dealing {
+        let schedule = Spec::over_windows(name).expect("a scheduler of this name exists");
+        let every = schedule.family().every.and_then(|every| every.parse().ok());
+        Dealing { schedule, every: every.unwrap_or(EACH) }
+    }
+
+    /// Reads what the other end would like, as in `round-robin 1p`; `None` if no scheduler for so
+    /// many legs has this name, or no run is so long.
+    #[must_use]
+    pub fn read(text: &str, legs: usize) -> Option<Dealing> {
+        let (schedule, every) = text.split_once(' ')?;
+        let (schedule, every) = (Spec::over_windows(schedule).ok()?, every.parse().ok()?);
+        let known = schedule.build(legs, seed::stream(0, 0, "scheduler")).is_ok();
+        known.then_some(Dealing { schedule, every })
+    }
+
     /// As C tor deals to an end with this wish: each cell anew.
     #[must_use]
     pub fn as_desired(desired: DesiredUx) -> Dealing {
         let schedule = Spec::over_windows(desired.scheduler()).unwrap_or_else(|_| Dealing::usual());
-        Dealing { schedule, every: Every::Packets { mean: 1, random: false }, redraw: None }
+        Dealing { schedule, every: EACH, redraw: None }
+    }
+}
+
+impl fmt::Display for Dealing {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{} {}", self.schedule, self.every)
     }
 }
 
@@ -48,5 +80,19 @@ mod tests {
             assert_eq!((schedule.to_string().as_str(), every.to_string().as_str()), (name, "1p"));
         }
         assert_eq!(Dealing::usual().to_string(), "lowrtt");
+    }
+
+    #[test]
+    fn what_an_end_would_like_reads_back_and_nonsense_does_not() {
+        for text in ["round-robin 1p", "weights:1,2,3,4,5,6,7,8 100ms", "pull 50-70p"] {
+            assert_eq!(
+                Dealing::read(text, 8).map(|dealing| dealing.to_string()).as_deref(),
+                Some(text)
+            );
+        }
+        for text in ["", "pull", "fastest 1p", "pull 0p", "weights:1,2 1p", "pull 1p 1p"] {
+            assert!(Dealing::read(text, 8).is_none(), "{text}");
+        }
+        assert_eq!(Dealing::of("conflux-2013").to_string(), "conflux-2013 1p");
     }
 }

@@ -7,22 +7,35 @@ use super::legs::Legs;
 use super::numbering::{AHEAD, Bases, Mark, Numbering};
 
 /// The low 32 bits of a message's number stand before its data. That costs .8 % of a cell, and a
-/// change of legs nothing: SWITCH costs as much where runs are about 124 cells long. What was lost
-/// with a leg may be sent again by another.
+/// change of legs nothing: SWITCH costs as much where runs are about 124 cells long.
 ///
 /// Conflux of 2013 and mTor number their cells so. No end is sent such messages before it has
 /// agreed to them.
 #[derive(Debug, Default)]
 pub struct Explicit {
-    /// The last number that came by each leg.
-    legs: Legs<u64>,
+    legs: Legs<Last>,
     sent: u64,
+    /// What was lost with a leg is sent again by another.
+    resends: bool,
+}
+
+/// The last numbers of a leg.
+#[derive(Clone, Copy, Debug, Default)]
+struct Last {
+    sent: u64,
+    received: u64,
 }
 
 impl Explicit {
-    /// Without legs.
+    /// Without legs. What was lost with a leg may be sent again by another.
     #[must_use]
     pub fn new() -> Explicit {
+        Explicit { resends: true, ..Explicit::default() }
+    }
+
+    /// The same where nothing is sent again, as in Conflux of 2013 and mTor.
+    #[must_use]
+    pub fn once() -> Explicit {
         Explicit::default()
     }
 }
@@ -42,7 +55,7 @@ impl Numbering for Explicit {
         if bases.sent > self.sent {
             return Err(ConfluxFault::DataLoss);
         }
-        self.legs.set(leg, bases.received);
+        self.legs.set(leg, Last { sent: bases.sent, received: bases.received });
         Ok(())
     }
 
@@ -55,8 +68,9 @@ impl Numbering for Explicit {
     }
 
     fn send(&mut self, leg: PathId) -> Result<Mark, ConfluxFault> {
-        self.legs.get(leg)?;
+        let last = self.legs.get_mut(leg)?;
         self.sent += 1;
+        last.sent = self.sent;
         Ok(Mark::Prefix((self.sent as u32).to_be_bytes()))
     }
 
@@ -76,16 +90,20 @@ impl Numbering for Explicit {
         if number > next.saturating_add(AHEAD) {
             return Err(ConfluxFault::TooFar);
         }
-        *last = (*last).max(number);
+        last.received = last.received.max(number);
         Ok((number, data))
     }
 
     fn resends(&self) -> bool {
-        true
+        self.resends
     }
 
-    fn leads(&self, _leg: PathId) -> bool {
-        false
+    fn leads(&self, leg: PathId) -> bool {
+        let Ok(own) = self.legs.get(leg) else { return false };
+        let others = || self.legs.iter().filter(|(at, _)| *at != leg).map(|(_, last)| last);
+        !self.resends
+            && (own.sent > others().map(|last| last.sent).max().unwrap_or(0)
+                || own.received > others().map(|last| last.received).max().unwrap_or(0))
     }
 
     fn behind(&self, _leg: PathId) -> u64 {
@@ -93,7 +111,7 @@ impl Numbering for Explicit {
     }
 
     fn passed(&self, number: u64) -> bool {
-        self.legs.iter().all(|(_, last)| *last >= number)
+        self.legs.iter().all(|(_, last)| last.received >= number)
     }
 
     fn last_sent(&self) -> u64 {
@@ -130,5 +148,18 @@ mod tests {
         assert_eq!(end.received(PathId(0), &[9, 0, 0, 3], 1), Err(ConfluxFault::TooFar));
         assert_eq!(end.switched(PathId(0), 1, 1), Err(ConfluxFault::Role));
         assert_eq!(end.send(PathId(1)), Err(ConfluxFault::NotLinked));
+    }
+
+    #[test]
+    fn the_leg_with_the_highest_number_leads_where_nothing_is_sent_again() {
+        for (mut end, leads) in [(Explicit::once(), true), (Explicit::new(), false)] {
+            [0, 1].iter().for_each(|leg| end.join(PathId(*leg), Bases::default()).unwrap());
+            end.send(PathId(0)).unwrap();
+            assert_eq!([0, 1].map(|leg| end.leads(PathId(leg))), [leads, false]);
+            end.send(PathId(1)).unwrap();
+            end.received(PathId(0), &[0, 0, 0, 9], 1).unwrap();
+            assert_eq!([0, 1].map(|leg| end.leads(PathId(leg))), [leads, leads]);
+            assert_eq!((end.resends(), end.passed(9)), (!leads, false));
+        }
     }
 }

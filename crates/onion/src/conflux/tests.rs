@@ -21,6 +21,10 @@ fn explicit() -> Box<dyn Numbering> {
     Box::new(Explicit::new())
 }
 
+fn once() -> Box<dyn Numbering> {
+    Box::new(Explicit::once())
+}
+
 fn exit() -> ConfluxEnd {
     ConfluxEnd::exit(NONCE.into(), counted(), Limits::default())
 }
@@ -51,6 +55,7 @@ fn switch(end: &mut ConfluxEnd, leg: PathId, by: u32) -> Result<(), ConfluxFault
 fn every_numbering_passes_the_conformance_suite() {
     conformance::check(counted);
     conformance::check(explicit);
+    conformance::check(once);
 }
 
 #[test]

@@ -15,6 +15,9 @@ use super::tag::Tag;
 
 /// The most bytes of data in a relay cell; those of a stream's DATA are [`Format::data`].
 pub const DATA: usize = BODY - HEADER_V0;
+/// What a message of a stream that is no DATA may carry in any format, behind the number that it
+/// has in some sets of circuits.
+const CONTROL: usize = BODY - HEADER_V1 - 2 - 4;
 /// Bytes before the data: command, recognised, stream, digest, length.
 const HEADER_V0: usize = 11;
 /// The same with tags: tag, command, length; and the stream, where there is one.
@@ -62,7 +65,7 @@ impl Format {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RelayCommand(pub u8);
 
-/// The commands of tor-spec, "Relay cells", of rend-spec-v3 and of proposals 324 and 329.
+/// The commands of tor-spec, "Relay cells", of rend-spec-v3, of proposals 324 and 329, and ours.
 #[allow(missing_docs)]
 impl RelayCommand {
     pub const BEGIN: RelayCommand = RelayCommand(1);
@@ -95,6 +98,10 @@ impl RelayCommand {
     pub const INTRODUCE_ACK: RelayCommand = RelayCommand(40);
     pub const XOFF: RelayCommand = RelayCommand(43);
     pub const XON: RelayCommand = RelayCommand(44);
+    // Ours: docs/spec/numbers.md.
+    pub const ANCESTOR_LINK: RelayCommand = RelayCommand(160);
+    pub const ANCESTOR_LINKED: RelayCommand = RelayCommand(161);
+    pub const ANCESTOR_LINKED_ACK: RelayCommand = RelayCommand(162);
 }
 
 impl RelayCommand {
@@ -285,7 +292,7 @@ pub fn read_resolve(data: &[u8]) -> Option<String> {
 
 /// The data of RESOLVE; `None` if the name is too long.
 pub fn put_resolve(name: &str) -> Option<Vec<u8>> {
-    encode(msg::Resolve::new(name)).filter(|data| data.len() <= DATA)
+    encode(msg::Resolve::new(name)).filter(|data| data.len() <= CONTROL)
 }
 
 /// Reads the data of RESOLVED: answers, each with the seconds for which it holds.
@@ -317,7 +324,8 @@ pub fn put_resolved(answers: &[(Answer, u32)]) -> Vec<u8> {
         };
         let mut one = msg::Resolved::new_empty();
         one.add_answer(value, *ttl);
-        data.extend(encode(one).filter(|more| data.len() + more.len() <= DATA).unwrap_or_default());
+        let fits = |more: &Vec<u8>| data.len() + more.len() <= CONTROL;
+        data.extend(encode(one).filter(fits).unwrap_or_default());
     }
     data
 }
@@ -542,6 +550,15 @@ mod tests {
             (Answer::Never, 2),
         ];
         assert_eq!(read_resolved(&put_resolved(&answers)), Some(answers));
+    }
+
+    #[test]
+    fn answers_are_as_many_as_fit_in_any_format() {
+        let address = Answer::Address(Ipv4Addr::LOCALHOST.into());
+        let answers = put_resolved(&vec![(address, 60); 100]);
+        assert_eq!(answers.len(), 480, "48 of 10 bytes each");
+        let least = Format::V1.most(RelayCommand::RESOLVED) - 4;
+        assert!(least < 490 && answers.len() <= least);
     }
 
     #[test]
